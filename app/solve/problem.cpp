@@ -1,0 +1,212 @@
+#include "app/solve/problem.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "runtime/vocabulary/nearest_word.hpp"
+
+namespace troupe::app {
+
+namespace {
+
+const Json kEmptyArray = Json::array();
+const Json kEmptyObject = Json::object();
+
+std::string shown(const Json& value) {
+  std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
+  if (text.size() > 40) text = text.substr(0, 37) + "...";
+  return text;
+}
+
+std::string shown(double value) { return shown(Json(value)); }
+
+}  // namespace
+
+Reader::Reader(const Json& object, std::string path) : object_(&object), path_(std::move(path)) {
+  if (!object.is_object()) fail("", "expected an object, found " + shown(object));
+}
+
+void Reader::fail(std::string key, std::string message, std::string fix) {
+  if (error_) return;
+  const std::string where = key.empty() ? path_ : path_ + "." + key;
+  error_ = Error{Errc::invalid_argument, std::move(message), where, std::move(fix)};
+}
+
+bool Reader::has(const std::string& key) const {
+  return object_->is_object() && object_->contains(key);
+}
+
+const Json* Reader::find(const std::string& key, const char* expected) {
+  if (!has(key)) {
+    fail(key, std::string("missing; expected ") + expected,
+         "`troupe solve --schema PROBLEM` prints the input");
+    return nullptr;
+  }
+  return &(*object_)[key];
+}
+
+double Reader::number(const std::string& key, double minimum, double maximum) {
+  const Json* value = find(key, "a number");
+  if (!value) return minimum;
+  if (!value->is_number()) return fail(key, "expected a number, found " + shown(*value)), minimum;
+  const double number = value->get<double>();
+  if (!(number >= minimum && number <= maximum)) {
+    fail(key, "expected a number in [" + shown(minimum) + ", " + shown(maximum) + "], found " +
+                  shown(*value));
+    return minimum;
+  }
+  return number;
+}
+
+double Reader::number_or(const std::string& key, double fallback, double minimum, double maximum) {
+  return has(key) ? number(key, minimum, maximum) : fallback;
+}
+
+std::int64_t Reader::integer(const std::string& key, std::int64_t minimum, std::int64_t maximum) {
+  const Json* value = find(key, "an integer");
+  if (!value) return minimum;
+  const bool too_large = value->is_number_unsigned() &&
+                         value->get<std::uint64_t>() > static_cast<std::uint64_t>(INT64_MAX);
+  if (!value->is_number_integer() || too_large)
+    return fail(key, "expected an integer, found " + shown(*value)), minimum;
+  const auto number = value->get<std::int64_t>();
+  if (number < minimum || number > maximum) {
+    fail(key, "expected an integer in [" + std::to_string(minimum) + ", " +
+                  std::to_string(maximum) + "], found " + shown(*value));
+    return minimum;
+  }
+  return number;
+}
+
+std::int64_t Reader::integer_or(const std::string& key, std::int64_t fallback, std::int64_t minimum,
+                                std::int64_t maximum) {
+  return has(key) ? integer(key, minimum, maximum) : fallback;
+}
+
+std::string Reader::text(const std::string& key) {
+  const Json* value = find(key, "a string");
+  if (!value) return {};
+  if (!value->is_string()) return fail(key, "expected a string, found " + shown(*value)), "";
+  return value->get<std::string>();
+}
+
+std::string Reader::text_or(const std::string& key, const std::string& fallback) {
+  return has(key) ? text(key) : fallback;
+}
+
+bool Reader::boolean_or(const std::string& key, bool fallback) {
+  if (!has(key)) return fallback;
+  const Json& value = (*object_)[key];
+  if (!value.is_boolean())
+    return fail(key, "expected true or false, found " + shown(value)), fallback;
+  return value.get<bool>();
+}
+
+std::vector<double> Reader::numbers(const std::string& key, double minimum, double maximum) {
+  const Json& list = array(key);
+  std::vector<double> numbers;
+  numbers.reserve(list.size());
+  for (std::size_t i = 0; i < list.size() && ok(); ++i) {
+    const std::string item = key + "[" + std::to_string(i) + "]";
+    if (!list[i].is_number()) {
+      fail(item, "expected a number, found " + shown(list[i]));
+    } else if (const double number = list[i].get<double>();
+               !(number >= minimum && number <= maximum)) {
+      fail(item, "expected a number in [" + shown(minimum) + ", " + shown(maximum) + "], found " +
+                     shown(list[i]));
+    } else {
+      numbers.push_back(number);
+    }
+  }
+  return numbers;
+}
+
+std::vector<std::int64_t> Reader::integers(const std::string& key, std::int64_t minimum,
+                                           std::int64_t maximum) {
+  const Json& list = array(key);
+  std::vector<std::int64_t> numbers;
+  numbers.reserve(list.size());
+  for (std::size_t i = 0; i < list.size() && ok(); ++i) {
+    const std::string item = key + "[" + std::to_string(i) + "]";
+    if (!list[i].is_number_integer()) {
+      fail(item, "expected an integer, found " + shown(list[i]));
+    } else if (const auto number = list[i].get<std::int64_t>();
+               number < minimum || number > maximum) {
+      fail(item, "expected an integer in [" + std::to_string(minimum) + ", " +
+                     std::to_string(maximum) + "], found " + shown(list[i]));
+    } else {
+      numbers.push_back(number);
+    }
+  }
+  return numbers;
+}
+
+const Json& Reader::array(const std::string& key) {
+  const Json* value = find(key, "an array");
+  if (!value) return kEmptyArray;
+  if (!value->is_array())
+    return fail(key, "expected an array, found " + shown(*value)), kEmptyArray;
+  return *value;
+}
+
+const Json& Reader::object(const std::string& key) {
+  const Json* value = find(key, "an object");
+  if (!value) return kEmptyObject;
+  if (!value->is_object())
+    return fail(key, "expected an object, found " + shown(*value)), kEmptyObject;
+  return *value;
+}
+
+Reader Reader::element(const std::string& key, std::size_t index) {
+  return Reader{array(key)[index], path_ + "." + key + "[" + std::to_string(index) + "]"};
+}
+
+void Reader::absorb(const Reader& nested) {
+  if (!error_ && nested.error_) error_ = nested.error_;
+}
+
+void Reader::only(const std::vector<std::string>& known) {
+  if (!object_->is_object()) return;
+  for (const auto& [key, value] : object_->items()) {
+    if (std::find(known.begin(), known.end(), key) != known.end()) continue;
+    const std::string nearest = nearest_word(key, known);
+    fail(key, "unknown field", nearest.empty() ? "" : "did you mean `" + nearest + "`?");
+  }
+}
+
+std::vector<Problem> all_problems() {
+  auto problems = planning_problems();
+  for (auto& problem : balancing_problems()) problems.push_back(std::move(problem));
+  return problems;
+}
+
+Result<Json> solve(const std::string& name, const std::string& text) {
+  const auto problems = all_problems();
+  const auto found = std::find_if(problems.begin(), problems.end(),
+                                  [&](const Problem& problem) { return problem.name == name; });
+  if (found == problems.end()) {
+    std::vector<std::string> names;
+    for (const auto& problem : problems) names.push_back(problem.name);
+    const std::string nearest = nearest_word(name, names);
+    return Error{
+        Errc::not_found, "no problem is called '" + name + "'", "troupe solve",
+        nearest.empty() ? "`troupe solve --list` names them" : "did you mean `" + nearest + "`?"};
+  }
+  Json input;
+  try {
+    input = Json::parse(text);
+  } catch (const Json::parse_error& e) {
+    return Error{Errc::invalid_argument, std::string("not JSON: ") + e.what(), "input", {}};
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  auto output = found->run(input);
+  if (!output.ok()) return output;
+  const std::chrono::duration<double, std::milli> elapsed =
+      std::chrono::steady_clock::now() - begin;
+  // A problem that measured its algorithm alone has set the field itself.
+  if (!output.value().contains("compute_ms")) output.value()["compute_ms"] = elapsed.count();
+  return output;
+}
+
+}  // namespace troupe::app

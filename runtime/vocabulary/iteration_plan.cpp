@@ -1,0 +1,25 @@
+#include "runtime/vocabulary/iteration_plan.hpp"
+
+namespace troupe {
+
+std::string_view to_string(ActionKind kind) {
+  switch (kind) {
+    case ActionKind::forward: return "forward";
+    case ActionKind::backward: return "backward";
+    case ActionKind::backward_input: return "backward_input";
+    case ActionKind::backward_weight: return "backward_weight";
+    case ActionKind::recompute: return "recompute";
+    case ActionKind::send: return "send";
+    case ActionKind::receive: return "receive";
+    case ActionKind::send_gradient: return "send_gradient";
+    case ActionKind::receive_gradient: return "receive_gradient";
+    case ActionKind::reduce_send: return "reduce_send";
+    case ActionKind::reduce: return "reduce";
+    case ActionKind::reduce_receive: return "reduce_receive";
+    case ActionKind::commit: return "commit";
+    case ActionKind::optimizer_step: return "optimizer_step";
+  }
+  return "unknown";
+}
+
+}  // namespace troupe

@@ -1,0 +1,150 @@
+// What happens in one iteration: which samples form which microbatch, which rows move where, and
+// one totally ordered action list per device. The engine and the simulator execute the same value.
+
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "runtime/vocabulary/parallel_plan.hpp"
+#include "runtime/vocabulary/sample_shape.hpp"
+#include "runtime/vocabulary/units.hpp"
+
+namespace troupe {
+
+/// Everything that takes time. A device takes the next action of its list, waits for what the
+/// action needs, and never skips ahead.
+enum class ActionKind : std::uint8_t {
+  forward,           ///< stage, microbatch, part.
+  backward,          ///< Input and weight gradients together: stage, microbatch, part.
+  backward_input,    ///< Input gradients only; weight gradients are kept for `backward_weight`.
+  backward_weight,   ///< The weight gradients that `backward_input` left behind.
+  recompute,         ///< Forward again from a kept input, before a backward.
+  send,              ///< message: rows from its source to its destination. Does not wait.
+  receive,           ///< message: waits for the rows.
+  send_gradient,     ///< message: gradient of its rows, from destination to source.
+  receive_gradient,  ///< message: waits for that gradient.
+  reduce_send,       ///< group: this holder's gradients to the first holder. Does not wait.
+  reduce,            ///< group, on the first holder: sum in holder order, norm, return the result.
+  reduce_receive,    ///< group: waits for the reduced gradients.
+  commit,            ///< Report PREPARED, wait for COMMIT or DISCARD.
+  optimizer_step,    ///< stage: update its parameters.
+};
+
+std::string_view to_string(ActionKind kind);
+
+/// One entry of a device's list. Fields that a kind does not use stay invalid.
+struct Action {
+  ActionKind kind = ActionKind::forward;
+  StageId stage;
+  MicrobatchId microbatch;
+  PartId part;
+  MessageId message;
+  GroupId group;
+
+  friend auto operator<=>(const Action&, const Action&) = default;
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, Action& x) {
+    return f(x.kind, x.stage, x.microbatch, x.part, x.message, x.group);
+  }
+};
+
+/// Samples that go forward together and get their backward together. Values are indices into
+/// `IterationPlan::samples`, in packing order.
+struct Part {
+  std::vector<std::int32_t> samples;
+
+  friend bool operator==(const Part&, const Part&) = default;
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, Part& x) {
+    return f(x.samples);
+  }
+};
+
+struct Microbatch {
+  std::vector<Part> parts;
+
+  friend bool operator==(const Microbatch&, const Microbatch&) = default;
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, Microbatch& x) {
+    return f(x.parts);
+  }
+};
+
+/// The two sides of the boundary cut a pipeline's samples into microbatches of their own. All
+/// encoders and projectors of a pipeline share one cut.
+enum class Side : std::uint8_t { encoder, llm };
+
+/// The microbatches of one pipeline, both sides. Without deferral the two lists are equal.
+struct PipelineMicrobatches {
+  std::vector<Microbatch> encoder;
+  std::vector<Microbatch> llm;
+
+  const std::vector<Microbatch>& of(Side side) const { return side == Side::llm ? llm : encoder; }
+
+  friend bool operator==(const PipelineMicrobatches&, const PipelineMicrobatches&) = default;
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, PipelineMicrobatches& x) {
+    return f(x.encoder, x.llm);
+  }
+};
+
+/// One end of a message: which part of which microbatch on which stage.
+struct MessageEnd {
+  StageId stage;
+  MicrobatchId microbatch;
+  PartId part;
+
+  friend auto operator<=>(const MessageEnd&, const MessageEnd&) = default;
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, MessageEnd& x) {
+    return f(x.stage, x.microbatch, x.part);
+  }
+};
+
+/// Rows that move between two stages: hidden rows inside a module, or output rows at a boundary.
+/// Ends may lie in different pipelines. Never empty; sizes follow from the plan alone.
+struct Message {
+  ModuleId module;        ///< Whose rows they are.
+  bool boundary = false;  ///< True: output rows handed to the next module; false: hidden rows.
+  MessageEnd source;
+  MessageEnd destination;
+  std::vector<std::int32_t> samples;  ///< Indices into `IterationPlan::samples`, in row order.
+  TokenCount rows = 0;
+  std::int64_t width = 0;     ///< Columns.
+  bool has_backward = false;  ///< False: no gradient comes back.
+
+  friend bool operator==(const Message&, const Message&) = default;
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, Message& x) {
+    return f(x.module, x.boundary, x.source, x.destination, x.samples, x.rows, x.width,
+             x.has_backward);
+  }
+};
+
+/// The whole iteration. `actions[d]` is the list of device d of the `ParallelPlan`.
+struct IterationPlan {
+  std::int64_t step = 0;             ///< Optimizer step it belongs to, from 1.
+  EpochNumber epoch_number = 0;      ///< Configuration it was planned for.
+  std::vector<SampleShape> samples;  ///< In training order.
+  TokenCount trained_tokens = 0;     ///< Of the whole global batch: the loss's one divisor.
+  std::vector<PipelineMicrobatches> microbatches;  ///< Per pipeline.
+  std::vector<Message> messages;             ///< Per edge and pair of parts: the redistribution.
+  std::vector<std::vector<Action>> actions;  ///< Per device.
+
+  friend bool operator==(const IterationPlan&, const IterationPlan&) = default;
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, IterationPlan& x) {
+    return f(x.step, x.epoch_number, x.samples, x.trained_tokens, x.microbatches, x.messages,
+             x.actions);
+  }
+};
+
+/// The side a stage is on.
+inline Side side_of(const ParallelPlan& plan, StageId stage) {
+  const auto& run = plan.at(stage).runs.front();
+  return plan.model.at(run.module).kind == ModuleKind::llm ? Side::llm : Side::encoder;
+}
+
+}  // namespace troupe

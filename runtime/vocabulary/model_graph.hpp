@@ -1,0 +1,113 @@
+// The model as planners see it: modules, their layers, and who feeds whom. No tensors.
+
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "runtime/vocabulary/units.hpp"
+
+namespace troupe {
+
+enum class ModuleKind : std::uint8_t { encoder, projector, llm };
+
+/// Half-open range of layers of one module, [begin, end).
+struct LayerRange {
+  std::int32_t begin = 0;
+  std::int32_t end = 0;
+
+  std::int32_t size() const { return end - begin; }
+  friend auto operator<=>(const LayerRange&, const LayerRange&) = default;
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, LayerRange& x) {
+    return f(x.begin, x.end);
+  }
+};
+
+/// One layer: the smallest unit of partition, of reduction and of copying.
+struct LayerSpec {
+  std::string name;                     ///< `llm.layers.3`, `vision.merger`; unique in the model.
+  std::int64_t parameter_elements = 0;  ///< Own parameters, without a tensor tied from elsewhere.
+
+  friend bool operator==(const LayerSpec&, const LayerSpec&) = default;
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, LayerSpec& x) {
+    return f(x.name, x.parameter_elements);
+  }
+};
+
+/// A module of the model. Layers include its first and last special ones: an encoder's embedding
+/// and merger, the language model's token embedding (first) and norm + head (last).
+struct ModuleSpec {
+  std::string name;  ///< As in the job file: `vision`, `audio_projector`, `llm`.
+  ModuleKind kind = ModuleKind::llm;
+  bool freeze = false;
+  std::vector<ModuleId> next;  ///< Where the output goes; empty for the llm.
+  std::vector<LayerSpec> layers;
+  std::int64_t hidden_width = 0;  ///< Columns of the rows between two of its layers.
+  std::int64_t output_width = 0;  ///< Columns of the rows it hands to `next`.
+
+  friend bool operator==(const ModuleSpec&, const ModuleSpec&) = default;
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, ModuleSpec& x) {
+    return f(x.name, x.kind, x.freeze, x.next, x.layers, x.hidden_width, x.output_width);
+  }
+};
+
+/// A layer of the model by module and index.
+struct LayerId {
+  ModuleId module;
+  std::int32_t layer = -1;
+
+  friend auto operator<=>(const LayerId&, const LayerId&) = default;
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, LayerId& x) {
+    return f(x.module, x.layer);
+  }
+};
+
+/// One logical parameter used by two layers (an embedding and the head tied to it).
+struct TiedParameter {
+  std::string name;                     ///< Full parameter name, that of its first use.
+  std::vector<LayerId> layers;          ///< Users in execution order.
+  std::int64_t parameter_elements = 0;  ///< Counted here, not in the layers.
+
+  friend bool operator==(const TiedParameter&, const TiedParameter&) = default;
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, TiedParameter& x) {
+    return f(x.name, x.layers, x.parameter_elements);
+  }
+};
+
+/// The whole model. Modules stand in topological order; exactly one is the llm, and it is last.
+struct ModelGraph {
+  std::vector<ModuleSpec> modules;
+  std::vector<TiedParameter> tied;
+
+  const ModuleSpec& at(ModuleId id) const { return modules[id.index()]; }
+  /// The module of this name, or an invalid id.
+  ModuleId find(const std::string& name) const {
+    for (std::size_t i = 0; i < modules.size(); ++i)
+      if (modules[i].name == name) return ModuleId{i};
+    return ModuleId{};
+  }
+  ModuleId llm() const { return ModuleId{modules.size() - 1}; }
+
+  friend bool operator==(const ModelGraph&, const ModelGraph&) = default;
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, ModelGraph& x) {
+    return f(x.modules, x.tied);
+  }
+};
+
+/// True if anything trainable lies strictly before `layer` on any path into it, so that its input
+/// needs a gradient. A frozen encoder with a trainable layer before it in another module counts
+/// (Cornstarch, eq. 3.3, with the correction noted in cases.md).
+bool needs_input_gradient(const ModelGraph& graph, LayerId layer);
+
+/// True if a backward pass through `layer` has anything to do: it is trainable, or something
+/// before it is.
+bool needs_backward(const ModelGraph& graph, LayerId layer);
+
+}  // namespace troupe
