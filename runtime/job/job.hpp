@@ -1,0 +1,179 @@
+// A training job as the user described it: one value, complete, checked, with every default filled.
+//
+// What it is for: the only thing the rest of the program reads settings from. Plain values, no
+// I/O; made by load_job.hpp, which alone knows TOML. Keys of the job file are the member names
+// (`train.global_batch_size` is `job.train.global_batch_size`); every default stands here.
+
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/vocabulary/model_config.hpp"
+#include "runtime/vocabulary/model_graph.hpp"
+
+namespace troupe::job {
+
+/// `[job]`: what the run is called and where it writes.
+struct Identity {
+  std::string name = "job";       ///< Letters, digits, `-`, `_`, `.`.
+  std::uint64_t seed = 42;        ///< Of initial weights and of the data order.
+  std::filesystem::path run_dir;  ///< Default `runs/<name>`; relative to the current directory.
+
+  friend bool operator==(const Identity&, const Identity&) = default;
+};
+
+/// Some layers of one module on a stage of a layout by hand.
+struct NamedRun {
+  std::string module;
+  std::optional<LayerRange> layers;  ///< None: all of them (`"all"` in the job file).
+
+  friend bool operator==(const NamedRun&, const NamedRun&) = default;
+};
+
+/// One entry of `stages`: runs on one device, in the order of the module graph.
+struct NamedStage {
+  std::int32_t node = 0;
+  std::int32_t device = 0;  ///< Of that node.
+  std::vector<NamedRun> runs;
+
+  friend bool operator==(const NamedStage&, const NamedStage&) = default;
+};
+
+/// One `[[parallel.pipelines]]`: a complete copy of the model.
+struct NamedPipeline {
+  std::vector<NamedStage> stages;
+
+  friend bool operator==(const NamedPipeline&, const NamedPipeline&) = default;
+};
+
+/// `[parallel.NAME]`: degrees of one module that the planner must keep; none: it may choose.
+struct ModuleLayout {
+  std::optional<std::int32_t> tp, cp, pp, dp;
+
+  friend bool operator==(const ModuleLayout&, const ModuleLayout&) = default;
+};
+
+enum class LayoutMode : std::uint8_t {
+  automatic,  ///< "auto": the planner chooses.
+  manual,     ///< "manual": `pipelines` is the layout.
+};
+
+/// `[parallel]`. `pipelines` is empty if and only if the mode is automatic. A projector that no
+/// stage names sits beside its encoder's last layer; the planner places it.
+struct Parallel {
+  LayoutMode mode = LayoutMode::automatic;  ///< Default: manual where pipelines are given.
+  std::vector<NamedPipeline> pipelines;
+  std::map<std::string, ModuleLayout> modules;  ///< By module name; only those given.
+
+  friend bool operator==(const Parallel&, const Parallel&) = default;
+};
+
+/// One `[[data.sources]]`. Paths are absolute after loading.
+struct DataSource {
+  std::string format = "llava";  ///< The only format today.
+  std::filesystem::path json;    ///< The list of samples.
+  std::filesystem::path media;   ///< Folder that image and audio paths start from; default: json's.
+
+  friend bool operator==(const DataSource&, const DataSource&) = default;
+};
+
+/// `[data]`.
+struct Data {
+  std::vector<DataSource> sources;    ///< At least one.
+  std::int64_t max_pixels = 1003520;  ///< Budget of one image after resizing.
+  std::int64_t min_pixels = 3136;
+  std::int64_t max_seq_len = 4096;  ///< Tokens of one sample, media rows included; longer: dropped.
+  double max_bad_fraction = 0.001;  ///< Share of bad samples above which the run stops.
+  bool shuffle = true;              ///< Seeded order per epoch; false: order of the files.
+  std::int32_t prefetch = 2;        ///< Batches decoded ahead of training; >= 1.
+  std::int32_t threads = 1;         ///< Decoding threads per node; >= 1.
+  bool pad_audio = false;           ///< Pad every audio window to 30 s, as Whisper's own training.
+
+  friend bool operator==(const Data&, const Data&) = default;
+};
+
+enum class DurationUnit : std::uint8_t { steps, epochs, samples, tokens };
+
+/// How long to train. Samples and tokens end with the first step that reaches them; tokens are
+/// llm tokens, media rows included.
+struct Duration {
+  DurationUnit unit = DurationUnit::steps;
+  std::int64_t amount = 1;  ///< >= 1.
+
+  friend bool operator==(const Duration&, const Duration&) = default;
+};
+
+/// `[train]`.
+struct Train {
+  Duration duration;                    ///< Exactly one of the keys steps, epochs, samples, tokens.
+  std::int64_t global_batch_size = 16;  ///< Samples per optimizer step, over all pipelines.
+  std::int64_t microbatches = 4;        ///< Mean per pipeline and step; <= global_batch_size.
+  Dtype dtype = Dtype::fp32;
+  bool dump_gradients = false;              ///< Writes gradients/step-1.safetensors.
+  std::int32_t max_nonfinite_in_a_row = 5;  ///< Skipped steps after which the run stops; >= 1.
+
+  friend bool operator==(const Train&, const Train&) = default;
+};
+
+/// `[optimizer]`: AdamW with linear warm-up, then a cosine from `lr` to `min_lr`.
+struct Optimizer {
+  double lr = 1e-3;  ///< Peak; a module's own `lr` replaces it there.
+  double min_lr = 0;
+  std::int64_t warmup_steps = 0;
+  double weight_decay = 0.01;  ///< Only on tensors of two or more dimensions.
+  double beta1 = 0.9;          ///< `betas = [0.9, 0.95]` in the job file.
+  double beta2 = 0.95;
+  double eps = 1e-8;
+  double max_grad_norm = 1;  ///< Over all parameters; 0: no clipping.
+
+  friend bool operator==(const Optimizer&, const Optimizer&) = default;
+};
+
+/// `[cluster]`.
+struct Cluster {
+  std::int32_t local_nodes = 1;  ///< Processes `troupe train` starts here. Default 1, or 0 where
+                                 ///< `nodes` is given: then all are started by `troupe node`.
+  std::int32_t nodes = 1;        ///< Nodes of the job; default local_nodes, never fewer.
+  std::int32_t devices_per_node = 1;
+  std::string device = "cpu";           ///< "cpu" or "cuda".
+  std::int32_t threads_per_device = 1;  ///< Operator threads of a CPU device.
+  std::int32_t fault_tolerance = 0;     ///< Nodes that may fail at once.
+  std::string listen = "127.0.0.1:0";   ///< Where nodes join; port 0: any free one.
+  std::string transport = "ucx";        ///< "ucx"; "inproc" needs a single node.
+  double join_timeout_s = 60;           ///< Until all nodes are there.
+  double heartbeat_interval_s = 0.5;
+  double heartbeat_timeout_s = 4;  ///< Silence after which a node counts as lost.
+  double stop_timeout_s = 10;      ///< From the first signal until nodes are ended by force.
+
+  friend bool operator==(const Cluster&, const Cluster&) = default;
+};
+
+/// `[debug]`: hooks of tests; they never change what is computed unless they say so.
+struct Debug {
+  bool parameter_hashes = false;  ///< Compares parameter hashes of all holders at every COMMIT.
+
+  friend bool operator==(const Debug&, const Debug&) = default;
+};
+
+/// The whole job. `modules` stand in topological order, the llm last, `next` filled.
+struct Job {
+  Identity job;
+  std::vector<ModuleConfig> modules;
+  Parallel parallel;
+  Data data;
+  Train train;
+  Optimizer optimizer;
+  std::string schedule = "1f1b";    ///< `scheduler.schedule`.
+  std::string policy = "in-order";  ///< `balancer.policy`.
+  Cluster cluster;
+  Debug debug;
+
+  friend bool operator==(const Job&, const Job&) = default;
+};
+
+}  // namespace troupe::job

@@ -1,0 +1,62 @@
+// Reads job files: TOML, `extends`, overrides from the command line, and every check that needs no
+// device. The only place that knows TOML.
+//
+// Reads files; starts nothing, prints nothing. Thread-safe.
+
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "runtime/job/job.hpp"
+#include "runtime/vocabulary/result.hpp"
+
+namespace troupe::job {
+
+/// Where a value came from.
+struct Origin {
+  std::string where;  ///< `job.toml:14`, `command line`, or `default`.
+
+  friend bool operator==(const Origin&, const Origin&) = default;
+};
+
+/// A job and, for every key that was given, where it was given.
+struct LoadedJob {
+  Job job;
+  std::map<std::string, Origin> origins;  ///< By key path; keys left out are defaults.
+};
+
+/// What reading a job file found: all problems at once, or a job.
+struct JobReading {
+  LoadedJob loaded;             ///< Meaningful only if `ok()`.
+  std::vector<Error> problems;  ///< In the order of the files, then of the checks.
+
+  bool ok() const { return problems.empty(); }
+};
+
+/// Reads `file`, what it extends, and then `overrides` (`key.path=value`, later ones win).
+///
+/// Values of overrides are TOML; what is not is taken as a string, so that
+/// `train.dtype=bf16` needs no quotes. A relative path is looked for beside the file that names
+/// it, then in the current directory; on the command line only there.
+///
+/// Problems: not_found (a file), io_failed (unreadable), unavailable (planned but not there yet),
+/// invalid_argument (everything else).
+JobReading read_job(const std::filesystem::path& file, const std::vector<std::string>& overrides);
+
+/// The same from text; `name` stands for the file in messages and relative paths start from the
+/// current directory.
+JobReading parse_job(const std::string& text, const std::string& name,
+                     const std::vector<std::string>& overrides);
+
+/// `read_job` for callers that stop at any problem: at most four of them in one `Error`.
+Result<LoadedJob> load_job(const std::filesystem::path& file,
+                           const std::vector<std::string>& overrides);
+
+/// The job as a complete job file: every value with its origin as a comment. Reading it again gives
+/// an equal `Job`, on any node that sees the same files.
+std::string to_toml(const LoadedJob& loaded);
+
+}  // namespace troupe::job
