@@ -17,11 +17,13 @@ struct MediaShape {
   std::int32_t output_rows = 0;  ///< Rows handed to the llm (merged patches; frames / 2).
   std::int32_t grid_height = 0;  ///< Vision: patches per column; 0 for audio.
   std::int32_t grid_width = 0;   ///< Vision: patches per row; 0 for audio.
+  std::int32_t marker = 0;  ///< Which marker of its kind it belongs to: all windows of one long
+                            ///< clip share one; ascending within a sample.
 
   friend auto operator<=>(const MediaShape&, const MediaShape&) = default;
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, MediaShape& x) {
-    return f(x.input_rows, x.hidden_rows, x.output_rows, x.grid_height, x.grid_width);
+    return f(x.input_rows, x.hidden_rows, x.output_rows, x.grid_height, x.grid_width, x.marker);
   }
 };
 
