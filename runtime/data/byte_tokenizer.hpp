@@ -1,0 +1,40 @@
+// The embedded default tokenizer: one token per UTF-8 byte, and eight special tokens.
+//
+// Pure. Needs no files, knows every text, and never fails: good for tests, demos and small models.
+
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace troupe::data {
+
+using TokenId = std::int32_t;
+
+/// Label of a token that carries no loss; the value every framework uses.
+inline constexpr TokenId kIgnoreLabel = -100;
+
+/// Token ids: 0..255 are bytes, 256..263 the special tokens below, the rest up to `kVocabSize` is
+/// never produced (a multiple of 64 lets matrix products run at full speed).
+struct ByteTokenizer {
+  static constexpr TokenId kBegin = 256;      ///< First token of every sample.
+  static constexpr TokenId kSystem = 257;     ///< Opens a system turn.
+  static constexpr TokenId kUser = 258;       ///< Opens a user's turn.
+  static constexpr TokenId kAssistant = 259;  ///< Opens an assistant's turn.
+  static constexpr TokenId kEnd = 260;        ///< Closes every turn.
+  static constexpr TokenId kImage = 261;      ///< Where rows of an image go.
+  static constexpr TokenId kAudio = 262;      ///< Where rows of an audio clip go.
+  static constexpr TokenId kPad = 263;        ///< Reserved; sequences are packed, not padded.
+  static constexpr TokenId kVocabSize = 320;  ///< Least `vocab_size` of a model, 5 x 64.
+
+  /// One id per byte of `text`, appended to `out`.
+  static void encode(std::string_view text, std::vector<TokenId>& out);
+
+  /// The text behind ids; special tokens appear by name, `<|user|>`; unknown ids as `<|id N|>`.
+  static std::string decode(std::span<const TokenId> ids);
+};
+
+}  // namespace troupe::data

@@ -1,0 +1,93 @@
+// From a record to what the model takes: tokens, image patches, mel windows; or why not.
+//
+// Pure apart from reading the record's files; thread-safe. Never throws.
+
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "runtime/data/bad_sample.hpp"
+#include "runtime/data/dataset.hpp"
+#include "runtime/data/encode_text.hpp"
+#include "runtime/vocabulary/sample_shape.hpp"
+#include "runtime/vocabulary/units.hpp"
+
+namespace troupe::data {
+
+/// One picture, cut into patches.
+struct ImagePatches {
+  /// Shape [grid_height * grid_width, 3 * temporal * patch * patch], row-major. Rows go in
+  /// Qwen2-VL's order: the merge x merge patches of one llm row stand together; columns are
+  /// (channel, frame, y, x). Values are normalised with CLIP's mean and standard deviation.
+  std::vector<float> patches;
+  std::int32_t grid_height = 0;  ///< Patches per column; a multiple of the merge size.
+  std::int32_t grid_width = 0;
+
+  friend bool operator==(const ImagePatches&, const ImagePatches&) = default;
+};
+
+/// One window of at most 30 s of a clip.
+struct AudioWindow {
+  std::vector<float> mel;   ///< Whisper's log-mel features, shape [frames, bins], row-major.
+  std::int32_t frames = 0;  ///< 10 ms each: samples at 16 kHz / 160, rounded down; 1..3000.
+  std::int32_t marker = 0;  ///< Which `<audio>` of the sample it belongs to.
+
+  friend bool operator==(const AudioWindow&, const AudioWindow&) = default;
+};
+
+/// Which parts of a sample a node needs.
+struct WantedParts {
+  bool media = true;
+  bool text = true;
+
+  friend bool operator==(const WantedParts&, const WantedParts&) = default;
+};
+
+/// A good sample. Parts that were not wanted are empty.
+struct DecodedSample {
+  std::string id;
+  std::int64_t position = 0;  ///< Place in the epoch's order; set by who asks.
+  EncodedText text;           ///< One placeholder per media file; see `expand_text`.
+  std::vector<ImagePatches> images;
+  std::vector<AudioWindow> audio;
+  TokenCount llm_tokens = 0;  ///< Length of its llm sequence; 0 where media was not wanted.
+  TokenCount trained_tokens = 0;
+
+  /// Memory it holds, about.
+  Bytes bytes() const;
+  friend bool operator==(const DecodedSample&, const DecodedSample&) = default;
+};
+
+/// A sample, or why it is dropped.
+using DecodeOutcome = std::variant<DecodedSample, BadSample>;
+
+/// Reads and prepares one record.
+///
+/// Checked in this order, the first fault is reported: malformed record, media without encoder,
+/// marker mismatch, no trained token, each image, each audio file, length. Where media is not
+/// wanted the files are not touched, so the last three are left to the nodes that read them.
+DecodeOutcome decode_sample(const Dataset& dataset, const Record& record,
+                            const DataOptions& options, WantedParts wanted = {});
+
+/// The encoders of the model graph that take media; an invalid id where there is none.
+struct MediaModules {
+  ModuleId vision;
+  ModuleId audio;
+};
+
+/// What planners need of a sample decoded with its media.
+/// REQUIRES: it was decoded with media wanted.
+SampleShape shape_of(const DecodedSample& sample, const DataOptions& options,
+                     const MediaModules& modules);
+
+/// Rows of the vision encoder for a picture of this grid.
+MediaShape image_shape(std::int32_t grid_height, std::int32_t grid_width,
+                       const VisionInput& vision);
+/// Rows of the audio encoder for a window: frames in, frames / 2 rounded up between layers and out.
+MediaShape audio_shape(std::int32_t frames, std::int32_t marker);
+
+}  // namespace troupe::data
