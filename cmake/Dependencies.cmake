@@ -22,7 +22,7 @@ foreach(part core io)
   find_library(CAF_${part} caf_${part} REQUIRED)
   add_library(CAF::${part} UNKNOWN IMPORTED)
   set_target_properties(CAF::${part} PROPERTIES IMPORTED_LOCATION ${CAF_${part}}
-    INTERFACE_SYSTEM_INCLUDE_DIRECTORIES ${CAF_INCLUDE})
+    INTERFACE_INCLUDE_DIRECTORIES ${CAF_INCLUDE})
 endforeach()
 target_link_libraries(CAF::io INTERFACE CAF::core Threads::Threads)
 
@@ -40,7 +40,7 @@ file(CREATE_LINK /usr/include/fmt ${FMT_SHIM}/fmt SYMBOLIC)
 
 add_library(Torch::c10 SHARED IMPORTED)
 set_target_properties(Torch::c10 PROPERTIES IMPORTED_LOCATION ${TORCH_DIR}/lib/libc10.so
-  INTERFACE_SYSTEM_INCLUDE_DIRECTORIES
+  INTERFACE_INCLUDE_DIRECTORIES
     "${FMT_SHIM};${TORCH_DIR}/include;${TORCH_DIR}/include/torch/csrc/api/include")
 add_library(Torch::cpu SHARED IMPORTED)
 set_target_properties(Torch::cpu PROPERTIES IMPORTED_LOCATION ${TORCH_DIR}/lib/libtorch_cpu.so
