@@ -1,0 +1,122 @@
+#include "runtime/state/adamw.hpp"
+
+#include <cassert>
+#include <cmath>
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/zeros_like.h>
+#include <c10/core/GradMode.h>
+
+namespace troupe::state {
+
+namespace {
+
+// Elements per thread below which splitting costs more than it gains.
+constexpr std::int64_t kElementsPerTask = 1 << 15;
+
+template <class Number>
+struct Coefficients {
+  Number clip, decay, mean_rate, square_decay, square_rate, step_size, root_correction, eps;
+};
+
+template <class Number>
+Coefficients<Number> coefficients(const AdamWOptions& options, double learning_rate,
+                                  double clip_factor, std::int64_t step, bool decays) {
+  const auto exponent = static_cast<double>(step);
+  const double correction = 1 - std::pow(options.beta1, exponent);
+  const double square_correction = 1 - std::pow(options.beta2, exponent);
+  const double decay = decays ? 1 - learning_rate * options.weight_decay : 1;
+  return {static_cast<Number>(clip_factor),
+          static_cast<Number>(decay),
+          static_cast<Number>(1 - options.beta1),
+          static_cast<Number>(options.beta2),
+          static_cast<Number>(1 - options.beta2),
+          static_cast<Number>(learning_rate / correction),
+          static_cast<Number>(std::sqrt(square_correction)),
+          static_cast<Number>(options.eps)};
+}
+
+// `gradient` may be null: zeros.
+template <class Number>
+void update(Number* __restrict weight, Number* __restrict mean, Number* __restrict square,
+            const Number* __restrict gradient, std::int64_t begin, std::int64_t end,
+            const Coefficients<Number>& c) {
+  for (std::int64_t i = begin; i < end; ++i) {
+    const Number g = gradient == nullptr ? Number{0} : gradient[i] * c.clip;
+    const Number m = mean[i] + c.mean_rate * (g - mean[i]);
+    const Number v = c.square_decay * square[i] + c.square_rate * g * g;
+    mean[i] = m;
+    square[i] = v;
+    const Number denominator = std::sqrt(v) / c.root_correction + c.eps;
+    weight[i] = weight[i] * c.decay - c.step_size * (m / denominator);
+  }
+}
+
+template <class Number>
+void update_on_cpu(const at::Tensor& weight, AdamWState& state, const at::Tensor& gradient,
+                   const Coefficients<Number>& c) {
+  Number* weights = weight.mutable_data_ptr<Number>();
+  Number* means = state.exp_avg.mutable_data_ptr<Number>();
+  Number* squares = state.exp_avg_sq.mutable_data_ptr<Number>();
+  const Number* gradients = gradient.defined() ? gradient.const_data_ptr<Number>() : nullptr;
+  at::parallel_for(0, weight.numel(), kElementsPerTask, [&](std::int64_t begin, std::int64_t end) {
+    update(weights, means, squares, gradients, begin, end, c);
+  });
+}
+
+// The same expressions by LibTorch's operators, for devices whose memory the CPU cannot reach.
+void update_by_operators(at::Tensor weight, AdamWState& state, const at::Tensor& gradient,
+                         const Coefficients<double>& c) {
+  if (gradient.defined()) {
+    const auto clipped = gradient.mul(c.clip);
+    state.exp_avg.add_(clipped.sub(state.exp_avg).mul_(c.mean_rate));
+    state.exp_avg_sq.mul_(c.square_decay).add_(clipped.mul(c.square_rate).mul_(clipped));
+  } else {
+    state.exp_avg.add_(state.exp_avg.neg().mul_(c.mean_rate));
+    state.exp_avg_sq.mul_(c.square_decay);
+  }
+  const auto denominator = state.exp_avg_sq.sqrt().div_(c.root_correction).add_(c.eps);
+  weight.mul_(c.decay).sub_(state.exp_avg.div(denominator).mul_(c.step_size));
+}
+
+}  // namespace
+
+AdamWState make_adamw_state(const at::Tensor& parameter) {
+  assert(parameter.is_floating_point() && parameter.is_contiguous());
+  const c10::AutoGradMode no_grad(false);
+  AdamWState state;
+  if (parameter.element_size() < 4) state.master = parameter.detach().to(at::kFloat);
+  const auto& exact = master_of(parameter, state);
+  state.exp_avg = at::zeros_like(exact);
+  state.exp_avg_sq = at::zeros_like(exact);
+  return state;
+}
+
+const at::Tensor& master_of(const at::Tensor& parameter, const AdamWState& state) {
+  return state.master.defined() ? state.master : parameter;
+}
+
+void adamw_step(at::Tensor& parameter, AdamWState& state, const at::Tensor& gradient,
+                const AdamWOptions& options, double learning_rate, double clip_factor,
+                std::int64_t step) {
+  assert(step >= 1);
+  const c10::AutoGradMode no_grad(false);
+  const bool decays = parameter.dim() >= 2;
+  const at::Tensor weight = master_of(parameter, state).detach();
+  assert(weight.is_contiguous() && state.exp_avg.is_contiguous());
+  assert(!gradient.defined() || gradient.sizes() == parameter.sizes());
+  const at::Tensor plain =
+      gradient.defined() ? gradient.detach().to(weight.scalar_type()).contiguous() : gradient;
+  if (!weight.device().is_cpu())
+    update_by_operators(weight, state, plain,
+                        coefficients<double>(options, learning_rate, clip_factor, step, decays));
+  else if (weight.scalar_type() == at::kDouble)
+    update_on_cpu(weight, state, plain,
+                  coefficients<double>(options, learning_rate, clip_factor, step, decays));
+  else
+    update_on_cpu(weight, state, plain,
+                  coefficients<float>(options, learning_rate, clip_factor, step, decays));
+  if (state.master.defined()) parameter.detach().copy_(state.master);
+}
+
+}  // namespace troupe::state

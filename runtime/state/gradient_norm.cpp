@@ -1,0 +1,89 @@
+#include "runtime/state/gradient_norm.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cassert>
+#include <cmath>
+#include <cstdint>
+
+namespace troupe::state {
+
+namespace {
+
+// Lanes let the compiler use vector units without changing the order of the sum.
+constexpr std::int64_t kLanes = 8;
+
+template <class Number>
+double sum_of_squares(const Number* values, std::int64_t count) {
+  std::array<double, kLanes> lanes{};
+  std::int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    for (std::int64_t lane = 0; lane < kLanes; ++lane) {
+      const double value = static_cast<double>(values[i + lane]);
+      lanes[static_cast<std::size_t>(lane)] += value * value;
+    }
+  }
+  for (; i < count; ++i) {
+    const double value = static_cast<double>(values[i]);
+    lanes[static_cast<std::size_t>(i % kLanes)] += value * value;
+  }
+  return ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) +
+         ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
+}
+
+template <class Number>
+bool all_finite(const Number* values, std::int64_t count) {
+  // x - x is 0 for a finite x and NaN otherwise; the sum keeps a NaN.
+  Number sum = 0;
+  for (std::int64_t i = 0; i < count; ++i) sum += values[i] - values[i];
+  return sum == 0;
+}
+
+// A CPU tensor, contiguous, fp32 or fp64; widening is exact.
+at::Tensor plain(const at::Tensor& tensor) {
+  assert(tensor.is_floating_point());
+  const auto type = tensor.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  return tensor.detach().to(at::kCPU, type).contiguous();
+}
+
+}  // namespace
+
+double squared_norm(const at::Tensor& tensor) {
+  if (!tensor.defined() || tensor.numel() == 0) return 0;
+  const auto values = plain(tensor);
+  return values.scalar_type() == at::kDouble
+             ? sum_of_squares(values.const_data_ptr<double>(), values.numel())
+             : sum_of_squares(values.const_data_ptr<float>(), values.numel());
+}
+
+bool finite(const at::Tensor& tensor) {
+  if (!tensor.defined() || tensor.numel() == 0) return true;
+  const auto values = plain(tensor);
+  return values.scalar_type() == at::kDouble
+             ? all_finite(values.const_data_ptr<double>(), values.numel())
+             : all_finite(values.const_data_ptr<float>(), values.numel());
+}
+
+GradientMeasure measure(std::span<const at::Tensor> gradients) {
+  GradientMeasure total;
+  for (const auto& gradient : gradients) {
+    const double squared = squared_norm(gradient);
+    total.squared_norm += squared;
+    // Squares of finite fp32 values cannot overflow fp64, those of fp64 values can: then look.
+    if (!std::isfinite(squared)) total.finite = total.finite && finite(gradient);
+  }
+  return total;
+}
+
+double global_norm(std::span<const double> squared_norms) {
+  double sum = 0;
+  for (const double squared : squared_norms) sum += squared;
+  return std::sqrt(sum);
+}
+
+double clip_factor(double norm, double norm_max) {
+  if (norm_max == 0) return 1;
+  return std::min(1.0, norm_max / (norm + 1e-6));
+}
+
+}  // namespace troupe::state

@@ -1,0 +1,39 @@
+// Norms of gradients, summed in a fixed order, and the clip factor that follows.
+//
+// For the engine and the reference run alike: one holder measures each parameter group, the
+// supervisor adds the squares in group order. Pure; deterministic to the bit for a given input,
+// whatever the number of threads.
+
+#pragma once
+
+#include <span>
+
+#include <ATen/core/Tensor.h>
+
+namespace troupe::state {
+
+/// Squared 2-norm of a floating-point tensor of any shape and stride, in fp64. The order of the sum
+/// is fixed (eight interleaved lanes, added pairwise at the end). Undefined or empty: 0. A NaN or
+/// infinity in the tensor gives NaN or infinity.
+double squared_norm(const at::Tensor& tensor);
+
+/// True if no element is NaN or infinite. Undefined or empty: true.
+bool finite(const at::Tensor& tensor);
+
+/// What PREPARED reports for one parameter group.
+struct GradientMeasure {
+  double squared_norm = 0;
+  bool finite = true;
+};
+
+/// Measures a group's gradients, added in the order given; undefined ones count as zero.
+GradientMeasure measure(std::span<const at::Tensor> gradients);
+
+/// Global norm: root of the sum of the groups' squared norms, added in the order given.
+double global_norm(std::span<const double> squared_norms);
+
+/// What every gradient is multiplied with: min(1, norm_max / (norm + 1e-6)), as PyTorch's
+/// clip_grad_norm_; exactly 1 where `norm_max` is 0 (no clipping). REQUIRES: norm finite.
+double clip_factor(double norm, double norm_max);
+
+}  // namespace troupe::state
