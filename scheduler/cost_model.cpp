@@ -1,0 +1,220 @@
+#include "scheduler/cost_model.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+#include "runtime/vocabulary/nearest_word.hpp"
+
+namespace troupe::scheduler {
+
+namespace {
+
+std::string shown(Parallelism parallelism) {
+  return "tp " + std::to_string(parallelism.tp) + " cp " + std::to_string(parallelism.cp);
+}
+
+// Curves of one quantity; all-zero measurements (no attention) become the zero curve.
+Result<CostCurve> fit_quantity(const LayerProfile& profile, PartCost ProfilePoint::*part,
+                               double PartCost::*quantity) {
+  std::vector<CurvePoint> points;
+  bool any = false;
+  for (const auto& point : profile.points) {
+    points.push_back({static_cast<double>(point.tokens), point.*part.*quantity});
+    any = any || points.back().value != 0;
+  }
+  if (!any && !points.empty()) return CostCurve{};
+  auto curve = CostCurve::fit(std::move(points));
+  if (curve.ok()) return curve;
+  Error error = curve.error();
+  error.where = "profile of " + profile.kind + ", " + shown(profile.parallelism);
+  return error;
+}
+
+// Kinds in the order of the profile file, by name.
+Result<std::string> kind_name(const std::map<std::string, std::string>& kind_of,
+                              const LayerSpec& layer) {
+  const auto found = kind_of.find(layer.name);
+  if (found != kind_of.end()) return found->second;
+  std::vector<std::string> known;
+  for (const auto& entry : kind_of) known.push_back(entry.first);
+  const std::string nearest = nearest_word(layer.name, known);
+  return Error{Errc::not_found, "the profile does not say which kind layer '" + layer.name + "' is",
+               "profile",
+               nearest.empty() ? "profile this model again" : "did you mean '" + nearest + "'?"};
+}
+
+}  // namespace
+
+std::string_view to_string(CostOrigin origin) {
+  switch (origin) {
+    case CostOrigin::measured: return "measured";
+    case CostOrigin::modelled: return "modelled";
+    case CostOrigin::computed: return "computed";
+  }
+  return "unknown";
+}
+
+Result<CostModel::PartCurves> CostModel::fit_part(const LayerProfile& profile,
+                                                  PartCost ProfilePoint::*part) {
+  PartCurves curves;
+  const std::pair<CostCurve*, double PartCost::*> wanted[] = {
+      {&curves.forward, &PartCost::forward_ms},
+      {&curves.input_grad, &PartCost::input_grad_ms},
+      {&curves.weight_grad, &PartCost::weight_grad_ms},
+      {&curves.activations, &PartCost::activation_bytes}};
+  for (const auto& [curve, quantity] : wanted) {
+    auto fitted = fit_quantity(profile, part, quantity);
+    if (!fitted.ok()) return fitted.error();
+    *curve = std::move(fitted).value();
+  }
+  return curves;
+}
+
+Result<CostModel> CostModel::create(const ModelGraph& graph, const Profile& profile) {
+  CostModel model;
+  model.graph_ = graph;
+  for (const auto& entry : profile.profiles) {
+    auto linear = fit_part(entry, &ProfilePoint::linear);
+    if (!linear.ok()) return linear.error();
+    auto attention = fit_part(entry, &ProfilePoint::attention);
+    if (!attention.ok()) return attention.error();
+    model.kinds_[entry.kind][entry.parallelism] = {
+        std::move(linear).value(), std::move(attention).value(), entry.parameters, entry.origin};
+  }
+  std::map<std::string, std::string> kind_of;
+  for (const auto& entry : profile.layers) kind_of[entry.layer] = entry.kind;
+  for (const auto& module : graph.modules) {
+    auto& names = model.kind_names_.emplace_back();
+    for (const auto& layer : module.layers) {
+      auto name = kind_name(kind_of, layer);
+      if (!name.ok()) return name.error();
+      const auto kind = model.kinds_.find(name.value());
+      if (kind == model.kinds_.end() || !kind->second.contains(Parallelism{}))
+        return Error{Errc::not_found,
+                     "layer '" + layer.name + "' is of kind '" + name.value() +
+                         "', which has no profile at tp 1, cp 1",
+                     "profile", "profile this model again"};
+      names.push_back(std::move(name).value());
+    }
+  }
+  return model;
+}
+
+const CostModel::Kind& CostModel::kind(LayerId layer) const {
+  return kinds_.at(kind_names_[layer.module.index()][static_cast<std::size_t>(layer.layer)]);
+}
+
+Result<LayerCost> CostModel::cost(LayerId layer, std::span<const TokenCount> lengths,
+                                  Parallelism parallelism) const {
+  const Kind& entries = kind(layer);
+  const auto found = entries.find(parallelism);
+  if (found == entries.end()) {
+    std::string known;
+    for (const auto& entry : entries) known += (known.empty() ? "" : "; ") + shown(entry.first);
+    return Error{Errc::not_found,
+                 "no profile of layer '" +
+                     graph_.at(layer.module).layers[static_cast<std::size_t>(layer.layer)].name +
+                     "' at " + shown(parallelism) + "; there is " + known,
+                 "profile",
+                 {}};
+  }
+  const Entry& entry = found->second;
+  const auto tokens =
+      static_cast<double>(std::accumulate(lengths.begin(), lengths.end(), TokenCount{0}));
+  // A packed launch pays the attention's constant once, hence the variable part per sequence.
+  const auto value = [&](CostCurve PartCurves::*quantity) {
+    const CostCurve& attention = entry.attention.*quantity;
+    double sum = (entry.linear.*quantity).at(tokens);
+    if (tokens > 0) sum += attention.coefficients()[2];
+    for (const TokenCount length : lengths)
+      sum += attention.variable_at(static_cast<double>(length));
+    return sum;
+  };
+  return LayerCost{
+      value(&PartCurves::forward), value(&PartCurves::input_grad), value(&PartCurves::weight_grad),
+      Bytes{static_cast<std::int64_t>(value(&PartCurves::activations))}, entry.parameters};
+}
+
+Result<LayerCost> CostModel::cost(LayerId layer, TokenCount tokens, Parallelism parallelism) const {
+  return cost(layer, std::span{&tokens, 1}, parallelism);
+}
+
+Result<std::vector<LayerCost>> CostModel::module_costs(ModuleId module,
+                                                       std::span<const TokenCount> lengths,
+                                                       Parallelism parallelism) const {
+  std::vector<LayerCost> costs;
+  for (std::size_t layer = 0; layer < graph_.at(module).layers.size(); ++layer) {
+    const LayerId id{module, static_cast<std::int32_t>(layer)};
+    auto full = cost(id, lengths, parallelism);
+    if (!full.ok()) return full.error();
+    costs.push_back(std::move(full).value());
+  }
+  return frozen_aware(costs, graph_, module);
+}
+
+std::vector<Parallelism> CostModel::parallelisms(ModuleId module) const {
+  std::set<Parallelism> common;
+  for (std::size_t layer = 0; layer < graph_.at(module).layers.size(); ++layer) {
+    const Kind& entries = kind({module, static_cast<std::int32_t>(layer)});
+    if (layer == 0) {
+      for (const auto& entry : entries) common.insert(entry.first);
+    } else {
+      std::erase_if(common, [&](Parallelism p) { return !entries.contains(p); });
+    }
+  }
+  return {common.begin(), common.end()};
+}
+
+CostOrigin CostModel::origin(ModuleId module) const {
+  auto worst = CostOrigin::measured;
+  for (std::size_t layer = 0; layer < graph_.at(module).layers.size(); ++layer)
+    for (const auto& entry : kind({module, static_cast<std::int32_t>(layer)}))
+      worst = std::max(worst, entry.second.origin);
+  return worst;
+}
+
+std::vector<KindError> CostModel::errors() const {
+  std::vector<KindError> errors;
+  for (const auto& [name, entries] : kinds_)
+    for (const auto& [parallelism, entry] : entries)
+      errors.push_back({name, parallelism, entry.linear.forward.fit_error(),
+                        entry.linear.forward.leave_one_out_error()});
+  return errors;
+}
+
+namespace {
+
+// Rows that a projector receives for a sample: those of the encoders that feed it, directly or
+// through another projector. Modules stand in topological order, so this ends.
+TokenCount rows_into(const ModelGraph& graph, const SampleShape& sample, ModuleId module) {
+  TokenCount rows = 0;
+  for (std::size_t i = 0; i < module.index(); ++i) {
+    const auto& source = graph.modules[i];
+    if (std::find(source.next.begin(), source.next.end(), module) == source.next.end()) continue;
+    rows += source.kind == ModuleKind::projector ? rows_into(graph, sample, ModuleId{i})
+                                                 : sample.output_rows(ModuleId{i});
+  }
+  return rows;
+}
+
+}  // namespace
+
+std::vector<TokenCount> sequence_lengths(const ModelGraph& graph, const SampleShape& sample,
+                                         ModuleId module) {
+  std::vector<TokenCount> lengths;
+  switch (graph.at(module).kind) {
+    case ModuleKind::llm: lengths.push_back(sample.llm_tokens); break;
+    case ModuleKind::encoder:
+      if (const auto* items = sample.items(module))
+        for (const auto& item : *items) lengths.push_back(item.hidden_rows);
+      break;
+    case ModuleKind::projector:
+      if (const TokenCount rows = rows_into(graph, sample, module); rows > 0)
+        lengths.push_back(rows);
+      break;
+  }
+  return lengths;
+}
+
+}  // namespace troupe::scheduler

@@ -1,0 +1,91 @@
+// Predicts what any layer of a model costs for any microbatch, packed or not.
+//
+// Attention and the rest are kept apart: a packed microbatch of lengths l_i costs
+// linear(sum l_i) + sum attention(l_i), because attention depends on each sequence's own length.
+// Pure; immutable after `create`, hence thread-safe.
+
+#pragma once
+
+#include <map>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/vocabulary/model_graph.hpp"
+#include "runtime/vocabulary/result.hpp"
+#include "runtime/vocabulary/sample_shape.hpp"
+#include "scheduler/cost_curve.hpp"
+#include "scheduler/layer_cost.hpp"
+#include "scheduler/profile.hpp"
+
+namespace troupe::scheduler {
+
+/// Fit quality of one kind at one (tp, cp), forward time: what `troupe profile` prints.
+struct KindError {
+  std::string kind;
+  Parallelism parallelism;
+  FitError fit;       ///< Of the bare quadratic on its own points.
+  FitError left_out;  ///< Of the curve on points left out.
+};
+
+class CostModel {
+ public:
+  /// Fits all curves of `profile` for the layers of `graph`.
+  ///
+  /// Errors:
+  /// - not_found: a layer has no kind, or its kind no profile at tp 1, cp 1; the message names it.
+  /// - invalid_argument: a point is not a finite number >= 0 (which kind, which tokens).
+  static Result<CostModel> create(const ModelGraph& graph, const Profile& profile);
+
+  /// Cost of `layer` for one microbatch with sequences of these lengths (>= 0 each), before
+  /// freezing is taken into account (see `frozen_aware`). Zero for a microbatch without tokens.
+  /// Cost: O(lengths).
+  ///
+  /// Errors:
+  /// - not_found: no profile at this (tp, cp); the message names those there are.
+  Result<LayerCost> cost(LayerId layer, std::span<const TokenCount> lengths,
+                         Parallelism parallelism = {}) const;
+
+  /// The same for one sequence.
+  Result<LayerCost> cost(LayerId layer, TokenCount tokens, Parallelism parallelism = {}) const;
+
+  /// Costs of all layers of a module for one microbatch, frozen-aware.
+  Result<std::vector<LayerCost>> module_costs(ModuleId module, std::span<const TokenCount> lengths,
+                                              Parallelism parallelism = {}) const;
+
+  /// Valid (tp, cp) of a module: those that every one of its layers has a profile for, ascending.
+  std::vector<Parallelism> parallelisms(ModuleId module) const;
+
+  /// Origin of a module's numbers; `computed` if any of them is, else `modelled` if any is.
+  CostOrigin origin(ModuleId module) const;
+
+  std::vector<KindError> errors() const;
+  const ModelGraph& graph() const { return graph_; }
+
+ private:
+  struct PartCurves {
+    CostCurve forward, input_grad, weight_grad, activations;
+  };
+  struct Entry {
+    PartCurves linear, attention;
+    Bytes parameters;
+    CostOrigin origin = CostOrigin::measured;
+  };
+  using Kind = std::map<Parallelism, Entry>;
+
+  static Result<PartCurves> fit_part(const LayerProfile& profile, PartCost ProfilePoint::*part);
+  const Kind& kind(LayerId layer) const;
+
+  ModelGraph graph_;
+  std::map<std::string, Kind> kinds_;
+  std::vector<std::vector<std::string>> kind_names_;  // Per module, per layer.
+};
+
+/// Lengths of the sequences that `module` sees for one sample: rows of each media item between an
+/// encoder's layers, all rows of a sample at a projector, the whole sequence at the llm. Empty if
+/// the sample has nothing for the module.
+std::vector<TokenCount> sequence_lengths(const ModelGraph& graph, const SampleShape& sample,
+                                         ModuleId module);
+
+}  // namespace troupe::scheduler

@@ -1,0 +1,55 @@
+#include "scheduler/layer_cost.hpp"
+
+#include <cassert>
+
+namespace troupe::scheduler {
+
+namespace {
+
+// A layer learns if its module is not frozen and it has parameters, own or tied.
+bool is_trainable(const ModelGraph& graph, LayerId layer) {
+  if (graph.at(layer.module).freeze) return false;
+  if (graph.at(layer.module).layers[static_cast<std::size_t>(layer.layer)].parameter_elements > 0)
+    return true;
+  for (const auto& tied : graph.tied)
+    for (const auto& user : tied.layers)
+      if (user == layer) return true;
+  return false;
+}
+
+}  // namespace
+
+LayerCost& LayerCost::operator+=(const LayerCost& other) {
+  forward_ms += other.forward_ms;
+  input_grad_ms += other.input_grad_ms;
+  weight_grad_ms += other.weight_grad_ms;
+  activations += other.activations;
+  parameters += other.parameters;
+  return *this;
+}
+
+LayerCost frozen_aware(LayerCost full, const ModelGraph& graph, LayerId layer) {
+  if (!is_trainable(graph, layer)) full.weight_grad_ms = 0;
+  if (!needs_input_gradient(graph, layer)) full.input_grad_ms = 0;
+  if (!needs_backward(graph, layer)) full.activations = Bytes{};
+  return full;
+}
+
+std::vector<LayerCost> frozen_aware(std::span<const LayerCost> full, const ModelGraph& graph,
+                                    ModuleId module) {
+  assert(full.size() == graph.at(module).layers.size());
+  std::vector<LayerCost> costs;
+  costs.reserve(full.size());
+  for (std::size_t layer = 0; layer < full.size(); ++layer)
+    costs.push_back(
+        frozen_aware(full[layer], graph, LayerId{module, static_cast<std::int32_t>(layer)}));
+  return costs;
+}
+
+LayerCost total(std::span<const LayerCost> layers) {
+  LayerCost sum;
+  for (const auto& layer : layers) sum += layer;
+  return sum;
+}
+
+}  // namespace troupe::scheduler

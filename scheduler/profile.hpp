@@ -1,0 +1,79 @@
+// What `troupe profile` writes and every planner reads: the measured or computed cost of each kind
+// of layer on one kind of device. Plain values, so that any file format can hold them.
+
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/vocabulary/units.hpp"
+
+namespace troupe::scheduler {
+
+/// Tensor- and context-parallel degree of one module.
+struct Parallelism {
+  std::int32_t tp = 1;
+  std::int32_t cp = 1;
+
+  friend auto operator<=>(const Parallelism&, const Parallelism&) = default;
+};
+
+/// Where a number comes from. Shown wherever the number is shown.
+enum class CostOrigin : std::uint8_t {
+  measured,  ///< On the device at hand.
+  modelled,  ///< Compute measured, collectives from the transport's measured speed.
+  computed,  ///< From documented peak numbers (roofline); no device was there.
+};
+std::string_view to_string(CostOrigin origin);
+
+/// One part of a layer at one size.
+struct PartCost {
+  double forward_ms = 0;
+  double input_grad_ms = 0;
+  double weight_grad_ms = 0;
+  double activation_bytes = 0;
+
+  friend bool operator==(const PartCost&, const PartCost&) = default;
+};
+
+/// One size. `linear` is everything that depends on the tokens of the whole microbatch (matrix
+/// products, norms, launches); `attention` is what depends on the length of each sequence in it,
+/// and is zero for a layer without attention.
+struct ProfilePoint {
+  TokenCount tokens = 0;  ///< >= 1; one sequence of this length.
+  PartCost linear;
+  PartCost attention;
+
+  friend bool operator==(const ProfilePoint&, const ProfilePoint&) = default;
+};
+
+/// One kind of layer at one (tp, cp). Layers of equal shape share a kind.
+struct LayerProfile {
+  std::string kind;  ///< `llm.block`, `vision.merger`.
+  Parallelism parallelism;
+  CostOrigin origin = CostOrigin::measured;
+  Bytes parameters;  ///< This device's share.
+  std::vector<ProfilePoint> points;
+
+  friend bool operator==(const LayerProfile&, const LayerProfile&) = default;
+};
+
+/// Which kind a layer of the model is.
+struct LayerKindOf {
+  std::string layer;  ///< `LayerSpec::name`.
+  std::string kind;
+
+  friend bool operator==(const LayerKindOf&, const LayerKindOf&) = default;
+};
+
+struct Profile {
+  std::string device;  ///< As shown to users: `cpu`, `H100-80G (computed)`.
+  std::vector<LayerKindOf> layers;
+  std::vector<LayerProfile> profiles;
+
+  friend bool operator==(const Profile&, const Profile&) = default;
+};
+
+}  // namespace troupe::scheduler
