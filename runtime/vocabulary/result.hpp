@@ -38,6 +38,10 @@ struct Error {
   std::string fix;      ///< What the user can do; empty when there is nothing.
 
   friend bool operator==(const Error&, const Error&) = default;
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, Error& x) {
+    return f(x.code, x.message, x.where, x.fix);
+  }
 };
 
 /// One printable text of at most five lines: `where: message` and then the fix.

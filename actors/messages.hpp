@@ -1,0 +1,173 @@
+// Values that actors exchange and that belong to no lower layer. They cross process borders.
+
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "runtime/vocabulary/iteration_plan.hpp"
+#include "runtime/vocabulary/parallel_plan.hpp"
+#include "runtime/vocabulary/result.hpp"
+#include "runtime/vocabulary/sample_shape.hpp"
+
+namespace troupe::actors {
+
+using ByteString = std::vector<std::uint8_t>;
+
+/// How a node introduces itself.
+struct NodeHello {
+  std::string host;
+  std::int32_t pid = 0;
+  std::int32_t wanted_node = -1;  ///< Node id it was started as; -1: any free one.
+  std::string build;              ///< Version; must be the supervisor's own.
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, NodeHello& x) {
+    return f(x.host, x.pid, x.wanted_node, x.build);
+  }
+};
+
+/// What a node needs to begin: who it is and what the job is.
+struct NodeWelcome {
+  NodeId node;
+  std::string resolved_job;  ///< The job file with every value, as text.
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, NodeWelcome& x) {
+    return f(x.node, x.resolved_job);
+  }
+};
+
+/// A node that has opened its data, its devices and its transport.
+struct NodeReady {
+  NodeId node;
+  ByteString address;  ///< For `Transport::connect`.
+  std::int64_t clock_offset_ns = 0;  ///< Its system clock minus its steady clock.
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, NodeReady& x) {
+    return f(x.node, x.address, x.clock_offset_ns);
+  }
+};
+
+/// A layout to be brought up, from nothing or from an older one.
+struct Configuration {
+  EpochNumber epoch_number = 0;
+  ParallelPlan plan;
+  std::vector<NodeReady> nodes;  ///< Also the head, which takes part as one more peer.
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, Configuration& x) {
+    return f(x.epoch_number, x.plan, x.nodes);
+  }
+};
+
+/// One sample of a batch as a node is to decode it.
+struct OrderedSample {
+  std::int64_t position = 0;  ///< In the epoch's order.
+  bool media = false;
+  bool text = false;
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, OrderedSample& x) {
+    return f(x.position, x.media, x.text);
+  }
+};
+
+/// What a node is to decode of a batch.
+struct BatchOrder {
+  std::int64_t batch = 0;
+  std::int64_t epoch = 0;
+  std::vector<OrderedSample> samples;
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, BatchOrder& x) {
+    return f(x.batch, x.epoch, x.samples);
+  }
+};
+
+/// Why a sample was dropped; fields as in `data::BadSample`.
+struct BadReport {
+  std::uint8_t kind = 0;
+  std::string file;
+  std::string where;
+  std::string reason;
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, BadReport& x) {
+    return f(x.kind, x.file, x.where, x.reason);
+  }
+};
+
+/// What a node found out about one sample. The scheduler joins the reports of all nodes.
+struct SampleReport {
+  std::int64_t position = 0;  ///< In the epoch's order.
+  std::string id;
+  bool bad = false;
+  BadReport why;                   ///< Where bad.
+  bool has_media = false;          ///< `media` is known.
+  std::vector<ModuleMedia> media;
+  bool has_text = false;           ///< The three below are known.
+  TokenCount text_tokens = 0;      ///< Tokens without media rows.
+  TokenCount trained_tokens = 0;
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, SampleReport& x) {
+    return f(x.position, x.id, x.bad, x.why, x.has_media, x.media, x.has_text, x.text_tokens,
+             x.trained_tokens);
+  }
+};
+
+/// A node's answer to a `BatchOrder`.
+struct BatchReport {
+  NodeId node;
+  std::int64_t batch = 0;
+  std::vector<SampleReport> samples;
+  double decode_ms = 0;
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, BatchReport& x) {
+    return f(x.node, x.batch, x.samples, x.decode_ms);
+  }
+};
+
+/// A tensor that a device offers: final parameters, or kept gradients.
+struct TensorOffer {
+  std::string name;
+  std::uint8_t dtype = 0;  ///< `at::ScalarType`.
+  std::vector<std::int64_t> shape;
+  std::uint64_t index = 0;  ///< Of the message that carries it (kind `state`).
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, TensorOffer& x) {
+    return f(x.name, x.dtype, x.shape, x.index);
+  }
+};
+
+/// Which tensors to offer.
+enum class Collection : std::uint8_t { parameters, first_gradients };
+
+/// All tensors of one node of a collection; their bytes follow over the transport to the head.
+struct Offers {
+  NodeId node;
+  std::vector<TensorOffer> tensors;
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, Offers& x) {
+    return f(x.node, x.tensors);
+  }
+};
+
+/// How a job ended.
+struct JobEnd {
+  std::int32_t exit_code = 0;
+  std::string message;  ///< For stderr; empty where all went well.
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, JobEnd& x) {
+    return f(x.exit_code, x.message);
+  }
+};
+
+}  // namespace troupe::actors

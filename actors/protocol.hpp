@@ -1,0 +1,159 @@
+// Every protocol of the engine on one page: who may send what to whom, and what comes back.
+//
+//   head process:  supervisor, scheduler, recorder        node process:  node, loader, executors
+//
+// Control messages only; tensors travel over the transport. Epoch numbers make stale messages
+// recognisable: every receiver drops what belongs to an older configuration. A `reacts_to` has no
+// reply; its sender hears of trouble through `failed_atom`. Remote requests carry timeouts.
+
+#pragma once
+
+#include <caf/all.hpp>
+#include <memory>
+#include <string>
+
+#include "actors/messages.hpp"
+#include "engine/reports.hpp"
+
+namespace troupe::actors {
+
+/// A batch as the scheduler hands it over, in the head process.
+struct PlannedBatch;
+using PlannedBatchPtr = std::shared_ptr<const PlannedBatch>;
+using IterationPlanPtr = std::shared_ptr<const IterationPlan>;
+
+/// What the recorder writes about a step, in the head process.
+struct StepRecord;
+using StepRecordPtr = std::shared_ptr<const StepRecord>;
+
+}  // namespace troupe::actors
+
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::PlannedBatchPtr)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::IterationPlanPtr)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::StepRecordPtr)
+
+CAF_BEGIN_TYPE_ID_BLOCK(troupe, caf::first_custom_type_id)
+
+  CAF_ADD_TYPE_ID(troupe, (troupe::Error))
+  CAF_ADD_TYPE_ID(troupe, (troupe::NodeId))
+  CAF_ADD_TYPE_ID(troupe, (troupe::DeviceId))
+  CAF_ADD_TYPE_ID(troupe, (troupe::IterationPlan))
+  CAF_ADD_TYPE_ID(troupe, (troupe::engine::Prepared))
+  CAF_ADD_TYPE_ID(troupe, (troupe::engine::Decision))
+  CAF_ADD_TYPE_ID(troupe, (troupe::engine::DeviceReport))
+  CAF_ADD_TYPE_ID(troupe, (troupe::actors::NodeHello))
+  CAF_ADD_TYPE_ID(troupe, (troupe::actors::NodeWelcome))
+  CAF_ADD_TYPE_ID(troupe, (troupe::actors::NodeReady))
+  CAF_ADD_TYPE_ID(troupe, (troupe::actors::Configuration))
+  CAF_ADD_TYPE_ID(troupe, (troupe::actors::BatchOrder))
+  CAF_ADD_TYPE_ID(troupe, (troupe::actors::BatchReport))
+  CAF_ADD_TYPE_ID(troupe, (troupe::actors::Collection))
+  CAF_ADD_TYPE_ID(troupe, (troupe::actors::Offers))
+  CAF_ADD_TYPE_ID(troupe, (troupe::actors::JobEnd))
+
+  CAF_ADD_ATOM(troupe, troupe::actors, join_atom, "join")
+  CAF_ADD_ATOM(troupe, troupe::actors, apply_atom, "apply")
+  CAF_ADD_ATOM(troupe, troupe::actors, applied_atom, "applied")
+  CAF_ADD_ATOM(troupe, troupe::actors, begin_atom, "begin")
+  CAF_ADD_ATOM(troupe, troupe::actors, next_atom, "next")
+  CAF_ADD_ATOM(troupe, troupe::actors, wake_atom, "wake")
+  CAF_ADD_ATOM(troupe, troupe::actors, loaded_atom, "loaded")
+  CAF_ADD_ATOM(troupe, troupe::actors, collect_atom, "collect")
+  CAF_ADD_ATOM(troupe, troupe::actors, failed_atom, "failed")
+  CAF_ADD_ATOM(troupe, troupe::actors, stop_atom, "stop")
+  CAF_ADD_ATOM(troupe, troupe::actors, exited_atom, "exited")
+  CAF_ADD_ATOM(troupe, troupe::actors, tick_atom, "tick")
+  CAF_ADD_ATOM(troupe, troupe::actors, finish_atom, "finish")
+
+CAF_END_TYPE_ID_BLOCK(troupe)
+
+namespace troupe::actors {
+
+/// Keeps the job alive: joins nodes, applies layouts, decides steps, ends the job.
+using SupervisorActor = caf::typed_actor<
+    // A node wants to join. Errors (text of the reply's error): the job is full, the wanted id is
+    // taken, another build.
+    caf::replies_to<join_atom, NodeHello>::with<NodeWelcome>,
+    // A joined node has opened data, devices and transport.
+    caf::reacts_to<NodeReady>,
+    // A node has brought up its part of this configuration.
+    caf::reacts_to<applied_atom, NodeId, std::uint32_t>,
+    // A device has all reduced gradients of a step.
+    caf::reacts_to<engine::Prepared>,
+    // A device has finished a step.
+    caf::reacts_to<engine::DeviceReport>,
+    // A node offers the tensors of a collection.
+    caf::reacts_to<Offers>,
+    // A node cannot go on.
+    caf::reacts_to<failed_atom, NodeId, Error>,
+    // The scheduler has planned the next batch (head only).
+    caf::reacts_to<PlannedBatchPtr>,
+    // The scheduler or the recorder cannot go on (head only).
+    caf::reacts_to<failed_atom, Error>,
+    // A local node process has ended: its pid and how (head only).
+    caf::reacts_to<exited_atom, std::int32_t, std::string>,
+    // A signal asks to end the job (head only). A second one ends it at once.
+    caf::reacts_to<stop_atom, std::int32_t>,
+    // Time passes: join and stop deadlines.
+    caf::reacts_to<tick_atom>>;
+
+/// Plans iterations: asks nodes to decode, joins their reports, makes the plan. One batch at a
+/// time, in order; decoding runs `data.prefetch` batches ahead.
+using SchedulerActor = caf::typed_actor<
+    // Start planning for a configuration; the nodes' actors in order of their ids follow by
+    // `current_sender`-free handles, because they never leave the head process.
+    caf::reacts_to<begin_atom, Configuration, std::vector<caf::strong_actor_ptr>>,
+    // Plan the next batch; the answer is a PlannedBatchPtr to the supervisor.
+    caf::reacts_to<next_atom>,
+    // A node has decoded its share of a batch.
+    caf::reacts_to<BatchReport>>;
+
+/// Writes the run folder: metrics, samples, bad samples, plans, traces, the log. Detached.
+using RecorderActor = caf::typed_actor<
+    // A planned batch: its samples and bad samples.
+    caf::reacts_to<PlannedBatchPtr>,
+    // A finished or skipped step.
+    caf::reacts_to<StepRecordPtr>,
+    // Close all files, then reply.
+    caf::replies_to<finish_atom>::with<finish_atom>>;
+
+/// One node process as the supervisor sees it.
+using NodeActor = caf::typed_actor<
+    // Bring up this configuration; `applied_atom` or `failed_atom` goes to the supervisor.
+    caf::reacts_to<apply_atom, Configuration>,
+    // Run this iteration after those before it: the node's slice of the plan.
+    caf::reacts_to<IterationPlan>,
+    // The word on a step.
+    caf::reacts_to<engine::Decision>,
+    // Decode this share of a batch; a BatchReport goes to the sender.
+    caf::reacts_to<BatchOrder>,
+    // Offer these tensors to the supervisor and send them to the head's transport.
+    caf::reacts_to<collect_atom, Collection>,
+    // End: no more messages will come. The text says why; it is empty after a finished job.
+    caf::reacts_to<stop_atom, std::string>,
+    // From its own executors and loader.
+    caf::reacts_to<engine::Prepared>, caf::reacts_to<engine::DeviceReport>,
+    caf::reacts_to<applied_atom, DeviceId>, caf::reacts_to<BatchReport>,
+    caf::reacts_to<DeviceId, Offers>, caf::reacts_to<failed_atom, Error>>;
+
+/// Decodes a node's share of batches on the loader's threads.
+using LoaderActor = caf::typed_actor<
+    // Start decoding; a BatchReport goes to the node.
+    caf::reacts_to<BatchOrder>,
+    // The loader's threads have finished a batch.
+    caf::reacts_to<loaded_atom, std::int64_t>>;
+
+/// One device: builds its stages and runs its action lists. Detached, one thread.
+using ExecutorActor = caf::typed_actor<
+    // Build stages for a configuration; `applied_atom` goes to the node.
+    caf::reacts_to<apply_atom, Configuration>,
+    // Queue an iteration.
+    caf::reacts_to<IterationPlanPtr>,
+    // The word on a step.
+    caf::reacts_to<engine::Decision>,
+    // Something that an action waits for may have arrived.
+    caf::reacts_to<wake_atom>,
+    // Offer tensors and send them.
+    caf::reacts_to<collect_atom, Collection>>;
+
+}  // namespace troupe::actors

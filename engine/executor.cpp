@@ -1,0 +1,284 @@
+#include "engine/executor.hpp"
+
+#include <chrono>
+#include <cmath>
+#include <optional>
+
+#include "runtime/state/gradient_norm.hpp"
+
+namespace troupe::engine {
+
+using transport::TagKind;
+
+namespace {
+
+std::int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+}  // namespace
+
+Executor::Executor(const ParallelPlan& plan, ExecutorOptions options,
+                   transport::Transport& transport, std::map<StageId, StageProgram*> stages,
+                   std::function<void()> wake)
+    : plan_(plan),
+      options_(std::move(options)),
+      stages_(std::move(stages)),
+      mailbox_(transport, options_.epoch_number, options_.receive_ahead_max, std::move(wake)) {}
+
+at::ScalarType Executor::gradient_dtype() const {
+  return row_dtype() == at::kDouble ? at::kDouble : at::kFloat;
+}
+
+HolderState& Executor::holder(GroupId group, std::size_t index) {
+  const Holder& use = plan_.groups[group.index()].holders[index];
+  return stage(use.stage).state(group, use.layer);
+}
+
+Status Executor::begin(std::shared_ptr<const IterationPlan> plan, const SampleStore& samples) {
+  iteration_ = std::move(plan);
+  mailbox_.begin(iteration_->step);
+  next_action_ = next_post_ = 0;
+  decision_.reset();
+  prepared_ = {iteration_->step, options_.epoch_number, options_.device, {}, {}};
+  report_ = {iteration_->step, options_.epoch_number, options_.device, {}, {}, {}, {}};
+  for (auto& [id, program] : stages_)
+    if (auto begun = program->begin(*iteration_, samples); !begun.ok()) return begun;
+  ready_ns_ = now_ns();
+  return Done{};
+}
+
+Result<Progress> Executor::advance() {
+  const auto& actions = iteration_->actions[options_.device.index()];
+  while (next_action_ < actions.size()) {
+    if (auto posted = post_receives(); !posted.ok()) return std::move(posted).error();
+    if (auto sent = mailbox_.check(); !sent.ok()) return std::move(sent).error();
+    const Action& action = actions[next_action_];
+    ActionTiming timing{action, ready_ns_, now_ns(), 0};
+    auto ran = run(action);
+    if (!ran.ok()) return std::move(ran).error();
+    if (!ran.value())
+      return action.kind == ActionKind::commit ? Progress::committing : Progress::waiting;
+    timing.end_ns = ready_ns_ = now_ns();
+    report_.timings.push_back(timing);
+    ++next_action_;
+  }
+  // The next iteration must not reuse a buffer that is still on its way out.
+  if (auto sent = mailbox_.check(); !sent.ok()) return std::move(sent).error();
+  if (!mailbox_.all_sent()) return Progress::waiting;
+  finish();
+  return Progress::finished;
+}
+
+Result<bool> Executor::run(const Action& action) {
+  const auto done = [](Status status) -> Result<bool> {
+    if (!status.ok()) return std::move(status).error();
+    return true;
+  };
+  switch (action.kind) {
+    case ActionKind::forward:
+    case ActionKind::backward:
+    case ActionKind::backward_input:
+    case ActionKind::backward_weight:
+    case ActionKind::recompute: return done(compute(action));
+    case ActionKind::send:
+    case ActionKind::send_gradient: return done(send(action));
+    case ActionKind::receive:
+    case ActionKind::receive_gradient: return receive(action);
+    case ActionKind::reduce_send: return done(reduce_send(action));
+    case ActionKind::reduce: return reduce(action);
+    case ActionKind::reduce_receive: return reduce_receive(action);
+    case ActionKind::commit: return commit();
+    case ActionKind::optimizer_step: return optimizer_step(action.stage), true;
+  }
+  return Error{Errc::internal, "unknown action in the plan", {}, {}};
+}
+
+Status Executor::compute(const Action& action) {
+  const PartKey part{action.microbatch, action.part};
+  StageProgram& program = stage(action.stage);
+  Status status = Done{};
+  switch (action.kind) {
+    case ActionKind::forward: status = program.forward(part); break;
+    case ActionKind::backward: status = program.backward(part); break;
+    case ActionKind::backward_input: status = program.backward_input(part); break;
+    case ActionKind::backward_weight: status = program.backward_weight(part); break;
+    default: status = program.recompute(part); break;
+  }
+  Bytes activations;
+  for (const auto& [id, other] : stages_) activations += other->activations();
+  report_.peak_activations = std::max(report_.peak_activations, activations);
+  return status;
+}
+
+Status Executor::send(const Action& action) {
+  const Message& message = iteration_->messages[action.message.index()];
+  const bool gradient = action.kind == ActionKind::send_gradient;
+  const StageId from = gradient ? message.destination.stage : message.source.stage;
+  const StageId to = gradient ? message.source.stage : message.destination.stage;
+  auto tensor =
+      gradient ? stage(from).gradient_for(action.message) : stage(from).rows_for(action.message);
+  if (!tensor.ok()) return std::move(tensor).error();
+  const Arrival::Key key{gradient ? TagKind::gradient : TagKind::rows, action.message.index()};
+  if (is_here(to)) {
+    mailbox_.put(key, std::move(tensor).value());
+  } else {
+    mailbox_.send(key, peer(to), tensor.value());
+  }
+  return Done{};
+}
+
+Result<bool> Executor::receive(const Action& action) {
+  const auto expected = arrivals_of(action);
+  auto arrived = mailbox_.arrived(expected);
+  if (!arrived.ok() || !arrived.value()) return arrived;
+  const Message& message = iteration_->messages[action.message.index()];
+  at::Tensor tensor = mailbox_.take(expected.front().key);
+  if (action.kind == ActionKind::receive_gradient) {
+    stage(message.source.stage).accept_gradient(action.message, std::move(tensor));
+  } else {
+    stage(message.destination.stage).accept_rows(action.message, std::move(tensor));
+  }
+  return true;
+}
+
+Status Executor::reduce_send(const Action& action) {
+  const auto& holders = plan_.groups[action.group.index()].holders;
+  const StageId root = holders.front().stage;
+  for (std::size_t i = 1; i < holders.size(); ++i) {
+    if (holders[i].stage != action.stage) continue;
+    if (!is_here(root))
+      mailbox_.send({TagKind::reduce, reduction_index(action.group, i)}, peer(root),
+                    holder(action.group, i).gradients());
+  }
+  return Done{};
+}
+
+/// Waits for all holders before it adds any, and adds in holder order: the bits do not depend on
+/// who was first.
+Result<bool> Executor::reduce(const Action& action) {
+  auto arrived = mailbox_.arrived(arrivals_of(action));
+  if (!arrived.ok() || !arrived.value()) return arrived;
+  const auto& holders = plan_.groups[action.group.index()].holders;
+  at::Tensor& sum = holder(action.group, 0).gradients();
+  for (std::size_t i = 1; i < holders.size(); ++i) {
+    const bool here = is_here(holders[i].stage);
+    sum.add_(here ? holder(action.group, i).gradients()
+                  : mailbox_.take({TagKind::reduce, reduction_index(action.group, i)}));
+  }
+  const double squared = state::squared_norm(sum);
+  prepared_.norms.push_back({action.group, squared, std::isfinite(squared)});
+  for (std::size_t i = 1; i < holders.size(); ++i) {
+    if (is_here(holders[i].stage)) {
+      holder(action.group, i).gradients().copy_(sum);
+    } else {
+      mailbox_.send({TagKind::reduced, reduction_index(action.group, i)}, peer(holders[i].stage),
+                    sum);
+    }
+  }
+  return true;
+}
+
+Result<bool> Executor::reduce_receive(const Action& action) {
+  const auto expected = arrivals_of(action);
+  auto arrived = mailbox_.arrived(expected);
+  if (!arrived.ok() || !arrived.value()) return arrived;
+  const auto& holders = plan_.groups[action.group.index()].holders;
+  for (std::size_t i = 1; i < holders.size(); ++i)
+    if (holders[i].stage == action.stage && !is_here(holders.front().stage))
+      holder(action.group, i).gradients().copy_(
+          mailbox_.take({TagKind::reduced, reduction_index(action.group, i)}));
+  return true;
+}
+
+Result<bool> Executor::commit() {
+  if (decision_) return true;
+  if (prepared_.losses.empty())
+    for (auto& [id, program] : stages_)
+      for (auto& loss : program->losses()) prepared_.losses.push_back(std::move(loss));
+  return false;
+}
+
+void Executor::decide(const Decision& decision) { decision_ = decision; }
+
+void Executor::optimizer_step(StageId id) {
+  if (!decision_->commit) return;
+  for (std::size_t g = 0; g < plan_.groups.size(); ++g) {
+    const auto& holders = plan_.groups[g].holders;
+    for (std::size_t i = 0; i < holders.size(); ++i) {
+      if (holders[i].stage != id) continue;
+      HolderState& state = holder(GroupId{g}, i);
+      const double scale = options_.learning_rate_scales[holders[i].layer.module.index()];
+      state.update(options_.adamw, iteration_->step, decision_->learning_rate * scale,
+                   decision_->clip);
+      if (options_.hash_parameters)
+        report_.hashes.push_back({GroupId{g}, static_cast<std::int32_t>(i), state.hash()});
+    }
+  }
+}
+
+void Executor::finish() {
+  report_.peak_received = mailbox_.peak();
+  iteration_.reset();
+}
+
+void Executor::abandon() {
+  mailbox_.begin(0);
+  iteration_.reset();
+}
+
+std::vector<Arrival> Executor::arrivals_of(const Action& action) const {
+  std::vector<Arrival> arrivals;
+  const auto add_rows = [&](TagKind kind, StageId from) {
+    const Message& message = iteration_->messages[action.message.index()];
+    arrivals.push_back({{kind, action.message.index()},
+                        peer(from),
+                        is_here(from),
+                        {message.rows, message.width},
+                        row_dtype()});
+  };
+  const auto add_gradients = [&](TagKind kind, std::size_t holder, StageId from) {
+    arrivals.push_back({{kind, reduction_index(action.group, holder)},
+                        peer(from),
+                        false,
+                        {plan_.groups[action.group.index()].elements},
+                        gradient_dtype()});
+  };
+  switch (action.kind) {
+    case ActionKind::receive:
+      add_rows(TagKind::rows, iteration_->messages[action.message.index()].source.stage);
+      break;
+    case ActionKind::receive_gradient:
+      add_rows(TagKind::gradient, iteration_->messages[action.message.index()].destination.stage);
+      break;
+    case ActionKind::reduce:
+    case ActionKind::reduce_receive: {
+      const auto& holders = plan_.groups[action.group.index()].holders;
+      const bool root = action.kind == ActionKind::reduce;
+      for (std::size_t i = 1; i < holders.size(); ++i) {
+        if (root && !is_here(holders[i].stage))
+          add_gradients(TagKind::reduce, i, holders[i].stage);
+        if (!root && holders[i].stage == action.stage && !is_here(holders.front().stage))
+          add_gradients(TagKind::reduced, i, holders.front().stage);
+      }
+      break;
+    }
+    default: break;
+  }
+  return arrivals;
+}
+
+Status Executor::post_receives() {
+  const auto& actions = iteration_->actions[options_.device.index()];
+  while (next_post_ < actions.size()) {
+    auto posted = mailbox_.post(arrivals_of(actions[next_post_]));
+    if (!posted.ok()) return std::move(posted).error();
+    if (!posted.value()) break;
+    ++next_post_;
+  }
+  return Done{};
+}
+
+}  // namespace troupe::engine

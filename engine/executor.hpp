@@ -1,0 +1,102 @@
+// Runs the action list of one device: takes the next action, waits for what it needs, computes,
+// sends. Never skips ahead, so that a run repeats to the bit.
+//
+// Not thread-safe: one thread owns it and calls `advance`. It never blocks: where an action must
+// wait, `advance` returns and the transport later calls `wake` (from any thread), upon which the
+// owner calls `advance` again. Actors own it in training, a plain loop owns it in tests.
+
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "engine/reports.hpp"
+#include "engine/stage_program.hpp"
+#include "engine/tensor_mailbox.hpp"
+#include "runtime/vocabulary/iteration_plan.hpp"
+#include "runtime/vocabulary/result.hpp"
+
+namespace troupe::engine {
+
+/// How far `advance` came.
+enum class Progress : std::uint8_t {
+  waiting,     ///< For rows, gradients or a reduction: `wake` follows.
+  committing,  ///< PREPARED is ready; waits for `decide`.
+  finished,    ///< The list is done; the report is ready.
+};
+
+struct ExecutorOptions {
+  DeviceId device;
+  EpochNumber epoch_number = 0;
+  /// Receives are posted ahead of use up to this sum; a single larger one is still posted when its
+  /// action is next. Default: 256 MiB.
+  Bytes receive_ahead_max{256 << 20};
+  /// Per module: its peak learning rate divided by the optimizer's.
+  std::vector<double> learning_rate_scales;
+  state::AdamWOptions adamw;
+  bool hash_parameters = false;
+};
+
+class Executor {
+ public:
+  /// `stages` maps each stage of `plan` on this device to its program. All referenced objects
+  /// outlive the executor.
+  Executor(const ParallelPlan& plan, ExecutorOptions options, transport::Transport& transport,
+           std::map<StageId, StageProgram*> stages, std::function<void()> wake);
+
+  /// Starts an iteration. REQUIRES: none is running.
+  Status begin(std::shared_ptr<const IterationPlan> plan, const SampleStore& samples);
+
+  /// Runs actions until one must wait.
+  ///
+  /// Errors: what a stage or the transport reports; the iteration is then lost and `abandon` is
+  /// the only legal call.
+  Result<Progress> advance();
+
+  /// The supervisor's word on this step. REQUIRES: `advance` returned `committing`.
+  void decide(const Decision& decision);
+
+  /// Drops the unfinished iteration. Parameters stay as they were unless COMMIT was decided.
+  void abandon();
+
+  const Prepared& prepared() const { return prepared_; }
+  /// REQUIRES: finished. Moves the report out.
+  DeviceReport take_report() { return std::move(report_); }
+
+ private:
+  Result<bool> run(const Action& action);
+  Result<bool> receive(const Action& action);
+  Status send(const Action& action);
+  Status compute(const Action& action);
+  Status reduce_send(const Action& action);
+  Result<bool> reduce(const Action& action);
+  Result<bool> reduce_receive(const Action& action);
+  Result<bool> commit();
+  void optimizer_step(StageId stage);
+  void finish();
+  Status post_receives();
+  std::vector<Arrival> arrivals_of(const Action& action) const;
+  bool is_here(StageId stage) const { return stages_.contains(stage); }
+  StageProgram& stage(StageId id) { return *stages_.at(id); }
+  HolderState& holder(GroupId group, std::size_t index);
+  at::ScalarType row_dtype() const { return stages_.begin()->second->row_dtype(); }
+  at::ScalarType gradient_dtype() const;
+  transport::Peer peer(StageId stage) const { return plan_.node_of(stage).value; }
+
+  const ParallelPlan& plan_;
+  ExecutorOptions options_;
+  std::map<StageId, StageProgram*> stages_;
+  std::shared_ptr<const IterationPlan> iteration_;
+  TensorMailbox mailbox_;
+  std::size_t next_action_ = 0;
+  std::size_t next_post_ = 0;
+  std::int64_t ready_ns_ = 0;
+  Prepared prepared_;
+  std::optional<Decision> decision_;
+  DeviceReport report_;
+};
+
+}  // namespace troupe::engine

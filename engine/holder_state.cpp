@@ -1,0 +1,57 @@
+#include "engine/holder_state.hpp"
+
+#include <ATen/ops/zeros.h>
+
+#include "runtime/state/tensor_hash.hpp"
+
+namespace troupe::engine {
+
+HolderState::HolderState(std::vector<models::Parameter*> parameters)
+    : parameters_(std::move(parameters)) {
+  std::int64_t elements = 0;
+  for (const auto* parameter : parameters_) elements += parameter->value.numel();
+  const bool fp64 = !parameters_.empty() && parameters_[0]->value.scalar_type() == at::kDouble;
+  gradients_ = at::zeros({elements}, fp64 ? at::kDouble : at::kFloat);
+  std::int64_t begin = 0;
+  for (const auto* parameter : parameters_) {
+    const at::Tensor& value = parameter->value;
+    slices_.push_back(gradients_.narrow(0, begin, value.numel()).view(value.sizes()));
+    optimizers_.push_back(state::make_adamw_state(value));
+    begin += value.numel();
+  }
+  zero();
+}
+
+void HolderState::zero() {
+  gradients_.zero_();
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const at::Tensor& value = parameters_[i]->value;
+    // Autograd adds in place to a gradient that is there, hence into the flat tensor.
+    value.mutable_grad() =
+        value.scalar_type() == gradients_.scalar_type() ? slices_[i] : at::Tensor{};
+  }
+}
+
+void HolderState::harvest() {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const at::Tensor& value = parameters_[i]->value;
+    if (value.scalar_type() == gradients_.scalar_type() || !value.grad().defined()) continue;
+    slices_[i].add_(value.grad());
+    value.mutable_grad() = at::Tensor{};
+  }
+}
+
+void HolderState::update(const state::AdamWOptions& options, std::int64_t step,
+                         double learning_rate, double clip) {
+  for (std::size_t i = 0; i < parameters_.size(); ++i)
+    state::adamw_step(parameters_[i]->value, optimizers_[i], slices_[i], options, learning_rate,
+                      clip, step);
+}
+
+std::uint64_t HolderState::hash() const {
+  std::uint64_t hash = state::kHashSeed;
+  for (const auto* parameter : parameters_) hash = state::hash_tensor(parameter->value, hash);
+  return hash;
+}
+
+}  // namespace troupe::engine

@@ -1,0 +1,50 @@
+// Parameters, gradients and optimizer state of one parameter group at one of its holders.
+//
+// Owned by a stage, used by its executor's thread alone. Gradients of all parameters of the group
+// lie one behind the other in one flat tensor, which is what travels in a reduction.
+
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "models/layer.hpp"
+#include "runtime/state/adamw.hpp"
+
+namespace troupe::engine {
+
+class HolderState {
+ public:
+  /// `parameters` outlive this object and keep their order. Gradients accumulate in fp64 for fp64
+  /// parameters and in fp32 otherwise; bf16 parameters get an fp32 master copy.
+  explicit HolderState(std::vector<models::Parameter*> parameters);
+
+  /// Flat gradients, [elements]; the reduced ones after a reduction has written them here.
+  at::Tensor& gradients() { return gradients_; }
+  std::int64_t elements() const { return gradients_.numel(); }
+  const std::vector<models::Parameter*>& parameters() const { return parameters_; }
+
+  /// Sets gradients to zero and lets autograd accumulate into them.
+  void zero();
+
+  /// Adds what the last backward left in bf16 to the fp32 gradients. Nothing to do for others.
+  void harvest();
+
+  /// One AdamW step with the reduced gradients times `clip` (`state::adamw_step`); `step` from 1.
+  void update(const state::AdamWOptions& options, std::int64_t step, double learning_rate,
+              double clip);
+
+  /// Hash of the parameters' bytes: equal at every holder of a group after every step.
+  std::uint64_t hash() const;
+
+ private:
+  std::vector<models::Parameter*> parameters_;
+  std::vector<at::Tensor> slices_;  ///< Views of `gradients_`, one per parameter, in its shape.
+  at::Tensor gradients_;
+  std::vector<state::AdamWState> optimizers_;
+};
+
+}  // namespace troupe::engine

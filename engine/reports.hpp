@@ -1,0 +1,111 @@
+// What devices tell the supervisor about an iteration, and what it decides. Values that travel.
+
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "runtime/vocabulary/iteration_plan.hpp"
+#include "runtime/vocabulary/units.hpp"
+
+namespace troupe::engine {
+
+/// Squared 2-norm of a group's reduced gradient, measured by its first holder alone, so that each
+/// logical parameter counts once.
+struct GroupNorm {
+  GroupId group;
+  double squared = 0;
+  bool finite = true;
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, GroupNorm& x) {
+    return f(x.group, x.squared, x.finite);
+  }
+};
+
+/// Loss of one part as the stage with the head computed it, before division by the global count.
+struct PartLoss {
+  PipelineId pipeline;
+  MicrobatchId microbatch;
+  PartId part;
+  double sum = 0;  ///< Of the token losses; not finite where a sample's loss is not.
+  std::vector<std::string> nonfinite_samples;  ///< Ids of samples whose loss is NaN or infinite.
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, PartLoss& x) {
+    return f(x.pipeline, x.microbatch, x.part, x.sum, x.nonfinite_samples);
+  }
+};
+
+/// PREPARED of one device: every group it holds has its reduced gradient.
+struct Prepared {
+  std::int64_t step = 0;
+  EpochNumber epoch_number = 0;
+  DeviceId device;
+  std::vector<GroupNorm> norms;
+  std::vector<PartLoss> losses;
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, Prepared& x) {
+    return f(x.step, x.epoch_number, x.device, x.norms, x.losses);
+  }
+};
+
+/// COMMIT or DISCARD for one step, the same for every device.
+struct Decision {
+  std::int64_t step = 0;
+  bool commit = false;
+  double clip = 1;           ///< Factor on the reduced gradients, in (0, 1].
+  double learning_rate = 0;  ///< Of the optimizer section; modules with their own scale it.
+  std::string reason;        ///< Why it was discarded; empty for COMMIT.
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, Decision& x) {
+    return f(x.step, x.commit, x.clip, x.learning_rate, x.reason);
+  }
+};
+
+/// When an action ran. Times are nanoseconds of the node's steady clock.
+struct ActionTiming {
+  Action action;
+  std::int64_t ready_ns = 0;  ///< The device reached the action; it waited from here to begin.
+  std::int64_t begin_ns = 0;
+  std::int64_t end_ns = 0;
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, ActionTiming& x) {
+    return f(x.action, x.ready_ns, x.begin_ns, x.end_ns);
+  }
+};
+
+/// Hash of a group's parameters at one holder after the step.
+struct HolderHash {
+  GroupId group;
+  std::int32_t holder = 0;  ///< Index into `ParameterGroup::holders`.
+  std::uint64_t hash = 0;
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, HolderHash& x) {
+    return f(x.group, x.holder, x.hash);
+  }
+};
+
+/// What a device did in one iteration.
+struct DeviceReport {
+  std::int64_t step = 0;
+  EpochNumber epoch_number = 0;
+  DeviceId device;
+  std::vector<ActionTiming> timings;
+  std::vector<HolderHash> hashes;  ///< Only where the job asks for them, and after a COMMIT.
+  Bytes peak_activations;
+  Bytes peak_received;             ///< Largest sum of posted and not yet used receives.
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, DeviceReport& x) {
+    return f(x.step, x.epoch_number, x.device, x.timings, x.hashes, x.peak_activations,
+             x.peak_received);
+  }
+};
+
+}  // namespace troupe::engine

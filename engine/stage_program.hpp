@@ -1,0 +1,73 @@
+// What a stage can do, as the executor of its device sees it. Built-in stages and custom ones
+// written by users implement the same interface.
+//
+// Called by one thread, the device's executor, in the order of the device's action list. Nothing
+// here blocks on other devices: rows and gradients are handed in when they have arrived.
+
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <compare>
+#include <string>
+#include <vector>
+
+#include "engine/holder_state.hpp"
+#include "engine/reports.hpp"
+#include "engine/sample_store.hpp"
+#include "runtime/vocabulary/iteration_plan.hpp"
+#include "runtime/vocabulary/result.hpp"
+
+namespace troupe::engine {
+
+/// A part of a microbatch: what goes forward together and has an autograd graph of its own.
+struct PartKey {
+  MicrobatchId microbatch;
+  PartId part;
+
+  friend auto operator<=>(const PartKey&, const PartKey&) = default;
+};
+
+/// One stage of a pipeline.
+class StageProgram {
+ public:
+  virtual ~StageProgram() = default;
+
+  /// Starts an iteration: gradients are zero, nothing is in flight. `plan` and `samples` stay valid
+  /// until the next call.
+  virtual Status begin(const IterationPlan& plan, const SampleStore& samples) = 0;
+
+  /// Runs the stage's layers on a part. All rows of its messages were handed in before.
+  virtual Status forward(PartKey part) = 0;
+  /// Input and weight gradients of a part. All gradients of its outgoing rows were handed in.
+  virtual Status backward(PartKey part) = 0;
+  /// Input gradients alone; `backward_weight` of the same part follows later.
+  virtual Status backward_input(PartKey part) = 0;
+  virtual Status backward_weight(PartKey part) = 0;
+  /// Forward again from the kept input, before a backward of the same part.
+  virtual Status recompute(PartKey part) = 0;
+
+  /// Rows [message.rows, message.width] of a message whose destination is this stage.
+  virtual void accept_rows(MessageId message, at::Tensor rows) = 0;
+  /// Rows of a message whose source is this stage, contiguous, detached from autograd.
+  virtual Result<at::Tensor> rows_for(MessageId message) = 0;
+  /// Gradient of the rows of a message whose source is this stage.
+  virtual void accept_gradient(MessageId message, at::Tensor gradient) = 0;
+  /// Gradient of the rows of a message whose destination is this stage, contiguous.
+  virtual Result<at::Tensor> gradient_for(MessageId message) = 0;
+
+  /// Type of the rows that cross this stage's borders.
+  virtual at::ScalarType row_dtype() const = 0;
+
+  /// State of the parameters that this stage holds as `holder` of a group; REQUIRES: it does.
+  virtual HolderState& state(GroupId group, LayerId layer) = 0;
+
+  /// Losses of the parts that went forward in this iteration, in order of execution; empty for a
+  /// stage without the head.
+  virtual std::vector<PartLoss> losses() const = 0;
+
+  /// Bytes of activations kept for backward right now, as far as the stage knows them.
+  virtual Bytes activations() const = 0;
+};
+
+}  // namespace troupe::engine

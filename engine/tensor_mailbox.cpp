@@ -1,0 +1,106 @@
+#include "engine/tensor_mailbox.hpp"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+
+namespace troupe::engine {
+
+namespace {
+
+constexpr std::uint64_t kHoldersMax = 1 << 16;
+
+std::size_t bytes_of(const Arrival& arrival) {
+  std::size_t elements = 1;
+  for (const std::int64_t size : arrival.shape) elements *= static_cast<std::size_t>(size);
+  return elements * c10::elementSize(arrival.dtype);
+}
+
+}  // namespace
+
+std::uint64_t reduction_index(GroupId group, std::size_t holder) {
+  return group.index() * kHoldersMax + holder;
+}
+
+TensorMailbox::TensorMailbox(transport::Transport& transport, EpochNumber epoch_number,
+                             Bytes receive_ahead_max, std::function<void()> wake)
+    : transport_(transport),
+      epoch_number_(epoch_number),
+      receive_ahead_max_(receive_ahead_max),
+      wake_(std::move(wake)) {}
+
+void TensorMailbox::begin(std::int64_t step) {
+  for (auto& [key, posted] : posted_) posted.operation.cancel();
+  posted_.clear();
+  local_.clear();
+  sends_.clear();
+  step_ = step;
+  outstanding_ = peak_ = Bytes{};
+}
+
+Result<bool> TensorMailbox::post(const std::vector<Arrival>& arrivals) {
+  Bytes wanted;
+  for (const Arrival& arrival : arrivals)
+    if (!arrival.local) wanted += Bytes{static_cast<std::int64_t>(bytes_of(arrival))};
+  if (wanted == Bytes{}) return true;
+  if (outstanding_ != Bytes{} && outstanding_ + wanted > receive_ahead_max_) return false;
+  for (const Arrival& arrival : arrivals) {
+    if (arrival.local) continue;
+    at::Tensor tensor = at::empty(arrival.shape, arrival.dtype);
+    auto owner = std::make_shared<at::Tensor>(tensor);
+    const transport::Tag tag{epoch_number_, arrival.key.kind, static_cast<std::uint64_t>(step_),
+                             arrival.key.index};
+    auto operation = transport_.receive(arrival.from, tag,
+                                        {tensor.data_ptr(), bytes_of(arrival), std::move(owner)});
+    operation.on_done([wake = wake_](const Status&) { wake(); });
+    posted_.insert_or_assign(arrival.key, Posted{std::move(tensor), std::move(operation)});
+  }
+  outstanding_ += wanted;
+  peak_ = std::max(peak_, outstanding_);
+  return true;
+}
+
+void TensorMailbox::send(Arrival::Key key, transport::Peer to, const at::Tensor& tensor) {
+  const transport::Tag tag{epoch_number_, key.kind, static_cast<std::uint64_t>(step_), key.index};
+  auto owner = std::make_shared<const at::Tensor>(tensor);
+  auto operation = transport_.send(to, tag, {tensor.const_data_ptr(), tensor.nbytes(), owner});
+  operation.on_done([wake = wake_](const Status&) { wake(); });
+  sends_.push_back(std::move(operation));
+}
+
+void TensorMailbox::put(Arrival::Key key, at::Tensor tensor) { local_[key] = std::move(tensor); }
+
+Result<bool> TensorMailbox::arrived(const std::vector<Arrival>& arrivals) const {
+  for (const Arrival& arrival : arrivals) {
+    if (local_.contains(arrival.key)) continue;
+    const auto posted = posted_.find(arrival.key);
+    if (posted == posted_.end() || !posted->second.operation.done()) return false;
+    auto status = posted->second.operation.wait(transport::within({}));
+    if (!status.ok()) return std::move(status).error();
+  }
+  return true;
+}
+
+at::Tensor TensorMailbox::take(Arrival::Key key) {
+  if (const auto found = local_.find(key); found != local_.end()) {
+    at::Tensor tensor = std::move(found->second);
+    local_.erase(found);
+    return tensor;
+  }
+  const auto found = posted_.find(key);
+  at::Tensor tensor = std::move(found->second.tensor);
+  outstanding_ -= Bytes{static_cast<std::int64_t>(tensor.nbytes())};
+  posted_.erase(found);
+  return tensor;
+}
+
+Status TensorMailbox::check() {
+  for (const auto& operation : sends_) {
+    if (!operation.done()) continue;
+    if (auto status = operation.wait(transport::within({})); !status.ok()) return status;
+  }
+  std::erase_if(sends_, [](const transport::Operation& operation) { return operation.done(); });
+  return Done{};
+}
+
+}  // namespace troupe::engine
