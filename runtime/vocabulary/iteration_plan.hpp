@@ -132,12 +132,15 @@ struct IterationPlan {
   std::vector<PipelineMicrobatches> microbatches;  ///< Per pipeline.
   std::vector<Message> messages;             ///< Per edge and pair of parts: the redistribution.
   std::vector<std::vector<Action>> actions;  ///< Per device.
+  /// Per stage: the most microbatches that are ever between the begin of their forward and the end
+  /// of their last backward. What the plan promises about memory; the checker holds it to that.
+  std::vector<std::int32_t> max_in_flight;
 
   friend bool operator==(const IterationPlan&, const IterationPlan&) = default;
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, IterationPlan& x) {
     return f(x.step, x.epoch_number, x.samples, x.trained_tokens, x.microbatches, x.messages,
-             x.actions);
+             x.actions, x.max_in_flight);
   }
 };
 

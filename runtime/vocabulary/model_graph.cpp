@@ -14,10 +14,6 @@ bool has_parameters(const ModelGraph& graph, LayerId id) {
   });
 }
 
-bool trains(const ModelGraph& graph, LayerId id) {
-  return !graph.at(id.module).freeze && has_parameters(graph, id);
-}
-
 bool anything_trains_up_to(const ModelGraph& graph, ModuleId module, std::int32_t layer_end) {
   for (std::int32_t layer = 0; layer < layer_end; ++layer)
     if (trains(graph, {module, layer})) return true;
@@ -31,6 +27,10 @@ bool anything_trains_up_to(const ModelGraph& graph, ModuleId module, std::int32_
 }
 
 }  // namespace
+
+bool trains(const ModelGraph& graph, LayerId layer) {
+  return !graph.at(layer.module).freeze && has_parameters(graph, layer);
+}
 
 bool needs_input_gradient(const ModelGraph& graph, LayerId layer) {
   return anything_trains_up_to(graph, layer.module, layer.layer);

@@ -101,6 +101,9 @@ struct ModelGraph {
   }
 };
 
+/// True if this layer has parameters, its own or tied ones, and its module is not frozen.
+bool trains(const ModelGraph& graph, LayerId layer);
+
 /// True if anything trainable lies strictly before `layer` on any path into it, so that its input
 /// needs a gradient. A frozen encoder with a trainable layer before it in another module counts
 /// (Cornstarch, eq. 3.3, with the correction noted in cases.md).
