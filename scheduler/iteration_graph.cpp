@@ -1,0 +1,131 @@
+#include "scheduler/iteration_graph.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <map>
+
+#include "scheduler/stage_graph.hpp"
+
+namespace troupe::scheduler {
+
+namespace {
+
+/// Builds an `IterationGraph`, stage by stage, then its dependencies.
+class GraphBuilder {
+ public:
+  GraphBuilder(const ParallelPlan& plan, const RowFlow& flow, const std::vector<Message>& messages,
+               bool split_weight, const TaskCost& task_cost)
+      : plan_(plan),
+        flow_(flow),
+        messages_(messages),
+        split_weight_(split_weight),
+        task_cost_(task_cost) {
+    for (std::size_t m = 0; m < messages.size(); ++m)
+      if (messages[m].has_backward) gradient_in_[messages[m].destination] = true;
+  }
+
+  IterationGraph build(const std::vector<PipelineMicrobatches>& microbatches,
+                       const MessageCost& message_cost) {
+    const auto depths = stage_depths(plan_);
+    for (std::size_t s = 0; s < plan_.stages.size(); ++s) {
+      const StageId stage{s};
+      const Side side = side_of(plan_, stage);
+      graph_.tasks.stages.push_back(
+          {plan_.at(stage).devices.front().value, depths[s], side == Side::encoder});
+      const auto& list = microbatches[plan_.at(stage).pipeline.index()].of(side);
+      for (std::size_t m = 0; m < list.size(); ++m)
+        for (std::size_t q = 0; q < list[m].parts.size(); ++q)
+          add_part({stage, MicrobatchId{m}, PartId{q}}, list[m].parts[q].samples);
+    }
+    graph_.receives.resize(graph_.tasks.tasks.size());
+    graph_.sends.resize(graph_.tasks.tasks.size());
+    for (std::size_t m = 0; m < messages_.size(); ++m)
+      connect(MessageId{m}, message_cost(messages_[m]));
+    graph_.tasks.finish();
+    return std::move(graph_);
+  }
+
+ private:
+  struct PartTasks {
+    std::int32_t forward = -1;
+    std::int32_t backward = -1;  ///< The one that takes and makes gradients.
+  };
+
+  void add_part(MessageEnd end, const std::vector<std::int32_t>& samples) {
+    bool works = false;
+    bool trains = false;
+    for (const auto& run : plan_.at(end.stage).runs) {
+      const bool has_rows = std::any_of(samples.begin(), samples.end(), [&](std::int32_t sample) {
+        return flow_.output(run.module, sample) > 0;
+      });
+      works |= has_rows;
+      trains |= has_rows && flow_.trains(run);
+    }
+    if (!works) return;
+    auto& tasks = tasks_[end];
+    tasks.forward = add_task(TaskKind::forward, end, samples);
+    const bool passes = gradient_in_.contains(end);
+    if (!trains && !passes) return;
+    const bool split = split_weight_ && trains;
+    const bool input_only = split_weight_ && !trains;
+    tasks.backward =
+        add_task(split || input_only ? TaskKind::backward_input : TaskKind::backward, end, samples);
+    graph_.tasks.depend(tasks.backward, tasks.forward);
+    if (!split) return;
+    const auto weight = add_task(TaskKind::backward_weight, end, samples);
+    graph_.tasks.depend(weight, tasks.backward);
+  }
+
+  std::int32_t add_task(TaskKind kind, MessageEnd end, const std::vector<std::int32_t>& samples) {
+    return graph_.tasks.add({kind, end.stage.value, end.microbatch.value, end.part.value,
+                             task_cost_(end.stage, samples, kind)});
+  }
+
+  void connect(MessageId id, double delay_ms) {
+    const Message& message = messages_[id.index()];
+    const PartTasks& source = tasks_[message.source];
+    const PartTasks& destination = tasks_[message.destination];
+    graph_.tasks.depend(destination.forward, source.forward, delay_ms);
+    graph_.sends[static_cast<std::size_t>(source.forward)].push_back(id);
+    graph_.receives[static_cast<std::size_t>(destination.forward)].push_back(id);
+    if (!message.has_backward) return;
+    graph_.tasks.depend(source.backward, destination.backward, delay_ms);
+    graph_.sends[static_cast<std::size_t>(destination.backward)].push_back(id);
+    graph_.receives[static_cast<std::size_t>(source.backward)].push_back(id);
+  }
+
+  const ParallelPlan& plan_;
+  const RowFlow& flow_;
+  const std::vector<Message>& messages_;
+  const bool split_weight_;
+  const TaskCost& task_cost_;
+  std::map<MessageEnd, bool> gradient_in_;
+  std::map<MessageEnd, PartTasks> tasks_;
+  IterationGraph graph_;
+};
+
+}  // namespace
+
+std::vector<std::int32_t> stage_depths(const ParallelPlan& plan) {
+  std::vector<std::int32_t> depths(plan.stages.size(), 1);
+  for (const auto& pipeline : plan.pipelines) {
+    const std::size_t first = pipeline.stages.front().index();
+    const auto edges =
+        stage_edges(plan.model, std::span(plan.stages).subspan(first, pipeline.stages.size()));
+    // Stages stand in topological order and edges by their source: the last edge comes first here.
+    for (auto edge = edges.rbegin(); edge != edges.rend(); ++edge)
+      depths[first + edge->from] =
+          std::max(depths[first + edge->from], depths[first + edge->to] + 1);
+  }
+  return depths;
+}
+
+IterationGraph iteration_graph(const ParallelPlan& plan, const RowFlow& flow,
+                               const std::vector<PipelineMicrobatches>& microbatches,
+                               const std::vector<Message>& messages, bool split_weight,
+                               const TaskCost& task_cost, const MessageCost& message_cost) {
+  return GraphBuilder(plan, flow, messages, split_weight, task_cost)
+      .build(microbatches, message_cost);
+}
+
+}  // namespace troupe::scheduler

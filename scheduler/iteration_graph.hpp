@@ -1,0 +1,44 @@
+// The compute of an iteration of a `ParallelPlan` as a task graph, with the messages between.
+//
+// Pure.
+
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "runtime/vocabulary/iteration_plan.hpp"
+#include "scheduler/redistribution.hpp"
+#include "scheduler/task_graph.hpp"
+
+namespace troupe::scheduler {
+
+/// Predicted milliseconds of one task: stage, the samples of its part, what it does.
+using TaskCost =
+    std::function<double(StageId stage, const std::vector<std::int32_t>& samples, TaskKind kind)>;
+
+/// Predicted milliseconds until a message's rows have arrived.
+using MessageCost = std::function<double(const Message& message)>;
+
+/// Tasks and the messages each needs and makes.
+struct IterationGraph {
+  TaskGraph tasks;
+  /// Per task: indices of messages. Of a forward, rows; of a backward, gradients.
+  std::vector<std::vector<MessageId>> receives;
+  std::vector<std::vector<MessageId>> sends;
+};
+
+/// Stages on the longest path from each stage to the llm's last one, both included.
+std::vector<std::int32_t> stage_depths(const ParallelPlan& plan);
+
+/// Builds the graph. A stage has a forward for every part with rows for one of its runs; a backward
+/// where such a run trains or an incoming message has one. With `split_weight` a backward is two
+/// tasks, and only stages that train have the second.
+///
+/// REQUIRES: sound microbatches, and messages of `plan_messages` for them.
+IterationGraph iteration_graph(const ParallelPlan& plan, const RowFlow& flow,
+                               const std::vector<PipelineMicrobatches>& microbatches,
+                               const std::vector<Message>& messages, bool split_weight,
+                               const TaskCost& task_cost, const MessageCost& message_cost);
+
+}  // namespace troupe::scheduler

@@ -1,0 +1,219 @@
+#include "scheduler/list_schedule.hpp"
+
+#include <algorithm>
+#include <cassert>
+#include <cstddef>
+#include <queue>
+#include <tuple>
+
+namespace troupe::scheduler {
+
+namespace {
+
+std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
+
+/// Dense numbers for (stage, microbatch) pairs.
+class Cells {
+ public:
+  explicit Cells(const TaskGraph& graph) : first_(graph.stages.size() + 1) {
+    for (const auto& task : graph.tasks)
+      first_[at(task.stage) + 1] = std::max(first_[at(task.stage) + 1], at(task.microbatch) + 1);
+    for (std::size_t s = 1; s < first_.size(); ++s) first_[s] += first_[s - 1];
+  }
+  std::size_t of(const Task& task) const { return first_[at(task.stage)] + at(task.microbatch); }
+  std::size_t count() const { return first_.back(); }
+
+ private:
+  std::vector<std::size_t> first_;
+};
+
+/// Counts the microbatches in flight per stage while tasks begin and end.
+class InFlight {
+ public:
+  explicit InFlight(const TaskGraph& graph)
+      : cells_(graph),
+        left_(cells_.count()),
+        begun_(cells_.count()),
+        now_(graph.stages.size()),
+        peak_(graph.stages.size()) {
+    for (const auto& task : graph.tasks) ++left_[cells_.of(task)];
+  }
+  bool begun(const Task& task) const { return begun_[cells_.of(task)]; }
+  std::int32_t now(std::int32_t stage) const { return now_[at(stage)]; }
+  void begin(const Task& task) {
+    const auto cell = cells_.of(task);
+    if (begun_[cell]) return;
+    begun_[cell] = true;
+    peak_[at(task.stage)] = std::max(peak_[at(task.stage)], ++now_[at(task.stage)]);
+  }
+  void end(const Task& task) {
+    if (--left_[cells_.of(task)] == 0) --now_[at(task.stage)];
+  }
+  const std::vector<std::int32_t>& peaks() const { return peak_; }
+
+ private:
+  Cells cells_;
+  std::vector<std::int32_t> left_;
+  std::vector<bool> begun_;
+  std::vector<std::int32_t> now_;
+  std::vector<std::int32_t> peak_;
+};
+
+/// The run of one list schedule.
+class Machine {
+ public:
+  Machine(const TaskGraph& graph, const std::vector<Lane>& lanes,
+          const std::vector<std::int32_t>& max_in_flight)
+      : graph_(graph),
+        lanes_(lanes),
+        max_in_flight_(max_in_flight),
+        in_flight_(graph),
+        lanes_of_(at(graph.device_count())),
+        position_(lanes.size()),
+        needs_(graph.tasks.size()),
+        ready_ms_(graph.tasks.size()),
+        busy_(lanes_of_.size()) {
+    for (std::size_t lane = 0; lane < lanes.size(); ++lane)
+      if (!lanes[lane].tasks.empty())
+        lanes_of_[at(graph.device_of(lanes[lane].tasks.front()))].push_back(lane);
+    for (std::size_t task = 0; task < needs_.size(); ++task)
+      needs_[task] = graph.needs_count(static_cast<std::int32_t>(task));
+    result_.timeline.order.resize(lanes_of_.size());
+    result_.timeline.begin_ms.resize(graph.tasks.size());
+    result_.timeline.end_ms.resize(graph.tasks.size());
+  }
+
+  ListResult run() {
+    for (std::size_t device = 0; device < lanes_of_.size(); ++device) dispatch(device, 0);
+    std::vector<std::size_t> touched;
+    while (!events_.empty()) {
+      const double now = events_.top().ms;
+      touched.clear();
+      // Everything that happens at one instant happens before any device decides.
+      for (; !events_.empty() && events_.top().ms == now; events_.pop()) {
+        if (events_.top().task >= 0) end(events_.top().task, now);
+        touched.push_back(events_.top().device);
+      }
+      std::sort(touched.begin(), touched.end());
+      touched.erase(std::unique(touched.begin(), touched.end()), touched.end());
+      for (const auto device : touched) dispatch(device, now);
+    }
+    return finish();
+  }
+
+ private:
+  /// The end of a task, or (task -1) rows that arrived.
+  struct Event {
+    double ms;
+    std::size_t device;
+    std::int32_t task;
+    bool operator>(const Event& other) const {
+      return std::tie(ms, device, task) > std::tie(other.ms, other.device, other.task);
+    }
+  };
+
+  bool may_begin(const Task& task) const {
+    if (task.kind != TaskKind::forward || max_in_flight_.empty()) return true;
+    const auto most = max_in_flight_[at(task.stage)];
+    return most <= 0 || in_flight_.begun(task) || in_flight_.now(task.stage) < most;
+  }
+
+  auto preference(std::size_t lane, std::int32_t index) const {
+    const Task& task = graph_.tasks[at(index)];
+    const int kind = task.kind == TaskKind::forward           ? 1
+                     : task.kind == TaskKind::backward_weight ? 2
+                                                              : 0;
+    return std::tuple(lanes_[lane].priority, kind, task.microbatch, task.part,
+                      graph_.stages[at(task.stage)].depth, task.stage);
+  }
+
+  void dispatch(std::size_t device, double now) {
+    if (busy_[device]) return;
+    std::size_t chosen = lanes_.size();
+    for (const auto lane : lanes_of_[device]) {
+      if (position_[lane] == lanes_[lane].tasks.size()) continue;
+      const auto index = lanes_[lane].tasks[position_[lane]];
+      if (needs_[at(index)] > 0 || ready_ms_[at(index)] > now) continue;
+      if (!may_begin(graph_.tasks[at(index)])) continue;
+      if (chosen == lanes_.size() ||
+          preference(lane, index) < preference(chosen, lanes_[chosen].tasks[position_[chosen]]))
+        chosen = lane;
+    }
+    if (chosen == lanes_.size()) return;
+    const auto index = lanes_[chosen].tasks[position_[chosen]++];
+    busy_[device] = true;
+    in_flight_.begin(graph_.tasks[at(index)]);
+    result_.timeline.order[device].push_back(index);
+    result_.timeline.begin_ms[at(index)] = now;
+    events_.push({now + graph_.tasks[at(index)].ms, device, index});
+  }
+
+  void end(std::int32_t index, double now) {
+    const Task& task = graph_.tasks[at(index)];
+    ++done_;
+    busy_[at(graph_.device_of(index))] = false;
+    in_flight_.end(task);
+    result_.timeline.end_ms[at(index)] = now;
+    for (const auto& user : graph_.users(index)) {
+      auto& ready_ms = ready_ms_[at(user.task)];
+      ready_ms = std::max(ready_ms, now + user.delay_ms);
+      if (--needs_[at(user.task)] == 0)
+        events_.push({ready_ms, at(graph_.device_of(user.task)), -1});
+    }
+  }
+
+  ListResult finish() {
+    auto& timeline = result_.timeline;
+    if (done_ < graph_.tasks.size())
+      for (std::size_t lane = 0; lane < lanes_.size(); ++lane)
+        if (position_[lane] < lanes_[lane].tasks.size())
+          result_.stuck.push_back(lanes_[lane].tasks[position_[lane]]);
+    for (const double ms : timeline.end_ms) timeline.step_ms = std::max(timeline.step_ms, ms);
+    timeline.idle_ms.assign(lanes_of_.size(), timeline.step_ms);
+    for (std::size_t task = 0; task < graph_.tasks.size(); ++task)
+      timeline.idle_ms[at(graph_.device_of(static_cast<std::int32_t>(task)))] -=
+          graph_.tasks[task].ms;
+    timeline.peak_in_flight = in_flight_.peaks();
+    return std::move(result_);
+  }
+
+  const TaskGraph& graph_;
+  const std::vector<Lane>& lanes_;
+  const std::vector<std::int32_t>& max_in_flight_;
+  InFlight in_flight_;
+  std::vector<std::vector<std::size_t>> lanes_of_;  // Per device.
+  std::vector<std::size_t> position_;               // Per lane.
+  std::vector<std::int32_t> needs_;                 // Per task: dependencies that are left.
+  std::vector<double> ready_ms_;                    // Per task: when the last one arrives.
+  std::vector<bool> busy_;                          // Per device.
+  std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
+  std::size_t done_ = 0;
+  ListResult result_;
+};
+
+}  // namespace
+
+ListResult list_schedule(const TaskGraph& graph, const std::vector<Lane>& lanes,
+                         const std::vector<std::int32_t>& max_in_flight) {
+  assert(max_in_flight.empty() || max_in_flight.size() == graph.stages.size());
+  return Machine(graph, lanes, max_in_flight).run();
+}
+
+ListResult replay(const TaskGraph& graph, const DeviceOrders& order) {
+  std::vector<Lane> lanes;
+  for (const auto& tasks : order) lanes.push_back({tasks, 0});
+  return list_schedule(graph, lanes);
+}
+
+std::vector<std::int32_t> in_flight_peaks(const TaskGraph& graph, const DeviceOrders& order) {
+  InFlight in_flight(graph);
+  for (const auto& tasks : order) {
+    for (const auto index : tasks) {
+      in_flight.begin(graph.tasks[at(index)]);
+      in_flight.end(graph.tasks[at(index)]);
+    }
+  }
+  return in_flight.peaks();
+}
+
+}  // namespace troupe::scheduler

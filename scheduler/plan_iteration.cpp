@@ -1,0 +1,195 @@
+#include "scheduler/plan_iteration.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+
+#include "scheduler/iteration_graph.hpp"
+#include "scheduler/redistribution.hpp"
+#include "scheduler/schedules.hpp"
+#include "scheduler/stage_graph.hpp"
+
+namespace troupe::scheduler {
+
+namespace {
+
+std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
+
+Error wrong(std::string message, std::string fix) {
+  return Error{Errc::invalid_argument, std::move(message), "plan_iteration", std::move(fix)};
+}
+
+/// Sizes of `pieces` nearly equal pieces of `count`, larger ones first.
+std::vector<std::int32_t> even_pieces(std::int32_t count, std::int32_t pieces) {
+  std::vector<std::int32_t> sizes;
+  for (std::int32_t i = 0; i < pieces; ++i)
+    sizes.push_back(count / pieces + (i < count % pieces ? 1 : 0));
+  return sizes;
+}
+
+/// Counts how often each sample stands on one side, and refuses empty lists and bad indices.
+Status count_places(const std::vector<Microbatch>& list, const std::string& where,
+                    std::vector<std::int32_t>& places) {
+  for (std::size_t m = 0; m < list.size(); ++m) {
+    const std::string microbatch = where + " microbatch " + std::to_string(m);
+    if (list[m].parts.empty()) return wrong(microbatch + " has no part", "leave it out");
+    for (const auto& part : list[m].parts) {
+      if (part.samples.empty()) return wrong(microbatch + " has an empty part", "leave it out");
+      for (const auto sample : part.samples) {
+        if (sample < 0 || at(sample) >= places.size())
+          return wrong(microbatch + " names sample " + std::to_string(sample) + " of " +
+                           std::to_string(places.size()),
+                       "use indices into the iteration's samples, from 0");
+        ++places[at(sample)];
+      }
+    }
+  }
+  return Done{};
+}
+
+Status check_input(const ParallelPlan& plan, const IterationInput& input) {
+  if (input.microbatches.size() != plan.pipelines.size())
+    return wrong("microbatches for " + std::to_string(input.microbatches.size()) +
+                     " pipelines, but the plan has " + std::to_string(plan.pipelines.size()),
+                 "give one list per pipeline, an empty one where a pipeline has no samples");
+  const std::size_t count = input.samples.size();
+  std::vector<std::int32_t> encoder(count), llm(count);
+  for (std::size_t p = 0; p < input.microbatches.size(); ++p) {
+    const std::string where = "pipeline " + std::to_string(p);
+    const auto& sides = input.microbatches[p];
+    if (auto s = count_places(sides.encoder, where + " encoder", encoder); !s.ok()) return s;
+    if (auto s = count_places(sides.llm, where + " llm", llm); !s.ok()) return s;
+  }
+  for (std::size_t s = 0; s < count; ++s) {
+    const std::string sample = "sample " + std::to_string(s) + " ('" + input.samples[s].id + "')";
+    if (input.samples[s].llm_tokens < 1)
+      return wrong(sample + " has no llm tokens", "a sample needs at least one token");
+    if (encoder[s] != 1 || llm[s] != 1)
+      return wrong(sample + " stands in " + std::to_string(encoder[s]) + " encoder parts and " +
+                       std::to_string(llm[s]) + " llm parts",
+                   "each sample belongs into exactly one part of either side");
+  }
+  return Done{};
+}
+
+/// Costs that only serve to merge stages which share a device.
+double nominal_cost(StageId, const std::vector<std::int32_t>&, TaskKind kind) {
+  return kind == TaskKind::backward ? 2 : 1;
+}
+
+Action compute_action(const Task& task) {
+  Action action;
+  switch (task.kind) {
+    case TaskKind::forward: action.kind = ActionKind::forward; break;
+    case TaskKind::backward: action.kind = ActionKind::backward; break;
+    case TaskKind::backward_input: action.kind = ActionKind::backward_input; break;
+    case TaskKind::backward_weight: action.kind = ActionKind::backward_weight; break;
+  }
+  action.stage = StageId{task.stage};
+  action.microbatch = MicrobatchId{task.microbatch};
+  action.part = PartId{task.part};
+  return action;
+}
+
+/// A transfer seen from the stage that acts.
+Action transfer(ActionKind kind, StageId stage, MessageId message) {
+  Action action;
+  action.kind = kind;
+  action.stage = stage;
+  action.message = message;
+  return action;
+}
+
+/// The compute of a device with its transfers: receives right before, sends right after.
+void append_compute(const IterationGraph& graph, const std::vector<std::int32_t>& order,
+                    std::vector<Action>& actions) {
+  for (const auto index : order) {
+    const Task& task = graph.tasks.tasks[at(index)];
+    const StageId stage{task.stage};
+    const bool forward = task.kind == TaskKind::forward;
+    for (const auto message : graph.receives[at(index)])
+      actions.push_back(
+          transfer(forward ? ActionKind::receive : ActionKind::receive_gradient, stage, message));
+    actions.push_back(compute_action(task));
+    for (const auto message : graph.sends[at(index)])
+      actions.push_back(
+          transfer(forward ? ActionKind::send : ActionKind::send_gradient, stage, message));
+  }
+}
+
+/// The end of the step on every device.
+void append_tail(const ParallelPlan& plan, std::vector<std::vector<Action>>& actions) {
+  const auto add = [&](ActionKind kind, StageId stage, GroupId group) {
+    Action action;
+    action.kind = kind;
+    action.stage = stage;
+    action.group = group;
+    actions[plan.at(stage).devices.front().index()].push_back(action);
+  };
+  const auto add_others = [&](ActionKind kind) {
+    for (std::size_t g = 0; g < plan.groups.size(); ++g)
+      for (const StageId stage : holding_stages(plan.groups[g]))
+        if (stage != plan.groups[g].holders.front().stage) add(kind, stage, GroupId{g});
+  };
+  add_others(ActionKind::reduce_send);
+  for (std::size_t g = 0; g < plan.groups.size(); ++g)
+    add(ActionKind::reduce, plan.groups[g].holders.front().stage, GroupId{g});
+  add_others(ActionKind::reduce_receive);
+  for (auto& list : actions) {
+    Action commit;
+    commit.kind = ActionKind::commit;
+    list.push_back(commit);
+  }
+  std::vector<bool> trains(plan.stages.size());
+  for (const auto& group : plan.groups)
+    for (const auto& holder : group.holders) trains[holder.stage.index()] = true;
+  for (std::size_t s = 0; s < trains.size(); ++s)
+    if (trains[s]) add(ActionKind::optimizer_step, StageId{s}, GroupId{});
+}
+
+}  // namespace
+
+std::vector<PipelineMicrobatches> assign_by_count(std::int32_t sample_count, std::int32_t pipelines,
+                                                  std::int32_t microbatches) {
+  std::vector<PipelineMicrobatches> assignment;
+  std::int32_t next = 0;
+  for (const auto own : even_pieces(sample_count, pipelines)) {
+    PipelineMicrobatches sides;
+    for (const auto size : even_pieces(own, std::min(own, microbatches))) {
+      Part part;
+      for (std::int32_t i = 0; i < size; ++i) part.samples.push_back(next++);
+      sides.llm.push_back({{std::move(part)}});
+    }
+    sides.encoder = sides.llm;
+    assignment.push_back(std::move(sides));
+  }
+  return assignment;
+}
+
+Result<IterationPlan> plan_iteration(const ParallelPlan& plan, IterationInput input) {
+  if (auto status = check_input(plan, input); !status.ok()) return status.error();
+  IterationPlan iteration;
+  iteration.step = input.step;
+  iteration.epoch_number = input.epoch_number;
+  iteration.samples = std::move(input.samples);
+  iteration.microbatches = std::move(input.microbatches);
+  for (const auto& sample : iteration.samples) iteration.trained_tokens += sample.trained_tokens;
+
+  const RowFlow flow(plan.model, iteration.samples);
+  iteration.messages = plan_messages(plan, flow, iteration.microbatches, iteration.samples.size());
+  const auto graph = iteration_graph(plan, flow, iteration.microbatches, iteration.messages,
+                                     splits_weight_gradient(input.schedule), nominal_cost,
+                                     [](const Message&) { return 0.0; });
+  auto timeline = make_schedule(graph.tasks, input.schedule);
+  if (!timeline.ok()) return timeline.error();
+
+  iteration.actions.resize(plan.devices.size());
+  const auto& order = timeline.value().order;
+  for (std::size_t d = 0; d < order.size(); ++d)
+    append_compute(graph, order[d], iteration.actions[d]);
+  append_tail(plan, iteration.actions);
+  iteration.max_in_flight = in_flight_peaks(graph.tasks, order);
+  return iteration;
+}
+
+}  // namespace troupe::scheduler

@@ -1,0 +1,58 @@
+// Plans one iteration: which rows move where, and what every device does in which order.
+//
+// Pure. The engine and the simulator execute the result; `check_plan.hpp` proves it sound.
+
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "runtime/vocabulary/iteration_plan.hpp"
+#include "runtime/vocabulary/result.hpp"
+
+namespace troupe::scheduler {
+
+/// Cuts samples 0..sample_count-1 into contiguous runs, one per pipeline, and each run into at most
+/// `microbatches` microbatches of one part; sizes differ by at most one, larger ones first. A
+/// pipeline with fewer samples than microbatches gets one microbatch per sample, and may get none.
+/// Both sides of the boundary get the same cut.
+///
+/// REQUIRES: sample_count >= 0, pipelines >= 1, microbatches >= 1.
+std::vector<PipelineMicrobatches> assign_by_count(std::int32_t sample_count, std::int32_t pipelines,
+                                                  std::int32_t microbatches);
+
+/// What an iteration is planned from.
+struct IterationInput {
+  std::int64_t step = 1;             ///< Optimizer step, from 1.
+  EpochNumber epoch_number = 0;      ///< Configuration the plan is for.
+  std::vector<SampleShape> samples;  ///< In training order.
+  /// Per pipeline of the plan. Every sample stands in exactly one encoder part and one llm part,
+  /// which may belong to different pipelines.
+  std::vector<PipelineMicrobatches> microbatches;
+  std::string schedule = "1f1b";  ///< A name of `schedule_names()`.
+};
+
+/// Plans the iteration.
+///
+/// Messages carry only samples that have rows; none is empty. A message has a backward where
+/// something trainable lies before it in a module that carries rows of one of its samples. A stage
+/// runs forward where it has rows, and backward where it trains something with rows or passes a
+/// gradient on. Receives stand right before the action that needs them, sends right after the one
+/// that makes them.
+///
+/// After its compute a device finishes the step: its `reduce_send`s, then its `reduce`s, then its
+/// `reduce_receive`s, each in group order, `commit`, and one `optimizer_step` per stage that
+/// trains. A stage that holds a group twice (tied embedding and head) acts once for both; a second
+/// holder on the first holder's own device keeps its actions, so that the order of reduction does
+/// not depend on placement. No device waits for a `reduce` before it has sent all its own
+/// gradients, nor for a `reduce_receive` before it has reduced, so no layout can deadlock here.
+///
+/// Cost: O(actions * log(stages per device)).
+///
+/// Errors:
+/// - invalid_argument: a pipeline count, sample index or schedule name that is wrong, an empty part
+///   or microbatch, a sample without or with two places, or without llm tokens.
+Result<IterationPlan> plan_iteration(const ParallelPlan& plan, IterationInput input);
+
+}  // namespace troupe::scheduler
