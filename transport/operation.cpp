@@ -13,7 +13,7 @@ struct Operation::State {
   mutable std::condition_variable done;
   std::optional<Status> status;
   std::vector<std::function<void(const Status&)>> callbacks;
-  std::function<void()> cancel;
+  Completion::Cancel cancel;
 };
 
 Operation::Operation(Status status) : state_(std::make_shared<State>()) {
@@ -46,17 +46,18 @@ void Operation::on_done(std::function<void(const Status&)> callback) const {
 }
 
 void Operation::cancel() const {
-  std::function<void()> cancel;
+  Completion::Cancel cancel;
   {
     const std::lock_guard lock(state_->mutex);
     if (state_->status) return;
     cancel = state_->cancel;
   }
-  if (cancel) cancel();  // Without the lock: the backend may complete the operation in the call.
+  if (cancel)
+    cancel(Completion(
+        state_));  // Without the lock: the backend may complete the operation in the call.
 }
 
-Completion::Completion(std::function<void()> cancel)
-    : state_(std::make_shared<Operation::State>()) {
+Completion::Completion(Cancel cancel) : state_(std::make_shared<Operation::State>()) {
   state_->cancel = std::move(cancel);
 }
 
@@ -64,7 +65,7 @@ Operation Completion::operation() const { return Operation(state_); }
 
 bool Completion::complete(Status status) const {
   std::vector<std::function<void(const Status&)>> callbacks;
-  std::function<void()> cancel;  // Dies after the lock is released; it may own a lot.
+  Cancel cancel;  // Dies after the lock is released; it may own a lot.
   {
     const std::lock_guard lock(state_->mutex);
     if (state_->status) return false;

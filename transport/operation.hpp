@@ -8,6 +8,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <utility>
 
 #include "runtime/vocabulary/result.hpp"
 
@@ -50,8 +51,11 @@ class Operation {
 /// The backend's end of an operation.
 class Completion {
  public:
-  /// A new pending operation. `cancel` serves `Operation::cancel`; it may be empty.
-  explicit Completion(std::function<void()> cancel = nullptr);
+  /// Serves `Operation::cancel`; gets the completion of the operation to be withdrawn.
+  using Cancel = std::function<void(const Completion&)>;
+
+  /// A new pending operation.
+  explicit Completion(Cancel cancel = nullptr);
 
   Operation operation() const;
 
@@ -62,6 +66,9 @@ class Completion {
   friend bool operator==(const Completion&, const Completion&) = default;
 
  private:
+  friend class Operation;
+  explicit Completion(std::shared_ptr<Operation::State> state) : state_(std::move(state)) {}
+
   std::shared_ptr<Operation::State> state_;
 };
 
