@@ -1,0 +1,102 @@
+#include "runtime/job/bind_job.hpp"
+
+#include <algorithm>
+
+#include "runtime/job/section_reader.hpp"
+
+namespace troupe::job {
+
+namespace {
+
+Identity bind_identity(const Value* value, Findings& findings) {
+  Identity identity;
+  SectionReader reader{value, "job", findings};
+  describe_identity(reader, identity);
+  reader.finish();
+  if (identity.run_dir.empty()) identity.run_dir = "runs/" + identity.name;
+  return identity;
+}
+
+DataSource bind_source(const Value& value, const std::string& path, Findings& findings) {
+  DataSource source;
+  SectionReader reader{&value, path, findings};
+  describe_source(reader, source);
+  reader.finish();
+  if (!reader.is_given()) return source;
+  if (value.find("json") == nullptr)
+    findings.add(Errc::invalid_argument, value.where(), path + ": json is missing",
+                 "name the list of samples: json = \"data/samples.json\"");
+  if (source.media.empty()) source.media = source.json.parent_path();
+  return source;
+}
+
+Data bind_data(const Value* value, Findings& findings) {
+  Data data;
+  SectionReader reader{value, "data", findings};
+  if (const auto* sources = reader.list("sources"))
+    for (const auto& source : *sources)
+      data.sources.push_back(bind_source(
+          source, "data.sources[" + std::to_string(data.sources.size()) + "]", findings));
+  describe_data(reader, data);
+  reader.finish();
+  return data;
+}
+
+Cluster bind_cluster(const Value* value, Findings& findings) {
+  Cluster cluster;
+  SectionReader reader{value, "cluster", findings};
+  describe_cluster(reader, cluster);
+  reader.finish();
+  const bool says_nodes = findings.origins.contains("cluster.nodes");
+  const bool says_local = findings.origins.contains("cluster.local_nodes");
+  if (says_nodes && !says_local) cluster.local_nodes = 0;
+  if (!says_nodes) cluster.nodes = std::max(cluster.local_nodes, 1);
+  return cluster;
+}
+
+template <class Section, class Describe>
+Section bind_section(const Value* value, const char* path, Findings& findings, Describe describe,
+                     Section section = {}) {
+  SectionReader reader{value, path, findings};
+  describe(reader, section);
+  reader.finish();
+  return section;
+}
+
+}  // namespace
+
+BoundJob bind_job(const Value& root, Findings& findings) {
+  BoundJob bound;
+  Job& job = bound.job;
+  SectionReader reader{&root, "", findings};
+  reader.take("extends");  // Already followed.
+  job.job = bind_identity(reader.take("job"), findings);
+  job.modules = bind_modules(reader.take("modules"), findings);
+  // Also those whose table was wrong: a layout may name them without a second complaint.
+  std::vector<std::string> names;
+  if (const Value* modules = root.find("modules");
+      modules != nullptr && modules->table() != nullptr)
+    for (const auto& member : *modules->table()) names.push_back(member.key);
+  bound.modules_complete = names.size() == job.modules.size();
+  const auto problems_before = findings.problems.size();
+  job.parallel = bind_parallel(reader.take("parallel"), names, findings);
+  bound.layout_complete = findings.problems.size() == problems_before;
+  job.data = bind_data(reader.take("data"), findings);
+  job.train = bind_section<Train>(reader.take("train"), "train", findings,
+                                  [](auto& v, auto& x) { describe_train(v, x); });
+  job.optimizer = bind_section<Optimizer>(reader.take("optimizer"), "optimizer", findings,
+                                          [](auto& v, auto& x) { describe_optimizer(v, x); });
+  job = bind_section<Job>(
+      reader.take("scheduler"), "scheduler", findings,
+      [](auto& v, auto& x) { describe_scheduler(v, x); }, std::move(job));
+  job = bind_section<Job>(
+      reader.take("balancer"), "balancer", findings,
+      [](auto& v, auto& x) { describe_balancer(v, x); }, std::move(job));
+  job.cluster = bind_cluster(reader.take("cluster"), findings);
+  job.debug = bind_section<Debug>(reader.take("debug"), "debug", findings,
+                                  [](auto& v, auto& x) { describe_debug(v, x); });
+  reader.finish();
+  return bound;
+}
+
+}  // namespace troupe::job

@@ -1,0 +1,33 @@
+// A tree of values to a Job: types, ranges and unknown keys. Private to runtime/job.
+
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "runtime/job/document.hpp"
+#include "runtime/job/findings.hpp"
+#include "runtime/job/job.hpp"
+
+namespace troupe::job {
+
+/// A job and which of its parts are good enough for checks that need the whole of them: a second
+/// complaint about a part that is wrong already would only mislead.
+struct BoundJob {
+  Job job;
+  bool modules_complete = true;
+  bool layout_complete = true;
+};
+
+/// Fills a Job, adding every problem to `findings`. Modules stand in the order of the file and
+/// `next` as written; check_job.hpp sorts and completes them.
+BoundJob bind_job(const Value& root, Findings& findings);
+
+/// `[modules]`. A module of unknown kind or family is left out after its problem was reported.
+std::vector<ModuleConfig> bind_modules(const Value* modules, Findings& findings);
+
+/// `[parallel]`; `module_names` are the keys that may stand beside its own.
+Parallel bind_parallel(const Value* parallel, const std::vector<std::string>& module_names,
+                       Findings& findings);
+
+}  // namespace troupe::job

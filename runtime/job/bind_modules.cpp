@@ -1,0 +1,118 @@
+#include <algorithm>
+#include <map>
+
+#include "runtime/job/bind_job.hpp"
+#include "runtime/job/section_reader.hpp"
+#include "runtime/vocabulary/nearest_word.hpp"
+
+namespace troupe::job {
+
+namespace {
+
+/// A family, the kind of module it can be, and its default hyperparameters.
+struct Family {
+  std::string name;
+  ModuleKind kind;
+  std::variant<VisionConfig, AudioConfig, ProjectorConfig, LlmConfig> config;
+};
+
+const std::vector<Family>& families() {
+  static const std::vector<Family> all{{"qwen2-vl", ModuleKind::encoder, VisionConfig{}},
+                                       {"whisper", ModuleKind::encoder, AudioConfig{}},
+                                       {"mlp", ModuleKind::projector, ProjectorConfig{}},
+                                       {"llama", ModuleKind::llm, LlmConfig{}}};
+  return all;
+}
+
+std::vector<std::string> families_of(ModuleKind kind) {
+  std::vector<std::string> names;
+  for (const auto& family : families())
+    if (family.kind == kind) names.push_back(family.name);
+  return names;
+}
+
+std::string listed(const std::vector<std::string>& words) {
+  std::string text;
+  for (const auto& word : words) text += (text.empty() ? "" : ", ") + word;
+  return text;
+}
+
+/// Fills family and config. A kind with one family needs none named. False: unknown, reported.
+bool choose_family(ModuleConfig& module, const std::string& path, Findings& findings) {
+  const auto names = families_of(module.kind);
+  if (module.family.empty() && names.size() == 1) module.family = names.front();
+  for (const auto& family : families()) {
+    if (family.name != module.family || family.kind != module.kind) continue;
+    module.config = family.config;
+    return true;
+  }
+  const auto near = nearest_word(module.family, names);
+  const std::string fix =
+      near.empty() ? "choose one of " + listed(names) : "did you mean \"" + near + "\"?";
+  if (module.family.empty())
+    findings.add_at(path, path + ": family is missing", fix);
+  else
+    findings.add_at(path + ".family",
+                    path + ".family: '" + module.family +
+                        "' is no family of this kind of module; there are " + listed(names),
+                    fix);
+  return false;
+}
+
+bool is_name(const std::string& name) {
+  const auto good = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
+  };
+  return !name.empty() && name.front() >= 'a' && name.front() <= 'z' &&
+         std::all_of(name.begin(), name.end(), good);
+}
+
+/// Names that mean something else in `[parallel]` or in a stage.
+bool is_reserved(const std::string& name) {
+  static const std::vector<std::string> taken{"mode", "pipelines", "node", "device", "all"};
+  return std::find(taken.begin(), taken.end(), name) != taken.end();
+}
+
+/// One `[modules.NAME]`; nothing where its kind or family is unknown.
+std::optional<ModuleConfig> bind_module(const Member& member, Findings& findings) {
+  ModuleConfig module;
+  module.name = member.key;
+  const std::string path = "modules." + member.key;
+  SectionReader reader{&member.value, path, findings};
+  if (!is_name(module.name) || is_reserved(module.name))
+    findings.add_at(path, path + ": this cannot be the name of a module",
+                    "use small letters, digits and _, but not mode, pipelines, node, device, all");
+  if (!reader.is_given()) return std::nullopt;
+  const auto problems_before = findings.problems.size();
+  describe_module(reader, module);
+  bool usable = findings.problems.size() == problems_before;
+  if (member.value.find("kind") == nullptr) {
+    findings.add_at(path, path + ": kind is missing",
+                    "write kind = \"encoder\", \"projector\" or \"llm\"");
+    usable = false;
+  }
+  if (reader.take("hf") != nullptr)
+    findings.add_at(path + ".hf", path + ".hf: starting from Hugging Face weights is not there yet",
+                    "remove it and describe the module by family and config", Errc::unavailable);
+  usable = usable && choose_family(module, path, findings);
+  const Value* config = reader.take("config");
+  if (usable) {
+    SectionReader config_reader{config, path + ".config", findings};
+    describe_config(config_reader, module.config);
+    config_reader.finish();
+  }
+  reader.finish();
+  return usable ? std::optional(module) : std::nullopt;
+}
+
+}  // namespace
+
+std::vector<ModuleConfig> bind_modules(const Value* modules, Findings& findings) {
+  std::vector<ModuleConfig> bound;
+  SectionReader reader{modules, "modules", findings};
+  for (const auto* member : reader.rest())
+    if (auto module = bind_module(*member, findings)) bound.push_back(std::move(*module));
+  return bound;
+}
+
+}  // namespace troupe::job

@@ -1,0 +1,129 @@
+#include "runtime/job/check_job.hpp"
+
+#include <algorithm>
+#include <charconv>
+
+namespace troupe::job {
+
+namespace {
+
+void check_identity(const Identity& identity, Findings& findings) {
+  const auto good = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
+           c == '_' || c == '.';
+  };
+  const auto& name = identity.name;
+  if (name.empty() || name.front() == '.' || !std::all_of(name.begin(), name.end(), good))
+    findings.add_at("job.name", "job.name: '" + name + "' cannot be the name of a folder here",
+                    "use letters, digits, -, _ and . (not first)");
+}
+
+void check_data(const Job& job, bool modules_complete, Findings& findings) {
+  const auto& data = job.data;
+  const bool is_wrong = findings.origins.contains("data.sources") && data.sources.empty();
+  if (data.sources.empty() && (is_wrong || !findings.origins.contains("data.sources")))
+    findings.add_at("data", "data.sources: no data to train on",
+                    "add [[data.sources]] with json = \"samples.json\" and media = \"FOLDER\"");
+  if (data.min_pixels > data.max_pixels)
+    findings.add_at("data.min_pixels",
+                    "data.min_pixels " + std::to_string(data.min_pixels) +
+                        " is above data.max_pixels " + std::to_string(data.max_pixels),
+                    "lower min_pixels or raise max_pixels");
+  if (!modules_complete) return;
+  for (const auto& module : job.modules) {
+    const auto* vision = std::get_if<VisionConfig>(&module.config);
+    if (vision == nullptr) continue;
+    const std::int64_t side = std::int64_t{vision->patch_size} * vision->spatial_merge_size;
+    if (data.max_pixels < side * side)
+      findings.add_at("data.max_pixels",
+                      "data.max_pixels " + std::to_string(data.max_pixels) +
+                          " holds not one merged patch of modules." + module.name,
+                      "give at least " + std::to_string(side * side) + " (" + std::to_string(side) +
+                          " x " + std::to_string(side) + ")");
+  }
+}
+
+void check_files(const Data& data, Findings& findings) {
+  std::error_code ignored;
+  for (std::size_t i = 0; i < data.sources.size(); ++i) {
+    const auto path = "data.sources[" + std::to_string(i) + "]";
+    const auto& source = data.sources[i];
+    if (std::filesystem::is_directory(source.json, ignored))
+      findings.add_at(path + ".json", path + ".json: " + source.json.string() + " is a folder",
+                      "name the JSON file in it");
+    if (std::filesystem::exists(source.media, ignored) &&
+        !std::filesystem::is_directory(source.media, ignored))
+      findings.add_at(path + ".media", path + ".media: " + source.media.string() + " is no folder",
+                      "name the folder that image and audio paths start from");
+  }
+}
+
+void check_train(const Job& job, Findings& findings) {
+  const auto& train = job.train;
+  if (train.global_batch_size < train.microbatches)
+    findings.add_at("train.microbatches",
+                    "train.microbatches " + std::to_string(train.microbatches) +
+                        " is more than train.global_batch_size " +
+                        std::to_string(train.global_batch_size),
+                    "a microbatch needs a sample: lower microbatches or raise the batch");
+  const auto pipelines = static_cast<std::int64_t>(job.parallel.pipelines.size());
+  if (train.global_batch_size < pipelines)
+    findings.add_at("train.global_batch_size",
+                    "train.global_batch_size " + std::to_string(train.global_batch_size) +
+                        " is less than one sample for each of " + std::to_string(pipelines) +
+                        " pipelines",
+                    "raise it to at least " + std::to_string(pipelines));
+  if (job.optimizer.min_lr > job.optimizer.lr)
+    findings.add_at("optimizer.min_lr", "optimizer.min_lr is above optimizer.lr",
+                    "min_lr is where the schedule ends: give at most lr");
+}
+
+bool is_host_and_port(const std::string& text) {
+  const auto colon = text.find_last_of(':');
+  if (colon == std::string::npos || colon == 0) return false;
+  std::uint16_t port = 0;
+  const auto end = text.data() + text.size();
+  const auto parsed = std::from_chars(text.data() + colon + 1, end, port);
+  return parsed.ec == std::errc{} && parsed.ptr == end;
+}
+
+void check_cluster(const Cluster& cluster, Findings& findings) {
+  const auto nodes = std::to_string(cluster.nodes);
+  if (cluster.local_nodes > cluster.nodes)
+    findings.add_at("cluster.local_nodes",
+                    "cluster.local_nodes " + std::to_string(cluster.local_nodes) +
+                        " is more than cluster.nodes " + nodes,
+                    "cluster.nodes counts all nodes, the local ones included");
+  if (cluster.fault_tolerance >= cluster.nodes)
+    findings.add_at("cluster.fault_tolerance",
+                    "cluster.fault_tolerance " + std::to_string(cluster.fault_tolerance) +
+                        " leaves none of " + nodes + " nodes",
+                    "give at most " + std::to_string(cluster.nodes - 1));
+  if (cluster.transport == "inproc" && cluster.nodes > 1)
+    findings.add_at("cluster.transport",
+                    "cluster.transport \"inproc\" cannot reach the other of " + nodes + " nodes",
+                    "use \"ucx\", or one node");
+  if (!is_host_and_port(cluster.listen))
+    findings.add_at("cluster.listen", "cluster.listen: '" + cluster.listen + "' is no HOST:PORT",
+                    "write an address of this machine and a port, as \"10.0.0.4:29500\"");
+  if (cluster.heartbeat_timeout_s <= cluster.heartbeat_interval_s)
+    findings.add_at("cluster.heartbeat_timeout_s",
+                    "cluster.heartbeat_timeout_s is not above cluster.heartbeat_interval_s",
+                    "wait for several heartbeats: give at least three intervals");
+}
+
+}  // namespace
+
+void check_job(BoundJob& bound, Findings& findings) {
+  Job& job = bound.job;
+  check_identity(job.job, findings);
+  const bool usable = bound.modules_complete && check_modules(job.modules, findings);
+  if (usable) check_sizes(job.modules, findings);
+  if (usable && bound.layout_complete) check_layout(job, findings);
+  check_data(job, bound.modules_complete, findings);
+  check_files(job.data, findings);
+  check_train(job, findings);
+  check_cluster(job.cluster, findings);
+}
+
+}  // namespace troupe::job

@@ -1,0 +1,30 @@
+// Checks that need more than one key of a job, and completes what follows from others. Private to
+// runtime/job; pure.
+
+#pragma once
+
+#include <cstdint>
+
+#include "runtime/job/bind_job.hpp"
+#include "runtime/job/findings.hpp"
+#include "runtime/job/job.hpp"
+
+namespace troupe::job {
+
+/// Layers of a module, its special first and last ones included.
+std::int32_t layer_count(const ModuleConfig& module);
+
+/// Everything below, as far as the parts it needs are complete.
+void check_job(BoundJob& bound, Findings& findings);
+
+/// Fills `next`, sorts topologically (ties in the order of the file), and checks names, cycles,
+/// the one llm, and that something trains. False: the graph is not usable.
+bool check_modules(std::vector<ModuleConfig>& modules, Findings& findings);
+
+/// Heads, widths and what else one module's hyperparameters must fulfil together.
+void check_sizes(const std::vector<ModuleConfig>& modules, Findings& findings);
+
+/// Layout by hand: nodes and devices that exist, every layer exactly once per pipeline.
+void check_layout(const Job& job, Findings& findings);
+
+}  // namespace troupe::job

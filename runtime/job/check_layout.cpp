@@ -1,0 +1,94 @@
+#include <algorithm>
+
+#include "runtime/job/check_job.hpp"
+
+namespace troupe::job {
+
+namespace {
+
+using std::to_string;
+
+/// Layers of one module in one pipeline, and where the job file says so.
+struct Placed {
+  LayerRange layers;
+  std::string path;
+};
+
+void check_devices(const NamedStage& stage, const std::string& path, const Cluster& cluster,
+                   Findings& findings) {
+  if (stage.node >= cluster.nodes)
+    findings.add_at(path + ".node",
+                    path + ".node: " + to_string(stage.node) + ", but the job has " +
+                        to_string(cluster.nodes) + (cluster.nodes == 1 ? " node" : " nodes"),
+                    "nodes count from 0; cluster.nodes or cluster.local_nodes says how many");
+  if (stage.device >= cluster.devices_per_node)
+    findings.add_at(path + ".device",
+                    path + ".device: " + to_string(stage.device) + ", but a node has " +
+                        to_string(cluster.devices_per_node) +
+                        (cluster.devices_per_node == 1 ? " device" : " devices"),
+                    "devices count from 0; cluster.devices_per_node says how many");
+}
+
+/// Every layer of `module` exactly once; a projector may be left out.
+void check_cover(const ModuleConfig& module, std::vector<Placed> placed, const std::string& path,
+                 Findings& findings) {
+  const auto layers = layer_count(module);
+  if (placed.empty()) {
+    if (module.kind != ModuleKind::projector)
+      findings.add_at(
+          path, path + ": no stage holds " + module.name,
+          "add " + module.name + " = \"all\" to a stage (it has " + to_string(layers) + " layers)");
+    return;
+  }
+  std::stable_sort(placed.begin(), placed.end(), [](const Placed& a, const Placed& b) {
+    return a.layers.begin < b.layers.begin;
+  });
+  std::int32_t covered = 0;
+  for (const auto& run : placed) {
+    const auto begin = run.layers.begin;
+    if (begin != covered) {
+      const bool is_gap = begin > covered;
+      findings.add_at(run.path,
+                      path + ": layer " + to_string(is_gap ? covered : begin) + " of " +
+                          module.name + (is_gap ? " is on no stage" : " is on two stages"),
+                      "the ranges of " + module.name + " must follow one another from 0 to " +
+                          to_string(layers));
+      return;
+    }
+    covered = run.layers.end;
+  }
+  if (covered == layers) return;
+  findings.add_at(placed.back().path,
+                  path + ": " + module.name + " has " + to_string(layers) +
+                      " layers (its first and last special ones included), but the stages end at " +
+                      to_string(covered),
+                  "the last range of " + module.name + " must end at " + to_string(layers));
+}
+
+void check_pipeline(const Job& job, const NamedPipeline& pipeline, const std::string& path,
+                    Findings& findings) {
+  const auto problems_before = findings.problems.size();
+  for (std::size_t i = 0; i < pipeline.stages.size(); ++i)
+    check_devices(pipeline.stages[i], path + ".stages[" + to_string(i) + "]", job.cluster,
+                  findings);
+  if (findings.problems.size() > problems_before) return;
+  for (const auto& module : job.modules) {
+    std::vector<Placed> placed;
+    for (std::size_t i = 0; i < pipeline.stages.size(); ++i)
+      for (const auto& run : pipeline.stages[i].runs)
+        if (run.module == module.name)
+          placed.push_back({run.layers.value_or(LayerRange{0, layer_count(module)}),
+                            path + ".stages[" + to_string(i) + "]." + run.module});
+    check_cover(module, std::move(placed), path, findings);
+  }
+}
+
+}  // namespace
+
+void check_layout(const Job& job, Findings& findings) {
+  for (std::size_t i = 0; i < job.parallel.pipelines.size(); ++i)
+    check_pipeline(job, job.parallel.pipelines[i], "parallel.pipelines[" + to_string(i) + "]",
+                   findings);
+}
+
+}  // namespace troupe::job

@@ -1,0 +1,208 @@
+// The keys of the job file: for each section one function that names every key, the member it
+// fills and the values it takes. Reading, writing and "did you mean" all walk these.
+//
+// Private to runtime/job. A visitor offers flag, integer, number, pair, text, choice, path,
+// duration; `S` is the section, const for a writer. To add a key: a member in job.hpp, a line here.
+
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <string_view>
+#include <utility>
+
+#include "runtime/job/job.hpp"
+
+namespace troupe::job {
+
+/// Closed range of a number or integer.
+template <class T>
+struct Range {
+  T min;
+  T max;
+};
+
+inline constexpr std::int64_t kCountMax = 1'000'000'000'000;
+inline constexpr Range<std::int64_t> kCount{1, kCountMax};
+inline constexpr Range<std::int64_t> kSmallCount{1, 100'000};
+inline constexpr Range<std::int64_t> kWidth{1, 1 << 20};
+inline constexpr Range<double> kSeconds{0.01, 86'400};
+
+inline constexpr std::array<std::pair<std::string_view, Dtype>, 3> kDtypes{
+    {{"fp32", Dtype::fp32}, {"bf16", Dtype::bf16}, {"fp64", Dtype::fp64}}};
+inline constexpr std::array<std::pair<std::string_view, ModuleKind>, 3> kModuleKinds{
+    {{"encoder", ModuleKind::encoder},
+     {"projector", ModuleKind::projector},
+     {"llm", ModuleKind::llm}}};
+inline constexpr std::array<std::pair<std::string_view, LayoutMode>, 2> kLayoutModes{
+    {{"auto", LayoutMode::automatic}, {"manual", LayoutMode::manual}}};
+inline constexpr std::array<std::pair<std::string_view, DurationUnit>, 4> kDurations{
+    {{"steps", DurationUnit::steps},
+     {"epochs", DurationUnit::epochs},
+     {"samples", DurationUnit::samples},
+     {"tokens", DurationUnit::tokens}}};
+
+inline constexpr std::array<std::string_view, 1> kFormats{"llava"};
+inline constexpr std::array<std::string_view, 2> kDevices{"cpu", "cuda"};
+inline constexpr std::array<std::string_view, 2> kTransports{"ucx", "inproc"};
+inline constexpr std::array<std::string_view, 8> kSchedules{
+    "1f1b",  "eager-1f1b", "split-1f1b", "zero-bubble", "eager-zero-bubble",
+    "gpipe", "dip",        "three-phase"};
+inline constexpr std::array<std::string_view, 9> kPolicies{
+    "in-order", "random",       "disttrain", "llm-only", "karmarkar-karp",
+    "dflop",    "hierarchical", "deferral",  "auto"};
+
+template <class V, class S>
+void describe_identity(V& v, S& x) {
+  v.text("name", x.name);
+  v.integer("seed", x.seed, {0, std::numeric_limits<std::int64_t>::max()});
+  v.output_path("run_dir", x.run_dir);
+}
+
+template <class V, class S>
+void describe_source(V& v, S& x) {
+  v.word("format", x.format, kFormats);
+  v.input_path("json", x.json);
+  v.input_path("media", x.media);
+}
+
+template <class V, class S>
+void describe_data(V& v, S& x) {
+  v.integer("max_pixels", x.max_pixels, {1, 1 << 30});
+  v.integer("min_pixels", x.min_pixels, {1, 1 << 30});
+  v.integer("max_seq_len", x.max_seq_len, {1, 1 << 30});
+  v.number("max_bad_fraction", x.max_bad_fraction, {0, 1});
+  v.flag("shuffle", x.shuffle);
+  v.integer("prefetch", x.prefetch, {1, 1024});
+  v.integer("threads", x.threads, {1, 1024});
+  v.flag("pad_audio", x.pad_audio);
+}
+
+template <class V, class S>
+void describe_train(V& v, S& x) {
+  v.duration(x.duration);
+  v.integer("global_batch_size", x.global_batch_size, {1, 100'000'000});
+  v.integer("microbatches", x.microbatches, {1, 1'000'000});
+  v.choice("dtype", x.dtype, kDtypes);
+  v.flag("dump_gradients", x.dump_gradients);
+  v.integer("max_nonfinite_in_a_row", x.max_nonfinite_in_a_row, kSmallCount);
+}
+
+template <class V, class S>
+void describe_optimizer(V& v, S& x) {
+  v.number("lr", x.lr, {0, 1000});
+  v.number("min_lr", x.min_lr, {0, 1000});
+  v.integer("warmup_steps", x.warmup_steps, {0, kCountMax});
+  v.number("weight_decay", x.weight_decay, {0, 1000});
+  v.pair("betas", x.beta1, x.beta2, {0, 0.999999999});
+  v.number("eps", x.eps, {1e-30, 1});
+  v.number("max_grad_norm", x.max_grad_norm, {0, 1e30});
+}
+
+template <class V, class S>
+void describe_scheduler(V& v, S& job) {
+  v.word("schedule", job.schedule, kSchedules);
+}
+
+template <class V, class S>
+void describe_balancer(V& v, S& job) {
+  v.word("policy", job.policy, kPolicies);
+}
+
+template <class V, class S>
+void describe_cluster(V& v, S& x) {
+  v.integer("local_nodes", x.local_nodes, {0, 1024});
+  v.integer("nodes", x.nodes, kSmallCount);
+  v.integer("devices_per_node", x.devices_per_node, {1, 1024});
+  v.word("device", x.device, kDevices);
+  v.integer("threads_per_device", x.threads_per_device, {1, 1024});
+  v.integer("fault_tolerance", x.fault_tolerance, {0, 100'000});
+  v.text("listen", x.listen);
+  v.word("transport", x.transport, kTransports);
+  v.number("join_timeout_s", x.join_timeout_s, kSeconds);
+  v.number("heartbeat_interval_s", x.heartbeat_interval_s, kSeconds);
+  v.number("heartbeat_timeout_s", x.heartbeat_timeout_s, kSeconds);
+  v.number("stop_timeout_s", x.stop_timeout_s, kSeconds);
+}
+
+template <class V, class S>
+void describe_debug(V& v, S& x) {
+  v.flag("parameter_hashes", x.parameter_hashes);
+}
+
+template <class V, class S>
+void describe_module_layout(V& v, S& x) {
+  v.integer("tp", x.tp, kSmallCount);
+  v.integer("cp", x.cp, kSmallCount);
+  v.integer("pp", x.pp, kSmallCount);
+  v.integer("dp", x.dp, kSmallCount);
+}
+
+/// All of a module but its `config`; `kind` and `family` come first, because that depends on them.
+template <class V, class S>
+void describe_module(V& v, S& x) {
+  v.choice("kind", x.kind, kModuleKinds);
+  v.text("family", x.family);
+  v.text("next", x.next);
+  v.flag("freeze", x.freeze);
+  v.number("lr", x.lr, {0, 1000});
+  v.number("initializer_range", x.initializer_range, {0, 1000});
+}
+
+// Hyperparameters in Hugging Face's names. One overload per family's values.
+
+template <class V>
+void describe_vision(V& v, auto& x) {
+  v.integer("depth", x.depth, {1, 10'000});
+  v.integer("embed_dim", x.embed_dim, kWidth);
+  v.integer("num_heads", x.num_heads, kWidth);
+  v.number("mlp_ratio", x.mlp_ratio, {0.01, 1000});
+  v.integer("hidden_size", x.hidden_size, kWidth);
+  v.integer("patch_size", x.patch_size, {1, 1024});
+  v.integer("spatial_merge_size", x.spatial_merge_size, {1, 64});
+  v.integer("temporal_patch_size", x.temporal_patch_size, {1, 64});
+  v.integer("in_channels", x.in_channels, {1, 64});
+}
+
+template <class V>
+void describe_audio(V& v, auto& x) {
+  v.integer("encoder_layers", x.encoder_layers, {1, 10'000});
+  v.integer("d_model", x.d_model, kWidth);
+  v.integer("encoder_attention_heads", x.encoder_attention_heads, kWidth);
+  v.integer("encoder_ffn_dim", x.encoder_ffn_dim, kWidth);
+  v.integer("num_mel_bins", x.num_mel_bins, {1, 1024});
+  v.integer("max_source_positions", x.max_source_positions, {1, 1 << 20});
+}
+
+template <class V>
+void describe_projector(V& v, auto& x) {
+  v.integer("input_size", x.input_size, {0, 1 << 20});
+  v.integer("hidden_size", x.hidden_size, {0, 1 << 20});
+  v.integer("output_size", x.output_size, {0, 1 << 20});
+}
+
+template <class V>
+void describe_llm(V& v, auto& x) {
+  v.integer("num_hidden_layers", x.num_hidden_layers, {1, 10'000});
+  v.integer("hidden_size", x.hidden_size, kWidth);
+  v.integer("intermediate_size", x.intermediate_size, kWidth);
+  v.integer("num_attention_heads", x.num_attention_heads, kWidth);
+  v.integer("num_key_value_heads", x.num_key_value_heads, kWidth);
+  v.integer("head_dim", x.head_dim, {0, 1 << 20});
+  v.integer("vocab_size", x.vocab_size, {1, 1 << 26});
+  v.number("rms_norm_eps", x.rms_norm_eps, {1e-30, 1});
+  v.number("rope_theta", x.rope_theta, {1, 1e12});
+  v.flag("tie_word_embeddings", x.tie_word_embeddings);
+}
+
+/// Walks the config of whatever family `config` holds.
+template <class V, class Variant>
+void describe_config(V& v, Variant& config) {
+  if (auto* vision = std::get_if<VisionConfig>(&config)) describe_vision(v, *vision);
+  if (auto* audio = std::get_if<AudioConfig>(&config)) describe_audio(v, *audio);
+  if (auto* projector = std::get_if<ProjectorConfig>(&config)) describe_projector(v, *projector);
+  if (auto* llm = std::get_if<LlmConfig>(&config)) describe_llm(v, *llm);
+}
+
+}  // namespace troupe::job

@@ -1,0 +1,40 @@
+// What reading a job file collects: problems, and where each key was given. Private to runtime/job.
+
+#pragma once
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/job/document.hpp"
+#include "runtime/job/load_job.hpp"
+
+namespace troupe::job {
+
+/// Problems in the order of finding, and origins by key path.
+struct Findings {
+  std::vector<Error> problems;
+  std::map<std::string, Origin> origins;
+  std::string file;  ///< Stands in `where` for keys that were not given.
+
+  void add(Errc code, std::string where, std::string message, std::string fix) {
+    problems.push_back({code, std::move(message), std::move(where), std::move(fix)});
+  }
+  /// A problem at a key: its own line, else that of the nearest enclosing table that was given.
+  void add_at(const std::string& path, std::string message, std::string fix,
+              Errc code = Errc::invalid_argument) {
+    add(code, where(path), std::move(message), std::move(fix));
+  }
+  /// Where `path` or the nearest table around it was given; the file if none was.
+  std::string where(std::string path) const {
+    while (true) {
+      if (const auto found = origins.find(path); found != origins.end()) return found->second.where;
+      const auto cut = path.find_last_of(".[");
+      if (cut == std::string::npos) return file;
+      path.resize(cut);
+    }
+  }
+};
+
+}  // namespace troupe::job

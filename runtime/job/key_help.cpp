@@ -1,0 +1,205 @@
+#include "runtime/job/key_help.hpp"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+#include <utility>
+
+#include "runtime/job/fields.hpp"
+#include "runtime/vocabulary/nearest_word.hpp"
+
+namespace troupe::job {
+
+namespace {
+
+/// Visitor that only writes down key names.
+class KeyCollector {
+ public:
+  explicit KeyCollector(std::string prefix) : prefix_(std::move(prefix)) {}
+  std::vector<std::string> keys;
+
+  void flag(const char* key, auto&) { add(key); }
+  void integer(const char* key, auto&, Range<std::int64_t>) { add(key); }
+  void number(const char* key, auto&, Range<double>) { add(key); }
+  void pair(const char* key, double&, double&, Range<double>) { add(key); }
+  void text(const char* key, std::string&) { add(key); }
+  void word(const char* key, std::string&, const auto&) { add(key); }
+  void choice(const char* key, auto&, const auto&) { add(key); }
+  void input_path(const char* key, std::filesystem::path&) { add(key); }
+  void output_path(const char* key, std::filesystem::path&) { add(key); }
+  void duration(Duration&) {
+    for (const auto& [name, unit] : kDurations) add(name);
+  }
+  void add(std::string_view key) { keys.push_back(prefix_ + std::string(key)); }
+
+ private:
+  std::string prefix_;
+};
+
+template <class Describe, class Section>
+void collect(std::vector<std::string>& keys, const char* prefix, Describe describe,
+             Section section) {
+  KeyCollector collector{prefix};
+  describe(collector, section);
+  keys.insert(keys.end(), collector.keys.begin(), collector.keys.end());
+}
+
+using Alias = std::pair<std::string_view, std::string_view>;
+
+/// Names of the same thing in Megatron, torchtitan, VeOmni, Hugging Face, LLaMA-Factory, nanotron.
+constexpr auto kAliases = std::to_array<Alias>({
+    {"tensor_model_parallel_size", "parallel.NAME.tp"},
+    {"tensor_parallel_degree", "parallel.NAME.tp"},
+    {"tensor_parallel_size", "parallel.NAME.tp"},
+    {"tp_size", "parallel.NAME.tp"},
+    {"pipeline_model_parallel_size", "parallel.NAME.pp"},
+    {"pipeline_parallel_degree", "parallel.NAME.pp"},
+    {"pp_size", "parallel.NAME.pp"},
+    {"context_parallel_size", "parallel.NAME.cp"},
+    {"context_parallel_degree", "parallel.NAME.cp"},
+    {"sequence_parallel_size", "parallel.NAME.cp"},
+    {"cp_size", "parallel.NAME.cp"},
+    {"ulysses_size", "parallel.NAME.cp"},
+    {"sp_size", "parallel.NAME.cp"},
+    {"data_parallel_size", "parallel.NAME.dp"},
+    {"data_parallel_replicate_degree", "parallel.NAME.dp"},
+    {"data_parallel_shard_degree", "parallel.NAME.dp"},
+    {"dp_shard_size", "parallel.NAME.dp"},
+    {"dp_size", "parallel.NAME.dp"},
+    {"micro_batch_size", "train.microbatches (how many, not how large)"},
+    {"per_device_train_batch_size", "train.microbatches (how many, not how large)"},
+    {"gradient_accumulation_steps", "train.microbatches"},
+    {"batch_accumulation_per_replica", "train.microbatches"},
+    {"num_microbatches", "train.microbatches"},
+    {"batch_size", "train.global_batch_size"},
+    {"train_batch_size", "train.global_batch_size"},
+    {"seq_length", "data.max_seq_len"},
+    {"sequence_length", "data.max_seq_len"},
+    {"max_length", "data.max_seq_len"},
+    {"cutoff_len", "data.max_seq_len"},
+    {"max_context_length", "data.max_seq_len"},
+    {"train_iters", "train.steps"},
+    {"train_steps", "train.steps"},
+    {"max_steps", "train.steps"},
+    {"iterations", "train.steps"},
+    {"train_samples", "train.samples"},
+    {"num_epochs", "train.epochs"},
+    {"num_train_epochs", "train.epochs"},
+    {"learning_rate", "optimizer.lr"},
+    {"vit_lr", "modules.vision.lr"},
+    {"aligner_lr", "modules.NAME.lr of the projector"},
+    {"mm_projector_lr", "modules.NAME.lr of the projector"},
+    {"mm_vision_tower_lr", "modules.vision.lr"},
+    {"lr_min", "optimizer.min_lr"},
+    {"min_lr_factor", "optimizer.min_lr (a rate, not a factor)"},
+    {"lr_warmup_fraction", "optimizer.warmup_steps (steps, not a fraction)"},
+    {"lr_warmup_ratio", "optimizer.warmup_steps (steps, not a ratio)"},
+    {"warmup_ratio", "optimizer.warmup_steps (steps, not a ratio)"},
+    {"lr_warmup_iters", "optimizer.warmup_steps"},
+    {"clip_grad", "optimizer.max_grad_norm"},
+    {"max_norm", "optimizer.max_grad_norm"},
+    {"gradient_clipping", "optimizer.max_grad_norm"},
+    {"adam_beta1", "optimizer.betas"},
+    {"adam_beta2", "optimizer.betas"},
+    {"adam_eps", "optimizer.eps"},
+    {"adam_epsilon", "optimizer.eps"},
+    {"freeze_vit", "modules.vision.freeze"},
+    {"freeze_vision_model", "modules.vision.freeze"},
+    {"freeze_vision_tower", "modules.vision.freeze"},
+    {"freeze_audio_tower", "modules.audio.freeze"},
+    {"freeze_llm", "modules.llm.freeze"},
+    {"freeze_language_model", "modules.llm.freeze"},
+    {"freeze_aligner", "modules.NAME.freeze of the projector"},
+    {"freeze_vision_projection", "modules.NAME.freeze of the projector"},
+    {"image_max_pixels", "data.max_pixels"},
+    {"image_min_pixels", "data.min_pixels"},
+    {"output_dir", "job.run_dir"},
+    {"save_dir", "job.run_dir"},
+    {"random_seed", "job.seed"},
+    {"precision", "train.dtype"},
+    {"torch_dtype", "train.dtype"},
+    {"bf16", "train.dtype = \"bf16\""},
+    {"images", "media"},
+    {"image_folder", "media"},
+    {"json_path", "json"},
+    {"data_path", "json"},
+    {"num_workers", "data.threads"},
+    {"nnodes", "cluster.nodes"},
+    {"num_nodes", "cluster.nodes"},
+    {"nproc_per_node", "cluster.devices_per_node"},
+    {"gpus_per_node", "cluster.devices_per_node"},
+    {"ffn_hidden_size", "modules.NAME.config.intermediate_size"},
+    {"num_layers", "num_hidden_layers (llm), depth (vision) or encoder_layers (audio)"},
+    {"num_query_groups", "modules.NAME.config.num_key_value_heads"},
+    {"in_chans", "in_channels"},
+    {"arch", "family"},
+    {"model_type", "family"},
+    {"type", "kind"},
+});
+
+std::string last_segment(const std::string& path) {
+  const auto dot = path.find_last_of('.');
+  return dot == std::string::npos ? path : path.substr(dot + 1);
+}
+
+/// `parallel.NAME.tp` with the module that the unknown key's own table names, if it names one.
+std::string in_place(std::string path, const std::string& table) {
+  const auto at = path.find("NAME");
+  if (at == std::string::npos) return path;
+  for (const std::string prefix : {"modules.", "parallel."}) {
+    if (!table.starts_with(prefix)) continue;
+    const auto name = table.substr(prefix.size(), table.find('.', prefix.size()) - prefix.size());
+    return path.replace(at, 4, name);
+  }
+  return path;
+}
+
+}  // namespace
+
+std::vector<std::string> known_keys() {
+  std::vector<std::string> keys{"extends", "modules.NAME.config", "modules.NAME.hf",
+                                "parallel.pipelines", "data.sources"};
+  const auto walk = [&](const char* prefix, auto section, auto describe) {
+    collect(keys, prefix, describe, section);
+  };
+  walk("job.", Identity{}, [](auto& v, auto& x) { describe_identity(v, x); });
+  walk("modules.NAME.", ModuleConfig{}, [](auto& v, auto& x) { describe_module(v, x); });
+  walk("modules.NAME.config.", LlmConfig{}, [](auto& v, auto& x) { describe_llm(v, x); });
+  walk("modules.NAME.config.", VisionConfig{}, [](auto& v, auto& x) { describe_vision(v, x); });
+  walk("modules.NAME.config.", AudioConfig{}, [](auto& v, auto& x) { describe_audio(v, x); });
+  walk("modules.NAME.config.", ProjectorConfig{},
+       [](auto& v, auto& x) { describe_projector(v, x); });
+  walk("parallel.", Parallel{}, [](auto& v, auto& x) { v.choice("mode", x.mode, kLayoutModes); });
+  walk("parallel.NAME.", ModuleLayout{}, [](auto& v, auto& x) { describe_module_layout(v, x); });
+  walk("data.", Data{}, [](auto& v, auto& x) { describe_data(v, x); });
+  walk("data.sources[].", DataSource{}, [](auto& v, auto& x) { describe_source(v, x); });
+  walk("train.", Train{}, [](auto& v, auto& x) { describe_train(v, x); });
+  walk("optimizer.", Optimizer{}, [](auto& v, auto& x) { describe_optimizer(v, x); });
+  walk("scheduler.", Job{}, [](auto& v, auto& x) { describe_scheduler(v, x); });
+  walk("balancer.", Job{}, [](auto& v, auto& x) { describe_balancer(v, x); });
+  walk("cluster.", Cluster{}, [](auto& v, auto& x) { describe_cluster(v, x); });
+  walk("debug.", Debug{}, [](auto& v, auto& x) { describe_debug(v, x); });
+  return keys;
+}
+
+std::string help_for_unknown(const std::string& table, const std::string& key,
+                             const std::vector<std::string>& here) {
+  for (const auto& [foreign, ours] : kAliases)
+    if (foreign == key) return "write " + in_place(std::string(ours), table);
+  const auto all = known_keys();
+  for (const auto& path : all)
+    if (last_segment(path) == key) return "did you mean " + in_place(path, table) + "?";
+  if (const auto near = nearest_word(key, here); !near.empty())
+    return "did you mean " + (table.empty() ? "" : table + ".") + near + "?";
+  std::vector<std::string> names;
+  for (const auto& path : all) names.push_back(last_segment(path));
+  if (const auto near = nearest_word(key, names); !near.empty()) {
+    const auto at = std::find(names.begin(), names.end(), near) - names.begin();
+    return "did you mean " + in_place(all[static_cast<std::size_t>(at)], table) + "?";
+  }
+  std::string list;
+  for (const auto& name : here) list += (list.empty() ? "" : ", ") + name;
+  return "remove it; known here: " + list;
+}
+
+}  // namespace troupe::job

@@ -1,0 +1,163 @@
+#include <array>
+#include <charconv>
+
+#include "runtime/job/fields.hpp"
+#include "runtime/job/load_job.hpp"
+
+namespace troupe::job {
+
+namespace {
+
+std::string quoted(const std::string& text) {
+  static constexpr std::string_view kHex = "0123456789ABCDEF";
+  std::string out = "\"";
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\') {
+      out += std::string("\\") + c;
+    } else if (byte < 0x20 || byte == 0x7F) {
+      out += std::string("\\u00") + kHex[byte / 16] + kHex[byte % 16];
+    } else {
+      out += c;
+    }
+  }
+  return out + "\"";
+}
+
+/// Shortest text that reads back as the same number, with a point so that it stays one.
+std::string number_text(double x) {
+  std::array<char, 40> buffer{};
+  std::string text(buffer.data(),
+                   std::to_chars(buffer.data(), buffer.data() + buffer.size(), x).ptr);
+  return text.find_first_of(".e") == std::string::npos ? text + ".0" : text;
+}
+
+/// Visitor of fields.hpp that writes `key = value  # origin`.
+class SectionWriter {
+ public:
+  SectionWriter(std::string& out, std::string path, const LoadedJob& loaded)
+      : out_(out), path_(std::move(path)), loaded_(loaded) {}
+
+  void flag(const char* key, bool x) { line(key, x ? "true" : "false"); }
+  template <class T>
+  void integer(const char* key, const T& x, Range<std::int64_t>) {
+    if constexpr (std::is_integral_v<T>)
+      line(key, std::to_string(x));
+    else if (x)
+      line(key, std::to_string(*x));
+  }
+  void number(const char* key, double x, Range<double>) { line(key, number_text(x)); }
+  void number(const char* key, const std::optional<double>& x, Range<double>) {
+    if (x) line(key, number_text(*x));
+  }
+  void pair(const char* key, double first, double second, Range<double>) {
+    line(key, "[" + number_text(first) + ", " + number_text(second) + "]");
+  }
+  void text(const char* key, const std::string& x) {
+    if (!x.empty()) line(key, quoted(x));
+  }
+  void word(const char* key, const std::string& x, const auto&) { line(key, quoted(x)); }
+  void choice(const char* key, auto x, const auto& names) {
+    for (const auto& [name, value] : names)
+      if (value == x) line(key, quoted(std::string(name)));
+  }
+  void input_path(const char* key, const std::filesystem::path& x) {
+    line(key, quoted(x.string()));
+  }
+  void output_path(const char* key, const std::filesystem::path& x) {
+    line(key, quoted(x.string()));
+  }
+  void duration(const Duration& x) {
+    for (const auto& [name, unit] : kDurations)
+      if (unit == x.unit) line(name, std::to_string(x.amount));
+  }
+  void line(std::string_view key, const std::string& value) {
+    const auto found = loaded_.origins.find(path_ + "." + std::string(key));
+    const bool is_given = found != loaded_.origins.end();
+    out_ += std::string(key) + " = " + value + "  # " +
+            (is_given ? found->second.where : "default") + "\n";
+  }
+
+ private:
+  std::string& out_;
+  std::string path_;
+  const LoadedJob& loaded_;
+};
+
+std::string stage_text(const NamedStage& stage) {
+  std::string text =
+      "{node = " + std::to_string(stage.node) + ", device = " + std::to_string(stage.device);
+  for (const auto& run : stage.runs) {
+    text += ", " + run.module + " = ";
+    text += run.layers ? "[" + std::to_string(run.layers->begin) + ", " +
+                             std::to_string(run.layers->end) + "]"
+                       : "\"all\"";
+  }
+  return text + "}";
+}
+
+/// Writes the sections of a job one after the other.
+class JobWriter {
+ public:
+  explicit JobWriter(const LoadedJob& loaded) : loaded_(loaded) {}
+
+  std::string write() {
+    const Job& job = loaded_.job;
+    out_ =
+        "# Every value of this job and where it came from. Reading this file gives the same job.\n";
+    section("job", [&](auto& v) { describe_identity(v, job.job); });
+    for (const auto& module : job.modules) write_module(module);
+    write_parallel(job.parallel);
+    section("data", [&](auto& v) { describe_data(v, job.data); });
+    for (std::size_t i = 0; i < job.data.sources.size(); ++i)
+      table("[[data.sources]]", "data.sources[" + std::to_string(i) + "]",
+            [&](auto& v) { describe_source(v, job.data.sources[i]); });
+    section("train", [&](auto& v) { describe_train(v, job.train); });
+    section("optimizer", [&](auto& v) { describe_optimizer(v, job.optimizer); });
+    section("scheduler", [&](auto& v) { describe_scheduler(v, job); });
+    section("balancer", [&](auto& v) { describe_balancer(v, job); });
+    section("cluster", [&](auto& v) { describe_cluster(v, job.cluster); });
+    section("debug", [&](auto& v) { describe_debug(v, job.debug); });
+    return std::move(out_);
+  }
+
+ private:
+  template <class Describe>
+  void table(const std::string& header, const std::string& path, Describe describe) {
+    out_ += "\n" + header + "\n";
+    SectionWriter writer{out_, path, loaded_};
+    describe(writer);
+  }
+  template <class Describe>
+  void section(const std::string& path, Describe describe) {
+    table("[" + path + "]", path, describe);
+  }
+
+  void write_module(const ModuleConfig& module) {
+    const auto path = "modules." + module.name;
+    section(path, [&](auto& v) { describe_module(v, module); });
+    section(path + ".config", [&](auto& v) { describe_config(v, module.config); });
+  }
+
+  void write_parallel(const Parallel& parallel) {
+    section("parallel", [&](auto& v) { v.choice("mode", parallel.mode, kLayoutModes); });
+    for (const auto& [name, layout] : parallel.modules)
+      section("parallel." + name, [&](auto& v) { describe_module_layout(v, layout); });
+    for (std::size_t i = 0; i < parallel.pipelines.size(); ++i) {
+      std::string stages = "[";
+      for (const auto& stage : parallel.pipelines[i].stages)
+        stages += (stages.size() == 1 ? "\n  " : ",\n  ") + stage_text(stage);
+      table("[[parallel.pipelines]]", "parallel.pipelines[" + std::to_string(i) + "]",
+            [&](auto& v) { v.line("stages", stages + "\n]"); });
+    }
+  }
+
+  const LoadedJob& loaded_;
+  std::string out_;
+};
+
+}  // namespace
+
+std::string to_toml(const LoadedJob& loaded) { return JobWriter{loaded}.write(); }
+
+}  // namespace troupe::job

@@ -1,0 +1,186 @@
+// Each problem that check_job.hpp and the readers before it can find, one line per case.
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators_all.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+#include "tests/runtime/job/job_files.hpp"
+
+using namespace troupe;
+using namespace troupe::job;
+using Catch::Matchers::ContainsSubstring;
+
+namespace {
+
+/// A change to kSmallJob or kLayoutJob and what the one problem must say.
+struct BadCase {
+  std::string name;
+  std::string extra;                   ///< Lines after the file.
+  std::vector<std::string> overrides;  ///< Or changes by the command line.
+  std::string where;                   ///< The key or line that must be named.
+  std::string why;
+  std::string fix;
+};
+
+void check_one(const std::string& base, const BadCase& bad) {
+  const JobFolder folder;
+  CAPTURE(bad.name);
+
+  const auto reading = read_job(folder.write("job.toml", base + bad.extra), bad.overrides);
+
+  INFO(shown(reading));
+  REQUIRE(reading.problems.size() == 1);
+  const auto& problem = reading.problems.front();
+  CHECK_THAT(problem.where + " " + problem.message, ContainsSubstring(bad.where));
+  CHECK_THAT(problem.message, ContainsSubstring(bad.why));
+  CHECK_THAT(problem.fix, ContainsSubstring(bad.fix));
+}
+
+}  // namespace
+
+TEST_CASE("a model that cannot be is refused with a reason and a fix", "[job][errors]") {
+  const std::string second_llm = "[modules.other]\nkind = \"llm\"\n";
+  const std::string audio = "[modules.audio]\nkind = \"encoder\"\nfamily = \"whisper\"\n";
+  const auto bad = GENERATE_COPY(values<BadCase>({
+      // clang-format off
+      {"two llms", second_llm, {}, "modules.other", "are the llm", "remove the other"},
+      {"no llm", "", {"modules.llm.kind=projector"}, "modules", "none of them is the llm", "kind = \"llm\""},
+      {"unknown kind", "", {"modules.llm.kind=decoder"}, "modules.llm.kind", "not one of encoder", "encoder"},
+      {"unknown family", "", {"modules.vision.family=qwen2-vi"}, "modules.vision.family", "no family", "qwen2-vl"},
+      {"family of another kind", "", {"modules.llm.family=whisper"}, "modules.llm.family", "there are llama", "llama"},
+      {"encoder without family", "[modules.x]\nkind = \"encoder\"\n", {}, "modules.x", "family is missing", "qwen2-vl"},
+      {"kind missing", "[modules.x]\nfreeze = true\n", {}, "modules.x", "kind is missing", "encoder"},
+      {"bad module name", "[modules.X-1]\nkind = \"encoder\"\nfamily = \"whisper\"\nnext = \"vision_projector\"\n", {"modules.vision.next=llm", "modules.vision.config.hidden_size=128", "modules.X-1.config.d_model=128"}, "modules.X-1", "cannot be the name", "small letters"},
+      {"unknown next", "", {"modules.vision.next=vision_projektor"}, "modules.vision.next", "no module is called", "did you mean \"vision_projector\"?"},
+      {"next is an encoder", audio, {"modules.audio.next=vision", "modules.vision_projector.next=llm"}, "modules.audio.next", "is an encoder", "projector or the llm"},
+      {"llm has next", "", {"modules.llm.next=vision_projector"}, "modules.llm.next", "last module", "remove next"},
+      {"orphan projector", "[modules.p]\nkind = \"projector\"\n", {}, "modules.p", "nothing feeds", "next = \"p\""},
+      {"all frozen", "", {"modules.llm.freeze=true", "modules.vision.freeze=true", "modules.vision_projector.freeze=true"}, "modules", "all are frozen", "freeze = false"},
+      {"vision heads", "", {"modules.vision.config.num_heads=5"}, "modules.vision.config.num_heads", "5 does not divide embed_dim 64", "num_heads = 4"},
+      {"vision head width", "", {"modules.vision.config.num_heads=32"}, "modules.vision.config.num_heads", "multiple of 4", "4, 8, 16"},
+      {"llm heads", "", {"modules.llm.config.num_attention_heads=6"}, "num_attention_heads", "6 does not divide hidden_size 128", "num_attention_heads = 8"},
+      {"kv heads", "", {"modules.llm.config.num_key_value_heads=3"}, "num_key_value_heads", "3 does not divide num_attention_heads 4", "num_key_value_heads = 4"},
+      {"odd head", "", {"modules.llm.config.head_dim=7"}, "head_dim", "odd", "even head_dim"},
+      {"audio heads", audio, {"modules.audio.config.encoder_attention_heads=7", "modules.audio.config.d_model=128"}, "encoder_attention_heads", "does not divide d_model 128", "encoder_attention_heads = 8"},
+      {"channels", "", {"modules.vision.config.in_channels=4"}, "in_channels", "3 channels", "in_channels = 3"},
+      {"widths without projector", audio, {}, "modules.audio", "hands on 64 columns", "projector"},
+      {"projector width", "", {"modules.vision_projector.config.output_size=100"}, "vision_projector", "takes 128", "leave input_size"},
+      {"unknown config key", "", {"modules.llm.config.num_layers=2"}, "modules.llm.config.num_layers", "unknown key", "num_hidden_layers"},
+      {"hugging face", "", {"modules.llm.hf=Qwen/Qwen2"}, "modules.llm.hf", "not there yet", "family and config"},
+      // clang-format on
+  }));
+  check_one(kSmallJob, bad);
+}
+
+TEST_CASE("projectors that feed one another are a cycle", "[job][errors]") {
+  check_one(kSmallJob, {"cycle",
+                        "[modules.p]\nkind = \"projector\"\nnext = \"vision_projector\"\n",
+                        {"modules.vision_projector.next=p", "modules.vision.next=llm"},
+                        "modules.",
+                        "a cycle: ",
+                        "lead to the llm"});
+}
+
+TEST_CASE("a layout that cannot be is refused with a reason and a fix", "[job][errors]") {
+  const std::string stage = "parallel.pipelines[0].stages[0]";
+  const auto bad = GENERATE_COPY(values<BadCase>({
+      // clang-format off
+      {"node", "", {stage + ".node=2"}, stage + ".node", "2, but the job has 2 nodes", "count from 0"},
+      {"device", "", {stage + ".device=1"}, stage + ".device", "1, but a node has 1 device", "devices_per_node"},
+      {"gap", "", {stage + ".vision=[0, 3]"}, "parallel.pipelines[0]", "layer 3 of vision is on no stage", "0 to 6"},
+      {"overlap", "", {stage + ".vision=[0, 5]"}, "parallel.pipelines[0]", "layer 4 of vision is on two stages", "follow one another"},
+      {"too many layers", "", {"parallel.pipelines[1].stages[1].llm=[3, 7]"}, "parallel.pipelines[1]", "llm has 6 layers", "end at 6"},
+      {"empty range", "", {stage + ".vision=[4, 4]"}, stage + ".vision", "found [4, 4]", "begin < end"},
+      {"range of text", "", {stage + ".vision=some"}, stage + ".vision", "the string \"some\"", "\"all\""},
+      {"unknown module", "", {stage + ".visions=\"all\""}, stage + ".visions", "no module is called", "did you mean vision?"},
+      {"module nowhere", "[modules.audio]\nkind = \"encoder\"\nfamily = \"whisper\"\nconfig = {d_model = 128}\n", {}, "parallel.pipelines[", "no stage holds audio", "audio = \"all\""},
+      {"no node", "[[parallel.pipelines]]\nstages = [{vision = \"all\", llm = \"all\"}]\n", {}, "pipelines[2].stages[0]", "node is missing", "node = 0"},
+      {"no stages", "[[parallel.pipelines]]\n", {}, "pipelines[2]", "stages are missing", "stages = ["},
+      {"auto with pipelines", "", {"parallel.mode=auto"}, "parallel.mode", "pipelines are given", "parallel.pipelines=[]"},
+      {"manual without pipelines", "", {"parallel.pipelines=[]"}, "parallel.mode", "needs a layout", "[[parallel.pipelines]]"},
+      {"foreign parallel key", "", {"parallel.llm.tensor_model_parallel_size=2"}, "parallel.llm.tensor_model", "unknown key", "parallel.llm.tp"},
+      {"fewer samples than pipelines", "", {"train.global_batch_size=1", "train.microbatches=1"}, "train.global_batch_size", "2 pipelines", "at least 2"},
+      {"inproc", "", {"cluster.transport=inproc"}, "cluster.transport", "2 nodes", "ucx"},
+      // clang-format on
+  }));
+  if (bad.name == "module nowhere") {
+    // Both pipelines lack it.
+    const JobFolder folder;
+    const auto reading = read_job(folder.write("job.toml", kLayoutJob + bad.extra), {});
+    INFO(shown(reading));
+    CHECK(reading.problems.size() == 2);
+    CHECK_THAT(shown(reading), ContainsSubstring(bad.why) && ContainsSubstring(bad.fix));
+    return;
+  }
+  check_one(kLayoutJob, bad);
+}
+
+TEST_CASE("values that contradict one another are refused", "[job][errors]") {
+  const auto bad = GENERATE(values<BadCase>({
+      // clang-format off
+      {"batch", "", {"train.microbatches=17"}, "train.microbatches", "more than train.global_batch_size 16", "lower microbatches"},
+      {"no duration", "", {"train={}"}, "command line", "how long to train is missing", "exactly one of"},
+      {"pixels", "", {"data.min_pixels=2000000"}, "data.min_pixels", "above data.max_pixels", "raise max_pixels"},
+      {"one patch", "", {"data.max_pixels=100", "data.min_pixels=1"}, "data.max_pixels", "not one merged patch", "at least 784"},
+      {"no data", "", {"data.sources=[]"}, "data.sources", "no data", "[[data.sources]]"},
+      {"missing file", "", {"data.sources[0].json=nowhere.json"}, "data.sources[0].json", "is not there", "correct the path"},
+      {"json is a folder", "", {"data.sources[0].json=/tmp"}, "data.sources[0].json", "is a folder", "JSON file"},
+      {"unknown format", "", {"data.sources[0].format=lava"}, "data.sources[0].format", "not one of llava", "llava"},
+      {"min lr", "", {"optimizer.min_lr=1"}, "optimizer.min_lr", "above optimizer.lr", "at most lr"},
+      {"beta", "", {"optimizer.betas=[0.9, 1.0]"}, "optimizer.betas[1]", "out of range", "0 to"},
+      {"betas", "", {"optimizer.betas=0.9"}, "optimizer.betas", "two numbers", "betas"},
+      {"nan", "", {"optimizer.lr=nan"}, "optimizer.lr", "out of range", "number"},
+      {"negative", "", {"train.global_batch_size=-4", "train.microbatches=1"}, "train.global_batch_size", "-4 is out of range", "1 to"},
+      {"float for integer", "", {"train.steps=2.5"}, "train.steps", "the number 2.5", "integer"},
+      {"text for boolean", "", {"data.shuffle=maybe"}, "data.shuffle", "true or false", "true"},
+      {"local nodes", "", {"cluster.nodes=1", "cluster.local_nodes=2"}, "cluster.local_nodes", "more than cluster.nodes 1", "local ones included"},
+      {"fault tolerance", "", {"cluster.fault_tolerance=1"}, "cluster.fault_tolerance", "leaves none", "at most 0"},
+      {"listen", "", {"cluster.listen=localhost"}, "cluster.listen", "no HOST:PORT", "29500"},
+      {"heartbeat", "", {"cluster.heartbeat_timeout_s=0.5"}, "heartbeat_timeout_s", "not above", "three intervals"},
+      {"schedule", "", {"scheduler.schedule=1f1"}, "scheduler.schedule", "not one of", "\"1f1b\""},
+      {"policy", "", {"balancer.policy=inorder"}, "balancer.policy", "not one of", "\"in-order\""},
+      {"name", "", {"job.name=a/b"}, "job.name", "cannot be the name", "letters"},
+      {"key in another section", "", {"train.lr=1"}, "train.lr", "unknown key", "lr?"},
+      {"foreign key", "", {"train.micro_batch_size=1"}, "train.micro_batch_size", "unknown key", "train.microbatches"},
+      {"nothing like it", "", {"train.qqqqqqqqqqqqqqqq=1"}, "train.qqqq", "unknown key", "known here: steps"},
+      {"no assignment", "", {"train.steps"}, "command line", "no key.path=value", "train.steps=10"},
+      {"path below a value", "", {"job.name.x=1"}, "job.name.x", "has no keys", ""},
+      {"index", "", {"data.sources[3].json=x"}, "data.sources[3]", "no index of a list of 1", ""},
+      {"broken list", "", {"optimizer.betas=[1,"}, "command line", "not a TOML value", "quote"},
+      // clang-format on
+  }));
+  check_one(kSmallJob, bad);
+}
+
+TEST_CASE("text that is no TOML is refused with its line", "[job][errors]") {
+  const JobFolder folder;
+  const auto reading = [&](const std::string& text) {
+    return shown(read_job(folder.write("job.toml", text), {}));
+  };
+  CHECK_THAT(reading("[job]\nname = \n"), ContainsSubstring("job.toml:2: not TOML"));
+  CHECK_THAT(reading("[job]\nname = \"a\"\nname = \"b\"\n"), ContainsSubstring("job.toml:3"));
+  // These four bytes lead toml++ 3.3 into undefined behaviour.
+  CHECK_THAT(reading("\xEF\xBB\x8A\x5B"),
+             ContainsSubstring("job.toml:1: a character beyond ASCII"));
+  CHECK_THAT(reading("a = 1\nn\xC3\xA4me = 2\n"),
+             ContainsSubstring("job.toml:2: a character beyond"));
+  CHECK_THAT(reading("[job]\nname = '\xFF\xFE'\n"), ContainsSubstring("job.toml:2: not TOML"));
+  CHECK(reading("\xEF\xBB\xBF" + kSmallJob + "# \xC3\xA4 in a comment is fine\n") == "");
+}
+
+TEST_CASE("files that cannot be read are refused", "[job][errors]") {
+  const JobFolder folder;
+  const auto reading = read_job(folder.path() / "none.toml", {});
+  REQUIRE(reading.problems.size() == 1);
+  CHECK(reading.problems[0].code == Errc::not_found);
+  CHECK_THAT(shown(read_job(folder.path(), {})), ContainsSubstring("not a file"));
+
+  folder.write("a.toml", "extends = \"b.toml\"\n");
+  folder.write("b.toml", "extends = [\"a.toml\"]\n");
+  CHECK_THAT(shown(read_job(folder.path() / "a.toml", {})),
+             ContainsSubstring("b.toml:1: extends: a cycle: a.toml -> b.toml -> a.toml"));
+  CHECK_THAT(shown(read_job(folder.write("c.toml", "\nextends = \"nowhere.toml\"\n"), {})),
+             ContainsSubstring("c.toml:2: extends: ") && ContainsSubstring("no such job file"));
+  CHECK_THAT(shown(read_job(folder.write("d.toml", "extends = 4\n"), {})),
+             ContainsSubstring("expected a file, found the integer 4"));
+}

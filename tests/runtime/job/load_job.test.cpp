@@ -1,0 +1,182 @@
+#include "runtime/job/load_job.hpp"
+
+#include <algorithm>
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators_all.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+#include <random>
+
+#include "tests/runtime/job/job_files.hpp"
+
+using namespace troupe;
+using namespace troupe::job;
+using Catch::Matchers::ContainsSubstring;
+
+TEST_CASE("a small job file becomes a job with every default filled", "[job]") {
+  const JobFolder folder;
+
+  const auto reading = read_job(folder.write("job.toml", kSmallJob), {});
+
+  REQUIRE(shown(reading) == "");
+  const Job& job = reading.loaded.job;
+  CHECK(job.job.name == "small");
+  CHECK(job.job.seed == 42);
+  CHECK(job.job.run_dir == "runs/small");
+  CHECK(job.train.duration == Duration{DurationUnit::steps, 20});
+  CHECK(job.train.global_batch_size == 16);
+  CHECK(job.optimizer.beta2 == 0.95);
+  CHECK(job.data.sources.at(0).media == folder.path());
+  CHECK(job.cluster.nodes == 1);
+  CHECK(job.parallel.mode == LayoutMode::automatic);
+}
+
+TEST_CASE("modules stand in topological order with next filled", "[job]") {
+  // The file names the llm first and the projector before its encoder. By hand: vision feeds
+  // vision_projector (its name), that feeds the llm, and the llm comes last.
+  const JobFolder folder;
+
+  const auto reading = read_job(folder.write("job.toml", kSmallJob), {});
+
+  std::vector<std::string> edges;
+  for (const auto& module : reading.loaded.job.modules)
+    edges.push_back(module.name + ">" + module.next);
+  CHECK(edges ==
+        std::vector<std::string>{"vision>vision_projector", "vision_projector>llm", "llm>"});
+}
+
+TEST_CASE("a layout by hand is kept as values", "[job]") {
+  const JobFolder folder;
+
+  const auto reading = read_job(folder.write("job.toml", kLayoutJob), {});
+
+  REQUIRE(shown(reading) == "");
+  const auto& pipelines = reading.loaded.job.parallel.pipelines;
+  REQUIRE(pipelines.size() == 2);
+  CHECK(pipelines[0].stages ==
+        std::vector<NamedStage>{{0, 0, {{"vision", LayerRange{0, 4}}}},
+                                {1, 0, {{"vision", LayerRange{4, 6}}, {"llm", std::nullopt}}}});
+  CHECK(reading.loaded.job.parallel.mode == LayoutMode::manual);
+}
+
+TEST_CASE("the command line wins over the file and takes bare words", "[job]") {
+  const JobFolder folder;
+  const auto file = folder.write("job.toml", kSmallJob);
+
+  const auto reading =
+      read_job(file, {"train.dtype=bf16", "job.name=7", "optimizer.betas=[0.8, 0.9]",
+                      "modules.llm.config.num_hidden_layers=2", "data.sources[0].format=llava"});
+
+  REQUIRE(shown(reading) == "");
+  const Job& job = reading.loaded.job;
+  CHECK(job.train.dtype == Dtype::bf16);
+  CHECK(job.job.name == "7");
+  CHECK(job.optimizer.beta1 == 0.8);
+  CHECK(std::get<LlmConfig>(job.modules.back().config).num_hidden_layers == 2);
+  CHECK(reading.loaded.origins.at("train.dtype").where == "command line");
+}
+
+TEST_CASE("a duration on the command line replaces the file's", "[job]") {
+  const JobFolder folder;
+  const auto file = folder.write("job.toml", kSmallJob);
+
+  CHECK(read_job(file, {"train.epochs=2"}).loaded.job.train.duration ==
+        Duration{DurationUnit::epochs, 2});
+  CHECK_THAT(shown(read_job(file, {"train.epochs=2", "train.steps=3"})),
+             ContainsSubstring("how long to train is said by steps, epochs"));
+}
+
+TEST_CASE("extends merges key by key and later files win", "[job]") {
+  const JobFolder folder;
+  folder.write("base/base.toml", kSmallJob);
+  folder.write("base/more.toml", "[optimizer]\nlr = 0.5\nmin_lr = 0.25\n");
+  const auto file = folder.write("job.toml",
+                                 "extends = [\"base/base.toml\", \"base/more.toml\"]\n"
+                                 "[optimizer]\nlr = 0.75\n[train]\nsamples = 100\n");
+
+  const auto reading = read_job(file, {});
+
+  REQUIRE(shown(reading) == "");
+  CHECK(reading.loaded.job.optimizer.lr == 0.75);
+  CHECK(reading.loaded.job.optimizer.min_lr == 0.25);
+  CHECK(reading.loaded.job.train.duration == Duration{DurationUnit::samples, 100});
+  CHECK_THAT(reading.loaded.origins.at("optimizer.min_lr").where, ContainsSubstring("more.toml:3"));
+  // The base names samples.json beside itself, not beside the file that extends it.
+  CHECK(reading.loaded.job.data.sources[0].json == folder.path() / "base/samples.json");
+}
+
+TEST_CASE("all problems are reported at once, each with its line", "[job][errors]") {
+  const JobFolder folder;
+  std::string text = kSmallJob;
+  text += "[cluster]\nlocal_nodes = \"two\"\nthreads = 2\n[trian]\nsteps = 1\n";
+
+  const auto reading = read_job(folder.write("job.toml", text), {"optimizer.lr=fast"});
+
+  REQUIRE(reading.problems.size() == 4);
+  const auto base = std::count(kSmallJob.begin(), kSmallJob.end(), '\n');
+  CHECK_THAT(shown(reading), ContainsSubstring("job.toml:" + std::to_string(base + 2) +
+                                               ": cluster.local_nodes: expected an integer"));
+  CHECK_THAT(shown(reading), ContainsSubstring("job.toml:" + std::to_string(base + 3)));
+  CHECK_THAT(shown(reading), ContainsSubstring("did you mean train?"));
+  CHECK_THAT(shown(reading), ContainsSubstring("command line: optimizer.lr: expected a number"));
+}
+
+TEST_CASE("load_job folds many problems into five lines", "[job][errors]") {
+  const JobFolder folder;
+  std::string text = kSmallJob;
+  for (int i = 0; i < 9; ++i) text += "[wrong" + std::to_string(i) + "]\n";
+
+  const auto loaded = load_job(folder.write("job.toml", text), {});
+
+  REQUIRE_FALSE(loaded.ok());
+  const auto message = to_string(loaded.error());
+  CHECK(std::count(message.begin(), message.end(), '\n') == 4);
+  CHECK_THAT(message, ContainsSubstring("5 more problems"));
+}
+
+TEST_CASE("resolved.toml reads back as the same job", "[job][property]") {
+  const JobFolder folder;
+  const auto text = GENERATE(kSmallJob, kLayoutJob);
+  const auto overrides = GENERATE(
+      std::vector<std::string>{},
+      std::vector<std::string>{"train.epochs=3", "train.dtype=fp64", "modules.vision.lr=1e-5"},
+      std::vector<std::string>{"job.seed=9223372036854775807",
+                               "optimizer.eps=1.2345678901234567e-9"},
+      std::vector<std::string>{"job.run_dir=a \"b\\\\c", "modules.vision.freeze=true"});
+
+  const auto first = read_job(folder.write("job.toml", text), overrides);
+  REQUIRE(shown(first) == "");
+  const auto resolved = to_toml(first.loaded);
+  INFO(resolved);
+  const auto second = parse_job(resolved, "resolved.toml", {});
+
+  REQUIRE(shown(second) == "");
+  CHECK(second.loaded.job == first.loaded.job);
+}
+
+TEST_CASE("resolved.toml names the origin of every value", "[job]") {
+  const JobFolder folder;
+  const auto first = read_job(folder.write("job.toml", kSmallJob), {"job.seed=7"});
+
+  const auto resolved = to_toml(first.loaded);
+
+  CHECK_THAT(resolved, ContainsSubstring("seed = 7  # command line"));
+  CHECK_THAT(resolved, ContainsSubstring("eps = 1e-08  # default"));
+  CHECK_THAT(resolved, ContainsSubstring("steps = 20  # " + folder.path().string() + "/job.toml:"));
+}
+
+TEST_CASE("a damaged job file never does more than report", "[job][property]") {
+  // Random bytes are put over a good file: it must load, or tell what is wrong with a place.
+  const JobFolder folder;
+  const auto seed = GENERATE(range(0u, 60u));
+  std::mt19937 random(seed);
+  std::string text = kLayoutJob;
+  for (int i = 0; i < 4; ++i) text[random() % text.size()] = static_cast<char>(random() % 256);
+
+  const auto reading = read_job(folder.write("job.toml", text), {});
+
+  for (const auto& problem : reading.problems) {
+    CHECK_FALSE(problem.message.empty());
+    CHECK_FALSE(problem.where.empty());
+    CHECK_FALSE(problem.fix.empty());
+  }
+}
