@@ -1,0 +1,74 @@
+#include "balancer/partition.hpp"
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+
+namespace troupe::balancer {
+
+namespace {
+
+double one_workload_bound(std::vector<double> sizes, std::size_t bucket_count) {
+  if (sizes.empty()) return 0;
+  std::sort(sizes.begin(), sizes.end(), std::greater<>());
+  const double sum = std::accumulate(sizes.rbegin(), sizes.rend(), 0.0);
+  double bound = std::max(sizes.front(), sum / static_cast<double>(bucket_count));
+  const std::size_t fullest = (sizes.size() + bucket_count - 1) / bucket_count;
+  bound = std::max(
+      bound,
+      std::accumulate(sizes.rbegin(), sizes.rbegin() + static_cast<std::ptrdiff_t>(fullest), 0.0));
+  if (sizes.size() > bucket_count)
+    bound = std::max(bound, sizes[bucket_count - 1] + sizes[bucket_count]);
+  return bound;
+}
+
+}  // namespace
+
+double largest_sum(std::span<const Workload> workloads, const SampleGroups& buckets) {
+  double largest = 0;
+  for (const auto& load : group_loads(workloads, buckets))
+    largest = std::max({largest, load.encoder_ms, load.llm_ms});
+  return largest;
+}
+
+double partition_lower_bound(std::span<const Workload> workloads, std::int64_t bucket_count) {
+  std::vector<double> encoder;
+  std::vector<double> llm;
+  for (const auto& workload : workloads) {
+    encoder.push_back(workload.encoder_ms);
+    llm.push_back(workload.llm_ms);
+  }
+  const auto count = static_cast<std::size_t>(bucket_count);
+  return std::max(one_workload_bound(std::move(encoder), count),
+                  one_workload_bound(std::move(llm), count));
+}
+
+SampleGroups partition_lpt(std::span<const Workload> workloads, std::int64_t bucket_count) {
+  std::vector<std::int32_t> order(workloads.size());
+  std::iota(order.begin(), order.end(), 0);
+  const auto at = [&](std::int32_t i) { return workloads[static_cast<std::size_t>(i)]; };
+  std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) {
+    return at(a).encoder_ms + at(a).llm_ms > at(b).encoder_ms + at(b).llm_ms;
+  });
+  std::vector<Workload> loads(static_cast<std::size_t>(bucket_count));
+  SampleGroups buckets(loads.size());
+  for (const auto sample : order) {
+    const Workload work = at(sample);
+    std::size_t best = 0;
+    double least = 0;
+    for (std::size_t b = 0; b < loads.size(); ++b) {
+      const double larger =
+          std::max(loads[b].encoder_ms + work.encoder_ms, loads[b].llm_ms + work.llm_ms);
+      if (b == 0 || larger < least) {
+        best = b;
+        least = larger;
+      }
+    }
+    loads[best] += work;
+    buckets[best].push_back(sample);
+  }
+  for (auto& bucket : buckets) std::sort(bucket.begin(), bucket.end());
+  return buckets;
+}
+
+}  // namespace troupe::balancer

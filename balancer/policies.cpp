@@ -1,0 +1,114 @@
+#include "balancer/policies.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "balancer/baselines.hpp"
+#include "balancer/hierarchical.hpp"
+#include "balancer/partition.hpp"
+#include "balancer/portfolio.hpp"
+#include "runtime/vocabulary/nearest_word.hpp"
+
+namespace troupe::balancer {
+
+namespace {
+
+using Samples = std::span<const Workload>;
+using Plan = Result<MicrobatchPlan>;
+
+struct Policy {
+  PolicyInfo info;
+  Plan (*plan)(Samples, const PolicyOptions&);
+};
+
+Plan plan_random(Samples samples, const PolicyOptions& options) {
+  return without_deferral(random_groups(samples.size(), options.microbatches, options.seed));
+}
+Plan plan_in_order(Samples samples, const PolicyOptions& options) {
+  return without_deferral(in_order_groups(samples.size(), options.microbatches));
+}
+Plan plan_disttrain(Samples samples, const PolicyOptions& options) {
+  return without_deferral(disttrain_groups(samples, options.microbatches, options.pipeline_stages));
+}
+Plan plan_llm_only(Samples samples, const PolicyOptions& options) {
+  return without_deferral(llm_only_groups(samples, options.microbatches));
+}
+Plan plan_karmarkar_karp(Samples samples, const PolicyOptions& options) {
+  return without_deferral(karmarkar_karp_groups(samples, options.microbatches));
+}
+Plan plan_dflop(Samples samples, const PolicyOptions& options) {
+  return without_deferral(partition_lpt(samples, options.microbatches));
+}
+Plan plan_hierarchical(Samples samples, const PolicyOptions& options) {
+  return assign_hierarchical(samples, {options.microbatches, false, options.llm_cap_ms});
+}
+Plan plan_deferral(Samples samples, const PolicyOptions& options) {
+  return assign_hierarchical(samples, {options.microbatches, true, options.llm_cap_ms});
+}
+Plan plan_auto(Samples samples, const PolicyOptions& options) {
+  auto choice = best_of_portfolio(samples, options);
+  if (!choice.ok()) return choice.error();
+  return std::move(choice).value().plan;
+}
+
+const std::vector<Policy>& table() {
+  static const std::vector<Policy> kTable{
+      {{"random", "Equal counts in an order shuffled from the seed."}, plan_random},
+      {{"in-order", "Equal counts in the order of arrival."}, plan_in_order},
+      {{"disttrain", "Order of arrival, microbatches reordered to fill gaps (DistTrain)."},
+       plan_disttrain},
+      {{"llm-only", "Longest first on the LLM workload alone."}, plan_llm_only},
+      {{"karmarkar-karp", "Largest differencing on encoder + LLM work."}, plan_karmarkar_karp},
+      {{"dflop", "Least largest encoder or LLM sum, longest first (DFLOP 3.4)."}, plan_dflop},
+      {{"hierarchical", "Effective K and stratified encoder balance (Entrain 4.5.1)."},
+       plan_hierarchical},
+      {{"deferral", "hierarchical, then pairwise deferral of LLM work (Entrain 4.5.2)."},
+       plan_deferral},
+      {{"auto", "The best of all the above by cost, then local search."}, plan_auto},
+  };
+  return kTable;
+}
+
+}  // namespace
+
+const std::vector<PolicyInfo>& policies() {
+  static const std::vector<PolicyInfo> kInfos = [] {
+    std::vector<PolicyInfo> infos;
+    for (const auto& policy : table()) infos.push_back(policy.info);
+    return infos;
+  }();
+  return kInfos;
+}
+
+std::vector<std::string> policy_names() {
+  std::vector<std::string> names;
+  for (const auto& policy : policies()) names.push_back(policy.name);
+  return names;
+}
+
+Result<MicrobatchPlan> assign_microbatches(std::string_view policy,
+                                           std::span<const Workload> workloads,
+                                           const PolicyOptions& options) {
+  if (auto fine = check_workloads(workloads); !fine.ok()) return fine.error();
+  if (auto fine = check_group_count(options.microbatches, "microbatches"); !fine.ok())
+    return fine.error();
+  const auto found = std::find_if(table().begin(), table().end(), [&](const Policy& candidate) {
+    return candidate.info.name == policy;
+  });
+  if (found == table().end()) {
+    const auto nearest = nearest_word(policy, policy_names());
+    return Error{Errc::not_found, "no balancing policy is called '" + std::string(policy) + "'",
+                 "balancer.policy", nearest.empty() ? "" : "did you mean `" + nearest + "`?"};
+  }
+  auto plan = found->plan(workloads, options);
+  if (!plan.ok()) return plan;
+  const double largest = llm_spread(group_loads(workloads, plan.value().llm)).max_ms;
+  if (largest <= options.llm_cap_ms.value_or(HUGE_VAL)) return plan;
+  return Error{Errc::infeasible,
+               "the largest LLM microbatch of '" + std::string(policy) + "' has " +
+                   std::to_string(largest) + " ms, above the cap of " +
+                   std::to_string(*options.llm_cap_ms) + " ms",
+               "balancer.policy", "use more microbatches, another policy, or raise the cap"};
+}
+
+}  // namespace troupe::balancer

@@ -1,0 +1,58 @@
+// Microbatch policies by name: what `balancer.policy` in a job file and `"policy"` in
+// `troupe solve` choose from.
+//
+// Pure and deterministic: same workloads, options and cost function, same plan on every node.
+
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "balancer/workload.hpp"
+
+namespace troupe::balancer {
+
+/// What a plan costs, in milliseconds or any other unit; smaller is better. Infinity or NaN: the
+/// plan cannot run. Must depend on the plan alone. The caller gives it, usually the simulator.
+using PlanCost = std::function<double(const MicrobatchPlan& plan)>;
+
+struct PolicyOptions {
+  std::int64_t microbatches = 1;     ///< The user's K; >= 1. Some policies use fewer.
+  std::uint64_t seed = 0;            ///< `random` and searches.
+  std::int64_t pipeline_stages = 2;  ///< Stages of the pipeline; `disttrain` keeps its tail.
+  /// Largest LLM load of one microbatch in milliseconds; stands for memory. None: unbounded.
+  std::optional<double> llm_cap_ms = std::nullopt;
+  /// Plans that `auto` may cost, and exchanges that a search may look at (times 1000).
+  std::int64_t evaluations_max = 200;
+  /// What `auto` minimises. None: `flow_time_ms` of portfolio.hpp.
+  PlanCost cost = nullptr;
+};
+
+/// A policy as listed for users.
+struct PolicyInfo {
+  std::string name;
+  std::string summary;  ///< One sentence with its source.
+};
+
+/// All policies, `auto` last.
+const std::vector<PolicyInfo>& policies();
+
+/// Their names, for messages and checks.
+std::vector<std::string> policy_names();
+
+/// Plans one replica's microbatches. Both sides of the plan hold every sample once.
+///
+/// Errors:
+/// - not_found: no such policy; names the nearest one.
+/// - invalid_argument: a bad workload, or microbatches < 1.
+/// - infeasible: every plan of this policy breaks `llm_cap_ms`.
+Result<MicrobatchPlan> assign_microbatches(std::string_view policy,
+                                           std::span<const Workload> workloads,
+                                           const PolicyOptions& options);
+
+}  // namespace troupe::balancer

@@ -1,0 +1,152 @@
+#include "balancer/portfolio.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "balancer/hierarchical.hpp"
+#include "balancer/random.hpp"
+
+namespace troupe::balancer {
+
+namespace {
+
+std::vector<std::int32_t> group_of(const SampleGroups& groups, std::size_t sample_count) {
+  std::vector<std::int32_t> of(sample_count, 0);
+  for (std::size_t g = 0; g < groups.size(); ++g)
+    for (const auto sample : groups[g])
+      of[static_cast<std::size_t>(sample)] = static_cast<std::int32_t>(g);
+  return of;
+}
+
+// One member or neighbour at a time, with the budget and the best so far.
+class Portfolio {
+ public:
+  Portfolio(std::span<const Workload> workloads, const PolicyOptions& options)
+      : workloads_(workloads), options_(options), random_(options.seed) {}
+
+  bool budget_left() const { return evaluations_ < std::max<std::int64_t>(1, budget()); }
+
+  void try_member(const std::string& policy, std::int64_t microbatches) {
+    PolicyOptions member = options_;
+    member.microbatches = microbatches;
+    auto plan = assign_microbatches(policy, workloads_, member);
+    if (plan.ok() && offer(std::move(plan).value()))
+      best_->policy = policy + ", K=" + std::to_string(microbatches);
+  }
+
+  void local_search() {
+    while (best_ && budget_left()) {
+      auto neighbour = mutate(best_->plan);
+      if (!neighbour) return;
+      const auto policy = best_->policy;
+      if (offer(std::move(*neighbour))) best_->policy = policy;
+    }
+  }
+
+  std::optional<PortfolioChoice> finish() {
+    if (best_) best_->evaluations = evaluations_;
+    return std::move(best_);
+  }
+
+ private:
+  std::int64_t budget() const { return options_.evaluations_max; }
+
+  bool offer(MicrobatchPlan plan) {
+    const double cap = options_.llm_cap_ms.value_or(HUGE_VAL);
+    if (llm_spread(group_loads(workloads_, plan.llm)).max_ms > cap) return false;
+    ++evaluations_;
+    const double cost = options_.cost ? options_.cost(plan) : flow_time_ms(workloads_, plan);
+    if (!std::isfinite(cost) || (best_ && cost >= best_->cost)) return false;
+    best_ = PortfolioChoice{std::move(plan), cost, {}, 0};
+    return true;
+  }
+
+  // Swaps two samples between two microbatches on both sides, or two neighbouring microbatches in
+  // the order of execution.
+  std::optional<MicrobatchPlan> mutate(const MicrobatchPlan& plan) {
+    const auto count = plan.encoder.size();
+    if (count < 2 || workloads_.size() < 2) return std::nullopt;
+    auto encoder = plan.encoder;
+    auto llm = plan.llm;
+    if (random_.below(4) == 0) {
+      const auto first = random_.below(count - 1);
+      std::swap(encoder[first], encoder[first + 1]);
+      std::swap(llm[first], llm[first + 1]);
+    } else {
+      const auto a = static_cast<std::int32_t>(random_.below(workloads_.size()));
+      const auto b = static_cast<std::int32_t>(random_.below(workloads_.size()));
+      exchange(encoder, a, b);
+      exchange(llm, a, b);
+    }
+    auto changed = make_plan(std::move(encoder), std::move(llm));
+    changed.pairs = plan.pairs;
+    return changed;
+  }
+
+  void exchange(SampleGroups& groups, std::int32_t a, std::int32_t b) const {
+    const auto of = group_of(groups, workloads_.size());
+    auto& with_a = groups[static_cast<std::size_t>(of[static_cast<std::size_t>(a)])];
+    auto& with_b = groups[static_cast<std::size_t>(of[static_cast<std::size_t>(b)])];
+    *std::find(with_a.begin(), with_a.end(), a) = b;
+    if (&with_a != &with_b) *std::find(with_b.begin(), with_b.end(), b) = a;
+    if (&with_a == &with_b) *std::find(with_a.begin(), with_a.end(), b) = a;
+  }
+
+  std::span<const Workload> workloads_;
+  const PolicyOptions& options_;
+  Random random_;
+  std::int64_t evaluations_ = 0;
+  std::optional<PortfolioChoice> best_;
+};
+
+}  // namespace
+
+Result<PortfolioChoice> best_of_portfolio(std::span<const Workload> workloads,
+                                          const PolicyOptions& options) {
+  if (auto fine = check_workloads(workloads); !fine.ok()) return fine.error();
+  if (auto fine = check_group_count(options.microbatches, "microbatches"); !fine.ok())
+    return fine.error();
+  Portfolio portfolio(workloads, options);
+  const auto effective = effective_microbatches(workloads, options.microbatches);
+  for (const auto& policy : policies()) {
+    if (policy.name == "auto") continue;
+    if (portfolio.budget_left()) portfolio.try_member(policy.name, options.microbatches);
+    if (effective != options.microbatches && portfolio.budget_left())
+      portfolio.try_member(policy.name, effective);
+  }
+  portfolio.local_search();
+  if (auto best = portfolio.finish()) return std::move(*best);
+  return Error{Errc::infeasible, "no policy has a plan within the cap that the cost function takes",
+               "balancer.policy", "use more microbatches or raise the cap"};
+}
+
+double flow_time_ms(std::span<const Workload> workloads, const MicrobatchPlan& plan) {
+  const auto encoder_loads = group_loads(workloads, plan.encoder);
+  const auto llm_loads = group_loads(workloads, plan.llm);
+  const auto encoder_of = group_of(plan.encoder, workloads.size());
+  const auto llm_of = group_of(plan.llm, workloads.size());
+  std::vector<double> encoded(plan.encoder.size());
+  double encoder_free = 0;
+  for (std::size_t m = 0; m < encoded.size(); ++m)
+    encoded[m] = encoder_free += encoder_loads[m].encoder_ms;
+  std::vector<double> returned(plan.llm.size());
+  double llm_free = 0;
+  for (std::size_t m = 0; m < returned.size(); ++m) {
+    double ready = 0;
+    for (const auto sample : plan.llm[m])
+      ready = std::max(
+          ready, encoded[static_cast<std::size_t>(encoder_of[static_cast<std::size_t>(sample)])]);
+    returned[m] = llm_free = std::max(llm_free, ready) + 3 * llm_loads[m].llm_ms;
+  }
+  for (std::size_t m = 0; m < encoded.size(); ++m) {
+    double ready = 0;
+    for (const auto sample : plan.encoder[m])
+      ready = std::max(
+          ready, returned[static_cast<std::size_t>(llm_of[static_cast<std::size_t>(sample)])]);
+    encoder_free = std::max(encoder_free, ready) + 2 * encoder_loads[m].encoder_ms;
+  }
+  return std::max(encoder_free, llm_free);
+}
+
+}  // namespace troupe::balancer

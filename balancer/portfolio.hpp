@@ -1,0 +1,44 @@
+// `policy = "auto"`: every policy's plan, costed by the caller's function, and the best one
+// improved by local search within a budget of evaluations.
+//
+// Pure and deterministic for a given budget. The cost function is the simulator's, given by the
+// caller: this folder does not know schedules.
+
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "balancer/policies.hpp"
+
+namespace troupe::balancer {
+
+/// What the portfolio chose and from which policy it came.
+struct PortfolioChoice {
+  MicrobatchPlan plan;
+  double cost = 0;
+  std::string policy;  ///< The best member's name and K, as `deferral-chain, K=12`.
+  std::int64_t evaluations = 0;
+};
+
+/// Costs the plan of every applicable policy with the user's K and with the effective K and picks
+/// the least (ties: the earlier policy of `policies()`); then swaps and moves single samples,
+/// keeping what lowers the cost. Never worse than the best member that was costed.
+///
+/// Members above `llm_cap_ms` are left out. `evaluations_max` counts calls of the cost function, at
+/// least one; members come before local search.
+///
+/// Errors:
+/// - invalid_argument: a bad workload or microbatches < 1.
+/// - infeasible: no member keeps to the cap, or no member has a finite cost.
+Result<PortfolioChoice> best_of_portfolio(std::span<const Workload> workloads,
+                                          const PolicyOptions& options);
+
+/// Time of a step with one encoder stage and one LLM stage: encoder forwards as early as possible,
+/// LLM forward and backward (three times the forward) of a microbatch when all its samples are
+/// there, encoder backward (twice the forward) when all gradients of an encoder microbatch are
+/// back. The default cost of `auto` when no simulator is given. Cost: O(samples).
+double flow_time_ms(std::span<const Workload> workloads, const MicrobatchPlan& plan);
+
+}  // namespace troupe::balancer

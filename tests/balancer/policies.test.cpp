@@ -1,0 +1,58 @@
+#include "balancer/policies.hpp"
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <catch2/generators/catch_generators_range.hpp>
+#include <cmath>
+
+#include "tests/balancer/instances.hpp"
+
+namespace troupe::balancer {
+namespace {
+
+TEST_CASE("an unknown policy is answered with the nearest name", "[balancer][errors]") {
+  const auto plan = assign_microbatches("deferal", {}, {});
+  REQUIRE_FALSE(plan.ok());
+  CHECK(plan.error().code == Errc::not_found);
+  CHECK(plan.error().fix == "did you mean `deferral`?");
+}
+
+TEST_CASE("every policy refuses bad workloads and counts", "[balancer][errors]") {
+  const auto name = GENERATE(from_range(policy_names()));
+  CAPTURE(name);
+  PolicyOptions options;
+  CHECK_FALSE(assign_microbatches(name, std::vector<Workload>{{NAN, 1}}, options).ok());
+  options.microbatches = 0;
+  CHECK_FALSE(assign_microbatches(name, std::vector<Workload>{{1, 1}}, options).ok());
+}
+
+TEST_CASE("every policy keeps to the cap or says that it cannot", "[balancer][errors]") {
+  const auto name = GENERATE(from_range(policy_names()));
+  CAPTURE(name);
+  PolicyOptions options{.microbatches = 4};
+  options.llm_cap_ms = 0.5;
+  const auto plan = assign_microbatches(name, std::vector<Workload>(8, {1, 1}), options);
+  REQUIRE_FALSE(plan.ok());
+  CHECK(plan.error().code == Errc::infeasible);
+}
+
+TEST_CASE("every policy loses no sample, doubles none and repeats itself", "[balancer][property]") {
+  const auto name = GENERATE(from_range(policy_names()));
+  const auto seed = GENERATE(range(0u, 20u));
+  CAPTURE(name, seed);
+  Random random(seed);
+  const auto samples = log_normal_workloads(seed, random.below(90));
+  PolicyOptions options{.microbatches = static_cast<std::int64_t>(1 + random.below(12))};
+  options.seed = seed;
+  options.evaluations_max = 40;
+  const auto plan = assign_microbatches(name, samples, options);
+  REQUIRE(plan.ok());
+  CHECK(plan.value().encoder.size() == plan.value().llm.size());
+  CHECK(static_cast<std::int64_t>(plan.value().encoder.size()) <= options.microbatches);
+  CHECK(is_partition(plan.value().encoder, samples.size()));
+  CHECK(is_partition(plan.value().llm, samples.size()));
+  CHECK(assign_microbatches(name, samples, options).value() == plan.value());
+}
+
+}  // namespace
+}  // namespace troupe::balancer
