@@ -10,9 +10,8 @@ namespace troupe::job {
 namespace {
 
 /// The layers of one run: `[begin, end]` or "all".
-std::optional<NamedRun> bind_run(const Member& member, const std::string& path,
-                                 Findings& findings) {
-  NamedRun run{member.key, std::nullopt};
+std::optional<HandRun> bind_run(const Member& member, const std::string& path, Findings& findings) {
+  HandRun run{member.key, std::nullopt};
   const auto* word = std::get_if<std::string>(&member.value.data);
   if (word != nullptr && *word == "all") return run;
   const auto* ends = member.value.array();
@@ -36,9 +35,9 @@ std::optional<NamedRun> bind_run(const Member& member, const std::string& path,
   return std::nullopt;
 }
 
-NamedStage bind_stage(const Value& value, const std::string& path,
-                      const std::vector<std::string>& modules, Findings& findings) {
-  NamedStage stage;
+HandStage bind_stage(const Value& value, const std::string& path,
+                     const std::vector<std::string>& modules, Findings& findings) {
+  HandStage stage;
   SectionReader reader{&value, path, findings};
   reader.integer("node", stage.node, {0, 100'000});
   reader.integer("device", stage.device, {0, 1023});
@@ -63,19 +62,18 @@ NamedStage bind_stage(const Value& value, const std::string& path,
   return stage;
 }
 
-std::vector<NamedPipeline> bind_pipelines(const Value::Array& list,
-                                          const std::vector<std::string>& modules,
-                                          Findings& findings) {
-  std::vector<NamedPipeline> pipelines;
+std::vector<std::vector<HandStage>> bind_pipelines(const Value::Array& list,
+                                                   const std::vector<std::string>& modules,
+                                                   Findings& findings) {
+  std::vector<std::vector<HandStage>> pipelines;
   for (const auto& item : list) {
     const auto path = "parallel.pipelines[" + std::to_string(pipelines.size()) + "]";
-    auto& pipeline = pipelines.emplace_back();
+    auto& stages = pipelines.emplace_back();
     SectionReader reader{&item, path, findings};
-    if (const auto* stages = reader.list("stages"))
-      for (const auto& stage : *stages)
-        pipeline.stages.push_back(
-            bind_stage(stage, path + ".stages[" + std::to_string(pipeline.stages.size()) + "]",
-                       modules, findings));
+    if (const auto* written = reader.list("stages"))
+      for (const auto& stage : *written)
+        stages.push_back(bind_stage(stage, path + ".stages[" + std::to_string(stages.size()) + "]",
+                                    modules, findings));
     if (reader.is_given() && item.find("stages") == nullptr)
       findings.add(Errc::invalid_argument, item.where(), path + ": stages are missing",
                    "write stages = [{node = 0, llm = \"all\"}]");
@@ -85,10 +83,10 @@ std::vector<NamedPipeline> bind_pipelines(const Value::Array& list,
 }
 
 void check_mode(const Parallel& parallel, bool is_manual, Findings& findings) {
-  if (is_manual && parallel.pipelines.empty())
+  if (is_manual && parallel.layout.pipelines.empty())
     findings.add_at("parallel.mode", "parallel.mode: \"manual\" needs a layout",
                     "add [[parallel.pipelines]] tables, or write mode = \"auto\"");
-  if (!is_manual && !parallel.pipelines.empty())
+  if (!is_manual && !parallel.layout.pipelines.empty())
     findings.add_at("parallel.mode", "parallel.mode: \"auto\", but pipelines are given",
                     "remove one of the two; on the command line: parallel.pipelines=[]");
 }
@@ -100,8 +98,8 @@ Parallel bind_parallel(const Value* value, const std::vector<std::string>& modul
   Parallel parallel;
   SectionReader reader{value, "parallel", findings};
   if (const auto* pipelines = reader.list("pipelines"))
-    parallel.pipelines = bind_pipelines(*pipelines, modules, findings);
-  parallel.mode = parallel.pipelines.empty() ? LayoutMode::automatic : LayoutMode::manual;
+    parallel.layout.pipelines = bind_pipelines(*pipelines, modules, findings);
+  parallel.mode = parallel.layout.pipelines.empty() ? LayoutMode::automatic : LayoutMode::manual;
   reader.choice("mode", parallel.mode, kLayoutModes);
   check_mode(parallel, parallel.mode == LayoutMode::manual, findings);
   for (const auto& name : modules) {

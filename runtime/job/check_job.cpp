@@ -66,7 +66,7 @@ void check_train(const Job& job, Findings& findings) {
                         " is more than train.global_batch_size " +
                         std::to_string(train.global_batch_size),
                     "a microbatch needs a sample: lower microbatches or raise the batch");
-  const auto pipelines = static_cast<std::int64_t>(job.parallel.pipelines.size());
+  const auto pipelines = static_cast<std::int64_t>(job.parallel.layout.pipelines.size());
   if (train.global_batch_size < pipelines)
     findings.add_at("train.global_batch_size",
                     "train.global_batch_size " + std::to_string(train.global_batch_size) +

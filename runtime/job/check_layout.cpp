@@ -14,7 +14,7 @@ struct Placed {
   std::string path;
 };
 
-void check_devices(const NamedStage& stage, const std::string& path, const Cluster& cluster,
+void check_devices(const HandStage& stage, const std::string& path, const Cluster& cluster,
                    Findings& findings) {
   if (stage.node >= cluster.nodes)
     findings.add_at(path + ".node",
@@ -65,17 +65,16 @@ void check_cover(const ModuleConfig& module, std::vector<Placed> placed, const s
                   "the last range of " + module.name + " must end at " + to_string(layers));
 }
 
-void check_pipeline(const Job& job, const NamedPipeline& pipeline, const std::string& path,
+void check_pipeline(const Job& job, const std::vector<HandStage>& stages, const std::string& path,
                     Findings& findings) {
   const auto problems_before = findings.problems.size();
-  for (std::size_t i = 0; i < pipeline.stages.size(); ++i)
-    check_devices(pipeline.stages[i], path + ".stages[" + to_string(i) + "]", job.cluster,
-                  findings);
+  for (std::size_t i = 0; i < stages.size(); ++i)
+    check_devices(stages[i], path + ".stages[" + to_string(i) + "]", job.cluster, findings);
   if (findings.problems.size() > problems_before) return;
   for (const auto& module : job.modules) {
     std::vector<Placed> placed;
-    for (std::size_t i = 0; i < pipeline.stages.size(); ++i)
-      for (const auto& run : pipeline.stages[i].runs)
+    for (std::size_t i = 0; i < stages.size(); ++i)
+      for (const auto& run : stages[i].runs)
         if (run.module == module.name)
           placed.push_back({run.layers.value_or(LayerRange{0, layer_count(module)}),
                             path + ".stages[" + to_string(i) + "]." + run.module});
@@ -83,12 +82,35 @@ void check_pipeline(const Job& job, const NamedPipeline& pipeline, const std::st
   }
 }
 
+/// A machine without a stage is most likely a slip; it would wait for ever.
+void check_idle(const Job& job, Findings& findings) {
+  const auto per_node = job.cluster.devices_per_node;
+  for (std::int32_t i = 0; i < job.cluster.nodes * per_node; ++i) {
+    const auto runs_here = [&](const HandStage& stage) {
+      return stage.node == i / per_node && stage.device == i % per_node;
+    };
+    const auto& pipelines = job.parallel.layout.pipelines;
+    if (std::any_of(pipelines.begin(), pipelines.end(), [&](const auto& stages) {
+          return std::any_of(stages.begin(), stages.end(), runs_here);
+        }))
+      continue;
+    findings.add_at("parallel.pipelines",
+                    "parallel.pipelines: no stage on device " + to_string(i % per_node) +
+                        " of node " + to_string(i / per_node),
+                    "give it a stage, or lower cluster.local_nodes, nodes or devices_per_node");
+    return;
+  }
+}
+
 }  // namespace
 
 void check_layout(const Job& job, Findings& findings) {
-  for (std::size_t i = 0; i < job.parallel.pipelines.size(); ++i)
-    check_pipeline(job, job.parallel.pipelines[i], "parallel.pipelines[" + to_string(i) + "]",
-                   findings);
+  if (job.parallel.layout.pipelines.empty()) return;
+  const auto problems_before = findings.problems.size();
+  for (std::size_t i = 0; i < job.parallel.layout.pipelines.size(); ++i)
+    check_pipeline(job, job.parallel.layout.pipelines[i],
+                   "parallel.pipelines[" + to_string(i) + "]", findings);
+  if (findings.problems.size() == problems_before) check_idle(job, findings);
 }
 
 }  // namespace troupe::job

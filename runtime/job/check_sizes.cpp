@@ -78,6 +78,12 @@ void check(SizeCheck check, const LlmConfig& x) {
                "choose an even head_dim");
   check.divides("num_key_value_heads", x.num_key_value_heads, "num_attention_heads",
                 x.num_attention_heads);
+  constexpr std::int32_t kTokenizerSize = 320;  // data::ByteTokenizer, the embedded tokenizer.
+  if (x.vocab_size < kTokenizerSize)
+    check.fail(
+        "vocab_size",
+        to_string(x.vocab_size) + " is less than the tokenizer's " + to_string(kTokenizerSize),
+        "write vocab_size = " + to_string(kTokenizerSize) + " or leave it out");
 }
 
 /// Columns of what a module hands on; 0 where it follows from its neighbours.

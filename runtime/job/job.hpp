@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "runtime/vocabulary/hand_layout.hpp"
 #include "runtime/vocabulary/model_config.hpp"
-#include "runtime/vocabulary/model_graph.hpp"
 
 namespace troupe::job {
 
@@ -27,30 +27,6 @@ struct Identity {
   friend bool operator==(const Identity&, const Identity&) = default;
 };
 
-/// Some layers of one module on a stage of a layout by hand.
-struct NamedRun {
-  std::string module;
-  std::optional<LayerRange> layers;  ///< None: all of them (`"all"` in the job file).
-
-  friend bool operator==(const NamedRun&, const NamedRun&) = default;
-};
-
-/// One entry of `stages`: runs on one device, in the order of the module graph.
-struct NamedStage {
-  std::int32_t node = 0;
-  std::int32_t device = 0;  ///< Of that node.
-  std::vector<NamedRun> runs;
-
-  friend bool operator==(const NamedStage&, const NamedStage&) = default;
-};
-
-/// One `[[parallel.pipelines]]`: a complete copy of the model.
-struct NamedPipeline {
-  std::vector<NamedStage> stages;
-
-  friend bool operator==(const NamedPipeline&, const NamedPipeline&) = default;
-};
-
 /// `[parallel.NAME]`: degrees of one module that the planner must keep; none: it may choose.
 struct ModuleLayout {
   std::optional<std::int32_t> tp, cp, pp, dp;
@@ -60,14 +36,14 @@ struct ModuleLayout {
 
 enum class LayoutMode : std::uint8_t {
   automatic,  ///< "auto": the planner chooses.
-  manual,     ///< "manual": `pipelines` is the layout.
+  manual,     ///< "manual": the layout by hand.
 };
 
-/// `[parallel]`. `pipelines` is empty if and only if the mode is automatic. A projector that no
+/// `[parallel]`. `layout` is empty if and only if the mode is automatic. A projector that no
 /// stage names sits beside its encoder's last layer; the planner places it.
 struct Parallel {
-  LayoutMode mode = LayoutMode::automatic;  ///< Default: manual where pipelines are given.
-  std::vector<NamedPipeline> pipelines;
+  LayoutMode mode = LayoutMode::automatic;      ///< Default: manual where pipelines are given.
+  HandLayout layout;                            ///< `[[parallel.pipelines]]` as written.
   std::map<std::string, ModuleLayout> modules;  ///< By module name; only those given.
 
   friend bool operator==(const Parallel&, const Parallel&) = default;

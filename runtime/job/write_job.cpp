@@ -84,7 +84,7 @@ class SectionWriter {
   const LoadedJob& loaded_;
 };
 
-std::string stage_text(const NamedStage& stage) {
+std::string stage_text(const HandStage& stage) {
   std::string text =
       "{node = " + std::to_string(stage.node) + ", device = " + std::to_string(stage.device);
   for (const auto& run : stage.runs) {
@@ -143,9 +143,9 @@ class JobWriter {
     section("parallel", [&](auto& v) { v.choice("mode", parallel.mode, kLayoutModes); });
     for (const auto& [name, layout] : parallel.modules)
       section("parallel." + name, [&](auto& v) { describe_module_layout(v, layout); });
-    for (std::size_t i = 0; i < parallel.pipelines.size(); ++i) {
+    for (std::size_t i = 0; i < parallel.layout.pipelines.size(); ++i) {
       std::string stages = "[";
-      for (const auto& stage : parallel.pipelines[i].stages)
+      for (const auto& stage : parallel.layout.pipelines[i])
         stages += (stages.size() == 1 ? "\n  " : ",\n  ") + stage_text(stage);
       table("[[parallel.pipelines]]", "parallel.pipelines[" + std::to_string(i) + "]",
             [&](auto& v) { v.line("stages", stages + "\n]"); });

@@ -62,6 +62,7 @@ TEST_CASE("a model that cannot be is refused with a reason and a fix", "[job][er
       {"kv heads", "", {"modules.llm.config.num_key_value_heads=3"}, "num_key_value_heads", "3 does not divide num_attention_heads 4", "num_key_value_heads = 4"},
       {"odd head", "", {"modules.llm.config.head_dim=7"}, "head_dim", "odd", "even head_dim"},
       {"audio heads", audio, {"modules.audio.config.encoder_attention_heads=7", "modules.audio.config.d_model=128"}, "encoder_attention_heads", "does not divide d_model 128", "encoder_attention_heads = 8"},
+      {"vocabulary", "", {"modules.llm.config.vocab_size=256"}, "vocab_size", "less than the tokenizer's 320", "vocab_size = 320"},
       {"channels", "", {"modules.vision.config.in_channels=4"}, "in_channels", "3 channels", "in_channels = 3"},
       {"widths without projector", audio, {}, "modules.audio", "hands on 64 columns", "projector"},
       {"projector width", "", {"modules.vision_projector.config.output_size=100"}, "vision_projector", "takes 128", "leave input_size"},
@@ -100,6 +101,7 @@ TEST_CASE("a layout that cannot be is refused with a reason and a fix", "[job][e
       {"manual without pipelines", "", {"parallel.pipelines=[]"}, "parallel.mode", "needs a layout", "[[parallel.pipelines]]"},
       {"foreign parallel key", "", {"parallel.llm.tensor_model_parallel_size=2"}, "parallel.llm.tensor_model", "unknown key", "parallel.llm.tp"},
       {"fewer samples than pipelines", "", {"train.global_batch_size=1", "train.microbatches=1"}, "train.global_batch_size", "2 pipelines", "at least 2"},
+      {"idle device", "", {"cluster.devices_per_node=2"}, "parallel.pipelines", "no stage on device 1 of node 0", "give it a stage"},
       {"inproc", "", {"cluster.transport=inproc"}, "cluster.transport", "2 nodes", "ucx"},
       // clang-format on
   }));

@@ -50,11 +50,11 @@ TEST_CASE("a layout by hand is kept as values", "[job]") {
   const auto reading = read_job(folder.write("job.toml", kLayoutJob), {});
 
   REQUIRE(shown(reading) == "");
-  const auto& pipelines = reading.loaded.job.parallel.pipelines;
+  const auto& pipelines = reading.loaded.job.parallel.layout.pipelines;
   REQUIRE(pipelines.size() == 2);
-  CHECK(pipelines[0].stages ==
-        std::vector<NamedStage>{{0, 0, {{"vision", LayerRange{0, 4}}}},
-                                {1, 0, {{"vision", LayerRange{4, 6}}, {"llm", std::nullopt}}}});
+  CHECK(pipelines[0] ==
+        std::vector<HandStage>{{0, 0, {{"vision", LayerRange{0, 4}}}},
+                               {1, 0, {{"vision", LayerRange{4, 6}}, {"llm", std::nullopt}}}});
   CHECK(reading.loaded.job.parallel.mode == LayoutMode::manual);
 }
 
