@@ -1,0 +1,60 @@
+#include "kernels/activations.hpp"
+
+#include <ATen/ops/gelu.h>
+#include <ATen/ops/sigmoid.h>
+#include <ATen/ops/silu.h>
+#include <ATen/ops/silu_backward.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+namespace troupe::kernels {
+
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+// bf16 rounds between the two factors, as the reference implementations do.
+struct Swiglu : torch::autograd::Function<Swiglu> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& gate,
+                            const at::Tensor& up) {
+    context->save_for_backward({gate, up});
+    return at::silu(gate).mul_(up);
+  }
+
+  // silu(gate) is recomputed: cheaper than keeping it from forward to backward.
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    const auto saved = context->get_saved_variables();
+    const auto &gate = saved[0], &up = saved[1];
+    variable_list results(2);
+    if (context->needs_input_grad(0)) results[0] = at::silu_backward(gradients[0].mul(up), gate);
+    if (context->needs_input_grad(1)) results[1] = at::silu(gate).mul_(gradients[0]);
+    return results;
+  }
+};
+
+constexpr double kQuick = 1.702;
+
+struct QuickGelu : torch::autograd::Function<QuickGelu> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x) {
+    context->save_for_backward({x});
+    return x.mul(kQuick).sigmoid_().mul_(x);
+  }
+
+  // With s = sigmoid(kx): d = s (1 + kx (1 - s)).
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    const auto x = context->get_saved_variables()[0];
+    const auto scaled = x.mul(kQuick);
+    const auto s = at::sigmoid(scaled);
+    return {s.neg().add_(1).mul_(scaled).add_(1).mul_(s).mul_(gradients[0])};
+  }
+};
+
+}  // namespace
+
+at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) { return Swiglu::apply(gate, up); }
+
+at::Tensor quick_gelu(const at::Tensor& x) { return QuickGelu::apply(x); }
+
+at::Tensor gelu(const at::Tensor& x) { return at::gelu(x); }
+
+}  // namespace troupe::kernels

@@ -1,0 +1,99 @@
+#include "kernels/norms.hpp"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/layer_norm.h>
+#include <ATen/ops/rsqrt.h>
+#include <ATen/ops/zeros_like.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "kernels/cpu_loops.hpp"
+
+namespace troupe::kernels {
+
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+bool has_loops(const at::Tensor& rows) {
+  return rows.is_cpu() && (rows.scalar_type() == at::kFloat || rows.scalar_type() == at::kDouble);
+}
+
+template <class T>
+void forward_loop(const at::Tensor& rows, const at::Tensor& weight, double eps,
+                  const at::Tensor& scale, const at::Tensor& out) {
+  cpu::rms_norm(rows.const_data_ptr<T>(), weight.const_data_ptr<T>(), static_cast<T>(eps),
+                rows.size(0), rows.size(1), scale.mutable_data_ptr<T>(), out.mutable_data_ptr<T>());
+}
+
+template <class T>
+void backward_loop(const at::Tensor& d_out, const at::Tensor& rows, const at::Tensor& weight,
+                   const at::Tensor& scale, const at::Tensor& d_rows, const at::Tensor& d_weight) {
+  cpu::rms_norm_backward(d_out.const_data_ptr<T>(), rows.const_data_ptr<T>(),
+                         weight.const_data_ptr<T>(), scale.const_data_ptr<T>(), rows.size(0),
+                         rows.size(1), d_rows.defined() ? d_rows.mutable_data_ptr<T>() : nullptr,
+                         d_weight.defined() ? d_weight.mutable_data_ptr<T>() : nullptr);
+}
+
+struct RmsNorm : torch::autograd::Function<RmsNorm> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& given,
+                            const at::Tensor& weight, double eps) {
+    const auto rows = given.contiguous();
+    at::Tensor scale, out;
+    if (has_loops(rows)) {
+      scale = at::empty({rows.size(0), 1}, rows.options());
+      out = at::empty_like(rows);
+      if (rows.scalar_type() == at::kDouble)
+        forward_loop<double>(rows, weight, eps, scale, out);
+      else
+        forward_loop<float>(rows, weight, eps, scale, out);
+    } else {
+      const auto wide = rows.scalar_type() == at::kDouble ? rows : rows.to(at::kFloat);
+      scale = at::rsqrt(wide.square().mean(-1, /*keepdim=*/true).add_(eps));
+      out = wide.mul(scale).to(rows.scalar_type()).mul(weight);
+    }
+    context->save_for_backward({rows, weight, scale});
+    return out;
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    const auto saved = context->get_saved_variables();
+    const auto &rows = saved[0], &weight = saved[1], &scale = saved[2];
+    const auto d_out = gradients[0].contiguous();
+    const bool for_rows = context->needs_input_grad(0);
+    const bool for_weight = context->needs_input_grad(1);
+    at::Tensor d_rows, d_weight;
+    if (has_loops(rows)) {
+      if (for_rows) d_rows = at::empty_like(rows);
+      if (for_weight) d_weight = at::zeros_like(weight);
+      if (rows.scalar_type() == at::kDouble)
+        backward_loop<double>(d_out, rows, weight, scale, d_rows, d_weight);
+      else
+        backward_loop<float>(d_out, rows, weight, scale, d_rows, d_weight);
+      return {d_rows, d_weight, {}};
+    }
+    const auto type = scale.scalar_type();
+    const auto normalised = rows.to(type).mul(scale);
+    const auto wide = d_out.to(type);
+    if (for_weight) d_weight = wide.mul(normalised).sum(0).to(weight.scalar_type());
+    if (for_rows) {
+      const auto pushed = wide.mul(weight.to(type));
+      const auto along = pushed.mul(normalised).mean(-1, /*keepdim=*/true);
+      d_rows = pushed.sub(normalised.mul(along)).mul_(scale).to(rows.scalar_type());
+    }
+    return {d_rows, d_weight, {}};
+  }
+};
+
+}  // namespace
+
+at::Tensor rms_norm(const at::Tensor& rows, const at::Tensor& weight, double eps) {
+  return RmsNorm::apply(rows, weight, eps);
+}
+
+at::Tensor layer_norm(const at::Tensor& rows, const at::Tensor& weight, const at::Tensor& bias,
+                      double eps) {
+  return at::layer_norm(rows, {rows.size(1)}, weight, bias, eps);
+}
+
+}  // namespace troupe::kernels

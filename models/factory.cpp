@@ -1,0 +1,56 @@
+#include "models/factory.hpp"
+
+#include <c10/util/Exception.h>
+
+#include "models/description.hpp"
+#include "models/family.hpp"
+#include "models/initial_value.hpp"
+
+namespace troupe::models {
+
+namespace {
+
+Parameter make_parameter(const ParameterSpec& spec, double deviation, const LayerOptions& options) {
+  auto value = initial_value(options.seed, spec.name, spec.shape, spec.initial, deviation)
+                   .to(options.device, options.dtype);
+  value.set_requires_grad(options.trainable && spec.initial != Initial::sinusoid);
+  return {spec.name, std::move(value), spec.tied_use};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Layer>> make_layer(const ModuleConfig& module,
+                                          const std::vector<ModuleConfig>& all, int layer_index,
+                                          const LayerOptions& options) {
+  auto description = describe_module(module, all);
+  if (!description) return description.error();
+  const auto& layers = description.value().layers;
+  if (layer_index < 0 || static_cast<std::size_t>(layer_index) >= layers.size())
+    return Error{Errc::invalid_argument,
+                 "module '" + module.name + "' has layers 0 to " +
+                     std::to_string(layers.size() - 1) + ", there is no layer " +
+                     std::to_string(layer_index),
+                 "modules." + module.name, "choose a layer it has"};
+  try {
+    std::vector<Parameter> parameters;
+    for (const auto& spec : layers[static_cast<std::size_t>(layer_index)].parameters)
+      parameters.push_back(make_parameter(spec, module.initializer_range, options));
+    return find_family(module).value()->make(module, layer_index, std::move(parameters));
+  } catch (const c10::Error& error) {  // No memory, or no such device.
+    return Error{Errc::unavailable,
+                 "layer " + layers[static_cast<std::size_t>(layer_index)].name +
+                     " cannot be made: " + error.what_without_backtrace(),
+                 "modules." + module.name, "use a smaller model or another device"};
+  }
+}
+
+at::ScalarType to_torch(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::fp32: return at::kFloat;
+    case Dtype::bf16: return at::kBFloat16;
+    case Dtype::fp64: return at::kDouble;
+  }
+  return at::kFloat;
+}
+
+}  // namespace troupe::models
