@@ -1,0 +1,48 @@
+// A file of lines that survives a crash of its writer: metrics.jsonl, samples.jsonl and their kin.
+//
+// Owned by one thread. Every line is one write to a file opened for appending, so a killed process
+// leaves whole lines, and a reader sees a line as soon as it was written.
+
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string_view>
+
+#include "runtime/vocabulary/result.hpp"
+
+namespace troupe::observe {
+
+class LineFile {
+ public:
+  enum class Mode : std::uint8_t {
+    replace,  ///< Starts empty.
+    resume    ///< Keeps what is there; a last line without its newline is cut off.
+  };
+
+  /// Opens or creates; creates missing folders.
+  /// Errors: io_failed, with the system's text.
+  static Result<LineFile> open(const std::filesystem::path& path, Mode mode);
+
+  LineFile(LineFile&& other) noexcept;
+  LineFile& operator=(LineFile&& other) noexcept;
+  ~LineFile();
+
+  /// Appends `line` and a newline. REQUIRES: no newline inside.
+  /// Errors: io_failed; part of the line may stand in the file then (a full disk).
+  Status write(std::string_view line);
+
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  LineFile() = default;
+
+  std::filesystem::path path_;
+  int file_ = -1;
+};
+
+/// Replaces a whole small file at once: written beside it, flushed to disk, renamed.
+/// Errors: io_failed, with the system's text.
+Status write_whole_file(const std::filesystem::path& path, std::string_view text);
+
+}  // namespace troupe::observe

@@ -1,0 +1,82 @@
+#include "runtime/observe/logger.hpp"
+
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include <spdlog/common.h>
+#include <spdlog/logger.h>
+#include <spdlog/sinks/base_sink.h>
+#include <spdlog/sinks/basic_file_sink.h>
+
+namespace troupe::observe {
+
+namespace {
+
+spdlog::level::level_enum spdlog_level(LogLevel level) {
+  switch (level) {
+    case LogLevel::debug: return spdlog::level::debug;
+    case LogLevel::info: return spdlog::level::info;
+    case LogLevel::warning: return spdlog::level::warn;
+    case LogLevel::error: return spdlog::level::err;
+  }
+  return spdlog::level::info;
+}
+
+// Hands formatted lines to the console, which knows about the status below them.
+class ConsoleSink final : public spdlog::sinks::base_sink<std::mutex> {
+ public:
+  explicit ConsoleSink(Console& console) : console_(console) {}
+
+ protected:
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    spdlog::memory_buf_t buffer;
+    formatter_->format(message, buffer);
+    std::string_view text(buffer.data(), buffer.size());
+    if (text.ends_with('\n')) text.remove_suffix(1);
+    const bool stands_out = console_.options().colour && message.level >= spdlog::level::warn;
+    if (!stands_out) return console_.line(text);
+    const std::string_view colour = message.level >= spdlog::level::err ? "\x1b[31m" : "\x1b[33m";
+    console_.line(std::string(colour) + std::string(text) + "\x1b[0m");
+  }
+  void flush_() override {}
+
+ private:
+  Console& console_;
+};
+
+}  // namespace
+
+struct Logger::Sinks {
+  explicit Sinks(spdlog::logger made) : logger(std::move(made)) {}
+  spdlog::logger logger;
+};
+
+Result<Logger> Logger::create(Console* console, const LoggerOptions& options) {
+  std::vector<spdlog::sink_ptr> sinks;
+  if (console != nullptr) sinks.push_back(std::make_shared<ConsoleSink>(*console));
+  try {
+    if (!options.file.empty())
+      sinks.push_back(std::make_shared<spdlog::sinks::basic_file_sink_mt>(options.file.string()));
+  } catch (const spdlog::spdlog_ex& error) {
+    return Error{Errc::io_failed, std::string("opening the log failed: ") + error.what(),
+                 options.file.string(), ""};
+  }
+  Logger logger;
+  logger.sinks_ =
+      std::make_shared<Sinks>(spdlog::logger(options.node_name, sinks.begin(), sinks.end()));
+  auto& log = logger.sinks_->logger;
+  log.set_level(spdlog_level(options.level));
+  log.set_pattern("%H:%M:%S.%e [%n] %l: %v");
+  log.flush_on(spdlog::level::info);
+  return logger;
+}
+
+void Logger::log(LogLevel level, std::string_view text) const {
+  if (sinks_ != nullptr)
+    sinks_->logger.log(spdlog_level(level), spdlog::string_view_t(text.data(), text.size()));
+}
+
+void Logger::error(const Error& error) const { log(LogLevel::error, to_string(error)); }
+
+}  // namespace troupe::observe

@@ -1,0 +1,132 @@
+#include "runtime/observe/plan_json.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include "runtime/observe/trace_names.hpp"
+
+namespace troupe::observe {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+const char* kind_name(ModuleKind kind) {
+  switch (kind) {
+    case ModuleKind::encoder: return "encoder";
+    case ModuleKind::projector: return "projector";
+    case ModuleKind::llm: return "llm";
+  }
+  return "llm";
+}
+
+template <class Tag>
+Json numbers(const std::vector<Id<Tag>>& ids) {
+  Json list = Json::array();
+  for (const auto id : ids) list.push_back(id.value);
+  return list;
+}
+
+// One object per value, by `one`.
+template <class Value, class Function>
+Json list_of(const std::vector<Value>& values, Function one) {
+  Json list = Json::array();
+  for (const auto& value : values) list.push_back(one(value));
+  return list;
+}
+
+Json model_json(const ModelGraph& model) {
+  return list_of(model.modules, [&](const ModuleSpec& module) -> Json {
+    return {{"name", module.name},
+            {"kind", kind_name(module.kind)},
+            {"freeze", module.freeze},
+            {"next", list_of(module.next, [&](ModuleId id) -> Json { return model.at(id).name; })},
+            {"hidden_width", module.hidden_width},
+            {"output_width", module.output_width},
+            {"layers", list_of(module.layers, [](const LayerSpec& layer) -> Json {
+               return {{"name", layer.name}, {"parameter_elements", layer.parameter_elements}};
+             })}};
+  });
+}
+
+Json layer_json(const ModelGraph& model, LayerId layer) {
+  return {{"module", model.at(layer.module).name}, {"layer", layer.layer}};
+}
+
+Json stages_json(const ParallelPlan& plan) {
+  const auto names = stage_names(plan);
+  Json list = Json::array();
+  for (std::size_t i = 0; i < plan.stages.size(); ++i) {
+    const auto& stage = plan.stages[i];
+    list.push_back(
+        {{"name", names[i]},
+         {"pipeline", stage.pipeline.value},
+         {"runs", list_of(stage.runs,
+                          [&](const LayerRun& run) -> Json {
+                            return {{"module", plan.model.at(run.module).name},
+                                    {"layers", Json::array({run.layers.begin, run.layers.end})}};
+                          })},
+         {"devices", numbers(stage.devices)}});
+  }
+  return list;
+}
+
+Json groups_json(const ParallelPlan& plan) {
+  return list_of(plan.groups, [&](const ParameterGroup& group) -> Json {
+    return {{"name", group.name},
+            {"tied", group.tied},
+            {"elements", group.elements},
+            {"holders", list_of(group.holders, [&](const Holder& holder) -> Json {
+               auto json = layer_json(plan.model, holder.layer);
+               json["stage"] = holder.stage.value;
+               return json;
+             })}};
+  });
+}
+
+Json microbatches_json(const std::vector<Microbatch>& microbatches) {
+  return list_of(microbatches, [](const Microbatch& microbatch) -> Json {
+    return list_of(microbatch.parts, [](const Part& part) -> Json { return part.samples; });
+  });
+}
+
+}  // namespace
+
+std::string plan_json(const ParallelPlan& plan, EpochNumber epoch_number) {
+  const auto& model = plan.model;
+  const Json json = {
+      {"epoch_number", epoch_number},
+      {"modules", model_json(model)},
+      {"tied", list_of(model.tied,
+                       [&](const TiedParameter& tied) -> Json {
+                         return {
+                             {"name", tied.name},
+                             {"layers", list_of(tied.layers,
+                                                [&](LayerId id) { return layer_json(model, id); })},
+                             {"parameter_elements", tied.parameter_elements}};
+                       })},
+      {"devices", list_of(plan.devices,
+                          [](const DeviceSlot& slot) -> Json {
+                            return {{"node", slot.node.value}, {"local_index", slot.local_index}};
+                          })},
+      {"stages", stages_json(plan)},
+      {"pipelines", list_of(plan.pipelines,
+                            [](const Pipeline& pipeline) -> Json {
+                              return {{"stages", numbers(pipeline.stages)}};
+                            })},
+      {"groups", groups_json(plan)}};
+  return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+std::string iteration_line(const IterationPlan& plan) {
+  const Json json = {
+      {"step", plan.step},
+      {"epoch_number", plan.epoch_number},
+      {"ids", list_of(plan.samples, [](const SampleShape& sample) -> Json { return sample.id; })},
+      {"pipelines", list_of(plan.microbatches, [](const PipelineMicrobatches& pipeline) -> Json {
+         return {{"encoder", microbatches_json(pipeline.encoder)},
+                 {"llm", microbatches_json(pipeline.llm)}};
+       })}};
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace troupe::observe

@@ -1,0 +1,169 @@
+#include <stdexcept>
+
+#include <nlohmann/json.hpp>
+
+#include "runtime/observe/plan_json.hpp"
+
+namespace troupe::observe {
+
+namespace {
+
+using Json = nlohmann::json;
+
+// Thrown and caught within this file only: a plan is read by nested functions, and one place turns
+// every reason into an Error.
+struct BadPlan : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+std::int32_t index_below(const Json& value, std::size_t count, const char* what) {
+  const auto index = value.get<std::int64_t>();
+  if (!value.is_number_integer() || index < 0 || static_cast<std::size_t>(index) >= count)
+    throw BadPlan(std::string(what) + " " + value.dump() + " is not below " +
+                  std::to_string(count));
+  return static_cast<std::int32_t>(index);
+}
+
+ModuleKind read_kind(const std::string& name) {
+  if (name == "encoder") return ModuleKind::encoder;
+  if (name == "projector") return ModuleKind::projector;
+  if (name == "llm") return ModuleKind::llm;
+  throw BadPlan("module kind '" + name + "' is unknown");
+}
+
+ModuleId read_module(const ModelGraph& model, const Json& name) {
+  const auto id = model.find(name.get<std::string>());
+  if (!id.valid()) throw BadPlan("module " + name.dump() + " is unknown");
+  return id;
+}
+
+LayerId read_layer(const ModelGraph& model, const Json& json) {
+  const auto module = read_module(model, json.at("module"));
+  return {module, index_below(json.at("layer"), model.at(module).layers.size(), "layer")};
+}
+
+ModelGraph read_model(const Json& json) {
+  ModelGraph model;
+  for (const auto& entry : json.at("modules")) {
+    auto& module = model.modules.emplace_back();
+    module.name = entry.at("name").get<std::string>();
+    module.kind = read_kind(entry.at("kind").get<std::string>());
+    module.freeze = entry.at("freeze").get<bool>();
+    module.hidden_width = entry.at("hidden_width").get<std::int64_t>();
+    module.output_width = entry.at("output_width").get<std::int64_t>();
+    for (const auto& layer : entry.at("layers"))
+      module.layers.push_back({layer.at("name").get<std::string>(),
+                               layer.at("parameter_elements").get<std::int64_t>()});
+  }
+  // Successors stand after their predecessors, so names resolve only now.
+  for (std::size_t i = 0; i < model.modules.size(); ++i)
+    for (const auto& next : json.at("modules")[i].at("next"))
+      model.modules[i].next.push_back(read_module(model, next));
+  for (const auto& entry : json.at("tied")) {
+    auto& tied = model.tied.emplace_back();
+    tied.name = entry.at("name").get<std::string>();
+    tied.parameter_elements = entry.at("parameter_elements").get<std::int64_t>();
+    for (const auto& layer : entry.at("layers")) tied.layers.push_back(read_layer(model, layer));
+  }
+  return model;
+}
+
+LayerRun read_run(const ModelGraph& model, const Json& json) {
+  LayerRun run{read_module(model, json.at("module")), {}};
+  const auto& layers = json.at("layers");
+  const auto count = model.at(run.module).layers.size();
+  run.layers = {index_below(layers.at(0), count + 1, "layer"),
+                index_below(layers.at(1), count + 1, "layer")};
+  if (run.layers.begin >= run.layers.end) throw BadPlan("layers " + layers.dump() + " are none");
+  return run;
+}
+
+Stage read_stage(const ParallelPlan& plan, std::size_t pipeline_count, const Json& json) {
+  Stage stage;
+  stage.pipeline = PipelineId{index_below(json.at("pipeline"), pipeline_count, "pipeline")};
+  for (const auto& run : json.at("runs")) stage.runs.push_back(read_run(plan.model, run));
+  for (const auto& device : json.at("devices"))
+    stage.devices.push_back(DeviceId{index_below(device, plan.devices.size(), "device")});
+  if (stage.runs.empty() || stage.devices.empty())
+    throw BadPlan("a stage has no layers or no device");
+  return stage;
+}
+
+RecordedPlan read_plan(const Json& json) {
+  RecordedPlan recorded;
+  auto& plan = recorded.plan;
+  recorded.epoch_number = json.at("epoch_number").get<EpochNumber>();
+  plan.model = read_model(json);
+  for (const auto& slot : json.at("devices"))
+    plan.devices.push_back(
+        {NodeId{slot.at("node").get<std::int32_t>()}, slot.at("local_index").get<std::int32_t>()});
+  for (const auto& stage : json.at("stages"))
+    plan.stages.push_back(read_stage(plan, json.at("pipelines").size(), stage));
+  const auto stage_id = [&](const Json& value) {
+    return StageId{index_below(value, plan.stages.size(), "stage")};
+  };
+  for (const auto& entry : json.at("pipelines")) {
+    auto& pipeline = plan.pipelines.emplace_back();
+    for (const auto& stage : entry.at("stages")) pipeline.stages.push_back(stage_id(stage));
+  }
+  for (const auto& entry : json.at("groups")) {
+    auto& group = plan.groups.emplace_back();
+    group.name = entry.at("name").get<std::string>();
+    group.tied = entry.at("tied").get<bool>();
+    group.elements = entry.at("elements").get<std::int64_t>();
+    for (const auto& holder : entry.at("holders"))
+      group.holders.push_back({stage_id(holder.at("stage")), read_layer(plan.model, holder)});
+  }
+  return recorded;
+}
+
+std::vector<Microbatch> read_microbatches(const Json& json, std::size_t sample_count) {
+  std::vector<Microbatch> microbatches;
+  for (const auto& entry : json) {
+    auto& microbatch = microbatches.emplace_back();
+    for (const auto& part : entry) {
+      auto& samples = microbatch.parts.emplace_back().samples;
+      for (const auto& sample : part)
+        samples.push_back(index_below(sample, sample_count, "sample"));
+    }
+  }
+  return microbatches;
+}
+
+RecordedIteration read_iteration(const Json& json) {
+  RecordedIteration iteration;
+  iteration.step = json.at("step").get<std::int64_t>();
+  iteration.epoch_number = json.at("epoch_number").get<EpochNumber>();
+  iteration.ids = json.at("ids").get<std::vector<std::string>>();
+  for (const auto& pipeline : json.at("pipelines"))
+    iteration.microbatches.push_back(
+        {read_microbatches(pipeline.at("encoder"), iteration.ids.size()),
+         read_microbatches(pipeline.at("llm"), iteration.ids.size())});
+  return iteration;
+}
+
+template <class Value>
+Result<Value> parse(std::string_view text, const char* what, Value (*read)(const Json&)) {
+  const auto bad = [&](const std::string& why) {
+    return Error{Errc::bad_data, std::string("not a recorded ") + what + ": " + why, "", ""};
+  };
+  const auto json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (json.is_discarded()) return bad("not valid JSON");
+  try {
+    return read(json);
+  } catch (const Json::exception& error) {
+    return bad(error.what());
+  } catch (const BadPlan& error) {
+    return bad(error.what());
+  }
+}
+
+}  // namespace
+
+Result<RecordedPlan> parse_plan(std::string_view text) { return parse(text, "plan", read_plan); }
+
+Result<RecordedIteration> parse_iteration(std::string_view line) {
+  return parse(line, "iteration", read_iteration);
+}
+
+}  // namespace troupe::observe

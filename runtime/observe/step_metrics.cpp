@@ -1,0 +1,94 @@
+#include "runtime/observe/step_metrics.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include <spdlog/fmt/fmt.h>
+#include <nlohmann/json.hpp>
+
+namespace troupe::observe {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string one_line(const Json& object) {
+  return object.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+// 950, 12.3k, 4.56M: three figures.
+std::string short_count(double count) {
+  if (count < 1e3) return fmt::format("{:.0f}", count);
+  if (count < 1e6) return fmt::format("{:.3g}k", count / 1e3);
+  return fmt::format("{:.3g}M", count / 1e6);
+}
+
+// 45 s, 3:07, 2:05:00.
+std::string remaining_time(double seconds_left) {
+  const auto seconds = static_cast<std::int64_t>(std::clamp(seconds_left, 0.0, 3.6e6));
+  if (seconds < 60) return fmt::format("{} s", seconds);
+  if (seconds < 3600) return fmt::format("{}:{:02}", seconds / 60, seconds % 60);
+  return fmt::format("{}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60);
+}
+
+std::string step_number(std::int64_t step, std::int64_t total_steps) {
+  return total_steps > 0 ? fmt::format("{}/{}", step, total_steps) : fmt::format("{}", step);
+}
+
+}  // namespace
+
+std::string metrics_line(const StepMetrics& metrics) {
+  Json line = {{"step", metrics.step},
+               {"loss", metrics.loss},
+               {"lr", metrics.lr},
+               {"grad_norm", metrics.grad_norm},
+               {"samples", metrics.samples},
+               {"tokens", metrics.tokens},
+               {"trained_tokens", metrics.trained_tokens},
+               {"tokens_per_s", metrics.tokens_per_s()},
+               {"step_ms", metrics.step_ms},
+               {"plan_ms", metrics.plan_ms},
+               {"plan_wait_ms", metrics.plan_wait_ms},
+               {"bubble", metrics.bubble},
+               {"imbalance", metrics.imbalance},
+               {"data_wait_ms", metrics.data_wait_ms},
+               {"nodes", metrics.nodes},
+               {"epoch_number", metrics.epoch_number}};
+  if (!metrics.skipped.empty()) line["skipped"] = metrics.skipped;
+  return one_line(line);
+}
+
+std::string samples_line(std::int64_t step, std::span<const std::string> ids) {
+  return one_line({{"step", step}, {"ids", std::vector<std::string>(ids.begin(), ids.end())}});
+}
+
+std::string step_line(const StepMetrics& metrics, std::int64_t total_steps) {
+  auto line = fmt::format("step {}", step_number(metrics.step, total_steps));
+  if (!metrics.skipped.empty()) return line + "  skipped: " + metrics.skipped;
+  line += fmt::format("  loss {:.4f}  lr {:.2e}  grad_norm {:.3g}  {} tok/s  {:.0f} ms",
+                      metrics.loss, metrics.lr, metrics.grad_norm,
+                      short_count(metrics.tokens_per_s()), metrics.step_ms);
+  line +=
+      fmt::format("  bubble {:.0f} %  imbalance {:.2f}", 100 * metrics.bubble, metrics.imbalance);
+  // Waits are silent as long as they stay invisible.
+  if (metrics.data_wait_ms >= 1) line += fmt::format("  data wait {:.0f} ms", metrics.data_wait_ms);
+  if (metrics.plan_wait_ms >= 1) line += fmt::format("  plan wait {:.0f} ms", metrics.plan_wait_ms);
+  return line;
+}
+
+std::string progress_bar(std::int64_t step, std::int64_t total_steps, double mean_step_ms,
+                         std::int32_t width) {
+  const auto done = std::clamp<std::int64_t>(step, 0, total_steps);
+  const double left_s = static_cast<double>(total_steps - done) * mean_step_ms / 1000;
+  const auto figures = fmt::format("  {}/{}  {:.2f} s/step  {} left", done, total_steps,
+                                   mean_step_ms / 1000, remaining_time(left_s));
+  const auto columns = std::max(width, 0);
+  const auto room =
+      std::min<std::int64_t>(columns - static_cast<std::int64_t>(figures.size()) - 2, 40);
+  if (room < 5) return figures.substr(2, static_cast<std::size_t>(columns));
+  const auto filled = static_cast<std::size_t>(room * done / total_steps);
+  return "[" + std::string(filled, '#') +
+         std::string(static_cast<std::size_t>(room) - filled, '.') + "]" + figures;
+}
+
+}  // namespace troupe::observe

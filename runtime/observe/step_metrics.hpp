@@ -1,0 +1,64 @@
+// What is known about one optimizer step, and the lines it becomes in metrics.jsonl, samples.jsonl
+// and the log.
+//
+// Plain values and pure functions. Keys are those of interfaces.md, section 3; they only grow.
+
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "runtime/vocabulary/units.hpp"
+
+namespace troupe::observe {
+
+/// One optimizer step, measured.
+struct StepMetrics {
+  std::int64_t step = 0;  ///< From 1.
+  double loss = 0;        ///< Mean over trained tokens; NaN where there was none.
+  double lr = 0;          ///< Of the optimizer, not of modules with their own.
+  double grad_norm = 0;   ///< Global, before clipping.
+  std::int64_t samples = 0;
+  TokenCount tokens = 0;  ///< Of the llm, media rows included.
+  TokenCount trained_tokens = 0;
+  double step_ms = 0;       ///< Wall-clock from one step's end to the next.
+  double plan_ms = 0;       ///< Planning this step took.
+  double plan_wait_ms = 0;  ///< Of it, what the step waited for.
+  double bubble = 0;        ///< Idle share of stage time.
+  double imbalance = 1;     ///< Largest over mean stage work.
+  double data_wait_ms = 0;  ///< What the step waited for decoding.
+  std::int32_t nodes = 0;
+  EpochNumber epoch_number = 0;
+  std::string skipped;  ///< Why parameters were left alone; empty: they were updated.
+
+  /// LLM tokens per second of this step; 0 where no time passed.
+  double tokens_per_s() const {
+    return step_ms > 0 ? 1000 * static_cast<double>(tokens) / step_ms : 0;
+  }
+
+  friend bool operator==(const StepMetrics&, const StepMetrics&) = default;
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, StepMetrics& x) {
+    return f(x.step, x.loss, x.lr, x.grad_norm, x.samples, x.tokens, x.trained_tokens, x.step_ms,
+             x.plan_ms, x.plan_wait_ms, x.bubble, x.imbalance, x.data_wait_ms, x.nodes,
+             x.epoch_number, x.skipped);
+  }
+};
+
+/// The object for metrics.jsonl, on one line. Numbers keep every bit; NaN and infinity become null.
+std::string metrics_line(const StepMetrics& metrics);
+
+/// The object for samples.jsonl: which samples a step trained, in training order. Ids may hold any
+/// bytes; what is not UTF-8 is replaced.
+std::string samples_line(std::int64_t step, std::span<const std::string> ids);
+
+/// One line for people: `step 12/100  loss 2.3461  lr 3.00e-04  ...`. `total_steps` 0: unknown.
+std::string step_line(const StepMetrics& metrics, std::int64_t total_steps);
+
+/// `[#####...............]  12/100  1.25 s/step  1:50 left`, at most `width` columns;
+/// `mean_step_ms` is the caller's estimate for a step. REQUIRES: total_steps >= 1.
+std::string progress_bar(std::int64_t step, std::int64_t total_steps, double mean_step_ms,
+                         std::int32_t width);
+
+}  // namespace troupe::observe

@@ -1,0 +1,84 @@
+#include "runtime/observe/trace_names.hpp"
+
+#include <algorithm>
+#include <map>
+#include <string_view>
+#include <utility>
+
+namespace troupe::observe {
+
+namespace {
+
+ModuleId main_module(const Stage& stage) {
+  return stage.runs.empty() ? ModuleId{} : stage.runs.front().module;
+}
+
+std::string name_or_number(const std::vector<std::string>& names, std::int32_t index,
+                           std::string_view kind) {
+  if (index >= 0 && static_cast<std::size_t>(index) < names.size())
+    return names[static_cast<std::size_t>(index)];
+  return std::string(kind) + std::to_string(index);
+}
+
+// What a slice is called between its stage and its microbatch.
+std::string_view short_name(ActionKind kind) {
+  switch (kind) {
+    case ActionKind::forward: return "F";
+    case ActionKind::backward: return "B";
+    case ActionKind::backward_input: return "I";
+    case ActionKind::backward_weight: return "W";
+    case ActionKind::recompute: return "R";
+    case ActionKind::send_gradient: return "send gradient";
+    case ActionKind::receive_gradient: return "receive gradient";
+    case ActionKind::reduce_send: return "send to reduce";
+    case ActionKind::reduce_receive: return "receive reduced";
+    case ActionKind::optimizer_step: return "optimizer";
+    default: return to_string(kind);
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> stage_names(const ParallelPlan& plan) {
+  std::map<std::pair<PipelineId, ModuleId>, int> counts, next;
+  for (const auto& stage : plan.stages) ++counts[{stage.pipeline, main_module(stage)}];
+  std::vector<std::string> names;
+  for (const auto& stage : plan.stages) {
+    const auto module = main_module(stage);
+    const std::pair key{stage.pipeline, module};
+    std::string name = module.valid() ? plan.model.at(module).name : "empty";
+    if (counts[key] > 1) name += ".stage" + std::to_string(next[key]++);
+    names.push_back(std::move(name));
+  }
+  return names;
+}
+
+TraceNames trace_names(const ParallelPlan& plan) {
+  TraceNames names;
+  names.devices = plan.devices;
+  names.stages = stage_names(plan);
+  for (const auto& group : plan.groups) {
+    names.groups.push_back(group.name);
+    auto& devices = names.group_devices.emplace_back();
+    for (const auto& holder : group.holders)
+      for (const auto device : plan.at(holder.stage).devices)
+        if (std::find(devices.begin(), devices.end(), device) == devices.end())
+          devices.push_back(device);
+  }
+  return names;
+}
+
+std::string event_name(const TraceNames& names, const Action& action) {
+  std::string name;
+  if (action.group.valid())
+    return std::string(short_name(action.kind)) + " " +
+           name_or_number(names.groups, action.group.value, "group");
+  if (action.stage.valid()) name = name_or_number(names.stages, action.stage.value, "stage") + " ";
+  name += short_name(action.kind);
+  if (action.microbatch.valid()) name += " mb" + std::to_string(action.microbatch.value);
+  // Most microbatches have one part; its number would only be noise.
+  if (action.part.value > 0) name += "." + std::to_string(action.part.value);
+  return name;
+}
+
+}  // namespace troupe::observe

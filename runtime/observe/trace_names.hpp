@@ -1,0 +1,37 @@
+// Names and places that a trace shows, from the plan that was executed.
+//
+// Pure values.
+
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "runtime/observe/trace_event.hpp"
+#include "runtime/vocabulary/parallel_plan.hpp"
+
+namespace troupe::observe {
+
+/// What the writer needs of a ParallelPlan; indices are those of the plan.
+struct TraceNames {
+  std::vector<DeviceSlot> devices;
+  std::vector<std::string> stages;  ///< See stage_names.
+  std::vector<std::string> groups;  ///< Layer or tied parameter.
+  std::vector<std::vector<DeviceId>>
+      group_devices;  ///< Holders' devices, first holder first, once.
+
+  friend bool operator==(const TraceNames&, const TraceNames&) = default;
+};
+
+/// A name per stage: `vision` where the pipeline has the module's layers on one stage, else
+/// `llm.stage2`, counted from 0 within the module's own stages of that pipeline. A stage of several
+/// modules is named after its first; projectors and others that ride along do not count.
+std::vector<std::string> stage_names(const ParallelPlan& plan);
+
+TraceNames trace_names(const ParallelPlan& plan);
+
+/// `vision F mb3`, `llm.stage2 B mb1.1` (second part), `reduce llm.layers.3`, `commit`. Ids outside
+/// of the names are printed as numbers.
+std::string event_name(const TraceNames& names, const Action& action);
+
+}  // namespace troupe::observe

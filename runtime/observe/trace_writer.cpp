@@ -1,0 +1,233 @@
+#include "runtime/observe/trace_writer.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+namespace troupe::observe {
+
+namespace {
+
+constexpr std::string_view kEnd = "\n]\n";
+
+std::string quoted_text(std::string_view text) {
+  using Json = nlohmann::json;
+  return Json(std::string(text)).dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::string_view category(ActionKind kind) {
+  switch (time_kind(kind)) {
+    case TimeKind::compute: return "compute";
+    case TimeKind::update: return "update";
+    case TimeKind::transfer: return "transfer";
+    case TimeKind::wait: return "wait";
+  }
+  return "wait";
+}
+
+// Viewers give process 0 a meaning of its own, so nodes count from 1 there.
+std::string track(const DeviceSlot& slot) {
+  return "\"pid\":" + std::to_string(slot.node.value + 1) +
+         ",\"tid\":" + std::to_string(slot.local_index + 1);
+}
+
+// The identity of an arrow: equal at both ends, different for every other arrow. At most 52 bits,
+// so that viewers which read numbers as doubles keep it.
+std::uint64_t flow_id(const TraceEvent& event, std::int32_t number, std::int32_t device, int kind) {
+  std::uint64_t hash = 0x9e3779b97f4a7c15ULL;
+  for (const auto word : {static_cast<std::uint64_t>(event.step), std::uint64_t{event.epoch_number},
+                          static_cast<std::uint64_t>(static_cast<std::uint32_t>(number)),
+                          static_cast<std::uint64_t>(static_cast<std::uint32_t>(device)),
+                          static_cast<std::uint64_t>(kind)}) {
+    hash = (hash ^ word) * 0xbf58476d1ce4e5b9ULL;
+    hash ^= hash >> 29;
+  }
+  return hash >> 12;
+}
+
+enum FlowKind { kRows, kGradient, kToReduce, kReduced };
+
+struct Arrow {
+  bool begins;
+  std::uint64_t id;
+};
+
+// Arrows that begin or end in this event. Both ends of a reduction know the holders from the plan.
+std::vector<Arrow> arrows_of(const TraceEvent& event, const TraceNames& names) {
+  const auto& action = event.action;
+  const auto message = [&](bool begins, FlowKind kind) {
+    return std::vector<Arrow>{{begins, flow_id(event, action.message.value, 0, kind)}};
+  };
+  const auto own = [&](bool begins, FlowKind kind) {
+    return std::vector<Arrow>{
+        {begins, flow_id(event, action.group.value, event.device.value, kind)}};
+  };
+  switch (action.kind) {
+    case ActionKind::send: return message(true, kRows);
+    case ActionKind::receive: return message(false, kRows);
+    case ActionKind::send_gradient: return message(true, kGradient);
+    case ActionKind::receive_gradient: return message(false, kGradient);
+    case ActionKind::reduce_send: return own(true, kToReduce);
+    case ActionKind::reduce_receive: return own(false, kReduced);
+    case ActionKind::reduce: break;
+    default: return {};
+  }
+  std::vector<Arrow> arrows;
+  if (!action.group.valid() || action.group.index() >= names.group_devices.size()) return arrows;
+  for (const auto device : names.group_devices[action.group.index()]) {
+    if (device == event.device) continue;
+    arrows.push_back({false, flow_id(event, action.group.value, device.value, kToReduce)});
+    arrows.push_back({true, flow_id(event, action.group.value, device.value, kReduced)});
+  }
+  return arrows;
+}
+
+}  // namespace
+
+// The open file, the end of its last entry, and the clock's zero.
+struct TraceWriter::File {
+  std::filesystem::path path;
+  int handle = -1;
+  std::int64_t origin_ns = 0;
+  std::int64_t end = 0;  // Where the closing bracket stands.
+  bool empty = true;
+
+  ~File() {
+    if (handle >= 0) ::close(handle);
+  }
+
+  Error error(std::string_view doing) const {
+    return {Errc::io_failed, std::string(doing) + " failed: " + std::strerror(errno), path.string(),
+            ""};
+  }
+
+  // Microseconds with three decimals; nothing lies before the origin.
+  std::string microseconds(std::int64_t duration_ns) const {
+    char text[32];
+    const auto count = std::max<std::int64_t>(duration_ns, 0);
+    std::snprintf(text, sizeof text, "%lld.%03lld", static_cast<long long>(count / 1000),
+                  static_cast<long long>(count % 1000));
+    return text;
+  }
+  std::string time(std::int64_t at_ns) const { return microseconds(at_ns - origin_ns); }
+
+  // `entries`: each followed by ",\n".
+  Status append(std::string entries) {
+    if (entries.empty()) return Done{};
+    entries.resize(entries.size() - 2);
+    entries.insert(0, empty ? "\n" : ",\n");
+    const auto grown = static_cast<std::int64_t>(entries.size());
+    entries += kEnd;
+    if (auto put = write_at(entries, end); !put) return put;
+    end += grown;
+    empty = false;
+    return Done{};
+  }
+
+  Status write_at(std::string_view text, std::int64_t offset) const {
+    while (!text.empty()) {
+      const auto put = ::pwrite(handle, text.data(), text.size(), offset);
+      if (put < 0 && errno == EINTR) continue;
+      if (put < 0) return error("writing");
+      text.remove_prefix(static_cast<std::size_t>(put));
+      offset += put;
+    }
+    return Done{};
+  }
+};
+
+TraceWriter::TraceWriter() : file_(std::make_unique<File>()) {}
+TraceWriter::TraceWriter(TraceWriter&&) noexcept = default;
+TraceWriter& TraceWriter::operator=(TraceWriter&&) noexcept = default;
+TraceWriter::~TraceWriter() = default;
+
+Result<TraceWriter> TraceWriter::open(const std::filesystem::path& path, std::int64_t origin_ns) {
+  std::error_code ignored;  // What is wrong with the folder shows when the file is opened.
+  if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path(), ignored);
+  TraceWriter writer;
+  auto& file = *writer.file_;
+  file.path = path;
+  file.origin_ns = origin_ns;
+  file.handle = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (file.handle < 0) return file.error("opening for writing");
+  if (auto put = file.write_at("[" + std::string(kEnd), 0); !put) return put.error();
+  file.end = 1;
+  return writer;
+}
+
+Status TraceWriter::set_names(TraceNames names) {
+  names_ = std::move(names);
+  std::string entries;
+  for (const auto& slot : names_.devices) {
+    if (!announced_.insert(slot).second) continue;
+    const auto node = std::to_string(slot.node.value);
+    const auto meta = [&](std::string_view what, const std::string& value) {
+      entries += "{\"ph\":\"M\"," + track(slot) + ",\"name\":\"" + std::string(what) +
+                 "\",\"args\":{" + value + "}},\n";
+    };
+    meta("process_name", "\"name\":\"node " + node + "\"");
+    meta("process_sort_index", "\"sort_index\":" + node);
+    meta("thread_name", "\"name\":\"device " + std::to_string(slot.local_index) + "\"");
+  }
+  return file_->append(std::move(entries));
+}
+
+Status TraceWriter::write(std::span<const TraceEvent> events) {
+  std::string entries;
+  entries.reserve(events.size() * 256);
+  for (const auto& event : events) {
+    const auto known = event.device.valid() && event.device.index() < names_.devices.size();
+    const DeviceSlot slot =
+        known ? names_.devices[event.device.index()] : DeviceSlot{NodeId{-1}, event.device.value};
+    const auto& action = event.action;
+    entries += "{\"ph\":\"X\"," + track(slot) + ",\"ts\":" + file_->time(event.begin_ns) +
+               ",\"dur\":" + file_->microseconds(event.duration_ns()) +
+               ",\"name\":" + quoted_text(event_name(names_, action)) + ",\"cat\":\"" +
+               std::string(category(action.kind)) +
+               "\",\"args\":{\"step\":" + std::to_string(event.step) +
+               ",\"epoch_number\":" + std::to_string(event.epoch_number);
+    if (action.stage.valid())
+      entries += ",\"stage\":" +
+                 (action.stage.index() < names_.stages.size()
+                      ? quoted_text(names_.stages[action.stage.index()])
+                      : std::to_string(action.stage.value)) +
+                 ",\"stage_id\":" + std::to_string(action.stage.value);
+    if (event.bytes > 0) entries += ",\"bytes\":" + std::to_string(event.bytes);
+    entries += "}},\n";
+    for (const auto& arrow : arrows_of(event, names_)) {
+      // A beginning binds to the slice around it; so does an end with "bp":"e". The last nanosecond
+      // of a receive is when the rows were there.
+      const auto at = arrow.begins ? event.begin_ns : std::max(event.begin_ns, event.end_ns - 1);
+      entries += std::string("{\"ph\":\"") + (arrow.begins ? "s\"," : "f\",\"bp\":\"e\",") +
+                 track(slot) + ",\"ts\":" + file_->time(at) +
+                 ",\"id\":" + std::to_string(arrow.id) +
+                 ",\"name\":\"message\",\"cat\":\"message\"},\n";
+    }
+  }
+  return file_->append(std::move(entries));
+}
+
+Status TraceWriter::write(const TraceCounter& counter) {
+  const nlohmann::json value = counter.value;  // Prints NaN as null, which stays valid JSON.
+  return file_->append("{\"ph\":\"C\",\"pid\":" + std::to_string(counter.node.value + 1) +
+                       ",\"ts\":" + file_->time(counter.time_ns) +
+                       ",\"name\":" + quoted_text(counter.name) +
+                       ",\"args\":{\"value\":" + value.dump() + "}},\n");
+}
+
+Status TraceWriter::write(const TraceMark& mark) {
+  return file_->append("{\"ph\":\"i\",\"s\":\"p\",\"pid\":" + std::to_string(mark.node.value + 1) +
+                       ",\"tid\":1,\"ts\":" + file_->time(mark.time_ns) +
+                       ",\"name\":" + quoted_text(mark.name) + "},\n");
+}
+
+}  // namespace troupe::observe
