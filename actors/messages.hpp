@@ -9,7 +9,6 @@
 #include "runtime/vocabulary/iteration_plan.hpp"
 #include "runtime/vocabulary/parallel_plan.hpp"
 #include "runtime/vocabulary/result.hpp"
-#include "runtime/vocabulary/sample_shape.hpp"
 
 namespace troupe::actors {
 
@@ -60,75 +59,6 @@ struct Configuration {
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, Configuration& x) {
     return f(x.epoch_number, x.plan, x.nodes);
-  }
-};
-
-/// One sample of a batch as a node is to decode it.
-struct OrderedSample {
-  std::int64_t position = 0;  ///< In the epoch's order.
-  bool media = false;
-  bool text = false;
-
-  template <class Inspector>
-  friend typename Inspector::result_type inspect(Inspector& f, OrderedSample& x) {
-    return f(x.position, x.media, x.text);
-  }
-};
-
-/// What a node is to decode of a batch.
-struct BatchOrder {
-  std::int64_t batch = 0;
-  std::int64_t epoch = 0;
-  std::vector<OrderedSample> samples;
-
-  template <class Inspector>
-  friend typename Inspector::result_type inspect(Inspector& f, BatchOrder& x) {
-    return f(x.batch, x.epoch, x.samples);
-  }
-};
-
-/// Why a sample was dropped; fields as in `data::BadSample`.
-struct BadReport {
-  std::uint8_t kind = 0;
-  std::string file;
-  std::string where;
-  std::string reason;
-
-  template <class Inspector>
-  friend typename Inspector::result_type inspect(Inspector& f, BadReport& x) {
-    return f(x.kind, x.file, x.where, x.reason);
-  }
-};
-
-/// What a node found out about one sample. The scheduler joins the reports of all nodes.
-struct SampleReport {
-  std::int64_t position = 0;  ///< In the epoch's order.
-  std::string id;
-  bool bad = false;
-  BadReport why;                   ///< Where bad.
-  bool has_media = false;          ///< `media` is known.
-  std::vector<ModuleMedia> media;
-  bool has_text = false;           ///< The three below are known.
-  TokenCount text_tokens = 0;      ///< Tokens without media rows.
-  TokenCount trained_tokens = 0;
-
-  template <class Inspector>
-  friend typename Inspector::result_type inspect(Inspector& f, SampleReport& x) {
-    return f(x.position, x.id, x.bad, x.why, x.has_media, x.media, x.has_text, x.text_tokens,
-             x.trained_tokens);
-  }
-};
-
-/// A node's answer to a `BatchOrder`.
-struct BatchReport {
-  NodeId node;
-  std::int64_t batch = 0;
-  std::vector<SampleReport> samples;
-  double decode_ms = 0;
-
-  template <class Inspector>
-  friend typename Inspector::result_type inspect(Inspector& f, BatchReport& x) {
-    return f(x.node, x.batch, x.samples, x.decode_ms);
   }
 };
 

@@ -13,13 +13,13 @@
 #include <string>
 
 #include "actors/messages.hpp"
+#include "engine/batch_planner.hpp"
 #include "engine/reports.hpp"
 
 namespace troupe::actors {
 
-/// A batch as the scheduler hands it over, in the head process.
-struct PlannedBatch;
-using PlannedBatchPtr = std::shared_ptr<const PlannedBatch>;
+/// Within one process values are shared, not copied.
+using PlannedBatchPtr = std::shared_ptr<const engine::PlannedBatch>;
 using IterationPlanPtr = std::shared_ptr<const IterationPlan>;
 
 /// What the recorder writes about a step, in the head process.
@@ -45,8 +45,8 @@ CAF_BEGIN_TYPE_ID_BLOCK(troupe, caf::first_custom_type_id)
   CAF_ADD_TYPE_ID(troupe, (troupe::actors::NodeWelcome))
   CAF_ADD_TYPE_ID(troupe, (troupe::actors::NodeReady))
   CAF_ADD_TYPE_ID(troupe, (troupe::actors::Configuration))
-  CAF_ADD_TYPE_ID(troupe, (troupe::actors::BatchOrder))
-  CAF_ADD_TYPE_ID(troupe, (troupe::actors::BatchReport))
+  CAF_ADD_TYPE_ID(troupe, (troupe::engine::BatchOrder))
+  CAF_ADD_TYPE_ID(troupe, (troupe::engine::BatchReport))
   CAF_ADD_TYPE_ID(troupe, (troupe::actors::Collection))
   CAF_ADD_TYPE_ID(troupe, (troupe::actors::Offers))
   CAF_ADD_TYPE_ID(troupe, (troupe::actors::JobEnd))
@@ -106,7 +106,7 @@ using SchedulerActor = caf::typed_actor<
     // Plan the next batch; the answer is a PlannedBatchPtr to the supervisor.
     caf::reacts_to<next_atom>,
     // A node has decoded its share of a batch.
-    caf::reacts_to<BatchReport>>;
+    caf::reacts_to<engine::BatchReport>>;
 
 /// Writes the run folder: metrics, samples, bad samples, plans, traces, the log. Detached.
 using RecorderActor = caf::typed_actor<
@@ -126,20 +126,20 @@ using NodeActor = caf::typed_actor<
     // The word on a step.
     caf::reacts_to<engine::Decision>,
     // Decode this share of a batch; a BatchReport goes to the sender.
-    caf::reacts_to<BatchOrder>,
+    caf::reacts_to<engine::BatchOrder>,
     // Offer these tensors to the supervisor and send them to the head's transport.
     caf::reacts_to<collect_atom, Collection>,
     // End: no more messages will come. The text says why; it is empty after a finished job.
     caf::reacts_to<stop_atom, std::string>,
     // From its own executors and loader.
     caf::reacts_to<engine::Prepared>, caf::reacts_to<engine::DeviceReport>,
-    caf::reacts_to<applied_atom, DeviceId>, caf::reacts_to<BatchReport>,
+    caf::reacts_to<applied_atom, DeviceId>, caf::reacts_to<engine::BatchReport>,
     caf::reacts_to<DeviceId, Offers>, caf::reacts_to<failed_atom, Error>>;
 
 /// Decodes a node's share of batches on the loader's threads.
 using LoaderActor = caf::typed_actor<
     // Start decoding; a BatchReport goes to the node.
-    caf::reacts_to<BatchOrder>,
+    caf::reacts_to<engine::BatchOrder>,
     // The loader's threads have finished a batch.
     caf::reacts_to<loaded_atom, std::int64_t>>;
 

@@ -1,0 +1,134 @@
+// Which node decodes what of a batch, and the iteration plan of a batch once it is decoded.
+//
+// Pure apart from timing itself. Owned by the scheduler actor; also used by the reference run that
+// replays the plan's microbatches, so that both see the same plans.
+
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/data/bad_sample.hpp"
+#include "runtime/data/epoch_order.hpp"
+#include "runtime/vocabulary/iteration_plan.hpp"
+#include "runtime/vocabulary/parallel_plan.hpp"
+#include "runtime/vocabulary/result.hpp"
+
+namespace troupe::engine {
+
+/// One sample of a batch as a node is to decode it.
+struct OrderedSample {
+  std::int64_t position = 0;  ///< In the epoch's order.
+  bool media = false;
+  bool text = false;
+
+  friend bool operator==(const OrderedSample&, const OrderedSample&) = default;
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, OrderedSample& x) {
+    return f(x.position, x.media, x.text);
+  }
+};
+
+/// What a node is to decode of a batch.
+struct BatchOrder {
+  std::int64_t batch = 0;
+  std::int64_t epoch = 0;
+  std::vector<OrderedSample> samples;
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, BatchOrder& x) {
+    return f(x.batch, x.epoch, x.samples);
+  }
+};
+
+/// What a node found out about one sample. The planner joins the reports of all nodes.
+struct SampleReport {
+  std::int64_t position = 0;  ///< In the epoch's order.
+  std::string id;
+  bool bad = false;
+  std::uint8_t bad_kind = 0;  ///< `data::BadKind`, with the texts below, where bad.
+  std::string bad_file, bad_where, bad_reason;
+  bool has_media = false;  ///< `media` is known.
+  std::vector<ModuleMedia> media;
+  bool has_text = false;  ///< The two below are known.
+  TokenCount text_tokens = 0;  ///< Tokens without media rows and without their placeholders.
+  TokenCount trained_tokens = 0;
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, SampleReport& x) {
+    return f(x.position, x.id, x.bad, x.bad_kind, x.bad_file, x.bad_where, x.bad_reason,
+             x.has_media, x.media, x.has_text, x.text_tokens, x.trained_tokens);
+  }
+};
+
+/// A node's answer to a `BatchOrder`.
+struct BatchReport {
+  NodeId node;
+  std::int64_t batch = 0;
+  std::vector<SampleReport> samples;
+  double decode_ms = 0;
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, BatchReport& x) {
+    return f(x.node, x.batch, x.samples, x.decode_ms);
+  }
+};
+
+/// A sample that was dropped, and where it stood.
+struct DroppedSample {
+  std::int64_t position = 0;
+  data::BadSample why;
+};
+
+/// A batch that is ready to be trained. `iteration.samples` is empty where every sample was bad.
+struct PlannedBatch {
+  std::int64_t batch = 0;  ///< From 0, running on across epochs; the step is batch + 1.
+  data::BatchSpan span;
+  IterationPlan iteration;
+  std::vector<DroppedSample> dropped;  ///< In order of position.
+  double plan_ms = 0;
+  double decode_ms = 0;  ///< Sum over nodes and threads.
+};
+
+struct BatchPlannerOptions {
+  std::int64_t record_count = 0;
+  std::int64_t global_batch_size = 1;
+  std::int64_t microbatches = 1;
+  std::string schedule = "1f1b";
+  std::int64_t max_seq_len = 0;  ///< 0: no limit.
+  EpochNumber epoch_number = 0;
+};
+
+class BatchPlanner {
+ public:
+  /// `plan` outlives the planner.
+  BatchPlanner(const ParallelPlan& plan, BatchPlannerOptions options)
+      : plan_(plan), options_(std::move(options)) {}
+
+  /// Per node (ascending) what it decodes of a batch: media where a pipeline's encoders begin,
+  /// text where its llm begins and ends. Positions are dealt to pipelines in contiguous runs of
+  /// nearly equal length; a sample is trained by the pipeline it was dealt to, so no media move.
+  std::map<NodeId, BatchOrder> orders(std::int64_t batch) const;
+
+  /// Joins the nodes' reports, drops bad samples everywhere, plans the rest.
+  ///
+  /// Errors:
+  /// - internal: a report is missing, or reports of one sample contradict each other.
+  /// - as `scheduler::plan_iteration`.
+  Result<PlannedBatch> plan(std::int64_t batch, std::span<const BatchReport> reports) const;
+
+ private:
+  std::size_t pipeline_of(std::int64_t offset, std::int64_t count) const;
+
+  const ParallelPlan& plan_;
+  BatchPlannerOptions options_;
+};
+
+/// The pieces of an iteration that one node needs: the action lists of other nodes' devices are
+/// empty, everything else is whole.
+IterationPlan slice_for(const IterationPlan& iteration, const ParallelPlan& plan, NodeId node);
+
+}  // namespace troupe::engine

@@ -1,0 +1,197 @@
+#include "engine/job_setup.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "scheduler/place_by_hand.hpp"
+
+namespace troupe::engine {
+
+namespace {
+
+/// Virtual steps over which a job measured in tokens decays.
+constexpr std::int64_t kTokenScheduleSteps = 1'000'000;
+
+const ModuleConfig* find_config(const job::Job& job, const std::string& name) {
+  for (const auto& module : job.modules)
+    if (module.name == name) return &module;
+  return nullptr;
+}
+
+/// Steps until so many positions are consumed; an epoch's last batch may be smaller.
+std::int64_t steps_for_samples(std::int64_t samples, std::int64_t records, std::int64_t batch) {
+  const std::int64_t epochs = samples / records, rest = samples % records;
+  return epochs * data::batches_per_epoch(records, batch) + (rest + batch - 1) / batch;
+}
+
+Status read_media_inputs(const job::Job& job, data::DataOptions& options) {
+  options.takes_images = options.takes_audio = false;
+  for (const auto& module : job.modules) {
+    if (const auto* vision = std::get_if<VisionConfig>(&module.config)) {
+      if (options.takes_images)
+        return Error{Errc::invalid_argument, "two vision encoders: a sample's images go to one",
+                     "modules." + module.name, "keep one of them"};
+      options.takes_images = true;
+      options.vision = {vision->patch_size, vision->spatial_merge_size,
+                        vision->temporal_patch_size};
+    }
+    if (const auto* audio = std::get_if<AudioConfig>(&module.config)) {
+      if (options.takes_audio)
+        return Error{Errc::invalid_argument, "two audio encoders: a sample's audio goes to one",
+                     "modules." + module.name, "keep one of them"};
+      options.takes_audio = true;
+      options.mel_bins = audio->num_mel_bins;
+    }
+    if (const auto* llm = std::get_if<LlmConfig>(&module.config))
+      if (llm->vocab_size < data::ByteTokenizer::kVocabSize)
+        return Error{Errc::invalid_argument,
+                     "vocab_size is " + std::to_string(llm->vocab_size) +
+                         ", the tokenizer has " +
+                         std::to_string(data::ByteTokenizer::kVocabSize) + " tokens",
+                     "modules." + module.name + ".config.vocab_size",
+                     "set it to at least " + std::to_string(data::ByteTokenizer::kVocabSize)};
+  }
+  return Done{};
+}
+
+data::DataOptions data_options(const job::Job& job) {
+  data::DataOptions options;
+  for (const auto& source : job.data.sources)
+    options.sources.push_back({source.json, source.media, source.format});
+  options.min_pixels = job.data.min_pixels;
+  options.max_pixels = job.data.max_pixels;
+  options.pad_audio = job.data.pad_audio;
+  options.max_seq_len = job.data.max_seq_len;
+  options.seed = job.job.seed;
+  options.shuffle = job.data.shuffle;
+  return options;
+}
+
+}  // namespace
+
+Result<JobSetup> prepare(const job::Job& job) {
+  JobSetup setup;
+  setup.job = job;
+  auto model = models::build_graph(job.modules);
+  if (!model.ok()) return std::move(model).error();
+  setup.model = std::move(model).value();
+  setup.data = data_options(job);
+  if (auto media = read_media_inputs(job, setup.data); !media.ok()) return std::move(media).error();
+  if (auto checked = data::check(setup.data); !checked.ok()) return std::move(checked).error();
+  setup.layers.dtype = models::to_torch(job.train.dtype);
+  setup.layers.seed = job.job.seed;
+  setup.adamw = {job.optimizer.beta1, job.optimizer.beta2, job.optimizer.eps,
+                 job.optimizer.weight_decay};
+  for (const auto& module : setup.model.modules) {
+    const auto& own = find_config(job, module.name)->lr;
+    setup.learning_rate_scales.push_back(own ? *own / job.optimizer.lr : 1);
+  }
+  return setup;
+}
+
+Result<ParallelPlan> make_parallel_plan(const JobSetup& setup) {
+  const job::Job& job = setup.job;
+  if (job.parallel.mode == job::LayoutMode::automatic && !job.parallel.modules.empty())
+    return Error{Errc::unavailable, "degrees of single modules need the layout search",
+                 "parallel." + job.parallel.modules.begin()->first,
+                 "write the layout by hand ([[parallel.pipelines]]), or leave the degrees out"};
+  HandLayout layout;
+  for (const auto& pipeline : job.parallel.pipelines) {
+    auto& stages = layout.pipelines.emplace_back();
+    for (const auto& stage : pipeline.stages) {
+      HandStage placed{stage.node, stage.device, {}};
+      for (const auto& run : stage.runs) placed.runs.push_back({run.module, run.layers});
+      stages.push_back(std::move(placed));
+    }
+  }
+  return scheduler::place_by_hand(setup.model, layout,
+                                  {job.cluster.nodes, job.cluster.devices_per_node});
+}
+
+data::MediaModules media_modules(const JobSetup& setup) {
+  data::MediaModules modules;
+  for (const auto& module : setup.job.modules) {
+    if (std::holds_alternative<VisionConfig>(module.config))
+      modules.vision = setup.model.find(module.name);
+    if (std::holds_alternative<AudioConfig>(module.config))
+      modules.audio = setup.model.find(module.name);
+  }
+  return modules;
+}
+
+BatchPlannerOptions planner_options(const JobSetup& setup, std::int64_t record_count,
+                                    EpochNumber epoch_number) {
+  const job::Job& job = setup.job;
+  return {record_count,         job.train.global_batch_size, job.train.microbatches,
+          job.schedule,         job.data.max_seq_len,        epoch_number};
+}
+
+TrainingLength::TrainingLength(const job::Job& job, std::int64_t record_count)
+    : duration_(job.train.duration), peak_(job.optimizer.lr) {
+  const std::int64_t batch = job.train.global_batch_size;
+  switch (duration_.unit) {
+    case job::DurationUnit::steps: steps_ = duration_.amount; break;
+    case job::DurationUnit::epochs:
+      steps_ = duration_.amount * data::batches_per_epoch(record_count, batch);
+      break;
+    case job::DurationUnit::samples:
+      steps_ = steps_for_samples(duration_.amount, record_count, batch);
+      break;
+    case job::DurationUnit::tokens: steps_ = 0; break;
+  }
+  const auto& optimizer = job.optimizer;
+  schedule_ = state::make_schedule(
+      optimizer.lr, optimizer.min_lr, optimizer.warmup_steps,
+      steps_ > 0 ? steps_ : optimizer.warmup_steps + 1 + kTokenScheduleSteps);
+}
+
+bool TrainingLength::reached(std::int64_t step, TokenCount tokens) const {
+  return steps_ > 0 ? step >= steps_ : tokens >= duration_.amount;
+}
+
+double TrainingLength::learning_rate(std::int64_t step, TokenCount tokens_before) const {
+  std::int64_t place = step;
+  if (steps_ == 0 && step > schedule_.warmup_steps) {
+    const double share =
+        std::min(1.0, static_cast<double>(tokens_before) / static_cast<double>(duration_.amount));
+    place = schedule_.warmup_steps + 1 +
+            static_cast<std::int64_t>(share * static_cast<double>(kTokenScheduleSteps));
+  }
+  return peak_ * state::learning_rate_factor(schedule_, place);
+}
+
+BatchReport report_on(NodeId node, const BatchOrder& order,
+                      const std::vector<data::DecodeOutcome>& outcomes, const JobSetup& setup,
+                      double decode_ms) {
+  BatchReport report{node, order.batch, {}, decode_ms};
+  const auto modules = media_modules(setup);
+  for (std::size_t i = 0; i < outcomes.size(); ++i) {
+    SampleReport sample;
+    sample.position = order.samples[i].position;
+    if (const auto* bad = std::get_if<data::BadSample>(&outcomes[i])) {
+      sample.id = bad->id;
+      sample.bad = true;
+      sample.bad_kind = static_cast<std::uint8_t>(bad->kind);
+      sample.bad_file = bad->file;
+      sample.bad_where = bad->where;
+      sample.bad_reason = bad->reason;
+      report.samples.push_back(std::move(sample));
+      continue;
+    }
+    const auto& decoded = std::get<data::DecodedSample>(outcomes[i]);
+    sample.id = decoded.id;
+    sample.has_media = order.samples[i].media;
+    if (sample.has_media) sample.media = data::shape_of(decoded, setup.data, modules).media;
+    sample.has_text = order.samples[i].text;
+    if (sample.has_text) {
+      const auto& text = decoded.text;
+      sample.text_tokens = static_cast<TokenCount>(text.tokens.size()) - text.image_markers -
+                           text.audio_markers;
+      sample.trained_tokens = decoded.trained_tokens;
+    }
+    report.samples.push_back(std::move(sample));
+  }
+  return report;
+}
+
+}  // namespace troupe::engine

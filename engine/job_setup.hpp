@@ -1,0 +1,81 @@
+// From a job to the values that every process of it derives in the same way: model graph, layout,
+// data options, optimizer settings, length of training.
+//
+// Pure, except for opening the data set where asked. Used by head, nodes and the reference runs, so
+// that none of them can disagree.
+
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "engine/batch_planner.hpp"
+#include "engine/step_ledger.hpp"
+#include "models/factory.hpp"
+#include "runtime/data/dataset.hpp"
+#include "runtime/data/decode_sample.hpp"
+#include "runtime/job/job.hpp"
+#include "runtime/state/adamw.hpp"
+#include "runtime/state/learning_rate.hpp"
+#include "runtime/vocabulary/parallel_plan.hpp"
+
+namespace troupe::engine {
+
+/// Everything about a job that needs no data.
+struct JobSetup {
+  job::Job job;
+  ModelGraph model;
+  data::DataOptions data;
+  models::LayerOptions layers;
+  state::AdamWOptions adamw;
+  std::vector<double> learning_rate_scales;  ///< Per module of `model`.
+
+  /// Modules in the order of `model`, as the factory wants them.
+  const std::vector<ModuleConfig>& modules() const { return job.modules; }
+};
+
+/// Errors: as `models::build_graph`; invalid_argument: a model the data part cannot feed (two
+/// vision encoders, a vocabulary smaller than the tokenizer's).
+Result<JobSetup> prepare(const job::Job& job);
+
+/// The layout of the job file, or the default one, on the job's nodes and devices.
+/// Errors: as `scheduler::place_by_hand`; unavailable: `parallel.mode = "auto"` with pins.
+Result<ParallelPlan> make_parallel_plan(const JobSetup& setup);
+
+/// Which modules of the model take images and audio.
+data::MediaModules media_modules(const JobSetup& setup);
+
+BatchPlannerOptions planner_options(const JobSetup& setup, std::int64_t record_count,
+                                    EpochNumber epoch_number);
+
+/// How long the job trains, and the learning rate along the way. Counts consumed positions of the
+/// order (samples, dropped ones included) and planned llm tokens, so that it is known before a step
+/// runs.
+class TrainingLength {
+ public:
+  TrainingLength(const job::Job& job, std::int64_t record_count);
+
+  /// Number of steps, or 0 where only the tokens decide.
+  std::int64_t steps() const { return steps_; }
+
+  /// True if the job is complete after `step` steps that consumed `tokens` llm tokens in all.
+  bool reached(std::int64_t step, TokenCount tokens) const;
+
+  /// Learning rate before module scales. `tokens_before`: llm tokens of the steps before. A job
+  /// measured in tokens decays with its share of tokens.
+  double learning_rate(std::int64_t step, TokenCount tokens_before) const;
+
+ private:
+  job::Duration duration_;
+  std::int64_t steps_ = 0;
+  double peak_ = 0;
+  state::LearningRateSchedule schedule_;
+};
+
+/// A node's report on a decoded batch, for the planner.
+BatchReport report_on(NodeId node, const BatchOrder& order,
+                      const std::vector<data::DecodeOutcome>& outcomes, const JobSetup& setup,
+                      double decode_ms);
+
+}  // namespace troupe::engine
