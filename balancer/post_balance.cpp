@@ -1,0 +1,189 @@
+#include "balancer/post_balance.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <string>
+
+#include "balancer/post_balance_rules.hpp"
+#include "runtime/vocabulary/nearest_word.hpp"
+
+namespace troupe::balancer {
+
+namespace {
+
+using rules::BatchOf;
+using rules::BatchTotals;
+using Items = std::vector<LengthItem>;
+
+constexpr std::int64_t kLengthEnd = std::int64_t{1} << 32;
+
+constexpr std::array kNames{
+    std::pair{PostBalance::no_padding, std::string_view{"no-padding"}},
+    std::pair{PostBalance::padding, std::string_view{"padding"}},
+    std::pair{PostBalance::quadratic, std::string_view{"quadratic"}},
+    std::pair{PostBalance::padded_attention, std::string_view{"padded-attention"}},
+    std::pair{PostBalance::no_padding_search, std::string_view{"no-padding-search"}},
+    std::pair{PostBalance::quadratic_search, std::string_view{"quadratic-search"}},
+    std::pair{PostBalance::padded_attention_search, std::string_view{"padded-attention-search"}},
+};
+
+Status check(const RankLengths& lengths, const PostBalanceOptions& options) {
+  if (lengths.empty())
+    return Error{Errc::invalid_argument, "there must be at least one rank", "lengths", {}};
+  for (std::size_t rank = 0; rank < lengths.size(); ++rank)
+    for (std::size_t i = 0; i < lengths[rank].size(); ++i)
+      if (lengths[rank][i] < 0 || lengths[rank][i] >= kLengthEnd)
+        return Error{Errc::invalid_argument,
+                     "a length must be in [0, 2^32), found " + std::to_string(lengths[rank][i]),
+                     "lengths[" + std::to_string(rank) + "][" + std::to_string(i) + "]",
+                     {}};
+  const auto is_weight = [](double value) { return std::isfinite(value) && value >= 0; };
+  if (!is_weight(options.alpha) || !is_weight(options.beta) || !is_weight(options.tolerance))
+    return Error{
+        Errc::invalid_argument, "alpha, beta and tolerance must be finite and >= 0", "options", {}};
+  return Done{};
+}
+
+double largest(const std::vector<double>& loads) {
+  return loads.empty() ? 0 : *std::max_element(loads.begin(), loads.end());
+}
+
+std::vector<double> loads_with(const Items& items, const BatchOf& batch_of, std::size_t batch_count,
+                               const PostBalanceOptions& options) {
+  std::vector<BatchTotals> totals(batch_count);
+  for (std::size_t i = 0; i < items.size(); ++i)
+    totals[static_cast<std::size_t>(batch_of[i])].add(items[i].length);
+  std::vector<double> loads;
+  loads.reserve(batch_count);
+  for (const auto& batch : totals) loads.push_back(rules::load_of(batch, options));
+  return loads;
+}
+
+BatchOf better(const Items& items, std::size_t batch_count, const PostBalanceOptions& options,
+               BatchOf a, BatchOf b) {
+  const double load_a = largest(loads_with(items, a, batch_count, options));
+  const double load_b = largest(loads_with(items, b, batch_count, options));
+  return load_b < load_a ? std::move(b) : std::move(a);
+}
+
+BatchOf assign(const Items& items, std::size_t batch_count, const PostBalanceOptions& options) {
+  switch (options.algorithm) {
+    case PostBalance::no_padding: return rules::longest_first(items, batch_count);
+    case PostBalance::padding: return rules::padded_runs(items, batch_count);
+    case PostBalance::quadratic: return rules::quadratic(items, batch_count, options.tolerance);
+    case PostBalance::padded_attention: return rules::padded_attention(items, batch_count);
+    case PostBalance::no_padding_search: return rules::additive_search(items, batch_count, 1, 0);
+    case PostBalance::quadratic_search:
+      return rules::additive_search(items, batch_count, options.alpha, options.beta);
+    case PostBalance::padded_attention_search: break;
+  }
+  return better(items, batch_count, options, rules::padded_attention(items, batch_count),
+                rules::padded_attention_runs(items, batch_count, options.alpha, options.beta));
+}
+
+PostBalance search_variant(PostBalance algorithm) {
+  switch (algorithm) {
+    case PostBalance::no_padding: return PostBalance::no_padding_search;
+    case PostBalance::quadratic: return PostBalance::quadratic_search;
+    case PostBalance::padded_attention: return PostBalance::padded_attention_search;
+    default: return algorithm;
+  }
+}
+
+Rearrangement rearranged(const RankLengths& lengths, const Items& items, const BatchOf& batch_of) {
+  std::vector<std::int32_t> offsets(lengths.size() + 1, 0);
+  for (const auto batch : batch_of) ++offsets[static_cast<std::size_t>(batch) + 1];
+  for (std::size_t b = 0; b < lengths.size(); ++b) offsets[b + 1] += offsets[b];
+  std::vector<std::int32_t> next(offsets.begin(), offsets.end() - 1);
+  std::vector<ItemRef> places(items.size());
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    auto& position = next[static_cast<std::size_t>(batch_of[i])];
+    places[static_cast<std::size_t>(position++)] = items[i].place;
+  }
+  std::vector<std::int32_t> sizes;
+  for (const auto& rank : lengths) sizes.push_back(static_cast<std::int32_t>(rank.size()));
+  return Rearrangement::from_flat(std::move(places), std::move(offsets), std::move(sizes));
+}
+
+Rearrangement unchanged(const RankLengths& lengths) {
+  std::vector<std::int32_t> sizes;
+  for (const auto& rank : lengths) sizes.push_back(static_cast<std::int32_t>(rank.size()));
+  return Rearrangement::identity(sizes);
+}
+
+}  // namespace
+
+std::string_view to_string(PostBalance algorithm) {
+  for (const auto& [known, name] : kNames)
+    if (known == algorithm) return name;
+  return "unknown";
+}
+
+Result<PostBalance> post_balance_from(std::string_view name) {
+  std::vector<std::string> names;
+  for (const auto& [algorithm, known] : kNames) {
+    if (known == name) return algorithm;
+    names.emplace_back(known);
+  }
+  const auto nearest = nearest_word(name, names);
+  return Error{Errc::not_found, "no post-balancing algorithm is called '" + std::string(name) + "'",
+               "algorithm", nearest.empty() ? "" : "did you mean `" + nearest + "`?"};
+}
+
+PostBalance algorithm_for(const PhaseKind& kind, double beta) {
+  if (kind.padding) return PostBalance::padding;
+  if (kind.padded_attention) return PostBalance::padded_attention_search;
+  return beta > 0 ? PostBalance::quadratic_search : PostBalance::no_padding_search;
+}
+
+std::vector<double> batch_loads(const RankLengths& lengths, const PostBalanceOptions& options) {
+  std::vector<double> loads;
+  for (const auto& rank : lengths) {
+    BatchTotals totals;
+    for (const auto length : rank) totals.add(length);
+    loads.push_back(rules::load_of(totals, options));
+  }
+  return loads;
+}
+
+double post_balance_lower_bound(const RankLengths& lengths, const PostBalanceOptions& options) {
+  // Every load is at least additive in its items: padding only adds to it.
+  double sum = 0;
+  double single = 0;
+  for (const auto& rank : lengths)
+    for (const auto length : rank) {
+      BatchTotals one;
+      one.add(length);
+      sum += rules::load_of(one, options);
+      single = std::max(single, rules::load_of(one, options));
+    }
+  return lengths.empty() ? 0 : std::max(single, sum / static_cast<double>(lengths.size()));
+}
+
+Result<PostBalanced> post_balance(const RankLengths& lengths, const PostBalanceOptions& options) {
+  if (auto fine = check(lengths, options); !fine.ok()) return fine.error();
+  const auto items = sorted_by_length(lengths);
+  auto batch_of = assign(items, lengths.size(), options);
+  auto loads = loads_with(items, batch_of, lengths.size(), options);
+  if (largest(loads) > options.max_load.value_or(HUGE_VAL)) {
+    PostBalanceOptions search = options;
+    search.algorithm = search_variant(options.algorithm);
+    batch_of = assign(items, lengths.size(), search);
+    loads = loads_with(items, batch_of, lengths.size(), options);
+  }
+  auto before = batch_loads(lengths, options);
+  const bool keep = largest(before) < largest(loads);
+  if (keep) loads = std::move(before);
+  if (largest(loads) > options.max_load.value_or(HUGE_VAL))
+    return Error{Errc::infeasible,
+                 "the largest batch has load " + std::to_string(largest(loads)) +
+                     ", above max_load " + std::to_string(*options.max_load) +
+                     "; no assignment is below " +
+                     std::to_string(post_balance_lower_bound(lengths, options)),
+                 "max_load", "use more ranks or smaller batches"};
+  return PostBalanced{keep ? unchanged(lengths) : rearranged(lengths, items, batch_of),
+                      std::move(loads)};
+}
+
+}  // namespace troupe::balancer
