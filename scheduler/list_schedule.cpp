@@ -90,9 +90,11 @@ class Machine {
       const double now = events_.top().ms;
       touched.clear();
       // Everything that happens at one instant happens before any device decides.
-      for (; !events_.empty() && events_.top().ms == now; events_.pop()) {
-        if (events_.top().task >= 0) end(events_.top().task, now);
-        touched.push_back(events_.top().device);
+      while (!events_.empty() && events_.top().ms == now) {
+        const Event event = events_.top();
+        events_.pop();
+        if (event.task >= 0) end(event.task, now);
+        touched.push_back(event.device);
       }
       std::sort(touched.begin(), touched.end());
       touched.erase(std::unique(touched.begin(), touched.end()), touched.end());

@@ -1,0 +1,200 @@
+#include "scheduler/expected_actions.hpp"
+
+#include <algorithm>
+#include <cstddef>
+
+#include "scheduler/stage_graph.hpp"
+
+namespace troupe::scheduler {
+
+namespace {
+
+/// Collects actions and waits; waits become indices at the end.
+class Collector {
+ public:
+  Collector(const ParallelPlan& plan, const IterationPlan& iteration, const RowFlow& flow,
+            const SplitParts& split)
+      : plan_(plan),
+        iteration_(iteration),
+        flow_(flow),
+        split_(split),
+        backwards_of_(plan.stages.size()) {
+    for (const auto& message : iteration.messages)
+      if (message.has_backward) gradient_to_.push_back(message.destination);
+    std::sort(gradient_to_.begin(), gradient_to_.end());
+  }
+
+  ExpectedActions collect() {
+    add_compute();
+    add_transfers();
+    add_tail();
+    ExpectedActions expected{std::move(actions_), {}};
+    auto& actions = expected.actions;
+    std::sort(actions.begin(), actions.end());
+    const auto index_of = [&](const SitedAction& action) {
+      const auto found = std::lower_bound(actions.begin(), actions.end(), action);
+      return found != actions.end() && *found == action
+                 ? static_cast<std::int32_t>(found - actions.begin())
+                 : -1;
+    };
+    for (const auto& [action, need] : needs_) {
+      const auto a = index_of(action);
+      const auto b = index_of(need);
+      // A message may promise a gradient that no backward makes; the message check reports it.
+      if (a >= 0 && b >= 0) expected.needs.emplace_back(a, b);
+    }
+    return expected;
+  }
+
+ private:
+  SitedAction sited(Action action) const {
+    return {action, plan_.at(action.stage).devices.front().value};
+  }
+  SitedAction compute(ActionKind kind, const MessageEnd& end) const {
+    Action action;
+    action.kind = kind;
+    action.stage = end.stage;
+    action.microbatch = end.microbatch;
+    action.part = end.part;
+    return sited(action);
+  }
+  SitedAction transfer(ActionKind kind, StageId stage, std::size_t message) const {
+    Action action;
+    action.kind = kind;
+    action.stage = stage;
+    action.message = MessageId{message};
+    return sited(action);
+  }
+  SitedAction grouped(ActionKind kind, StageId stage, std::size_t group) const {
+    Action action;
+    action.kind = kind;
+    action.stage = stage;
+    action.group = GroupId{group};
+    return sited(action);
+  }
+  bool is_split(const MessageEnd& end) const {
+    return std::binary_search(split_.begin(), split_.end(), end);
+  }
+  /// The action of a part that takes and makes gradients.
+  SitedAction gradient_action(const MessageEnd& end) const {
+    return compute(is_split(end) ? ActionKind::backward_input : ActionKind::backward, end);
+  }
+  void need(const SitedAction& action, const SitedAction& what) {
+    needs_.emplace_back(action, what);
+  }
+
+  void add_compute() {
+    for (std::size_t s = 0; s < plan_.stages.size(); ++s) {
+      const StageId stage{s};
+      const auto& list =
+          iteration_.microbatches[plan_.at(stage).pipeline.index()].of(side_of(plan_, stage));
+      for (std::size_t m = 0; m < list.size(); ++m)
+        for (std::size_t q = 0; q < list[m].parts.size(); ++q)
+          add_part({stage, MicrobatchId{m}, PartId{q}}, list[m].parts[q]);
+    }
+  }
+
+  void add_part(const MessageEnd& end, const Part& part) {
+    bool works = false;
+    bool trains = false;
+    for (const auto& run : plan_.at(end.stage).runs)
+      for (const auto sample : part.samples)
+        if (flow_.output(run.module, sample) > 0) {
+          works = true;
+          trains |= flow_.trains(run);
+        }
+    if (!works) return;
+    const auto forward = compute(ActionKind::forward, end);
+    actions_.push_back(forward);
+    if (!trains && !std::binary_search(gradient_to_.begin(), gradient_to_.end(), end)) return;
+    auto last = gradient_action(end);
+    actions_.push_back(last);
+    need(last, forward);
+    if (is_split(end) && trains) {
+      const auto weight = compute(ActionKind::backward_weight, end);
+      actions_.push_back(weight);
+      need(weight, last);
+      last = weight;
+    }
+    backwards_of_[end.stage.index()].push_back(last);
+  }
+
+  void add_transfers() {
+    for (std::size_t m = 0; m < iteration_.messages.size(); ++m) {
+      const auto& message = iteration_.messages[m];
+      const StageId from = message.source.stage;
+      const StageId to = message.destination.stage;
+      add_transfer(transfer(ActionKind::send, from, m), transfer(ActionKind::receive, to, m),
+                   compute(ActionKind::forward, message.source),
+                   compute(ActionKind::forward, message.destination));
+      if (!message.has_backward) continue;
+      add_transfer(transfer(ActionKind::send_gradient, to, m),
+                   transfer(ActionKind::receive_gradient, from, m),
+                   gradient_action(message.destination), gradient_action(message.source));
+    }
+  }
+
+  void add_transfer(const SitedAction& send, const SitedAction& receive, const SitedAction& maker,
+                    const SitedAction& user) {
+    actions_.push_back(send);
+    actions_.push_back(receive);
+    need(send, maker);
+    need(receive, send);
+    need(user, receive);
+  }
+
+  void add_tail() {
+    std::vector<SitedAction> commits;
+    for (std::size_t d = 0; d < plan_.devices.size(); ++d) {
+      Action commit;
+      commit.kind = ActionKind::commit;
+      commits.push_back({commit, static_cast<std::int32_t>(d)});
+      actions_.push_back(commits.back());
+    }
+    std::vector<bool> steps(plan_.stages.size());
+    for (std::size_t g = 0; g < plan_.groups.size(); ++g) {
+      const auto stages = holding_stages(plan_.groups[g]);
+      const auto reduce = grouped(ActionKind::reduce, stages.front(), g);
+      for (const StageId stage : stages) {
+        const bool first = stage == stages.front();
+        const auto gives = first ? reduce : grouped(ActionKind::reduce_send, stage, g);
+        const auto has = first ? reduce : grouped(ActionKind::reduce_receive, stage, g);
+        actions_.push_back(gives);
+        for (const auto& backward : backwards_of_[stage.index()]) need(gives, backward);
+        if (!first) {
+          actions_.push_back(has);
+          need(reduce, gives);
+          need(has, reduce);
+        }
+        need(commits[static_cast<std::size_t>(has.device)], has);
+        steps[stage.index()] = true;
+      }
+    }
+    for (std::size_t s = 0; s < steps.size(); ++s) {
+      if (!steps[s]) continue;
+      Action step;
+      step.kind = ActionKind::optimizer_step;
+      step.stage = StageId{s};
+      actions_.push_back(sited(step));
+      need(actions_.back(), commits[static_cast<std::size_t>(actions_.back().device)]);
+    }
+  }
+
+  const ParallelPlan& plan_;
+  const IterationPlan& iteration_;
+  const RowFlow& flow_;
+  const SplitParts& split_;
+  std::vector<MessageEnd> gradient_to_;                 // Ends that get rows whose gradient is due.
+  std::vector<std::vector<SitedAction>> backwards_of_;  // Per stage: last backward of each part.
+  std::vector<SitedAction> actions_;
+  std::vector<std::pair<SitedAction, SitedAction>> needs_;
+};
+
+}  // namespace
+
+ExpectedActions expected_actions(const ParallelPlan& plan, const IterationPlan& iteration,
+                                 const RowFlow& flow, const SplitParts& split) {
+  return Collector(plan, iteration, flow, split).collect();
+}
+
+}  // namespace troupe::scheduler

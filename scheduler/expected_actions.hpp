@@ -1,0 +1,46 @@
+// What must happen in an iteration and what needs what, derived from layout, samples and messages
+// alone.
+//
+// Pure. The checker compares it with the lists of a plan.
+
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "runtime/vocabulary/iteration_plan.hpp"
+#include "scheduler/redistribution.hpp"
+
+namespace troupe::scheduler {
+
+/// An action on the device whose list it must stand in.
+struct SitedAction {
+  Action action;
+  std::int32_t device = 0;
+
+  friend auto operator<=>(const SitedAction&, const SitedAction&) = default;
+};
+
+/// Actions, and waits as indices into them.
+struct ExpectedActions {
+  std::vector<SitedAction> actions;                          ///< Sorted.
+  std::vector<std::pair<std::int32_t, std::int32_t>> needs;  ///< (action, what it needs).
+};
+
+/// Parts whose backward the lists of a plan split: there is a `backward_input` for them.
+using SplitParts = std::vector<MessageEnd>;  ///< Sorted.
+
+/// Derives them. A part listed in `split` has `backward_input` and, where its stage trains
+/// something with its rows, `backward_weight`; another one has `backward`.
+///
+/// Waits: compute for its rows and gradients, sends for compute, receives for sends; reductions for
+/// the last backward of their stage and for the gradients of the other holders; `commit` for the
+/// reductions of its device and, as it ends everywhere at once, for everything that stands before
+/// any other `commit` (not listed in `needs`); `optimizer_step` for `commit`.
+///
+/// REQUIRES: sound microbatches; messages between existing stages and parts.
+ExpectedActions expected_actions(const ParallelPlan& plan, const IterationPlan& iteration,
+                                 const RowFlow& flow, const SplitParts& split);
+
+}  // namespace troupe::scheduler

@@ -1,0 +1,133 @@
+// Random layouts, samples and microbatches for the planners' property tests.
+
+#pragma once
+
+#include <algorithm>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "runtime/vocabulary/hand_layout.hpp"
+#include "scheduler/place_by_hand.hpp"
+#include "scheduler/plan_iteration.hpp"
+#include "tests/scheduler/example_models.hpp"
+
+namespace troupe::scheduler::testing {
+
+/// A plan and what to plan an iteration from.
+struct RandomCase {
+  ParallelPlan plan;
+  IterationInput input;
+};
+
+/// Any combination of frozen modules, a layer without parameters, sometimes a tied head.
+inline ModelGraph random_model(std::mt19937& random) {
+  ModelGraph graph = draw(random, 0, 5) == 0 ? text_llm(draw(random, 2, 6)) : vision_audio_llm();
+  for (auto& module : graph.modules) {
+    module.freeze = draw(random, 0, 1) == 1;
+    if (draw(random, 0, 3) == 0) module.layers[0].parameter_elements = 0;
+  }
+  if (draw(random, 0, 2) == 0) {
+    const ModuleId llm = graph.llm();
+    const auto last = static_cast<std::int32_t>(graph.at(llm).layers.size()) - 1;
+    graph.tied.push_back({"llm.embed_tokens.weight", {{llm, 0}, {llm, last}}, 640});
+  }
+  return graph;
+}
+
+/// Cuts each module where it likes; stages sometimes take a piece of another module as well.
+inline std::vector<HandStage> random_pipeline(const ModelGraph& model, std::mt19937& random) {
+  std::vector<HandStage> stages;
+  for (const auto& module : model.modules) {
+    if (module.kind == ModuleKind::projector && draw(random, 0, 1) == 0) continue;
+    const int count = static_cast<int>(module.layers.size());
+    for (int begin = 0; begin < count;) {
+      const int end = draw(random, begin + 1, std::min(count, begin + 3));
+      const HandRun run{module.name, LayerRange{begin, end}};
+      if (!stages.empty() && draw(random, 0, 2) == 0) {
+        // Mostly the stage before, sometimes any: place_by_hand refuses circles.
+        const int last = static_cast<int>(stages.size()) - 1;
+        const int chosen = draw(random, 0, 3) == 0 ? draw(random, 0, last) : last;
+        stages[static_cast<std::size_t>(chosen)].runs.push_back(run);
+      } else {
+        stages.push_back({0, 0, {run}});
+      }
+      begin = end;
+    }
+  }
+  return stages;
+}
+
+/// Up to three pipelines with cuts of their own on as many devices as chance likes.
+inline ParallelPlan random_plan(std::mt19937& random) {
+  for (;;) {
+    const ModelGraph model = random_model(random);
+    HandLayout layout;
+    std::vector<HandStage*> entries;
+    const int pipelines = draw(random, 1, 3);
+    for (int p = 0; p < pipelines; ++p) layout.pipelines.push_back(random_pipeline(model, random));
+    for (auto& pipeline : layout.pipelines)
+      for (auto& stage : pipeline) entries.push_back(&stage);
+    const int per_node = draw(random, 1, 2);
+    const int nodes = draw(random, 1, std::max(1, static_cast<int>(entries.size()) / per_node));
+    const int devices = nodes * per_node;
+    std::shuffle(entries.begin(), entries.end(), random);
+    for (std::size_t e = 0; e < entries.size(); ++e) {
+      const int device =
+          static_cast<int>(e) < devices ? static_cast<int>(e) : draw(random, 0, devices - 1);
+      entries[e]->node = device / per_node;
+      entries[e]->device = device % per_node;
+    }
+    auto plan = place_by_hand(model, layout, {nodes, per_node});
+    if (plan.ok()) return std::move(plan).value();
+  }
+}
+
+inline std::vector<SampleShape> random_samples(std::mt19937& random, bool media, int count) {
+  const int flavour = draw(random, 0, 3);  // Text only, images only, audio only, anything.
+  std::vector<SampleShape> samples;
+  for (int s = 0; s < count; ++s) {
+    const int images = media && (flavour == 1 || flavour == 3) ? draw(random, 0, 2) : 0;
+    const int windows = media && (flavour == 2 || flavour == 3) ? draw(random, 0, 2) : 0;
+    samples.push_back(sample(images, windows, draw(random, 1, 20)));
+  }
+  return samples;
+}
+
+/// The samples of each pipeline's microbatches cut into parts, some of them deferred: their llm
+/// part lies in the next microbatch, in the one after, or in another pipeline.
+inline std::vector<PipelineMicrobatches> random_deferral(std::vector<PipelineMicrobatches> list,
+                                                         std::mt19937& random) {
+  for (std::size_t p = 0; p < list.size(); ++p) {
+    for (std::size_t m = 0; m < list[p].encoder.size(); ++m) {
+      auto& parts = list[p].encoder[m].parts;
+      if (parts[0].samples.size() < 2 || draw(random, 0, 1) == 0) continue;
+      const auto sample = parts[0].samples.back();
+      parts[0].samples.pop_back();
+      parts.push_back({{sample}});
+      auto& from = list[p].llm[m].parts[0].samples;
+      from.erase(std::find(from.begin(), from.end(), sample));
+      auto& target =
+          list[static_cast<std::size_t>(draw(random, 0, static_cast<int>(list.size()) - 1))].llm;
+      auto& to = target.empty() ? list[p].llm : target;
+      const std::size_t later = m + static_cast<std::size_t>(draw(random, 0, 2));
+      to[std::min(later, to.size() - 1)].parts.back().samples.push_back(sample);
+    }
+  }
+  return list;
+}
+
+inline RandomCase random_case(std::uint32_t seed) {
+  std::mt19937 random(seed);
+  RandomCase result{random_plan(random), {}};
+  const int count = draw(random, 0, 14);
+  const int microbatches = std::vector<int>{1, 3, 8}[static_cast<std::size_t>(draw(random, 0, 2))];
+  const int pipelines = static_cast<int>(result.plan.pipelines.size());
+  result.input.samples = random_samples(random, result.plan.model.modules.size() > 1, count);
+  result.input.microbatches = assign_by_count(count, pipelines, microbatches);
+  if (draw(random, 0, 1) == 1)
+    result.input.microbatches = random_deferral(result.input.microbatches, random);
+  return result;
+}
+
+}  // namespace troupe::scheduler::testing
