@@ -44,5 +44,144 @@ TEST_CASE("1F1B runs as many forwards as stages are left, then pairs, then drain
   CHECK(iteration.max_in_flight == std::vector<std::int32_t>{4, 3, 2, 1});
 }
 
+HandRun all(const std::string& module) { return {module, std::nullopt}; }
+
+/// Vision on device 0, audio on 1, llm on 2; one microbatch per sample.
+IterationPlan plan_three_devices(ModelGraph model, std::vector<SampleShape> samples) {
+  const HandLayout layout{
+      {{{0, 0, {all("vision")}}, {1, 0, {all("audio")}}, {2, 0, {all("llm")}}}}};
+  const auto plan = place_by_hand(std::move(model), layout, {3, 1}).value();
+  IterationInput input;
+  const auto count = static_cast<std::int32_t>(samples.size());
+  input.samples = std::move(samples);
+  input.microbatches = assign_by_count(count, 1, count);
+  return plan_iteration(plan, input).value();
+}
+
+TEST_CASE("only rows that exist move, and each kind of media skips the other's encoder",
+          "[scheduler]") {
+  // Sample 0: two images (2 rows each); 1: text; 2: one audio window (5 rows) and one image.
+  const auto iteration =
+      plan_three_devices(vision_audio_llm(), {sample(2, 0), sample(0, 0), sample(1, 1)});
+  CHECK(compute_of(iteration.actions[0]) == "F0 F2 B0 B2");
+  CHECK(compute_of(iteration.actions[1]) == "F2 B2");
+  CHECK(compute_of(iteration.actions[2]) == "F0 B0 F1 B1 F2 B2");
+  REQUIRE(iteration.messages.size() == 3);
+  const auto& images = iteration.messages[0];
+  CHECK(images.module == ModuleId{1});  // The projector beside the encoder hands them on.
+  CHECK(images.boundary);
+  CHECK(images.rows == 4);
+  CHECK(images.width == 64);
+  CHECK(images.samples == std::vector<std::int32_t>{0});
+  CHECK(images.has_backward);
+  CHECK(iteration.messages[2].rows == 5);
+  CHECK(iteration.trained_tokens == 3 * 4);
+}
+
+TEST_CASE("a text-only microbatch of a run that trains projectors has no backward", "[scheduler]") {
+  auto model = vision_audio_llm();
+  for (auto& module : model.modules) module.freeze = module.kind != ModuleKind::projector;
+  const auto iteration = plan_three_devices(model, {sample(1, 0), sample(0, 0)});
+  CHECK(compute_of(iteration.actions[0]) == "F0 B0");
+  CHECK(compute_of(iteration.actions[1]).empty());
+  CHECK(compute_of(iteration.actions[2]) == "F0 B0 F1");
+}
+
+TEST_CASE("a frozen encoder with a frozen projector gets no gradient back", "[scheduler]") {
+  auto model = vision_audio_llm();
+  model.modules[0].freeze = model.modules[1].freeze = true;
+  const auto iteration = plan_three_devices(model, {sample(1, 1)});
+  CHECK(compute_of(iteration.actions[0]) == "F0");
+  CHECK(compute_of(iteration.actions[1]) == "F0 B0");
+  REQUIRE(iteration.messages.size() == 2);
+  CHECK_FALSE(iteration.messages[0].has_backward);
+  CHECK(iteration.messages[1].has_backward);
+}
+
+TEST_CASE("the step ends with sends, sums and receipts in group order, commit, update",
+          "[scheduler]") {
+  // Two pipelines of one stage each, two layers: stage 0 sums for both.
+  const auto plan =
+      place_by_hand(text_llm(2), {{{{0, 0, {all("llm")}}}, {{1, 0, {all("llm")}}}}}, {2, 1})
+          .value();
+  IterationInput input;
+  input.samples = {sample(0, 0)};
+  input.microbatches = assign_by_count(1, 2, 1);  // The second pipeline has no sample.
+  const auto iteration = plan_iteration(plan, input).value();
+  std::vector<std::string> kinds;
+  for (const auto& list : iteration.actions)
+    for (const auto& action : list) kinds.emplace_back(to_string(action.kind));
+  CHECK(kinds == std::vector<std::string>{"forward", "backward", "reduce", "reduce", "commit",
+                                          "optimizer_step", "reduce_send", "reduce_send",
+                                          "reduce_receive", "reduce_receive", "commit",
+                                          "optimizer_step"});
+  CHECK(iteration.actions[1][0].group == GroupId{0});
+  CHECK(iteration.actions[1][0].stage == StageId{1});
+}
+
+TEST_CASE("a stage that holds a tied parameter twice acts once for it", "[scheduler]") {
+  auto model = text_llm(2);
+  for (auto& layer : model.modules[0].layers) layer.parameter_elements = 0;
+  model.tied = {{"llm.embed", {{ModuleId{0}, 0}, {ModuleId{0}, 1}}, 40}};
+  const auto plan = place_by_hand(model, {}, {1, 1}).value();
+  REQUIRE(plan.groups.at(0).holders.size() == 2);
+  const auto iteration = plan_iteration(plan, {}).ok();
+  CHECK_FALSE(iteration);  // No list of microbatches for the pipeline.
+  IterationInput input;
+  input.microbatches = assign_by_count(0, 1, 4);
+  const auto empty = plan_iteration(plan, input).value();
+  REQUIRE(empty.actions[0].size() == 3);
+  CHECK(empty.actions[0][0].kind == ActionKind::reduce);
+}
+
+TEST_CASE("samples are shared out evenly and in order", "[scheduler]") {
+  const auto shared = assign_by_count(8, 3, 2);  // 3 + 3 + 2 samples; 2 + 1, 2 + 1, 1 + 1.
+  REQUIRE(shared.size() == 3);
+  CHECK(shared[0].llm[0].parts[0].samples == std::vector<std::int32_t>{0, 1});
+  CHECK(shared[0].llm[1].parts[0].samples == std::vector<std::int32_t>{2});
+  CHECK(shared[2].encoder[1].parts[0].samples == std::vector<std::int32_t>{7});
+  CHECK(assign_by_count(1, 2, 8)[0].llm.size() == 1);
+  CHECK(assign_by_count(1, 2, 8)[1].llm.empty());
+}
+
+TEST_CASE("wrong input to the planner is refused with the fix", "[scheduler][errors]") {
+  const auto plan = place_by_hand(text_llm(2), {}, {1, 1}).value();
+  const auto refused = [&](const IterationInput& input, const std::string& part) {
+    const auto result = plan_iteration(plan, input);
+    REQUIRE_FALSE(result.ok());
+    CHECK(result.error().code == Errc::invalid_argument);
+    INFO(result.error().message);
+    CHECK(result.error().message.find(part) != std::string::npos);
+    CHECK_FALSE(result.error().fix.empty());
+  };
+  IterationInput sound;
+  sound.samples = {sample(0, 0), sample(0, 0)};
+  sound.microbatches = assign_by_count(2, 1, 2);
+  auto input = sound;
+  input.microbatches.emplace_back();
+  refused(input, "2 pipelines");
+  input = sound;
+  input.microbatches[0].llm.pop_back();
+  refused(input, "0 llm parts");
+  input = sound;
+  input.microbatches[0].encoder[0].parts[0].samples[0] = 1;
+  refused(input, "0 encoder parts");
+  input = sound;
+  input.microbatches[0].llm[0].parts[0].samples[0] = 2;
+  refused(input, "sample 2 of 2");
+  input = sound;
+  input.microbatches[0].llm[1].parts.clear();
+  refused(input, "no part");
+  input = sound;
+  input.microbatches[0].llm[1].parts[0].samples.clear();
+  refused(input, "empty part");
+  input = sound;
+  input.samples[1].llm_tokens = 0;
+  refused(input, "no llm tokens");
+  input = sound;
+  input.schedule = "1f1c";
+  refused(input, "no schedule is called '1f1c'");
+}
+
 }  // namespace
 }  // namespace troupe::scheduler

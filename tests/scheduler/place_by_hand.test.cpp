@@ -1,0 +1,185 @@
+#include "scheduler/place_by_hand.hpp"
+
+#include <catch2/catch_test_macros.hpp>
+#include <random>
+#include <string>
+
+#include "tests/scheduler/random_plans.hpp"
+
+namespace troupe::scheduler {
+namespace {
+
+using testing::text_llm;
+using testing::vision_audio_llm;
+
+HandRun all(const std::string& module) { return {module, std::nullopt}; }
+HandRun run(const std::string& module, int begin, int end) {
+  return {module, LayerRange{begin, end}};
+}
+
+/// The stages of a plan as `p0 d1 vision[0,4) vision_projector[0,1)`.
+std::vector<std::string> shown(const ParallelPlan& plan) {
+  std::vector<std::string> lines;
+  for (const auto& stage : plan.stages) {
+    std::string line = "p" + std::to_string(stage.pipeline.value) + " d" +
+                       std::to_string(stage.devices.front().value);
+    for (const auto& run : stage.runs)
+      line += " " + plan.model.at(run.module).name + "[" + std::to_string(run.layers.begin) + "," +
+              std::to_string(run.layers.end) + ")";
+    lines.push_back(line);
+  }
+  return lines;
+}
+
+Error error_of(const HandLayout& layout, const ClusterShape& cluster,
+               const ModelGraph& model = vision_audio_llm()) {
+  auto plan = place_by_hand(model, layout, cluster);
+  REQUIRE_FALSE(plan.ok());
+  CHECK(plan.error().code == Errc::invalid_argument);
+  CHECK_FALSE(plan.error().fix.empty());
+  return plan.error();
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST_CASE("projectors sit beside their encoder and mixed entries become two stages",
+          "[scheduler]") {
+  // The example of the interface page, with the llm's second half on another device.
+  const HandLayout layout{{{{0, 0, {run("vision", 0, 4), all("audio"), run("llm", 0, 2)}},
+                            {1, 0, {run("llm", 2, 6)}}}}};
+  const auto plan = place_by_hand(vision_audio_llm(), layout, {2, 1}).value();
+  CHECK(shown(plan) ==
+        std::vector<std::string>{"p0 d0 vision[0,4) vision_projector[0,1) audio[0,3) "
+                                 "audio_projector[0,1)",
+                                 "p0 d0 llm[0,2)", "p0 d1 llm[2,6)"});
+  CHECK(plan.devices == std::vector<DeviceSlot>{{NodeId{0}, 0}, {NodeId{1}, 0}});
+  CHECK(plan.node_of(StageId{2}) == NodeId{1});
+}
+
+TEST_CASE("a projector stands where it is named, and stages in topological order", "[scheduler]") {
+  const HandLayout layout{{{{0, 1, {all("llm"), all("vision_projector")}},
+                            {0, 0, {run("vision", 2, 4), all("audio")}},
+                            {0, 0, {run("vision", 0, 1), run("vision", 1, 2)}}}}};
+  const auto plan = place_by_hand(vision_audio_llm(), layout, {1, 2}).value();
+  CHECK(shown(plan) == std::vector<std::string>{"p0 d0 vision[0,2)",
+                                                "p0 d0 vision[2,4) audio[0,3) audio_projector[0,1)",
+                                                "p0 d1 vision_projector[0,1)", "p0 d1 llm[0,6)"});
+}
+
+TEST_CASE("groups are per trainable layer, holders by pipeline and stage", "[scheduler]") {
+  ModelGraph model = text_llm(3);
+  model.modules[0].layers[0].parameter_elements = 0;
+  model.tied = {{"llm.embed_tokens.weight", {{ModuleId{0}, 0}, {ModuleId{0}, 2}}, 640}};
+  const HandLayout layout{
+      {{{0, 0, {run("llm", 0, 1)}}, {1, 0, {run("llm", 1, 3)}}}, {{2, 0, {all("llm")}}}}};
+  const auto plan = place_by_hand(model, layout, {3, 1}).value();
+  const auto holder = [](int stage, int layer) {
+    return Holder{StageId{stage}, {ModuleId{0}, layer}};
+  };
+  CHECK(plan.groups ==
+        std::vector<ParameterGroup>{{"llm.embed_tokens.weight",
+                                     true,
+                                     640,
+                                     {holder(0, 0), holder(1, 2), holder(2, 0), holder(2, 2)}},
+                                    {"llm.layers.1", false, 11, {holder(1, 1), holder(2, 1)}},
+                                    {"llm.layers.2", false, 12, {holder(1, 2), holder(2, 2)}}});
+  model.modules[0].freeze = true;
+  CHECK(place_by_hand(model, layout, {3, 1}).value().groups.empty());
+}
+
+TEST_CASE("without a layout one pipeline is cut evenly over all devices", "[scheduler]") {
+  // 4 vision + 3 audio + 6 llm = 13 layers on 4 devices: 4, 3, 3, 3; projectors ride along.
+  const auto plan = place_by_hand(vision_audio_llm(), {}, {2, 2}).value();
+  CHECK(shown(plan) == std::vector<std::string>{"p0 d0 vision[0,4) vision_projector[0,1)",
+                                                "p0 d1 audio[0,3) audio_projector[0,1)",
+                                                "p0 d2 llm[0,3)", "p0 d3 llm[3,6)"});
+  const auto single = place_by_hand(vision_audio_llm(), {}, {1, 1}).value();
+  CHECK(single.stages.size() == 2);
+  CHECK(contains(error_of({}, {14, 1}).message, "13 layers"));
+}
+
+TEST_CASE("names, nodes, devices and ranges that do not exist are refused", "[scheduler][errors]") {
+  const auto unknown = error_of({{{{0, 0, {all("vison"), all("llm")}}}}}, {1, 1});
+  CHECK(unknown.where == "parallel.pipelines[0].stages[0]");
+  CHECK(contains(unknown.fix, "vision"));
+  CHECK(error_of({{{{1, 0, {all("llm")}}}}}, {1, 1}).where ==
+        "parallel.pipelines[0].stages[0].node");
+  CHECK(error_of({{{{0, -1, {all("llm")}}}}}, {1, 1}).where ==
+        "parallel.pipelines[0].stages[0].device");
+  const auto range =
+      error_of({{{{0, 0, {all("vision"), all("audio"), run("llm", 2, 7)}}}}}, {1, 1});
+  CHECK(range.where == "parallel.pipelines[0].stages[0].llm");
+  CHECK(contains(range.message, "[0, 6]"));
+  CHECK(contains(range.fix, "llm.layers.5"));
+  error_of({{{{0, 0, {run("llm", 3, 3)}}}}}, {1, 1});
+  error_of({{{{0, 0, {}}}}}, {1, 1});
+  error_of({{{}}}, {1, 1});
+  error_of({}, {0, 1});
+  error_of({}, {1, 1}, ModelGraph{});
+}
+
+TEST_CASE("a layer placed twice or not at all is named with its module's layers",
+          "[scheduler][errors]") {
+  const auto twice = error_of(
+      {{{{0, 0, {all("vision"), all("audio"), run("llm", 0, 4)}}, {0, 0, {run("llm", 3, 6)}}}}},
+      {1, 1});
+  CHECK(twice.where == "parallel.pipelines[0].stages[1].llm");
+  CHECK(contains(twice.message, "layer 3 (llm.layers.3) is placed twice"));
+  const auto missing =
+      error_of({{{{0, 0, {all("vision"), all("audio"), all("llm")}}},
+                 {{0, 0, {all("vision"), all("audio"), run("llm", 0, 1), run("llm", 4, 5)}}}}},
+               {1, 1});
+  CHECK(missing.where == "parallel.pipelines[1]");
+  CHECK(contains(missing.message, "layer 1-3, 5 of module llm"));
+  CHECK(contains(missing.fix, "0 llm.layers.0, 1 llm.layers.1"));
+}
+
+TEST_CASE("stages that wait for each other are refused", "[scheduler][errors]") {
+  // Stage 0 makes vision's first half and needs audio's, stage 1 the other way round.
+  const auto circle = error_of({{{{0, 0, {run("vision", 0, 2), run("audio", 1, 3)}},
+                                  {0, 0, {run("vision", 2, 4), run("audio", 0, 1)}},
+                                  {0, 0, {all("llm")}}}}},
+                               {1, 1});
+  CHECK(contains(circle.message, "stages 0, 1"));
+}
+
+TEST_CASE("a device without a stage is refused", "[scheduler][errors]") {
+  const auto idle = error_of({{{{0, 0, {all("vision"), all("audio"), all("llm")}}}}}, {1, 2});
+  CHECK(contains(idle.message, "device 1 of node 0"));
+}
+
+TEST_CASE("every layer is held once per pipeline, upstream stages first", "[scheduler][property]") {
+  for (std::uint32_t seed = 0; seed < 500; ++seed) {
+    std::mt19937 random(seed);
+    const auto plan = testing::random_plan(random);
+    std::size_t layers = 0;
+    for (const auto& module : plan.model.modules) layers += module.layers.size();
+    for (const auto& pipeline : plan.pipelines) {
+      std::size_t held = 0;
+      std::vector<std::vector<StageId>> stage_of(plan.model.modules.size());
+      for (std::size_t m = 0; m < stage_of.size(); ++m)
+        stage_of[m].resize(plan.model.modules[m].layers.size());
+      for (const StageId stage : pipeline.stages) {
+        CHECK(plan.at(stage).pipeline.index() ==
+              static_cast<std::size_t>(&pipeline - plan.pipelines.data()));
+        for (const auto& r : plan.at(stage).runs) {
+          CHECK((r.module == plan.model.llm()) == (side_of(plan, stage) == Side::llm));
+          for (auto l = r.layers.begin; l < r.layers.end; ++l, ++held)
+            stage_of[r.module.index()][static_cast<std::size_t>(l)] = stage;
+        }
+      }
+      CHECK(held == layers);
+      for (std::size_t m = 0; m < stage_of.size(); ++m) {
+        for (std::size_t l = 1; l < stage_of[m].size(); ++l)
+          CHECK(stage_of[m][l - 1] <= stage_of[m][l]);
+        for (const ModuleId next : plan.model.modules[m].next)
+          CHECK(stage_of[m].back() <= stage_of[next.index()].front());
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace troupe::scheduler
