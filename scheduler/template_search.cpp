@@ -1,0 +1,245 @@
+#include "scheduler/template_search.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace troupe::scheduler {
+
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+double layer_ms(const TemplateLayer& layer, std::int32_t gpus) {
+  const double compute = (layer.forward_ms + layer.backward_ms) / gpus;
+  return gpus == 1 ? compute : compute + layer.in_node_sync_ms.at(gpus);
+}
+
+bool may_use(const TemplateLayer& layer, std::int32_t gpus) {
+  return gpus == 1 || layer.in_node_sync_ms.contains(gpus);
+}
+
+// No sum of stages exceeds this.
+double largest_work(std::span<const TemplateLayer> layers, std::int32_t gpus_per_node) {
+  double work = 0;
+  for (const auto& layer : layers) {
+    double slowest = layer_ms(layer, 1);
+    for (const auto& [gpus, sync] : layer.in_node_sync_ms)
+      if (gpus >= 2 && gpus <= gpus_per_node) slowest = std::max(slowest, layer_ms(layer, gpus));
+    work += slowest;
+  }
+  return work;
+}
+
+}  // namespace
+
+TemplateSearch::TemplateSearch(std::span<const TemplateLayer> layers, std::int32_t gpus_per_node,
+                               Bytes device_memory)
+    : layers_(layers),
+      layer_count_(static_cast<std::int32_t>(layers.size())),
+      gpus_per_node_(gpus_per_node) {
+  const double work = largest_work(layers, gpus_per_node);
+  const double quantum = work > 0 ? std::ldexp(work, -48) : 1;
+  for (std::int32_t gpus = 1; gpus <= gpus_per_node; ++gpus)
+    if (std::any_of(layers.begin(), layers.end(),
+                    [&](const auto& layer) { return may_use(layer, gpus); }))
+      widths_.push_back(make_width(gpus, quantum, device_memory));
+  ahead_.assign(at(1, 0), kInfinity);
+  behind_ = work_ = ahead_;
+  ahead_[0] = 0;
+  behind_[at(0, layer_count_)] = 0;
+  work_[at(0, layer_count_)] = 0;
+}
+
+TemplateSearch::Width TemplateSearch::make_width(std::int32_t gpus, double quantum,
+                                                 Bytes device_memory) const {
+  Width width{gpus, {0}, {}, {}};
+  for (const auto& layer : layers_)
+    width.prefix.push_back(width.prefix.back() + (may_use(layer, gpus)
+                                                      ? std::round(layer_ms(layer, gpus) / quantum)
+                                                      : 0));
+  // Longest stage by memory and by layers that allow this width: both ends only move forward.
+  const double room = static_cast<double>(device_memory.count()) * gpus;
+  std::int32_t end = 0;
+  double bytes = 0;
+  for (std::int32_t begin = 0; begin < layer_count_; ++begin) {
+    if (end < begin) end = begin, bytes = 0;
+    for (; end < layer_count_; ++end) {
+      const auto& layer = layers_[static_cast<std::size_t>(end)];
+      const auto needed = static_cast<double>(layer.memory.count());
+      if (!may_use(layer, gpus) || bytes + needed > room) break;
+      bytes += needed;
+    }
+    width.memory_end.push_back(end);
+    if (end > begin)
+      bytes -= static_cast<double>(layers_[static_cast<std::size_t>(begin)].memory.count());
+  }
+  width.memory_end.push_back(layer_count_);
+  std::int32_t begin = 0;
+  for (end = 0; end <= layer_count_; ++end) {
+    while (begin < end && width.memory_end[static_cast<std::size_t>(begin)] < end) ++begin;
+    width.memory_begin.push_back(begin);
+  }
+  return width;
+}
+
+bool TemplateSearch::extend(std::int32_t node_count) {
+  const std::int32_t gpu_count = node_count * gpus_per_node_;
+  for (; rows_ <= gpu_count; ++rows_) {
+    add_ahead_row(rows_);
+    add_behind_row(rows_);
+  }
+  return ahead_[at(gpu_count, layer_count_)] < kInfinity;
+}
+
+void TemplateSearch::add_ahead_row(std::int32_t position) {
+  ahead_.resize(at(position + 1, 0), kInfinity);
+  // A stage that ends here began in the same node.
+  const std::int32_t in_node = (position - 1) % gpus_per_node_ + 1;
+  for (const Width& width : widths_) {
+    if (width.gpus > in_node) break;
+    const double* before = &ahead_[at(position - width.gpus, 0)];
+    double* row = &ahead_[at(position, 0)];
+    for (std::int32_t end = 1; end <= layer_count_; ++end) {
+      const auto e = static_cast<std::size_t>(end);
+      double best = row[e];
+      // Longer stages only cost more, so the first one that is no better ends the search.
+      for (std::int32_t begin = end - 1; begin >= width.memory_begin[e]; --begin) {
+        const double cost = width.prefix[e] - width.prefix[static_cast<std::size_t>(begin)];
+        if (cost >= best) break;
+        best = std::min(best, std::max(before[begin], cost));
+      }
+      row[e] = best;
+    }
+  }
+}
+
+void TemplateSearch::add_behind_row(std::int32_t remaining) {
+  behind_.resize(at(remaining + 1, 0), kInfinity);
+  work_.resize(at(remaining + 1, 0), kInfinity);
+  // With r GPUs left, the current node has (r - 1) mod G + 1 of them: a stage takes no more.
+  const std::int32_t in_node = (remaining - 1) % gpus_per_node_ + 1;
+  double* row = &behind_[at(remaining, 0)];
+  double* work_row = &work_[at(remaining, 0)];
+  for (const Width& width : widths_) {
+    if (width.gpus > in_node) break;
+    const double* after = &behind_[at(remaining - width.gpus, 0)];
+    const double* work_after = &work_[at(remaining - width.gpus, 0)];
+    for (std::int32_t begin = layer_count_ - 1; begin >= 0; --begin) {
+      const auto b = static_cast<std::size_t>(begin);
+      double best = row[b];
+      double least = work_row[b];
+      for (std::int32_t end = begin + 1; end <= width.memory_end[b]; ++end) {
+        const double cost = width.prefix[static_cast<std::size_t>(end)] - width.prefix[b];
+        best = std::min(best, std::max(after[end], cost));
+        least = std::min(least, work_after[end] + cost);
+      }
+      row[b] = best;
+      work_row[b] = least;
+    }
+  }
+}
+
+void TemplateSearch::relax_from(std::int32_t position, std::int32_t gpu_count, double bottleneck,
+                                double sum_limit) {
+  const std::int32_t in_node = gpus_per_node_ - position % gpus_per_node_;
+  for (std::int32_t begin = 0; begin < layer_count_; ++begin) {
+    const double so_far = sum_[at(position, begin)];
+    if (so_far == kInfinity) continue;
+    const auto b = static_cast<std::size_t>(begin);
+    for (std::size_t w = 0; w < widths_.size() && widths_[w].gpus <= in_node; ++w) {
+      const Width& width = widths_[w];
+      const std::int32_t remaining = gpu_count - position - width.gpus;
+      const double* behind = &behind_[at(remaining, 0)];
+      const double* work = &work_[at(remaining, 0)];
+      const std::size_t row = at(position + width.gpus, 0);
+      for (std::int32_t end = begin + 1; end <= width.memory_end[b]; ++end) {
+        const double cost = width.prefix[static_cast<std::size_t>(end)] - width.prefix[b];
+        if (cost > bottleneck) break;
+        const double sum = so_far + cost;
+        if (behind[end] > bottleneck || sum + work[end] > sum_limit) continue;
+        double& known = sum_[row + static_cast<std::size_t>(end)];
+        if (sum >= known) continue;
+        known = sum;
+        steps_[row + static_cast<std::size_t>(end)] = {begin, static_cast<std::int32_t>(w)};
+      }
+    }
+  }
+}
+
+TemplateSearch::Path TemplateSearch::evaluate(std::int32_t node_count, double bottleneck,
+                                              double sum_limit) {
+  ++evaluations_;
+  const std::int32_t gpu_count = node_count * gpus_per_node_;
+  sum_.assign(at(gpu_count + 1, 0), kInfinity);
+  steps_.resize(sum_.size());
+  sum_[0] = 0;
+  for (std::int32_t position = 0; position < gpu_count; ++position)
+    relax_from(position, gpu_count, bottleneck, sum_limit);
+  Path path{sum_[at(gpu_count, layer_count_)], 0};
+  if (path.sum == kInfinity) return path;
+  std::int32_t end = layer_count_;
+  for (std::int32_t position = gpu_count; position > 0;) {
+    const Step& step = steps_[at(position, end)];
+    const Width& width = widths_[static_cast<std::size_t>(step.width)];
+    path.max = std::max(path.max, width.prefix[static_cast<std::size_t>(end)] -
+                                      width.prefix[static_cast<std::size_t>(step.begin)]);
+    position -= width.gpus;
+    end = step.begin;
+  }
+  return path;
+}
+
+std::vector<TemplateStage> TemplateSearch::stages_of(std::int32_t node_count) const {
+  std::vector<TemplateStage> stages;
+  std::int32_t end = layer_count_;
+  for (std::int32_t position = node_count * gpus_per_node_; position > 0;) {
+    const Step& step = steps_[at(position, end)];
+    const std::int32_t gpus = widths_[static_cast<std::size_t>(step.width)].gpus;
+    position -= gpus;
+    stages.push_back({{step.begin, end}, position / gpus_per_node_, gpus});
+    end = step.begin;
+  }
+  std::reverse(stages.begin(), stages.end());
+  return stages;
+}
+
+std::vector<TemplateStage> TemplateSearch::best(std::int32_t node_count,
+                                                std::int64_t microbatches) {
+  const std::int32_t gpu_count = node_count * gpus_per_node_;
+  const double least_max = ahead_[at(gpu_count, layer_count_)];
+  if (least_max == kInfinity) return {};
+  const auto repeats = static_cast<double>(microbatches - 1);
+
+  // The least bottleneck is a candidate itself; every other one is larger and must pay for that
+  // with a smaller sum. `bound` falls until no bottleneck below it can win.
+  const Path found = evaluate(node_count, least_max, kInfinity);
+  double best_value = found.sum + repeats * found.max;
+  auto stages = stages_of(node_count);
+  const double least_sum = work_[at(gpu_count, 0)];
+  const double sum_limit = best_value - repeats * least_max;
+  if (found.sum <= least_sum) return stages;
+  double bound = repeats > 0 ? (best_value - least_sum) / repeats : kInfinity;
+  while (bound > least_max) {
+    const Path path = evaluate(node_count, bound, sum_limit);
+    if (path.sum == kInfinity) break;
+    const double value = path.sum + repeats * path.max;
+    // A gain below the rounding of the sums is no gain, and would let equal values circle.
+    if (value < best_value * (1 - 1e-13)) {
+      best_value = value;
+      stages = stages_of(node_count);
+    }
+    if (repeats == 0) break;
+    bound = std::min(path.max - 1, (best_value - path.sum) / repeats);
+  }
+  return stages;
+}
+
+double TemplateSearch::stage_ms(const TemplateStage& stage) const {
+  double sum = 0;
+  for (auto layer = stage.layers.begin; layer < stage.layers.end; ++layer)
+    sum += layer_ms(layers_[static_cast<std::size_t>(layer)], stage.gpu_count);
+  return sum;
+}
+
+}  // namespace troupe::scheduler

@@ -1,0 +1,83 @@
+// The search behind `make_templates`: tables over (GPU position, layer) that serve every pipeline
+// size at once. Internal to scheduler/.
+//
+// A stage never crosses a node, and nodes are alike, so what can happen after GPU position p
+// depends on p modulo the GPUs per node and on the layers that are left. Three tables follow:
+// - ahead(p, l): least slowest stage that covers layers [0, l) with the first p GPUs;
+// - behind(r, l): the same for layers [l, L) with the last r GPUs of any pipeline;
+// - work(r, l): least sum of stage times for that end, whatever its slowest stage.
+// ahead(nG, L) is the least bottleneck of an n-node pipeline. For a given bottleneck the least sum
+// is a shortest path over states that `ahead` and `behind` allow; only bottlenecks below
+// (best - least sum) / (Nb - 1) can still win, and each path computed lowers that bound.
+
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "scheduler/pipeline_templates.hpp"
+
+namespace troupe::scheduler {
+
+class TemplateSearch {
+ public:
+  /// REQUIRES: values were checked by `make_templates`.
+  TemplateSearch(std::span<const TemplateLayer> layers, std::int32_t gpus_per_node,
+                 Bytes device_memory);
+
+  /// Extends the tables to pipelines of `node_count` nodes. True if such a pipeline exists.
+  bool extend(std::int32_t node_count);
+
+  /// Best stages for a size, empty if there are none. REQUIRES: `extend(node_count)` was called.
+  std::vector<TemplateStage> best(std::int32_t node_count, std::int64_t microbatches);
+
+  /// Stage time in milliseconds, summed layer by layer from the request.
+  double stage_ms(const TemplateStage& stage) const;
+
+  /// Paths computed so far; for benchmarks and tests of the pruning.
+  std::int64_t evaluation_count() const { return evaluations_; }
+
+ private:
+  /// All k that some layer run may use, with prefix sums of layer times in quanta. Whole numbers
+  /// below 2^53, so that sums and differences are exact and equal layers compare equal.
+  struct Width {
+    std::int32_t gpus = 1;
+    std::vector<double> prefix;
+    std::vector<std::int32_t> memory_end;    ///< Per first layer: end of the longest stage.
+    std::vector<std::int32_t> memory_begin;  ///< Per end: first layer of the longest stage.
+  };
+  struct Step {
+    std::int32_t begin = -1;
+    std::int32_t width = -1;
+  };
+  struct Path {
+    double sum = 0;  ///< Infinite if there is none.
+    double max = 0;
+  };
+
+  Width make_width(std::int32_t gpus, double quantum, Bytes device_memory) const;
+  void add_ahead_row(std::int32_t position);
+  void add_behind_row(std::int32_t remaining);
+  Path evaluate(std::int32_t node_count, double bottleneck, double sum_limit);
+  void relax_from(std::int32_t position, std::int32_t gpu_count, double bottleneck,
+                  double sum_limit);
+  std::vector<TemplateStage> stages_of(std::int32_t node_count) const;
+
+  std::size_t at(std::int32_t row, std::int32_t layer) const {
+    return static_cast<std::size_t>(row) * static_cast<std::size_t>(layer_count_ + 1) +
+           static_cast<std::size_t>(layer);
+  }
+
+  std::span<const TemplateLayer> layers_;
+  std::int32_t layer_count_;
+  std::int32_t gpus_per_node_;
+  std::vector<Width> widths_;
+  std::int32_t rows_ = 1;  // Rows of the tables: positions 0 .. rows_ - 1.
+  std::vector<double> ahead_, behind_, work_;
+  std::vector<double> sum_;  // Of the latest path computation, with `steps_`.
+  std::vector<Step> steps_;
+  std::int64_t evaluations_ = 0;
+};
+
+}  // namespace troupe::scheduler
