@@ -177,6 +177,7 @@ void Reader::only(const std::vector<std::string>& known) {
 
 std::vector<Problem> all_problems() {
   auto problems = planning_problems();
+  for (auto& problem : schedule_problems()) problems.push_back(std::move(problem));
   for (auto& problem : balancing_problems()) problems.push_back(std::move(problem));
   return problems;
 }

@@ -1,7 +1,8 @@
 // One planner or balancer as a function from JSON to JSON: what `troupe solve PROBLEM` runs.
 //
 // Pure apart from measuring `compute_ms`. Names, fields and units are those of the interface page;
-// planning problems live in planning_problems.cpp, balancing problems in balancing_problems.cpp.
+// planning problems live in planning_problems.cpp (costs, templates, reconfiguration) and
+// schedule_problems.cpp (layout, schedules), balancing problems in balancing_problems.cpp.
 
 #pragma once
 
@@ -29,7 +30,9 @@ struct Problem {
 /// All problems, in the order of the interface page.
 std::vector<Problem> all_problems();
 
+/// Their parts; `all_problems` joins them.
 std::vector<Problem> planning_problems();
+std::vector<Problem> schedule_problems();
 std::vector<Problem> balancing_problems();
 
 /// Parses `text`, runs the problem of this name and adds `compute_ms`.
