@@ -2,8 +2,11 @@
 #   Static library troupe_NAME. DEPS name other components without their prefix, or imported targets.
 #   A component whose sources are empty is a header-only interface library.
 #
-# troupe_test(NAME SOURCES file... DEPS target... [LABELS label...])
-#   Test program NAME, registered with CTest as one test per Catch2 test case group (one program run).
+# troupe_test(NAME SOURCES file... DEPS target... [LABELS label...] [TIMEOUT seconds])
+#   Test program test_NAME, registered with CTest as one test. Its results, case by case, are left in
+#   tests/NAME.xml of the build folder, where scripts/test counts them. Labels that follow from what it links:
+#   `plain` (neither LibTorch nor CAF) and `without_caf`; the targets tests_plain, tests_without_caf and
+#   tests_all build such programs.
 
 function(_troupe_resolve out)
   set(resolved)
@@ -32,15 +35,54 @@ function(troupe_component name)
   endif()
 endfunction()
 
+# Everything that a target links, directly or not, appended to the list `out`.
+function(_troupe_closure target out)
+  set(seen ${${out}})
+  foreach(property LINK_LIBRARIES INTERFACE_LINK_LIBRARIES)
+    get_target_property(libraries ${target} ${property})
+    if(NOT libraries)
+      continue()
+    endif()
+    foreach(library ${libraries})
+      string(REGEX REPLACE "^\\$<LINK_ONLY:(.*)>$" "\\1" library "${library}")
+      if(TARGET ${library} AND NOT library IN_LIST seen)
+        list(APPEND seen ${library})
+        _troupe_closure(${library} seen)
+      endif()
+    endforeach()
+  endforeach()
+  set(${out} ${seen} PARENT_SCOPE)
+endfunction()
+
+foreach(group all plain without_caf)
+  add_custom_target(tests_${group})
+endforeach()
+
 function(troupe_test name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "SOURCES;DEPS;LABELS")
   _troupe_resolve(deps ${arg_DEPS})
   add_executable(test_${name} ${arg_SOURCES})
   target_link_libraries(test_${name} PRIVATE ${deps} Catch2::Catch2WithMain)
   set_target_properties(test_${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  set(libraries)
+  _troupe_closure(test_${name} libraries)
+  set(groups all)
+  if(NOT libraries MATCHES "CAF::")
+    list(APPEND groups without_caf)
+    if(NOT libraries MATCHES "Torch::")
+      list(APPEND groups plain)
+    endif()
+  endif()
+  foreach(group ${groups})
+    add_dependencies(tests_${group} test_${name})
+  endforeach()
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 300)
   endif()
-  add_test(NAME ${name} COMMAND test_${name} --allow-running-no-tests WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
-  set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
+  # Exit code 4: every case was skipped. One thread per operator, so that sums are the same everywhere.
+  add_test(NAME ${name} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR}
+    COMMAND test_${name} --allow-running-no-tests --reporter console
+      --reporter xml::out=${CMAKE_BINARY_DIR}/tests/${name}.xml)
+  set_tests_properties(${name} PROPERTIES LABELS "catch2;${groups};${arg_LABELS}" TIMEOUT ${arg_TIMEOUT}
+    SKIP_RETURN_CODE 4 ENVIRONMENT "OMP_NUM_THREADS=1")
 endfunction()

@@ -1,0 +1,147 @@
+#!/usr/bin/python3
+"""Folders are layers: reports includes that the architecture forbids.
+
+    check_includes.py ROOT      check the sources below ROOT
+    check_includes.py --self    check this checker on planted faults
+"""
+
+import pathlib
+import re
+import sys
+import tempfile
+
+VOCABULARY = "runtime/vocabulary"
+RUNTIME = [VOCABULARY, "runtime/job", "runtime/data", "runtime/state", "runtime/observe"]
+BELOW_ENGINE = RUNTIME + ["scheduler", "balancer", "kernels", "models", "transport"]
+
+# Folder -> folders it may include from, besides itself. Longest match wins.
+ALLOWED = {
+    VOCABULARY: [],
+    "runtime/job": [VOCABULARY],
+    "runtime/data": [VOCABULARY],
+    "runtime/state": [VOCABULARY],
+    "runtime/observe": [VOCABULARY],
+    "scheduler": [VOCABULARY],
+    "balancer": [VOCABULARY],
+    "kernels": [VOCABULARY],
+    "models": [VOCABULARY, "kernels"],
+    "transport": [VOCABULARY],
+    "engine": BELOW_ENGINE,
+    "actors": BELOW_ENGINE + ["engine"],
+    "app": BELOW_ENGINE + ["engine", "actors"],
+    "tests": BELOW_ENGINE + ["engine", "actors", "app"],
+}
+
+# Library: pattern of its headers, and the only folders that know it.
+TORCH_USERS = ["runtime/state", "kernels", "models", "transport", "engine", "actors", "app", "tests"]
+LIBRARIES = {
+    "toml++": (r"toml\+\+/|toml\.hpp", ["runtime/job"]),
+    "spdlog": (r"spdlog/", ["runtime/observe"]),
+    "image and audio decoders": (
+        r"turbojpeg|jpeglib|png\.h|sndfile|soxr|kiss_fft|kissfft", ["runtime/data", "tests"]),
+    "CBC": (r"coin/|Cbc_", ["balancer"]),
+    "CUDA": (r"cuda|cublas|cudnn|curand", ["kernels", "transport/nccl"]),
+    "UCX": (r"uc[pst]/", ["transport"]),
+    "NCCL": (r"nccl", ["transport"]),
+    "Asio": (r"boost/asio", ["transport"]),
+    "CAF": (r"caf/", ["actors", "app", "tests"]),
+    "CLI11": (r"CLI/", ["app"]),
+    "Catch2": (r"catch2/", ["tests"]),
+    "LibTorch": (r"torch/|ATen/|c10/|ATen\.h", TORCH_USERS),
+}
+
+# Planners are functions: no clock, thread or file. A file around a solver may have a time limit.
+PURE_FOLDERS = ["scheduler", "balancer"]
+IMPURE = {"chrono", "ctime", "thread", "mutex", "atomic", "condition_variable", "future", "iostream",
+          "fstream", "filesystem", "cstdio", "unistd.h"}
+SOLVER = re.compile(r"coin/|Cbc_")
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
+SUFFIXES = {".hpp", ".cpp", ".cu", ".cuh", ".h"}
+
+
+def inside(path, folder):
+    return path == folder or path.startswith(folder + "/")
+
+
+def layer_of(path):
+    matches = [folder for folder in ALLOWED if inside(path, folder)]
+    return max(matches, key=len) if matches else None
+
+
+def faults_in(path, text):
+    """Faults of one file; `path` is relative to the root."""
+    layer = layer_of(path)
+    if layer is None:
+        return [(1, "this folder is in no row of the table in tests/structure/check_includes.py")]
+    faults = []
+    wraps_solver = SOLVER.search(text)
+    for match in INCLUDE.finditer(text):
+        line = text.count("\n", 0, match.start(2)) + 1
+        name = match.group(2)
+        target = layer_of(name)
+        if match.group(1) == '"' and target and target != layer and target not in ALLOWED[layer]:
+            allowed = ", ".join(ALLOWED[layer]) or "nothing of the project"
+            faults.append((line, f'"{name}": {layer} may include {allowed}'))
+        for library, (pattern, users) in LIBRARIES.items():
+            if match.group(1) == '"' and target:
+                continue
+            if re.match(pattern, name) and not any(inside(path, user) for user in users):
+                faults.append((line, f"<{name}>: {library} belongs to {', '.join(users)}"))
+        if layer in PURE_FOLDERS and name in IMPURE and not wraps_solver:
+            faults.append((line, f"<{name}>: {layer} is pure: no clock, thread, file"))
+    return faults
+
+
+def check(root):
+    faults = []
+    count = 0
+    for top in sorted({folder.split("/")[0] for folder in ALLOWED}):
+        for file in sorted((root / top).rglob("*")):
+            if file.suffix not in SUFFIXES:
+                continue
+            count += 1
+            path = file.relative_to(root).as_posix()
+            faults += [f"{path}:{line}: {why}"
+                       for line, why in faults_in(path, file.read_text(errors="replace"))]
+    return count, faults
+
+
+def check_itself():
+    planted = {
+        "scheduler/a.hpp": '#include "balancer/b.hpp"\n',
+        "scheduler/b.cpp": "#include <chrono>\n",
+        "balancer/b.hpp": "#include <torch/torch.h>\n",
+        "runtime/data/c.cpp": '\n# include "runtime/job/job.hpp"\n',
+        "engine/d.cpp": '#include "actors/protocol.hpp"\n',
+        "transport/e.hpp": '#include "caf/all.hpp"\n',
+        "models/f.cpp": '#include "transport/transport.hpp"\n',
+    }
+    fine = {
+        "balancer/cbc.cpp": "#include <coin/Cbc_C_Interface.h>\n#include <chrono>\n",
+        "actors/g.cpp": '#include "engine/executor.hpp"\n#include <caf/all.hpp>\n',
+        "models/h.cpp": '#include "kernels/attention.hpp"\n#include <ATen/core/Tensor.h>\n',
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        root = pathlib.Path(folder)
+        for path, text in {**planted, **fine}.items():
+            (root / path).parent.mkdir(parents=True, exist_ok=True)
+            (root / path).write_text(text)
+        _, faults = check(root)
+        found = {fault.split(":")[0] for fault in faults}
+        if found != set(planted) or len(faults) != len(planted):
+            sys.exit("check_includes.py does not find exactly the planted faults:\n" + "\n".join(faults))
+    print(f"found all {len(planted)} planted faults")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["--self"]:
+        check_itself()
+        sys.exit(0)
+    files, problems = check(pathlib.Path(sys.argv[1]))
+    for problem in problems:
+        print(problem)
+    if files == 0:
+        sys.exit(f"no sources below {sys.argv[1]}")
+    print(f"{files} files, {len(problems)} forbidden includes")
+    sys.exit(1 if problems else 0)
