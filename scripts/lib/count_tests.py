@@ -1,0 +1,82 @@
+#!/usr/bin/python3
+"""Adds up what CTest and Catch2 left behind; prints the failed tests and the last line of scripts/test.
+
+    count_tests.py [--broken-builds N] BUILD...
+
+Each BUILD holds CTest's results.xml and, per Catch2 program, tests/NAME.xml. A program counts as many as it has
+test cases; one that ended before its report was complete counts the cases that it finished and one failure more.
+A script counts as one. A build that failed counts as one failure.
+"""
+
+import argparse
+import pathlib
+import re
+import sys
+import xml.etree.ElementTree as ElementTree
+
+CASES = re.compile(
+    r'<OverallResultsCases successes="(\d+)" failures="(\d+)" expectedFailures="(\d+)"(?: skips="(\d+)")?/>')
+FINISHED = re.compile(r'<OverallResult success="(true|false)"(?: skips="(\d+)")?')
+
+
+def count_catch2(text, failed):
+    """(passed, failed, skipped) of one program's report; `failed`: CTest saw it fail."""
+    whole = CASES.search(text)
+    if whole:
+        passed, bad, expected, skipped = (int(x or 0) for x in whole.groups())
+        # A program can fail after its last case: in a destructor, or by a sanitizer.
+        return passed + expected, max(bad, 1 if failed else 0), skipped
+    verdicts = FINISHED.findall(text)
+    skipped = sum(1 for good, skips in verdicts if good == "true" and int(skips or 0) > 0)
+    passed = sum(1 for good, _ in verdicts if good == "true") - skipped
+    return passed, len(verdicts) - passed - skipped + 1, skipped
+
+
+def count_build(build):
+    """(passed, failed, skipped) and the tests that failed, as (name, output)."""
+    totals, failures = [0, 0, 0], []
+    results = build / "results.xml"
+    if not results.exists():
+        return [0, 1, 0], [(f"{build}: no results", "ctest left no results.xml")]
+    for case in ElementTree.parse(results).getroot().iter("testcase"):
+        name, status = case.get("name"), case.get("status")
+        report = build / "tests" / f"{name}.xml"
+        failed = status not in ("run", "notrun", "disabled") or case.find("failure") is not None
+        output = (case.findtext("system-out") or "").strip()
+        if report.exists():
+            counts = count_catch2(report.read_text(errors="replace"), failed)
+        elif status in ("notrun", "disabled") or case.find("skipped") is not None:
+            counts = (0, 0, 1)
+            if "Unable to find" in output or "not found" in (case.find("skipped").get("message", "")
+                                                              if case.find("skipped") is not None else ""):
+                counts = (0, 1, 0)
+        else:
+            counts = (0, 1, 0) if failed else (1, 0, 0)
+        totals = [a + b for a, b in zip(totals, counts)]
+        if counts[1]:
+            failures.append((f"{build.name}: {name}", output))
+    return totals, failures
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--broken-builds", type=int, default=0)
+    parser.add_argument("builds", nargs="*", type=pathlib.Path)
+    arguments = parser.parse_args()
+    totals, failures = [0, arguments.broken_builds, 0], []
+    for build in arguments.builds:
+        counts, failed = count_build(build)
+        print(f"{build.name}: {counts[0]} passed, {counts[1]} failed, {counts[2]} skipped")
+        totals = [a + b for a, b in zip(totals, counts)]
+        failures += failed
+    for name, output in failures:
+        lines = output.splitlines()
+        print(f"\n--- failed: {name}")
+        print("\n".join((["..."] if len(lines) > 60 else []) + lines[-60:]))
+    print()
+    print(f"{totals[0]} passed, {totals[1]} failed, {totals[2]} skipped")
+    return 1 if totals[1] or totals[0] == 0 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
