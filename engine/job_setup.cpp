@@ -95,16 +95,7 @@ Result<ParallelPlan> make_parallel_plan(const JobSetup& setup) {
     return Error{Errc::unavailable, "degrees of single modules need the layout search",
                  "parallel." + job.parallel.modules.begin()->first,
                  "write the layout by hand ([[parallel.pipelines]]), or leave the degrees out"};
-  HandLayout layout;
-  for (const auto& pipeline : job.parallel.pipelines) {
-    auto& stages = layout.pipelines.emplace_back();
-    for (const auto& stage : pipeline.stages) {
-      HandStage placed{stage.node, stage.device, {}};
-      for (const auto& run : stage.runs) placed.runs.push_back({run.module, run.layers});
-      stages.push_back(std::move(placed));
-    }
-  }
-  return scheduler::place_by_hand(setup.model, layout,
+  return scheduler::place_by_hand(setup.model, job.parallel.layout,
                                   {job.cluster.nodes, job.cluster.devices_per_node});
 }
 

@@ -91,7 +91,7 @@ void describe_train(V& v, S& x) {
 
 template <class V, class S>
 void describe_optimizer(V& v, S& x) {
-  v.number("lr", x.lr, {0, 1000});
+  v.number("lr", x.lr, {1e-12, 1000});
   v.number("min_lr", x.min_lr, {0, 1000});
   v.integer("warmup_steps", x.warmup_steps, {0, kCountMax});
   v.number("weight_decay", x.weight_decay, {0, 1000});
