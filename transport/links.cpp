@@ -16,7 +16,9 @@ Result<Link> Links::open(Peer peer, std::uint64_t process) {
                      " belongs to the connected peer " + std::to_string(*other),
                  "", "give every node its own id"};
   }
-  const Link link{process, ++sessions_[process]};
+  auto& entry = processes_[process];
+  entry.peer = peer;
+  const Link link{process, ++entry.sessions};
   open_[peer] = link;
   return link;
 }
@@ -24,12 +26,13 @@ Result<Link> Links::open(Peer peer, std::uint64_t process) {
 std::optional<Link> Links::close(Peer peer) {
   const auto found = open_.extract(peer);
   if (!found) return std::nullopt;
+  processes_[found.mapped().process].peer.reset();
   return found.mapped();
 }
 
 void Links::skip(Link link) {
-  auto& newest = sessions_[link.process];
-  newest = std::max(newest, link.session);
+  auto& sessions = processes_[link.process].sessions;
+  sessions = std::max(sessions, link.session);
 }
 
 std::optional<Link> Links::find(Peer peer) const {
@@ -45,17 +48,17 @@ std::vector<Peer> Links::peers() const {
 }
 
 std::optional<Peer> Links::peer_of(std::uint64_t process) const {
-  const auto found = std::ranges::find(open_, process, [](auto& e) { return e.second.process; });
-  if (found == open_.end()) return std::nullopt;
-  return found->first;
+  const auto found = processes_.find(process);
+  if (found == processes_.end()) return std::nullopt;
+  return found->second.peer;
 }
 
 Links::Standing Links::standing(Link link) const {
-  const auto found = sessions_.find(link.process);
-  const auto newest = found == sessions_.end() ? 0 : found->second;
-  const bool is_open = peer_of(link.process).has_value();
-  if (link.session > newest) return is_open ? Standing::newer : Standing::early;
-  return is_open && link.session == newest ? Standing::open : Standing::stale;
+  const auto found = processes_.find(link.process);
+  if (found == processes_.end()) return Standing::early;
+  const auto& [sessions, peer] = found->second;
+  if (link.session > sessions) return peer ? Standing::newer : Standing::early;
+  return peer && link.session == sessions ? Standing::open : Standing::stale;
 }
 
 }  // namespace troupe::transport

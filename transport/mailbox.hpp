@@ -56,19 +56,21 @@ class Mailbox {
     return message;
   }
 
-  /// A message comes: returns the oldest receive that waits for it, else keeps the message.
-  /// `message` is moved from only when it is kept.
-  std::optional<Posted> arrive(Link link, const Tag& tag, Payload& message) {
-    auto& slot = slots_[{link, tag}];
-    if (slot.receives.empty()) {
-      copied_bytes_ += message.copied_bytes();
-      slot.messages.push_back(std::move(message));
-      return std::nullopt;
-    }
+  /// A message comes: returns the oldest receive that waits for it.
+  std::optional<Posted> match(Link link, const Tag& tag) {
+    const auto found = slots_.find({link, tag});
+    if (found == slots_.end() || found->second.receives.empty()) return std::nullopt;
+    auto& slot = found->second;
     Posted receive = std::move(slot.receives.front());
     slot.receives.pop_front();
-    if (slot.empty()) slots_.erase({link, tag});
+    if (slot.empty()) slots_.erase(found);
     return receive;
+  }
+
+  /// Keeps a message for which no receive waits. REQUIRES: `match` has just found none.
+  void keep(Link link, const Tag& tag, Payload message) {
+    copied_bytes_ += message.copied_bytes();
+    slots_[{link, tag}].messages.push_back(std::move(message));
   }
 
   /// Takes back a receive that still waits.

@@ -57,13 +57,16 @@ void Operation::cancel() const {
         state_));  // Without the lock: the backend may complete the operation in the call.
 }
 
-Completion::Completion(Cancel cancel) : state_(std::make_shared<Operation::State>()) {
-  state_->cancel = std::move(cancel);
+Completion Completion::pending(Cancel cancel) {
+  auto state = std::make_shared<Operation::State>();
+  state->cancel = std::move(cancel);
+  return Completion(std::move(state));
 }
 
 Operation Completion::operation() const { return Operation(state_); }
 
 bool Completion::complete(Status status) const {
+  if (!state_) return false;
   std::vector<std::function<void(const Status&)>> callbacks;
   Cancel cancel;  // Dies after the lock is released; it may own a lot.
   {

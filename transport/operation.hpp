@@ -54,9 +54,13 @@ class Completion {
   /// Serves `Operation::cancel`; gets the completion of the operation to be withdrawn.
   using Cancel = std::function<void(const Completion&)>;
 
-  /// A new pending operation.
-  explicit Completion(Cancel cancel = nullptr);
+  /// Stands for no operation: completing it does nothing.
+  Completion() = default;
 
+  /// A new pending operation.
+  static Completion pending(Cancel cancel = nullptr);
+
+  /// REQUIRES: not a default-constructed one.
   Operation operation() const;
 
   /// Ends the operation and runs its callbacks in this thread. Only the first call counts; returns

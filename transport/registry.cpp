@@ -1,6 +1,7 @@
 #include "transport/registry.hpp"
 
 #include "transport/inproc/factory.hpp"
+#include "transport/ucx/factory.hpp"
 
 namespace troupe::transport {
 namespace {
@@ -15,6 +16,7 @@ struct Row {
 // One row per backend.
 constexpr Row kBackends[] = {
     {"inproc", create_inproc},
+    {"ucx", create_ucx},
 };
 
 std::string known_names() {

@@ -9,6 +9,8 @@ namespace troupe::transport::testing {
 const std::vector<Backend>& all_backends() {
   static const std::vector<Backend> backends{
       {"inproc", "", false},
+      {"ucx", "posix,sysv,self,tcp", false},
+      {"ucx", "self,tcp", false},
   };
   return backends;
 }

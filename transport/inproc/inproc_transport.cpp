@@ -118,7 +118,7 @@ Result<Link> InprocTransport::incoming(Peer peer) const {
 }
 
 Operation InprocTransport::send(Peer peer, const Tag& tag, ConstBuffer data) {
-  Message message{tag, std::move(data), Completion()};
+  Message message{tag, std::move(data), Completion::pending()};
   const auto operation = message.completion.operation();
   std::optional<Posted> receive;
   {
@@ -131,10 +131,14 @@ Operation InprocTransport::send(Peer peer, const Tag& tag, ConstBuffer data) {
     const Link ours{process_, link.value().session};
     const bool is_stale = peer != self_ && target.links_.standing(ours) == Links::Standing::stale;
     if (is_stale || tag.epoch < target.epoch_) return Operation(Done{});  // Nobody wants it.
-    receive = target.mailbox_.arrive(ours, tag, message);
-    if (receive) target.posted_bytes_ -= static_cast<std::int64_t>(receive->buffer.bytes);
+    receive = target.mailbox_.match(ours, tag);
+    if (!receive) {
+      target.mailbox_.keep(ours, tag, std::move(message));
+      return operation;
+    }
+    target.posted_bytes_ -= static_cast<std::int64_t>(receive->buffer.bytes);
   }
-  if (receive) transfer(self_, *receive, message.data, message.completion);
+  transfer(self_, *receive, message.data, message.completion);
   return operation;
 }
 
@@ -162,8 +166,8 @@ Operation InprocTransport::receive(Peer peer, const Tag& tag, MutableBuffer data
 
 Completion InprocTransport::withdrawable(Link link, Peer peer, const Tag& tag) const {
   // The operation may outlive this transport: it is looked up in the hub again.
-  return Completion([hub = std::weak_ptr(hub_), process = process_, link, peer,
-                     tag](const Completion& completion) {
+  return Completion::pending([hub = std::weak_ptr(hub_), process = process_, link, peer,
+                              tag](const Completion& completion) {
     const auto alive = hub.lock();
     if (!alive) return;
     {

@@ -1,0 +1,60 @@
+// The inner types of `Courier`, shared by its two source files.
+
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <list>
+#include <optional>
+
+#include "transport/ucx/courier.hpp"
+
+namespace troupe::transport {
+
+/// Ids of the active messages.
+enum : unsigned { kMessageId = 1, kGoodbyeId = 2 };
+
+/// Precedes every message on the wire; one byte order per job.
+struct Courier::Header {
+  std::uint64_t process = 0;  ///< Sender's link.
+  std::uint32_t session = 0;
+  EpochNumber epoch = 0;  ///< The tag.
+  std::uint64_t step = 0;
+  std::uint64_t index = 0;
+  TagKind kind = TagKind::user;
+  std::uint32_t reserved = 0;
+  std::uint64_t sequence = 0;  ///< Counts the messages of the connection, from 0.
+
+  Tag tag() const { return {epoch, kind, step, index}; }
+  Link link() const { return {process, session}; }
+};
+
+/// What UCX is working on: a send, or the fetching of an offered message.
+struct Courier::Request {
+  Header header;
+  ConstBuffer data;               ///< Of a send.
+  std::optional<Posted> receive;  ///< Of a fetch.
+  Completion completion;
+  Connection* connection = nullptr;
+  bool told = false;  ///< The operation has ended, UCX has not.
+  std::list<Request>::iterator self;
+};
+
+struct Courier::Connection {
+  Courier* courier = nullptr;
+  Peer peer = -1;
+  Link theirs;  ///< On messages that come.
+  Link ours;    ///< On messages that go.
+  ucp_ep_h endpoint = nullptr;
+  std::uint64_t sent = 0;
+  std::list<Request> requests;
+  int watch = -1;  ///< Descriptor of the peer's process.
+
+  // While closing:
+  std::optional<Error> error;
+  bool tell_handler = false;
+  ucs_status_ptr_t close_request = nullptr;
+  std::chrono::steady_clock::time_point deadline;
+};
+
+}  // namespace troupe::transport

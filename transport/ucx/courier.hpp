@@ -1,0 +1,136 @@
+// The protocol of the UCX backend: connections, messages under way, failures.
+//
+// Lives on the event loop's thread; nothing here is thread-safe. Messages are UCX active messages
+// with a header of our own; they meet their receives in a `Mailbox`. Chosen over UCX's tags, which
+// do not tell the sender apart, never fail by themselves and never forget an old epoch.
+//
+// UCX's callbacks only record; what follows from them happens after `ucp_worker_progress` has
+// returned, so that no callback of ours ever runs inside UCX.
+//
+// A connection: open -> (error, goodbye, disconnect) -> closing: force-closed, its requests end
+// within a second -> gone. If UCX keeps a request longer, its operation fails anyway and the
+// request stays parked with its buffer.
+
+#pragma once
+
+#include <ucp/api/ucp.h>
+
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "transport/links.hpp"
+#include "transport/mailbox.hpp"
+#include "transport/registry.hpp"
+#include "transport/ucx/address.hpp"
+#include "transport/ucx/event_loop.hpp"
+#include "transport/ucx/inbound.hpp"
+#include "transport/ucx/worker.hpp"
+
+namespace troupe::transport {
+
+class Courier final : public EventLoop::Client {
+ public:
+  /// REQUIRES: nothing else uses `worker`. It is destroyed first: until then UCX may hold requests.
+  Courier(const TransportOptions& options, UcxWorker& worker, std::uint64_t process);
+  ~Courier() override;  ///< REQUIRES: the worker is destroyed.
+
+  /// The loop that drives this; set once, before the first command.
+  void set_loop(EventLoop* loop) { loop_ = loop; }
+  void set_failure_handler(PeerFailureHandler handler) { handler_ = std::move(handler); }
+
+  // The commands. Contracts as in `Transport`; `completion` takes the outcome.
+  Status connect(Peer peer, const UcxAddress& address);
+  void send(Peer peer, const Tag& tag, ConstBuffer data, const Completion& completion);
+  void receive(Peer peer, const Tag& tag, MutableBuffer data, const Completion& completion);
+  void withdraw(Peer peer, const Tag& tag, const Completion& completion);
+  void disconnect(Peer peer, const Error& why);
+  void drop_older_than(EpochNumber epoch);
+
+  /// Ends all connections, after giving messages under way a moment to leave. Blocks the loop's
+  /// thread, two seconds at the very most. Nothing may be called afterwards.
+  void shut_down();
+
+  bool progress() override;
+  bool arm() override { return worker_.arm(); }
+  void tick() override { reap_closing(); }
+
+ private:
+  struct Connection;
+  struct Request;
+  struct Header;
+  /// News for a caller: an operation's end, or a call of the failure handler.
+  struct Finished {
+    Completion completion;
+    Status status;
+    std::function<void()> call;
+  };
+
+  // UCX's callbacks.
+  static ucs_status_t on_message(void* self, const void* header, std::size_t header_bytes,
+                                 void* data, std::size_t bytes, const ucp_am_recv_param_t* param);
+  static ucs_status_t on_goodbye(void* self, const void* header, std::size_t header_bytes,
+                                 void* data, std::size_t bytes, const ucp_am_recv_param_t* param);
+  static void on_sent(void* request, ucs_status_t status, void* user_data);
+  static void on_fetched(void* request, ucs_status_t status, std::size_t bytes, void* user_data);
+  static void on_endpoint_error(void* connection, ucp_ep_h endpoint, ucs_status_t status);
+
+  Result<Link> incoming(Peer peer) const;
+  Status open_endpoint(Connection& connection, const std::vector<std::byte>& address);
+  void watch_process(Connection& connection, const ProcessIdentity& identity);
+
+  // Messages.
+  void send_to_self(const Tag& tag, ConstBuffer data, const Completion& completion);
+  void start(Connection& connection, Request draft, unsigned id);
+  void take_in(Link link, std::uint64_t sequence, Incoming message);
+  void deliver(Link link, Incoming message);
+  void overflow(Link link);
+  void hand_over(Link link, const Posted& receive, Incoming message);
+  void fetch(Link link, const Posted& receive, void* description);
+  void discard(Incoming& message, const Status& local_send);
+  void finish(Request& request, ucs_status_t status);
+  void tell(Request& request, Status outcome);
+  void complete(const Completion& completion, Status status);
+  void complete_receive(const Posted& receive, Status status);
+  void forget(Mailbox<Incoming>::Remains remains, const Error& error);
+  void forget_link(Link link, const Error& error);
+
+  // Connections.
+  void fail_later(Link link, const std::string& how);
+  void close(Peer peer, const Error& error, bool tell_peer, bool tell_handler);
+  void say_goodbye(Connection& connection);
+  void end_requests(Connection& connection);
+  bool is_gone(Connection& connection);
+  bool reap_closing();
+  bool run_events();
+  bool run_finished();
+  void flush_all();
+
+  const Peer self_;
+  const Bytes receives_max_;
+  const Bytes unexpected_max_;
+  const std::uint64_t process_;
+  UcxWorker& worker_;
+  EventLoop* loop_ = nullptr;
+  PeerFailureHandler handler_;
+
+  Links links_;
+  Mailbox<Incoming> mailbox_;
+  std::map<Link, Inbound> inbound_;  ///< Order of arrival, also of links not open here yet.
+  std::set<Link> overflowed_;        ///< Links not open here that sent more than is kept.
+  std::int64_t posted_bytes_ = 0;
+  EpochNumber epoch_ = 0;
+
+  std::map<Peer, std::unique_ptr<Connection>> open_;
+  std::list<std::unique_ptr<Connection>> closing_;
+  std::list<std::unique_ptr<Connection>> parked_;  ///< UCX still holds requests of these.
+  std::vector<std::function<void()>> events_;      ///< Recorded in callbacks, run after progress.
+  std::vector<Finished> finished_;                 ///< To be told to callers.
+  std::vector<Finished> telling_;                  ///< Being told; keeps its capacity.
+};
+
+}  // namespace troupe::transport

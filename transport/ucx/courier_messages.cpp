@@ -1,0 +1,294 @@
+// Messages: sending, meeting their receives, fetching. Connections are in courier.cpp.
+
+#include <cstring>
+#include <string>
+
+#include "transport/failures.hpp"
+#include "transport/ucx/connection.hpp"
+
+namespace troupe::transport {
+
+void Courier::send(Peer peer, const Tag& tag, ConstBuffer data, const Completion& completion) {
+  if (tag.epoch < epoch_) return complete(completion, epoch_is_over(tag, epoch_));
+  if (peer == self_) return send_to_self(tag, std::move(data), completion);
+  const auto found = open_.find(peer);
+  if (found == open_.end()) return complete(completion, not_connected(peer));
+  auto& connection = *found->second;
+  Request request;
+  request.header = {
+      connection.ours.process, connection.ours.session, tag.epoch, tag.step, tag.index, tag.kind, 0,
+      connection.sent++};
+  request.data = std::move(data);
+  request.completion = completion;
+  start(connection, std::move(request), kMessageId);
+}
+
+void Courier::say_goodbye(Connection& connection) {
+  Request request;
+  request.header.process = connection.ours.process;
+  request.header.session = connection.ours.session;
+  request.told = true;  // Nobody waits for it.
+  start(connection, std::move(request), kGoodbyeId);
+}
+
+void Courier::start(Connection& connection, Request draft, unsigned id) {
+  auto& request = connection.requests.emplace_back(std::move(draft));
+  request.connection = &connection;
+  request.self = std::prev(connection.requests.end());
+  ucp_request_param_t param{};
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+  param.cb.send = on_sent;
+  param.user_data = &request;
+  const auto status =
+      ucp_am_send_nbx(connection.endpoint, id, &request.header, sizeof request.header,
+                      request.data.data, request.data.bytes, &param);
+  // Otherwise `on_sent` tells.
+  if (status == nullptr || UCS_PTR_IS_ERR(status)) finish(request, UCS_PTR_STATUS(status));
+}
+
+void Courier::send_to_self(const Tag& tag, ConstBuffer data, const Completion& completion) {
+  const Link link{process_, 0};
+  Incoming message{tag, data.bytes, Incoming::Local{std::move(data), completion}};
+  if (auto receive = mailbox_.match(link, tag)) {
+    hand_over(link, *receive, std::move(message));
+  } else {
+    mailbox_.keep(link, tag, std::move(message));
+  }
+}
+
+void Courier::receive(Peer peer, const Tag& tag, MutableBuffer data, const Completion& completion) {
+  if (tag.epoch < epoch_) return complete(completion, epoch_is_over(tag, epoch_));
+  const auto link = incoming(peer);
+  if (!link) return complete(completion, link.error());
+  const auto bytes = static_cast<std::int64_t>(data.bytes);
+  if (posted_bytes_ + bytes > receives_max_.count()) {
+    return complete(completion,
+                    too_many_receives(peer, tag, data.bytes, posted_bytes_, receives_max_));
+  }
+  posted_bytes_ += bytes;
+  Posted receive{tag, std::move(data), completion};
+  if (auto message = mailbox_.post(link.value(), receive)) {
+    hand_over(link.value(), receive, std::move(*message));
+  }
+}
+
+void Courier::withdraw(Peer peer, const Tag& tag, const Completion& completion) {
+  const auto link = incoming(peer);
+  if (!link) return;
+  if (const auto receive = mailbox_.withdraw(link.value(), tag, completion)) {
+    complete_receive(*receive, receive_cancelled(peer, tag));
+  }
+}
+
+void Courier::drop_older_than(EpochNumber epoch) {
+  if (epoch <= epoch_) return;
+  epoch_ = epoch;
+  for (auto& message : mailbox_.take_messages_older_than({process_, 0}, epoch)) {
+    discard(message, epoch_is_over(message.tag, epoch));
+  }
+  auto remains = mailbox_.take_older_than(epoch);
+  for (const auto& receive : remains.receives) {
+    complete_receive(receive, epoch_is_over(receive.tag, epoch));
+  }
+  for (auto& message : remains.messages) discard(message, Done{});
+  for (const auto& [peer, connection] : open_) {
+    for (auto& request : connection->requests) {
+      // A fetch is bounded by the connection and ends soon; a send may wait for ever.
+      if (request.told || request.receive || request.header.epoch >= epoch) continue;
+      request.told = true;
+      complete(request.completion, epoch_is_over(request.header.tag(), epoch));
+    }
+  }
+}
+
+ucs_status_t Courier::on_message(void* self, const void* raw_header, std::size_t header_bytes,
+                                 void* data, std::size_t bytes, const ucp_am_recv_param_t* param) {
+  auto& courier = *static_cast<Courier*>(self);
+  Header header;
+  if (header_bytes != sizeof header) return UCS_OK;  // Not from a transport of this version.
+  std::memcpy(&header, raw_header, sizeof header);
+  const auto link = header.link();
+  const auto standing = courier.links_.standing(link);
+  if (standing == Links::Standing::stale) return UCS_OK;  // UCX drops it; the sender is done.
+  if (standing == Links::Standing::newer) {
+    const auto peer = courier.links_.peer_of(link.process);
+    courier.fail_later(*courier.links_.find(*peer), "has left for a new connection");
+  }
+  Incoming message{header.tag(), bytes, Incoming::Seen{data}};
+  const bool is_offer = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
+  if (is_offer) message.form = Incoming::Offered{data};
+  courier.take_in(link, header.sequence, std::move(message));
+  return is_offer ? UCS_INPROGRESS : UCS_OK;  // In progress: UCX keeps the offer for us.
+}
+
+ucs_status_t Courier::on_goodbye(void* self, const void* raw_header, std::size_t header_bytes,
+                                 void*, std::size_t, const ucp_am_recv_param_t*) {
+  auto& courier = *static_cast<Courier*>(self);
+  Header header;
+  if (header_bytes != sizeof header) return UCS_OK;
+  std::memcpy(&header, raw_header, sizeof header);
+  const auto link = header.link();
+  switch (courier.links_.standing(link)) {
+    case Links::Standing::open: courier.fail_later(link, "has disconnected"); break;
+    case Links::Standing::early:
+    case Links::Standing::newer:
+      courier.events_.push_back([&courier, link] {
+        courier.links_.skip(link);
+        courier.forget_link(link, shutting_down());
+      });
+      break;
+    case Links::Standing::stale: break;
+  }
+  return UCS_OK;
+}
+
+void Courier::take_in(Link link, std::uint64_t sequence, Incoming message) {
+  auto& inbound = inbound_[link];
+  if (!inbound.is_next(sequence)) {
+    message.keep_bytes();
+    inbound.park(sequence, std::move(message));
+    return;
+  }
+  deliver(link, std::move(message));
+  while (auto next = inbound.next()) deliver(link, std::move(*next));
+}
+
+void Courier::deliver(Link link, Incoming message) {
+  if (message.tag.epoch < epoch_) return discard(message, Done{});
+  if (const auto receive = mailbox_.match(link, message.tag)) {
+    return hand_over(link, *receive, std::move(message));
+  }
+  message.keep_bytes();
+  const auto tag = message.tag;
+  mailbox_.keep(link, tag, std::move(message));
+  if (mailbox_.copied_bytes() > unexpected_max_.count()) overflow(link);
+}
+
+void Courier::overflow(Link link) {
+  if (links_.standing(link) == Links::Standing::open) {
+    fail_later(link, "sends more than is kept for receives that are not posted (" +
+                         std::to_string(unexpected_max_.count()) + " bytes)");
+  } else if (overflowed_.insert(link).second) {
+    events_.push_back([this, link] { forget_link(link, shutting_down()); });
+  }
+}
+
+void Courier::hand_over(Link link, const Posted& receive, Incoming message) {
+  if (message.bytes != receive.buffer.bytes) {
+    const auto peer = links_.peer_of(link.process).value_or(self_);
+    complete_receive(receive,
+                     size_mismatch(peer, receive.tag, message.bytes, receive.buffer.bytes));
+    return discard(message, Done{});
+  }
+  if (const auto* offer = std::get_if<Incoming::Offered>(&message.form)) {
+    // Not now: this may run inside UCX's callback, which still owns the offer.
+    events_.push_back([this, link, receive, description = offer->description] {
+      fetch(link, receive, description);
+    });
+    return;
+  }
+  if (message.bytes > 0) std::memcpy(receive.buffer.data, message.data(), message.bytes);
+  complete_receive(receive, Done{});
+  discard(message, Done{});
+}
+
+void Courier::fetch(Link link, const Posted& receive, void* description) {
+  const auto peer = links_.peer_of(link.process);
+  if (!peer || links_.find(*peer) != link) {  // Closed since the message was handed over.
+    ucp_am_data_release(worker_.handle(), description);
+    return complete_receive(receive, peer_lost(peer.value_or(-1), "is lost"));
+  }
+  auto& connection = *open_.at(*peer);
+  auto& request = connection.requests.emplace_back();
+  request.receive = receive;
+  request.connection = &connection;
+  request.self = std::prev(connection.requests.end());
+  ucp_request_param_t param{};
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+  param.cb.recv_am = on_fetched;
+  param.user_data = &request;
+  const auto status = ucp_am_recv_data_nbx(worker_.handle(), description, receive.buffer.data,
+                                           receive.buffer.bytes, &param);
+  if (status == nullptr || UCS_PTR_IS_ERR(status)) finish(request, UCS_PTR_STATUS(status));
+}
+
+void Courier::on_sent(void* handle, ucs_status_t status, void* user_data) {
+  auto& request = *static_cast<Request*>(user_data);
+  request.connection->courier->finish(request, status);
+  ucp_request_free(handle);
+}
+
+void Courier::on_fetched(void* handle, ucs_status_t status, std::size_t, void* user_data) {
+  on_sent(handle, status, user_data);
+}
+
+void Courier::finish(Request& request, ucs_status_t status) {
+  auto& connection = *request.connection;
+  if (status != UCS_OK && !connection.error) {
+    fail_later(connection.theirs, std::string("is lost: ") + ucs_status_string(status));
+  }
+  if (!request.told) {
+    Status outcome = Done{};
+    if (status != UCS_OK) {
+      outcome = connection.error.value_or(
+          peer_lost(connection.peer, std::string("is lost: ") + ucs_status_string(status)));
+    }
+    tell(request, std::move(outcome));
+  }
+  connection.requests.erase(request.self);
+}
+
+void Courier::tell(Request& request, Status outcome) {
+  request.told = true;
+  if (request.receive) {
+    complete_receive(*request.receive, std::move(outcome));
+  } else {
+    complete(request.completion, std::move(outcome));
+  }
+}
+
+void Courier::discard(Incoming& message, const Status& local_send) {
+  if (const auto* offer = std::get_if<Incoming::Offered>(&message.form)) {
+    // Tells the sender that it is done. Later, for the same reason as in `hand_over`.
+    events_.push_back([this, description = offer->description] {
+      ucp_am_data_release(worker_.handle(), description);
+    });
+  } else if (const auto* local = std::get_if<Incoming::Local>(&message.form)) {
+    complete(local->sent, local_send);
+  }
+}
+
+void Courier::forget_link(Link link, const Error& error) {
+  forget(mailbox_.take_link(link), error);
+  const auto found = inbound_.find(link);
+  if (found == inbound_.end()) return;
+  for (auto& [sequence, message] : found->second.take_all()) discard(message, error);
+  inbound_.erase(found);
+}
+
+void Courier::forget(Mailbox<Incoming>::Remains remains, const Error& error) {
+  for (const auto& receive : remains.receives) complete_receive(receive, error);
+  for (auto& message : remains.messages) discard(message, error);
+}
+
+void Courier::complete_receive(const Posted& receive, Status status) {
+  posted_bytes_ -= static_cast<std::int64_t>(receive.buffer.bytes);
+  complete(receive.completion, std::move(status));
+}
+
+void Courier::complete(const Completion& completion, Status status) {
+  finished_.push_back({completion, std::move(status), nullptr});
+}
+
+bool Courier::run_finished() {
+  const bool any = !finished_.empty();
+  telling_.swap(finished_);
+  for (auto& news : telling_) {
+    news.completion.complete(std::move(news.status));
+    if (news.call) news.call();
+  }
+  telling_.clear();
+  return any;
+}
+
+}  // namespace troupe::transport

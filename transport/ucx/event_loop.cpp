@@ -1,0 +1,150 @@
+#include "transport/ucx/event_loop.hpp"
+
+#include <map>
+#include <utility>  // Boost 1.74 needs it before asio.hpp in C++20.
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+namespace troupe::transport {
+namespace {
+
+namespace asio = boost::asio;
+using Clock = std::chrono::steady_clock;
+
+constexpr auto kTick = std::chrono::milliseconds(100);
+/// After so many rounds the loop returns to Asio, so that timers and watches run even while
+/// `arm` reports pending events for ever, as it does with sends to a stopped peer.
+constexpr int kRoundsMax = 256;
+
+}  // namespace
+
+struct EventLoop::Io {
+  explicit Io(int event_fd) : worker_events(context, event_fd), tick(context) {}
+  asio::io_context context{1};
+  asio::posix::stream_descriptor worker_events;
+  asio::steady_timer tick;
+  std::map<int, asio::posix::stream_descriptor> watches;
+};
+
+EventLoop::EventLoop(Client& client, int event_fd, std::chrono::microseconds spin)
+    : client_(client), spin_(spin), io_(std::make_unique<Io>(event_fd)) {
+  drive_later();
+  thread_ = std::thread([this] {
+    schedule_tick();
+    io_->context.run();
+  });
+}
+
+EventLoop::~EventLoop() = default;
+
+bool EventLoop::post(std::function<void()> command) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (closed_) return false;
+    commands_.push_back(std::move(command));
+  }
+  has_commands_.store(true);
+  if (!awake_.exchange(true)) drive_later();
+  return true;
+}
+
+void EventLoop::stop(std::function<void()> last) {
+  post([this, last = std::move(last)] {
+    {
+      const std::lock_guard lock(mutex_);
+      closed_ = true;
+    }
+    last();
+    stopped_ = true;
+    io_->worker_events.release();  // The worker owns it, and may be destroyed before this.
+    io_->tick.cancel();
+    io_->watches.clear();
+  });
+  thread_.join();
+}
+
+void EventLoop::drive_later() {
+  asio::post(io_->context, [this] { drive(); });
+}
+
+void EventLoop::drive() {
+  for (int round = 0; round < kRoundsMax; ++round) {
+    bool moved = run_commands();
+    if (stopped_) return;
+    moved |= client_.progress();
+    if (moved) {
+      last_moved_ = Clock::now();
+      continue;
+    }
+    if (spin_.count() > 0 && Clock::now() - last_moved_ < spin_) continue;
+    if (try_to_sleep()) return;
+  }
+  drive_later();
+}
+
+bool EventLoop::run_commands() {
+  if (!has_commands_.load(std::memory_order_acquire)) return false;
+  {
+    const std::lock_guard lock(mutex_);
+    has_commands_.store(false);
+    running_.swap(commands_);
+  }
+  for (const auto& command : running_) command();
+  const bool any = !running_.empty();
+  running_.clear();
+  return any;
+}
+
+bool EventLoop::try_to_sleep() {
+  awake_.store(false);
+  // A command posted before the store saw an awake loop and did not wake it: look again. One
+  // posted after it sees `false` and wakes the loop.
+  if (has_commands_.load() || !client_.arm()) {
+    awake_.store(true);
+    return false;
+  }
+  wait_for_event();
+  return true;
+}
+
+void EventLoop::wait_for_event() {
+  if (waiting_) return;
+  waiting_ = true;
+  io_->worker_events.async_wait(asio::posix::stream_descriptor::wait_read,
+                                [this](const boost::system::error_code&) {
+                                  waiting_ = false;
+                                  awake_.store(true);
+                                  if (!stopped_) drive();
+                                });
+}
+
+void EventLoop::schedule_tick() {
+  io_->tick.expires_after(kTick);
+  io_->tick.async_wait([this](const boost::system::error_code& error) {
+    if (error || stopped_) return;
+    client_.tick();
+    schedule_tick();
+    awake_.store(true);
+    drive();
+  });
+}
+
+void EventLoop::watch(int fd, std::function<void()> on_readable) {
+  auto [entry, is_new] = io_->watches.try_emplace(fd, io_->context, fd);
+  entry->second.async_wait(
+      asio::posix::stream_descriptor::wait_read,
+      [this, fd, on_readable = std::move(on_readable)](const boost::system::error_code& error) {
+        if (error) return;
+        io_->watches.erase(fd);
+        on_readable();
+        awake_.store(true);
+        drive();
+      });
+}
+
+void EventLoop::unwatch(int fd) { io_->watches.erase(fd); }
+
+}  // namespace troupe::transport

@@ -1,0 +1,79 @@
+// The one thread of a UCX transport: runs commands and progress, sleeps when there is neither.
+//
+// Boost.Asio waits on the worker's event descriptor. `post` and `is_own_thread` may be called from
+// any thread; everything the client does happens on the loop's thread.
+
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace troupe::transport {
+
+class EventLoop {
+ public:
+  /// What the loop drives. All calls come from its thread.
+  class Client {
+   public:
+    virtual ~Client() = default;
+    /// Advances without blocking; true when anything moved.
+    virtual bool progress() = 0;
+    /// Prepares the descriptor; false when events wait already.
+    virtual bool arm() = 0;
+    /// Called ten times a second, for deadlines.
+    virtual void tick() = 0;
+  };
+
+  /// The client must outlive `stop`. `spin`: how long to poll after the last progress.
+  EventLoop(Client& client, int event_fd, std::chrono::microseconds spin);
+  ~EventLoop();  ///< REQUIRES: `stop` was called.
+
+  /// Runs `command` soon on the loop's thread, in the order of the calls. False, and nothing
+  /// happens, once the loop is stopping.
+  bool post(std::function<void()> command);
+
+  bool is_own_thread() const { return std::this_thread::get_id() == thread_.get_id(); }
+
+  /// Calls `on_readable` once on the loop's thread when `fd` becomes readable, unless `unwatch`
+  /// comes first. Takes the descriptor and closes it then. From the loop's thread only.
+  void watch(int fd, std::function<void()> on_readable);
+  void unwatch(int fd);
+
+  /// Runs the commands posted so far and then `last`, and ends the thread. Call it once, not from
+  /// the loop's thread.
+  void stop(std::function<void()> last);
+
+ private:
+  struct Io;  // Keeps Asio, the heaviest header here, out of the clients.
+
+  void drive();
+  bool run_commands();
+  bool try_to_sleep();
+  void wait_for_event();
+  void schedule_tick();
+  void drive_later();
+
+  Client& client_;
+  const std::chrono::microseconds spin_;
+  std::chrono::steady_clock::time_point last_moved_;
+
+  std::mutex mutex_;
+  std::vector<std::function<void()>> commands_;  // Guarded by mutex_.
+  bool closed_ = false;                          // Guarded by mutex_.
+  std::vector<std::function<void()>> running_;   // The loop's own; keeps its capacity.
+  /// False while the loop sleeps: whoever turns it to true wakes the loop.
+  std::atomic<bool> awake_{true};
+  std::atomic<bool> has_commands_{false};
+  bool stopped_ = false;
+  bool waiting_ = false;
+
+  std::unique_ptr<Io> io_;
+  std::thread thread_;  // Declared last: starts when everything else is there.
+};
+
+}  // namespace troupe::transport

@@ -1,0 +1,67 @@
+#include "transport/ucx/host_checks.hpp"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/statvfs.h>
+
+#include <cstdlib>
+#include <sstream>
+#include <string>
+
+namespace troupe::transport {
+namespace {
+
+/// A worker's queues take about 5 MiB, and each large message in flight some more.
+constexpr std::uint64_t kSharedMemoryMin = 32u << 20;
+
+}  // namespace
+
+bool uses_shared_memory(const UcxOptions& options) {
+  const auto& tls = options.tls;
+  if (tls.starts_with("^")) return true;  // A list of exceptions; assume the usual ones stay.
+  std::istringstream names(tls);
+  for (std::string name; std::getline(names, name, ',');) {
+    for (const auto* shared : {"all", "posix", "sysv", "sm", "shm", "mm"}) {
+      if (name == shared) return true;
+    }
+  }
+  return false;
+}
+
+Status check_shared_memory(const UcxOptions& options, const char* folder) {
+  if (!uses_shared_memory(options)) return Done{};
+  struct statvfs space {};
+  if (statvfs(folder, &space) != 0) {
+    return Error{Errc::unavailable, std::string("shared memory is not there: no ") + folder, "",
+                 "mount a tmpfs there, or set the UCX transports to 'self,tcp'"};
+  }
+  const std::uint64_t free = std::uint64_t{space.f_bavail} * space.f_frsize;
+  if (free >= kSharedMemoryMin) return Done{};
+  return Error{Errc::unavailable,
+               std::string(folder) + " has " + std::to_string(free >> 10) +
+                   " KiB free, shared memory between nodes needs " +
+                   std::to_string(kSharedMemoryMin >> 10) + " per node",
+               "", "enlarge it (docker: --shm-size=1g), or set the UCX transports to 'self,tcp'"};
+}
+
+std::set<int> open_descriptors() {
+  std::set<int> descriptors;
+  DIR* folder = opendir("/proc/self/fd");
+  if (folder == nullptr) return descriptors;
+  while (const auto* entry = readdir(folder)) {
+    const int descriptor = std::atoi(entry->d_name);
+    if (entry->d_name[0] != '.' && descriptor != dirfd(folder)) descriptors.insert(descriptor);
+  }
+  closedir(folder);
+  return descriptors;
+}
+
+void close_new_descriptors_on_exec(const std::set<int>& before) {
+  for (const int descriptor : open_descriptors()) {
+    if (before.contains(descriptor)) continue;
+    const int flags = fcntl(descriptor, F_GETFD);
+    if (flags >= 0) fcntl(descriptor, F_SETFD, flags | FD_CLOEXEC);
+  }
+}
+
+}  // namespace troupe::transport

@@ -1,0 +1,140 @@
+// The backend `ucx`, seen from other threads: turns calls into commands for the courier.
+
+#include <future>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "transport/failures.hpp"
+#include "transport/process_number.hpp"
+#include "transport/ucx/courier.hpp"
+#include "transport/ucx/factory.hpp"
+#include "transport/ucx/host_checks.hpp"
+
+namespace troupe::transport {
+namespace {
+
+class UcxTransport final : public Transport {
+ public:
+  UcxTransport(const TransportOptions& options, UcxWorker worker, int event_fd, UcxAddress address)
+      : self_(options.self),
+        address_(std::move(address)),
+        worker_(std::make_unique<UcxWorker>(std::move(worker))),
+        courier_(std::make_unique<Courier>(options, *worker_, address_.process)),
+        loop_(std::make_shared<EventLoop>(*courier_, event_fd, options.ucx.spin)) {
+    run([this] { courier_->set_loop(loop_.get()); });
+  }
+
+  ~UcxTransport() override {
+    loop_->stop([this] { courier_->shut_down(); });
+    worker_.reset();  // Before the courier: UCX may still hold requests of it.
+  }
+
+  Peer self() const override { return self_; }
+  std::vector<std::byte> address() const override { return encode(address_); }
+
+  Status connect(Peer peer, std::span<const std::byte> bytes) override {
+    auto address = decode_ucx_address(peer, bytes, address_.ucx_major, address_.ucx_minor);
+    if (!address) return std::move(address).error();
+    if (peer == self_) return Done{};
+    Status status = Done{};
+    run([&] { status = courier_->connect(peer, address.value()); });
+    return status;
+  }
+
+  Operation send(Peer peer, const Tag& tag, ConstBuffer data) override {
+    const auto completion = Completion::pending();
+    return start(completion, [this, peer, tag, data = std::move(data), completion]() mutable {
+      courier_->send(peer, tag, std::move(data), completion);
+    });
+  }
+
+  Operation receive(Peer peer, const Tag& tag, MutableBuffer data) override {
+    // The operation may outlive the transport; the loop knows whether it still runs.
+    const auto completion = Completion::pending(
+        [this, loop = std::weak_ptr(loop_), peer, tag](const Completion& withdrawn) {
+          if (const auto alive = loop.lock()) {
+            alive->post([this, peer, tag, withdrawn] { courier_->withdraw(peer, tag, withdrawn); });
+          }
+        });
+    return start(completion, [this, peer, tag, data = std::move(data), completion]() mutable {
+      courier_->receive(peer, tag, std::move(data), completion);
+    });
+  }
+
+  void disconnect(Peer peer, Error why) override {
+    run([&] { courier_->disconnect(peer, why); });
+  }
+
+  void drop_older_than(EpochNumber epoch) override {
+    run([&] { courier_->drop_older_than(epoch); });
+  }
+
+  void on_peer_failure(PeerFailureHandler handler) override {
+    run([&] { courier_->set_failure_handler(std::move(handler)); });
+  }
+
+ private:
+  template <class Command>
+  Operation start(const Completion& completion, Command command) {
+    if (!loop_->post(std::move(command))) return Operation(shutting_down());
+    return completion.operation();
+  }
+
+  /// Runs a command and waits for it, so that its effect is there when the call returns.
+  void run(const std::function<void()>& command) {
+    if (loop_->is_own_thread()) return command();
+    std::promise<void> done;
+    if (loop_->post([&] {
+          command();
+          done.set_value();
+        })) {
+      done.get_future().wait();
+    }
+  }
+
+  const Peer self_;
+  const UcxAddress address_;
+  // Destroyed from the last to the first; but see the destructor.
+  std::unique_ptr<UcxWorker> worker_;
+  std::unique_ptr<Courier> courier_;
+  std::shared_ptr<EventLoop> loop_;
+};
+
+Status check(const UcxOptions& options) {
+  if (options.keepalive.count() <= 0 || options.keepalive.count() > 1000) {
+    return Error{Errc::invalid_argument,
+                 "keepalive is " + std::to_string(options.keepalive.count()) +
+                     " ms; 1 to 1000 lets a vanished peer be noticed in time",
+                 "", ""};
+  }
+  if (options.spin.count() < 0) {
+    return Error{Errc::invalid_argument, "spin must be 0 us or more", "", ""};
+  }
+  return check_shared_memory(options);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Transport>> create_ucx(const TransportOptions& options) {
+  if (auto status = check(options.ucx); !status) return std::move(status).error();
+  const auto descriptors = open_descriptors();
+  auto worker = UcxWorker::create(options.ucx);
+  if (!worker) return std::move(worker).error();
+  const auto event_fd = worker.value().event_fd();
+  if (!event_fd) return event_fd.error();
+  auto worker_address = worker.value().address();
+  if (!worker_address) return std::move(worker_address).error();
+  close_new_descriptors_on_exec(descriptors);
+
+  UcxAddress address;
+  address.process = make_process_number();
+  unsigned release = 0;
+  ucp_get_version(&address.ucx_major, &address.ucx_minor, &release);
+  address.identity = own_identity();
+  address.worker = std::move(worker_address).value();
+  return std::unique_ptr<Transport>(
+      new UcxTransport(options, std::move(worker).value(), event_fd.value(), std::move(address)));
+}
+
+}  // namespace troupe::transport

@@ -1,0 +1,92 @@
+#include "transport/ucx/worker.hpp"
+
+#include <string>
+#include <utility>
+
+#include "transport/ucx/host_checks.hpp"
+#include "transport/ucx/status.hpp"
+
+namespace troupe::transport {
+namespace {
+
+struct ReleaseConfig {
+  void operator()(ucp_config_t* config) const { ucp_config_release(config); }
+};
+using Config = std::unique_ptr<ucp_config_t, ReleaseConfig>;
+
+Result<Config> make_config(const UcxOptions& options) {
+  ucp_config_t* raw = nullptr;
+  if (auto status = ucp_config_read(nullptr, nullptr, &raw); status != UCS_OK) {
+    return ucx_error("ucp_config_read", status);
+  }
+  Config config(raw);
+  std::vector<std::pair<const char*, std::string>> settings{
+      {"TLS", options.tls},
+      {"NET_DEVICES", options.net_devices},
+      {"KEEPALIVE_INTERVAL", std::to_string(options.keepalive.count()) + "ms"},
+  };
+  // Without it shared memory cannot report a dead peer, and UCX silently takes tcp instead. Where
+  // no such transport is in use, UCX would print a warning about it.
+  if (uses_shared_memory(options)) settings.emplace_back("MM_ERROR_HANDLING", "y");
+  for (const auto& [key, value] : settings) {
+    if (ucp_config_modify(config.get(), key, value.c_str()) != UCS_OK) {
+      return Error{Errc::invalid_argument,
+                   std::string("UCX does not take ") + key + " = '" + value + "'", "",
+                   "see `ucx_info -c` for the values it knows"};
+    }
+  }
+  return config;
+}
+
+}  // namespace
+
+Error ucx_error(std::string_view call, ucs_status_t status) {
+  return {Errc::transport_failed, std::string(call) + " failed: " + ucs_status_string(status), "",
+          ""};
+}
+
+Result<UcxWorker> UcxWorker::create(const UcxOptions& options) {
+  auto config = make_config(options);
+  if (!config) return std::move(config).error();
+
+  ucp_params_t context_params{};
+  context_params.field_mask = UCP_PARAM_FIELD_FEATURES;
+  context_params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
+  ucp_context_h context = nullptr;
+  auto status = ucp_init(&context_params, config.value().get(), &context);
+  if (status != UCS_OK) {
+    auto error = ucx_error("starting UCX", status);
+    error.message += " (transports '" + options.tls + "', devices '" + options.net_devices + "')";
+    error.fix = "name transports and devices that `ucx_info -d` lists";
+    return error;
+  }
+  Context owned_context(context);
+
+  ucp_worker_params_t worker_params{};
+  worker_params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
+  worker_params.thread_mode = UCS_THREAD_MODE_SINGLE;
+  ucp_worker_h worker = nullptr;
+  status = ucp_worker_create(context, &worker_params, &worker);
+  if (status != UCS_OK) return ucx_error("ucp_worker_create", status);
+  return UcxWorker(std::move(owned_context), Worker(worker));
+}
+
+Result<int> UcxWorker::event_fd() const {
+  int fd = -1;
+  const auto status = ucp_worker_get_efd(worker_.get(), &fd);
+  if (status != UCS_OK) return ucx_error("ucp_worker_get_efd", status);
+  return fd;
+}
+
+Result<std::vector<std::byte>> UcxWorker::address() const {
+  ucp_address_t* address = nullptr;
+  std::size_t length = 0;
+  const auto status = ucp_worker_get_address(worker_.get(), &address, &length);
+  if (status != UCS_OK) return ucx_error("ucp_worker_get_address", status);
+  const auto* bytes = reinterpret_cast<const std::byte*>(address);
+  std::vector<std::byte> copy(bytes, bytes + length);
+  ucp_worker_release_address(worker_.get(), address);
+  return copy;
+}
+
+}  // namespace troupe::transport
