@@ -32,12 +32,17 @@ void accumulate(const at::Tensor& leaf, at::Tensor gradient) {
     total = std::move(gradient);
 }
 
+// Autograd does not take undefined tensors as arguments.
+std::optional<at::Tensor> optional(const at::Tensor& tensor) {
+  return tensor.defined() ? std::optional(tensor) : std::nullopt;
+}
+
 struct Linear : torch::autograd::Function<Linear> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& rows,
-                            const at::Tensor& weight, const at::Tensor& bias) {
-    context->save_for_backward({rows, weight, bias});
+                            const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
+    context->save_for_backward({rows, weight, bias.value_or(at::Tensor())});
     const auto matrix = as_matrix(weight).t();
-    return bias.defined() ? at::addmm(bias, rows, matrix) : at::mm(rows, matrix);
+    return bias ? at::addmm(*bias, rows, matrix) : at::mm(rows, matrix);
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
@@ -67,7 +72,7 @@ struct Linear : torch::autograd::Function<Linear> {
 }  // namespace
 
 at::Tensor linear(const at::Tensor& rows, const at::Tensor& weight, const at::Tensor& bias) {
-  return Linear::apply(rows, weight, bias);
+  return Linear::apply(rows, weight, optional(bias));
 }
 
 }  // namespace troupe::kernels

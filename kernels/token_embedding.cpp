@@ -22,25 +22,25 @@ void check_range(const at::Tensor& index, std::int64_t end, const char* what) {
 // Takes the text ids and positions apart first, so that ids at media positions are never read.
 struct Embed : torch::autograd::Function<Embed> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& ids,
-                            const at::Tensor& weight, const at::Tensor& positions,
-                            const at::Tensor& media) {
+                            const at::Tensor& weight, const std::optional<at::Tensor>& positions,
+                            const std::optional<at::Tensor>& media) {
     auto text_ids = ids;
     at::Tensor text_positions;
-    if (positions.defined()) {
-      check_range(positions, ids.size(0), "media position");
+    if (positions) {
+      check_range(*positions, ids.size(0), "media position");
       auto is_text = at::ones({ids.size(0)}, ids.options().dtype(at::kBool));
-      is_text.index_fill_(0, positions, false);
+      is_text.index_fill_(0, *positions, false);
       text_positions = is_text.nonzero().squeeze(1);
       text_ids = ids.index_select(0, text_positions);
     }
     check_range(text_ids, weight.size(0), "token id");
-    context->save_for_backward({text_ids, text_positions, positions});
+    context->save_for_backward({text_ids, text_positions, positions.value_or(at::Tensor())});
     context->saved_data["vocabulary"] = weight.size(0);
     auto text = weight.index_select(0, text_ids);
-    if (!positions.defined()) return text;
+    if (!positions) return text;
     auto out = at::empty({ids.size(0), weight.size(1)}, weight.options());
     out.index_copy_(0, text_positions, text);
-    out.index_copy_(0, positions, media.to(weight.scalar_type()));
+    out.index_copy_(0, *positions, media->to(weight.scalar_type()));
     return out;
   }
 
@@ -64,7 +64,9 @@ struct Embed : torch::autograd::Function<Embed> {
 
 at::Tensor embed_tokens(const at::Tensor& ids, const at::Tensor& weight,
                         const at::Tensor& positions, const at::Tensor& media) {
-  return Embed::apply(ids, weight, positions, media);
+  // Autograd does not take undefined tensors as arguments.
+  if (!positions.defined()) return Embed::apply(ids, weight, std::nullopt, std::nullopt);
+  return Embed::apply(ids, weight, std::optional(positions), std::optional(media));
 }
 
 }  // namespace troupe::kernels
