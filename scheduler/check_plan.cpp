@@ -84,7 +84,7 @@ class ListCheck {
     SplitParts split;
     for (const auto& list : iteration_.actions)
       for (const auto& action : list)
-        if (action.kind == ActionKind::backward_input)
+        if (action.kind == ActionKind::backward_input || action.kind == ActionKind::backward_weight)
           split.push_back({action.stage, action.microbatch, action.part});
     std::sort(split.begin(), split.end());
     return split;

@@ -28,7 +28,7 @@ struct ExpectedActions {
   std::vector<std::pair<std::int32_t, std::int32_t>> needs;  ///< (action, what it needs).
 };
 
-/// Parts whose backward the lists of a plan split: there is a `backward_input` for them.
+/// Parts whose backward the lists of a plan split: one of its halves is there for them.
 using SplitParts = std::vector<MessageEnd>;  ///< Sorted.
 
 /// Derives them. A part listed in `split` has `backward_input` and, where its stage trains

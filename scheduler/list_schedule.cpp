@@ -27,31 +27,43 @@ class Cells {
   std::vector<std::size_t> first_;
 };
 
-/// Counts the microbatches in flight per stage while tasks begin and end.
+/// Counts the microbatches in flight per stage while tasks begin and end. With `ahead_only` weight
+/// gradients do not count.
 class InFlight {
  public:
-  explicit InFlight(const TaskGraph& graph)
-      : cells_(graph),
+  explicit InFlight(const TaskGraph& graph, bool ahead_only = false)
+      : ahead_only_(ahead_only),
+        cells_(graph),
         left_(cells_.count()),
         begun_(cells_.count()),
         now_(graph.stages.size()),
         peak_(graph.stages.size()) {
-    for (const auto& task : graph.tasks) ++left_[cells_.of(task)];
+    for (const auto& task : graph.tasks)
+      if (counts(task)) ++left_[cells_.of(task)];
   }
-  bool begun(const Task& task) const { return begun_[cells_.of(task)]; }
-  std::int32_t now(std::int32_t stage) const { return now_[at(stage)]; }
+  /// True if `task` may begin without more than `most` (0: any number) in flight.
+  bool has_room(const Task& task, const std::vector<std::int32_t>& most) const {
+    if (most.empty() || most[at(task.stage)] <= 0 || begun_[cells_.of(task)]) return true;
+    return now_[at(task.stage)] < most[at(task.stage)];
+  }
   void begin(const Task& task) {
+    if (!counts(task)) return;
     const auto cell = cells_.of(task);
     if (begun_[cell]) return;
     begun_[cell] = true;
     peak_[at(task.stage)] = std::max(peak_[at(task.stage)], ++now_[at(task.stage)]);
   }
   void end(const Task& task) {
-    if (--left_[cells_.of(task)] == 0) --now_[at(task.stage)];
+    if (counts(task) && --left_[cells_.of(task)] == 0) --now_[at(task.stage)];
   }
   const std::vector<std::int32_t>& peaks() const { return peak_; }
 
  private:
+  bool counts(const Task& task) const {
+    return !ahead_only_ || task.kind != TaskKind::backward_weight;
+  }
+
+  bool ahead_only_;
   Cells cells_;
   std::vector<std::int32_t> left_;
   std::vector<bool> begun_;
@@ -62,12 +74,12 @@ class InFlight {
 /// The run of one list schedule.
 class Machine {
  public:
-  Machine(const TaskGraph& graph, const std::vector<Lane>& lanes,
-          const std::vector<std::int32_t>& max_in_flight)
+  Machine(const TaskGraph& graph, const std::vector<Lane>& lanes, const Bounds& bounds)
       : graph_(graph),
         lanes_(lanes),
-        max_in_flight_(max_in_flight),
+        bounds_(bounds),
         in_flight_(graph),
+        ahead_(graph, true),
         lanes_of_(at(graph.device_count())),
         position_(lanes.size()),
         needs_(graph.tasks.size()),
@@ -115,9 +127,8 @@ class Machine {
   };
 
   bool may_begin(const Task& task) const {
-    if (task.kind != TaskKind::forward || max_in_flight_.empty()) return true;
-    const auto most = max_in_flight_[at(task.stage)];
-    return most <= 0 || in_flight_.begun(task) || in_flight_.now(task.stage) < most;
+    return task.kind != TaskKind::forward ||
+           (in_flight_.has_room(task, bounds_.in_flight) && ahead_.has_room(task, bounds_.ahead));
   }
 
   auto preference(std::size_t lane, std::int32_t index) const {
@@ -145,6 +156,7 @@ class Machine {
     const auto index = lanes_[chosen].tasks[position_[chosen]++];
     busy_[device] = true;
     in_flight_.begin(graph_.tasks[at(index)]);
+    ahead_.begin(graph_.tasks[at(index)]);
     result_.timeline.order[device].push_back(index);
     result_.timeline.begin_ms[at(index)] = now;
     events_.push({now + graph_.tasks[at(index)].ms, device, index});
@@ -155,6 +167,7 @@ class Machine {
     ++done_;
     busy_[at(graph_.device_of(index))] = false;
     in_flight_.end(task);
+    ahead_.end(task);
     result_.timeline.end_ms[at(index)] = now;
     for (const auto& user : graph_.users(index)) {
       auto& ready_ms = ready_ms_[at(user.task)];
@@ -166,10 +179,13 @@ class Machine {
 
   ListResult finish() {
     auto& timeline = result_.timeline;
-    if (done_ < graph_.tasks.size())
-      for (std::size_t lane = 0; lane < lanes_.size(); ++lane)
-        if (position_[lane] < lanes_[lane].tasks.size())
-          result_.stuck.push_back(lanes_[lane].tasks[position_[lane]]);
+    for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
+      if (position_[lane] == lanes_[lane].tasks.size()) continue;
+      const auto head = lanes_[lane].tasks[position_[lane]];
+      result_.stuck.push_back(head);
+      if (needs_[at(head)] == 0 && !may_begin(graph_.tasks[at(head)]))
+        result_.held_back.push_back(head);
+    }
     for (const double ms : timeline.end_ms) timeline.step_ms = std::max(timeline.step_ms, ms);
     timeline.idle_ms.assign(lanes_of_.size(), timeline.step_ms);
     for (std::size_t task = 0; task < graph_.tasks.size(); ++task)
@@ -181,8 +197,9 @@ class Machine {
 
   const TaskGraph& graph_;
   const std::vector<Lane>& lanes_;
-  const std::vector<std::int32_t>& max_in_flight_;
+  const Bounds& bounds_;
   InFlight in_flight_;
+  InFlight ahead_;
   std::vector<std::vector<std::size_t>> lanes_of_;  // Per device.
   std::vector<std::size_t> position_;               // Per lane.
   std::vector<std::int32_t> needs_;                 // Per task: dependencies that are left.
@@ -196,9 +213,10 @@ class Machine {
 }  // namespace
 
 ListResult list_schedule(const TaskGraph& graph, const std::vector<Lane>& lanes,
-                         const std::vector<std::int32_t>& max_in_flight) {
-  assert(max_in_flight.empty() || max_in_flight.size() == graph.stages.size());
-  return Machine(graph, lanes, max_in_flight).run();
+                         const Bounds& bounds) {
+  assert(bounds.in_flight.empty() || bounds.in_flight.size() == graph.stages.size());
+  assert(bounds.ahead.empty() || bounds.ahead.size() == graph.stages.size());
+  return Machine(graph, lanes, bounds).run();
 }
 
 ListResult replay(const TaskGraph& graph, const DeviceOrders& order) {

@@ -34,10 +34,18 @@ struct ListResult {
   Timeline timeline;  ///< Complete only if nothing is stuck.
   /// Next task of every lane that could not go on; empty when all is done.
   std::vector<std::int32_t> stuck;
+  /// Those of them that only a bound holds back.
+  std::vector<std::int32_t> held_back;
 };
 
-/// Runs the lanes. `max_in_flight` (per stage; empty or 0: none) holds back the first forward of a
-/// microbatch while that many are in flight on its stage. Among ready heads of one priority the
+/// How far stages may run ahead, in microbatches per stage; empty, or 0 for a stage: no bound. They
+/// hold back the first forward of a microbatch.
+struct Bounds {
+  std::vector<std::int32_t> in_flight;  ///< Forward begun, last task not ended.
+  std::vector<std::int32_t> ahead;      ///< Forward begun, last input gradient not ended.
+};
+
+/// Runs the lanes. Among ready heads of one priority the
 /// order is: backward before forward before weight gradient, lower microbatch, lower part, stage
 /// nearer to the sink, lower stage.
 ///
@@ -46,7 +54,7 @@ struct ListResult {
 ///
 /// It sticks where a forward waits for memory, or a head for a task behind another head.
 ListResult list_schedule(const TaskGraph& graph, const std::vector<Lane>& lanes,
-                         const std::vector<std::int32_t>& max_in_flight = {});
+                         const Bounds& bounds = {});
 
 /// Executes given orders: one lane per device.
 ListResult replay(const TaskGraph& graph, const DeviceOrders& order);

@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <utility>
 
-#include "scheduler/iteration_graph.hpp"
 #include "scheduler/redistribution.hpp"
 #include "scheduler/schedules.hpp"
 #include "scheduler/stage_graph.hpp"
@@ -48,6 +47,10 @@ Status count_places(const std::vector<Microbatch>& list, const std::string& wher
 }
 
 Status check_input(const ParallelPlan& plan, const IterationInput& input) {
+  if (!input.max_in_flight.empty() && input.max_in_flight.size() != plan.stages.size())
+    return wrong("bounds for " + std::to_string(input.max_in_flight.size()) + " of " +
+                     std::to_string(plan.stages.size()) + " stages",
+                 "give max_in_flight one entry per stage, or none");
   if (input.microbatches.size() != plan.pipelines.size())
     return wrong("microbatches for " + std::to_string(input.microbatches.size()) +
                      " pipelines, but the plan has " + std::to_string(plan.pipelines.size()),

@@ -10,6 +10,7 @@
 
 #include "runtime/vocabulary/iteration_plan.hpp"
 #include "runtime/vocabulary/result.hpp"
+#include "scheduler/iteration_graph.hpp"
 
 namespace troupe::scheduler {
 
@@ -31,6 +32,12 @@ struct IterationInput {
   /// which may belong to different pipelines.
   std::vector<PipelineMicrobatches> microbatches;
   std::string schedule = "1f1b";  ///< A name of `schedule_names()`.
+  /// Per stage, microbatches that may be in flight; empty, or 0 for a stage: as the schedule likes.
+  std::vector<std::int32_t> max_in_flight;
+  /// Predicted times; none: a forward is 1, a backward 2, a message 0. They decide what a device
+  /// with several stages, or in a schedule that is not strict, does first.
+  TaskCost task_cost;
+  MessageCost message_cost;
 };
 
 /// Plans the iteration.
@@ -53,6 +60,7 @@ struct IterationInput {
 /// Errors:
 /// - invalid_argument: a pipeline count, sample index or schedule name that is wrong, an empty part
 ///   or microbatch, a sample without or with two places, or without llm tokens.
+/// - infeasible: `max_in_flight` is too small for the schedule.
 Result<IterationPlan> plan_iteration(const ParallelPlan& plan, IterationInput input);
 
 }  // namespace troupe::scheduler

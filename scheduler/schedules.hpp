@@ -1,9 +1,11 @@
 // The named pipeline schedules: who may run ahead how far, and what goes first.
 //
-// Pure. Each is an instance of the list scheduler: lanes and bounds per stage.
+// Pure. Each is an instance of the list scheduler: lanes and bounds per stage. To add one, add its
+// row to the table in schedules.cpp.
 
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -20,15 +22,41 @@ const std::vector<std::string>& schedule_names();
 /// must have `backward_input` and `backward_weight` instead of `backward`.
 bool splits_weight_gradient(const std::string& name);
 
-/// Orders the tasks of a graph by a named schedule.
+/// Orders the tasks of a graph by a named schedule. `depth` below is the number of stages on a
+/// stage's longest path to the sink, `most` its entry of `max_in_flight`.
 ///
-/// - `1f1b`: a stage runs as many forwards as there are stages on its longest path to the sink,
-///   then one backward and one forward in turn (heterogeneous parallelism, section 3.3). Where
-///   samples are deferred to a later llm microbatch and that is not enough to go on, the stages
-///   that wait get one more forward until it is.
+/// - `1f1b`: min(depth, most) forwards, then one backward and one forward in turn (heterogeneous
+///   parallelism, section 3.3). All parts of a microbatch get their backward together. Where
+///   samples are deferred to a later llm microbatch, a stage that would wait for ever gets one more
+///   forward until it does not.
+/// - `split-1f1b`: the same for the first part of each microbatch; the backward of a deferred part
+///   runs as soon as its gradient is there (Entrain, section 4.5.3).
+/// - `eager-1f1b`: as `split-1f1b`, but a stage never idles while it may run a forward. It may
+/// while
+///   fewer than `most` microbatches are in flight; without a bound, 2 x depth.
+/// - `zero-bubble`: input gradients first, forwards while fewer than depth microbatches wait for
+///   theirs, weight gradients where nothing else is ready. In flight, weight gradients counted, at
+///   most as many as the pipeline is deep (ZB-H1: 1F1B's peak).
+/// - `eager-zero-bubble`: the same with 2 x depth - 1 and twice the memory (ZB-H2).
+/// - `gpipe`: all forwards, then all backwards, both in microbatch order.
+/// - `dip`: on each device all encoder forwards, then the llm in 1F1B, then all encoder backwards.
+/// - `three-phase`: the same, but the llm begins when every encoder forward of the pipeline is
+/// done,
+///   and encoder backwards begin when its llm has drained.
+///
+/// `max_in_flight`: microbatches per stage from the begin of the forward to the end of the last
+/// task; empty, or 0 for a stage: no bound. `gpipe`, `dip` and `three-phase` need room for all that
+/// they run ahead.
+///
+/// The result depends on the times of the tasks where a device has several stages, and in the
+/// schedules that are not strict (`eager-*`, `*zero-bubble`, deferred parts).
+///
+/// Cost: O(tasks log tasks); once more for each time the bound of a stage is raised.
 ///
 /// Errors:
-/// - invalid_argument: no such schedule; the nearest name is given.
-Result<Timeline> make_schedule(const TaskGraph& graph, const std::string& name);
+/// - invalid_argument: no such schedule, the nearest name is given; or a circle in the graph.
+/// - infeasible: `max_in_flight` is too small; the message names stage and bound.
+Result<Timeline> make_schedule(const TaskGraph& graph, const std::string& name,
+                               const std::vector<std::int32_t>& max_in_flight = {});
 
 }  // namespace troupe::scheduler

@@ -10,6 +10,7 @@
 #include "runtime/vocabulary/hand_layout.hpp"
 #include "scheduler/place_by_hand.hpp"
 #include "scheduler/plan_iteration.hpp"
+#include "scheduler/schedules.hpp"
 #include "tests/scheduler/example_models.hpp"
 
 namespace troupe::scheduler::testing {
@@ -127,6 +128,7 @@ inline RandomCase random_case(std::uint32_t seed) {
   result.input.microbatches = assign_by_count(count, pipelines, microbatches);
   if (draw(random, 0, 1) == 1)
     result.input.microbatches = random_deferral(result.input.microbatches, random);
+  result.input.schedule = schedule_names()[seed % schedule_names().size()];
   return result;
 }
 
