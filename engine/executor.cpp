@@ -1,6 +1,5 @@
 #include "engine/executor.hpp"
 
-#include <chrono>
 #include <cmath>
 #include <optional>
 
@@ -9,16 +8,6 @@
 namespace troupe::engine {
 
 using transport::TagKind;
-
-namespace {
-
-std::int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
-
-}  // namespace
 
 Executor::Executor(const ParallelPlan& plan, ExecutorOptions options,
                    transport::Transport& transport, std::map<StageId, StageProgram*> stages,
@@ -46,7 +35,7 @@ Status Executor::begin(std::shared_ptr<const IterationPlan> plan, const SampleSt
   report_ = {iteration_->step, options_.epoch_number, options_.device, {}, {}, {}, {}};
   for (auto& [id, program] : stages_)
     if (auto begun = program->begin(*iteration_, samples); !begun.ok()) return begun;
-  ready_ns_ = now_ns();
+  ready_ns_ = observe::trace_now_ns();
   return Done{};
 }
 
@@ -56,13 +45,16 @@ Result<Progress> Executor::advance() {
     if (auto posted = post_receives(); !posted.ok()) return std::move(posted).error();
     if (auto sent = mailbox_.check(); !sent.ok()) return std::move(sent).error();
     const Action& action = actions[next_action_];
-    ActionTiming timing{action, ready_ns_, now_ns(), 0};
     auto ran = run(action);
     if (!ran.ok()) return std::move(ran).error();
     if (!ran.value())
       return action.kind == ActionKind::commit ? Progress::committing : Progress::waiting;
-    timing.end_ns = ready_ns_ = now_ns();
-    report_.timings.push_back(timing);
+    // The slice begins when the device turned to the action, so that waiting shows.
+    auto event = observe::trace_event(*iteration_, options_.device, action,
+                                      static_cast<std::int64_t>(c10::elementSize(row_dtype())));
+    event.begin_ns = ready_ns_;
+    event.end_ns = ready_ns_ = observe::trace_now_ns();
+    report_.events.push_back(event);
     ++next_action_;
   }
   // The next iteration must not reuse a buffer that is still on its way out.

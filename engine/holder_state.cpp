@@ -48,6 +48,11 @@ void HolderState::update(const state::AdamWOptions& options, std::int64_t step,
                       clip, step);
 }
 
+void HolderState::copy_gradients(std::map<std::string, at::Tensor>& target) const {
+  for (std::size_t i = 0; i < parameters_.size(); ++i)
+    target[parameters_[i]->name] = slices_[i].clone();
+}
+
 std::uint64_t HolderState::hash() const {
   std::uint64_t hash = state::kHashSeed;
   for (const auto* parameter : parameters_) hash = state::hash_tensor(parameter->value, hash);

@@ -8,6 +8,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,9 @@ class HolderState {
   /// One AdamW step with the reduced gradients times `clip` (`state::adamw_step`); `step` from 1.
   void update(const state::AdamWOptions& options, std::int64_t step, double learning_rate,
               double clip);
+
+  /// Puts a copy of each parameter's gradient into `target` by its name.
+  void copy_gradients(std::map<std::string, at::Tensor>& target) const;
 
   /// Hash of the parameters' bytes: equal at every holder of a group after every step.
   std::uint64_t hash() const;

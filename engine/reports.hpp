@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/observe/trace_event.hpp"
 #include "runtime/vocabulary/iteration_plan.hpp"
 #include "runtime/vocabulary/units.hpp"
 
@@ -66,19 +67,6 @@ struct Decision {
   }
 };
 
-/// When an action ran. Times are nanoseconds of the node's steady clock.
-struct ActionTiming {
-  Action action;
-  std::int64_t ready_ns = 0;  ///< The device reached the action; it waited from here to begin.
-  std::int64_t begin_ns = 0;
-  std::int64_t end_ns = 0;
-
-  template <class Inspector>
-  friend typename Inspector::result_type inspect(Inspector& f, ActionTiming& x) {
-    return f(x.action, x.ready_ns, x.begin_ns, x.end_ns);
-  }
-};
-
 /// Hash of a group's parameters at one holder after the step.
 struct HolderHash {
   GroupId group;
@@ -96,14 +84,14 @@ struct DeviceReport {
   std::int64_t step = 0;
   EpochNumber epoch_number = 0;
   DeviceId device;
-  std::vector<ActionTiming> timings;
+  std::vector<observe::TraceEvent> events;  ///< Every action of the list, in order.
   std::vector<HolderHash> hashes;  ///< Only where the job asks for them, and after a COMMIT.
   Bytes peak_activations;
   Bytes peak_received;             ///< Largest sum of posted and not yet used receives.
 
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, DeviceReport& x) {
-    return f(x.step, x.epoch_number, x.device, x.timings, x.hashes, x.peak_activations,
+    return f(x.step, x.epoch_number, x.device, x.events, x.hashes, x.peak_activations,
              x.peak_received);
   }
 };

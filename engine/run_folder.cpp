@@ -1,0 +1,103 @@
+#include "engine/run_folder.hpp"
+
+#include "runtime/observe/plan_json.hpp"
+#include "runtime/state/safetensors.hpp"
+
+namespace troupe::engine {
+
+namespace fs = std::filesystem;
+using Mode = observe::LineFile::Mode;
+
+namespace {
+
+Error cannot(const std::string& what, const fs::path& path, const std::error_code& code) {
+  return {Errc::io_failed, "cannot " + what + ": " + code.message(), path.string(),
+          "choose another job.run_dir, or make room there"};
+}
+
+/// Where an older run was moved to, if there was one.
+Result<std::optional<fs::path>> move_aside(const fs::path& path) {
+  std::error_code code;
+  if (!fs::exists(path / "resolved.toml", code)) return std::optional<fs::path>{};
+  for (int number = 1;; ++number) {
+    const fs::path target = path.string() + "." + std::to_string(number);
+    if (fs::exists(target, code)) continue;
+    fs::rename(path, target, code);
+    if (code) return cannot("move the older run aside", path, code);
+    return std::optional<fs::path>{target};
+  }
+}
+
+}  // namespace
+
+RunFolder::RunFolder(fs::path path, observe::LineFile metrics, observe::LineFile samples,
+                     observe::LineFile bad_samples, observe::LineFile iterations)
+    : path_(std::move(path)),
+      metrics_(std::move(metrics)),
+      samples_(std::move(samples)),
+      bad_samples_(std::move(bad_samples)),
+      iterations_(std::move(iterations)) {}
+
+Result<RunFolder> RunFolder::create(const fs::path& path, const std::string& resolved_job) {
+  auto moved = move_aside(path);
+  if (!moved.ok()) return std::move(moved).error();
+  std::error_code code;
+  fs::create_directories(path / "checkpoints", code);
+  if (code) return cannot("make the run folder", path, code);
+  if (auto written = observe::write_whole_file(path / "resolved.toml", resolved_job); !written.ok())
+    return std::move(written).error();
+  auto metrics = observe::LineFile::open(path / "metrics.jsonl", Mode::replace);
+  if (!metrics.ok()) return std::move(metrics).error();
+  auto samples = observe::LineFile::open(path / "samples.jsonl", Mode::replace);
+  if (!samples.ok()) return std::move(samples).error();
+  auto bad = observe::LineFile::open(path / "bad_samples.jsonl", Mode::replace);
+  if (!bad.ok()) return std::move(bad).error();
+  auto iterations = observe::LineFile::open(path / "iterations.jsonl", Mode::replace);
+  if (!iterations.ok()) return std::move(iterations).error();
+  RunFolder folder(path, std::move(metrics).value(), std::move(samples).value(),
+                   std::move(bad).value(), std::move(iterations).value());
+  folder.moved_to_ = std::move(moved).value();
+  return folder;
+}
+
+Status RunFolder::write_plan(const ParallelPlan& plan, EpochNumber epoch_number) {
+  return observe::write_whole_file(path_ / "plan.json", observe::plan_json(plan, epoch_number));
+}
+
+Status RunFolder::write_dropped(const std::vector<DroppedSample>& dropped, std::int64_t epoch) {
+  for (const DroppedSample& sample : dropped) {
+    if (!bad_ids_.emplace(sample.why.id, true).second) continue;
+    auto written =
+        bad_samples_.write(data::to_json_line(sample.why, epoch, sample.position));
+    if (!written.ok()) return written;
+  }
+  return Done{};
+}
+
+Status RunFolder::write_batch(const PlannedBatch& batch) {
+  if (auto written = write_dropped(batch.dropped, batch.span.epoch); !written.ok()) return written;
+  if (batch.iteration.samples.empty()) return Done{};
+  return iterations_.write(observe::iteration_line(batch.iteration));
+}
+
+Status RunFolder::write_step(const observe::StepMetrics& metrics,
+                             const std::vector<std::string>& ids) {
+  if (auto written = metrics_.write(observe::metrics_line(metrics)); !written.ok()) return written;
+  return samples_.write(observe::samples_line(metrics.step, ids));
+}
+
+Status RunFolder::write_model(const std::map<std::string, at::Tensor>& parameters) {
+  std::error_code code;
+  fs::create_directories(path_ / "model", code);
+  if (code) return cannot("make a folder", path_ / "model", code);
+  return state::write_safetensors(path_ / "model" / "model.safetensors", parameters);
+}
+
+Status RunFolder::write_first_gradients(const std::map<std::string, at::Tensor>& gradients) {
+  std::error_code code;
+  fs::create_directories(path_ / "gradients", code);
+  if (code) return cannot("make a folder", path_ / "gradients", code);
+  return state::write_safetensors(path_ / "gradients" / "step-1.safetensors", gradients);
+}
+
+}  // namespace troupe::engine

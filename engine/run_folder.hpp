@@ -1,0 +1,67 @@
+// The folder of a run and the files in it, as interfaces.md section 3 fixes them.
+//
+// Owned by one thread. Lines are flushed one by one, so that a killed run leaves whole lines.
+
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "engine/batch_planner.hpp"
+#include "runtime/observe/line_file.hpp"
+#include "runtime/observe/step_metrics.hpp"
+#include "runtime/observe/trace_writer.hpp"
+#include "runtime/vocabulary/result.hpp"
+
+namespace troupe::engine {
+
+class RunFolder {
+ public:
+  /// Makes the folder and its empty files. An older run in the same place is moved aside to
+  /// `PATH.1`, `PATH.2`, ... first; `moved_to` then says where.
+  /// Errors: io_failed, with the path and the system's text.
+  static Result<RunFolder> create(const std::filesystem::path& path,
+                                  const std::string& resolved_job);
+
+  const std::filesystem::path& path() const { return path_; }
+  const std::optional<std::filesystem::path>& moved_to() const { return moved_to_; }
+
+  /// plan.json; again after a reconfiguration. Errors of all below: io_failed.
+  Status write_plan(const ParallelPlan& plan, EpochNumber epoch_number);
+
+  /// What a planned batch leaves: bad_samples.jsonl, and iterations.jsonl where it has a plan.
+  Status write_batch(const PlannedBatch& batch);
+  /// bad_samples.jsonl alone.
+  Status write_dropped(const std::vector<DroppedSample>& dropped, std::int64_t epoch);
+
+  /// metrics.jsonl and samples.jsonl (ids in training order; none for a skipped step).
+  Status write_step(const observe::StepMetrics& metrics, const std::vector<std::string>& ids);
+
+  /// Distinct bad samples so far.
+  std::int64_t bad_count() const { return static_cast<std::int64_t>(bad_ids_.size()); }
+
+  /// model/model.safetensors: final parameters by name.
+  Status write_model(const std::map<std::string, at::Tensor>& parameters);
+  /// gradients/step-1.safetensors: reduced gradients before clipping.
+  Status write_first_gradients(const std::map<std::string, at::Tensor>& gradients);
+
+ private:
+  RunFolder(std::filesystem::path path, observe::LineFile metrics, observe::LineFile samples,
+            observe::LineFile bad_samples, observe::LineFile iterations);
+
+  std::filesystem::path path_;
+  std::optional<std::filesystem::path> moved_to_;
+  observe::LineFile metrics_;
+  observe::LineFile samples_;
+  observe::LineFile bad_samples_;
+  observe::LineFile iterations_;
+  std::map<std::string, bool> bad_ids_;
+};
+
+}  // namespace troupe::engine

@@ -1,0 +1,106 @@
+#include "engine/whole_model.hpp"
+
+#include <chrono>
+
+namespace troupe::engine {
+
+Result<WholeModel> WholeModel::create(const JobSetup& setup) {
+  WholeModel whole;
+  for (const ModuleSpec& spec : setup.model.modules) {
+    auto& layers = whole.layers_.emplace_back();
+    const auto& modules = setup.modules();
+    const auto config =
+        std::find_if(modules.begin(), modules.end(),
+                     [&](const ModuleConfig& module) { return module.name == spec.name; });
+    auto options = setup.layers;
+    options.trainable = !spec.freeze;
+    for (std::size_t i = 0; i < spec.layers.size(); ++i) {
+      auto layer = models::make_layer(*config, modules, static_cast<int>(i), options);
+      if (!layer.ok()) return std::move(layer).error();
+      layers.push_back(std::move(layer).value());
+    }
+  }
+  return whole;
+}
+
+std::map<std::string, at::Tensor> WholeModel::parameters() {
+  std::map<std::string, at::Tensor> parameters;
+  for (auto& module : layers_)
+    for (auto& layer : module)
+      for (auto& parameter : layer->parameters())
+        parameters.emplace(parameter.name, parameter.value.detach());
+  return parameters;
+}
+
+Result<BatchSource> BatchSource::open(const JobSetup& setup) {
+  auto dataset = data::Dataset::open(setup.data);
+  if (!dataset.ok()) return std::move(dataset).error();
+  return BatchSource(setup, std::move(dataset).value());
+}
+
+ReferenceBatch BatchSource::read(std::int64_t batch) {
+  ReferenceBatch read;
+  read.span = data::batch_span(batch, setup_.job.train.global_batch_size, record_count());
+  if (read.span.epoch != epoch_) {
+    epoch_ = read.span.epoch;
+    order_ = setup_.data.shuffle ? data::epoch_order(setup_.data.seed, epoch_, record_count())
+                                 : std::vector<std::int64_t>{};
+  }
+  for (std::int64_t position = read.span.begin; position < read.span.end; ++position) {
+    const std::int64_t index =
+        order_.empty() ? position : order_[static_cast<std::size_t>(position)];
+    auto outcome = data::decode_sample(dataset_, dataset_[index], setup_.data);
+    if (auto* bad = std::get_if<data::BadSample>(&outcome)) {
+      read.dropped.push_back({position, std::move(*bad)});
+    } else {
+      auto& sample = std::get<data::DecodedSample>(outcome);
+      sample.position = epoch_ * record_count() + position;
+      read.samples.push_back(std::move(sample));
+    }
+  }
+  return read;
+}
+
+Status ReferenceLoop::run(const Step& step) {
+  const job::Job& job = setup_.job;
+  const TrainingLength length(job, source_.record_count());
+  TokenCount tokens = 0;
+  std::int32_t nonfinite_in_a_row = 0;
+  for (std::int64_t number = 1;; ++number) {
+    if (options_.stop && options_.stop->load())
+      return Error{Errc::cancelled, "stopped before step " + std::to_string(number), {}, {}};
+    const auto begin = std::chrono::steady_clock::now();
+    const ReferenceBatch batch = source_.read(number - 1);
+    if (auto done = folder_.write_dropped(batch.dropped, batch.span.epoch); !done.ok()) return done;
+    if (auto done = check_bad_samples(job, folder_.bad_count(), source_.record_count()); !done.ok())
+      return done;
+    const StepPolicy policy{length.learning_rate(number, tokens), job.optimizer.max_grad_norm};
+    auto result = step(number, batch, policy);
+    if (!result.ok()) return std::move(result).error();
+    const StepResult& done = result.value();
+    tokens += done.tokens;
+    observe::StepMetrics metrics;
+    metrics.step = number;
+    metrics.loss = done.outcome.loss;
+    metrics.lr = policy.learning_rate;
+    metrics.grad_norm = done.outcome.grad_norm;
+    metrics.samples = static_cast<std::int64_t>(done.ids.size());
+    metrics.tokens = done.tokens;
+    metrics.trained_tokens = done.trained_tokens;
+    metrics.nodes = 1;
+    metrics.skipped = done.outcome.decision.reason;
+    metrics.step_ms = std::chrono::duration<double, std::milli>(
+                          std::chrono::steady_clock::now() - begin)
+                          .count();
+    const bool skipped = !done.outcome.decision.commit;
+    auto written = folder_.write_step(metrics, skipped ? std::vector<std::string>{} : done.ids);
+    if (!written.ok()) return written;
+    if (options_.on_step) options_.on_step(metrics, length.steps());
+    nonfinite_in_a_row = skipped && done.trained_tokens > 0 ? nonfinite_in_a_row + 1 : 0;
+    if (nonfinite_in_a_row >= job.train.max_nonfinite_in_a_row)
+      return too_many_nonfinite(nonfinite_in_a_row, number, done.outcome);
+    if (length.reached(number, tokens)) return Done{};
+  }
+}
+
+}  // namespace troupe::engine

@@ -1,0 +1,90 @@
+// All layers of a model in one process, and the batches a reference run reads. For the reference
+// runs only; the engine holds stages.
+//
+// Owned and used by one thread.
+
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "engine/job_setup.hpp"
+#include "engine/reference.hpp"
+#include "engine/run_folder.hpp"
+#include "engine/step_ledger.hpp"
+#include "models/layer.hpp"
+
+namespace troupe::engine {
+
+class WholeModel {
+ public:
+  /// Errors: as `models::make_layer`.
+  static Result<WholeModel> create(const JobSetup& setup);
+
+  std::vector<std::unique_ptr<models::Layer>>& layers(ModuleId module) {
+    return layers_[module.index()];
+  }
+  models::Layer& layer(LayerId id) {
+    return *layers_[id.module.index()][static_cast<std::size_t>(id.layer)];
+  }
+
+  /// Parameters by name, each logical one once.
+  std::map<std::string, at::Tensor> parameters();
+
+ private:
+  std::vector<std::vector<std::unique_ptr<models::Layer>>> layers_;
+};
+
+/// A batch of the epoch's order, decoded here and now.
+struct ReferenceBatch {
+  data::BatchSpan span;
+  std::vector<data::DecodedSample> samples;  ///< Good ones, in order; positions set.
+  std::vector<DroppedSample> dropped;
+};
+
+class BatchSource {
+ public:
+  /// Errors: as `Dataset::open`.
+  static Result<BatchSource> open(const JobSetup& setup);
+
+  std::int64_t record_count() const { return dataset_.size(); }
+  ReferenceBatch read(std::int64_t batch);
+
+ private:
+  BatchSource(const JobSetup& setup, data::Dataset dataset)
+      : setup_(setup), dataset_(std::move(dataset)) {}
+
+  const JobSetup& setup_;
+  data::Dataset dataset_;
+  std::int64_t epoch_ = -1;
+  std::vector<std::int64_t> order_;
+};
+
+/// The loop around the steps that both reference runs share: reads batches, writes the run folder,
+/// counts bad samples and steps without finite loss, stops in time.
+class ReferenceLoop {
+ public:
+  /// What one step of a kind of reference run computes.
+  struct StepResult {
+    StepOutcome outcome;
+    std::vector<std::string> ids;  ///< In training order.
+    TokenCount tokens = 0;
+    TokenCount trained_tokens = 0;
+  };
+  using Step = std::function<Result<StepResult>(std::int64_t step, const ReferenceBatch& batch,
+                                                const StepPolicy& policy)>;
+
+  ReferenceLoop(const JobSetup& setup, BatchSource& source, RunFolder& folder,
+                const ReferenceOptions& options)
+      : setup_(setup), source_(source), folder_(folder), options_(options) {}
+
+  Status run(const Step& step);
+
+ private:
+  const JobSetup& setup_;
+  BatchSource& source_;
+  RunFolder& folder_;
+  const ReferenceOptions& options_;
+};
+
+}  // namespace troupe::engine
