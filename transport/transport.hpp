@@ -99,8 +99,8 @@ class Transport {
   /// Sends `data` to the receive of the same tag. Success means that the memory may be reused,
   /// not that the peer has the bytes. Zero bytes are a message too. To oneself it always works.
   /// The operation's errors:
-  /// - not_found: no connection to this peer.
-  /// - transport_failed: the peer vanished or has disconnected; the message names it.
+  /// - not_found: no connection to this peer, or this side has ended it.
+  /// - transport_failed: the peer vanished or has disconnected, now or before; with the reason.
   /// - cancelled: `disconnect`, an older epoch number, or the transport is being destroyed.
   virtual Operation send(Peer peer, const Tag& tag, ConstBuffer data) = 0;
 

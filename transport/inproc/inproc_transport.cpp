@@ -80,6 +80,7 @@ InprocTransport::~InprocTransport() {
       if (!peer) continue;
       const auto lost = peer_lost(*peer, "is gone");
       other->sever(*peer, lost, shutting_down(), afterwards);
+      other->lost_.insert_or_assign(*peer, lost);
       afterwards.call(other->handler_, *peer, lost);
     }
     afterwards.complete(mailbox_.take_all(), shutting_down(), gone);
@@ -108,13 +109,15 @@ Status InprocTransport::connect(Peer peer, std::span<const std::byte> address) {
   const std::lock_guard lock(hub_->mutex_);
   if (!hub_->transports_.contains(process)) return peer_lost(peer, "is gone or in another hub");
   if (auto link = links_.open(peer, process); !link) return std::move(link).error();
+  lost_.erase(peer);
   return Done{};
 }
 
 Result<Link> InprocTransport::incoming(Peer peer) const {
   if (peer == self_) return Link{process_, 0};
   if (const auto link = links_.find(peer)) return *link;
-  return not_connected(peer);
+  const auto lost = lost_.find(peer);
+  return lost == lost_.end() ? not_connected(peer) : lost->second;
 }
 
 Operation InprocTransport::send(Peer peer, const Tag& tag, ConstBuffer data) {
@@ -187,6 +190,7 @@ void InprocTransport::disconnect(Peer peer, Error why) {
   Afterwards afterwards;
   {
     const std::lock_guard lock(hub_->mutex_);
+    lost_.erase(peer);
     if (!links_.find(peer)) return;
     sever(peer, why, peer_lost(self_, "has disconnected"), afterwards);
   }
@@ -203,6 +207,7 @@ void InprocTransport::sever(Peer peer, const Error& error, const Error& error_th
   const auto peer_there = there.links_.peer_of(process_);
   if (peer_there && there.links_.find(*peer_there) == ours) {
     there.links_.close(*peer_there);
+    there.lost_.insert_or_assign(*peer_there, error_there);
     afterwards.call(there.handler_, *peer_there, error_there);
   } else {
     there.links_.skip(ours);

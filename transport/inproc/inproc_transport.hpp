@@ -6,6 +6,7 @@
 
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -59,6 +60,7 @@ class InprocTransport final : public Transport {
   const std::uint64_t process_;
 
   Links links_;
+  std::map<Peer, Error> lost_;  ///< Why a peer is not connected any more.
   Mailbox<Message> mailbox_;
   std::int64_t posted_bytes_ = 0;
   EpochNumber epoch_ = 0;

@@ -50,11 +50,13 @@ struct Courier::Connection {
   std::list<Request> requests;
   int watch = -1;  ///< Descriptor of the peer's process.
 
-  // While closing:
-  std::optional<Error> error;
+  // Once it is closed:
+  std::optional<Error> error;  ///< What its operations end with.
   bool tell_handler = false;
-  ucs_status_ptr_t close_request = nullptr;
-  std::chrono::steady_clock::time_point deadline;
+  bool forced = false;                ///< The endpoint is being closed; before, a goodbye leaves.
+  ucs_status_ptr_t flush = nullptr;   ///< Of the goodbye.
+  ucs_status_ptr_t ending = nullptr;  ///< Of the endpoint.
+  std::chrono::steady_clock::time_point deadline;  ///< Of the present one of the two.
 };
 
 }  // namespace troupe::transport

@@ -14,8 +14,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+/// How long a goodbye may take to leave. Reaching a live peer takes far less; a dead one never.
+constexpr auto kGoodbyeTime = std::chrono::milliseconds(200);
 /// How long a force-closed endpoint may keep its requests before their operations end anyway.
-constexpr auto kCloseTime = std::chrono::milliseconds(800);
+constexpr auto kCloseTime = std::chrono::milliseconds(700);
 /// How long messages under way may take to leave when the transport is destroyed.
 constexpr auto kFlushTime = std::chrono::milliseconds(300);
 
@@ -57,7 +59,12 @@ Courier::~Courier() = default;
 Result<Link> Courier::incoming(Peer peer) const {
   if (peer == self_) return Link{process_, 0};
   if (const auto link = links_.find(peer)) return *link;
-  return not_connected(peer);
+  return no_connection(peer);
+}
+
+Error Courier::no_connection(Peer peer) const {
+  const auto lost = lost_.find(peer);
+  return lost == lost_.end() ? not_connected(peer) : lost->second;
 }
 
 Status Courier::connect(Peer peer, const UcxAddress& address) {
@@ -72,6 +79,7 @@ Status Courier::connect(Peer peer, const UcxAddress& address) {
     links_.close(peer);
     return status;
   }
+  lost_.erase(peer);
   watch_process(*connection, address.identity);
   open_[peer] = std::move(connection);
   if (overflowed_.erase(theirs.value()) > 0) {
@@ -121,7 +129,10 @@ void Courier::fail_later(Link link, const std::string& how) {
   });
 }
 
-void Courier::disconnect(Peer peer, const Error& why) { close(peer, why, true, false); }
+void Courier::disconnect(Peer peer, const Error& why) {
+  close(peer, why, true, false);
+  lost_.erase(peer);
+}
 
 void Courier::close(Peer peer, const Error& error, bool tell_peer, bool tell_handler) {
   const auto found = open_.find(peer);
@@ -129,22 +140,39 @@ void Courier::close(Peer peer, const Error& error, bool tell_peer, bool tell_han
   auto connection = std::move(found->second);
   open_.erase(found);
   links_.close(peer);
+  if (tell_handler) lost_.insert_or_assign(peer, error);
   connection->error = error;
   connection->tell_handler = tell_handler;
-  connection->deadline = Clock::now() + kCloseTime;
   if (connection->watch >= 0) loop_->unwatch(connection->watch);
 
   forget_link(connection->theirs, error);
-  if (tell_peer) say_goodbye(*connection);
+  if (tell_peer) {
+    say_goodbye(*connection);
+    const ucp_request_param_t param{};
+    connection->flush = ucp_ep_flush_nbx(connection->endpoint, &param);
+    connection->deadline = Clock::now() + kGoodbyeTime;
+  }
+  closing_.push_back(std::move(connection));
+  reap_closing();
+}
+
+void Courier::force_close(Connection& connection) {
   ucp_request_param_t param{};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
   param.flags = UCP_EP_CLOSE_FLAG_FORCE;
-  connection->close_request = ucp_ep_close_nbx(connection->endpoint, &param);
-  closing_.push_back(std::move(connection));
+  connection.ending = ucp_ep_close_nbx(connection.endpoint, &param);
+  connection.forced = true;
+  connection.deadline = Clock::now() + kCloseTime;
 }
 
 bool Courier::is_gone(Connection& connection) {
-  return is_complete(connection.close_request) && connection.requests.empty();
+  const bool flushed = is_complete(connection.flush);
+  if (!connection.forced) {
+    if (!flushed && Clock::now() < connection.deadline) return false;
+    force_close(connection);
+  }
+  return is_complete(connection.flush) && is_complete(connection.ending) &&
+         connection.requests.empty();
 }
 
 void Courier::end_requests(Connection& connection) {
@@ -159,7 +187,7 @@ bool Courier::reap_closing() {
   for (auto it = closing_.begin(); it != closing_.end();) {
     auto& connection = **it;
     const bool gone = is_gone(connection);
-    if (!gone && now < connection.deadline) {
+    if (!gone && (!connection.forced || now < connection.deadline)) {
       ++it;
       continue;
     }
@@ -215,7 +243,7 @@ void Courier::shut_down() {
   handler_ = nullptr;
   flush_all();
   while (!open_.empty()) close(open_.begin()->first, shutting_down(), true, false);
-  const auto deadline = Clock::now() + kCloseTime;
+  const auto deadline = Clock::now() + kGoodbyeTime + kCloseTime;
   while (!closing_.empty() && Clock::now() < deadline) progress();
   for (auto& connection : closing_) end_requests(*connection);
   forget(mailbox_.take_all(), shutting_down());

@@ -7,8 +7,9 @@
 // UCX's callbacks only record; what follows from them happens after `ucp_worker_progress` has
 // returned, so that no callback of ours ever runs inside UCX.
 //
-// A connection: open -> (error, goodbye, disconnect) -> closing: force-closed, its requests end
-// within a second -> gone. If UCX keeps a request longer, its operation fails anyway and the
+// A connection: open -> (disconnect) -> a goodbye leaves -> force-closed -> gone, or
+// open -> (error, goodbye of the peer, end of its process) -> force-closed -> gone. If UCX keeps a
+// request for long, its operation fails anyway and the
 // request stays parked with its buffer.
 
 #pragma once
@@ -80,6 +81,7 @@ class Courier final : public EventLoop::Client {
   static void on_endpoint_error(void* connection, ucp_ep_h endpoint, ucs_status_t status);
 
   Result<Link> incoming(Peer peer) const;
+  Error no_connection(Peer peer) const;
   Status open_endpoint(Connection& connection, const std::vector<std::byte>& address);
   void watch_process(Connection& connection, const ProcessIdentity& identity);
 
@@ -103,6 +105,7 @@ class Courier final : public EventLoop::Client {
   void fail_later(Link link, const std::string& how);
   void close(Peer peer, const Error& error, bool tell_peer, bool tell_handler);
   void say_goodbye(Connection& connection);
+  void force_close(Connection& connection);
   void end_requests(Connection& connection);
   bool is_gone(Connection& connection);
   bool reap_closing();
@@ -126,6 +129,7 @@ class Courier final : public EventLoop::Client {
   EpochNumber epoch_ = 0;
 
   std::map<Peer, std::unique_ptr<Connection>> open_;
+  std::map<Peer, Error> lost_;  ///< Why a peer is not connected any more.
   std::list<std::unique_ptr<Connection>> closing_;
   std::list<std::unique_ptr<Connection>> parked_;  ///< UCX still holds requests of these.
   std::vector<std::function<void()>> events_;      ///< Recorded in callbacks, run after progress.

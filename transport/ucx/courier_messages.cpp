@@ -12,7 +12,7 @@ void Courier::send(Peer peer, const Tag& tag, ConstBuffer data, const Completion
   if (tag.epoch < epoch_) return complete(completion, epoch_is_over(tag, epoch_));
   if (peer == self_) return send_to_self(tag, std::move(data), completion);
   const auto found = open_.find(peer);
-  if (found == open_.end()) return complete(completion, not_connected(peer));
+  if (found == open_.end()) return complete(completion, no_connection(peer));
   auto& connection = *found->second;
   Request request;
   request.header = {
@@ -228,10 +228,12 @@ void Courier::finish(Request& request, ucs_status_t status) {
     fail_later(connection.theirs, std::string("is lost: ") + ucs_status_string(status));
   }
   if (!request.told) {
+    // What ends after the connection was closed has failed, even if the bytes still made it.
     Status outcome = Done{};
-    if (status != UCS_OK) {
-      outcome = connection.error.value_or(
-          peer_lost(connection.peer, std::string("is lost: ") + ucs_status_string(status)));
+    if (connection.error) {
+      outcome = *connection.error;
+    } else if (status != UCS_OK) {
+      outcome = peer_lost(connection.peer, std::string("is lost: ") + ucs_status_string(status));
     }
     tell(request, std::move(outcome));
   }
