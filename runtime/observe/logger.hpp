@@ -19,9 +19,9 @@ namespace troupe::observe {
 enum class LogLevel : std::uint8_t { debug, info, warning, error };
 
 struct LoggerOptions {
-  std::string node_name;            ///< `node 2`, `supervisor`; stands in every line.
+  std::string node_name = {};       ///< `node 2`, `supervisor`; stands in every line.
   LogLevel level = LogLevel::info;  ///< Lower ones go nowhere.
-  std::filesystem::path file;       ///< Appended to; empty: none.
+  std::filesystem::path file = {};  ///< Appended to; empty: none.
 };
 
 class Logger {

@@ -1,0 +1,97 @@
+#include "runtime/observe/plan_json.hpp"
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators_all.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "tests/runtime/observe/example_plan.hpp"
+
+using Catch::Matchers::ContainsSubstring;
+
+namespace troupe::observe {
+namespace {
+
+using Json = nlohmann::json;
+
+TEST_CASE("a plan is read back equal", "[observe]") {
+  const auto plan = testing::example_plan();
+  const auto read = parse_plan(plan_json(plan, 3));
+  REQUIRE(read.ok());
+  CHECK(read.value().epoch_number == 3);
+  CHECK(read.value().plan == plan);
+}
+
+TEST_CASE("plan.json names stages and modules for people", "[observe]") {
+  const auto json = Json::parse(plan_json(testing::example_plan(), 0));
+  CHECK(json["stages"][2]["name"] == "llm.stage1");
+  CHECK(json["stages"][2]["runs"][0] == Json{{"module", "llm"}, {"layers", {2, 4}}});
+  CHECK(json["modules"][0]["next"] == Json{"projector"});
+}
+
+TEST_CASE("an iteration keeps samples, microbatches and parts", "[observe]") {
+  const auto plan = testing::example_iteration();
+  const auto line = iteration_line(plan);
+  CHECK(line.find('\n') == std::string::npos);
+  const auto read = parse_iteration(line);
+  REQUIRE(read.ok());
+  CHECK(read.value().step == 7);
+  CHECK(read.value().epoch_number == 2);
+  CHECK(read.value().ids == std::vector<std::string>{"s\"0", "s\"1", "s\"2"});
+  CHECK(read.value().microbatches == plan.microbatches);
+}
+
+TEST_CASE("indices out of range and unknown names are refused", "[observe][errors]") {
+  const auto good = Json::parse(plan_json(testing::example_plan(), 0));
+  const auto refused = [&](const char* pointer, const Json& value, const char* message) {
+    auto json = good;
+    json[Json::json_pointer(pointer)] = value;
+    const auto read = parse_plan(json.dump());
+    CAPTURE(pointer);
+    REQUIRE_FALSE(read.ok());
+    CHECK(read.error().code == Errc::bad_data);
+    CHECK_THAT(read.error().message, ContainsSubstring(message));
+  };
+  refused("/stages/0/runs/0/module", "visoin", "\"visoin\" is unknown");
+  refused("/stages/0/runs/0/layers", Json{0, 2}, "layer 2 is not below 2");
+  refused("/stages/0/runs/0/layers", Json{1, 1}, "are none");
+  refused("/stages/0/devices", Json{4}, "device 4 is not below 4");
+  refused("/stages/0/devices", Json::array(), "no device");
+  refused("/stages/0/pipeline", -1, "pipeline -1");
+  refused("/pipelines/0/stages/0", 5, "stage 5 is not below 5");
+  refused("/groups/0/holders/0/layer", 1.5, "layer");
+  refused("/modules/0/kind", "decoder", "'decoder' is unknown");
+  refused("/devices", "x", "type");
+  CHECK_THAT(parse_plan("{").error().message, ContainsSubstring("not valid JSON"));
+  CHECK_THAT(parse_iteration("{}").error().message, ContainsSubstring("step"));
+  CHECK_FALSE(parse_iteration(R"({"step":1,"epoch_number":0,"ids":["a"],)"
+                              R"("pipelines":[{"encoder":[[[1]]],"llm":[]}]})")
+                  .ok());
+}
+
+TEST_CASE("a damaged plan is refused or sound, never worse", "[observe][property]") {
+  const auto seed = GENERATE(range(0u, 400u));
+  std::mt19937 random(seed);
+  auto json = Json::parse(plan_json(testing::example_plan(), 0)).flatten();
+  // Replaces one leaf by something of another kind or range.
+  auto leaf = json.begin();
+  std::advance(leaf, static_cast<std::ptrdiff_t>(random() % json.size()));
+  const Json values[] = {-1, 1000000, 1.5, "x", nullptr, true, 0, 18446744073709551615u};
+  *leaf = values[random() % 8];
+  CAPTURE(seed);
+  const auto read = parse_plan(json.unflatten().dump());
+  if (!read.ok()) {
+    CHECK(read.error().code == Errc::bad_data);
+    return;
+  }
+  const auto& plan = read.value().plan;
+  for (const auto& stage : plan.stages) {
+    CHECK(stage.pipeline.index() < plan.pipelines.size());
+    for (const auto& run : stage.runs)
+      CHECK(static_cast<std::size_t>(run.layers.end) <= plan.model.at(run.module).layers.size());
+  }
+}
+
+}  // namespace
+}  // namespace troupe::observe

@@ -1,0 +1,110 @@
+#include "runtime/observe/step_metrics.hpp"
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators_all.hpp>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+namespace troupe::observe {
+namespace {
+
+using Json = nlohmann::json;
+
+StepMetrics example() {
+  StepMetrics metrics;
+  metrics.step = 12;
+  metrics.loss = 1.0 / 3;
+  metrics.lr = 3e-4;
+  metrics.grad_norm = 1.25;
+  metrics.samples = 16;
+  metrics.tokens = 6000;
+  metrics.trained_tokens = 800;
+  metrics.step_ms = 500;
+  metrics.plan_ms = 2;
+  metrics.bubble = 0.234;
+  metrics.imbalance = 1.5;
+  metrics.nodes = 4;
+  metrics.epoch_number = 1;
+  return metrics;
+}
+
+TEST_CASE("the metrics line has every key of the interface and every bit of the loss",
+          "[observe]") {
+  const auto text = metrics_line(example());
+  CHECK(text.find('\n') == std::string::npos);
+  const auto json = Json::parse(text);
+  for (const char* key :
+       {"step", "loss", "lr", "grad_norm", "samples", "tokens", "trained_tokens", "step_ms",
+        "plan_ms", "plan_wait_ms", "bubble", "imbalance", "data_wait_ms", "nodes", "epoch_number"})
+    CHECK(json.contains(key));
+  CHECK(json["loss"].get<double>() == 1.0 / 3);
+  CHECK(json["tokens_per_s"] == 12000);
+  CHECK_FALSE(json.contains("skipped"));
+}
+
+TEST_CASE("a loss that is not a number is null, and the reason is there", "[observe]") {
+  auto metrics = example();
+  metrics.loss = std::numeric_limits<double>::quiet_NaN();
+  metrics.skipped = "no trained tokens";
+  const auto json = Json::parse(metrics_line(metrics));
+  CHECK(json["loss"].is_null());
+  CHECK(json["skipped"] == "no trained tokens");
+  CHECK(step_line(metrics, 100) == "step 12/100  skipped: no trained tokens");
+}
+
+TEST_CASE("ids stay in order and survive odd bytes", "[observe]") {
+  const std::vector<std::string> ids{"b", "a\"\n", "\xff"};
+  const auto text = samples_line(3, ids);
+  CHECK(text.find('\n') == std::string::npos);
+  const auto json = Json::parse(text);
+  CHECK(json["step"] == 3);
+  CHECK(json["ids"][0] == "b");
+  CHECK(json["ids"][1] == "a\"\n");
+  CHECK(json["ids"].size() == 3);
+}
+
+TEST_CASE("the step line is short, and waits show only when there are some", "[observe]") {
+  auto metrics = example();
+  CHECK(step_line(metrics, 100) ==
+        "step 12/100  loss 0.3333  lr 3.00e-04  grad_norm 1.25  12k tok/s  500 ms  bubble 23 %  "
+        "imbalance 1.50");
+  metrics.data_wait_ms = 40;
+  metrics.plan_wait_ms = 7;
+  const auto line = step_line(metrics, 0);
+  CHECK(line.starts_with("step 12  loss"));
+  CHECK(line.ends_with("data wait 40 ms  plan wait 7 ms"));
+}
+
+TEST_CASE("the bar shows share, pace and what is left", "[observe]") {
+  // 30 of 120 steps at 2 s: a quarter filled, 90 x 2 s = 3 minutes left.
+  CHECK(progress_bar(30, 120, 2000, 80) ==
+        "[##########..............................]  30/120  2.00 s/step  3:00 left");
+  CHECK(progress_bar(1, 2, 4000, 10) == "1/2  4.00 ");
+  CHECK(progress_bar(3700, 7400, 1000, 60).ends_with("1:01:40 left"));
+}
+
+TEST_CASE("the bar never exceeds its width nor its share", "[observe][property]") {
+  const auto width = GENERATE(range(0, 120, 7));
+  const auto step = GENERATE(0, 1, 50, 99, 100, 101);
+  const auto bar = progress_bar(step, 100, 1234, width);
+  CHECK(bar.size() <= static_cast<std::size_t>(width));
+  if (bar.find('[') != std::string::npos) CHECK((bar.find('.') < bar.find(']')) == (step < 100));
+}
+
+struct FieldCounter {
+  using result_type = int;
+  template <class... Fields>
+  int operator()(Fields&...) {
+    return static_cast<int>(sizeof...(Fields));
+  }
+};
+
+TEST_CASE("every field of the metrics travels", "[observe]") {
+  FieldCounter counter;
+  StepMetrics metrics;
+  CHECK(inspect(counter, metrics) == 16);
+}
+
+}  // namespace
+}  // namespace troupe::observe

@@ -1,0 +1,84 @@
+#include "runtime/observe/trace_event.hpp"
+
+#include <catch2/catch_test_macros.hpp>
+
+#include "tests/runtime/observe/example_plan.hpp"
+
+namespace troupe::observe {
+namespace {
+
+Action on_message(ActionKind kind) {
+  Action action;
+  action.kind = kind;
+  action.message = MessageId{0};
+  return action;
+}
+
+TEST_CASE("an event of a message carries the end that executes it and its bytes", "[observe]") {
+  const auto plan = testing::example_iteration();
+  const auto event = [&](ActionKind kind) {
+    return trace_event(plan, DeviceId{0}, on_message(kind), 4);
+  };
+  // Rows leave the source and reach the destination; gradients go the other way.
+  for (const auto kind : {ActionKind::send, ActionKind::receive_gradient}) {
+    CHECK(event(kind).action.stage == StageId{0});
+    CHECK(event(kind).action.microbatch == MicrobatchId{0});
+  }
+  for (const auto kind : {ActionKind::receive, ActionKind::send_gradient}) {
+    CHECK(event(kind).action.stage == StageId{1});
+    CHECK(event(kind).action.microbatch == MicrobatchId{4});
+    CHECK(event(kind).action.part == PartId{1});
+  }
+  CHECK(event(ActionKind::send).bytes == 6 * 16 * 4);
+  CHECK(event(ActionKind::send).step == 7);
+  CHECK(event(ActionKind::send).epoch_number == 2);
+}
+
+TEST_CASE("an event of compute, or of a message the plan lacks, is taken as it is", "[observe]") {
+  const auto plan = testing::example_iteration();
+  const Action forward{ActionKind::forward, StageId{2}, MicrobatchId{1}, PartId{0}, {}, {}};
+  CHECK(trace_event(plan, DeviceId{2}, forward, 4).action == forward);
+  Action unknown = on_message(ActionKind::send);
+  unknown.message = MessageId{9};
+  CHECK(trace_event(plan, DeviceId{2}, unknown, 4).action == unknown);
+}
+
+TEST_CASE("only forward, backward and recompute count as compute", "[observe]") {
+  CHECK(time_kind(ActionKind::forward) == TimeKind::compute);
+  CHECK(time_kind(ActionKind::backward_weight) == TimeKind::compute);
+  CHECK(time_kind(ActionKind::optimizer_step) == TimeKind::update);
+  CHECK(time_kind(ActionKind::send) == TimeKind::transfer);
+  CHECK(time_kind(ActionKind::receive) == TimeKind::wait);
+  CHECK(time_kind(ActionKind::commit) == TimeKind::wait);
+}
+
+TEST_CASE("the trace clock never goes backwards", "[observe]") {
+  auto last = trace_now_ns();
+  for (int i = 0; i < 1000; ++i) {
+    const auto now = trace_now_ns();
+    REQUIRE(now >= last);
+    last = now;
+  }
+}
+
+// Stands for a message library: counts what inspect hands over.
+struct FieldCounter {
+  using result_type = int;
+  template <class... Fields>
+  int operator()(Fields&...) {
+    return static_cast<int>(sizeof...(Fields));
+  }
+};
+
+TEST_CASE("every field of the trace values travels", "[observe]") {
+  FieldCounter counter;
+  TraceEvent event;
+  TraceCounter value;
+  TraceMark mark;
+  CHECK(inspect(counter, event) == 7);
+  CHECK(inspect(counter, value) == 4);
+  CHECK(inspect(counter, mark) == 3);
+}
+
+}  // namespace
+}  // namespace troupe::observe
