@@ -186,4 +186,19 @@ Result<PostBalanced> post_balance(const RankLengths& lengths, const PostBalanceO
                       std::move(loads)};
 }
 
+Result<PostBalanced> post_balance_phase(const RankLengths& lengths, const PhaseKind& kind,
+                                        PostBalanceOptions options) {
+  const auto improved = algorithm_for(kind, options.beta);
+  options.algorithm = improved;
+  for (const auto& [published, name] : kNames)
+    if (published != improved && search_variant(published) == improved)
+      options.algorithm = published;
+  auto best = post_balance(lengths, options);
+  if (!best.ok() || options.algorithm == improved) return best;
+  options.algorithm = improved;
+  auto other = post_balance(lengths, options);
+  if (other.ok() && largest(other.value().loads) < largest(best.value().loads)) return other;
+  return best;
+}
+
 }  // namespace troupe::balancer

@@ -82,6 +82,11 @@ struct PhaseKind {
 /// The algorithm for a phase, the improved one where there is one.
 PostBalance algorithm_for(const PhaseKind& kind, double beta);
 
+/// `post_balance` with the phase's algorithm and its published one, whichever loads the most loaded
+/// rank less (ties: the published); `options.algorithm` is not read. Errors: as `post_balance`.
+Result<PostBalanced> post_balance_phase(const RankLengths& lengths, const PhaseKind& kind,
+                                        PostBalanceOptions options);
+
 /// No assignment has a smaller largest load than this. Cost: O(n).
 double post_balance_lower_bound(const RankLengths& lengths, const PostBalanceOptions& options);
 

@@ -1,0 +1,183 @@
+#include "balancer/node_wise_placement.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "balancer/load_tree.hpp"
+
+namespace troupe::balancer {
+
+Placement::Placement(const NodeWiseProblem& problem, const VolumeTable& table)
+    : table_(table),
+      ranks_(static_cast<std::size_t>(problem.rank_count)),
+      per_node_(static_cast<std::size_t>(problem.ranks_per_node)),
+      off_(ranks_, 0),
+      node_of_(ranks_, kNone),
+      batches_((ranks_ + per_node_ - 1) / per_node_) {
+  for (std::size_t rank = 0; rank < ranks_; ++rank)
+    for (const auto& entry : table_.of_rank(rank)) off_[rank] += entry.volume;
+}
+
+void Placement::rescue_worst() {
+  LoadTree<double> worst(ranks_);
+  for (std::size_t rank = 0; rank < ranks_; ++rank) worst.set(rank, -off_[rank]);
+  for (std::size_t settled = 0; settled < ranks_;) {
+    const auto rank = worst.least();
+    const auto batch = best_free_batch(rank);
+    if (batch == kNone) {
+      worst.set(rank, std::numeric_limits<double>::infinity());
+      ++settled;
+      continue;
+    }
+    const auto node = rank / per_node_;
+    place(batch, node);
+    for (auto r = node * per_node_; r < node_end(node); ++r)
+      if (!std::isinf(worst.key(r))) worst.set(r, -off_[r]);
+  }
+  for (std::size_t batch = 0; batch < ranks_; ++batch)
+    if (node_of_[batch] == kNone) place(batch, most_related_node(batch));
+}
+
+void Placement::swap_while_better(std::int64_t evaluations_max) {
+  while (evaluations_max > 0) {
+    const auto worst =
+        static_cast<std::size_t>(std::max_element(off_.begin(), off_.end()) - off_.begin());
+    if (!relieve(worst, evaluations_max)) return;
+  }
+}
+
+// Ranks of a node take its batches by what each sends of them, largest first.
+std::vector<std::int32_t> Placement::ranks_of_batches() const {
+  std::vector<std::int32_t> rank_of(ranks_, -1);
+  for (std::size_t node = 0; node < batches_.size(); ++node) share(node, rank_of);
+  return rank_of;
+}
+
+std::size_t Placement::node_end(std::size_t node) const {
+  return std::min(ranks_, (node + 1) * per_node_);
+}
+
+// A batch's entries from the ranks of one node.
+std::span<const VolumeTable::Entry> Placement::part(std::size_t batch, std::size_t node) const {
+  const auto row = table_.of_batch(batch);
+  const auto below = [](const VolumeTable::Entry& entry, std::size_t rank) {
+    return static_cast<std::size_t>(entry.other) < rank;
+  };
+  const auto begin = std::lower_bound(row.begin(), row.end(), node * per_node_, below);
+  auto end = begin;
+  while (end != row.end() && static_cast<std::size_t>(end->other) < node_end(node)) ++end;
+  return {begin, end};
+}
+
+std::size_t Placement::best_free_batch(std::size_t rank) const {
+  const auto node = rank / per_node_;
+  if (batches_[node].size() == capacity(node)) return kNone;
+  std::size_t best = kNone;
+  double largest = 0;
+  for (const auto& entry : table_.of_rank(rank)) {
+    const auto batch = static_cast<std::size_t>(entry.other);
+    if (node_of_[batch] != kNone) continue;
+    if (entry.volume > largest || (entry.volume == largest && largest > 0 && batch < best)) {
+      best = batch;
+      largest = entry.volume;
+    }
+  }
+  return best;
+}
+
+std::size_t Placement::most_related_node(std::size_t batch) {
+  std::size_t best = kNone;
+  double largest = -1;
+  const auto row = table_.of_batch(batch);
+  for (auto entry = row.begin(); entry != row.end();) {
+    const auto node = static_cast<std::size_t>(entry->other) / per_node_;
+    double volume = 0;
+    for (; entry != row.end() && static_cast<std::size_t>(entry->other) < node_end(node); ++entry)
+      volume += entry->volume;
+    if (volume > largest && batches_[node].size() < capacity(node)) {
+      best = node;
+      largest = volume;
+    }
+  }
+  while (best == kNone && batches_[first_free_].size() == capacity(first_free_)) ++first_free_;
+  return best == kNone ? first_free_ : best;
+}
+
+void Placement::place(std::size_t batch, std::size_t node) {
+  node_of_[batch] = node;
+  batches_[node].push_back(batch);
+  for (const auto& entry : part(batch, node))
+    off_[static_cast<std::size_t>(entry.other)] -= entry.volume;
+}
+
+void Placement::remove(std::size_t batch) {
+  const auto node = node_of_[batch];
+  auto& list = batches_[node];
+  list.erase(std::find(list.begin(), list.end(), batch));
+  for (const auto& entry : part(batch, node))
+    off_[static_cast<std::size_t>(entry.other)] += entry.volume;
+  node_of_[batch] = kNone;
+}
+
+void Placement::swap(std::size_t a, std::size_t b) {
+  const auto node_a = node_of_[a];
+  const auto node_b = node_of_[b];
+  remove(a);
+  remove(b);
+  place(a, node_b);
+  place(b, node_a);
+}
+
+double Placement::largest_of(std::size_t node_a, std::size_t node_b) const {
+  double largest = 0;
+  for (const auto node : {node_a, node_b})
+    for (auto rank = node * per_node_; rank < node_end(node); ++rank)
+      largest = std::max(largest, off_[rank]);
+  return largest;
+}
+
+// Brings some batch of the worst rank onto its node in exchange for one there.
+bool Placement::relieve(std::size_t worst, std::int64_t& evaluations_left) {
+  const auto node = worst / per_node_;
+  const double limit = off_[worst] * (1 - 1e-12);
+  for (const auto& entry : table_.of_rank(worst)) {
+    const auto wanted = static_cast<std::size_t>(entry.other);
+    const auto other = node_of_[wanted];
+    if (other == node || entry.volume <= 0) continue;
+    const auto here = batches_[node];
+    for (const auto given : here) {
+      if (--evaluations_left < 0) return false;
+      swap(wanted, given);
+      if (largest_of(node, other) < limit) return true;
+      swap(wanted, given);
+    }
+  }
+  return false;
+}
+
+void Placement::share(std::size_t node, std::vector<std::int32_t>& rank_of) const {
+  std::vector<bool> taken(capacity(node), false);
+  for (const auto batch : batches_[node]) {
+    std::size_t best = kNone;
+    double largest = 0;
+    for (const auto& entry : part(batch, node)) {
+      const auto slot = static_cast<std::size_t>(entry.other) - node * per_node_;
+      if (taken[slot] || entry.volume <= largest) continue;
+      best = slot;
+      largest = entry.volume;
+    }
+    if (best == kNone) continue;
+    taken[best] = true;
+    rank_of[batch] = static_cast<std::int32_t>(node * per_node_ + best);
+  }
+  std::size_t slot = 0;
+  for (const auto batch : batches_[node]) {
+    if (rank_of[batch] >= 0) continue;
+    while (taken[slot]) ++slot;
+    taken[slot] = true;
+    rank_of[batch] = static_cast<std::int32_t>(node * per_node_ + slot);
+  }
+}
+
+}  // namespace troupe::balancer

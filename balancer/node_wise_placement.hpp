@@ -1,0 +1,53 @@
+// Batches on nodes and what each rank still sends away: the state that the fast node-wise solver
+// improves. Internal to node-wise rearrangement; single owner.
+
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "balancer/volume_table.hpp"
+
+namespace troupe::balancer {
+
+class Placement {
+ public:
+  /// Starts with no batch placed, so that everything leaves its node. Keeps both arguments.
+  Placement(const NodeWiseProblem& problem, const VolumeTable& table);
+
+  /// While some rank's node has room and a batch it wants is free: the worst such rank takes it.
+  /// The rest goes where most of it comes from.
+  void rescue_worst();
+
+  /// Swaps batches of two nodes while that lowers the largest volume. REQUIRES: all placed.
+  void swap_while_better(std::int64_t evaluations_max);
+
+  /// Ranks of a node take its batches by what each sends of them. REQUIRES: all placed.
+  std::vector<std::int32_t> ranks_of_batches() const;
+
+ private:
+  static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
+
+  std::size_t node_end(std::size_t node) const;
+  std::size_t capacity(std::size_t node) const { return node_end(node) - node * per_node_; }
+  std::span<const VolumeTable::Entry> part(std::size_t batch, std::size_t node) const;
+  std::size_t best_free_batch(std::size_t rank) const;
+  std::size_t most_related_node(std::size_t batch);
+  void place(std::size_t batch, std::size_t node);
+  void remove(std::size_t batch);
+  void swap(std::size_t a, std::size_t b);
+  double largest_of(std::size_t node_a, std::size_t node_b) const;
+  bool relieve(std::size_t worst, std::int64_t& evaluations_left);
+  void share(std::size_t node, std::vector<std::int32_t>& rank_of) const;
+
+  const VolumeTable& table_;
+  std::size_t ranks_;
+  std::size_t per_node_;
+  std::vector<double> off_;                        // Per rank: volume that leaves its node.
+  std::vector<std::size_t> node_of_;               // Per batch.
+  std::vector<std::vector<std::size_t>> batches_;  // Per node.
+  std::size_t first_free_ = 0;                     // No node before it has room.
+};
+
+}  // namespace troupe::balancer

@@ -1,0 +1,130 @@
+#include "balancer/node_wise.hpp"
+
+#include <algorithm>
+#include <catch2/catch_approx.hpp>
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <catch2/generators/catch_generators_range.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+#include <cmath>
+#include <numeric>
+
+#include "balancer/random.hpp"
+
+namespace troupe::balancer {
+namespace {
+
+NodeWiseProblem random_problem(Random& random, std::int32_t ranks, std::int32_t per_node) {
+  NodeWiseProblem problem{ranks, per_node, {}};
+  const auto count = random.below(static_cast<std::uint64_t>(ranks) * 4);
+  for (std::uint64_t i = 0; i < count; ++i)
+    problem.volumes.push_back(
+        {static_cast<std::int32_t>(random.below(static_cast<std::uint64_t>(ranks))),
+         static_cast<std::int32_t>(random.below(static_cast<std::uint64_t>(ranks))),
+         static_cast<double>(random.below(20))});
+  return problem;
+}
+
+double largest_sent(const NodeWiseProblem& problem, const std::vector<std::int32_t>& rank_of) {
+  const auto off = inter_node_volumes(problem, rank_of);
+  return *std::max_element(off.begin(), off.end());
+}
+
+double optimum(const NodeWiseProblem& problem) {
+  std::vector<std::int32_t> rank_of(static_cast<std::size_t>(problem.rank_count));
+  std::iota(rank_of.begin(), rank_of.end(), 0);
+  double best = HUGE_VAL;
+  do {
+    best = std::min(best, largest_sent(problem, rank_of));
+  } while (std::next_permutation(rank_of.begin(), rank_of.end()));
+  return best;
+}
+
+bool is_permutation(std::vector<std::int32_t> values) {
+  std::sort(values.begin(), values.end());
+  for (std::size_t i = 0; i < values.size(); ++i)
+    if (values[i] != static_cast<std::int32_t>(i)) return false;
+  return true;
+}
+
+TEST_CASE("batches go to the node where they come from", "[balancer]") {
+  // Two nodes of two. Ranks 0 and 1 fill batches 2 and 3, ranks 2 and 3 fill batches 0 and 1: with
+  // nodes exchanged nothing leaves.
+  const NodeWiseProblem problem{4, 2, {{0, 2, 5}, {1, 3, 6}, {2, 0, 7}, {3, 1, 8}}};
+  const auto found = assign_node_wise(problem).value();
+  CHECK(found.rank_of_batch == std::vector<std::int32_t>{2, 3, 0, 1});
+  CHECK(found.inter_node_max == 0);
+  CHECK(found.optimal);
+}
+
+TEST_CASE("the largest sender counts, not the total", "[balancer]") {
+  // Node 0 = ranks 0, 1. Rank 0 sends 10 to batch 0 and 9 to batch 1 and 4 to batch 2; whatever
+  // its node keeps, at least 4 leaves.
+  const NodeWiseProblem problem{4, 2, {{0, 0, 10}, {0, 1, 9}, {0, 2, 4}, {2, 0, 3}, {3, 1, 3}}};
+  const auto found = assign_node_wise(problem).value();
+  CHECK(found.inter_node_max == 4);
+  CHECK(found.lower_bound == 4);
+  CHECK(found.inter_node_total == 4 + 3 + 3);
+}
+
+TEST_CASE("volumes of a rearrangement add up its item lengths", "[balancer]") {
+  const auto moved = Rearrangement::create({{{1, 0}}, {{0, 0}, {0, 1}}}).value();
+  auto problem = node_wise_problem(moved, {{5, 7}, {11}}, 1);
+  CHECK(problem.rank_count == 2);
+  CHECK(inter_node_volumes(problem, std::vector<std::int32_t>{0, 1}) ==
+        std::vector<double>{12, 11});
+  CHECK(inter_node_volumes(problem, std::vector<std::int32_t>{1, 0}) == std::vector<double>{0, 0});
+}
+
+TEST_CASE("bad problems are refused", "[balancer][errors]") {
+  CHECK_FALSE(assign_node_wise({0, 1, {}}).ok());
+  CHECK_FALSE(assign_node_wise({2, 0, {}}).ok());
+  const auto range = assign_node_wise({2, 1, {{0, 0, 1}, {0, 2, 1}}});
+  REQUIRE_FALSE(range.ok());
+  CHECK(range.error().where == "volume 1");
+  CHECK_FALSE(assign_node_wise({2, 1, {{0, 0, NAN}}}).ok());
+  CHECK_FALSE(assign_node_wise({2, 1, {{0, 0, -1}}}).ok());
+  CHECK_FALSE(assign_node_wise_ilp({2, 1, {}}, 0).ok());
+}
+
+TEST_CASE("every placement is a permutation and its bound holds", "[balancer][property]") {
+  const auto seed = GENERATE(range(0u, 400u));
+  Random random(seed);
+  const auto ranks = static_cast<std::int32_t>(1 + random.below(6));
+  const auto problem =
+      random_problem(random, ranks, static_cast<std::int32_t>(1 + random.below(4)));
+  const auto found = assign_node_wise(problem).value();
+  const double best = optimum(problem);
+  REQUIRE(is_permutation(found.rank_of_batch));
+  CHECK(found.inter_node_max == largest_sent(problem, found.rank_of_batch));
+  CHECK(found.lower_bound <= best + 1e-9);
+  CHECK(best <= found.inter_node_max);
+  if (found.optimal) CHECK(found.inter_node_max == Catch::Approx(best));
+}
+
+TEST_CASE("the integer program reaches the optimum", "[balancer][property]") {
+  Random random(GENERATE(range(0u, 25u)));
+  const auto problem = random_problem(random, 6, 2);
+  const auto found = assign_node_wise_ilp(problem, 20'000).value();
+  REQUIRE(is_permutation(found.rank_of_batch));
+  CHECK(found.inter_node_max == Catch::Approx(optimum(problem)).margin(1e-6));
+  CHECK(found.optimal);
+}
+
+TEST_CASE("a large cluster sends less than with batches in any order", "[balancer]") {
+  Random random(11);
+  const std::int32_t ranks = 512;
+  NodeWiseProblem problem{ranks, 8, {}};
+  for (std::int32_t rank = 0; rank < ranks; ++rank)
+    for (int i = 0; i < 40; ++i)
+      problem.volumes.push_back({rank, static_cast<std::int32_t>(random.below(ranks)),
+                                 std::round(random.log_normal(300, 0.8))});
+  std::vector<std::int32_t> in_order(ranks);
+  std::iota(in_order.begin(), in_order.end(), 0);
+  const auto found = assign_node_wise(problem).value();
+  CHECK(found.inter_node_max < 0.95 * largest_sent(problem, in_order));
+  CHECK(found.inter_node_max < 1.2 * found.lower_bound);
+}
+
+}  // namespace
+}  // namespace troupe::balancer

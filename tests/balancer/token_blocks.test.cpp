@@ -1,0 +1,170 @@
+#include "balancer/token_blocks.hpp"
+
+#include <algorithm>
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <catch2/generators/catch_generators_range.hpp>
+#include <cmath>
+#include <numeric>
+#include <set>
+
+#include "balancer/random.hpp"
+
+namespace troupe::balancer {
+namespace {
+
+using Loads = std::vector<std::int64_t>;
+using Owners = std::vector<std::int32_t>;
+
+std::vector<TokenSample> random_samples(Random& random) {
+  std::vector<TokenSample> samples(random.below(6));
+  for (auto& sample : samples) {
+    sample.tokens = static_cast<TokenCount>(random.below(60));
+    for (TokenCount at = 0; at < sample.tokens;) {
+      const auto begin = at + static_cast<TokenCount>(random.below(10));
+      const auto end = begin + 1 + static_cast<TokenCount>(random.below(12));
+      if (end > sample.tokens) break;
+      sample.spans.push_back({begin, end});
+      at = end;
+    }
+  }
+  return samples;
+}
+
+// The mask row by row, and the tiles of it that a block touches.
+Loads brute_force_loads(const std::vector<TokenSample>& samples, BlockShape shape) {
+  std::vector<std::pair<TokenCount, TokenCount>> sees;
+  TokenCount start = 0;
+  for (const auto& sample : samples) {
+    for (TokenCount row = 0; row < sample.tokens; ++row) {
+      auto range = std::pair{start, start + row + 1};
+      for (const auto& span : sample.spans)
+        if (row >= span.begin && row < span.end) range = {start + span.begin, start + span.end};
+      sees.push_back(range);
+    }
+    start += sample.tokens;
+  }
+  Loads loads;
+  for (std::size_t begin = 0; begin < sees.size(); begin += static_cast<std::size_t>(shape.block)) {
+    std::set<TokenCount> tiles;
+    for (std::size_t row = begin;
+         row < std::min(sees.size(), begin + static_cast<std::size_t>(shape.block)); ++row)
+      for (TokenCount column = sees[row].first; column < sees[row].second; ++column)
+        tiles.insert(column / shape.tile);
+    loads.push_back(static_cast<std::int64_t>(tiles.size()));
+  }
+  return loads;
+}
+
+TEST_CASE("causal blocks of 684 tokens go to four devices as published", "[balancer]") {
+  // Tiles per block: 4, 8, 12, 16, 20 and 22 (684 keys are 21.4 tiles). Heaviest first: block 5 to
+  // device 0, 4 to 1, 3 to 2, 2 to 3; then 1 to device 3 (12), 0 to device 2 (16).
+  const std::vector<TokenSample> samples{{684, {}}};
+  CHECK(block_loads(samples, {}).value() == Loads{4, 8, 12, 16, 20, 22});
+  TokenBlockOptions options;
+  options.device_count = 4;
+  const auto blocks = assign_token_blocks(samples, options).value();
+  CHECK(blocks.owner == Owners{2, 3, 3, 2, 1, 0});
+  CHECK(blocks.loads == Loads{22, 20, 20, 20});
+}
+
+TEST_CASE("causal blocks of 2003 tokens balance within one tile", "[balancer]") {
+  TokenBlockOptions options;
+  options.device_count = 4;
+  const auto blocks = assign_token_blocks(std::vector<TokenSample>{{2003, {}}}, options).value();
+  CHECK(blocks.loads == Loads{135, 136, 136, 136});
+  // Counted from the last block the owners read 0,1,2,3,3,2,1,0,0,1,...
+  const Owners from_last(blocks.owner.rbegin(), blocks.owner.rbegin() + 10);
+  CHECK(from_last == Owners{0, 1, 2, 3, 3, 2, 1, 0, 0, 1});
+}
+
+TEST_CASE("too few tokens stay on device 0", "[balancer]") {
+  TokenBlockOptions options;
+  options.device_count = 4;
+  const auto blocks = assign_token_blocks(std::vector<TokenSample>{{511, {}}}, options).value();
+  CHECK(blocks.owner == Owners(4, 0));
+  CHECK(assign_token_blocks({}, options).value().loads == Loads(4, 0));
+}
+
+TEST_CASE("full masks are dealt round robin", "[balancer]") {
+  TokenBlockOptions options;
+  options.device_count = 3;
+  const std::vector<TokenSample> full{{128 * 9, {{0, 128 * 9}}}};
+  const auto lpt = assign_token_blocks(full, options).value();
+  CHECK(lpt.loads == Loads(3, 3 * 36));
+  CHECK(lpt.owner == Owners{2, 1, 0, 2, 1, 0, 2, 1, 0});
+  options.method = TokenBlockMethod::round_robin;
+  CHECK(assign_token_blocks(full, options).value().owner == Owners{0, 1, 2, 0, 1, 2, 0, 1, 2});
+}
+
+TEST_CASE("zigzag gives each device a run from either end", "[balancer]") {
+  TokenBlockOptions options;
+  options.device_count = 2;
+  options.method = TokenBlockMethod::zigzag;
+  const auto blocks = assign_token_blocks(std::vector<TokenSample>{{128 * 8, {}}}, options).value();
+  CHECK(blocks.owner == Owners{0, 0, 1, 1, 1, 1, 0, 0});
+  CHECK(blocks.loads == Loads{4 + 8 + 28 + 32, 12 + 16 + 20 + 24});
+}
+
+TEST_CASE("a bitfield mask becomes spans", "[balancer]") {
+  const std::uint64_t text = (std::uint64_t{1} << 63) | 7;
+  const std::vector<std::uint64_t> bits{text, 2, 2, 4, text, 2};
+  CHECK(sample_from_bitfield(bits) == TokenSample{6, {{1, 3}, {3, 4}, {5, 6}}});
+  CHECK(sample_from_bitfield({}) == TokenSample{});
+}
+
+TEST_CASE("loads are those of the mask, tile by tile", "[balancer][property]") {
+  Random random(GENERATE(range(0u, 1000u)));
+  const auto samples = random_samples(random);
+  const BlockShape shape{1 + static_cast<TokenCount>(random.below(16)),
+                         1 + static_cast<TokenCount>(random.below(9))};
+  CHECK(block_loads(samples, shape).value() == brute_force_loads(samples, shape));
+}
+
+TEST_CASE("the integer program is never behind longest first", "[balancer][property]") {
+  Random random(GENERATE(range(0u, 15u)));
+  const auto samples = random_samples(random);
+  TokenBlockOptions options{{8, 4}, 3, TokenBlockMethod::lpt, 5000};
+  const auto lpt = assign_token_blocks(samples, options).value();
+  options.method = TokenBlockMethod::ilp;
+  const auto ilp = assign_token_blocks(samples, options).value();
+  const auto largest = [](const Loads& loads) {
+    return *std::max_element(loads.begin(), loads.end());
+  };
+  CHECK(largest(ilp.loads) <= largest(lpt.loads));
+  CHECK(std::accumulate(ilp.loads.begin(), ilp.loads.end(), std::int64_t{0}) ==
+        std::accumulate(lpt.loads.begin(), lpt.loads.end(), std::int64_t{0}));
+  CHECK(3 * largest(lpt.loads) <= 4 * largest(ilp.loads));
+}
+
+TEST_CASE("bad samples, shapes and names are refused", "[balancer][errors]") {
+  const auto bad = [](const TokenSample& sample) {
+    const auto loads = block_loads(std::vector<TokenSample>{{1, {}}, sample}, {});
+    return !loads.ok() && loads.error().where == "sample 1";
+  };
+  CHECK(bad({-1, {}}));
+  CHECK(bad({10, {{5, 11}}}));
+  CHECK(bad({10, {{5, 5}}}));
+  CHECK(bad({10, {{5, 7}, {6, 8}}}));
+  CHECK(bad({TokenCount{1} << 41, {}}));
+  CHECK_FALSE(block_loads({}, {0, 32}).ok());
+  TokenBlockOptions options;
+  options.device_count = 0;
+  CHECK_FALSE(assign_token_blocks({}, options).ok());
+  CHECK(token_block_method_from("zigzap").error().fix == "did you mean `zigzag`?");
+}
+
+TEST_CASE("sub-blocks even out what whole blocks cannot", "[balancer]") {
+  // Blocks 5 and 1 on two units: 5 whole; cut at 2: 1+2+2 and 1: 3 and 3.
+  const Loads blocks{5, 1};
+  CHECK(assign_sub_blocks(blocks, 5, 2).makespan_tiles == 5);
+  const auto cut = assign_sub_blocks(blocks, 2, 2);
+  CHECK(cut.makespan_tiles == 3);
+  CHECK(cut.partial_outputs == 3);
+  std::int64_t tiles = 0;
+  for (const auto& sub_block : cut.sub_blocks) tiles += sub_block.tile_count;
+  CHECK(tiles == 6);
+}
+
+}  // namespace
+}  // namespace troupe::balancer
