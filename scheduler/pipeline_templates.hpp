@@ -78,8 +78,8 @@ struct TemplateSet {
 ///   choice that works.
 Result<TemplateSet> make_templates(const TemplateRequest& request);
 
-/// Bound on layers x GPUs that keeps planning within seconds and some hundred megabytes.
-inline constexpr std::int64_t kTemplateStatesMax = 2'000'000;
-inline constexpr std::int64_t kTemplateLayersMax = 4096;
+/// Bound on layers x GPUs that keeps planning within seconds and some tens of megabytes.
+inline constexpr std::int64_t kTemplateStatesMax = 500'000;
+inline constexpr std::int64_t kTemplateLayersMax = 2048;
 
 }  // namespace troupe::scheduler

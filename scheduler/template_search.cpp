@@ -9,6 +9,7 @@ namespace troupe::scheduler {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr int kStepsBeforeProbes = 4;
 
 double layer_ms(const TemplateLayer& layer, std::int32_t gpus) {
   const double compute = (layer.forward_ms + layer.backward_ms) / gpus;
@@ -141,7 +142,7 @@ void TemplateSearch::add_behind_row(std::int32_t remaining) {
 }
 
 void TemplateSearch::relax_from(std::int32_t position, std::int32_t gpu_count, double bottleneck,
-                                double sum_limit) {
+                                double value_limit) {
   const std::int32_t in_node = gpus_per_node_ - position % gpus_per_node_;
   for (std::int32_t begin = 0; begin < layer_count_; ++begin) {
     const double so_far = sum_[at(position, begin)];
@@ -153,11 +154,16 @@ void TemplateSearch::relax_from(std::int32_t position, std::int32_t gpu_count, d
       const double* behind = &behind_[at(remaining, 0)];
       const double* work = &work_[at(remaining, 0)];
       const std::size_t row = at(position + width.gpus, 0);
+      const double* ahead = &ahead_[row];
+      const double* value = &value_[at(remaining, 0)];
       for (std::int32_t end = begin + 1; end <= width.memory_end[b]; ++end) {
         const double cost = width.prefix[static_cast<std::size_t>(end)] - width.prefix[b];
         if (cost > bottleneck) break;
         const double sum = so_far + cost;
-        if (behind[end] > bottleneck || sum + work[end] > sum_limit) continue;
+        if (behind[end] > bottleneck) continue;
+        // The slowest stage of any path through this state is at least what either end needs.
+        const double slowest = std::max(least_max_, std::max(ahead[end], behind[end]));
+        if (sum + std::max(value[end], work[end] + repeats_ * slowest) > value_limit) continue;
         double& known = sum_[row + static_cast<std::size_t>(end)];
         if (sum >= known) continue;
         known = sum;
@@ -168,14 +174,14 @@ void TemplateSearch::relax_from(std::int32_t position, std::int32_t gpu_count, d
 }
 
 TemplateSearch::Path TemplateSearch::evaluate(std::int32_t node_count, double bottleneck,
-                                              double sum_limit) {
+                                              double value_limit) {
   ++evaluations_;
   const std::int32_t gpu_count = node_count * gpus_per_node_;
   sum_.assign(at(gpu_count + 1, 0), kInfinity);
   steps_.resize(sum_.size());
   sum_[0] = 0;
   for (std::int32_t position = 0; position < gpu_count; ++position)
-    relax_from(position, gpu_count, bottleneck, sum_limit);
+    relax_from(position, gpu_count, bottleneck, value_limit);
   Path path{sum_[at(gpu_count, layer_count_)], 0};
   if (path.sum == kInfinity) return path;
   std::int32_t end = layer_count_;
@@ -207,32 +213,105 @@ std::vector<TemplateStage> TemplateSearch::stages_of(std::int32_t node_count) co
 std::vector<TemplateStage> TemplateSearch::best(std::int32_t node_count,
                                                 std::int64_t microbatches) {
   const std::int32_t gpu_count = node_count * gpus_per_node_;
-  const double least_max = ahead_[at(gpu_count, layer_count_)];
-  if (least_max == kInfinity) return {};
-  const auto repeats = static_cast<double>(microbatches - 1);
-
-  // The least bottleneck is a candidate itself; every other one is larger and must pay for that
-  // with a smaller sum. `bound` falls until no bottleneck below it can win.
-  const Path found = evaluate(node_count, least_max, kInfinity);
-  double best_value = found.sum + repeats * found.max;
-  auto stages = stages_of(node_count);
+  least_max_ = ahead_[at(gpu_count, layer_count_)];
+  if (least_max_ == kInfinity) return {};
+  set_repeats(static_cast<double>(microbatches - 1), gpu_count);
   const double least_sum = work_[at(gpu_count, 0)];
-  const double sum_limit = best_value - repeats * least_max;
-  if (found.sum <= least_sum) return stages;
-  double bound = repeats > 0 ? (best_value - least_sum) / repeats : kInfinity;
-  while (bound > least_max) {
-    const Path path = evaluate(node_count, bound, sum_limit);
+  double best_value = kInfinity;
+  std::vector<TemplateStage> stages;
+  const auto consider = [&](const Path& path) {
+    const double value = path.sum + repeats_ * path.max;
+    // A gain below the rounding of the sums is no gain.
+    if (path.sum == kInfinity || value >= best_value * (1 - 1e-13)) return;
+    best_value = value;
+    stages = stages_of(node_count);
+  };
+  // First the two ends of the trade: the least sum whatever its bottleneck, and the least
+  // bottleneck.
+  const Path cheapest = least_sum_path(node_count);
+  consider(cheapest);
+  if (repeats_ == 0 || cheapest.max <= least_max_) return stages;
+  consider(evaluate(node_count, least_max_, best_value));
+  // In between, a bottleneck must pay for itself with a smaller sum; `bound` falls until none
+  // below it can. Each step needs a path; where they get many, a few probes towards the least
+  // bottleneck find a better value first, which shortens the rest.
+  double bound = std::min(cheapest.max - 1, (best_value - least_sum) / repeats_);
+  for (int step = 0; bound > least_max_; ++step) {
+    if (step == kStepsBeforeProbes)
+      for (double share = 0.5; share > 0.01; share /= 2)
+        consider(evaluate(node_count, least_max_ + share * (bound - least_max_), best_value));
+    const Path path = evaluate(node_count, bound, best_value);
     if (path.sum == kInfinity) break;
-    const double value = path.sum + repeats * path.max;
-    // A gain below the rounding of the sums is no gain, and would let equal values circle.
-    if (value < best_value * (1 - 1e-13)) {
-      best_value = value;
-      stages = stages_of(node_count);
-    }
-    if (repeats == 0) break;
-    bound = std::min(path.max - 1, (best_value - path.sum) / repeats);
+    consider(path);
+    bound = std::min(path.max - 1, (best_value - path.sum) / repeats_);
   }
   return stages;
+}
+
+TemplateSearch::Path TemplateSearch::least_sum_path(std::int32_t node_count) {
+  const std::int32_t gpu_count = node_count * gpus_per_node_;
+  steps_.resize(at(gpu_count + 1, 0));
+  Path path{work_[at(gpu_count, 0)], 0};
+  std::int32_t begin = 0;
+  for (std::int32_t remaining = gpu_count; remaining > 0;) {
+    const Stage stage = least_sum_stage(remaining, begin);
+    path.max = std::max(path.max, stage.cost);
+    remaining -= widths_[static_cast<std::size_t>(stage.width)].gpus;
+    steps_[at(gpu_count - remaining, stage.end)] = {begin, stage.width};
+    begin = stage.end;
+  }
+  return path;
+}
+
+// The first stage of a path of least sum; among several the fastest. Sums are whole numbers, so
+// that the test for "this one leads to the least sum" is exact.
+TemplateSearch::Stage TemplateSearch::least_sum_stage(std::int32_t remaining,
+                                                      std::int32_t begin) const {
+  const std::int32_t in_node = (remaining - 1) % gpus_per_node_ + 1;
+  const auto b = static_cast<std::size_t>(begin);
+  const double sum = work_[at(remaining, begin)];
+  Stage best{kInfinity, -1, -1};
+  for (std::size_t w = 0; w < widths_.size() && widths_[w].gpus <= in_node; ++w) {
+    const Width& width = widths_[w];
+    const double* work_after = &work_[at(remaining - width.gpus, 0)];
+    for (std::int32_t end = begin + 1; end <= width.memory_end[b]; ++end) {
+      const double cost = width.prefix[static_cast<std::size_t>(end)] - width.prefix[b];
+      if (cost < best.cost && cost + work_after[end] <= sum)
+        best = {cost, end, static_cast<std::int32_t>(w)};
+    }
+  }
+  return best;
+}
+
+void TemplateSearch::set_repeats(double repeats, std::int32_t gpu_count) {
+  if (repeats != repeats_) {
+    value_.assign(at(1, 0), kInfinity);
+    value_[at(0, layer_count_)] = 0;
+    value_rows_ = 1;
+    repeats_ = repeats;
+  }
+  for (; value_rows_ <= gpu_count; ++value_rows_) add_value_row(value_rows_);
+}
+
+void TemplateSearch::add_value_row(std::int32_t remaining) {
+  value_.resize(at(remaining + 1, 0), kInfinity);
+  const std::int32_t in_node = (remaining - 1) % gpus_per_node_ + 1;
+  double* row = &value_[at(remaining, 0)];
+  for (const Width& width : widths_) {
+    if (width.gpus > in_node) break;
+    const double* after = &value_[at(remaining - width.gpus, 0)];
+    const double* work_after = &work_[at(remaining - width.gpus, 0)];
+    for (std::int32_t begin = layer_count_ - 1; begin >= 0; --begin) {
+      const auto b = static_cast<std::size_t>(begin);
+      double best = row[b];
+      for (std::int32_t end = begin + 1; end <= width.memory_end[b]; ++end) {
+        const double cost = width.prefix[static_cast<std::size_t>(end)] - width.prefix[b];
+        if (cost * repeats_ >= best) break;
+        best = std::min(best, cost + std::max(after[end], work_after[end] + repeats_ * cost));
+      }
+      row[b] = best;
+    }
+  }
 }
 
 double TemplateSearch::stage_ms(const TemplateStage& stage) const {

@@ -2,13 +2,16 @@
 // size at once. Internal to scheduler/.
 //
 // A stage never crosses a node, and nodes are alike, so what can happen after GPU position p
-// depends on p modulo the GPUs per node and on the layers that are left. Three tables follow:
+// depends on p modulo the GPUs per node and on the layers that are left. Tables:
 // - ahead(p, l): least slowest stage that covers layers [0, l) with the first p GPUs;
 // - behind(r, l): the same for layers [l, L) with the last r GPUs of any pipeline;
-// - work(r, l): least sum of stage times for that end, whatever its slowest stage.
+// - work(r, l): least sum of stage times for that end, whatever its slowest stage;
+// - value(r, l): a lower bound on sum + (Nb - 1) x slowest for that end.
 // ahead(nG, L) is the least bottleneck of an n-node pipeline. For a given bottleneck the least sum
-// is a shortest path over states that `ahead` and `behind` allow; only bottlenecks below
-// (best - least sum) / (Nb - 1) can still win, and each path computed lowers that bound.
+// is a shortest path over the states that `ahead` and `behind` allow and that `work` and `value` do
+// not rule out against the best known value. Only bottlenecks below (best - sum) / (Nb - 1) can
+// still win, where `sum` belongs to the path just found for a larger one; the bound falls with each
+// path until it meets the least bottleneck, which proves the optimum.
 
 #pragma once
 
@@ -51,6 +54,11 @@ class TemplateSearch {
     std::int32_t begin = -1;
     std::int32_t width = -1;
   };
+  struct Stage {
+    double cost = 0;
+    std::int32_t end = -1;
+    std::int32_t width = -1;
+  };
   struct Path {
     double sum = 0;  ///< Infinite if there is none.
     double max = 0;
@@ -59,9 +67,13 @@ class TemplateSearch {
   Width make_width(std::int32_t gpus, double quantum, Bytes device_memory) const;
   void add_ahead_row(std::int32_t position);
   void add_behind_row(std::int32_t remaining);
-  Path evaluate(std::int32_t node_count, double bottleneck, double sum_limit);
+  void add_value_row(std::int32_t remaining);
+  void set_repeats(double repeats, std::int32_t gpu_count);
+  Path least_sum_path(std::int32_t node_count);
+  Stage least_sum_stage(std::int32_t remaining, std::int32_t begin) const;
+  Path evaluate(std::int32_t node_count, double bottleneck, double value_limit);
   void relax_from(std::int32_t position, std::int32_t gpu_count, double bottleneck,
-                  double sum_limit);
+                  double value_limit);
   std::vector<TemplateStage> stages_of(std::int32_t node_count) const;
 
   std::size_t at(std::int32_t row, std::int32_t layer) const {
@@ -75,8 +87,12 @@ class TemplateSearch {
   std::vector<Width> widths_;
   std::int32_t rows_ = 1;  // Rows of the tables: positions 0 .. rows_ - 1.
   std::vector<double> ahead_, behind_, work_;
+  std::vector<double> value_;  // Depends on `repeats_`.
+  std::int32_t value_rows_ = 0;
   std::vector<double> sum_;  // Of the latest path computation, with `steps_`.
   std::vector<Step> steps_;
+  double least_max_ = 0;  // Of the size that is being planned.
+  double repeats_ = -1;   // Nb - 1.
   std::int64_t evaluations_ = 0;
 };
 

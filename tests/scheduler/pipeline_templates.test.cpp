@@ -222,7 +222,7 @@ TEST_CASE("bad numbers and a million layers are refused in bounded time", "[sche
   const auto many = make_templates(request(growing(1'000'000), 8, 8));
   REQUIRE_FALSE(many.ok());
   CHECK(many.error().code == Errc::invalid_argument);
-  CHECK_THAT(many.error().fix, ContainsSubstring("blocks of 245"));
+  CHECK_THAT(many.error().fix, ContainsSubstring("blocks of 489"));
   CHECK_FALSE(make_templates(request(growing(64), 1'000'000'000, 1'000)).ok());
 }
 

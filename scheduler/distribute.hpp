@@ -1,0 +1,65 @@
+// How many microbatches each pipeline gets, so that pipelines of unequal speed finish together
+// (Oobleck, eq. 2.6).
+//
+// Pure; thread-safe. Minimises sum_i (N_i T_i - mean)^2 over whole N_i >= 1 with sum N_i x b = B,
+// where the mean is that of the N_i T_i themselves; exact. Ties go to the lower maximum of N_i T_i.
+
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "runtime/vocabulary/result.hpp"
+
+namespace troupe::scheduler {
+
+/// Pipelines of equal speed, for callers that have many of them.
+struct SpeedGroup {
+  double microbatch_ms = 0;  ///< T: time per microbatch; > 0.
+  std::int64_t count = 0;    ///< Pipelines; >= 1.
+};
+
+/// Members of a group differ by at most one microbatch.
+struct GroupShare {
+  std::int64_t microbatches = 0;  ///< Of each member, and one more for the first `extra`.
+  std::int64_t extra = 0;
+
+  friend bool operator==(const GroupShare&, const GroupShare&) = default;
+};
+
+struct GroupDistribution {
+  std::vector<GroupShare> shares;  ///< One per group, in the caller's order.
+  double max_ms = 0;               ///< Largest N_i T_i.
+  double deviation = 0;            ///< The sum that eq. 2.6 minimises.
+};
+
+/// Solves eq. 2.6 for grouped pipelines.
+///
+/// For a fixed mean the problem is separable and convex, so a greedy exchange solves it; the best
+/// mean lies in a small window around B / sum(1/T), and all solutions in the window are visited in
+/// order. Cost: O(pipelines x groups) in practice.
+/// REQUIRES: positive finite times, distinct or not; microbatches >= number of pipelines.
+GroupDistribution distribute_groups(std::span<const SpeedGroup> groups, std::int64_t microbatches);
+
+/// Microbatches per pipeline, in the order of `microbatch_ms`; among equal pipelines the earlier
+/// ones get the extra microbatch.
+///
+/// Errors:
+/// - invalid_argument: a time that is not finite and > 0, no pipeline, more than
+///   `kDistributePipelinesMax`, a batch or microbatch size below 1.
+/// - infeasible: the batch is no multiple of the microbatch size, or has fewer microbatches than
+///   there are pipelines; the fix names the nearest batch that works (of two equally near ones the
+///   smaller).
+Result<std::vector<std::int64_t>> distribute(std::span<const double> microbatch_ms,
+                                             std::int64_t global_batch,
+                                             std::int64_t microbatch_size);
+
+inline constexpr std::size_t kDistributePipelinesMax = 10'000;
+
+/// The batch nearest to `global_batch` that is a multiple of `microbatch_size` and gives each of
+/// `pipeline_count` pipelines a microbatch; of two equally near ones the smaller. All >= 1.
+std::int64_t nearest_batch(std::int64_t global_batch, std::int64_t microbatch_size,
+                           std::int64_t pipeline_count);
+
+}  // namespace troupe::scheduler
