@@ -171,7 +171,7 @@ void describe_audio(V& v, auto& x) {
   v.integer("d_model", x.d_model, kWidth);
   v.integer("encoder_attention_heads", x.encoder_attention_heads, kWidth);
   v.integer("encoder_ffn_dim", x.encoder_ffn_dim, kWidth);
-  v.integer("num_mel_bins", x.num_mel_bins, {1, 1024});
+  v.integer("num_mel_bins", x.num_mel_bins, {1, 201});
   v.integer("max_source_positions", x.max_source_positions, {1, 1 << 20});
 }
 

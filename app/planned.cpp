@@ -1,0 +1,48 @@
+// Commands that are planned but not there yet: they say so, and exit 2.
+
+#include <CLI/CLI.hpp>
+#include <array>
+
+#include "app/commands.hpp"
+#include "app/terminal.hpp"
+
+namespace troupe::app {
+
+namespace {
+
+struct Planned {
+  const char* name;
+  const char* summary;
+  const char* meanwhile;  ///< What helps until then.
+};
+
+constexpr std::array<Planned, 7> kPlanned{{
+    {"plan", "Find a layout for a job and a cluster",
+     "write [[parallel.pipelines]] by hand; `troupe solve layout` has the search"},
+    {"profile", "Measure the layers of a job on this machine",
+     "`troupe solve` takes layer costs as input"},
+    {"simulate", "Predict the step time of a job",
+     "`troupe solve simulate` takes workloads as JSON"},
+    {"whatif", "Say what losing or adding nodes would do",
+     "`troupe solve reconfigure` takes pipelines as JSON"},
+    {"balance", "Show what a balancing policy does to the data of a job",
+     "`troupe solve hierarchical` and `ilp-partition` take workloads as JSON"},
+    {"report", "Make an HTML report of a run", "RUN/metrics.jsonl has every step's figures"},
+    {"trace", "Make a Perfetto trace of a run",
+     "`troupe train` leaves RUN/trace.json; open it in ui.perfetto.dev"},
+}};
+
+}  // namespace
+
+void add_planned(Commands& commands) {
+  for (const auto& planned : kPlanned) {
+    auto* command =
+        commands.add(planned.name, std::string(planned.summary) + " (not there yet)", [&planned] {
+          return report({Errc::unavailable, "this command is planned but not there yet",
+                         std::string("troupe ") + planned.name, planned.meanwhile});
+        });
+    command->allow_extras();  // Whatever else was typed: the answer is the same.
+  }
+}
+
+}  // namespace troupe::app
