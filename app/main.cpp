@@ -54,6 +54,8 @@ int run(int count, char** words) {
     // CLI11 lists what it expected over several lines; one is enough with the fix below it.
     std::string what = e.what();
     what = what.substr(0, what.find('\n'));
+    if (count > 1 && words[1][0] != '-' && root.get_subcommands().empty())
+      what = std::string("no command is called '") + words[1] + "'";
     return report(usage_error(what, suggest(root, count, words)));
   }
   return commands.exit_code;

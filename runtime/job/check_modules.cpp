@@ -103,6 +103,20 @@ std::string cycle_of(const Modules& rest) {
   return text + " -> " + start->name;
 }
 
+/// A sample's images go to one encoder, its audio to one.
+template <class Config>
+void check_single(const Modules& modules, const char* medium, Findings& findings) {
+  const ModuleConfig* first = nullptr;
+  for (const auto& module : modules) {
+    if (!std::holds_alternative<Config>(module.config)) continue;
+    if (first != nullptr)
+      findings.add_at("modules." + module.name,
+                      "modules." + module.name + ": both it and " + first->name + " take " + medium,
+                      "keep one of them: a sample's " + std::string(medium) + " go to one encoder");
+    first = &module;
+  }
+}
+
 /// Topological order, ties in the order given; false and a problem where there is a cycle.
 bool sort(Modules& modules, Findings& findings) {
   Modules sorted;
@@ -137,6 +151,8 @@ bool check_modules(Modules& modules, Findings& findings) {
   for (const auto& module : modules) good = check_next(modules, module, findings) && good;
   good = good && sort(modules, findings);
   good = good && check_inputs(modules, findings);
+  check_single<VisionConfig>(modules, "images", findings);
+  check_single<AudioConfig>(modules, "sounds", findings);
   if (std::all_of(modules.begin(), modules.end(), [](const auto& m) { return m.freeze; }))
     findings.add_at("modules." + modules.back().name + ".freeze",
                     "modules: all are frozen, nothing would be trained",

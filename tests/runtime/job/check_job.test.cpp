@@ -54,6 +54,7 @@ TEST_CASE("a model that cannot be is refused with a reason and a fix", "[job][er
       {"unknown next", "", {"modules.vision.next=vision_projektor"}, "modules.vision.next", "no module is called", "did you mean \"vision_projector\"?"},
       {"next is an encoder", audio, {"modules.audio.next=vision", "modules.vision_projector.next=llm"}, "modules.audio.next", "is an encoder", "projector or the llm"},
       {"llm has next", "", {"modules.llm.next=vision_projector"}, "modules.llm.next", "last module", "remove next"},
+      {"two vision encoders", "[modules.eyes]\nkind = \"encoder\"\nfamily = \"qwen2-vl\"\n", {}, "modules.eyes", "both it and vision take images", "keep one"},
       {"orphan projector", "[modules.p]\nkind = \"projector\"\n", {}, "modules.p", "nothing feeds", "next = \"p\""},
       {"all frozen", "", {"modules.llm.freeze=true", "modules.vision.freeze=true", "modules.vision_projector.freeze=true"}, "modules", "all are frozen", "freeze = false"},
       {"vision heads", "", {"modules.vision.config.num_heads=5"}, "modules.vision.config.num_heads", "5 does not divide embed_dim 64", "num_heads = 4"},

@@ -1,0 +1,200 @@
+#!/usr/bin/python3
+"""A table of mistakes: each makes its own input, runs the binary, and must be told what, where, why and the fix.
+
+    bad_input.py TROUPE [NAME...]    TROUPE: the binary; NAME: only these rows
+
+Every row: the exit code, an error of at most five lines on stderr (`validate`, which prints all problems, may take two
+per problem), nothing on stdout that looks like a result, and every text of `says`. No row may take a minute.
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+JOB = """\
+[job]
+name = "small"
+[modules.vision]
+kind = "encoder"
+family = "qwen2-vl"
+[modules.vision_projector]
+kind = "projector"
+[modules.llm]
+kind = "llm"
+[[data.sources]]
+json = "samples.json"
+[train]
+steps = 2
+global_batch_size = 4
+microbatches = 2
+"""
+
+LAYOUT = JOB + """\
+[cluster]
+local_nodes = 2
+[[parallel.pipelines]]
+stages = [{node = 0, vision = "all"}, {node = 1, llm = "all"}]
+"""
+
+
+def sample(identity="a", text="hi", answer="ho", **more):
+    return {"id": identity, **more,
+            "conversations": [{"from": "human", "value": text}, {"from": "gpt", "value": answer}]}
+
+
+def data_set(*samples):
+    return json.dumps(list(samples))
+
+
+GOOD = data_set(*[sample(f"s{i}") for i in range(8)])
+
+
+@dataclass
+class Row:
+    name: str
+    command: list
+    code: int
+    says: list
+    files: dict = field(default_factory=dict)
+    stdin: str = ""
+
+
+def validate(name, says, job=JOB, overrides=(), code=2, files=None):
+    return Row(name, ["validate", "job.toml", *overrides], code, says, {"job.toml": job, "samples.json": GOOD, **(files or {})})
+
+
+def solve(name, problem, text, says):
+    return Row(name, ["solve", problem], 2, says, stdin=text)
+
+
+COMMAND_LINE = [
+    Row("no command", [], 2, ["subcommand is required", "troupe --help"]),
+    Row("unknown command", ["trian", "job.toml"], 2, ["no command is called 'trian'", "fix:"]),
+    Row("unknown flag", ["validate", "job.toml", "--jsn"], 2, ["--jsn", "troupe validate --help"]),
+    Row("missing argument", ["validate"], 2, ["JOB is required", "troupe validate --help"]),
+    Row("planned command", ["plan", "job.toml"], 2, ["troupe plan", "not there yet", "fix:"]),
+    Row("compare without runs", ["compare", "one"], 2, ["RUN_B is required", "--help"]),
+    Row("compare missing runs", ["compare", "one", "two"], 2, ["one", "fix:"]),
+    Row("negative tolerance", ["compare", "one", "two", "--rtol", "-1"], 2, ["--rtol", "--help"]),
+    Row("unknown norm", ["compare", "one", "two", "--norm", "l3"], 2, ["--norm", "l3"]),
+]
+
+JOB_FILE = [
+    Row("missing job file", ["validate", "nowhere.toml"], 2, ["nowhere.toml: no such job file", "fix:"]),
+    Row("job file is a folder", ["validate", "."], 2, ["not a file", "fix:"]),
+    validate("not TOML", ["job.toml:2: not TOML", "fix:"], job="[job]\nname = \n"),
+    validate("duplicate key", ["job.toml:3", "not TOML"], job="[job]\nname = \"a\"\nname = \"b\"\n"),
+    validate("binary job file", ["job.toml:1", "beyond ASCII"], job="\u0000\u00e9\u0001"),
+    validate("unknown key", ["job.toml:16: train.stepz: unknown key", "did you mean train.steps?"], job=JOB + "stepz = 3\n"),
+    validate("unknown section", ["job.toml:16: trian: unknown key", "did you mean train?"], job=JOB + "[trian]\nsteps = 3\n"),
+    validate("foreign key", ["unknown key", "parallel.llm.tp"], job=JOB + "[parallel.llm]\ntensor_model_parallel_size = 2\n"),
+    validate("key of another section", ["train.lr: unknown key", "lr?"], overrides=["train.lr=0.1"]),
+    validate("wrong type", ["command line: train.global_batch_size: expected an integer, found the string", "fix:"], overrides=["train.global_batch_size=many"]),
+    validate("negative count", ["train.global_batch_size: -4 is out of range", "from 1 to"], overrides=["train.global_batch_size=-4", "train.microbatches=1"]),
+    validate("not a number", ["optimizer.lr: nan is out of range", "fix:"], overrides=["optimizer.lr=nan"]),
+    validate("two durations", ["steps, epochs", "exactly one"], overrides=["train.steps=1", "train.epochs=1"]),
+    validate("no duration", ["how long to train is missing", "exactly one"], overrides=["train={}"]),
+    validate("batch below microbatches", ["train.microbatches 9 is more than train.global_batch_size 4", "fix:"], overrides=["train.microbatches=9"]),
+    validate("unknown dtype", ["'fp23' is not one of fp32, bf16, fp64", "did you mean \"fp32\"?"], overrides=["train.dtype=fp23"]),
+    validate("missing data file", ["data.sources[0].json", "nowhere.json is not there", "fix:"], overrides=["data.sources[0].json=nowhere.json"]),
+    validate("no data", ["data.sources: no data", "[[data.sources]]"], overrides=["data.sources=[]"]),
+    validate("unknown family", ["modules.llm.family", "'lama' is no family", "did you mean \"llama\"?"], overrides=["modules.llm.family=lama"]),
+    validate("no llm", ["none of them is the llm", "kind = \"llm\""], overrides=["modules.llm.kind=projector"]),
+    validate("two llms", ["both it and llm are the llm", "remove the other"], job=JOB + "[modules.other]\nkind = \"llm\"\n"),
+    validate("cycle", ["a cycle: ", "lead to the llm"], job=JOB + "[modules.p]\nkind = \"projector\"\nnext = \"vision_projector\"\n", overrides=["modules.vision_projector.next=p", "modules.vision.next=llm"]),
+    validate("two vision encoders", ["modules.eyes: both it and vision take images", "keep one"], job=JOB + "[modules.eyes]\nkind = \"encoder\"\nfamily = \"qwen2-vl\"\n"),
+    validate("all frozen", ["all are frozen", "freeze = false"], overrides=["modules.vision.freeze=true", "modules.vision_projector.freeze=true", "modules.llm.freeze=true"]),
+    validate("heads", ["num_attention_heads: 6 does not divide hidden_size 128", "num_attention_heads = 8"], overrides=["modules.llm.config.num_attention_heads=6"]),
+    validate("kv heads", ["num_key_value_heads: 3 does not divide num_attention_heads 4", "fix:"], overrides=["modules.llm.config.num_key_value_heads=3"]),
+    validate("vision head width", ["no multiple of 4", "fix:"], overrides=["modules.vision.config.num_heads=32"]),
+    validate("small vocabulary", ["vocab_size", "tokenizer's 320", "fix:"], overrides=["modules.llm.config.vocab_size=100"]),
+    validate("pixel budget", ["data.max_pixels 100 holds not one merged patch", "at least 784"], overrides=["data.max_pixels=100", "data.min_pixels=1"]),
+    validate("node out of range", ["stages[1].node: 5, but the job has 2 nodes", "fix:"], job=LAYOUT, overrides=["parallel.pipelines[0].stages[1].node=5"]),
+    validate("layer gap", ["layer 5 of llm is on no stage|llm has 6 layers", "fix:"], job=LAYOUT, overrides=["parallel.pipelines[0].stages[1].llm=[0, 5]"]),
+    validate("layer twice", ["layer 0 of vision is on two stages", "fix:"], job=LAYOUT, overrides=["parallel.pipelines[0].stages[1].vision=[0, 6]"]),
+    validate("idle device", ["no stage on device 1 of node 0", "fix:"], job=LAYOUT, overrides=["cluster.devices_per_node=2"]),
+    validate("bad listen address", ["cluster.listen: 'here' is no HOST:PORT", "fix:"], overrides=["cluster.listen=here"]),
+    validate("override without value", ["'train.steps' is no key.path=value", "train.steps=10"], overrides=["train.steps"]),
+    validate("override below a value", ["job.name.x", "has no keys"], overrides=["job.name.x=1"]),
+    validate("extends nowhere", ["job.toml:1: extends: ", "no such job file", "fix:"], job="extends = \"base.toml\"\n" + JOB),
+    validate("extends in a circle", ["a cycle: job.toml -> base.toml -> job.toml", "fix:"], job="extends = \"base.toml\"\n" + JOB, files={"base.toml": "extends = \"job.toml\"\n"}),
+    validate("unknown policy", ["balancer.policy: 'in-oder' is not one of", "did you mean \"in-order\"?"], overrides=["balancer.policy=in-oder"]),
+    validate("hugging face weights", ["modules.llm.hf", "not there yet", "fix:"], overrides=["modules.llm.hf=Qwen/Qwen2-0.5B"]),
+    validate("several at once", ["train.steps: expected an integer", "optimizer.lr: expected a number", "2 problems"], overrides=["train.steps=x", "optimizer.lr=x"]),
+]
+
+SOLVE = [
+    Row("no problem named", ["solve"], 2, ["which problem?", "--list"]),
+    solve("unknown problem", "partitoin", "{}", ["no problem is called 'partitoin'", "did you mean"]),
+    Row("unknown schema", ["solve", "--schema", "partitoin"], 2, ["no problem is called 'partitoin'", "fix:"]),
+    Row("missing input file", ["solve", "partition", "nowhere.json"], 2, ["nowhere.json", "fix:"]),
+    solve("not JSON", "partition", "{\"costs\": [1,", ["not JSON", "line 1"]),
+    solve("empty input", "partition", "", ["not JSON"]),
+    solve("missing field", "partition", "{\"costs\": [1, 2]}", ["stages", "missing"]),
+    solve("wrong type", "partition", "{\"costs\": \"1\", \"stages\": 1}", ["costs", "expected an array"]),
+    solve("negative cost", "partition", "{\"costs\": [-1], \"stages\": 1}", ["costs[0]", "-1"]),
+    solve("unknown field", "partition", "{\"costs\": [1], \"stages\": 1, \"stagse\": 2}", ["stagse", "did you mean"]),
+    solve("not an object", "partition", "[1, 2]", ["expected an object"]),
+    solve("too many buckets", "ilp-partition", "{\"samples\": [{\"encoder_ms\": 1, \"llm_ms\": 1}], \"buckets\": 0}", ["buckets", "0"]),
+]
+
+# Problems join the table when their libraries offer them.
+ROWS = COMMAND_LINE + JOB_FILE + SOLVE
+
+
+def check(row, binary, folder):
+    """What is wrong with the binary's answer; empty where nothing is."""
+    for name, content in row.files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    try:
+        run = subprocess.run([binary, *row.command], cwd=folder, input=row.stdin.encode(), capture_output=True, timeout=60)
+    except subprocess.TimeoutExpired:
+        return ["it did not end within 60 s"]
+    errors = run.stderr.decode(errors="replace")
+    faults = []
+    if run.returncode != row.code:
+        faults.append(f"exit code {run.returncode} instead of {row.code}")
+    for text in row.says:
+        if not any(choice in errors for choice in text.split("|")):
+            faults.append(f"does not say: {text}")
+    limit = 2 * errors.count("fix:") + 1 if "validate" in row.command else 5
+    if len(errors.splitlines()) > max(limit, 2):
+        faults.append(f"{len(errors.splitlines())} lines on stderr")
+    if row.code != 0 and row.command[:1] == ["solve"] and run.stdout:
+        faults.append("a result on stdout beside the error")
+    if faults:
+        faults.append("stderr was:\n" + errors)
+    return faults
+
+
+def check_in_folder(row, binary):
+    with tempfile.TemporaryDirectory() as folder:
+        return check(row, binary, pathlib.Path(folder))
+
+
+def main(binary, names):
+    rows = [row for row in ROWS if not names or row.name in names]
+    listed = subprocess.run([binary, "solve", "--list"], capture_output=True, text=True).stdout.split()
+    rows = [row for row in rows if row not in SOLVE or not row.stdin or row.command[1] in listed]
+    if len({row.name + str(row.command[:1]) for row in ROWS}) != len(ROWS):
+        sys.exit("two rows have one name")
+    failed = 0
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        answers = list(pool.map(lambda row: check_in_folder(row, binary), rows))
+    for row, faults in zip(rows, answers):
+        if faults:
+            failed += 1
+            print(f"{row.name}: troupe {' '.join(row.command)}\n  " + "\n  ".join(faults))
+    print(f"{len(rows)} mistakes, {failed} answered badly")
+    return 1 if failed or not rows else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(pathlib.Path(sys.argv[1]).resolve(), sys.argv[2:]))
