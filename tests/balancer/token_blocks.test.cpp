@@ -124,7 +124,7 @@ TEST_CASE("loads are those of the mask, tile by tile", "[balancer][property]") {
 TEST_CASE("the integer program is never behind longest first", "[balancer][property]") {
   Random random(GENERATE(range(0u, 15u)));
   const auto samples = random_samples(random);
-  TokenBlockOptions options{{8, 4}, 3, TokenBlockMethod::lpt, 5000};
+  TokenBlockOptions options{{8, 4}, 3, TokenBlockMethod::lpt, 100};
   const auto lpt = assign_token_blocks(samples, options).value();
   options.method = TokenBlockMethod::ilp;
   const auto ilp = assign_token_blocks(samples, options).value();
