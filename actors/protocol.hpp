@@ -8,6 +8,7 @@
 
 #pragma once
 
+#include <atomic>
 #include <caf/all.hpp>
 #include <memory>
 #include <string>
@@ -21,6 +22,10 @@ namespace troupe::actors {
 /// Within one process values are shared, not copied.
 using PlannedBatchPtr = std::shared_ptr<const engine::PlannedBatch>;
 using IterationPlanPtr = std::shared_ptr<const IterationPlan>;
+using WakeFlag = std::shared_ptr<std::atomic<bool>>;
+
+/// Offers of all devices, in the head process.
+using OffersPtr = std::shared_ptr<const std::vector<Offers>>;
 
 /// What the recorder writes about a step, in the head process.
 struct StepRecord;
@@ -31,6 +36,8 @@ using StepRecordPtr = std::shared_ptr<const StepRecord>;
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::PlannedBatchPtr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::IterationPlanPtr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::StepRecordPtr)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::WakeFlag)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::OffersPtr)
 
 CAF_BEGIN_TYPE_ID_BLOCK(troupe, caf::first_custom_type_id)
 
@@ -62,6 +69,7 @@ CAF_BEGIN_TYPE_ID_BLOCK(troupe, caf::first_custom_type_id)
   CAF_ADD_ATOM(troupe, troupe::actors, failed_atom, "failed")
   CAF_ADD_ATOM(troupe, troupe::actors, stop_atom, "stop")
   CAF_ADD_ATOM(troupe, troupe::actors, exited_atom, "exited")
+  CAF_ADD_ATOM(troupe, troupe::actors, lost_atom, "lost")
   CAF_ADD_ATOM(troupe, troupe::actors, tick_atom, "tick")
   CAF_ADD_ATOM(troupe, troupe::actors, finish_atom, "finish")
 
@@ -77,7 +85,7 @@ using SupervisorActor = caf::typed_actor<
     // A joined node has opened data, devices and transport.
     caf::reacts_to<NodeReady>,
     // A node has brought up its part of this configuration.
-    caf::reacts_to<applied_atom, NodeId, std::uint32_t>,
+    caf::reacts_to<applied_atom, NodeId, EpochNumber>,
     // A device has all reduced gradients of a step.
     caf::reacts_to<engine::Prepared>,
     // A device has finished a step.
@@ -94,14 +102,15 @@ using SupervisorActor = caf::typed_actor<
     caf::reacts_to<exited_atom, std::int32_t, std::string>,
     // A signal asks to end the job (head only). A second one ends it at once.
     caf::reacts_to<stop_atom, std::int32_t>,
-    // Time passes: join and stop deadlines.
+    // A node's connection was lost a moment ago (from itself).
+    caf::reacts_to<lost_atom, NodeId>,
+    // Time passes: join and stop deadlines (from itself).
     caf::reacts_to<tick_atom>>;
 
 /// Plans iterations: asks nodes to decode, joins their reports, makes the plan. One batch at a
 /// time, in order; decoding runs `data.prefetch` batches ahead.
 using SchedulerActor = caf::typed_actor<
-    // Start planning for a configuration; the nodes' actors in order of their ids follow by
-    // `current_sender`-free handles, because they never leave the head process.
+    // Start planning for a configuration; handles of the nodes in order of their ids.
     caf::reacts_to<begin_atom, Configuration, std::vector<caf::strong_actor_ptr>>,
     // Plan the next batch; the answer is a PlannedBatchPtr to the supervisor.
     caf::reacts_to<next_atom>,
@@ -110,11 +119,15 @@ using SchedulerActor = caf::typed_actor<
 
 /// Writes the run folder: metrics, samples, bad samples, plans, traces, the log. Detached.
 using RecorderActor = caf::typed_actor<
+    // A layout was brought up: plan.json, names in the trace.
+    caf::reacts_to<begin_atom, Configuration>,
     // A planned batch: its samples and bad samples.
     caf::reacts_to<PlannedBatchPtr>,
     // A finished or skipped step.
     caf::reacts_to<StepRecordPtr>,
-    // Close all files, then reply.
+    // Receive these tensors over the head's transport and write them; then reply.
+    caf::replies_to<collect_atom, Collection, EpochNumber, OffersPtr>::with<finish_atom>,
+    // Take the progress bar down, then reply.
     caf::replies_to<finish_atom>::with<finish_atom>>;
 
 /// One node process as the supervisor sees it.
@@ -151,8 +164,8 @@ using ExecutorActor = caf::typed_actor<
     caf::reacts_to<IterationPlanPtr>,
     // The word on a step.
     caf::reacts_to<engine::Decision>,
-    // Something that an action waits for may have arrived.
-    caf::reacts_to<wake_atom>,
+    // Something that an action waits for may have arrived; the flag says that a wake is on its way.
+    caf::reacts_to<wake_atom, WakeFlag>,
     // Offer tensors and send them.
     caf::reacts_to<collect_atom, Collection>>;
 

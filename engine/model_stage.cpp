@@ -88,6 +88,14 @@ Result<std::unique_ptr<ModelStage>> ModelStage::create(const ParallelPlan& plan,
 
 HolderState& ModelStage::state(GroupId group, LayerId layer) { return *states_.at({group, layer}); }
 
+std::vector<models::Parameter*> ModelStage::parameters() {
+  std::vector<models::Parameter*> parameters;
+  for (auto& run : runs_)
+    for (auto& layer : run.layers)
+      for (auto& parameter : layer->parameters()) parameters.push_back(&parameter);
+  return parameters;
+}
+
 Status ModelStage::begin(const IterationPlan& plan, const SampleStore& samples) {
   iteration_ = &plan;
   samples_ = &samples;

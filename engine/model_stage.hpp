@@ -39,6 +39,7 @@ class ModelStage final : public StageProgram {
   Result<at::Tensor> gradient_for(MessageId message) override;
   at::ScalarType row_dtype() const override { return options_.dtype; }
   HolderState& state(GroupId group, LayerId layer) override;
+  std::vector<models::Parameter*> parameters() override;
   std::vector<PartLoss> losses() const override { return losses_; }
   Bytes activations() const override { return activations_; }
 

@@ -62,6 +62,9 @@ class StageProgram {
   /// State of the parameters that this stage holds as `holder` of a group; REQUIRES: it does.
   virtual HolderState& state(GroupId group, LayerId layer) = 0;
 
+  /// All parameters of the stage, in layer order.
+  virtual std::vector<models::Parameter*> parameters() = 0;
+
   /// Losses of the parts that went forward in this iteration, in order of execution; empty for a
   /// stage without the head.
   virtual std::vector<PartLoss> losses() const = 0;

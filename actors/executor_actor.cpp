@@ -1,0 +1,165 @@
+#include "actors/executor_actor.hpp"
+
+#include <ATen/Parallel.h>
+
+#include <atomic>
+
+namespace troupe::actors {
+
+namespace {
+
+using Self = ExecutorActor::stateful_pointer<ExecutorState>;
+
+/// Turns many completions into one message at a time.
+std::function<void()> make_wake(Self self) {
+  auto pending = std::make_shared<std::atomic<bool>>(false);
+  const auto handle = caf::actor_cast<caf::actor>(self);
+  // The flag travels with the message, so that it falls before the executor looks.
+  return [handle, pending] {
+    if (!pending->exchange(true)) caf::anon_send(handle, wake_atom::value, WakeFlag{pending});
+  };
+}
+
+void fail(Self self, Error error) {
+  auto& state = self->state;
+  state.running = false;
+  self->send(state.node, failed_atom::value, std::move(error));
+}
+
+Status build(Self self) {
+  auto& state = self->state;
+  const engine::JobSetup& setup = state.resources->setup;
+  const ParallelPlan& plan = state.configuration->plan;
+  std::map<StageId, engine::StageProgram*> programs;
+  for (std::size_t i = 0; i < plan.stages.size(); ++i) {
+    if (plan.stages[i].devices.front() != state.device) continue;
+    auto stage = engine::ModelStage::create(plan, StageId{i}, setup.modules(), setup.layers);
+    if (!stage.ok()) return std::move(stage).error();
+    programs[StageId{i}] = stage.value().get();
+    state.stages[StageId{i}] = std::move(stage).value();
+  }
+  engine::ExecutorOptions options;
+  options.device = state.device;
+  options.epoch_number = state.configuration->epoch_number;
+  options.learning_rate_scales = setup.learning_rate_scales;
+  options.adamw = setup.adamw;
+  options.hash_parameters = setup.job.debug.parameter_hashes;
+  state.executor = std::make_unique<engine::Executor>(plan, std::move(options),
+                                                      *state.resources->transport,
+                                                      std::move(programs), make_wake(self));
+  return Done{};
+}
+
+void apply(Self self, const Configuration& configuration) {
+  auto& state = self->state;
+  at::set_num_threads(state.resources->setup.job.cluster.threads_per_device);
+  state.executor.reset();
+  state.stages.clear();
+  state.configuration = std::make_unique<Configuration>(configuration);
+  if (auto built = build(self); !built.ok()) return fail(self, built.error());
+  self->send(state.node, applied_atom::value, state.device);
+}
+
+/// Keeps the reduced gradients of step 1 for `train.dump_gradients`: the groups summed here.
+void keep_first_gradients(ExecutorState& state) {
+  const ParallelPlan& plan = state.configuration->plan;
+  for (std::size_t g = 0; g < plan.groups.size(); ++g) {
+    const Holder& first = plan.groups[g].holders.front();
+    if (const auto stage = state.stages.find(first.stage); stage != state.stages.end())
+      stage->second->state(GroupId{g}, first.layer).copy_gradients(state.first_gradients);
+  }
+}
+
+void report_prepared(Self self) {
+  auto& state = self->state;
+  if (state.prepared_sent) return;
+  state.prepared_sent = true;
+  const auto& prepared = state.executor->prepared();
+  if (prepared.step == 1 && state.resources->setup.job.train.dump_gradients)
+    keep_first_gradients(state);
+  self->send(state.node, prepared);
+}
+
+/// Runs until something must be waited for.
+void advance_unguarded(Self self) {
+  auto& state = self->state;
+  for (;;) {
+    if (!state.running) {
+      if (state.queue.empty()) return;
+      auto begun = state.executor->begin(state.queue.front(), state.resources->samples);
+      if (!begun.ok()) return fail(self, begun.error());
+      state.queue.pop();
+      state.running = true;
+      state.prepared_sent = false;
+    }
+    auto progress = state.executor->advance();
+    if (!progress.ok()) return fail(self, progress.error());
+    if (progress.value() == engine::Progress::waiting) return;
+    if (progress.value() == engine::Progress::committing) return report_prepared(self);
+    state.running = false;
+    self->send(state.node, state.executor->take_report());
+  }
+}
+
+void advance(Self self) {
+  try {
+    advance_unguarded(self);
+  } catch (const std::exception& error) {
+    fail(self, {Errc::internal, std::string("a device stopped: ") + error.what(), {}, {}});
+  }
+}
+
+void offer(Self self, Collection collection) {
+  auto& state = self->state;
+  Offers offers{state.resources->node, {}};
+  std::map<std::string, at::Tensor> tensors;
+  if (collection == Collection::first_gradients) {
+    tensors = state.first_gradients;
+  } else {
+    for (auto& [id, stage] : state.stages)
+      if (state.configuration->plan.at(id).pipeline == PipelineId{0})
+        for (const auto* parameter : stage->parameters())
+          if (!parameter->tied_use) tensors[parameter->name] = parameter->value.detach();
+  }
+  const auto head = static_cast<transport::Peer>(state.resources->setup.job.cluster.nodes);
+  for (const auto& [name, tensor] : tensors) {
+    const std::uint64_t index = (state.device.index() << 32) + offers.tensors.size();
+    offers.tensors.push_back({name, static_cast<std::uint8_t>(tensor.scalar_type()),
+                              {tensor.sizes().begin(), tensor.sizes().end()},
+                              index});
+    auto owner = std::make_shared<const at::Tensor>(tensor.contiguous());
+    const auto tag = transport::make_tag(state.configuration->epoch_number,
+                                         transport::TagKind::state,
+                                         static_cast<std::uint64_t>(collection), index);
+    state.resources->transport->send(head, tag, {owner->const_data_ptr(), owner->nbytes(), owner});
+  }
+  self->send(state.node, state.device, std::move(offers));
+}
+
+}  // namespace
+
+ExecutorActor::behavior_type executor(Self self, NodeResources* resources, NodeActor node,
+                                      DeviceId device) {
+  self->state.resources = resources;
+  self->state.node = node;
+  self->state.device = device;
+  return {
+      [self](apply_atom, const Configuration& configuration) { apply(self, configuration); },
+      [self](const IterationPlanPtr& plan) {
+        self->state.queue.push(plan);
+        if (!self->state.running) advance(self);
+      },
+      [self](const engine::Decision& decision) {
+        if (!self->state.running || self->state.executor->prepared().step != decision.step) return;
+        self->state.executor->decide(decision);
+        advance(self);
+      },
+      [self](wake_atom, const WakeFlag& flag) {
+        flag->store(false);
+        if (self->state.running) advance(self);
+      },
+      [self](collect_atom, Collection collection) { offer(self, collection); },
+  };
+}
+
+}  // namespace troupe::actors

@@ -1,0 +1,48 @@
+// The actor of one device: a thread that builds the device's stages and runs its action lists.
+
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <queue>
+
+#include "actors/protocol.hpp"
+#include "engine/executor.hpp"
+#include "engine/job_setup.hpp"
+#include "engine/model_stage.hpp"
+#include "engine/sample_store.hpp"
+#include "transport/transport.hpp"
+
+namespace troupe::actors {
+
+/// What a node process shares among its actors. Outlives all of them.
+struct NodeResources {
+  engine::JobSetup setup;
+  std::unique_ptr<transport::Transport> transport;
+  engine::SampleStore samples;
+  std::shared_ptr<const data::Dataset> dataset;
+  NodeId node;
+};
+
+struct ExecutorState {
+  NodeResources* resources = nullptr;
+  NodeActor node;
+  DeviceId device;
+  // Lifetime: the executor refers to the stages and to the configuration's plan.
+  std::unique_ptr<Configuration> configuration;
+  std::map<StageId, std::unique_ptr<engine::StageProgram>> stages;
+  std::unique_ptr<engine::Executor> executor;
+  std::queue<IterationPlanPtr> queue;  ///< At most two: the supervisor dispatches no more.
+  bool running = false;
+  bool prepared_sent = false;
+  std::map<std::string, at::Tensor> first_gradients;
+
+  static inline const char* name = "executor";
+};
+
+/// REQUIRES: spawned detached; it computes in its handlers.
+ExecutorActor::behavior_type executor(ExecutorActor::stateful_pointer<ExecutorState> self,
+                                      NodeResources* resources, NodeActor node, DeviceId device);
+
+}  // namespace troupe::actors

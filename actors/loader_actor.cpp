@@ -1,0 +1,70 @@
+#include "actors/loader_actor.hpp"
+
+namespace troupe::actors {
+
+namespace {
+
+using Self = LoaderActor::stateful_pointer<LoaderState>;
+
+/// Batches that may be requested before they are taken: what the scheduler asks ahead and one more.
+data::LoaderLimits limits(const job::Job& job) {
+  data::LoaderLimits limits;
+  limits.threads = job.data.threads;
+  limits.batches_ahead = job.data.prefetch + 2;
+  return limits;
+}
+
+void request(Self self, const engine::BatchOrder& order) {
+  auto& state = self->state;
+  data::BatchRequest request{order.batch, order.epoch, {}};
+  for (const auto& sample : order.samples)
+    request.samples.push_back({sample.position, {sample.media, sample.text}});
+  state.orders[order.batch] = order;
+  const auto handle = caf::actor_cast<caf::actor>(self);
+  auto asked = state.loader->request(std::move(request), [handle, batch = order.batch] {
+    caf::anon_send(handle, loaded_atom::value, batch);
+  });
+  if (!asked.ok()) self->send(state.node, failed_atom::value, asked.error());
+}
+
+void deliver(Self self, std::int64_t batch) {
+  auto& state = self->state;
+  auto taken = state.loader->take(batch, std::chrono::milliseconds(0));
+  if (!taken.ok()) return self->send(state.node, failed_atom::value, taken.error());
+  const auto order = state.orders.extract(batch).mapped();
+  data::DecodedBatch decoded = std::move(taken).value();
+  auto report = engine::report_on(state.resources->node, order, decoded.samples,
+                                  state.resources->setup, decoded.decode_ms);
+  const std::int64_t records = state.resources->dataset->size();
+  for (std::size_t i = 0; i < decoded.samples.size(); ++i) {
+    auto* sample = std::get_if<data::DecodedSample>(&decoded.samples[i]);
+    if (!sample) continue;
+    sample->position = order.epoch * records + order.samples[i].position;
+    const std::int64_t key = sample->position;
+    state.resources->samples.put(
+        key, std::make_shared<const data::DecodedSample>(std::move(*sample)));
+  }
+  self->send(state.node, std::move(report));
+}
+
+}  // namespace
+
+LoaderActor::behavior_type loader(Self self, NodeResources* resources, NodeActor node) {
+  self->state.resources = resources;
+  self->state.node = node;
+  auto started = data::BatchLoader::start(resources->dataset, resources->setup.data,
+                                          limits(resources->setup.job));
+  if (started.ok()) {
+    self->state.loader = std::move(started).value();
+  } else {
+    self->send(node, failed_atom::value, started.error());
+  }
+  return {
+      [self](const engine::BatchOrder& order) {
+        if (self->state.loader) request(self, order);
+      },
+      [self](loaded_atom, std::int64_t batch) { deliver(self, batch); },
+  };
+}
+
+}  // namespace troupe::actors

@@ -1,0 +1,116 @@
+#include "actors/recorder_actor.hpp"
+
+#include <ATen/ops/empty.h>
+
+#include "runtime/observe/trace_names.hpp"
+
+namespace troupe::actors {
+
+namespace {
+
+using Self = RecorderActor::stateful_pointer<RecorderState>;
+
+/// About 100 MB of trace; a longer run keeps its first steps.
+constexpr std::size_t kTracedEventsMax = 400'000;
+constexpr auto kCollectTimeout = std::chrono::seconds(60);
+
+void check(Self self, const Status& status) {
+  if (status.ok() || self->state.failed) return;
+  self->state.failed = true;
+  self->send(self->state.supervisor, failed_atom::value, status.error());
+}
+
+void write_configuration(Self self, const Configuration& configuration) {
+  auto& state = self->state;
+  check(self, state.folder->write_plan(configuration.plan, configuration.epoch_number));
+  if (!state.trace) {
+    auto trace = observe::TraceWriter::open(state.folder->path() / "trace.json",
+                                            observe::trace_now_ns());
+    if (!trace.ok()) return check(self, trace.error());
+    state.trace = std::move(trace).value();
+  }
+  check(self, state.trace->set_names(observe::trace_names(configuration.plan)));
+}
+
+void write_batch(Self self, const engine::PlannedBatch& batch) {
+  auto& state = self->state;
+  for (const auto& dropped : batch.dropped)
+    state.logger.warning("dropped " + data::to_string(dropped.why));
+  check(self, state.folder->write_batch(batch));
+}
+
+void write_step(Self self, const StepRecord& record) {
+  auto& state = self->state;
+  check(self, state.folder->write_step(record.metrics, record.ids));
+  if (state.trace && state.traced_events < kTracedEventsMax) {
+    state.traced_events += record.events.size();
+    check(self, state.trace->write(record.events));
+    if (state.traced_events >= kTracedEventsMax)
+      state.logger.info("trace.json is full and ends with step " +
+                        std::to_string(record.metrics.step));
+  }
+  state.reporter->report(record.metrics);
+  if (record.nonfinite_samples.empty()) return;
+  std::string names;
+  for (std::size_t i = 0; i < record.nonfinite_samples.size() && i < 8; ++i)
+    names += (i ? ", " : "") + record.nonfinite_samples[i];
+  state.logger.warning("step " + std::to_string(record.metrics.step) +
+                       ": loss not finite for samples " + names);
+}
+
+/// Receives what nodes offered and writes it as one file.
+Status collect(Self self, Collection collection, EpochNumber epoch_number,
+               const std::vector<Offers>& offers) {
+  auto& state = self->state;
+  std::map<std::string, at::Tensor> tensors;
+  std::vector<transport::Operation> operations;
+  for (const Offers& node : offers) {
+    for (const TensorOffer& offer : node.tensors) {
+      auto tensor = at::empty(offer.shape, static_cast<at::ScalarType>(offer.dtype));
+      tensors[offer.name] = tensor;
+      const auto tag =
+          transport::make_tag(epoch_number, transport::TagKind::state,
+                              static_cast<std::uint64_t>(collection), offer.index);
+      operations.push_back(state.transport->receive(
+          node.node.value, tag,
+          {tensor.data_ptr(), tensor.nbytes(), std::make_shared<at::Tensor>(tensor)}));
+    }
+  }
+  const auto deadline = transport::within(kCollectTimeout);
+  for (const auto& operation : operations)
+    if (auto done = operation.wait(deadline); !done.ok()) return done;
+  return collection == Collection::parameters ? state.folder->write_model(tensors)
+                                              : state.folder->write_first_gradients(tensors);
+}
+
+}  // namespace
+
+RecorderActor::behavior_type recorder(Self self, std::shared_ptr<engine::RunFolder> folder,
+                                      observe::Console* console, observe::Logger logger,
+                                      std::int64_t total_steps, transport::Transport* transport,
+                                      SupervisorActor supervisor) {
+  auto& state = self->state;
+  state.folder = std::move(*folder);
+  state.logger = logger;
+  state.reporter.emplace(*console, logger, total_steps);
+  state.transport = transport;
+  state.supervisor = supervisor;
+  return {
+      [self](begin_atom, const Configuration& configuration) {
+        write_configuration(self, configuration);
+      },
+      [self](const PlannedBatchPtr& batch) { write_batch(self, *batch); },
+      [self](const StepRecordPtr& record) { write_step(self, *record); },
+      [self](collect_atom, Collection collection, EpochNumber epoch_number,
+             const OffersPtr& offers) -> caf::result<finish_atom> {
+        check(self, collect(self, collection, epoch_number, *offers));
+        return finish_atom::value;
+      },
+      [self](finish_atom) {
+        self->state.reporter->finish();
+        return finish_atom::value;
+      },
+  };
+}
+
+}  // namespace troupe::actors

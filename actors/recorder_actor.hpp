@@ -1,0 +1,45 @@
+// Writes everything a run leaves behind. Detached: file writes block.
+
+#pragma once
+
+#include <optional>
+
+#include "actors/protocol.hpp"
+#include "engine/job_setup.hpp"
+#include "engine/run_folder.hpp"
+#include "runtime/observe/console.hpp"
+#include "runtime/observe/logger.hpp"
+#include "runtime/observe/step_reporter.hpp"
+#include "transport/transport.hpp"
+
+namespace troupe::actors {
+
+/// A finished or skipped step.
+struct StepRecord {
+  observe::StepMetrics metrics;
+  std::vector<std::string> ids;  ///< In training order; empty for a skipped step.
+  std::vector<std::string> nonfinite_samples;
+  std::vector<observe::TraceEvent> events;
+};
+
+struct RecorderState {
+  std::optional<engine::RunFolder> folder;
+  std::optional<observe::TraceWriter> trace;
+  std::optional<observe::StepReporter> reporter;
+  observe::Logger logger;
+  transport::Transport* transport = nullptr;  ///< The head's.
+  SupervisorActor supervisor;
+  std::size_t traced_events = 0;
+  bool failed = false;
+
+  static inline const char* name = "recorder";
+};
+
+/// `console` and `transport` outlive the actor.
+RecorderActor::behavior_type recorder(RecorderActor::stateful_pointer<RecorderState> self,
+                                      std::shared_ptr<engine::RunFolder> folder,
+                                      observe::Console* console, observe::Logger logger,
+                                      std::int64_t total_steps, transport::Transport* transport,
+                                      SupervisorActor supervisor);
+
+}  // namespace troupe::actors

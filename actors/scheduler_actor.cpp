@@ -1,0 +1,70 @@
+#include "actors/scheduler_actor.hpp"
+
+namespace troupe::actors {
+
+namespace {
+
+using Self = SchedulerActor::stateful_pointer<SchedulerState>;
+
+/// Orders batches up to `data.prefetch` beyond what was asked for.
+void order_ahead(Self self) {
+  auto& state = self->state;
+  const std::int64_t end = state.wanted + state.setup->job.data.prefetch;
+  for (; state.next_order < end; ++state.next_order)
+    for (auto& [node, order] : state.planner->orders(state.next_order))
+      self->send(state.nodes[node.index()], std::move(order));
+}
+
+/// Plans what is asked for and decoded, in order.
+void plan_ready(Self self) {
+  auto& state = self->state;
+  while (state.next_plan < state.wanted) {
+    const auto found = state.reports.find(state.next_plan);
+    if (found == state.reports.end() || found->second.size() < state.nodes.size()) return;
+    auto planned = state.planner->plan(state.next_plan, found->second);
+    if (!planned.ok()) return self->send(state.supervisor, failed_atom::value, planned.error());
+    state.reports.erase(found);
+    ++state.next_plan;
+    self->send(state.supervisor, std::make_shared<const engine::PlannedBatch>(
+                                     std::move(planned).value()));
+  }
+}
+
+void begin(Self self, const Configuration& configuration,
+           const std::vector<caf::strong_actor_ptr>& nodes) {
+  auto& state = self->state;
+  state.configuration = configuration;
+  state.nodes.clear();
+  for (const auto& node : nodes) state.nodes.push_back(caf::actor_cast<NodeActor>(node));
+  state.planner.emplace(state.configuration.plan,
+                        engine::planner_options(*state.setup, state.record_count,
+                                                configuration.epoch_number));
+  state.next_order = state.wanted = state.next_plan;
+  state.reports.clear();
+}
+
+}  // namespace
+
+SchedulerActor::behavior_type scheduler(Self self, const engine::JobSetup* setup,
+                                        std::int64_t record_count, std::int64_t first_batch,
+                                        SupervisorActor supervisor) {
+  self->state.setup = setup;
+  self->state.record_count = record_count;
+  self->state.next_plan = first_batch;
+  self->state.supervisor = supervisor;
+  return {
+      [self](begin_atom, const Configuration& configuration,
+             const std::vector<caf::strong_actor_ptr>& nodes) { begin(self, configuration, nodes); },
+      [self](next_atom) {
+        ++self->state.wanted;
+        order_ahead(self);
+        plan_ready(self);
+      },
+      [self](const engine::BatchReport& report) {
+        self->state.reports[report.batch].push_back(report);
+        plan_ready(self);
+      },
+  };
+}
+
+}  // namespace troupe::actors

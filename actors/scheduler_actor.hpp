@@ -1,0 +1,35 @@
+// Plans iterations one after the other while earlier ones run, and lets nodes decode ahead.
+
+#pragma once
+
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "actors/protocol.hpp"
+#include "engine/batch_planner.hpp"
+#include "engine/job_setup.hpp"
+
+namespace troupe::actors {
+
+struct SchedulerState {
+  const engine::JobSetup* setup = nullptr;
+  SupervisorActor supervisor;
+  std::int64_t record_count = 0;
+  Configuration configuration;
+  std::vector<NodeActor> nodes;
+  std::optional<engine::BatchPlanner> planner;
+  std::int64_t next_order = 0;  ///< Batches below it have been ordered.
+  std::int64_t next_plan = 0;   ///< Batches below it have been planned.
+  std::int64_t wanted = 0;      ///< Batches below it have been asked for by the supervisor.
+  std::map<std::int64_t, std::vector<engine::BatchReport>> reports;
+
+  static inline const char* name = "scheduler";
+};
+
+/// `setup` outlives the actor. `first_batch`: where training starts, from 0.
+SchedulerActor::behavior_type scheduler(SchedulerActor::stateful_pointer<SchedulerState> self,
+                                        const engine::JobSetup* setup, std::int64_t record_count,
+                                        std::int64_t first_batch, SupervisorActor supervisor);
+
+}  // namespace troupe::actors

@@ -1,0 +1,481 @@
+#include "actors/supervisor_actor.hpp"
+
+#include <csignal>
+
+#include "actors/scheduler_actor.hpp"
+#include "actors/version.hpp"
+#include "runtime/observe/stage_work.hpp"
+
+namespace troupe::actors {
+
+namespace {
+
+using Self = SupervisorActor::stateful_pointer<SupervisorState>;
+using Phase = SupervisorState::Phase;
+using NodePhase = NodeEntry::Phase;
+using Clock = SupervisorState::Clock;
+
+constexpr auto kTick = std::chrono::milliseconds(200);
+/// Time that nodes have to end after they were told to.
+constexpr auto kEndTimeout = std::chrono::seconds(4);
+constexpr std::size_t kStepsAhead = 2;
+
+double milliseconds_between(Clock::time_point begin, Clock::time_point end) {
+  return std::chrono::duration<double, std::milli>(end - begin).count();
+}
+
+std::string describe(const NodeEntry& node, std::size_t id) {
+  return "node " + std::to_string(id) + " (" + node.host + ", pid " + std::to_string(node.pid) +
+         ")";
+}
+
+void send_to_node(Self self, const NodeEntry& node, auto&&... values) {
+  if (node.handle && node.phase != NodePhase::gone)
+    self->send(caf::actor_cast<NodeActor>(node.handle),
+               std::forward<decltype(values)>(values)...);
+}
+
+void finish_if_all_gone(Self self, bool at_once = false) {
+  auto& state = self->state;
+  if (state.phase != Phase::ending) return;
+  const bool all_gone =
+      std::all_of(state.nodes.begin(), state.nodes.end(), [](const NodeEntry& node) {
+        return node.phase == NodePhase::missing || node.phase == NodePhase::gone;
+      });
+  if (!all_gone && !at_once && Clock::now() < state.deadline) return;
+  state.phase = Phase::ended;
+  if (state.scheduler) self->send_exit(state.scheduler, caf::exit_reason::user_shutdown);
+  if (state.recorder) self->send_exit(state.recorder, caf::exit_reason::user_shutdown);
+  if (auto on_end = std::exchange(state.resources->on_end, nullptr)) on_end(state.how);
+  self->quit();
+}
+
+/// Tells every node to end and remembers how the job ended; the first reason stands.
+void end(Self self, JobEnd how) {
+  auto& state = self->state;
+  if (state.phase == Phase::ending || state.phase == Phase::ended) return;
+  state.phase = Phase::ending;
+  state.how = std::move(how);
+  state.deadline = Clock::now() + kEndTimeout;
+  for (const NodeEntry& node : state.nodes)
+    send_to_node(self, node, stop_atom::value, state.how.message);
+  finish_if_all_gone(self);
+}
+
+void fail(Self self, const Error& error) { end(self, {exit_code(error), to_string(error)}); }
+
+// ---- joining ------------------------------------------------------------------------------------
+
+std::string roll_call(const SupervisorState& state) {
+  std::string joined, missing;
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < state.nodes.size(); ++i) {
+    const NodeEntry& node = state.nodes[i];
+    std::string& list = node.phase == NodePhase::missing ? missing : joined;
+    if (node.phase != NodePhase::missing) ++count;
+    list += (list.empty() ? "" : ", ") +
+            (node.phase == NodePhase::missing ? "node " + std::to_string(i) : describe(node, i));
+  }
+  std::string text = std::to_string(count) + " of " + std::to_string(state.nodes.size()) +
+                     " nodes joined";
+  if (!joined.empty()) text += "; here: " + joined;
+  if (!missing.empty()) text += "; missing: " + missing;
+  return text;
+}
+
+caf::result<NodeWelcome> join(Self self, const NodeHello& hello) {
+  auto& state = self->state;
+  const auto refuse = [&](const std::string& why) {
+    state.resources->logger.warning("refused " + hello.host + " (pid " +
+                                    std::to_string(hello.pid) + "): " + why);
+    return caf::make_error(caf::sec::runtime_error, why);
+  };
+  if (state.phase != Phase::joining) return refuse("the job has started without this node");
+  if (hello.build != kVersion)
+    return refuse("it is version " + hello.build + " of troupe, the job runs " + kVersion);
+  std::size_t id = state.nodes.size();
+  for (std::size_t i = 0; i < state.nodes.size(); ++i) {
+    const bool wanted = hello.wanted_node < 0 || static_cast<std::size_t>(hello.wanted_node) == i;
+    if (wanted && state.nodes[i].phase == NodePhase::missing && id == state.nodes.size()) id = i;
+  }
+  if (id == state.nodes.size())
+    return refuse(hello.wanted_node < 0 ? "all nodes have joined already"
+                                        : "node " + std::to_string(hello.wanted_node) +
+                                              " does not exist or has joined already");
+  NodeEntry& node = state.nodes[id];
+  node.phase = NodePhase::joined;
+  node.host = hello.host;
+  node.pid = hello.pid;
+  return NodeWelcome{NodeId{id}, state.resources->resolved_job};
+}
+
+bool all_in(const SupervisorState& state, NodePhase phase) {
+  return std::all_of(state.nodes.begin(), state.nodes.end(),
+                     [&](const NodeEntry& node) { return node.phase == phase; });
+}
+
+/// Brings a layout up: from nothing at the start of a job, later from what is there.
+void bring_up(Self self, EpochNumber epoch_number) {
+  auto& state = self->state;
+  state.phase = Phase::applying;
+  const auto head_id = NodeId{state.nodes.size()};
+  NodeReady head{head_id, {}, 0};
+  for (const std::byte byte : state.resources->transport->address())
+    head.address.push_back(std::to_integer<std::uint8_t>(byte));
+  state.configuration = {epoch_number, state.resources->plan, {}};
+  for (const NodeEntry& node : state.nodes) {
+    state.configuration.nodes.push_back(node.ready);
+    std::vector<std::byte> address;
+    for (const std::uint8_t byte : node.ready.address) address.push_back(std::byte{byte});
+    auto connected = state.resources->transport->connect(node.ready.node.value, address);
+    if (!connected.ok()) return fail(self, connected.error());
+  }
+  state.configuration.nodes.push_back(head);
+  for (const NodeEntry& node : state.nodes)
+    send_to_node(self, node, apply_atom::value, state.configuration);
+}
+
+void node_ready(Self self, const NodeReady& ready) {
+  auto& state = self->state;
+  NodeEntry& node = state.nodes[ready.node.index()];
+  if (state.phase != Phase::joining || node.phase != NodePhase::joined) return;
+  node.ready = ready;
+  node.phase = NodePhase::ready;
+  node.handle = self->current_sender();
+  self->monitor(node.handle);
+  state.resources->logger.info(describe(node, ready.node.index()) + " joined");
+  if (all_in(state, NodePhase::ready)) bring_up(self, 1);
+}
+
+// ---- training -----------------------------------------------------------------------------------
+
+/// Asks for one plan at a time, as long as devices have room for another step.
+void ask_for_plan(Self self) {
+  auto& state = self->state;
+  if (state.planning || state.last_planned || state.steps.size() >= kStepsAhead) return;
+  state.planning = true;
+  self->send(state.scheduler, next_atom::value);
+}
+
+void start_training(Self self) {
+  auto& state = self->state;
+  state.phase = Phase::training;
+  std::vector<caf::strong_actor_ptr> handles;
+  for (const NodeEntry& node : state.nodes) handles.push_back(node.handle);
+  self->send(state.recorder, begin_atom::value, state.configuration);
+  self->send(state.scheduler, begin_atom::value, state.configuration, handles);
+  state.last_finish = Clock::now();
+  ask_for_plan(self);
+}
+
+void node_applied(Self self, NodeId id, EpochNumber epoch_number) {
+  auto& state = self->state;
+  if (state.phase != Phase::applying || epoch_number != state.configuration.epoch_number) return;
+  state.nodes[id.index()].phase = NodePhase::applied;
+  if (all_in(state, NodePhase::applied)) start_training(self);
+}
+
+void finish_step(Self self);
+
+/// The step's outcome is known: tells the devices, or closes a step that no device ran.
+void decide(Self self, RunningStep& step) {
+  auto& state = self->state;
+  const auto& iteration = step.batch->iteration;
+  const engine::StepPolicy policy{
+      state.length->learning_rate(step.batch->batch + 1, step.tokens_before),
+      state.resources->setup.job.optimizer.max_grad_norm};
+  step.outcome = step.ledger.outcome(iteration.trained_tokens, policy);
+  if (iteration.samples.empty()) return;
+  for (const NodeEntry& node : state.nodes) send_to_node(self, node, step.outcome->decision);
+}
+
+void planned(Self self, const PlannedBatchPtr& batch) {
+  auto& state = self->state;
+  if (state.phase != Phase::training) return;
+  state.planning = false;
+  self->send(state.recorder, batch);
+  for (const auto& dropped : batch->dropped) state.bad_ids.insert(dropped.why.id);
+  const auto& resources = *state.resources;
+  auto checked = engine::check_bad_samples(resources.setup.job,
+                                           static_cast<std::int64_t>(state.bad_ids.size()),
+                                           resources.record_count);
+  if (!checked.ok()) return fail(self, checked.error());
+  const bool idle = state.steps.empty();
+  RunningStep step{batch,
+                   engine::StepLedger(batch->batch + 1, state.configuration.epoch_number,
+                                      state.configuration.plan.devices.size()),
+                   {},
+                   {},
+                   state.planned_tokens,
+                   idle ? milliseconds_between(state.last_finish, Clock::now()) : 0};
+  for (const auto& sample : batch->iteration.samples) state.planned_tokens += sample.llm_tokens;
+  state.last_planned = state.length->reached(batch->batch + 1, state.planned_tokens);
+  state.steps.push_back(std::move(step));
+  if (!batch->iteration.samples.empty())
+    for (std::size_t i = 0; i < state.nodes.size(); ++i)
+      send_to_node(self, state.nodes[i],
+                   engine::slice_for(batch->iteration, state.configuration.plan, NodeId{i}));
+  if (idle && batch->iteration.samples.empty()) {
+    decide(self, state.steps.front());
+    finish_step(self);
+  }
+  ask_for_plan(self);
+}
+
+RunningStep* find_step(SupervisorState& state, std::int64_t number) {
+  for (RunningStep& step : state.steps)
+    if (step.ledger.step() == number) return &step;
+  return nullptr;
+}
+
+void prepared(Self self, const engine::Prepared& report) {
+  auto& state = self->state;
+  RunningStep* step = find_step(state, report.step);
+  if (state.phase != Phase::training || !step || !step->ledger.add(report)) return;
+  if (step->ledger.complete()) decide(self, *step);
+}
+
+/// Holders of one group must have equal parameters after every COMMIT.
+Status compare_hashes(const ParallelPlan& plan, const std::vector<engine::DeviceReport>& reports) {
+  std::map<GroupId, std::uint64_t> hashes;
+  for (const auto& report : reports) {
+    for (const auto& holder : report.hashes) {
+      const auto [first, inserted] = hashes.emplace(holder.group, holder.hash);
+      if (!inserted && first->second != holder.hash)
+        return Error{Errc::internal,
+                     "holders of '" + plan.groups[holder.group.index()].name +
+                         "' disagree after step " + std::to_string(report.step),
+                     "device " + std::to_string(report.device.value), {}};
+    }
+  }
+  return Done{};
+}
+
+StepRecord make_record(const SupervisorState& state, RunningStep& step) {
+  StepRecord record;
+  observe::StepMetrics& metrics = record.metrics;
+  const auto& batch = *step.batch;
+  const engine::StepOutcome& outcome = *step.outcome;
+  metrics.step = step.ledger.step();
+  metrics.loss = outcome.loss;
+  metrics.lr = outcome.decision.learning_rate;
+  metrics.grad_norm = outcome.grad_norm;
+  metrics.skipped = outcome.decision.reason;
+  for (const auto& sample : batch.iteration.samples) {
+    metrics.tokens += sample.llm_tokens;
+    if (outcome.decision.commit) record.ids.push_back(sample.id);
+  }
+  metrics.samples = static_cast<std::int64_t>(batch.iteration.samples.size());
+  metrics.trained_tokens = batch.iteration.trained_tokens;
+  metrics.step_ms = milliseconds_between(state.last_finish, Clock::now());
+  metrics.plan_ms = batch.plan_ms;
+  metrics.plan_wait_ms = std::min(step.wait_ms, batch.plan_ms);
+  metrics.data_wait_ms = step.wait_ms - metrics.plan_wait_ms;
+  metrics.nodes = static_cast<std::int32_t>(state.nodes.size());
+  metrics.epoch_number = state.configuration.epoch_number;
+  for (auto& report : step.reports)
+    record.events.insert(record.events.end(), report.events.begin(), report.events.end());
+  const auto work = observe::stage_work(record.events);
+  const auto balance = observe::step_balance(
+      work, static_cast<std::int32_t>(state.configuration.plan.devices.size()));
+  metrics.bubble = balance.bubble;
+  metrics.imbalance = balance.imbalance;
+  record.nonfinite_samples = outcome.nonfinite_samples;
+  return record;
+}
+
+void begin_collecting(Self self);
+
+/// The oldest step is complete: records it, and goes on or ends.
+void finish_step(Self self) {
+  auto& state = self->state;
+  RunningStep step = std::move(state.steps.front());
+  state.steps.pop_front();
+  if (auto same = compare_hashes(state.configuration.plan, step.reports); !same.ok())
+    return fail(self, same.error());
+  const bool commit = step.outcome->decision.commit;
+  const auto outcome = *step.outcome;
+  const bool computed = step.batch->iteration.trained_tokens > 0;
+  self->send(state.recorder,
+             std::make_shared<const StepRecord>(make_record(state, step)));
+  state.last_finish = Clock::now();
+  state.nonfinite_in_a_row = !commit && computed ? state.nonfinite_in_a_row + 1 : 0;
+  if (state.nonfinite_in_a_row >= state.resources->setup.job.train.max_nonfinite_in_a_row)
+    return fail(self, engine::too_many_nonfinite(state.nonfinite_in_a_row, step.ledger.step(),
+                                                 outcome));
+  if (state.steps.empty() && state.last_planned) return begin_collecting(self);
+  if (!state.steps.empty() && state.steps.front().batch->iteration.samples.empty()) {
+    decide(self, state.steps.front());
+    return finish_step(self);
+  }
+  ask_for_plan(self);
+}
+
+void device_finished(Self self, const engine::DeviceReport& report) {
+  auto& state = self->state;
+  RunningStep* step = find_step(state, report.step);
+  if (state.phase != Phase::training || !step) return;
+  step->reports.push_back(report);
+  const std::size_t devices = state.configuration.plan.devices.size();
+  while (!state.steps.empty() && state.phase == Phase::training &&
+         state.steps.front().reports.size() == devices)
+    finish_step(self);
+}
+
+// ---- the end ------------------------------------------------------------------------------------
+
+void collect_next(Self self) {
+  auto& state = self->state;
+  if (state.collections.empty()) return end(self, {0, ""});
+  state.offers.clear();
+  state.offering_devices = 0;
+  for (const NodeEntry& node : state.nodes)
+    send_to_node(self, node, collect_atom::value, state.collections.front());
+}
+
+void begin_collecting(Self self) {
+  auto& state = self->state;
+  state.phase = Phase::collecting;
+  if (state.resources->setup.job.train.dump_gradients)
+    state.collections.push_back(Collection::first_gradients);
+  state.collections.push_back(Collection::parameters);
+  collect_next(self);
+}
+
+void offered(Self self, const Offers& offers) {
+  auto& state = self->state;
+  if (state.phase != Phase::collecting) return;
+  state.offers.push_back(offers);
+  if (++state.offering_devices < state.configuration.plan.devices.size()) return;
+  const auto all = std::make_shared<const std::vector<Offers>>(state.offers);
+  self->request(state.recorder, std::chrono::seconds(120), collect_atom::value,
+                state.collections.front(), state.configuration.epoch_number, all)
+      .then(
+          [self](finish_atom) {
+            self->state.collections.pop_front();
+            collect_next(self);
+          },
+          [self](const caf::error&) {
+            fail(self, {Errc::timed_out, "the final parameters could not be collected", {}, {}});
+          });
+}
+
+void node_lost(Self self, std::size_t id) {
+  auto& state = self->state;
+  NodeEntry& node = state.nodes[id];
+  if (state.phase == Phase::ending) {
+    node.phase = NodePhase::gone;
+    return finish_if_all_gone(self);
+  }
+  const std::string why = node.how_ended.empty() ? "the connection to it was lost" : node.how_ended;
+  const std::string what = describe(node, id) + " was lost: " + why;
+  node.phase = NodePhase::gone;
+  const std::string after =
+      state.steps.empty() ? "" : "; step " + std::to_string(state.steps.front().ledger.step()) +
+                                     " was not finished";
+  fail(self, {Errc::transport_failed, what + after, {}, "start the job again"});
+}
+
+/// A local process ended. What it says about the reason is better than a lost connection.
+void process_exited(Self self, std::int32_t pid, const std::string& how) {
+  auto& state = self->state;
+  for (std::size_t i = 0; i < state.nodes.size(); ++i) {
+    NodeEntry& node = state.nodes[i];
+    if (node.pid != pid || node.phase == NodePhase::gone) continue;
+    node.how_ended = how;
+    return node_lost(self, i);
+  }
+  if (state.phase == Phase::joining)
+    fail(self, {Errc::internal,
+                "a local node process (pid " + std::to_string(pid) + ") " + how +
+                    " before it joined",
+                {}, "its own message stands above"});
+}
+
+void connection_lost(Self self, const caf::actor_addr& source) {
+  auto& state = self->state;
+  for (std::size_t i = 0; i < state.nodes.size(); ++i) {
+    NodeEntry& node = state.nodes[i];
+    if (!node.handle || caf::actor_cast<caf::actor_addr>(node.handle) != source) continue;
+    if (node.phase == NodePhase::gone) return;
+    if (state.phase == Phase::ending) return node_lost(self, i);
+    // A local process's exit status follows within moments; give it the chance to explain.
+    self->delayed_send(self, std::chrono::milliseconds(300), lost_atom::value, NodeId{i});
+    return;
+  }
+}
+
+void stop(Self self, std::int32_t signal) {
+  auto& state = self->state;
+  if (++state.signals > 1) {
+    if (state.phase == Phase::ending) finish_if_all_gone(self, true);
+    return;
+  }
+  const std::string name = signal == SIGINT ? "Ctrl-C" : "SIGTERM";
+  const std::string where =
+      state.phase == Phase::training && !state.steps.empty()
+          ? " during step " + std::to_string(state.steps.front().ledger.step())
+          : "";
+  end(self, {128 + signal, "stopped by " + name + where + "; there is no checkpoint to resume from"});
+}
+
+void tick(Self self) {
+  auto& state = self->state;
+  if (state.phase == Phase::joining && Clock::now() > state.deadline) {
+    fail(self, {Errc::timed_out, roll_call(state), state.resources->listen,
+                "start the missing nodes with `troupe node --join " + state.resources->listen +
+                    "`, check that they reach this address, or raise cluster.join_timeout_s"});
+  }
+  finish_if_all_gone(self);
+  if (state.phase != Phase::ended) self->delayed_send(self, kTick, tick_atom::value);
+}
+
+void start(Self self, HeadResources* resources) {
+  auto& state = self->state;
+  state.resources = resources;
+  const job::Job& job = resources->setup.job;
+  state.length.emplace(job, resources->record_count);
+  state.nodes.resize(static_cast<std::size_t>(job.cluster.nodes));
+  state.deadline = Clock::now() + std::chrono::milliseconds(
+                                      static_cast<std::int64_t>(job.cluster.join_timeout_s * 1000));
+  const auto handle = caf::actor_cast<SupervisorActor>(self);
+  state.scheduler = self->spawn(scheduler, &resources->setup, resources->record_count,
+                                std::int64_t{0}, handle);
+  state.recorder = self->spawn<caf::detached>(
+      recorder, resources->folder, resources->console, resources->logger, state.length->steps(),
+      resources->transport.get(), handle);
+  self->set_down_handler(
+      [self](const caf::down_msg& down) { connection_lost(self, down.source); });
+  self->delayed_send(self, kTick, tick_atom::value);
+}
+
+}  // namespace
+
+SupervisorActor::behavior_type supervisor(Self self, HeadResources* resources) {
+  start(self, resources);
+  return {
+      [self](join_atom, const NodeHello& hello) { return join(self, hello); },
+      [self](const NodeReady& ready) { node_ready(self, ready); },
+      [self](applied_atom, NodeId id, EpochNumber epoch) { node_applied(self, id, epoch); },
+      [self](const engine::Prepared& report) { prepared(self, report); },
+      [self](const engine::DeviceReport& report) { device_finished(self, report); },
+      [self](const Offers& offers) { offered(self, offers); },
+      [self](failed_atom, NodeId id, Error& error) {
+        error.where = describe(self->state.nodes[id.index()], id.index()) +
+                      (error.where.empty() ? "" : ", " + error.where);
+        fail(self, error);
+      },
+      [self](const PlannedBatchPtr& batch) { planned(self, batch); },
+      [self](failed_atom, const Error& error) { fail(self, error); },
+      [self](exited_atom, std::int32_t pid, const std::string& how) {
+        process_exited(self, pid, how);
+      },
+      [self](stop_atom, std::int32_t signal) { stop(self, signal); },
+      [self](lost_atom, NodeId id) {
+        if (self->state.nodes[id.index()].phase != NodePhase::gone) node_lost(self, id.index());
+      },
+      [self](tick_atom) { tick(self); },
+  };
+}
+
+}  // namespace troupe::actors

@@ -1,0 +1,87 @@
+// Keeps a job alive: joins nodes, brings up the layout, decides every step, ends the job.
+
+#pragma once
+
+#include <chrono>
+#include <deque>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "actors/protocol.hpp"
+#include "actors/recorder_actor.hpp"
+#include "engine/job_setup.hpp"
+#include "engine/step_ledger.hpp"
+
+namespace troupe::actors {
+
+/// What the head process gives its supervisor. Outlives it.
+struct HeadResources {
+  engine::JobSetup setup;
+  ParallelPlan plan;
+  std::string resolved_job;
+  std::int64_t record_count = 0;
+  std::shared_ptr<engine::RunFolder> folder;
+  observe::Console* console = nullptr;
+  observe::Logger logger;
+  std::unique_ptr<transport::Transport> transport;
+  std::string listen;  ///< Host and port where nodes join, as printed.
+  /// Called once with how the job ended.
+  std::function<void(JobEnd)> on_end;
+};
+
+/// A node as the supervisor knows it.
+struct NodeEntry {
+  enum class Phase : std::uint8_t { missing, joined, ready, applied, gone };
+  Phase phase = Phase::missing;
+  std::string host;
+  std::int32_t pid = 0;
+  NodeReady ready;
+  caf::strong_actor_ptr handle;
+  std::string how_ended;  ///< For a local process: "was killed by signal 9".
+};
+
+/// A step that was sent to the devices and is not finished.
+struct RunningStep {
+  PlannedBatchPtr batch;
+  engine::StepLedger ledger;
+  std::optional<engine::StepOutcome> outcome;
+  std::vector<engine::DeviceReport> reports;
+  TokenCount tokens_before = 0;
+  double wait_ms = 0;  ///< Devices were idle for so long before it was sent.
+};
+
+struct SupervisorState {
+  using Clock = std::chrono::steady_clock;
+  enum class Phase : std::uint8_t { joining, applying, training, collecting, ending, ended };
+
+  HeadResources* resources = nullptr;
+  std::optional<engine::TrainingLength> length;
+  Phase phase = Phase::joining;
+  std::vector<NodeEntry> nodes;
+  Configuration configuration;
+  SchedulerActor scheduler;
+  RecorderActor recorder;
+  std::deque<RunningStep> steps;  ///< At most two: one runs, one waits in the devices' queues.
+  bool planning = false;          ///< A plan was asked for and has not come.
+  bool last_planned = false;
+  TokenCount planned_tokens = 0;
+  Clock::time_point last_finish = Clock::now();
+  std::int32_t nonfinite_in_a_row = 0;
+  std::set<std::string> bad_ids;
+  std::deque<Collection> collections;
+  std::vector<Offers> offers;
+  std::size_t offering_devices = 0;
+  JobEnd how;
+  Clock::time_point deadline;  ///< Of joining, or of ending.
+  std::int32_t signals = 0;
+
+  static inline const char* name = "supervisor";
+};
+
+SupervisorActor::behavior_type supervisor(SupervisorActor::stateful_pointer<SupervisorState> self,
+                                          HeadResources* resources);
+
+}  // namespace troupe::actors
