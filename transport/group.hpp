@@ -39,16 +39,17 @@ struct GroupOptions {
 class Group {
  public:
   /// The transport must outlive the group and be connected to all members.
-  /// Errors: invalid_argument: no members, more than 65,536 of them, a rank out of range, or a
-  /// `members[rank]` that is not this node.
+  /// Errors: invalid_argument: no members, more than 65,536 of them, an id of 2^24 or more, a rank
+  /// out of range, or a `members[rank]` that is not this node.
   static Result<Group> create(Transport& transport, GroupOptions options);
 
   std::int32_t rank() const { return options_.rank; }
   std::int32_t size() const { return static_cast<std::int32_t>(options_.members.size()); }
 
   // Errors of all calls below:
-  // - invalid_argument: sizes that do not fit together, a size that is no multiple of the element,
-  //   a root out of range, or a peer that sent another size.
+  // - invalid_argument: sizes that do not fit together, data that are no whole or not aligned
+  //   elements, a root out of range (these leave the group whole), or a peer that sent another
+  //   size.
   // - timed_out: the deadline passed; names the ranks that are missing.
   // - transport_failed, cancelled: as `Transport::send`.
 
@@ -80,6 +81,16 @@ class Group {
 
  private:
   class Round;
+
+  /// First step of every call. Errors: what broke the group.
+  Status begin();
+  /// Everyone sends each rank its shard of `input` and sums its own into `output`; `starts` are
+  /// byte offsets.
+  Status exchange_shards(const ConstBuffer& input, std::span<const std::size_t> starts,
+                         Scalar scalar, std::byte* output, Deadline deadline);
+  /// Everyone sends `piece` to all and puts the others' into `output` at `starts`.
+  Status gather_pieces(const ConstBuffer& piece, std::span<const std::size_t> starts,
+                       const MutableBuffer& output, Deadline deadline);
 
   Group(Transport& transport, GroupOptions options)
       : transport_(&transport), options_(std::move(options)) {}

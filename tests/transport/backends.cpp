@@ -8,9 +8,9 @@ namespace troupe::transport::testing {
 
 const std::vector<Backend>& all_backends() {
   static const std::vector<Backend> backends{
-      {"inproc", "", false},
-      {"ucx", "posix,sysv,self,tcp", false},
-      {"ucx", "self,tcp", false},
+      {"inproc", "", false},      {"ucx", "posix,sysv,self,tcp", false},
+      {"ucx", "self,tcp", false}, {"ucx", "posix,sysv,self,tcp", true},
+      {"ucx", "self,tcp", true},
   };
   return backends;
 }
@@ -37,7 +37,9 @@ Nodes::Nodes(const Backend& backend, int count)
 }
 
 std::unique_ptr<TestNode> Nodes::make(Peer self) {
-  auto transport = create_transport(backend_.name, options_of(backend_, self, hub_));
+  const auto options = options_of(backend_, self, hub_);
+  if (backend_.processes) return make_process_node(backend_.name, options);
+  auto transport = create_transport(backend_.name, options);
   if (!transport) throw std::runtime_error(to_string(transport.error()));
   return make_local_node(std::move(transport).value());
 }

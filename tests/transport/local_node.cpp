@@ -1,8 +1,10 @@
 #include <cstring>
+#include <future>
 #include <map>
 #include <mutex>
 #include <utility>
 
+#include "tests/transport/delayed_transport.hpp"
 #include "tests/transport/test_node.hpp"
 
 namespace troupe::transport::testing {
@@ -44,9 +46,20 @@ class LocalNode final : public TestNode {
     return keep(memory, transport_->receive(peer, tag, {memory->data(), bytes, memory}));
   }
 
+  int collective(const CollectiveCall& call) override {
+    auto& member = members_[{call.group_id, call.rank}];
+    if (!member) member = std::make_unique<Member>(*transport_, call);
+    calls_[next_] = std::async(std::launch::async, [&member = *member, call]() -> Outcome {
+      if (!member.group) return to_outcome(member.group.error());
+      return run_collective(member.group.value(), call);
+    });
+    return next_++;
+  }
+
   void cancel(int operation) override { running_.at(operation).second.cancel(); }
 
   Outcome wait(int operation, int milliseconds) override {
+    if (calls_.contains(operation)) return calls_.at(operation).get();
     const auto& [memory, handle] = running_.at(operation);
     auto outcome = to_outcome(handle.wait(within(std::chrono::milliseconds(milliseconds))));
     if (outcome.ok && memory) outcome.digest = digest_of(memory->data(), memory->size());
@@ -64,13 +77,26 @@ class LocalNode final : public TestNode {
     return failures_->peers;
   }
 
-  void vanish() override { transport_.reset(); }
+  void vanish() override {
+    calls_.clear();
+    members_.clear();
+    transport_.reset();
+  }
 
  private:
   using Memory = std::shared_ptr<std::vector<std::byte>>;
   struct Failures {
     std::mutex mutex;
     std::vector<Peer> peers;
+  };
+
+  /// One rank of a group, on a transport that may delay what it sends.
+  struct Member {
+    Member(Transport& transport, const CollectiveCall& call)
+        : delayed(transport, call.delayed ? call.seed + 1 : 0),
+          group(Group::create(delayed, {call.members, call.rank, 1, call.group_id})) {}
+    DelayedTransport delayed;
+    Result<Group> group;
   };
 
   int keep(Memory memory, Operation operation) {
@@ -81,6 +107,8 @@ class LocalNode final : public TestNode {
   std::shared_ptr<Failures> failures_ = std::make_shared<Failures>();
   std::unique_ptr<Transport> transport_;
   std::map<int, std::pair<Memory, Operation>> running_;
+  std::map<std::pair<std::uint32_t, std::int32_t>, std::unique_ptr<Member>> members_;
+  std::map<int, std::future<Outcome>> calls_;  // Declared last: joined first.
   int next_ = 0;
 };
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "runtime/vocabulary/result.hpp"
+#include "transport/group.hpp"
 #include "transport/registry.hpp"
 
 namespace troupe::transport::testing {
@@ -23,6 +24,19 @@ struct Outcome {
   std::uint64_t digest = 0;
 };
 
+/// One collective call of one rank; `run_collective` says what each kind takes and gives.
+struct CollectiveCall {
+  std::string kind;
+  std::vector<Peer> members;
+  std::int32_t rank = 0;
+  std::uint32_t group_id = 1;
+  Scalar scalar = Scalar::fp32;
+  std::size_t count = 0;
+  std::uint64_t seed = 0;
+  int deadline_ms = 10000;
+  bool delayed = false;  ///< Sends leave after random delays, out of order.
+};
+
 class TestNode {
  public:
   virtual ~TestNode() = default;
@@ -31,6 +45,8 @@ class TestNode {
   virtual Outcome connect(Peer peer, const std::vector<std::byte>& address) = 0;
   virtual int send(Peer peer, Tag tag, std::size_t bytes, std::uint64_t seed) = 0;
   virtual int receive(Peer peer, Tag tag, std::size_t bytes) = 0;
+  /// Starts the call on a thread of its own; the digest is that of its output.
+  virtual int collective(const CollectiveCall& call) = 0;
   virtual void cancel(int operation) = 0;
   virtual Outcome wait(int operation, int milliseconds) = 0;
   virtual void disconnect(Peer peer) = 0;
@@ -39,6 +55,8 @@ class TestNode {
   virtual std::vector<Peer> failures() = 0;
   /// Destroys the transport, or kills the process without warning.
   virtual void vanish() = 0;
+  /// Stops the process without ending it (SIGSTOP). Only nodes that are processes.
+  virtual void freeze() {}
 };
 
 /// The bytes that `seed` stands for, and their digest.
@@ -46,7 +64,23 @@ std::vector<std::byte> pattern(std::uint64_t seed, std::size_t bytes);
 std::uint64_t digest_of(const std::byte* data, std::size_t bytes);
 std::uint64_t digest_of_pattern(std::uint64_t seed, std::size_t bytes);
 
+/// Runs the call and returns its outcome with the digest of the output. Inputs come from
+/// `rank_values(seed, rank)` and `piece_bytes`.
+Outcome run_collective(Group& group, const CollectiveCall& call);
+
+/// Elements whose sum depends on the order of summation (not for int64).
+std::vector<std::byte> rank_values(std::uint64_t seed, std::int32_t rank, std::size_t count,
+                                   Scalar scalar);
+/// Sizes of the unequal pieces, some of them 0; at most `bytes`.
+std::size_t piece_bytes(std::uint64_t seed, std::int32_t from, std::int32_t to, std::size_t bytes);
+
 /// A node of this process.
 std::unique_ptr<TestNode> make_local_node(std::unique_ptr<Transport> transport);
+
+/// A node in a process of its own, made by fork and exec of the helper program that stands beside
+/// the test program. `network_namespace`: run it there (`ip netns exec`).
+std::unique_ptr<TestNode> make_process_node(const std::string& backend,
+                                            const TransportOptions& options,
+                                            const std::string& network_namespace = "");
 
 }  // namespace troupe::transport::testing
