@@ -52,7 +52,7 @@ struct DecodedBatch {
 class BatchLoader {
  public:
   /// Starts the threads.
-  /// Errors: invalid_argument (a bound below one).
+  /// Errors: invalid_argument (a bound below one), unavailable (no more threads).
   static Result<BatchLoader> start(std::shared_ptr<const Dataset> dataset, DataOptions options,
                                    LoaderLimits limits);
 

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -13,22 +12,11 @@
 #include "runtime/data/bad_sample.hpp"
 #include "runtime/data/dataset.hpp"
 #include "runtime/data/encode_text.hpp"
+#include "runtime/data/image_patches.hpp"
 #include "runtime/vocabulary/sample_shape.hpp"
 #include "runtime/vocabulary/units.hpp"
 
 namespace troupe::data {
-
-/// One picture, cut into patches.
-struct ImagePatches {
-  /// Shape [grid_height * grid_width, 3 * temporal * patch * patch], row-major. Rows go in
-  /// Qwen2-VL's order: the merge x merge patches of one llm row stand together; columns are
-  /// (channel, frame, y, x). Values are normalised with CLIP's mean and standard deviation.
-  std::vector<float> patches;
-  std::int32_t grid_height = 0;  ///< Patches per column; a multiple of the merge size.
-  std::int32_t grid_width = 0;
-
-  friend bool operator==(const ImagePatches&, const ImagePatches&) = default;
-};
 
 /// One window of at most 30 s of a clip.
 struct AudioWindow {
@@ -50,9 +38,9 @@ struct WantedParts {
 /// A good sample. Parts that were not wanted are empty.
 struct DecodedSample {
   std::string id;
-  std::int64_t position = 0;  ///< Place in the epoch's order; set by who asks.
-  EncodedText text;           ///< One placeholder per media file; see `expand_text`.
-  std::vector<ImagePatches> images;
+  std::int64_t position = 0;         ///< Place in the epoch's order; set by who asks.
+  EncodedText text;                  ///< One placeholder per media file; see `expand_text`.
+  std::vector<ImagePatches> images;  ///< One per `<image>` marker.
   std::vector<AudioWindow> audio;
   TokenCount llm_tokens = 0;  ///< Length of its llm sequence; 0 where media was not wanted.
   TokenCount trained_tokens = 0;
@@ -84,9 +72,9 @@ struct MediaModules {
 SampleShape shape_of(const DecodedSample& sample, const DataOptions& options,
                      const MediaModules& modules);
 
-/// Rows of the vision encoder for a picture of this grid.
-MediaShape image_shape(std::int32_t grid_height, std::int32_t grid_width,
-                       const VisionInput& vision);
+/// Rows of the vision encoder for a picture of this grid; `marker`: which `<image>` it belongs to.
+MediaShape image_shape(std::int32_t grid_height, std::int32_t grid_width, const VisionInput& vision,
+                       std::int32_t marker);
 /// Rows of the audio encoder for a window: frames in, frames / 2 rounded up between layers and out.
 MediaShape audio_shape(std::int32_t frames, std::int32_t marker);
 

@@ -50,7 +50,7 @@ struct ExpandedText {
 };
 
 /// Applies the template. Cost: O(bytes). Never fails; whether markers match the files and whether
-/// anything is trained is for `find_text_fault` to say.
+/// anything is trained is for `decode_sample` to say.
 EncodedText encode_text(std::span<const Turn> turns);
 
 /// Rows behind each of `marker_count` markers: the output rows of its items (windows of one clip)

@@ -1,5 +1,6 @@
 #include "runtime/data/epoch_order.hpp"
 
+#include <algorithm>
 #include <numeric>
 #include <utility>
 
@@ -41,6 +42,14 @@ std::vector<std::int64_t> epoch_order(std::uint64_t seed, std::int64_t epoch, st
   SplitMix64 generator(seed ^ SplitMix64(static_cast<std::uint64_t>(epoch)).next());
   for (std::size_t left = order.size(); left > 1; --left)
     std::swap(order[left - 1], order[generator.below(left)]);
+  return order;
+}
+
+std::vector<std::int64_t> record_order(const DataOptions& options, std::int64_t epoch,
+                                       std::int64_t count) {
+  if (options.shuffle) return epoch_order(options.seed, epoch, count);
+  std::vector<std::int64_t> order(static_cast<std::size_t>(count));
+  std::iota(order.begin(), order.end(), std::int64_t{0});
   return order;
 }
 

@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "runtime/data/options.hpp"
+
 namespace troupe::data {
 
 /// The record index at each position of this epoch: a uniform permutation of 0..count-1.
@@ -15,6 +17,11 @@ namespace troupe::data {
 /// Fisher and Yates' shuffle driven by SplitMix64, bounded without bias by Lemire's method; the
 /// standard library's shuffle differs between implementations. Cost: O(count).
 std::vector<std::int64_t> epoch_order(std::uint64_t seed, std::int64_t epoch, std::int64_t count);
+
+/// What a job with these options trains in this epoch: `epoch_order` of its seed, or file order
+/// where shuffling is off.
+std::vector<std::int64_t> record_order(const DataOptions& options, std::int64_t epoch,
+                                       std::int64_t count);
 
 /// A global batch: positions [begin, end) of the order of `epoch`.
 struct BatchSpan {

@@ -1,0 +1,41 @@
+// Decodes JPEG and PNG files to RGB as Pillow does.
+//
+// Pure apart from reading the file; thread-safe.
+//
+// JPEG: baseline and progressive; grayscale, YCbCr, RGB, CMYK and YCCK (the last two are taken as
+// inverted, as Adobe writes them, and converted by (255 - C)(255 - K) / 255 as Pillow does).
+// Orientation tags are not applied. PNG: all colour types and depths; 16-bit samples keep their
+// high byte; transparency is laid onto white, before any resizing; gamma and colour profiles are
+// not applied.
+
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string_view>
+
+#include "runtime/data/rgb_image.hpp"
+#include "runtime/vocabulary/result.hpp"
+
+namespace troupe::data {
+
+/// Decodes the bytes of a JPEG or PNG file; the first bytes decide which.
+///
+/// Errors:
+/// - bad_data: empty, neither JPEG nor PNG, truncated (no end marker counts as truncated), more
+/// than
+///   `pixels_max` pixels (found before decoding), or what the decoder says.
+Result<RgbImage> decode_image(std::string_view bytes, std::int64_t pixels_max);
+
+/// Reads and decodes a file. Errors: as `decode_image` and `read_file`.
+Result<RgbImage> read_image(const std::filesystem::path& path, std::int64_t pixels_max);
+
+/// The two formats, each with the errors of `decode_image`.
+Result<RgbImage> decode_jpeg(std::string_view bytes, std::int64_t pixels_max);
+Result<RgbImage> decode_png(std::string_view bytes, std::int64_t pixels_max);
+
+/// The check on a picture's announced size, made before memory is taken for it.
+/// Errors: bad_data (a side of zero, or more than `pixels_max` pixels).
+Status check_image_size(std::int64_t width, std::int64_t height, std::int64_t pixels_max);
+
+}  // namespace troupe::data

@@ -1,0 +1,207 @@
+#include "runtime/data/batch_loader.hpp"
+
+#include <atomic>
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators_range.hpp>
+#include <future>
+#include <random>
+#include <thread>
+
+#include "golden.hpp"
+#include "runtime/data/epoch_order.hpp"
+#include "temp_folder.hpp"
+
+namespace troupe::data {
+namespace {
+
+using std::chrono::milliseconds;
+
+/// Long enough for a busy machine; reached only when a test fails.
+constexpr milliseconds kPatience{60000};
+
+/// Twenty records: text, a picture, a clip, and a missing picture, in turn.
+struct Fixture {
+  Fixture() {
+    nlohmann::json records;
+    for (int i = 0; i < 20; ++i) {
+      nlohmann::json record = {{"id", "s" + std::to_string(i)}};
+      const int kind = i % 4;
+      if (kind == 1) record["image"] = "rgb.jpg";
+      if (kind == 2) record["audio"] = "mono8k.wav";
+      if (kind == 3) record["image"] = "none.jpg";
+      const char* const markers[] = {"", "<image>", "<audio>", "<image>"};
+      record["conversations"] = {{{"from", "human"}, {"value", markers[kind]}},
+                                 {{"from", "gpt"}, {"value", "answer " + std::to_string(i)}}};
+      records.push_back(record);
+    }
+    options.sources = {{folder.write("samples.json", records.dump()), golden_path(""), "llava"}};
+    auto opened = Dataset::open(options);
+    REQUIRE(opened.ok());
+    dataset = std::make_shared<const Dataset>(std::move(opened).value());
+  }
+
+  BatchLoader loader(LoaderLimits limits = {}) const {
+    auto started = BatchLoader::start(dataset, options, limits);
+    REQUIRE(started.ok());
+    return std::move(started).value();
+  }
+
+  TempFolder folder;
+  DataOptions options;
+  std::shared_ptr<const Dataset> dataset;
+};
+
+BatchRequest whole_epoch(std::int64_t batch, std::int64_t epoch) {
+  BatchRequest request{batch, epoch, {}};
+  for (std::int64_t position = 0; position < 20; ++position)
+    request.samples.push_back({position, {}});
+  return request;
+}
+
+TEST_CASE("BatchLoader delivers each wanted position in the order of the request", "[data]") {
+  Fixture fixture;
+  auto loader = fixture.loader();
+  const BatchRequest request{7, 3, {{5, {}}, {2, {.media = false, .text = true}}, {19, {}}}};
+  REQUIRE(loader.request(request).ok());
+  auto batch = loader.take(7, kPatience);
+  REQUIRE(batch.ok());
+  CHECK(batch.value().batch == 7);
+  CHECK(batch.value().epoch == 3);
+  REQUIRE(batch.value().samples.size() == 3);
+
+  const auto order = epoch_order(fixture.options.seed, 3, 20);
+  for (std::size_t i = 0; i < 3; ++i) {
+    const auto& wanted = request.samples[i];
+    const Record& record = (*fixture.dataset)[order[static_cast<std::size_t>(wanted.position)]];
+    auto expected = decode_sample(*fixture.dataset, record, fixture.options, wanted.parts);
+    if (auto* sample = std::get_if<DecodedSample>(&expected)) sample->position = wanted.position;
+    CHECK(batch.value().samples[i] == expected);
+  }
+}
+
+TEST_CASE("BatchLoader goes in file order where shuffling is off", "[data]") {
+  Fixture fixture;
+  fixture.options.shuffle = false;
+  auto loader = fixture.loader();
+  REQUIRE(loader.request({0, 9, {{4, {}}}}).ok());
+  auto batch = loader.take(0, kPatience);
+  REQUIRE(batch.ok());
+  CHECK(std::get<DecodedSample>(batch.value().samples[0]).id == "s4");
+}
+
+TEST_CASE("BatchLoader gives the same samples with any threads and bounds", "[data][property]") {
+  Fixture fixture;
+  auto reference = fixture.loader({.threads = 1});
+  REQUIRE(reference.request(whole_epoch(0, 1)).ok());
+  const auto expected = reference.take(0, kPatience);
+  REQUIRE(expected.ok());
+
+  const int seed = GENERATE(range(0, 12));
+  std::mt19937 random(static_cast<unsigned>(seed));
+  LoaderLimits limits;
+  limits.threads = 1 + static_cast<std::int32_t>(random() % 5);
+  limits.batches_ahead = 3;
+  limits.bytes_ahead = Bytes{1 + static_cast<std::int64_t>(random() % 400000)};
+  auto loader = fixture.loader(limits);
+  for (std::int64_t batch = 0; batch < 3; ++batch)
+    REQUIRE(loader.request(whole_epoch(batch, batch)).ok());
+  // Taken out of order: a bound on bytes must not stop the batch somebody waits for.
+  for (const std::int64_t batch : {2, 0, 1}) {
+    auto taken = loader.take(batch, kPatience);
+    REQUIRE(taken.ok());
+    if (batch == 1) CHECK(taken.value().samples == expected.value().samples);
+  }
+  CHECK(loader.bytes_held() == Bytes{});
+}
+
+TEST_CASE("BatchLoader decodes ahead only up to its bound on bytes", "[data]") {
+  Fixture fixture;
+  auto loader = fixture.loader({.threads = 2, .batches_ahead = 8, .bytes_ahead = Bytes{1}});
+  std::promise<void> first;
+  REQUIRE(loader.request(whole_epoch(0, 0), [&] { first.set_value(); }).ok());
+  std::atomic<bool> second_ready = false;
+  REQUIRE(loader.request(whole_epoch(1, 0), [&] { second_ready = true; }).ok());
+  REQUIRE(first.get_future().wait_for(kPatience) == std::future_status::ready);
+  // The first batch holds more than the bound, so nothing of the second is begun.
+  std::this_thread::sleep_for(milliseconds(20));
+  CHECK_FALSE(second_ready);
+  REQUIRE(loader.take(0, kPatience).ok());
+  REQUIRE(loader.take(1, kPatience).ok());
+}
+
+TEST_CASE("BatchLoader answers an empty request with an empty batch", "[data]") {
+  Fixture fixture;
+  auto loader = fixture.loader();
+  bool is_ready = false;
+  REQUIRE(loader.request({4, 0, {}}, [&] { is_ready = true; }).ok());
+  CHECK(is_ready);
+  auto batch = loader.take(4, milliseconds(0));
+  REQUIRE(batch.ok());
+  CHECK(batch.value().samples.empty());
+}
+
+TEST_CASE("BatchLoader refuses wrong requests", "[data][errors]") {
+  Fixture fixture;
+  CHECK(BatchLoader::start(fixture.dataset, fixture.options, {.threads = 0}).error().code ==
+        Errc::invalid_argument);
+  auto loader = fixture.loader({.batches_ahead = 2});
+  CHECK(loader.request({0, 0, {{20, {}}}}).error().code == Errc::invalid_argument);
+  CHECK(loader.request({0, 0, {{-1, {}}}}).error().code == Errc::invalid_argument);
+  CHECK(loader.request({0, -1, {}}).error().code == Errc::invalid_argument);
+  REQUIRE(loader.request({0, 0, {{0, {}}}}).ok());
+  CHECK(loader.request({0, 0, {{1, {}}}}).error().code == Errc::invalid_argument);
+  REQUIRE(loader.request({1, 0, {{0, {}}}}).ok());
+  CHECK(loader.request({2, 0, {{0, {}}}}).error().code == Errc::unavailable);
+  CHECK(loader.take(9, kPatience).error().code == Errc::invalid_argument);
+  REQUIRE(loader.take(0, kPatience).ok());
+  CHECK(loader.take(0, kPatience).error().code == Errc::invalid_argument);
+  REQUIRE(loader.request({2, 0, {{0, {}}}}).ok());
+}
+
+TEST_CASE("BatchLoader says when a batch is late and delivers it later", "[data][errors]") {
+  Fixture fixture;
+  auto loader = fixture.loader({.threads = 1});
+  REQUIRE(loader.request(whole_epoch(0, 0)).ok());
+  REQUIRE(loader.request(whole_epoch(1, 0)).ok());
+  auto late = loader.take(1, milliseconds(0));
+  if (!late.ok()) {
+    CHECK(late.error().code == Errc::timed_out);
+    CHECK(loader.take(1, kPatience).ok());
+  }
+}
+
+TEST_CASE("BatchLoader drops a batch, and who waits for it learns so", "[data]") {
+  Fixture fixture;
+  auto loader = fixture.loader({.threads = 1, .batches_ahead = 2});
+  REQUIRE(loader.request(whole_epoch(0, 0)).ok());
+  REQUIRE(loader.request(whole_epoch(1, 0)).ok());
+  loader.drop(0);
+  loader.drop(17);
+  CHECK(loader.take(0, kPatience).error().code == Errc::invalid_argument);
+  REQUIRE(loader.request(whole_epoch(0, 1)).ok());  // Its place is free again.
+  CHECK(loader.take(1, kPatience).ok());
+  CHECK(loader.take(0, kPatience).value().epoch == 1);
+}
+
+TEST_CASE("BatchLoader ends every wait when it is cancelled", "[data]") {
+  Fixture fixture;
+  for (int round = 0; round < 20; ++round) {
+    auto loader = fixture.loader({.threads = 1 + round % 3});
+    std::atomic<int> calls = 0;
+    for (std::int64_t batch = 0; batch < 4; ++batch)
+      REQUIRE(loader.request(whole_epoch(batch, batch), [&] { ++calls; }).ok());
+    auto waiting = std::async(std::launch::async, [&] { return loader.take(3, kPatience).ok(); });
+    if (round % 2 == 0) std::this_thread::sleep_for(milliseconds(round / 4));
+    loader.cancel();
+    const int calls_then = calls;
+    waiting.get();  // Returns: with the batch, or cancelled.
+    CHECK(loader.take(0, kPatience).error().code == Errc::cancelled);
+    CHECK(loader.request({9, 0, {}}).error().code == Errc::cancelled);
+    CHECK(loader.bytes_held() == Bytes{});
+    loader.cancel();
+    CHECK(calls == calls_then);  // No callback after cancel returned.
+  }
+}
+
+}  // namespace
+}  // namespace troupe::data

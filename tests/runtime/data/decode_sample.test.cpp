@@ -1,0 +1,191 @@
+#include "runtime/data/decode_sample.hpp"
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+#include <numeric>
+
+#include "golden.hpp"
+#include "temp_folder.hpp"
+
+using Catch::Matchers::ContainsSubstring;
+
+namespace troupe::data {
+namespace {
+
+/// A data set of one record whose media lie in the golden folder, unless `folder` is given.
+struct OneSample {
+  explicit OneSample(const std::string& fields, const std::string& user = "q",
+                     const std::string& assistant = "a") {
+    nlohmann::json turns = {{{"from", "human"}, {"value", user}},
+                            {{"from", "gpt"}, {"value", assistant}}};
+    const std::string json = "[{\"id\": \"s\", " + fields + (fields.empty() ? "" : ", ") +
+                             "\"conversations\": " + turns.dump() + "}]";
+    options.sources = {{folder.write("samples.json", json), golden_path(""), "llava"}};
+  }
+
+  DecodeOutcome decode(WantedParts wanted = {}) const {
+    auto dataset = Dataset::open(options);
+    REQUIRE(dataset.ok());
+    return decode_sample(dataset.value(), dataset.value()[0], options, wanted);
+  }
+  BadSample bad(WantedParts wanted = {}) const {
+    auto outcome = decode(wanted);
+    REQUIRE(std::holds_alternative<BadSample>(outcome));
+    return std::get<BadSample>(outcome);
+  }
+  DecodedSample good(WantedParts wanted = {}) const {
+    auto outcome = decode(wanted);
+    if (auto* fault = std::get_if<BadSample>(&outcome)) FAIL(to_string(*fault));
+    return std::get<DecodedSample>(std::move(outcome));
+  }
+
+  TempFolder folder;
+  DataOptions options;
+};
+
+TEST_CASE("decode_sample brings text, pictures and clips together", "[data]") {
+  const OneSample one(R"("image": ["rgb.jpg", "rgba.png"], "audio": "mono16k.wav")",
+                      "<image><audio>\n<image>?", "ok");
+  const DecodedSample sample = one.good();
+  // 45 x 37 becomes 56 x 28 by rounding, which is less than 3136, hence ceil(45 s / 28) with
+  // s = sqrt(3136 / 1665) = 1.372: 84 x 56, that is 6 x 4 patches and 3 x 2 rows.
+  REQUIRE(sample.images.size() == 2);
+  CHECK(sample.images[0].grid_width == 6);
+  CHECK(sample.images[0].grid_height == 4);
+  REQUIRE(sample.audio.size() == 1);
+  CHECK(sample.audio[0].frames == 25);  // 4000 samples / 160.
+  CHECK(sample.trained_tokens == 3);    // "ok" and its end.
+  // begin, user, \n, ?, end, assistant, o, k, end are 9; rows are 6 + 13 + 6.
+  CHECK(sample.llm_tokens == 9 + 6 + 13 + 6);
+
+  const SampleShape shape = shape_of(sample, one.options, {ModuleId{2}, ModuleId{0}});
+  CHECK(shape.id == "s");
+  CHECK(shape.llm_tokens == 34);
+  CHECK(shape.trained_tokens == 3);
+  REQUIRE(shape.media.size() == 2);
+  CHECK(shape.media[0].module == ModuleId{0});
+  CHECK(shape.media[0].items ==
+        std::vector<MediaShape>{{.input_rows = 25, .hidden_rows = 13, .output_rows = 13}});
+  CHECK(shape.media[1].module == ModuleId{2});
+  const MediaShape picture{24, 24, 6, 4, 6, 0};
+  CHECK(shape.media[1].items[0] == picture);
+  CHECK(shape.media[1].items[1].marker == 1);
+
+  // What the shape says is what the text takes.
+  auto expanded = expand_text(sample.text, rows_per_marker(shape.items(ModuleId{2}), 2),
+                              rows_per_marker(shape.items(ModuleId{0}), 1));
+  REQUIRE(expanded.ok());
+  CHECK(std::ssize(expanded.value().tokens) == shape.llm_tokens);
+}
+
+TEST_CASE("decode_sample leaves out what a node does not want", "[data]") {
+  const OneSample one(R"("image": "rgb.jpg")", "<image>");
+  const DecodedSample text = one.good({.media = false, .text = true});
+  CHECK(text.images.empty());
+  CHECK_FALSE(text.text.tokens.empty());
+  CHECK(text.llm_tokens == 0);
+  const DecodedSample media = one.good({.media = true, .text = false});
+  CHECK(media.images.size() == 1);
+  CHECK(media.text.tokens.empty());
+  CHECK(media.llm_tokens == one.good().llm_tokens);
+  CHECK(media.trained_tokens == 2);
+}
+
+TEST_CASE("decode_sample gives all windows of a long clip to one marker", "[data]") {
+  OneSample one(R"("audio": ["long.wav", "mono16k.wav"])", "<audio>a<audio>");
+  // 31 s of silence at 8 kHz, 8 bits: 30 s and 1 s, 3000 and 100 frames.
+  std::string wav = golden_bytes("mono16k.wav").substr(0, 22);
+  wav += std::string("\1\0\x40\x1f\0\0\x40\x1f\0\0\1\0\x08\0", 14) + "data";
+  const std::uint32_t size = 31 * 8000;
+  for (int i = 0; i < 4; ++i) wav += static_cast<char>(size >> (8 * i) & 0xFF);
+  one.folder.write("long.wav", wav + std::string(size, '\x80'));
+  one.folder.write("mono16k.wav", golden_bytes("mono16k.wav"));
+  one.options.sources[0].media = one.folder.path();
+
+  const DecodedSample sample = one.good();
+  REQUIRE(sample.audio.size() == 3);
+  CHECK(sample.audio[0].frames == 3000);
+  CHECK(sample.audio[1].frames == 100);
+  CHECK(sample.audio[1].marker == 0);
+  CHECK(sample.audio[2].marker == 1);
+  const SampleShape shape = shape_of(sample, one.options, {ModuleId{}, ModuleId{1}});
+  CHECK(rows_per_marker(shape.items(ModuleId{1}), 2) == std::vector<TokenCount>{1550, 13});
+}
+
+TEST_CASE("decode_sample names sample, file and reason of each fault", "[data][errors]") {
+  SECTION("missing file") {
+    const BadSample bad = OneSample(R"("image": "none.jpg")", "<image>").bad();
+    CHECK(bad.kind == BadKind::missing_file);
+    CHECK(bad.id == "s");
+    CHECK(bad.file == "none.jpg");
+    CHECK(bad.where == "samples.json:1");
+    CHECK_THAT(bad.reason, ContainsSubstring("no file"));
+  }
+  SECTION("undecodable") {
+    const BadSample bad = OneSample(R"("image": "mono16k.wav")", "<image>").bad();
+    CHECK(bad.kind == BadKind::unreadable_media);
+    CHECK(bad.file == "mono16k.wav");
+    CHECK(OneSample(R"("audio": "rgb.jpg")", "<audio>").bad().kind == BadKind::unreadable_media);
+  }
+  SECTION("markers") {
+    const BadSample bad = OneSample(R"("image": "rgb.jpg")", "<image><image>").bad();
+    CHECK(bad.kind == BadKind::marker_mismatch);
+    CHECK(bad.reason == "the text has 2 <image> markers for 1 files");
+    CHECK(OneSample(R"("audio": "mono16k.wav")", "none").bad().kind == BadKind::marker_mismatch);
+  }
+  SECTION("nothing to train") {
+    CHECK(OneSample("", "q", "").bad().reason == "every assistant turn is empty");
+    OneSample none("");
+    none.folder.write("samples.json", R"([{"conversations": [{"from": "human", "value": "q"}]}])");
+    CHECK(none.bad().kind == BadKind::no_trained_token);
+  }
+  SECTION("malformed") {
+    OneSample one("");
+    one.folder.write("samples.json", "[{}]");
+    CHECK(one.bad().kind == BadKind::malformed_record);
+  }
+  SECTION("no encoder") {
+    OneSample one(R"("image": "rgb.jpg", "audio": "mono16k.wav")", "<image><audio>");
+    one.options.takes_images = false;
+    CHECK(one.bad().reason == "the model has no vision encoder");
+    one.options.takes_images = true;
+    one.options.takes_audio = false;
+    CHECK(one.bad().kind == BadKind::no_encoder);
+    CHECK(one.bad().file == "mono16k.wav");
+  }
+  SECTION("too long") {
+    OneSample one("", "q", "a");  // begin user q end assistant a end: 7 tokens.
+    one.options.max_seq_len = 7;
+    CHECK(one.good().llm_tokens == 7);
+    one.options.max_seq_len = 6;
+    CHECK(one.bad().kind == BadKind::too_long);
+    CHECK_THAT(one.bad().reason, ContainsSubstring("7 tokens"));
+  }
+  SECTION("too short") {
+    OneSample one(R"("audio": "tiny.wav")", "<audio>");
+    std::string wav = golden_bytes("shortest.wav");  // 160 samples; one less:
+    wav.resize(wav.size() - 2);
+    wav[40] = static_cast<char>(wav[40] - 2);
+    one.folder.write("tiny.wav", wav);
+    one.options.sources[0].media = one.folder.path();
+    CHECK_THAT(one.bad().reason, ContainsSubstring("159 samples"));
+  }
+  SECTION("too large") {
+    OneSample one(R"("image": "rgb.jpg")", "<image>");
+    one.options.decoded_pixels_max = 100;
+    CHECK_THAT(one.bad().reason, ContainsSubstring("limit of 100"));
+  }
+  SECTION("a path that no file system holds") {
+    const OneSample one("\"image\": \"" + std::string(5000, 'x') + "\"", "<image>");
+    CHECK(one.bad().kind == BadKind::unreadable_media);
+  }
+}
+
+TEST_CASE("decode_sample reports faults of the text where media are not wanted", "[data]") {
+  const WantedParts text_only{.media = false, .text = true};
+  CHECK(OneSample("", "<image>").bad(text_only).kind == BadKind::marker_mismatch);
+  CHECK(OneSample(R"("image": "none.jpg")", "<image>").good(text_only).id == "s");
+}
+
+}  // namespace
+}  // namespace troupe::data
