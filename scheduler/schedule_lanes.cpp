@@ -11,15 +11,21 @@ namespace {
 
 std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
 
-void append(std::vector<std::int32_t>& to, const std::vector<std::int32_t>& from) {
-  to.insert(to.end(), from.begin(), from.end());
-}
-
 void add_lane(std::vector<Lane>& lanes, std::vector<std::int32_t> tasks) {
   if (!tasks.empty()) lanes.push_back({std::move(tasks), 0});
 }
 
-/// Lanes for the tasks behind the first of each list.
+/// A lane for the first task of each list, or for all of them.
+void add_all(std::vector<Lane>& lanes, const std::vector<MicrobatchTasks>& microbatches,
+             std::vector<std::int32_t> MicrobatchTasks::*list, bool first_only) {
+  std::vector<std::int32_t> tasks;
+  for (const auto& microbatch : microbatches)
+    for (std::size_t i = 0; i < (microbatch.*list).size() && (i == 0 || !first_only); ++i)
+      tasks.push_back((microbatch.*list)[i]);
+  add_lane(lanes, std::move(tasks));
+}
+
+/// A lane for the tasks behind the first of each list.
 void add_deferred(std::vector<Lane>& lanes, const std::vector<MicrobatchTasks>& microbatches,
                   std::vector<std::int32_t> MicrobatchTasks::*list) {
   std::vector<std::int32_t> deferred;
@@ -27,16 +33,6 @@ void add_deferred(std::vector<Lane>& lanes, const std::vector<MicrobatchTasks>& 
     for (std::size_t i = 1; i < (microbatch.*list).size(); ++i)
       deferred.push_back((microbatch.*list)[i]);
   add_lane(lanes, std::move(deferred));
-}
-
-void append_backward(std::vector<std::int32_t>& to, const MicrobatchTasks& tasks, bool defer) {
-  const auto count = [&](const std::vector<std::int32_t>& list) {
-    return defer ? std::min<std::size_t>(list.size(), 1) : list.size();
-  };
-  to.insert(to.end(), tasks.backward.begin(),
-            tasks.backward.begin() + static_cast<std::ptrdiff_t>(count(tasks.backward)));
-  to.insert(to.end(), tasks.weight.begin(),
-            tasks.weight.begin() + static_cast<std::ptrdiff_t>(count(tasks.weight)));
 }
 
 }  // namespace
@@ -71,37 +67,34 @@ std::vector<std::vector<MicrobatchTasks>> tasks_by_stage(const TaskGraph& graph)
 std::vector<Lane> one_forward_one_backward(const std::vector<MicrobatchTasks>& microbatches,
                                            std::int32_t warm_up, bool defer) {
   std::vector<std::int32_t> tasks;
+  const auto append_backward = [&](const MicrobatchTasks& microbatch) {
+    for (std::size_t i = 0; i < microbatch.backward.size() && (i == 0 || !defer); ++i)
+      tasks.push_back(microbatch.backward[i]);
+  };
   std::size_t oldest = 0;
   std::int32_t ahead = 0;
   for (const auto& microbatch : microbatches) {
-    append(tasks, microbatch.forward);
+    tasks.insert(tasks.end(), microbatch.forward.begin(), microbatch.forward.end());
     if (++ahead < warm_up) continue;
-    append_backward(tasks, microbatches[oldest++], defer);
+    append_backward(microbatches[oldest++]);
     --ahead;
   }
-  for (; oldest < microbatches.size(); ++oldest)
-    append_backward(tasks, microbatches[oldest], defer);
+  for (; oldest < microbatches.size(); ++oldest) append_backward(microbatches[oldest]);
   std::vector<Lane> lanes;
   add_lane(lanes, std::move(tasks));
-  if (!defer) return lanes;
-  add_deferred(lanes, microbatches, &MicrobatchTasks::backward);
-  add_deferred(lanes, microbatches, &MicrobatchTasks::weight);
+  if (defer) add_deferred(lanes, microbatches, &MicrobatchTasks::backward);
+  add_all(lanes, microbatches, &MicrobatchTasks::weight, defer);
+  if (defer) add_deferred(lanes, microbatches, &MicrobatchTasks::weight);
   return lanes;
 }
 
 std::vector<Lane> free_lanes(const std::vector<MicrobatchTasks>& microbatches) {
   std::vector<Lane> lanes;
-  std::vector<std::int32_t> forward, backward, weight;
-  for (const auto& microbatch : microbatches) {
-    append(forward, microbatch.forward);
-    if (!microbatch.backward.empty()) backward.push_back(microbatch.backward.front());
-    if (!microbatch.weight.empty()) weight.push_back(microbatch.weight.front());
+  add_all(lanes, microbatches, &MicrobatchTasks::forward, false);
+  for (const auto list : {&MicrobatchTasks::backward, &MicrobatchTasks::weight}) {
+    add_all(lanes, microbatches, list, true);
+    add_deferred(lanes, microbatches, list);
   }
-  add_lane(lanes, std::move(forward));
-  add_lane(lanes, std::move(backward));
-  add_lane(lanes, std::move(weight));
-  add_deferred(lanes, microbatches, &MicrobatchTasks::backward);
-  add_deferred(lanes, microbatches, &MicrobatchTasks::weight);
   return lanes;
 }
 

@@ -23,8 +23,8 @@ struct MicrobatchTasks {
 std::vector<std::vector<MicrobatchTasks>> tasks_by_stage(const TaskGraph& graph);
 
 /// `warm_up` forwards, then one backward and one forward in turn, then the backwards that are left.
-/// With `defer`, only first parts; others get lanes of their own. Weight gradients follow their
-/// input gradients.
+/// With `defer`, only first parts; others get lanes of their own. Weight gradients have a lane of
+/// their own, too.
 std::vector<Lane> one_forward_one_backward(const std::vector<MicrobatchTasks>& microbatches,
                                            std::int32_t warm_up, bool defer);
 

@@ -12,24 +12,32 @@ namespace {
 
 std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
 
-/// What makes a schedule.
+/// How a stage's tasks are put into lanes.
+enum class Lanes {
+  strict,  ///< Forwards and backwards in one lane: warm-up, then in turn.
+  free,    ///< Whatever is ready, backwards first.
+};
+
+/// What makes a schedule. Where a rule allows several lane forms and warm-ups, the one that takes
+/// the shortest time is kept; all of them hold the bounds.
 struct Rule {
   const char* name;
-  enum class Order { strict, free, phased_by_device, phased_by_pipeline } order;
   bool split_weight = false;
-  bool defer = false;  ///< Backwards of deferred parts run apart.
-  int eager = 1;       ///< Free: factor on depth. Strict: 0 lets every forward run ahead.
+  bool defer = false;   ///< Backwards of deferred parts run apart.
+  int eager = 1;        ///< Factor on depth: microbatches in flight; 0: no bound.
+  bool search = false;  ///< Try every lane form; otherwise strict with a warm-up of depth.
+  enum class Phases { none, by_device, by_pipeline } phases = Phases::none;
 };
 
 constexpr Rule kRules[] = {
-    {"1f1b", Rule::Order::strict},
-    {"eager-1f1b", Rule::Order::free, false, true, 2},
-    {"split-1f1b", Rule::Order::strict, false, true},
-    {"zero-bubble", Rule::Order::free, true, true, 1},
-    {"eager-zero-bubble", Rule::Order::free, true, true, 2},
-    {"gpipe", Rule::Order::strict, false, false, 0},
-    {"dip", Rule::Order::phased_by_device},
-    {"three-phase", Rule::Order::phased_by_pipeline},
+    {.name = "1f1b"},
+    {.name = "eager-1f1b", .defer = true, .eager = 2, .search = true},
+    {.name = "split-1f1b", .defer = true},
+    {.name = "zero-bubble", .split_weight = true, .defer = true, .search = true},
+    {.name = "eager-zero-bubble", .split_weight = true, .defer = true, .eager = 2, .search = true},
+    {.name = "gpipe", .eager = 0},
+    {.name = "dip", .phases = Rule::Phases::by_device},
+    {.name = "three-phase", .phases = Rule::Phases::by_pipeline},
 };
 
 const Rule* find_rule(const std::string& name) {
@@ -47,48 +55,59 @@ Error unknown_schedule(const std::string& name) {
                nearest.empty() ? "use one of these names" : "did you mean `" + nearest + "`?"};
 }
 
-/// Runs one rule on one graph; bounds grow where data demands it and nobody forbids it.
+/// One way to run a rule.
+struct Variant {
+  Lanes lanes = Lanes::strict;
+  bool long_warm_up = false;  ///< As many forwards as the bound allows, not only depth.
+};
+
+/// Runs one variant of a rule; bounds grow where data demands it and nobody forbids it.
 class Maker {
  public:
-  Maker(const TaskGraph& graph, const Rule& rule, const std::vector<std::int32_t>& max_in_flight)
-      : graph_(graph), rule_(rule), most_(max_in_flight), microbatches_(tasks_by_stage(graph)) {
+  Maker(const TaskGraph& graph, const Rule& rule, const std::vector<std::int32_t>& max_in_flight,
+        const Variant& variant)
+      : graph_(graph),
+        rule_(rule),
+        variant_(variant),
+        most_(max_in_flight),
+        microbatches_(tasks_by_stage(graph)) {
     most_.resize(graph.stages.size(), 0);
     const auto all = static_cast<std::int32_t>(graph.tasks.size());
     std::int32_t deepest = 1;
     for (const auto& stage : graph.stages) deepest = std::max(deepest, stage.depth);
     for (std::size_t s = 0; s < graph.stages.size(); ++s) {
       const auto& stage = graph.stages[s];
+      // Zero bubble counts a microbatch until its weight gradient, and gives every stage the peak
+      // of the first one.
+      const auto in_flight = rule.eager * (rule.split_weight ? deepest : stage.depth);
       const bool runs_ahead = rule.eager == 0 || (is_phased() && stage.encoder);
-      warm_up_.push_back(bounded(s, runs_ahead ? all : stage.depth));
-      if (rule.order != Rule::Order::free) continue;
-      // Zero bubble keeps two counts: waiting for the input gradient, and for the weight gradient.
-      bounds_.in_flight.push_back(
-          bounded(s, rule.eager * (rule.split_weight ? deepest : stage.depth)));
-      bounds_.ahead.push_back(rule.split_weight ? rule.eager * stage.depth - (rule.eager - 1) : 0);
+      warm_up_.push_back(bounded(s, runs_ahead             ? all
+                                    : variant.long_warm_up ? in_flight
+                                                           : stage.depth));
+      if (rule.search) bounds_.in_flight.push_back(bounded(s, in_flight));
     }
-    // A strict lane with deferred parts keeps the user's bound only if it is counted.
-    if (rule.order == Rule::Order::strict && rule.defer) bounds_.in_flight = most_;
+    // A lane with deferred parts keeps the user's bound only if it is counted.
+    if (!rule.search && rule.defer) bounds_.in_flight = most_;
   }
 
   Result<Timeline> make() {
-    const TaskGraph phased = is_phased()
-                                 ? with_phases(graph_, rule_.order == Rule::Order::phased_by_device
-                                                           ? devices()
-                                                           : connected_parts(graph_))
-                                 : TaskGraph{};
+    const TaskGraph phased =
+        is_phased()
+            ? with_phases(graph_, rule_.phases == Rule::Phases::by_device ? devices()
+                                                                          : connected_parts(graph_))
+            : TaskGraph{};
     const TaskGraph& graph = is_phased() ? phased : graph_;
     for (;;) {
-      auto result = list_schedule(graph, lanes(graph), padded_bounds(graph));
+      Bounds bounds = bounds_;
+      if (!bounds.in_flight.empty()) bounds.in_flight.resize(graph.stages.size());
+      auto result = list_schedule(graph, lanes(graph), bounds);
       if (result.stuck.empty()) return finish(std::move(result.timeline));
       if (auto status = give_room(graph, result); !status.ok()) return status.error();
     }
   }
 
  private:
-  bool is_phased() const {
-    return rule_.order == Rule::Order::phased_by_device ||
-           rule_.order == Rule::Order::phased_by_pipeline;
-  }
+  bool is_phased() const { return rule_.phases != Rule::Phases::none; }
   std::int32_t bounded(std::size_t stage, std::int32_t wish) const {
     return most_[stage] > 0 ? std::min(most_[stage], wish) : wish;
   }
@@ -97,17 +116,11 @@ class Maker {
     for (const auto& stage : graph_.stages) devices.push_back(stage.device);
     return devices;
   }
-  Bounds padded_bounds(const TaskGraph& graph) const {
-    Bounds bounds = bounds_;
-    if (!bounds.in_flight.empty()) bounds.in_flight.resize(graph.stages.size());
-    if (!bounds.ahead.empty()) bounds.ahead.resize(graph.stages.size());
-    return bounds;
-  }
 
   std::vector<Lane> lanes(const TaskGraph& graph) const {
     std::vector<Lane> lanes;
     for (std::size_t s = 0; s < microbatches_.size(); ++s)
-      for (auto& lane : rule_.order == Rule::Order::free
+      for (auto& lane : variant_.lanes == Lanes::free
                             ? free_lanes(microbatches_[s])
                             : one_forward_one_backward(microbatches_[s], warm_up_[s], rule_.defer))
         lanes.push_back(std::move(lane));
@@ -120,29 +133,22 @@ class Maker {
   Status give_room(const TaskGraph& graph, const ListResult& result) {
     bool helped = false;
     std::size_t refused = graph_.stages.size();
-    const auto raise = [&](std::vector<std::int32_t>& bounds, std::int32_t stage,
-                           std::int32_t needed) {
+    const auto raise = [&](std::vector<std::int32_t>& bounds, std::int32_t stage) {
       if (bounds.empty() || bounds[at(stage)] == 0) return;
+      const auto count = static_cast<std::int32_t>(microbatches_[at(stage)].size());
       if (most_[at(stage)] > 0 && bounds[at(stage)] >= most_[at(stage)]) {
         refused = at(stage);
-      } else if (bounds[at(stage)] < needed) {
+      } else if (bounds[at(stage)] < count) {
         ++bounds[at(stage)];
         helped = true;
       }
     };
-    for (const auto index : result.held_back) {
-      const auto stage = graph.tasks[at(index)].stage;
-      const auto count = static_cast<std::int32_t>(microbatches_[at(stage)].size());
-      raise(bounds_.in_flight, stage, count);
-      raise(bounds_.ahead, stage, count);
-    }
-    if (rule_.order != Rule::Order::free)
-      for (const auto index : result.stuck) {
-        const Task& task = graph.tasks[at(index)];
-        if (task.kind != TaskKind::forward)
-          raise(warm_up_, task.stage,
-                static_cast<std::int32_t>(microbatches_[at(task.stage)].size()));
-      }
+    for (const auto index : result.held_back)
+      raise(bounds_.in_flight, graph.tasks[at(index)].stage);
+    if (variant_.lanes == Lanes::strict)
+      for (const auto index : result.stuck)
+        if (graph.tasks[at(index)].kind != TaskKind::forward)
+          raise(warm_up_, graph.tasks[at(index)].stage);
     if (helped) return Done{};
     if (refused < graph_.stages.size())
       return Error{Errc::infeasible,
@@ -174,6 +180,7 @@ class Maker {
 
   const TaskGraph& graph_;
   const Rule& rule_;
+  const Variant variant_;
   std::vector<std::int32_t> most_;  // Per stage; 0: no bound.
   std::vector<std::vector<MicrobatchTasks>> microbatches_;
   std::vector<std::int32_t> warm_up_;
@@ -200,7 +207,14 @@ Result<Timeline> make_schedule(const TaskGraph& graph, const std::string& name,
                                const std::vector<std::int32_t>& max_in_flight) {
   const Rule* rule = find_rule(name);
   if (!rule) return unknown_schedule(name);
-  return Maker(graph, *rule, max_in_flight).make();
+  if (!rule->search) return Maker(graph, *rule, max_in_flight, {}).make();
+  Result<Timeline> best = Maker(graph, *rule, max_in_flight, {Lanes::free}).make();
+  for (const bool long_warm_up : {false, true}) {
+    auto other = Maker(graph, *rule, max_in_flight, {Lanes::strict, long_warm_up}).make();
+    if (other.ok() && (!best.ok() || other.value().step_ms < best.value().step_ms))
+      best = std::move(other);
+  }
+  return best;
 }
 
 }  // namespace troupe::scheduler

@@ -26,18 +26,19 @@ bool splits_weight_gradient(const std::string& name);
 /// stage's longest path to the sink, `most` its entry of `max_in_flight`.
 ///
 /// - `1f1b`: min(depth, most) forwards, then one backward and one forward in turn (heterogeneous
-///   parallelism, section 3.3). All parts of a microbatch get their backward together. Where
+///   parallelism, section 3.3). The backwards of a microbatch's parts follow each other. Where
 ///   samples are deferred to a later llm microbatch, a stage that would wait for ever gets one more
 ///   forward until it does not.
 /// - `split-1f1b`: the same for the first part of each microbatch; the backward of a deferred part
 ///   runs as soon as its gradient is there (Entrain, section 4.5.3).
-/// - `eager-1f1b`: as `split-1f1b`, but a stage never idles while it may run a forward. It may
-/// while
-///   fewer than `most` microbatches are in flight; without a bound, 2 x depth.
-/// - `zero-bubble`: input gradients first, forwards while fewer than depth microbatches wait for
-///   theirs, weight gradients where nothing else is ready. In flight, weight gradients counted, at
-///   most as many as the pipeline is deep (ZB-H1: 1F1B's peak).
-/// - `eager-zero-bubble`: the same with 2 x depth - 1 and twice the memory (ZB-H2).
+/// - `eager-1f1b`: as `split-1f1b`, but a stage may run forwards while fewer than `most` microbatches
+///   are in flight; without a bound, 2 x depth.
+/// - `zero-bubble`: weight gradients are tasks of their own that fill gaps. In flight, until the
+///   weight gradient, are at most as many microbatches as the pipeline is deep (ZB-H1: the peak of
+///   1F1B).
+/// - `eager-zero-bubble`: the same with twice the memory (ZB-H2).
+///   These three try three forms and keep the fastest: whatever is ready, backwards first; strict
+///   turns after depth forwards; strict turns after as many forwards as the bound allows.
 /// - `gpipe`: all forwards, then all backwards, both in microbatch order.
 /// - `dip`: on each device all encoder forwards, then the llm in 1F1B, then all encoder backwards.
 /// - `three-phase`: the same, but the llm begins when every encoder forward of the pipeline is
@@ -49,7 +50,7 @@ bool splits_weight_gradient(const std::string& name);
 /// they run ahead.
 ///
 /// The result depends on the times of the tasks where a device has several stages, and in the
-/// schedules that are not strict (`eager-*`, `*zero-bubble`, deferred parts).
+/// schedules that search or defer (`eager-*`, `*zero-bubble`, `split-1f1b`).
 ///
 /// Cost: O(tasks log tasks); once more for each time the bound of a stage is raised.
 ///

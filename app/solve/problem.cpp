@@ -37,6 +37,10 @@ bool Reader::has(const std::string& key) const {
   return object_->is_object() && object_->contains(key);
 }
 
+bool Reader::is_array(const std::string& key) const {
+  return has(key) && (*object_)[key].is_array();
+}
+
 const Json* Reader::find(const std::string& key, const char* expected) {
   if (!has(key)) {
     fail(key, std::string("missing; expected ") + expected,

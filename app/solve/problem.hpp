@@ -55,6 +55,8 @@ class Reader {
   bool ok() const { return !error_.has_value(); }
   const Error& error() const { return *error_; }
   bool has(const std::string& key) const;
+  /// True if `key` is there and holds an array.
+  bool is_array(const std::string& key) const;
 
   /// A finite number in [minimum, maximum]; NaN and infinities are refused.
   double number(const std::string& key, double minimum, double maximum);

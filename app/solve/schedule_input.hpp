@@ -1,0 +1,31 @@
+// Reads the input of the `schedule` problem, which `check` takes as well.
+
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "app/solve/problem.hpp"
+#include "scheduler/stage_times.hpp"
+
+namespace troupe::app {
+
+/// A pipeline by its stage times and what is asked about it.
+struct ScheduleInput {
+  scheduler::PipelineTimes times;
+  std::vector<std::string> devices;         ///< Names, by device index, in order of first use.
+  std::string schedule;                     ///< Empty where the input names none.
+  std::vector<std::int32_t> max_in_flight;  ///< Per stage; 0: no bound.
+};
+
+/// Reads and checks it. `require_schedule`: refuse an input without `schedule`.
+///
+/// Errors:
+/// - invalid_argument: as `Reader` and `scheduler::check_times` say, with the path.
+Result<ScheduleInput> read_schedule_input(const Json& input, const std::string& path,
+                                          bool require_schedule);
+
+/// The text of `--schema schedule`.
+extern const char* const kScheduleSchema;
+
+}  // namespace troupe::app
