@@ -1,0 +1,169 @@
+#include <algorithm>
+
+#include "tests/models/chain.hpp"
+
+// After LibTorch's headers, some of which use the macros that this one removes.
+#include "tests/torch_catch.hpp"
+
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+using namespace troupe;
+using namespace troupe::models;
+using Catch::Matchers::ContainsSubstring;
+
+namespace {
+
+std::string where(const std::vector<ModuleConfig>& model, const std::string& text) {
+  const auto graph = build_graph(model);
+  REQUIRE_FALSE(graph.ok());
+  CHECK(graph.error().code == Errc::invalid_argument);
+  CHECK_THAT(graph.error().message, ContainsSubstring(text));
+  CHECK_FALSE(graph.error().fix.empty());
+  return graph.error().where;
+}
+
+}  // namespace
+
+TEST_CASE("the graph names layers and counts parameters", "[models]") {
+  const auto graph = build_graph(small_model()).value();
+  REQUIRE(graph.modules.size() == 5);
+  const auto& vision = graph.modules[0];
+  REQUIRE(vision.layers.size() == 4);
+  CHECK(vision.layers[0].name == "vision.patch_embed");
+  CHECK(vision.layers[0].parameter_elements == 16 * 3 * 2 * 4 * 4);
+  CHECK(vision.layers[1].name == "vision.blocks.0");
+  // Two norms of 2 x 16; qkv 16 x 48 + 48; proj 16 x 16 + 16; fc1 16 x 32 + 32; fc2 32 x 16 + 16.
+  CHECK(vision.layers[1].parameter_elements == 64 + 816 + 272 + 544 + 528);
+  // Norm 2 x 16; 64 x 64 + 64; 64 x 24 + 24.
+  CHECK(vision.layers[3].name == "vision.merger");
+  CHECK(vision.layers[3].parameter_elements == 32 + 4160 + 1560);
+  CHECK(vision.hidden_width == 16);
+  CHECK(vision.output_width == 24);
+  CHECK(graph.modules[2].layers[0].name == "audio.conv");
+  CHECK(graph.modules[2].layers[3].name == "audio.layer_norm");
+  const auto& llm = graph.modules[4];
+  REQUIRE(llm.layers.size() == 4);
+  CHECK(llm.layers[0].name == "llm.embed_tokens");
+  CHECK(llm.layers[2].name == "llm.layers.1");
+  // Norm 24; head 37 x 24.
+  CHECK(llm.layers[3].name == "llm.head");
+  CHECK(llm.layers[3].parameter_elements == 24 + 888);
+  CHECK(graph.tied.empty());
+}
+
+TEST_CASE("what the graph counts is what the layers hold", "[models][property]") {
+  for (const bool tied : {false, true}) {
+    auto all = small_model();
+    std::get<LlmConfig>(all[4].config).tie_word_embeddings = tied;
+    const auto graph = build_graph(all).value();
+    for (const auto& module : all) {
+      const auto& layers = graph.at(graph.find(module.name)).layers;
+      const auto chain = make_chain(module, all);
+      for (std::size_t i = 0; i < layers.size(); ++i) {
+        std::int64_t elements = 0;
+        for (const auto& parameter : chain.layers[i]->parameters()) {
+          const bool shared = !graph.tied.empty() && parameter.name == graph.tied[0].name;
+          if (!shared) elements += parameter.value.numel();
+        }
+        CHECK(layers[i].parameter_elements == elements);
+      }
+    }
+  }
+}
+
+TEST_CASE("a tied embedding is counted once, for both layers", "[models]") {
+  auto model = small_model();
+  std::get<LlmConfig>(model[4].config).tie_word_embeddings = true;
+  const auto graph = build_graph(model).value();
+  REQUIRE(graph.tied.size() == 1);
+  CHECK(graph.tied[0].name == "llm.model.embed_tokens.weight");
+  CHECK(graph.tied[0].parameter_elements == 37 * 24);
+  const std::vector<LayerId> users{{ModuleId{4}, 0}, {ModuleId{4}, 3}};
+  CHECK((graph.tied[0].layers == users));
+  CHECK(graph.modules[4].layers[0].parameter_elements == 0);
+  CHECK(graph.modules[4].layers[3].parameter_elements == 24);
+}
+
+TEST_CASE("modules are ordered upstream first, the llm last", "[models]") {
+  auto model = small_model();
+  std::reverse(model.begin(),
+               model.end());  // llm, audio_projector, audio, vision_projector, vision
+  const auto graph = build_graph(model).value();
+  std::vector<std::string> names;
+  for (const auto& module : graph.modules) names.push_back(module.name);
+  CHECK(names ==
+        std::vector<std::string>{"audio", "audio_projector", "vision", "vision_projector", "llm"});
+  CHECK((graph.modules[0].next == std::vector{ModuleId{1}}));
+  CHECK((graph.modules[3].next == std::vector{graph.llm()}));
+  CHECK(graph.modules[4].next.empty());
+}
+
+TEST_CASE("a projector takes its widths from its neighbours", "[models]") {
+  const auto model = small_model();
+  const auto layer = make_layer(model[3], model, 0, {}).value()->parameters();
+  CHECK(layer[0].name == "audio_projector.linear_1.weight");
+  CHECK(layer[0].value.sizes() == at::IntArrayRef({24, 16}));
+  CHECK(layer[2].value.sizes() == at::IntArrayRef({24, 24}));
+}
+
+TEST_CASE("a model that cannot be built says which module and why", "[models][errors]") {
+  const auto changed = [](auto change) {
+    auto model = small_model();
+    change(model);
+    return model;
+  };
+  using Modules = std::vector<ModuleConfig>;
+  CHECK(where({}, "exactly one module of kind 'llm'") == "modules");
+  CHECK(where(changed([](Modules& m) { m[0].name = ""; }), "no name") == "modules");
+  CHECK(where(changed([](Modules& m) { m[1].name = "llm"; }), "two modules") == "modules.llm.name");
+  CHECK(where(changed([](Modules& m) { m[0].family = "clip"; }), "no family 'clip'") ==
+        "modules.vision.family");
+  CHECK(where(changed([](Modules& m) { m[0].kind = ModuleKind::projector; }), "kind 'encoder'") ==
+        "modules.vision.kind");
+  CHECK(where(changed([](Modules& m) { m[0].config = AudioConfig{}; }), "fields of family") ==
+        "modules.vision.config");
+  CHECK(where(changed([](Modules& m) { m[0].next = "nowhere"; }), "no module 'nowhere'") ==
+        "modules.vision.next");
+  CHECK(where(changed([](Modules& m) { m[0].next = ""; }), "goes nowhere") ==
+        "modules.vision.next");
+  CHECK(where(changed([](Modules& m) { m[0].next = "audio"; }), "is an encoder") ==
+        "modules.vision.next");
+  CHECK(where(changed([](Modules& m) { m[1].next = "vision_projector"; }), "never reaches") ==
+        "modules.vision.next");
+  CHECK(where(changed([](Modules& m) { m[4].next = "vision"; }), "goes nowhere") ==
+        "modules.llm.next");
+  CHECK(where(changed([](Modules& m) { m[2].next = "llm"; }), "16 columns") ==
+        "modules.audio.next");
+}
+
+TEST_CASE("sizes that do not fit are named with the fix", "[models][errors]") {
+  auto model = small_model();
+  std::get<VisionConfig>(model[0].config).num_heads = 3;
+  CHECK(where(model, "multiple of 4") == "modules.vision.config.embed_dim");
+  model = small_model();
+  std::get<AudioConfig>(model[2].config).encoder_attention_heads = 3;
+  CHECK(where(model, "multiple of encoder_attention_heads") == "modules.audio.config.d_model");
+  model = small_model();
+  std::get<LlmConfig>(model[4].config).num_key_value_heads = 3;
+  CHECK(where(model, "multiple of num_key_value_heads") ==
+        "modules.llm.config.num_key_value_heads");
+  model = small_model();
+  std::get<LlmConfig>(model[4].config).head_dim = 7;
+  CHECK(where(model, "must be even") == "modules.llm.config.head_dim");
+  model = small_model();
+  std::get<LlmConfig>(model[4].config).num_attention_heads = 10;
+  CHECK(where(model, "hidden_size 24") == "modules.llm.config.num_attention_heads");
+  model = small_model();
+  std::get<VisionConfig>(model[0].config).depth = 0;
+  CHECK(where(model, "at least 1") == "modules.vision.config");
+}
+
+TEST_CASE("a layer that does not exist is refused", "[models][errors]") {
+  const auto model = small_model();
+  for (const int index : {-1, 4}) {
+    const auto layer = make_layer(model[4], model, index, {});
+    REQUIRE_FALSE(layer.ok());
+    CHECK(layer.error().code == Errc::invalid_argument);
+    CHECK_THAT(layer.error().message, ContainsSubstring("layers 0 to 3"));
+  }
+}
