@@ -291,6 +291,19 @@ TEST_CASE("a vanished peer ends every pending operation", "[transport][errors]")
   check_received(nodes[0], alive, 2, 50);
 }
 
+TEST_CASE("what a peer sent before it left in order still arrives", "[transport]") {
+  BACKEND();
+  if (backend.processes) return;  // Killed processes do not leave in order.
+  Nodes nodes(backend, 2);
+  nodes.connect_all();
+  nodes[1].send(0, tag(1), 8, 1);
+  check_received(nodes[0], nodes[0].receive(1, tag(1), 8), 1, 8);
+  const int receive = nodes[0].receive(1, tag(2), 100);
+  nodes[1].send(0, tag(2), 100, 2);
+  nodes[1].vanish();
+  check_received(nodes[0], receive, 2, 100);
+}
+
 TEST_CASE("a restarted peer is a new connection under the old id", "[transport]") {
   BACKEND();
   Nodes nodes(backend, 2);

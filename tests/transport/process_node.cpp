@@ -86,6 +86,7 @@ class ProcessNode final : public TestNode {
     waitpid(process_, nullptr, 0);
     process_ = 0;
   }
+  void become_zombie() override { kill(process_, SIGKILL); }
   void freeze() override {
     kill(process_, SIGSTOP);
     waitpid(process_, nullptr, WUNTRACED);

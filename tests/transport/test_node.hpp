@@ -57,6 +57,8 @@ class TestNode {
   virtual void vanish() = 0;
   /// Stops the process without ending it (SIGSTOP). Only nodes that are processes.
   virtual void freeze() {}
+  /// Kills the process and does not reap it. Only nodes that are processes.
+  virtual void become_zombie() {}
 };
 
 /// The bytes that `seed` stands for, and their digest.

@@ -18,6 +18,8 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kGoodbyeTime = std::chrono::milliseconds(200);
 /// How long a force-closed endpoint may keep its requests before their operations end anyway.
 constexpr auto kCloseTime = std::chrono::milliseconds(700);
+/// Rounds of progress for the last messages of a process that has ended.
+constexpr int kLastRounds = 1000;
 /// How long messages under way may take to leave when the transport is destroyed.
 constexpr auto kFlushTime = std::chrono::milliseconds(300);
 
@@ -108,17 +110,19 @@ void Courier::watch_process(Connection& connection, const ProcessIdentity& ident
   connection.watch = open_process(identity, has_ended);
   if (has_ended) fail_later(connection.theirs, "is gone: its process has ended");
   if (connection.watch < 0) return;
-  loop_->watch(connection.watch, [this, &connection] {
+  loop_->watch(connection.watch, [this, &connection, link = connection.theirs] {
     connection.watch = -1;  // The loop has closed it.
-    close(connection.peer, peer_lost(connection.peer, "is gone: its process has ended"), false,
-          true);
+    // What it sent before it ended may still lie in shared memory: take that in first. Bounded,
+    // since other peers go on sending.
+    for (int round = 0; round < kLastRounds && progress(); ++round) {
+    }
+    fail_later(link, "is gone: its process has ended");
   });
 }
 
 void Courier::on_endpoint_error(void* argument, ucp_ep_h, ucs_status_t status) {
   auto& connection = *static_cast<Connection*>(argument);
-  connection.courier->fail_later(connection.theirs,
-                                 std::string("is lost: ") + ucs_status_string(status));
+  connection.courier->fail_later(connection.theirs, "is lost: " + reason_of(status));
 }
 
 void Courier::fail_later(Link link, const std::string& how) {

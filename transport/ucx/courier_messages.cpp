@@ -5,6 +5,7 @@
 
 #include "transport/failures.hpp"
 #include "transport/ucx/connection.hpp"
+#include "transport/ucx/status.hpp"
 
 namespace troupe::transport {
 
@@ -225,7 +226,7 @@ void Courier::on_fetched(void* handle, ucs_status_t status, std::size_t, void* u
 void Courier::finish(Request& request, ucs_status_t status) {
   auto& connection = *request.connection;
   if (status != UCS_OK && !connection.error) {
-    fail_later(connection.theirs, std::string("is lost: ") + ucs_status_string(status));
+    fail_later(connection.theirs, "is lost: " + reason_of(status));
   }
   if (!request.told) {
     // What ends after the connection was closed has failed, even if the bytes still made it.
@@ -233,7 +234,7 @@ void Courier::finish(Request& request, ucs_status_t status) {
     if (connection.error) {
       outcome = *connection.error;
     } else if (status != UCS_OK) {
-      outcome = peer_lost(connection.peer, std::string("is lost: ") + ucs_status_string(status));
+      outcome = peer_lost(connection.peer, "is lost: " + reason_of(status));
     }
     tell(request, std::move(outcome));
   }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "transport/ucx/host_checks.hpp"
+#include "transport/ucx/log.hpp"
 #include "transport/ucx/status.hpp"
 
 namespace troupe::transport {
@@ -40,12 +41,18 @@ Result<Config> make_config(const UcxOptions& options) {
 
 }  // namespace
 
+std::string reason_of(ucs_status_t status) {
+  std::string reason = ucs_status_string(status);
+  if (const auto message = take_ucx_message(); !message.empty()) reason += " (" + message + ")";
+  return reason;
+}
+
 Error ucx_error(std::string_view call, ucs_status_t status) {
-  return {Errc::transport_failed, std::string(call) + " failed: " + ucs_status_string(status), "",
-          ""};
+  return {Errc::transport_failed, std::string(call) + " failed: " + reason_of(status), "", ""};
 }
 
 Result<UcxWorker> UcxWorker::create(const UcxOptions& options) {
+  take_over_ucx_log();
   auto config = make_config(options);
   if (!config) return std::move(config).error();
 

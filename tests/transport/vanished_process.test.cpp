@@ -1,0 +1,160 @@
+// What the survivors see when a node's process is killed, stopped or restarted.
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+#include <chrono>
+#include <thread>
+
+#include "tests/transport/backends.hpp"
+
+namespace troupe::transport::testing {
+namespace {
+
+using Catch::Matchers::ContainsSubstring;
+
+constexpr int kSoon = 10000;
+constexpr int kVanished = 2000;
+
+Backend each_process_backend() {
+  return {"ucx", GENERATE("posix,sysv,self,tcp", "self,tcp"), true};
+}
+
+Tag tag(std::uint64_t index) { return make_tag(1, TagKind::user, 0, index); }
+
+void check_lost(TestNode& node, int operation) {
+  const auto outcome = node.wait(operation, kVanished);
+  CHECK(to_string(outcome.code) == to_string(Errc::transport_failed));
+  CHECK_THAT(outcome.message, ContainsSubstring("peer 1"));
+}
+
+void check_works(Nodes& nodes, int a, int b) {
+  for (const std::size_t bytes : {8u, 1u << 20}) {
+    const int receive = nodes[b].receive(a, tag(1000), bytes);
+    nodes[a].send(b, tag(1000), bytes, 77);
+    const auto outcome = nodes[b].wait(receive, kSoon);
+    INFO(outcome.message);
+    REQUIRE(outcome.ok);
+    CHECK(outcome.digest == digest_of_pattern(77, bytes));
+  }
+}
+
+TEST_CASE("a process killed while a receive is posted", "[transport][errors]") {
+  Nodes nodes(each_process_backend(), 2);
+  nodes.connect_all();
+  check_works(nodes, 1, 0);
+  const int receive = nodes[0].receive(1, tag(1), 1 << 20);
+  nodes[1].vanish();
+  check_lost(nodes[0], receive);
+  // What is asked of it later fails at once, with the same reason.
+  check_lost(nodes[0], nodes[0].send(1, tag(2), 8, 1));
+  check_lost(nodes[0], nodes[0].receive(1, tag(2), 8));
+}
+
+TEST_CASE("a process killed in the middle of large messages", "[transport][errors]") {
+  const auto backend = each_process_backend();
+  const auto delay = std::chrono::microseconds(GENERATE(0, 300, 1500, 4000));
+  CAPTURE(to_string(backend), delay.count());
+  Nodes nodes(backend, 2);
+  nodes.connect_all();
+  check_works(nodes, 0, 1);
+  const std::size_t bytes = 7 << 20;
+  std::vector<int> sends, receives;
+  for (std::uint64_t index = 0; index < 4; ++index) {
+    receives.push_back(nodes[0].receive(1, tag(index), bytes));
+    nodes[1].receive(0, tag(index), bytes);
+  }
+  for (std::uint64_t index = 0; index < 4; ++index) {
+    nodes[1].send(0, tag(index), bytes, index);
+    sends.push_back(nodes[0].send(1, tag(index), bytes, index));
+  }
+  std::this_thread::sleep_for(delay);
+  nodes[1].vanish();
+  // Some have arrived before the end, whole; the others fail; none hangs.
+  for (std::uint64_t index = 0; index < 4; ++index) {
+    const auto received = nodes[0].wait(receives[index], kVanished);
+    if (received.ok) {
+      CHECK(received.digest == digest_of_pattern(index, bytes));
+    } else {
+      CHECK(to_string(received.code) == to_string(Errc::transport_failed));
+    }
+    CHECK(nodes[0].wait(sends[index], kVanished).code != Errc::timed_out);
+  }
+  nodes.restart(1);
+  nodes.connect(0, 1);
+  check_works(nodes, 0, 1);
+}
+
+TEST_CASE("a process killed while its connection is idle", "[transport][errors]") {
+  Nodes nodes(each_process_backend(), 3);
+  nodes.connect_all();
+  nodes[1].vanish();
+  const auto deadline = within(std::chrono::milliseconds(kVanished));
+  while (nodes[0].failures().empty() && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  CHECK(nodes[0].failures() == std::vector<Peer>{1});
+  check_works(nodes, 0, 2);
+}
+
+TEST_CASE("a killed process that its parent has not reaped", "[transport][errors]") {
+  // Over shared memory the keep-alive takes it for alive; the process descriptor does not.
+  Nodes nodes(each_process_backend(), 2);
+  nodes.connect_all();
+  const int receive = nodes[0].receive(1, tag(1), 1 << 20);
+  const int send = nodes[0].send(1, tag(2), 1 << 20, 1);
+  nodes[1].become_zombie();
+  check_lost(nodes[0], receive);
+  check_lost(nodes[0], send);
+}
+
+TEST_CASE("a stopped process is left behind by disconnecting", "[transport][errors]") {
+  const auto backend = each_process_backend();
+  CAPTURE(to_string(backend));
+  Nodes nodes(backend, 3);
+  nodes.connect_all();
+  check_works(nodes, 0, 1);
+  nodes[1].freeze();
+  const int receive = nodes[0].receive(1, tag(1), 1 << 20);
+  std::vector<int> sends{nodes[0].send(1, tag(2), 4 << 20, 1)};
+  // Small messages fill the queues to the stopped peer.
+  for (std::uint64_t index = 10; index < 3000; ++index) {
+    sends.push_back(nodes[0].send(1, tag(index), 2000, 1));
+  }
+  check_works(nodes, 0, 2);  // A full queue to one peer holds nobody else up.
+  CHECK(nodes[0].wait(receive, 100).code == Errc::timed_out);
+  nodes[0].disconnect(1);
+  CHECK(nodes[0].wait(receive, kVanished).code == Errc::cancelled);
+  CHECK(nodes[0].wait(sends[0], kVanished).code == Errc::cancelled);
+  for (const int send : sends) CHECK(nodes[0].wait(send, kVanished).code != Errc::timed_out);
+  nodes[1].vanish();
+  nodes.restart(1);
+  nodes.connect(0, 1);
+  check_works(nodes, 1, 0);
+}
+
+TEST_CASE("a peer dies and comes back many times", "[transport][errors]") {
+  const auto backend = each_process_backend();
+  CAPTURE(to_string(backend));
+  Nodes nodes(backend, 2);
+  for (int round = 0; round < 6; ++round) {
+    nodes.connect(0, 1);
+    check_works(nodes, 0, 1);
+    const int receive = nodes[0].receive(1, tag(1), 100);
+    nodes[0].send(1, tag(2), 3 << 20, 1);
+    nodes[1].vanish();
+    check_lost(nodes[0], receive);
+    nodes.restart(1);
+  }
+}
+
+TEST_CASE("connecting to a process that has gone fails in time", "[transport][errors]") {
+  Nodes nodes(each_process_backend(), 2);
+  const auto address = nodes[1].address();
+  nodes[1].vanish();
+  const auto connected = nodes[0].connect(1, address);
+  if (connected.ok) check_lost(nodes[0], nodes[0].send(1, tag(1), 1 << 20, 1));
+}
+
+}  // namespace
+}  // namespace troupe::transport::testing

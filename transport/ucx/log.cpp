@@ -1,0 +1,42 @@
+#include "transport/ucx/log.hpp"
+
+#include <ucs/config/types.h>
+#include <ucs/debug/log_def.h>
+
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+#include <utility>
+
+namespace troupe::transport {
+namespace {
+
+thread_local std::string last_message;
+
+ucs_log_func_rc_t record(const char*, unsigned, const char*, ucs_log_level_t level,
+                         const ucs_log_component_config_t*, const char* format,
+                         std::va_list arguments) {
+  if (level == UCS_LOG_LEVEL_FATAL) return UCS_LOG_FUNC_RC_CONTINUE;
+  char text[256];
+  std::va_list copy;
+  va_copy(copy, arguments);
+  std::vsnprintf(text, sizeof text, format, copy);
+  va_end(copy);
+  // The first one names the cause, what follows is advice.
+  if (level <= UCS_LOG_LEVEL_WARN && last_message.empty()) last_message = text;
+  return UCS_LOG_FUNC_RC_STOP;
+}
+
+}  // namespace
+
+void take_over_ucx_log() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    if (std::getenv("UCX_LOG_LEVEL") == nullptr) ucs_log_push_handler(record);
+  });
+}
+
+std::string take_ucx_message() { return std::exchange(last_message, {}); }
+
+}  // namespace troupe::transport
