@@ -51,8 +51,7 @@ TEST_CASE("log_mel_windows cuts at 30 s and leaves out a rest without a frame", 
     std::vector<std::int32_t> counts;
     const auto windows = log_mel_windows(std::vector<float>(samples, 0.1f), 2, false);
     REQUIRE(windows.ok());
-    for (const auto& window : windows.value())
-      counts.push_back(window.frames);
+    for (const auto& window : windows.value()) counts.push_back(window.frames);
     return counts;
   };
   using Frames = std::vector<std::int32_t>;

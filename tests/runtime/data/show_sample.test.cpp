@@ -1,0 +1,48 @@
+#include "runtime/data/show_sample.hpp"
+
+#include <catch2/catch_test_macros.hpp>
+
+namespace troupe::data {
+namespace {
+
+DecodedSample sample_of(const std::vector<Turn>& turns) {
+  DecodedSample sample;
+  sample.id = "s1";
+  sample.text = encode_text(turns);
+  sample.trained_tokens = sample.text.trained_tokens();
+  return sample;
+}
+
+TEST_CASE("show_sample tells trained tokens from ignored ones", "[data]") {
+  DecodedSample sample =
+      sample_of({{Role::user, "<image><audio>\nWhat?"}, {Role::assistant, "caf\u00e9"}});
+  sample.images.push_back({{}, 4, 6});
+  sample.audio.push_back({{}, 25, 0});
+  sample.llm_tokens = 42;
+  CHECK(show_sample(sample, {}, false) ==
+        "sample s1: 42 tokens, 6 trained\n"
+        "  image: 6 x 4 patches -> 6 rows\n"
+        "  audio 0: 25 frames -> 13 rows\n"
+        "[ignored] <|begin|><|user|><|image| x 6><|audio| x 13>\\nWhat?<|end|><|assistant|>\n"
+        "[TRAINED] caf\u00e9<|end|>\n");
+}
+
+TEST_CASE("show_sample makes control characters and broken text visible", "[data]") {
+  const DecodedSample sample = sample_of({{Role::assistant, "a\t\xff\xc3(\x1b[0m\xe2\x82"}});
+  const std::string text = show_sample(sample, {}, false);
+  CHECK(text.find("[TRAINED] a\\x09\\xFF\\xC3(\\x1B[0m\\xE2\\x82<|end|>\n") != std::string::npos);
+}
+
+TEST_CASE("show_sample colours runs on a terminal", "[data]") {
+  const std::string text = show_sample(sample_of({{Role::assistant, "a"}}), {}, true);
+  CHECK(text.find("[ignored] \x1b[2m<|begin|><|assistant|>\x1b[0m\n") != std::string::npos);
+  CHECK(text.find("[TRAINED] \x1b[32ma<|end|>\x1b[0m\n") != std::string::npos);
+}
+
+TEST_CASE("show_sample gives the reason of a bad sample", "[data]") {
+  const BadSample bad{"s1", BadKind::missing_file, "a.jpg", "f.json:3", "there is no file a.jpg"};
+  CHECK(show_sample(bad, {}, true) == "BAD sample s1 (f.json:3): a.jpg: there is no file a.jpg\n");
+}
+
+}  // namespace
+}  // namespace troupe::data
