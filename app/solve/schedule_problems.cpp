@@ -2,10 +2,14 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 
 #include "app/solve/problem.hpp"
 #include "app/solve/schedule_input.hpp"
+#include "balancer/policies.hpp"
+#include "balancer/workload.hpp"
 #include "scheduler/check_order.hpp"
+#include "scheduler/module_pipeline.hpp"
 #include "scheduler/schedules.hpp"
 
 namespace troupe::app {
@@ -85,6 +89,116 @@ Result<Json> solve_check(const Json& input) {
   return Json{{"faults", std::move(faults)}, {"compute_ms", compute_ms}};
 }
 
+/// What `simulate` is asked.
+struct SimulateInput {
+  std::vector<balancer::Workload> samples;
+  scheduler::ModulePipeline shape;
+  std::string policy;
+  std::string schedule;
+  balancer::PolicyOptions options;
+};
+
+Result<SimulateInput> read_simulate_input(const Json& input) {
+  constexpr double kMaxMs = 1e12;
+  constexpr std::int64_t kMaxCount = 100'000;
+  Reader in(input, "input");
+  in.only({"samples", "encoder_stages", "llm_stages", "microbatches", "policy", "schedule", "seed",
+           "freeze", "colocated", "llm_cap"});
+  SimulateInput result;
+  const auto count = in.array("samples").size();
+  for (std::size_t s = 0; s < count && in.ok(); ++s) {
+    Reader sample = in.element("samples", s);
+    const double encoder_ms = sample.number("encoder_ms", 0, kMaxMs);
+    result.samples.push_back({encoder_ms, sample.number("llm_ms", 0, kMaxMs)});
+    in.absorb(sample);
+  }
+  if (in.ok() && count == 0) in.fail("samples", "there are no samples", "give at least one");
+  result.shape.encoder_stages =
+      static_cast<std::int32_t>(in.integer("encoder_stages", 1, kMaxCount));
+  result.shape.llm_stages = static_cast<std::int32_t>(in.integer("llm_stages", 1, kMaxCount));
+  result.shape.colocated = in.boolean_or("colocated", false);
+  result.options.microbatches = in.integer("microbatches", 1, kMaxCount);
+  result.options.seed = static_cast<std::uint64_t>(in.integer_or("seed", 0, 0, INT64_MAX));
+  result.options.pipeline_stages = result.shape.encoder_stages + result.shape.llm_stages;
+  if (in.has("llm_cap")) result.options.llm_cap_ms = in.number("llm_cap", 0, kMaxMs);
+  result.policy = in.text("policy");
+  result.schedule = in.text("schedule");
+  if (in.has("freeze"))
+    for (const auto& module : in.array("freeze")) {
+      if (module == "encoder")
+        result.shape.freeze_encoder = true;
+      else if (module == "llm")
+        result.shape.freeze_llm = true;
+      else
+        in.fail("freeze", "expected \"encoder\" or \"llm\", found " + module.dump());
+    }
+  if (!in.ok()) return in.error();
+  const double tasks = 3.0 * static_cast<double>(result.options.pipeline_stages) *
+                       static_cast<double>(result.options.microbatches);
+  if (tasks > 2e7)
+    return Error{Errc::invalid_argument, "more than 20 million tasks", "input",
+                 "use fewer stages or microbatches"};
+  return result;
+}
+
+Result<Json> solve_simulate(const Json& input) {
+  auto read = read_simulate_input(input);
+  if (!read.ok()) return read.error();
+  auto& [samples, shape, policy, schedule, options] = read.value();
+  std::vector<scheduler::SampleWork> work;
+  for (const auto& sample : samples) work.push_back({sample.encoder_ms, sample.llm_ms});
+  const bool split = scheduler::splits_weight_gradient(schedule);
+  const auto graph_of = [&](const balancer::MicrobatchPlan& plan) {
+    return scheduler::task_graph(scheduler::module_pipeline(work, plan.encoder, plan.llm, shape),
+                                 split);
+  };
+  // `auto` chooses by what this very simulation says.
+  options.cost = [&](const balancer::MicrobatchPlan& plan) {
+    const auto timeline = scheduler::make_schedule(graph_of(plan), schedule);
+    return timeline.ok() ? timeline.value().step_ms : std::numeric_limits<double>::infinity();
+  };
+  const auto begin = Clock::now();
+  auto plan = balancer::assign_microbatches(policy, samples, options);
+  if (!plan.ok()) return plan.error();
+  const auto graph = graph_of(plan.value());
+  auto timeline = scheduler::make_schedule(graph, schedule);
+  if (!timeline.ok()) return timeline.error();
+  const double compute_ms = ms_since(begin);
+  const auto& [order, begin_ms, end_ms, step_ms, idle_ms, peaks] = timeline.value();
+  double idle = 0;
+  for (const double ms : idle_ms) idle += ms;
+  const auto times =
+      scheduler::module_pipeline(work, plan.value().encoder, plan.value().llm, shape);
+  Json peak_in_flight = Json::object();
+  for (std::size_t s = 0; s < times.stages.size(); ++s)
+    peak_in_flight[times.stages[s].name] = peaks[s];
+  const auto encoder = balancer::group_loads(samples, plan.value().encoder);
+  const auto llm = balancer::group_loads(samples, plan.value().llm);
+  return Json{
+      {"step_ms", step_ms},
+      {"lower_bound_ms", scheduler::lower_bound_ms(graph)},
+      {"bubble", step_ms > 0 ? idle / (step_ms * static_cast<double>(idle_ms.size())) : 0.0},
+      {"peak_in_flight", std::move(peak_in_flight)},
+      {"encoder_std_ms", balancer::encoder_spread(encoder).std_ms},
+      {"llm_std_ms", balancer::llm_spread(llm).std_ms},
+      {"microbatches", times.microbatches},
+      {"compute_ms", compute_ms}};
+}
+
+const char* const kSimulateSchema = R"({
+  "samples": [{"encoder_ms": ms of the whole encoder, forward, >= 0, "llm_ms": same}...],
+  "encoder_stages": integer >= 1, "llm_stages": integer >= 1,
+  "microbatches": integer >= 1,
+  "policy": "random" | "in-order" | "disttrain" | "llm-only" | "karmarkar-karp" | "dflop" |
+            "hierarchical" | "deferral" | "auto" (`troupe balance` lists them all),
+  "schedule": as in `schedule`,
+  "seed"?: integer >= 0 (default 0),
+  "freeze"?: ["encoder", "llm"] (those that are frozen; a backward takes 2 x forward, less what
+             this saves),
+  "colocated"?: bool (llm stage i on the device of encoder stage i; default false),
+  "llm_cap"?: ms, bounds every llm microbatch
+})";
+
 }  // namespace
 
 std::vector<Problem> schedule_problems() {
@@ -94,6 +208,8 @@ std::vector<Problem> schedule_problems() {
       {"check", "finds what is wrong with an order of actions",
        "{\"input\": the input of `schedule`, \"order\": {device: [\"F0\", \"llm.0:B1.0\"...]}}",
        solve_check},
+      {"simulate", "simulates a step under a balancing policy and a schedule", kSimulateSchema,
+       solve_simulate},
   };
 }
 

@@ -1,0 +1,56 @@
+// A pipeline of encoder stages and llm stages, from work per sample and microbatches: what
+// simulations of balancing policies run.
+//
+// Pure.
+
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "runtime/vocabulary/result.hpp"
+#include "scheduler/list_schedule.hpp"
+#include "scheduler/stage_times.hpp"
+
+namespace troupe::scheduler {
+
+/// Forward work of one sample in whole modules.
+struct SampleWork {
+  double encoder_ms = 0;
+  double llm_ms = 0;
+};
+
+/// Sample indices per microbatch, in execution order.
+using SampleLists = std::vector<std::vector<std::int32_t>>;
+
+/// The stages. A module's work is shared out evenly over its stages.
+struct ModulePipeline {
+  std::int32_t encoder_stages = 1;  ///< >= 1.
+  std::int32_t llm_stages = 1;      ///< >= 1.
+  bool freeze_encoder = false;
+  bool freeze_llm = false;
+  bool colocated = false;  ///< Llm stage i runs on the device of encoder stage i.
+};
+
+/// Times of all stages, named `encoder.0`, ..., `llm.0`, ... A backward takes twice the forward:
+/// once for inputs, once for weights. A frozen encoder has none of it; a frozen llm has only the
+/// input half, and nothing if the encoder is frozen as well.
+///
+/// The samples of an encoder microbatch that go to one llm microbatch are a part; the part of the
+/// llm microbatch with the same number comes first, then by llm microbatch. Samples without encoder
+/// work need nothing from the encoder. The side with fewer microbatches gets empty ones.
+///
+/// REQUIRES: both lists hold each sample once; stage counts >= 1.
+PipelineTimes module_pipeline(std::span<const SampleWork> samples, const SampleLists& encoder,
+                              const SampleLists& llm, const ModulePipeline& shape);
+
+/// A step time that no order of this pipeline can beat: the largest over devices and stages of the
+/// work itself, and of (forward way to the stage of its nearest microbatch + the stage's whole work
+/// + backward way from it). The way of a microbatch counts each stage before it once. In a graph
+/// with split weight gradients, these do not count between the two ways, as they can run later.
+///
+/// REQUIRES: a task graph whose stages are in topological order.
+double lower_bound_ms(const TaskGraph& graph);
+
+}  // namespace troupe::scheduler

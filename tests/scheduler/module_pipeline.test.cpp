@@ -1,0 +1,83 @@
+#include "scheduler/module_pipeline.hpp"
+
+#include <catch2/catch_approx.hpp>
+#include <catch2/catch_test_macros.hpp>
+#include <random>
+
+#include "scheduler/schedules.hpp"
+#include "tests/scheduler/example_models.hpp"
+
+namespace troupe::scheduler {
+namespace {
+
+using Catch::Approx;
+using testing::draw;
+
+TEST_CASE("deferred samples are parts of their encoder microbatch", "[scheduler]") {
+  // Encoder microbatches {0, 1} and {2, 3}; sample 1 goes to llm microbatch 1; sample 3 is text.
+  const std::vector<SampleWork> samples = {{6, 1}, {2, 2}, {4, 3}, {0, 4}};
+  const auto times = module_pipeline(samples, {{0, 1}, {2, 3}}, {{0, 3}, {1, 2}}, {2, 1});
+  REQUIRE(check_times(times).ok());
+  REQUIRE(times.stages.size() == 3);
+  CHECK(times.stages[1].parts == std::vector<std::vector<double>>{{0.75, 0.25}, {1}});
+  CHECK(times.stages[0].forward_ms == std::vector<double>{4, 2});  // 8 and 4 over two stages.
+  CHECK(times.stages[2].forward_ms == std::vector<double>{5, 5});  // 1 + 4, 2 + 3.
+  CHECK(*times.stages[2].needs ==
+        std::vector<std::vector<PartRef>>{{{1, 0, 0}}, {{1, 0, 1}, {1, 1, 0}}});
+}
+
+TEST_CASE("freezing saves weight gradients, and input gradients where nothing trains before",
+          "[scheduler]") {
+  const std::vector<SampleWork> samples = {{6, 3}};
+  const auto backward = [&](bool encoder, bool llm) {
+    const auto times = module_pipeline(samples, {{0}}, {{0}}, {1, 1, encoder, llm});
+    return std::vector<double>{times.stages[0].input_grad_ms[0], times.stages[0].weight_grad_ms[0],
+                               times.stages[1].input_grad_ms[0], times.stages[1].weight_grad_ms[0]};
+  };
+  CHECK(backward(false, false) == std::vector<double>{6, 6, 3, 3});
+  CHECK(backward(true, false) == std::vector<double>{0, 0, 3, 3});
+  CHECK(backward(false, true) == std::vector<double>{6, 6, 3, 0});
+  CHECK(backward(true, true) == std::vector<double>{0, 0, 0, 0});
+}
+
+TEST_CASE("the lower bound of equal work is met by 1F1B where it can be", "[scheduler]") {
+  // One encoder stage of 1 + 2 ms, one llm stage of 3 + 6, four microbatches: the llm begins at 1,
+  // works 36 and the last gradient takes 2 more: 39.
+  const std::vector<SampleWork> samples(4, {1, 3});
+  const SampleLists each = {{0}, {1}, {2}, {3}};
+  const auto graph = task_graph(module_pipeline(samples, each, each, {1, 1}), false);
+  CHECK(lower_bound_ms(graph) == Approx(39));
+  CHECK(make_schedule(graph, "1f1b").value().step_ms == Approx(39));
+}
+
+TEST_CASE("no schedule goes below the bound, with any deferral", "[scheduler][property]") {
+  for (std::uint32_t seed = 0; seed < 300; ++seed) {
+    std::mt19937 random(seed);
+    const int count = draw(random, 1, 20);
+    const auto microbatches = static_cast<std::size_t>(draw(random, 1, 6));
+    std::vector<SampleWork> samples;
+    SampleLists encoder(microbatches), llm(microbatches);
+    for (int s = 0; s < count; ++s) {
+      samples.push_back({draw(random, 0, 3) * 1.0, draw(random, 1, 9) * 1.0});
+      const auto own =
+          static_cast<std::size_t>(draw(random, 0, static_cast<int>(microbatches) - 1));
+      encoder[own].push_back(s);
+      const bool deferred = draw(random, 0, 3) == 0 && own + 1 < microbatches;
+      llm[deferred ? own + 1 : own].push_back(s);
+    }
+    const ModulePipeline shape{draw(random, 1, 3), draw(random, 1, 3), draw(random, 0, 3) == 0,
+                               draw(random, 0, 3) == 0, draw(random, 0, 1) == 1};
+    const auto times = module_pipeline(samples, encoder, llm, shape);
+    INFO("seed " << seed);
+    REQUIRE(check_times(times).ok());
+    for (const auto& schedule : schedule_names()) {
+      const auto graph = task_graph(times, splits_weight_gradient(schedule));
+      const auto timeline = make_schedule(graph, schedule);
+      REQUIRE(timeline.ok());
+      CHECK(timeline.value().step_ms >= lower_bound_ms(graph) - 1e-9);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace troupe::scheduler
