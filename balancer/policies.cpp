@@ -4,8 +4,10 @@
 #include <cmath>
 
 #include "balancer/baselines.hpp"
+#include "balancer/deferral_search.hpp"
 #include "balancer/hierarchical.hpp"
 #include "balancer/partition.hpp"
+#include "balancer/partition_search.hpp"
 #include "balancer/portfolio.hpp"
 #include "runtime/vocabulary/nearest_word.hpp"
 
@@ -20,6 +22,21 @@ struct Policy {
   PolicyInfo info;
   Plan (*plan)(Samples, const PolicyOptions&);
 };
+
+SearchBudget budget(const PolicyOptions& options) {
+  return {.evaluations_max = options.evaluations_max * 1000};
+}
+
+// The plan with the effective K, or with the user's where that breaks the cap.
+template <class Planner>
+Plan within_cap(Samples samples, const PolicyOptions& options, Planner planner) {
+  const auto effective = effective_microbatches(samples, options.microbatches);
+  MicrobatchPlan plan = planner(effective);
+  const double largest = llm_spread(group_loads(samples, plan.llm)).max_ms;
+  if (effective == options.microbatches || largest <= options.llm_cap_ms.value_or(HUGE_VAL))
+    return plan;
+  return planner(options.microbatches);
+}
 
 Plan plan_random(Samples samples, const PolicyOptions& options) {
   return without_deferral(random_groups(samples.size(), options.microbatches, options.seed));
@@ -45,6 +62,24 @@ Plan plan_hierarchical(Samples samples, const PolicyOptions& options) {
 Plan plan_deferral(Samples samples, const PolicyOptions& options) {
   return assign_hierarchical(samples, {options.microbatches, true, options.llm_cap_ms});
 }
+Plan plan_dflop_search(Samples samples, const PolicyOptions& options) {
+  return without_deferral(partition_search(samples, options.microbatches, budget(options)));
+}
+Plan plan_deferral_exchange(Samples samples, const PolicyOptions& options) {
+  return within_cap(samples, options, [&](std::int64_t microbatches) {
+    return defer_with_exchange(samples, assign_stratified(samples, microbatches));
+  });
+}
+Plan plan_deferral_chain(Samples samples, const PolicyOptions& options) {
+  return within_cap(samples, options, [&](std::int64_t microbatches) {
+    return defer_in_chain(samples, assign_stratified(samples, microbatches));
+  });
+}
+Plan plan_balanced_chain(Samples samples, const PolicyOptions& options) {
+  return within_cap(samples, options, [&](std::int64_t microbatches) {
+    return defer_in_chain(samples, partition_search(samples, microbatches, budget(options)));
+  });
+}
 Plan plan_auto(Samples samples, const PolicyOptions& options) {
   auto choice = best_of_portfolio(samples, options);
   if (!choice.ok()) return choice.error();
@@ -64,6 +99,13 @@ const std::vector<Policy>& table() {
        plan_hierarchical},
       {{"deferral", "hierarchical, then pairwise deferral of LLM work (Entrain 4.5.2)."},
        plan_deferral},
+      {{"dflop-search", "dflop, then exchanges between two buckets at a time."}, plan_dflop_search},
+      {{"deferral-exchange", "deferral with exchanges both ways in every pair."},
+       plan_deferral_exchange},
+      {{"deferral-chain", "deferral where every microbatch may hand work to the next."},
+       plan_deferral_chain},
+      {{"balanced-chain", "dflop-search on the encoder side, deferral-chain on the LLM's."},
+       plan_balanced_chain},
       {{"auto", "The best of all the above by cost, then local search."}, plan_auto},
   };
   return kTable;

@@ -6,6 +6,8 @@
 #include <string>
 #include <tuple>
 
+#include "balancer/partition_search.hpp"
+
 namespace troupe::balancer {
 
 namespace {
@@ -51,6 +53,15 @@ Result<SampleGroups> assign_replicas(std::span<const Workload> workloads,
   }
   for (auto& replica : replicas) std::sort(replica.begin(), replica.end());
   return replicas;
+}
+
+Result<SampleGroups> assign_replicas_search(std::span<const Workload> workloads,
+                                            std::span<const double> speeds,
+                                            std::int64_t evaluations_max) {
+  auto replicas = assign_replicas(workloads, speeds);
+  if (!replicas.ok()) return replicas;
+  return improve_partition(workloads, std::move(replicas).value(), speeds,
+                           {.evaluations_max = evaluations_max});
 }
 
 }  // namespace troupe::balancer

@@ -4,6 +4,7 @@
 
 #pragma once
 
+#include <cstdint>
 #include <span>
 
 #include "balancer/workload.hpp"
@@ -25,5 +26,15 @@ namespace troupe::balancer {
 /// - invalid_argument: a bad workload, no speed, or a speed that is not finite and > 0.
 Result<SampleGroups> assign_replicas(std::span<const Workload> workloads,
                                      std::span<const double> speeds);
+
+/// As `assign_replicas`, then exchanges samples between replicas while the largest (work / speed)
+/// over both workloads falls; never worse in that measure. Balances the encoder too, which the
+/// published rule leaves to the order of the samples.
+///
+/// `evaluations_max`: candidate exchanges looked at; bounds the time.
+/// Errors: as `assign_replicas`.
+Result<SampleGroups> assign_replicas_search(std::span<const Workload> workloads,
+                                            std::span<const double> speeds,
+                                            std::int64_t evaluations_max = 1'000'000);
 
 }  // namespace troupe::balancer

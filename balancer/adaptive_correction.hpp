@@ -1,0 +1,84 @@
+// Learns, while training runs, which shapes take another time than the profile predicts, and stops
+// watching when that no longer pays (DFLOP section 3.4.3).
+//
+// Pure apart from its own state: it is told measurements and knows no clock. Single owner, not
+// thread-safe; a value that can be copied and saved.
+
+#pragma once
+
+#include <cstdint>
+#include <map>
+
+#include "runtime/vocabulary/units.hpp"
+
+namespace troupe::balancer {
+
+/// What a measurement is filed under: the module and its tokens, rounded up to a multiple of the
+/// granularity, since kernels are chosen by ranges of sizes.
+struct WorkShape {
+  std::int32_t module = 0;
+  TokenCount tokens = 0;
+
+  friend auto operator<=>(const WorkShape&, const WorkShape&) = default;
+};
+
+struct CorrectionOptions {
+  TokenCount granularity = 64;  ///< Tokens per class of shapes; >= 1.
+  /// Relative deviation below which a shape is left to the profile: noise, not a regime.
+  double deviation_min = 0.05;
+  double blend = 0.5;                 ///< Weight of a new measurement; in (0, 1].
+  std::int64_t measurements_min = 2;  ///< Of a shape, before it is corrected.
+  std::int64_t iterations = 20;       ///< I: the benefit is averaged over this many.
+  std::size_t shapes_max = 4096;      ///< Remembered; the least deviating one makes room.
+};
+
+class AdaptiveCorrection {
+ public:
+  explicit AdaptiveCorrection(CorrectionOptions options = {}) : options_(options) {}
+
+  /// The prediction times the shape's learned factor; unchanged for shapes that keep to it.
+  double corrected_ms(WorkShape shape, double predicted_ms) const;
+
+  /// C: throughput of a step without and with tracking, tokens per millisecond, both measured in
+  /// the first iterations. A negative difference counts as no cost.
+  void set_tracking_cost(double throughput_without, double throughput_with);
+
+  /// One measured execution and what the profile (not `corrected_ms`) said of it. Ignored while
+  /// tracking is off, and where a time or the shape is not > 0 and finite.
+  void record(WorkShape shape, double predicted_ms, double measured_ms);
+
+  /// Ends an iteration. After each I iterations the mean benefit (equation 7: the difference
+  /// between actual throughput and the one predicted with what was learned before) is held against
+  /// C; tracking stops where it does not exceed it. What was learned stays in use.
+  void end_iteration();
+
+  bool tracking() const { return tracking_; }
+  /// Starts tracking again, after a change of layout, model or device.
+  void restart_tracking();
+  /// Mean benefit of the last full window, tokens per millisecond.
+  double mean_benefit() const { return mean_benefit_; }
+  double tracking_cost() const { return tracking_cost_; }
+  /// Shapes whose predictions are corrected at present.
+  std::size_t corrected_shapes() const;
+
+ private:
+  struct Entry {
+    double factor = 1;  // Measured over predicted, blended.
+    std::int64_t measurements = 0;
+  };
+  WorkShape filed(WorkShape shape) const;
+  bool deviates(const Entry& entry) const;
+  void make_room();
+
+  CorrectionOptions options_;
+  std::map<WorkShape, Entry> entries_;
+  bool tracking_ = true;
+  double tracking_cost_ = 0;
+  double mean_benefit_ = 0;
+  double iteration_sum_ = 0;  // Of the benefits recorded in this iteration.
+  std::int64_t iteration_count_ = 0;
+  double window_sum_ = 0;  // Of the iterations' mean benefits.
+  std::int64_t window_count_ = 0;
+};
+
+}  // namespace troupe::balancer
