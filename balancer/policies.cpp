@@ -27,6 +27,16 @@ SearchBudget budget(const PolicyOptions& options) {
   return {.evaluations_max = options.evaluations_max * 1000};
 }
 
+// DFLOP minimises over stage times. Here whole modules are given, and the layout gives each module
+// stages in proportion to its work: per stage both workloads then have the same sum.
+std::vector<Workload> equally_binding(Samples samples) {
+  std::vector<Workload> scaled(samples.begin(), samples.end());
+  const auto sum = total(samples);
+  if (sum.encoder_ms <= 0 || sum.llm_ms <= 0) return scaled;
+  for (auto& sample : scaled) sample.llm_ms *= sum.encoder_ms / sum.llm_ms;
+  return scaled;
+}
+
 // The plan with the effective K, or with the user's where that breaks the cap.
 template <class Planner>
 Plan within_cap(Samples samples, const PolicyOptions& options, Planner planner) {
@@ -54,7 +64,7 @@ Plan plan_karmarkar_karp(Samples samples, const PolicyOptions& options) {
   return without_deferral(karmarkar_karp_groups(samples, options.microbatches));
 }
 Plan plan_dflop(Samples samples, const PolicyOptions& options) {
-  return without_deferral(partition_lpt(samples, options.microbatches));
+  return without_deferral(partition_lpt(equally_binding(samples), options.microbatches));
 }
 Plan plan_hierarchical(Samples samples, const PolicyOptions& options) {
   return assign_hierarchical(samples, {options.microbatches, false, options.llm_cap_ms});
@@ -63,7 +73,8 @@ Plan plan_deferral(Samples samples, const PolicyOptions& options) {
   return assign_hierarchical(samples, {options.microbatches, true, options.llm_cap_ms});
 }
 Plan plan_dflop_search(Samples samples, const PolicyOptions& options) {
-  return without_deferral(partition_search(samples, options.microbatches, budget(options)));
+  return without_deferral(
+      partition_search(equally_binding(samples), options.microbatches, budget(options)));
 }
 Plan plan_deferral_exchange(Samples samples, const PolicyOptions& options) {
   return within_cap(samples, options, [&](std::int64_t microbatches) {
@@ -77,7 +88,8 @@ Plan plan_deferral_chain(Samples samples, const PolicyOptions& options) {
 }
 Plan plan_balanced_chain(Samples samples, const PolicyOptions& options) {
   return within_cap(samples, options, [&](std::int64_t microbatches) {
-    return defer_in_chain(samples, partition_search(samples, microbatches, budget(options)));
+    return defer_in_chain(
+        samples, partition_search(equally_binding(samples), microbatches, budget(options)));
   });
 }
 Plan plan_auto(Samples samples, const PolicyOptions& options) {

@@ -29,7 +29,7 @@ struct PolicyOptions {
   std::optional<double> llm_cap_ms = std::nullopt;
   /// Plans that `auto` may cost, and exchanges that a search may look at (times 1000).
   std::int64_t evaluations_max = 200;
-  /// What `auto` minimises. None: `flow_time_ms` of portfolio.hpp.
+  /// What `auto` minimises. None: `slot_time_ms` of portfolio.hpp.
   PlanCost cost = nullptr;
 };
 

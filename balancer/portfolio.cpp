@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <optional>
 
 #include "balancer/hierarchical.hpp"
@@ -56,7 +57,7 @@ class Portfolio {
     const double cap = options_.llm_cap_ms.value_or(HUGE_VAL);
     if (llm_spread(group_loads(workloads_, plan.llm)).max_ms > cap) return false;
     ++evaluations_;
-    const double cost = options_.cost ? options_.cost(plan) : flow_time_ms(workloads_, plan);
+    const double cost = options_.cost ? options_.cost(plan) : slot_time_ms(workloads_, plan);
     if (!std::isfinite(cost) || (best_ && cost >= best_->cost)) return false;
     best_ = PortfolioChoice{std::move(plan), cost, {}, 0};
     return true;
@@ -109,44 +110,40 @@ Result<PortfolioChoice> best_of_portfolio(std::span<const Workload> workloads,
     return fine.error();
   Portfolio portfolio(workloads, options);
   const auto effective = effective_microbatches(workloads, options.microbatches);
-  for (const auto& policy : policies()) {
-    if (policy.name == "auto") continue;
-    if (portfolio.budget_left()) portfolio.try_member(policy.name, options.microbatches);
-    if (effective != options.microbatches && portfolio.budget_left())
-      portfolio.try_member(policy.name, effective);
-  }
+  std::vector<std::int64_t> counts{options.microbatches};
+  for (const auto count : {effective, (effective + options.microbatches) / 2})
+    if (std::find(counts.begin(), counts.end(), count) == counts.end()) counts.push_back(count);
+  // The searching policies stand last in the table and are the most promising.
+  for (auto policy = policies().rbegin(); policy != policies().rend(); ++policy)
+    for (const auto count : counts)
+      if (policy->name != "auto" && portfolio.budget_left())
+        portfolio.try_member(policy->name, count);
   portfolio.local_search();
   if (auto best = portfolio.finish()) return std::move(*best);
   return Error{Errc::infeasible, "no policy has a plan within the cap that the cost function takes",
                "balancer.policy", "use more microbatches or raise the cap"};
 }
 
-double flow_time_ms(std::span<const Workload> workloads, const MicrobatchPlan& plan) {
-  const auto encoder_loads = group_loads(workloads, plan.encoder);
-  const auto llm_loads = group_loads(workloads, plan.llm);
+double slot_time_ms(std::span<const Workload> workloads, const MicrobatchPlan& plan) {
+  const auto sum = total(workloads);
+  const double mean = (sum.encoder_ms + sum.llm_ms) / 2;
+  const double encoder_scale = sum.encoder_ms > 0 ? mean / sum.encoder_ms : 0;
+  const double llm_scale = sum.llm_ms > 0 ? mean / sum.llm_ms : 0;
   const auto encoder_of = group_of(plan.encoder, workloads.size());
-  const auto llm_of = group_of(plan.llm, workloads.size());
-  std::vector<double> encoded(plan.encoder.size());
-  double encoder_free = 0;
-  for (std::size_t m = 0; m < encoded.size(); ++m)
-    encoded[m] = encoder_free += encoder_loads[m].encoder_ms;
-  std::vector<double> returned(plan.llm.size());
-  double llm_free = 0;
-  for (std::size_t m = 0; m < returned.size(); ++m) {
-    double ready = 0;
+  std::vector<double> slots;
+  for (const auto& load : group_loads(workloads, plan.encoder))
+    slots.push_back(load.encoder_ms * encoder_scale);
+  const auto llm_loads = group_loads(workloads, plan.llm);
+  std::size_t slot = 0;
+  for (std::size_t m = 0; m < plan.llm.size(); ++m) {
     for (const auto sample : plan.llm[m])
-      ready = std::max(
-          ready, encoded[static_cast<std::size_t>(encoder_of[static_cast<std::size_t>(sample)])]);
-    returned[m] = llm_free = std::max(llm_free, ready) + 3 * llm_loads[m].llm_ms;
+      slot = std::max(slot,
+                      static_cast<std::size_t>(encoder_of[static_cast<std::size_t>(sample)] + 1));
+    if (slot >= slots.size()) slots.resize(slot + 1, 0);
+    slots[slot] = std::max(slots[slot], llm_loads[m].llm_ms * llm_scale);
+    ++slot;
   }
-  for (std::size_t m = 0; m < encoded.size(); ++m) {
-    double ready = 0;
-    for (const auto sample : plan.encoder[m])
-      ready = std::max(
-          ready, returned[static_cast<std::size_t>(llm_of[static_cast<std::size_t>(sample)])]);
-    encoder_free = std::max(encoder_free, ready) + 2 * encoder_loads[m].encoder_ms;
-  }
-  return std::max(encoder_free, llm_free);
+  return std::accumulate(slots.begin(), slots.end(), 0.0);
 }
 
 }  // namespace troupe::balancer

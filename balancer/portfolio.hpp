@@ -22,9 +22,10 @@ struct PortfolioChoice {
   std::int64_t evaluations = 0;
 };
 
-/// Costs the plan of every applicable policy with the user's K and with the effective K and picks
-/// the least (ties: the earlier policy of `policies()`); then swaps and moves single samples,
-/// keeping what lowers the cost. Never worse than the best member that was costed.
+/// Costs the plan of every applicable policy with the user's K, with the effective K and with their
+/// mean, the most elaborate policies first, and picks the least (ties: the first costed); then
+/// swaps single samples and neighbouring microbatches, keeping what lowers the cost. Never worse
+/// than the best member that was costed.
 ///
 /// Members above `llm_cap_ms` are left out. `evaluations_max` counts calls of the cost function, at
 /// least one; members come before local search.
@@ -35,10 +36,12 @@ struct PortfolioChoice {
 Result<PortfolioChoice> best_of_portfolio(std::span<const Workload> workloads,
                                           const PolicyOptions& options);
 
-/// Time of a step with one encoder stage and one LLM stage: encoder forwards as early as possible,
-/// LLM forward and backward (three times the forward) of a microbatch when all its samples are
-/// there, encoder backward (twice the forward) when all gradients of an encoder microbatch are
-/// back. The default cost of `auto` when no simulator is given. Cost: O(samples).
-double flow_time_ms(std::span<const Workload> workloads, const MicrobatchPlan& plan);
+/// A pipeline in lock step, the default cost of `auto` when no simulator is given: in every slot
+/// one encoder and one LLM microbatch run side by side and the slower one ends it; an LLM
+/// microbatch takes the first slot after those of all its samples' encoder microbatches. Either
+/// side's work is scaled to the mean of both, since the layout gives a module stages in proportion
+/// to its work. Counts fill and drain, so it weighs few large microbatches against many.
+/// O(samples).
+double slot_time_ms(std::span<const Workload> workloads, const MicrobatchPlan& plan);
 
 }  // namespace troupe::balancer

@@ -1,5 +1,6 @@
 #include "balancer/replica_assignment.hpp"
 
+#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/generators/catch_generators_range.hpp>
@@ -54,6 +55,25 @@ TEST_CASE("assign_replicas loses no sample and stays within list scheduling's bo
   for (const auto& sample : samples) largest = std::max(largest, sample.llm_ms);
   const double mean = total(samples).llm_ms / static_cast<double>(speeds.size());
   CHECK(llm_spread(group_loads(samples, replicas)).max_ms <= mean + largest);
+}
+
+TEST_CASE("the search balances both workloads over unequal replicas", "[balancer][property]") {
+  const auto seed = GENERATE(range(0u, 20u));
+  const auto samples = log_normal_workloads(seed, 256);
+  const std::vector<double> speeds{1, 1.5, 2, 2};
+  const auto worst = [&](const SampleGroups& replicas) {
+    double largest = 0;
+    const auto loads = group_loads(samples, replicas);
+    for (std::size_t r = 0; r < loads.size(); ++r)
+      largest = std::max({largest, loads[r].encoder_ms / speeds[r], loads[r].llm_ms / speeds[r]});
+    return largest;
+  };
+  const auto replicas = assign_replicas_search(samples, speeds).value();
+  REQUIRE(is_partition(replicas, samples.size()));
+  CHECK(worst(replicas) <= worst(assign_replicas(samples, speeds).value()));
+  const auto sum = total(samples);
+  CHECK(worst(replicas) <= std::max(sum.encoder_ms, sum.llm_ms) / 6.5 * 1.002);
+  CHECK_FALSE(assign_replicas_search(samples, {}).ok());
 }
 
 }  // namespace

@@ -1,0 +1,85 @@
+#include "balancer/portfolio.hpp"
+
+#include <catch2/catch_approx.hpp>
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <catch2/generators/catch_generators_range.hpp>
+#include <cmath>
+
+#include "balancer/distributions.hpp"
+#include "tests/balancer/instances.hpp"
+
+namespace troupe::balancer {
+namespace {
+
+TEST_CASE("a slot lasts as long as its slower side", "[balancer]") {
+  // Both sides add up to 6, so nothing is scaled. Encoder 1, 5; LLM 4, 2: slots 1, max(5, 4), 2.
+  const std::vector<Workload> samples{{1, 4}, {5, 2}};
+  CHECK(slot_time_ms(samples, without_deferral({{0}, {1}})) == Catch::Approx(8));
+  // Both LLM parts in the second microbatch: slots 1, 5, 6.
+  CHECK(slot_time_ms(samples, make_plan({{0}, {1}}, {{}, {0, 1}})) == Catch::Approx(12));
+  // The first LLM microbatch needs the second encoder microbatch: slots 1, 5, 2, 4.
+  CHECK(slot_time_ms(samples, make_plan({{0}, {1}}, {{1}, {0}})) == Catch::Approx(12));
+}
+
+TEST_CASE("text alone has a cost too", "[balancer]") {
+  const std::vector<Workload> text{{0, 4}, {0, 2}};
+  CHECK(slot_time_ms(text, without_deferral({{0}, {1}})) == Catch::Approx(3));
+  CHECK(slot_time_ms({}, without_deferral(SampleGroups(2))) == 0);
+}
+
+TEST_CASE("the portfolio is never behind its best member", "[balancer][property]") {
+  const auto seed = GENERATE(range(0u, 12u));
+  const auto samples = generate_workloads(distributions()[seed % 7], 96, seed);
+  PolicyOptions options{.microbatches = 8};
+  options.evaluations_max = 120;
+  const auto choice = best_of_portfolio(samples, options).value();
+  CHECK(choice.evaluations <= options.evaluations_max);
+  CHECK(choice.cost == slot_time_ms(samples, choice.plan));
+  for (const auto& policy : policies()) {
+    CAPTURE(policy.name);
+    const auto plan = assign_microbatches(policy.name, samples, options).value();
+    CHECK(choice.cost <= slot_time_ms(samples, plan));
+  }
+}
+
+TEST_CASE("the portfolio repeats itself for a given budget", "[balancer]") {
+  const auto samples = log_normal_workloads(1, 64);
+  PolicyOptions options{.microbatches = 6, .seed = 3, .evaluations_max = 80};
+  const auto once = best_of_portfolio(samples, options).value();
+  const auto again = best_of_portfolio(samples, options).value();
+  CHECK(once.plan == again.plan);
+  CHECK(once.policy == again.policy);
+}
+
+TEST_CASE("the caller's cost decides", "[balancer]") {
+  // A cost that likes few microbatches picks the effective K of a giant image.
+  std::vector<Workload> samples(30, {1, 1});
+  samples[4].encoder_ms = 15;
+  PolicyOptions options{.microbatches = 10};
+  options.cost = [](const MicrobatchPlan& plan) { return double(plan.encoder.size()); };
+  const auto few = best_of_portfolio(samples, options).value();
+  CHECK(few.plan.encoder.size() == 2);
+  options.cost = [](const MicrobatchPlan& plan) { return -double(plan.encoder.size()); };
+  CHECK(best_of_portfolio(samples, options).value().plan.encoder.size() == 10);
+}
+
+TEST_CASE("a budget of one still gives a plan", "[balancer]") {
+  PolicyOptions options{.microbatches = 4};
+  options.evaluations_max = 0;
+  const auto choice = best_of_portfolio(log_normal_workloads(1, 20), options).value();
+  CHECK(choice.evaluations == 1);
+}
+
+TEST_CASE("plans that cannot run are left out", "[balancer][errors]") {
+  PolicyOptions options{.microbatches = 4};
+  options.cost = [](const MicrobatchPlan& plan) { return plan.deferred.empty() ? 1.0 : HUGE_VAL; };
+  CHECK(best_of_portfolio(log_normal_workloads(1, 20), options).value().plan.deferred.empty());
+  options.cost = [](const MicrobatchPlan&) { return NAN; };
+  const auto none = best_of_portfolio(log_normal_workloads(1, 20), options);
+  REQUIRE_FALSE(none.ok());
+  CHECK(none.error().code == Errc::infeasible);
+}
+
+}  // namespace
+}  // namespace troupe::balancer
