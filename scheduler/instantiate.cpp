@@ -35,8 +35,7 @@ class Chooser {
     for (const auto& entry : templates_) smallest = std::min(smallest, entry.node_count);
     // Where combinations may have more pipelines than there are microbatches, pipelines are
     // counted exactly; else only up to the minimum that is needed.
-    exact_ = node_count_ / smallest > microbatches_;
-    count_max_ = exact_ ? microbatches_ : pipelines_min_;
+    count_exactly(node_count_ / smallest > microbatches_);
   }
 
   std::int64_t state_count() const {
@@ -45,7 +44,7 @@ class Chooser {
 
   Instantiation choose() {
     Instantiation result;
-    result.lower_bound_ms = least_bound();
+    result.lower_bound_ms = bound_by_counting();
     result.iteration_ms = std::numeric_limits<double>::infinity();
     best_ = &result;
     // First combinations that could meet the bound, until one does; then all that could still
@@ -114,9 +113,24 @@ class Chooser {
       }
   }
 
-  // Least time within which some combination could finish the batch, microbatches placed freely.
-  double least_bound() {
-    double high = 0, low = 0;
+  void count_exactly(bool exact) {
+    exact_ = exact;
+    count_max_ = exact ? microbatches_ : pipelines_min_;
+  }
+
+  // The bound without a limit on pipelines is quick to find and mostly holds with it as well.
+  double bound_by_counting() {
+    if (!exact_) return least_bound(0);
+    count_exactly(false);
+    const double relaxed = least_bound(0);
+    count_exactly(true);
+    return prepare(relaxed) ? relaxed : least_bound(relaxed);
+  }
+
+  // Least time, above `low`, within which some combination could finish the batch, microbatches
+  // placed freely.
+  double least_bound(double low) {
+    double high = 0;
     for (const auto& entry : templates_)
       high = std::max(high, entry.microbatch_ms * static_cast<double>(microbatches_));
     for (int i = 0; i < 100; ++i) {
