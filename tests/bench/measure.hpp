@@ -1,0 +1,38 @@
+// What the planning benchmarks share: processor time of a function, and one JSON line per measure.
+
+#pragma once
+
+#include <algorithm>
+#include <ctime>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace troupe::bench {
+
+/// Median processor time of `repeats` runs in milliseconds; other programs on the machine do not
+/// count. One run warms up.
+template <class Function>
+double cpu_ms(Function function, int repeats = 7) {
+  std::vector<double> times;
+  for (int i = 0; i <= repeats; ++i) {
+    const auto begin = std::clock();
+    function();
+    if (i > 0) times.push_back(1000.0 * static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC);
+  }
+  std::nth_element(times.begin(), times.begin() + repeats / 2, times.end());
+  return times[static_cast<std::size_t>(repeats / 2)];
+}
+
+/// {"measure", "value", "unit", "bound", "size"}; a value should not exceed its bound.
+inline void print(const std::string& measure, double value, const char* unit,
+                  std::optional<double> bound, const std::string& size) {
+  nlohmann::ordered_json line{{"measure", measure}, {"value", value}, {"unit", unit}};
+  line["bound"] = bound ? nlohmann::ordered_json(*bound) : nlohmann::ordered_json();
+  line["size"] = size;
+  std::cout << line.dump() << std::endl;
+}
+
+}  // namespace troupe::bench
