@@ -12,14 +12,17 @@ endif()
 set(TROUPE_SANITIZE "" CACHE STRING "Sanitizers for all targets: empty, 'address,undefined' or 'thread'")
 
 add_library(troupe_settings INTERFACE)
-target_compile_options(troupe_settings INTERFACE -Wall -Wextra -Werror -fno-math-errno)
+target_compile_options(troupe_settings INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Werror;-fno-math-errno>)
 target_include_directories(troupe_settings INTERFACE ${CMAKE_SOURCE_DIR})
 if(TROUPE_SANITIZE)
   # CAF's headers bind a null reference on purpose; toml++ reaches an 'unreachable' on bad Unicode.
-  target_compile_options(troupe_settings INTERFACE -fsanitize=${TROUPE_SANITIZE} -fno-omit-frame-pointer)
+  target_compile_options(troupe_settings INTERFACE
+    $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${TROUPE_SANITIZE};-fno-omit-frame-pointer>)
   target_link_options(troupe_settings INTERFACE -fsanitize=${TROUPE_SANITIZE})
   if(TROUPE_SANITIZE MATCHES undefined)
-    target_compile_options(troupe_settings INTERFACE -fno-sanitize=null,unreachable -fno-sanitize-recover=all)
+    target_compile_options(troupe_settings INTERFACE
+      $<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize=null,unreachable;-fno-sanitize-recover=all>)
   endif()
 endif()
 

@@ -1,0 +1,30 @@
+# The CUDA toolkit is optional. Found: TROUPE_CUDA is on and .cu files are compiled and linked, with
+# or without a GPU on this machine. Absent: each part has a stub file instead.
+#
+# Included by the root file, because a language must be known to every folder that links its code.
+
+include(CheckLanguage)
+if(NOT CMAKE_CUDA_COMPILER)
+  find_program(TROUPE_NVCC nvcc PATHS ENV CUDA_HOME ENV CUDA_PATH /usr/local/cuda PATH_SUFFIXES bin)
+  if(TROUPE_NVCC)
+    set(CMAKE_CUDA_COMPILER ${TROUPE_NVCC})
+  endif()
+endif()
+if(NOT CMAKE_CUDA_ARCHITECTURES)
+  set(CMAKE_CUDA_ARCHITECTURES 90)
+endif()
+set(TROUPE_CUDA OFF)
+option(TROUPE_WITHOUT_CUDA "Build the stubs even where a CUDA toolkit is found" OFF)
+if(NOT TROUPE_WITHOUT_CUDA)
+  check_language(CUDA)
+endif()
+if(CMAKE_CUDA_COMPILER AND NOT TROUPE_WITHOUT_CUDA)
+  enable_language(CUDA)
+  set(TROUPE_CUDA ON)
+  # CMake 3.25 does not know nvcc's flags for C++20; newer ones do.
+  if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
+    set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
+    set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
+  endif()
+endif()
+message(STATUS "CUDA parts: ${TROUPE_CUDA}")

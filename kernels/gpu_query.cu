@@ -1,0 +1,37 @@
+#include <cuda_runtime_api.h>
+
+#include "kernels/gpu_query.hpp"
+
+namespace troupe::kernels {
+
+namespace {
+
+// The one place where CUDA's codes become errors.
+Error cuda_error(const char* call, cudaError_t code) {
+  const std::string text = std::string(call) + ": " + cudaGetErrorString(code);
+  if (code == cudaErrorNoDevice || code == cudaErrorInsufficientDriver)
+    return {Errc::unavailable, "no GPU can be used here (" + text + ")", "",
+            "check `nvidia-smi` and CUDA_VISIBLE_DEVICES, or use cluster.device = \"cpu\""};
+  return {Errc::unavailable, "CUDA failed (" + text + ")", "", "check `nvidia-smi`"};
+}
+
+}  // namespace
+
+Result<std::vector<GpuInfo>> query_gpus() {
+  int count = 0;
+  if (const auto code = cudaGetDeviceCount(&count); code != cudaSuccess)
+    return cuda_error("cudaGetDeviceCount", code);
+  if (count == 0) return cuda_error("cudaGetDeviceCount", cudaErrorNoDevice);
+  std::vector<GpuInfo> gpus;
+  for (int index = 0; index < count; ++index) {
+    cudaDeviceProp properties{};
+    if (const auto code = cudaGetDeviceProperties(&properties, index); code != cudaSuccess)
+      return cuda_error("cudaGetDeviceProperties", code);
+    gpus.push_back({index, properties.name,
+                    Bytes{static_cast<std::int64_t>(properties.totalGlobalMem)},
+                    properties.multiProcessorCount, 10 * properties.major + properties.minor});
+  }
+  return gpus;
+}
+
+}  // namespace troupe::kernels

@@ -1,0 +1,32 @@
+// Which GPUs this process can use. Thread-safe; creates no context and reserves no memory of a GPU
+// beyond what asking its driver takes.
+//
+// gpu_query.cu answers where the CUDA toolkit was found, gpu_query_stub.cpp otherwise.
+
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "runtime/vocabulary/result.hpp"
+#include "runtime/vocabulary/units.hpp"
+
+namespace troupe::kernels {
+
+/// One GPU, as CUDA numbers them in this process (CUDA_VISIBLE_DEVICES applies).
+struct GpuInfo {
+  int index = 0;
+  std::string name;  ///< `NVIDIA H100 80GB HBM3`.
+  Bytes memory;      ///< All of it, free or not.
+  int multiprocessors = 0;
+  int capability = 0;  ///< 10 * major + minor: 90 for Hopper.
+};
+
+/// Every GPU, in CUDA's order; at least one.
+///
+/// Errors:
+/// - unavailable: this build has no CUDA part, there is no driver, or no GPU. The message says
+///   which, the fix what to do.
+Result<std::vector<GpuInfo>> query_gpus();
+
+}  // namespace troupe::kernels

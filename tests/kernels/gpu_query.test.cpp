@@ -1,0 +1,29 @@
+#include "kernels/gpu_query.hpp"
+
+#include <catch2/catch_test_macros.hpp>
+
+using namespace troupe;
+using namespace troupe::kernels;
+
+TEST_CASE("a machine without a GPU says so and what to do", "[kernels][errors]") {
+  const auto gpus = query_gpus();
+  if (gpus) SKIP("this machine has a GPU");
+  CHECK(gpus.error().code == Errc::unavailable);
+  CHECK_FALSE(gpus.error().message.empty());
+  CHECK_FALSE(gpus.error().fix.empty());
+  CHECK(query_gpus().error() == gpus.error());  // Asking again is harmless.
+}
+
+TEST_CASE("GPUs are listed with their memory", "[kernels][gpu]") {
+  const auto gpus = query_gpus();
+  if (!gpus) SKIP(gpus.error().message);
+  REQUIRE_FALSE(gpus.value().empty());
+  for (std::size_t i = 0; i < gpus.value().size(); ++i) {
+    const auto& gpu = gpus.value()[i];
+    CHECK(gpu.index == static_cast<int>(i));
+    CHECK_FALSE(gpu.name.empty());
+    CHECK(gpu.memory > Bytes{std::int64_t{1} << 30});
+    CHECK(gpu.multiprocessors > 0);
+    CHECK(gpu.capability >= 50);
+  }
+}
