@@ -26,7 +26,7 @@ struct TemplateLayer {
   double forward_ms = 0;   ///< >= 0.
   double backward_ms = 0;  ///< >= 0; after freezing.
   Bytes memory;            ///< State and activations; >= 0.
-  /// Collectives of a layer split over k GPUs, by k >= 2. A stage uses k GPUs only if each of its
+  /// Collectives of a layer split over k GPUs, by k. A stage uses k >= 2 GPUs only if each of its
   /// layers has an entry; one GPU needs none.
   std::map<std::int32_t, double> in_node_sync_ms;
 };

@@ -12,8 +12,9 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr int kStepsBeforeProbes = 4;
 
 double layer_ms(const TemplateLayer& layer, std::int32_t gpus) {
-  const double compute = (layer.forward_ms + layer.backward_ms) / gpus;
-  return gpus == 1 ? compute : compute + layer.in_node_sync_ms.at(gpus);
+  const auto sync = layer.in_node_sync_ms.find(gpus);
+  return (layer.forward_ms + layer.backward_ms) / gpus +
+         (sync == layer.in_node_sync_ms.end() ? 0 : sync->second);
 }
 
 bool may_use(const TemplateLayer& layer, std::int32_t gpus) {
@@ -26,7 +27,7 @@ double largest_work(std::span<const TemplateLayer> layers, std::int32_t gpus_per
   for (const auto& layer : layers) {
     double slowest = layer_ms(layer, 1);
     for (const auto& [gpus, sync] : layer.in_node_sync_ms)
-      if (gpus >= 2 && gpus <= gpus_per_node) slowest = std::max(slowest, layer_ms(layer, gpus));
+      if (gpus <= gpus_per_node) slowest = std::max(slowest, layer_ms(layer, gpus));
     work += slowest;
   }
   return work;

@@ -1,9 +1,15 @@
-// The planning problems of `troupe solve`: JSON in and out around the functions of `scheduler/`.
+// The planning problems of `troupe solve` that stand before the layout: costs, templates, recovery.
 
-#include "app/solve/problem.hpp"
+#include "app/solve/planning_problems.hpp"
 
 namespace troupe::app {
 
-std::vector<Problem> planning_problems() { return {}; }
+std::vector<Problem> planning_problems() {
+  std::vector<Problem> problems;
+  for (auto list :
+       {partition_problems(), template_problems(), recovery_problems(), profile_problems()})
+    for (auto& problem : list) problems.push_back(std::move(problem));
+  return problems;
+}
 
 }  // namespace troupe::app
