@@ -1,0 +1,41 @@
+// `troupe data check`, `data show` and `data make`: one function each. Private to app/.
+
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "app/commands.hpp"
+#include "engine/job_setup.hpp"
+#include "runtime/data/dataset.hpp"
+#include "runtime/vocabulary/result.hpp"
+
+namespace troupe::app {
+
+struct DataOptions {
+  JobArguments job;
+  std::string folder;        ///< Of `data make`.
+  std::int64_t samples = 3;  ///< Of `data show`.
+  std::int64_t skip = 0;
+  std::string only_id;
+  bool json = false;
+};
+
+/// A job's data set, opened, and everything that says how samples are prepared.
+struct OpenedData {
+  engine::JobSetup setup;
+  std::shared_ptr<const data::Dataset> dataset;
+};
+
+/// Errors: those of the job file and of the data set.
+Result<OpenedData> open_data(const JobArguments& arguments);
+
+/// Decodes every sample; prints counts, lengths and bad samples. Exit code 3 where more are bad
+/// than `data.max_bad_fraction` allows.
+int check_data(const DataOptions& options);
+
+/// Prints samples as the model sees them: trained parts apart from ignored ones.
+int show_data(const DataOptions& options);
+
+}  // namespace troupe::app
