@@ -1,5 +1,4 @@
 #include <iostream>
-#include <numeric>
 
 #include "app/data_commands.hpp"
 #include "app/terminal.hpp"
@@ -12,50 +11,67 @@ namespace {
 
 using data::ByteTokenizer;
 
-/// Printable text of a run of tokens; media rows as `<image x64>`, line breaks as `\n`.
-std::string readable(std::span<const data::TokenId> tokens) {
-  std::string text;
-  for (std::size_t i = 0; i < tokens.size();) {
-    std::size_t end = i + 1;
-    const bool is_media = tokens[i] == ByteTokenizer::kImage || tokens[i] == ByteTokenizer::kAudio;
-    while (end < tokens.size() && (is_media ? tokens[end] == tokens[i]
-                                            : tokens[end] != ByteTokenizer::kImage &&
-                                                  tokens[end] != ByteTokenizer::kAudio))
-      ++end;
-    if (is_media)
-      text += std::string(tokens[i] == ByteTokenizer::kImage ? "<image x" : "<audio x") +
-              std::to_string(end - i) + ">";
-    else
-      text += ByteTokenizer::decode(tokens.subspan(i, end - i));
-    i = end;
-  }
+bool is_media(data::TokenId token) {
+  return token == ByteTokenizer::kImage || token == ByteTokenizer::kAudio;
+}
+
+/// Line breaks as `\n`; other control characters, which could do anything to a terminal, as `?`.
+std::string printable(const std::string& text) {
   std::string shown;
   for (const char c : text) {
-    if (c == '\n')
-      shown += "\\n";
-    else if (static_cast<unsigned char>(c) >= 0x20)
-      shown += c;
-    else
-      shown += '?';  // A control character could do anything to the terminal.
+    const bool is_control = static_cast<unsigned char>(c) < 0x20 || c == 0x7F;
+    shown += c == '\n' ? "\\n" : is_control ? "?" : std::string(1, c);
   }
   return shown;
 }
 
-void print_tokens(const data::ExpandedText& text) {
-  const bool colours = stdout_has_colours();
-  for (std::size_t i = 0; i < text.tokens.size();) {
-    const bool trained = text.labels[i] != data::kIgnoreLabel;
-    std::size_t end = i;
-    while (end < text.tokens.size() && (text.labels[end] != data::kIgnoreLabel) == trained) ++end;
-    const auto part = readable(std::span(text.tokens).subspan(i, end - i));
-    if (colours)
-      std::cout << (trained ? "\x1b[1;32m" : "\x1b[2m") << part << "\x1b[0m";
-    else
-      std::cout << (i == 0 ? "" : " ") << (trained ? "[TRAINED] " : "[ignored] ") << part;
-    i = end;
+/// Writes tokens as text, media rows as `<image x64>`, one per marker.
+class TokenPrinter {
+ public:
+  TokenPrinter(std::span<const TokenCount> image_rows, std::span<const TokenCount> audio_rows)
+      : image_rows_(image_rows), audio_rows_(audio_rows) {}
+
+  void print(const data::ExpandedText& text) {
+    const bool colours = stdout_has_colours();
+    for (std::size_t i = 0; i < text.tokens.size();) {
+      const bool trained = text.labels[i] != data::kIgnoreLabel;
+      std::size_t end = i;
+      while (end < text.tokens.size() && (text.labels[end] != data::kIgnoreLabel) == trained) ++end;
+      const auto part = readable(std::span(text.tokens).subspan(i, end - i));
+      if (colours)
+        std::cout << (trained ? "\x1b[1;32m" : "\x1b[2m") << part << "\x1b[0m";
+      else
+        std::cout << (i == 0 ? "" : " ") << (trained ? "[TRAINED] " : "[ignored] ") << part;
+      i = end;
+    }
+    std::cout << '\n';
   }
-  std::cout << '\n';
-}
+
+ private:
+  /// REQUIRES: no marker's rows are cut by the end of `tokens` (all carry the same label).
+  std::string readable(std::span<const data::TokenId> tokens) {
+    std::string text;
+    for (std::size_t i = 0; i < tokens.size();) {
+      std::size_t end = i;
+      if (is_media(tokens[i])) {
+        const bool is_image = tokens[i] == ByteTokenizer::kImage;
+        auto& rows = is_image ? image_rows_ : audio_rows_;
+        text +=
+            std::string(is_image ? "<image x" : "<audio x") + std::to_string(rows.front()) + ">";
+        end = i + static_cast<std::size_t>(rows.front());
+        rows = rows.subspan(1);
+      } else {
+        while (end < tokens.size() && !is_media(tokens[end])) ++end;
+        text += printable(ByteTokenizer::decode(tokens.subspan(i, end - i)));
+      }
+      i = end;
+    }
+    return text;
+  }
+
+  std::span<const TokenCount> image_rows_;  // Of markers not yet printed.
+  std::span<const TokenCount> audio_rows_;
+};
 
 /// Files, lengths, and the conversation as tokens.
 Status print_sample(const data::Record& record, const data::DecodedSample& sample,
@@ -80,7 +96,7 @@ Status print_sample(const data::Record& record, const data::DecodedSample& sampl
       data::rows_per_marker(shape.items(modules.audio), sample.text.audio_markers);
   const auto text = data::expand_text(sample.text, image_rows, audio_rows);
   if (!text.ok()) return text.error();
-  print_tokens(text.value());
+  TokenPrinter{image_rows, audio_rows}.print(text.value());
   return Done{};
 }
 
@@ -91,8 +107,7 @@ int show_data(const DataOptions& options) {
   if (!opened.ok()) return report(opened.error());
   const auto& dataset = *opened.value().dataset;
   const auto& setup = opened.value().setup;
-  auto order = data::epoch_order(setup.data.seed, 0, dataset.size());
-  if (!setup.data.shuffle) std::iota(order.begin(), order.end(), std::int64_t{0});
+  const auto order = data::record_order(setup.data, 0, dataset.size());
   std::int64_t left = options.samples;
   std::int64_t skip = options.skip;
   for (const auto index : order) {

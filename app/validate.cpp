@@ -4,9 +4,8 @@
 
 #include "app/commands.hpp"
 #include "app/terminal.hpp"
-#include "models/factory.hpp"
+#include "engine/job_setup.hpp"
 #include "runtime/job/load_job.hpp"
-#include "scheduler/place_by_hand.hpp"
 
 namespace troupe::app {
 
@@ -41,15 +40,13 @@ int validate(const Options& options) {
   if (reading.ok()) {
     // What only the model builder and the planner can tell.
     const auto& job = reading.loaded.job;
-    const auto model = models::build_graph(job.modules);
-    const auto plan =
-        model.ok() ? scheduler::place_by_hand(model.value(), job.parallel.layout,
-                                              {job.cluster.nodes, job.cluster.devices_per_node})
-                   : Result<ParallelPlan>(model.error());
+    const auto setup = engine::prepare(job);
+    const auto plan = setup.ok() ? engine::make_parallel_plan(setup.value())
+                                 : Result<ParallelPlan>(setup.error());
     if (plan.ok()) {
       if (options.resolved) return std::cout << job::to_toml(reading.loaded), kDone;
       std::cout << options.job.file << ": no problems\n";
-      print_summary(job, model.value(), plan.value());
+      print_summary(job, setup.value().model, plan.value());
       return kDone;
     }
     reading.problems.push_back(plan.error());
