@@ -1,8 +1,10 @@
 #include <CLI/CLI.hpp>
+#include <iostream>
 #include <memory>
 
 #include "app/data_commands.hpp"
 #include "app/terminal.hpp"
+#include "runtime/data/demo_data.hpp"
 #include "runtime/job/load_job.hpp"
 
 namespace troupe::app {
@@ -17,6 +19,32 @@ Result<OpenedData> open_data(const JobArguments& arguments) {
   return OpenedData{std::move(setup).value(),
                     std::make_shared<const data::Dataset>(std::move(dataset).value())};
 }
+
+int make_data(const MakeOptions& options) {
+  const auto made = data::make_demo_data(options.folder, {options.samples, options.seed});
+  if (!made.ok()) return report(made.error());
+  const auto& summary = made.value();
+  std::cout << "wrote " << with_commas(summary.samples) << " samples with "
+            << with_commas(summary.images) << " pictures and " << with_commas(summary.clips)
+            << " clips to " << options.folder << "\nnext: name it in a job file, json = \""
+            << summary.json.string() << "\"\n";
+  return kDone;
+}
+
+namespace {
+
+void add_make(Commands& commands, CLI::App& data) {
+  auto options = std::make_shared<MakeOptions>();
+  auto* make = data.add_subcommand("make", "Make the demo's data set: shapes and tones");
+  make->callback([&commands, options] { commands.exit_code = make_data(*options); });
+  make->add_option("DIR", options->folder, "Where; made if missing")->required()->type_name("DIR");
+  make->add_option("-n,--samples", options->samples, "How many samples")
+      ->check(CLI::Range(1, 1'000'000))
+      ->capture_default_str();
+  make->add_option("--seed", options->seed, "Another seed: other samples")->capture_default_str();
+}
+
+}  // namespace
 
 void add_data(Commands& commands) {
   auto* data = commands.root.add_subcommand("data", "Look at the data of a job, or make some");
@@ -41,6 +69,7 @@ void add_data(Commands& commands) {
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   show->add_option("--id", options->only_id, "Only the sample of this id");
+  add_make(commands, *data);
 }
 
 }  // namespace troupe::app

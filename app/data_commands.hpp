@@ -15,11 +15,16 @@ namespace troupe::app {
 
 struct DataOptions {
   JobArguments job;
-  std::string folder;        ///< Of `data make`.
   std::int64_t samples = 3;  ///< Of `data show`.
   std::int64_t skip = 0;
   std::string only_id;
   bool json = false;
+};
+
+struct MakeOptions {
+  std::string folder;
+  std::int32_t samples = 384;
+  std::uint64_t seed = 42;
 };
 
 /// A job's data set, opened, and everything that says how samples are prepared.
@@ -37,5 +42,8 @@ int check_data(const DataOptions& options);
 
 /// Prints samples as the model sees them: trained parts apart from ignored ones.
 int show_data(const DataOptions& options);
+
+/// Writes the demo's data set below a folder.
+int make_data(const MakeOptions& options);
 
 }  // namespace troupe::app

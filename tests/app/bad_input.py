@@ -183,6 +183,8 @@ DATA = [
     data("sound without encoder", ["sample a", "audio|encoder"], sample("a", "<audio>", audio="c.wav"), files={"c.wav": wav()}, job=JOB),
     Row("show a sample that is not there", ["data", "show", "job.toml", "--id", "zzz"], 2, ["no such sample", "fix:"], {"job.toml": JOB, "samples.json": GOOD}),
     Row("show of a bad number", ["data", "show", "job.toml", "-n", "0"], 2, ["--samples", "0"], {"job.toml": JOB, "samples.json": GOOD}),
+    Row("data made in a file", ["data", "make", "job.toml/demo"], 1, ["job.toml"], {"job.toml": JOB}),
+    Row("data of no samples", ["data", "make", "demo", "-n", "0"], 2, ["--samples", "troupe data"]),
     Row("data without a verb", ["data"], 2, ["subcommand is required", "troupe data --help"]),
 ]
 

@@ -72,6 +72,13 @@ def check_all(commands):
     commands.expect("data show marks what is trained", answer, answer.stdout.startswith("s2 ")
                     and "[ignored] <|begin|><|user|>hi\\n<|end|><|assistant|> [TRAINED] ho<|end|>" in answer.stdout)
 
+    answer = commands.run("data", "make", "demo", "-n", "10")
+    commands.expect("data make writes a data set", answer, "wrote 10 samples" in answer.stdout)
+    media = ['modules.vision={kind = "encoder", family = "qwen2-vl"}', 'modules.vision_projector.kind=projector',
+             'modules.audio={kind = "encoder", family = "whisper"}', 'modules.audio_projector.kind=projector']
+    answer = commands.run("data", "check", "job.toml", "data.sources[0].json=demo/samples.json", *media)
+    commands.expect("what data make wrote is good", answer, "0 bad samples" in answer.stdout)
+
     answer = commands.run("solve", "--list")
     names = [line.split()[0] for line in answer.stdout.splitlines()]
     commands.expect("solve lists its problems", answer, "post-balance" in names)
