@@ -76,6 +76,20 @@ TEST_CASE("solve reconfigure follows the published rules", "[solve]") {
   CHECK(output["pipelines"] == Json::parse("[[0,13],[2,12],[9,10,11],[5,6,7,8]]"));
 }
 
+TEST_CASE("solve copy-plan names sender and receiver of each layer", "[solve]") {
+  const Json output = solved("copy-plan", R"({"bytes": {"a": 6, "b": 4, "c": 4},
+    "holders": {"a": [0], "b": [0, 1], "c": [0, 1]}, "needs": {"a": [2], "b": [2], "c": [2]}})");
+  CHECK(output["max_sent_bytes"] == 8);
+  CHECK(output["lower_bound_bytes"] == 8);
+  CHECK(output["copies"][0] == Json{{"layer", "a"}, {"from", 0}, {"to", 2}});
+  CHECK_THAT(refused("copy-plan", R"({"bytes": {"a": 6, "b": 1}, "holders": {},
+                                      "needs": {"a": [1], "b": [2]}})")
+                 .message,
+             ContainsSubstring("'a', 'b'"));
+  CHECK_THAT(refused("copy-plan", R"({"bytes": {}, "holders": {"x": [1]}, "needs": {}})").where,
+             ContainsSubstring("holders.x"));
+}
+
 TEST_CASE("planning problems name the field that is wrong", "[solve][errors]") {
   CHECK_THAT(refused("partition", R"({"costs": [1, -1], "stages": 1})").where,
              ContainsSubstring("costs[1]"));
