@@ -4,6 +4,7 @@
 #include <chrono>
 #include <limits>
 
+#include "app/solve/layout_problems.hpp"
 #include "app/solve/problem.hpp"
 #include "app/solve/schedule_input.hpp"
 #include "balancer/policies.hpp"
@@ -202,7 +203,8 @@ const char* const kSimulateSchema = R"({
 }  // namespace
 
 std::vector<Problem> schedule_problems() {
-  return {
+  auto problems = layout_problems();
+  const std::vector<Problem> own = {
       {"schedule", "orders the work of a pipeline's devices by a named schedule", kScheduleSchema,
        solve_schedule},
       {"check", "finds what is wrong with an order of actions",
@@ -211,6 +213,8 @@ std::vector<Problem> schedule_problems() {
       {"simulate", "simulates a step under a balancing policy and a schedule", kSimulateSchema,
        solve_simulate},
   };
+  problems.insert(problems.end(), own.begin(), own.end());
+  return problems;
 }
 
 }  // namespace troupe::app
