@@ -3,7 +3,9 @@
 #include <cmath>
 
 // One copy per instruction set, resolved by the loader. The bodies are inlined into each copy.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_THREAD__)
+// Sanitizers are not up yet when the loader resolves, so they get the plain copy.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && \
+    !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
 #define TROUPE_CLONES \
   __attribute__((target_clones("arch=skylake-avx512", "arch=haswell", "default")))
 #else

@@ -9,6 +9,9 @@
 
 namespace troupe::kernels::cpu {
 
+/// Rows of this width that are worth a thread of their own.
+inline std::int64_t grain(std::int64_t width) { return 32768 / width + 1; }
+
 /// Shape and strides (in elements) of heads to rotate. The output is dense.
 struct HeadsShape {
   std::int64_t rows = 0;

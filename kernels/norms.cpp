@@ -1,5 +1,6 @@
 #include "kernels/norms.hpp"
 
+#include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/layer_norm.h>
 #include <ATen/ops/rsqrt.h>
@@ -22,17 +23,33 @@ bool has_loops(const at::Tensor& rows) {
 template <class T>
 void forward_loop(const at::Tensor& rows, const at::Tensor& weight, double eps,
                   const at::Tensor& scale, const at::Tensor& out) {
-  cpu::rms_norm(rows.const_data_ptr<T>(), weight.const_data_ptr<T>(), static_cast<T>(eps),
-                rows.size(0), rows.size(1), scale.mutable_data_ptr<T>(), out.mutable_data_ptr<T>());
+  const auto width = rows.size(1);
+  const T *from = rows.const_data_ptr<T>(), *by = weight.const_data_ptr<T>();
+  T *factor = scale.mutable_data_ptr<T>(), *to = out.mutable_data_ptr<T>();
+  at::parallel_for(0, rows.size(0), cpu::grain(width), [&](std::int64_t begin, std::int64_t end) {
+    cpu::rms_norm(from + begin * width, by, static_cast<T>(eps), end - begin, width, factor + begin,
+                  to + begin * width);
+  });
 }
 
+// Rows are independent; the weight's gradient is summed over rows by one thread, so that the number
+// of threads does not change its bits.
 template <class T>
 void backward_loop(const at::Tensor& d_out, const at::Tensor& rows, const at::Tensor& weight,
                    const at::Tensor& scale, const at::Tensor& d_rows, const at::Tensor& d_weight) {
-  cpu::rms_norm_backward(d_out.const_data_ptr<T>(), rows.const_data_ptr<T>(),
-                         weight.const_data_ptr<T>(), scale.const_data_ptr<T>(), rows.size(0),
-                         rows.size(1), d_rows.defined() ? d_rows.mutable_data_ptr<T>() : nullptr,
-                         d_weight.defined() ? d_weight.mutable_data_ptr<T>() : nullptr);
+  const auto width = rows.size(1);
+  const T *d = d_out.const_data_ptr<T>(), *x = rows.const_data_ptr<T>(),
+          *w = weight.const_data_ptr<T>(), *s = scale.const_data_ptr<T>();
+  if (d_weight.defined())
+    cpu::rms_norm_backward(d, x, w, s, rows.size(0), width, static_cast<T*>(nullptr),
+                           d_weight.mutable_data_ptr<T>());
+  if (!d_rows.defined()) return;
+  T* to = d_rows.mutable_data_ptr<T>();
+  at::parallel_for(0, rows.size(0), cpu::grain(width), [&](std::int64_t begin, std::int64_t end) {
+    const auto first = begin * width;
+    cpu::rms_norm_backward(d + first, x + first, w, s + begin, end - begin, width, to + first,
+                           static_cast<T*>(nullptr));
+  });
 }
 
 struct RmsNorm : torch::autograd::Function<RmsNorm> {

@@ -1,5 +1,6 @@
 #include "kernels/rotary.hpp"
 
+#include <ATen/Parallel.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -42,12 +43,16 @@ RotaryTable make_table(std::int64_t rows, std::int64_t half, at::ScalarType dtyp
 template <class T>
 at::Tensor rotate_cpu(const at::Tensor& heads, const at::Tensor& cosine, const at::Tensor& sine,
                       double sign) {
-  const auto half = heads.size(2) / 2;
+  const auto half = heads.size(2) / 2, width = heads.size(1) * heads.size(2);
   auto out = at::empty(heads.sizes(), heads.options());
-  cpu::rotate(heads.const_data_ptr<T>(), cosine.const_data_ptr<T>(), sine.const_data_ptr<T>(),
-              static_cast<T>(sign),
-              {heads.size(0), heads.size(1), half, heads.stride(0), heads.stride(1)},
-              out.mutable_data_ptr<T>());
+  const T *from = heads.const_data_ptr<T>(), *c = cosine.const_data_ptr<T>(),
+          *s = sine.const_data_ptr<T>();
+  T* to = out.mutable_data_ptr<T>();
+  at::parallel_for(0, heads.size(0), cpu::grain(width), [&](std::int64_t begin, std::int64_t end) {
+    cpu::rotate(
+        from + begin * heads.stride(0), c + begin * half, s + begin * half, static_cast<T>(sign),
+        {end - begin, heads.size(1), half, heads.stride(0), heads.stride(1)}, to + begin * width);
+  });
   return out;
 }
 

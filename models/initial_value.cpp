@@ -1,5 +1,6 @@
 #include "models/initial_value.hpp"
 
+#include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
@@ -48,13 +49,15 @@ double uniform(std::uint32_t high, std::uint32_t low) {
 }
 
 void fill_normal(double* values, std::int64_t count, std::uint64_t key, double deviation) {
-  for (std::int64_t i = 0; i < count; i += 2) {
-    const auto bits = philox(key, static_cast<std::uint64_t>(i / 2));
-    const double radius = deviation * std::sqrt(-2 * std::log(uniform(bits[0], bits[1])));
-    const double angle = 2 * std::numbers::pi * uniform(bits[2], bits[3]);
-    values[i] = radius * std::cos(angle);
-    if (i + 1 < count) values[i + 1] = radius * std::sin(angle);
-  }
+  at::parallel_for(0, (count + 1) / 2, 4096, [&](std::int64_t begin, std::int64_t end) {
+    for (auto pair = begin; pair < end; ++pair) {
+      const auto bits = philox(key, static_cast<std::uint64_t>(pair));
+      const double radius = deviation * std::sqrt(-2 * std::log(uniform(bits[0], bits[1])));
+      const double angle = 2 * std::numbers::pi * uniform(bits[2], bits[3]);
+      values[2 * pair] = radius * std::cos(angle);
+      if (2 * pair + 1 < count) values[2 * pair + 1] = radius * std::sin(angle);
+    }
+  });
 }
 
 // Wavelengths grow geometrically from 2 pi to 10000 * 2 pi over half the channels.

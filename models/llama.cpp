@@ -67,12 +67,13 @@ class DecoderBlock : public ParameterLayer {
     const RotaryConfig rotary{dim, config_.rope_theta, rows.scalar_type(), rows.device()};
     const auto& table = text_rotary(batch, rotary);
     const auto project = [&](int weight) {
-      return kernels::linear(rows, self[weight]).view({rows.size(0), -1, dim});
+      return kernels::linear(rows, self[weight])
+          .view({rows.size(0), self[weight].size(0) / dim, dim});
     };
     const auto out = kernels::packed_attention(kernels::rotate(project(kQuery), table),
                                                kernels::rotate(project(kKey), table),
                                                project(kValue), batch.segments, /*causal=*/true);
-    return kernels::linear(out.view({rows.size(0), -1}), self[kOut]);
+    return kernels::linear(out.flatten(1), self[kOut]);
   }
 
   LlmConfig config_;

@@ -1,5 +1,6 @@
 // What every family promises: packing, borders between layers and freezing never change the result.
 
+#include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
@@ -10,6 +11,9 @@
 #include <map>
 
 #include "kernels/deferred_gradients.hpp"
+#include "kernels/norms.hpp"
+#include "kernels/rotary.hpp"
+#include "models/initial_value.hpp"
 #include "models/llama.hpp"
 #include "tests/models/chain.hpp"
 
@@ -276,6 +280,43 @@ TEST_CASE("bf16 follows fp64 within its precision, with a wide loss", "[models]"
     CHECK(difference(narrow.to(at::kDouble), exact) < 0.05 * scale);
     CHECK(difference(run(at::kFloat).to(at::kDouble), exact) < 1e-5 * scale);
   }
+}
+
+TEST_CASE("a batch without rows gives no rows, forward and backward", "[models]") {
+  const auto all = small_model();
+  for (const auto& name : kModules) {
+    INFO(name);
+    const auto chain = make_chain(named(all, name), all);
+    PackedBatch nothing;
+    nothing.input =
+        name == "llm" ? at::zeros({0}, at::kLong) : at::zeros({0, name == "vision" ? 96 : 8});
+    nothing.labels = at::zeros({0}, at::kLong);
+    const auto output = chain.forward(nothing);
+    CHECK(output.size(0) == 0);
+    output.sum().backward();
+    for (const auto& [parameter, gradient] : gradients(chain))
+      if (gradient.defined()) CHECK(gradient.abs().sum().item<double>() == 0);
+  }
+}
+
+TEST_CASE("the number of threads changes no bit of our own loops", "[models]") {
+  // Wide enough for several threads; LibTorch's own operators are left out.
+  const auto rows = wave({600, 128}, 1).to(at::kFloat);
+  std::vector<at::Tensor> outputs;
+  const int kept = at::get_num_threads();
+  for (const int threads : {1, 3}) {
+    at::set_num_threads(threads);
+    const auto input = rows.detach().set_requires_grad(true);
+    const auto weight = wave({128}, 2).to(at::kFloat).set_requires_grad(true);
+    const auto table = kernels::text_rotary({600}, 32, 10000, at::kFloat, at::kCPU);
+    const auto normed = kernels::rms_norm(input, weight, 1e-5);
+    kernels::rotate(normed.view({600, 4, 32}), table).mul(rows.view({600, 4, 32})).sum().backward();
+    outputs.push_back(at::cat({normed.detach(), input.grad(), weight.grad().unsqueeze(0)}));
+    outputs.push_back(initial_value(1, "x", {50001}, Initial::normal, 1));
+  }
+  at::set_num_threads(kept);
+  CHECK(outputs[0].equal(outputs[2]));
+  CHECK(outputs[1].equal(outputs[3]));
 }
 
 TEST_CASE("a batch whose lengths contradict each other is refused", "[models][errors]") {
