@@ -7,6 +7,9 @@
 #   tests/NAME.xml of the build folder, where scripts/test counts them. Labels that follow from what it links:
 #   `plain` (neither LibTorch nor CAF) and `without_caf`; the targets tests_plain, tests_without_caf and
 #   tests_all build such programs.
+#
+# troupe_bench(NAME SOURCES file... DEPS target...)
+#   Bench program NAME_bench, built by scripts/bench alone; see tests/bench/README.md.
 
 function(_troupe_resolve out)
   set(resolved)
@@ -85,4 +88,13 @@ function(troupe_test name)
       --reporter xml::out=${CMAKE_BINARY_DIR}/tests/${name}.xml)
   set_tests_properties(${name} PROPERTIES LABELS "catch2;${groups};${arg_LABELS}" TIMEOUT ${arg_TIMEOUT}
     SKIP_RETURN_CODE 4 ENVIRONMENT "OMP_NUM_THREADS=1")
+endfunction()
+
+function(troupe_bench name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;DEPS")
+  _troupe_resolve(deps ${arg_DEPS})
+  add_executable(bench_${name} EXCLUDE_FROM_ALL ${arg_SOURCES})
+  target_link_libraries(bench_${name} PRIVATE troupe_settings ${deps})
+  set_target_properties(bench_${name} PROPERTIES OUTPUT_NAME ${name}_bench
+    RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bench)
 endfunction()
