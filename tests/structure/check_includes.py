@@ -53,7 +53,7 @@ LIBRARIES = {
 # Planners are functions: no clock, thread or file. A file around a solver may have a time limit.
 PURE_FOLDERS = ["scheduler", "balancer"]
 IMPURE = {"chrono", "ctime", "thread", "mutex", "atomic", "condition_variable", "future", "iostream",
-          "fstream", "filesystem", "cstdio", "unistd.h"}
+          "fstream", "filesystem", "unistd.h"}
 SOLVER = re.compile(r"coin/|Cbc_")
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
