@@ -40,6 +40,8 @@ struct JobArguments {
   std::vector<std::string> set_;
 };
 
+void add_train(Commands& commands);
+void add_node(Commands& commands);
 void add_validate(Commands& commands);
 void add_compare(Commands& commands);
 void add_data(Commands& commands);

@@ -1,0 +1,89 @@
+#include "app/local_nodes.hpp"
+
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstring>
+
+extern char** environ;
+
+namespace troupe::app {
+
+namespace {
+
+/// Attributes of a child: own process group, no blocked signals.
+class SpawnAttributes {
+ public:
+  SpawnAttributes() {
+    posix_spawnattr_init(&attributes_);
+    sigset_t none, all;
+    sigemptyset(&none);
+    sigfillset(&all);
+    posix_spawnattr_setsigmask(&attributes_, &none);
+    posix_spawnattr_setsigdefault(&attributes_, &all);
+    posix_spawnattr_setpgroup(&attributes_, 0);
+    posix_spawnattr_setflags(&attributes_, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF |
+                                               POSIX_SPAWN_SETPGROUP);
+  }
+  ~SpawnAttributes() { posix_spawnattr_destroy(&attributes_); }
+  SpawnAttributes(const SpawnAttributes&) = delete;
+  SpawnAttributes& operator=(const SpawnAttributes&) = delete;
+
+  const posix_spawnattr_t* get() const { return &attributes_; }
+
+ private:
+  posix_spawnattr_t attributes_;
+};
+
+std::string describe(int status) {
+  if (WIFEXITED(status)) return "exited with code " + std::to_string(WEXITSTATUS(status));
+  const int signal = WTERMSIG(status);
+  return "was killed by signal " + std::to_string(signal) + " (" + strsignal(signal) + ")";
+}
+
+}  // namespace
+
+LocalNodes::~LocalNodes() {
+  kill_all(SIGKILL);
+  for (const pid_t pid : pids_) waitpid(pid, nullptr, 0);
+}
+
+Status LocalNodes::start(std::int32_t count, const std::string& address) {
+  const SpawnAttributes attributes;
+  const std::string parent = std::to_string(getpid());
+  for (std::int32_t node = 0; node < count; ++node) {
+    std::vector<std::string> words{"troupe", "node",          "--join",       address,
+                                   "--node", std::to_string(node), "--parent", parent};
+    std::vector<char*> arguments;
+    for (auto& word : words) arguments.push_back(word.data());
+    arguments.push_back(nullptr);
+    pid_t pid = 0;
+    const int code = posix_spawn(&pid, "/proc/self/exe", nullptr, attributes.get(),
+                                 arguments.data(), environ);
+    if (code != 0)
+      return Error{Errc::io_failed, std::string("cannot start a node process: ") + strerror(code),
+                   "cluster.local_nodes", "check the limits of this machine (ulimit -u)"};
+    pids_.push_back(pid);
+  }
+  return Done{};
+}
+
+std::vector<EndedChild> LocalNodes::reap() {
+  std::vector<EndedChild> ended;
+  std::erase_if(pids_, [&](pid_t pid) {
+    int status = 0;
+    if (waitpid(pid, &status, WNOHANG) != pid) return false;
+    ended.push_back({pid, describe(status)});
+    return true;
+  });
+  return ended;
+}
+
+void LocalNodes::kill_all(int signal) {
+  for (const pid_t pid : pids_) kill(pid, signal);
+}
+
+}  // namespace troupe::app

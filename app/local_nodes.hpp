@@ -1,0 +1,47 @@
+// The node processes that `troupe train` starts on its own machine.
+//
+// Owned by the main thread. Children are reaped at once (shared memory takes a zombie for alive),
+// and none outlives this object.
+
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "runtime/vocabulary/result.hpp"
+
+namespace troupe::app {
+
+/// A child that has ended.
+struct EndedChild {
+  pid_t pid = 0;
+  std::string how;  ///< "exited with code 1", "was killed by signal 9 (Killed)".
+};
+
+class LocalNodes {
+ public:
+  LocalNodes() = default;
+  LocalNodes(const LocalNodes&) = delete;
+  LocalNodes& operator=(const LocalNodes&) = delete;
+  /// Kills and reaps what is left.
+  ~LocalNodes();
+
+  /// Starts `count` processes of this binary that join `address` as nodes 0..count-1. They form
+  /// process groups of their own, so that Ctrl-C reaches the supervisor alone.
+  /// Errors: io_failed, with the system's text.
+  Status start(std::int32_t count, const std::string& address);
+
+  /// Children that have ended since the last call.
+  std::vector<EndedChild> reap();
+
+  bool empty() const { return pids_.empty(); }
+  void kill_all(int signal);
+
+ private:
+  std::vector<pid_t> pids_;
+};
+
+}  // namespace troupe::app

@@ -1,0 +1,156 @@
+// `troupe node`: one node process of a job.
+
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <caf/all.hpp>
+#include <csignal>
+#include <future>
+#include <iostream>
+#include <memory>
+
+#include "actors/node_actor.hpp"
+#include "actors/system.hpp"
+#include "actors/version.hpp"
+#include "app/commands.hpp"
+#include "app/signals.hpp"
+#include "app/terminal.hpp"
+#include "app/transport_options.hpp"
+#include "runtime/job/load_job.hpp"
+#include "transport/registry.hpp"
+
+namespace troupe::app {
+
+namespace {
+
+using namespace actors;
+
+struct Options {
+  std::string join;
+  std::string job_file;
+  std::int32_t node = -1;
+  std::int32_t parent = 0;
+  double timeout_s = 60;
+};
+
+/// Asks for a place in the job.
+Result<NodeWelcome> ask_to_join(caf::actor_system& system, const SupervisorActor& supervisor,
+                                const Options& options) {
+  caf::scoped_actor self(system);
+  Result<NodeWelcome> answer = Error{Errc::internal, "no answer", {}, {}};
+  const NodeHello hello{host_name(), static_cast<std::int32_t>(getpid()), options.node, kVersion};
+  self->request(supervisor, std::chrono::seconds(30), join_atom::value, hello)
+      .receive([&](NodeWelcome& welcome) { answer = std::move(welcome); },
+               [&](const caf::error& error) {
+                 std::string why = "no answer within 30 s";
+                 const caf::message& context = error.context();
+                 if (context.match_elements<std::string>()) why = context.get_as<std::string>(0);
+                 answer = Error{Errc::transport_failed, "the supervisor refused: " + why,
+                                options.join, {}};
+               });
+  return answer;
+}
+
+/// Opens everything a node works with.
+Result<std::unique_ptr<NodeResources>> open_resources(const NodeWelcome& welcome,
+                                                      const Options& options) {
+  auto reading = job::parse_job(welcome.resolved_job, "resolved.toml", {});
+  if (!reading.ok()) return reading.problems.front();
+  job::Job job = std::move(reading.loaded.job);
+  if (!options.job_file.empty()) {
+    auto own = job::read_job(options.job_file, {});
+    if (!own.ok()) return own.problems.front();
+    job.data.sources = own.loaded.job.data.sources;
+  }
+  auto resources = std::make_unique<NodeResources>();
+  resources->node = welcome.node;
+  auto setup = engine::prepare(job);
+  if (!setup.ok()) return std::move(setup).error();
+  resources->setup = std::move(setup).value();
+  auto dataset = data::Dataset::open(resources->setup.data);
+  if (!dataset.ok()) return std::move(dataset).error();
+  resources->dataset = std::make_shared<const data::Dataset>(std::move(dataset).value());
+  auto transport = transport::create_transport(
+      job.cluster.transport, transport_options(job, welcome.node.value));
+  if (!transport.ok()) return std::move(transport).error();
+  resources->transport = std::move(transport).value();
+  return resources;
+}
+
+NodeReady introduce(const NodeResources& resources) {
+  NodeReady ready{resources.node, {}, 0};
+  for (const std::byte byte : resources.transport->address())
+    ready.address.push_back(std::to_integer<std::uint8_t>(byte));
+  return ready;
+}
+
+/// Waits until the node's actor is done or a signal ends the process.
+JobEnd wait_for_end(std::future<JobEnd>& ended, const NodeActor& node) {
+  int signal = 0;
+  while (ended.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
+    const int seen = wait_for_signal({SIGINT, SIGTERM}, std::chrono::milliseconds(50));
+    if (seen == 0) continue;
+    signal = seen;
+    caf::anon_send(node, stop_atom::value, std::string("node stopped by a signal"));
+  }
+  JobEnd how = ended.get();
+  if (signal != 0) how.exit_code = 128 + signal;
+  return how;
+}
+
+int run_node(const Options& options) {
+  // A local node must not outlive the process that started it.
+  if (options.parent != 0) {
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (getppid() != options.parent) return kFailed;
+  }
+  block_signals({SIGINT, SIGTERM});
+  const auto address = parse_host_port(options.join);
+  if (!address.ok()) return report(address.error());
+  SystemConfig config(0.5, 4);
+  caf::actor_system system(config);
+  auto supervisor = find_supervisor(system, address.value(), options.timeout_s);
+  if (!supervisor.ok()) return report(supervisor.error());
+  auto welcome = ask_to_join(system, supervisor.value(), options);
+  if (!welcome.ok()) return report(welcome.error());
+  auto resources = open_resources(welcome.value(), options);
+  if (!resources.ok()) {
+    caf::anon_send(supervisor.value(), failed_atom::value, welcome.value().node, resources.error());
+    return report(resources.error());
+  }
+  auto promise = std::make_shared<std::promise<JobEnd>>();
+  auto ended = promise->get_future();
+  const NodeActor actor =
+      system.spawn(node, resources.value().get(), supervisor.value(),
+                   [promise](JobEnd how) { promise->set_value(std::move(how)); });
+  {
+    caf::scoped_actor self(system);
+    const NodeReady ready = introduce(*resources.value());
+    caf::send_as(actor, supervisor.value(), ready);
+  }
+  const JobEnd how = wait_for_end(ended, actor);
+  if (!how.message.empty())
+    std::cerr << "node " << welcome.value().node.value << " ends: " << how.message << '\n';
+  system.await_all_actors_done();
+  return how.exit_code;
+}
+
+}  // namespace
+
+void add_node(Commands& commands) {
+  auto options = std::make_shared<Options>();
+  auto* command = commands.add("node", "Join a job as one node, one process per machine",
+                               [options] { return run_node(*options); });
+  command->add_option("--join", options->join, "Where `troupe train` listens")
+      ->required()
+      ->type_name("HOST:PORT");
+  command->add_option("--job", options->job_file,
+                      "Take the data paths from this job file instead of the supervisor's");
+  command->add_option("--node", options->node, "Node id to take; default: any free one");
+  command->add_option("--timeout", options->timeout_s, "Seconds to look for the supervisor")
+      ->capture_default_str();
+  command->add_option("--parent", options->parent)->group("");  // Set by `troupe train`.
+}
+
+}  // namespace troupe::app

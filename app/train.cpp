@@ -1,0 +1,248 @@
+// `troupe train`: the head of a job, or one of the reference runs.
+
+#include <CLI/CLI.hpp>
+#include <ATen/Parallel.h>
+#include <atomic>
+#include <caf/all.hpp>
+#include <csignal>
+#include <future>
+#include <iostream>
+#include <memory>
+#include <thread>
+
+#include "actors/supervisor_actor.hpp"
+#include "actors/system.hpp"
+#include "app/commands.hpp"
+#include "app/local_nodes.hpp"
+#include "app/signals.hpp"
+#include "app/terminal.hpp"
+#include "app/transport_options.hpp"
+#include "engine/reference.hpp"
+#include "runtime/job/load_job.hpp"
+#include "transport/registry.hpp"
+
+namespace troupe::app {
+
+namespace {
+
+using namespace actors;
+
+struct Options {
+  JobArguments job;
+  bool reference = false;
+  std::string microbatches;
+};
+
+/// Prints every problem and returns the exit code of the first.
+int report_all(const std::vector<Error>& problems) {
+  for (const auto& problem : problems) std::cerr << to_string(problem) << '\n';
+  return exit_code(problems.front());
+}
+
+struct Opened {
+  job::LoadedJob loaded;
+  engine::JobSetup setup;
+  ParallelPlan plan;
+  std::string resolved;
+};
+
+/// Everything that can be wrong with a job before anything is started or written.
+Result<Opened> open_job(job::LoadedJob loaded) {
+  Opened opened;
+  auto setup = engine::prepare(loaded.job);
+  if (!setup.ok()) return std::move(setup).error();
+  auto plan = engine::make_parallel_plan(setup.value());
+  if (!plan.ok()) return std::move(plan).error();
+  opened.resolved = job::to_toml(loaded);
+  opened.setup = std::move(setup).value();
+  opened.plan = std::move(plan).value();
+  opened.loaded = std::move(loaded);
+  return opened;
+}
+
+Result<std::shared_ptr<engine::RunFolder>> open_folder(const Opened& opened,
+                                                       const observe::Logger& logger) {
+  auto folder = engine::RunFolder::create(opened.setup.job.job.run_dir, opened.resolved);
+  if (!folder.ok()) return std::move(folder).error();
+  if (const auto& moved = folder.value().moved_to())
+    logger.info("an older run was moved to " + moved->string());
+  return std::make_shared<engine::RunFolder>(std::move(folder).value());
+}
+
+void announce(const Opened& opened, const observe::Logger& logger, std::int64_t records) {
+  const auto& job = opened.setup.job;
+  std::int64_t parameters = 0, trained = 0;
+  for (const auto& module : opened.setup.model.modules)
+    for (const auto& layer : module.layers) {
+      parameters += layer.parameter_elements;
+      if (!module.freeze) trained += layer.parameter_elements;
+    }
+  std::string stages;
+  for (const auto& pipeline : opened.plan.pipelines)
+    stages += (stages.empty() ? "" : " and ") + std::to_string(pipeline.stages.size());
+  logger.info(job.job.name + ": " + with_unit(parameters) + " parameters (" + with_unit(trained) +
+              " trained), " + with_commas(records) + " samples, " +
+              std::to_string(job.cluster.nodes) + " nodes, pipelines of " + stages +
+              " stages, run folder " + job.job.run_dir.string());
+}
+
+// ---- the reference runs ---------------------------------------------------------------------------
+
+int train_by_reference(const Options& options, const Opened& opened) {
+  observe::Console console(observe::detect_console(1));
+  auto logger = observe::Logger::create(&console, {"reference"});
+  if (!logger.ok()) return report(logger.error());
+  auto folder = open_folder(opened, logger.value());
+  if (!folder.ok()) return report(folder.error());
+  at::set_num_threads(opened.setup.job.cluster.threads_per_device);
+  std::atomic<bool> stop{false}, done{false};
+  int signal = 0;
+  std::thread watcher([&] {
+    while (!done && !stop)
+      if ((signal = wait_for_signal({SIGINT, SIGTERM}, std::chrono::milliseconds(100))) != 0)
+        stop = true;
+  });
+  std::optional<observe::StepReporter> reporter;
+  engine::ReferenceOptions reference;
+  reference.stop = &stop;
+  reference.on_step = [&](const observe::StepMetrics& metrics, std::int64_t total_steps) {
+    if (!reporter) reporter.emplace(console, logger.value(), total_steps);
+    reporter->report(metrics);
+  };
+  Status trained = Done{};
+  if (options.microbatches.empty()) {
+    trained = engine::train_reference(opened.setup, *folder.value(), reference);
+  } else {
+    std::optional<std::filesystem::path> recorded;
+    if (options.microbatches != "plan") recorded = options.microbatches;
+    trained = engine::train_plan_reference(opened.setup, recorded, *folder.value(), reference);
+  }
+  done = true;
+  watcher.join();
+  if (reporter) reporter->finish();
+  if (stop) return 128 + signal;
+  if (!trained.ok()) return report(trained.error());
+  logger.value().info("done: " + folder.value()->path().string());
+  return kDone;
+}
+
+// ---- the head -------------------------------------------------------------------------------------
+
+/// Passes signals and ended children on until the job has ended.
+JobEnd watch(std::future<JobEnd>& ended, const SupervisorActor& supervisor, LocalNodes& nodes) {
+  while (ended.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
+    const int signal =
+        wait_for_signal({SIGINT, SIGTERM, SIGCHLD}, std::chrono::milliseconds(50));
+    if (signal == SIGINT || signal == SIGTERM)
+      caf::anon_send(supervisor, stop_atom::value, static_cast<std::int32_t>(signal));
+    for (const EndedChild& child : nodes.reap())
+      caf::anon_send(supervisor, exited_atom::value, static_cast<std::int32_t>(child.pid),
+                     child.how);
+  }
+  return ended.get();
+}
+
+/// Waits for local nodes that were told to end; what is left after that is killed.
+void wait_for_children(LocalNodes& nodes) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(2);
+  while (!nodes.empty() && std::chrono::steady_clock::now() < deadline) {
+    nodes.reap();
+    wait_for_signal({SIGCHLD}, std::chrono::milliseconds(20));
+  }
+}
+
+std::string reachable(const HostPort& address, std::uint16_t port) {
+  const bool any = address.host == "0.0.0.0" || address.host == "*";
+  return (any ? host_name() : address.host) + ":" + std::to_string(port);
+}
+
+int train_as_head(Opened opened) {
+  const job::Job job = opened.setup.job;
+  observe::Console console(observe::detect_console(1));
+  auto dataset = data::Dataset::open(opened.setup.data);
+  if (!dataset.ok()) return report(dataset.error());
+  const auto address = parse_host_port(job.cluster.listen);
+  if (!address.ok()) return report(address.error());
+  auto logger = observe::Logger::create(&console, {"head"});
+  if (!logger.ok()) return report(logger.error());
+  auto folder = open_folder(opened, logger.value());
+  if (!folder.ok()) return report(folder.error());
+  auto transport =
+      transport::create_transport(job.cluster.transport, transport_options(job, job.cluster.nodes));
+  if (!transport.ok()) return report(transport.error());
+  announce(opened, logger.value(), dataset.value().size());
+
+  auto promise = std::make_shared<std::promise<JobEnd>>();
+  auto ended = promise->get_future();
+  HeadResources resources{std::move(opened.setup),
+                          std::move(opened.plan),
+                          std::move(opened.resolved),
+                          dataset.value().size(),
+                          folder.value(),
+                          &console,
+                          logger.value(),
+                          std::move(transport).value(),
+                          {},
+                          [promise](JobEnd how) { promise->set_value(std::move(how)); }};
+  JobEnd how;
+  LocalNodes nodes;
+  {
+    SystemConfig config(job.cluster.heartbeat_interval_s, job.cluster.heartbeat_timeout_s);
+    caf::actor_system system(config);
+    const SupervisorActor actor = system.spawn(supervisor, &resources);
+    auto port = publish(system, actor, address.value());
+    if (!port.ok()) {
+      caf::anon_send(actor, failed_atom::value, port.error());
+      ended.wait();
+      return report(port.error());
+    }
+    const std::string joined = reachable(address.value(), port.value());
+    const std::int32_t remote = job.cluster.nodes - job.cluster.local_nodes;
+    if (remote > 0)
+      logger.value().info("waiting for " + std::to_string(remote) +
+                          " nodes: troupe node --join " + joined);
+    const std::string local = (address.value().host == "0.0.0.0" || address.value().host == "*")
+                                  ? "127.0.0.1:" + std::to_string(port.value())
+                                  : joined;
+    auto started = nodes.start(job.cluster.local_nodes, local);
+    if (!started.ok()) caf::anon_send(actor, failed_atom::value, started.error());
+    how = watch(ended, actor, nodes);
+    wait_for_children(nodes);
+    system.await_all_actors_done();
+  }
+  if (how.exit_code == 0) {
+    logger.value().info("done: " + folder.value()->path().string());
+  } else {
+    console.status("");
+    std::cerr << how.message << '\n';
+  }
+  return how.exit_code;
+}
+
+int train(const Options& options) {
+  block_signals({SIGINT, SIGTERM, SIGCHLD});
+  auto reading = job::read_job(options.job.file, options.job.all());
+  if (!reading.ok()) return report_all(reading.problems);
+  if (!options.reference && !options.microbatches.empty())
+    return report(usage_error("--microbatches goes with --reference", "add --reference"));
+  auto opened = open_job(std::move(reading.loaded));
+  if (!opened.ok()) return report(opened.error());
+  if (options.reference) return train_by_reference(options, opened.value());
+  return train_as_head(std::move(opened).value());
+}
+
+}  // namespace
+
+void add_train(Commands& commands) {
+  auto options = std::make_shared<Options>();
+  auto* command = commands.add("train", "Run a job; starts its local node processes itself",
+                               [options] { return train(*options); });
+  options->job.add_to(*command);
+  command->add_flag("--reference", options->reference,
+                    "One process, one sample at a time: the oracle");
+  command->add_option("--microbatches", options->microbatches,
+                      "With --reference: `plan`, or a run folder whose plans are replayed")
+      ->type_name("plan|RUN");
+}
+
+}  // namespace troupe::app
