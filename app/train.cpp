@@ -74,7 +74,7 @@ void announce(const Opened& opened, const observe::Logger& logger, std::int64_t 
   std::int64_t parameters = 0, trained = 0;
   for (const auto& module : opened.setup.model.modules)
     for (const auto& layer : module.layers) {
-      parameters += layer.parameter_elements;
+      parameters += layer.parameter_elements + layer.constant_elements;
       if (!module.freeze) trained += layer.parameter_elements;
     }
   std::string stages;
@@ -211,7 +211,7 @@ int train_as_head(Opened opened) {
     system.await_all_actors_done();
   }
   if (how.exit_code == 0) {
-    logger.value().info("done: " + folder.value()->path().string());
+    logger.value().info("done: " + job.job.run_dir.string());
   } else {
     console.status("");
     std::cerr << how.message << '\n';

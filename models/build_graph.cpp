@@ -106,10 +106,11 @@ std::vector<const ModuleConfig*> order(const Modules& modules) {
 void add_layers(ModelGraph& graph, const ModuleDescription& description, ModuleId id) {
   auto& layers = graph.modules[id.index()].layers;
   for (const auto& layer : description.layers) {
-    LayerSpec spec{layer.name, 0};
+    LayerSpec spec{layer.name, 0, 0};
     for (const auto& parameter : layer.parameters) {
       if (!parameter.tied_use) {
-        spec.parameter_elements += parameter.elements();
+        (parameter.initial == Initial::sinusoid ? spec.constant_elements
+                                                : spec.parameter_elements) += parameter.elements();
         continue;
       }
       TiedParameter tied{parameter.name, {}, parameter.elements()};

@@ -43,7 +43,9 @@ Json model_json(const ModelGraph& model) {
             {"hidden_width", module.hidden_width},
             {"output_width", module.output_width},
             {"layers", list_of(module.layers, [](const LayerSpec& layer) -> Json {
-               return {{"name", layer.name}, {"parameter_elements", layer.parameter_elements}};
+               return {{"name", layer.name},
+                       {"parameter_elements", layer.parameter_elements},
+                       {"constant_elements", layer.constant_elements}};
              })}};
   });
 }

@@ -53,7 +53,8 @@ ModelGraph read_model(const Json& json) {
     module.output_width = entry.at("output_width").get<std::int64_t>();
     for (const auto& layer : entry.at("layers"))
       module.layers.push_back({layer.at("name").get<std::string>(),
-                               layer.at("parameter_elements").get<std::int64_t>()});
+                               layer.at("parameter_elements").get<std::int64_t>(),
+                               layer.at("constant_elements").get<std::int64_t>()});
   }
   // Successors stand after their predecessors, so names resolve only now.
   for (std::size_t i = 0; i < model.modules.size(); ++i)

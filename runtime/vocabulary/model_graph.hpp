@@ -28,12 +28,14 @@ struct LayerRange {
 /// One layer: the smallest unit of partition, of reduction and of copying.
 struct LayerSpec {
   std::string name;                     ///< `llm.layers.3`, `vision.merger`; unique in the model.
-  std::int64_t parameter_elements = 0;  ///< Own parameters, without a tensor tied from elsewhere.
+  /// Own parameters that train unless the module is frozen; without a tensor tied from elsewhere.
+  std::int64_t parameter_elements = 0;
+  std::int64_t constant_elements = 0;  ///< Stored with the parameters, never trained.
 
   friend bool operator==(const LayerSpec&, const LayerSpec&) = default;
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, LayerSpec& x) {
-    return f(x.name, x.parameter_elements);
+    return f(x.name, x.parameter_elements, x.constant_elements);
   }
 };
 
