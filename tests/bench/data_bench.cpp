@@ -4,7 +4,7 @@
 //   beside
 //                          the repository; where that is absent, a demo data set made for the run)
 //
-// Peers: Pillow in peer_pillow.py on the same files; libsndfile alone here, which reads the same
+// Peers: Pillow in data_peer.py on the same files; libsndfile alone here, which reads the same
 // clips without mean, resampling or features.
 
 #include <sndfile.h>

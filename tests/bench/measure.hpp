@@ -26,11 +26,12 @@ double cpu_ms(Function function, int repeats = 7) {
   return times[static_cast<std::size_t>(repeats / 2)];
 }
 
-/// {"measure", "value", "unit", "bound", "size"}; a value should not exceed its bound.
+/// {"measure", "value", "unit", "bound", "better", "size"}; a value should not exceed its bound.
 inline void print(const std::string& measure, double value, const char* unit,
                   std::optional<double> bound, const std::string& size) {
   nlohmann::ordered_json line{{"measure", measure}, {"value", value}, {"unit", unit}};
   line["bound"] = bound ? nlohmann::ordered_json(*bound) : nlohmann::ordered_json();
+  line["better"] = "lower";
   line["size"] = size;
   std::cout << line.dump() << std::endl;
 }

@@ -2,7 +2,7 @@
 //
 //   model_bench [SHAPES.json] [REPEATS]
 //
-// Prints JSON lines {"measure", "value", "unit"}. peer_pytorch.py runs the same shapes.
+// Prints JSON lines {"measure", "value", "unit"}. model_peer.py runs the same shapes.
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/arange.h>

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The model of model_bench.cpp in plain PyTorch on the same shapes: tokens per second, one thread.
 
-    ~/.cache/troupe/reference-*/bin/python tests/bench/peer_pytorch.py [SHAPES.json] [REPEATS]
+    ~/.cache/troupe/reference-*/bin/python tests/bench/model_peer.py [SHAPES.json] [REPEATS]
 
 Written as a PyTorch user would write it for speed: nn modules, packed samples, fused operators of
 torch.nn.functional, scaled_dot_product_attention per packed segment. Prints JSON lines.
@@ -13,9 +13,12 @@ import sys
 import time
 from pathlib import Path
 
-import torch
-from torch import nn
-from torch.nn import functional as F
+try:
+    import torch
+    from torch import nn
+    from torch.nn import functional as F
+except ImportError:
+    sys.exit(77)  # No peer here: scripts/setup --reference installs it.
 
 
 def rotate_half(x):
@@ -218,9 +221,9 @@ def main():
             cpu_seconds.append(time.process_time() - cpu_begin)
     parameters = sum(p.numel() for p in modules.parameters()) + audio.positions.numel()
     for measure, value, unit in [
-            ("peer.parameters", parameters, ""),
-            ("peer.tokens_per_s", tokens / statistics.median(seconds), "tokens/s"),
-            ("peer.tokens_per_cpu_s", tokens / statistics.median(cpu_seconds), "tokens/s")]:
+            ("model.parameters", parameters, ""),
+            ("model.tokens_per_s", tokens / statistics.median(seconds), "tokens/s"),
+            ("model.tokens_per_cpu_s", tokens / statistics.median(cpu_seconds), "tokens/s")]:
         print(json.dumps({"measure": measure, "value": value, "unit": unit}), flush=True)
 
 

@@ -1,6 +1,6 @@
 """Pillow's speed on the pictures of data_bench, one thread, per second of processor time; JSON lines.
 
-    PYTHON peer_pillow.py [FOLDER]    PYTHON: one with Pillow and numpy (scripts/setup --reference)
+    PYTHON data_peer.py [FOLDER]    PYTHON: one with Pillow and numpy (scripts/setup --reference)
 """
 import json
 import math
@@ -8,8 +8,11 @@ import pathlib
 import sys
 import time
 
-import numpy as np
-from PIL import Image
+try:
+    import numpy as np
+    from PIL import Image
+except ImportError:
+    sys.exit(77)  # No peer here: scripts/setup --reference installs it.
 
 MEAN = np.array([0.48145466, 0.4578275, 0.40821073], np.float32)
 DEVIATION = np.array([0.26862954, 0.26130258, 0.27577711], np.float32)
@@ -53,7 +56,9 @@ def measure(name, files, work):
 
 if __name__ == "__main__":
     folder = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "../shared/data/real-mini")
+    if not (folder / "images").is_dir():
+        sys.exit(77)  # data_bench measured a data set of its own, which is gone.
     files = sorted((folder / "images").iterdir())
-    measure("pillow.image_decode", files, decode)
-    measure("pillow.image_to_patches", files, lambda path: patches(path, 1003520))
-    measure("pillow.image_to_patches_25088_pixels", files, lambda path: patches(path, 25088))
+    measure("data.image_decode", files, decode)
+    measure("data.image_to_patches", files, lambda path: patches(path, 1003520))
+    measure("data.image_to_patches_25088_pixels", files, lambda path: patches(path, 25088))
