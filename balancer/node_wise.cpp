@@ -21,18 +21,17 @@ Status check(const NodeWiseProblem& problem) {
                  "ranks",
                  {}};
   const auto in_range = [&](std::int32_t i) { return i >= 0 && i < problem.rank_count; };
+  const auto wrong = [](std::size_t index, std::string message) {
+    return Error{Errc::invalid_argument, std::move(message), "volume " + std::to_string(index), {}};
+  };
   for (std::size_t i = 0; i < problem.volumes.size(); ++i) {
     const auto& volume = problem.volumes[i];
-    const std::string where = "volume " + std::to_string(i);
     if (!in_range(volume.origin_rank) || !in_range(volume.batch))
-      return Error{Errc::invalid_argument,
-                   "rank " + std::to_string(volume.origin_rank) + " or batch " +
-                       std::to_string(volume.batch) + " is not below the " +
-                       std::to_string(problem.rank_count) + " ranks",
-                   where,
-                   {}};
+      return wrong(i, "rank " + std::to_string(volume.origin_rank) + " or batch " +
+                          std::to_string(volume.batch) + " is not below the " +
+                          std::to_string(problem.rank_count) + " ranks");
     if (!std::isfinite(volume.volume) || volume.volume < 0)
-      return Error{Errc::invalid_argument, "a volume must be a finite number >= 0", where, {}};
+      return wrong(i, "a volume must be a finite number >= 0");
   }
   return Done{};
 }
@@ -47,59 +46,78 @@ double sum_of_largest(std::vector<double>& values, std::size_t count) {
 }
 
 // What a rank, or a node's ranks on average, must send even if its node could choose its batches
-// first.
+// first. Most ranks cannot be the worst and are passed over.
 class Bound {
  public:
   Bound(const NodeWiseProblem& problem, const VolumeTable& table)
-      : table_(table), of_node_(static_cast<std::size_t>(problem.rank_count), 0) {}
-
-  double of_node(std::size_t begin, std::size_t end) {
-    double bound = 0;
-    double node_total = 0;
-    std::vector<std::size_t> touched;
-    for (std::size_t rank = begin; rank < end; ++rank) {
-      volumes_.clear();
-      for (const auto& entry : table_.of_rank(rank)) {
-        const auto batch = static_cast<std::size_t>(entry.other);
-        volumes_.push_back(entry.volume);
-        if (of_node_[batch] == 0) touched.push_back(batch);
-        of_node_[batch] += entry.volume;
-      }
-      const double total = std::accumulate(volumes_.begin(), volumes_.end(), 0.0);
-      bound = std::max(bound, total - sum_of_largest(volumes_, end - begin));
-      node_total += total;
+      : table_(table), of_batch_(static_cast<std::size_t>(problem.rank_count), 0) {
+    for (std::size_t rank = 0; rank < of_batch_.size(); ++rank) {
+      totals_.push_back(0);
+      for (const auto& entry : table_.of_rank(rank)) totals_.back() += entry.volume;
     }
-    volumes_.clear();
-    for (const auto batch : touched) volumes_.push_back(std::exchange(of_node_[batch], 0.0));
-    const double kept = sum_of_largest(volumes_, end - begin);
-    return std::max(bound, (node_total - kept) / static_cast<double>(end - begin));
+  }
+
+  double run(std::size_t per_node) {
+    std::vector<std::size_t> order(totals_.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::sort(order.begin(), order.end(), [&](auto a, auto b) { return totals_[a] > totals_[b]; });
+    for (const auto rank : order) add_rank(rank, per_node);
+    for (std::size_t begin = 0; begin < totals_.size(); begin += per_node)
+      add_node(begin, std::min(totals_.size(), begin + per_node));
+    return bound_;
   }
 
  private:
-  const VolumeTable& table_;
-  std::vector<double> of_node_;  // Volume per batch from the ranks of one node.
-  std::vector<double> volumes_;
-};
+  void add_rank(std::size_t rank, std::size_t kept) {
+    const auto row = table_.of_rank(rank);
+    // The largest are at least average, so the rank sends at most this.
+    const double share = static_cast<double>(kept) / static_cast<double>(row.size());
+    if (row.empty() || totals_[rank] * (1 - std::min(1.0, share)) <= bound_) return;
+    volumes_.clear();
+    for (const auto& entry : row) volumes_.push_back(entry.volume);
+    bound_ = std::max(bound_, totals_[rank] - sum_of_largest(volumes_, kept));
+  }
 
-double lower_bound_of(const NodeWiseProblem& problem, const VolumeTable& table) {
-  Bound bound(problem, table);
-  double largest = 0;
-  const auto ranks = static_cast<std::size_t>(problem.rank_count);
-  const auto per_node = static_cast<std::size_t>(problem.ranks_per_node);
-  for (std::size_t begin = 0; begin < ranks; begin += per_node)
-    largest = std::max(largest, bound.of_node(begin, std::min(ranks, begin + per_node)));
-  return largest;
-}
+  void add_node(std::size_t begin, std::size_t end) {
+    const auto ranks = static_cast<double>(end - begin);
+    double total = 0;
+    for (std::size_t rank = begin; rank < end; ++rank) total += totals_[rank];
+    if (total / ranks <= bound_) return;
+    touched_.clear();
+    for (std::size_t rank = begin; rank < end; ++rank)
+      for (const auto& entry : table_.of_rank(rank)) {
+        const auto batch = static_cast<std::size_t>(entry.other);
+        if (of_batch_[batch] == 0) touched_.push_back(batch);
+        of_batch_[batch] += entry.volume;
+      }
+    volumes_.clear();
+    for (const auto batch : touched_) volumes_.push_back(std::exchange(of_batch_[batch], 0.0));
+    bound_ = std::max(bound_, (total - sum_of_largest(volumes_, end - begin)) / ranks);
+  }
+
+  const VolumeTable& table_;
+  std::vector<double> of_batch_;  // Volume per batch from the ranks of one node.
+  std::vector<double> totals_;
+  std::vector<double> volumes_;
+  std::vector<std::size_t> touched_;
+  double bound_ = 0;
+};
 
 }  // namespace
 
 std::vector<double> inter_node_volumes(const NodeWiseProblem& problem,
                                        std::span<const std::int32_t> rank_of_batch) {
   std::vector<double> off(static_cast<std::size_t>(problem.rank_count), 0);
+  std::vector<std::int32_t> node_of_rank(off.size());
+  for (std::size_t rank = 0; rank < off.size(); ++rank)
+    node_of_rank[rank] = static_cast<std::int32_t>(rank) / problem.ranks_per_node;
+  std::vector<std::int32_t> node_of_batch(off.size());
+  for (std::size_t batch = 0; batch < off.size(); ++batch)
+    node_of_batch[batch] = node_of_rank[static_cast<std::size_t>(rank_of_batch[batch])];
   for (const auto& volume : problem.volumes) {
-    const auto rank = rank_of_batch[static_cast<std::size_t>(volume.batch)];
-    if (rank / problem.ranks_per_node != volume.origin_rank / problem.ranks_per_node)
-      off[static_cast<std::size_t>(volume.origin_rank)] += volume.volume;
+    const auto rank = static_cast<std::size_t>(volume.origin_rank);
+    const auto batch = static_cast<std::size_t>(volume.batch);
+    off[rank] += node_of_batch[batch] == node_of_rank[rank] ? 0 : volume.volume;
   }
   return off;
 }
@@ -131,8 +149,10 @@ Result<NodeWise> assign_node_wise(const NodeWiseProblem& problem, std::int64_t e
   const auto off = inter_node_volumes(problem, result.rank_of_batch);
   result.inter_node_max = *std::max_element(off.begin(), off.end());
   result.inter_node_total = std::accumulate(off.begin(), off.end(), 0.0);
-  // The bound's sums are in another order than the volumes'.
-  result.lower_bound = std::min(lower_bound_of(problem, table), result.inter_node_max);
+  // The table may have rounded volumes, and its sums are in another order.
+  const double slack = table.exact() ? 0 : 1e-6 * result.inter_node_max;
+  const double bound = Bound(problem, table).run(static_cast<std::size_t>(problem.ranks_per_node));
+  result.lower_bound = std::clamp(bound - slack, 0.0, result.inter_node_max);
   result.optimal = result.inter_node_max <= result.lower_bound * (1 + 1e-9);
   return result;
 }

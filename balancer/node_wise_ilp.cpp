@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
 
 #include "balancer/cbc_solver.hpp"
 #include "balancer/node_wise.hpp"
-#include "balancer/volume_table.hpp"
 
 namespace troupe::balancer {
 
@@ -73,14 +73,15 @@ class NodeProgram {
 
   // What a rank sends in all, less what stays on its node, is at most the maximum.
   void add_rank_rows(LinearProgram& program, double scale) const {
-    const VolumeTable table(problem_);
+    std::vector<std::map<std::int32_t, double>> rows(static_cast<std::size_t>(ranks_));
+    for (const auto& volume : problem_.volumes)
+      rows[static_cast<std::size_t>(volume.origin_rank)][volume.batch] += volume.volume / scale;
     for (std::int32_t rank = 0; rank < ranks_; ++rank) {
       std::vector<LinearProgram::Term> stays{{0, -1}};
       double total = 0;
-      for (const auto& entry : table.of_rank(static_cast<std::size_t>(rank))) {
-        total += entry.volume / scale;
-        stays.push_back(
-            {column(entry.other, rank / problem_.ranks_per_node), -entry.volume / scale});
+      for (const auto& [batch, volume] : rows[static_cast<std::size_t>(rank)]) {
+        total += volume;
+        stays.push_back({column(batch, rank / problem_.ranks_per_node), -volume});
       }
       program.add_row(std::move(stays), LinearProgram::Sense::at_most, -total);
     }

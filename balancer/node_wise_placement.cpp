@@ -129,12 +129,18 @@ void Placement::swap(std::size_t a, std::size_t b) {
   place(b, node_a);
 }
 
-double Placement::largest_of(std::size_t node_a, std::size_t node_b) const {
-  double largest = 0;
-  for (const auto node : {node_a, node_b})
-    for (auto rank = node * per_node_; rank < node_end(node); ++rank)
-      largest = std::max(largest, off_[rank]);
-  return largest;
+// True if no rank of the node reaches the limit when one batch leaves it and another comes. Only
+// ranks with rows in the batch that leaves can send more than before.
+bool Placement::stays_below(double limit, std::size_t gone, std::size_t come,
+                            std::size_t node) const {
+  const auto kept = part(come, node);
+  for (const auto& entry : part(gone, node)) {
+    double off = off_[static_cast<std::size_t>(entry.other)] + entry.volume;
+    for (const auto& other : kept)
+      if (other.other == entry.other) off -= other.volume;
+    if (off >= limit) return false;
+  }
+  return true;
 }
 
 // Brings some batch of the worst rank onto its node in exchange for one there.
@@ -145,12 +151,12 @@ bool Placement::relieve(std::size_t worst, std::int64_t& evaluations_left) {
     const auto wanted = static_cast<std::size_t>(entry.other);
     const auto other = node_of_[wanted];
     if (other == node || entry.volume <= 0) continue;
-    const auto here = batches_[node];
-    for (const auto given : here) {
+    for (const auto given : batches_[node]) {
       if (--evaluations_left < 0) return false;
+      if (!stays_below(limit, given, wanted, node) || !stays_below(limit, wanted, given, other))
+        continue;
       swap(wanted, given);
-      if (largest_of(node, other) < limit) return true;
-      swap(wanted, given);
+      return true;
     }
   }
   return false;

@@ -37,7 +37,7 @@ class Placement {
   void place(std::size_t batch, std::size_t node);
   void remove(std::size_t batch);
   void swap(std::size_t a, std::size_t b);
-  double largest_of(std::size_t node_a, std::size_t node_b) const;
+  bool stays_below(double limit, std::size_t gone, std::size_t come, std::size_t node) const;
   bool relieve(std::size_t worst, std::int64_t& evaluations_left);
   void share(std::size_t node, std::vector<std::int32_t>& rank_of) const;
 

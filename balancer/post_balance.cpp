@@ -91,15 +91,16 @@ PostBalance search_variant(PostBalance algorithm) {
   }
 }
 
-Rearrangement rearranged(const RankLengths& lengths, const Items& items, const BatchOf& batch_of) {
+Rearrangement rearranged(const RankLengths& lengths, const SortedItems& sorted,
+                         const BatchOf& batch_of) {
   std::vector<std::int32_t> offsets(lengths.size() + 1, 0);
   for (const auto batch : batch_of) ++offsets[static_cast<std::size_t>(batch) + 1];
   for (std::size_t b = 0; b < lengths.size(); ++b) offsets[b + 1] += offsets[b];
   std::vector<std::int32_t> next(offsets.begin(), offsets.end() - 1);
-  std::vector<ItemRef> places(items.size());
-  for (std::size_t i = 0; i < items.size(); ++i) {
+  std::vector<ItemRef> places(sorted.items.size());
+  for (std::size_t i = 0; i < places.size(); ++i) {
     auto& position = next[static_cast<std::size_t>(batch_of[i])];
-    places[static_cast<std::size_t>(position++)] = items[i].place;
+    places[static_cast<std::size_t>(position++)] = sorted.places[sorted.items[i].number];
   }
   std::vector<std::int32_t> sizes;
   for (const auto& rank : lengths) sizes.push_back(static_cast<std::int32_t>(rank.size()));
@@ -163,7 +164,8 @@ double post_balance_lower_bound(const RankLengths& lengths, const PostBalanceOpt
 
 Result<PostBalanced> post_balance(const RankLengths& lengths, const PostBalanceOptions& options) {
   if (auto fine = check(lengths, options); !fine.ok()) return fine.error();
-  const auto items = sorted_by_length(lengths);
+  const auto sorted = sorted_by_length(lengths);
+  const auto& items = sorted.items;
   auto batch_of = assign(items, lengths.size(), options);
   auto loads = loads_with(items, batch_of, lengths.size(), options);
   if (largest(loads) > options.max_load.value_or(HUGE_VAL)) {
@@ -182,7 +184,7 @@ Result<PostBalanced> post_balance(const RankLengths& lengths, const PostBalanceO
                      "; no assignment is below " +
                      std::to_string(post_balance_lower_bound(lengths, options)),
                  "max_load", "use more ranks or smaller batches"};
-  return PostBalanced{keep ? unchanged(lengths) : rearranged(lengths, items, batch_of),
+  return PostBalanced{keep ? unchanged(lengths) : rearranged(lengths, sorted, batch_of),
                       std::move(loads)};
 }
 

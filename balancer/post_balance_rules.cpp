@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <numeric>
 #include <queue>
 
 #include "balancer/load_tree.hpp"
@@ -84,15 +85,27 @@ class ToleranceWindow {
   std::priority_queue<Far, std::vector<Far>, std::greater<>> far_;
 };
 
-void fill_least_sum(Items items, std::size_t first, std::vector<std::int64_t> sums,
-                    BatchOf& batch_of) {
-  LoadTree<std::int64_t> tree(sums.size());
+template <class Tree>
+void fill_with(Tree tree, Items items, std::size_t first, const std::vector<std::int64_t>& sums,
+               BatchOf& batch_of) {
   for (std::size_t b = 0; b < sums.size(); ++b)
     if (sums[b] > 0) tree.set(b, sums[b]);
   for (std::size_t i = first; i < items.size(); ++i) {
     const auto batch = tree.least();
     batch_of[i] = static_cast<std::int32_t>(batch);
     tree.set(batch, tree.key(batch) + items[i].length);
+  }
+}
+
+// Items from `first` on go to the least sum, starting from `sums`.
+void fill_least_sum(Items items, std::size_t first, const std::vector<std::int64_t>& sums,
+                    BatchOf& batch_of) {
+  std::int64_t total = std::accumulate(sums.begin(), sums.end(), std::int64_t{0});
+  for (std::size_t i = first; i < items.size(); ++i) total += items[i].length;
+  if (total < PackedLoadTree::kSumEnd && sums.size() < PackedLoadTree::kSizeEnd) {
+    fill_with(PackedLoadTree(sums.size()), items, first, sums, batch_of);
+  } else {
+    fill_with(LoadTree<std::int64_t>(sums.size()), items, first, sums, batch_of);
   }
 }
 
@@ -176,7 +189,7 @@ BatchOf padded_attention(Items items, std::size_t batch_count) {
     batch_of[i] = static_cast<std::int32_t>(batch);
     sums[batch] += items[i].length;
   }
-  fill_least_sum(items, i, std::move(sums), batch_of);
+  fill_least_sum(items, i, sums, batch_of);
   return batch_of;
 }
 

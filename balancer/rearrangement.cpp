@@ -83,7 +83,6 @@ Rearrangement Rearrangement::from_flat(std::vector<ItemRef> items,
   result.items_ = std::move(items);
   result.offsets_ = std::move(offsets);
   result.source_sizes_ = std::move(source_sizes);
-  assert(result.inverse().inverse().items_ == result.items_);
   return result;
 }
 

@@ -42,7 +42,8 @@ class Rearrangement {
   static Rearrangement identity(std::span<const std::int32_t> sizes);
 
   /// Takes over a flat form that is known to be a bijection. `offsets` has one entry more than
-  /// there are batches. REQUIRES: `create` would accept it (checked by assert in debug builds).
+  /// there are batches. REQUIRES: `create` would accept it; not checked, it would cost as much
+  /// again.
   static Rearrangement from_flat(std::vector<ItemRef> items, std::vector<std::int32_t> offsets,
                                  std::vector<std::int32_t> source_sizes);
 

@@ -11,7 +11,7 @@ namespace {
 constexpr int kDigitBits = 11;
 constexpr std::size_t kDigits = std::size_t{1} << kDigitBits;
 
-// One stable counting pass, largest digit first.
+// One stable counting pass over a digit of the lengths, largest first.
 void pass(const std::vector<LengthItem>& from, std::vector<LengthItem>& to, int shift) {
   std::array<std::uint32_t, kDigits> next{};
   const auto digit = [&](const LengthItem& item) {
@@ -25,24 +25,26 @@ void pass(const std::vector<LengthItem>& from, std::vector<LengthItem>& to, int 
 
 }  // namespace
 
-std::vector<LengthItem> sorted_by_length(const std::vector<std::vector<std::int64_t>>& lengths) {
-  std::vector<LengthItem> items;
+SortedItems sorted_by_length(const std::vector<std::vector<std::int64_t>>& lengths) {
+  SortedItems sorted;
   std::size_t count = 0;
   for (const auto& rank : lengths) count += rank.size();
-  items.reserve(count);
-  std::int64_t largest = 0;
+  sorted.items.reserve(count);
+  sorted.places.reserve(count);
+  std::uint32_t largest = 0;
   for (std::size_t rank = 0; rank < lengths.size(); ++rank)
     for (std::size_t i = 0; i < lengths[rank].size(); ++i) {
-      largest = std::max(largest, lengths[rank][i]);
-      items.push_back(
-          {lengths[rank][i], {static_cast<std::int32_t>(rank), static_cast<std::int32_t>(i)}});
+      const auto length = static_cast<std::uint32_t>(lengths[rank][i]);
+      largest = std::max(largest, length);
+      sorted.items.push_back({length, static_cast<std::uint32_t>(sorted.places.size())});
+      sorted.places.push_back({static_cast<std::int32_t>(rank), static_cast<std::int32_t>(i)});
     }
-  std::vector<LengthItem> scratch(items.size());
-  for (int shift = 0; (largest >> shift) > 0; shift += kDigitBits) {
-    pass(items, scratch, shift);
-    items.swap(scratch);
+  std::vector<LengthItem> scratch(count);
+  for (int shift = 0; shift < 32 && (largest >> shift) > 0; shift += kDigitBits) {
+    pass(sorted.items, scratch, shift);
+    sorted.items.swap(scratch);
   }
-  return items;
+  return sorted;
 }
 
 }  // namespace troupe::balancer

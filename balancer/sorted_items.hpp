@@ -11,13 +11,19 @@
 
 namespace troupe::balancer {
 
+/// Eight bytes, because sorting and scattering them is bound by memory.
 struct LengthItem {
-  std::int64_t length = 0;
-  ItemRef place;
+  std::uint32_t length = 0;
+  std::uint32_t number = 0;  ///< Of the item when all ranks are laid end to end.
 };
 
-/// Descending by length; equal lengths by rank, then by index. Lengths in [0, 2^32).
+struct SortedItems {
+  std::vector<LengthItem> items;  ///< Descending by length; equal lengths by rank, then by index.
+  std::vector<ItemRef> places;    ///< By number.
+};
+
+/// REQUIRES: lengths in [0, 2^32) and fewer than 2^32 items.
 /// Cost: O(items) per 11 bits of the largest length.
-std::vector<LengthItem> sorted_by_length(const std::vector<std::vector<std::int64_t>>& lengths);
+SortedItems sorted_by_length(const std::vector<std::vector<std::int64_t>>& lengths);
 
 }  // namespace troupe::balancer

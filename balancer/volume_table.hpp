@@ -17,12 +17,14 @@ class VolumeTable {
  public:
   struct Entry {
     std::int32_t other = 0;  ///< The batch in a rank's row, the rank in a batch's row.
-    double volume = 0;
+    float volume = 0;        ///< Eight bytes in all: building the rows is bound by memory.
   };
 
   /// REQUIRES: all indices below rank_count. Cost: O(volumes + ranks), no comparison sort.
   explicit VolumeTable(const NodeWiseProblem& problem);
 
+  /// True if no volume was rounded, as is so for token counts below 2^24.
+  bool exact() const { return exact_; }
   std::span<const Entry> of_rank(std::size_t rank) const { return by_rank_.row(rank); }
   std::span<const Entry> of_batch(std::size_t batch) const { return by_batch_.row(batch); }
 
@@ -37,7 +39,9 @@ class VolumeTable {
     }
   };
   static Rows transposed(const Rows& rows, std::size_t column_count);
+  bool merge_equal(Rows& rows);
 
+  bool exact_ = true;
   Rows by_rank_;
   Rows by_batch_;
 };

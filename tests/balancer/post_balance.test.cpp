@@ -51,9 +51,9 @@ std::vector<std::int64_t> lengths_of(const RankLengths& lengths, std::span<const
 }
 
 TEST_CASE("items are sorted by descending length, rank and index", "[balancer]") {
-  const auto items = sorted_by_length({{3, 70000}, {}, {70000, 0, 5'000'000}});
+  const auto sorted = sorted_by_length({{3, 70000}, {}, {70000, 0, 5'000'000}});
   std::vector<ItemRef> places;
-  for (const auto& item : items) places.push_back(item.place);
+  for (const auto& item : sorted.items) places.push_back(sorted.places[item.number]);
   CHECK(places == std::vector<ItemRef>{{2, 2}, {0, 1}, {2, 0}, {0, 0}, {2, 1}});
 }
 

@@ -4,7 +4,8 @@
 //
 // Prints JSON lines {"measure", "value", "unit", "bound", "size"}; times are processor time.
 
-#include <chrono>
+#include <malloc.h>
+
 #include <cmath>
 #include <functional>
 #include <string_view>
@@ -216,6 +217,10 @@ void token_blocks() {
 
 int main(int argc, char** argv) {
   using namespace troupe::bench;
+  // A process that plans every step keeps its heap; by default it would be handed back and mapped
+  // again at each call, which costs more here than the algorithms.
+  mallopt(M_TRIM_THRESHOLD, 1 << 28);
+  mallopt(M_MMAP_THRESHOLD, 1 << 28);
   deferral();
   partitions();
   post_balancing();
