@@ -124,7 +124,9 @@ std::unique_ptr<TestNode> make_process_node(const std::string& backend,
                                    options.ucx.tls,
                                    options.ucx.net_devices};
   if (!network_namespace.empty()) {
-    command.insert(command.begin(), {"ip", "netns", "exec", network_namespace});
+    // Process ids of its own as well: on another host nobody can watch the process either.
+    command.insert(command.begin(), {"ip", "netns", "exec", network_namespace, "unshare", "--pid",
+                                     "--fork", "--kill-child"});
   }
   return std::make_unique<ProcessNode>(std::move(command));
 }

@@ -80,7 +80,8 @@ std::size_t piece_bytes(std::uint64_t seed, std::int32_t from, std::int32_t to, 
 std::unique_ptr<TestNode> make_local_node(std::unique_ptr<Transport> transport);
 
 /// A node in a process of its own, made by fork and exec of the helper program that stands beside
-/// the test program. `network_namespace`: run it there (`ip netns exec`).
+/// the test program. `network_namespace`: run it there (`ip netns exec`), as if on
+/// another host.
 std::unique_ptr<TestNode> make_process_node(const std::string& backend,
                                             const TransportOptions& options,
                                             const std::string& network_namespace = "");

@@ -68,6 +68,11 @@ Result<UcxWorker> UcxWorker::create(const UcxOptions& options) {
     return error;
   }
   Context owned_context(context);
+  // UCX goes on without a device or transport that is not there, and peers are out of reach later.
+  if (const auto message = take_ucx_message(); message.find("not available") != message.npos) {
+    return Error{Errc::invalid_argument, "UCX: " + message, "",
+                 "name transports and devices that `ucx_info -d` lists"};
+  }
 
   ucp_worker_params_t worker_params{};
   worker_params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;

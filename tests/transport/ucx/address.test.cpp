@@ -1,0 +1,45 @@
+#include "transport/ucx/address.hpp"
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+namespace troupe::transport {
+namespace {
+
+using Catch::Matchers::ContainsSubstring;
+
+UcxAddress sample() {
+  return {0x1234567890ABCDEF, 1, 13, {5, 6, 7}, {std::byte{1}, std::byte{2}, std::byte{3}}};
+}
+
+TEST_CASE("an address survives its encoding", "[transport]") {
+  const auto decoded = decode_ucx_address(4, encode(sample()), 1, 13);
+  REQUIRE(decoded.ok());
+  const auto& address = decoded.value();
+  CHECK(address.process == 0x1234567890ABCDEF);
+  CHECK(address.identity.machine == 5);
+  CHECK(address.identity.started == 6);
+  CHECK(address.identity.process_id == 7);
+  CHECK(address.worker == sample().worker);
+}
+
+TEST_CASE("an address that is cut off or foreign is refused", "[transport][errors]") {
+  const auto bytes = encode(sample());
+  for (std::size_t size = 0; size + 3 <= bytes.size(); ++size) {
+    const auto cut = decode_ucx_address(4, std::span(bytes).first(size), 1, 13);
+    REQUIRE_FALSE(cut.ok());
+    CHECK(cut.error().code == Errc::invalid_argument);
+  }
+  auto foreign = bytes;
+  foreign[0] = std::byte{'X'};
+  CHECK_FALSE(decode_ucx_address(4, foreign, 1, 13).ok());
+}
+
+TEST_CASE("peers of another UCX release are refused, both releases named", "[transport][errors]") {
+  const auto other = decode_ucx_address(4, encode(sample()), 1, 22);
+  REQUIRE_FALSE(other.ok());
+  CHECK_THAT(other.error().message, ContainsSubstring("1.13") && ContainsSubstring("1.22"));
+}
+
+}  // namespace
+}  // namespace troupe::transport

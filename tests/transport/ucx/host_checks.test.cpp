@@ -1,0 +1,72 @@
+#include "transport/ucx/host_checks.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+#include "transport/ucx/process_identity.hpp"
+
+namespace troupe::transport {
+namespace {
+
+using Catch::Matchers::ContainsSubstring;
+
+UcxOptions with_tls(const char* tls) {
+  UcxOptions options;
+  options.tls = tls;
+  return options;
+}
+
+TEST_CASE("shared memory is recognised in the list of transports", "[transport]") {
+  CHECK(uses_shared_memory(with_tls("all")));
+  CHECK(uses_shared_memory(with_tls("self,posix,tcp")));
+  CHECK(uses_shared_memory(with_tls("tcp,sm")));
+  CHECK(uses_shared_memory(with_tls("^rc")));
+  CHECK_FALSE(uses_shared_memory(with_tls("self,tcp")));
+}
+
+TEST_CASE("too little shared memory is found before UCX starts", "[transport][errors]") {
+  const auto missing = check_shared_memory(with_tls("all"), "/there/is/no/such/folder");
+  REQUIRE_FALSE(missing.ok());
+  CHECK(missing.error().code == Errc::unavailable);
+  // /proc is a file system without any room.
+  const auto small = check_shared_memory(with_tls("all"), "/proc");
+  REQUIRE_FALSE(small.ok());
+  CHECK_THAT(small.error().message, ContainsSubstring("0 KiB free"));
+  CHECK_THAT(small.error().fix, ContainsSubstring("--shm-size"));
+  CHECK(check_shared_memory(with_tls("self,tcp"), "/proc").ok());
+}
+
+TEST_CASE("only new descriptors are closed on exec", "[transport]") {
+  const int old_fd = open("/dev/null", O_RDONLY);
+  const auto before = open_descriptors();
+  CHECK(before.contains(old_fd));
+  const int new_fd = open("/dev/null", O_RDONLY);
+  close_new_descriptors_on_exec(before);
+  CHECK((fcntl(old_fd, F_GETFD) & FD_CLOEXEC) == 0);
+  CHECK((fcntl(new_fd, F_GETFD) & FD_CLOEXEC) != 0);
+  close(old_fd);
+  close(new_fd);
+}
+
+TEST_CASE("a process of this machine can be watched, another cannot", "[transport]") {
+  const auto own = own_identity();
+  bool has_ended = true;
+  const int fd = open_process(own, has_ended);
+  if (fd < 0) SKIP("this system has no process descriptors");
+  CHECK_FALSE(has_ended);
+  close(fd);
+  auto elsewhere = own;
+  elsewhere.machine += 1;
+  CHECK(open_process(elsewhere, has_ended) == -1);
+  CHECK_FALSE(has_ended);
+  auto reused = own;  // The id lives on in another process.
+  reused.started += 1;
+  CHECK(open_process(reused, has_ended) == -1);
+  CHECK(has_ended);
+}
+
+}  // namespace
+}  // namespace troupe::transport
