@@ -105,8 +105,15 @@ void find_gradients(const LayoutInput& input, LayoutFacts& facts) {
 
 /// Prefix sums over samples drawn with replacement.
 void draw_samples(const LayoutInput& input, LayoutFacts& facts) {
-  // No microbatch is larger than the batch, nor than what the search can ask for.
-  const auto longest = static_cast<std::size_t>(std::min<std::int64_t>(input.global_batch, 4096));
+  // With one dp no microbatch is larger than the largest size; with several it may be, up to the
+  // batch. What lies beyond 512 samples is extended along the mean.
+  const auto largest =
+      *std::max_element(input.microbatch_sizes.begin(), input.microbatch_sizes.end());
+  const bool own_dp =
+      input.objective == LayoutObjective::dflop && input.placement == Placement::disjoint;
+  const auto longest =
+      static_cast<std::size_t>(std::min({own_dp ? std::max<std::int64_t>(largest, 512) : largest,
+                                         input.global_batch, std::int64_t{4096}}));
   const std::size_t count = input.modules.size();
   facts.time_ms.assign(count, {});
   facts.activation_bytes.assign(count, {});

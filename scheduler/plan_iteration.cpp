@@ -180,10 +180,12 @@ Result<IterationPlan> plan_iteration(const ParallelPlan& plan, IterationInput in
 
   const RowFlow flow(plan.model, iteration.samples);
   iteration.messages = plan_messages(plan, flow, iteration.microbatches, iteration.samples.size());
-  const auto graph = iteration_graph(plan, flow, iteration.microbatches, iteration.messages,
-                                     splits_weight_gradient(input.schedule), nominal_cost,
-                                     [](const Message&) { return 0.0; });
-  auto timeline = make_schedule(graph.tasks, input.schedule);
+  if (!input.task_cost) input.task_cost = nominal_cost;
+  if (!input.message_cost) input.message_cost = [](const Message&) { return 0.0; };
+  const auto graph =
+      iteration_graph(plan, flow, iteration.microbatches, iteration.messages,
+                      splits_weight_gradient(input.schedule), input.task_cost, input.message_cost);
+  auto timeline = make_schedule(graph.tasks, input.schedule, input.max_in_flight);
   if (!timeline.ok()) return timeline.error();
 
   iteration.actions.resize(plan.devices.size());

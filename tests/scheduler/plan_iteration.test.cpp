@@ -183,5 +183,23 @@ TEST_CASE("wrong input to the planner is refused with the fix", "[scheduler][err
   refused(input, "no schedule is called '1f1c'");
 }
 
+TEST_CASE("bounds and predicted times reach the schedule", "[scheduler]") {
+  const auto plan = place_by_hand(text_llm(3), {}, {3, 1}).value();
+  IterationInput input;
+  for (int i = 0; i < 6; ++i) input.samples.push_back(sample(0, 0));
+  input.microbatches = assign_by_count(6, 1, 6);
+  input.max_in_flight = {2, 0, 0};
+  CHECK(plan_iteration(plan, input).value().max_in_flight == std::vector<std::int32_t>{2, 2, 1});
+  input.max_in_flight = {2};
+  CHECK_FALSE(plan_iteration(plan, input).ok());
+  input.max_in_flight = {};
+  input.schedule = "eager-1f1b";
+  // A slow last stage lets the first one run ahead to its bound of 2 x 3.
+  input.task_cost = [](StageId stage, const auto&, TaskKind) {
+    return stage.value == 2 ? 5.0 : 1.0;
+  };
+  CHECK(plan_iteration(plan, input).value().max_in_flight[0] == 6);
+}
+
 }  // namespace
 }  // namespace troupe::scheduler

@@ -1,0 +1,395 @@
+#include "scheduler/simulate_plan.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <limits>
+#include <numbers>
+
+#include "scheduler/check_plan.hpp"
+#include "scheduler/seeded_random.hpp"
+#include "scheduler/stage_graph.hpp"
+
+namespace troupe::scheduler {
+
+namespace {
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
+
+/// Something that devices wait for: when it is there, and who waits until it is.
+struct Arrival {
+  double ms = kNever;
+  std::vector<std::int32_t> waiting;
+};
+
+/// The run of one simulation. Devices run until they must wait; what arrives wakes them. As no
+/// device's time depends on the order in which devices are looked at, no clock is shared.
+class Simulation {
+ public:
+  Simulation(const ParallelPlan& plan, const IterationPlan& iteration, const SimulationCosts& costs,
+             const SimulationOptions& options)
+      : plan_(plan),
+        iteration_(iteration),
+        costs_(costs),
+        options_(options),
+        devices_(plan.devices.size()),
+        rows_(iteration.messages.size()),
+        gradients_(iteration.messages.size()),
+        groups_(plan.groups.size()) {
+    for (std::size_t d = 0; d < devices_.size(); ++d) {
+      devices_[d].stop_ms = kNever;
+      for (const auto& failure : options.failures)
+        if (failure.node == plan.devices[d].node)
+          devices_[d].stop_ms = std::min(devices_[d].stop_ms, failure.at_ms);
+    }
+    for (std::size_t g = 0; g < groups_.size(); ++g) {
+      groups_[g].stages = holding_stages(plan.groups[g]);
+      groups_[g].left = static_cast<std::int32_t>(groups_[g].stages.size()) - 1;
+      groups_[g].reduced.resize(groups_[g].stages.size());
+    }
+    result_.stage_ms.resize(plan.stages.size());
+    place_state();
+  }
+
+  Result<SimulatedStep> run() {
+    for (std::size_t d = 0; d < devices_.size(); ++d)
+      ready_.push_back(static_cast<std::int32_t>(d));
+    while (!ready_.empty()) {
+      const auto device = ready_.back();
+      ready_.pop_back();
+      while (advance(device)) {
+      }
+    }
+    return finish();
+  }
+
+ private:
+  struct Device {
+    std::size_t next = 0;  ///< Index of the next action.
+    double now_ms = 0;
+    double stop_ms = kNever;  ///< Failure.
+    double busy_ms = 0;
+    double link_free_ms[3] = {};  ///< Per link class: when the last transfer has left.
+    double memory_bytes = 0;
+    double peak_bytes = 0;
+    std::vector<std::pair<MessageEnd, std::int32_t>> open;  ///< Parts in flight: actions left.
+    std::vector<MessageEnd> parts;                          ///< Of its compute actions, sorted.
+  };
+  struct Group {
+    double ready_ms = 0;    ///< Latest gradient that arrived.
+    std::int32_t left = 0;  ///< Gradients still to come.
+    std::vector<std::int32_t> waiting;
+    std::vector<StageId> stages;   ///< Holders; the first one reduces.
+    std::vector<Arrival> reduced;  ///< The sum, per holder; not used for the first.
+  };
+
+  void place_state() {
+    if (costs_.state_bytes)
+      for (std::size_t s = 0; s < plan_.stages.size(); ++s)
+        devices_[plan_.stages[s].devices.front().index()].memory_bytes +=
+            costs_.state_bytes(StageId{s});
+    for (auto& device : devices_) device.peak_bytes = device.memory_bytes;
+  }
+
+  DeviceId device_of(StageId stage) const { return plan_.at(stage).devices.front(); }
+  Device& at(std::int32_t device) { return devices_[static_cast<std::size_t>(device)]; }
+
+  /// Runs the next action of a device; false if there is none, or it must wait or has stopped.
+  bool advance(std::int32_t index) {
+    Device& device = at(index);
+    const auto& list = iteration_.actions[static_cast<std::size_t>(index)];
+    if (device.next == list.size()) return false;
+    const Action& action = list[device.next];
+    double begin = device.now_ms;
+    if (!inputs_there(index, action, begin)) return false;
+    const double end = begin + duration(index, action);
+    if (end > device.stop_ms) {
+      device.now_ms = std::min(std::max(begin, device.now_ms), device.stop_ms);
+      return false;
+    }
+    if (options_.record_timeline)
+      result_.events.push_back(
+          {DeviceId{index}, static_cast<std::int32_t>(device.next), begin, end});
+    account(device, action, end - begin);
+    device.now_ms = end;
+    ++device.next;
+    take_effect(index, action);
+    return true;
+  }
+
+  /// True if the action can begin; raises `begin` to when. Otherwise the device waits.
+  bool inputs_there(std::int32_t index, const Action& action, double& begin) {
+    const auto wait_for = [&](Arrival& arrival) {
+      if (arrival.ms == kNever) return arrival.waiting.push_back(index), false;
+      begin = std::max(begin, arrival.ms);
+      return true;
+    };
+    switch (action.kind) {
+      case ActionKind::receive: return wait_for(rows_[action.message.index()]);
+      case ActionKind::receive_gradient: return wait_for(gradients_[action.message.index()]);
+      case ActionKind::reduce: {
+        auto& group = groups_[action.group.index()];
+        if (group.left > 0) return group.waiting.push_back(index), false;
+        begin = std::max(begin, group.ready_ms);
+        return true;
+      }
+      case ActionKind::reduce_receive: {
+        auto& group = groups_[action.group.index()];
+        const auto holder = std::find(group.stages.begin(), group.stages.end(), action.stage);
+        if (holder == group.stages.end()) return true;
+        return wait_for(group.reduced[static_cast<std::size_t>(holder - group.stages.begin())]);
+      }
+      case ActionKind::commit: return commit(index, begin);
+      default: return true;
+    }
+  }
+
+  /// All devices must have come; it takes one message there and one back.
+  bool commit(std::int32_t index, double& begin) {
+    Device& device = at(index);
+    if (!device_came_.empty() && device_came_[static_cast<std::size_t>(index)]) {
+      if (came_ < devices_.size()) return false;
+    } else {
+      if (device_came_.empty()) device_came_.resize(devices_.size());
+      if (device.now_ms > device.stop_ms) return false;
+      device_came_[static_cast<std::size_t>(index)] = true;
+      commit_ms_ = std::max(commit_ms_, device.now_ms);
+      if (++came_ < devices_.size()) return false;
+      for (std::size_t d = 0; d < devices_.size(); ++d)
+        if (static_cast<std::int32_t>(d) != index) ready_.push_back(static_cast<std::int32_t>(d));
+    }
+    const bool several = std::any_of(plan_.devices.begin(), plan_.devices.end(), [&](auto& slot) {
+      return slot.node != plan_.devices.front().node;
+    });
+    begin = std::max(begin, commit_ms_ + (several ? 2 * costs_.network.latency_ms : 0));
+    return true;
+  }
+
+  double duration(std::int32_t index, const Action& action) {
+    switch (action.kind) {
+      case ActionKind::forward: return task_ms(index, action, TaskKind::forward);
+      case ActionKind::recompute: return task_ms(index, action, TaskKind::forward);
+      case ActionKind::backward: return task_ms(index, action, TaskKind::backward);
+      case ActionKind::backward_input: return task_ms(index, action, TaskKind::backward_input);
+      case ActionKind::backward_weight: return task_ms(index, action, TaskKind::backward_weight);
+      case ActionKind::optimizer_step:
+        return costs_.optimizer_ms ? costs_.optimizer_ms(action.stage) * noise(index) : 0;
+      case ActionKind::reduce: {
+        const auto holders = groups_[action.group.index()].stages.size();
+        return static_cast<double>(holders - 1) *
+               bytes_ms(group_bytes(action.group), costs_.reduce_gigabytes_per_s);
+      }
+      default: return 0;
+    }
+  }
+
+  double task_ms(std::int32_t index, const Action& action, TaskKind kind) {
+    if (!costs_.task_ms) return 0;
+    return costs_.task_ms(action.stage, part_of(action), kind) * noise(index);
+  }
+
+  const std::vector<std::int32_t>& part_of(const Action& action) const {
+    const auto& sides = iteration_.microbatches[plan_.at(action.stage).pipeline.index()];
+    return sides.of(side_of(plan_, action.stage))[action.microbatch.index()]
+        .parts[action.part.index()]
+        .samples;
+  }
+
+  /// Log-normal with mean 1; depends on device and position alone.
+  double noise(std::int32_t index) {
+    if (options_.noise == 0) return 1;
+    SeededRandom random(options_.seed ^ (static_cast<std::uint64_t>(index) << 40) ^ at(index).next);
+    const double radius = std::sqrt(-2 * std::log(1 - random.uniform()));
+    const double normal = radius * std::cos(2 * std::numbers::pi * random.uniform());
+    return std::exp(options_.noise * normal - options_.noise * options_.noise / 2);
+  }
+
+  static double bytes_ms(double bytes, double gigabytes_per_s) {
+    return gigabytes_per_s > 0 ? bytes / (gigabytes_per_s * 1e6) : 0;
+  }
+  double group_bytes(GroupId group) const {
+    return static_cast<double>(plan_.groups[group.index()].elements) * costs_.bytes_per_element;
+  }
+
+  std::pair<std::size_t, const LinkSpeed*> link_between(DeviceId a, DeviceId b) const {
+    if (a == b) return {0, &costs_.device};
+    if (plan_.devices[a.index()].node == plan_.devices[b.index()].node) return {1, &costs_.node};
+    return {2, &costs_.network};
+  }
+
+  /// When bytes that leave `from` now are at `to`.
+  double send(Device& from, DeviceId source, DeviceId target, double bytes) {
+    const auto [link, speed] = link_between(source, target);
+    auto& free_ms = from.link_free_ms[link];
+    free_ms = std::max(free_ms, from.now_ms) + bytes_ms(bytes, speed->gigabytes_per_s);
+    return free_ms + speed->latency_ms;
+  }
+
+  void arrive(Arrival& arrival, double ms) {
+    arrival.ms = ms;
+    ready_.insert(ready_.end(), arrival.waiting.begin(), arrival.waiting.end());
+    arrival.waiting.clear();
+  }
+
+  void take_effect(std::int32_t index, const Action& action) {
+    Device& device = at(index);
+    const auto transfer = [&](bool gradient) {
+      const auto& message = iteration_.messages[action.message.index()];
+      const auto& target = gradient ? message.source : message.destination;
+      const double bytes = static_cast<double>(message.rows) * static_cast<double>(message.width) *
+                           costs_.bytes_per_element;
+      arrive((gradient ? gradients_ : rows_)[action.message.index()],
+             send(device, DeviceId{index}, device_of(target.stage), bytes));
+    };
+    switch (action.kind) {
+      case ActionKind::send: return transfer(false);
+      case ActionKind::send_gradient: return transfer(true);
+      case ActionKind::reduce_send: {
+        auto& group = groups_[action.group.index()];
+        const auto first = plan_.groups[action.group.index()].holders.front().stage;
+        group.ready_ms = std::max(group.ready_ms, send(device, DeviceId{index}, device_of(first),
+                                                       group_bytes(action.group)));
+        if (--group.left > 0) return;
+        ready_.insert(ready_.end(), group.waiting.begin(), group.waiting.end());
+        group.waiting.clear();
+        return;
+      }
+      case ActionKind::reduce: {
+        auto& group = groups_[action.group.index()];
+        for (std::size_t i = 1; i < group.stages.size(); ++i)
+          arrive(group.reduced[i], send(device, DeviceId{index}, device_of(group.stages[i]),
+                                        group_bytes(action.group)));
+        return;
+      }
+      default: return;
+    }
+  }
+
+  /// Compute time and the memory of parts in flight.
+  void account(Device& device, const Action& action, double ms) {
+    if (!action.microbatch.valid() && action.kind != ActionKind::optimizer_step) return;
+    device.busy_ms += ms;
+    result_.stage_ms[action.stage.index()] += ms;
+    if (!action.microbatch.valid() || !costs_.activation_bytes) return;
+    const MessageEnd part{action.stage, action.microbatch, action.part};
+    auto open = std::find_if(device.open.begin(), device.open.end(),
+                             [&](const auto& entry) { return entry.first == part; });
+    const double bytes = costs_.activation_bytes(action.stage, part_of(action));
+    if (open == device.open.end()) {
+      device.open.emplace_back(part, actions_of(device, part));
+      open = device.open.end() - 1;
+      device.memory_bytes += bytes;
+      device.peak_bytes = std::max(device.peak_bytes, device.memory_bytes);
+    }
+    if (--open->second > 0) return;
+    device.memory_bytes -= bytes;
+    *open = device.open.back();
+    device.open.pop_back();
+  }
+
+  /// Compute actions of a part in a device's list.
+  std::int32_t actions_of(Device& device, const MessageEnd& part) const {
+    if (device.parts.empty()) {
+      const auto d = static_cast<std::size_t>(&device - devices_.data());
+      for (const auto& action : iteration_.actions[d])
+        if (action.microbatch.valid())
+          device.parts.push_back({action.stage, action.microbatch, action.part});
+      std::sort(device.parts.begin(), device.parts.end());
+    }
+    const auto [first, last] = std::equal_range(device.parts.begin(), device.parts.end(), part);
+    return static_cast<std::int32_t>(last - first);
+  }
+
+  Result<SimulatedStep> finish() {
+    double busy_ms = 0;
+    for (std::size_t d = 0; d < devices_.size(); ++d) {
+      const auto& device = devices_[d];
+      result_.completed = result_.completed && device.next == iteration_.actions[d].size();
+      result_.step_ms = std::max(result_.step_ms, device.now_ms);
+      result_.done.push_back(static_cast<std::int64_t>(device.next));
+      result_.peak_memory_bytes.push_back(device.peak_bytes);
+      busy_ms += device.busy_ms;
+    }
+    if (!result_.completed && options_.failures.empty()) {
+      for (std::size_t d = 0; d < devices_.size(); ++d)
+        if (devices_[d].next < iteration_.actions[d].size())
+          return Error{Errc::internal,
+                       "the plan stands still: device " + std::to_string(d) + " waits at " +
+                           describe(plan_, iteration_.actions[d][devices_[d].next]),
+                       "simulate", "check the plan"};
+    }
+    const double step_ms = result_.step_ms;
+    if (step_ms > 0)
+      result_.bubble = 1 - busy_ms / (step_ms * static_cast<double>(devices_.size()));
+    for (const auto& stage : plan_.stages)
+      result_.stage_bubble.push_back(
+          step_ms > 0 ? 1 - devices_[stage.devices.front().index()].busy_ms / step_ms : 0);
+    std::stable_sort(result_.events.begin(), result_.events.end(),
+                     [](const auto& a, const auto& b) { return a.device < b.device; });
+    return std::move(result_);
+  }
+
+  const ParallelPlan& plan_;
+  const IterationPlan& iteration_;
+  const SimulationCosts& costs_;
+  const SimulationOptions& options_;
+  std::vector<Device> devices_;
+  std::vector<Arrival> rows_, gradients_;  // Per message.
+  std::vector<Group> groups_;
+  std::vector<bool> device_came_;  // To commit.
+  std::size_t came_ = 0;
+  double commit_ms_ = 0;
+  std::vector<std::int32_t> ready_;  // Devices that may be able to go on.
+  SimulatedStep result_;
+};
+
+Status check_costs(const SimulationCosts& costs, const SimulationOptions& options) {
+  for (const double value :
+       {costs.bytes_per_element, costs.reduce_gigabytes_per_s, costs.device.latency_ms,
+        costs.device.gigabytes_per_s, costs.node.latency_ms, costs.node.gigabytes_per_s,
+        costs.network.latency_ms, costs.network.gigabytes_per_s, options.noise})
+    if (!(value >= 0 && std::isfinite(value)))
+      return Error{Errc::invalid_argument, "a speed, latency or noise is negative or not finite",
+                   "simulate", "use values of at least 0"};
+  return Done{};
+}
+
+/// Ids exist: the simulation indexes with them.
+Status check_ids(const ParallelPlan& plan, const IterationPlan& iteration) {
+  const auto wrong = [](std::string message) {
+    return Error{Errc::invalid_argument, std::move(message), "simulate", "check the plan"};
+  };
+  if (iteration.actions.size() != plan.devices.size())
+    return wrong("the plan has lists for " + std::to_string(iteration.actions.size()) + " of " +
+                 std::to_string(plan.devices.size()) + " devices");
+  const auto exists = [](auto id, std::size_t count) { return !id.valid() || id.index() < count; };
+  for (const auto& list : iteration.actions)
+    for (const auto& action : list) {
+      bool known = exists(action.stage, plan.stages.size()) &&
+                   exists(action.message, iteration.messages.size()) &&
+                   exists(action.group, plan.groups.size());
+      if (known && action.microbatch.valid()) {
+        known = action.stage.valid() && action.part.valid();
+        const auto pipeline = known ? plan.at(action.stage).pipeline.index() : 0;
+        known = known && pipeline < iteration.microbatches.size();
+        if (known) {
+          const auto& side = iteration.microbatches[pipeline].of(side_of(plan, action.stage));
+          known = action.microbatch.index() < side.size() &&
+                  action.part.index() < side[action.microbatch.index()].parts.size();
+        }
+      }
+      if (!known) return wrong("there is no such thing as " + describe(plan, action));
+    }
+  return Done{};
+}
+
+}  // namespace
+
+Result<SimulatedStep> simulate(const ParallelPlan& plan, const IterationPlan& iteration,
+                               const SimulationCosts& costs, const SimulationOptions& options) {
+  if (auto status = check_costs(costs, options); !status.ok()) return status.error();
+  if (auto status = check_ids(plan, iteration); !status.ok()) return status.error();
+  return Simulation(plan, iteration, costs, options).run();
+}
+
+}  // namespace troupe::scheduler

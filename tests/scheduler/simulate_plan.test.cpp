@@ -1,0 +1,183 @@
+#include "scheduler/simulate_plan.hpp"
+
+#include <algorithm>
+#include <catch2/catch_approx.hpp>
+#include <catch2/catch_test_macros.hpp>
+#include <cmath>
+
+#include "scheduler/schedules.hpp"
+#include "tests/scheduler/random_plans.hpp"
+
+namespace troupe::scheduler {
+namespace {
+
+using Catch::Approx;
+using testing::random_case;
+using testing::sample;
+using testing::text_llm;
+
+double forward_one_backward_two(StageId, const std::vector<std::int32_t>&, TaskKind kind) {
+  return kind == TaskKind::backward ? 2 : 1;
+}
+
+/// Two stages on two nodes, four text microbatches of 10 rows, 64 columns.
+struct TwoNodes {
+  ParallelPlan plan = place_by_hand(text_llm(2), {}, {2, 1}).value();
+  IterationPlan iteration;
+  SimulationCosts costs;
+
+  TwoNodes() {
+    IterationInput input;
+    for (int i = 0; i < 4; ++i) input.samples.push_back(sample(0, 0, 10));
+    input.microbatches = assign_by_count(4, 1, 4);
+    iteration = plan_iteration(plan, input).value();
+    costs.task_ms = forward_one_backward_two;
+  }
+  SimulatedStep run(const SimulationOptions& options = {}) const {
+    return simulate(plan, iteration, costs, options).value();
+  }
+};
+
+TEST_CASE("without links the step is that of 1F1B", "[scheduler]") {
+  // (M + S - 1)(f + b) = 5 x 3 = 15; work 12 per device.
+  const TwoNodes two;
+  const auto step = two.run();
+  CHECK(step.completed);
+  CHECK(step.step_ms == 15);
+  CHECK(step.bubble == Approx(0.2));
+  CHECK(step.stage_ms == std::vector<double>{12, 12});
+  CHECK(step.stage_bubble[1] == Approx(0.2));
+}
+
+TEST_CASE("links, optimizer and commit take their time", "[scheduler]") {
+  TwoNodes two;
+  // 10 rows x 64 x 4 bytes = 2,560 bytes at 0.00256 GB/s: 1 ms, and 0.5 ms latency. Stage 1: F0 at
+  // 2.5, B0 to 5.5, its gradient at stage 0 at 7; B0 7-9, F2 9-10, there at 11.5. Meanwhile stage 1
+  // has done F1 and B1 (to 8.5) and waits 3 ms. F2 to B3 11.5-17.5, the last gradient at 19, B3 to
+  // 21; then commit 2 x 0.5 and the update 0.25.
+  two.costs.network = {0.5, 0.00256};
+  two.costs.optimizer_ms = [](StageId) { return 0.25; };
+  const auto step = two.run();
+  CHECK(step.step_ms == Approx(21 + 1 + 0.25));
+}
+
+TEST_CASE("transfers of one device leave one after the other", "[scheduler]") {
+  TwoNodes two;
+  two.costs.task_ms = {};  // Rows of four microbatches at once: 4 x 1 ms out, then back.
+  two.costs.network = {0, 0.00256};
+  // Warm-up 2: rows 0 and 1 leave at 0, arriving at 1 and 2; gradients 0 and 1 at 2 and 3; then
+  // rows 2 (from 2) and 3 (from 3) at 3 and 4, gradients at 4 and 5.
+  CHECK(two.run().step_ms == Approx(5));
+}
+
+TEST_CASE("reductions wait for every holder and come back to each", "[scheduler]") {
+  const HandLayout layout{
+      {{{0, 0, {{"llm", {}}}}}, {{1, 0, {{"llm", {}}}}}, {{2, 0, {{"llm", {}}}}}}};
+  const auto plan = place_by_hand(text_llm(1), layout, {3, 1}).value();
+  IterationInput input;
+  for (int i = 0; i < 3; ++i) input.samples.push_back(sample(0, 0));
+  input.microbatches = assign_by_count(3, 3, 1);
+  const auto iteration = plan_iteration(plan, input).value();
+  SimulationCosts costs;
+  costs.task_ms = [](StageId stage, const auto&, TaskKind) { return 1.0 + stage.value; };
+  costs.network = {1, 4e-5};            // 10 elements x 4 bytes: 1 ms.
+  costs.reduce_gigabytes_per_s = 4e-5;  // 1 ms per other holder.
+  // The slowest replica is done at 3 + 3 = 6; its gradient is there at 8, summed at 10; the results
+  // leave until 11 and 12, are there at 12 and 13; commit 2.
+  CHECK(simulate(plan, iteration, costs).value().step_ms == Approx(15));
+}
+
+TEST_CASE("peak memory is state plus parts in flight", "[scheduler]") {
+  TwoNodes two;
+  two.costs.state_bytes = [](StageId stage) { return 1000.0 * (stage.value + 1); };
+  two.costs.activation_bytes = [](StageId, const auto& samples) {
+    return 10.0 * static_cast<double>(samples.size());
+  };
+  CHECK(two.run().peak_memory_bytes == std::vector<double>{1020, 2010});
+}
+
+TEST_CASE("a node that fails stops the step, one that fails later does not", "[scheduler]") {
+  const TwoNodes two;
+  SimulationOptions options;
+  options.failures = {{NodeId{1}, 5.5}};
+  const auto lost = two.run(options);
+  CHECK_FALSE(lost.completed);
+  CHECK(lost.step_ms < 15);
+  CHECK(lost.done[1] < static_cast<std::int64_t>(two.iteration.actions[1].size()));
+  options.failures = {{NodeId{1}, 15.5}};
+  CHECK(two.run(options).completed);
+}
+
+TEST_CASE("noise comes from the seed and keeps the mean", "[scheduler]") {
+  const TwoNodes two;
+  SimulationOptions options;
+  options.noise = 0.1;
+  double work = 0;
+  for (std::uint64_t seed = 0; seed < 500; ++seed) {
+    options.seed = seed;
+    const auto step = two.run(options);
+    CHECK(two.run(options).step_ms == step.step_ms);
+    CHECK(step.step_ms != 15);
+    work += step.stage_ms[0] / 500;
+  }
+  CHECK(work == Approx(12).epsilon(0.01));
+}
+
+TEST_CASE("the timeline lists every action in order", "[scheduler]") {
+  const TwoNodes two;
+  SimulationOptions options;
+  options.record_timeline = true;
+  const auto step = two.run(options);
+  std::size_t count = 0;
+  for (const auto& list : two.iteration.actions) count += list.size();
+  REQUIRE(step.events.size() == count);
+  for (std::size_t i = 1; i < count; ++i)
+    if (step.events[i].device == step.events[i - 1].device) {
+      CHECK(step.events[i].index == step.events[i - 1].index + 1);
+      CHECK(step.events[i].begin_ms >= step.events[i - 1].end_ms);
+    }
+}
+
+TEST_CASE("the simulator agrees with the list scheduler on random plans", "[scheduler][property]") {
+  for (std::uint32_t seed = 0; seed < 400; ++seed) {
+    auto random = random_case(seed);
+    random.input.task_cost = [&](StageId stage, const std::vector<std::int32_t>& samples,
+                                 TaskKind kind) {
+      return 1.0 + stage.value % 3 + static_cast<double>(samples.size()) +
+             (kind == TaskKind::forward ? 0 : 2);
+    };
+    const auto iteration = plan_iteration(random.plan, random.input).value();
+    const RowFlow flow(random.plan.model, iteration.samples);
+    const auto graph =
+        iteration_graph(random.plan, flow, iteration.microbatches, iteration.messages,
+                        splits_weight_gradient(random.input.schedule), random.input.task_cost,
+                        [](const Message&) { return 0.0; });
+    const auto timeline = make_schedule(graph.tasks, random.input.schedule).value();
+    SimulationCosts costs;
+    costs.task_ms = random.input.task_cost;
+    const auto step = simulate(random.plan, iteration, costs).value();
+    INFO("seed " << seed << " " << random.input.schedule);
+    CHECK(step.completed);
+    CHECK(step.step_ms == Approx(timeline.step_ms).margin(1e-9));
+  }
+}
+
+TEST_CASE("a plan that cannot run is refused", "[scheduler][errors]") {
+  TwoNodes two;
+  std::swap(two.iteration.actions[0][0], two.iteration.actions[0][5]);
+  auto broken = two.iteration;
+  broken.actions.pop_back();
+  CHECK(simulate(two.plan, broken, two.costs).error().code == Errc::invalid_argument);
+  broken = two.iteration;
+  broken.actions[0][0].message = MessageId{99};
+  CHECK(simulate(two.plan, broken, two.costs).error().code == Errc::invalid_argument);
+  // Without its first send, the second device waits for ever.
+  broken = TwoNodes{}.iteration;
+  std::erase_if(broken.actions[0], [](const Action& a) { return a.kind == ActionKind::send; });
+  CHECK(simulate(two.plan, broken, two.costs).error().code == Errc::internal);
+  two.costs.network.latency_ms = -1;
+  CHECK(simulate(two.plan, TwoNodes{}.iteration, two.costs).error().code == Errc::invalid_argument);
+}
+
+}  // namespace
+}  // namespace troupe::scheduler
