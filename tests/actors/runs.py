@@ -1,0 +1,414 @@
+"""Whole jobs as a user meets them: processes that die, hang, join late or are told to stop, and bad data.
+
+    runs.py BINARY [CASE...]          prints `N passed, M failed, K skipped` last
+
+Every case starts real node processes on this machine and checks exit code, message, time to end, and that no
+process is left behind. Makes its own data; needs nothing but the binary.
+"""
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+JOB = ROOT / "configs" / "demo.toml"
+END_WITHIN_S = 5
+
+
+class Failure(Exception):
+    pass
+
+
+class Skipped(Exception):
+    pass
+
+
+def expect(condition, what):
+    if not condition:
+        raise Failure(what)
+
+
+class Bench:
+    """The binary, the demo's data, and a folder for one case."""
+
+    def __init__(self, binary, data, folder):
+        self.binary, self.data, self.folder = binary, data, folder
+        self.run_dir = folder / "run"
+
+    def command(self, *overrides, steps=1000):
+        sources = f'data.sources=[{{json="{self.data}/samples.json"}}]'
+        return [str(self.binary), "train", str(JOB), sources, f"job.run_dir={self.run_dir}",
+                f"train.steps={steps}", *overrides]
+
+    def start(self, *overrides, steps=1000, prefix=()):
+        return subprocess.Popen([*prefix, *self.command(*overrides, steps=steps)], stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE, text=True, cwd=self.folder)
+
+    def node(self, address, *flags, prefix=()):
+        return subprocess.Popen([*prefix, str(self.binary), "node", "--join", address, *flags],
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.folder)
+
+    def metrics(self):
+        path = self.run_dir / "metrics.jsonl"
+        if not path.exists():
+            return []
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+    def wait_for_steps(self, count, seconds=60):
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            if len(self.metrics()) >= count:
+                return
+            time.sleep(0.05)
+        raise Failure(f"no {count} steps within {seconds} s")
+
+
+def children(pid):
+    """Process ids of the node processes that a head started, in order of their node ids."""
+    found = {}
+    for entry in pathlib.Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            words = (entry / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if b"--parent" in words and words[words.index(b"--parent") + 1] == str(pid).encode():
+            found[int(words[words.index(b"--node") + 1])] = int(entry.name)
+    return [found[node] for node in sorted(found)]
+
+
+def alive(pid):
+    try:
+        state = pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[0]
+        return state != "Z"
+    except OSError:
+        return False
+
+
+def expect_none_left(pids, within=END_WITHIN_S):
+    deadline = time.monotonic() + within
+    while any(alive(pid) for pid in pids):
+        expect(time.monotonic() < deadline, f"processes left behind: {[p for p in pids if alive(p)]}")
+        time.sleep(0.05)
+
+
+def finish(process, within):
+    """(seconds, stdout, stderr) of a process that must end by itself."""
+    begin = time.monotonic()
+    try:
+        out, err = process.communicate(timeout=within)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise Failure(f"did not end within {within} s")
+    return time.monotonic() - begin, out, err
+
+
+def expect_end(process, code, words, within=END_WITHIN_S):
+    _, out, err = finish(process, within)
+    expect(process.returncode == code, f"exit {process.returncode}, expected {code}\n{out[-800:]}{err[-800:]}")
+    for word in words:
+        expect(word in err, f"'{word}' is missing on stderr:\n{err[-800:]}")
+
+
+# ---- processes that end ---------------------------------------------------------------------------
+
+
+def a_killed_node_ends_the_job(bench):
+    head = bench.start()
+    bench.wait_for_steps(2)
+    pids = children(head.pid)
+    os.kill(pids[2], signal.SIGKILL)
+    expect_end(head, 1, ["node 2", "killed by signal 9", "node 1 ends"])
+    expect_none_left(pids)
+
+
+def a_stopped_node_is_found_by_its_silence(bench):
+    head = bench.start("cluster.heartbeat_interval_s=0.2", "cluster.heartbeat_timeout_s=1")
+    bench.wait_for_steps(2)
+    pids = children(head.pid)
+    os.kill(pids[1], signal.SIGSTOP)
+    expect_end(head, 1, ["node 1", "lost"], within=12)
+    expect_none_left(pids)
+
+
+def nodes_end_when_the_head_is_killed(bench):
+    head = bench.start()
+    bench.wait_for_steps(2)
+    pids = children(head.pid)
+    head.kill()
+    head.communicate()
+    expect_none_left(pids)
+
+
+def ctrl_c_ends_all_nodes(bench):
+    head = bench.start()
+    bench.wait_for_steps(2)
+    pids = children(head.pid)
+    expect(len(pids) == 4, f"{len(pids)} node processes")
+    head.send_signal(signal.SIGINT)
+    expect_end(head, 130, ["stopped by Ctrl-C"])
+    expect_none_left(pids)
+
+
+def sigterm_ends_all_nodes(bench):
+    head = bench.start()
+    bench.wait_for_steps(1)
+    pids = children(head.pid)
+    head.send_signal(signal.SIGTERM)
+    expect_end(head, 143, ["stopped by SIGTERM"])
+    expect_none_left(pids)
+
+
+def ctrl_c_while_nodes_join(bench):
+    head = bench.start("cluster.nodes=5", "cluster.local_nodes=4",
+                       "parallel.pipelines=[{stages=[{node=0,vision=\"all\",audio=\"all\"},{node=1,llm=[0,2]},"
+                       "{node=2,llm=[2,3]},{node=3,llm=[3,4]},{node=4,llm=[4,6]}]}]")
+    time.sleep(1.5)
+    pids = children(head.pid)
+    head.send_signal(signal.SIGINT)
+    expect_end(head, 130, ["stopped by Ctrl-C"])
+    expect_none_left(pids)
+
+
+# ---- joining --------------------------------------------------------------------------------------
+
+TWO_NODES = ("cluster.nodes=2", "cluster.local_nodes=0",
+             "parallel.pipelines=[{stages=[{node=0,vision=\"all\",audio=\"all\"},{node=1,llm=\"all\"}]}]")
+
+
+def port_of(head):
+    """Reads the head's lines up to the one that says where to join."""
+    for line in head.stdout:
+        found = re.search(r"troupe node --join (\S+)", line)
+        if found:
+            return found.group(1)
+    raise Failure("the head ended before it said where to join:\n" + head.stderr.read())
+
+
+def nodes_join_by_hand(bench):
+    head = bench.start(*TWO_NODES, steps=3)
+    address = port_of(head)
+    nodes = [bench.node(address) for _ in range(2)]
+    expect_end(head, 0, [], within=60)
+    for node in nodes:
+        finish(node, 5)
+        expect(node.returncode == 0, f"a node ended with {node.returncode}")
+    expect(len(bench.metrics()) == 3, "three steps were to be recorded")
+
+
+def a_missing_node_is_named(bench):
+    head = bench.start(*TWO_NODES, "cluster.join_timeout_s=3")
+    node = bench.node(port_of(head), "--node", "0")
+    expect_end(head, 1, ["1 of 2 nodes joined", "missing: node 1", "troupe node --join"], within=15)
+    _, _, err = finish(node, 6)
+    expect(node.returncode == 1 and "missing: node 1" in err, f"the node that joined was not told why:\n{err}")
+
+
+def a_taken_place_is_refused(bench):
+    head = bench.start(*TWO_NODES, "cluster.join_timeout_s=6")
+    address = port_of(head)
+    first = bench.node(address, "--node", "0")
+    time.sleep(1.5)
+    second = bench.node(address, "--node", "0")
+    _, _, err = finish(second, 10)
+    expect(second.returncode == 1 and "has joined already" in err, f"exit {second.returncode}: {err}")
+    head.send_signal(signal.SIGINT)
+    finish(head, 8)
+    finish(first, 8)
+
+
+def nobody_listens(bench):
+    node = bench.node("127.0.0.1:9", "--timeout", "1")
+    _, _, err = finish(node, 10)
+    expect(node.returncode == 1 and "no supervisor answered" in err, f"exit {node.returncode}: {err}")
+
+
+def run_quietly(*words):
+    return subprocess.run(words, capture_output=True, text=True, check=False).returncode == 0
+
+
+class Hosts:
+    """Hosts in network namespaces of this machine, joined by a bridge of their own."""
+
+    def __init__(self, count):
+        self.names = [f"troupe-{os.getpid()}-{i}" for i in range(count)]
+        self.bridge = f"trp{os.getpid() % 100000}"
+
+    def __enter__(self):
+        if os.geteuid() != 0 or not shutil.which("ip") or not run_quietly("ip", "netns", "add", self.names[0]):
+            raise Skipped("needs root and network namespaces")
+        switch = self.names[0]  # The first host carries the bridge.
+        for name in self.names[1:]:
+            run_quietly("ip", "netns", "add", name)
+        inside = ["ip", "-n", switch]
+        run_quietly(*inside, "link", "add", self.bridge, "type", "bridge")
+        run_quietly(*inside, "addr", "add", "10.77.0.1/24", "dev", self.bridge)
+        run_quietly(*inside, "link", "set", self.bridge, "up")
+        run_quietly(*inside, "link", "set", "lo", "up")
+        for i, name in enumerate(self.names[1:], start=2):
+            run_quietly("ip", "-n", name, "link", "set", "lo", "up")
+            run_quietly("ip", "link", "add", f"tv{i}", "netns", name, "type", "veth", "peer", "name", f"tp{i}",
+                        "netns", switch)
+            run_quietly("ip", "-n", name, "addr", "add", f"10.77.0.{i}/24", "dev", f"tv{i}")
+            run_quietly("ip", "-n", name, "link", "set", f"tv{i}", "up")
+            run_quietly(*inside, "link", "set", f"tp{i}", "master", self.bridge)
+            if not run_quietly(*inside, "link", "set", f"tp{i}", "up"):
+                raise Skipped("this kernel has no veth or bridge devices")
+        return self
+
+    def __exit__(self, *_):
+        for name in self.names:
+            run_quietly("ip", "netns", "del", name)
+
+    def prefix(self, index):
+        return ["ip", "netns", "exec", self.names[index]]
+
+
+def hosts_join_over_a_network(bench):
+    with Hosts(3) as hosts:
+        head = bench.start(*TWO_NODES, "cluster.listen=10.77.0.1:7701", steps=3, prefix=hosts.prefix(0))
+        address = port_of(head)
+        nodes = [bench.node(address, prefix=hosts.prefix(i)) for i in (1, 2)]
+        expect_end(head, 0, [], within=90)
+        for node in nodes:
+            finish(node, 8)
+            expect(node.returncode == 0, f"a node ended with {node.returncode}")
+        expect(len(bench.metrics()) == 3, "three steps were to be recorded")
+
+
+def an_unreachable_host_is_missing_in_the_roll_call(bench):
+    with Hosts(3) as hosts:
+        run_quietly("ip", "-n", hosts.names[2], "link", "set", "tv3", "down")
+        head = bench.start(*TWO_NODES, "cluster.listen=10.77.0.1:7702", "cluster.join_timeout_s=4",
+                           prefix=hosts.prefix(0))
+        address = port_of(head)
+        good = bench.node(address, "--node", "0", prefix=hosts.prefix(1))
+        lost = bench.node(address, "--node", "1", "--timeout", "3", prefix=hosts.prefix(2))
+        expect_end(head, 1, ["1 of 2 nodes joined", "missing: node 1"], within=20)
+        finish(good, 8)
+        _, _, err = finish(lost, 20)
+        expect(lost.returncode == 1 and "no supervisor answered" in err, f"exit {lost.returncode}: {err}")
+
+
+# ---- data and numbers -----------------------------------------------------------------------------
+
+
+def spoil(bench, count):
+    """Copies the data set's list and names missing pictures in `count` of its samples."""
+    samples = json.loads((bench.data / "samples.json").read_text(encoding="utf-8"))
+    spoiled = [sample for sample in samples if "image" in sample][:count]
+    for sample in spoiled:
+        sample["image"] = "not-there.png" if isinstance(sample["image"], str) else \
+            ["not-there.png"] * len(sample["image"])
+    path = bench.folder / "spoiled.json"
+    path.write_text(json.dumps(samples), encoding="utf-8")
+    return f'data.sources=[{{json="{path}",media="{bench.data}"}}]', [sample["id"] for sample in spoiled]
+
+
+def bad_samples_are_dropped_and_listed(bench):
+    sources, ids = spoil(bench, 6)
+    head = bench.start(sources, "data.max_bad_fraction=0.5", "train.epochs=1", steps=1)
+    finish(head, 10)  # Two durations: refused.
+    expect(head.returncode == 2, f"exit {head.returncode}")
+    command = [word for word in bench.command(sources, "data.max_bad_fraction=0.5", "train.epochs=1")
+               if not word.startswith("train.steps")]
+    job = bench.folder / "epoch.toml"
+    job.write_text(re.sub(r"(?m)^steps = .*$", "epochs = 1", JOB.read_text(encoding="utf-8")), encoding="utf-8")
+    command[2] = str(job)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=240, cwd=bench.folder, check=False)
+    expect(result.returncode == 0, f"exit {result.returncode}\n{result.stderr[-800:]}")
+    listed = [json.loads(line) for line in (bench.run_dir / "bad_samples.jsonl").read_text().splitlines()]
+    expect(sorted(entry["id"] for entry in listed) == sorted(ids), f"listed {[e['id'] for e in listed]}")
+    trained = [identity for line in (bench.run_dir / "samples.jsonl").read_text().splitlines()
+               for identity in json.loads(line)["ids"]]
+    total = len(json.loads((bench.data / "samples.json").read_text()))
+    expect(len(trained) == len(set(trained)) == total - len(ids), f"{len(trained)} of {total} samples trained")
+    expect(not set(trained) & set(ids), "a bad sample was trained")
+
+
+def too_many_bad_samples_stop_the_run(bench):
+    sources, _ = spoil(bench, 60)
+    head = bench.start(sources, "data.max_bad_fraction=0.01")
+    expect_end(head, 3, ["bad samples", "data.max_bad_fraction", "bad_samples.jsonl"], within=60)
+
+
+def steps_without_finite_loss_are_skipped_then_stop(bench):
+    head = bench.start("optimizer.lr=1000", "optimizer.warmup_steps=0", "optimizer.max_grad_norm=0",
+                       "train.max_nonfinite_in_a_row=3")
+    expect_end(head, 1, ["3 steps in a row were skipped", "optimizer.lr"], within=60)
+    steps = bench.metrics()
+    expect(all(step.get("skipped") for step in steps[-3:]), f"the last three steps: {steps[-3:]}")
+    expect([step["step"] for step in steps] == list(range(1, len(steps) + 1)), "steps must go on counting")
+    last = (bench.run_dir / "samples.jsonl").read_text().splitlines()[-1]
+    expect(json.loads(last)["ids"] == [], "a skipped step trained samples")
+
+
+def a_batch_of_bad_samples_skips_its_step(bench):
+    samples = json.loads((bench.data / "samples.json").read_text(encoding="utf-8"))[:32]
+    for sample in samples[16:]:
+        sample["conversations"] = [turn for turn in sample["conversations"] if turn["from"] == "human"]
+    path = bench.folder / "half.json"
+    path.write_text(json.dumps(samples), encoding="utf-8")
+    head = bench.start(f'data.sources=[{{json="{path}",media="{bench.data}"}}]', "data.shuffle=false",
+                       "data.max_bad_fraction=1", steps=4)
+    _, out, err = finish(head, 60)
+    expect(head.returncode == 0, f"exit {head.returncode}\n{err[-800:]}")
+    skipped = [step.get("skipped") for step in bench.metrics()]
+    expect([bool(why) for why in skipped] == [False, True, False, True], f"skipped: {skipped}")
+    expect("no trained tokens" in skipped[1] and "no trained tokens" in out, f"it must say why: {skipped}")
+
+
+def a_trace_follows_microbatches_across_processes(bench):
+    head = bench.start(steps=3)
+    expect_end(head, 0, [], within=60)
+    trace = json.loads((bench.run_dir / "trace.json").read_text(encoding="utf-8"))
+    slices = [event for event in trace if event.get("ph") == "X"]
+    expect({event["pid"] for event in slices} == {1, 2, 3, 4}, "slices of all four nodes")
+    begins = {event["id"]: event for event in trace if event.get("ph") == "s"}
+    ends = [event for event in trace if event.get("ph") == "f"]
+    crossing = [end for end in ends if end["id"] in begins and begins[end["id"]]["pid"] != end["pid"]]
+    expect(len(crossing) >= 3 * 4, f"{len(crossing)} arrows between processes")
+
+
+CASES = [value for name, value in list(globals().items())
+         if getattr(value, "__code__", None) and value.__code__.co_varnames[: value.__code__.co_argcount] == ("bench",)]
+
+
+def main():
+    binary = pathlib.Path(sys.argv[1]).resolve()
+    wanted = sys.argv[2:]
+    os.environ["OMP_NUM_THREADS"] = "1"
+    base = pathlib.Path(tempfile.mkdtemp(prefix="troupe-runs-"))
+    subprocess.run([str(binary), "data", "make", str(base / "data")], check=True, capture_output=True)
+    counts = {"passed": 0, "failed": 0, "skipped": 0}
+    for case in CASES:
+        if wanted and case.__name__ not in wanted:
+            continue
+        folder = pathlib.Path(tempfile.mkdtemp(dir=base))
+        begin = time.monotonic()
+        try:
+            case(Bench(binary, base / "data", folder))
+            verdict = "passed"
+        except Skipped as why:
+            verdict = "skipped"
+            print(f"  {why}")
+        except (Failure, subprocess.SubprocessError) as why:
+            verdict = "failed"
+            print(f"  {why}")
+        counts[verdict] += 1
+        print(f"{verdict}: {case.__name__.replace('_', ' ')} ({time.monotonic() - begin:.1f} s)", flush=True)
+    shutil.rmtree(base, ignore_errors=True)
+    print(", ".join(f"{number} {name}" for name, number in counts.items()))
+    return 1 if counts["failed"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
