@@ -3,7 +3,7 @@
 //
 //   transport_bench [--spin MICROSECONDS] [--rounds N]
 //
-// Prints JSON lines {"measure", "value", "unit", "bound", "command"}; `bound` is what ucx_perftest
+// Prints JSON lines as README.md says; `bound` is what ucx_perftest
 // reaches. Ours and ucx_perftest take turns, `rounds` times; medians are printed, because a shared
 // machine is too noisy for anything else. ucx_perftest polls without end; our thread sleeps when
 // nothing happens for `spin` microseconds.
@@ -289,10 +289,11 @@ void measure(const std::string& tls, const Settings& settings) {
         command = peer.command;
         if (peer.value > 0) theirs.push_back(peer.value);
       }
-      std::cout << "{\"measure\": \"transport " << (latency ? "latency " : "bandwidth ")
-                << (tls == kShared ? "shared memory " : "tcp ") << (bytes >> 10)
+      std::cout << "{\"measure\": \"transport " << (latency ? "latency" : "bandwidth") << ", "
+                << (tls == kShared ? "shared memory" : "TCP") << "\", \"size\": \"" << (bytes >> 10)
                 << " KiB\", \"value\": " << median(ours) << ", \"unit\": \""
-                << (latency ? "us" : "GB/s") << "\", \"bound\": ";
+                << (latency ? "us" : "GB/s") << "\", \"better\": \""
+                << (latency ? "lower" : "higher") << "\", \"bound\": ";
       if (theirs.empty()) {
         std::cout << "null";
       } else {
