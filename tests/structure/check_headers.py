@@ -3,8 +3,8 @@
 
     check_headers.py ROOT BUILD    ROOT: repository; BUILD: folder with compile_commands.json
 
-Most headers cost nothing: the build compiles x.cpp, whose first include is x.hpp. Only headers
-without such a file are compiled alone (no code generated), with the options of a source of the same
+Most headers cost nothing: the build compiles a source whose first include they are, as x.cpp begins
+with x.hpp. Only the others are compiled alone (no code generated), with the options of a source of the same
 folder. Results are remembered in BUILD by the text of the header and of all project headers below it.
 """
 
@@ -27,16 +27,16 @@ def headers(root):
         yield from sorted((root / folder).rglob("*.hpp"))
 
 
-def is_first_in_its_source(root, header):
-    """True where the build itself shows it: x.cpp or x.test.cpp includes x.hpp before all else."""
-    for suffix in (".cpp", ".cu"):
-        source = header.with_suffix(suffix)
-        if not source.exists():
-            continue
-        first = INCLUDE.search(source.read_text(errors="replace"))
-        if first and first.group(1) == header.relative_to(root).as_posix():
-            return True
-    return False
+def shown_by_the_build(root, build):
+    """Headers that some compiled source includes before all else."""
+    shown = set()
+    for entry in json.loads((build / "compile_commands.json").read_text()):
+        source = pathlib.Path(entry["file"])
+        if root in source.parents and source.exists():
+            first = INCLUDE.search(source.read_text(errors="replace"))
+            if first:
+                shown.add(first.group(1))
+    return shown
 
 
 def text_below(root, file, seen):
@@ -96,10 +96,11 @@ def main(root, build):
     options = options_by_folder(root, build)
     memory_file = build / "checked_headers.json"
     memory = set(json.loads(memory_file.read_text())) if memory_file.exists() else set()
+    shown = shown_by_the_build(root, build)
     work, keys, count = [], [], 0
     for header in headers(root):
         count += 1
-        if is_first_in_its_source(root, header):
+        if header.relative_to(root).as_posix() in shown:
             continue
         command = options_for(header.parent.relative_to(root).as_posix(), options)
         if command is None:
