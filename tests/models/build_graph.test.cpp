@@ -60,12 +60,14 @@ TEST_CASE("what the graph counts is what the layers hold", "[models][property]")
       const auto& layers = graph.at(graph.find(module.name)).layers;
       const auto chain = make_chain(module, all);
       for (std::size_t i = 0; i < layers.size(); ++i) {
-        std::int64_t elements = 0;
+        std::int64_t trained = 0, constant = 0;
         for (const auto& parameter : chain.layers[i]->parameters()) {
           const bool shared = !graph.tied.empty() && parameter.name == graph.tied[0].name;
-          if (!shared) elements += parameter.value.numel();
+          if (shared) continue;
+          (parameter.value.requires_grad() ? trained : constant) += parameter.value.numel();
         }
-        CHECK(layers[i].parameter_elements == elements);
+        CHECK(layers[i].parameter_elements == trained);
+        CHECK(layers[i].constant_elements == constant);
       }
     }
   }
