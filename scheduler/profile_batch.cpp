@@ -12,6 +12,8 @@ namespace troupe::scheduler {
 namespace {
 
 constexpr std::int64_t kLargestBatch = std::int64_t{1} << 22;
+// Samples drawn in all; bounds the time where p_error asks for absurdly many trials.
+constexpr double kDrawsMax = 3e8;
 
 Error wrong(std::string where, std::string message, std::string fix = {}) {
   return Error{Errc::invalid_argument, std::move(message), std::move(where), std::move(fix)};
@@ -102,19 +104,26 @@ Result<ProfileBatch> profile_batch(const ProfileBatchInput& input) {
                  "devices", "use at least " + std::to_string(modules * std::size_t(input.dp))};
   const auto trials = validation_trials(input.alpha, input.p_error);
   SeededRandom random(input.seed);
+  if (static_cast<double>(trials) * static_cast<double>(input.first_size) > kDrawsMax)
+    return wrong("p_error",
+                 std::to_string(trials) + " batches of " + std::to_string(input.first_size) +
+                     " samples are more than can be drawn",
+                 "raise p_error or alpha, or start from a smaller first_size");
   std::vector<std::int32_t> reference, other;
-  for (std::int64_t size = input.first_size; size <= std::max(kLargestBatch, input.first_size);
-       size *= 2) {
+  double drawn = 0;
+  std::int64_t size = input.first_size;
+  for (; size <= std::max(kLargestBatch, input.first_size) && drawn <= kDrawsMax; size *= 2) {
     reference = allocate_batch(input, size, random);
     bool stable = true;
     for (std::int64_t t = 0; t < trials && stable; ++t) {
+      drawn += static_cast<double>(size);
       other = allocate_batch(input, size, random);
       stable = other == reference;
     }
     if (stable) return ProfileBatch{size, trials, reference};
   }
   return Error{Errc::infeasible,
-               "batches of " + std::to_string(kLargestBatch) + " samples still allocate both " +
+               "batches of " + std::to_string(size / 2) + " samples still allocate both " +
                    text_of(reference) + " and " + text_of(other),
                "samples",
                "either allocation is as good: choose one, or change the number of devices"};

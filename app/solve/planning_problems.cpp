@@ -6,8 +6,7 @@ namespace troupe::app {
 
 std::vector<Problem> planning_problems() {
   std::vector<Problem> problems;
-  for (auto list :
-       {partition_problems(), template_problems(), recovery_problems(), profile_problems()})
+  for (auto list : {partition_problems(), template_problems(), recovery_problems()})
     for (auto& problem : list) problems.push_back(std::move(problem));
   return problems;
 }

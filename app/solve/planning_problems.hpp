@@ -16,8 +16,6 @@ std::vector<Problem> partition_problems();
 std::vector<Problem> template_problems();
 /// reconfigure, copy-plan.
 std::vector<Problem> recovery_problems();
-/// profile-batch.
-std::vector<Problem> profile_problems();
 
 /// Bounds on what an input may name: thirty years in milliseconds, an exabyte, 2^53 things.
 inline constexpr double kLongestMs = 1e12;

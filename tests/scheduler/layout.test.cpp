@@ -305,6 +305,9 @@ TEST_CASE("a mix on the border of two allocations and bad input are refused",
   CHECK(profile_batch(input).error().code == Errc::invalid_argument);
   input.dp = 4;
   CHECK(profile_batch(input).error().code == Errc::infeasible);
+  input.dp = 1;
+  input.p_error = 1e-15;  // 3e15 trials.
+  CHECK(profile_batch(input).error().where == "p_error");
   input.samples.push_back({1});
   CHECK(profile_batch(input).error().code == Errc::invalid_argument);
 }

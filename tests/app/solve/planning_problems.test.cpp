@@ -90,6 +90,34 @@ TEST_CASE("solve copy-plan names sender and receiver of each layer", "[solve]") 
              ContainsSubstring("holders.x"));
 }
 
+TEST_CASE("solve module-partition is frozen-aware", "[solve]") {
+  const std::string layers = R"([{"forward_ms": 1, "input_grad_ms": 1, "weight_grad_ms": 1},
+                                 {"forward_ms": 1, "input_grad_ms": 1, "weight_grad_ms": 1}])";
+  const Json output = solved("module-partition", R"({"modules": [
+      {"name": "vision", "freeze": true, "next": ["llm"], "layers": )" +
+                                                     layers + R"(},
+      {"name": "llm", "freeze": false, "next": [], "layers": )" +
+                                                     layers + R"(}],
+    "devices": 2, "microbatches": 3})");
+  // vision 2; llm 1 + 1 (no input gradient) and 1 + 2: 5. Path 7, two more microbatches of 5.
+  REQUIRE(output["stages"].size() == 2);
+  CHECK(output["stages"][0]["backward_ms"] == 0);
+  CHECK(output["stages"][1]["backward_ms"] == 3);
+  CHECK(output["stages"][1]["runs"] == Json::parse(R"([{"module": "llm", "layers": [0, 2]}])"));
+  CHECK(output["step_ms"] == Approx(17));
+}
+
+TEST_CASE("solve profile-batch reports batch, trials and devices per module", "[solve]") {
+  const Json output = solved("profile-batch", R"({
+    "samples": [{"vision": 1, "llm": 3}, {"llm": 3, "vision": 1}], "devices": 8, "dp": 2,
+    "alpha": 0.05, "p_error": 0.05, "first_size": 4, "seed": 1})");
+  CHECK(output["b_min"] == 4);
+  CHECK(output["trials"] == 59);
+  CHECK(output["allocation"] == Json{{"vision", 1}, {"llm", 3}});
+  CHECK_THAT(refused("profile-batch", R"({"samples": [], "devices": 8})").message,
+             ContainsSubstring("no samples"));
+}
+
 TEST_CASE("planning problems name the field that is wrong", "[solve][errors]") {
   CHECK_THAT(refused("partition", R"({"costs": [1, -1], "stages": 1})").where,
              ContainsSubstring("costs[1]"));
