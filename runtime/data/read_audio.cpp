@@ -15,6 +15,9 @@
 namespace troupe::data {
 namespace {
 
+constexpr int kRateMin = 1000;
+constexpr int kRateMax = 768000;
+
 Error bad(std::string message) { return {Errc::bad_data, std::move(message), "", ""}; }
 
 /// Bytes in memory as libsndfile reads them.
@@ -116,6 +119,10 @@ Result<std::vector<float>> decode_audio(std::string_view bytes, std::int32_t sec
   const std::unique_ptr<SNDFILE, int (*)(SNDFILE*)> file(
       sf_open_virtual(&access, SFM_READ, &info, &memory), &sf_close);
   if (!file) return bad(std::string("the audio file cannot be decoded: ") + sf_strerror(nullptr));
+  // Damaged headers claim anything; far from real rates a resampler takes gigabytes.
+  if (info.samplerate < kRateMin || info.samplerate > kRateMax)
+    return bad("the audio file claims " + std::to_string(info.samplerate) + " Hz, outside " +
+               std::to_string(kRateMin) + ".." + std::to_string(kRateMax));
   if (info.frames / info.samplerate > seconds_max)
     return bad("the audio file is longer than the limit of " + std::to_string(seconds_max) + " s");
   auto mono = read_mono(file.get(), info);

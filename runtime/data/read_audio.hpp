@@ -20,7 +20,7 @@ inline constexpr std::int32_t kSampleRate = 16000;
 ///
 /// Errors:
 /// - bad_data: empty, not a known format, truncated (fewer samples than announced), no samples,
-///   longer than `seconds_max`, or a sample that is not a finite number.
+///   a rate outside 1..768 kHz, longer than `seconds_max`, or a sample that is not a finite number.
 Result<std::vector<float>> decode_audio(std::string_view bytes, std::int32_t seconds_max);
 
 /// Reads and decodes a file. Errors: as `decode_audio` and `read_file`.

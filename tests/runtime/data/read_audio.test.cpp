@@ -97,6 +97,17 @@ TEST_CASE("decode_audio refuses what is no sound", "[data][errors]") {
              ContainsSubstring("not finite"));
 }
 
+TEST_CASE("decode_audio refuses rates that no recording has", "[data][errors]") {
+  for (const std::uint32_t rate : {0u, 1u, 999u, 768001u, 0xFFFFFFFFu}) {
+    CAPTURE(rate);
+    CHECK(reason(pcm16_wav(std::vector<int>(4000, 1), 1, rate)) != "decoded");
+  }
+  CHECK_THAT(reason(pcm16_wav(std::vector<int>(4000, 1), 1, 999)),
+             ContainsSubstring("claims 999 Hz"));
+  CHECK(reason(pcm16_wav(std::vector<int>(4000, 1), 1, 1000)) == "decoded");
+  CHECK(reason(pcm16_wav(std::vector<int>(4000, 1), 1, 768000)) == "decoded");
+}
+
 TEST_CASE("decode_audio survives damage at every byte of the header", "[data][property]") {
   const std::string whole = golden_bytes("shortest.wav");
   for (std::size_t at = 0; at < 80; ++at) {
