@@ -44,9 +44,8 @@ Status build(Self self) {
   options.learning_rate_scales = setup.learning_rate_scales;
   options.adamw = setup.adamw;
   options.hash_parameters = setup.job.debug.parameter_hashes;
-  state.executor = std::make_unique<engine::Executor>(plan, std::move(options),
-                                                      *state.resources->transport,
-                                                      std::move(programs), make_wake(self));
+  state.executor = std::make_unique<engine::Executor>(
+      plan, std::move(options), *state.resources->transport, std::move(programs), make_wake(self));
   return Done{};
 }
 
@@ -124,13 +123,14 @@ void offer(Self self, Collection collection) {
   const auto head = static_cast<transport::Peer>(state.resources->setup.job.cluster.nodes);
   for (const auto& [name, tensor] : tensors) {
     const std::uint64_t index = (state.device.index() << 32) + offers.tensors.size();
-    offers.tensors.push_back({name, static_cast<std::uint8_t>(tensor.scalar_type()),
+    offers.tensors.push_back({name,
+                              static_cast<std::uint8_t>(tensor.scalar_type()),
                               {tensor.sizes().begin(), tensor.sizes().end()},
                               index});
     auto owner = std::make_shared<const at::Tensor>(tensor.contiguous());
-    const auto tag = transport::make_tag(state.configuration->epoch_number,
-                                         transport::TagKind::state,
-                                         static_cast<std::uint64_t>(collection), index);
+    const auto tag =
+        transport::make_tag(state.configuration->epoch_number, transport::TagKind::state,
+                            static_cast<std::uint64_t>(collection), index);
     state.resources->transport->send(head, tag, {owner->const_data_ptr(), owner->nbytes(), owner});
   }
   self->send(state.node, state.device, std::move(offers));

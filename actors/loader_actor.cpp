@@ -41,8 +41,8 @@ void deliver(Self self, std::int64_t batch) {
     if (!sample) continue;
     sample->position = order.epoch * records + order.samples[i].position;
     const std::int64_t key = sample->position;
-    state.resources->samples.put(
-        key, std::make_shared<const data::DecodedSample>(std::move(*sample)));
+    state.resources->samples.put(key,
+                                 std::make_shared<const data::DecodedSample>(std::move(*sample)));
   }
   self->send(state.node, std::move(report));
 }

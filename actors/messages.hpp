@@ -41,7 +41,7 @@ struct NodeWelcome {
 /// A node that has opened its data, its devices and its transport.
 struct NodeReady {
   NodeId node;
-  ByteString address;  ///< For `Transport::connect`.
+  ByteString address;                ///< For `Transport::connect`.
   std::int64_t clock_offset_ns = 0;  ///< Its system clock minus its steady clock.
 
   template <class Inspector>

@@ -69,8 +69,8 @@ void device_finished(Self self, const engine::DeviceReport& report) {
   if (++state.finished_devices[report.step] < state.executors.size()) return;
   state.finished_devices.erase(report.step);
   const std::int64_t records = state.resources->dataset->size();
-  const auto next = data::batch_span(
-      report.step, state.resources->setup.job.train.global_batch_size, records);
+  const auto next =
+      data::batch_span(report.step, state.resources->setup.job.train.global_batch_size, records);
   state.resources->samples.drop_before(next.epoch * records + next.begin);
 }
 
@@ -103,7 +103,9 @@ NodeActor::behavior_type node(Self self, NodeResources* resources, SupervisorAct
         for (auto& [device, executor] : self->state.executors)
           self->send(executor, collect_atom::value, collection);
       },
-      [self](stop_atom, const std::string& why) { end(self, {why.empty() ? 0 : 1, why}); },
+      [self](stop_atom, const std::string& why) {
+        end(self, {why.empty() ? 0 : 1, why});
+      },
       [self](const engine::Prepared& prepared) { self->send(self->state.supervisor, prepared); },
       [self](const engine::DeviceReport& report) { device_finished(self, report); },
       [self](applied_atom, DeviceId device) { device_applied(self, device); },

@@ -27,8 +27,7 @@ struct NodeState {
 };
 
 /// `on_end` is called once, from the actor, when the node has nothing more to do.
-NodeActor::behavior_type node(NodeActor::stateful_pointer<NodeState> self,
-                              NodeResources* resources, SupervisorActor supervisor,
-                              std::function<void(JobEnd)> on_end);
+NodeActor::behavior_type node(NodeActor::stateful_pointer<NodeState> self, NodeResources* resources,
+                              SupervisorActor supervisor, std::function<void(JobEnd)> on_end);
 
 }  // namespace troupe::actors

@@ -24,8 +24,8 @@ void write_configuration(Self self, const Configuration& configuration) {
   auto& state = self->state;
   check(self, state.folder->write_plan(configuration.plan, configuration.epoch_number));
   if (!state.trace) {
-    auto trace = observe::TraceWriter::open(state.folder->path() / "trace.json",
-                                            observe::trace_now_ns());
+    auto trace =
+        observe::TraceWriter::open(state.folder->path() / "trace.json", observe::trace_now_ns());
     if (!trace.ok()) return check(self, trace.error());
     state.trace = std::move(trace).value();
   }
@@ -68,9 +68,8 @@ Status collect(Self self, Collection collection, EpochNumber epoch_number,
     for (const TensorOffer& offer : node.tensors) {
       auto tensor = at::empty(offer.shape, static_cast<at::ScalarType>(offer.dtype));
       tensors[offer.name] = tensor;
-      const auto tag =
-          transport::make_tag(epoch_number, transport::TagKind::state,
-                              static_cast<std::uint64_t>(collection), offer.index);
+      const auto tag = transport::make_tag(epoch_number, transport::TagKind::state,
+                                           static_cast<std::uint64_t>(collection), offer.index);
       operations.push_back(state.transport->receive(
           node.node.value, tag,
           {tensor.data_ptr(), tensor.nbytes(), std::make_shared<at::Tensor>(tensor)}));

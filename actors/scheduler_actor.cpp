@@ -25,8 +25,8 @@ void plan_ready(Self self) {
     if (!planned.ok()) return self->send(state.supervisor, failed_atom::value, planned.error());
     state.reports.erase(found);
     ++state.next_plan;
-    self->send(state.supervisor, std::make_shared<const engine::PlannedBatch>(
-                                     std::move(planned).value()));
+    self->send(state.supervisor,
+               std::make_shared<const engine::PlannedBatch>(std::move(planned).value()));
   }
 }
 
@@ -36,9 +36,9 @@ void begin(Self self, const Configuration& configuration,
   state.configuration = configuration;
   state.nodes.clear();
   for (const auto& node : nodes) state.nodes.push_back(caf::actor_cast<NodeActor>(node));
-  state.planner.emplace(state.configuration.plan,
-                        engine::planner_options(*state.setup, state.record_count,
-                                                configuration.epoch_number));
+  state.planner.emplace(
+      state.configuration.plan,
+      engine::planner_options(*state.setup, state.record_count, configuration.epoch_number));
   state.next_order = state.wanted = state.next_plan;
   state.reports.clear();
 }
@@ -54,7 +54,9 @@ SchedulerActor::behavior_type scheduler(Self self, const engine::JobSetup* setup
   self->state.supervisor = supervisor;
   return {
       [self](begin_atom, const Configuration& configuration,
-             const std::vector<caf::strong_actor_ptr>& nodes) { begin(self, configuration, nodes); },
+             const std::vector<caf::strong_actor_ptr>& nodes) {
+        begin(self, configuration, nodes);
+      },
       [self](next_atom) {
         ++self->state.wanted;
         order_ahead(self);

@@ -31,8 +31,7 @@ std::string describe(const NodeEntry& node, std::size_t id) {
 
 void send_to_node(Self self, const NodeEntry& node, auto&&... values) {
   if (node.handle && node.phase != NodePhase::gone)
-    self->send(caf::actor_cast<NodeActor>(node.handle),
-               std::forward<decltype(values)>(values)...);
+    self->send(caf::actor_cast<NodeActor>(node.handle), std::forward<decltype(values)>(values)...);
 }
 
 void finish_if_all_gone(Self self, bool at_once = false) {
@@ -76,8 +75,8 @@ std::string roll_call(const SupervisorState& state) {
     list += (list.empty() ? "" : ", ") +
             (node.phase == NodePhase::missing ? "node " + std::to_string(i) : describe(node, i));
   }
-  std::string text = std::to_string(count) + " of " + std::to_string(state.nodes.size()) +
-                     " nodes joined";
+  std::string text =
+      std::to_string(count) + " of " + std::to_string(state.nodes.size()) + " nodes joined";
   if (!joined.empty()) text += "; here: " + joined;
   if (!missing.empty()) text += "; missing: " + missing;
   return text;
@@ -86,8 +85,8 @@ std::string roll_call(const SupervisorState& state) {
 caf::result<NodeWelcome> join(Self self, const NodeHello& hello) {
   auto& state = self->state;
   const auto refuse = [&](const std::string& why) {
-    state.resources->logger.warning("refused " + hello.host + " (pid " +
-                                    std::to_string(hello.pid) + "): " + why);
+    state.resources->logger.warning("refused " + hello.host + " (pid " + std::to_string(hello.pid) +
+                                    "): " + why);
     return caf::make_error(caf::sec::runtime_error, why);
   };
   if (state.phase != Phase::joining) return refuse("the job has started without this node");
@@ -196,9 +195,8 @@ void planned(Self self, const PlannedBatchPtr& batch) {
   self->send(state.recorder, batch);
   for (const auto& dropped : batch->dropped) state.bad_ids.insert(dropped.why.id);
   const auto& resources = *state.resources;
-  auto checked = engine::check_bad_samples(resources.setup.job,
-                                           static_cast<std::int64_t>(state.bad_ids.size()),
-                                           resources.record_count);
+  auto checked = engine::check_bad_samples(
+      resources.setup.job, static_cast<std::int64_t>(state.bad_ids.size()), resources.record_count);
   if (!checked.ok()) return fail(self, checked.error());
   const bool idle = state.steps.empty();
   RunningStep step{batch,
@@ -245,7 +243,8 @@ Status compare_hashes(const ParallelPlan& plan, const std::vector<engine::Device
         return Error{Errc::internal,
                      "holders of '" + plan.groups[holder.group.index()].name +
                          "' disagree after step " + std::to_string(report.step),
-                     "device " + std::to_string(report.device.value), {}};
+                     "device " + std::to_string(report.device.value),
+                     {}};
     }
   }
   return Done{};
@@ -296,13 +295,12 @@ void finish_step(Self self) {
   const bool commit = step.outcome->decision.commit;
   const auto outcome = *step.outcome;
   const bool computed = step.batch->iteration.trained_tokens > 0;
-  self->send(state.recorder,
-             std::make_shared<const StepRecord>(make_record(state, step)));
+  self->send(state.recorder, std::make_shared<const StepRecord>(make_record(state, step)));
   state.last_finish = Clock::now();
   state.nonfinite_in_a_row = !commit && computed ? state.nonfinite_in_a_row + 1 : 0;
   if (state.nonfinite_in_a_row >= state.resources->setup.job.train.max_nonfinite_in_a_row)
-    return fail(self, engine::too_many_nonfinite(state.nonfinite_in_a_row, step.ledger.step(),
-                                                 outcome));
+    return fail(self,
+                engine::too_many_nonfinite(state.nonfinite_in_a_row, step.ledger.step(), outcome));
   if (state.steps.empty() && state.last_planned) return begin_collecting(self);
   if (!state.steps.empty() && state.steps.front().batch->iteration.samples.empty()) {
     decide(self, state.steps.front());
@@ -371,8 +369,9 @@ void node_lost(Self self, std::size_t id) {
   const std::string what = describe(node, id) + " was lost: " + why;
   node.phase = NodePhase::gone;
   const std::string after =
-      state.steps.empty() ? "" : "; step " + std::to_string(state.steps.front().ledger.step()) +
-                                     " was not finished";
+      state.steps.empty()
+          ? ""
+          : "; step " + std::to_string(state.steps.front().ledger.step()) + " was not finished";
   fail(self, {Errc::transport_failed, what + after, {}, "start the job again"});
 }
 
@@ -386,10 +385,11 @@ void process_exited(Self self, std::int32_t pid, const std::string& how) {
     return node_lost(self, i);
   }
   if (state.phase == Phase::joining)
-    fail(self, {Errc::internal,
-                "a local node process (pid " + std::to_string(pid) + ") " + how +
-                    " before it joined",
-                {}, "its own message stands above"});
+    fail(self,
+         {Errc::internal,
+          "a local node process (pid " + std::to_string(pid) + ") " + how + " before it joined",
+          {},
+          "its own message stands above"});
 }
 
 void connection_lost(Self self, const caf::actor_addr& source) {
@@ -416,7 +416,8 @@ void stop(Self self, std::int32_t signal) {
       state.phase == Phase::training && !state.steps.empty()
           ? " during step " + std::to_string(state.steps.front().ledger.step())
           : "";
-  end(self, {128 + signal, "stopped by " + name + where + "; there is no checkpoint to resume from"});
+  end(self,
+      {128 + signal, "stopped by " + name + where + "; there is no checkpoint to resume from"});
 }
 
 void tick(Self self) {
@@ -439,13 +440,12 @@ void start(Self self, HeadResources* resources) {
   state.deadline = Clock::now() + std::chrono::milliseconds(
                                       static_cast<std::int64_t>(job.cluster.join_timeout_s * 1000));
   const auto handle = caf::actor_cast<SupervisorActor>(self);
-  state.scheduler = self->spawn(scheduler, &resources->setup, resources->record_count,
-                                std::int64_t{0}, handle);
-  state.recorder = self->spawn<caf::detached>(
-      recorder, resources->folder, resources->console, resources->logger, state.length->steps(),
-      resources->transport.get(), handle);
-  self->set_down_handler(
-      [self](const caf::down_msg& down) { connection_lost(self, down.source); });
+  state.scheduler =
+      self->spawn(scheduler, &resources->setup, resources->record_count, std::int64_t{0}, handle);
+  state.recorder =
+      self->spawn<caf::detached>(recorder, resources->folder, resources->console, resources->logger,
+                                 state.length->steps(), resources->transport.get(), handle);
+  self->set_down_handler([self](const caf::down_msg& down) { connection_lost(self, down.source); });
   self->delayed_send(self, kTick, tick_atom::value);
 }
 

@@ -30,8 +30,8 @@ Result<HostPort> parse_host_port(const std::string& text) {
   const char* end = text.data() + text.size();
   const auto parsed = std::from_chars(begin, end, address.port);
   if (colon == std::string::npos || colon == 0 || parsed.ec != std::errc{} || parsed.ptr != end)
-    return Error{Errc::invalid_argument, "'" + text + "' is not HOST:PORT", {},
-                 "for example 10.0.0.1:7000"};
+    return Error{
+        Errc::invalid_argument, "'" + text + "' is not HOST:PORT", {}, "for example 10.0.0.1:7000"};
   address.host = text.substr(0, colon);
   return address;
 }
@@ -39,8 +39,8 @@ Result<HostPort> parse_host_port(const std::string& text) {
 Result<std::uint16_t> publish(caf::actor_system& system, const SupervisorActor& supervisor,
                               const HostPort& address) {
   const bool any = address.host == "0.0.0.0" || address.host == "*";
-  auto port = system.middleman().publish(supervisor, address.port,
-                                         any ? nullptr : address.host.c_str());
+  auto port =
+      system.middleman().publish(supervisor, address.port, any ? nullptr : address.host.c_str());
   if (!port)
     return Error{Errc::transport_failed,
                  "cannot listen on " + address.host + ":" + std::to_string(address.port),
@@ -51,18 +51,17 @@ Result<std::uint16_t> publish(caf::actor_system& system, const SupervisorActor& 
 
 Result<SupervisorActor> find_supervisor(caf::actor_system& system, const HostPort& address,
                                         double timeout_s) {
-  const auto deadline =
-      std::chrono::steady_clock::now() +
-      std::chrono::milliseconds(static_cast<std::int64_t>(timeout_s * 1000));
+  const auto deadline = std::chrono::steady_clock::now() +
+                        std::chrono::milliseconds(static_cast<std::int64_t>(timeout_s * 1000));
   for (;;) {
     auto found = system.middleman().remote_actor<SupervisorActor>(address.host, address.port);
     if (found) return *found;
     if (std::chrono::steady_clock::now() > deadline)
-      return Error{Errc::timed_out,
-                   "no supervisor answered within " +
-                       std::to_string(static_cast<int>(timeout_s)) + " s",
-                   address.host + ":" + std::to_string(address.port),
-                   "start `troupe train` first; check the address, and that this machine reaches it"};
+      return Error{
+          Errc::timed_out,
+          "no supervisor answered within " + std::to_string(static_cast<int>(timeout_s)) + " s",
+          address.host + ":" + std::to_string(address.port),
+          "start `troupe train` first; check the address, and that this machine reaches it"};
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
   }
 }

@@ -25,8 +25,8 @@ class SpawnAttributes {
     posix_spawnattr_setsigmask(&attributes_, &none);
     posix_spawnattr_setsigdefault(&attributes_, &all);
     posix_spawnattr_setpgroup(&attributes_, 0);
-    posix_spawnattr_setflags(&attributes_, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF |
-                                               POSIX_SPAWN_SETPGROUP);
+    posix_spawnattr_setflags(
+        &attributes_, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);
   }
   ~SpawnAttributes() { posix_spawnattr_destroy(&attributes_); }
   SpawnAttributes(const SpawnAttributes&) = delete;
@@ -55,14 +55,14 @@ Status LocalNodes::start(std::int32_t count, const std::string& address) {
   const SpawnAttributes attributes;
   const std::string parent = std::to_string(getpid());
   for (std::int32_t node = 0; node < count; ++node) {
-    std::vector<std::string> words{"troupe", "node",          "--join",       address,
-                                   "--node", std::to_string(node), "--parent", parent};
+    std::vector<std::string> words{
+        "troupe", "node", "--join", address, "--node", std::to_string(node), "--parent", parent};
     std::vector<char*> arguments;
     for (auto& word : words) arguments.push_back(word.data());
     arguments.push_back(nullptr);
     pid_t pid = 0;
-    const int code = posix_spawn(&pid, "/proc/self/exe", nullptr, attributes.get(),
-                                 arguments.data(), environ);
+    const int code =
+        posix_spawn(&pid, "/proc/self/exe", nullptr, attributes.get(), arguments.data(), environ);
     if (code != 0)
       return Error{Errc::io_failed, std::string("cannot start a node process: ") + strerror(code),
                    "cluster.local_nodes", "check the limits of this machine (ulimit -u)"};

@@ -46,8 +46,8 @@ Result<NodeWelcome> ask_to_join(caf::actor_system& system, const SupervisorActor
                  std::string why = "no answer within 30 s";
                  const caf::message& context = error.context();
                  if (context.match_elements<std::string>()) why = context.get_as<std::string>(0);
-                 answer = Error{Errc::transport_failed, "the supervisor refused: " + why,
-                                options.join, {}};
+                 answer = Error{
+                     Errc::transport_failed, "the supervisor refused: " + why, options.join, {}};
                });
   return answer;
 }
@@ -71,8 +71,8 @@ Result<std::unique_ptr<NodeResources>> open_resources(const NodeWelcome& welcome
   auto dataset = data::Dataset::open(resources->setup.data);
   if (!dataset.ok()) return std::move(dataset).error();
   resources->dataset = std::make_shared<const data::Dataset>(std::move(dataset).value());
-  auto transport = transport::create_transport(
-      job.cluster.transport, transport_options(job, welcome.node.value));
+  auto transport = transport::create_transport(job.cluster.transport,
+                                               transport_options(job, welcome.node.value));
   if (!transport.ok()) return std::move(transport).error();
   resources->transport = std::move(transport).value();
   return resources;

@@ -1,7 +1,7 @@
 // `troupe train`: the head of a job, or one of the reference runs.
 
-#include <CLI/CLI.hpp>
 #include <ATen/Parallel.h>
+#include <CLI/CLI.hpp>
 #include <atomic>
 #include <caf/all.hpp>
 #include <csignal>
@@ -86,7 +86,8 @@ void announce(const Opened& opened, const observe::Logger& logger, std::int64_t 
               " stages, run folder " + job.job.run_dir.string());
 }
 
-// ---- the reference runs ---------------------------------------------------------------------------
+// ---- the reference runs
+// ---------------------------------------------------------------------------
 
 int train_by_reference(const Options& options, const Opened& opened) {
   observe::Console console(observe::detect_console(1));
@@ -126,13 +127,13 @@ int train_by_reference(const Options& options, const Opened& opened) {
   return kDone;
 }
 
-// ---- the head -------------------------------------------------------------------------------------
+// ---- the head
+// -------------------------------------------------------------------------------------
 
 /// Passes signals and ended children on until the job has ended.
 JobEnd watch(std::future<JobEnd>& ended, const SupervisorActor& supervisor, LocalNodes& nodes) {
   while (ended.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
-    const int signal =
-        wait_for_signal({SIGINT, SIGTERM, SIGCHLD}, std::chrono::milliseconds(50));
+    const int signal = wait_for_signal({SIGINT, SIGTERM, SIGCHLD}, std::chrono::milliseconds(50));
     if (signal == SIGINT || signal == SIGTERM)
       caf::anon_send(supervisor, stop_atom::value, static_cast<std::int32_t>(signal));
     for (const EndedChild& child : nodes.reap())
@@ -199,8 +200,8 @@ int train_as_head(Opened opened) {
     const std::string joined = reachable(address.value(), port.value());
     const std::int32_t remote = job.cluster.nodes - job.cluster.local_nodes;
     if (remote > 0)
-      logger.value().info("waiting for " + std::to_string(remote) +
-                          " nodes: troupe node --join " + joined);
+      logger.value().info("waiting for " + std::to_string(remote) + " nodes: troupe node --join " +
+                          joined);
     const std::string local = (address.value().host == "0.0.0.0" || address.value().host == "*")
                                   ? "127.0.0.1:" + std::to_string(port.value())
                                   : joined;
@@ -240,8 +241,9 @@ void add_train(Commands& commands) {
   options->job.add_to(*command);
   command->add_flag("--reference", options->reference,
                     "One process, one sample at a time: the oracle");
-  command->add_option("--microbatches", options->microbatches,
-                      "With --reference: `plan`, or a run folder whose plans are replayed")
+  command
+      ->add_option("--microbatches", options->microbatches,
+                   "With --reference: `plan`, or a run folder whose plans are replayed")
       ->type_name("plan|RUN");
 }
 

@@ -18,7 +18,8 @@ struct Options {
 
 std::string parts_text(const ModuleSpec& module) {
   std::int64_t elements = 0;
-  for (const auto& layer : module.layers) elements += layer.parameter_elements + layer.constant_elements;
+  for (const auto& layer : module.layers)
+    elements += layer.parameter_elements + layer.constant_elements;
   return std::to_string(module.layers.size()) + " layers, " + with_unit(elements) + " parameters" +
          (module.freeze ? ", frozen" : "");
 }

@@ -40,8 +40,8 @@ struct Joined {
 };
 
 data::BadSample bad_sample(const SampleReport& report) {
-  return {report.id, static_cast<data::BadKind>(report.bad_kind), report.bad_file,
-          report.bad_where, report.bad_reason};
+  return {report.id, static_cast<data::BadKind>(report.bad_kind), report.bad_file, report.bad_where,
+          report.bad_reason};
 }
 
 }  // namespace
@@ -103,9 +103,9 @@ Result<PlannedBatch> BatchPlanner::plan(std::int64_t batch,
   input.epoch_number = options_.epoch_number;
   input.schedule = options_.schedule;
   std::vector<std::int32_t> per_pipeline(plan_.pipelines.size());
-  const bool wants_media = std::any_of(
-      plan_.model.modules.begin(), plan_.model.modules.end(),
-      [](const ModuleSpec& module) { return module.kind == ModuleKind::encoder; });
+  const bool wants_media =
+      std::any_of(plan_.model.modules.begin(), plan_.model.modules.end(),
+                  [](const ModuleSpec& module) { return module.kind == ModuleKind::encoder; });
   for (std::int64_t offset = 0; offset < span.size(); ++offset) {
     Joined& entry = joined[static_cast<std::size_t>(offset)];
     if (entry.bad) {
@@ -114,14 +114,19 @@ Result<PlannedBatch> BatchPlanner::plan(std::int64_t batch,
     }
     if (!entry.has_text || (wants_media && !entry.has_media))
       return Error{Errc::internal,
-                   "no node reported position " + std::to_string(span.begin + offset), {}, {}};
+                   "no node reported position " + std::to_string(span.begin + offset),
+                   {},
+                   {}};
     SampleShape& shape = entry.shape;
     shape.position = span.epoch * options_.record_count + span.begin + offset;
     for (const auto& media : shape.media) shape.llm_tokens += shape.output_rows(media.module);
     if (options_.max_seq_len > 0 && shape.llm_tokens > options_.max_seq_len) {
       planned.dropped.push_back(
           {span.begin + offset,
-           {shape.id, data::BadKind::too_long, {}, {},
+           {shape.id,
+            data::BadKind::too_long,
+            {},
+            {},
             "its llm sequence has " + std::to_string(shape.llm_tokens) +
                 " tokens, data.max_seq_len is " + std::to_string(options_.max_seq_len)}});
       continue;
@@ -131,7 +136,8 @@ Result<PlannedBatch> BatchPlanner::plan(std::int64_t batch,
   }
   std::int32_t first = 0;
   for (const std::int32_t count : per_pipeline) {
-    auto cut = scheduler::assign_by_count(count, 1, static_cast<std::int32_t>(options_.microbatches));
+    auto cut =
+        scheduler::assign_by_count(count, 1, static_cast<std::int32_t>(options_.microbatches));
     for (auto* side : {&cut.front().encoder, &cut.front().llm})
       for (auto& microbatch : *side)
         for (auto& part : microbatch.parts)

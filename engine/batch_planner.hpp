@@ -53,7 +53,7 @@ struct SampleReport {
   std::string bad_file, bad_where, bad_reason;
   bool has_media = false;  ///< `media` is known.
   std::vector<ModuleMedia> media;
-  bool has_text = false;  ///< The two below are known.
+  bool has_text = false;       ///< The two below are known.
   TokenCount text_tokens = 0;  ///< Tokens without media rows and without their placeholders.
   TokenCount trained_tokens = 0;
 

@@ -180,8 +180,9 @@ Result<bool> Executor::reduce_receive(const Action& action) {
   const auto& holders = plan_.groups[action.group.index()].holders;
   for (std::size_t i = 1; i < holders.size(); ++i)
     if (holders[i].stage == action.stage && !is_here(holders.front().stage))
-      holder(action.group, i).gradients().copy_(
-          mailbox_.take({TagKind::reduced, reduction_index(action.group, i)}));
+      holder(action.group, i)
+          .gradients()
+          .copy_(mailbox_.take({TagKind::reduced, reduction_index(action.group, i)}));
   return true;
 }
 
@@ -250,8 +251,7 @@ std::vector<Arrival> Executor::arrivals_of(const Action& action) const {
       const auto& holders = plan_.groups[action.group.index()].holders;
       const bool root = action.kind == ActionKind::reduce;
       for (std::size_t i = 1; i < holders.size(); ++i) {
-        if (root && !is_here(holders[i].stage))
-          add_gradients(TagKind::reduce, i, holders[i].stage);
+        if (root && !is_here(holders[i].stage)) add_gradients(TagKind::reduce, i, holders[i].stage);
         if (!root && holders[i].stage == action.stage && !is_here(holders.front().stage))
           add_gradients(TagKind::reduced, i, holders.front().stage);
       }

@@ -45,8 +45,7 @@ Status read_media_inputs(const job::Job& job, data::DataOptions& options) {
     if (const auto* llm = std::get_if<LlmConfig>(&module.config))
       if (llm->vocab_size < data::ByteTokenizer::kVocabSize)
         return Error{Errc::invalid_argument,
-                     "vocab_size is " + std::to_string(llm->vocab_size) +
-                         ", the tokenizer has " +
+                     "vocab_size is " + std::to_string(llm->vocab_size) + ", the tokenizer has " +
                          std::to_string(data::ByteTokenizer::kVocabSize) + " tokens",
                      "modules." + module.name + ".config.vocab_size",
                      "set it to at least " + std::to_string(data::ByteTokenizer::kVocabSize)};
@@ -113,8 +112,8 @@ data::MediaModules media_modules(const JobSetup& setup) {
 BatchPlannerOptions planner_options(const JobSetup& setup, std::int64_t record_count,
                                     EpochNumber epoch_number) {
   const job::Job& job = setup.job;
-  return {record_count,         job.train.global_batch_size, job.train.microbatches,
-          job.schedule,         job.data.max_seq_len,        epoch_number};
+  return {record_count, job.train.global_batch_size, job.train.microbatches,
+          job.schedule, job.data.max_seq_len,        epoch_number};
 }
 
 TrainingLength::TrainingLength(const job::Job& job, std::int64_t record_count)
@@ -131,9 +130,9 @@ TrainingLength::TrainingLength(const job::Job& job, std::int64_t record_count)
     case job::DurationUnit::tokens: steps_ = 0; break;
   }
   const auto& optimizer = job.optimizer;
-  schedule_ = state::make_schedule(
-      optimizer.lr, optimizer.min_lr, optimizer.warmup_steps,
-      steps_ > 0 ? steps_ : optimizer.warmup_steps + 1 + kTokenScheduleSteps);
+  schedule_ =
+      state::make_schedule(optimizer.lr, optimizer.min_lr, optimizer.warmup_steps,
+                           steps_ > 0 ? steps_ : optimizer.warmup_steps + 1 + kTokenScheduleSteps);
 }
 
 bool TrainingLength::reached(std::int64_t step, TokenCount tokens) const {
@@ -199,8 +198,8 @@ BatchReport report_on(NodeId node, const BatchOrder& order,
     sample.has_text = order.samples[i].text;
     if (sample.has_text) {
       const auto& text = decoded.text;
-      sample.text_tokens = static_cast<TokenCount>(text.tokens.size()) - text.image_markers -
-                           text.audio_markers;
+      sample.text_tokens =
+          static_cast<TokenCount>(text.tokens.size()) - text.image_markers - text.audio_markers;
       sample.trained_tokens = decoded.trained_tokens;
     }
     report.samples.push_back(std::move(sample));

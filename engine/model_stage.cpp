@@ -66,9 +66,9 @@ Result<std::unique_ptr<ModelStage>> ModelStage::create(const ParallelPlan& plan,
       if (holder.stage != id) continue;
       std::vector<models::Parameter*> parameters;
       for (auto& parameter : built.at(holder.layer)->parameters()) {
-        const bool tied_here = std::any_of(
-            plan.model.tied.begin(), plan.model.tied.end(),
-            [&](const TiedParameter& tied) { return tied.name == parameter.name; });
+        const bool tied_here =
+            std::any_of(plan.model.tied.begin(), plan.model.tied.end(),
+                        [&](const TiedParameter& tied) { return tied.name == parameter.name; });
         const bool wanted = group.tied ? parameter.name == group.name : !tied_here;
         if (parameter.value.requires_grad() && wanted) parameters.push_back(&parameter);
       }
@@ -188,8 +188,9 @@ Status ModelStage::attach_media(PartKey part, Flight& flight, const PackedText& 
     std::vector<std::int64_t> positions;
     for (const std::int32_t sample : message.samples) {
       const auto place = std::find(part_samples.begin(), part_samples.end(), sample);
-      const auto& list = text.media_positions[encoder.index()][static_cast<std::size_t>(
-          place - part_samples.begin())];
+      const auto& list =
+          text.media_positions[encoder.index()]
+                              [static_cast<std::size_t>(place - part_samples.begin())];
       positions.insert(positions.end(), list.begin(), list.end());
     }
     const auto arrived = flight.arrived.find(id);
@@ -225,7 +226,8 @@ Result<at::Tensor> ModelStage::input_rows(std::size_t run_index, PartKey part, F
     if (!feeds) continue;
     const auto arrived = flight.arrived.find(id);
     if (arrived == flight.arrived.end())
-      return Error{Errc::internal, "forward of '" + spec.name + "' before its rows arrived", {}, {}};
+      return Error{
+          Errc::internal, "forward of '" + spec.name + "' before its rows arrived", {}, {}};
     return arrived->second;
   }
   return at::Tensor{};

@@ -27,8 +27,10 @@ TokenCount rows_of(const SampleShape& sample, ModuleId encoder, RowKind kind) {
 }
 
 Error not_decoded(const SampleShape& sample) {
-  return {Errc::internal, "sample '" + sample.id + "' was planned on a node that did not decode it",
-          {}, {}};
+  return {Errc::internal,
+          "sample '" + sample.id + "' was planned on a node that did not decode it",
+          {},
+          {}};
 }
 
 bool is_vision(const std::vector<MediaShape>& items) { return items.front().grid_height > 0; }
@@ -123,7 +125,8 @@ Result<at::Tensor> pack_media(const ModelGraph& graph, ModuleId encoder,
       out = packed.data_ptr<float>();
     }
     if (columns != packed.size(1) || columns * span.rows != static_cast<std::int64_t>(values))
-      return Error{Errc::internal, "sample '" + sample.id + "' has other media than planned", {}, {}};
+      return Error{
+          Errc::internal, "sample '" + sample.id + "' has other media than planned", {}, {}};
     if (vision) {
       for (const auto& image : content->images) append(image.patches);
     } else {
@@ -157,7 +160,8 @@ Result<PackedText> pack_text(const ModelGraph& graph, std::span<const SampleShap
     if (!expanded.ok()) return std::move(expanded).error();
     const data::ExpandedText& text = expanded.value();
     if (static_cast<TokenCount>(text.tokens.size()) != sample.llm_tokens)
-      return Error{Errc::internal, "sample '" + sample.id + "' has other text than planned", {}, {}};
+      return Error{
+          Errc::internal, "sample '" + sample.id + "' has other text than planned", {}, {}};
     std::copy(text.tokens.begin(), text.tokens.end(),
               packed.token_ids.data_ptr<std::int64_t>() + begin);
     std::copy(text.labels.begin(), text.labels.end(),

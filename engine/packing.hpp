@@ -44,7 +44,8 @@ models::PackedBatch pack_text_shapes(std::span<const SampleShape> samples,
 /// [frames, mel], fp32.
 ///
 /// Errors:
-/// - internal: this node did not decode a sample of the part, or its sizes are not the planned ones.
+/// - internal: this node did not decode a sample of the part, or its sizes are not the planned
+/// ones.
 Result<at::Tensor> pack_media(const ModelGraph& graph, ModuleId encoder,
                               std::span<const SampleShape> samples,
                               std::span<const std::int32_t> part, const SampleStore& store);

@@ -73,9 +73,9 @@ class Replica {
     std::vector<models::Parameter*> parameters;
     const ParameterGroup& description = plan_.groups[group.index()];
     for (auto& parameter : model_.layer(layer).parameters()) {
-      const bool tied = std::any_of(
-          plan_.model.tied.begin(), plan_.model.tied.end(),
-          [&](const TiedParameter& entry) { return entry.name == parameter.name; });
+      const bool tied =
+          std::any_of(plan_.model.tied.begin(), plan_.model.tied.end(),
+                      [&](const TiedParameter& entry) { return entry.name == parameter.name; });
       const bool wanted = description.tied ? parameter.name == description.name : !tied;
       if (parameter.value.requires_grad() && wanted) parameters.push_back(&parameter);
     }
@@ -136,8 +136,8 @@ class Replica {
         if (lists[i].empty()) continue;
         const auto [crossing, span] = find_rows(ModuleId{m}, part[i]);
         if (!crossing) return Error{Errc::internal, "no rows for a sample of the plan", {}, {}};
-        batch.media.push_back({at::tensor(lists[i], at::kLong),
-                               crossing->leaf.narrow(0, span.begin, span.rows)});
+        batch.media.push_back(
+            {at::tensor(lists[i], at::kLong), crossing->leaf.narrow(0, span.begin, span.rows)});
       }
     }
     at::Tensor rows;
@@ -242,10 +242,10 @@ class Replay {
     for (std::size_t g = 0; g < plan_.groups.size(); ++g)
       for (const Holder& holder : plan_.groups[g].holders)
         state(GroupId{g}, holder)
-            .update(setup_.adamw, step,
-                    decision.learning_rate *
-                        setup_.learning_rate_scales[holder.layer.module.index()],
-                    decision.clip);
+            .update(
+                setup_.adamw, step,
+                decision.learning_rate * setup_.learning_rate_scales[holder.layer.module.index()],
+                decision.clip);
   }
 
   const JobSetup& setup_;
@@ -293,7 +293,8 @@ Result<IterationPlan> apply_recorded(const Recorded& recorded, IterationPlan ite
   const auto found = recorded.iterations.find(iteration.step);
   if (found == recorded.iterations.end())
     return Error{Errc::bad_data,
-                 "the recorded run has no step " + std::to_string(iteration.step), {},
+                 "the recorded run has no step " + std::to_string(iteration.step),
+                 {},
                  "train no more steps than it did"};
   std::map<std::string, SampleShape> shapes;
   for (auto& shape : iteration.samples) shapes[shape.id] = std::move(shape);

@@ -153,8 +153,9 @@ class Oracle {
     at::Tensor rows;
     for (auto& layer : model_.layers(setup_.model.llm())) rows = layer->forward(rows, batch);
     if (rows.requires_grad()) {
-      torch::autograd::backward({rows}, {at::full(rows.sizes(), 1.0 / static_cast<double>(trained_tokens),
-                                                  rows.options().requires_grad(false))});
+      torch::autograd::backward({rows},
+                                {at::full(rows.sizes(), 1.0 / static_cast<double>(trained_tokens),
+                                          rows.options().requires_grad(false))});
       collect();
     }
     return rows.detach().to(at::kDouble).item<double>();
@@ -171,8 +172,7 @@ class Oracle {
   }
 
   void remember_gradients() {
-    for (const auto& trained : trained_)
-      first_gradients_[trained.name] = trained.gradient.clone();
+    for (const auto& trained : trained_) first_gradients_[trained.name] = trained.gradient.clone();
   }
 
   void update(std::int64_t step, const Decision& decision) {
@@ -198,8 +198,10 @@ Status train_reference(const JobSetup& setup, RunFolder& folder, const Reference
   if (!model.ok()) return std::move(model).error();
   Oracle oracle(setup, std::move(model).value());
   ReferenceLoop loop(setup, source.value(), folder, options);
-  auto trained = loop.run([&](std::int64_t step, const ReferenceBatch& batch,
-                              const StepPolicy& policy) { return oracle.step(step, batch, policy); });
+  auto trained =
+      loop.run([&](std::int64_t step, const ReferenceBatch& batch, const StepPolicy& policy) {
+        return oracle.step(step, batch, policy);
+      });
   if (!trained.ok()) return trained;
   if (setup.job.train.dump_gradients)
     if (auto written = folder.write_first_gradients(oracle.first_gradients()); !written.ok())

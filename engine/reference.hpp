@@ -35,7 +35,7 @@ Status train_reference(const JobSetup& setup, RunFolder& folder, const Reference
 ///
 /// Errors: as above; not_found, bad_data: no usable plan in `recorded`.
 Status train_plan_reference(const JobSetup& setup,
-                            const std::optional<std::filesystem::path>& recorded,
-                            RunFolder& folder, const ReferenceOptions& options);
+                            const std::optional<std::filesystem::path>& recorded, RunFolder& folder,
+                            const ReferenceOptions& options);
 
 }  // namespace troupe::engine

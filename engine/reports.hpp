@@ -87,7 +87,7 @@ struct DeviceReport {
   std::vector<observe::TraceEvent> events;  ///< Every action of the list, in order.
   std::vector<HolderHash> hashes;  ///< Only where the job asks for them, and after a COMMIT.
   Bytes peak_activations;
-  Bytes peak_received;             ///< Largest sum of posted and not yet used receives.
+  Bytes peak_received;  ///< Largest sum of posted and not yet used receives.
 
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, DeviceReport& x) {

@@ -89,9 +89,8 @@ Status ReferenceLoop::run(const Step& step) {
     metrics.trained_tokens = done.trained_tokens;
     metrics.nodes = 1;
     metrics.skipped = done.outcome.decision.reason;
-    metrics.step_ms = std::chrono::duration<double, std::milli>(
-                          std::chrono::steady_clock::now() - begin)
-                          .count();
+    metrics.step_ms =
+        std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
     const bool skipped = !done.outcome.decision.commit;
     auto written = folder_.write_step(metrics, skipped ? std::vector<std::string>{} : done.ids);
     if (!written.ok()) return written;

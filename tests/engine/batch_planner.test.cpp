@@ -1,0 +1,129 @@
+#include "tests/torch_catch.hpp"
+
+#include "engine/batch_planner.hpp"
+
+#include "engine/packing.hpp"
+#include "tests/engine/tiny_job.hpp"
+
+namespace troupe::engine {
+namespace {
+
+struct Fixture {
+  JobSetup setup = prepare(tiny_job()).value();
+  ParallelPlan plan = make_parallel_plan(setup).value();
+  BatchPlanner planner{plan, planner_options(setup, 16, 1)};
+};
+
+/// Reports of all nodes on a batch, as their loaders would make them.
+std::vector<BatchReport> reports(const Fixture& fixture, std::int64_t batch,
+                                 std::int64_t bad_position = -1) {
+  std::vector<BatchReport> all;
+  for (const auto& [node, order] : fixture.planner.orders(batch)) {
+    std::vector<data::DecodeOutcome> outcomes;
+    for (const auto& wanted : order.samples) {
+      if (wanted.position == bad_position && wanted.media)
+        outcomes.emplace_back(data::BadSample{"s" + std::to_string(bad_position),
+                                              data::BadKind::missing_file, "x.png", "", "gone"});
+      else
+        outcomes.emplace_back(tiny_sample(wanted.position));
+    }
+    all.push_back(report_on(node, order, outcomes, fixture.setup, 1));
+  }
+  return all;
+}
+
+TEST_CASE("media go to nodes where encoders begin, text to the llm's ends", "[engine]") {
+  const Fixture fixture;
+  const auto orders = fixture.planner.orders(0);
+
+  // Six positions: 0-2 for pipeline 0 (nodes 0, 1), 3-5 for pipeline 1 (nodes 2, 3).
+  REQUIRE(orders.size() == 4);
+  const auto& encoder = orders.at(NodeId{0}).samples;
+  CHECK((encoder ==
+         std::vector<OrderedSample>{{0, true, false}, {1, true, false}, {2, true, false}}));
+  const auto& both = orders.at(NodeId{2}).samples;
+  CHECK((both == std::vector<OrderedSample>{{3, true, true}, {4, true, true}, {5, true, true}}));
+  const auto& head = orders.at(NodeId{3}).samples;
+  CHECK((head == std::vector<OrderedSample>{{3, false, true}, {4, false, true}, {5, false, true}}));
+}
+
+TEST_CASE("reports of several nodes join into one plan", "[engine]") {
+  const Fixture fixture;
+  const auto planned = fixture.planner.plan(0, reports(fixture, 0));
+
+  REQUIRE(planned.ok());
+  const IterationPlan& iteration = planned.value().iteration;
+  REQUIRE(iteration.samples.size() == 6);
+  for (std::int64_t i = 0; i < 6; ++i) {
+    const SampleShape& shape = iteration.samples[static_cast<std::size_t>(i)];
+    CHECK(shape.llm_tokens == tiny_sample(i).llm_tokens);
+    CHECK(shape.media.empty() == (i % 2 == 1));
+  }
+  CHECK(iteration.step == 1);
+  CHECK(planned.value().dropped.empty());
+}
+
+TEST_CASE("a sample that is bad on one node is dropped on all", "[engine]") {
+  const Fixture fixture;
+  const auto planned = fixture.planner.plan(0, reports(fixture, 0, 4));
+
+  REQUIRE(planned.ok());
+  REQUIRE(planned.value().dropped.size() == 1);
+  CHECK(planned.value().dropped[0].why.id == "s4");
+  std::vector<std::string> ids;
+  for (const auto& sample : planned.value().iteration.samples) ids.push_back(sample.id);
+  CHECK(ids == std::vector<std::string>{"s0", "s1", "s2", "s3", "s5"});
+  // The sample is not replaced: pipeline 1 trains two of its three.
+  std::size_t second = 0;
+  for (const auto& microbatch : planned.value().iteration.microbatches[1].llm)
+    second += microbatch.parts[0].samples.size();
+  CHECK(second == 2);
+}
+
+TEST_CASE("the last batch of an epoch is smaller and loses nobody", "[engine][property]") {
+  const Fixture fixture;  // 16 records in batches of 6: 6, 6, 4.
+  const auto planned = fixture.planner.plan(2, reports(fixture, 2));
+
+  REQUIRE(planned.ok());
+  CHECK(planned.value().iteration.samples.size() == 4);
+  CHECK(planned.value().iteration.samples.front().position == 12);
+}
+
+TEST_CASE("a position that no node reported is an error", "[engine][errors]") {
+  const Fixture fixture;
+  auto some = reports(fixture, 0);
+  some.pop_back();
+  some.pop_back();
+
+  const auto planned = fixture.planner.plan(0, some);
+
+  REQUIRE_FALSE(planned.ok());
+  CHECK(planned.error().message.find("position 3") != std::string::npos);
+}
+
+TEST_CASE("a sequence beyond the limit is dropped once its rows are known", "[engine]") {
+  Fixture fixture;
+  auto options = planner_options(fixture.setup, 16, 1);
+  options.max_seq_len = tiny_sample(1).llm_tokens;  // Pictures add three rows and a placeholder.
+  const BatchPlanner strict(fixture.plan, options);
+
+  const auto planned = strict.plan(0, reports(fixture, 0));
+
+  REQUIRE(planned.ok());
+  REQUIRE(planned.value().dropped.size() == 3);
+  CHECK(planned.value().dropped[0].why.kind == data::BadKind::too_long);
+}
+
+TEST_CASE("a slice keeps everything but other nodes' actions", "[engine]") {
+  const Fixture fixture;
+  const auto planned = fixture.planner.plan(0, reports(fixture, 0)).value();
+
+  const auto slice = slice_for(planned.iteration, fixture.plan, NodeId{2});
+
+  for (std::size_t device = 0; device < 4; ++device)
+    CHECK(slice.actions[device].empty() == (device != 2));
+  CHECK((slice.messages == planned.iteration.messages));
+}
+
+}  // namespace
+}  // namespace troupe::engine

@@ -1,0 +1,72 @@
+#include "engine/step_ledger.hpp"
+
+#include <catch2/catch_test_macros.hpp>
+#include <cmath>
+#include <limits>
+
+namespace troupe::engine {
+namespace {
+
+Prepared prepared(std::int64_t step, std::int32_t device, std::vector<GroupNorm> norms,
+                  std::vector<PartLoss> losses = {}) {
+  return {step, 1, DeviceId{device}, std::move(norms), std::move(losses)};
+}
+
+PartLoss part_loss(std::int32_t pipeline, std::int32_t microbatch, double sum,
+                   std::vector<std::string> nonfinite = {}) {
+  return {PipelineId{pipeline}, MicrobatchId{microbatch}, PartId{0}, sum, std::move(nonfinite)};
+}
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+TEST_CASE("a step is decided when every device is prepared, once", "[engine]") {
+  StepLedger ledger(7, 1, 2);
+  CHECK(ledger.add(prepared(7, 0, {{GroupId{1}, 16, true}})));
+  CHECK_FALSE(ledger.add(prepared(7, 0, {})));  // A repeat.
+  CHECK_FALSE(ledger.add(prepared(6, 1, {})));  // Another step.
+  CHECK_FALSE(ledger.complete());
+  CHECK(ledger.add(prepared(7, 1, {{GroupId{0}, 9, true}}, {part_loss(0, 0, 12)})));
+  REQUIRE(ledger.complete());
+
+  // By hand: loss 12 / 6 tokens = 2; norm sqrt(9 + 16) = 5, clipped to 1: 1 / (5 + 1e-6).
+  const auto outcome = ledger.outcome(6, {.learning_rate = 0.5, .max_grad_norm = 1});
+  CHECK(outcome.decision.commit);
+  CHECK(outcome.loss == 2);
+  CHECK(outcome.grad_norm == 5);
+  CHECK(std::abs(outcome.decision.clip - 0.2) < 1e-6);
+  CHECK(outcome.decision.learning_rate == 0.5);
+}
+
+TEST_CASE("a report of an older configuration is dropped", "[engine]") {
+  StepLedger ledger(1, 2, 1);
+  auto stale = prepared(1, 0, {});
+  CHECK_FALSE(ledger.add(stale));
+  stale.epoch_number = 2;
+  CHECK(ledger.add(stale));
+}
+
+TEST_CASE("the sum of losses does not depend on who was first", "[engine]") {
+  // 1e16 + 1 - 1e16 depends on the order; sorted by place it is always (1e16 + 1) - 1e16 = 0.
+  const std::vector<PartLoss> parts{part_loss(0, 0, 1e16), part_loss(0, 1, 1),
+                                    part_loss(1, 0, -1e16)};
+  CHECK(total_loss({parts[0], parts[1], parts[2]}, 1) == 0);
+  CHECK(total_loss({parts[2], parts[0], parts[1]}, 1) == 0);
+  CHECK(total_loss({parts[1], parts[2], parts[0]}, 1) == 0);
+}
+
+TEST_CASE("a step is discarded with its reason", "[engine]") {
+  const StepPolicy policy{0.1, 1};
+  CHECK(decide_step(1, 0, {}, {}, policy).decision.reason == "no trained tokens in the batch");
+
+  const auto loss = decide_step(1, 4, {part_loss(0, 0, kNan, {"s3", "s5"})}, {}, policy);
+  CHECK_FALSE(loss.decision.commit);
+  CHECK(loss.decision.reason == "the loss is not finite");
+  CHECK(loss.nonfinite_samples == std::vector<std::string>{"s3", "s5"});
+
+  const std::vector<GroupNorm> norms{{GroupId{0}, kNan, false}};
+  CHECK(decide_step(1, 4, {part_loss(0, 0, 1)}, norms, policy).decision.reason ==
+        "a gradient is not finite");
+}
+
+}  // namespace
+}  // namespace troupe::engine

@@ -1,0 +1,81 @@
+// A job small enough to follow by hand: a vision encoder, its projector and an llm, two pipelines
+// on four nodes, and decoded samples that need no files.
+
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/batch_planner.hpp"
+#include "engine/job_setup.hpp"
+#include "engine/sample_store.hpp"
+#include "runtime/data/encode_text.hpp"
+
+namespace troupe::engine {
+
+inline job::Job tiny_job() {
+  job::Job job;
+  job.job.seed = 3;
+  ModuleConfig vision{"vision", ModuleKind::encoder, "qwen2-vl", "projector", false, {}, 0.02, {}};
+  vision.config = VisionConfig{.depth = 1, .embed_dim = 16, .num_heads = 2, .hidden_size = 24};
+  ModuleConfig projector{"projector", ModuleKind::projector, "mlp", "llm", false, {}, 0.02, {}};
+  projector.config = ProjectorConfig{};
+  ModuleConfig llm{"llm", ModuleKind::llm, "llama", "", false, {}, 0.02, {}};
+  llm.config = LlmConfig{.num_hidden_layers = 2,
+                         .hidden_size = 16,
+                         .intermediate_size = 24,
+                         .num_attention_heads = 2,
+                         .num_key_value_heads = 1};
+  job.modules = {vision, projector, llm};
+  job.parallel.mode = job::LayoutMode::manual;
+  job.parallel.layout.pipelines = {
+      {{0, 0, {{"vision", {}}}}, {1, 0, {{"llm", {}}}}},
+      {{2, 0, {{"vision", {}}, {"llm", LayerRange{0, 2}}}}, {3, 0, {{"llm", LayerRange{2, 4}}}}}};
+  job.cluster.nodes = job.cluster.local_nodes = 4;
+  job.train.global_batch_size = 6;
+  job.train.microbatches = 2;
+  job.train.dtype = Dtype::fp64;
+  return job;
+}
+
+/// A sample at `position`, with a picture of 4 x 4 patches where the position is even.
+inline data::DecodedSample tiny_sample(std::int64_t position) {
+  data::DecodedSample sample;
+  sample.id = "s" + std::to_string(position);
+  sample.position = position;
+  const bool image = position % 2 == 0;
+  const std::vector<data::Turn> turns{
+      {data::Role::user, std::string(image ? "<image>" : "") + "what?"},
+      {data::Role::assistant, "number " + std::to_string(position)}};
+  sample.text = data::encode_text(turns);
+  sample.trained_tokens = sample.text.trained_tokens();
+  sample.llm_tokens = static_cast<TokenCount>(sample.text.tokens.size());
+  if (image) {
+    data::ImagePatches patches{std::vector<float>(16 * 1176), 4, 4};
+    for (std::size_t i = 0; i < patches.patches.size(); ++i)
+      patches.patches[i] =
+          static_cast<float>((i * 37 + static_cast<std::size_t>(position)) % 101) / 50 - 1;
+    sample.images.push_back(std::move(patches));
+    sample.llm_tokens += 3;  // One placeholder becomes four rows.
+  }
+  return sample;
+}
+
+/// Plans batch 0 of `record_count` tiny samples; fills `store` with them.
+inline Result<PlannedBatch> plan_tiny_batch(const JobSetup& setup, const ParallelPlan& plan,
+                                            SampleStore& store, std::int64_t batch = 0) {
+  const BatchPlanner planner(plan, planner_options(setup, 600, 1));
+  BatchOrder order{batch, 0, {}};
+  std::vector<data::DecodeOutcome> outcomes;
+  const std::int64_t size = setup.job.train.global_batch_size;
+  for (std::int64_t i = batch * size; i < (batch + 1) * size; ++i) {
+    order.samples.push_back({i, true, true});
+    outcomes.emplace_back(tiny_sample(i));
+    store.put(i, std::make_shared<const data::DecodedSample>(tiny_sample(i)));
+  }
+  const BatchReport report = report_on(NodeId{0}, order, outcomes, setup, 0);
+  return planner.plan(batch, {&report, 1});
+}
+
+}  // namespace troupe::engine
