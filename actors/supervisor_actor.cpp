@@ -3,8 +3,8 @@
 #include <csignal>
 
 #include "actors/scheduler_actor.hpp"
+#include "actors/supervisor_records.hpp"
 #include "actors/version.hpp"
-#include "runtime/observe/stage_work.hpp"
 
 namespace troupe::actors {
 
@@ -19,15 +19,6 @@ constexpr auto kTick = std::chrono::milliseconds(200);
 /// Time that nodes have to end after they were told to.
 constexpr auto kEndTimeout = std::chrono::seconds(4);
 constexpr std::size_t kStepsAhead = 2;
-
-double milliseconds_between(Clock::time_point begin, Clock::time_point end) {
-  return std::chrono::duration<double, std::milli>(end - begin).count();
-}
-
-std::string describe(const NodeEntry& node, std::size_t id) {
-  return "node " + std::to_string(id) + " (" + node.host + ", pid " + std::to_string(node.pid) +
-         ")";
-}
 
 void send_to_node(Self self, const NodeEntry& node, auto&&... values) {
   if (node.handle && node.phase != NodePhase::gone)
@@ -62,25 +53,6 @@ void end(Self self, JobEnd how) {
 }
 
 void fail(Self self, const Error& error) { end(self, {exit_code(error), to_string(error)}); }
-
-// ---- joining ------------------------------------------------------------------------------------
-
-std::string roll_call(const SupervisorState& state) {
-  std::string joined, missing;
-  std::size_t count = 0;
-  for (std::size_t i = 0; i < state.nodes.size(); ++i) {
-    const NodeEntry& node = state.nodes[i];
-    std::string& list = node.phase == NodePhase::missing ? missing : joined;
-    if (node.phase != NodePhase::missing) ++count;
-    list += (list.empty() ? "" : ", ") +
-            (node.phase == NodePhase::missing ? "node " + std::to_string(i) : describe(node, i));
-  }
-  std::string text =
-      std::to_string(count) + " of " + std::to_string(state.nodes.size()) + " nodes joined";
-  if (!joined.empty()) text += "; here: " + joined;
-  if (!missing.empty()) text += "; missing: " + missing;
-  return text;
-}
 
 caf::result<NodeWelcome> join(Self self, const NodeHello& hello) {
   auto& state = self->state;
@@ -145,8 +117,6 @@ void node_ready(Self self, const NodeReady& ready) {
   state.resources->logger.info(describe(node, ready.node.index()) + " joined");
   if (all_in(state, NodePhase::ready)) bring_up(self, 1);
 }
-
-// ---- training -----------------------------------------------------------------------------------
 
 /// Asks for one plan at a time, as long as devices have room for another step.
 void ask_for_plan(Self self) {
@@ -233,56 +203,6 @@ void prepared(Self self, const engine::Prepared& report) {
   if (step->ledger.complete()) decide(self, *step);
 }
 
-/// Holders of one group must have equal parameters after every COMMIT.
-Status compare_hashes(const ParallelPlan& plan, const std::vector<engine::DeviceReport>& reports) {
-  std::map<GroupId, std::uint64_t> hashes;
-  for (const auto& report : reports) {
-    for (const auto& holder : report.hashes) {
-      const auto [first, inserted] = hashes.emplace(holder.group, holder.hash);
-      if (!inserted && first->second != holder.hash)
-        return Error{Errc::internal,
-                     "holders of '" + plan.groups[holder.group.index()].name +
-                         "' disagree after step " + std::to_string(report.step),
-                     "device " + std::to_string(report.device.value),
-                     {}};
-    }
-  }
-  return Done{};
-}
-
-StepRecord make_record(const SupervisorState& state, RunningStep& step) {
-  StepRecord record;
-  observe::StepMetrics& metrics = record.metrics;
-  const auto& batch = *step.batch;
-  const engine::StepOutcome& outcome = *step.outcome;
-  metrics.step = step.ledger.step();
-  metrics.loss = outcome.loss;
-  metrics.lr = outcome.decision.learning_rate;
-  metrics.grad_norm = outcome.grad_norm;
-  metrics.skipped = outcome.decision.reason;
-  for (const auto& sample : batch.iteration.samples) {
-    metrics.tokens += sample.llm_tokens;
-    if (outcome.decision.commit) record.ids.push_back(sample.id);
-  }
-  metrics.samples = static_cast<std::int64_t>(batch.iteration.samples.size());
-  metrics.trained_tokens = batch.iteration.trained_tokens;
-  metrics.step_ms = milliseconds_between(state.last_finish, Clock::now());
-  metrics.plan_ms = batch.plan_ms;
-  metrics.plan_wait_ms = std::min(step.wait_ms, batch.plan_ms);
-  metrics.data_wait_ms = step.wait_ms - metrics.plan_wait_ms;
-  metrics.nodes = static_cast<std::int32_t>(state.nodes.size());
-  metrics.epoch_number = state.configuration.epoch_number;
-  for (auto& report : step.reports)
-    record.events.insert(record.events.end(), report.events.begin(), report.events.end());
-  const auto work = observe::stage_work(record.events);
-  const auto balance = observe::step_balance(
-      work, static_cast<std::int32_t>(state.configuration.plan.devices.size()));
-  metrics.bubble = balance.bubble;
-  metrics.imbalance = balance.imbalance;
-  record.nonfinite_samples = outcome.nonfinite_samples;
-  return record;
-}
-
 void begin_collecting(Self self);
 
 /// The oldest step is complete: records it, and goes on or ends.
@@ -319,8 +239,6 @@ void device_finished(Self self, const engine::DeviceReport& report) {
          state.steps.front().reports.size() == devices)
     finish_step(self);
 }
-
-// ---- the end ------------------------------------------------------------------------------------
 
 void collect_next(Self self) {
   auto& state = self->state;
@@ -423,7 +341,7 @@ void stop(Self self, std::int32_t signal) {
 void tick(Self self) {
   auto& state = self->state;
   if (state.phase == Phase::joining && Clock::now() > state.deadline) {
-    fail(self, {Errc::timed_out, roll_call(state), state.resources->listen,
+    fail(self, {Errc::timed_out, roll_call(state.nodes), state.resources->listen,
                 "start the missing nodes with `troupe node --join " + state.resources->listen +
                     "`, check that they reach this address, or raise cluster.join_timeout_s"});
   }

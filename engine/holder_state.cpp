@@ -2,6 +2,8 @@
 
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
+
 #include "runtime/state/tensor_hash.hpp"
 
 namespace troupe::engine {
@@ -57,6 +59,20 @@ std::uint64_t HolderState::hash() const {
   std::uint64_t hash = state::kHashSeed;
   for (const auto* parameter : parameters_) hash = state::hash_tensor(parameter->value, hash);
   return hash;
+}
+
+std::vector<models::Parameter*> parameters_of(const ParallelPlan& plan, GroupId group,
+                                              models::Layer& layer) {
+  const ParameterGroup& wanted = plan.groups[group.index()];
+  std::vector<models::Parameter*> parameters;
+  for (auto& parameter : layer.parameters()) {
+    const bool tied =
+        std::any_of(plan.model.tied.begin(), plan.model.tied.end(),
+                    [&](const TiedParameter& entry) { return entry.name == parameter.name; });
+    const bool belongs = wanted.tied ? parameter.name == wanted.name : !tied;
+    if (parameter.value.requires_grad() && belongs) parameters.push_back(&parameter);
+  }
+  return parameters;
 }
 
 }  // namespace troupe::engine

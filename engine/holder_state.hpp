@@ -14,6 +14,7 @@
 
 #include "models/layer.hpp"
 #include "runtime/state/adamw.hpp"
+#include "runtime/vocabulary/parallel_plan.hpp"
 
 namespace troupe::engine {
 
@@ -50,5 +51,10 @@ class HolderState {
   at::Tensor gradients_;
   std::vector<state::AdamWState> optimizers_;
 };
+
+/// The parameters of `layer` that belong to this group: the tied one of its name, or the layer's
+/// own that train and are not tied.
+std::vector<models::Parameter*> parameters_of(const ParallelPlan& plan, GroupId group,
+                                              models::Layer& layer);
 
 }  // namespace troupe::engine

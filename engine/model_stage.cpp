@@ -64,15 +64,8 @@ Result<std::unique_ptr<ModelStage>> ModelStage::create(const ParallelPlan& plan,
     const ParameterGroup& group = plan.groups[g];
     for (const Holder& holder : group.holders) {
       if (holder.stage != id) continue;
-      std::vector<models::Parameter*> parameters;
-      for (auto& parameter : built.at(holder.layer)->parameters()) {
-        const bool tied_here =
-            std::any_of(plan.model.tied.begin(), plan.model.tied.end(),
-                        [&](const TiedParameter& tied) { return tied.name == parameter.name; });
-        const bool wanted = group.tied ? parameter.name == group.name : !tied_here;
-        if (parameter.value.requires_grad() && wanted) parameters.push_back(&parameter);
-      }
-      auto state = std::make_unique<HolderState>(std::move(parameters));
+      auto state =
+          std::make_unique<HolderState>(parameters_of(plan, GroupId{g}, *built.at(holder.layer)));
       if (state->elements() != group.elements)
         return Error{Errc::internal,
                      "group '" + group.name + "' has " + std::to_string(state->elements()) +

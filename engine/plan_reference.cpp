@@ -70,16 +70,8 @@ class Replica {
 
  private:
   void add_state(GroupId group, LayerId layer) {
-    std::vector<models::Parameter*> parameters;
-    const ParameterGroup& description = plan_.groups[group.index()];
-    for (auto& parameter : model_.layer(layer).parameters()) {
-      const bool tied =
-          std::any_of(plan_.model.tied.begin(), plan_.model.tied.end(),
-                      [&](const TiedParameter& entry) { return entry.name == parameter.name; });
-      const bool wanted = description.tied ? parameter.name == description.name : !tied;
-      if (parameter.value.requires_grad() && wanted) parameters.push_back(&parameter);
-    }
-    states_[{group, layer}] = std::make_unique<HolderState>(std::move(parameters));
+    states_[{group, layer}] =
+        std::make_unique<HolderState>(parameters_of(plan_, group, model_.layer(layer)));
   }
 
   void harvest() {

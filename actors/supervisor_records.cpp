@@ -1,0 +1,87 @@
+#include "actors/supervisor_records.hpp"
+
+#include <algorithm>
+#include <map>
+
+#include "runtime/observe/stage_work.hpp"
+
+namespace troupe::actors {
+
+std::string describe(const NodeEntry& node, std::size_t id) {
+  return "node " + std::to_string(id) + " (" + node.host + ", pid " + std::to_string(node.pid) +
+         ")";
+}
+
+std::string roll_call(const std::vector<NodeEntry>& nodes) {
+  std::string joined, missing;
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    const NodeEntry& node = nodes[i];
+    std::string& list = node.phase == NodeEntry::Phase::missing ? missing : joined;
+    if (node.phase != NodeEntry::Phase::missing) ++count;
+    list +=
+        (list.empty() ? "" : ", ") +
+        (node.phase == NodeEntry::Phase::missing ? "node " + std::to_string(i) : describe(node, i));
+  }
+  std::string text =
+      std::to_string(count) + " of " + std::to_string(nodes.size()) + " nodes joined";
+  if (!joined.empty()) text += "; here: " + joined;
+  if (!missing.empty()) text += "; missing: " + missing;
+  return text;
+}
+
+double milliseconds_between(SupervisorState::Clock::time_point begin,
+                            SupervisorState::Clock::time_point end) {
+  return std::chrono::duration<double, std::milli>(end - begin).count();
+}
+
+Status compare_hashes(const ParallelPlan& plan, const std::vector<engine::DeviceReport>& reports) {
+  std::map<GroupId, std::uint64_t> hashes;
+  for (const auto& report : reports) {
+    for (const auto& holder : report.hashes) {
+      const auto [first, inserted] = hashes.emplace(holder.group, holder.hash);
+      if (!inserted && first->second != holder.hash)
+        return Error{Errc::internal,
+                     "holders of '" + plan.groups[holder.group.index()].name +
+                         "' disagree after step " + std::to_string(report.step),
+                     "device " + std::to_string(report.device.value),
+                     {}};
+    }
+  }
+  return Done{};
+}
+
+StepRecord make_record(const SupervisorState& state, const RunningStep& step) {
+  StepRecord record;
+  observe::StepMetrics& metrics = record.metrics;
+  const auto& batch = *step.batch;
+  const engine::StepOutcome& outcome = *step.outcome;
+  metrics.step = step.ledger.step();
+  metrics.loss = outcome.loss;
+  metrics.lr = outcome.decision.learning_rate;
+  metrics.grad_norm = outcome.grad_norm;
+  metrics.skipped = outcome.decision.reason;
+  for (const auto& sample : batch.iteration.samples) {
+    metrics.tokens += sample.llm_tokens;
+    if (outcome.decision.commit) record.ids.push_back(sample.id);
+  }
+  metrics.samples = static_cast<std::int64_t>(batch.iteration.samples.size());
+  metrics.trained_tokens = batch.iteration.trained_tokens;
+  metrics.step_ms = milliseconds_between(state.last_finish, SupervisorState::Clock::now());
+  metrics.plan_ms = batch.plan_ms;
+  metrics.plan_wait_ms = std::min(step.wait_ms, batch.plan_ms);
+  metrics.data_wait_ms = step.wait_ms - metrics.plan_wait_ms;
+  metrics.nodes = static_cast<std::int32_t>(state.nodes.size());
+  metrics.epoch_number = state.configuration.epoch_number;
+  for (const auto& report : step.reports)
+    record.events.insert(record.events.end(), report.events.begin(), report.events.end());
+  const auto work = observe::stage_work(record.events);
+  const auto balance = observe::step_balance(
+      work, static_cast<std::int32_t>(state.configuration.plan.devices.size()));
+  metrics.bubble = balance.bubble;
+  metrics.imbalance = balance.imbalance;
+  record.nonfinite_samples = outcome.nonfinite_samples;
+  return record;
+}
+
+}  // namespace troupe::actors

@@ -1,0 +1,28 @@
+// What the supervisor says and writes about nodes and steps. Pure functions of its state.
+
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "actors/supervisor_actor.hpp"
+
+namespace troupe::actors {
+
+/// `node 2 (host, pid 71)`.
+std::string describe(const NodeEntry& node, std::size_t id);
+
+/// Who joined and who is missing, for a job whose nodes did not all come in time.
+std::string roll_call(const std::vector<NodeEntry>& nodes);
+
+double milliseconds_between(SupervisorState::Clock::time_point begin,
+                            SupervisorState::Clock::time_point end);
+
+/// Holders of one group must have equal parameters after every COMMIT.
+/// Errors: internal: names the group, the step and the device.
+Status compare_hashes(const ParallelPlan& plan, const std::vector<engine::DeviceReport>& reports);
+
+/// Metrics and trace of a finished step. REQUIRES: its outcome is known.
+StepRecord make_record(const SupervisorState& state, const RunningStep& step);
+
+}  // namespace troupe::actors
