@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <map>
 
 #include "scheduler/stage_graph.hpp"
 
@@ -10,18 +9,48 @@ namespace troupe::scheduler {
 
 namespace {
 
+/// Dense numbers for the parts of all stages.
+class PartNumbers {
+ public:
+  PartNumbers(const ParallelPlan& plan, const std::vector<PipelineMicrobatches>& microbatches) {
+    for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+      const auto& list =
+          microbatches[plan.stages[s].pipeline.index()].of(side_of(plan, StageId{s}));
+      first_of_stage_.push_back(first_of_microbatch_.size());
+      for (const auto& microbatch : list) {
+        first_of_microbatch_.push_back(count_);
+        count_ += microbatch.parts.size();
+      }
+    }
+  }
+  std::size_t of(const MessageEnd& end) const {
+    return first_of_microbatch_[first_of_stage_[end.stage.index()] + end.microbatch.index()] +
+           end.part.index();
+  }
+  std::size_t count() const { return count_; }
+
+ private:
+  std::vector<std::size_t> first_of_stage_;
+  std::vector<std::size_t> first_of_microbatch_;
+  std::size_t count_ = 0;
+};
+
 /// Builds an `IterationGraph`, stage by stage, then its dependencies.
 class GraphBuilder {
  public:
-  GraphBuilder(const ParallelPlan& plan, const RowFlow& flow, const std::vector<Message>& messages,
-               bool split_weight, const TaskCost& task_cost)
+  GraphBuilder(const ParallelPlan& plan, const RowFlow& flow,
+               const std::vector<PipelineMicrobatches>& microbatches,
+               const std::vector<Message>& messages, bool split_weight, const TaskCost& task_cost)
       : plan_(plan),
         flow_(flow),
         messages_(messages),
         split_weight_(split_weight),
-        task_cost_(task_cost) {
-    for (std::size_t m = 0; m < messages.size(); ++m)
-      if (messages[m].has_backward) gradient_in_[messages[m].destination] = true;
+        task_cost_(task_cost),
+        numbers_(plan, microbatches),
+        gradient_in_(numbers_.count()),
+        tasks_(numbers_.count()) {
+    for (const auto& message : messages)
+      if (message.has_backward) gradient_in_[numbers_.of(message.destination)] = true;
   }
 
   IterationGraph build(const std::vector<PipelineMicrobatches>& microbatches,
@@ -62,9 +91,9 @@ class GraphBuilder {
       trains |= has_rows && flow_.trains(run);
     }
     if (!works) return;
-    auto& tasks = tasks_[end];
+    auto& tasks = tasks_[numbers_.of(end)];
     tasks.forward = add_task(TaskKind::forward, end, samples);
-    const bool passes = gradient_in_.contains(end);
+    const bool passes = gradient_in_[numbers_.of(end)];
     if (!trains && !passes) return;
     const bool split = split_weight_ && trains;
     const bool input_only = split_weight_ && !trains;
@@ -83,8 +112,8 @@ class GraphBuilder {
 
   void connect(MessageId id, double delay_ms) {
     const Message& message = messages_[id.index()];
-    const PartTasks& source = tasks_[message.source];
-    const PartTasks& destination = tasks_[message.destination];
+    const PartTasks& source = tasks_[numbers_.of(message.source)];
+    const PartTasks& destination = tasks_[numbers_.of(message.destination)];
     graph_.tasks.depend(destination.forward, source.forward, delay_ms);
     graph_.sends[static_cast<std::size_t>(source.forward)].push_back(id);
     graph_.receives[static_cast<std::size_t>(destination.forward)].push_back(id);
@@ -99,8 +128,9 @@ class GraphBuilder {
   const std::vector<Message>& messages_;
   const bool split_weight_;
   const TaskCost& task_cost_;
-  std::map<MessageEnd, bool> gradient_in_;
-  std::map<MessageEnd, PartTasks> tasks_;
+  const PartNumbers numbers_;
+  std::vector<bool> gradient_in_;  // Per part: rows whose gradient is wanted come in.
+  std::vector<PartTasks> tasks_;   // Per part.
   IterationGraph graph_;
 };
 
@@ -124,7 +154,7 @@ IterationGraph iteration_graph(const ParallelPlan& plan, const RowFlow& flow,
                                const std::vector<PipelineMicrobatches>& microbatches,
                                const std::vector<Message>& messages, bool split_weight,
                                const TaskCost& task_cost, const MessageCost& message_cost) {
-  return GraphBuilder(plan, flow, messages, split_weight, task_cost)
+  return GraphBuilder(plan, flow, microbatches, messages, split_weight, task_cost)
       .build(microbatches, message_cost);
 }
 

@@ -42,7 +42,15 @@ class Ways {
       before_[at(forward ? dependency.task : dependency.needs)].push_back(
           {forward ? dependency.needs : dependency.task, dependency.delay_ms});
     }
-    way_.assign(graph.tasks.size(), -1);  // Not known yet.
+    // Tasks stand by stage, stages in topological order: what a way leads over comes first.
+    way_.assign(graph.tasks.size(), 0);
+    const auto count = static_cast<std::int32_t>(graph.tasks.size());
+    for (std::int32_t i = 0; i < count; ++i) {
+      const auto task = forward ? i : count - 1 - i;
+      for (const auto& [other, delay_ms] : before_[at(task)])
+        way_[at(task)] =
+            std::max(way_[at(task)], way_[at(other)] + graph.tasks[at(other)].ms + delay_ms);
+    }
   }
 
   /// Per stage; 0 where it has no work of this direction.
@@ -52,7 +60,7 @@ class Ways {
     for (std::size_t t = 0; t < graph_.tasks.size(); ++t) {
       const Task& task = graph_.tasks[t];
       if (is_forward(task) == forward_ && task.kind != TaskKind::backward_weight && task.ms > 0)
-        least[at(task.stage)] = std::min(least[at(task.stage)], way(static_cast<std::int32_t>(t)));
+        least[at(task.stage)] = std::min(least[at(task.stage)], way_[t]);
     }
     std::replace(least.begin(), least.end(), kNone, 0.0);
     return least;
@@ -60,15 +68,6 @@ class Ways {
 
  private:
   static bool is_forward(const Task& task) { return task.kind == TaskKind::forward; }
-
-  double way(std::int32_t task) {
-    double& known = way_[at(task)];
-    if (known >= 0) return known;
-    double longest = 0;
-    for (const auto& [other, delay_ms] : before_[at(task)])
-      longest = std::max(longest, way(other) + graph_.tasks[at(other)].ms + delay_ms);
-    return way_[at(task)] = longest;
-  }
 
   const TaskGraph& graph_;
   const bool forward_;

@@ -50,7 +50,7 @@ PipelineTimes module_pipeline(std::span<const SampleWork> samples, const SampleL
 /// + backward way from it). The way of a microbatch counts each stage before it once. In a graph
 /// with split weight gradients, these do not count between the two ways, as they can run later.
 ///
-/// REQUIRES: a task graph whose stages are in topological order.
+/// REQUIRES: tasks stand by stage, stages in topological order, as `task_graph` makes them.
 double lower_bound_ms(const TaskGraph& graph);
 
 }  // namespace troupe::scheduler
