@@ -4,6 +4,7 @@
 #include <numeric>
 #include <set>
 
+#include "runtime/vocabulary/module_rows.hpp"
 #include "runtime/vocabulary/nearest_word.hpp"
 
 namespace troupe::scheduler {
@@ -183,23 +184,6 @@ std::vector<KindError> CostModel::errors() const {
   return errors;
 }
 
-namespace {
-
-// Rows that a projector receives for a sample: those of the encoders that feed it, directly or
-// through another projector. Modules stand in topological order, so this ends.
-TokenCount rows_into(const ModelGraph& graph, const SampleShape& sample, ModuleId module) {
-  TokenCount rows = 0;
-  for (std::size_t i = 0; i < module.index(); ++i) {
-    const auto& source = graph.modules[i];
-    if (std::find(source.next.begin(), source.next.end(), module) == source.next.end()) continue;
-    rows += source.kind == ModuleKind::projector ? rows_into(graph, sample, ModuleId{i})
-                                                 : sample.output_rows(ModuleId{i});
-  }
-  return rows;
-}
-
-}  // namespace
-
 std::vector<TokenCount> sequence_lengths(const ModelGraph& graph, const SampleShape& sample,
                                          ModuleId module) {
   std::vector<TokenCount> lengths;
@@ -210,7 +194,8 @@ std::vector<TokenCount> sequence_lengths(const ModelGraph& graph, const SampleSh
         for (const auto& item : *items) lengths.push_back(item.hidden_rows);
       break;
     case ModuleKind::projector:
-      if (const TokenCount rows = rows_into(graph, sample, module); rows > 0)
+      // A projector treats rows one by one, so that one length says all.
+      if (const TokenCount rows = output_rows(graph, module, sample); rows > 0)
         lengths.push_back(rows);
       break;
   }

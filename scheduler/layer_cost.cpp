@@ -4,21 +4,6 @@
 
 namespace troupe::scheduler {
 
-namespace {
-
-// A layer learns if its module is not frozen and it has parameters, own or tied.
-bool is_trainable(const ModelGraph& graph, LayerId layer) {
-  if (graph.at(layer.module).freeze) return false;
-  if (graph.at(layer.module).layers[static_cast<std::size_t>(layer.layer)].parameter_elements > 0)
-    return true;
-  for (const auto& tied : graph.tied)
-    for (const auto& user : tied.layers)
-      if (user == layer) return true;
-  return false;
-}
-
-}  // namespace
-
 LayerCost& LayerCost::operator+=(const LayerCost& other) {
   forward_ms += other.forward_ms;
   input_grad_ms += other.input_grad_ms;
@@ -29,7 +14,7 @@ LayerCost& LayerCost::operator+=(const LayerCost& other) {
 }
 
 LayerCost frozen_aware(LayerCost full, const ModelGraph& graph, LayerId layer) {
-  if (!is_trainable(graph, layer)) full.weight_grad_ms = 0;
+  if (!trains(graph, layer)) full.weight_grad_ms = 0;
   if (!needs_input_gradient(graph, layer)) full.input_grad_ms = 0;
   if (!needs_backward(graph, layer)) full.activations = Bytes{};
   return full;

@@ -1,0 +1,135 @@
+// Processor time of the planners at the sizes that were promised, and how it grows.
+
+#include <cmath>
+#include <random>
+
+#include "scheduler/copy_plan.hpp"
+#include "scheduler/distribute.hpp"
+#include "scheduler/instantiate.hpp"
+#include "scheduler/module_partition.hpp"
+#include "scheduler/partition.hpp"
+#include "scheduler/pipeline_templates.hpp"
+#include "tests/bench/measure.hpp"
+
+using namespace troupe;
+using namespace troupe::scheduler;
+
+namespace {
+
+// A planner that failed would be measured as a fast one.
+template <class Plan>
+double planning_ms(Plan plan, int repeats = 5) {
+  bool ok = true;
+  const double ms = bench::cpu_ms([&] { ok = ok && plan().ok(); }, repeats);
+  return ok ? ms : HUGE_VAL;
+}
+
+// Blocks that differ a little, a cheap first layer and an expensive head, tensor parallelism over
+// 2, 4 and 8 GPUs or over every count.
+TemplateRequest templates(int layers, int nodes, bool every_count) {
+  std::mt19937 random(7);
+  TemplateRequest request;
+  for (int i = 0; i < layers; ++i) {
+    const double base = i == 0 ? 0.2 : i + 1 == layers ? 3 : 1 + 1e-4 * (random() % 1000);
+    TemplateLayer layer{base, 2 * base, Bytes{100}, {}};
+    for (int k = 2; k <= 8; ++k)
+      if (every_count || k == 2 || k == 4 || k == 8) layer.in_node_sync_ms[k] = 0.05 * k;
+    request.layers.push_back(layer);
+  }
+  request.node_count = nodes;
+  request.gpus_per_node = 8;
+  request.device_memory = Bytes{100'000};
+  return request;
+}
+
+void measure_templates() {
+  for (const bool every : {true, false})
+    for (const int nodes : {8, 24, 64})
+      for (const int layers : {24, 48, 96, 192}) {
+        const auto request = templates(layers, nodes, every);
+        const bool promised = layers == 96 && nodes == 24;
+        const std::string size = std::to_string(layers) + " layers, " + std::to_string(nodes) +
+                                 " nodes x 8 GPUs, " + (every ? "k = 1..8" : "k = 1, 2, 4, 8");
+        bench::print("all pipeline templates",
+                     planning_ms([&] { return make_templates(request); }, 3), "ms",
+                     promised ? std::optional<double>(300) : std::nullopt, size);
+      }
+}
+
+void measure_instantiation() {
+  for (const std::int64_t nodes : {50, 100, 200, 500, 1000}) {
+    InstantiateRequest request;
+    for (std::int64_t size = 2; size <= 60; ++size)
+      request.templates.push_back({size, 100 / std::pow(static_cast<double>(size), 0.9)});
+    request.node_count = nodes;
+    request.fault_tolerance = 1;
+    request.global_batch = 4096;
+    bench::print("instantiate, sizes 2..60", planning_ms([&] { return instantiate(request); }),
+                 "ms", nodes == 500 ? std::optional<double>(1000) : std::nullopt,
+                 std::to_string(nodes) + " nodes");
+  }
+}
+
+void measure_distribution() {
+  for (const std::size_t pipelines : {10, 100, 1000}) {
+    std::mt19937 random(3);
+    std::vector<double> ms;
+    for (std::size_t i = 0; i < pipelines; ++i) ms.push_back(1 + 1e-9 * random());
+    bench::print("distribute (eq. 2.6)", planning_ms([&] { return distribute(ms, 1'000'000, 1); }),
+                 "ms", std::nullopt, std::to_string(pipelines) + " unequal pipelines");
+  }
+}
+
+void measure_partition() {
+  for (const std::size_t layers : {1'000, 100'000, 1'000'000}) {
+    std::mt19937 random(5);
+    std::vector<double> costs;
+    for (std::size_t i = 0; i < layers; ++i) costs.push_back(1e-9 * random());
+    bench::print("partition into 100 stages", planning_ms([&] { return partition(costs, 100); }, 3),
+                 "ms", std::nullopt, std::to_string(layers) + " layers");
+  }
+}
+
+void measure_module_partition() {
+  const auto layers = [](std::size_t count) { return std::vector<PlannedLayer>(count, {1, 1, 1}); };
+  const std::vector<PlannedModule> modules{{"vision", true, {"vp"}, {}, layers(32)},
+                                           {"vp", false, {"llm"}, "llm", layers(1)},
+                                           {"audio", true, {"ap"}, {}, layers(24)},
+                                           {"ap", false, {"llm"}, "llm", layers(1)},
+                                           {"llm", false, {}, {}, layers(80)}};
+  for (const int devices : {8, 64})
+    bench::print("partition of modules",
+                 planning_ms([&] { return partition_modules(modules, devices, 64); }), "ms",
+                 std::nullopt, "5 modules, " + std::to_string(devices) + " devices");
+}
+
+void measure_copies() {
+  for (const int ranks : {24, 96}) {
+    std::mt19937 random(11);
+    std::vector<CopyItem> items;
+    for (int i = 0; i < 96; ++i) {
+      CopyItem item{std::to_string(i), i == 0 || i == 95 ? 5'000'000 : 1'000'000, {}, {}};
+      for (std::int64_t rank = 0; rank < ranks; ++rank)
+        if (random() % 8 == 0) (random() % 3 ? item.holders : item.needs).push_back(rank);
+      if (item.holders.empty()) item.holders.push_back(0);
+      items.push_back(item);
+    }
+    const auto plan = plan_copies(items);
+    const std::string size = "96 layers, " + std::to_string(ranks) + " ranks";
+    bench::print("copy plan", planning_ms([&] { return plan_copies(items); }, 3), "ms",
+                 std::nullopt, size);
+    bench::print("most loaded sender", static_cast<double>(plan.value().max_sent_bytes), "bytes",
+                 static_cast<double>(plan.value().lower_bound_bytes), size);
+  }
+}
+
+}  // namespace
+
+int main() {
+  measure_templates();
+  measure_instantiation();
+  measure_distribution();
+  measure_partition();
+  measure_module_partition();
+  measure_copies();
+}
