@@ -1,0 +1,71 @@
+#!/usr/bin/python3
+"""What a training step costs besides its operators: two stages of about 50 ms, one thread each, two processes.
+
+Trains the same job for few and for many steps. The difference in processor time of all processes is what the
+additional steps cost; the time of their forward, backward and optimizer slices in the trace is what the
+operators took. The rest (decoding, planning, summing gradients, messages, transport, recording) is the share outside operators. Waiting
+uses no processor time, so the schedule's idle time does not count.
+
+Slices are wall-clock, so this wants an otherwise idle machine. Prints JSON lines; see README.md.
+"""
+
+import json
+import os
+import pathlib
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+
+BINARY = pathlib.Path(os.environ.get("TROUPE_BINARY", "build/release/troupe")).resolve()
+JOB = pathlib.Path("configs/demo.toml").resolve()
+FEW, MANY, ROUNDS = 5, 35, 3
+OPERATORS = (" F ", " B ", "optimizer")
+LAYOUT = 'parallel.pipelines=[{stages=[{node=0,vision="all",audio="all",llm=[0,5]},{node=1,llm=[5,10]}]}]'
+
+
+def train(folder, data, steps):
+    """(processor seconds of all processes, run folder) of one run."""
+    run = pathlib.Path(folder) / f"run-{steps}"
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(
+        [str(BINARY), "train", str(JOB), f'data.sources=[{{json="{data}/samples.json"}}]', LAYOUT,
+         "cluster.local_nodes=2", "modules.llm.config.num_hidden_layers=8", "modules.llm.config.hidden_size=192",
+         "modules.llm.config.intermediate_size=512", "train.microbatches=4", "data.shuffle=false",
+         f"train.steps={steps}", f"job.run_dir={run}"],
+        check=True, stdout=subprocess.DEVNULL, cwd=folder)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, run
+
+
+def slices(run):
+    return [event for event in json.loads((run / "trace.json").read_text(encoding="utf-8")) if event["ph"] == "X"]
+
+
+def operator_seconds(run):
+    return sum(event["dur"] for event in slices(run) if any(word in event["name"] + " " for word in OPERATORS)) / 1e6
+
+
+def main():
+    with tempfile.TemporaryDirectory(prefix="troupe-step-") as folder:
+        data = pathlib.Path(folder) / "data"
+        subprocess.run([str(BINARY), "data", "make", str(data)], check=True, stdout=subprocess.DEVNULL)
+        shares, stages = [], []
+        for _ in range(ROUNDS):
+            few_cpu, few = train(folder, data, FEW)
+            many_cpu, many = train(folder, data, MANY)
+            operators = operator_seconds(many) - operator_seconds(few)
+            cpu = many_cpu - few_cpu
+            shares.append(100 * (cpu - operators) / cpu)
+            forward = [e["dur"] for e in slices(many) if " F " in e["name"] + " " and "llm" in e["name"]]
+            backward = [e["dur"] for e in slices(many) if " B " in e["name"] + " " and "llm" in e["name"]]
+            stages.append((statistics.median(forward) + statistics.median(backward)) / 1000)
+    print(json.dumps({"measure": "step: processor time outside operators", "value": round(statistics.median(shares), 2),
+                      "unit": "%", "bound": 2, "better": "lower",
+                      "size": f"2 stages of {statistics.median(stages):.0f} ms, {MANY - FEW} steps x 4 microbatches"}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
