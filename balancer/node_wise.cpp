@@ -86,7 +86,7 @@ class Bound {
     touched_.clear();
     for (std::size_t rank = begin; rank < end; ++rank)
       for (const auto& entry : table_.of_rank(rank)) {
-        const auto batch = static_cast<std::size_t>(entry.other);
+        const auto batch = static_cast<std::size_t>(entry.batch);
         if (of_batch_[batch] == 0) touched_.push_back(batch);
         of_batch_[batch] += entry.volume;
       }

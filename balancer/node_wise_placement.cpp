@@ -14,7 +14,8 @@ Placement::Placement(const NodeWiseProblem& problem, const VolumeTable& table)
       per_node_(static_cast<std::size_t>(problem.ranks_per_node)),
       off_(ranks_, 0),
       node_of_(ranks_, kNone),
-      batches_((ranks_ + per_node_ - 1) / per_node_) {
+      batches_((ranks_ + per_node_ - 1) / per_node_),
+      related_(batches_.size(), 0) {
   for (std::size_t rank = 0; rank < ranks_; ++rank)
     for (const auto& entry : table_.of_rank(rank)) off_[rank] += entry.volume;
 }
@@ -32,8 +33,9 @@ void Placement::rescue_worst() {
     }
     const auto node = rank / per_node_;
     place(batch, node);
-    for (auto r = node * per_node_; r < node_end(node); ++r)
+    on_node(batch, node, [&](std::size_t r, double) {
       if (!std::isinf(worst.key(r))) worst.set(r, -off_[r]);
+    });
   }
   for (std::size_t batch = 0; batch < ranks_; ++batch)
     if (node_of_[batch] == kNone) place(batch, most_related_node(batch));
@@ -58,16 +60,20 @@ std::size_t Placement::node_end(std::size_t node) const {
   return std::min(ranks_, (node + 1) * per_node_);
 }
 
-// A batch's entries from the ranks of one node.
-std::span<const VolumeTable::Entry> Placement::part(std::size_t batch, std::size_t node) const {
-  const auto row = table_.of_batch(batch);
-  const auto below = [](const VolumeTable::Entry& entry, std::size_t rank) {
-    return static_cast<std::size_t>(entry.other) < rank;
-  };
-  const auto begin = std::lower_bound(row.begin(), row.end(), node * per_node_, below);
-  auto end = begin;
-  while (end != row.end() && static_cast<std::size_t>(end->other) < node_end(node)) ++end;
-  return {begin, end};
+template <class Visit>
+void Placement::on_node(std::size_t batch, std::size_t node, Visit visit) const {
+  const auto begin = static_cast<std::int32_t>(node * per_node_);
+  const auto end = static_cast<std::int32_t>(node_end(node));
+  for (const auto& volume : table_.of_batch(batch))
+    if (volume.origin_rank >= begin && volume.origin_rank < end)
+      visit(static_cast<std::size_t>(volume.origin_rank), volume.volume);
+}
+
+double Placement::volume_of(std::size_t batch, std::size_t rank) const {
+  double sum = 0;
+  for (const auto& volume : table_.of_batch(batch))
+    if (static_cast<std::size_t>(volume.origin_rank) == rank) sum += volume.volume;
+  return sum;
 }
 
 std::size_t Placement::best_free_batch(std::size_t rank) const {
@@ -76,7 +82,7 @@ std::size_t Placement::best_free_batch(std::size_t rank) const {
   std::size_t best = kNone;
   double largest = 0;
   for (const auto& entry : table_.of_rank(rank)) {
-    const auto batch = static_cast<std::size_t>(entry.other);
+    const auto batch = static_cast<std::size_t>(entry.batch);
     if (node_of_[batch] != kNone) continue;
     if (entry.volume > largest || (entry.volume == largest && largest > 0 && batch < best)) {
       best = batch;
@@ -88,18 +94,19 @@ std::size_t Placement::best_free_batch(std::size_t rank) const {
 
 std::size_t Placement::most_related_node(std::size_t batch) {
   std::size_t best = kNone;
-  double largest = -1;
   const auto row = table_.of_batch(batch);
-  for (auto entry = row.begin(); entry != row.end();) {
-    const auto node = static_cast<std::size_t>(entry->other) / per_node_;
-    double volume = 0;
-    for (; entry != row.end() && static_cast<std::size_t>(entry->other) < node_end(node); ++entry)
-      volume += entry->volume;
-    if (volume > largest && batches_[node].size() < capacity(node)) {
+  const auto node_of_rank = [&](const BatchVolume& volume) {
+    return static_cast<std::size_t>(volume.origin_rank) / per_node_;
+  };
+  for (const auto& volume : row) related_[node_of_rank(volume)] += volume.volume;
+  for (const auto& volume : row) {
+    const auto node = node_of_rank(volume);
+    if (batches_[node].size() == capacity(node)) continue;
+    if (best == kNone || related_[node] > related_[best] ||
+        (related_[node] == related_[best] && node < best))
       best = node;
-      largest = volume;
-    }
   }
+  for (const auto& volume : row) related_[node_of_rank(volume)] = 0;
   while (best == kNone && batches_[first_free_].size() == capacity(first_free_)) ++first_free_;
   return best == kNone ? first_free_ : best;
 }
@@ -107,16 +114,14 @@ std::size_t Placement::most_related_node(std::size_t batch) {
 void Placement::place(std::size_t batch, std::size_t node) {
   node_of_[batch] = node;
   batches_[node].push_back(batch);
-  for (const auto& entry : part(batch, node))
-    off_[static_cast<std::size_t>(entry.other)] -= entry.volume;
+  on_node(batch, node, [&](std::size_t rank, double volume) { off_[rank] -= volume; });
 }
 
 void Placement::remove(std::size_t batch) {
   const auto node = node_of_[batch];
   auto& list = batches_[node];
   list.erase(std::find(list.begin(), list.end(), batch));
-  for (const auto& entry : part(batch, node))
-    off_[static_cast<std::size_t>(entry.other)] += entry.volume;
+  on_node(batch, node, [&](std::size_t rank, double volume) { off_[rank] += volume; });
   node_of_[batch] = kNone;
 }
 
@@ -133,14 +138,11 @@ void Placement::swap(std::size_t a, std::size_t b) {
 // ranks with rows in the batch that leaves can send more than before.
 bool Placement::stays_below(double limit, std::size_t gone, std::size_t come,
                             std::size_t node) const {
-  const auto kept = part(come, node);
-  for (const auto& entry : part(gone, node)) {
-    double off = off_[static_cast<std::size_t>(entry.other)] + entry.volume;
-    for (const auto& other : kept)
-      if (other.other == entry.other) off -= other.volume;
-    if (off >= limit) return false;
-  }
-  return true;
+  bool below = true;
+  on_node(gone, node, [&](std::size_t rank, double) {
+    below = below && off_[rank] + volume_of(gone, rank) - volume_of(come, rank) < limit;
+  });
+  return below;
 }
 
 // Brings some batch of the worst rank onto its node in exchange for one there.
@@ -148,7 +150,7 @@ bool Placement::relieve(std::size_t worst, std::int64_t& evaluations_left) {
   const auto node = worst / per_node_;
   const double limit = off_[worst] * (1 - 1e-12);
   for (const auto& entry : table_.of_rank(worst)) {
-    const auto wanted = static_cast<std::size_t>(entry.other);
+    const auto wanted = static_cast<std::size_t>(entry.batch);
     const auto other = node_of_[wanted];
     if (other == node || entry.volume <= 0) continue;
     for (const auto given : batches_[node]) {
@@ -167,12 +169,12 @@ void Placement::share(std::size_t node, std::vector<std::int32_t>& rank_of) cons
   for (const auto batch : batches_[node]) {
     std::size_t best = kNone;
     double largest = 0;
-    for (const auto& entry : part(batch, node)) {
-      const auto slot = static_cast<std::size_t>(entry.other) - node * per_node_;
-      if (taken[slot] || entry.volume <= largest) continue;
+    on_node(batch, node, [&](std::size_t rank, double volume) {
+      const auto slot = rank - node * per_node_;
+      if (taken[slot] || volume <= largest) return;
       best = slot;
-      largest = entry.volume;
-    }
+      largest = volume;
+    });
     if (best == kNone) continue;
     taken[best] = true;
     rank_of[batch] = static_cast<std::int32_t>(node * per_node_ + best);

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "balancer/volume_table.hpp"
@@ -31,7 +30,10 @@ class Placement {
 
   std::size_t node_end(std::size_t node) const;
   std::size_t capacity(std::size_t node) const { return node_end(node) - node * per_node_; }
-  std::span<const VolumeTable::Entry> part(std::size_t batch, std::size_t node) const;
+  /// Calls visit(rank, volume) for the volumes of a batch that come from a node's ranks.
+  template <class Visit>
+  void on_node(std::size_t batch, std::size_t node, Visit visit) const;
+  double volume_of(std::size_t batch, std::size_t rank) const;
   std::size_t best_free_batch(std::size_t rank) const;
   std::size_t most_related_node(std::size_t batch);
   void place(std::size_t batch, std::size_t node);
@@ -47,6 +49,7 @@ class Placement {
   std::vector<double> off_;                        // Per rank: volume that leaves its node.
   std::vector<std::size_t> node_of_;               // Per batch.
   std::vector<std::vector<std::size_t>> batches_;  // Per node.
+  std::vector<double> related_;                    // Per node, scratch: volume of one batch.
   std::size_t first_free_ = 0;                     // No node before it has room.
 };
 

@@ -2,73 +2,63 @@
 
 #include <algorithm>
 #include <numeric>
-#include <utility>
 
 namespace troupe::balancer {
 
-VolumeTable::VolumeTable(const NodeWiseProblem& problem) {
-  const auto ranks = static_cast<std::size_t>(problem.rank_count);
-  by_rank_.start.assign(ranks + 1, 0);
-  by_rank_.entries.resize(problem.volumes.size());
-  bool in_order = true;  // Batch by batch, as the volumes of a rearrangement come.
-  std::int32_t batch = 0;
-  for (const auto& volume : problem.volumes) {
-    ++by_rank_.start[static_cast<std::size_t>(volume.origin_rank) + 1];
-    in_order = in_order && volume.batch >= batch;
-    batch = volume.batch;
+namespace {
+
+bool by_batch(const BatchVolume& a, const BatchVolume& b) { return a.batch < b.batch; }
+
+}  // namespace
+
+VolumeTable::VolumeTable(const NodeWiseProblem& problem) : volumes_(problem.volumes) {
+  if (!std::is_sorted(volumes_.begin(), volumes_.end(), by_batch)) {
+    sorted_ = problem.volumes;
+    std::stable_sort(sorted_.begin(), sorted_.end(), by_batch);
+    volumes_ = sorted_;
   }
-  std::partial_sum(by_rank_.start.begin(), by_rank_.start.end(), by_rank_.start.begin());
-  auto next = by_rank_.start;
-  for (const auto& volume : problem.volumes) {
+  build(static_cast<std::size_t>(problem.rank_count));
+  merge_doubles();
+}
+
+void VolumeTable::build(std::size_t ranks) {
+  rank_start_.assign(ranks + 1, 0);
+  batch_start_.assign(ranks + 1, 0);
+  entries_.resize(volumes_.size());
+  for (const auto& volume : volumes_) {
+    ++rank_start_[static_cast<std::size_t>(volume.origin_rank) + 1];
+    ++batch_start_[static_cast<std::size_t>(volume.batch) + 1];
+  }
+  std::partial_sum(rank_start_.begin(), rank_start_.end(), rank_start_.begin());
+  std::partial_sum(batch_start_.begin(), batch_start_.end(), batch_start_.begin());
+  auto next = rank_start_;
+  for (const auto& volume : volumes_) {
     const auto rounded = static_cast<float>(volume.volume);
     exact_ = exact_ && rounded == volume.volume;
-    auto& position = next[static_cast<std::size_t>(volume.origin_rank)];
-    by_rank_.entries[static_cast<std::size_t>(position++)] = {volume.batch, rounded};
+    entries_[next[static_cast<std::size_t>(volume.origin_rank)]++] = {volume.batch, rounded};
   }
-  by_batch_ = transposed(by_rank_, ranks);
-  if (merge_equal(by_batch_) || !in_order) by_rank_ = transposed(by_batch_, ranks);
 }
 
-// Rows become columns, each ascending by the row it came from.
-VolumeTable::Rows VolumeTable::transposed(const Rows& rows, std::size_t column_count) {
-  Rows result;
-  result.start.assign(column_count + 1, 0);
-  result.entries.resize(rows.entries.size());
-  for (const auto& entry : rows.entries) ++result.start[static_cast<std::size_t>(entry.other) + 1];
-  std::partial_sum(result.start.begin(), result.start.end(), result.start.begin());
-  auto next = result.start;
-  for (std::size_t row = 0; row + 1 < rows.start.size(); ++row)
-    for (const auto& entry : rows.row(row)) {
-      auto& position = next[static_cast<std::size_t>(entry.other)];
-      result.entries[static_cast<std::size_t>(position++)] = {static_cast<std::int32_t>(row),
-                                                              entry.volume};
-    }
-  return result;
-}
-
-// Adds up entries of one pair, which stand side by side; true if there were any.
-bool VolumeTable::merge_equal(Rows& rows) {
-  std::size_t kept = 0;
-  const std::size_t before = rows.entries.size();
-  for (std::size_t row = 0; row + 1 < rows.start.size(); ++row) {
-    const auto begin = static_cast<std::size_t>(rows.start[row]);
-    const auto end = static_cast<std::size_t>(rows.start[row + 1]);
-    const std::size_t row_start = kept;
-    for (std::size_t i = begin; i < end; ++i) {
-      if (kept > row_start && rows.entries[kept - 1].other == rows.entries[i].other) {
-        auto& sum = rows.entries[kept - 1].volume;
-        const double exact = static_cast<double>(sum) + static_cast<double>(rows.entries[i].volume);
-        sum = static_cast<float>(exact);
-        exact_ = exact_ && sum == exact;
-      } else {
-        rows.entries[kept++] = rows.entries[i];
+// Rows ascend by batch, so volumes of one pair stand side by side: adds them up in place.
+void VolumeTable::merge_doubles() {
+  std::uint32_t kept = 0;
+  for (std::size_t rank = 0; rank + 1 < rank_start_.size(); ++rank) {
+    const std::uint32_t row_start = kept;
+    // The next row's start is overwritten only in the next round.
+    for (std::uint32_t i = rank_start_[rank]; i < rank_start_[rank + 1]; ++i) {
+      if (kept == row_start || entries_[kept - 1].batch != entries_[i].batch) {
+        entries_[kept++] = entries_[i];
+        continue;
       }
+      auto& sum = entries_[kept - 1].volume;
+      const double exact = static_cast<double>(sum) + static_cast<double>(entries_[i].volume);
+      sum = static_cast<float>(exact);
+      exact_ = exact_ && sum == exact;
     }
-    rows.start[row] = static_cast<std::int32_t>(row_start);
+    rank_start_[rank] = row_start;
   }
-  rows.start.back() = static_cast<std::int32_t>(kept);
-  rows.entries.resize(kept);
-  return kept < before;
+  rank_start_.back() = kept;
+  entries_.resize(kept);
 }
 
 }  // namespace troupe::balancer

@@ -3,26 +3,28 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
 #include <ctime>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace troupe::bench {
 
-/// Least processor time of `repeats` runs in milliseconds: what one undisturbed core needs. Other
-/// programs on the machine still take caches away, so the median says more about them.
+/// Median processor time of `repeats` runs in milliseconds, after one that warms up. Time given to
+/// other programs does not count, though they still take caches away.
 template <class Function>
 double cpu_ms(Function function, int repeats = 7) {
-  double least = HUGE_VAL;
-  for (int i = 0; i < repeats; ++i) {
+  std::vector<double> times;
+  for (int i = 0; i <= repeats; ++i) {
     const auto begin = std::clock();
     function();
-    least = std::min(least, 1000.0 * static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC);
+    if (i > 0) times.push_back(1000.0 * static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC);
   }
-  return least;
+  const auto middle = times.begin() + repeats / 2;
+  std::nth_element(times.begin(), middle, times.end());
+  return *middle;
 }
 
 /// {"measure", "value", "unit", "bound", "better", "size"}; a value should not exceed its bound.
