@@ -133,7 +133,7 @@ caf::actor_system& immortal_system(bool remote) {
 void measure_local(bool detached, double bound_us) {
   auto& system = immortal_system(/*remote=*/false);
   const auto target = detached ? system.spawn<caf::detached>(pong) : system.spawn(pong);
-  measure("in one process", system, target, 5'000, detached, bound_us);
+  measure("in one process", system, target, 2'000, detached, bound_us);
   caf::anon_send_exit(target, caf::exit_reason::user_shutdown);
 }
 
@@ -191,7 +191,7 @@ void measure_remote(bool detached, double bound_us) {
   auto& system = immortal_system(/*remote=*/true);
   const auto target = system.middleman().remote_actor("127.0.0.1", server.port());
   if (!target) throw std::runtime_error("cannot connect to the second process");
-  measure("between two processes", system, *target, 2'000, detached, bound_us);
+  measure("between two processes", system, *target, 500, detached, bound_us);
 }
 
 // Two threads, a flag and a condition variable: what any hand-over between threads costs here.
