@@ -1,0 +1,110 @@
+#include "scheduler/roofline.hpp"
+
+#include <catch2/catch_approx.hpp>
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+#include "scheduler/cost_model.hpp"
+
+namespace troupe::scheduler {
+namespace {
+
+using Catch::Approx;
+using Catch::Matchers::ContainsSubstring;
+
+ModuleConfig llm(std::int32_t hidden, std::int32_t feed_forward, std::int32_t layers) {
+  LlmConfig config;
+  config.hidden_size = hidden;
+  config.intermediate_size = feed_forward;
+  config.num_hidden_layers = layers;
+  config.num_attention_heads = 32;
+  config.num_key_value_heads = 8;
+  config.vocab_size = 128'256;
+  ModuleConfig module;
+  module.name = "llm";
+  module.config = config;
+  return module;
+}
+
+TEST_CASE("devices are found by full or unambiguous name", "[scheduler]") {
+  CHECK(find_device("H100-80G").value().bf16_teraflops == Approx(989.4));
+  CHECK(find_device("H200").value().memory == Bytes{141'000'000'000});
+  const auto ambiguous = find_device("A100");
+  REQUIRE_FALSE(ambiguous.ok());
+  CHECK_THAT(ambiguous.error().message, ContainsSubstring("A100-40G, A100-80G"));
+  CHECK_THAT(find_device("H100-80").error().fix, ContainsSubstring("H100-80G"));
+}
+
+TEST_CASE("the work of an 8B llm follows from its widths", "[scheduler]") {
+  const auto works = layer_works(llm(4096, 14336, 32));
+  REQUIRE(works.size() == 34);
+  // Attention 4096^2 x (2 + 2/4), three matrices of 4096 x 14336: 218.1 M per block.
+  CHECK(works[1].weights == Approx(4096.0 * 4096 * 2.5 + 3 * 4096.0 * 14336));
+  double weights = 0;
+  for (const auto& work : works) weights += work.weights;
+  CHECK(weights == Approx(8.03e9).epsilon(0.01));
+  CHECK(works[0].used_weights == 0);
+}
+
+TEST_CASE("large layers are bound by arithmetic, small ones by traffic and launches",
+          "[scheduler]") {
+  const RooflineOptions options;
+  const auto device = find_device("H100-80G").value();
+  const auto works = layer_works(llm(4096, 14336, 32));
+  const auto profiles = computed_profiles(works, device, {{1, 1}, {2, 1}}, options);
+  REQUIRE(profiles.size() == 6);  // Embedding, block, head at two parallelisms.
+  const auto& block = profiles[2];
+  CHECK(block.kind == "llm.block");
+  CHECK(block.origin == CostOrigin::computed);
+  const auto& longest = block.points.back();
+  REQUIRE(longest.tokens == 16384);
+  // 2 x 218.1 M x 16384 flops at 0.6 x 989.4 TFLOP/s: 12.04 ms.
+  CHECK(longest.linear.forward_ms == Approx(12.04 + options.launch_ms).epsilon(0.001));
+  // Causal scores and values: 2 x 4096 x 16384^2 flops: 3.70 ms.
+  CHECK(longest.attention.forward_ms == Approx(3.70).epsilon(0.01));
+  CHECK(longest.attention.input_grad_ms == Approx(2 * longest.attention.forward_ms));
+  // 64 tokens stream 436 MB of weights at 0.8 x 3350 GB/s.
+  CHECK(block.points.front().linear.forward_ms > 436e6 / (0.8 * 3350e6));
+  // Two devices: half of the arithmetic, and collectives.
+  const auto& halved = profiles[3].points.back().linear.forward_ms;
+  CHECK(halved > 6.02);
+  CHECK(halved < longest.linear.forward_ms);
+}
+
+TEST_CASE("computed profiles make a cost model that says so", "[scheduler]") {
+  auto module = llm(1024, 2816, 2);
+  ModelGraph graph;
+  graph.modules = {
+      {"llm", ModuleKind::llm, false, {}, {{"a", 1}, {"b", 1}, {"c", 1}, {"d", 1}}, 1024, 1024}};
+  const auto works = layer_works(module);
+  Profile profile{"A40-48G (computed)", {}, {}};
+  for (std::size_t i = 0; i < works.size(); ++i)
+    profile.layers.push_back({graph.modules[0].layers[i].name, works[i].kind});
+  profile.profiles = computed_profiles(works, find_device("A40-48G").value(), {{1, 1}, {1, 2}});
+  const auto model = CostModel::create(graph, profile);
+  REQUIRE(model.ok());
+  CHECK(model.value().origin(ModuleId{0}) == CostOrigin::computed);
+  CHECK(model.value().parallelisms(ModuleId{0}).size() == 2);
+  const auto one = model.value().cost({ModuleId{0}, 1}, 8000).value();
+  const auto two = model.value().cost({ModuleId{0}, 1}, 8000, {1, 2}).value();
+  CHECK(two.forward_ms < one.forward_ms);
+  CHECK(two.parameters == one.parameters);
+  // The knee of the roofline lies between two points, where a curve must miss it.
+  for (const auto& error : model.value().errors()) CHECK(error.left_out.worst < 0.2);
+}
+
+TEST_CASE("every family has work for each of its layers", "[scheduler]") {
+  ModuleConfig vision, audio, projector;
+  vision.name = "vision", vision.config = VisionConfig{};
+  audio.name = "audio", audio.config = AudioConfig{};
+  ProjectorConfig mlp;
+  mlp.output_size = 128;
+  projector.name = "projector", projector.config = mlp;
+  CHECK(layer_works(vision).size() == 6);
+  CHECK(layer_works(audio).size() == 4);
+  REQUIRE(layer_works(projector, 64).size() == 1);
+  CHECK(layer_works(projector, 64)[0].weights == 64 * 128 + 128 * 128);
+}
+
+}  // namespace
+}  // namespace troupe::scheduler
