@@ -1,0 +1,75 @@
+#include "scheduler/what_if.hpp"
+
+#include <catch2/catch_approx.hpp>
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+namespace troupe::scheduler {
+namespace {
+
+using Catch::Approx;
+using Catch::Matchers::ContainsSubstring;
+
+// Four layers of 2 ms on nodes of one GPU, templates of 1 to 4 nodes with Nb = 4 x nodes.
+WhatIfRequest request(std::vector<RankList> pipelines) {
+  TemplateRequest planned;
+  planned.layers.assign(4, {1, 1, Bytes{1}, {}});
+  planned.node_count = 4;
+  planned.device_memory = Bytes{100};
+  WhatIfRequest made;
+  made.templates = make_templates(planned).value();
+  made.layer_bytes.assign(4, 10);
+  made.pipelines = std::move(pipelines);
+  made.global_batch = 16;
+  return made;
+}
+
+TEST_CASE("a lost node costs time and copies", "[scheduler]") {
+  // Two pipelines of two nodes, 2 + 2 layers. Without node 1, node 0 holds all four alone: it
+  // copies layers 2 and 3 from node 3.
+  auto input = request({{0, 1}, {2, 3}});
+  input.lost = {1};
+  const auto result = what_if(input);
+  REQUIRE(result.ok());
+  const auto& change = result.value();
+  CHECK(change.before.microbatches == std::vector<std::int64_t>{8, 8});
+  CHECK(change.after.pipelines == std::vector<RankList>{{0}, {2, 3}});
+  CHECK(change.copies.copies == std::vector<Copy>{{2, 3, 0}, {3, 3, 0}});
+  CHECK(change.copies.max_sent_bytes == 20);
+  // One node takes 8 ms per microbatch; two take (8 + 7 x 4) / 8 = 4.5. Of 16: 6 x 8 = 48 and
+  // 10 x 4.5 = 45.
+  CHECK(change.before.iteration_ms == Approx(36));
+  CHECK(change.after.microbatches == std::vector<std::int64_t>{6, 10});
+  CHECK(change.after.iteration_ms == Approx(48));
+}
+
+TEST_CASE("a joining node receives its layers", "[scheduler]") {
+  auto input = request({{0, 1}});
+  input.joined = {7};
+  const auto result = what_if(input);
+  REQUIRE(result.ok());
+  CHECK(result.value().after.pipelines == std::vector<RankList>{{7}, {0, 1}});
+  CHECK(result.value().copies.copies.size() == 4);
+  CHECK(result.value().after.iteration_ms < result.value().before.iteration_ms);
+}
+
+TEST_CASE("what cannot be survived says why", "[scheduler][errors]") {
+  auto input = request({{0, 1}});
+  input.lost = {1};  // Layers 2 and 3 are gone.
+  auto result = what_if(input);
+  REQUIRE_FALSE(result.ok());
+  CHECK_THAT(result.error().message, ContainsSubstring("'2', '3'"));
+  input = request({{0, 1, 2, 3, 4}});
+  result = what_if(input);
+  REQUIRE_FALSE(result.ok());
+  CHECK_THAT(result.error().fix, ContainsSubstring("4 nodes"));
+  input = request({{0, 1}});
+  input.layer_bytes.pop_back();
+  CHECK(what_if(input).error().where == "layer_bytes");
+  input = request({{0}, {1}});
+  input.global_batch = 1;
+  CHECK(what_if(input).error().where == "global_batch");
+}
+
+}  // namespace
+}  // namespace troupe::scheduler
