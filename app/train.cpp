@@ -33,12 +33,6 @@ struct Options {
   std::string microbatches;
 };
 
-/// Prints every problem and returns the exit code of the first.
-int report_all(const std::vector<Error>& problems) {
-  for (const auto& problem : problems) std::cerr << to_string(problem) << '\n';
-  return exit_code(problems.front());
-}
-
 struct Opened {
   job::LoadedJob loaded;
   engine::JobSetup setup;
@@ -222,11 +216,11 @@ int train_as_head(Opened opened) {
 
 int train(const Options& options) {
   block_signals({SIGINT, SIGTERM, SIGCHLD});
-  auto reading = job::read_job(options.job.file, options.job.all());
-  if (!reading.ok()) return report_all(reading.problems);
+  auto loaded = job::load_job(options.job.file, options.job.all());
+  if (!loaded.ok()) return report(loaded.error());
   if (!options.reference && !options.microbatches.empty())
     return report(usage_error("--microbatches goes with --reference", "add --reference"));
-  auto opened = open_job(std::move(reading.loaded));
+  auto opened = open_job(std::move(loaded).value());
   if (!opened.ok()) return report(opened.error());
   if (options.reference) return train_by_reference(options, opened.value());
   return train_as_head(std::move(opened).value());

@@ -88,21 +88,11 @@ bool is_host_and_port(const std::string& text) {
 }
 
 void check_cluster(const Cluster& cluster, Findings& findings) {
-  const auto nodes = std::to_string(cluster.nodes);
   if (cluster.local_nodes > cluster.nodes)
     findings.add_at("cluster.local_nodes",
                     "cluster.local_nodes " + std::to_string(cluster.local_nodes) +
-                        " is more than cluster.nodes " + nodes,
+                        " is more than cluster.nodes " + std::to_string(cluster.nodes),
                     "cluster.nodes counts all nodes, the local ones included");
-  if (cluster.fault_tolerance >= cluster.nodes)
-    findings.add_at("cluster.fault_tolerance",
-                    "cluster.fault_tolerance " + std::to_string(cluster.fault_tolerance) +
-                        " leaves none of " + nodes + " nodes",
-                    "give at most " + std::to_string(cluster.nodes - 1));
-  if (cluster.transport == "inproc" && cluster.nodes > 1)
-    findings.add_at("cluster.transport",
-                    "cluster.transport \"inproc\" cannot reach the other of " + nodes + " nodes",
-                    "use \"ucx\", or one node");
   if (!is_host_and_port(cluster.listen))
     findings.add_at("cluster.listen", "cluster.listen: '" + cluster.listen + "' is no HOST:PORT",
                     "write an address of this machine and a port, as \"10.0.0.4:29500\"");
@@ -110,6 +100,21 @@ void check_cluster(const Cluster& cluster, Findings& findings) {
     findings.add_at("cluster.heartbeat_timeout_s",
                     "cluster.heartbeat_timeout_s is not above cluster.heartbeat_interval_s",
                     "wait for several heartbeats: give at least three intervals");
+}
+
+/// What a job file can say already but nothing carries out yet: refused, never ignored.
+void check_available(const Job& job, Findings& findings) {
+  if (job.policy != "in-order")
+    findings.add_at(
+        "balancer.policy", "balancer.policy: \"" + job.policy + "\" is not there yet in training",
+        "use \"in-order\"; `troupe solve --list` has the policies as functions", Errc::unavailable);
+  if (job.cluster.device == "cuda")
+    findings.add_at("cluster.device", "cluster.device: training on GPUs is not there yet",
+                    "use device = \"cpu\"", Errc::unavailable);
+  if (job.cluster.fault_tolerance > 0)
+    findings.add_at("cluster.fault_tolerance",
+                    "cluster.fault_tolerance: going on without a lost node is not there yet",
+                    "leave it out; a lost node ends the job and is named", Errc::unavailable);
 }
 
 }  // namespace
@@ -124,6 +129,7 @@ void check_job(BoundJob& bound, Findings& findings) {
   check_files(job.data, findings);
   check_train(job, findings);
   check_cluster(job.cluster, findings);
+  check_available(job, findings);
 }
 
 }  // namespace troupe::job

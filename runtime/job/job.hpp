@@ -120,7 +120,7 @@ struct Cluster {
   std::int32_t threads_per_device = 1;  ///< Operator threads of a CPU device.
   std::int32_t fault_tolerance = 0;     ///< Nodes that may fail at once.
   std::string listen = "127.0.0.1:0";   ///< Where nodes join; port 0: any free one.
-  std::string transport = "ucx";        ///< "ucx"; "inproc" needs a single node.
+  std::string transport = "ucx";        ///< The only one between processes.
   double join_timeout_s = 60;           ///< Until all nodes are there.
   double heartbeat_interval_s = 0.5;
   double heartbeat_timeout_s = 4;  ///< Silence after which a node counts as lost.

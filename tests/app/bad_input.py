@@ -160,6 +160,26 @@ def data(name, says, *samples, text=None, files=None, job=MEDIA_JOB):
     return Row(name, ["data", "check", "job.toml"], 3, says, {"job.toml": job, "samples.json": content, **(files or {})})
 
 
+def train(name, code, says, overrides=(), samples=GOOD, job=JOB):
+    return Row(name, ["train", "job.toml", *overrides], code, says, {"job.toml": job, "samples.json": samples})
+
+
+TRAIN = [
+    Row("train without a job", ["train", "nowhere.toml"], 2, ["nowhere.toml: no such job file", "fix:"]),
+    train("train with many problems", 2, ["train.a: unknown key", "2 more problems", "troupe validate job.toml"], [f"train.{key}=1" for key in "abcdef"]),
+    train("recorded microbatches without reference", 2, ["--microbatches goes with --reference", "fix:"], ["--microbatches", "plan"]),
+    train("recorded microbatches of no run", 2, ["nowhere", "fix:"], ["--reference", "--microbatches", "nowhere"]),
+    train("policy of later", 2, ["balancer.policy", "not there yet", "in-order"], ["balancer.policy=deferral"]),
+    train("device of later", 2, ["cluster.device", "not there yet", "cpu"], ["cluster.device=cuda"]),
+    train("pins of later", 2, ["parallel.llm", "fix:"], ["parallel.llm.tp=2"]),
+    train("train on bad data", 3, ["bad_samples.jsonl", "data.max_bad_fraction", "fix:"], samples=data_set(sample("a"), {"id": "b", "conversations": []})),
+    train("train by reference on bad data", 3, ["data.max_bad_fraction", "fix:"], ["--reference"], samples=data_set(sample("a"), {"id": "b", "conversations": []})),
+    train("address of another machine", 1, ["cluster.listen", "203.0.113.7", "fix:"], ["cluster.listen=203.0.113.7:0"]),
+    Row("node of no job", ["node"], 2, ["--join is required", "troupe node --help"]),
+    Row("node of a bad address", ["node", "--join", "here"], 2, ["'here' is not HOST:PORT", "fix:"]),
+    Row("node that nobody waits for", ["node", "--join", "127.0.0.1:1", "--timeout", "1"], 1, ["127.0.0.1:1: no supervisor answered", "fix:"]),
+]
+
 DATA = [
     data("samples are not JSON", ["samples.json:1", "not JSON|not valid JSON"], text="[{\"id\": "),
     data("samples are no list", ["samples.json", "fix:"], text="3"),
@@ -204,7 +224,7 @@ SOLVE = [
 ]
 
 # Problems join the table when their libraries offer them.
-ROWS = COMMAND_LINE + JOB_FILE + DATA + SOLVE
+ROWS = COMMAND_LINE + JOB_FILE + TRAIN + DATA + SOLVE
 
 
 def check(row, binary, folder):

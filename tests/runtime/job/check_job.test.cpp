@@ -103,7 +103,7 @@ TEST_CASE("a layout that cannot be is refused with a reason and a fix", "[job][e
       {"foreign parallel key", "", {"parallel.llm.tensor_model_parallel_size=2"}, "parallel.llm.tensor_model", "unknown key", "parallel.llm.tp"},
       {"fewer samples than pipelines", "", {"train.global_batch_size=1", "train.microbatches=1"}, "train.global_batch_size", "2 pipelines", "at least 2"},
       {"idle device", "", {"cluster.devices_per_node=2"}, "parallel.pipelines", "no stage on device 1 of node 0", "give it a stage"},
-      {"inproc", "", {"cluster.transport=inproc"}, "cluster.transport", "2 nodes", "ucx"},
+      {"transport", "", {"cluster.transport=inproc"}, "cluster.transport", "not one of ucx", "choose one"},
       // clang-format on
   }));
   if (bad.name == "module nowhere") {
@@ -137,7 +137,9 @@ TEST_CASE("values that contradict one another are refused", "[job][errors]") {
       {"float for integer", "", {"train.steps=2.5"}, "train.steps", "the number 2.5", "integer"},
       {"text for boolean", "", {"data.shuffle=maybe"}, "data.shuffle", "true or false", "true"},
       {"local nodes", "", {"cluster.nodes=1", "cluster.local_nodes=2"}, "cluster.local_nodes", "more than cluster.nodes 1", "local ones included"},
-      {"fault tolerance", "", {"cluster.fault_tolerance=1"}, "cluster.fault_tolerance", "leaves none", "at most 0"},
+      {"fault tolerance", "", {"cluster.fault_tolerance=1"}, "cluster.fault_tolerance", "not there yet", "leave it out"},
+      {"policy of later", "", {"balancer.policy=deferral"}, "balancer.policy", "not there yet", "in-order"},
+      {"device of later", "", {"cluster.device=cuda"}, "cluster.device", "not there yet", "cpu"},
       {"listen", "", {"cluster.listen=localhost"}, "cluster.listen", "no HOST:PORT", "29500"},
       {"heartbeat", "", {"cluster.heartbeat_timeout_s=0.5"}, "heartbeat_timeout_s", "not above", "three intervals"},
       {"schedule", "", {"scheduler.schedule=1f1"}, "scheduler.schedule", "not one of", "\"1f1b\""},
