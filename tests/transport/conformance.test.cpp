@@ -206,6 +206,33 @@ TEST_CASE("posted receives stay within their bound", "[transport][errors]") {
   CHECK(nodes[1].wait(fifth, 0).code == Errc::timed_out);
 }
 
+TEST_CASE("a peer that floods a node with unexpected messages is cut off", "[transport][errors]") {
+  BACKEND();
+  if (backend.name == "inproc") return;  // Keeps no copies: messages wait in their sender's memory.
+  const bool is_connected = GENERATE(true, false);
+  CAPTURE(is_connected);
+  Nodes nodes(backend, 3);
+  nodes.connect(1, 2);
+  REQUIRE(nodes[0].connect(1, nodes[1].address()).ok);
+  if (is_connected) REQUIRE(nodes[1].connect(0, nodes[0].address()).ok);
+  // 4000 messages of 1500 bytes; the suite's nodes keep 4 MiB.
+  std::vector<int> sends;
+  for (std::uint64_t index = 0; index < 4000; ++index) {
+    sends.push_back(nodes[0].send(1, tag(index), 1500, 1));
+  }
+  if (!is_connected) {
+    for (const int send : sends) nodes[0].wait(send, kSoon);
+    REQUIRE(nodes[1].connect(0, nodes[0].address()).ok);
+  }
+  CHECK(failures_soon(nodes[1], 1) == std::vector<Peer>{0});
+  const auto outcome = nodes[1].wait(nodes[1].receive(0, tag(0), 1500), kSoon);
+  CHECK(outcome.code == Errc::transport_failed);
+  CHECK_THAT(outcome.message, ContainsSubstring("more than is kept"));
+  const int receive = nodes[1].receive(2, tag(1), 10);  // Nobody else suffers.
+  nodes[2].send(1, tag(1), 10, 4);
+  check_received(nodes[1], receive, 4, 10);
+}
+
 TEST_CASE("messages and receives of an older epoch are dropped", "[transport]") {
   BACKEND();
   Nodes nodes(backend, 2);
