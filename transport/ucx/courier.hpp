@@ -87,7 +87,8 @@ class Courier final : public EventLoop::Client {
 
   // Messages.
   void send_to_self(const Tag& tag, ConstBuffer data, const Completion& completion);
-  void start(Connection& connection, Request draft, unsigned id);
+  Request& add_request(Connection& connection);
+  void start(Request& request, unsigned id);
   void take_in(Link link, std::uint64_t sequence, Incoming message);
   void deliver(Link link, Incoming message);
   void overflow(Link link);

@@ -1,6 +1,7 @@
 // Messages: sending, meeting their receives, fetching. Connections are in courier.cpp.
 
 #include <cstring>
+#include <iterator>
 #include <string>
 
 #include "transport/failures.hpp"
@@ -15,33 +16,37 @@ void Courier::send(Peer peer, const Tag& tag, ConstBuffer data, const Completion
   const auto found = open_.find(peer);
   if (found == open_.end()) return complete(completion, no_connection(peer));
   auto& connection = *found->second;
-  Request request;
+  auto& request = add_request(connection);
   request.header = {
       connection.ours.process, connection.ours.session, tag.epoch, tag.step, tag.index, tag.kind, 0,
       connection.sent++};
   request.data = std::move(data);
   request.completion = completion;
-  start(connection, std::move(request), kMessageId);
+  start(request, kMessageId);
 }
 
 void Courier::say_goodbye(Connection& connection) {
-  Request request;
+  auto& request = add_request(connection);
   request.header.process = connection.ours.process;
   request.header.session = connection.ours.session;
   request.told = true;  // Nobody waits for it.
-  start(connection, std::move(request), kGoodbyeId);
+  start(request, kGoodbyeId);
 }
 
-void Courier::start(Connection& connection, Request draft, unsigned id) {
-  auto& request = connection.requests.emplace_back(std::move(draft));
+Courier::Request& Courier::add_request(Connection& connection) {
+  auto& request = connection.requests.emplace_back();
   request.connection = &connection;
   request.self = std::prev(connection.requests.end());
+  return request;
+}
+
+void Courier::start(Request& request, unsigned id) {
   ucp_request_param_t param{};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
   param.cb.send = on_sent;
   param.user_data = &request;
   const auto status =
-      ucp_am_send_nbx(connection.endpoint, id, &request.header, sizeof request.header,
+      ucp_am_send_nbx(request.connection->endpoint, id, &request.header, sizeof request.header,
                       request.data.data, request.data.bytes, &param);
   // Otherwise `on_sent` tells.
   if (status == nullptr || UCS_PTR_IS_ERR(status)) finish(request, UCS_PTR_STATUS(status));
@@ -199,11 +204,8 @@ void Courier::fetch(Link link, const Posted& receive, void* description) {
     ucp_am_data_release(worker_.handle(), description);
     return complete_receive(receive, peer_lost(peer.value_or(-1), "is lost"));
   }
-  auto& connection = *open_.at(*peer);
-  auto& request = connection.requests.emplace_back();
+  auto& request = add_request(*open_.at(*peer));
   request.receive = receive;
-  request.connection = &connection;
-  request.self = std::prev(connection.requests.end());
   ucp_request_param_t param{};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
   param.cb.recv_am = on_fetched;
