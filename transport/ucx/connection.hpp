@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <list>
 #include <optional>
+#include <vector>
 
 #include "transport/ucx/courier.hpp"
 
@@ -53,9 +54,10 @@ struct Courier::Connection {
   // Once it is closed:
   std::optional<Error> error;  ///< What its operations end with.
   bool tell_handler = false;
-  bool forced = false;                ///< The endpoint is being closed; before, a goodbye leaves.
-  ucs_status_ptr_t flush = nullptr;   ///< Of the goodbye.
-  ucs_status_ptr_t ending = nullptr;  ///< Of the endpoint.
+  std::vector<void*> offers;  ///< Messages that nobody took, to be released after the endpoint.
+  bool forced = false;        ///< The endpoint is being closed; before, a goodbye leaves.
+  ucs_status_ptr_t flush = nullptr;                ///< Of the goodbye.
+  ucs_status_ptr_t ending = nullptr;               ///< Of the endpoint.
   std::chrono::steady_clock::time_point deadline;  ///< Of the present one of the two.
 };
 

@@ -149,7 +149,7 @@ void Courier::close(Peer peer, const Error& error, bool tell_peer, bool tell_han
   connection->tell_handler = tell_handler;
   if (connection->watch >= 0) loop_->unwatch(connection->watch);
 
-  forget_link(connection->theirs, error);
+  forget_link(connection->theirs, error, connection.get());
   if (tell_peer) {
     say_goodbye(*connection);
     const ucp_request_param_t param{};
@@ -166,6 +166,9 @@ void Courier::force_close(Connection& connection) {
   param.flags = UCP_EP_CLOSE_FLAG_FORCE;
   connection.ending = ucp_ep_close_nbx(connection.endpoint, &param);
   connection.forced = true;
+  for (auto* offer : std::exchange(connection.offers, {})) {
+    ucp_am_data_release(worker_.handle(), offer);
+  }
   connection.deadline = Clock::now() + kCloseTime;
 }
 
@@ -250,7 +253,7 @@ void Courier::shut_down() {
   const auto deadline = Clock::now() + kGoodbyeTime + kCloseTime;
   while (!closing_.empty() && Clock::now() < deadline) progress();
   for (auto& connection : closing_) end_requests(*connection);
-  forget(mailbox_.take_all(), shutting_down());
+  forget(mailbox_.take_all(), shutting_down(), nullptr);
   while (!inbound_.empty()) forget_link(inbound_.begin()->first, shutting_down());
   run_events();
   run_finished();

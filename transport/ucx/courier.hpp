@@ -94,13 +94,14 @@ class Courier final : public EventLoop::Client {
   void overflow(Link link);
   void hand_over(Link link, const Posted& receive, Incoming message);
   void fetch(Link link, const Posted& receive, void* description);
-  void discard(Incoming& message, const Status& local_send);
+  /// `closing`: its endpoint ends first, so that an offer's sender sees a failure, not success.
+  void discard(Incoming& message, const Status& local_send, Connection* closing = nullptr);
   void finish(Request& request, ucs_status_t status);
   void tell(Request& request, Status outcome);
   void complete(const Completion& completion, Status status);
   void complete_receive(const Posted& receive, Status status);
-  void forget(Mailbox<Incoming>::Remains remains, const Error& error);
-  void forget_link(Link link, const Error& error);
+  void forget(Mailbox<Incoming>::Remains remains, const Error& error, Connection* closing);
+  void forget_link(Link link, const Error& error, Connection* closing = nullptr);
 
   // Connections.
   void fail_later(Link link, const std::string& how);

@@ -252,8 +252,9 @@ void Courier::tell(Request& request, Status outcome) {
   }
 }
 
-void Courier::discard(Incoming& message, const Status& local_send) {
+void Courier::discard(Incoming& message, const Status& local_send, Connection* closing) {
   if (const auto* offer = std::get_if<Incoming::Offered>(&message.form)) {
+    if (closing) return closing->offers.push_back(offer->description);
     // Tells the sender that it is done. Later, for the same reason as in `hand_over`.
     events_.push_back([this, description = offer->description] {
       ucp_am_data_release(worker_.handle(), description);
@@ -263,17 +264,19 @@ void Courier::discard(Incoming& message, const Status& local_send) {
   }
 }
 
-void Courier::forget_link(Link link, const Error& error) {
-  forget(mailbox_.take_link(link), error);
+void Courier::forget_link(Link link, const Error& error, Connection* closing) {
+  forget(mailbox_.take_link(link), error, closing);
   const auto found = inbound_.find(link);
   if (found == inbound_.end()) return;
-  for (auto& [sequence, message] : found->second.take_all()) discard(message, error);
+  for (auto& [sequence, message] : found->second.take_all()) {
+    discard(message, error, closing);
+  }
   inbound_.erase(found);
 }
 
-void Courier::forget(Mailbox<Incoming>::Remains remains, const Error& error) {
+void Courier::forget(Mailbox<Incoming>::Remains remains, const Error& error, Connection* closing) {
   for (const auto& receive : remains.receives) complete_receive(receive, error);
-  for (auto& message : remains.messages) discard(message, error);
+  for (auto& message : remains.messages) discard(message, error, closing);
 }
 
 void Courier::complete_receive(const Posted& receive, Status status) {
