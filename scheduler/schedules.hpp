@@ -31,7 +31,8 @@ bool splits_weight_gradient(const std::string& name);
 ///   forward until it does not.
 /// - `split-1f1b`: the same for the first part of each microbatch; the backward of a deferred part
 ///   runs as soon as its gradient is there (Entrain, section 4.5.3).
-/// - `eager-1f1b`: as `split-1f1b`, but a stage may run forwards while fewer than `most` microbatches
+/// - `eager-1f1b`: as `split-1f1b`, but a stage may run forwards while fewer than `most`
+/// microbatches
 ///   are in flight; without a bound, 2 x depth.
 /// - `zero-bubble`: weight gradients are tasks of their own that fill gaps. In flight, until the
 ///   weight gradient, are at most as many microbatches as the pipeline is deep (ZB-H1: the peak of

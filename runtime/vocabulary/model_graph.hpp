@@ -27,7 +27,7 @@ struct LayerRange {
 
 /// One layer: the smallest unit of partition, of reduction and of copying.
 struct LayerSpec {
-  std::string name;                     ///< `llm.layers.3`, `vision.merger`; unique in the model.
+  std::string name;  ///< `llm.layers.3`, `vision.merger`; unique in the model.
   /// Own parameters that train unless the module is frozen; without a tensor tied from elsewhere.
   std::int64_t parameter_elements = 0;
   std::int64_t constant_elements = 0;  ///< Stored with the parameters, never trained.
