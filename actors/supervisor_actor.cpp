@@ -32,7 +32,8 @@ void finish_if_all_gone(Self self, bool at_once = false) {
       std::all_of(state.nodes.begin(), state.nodes.end(), [](const NodeEntry& node) {
         return node.phase == NodePhase::missing || node.phase == NodePhase::gone;
       });
-  if (!all_gone && !at_once && Clock::now() < state.deadline) return;
+  const bool done = all_gone && state.recorded;
+  if (!done && !at_once && Clock::now() < state.deadline) return;
   state.phase = Phase::ended;
   if (state.scheduler) self->send_exit(state.scheduler, caf::exit_reason::user_shutdown);
   if (state.recorder) self->send_exit(state.recorder, caf::exit_reason::user_shutdown);
@@ -49,7 +50,12 @@ void end(Self self, JobEnd how) {
   state.deadline = Clock::now() + kEndTimeout;
   for (const NodeEntry& node : state.nodes)
     send_to_node(self, node, stop_atom::value, state.how.message);
-  finish_if_all_gone(self);
+  const auto recorded = [self] {
+    self->state.recorded = true;
+    finish_if_all_gone(self);
+  };
+  self->request(state.recorder, caf::infinite, finish_atom::value)
+      .then([recorded](finish_atom) { recorded(); }, [recorded](const caf::error&) { recorded(); });
 }
 
 void fail(Self self, const Error& error) { end(self, {exit_code(error), to_string(error)}); }

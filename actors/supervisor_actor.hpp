@@ -77,6 +77,7 @@ struct SupervisorState {
   JobEnd how;
   Clock::time_point deadline;  ///< Of joining, or of ending.
   std::int32_t signals = 0;
+  bool recorded = false;  ///< The recorder has written everything that was sent to it.
 
   static inline const char* name = "supervisor";
 };

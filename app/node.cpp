@@ -132,8 +132,10 @@ int run_node(const Options& options) {
   const JobEnd how = wait_for_end(ended, actor);
   if (!how.message.empty())
     std::cerr << "node " << welcome.value().node.value << " ends: " << how.message << '\n';
+  leave_at_latest(5);
   system.await_all_actors_done();
-  return how.exit_code;
+  resources.value()->transport.reset();
+  leave(how.exit_code);
 }
 
 }  // namespace

@@ -1,7 +1,11 @@
 #include "app/signals.hpp"
 
+#include <unistd.h>
+
 #include <csignal>
+#include <cstdlib>
 #include <ctime>
+#include <iostream>
 
 namespace troupe::app {
 
@@ -27,5 +31,13 @@ int wait_for_signal(std::initializer_list<int> signals, std::chrono::millisecond
   const int signal = sigtimedwait(&set, nullptr, &limit);
   return signal > 0 ? signal : 0;
 }
+
+void leave(int exit_code) {
+  std::cout.flush();
+  std::cerr.flush();
+  std::_Exit(exit_code);
+}
+
+void leave_at_latest(unsigned seconds) { alarm(seconds); }
 
 }  // namespace troupe::app

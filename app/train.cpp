@@ -189,7 +189,7 @@ int train_as_head(Opened opened) {
     if (!port.ok()) {
       caf::anon_send(actor, failed_atom::value, port.error());
       ended.wait();
-      return report(port.error());
+      leave(report(port.error()));
     }
     const std::string joined = reachable(address.value(), port.value());
     const std::int32_t remote = job.cluster.nodes - job.cluster.local_nodes;
@@ -203,15 +203,18 @@ int train_as_head(Opened opened) {
     if (!started.ok()) caf::anon_send(actor, failed_atom::value, started.error());
     how = watch(ended, actor, nodes);
     wait_for_children(nodes);
+    nodes.kill_all(SIGKILL);
+    if (how.exit_code == 0) {
+      logger.value().info("done: " + job.job.run_dir.string());
+    } else {
+      console.status("");
+      std::cerr << how.message << '\n';
+    }
+    leave_at_latest(5);
     system.await_all_actors_done();
+    resources.transport.reset();
+    leave(how.exit_code);
   }
-  if (how.exit_code == 0) {
-    logger.value().info("done: " + job.job.run_dir.string());
-  } else {
-    console.status("");
-    std::cerr << how.message << '\n';
-  }
-  return how.exit_code;
 }
 
 int train(const Options& options) {
