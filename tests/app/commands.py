@@ -62,22 +62,23 @@ def check_all(commands):
     commands.expect("the resolved job is a job", again, values[0] == values[1])
 
     answer = commands.run("data", "check", "job.toml")
-    commands.expect("data check counts", answer, "4 samples" in answer.stdout and "4 text only" in answer.stdout)
+    commands.expect("data check counts", answer, answer.stdout.startswith("4 samples  ") and "  100% text only\n" in answer.stdout
+                    and answer.stdout.endswith("dropped none\n"))
     answer = commands.run("data", "check", "job.toml", "--json")
     # By hand: <begin> <user> h i \n <end> <assistant> h o <end> is 10 tokens, of which h o <end> are trained.
     commands.expect("data check --json is JSON alone", answer,
-                    json.loads(answer.stdout)["llm_tokens"] == {"p50": 10, "p95": 10, "max": 10, "sum": 40}
+                    json.loads(answer.stdout)["llm_tokens"] == {"count": 4, "sum": 40, "min": 10, "p50": 10, "p95": 10, "max": 10}
                     and json.loads(answer.stdout)["trained_tokens"]["sum"] == 12)
     answer = commands.run("data", "show", "job.toml", "-n", "1", "--id", "s2")
-    commands.expect("data show marks what is trained", answer, answer.stdout.startswith("s2 ")
-                    and "[ignored] <|begin|><|user|>hi\\n<|end|><|assistant|> [TRAINED] ho<|end|>" in answer.stdout)
+    commands.expect("data show marks what is trained", answer, answer.stdout.startswith("sample s2: 10 tokens, 3 trained\n")
+                    and "[ignored] <|begin|><|user|>hi\\n<|end|><|assistant|>\n[TRAINED] ho<|end|>\n" in answer.stdout)
 
     answer = commands.run("data", "make", "demo", "-n", "10")
     commands.expect("data make writes a data set", answer, "wrote 10 samples" in answer.stdout)
     media = ['modules.vision={kind = "encoder", family = "qwen2-vl"}', 'modules.vision_projector.kind=projector',
              'modules.audio={kind = "encoder", family = "whisper"}', 'modules.audio_projector.kind=projector']
     answer = commands.run("data", "check", "job.toml", "data.sources[0].json=demo/samples.json", *media)
-    commands.expect("what data make wrote is good", answer, "0 bad samples" in answer.stdout)
+    commands.expect("what data make wrote is good", answer, "dropped none" in answer.stdout)
 
     answer = commands.run("solve", "--list")
     names = [line.split()[0] for line in answer.stdout.splitlines()]
