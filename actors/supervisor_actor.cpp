@@ -86,11 +86,6 @@ caf::result<NodeWelcome> join(Self self, const NodeHello& hello) {
   return NodeWelcome{NodeId{id}, state.resources->resolved_job};
 }
 
-bool all_in(const SupervisorState& state, NodePhase phase) {
-  return std::all_of(state.nodes.begin(), state.nodes.end(),
-                     [&](const NodeEntry& node) { return node.phase == phase; });
-}
-
 /// Brings a layout up: from nothing at the start of a job, later from what is there.
 void bring_up(Self self, EpochNumber epoch_number) {
   auto& state = self->state;
@@ -194,12 +189,6 @@ void planned(Self self, const PlannedBatchPtr& batch) {
     finish_step(self);
   }
   ask_for_plan(self);
-}
-
-RunningStep* find_step(SupervisorState& state, std::int64_t number) {
-  for (RunningStep& step : state.steps)
-    if (step.ledger.step() == number) return &step;
-  return nullptr;
 }
 
 void prepared(Self self, const engine::Prepared& report) {

@@ -84,4 +84,15 @@ StepRecord make_record(const SupervisorState& state, const RunningStep& step) {
   return record;
 }
 
+bool all_in(const SupervisorState& state, NodeEntry::Phase phase) {
+  return std::all_of(state.nodes.begin(), state.nodes.end(),
+                     [&](const NodeEntry& node) { return node.phase == phase; });
+}
+
+RunningStep* find_step(SupervisorState& state, std::int64_t number) {
+  for (RunningStep& step : state.steps)
+    if (step.ledger.step() == number) return &step;
+  return nullptr;
+}
+
 }  // namespace troupe::actors

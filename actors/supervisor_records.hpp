@@ -15,6 +15,12 @@ std::string describe(const NodeEntry& node, std::size_t id);
 /// Who joined and who is missing, for a job whose nodes did not all come in time.
 std::string roll_call(const std::vector<NodeEntry>& nodes);
 
+/// True if every node is in this phase.
+bool all_in(const SupervisorState& state, NodeEntry::Phase phase);
+
+/// The running step of this number, or nullptr.
+RunningStep* find_step(SupervisorState& state, std::int64_t number);
+
 double milliseconds_between(SupervisorState::Clock::time_point begin,
                             SupervisorState::Clock::time_point end);
 
