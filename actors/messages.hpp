@@ -41,12 +41,11 @@ struct NodeWelcome {
 /// A node that has opened its data, its devices and its transport.
 struct NodeReady {
   NodeId node;
-  ByteString address;                ///< For `Transport::connect`.
-  std::int64_t clock_offset_ns = 0;  ///< Its system clock minus its steady clock.
+  ByteString address;  ///< For `Transport::connect`.
 
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, NodeReady& x) {
-    return f(x.node, x.address, x.clock_offset_ns);
+    return f(x.node, x.address);
   }
 };
 

@@ -91,7 +91,7 @@ void bring_up(Self self, EpochNumber epoch_number) {
   auto& state = self->state;
   state.phase = Phase::applying;
   const auto head_id = NodeId{state.nodes.size()};
-  NodeReady head{head_id, {}, 0};
+  NodeReady head{head_id, {}};
   for (const std::byte byte : state.resources->transport->address())
     head.address.push_back(std::to_integer<std::uint8_t>(byte));
   state.configuration = {epoch_number, state.resources->plan, {}};

@@ -79,7 +79,7 @@ Result<std::unique_ptr<NodeResources>> open_resources(const NodeWelcome& welcome
 }
 
 NodeReady introduce(const NodeResources& resources) {
-  NodeReady ready{resources.node, {}, 0};
+  NodeReady ready{resources.node, {}};
   for (const std::byte byte : resources.transport->address())
     ready.address.push_back(std::to_integer<std::uint8_t>(byte));
   return ready;
@@ -124,11 +124,7 @@ int run_node(const Options& options) {
   const NodeActor actor =
       system.spawn(node, resources.value().get(), supervisor.value(),
                    [promise](JobEnd how) { promise->set_value(std::move(how)); });
-  {
-    caf::scoped_actor self(system);
-    const NodeReady ready = introduce(*resources.value());
-    caf::send_as(actor, supervisor.value(), ready);
-  }
+  caf::send_as(actor, supervisor.value(), introduce(*resources.value()));
   const JobEnd how = wait_for_end(ended, actor);
   if (!how.message.empty())
     std::cerr << "node " << welcome.value().node.value << " ends: " << how.message << '\n';

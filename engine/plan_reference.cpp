@@ -24,6 +24,7 @@ namespace {
 
 /// Rows of one encoder for one part, on both sides of the boundary.
 struct Crossing {
+  ModuleId encoder;
   at::Tensor output;  ///< With the encoder's graph.
   at::Tensor leaf;    ///< What the llm reads; collects the gradient.
   std::vector<RowSpan> spans;
@@ -92,22 +93,20 @@ class Replica {
       for (ModuleId module = encoder; plan_.model.at(module).kind != ModuleKind::llm;
            module = plan_.model.at(module).next.front())
         for (auto& layer : model_.layers(module)) rows = layer->forward(rows, batch);
-      Crossing crossing{rows, rows.detach(),
+      Crossing crossing{encoder, rows, rows.detach(),
                         row_spans(plan_.model, encoder, RowKind::output, iteration.samples, part)};
       crossing.leaf.requires_grad_(rows.requires_grad());
       crossings_.push_back(std::move(crossing));
-      crossing_modules_.resize(crossings_.size(), encoder);
-      crossing_modules_.back() = encoder;
     }
     return Done{};
   }
 
   /// Rows of `encoder` for a sample: which crossing has them, and where.
   std::pair<Crossing*, RowSpan> find_rows(ModuleId encoder, std::int32_t sample) {
-    for (std::size_t i = 0; i < crossings_.size(); ++i)
-      if (crossing_modules_[i] == encoder)
-        for (const RowSpan& span : crossings_[i].spans)
-          if (span.sample == sample) return {&crossings_[i], span};
+    for (Crossing& crossing : crossings_)
+      if (crossing.encoder == encoder)
+        for (const RowSpan& span : crossing.spans)
+          if (span.sample == sample) return {&crossing, span};
     return {nullptr, {}};
   }
 
@@ -163,7 +162,6 @@ class Replica {
   WholeModel model_;
   std::map<std::pair<GroupId, LayerId>, std::unique_ptr<HolderState>> states_;
   std::vector<Crossing> crossings_;
-  std::vector<ModuleId> crossing_modules_;
   std::vector<PartLoss> losses_;
 };
 

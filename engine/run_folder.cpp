@@ -66,7 +66,7 @@ Status RunFolder::write_plan(const ParallelPlan& plan, EpochNumber epoch_number)
 
 Status RunFolder::write_dropped(const std::vector<DroppedSample>& dropped, std::int64_t epoch) {
   for (const DroppedSample& sample : dropped) {
-    if (!bad_ids_.emplace(sample.why.id, true).second) continue;
+    if (!bad_ids_.insert(sample.why.id).second) continue;
     auto written = bad_samples_.write(data::to_json_line(sample.why, epoch, sample.position));
     if (!written.ok()) return written;
   }

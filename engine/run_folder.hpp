@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -61,7 +62,7 @@ class RunFolder {
   observe::LineFile samples_;
   observe::LineFile bad_samples_;
   observe::LineFile iterations_;
-  std::map<std::string, bool> bad_ids_;
+  std::set<std::string> bad_ids_;
 };
 
 }  // namespace troupe::engine
