@@ -113,7 +113,7 @@ BatchPlannerOptions planner_options(const JobSetup& setup, std::int64_t record_c
                                     EpochNumber epoch_number) {
   const job::Job& job = setup.job;
   return {record_count, job.train.global_batch_size, job.train.microbatches,
-          job.schedule, job.data.max_seq_len,        epoch_number};
+          job.scheduler.schedule, job.data.max_seq_len,        epoch_number};
 }
 
 TrainingLength::TrainingLength(const job::Job& job, std::int64_t record_count)

@@ -54,9 +54,24 @@ Cluster bind_cluster(const Value* value, Findings& findings) {
   return cluster;
 }
 
+Debug bind_debug(const Value* value, Findings& findings) {
+  Debug debug;
+  SectionReader reader{value, "debug", findings};
+  if (const auto* shapes = reader.list("slow_shapes"))
+    for (const auto& shape : *shapes) {
+      const auto path = "debug.slow_shapes[" + std::to_string(debug.slow_shapes.size()) + "]";
+      SectionReader entry{&shape, path, findings};
+      describe_slow_shape(entry, debug.slow_shapes.emplace_back());
+      entry.finish();
+    }
+  describe_debug(reader, debug);
+  reader.finish();
+  return debug;
+}
+
 template <class Section, class Describe>
-Section bind_section(const Value* value, const char* path, Findings& findings, Describe describe,
-                     Section section = {}) {
+Section bind_section(const Value* value, const char* path, Findings& findings, Describe describe) {
+  Section section;
   SectionReader reader{value, path, findings};
   describe(reader, section);
   reader.finish();
@@ -86,15 +101,12 @@ BoundJob bind_job(const Value& root, Findings& findings) {
                                   [](auto& v, auto& x) { describe_train(v, x); });
   job.optimizer = bind_section<Optimizer>(reader.take("optimizer"), "optimizer", findings,
                                           [](auto& v, auto& x) { describe_optimizer(v, x); });
-  job = bind_section<Job>(
-      reader.take("scheduler"), "scheduler", findings,
-      [](auto& v, auto& x) { describe_scheduler(v, x); }, std::move(job));
-  job = bind_section<Job>(
-      reader.take("balancer"), "balancer", findings,
-      [](auto& v, auto& x) { describe_balancer(v, x); }, std::move(job));
+  job.scheduler = bind_section<Scheduler>(reader.take("scheduler"), "scheduler", findings,
+                                          [](auto& v, auto& x) { describe_scheduler(v, x); });
+  job.balancer = bind_section<Balancer>(reader.take("balancer"), "balancer", findings,
+                                        [](auto& v, auto& x) { describe_balancer(v, x); });
   job.cluster = bind_cluster(reader.take("cluster"), findings);
-  job.debug = bind_section<Debug>(reader.take("debug"), "debug", findings,
-                                  [](auto& v, auto& x) { describe_debug(v, x); });
+  job.debug = bind_debug(reader.take("debug"), findings);
   reader.finish();
   return bound;
 }

@@ -102,12 +102,29 @@ void check_cluster(const Cluster& cluster, Findings& findings) {
                     "wait for several heartbeats: give at least three intervals");
 }
 
+void check_slow_shapes(const Job& job, Findings& findings) {
+  for (std::size_t i = 0; i < job.debug.slow_shapes.size(); ++i) {
+    const auto& shape = job.debug.slow_shapes[i];
+    const auto path = "debug.slow_shapes[" + std::to_string(i) + "]";
+    const bool known = std::any_of(job.modules.begin(), job.modules.end(),
+                                   [&](const auto& module) { return module.name == shape.module; });
+    if (!known)
+      findings.add_at(path + ".module",
+                      path + ".module: no module is called '" + shape.module + "'",
+                      "name a module of [modules]");
+    if (shape.max_rows < shape.min_rows)
+      findings.add_at(path + ".max_rows", path + ": max_rows is below min_rows",
+                      "give the range of rows that is slow, both ends included");
+  }
+}
+
 /// What a job file can say already but nothing carries out yet: refused, never ignored.
 void check_available(const Job& job, Findings& findings) {
-  if (job.policy != "in-order")
-    findings.add_at(
-        "balancer.policy", "balancer.policy: \"" + job.policy + "\" is not there yet in training",
-        "use \"in-order\"; `troupe solve --list` has the policies as functions", Errc::unavailable);
+  if (job.balancer.policy != "in-order")
+    findings.add_at("balancer.policy",
+                    "balancer.policy: \"" + job.balancer.policy + "\" is not there yet in training",
+                    "use \"in-order\"; `troupe solve --list` has the policies as functions",
+                    Errc::unavailable);
   if (job.cluster.device == "cuda")
     findings.add_at("cluster.device", "cluster.device: training on GPUs is not there yet",
                     "use device = \"cpu\"", Errc::unavailable);
@@ -129,6 +146,7 @@ void check_job(BoundJob& bound, Findings& findings) {
   check_files(job.data, findings);
   check_train(job, findings);
   check_cluster(job.cluster, findings);
+  if (usable) check_slow_shapes(job, findings);
   check_available(job, findings);
 }
 

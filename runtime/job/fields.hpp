@@ -49,9 +49,10 @@ inline constexpr std::array<std::string_view, 1> kTransports{"ucx"};
 inline constexpr std::array<std::string_view, 8> kSchedules{
     "1f1b",  "eager-1f1b", "split-1f1b", "zero-bubble", "eager-zero-bubble",
     "gpipe", "dip",        "three-phase"};
-inline constexpr std::array<std::string_view, 9> kPolicies{
-    "in-order", "random",       "disttrain", "llm-only", "karmarkar-karp",
-    "dflop",    "hierarchical", "deferral",  "auto"};
+inline constexpr std::array<std::string_view, 13> kPolicies{
+    "in-order",       "random",         "disttrain", "llm-only",     "karmarkar-karp",
+    "dflop",          "hierarchical",   "deferral",  "dflop-search", "deferral-exchange",
+    "deferral-chain", "balanced-chain", "auto"};
 
 template <class V, class S>
 void describe_identity(V& v, S& x) {
@@ -101,13 +102,17 @@ void describe_optimizer(V& v, S& x) {
 }
 
 template <class V, class S>
-void describe_scheduler(V& v, S& job) {
-  v.word("schedule", job.schedule, kSchedules);
+void describe_scheduler(V& v, S& x) {
+  v.word("schedule", x.schedule, kSchedules);
+  v.input_path("profile", x.profile);
+  v.integer("max_in_flight", x.max_in_flight, {0, 1'000'000});
 }
 
 template <class V, class S>
-void describe_balancer(V& v, S& job) {
-  v.word("policy", job.policy, kPolicies);
+void describe_balancer(V& v, S& x) {
+  v.word("policy", x.policy, kPolicies);
+  v.integer("evaluations", x.evaluations, {1, 1'000'000});
+  v.flag("adaptive_correction", x.adaptive_correction);
 }
 
 template <class V, class S>
@@ -117,6 +122,7 @@ void describe_cluster(V& v, S& x) {
   v.integer("devices_per_node", x.devices_per_node, {1, 1024});
   v.word("device", x.device, kDevices);
   v.integer("threads_per_device", x.threads_per_device, {1, 1024});
+  v.number("device_memory_gib", x.device_memory_gib, {0, 1'000'000});
   v.integer("fault_tolerance", x.fault_tolerance, {0, 100'000});
   v.text("listen", x.listen);
   v.word("transport", x.transport, kTransports);
@@ -129,6 +135,14 @@ void describe_cluster(V& v, S& x) {
 template <class V, class S>
 void describe_debug(V& v, S& x) {
   v.flag("parameter_hashes", x.parameter_hashes);
+}
+
+template <class V, class S>
+void describe_slow_shape(V& v, S& x) {
+  v.text("module", x.module);
+  v.integer("min_rows", x.min_rows, {0, kCountMax});
+  v.integer("max_rows", x.max_rows, {0, kCountMax});
+  v.number("factor", x.factor, {1, 1000});
 }
 
 template <class V, class S>

@@ -110,6 +110,30 @@ struct Optimizer {
   friend bool operator==(const Optimizer&, const Optimizer&) = default;
 };
 
+/// `[scheduler]`: what every device does in which order.
+struct Scheduler {
+  std::string schedule = "1f1b";  ///< A schedule of `troupe solve schedule`.
+  /// A file that `troupe profile` wrote. Empty: the newest one that fits, or measured at the start.
+  std::filesystem::path profile;
+  /// Microbatches in flight per stage at most, which bounds eager forwards; 0: as the schedule
+  /// likes. A schedule that cannot do with so few is refused.
+  std::int32_t max_in_flight = 0;
+
+  friend bool operator==(const Scheduler&, const Scheduler&) = default;
+};
+
+/// `[balancer]`: which sample goes into which microbatch.
+struct Balancer {
+  std::string policy = "in-order";  ///< A policy of `troupe balance`.
+  /// Plans that "auto" may cost per pipeline and step, and thousands of exchanges that a search
+  /// may look at: more plan better and take longer.
+  std::int64_t evaluations = 200;
+  /// Correct predictions of the profile by measured times while that pays.
+  bool adaptive_correction = false;
+
+  friend bool operator==(const Balancer&, const Balancer&) = default;
+};
+
 /// `[cluster]`.
 struct Cluster {
   std::int32_t local_nodes = 1;  ///< Processes `troupe train` starts here. Default 1, or 0 where
@@ -118,6 +142,7 @@ struct Cluster {
   std::int32_t devices_per_node = 1;
   std::string device = "cpu";           ///< "cpu" or "cuda".
   std::int32_t threads_per_device = 1;  ///< Operator threads of a CPU device.
+  double device_memory_gib = 0;         ///< Memory of one device for planning; 0: ask the device.
   std::int32_t fault_tolerance = 0;     ///< Nodes that may fail at once.
   std::string listen = "127.0.0.1:0";   ///< Where nodes join; port 0: any free one.
   std::string transport = "ucx";        ///< The only one between processes.
@@ -129,9 +154,21 @@ struct Cluster {
   friend bool operator==(const Cluster&, const Cluster&) = default;
 };
 
+/// One `[[debug.slow_shapes]]`: forwards and backwards of a module over this many rows take
+/// `factor` times as long, as a device with a bad kernel for these sizes would.
+struct SlowShape {
+  std::string module;
+  std::int64_t min_rows = 0;
+  std::int64_t max_rows = 0;  ///< Included.
+  double factor = 1;          ///< >= 1.
+
+  friend bool operator==(const SlowShape&, const SlowShape&) = default;
+};
+
 /// `[debug]`: hooks of tests; they never change what is computed unless they say so.
 struct Debug {
   bool parameter_hashes = false;  ///< Compares parameter hashes of all holders at every COMMIT.
+  std::vector<SlowShape> slow_shapes;
 
   friend bool operator==(const Debug&, const Debug&) = default;
 };
@@ -144,8 +181,8 @@ struct Job {
   Data data;
   Train train;
   Optimizer optimizer;
-  std::string schedule = "1f1b";    ///< `scheduler.schedule`.
-  std::string policy = "in-order";  ///< `balancer.policy`.
+  Scheduler scheduler;
+  Balancer balancer;
   Cluster cluster;
   Debug debug;
 

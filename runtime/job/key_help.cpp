@@ -157,8 +157,9 @@ std::string in_place(std::string path, const std::string& table) {
 }  // namespace
 
 std::vector<std::string> known_keys() {
-  std::vector<std::string> keys{"extends", "modules.NAME.config", "modules.NAME.hf",
-                                "parallel.pipelines", "data.sources"};
+  std::vector<std::string> keys{"extends",         "modules.NAME.config",
+                                "modules.NAME.hf", "parallel.pipelines",
+                                "data.sources",    "debug.slow_shapes"};
   const auto walk = [&](const char* prefix, auto section, auto describe) {
     collect(keys, prefix, describe, section);
   };
@@ -175,9 +176,10 @@ std::vector<std::string> known_keys() {
   walk("data.sources[].", DataSource{}, [](auto& v, auto& x) { describe_source(v, x); });
   walk("train.", Train{}, [](auto& v, auto& x) { describe_train(v, x); });
   walk("optimizer.", Optimizer{}, [](auto& v, auto& x) { describe_optimizer(v, x); });
-  walk("scheduler.", Job{}, [](auto& v, auto& x) { describe_scheduler(v, x); });
-  walk("balancer.", Job{}, [](auto& v, auto& x) { describe_balancer(v, x); });
+  walk("scheduler.", Scheduler{}, [](auto& v, auto& x) { describe_scheduler(v, x); });
+  walk("balancer.", Balancer{}, [](auto& v, auto& x) { describe_balancer(v, x); });
   walk("cluster.", Cluster{}, [](auto& v, auto& x) { describe_cluster(v, x); });
+  walk("debug.slow_shapes[].", SlowShape{}, [](auto& v, auto& x) { describe_slow_shape(v, x); });
   walk("debug.", Debug{}, [](auto& v, auto& x) { describe_debug(v, x); });
   return keys;
 }

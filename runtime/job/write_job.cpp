@@ -114,10 +114,13 @@ class JobWriter {
             [&](auto& v) { describe_source(v, job.data.sources[i]); });
     section("train", [&](auto& v) { describe_train(v, job.train); });
     section("optimizer", [&](auto& v) { describe_optimizer(v, job.optimizer); });
-    section("scheduler", [&](auto& v) { describe_scheduler(v, job); });
-    section("balancer", [&](auto& v) { describe_balancer(v, job); });
+    section("scheduler", [&](auto& v) { describe_scheduler(v, job.scheduler); });
+    section("balancer", [&](auto& v) { describe_balancer(v, job.balancer); });
     section("cluster", [&](auto& v) { describe_cluster(v, job.cluster); });
     section("debug", [&](auto& v) { describe_debug(v, job.debug); });
+    for (std::size_t i = 0; i < job.debug.slow_shapes.size(); ++i)
+      table("[[debug.slow_shapes]]", "debug.slow_shapes[" + std::to_string(i) + "]",
+            [&](auto& v) { describe_slow_shape(v, job.debug.slow_shapes[i]); });
     return std::move(out_);
   }
 
