@@ -59,6 +59,9 @@ class CostCurve {
   /// The part that grows per sequence, for packed attention: `at` less the constant.
   double variable_at(double tokens) const;
 
+  /// What a launch costs however few tokens it has.
+  double constant() const { return coefficients_[2]; }
+
   const std::array<double, 3>& coefficients() const { return coefficients_; }
   const std::vector<CurvePoint>& points() const { return points_; }
 

@@ -33,8 +33,8 @@ Result<CostCurve> fit_quantity(const LayerProfile& profile, PartCost ProfilePoin
 }
 
 // Kinds in the order of the profile file, by name.
-Result<std::string> kind_name(const std::map<std::string, std::string>& kind_of,
-                              const LayerSpec& layer) {
+Result<std::string> named_kind(const std::map<std::string, std::string>& kind_of,
+                               const LayerSpec& layer) {
   const auto found = kind_of.find(layer.name);
   if (found != kind_of.end()) return found->second;
   std::vector<std::string> known;
@@ -56,8 +56,7 @@ std::string_view to_string(CostOrigin origin) {
   return "unknown";
 }
 
-Result<CostModel::PartCurves> CostModel::fit_part(const LayerProfile& profile,
-                                                  PartCost ProfilePoint::*part) {
+Result<PartCurves> CostModel::fit_part(const LayerProfile& profile, PartCost ProfilePoint::*part) {
   PartCurves curves;
   const std::pair<CostCurve*, double PartCost::*> wanted[] = {
       {&curves.forward, &PartCost::forward_ms},
@@ -88,7 +87,7 @@ Result<CostModel> CostModel::create(const ModelGraph& graph, const Profile& prof
   for (const auto& module : graph.modules) {
     auto& names = model.kind_names_.emplace_back();
     for (const auto& layer : module.layers) {
-      auto name = kind_name(kind_of, layer);
+      auto name = named_kind(kind_of, layer);
       if (!name.ok()) return name.error();
       const auto kind = model.kinds_.find(name.value());
       if (kind == model.kinds_.end() || !kind->second.contains(Parallelism{}))
@@ -102,12 +101,9 @@ Result<CostModel> CostModel::create(const ModelGraph& graph, const Profile& prof
   return model;
 }
 
-const CostModel::Kind& CostModel::kind(LayerId layer) const {
-  return kinds_.at(kind_names_[layer.module.index()][static_cast<std::size_t>(layer.layer)]);
-}
+const CostModel::Kind& CostModel::kind(LayerId layer) const { return kinds_.at(kind_name(layer)); }
 
-Result<LayerCost> CostModel::cost(LayerId layer, std::span<const TokenCount> lengths,
-                                  Parallelism parallelism) const {
+Result<const KindCurves*> CostModel::curves(LayerId layer, Parallelism parallelism) const {
   const Kind& entries = kind(layer);
   const auto found = entries.find(parallelism);
   if (found == entries.end()) {
@@ -120,7 +116,14 @@ Result<LayerCost> CostModel::cost(LayerId layer, std::span<const TokenCount> len
                  "profile",
                  {}};
   }
-  const Entry& entry = found->second;
+  return &found->second;
+}
+
+Result<LayerCost> CostModel::cost(LayerId layer, std::span<const TokenCount> lengths,
+                                  Parallelism parallelism) const {
+  const auto found = curves(layer, parallelism);
+  if (!found.ok()) return found.error();
+  const KindCurves& entry = *found.value();
   const auto tokens =
       static_cast<double>(std::accumulate(lengths.begin(), lengths.end(), TokenCount{0}));
   // A packed launch pays the attention's constant once, hence the variable part per sequence.

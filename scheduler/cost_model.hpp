@@ -29,6 +29,19 @@ struct KindError {
   FitError left_out;  ///< Of the curve on points left out.
 };
 
+/// What is known about one part of a kind of layer, over tokens.
+struct PartCurves {
+  CostCurve forward, input_grad, weight_grad, activations;
+};
+
+/// One kind of layer at one (tp, cp): linear part over a microbatch's tokens, attention over each
+/// sequence's.
+struct KindCurves {
+  PartCurves linear, attention;
+  Bytes parameters;  ///< This device's share.
+  CostOrigin origin = CostOrigin::measured;
+};
+
 class CostModel {
  public:
   /// Fits all curves of `profile` for the layers of `graph`.
@@ -50,6 +63,15 @@ class CostModel {
   /// The same for one sequence.
   Result<LayerCost> cost(LayerId layer, TokenCount tokens, Parallelism parallelism = {}) const;
 
+  /// Which kind a layer is. Layers of a kind cost the same for the same rows.
+  const std::string& kind_name(LayerId layer) const {
+    return kind_names_[layer.module.index()][static_cast<std::size_t>(layer.layer)];
+  }
+
+  /// The curves behind `cost`, for callers that sum over many samples. The pointer lives as long as
+  /// this model. Errors: as `cost`.
+  Result<const KindCurves*> curves(LayerId layer, Parallelism parallelism = {}) const;
+
   /// Costs of all layers of a module for one microbatch, frozen-aware.
   Result<std::vector<LayerCost>> module_costs(ModuleId module, std::span<const TokenCount> lengths,
                                               Parallelism parallelism = {}) const;
@@ -64,15 +86,7 @@ class CostModel {
   const ModelGraph& graph() const { return graph_; }
 
  private:
-  struct PartCurves {
-    CostCurve forward, input_grad, weight_grad, activations;
-  };
-  struct Entry {
-    PartCurves linear, attention;
-    Bytes parameters;
-    CostOrigin origin = CostOrigin::measured;
-  };
-  using Kind = std::map<Parallelism, Entry>;
+  using Kind = std::map<Parallelism, KindCurves>;
 
   static Result<PartCurves> fit_part(const LayerProfile& profile, PartCost ProfilePoint::*part);
   const Kind& kind(LayerId layer) const;

@@ -38,7 +38,8 @@ struct PartCost {
   friend bool operator==(const PartCost&, const PartCost&) = default;
 };
 
-/// One size. `linear` is everything that depends on the tokens of the whole microbatch (matrix
+/// One size: rows between layers, or trained tokens for the llm's last layer, which skips the rest.
+/// `linear` is everything that depends on the tokens of the whole microbatch (matrix
 /// products, norms, launches); `attention` is what depends on the length of each sequence in it,
 /// and is zero for a layer without attention.
 struct ProfilePoint {
@@ -68,10 +69,33 @@ struct LayerKindOf {
   friend bool operator==(const LayerKindOf&, const LayerKindOf&) = default;
 };
 
+/// A class of links. A transfer takes latency + bytes / speed; a device's transfers of one class
+/// leave one after the other.
+struct LinkSpeed {
+  double latency_ms = 0;
+  double gigabytes_per_s = 0;  ///< 0: bytes take no time.
+
+  friend bool operator==(const LinkSpeed&, const LinkSpeed&) = default;
+};
+
+/// How fast a device does what is not a layer: moving rows, summing gradients, updating.
+struct DeviceSpeeds {
+  CostOrigin origin = CostOrigin::measured;
+  LinkSpeed device;                     ///< Between stages on one device.
+  LinkSpeed node;                       ///< Between devices of one node.
+  LinkSpeed network;                    ///< Between nodes.
+  double reduce_gigabytes_per_s = 0;    ///< Summing gradients of one more holder; 0: no time.
+  double optimizer_elements_per_s = 0;  ///< AdamW; 0: no time.
+  double optimizer_group_ms = 0;        ///< AdamW, per parameter group, whatever its size.
+
+  friend bool operator==(const DeviceSpeeds&, const DeviceSpeeds&) = default;
+};
+
 struct Profile {
   std::string device;  ///< As shown to users: `cpu`, `H100-80G (computed)`.
   std::vector<LayerKindOf> layers;
   std::vector<LayerProfile> profiles;
+  DeviceSpeeds speeds = {};
 
   friend bool operator==(const Profile&, const Profile&) = default;
 };

@@ -13,15 +13,9 @@
 #include "runtime/vocabulary/iteration_plan.hpp"
 #include "runtime/vocabulary/result.hpp"
 #include "scheduler/iteration_graph.hpp"
+#include "scheduler/profile.hpp"
 
 namespace troupe::scheduler {
-
-/// A class of links. A transfer takes latency + bytes / speed; a device's transfers of one class
-/// leave one after the other.
-struct LinkSpeed {
-  double latency_ms = 0;
-  double gigabytes_per_s = 0;  ///< 0: bytes take no time.
-};
 
 /// Times and sizes. Functions must be pure; a missing one counts as zero.
 struct SimulationCosts {

@@ -1,0 +1,203 @@
+#include "scheduler/predicted_costs.hpp"
+
+#include <catch2/catch_approx.hpp>
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators_range.hpp>
+
+#include "tests/scheduler/random_plans.hpp"
+
+namespace troupe::scheduler {
+namespace {
+
+using Catch::Approx;
+using testing::sample;
+using testing::text_llm;
+using testing::vision_audio_llm;
+
+/// Per token 0.01 ms forward, 0.02 input gradient, 0.03 weight gradient and 4 bytes; 1 ms per
+/// launch forward; attention 1e-4 ms per squared length, double that backward.
+LayerProfile kind(const std::string& name, bool attends, double scale = 1) {
+  LayerProfile profile{name, {}, CostOrigin::measured, Bytes{20}, {}};
+  for (const TokenCount count : {1, 4, 16, 64, 256, 1024}) {
+    const auto tokens = static_cast<double>(count) * scale;
+    const double square = attends ? 1e-4 * static_cast<double>(count * count) : 0;
+    profile.points.push_back({count,
+                              {0.01 * tokens + 1, 0.02 * tokens, 0.03 * tokens, 4 * tokens},
+                              {square, 2 * square, 0, 0}});
+  }
+  return profile;
+}
+
+/// `block` for every layer, except the llm's last one (`head`, ten times as dear, no attention) and
+/// projectors (`rows`).
+Profile profile_of(const ModelGraph& graph) {
+  Profile profile{
+      "test", {}, {kind("block", true), kind("rows", false), kind("head", false, 10)}, {}};
+  for (const auto& module : graph.modules)
+    for (const auto& layer : module.layers)
+      profile.layers.push_back(
+          {layer.name, module.kind == ModuleKind::projector ? "rows" : "block"});
+  profile.layers.back().kind = "head";
+  return profile;
+}
+
+CostModel cost_model(const ModelGraph& graph) {
+  return CostModel::create(graph, profile_of(graph)).value();
+}
+
+TEST_CASE("a task costs what its packed rows cost in the layers of its stage", "[scheduler]") {
+  const auto plan = place_by_hand(text_llm(3), {}, {1, 1}).value();
+  const std::vector<SampleShape> samples{sample(0, 0, 100), sample(0, 0, 200)};  // 51, 101 trained.
+  const auto costs = predicted_costs(plan, cost_model(plan.model), samples).value();
+  // Two blocks: 1 + 0.01 x 300 + 1e-4 (100^2 + 200^2) = 9 each. Head: 1 + 0.1 x 152 = 16.2.
+  CHECK(costs.task_ms(StageId{0}, {0, 1}, TaskKind::forward) == Approx(2 * 9 + 16.2));
+  // Input gradients: not for the first layer. Block 0.02 x 300 + 2 x 5 = 16, head 0.2 x 152 = 30.4.
+  CHECK(costs.task_ms(StageId{0}, {0, 1}, TaskKind::backward_input) == Approx(16 + 30.4));
+  // Weight gradients: 2 x 0.03 x 300 and 0.3 x 152.
+  CHECK(costs.task_ms(StageId{0}, {0, 1}, TaskKind::backward_weight) == Approx(18 + 45.6));
+  CHECK(costs.task_ms(StageId{0}, {0, 1}, TaskKind::backward) == Approx(46.4 + 63.6));
+  CHECK(costs.activation_bytes(StageId{0}, {0, 1}) == Approx(2 * 4 * 300 + 40 * 152));
+}
+
+TEST_CASE("samples without media cost an encoder nothing", "[scheduler]") {
+  const auto graph = vision_audio_llm();
+  const auto plan = place_by_hand(graph, {}, {1, 1}).value();
+  const std::vector<SampleShape> samples{sample(0, 0, 100), sample(2, 0, 100)};
+  const auto costs = predicted_costs(plan, cost_model(graph), samples).value();
+  const StageId encoders{0};
+  REQUIRE(side_of(plan, encoders) == Side::encoder);
+  CHECK(costs.task_ms(encoders, {0}, TaskKind::forward) == 0);
+  // 4 layers over two images of 8 patches, 1 + 0.16 + 2 x 64e-4; projector over 4 rows, 1.04.
+  CHECK(costs.task_ms(encoders, {1}, TaskKind::forward) == Approx(4 * 1.1728 + 1.04));
+  CHECK(costs.task_ms(encoders, {0, 1}, TaskKind::forward) ==
+        costs.task_ms(encoders, {1}, TaskKind::forward));
+}
+
+TEST_CASE("a frozen llm has a backward only for samples with something trainable before",
+          "[scheduler]") {
+  auto graph = vision_audio_llm();
+  graph.modules[0].freeze = graph.modules[4].freeze = true;
+  const auto plan = place_by_hand(graph, {}, {1, 1}).value();
+  const std::vector<SampleShape> samples{sample(0, 0, 100), sample(1, 0, 98)};
+  const auto costs = predicted_costs(plan, cost_model(graph), samples).value();
+  const StageId encoders{0}, llm{1};
+  CHECK(costs.task_ms(llm, {0}, TaskKind::backward) == 0);
+  CHECK(costs.activation_bytes(llm, {0}) == 0);
+  // 5 blocks of 100 rows: 0.02 x 100 + 2 x 1 = 4; head 0.2 x 50 trained tokens = 10.
+  CHECK(costs.task_ms(llm, {1}, TaskKind::backward) == Approx(5 * 4 + 10));
+  CHECK(costs.task_ms(llm, {1}, TaskKind::backward_weight) == 0);
+  // Of the encoder stage the projector alone trains, and needs no input gradient: 0.03 x 2 rows.
+  CHECK(costs.task_ms(encoders, {1}, TaskKind::backward) == Approx(0.06));
+}
+
+TEST_CASE("state is what training keeps, by dtype", "[scheduler]") {
+  // Layers of 10, 11 and 12 elements. fp32: 4 + 4 + 8; bf16: 2 + 4 + 8 + 4; fp64: four times 8.
+  auto graph = text_llm(3);
+  graph.modules[0].layers[0].constant_elements = 5;
+  const auto plan = place_by_hand(graph, {}, {1, 1}).value();
+  const auto bytes = [&](const ParallelPlan& shown, Dtype dtype) {
+    const auto model = cost_model(shown.model);
+    return predicted_costs(shown, model, {}, {dtype, {}, {}}).value().state_bytes(StageId{0});
+  };
+  CHECK(bytes(plan, Dtype::fp32) == 33 * 16 + 5 * 4);
+  CHECK(bytes(plan, Dtype::bf16) == 33 * 18 + 5 * 2);
+  CHECK(bytes(plan, Dtype::fp64) == 33 * 32 + 5 * 8);
+  graph.modules[0].freeze = true;
+  CHECK(bytes(place_by_hand(graph, {}, {1, 1}).value(), Dtype::bf16) == 38 * 2);
+}
+
+TEST_CASE("updates take a time per group and one per element", "[scheduler]") {
+  const auto plan = place_by_hand(text_llm(3), {}, {1, 1}).value();
+  PredictionOptions options;
+  options.speeds.optimizer_group_ms = 0.5;
+  options.speeds.optimizer_elements_per_s = 11'000;  // 33 elements: 3 ms.
+  const auto costs = predicted_costs(plan, cost_model(plan.model), {}, options).value();
+  CHECK(costs.optimizer_ms(StageId{0}) == Approx(3 * 0.5 + 3));
+}
+
+TEST_CASE("a message takes the latency and speed of its link", "[scheduler]") {
+  const auto plan = place_by_hand(text_llm(2), {}, {2, 1}).value();
+  PredictionOptions options;
+  options.speeds.network = {0.5, 0.00256};
+  const auto costs = predicted_costs(plan, cost_model(plan.model), {}, options).value();
+  Message message;
+  message.source.stage = StageId{0};
+  message.destination.stage = StageId{1};
+  message.rows = 10;
+  message.width = 64;  // 2,560 bytes: 1 ms.
+  CHECK(message_costs(plan, costs)(message) == Approx(1.5));
+  message.destination.stage = StageId{0};
+  CHECK(message_costs(plan, costs)(message) == 0);
+}
+
+TEST_CASE("a sample's work leaves out what a launch costs in any case", "[scheduler]") {
+  const auto graph = vision_audio_llm();
+  const std::vector<SampleShape> samples{sample(0, 0, 100), sample(1, 1, 100)};
+  const auto works = sample_workloads(cost_model(graph), samples).value();
+  REQUIRE(works.size() == 2);
+  CHECK(works[0].encoder_total_ms == 0);
+  // 5 blocks: 0.01 x 100 + 1 = 2 each; head 0.1 x 51. The constant 1 ms is left out.
+  CHECK(works[0].llm_forward_ms == Approx(5 * 2 + 5.1));
+  // Backward: weights 5 x 3 + 15.3, inputs 4 x (2 + 2) + 10.2.
+  CHECK(works[0].llm_total_ms == Approx(15.1 + 15 + 15.3 + 16 + 10.2));
+  // Vision 8 rows in 4 layers and 2 in the projector, audio 5 rows in 3 layers and the projector.
+  CHECK(works[1].encoder_forward_ms ==
+        Approx(4 * (0.08 + 64e-4) + 0.02 + 3 * (0.05 + 25e-4) + 0.05));
+  CHECK(works[1].encoder_total_ms > works[1].encoder_forward_ms);
+}
+
+TEST_CASE("a missing tensor-parallel profile is an error", "[scheduler][errors]") {
+  const auto plan = place_by_hand(text_llm(2), {}, {1, 1}).value();
+  PredictionOptions options;
+  options.parallelisms = {{4, 1}};
+  const auto costs = predicted_costs(plan, cost_model(plan.model), {}, options);
+  REQUIRE_FALSE(costs.ok());
+  CHECK(costs.error().code == Errc::not_found);
+  CHECK_FALSE(sample_workloads(cost_model(plan.model), {}, options.parallelisms).ok());
+}
+
+TEST_CASE("a plan costs what its layers cost, wherever they lie", "[scheduler][property]") {
+  // Stage by stage or all in one: the same layers, hence the same sum. Every stage that has a
+  // backward in the iteration has a cost for it, and no other.
+  const auto made = testing::random_case(GENERATE(range(0u, 60u)));
+  const auto& graph = made.plan.model;
+  const auto model = cost_model(graph);
+  const auto costs = predicted_costs(made.plan, model, made.input.samples).value();
+  for (std::size_t s = 0; s < made.input.samples.size(); ++s) {
+    const std::vector<std::int32_t> part{static_cast<std::int32_t>(s)};
+    double forward = 0, expected = 0;
+    for (const StageId stage : made.plan.pipelines[0].stages)
+      forward += costs.task_ms(stage, part, TaskKind::forward);
+    for (std::size_t m = 0; m < graph.modules.size(); ++m) {
+      const auto lengths = sequence_lengths(graph, made.input.samples[s], ModuleId{m});
+      for (std::size_t l = 0; l < graph.modules[m].layers.size(); ++l) {
+        const bool head = ModuleId{m} == graph.llm() && l + 1 == graph.modules[m].layers.size();
+        const std::vector<TokenCount> trained{made.input.samples[s].trained_tokens};
+        expected +=
+            model.cost({ModuleId{m}, static_cast<std::int32_t>(l)}, head ? trained : lengths)
+                .value()
+                .forward_ms;
+      }
+    }
+    CHECK(forward == Approx(expected));
+  }
+  auto input = made.input;
+  input.task_cost = costs.task_ms;
+  input.message_cost = message_costs(made.plan, costs);
+  const auto iteration = plan_iteration(made.plan, input);
+  REQUIRE(iteration.ok());
+  const auto step = simulate(made.plan, iteration.value(), costs).value();
+  CHECK(step.completed);
+  for (const auto& list : iteration.value().actions)
+    for (const auto& action : list) {
+      if (action.kind != ActionKind::backward) continue;
+      const auto& sides =
+          iteration.value().microbatches[made.plan.at(action.stage).pipeline.index()];
+      const auto& part = sides.of(side_of(made.plan, action.stage))[action.microbatch.index()]
+                             .parts[action.part.index()];
+      CHECK(costs.task_ms(action.stage, part.samples, TaskKind::backward) > 0);
+    }
+}
+
+}  // namespace
+}  // namespace troupe::scheduler
