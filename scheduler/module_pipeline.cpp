@@ -42,15 +42,12 @@ class Ways {
       before_[at(forward ? dependency.task : dependency.needs)].push_back(
           {forward ? dependency.needs : dependency.task, dependency.delay_ms});
     }
-    // Tasks stand by stage, stages in topological order: what a way leads over comes first.
+    // Tasks stand by stage, stages in topological order. In both directions a way leads over stages
+    // that stand before: a gradient on its way back passes them too.
     way_.assign(graph.tasks.size(), 0);
-    const auto count = static_cast<std::int32_t>(graph.tasks.size());
-    for (std::int32_t i = 0; i < count; ++i) {
-      const auto task = forward ? i : count - 1 - i;
-      for (const auto& [other, delay_ms] : before_[at(task)])
-        way_[at(task)] =
-            std::max(way_[at(task)], way_[at(other)] + graph.tasks[at(other)].ms + delay_ms);
-    }
+    for (std::size_t task = 0; task < graph.tasks.size(); ++task)
+      for (const auto& [other, delay_ms] : before_[task])
+        way_[task] = std::max(way_[task], way_[at(other)] + graph.tasks[at(other)].ms + delay_ms);
   }
 
   /// Per stage; 0 where it has no work of this direction.

@@ -50,6 +50,16 @@ TEST_CASE("the lower bound of equal work is met by 1F1B where it can be", "[sche
   CHECK(make_schedule(graph, "1f1b").value().step_ms == Approx(39));
 }
 
+TEST_CASE("the bound counts the whole way back", "[scheduler]") {
+  // Four stages of 1 + 2 ms, four microbatches. The last stage begins at 3, works 12, and the last
+  // gradient passes three stages of 2 ms: 21.
+  const std::vector<SampleWork> samples(4, {2, 2});
+  const SampleLists each = {{0}, {1}, {2}, {3}};
+  const auto graph = task_graph(module_pipeline(samples, each, each, {2, 2}), false);
+  CHECK(lower_bound_ms(graph) == Approx(21));
+  CHECK(make_schedule(graph, "1f1b").value().step_ms == Approx(21));
+}
+
 TEST_CASE("no schedule goes below the bound, with any deferral", "[scheduler][property]") {
   for (std::uint32_t seed = 0; seed < 300; ++seed) {
     std::mt19937 random(seed);
