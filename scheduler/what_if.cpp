@@ -68,10 +68,14 @@ Result<WhatIf> what_if(const WhatIfRequest& request) {
   auto pipelines = reconfigure({request.pipelines, request.templates.min_nodes, 1,
                                 request.fault_tolerance, request.lost, request.joined});
   if (!pipelines.ok()) return pipelines.error();
+  return change_pipelines(request, std::move(pipelines).value());
+}
+
+Result<WhatIf> change_pipelines(const WhatIfRequest& request, std::vector<RankList> pipelines) {
   NodesOfLayer held, needed;
   auto before = configure(request, request.pipelines, held);
   if (!before.ok()) return before.error();
-  auto after = configure(request, std::move(pipelines).value(), needed);
+  auto after = configure(request, std::move(pipelines), needed);
   if (!after.ok()) return after.error();
   std::vector<CopyItem> items;
   for (std::size_t layer = 0; layer < held.size(); ++layer) {

@@ -46,4 +46,10 @@ struct WhatIf {
 /// - invalid_argument: as those functions; or fewer layer sizes than the templates have layers.
 Result<WhatIf> what_if(const WhatIfRequest& request);
 
+/// The same where the caller says which pipelines there will be; `joined` is not read.
+///
+/// Errors: as `what_if`, without those of `reconfigure`. A layer that no survivor holds is
+/// infeasible with `where` = "holders".
+Result<WhatIf> change_pipelines(const WhatIfRequest& request, std::vector<RankList> after);
+
 }  // namespace troupe::scheduler

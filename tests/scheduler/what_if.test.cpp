@@ -53,6 +53,18 @@ TEST_CASE("a joining node receives its layers", "[scheduler]") {
   CHECK(result.value().after.iteration_ms < result.value().before.iteration_ms);
 }
 
+TEST_CASE("pipelines may be given instead of derived", "[scheduler]") {
+  // One pipeline of two nodes becomes two of one: each node lacks the other's two layers.
+  const auto input = request({{0, 1}});
+  const auto result = change_pipelines(input, {{0}, {1}});
+  REQUIRE(result.ok());
+  CHECK(result.value().copies.copies ==
+        std::vector<Copy>{{0, 0, 1}, {1, 0, 1}, {2, 1, 0}, {3, 1, 0}});
+  auto alone = input;
+  alone.lost = {1};
+  CHECK(change_pipelines(alone, {{0}}).error().where == "holders");
+}
+
 TEST_CASE("what cannot be survived says why", "[scheduler][errors]") {
   auto input = request({{0, 1}});
   input.lost = {1};  // Layers 2 and 3 are gone.
