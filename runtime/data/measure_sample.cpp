@@ -1,0 +1,160 @@
+#include "runtime/data/measure_sample.hpp"
+
+#include <sndfile.h>
+#include <turbojpeg.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "runtime/data/log_mel.hpp"
+#include "runtime/data/read_audio.hpp"
+#include "runtime/data/read_file.hpp"
+#include "runtime/data/read_image.hpp"
+
+namespace troupe::data {
+namespace {
+
+Error bad_data(std::string message) { return {Errc::bad_data, std::move(message), "", ""}; }
+
+BadSample bad_file(const Record& record, const std::string& file, const Error& error) {
+  const BadKind kind =
+      error.code == Errc::not_found ? BadKind::missing_file : BadKind::unreadable_media;
+  return {record.id, kind, file, record.where, error.message};
+}
+
+Result<ImageSize> jpeg_size(std::string_view bytes) {
+  const std::unique_ptr<void, int (*)(tjhandle)> decoder(tjInitDecompress(), &tjDestroy);
+  if (!decoder) return Error{Errc::internal, "turbojpeg has no memory left", "", ""};
+  int width = 0, height = 0, subsampling = 0, colours = 0;
+  if (tjDecompressHeader3(decoder.get(), reinterpret_cast<const unsigned char*>(bytes.data()),
+                          bytes.size(), &width, &height, &subsampling, &colours) != 0 &&
+      width == 0)
+    return bad_data(std::string("the JPEG file has no picture in it: ") +
+                    tjGetErrorStr2(decoder.get()));
+  return ImageSize{width, height};
+}
+
+// The header chunk comes first: length, "IHDR", width, height, big-endian.
+Result<ImageSize> png_size(std::string_view bytes) {
+  if (bytes.size() < 24 || bytes.substr(12, 4) != "IHDR")
+    return bad_data("the PNG file has no header");
+  const auto number = [&](std::size_t at) {
+    std::uint32_t value = 0;
+    for (std::size_t i = 0; i < 4; ++i)
+      value = value << 8 | static_cast<unsigned char>(bytes[at + i]);
+    return static_cast<std::int32_t>(value & 0x7FFFFFFF);
+  };
+  return ImageSize{number(16), number(20)};
+}
+
+std::optional<BadSample> measure_images(const Dataset& dataset, const Record& record,
+                                        const DataOptions& options, ModuleMedia& media) {
+  for (const auto& name : record.images) {
+    const auto size = image_size(dataset.media_path(record, name), options.decoded_pixels_max);
+    if (!size) return bad_file(record, name, size.error());
+    const auto resized =
+        smart_resize(size.value(), options.vision.factor(), options.min_pixels, options.max_pixels);
+    if (!resized) return bad_file(record, name, resized.error());
+    const auto patch = options.vision.patch_size;
+    media.items.push_back(image_shape(resized.value().height / patch, resized.value().width / patch,
+                                      options.vision,
+                                      static_cast<std::int32_t>(media.items.size())));
+  }
+  return std::nullopt;
+}
+
+// As `log_mel_windows` cuts a clip.
+std::optional<BadSample> measure_clips(const Dataset& dataset, const Record& record,
+                                       const DataOptions& options, ModuleMedia& media) {
+  std::int32_t marker = 0;
+  for (const auto& name : record.audio) {
+    const auto samples = audio_samples(dataset.media_path(record, name), options.audio_seconds_max);
+    if (!samples) return bad_file(record, name, samples.error());
+    if (samples.value() < kHopSamples)
+      return bad_file(record, name, bad_data("the clip is shorter than one frame of 10 ms"));
+    for (std::int64_t left = samples.value(); left >= kHopSamples; left -= kWindowSamples) {
+      const auto window =
+          options.pad_audio ? kWindowSamples : std::min<std::int64_t>(left, kWindowSamples);
+      media.items.push_back(audio_shape(static_cast<std::int32_t>(window / kHopSamples), marker));
+    }
+    ++marker;
+  }
+  return std::nullopt;
+}
+
+MeasureOutcome measure(const Dataset& dataset, const Record& record, const DataOptions& options,
+                       const MediaModules& modules) {
+  auto text = decode_sample(dataset, record, options, {.media = false, .text = true});
+  if (auto* bad = std::get_if<BadSample>(&text)) return std::move(*bad);
+  const auto& decoded = std::get<DecodedSample>(text);
+  ModuleMedia images{modules.vision, {}}, clips{modules.audio, {}};
+  if (auto fault = measure_images(dataset, record, options, images)) return *fault;
+  if (auto fault = measure_clips(dataset, record, options, clips)) return *fault;
+
+  SampleShape shape;
+  shape.id = record.id;
+  shape.trained_tokens = decoded.trained_tokens;
+  shape.llm_tokens = static_cast<TokenCount>(decoded.text.tokens.size()) -
+                     decoded.text.image_markers - decoded.text.audio_markers;
+  for (auto* media : {&images, &clips}) {
+    if (media->items.empty()) continue;
+    for (const auto& item : media->items) shape.llm_tokens += item.output_rows;
+    shape.media.push_back(std::move(*media));
+  }
+  std::sort(shape.media.begin(), shape.media.end(),
+            [](const ModuleMedia& a, const ModuleMedia& b) { return a.module < b.module; });
+  if (options.max_seq_len > 0 && shape.llm_tokens > options.max_seq_len)
+    return BadSample{
+        record.id,
+        BadKind::too_long,
+        {},
+        record.where,
+        "it has " + std::to_string(shape.llm_tokens) +
+            " tokens, more than data.max_seq_len = " + std::to_string(options.max_seq_len)};
+  return shape;
+}
+
+}  // namespace
+
+MeasureOutcome measure_sample(const Dataset& dataset, const Record& record,
+                              const DataOptions& options, const MediaModules& modules) {
+  try {
+    return measure(dataset, record, options, modules);
+  } catch (const std::exception& fault) {  // Out of memory; a path the file system cannot hold.
+    return BadSample{record.id, BadKind::unreadable_media, {}, record.where, fault.what()};
+  }
+}
+
+Result<ImageSize> image_size(const std::filesystem::path& path, std::int64_t pixels_max) {
+  auto bytes = read_file(path);
+  if (!bytes) return bytes.error();
+  const std::string_view content = bytes.value();
+  auto size = content.starts_with("\xFF\xD8") ? jpeg_size(content)
+              : content.starts_with("\x89PNG\r\n\x1A\n")
+                  ? png_size(content)
+                  : bad_data("the file is neither JPEG nor PNG");
+  if (!size) return size;
+  if (auto fine = check_image_size(size.value().width, size.value().height, pixels_max); !fine)
+    return fine.error();
+  return size;
+}
+
+Result<std::int64_t> audio_samples(const std::filesystem::path& path, std::int32_t seconds_max) {
+  if (!std::filesystem::exists(path))
+    return Error{Errc::not_found, "there is no such file", "", ""};
+  SF_INFO info{};
+  const std::unique_ptr<SNDFILE, int (*)(SNDFILE*)> file(sf_open(path.c_str(), SFM_READ, &info),
+                                                         &sf_close);
+  if (!file)
+    return bad_data(std::string("the audio file cannot be decoded: ") + sf_strerror(nullptr));
+  if (info.samplerate < 1 || info.frames < 1) return bad_data("the audio file holds no samples");
+  if (info.frames / info.samplerate > seconds_max)
+    return bad_data("the audio file is longer than the limit of " + std::to_string(seconds_max) +
+                    " s");
+  return std::llround(static_cast<double>(info.frames) * kSampleRate / info.samplerate);
+}
+
+}  // namespace troupe::data
