@@ -1,4 +1,4 @@
-// The inner types of `Courier`, shared by its two source files.
+// The inner types of `Courier`, shared by its source files.
 
 #pragma once
 
@@ -13,7 +13,7 @@
 namespace troupe::transport {
 
 /// Ids of the active messages.
-enum : unsigned { kMessageId = 1, kGoodbyeId = 2 };
+enum : unsigned { kMessageId = 1, kGoodbyeId = 2, kChannelId = 3 };
 
 /// Precedes every message on the wire; one byte order per job.
 struct Courier::Header {
@@ -30,6 +30,27 @@ struct Courier::Header {
   Link link() const { return {process, session}; }
 };
 
+/// A worker and whom its callbacks tell.
+struct Courier::Port {
+  Courier* courier = nullptr;
+  UcxWorker* worker = nullptr;
+};
+
+/// A worker of its own for the shared memory between this node and one peer (README: a queue that
+/// several peers share falls silent for all when one of them dies while it writes).
+struct Courier::Channel {
+  explicit Channel(UcxWorker own) : worker(std::move(own)) {}
+  UcxWorker worker;
+  Port port;
+};
+
+/// A way to the peer: an endpoint of one worker.
+struct Courier::Path {
+  ucp_ep_h endpoint = nullptr;
+  ucs_status_ptr_t flush = nullptr;   ///< Of the goodbye.
+  ucs_status_ptr_t ending = nullptr;  ///< Of the endpoint.
+};
+
 /// What UCX is working on: a send, or the fetching of an offered message.
 struct Courier::Request {
   Header header;
@@ -44,20 +65,19 @@ struct Courier::Request {
 struct Courier::Connection {
   Courier* courier = nullptr;
   Peer peer = -1;
-  Link theirs;  ///< On messages that come.
-  Link ours;    ///< On messages that go.
-  ucp_ep_h endpoint = nullptr;
+  Link theirs;              ///< On messages that come.
+  Link ours;                ///< On messages that go.
+  std::vector<Path> paths;  ///< The network, then the channel; messages take the last.
   std::uint64_t sent = 0;
   std::list<Request> requests;
-  int watch = -1;  ///< Descriptor of the peer's process.
+  std::unique_ptr<Channel> channel;  ///< Destroyed before the requests that UCX may hold.
+  int watch = -1;                    ///< Descriptor of the peer's process.
 
   // Once it is closed:
   std::optional<Error> error;  ///< What its operations end with.
   bool tell_handler = false;
-  std::vector<void*> offers;  ///< Messages that nobody took, to be released after the endpoint.
-  bool forced = false;        ///< The endpoint is being closed; before, a goodbye leaves.
-  ucs_status_ptr_t flush = nullptr;                ///< Of the goodbye.
-  ucs_status_ptr_t ending = nullptr;               ///< Of the endpoint.
+  std::vector<Incoming::Offered> offers;  ///< Nobody took them: released after the endpoints.
+  bool forced = false;  ///< The endpoints are being closed; before, a goodbye leaves.
   std::chrono::steady_clock::time_point deadline;  ///< Of the present one of the two.
 };
 

@@ -18,8 +18,8 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kGoodbyeTime = std::chrono::milliseconds(200);
 /// How long a force-closed endpoint may keep its requests before their operations end anyway.
 constexpr auto kCloseTime = std::chrono::milliseconds(700);
-/// Rounds of progress for the last messages of a process that has ended.
-constexpr int kLastRounds = 1000;
+/// The network is asked once in so many rounds of progress while there are channels.
+constexpr unsigned kNetworkRounds = 8;
 /// How long messages under way may take to leave when the transport is destroyed.
 constexpr auto kFlushTime = std::chrono::milliseconds(300);
 
@@ -35,25 +35,17 @@ bool is_complete(ucs_status_ptr_t& request) {
 
 }  // namespace
 
-Courier::Courier(const TransportOptions& options, UcxWorker& worker, std::uint64_t process)
+Courier::Courier(const TransportOptions& options, UcxWorker& network, UcxContext shared_memory,
+                 const UcxAddress& self)
     : self_(options.self),
       receives_max_(options.receives_max),
       unexpected_max_(options.unexpected_max),
-      process_(process),
-      worker_(worker) {
-  const std::pair<unsigned, ucp_am_recv_callback_t> handlers[] = {{kMessageId, on_message},
-                                                                  {kGoodbyeId, on_goodbye}};
-  for (const auto& [id, callback] : handlers) {
-    ucp_am_handler_param_t param{};
-    param.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
-                       UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
-    param.id = id;
-    param.flags = UCP_AM_FLAG_WHOLE_MSG;
-    param.cb = callback;
-    param.arg = this;
-    // Fails for a callback without the flag only.
-    ucp_worker_set_am_recv_handler(worker_.handle(), &param);
-  }
+      process_(self.process),
+      identity_(self.identity),
+      network_(network),
+      shared_memory_(std::move(shared_memory)),
+      network_port_(std::make_unique<Port>(Port{this, &network})) {
+  listen(*network_port_);
 }
 
 Courier::~Courier() = default;
@@ -77,20 +69,25 @@ Status Courier::connect(Peer peer, const UcxAddress& address) {
   connection->peer = peer;
   connection->theirs = theirs.value();
   connection->ours = {process_, theirs.value().session};
-  if (auto status = open_endpoint(*connection, address.worker); !status) {
+  if (auto status = add_path(*connection, network_, address.worker); !status) {
     links_.close(peer);
     return status;
   }
   lost_.erase(peer);
   watch_process(*connection, address.identity);
+  offer_channel(*connection, address.identity);
   open_[peer] = std::move(connection);
+  if (auto early = channel_addresses_.extract(theirs.value())) {
+    take_channel(theirs.value(), early.mapped());
+  }
   if (overflowed_.erase(theirs.value()) > 0) {
     fail_later(theirs.value(), "sent more than is kept before this node had connected to it");
   }
   return Done{};
 }
 
-Status Courier::open_endpoint(Connection& connection, const std::vector<std::byte>& address) {
+Status Courier::add_path(Connection& connection, const UcxWorker& worker,
+                         const std::vector<std::byte>& address) {
   ucp_ep_params_t params{};
   params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLER |
                       UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE;
@@ -98,8 +95,12 @@ Status Courier::open_endpoint(Connection& connection, const std::vector<std::byt
   // The only mode in which a peer's death ends requests and an endpoint can be force-closed.
   params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
   params.err_handler = {on_endpoint_error, &connection};
-  const auto status = ucp_ep_create(worker_.handle(), &params, &connection.endpoint);
-  if (status == UCS_OK) return Done{};
+  Path path;
+  const auto status = ucp_ep_create(worker.handle(), &params, &path.endpoint);
+  if (status == UCS_OK) {
+    connection.paths.push_back(path);
+    return Done{};
+  }
   auto error = ucx_error("connecting to peer " + std::to_string(connection.peer), status);
   error.fix = "let both nodes use the same transports and network devices";
   return error;
@@ -112,10 +113,6 @@ void Courier::watch_process(Connection& connection, const ProcessIdentity& ident
   if (connection.watch < 0) return;
   loop_->watch(connection.watch, [this, &connection, link = connection.theirs] {
     connection.watch = -1;  // The loop has closed it.
-    // What it sent before it ended may still lie in shared memory: take that in first. Bounded,
-    // since other peers go on sending.
-    for (int round = 0; round < kLastRounds && progress(); ++round) {
-    }
     fail_later(link, "is gone: its process has ended");
   });
 }
@@ -128,6 +125,7 @@ void Courier::on_endpoint_error(void* argument, ucp_ep_h, ucs_status_t status) {
 void Courier::fail_later(Link link, const std::string& how) {
   events_.push_back([this, link, how] {
     if (const auto peer = links_.peer_of(link.process); peer && links_.find(*peer) == link) {
+      drain(*open_.at(*peer));
       close(*peer, peer_lost(*peer, how), false, true);
     }
   });
@@ -153,7 +151,7 @@ void Courier::close(Peer peer, const Error& error, bool tell_peer, bool tell_han
   if (tell_peer) {
     say_goodbye(*connection);
     const ucp_request_param_t param{};
-    connection->flush = ucp_ep_flush_nbx(connection->endpoint, &param);
+    for (auto& path : connection->paths) path.flush = ucp_ep_flush_nbx(path.endpoint, &param);
     connection->deadline = Clock::now() + kGoodbyeTime;
   }
   closing_.push_back(std::move(connection));
@@ -164,22 +162,26 @@ void Courier::force_close(Connection& connection) {
   ucp_request_param_t param{};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
   param.flags = UCP_EP_CLOSE_FLAG_FORCE;
-  connection.ending = ucp_ep_close_nbx(connection.endpoint, &param);
+  for (auto& path : connection.paths) path.ending = ucp_ep_close_nbx(path.endpoint, &param);
   connection.forced = true;
-  for (auto* offer : std::exchange(connection.offers, {})) {
-    ucp_am_data_release(worker_.handle(), offer);
+  for (const auto& offer : std::exchange(connection.offers, {})) {
+    ucp_am_data_release(offer.worker, offer.description);
   }
   connection.deadline = Clock::now() + kCloseTime;
 }
 
 bool Courier::is_gone(Connection& connection) {
-  const bool flushed = is_complete(connection.flush);
+  const auto all_complete = [&connection](auto request) {
+    int under_way = 0;
+    for (auto& path : connection.paths) under_way += is_complete(path.*request) ? 0 : 1;
+    return under_way == 0;
+  };
+  const bool flushed = all_complete(&Path::flush);
   if (!connection.forced) {
     if (!flushed && Clock::now() < connection.deadline) return false;
     force_close(connection);
   }
-  return is_complete(connection.flush) && is_complete(connection.ending) &&
-         connection.requests.empty();
+  return all_complete(&Path::flush) && all_complete(&Path::ending) && connection.requests.empty();
 }
 
 void Courier::end_requests(Connection& connection) {
@@ -205,20 +207,38 @@ bool Courier::reap_closing() {
                              handler(peer, error);
                            }});
     }
-    if (!gone) parked_.push_back(std::move(*it));
-    it = closing_.erase(it);
+    auto& next = gone ? ended_ : parked_;
+    next.splice(next.end(), closing_, it++);
     any = true;
   }
-  std::erase_if(parked_, [this](auto& connection) { return is_gone(*connection); });
+  for (auto it = parked_.begin(); it != parked_.end();) {
+    const auto parked = it++;
+    if (is_gone(**parked)) ended_.splice(ended_.end(), parked_, parked);
+  }
   return any;
 }
 
 bool Courier::progress() {
-  bool moved = worker_.progress();
+  bool moved = false;
+  for (auto* channel : channels_) moved |= channel->worker.progress();
+  // Asking the network costs system calls, a channel costs a look.
+  if (channels_.empty() || rounds_++ % kNetworkRounds == 0) moved |= network_.progress();
   moved |= run_events();
   if (!closing_.empty()) moved |= reap_closing();
   moved |= run_finished();
+  if (!ended_.empty() && events_.empty()) {
+    for (auto& connection : ended_) close_channel(*connection);
+    ended_.clear();
+  }
   return moved;
+}
+
+bool Courier::arm() {
+  rounds_ = 0;  // What wakes the loop may be the network.
+  for (auto* channel : channels_) {
+    if (!channel->worker.arm()) return false;
+  }
+  return network_.arm();
 }
 
 bool Courier::run_events() {
@@ -234,14 +254,19 @@ void Courier::flush_all() {
   std::vector<ucs_status_ptr_t> flushes;
   for (const auto& [peer, connection] : open_) {
     const ucp_request_param_t param{};
-    flushes.push_back(ucp_ep_flush_nbx(connection->endpoint, &param));
+    for (const auto& path : connection->paths) {
+      flushes.push_back(ucp_ep_flush_nbx(path.endpoint, &param));
+    }
   }
   const auto deadline = Clock::now() + kFlushTime;
   const auto all_done = [&] {
     std::erase_if(flushes, [](auto& request) { return is_complete(request); });
     return flushes.empty();
   };
-  while (!all_done() && Clock::now() < deadline) worker_.progress();
+  while (!all_done() && Clock::now() < deadline) {
+    network_.progress();
+    for (auto* channel : channels_) channel->worker.progress();
+  }
   // Closing the endpoints ends the rest.
   for (auto& request : flushes) ucp_request_free(request);
 }

@@ -7,10 +7,12 @@
 // UCX's callbacks only record; what follows from them happens after `ucp_worker_progress` has
 // returned, so that no callback of ours ever runs inside UCX.
 //
+// Peers on this machine are reached twice: over the network, by which they introduce themselves,
+// and over a channel, shared memory that only the two use. The end of either ends the connection.
+//
 // A connection: open -> (disconnect) -> a goodbye leaves -> force-closed -> gone, or
 // open -> (error, goodbye of the peer, end of its process) -> force-closed -> gone. If UCX keeps a
-// request for long, its operation fails anyway and the
-// request stays parked with its buffer.
+// request for long, its operation fails anyway and the request stays parked with its buffer.
 
 #pragma once
 
@@ -36,8 +38,10 @@ namespace troupe::transport {
 
 class Courier final : public EventLoop::Client {
  public:
-  /// REQUIRES: nothing else uses `worker`. It is destroyed first: until then UCX may hold requests.
-  Courier(const TransportOptions& options, UcxWorker& worker, std::uint64_t process);
+  /// `network` reaches every peer; null `shared_memory`: no channels. REQUIRES: nothing else uses
+  /// `network`. It is destroyed first: until then UCX may hold requests.
+  Courier(const TransportOptions& options, UcxWorker& network, UcxContext shared_memory,
+          const UcxAddress& self);
   ~Courier() override;  ///< REQUIRES: the worker is destroyed.
 
   /// The loop that drives this; set once, before the first command.
@@ -57,13 +61,16 @@ class Courier final : public EventLoop::Client {
   void shut_down();
 
   bool progress() override;
-  bool arm() override { return worker_.arm(); }
+  bool arm() override;
   void tick() override { reap_closing(); }
 
  private:
+  struct Channel;
   struct Connection;
-  struct Request;
   struct Header;
+  struct Path;
+  struct Port;
+  struct Request;
   /// News for a caller: an operation's end, or a call of the failure handler.
   struct Finished {
     Completion completion;
@@ -72,9 +79,11 @@ class Courier final : public EventLoop::Client {
   };
 
   // UCX's callbacks.
-  static ucs_status_t on_message(void* self, const void* header, std::size_t header_bytes,
+  static ucs_status_t on_message(void* port, const void* header, std::size_t header_bytes,
                                  void* data, std::size_t bytes, const ucp_am_recv_param_t* param);
-  static ucs_status_t on_goodbye(void* self, const void* header, std::size_t header_bytes,
+  static ucs_status_t on_goodbye(void* port, const void* header, std::size_t header_bytes,
+                                 void* data, std::size_t bytes, const ucp_am_recv_param_t* param);
+  static ucs_status_t on_channel(void* port, const void* header, std::size_t header_bytes,
                                  void* data, std::size_t bytes, const ucp_am_recv_param_t* param);
   static void on_sent(void* request, ucs_status_t status, void* user_data);
   static void on_fetched(void* request, ucs_status_t status, std::size_t bytes, void* user_data);
@@ -82,18 +91,27 @@ class Courier final : public EventLoop::Client {
 
   Result<Link> incoming(Peer peer) const;
   Error no_connection(Peer peer) const;
-  Status open_endpoint(Connection& connection, const std::vector<std::byte>& address);
+  Status add_path(Connection& connection, const UcxWorker& worker,
+                  const std::vector<std::byte>& address);
   void watch_process(Connection& connection, const ProcessIdentity& identity);
+
+  // Channels.
+  void listen(Port& port);
+  void offer_channel(Connection& connection, const ProcessIdentity& identity);
+  void take_channel(Link link, const std::vector<std::byte>& address);
+  void drain(Connection& connection);
+  void close_channel(Connection& connection);
 
   // Messages.
   void send_to_self(const Tag& tag, ConstBuffer data, const Completion& completion);
   Request& add_request(Connection& connection);
-  void start(Request& request, unsigned id);
+  void start(Request& request, unsigned id, ucp_ep_h endpoint);
   void take_in(Link link, std::uint64_t sequence, Incoming message);
   void deliver(Link link, Incoming message);
   void overflow(Link link);
   void hand_over(Link link, const Posted& receive, Incoming message);
-  void fetch(Link link, const Posted& receive, void* description);
+  void fetch(Link link, const Posted& receive, const Incoming::Offered& offer);
+  void take_goodbye(Link link);
   /// `closing`: its endpoint ends first, so that an offer's sender sees a failure, not success.
   void discard(Incoming& message, const Status& local_send, Connection* closing = nullptr);
   void finish(Request& request, ucs_status_t status);
@@ -119,7 +137,10 @@ class Courier final : public EventLoop::Client {
   const Bytes receives_max_;
   const Bytes unexpected_max_;
   const std::uint64_t process_;
-  UcxWorker& worker_;
+  const ProcessIdentity identity_;
+  UcxWorker& network_;
+  const UcxContext shared_memory_;
+  std::unique_ptr<Port> network_port_;
   EventLoop* loop_ = nullptr;
   PeerFailureHandler handler_;
 
@@ -134,9 +155,13 @@ class Courier final : public EventLoop::Client {
   std::map<Peer, Error> lost_;  ///< Why a peer is not connected any more.
   std::list<std::unique_ptr<Connection>> closing_;
   std::list<std::unique_ptr<Connection>> parked_;  ///< UCX still holds requests of these.
-  std::vector<std::function<void()>> events_;      ///< Recorded in callbacks, run after progress.
-  std::vector<Finished> finished_;                 ///< To be told to callers.
-  std::vector<Finished> telling_;                  ///< Being told; keeps its capacity.
+  std::list<std::unique_ptr<Connection>> ended_;   ///< Events may still name their workers.
+  std::vector<Channel*> channels_;                 ///< Of all connections above.
+  std::map<Link, std::vector<std::byte>> channel_addresses_;  ///< Of links not open here yet.
+  unsigned rounds_ = 0;                                       ///< Of progress.
+  std::vector<std::function<void()>> events_;  ///< Recorded in callbacks, run after progress.
+  std::vector<Finished> finished_;             ///< To be told to callers.
+  std::vector<Finished> telling_;              ///< Being told; keeps its capacity.
 };
 
 }  // namespace troupe::transport

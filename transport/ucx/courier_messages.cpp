@@ -22,15 +22,16 @@ void Courier::send(Peer peer, const Tag& tag, ConstBuffer data, const Completion
       connection.sent++};
   request.data = std::move(data);
   request.completion = completion;
-  start(request, kMessageId);
+  start(request, kMessageId, connection.paths.back().endpoint);
 }
 
 void Courier::say_goodbye(Connection& connection) {
   auto& request = add_request(connection);
   request.header.process = connection.ours.process;
   request.header.session = connection.ours.session;
+  request.header.sequence = connection.sent++;
   request.told = true;  // Nobody waits for it.
-  start(request, kGoodbyeId);
+  start(request, kGoodbyeId, connection.paths.back().endpoint);
 }
 
 Courier::Request& Courier::add_request(Connection& connection) {
@@ -40,14 +41,13 @@ Courier::Request& Courier::add_request(Connection& connection) {
   return request;
 }
 
-void Courier::start(Request& request, unsigned id) {
+void Courier::start(Request& request, unsigned id, ucp_ep_h endpoint) {
   ucp_request_param_t param{};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
   param.cb.send = on_sent;
   param.user_data = &request;
-  const auto status =
-      ucp_am_send_nbx(request.connection->endpoint, id, &request.header, sizeof request.header,
-                      request.data.data, request.data.bytes, &param);
+  const auto status = ucp_am_send_nbx(endpoint, id, &request.header, sizeof request.header,
+                                      request.data.data, request.data.bytes, &param);
   // Otherwise `on_sent` tells.
   if (status == nullptr || UCS_PTR_IS_ERR(status)) finish(request, UCS_PTR_STATUS(status));
 }
@@ -107,9 +107,10 @@ void Courier::drop_older_than(EpochNumber epoch) {
   }
 }
 
-ucs_status_t Courier::on_message(void* self, const void* raw_header, std::size_t header_bytes,
+ucs_status_t Courier::on_message(void* argument, const void* raw_header, std::size_t header_bytes,
                                  void* data, std::size_t bytes, const ucp_am_recv_param_t* param) {
-  auto& courier = *static_cast<Courier*>(self);
+  const auto& port = *static_cast<Port*>(argument);
+  auto& courier = *port.courier;
   Header header;
   if (header_bytes != sizeof header) return UCS_OK;  // Not from a transport of this version.
   std::memcpy(&header, raw_header, sizeof header);
@@ -122,30 +123,30 @@ ucs_status_t Courier::on_message(void* self, const void* raw_header, std::size_t
   }
   Incoming message{header.tag(), bytes, Incoming::Seen{data}};
   const bool is_offer = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
-  if (is_offer) message.form = Incoming::Offered{data};
+  if (is_offer) message.form = Incoming::Offered{data, port.worker->handle()};
   courier.take_in(link, header.sequence, std::move(message));
   return is_offer ? UCS_INPROGRESS : UCS_OK;  // In progress: UCX keeps the offer for us.
 }
 
-ucs_status_t Courier::on_goodbye(void* self, const void* raw_header, std::size_t header_bytes,
+ucs_status_t Courier::on_goodbye(void* argument, const void* raw_header, std::size_t header_bytes,
                                  void*, std::size_t, const ucp_am_recv_param_t*) {
-  auto& courier = *static_cast<Courier*>(self);
+  auto& courier = *static_cast<Port*>(argument)->courier;
   Header header;
   if (header_bytes != sizeof header) return UCS_OK;
   std::memcpy(&header, raw_header, sizeof header);
   const auto link = header.link();
-  switch (courier.links_.standing(link)) {
-    case Links::Standing::open: courier.fail_later(link, "has disconnected"); break;
-    case Links::Standing::early:
-    case Links::Standing::newer:
-      courier.events_.push_back([&courier, link] {
-        courier.links_.skip(link);
-        courier.forget_link(link, shutting_down());
-      });
-      break;
-    case Links::Standing::stale: break;
-  }
+  if (courier.links_.standing(link) == Links::Standing::stale) return UCS_OK;
+  // In its turn: it may have come another way than the messages before it.
+  courier.take_in(link, header.sequence, {Tag{}, 0, Incoming::Goodbye{}});
   return UCS_OK;
+}
+
+void Courier::take_goodbye(Link link) {
+  if (links_.standing(link) == Links::Standing::open) return fail_later(link, "has disconnected");
+  events_.push_back([this, link] {
+    links_.skip(link);
+    forget_link(link, shutting_down());
+  });
 }
 
 void Courier::take_in(Link link, std::uint64_t sequence, Incoming message) {
@@ -160,6 +161,7 @@ void Courier::take_in(Link link, std::uint64_t sequence, Incoming message) {
 }
 
 void Courier::deliver(Link link, Incoming message) {
+  if (std::holds_alternative<Incoming::Goodbye>(message.form)) return take_goodbye(link);
   if (message.tag.epoch < epoch_) return discard(message, Done{});
   if (const auto receive = mailbox_.match(link, message.tag)) {
     return hand_over(link, *receive, std::move(message));
@@ -188,9 +190,7 @@ void Courier::hand_over(Link link, const Posted& receive, Incoming message) {
   }
   if (const auto* offer = std::get_if<Incoming::Offered>(&message.form)) {
     // Not now: this may run inside UCX's callback, which still owns the offer.
-    events_.push_back([this, link, receive, description = offer->description] {
-      fetch(link, receive, description);
-    });
+    events_.push_back([this, link, receive, offer = *offer] { fetch(link, receive, offer); });
     return;
   }
   if (message.bytes > 0) std::memcpy(receive.buffer.data, message.data(), message.bytes);
@@ -198,10 +198,10 @@ void Courier::hand_over(Link link, const Posted& receive, Incoming message) {
   discard(message, Done{});
 }
 
-void Courier::fetch(Link link, const Posted& receive, void* description) {
+void Courier::fetch(Link link, const Posted& receive, const Incoming::Offered& offer) {
   const auto peer = links_.peer_of(link.process);
   if (!peer || links_.find(*peer) != link) {  // Closed since the message was handed over.
-    ucp_am_data_release(worker_.handle(), description);
+    ucp_am_data_release(offer.worker, offer.description);
     return complete_receive(receive, peer_lost(peer.value_or(-1), "is lost"));
   }
   auto& request = add_request(*open_.at(*peer));
@@ -210,7 +210,7 @@ void Courier::fetch(Link link, const Posted& receive, void* description) {
   param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
   param.cb.recv_am = on_fetched;
   param.user_data = &request;
-  const auto status = ucp_am_recv_data_nbx(worker_.handle(), description, receive.buffer.data,
+  const auto status = ucp_am_recv_data_nbx(offer.worker, offer.description, receive.buffer.data,
                                            receive.buffer.bytes, &param);
   if (status == nullptr || UCS_PTR_IS_ERR(status)) finish(request, UCS_PTR_STATUS(status));
 }
@@ -254,17 +254,16 @@ void Courier::tell(Request& request, Status outcome) {
 
 void Courier::discard(Incoming& message, const Status& local_send, Connection* closing) {
   if (const auto* offer = std::get_if<Incoming::Offered>(&message.form)) {
-    if (closing) return closing->offers.push_back(offer->description);
+    if (closing) return closing->offers.push_back(*offer);
     // Tells the sender that it is done. Later, for the same reason as in `hand_over`.
-    events_.push_back([this, description = offer->description] {
-      ucp_am_data_release(worker_.handle(), description);
-    });
+    events_.push_back([offer = *offer] { ucp_am_data_release(offer.worker, offer.description); });
   } else if (const auto* local = std::get_if<Incoming::Local>(&message.form)) {
     complete(local->sent, local_send);
   }
 }
 
 void Courier::forget_link(Link link, const Error& error, Connection* closing) {
+  channel_addresses_.erase(link);
   forget(mailbox_.take_link(link), error, closing);
   const auto found = inbound_.find(link);
   if (found == inbound_.end()) return;

@@ -22,15 +22,20 @@ constexpr int kRoundsMax = 256;
 }  // namespace
 
 struct EventLoop::Io {
-  explicit Io(int event_fd) : worker_events(context, event_fd), tick(context) {}
+  struct Source {
+    asio::posix::stream_descriptor events;
+    bool waiting = false;
+  };
+  Io() : tick(context) {}
   asio::io_context context{1};
-  asio::posix::stream_descriptor worker_events;
+  std::map<int, Source> sources;
   asio::steady_timer tick;
   std::map<int, asio::posix::stream_descriptor> watches;
 };
 
 EventLoop::EventLoop(Client& client, int event_fd, std::chrono::microseconds spin)
-    : client_(client), spin_(spin), io_(std::make_unique<Io>(event_fd)) {
+    : client_(client), spin_(spin), io_(std::make_unique<Io>()) {
+  add_events(event_fd);
   drive_later();
   thread_ = std::thread([this] {
     schedule_tick();
@@ -59,7 +64,7 @@ void EventLoop::stop(std::function<void()> last) {
     }
     last();
     stopped_ = true;
-    io_->worker_events.release();  // The worker owns it, and may be destroyed before this.
+    while (!io_->sources.empty()) remove_events(io_->sources.begin()->first);
     io_->tick.cancel();
     io_->watches.clear();
   });
@@ -106,19 +111,33 @@ bool EventLoop::try_to_sleep() {
     awake_.store(true);
     return false;
   }
-  wait_for_event();
+  wait_for_events();
   return true;
 }
 
-void EventLoop::wait_for_event() {
-  if (waiting_) return;
-  waiting_ = true;
-  io_->worker_events.async_wait(asio::posix::stream_descriptor::wait_read,
-                                [this](const boost::system::error_code&) {
-                                  waiting_ = false;
-                                  awake_.store(true);
-                                  if (!stopped_) drive();
-                                });
+void EventLoop::wait_for_events() {
+  for (auto& [fd, source] : io_->sources) {
+    if (source.waiting) continue;  // Since an earlier sleep, which another event has ended.
+    source.waiting = true;
+    source.events.async_wait(asio::posix::stream_descriptor::wait_read,
+                             [this, &waiting = source.waiting](const boost::system::error_code& e) {
+                               if (e) return;  // Removed, and `waiting` with it.
+                               waiting = false;
+                               awake_.store(true);
+                               if (!stopped_) drive();
+                             });
+  }
+}
+
+void EventLoop::add_events(int fd) {
+  io_->sources.try_emplace(fd, Io::Source{asio::posix::stream_descriptor(io_->context, fd)});
+}
+
+void EventLoop::remove_events(int fd) {
+  const auto found = io_->sources.find(fd);
+  if (found == io_->sources.end()) return;
+  found->second.events.release();  // The worker owns it, and may be destroyed before this.
+  io_->sources.erase(found);
 }
 
 void EventLoop::schedule_tick() {

@@ -1,7 +1,7 @@
 // The one thread of a UCX transport: runs commands and progress, sleeps when there is neither.
 //
-// Boost.Asio waits on the worker's event descriptor. `post` and `is_own_thread` may be called from
-// any thread; everything the client does happens on the loop's thread.
+// Boost.Asio waits on the event descriptors of the client's workers. `post` and `is_own_thread` may
+// be called from any thread; everything the client does happens on the loop's thread.
 
 #pragma once
 
@@ -23,7 +23,7 @@ class EventLoop {
     virtual ~Client() = default;
     /// Advances without blocking; true when anything moved.
     virtual bool progress() = 0;
-    /// Prepares the descriptor; false when events wait already.
+    /// Prepares the descriptors; false when events wait already.
     virtual bool arm() = 0;
     /// Called ten times a second, for deadlines.
     virtual void tick() = 0;
@@ -38,6 +38,11 @@ class EventLoop {
   bool post(std::function<void()> command);
 
   bool is_own_thread() const { return std::this_thread::get_id() == thread_.get_id(); }
+
+  /// Wakes for another descriptor of the client, until `remove_events`. Does not take it. From the
+  /// loop's thread only.
+  void add_events(int fd);
+  void remove_events(int fd);
 
   /// Calls `on_readable` once on the loop's thread when `fd` becomes readable, unless `unwatch`
   /// comes first. Takes the descriptor and closes it then. From the loop's thread only.
@@ -54,7 +59,7 @@ class EventLoop {
   void drive();
   bool run_commands();
   bool try_to_sleep();
-  void wait_for_event();
+  void wait_for_events();
   void schedule_tick();
   void drive_later();
 
@@ -70,7 +75,6 @@ class EventLoop {
   std::atomic<bool> awake_{true};
   std::atomic<bool> has_commands_{false};
   bool stopped_ = false;
-  bool waiting_ = false;
 
   std::unique_ptr<Io> io_;
   std::thread thread_;  // Declared last: starts when everything else is there.

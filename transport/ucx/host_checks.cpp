@@ -5,7 +5,6 @@
 #include <sys/statvfs.h>
 
 #include <cstdlib>
-#include <sstream>
 #include <string>
 
 namespace troupe::transport {
@@ -16,20 +15,7 @@ constexpr std::uint64_t kSharedMemoryMin = 32u << 20;
 
 }  // namespace
 
-bool uses_shared_memory(const UcxOptions& options) {
-  const auto& tls = options.tls;
-  if (tls.starts_with("^")) return true;  // A list of exceptions; assume the usual ones stay.
-  std::istringstream names(tls);
-  for (std::string name; std::getline(names, name, ',');) {
-    for (const auto* shared : {"all", "posix", "sysv", "sm", "shm", "mm"}) {
-      if (name == shared) return true;
-    }
-  }
-  return false;
-}
-
-Status check_shared_memory(const UcxOptions& options, const char* folder) {
-  if (!uses_shared_memory(options)) return Done{};
+Status check_shared_memory(const char* folder) {
   struct statvfs space {};
   if (statvfs(folder, &space) != 0) {
     return Error{Errc::unavailable, std::string("shared memory is not there: no ") + folder, "",

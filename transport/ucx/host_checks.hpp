@@ -5,16 +5,12 @@
 #include <set>
 
 #include "runtime/vocabulary/result.hpp"
-#include "transport/registry.hpp"
 
 namespace troupe::transport {
 
-/// Whether the transports that may be used include shared memory.
-bool uses_shared_memory(const UcxOptions& options);
-
 /// UCX fails late and with a bare "out of memory" when /dev/shm is small, as it is in containers.
-/// Errors: unavailable: shared memory is among the transports and /dev/shm has too little room.
-Status check_shared_memory(const UcxOptions& options, const char* folder = "/dev/shm");
+/// Errors: unavailable: /dev/shm has too little room for the queues between nodes.
+Status check_shared_memory(const char* folder = "/dev/shm");
 
 /// Descriptors that are open in this process.
 std::set<int> open_descriptors();

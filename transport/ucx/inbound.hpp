@@ -14,6 +14,8 @@
 
 #include "transport/transport.hpp"
 
+struct ucp_worker;
+
 namespace troupe::transport {
 
 /// A message that has arrived, in one of the forms that it can wait in.
@@ -26,17 +28,19 @@ struct Incoming {
   };
   struct Offered {  ///< Large: UCX holds a description; fetching it moves the bytes.
     void* description = nullptr;
+    ucp_worker* worker = nullptr;  ///< That it belongs to.
   };
-  struct Local {  ///< From this node to itself: still in the sender's buffer.
+  struct Goodbye {};  ///< The last of a connection.
+  struct Local {      ///< From this node to itself: still in the sender's buffer.
     ConstBuffer data;
     Completion sent;
   };
 
   Tag tag;
   std::size_t bytes = 0;
-  std::variant<Seen, Copied, Offered, Local> form;
+  std::variant<Seen, Copied, Offered, Goodbye, Local> form;
 
-  /// Where the bytes are; null for an offer.
+  /// Where the bytes are; null for an offer and a goodbye.
   const void* data() const;
 
   /// Makes the message independent of UCX's callback.

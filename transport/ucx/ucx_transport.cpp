@@ -10,18 +10,20 @@
 #include "transport/ucx/courier.hpp"
 #include "transport/ucx/factory.hpp"
 #include "transport/ucx/host_checks.hpp"
+#include "transport/ucx/transport_lists.hpp"
 
 namespace troupe::transport {
 namespace {
 
 class UcxTransport final : public Transport {
  public:
-  UcxTransport(const TransportOptions& options, UcxWorker worker, int event_fd, UcxAddress address)
+  UcxTransport(const TransportOptions& options, UcxWorker worker, UcxContext shared_memory,
+               UcxAddress address)
       : self_(options.self),
         address_(std::move(address)),
         worker_(std::make_unique<UcxWorker>(std::move(worker))),
-        courier_(std::make_unique<Courier>(options, *worker_, address_.process)),
-        loop_(std::make_shared<EventLoop>(*courier_, event_fd, options.ucx.spin)) {
+        courier_(std::make_unique<Courier>(options, *worker_, std::move(shared_memory), address_)),
+        loop_(std::make_shared<EventLoop>(*courier_, worker_->event_fd(), options.ucx.spin)) {
     run([this] { courier_->set_loop(loop_.get()); });
   }
 
@@ -111,18 +113,32 @@ Status check(const UcxOptions& options) {
   if (options.spin.count() < 0) {
     return Error{Errc::invalid_argument, "spin must be 0 us or more", "", ""};
   }
-  return check_shared_memory(options);
+  return Done{};
+}
+
+/// Null when the options name no shared memory.
+Result<UcxContext> start_shared_memory(const UcxOptions& options, const std::string& tls) {
+  if (tls.empty()) return UcxContext();
+  if (tls == "posix") {
+    if (auto status = check_shared_memory(); !status) return std::move(status).error();
+  }
+  return start_ucx({tls, "all", options.keepalive, true});
 }
 
 }  // namespace
 
 Result<std::unique_ptr<Transport>> create_ucx(const TransportOptions& options) {
   if (auto status = check(options.ucx); !status) return std::move(status).error();
+  const auto lists = divide_transports(options.ucx.tls);
+  if (!lists) return lists.error();
   const auto descriptors = open_descriptors();
-  auto worker = UcxWorker::create(options.ucx);
+  auto network =
+      start_ucx({lists.value().network, options.ucx.net_devices, options.ucx.keepalive, false});
+  if (!network) return std::move(network).error();
+  auto shared_memory = start_shared_memory(options.ucx, lists.value().shared);
+  if (!shared_memory) return std::move(shared_memory).error();
+  auto worker = UcxWorker::create(std::move(network).value());
   if (!worker) return std::move(worker).error();
-  const auto event_fd = worker.value().event_fd();
-  if (!event_fd) return event_fd.error();
   auto worker_address = worker.value().address();
   if (!worker_address) return std::move(worker_address).error();
   close_new_descriptors_on_exec(descriptors);
@@ -133,8 +149,8 @@ Result<std::unique_ptr<Transport>> create_ucx(const TransportOptions& options) {
   ucp_get_version(&address.ucx_major, &address.ucx_minor, &release);
   address.identity = own_identity();
   address.worker = std::move(worker_address).value();
-  return std::unique_ptr<Transport>(
-      new UcxTransport(options, std::move(worker).value(), event_fd.value(), std::move(address)));
+  return std::unique_ptr<Transport>(new UcxTransport(
+      options, std::move(worker).value(), std::move(shared_memory).value(), std::move(address)));
 }
 
 }  // namespace troupe::transport

@@ -3,7 +3,6 @@
 #include <string>
 #include <utility>
 
-#include "transport/ucx/host_checks.hpp"
 #include "transport/ucx/log.hpp"
 #include "transport/ucx/status.hpp"
 
@@ -15,7 +14,7 @@ struct ReleaseConfig {
 };
 using Config = std::unique_ptr<ucp_config_t, ReleaseConfig>;
 
-Result<Config> make_config(const UcxOptions& options) {
+Result<Config> make_config(const UcxSettings& options) {
   ucp_config_t* raw = nullptr;
   if (auto status = ucp_config_read(nullptr, nullptr, &raw); status != UCS_OK) {
     return ucx_error("ucp_config_read", status);
@@ -26,9 +25,9 @@ Result<Config> make_config(const UcxOptions& options) {
       {"NET_DEVICES", options.net_devices},
       {"KEEPALIVE_INTERVAL", std::to_string(options.keepalive.count()) + "ms"},
   };
-  // Without it shared memory cannot report a dead peer, and UCX silently takes tcp instead. Where
-  // no such transport is in use, UCX would print a warning about it.
-  if (uses_shared_memory(options)) settings.emplace_back("MM_ERROR_HANDLING", "y");
+  // Without it shared memory cannot report a dead peer, and UCX would not take it. Where no such
+  // transport is in use, UCX would print a warning about it.
+  if (options.shared_memory) settings.emplace_back("MM_ERROR_HANDLING", "y");
   for (const auto& [key, value] : settings) {
     if (ucp_config_modify(config.get(), key, value.c_str()) != UCS_OK) {
       return Error{Errc::invalid_argument,
@@ -51,43 +50,43 @@ Error ucx_error(std::string_view call, ucs_status_t status) {
   return {Errc::transport_failed, std::string(call) + " failed: " + reason_of(status), "", ""};
 }
 
-Result<UcxWorker> UcxWorker::create(const UcxOptions& options) {
+Result<UcxContext> start_ucx(const UcxSettings& settings) {
   take_over_ucx_log();
-  auto config = make_config(options);
+  auto config = make_config(settings);
   if (!config) return std::move(config).error();
 
-  ucp_params_t context_params{};
-  context_params.field_mask = UCP_PARAM_FIELD_FEATURES;
-  context_params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
-  ucp_context_h context = nullptr;
-  auto status = ucp_init(&context_params, config.value().get(), &context);
+  ucp_params_t params{};
+  params.field_mask = UCP_PARAM_FIELD_FEATURES;
+  params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
+  ucp_context_h raw = nullptr;
+  const auto status = ucp_init(&params, config.value().get(), &raw);
   if (status != UCS_OK) {
     auto error = ucx_error("starting UCX", status);
-    error.message += " (transports '" + options.tls + "', devices '" + options.net_devices + "')";
+    error.message += " (transports '" + settings.tls + "', devices '" + settings.net_devices + "')";
     error.fix = "name transports and devices that `ucx_info -d` lists";
     return error;
   }
-  Context owned_context(context);
+  UcxContext context(raw, ucp_cleanup);
   // UCX goes on without a device or transport that is not there, and peers are out of reach later.
   if (const auto message = take_ucx_message(); message.find("not available") != message.npos) {
     return Error{Errc::invalid_argument, "UCX: " + message, "",
                  "name transports and devices that `ucx_info -d` lists"};
   }
-
-  ucp_worker_params_t worker_params{};
-  worker_params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
-  worker_params.thread_mode = UCS_THREAD_MODE_SINGLE;
-  ucp_worker_h worker = nullptr;
-  status = ucp_worker_create(context, &worker_params, &worker);
-  if (status != UCS_OK) return ucx_error("ucp_worker_create", status);
-  return UcxWorker(std::move(owned_context), Worker(worker));
+  return context;
 }
 
-Result<int> UcxWorker::event_fd() const {
-  int fd = -1;
-  const auto status = ucp_worker_get_efd(worker_.get(), &fd);
+Result<UcxWorker> UcxWorker::create(UcxContext context) {
+  ucp_worker_params_t params{};
+  params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
+  params.thread_mode = UCS_THREAD_MODE_SINGLE;
+  ucp_worker_h raw = nullptr;
+  auto status = ucp_worker_create(context.get(), &params, &raw);
+  if (status != UCS_OK) return ucx_error("ucp_worker_create", status);
+  Worker worker(raw);
+  int event_fd = -1;
+  status = ucp_worker_get_efd(raw, &event_fd);
   if (status != UCS_OK) return ucx_error("ucp_worker_get_efd", status);
-  return fd;
+  return UcxWorker(std::move(context), std::move(worker), event_fd);
 }
 
 Result<std::vector<std::byte>> UcxWorker::address() const {

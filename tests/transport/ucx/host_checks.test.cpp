@@ -13,30 +13,15 @@ namespace {
 
 using Catch::Matchers::ContainsSubstring;
 
-UcxOptions with_tls(const char* tls) {
-  UcxOptions options;
-  options.tls = tls;
-  return options;
-}
-
-TEST_CASE("shared memory is recognised in the list of transports", "[transport]") {
-  CHECK(uses_shared_memory(with_tls("all")));
-  CHECK(uses_shared_memory(with_tls("self,posix,tcp")));
-  CHECK(uses_shared_memory(with_tls("tcp,sm")));
-  CHECK(uses_shared_memory(with_tls("^rc")));
-  CHECK_FALSE(uses_shared_memory(with_tls("self,tcp")));
-}
-
 TEST_CASE("too little shared memory is found before UCX starts", "[transport][errors]") {
-  const auto missing = check_shared_memory(with_tls("all"), "/there/is/no/such/folder");
+  const auto missing = check_shared_memory("/there/is/no/such/folder");
   REQUIRE_FALSE(missing.ok());
   CHECK(missing.error().code == Errc::unavailable);
   // /proc is a file system without any room.
-  const auto small = check_shared_memory(with_tls("all"), "/proc");
+  const auto small = check_shared_memory("/proc");
   REQUIRE_FALSE(small.ok());
   CHECK_THAT(small.error().message, ContainsSubstring("0 KiB free"));
   CHECK_THAT(small.error().fix, ContainsSubstring("--shm-size"));
-  CHECK(check_shared_memory(with_tls("self,tcp"), "/proc").ok());
 }
 
 TEST_CASE("only new descriptors are closed on exec", "[transport]") {
