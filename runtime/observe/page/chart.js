@@ -1,1 +1,0 @@
-// Charts: values under the pointer.

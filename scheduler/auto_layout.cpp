@@ -1,0 +1,204 @@
+#include "scheduler/auto_layout.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+#include <utility>
+
+#include "scheduler/layout_candidates.hpp"
+#include "scheduler/layout_reasons.hpp"
+#include "scheduler/layout_request.hpp"
+#include "scheduler/layout_score.hpp"
+
+namespace troupe::scheduler {
+
+namespace {
+
+constexpr std::size_t kPerChoice = 4;    ///< Candidates simulated per number of pipelines.
+constexpr std::size_t kRefined = 3;      ///< Candidates whose cuts are moved.
+constexpr double kCutsExhaustive = 400;  ///< Ways to cut a pipeline that are all tried.
+
+double fullest(const PredictedStep& step) {
+  return step.peak_memory_bytes.empty()
+             ? 0
+             : *std::max_element(step.peak_memory_bytes.begin(), step.peak_memory_bytes.end());
+}
+
+/// Scores candidates, keeps the best, moves its cuts.
+class Search {
+ public:
+  Search(const AutoLayoutRequest& request, const LayoutScorer& scorer)
+      : request_(request), scorer_(scorer) {}
+
+  Status run(std::vector<LayoutCandidate> candidates) {
+    for (auto& candidate : candidates)
+      if (scored_.empty() || may_simulate(candidate, 0.5))
+        if (auto done = simulate(std::move(candidate)); !done.ok()) return done;
+    sort();
+    for (std::size_t i = 0; i < std::min(kRefined, scored_.size()); ++i)
+      if (auto done = refine(scored_[i].candidate); !done.ok()) return done;
+    sort();
+    return Done{};
+  }
+
+  std::vector<ScoredLayout> results() && { return std::move(scored_); }
+  std::int64_t simulated() const { return simulated_; }
+
+ private:
+  double cost(const LayoutCandidate& candidate) const {
+    return scorer_.actions(candidate.pipelines(), candidate.groups());
+  }
+  /// Half of the work is left to moving cuts.
+  bool may_simulate(const LayoutCandidate& candidate, double share) const {
+    return actions_ + cost(candidate) <= share * kAutoLayoutActionsMax;
+  }
+
+  Result<ScoredLayout> score(LayoutCandidate candidate) {
+    auto placed = place(request_, candidate);
+    if (!placed.ok()) return std::move(placed).error();
+    actions_ += cost(candidate);
+    ++simulated_;
+    auto step = scorer_.score(placed.value().plan, candidate.parallelisms);
+    if (!step.ok()) return std::move(step).error();
+    const double memory = static_cast<double>(request_.device_memory.count());
+    const bool fits = memory == 0 || fullest(step.value()) <= memory;
+    return ScoredLayout{std::move(candidate), std::move(placed).value(), std::move(step).value(),
+                        fits};
+  }
+
+  Status simulate(LayoutCandidate candidate) {
+    auto scored = score(std::move(candidate));
+    if (!scored.ok()) return std::move(scored).error();
+    scored_.push_back(std::move(scored).value());
+    return Done{};
+  }
+
+  void sort() {
+    std::stable_sort(scored_.begin(), scored_.end(), [](const auto& a, const auto& b) {
+      return a.fits != b.fits ? a.fits : a.step.step_ms < b.step.step_ms;
+    });
+  }
+
+  /// Moves cuts of a candidate as long as the simulator likes it better; where there are few ways
+  /// to cut, tries all. Pipelines of equal size keep equal cuts.
+  Status refine(LayoutCandidate candidate) {
+    auto scored = score(candidate);
+    if (!scored.ok()) return std::move(scored).error();
+    ScoredLayout best = std::move(scored).value();
+    if (ways(candidate) <= kCutsExhaustive) {
+      if (auto done = try_all(candidate, 0, 0, 1, best); !done.ok()) return done;
+    } else {
+      if (auto done = climb(best); !done.ok()) return done;
+    }
+    scored_.push_back(std::move(best));
+    return Done{};
+  }
+
+  static bool better(const ScoredLayout& a, const ScoredLayout& b) {
+    return a.fits != b.fits ? a.fits : a.step.step_ms < b.step.step_ms;
+  }
+
+  /// Scores a candidate with moved cuts if the pins allow it; true if it became the best.
+  Result<bool> challenge(LayoutCandidate candidate, ScoredLayout& best) {
+    for (const auto& shape : candidate.shapes)
+      if (!keeps_pins(request_, shape, *candidate.weights)) return false;
+    if (!may_simulate(candidate, 1)) return false;
+    auto scored = score(std::move(candidate));
+    if (!scored.ok()) return std::move(scored).error();
+    if (!better(scored.value(), best)) return false;
+    best = std::move(scored).value();
+    return true;
+  }
+
+  static double ways(const LayoutCandidate& candidate) {
+    double count = 1;
+    for (const auto& shape : candidate.shapes)
+      for (const Track& track : shape.tracks)
+        for (std::int32_t i = 1; i < track.segments(); ++i)
+          count *= (static_cast<double>(track.layers.size()) - i) / i;
+    return count;
+  }
+
+  /// Every position of cut `cut` of `track` of `shape`, and of all cuts after it.
+  Status try_all(const LayoutCandidate& candidate, std::size_t shape, std::size_t track,
+                 std::size_t cut, ScoredLayout& best) {
+    if (shape == candidate.shapes.size()) {
+      auto won = challenge(candidate, best);
+      return won.ok() ? Status(Done{}) : Status(std::move(won).error());
+    }
+    const auto& tracks = candidate.shapes[shape].tracks;
+    if (track == tracks.size()) return try_all(candidate, shape + 1, 0, 1, best);
+    const auto& cuts = tracks[track].cuts;
+    if (cut + 1 >= cuts.size()) return try_all(candidate, shape, track + 1, 1, best);
+    const auto behind = static_cast<std::int32_t>(cuts.size() - 1 - cut);
+    for (auto position = cuts[cut - 1] + 1; position <= cuts.back() - behind; ++position) {
+      LayoutCandidate moved = candidate;
+      // Later cuts follow, so that no segment is empty; they are tried themselves below.
+      auto& own = moved.shapes[shape].tracks[track].cuts;
+      for (std::size_t i = cut; i + 1 < own.size(); ++i)
+        own[i] = position + static_cast<std::int32_t>(i - cut);
+      if (auto done = try_all(moved, shape, track, cut + 1, best); !done.ok()) return done;
+    }
+    return Done{};
+  }
+
+  Status climb(ScoredLayout& best) {
+    for (bool moved = true; moved;) {
+      moved = false;
+      const LayoutCandidate from = best.candidate;
+      for (std::size_t s = 0; s < from.shapes.size(); ++s)
+        for (std::size_t t = 0; t < from.shapes[s].tracks.size(); ++t) {
+          const auto& cuts = from.shapes[s].tracks[t].cuts;
+          for (std::size_t c = 1; c + 1 < cuts.size(); ++c)
+            for (const std::int32_t position : {cuts[c] - 1, cuts[c] + 1}) {
+              if (position <= cuts[c - 1] || position >= cuts[c + 1]) continue;
+              LayoutCandidate next = from;
+              next.shapes[s] = with_cut(next.shapes[s], *next.weights, t, c, position);
+              auto won = challenge(std::move(next), best);
+              if (!won.ok()) return std::move(won).error();
+              moved = moved || won.value();
+            }
+        }
+    }
+    return Done{};
+  }
+
+  const AutoLayoutRequest& request_;
+  const LayoutScorer& scorer_;
+  std::vector<ScoredLayout> scored_;
+  double actions_ = 0;
+  std::int64_t simulated_ = 0;
+};
+
+}  // namespace
+
+Result<AutoLayout> auto_layout(const AutoLayoutRequest& request) {
+  if (auto checked = check_request(request); !checked.ok()) return std::move(checked).error();
+  const LayoutScorer scorer(request);
+  auto candidates = layout_candidates(request, scorer, kPerChoice);
+  if (!candidates.ok()) return std::move(candidates).error();
+  Search search(request, scorer);
+  if (auto done = search.run(std::move(candidates).value()); !done.ok())
+    return std::move(done).error();
+  const std::int64_t simulated = search.simulated();
+  auto scored = std::move(search).results();
+  ScoredLayout& best = scored.front();
+  if (!best.fits) return memory_error(request, scored);
+  AutoLayout made;
+  made.reasons = layout_reasons(request, scored);
+  made.layout = std::move(best.placed.layout);
+  made.plan = std::move(best.placed.plan);
+  made.groups = std::move(best.placed.groups);
+  made.parallelisms = std::move(best.candidate.parallelisms);
+  made.predicted = std::move(best.step);
+  made.simulated = simulated;
+  return made;
+}
+
+Result<PredictedStep> predict_step(const ParallelPlan& plan, const AutoLayoutRequest& request,
+                                   const std::vector<Parallelism>& parallelisms) {
+  if (auto checked = check_request(request); !checked.ok()) return std::move(checked).error();
+  return LayoutScorer(request).score(plan, parallelisms);
+}
+
+}  // namespace troupe::scheduler

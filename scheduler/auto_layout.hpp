@@ -1,0 +1,120 @@
+// Chooses where every layer lives when the job leaves that open (`parallel.mode = "auto"`), and
+// says why.
+//
+// Pure and seeded: every process that sees the same request makes the same plan. Candidates are
+// numbers of pipelines, forms of a pipeline (encoders apart or on the llm's devices, side by side
+// or one after another) and tensor and context degrees where the profile has them; layers are cut
+// frozen-aware. What is compared is the step time of the *simulator* over seeded batches of the
+// sampled shapes, cut into microbatches as the engine does, and the memory it finds on each device.
+
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/vocabulary/hand_layout.hpp"
+#include "runtime/vocabulary/parallel_plan.hpp"
+#include "runtime/vocabulary/result.hpp"
+#include "runtime/vocabulary/sample_shape.hpp"
+#include "scheduler/cost_model.hpp"
+#include "scheduler/place_by_hand.hpp"
+#include "scheduler/predicted_costs.hpp"
+#include "scheduler/simulate_plan.hpp"
+
+namespace troupe::scheduler {
+
+/// What the user has fixed for one module (`[parallel.NAME]`).
+struct ModulePins {
+  std::optional<std::int32_t> tp, cp;  ///< Devices per stage: tp x cp.
+  std::optional<std::int32_t> pp;      ///< Stages per pipeline that hold layers of it.
+  std::optional<std::int32_t> dp;      ///< Pipelines.
+};
+
+struct AutoLayoutRequest {
+  const CostModel* model = nullptr;        ///< Outlives the call. Never null.
+  std::vector<SampleShape> samples;        ///< Drawn from the data; at least one.
+  ClusterShape cluster;                    ///< Real nodes and devices.
+  Bytes device_memory;                     ///< Of one device; 0: not limited.
+  std::map<std::string, ModulePins> pins;  ///< By module name.
+  std::int64_t global_batch = 1;           ///< Samples per step.
+  std::int64_t microbatches = 1;           ///< Mean per pipeline and step.
+  std::string schedule = "1f1b";
+  std::int32_t fault_tolerance = 0;  ///< At least so many pipelines more than one, on whole nodes.
+  PredictionOptions prediction;      ///< `parallelisms` is not read.
+  /// True: stages of several devices (every tp, cp the profile has) and idle devices are allowed,
+  /// as for a cluster that is only planned for. False: what the engine runs, one device per stage
+  /// and no device without one.
+  bool planned_only = false;
+  std::uint64_t seed = 0;  ///< Of the batches.
+};
+
+/// Devices of one stage: consecutive ones of a node.
+struct DeviceGroup {
+  NodeId node;
+  std::int32_t first = 0;  ///< Local index.
+  std::int32_t count = 1;
+
+  friend bool operator==(const DeviceGroup&, const DeviceGroup&) = default;
+};
+
+/// What the simulator says of a layout: means over the batches, largest memory.
+struct PredictedStep {
+  double step_ms = 0;
+  double bubble = 0;
+  std::vector<double> stage_ms;           ///< Per stage.
+  std::vector<double> stage_bubble;       ///< Per stage.
+  std::vector<double> peak_memory_bytes;  ///< Per device of the plan.
+};
+
+/// Why something was chosen: `pipelines` | `2: 81.3 ms per step; 1 would take 97.0 ms`.
+struct LayoutReason {
+  std::string choice;
+  std::string why;
+};
+
+struct AutoLayout {
+  HandLayout layout;  ///< As `[[parallel.pipelines]]` writes it; a group by its first device.
+  ParallelPlan plan;  ///< Placed by `place_by_hand`. A device of it is a group's first one.
+  std::vector<DeviceGroup> groups;        ///< Per device of the plan.
+  std::vector<Parallelism> parallelisms;  ///< Per module.
+  PredictedStep predicted;
+  std::vector<LayoutReason> reasons;
+  std::int64_t simulated = 0;  ///< Layouts that were scored by the simulator.
+};
+
+/// Finds the layout with the least predicted step time that fits and keeps all pins.
+///
+/// The forms are those of `layout_shapes.hpp`, each with balanced cuts; the most promising by their
+/// slowest device and longest path are simulated, and the best are refined by moving cuts, all of
+/// them where a pipeline has few. Ties: the candidate found first (fewer pipelines, order of
+/// forms). Cost: bounded by `kAutoLayoutActionsMax` simulated actions besides one full step; a
+/// model of 20 layers on 4 devices takes milliseconds, 1,024 devices about a second.
+///
+/// Errors:
+/// - invalid_argument: no samples, counts below one, an unknown schedule or a pin of an unknown
+///   module (nearest name given), a degree below one.
+/// - not_found: a pinned (tp, cp) has no profile; the message names those there are.
+/// - infeasible: pins that contradict each other or the cluster, fewer pipelines possible than
+///   `fault_tolerance` needs, more devices than the batch and the layers can use, a layer larger
+///   than a device, or nothing fits into memory. The message names the rule that failed, the fix
+///   the nearest choice that works.
+Result<AutoLayout> auto_layout(const AutoLayoutRequest& request);
+
+/// What the simulator says of one step of any plan: the costs of `prediction` over batches drawn
+/// like those of `auto_layout`. Used to show layouts by hand beside chosen ones.
+///
+/// Errors: as `plan_iteration`, `predicted_costs` and `simulate`.
+Result<PredictedStep> predict_step(const ParallelPlan& plan, const AutoLayoutRequest& request,
+                                   const std::vector<Parallelism>& parallelisms = {});
+
+/// `count` samples drawn with a seed, without repetition while there are enough.
+/// REQUIRES: samples not empty, count >= 0.
+std::vector<SampleShape> draw_batch(const std::vector<SampleShape>& samples, std::int64_t count,
+                                    std::uint64_t seed);
+
+inline constexpr double kAutoLayoutActionsMax = 4e6;
+
+}  // namespace troupe::scheduler

@@ -1,0 +1,61 @@
+// The layouts that `auto_layout` compares, before any is simulated, and why there are none.
+//
+// Pure. Helper of auto_layout.cpp.
+
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "scheduler/auto_layout.hpp"
+#include "scheduler/layout_score.hpp"
+#include "scheduler/layout_shapes.hpp"
+
+namespace troupe::scheduler {
+
+/// One way to lay out the model on the whole cluster. Pipelines of equal size have one shape.
+struct LayoutCandidate {
+  std::vector<Parallelism> parallelisms;  ///< Per module.
+  std::vector<PipelineShape> shapes;      ///< One, or two for pipelines of two sizes.
+  std::vector<std::size_t> shape_of;      ///< Per pipeline: index into `shapes`.
+  std::shared_ptr<const LayerWeights> weights;
+  double estimate_ms = 0;  ///< Longest path + (microbatches - 1) x slowest device.
+
+  std::int32_t pipelines() const { return static_cast<std::int32_t>(shape_of.size()); }
+  /// Groups that a stage may be on, of all pipelines.
+  std::int32_t groups() const {
+    std::int32_t count = 0;
+    for (const auto shape : shape_of) count += shapes[shape].devices;
+    return count;
+  }
+};
+
+/// A candidate as a checked plan, and the devices of each of its groups.
+struct PlacedCandidate {
+  HandLayout layout;
+  ParallelPlan plan;
+  std::vector<DeviceGroup> groups;
+};
+
+/// Recomputes `estimate_ms` from the shapes.
+void estimate(const AutoLayoutRequest& request, LayoutCandidate& candidate);
+
+/// True if modules with a pinned number of stages have it.
+bool keeps_pins(const AutoLayoutRequest& request, const PipelineShape& shape,
+                const LayerWeights& weights);
+
+/// Candidates that keep the pins, by estimate; the best `per_choice` for each number of pipelines
+/// and degrees, and the best of each form.
+///
+/// Errors:
+/// - infeasible, not_found: as `auto_layout`, whatever needs no simulation.
+Result<std::vector<LayoutCandidate>> layout_candidates(const AutoLayoutRequest& request,
+                                                       const LayoutScorer& scorer,
+                                                       std::size_t per_choice);
+
+/// Errors: infeasible where groups do not fit into the nodes; else as `place_by_hand`.
+Result<PlacedCandidate> place(const AutoLayoutRequest& request, const LayoutCandidate& candidate);
+
+}  // namespace troupe::scheduler

@@ -1,0 +1,29 @@
+// Why `auto_layout` chose what it chose, in words: the best against the best of each other kind.
+//
+// Pure. Helper of auto_layout.cpp.
+
+#pragma once
+
+#include <vector>
+
+#include "scheduler/auto_layout.hpp"
+#include "scheduler/layout_candidates.hpp"
+
+namespace troupe::scheduler {
+
+/// A candidate and what the simulator said of it.
+struct ScoredLayout {
+  LayoutCandidate candidate;
+  PlacedCandidate placed;
+  PredictedStep step;
+  bool fits = true;  ///< Into the memory of every device.
+};
+
+/// Reasons for the first of `scored`. REQUIRES: sorted best first, the first one fits.
+std::vector<LayoutReason> layout_reasons(const AutoLayoutRequest& request,
+                                         const std::vector<ScoredLayout>& scored);
+
+/// The error where no scored layout fits: how much the least demanding one needs.
+Error memory_error(const AutoLayoutRequest& request, const std::vector<ScoredLayout>& scored);
+
+}  // namespace troupe::scheduler

@@ -1,0 +1,41 @@
+// What a candidate layout costs: the simulator's answer, and what each layer weighs before there is
+// a layout. Helper of auto_layout.cpp.
+//
+// Pure.
+
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "scheduler/auto_layout.hpp"
+#include "scheduler/layout_shapes.hpp"
+
+namespace troupe::scheduler {
+
+/// Scores layouts of one request. Holds the batches that all candidates are compared on.
+class LayoutScorer {
+ public:
+  /// `request` outlives the scorer. REQUIRES: samples, a batch of at least one.
+  explicit LayoutScorer(const AutoLayoutRequest& request);
+
+  /// What layers weigh when the batch is dealt to `pipelines`, with these degrees per module.
+  /// Errors: as `predicted_costs`.
+  Result<LayerWeights> weights(std::int32_t pipelines,
+                               const std::vector<Parallelism>& parallelisms) const;
+
+  /// Simulates a step of every batch; `batches` limits how many (0: all).
+  /// Errors: as `predict_step`.
+  Result<PredictedStep> score(const ParallelPlan& plan,
+                              const std::vector<Parallelism>& parallelisms,
+                              std::size_t batches = 0) const;
+
+  /// Actions that one simulated step of such a layout has, about.
+  double actions(std::int32_t pipelines, std::int32_t groups) const;
+
+ private:
+  const AutoLayoutRequest& request_;
+  std::vector<std::vector<SampleShape>> batches_;
+};
+
+}  // namespace troupe::scheduler

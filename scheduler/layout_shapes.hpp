@@ -1,0 +1,78 @@
+// The forms that one pipeline may take on k devices, each with its layers cut so that the slowest
+// device is as fast as possible: what `auto_layout` scores.
+//
+// Pure. Helper of auto_layout.cpp. A pipeline is made of tracks: layers that run one after the
+// other, cut into segments on consecutive devices. Tracks may share devices.
+
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "runtime/vocabulary/hand_layout.hpp"
+#include "runtime/vocabulary/model_graph.hpp"
+
+namespace troupe::scheduler {
+
+/// What each layer of the model weighs for one mean microbatch. Flattened in model order.
+struct LayerWeights {
+  std::vector<LayerId> layers;
+  std::vector<double> work_ms;           ///< Forward and backward.
+  std::vector<double> state_bytes;       ///< Parameters, gradients, optimizer.
+  std::vector<double> activation_bytes;  ///< Of one microbatch in flight, the largest drawn.
+};
+
+/// Layers [cuts[i], cuts[i + 1]) of `layers` are on device `first_device` + i of the pipeline.
+struct Track {
+  std::vector<std::size_t> layers;  ///< Indices into `LayerWeights`, in execution order.
+  std::int32_t first_device = 0;
+  std::vector<std::int32_t> cuts;
+
+  std::int32_t segments() const { return static_cast<std::int32_t>(cuts.size()) - 1; }
+};
+
+enum class PipelineForm : std::uint8_t {
+  chain,           ///< All layers in one row; a cut may fall anywhere.
+  encoders_first,  ///< Encoders one after another on devices before the llm's.
+  side_by_side,    ///< Each encoder on devices of its own, all working at once.
+  shared,          ///< Encoders on devices that also run a stage of the llm.
+};
+
+/// `encoders before the llm`, as shown to users.
+std::string describe(PipelineForm form);
+
+/// One pipeline on devices 0..devices-1; where stages have several devices, on so many groups.
+struct PipelineShape {
+  PipelineForm form = PipelineForm::chain;
+  std::int32_t devices = 1;
+  std::vector<Track> tracks;
+  double slowest_ms = 0;  ///< Largest work of a device.
+};
+
+/// Devices of one stage on either side of the boundary.
+struct StageWidths {
+  std::int32_t encoder = 1;
+  std::int32_t llm = 1;
+};
+
+/// All forms on exactly `devices` real devices, the smallest `slowest_ms` first; ties in order of
+/// forms. With unequal widths the two sides share no device. None if there are more devices than
+/// layers to share out. Cost: O(devices^2 x layers).
+std::vector<PipelineShape> pipeline_shapes(const ModelGraph& model, const LayerWeights& weights,
+                                           std::int32_t devices, StageWidths widths = {});
+
+/// The same pipeline with a cut of a track moved; recomputes `slowest_ms`.
+/// REQUIRES: the moved cut leaves every segment a layer.
+PipelineShape with_cut(const PipelineShape& shape, const LayerWeights& weights, std::size_t track,
+                       std::size_t cut, std::int32_t position);
+
+/// The stages of a shape as a hand layout writes them; device d of the pipeline is device
+/// `first_device` + d of a cluster of one-device nodes.
+std::vector<HandStage> hand_stages(const ModelGraph& model, const LayerWeights& weights,
+                                   const PipelineShape& shape, std::int32_t first_device);
+
+/// Stages that hold layers of `module`.
+std::int32_t stages_of(const PipelineShape& shape, const LayerWeights& weights, ModuleId module);
+
+}  // namespace troupe::scheduler
