@@ -129,8 +129,8 @@ TEST_CASE("with too few nodes a job stops, saved, and resumes when enough are ba
 }
 
 TEST_CASE("a layer without holder sends a live job back to its checkpoint", "[scheduler]") {
-  // Templates of two nodes and more: one pipeline [0, 1], 16 x 4.5 = 72 ms. Nodes 2 and 3 join and
-  // form a second one; both first nodes of the pipelines go at once.
+  // Templates of two nodes only: pipelines [0, 1] and [2, 3], 8 x 4.5 = 36 ms. Their first nodes go
+  // at once; both held the same layers, and nobody else does.
   auto request = small_job(RecoveryMode::live, 4);
   std::erase_if(request.model.templates.templates,
                 [](const auto& made) { return made.node_count != 2; });
@@ -232,8 +232,8 @@ TEST_CASE("time adds up and samples count once, whatever happens", "[scheduler][
 }
 
 TEST_CASE("more failures never raise the throughput", "[scheduler][property]") {
-  // The same nodes fail in the same order, twice as often; the time is that of the slower series,
-  // in which each number of nodes is there equally long.
+  // The same nodes fail in the same order, four times as often in each series. Every series lasts
+  // six periods of its own, so that each number of nodes is there for the same share of its time.
   const auto seed = GENERATE(range(0u, 20u));
   const auto mode = GENERATE(RecoveryMode::live, RecoveryMode::restart);
   CAPTURE(seed, to_string(mode));
