@@ -112,7 +112,7 @@ data::MediaModules media_modules(const JobSetup& setup) {
 BatchPlannerOptions planner_options(const JobSetup& setup, std::int64_t record_count,
                                     EpochNumber epoch_number) {
   const job::Job& job = setup.job;
-  return {record_count, job.train.global_batch_size, job.train.microbatches,
+  return {record_count,           job.train.global_batch_size, job.train.microbatches,
           job.scheduler.schedule, job.data.max_seq_len,        epoch_number};
 }
 

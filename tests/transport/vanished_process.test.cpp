@@ -91,8 +91,8 @@ TEST_CASE("a process killed in the middle of large messages", "[transport][error
   kill_amid_messages(nodes, delay);
 }
 
-// The bystander too: a process killed while it writes into a queue of shared memory would silence it
-// for everyone who shares it.
+// The bystander too: a process killed while it writes into a queue of shared memory would silence
+// it for everyone who shares it.
 TEST_CASE("its restarted successor and a bystander reach the survivor", "[transport][errors]") {
   const auto backend = each_process_backend();
   const auto delay = each_delay();
