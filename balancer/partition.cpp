@@ -24,6 +24,14 @@ double one_workload_bound(std::vector<double> sizes, std::size_t bucket_count) {
 
 }  // namespace
 
+std::vector<Workload> equally_binding(std::span<const Workload> workloads) {
+  std::vector<Workload> scaled(workloads.begin(), workloads.end());
+  const auto sum = total(workloads);
+  if (sum.encoder_ms <= 0 || sum.llm_ms <= 0) return scaled;
+  for (auto& sample : scaled) sample.llm_ms *= sum.encoder_ms / sum.llm_ms;
+  return scaled;
+}
+
 double largest_sum(std::span<const Workload> workloads, const SampleGroups& buckets) {
   double largest = 0;
   for (const auto& load : group_loads(workloads, buckets))

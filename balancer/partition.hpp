@@ -8,10 +8,16 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "balancer/workload.hpp"
 
 namespace troupe::balancer {
+
+/// The workloads with the LLM's scaled to the encoder's sum; as they are where either sum is 0.
+/// DFLOP minimises over stage times; where whole modules are given, the layout gives each module
+/// stages in proportion to its work, so per stage both workloads have the same sum.
+std::vector<Workload> equally_binding(std::span<const Workload> workloads);
 
 /// The objective: the largest encoder or LLM sum of any bucket.
 double largest_sum(std::span<const Workload> workloads, const SampleGroups& buckets);

@@ -9,6 +9,7 @@
 #include "balancer/partition.hpp"
 #include "balancer/partition_search.hpp"
 #include "balancer/portfolio.hpp"
+#include "balancer/taper.hpp"
 #include "runtime/vocabulary/nearest_word.hpp"
 
 namespace troupe::balancer {
@@ -25,16 +26,6 @@ struct Policy {
 
 SearchBudget budget(const PolicyOptions& options) {
   return {.evaluations_max = options.evaluations_max * 1000};
-}
-
-// DFLOP minimises over stage times. Here whole modules are given, and the layout gives each module
-// stages in proportion to its work: per stage both workloads then have the same sum.
-std::vector<Workload> equally_binding(Samples samples) {
-  std::vector<Workload> scaled(samples.begin(), samples.end());
-  const auto sum = total(samples);
-  if (sum.encoder_ms <= 0 || sum.llm_ms <= 0) return scaled;
-  for (auto& sample : scaled) sample.llm_ms *= sum.encoder_ms / sum.llm_ms;
-  return scaled;
 }
 
 // The plan with the effective K, or with the user's where that breaks the cap.
@@ -92,6 +83,10 @@ Plan plan_balanced_chain(Samples samples, const PolicyOptions& options) {
         samples, partition_search(equally_binding(samples), microbatches, budget(options)));
   });
 }
+Plan plan_tapered(Samples samples, const PolicyOptions& options) {
+  const auto sizes = taper_sizes(default_taper(options.pipeline_stages), options.microbatches);
+  return without_deferral(tapered_partition(equally_binding(samples), sizes, budget(options)));
+}
 Plan plan_auto(Samples samples, const PolicyOptions& options) {
   auto choice = best_of_portfolio(samples, options);
   if (!choice.ok()) return choice.error();
@@ -118,6 +113,8 @@ const std::vector<Policy>& table() {
        plan_deferral_chain},
       {{"balanced-chain", "dflop-search on the encoder side, deferral-chain on the LLM's."},
        plan_balanced_chain},
+      {{"tapered", "dflop-search with small first and last microbatches: less filling, draining."},
+       plan_tapered},
       {{"auto", "The best of all the above by cost, then local search."}, plan_auto},
   };
   return kTable;

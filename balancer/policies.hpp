@@ -31,6 +31,9 @@ struct PolicyOptions {
   std::int64_t evaluations_max = 200;
   /// What `auto` minimises. None: `slot_time_ms` of portfolio.hpp.
   PlanCost cost = nullptr;
+  /// What no order of a plan's work can beat, in the unit of `cost`. With it `auto` prefers plans
+  /// that come within `kSlackMax` of their own bound. None: cost alone decides.
+  PlanCost bound = nullptr;
 };
 
 /// A policy as listed for users.

@@ -6,7 +6,9 @@
 #include <optional>
 
 #include "balancer/hierarchical.hpp"
+#include "balancer/partition.hpp"
 #include "balancer/random.hpp"
+#include "balancer/taper.hpp"
 
 namespace troupe::balancer {
 
@@ -20,28 +22,50 @@ std::vector<std::int32_t> group_of(const SampleGroups& groups, std::size_t sampl
   return of;
 }
 
-// One member or neighbour at a time, with the budget and the best so far.
+constexpr double kTaperLeast = 0.05;
+// Trades per taper; a start near the last taper's microbatches needs few.
+const SearchBudget kTaperBudget{.evaluations_max = 200'000};
+
+// One member, taper or neighbour at a time, with the budget and the best so far.
 class Portfolio {
  public:
   Portfolio(std::span<const Workload> workloads, const PolicyOptions& options)
-      : workloads_(workloads), options_(options), random_(options.seed) {}
+      : workloads_(workloads), options_(options), random_(options.seed) {
+    const auto samples = std::max<std::int64_t>(1, std::ssize(workloads));
+    searches_max_ = std::min(options.evaluations_max, kSampleVisitsMax / samples);
+  }
 
-  bool budget_left() const { return evaluations_ < std::max<std::int64_t>(1, budget()); }
+  void try_members(const std::vector<std::int64_t>& counts) {
+    // The searching policies stand last in the table and are the most promising.
+    for (auto policy = policies().rbegin(); policy != policies().rend(); ++policy)
+      for (const auto count : counts)
+        if (policy->name != "auto" && evaluations_ < std::max<std::int64_t>(1, evaluations_max()))
+          try_member(policy->name, count);
+    if (best_) members_best_ = best_->cost;
+  }
 
-  void try_member(const std::string& policy, std::int64_t microbatches) {
-    PolicyOptions member = options_;
-    member.microbatches = microbatches;
-    auto plan = assign_microbatches(policy, workloads_, member);
-    if (plan.ok() && offer(std::move(plan).value()))
-      best_->policy = policy + ", K=" + std::to_string(microbatches);
+  void search_tapers() {
+    if (!best_ || options_.microbatches < 2) return;
+    auto taper = default_taper(options_.pipeline_stages);
+    scaled_ = equally_binding(workloads_);
+    if (budget_left()) try_taper(taper);
+    for (const double step : {1.6, 1.25, 1.1})
+      for (bool better = true; better && budget_left();) {
+        better = false;
+        for (const auto& neighbour : neighbours(taper, step)) {
+          if (!budget_left() || neighbour == taper) continue;
+          if (!try_taper(neighbour)) continue;
+          taper = neighbour;
+          better = true;
+        }
+      }
   }
 
   void local_search() {
     while (best_ && budget_left()) {
       auto neighbour = mutate(best_->plan);
       if (!neighbour) return;
-      const auto policy = best_->policy;
-      if (offer(std::move(*neighbour))) best_->policy = policy;
+      offer(std::move(*neighbour), best_->policy);
     }
   }
 
@@ -51,15 +75,56 @@ class Portfolio {
   }
 
  private:
-  std::int64_t budget() const { return options_.evaluations_max; }
+  std::int64_t evaluations_max() const { return options_.evaluations_max; }
+  bool budget_left() const { return evaluations_ < searches_max_; }
 
-  bool offer(MicrobatchPlan plan) {
+  void try_member(const std::string& policy, std::int64_t microbatches) {
+    PolicyOptions member = options_;
+    member.microbatches = microbatches;
+    auto plan = assign_microbatches(policy, workloads_, member);
+    if (plan.ok()) offer(std::move(plan).value(), policy + ", K=" + std::to_string(microbatches));
+  }
+
+  static std::vector<Taper> neighbours(const Taper& taper, double step) {
+    std::vector<Taper> all;
+    for (const double factor : {1 / step, step}) {
+      const auto size = [&](double old) { return std::clamp(old * factor, kTaperLeast, 1.0); };
+      const auto rate = [&](double old) { return 1 + (old - 1) * factor; };
+      all.push_back({size(taper.first), taper.growth, size(taper.last), taper.shrink});
+      all.push_back({taper.first, rate(taper.growth), taper.last, rate(taper.shrink)});
+      all.push_back({size(taper.first), taper.growth, taper.last, taper.shrink});
+      all.push_back({taper.first, rate(taper.growth), taper.last, taper.shrink});
+    }
+    return all;
+  }
+
+  // Starts from the last taper that was better: sizes change little from one to the next.
+  bool try_taper(const Taper& taper) {
+    const auto sizes = taper_sizes(taper, options_.microbatches);
+    auto groups = tapered_.empty() ? tapered_partition(scaled_, sizes, kTaperBudget)
+                                   : improve_partition(scaled_, tapered_, sizes, kTaperBudget);
+    if (!offer(without_deferral(groups), "tapered, K=" + std::to_string(options_.microbatches)))
+      return false;
+    tapered_ = std::move(groups);
+    return true;
+  }
+
+  bool is_tight(const MicrobatchPlan& plan, double cost) const {
+    return !options_.bound || cost <= (1 + kSlackMax) * options_.bound(plan);
+  }
+
+  bool offer(MicrobatchPlan plan, std::string policy) {
     const double cap = options_.llm_cap_ms.value_or(HUGE_VAL);
     if (llm_spread(group_loads(workloads_, plan.llm)).max_ms > cap) return false;
     ++evaluations_;
     const double cost = options_.cost ? options_.cost(plan) : slot_time_ms(workloads_, plan);
-    if (!std::isfinite(cost) || (best_ && cost >= best_->cost)) return false;
-    best_ = PortfolioChoice{std::move(plan), cost, {}, 0};
+    if (!std::isfinite(cost) || cost > members_best_) return false;
+    const bool tight = is_tight(plan, cost);
+    // While members are costed, cost alone decides: nothing may end above the best of them.
+    const bool by_cost = members_best_ == HUGE_VAL || tight == tight_;
+    if (best_ && (by_cost ? cost >= best_->cost : tight_)) return false;
+    tight_ = tight;
+    best_ = PortfolioChoice{std::move(plan), cost, std::move(policy), 0};
     return true;
   }
 
@@ -97,7 +162,12 @@ class Portfolio {
   std::span<const Workload> workloads_;
   const PolicyOptions& options_;
   Random random_;
+  std::int64_t searches_max_ = 0;
   std::int64_t evaluations_ = 0;
+  double members_best_ = HUGE_VAL;  // The cost that nothing after the members may exceed.
+  bool tight_ = false;              // Whether the best plan is within reach of its bound.
+  std::vector<Workload> scaled_;
+  SampleGroups tapered_;  // Of the best taper so far.
   std::optional<PortfolioChoice> best_;
 };
 
@@ -113,11 +183,8 @@ Result<PortfolioChoice> best_of_portfolio(std::span<const Workload> workloads,
   std::vector<std::int64_t> counts{options.microbatches};
   for (const auto count : {effective, (effective + options.microbatches) / 2})
     if (std::find(counts.begin(), counts.end(), count) == counts.end()) counts.push_back(count);
-  // The searching policies stand last in the table and are the most promising.
-  for (auto policy = policies().rbegin(); policy != policies().rend(); ++policy)
-    for (const auto count : counts)
-      if (policy->name != "auto" && portfolio.budget_left())
-        portfolio.try_member(policy->name, count);
+  portfolio.try_members(counts);
+  portfolio.search_tapers();
   portfolio.local_search();
   if (auto best = portfolio.finish()) return std::move(*best);
   return Error{Errc::infeasible, "no policy has a plan within the cap that the cost function takes",

@@ -158,6 +158,9 @@ Result<Json> solve_simulate(const Json& input) {
     const auto timeline = scheduler::make_schedule(graph_of(plan), schedule);
     return timeline.ok() ? timeline.value().step_ms : std::numeric_limits<double>::infinity();
   };
+  options.bound = [&](const balancer::MicrobatchPlan& plan) {
+    return scheduler::lower_bound_ms(graph_of(plan));
+  };
   const auto begin = Clock::now();
   auto plan = balancer::assign_microbatches(policy, samples, options);
   if (!plan.ok()) return plan.error();

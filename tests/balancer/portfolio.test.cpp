@@ -64,6 +64,24 @@ TEST_CASE("the caller's cost decides", "[balancer]") {
   CHECK(best_of_portfolio(samples, options).value().plan.encoder.size() == 10);
 }
 
+TEST_CASE("a plan within reach of its bound goes first, if it is no worse than every member",
+          "[balancer]") {
+  const auto samples = log_normal_workloads(2, 64);
+  PolicyOptions options{.microbatches = 6, .evaluations_max = 150};
+  // The bound says that only plans whose first microbatch is small are without idle time.
+  const auto small_first = [&](const MicrobatchPlan& plan) {
+    return group_loads(samples, plan.encoder)[0].encoder_ms <
+           0.8 * total(samples).encoder_ms / static_cast<double>(plan.encoder.size());
+  };
+  options.cost = [](const MicrobatchPlan&) { return 1.0; };
+  options.bound = [&](const MicrobatchPlan& plan) { return small_first(plan) ? 1.0 : 0.5; };
+  CHECK(small_first(best_of_portfolio(samples, options).value().plan));
+  // Where such a plan costs more than a member, it is not taken.
+  options.cost = [&](const MicrobatchPlan& plan) { return small_first(plan) ? 2.0 : 1.0; };
+  options.bound = [&](const MicrobatchPlan& plan) { return small_first(plan) ? 2.0 : 0.5; };
+  CHECK(best_of_portfolio(samples, options).value().cost == 1);
+}
+
 TEST_CASE("a budget of one still gives a plan", "[balancer]") {
   PolicyOptions options{.microbatches = 4};
   options.evaluations_max = 0;

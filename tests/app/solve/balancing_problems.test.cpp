@@ -6,6 +6,7 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 
 #include "app/solve/problem.hpp"
+#include "balancer/distributions.hpp"
 
 namespace troupe::app {
 namespace {
@@ -110,6 +111,31 @@ TEST_CASE("rearrange composes and inverts", "[solve]") {
       answer("rearrange", R"({"first": [[[0,1]], [[0,0]]], "second": [[[1,0]], [[0,0]]]})");
   CHECK(output["composed"] == Json::parse("[[[0,0]],[[0,1]]]"));
   CHECK(output["inverse"] == Json::parse("[[[0,0],[1,0]],[]]"));
+}
+
+// Workloads as `simulate` takes them.
+Json samples_json(const std::vector<balancer::Workload>& workloads) {
+  Json samples = Json::array();
+  for (const auto& [encoder_ms, llm_ms] : workloads)
+    samples.push_back({{"encoder_ms", encoder_ms}, {"llm_ms", llm_ms}});
+  return samples;
+}
+
+TEST_CASE("auto comes within two percent of the bound on every distribution", "[solve][property]") {
+  // 16 samples per microbatch and K = 4 x stages, balanced layouts.
+  const auto distribution = GENERATE(from_range(balancer::distributions()));
+  const std::string schedule = GENERATE("1f1b", "eager-1f1b");
+  const auto seed = GENERATE(range(0u, 3u));
+  CAPTURE(to_string(distribution), schedule, seed);
+  Json input{{"encoder_stages", 2},  {"llm_stages", 2},  {"microbatches", 16},
+             {"schedule", schedule}, {"policy", "auto"}, {"seed", seed}};
+  input["samples"] = samples_json(generate_workloads(distribution, 16 * 16, seed));
+  const auto output = answer("simulate", input.dump());
+  CHECK(output["step_ms"].get<double>() <= 1.02 * output["lower_bound_ms"].get<double>());
+  // Small first and last microbatches beat even ones.
+  input["policy"] = "dflop-search";
+  CHECK(output["step_ms"].get<double>() <
+        answer("simulate", input.dump())["step_ms"].get<double>());
 }
 
 TEST_CASE("every balancing problem prints what it takes and refuses an empty object",

@@ -1,0 +1,55 @@
+#include "balancer/taper.hpp"
+
+#include <catch2/catch_approx.hpp>
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <catch2/generators/catch_generators_range.hpp>
+
+#include "balancer/partition.hpp"
+#include "tests/balancer/instances.hpp"
+
+namespace troupe::balancer {
+namespace {
+
+TEST_CASE("a taper grows from both ends to full size", "[balancer]") {
+  // From the front 0.25, 0.5, 1; from the back 0.5, 1.5: the front ends first.
+  const auto sizes = taper_sizes({.first = 0.25, .growth = 2, .last = 0.5, .shrink = 3}, 5);
+  CHECK((sizes == std::vector<double>{0.25, 0.5, 1, 1, 0.5}));
+  // Where both ends meet, the smaller size counts: 0.25 and min(0.5, 0.5).
+  CHECK((taper_sizes({.first = 0.25, .growth = 2, .last = 0.5, .shrink = 3}, 2) ==
+         std::vector<double>{0.25, 0.5}));
+}
+
+TEST_CASE("one stage needs no taper", "[balancer]") {
+  CHECK((default_taper(1) == Taper{}));
+  CHECK((taper_sizes({}, 3) == std::vector<double>{1, 1, 1}));
+}
+
+TEST_CASE("microbatches follow their sizes", "[balancer]") {
+  // Eight equal samples over sizes 1 : 2 : 1 are 2, 4, 2.
+  const auto groups =
+      tapered_partition(std::vector<Workload>(8, {1, 1}), std::vector<double>{0.5, 1, 0.5}, {});
+  CHECK(groups[0].size() == 2);
+  CHECK(groups[1].size() == 4);
+  CHECK(groups[2].size() == 2);
+}
+
+TEST_CASE("both workloads follow the sizes to a hundredth", "[balancer][property]") {
+  const auto seed = GENERATE(range(0u, 20u));
+  CAPTURE(seed);
+  const auto samples = equally_binding(log_normal_workloads(seed, 16 * 16));
+  const auto sizes = taper_sizes(default_taper(4), 16);
+  double parts = 0;
+  for (const double size : sizes) parts += size;
+  const auto groups = tapered_partition(samples, sizes, {});
+  CHECK(is_partition(groups, samples.size()));
+  const auto loads = group_loads(samples, groups);
+  const double share = total(samples).encoder_ms / parts;
+  for (std::size_t g = 0; g < loads.size(); ++g) {
+    CHECK(loads[g].encoder_ms <= 1.01 * sizes[g] * share);
+    CHECK(loads[g].llm_ms <= 1.01 * sizes[g] * share);
+  }
+}
+
+}  // namespace
+}  // namespace troupe::balancer
