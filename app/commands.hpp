@@ -46,6 +46,7 @@ void add_validate(Commands& commands);
 void add_compare(Commands& commands);
 void add_data(Commands& commands);
 void add_solve(Commands& commands);
+void add_profile(Commands& commands);
 void add_planned(Commands& commands);
 
 }  // namespace troupe::app

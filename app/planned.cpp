@@ -16,11 +16,9 @@ struct Planned {
   const char* meanwhile;  ///< What helps until then.
 };
 
-constexpr std::array<Planned, 7> kPlanned{{
+constexpr std::array<Planned, 6> kPlanned{{
     {"plan", "Find a layout for a job and a cluster",
      "write [[parallel.pipelines]] by hand; `troupe solve layout` has the search"},
-    {"profile", "Measure the layers of a job on this machine",
-     "`troupe solve` takes layer costs as input"},
     {"simulate", "Predict the step time of a job",
      "`troupe solve simulate` takes workloads as JSON"},
     {"whatif", "Say what losing or adding nodes would do",

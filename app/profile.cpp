@@ -1,0 +1,269 @@
+// `troupe profile`: measures the layers of a job on this machine, or computes them for another.
+
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "app/commands.hpp"
+#include "app/terminal.hpp"
+#include "engine/profile_data.hpp"
+#include "engine/profile_run.hpp"
+#include "runtime/job/load_job.hpp"
+#include "scheduler/cost_model.hpp"
+
+namespace troupe::app {
+
+namespace {
+
+struct ProfileArguments {
+  JobArguments job;
+  engine::ProfileOptions options;
+  std::string out;
+  std::string cluster;
+  bool json = false;
+};
+
+/// What one call found out.
+struct Findings {
+  engine::ObtainedProfile obtained;
+  bool computed = false;
+  scheduler::CostModel costs;
+  std::optional<engine::DataProfile> data;
+  std::string data_problem;  ///< Why there is no data profile.
+};
+
+/// `4x8xH100-80G` -> `H100-80G`.
+Result<std::string> device_of(const std::string& cluster) {
+  const auto cut = cluster.rfind('x');
+  int nodes = 0, devices = 0, read = 0;
+  if (cut == std::string::npos || cut + 1 == cluster.size() ||
+      std::sscanf(cluster.c_str(), "%dx%dx%n", &nodes, &devices, &read) != 2 || read == 0 ||
+      nodes < 1 || devices < 1)
+    return usage_error("'" + cluster + "' is no cluster",
+                       "write NODESxDEVICESxNAME, for example 4x8xH100-80G");
+  return cluster.substr(static_cast<std::size_t>(read));
+}
+
+/// One line that is rewritten, once measuring has taken two seconds.
+std::function<void(const std::string&, double)> progress_line() {
+  const auto begin = std::chrono::steady_clock::now();
+  return [begin](const std::string& kind, double share) {
+    if (std::chrono::steady_clock::now() - begin < std::chrono::seconds(2)) return;
+    std::fprintf(stderr, "\rprofiling %3.0f %%  %-32s", 100 * share, kind.c_str());
+    std::fflush(stderr);
+  };
+}
+
+Result<engine::ObtainedProfile> obtain(const engine::JobSetup& setup,
+                                       const ProfileArguments& arguments) {
+  auto options = arguments.options;
+  options.file = arguments.out;
+  if (arguments.cluster.empty()) {
+    if (isatty(STDERR_FILENO) != 0) options.on_progress = progress_line();
+    auto obtained = engine::obtain_profile(setup, options);
+    if (options.on_progress) std::cerr << "\r\x1b[K" << std::flush;
+    return obtained;
+  }
+  const auto device = device_of(arguments.cluster);
+  if (!device.ok()) return device.error();
+  auto computed = engine::computed_profile(setup, device.value());
+  if (!computed.ok()) return std::move(computed).error();
+  engine::ObtainedProfile obtained;
+  obtained.profile = std::move(computed).value();
+  obtained.reason = "computed from documented peak numbers";
+  if (arguments.out.empty()) return obtained;
+  obtained.file = arguments.out;
+  auto key = engine::profile_key(setup);
+  key.device = obtained.profile.device;
+  key.software = "roofline";
+  if (auto saved = engine::save_profile(obtained.file, {key, obtained.profile}); !saved.ok())
+    return saved.error();
+  return obtained;
+}
+
+Result<Findings> find_out(const ProfileArguments& arguments) {
+  const auto loaded = job::load_job(arguments.job.file, arguments.job.all());
+  if (!loaded.ok()) return loaded.error();
+  auto setup = engine::prepare(loaded.value().job);
+  if (!setup.ok()) return std::move(setup).error();
+  auto obtained = obtain(setup.value(), arguments);
+  if (!obtained.ok()) return std::move(obtained).error();
+  auto costs = scheduler::CostModel::create(setup.value().model, obtained.value().profile);
+  if (!costs.ok()) return std::move(costs).error();
+  Findings findings{
+      std::move(obtained).value(), !arguments.cluster.empty(), std::move(costs).value(), {}, {}};
+  // The layers' profile is of use without the data, which may lie elsewhere.
+  auto data = engine::profile_data(setup.value());
+  if (data.ok())
+    findings.data = std::move(data).value();
+  else
+    findings.data_problem = data.error().message;
+  return findings;
+}
+
+// Text.
+
+void print_kinds(const Findings& findings) {
+  const auto errors = findings.costs.errors();
+  std::printf("\n%-26s %-3s %-9s %7s %10s %10s %10s %10s %9s %7s\n", "kind", "tp", "origin",
+              "tokens", "forward", "input g.", "weight g.", "attention", "kept", "error");
+  for (const auto& kind : findings.obtained.profile.profiles) {
+    const auto error = std::find_if(errors.begin(), errors.end(), [&](const auto& entry) {
+      return entry.kind == kind.kind && entry.parallelism == kind.parallelism;
+    });
+    for (std::size_t p = 0; p < kind.points.size(); ++p) {
+      const auto& point = kind.points[p];
+      // Sizes of every second power, and the last.
+      if (p % 3 != 2 && p + 1 != kind.points.size()) continue;
+      const bool last = p + 1 == kind.points.size();
+      const auto& attention = point.attention;
+      std::printf("%-26s %-3d %-9s %7lld %7.2f ms %7.2f ms %7.2f ms %7.2f ms %6.2f MB",
+                  kind.kind.c_str(), kind.parallelism.tp,
+                  std::string(to_string(kind.origin)).c_str(), static_cast<long long>(point.tokens),
+                  point.linear.forward_ms, point.linear.input_grad_ms, point.linear.weight_grad_ms,
+                  attention.forward_ms + attention.input_grad_ms,
+                  (point.linear.activation_bytes + attention.activation_bytes) / 1e6);
+      if (last && error != errors.end()) std::printf(" %6.1f%%", 100 * error->left_out.mean);
+      std::printf("\n");
+    }
+  }
+  std::printf("error: of forward times on sizes left out of the fit, mean over sizes.\n");
+}
+
+void print_lengths(const char* name, const engine::LengthDistribution& lengths) {
+  if (lengths.count == 0) return;
+  std::printf("%-26s mean %8.1f  std %8.1f  p50 %6lld  p95 %6lld  p99 %6lld  max %6lld\n", name,
+              lengths.mean, lengths.deviation, static_cast<long long>(lengths.p50),
+              static_cast<long long>(lengths.p95), static_cast<long long>(lengths.p99),
+              static_cast<long long>(lengths.largest));
+}
+
+void print_data(const Findings& findings) {
+  if (!findings.data) {
+    std::printf("\ndata: not measured: %s\n", findings.data_problem.c_str());
+    return;
+  }
+  const auto& data = *findings.data;
+  std::printf("\ndata: %s of %s samples measured, %s bad, %.0f %% text only\n",
+              with_commas(data.measured).c_str(), with_commas(data.records).c_str(),
+              with_commas(data.bad).c_str(), 100 * data.text_only_share);
+  for (const auto& encoder : data.encoders) {
+    print_lengths((encoder.module + " rows per item").c_str(), encoder.item_rows);
+    print_lengths((encoder.module + " rows per sample").c_str(), encoder.sample_rows);
+  }
+  print_lengths("llm tokens", data.llm_tokens);
+  print_lengths("trained tokens", data.trained_tokens);
+}
+
+void print_text(const Findings& findings) {
+  const auto& obtained = findings.obtained;
+  const auto& speeds = obtained.profile.speeds;
+  std::printf("device   %s\n", obtained.profile.device.c_str());
+  if (obtained.reused)
+    std::printf("reused   valid: same layers, device, software, dtype and threads\n");
+  else if (findings.computed)
+    std::printf("computed from documented peak numbers; nothing was measured\n");
+  else
+    std::printf("measured in %.1f s, because %s\n", obtained.measured_s, obtained.reason.c_str());
+  if (!obtained.file.empty()) std::printf("file     %s\n", obtained.file.c_str());
+  print_kinds(findings);
+  std::printf(
+      "\nlink %.3f ms + bytes at %.1f GB/s, gradient sums %.1f GB/s, AdamW %.0f M elements/s"
+      " + %.3f ms a layer (%s)\n",
+      speeds.node.latency_ms, speeds.node.gigabytes_per_s, speeds.reduce_gigabytes_per_s,
+      speeds.optimizer_elements_per_s / 1e6, speeds.optimizer_group_ms,
+      std::string(to_string(speeds.origin)).c_str());
+  print_data(findings);
+}
+
+// JSON.
+
+nlohmann::ordered_json json_of(const engine::LengthDistribution& lengths) {
+  auto bars = nlohmann::ordered_json::array();
+  for (const auto& bar : lengths.histogram)
+    bars.push_back({{"from", bar.from}, {"to", bar.to}, {"count", bar.count}});
+  return {{"count", lengths.count},  {"mean", lengths.mean},        {"std", lengths.deviation},
+          {"min", lengths.smallest}, {"p25", lengths.p25},          {"p50", lengths.p50},
+          {"p75", lengths.p75},      {"p95", lengths.p95},          {"p99", lengths.p99},
+          {"max", lengths.largest},  {"histogram", std::move(bars)}};
+}
+
+nlohmann::ordered_json json_of(const engine::DataProfile& data) {
+  auto encoders = nlohmann::ordered_json::array();
+  for (const auto& encoder : data.encoders)
+    encoders.push_back({{"module", encoder.module},
+                        {"sample_share", encoder.sample_share},
+                        {"item_rows", json_of(encoder.item_rows)},
+                        {"sample_rows", json_of(encoder.sample_rows)}});
+  return {{"records", data.records},
+          {"measured", data.measured},
+          {"bad", data.bad},
+          {"text_only_share", data.text_only_share},
+          {"encoders", std::move(encoders)},
+          {"llm_tokens", json_of(data.llm_tokens)},
+          {"trained_tokens", json_of(data.trained_tokens)}};
+}
+
+nlohmann::ordered_json json_of(const Findings& findings) {
+  const auto& obtained = findings.obtained;
+  auto errors = nlohmann::ordered_json::array();
+  for (const auto& error : findings.costs.errors())
+    errors.push_back({{"kind", error.kind},
+                      {"tp", error.parallelism.tp},
+                      {"cp", error.parallelism.cp},
+                      {"fit_mean", error.fit.mean},
+                      {"left_out_mean", error.left_out.mean},
+                      {"left_out_worst", error.left_out.worst},
+                      {"left_out_worst_at_tokens", error.left_out.worst_at_tokens}});
+  nlohmann::ordered_json json{
+      {"file", obtained.file.string()},
+      {"reused", obtained.reused},
+      {"reason", obtained.reason},
+      {"measured_s", obtained.measured_s},
+      {"profile", nlohmann::ordered_json::parse(engine::to_json({{}, obtained.profile}))},
+      {"errors", std::move(errors)}};
+  json["profile"].erase("key");
+  if (findings.data)
+    json["data"] = json_of(*findings.data);
+  else
+    json["data_problem"] = findings.data_problem;
+  return json;
+}
+
+int profile(const ProfileArguments& arguments) {
+  if (!(arguments.options.budget_s > 0))
+    return report(usage_error("--budget is not above 0", "give seconds, for example --budget 30"));
+  const auto findings = find_out(arguments);
+  if (!findings.ok()) return report(findings.error());
+  if (arguments.json)
+    std::cout << json_of(findings.value()).dump() << '\n';
+  else
+    print_text(findings.value());
+  return kDone;
+}
+
+}  // namespace
+
+void add_profile(Commands& commands) {
+  const auto arguments = std::make_shared<ProfileArguments>();
+  auto* command = commands.add("profile", "Measure the layers of a job on this machine",
+                               [arguments] { return profile(*arguments); });
+  arguments->job.add_to(*command);
+  command->add_option("--out", arguments->out, "Where the profile lies (default: runs/profiles)")
+      ->type_name("FILE");
+  command->add_option("--cluster", arguments->cluster,
+                      "Compute a profile for devices that are not here: 4x8xH100-80G");
+  command->add_flag("--force", arguments->options.force, "Measure even if a profile fits");
+  command->add_option("--budget", arguments->options.budget_s, "Seconds to measure, about")
+      ->capture_default_str();
+  command->add_flag("--json", arguments->json, "Print one JSON object");
+}
+
+}  // namespace troupe::app

@@ -1,0 +1,61 @@
+// The profile file: a `scheduler::Profile` as JSON, with the key that says what it is valid for.
+//
+// Stateless. The format is documented by the writer; its `format` number rises with every change
+// that an older reader would misunderstand.
+
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+#include "runtime/vocabulary/result.hpp"
+#include "scheduler/profile.hpp"
+
+namespace troupe::engine {
+
+/// What the numbers of a profile depend on.
+struct ProfileKey {
+  std::string model;     ///< Hash of all layers' names and shapes.
+  std::string device;    ///< `Intel(R) Xeon(R) ..., 2 cores`.
+  std::string software;  ///< LibTorch and the profiler's own version.
+  std::string dtype;     ///< `fp32`.
+  std::int32_t threads = 1;
+
+  friend bool operator==(const ProfileKey&, const ProfileKey&) = default;
+};
+
+/// 16 hexadecimal digits.
+std::string hash_of(const ProfileKey& key);
+
+/// 64-bit FNV-1a of a text, as 16 hexadecimal digits.
+std::string hash_of(const std::string& text);
+
+/// Why a profile of `there` does not serve for `wanted`: "the dtype is bf16, the profile is of
+/// fp32". Empty where it does.
+std::string mismatch(const ProfileKey& wanted, const ProfileKey& there);
+
+struct StoredProfile {
+  ProfileKey key;
+  scheduler::Profile profile;
+
+  friend bool operator==(const StoredProfile&, const StoredProfile&) = default;
+};
+
+/// Errors:
+/// - not_found: no such file. io_failed: it cannot be read.
+/// - bad_data: not JSON, another `format`, or a field that is missing, of another type, negative
+///   or not finite; `where` names file and field.
+Result<StoredProfile> load_profile(const std::filesystem::path& path);
+
+/// Writes the file whole or not at all (beside it first, then renamed); makes its folder.
+/// Errors: io_failed.
+Status save_profile(const std::filesystem::path& path, const StoredProfile& stored);
+
+/// The file's text.
+std::string to_json(const StoredProfile& stored);
+
+/// The inverse; `where` is what errors name. Errors: bad_data.
+Result<StoredProfile> profile_from_json(const std::string& text, const std::string& where);
+
+}  // namespace troupe::engine

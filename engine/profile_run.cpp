@@ -1,0 +1,230 @@
+#include "engine/profile_run.hpp"
+
+#include <ATen/Parallel.h>
+#include <torch/version.h>
+
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <thread>
+
+#include "engine/profile_layers.hpp"
+#include "engine/profile_speeds.hpp"
+#include "models/description.hpp"
+#include "scheduler/roofline.hpp"
+
+namespace troupe::engine {
+
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+/// Raised whenever a change of the profiler makes older numbers wrong.
+constexpr const char* kProfiler = "profiler 1";
+
+std::string processor() {
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);)
+    if (line.starts_with("model name"))
+      if (const auto colon = line.find(": "); colon != std::string::npos)
+        return line.substr(colon + 2);
+  return "cpu";
+}
+
+const char* name_of(Dtype dtype) {
+  return dtype == Dtype::fp32 ? "fp32" : dtype == Dtype::bf16 ? "bf16" : "fp64";
+}
+
+std::string shape_text(const VisionConfig& c) {
+  return std::to_string(c.num_heads) + " " + std::to_string(c.patch_size) + " " +
+         std::to_string(c.spatial_merge_size);
+}
+std::string shape_text(const AudioConfig& c) { return std::to_string(c.encoder_attention_heads); }
+std::string shape_text(const ProjectorConfig&) { return {}; }
+std::string shape_text(const LlmConfig& c) {
+  return std::to_string(c.num_attention_heads) + " " + std::to_string(c.num_key_value_heads);
+}
+
+/// Names and shapes of all layers, and what their cost depends on besides.
+std::string model_text(const JobSetup& setup) {
+  std::string text;
+  for (const auto& module : setup.modules()) {
+    text += module.name + " " + module.family + " ";
+    text += std::visit([](const auto& config) { return shape_text(config); }, module.config) + "\n";
+    const auto description = models::describe_module(module, setup.modules());
+    if (!description.ok()) continue;  // `prepare` has refused such a model.
+    for (const auto& layer : description.value().layers) {
+      text += layer.name;
+      for (const auto& parameter : layer.parameters)
+        for (const auto size : parameter.shape) text += " " + std::to_string(size);
+      text += "\n";
+    }
+  }
+  return text;
+}
+
+/// Sets the operator threads for as long as it lives.
+class OperatorThreads {
+ public:
+  explicit OperatorThreads(int count) : before_(at::get_num_threads()) {
+    at::set_num_threads(count);
+  }
+  ~OperatorThreads() { at::set_num_threads(before_); }
+  OperatorThreads(const OperatorThreads&) = delete;
+  OperatorThreads& operator=(const OperatorThreads&) = delete;
+
+ private:
+  int before_;
+};
+
+std::vector<scheduler::LayerKindOf> kinds_of_layers(const JobSetup& setup) {
+  std::vector<scheduler::LayerKindOf> list;
+  const auto names = layer_kind_names(setup);
+  for (std::size_t m = 0; m < names.size(); ++m)
+    for (std::size_t l = 0; l < names[m].size(); ++l)
+      list.push_back({setup.model.modules[m].layers[l].name, names[m][l]});
+  return list;
+}
+
+Result<scheduler::Profile> measure(const JobSetup& setup, const ProfileOptions& options) {
+  const OperatorThreads threads(setup.job.cluster.threads_per_device);
+  scheduler::Profile profile;
+  profile.device = profile_key(setup).device;
+  profile.layers = kinds_of_layers(setup);
+  const auto kinds = layer_kinds(setup);
+  const auto begin = Clock::now();
+  for (std::size_t k = 0; k < kinds.size(); ++k) {
+    if (options.on_progress)
+      options.on_progress(kinds[k].name,
+                          static_cast<double>(k) / static_cast<double>(kinds.size()));
+    // What a cheap kind leaves goes to those after it.
+    const double spent_s = std::chrono::duration<double>(Clock::now() - begin).count();
+    const double share_s =
+        std::max(0.0, options.budget_s - spent_s) / static_cast<double>(kinds.size() - k);
+    auto made = profile_layer(setup, kinds[k], {share_s, options.point_s_max, options.tokens_max});
+    if (!made.ok()) return std::move(made).error();
+    profile.profiles.push_back(std::move(made).value());
+  }
+  auto speeds = measure_speeds(setup);
+  if (!speeds.ok()) return std::move(speeds).error();
+  profile.speeds = speeds.value();
+  return profile;
+}
+
+/// Why no file at the default place fits: what differs from the newest profile of this job.
+std::string why_none_fits(const JobSetup& setup, const fs::path& wanted) {
+  std::error_code ignored;
+  std::string reason = "there is no profile of this job yet";
+  fs::file_time_type newest{};
+  for (const auto& entry : fs::directory_iterator(wanted.parent_path(), ignored)) {
+    const auto name = entry.path().filename().string();
+    const auto prefix = setup.job.job.name + "-";
+    if (!name.starts_with(prefix) || name.size() != prefix.size() + 16 + 5) continue;
+    const auto stored = load_profile(entry.path());
+    const auto time = entry.last_write_time(ignored);
+    if (!stored.ok() || time < newest) continue;
+    newest = time;
+    if (const auto why = mismatch(profile_key(setup), stored.value().key); !why.empty())
+      reason = why + " (" + name + ")";
+  }
+  return reason;
+}
+
+/// The profile of a file, if it serves; else why one must be measured.
+struct Lookup {
+  std::optional<scheduler::Profile> profile;
+  std::string reason;
+};
+
+Result<Lookup> look_up(const JobSetup& setup, const fs::path& file, bool named, bool force) {
+  if (force) return Lookup{{}, "asked for"};
+  auto stored = load_profile(file);
+  if (!stored.ok()) {
+    if (stored.error().code == Errc::not_found)
+      return Lookup{{}, named ? "the file is not there yet" : why_none_fits(setup, file)};
+    if (named) return std::move(stored).error();
+    return Lookup{{}, stored.error().message};
+  }
+  const auto why = mismatch(profile_key(setup), stored.value().key);
+  if (why.empty()) return Lookup{std::move(stored).value().profile, {}};
+  if (!named) return Lookup{{}, why};
+  return Error{Errc::invalid_argument, why, file.string(),
+               "name another file, or replace it with `troupe profile --force`"};
+}
+
+}  // namespace
+
+ProfileKey profile_key(const JobSetup& setup) {
+  const auto cores = std::max(1U, std::thread::hardware_concurrency());
+  return {hash_of(model_text(setup)), processor() + ", " + std::to_string(cores) + " cores",
+          std::string("LibTorch ") + TORCH_VERSION + ", " + kProfiler,
+          name_of(setup.job.train.dtype), setup.job.cluster.threads_per_device};
+}
+
+fs::path default_profile_path(const JobSetup& setup) {
+  const auto& job = setup.job.job;
+  return job.run_dir.parent_path() / "profiles" /
+         (job.name + "-" + hash_of(profile_key(setup)) + ".json");
+}
+
+Result<ObtainedProfile> obtain_profile(const JobSetup& setup, const ProfileOptions& options) {
+  if (setup.job.cluster.device != "cpu")
+    return Error{Errc::unavailable, "layers are measured on CPU devices only",
+                 "cluster.device = \"" + setup.job.cluster.device + "\"",
+                 "use a computed profile: --cluster NODESxDEVICESxNAME"};
+  ObtainedProfile obtained;
+  obtained.file = !options.file.empty() ? options.file : setup.job.scheduler.profile;
+  const bool named = !obtained.file.empty();
+  if (!named) obtained.file = default_profile_path(setup);
+  auto found = look_up(setup, obtained.file, named, options.force);
+  if (!found.ok()) return std::move(found).error();
+  obtained.reason = found.value().reason;
+  if (found.value().profile) {
+    obtained.profile = std::move(*found.value().profile);
+    obtained.reused = true;
+    return obtained;
+  }
+  const auto begin = Clock::now();
+  auto measured = measure(setup, options);
+  if (!measured.ok()) return std::move(measured).error();
+  obtained.measured_s = std::chrono::duration<double>(Clock::now() - begin).count();
+  obtained.profile = std::move(measured).value();
+  if (auto saved = save_profile(obtained.file, {profile_key(setup), obtained.profile}); !saved.ok())
+    return saved.error();
+  return obtained;
+}
+
+Result<scheduler::Profile> computed_profile(const JobSetup& setup, const std::string& device,
+                                            std::int32_t tp_max) {
+  auto found = scheduler::find_device(device);
+  if (!found.ok()) return std::move(found).error();
+  const auto& spec = found.value();
+  std::vector<scheduler::Parallelism> degrees;
+  for (std::int32_t tp = 1; tp <= std::max(1, tp_max); tp *= 2) degrees.push_back({tp, 1});
+  scheduler::RooflineOptions options;
+  options.dtype = setup.job.train.dtype;
+  scheduler::Profile profile;
+  profile.device = spec.name + " (computed)";
+  profile.layers = kinds_of_layers(setup);
+  for (const auto& module : setup.modules()) {
+    std::int64_t input_width = 0;
+    for (const auto& before : setup.modules())
+      if (before.next == module.name)
+        input_width = setup.model.at(setup.model.find(before.name)).output_width;
+    auto made = scheduler::computed_profiles(scheduler::layer_works(module, input_width), spec,
+                                             degrees, options);
+    std::move(made.begin(), made.end(), std::back_inserter(profile.profiles));
+  }
+  // An update reads and writes parameter, gradient and two moments: about seven passes in fp32.
+  const double bandwidth = spec.memory_gigabytes_per_s * options.bandwidth_share;
+  profile.speeds.origin = scheduler::CostOrigin::computed;
+  profile.speeds.node = {0.01, spec.link_gigabytes_per_s * options.link_share};
+  profile.speeds.network = {0.02, 25 * options.link_share};  // 200 Gbit/s.
+  profile.speeds.reduce_gigabytes_per_s = bandwidth / 3;
+  profile.speeds.optimizer_elements_per_s = bandwidth * 1e9 / 28;
+  profile.speeds.optimizer_group_ms = options.launch_ms;
+  return profile;
+}
+
+}  // namespace troupe::engine

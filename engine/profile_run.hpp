@@ -1,0 +1,67 @@
+// Profiles of a job's layers on the device at hand: found as a file, or measured and written.
+//
+// What planner, simulator and balancer know about time comes from here. Reads and writes files,
+// and keeps one core busy while it measures; one measurement at a time per process.
+
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <string>
+
+#include "engine/job_setup.hpp"
+#include "engine/profile_file.hpp"
+#include "runtime/vocabulary/result.hpp"
+#include "scheduler/profile.hpp"
+
+namespace troupe::engine {
+
+struct ProfileOptions {
+  /// Where the profile lies. Empty: `scheduler.profile` of the job, else `default_profile_path`.
+  std::filesystem::path file;
+  bool force = false;      ///< Measure even if a file fits.
+  double budget_s = 20;    ///< Time for measuring; larger sizes are left out when it is spent. > 0.
+  double point_s_max = 2;  ///< A size whose forward and backward take longer is the last one.
+  TokenCount tokens_max = 16384;
+  /// Called before each kind of layer with what comes next, and the share that is done.
+  std::function<void(const std::string& kind, double share)> on_progress;
+};
+
+struct ObtainedProfile {
+  scheduler::Profile profile;
+  std::filesystem::path file;
+  bool reused = false;    ///< The file was there and fits: nothing was measured.
+  std::string reason;     ///< Why it was measured; empty where `reused`.
+  double measured_s = 0;  ///< Time that measuring took.
+};
+
+/// What a profile of this job on this machine is valid for. A profile is made anew when any of it
+/// has changed (after DFLOP, 3.2.3, whose own condition is the model alone; here the file may
+/// outlive a change of device, LibTorch, dtype or threads): layers and their shapes, names, CPU,
+/// software, dtype, operator threads. Freezing, data, batch and layout do not matter.
+ProfileKey profile_key(const JobSetup& setup);
+
+/// `profiles/JOB-HASH.json` beside the job's run folder; the hash is that of the key.
+std::filesystem::path default_profile_path(const JobSetup& setup);
+
+/// The job's profile: the file if it fits, else measured now and written there. A file named by the
+/// user that fits another key is never overwritten without `force`. Sets LibTorch's operator
+/// threads to those of the job's devices while it measures.
+///
+/// Cost: reading a file, or about `budget_s`.
+///
+/// Errors:
+/// - bad_data: the named file is no profile; invalid_argument: it is of another model, device ...
+/// - unavailable: `cluster.device` is not `cpu`.
+/// - io_failed: the file cannot be written. As `models::make_layer`.
+Result<ObtainedProfile> obtain_profile(const JobSetup& setup, const ProfileOptions& options = {});
+
+/// The profile of a device that is not here, from its documented peak numbers: every number is
+/// `computed`. `device`: a name of `scheduler::known_devices()`. Tensor-parallel degrees: powers of
+/// two up to `tp_max`.
+///
+/// Errors: not_found, naming the known devices.
+Result<scheduler::Profile> computed_profile(const JobSetup& setup, const std::string& device,
+                                            std::int32_t tp_max = 8);
+
+}  // namespace troupe::engine
