@@ -17,8 +17,9 @@ data::LoaderLimits limits(const job::Job& job) {
 void request(Self self, const engine::BatchOrder& order) {
   auto& state = self->state;
   data::BatchRequest request{order.batch, order.epoch, {}};
+  const auto modules = engine::media_modules(state.resources->setup);
   for (const auto& sample : order.samples)
-    request.samples.push_back({sample.position, {sample.media, sample.text}});
+    request.samples.push_back({sample.position, engine::wanted_parts(sample, modules)});
   state.orders[order.batch] = order;
   const auto handle = caf::actor_cast<caf::actor>(self);
   auto asked = state.loader->request(std::move(request), [handle, batch = order.batch] {

@@ -10,9 +10,9 @@ namespace troupe::engine {
 
 namespace {
 
-/// Nodes of a pipeline where encoders begin, and where the llm begins and ends.
+/// Nodes of a pipeline where encoders begin (which ones), and where the llm begins and ends.
 struct Readers {
-  std::set<NodeId> media;
+  std::map<NodeId, std::set<ModuleId>> media;
   std::set<NodeId> text;
 };
 
@@ -23,7 +23,8 @@ Readers readers_of(const ParallelPlan& plan, const Pipeline& pipeline) {
       const ModuleSpec& module = plan.model.at(run.module);
       const bool first = run.layers.begin == 0;
       const bool last = run.layers.end == static_cast<std::int32_t>(module.layers.size());
-      if (module.kind == ModuleKind::encoder && first) readers.media.insert(plan.node_of(stage));
+      if (module.kind == ModuleKind::encoder && first)
+        readers.media[plan.node_of(stage)].insert(run.module);
       if (module.kind == ModuleKind::llm && (first || last))
         readers.text.insert(plan.node_of(stage));
     }
@@ -34,10 +35,29 @@ Readers readers_of(const ParallelPlan& plan, const Pipeline& pipeline) {
 /// One sample as all nodes together know it.
 struct Joined {
   SampleShape shape;
-  bool has_media = false;
+  std::set<ModuleId> media_known;
   bool has_text = false;
   const SampleReport* bad = nullptr;
+  NodeId bad_on;
 };
+
+void join(Joined& entry, const SampleReport& sample, NodeId node) {
+  if (sample.bad) {
+    if (entry.bad && entry.bad_on <= node) return;
+    entry.bad = &sample;
+    entry.bad_on = node;
+    return;
+  }
+  entry.shape.id = sample.id;
+  auto& media = entry.shape.media;
+  for (const ModuleMedia& items : sample.media)
+    if (!entry.media_known.contains(items.module)) media.push_back(items);
+  entry.media_known.insert(sample.media_known.begin(), sample.media_known.end());
+  if (!sample.has_text) return;
+  entry.has_text = true;
+  entry.shape.llm_tokens = sample.text_tokens;
+  entry.shape.trained_tokens = sample.trained_tokens;
+}
 
 data::BadSample bad_sample(const SampleReport& report) {
   return {report.id, static_cast<data::BadKind>(report.bad_kind), report.bad_file, report.bad_where,
@@ -57,14 +77,19 @@ std::size_t BatchPlanner::pipeline_of(std::int64_t offset, std::int64_t count) c
 std::map<NodeId, BatchOrder> BatchPlanner::orders(std::int64_t batch) const {
   const auto span = data::batch_span(batch, options_.global_batch_size, options_.record_count);
   std::map<NodeId, BatchOrder> orders;
-  for (const DeviceSlot& device : plan_.devices) orders[device.node] = {batch, span.epoch, {}};
+  for (const DeviceSlot& device : plan_.devices)
+    orders[device.node] = {options_.epoch_number, batch, span.epoch, {}};
   std::vector<Readers> readers;
   for (const Pipeline& pipeline : plan_.pipelines) readers.push_back(readers_of(plan_, pipeline));
   for (std::int64_t offset = 0; offset < span.size(); ++offset) {
     const Readers& pipeline = readers[pipeline_of(offset, span.size())];
     for (auto& [node, order] : orders) {
-      const bool media = pipeline.media.contains(node), text = pipeline.text.contains(node);
-      if (media || text) order.samples.push_back({span.begin + offset, media, text});
+      const auto media = pipeline.media.find(node);
+      const bool text = pipeline.text.contains(node);
+      OrderedSample sample{span.begin + offset, {}, text};
+      if (media != pipeline.media.end())
+        sample.media.assign(media->second.begin(), media->second.end());
+      if (text || !sample.media.empty()) order.samples.push_back(std::move(sample));
     }
   }
   return orders;
@@ -83,19 +108,7 @@ Result<PlannedBatch> BatchPlanner::plan(std::int64_t batch,
     for (const SampleReport& sample : report.samples) {
       if (sample.position < span.begin || sample.position >= span.end)
         return Error{Errc::internal, "a node reported a sample outside the batch", sample.id, {}};
-      Joined& entry = joined[static_cast<std::size_t>(sample.position - span.begin)];
-      if (sample.bad) {
-        if (!entry.bad) entry.bad = &sample;
-        continue;
-      }
-      entry.shape.id = sample.id;
-      if (sample.has_media) entry.shape.media = sample.media;
-      if (sample.has_text) {
-        entry.shape.llm_tokens = sample.text_tokens;
-        entry.shape.trained_tokens = sample.trained_tokens;
-      }
-      entry.has_media |= sample.has_media;
-      entry.has_text |= sample.has_text;
+      join(joined[static_cast<std::size_t>(sample.position - span.begin)], sample, report.node);
     }
   }
   scheduler::IterationInput input;
@@ -103,21 +116,22 @@ Result<PlannedBatch> BatchPlanner::plan(std::int64_t batch,
   input.epoch_number = options_.epoch_number;
   input.schedule = options_.schedule;
   std::vector<std::int32_t> per_pipeline(plan_.pipelines.size());
-  const bool wants_media =
-      std::any_of(plan_.model.modules.begin(), plan_.model.modules.end(),
-                  [](const ModuleSpec& module) { return module.kind == ModuleKind::encoder; });
+  const auto encoders = all_encoders(plan_.model);
+  const std::set<ModuleId> wanted_media(encoders.begin(), encoders.end());
   for (std::int64_t offset = 0; offset < span.size(); ++offset) {
     Joined& entry = joined[static_cast<std::size_t>(offset)];
     if (entry.bad) {
       planned.dropped.push_back({span.begin + offset, bad_sample(*entry.bad)});
       continue;
     }
-    if (!entry.has_text || (wants_media && !entry.has_media))
+    if (!entry.has_text || entry.media_known != wanted_media)
       return Error{Errc::internal,
                    "no node reported position " + std::to_string(span.begin + offset),
                    {},
                    {}};
     SampleShape& shape = entry.shape;
+    std::sort(shape.media.begin(), shape.media.end(),
+              [](const ModuleMedia& a, const ModuleMedia& b) { return a.module < b.module; });
     shape.position = span.epoch * options_.record_count + span.begin + offset;
     for (const auto& media : shape.media) shape.llm_tokens += shape.output_rows(media.module);
     if (options_.max_seq_len > 0 && shape.llm_tokens > options_.max_seq_len) {
@@ -152,6 +166,13 @@ Result<PlannedBatch> BatchPlanner::plan(std::int64_t batch,
       std::chrono::steady_clock::now() - begin;
   planned.plan_ms = elapsed.count();
   return planned;
+}
+
+std::vector<ModuleId> all_encoders(const ModelGraph& model) {
+  std::vector<ModuleId> found;
+  for (std::size_t i = 0; i < model.modules.size(); ++i)
+    if (model.modules[i].kind == ModuleKind::encoder) found.push_back(ModuleId{i});
+  return found;
 }
 
 IterationPlan slice_for(const IterationPlan& iteration, const ParallelPlan& plan, NodeId node) {

@@ -21,8 +21,8 @@ namespace troupe::engine {
 
 /// One sample of a batch as a node is to decode it.
 struct OrderedSample {
-  std::int64_t position = 0;  ///< In the epoch's order.
-  bool media = false;
+  std::int64_t position = 0;    ///< In the epoch's order.
+  std::vector<ModuleId> media;  ///< Encoders whose media it decodes, ascending.
   bool text = false;
 
   friend bool operator==(const OrderedSample&, const OrderedSample&) = default;
@@ -34,13 +34,14 @@ struct OrderedSample {
 
 /// What a node is to decode of a batch.
 struct BatchOrder {
+  EpochNumber epoch_number = 0;  ///< Configuration it was ordered for; the report repeats it.
   std::int64_t batch = 0;
-  std::int64_t epoch = 0;
+  std::int64_t epoch = 0;  ///< Of the data.
   std::vector<OrderedSample> samples;
 
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, BatchOrder& x) {
-    return f(x.batch, x.epoch, x.samples);
+    return f(x.epoch_number, x.batch, x.epoch, x.samples);
   }
 };
 
@@ -51,29 +52,30 @@ struct SampleReport {
   bool bad = false;
   std::uint8_t bad_kind = 0;  ///< `data::BadKind`, with the texts below, where bad.
   std::string bad_file, bad_where, bad_reason;
-  bool has_media = false;  ///< `media` is known.
-  std::vector<ModuleMedia> media;
-  bool has_text = false;       ///< The two below are known.
-  TokenCount text_tokens = 0;  ///< Tokens without media rows and without their placeholders.
+  std::vector<ModuleId> media_known;  ///< Encoders whose media were decoded, as ordered.
+  std::vector<ModuleMedia> media;     ///< Of these, where the sample has any.
+  bool has_text = false;              ///< The two below are known.
+  TokenCount text_tokens = 0;         ///< Tokens without media rows and without their placeholders.
   TokenCount trained_tokens = 0;
 
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, SampleReport& x) {
     return f(x.position, x.id, x.bad, x.bad_kind, x.bad_file, x.bad_where, x.bad_reason,
-             x.has_media, x.media, x.has_text, x.text_tokens, x.trained_tokens);
+             x.media_known, x.media, x.has_text, x.text_tokens, x.trained_tokens);
   }
 };
 
 /// A node's answer to a `BatchOrder`.
 struct BatchReport {
   NodeId node;
+  EpochNumber epoch_number = 0;
   std::int64_t batch = 0;
   std::vector<SampleReport> samples;
   double decode_ms = 0;
 
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, BatchReport& x) {
-    return f(x.node, x.batch, x.samples, x.decode_ms);
+    return f(x.node, x.epoch_number, x.batch, x.samples, x.decode_ms);
   }
 };
 
@@ -108,12 +110,14 @@ class BatchPlanner {
   BatchPlanner(const ParallelPlan& plan, BatchPlannerOptions options)
       : plan_(plan), options_(std::move(options)) {}
 
-  /// Per node (ascending) what it decodes of a batch: media where a pipeline's encoders begin,
-  /// text where its llm begins and ends. Positions are dealt to pipelines in contiguous runs of
-  /// nearly equal length; a sample is trained by the pipeline it was dealt to, so no media move.
+  /// Per node (ascending) what it decodes of a batch: an encoder's media where it begins in a
+  /// pipeline, text where the llm begins and ends. Positions are dealt to pipelines in contiguous
+  /// runs of nearly equal length; a sample is trained by the pipeline it was dealt to, so no media
+  /// move.
   std::map<NodeId, BatchOrder> orders(std::int64_t batch) const;
 
-  /// Joins the nodes' reports, drops bad samples everywhere, plans the rest.
+  /// Joins the nodes' reports, in whatever order they came, drops bad samples everywhere, plans the
+  /// rest. Of two faults of a sample the one on the lower node is named.
   ///
   /// Errors:
   /// - internal: a report is missing, or reports of one sample contradict each other.
@@ -126,6 +130,10 @@ class BatchPlanner {
   const ParallelPlan& plan_;
   BatchPlannerOptions options_;
 };
+
+/// Encoders of the model, ascending: of a good sample the media of each are known, though it may
+/// have none.
+std::vector<ModuleId> all_encoders(const ModelGraph& model);
 
 /// The pieces of an iteration that one node needs: the action lists of other nodes' devices are
 /// empty, everything else is whole.

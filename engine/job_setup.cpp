@@ -109,6 +109,13 @@ data::MediaModules media_modules(const JobSetup& setup) {
   return modules;
 }
 
+data::WantedParts wanted_parts(const OrderedSample& sample, const data::MediaModules& modules) {
+  const auto wants = [&](ModuleId module) {
+    return std::find(sample.media.begin(), sample.media.end(), module) != sample.media.end();
+  };
+  return {wants(modules.vision), wants(modules.audio), sample.text};
+}
+
 BatchPlannerOptions planner_options(const JobSetup& setup, std::int64_t record_count,
                                     EpochNumber epoch_number) {
   const job::Job& job = setup.job;
@@ -176,7 +183,7 @@ Error too_many_nonfinite(std::int32_t count, std::int64_t step, const StepOutcom
 BatchReport report_on(NodeId node, const BatchOrder& order,
                       const std::vector<data::DecodeOutcome>& outcomes, const JobSetup& setup,
                       double decode_ms) {
-  BatchReport report{node, order.batch, {}, decode_ms};
+  BatchReport report{node, order.epoch_number, order.batch, {}, decode_ms};
   const auto modules = media_modules(setup);
   for (std::size_t i = 0; i < outcomes.size(); ++i) {
     SampleReport sample;
@@ -193,8 +200,8 @@ BatchReport report_on(NodeId node, const BatchOrder& order,
     }
     const auto& decoded = std::get<data::DecodedSample>(outcomes[i]);
     sample.id = decoded.id;
-    sample.has_media = order.samples[i].media;
-    if (sample.has_media) sample.media = data::shape_of(decoded, setup.data, modules).media;
+    sample.media_known = order.samples[i].media;
+    sample.media = data::shape_of(decoded, setup.data, modules).media;
     sample.has_text = order.samples[i].text;
     if (sample.has_text) {
       const auto& text = decoded.text;

@@ -46,6 +46,9 @@ Result<ParallelPlan> make_parallel_plan(const JobSetup& setup);
 /// Which modules of the model take images and audio.
 data::MediaModules media_modules(const JobSetup& setup);
 
+/// What an ordered sample asks of the decoder.
+data::WantedParts wanted_parts(const OrderedSample& sample, const data::MediaModules& modules);
+
 BatchPlannerOptions planner_options(const JobSetup& setup, std::int64_t record_count,
                                     EpochNumber epoch_number);
 

@@ -326,16 +326,17 @@ Status train_plan_reference(const JobSetup& setup,
   const auto step = [&](std::int64_t number, const ReferenceBatch& batch,
                         const StepPolicy& policy) -> Result<ReferenceLoop::StepResult> {
     SampleStore store;
-    BatchOrder order{number - 1, batch.span.epoch, {}};
+    BatchOrder order{0, number - 1, batch.span.epoch, {}};
+    const auto encoders = all_encoders(setup.model);
     std::vector<data::DecodeOutcome> outcomes;
     for (const auto& sample : batch.samples) {
       order.samples.push_back(
-          {sample.position - batch.span.epoch * source.value().record_count(), true, true});
+          {sample.position - batch.span.epoch * source.value().record_count(), encoders, true});
       outcomes.emplace_back(sample);
       store.put(sample.position, std::make_shared<const data::DecodedSample>(sample));
     }
     for (const auto& dropped : batch.dropped) {
-      order.samples.push_back({dropped.position, true, true});
+      order.samples.push_back({dropped.position, encoders, true});
       outcomes.emplace_back(dropped.why);
     }
     const BatchReport report = report_on(NodeId{0}, order, outcomes, setup, 0);

@@ -98,9 +98,13 @@ DecodeOutcome decode(const Dataset& dataset, const Record& record, const DataOpt
   sample.text = encode_text(record.turns);
   sample.trained_tokens = sample.text.trained_tokens();
   if (auto fault = find_text_fault(record, sample.text, options)) return *fault;
-  if (wanted.media) {
+  if (wanted.images)
     if (auto fault = decode_images(dataset, record, options, sample)) return *fault;
+  if (wanted.audio)
     if (auto fault = decode_clips(dataset, record, options, sample)) return *fault;
+  const bool is_whole =
+      (wanted.images || record.images.empty()) && (wanted.audio || record.audio.empty());
+  if (is_whole) {
     measure(options, sample);
     if (options.max_seq_len > 0 && sample.llm_tokens > options.max_seq_len)
       return bad(

@@ -27,9 +27,10 @@ struct AudioWindow {
   friend bool operator==(const AudioWindow&, const AudioWindow&) = default;
 };
 
-/// Which parts of a sample a node needs.
+/// Which parts of a sample a node needs: a node with one encoder reads the files of that one alone.
 struct WantedParts {
-  bool media = true;
+  bool images = true;
+  bool audio = true;
   bool text = true;
 
   friend bool operator==(const WantedParts&, const WantedParts&) = default;
@@ -42,7 +43,7 @@ struct DecodedSample {
   EncodedText text;                  ///< One placeholder per media file; see `expand_text`.
   std::vector<ImagePatches> images;  ///< One per `<image>` marker.
   std::vector<AudioWindow> audio;
-  TokenCount llm_tokens = 0;  ///< Length of its llm sequence; 0 where media was not wanted.
+  TokenCount llm_tokens = 0;  ///< Length of its llm sequence; 0 where media of it were not wanted.
   TokenCount trained_tokens = 0;
 
   /// Memory it holds, about.
@@ -56,8 +57,9 @@ using DecodeOutcome = std::variant<DecodedSample, BadSample>;
 /// Reads and prepares one record.
 ///
 /// Checked in this order, the first fault is reported: malformed record, media without encoder,
-/// marker mismatch, no trained token, each image, each audio file, length. Where media is not
-/// wanted the files are not touched, so the last three are left to the nodes that read them.
+/// marker mismatch, no trained token, each image, each audio file, length. Files of media that are
+/// not wanted are not touched: their faults are left to the nodes that read them, and the length to
+/// whoever joins what the nodes found.
 DecodeOutcome decode_sample(const Dataset& dataset, const Record& record,
                             const DataOptions& options, WantedParts wanted = {});
 
@@ -67,8 +69,7 @@ struct MediaModules {
   ModuleId audio;
 };
 
-/// What planners need of a sample decoded with its media.
-/// REQUIRES: it was decoded with media wanted.
+/// What planners need of a sample: the media that were wanted, and its lengths.
 SampleShape shape_of(const DecodedSample& sample, const DataOptions& options,
                      const MediaModules& modules);
 

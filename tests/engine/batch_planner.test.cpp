@@ -2,6 +2,8 @@
 
 #include "engine/batch_planner.hpp"
 
+#include <algorithm>
+
 #include "engine/packing.hpp"
 #include "tests/engine/tiny_job.hpp"
 
@@ -21,7 +23,7 @@ std::vector<BatchReport> reports(const Fixture& fixture, std::int64_t batch,
   for (const auto& [node, order] : fixture.planner.orders(batch)) {
     std::vector<data::DecodeOutcome> outcomes;
     for (const auto& wanted : order.samples) {
-      if (wanted.position == bad_position && wanted.media)
+      if (wanted.position == bad_position && !wanted.media.empty())
         outcomes.emplace_back(data::BadSample{"s" + std::to_string(bad_position),
                                               data::BadKind::missing_file, "x.png", "", "gone"});
       else
@@ -39,12 +41,14 @@ TEST_CASE("media go to nodes where encoders begin, text to the llm's ends", "[en
   // Six positions: 0-2 for pipeline 0 (nodes 0, 1), 3-5 for pipeline 1 (nodes 2, 3).
   REQUIRE(orders.size() == 4);
   const auto& encoder = orders.at(NodeId{0}).samples;
+  const std::vector<ModuleId> vision{ModuleId{0}};
   CHECK((encoder ==
-         std::vector<OrderedSample>{{0, true, false}, {1, true, false}, {2, true, false}}));
+         std::vector<OrderedSample>{{0, vision, false}, {1, vision, false}, {2, vision, false}}));
   const auto& both = orders.at(NodeId{2}).samples;
-  CHECK((both == std::vector<OrderedSample>{{3, true, true}, {4, true, true}, {5, true, true}}));
+  CHECK((both ==
+         std::vector<OrderedSample>{{3, vision, true}, {4, vision, true}, {5, vision, true}}));
   const auto& head = orders.at(NodeId{3}).samples;
-  CHECK((head == std::vector<OrderedSample>{{3, false, true}, {4, false, true}, {5, false, true}}));
+  CHECK((head == std::vector<OrderedSample>{{3, {}, true}, {4, {}, true}, {5, {}, true}}));
 }
 
 TEST_CASE("reports of several nodes join into one plan", "[engine]") {
@@ -87,6 +91,72 @@ TEST_CASE("the last batch of an epoch is smaller and loses nobody", "[engine][pr
   REQUIRE(planned.ok());
   CHECK(planned.value().iteration.samples.size() == 4);
   CHECK(planned.value().iteration.samples.front().position == 12);
+}
+
+TEST_CASE("each encoder's media go to its own node, and the reports join", "[engine]") {
+  job::Job job = tiny_job();
+  ModuleConfig audio{"audio", ModuleKind::encoder, "whisper", "audio_projector", false, {}, 0.02,
+                     {}};
+  audio.config = AudioConfig{
+      .encoder_layers = 1, .d_model = 16, .encoder_attention_heads = 2, .encoder_ffn_dim = 16};
+  ModuleConfig projector = job.modules[1];
+  projector.name = "audio_projector";
+  job.modules.insert(job.modules.begin() + 1, {audio, projector});
+  job.parallel.layout.pipelines = {
+      {{0, 0, {{"vision", {}}}}, {1, 0, {{"audio", {}}}}, {2, 0, {{"llm", {}}}}}};
+  job.cluster.nodes = job.cluster.local_nodes = 3;
+  Fixture fixture{prepare(job).value()};
+
+  const auto orders = fixture.planner.orders(0);
+  CHECK((orders.at(NodeId{0}).samples[0] == OrderedSample{0, {ModuleId{0}}, false}));
+  CHECK((orders.at(NodeId{1}).samples[0] == OrderedSample{0, {ModuleId{1}}, false}));
+  CHECK((orders.at(NodeId{2}).samples[0] == OrderedSample{0, {}, true}));
+  const auto modules = media_modules(fixture.setup);
+  CHECK((wanted_parts(orders.at(NodeId{1}).samples[0], modules) ==
+         data::WantedParts{false, true, false}));
+
+  // Sample 0 has a picture of 16 patches, which node 0 finds, and a clip of 5 frames, which node 1
+  // finds; 4 and 3 rows replace their placeholders.
+  std::vector<BatchReport> found;
+  for (const auto& [node, order] : orders) {
+    std::vector<data::DecodeOutcome> outcomes;
+    for (const auto& wanted : order.samples) {
+      auto sample = tiny_sample(wanted.position);
+      if (node != NodeId{0}) sample.images.clear();
+      if (node == NodeId{1}) sample.audio.push_back({std::vector<float>(5 * 80), 5, 0});
+      outcomes.emplace_back(std::move(sample));
+    }
+    found.insert(found.begin(), report_on(node, order, outcomes, fixture.setup, 1));
+  }
+  const auto planned = fixture.planner.plan(0, found);
+  REQUIRE(planned.ok());
+  const SampleShape& shape = planned.value().iteration.samples[0];
+  REQUIRE(shape.media.size() == 2);
+  CHECK(shape.media[0].module == ModuleId{0});
+  CHECK(shape.output_rows(ModuleId{0}) == 4);
+  CHECK(shape.output_rows(ModuleId{1}) == 3);
+  CHECK(shape.llm_tokens == tiny_sample(0).llm_tokens + 3);
+
+  // Without the report of one encoder the sample is not known.
+  const std::vector<BatchReport> fewer{found[0], found[2]};
+  CHECK_FALSE(fixture.planner.plan(0, fewer).ok());
+}
+
+TEST_CASE("of two faults of a sample the lower node's is named, whoever was first", "[engine]") {
+  const Fixture fixture;
+  auto all = reports(fixture, 0);
+  for (auto& sample : all[3].samples)
+    if (sample.position == 4) sample.bad = true, sample.bad_reason = "text";
+  for (auto& sample : all[2].samples)
+    if (sample.position == 4) sample.bad = true, sample.bad_reason = "picture";
+
+  for (int turn = 0; turn < 2; ++turn) {
+    const auto planned = fixture.planner.plan(0, all);
+    REQUIRE(planned.ok());
+    REQUIRE(planned.value().dropped.size() == 1);
+    CHECK(planned.value().dropped[0].why.reason == "picture");
+    std::reverse(all.begin(), all.end());
+  }
 }
 
 TEST_CASE("a position that no node reported is an error", "[engine][errors]") {

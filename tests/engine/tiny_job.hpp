@@ -66,11 +66,11 @@ inline data::DecodedSample tiny_sample(std::int64_t position) {
 inline Result<PlannedBatch> plan_tiny_batch(const JobSetup& setup, const ParallelPlan& plan,
                                             SampleStore& store, std::int64_t batch = 0) {
   const BatchPlanner planner(plan, planner_options(setup, 600, 1));
-  BatchOrder order{batch, 0, {}};
+  BatchOrder order{1, batch, 0, {}};
   std::vector<data::DecodeOutcome> outcomes;
   const std::int64_t size = setup.job.train.global_batch_size;
   for (std::int64_t i = batch * size; i < (batch + 1) * size; ++i) {
-    order.samples.push_back({i, true, true});
+    order.samples.push_back({i, all_encoders(plan.model), true});
     outcomes.emplace_back(tiny_sample(i));
     store.put(i, std::make_shared<const data::DecodedSample>(tiny_sample(i)));
   }

@@ -61,7 +61,8 @@ BatchRequest whole_epoch(std::int64_t batch, std::int64_t epoch) {
 TEST_CASE("BatchLoader delivers each wanted position in the order of the request", "[data]") {
   Fixture fixture;
   auto loader = fixture.loader();
-  const BatchRequest request{7, 3, {{5, {}}, {2, {.media = false, .text = true}}, {19, {}}}};
+  const BatchRequest request{
+      7, 3, {{5, {}}, {2, {.images = false, .audio = false, .text = true}}, {19, {}}}};
   REQUIRE(loader.request(request).ok());
   auto batch = loader.take(7, kPatience);
   REQUIRE(batch.ok());

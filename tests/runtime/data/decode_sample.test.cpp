@@ -80,15 +80,34 @@ TEST_CASE("decode_sample brings text, pictures and clips together", "[data]") {
 
 TEST_CASE("decode_sample leaves out what a node does not want", "[data]") {
   const OneSample one(R"("image": "rgb.jpg")", "<image>");
-  const DecodedSample text = one.good({.media = false, .text = true});
+  const DecodedSample text = one.good({.images = false, .audio = false, .text = true});
   CHECK(text.images.empty());
   CHECK_FALSE(text.text.tokens.empty());
   CHECK(text.llm_tokens == 0);
-  const DecodedSample media = one.good({.media = true, .text = false});
+  const DecodedSample media = one.good({.images = true, .audio = true, .text = false});
   CHECK(media.images.size() == 1);
   CHECK(media.text.tokens.empty());
   CHECK(media.llm_tokens == one.good().llm_tokens);
   CHECK(media.trained_tokens == 2);
+}
+
+TEST_CASE("decode_sample reads the files of the wanted encoders alone", "[data]") {
+  // Where audio is wanted, the picture that is not there does no harm, and the other way round.
+  const OneSample no_picture(R"("image": "none.jpg", "audio": "mono16k.wav")", "<image><audio>");
+  const WantedParts clip{.images = false, .audio = true, .text = false};
+  const DecodedSample heard = no_picture.good(clip);
+  CHECK(heard.audio.size() == 1);
+  CHECK(heard.images.empty());
+  CHECK(heard.llm_tokens == 0);  // Its length is not known without the picture.
+  CHECK(no_picture.bad().file == "none.jpg");
+
+  const OneSample no_clip(R"("image": "rgb.jpg", "audio": "none.wav")", "<image><audio>");
+  const WantedParts picture{.images = true, .audio = false, .text = false};
+  CHECK(no_clip.good(picture).images.size() == 1);
+  CHECK(no_clip.bad(clip).file == "none.wav");
+  // A sample without pictures is whole for a node that reads audio and text.
+  const OneSample spoken(R"("audio": "mono16k.wav")", "<audio>");
+  CHECK(spoken.good(clip).llm_tokens == spoken.good().llm_tokens);
 }
 
 TEST_CASE("decode_sample gives all windows of a long clip to one marker", "[data]") {
@@ -182,7 +201,7 @@ TEST_CASE("decode_sample names sample, file and reason of each fault", "[data][e
 }
 
 TEST_CASE("decode_sample reports faults of the text where media are not wanted", "[data]") {
-  const WantedParts text_only{.media = false, .text = true};
+  const WantedParts text_only{.images = false, .audio = false, .text = true};
   CHECK(OneSample("", "<image>").bad(text_only).kind == BadKind::marker_mismatch);
   CHECK(OneSample(R"("image": "none.jpg")", "<image>").good(text_only).id == "s");
 }
