@@ -1,5 +1,6 @@
 #include "engine/profile_layers.hpp"
 
+#include <ATen/Parallel.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/randn.h>
@@ -8,6 +9,7 @@
 #include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
+#include <time.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
@@ -24,15 +26,19 @@ namespace troupe::engine {
 namespace {
 
 using scheduler::PartCost;
-using Clock = std::chrono::steady_clock;
 
 constexpr TokenCount kPackedLength = 64;  // Of the short sequences that show the linear part.
 constexpr int kRepeats = 7;
 constexpr double kEnoughMs = 150;  // Repetitions stop when a part of a point took this long.
 
-double ms_since(Clock::time_point begin) {
-  return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
+/// Milliseconds of an unspecified start. With one operator thread all work is this thread's, and
+/// its processor time leaves out what other programs take; several threads need the wall clock.
+double now_ms() {
+  timespec time{};
+  clock_gettime(at::get_num_threads() == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &time);
+  return 1e3 * static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_nsec);
 }
+double ms_since(double begin_ms) { return now_ms() - begin_ms; }
 
 /// Counts what LibTorch's allocator gives less what it takes back, on this thread.
 class MemoryCount final : public c10::MemoryReportingInfoBase {
@@ -193,7 +199,7 @@ class KindBench {
             at::zeros(parameter.value.sizes(), parameter.value.options().requires_grad(false));
     const auto run = [&] {
       PartCost cost;
-      auto begin = Clock::now();
+      double begin = now_ms();
       // A stage lays the media of its samples end to end before the first layer reads them.
       if (media.defined()) batch.input = media.clone();
       const at::Tensor output = layer_->forward(rows, batch);
@@ -201,7 +207,7 @@ class KindBench {
       const at::Tensor gradient = at::ones_like(output);
       if (rows.defined()) rows.mutable_grad() = at::Tensor{};
       const auto deferred = std::make_shared<kernels::DeferredGradients>();
-      begin = Clock::now();
+      begin = now_ms();
       if (first_) {
         torch::autograd::backward({output}, {gradient});
         cost.weight_grad_ms = ms_since(begin);
@@ -212,7 +218,7 @@ class KindBench {
         torch::autograd::backward({output}, {gradient});
       }
       cost.input_grad_ms = ms_since(begin);
-      begin = Clock::now();
+      begin = now_ms();
       const c10::NoGradGuard no_grad;
       deferred->run();
       cost.weight_grad_ms = ms_since(begin);
@@ -236,12 +242,12 @@ class KindBench {
     };
     PartCost cost = median_of([&] {
       PartCost once;
-      auto begin = Clock::now();
+      double begin = now_ms();
       const at::Tensor output = forward();
       once.forward_ms = ms_since(begin);
       const at::Tensor gradient = at::ones_like(output);
       for (const auto* leaf : {&query, &key, &value}) leaf->mutable_grad() = at::Tensor{};
-      begin = Clock::now();
+      begin = now_ms();
       torch::autograd::backward({output}, {gradient});
       once.input_grad_ms = ms_since(begin);
       return once;
@@ -304,12 +310,14 @@ Result<scheduler::LayerProfile> profile_layer(const JobSetup& setup, const Layer
   try {
     KindBench bench(setup, module, kind, std::move(layer).value());
     profile.parameters = bench.parameters();
-    const auto begin = Clock::now();
+    const auto begin = std::chrono::steady_clock::now();
     for (TokenCount tokens = 16; tokens <= options.tokens_max; tokens *= 2) {
       profile.points.push_back(bench.point(tokens));
       // Twice the tokens take up to four times as long, and several runs.
       const double next_s = 4 * total_ms(profile.points.back()) / 1000;
-      const double left_s = options.budget_s - ms_since(begin) / 1000;
+      const double left_s =
+          options.budget_s -
+          std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
       if (profile.points.size() >= 2 && (next_s > options.point_s_max || 4 * next_s > left_s))
         break;
     }

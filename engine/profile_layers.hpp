@@ -43,6 +43,8 @@ struct LayerProfileOptions {
 /// has no rows before it, has all of its backward in the weight gradient. Sizes of the llm's head
 /// are trained tokens. Activation bytes: what a forward leaves allocated, output included.
 ///
+/// With one operator thread times are processor times: other programs do not lengthen them.
+///
 /// Errors: as `models::make_layer`; internal: LibTorch's text.
 Result<scheduler::LayerProfile> profile_layer(const JobSetup& setup, const LayerKind& kind,
                                               const LayerProfileOptions& options);

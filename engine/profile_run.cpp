@@ -116,7 +116,7 @@ Result<scheduler::Profile> measure(const JobSetup& setup, const ProfileOptions& 
 std::string why_none_fits(const JobSetup& setup, const fs::path& wanted) {
   std::error_code ignored;
   std::string reason = "there is no profile of this job yet";
-  fs::file_time_type newest{};
+  auto newest = fs::file_time_type::min();
   for (const auto& entry : fs::directory_iterator(wanted.parent_path(), ignored)) {
     const auto name = entry.path().filename().string();
     const auto prefix = setup.job.job.name + "-";
