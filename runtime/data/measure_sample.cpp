@@ -87,7 +87,8 @@ std::optional<BadSample> measure_clips(const Dataset& dataset, const Record& rec
 
 MeasureOutcome measure(const Dataset& dataset, const Record& record, const DataOptions& options,
                        const MediaModules& modules) {
-  auto text = decode_sample(dataset, record, options, {.media = false, .text = true});
+  auto text =
+      decode_sample(dataset, record, options, {.images = false, .audio = false, .text = true});
   if (auto* bad = std::get_if<BadSample>(&text)) return std::move(*bad);
   const auto& decoded = std::get<DecodedSample>(text);
   ModuleMedia images{modules.vision, {}}, clips{modules.audio, {}};
