@@ -1,0 +1,77 @@
+// What the simulator expects of global batches of a job, one JSON line per batch; run by
+// prediction_bench.py, which compares it with a run.
+//
+// Arguments: PROFILE FIRST COUNT JOB.toml [key=value ...]. The layout is one pipeline by hand.
+
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "engine/job_setup.hpp"
+#include "engine/profile_data.hpp"
+#include "engine/profile_run.hpp"
+#include "runtime/job/load_job.hpp"
+#include "scheduler/plan_iteration.hpp"
+#include "scheduler/predicted_costs.hpp"
+
+namespace troupe {
+namespace {
+
+Result<scheduler::SimulatedStep> predict(const ParallelPlan& plan, const engine::JobSetup& setup,
+                                         const scheduler::CostModel& model,
+                                         const scheduler::Profile& profile,
+                                         std::vector<SampleShape> samples) {
+  auto costs =
+      scheduler::predicted_costs(plan, model, samples, {setup.job.train.dtype, profile.speeds, {}});
+  if (!costs.ok()) return std::move(costs).error();
+  scheduler::IterationInput input;
+  input.microbatches =
+      scheduler::assign_by_count(static_cast<std::int32_t>(samples.size()), 1,
+                                 static_cast<std::int32_t>(setup.job.train.microbatches));
+  input.samples = std::move(samples);
+  input.schedule = setup.job.scheduler.schedule;
+  const auto iteration = scheduler::plan_iteration(plan, std::move(input));
+  if (!iteration.ok()) return iteration.error();
+  return scheduler::simulate(plan, iteration.value(), costs.value());
+}
+
+Status run(int count, char** words) {
+  if (count < 5)
+    return Error{Errc::invalid_argument, "four arguments are needed", {}, "see the first lines"};
+  const auto loaded = job::load_job(words[4], {words + 5, words + count});
+  if (!loaded.ok()) return loaded.error();
+  const auto setup = engine::prepare(loaded.value().job);
+  if (!setup.ok()) return setup.error();
+  engine::ProfileOptions options;
+  options.file = words[1];
+  const auto obtained = engine::obtain_profile(setup.value(), options);
+  if (!obtained.ok()) return obtained.error();
+  const auto& profile = obtained.value().profile;
+  const auto model = scheduler::CostModel::create(setup.value().model, profile);
+  if (!model.ok()) return model.error();
+  const auto plan = engine::make_parallel_plan(setup.value());
+  if (!plan.ok()) return plan.error();
+  auto batches = engine::batch_shapes(setup.value(), std::stoll(words[2]), std::stoll(words[3]));
+  if (!batches.ok()) return batches.error();
+  for (auto& batch : batches.value()) {
+    const auto step =
+        predict(plan.value(), setup.value(), model.value(), profile, std::move(batch));
+    if (!step.ok()) return step.error();
+    std::cout << nlohmann::json{{"step_ms", step.value().step_ms},
+                                {"stage_ms", step.value().stage_ms}}
+              << std::endl;
+  }
+  return Done{};
+}
+
+}  // namespace
+}  // namespace troupe
+
+int main(int count, char** words) {
+  if (count == 1)
+    return 0;  // scripts/bench runs every program; this one's figures come from the script.
+  const auto done = troupe::run(count, words);
+  if (done.ok()) return 0;
+  std::cerr << to_string(done.error()) << '\n';
+  return 1;
+}
