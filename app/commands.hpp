@@ -47,6 +47,7 @@ void add_compare(Commands& commands);
 void add_data(Commands& commands);
 void add_solve(Commands& commands);
 void add_profile(Commands& commands);
+void add_balance(Commands& commands);
 void add_planned(Commands& commands);
 
 }  // namespace troupe::app

@@ -16,15 +16,13 @@ struct Planned {
   const char* meanwhile;  ///< What helps until then.
 };
 
-constexpr std::array<Planned, 6> kPlanned{{
+constexpr std::array<Planned, 5> kPlanned{{
     {"plan", "Find a layout for a job and a cluster",
      "write [[parallel.pipelines]] by hand; `troupe solve layout` has the search"},
     {"simulate", "Predict the step time of a job",
      "`troupe solve simulate` takes workloads as JSON"},
     {"whatif", "Say what losing or adding nodes would do",
      "`troupe solve reconfigure` takes pipelines as JSON"},
-    {"balance", "Show what a balancing policy does to the data of a job",
-     "`troupe solve hierarchical` and `ilp-partition` take workloads as JSON"},
     {"report", "Make an HTML report of a run", "RUN/metrics.jsonl has every step's figures"},
     {"trace", "Make a Perfetto trace of a run",
      "`troupe train` leaves RUN/trace.json; open it in ui.perfetto.dev"},

@@ -13,7 +13,7 @@ namespace {
 std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
 
 /// Encoder work of a microbatch per llm microbatch that takes it; its own number first.
-std::vector<std::pair<std::int32_t, double>> shares(std::span<const SampleWork> samples,
+std::vector<std::pair<std::int32_t, double>> shares(std::span<const ModuleWork> samples,
                                                     const std::vector<std::int32_t>& microbatch,
                                                     std::int32_t number,
                                                     const std::vector<std::int32_t>& llm_of) {
@@ -74,7 +74,7 @@ class Ways {
 
 }  // namespace
 
-PipelineTimes module_pipeline(std::span<const SampleWork> samples, const SampleLists& encoder,
+PipelineTimes module_pipeline(std::span<const ModuleWork> samples, const SampleLists& encoder,
                               const SampleLists& llm, const ModulePipeline& shape) {
   PipelineTimes times;
   const auto count = std::max<std::size_t>(1, std::max(encoder.size(), llm.size()));

@@ -16,7 +16,7 @@
 namespace troupe::scheduler {
 
 /// Forward work of one sample in whole modules.
-struct SampleWork {
+struct ModuleWork {
   double encoder_ms = 0;
   double llm_ms = 0;
 };
@@ -42,7 +42,7 @@ struct ModulePipeline {
 /// work need nothing from the encoder. The side with fewer microbatches gets empty ones.
 ///
 /// REQUIRES: both lists hold each sample once; stage counts >= 1.
-PipelineTimes module_pipeline(std::span<const SampleWork> samples, const SampleLists& encoder,
+PipelineTimes module_pipeline(std::span<const ModuleWork> samples, const SampleLists& encoder,
                               const SampleLists& llm, const ModulePipeline& shape);
 
 /// A step time that no order of this pipeline can beat: the largest over devices and stages of the

@@ -146,7 +146,7 @@ Result<Json> solve_simulate(const Json& input) {
   auto read = read_simulate_input(input);
   if (!read.ok()) return read.error();
   auto& [samples, shape, policy, schedule, options] = read.value();
-  std::vector<scheduler::SampleWork> work;
+  std::vector<scheduler::ModuleWork> work;
   for (const auto& sample : samples) work.push_back({sample.encoder_ms, sample.llm_ms});
   const bool split = scheduler::splits_weight_gradient(schedule);
   const auto graph_of = [&](const balancer::MicrobatchPlan& plan) {

@@ -80,6 +80,8 @@ COMMAND_LINE = [
     Row("unknown flag", ["validate", "job.toml", "--jsn"], 2, ["--jsn", "troupe validate --help"]),
     Row("missing argument", ["validate"], 2, ["JOB is required", "troupe validate --help"]),
     Row("planned command", ["plan", "job.toml"], 2, ["troupe plan", "not there yet", "fix:"]),
+    Row("unknown policy of balance", ["balance", "job.toml", "--policy", "defferal"], 2, ["--policy", "did you mean `deferral`?"]),
+    Row("balance without a policy", ["balance", "job.toml"], 2, ["--policy is required", "--help"]),
     Row("compare without runs", ["compare", "one"], 2, ["RUN_B is required", "--help"]),
     Row("compare missing runs", ["compare", "one", "two"], 2, ["one", "fix:"]),
     Row("negative tolerance", ["compare", "one", "two", "--rtol", "-1"], 2, ["--rtol", "--help"]),

@@ -73,6 +73,15 @@ def check_all(commands):
     commands.expect("data show marks what is trained", answer, answer.stdout.startswith("sample s2: 10 tokens, 3 trained\n")
                     and "[ignored] <|begin|><|user|>hi\\n<|end|><|assistant|>\n[TRAINED] ho<|end|>\n" in answer.stdout)
 
+    # Four samples of ten tokens each: two microbatches of two are even under every policy.
+    batch = ["train.global_batch_size=4", "train.microbatches=2", "--cluster", "1x1xH100-80G"]
+    answer = commands.run("balance", "job.toml", "--policy", "dflop", "--steps", "1", "--json", *batch)
+    rows = {row["policy"]: row["all"] for row in json.loads(answer.stdout)["policies"]}
+    commands.expect("balance --json is JSON alone", answer, set(rows) == {"random", "disttrain", "llm-only", "dflop"}
+                    and rows["dflop"]["llm"]["std_ms"] <= 1e-9 and rows["dflop"]["step_ms"] >= rows["dflop"]["lower_bound_ms"] > 0)
+    answer = commands.run("balance", "job.toml", "--policy", "all", *batch)
+    commands.expect("balance shows every policy", answer, "balanced-chain" in answer.stdout and "auto" in answer.stdout)
+
     answer = commands.run("data", "make", "demo", "-n", "10")
     commands.expect("data make writes a data set", answer, "wrote 10 samples" in answer.stdout)
     media = ['modules.vision={kind = "encoder", family = "qwen2-vl"}', 'modules.vision_projector.kind=projector',

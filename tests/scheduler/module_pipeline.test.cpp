@@ -15,7 +15,7 @@ using testing::draw;
 
 TEST_CASE("deferred samples are parts of their encoder microbatch", "[scheduler]") {
   // Encoder microbatches {0, 1} and {2, 3}; sample 1 goes to llm microbatch 1; sample 3 is text.
-  const std::vector<SampleWork> samples = {{6, 1}, {2, 2}, {4, 3}, {0, 4}};
+  const std::vector<ModuleWork> samples = {{6, 1}, {2, 2}, {4, 3}, {0, 4}};
   const auto times = module_pipeline(samples, {{0, 1}, {2, 3}}, {{0, 3}, {1, 2}}, {2, 1});
   REQUIRE(check_times(times).ok());
   REQUIRE(times.stages.size() == 3);
@@ -28,7 +28,7 @@ TEST_CASE("deferred samples are parts of their encoder microbatch", "[scheduler]
 
 TEST_CASE("freezing saves weight gradients, and input gradients where nothing trains before",
           "[scheduler]") {
-  const std::vector<SampleWork> samples = {{6, 3}};
+  const std::vector<ModuleWork> samples = {{6, 3}};
   const auto backward = [&](bool encoder, bool llm) {
     const auto times = module_pipeline(samples, {{0}}, {{0}}, {1, 1, encoder, llm});
     return std::vector<double>{times.stages[0].input_grad_ms[0], times.stages[0].weight_grad_ms[0],
@@ -43,7 +43,7 @@ TEST_CASE("freezing saves weight gradients, and input gradients where nothing tr
 TEST_CASE("the lower bound of equal work is met by 1F1B where it can be", "[scheduler]") {
   // One encoder stage of 1 + 2 ms, one llm stage of 3 + 6, four microbatches: the llm begins at 1,
   // works 36 and the last gradient takes 2 more: 39.
-  const std::vector<SampleWork> samples(4, {1, 3});
+  const std::vector<ModuleWork> samples(4, {1, 3});
   const SampleLists each = {{0}, {1}, {2}, {3}};
   const auto graph = task_graph(module_pipeline(samples, each, each, {1, 1}), false);
   CHECK(lower_bound_ms(graph) == Approx(39));
@@ -53,7 +53,7 @@ TEST_CASE("the lower bound of equal work is met by 1F1B where it can be", "[sche
 TEST_CASE("the bound counts the whole way back", "[scheduler]") {
   // Four stages of 1 + 2 ms, four microbatches. The last stage begins at 3, works 12, and the last
   // gradient passes three stages of 2 ms: 21.
-  const std::vector<SampleWork> samples(4, {2, 2});
+  const std::vector<ModuleWork> samples(4, {2, 2});
   const SampleLists each = {{0}, {1}, {2}, {3}};
   const auto graph = task_graph(module_pipeline(samples, each, each, {2, 2}), false);
   CHECK(lower_bound_ms(graph) == Approx(21));
@@ -65,7 +65,7 @@ TEST_CASE("no schedule goes below the bound, with any deferral", "[scheduler][pr
     std::mt19937 random(seed);
     const int count = draw(random, 1, 20);
     const auto microbatches = static_cast<std::size_t>(draw(random, 1, 6));
-    std::vector<SampleWork> samples;
+    std::vector<ModuleWork> samples;
     SampleLists encoder(microbatches), llm(microbatches);
     for (int s = 0; s < count; ++s) {
       samples.push_back({draw(random, 0, 3) * 1.0, draw(random, 1, 9) * 1.0});
