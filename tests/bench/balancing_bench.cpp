@@ -19,6 +19,7 @@
 #include "balancer/post_balance.hpp"
 #include "balancer/random.hpp"
 #include "balancer/token_blocks.hpp"
+#include "tests/bench/balancing_steps.hpp"
 #include "tests/bench/balancing_tables.hpp"
 #include "tests/bench/measure.hpp"
 
@@ -227,5 +228,6 @@ int main(int argc, char** argv) {
   post_balance_algorithms();
   node_wise();
   token_blocks();
+  print_steps();
   print_balance(argc > 1 && std::string_view(argv[1]) == "--tables");
 }

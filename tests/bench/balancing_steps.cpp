@@ -1,0 +1,74 @@
+#include "tests/bench/balancing_steps.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "balancer/distributions.hpp"
+#include "balancer/policies.hpp"
+#include "scheduler/module_pipeline.hpp"
+#include "scheduler/schedules.hpp"
+#include "tests/bench/measure.hpp"
+
+namespace troupe::bench {
+
+namespace {
+
+using balancer::MicrobatchPlan;
+
+struct Steps {
+  double step_ms = 0;
+  double gap = 0;  // Percent above the lower bound.
+};
+
+Steps steps(const std::vector<balancer::Workload>& samples, const std::string& policy,
+            const std::string& schedule, const scheduler::ModulePipeline& shape) {
+  std::vector<scheduler::ModuleWork> work;
+  for (const auto& sample : samples) work.push_back({sample.encoder_ms, sample.llm_ms});
+  const auto graph = [&](const MicrobatchPlan& plan) {
+    return scheduler::task_graph(scheduler::module_pipeline(work, plan.encoder, plan.llm, shape),
+                                 scheduler::splits_weight_gradient(schedule));
+  };
+  const auto step_ms = [&](const MicrobatchPlan& plan) {
+    const auto timeline = scheduler::make_schedule(graph(plan), schedule);
+    return timeline.ok() ? timeline.value().step_ms : std::numeric_limits<double>::infinity();
+  };
+  balancer::PolicyOptions options;
+  options.pipeline_stages = shape.encoder_stages + shape.llm_stages;
+  options.microbatches = 4 * options.pipeline_stages;
+  options.cost = step_ms;
+  options.bound = [&](const MicrobatchPlan& plan) { return lower_bound_ms(graph(plan)); };
+  const auto plan = balancer::assign_microbatches(policy, samples, options).value();
+  const double step = step_ms(plan);
+  return {step, 100 * (step / lower_bound_ms(graph(plan)) - 1)};
+}
+
+}  // namespace
+
+void print_steps() {
+  for (const std::int32_t stages : {1, 2, 4})
+    for (const std::string schedule : {"1f1b", "eager-1f1b"})
+      for (const auto distribution : balancer::distributions()) {
+        const scheduler::ModulePipeline shape{.encoder_stages = stages, .llm_stages = stages};
+        double gap = 0, over_even = 0, over_random = 0;
+        for (std::uint64_t seed = 0; seed < 3; ++seed) {
+          const auto count = static_cast<std::size_t>(16 * 8 * stages);
+          const auto samples = generate_workloads(distribution, count, seed);
+          const auto best = steps(samples, "auto", schedule, shape);
+          gap = std::max(gap, best.gap);
+          over_even = std::max(
+              over_even, best.step_ms / steps(samples, "dflop-search", schedule, shape).step_ms);
+          over_random = std::max(over_random,
+                                 best.step_ms / steps(samples, "random", schedule, shape).step_ms);
+        }
+        const std::string size = std::string(to_string(distribution)) + ", " + schedule + ", " +
+                                 std::to_string(2 * stages) + " stages, K " +
+                                 std::to_string(8 * stages) + ", 16 per microbatch";
+        print("auto.gap_to_bound", gap, "%", 2, size);
+        print("auto.step_over_even_microbatches", over_even, "ratio", 1, size);
+        print("auto.step_over_random", over_random, "ratio", 1, size);
+      }
+}
+
+}  // namespace troupe::bench
