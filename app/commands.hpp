@@ -48,6 +48,7 @@ void add_data(Commands& commands);
 void add_solve(Commands& commands);
 void add_profile(Commands& commands);
 void add_balance(Commands& commands);
+void add_plan(Commands& commands);
 void add_planned(Commands& commands);
 
 }  // namespace troupe::app

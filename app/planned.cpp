@@ -16,9 +16,7 @@ struct Planned {
   const char* meanwhile;  ///< What helps until then.
 };
 
-constexpr std::array<Planned, 5> kPlanned{{
-    {"plan", "Find a layout for a job and a cluster",
-     "write [[parallel.pipelines]] by hand; `troupe solve layout` has the search"},
+constexpr std::array<Planned, 4> kPlanned{{
     {"simulate", "Predict the step time of a job",
      "`troupe solve simulate` takes workloads as JSON"},
     {"whatif", "Say what losing or adding nodes would do",

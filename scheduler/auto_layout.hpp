@@ -115,6 +115,6 @@ Result<PredictedStep> predict_step(const ParallelPlan& plan, const AutoLayoutReq
 std::vector<SampleShape> draw_batch(const std::vector<SampleShape>& samples, std::int64_t count,
                                     std::uint64_t seed);
 
-inline constexpr double kAutoLayoutActionsMax = 4e6;
+inline constexpr double kAutoLayoutActionsMax = 5e5;
 
 }  // namespace troupe::scheduler

@@ -82,6 +82,28 @@ double path_ms(const ModelGraph& model, const PipelineShape& shape, const LayerW
   return encoders + llm;
 }
 
+/// Gradients of the fullest device: the first pipeline takes those of all others, adds them and
+/// returns the sums.
+double reduction_ms(const AutoLayoutRequest& request, const LayoutCandidate& candidate) {
+  const auto& speeds = request.prediction.speeds;
+  const auto per_byte = [](double gigabytes_per_s) {
+    return gigabytes_per_s > 0 ? 1 / (gigabytes_per_s * 1e6) : 0;
+  };
+  const double share = bytes_per_element(request.prediction.dtype) /
+                       state_bytes_per_trained_element(request.prediction.dtype);
+  const PipelineShape& shape = candidate.shapes.front();
+  std::vector<double> bytes(at(shape.devices));
+  for (const Track& track : shape.tracks)
+    for (std::int32_t s = 0; s < track.segments(); ++s)
+      for (auto l = track.cuts[at(s)]; l < track.cuts[at(s) + 1]; ++l) {
+        const auto layer = track.layers[at(l)];
+        if (!request.model->graph().at(candidate.weights->layers[layer].module).freeze)
+          bytes[at(track.first_device + s)] += share * candidate.weights->state_bytes[layer];
+      }
+  return *std::max_element(bytes.begin(), bytes.end()) * (candidate.pipelines() - 1) *
+         (per_byte(speeds.reduce_gigabytes_per_s) + per_byte(speeds.network.gigabytes_per_s));
+}
+
 /// Collects candidates, and remembers why others were dropped.
 class Collector {
  public:
@@ -284,12 +306,13 @@ bool keeps_pins(const AutoLayoutRequest& request, const PipelineShape& shape,
 
 void estimate(const AutoLayoutRequest& request, LayoutCandidate& candidate) {
   candidate.estimate_ms = 0;
+  const double reduce_ms = reduction_ms(request, candidate);
   const auto own = std::max<std::int64_t>(request.global_batch / candidate.pipelines(), 1);
   const auto microbatches = static_cast<double>(std::min(request.microbatches, own));
   for (const auto& shape : candidate.shapes)
     candidate.estimate_ms =
         std::max(candidate.estimate_ms, path_ms(request.model->graph(), shape, *candidate.weights) +
-                                            (microbatches - 1) * shape.slowest_ms);
+                                            (microbatches - 1) * shape.slowest_ms + reduce_ms);
 }
 
 Result<std::vector<LayoutCandidate>> layout_candidates(const AutoLayoutRequest& request,

@@ -21,7 +21,7 @@ struct LayoutCandidate {
   std::vector<PipelineShape> shapes;      ///< One, or two for pipelines of two sizes.
   std::vector<std::size_t> shape_of;      ///< Per pipeline: index into `shapes`.
   std::shared_ptr<const LayerWeights> weights;
-  double estimate_ms = 0;  ///< Longest path + (microbatches - 1) x slowest device.
+  double estimate_ms = 0;  ///< Longest path, slowest device for all other microbatches, reduction.
 
   std::int32_t pipelines() const { return static_cast<std::int32_t>(shape_of.size()); }
   /// Groups that a stage may be on, of all pipelines.

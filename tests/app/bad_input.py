@@ -79,9 +79,9 @@ COMMAND_LINE = [
     Row("unknown command", ["trian", "job.toml"], 2, ["no command is called 'trian'", "fix:"]),
     Row("unknown flag", ["validate", "job.toml", "--jsn"], 2, ["--jsn", "troupe validate --help"]),
     Row("missing argument", ["validate"], 2, ["JOB is required", "troupe validate --help"]),
-    Row("planned command", ["plan", "job.toml"], 2, ["troupe plan", "not there yet", "fix:"]),
     Row("unknown policy of balance", ["balance", "job.toml", "--policy", "defferal"], 2, ["--policy", "did you mean `deferral`?"]),
     Row("balance without a policy", ["balance", "job.toml"], 2, ["--policy is required", "--help"]),
+    Row("planned command", ["simulate", "job.toml"], 2, ["troupe simulate", "not there yet", "fix:"]),
     Row("compare without runs", ["compare", "one"], 2, ["RUN_B is required", "--help"]),
     Row("compare missing runs", ["compare", "one", "two"], 2, ["one", "fix:"]),
     Row("negative tolerance", ["compare", "one", "two", "--rtol", "-1"], 2, ["--rtol", "--help"]),
@@ -166,6 +166,29 @@ def train(name, code, says, overrides=(), samples=GOOD, job=JOB):
     return Row(name, ["train", "job.toml", *overrides], code, says, {"job.toml": job, "samples.json": samples})
 
 
+def plan(name, says, overrides=(), code=2, job=JOB, samples=GOOD, command="plan"):
+    return Row(name, [command, "job.toml", *overrides], code, says, {"job.toml": job, "samples.json": samples})
+
+
+CLUSTER = ["--cluster", "2x4xH100-80G"]
+PLAN = [
+    plan("cluster of no form", ["--cluster 2x8", "4x8xH100-80G"], ["--cluster", "2x8"]),
+    plan("cluster of no nodes", ["'0' is no number", "fix:"], ["--cluster", "0x8xH100-80G"]),
+    plan("cluster of no number", ["'two' is no number", "fix:"], ["--cluster", "twox8xH100-80G"]),
+    plan("cluster without end", ["more than 100,000 devices", "fix:"], ["--cluster", "99999x99999xH100-80G"]),
+    plan("unknown device", ["no device is called 'H101'", "A100-40G", "fix:"], ["--cluster", "2x8xH101"]),
+    plan("layer larger than a device", ["layer llm.|alone needs", "nearest choice: devices of"], ["modules.llm.config.vocab_size=60000000", "modules.llm.config.hidden_size=2048", *CLUSTER]),
+    plan("contradictory pins", ["parallel.vision.dp = 2", "contradict each other", "nearest choice"], ["parallel.llm.dp=1", "parallel.vision.dp=2", *CLUSTER]),
+    plan("pins beyond the devices", ["parallel.llm.pp = 6", "nearest choice: parallel.llm.pp = "], ["parallel.llm.pp=6"]),
+    plan("degrees without a profile", ["no profile of llm at tp 3", "there is tp 1"], ["parallel.llm.tp=3", *CLUSTER]),
+    plan("degrees beyond the node", ["leaves the node", "nearest choice"], ["parallel.llm.tp=16", *CLUSTER]),
+    plan("more nodes than the job can use", ["more than the job can use", "nearest choice: "], ["cluster.local_nodes=90"]),
+    plan("layout by hand to save", ["in the job file already", "fix:"], ["--save", "x.toml"], job=LAYOUT),
+    plan("layout to save nowhere", ["no/x.toml", "cannot write"], ["--save", "no/x.toml"], code=1),
+    plan("no samples to plan from", ["samples.json", "no "], code=3, samples="[]"),
+    plan("only bad samples to plan from", ["samples.json|sample", "fix:"], code=3, samples=data_set({"id": "b", "conversations": []})),
+]
+
 TRAIN = [
     Row("train without a job", ["train", "nowhere.toml"], 2, ["nowhere.toml: no such job file", "fix:"]),
     train("train with many problems", 2, ["train.a: unknown key", "2 more problems", "troupe validate job.toml"], [f"train.{key}=1" for key in "abcdef"]),
@@ -226,7 +249,7 @@ SOLVE = [
 ]
 
 # Problems join the table when their libraries offer them.
-ROWS = COMMAND_LINE + JOB_FILE + TRAIN + DATA + SOLVE
+ROWS = COMMAND_LINE + JOB_FILE + PLAN + TRAIN + DATA + SOLVE
 
 
 def check(row, binary, folder):

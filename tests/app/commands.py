@@ -89,6 +89,7 @@ def check_all(commands):
     answer = commands.run("data", "check", "job.toml", "data.sources[0].json=demo/samples.json", *media)
     commands.expect("what data make wrote is good", answer, "dropped none" in answer.stdout)
 
+    check_planning(commands)
     answer = commands.run("solve", "--list")
     names = [line.split()[0] for line in answer.stdout.splitlines()]
     commands.expect("solve lists its problems", answer, "post-balance" in names)
@@ -97,6 +98,29 @@ def check_all(commands):
         commands.expect(f"solve --schema {name}", answer, len(answer.stdout) > 20)
     answer = commands.run("solve", "rearrange", stdin=json.dumps({"first": [[[0, 1]], [[0, 0]]], "second": [[[1, 0]], [[0, 0]]]}))
     commands.expect("solve reads stdin and prints one object", answer, "compute_ms" in json.loads(answer.stdout))
+
+
+def check_planning(commands):
+    two = ["cluster.local_nodes=2", "modules.llm.config.num_hidden_layers=2"]
+    answer = commands.run("plan", "job.toml", *two)
+    commands.expect("plan says what and why", answer,
+                    all(text in answer.stdout for text in ("predicted step", "why:", "memory", "one step,", "\nn0.d0 ")))
+    answer = commands.run("plan", "job.toml", *two, "--json", "--save", "layout.toml")
+    chosen = json.loads(answer.stdout)
+    layers = sorted(layer for stage in chosen["stages"] if stage["pipeline"] == 0
+                    for run in stage["runs"] for layer in range(*run["layers"]))
+    commands.expect("a pipeline of the plan has every layer once", answer, layers == [0, 1, 2, 3] and chosen["chosen"])
+    commands.expect("the plan names both nodes", answer, {stage["node"] for stage in chosen["stages"]} == {0, 1})
+    (commands.folder / "by-hand.toml").write_text(JOB + (commands.folder / "layout.toml").read_text())
+    answer = commands.run("plan", "by-hand.toml", *two, "--json")
+    again = json.loads(answer.stdout)
+    commands.expect("a saved plan is a layout by hand with the same prediction", answer,
+                    not again["chosen"] and abs(again["step_ms"] - chosen["step_ms"]) < 1e-6 * chosen["step_ms"])
+    answer = commands.run("plan", "job.toml", "--cluster", "2x2xH100", "parallel.llm.dp=2", "--json")
+    commands.expect("plan for machines that are not here", answer,
+                    json.loads(answer.stdout)["cluster"]["device"] == "H100-80G" and json.loads(answer.stdout)["pipelines"] == 2)
+    answer = commands.run("plan", "job.toml", "cluster.local_nodes=3", "--cluster", "3x1xA40", "--json")
+    commands.expect("costs of machines that are not here are labelled", answer, json.loads(answer.stdout)["costs"] == "computed")
 
 
 def main(binary):

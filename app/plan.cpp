@@ -1,0 +1,91 @@
+// `troupe plan`: a layout for a job and a cluster, what it costs, and why it was chosen.
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <fstream>
+#include <iostream>
+#include <memory>
+
+#include "app/planning.hpp"
+#include "app/planning_text.hpp"
+#include "app/terminal.hpp"
+
+namespace troupe::app {
+
+namespace {
+
+struct Options {
+  PlanningArguments planning;
+  std::string save;
+};
+
+/// The layout as `[[parallel.pipelines]]`.
+std::string layout_toml(const HandLayout& layout) {
+  std::string text = "[parallel]\nmode = \"manual\"\n";
+  for (const auto& pipeline : layout.pipelines) {
+    text += "\n[[parallel.pipelines]]\nstages = [\n";
+    for (const auto& stage : pipeline) {
+      text += "  { node = " + std::to_string(stage.node) +
+              (stage.device > 0 ? ", device = " + std::to_string(stage.device) : "");
+      for (const auto& run : stage.runs)
+        text += ", " + run.module + " = [" + std::to_string(run.layers->begin) + ", " +
+                std::to_string(run.layers->end) + "]";
+      text += " },\n";
+    }
+    text += "]\n";
+  }
+  return text;
+}
+
+Status save_layout(const HandLayout& layout, const std::string& path) {
+  HandLayout whole = layout;
+  std::ofstream file(path, std::ios::binary);
+  file << layout_toml(whole);
+  file.flush();
+  if (file.good()) return Done{};
+  return Error{Errc::io_failed, "cannot write the layout", path,
+               "name a file in a folder that is there"};
+}
+
+int plan(const Options& options) {
+  const auto opened = open_planning(options.planning);
+  if (!opened.ok()) return report(opened.error());
+  const Planning& planning = *opened.value();
+  const auto layout = make_layout(planning);
+  if (!layout.ok()) return report(layout.error());
+  if (!options.save.empty()) {
+    if (planning.by_hand || std::any_of(layout.value().groups.begin(), layout.value().groups.end(),
+                                        [](const auto& group) { return group.count > 1; }))
+      return report(usage_error(
+          planning.by_hand ? "--save: this layout is in the job file already"
+                           : "--save: a job file cannot say stages of several devices yet",
+          planning.by_hand ? "add parallel.mode=auto parallel.pipelines=[] to have one chosen"
+                           : "leave --save out"));
+    if (auto saved = save_layout(layout.value().layout, options.save); !saved.ok())
+      return report(saved.error());
+  }
+  scheduler::SimulationOptions recorded;
+  recorded.record_timeline = true;
+  const auto batch = simulate_batch(planning, layout.value(), planning.request.seed, recorded);
+  if (!batch.ok()) return report(batch.error());
+  const auto notes = planning_notes(planning, layout.value());
+  if (!notes.ok()) return report(notes.error());
+  if (options.planning.json)
+    std::cout << layout_json(planning, layout.value(), notes.value()).dump(2) << '\n';
+  else
+    print_layout(planning, layout.value(), notes.value(), batch.value());
+  return kDone;
+}
+
+}  // namespace
+
+void add_plan(Commands& commands) {
+  auto options = std::make_shared<Options>();
+  auto* command = commands.add("plan", "Find a layout for a job and a cluster, and say why",
+                               [options] { return plan(*options); });
+  options->planning.add_to(*command);
+  command->add_option("--save", options->save, "Write the layout as [[parallel.pipelines]]")
+      ->type_name("FILE");
+}
+
+}  // namespace troupe::app

@@ -1,0 +1,268 @@
+#include "app/planning.hpp"
+
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstdio>
+#include <thread>
+
+#include "app/terminal.hpp"
+#include "engine/profile_data.hpp"
+#include "runtime/job/load_job.hpp"
+#include "runtime/observe/console.hpp"
+#include "scheduler/plan_iteration.hpp"
+#include "scheduler/roofline.hpp"
+
+namespace troupe::app {
+
+namespace {
+
+constexpr std::int64_t kShapesMax = 512;  ///< Samples that planning looks at.
+
+/// A core of the machine at hand, until a measured profile says better. Its peak numbers are those
+/// of one core with 256-bit vectors at 3 GHz.
+scheduler::DeviceSpec cpu_core(double memory_gib, std::int32_t devices_here) {
+  double bytes = memory_gib * 1024 * 1024 * 1024;
+  if (bytes == 0)
+    bytes = static_cast<double>(sysconf(_SC_PHYS_PAGES)) *
+            static_cast<double>(sysconf(_SC_PAGESIZE)) / std::max(devices_here, 1);
+  return {"cpu", 0.05, 0.1, 0.05, 12, Bytes{static_cast<std::int64_t>(bytes)}, 5};
+}
+
+/// Every layer's kind and its computed costs on this device.
+scheduler::Profile computed_profile(const engine::JobSetup& setup,
+                                    const scheduler::DeviceSpec& device, bool several) {
+  scheduler::Profile profile;
+  profile.device = device.name + " (computed)";
+  scheduler::RooflineOptions options;
+  options.dtype = setup.job.train.dtype;
+  std::vector<scheduler::Parallelism> degrees{{}};
+  if (several) degrees = {{1, 1}, {2, 1}, {4, 1}, {8, 1}, {1, 2}, {2, 2}, {4, 2}};
+  for (const auto& spec : setup.model.modules) {
+    std::int64_t input_width = 0;
+    for (const auto& before : setup.model.modules)
+      for (const ModuleId next : before.next)
+        if (setup.model.at(next).name == spec.name) input_width = before.output_width;
+    for (auto module : setup.modules()) {
+      if (module.name != spec.name) continue;
+      if (auto* projector = std::get_if<ProjectorConfig>(&module.config);
+          projector && projector->output_size == 0)
+        projector->output_size = static_cast<std::int32_t>(spec.output_width);
+      const auto works = scheduler::layer_works(module, input_width);
+      for (std::size_t l = 0; l < spec.layers.size(); ++l)
+        profile.layers.push_back({spec.layers[l].name, works[std::min(l, works.size() - 1)].kind});
+      for (auto& made : scheduler::computed_profiles(works, device, degrees, options))
+        profile.profiles.push_back(std::move(made));
+    }
+  }
+  auto& speeds = profile.speeds;
+  speeds.origin = scheduler::CostOrigin::computed;
+  speeds.device = {0.005, 0};
+  speeds.node = {0.01, device.link_gigabytes_per_s * options.link_share};
+  speeds.network = {several ? 0.02 : 0.1, several ? 25.0 : 1.0};
+  // Summing reads two gradients and writes one; AdamW reads and writes about seven words.
+  speeds.reduce_gigabytes_per_s = device.memory_gigabytes_per_s * options.bandwidth_share / 3;
+  speeds.optimizer_elements_per_s =
+      device.memory_gigabytes_per_s * options.bandwidth_share * 1e9 / 28;
+  return profile;
+}
+
+Result<std::int32_t> count_of(std::string_view text, const std::string& whole) {
+  std::int32_t count = 0;
+  const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), count);
+  if (failed != std::errc{} || end != text.data() + text.size() || count < 1 || count > 100'000)
+    return usage_error(
+        "--cluster " + whole + ": '" + std::string(text) + "' is no number from 1 to 100,000",
+        "write nodes x devices x device, as 4x8xH100-80G");
+  return count;
+}
+
+void fill_request(Planning& planning) {
+  const job::Job& job = planning.setup.job;
+  auto& request = planning.request;
+  request.model = &planning.model;
+  for (const auto& [name, pins] : job.parallel.modules)
+    request.pins[name] = {pins.tp, pins.cp, pins.pp, pins.dp};
+  request.global_batch = job.train.global_batch_size;
+  request.microbatches = job.train.microbatches;
+  request.schedule = job.scheduler.schedule;
+  request.fault_tolerance = job.cluster.fault_tolerance;
+  request.prediction.dtype = job.train.dtype;
+  request.seed = job.job.seed;
+}
+
+Status read_shapes(Planning& planning) {
+  observe::Console console(observe::detect_console(2));
+  console.status("reading the lengths of samples ...");
+  auto shapes = engine::draw_shapes(planning.setup, kShapesMax, planning.setup.job.job.seed);
+  if (!shapes.ok()) return std::move(shapes).error();
+  planning.request.samples = std::move(shapes).value();
+  return Done{};
+}
+
+}  // namespace
+
+void PlanningArguments::add_to(CLI::App& command) {
+  job.add_to(command);
+  command
+      .add_option("--cluster", cluster,
+                  "Plan for machines that are not here: nodes x devices x device, as 4x8xH100-80G")
+      ->type_name("NxGxDEVICE");
+  command.add_flag("--json", json, "Print one JSON object instead");
+}
+
+Result<PlannedCluster> parse_cluster(const std::string& text) {
+  const auto first = text.find('x');
+  const auto second = first == std::string::npos ? first : text.find('x', first + 1);
+  if (second == std::string::npos)
+    return usage_error("--cluster " + text + " is not nodes x devices x device",
+                       "write it as 4x8xH100-80G");
+  const std::string_view view = text;
+  const auto nodes = count_of(view.substr(0, first), text);
+  if (!nodes.ok()) return nodes.error();
+  const auto devices = count_of(view.substr(first + 1, second - first - 1), text);
+  if (!devices.ok()) return devices.error();
+  if (std::int64_t{nodes.value()} * devices.value() > 100'000)
+    return usage_error("--cluster " + text + " has more than 100,000 devices",
+                       "plan for a part of it");
+  auto device = scheduler::find_device(text.substr(second + 1));
+  if (!device.ok()) {
+    Error error = device.error();
+    error.where = "--cluster " + text;
+    if (error.fix.empty()) error.fix = "name one of these devices";
+    return error;
+  }
+  return PlannedCluster{{nodes.value(), devices.value()}, device.value()};
+}
+
+Result<std::unique_ptr<Planning>> open_planning(const PlanningArguments& arguments) {
+  std::optional<PlannedCluster> elsewhere;
+  if (!arguments.cluster.empty()) {
+    auto parsed = parse_cluster(arguments.cluster);
+    if (!parsed.ok()) return std::move(parsed).error();
+    elsewhere = std::move(parsed).value();
+  }
+  auto loaded = job::load_job(arguments.job.file, arguments.job.all());
+  if (!loaded.ok()) return std::move(loaded).error();
+  auto setup = engine::prepare(loaded.value().job);
+  if (!setup.ok()) return std::move(setup).error();
+  auto planning = std::make_unique<Planning>();
+  planning->setup = std::move(setup).value();
+  const auto& cluster = planning->setup.job.cluster;
+  const auto device = elsewhere
+                          ? elsewhere->device
+                          : cpu_core(cluster.device_memory_gib,
+                                     std::max(cluster.local_nodes, 1) * cluster.devices_per_node);
+  const auto profile = computed_profile(planning->setup, device, elsewhere.has_value());
+  auto model = scheduler::CostModel::create(planning->setup.model, profile);
+  if (!model.ok()) return std::move(model).error();
+  planning->model = std::move(model).value();
+  planning->device = device.name;
+  planning->costs = std::string(to_string(planning->model.origin(planning->setup.model.llm())));
+  planning->by_hand = !elsewhere && !planning->setup.job.parallel.layout.pipelines.empty();
+  fill_request(*planning);
+  auto& request = planning->request;
+  request.cluster = elsewhere ? elsewhere->shape
+                              : scheduler::ClusterShape{cluster.nodes, cluster.devices_per_node};
+  request.device_memory = device.memory;
+  request.prediction.speeds = profile.speeds;
+  request.planned_only = elsewhere.has_value();
+  if (auto read = read_shapes(*planning); !read.ok()) return std::move(read).error();
+  return planning;
+}
+
+Result<scheduler::AutoLayout> make_layout(const Planning& planning) {
+  if (!planning.by_hand) return scheduler::auto_layout(planning.request);
+  scheduler::AutoLayout made;
+  made.layout = planning.setup.job.parallel.layout;
+  auto plan = scheduler::place_by_hand(planning.setup.model, made.layout, planning.request.cluster);
+  if (!plan.ok()) return std::move(plan).error();
+  made.plan = std::move(plan).value();
+  for (const auto& slot : made.plan.devices)
+    made.groups.push_back({slot.node, slot.local_index, 1});
+  made.parallelisms.resize(planning.setup.model.modules.size());
+  auto predicted = scheduler::predict_step(made.plan, planning.request);
+  if (!predicted.ok()) return std::move(predicted).error();
+  made.predicted = std::move(predicted).value();
+  made.reasons = {
+      {"by hand",
+       "the job file says so; parallel.mode=auto parallel.pipelines=[] lets the planner choose"}};
+  made.simulated = 1;
+  return made;
+}
+
+Result<PredictedBatch> simulate_batch(const Planning& planning, const scheduler::AutoLayout& layout,
+                                      std::uint64_t seed,
+                                      const scheduler::SimulationOptions& options) {
+  const auto& request = planning.request;
+  const ParallelPlan& plan = layout.plan;
+  scheduler::IterationInput input;
+  input.samples = scheduler::draw_batch(request.samples, request.global_batch, seed);
+  auto prediction = request.prediction;
+  prediction.parallelisms = layout.parallelisms;
+  auto costs = scheduler::predicted_costs(plan, planning.model, input.samples, prediction);
+  if (!costs.ok()) return std::move(costs).error();
+  input.schedule = request.schedule;
+  input.microbatches = scheduler::assign_by_count(static_cast<std::int32_t>(request.global_batch),
+                                                  static_cast<std::int32_t>(plan.pipelines.size()),
+                                                  static_cast<std::int32_t>(request.microbatches));
+  input.task_cost = costs.value().task_ms;
+  input.message_cost = scheduler::message_costs(plan, costs.value());
+  auto iteration = scheduler::plan_iteration(plan, std::move(input));
+  if (!iteration.ok()) return std::move(iteration).error();
+  auto step = scheduler::simulate(plan, iteration.value(), costs.value(), options);
+  if (!step.ok()) return std::move(step).error();
+  PredictedBatch batch{std::move(iteration).value(), std::move(step).value(), 0};
+  std::vector<double> work(plan.devices.size());
+  for (std::size_t s = 0; s < plan.stages.size(); ++s)
+    work[plan.stages[s].devices.front().index()] += batch.step.stage_ms[s];
+  batch.lower_bound_ms = *std::max_element(work.begin(), work.end());
+  return batch;
+}
+
+std::string runs_text(const ParallelPlan& plan, const Stage& stage) {
+  std::string text;
+  for (const auto& run : stage.runs) {
+    const auto& module = plan.model.at(run.module);
+    text += (text.empty() ? "" : ", ") + module.name;
+    if (module.layers.size() == 1) continue;
+    text += " " + std::to_string(run.layers.begin);
+    if (run.layers.size() > 1) text += "-" + std::to_string(run.layers.end - 1);
+  }
+  return text;
+}
+
+Json runs_json(const ParallelPlan& plan, const Stage& stage) {
+  Json runs = Json::array();
+  for (const auto& run : stage.runs)
+    runs.push_back({{"module", plan.model.at(run.module).name},
+                    {"layers", {run.layers.begin, run.layers.end}}});
+  return runs;
+}
+
+std::string time_text(double ms) {
+  std::array<char, 32> text{};
+  if (ms >= 10'000)
+    std::snprintf(text.data(), text.size(), "%.1f s", ms / 1000);
+  else
+    std::snprintf(text.data(), text.size(),
+                  ms < 10    ? "%.2f ms"
+                  : ms < 100 ? "%.1f ms"
+                             : "%.0f ms",
+                  ms);
+  return text.data();
+}
+
+std::string size_text(double bytes) {
+  static constexpr std::array<const char*, 5> kUnits{"B", "KB", "MB", "GB", "TB"};
+  std::size_t unit = 0;
+  while (bytes >= 1000 && unit + 1 < kUnits.size()) bytes /= 1000, ++unit;
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), unit > 2 ? "%.1f %s" : "%.0f %s", bytes, kUnits[unit]);
+  return text.data();
+}
+
+}  // namespace troupe::app

@@ -1,0 +1,91 @@
+// What `troupe plan`, `simulate` and `whatif` share: their arguments, the job with its costs and
+// sampled shapes, and a layout for it.
+
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "app/commands.hpp"
+#include "engine/job_setup.hpp"
+#include "runtime/vocabulary/result.hpp"
+#include "scheduler/auto_layout.hpp"
+#include "scheduler/device_catalog.hpp"
+
+namespace troupe::app {
+
+using Json = nlohmann::ordered_json;
+
+/// `JOB.toml [key=value ...] [--cluster NxGxDEVICE] [--json]`.
+struct PlanningArguments {
+  JobArguments job;
+  std::string cluster;
+  bool json = false;
+
+  void add_to(CLI::App& command);
+};
+
+/// Machines that are not here.
+struct PlannedCluster {
+  scheduler::ClusterShape shape;
+  scheduler::DeviceSpec device;
+};
+
+/// Reads `4x8xH100-80G`: nodes x devices per node x device.
+///
+/// Errors: invalid_argument: another form, or a count outside 1..100,000 devices; not_found: an
+/// unknown device (all known ones are named).
+Result<PlannedCluster> parse_cluster(const std::string& text);
+
+/// A job ready to be planned. Not movable, because the request points at the model.
+struct Planning {
+  engine::JobSetup setup;
+  scheduler::CostModel model;
+  scheduler::AutoLayoutRequest request;
+  std::string device;    ///< As shown: `H100-80G`, `cpu`.
+  std::string costs;     ///< Where times come from: `computed`, `measured`.
+  bool by_hand = false;  ///< The job has a layout of its own, for the machines it names.
+
+  Planning() = default;
+  Planning(const Planning&) = delete;
+  Planning& operator=(const Planning&) = delete;
+};
+
+/// Reads job and data, and makes the costs. Shows progress on a terminal.
+///
+/// Errors: those of the job file, of its data, of `parse_cluster` and of the profile.
+Result<std::unique_ptr<Planning>> open_planning(const PlanningArguments& arguments);
+
+/// The layout by hand of the job with its predicted step, or the chosen one.
+/// Errors: as `place_by_hand` and `auto_layout`.
+Result<scheduler::AutoLayout> make_layout(const Planning& planning);
+
+/// One step of a layout over a batch of the job's shapes.
+struct PredictedBatch {
+  IterationPlan iteration;
+  scheduler::SimulatedStep step;
+  double lower_bound_ms = 0;  ///< Work of the busiest device.
+};
+
+/// Errors: as `plan_iteration` and `simulate`.
+Result<PredictedBatch> simulate_batch(const Planning& planning, const scheduler::AutoLayout& layout,
+                                      std::uint64_t seed,
+                                      const scheduler::SimulationOptions& options);
+
+/// `vision 0-5, vision_projector, llm 0-1`: the runs of a stage.
+std::string runs_text(const ParallelPlan& plan, const Stage& stage);
+
+/// The same as JSON: `[{"module", "layers": [b, e]}...]`.
+Json runs_json(const ParallelPlan& plan, const Stage& stage);
+
+/// `12.3 ms`, `1.25 s`.
+std::string time_text(double ms);
+
+/// `1.3 GB`, `640 MB`, `12 KB`.
+std::string size_text(double bytes);
+
+}  // namespace troupe::app

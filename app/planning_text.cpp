@@ -1,0 +1,269 @@
+#include "app/planning_text.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <iostream>
+
+#include "runtime/observe/console.hpp"
+#include "scheduler/layout_score.hpp"
+#include "scheduler/profile_batch.hpp"
+
+namespace troupe::app {
+
+namespace {
+
+std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
+
+std::string padded(std::string text, std::size_t width, bool right = false) {
+  if (text.size() >= width) return text;
+  const std::string blanks(width - text.size(), ' ');
+  return right ? blanks + text : text + blanks;
+}
+
+std::string percent(double share) {
+  return std::to_string(static_cast<int>(100 * share + 0.5)) + " %";
+}
+
+std::string devices_text(const scheduler::DeviceGroup& group) {
+  return group.count == 1
+             ? std::to_string(group.first)
+             : std::to_string(group.first) + "-" + std::to_string(group.first + group.count - 1);
+}
+
+const scheduler::DeviceGroup& group_of(const scheduler::AutoLayout& layout, const Stage& stage) {
+  return layout.groups[stage.devices.front().index()];
+}
+
+void print_stages(const Planning& planning, const scheduler::AutoLayout& layout) {
+  constexpr std::size_t kShown = 40;
+  const auto memory = static_cast<double>(planning.request.device_memory.count());
+  std::vector<std::vector<std::string>> rows{
+      {"pipeline", "stage", "node", "device", "layers", "memory", "limit", "work", "idle"}};
+  for (std::size_t s = 0; s < layout.plan.stages.size() && s < kShown; ++s) {
+    const Stage& stage = layout.plan.stages[s];
+    const auto device = stage.devices.front().index();
+    const auto& group = group_of(layout, stage);
+    rows.push_back(
+        {std::to_string(stage.pipeline.value),
+         std::to_string(s - layout.plan.pipelines[stage.pipeline.index()].stages.front().index()),
+         std::to_string(group.node.value), devices_text(group), runs_text(layout.plan, stage),
+         size_text(layout.predicted.peak_memory_bytes[device]),
+         memory > 0 ? size_text(memory) : "-", time_text(layout.predicted.stage_ms[s]),
+         percent(layout.predicted.stage_bubble[s])});
+  }
+  std::vector<std::size_t> widths(rows.front().size());
+  for (const auto& row : rows)
+    for (std::size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], row[c].size());
+  for (const auto& row : rows) {
+    std::string line;
+    for (std::size_t c = 0; c < row.size(); ++c) line += "  " + padded(row[c], widths[c], c != 4);
+    std::cout << line << '\n';
+  }
+  if (layout.plan.stages.size() > kShown)
+    std::cout << "  ... and " << layout.plan.stages.size() - kShown
+              << " more stages; --json lists all\n";
+}
+
+void print_templates(const PlanningNotes& notes) {
+  if (!notes.no_templates.empty()) std::cout << "\ntemplates: " << notes.no_templates << '\n';
+  if (!notes.templates) return;
+  std::cout << "\ntemplates, by nodes of a pipeline:\n";
+  for (const auto& made : notes.templates->templates) {
+    std::string stages;
+    for (const auto& stage : made.stages)
+      stages += " " + std::to_string(stage.layers.begin) + "-" +
+                std::to_string(stage.layers.end - 1) +
+                (stage.gpu_count > 1 ? "x" + std::to_string(stage.gpu_count) : "");
+    if (stages.size() > 60) stages = stages.substr(0, 57) + "...";
+    std::cout << "  " << padded(std::to_string(made.node_count), 4, true) << "  "
+              << padded(time_text(made.microbatch_ms), 9, true) << " per microbatch  layers"
+              << stages << '\n';
+  }
+}
+
+char letter(ActionKind kind) {
+  switch (kind) {
+    case ActionKind::forward:
+    case ActionKind::recompute: return 'F';
+    case ActionKind::backward:
+    case ActionKind::backward_input: return 'B';
+    case ActionKind::backward_weight: return 'W';
+    case ActionKind::reduce: return 'r';
+    case ActionKind::optimizer_step: return 'o';
+    default: return '.';
+  }
+}
+
+Json templates_json(const scheduler::TemplateSet& set) {
+  Json list = Json::array();
+  for (const auto& made : set.templates) {
+    Json stages = Json::array();
+    for (const auto& stage : made.stages)
+      stages.push_back({{"layers", {stage.layers.begin, stage.layers.end}},
+                        {"node", stage.node},
+                        {"gpus", stage.gpu_count}});
+    list.push_back({{"nodes", made.node_count},
+                    {"microbatch_ms", made.microbatch_ms},
+                    {"stages", std::move(stages)}});
+  }
+  return list;
+}
+
+/// Work of each drawn sample per side: what Entrain's algorithm allocates devices by.
+Result<std::int64_t> smallest_batch(const Planning& planning, std::int32_t devices) {
+  const auto& request = planning.request;
+  if (planning.setup.model.modules.size() < 2 || devices < 2) return std::int64_t{0};
+  auto works = scheduler::sample_workloads(planning.model, request.samples);
+  if (!works.ok()) return std::move(works).error();
+  scheduler::ProfileBatchInput input;
+  for (const auto& work : works.value())
+    input.samples.push_back({work.encoder_total_ms, work.llm_total_ms});
+  input.devices = devices;
+  input.seed = request.seed;
+  const auto found = scheduler::profile_batch(input);
+  if (found.ok()) return found.value().b_min;
+  // A mix on the border of two allocations: no batch is large enough, and none is needed.
+  if (found.error().code == Errc::infeasible) return std::int64_t{0};
+  return found.error();
+}
+
+}  // namespace
+
+Result<scheduler::TemplateRequest> template_request(const Planning& planning) {
+  const auto& request = planning.request;
+  const scheduler::LayoutScorer scorer(request);
+  auto weights = scorer.weights(request.fault_tolerance + 1, {});
+  if (!weights.ok()) return std::move(weights).error();
+  scheduler::TemplateRequest made;
+  for (std::size_t i = 0; i < weights.value().layers.size(); ++i) {
+    const double work = weights.value().work_ms[i];
+    made.layers.push_back({work / 3,
+                           work * 2 / 3,
+                           Bytes{static_cast<std::int64_t>(weights.value().state_bytes[i] +
+                                                           weights.value().activation_bytes[i])},
+                           {}});
+  }
+  made.node_count = request.cluster.nodes;
+  made.gpus_per_node = request.cluster.devices_per_node;
+  made.fault_tolerance = request.fault_tolerance;
+  made.device_memory = request.device_memory;
+  made.microbatches = request.microbatches;
+  return made;
+}
+
+Result<PlanningNotes> planning_notes(const Planning& planning,
+                                     const scheduler::AutoLayout& layout) {
+  PlanningNotes notes;
+  auto b_min = smallest_batch(planning, static_cast<std::int32_t>(layout.plan.devices.size() /
+                                                                  layout.plan.pipelines.size()));
+  if (!b_min.ok()) return std::move(b_min).error();
+  notes.b_min = b_min.value();
+  if (planning.request.fault_tolerance == 0) return notes;
+  const auto request = template_request(planning);
+  if (!request.ok()) return request.error();
+  auto templates = scheduler::make_templates(request.value());
+  if (templates.ok())
+    notes.templates = std::move(templates).value();
+  else
+    notes.no_templates = templates.error().message;
+  return notes;
+}
+
+Json layout_json(const Planning& planning, const scheduler::AutoLayout& layout,
+                 const PlanningNotes& notes) {
+  const auto& request = planning.request;
+  Json json{{"cluster",
+             {{"nodes", request.cluster.nodes},
+              {"devices_per_node", request.cluster.devices_per_node},
+              {"device", planning.device},
+              {"device_memory_bytes", request.device_memory.count()}}},
+            {"costs", planning.costs},
+            {"chosen", !planning.by_hand},
+            {"pipelines", layout.plan.pipelines.size()},
+            {"microbatches", request.microbatches},
+            {"schedule", request.schedule},
+            {"step_ms", layout.predicted.step_ms},
+            {"bubble", layout.predicted.bubble},
+            {"b_min", notes.b_min},
+            {"simulated", layout.simulated}};
+  for (std::size_t m = 0; m < layout.parallelisms.size(); ++m)
+    json["degrees"][planning.setup.model.modules[m].name] = {{"tp", layout.parallelisms[m].tp},
+                                                             {"cp", layout.parallelisms[m].cp}};
+  json["stages"] = Json::array();
+  for (std::size_t s = 0; s < layout.plan.stages.size(); ++s) {
+    const Stage& stage = layout.plan.stages[s];
+    const auto& group = group_of(layout, stage);
+    json["stages"].push_back(
+        {{"pipeline", stage.pipeline.value},
+         {"node", group.node.value},
+         {"devices", {group.first, group.first + group.count}},
+         {"runs", runs_json(layout.plan, stage)},
+         {"work_ms", layout.predicted.stage_ms[s]},
+         {"idle", layout.predicted.stage_bubble[s]},
+         {"memory_bytes", layout.predicted.peak_memory_bytes[stage.devices.front().index()]}});
+  }
+  json["reasons"] = Json::array();
+  for (const auto& reason : layout.reasons)
+    json["reasons"].push_back({{"choice", reason.choice}, {"why", reason.why}});
+  if (notes.templates) json["templates"] = templates_json(*notes.templates);
+  return json;
+}
+
+std::string timeline_text(const Planning&, const scheduler::AutoLayout& layout,
+                          const PredictedBatch& batch) {
+  constexpr std::size_t kShown = 16, kLabel = 10;
+  const auto columns =
+      static_cast<std::size_t>(std::max(40, observe::Console(observe::detect_console(1)).width())) -
+      kLabel - 2;
+  const std::size_t count = std::min(kShown, layout.plan.devices.size());
+  std::vector<std::string> lines(count, std::string(columns, '.'));
+  const double scale = static_cast<double>(columns) / std::max(batch.step.step_ms, 1e-9);
+  for (const auto& event : batch.step.events) {
+    const auto d = event.device.index();
+    const char mark = letter(batch.iteration.actions[d][at(event.index)].kind);
+    if (d >= count || mark == '.' || event.end_ms <= event.begin_ms) continue;
+    const auto begin = static_cast<std::size_t>(event.begin_ms * scale);
+    const auto end = std::max(begin + 1, static_cast<std::size_t>(event.end_ms * scale));
+    for (std::size_t i = begin; i < std::min(end, columns); ++i) lines[d][i] = mark;
+  }
+  std::string text;
+  for (std::size_t d = 0; d < count; ++d) {
+    const auto& slot = layout.plan.devices[d];
+    text += padded("n" + std::to_string(slot.node.value) + ".d" + std::to_string(slot.local_index),
+                   kLabel) +
+            lines[d] + "\n";
+  }
+  if (count < layout.plan.devices.size())
+    text += "... and " + std::to_string(layout.plan.devices.size() - count) + " more\n";
+  return text;
+}
+
+void print_layout(const Planning& planning, const scheduler::AutoLayout& layout,
+                  const PlanningNotes& notes, const PredictedBatch& batch) {
+  const auto& request = planning.request;
+  const auto pipelines = layout.plan.pipelines.size();
+  std::cout << planning.setup.job.job.name << ": " << request.cluster.nodes
+            << (request.cluster.nodes == 1 ? " node x " : " nodes x ")
+            << request.cluster.devices_per_node << " " << planning.device << ", " << planning.costs
+            << " times, " << request.global_batch << " samples per step, " << request.microbatches
+            << " microbatches per pipeline, " << request.schedule << '\n'
+            << "predicted step " << time_text(layout.predicted.step_ms) << ", bubble "
+            << percent(layout.predicted.bubble) << ", " << pipelines
+            << (pipelines == 1 ? " pipeline" : " pipelines") << "\n\n";
+  print_stages(planning, layout);
+  std::cout << "\nwhy:\n";
+  std::size_t width = 0;
+  for (const auto& reason : layout.reasons) width = std::max(width, reason.choice.size());
+  for (const auto& reason : layout.reasons)
+    std::cout << "  " << padded(reason.choice, width) << "  " << reason.why << '\n';
+  if (notes.b_min > request.global_batch)
+    std::cout << "warning: a batch of " << request.global_batch
+              << " samples does not have the data's mix of work; from " << notes.b_min
+              << " on it has (train.global_batch_size)\n";
+  print_templates(notes);
+  std::cout << "\none step, " << time_text(batch.step.step_ms)
+            << "  (F forward, B backward, W weight gradients, r reduction, o optimizer)\n"
+            << timeline_text(planning, layout, batch);
+}
+
+}  // namespace troupe::app
