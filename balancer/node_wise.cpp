@@ -14,12 +14,14 @@ namespace troupe::balancer {
 
 namespace {
 
+Status check_ranks(std::int64_t ranks, std::int64_t ranks_per_node) {
+  if (ranks >= 1 && ranks_per_node >= 1) return Done{};
+  return Error{
+      Errc::invalid_argument, "there must be at least one rank and one rank per node", "ranks", {}};
+}
+
 Status check(const NodeWiseProblem& problem) {
-  if (problem.rank_count < 1 || problem.ranks_per_node < 1)
-    return Error{Errc::invalid_argument,
-                 "there must be at least one rank and one rank per node",
-                 "ranks",
-                 {}};
+  if (auto fine = check_ranks(problem.rank_count, problem.ranks_per_node); !fine.ok()) return fine;
   const auto in_range = [&](std::int32_t i) { return i >= 0 && i < problem.rank_count; };
   const auto wrong = [](std::size_t index, std::string message) {
     return Error{Errc::invalid_argument, std::move(message), "volume " + std::to_string(index), {}};
@@ -49,11 +51,11 @@ double sum_of_largest(std::vector<double>& values, std::size_t count) {
 // first. Most ranks cannot be the worst and are passed over.
 class Bound {
  public:
-  Bound(const NodeWiseProblem& problem, const VolumeTable& table)
-      : table_(table), of_batch_(static_cast<std::size_t>(problem.rank_count), 0) {
+  explicit Bound(const VolumeTable& table) : table_(table), of_batch_(table.rank_count(), 0) {
     for (std::size_t rank = 0; rank < of_batch_.size(); ++rank) {
       totals_.push_back(0);
-      for (const auto& entry : table_.of_rank(rank)) totals_.back() += entry.volume;
+      for (const auto& entry : table_.of_rank(rank))
+        totals_.back() += static_cast<double>(entry.volume);
     }
   }
 
@@ -74,7 +76,7 @@ class Bound {
     const double share = static_cast<double>(kept) / static_cast<double>(row.size());
     if (row.empty() || totals_[rank] * (1 - std::min(1.0, share)) <= bound_) return;
     volumes_.clear();
-    for (const auto& entry : row) volumes_.push_back(entry.volume);
+    for (const auto& entry : row) volumes_.push_back(static_cast<double>(entry.volume));
     bound_ = std::max(bound_, totals_[rank] - sum_of_largest(volumes_, kept));
   }
 
@@ -82,13 +84,17 @@ class Bound {
     const auto ranks = static_cast<double>(end - begin);
     double total = 0;
     for (std::size_t rank = begin; rank < end; ++rank) total += totals_[rank];
-    if (total / ranks <= bound_) return;
+    // The node keeps at least what its first rank would keep for itself.
+    volumes_.clear();
+    for (const auto& entry : table_.of_rank(begin))
+      volumes_.push_back(static_cast<double>(entry.volume));
+    if ((total - sum_of_largest(volumes_, end - begin)) / ranks <= bound_) return;
     touched_.clear();
     for (std::size_t rank = begin; rank < end; ++rank)
       for (const auto& entry : table_.of_rank(rank)) {
-        const auto batch = static_cast<std::size_t>(entry.batch);
+        const auto batch = static_cast<std::size_t>(entry.other);
         if (of_batch_[batch] == 0) touched_.push_back(batch);
-        of_batch_[batch] += entry.volume;
+        of_batch_[batch] += static_cast<double>(entry.volume);
       }
     volumes_.clear();
     for (const auto batch : touched_) volumes_.push_back(std::exchange(of_batch_[batch], 0.0));
@@ -103,6 +109,36 @@ class Bound {
   double bound_ = 0;
 };
 
+Placement placed(const VolumeTable& table, std::int32_t ranks_per_node,
+                 std::int64_t evaluations_max) {
+  Placement placement(table, ranks_per_node);
+  placement.rescue_worst();
+  placement.swap_while_better(evaluations_max);
+  return placement;
+}
+
+std::vector<std::int32_t> nodes_of(std::span<const std::int32_t> rank_of_batch,
+                                   std::int32_t ranks_per_node) {
+  std::vector<std::int32_t> nodes;
+  nodes.reserve(rank_of_batch.size());
+  for (const auto rank : rank_of_batch) nodes.push_back(rank / ranks_per_node);
+  return nodes;
+}
+
+NodeWise judged(std::vector<std::int32_t> rank_of_batch, std::span<const double> off,
+                const VolumeTable& table, std::int32_t ranks_per_node) {
+  NodeWise result;
+  result.rank_of_batch = std::move(rank_of_batch);
+  result.inter_node_max = *std::max_element(off.begin(), off.end());
+  result.inter_node_total = std::accumulate(off.begin(), off.end(), 0.0);
+  // The table may have rounded volumes, and its sums are in another order.
+  const double slack = table.exact() ? 0 : 1e-6 * result.inter_node_max;
+  const double bound = Bound(table).run(static_cast<std::size_t>(ranks_per_node));
+  result.lower_bound = std::clamp(bound - slack, 0.0, result.inter_node_max);
+  result.optimal = result.inter_node_max <= result.lower_bound * (1 + 1e-9);
+  return result;
+}
+
 }  // namespace
 
 std::vector<double> inter_node_volumes(const NodeWiseProblem& problem,
@@ -111,9 +147,7 @@ std::vector<double> inter_node_volumes(const NodeWiseProblem& problem,
   std::vector<std::int32_t> node_of_rank(off.size());
   for (std::size_t rank = 0; rank < off.size(); ++rank)
     node_of_rank[rank] = static_cast<std::int32_t>(rank) / problem.ranks_per_node;
-  std::vector<std::int32_t> node_of_batch(off.size());
-  for (std::size_t batch = 0; batch < off.size(); ++batch)
-    node_of_batch[batch] = node_of_rank[static_cast<std::size_t>(rank_of_batch[batch])];
+  const auto node_of_batch = nodes_of(rank_of_batch, problem.ranks_per_node);
   for (const auto& volume : problem.volumes) {
     const auto rank = static_cast<std::size_t>(volume.origin_rank);
     const auto batch = static_cast<std::size_t>(volume.batch);
@@ -141,20 +175,37 @@ NodeWiseProblem node_wise_problem(const Rearrangement& rearrangement, const Rank
 Result<NodeWise> assign_node_wise(const NodeWiseProblem& problem, std::int64_t evaluations_max) {
   if (auto fine = check(problem); !fine.ok()) return fine.error();
   const VolumeTable table(problem);
-  Placement placement(problem, table);
-  placement.rescue_worst();
-  placement.swap_while_better(evaluations_max);
-  NodeWise result;
-  result.rank_of_batch = placement.ranks_of_batches();
-  const auto off = inter_node_volumes(problem, result.rank_of_batch);
-  result.inter_node_max = *std::max_element(off.begin(), off.end());
-  result.inter_node_total = std::accumulate(off.begin(), off.end(), 0.0);
-  // The table may have rounded volumes, and its sums are in another order.
-  const double slack = table.exact() ? 0 : 1e-6 * result.inter_node_max;
-  const double bound = Bound(problem, table).run(static_cast<std::size_t>(problem.ranks_per_node));
-  result.lower_bound = std::clamp(bound - slack, 0.0, result.inter_node_max);
-  result.optimal = result.inter_node_max <= result.lower_bound * (1 + 1e-9);
-  return result;
+  auto rank_of = placed(table, problem.ranks_per_node, evaluations_max).ranks_of_batches();
+  const auto off = inter_node_volumes(problem, rank_of);
+  return judged(std::move(rank_of), off, table, problem.ranks_per_node);
+}
+
+Result<NodeWise> assign_node_wise(const PostBalanced& balanced, std::int32_t ranks_per_node,
+                                  std::int64_t evaluations_max) {
+  const auto& from = balanced.rearrangement;
+  if (auto fine = check_ranks(static_cast<std::int64_t>(from.batch_count()), ranks_per_node);
+      !fine.ok())
+    return fine.error();
+  if (from.source_count() > from.batch_count() || balanced.lengths.size() != from.item_count())
+    return Error{Errc::invalid_argument,
+                 "there must be as many batches as ranks, and a length for every item",
+                 "rearrangement",
+                 {}};
+  const VolumeTable table(balanced);
+  const auto placement = placed(table, ranks_per_node, evaluations_max);
+  auto rank_of = placement.ranks_of_batches();
+  // Sums of integers: in whatever order they were added, they are the same.
+  if (table.exact()) return judged(std::move(rank_of), placement.sent(), table, ranks_per_node);
+  const auto node_of_batch = nodes_of(rank_of, ranks_per_node);
+  std::vector<double> off(rank_of.size(), 0);
+  std::size_t position = 0;
+  for (std::size_t batch = 0; batch < from.batch_count(); ++batch)
+    for (const auto& item : from.batch(batch)) {
+      const double volume = balanced.lengths[position++];
+      off[static_cast<std::size_t>(item.rank)] +=
+          node_of_batch[batch] == item.rank / ranks_per_node ? 0 : volume;
+    }
+  return judged(std::move(rank_of), off, table, ranks_per_node);
 }
 
 }  // namespace troupe::balancer

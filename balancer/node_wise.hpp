@@ -45,12 +45,20 @@ struct NodeWise {
 /// The maximum couples all batches, so this is no assignment problem; no bound, but
 /// `lower_bound` says how far it is at most: for each rank the best c batches it could keep, and
 /// for each node the best c for all its ranks together.
-/// Ties: lower rank, then lower batch. Cost: O(volumes + ranks x volumes per rank), 4 ms for 2,560
-/// ranks with 80 items each; `evaluations_max` bounds the swaps.
+/// Ties: lower rank, then lower batch. Cost: O(volumes + ranks x volumes per rank);
+/// `evaluations_max` bounds the swaps.
 ///
 /// Errors:
 /// - invalid_argument: no ranks or ranks per node, an index out of range, a bad volume.
 Result<NodeWise> assign_node_wise(const NodeWiseProblem& problem,
+                                  std::int64_t evaluations_max = 20'000);
+
+/// The same for the items of a post-balancing, their volume being their length, without making a
+/// `NodeWiseProblem` first: half the time.
+///
+/// Errors:
+/// - invalid_argument: no ranks per node; more old ranks than batches; a length is missing.
+Result<NodeWise> assign_node_wise(const PostBalanced& balanced, std::int32_t ranks_per_node,
                                   std::int64_t evaluations_max = 20'000);
 
 /// As `assign_node_wise`, then algorithm 3 through CBC from there where the program is small (at

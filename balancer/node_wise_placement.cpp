@@ -8,16 +8,36 @@
 
 namespace troupe::balancer {
 
-Placement::Placement(const NodeWiseProblem& problem, const VolumeTable& table)
+Placement::Placement(const VolumeTable& table, std::int32_t ranks_per_node)
     : table_(table),
-      ranks_(static_cast<std::size_t>(problem.rank_count)),
-      per_node_(static_cast<std::size_t>(problem.ranks_per_node)),
+      ranks_(table.rank_count()),
+      per_node_(static_cast<std::size_t>(ranks_per_node)),
       off_(ranks_, 0),
-      node_of_(ranks_, kNone),
+      node_of_(ranks_, kFree),
       batches_((ranks_ + per_node_ - 1) / per_node_),
       related_(batches_.size(), 0) {
   for (std::size_t rank = 0; rank < ranks_; ++rank)
     for (const auto& entry : table_.of_rank(rank)) off_[rank] += entry.volume;
+}
+
+template <class Visit>
+void Placement::on_node(std::size_t batch, std::size_t node, Visit visit) const {
+  const auto begin = node * per_node_;
+  const auto width = capacity(node);
+  for (const auto& entry : table_.of_batch(batch)) {
+    const auto rank = static_cast<std::size_t>(entry.other);
+    if (rank - begin < width) visit(rank, static_cast<double>(entry.volume));
+  }
+}
+
+template <class Visit>
+void Placement::place(std::size_t batch, std::size_t node, Visit visit) {
+  node_of_[batch] = static_cast<std::uint32_t>(node);
+  batches_[node].push_back(batch);
+  on_node(batch, node, [&](std::size_t rank, double volume) {
+    off_[rank] -= volume;
+    visit(rank);
+  });
 }
 
 void Placement::rescue_worst() {
@@ -32,13 +52,12 @@ void Placement::rescue_worst() {
       continue;
     }
     const auto node = rank / per_node_;
-    place(batch, node);
-    on_node(batch, node, [&](std::size_t r, double) {
+    place(batch, node, [&](std::size_t r) {
       if (!std::isinf(worst.key(r))) worst.set(r, -off_[r]);
     });
   }
   for (std::size_t batch = 0; batch < ranks_; ++batch)
-    if (node_of_[batch] == kNone) place(batch, most_related_node(batch));
+    if (node_of_[batch] == kFree) place(batch, most_related_node(batch));
 }
 
 void Placement::swap_while_better(std::int64_t evaluations_max) {
@@ -60,19 +79,10 @@ std::size_t Placement::node_end(std::size_t node) const {
   return std::min(ranks_, (node + 1) * per_node_);
 }
 
-template <class Visit>
-void Placement::on_node(std::size_t batch, std::size_t node, Visit visit) const {
-  const auto begin = static_cast<std::int32_t>(node * per_node_);
-  const auto end = static_cast<std::int32_t>(node_end(node));
-  for (const auto& volume : table_.of_batch(batch))
-    if (volume.origin_rank >= begin && volume.origin_rank < end)
-      visit(static_cast<std::size_t>(volume.origin_rank), volume.volume);
-}
-
 double Placement::volume_of(std::size_t batch, std::size_t rank) const {
   double sum = 0;
-  for (const auto& volume : table_.of_batch(batch))
-    if (static_cast<std::size_t>(volume.origin_rank) == rank) sum += volume.volume;
+  for (const auto& entry : table_.of_batch(batch))
+    if (static_cast<std::size_t>(entry.other) == rank) sum += static_cast<double>(entry.volume);
   return sum;
 }
 
@@ -80,14 +90,13 @@ std::size_t Placement::best_free_batch(std::size_t rank) const {
   const auto node = rank / per_node_;
   if (batches_[node].size() == capacity(node)) return kNone;
   std::size_t best = kNone;
-  double largest = 0;
-  for (const auto& entry : table_.of_rank(rank)) {
-    const auto batch = static_cast<std::size_t>(entry.batch);
-    if (node_of_[batch] != kNone) continue;
-    if (entry.volume > largest || (entry.volume == largest && largest > 0 && batch < best)) {
-      best = batch;
-      largest = entry.volume;
-    }
+  float largest = 0;
+  for (const auto& entry : table_.of_rank(rank)) {  // Ascending, so that ties stay with the lower.
+    if (entry.volume <= largest) continue;
+    const auto batch = static_cast<std::size_t>(entry.other);
+    if (node_of_[batch] != kFree) continue;
+    best = batch;
+    largest = entry.volume;
   }
   return best;
 }
@@ -95,10 +104,11 @@ std::size_t Placement::best_free_batch(std::size_t rank) const {
 std::size_t Placement::most_related_node(std::size_t batch) {
   std::size_t best = kNone;
   const auto row = table_.of_batch(batch);
-  const auto node_of_rank = [&](const BatchVolume& volume) {
-    return static_cast<std::size_t>(volume.origin_rank) / per_node_;
+  const auto node_of_rank = [&](const VolumeTable::Entry& volume) {
+    return static_cast<std::size_t>(volume.other) / per_node_;
   };
-  for (const auto& volume : row) related_[node_of_rank(volume)] += volume.volume;
+  for (const auto& volume : row)
+    related_[node_of_rank(volume)] += static_cast<double>(volume.volume);
   for (const auto& volume : row) {
     const auto node = node_of_rank(volume);
     if (batches_[node].size() == capacity(node)) continue;
@@ -112,9 +122,7 @@ std::size_t Placement::most_related_node(std::size_t batch) {
 }
 
 void Placement::place(std::size_t batch, std::size_t node) {
-  node_of_[batch] = node;
-  batches_[node].push_back(batch);
-  on_node(batch, node, [&](std::size_t rank, double volume) { off_[rank] -= volume; });
+  place(batch, node, [](std::size_t) {});
 }
 
 void Placement::remove(std::size_t batch) {
@@ -122,7 +130,7 @@ void Placement::remove(std::size_t batch) {
   auto& list = batches_[node];
   list.erase(std::find(list.begin(), list.end(), batch));
   on_node(batch, node, [&](std::size_t rank, double volume) { off_[rank] += volume; });
-  node_of_[batch] = kNone;
+  node_of_[batch] = kFree;
 }
 
 void Placement::swap(std::size_t a, std::size_t b) {
@@ -150,8 +158,8 @@ bool Placement::relieve(std::size_t worst, std::int64_t& evaluations_left) {
   const auto node = worst / per_node_;
   const double limit = off_[worst] * (1 - 1e-12);
   for (const auto& entry : table_.of_rank(worst)) {
-    const auto wanted = static_cast<std::size_t>(entry.batch);
-    const auto other = node_of_[wanted];
+    const auto wanted = static_cast<std::size_t>(entry.other);
+    const std::size_t other = node_of_[wanted];
     if (other == node || entry.volume <= 0) continue;
     for (const auto given : batches_[node]) {
       if (--evaluations_left < 0) return false;

@@ -12,8 +12,8 @@ namespace troupe::balancer {
 
 class Placement {
  public:
-  /// Starts with no batch placed, so that everything leaves its node. Keeps both arguments.
-  Placement(const NodeWiseProblem& problem, const VolumeTable& table);
+  /// Starts with no batch placed, so that everything leaves its node. Keeps `table`.
+  Placement(const VolumeTable& table, std::int32_t ranks_per_node);
 
   /// While some rank's node has room and a batch it wants is free: the worst such rank takes it.
   /// The rest goes where most of it comes from.
@@ -25,8 +25,12 @@ class Placement {
   /// Ranks of a node take its batches by what each sends of them. REQUIRES: all placed.
   std::vector<std::int32_t> ranks_of_batches() const;
 
+  /// Per rank: volume that leaves its node.
+  const std::vector<double>& sent() const { return off_; }
+
  private:
   static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
+  static constexpr std::uint32_t kFree = UINT32_MAX;
 
   std::size_t node_end(std::size_t node) const;
   std::size_t capacity(std::size_t node) const { return node_end(node) - node * per_node_; }
@@ -37,6 +41,9 @@ class Placement {
   std::size_t best_free_batch(std::size_t rank) const;
   std::size_t most_related_node(std::size_t batch);
   void place(std::size_t batch, std::size_t node);
+  /// Calls visit(rank) for the ranks that send less now.
+  template <class Visit>
+  void place(std::size_t batch, std::size_t node, Visit visit);
   void remove(std::size_t batch);
   void swap(std::size_t a, std::size_t b);
   bool stays_below(double limit, std::size_t gone, std::size_t come, std::size_t node) const;
@@ -47,7 +54,7 @@ class Placement {
   std::size_t ranks_;
   std::size_t per_node_;
   std::vector<double> off_;                        // Per rank: volume that leaves its node.
-  std::vector<std::size_t> node_of_;               // Per batch.
+  std::vector<std::uint32_t> node_of_;             // Per batch.
   std::vector<std::vector<std::size_t>> batches_;  // Per node.
   std::vector<double> related_;                    // Per node, scratch: volume of one batch.
   std::size_t first_free_ = 0;                     // No node before it has room.

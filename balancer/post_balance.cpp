@@ -49,21 +49,26 @@ double largest(const std::vector<double>& loads) {
   return loads.empty() ? 0 : *std::max_element(loads.begin(), loads.end());
 }
 
-std::vector<double> loads_with(const Items& items, const BatchOf& batch_of, std::size_t batch_count,
-                               const PostBalanceOptions& options) {
+std::vector<BatchTotals> totals_of(const Items& items, const BatchOf& batch_of,
+                                   std::size_t batch_count) {
   std::vector<BatchTotals> totals(batch_count);
   for (std::size_t i = 0; i < items.size(); ++i)
     totals[static_cast<std::size_t>(batch_of[i])].add(items[i].length);
+  return totals;
+}
+
+std::vector<double> loads_of(const std::vector<BatchTotals>& totals,
+                             const PostBalanceOptions& options) {
   std::vector<double> loads;
-  loads.reserve(batch_count);
+  loads.reserve(totals.size());
   for (const auto& batch : totals) loads.push_back(rules::load_of(batch, options));
   return loads;
 }
 
 BatchOf better(const Items& items, std::size_t batch_count, const PostBalanceOptions& options,
                BatchOf a, BatchOf b) {
-  const double load_a = largest(loads_with(items, a, batch_count, options));
-  const double load_b = largest(loads_with(items, b, batch_count, options));
+  const double load_a = largest(loads_of(totals_of(items, a, batch_count), options));
+  const double load_b = largest(loads_of(totals_of(items, b, batch_count), options));
   return load_b < load_a ? std::move(b) : std::move(a);
 }
 
@@ -91,26 +96,37 @@ PostBalance search_variant(PostBalance algorithm) {
   }
 }
 
-Rearrangement rearranged(const RankLengths& lengths, const SortedItems& sorted,
-                         const BatchOf& batch_of) {
-  std::vector<std::int32_t> offsets(lengths.size() + 1, 0);
-  for (const auto batch : batch_of) ++offsets[static_cast<std::size_t>(batch) + 1];
-  for (std::size_t b = 0; b < lengths.size(); ++b) offsets[b + 1] += offsets[b];
-  std::vector<std::int32_t> next(offsets.begin(), offsets.end() - 1);
-  std::vector<ItemRef> places(sorted.items.size());
-  for (std::size_t i = 0; i < places.size(); ++i) {
-    auto& position = next[static_cast<std::size_t>(batch_of[i])];
-    places[static_cast<std::size_t>(position++)] = sorted.places[sorted.items[i].number];
-  }
+std::vector<std::int32_t> sizes_of(const RankLengths& lengths) {
   std::vector<std::int32_t> sizes;
+  sizes.reserve(lengths.size());
   for (const auto& rank : lengths) sizes.push_back(static_cast<std::int32_t>(rank.size()));
-  return Rearrangement::from_flat(std::move(places), std::move(offsets), std::move(sizes));
+  return sizes;
 }
 
-Rearrangement unchanged(const RankLengths& lengths) {
-  std::vector<std::int32_t> sizes;
-  for (const auto& rank : lengths) sizes.push_back(static_cast<std::int32_t>(rank.size()));
-  return Rearrangement::identity(sizes);
+PostBalanced rearranged(const RankLengths& lengths, const SortedItems& sorted,
+                        const BatchOf& batch_of, const std::vector<BatchTotals>& totals,
+                        std::vector<double> loads) {
+  std::vector<std::int32_t> offsets{0};
+  offsets.reserve(totals.size() + 1);
+  for (const auto& batch : totals)
+    offsets.push_back(offsets.back() + static_cast<std::int32_t>(batch.count));
+  std::vector<std::int32_t> next(offsets.begin(), offsets.end() - 1);
+  std::vector<ItemRef> places(sorted.items.size());
+  std::vector<std::uint32_t> placed(places.size());
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    const auto position = static_cast<std::size_t>(next[static_cast<std::size_t>(batch_of[i])]++);
+    places[position] = sorted.place_of(sorted.items[i].number);
+    placed[position] = sorted.items[i].length;
+  }
+  return {Rearrangement::from_flat(std::move(places), std::move(offsets), sizes_of(lengths)),
+          std::move(loads), std::move(placed)};
+}
+
+PostBalanced unchanged(const RankLengths& lengths, std::vector<double> loads) {
+  std::vector<std::uint32_t> flat;
+  for (const auto& rank : lengths)
+    for (const auto length : rank) flat.push_back(static_cast<std::uint32_t>(length));
+  return {Rearrangement::identity(sizes_of(lengths)), std::move(loads), std::move(flat)};
 }
 
 }  // namespace
@@ -167,12 +183,14 @@ Result<PostBalanced> post_balance(const RankLengths& lengths, const PostBalanceO
   const auto sorted = sorted_by_length(lengths);
   const auto& items = sorted.items;
   auto batch_of = assign(items, lengths.size(), options);
-  auto loads = loads_with(items, batch_of, lengths.size(), options);
+  auto totals = totals_of(items, batch_of, lengths.size());
+  auto loads = loads_of(totals, options);
   if (largest(loads) > options.max_load.value_or(HUGE_VAL)) {
     PostBalanceOptions search = options;
     search.algorithm = search_variant(options.algorithm);
     batch_of = assign(items, lengths.size(), search);
-    loads = loads_with(items, batch_of, lengths.size(), options);
+    totals = totals_of(items, batch_of, lengths.size());
+    loads = loads_of(totals, options);
   }
   auto before = batch_loads(lengths, options);
   const bool keep = largest(before) < largest(loads);
@@ -184,8 +202,8 @@ Result<PostBalanced> post_balance(const RankLengths& lengths, const PostBalanceO
                      "; no assignment is below " +
                      std::to_string(post_balance_lower_bound(lengths, options)),
                  "max_load", "use more ranks or smaller batches"};
-  return PostBalanced{keep ? unchanged(lengths) : rearranged(lengths, sorted, batch_of),
-                      std::move(loads)};
+  if (keep) return unchanged(lengths, std::move(loads));
+  return rearranged(lengths, sorted, batch_of, totals, std::move(loads));
 }
 
 Result<PostBalanced> post_balance_phase(const RankLengths& lengths, const PhaseKind& kind,

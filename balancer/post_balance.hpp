@@ -57,7 +57,8 @@ struct PostBalanceOptions {
 
 struct PostBalanced {
   Rearrangement rearrangement;
-  std::vector<double> loads;  ///< Per new batch.
+  std::vector<double> loads;           ///< Per new batch.
+  std::vector<std::uint32_t> lengths;  ///< Of all items, batch after batch.
 };
 
 /// Item lengths by rank; `lengths[rank][index]` in tokens, 0 <= length < 2^32.

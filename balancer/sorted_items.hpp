@@ -14,12 +14,20 @@ namespace troupe::balancer {
 /// Eight bytes, because sorting and scattering them is bound by memory.
 struct LengthItem {
   std::uint32_t length = 0;
-  std::uint32_t number = 0;  ///< Of the item when all ranks are laid end to end.
+  std::uint32_t number = 0;  ///< Stands for the item's place; ascends by rank, then by index.
 };
 
 struct SortedItems {
   std::vector<LengthItem> items;  ///< Descending by length; equal lengths by rank, then by index.
-  std::vector<ItemRef> places;    ///< By number.
+  std::uint32_t index_bits = 0;   ///< A number is rank and index in these many low bits, ...
+  std::vector<ItemRef> places;    ///< ... or, where 32 bits are too few, an entry of this table.
+
+  ItemRef place_of(std::uint32_t number) const {
+    if (!places.empty()) return places[number];
+    const std::uint64_t wide = number;
+    return {static_cast<std::int32_t>(wide >> index_bits),
+            static_cast<std::int32_t>(wide & ((std::uint64_t{1} << index_bits) - 1))};
+  }
 };
 
 /// REQUIRES: lengths in [0, 2^32) and fewer than 2^32 items.

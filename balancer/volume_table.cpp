@@ -1,64 +1,65 @@
 #include "balancer/volume_table.hpp"
 
-#include <algorithm>
 #include <numeric>
 
 namespace troupe::balancer {
 
-namespace {
-
-bool by_batch(const BatchVolume& a, const BatchVolume& b) { return a.batch < b.batch; }
-
-}  // namespace
-
-VolumeTable::VolumeTable(const NodeWiseProblem& problem) : volumes_(problem.volumes) {
-  if (!std::is_sorted(volumes_.begin(), volumes_.end(), by_batch)) {
-    sorted_ = problem.volumes;
-    std::stable_sort(sorted_.begin(), sorted_.end(), by_batch);
-    volumes_ = sorted_;
-  }
-  build(static_cast<std::size_t>(problem.rank_count));
-  merge_doubles();
-}
-
-void VolumeTable::build(std::size_t ranks) {
-  rank_start_.assign(ranks + 1, 0);
+VolumeTable::VolumeTable(const NodeWiseProblem& problem) {
+  const auto ranks = static_cast<std::size_t>(problem.rank_count);
+  std::vector<std::uint32_t> row_sizes(ranks, 0);
   batch_start_.assign(ranks + 1, 0);
-  entries_.resize(volumes_.size());
-  for (const auto& volume : volumes_) {
-    ++rank_start_[static_cast<std::size_t>(volume.origin_rank) + 1];
+  for (const auto& volume : problem.volumes) {
+    ++row_sizes[static_cast<std::size_t>(volume.origin_rank)];
     ++batch_start_[static_cast<std::size_t>(volume.batch) + 1];
   }
-  std::partial_sum(rank_start_.begin(), rank_start_.end(), rank_start_.begin());
   std::partial_sum(batch_start_.begin(), batch_start_.end(), batch_start_.begin());
-  auto next = rank_start_;
-  for (const auto& volume : volumes_) {
-    const auto rounded = static_cast<float>(volume.volume);
-    exact_ = exact_ && rounded == volume.volume;
-    entries_[next[static_cast<std::size_t>(volume.origin_rank)]++] = {volume.batch, rounded};
-  }
+  by_batch_.resize(problem.volumes.size());
+  auto next = batch_start_;
+  for (const auto& volume : problem.volumes)
+    by_batch_[next[static_cast<std::size_t>(volume.batch)]++] = {volume.origin_rank,
+                                                                 rounded(volume.volume)};
+  add_rows_by_rank(row_sizes);
 }
 
-// Rows ascend by batch, so volumes of one pair stand side by side: adds them up in place.
-void VolumeTable::merge_doubles() {
-  std::uint32_t kept = 0;
-  for (std::size_t rank = 0; rank + 1 < rank_start_.size(); ++rank) {
-    const std::uint32_t row_start = kept;
-    // The next row's start is overwritten only in the next round.
-    for (std::uint32_t i = rank_start_[rank]; i < rank_start_[rank + 1]; ++i) {
-      if (kept == row_start || entries_[kept - 1].batch != entries_[i].batch) {
-        entries_[kept++] = entries_[i];
-        continue;
-      }
-      auto& sum = entries_[kept - 1].volume;
-      const double exact = static_cast<double>(sum) + static_cast<double>(entries_[i].volume);
-      sum = static_cast<float>(exact);
-      exact_ = exact_ && sum == exact;
-    }
-    rank_start_[rank] = row_start;
+VolumeTable::VolumeTable(const PostBalanced& balanced) {
+  const auto& from = balanced.rearrangement;
+  by_batch_.reserve(from.item_count());
+  batch_start_.push_back(0);
+  for (std::size_t batch = 0; batch < from.batch_count(); ++batch) {
+    for (const auto& item : from.batch(batch))
+      by_batch_.push_back({item.rank, rounded(balanced.lengths[by_batch_.size()])});
+    batch_start_.push_back(static_cast<std::uint32_t>(by_batch_.size()));
   }
-  rank_start_.back() = kept;
-  entries_.resize(kept);
+  std::vector<std::uint32_t> row_sizes(from.batch_count(), 0);
+  const auto sizes = from.source_sizes();
+  for (std::size_t rank = 0; rank < sizes.size(); ++rank)
+    row_sizes[rank] = static_cast<std::uint32_t>(sizes[rank]);
+  add_rows_by_rank(row_sizes);
+}
+
+float VolumeTable::rounded(double volume) {
+  const auto result = static_cast<float>(volume);
+  exact_ = exact_ && result == volume;
+  return result;
+}
+
+// Batch by batch, so that volumes of one pair meet in the row's last entry.
+void VolumeTable::add_rows_by_rank(const std::vector<std::uint32_t>& row_sizes) {
+  rank_start_.resize(row_sizes.size());
+  std::exclusive_scan(row_sizes.begin(), row_sizes.end(), rank_start_.begin(), std::uint32_t{0});
+  rank_end_ = rank_start_;
+  by_rank_.resize(by_batch_.size());
+  for (std::size_t batch = 0; batch + 1 < batch_start_.size(); ++batch)
+    for (const auto& entry : of_batch(batch)) {
+      const auto rank = static_cast<std::size_t>(entry.other);
+      const auto end = rank_end_[rank];
+      if (end > rank_start_[rank] && by_rank_[end - 1].other == static_cast<std::int32_t>(batch)) {
+        auto& sum = by_rank_[end - 1].volume;
+        sum = rounded(static_cast<double>(sum) + static_cast<double>(entry.volume));
+      } else {
+        by_rank_[rank_end_[rank]++] = {static_cast<std::int32_t>(batch), entry.volume};
+      }
+    }
 }
 
 }  // namespace troupe::balancer

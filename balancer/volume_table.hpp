@@ -12,41 +12,39 @@
 
 namespace troupe::balancer {
 
-/// Rows by rank hold one entry per batch, ascending; rows by batch are the problem's own volumes
-/// where those come batch by batch, as a rearrangement's do, and a sorted copy elsewhere.
 class VolumeTable {
  public:
   struct Entry {
-    std::int32_t batch = 0;
-    float volume = 0;  ///< Eight bytes in all: building the rows is bound by memory.
+    std::int32_t other = 0;  ///< The batch in a rank's row, the origin rank in a batch's row.
+    float volume = 0;        ///< Eight bytes in all: building the rows is bound by memory.
   };
 
-  /// Keeps `problem`. REQUIRES: all indices below rank_count.
-  /// Cost: O(volumes + ranks) for volumes in order of their batch, else a sort.
+  /// REQUIRES: all indices below rank_count. Cost of both: O(volumes + ranks).
   explicit VolumeTable(const NodeWiseProblem& problem);
-  VolumeTable(const VolumeTable&) = delete;
-  VolumeTable& operator=(const VolumeTable&) = delete;
+  explicit VolumeTable(const PostBalanced& balanced);
 
+  std::size_t rank_count() const { return rank_end_.size(); }
   /// True if no entry was rounded, as is so for token counts below 2^24.
   bool exact() const { return exact_; }
+  /// One entry per batch, ascending.
   std::span<const Entry> of_rank(std::size_t rank) const {
-    return std::span(entries_).subspan(rank_start_[rank],
-                                       rank_start_[rank + 1] - rank_start_[rank]);
+    return std::span(by_rank_).subspan(rank_start_[rank], rank_end_[rank] - rank_start_[rank]);
   }
-  /// Its volumes by origin rank, in no order, a rank maybe several times.
-  std::span<const BatchVolume> of_batch(std::size_t batch) const {
-    return volumes_.subspan(batch_start_[batch], batch_start_[batch + 1] - batch_start_[batch]);
+  /// In no order, a rank maybe several times.
+  std::span<const Entry> of_batch(std::size_t batch) const {
+    return std::span(by_batch_).subspan(batch_start_[batch],
+                                        batch_start_[batch + 1] - batch_start_[batch]);
   }
 
  private:
-  void build(std::size_t ranks);
-  void merge_doubles();
+  void add_rows_by_rank(const std::vector<std::uint32_t>& row_sizes);
+  float rounded(double volume);
 
-  std::vector<BatchVolume> sorted_;         // Empty where the problem's own serve.
-  std::span<const BatchVolume> volumes_;    // Batch by batch.
-  std::vector<std::uint32_t> batch_start_;  // Of each batch in volumes_, and the end.
-  std::vector<Entry> entries_;              // Rank by rank.
-  std::vector<std::uint32_t> rank_start_;   // Of each rank in entries_, and the end.
+  std::vector<Entry> by_batch_;
+  std::vector<std::uint32_t> batch_start_;  // Of each batch in by_batch_, and the end.
+  std::vector<Entry> by_rank_;
+  std::vector<std::uint32_t> rank_start_;
+  std::vector<std::uint32_t> rank_end_;  // Rows may leave gaps: several volumes of a pair are one.
   bool exact_ = true;
 };
 

@@ -53,8 +53,31 @@ std::vector<std::int64_t> lengths_of(const RankLengths& lengths, std::span<const
 TEST_CASE("items are sorted by descending length, rank and index", "[balancer]") {
   const auto sorted = sorted_by_length({{3, 70000}, {}, {70000, 0, 5'000'000}});
   std::vector<ItemRef> places;
-  for (const auto& item : sorted.items) places.push_back(sorted.places[item.number]);
+  for (const auto& item : sorted.items) places.push_back(sorted.place_of(item.number));
   CHECK(places == std::vector<ItemRef>{{2, 2}, {0, 1}, {2, 0}, {0, 0}, {2, 1}});
+}
+
+TEST_CASE("places that do not fit into 32 bits stand in a table", "[balancer]") {
+  // 20 bits for a million ranks and 13 for 5,000 items of one: 33.
+  RankLengths lengths(1'000'000);
+  lengths.back().assign(5'000, 7);
+  lengths[3] = {9};
+  const auto sorted = sorted_by_length(lengths);
+  CHECK(sorted.place_of(sorted.items[0].number) == ItemRef{3, 0});
+  CHECK(sorted.place_of(sorted.items[1].number) == ItemRef{999'999, 0});
+  CHECK(sorted.place_of(sorted.items.back().number) == ItemRef{999'999, 4'999});
+}
+
+TEST_CASE("lengths stand beside the items they belong to", "[balancer]") {
+  for (const RankLengths& lengths : {RankLengths{{2, 4, 3, 16}, {13, 5, 9, 10}, {}, {}},
+                                     RankLengths{{5, 5}, {4, 3, 3}}}) {  // The second stays.
+    const auto balanced = post_balance(lengths, {}).value();
+    std::size_t position = 0;
+    for (std::size_t b = 0; b < lengths.size(); ++b)
+      for (const auto length : lengths_of(lengths, balanced.rearrangement.batch(b)))
+        CHECK(balanced.lengths[position++] == length);
+    CHECK(position == balanced.lengths.size());
+  }
 }
 
 TEST_CASE("algorithm 1 puts the longest first on the least sum", "[balancer]") {

@@ -120,8 +120,7 @@ std::vector<Phase> phases(std::size_t ranks) {
 
 Rearrangement balance(const Phase& phase) {
   auto balanced = post_balance(phase.lengths, phase.options).value();
-  const auto problem = node_wise_problem(balanced.rearrangement, phase.lengths, 8);
-  const auto placed = assign_node_wise(problem).value();
+  const auto placed = assign_node_wise(balanced, 8).value();
   return balanced.rearrangement.permuted(placed.rank_of_batch);
 }
 
