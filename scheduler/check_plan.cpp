@@ -17,8 +17,8 @@ namespace {
 
 std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
 
-/// Samples stand once per side, indices exist, lists have the right lengths. Everything later
-/// relies on this.
+/// Samples stand once per side, indices exist, lists have the right lengths, the loss the right
+/// divisor. Everything later relies on this.
 std::vector<Fault> shape_faults(const ParallelPlan& plan, const IterationPlan& iteration) {
   std::vector<Fault> faults;
   const auto wrong_size = [&](const char* what, std::size_t found, std::size_t expected) {
@@ -33,6 +33,14 @@ std::vector<Fault> shape_faults(const ParallelPlan& plan, const IterationPlan& i
   wrong_size("lists of microbatches", iteration.microbatches.size(), plan.pipelines.size());
   wrong_size("bounds on microbatches in flight", iteration.max_in_flight.size(),
              plan.stages.size());
+  TokenCount trained = 0;
+  for (const auto& sample : iteration.samples) trained += sample.trained_tokens;
+  if (trained != iteration.trained_tokens)
+    faults.push_back({iteration.trained_tokens < trained ? FaultKind::missing : FaultKind::unknown,
+                      {},
+                      "trained tokens",
+                      "the loss is divided by " + std::to_string(iteration.trained_tokens) +
+                          ", the samples have " + std::to_string(trained)});
   for (const Side side : {Side::encoder, Side::llm}) {
     std::vector<std::int32_t> places(iteration.samples.size());
     const std::string name = side == Side::llm ? "llm" : "encoder";

@@ -16,11 +16,12 @@ namespace troupe::scheduler {
 /// All faults of a plan; empty means sound. First what is wrong with its shape or messages, then
 /// missing, duplicate and unknown actions, then order, then memory.
 ///
-/// Proves: each message joins two ends that share its samples and no row that must move is left
-/// out; every send has its receive; every forward, backward, reduction, commit and optimizer step
-/// that the samples call for is there once, on its own device; everything is there when it is
-/// needed; the blocking actions (`receive*`, `reduce*` except `reduce_send`, `commit`) cannot wait
-/// for each other in a circle; and `max_in_flight` holds.
+/// Proves: each sample stands once on each side and the loss is divided by all trained tokens; each
+/// message joins two ends that share its samples and no row that must move is left out; every send
+/// has its receive; every forward, backward, reduction, commit and optimizer step that the samples
+/// call for is there once, on its own device; everything is there when it is needed; the blocking
+/// actions (`receive*`, `reduce*` except `reduce_send`, `commit`) cannot wait for each other in a
+/// circle; and `max_in_flight` holds.
 ///
 /// What a fault makes wait is not reported again as a deadlock.
 ///

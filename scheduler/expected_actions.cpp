@@ -106,6 +106,8 @@ class Collector {
     if (!works) return;
     const auto forward = compute(ActionKind::forward, end);
     actions_.push_back(forward);
+    // Loss and parameters: what has no backward must still come before the step ends.
+    computes_.push_back(forward);
     if (!trains && !std::binary_search(gradient_to_.begin(), gradient_to_.end(), end)) return;
     auto last = gradient_action(end);
     actions_.push_back(last);
@@ -117,6 +119,7 @@ class Collector {
       last = weight;
     }
     backwards_of_[end.stage.index()].push_back(last);
+    computes_.push_back(last);
   }
 
   void add_transfers() {
@@ -151,6 +154,7 @@ class Collector {
       commits.push_back({commit, static_cast<std::int32_t>(d)});
       actions_.push_back(commits.back());
     }
+    for (const auto& done : computes_) need(commits[static_cast<std::size_t>(done.device)], done);
     std::vector<bool> steps(plan_.stages.size());
     for (std::size_t g = 0; g < plan_.groups.size(); ++g) {
       const auto stages = holding_stages(plan_.groups[g]);
@@ -186,6 +190,7 @@ class Collector {
   const SplitParts& split_;
   std::vector<MessageEnd> gradient_to_;                 // Ends that get rows whose gradient is due.
   std::vector<std::vector<SitedAction>> backwards_of_;  // Per stage: last backward of each part.
+  std::vector<SitedAction> computes_;                   // Of all stages; `commit` ends them.
   std::vector<SitedAction> actions_;
   std::vector<std::pair<SitedAction, SitedAction>> needs_;
 };

@@ -36,8 +36,8 @@ using SplitParts = std::vector<MessageEnd>;  ///< Sorted.
 ///
 /// Waits: compute for its rows and gradients, sends for compute, receives for sends; reductions for
 /// the last backward of their stage and for the gradients of the other holders; `commit` for the
-/// reductions of its device and, as it ends everywhere at once, for everything that stands before
-/// any other `commit` (not listed in `needs`); `optimizer_step` for `commit`.
+/// compute and the reductions of its device and, as it ends everywhere at once, for everything that
+/// stands before any other `commit` (not listed in `needs`); `optimizer_step` for `commit`.
 ///
 /// REQUIRES: sound microbatches; messages between existing stages and parts.
 ExpectedActions expected_actions(const ParallelPlan& plan, const IterationPlan& iteration,

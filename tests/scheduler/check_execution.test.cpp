@@ -1,0 +1,226 @@
+// The checker against an execution of the lists that shares no code with it.
+
+#include <algorithm>
+#include <catch2/catch_test_macros.hpp>
+#include <map>
+#include <random>
+#include <set>
+#include <tuple>
+
+#include "scheduler/check_plan.hpp"
+#include "tests/scheduler/random_plans.hpp"
+
+namespace troupe::scheduler {
+namespace {
+
+using testing::draw;
+using testing::random_case;
+using Part3 = std::tuple<std::int32_t, std::int32_t, std::int32_t>;
+
+Part3 key(const MessageEnd& end) { return {end.stage.value, end.microbatch.value, end.part.value}; }
+Part3 key(const Action& action) {
+  return {action.stage.value, action.microbatch.value, action.part.value};
+}
+bool makes_gradients(ActionKind kind) {
+  return kind == ActionKind::backward || kind == ActionKind::backward_input ||
+         kind == ActionKind::backward_weight;
+}
+
+/// Runs the lists as devices do: next action, wait where the kind waits, else take what is there.
+class Execution {
+ public:
+  Execution(const ParallelPlan& plan, const IterationPlan& iteration)
+      : plan_(plan),
+        iteration_(iteration),
+        next_(iteration.actions.size()),
+        peak(plan.stages.size()) {
+    for (const auto& group : plan.groups) {
+      std::set<std::int32_t> stages;
+      for (const auto& holder : group.holders) stages.insert(holder.stage.value);
+      senders_.push_back(stages.size() - 1);
+    }
+    for (const auto& list : iteration.actions)
+      for (const auto& action : list)
+        if (action.microbatch.valid()) ++left_[{action.stage.value, action.microbatch.value}];
+  }
+
+  /// True if every list runs to its end and nothing is used before it is there.
+  bool run() {
+    for (bool moved = true; moved && sound_;) {
+      moved = false;
+      for (std::size_t d = 0; d < next_.size(); ++d)
+        while (sound_ && next_[d] < iteration_.actions[d].size() && step(d)) moved = true;
+      const auto waits = [&](std::size_t d) {
+        return next_[d] < iteration_.actions[d].size() &&
+               iteration_.actions[d][next_[d]].kind == ActionKind::commit;
+      };
+      bool all = !moved && sound_;
+      for (std::size_t d = 0; all && d < next_.size(); ++d) all = waits(d);
+      if (!all) continue;
+      for (std::size_t d = 0; d < next_.size(); ++d) {
+        // What is left of the step would come too late for it.
+        for (std::size_t i = ++next_[d]; i < iteration_.actions[d].size(); ++i)
+          sound_ = sound_ && iteration_.actions[d][i].kind == ActionKind::optimizer_step;
+      }
+      committed_ = moved = true;
+    }
+    for (std::size_t d = 0; d < next_.size(); ++d)
+      sound_ = sound_ && next_[d] == iteration_.actions[d].size();
+    return sound_;
+  }
+
+ private:
+  bool step(std::size_t d) {
+    const Action& action = iteration_.actions[d][next_[d]];
+    if (!ready(action)) return false;
+    sound_ = sound_ && has_inputs(d, action);
+    done(action);
+    ++next_[d];
+    return true;
+  }
+
+  /// False: the device waits.
+  bool ready(const Action& action) const {
+    switch (action.kind) {
+      case ActionKind::receive: return sent_.contains(action.message.value);
+      case ActionKind::receive_gradient: return gradient_sent_.contains(action.message.value);
+      case ActionKind::reduce:
+        return summands_.count(action.group.value) == senders_[action.group.index()];
+      case ActionKind::reduce_receive: return reduced_.contains(action.group.value);
+      case ActionKind::commit: return false;  // All at once, in `run`.
+      default: return true;
+    }
+  }
+
+  bool has_inputs(std::size_t d, const Action& action) const {
+    const auto all = [&](auto end, bool gradient, const std::set<std::int32_t>& have) {
+      for (std::size_t m = 0; m < iteration_.messages.size(); ++m) {
+        const auto& message = iteration_.messages[m];
+        if (key(message.*end) == key(action) && (!gradient || message.has_backward) &&
+            !have.contains(static_cast<std::int32_t>(m)))
+          return false;
+      }
+      return true;
+    };
+    switch (action.kind) {
+      case ActionKind::forward: return all(&Message::destination, false, received_);
+      case ActionKind::backward:
+      case ActionKind::backward_input:
+        return forward_.contains(key(action)) && all(&Message::source, true, gradient_received_);
+      case ActionKind::backward_weight: return backward_.contains(key(action));
+      case ActionKind::send:
+        return forward_.contains(key(iteration_.messages[action.message.index()].source));
+      case ActionKind::send_gradient:
+        return backward_.contains(key(iteration_.messages[action.message.index()].destination));
+      case ActionKind::reduce:
+      case ActionKind::reduce_send:
+        return std::none_of(iteration_.actions[d].begin() + static_cast<std::ptrdiff_t>(next_[d]),
+                            iteration_.actions[d].end(), [&](const Action& later) {
+                              return later.stage == action.stage && makes_gradients(later.kind);
+                            });
+      case ActionKind::optimizer_step: return committed_;
+      default: return true;
+    }
+  }
+
+  void done(const Action& action) {
+    switch (action.kind) {
+      case ActionKind::forward: forward_.insert(key(action)); break;
+      case ActionKind::backward:
+      case ActionKind::backward_input: backward_.insert(key(action)); break;
+      case ActionKind::send: sent_.insert(action.message.value); break;
+      case ActionKind::receive: received_.insert(action.message.value); break;
+      case ActionKind::send_gradient: gradient_sent_.insert(action.message.value); break;
+      case ActionKind::receive_gradient: gradient_received_.insert(action.message.value); break;
+      case ActionKind::reduce_send: summands_.insert(action.group.value); break;
+      case ActionKind::reduce: reduced_.insert(action.group.value); break;
+      default: break;
+    }
+    if (!action.microbatch.valid()) return;
+    auto& open = open_[action.stage.value];
+    open.insert(action.microbatch.value);
+    auto& most = peak[action.stage.index()];
+    most = std::max(most, static_cast<std::int32_t>(open.size()));
+    if (--left_[{action.stage.value, action.microbatch.value}] == 0)
+      open.erase(action.microbatch.value);
+  }
+
+  const ParallelPlan& plan_;
+  const IterationPlan& iteration_;
+  std::vector<std::size_t> next_;     // Per device.
+  std::vector<std::size_t> senders_;  // Per group: holders that send to the first.
+  std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> left_;
+  std::map<std::int32_t, std::set<std::int32_t>> open_;
+  std::set<Part3> forward_, backward_;
+  std::set<std::int32_t> sent_, received_, gradient_sent_, gradient_received_, reduced_;
+  std::multiset<std::int32_t> summands_;
+  bool committed_ = false;
+  bool sound_ = true;
+
+ public:
+  std::vector<std::int32_t> peak;  ///< Per stage, in microbatches.
+};
+
+std::string text_of(const std::vector<Fault>& faults) {
+  std::string text;
+  for (const auto& fault : faults)
+    text += std::string(to_string(fault.kind)) + " " + fault.action + ": " + fault.why + "\n";
+  return text;
+}
+
+std::set<FaultKind> kinds(const std::vector<Fault>& faults) {
+  std::set<FaultKind> kinds;
+  for (const auto& fault : faults) kinds.insert(fault.kind);
+  return kinds;
+}
+
+/// Another order of one list: two neighbours exchanged, an action moved, or a piece shuffled.
+void reorder(std::vector<Action>& list, std::mt19937& random) {
+  if (list.size() < 2) return;
+  const int last = static_cast<int>(list.size()) - 1;
+  const auto at = [&](int place) { return list.begin() + place; };
+  const int from = draw(random, 0, last);
+  const int to = draw(random, 0, last);
+  switch (draw(random, 0, 2)) {
+    case 0: std::iter_swap(at(std::max(from, 1)), at(std::max(from, 1) - 1)); break;
+    case 1:
+      if (from < to)
+        std::rotate(at(from), at(from + 1), at(to + 1));
+      else
+        std::rotate(at(to), at(from), at(from + 1));
+      break;
+    default: std::shuffle(at(std::min(from, to)), at(std::max(from, to) + 1), random);
+  }
+}
+
+TEST_CASE("the checker finds an order sound exactly if its execution is", "[scheduler][property]") {
+  int sound = 0, unsound = 0;
+  for (std::uint32_t seed = 0; seed < 4000; ++seed) {
+    const auto made = random_case(seed);
+    auto iteration = plan_iteration(made.plan, made.input).value();
+    std::mt19937 random(seed + 77);
+    for (int i = 0, count = draw(random, 1, 2); i < count; ++i)
+      reorder(iteration.actions[random() % iteration.actions.size()], random);
+    Execution execution(made.plan, iteration);
+    const bool runs = execution.run();
+    (runs ? sound : unsound) += 1;
+    if (runs) iteration.max_in_flight = execution.peak;
+    const auto faults = check(made.plan, iteration);
+    INFO("seed " << seed << " " << made.input.schedule << "\n" << text_of(faults));
+    if (runs) REQUIRE(faults.empty());
+    if (!runs) REQUIRE(kinds(faults) != std::set<FaultKind>{});
+    if (!runs) continue;
+    for (auto& most : iteration.max_in_flight) {
+      if (most == 0) continue;
+      --most;
+      REQUIRE(kinds(check(made.plan, iteration)) == std::set{FaultKind::memory});
+      ++most;
+    }
+  }
+  CAPTURE(sound, unsound);
+  CHECK(sound > 500);
+  CHECK(unsound > 1500);
+}
+
+}  // namespace
+}  // namespace troupe::scheduler

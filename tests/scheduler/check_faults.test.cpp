@@ -1,0 +1,295 @@
+// One planted fault for each rule of the checker.
+
+#include <algorithm>
+#include <catch2/catch_test_macros.hpp>
+#include <random>
+#include <set>
+#include <tuple>
+
+#include "scheduler/check_plan.hpp"
+#include "tests/scheduler/random_plans.hpp"
+
+namespace troupe::scheduler {
+namespace {
+
+using testing::draw;
+using testing::random_case;
+using Part3 = std::tuple<std::int32_t, std::int32_t, std::int32_t>;
+
+Part3 key(const MessageEnd& end) { return {end.stage.value, end.microbatch.value, end.part.value}; }
+Part3 key(const Action& action) {
+  return {action.stage.value, action.microbatch.value, action.part.value};
+}
+std::string text_of(const std::vector<Fault>& faults) {
+  std::string text;
+  for (const auto& fault : faults)
+    text += std::string(to_string(fault.kind)) + " " + fault.action + ": " + fault.why + "\n";
+  return text;
+}
+
+std::set<FaultKind> kinds(const std::vector<Fault>& faults) {
+  std::set<FaultKind> kinds;
+  for (const auto& fault : faults) kinds.insert(fault.kind);
+  return kinds;
+}
+
+/// `later` of a list must not stand before `earlier` of it.
+struct OrderRule {
+  ActionKind later, earlier;
+};
+
+/// True if `later` needs this very `earlier`, both on one device.
+bool relates(const IterationPlan& iteration, const OrderRule& rule, const Action& later,
+             const Action& earlier) {
+  if (later.kind != rule.later || earlier.kind != rule.earlier) return false;
+  const auto source = [&](const Action& action) {
+    return key(iteration.messages[action.message.index()].source);
+  };
+  const auto destination = [&](const Action& action) {
+    return key(iteration.messages[action.message.index()].destination);
+  };
+  using enum ActionKind;
+  if (earlier.kind == commit) return true;
+  if (later.kind == commit) return true;
+  if (later.kind == send) return source(later) == key(earlier);
+  if (later.kind == send_gradient) return destination(later) == key(earlier);
+  if (earlier.kind == receive && later.kind == forward) return destination(earlier) == key(later);
+  if (earlier.kind == receive_gradient) return source(earlier) == key(later);
+  if (later.kind == receive || later.kind == receive_gradient)
+    return later.message == earlier.message;
+  if (later.kind == reduce_receive || (later.kind == reduce && earlier.kind == reduce_send))
+    return later.group == earlier.group;
+  if (later.kind == reduce || later.kind == reduce_send) return later.stage == earlier.stage;
+  return key(later) == key(earlier);
+}
+
+using enum ActionKind;
+constexpr OrderRule kOrderRules[] = {
+    {forward, receive},
+    {backward, forward},
+    {backward_input, forward},
+    {backward_weight, backward_input},
+    {backward, receive_gradient},
+    {backward_input, receive_gradient},
+    {send, forward},
+    {send_gradient, backward},
+    {send_gradient, backward_input},
+    {receive, send},                    // Two stages on one device.
+    {receive_gradient, send_gradient},  // Likewise.
+    {reduce, backward},
+    {reduce, backward_weight},
+    {reduce_send, backward},
+    {reduce_send, backward_weight},
+    {reduce, reduce_send},     // Two pipelines on one device.
+    {reduce_receive, reduce},  // Likewise.
+    {commit, forward},
+    {commit, backward},
+    {commit, reduce},
+    {commit, reduce_receive},
+    {optimizer_step, commit},
+};
+
+TEST_CASE("what stands before something it needs is named with it, for every rule of order",
+          "[scheduler][property]") {
+  for (const auto& rule : kOrderRules) {
+    int planted = 0;
+    for (std::uint32_t seed = 0; seed < 2000 && planted < 20; ++seed) {
+      const auto made = random_case(seed);
+      auto iteration = plan_iteration(made.plan, made.input).value();
+      bool found = false;
+      for (auto& list : iteration.actions) {
+        for (std::size_t b = 1; b < list.size() && !found; ++b)
+          for (std::size_t a = 0; a < b && !found; ++a) {
+            if (!relates(iteration, rule, list[b], list[a])) continue;
+            found = true;
+            const Action later = list[b], earlier = list[a];
+            std::rotate(list.begin() + static_cast<std::ptrdiff_t>(a),
+                        list.begin() + static_cast<std::ptrdiff_t>(a) + 1,
+                        list.begin() + static_cast<std::ptrdiff_t>(b) + 1);
+            const auto faults = check(made.plan, iteration);
+            INFO("seed " << seed << ": " << describe(made.plan, later) << " before "
+                         << describe(made.plan, earlier) << "\n"
+                         << text_of(faults));
+            REQUIRE(std::any_of(faults.begin(), faults.end(), [&](const Fault& fault) {
+              return fault.kind == FaultKind::dependency &&
+                     fault.action == describe(made.plan, later) &&
+                     fault.why.find(describe(made.plan, earlier)) != std::string::npos;
+            }));
+          }
+        if (found) break;
+      }
+      planted += found;
+    }
+    CAPTURE(to_string(rule.later), to_string(rule.earlier));
+    CHECK(planted > 0);
+  }
+}
+
+TEST_CASE("what another device waits for and comes after commit is a deadlock",
+          "[scheduler][property]") {
+  std::set<ActionKind> tried;
+  for (std::uint32_t seed = 0; seed < 400; ++seed) {
+    const auto made = random_case(seed);
+    const auto sound = plan_iteration(made.plan, made.input).value();
+    for (std::size_t d = 0; d < sound.actions.size(); ++d)
+      for (const auto kind : {send, send_gradient, reduce_send}) {
+        auto iteration = sound;
+        auto& list = iteration.actions[d];
+        const auto place = std::find_if(list.begin(), list.end(),
+                                        [&](const Action& action) { return action.kind == kind; });
+        if (place == list.end()) continue;
+        std::rotate(place, place + 1, list.end());
+        tried.insert(kind);
+        INFO("seed " << seed << " " << to_string(kind));
+        const auto found = kinds(check(made.plan, iteration));
+        // Where both ends share the device, the order of its one list is wrong.
+        REQUIRE((found.contains(FaultKind::deadlock) || found.contains(FaultKind::dependency)));
+      }
+  }
+  CHECK(tried.size() == 3);
+}
+
+/// A plan with messages, deferral and two pipelines.
+struct Planted {
+  testing::RandomCase made;
+  IterationPlan iteration;
+
+  explicit Planted(std::uint32_t first_seed) {
+    for (auto seed = first_seed;; ++seed) {
+      made = random_case(seed);
+      if (made.plan.pipelines.size() < 2 || made.input.samples.size() < 6) continue;
+      iteration = plan_iteration(made.plan, made.input).value();
+      if (iteration.messages.size() > 4) return;
+    }
+  }
+  std::vector<Fault> faults() const { return check(made.plan, iteration); }
+  bool finds(FaultKind kind, const std::string& why) const {
+    const auto list = faults();
+    INFO(text_of(list));
+    return std::any_of(list.begin(), list.end(), [&](const Fault& fault) {
+      return fault.kind == kind && fault.why.find(why) != std::string::npos;
+    });
+  }
+};
+
+TEST_CASE("each rule about shape finds its planted fault", "[scheduler][property]") {
+  for (std::uint32_t seed = 0; seed < 100; ++seed) {
+    const Planted sound(seed);
+    REQUIRE(sound.faults().empty());
+    INFO("seed " << seed);
+    auto bad = sound;
+    bad.iteration.actions.emplace_back();
+    CHECK(bad.finds(FaultKind::unknown, "the layout calls for"));
+    bad = sound;
+    bad.iteration.microbatches.pop_back();
+    CHECK(bad.finds(FaultKind::missing, "the layout calls for"));
+    bad = sound;
+    bad.iteration.max_in_flight.push_back(1);
+    CHECK(bad.finds(FaultKind::unknown, "the layout calls for"));
+    bad = sound;
+    --bad.iteration.trained_tokens;
+    CHECK(bad.finds(FaultKind::missing, "the loss is divided by"));
+    bad.iteration.trained_tokens += 2;
+    CHECK(bad.finds(FaultKind::unknown, "the loss is divided by"));
+    for (const bool llm : {false, true}) {
+      // Some microbatch of this side has samples.
+      const auto part = [&](Planted& plan) -> std::vector<std::int32_t>& {
+        for (auto& pipeline : plan.iteration.microbatches)
+          for (auto& microbatch : llm ? pipeline.llm : pipeline.encoder)
+            for (auto& each : microbatch.parts)
+              if (!each.samples.empty()) return each.samples;
+        FAIL("no samples");
+        return plan.iteration.microbatches[0].llm[0].parts[0].samples;
+      };
+      bad = sound;
+      part(bad).push_back(part(bad).front());
+      CHECK(bad.finds(FaultKind::duplicate, "it stands in 2 parts"));
+      bad = sound;
+      part(bad).pop_back();
+      CHECK(bad.finds(FaultKind::missing, "it stands in 0 parts"));
+      bad = sound;
+      part(bad).front() = -1;
+      CHECK(bad.finds(FaultKind::unknown, "no such sample"));
+    }
+  }
+}
+
+TEST_CASE("each rule about messages finds its planted fault", "[scheduler][property]") {
+  for (std::uint32_t seed = 0; seed < 100; ++seed) {
+    const Planted sound(seed);
+    std::mt19937 random(seed);
+    const auto place = random() % sound.iteration.messages.size();
+    INFO("seed " << seed << " message " << place);
+    const auto planted = [&](auto&& change) {
+      auto bad = sound;
+      change(bad.iteration.messages[place]);
+      return bad;
+    };
+    const std::string no_end = "an end or a sample that does not exist";
+    CHECK(planted([](Message& m) {
+            m.source.stage = StageId{9999};
+          }).finds(FaultKind::unknown, no_end));
+    CHECK(planted([](Message& m) { m.destination.stage = {}; }).finds(FaultKind::unknown, no_end));
+    CHECK(planted([](Message& m) {
+            m.destination.part = PartId{77};
+          }).finds(FaultKind::unknown, no_end));
+    CHECK(planted([](Message& m) { m.source.part = {}; }).finds(FaultKind::unknown, no_end));
+    CHECK(planted([](Message& m) { m.module = ModuleId{50}; }).finds(FaultKind::unknown, no_end));
+    CHECK(planted([](Message& m) { m.module = {}; }).finds(FaultKind::unknown, no_end));
+    CHECK(planted([](Message& m) { m.samples[0] = 9999; }).finds(FaultKind::unknown, no_end));
+    CHECK(planted([](Message& m) { m.samples[0] = -3; }).finds(FaultKind::unknown, no_end));
+    CHECK(planted([](Message& m) {
+            m.boundary = !m.boundary;
+          }).finds(FaultKind::unknown, "nothing calls for rows of"));
+    CHECK(planted([](Message& m) {
+            std::swap(m.source, m.destination);
+          }).finds(FaultKind::unknown, "nothing calls for rows of"));
+    CHECK(planted([](Message& m) {
+            m.samples.clear();
+          }).finds(FaultKind::unknown, "it carries no rows"));
+    CHECK(planted([](Message& m) { ++m.rows; }).finds(FaultKind::dependency, "rows, its samples"));
+    CHECK(planted([](Message& m) { ++m.width; }).finds(FaultKind::dependency, "columns"));
+    const bool due = sound.iteration.messages[place].has_backward;
+    const auto flipped = planted([](Message& m) { m.has_backward = !m.has_backward; });
+    if (due)
+      CHECK(flipped.finds(FaultKind::missing, "the gradient of its rows is wanted"));
+    else
+      CHECK(flipped.finds(FaultKind::unknown, "nobody wants its gradient"));
+    auto twice = sound;
+    twice.iteration.messages.push_back(sound.iteration.messages[place]);
+    CHECK(twice.finds(FaultKind::duplicate, "2 messages carry them"));
+    CHECK(twice.finds(FaultKind::missing, "it is in no list"));  // Its send and receive.
+    auto lost = sound;
+    lost.iteration.messages.pop_back();
+    CHECK(lost.finds(FaultKind::missing, "0 messages carry them"));
+  }
+}
+
+TEST_CASE("actions that name what does not exist are unknown, never a crash",
+          "[scheduler][property]") {
+  for (std::uint32_t seed = 0; seed < 200; ++seed) {
+    const Planted sound(seed);
+    std::mt19937 random(seed);
+    auto bad = sound;
+    auto& list = bad.iteration.actions[random() % bad.iteration.actions.size()];
+    const int wild = draw(random, -3, 0) < -1 ? -1 : draw(random, 1000, 100000);
+    Action action = list[random() % list.size()];
+    switch (draw(random, 0, 4)) {
+      case 0: action.stage = StageId{wild}; break;
+      case 1: action.microbatch = MicrobatchId{wild}; break;
+      case 2: action.part = PartId{wild}; break;
+      case 3: action.message = MessageId{wild}; break;
+      default: action.group = GroupId{wild};
+    }
+    action.kind = static_cast<ActionKind>(draw(random, 0, 13));
+    list.push_back(action);
+    const auto found = kinds(bad.faults());
+    INFO("seed " << seed << " " << text_of(bad.faults()));
+    // By chance the action may be a true one: then it stands there twice.
+    REQUIRE((found.contains(FaultKind::unknown) || found.contains(FaultKind::duplicate) ||
+             found.contains(FaultKind::dependency)));
+  }
+}
+
+}  // namespace
+}  // namespace troupe::scheduler
