@@ -20,19 +20,23 @@ void request(Self self, const engine::BatchOrder& order) {
   const auto modules = engine::media_modules(state.resources->setup);
   for (const auto& sample : order.samples)
     request.samples.push_back({sample.position, engine::wanted_parts(sample, modules)});
+  state.loader->drop(order.batch);  // Where an older configuration ordered it too.
   state.orders[order.batch] = order;
   const auto handle = caf::actor_cast<caf::actor>(self);
-  auto asked = state.loader->request(std::move(request), [handle, batch = order.batch] {
-    caf::anon_send(handle, loaded_atom::value, batch);
-  });
+  const auto on_ready = [handle, batch = order.batch, epoch_number = order.epoch_number] {
+    caf::anon_send(handle, loaded_atom::value, batch, epoch_number);
+  };
+  auto asked = state.loader->request(std::move(request), on_ready);
   if (!asked.ok()) self->send(state.node, failed_atom::value, asked.error());
 }
 
-void deliver(Self self, std::int64_t batch) {
+void deliver(Self self, std::int64_t batch, EpochNumber epoch_number) {
   auto& state = self->state;
+  const auto ordered = state.orders.find(batch);
+  if (ordered == state.orders.end() || ordered->second.epoch_number != epoch_number) return;
   auto taken = state.loader->take(batch, std::chrono::milliseconds(0));
   if (!taken.ok()) return self->send(state.node, failed_atom::value, taken.error());
-  const auto order = state.orders.extract(batch).mapped();
+  const auto order = state.orders.extract(ordered).mapped();
   data::DecodedBatch decoded = std::move(taken).value();
   auto report = engine::report_on(state.resources->node, order, decoded.samples,
                                   state.resources->setup, decoded.decode_ms);
@@ -64,7 +68,9 @@ LoaderActor::behavior_type loader(Self self, NodeResources* resources, NodeActor
       [self](const engine::BatchOrder& order) {
         if (self->state.loader) request(self, order);
       },
-      [self](loaded_atom, std::int64_t batch) { deliver(self, batch); },
+      [self](loaded_atom, std::int64_t batch, EpochNumber epoch_number) {
+        deliver(self, batch, epoch_number);
+      },
   };
 }
 

@@ -91,11 +91,12 @@ struct Offers {
 /// How a job ended.
 struct JobEnd {
   std::int32_t exit_code = 0;
-  std::string message;  ///< For stderr; empty where all went well.
+  std::string message;    ///< For stderr; empty where all went well.
+  bool was_told = false;  ///< A node: the supervisor gave this reason, and its process prints it.
 
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, JobEnd& x) {
-    return f(x.exit_code, x.message);
+    return f(x.exit_code, x.message, x.was_told);
   }
 };
 

@@ -1,6 +1,7 @@
 #include "actors/node_actor.hpp"
 
 #include "actors/loader_actor.hpp"
+#include "actors/peers.hpp"
 #include "runtime/data/epoch_order.hpp"
 
 namespace troupe::actors {
@@ -19,13 +20,9 @@ void end(Self self, JobEnd how) {
 }
 
 Status connect_peers(NodeState& state) {
-  for (const NodeReady& peer : state.configuration.nodes) {
-    std::vector<std::byte> address(peer.address.size());
-    std::transform(peer.address.begin(), peer.address.end(), address.begin(),
-                   [](std::uint8_t byte) { return std::byte{byte}; });
-    auto connected = state.resources->transport->connect(peer.node.value, address);
-    if (!connected.ok()) return connected;
-  }
+  for (const NodeReady& peer : state.configuration.nodes)
+    if (auto connected = connect_to(*state.resources->transport, peer); !connected.ok())
+      return connected;
   return Done{};
 }
 
@@ -85,7 +82,7 @@ NodeActor::behavior_type node(Self self, NodeResources* resources, SupervisorAct
   self->monitor(supervisor);
   self->set_down_handler([self](const caf::down_msg&) {
     end(self, {1, "node " + std::to_string(self->state.resources->node.value) +
-                      ": the connection to the supervisor was lost; ending"});
+                      ": the connection to the supervisor was lost"});
   });
   self->set_exit_handler([self](const caf::exit_msg&) { end(self, {1, ""}); });
   state.loader = self->spawn<caf::detached>(loader, resources, caf::actor_cast<NodeActor>(self));
@@ -104,7 +101,7 @@ NodeActor::behavior_type node(Self self, NodeResources* resources, SupervisorAct
           self->send(executor, collect_atom::value, collection);
       },
       [self](stop_atom, const std::string& why) {
-        end(self, {why.empty() ? 0 : 1, why});
+        end(self, {why.empty() ? 0 : 1, why, true});
       },
       [self](const engine::Prepared& prepared) { self->send(self->state.supervisor, prepared); },
       [self](const engine::DeviceReport& report) { device_finished(self, report); },

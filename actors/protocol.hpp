@@ -153,8 +153,8 @@ using NodeActor = caf::typed_actor<
 using LoaderActor = caf::typed_actor<
     // Start decoding; a BatchReport goes to the node.
     caf::reacts_to<engine::BatchOrder>,
-    // The loader's threads have finished a batch.
-    caf::reacts_to<loaded_atom, std::int64_t>>;
+    // The loader's threads have finished a batch that was ordered for this configuration.
+    caf::reacts_to<loaded_atom, std::int64_t, EpochNumber>>;
 
 /// One device: builds its stages and runs its action lists. Detached, one thread.
 using ExecutorActor = caf::typed_actor<

@@ -1,5 +1,7 @@
 #include "actors/scheduler_actor.hpp"
 
+#include <set>
+
 namespace troupe::actors {
 
 namespace {
@@ -20,7 +22,7 @@ void plan_ready(Self self) {
   auto& state = self->state;
   while (state.next_plan < state.wanted) {
     const auto found = state.reports.find(state.next_plan);
-    if (found == state.reports.end() || found->second.size() < state.nodes.size()) return;
+    if (found == state.reports.end() || found->second.size() < state.reporters) return;
     auto planned = state.planner->plan(state.next_plan, found->second);
     if (!planned.ok()) return self->send(state.supervisor, failed_atom::value, planned.error());
     state.reports.erase(found);
@@ -39,6 +41,10 @@ void begin(Self self, const Configuration& configuration,
   state.planner.emplace(
       state.configuration.plan,
       engine::planner_options(*state.setup, state.record_count, configuration.epoch_number));
+  std::set<NodeId> with_devices;
+  for (const DeviceSlot& device : state.configuration.plan.devices)
+    with_devices.insert(device.node);
+  state.reporters = with_devices.size();
   state.next_order = state.wanted = state.next_plan;
   state.reports.clear();
 }
@@ -63,6 +69,7 @@ SchedulerActor::behavior_type scheduler(Self self, const engine::JobSetup* setup
         plan_ready(self);
       },
       [self](const engine::BatchReport& report) {
+        if (report.epoch_number != self->state.configuration.epoch_number) return;
         self->state.reports[report.batch].push_back(report);
         plan_ready(self);
       },

@@ -18,6 +18,7 @@ struct SchedulerState {
   std::int64_t record_count = 0;
   Configuration configuration;
   std::vector<NodeActor> nodes;
+  std::size_t reporters = 0;  ///< Nodes with devices: so many report on every batch.
   std::optional<engine::BatchPlanner> planner;
   std::int64_t next_order = 0;  ///< Batches below it have been ordered.
   std::int64_t next_plan = 0;   ///< Batches below it have been planned.

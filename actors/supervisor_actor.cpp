@@ -2,7 +2,7 @@
 
 #include <csignal>
 
-#include "actors/scheduler_actor.hpp"
+#include "actors/peers.hpp"
 #include "actors/supervisor_records.hpp"
 #include "actors/version.hpp"
 
@@ -13,12 +13,16 @@ namespace {
 using Self = SupervisorActor::stateful_pointer<SupervisorState>;
 using Phase = SupervisorState::Phase;
 using NodePhase = NodeEntry::Phase;
-using Clock = SupervisorState::Clock;
 
 constexpr auto kTick = std::chrono::milliseconds(200);
 /// Time that nodes have to end after they were told to.
 constexpr auto kEndTimeout = std::chrono::seconds(4);
+/// Time for the better reason: a process that ended says more than its lost connection, and both
+/// say more than the peers that missed it.
+constexpr auto kReasonTimeout = std::chrono::milliseconds(300);
 constexpr std::size_t kStepsAhead = 2;
+
+SupervisorState::Time now(Self self) { return self->clock().now(); }
 
 void send_to_node(Self self, const NodeEntry& node, auto&&... values) {
   if (node.handle && node.phase != NodePhase::gone)
@@ -33,10 +37,12 @@ void finish_if_all_gone(Self self, bool at_once = false) {
         return node.phase == NodePhase::missing || node.phase == NodePhase::gone;
       });
   const bool done = all_gone && state.recorded;
-  if (!done && !at_once && Clock::now() < state.deadline) return;
+  if (!done && !at_once && now(self) < state.deadline) return;
   state.phase = Phase::ended;
-  if (state.scheduler) self->send_exit(state.scheduler, caf::exit_reason::user_shutdown);
-  if (state.recorder) self->send_exit(state.recorder, caf::exit_reason::user_shutdown);
+  if (state.colleagues.scheduler)
+    self->send_exit(state.colleagues.scheduler, caf::exit_reason::user_shutdown);
+  if (state.colleagues.recorder)
+    self->send_exit(state.colleagues.recorder, caf::exit_reason::user_shutdown);
   if (auto on_end = std::exchange(state.resources->on_end, nullptr)) on_end(state.how);
   self->quit();
 }
@@ -47,14 +53,14 @@ void end(Self self, JobEnd how) {
   if (state.phase == Phase::ending || state.phase == Phase::ended) return;
   state.phase = Phase::ending;
   state.how = std::move(how);
-  state.deadline = Clock::now() + kEndTimeout;
+  state.deadline = now(self) + kEndTimeout;
   for (const NodeEntry& node : state.nodes)
     send_to_node(self, node, stop_atom::value, state.how.message);
   const auto recorded = [self] {
     self->state.recorded = true;
     finish_if_all_gone(self);
   };
-  self->request(state.recorder, caf::infinite, finish_atom::value)
+  self->request(state.colleagues.recorder, caf::infinite, finish_atom::value)
       .then([recorded](finish_atom) { recorded(); }, [recorded](const caf::error&) { recorded(); });
 }
 
@@ -90,19 +96,14 @@ caf::result<NodeWelcome> join(Self self, const NodeHello& hello) {
 void bring_up(Self self, EpochNumber epoch_number) {
   auto& state = self->state;
   state.phase = Phase::applying;
-  const auto head_id = NodeId{state.nodes.size()};
-  NodeReady head{head_id, {}};
-  for (const std::byte byte : state.resources->transport->address())
-    head.address.push_back(std::to_integer<std::uint8_t>(byte));
+  transport::Transport& transport = *state.resources->transport;
   state.configuration = {epoch_number, state.resources->plan, {}};
   for (const NodeEntry& node : state.nodes) {
     state.configuration.nodes.push_back(node.ready);
-    std::vector<std::byte> address;
-    for (const std::uint8_t byte : node.ready.address) address.push_back(std::byte{byte});
-    auto connected = state.resources->transport->connect(node.ready.node.value, address);
+    auto connected = connect_to(transport, node.ready);
     if (!connected.ok()) return fail(self, connected.error());
   }
-  state.configuration.nodes.push_back(head);
+  state.configuration.nodes.push_back(introduce(NodeId{state.nodes.size()}, transport));
   for (const NodeEntry& node : state.nodes)
     send_to_node(self, node, apply_atom::value, state.configuration);
 }
@@ -124,7 +125,7 @@ void ask_for_plan(Self self) {
   auto& state = self->state;
   if (state.planning || state.last_planned || state.steps.size() >= kStepsAhead) return;
   state.planning = true;
-  self->send(state.scheduler, next_atom::value);
+  self->send(state.colleagues.scheduler, next_atom::value);
 }
 
 void start_training(Self self) {
@@ -132,9 +133,9 @@ void start_training(Self self) {
   state.phase = Phase::training;
   std::vector<caf::strong_actor_ptr> handles;
   for (const NodeEntry& node : state.nodes) handles.push_back(node.handle);
-  self->send(state.recorder, begin_atom::value, state.configuration);
-  self->send(state.scheduler, begin_atom::value, state.configuration, handles);
-  state.last_finish = Clock::now();
+  self->send(state.colleagues.recorder, begin_atom::value, state.configuration);
+  self->send(state.colleagues.scheduler, begin_atom::value, state.configuration, handles);
+  state.last_finish = now(self);
   ask_for_plan(self);
 }
 
@@ -163,7 +164,7 @@ void planned(Self self, const PlannedBatchPtr& batch) {
   auto& state = self->state;
   if (state.phase != Phase::training) return;
   state.planning = false;
-  self->send(state.recorder, batch);
+  self->send(state.colleagues.recorder, batch);
   for (const auto& dropped : batch->dropped) state.bad_ids.insert(dropped.why.id);
   const auto& resources = *state.resources;
   auto checked = engine::check_bad_samples(
@@ -176,7 +177,7 @@ void planned(Self self, const PlannedBatchPtr& batch) {
                    {},
                    {},
                    state.planned_tokens,
-                   idle ? milliseconds_between(state.last_finish, Clock::now()) : 0};
+                   idle ? milliseconds_between(state.last_finish, now(self)) : 0};
   for (const auto& sample : batch->iteration.samples) state.planned_tokens += sample.llm_tokens;
   state.last_planned = state.length->reached(batch->batch + 1, state.planned_tokens);
   state.steps.push_back(std::move(step));
@@ -210,8 +211,9 @@ void finish_step(Self self) {
   const bool commit = step.outcome->decision.commit;
   const auto outcome = *step.outcome;
   const bool computed = step.batch->iteration.trained_tokens > 0;
-  self->send(state.recorder, std::make_shared<const StepRecord>(make_record(state, step)));
-  state.last_finish = Clock::now();
+  self->send(state.colleagues.recorder,
+             std::make_shared<const StepRecord>(make_record(state, step, now(self))));
+  state.last_finish = now(self);
   state.nonfinite_in_a_row = !commit && computed ? state.nonfinite_in_a_row + 1 : 0;
   if (state.nonfinite_in_a_row >= state.resources->setup.job.train.max_nonfinite_in_a_row)
     return fail(self,
@@ -228,6 +230,7 @@ void device_finished(Self self, const engine::DeviceReport& report) {
   auto& state = self->state;
   RunningStep* step = find_step(state, report.step);
   if (state.phase != Phase::training || !step) return;
+  if (report.epoch_number != state.configuration.epoch_number) return;
   step->reports.push_back(report);
   const std::size_t devices = state.configuration.plan.devices.size();
   while (!state.steps.empty() && state.phase == Phase::training &&
@@ -259,7 +262,7 @@ void offered(Self self, const Offers& offers) {
   state.offers.push_back(offers);
   if (++state.offering_devices < state.configuration.plan.devices.size()) return;
   const auto all = std::make_shared<const std::vector<Offers>>(state.offers);
-  self->request(state.recorder, std::chrono::seconds(120), collect_atom::value,
+  self->request(state.colleagues.recorder, std::chrono::seconds(120), collect_atom::value,
                 state.collections.front(), state.configuration.epoch_number, all)
       .then(
           [self](finish_atom) {
@@ -305,6 +308,13 @@ void process_exited(Self self, std::int32_t pid, const std::string& how) {
           "its own message stands above"});
 }
 
+void node_failed(Self self, std::size_t id, Error& error) {
+  const std::string who = describe(self->state.nodes[id], id);
+  error.where = who + (error.where.empty() ? "" : ", " + error.where);
+  if (error.code != Errc::transport_failed) return fail(self, error);
+  self->delayed_send(self, 2 * kReasonTimeout, failed_atom::value, error);
+}
+
 void connection_lost(Self self, const caf::actor_addr& source) {
   auto& state = self->state;
   for (std::size_t i = 0; i < state.nodes.size(); ++i) {
@@ -312,8 +322,7 @@ void connection_lost(Self self, const caf::actor_addr& source) {
     if (!node.handle || caf::actor_cast<caf::actor_addr>(node.handle) != source) continue;
     if (node.phase == NodePhase::gone) return;
     if (state.phase == Phase::ending) return node_lost(self, i);
-    // A local process's exit status follows within moments; give it the chance to explain.
-    self->delayed_send(self, std::chrono::milliseconds(300), lost_atom::value, NodeId{i});
+    self->delayed_send(self, kReasonTimeout, lost_atom::value, NodeId{i});
     return;
   }
 }
@@ -335,7 +344,7 @@ void stop(Self self, std::int32_t signal) {
 
 void tick(Self self) {
   auto& state = self->state;
-  if (state.phase == Phase::joining && Clock::now() > state.deadline) {
+  if (state.phase == Phase::joining && now(self) > state.deadline) {
     fail(self, {Errc::timed_out, roll_call(state.nodes), state.resources->listen,
                 "start the missing nodes with `troupe node --join " + state.resources->listen +
                     "`, check that they reach this address, or raise cluster.join_timeout_s"});
@@ -344,28 +353,26 @@ void tick(Self self) {
   if (state.phase != Phase::ended) self->delayed_send(self, kTick, tick_atom::value);
 }
 
-void start(Self self, HeadResources* resources) {
+void start(Self self, HeadResources* resources, const SpawnColleagues& spawn) {
   auto& state = self->state;
   state.resources = resources;
   const job::Job& job = resources->setup.job;
   state.length.emplace(job, resources->record_count);
   state.nodes.resize(static_cast<std::size_t>(job.cluster.nodes));
-  state.deadline = Clock::now() + std::chrono::milliseconds(
-                                      static_cast<std::int64_t>(job.cluster.join_timeout_s * 1000));
-  const auto handle = caf::actor_cast<SupervisorActor>(self);
-  state.scheduler =
-      self->spawn(scheduler, &resources->setup, resources->record_count, std::int64_t{0}, handle);
-  state.recorder =
-      self->spawn<caf::detached>(recorder, resources->folder, resources->console, resources->logger,
-                                 state.length->steps(), resources->transport.get(), handle);
+  state.deadline = now(self) + std::chrono::milliseconds(
+                                   static_cast<std::int64_t>(job.cluster.join_timeout_s * 1000));
+  state.last_finish = now(self);
+  state.colleagues =
+      spawn(self->system(), caf::actor_cast<SupervisorActor>(self), state.length->steps());
   self->set_down_handler([self](const caf::down_msg& down) { connection_lost(self, down.source); });
   self->delayed_send(self, kTick, tick_atom::value);
 }
 
 }  // namespace
 
-SupervisorActor::behavior_type supervisor(Self self, HeadResources* resources) {
-  start(self, resources);
+SupervisorActor::behavior_type supervisor(Self self, HeadResources* resources,
+                                          const SpawnColleagues& spawn) {
+  start(self, resources, spawn);
   return {
       [self](join_atom, const NodeHello& hello) { return join(self, hello); },
       [self](const NodeReady& ready) { node_ready(self, ready); },
@@ -373,11 +380,7 @@ SupervisorActor::behavior_type supervisor(Self self, HeadResources* resources) {
       [self](const engine::Prepared& report) { prepared(self, report); },
       [self](const engine::DeviceReport& report) { device_finished(self, report); },
       [self](const Offers& offers) { offered(self, offers); },
-      [self](failed_atom, NodeId id, Error& error) {
-        error.where = describe(self->state.nodes[id.index()], id.index()) +
-                      (error.where.empty() ? "" : ", " + error.where);
-        fail(self, error);
-      },
+      [self](failed_atom, NodeId id, Error& error) { node_failed(self, id.index(), error); },
       [self](const PlannedBatchPtr& batch) { planned(self, batch); },
       [self](failed_atom, const Error& error) { fail(self, error); },
       [self](exited_atom, std::int32_t pid, const std::string& how) {

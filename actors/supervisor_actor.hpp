@@ -2,7 +2,6 @@
 
 #pragma once
 
-#include <chrono>
 #include <deque>
 #include <functional>
 #include <map>
@@ -32,6 +31,15 @@ struct HeadResources {
   std::function<void(JobEnd)> on_end;
 };
 
+/// The actors beside a supervisor, and what spawns them. Given from outside, so that a test can put
+/// others in their place. `total_steps`: 0 where only the tokens decide.
+struct Colleagues {
+  SchedulerActor scheduler;
+  RecorderActor recorder;
+};
+using SpawnColleagues =
+    std::function<Colleagues(caf::actor_system&, const SupervisorActor&, std::int64_t total_steps)>;
+
 /// A node as the supervisor knows it.
 struct NodeEntry {
   enum class Phase : std::uint8_t { missing, joined, ready, applied, gone };
@@ -54,7 +62,7 @@ struct RunningStep {
 };
 
 struct SupervisorState {
-  using Clock = std::chrono::steady_clock;
+  using Time = caf::actor_clock::time_point;  ///< Of the actor system's clock, which tests drive.
   enum class Phase : std::uint8_t { joining, applying, training, collecting, ending, ended };
 
   HeadResources* resources = nullptr;
@@ -62,20 +70,19 @@ struct SupervisorState {
   Phase phase = Phase::joining;
   std::vector<NodeEntry> nodes;
   Configuration configuration;
-  SchedulerActor scheduler;
-  RecorderActor recorder;
+  Colleagues colleagues;
   std::deque<RunningStep> steps;  ///< At most two: one runs, one waits in the devices' queues.
   bool planning = false;          ///< A plan was asked for and has not come.
   bool last_planned = false;
   TokenCount planned_tokens = 0;
-  Clock::time_point last_finish = Clock::now();
+  Time last_finish;
   std::int32_t nonfinite_in_a_row = 0;
   std::set<std::string> bad_ids;
   std::deque<Collection> collections;
   std::vector<Offers> offers;
   std::size_t offering_devices = 0;
   JobEnd how;
-  Clock::time_point deadline;  ///< Of joining, or of ending.
+  Time deadline;  ///< Of joining, or of ending.
   std::int32_t signals = 0;
   bool recorded = false;  ///< The recorder has written everything that was sent to it.
 
@@ -83,6 +90,6 @@ struct SupervisorState {
 };
 
 SupervisorActor::behavior_type supervisor(SupervisorActor::stateful_pointer<SupervisorState> self,
-                                          HeadResources* resources);
+                                          HeadResources* resources, const SpawnColleagues& spawn);
 
 }  // namespace troupe::actors

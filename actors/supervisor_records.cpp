@@ -30,8 +30,7 @@ std::string roll_call(const std::vector<NodeEntry>& nodes) {
   return text;
 }
 
-double milliseconds_between(SupervisorState::Clock::time_point begin,
-                            SupervisorState::Clock::time_point end) {
+double milliseconds_between(SupervisorState::Time begin, SupervisorState::Time end) {
   return std::chrono::duration<double, std::milli>(end - begin).count();
 }
 
@@ -51,7 +50,8 @@ Status compare_hashes(const ParallelPlan& plan, const std::vector<engine::Device
   return Done{};
 }
 
-StepRecord make_record(const SupervisorState& state, const RunningStep& step) {
+StepRecord make_record(const SupervisorState& state, const RunningStep& step,
+                       SupervisorState::Time now) {
   StepRecord record;
   observe::StepMetrics& metrics = record.metrics;
   const auto& batch = *step.batch;
@@ -67,7 +67,7 @@ StepRecord make_record(const SupervisorState& state, const RunningStep& step) {
   }
   metrics.samples = static_cast<std::int64_t>(batch.iteration.samples.size());
   metrics.trained_tokens = batch.iteration.trained_tokens;
-  metrics.step_ms = milliseconds_between(state.last_finish, SupervisorState::Clock::now());
+  metrics.step_ms = milliseconds_between(state.last_finish, now);
   metrics.plan_ms = batch.plan_ms;
   metrics.plan_wait_ms = std::min(step.wait_ms, batch.plan_ms);
   metrics.data_wait_ms = step.wait_ms - metrics.plan_wait_ms;

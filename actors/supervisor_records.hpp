@@ -21,14 +21,14 @@ bool all_in(const SupervisorState& state, NodeEntry::Phase phase);
 /// The running step of this number, or nullptr.
 RunningStep* find_step(SupervisorState& state, std::int64_t number);
 
-double milliseconds_between(SupervisorState::Clock::time_point begin,
-                            SupervisorState::Clock::time_point end);
+double milliseconds_between(SupervisorState::Time begin, SupervisorState::Time end);
 
 /// Holders of one group must have equal parameters after every COMMIT.
 /// Errors: internal: names the group, the step and the device.
 Status compare_hashes(const ParallelPlan& plan, const std::vector<engine::DeviceReport>& reports);
 
-/// Metrics and trace of a finished step. REQUIRES: its outcome is known.
-StepRecord make_record(const SupervisorState& state, const RunningStep& step);
+/// Metrics and trace of a step that finished `now`. REQUIRES: its outcome is known.
+StepRecord make_record(const SupervisorState& state, const RunningStep& step,
+                       SupervisorState::Time now);
 
 }  // namespace troupe::actors

@@ -11,6 +11,7 @@
 #include <memory>
 
 #include "actors/node_actor.hpp"
+#include "actors/peers.hpp"
 #include "actors/system.hpp"
 #include "actors/version.hpp"
 #include "app/commands.hpp"
@@ -78,11 +79,11 @@ Result<std::unique_ptr<NodeResources>> open_resources(const NodeWelcome& welcome
   return resources;
 }
 
-NodeReady introduce(const NodeResources& resources) {
-  NodeReady ready{resources.node, {}};
-  for (const std::byte byte : resources.transport->address())
-    ready.address.push_back(std::to_integer<std::uint8_t>(byte));
-  return ready;
+/// One line on why this node ends. A local node shares its terminal with the head, which says it.
+void say_why(const JobEnd& how, NodeId node, bool is_local) {
+  if (how.message.empty() || (is_local && how.was_told)) return;
+  const std::string line = how.message.substr(0, how.message.find('\n'));
+  std::cerr << "node " << node.value << " ends: " << line << '\n';
 }
 
 /// Waits until the node's actor is done or a signal ends the process.
@@ -124,10 +125,10 @@ int run_node(const Options& options) {
   const NodeActor actor =
       system.spawn(node, resources.value().get(), supervisor.value(),
                    [promise](JobEnd how) { promise->set_value(std::move(how)); });
-  caf::send_as(actor, supervisor.value(), introduce(*resources.value()));
+  caf::send_as(actor, supervisor.value(),
+               introduce(resources.value()->node, *resources.value()->transport));
   const JobEnd how = wait_for_end(ended, actor);
-  if (!how.message.empty())
-    std::cerr << "node " << welcome.value().node.value << " ends: " << how.message << '\n';
+  say_why(how, welcome.value().node, options.parent != 0);
   leave_at_latest(5);
   system.await_all_actors_done();
   resources.value()->transport.reset();

@@ -10,6 +10,7 @@
 #include <memory>
 #include <thread>
 
+#include "actors/head_colleagues.hpp"
 #include "actors/supervisor_actor.hpp"
 #include "actors/system.hpp"
 #include "app/commands.hpp"
@@ -184,7 +185,7 @@ int train_as_head(Opened opened) {
   {
     SystemConfig config(job.cluster.heartbeat_interval_s, job.cluster.heartbeat_timeout_s);
     caf::actor_system system(config);
-    const SupervisorActor actor = system.spawn(supervisor, &resources);
+    const SupervisorActor actor = system.spawn(supervisor, &resources, head_colleagues(resources));
     auto port = publish(system, actor, address.value());
     if (!port.ok()) {
       caf::anon_send(actor, failed_atom::value, port.error());

@@ -1,0 +1,12 @@
+// The actors beside the supervisor in a head process.
+
+#pragma once
+
+#include "actors/supervisor_actor.hpp"
+
+namespace troupe::actors {
+
+/// Spawns the scheduler and the recorder (detached: it writes files). `resources` outlive both.
+SpawnColleagues head_colleagues(HeadResources& resources);
+
+}  // namespace troupe::actors

@@ -1,0 +1,118 @@
+// Actors that take note of what they are told and do nothing else.
+
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "actors/protocol.hpp"
+#include "actors/recorder_actor.hpp"
+
+namespace troupe::actors {
+
+/// What a fake node was told, each kind in order.
+struct NodeSeen {
+  std::vector<Configuration> configurations;
+  std::vector<IterationPlan> plans;
+  std::vector<engine::Decision> decisions;
+  std::vector<engine::BatchOrder> orders;
+  std::vector<Collection> collections;
+  std::vector<std::string> stops;
+  std::vector<engine::BatchReport> reports;  ///< From a loader.
+  std::vector<Error> failures;               ///< From a loader or an executor.
+};
+
+/// Ends when it is told to stop, as a real node does.
+inline NodeActor::behavior_type fake_node(NodeActor::pointer self, NodeSeen* seen) {
+  return {
+      [seen](apply_atom, const Configuration& x) { seen->configurations.push_back(x); },
+      [seen](const IterationPlan& x) { seen->plans.push_back(x); },
+      [seen](const engine::Decision& x) { seen->decisions.push_back(x); },
+      [seen](const engine::BatchOrder& x) { seen->orders.push_back(x); },
+      [seen](collect_atom, Collection x) { seen->collections.push_back(x); },
+      [self, seen](stop_atom, const std::string& why) {
+        seen->stops.push_back(why);
+        self->quit();
+      },
+      [](const engine::Prepared&) {},
+      [](const engine::DeviceReport&) {},
+      [](applied_atom, DeviceId) {},
+      [seen](const engine::BatchReport& x) { seen->reports.push_back(x); },
+      [](DeviceId, const Offers&) {},
+      [seen](failed_atom, const Error& x) { seen->failures.push_back(x); },
+  };
+}
+
+/// What a fake supervisor was told.
+struct SupervisorSeen {
+  std::vector<PlannedBatchPtr> batches;
+  std::vector<Error> failures;
+};
+
+inline SupervisorActor::behavior_type fake_supervisor(SupervisorActor::pointer,
+                                                      SupervisorSeen* seen) {
+  return {
+      [](join_atom, const NodeHello&) { return NodeWelcome{}; },
+      [](const NodeReady&) {},
+      [](applied_atom, NodeId, EpochNumber) {},
+      [](const engine::Prepared&) {},
+      [](const engine::DeviceReport&) {},
+      [](const Offers&) {},
+      [seen](failed_atom, NodeId, const Error& x) { seen->failures.push_back(x); },
+      [seen](const PlannedBatchPtr& x) { seen->batches.push_back(x); },
+      [seen](failed_atom, const Error& x) { seen->failures.push_back(x); },
+      [](exited_atom, std::int32_t, const std::string&) {},
+      [](stop_atom, std::int32_t) {},
+      [](lost_atom, NodeId) {},
+      [](tick_atom) {},
+  };
+}
+
+/// What a fake scheduler was told.
+struct SchedulerSeen {
+  std::vector<Configuration> begins;
+  int asked = 0;
+};
+
+inline SchedulerActor::behavior_type fake_scheduler(SchedulerActor::pointer, SchedulerSeen* seen) {
+  return {
+      [seen](begin_atom, const Configuration& x, const std::vector<caf::strong_actor_ptr>&) {
+        seen->begins.push_back(x);
+      },
+      [seen](next_atom) { ++seen->asked; },
+      [](const engine::BatchReport&) {},
+  };
+}
+
+/// What a fake recorder was told. Where `slow`, it answers `finish` when it is told to `begin`
+/// again.
+struct RecorderSeen {
+  std::vector<PlannedBatchPtr> batches;
+  std::vector<StepRecordPtr> steps;
+  std::vector<Collection> collections;
+  bool slow = false;
+  std::optional<caf::typed_response_promise<finish_atom>> promise;
+};
+
+inline RecorderActor::behavior_type fake_recorder(RecorderActor::pointer self, RecorderSeen* seen) {
+  return {
+      [seen](begin_atom, const Configuration&) {
+        if (seen->promise) seen->promise->deliver(finish_atom::value);
+      },
+      [seen](const PlannedBatchPtr& x) { seen->batches.push_back(x); },
+      [seen](const StepRecordPtr& x) { seen->steps.push_back(x); },
+      [seen](collect_atom, Collection x, EpochNumber,
+             const OffersPtr&) -> caf::result<finish_atom> {
+        seen->collections.push_back(x);
+        return finish_atom::value;
+      },
+      [self, seen](finish_atom) -> caf::result<finish_atom> {
+        seen->promise = self->make_response_promise<finish_atom>();
+        if (!seen->slow) seen->promise->deliver(finish_atom::value);
+        return *seen->promise;
+      },
+  };
+}
+
+}  // namespace troupe::actors

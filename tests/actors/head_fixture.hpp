@@ -1,0 +1,143 @@
+// A supervisor between fakes, for tests of what it tells whom.
+
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "actors/peers.hpp"
+#include "actors/supervisor_actor.hpp"
+#include "actors/version.hpp"
+#include "tests/actors/fake_actors.hpp"
+#include "tests/actors/test_system.hpp"
+#include "tests/engine/tiny_job.hpp"
+#include "transport/inproc/hub.hpp"
+#include "transport/registry.hpp"
+
+namespace troupe::actors {
+
+/// A supervisor between four fake nodes (one device each), a fake scheduler and a fake recorder.
+/// Two steps of six samples; learning rate 0.5 throughout; nodes have two seconds to join.
+class Head {
+ public:
+  explicit Head(std::int64_t steps = 2) {
+    job::Job job = engine::tiny_job();
+    job.train.duration = {job::DurationUnit::steps, steps};
+    job.train.max_nonfinite_in_a_row = 2;
+    job.optimizer.lr = job.optimizer.min_lr = 0.5;
+    job.cluster.join_timeout_s = 2;
+    resources.setup = engine::prepare(job).value();
+    resources.plan = engine::make_parallel_plan(resources.setup).value();
+    resources.record_count = 60;
+    resources.listen = "127.0.0.1:7000";
+    resources.resolved_job = "the job";
+    resources.on_end = [this](JobEnd how) { ended = std::move(how); };
+    transport::TransportOptions options;
+    options.hub = std::make_shared<transport::InprocHub>();
+    for (options.self = 0; options.self < 5; ++options.self)
+      transports_.push_back(transport::create_transport("inproc", options).value());
+    resources.transport = std::move(transports_.back());
+    for (NodeSeen& node : seen) nodes.push_back(system.get().spawn(fake_node, &node));
+    actor = system.get().spawn(
+        supervisor, &resources,
+        [this](caf::actor_system& at, const SupervisorActor&, std::int64_t) -> Colleagues {
+          colleagues = {at.spawn(fake_scheduler, &scheduler), at.spawn(fake_recorder, &recorder)};
+          return colleagues;
+        });
+    system.run();
+  }
+
+  ~Head() {
+    recorder.promise.reset();
+    for (const auto& node : nodes) caf::anon_send_exit(node, caf::exit_reason::kill);
+    caf::anon_send_exit(colleagues.scheduler, caf::exit_reason::kill);
+    caf::anon_send_exit(colleagues.recorder, caf::exit_reason::kill);
+    caf::anon_send_exit(actor, caf::exit_reason::kill);
+    system.run();
+  }
+
+  template <class... Values>
+  void tell(Values&&... values) {
+    caf::anon_send(actor, std::forward<Values>(values)...);
+    system.run();
+  }
+
+  /// A node asks for a place: the id it got, or why it got none.
+  std::string join(const std::string& host, std::int32_t wanted = -1,
+                   const std::string& build = kVersion) {
+    caf::scoped_actor self(system.get());
+    std::string answer;
+    auto asked = self->request(actor, caf::infinite, join_atom::value,
+                               NodeHello{host, 100 + joins_++, wanted, build});
+    system.run();
+    asked.receive([&](const NodeWelcome& x) { answer = std::to_string(x.node.value); },
+                  [&](const caf::error& x) { answer = x.context().get_as<std::string>(0); });
+    return answer;
+  }
+
+  void ready(std::size_t id) {
+    caf::send_as(nodes[id], actor, introduce(NodeId{id}, *transports_[id]));
+    system.run();
+  }
+
+  void join_all() {
+    for (std::size_t id = 0; id < 4; ++id) {
+      join("host");
+      ready(id);
+    }
+  }
+
+  void start_training() {
+    join_all();
+    for (std::size_t id = 0; id < 4; ++id) tell(applied_atom::value, NodeId{id}, EpochNumber{1});
+  }
+
+  /// The scheduler's next plan.
+  void plan(std::int64_t batch) {
+    auto planned = engine::plan_tiny_batch(resources.setup, resources.plan, store_, batch);
+    REQUIRE(planned.ok());
+    trained_tokens = planned.value().iteration.trained_tokens;
+    tell(std::make_shared<const engine::PlannedBatch>(std::move(planned).value()));
+  }
+
+  void prepared(std::size_t device, std::int64_t step, double squared, double loss = 0,
+                EpochNumber epoch_number = 1) {
+    engine::Prepared report{step, epoch_number, DeviceId{device}, {}, {}};
+    if (squared > 0) report.norms.push_back({GroupId{device}, squared, true});
+    if (loss != 0)
+      report.losses.push_back({PipelineId{0}, MicrobatchId{device}, PartId{0}, loss, {}});
+    tell(report);
+  }
+
+  void finished(std::size_t device, std::int64_t step, EpochNumber epoch_number = 1,
+                std::uint64_t hash = 7) {
+    tell(engine::DeviceReport{
+        step, epoch_number, DeviceId{device}, {}, {{GroupId{0}, 0, hash}}, {}, {}});
+  }
+
+  void run_step(std::int64_t step, double loss = 1) {
+    for (std::size_t device = 0; device < 4; ++device) prepared(device, step, 1, loss);
+    for (std::size_t device = 0; device < 4; ++device) finished(device, step);
+  }
+
+  TestSystem system;
+  HeadResources resources;
+  std::vector<NodeSeen> seen = std::vector<NodeSeen>(4);
+  SchedulerSeen scheduler;
+  RecorderSeen recorder;
+  std::vector<NodeActor> nodes;
+  Colleagues colleagues;
+  SupervisorActor actor;
+  std::optional<JobEnd> ended;
+  TokenCount trained_tokens = 0;
+
+ private:
+  std::vector<std::unique_ptr<transport::Transport>> transports_;
+  engine::SampleStore store_;
+  std::int32_t joins_ = 0;
+};
+
+}  // namespace troupe::actors

@@ -1,0 +1,141 @@
+#include "tests/torch_catch.hpp"
+
+#include "actors/recorder_actor.hpp"
+
+#include <ATen/ops/full.h>
+
+#include <fstream>
+#include <iterator>
+
+#include "tests/actors/fake_actors.hpp"
+#include "tests/actors/test_system.hpp"
+#include "tests/engine/tiny_job.hpp"
+#include "tests/support/scratch_folder.hpp"
+#include "transport/inproc/hub.hpp"
+#include "transport/registry.hpp"
+
+namespace troupe::actors {
+namespace {
+
+std::string read(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+/// A recorder (not detached here) of a run folder, and the transports of the head and one node.
+class Fixture {
+ public:
+  Fixture() {
+    transport::TransportOptions options;
+    options.hub = std::make_shared<transport::InprocHub>();
+    options.self = 0;
+    node = transport::create_transport("inproc", options).value();
+    options.self = 1;
+    head_ = transport::create_transport("inproc", options).value();
+    REQUIRE(node->connect(1, head_->address()).ok());
+    REQUIRE(head_->connect(0, node->address()).ok());
+    const auto logger =
+        observe::Logger::create(nullptr, {.node_name = "head", .file = scratch_ / "log"}).value();
+    auto folder = std::make_shared<engine::RunFolder>(
+        engine::RunFolder::create(scratch_ / "run", "").value());
+    supervisor_ = system.get().spawn(fake_supervisor, &told);
+    actor = system.get().spawn(recorder, folder, &console_, logger, std::int64_t{10}, head_.get(),
+                               supervisor_);
+  }
+
+  ~Fixture() {
+    caf::anon_send_exit(actor, caf::exit_reason::kill);
+    caf::anon_send_exit(supervisor_, caf::exit_reason::kill);
+    system.run();
+  }
+
+  template <class... Values>
+  void tell(Values&&... values) {
+    caf::anon_send(actor, std::forward<Values>(values)...);
+    system.run();
+  }
+
+  std::string written(const std::string& name) const { return read(scratch_ / "run" / name); }
+  std::string log() const { return read(scratch_ / "log"); }
+  std::filesystem::path run() const { return scratch_ / "run"; }
+
+  TestSystem system;
+  SupervisorSeen told;
+  std::unique_ptr<transport::Transport> node;
+  RecorderActor actor;
+
+ private:
+  testing::ScratchFolder scratch_;
+  observe::Console console_{observe::ConsoleOptions{}};
+  std::unique_ptr<transport::Transport> head_;
+  SupervisorActor supervisor_;
+};
+
+bool says(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST_CASE("a step leaves its metrics, its samples and a line in the log", "[actors]") {
+  Fixture fixture;
+  StepRecord record;
+  record.metrics.step = 3;
+  record.metrics.loss = 1.5;
+  record.ids = {"s1", "s0"};
+  fixture.tell(std::make_shared<const StepRecord>(record));
+
+  CHECK(says(fixture.written("metrics.jsonl"), "\"loss\":1.5"));
+  CHECK(fixture.written("samples.jsonl") == "{\"step\":3,\"ids\":[\"s1\",\"s0\"]}\n");
+  CHECK(says(fixture.log(), "step 3/10  loss 1.5"));
+}
+
+TEST_CASE("a skipped step names the samples of its loss", "[actors]") {
+  Fixture fixture;
+  StepRecord record;
+  record.metrics.step = 4;
+  record.metrics.skipped = "the loss is not finite";
+  for (int i = 0; i < 9; ++i) record.nonfinite_samples.push_back("s" + std::to_string(i));
+  fixture.tell(std::make_shared<const StepRecord>(record));
+
+  CHECK(says(fixture.log(), "warning: step 4/10  skipped: the loss is not finite"));
+  CHECK(says(fixture.log(), "loss not finite for samples s0, s1, s2, s3, s4, s5, s6, s7\n"));
+}
+
+TEST_CASE("a dropped sample is listed and warned of", "[actors]") {
+  Fixture fixture;
+  engine::PlannedBatch batch;
+  batch.dropped.push_back({5, {"s5", data::BadKind::missing_file, "x.png", "", "no file"}});
+  fixture.tell(std::make_shared<const engine::PlannedBatch>(batch));
+  CHECK(says(fixture.written("bad_samples.jsonl"), "\"s5\""));
+  CHECK(says(fixture.log(), "warning: dropped"));
+}
+
+TEST_CASE("what cannot be written ends the job, with one reason", "[actors][errors]") {
+  Fixture fixture;
+  const auto setup = engine::prepare(engine::tiny_job()).value();
+  const Configuration configuration{1, engine::make_parallel_plan(setup).value(), {}};
+  std::filesystem::remove_all(fixture.run());
+  std::ofstream(fixture.run()) << "a file where the folder was";
+  fixture.tell(begin_atom::value, configuration);
+  fixture.tell(begin_atom::value, configuration);
+  REQUIRE(fixture.told.failures.size() == 1);
+  CHECK(fixture.told.failures[0].code == Errc::io_failed);
+}
+
+TEST_CASE("offered tensors are received and written as one model", "[actors]") {
+  Fixture fixture;
+  const std::vector<float> values{1, 2, 3};
+  const auto tag = transport::make_tag(1, transport::TagKind::state,
+                                       static_cast<std::uint64_t>(Collection::parameters), 9);
+  fixture.node->send(1, tag, {values.data(), 12, nullptr});
+  const auto offers = std::make_shared<const std::vector<Offers>>(std::vector<Offers>{
+      {NodeId{0}, {{"llm.weight", static_cast<std::uint8_t>(at::kFloat), {3}, 9}}}});
+  fixture.tell(collect_atom::value, Collection::parameters, EpochNumber{1}, OffersPtr{offers});
+
+  CHECK(fixture.told.failures.empty());
+  const std::string file = fixture.written("model/model.safetensors");
+  CHECK(says(file, "llm.weight"));
+  CHECK(file.ends_with(std::string(reinterpret_cast<const char*>(values.data()), 12)));
+}
+
+}  // namespace
+}  // namespace troupe::actors

@@ -1,0 +1,172 @@
+#include "tests/torch_catch.hpp"
+
+#include "actors/scheduler_actor.hpp"
+
+#include "tests/actors/fake_actors.hpp"
+#include "tests/actors/test_system.hpp"
+#include "tests/engine/tiny_job.hpp"
+
+namespace troupe::actors {
+namespace {
+
+/// A scheduler between four fake nodes and a fake supervisor. 60 records in batches of 6; nodes
+/// decode two batches ahead.
+struct Fixture {
+  explicit Fixture(std::int64_t first_batch = 0) {
+    job::Job job = engine::tiny_job();
+    job.data.prefetch = 2;
+    setup = engine::prepare(job).value();
+    plan = engine::make_parallel_plan(setup).value();
+    for (NodeSeen& node : seen) nodes.push_back(system.get().spawn(fake_node, &node));
+    supervisor = system.get().spawn(fake_supervisor, &told);
+    actor = system.get().spawn(scheduler, &setup, std::int64_t{60}, first_batch, supervisor);
+  }
+
+  ~Fixture() {
+    for (const auto& node : nodes) caf::anon_send_exit(node, caf::exit_reason::kill);
+    caf::anon_send_exit(supervisor, caf::exit_reason::kill);
+    caf::anon_send_exit(actor, caf::exit_reason::kill);
+    system.run();
+  }
+
+  void begin(EpochNumber epoch_number) {
+    std::vector<caf::strong_actor_ptr> handles;
+    for (const auto& node : nodes) handles.push_back(caf::actor_cast<caf::strong_actor_ptr>(node));
+    caf::anon_send(actor, begin_atom::value, Configuration{epoch_number, plan, {}}, handles);
+    system.run();
+  }
+
+  void ask() {
+    caf::anon_send(actor, next_atom::value);
+    system.run();
+  }
+
+  /// What node `id` finds in the batch it was given as order number `order`.
+  engine::BatchReport report(std::size_t id, std::size_t order) const {
+    const engine::BatchOrder& ordered = seen[id].orders.at(order);
+    std::vector<data::DecodeOutcome> outcomes;
+    for (const auto& sample : ordered.samples)
+      outcomes.emplace_back(engine::tiny_sample(sample.position));
+    return engine::report_on(NodeId{id}, ordered, outcomes, setup, 1);
+  }
+
+  void tell(engine::BatchReport report) {
+    caf::anon_send(actor, std::move(report));
+    system.run();
+  }
+
+  std::vector<std::int64_t> planned() const {
+    std::vector<std::int64_t> batches;
+    for (const auto& batch : told.batches) batches.push_back(batch->batch);
+    return batches;
+  }
+
+  std::vector<std::int64_t> ordered(std::size_t node) const {
+    std::vector<std::int64_t> batches;
+    for (const auto& order : seen[node].orders) batches.push_back(order.batch);
+    return batches;
+  }
+
+  TestSystem system;
+  engine::JobSetup setup;
+  ParallelPlan plan;
+  std::vector<NodeSeen> seen = std::vector<NodeSeen>(4);
+  SupervisorSeen told;
+  std::vector<NodeActor> nodes;
+  SupervisorActor supervisor;
+  SchedulerActor actor;
+};
+
+using Batches = std::vector<std::int64_t>;
+
+TEST_CASE("nodes decode as many batches ahead as the job says", "[actors]") {
+  Fixture fixture;
+  fixture.begin(1);
+  CHECK(fixture.ordered(0).empty());  // Nothing was asked for.
+
+  fixture.ask();  // Batch 0 is wanted; two more are ordered ahead.
+  for (std::size_t node = 0; node < 4; ++node) CHECK((fixture.ordered(node) == Batches{0, 1, 2}));
+  fixture.ask();
+  CHECK((fixture.ordered(3) == Batches{0, 1, 2, 3}));
+  // Each node gets its own share: node 0 has an encoder, node 1 the llm of the same pipeline.
+  CHECK_FALSE(fixture.seen[0].orders[0].samples[0].text);
+  CHECK(fixture.seen[1].orders[0].samples[0].text);
+  CHECK(fixture.seen[1].orders[0].samples[0].media.empty());
+}
+
+TEST_CASE("a batch is planned once all nodes have reported, whatever their order", "[actors]") {
+  Fixture fixture;
+  fixture.begin(1);
+  fixture.ask();
+  for (const std::size_t node : {3u, 0u, 2u}) {
+    fixture.tell(fixture.report(node, 0));
+    CHECK(fixture.planned().empty());
+  }
+  fixture.tell(fixture.report(1, 0));
+
+  REQUIRE((fixture.planned() == Batches{0}));
+  const IterationPlan& iteration = fixture.told.batches[0]->iteration;
+  CHECK(iteration.step == 1);
+  CHECK(iteration.epoch_number == 1);
+  CHECK(iteration.samples.size() == 6);
+  CHECK(fixture.told.batches[0]->decode_ms == 4);  // 1 ms on each of four nodes.
+}
+
+TEST_CASE("plans come in order and only as many as were asked for", "[actors]") {
+  Fixture fixture;
+  fixture.begin(1);
+  fixture.ask();
+  for (std::size_t node = 0; node < 4; ++node) fixture.tell(fixture.report(node, 1));
+  CHECK(fixture.planned().empty());  // Batch 1 is decoded first; batch 0 comes first.
+  for (std::size_t node = 0; node < 4; ++node) fixture.tell(fixture.report(node, 0));
+  CHECK((fixture.planned() == Batches{0}));
+  fixture.ask();
+  CHECK((fixture.planned() == Batches{0, 1}));  // It waited, decoded, for this word.
+}
+
+TEST_CASE("a report that makes no sense goes to the supervisor as a failure", "[actors][errors]") {
+  Fixture fixture;
+  fixture.begin(1);
+  fixture.ask();
+  for (std::size_t node = 0; node < 3; ++node) fixture.tell(fixture.report(node, 0));
+  auto wrong = fixture.report(3, 0);
+  wrong.samples[0].position = 99;
+  fixture.tell(wrong);
+
+  CHECK(fixture.planned().empty());
+  REQUIRE(fixture.told.failures.size() == 1);
+  CHECK(fixture.told.failures[0].message.find("outside the batch") != std::string::npos);
+}
+
+TEST_CASE("a new configuration drops what was reported and decoded for the old one", "[actors]") {
+  Fixture fixture;
+  fixture.begin(1);
+  fixture.ask();
+  for (std::size_t node = 0; node < 3; ++node) fixture.tell(fixture.report(node, 0));
+  const auto late = fixture.report(3, 0);
+
+  fixture.begin(2);
+  fixture.ask();
+  // The batch that was not planned is ordered again, now for epoch number 2.
+  CHECK((fixture.ordered(0) == Batches{0, 1, 2, 0, 1, 2}));
+  CHECK(fixture.seen[0].orders[3].epoch_number == 2);
+  fixture.tell(late);  // Would have completed batch 0 of the old configuration.
+  CHECK(fixture.planned().empty());
+  for (std::size_t node = 0; node < 4; ++node) fixture.tell(fixture.report(node, 3));
+  REQUIRE((fixture.planned() == Batches{0}));
+  CHECK(fixture.told.batches[0]->iteration.epoch_number == 2);
+  CHECK(fixture.told.failures.empty());
+}
+
+TEST_CASE("planning begins with the first batch that is not trained yet", "[actors]") {
+  Fixture fixture(7);  // Of ten batches in an epoch.
+  fixture.begin(1);
+  fixture.ask();
+  CHECK((fixture.ordered(2) == Batches{7, 8, 9}));
+  for (std::size_t node = 0; node < 4; ++node) fixture.tell(fixture.report(node, 0));
+  REQUIRE((fixture.planned() == Batches{7}));
+  CHECK(fixture.told.batches[0]->iteration.step == 8);
+}
+
+}  // namespace
+}  // namespace troupe::actors

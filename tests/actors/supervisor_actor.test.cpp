@@ -1,0 +1,329 @@
+#include "tests/torch_catch.hpp"
+
+#include "actors/supervisor_actor.hpp"
+
+#include <csignal>
+#include <limits>
+
+#include "tests/actors/head_fixture.hpp"
+
+namespace troupe::actors {
+namespace {
+
+using namespace std::chrono_literals;
+using Names = std::vector<std::string>;
+
+bool says(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+// ---- joining
+
+TEST_CASE("nodes get places in order, or those they ask for", "[actors]") {
+  Head head;
+  CHECK(head.join("a") == "0");
+  CHECK(head.join("b", 2) == "2");
+  CHECK(head.join("c") == "1");
+  CHECK(says(head.join("d", 2), "node 2 does not exist or has joined already"));
+  CHECK(says(head.join("d", 4), "node 4 does not exist"));
+  CHECK(says(head.join("d", -1, "another build"), "another build"));
+  CHECK(head.join("d") == "3");
+  CHECK(head.join("e") == "all nodes have joined already");
+}
+
+TEST_CASE("nobody joins a job that has started", "[actors][errors]") {
+  Head head;
+  head.start_training();
+  CHECK(head.join("late") == "the job has started without this node");
+}
+
+TEST_CASE("a roll call names the node that did not come in time", "[actors][errors]") {
+  Head head;
+  for (const std::size_t id : {0u, 1u, 3u}) {
+    head.join("host" + std::to_string(id), static_cast<std::int32_t>(id));
+    head.ready(id);
+  }
+  head.system.pass(1900ms);
+  CHECK_FALSE(head.ended);
+  head.system.pass(400ms);
+
+  REQUIRE(head.ended);
+  CHECK(head.ended->exit_code == 1);
+  CHECK(says(head.ended->message, "3 of 4 nodes joined"));
+  CHECK(says(head.ended->message, "host3, pid 102"));
+  CHECK(says(head.ended->message, "missing: node 2"));
+  CHECK(says(head.ended->message, "troupe node --join 127.0.0.1:7000"));
+  // Those who came hear it too.
+  CHECK(head.seen[0].stops == Names{head.ended->message});
+}
+
+TEST_CASE("a process that ends before it joined ends the job at once", "[actors][errors]") {
+  Head head;
+  head.tell(exited_atom::value, std::int32_t{4711}, std::string("exited with code 3"));
+  REQUIRE(head.ended);
+  CHECK(says(head.ended->message, "pid 4711) exited with code 3 before it joined"));
+}
+
+TEST_CASE("the layout goes to all nodes, training begins when all have applied it", "[actors]") {
+  Head head;
+  head.join_all();
+  for (const NodeSeen& node : head.seen) {
+    REQUIRE(node.configurations.size() == 1);
+    CHECK(node.configurations[0].epoch_number == 1);
+    CHECK(node.configurations[0].nodes.size() == 5);  // The head is one more peer.
+  }
+  for (std::size_t id = 0; id < 3; ++id) head.tell(applied_atom::value, NodeId{id}, EpochNumber{1});
+  head.tell(applied_atom::value, NodeId{3}, EpochNumber{0});  // Of an older layout.
+  CHECK(head.scheduler.begins.empty());
+  head.tell(applied_atom::value, NodeId{3}, EpochNumber{1});
+  CHECK(head.scheduler.begins.size() == 1);
+  CHECK(head.scheduler.asked == 1);
+}
+
+// ---- steps
+
+TEST_CASE("PREPARED of all devices becomes one COMMIT with clip and learning rate", "[actors]") {
+  Head head;
+  head.start_training();
+  head.plan(0);
+  // Each node gets the plan with the actions of its own device alone.
+  CHECK(head.seen[1].plans.at(0).actions[0].empty());
+  CHECK_FALSE(head.seen[1].plans.at(0).actions[1].empty());
+  CHECK(head.scheduler.asked == 2);  // One step ahead.
+
+  head.prepared(0, 1, 9);
+  head.prepared(1, 1, 16, 6);
+  head.prepared(1, 1, 16, 6);  // A repeat counts once.
+  head.prepared(2, 1, 0);
+  CHECK(head.seen[0].decisions.empty());
+  head.prepared(3, 1, 0, 4);
+
+  // By hand: norm sqrt(9 + 16) = 5, clipped to 1: 1 / (5 + 1e-6); loss (6 + 4) / tokens.
+  for (const NodeSeen& node : head.seen) {
+    REQUIRE(node.decisions.size() == 1);
+    CHECK(node.decisions[0].commit);
+    CHECK(node.decisions[0].step == 1);
+    CHECK(std::abs(node.decisions[0].clip - 0.2) < 1e-6);
+    CHECK(node.decisions[0].learning_rate == 0.5);
+  }
+  CHECK(head.recorder.steps.empty());
+  head.system.pass(100ms);
+  for (std::size_t device = 0; device < 4; ++device) head.finished(device, 1);
+  REQUIRE(head.recorder.steps.size() == 1);
+  const StepRecord& record = *head.recorder.steps[0];
+  CHECK(record.metrics.loss == 10.0 / static_cast<double>(head.trained_tokens));
+  CHECK(record.metrics.grad_norm == 5);
+  CHECK(record.metrics.step_ms == 100);
+  CHECK(record.ids == Names{"s0", "s1", "s2", "s3", "s4", "s5"});
+}
+
+TEST_CASE("one device with a loss that is no number makes all DISCARD", "[actors]") {
+  Head head;
+  head.start_training();
+  head.plan(0);
+  for (std::size_t device = 0; device < 3; ++device) head.prepared(device, 1, 1, 1);
+  head.prepared(3, 1, 1, std::numeric_limits<double>::quiet_NaN());
+
+  for (const NodeSeen& node : head.seen) {
+    REQUIRE(node.decisions.size() == 1);
+    CHECK_FALSE(node.decisions[0].commit);
+  }
+  for (std::size_t device = 0; device < 4; ++device) head.finished(device, 1);
+  CHECK(head.recorder.steps.at(0)->ids.empty());  // Nobody trained on them.
+  CHECK(says(head.recorder.steps.at(0)->metrics.skipped, "not finite"));
+  CHECK_FALSE(head.ended);
+
+  // A second one in a row is as many as this job allows.
+  head.plan(1);
+  head.run_step(2, std::numeric_limits<double>::infinity());
+  REQUIRE(head.ended);
+  CHECK(says(head.ended->message, "2 steps in a row were skipped"));
+}
+
+TEST_CASE("a step ahead waits in the devices, and steps are recorded in order", "[actors]") {
+  Head head(3);
+  head.start_training();
+  head.plan(0);
+  head.plan(1);
+  CHECK(head.seen[0].plans.size() == 2);
+  CHECK(head.scheduler.asked == 2);  // Two steps are out: no more room.
+  head.run_step(1);
+  CHECK(head.recorder.steps.size() == 1);
+  CHECK(head.scheduler.asked == 3);
+  head.run_step(2);
+  CHECK(head.recorder.steps.size() == 2);
+  CHECK(head.recorder.steps[1]->metrics.step == 2);
+}
+
+TEST_CASE("reports of another configuration or step count for nothing", "[actors]") {
+  Head head;
+  head.start_training();
+  head.plan(0);
+  for (std::size_t device = 0; device < 4; ++device) head.prepared(device, 1, 1, 1, 0);
+  for (std::size_t device = 0; device < 4; ++device) head.prepared(device, 5, 1, 1);
+  CHECK(head.seen[0].decisions.empty());
+  for (std::size_t device = 0; device < 4; ++device) head.prepared(device, 1, 1, 1);
+  CHECK(head.seen[0].decisions.size() == 1);
+  for (std::size_t device = 0; device < 4; ++device) head.finished(device, 1, 0);
+  CHECK(head.recorder.steps.empty());
+  for (std::size_t device = 0; device < 4; ++device) head.finished(device, 1);
+  CHECK(head.recorder.steps.size() == 1);
+}
+
+TEST_CASE("a batch without good samples is a step that no device runs", "[actors]") {
+  Head head;
+  head.start_training();
+  engine::PlannedBatch empty;
+  empty.iteration.step = 1;
+  empty.iteration.epoch_number = 1;
+  head.tell(std::make_shared<const engine::PlannedBatch>(empty));
+  CHECK(head.seen[0].plans.empty());
+  REQUIRE(head.recorder.steps.size() == 1);
+  CHECK(says(head.recorder.steps[0]->metrics.skipped, "no trained tokens"));
+  head.plan(1);
+  head.run_step(2);
+  CHECK(head.recorder.steps.size() == 2);
+}
+
+TEST_CASE("holders that disagree after a step end the job", "[actors][errors]") {
+  Head head;
+  head.start_training();
+  head.plan(0);
+  for (std::size_t device = 0; device < 4; ++device) head.prepared(device, 1, 1, 1);
+  for (std::size_t device = 0; device < 4; ++device)
+    head.finished(device, 1, 1, device == 2 ? 8 : 7);
+  REQUIRE(head.ended);
+  CHECK(says(head.ended->message, "disagree after step 1"));
+}
+
+TEST_CASE("after the last step the parameters are collected, then the job ends", "[actors]") {
+  Head head(1);
+  head.start_training();
+  head.plan(0);
+  CHECK(head.scheduler.asked == 1);  // There is no second step to plan.
+  head.run_step(1);
+  for (const NodeSeen& node : head.seen)
+    CHECK((node.collections == std::vector<Collection>{Collection::parameters}));
+  for (std::size_t id = 0; id < 4; ++id) {
+    CHECK_FALSE(head.ended);
+    head.tell(Offers{NodeId{id}, {}});
+  }
+  REQUIRE(head.ended);
+  CHECK(head.ended->exit_code == 0);
+  CHECK(head.ended->message.empty());
+  CHECK(head.seen[2].stops == Names{""});
+}
+
+// ---- failures and ends
+
+TEST_CASE("a node lost before COMMIT leaves the step undecided and is named", "[actors][errors]") {
+  Head head;
+  head.start_training();
+  head.plan(0);
+  for (std::size_t device = 0; device < 3; ++device) head.prepared(device, 1, 1, 1);
+  caf::anon_send_exit(head.nodes[3], caf::exit_reason::kill);
+  head.system.run();
+  CHECK_FALSE(head.ended);  // Its exit status may still come and is the better reason.
+  head.prepared(3, 1, 1, 1, 0);
+  head.system.pass(400ms);
+
+  REQUIRE(head.ended);
+  CHECK(head.ended->exit_code == 1);
+  CHECK(says(head.ended->message, "node 3 (host, pid 103) was lost"));
+  CHECK(says(head.ended->message, "step 1 was not finished"));
+  for (std::size_t id = 0; id < 3; ++id) {
+    CHECK(head.seen[id].decisions.empty());
+    CHECK(head.seen[id].stops.size() == 1);
+  }
+}
+
+TEST_CASE("a node lost after COMMIT does not take the word back", "[actors][errors]") {
+  Head head;
+  head.start_training();
+  head.plan(0);
+  for (std::size_t device = 0; device < 4; ++device) head.prepared(device, 1, 1, 1);
+  for (std::size_t device = 0; device < 3; ++device) head.finished(device, 1);
+  head.tell(exited_atom::value, std::int32_t{103}, std::string("was killed by signal 9"));
+
+  REQUIRE(head.ended);
+  CHECK(says(head.ended->message, "node 3 (host, pid 103) was lost: was killed by signal 9"));
+  for (std::size_t id = 0; id < 3; ++id) {
+    REQUIRE(head.seen[id].decisions.size() == 1);
+    CHECK(head.seen[id].decisions[0].commit);
+  }
+  CHECK(head.recorder.steps.empty());  // Not all have finished it.
+}
+
+TEST_CASE("a lost node is the reason, not the peers that missed it", "[actors][errors]") {
+  Head head;
+  head.start_training();
+  head.plan(0);
+  head.tell(failed_atom::value, NodeId{1},
+            Error{Errc::transport_failed, "peer 3 is lost: timeout", "", ""});
+  head.system.pass(200ms);
+  CHECK_FALSE(head.ended);
+  SECTION("its process tells how it ended") {
+    head.tell(exited_atom::value, std::int32_t{103}, std::string("was killed by signal 9"));
+    REQUIRE(head.ended);
+    CHECK(says(head.ended->message, "node 3 (host, pid 103) was lost: was killed by signal 9"));
+  }
+  SECTION("nothing more is heard, as where a cable is cut between two nodes") {
+    head.system.pass(500ms);
+    REQUIRE(head.ended);
+    CHECK(head.ended->message == "node 1 (host, pid 101): peer 3 is lost: timeout");
+  }
+}
+
+TEST_CASE("the first reason why a job ends stands", "[actors][errors]") {
+  Head head;
+  head.start_training();
+  head.tell(failed_atom::value, NodeId{1}, Error{Errc::io_failed, "no room left", "disk", ""});
+  head.tell(failed_atom::value, NodeId{2}, Error{Errc::internal, "peer is gone", "", ""});
+  REQUIRE(head.ended);
+  CHECK(head.ended->message == "node 1 (host, pid 101), disk: no room left");
+}
+
+TEST_CASE("too many bad samples end the job before their batch is trained", "[actors][errors]") {
+  Head head;
+  head.resources.setup.job.data.max_bad_fraction = 0.01;  // Of 60 records: none.
+  head.start_training();
+  engine::PlannedBatch batch;
+  batch.dropped.push_back({0, {"s0", data::BadKind::missing_file, "x.png", "", "gone"}});
+  head.tell(std::make_shared<const engine::PlannedBatch>(batch));
+  REQUIRE(head.ended);
+  CHECK(head.ended->exit_code == 3);
+  CHECK(says(head.ended->message, "data.max_bad_fraction"));
+}
+
+TEST_CASE("a signal ends the job once all nodes have gone and all is written", "[actors]") {
+  Head head;
+  head.recorder.slow = true;
+  head.start_training();
+  head.plan(0);
+  head.tell(stop_atom::value, std::int32_t{SIGINT});
+  CHECK(says(head.seen[0].stops.at(0), "stopped by Ctrl-C during step 1"));
+  head.system.pass(500ms);
+  CHECK_FALSE(head.ended);  // The recorder still writes.
+  caf::anon_send(head.colleagues.recorder, begin_atom::value, Configuration{});
+  head.system.run();
+  REQUIRE(head.ended);
+  CHECK(head.ended->exit_code == 130);
+}
+
+TEST_CASE("a second signal, or four seconds, end the job without the others", "[actors]") {
+  Head head;
+  head.recorder.slow = true;
+  head.start_training();
+  head.tell(stop_atom::value, std::int32_t{SIGTERM});
+  SECTION("a second signal") { head.tell(stop_atom::value, std::int32_t{SIGTERM}); }
+  SECTION("time") {
+    head.system.pass(3800ms);
+    CHECK_FALSE(head.ended);
+    head.system.pass(500ms);
+  }
+  REQUIRE(head.ended);
+  CHECK(head.ended->exit_code == 143);
+}
+
+}  // namespace
+}  // namespace troupe::actors
