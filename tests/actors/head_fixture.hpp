@@ -2,6 +2,8 @@
 
 #pragma once
 
+#include "tests/torch_catch.hpp"
+
 #include <functional>
 #include <memory>
 #include <optional>
