@@ -4,6 +4,8 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <tuple>
+#include <utility>
 
 namespace troupe::scheduler {
 
@@ -84,6 +86,7 @@ class Reconfigurer {
     }
     joined_ = request.joined;
     std::sort(joined_.begin(), joined_.end());
+    waiting_ = length(joined_);
   }
 
   Result<std::vector<RankList>> run() {
@@ -129,29 +132,38 @@ class Reconfigurer {
                  "lost", fix};
   }
 
-  // The largest pipeline that can give a node, the last among equals; none: the end.
-  std::vector<RankList>::iterator giver() {
-    auto found = pipelines_.end();
-    for (auto it = pipelines_.begin(); it != pipelines_.end(); ++it)
-      if (length(*it) - request_.ranks_per_node >= request_.minimum &&
-          (found == pipelines_.end() || it->size() >= found->size()))
-        found = it;
+  // (ranks, place) of every pipeline: the last is the largest, the later among equals.
+  using ByLength = std::set<std::pair<std::size_t, std::size_t>>;
+
+  ByLength by_length() const {
+    ByLength found;
+    for (std::size_t p = 0; p < pipelines_.size(); ++p) found.emplace(pipelines_[p].size(), p);
     return found;
   }
 
-  void move_tail_node(RankList& from, RankList& to) const {
+  // Moves the tail node of the largest pipeline, if that one stays at the minimum or above.
+  bool take_from_largest(ByLength& by_length, RankList& to) {
+    const auto [size, place] = *by_length.rbegin();
+    auto& from = pipelines_[place];
+    if (length(from) - request_.ranks_per_node < request_.minimum) return false;
+    by_length.erase({size, place});
     const auto tail = from.end() - request_.ranks_per_node;
     to.insert(to.end(), tail, from.end());
     from.erase(tail, from.end());
+    by_length.emplace(from.size(), place);
+    return true;
   }
 
   void borrow() {
-    for (auto& pipeline : pipelines_)
-      while (is_short(pipeline)) {
-        const auto from = giver();
-        if (from == pipelines_.end()) break;
-        move_tail_node(*from, pipeline);
+    auto lengths = by_length();
+    for (std::size_t p = 0; p < pipelines_.size(); ++p) {
+      auto& pipeline = pipelines_[p];
+      if (!is_short(pipeline)) continue;
+      lengths.erase({pipeline.size(), p});
+      while (is_short(pipeline) && !lengths.empty() && take_from_largest(lengths, pipeline)) {
       }
+      lengths.emplace(pipeline.size(), p);
+    }
   }
 
   void merge() {
@@ -175,8 +187,8 @@ class Reconfigurer {
   }
 
   void take_joined(RankList& to, std::int64_t count) {
-    to.insert(to.end(), joined_.begin(), joined_.begin() + count);
-    joined_.erase(joined_.begin(), joined_.begin() + count);
+    to.insert(to.end(), joined_.end() - waiting_, joined_.end() - waiting_ + count);
+    waiting_ -= count;
   }
 
   // Only the survivors of a whole cluster below the minimum are still short here, and enough
@@ -187,21 +199,30 @@ class Reconfigurer {
   }
 
   void form_new() {
-    while (length(joined_) >= request_.minimum)
-      take_joined(pipelines_.emplace_back(), request_.minimum);
-    while (!joined_.empty()) {
-      sort_all();
-      take_joined(pipelines_.front(), request_.ranks_per_node);
+    while (waiting_ >= request_.minimum) take_joined(pipelines_.emplace_back(), request_.minimum);
+    // The order of pipelines: by length, then first rank.
+    std::set<std::tuple<std::size_t, std::int64_t, std::size_t>> order;
+    for (std::size_t p = 0; p < pipelines_.size(); ++p)
+      order.emplace(pipelines_[p].size(), pipelines_[p].front(), p);
+    while (waiting_ > 0) {
+      const auto [size, first, place] = *order.begin();
+      order.erase(order.begin());
+      auto& pipeline = pipelines_[place];
+      const auto added = *(joined_.end() - waiting_);
+      take_joined(pipeline, request_.ranks_per_node);
+      order.emplace(pipeline.size(), std::min(first, added), place);
     }
   }
 
   void restore_replicas() {
+    if (length_of_all() > request_.fault_tolerance) return;
+    for (auto& pipeline : pipelines_) std::sort(pipeline.begin(), pipeline.end());
+    auto lengths = by_length();
     while (length_of_all() <= request_.fault_tolerance) {
       RankList made;
-      while (is_short(made)) {
-        for (auto& pipeline : pipelines_) std::sort(pipeline.begin(), pipeline.end());
-        move_tail_node(*giver(), made);
-      }
+      while (is_short(made)) take_from_largest(lengths, made);
+      std::sort(made.begin(), made.end());
+      lengths.emplace(made.size(), pipelines_.size());
       pipelines_.push_back(std::move(made));
     }
   }
@@ -217,7 +238,8 @@ class Reconfigurer {
 
   const ReconfigureRequest& request_;
   std::vector<RankList> pipelines_;
-  RankList joined_;
+  RankList joined_;           // In rank order.
+  std::int64_t waiting_ = 0;  // The last of them that have no pipeline yet.
 };
 
 }  // namespace

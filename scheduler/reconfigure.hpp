@@ -35,7 +35,7 @@ struct ReconfigureRequest {
   RankList joined;  ///< Whole nodes; none in a pipeline, unless it is also lost.
 };
 
-/// The pipelines after the change. Cost: O(ranks x pipelines).
+/// The pipelines after the change. Cost: O(ranks x log ranks).
 ///
 /// Errors:
 /// - invalid_argument: a count out of range, a rank that is negative, twice in use, lost without

@@ -9,6 +9,8 @@
 #include <limits>
 #include <random>
 
+#include "scheduler/instantiate.hpp"
+
 namespace troupe::scheduler {
 namespace {
 
@@ -155,6 +157,14 @@ TEST_CASE("one microbatch count for all stage counts keeps one wide stage from w
   CHECK(made.microbatch_ms == Approx(9.75));
   // T = 64 + (32 - 8 + 0 - 1) x 8 + 64 = 312: equal stages make the printed form exact.
   CHECK(made.t1_ms + made.t2_ms + made.t3_ms == Approx(312));
+  // With the published Nb = 4S the wide stage would have won: the same work as one layer, so that
+  // S = 1, takes 24 + 3 x 24 = 96, 24 per microbatch.
+  auto wide = request({{32, 32, Bytes{1}, {{8, 16.0}}}}, 1, 8);
+  wide.microbatches = 4;
+  const auto one = make_templates(wide).value().templates.front();
+  CHECK(one.iteration_ms == Approx(96));
+  CHECK(one.t1_ms + one.t2_ms + one.t3_ms == Approx(96));
+  CHECK(one.microbatch_ms == Approx(24));
 }
 
 TEST_CASE("memory decides the smallest pipeline", "[scheduler]") {
@@ -284,6 +294,44 @@ TEST_CASE("the template sizes represent every number of nodes that may remain",
                   most[static_cast<std::size_t>(n)], most[static_cast<std::size_t>(n - size)] + 1);
         for (int n = (f + 1) * n0; n <= cluster; ++n)
           REQUIRE(most[static_cast<std::size_t>(n)] >= f + 1);
+      }
+}
+
+TEST_CASE("made templates are instantiated for every number of nodes that may remain",
+          "[scheduler][property]") {
+  for (int n0 = 1; n0 <= 5; ++n0)
+    for (int f = 0; f <= 3; ++f)
+      for (int cluster = (f + 1) * n0; cluster <= 30; cluster += 1 + cluster % 3) {
+        auto input = request(growing(30), cluster, 1);
+        input.min_nodes = n0;
+        input.fault_tolerance = f;
+        CAPTURE(n0, f, cluster);
+        const auto set = make_templates(input);
+        REQUIRE(set.ok());
+        const auto& templates = set.value().templates;
+        REQUIRE(templates.size() == static_cast<std::size_t>(cluster - (f + 1) * n0 + 1));
+        REQUIRE(templates.front().node_count == n0);
+        REQUIRE(templates.back().node_count == cluster - f * n0);
+        InstantiateRequest request;
+        for (const auto& made : templates)
+          request.templates.push_back({made.node_count, made.microbatch_ms});
+        request.fault_tolerance = f;
+        request.global_batch = 64;
+        for (int nodes = n0; nodes <= cluster; ++nodes) {
+          CAPTURE(nodes);
+          request.node_count = nodes;
+          const auto made = instantiate(request);
+          REQUIRE(made.ok() == (nodes >= (f + 1) * n0));
+          if (!made.ok()) continue;
+          REQUIRE(made.value().pipelines.size() > static_cast<std::size_t>(f));
+          std::int64_t used = 0, microbatches = 0;
+          for (const auto& pipeline : made.value().pipelines) {
+            used += pipeline.node_count;
+            microbatches += pipeline.microbatches;
+          }
+          REQUIRE(used == nodes);
+          REQUIRE(microbatches == 64);
+        }
       }
 }
 

@@ -5,6 +5,7 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <random>
 #include <set>
+#include <utility>
 
 namespace troupe::scheduler {
 namespace {
@@ -97,6 +98,93 @@ TEST_CASE("contradictory ranks are refused", "[scheduler][errors]") {
   const auto half = reconfigure({{{0, 1, 2, 3}}, 2, 2, 0, {2}, {}});
   REQUIRE_FALSE(half.ok());
   CHECK_THAT(half.error().fix, ContainsSubstring("ranks 2 to 3"));
+}
+
+// The published rules once more, written down as they stand, for losses alone. False where they
+// would leave fewer than f + 1 pipelines: there ours go on.
+bool published(const ReconfigureRequest& request, Pipelines& lists) {
+  const std::set<std::int64_t> lost(request.lost.begin(), request.lost.end());
+  const auto minimum = static_cast<std::size_t>(request.minimum);
+  const auto node = static_cast<std::size_t>(request.ranks_per_node);
+  lists = request.pipelines;
+  for (auto& list : lists)
+    std::erase_if(list, [&](std::int64_t rank) { return lost.contains(rank); });
+  std::erase_if(lists, [](const RankList& list) { return list.empty(); });
+  Pipelines healthy, shorts;
+  for (std::size_t p = 0; p < lists.size(); ++p)
+    while (lists[p].size() < minimum) {
+      std::size_t largest = 0;
+      for (std::size_t q = 0; q < lists.size(); ++q)
+        if (lists[q].size() >= lists[largest].size()) largest = q;
+      if (lists[largest].size() < minimum + node) break;
+      for (std::size_t i = 0; i < node; ++i) {
+        lists[p].push_back(lists[largest].back());
+        lists[largest].pop_back();
+      }
+    }
+  for (const auto& list : lists) (list.size() < minimum ? shorts : healthy).push_back(list);
+  RankList open;
+  for (const auto& list : shorts) {
+    open.insert(open.end(), list.begin(), list.end());
+    if (open.size() < minimum) continue;
+    healthy.push_back(std::exchange(open, {}));
+  }
+  if (!open.empty() && healthy.empty()) return false;
+  // The first healthy one, not one that was just merged, unless there is no other.
+  if (!open.empty()) healthy.front().insert(healthy.front().end(), open.begin(), open.end());
+  lists = healthy;
+  for (auto& list : lists) std::sort(list.begin(), list.end());
+  std::sort(lists.begin(), lists.end(), [](const RankList& a, const RankList& b) {
+    return std::pair(a.size(), a.front()) < std::pair(b.size(), b.front());
+  });
+  return static_cast<std::int64_t>(lists.size()) > request.fault_tolerance;
+}
+
+TEST_CASE("losses follow the published rules on random pipelines", "[scheduler][property]") {
+  int followed = 0;
+  for (unsigned seed = 0; seed < 5000; ++seed) {
+    std::mt19937 random(seed);
+    ReconfigureRequest request;
+    request.ranks_per_node = 1 + random() % 3;
+    request.minimum = request.ranks_per_node * (1 + random() % 4);
+    request.fault_tolerance = random() % 2;
+    std::int64_t next = 0;
+    for (unsigned p = 0, count = 1 + random() % 6; p < count; ++p) {
+      auto& pipeline = request.pipelines.emplace_back();
+      const auto nodes = request.minimum / request.ranks_per_node + random() % 3;
+      for (unsigned i = 0; i < nodes; ++i) {
+        const bool lost = random() % 5 < seed % 5;
+        for (std::int64_t r = 0; r < request.ranks_per_node; ++r) {
+          if (lost) request.lost.push_back(next);
+          pipeline.push_back(next++);
+        }
+      }
+    }
+    Pipelines expected;
+    if (!published(request, expected)) continue;
+    CAPTURE(seed);
+    REQUIRE(after(request) == expected);
+    ++followed;
+  }
+  CHECK(followed > 3000);
+}
+
+TEST_CASE("a hundred thousand nodes are reconfigured", "[scheduler]") {
+  // 50,000 pipelines of two; every first node of the first half is lost, as many and one more join.
+  // Nobody can give, so the 25,000 survivors merge in pairs; 25,001 new ones pair up, one is left.
+  ReconfigureRequest request;
+  request.minimum = 2;
+  for (std::int64_t p = 0; p < 50'000; ++p) {
+    request.pipelines.push_back({2 * p, 2 * p + 1});
+    if (p < 25'000) request.lost.push_back(2 * p);
+    if (p <= 25'000) request.joined.push_back(100'000 + p);
+  }
+  const auto pipelines = after(request);
+  CHECK(pipelines.size() == 12'500 + 25'000 + 12'500);
+  CHECK(pipelines.back().size() == 3);
+  // One pipeline that takes all that join, since they are too few for a second.
+  ReconfigureRequest one{{run(0, 99'999)}, 100'000, 1, 0, {}, run(100'000, 199'998)};
+  CHECK(after(one).front().size() == 199'999);
 }
 
 TEST_CASE("no rank is lost or duplicated, none is short, replicas suffice",

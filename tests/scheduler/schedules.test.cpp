@@ -3,18 +3,16 @@
 #include <algorithm>
 #include <catch2/catch_approx.hpp>
 #include <catch2/catch_test_macros.hpp>
-#include <limits>
-#include <random>
 
 #include "scheduler/check_order.hpp"
 #include "scheduler/stage_times.hpp"
-#include "tests/scheduler/example_models.hpp"
+#include "tests/scheduler/random_times.hpp"
 
 namespace troupe::scheduler {
 namespace {
 
 using Catch::Approx;
-using testing::draw;
+using testing::random_times;
 
 /// A chain of equal stages on a device each.
 PipelineTimes chain(int stages, int microbatches, double forward, double input, double weight) {
@@ -51,123 +49,6 @@ std::vector<NamedOrder> named(const PipelineTimes& times, const std::string& sch
   }
   return order;
 }
-
-/// Two encoders on devices of their own or shared with the llm, random times, sometimes deferral:
-/// part 1 of an encoder microbatch is needed by the next llm microbatch.
-PipelineTimes random_times(std::uint32_t seed, int most_stages = 3, int most_microbatches = 6) {
-  std::mt19937 random(seed);
-  PipelineTimes times;
-  times.microbatches = draw(random, 1, most_microbatches);
-  times.link_ms = draw(random, 0, 2) * 0.5;
-  const int encoders = draw(random, 0, most_stages - 1);
-  const int llm = draw(random, 1, most_stages);
-  const bool shared = draw(random, 0, 1) == 1;
-  const bool defer = encoders > 0 && draw(random, 0, 1) == 1;
-  for (int s = 0; s < encoders + llm; ++s) {
-    const bool encoder = s < encoders;
-    StageTimes stage;
-    stage.name = (encoder ? "vision." : "llm.") + std::to_string(encoder ? s : s - encoders);
-    stage.device = encoder || !shared ? s : (s - encoders) % std::max(encoders, 1);
-    stage.encoder = encoder;
-    if (s + 1 < encoders + llm) stage.next = {s + 1};
-    for (int m = 0; m < times.microbatches; ++m) {
-      stage.forward_ms.push_back(draw(random, 0, 9));
-      stage.input_grad_ms.push_back(draw(random, 0, 9));
-      stage.weight_grad_ms.push_back(draw(random, 0, 9));
-      if (encoder && defer)
-        stage.parts.push_back(m + 1 < times.microbatches ? std::vector<double>{0.75, 0.25}
-                                                         : std::vector<double>{1});
-    }
-    times.stages.push_back(stage);
-  }
-  if (defer) {
-    auto& needs = times.stages[static_cast<std::size_t>(encoders)].needs.emplace();
-    for (int m = 0; m < times.microbatches; ++m) {
-      needs.push_back({{encoders - 1, m, 0}});
-      if (m > 0) needs.back().push_back({encoders - 1, m - 1, 1});
-    }
-  }
-  // Devices in use count from 0 without gaps.
-  std::vector<int> used;
-  for (const auto& stage : times.stages) used.push_back(stage.device);
-  std::sort(used.begin(), used.end());
-  used.erase(std::unique(used.begin(), used.end()), used.end());
-  for (auto& stage : times.stages)
-    stage.device =
-        static_cast<int>(std::find(used.begin(), used.end(), stage.device) - used.begin());
-  return times;
-}
-
-/// Least step time over all orders, by depth-first search over what begins next.
-class Optimum {
- public:
-  explicit Optimum(const TaskGraph& graph)
-      : graph_(graph),
-        left_(graph.tasks.size()),
-        ready_(graph.tasks.size()),
-        free_(static_cast<std::size_t>(graph.device_count())),
-        work_(free_.size()) {
-    for (std::size_t t = 0; t < left_.size(); ++t) {
-      left_[t] = graph.needs_count(static_cast<int>(t));
-      work_[static_cast<std::size_t>(graph.device_of(static_cast<int>(t)))] += graph.tasks[t].ms;
-    }
-    done_.resize(left_.size());
-  }
-  double find(double best) {
-    best_ = best;
-    search(0, 0);
-    return best_;
-  }
-
- private:
-  void search(std::size_t count, double end) {
-    if (count == left_.size()) {
-      best_ = std::min(best_, end);
-      return;
-    }
-    for (std::size_t d = 0; d < free_.size(); ++d)
-      if (free_[d] + work_[d] >= best_) return;
-    // Only tasks that begin before the earliest possible end need be tried next.
-    double earliest = std::numeric_limits<double>::max();
-    for (std::size_t t = 0; t < left_.size(); ++t)
-      if (!done_[t] && left_[t] == 0) earliest = std::min(earliest, begin(t) + graph_.tasks[t].ms);
-    for (std::size_t t = 0; t < left_.size(); ++t) {
-      if (done_[t] || left_[t] > 0 || begin(t) > earliest) continue;
-      const auto d = static_cast<std::size_t>(graph_.device_of(static_cast<int>(t)));
-      const double start = begin(t);
-      const double stop = start + graph_.tasks[t].ms;
-      const double free_before = free_[d];
-      std::vector<std::pair<std::size_t, double>> changed;
-      done_[t] = true;
-      free_[d] = stop;
-      work_[d] -= graph_.tasks[t].ms;
-      for (const auto& user : graph_.users(static_cast<int>(t))) {
-        const auto u = static_cast<std::size_t>(user.task);
-        changed.emplace_back(u, ready_[u]);
-        --left_[u];
-        ready_[u] = std::max(ready_[u], stop + user.delay_ms);
-      }
-      search(count + 1, std::max(end, stop));
-      for (auto change = changed.rbegin(); change != changed.rend(); ++change) {
-        ++left_[change->first];
-        ready_[change->first] = change->second;
-      }
-      work_[d] += graph_.tasks[t].ms;
-      free_[d] = free_before;
-      done_[t] = false;
-    }
-  }
-  double begin(std::size_t t) const {
-    return std::max(ready_[t],
-                    free_[static_cast<std::size_t>(graph_.device_of(static_cast<int>(t)))]);
-  }
-
-  const TaskGraph& graph_;
-  std::vector<int> left_;
-  std::vector<double> ready_, free_, work_;
-  std::vector<bool> done_;
-  double best_ = 0;
-};
 
 TEST_CASE("equal stages take the published times", "[scheduler]") {
   // S = 4, M = 8, every task 1 ms. 1F1B and GPipe: (M + S - 1)(f + b) = 11 x 3 = 33. ZB-H1: work 24
@@ -295,35 +176,6 @@ TEST_CASE("every schedule of random pipelines is sound and replays to its own ti
       CHECK(busy == Approx(timeline.step_ms * static_cast<double>(timeline.order.size())));
     }
   }
-}
-
-TEST_CASE(
-    "no schedule beats the optimum, and eager 1F1B meets it on most small "
-    "cases",
-    "[scheduler][property]") {
-  int cases = 0;
-  int eager_met = 0;
-  double worst = 1;
-  for (std::uint32_t seed = 0; seed < 150; ++seed) {
-    const auto times = random_times(seed, 2, 2);
-    const auto graph = task_graph(times, false);
-    if (graph.tasks.size() > 12) continue;
-    const double first = make(times, "1f1b").step_ms;
-    const double best = Optimum(graph).find(first + 1e-9);
-    ++cases;
-    for (const auto& schedule : schedule_names()) {
-      if (splits_weight_gradient(schedule)) continue;
-      INFO("seed " << seed << " " << schedule << " optimum " << best);
-      CHECK(make(times, schedule).step_ms >= best - 1e-6);
-    }
-    const double eager = make(times, "eager-1f1b").step_ms;
-    eager_met += eager <= best + 1e-6;
-    if (best > 0) worst = std::max(worst, eager / best);
-  }
-  CAPTURE(cases, eager_met, worst);
-  CHECK(cases >= 100);
-  CHECK(eager_met * 10 >= cases * 8);
-  CHECK(worst < 1.5);
 }
 
 }  // namespace
