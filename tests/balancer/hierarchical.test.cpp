@@ -31,6 +31,12 @@ TEST_CASE("the effective number of microbatches follows the largest encoder work
   // Sum 18, largest 3: six fit; with a largest of 9 only two.
   CHECK(effective_microbatches(std::vector<Workload>{{3, 1}, {15, 1}}, 8) == 1);
   CHECK(effective_microbatches(std::vector<Workload>(6, {3, 1}), 8) == 6);
+  // Six microbatches of 3 from 18 units in samples of 1 and 2.
+  const std::vector<Workload> mixed{{2, 1}, {1, 1}, {2, 1}, {1, 1}, {2, 1}, {1, 1},
+                                    {2, 1}, {1, 1}, {2, 1}, {1, 1}, {2, 1}, {1, 1}};
+  CHECK(effective_microbatches(mixed, 6) == 6);
+  for (const auto& load : group_loads(mixed, assign_stratified(mixed, 6)))
+    CHECK(load.encoder_ms == 3);
   CHECK(effective_microbatches(std::vector<Workload>(6, {0.1, 1}), 8) == 6);
   CHECK(effective_microbatches(std::vector<Workload>(6, {3, 1}), 4) == 4);
   CHECK(effective_microbatches(std::vector<Workload>(6, {0, 1}), 8) == 8);
@@ -61,19 +67,38 @@ TEST_CASE("deferral evens out a pair exactly where it can", "[balancer]") {
 }
 
 TEST_CASE("six microbatches with units of LLM work all end at 6", "[balancer]") {
-  // As in Entrain figure 4.8: loads 7, 9, 5, 3, 8, 4 in unit samples; overloaded are 9, 8, 7.
+  // As in Entrain figure 4.8: encoder 3 each of 18; LLM loads 7, 9, 5, 3, 8, 4 in unit samples, so
+  // that microbatches 0, 1, 4 are overloaded (1, 2, 5 counted from 1) and 2, 3, 5 are not.
   std::vector<Workload> samples;
   SampleGroups groups;
   for (const int load : {7, 9, 5, 3, 8, 4}) {
     groups.emplace_back();
     for (int i = 0; i < load; ++i) {
       groups.back().push_back(static_cast<std::int32_t>(samples.size()));
-      samples.push_back({1.0 / load, 1});
+      samples.push_back({3.0 / load, 1});
     }
   }
   const auto plan = defer_in_pairs(samples, groups);
   for (const auto& load : group_loads(samples, plan.llm)) CHECK(load.llm_ms == 6);
-  CHECK(plan.pairs.size() == 3);
+  for (const auto& load : group_loads(samples, plan.encoder))
+    CHECK(std::abs(load.encoder_ms - 3) < 1e-12);
+  REQUIRE(plan.pairs.size() == 3);
+  // In a pair the first gives: its encoder microbatch is one of the overloaded ones.
+  std::vector<std::ptrdiff_t> givers, takers;
+  const auto original = [&](std::int32_t microbatch) {
+    const auto& group = plan.encoder[static_cast<std::size_t>(microbatch)];
+    return std::find(groups.begin(), groups.end(), group) - groups.begin();
+  };
+  for (const auto& [over, under] : plan.pairs) {
+    givers.push_back(original(over));
+    takers.push_back(original(under));
+  }
+  std::sort(givers.begin(), givers.end());
+  std::sort(takers.begin(), takers.end());
+  CHECK(givers == std::vector<std::ptrdiff_t>{0, 1, 4});
+  CHECK(takers == std::vector<std::ptrdiff_t>{2, 3, 5});
+  // Each giver defers half of what it has more: 9 - 6, 8 - 6, 7 - 6.
+  CHECK(plan.deferred.size() == 6);
 }
 
 TEST_CASE("an unpaired microbatch comes last", "[balancer]") {

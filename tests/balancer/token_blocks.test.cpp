@@ -84,6 +84,9 @@ TEST_CASE("too few tokens stay on device 0", "[balancer]") {
   const auto blocks = assign_token_blocks(std::vector<TokenSample>{{511, {}}}, options).value();
   CHECK(blocks.owner == Owners(4, 0));
   CHECK(assign_token_blocks({}, options).value().loads == Loads(4, 0));
+  // 512 tokens are one block each: heaviest first, so the last block to device 0.
+  const auto split = assign_token_blocks(std::vector<TokenSample>{{512, {}}}, options).value();
+  CHECK(split.owner == Owners{3, 2, 1, 0});
 }
 
 TEST_CASE("full masks are dealt round robin", "[balancer]") {

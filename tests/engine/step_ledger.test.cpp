@@ -54,6 +54,14 @@ TEST_CASE("the sum of losses does not depend on who was first", "[engine]") {
   CHECK(total_loss({parts[1], parts[2], parts[0]}, 1) == 0);
 }
 
+TEST_CASE("every trained token weighs the same in the loss", "[engine]") {
+  // Trained tokens 8, 16, 900, 100; each costs 1, those of the first microbatch 2: 1032 / 1024. A
+  // mean of the microbatches' means would be (2 + 1 + 1 + 1) / 4 = 1.25.
+  const std::vector<PartLoss> parts{part_loss(0, 0, 16), part_loss(0, 1, 16), part_loss(0, 2, 900),
+                                    part_loss(0, 3, 100)};
+  CHECK(decide_step(1, 1024, parts, {}, {0.1, 1}).loss == 1032.0 / 1024);
+}
+
 TEST_CASE("a step is discarded with its reason", "[engine]") {
   const StepPolicy policy{0.1, 1};
   CHECK(decide_step(1, 0, {}, {}, policy).decision.reason == "no trained tokens in the batch");

@@ -59,6 +59,27 @@ TEST_CASE("a single row attends to itself", "[kernels]") {
   CHECK(out.select(1, 1).equal(x.value.select(1, 0)));
 }
 
+TEST_CASE("six query heads share one, two or three keys at lengths of any kind",
+          "[kernels][property]") {
+  for (const std::int64_t dim : {32, 64, 128})
+    for (const std::int64_t kv_heads : {1, 2, 3})
+      for (const std::int64_t length : {57, 128, 144, 256, 283, 512, 1024}) {
+        // Long ones with one number of keys and one head size each.
+        if (length > 150 && (kv_heads != length % 3 + 1 || (length > 256 && dim != 32))) continue;
+        CAPTURE(dim, kv_heads, length);
+        const Heads ours(length, 6, kv_heads, dim), theirs(length, 6, kv_heads, dim);
+        const auto out = packed_attention(ours.query, ours.key, ours.value, {length}, true);
+        const auto expected = reference(theirs.query, theirs.key, theirs.value, {length}, true);
+        CHECK(largest_difference(out, expected) < 1e-12);
+        const auto probe = values(out.sizes().vec(), 5);
+        out.mul(probe).sum().backward();
+        expected.mul(probe).sum().backward();
+        CHECK(largest_difference(ours.query.grad(), theirs.query.grad()) < 1e-11);
+        CHECK(largest_difference(ours.key.grad(), theirs.key.grad()) < 1e-11);
+        CHECK(largest_difference(ours.value.grad(), theirs.value.grad()) < 1e-11);
+      }
+}
+
 TEST_CASE("packed attention is attention within each segment", "[kernels][property]") {
   for (const bool causal : {false, true})
     for (const auto& segments : {Segments{13}, Segments{1, 5, 5, 2, 5, 70}, Segments{140, 1}})

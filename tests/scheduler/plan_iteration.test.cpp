@@ -1,7 +1,10 @@
 #include "scheduler/plan_iteration.hpp"
 
 #include <catch2/catch_test_macros.hpp>
+#include <map>
+#include <set>
 #include <string>
+#include <tuple>
 
 #include "scheduler/place_by_hand.hpp"
 #include "tests/scheduler/example_models.hpp"
@@ -44,6 +47,33 @@ TEST_CASE("1F1B runs as many forwards as stages are left, then pairs, then drain
   CHECK(iteration.max_in_flight == std::vector<std::int32_t>{4, 3, 2, 1});
 }
 
+TEST_CASE("one encoder stage and three llm stages share one 1F1B order", "[scheduler]") {
+  // Stage r of four runs 4 - r forwards, m - 4 + r pairs of backward and forward, 4 - r backwards.
+  auto model = vision_audio_llm();
+  model.modules.erase(model.modules.begin() + 2, model.modules.begin() + 4);  // No audio.
+  model.modules[1].next = {ModuleId{2}};
+  const HandLayout layout{{{{0, 0, {{"vision", std::nullopt}}},
+                            {1, 0, {{"llm", LayerRange{0, 2}}}},
+                            {2, 0, {{"llm", LayerRange{2, 4}}}},
+                            {3, 0, {{"llm", LayerRange{4, 6}}}}}}};
+  const auto plan = place_by_hand(model, layout, {4, 1}).value();
+  for (int m = 4; m <= 9; ++m) {
+    IterationInput input;
+    for (int i = 0; i < m; ++i) input.samples.push_back(sample(1, 0));
+    input.microbatches = assign_by_count(m, 1, m);
+    const auto iteration = plan_iteration(plan, input).value();
+    for (int r = 0; r < 4; ++r) {
+      std::string expected;
+      for (int f = 0; f < 4 - r; ++f) expected += "F" + std::to_string(f) + " ";
+      for (int b = 0; b < m - 4 + r; ++b)
+        expected += "B" + std::to_string(b) + " F" + std::to_string(b + 4 - r) + " ";
+      for (int b = m - 4 + r; b < m; ++b) expected += "B" + std::to_string(b) + " ";
+      expected.pop_back();
+      CHECK(compute_of(iteration.actions[static_cast<std::size_t>(r)]) == expected);
+    }
+  }
+}
+
 HandRun all(const std::string& module) { return {module, std::nullopt}; }
 
 /// Vision on device 0, audio on 1, llm on 2; one microbatch per sample.
@@ -76,6 +106,58 @@ TEST_CASE("only rows that exist move, and each kind of media skips the other's e
   CHECK(images.has_backward);
   CHECK(iteration.messages[2].rows == 5);
   CHECK(iteration.trained_tokens == 3 * 4);
+}
+
+TEST_CASE("two encoders meet at the llm's first stage, which waits for both", "[scheduler]") {
+  // R0 -> R1: vision in two stages. R2: audio. R3 -> R4 -> R5: the llm. Boundaries R1 -> R3 and
+  // R2 -> R3; each microbatch has an image and a clip.
+  const HandLayout layout{{{{0, 0, {{"vision", LayerRange{0, 2}}}},
+                            {1, 0, {{"vision", LayerRange{2, 4}}}},
+                            {2, 0, {all("audio")}},
+                            {3, 0, {{"llm", LayerRange{0, 2}}}},
+                            {4, 0, {{"llm", LayerRange{2, 4}}}},
+                            {5, 0, {{"llm", LayerRange{4, 6}}}}}}};
+  const auto plan = place_by_hand(vision_audio_llm(), layout, {6, 1}).value();
+  IterationInput input;
+  for (int i = 0; i < 5; ++i) input.samples.push_back(sample(1, 1));
+  input.microbatches = assign_by_count(5, 1, 5);
+  const auto iteration = plan_iteration(plan, input).value();
+  std::map<std::tuple<std::int32_t, std::int32_t, bool>, int> transfers;
+  for (const auto& message : iteration.messages)
+    ++transfers[{plan.at(message.source.stage).devices[0].value,
+                 plan.at(message.destination.stage).devices[0].value, message.boundary}];
+  CHECK((transfers == decltype(transfers){{{0, 1, false}, 5},
+                                          {{3, 4, false}, 5},
+                                          {{4, 5, false}, 5},
+                                          {{1, 3, true}, 5},
+                                          {{2, 3, true}, 5}}));
+  // Before each forward of R3 stand the receives of both encoders' rows for it.
+  std::map<std::int32_t, std::set<std::int32_t>> from;
+  for (const auto& action : iteration.actions[3]) {
+    if (action.kind == ActionKind::receive) {
+      const auto& message = iteration.messages[action.message.index()];
+      from[message.destination.microbatch.value].insert(
+          plan.at(message.source.stage).devices[0].value);
+    } else if (action.kind == ActionKind::forward) {
+      CHECK((from[action.microbatch.value] == std::set<std::int32_t>{1, 2}));
+    }
+  }
+  CHECK(from.size() == 5);
+}
+
+TEST_CASE("every token weighs the same, however uneven the microbatches", "[scheduler]") {
+  // Trained tokens per microbatch 8, 16, 900, 100: one divisor, 1024, for all of them. A mean of
+  // means would give a token of the first 1 / (4 x 8), 32 times its weight of 1 / 1024.
+  const auto plan = place_by_hand(text_llm(2), {}, {2, 1}).value();
+  for (const int microbatches : {1, 2, 4}) {
+    IterationInput input;
+    for (const TokenCount trained : {8, 16, 900, 100}) {
+      input.samples.push_back(sample(0, 0, 1000));
+      input.samples.back().trained_tokens = trained;
+    }
+    input.microbatches = assign_by_count(4, 1, microbatches);
+    CHECK(plan_iteration(plan, input).value().trained_tokens == 1024);
+  }
 }
 
 TEST_CASE("a text-only microbatch of a run that trains projectors has no backward", "[scheduler]") {
