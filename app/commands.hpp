@@ -49,6 +49,8 @@ void add_solve(Commands& commands);
 void add_profile(Commands& commands);
 void add_balance(Commands& commands);
 void add_plan(Commands& commands);
+void add_report(Commands& commands);
+void add_trace(Commands& commands);
 void add_planned(Commands& commands);
 
 }  // namespace troupe::app

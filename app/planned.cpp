@@ -16,14 +16,11 @@ struct Planned {
   const char* meanwhile;  ///< What helps until then.
 };
 
-constexpr std::array<Planned, 4> kPlanned{{
+constexpr std::array<Planned, 2> kPlanned{{
     {"simulate", "Predict the step time of a job",
      "`troupe solve simulate` takes workloads as JSON"},
     {"whatif", "Say what losing or adding nodes would do",
      "`troupe solve reconfigure` takes pipelines as JSON"},
-    {"report", "Make an HTML report of a run", "RUN/metrics.jsonl has every step's figures"},
-    {"trace", "Make a Perfetto trace of a run",
-     "`troupe train` leaves RUN/trace.json; open it in ui.perfetto.dev"},
 }};
 
 }  // namespace

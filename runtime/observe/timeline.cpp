@@ -79,23 +79,6 @@ class Lanes {
   std::map<DeviceId, std::int32_t> extra_;
 };
 
-void name_lanes(Timeline& timeline) {
-  std::vector<std::vector<std::int32_t>> stages(timeline.lanes.size());
-  for (const auto& interval : timeline.intervals) {
-    auto& list = stages[static_cast<std::size_t>(interval.lane)];
-    if (interval.stage >= 0 && std::find(list.begin(), list.end(), interval.stage) == list.end())
-      list.push_back(interval.stage);
-  }
-  for (std::size_t i = 0; i < stages.size(); ++i) {
-    std::sort(stages[i].begin(), stages[i].end());
-    for (const auto stage : stages[i]) {
-      auto& text = timeline.lanes[i].stages;
-      if (!text.empty()) text += ", ";
-      text += timeline.stages[static_cast<std::size_t>(stage)];
-    }
-  }
-}
-
 TimelineInterval interval_of(const TraceEvent& event, const TraceNames& names, std::int32_t lane,
                              std::int64_t zero_ns) {
   const auto& action = event.action;
@@ -138,6 +121,23 @@ Timeline make_timeline(std::span<const TraceEvent> events, const TraceNames& nam
   name_lanes(timeline);
   sort_intervals(timeline);
   return timeline;
+}
+
+void name_lanes(Timeline& timeline) {
+  std::vector<std::vector<std::int32_t>> stages(timeline.lanes.size());
+  for (const auto& interval : timeline.intervals) {
+    auto& list = stages[static_cast<std::size_t>(interval.lane)];
+    if (interval.stage >= 0 && std::find(list.begin(), list.end(), interval.stage) == list.end())
+      list.push_back(interval.stage);
+  }
+  for (std::size_t i = 0; i < stages.size(); ++i) {
+    std::sort(stages[i].begin(), stages[i].end());
+    for (const auto stage : stages[i]) {
+      auto& text = timeline.lanes[i].stages;
+      if (!text.empty()) text += ", ";
+      text += timeline.stages[static_cast<std::size_t>(stage)];
+    }
+  }
 }
 
 void sort_intervals(Timeline& timeline) {

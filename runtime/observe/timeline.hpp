@@ -71,6 +71,9 @@ Timeline make_timeline(std::span<const TraceEvent> events, const TraceNames& nam
 /// Timeline by hand. REQUIRES: links name intervals that exist.
 void sort_intervals(Timeline& timeline);
 
+/// Writes each lane's `stages`: the names of the stages that its intervals belong to.
+void name_lanes(Timeline& timeline);
+
 /// Where a lane's time went, in milliseconds.
 struct LaneTimes {
   double forward_ms = 0;   ///< Recomputation included.

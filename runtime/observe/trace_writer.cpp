@@ -192,8 +192,8 @@ Status TraceWriter::write(std::span<const TraceEvent> events) {
     entries += "{\"ph\":\"X\"," + track(slot) + ",\"ts\":" + file_->time(event.begin_ns) +
                ",\"dur\":" + file_->microseconds(event.duration_ns()) +
                ",\"name\":" + quoted_text(event_name(names_, action)) + ",\"cat\":\"" +
-               std::string(category(action.kind)) +
-               "\",\"args\":{\"step\":" + std::to_string(event.step) +
+               std::string(category(action.kind)) + "\",\"args\":{\"kind\":\"" +
+               std::string(to_string(action.kind)) + "\",\"step\":" + std::to_string(event.step) +
                ",\"epoch_number\":" + std::to_string(event.epoch_number);
     if (action.stage.valid())
       entries += ",\"stage\":" +
@@ -201,6 +201,11 @@ Status TraceWriter::write(std::span<const TraceEvent> events) {
                       ? quoted_text(names_.stages[action.stage.index()])
                       : std::to_string(action.stage.value)) +
                  ",\"stage_id\":" + std::to_string(action.stage.value);
+    if (action.microbatch.valid())
+      entries += ",\"microbatch\":" + std::to_string(action.microbatch.value) +
+                 ",\"part\":" + std::to_string(action.part.value);
+    if (action.group.valid() && action.group.index() < names_.groups.size())
+      entries += ",\"group\":" + quoted_text(names_.groups[action.group.index()]);
     if (event.bytes > 0) entries += ",\"bytes\":" + std::to_string(event.bytes);
     entries += "}},\n";
     for (const auto& arrow : arrows_of(event, names_)) {

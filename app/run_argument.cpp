@@ -1,0 +1,57 @@
+#include "app/run_argument.hpp"
+
+#include <string>
+#include <utility>
+
+#include "runtime/observe/recorded_trace.hpp"
+
+namespace troupe::app {
+
+namespace fs = std::filesystem;
+
+Status check_run_folder(const fs::path& run) {
+  std::error_code code;
+  if (!fs::is_directory(run, code))
+    return Error{Errc::not_found, "no such run folder", run.string(),
+                 "give the job.run_dir of a job"};
+  if (!fs::exists(run / "resolved.toml", code))
+    return Error{Errc::not_found, "not a run folder: it has no resolved.toml", run.string(),
+                 "give the job.run_dir of a job"};
+  return Done{};
+}
+
+Result<std::vector<observe::Timeline>> timelines_of_run(const fs::path& run,
+                                                        std::optional<std::int64_t> step) {
+  const auto path = run / "trace.json";
+  if (!step) {
+    const auto steps = observe::steps_in_trace(path);
+    if (!steps.ok()) return steps.error();
+    if (steps.value().empty())
+      return Error{Errc::not_found, "the trace has no step yet", path.string(),
+                   "wait until the job has ended its first step"};
+    step = steps.value().back();
+  }
+  auto measured = observe::timeline_of_step(path, *step);
+  if (!measured.ok()) return measured.error();
+  measured.value().title = "Step " + std::to_string(*step) + ", measured";
+  std::vector<observe::Timeline> timelines;
+  std::error_code code;
+  if (!fs::exists(run / "predicted.json", code)) {
+    measured.value().note += std::string(measured.value().note.empty() ? "" : " ") +
+                             "This run recorded no prediction to compare it with.";
+  } else {
+    auto predicted = observe::timeline_of_step(run / "predicted.json", *step);
+    // A step that was never predicted is no reason to withhold what was measured.
+    if (!predicted.ok() && predicted.error().code != Errc::not_found) return predicted.error();
+    if (predicted.ok()) {
+      predicted.value().title = "Step " + std::to_string(*step) + ", predicted";
+      timelines.push_back(std::move(predicted).value());
+    } else {
+      measured.value().note += " This step was not predicted.";
+    }
+  }
+  timelines.push_back(std::move(measured).value());
+  return timelines;
+}
+
+}  // namespace troupe::app

@@ -1,0 +1,57 @@
+#include "runtime/observe/metrics_table.hpp"
+
+#include <fstream>
+#include <limits>
+
+#include <nlohmann/json.hpp>
+
+namespace troupe::observe {
+
+namespace {
+
+using Json = nlohmann::json;
+constexpr double kMissing = std::numeric_limits<double>::quiet_NaN();
+
+void add_row(const Json& row, MetricsTable& table) {
+  const auto before = table.steps.size();
+  table.steps.push_back(row.at("step").get<double>());
+  for (const auto& [key, value] : row.items()) {
+    if (key == "step" || !(value.is_number() || value.is_null())) continue;
+    // A key that begins late has no values before.
+    auto& column = table.columns.try_emplace(key, before, kMissing).first->second;
+    column.push_back(value.is_number() ? value.get<double>() : kMissing);
+  }
+  for (auto& [key, column] : table.columns) column.resize(before + 1, kMissing);
+  if (row.contains("skipped") && row["skipped"].is_string())
+    table.skipped.emplace_back(row["step"].get<std::int64_t>(), row["skipped"].get<std::string>());
+}
+
+}  // namespace
+
+Result<MetricsTable> read_metrics(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file)
+    return Error{Errc::not_found, "this run has no metrics", path.string(),
+                 "give a run folder of `troupe train`"};
+  MetricsTable table;
+  std::string line;
+  for (int number = 1; std::getline(file, line); ++number) {
+    if (line.empty()) continue;
+    const auto row = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (row.is_discarded() && (file.eof() || file.peek() == std::ifstream::traits_type::eof())) {
+      table.last_line_cut = true;
+      break;
+    }
+    if (!row.is_object() || !row.contains("step") || !row["step"].is_number_integer())
+      return Error{Errc::bad_data, "expected an object with a step on each line",
+                   path.string() + ":" + std::to_string(number),
+                   "remove that line, or take the file as `troupe train` wrote it"};
+    add_row(row, table);
+  }
+  if (table.steps.empty())
+    return Error{Errc::not_found, "no step has ended in this run", path.string(),
+                 "wait for its first step, or look at what it logged"};
+  return table;
+}
+
+}  // namespace troupe::observe

@@ -1,0 +1,180 @@
+#include "runtime/observe/report.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <iterator>
+#include <limits>
+
+#include <nlohmann/json.hpp>
+
+namespace troupe::observe {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+using Json = nlohmann::json;
+constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+
+std::optional<std::string> text_of(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return std::nullopt;
+  return std::string{std::istreambuf_iterator<char>(file), {}};
+}
+
+void read_plan(RunRecord& run) {
+  const auto text = text_of(run.folder / "plan.json");
+  if (!text) return run.notes.push_back("The run recorded no layout: plan.json is missing.");
+  auto plan = parse_plan(*text);
+  if (plan.ok()) {
+    run.plan = std::move(plan).value();
+  } else {
+    run.notes.push_back("plan.json cannot be read: " + plan.error().message + ".");
+  }
+}
+
+void read_bad_samples(RunRecord& run) {
+  std::ifstream file(run.folder / "bad_samples.jsonl", std::ios::binary);
+  std::string line;
+  while (std::getline(file, line)) {
+    const auto json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (json.is_discarded()) {
+      run.notes.push_back("A line of bad_samples.jsonl is cut.");
+      continue;
+    }
+    const auto word = [&](const char* key) {
+      return json.is_object() && json.contains(key) && json[key].is_string()
+                 ? json[key].get<std::string>()
+                 : std::string();
+    };
+    run.bad_samples.push_back({word("id"), word("reason")});
+  }
+}
+
+// Values of steps after the first, where there are such.
+std::vector<double> settled(const MetricsTable& metrics, const std::string& key) {
+  std::vector<double> values;
+  const auto* column = metrics.find(key);
+  if (column == nullptr) return values;
+  for (std::size_t i = column->size() > 1 ? 1 : 0; i < column->size(); ++i)
+    if (std::isfinite((*column)[i])) values.push_back((*column)[i]);
+  return values;
+}
+
+double mean(const std::vector<double>& values) {
+  if (values.empty()) return kUnknown;
+  double sum = 0;
+  for (const double value : values) sum += value;
+  return sum / static_cast<double>(values.size());
+}
+
+double median(std::vector<double> values) {
+  if (values.empty()) return kUnknown;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  if (values.size() % 2 == 1) return *middle;
+  return (*middle + *std::max_element(values.begin(), middle)) / 2;
+}
+
+// Amount per second of the settled steps together: long steps count as long as they took.
+double rate(const MetricsTable& metrics, const std::string& amount) {
+  const auto *amounts = metrics.find(amount), *times = metrics.find("step_ms");
+  if (amounts == nullptr || times == nullptr) return kUnknown;
+  double sum = 0, ms = 0;
+  for (std::size_t i = times->size() > 1 ? 1 : 0; i < times->size(); ++i) {
+    if (!std::isfinite((*amounts)[i]) || !std::isfinite((*times)[i])) continue;
+    sum += (*amounts)[i];
+    ms += (*times)[i];
+  }
+  return ms > 0 ? 1000 * sum / ms : kUnknown;
+}
+
+double end_of(const MetricsTable& metrics, const std::string& key, bool last) {
+  const auto* column = metrics.find(key);
+  if (column == nullptr) return kUnknown;
+  double found = kUnknown;
+  for (const double value : *column) {
+    if (!std::isfinite(value)) continue;
+    found = value;
+    if (!last) break;
+  }
+  return found;
+}
+
+}  // namespace
+
+Result<RunRecord> read_run(const fs::path& folder) {
+  auto metrics = read_metrics(folder / "metrics.jsonl");
+  if (!metrics.ok()) return metrics.error();
+  RunRecord run;
+  const auto clean = fs::absolute(folder).lexically_normal();
+  run.name = (clean.has_filename() ? clean : clean.parent_path()).filename().string();
+  run.folder = folder;
+  run.metrics = std::move(metrics).value();
+  if (run.metrics.last_line_cut)
+    run.notes.push_back(
+        "The last line of metrics.jsonl is cut, as a killed run leaves it; it is left out.");
+  read_plan(run);
+  run.resolved_job = text_of(folder / "resolved.toml").value_or("");
+  if (run.resolved_job.empty()) run.notes.push_back("resolved.toml is missing.");
+  read_bad_samples(run);
+  if (!run.metrics.skipped.empty()) {
+    const auto& [step, why] = run.metrics.skipped.front();
+    run.notes.push_back(std::to_string(run.metrics.skipped.size()) +
+                        " steps left the parameters alone; the first was step " +
+                        std::to_string(step) + ": " + why + ".");
+  }
+  return run;
+}
+
+std::vector<ReportFigure> report_figures(const RunRecord& run) {
+  const auto& metrics = run.metrics;
+  const auto of = [&](const char* key) { return settled(metrics, key); };
+  const auto percent = [](double share) { return 100 * share; };
+  std::vector<ReportFigure> all{
+      {"steps", "Steps", static_cast<double>(metrics.steps.size()), ""},
+      {"loss_first", "Loss, first step", end_of(metrics, "loss", false), ""},
+      {"loss_last", "Loss, last step", end_of(metrics, "loss", true), ""},
+      {"tokens_per_s", "Throughput", rate(metrics, "tokens"), "tokens/s"},
+      {"samples_per_s", "Throughput", rate(metrics, "samples"), "samples/s"},
+      {"step_ms_median", "Step time, median", median(of("step_ms")), "ms"},
+      {"predicted_step_ms_median", "Predicted step time, median", median(of("predicted_step_ms")),
+       "ms"},
+      {"bubble_percent_mean", "Bubble, mean", percent(mean(of("bubble"))), "%"},
+      {"imbalance_mean", "Imbalance of stages, mean", mean(of("imbalance")), ""},
+      {"imbalance_before_mean", "Imbalance before balancing, mean", mean(of("imbalance_before")),
+       ""},
+      {"plan_ms_mean", "Planning, mean", mean(of("plan_ms")), "ms"},
+      {"plan_wait_ms_mean", "Waited for planning, mean", mean(of("plan_wait_ms")), "ms"},
+      {"data_wait_ms_mean", "Waited for data, mean", mean(of("data_wait_ms")), "ms"},
+      {"bad_samples", "Bad samples", static_cast<double>(run.bad_samples.size()), ""},
+      {"nodes_last", "Nodes at the end", end_of(metrics, "nodes", true), ""},
+      {"epoch_number_last", "Configuration at the end", end_of(metrics, "epoch_number", true), ""},
+  };
+  std::erase_if(all, [](const ReportFigure& figure) { return std::isnan(figure.value); });
+  return all;
+}
+
+std::vector<std::string> missing_figures(const RunRecord& run) {
+  const auto& columns = run.metrics.columns;
+  const auto any = [&](const char* part) {
+    return std::any_of(columns.begin(), columns.end(), [&](const auto& column) {
+      return column.first.find(part) != std::string::npos;
+    });
+  };
+  std::vector<std::string> missing;
+  for (const auto* key : {"loss", "tokens", "samples", "step_ms", "bubble", "imbalance", "plan_ms",
+                          "plan_wait_ms", "data_wait_ms"})
+    if (run.metrics.find(key) == nullptr)
+      missing.push_back(std::string("The metrics have no `") + key + "`.");
+  if (!any("imbalance_before"))
+    missing.push_back(
+        "The metrics say nothing about the imbalance before balancing (`imbalance_before`).");
+  if (!any("bytes")) missing.push_back("The metrics say nothing about memory.");
+  if (!any("predicted_"))
+    missing.push_back("The metrics hold no predicted times (`predicted_step_ms`).");
+  return missing;
+}
+
+}  // namespace troupe::observe
