@@ -62,9 +62,12 @@ Error no_such_step(const std::filesystem::path& path, std::int64_t step,
                    const std::vector<std::int64_t>& steps) {
   std::string has = "it has none";
   if (steps.size() == 1) has = "it has step " + std::to_string(steps.front());
-  if (steps.size() > 1)
-    has = "it has " + std::to_string(steps.size()) + " of the steps " +
-          std::to_string(steps.front()) + " to " + std::to_string(steps.back());
+  if (steps.size() > 1) {
+    const auto range = std::to_string(steps.front()) + " to " + std::to_string(steps.back());
+    const bool whole = steps.back() - steps.front() + 1 == static_cast<std::int64_t>(steps.size());
+    has = whole ? "it has steps " + range
+                : "it has " + std::to_string(steps.size()) + " steps from " + range;
+  }
   return {Errc::not_found, "step " + std::to_string(step) + " is not in the trace: " + has,
           path.string(), "choose one of those with --step"};
 }

@@ -248,8 +248,37 @@ SOLVE = [
     solve("too many buckets", "ilp-partition", "{\"samples\": [{\"encoder_ms\": 1, \"llm_ms\": 1}], \"buckets\": 0}", ["buckets", "0"]),
 ]
 
+STEP = '{"step":1,"loss":2.0,"step_ms":5.0}\n'
+SLICE = '[\n{"ph":"X","pid":1,"tid":1,"ts":0.0,"dur":5.0,"name":"llm F mb0","cat":"compute","args":{"kind":"forward","step":1}}\n]\n'
+
+
+def run_folder(command, name, code, says, words=(), **files):
+    """A command about the run folder `run`, which holds these files."""
+    names = {"metrics": "metrics.jsonl", "trace": "trace.json", "job": "resolved.toml"}
+    return Row(name, [command, "run", *words], code, says, {f"run/{names[key]}": text for key, text in files.items()})
+
+
+RUNS = [
+    Row("report of no run", ["report", "nowhere"], 2, ["nowhere: no such run folder", "fix:"]),
+    Row("trace of no run", ["trace", "nowhere"], 2, ["nowhere: no such run folder", "fix:"]),
+    Row("report without a run", ["report"], 2, ["RUN is required", "troupe report --help"]),
+    run_folder("report", "report of another folder", 2, ["run: not a run folder", "resolved.toml"], metrics=STEP),
+    run_folder("report", "report of a run without metrics", 2, ["metrics.jsonl: this run has no metrics"], job=""),
+    run_folder("report", "report of an empty run", 2, ["metrics.jsonl: no step has ended", "fix:"], job="", metrics=""),
+    run_folder("report", "report of a run killed in its first line", 2, ["no step has ended"], job="", metrics='{"step":1,"lo'),
+    run_folder("report", "report of damaged metrics", 3, ["metrics.jsonl:1: expected an object"], job="", metrics="3\n" + STEP),
+    run_folder("report", "report of a step that is not there", 2, ["step 7 is not in the trace: it has step 1", "--step"], ["--step", "7"], job="", metrics=STEP, trace=SLICE),
+    run_folder("report", "report of a damaged trace", 3, ["trace.json:2: not a trace that Troupe wrote"], job="", metrics=STEP, trace="[\nhello\n]\n"),
+    run_folder("report", "report where nothing can be written", 1, ["/proc/nowhere", "troupe"], ["--out", "/proc/nowhere/r.html"], job="", metrics=STEP, trace=SLICE),
+    run_folder("trace", "trace of a run without one", 2, ["trace.json"], job=""),
+    run_folder("trace", "trace of a step without a file", 2, ["--step needs --out", "fix:"], ["--step", "1"], job="", trace=SLICE),
+    run_folder("trace", "trace of another kind of file", 2, [".html", ".json", "t.png"], ["--out", "t.png"], job="", trace=SLICE),
+    run_folder("trace", "trace of a step that is not there", 2, ["step 2 is not in the trace"], ["--step", "2", "--out", "t.json"], job="", trace=SLICE),
+    run_folder("trace", "trace of no step", 2, ["the trace has no step yet"], ["--out", "t.html"], job="", trace="[\n]\n"),
+]
+
 # Problems join the table when their libraries offer them.
-ROWS = COMMAND_LINE + JOB_FILE + PLAN + TRAIN + DATA + SOLVE
+ROWS = COMMAND_LINE + JOB_FILE + PLAN + TRAIN + DATA + SOLVE + RUNS
 
 
 def check(row, binary, folder):

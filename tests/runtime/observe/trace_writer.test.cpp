@@ -82,16 +82,21 @@ TEST_CASE("a slice says what ran, where, when and for which step", "[observe]") 
   forward.action.microbatch = MicrobatchId{3};
   REQUIRE(writer.write(std::vector{forward}).ok());
   const auto slice = read(folder / "t.json").back();
-  CHECK(
-      slice ==
-      Json{{"ph", "X"},
-           {"pid", 2},
-           {"tid", 2},
-           {"ts", 2.5},
-           {"dur", 1.501},
-           {"name", "llm.stage1 F mb3"},
-           {"cat", "compute"},
-           {"args", {{"step", 7}, {"epoch_number", 0}, {"stage", "llm.stage1"}, {"stage_id", 2}}}});
+  CHECK(slice == Json{{"ph", "X"},
+                      {"pid", 2},
+                      {"tid", 2},
+                      {"ts", 2.5},
+                      {"dur", 1.501},
+                      {"name", "llm.stage1 F mb3"},
+                      {"cat", "compute"},
+                      {"args",
+                       {{"kind", "forward"},
+                        {"step", 7},
+                        {"epoch_number", 0},
+                        {"stage", "llm.stage1"},
+                        {"stage_id", 2},
+                        {"microbatch", 3},
+                        {"part", -1}}}});
 }
 
 TEST_CASE("reconfiguration announces only new tracks", "[observe]") {

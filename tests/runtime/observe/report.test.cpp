@@ -1,0 +1,125 @@
+#include "runtime/observe/report.hpp"
+
+#include <algorithm>
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+#include <cmath>
+#include <fstream>
+
+#include "runtime/observe/chart.hpp"
+#include "tests/runtime/observe/example_plan.hpp"
+#include "tests/support/scratch_folder.hpp"
+
+namespace troupe::observe {
+namespace {
+
+using Catch::Matchers::ContainsSubstring;
+using testing::ScratchFolder;
+
+constexpr const char* kMetrics =
+    "{\"step\":1,\"loss\":4.0,\"tokens\":100,\"samples\":2,\"step_ms\":900}\n"
+    "{\"step\":2,\"loss\":3.0,\"tokens\":100,\"samples\":2,\"step_ms\":100,\"bubble\":0.5}\n"
+    "{\"step\":3,\"loss\":null,\"tokens\":200,\"samples\":2,\"step_ms\":400,\"bubble\":0.3}\n";
+
+void write(const std::filesystem::path& path, const std::string& text) {
+  std::ofstream(path) << text;
+}
+
+double value_of(const RunRecord& run, const std::string& key) {
+  for (const auto& figure : report_figures(run))
+    if (figure.key == key) return figure.value;
+  return NAN;
+}
+
+TEST_CASE("metrics become columns with gaps where a line has no number", "[observe]") {
+  const ScratchFolder folder;
+  write(folder / "metrics.jsonl", kMetrics);
+  const auto table = read_metrics(folder / "metrics.jsonl").value();
+  CHECK(table.steps == std::vector<double>{1, 2, 3});
+  CHECK(*table.find("tokens") == std::vector<double>{100, 100, 200});
+  CHECK(std::isnan((*table.find("bubble"))[0]));
+  CHECK((*table.find("bubble"))[2] == 0.3);
+  CHECK(std::isnan((*table.find("loss"))[2]));
+  CHECK(table.find("step") == nullptr);
+  CHECK_FALSE(table.last_line_cut);
+}
+
+TEST_CASE("a last line that was cut is told and left out", "[observe]") {
+  const ScratchFolder folder;
+  for (const auto* end : {"{\"step\":4,\"lo", "{\"step\":4,\"lo\n"}) {
+    write(folder / "metrics.jsonl", std::string(kMetrics) + end);
+    const auto run = read_run(folder.path()).value();
+    CHECK(run.metrics.steps.size() == 3);
+    CHECK_THAT(run.notes.front(), ContainsSubstring("is cut"));
+  }
+}
+
+TEST_CASE("a report leaves the first step out of means and rates", "[observe]") {
+  const ScratchFolder folder;
+  write(folder / "metrics.jsonl", kMetrics);
+  const auto run = read_run(folder.path()).value();
+  CHECK(value_of(run, "steps") == 3);
+  CHECK(value_of(run, "loss_first") == 4);
+  CHECK(value_of(run, "loss_last") == 3);
+  CHECK(value_of(run, "step_ms_median") == 250);
+  // 300 tokens in 500 ms, not the mean of 1,000 and 500 tokens/s.
+  CHECK(value_of(run, "tokens_per_s") == 600);
+  CHECK(value_of(run, "bubble_percent_mean") == 40);
+  CHECK(std::isnan(value_of(run, "imbalance_mean")));
+}
+
+TEST_CASE("a report says what its run did not record", "[observe]") {
+  const ScratchFolder folder;
+  write(folder / "metrics.jsonl", kMetrics);
+  write(folder / "bad_samples.jsonl", "{\"id\":\"s<7>\",\"reason\":\"no picture\"}\n");
+  auto run = read_run(folder.path()).value();
+  const auto without = report_page(run, {}, "No timeline: none was asked for.");
+  CHECK_THAT(without,
+             ContainsSubstring("`imbalance_before`") && ContainsSubstring("nothing about memory") &&
+                 ContainsSubstring("none was asked for") &&
+                 ContainsSubstring("plan.json is missing") && ContainsSubstring("s&lt;7&gt;"));
+  run.plan = RecordedPlan{3, testing::example_plan()};
+  run.metrics.columns["imbalance_before"] = {2, 2, 2};
+  run.metrics.columns["peak_activation_bytes"] = {5e6, 5e6, 5e6};
+  const auto with = report_page(run, {}, "");
+  CHECK_THAT(with, ContainsSubstring("Configuration 3") && ContainsSubstring("llm 0 to 1") &&
+                       ContainsSubstring("peak_activation_bytes"));
+  CHECK_THAT(
+      with, !ContainsSubstring("`imbalance_before`") && !ContainsSubstring("nothing about memory"));
+}
+
+TEST_CASE("metrics that are missing, empty or damaged are refused", "[observe][errors]") {
+  const ScratchFolder folder;
+  CHECK(read_run(folder.path()).error().code == Errc::not_found);
+  write(folder / "metrics.jsonl", "");
+  CHECK_THAT(read_run(folder.path()).error().message, ContainsSubstring("no step has ended"));
+  write(folder / "metrics.jsonl", "{\"step\":1}\nhello\n{\"step\":2}\n");
+  const auto damaged = read_run(folder.path());
+  CHECK(damaged.error().code == Errc::bad_data);
+  CHECK_THAT(damaged.error().where, ContainsSubstring("metrics.jsonl:2"));
+}
+
+TEST_CASE("a chart keeps the peak of many points", "[observe]") {
+  Chart chart{"Loss", "", {}, {{"loss", {}}}, true};
+  for (int i = 0; i < 20000; ++i) {
+    chart.x.push_back(i + 1);
+    chart.series[0].y.push_back(i == 12345 ? 77.25 : 1);
+  }
+  const auto figure = chart_figure(chart);
+  CHECK_THAT(figure, ContainsSubstring("77.25"));
+  CHECK(figure.size() < 100'000);
+}
+
+TEST_CASE("a chart without a number says so, and gaps break its line", "[observe]") {
+  Chart chart{"Loss <a>", "ms", {1, 2, 3, 4, 5}, {{"loss", {NAN, NAN, NAN, NAN, NAN}}}, true};
+  CHECK_THAT(chart_figure(chart),
+             ContainsSubstring("No values") && ContainsSubstring("Loss &lt;a&gt;"));
+  chart.series[0].y = {1, 2, NAN, 2, 1};
+  const auto figure = chart_figure(chart);
+  const auto path = figure.substr(figure.find("class=\"curve s0\""));
+  const auto line = path.substr(0, path.find("/>"));
+  CHECK(std::count(line.begin(), line.end(), 'M') == 2);
+}
+
+}  // namespace
+}  // namespace troupe::observe
