@@ -1,0 +1,122 @@
+#!/usr/bin/python3
+"""Pages as a browser shows them: no script error, every bar where its times say, nothing from the network.
+
+    pages.py TROUPE MAKE_TIMELINE_PAGES      skips (exit 77) where there is no Chromium
+"""
+
+import json
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+METRICS = [{"step": 1, "loss": 2.5, "lr": 1e-3, "grad_norm": 2.0, "samples": 8, "tokens": 800, "trained_tokens": 300,
+            "step_ms": 200.0, "plan_ms": 0.5, "plan_wait_ms": 0.0, "bubble": 0.4, "imbalance": 1.5, "imbalance_before": 2.5,
+            "predicted_step_ms": 190.0, "held_bytes": 4096, "data_wait_ms": 0.0, "nodes": 4, "epoch_number": 1}]
+
+
+class Page:
+    """What a browser made of a file: attributes of its root, and its timelines."""
+
+    def __init__(self, browser, file):
+        with tempfile.TemporaryDirectory() as profile:
+            # Virtual time: scripts are done when the document is printed, however slow the machine is.
+            command = [browser, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={profile}", "--window-size=1400,1000",
+                       "--virtual-time-budget=4000", "--dump-dom", file.as_uri()]
+            run = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        self.html = run.stdout
+        root = re.search(r"<html[^>]*>", self.html)
+        if root is None:
+            raise RuntimeError(f"the browser printed no document: {run.stderr[-400:]}")
+        self.root = dict(re.findall(r'data-([a-z]+)="([^"]*)"', root[0]))
+        self.titles = re.findall(r'<h2 id="timeline-\d+-title"[^>]*>(.*?)</h2>', self.html)
+        self.timelines = re.findall(r'<section class="timeline".*?</section>', self.html, re.DOTALL)
+
+
+def bars(section, kind):
+    """Left edge and row of each bar of a kind, from the path that draws them all."""
+    path = re.search(rf'<path class="k-{kind}" d="([^"]*)"', section)
+    return [(float(x), float(y)) for x, y in re.findall(r"M([-\d.]+) ([-\d.]+)h", path[1])] if path else []
+
+
+def expect(truth, words, faults):
+    if not truth:
+        faults.append(words)
+
+
+def check_timeline(page, stages, microbatches, faults):
+    expect("error" not in page.root, f"script error: {page.root.get('error')}", faults)
+    expect(len(page.timelines) == 1, f"{len(page.timelines)} timelines instead of one", faults)
+    for section in page.timelines:
+        data = json.loads(re.search(r'<script type="application/json">(.*?)</script>', section, re.DOTALL)[1])
+        times = data["intervals"]
+        expect(len(data["lanes"]) == stages, f"{len(data['lanes'])} lanes", faults)
+        expect(f'data-drawn="{len(times["lane"])}"' in section, "not every interval was drawn", faults)
+        for kind in ("forward", "backward"):
+            found = bars(section, kind)
+            expect(len({y for _, y in found}) == stages, f"{kind} bars in {len({y for _, y in found})} of {stages} rows", faults)
+            begins = sorted(times["begin"][i] for i in range(len(times["lane"])) if data["kinds"][times["kind"][i]] == kind)
+            expect(len(begins) == stages * microbatches, f"{len(begins)} {kind} actions in the data", faults)
+            # Bars narrower than a pixel may share one; with few stages each has its own, in proportion to its time.
+            if stages > 8:
+                continue
+            edges = sorted(x for x, _ in found)
+            expect(len(edges) == len(begins), f"{len(edges)} {kind} bars for {len(begins)} actions", faults)
+            scale = (edges[-1] - edges[0]) / (begins[-1] - begins[0])
+            worst = max(abs(edges[0] + (t - begins[0]) * scale - x) for x, t in zip(edges, begins))
+            expect(worst < 0.3, f"a {kind} bar stands {worst:.1f} pixels beside its time", faults)
+
+
+def check_report(page, faults):
+    expect("error" not in page.root, f"script error: {page.root.get('error')}", faults)
+    expect(page.titles == ["Step 1, predicted", "Step 1, measured"], f"timelines: {page.titles}", faults)
+    for title in ("Loss", "Throughput", "Bubble", "Imbalance", "Memory"):
+        expect(title in page.html, f"no chart of {title}", faults)
+    expect(int(page.root.get("charts", 0)) >= 8, f"{page.root.get('charts')} charts work", faults)
+    loaded = re.findall(r'(?:src|href)="(?!data:)([^"#][^"]*)"|url\((?!#)([^)]*)\)|@import', page.html)
+    expect(not loaded, f"the page loads {loaded}", faults)
+
+
+def make_report(binary, folder, trace):
+    run = folder / "run"
+    run.mkdir()
+    (run / "resolved.toml").write_text("")
+    (run / "metrics.jsonl").write_text("".join(json.dumps({**step, "step": n}) + "\n" for step in METRICS for n in (1, 2, 3)))
+    for name in ("trace.json", "predicted.json"):
+        shutil.copy(trace, run / name)
+    subprocess.run([binary, "report", str(run), "--step", "1"], check=True, capture_output=True, timeout=60)
+    return run / "report.html"
+
+
+def main(binary, maker):
+    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if browser is None:
+        print("SKIPPED: no Chromium here; scripts/setup --browser installs it")
+        return 77
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        for stages, microbatches in ((4, 8), (64, 128)):
+            subprocess.run([maker, folder, str(stages), str(microbatches), "1f1b"], check=True, capture_output=True, timeout=120)
+        small, large = folder / "timeline-4.html", folder / "timeline-64.html"
+        # The check of errors is itself checked: a page with damaged data must be told from a good one.
+        damaged = folder / "damaged.html"
+        damaged.write_text(small.read_text().replace('<script type="application/json">{', '<script type="application/json">{{'))
+        report = make_report(binary, folder, folder / "timeline-4.json")
+        with ThreadPoolExecutor(2) as pool:
+            pages = dict(zip("4 64 damaged report".split(), pool.map(lambda file: Page(browser, file), (small, large, damaged, report))))
+    faults = {key: [] for key in pages}
+    check_timeline(pages["4"], 4, 8, faults["4"])
+    check_timeline(pages["64"], 64, 128, faults["64"])
+    expect("error" in pages["damaged"].root, "damaged data went unnoticed", faults["damaged"])
+    check_report(pages["report"], faults["report"])
+    for key, found in faults.items():
+        print(f"page {key}: " + ("good" if not found else "WRONG\n  " + "\n  ".join(found)))
+    return 1 if any(faults.values()) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*(pathlib.Path(word).resolve() for word in sys.argv[1:3])))
