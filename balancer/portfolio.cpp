@@ -8,6 +8,7 @@
 #include "balancer/hierarchical.hpp"
 #include "balancer/partition.hpp"
 #include "balancer/random.hpp"
+#include "balancer/size_search.hpp"
 #include "balancer/taper.hpp"
 
 namespace troupe::balancer {
@@ -22,11 +23,10 @@ std::vector<std::int32_t> group_of(const SampleGroups& groups, std::size_t sampl
   return of;
 }
 
-constexpr double kTaperLeast = 0.05;
-// Trades per taper; a start near the last taper's microbatches needs few.
+// Trades per size profile; a start near the last one's microbatches needs few.
 const SearchBudget kTaperBudget{.evaluations_max = 200'000};
 
-// One member, taper or neighbour at a time, with the budget and the best so far.
+// One member, size profile or neighbour at a time, with the budget and the best so far.
 class Portfolio {
  public:
   Portfolio(std::span<const Workload> workloads, const PolicyOptions& options)
@@ -44,21 +44,25 @@ class Portfolio {
     if (best_) members_best_ = best_->cost;
   }
 
-  void search_tapers() {
+  void search_profiles() {
     if (!best_ || options_.microbatches < 2) return;
-    auto taper = default_taper(options_.pipeline_stages);
     scaled_ = equally_binding(workloads_);
-    if (budget_left()) try_taper(taper);
-    for (const double step : {1.6, 1.25, 1.1})
-      for (bool better = true; better && budget_left();) {
-        better = false;
-        for (const auto& neighbour : neighbours(taper, step)) {
-          if (!budget_left() || neighbour == taper) continue;
-          if (!try_taper(neighbour)) continue;
-          taper = neighbour;
-          better = true;
-        }
-      }
+    double least = HUGE_VAL;
+    SampleGroups groups;  // Of the best sizes so far: others change little from them.
+    search_sizes(
+        options_.microbatches, options_.pipeline_stages, options_.seed, INT64_MAX,
+        [&](std::span<const double> sizes) -> std::optional<double> {
+          if (!budget_left()) return std::nullopt;
+          auto tried = groups.empty() ? tapered_partition(scaled_, sizes, kTaperBudget)
+                                      : improve_partition(scaled_, groups, sizes, kTaperBudget);
+          const double score =
+              offer(without_deferral(tried), "tapered, K=" + std::to_string(options_.microbatches));
+          if (score < least) {
+            least = score;
+            groups = std::move(tried);
+          }
+          return score;
+        });
   }
 
   void local_search() {
@@ -85,47 +89,30 @@ class Portfolio {
     if (plan.ok()) offer(std::move(plan).value(), policy + ", K=" + std::to_string(microbatches));
   }
 
-  static std::vector<Taper> neighbours(const Taper& taper, double step) {
-    std::vector<Taper> all;
-    for (const double factor : {1 / step, step}) {
-      const auto size = [&](double old) { return std::clamp(old * factor, kTaperLeast, 1.0); };
-      const auto rate = [&](double old) { return 1 + (old - 1) * factor; };
-      all.push_back({size(taper.first), taper.growth, size(taper.last), taper.shrink});
-      all.push_back({taper.first, rate(taper.growth), taper.last, rate(taper.shrink)});
-      all.push_back({size(taper.first), taper.growth, taper.last, taper.shrink});
-      all.push_back({taper.first, rate(taper.growth), taper.last, taper.shrink});
-    }
-    return all;
+  // Cost, dearer where more than filling and draining keeps the pipeline waiting.
+  double score_of(const MicrobatchPlan& plan, double cost) const {
+    const double bound = options_.bound ? options_.bound(plan) : 0;
+    const double gap = bound > 0 ? cost / bound - 1 : 0;
+    return cost * (1 + kSlackPrice * std::max(0.0, gap - kSlackMax));
   }
 
-  // Starts from the last taper that was better: sizes change little from one to the next.
-  bool try_taper(const Taper& taper) {
-    const auto sizes = taper_sizes(taper, options_.microbatches);
-    auto groups = tapered_.empty() ? tapered_partition(scaled_, sizes, kTaperBudget)
-                                   : improve_partition(scaled_, tapered_, sizes, kTaperBudget);
-    if (!offer(without_deferral(groups), "tapered, K=" + std::to_string(options_.microbatches)))
-      return false;
-    tapered_ = std::move(groups);
-    return true;
-  }
-
-  bool is_tight(const MicrobatchPlan& plan, double cost) const {
-    return !options_.bound || cost <= (1 + kSlackMax) * options_.bound(plan);
-  }
-
-  bool offer(MicrobatchPlan plan, std::string policy) {
-    const double cap = options_.llm_cap_ms.value_or(HUGE_VAL);
-    if (llm_spread(group_loads(workloads_, plan.llm)).max_ms > cap) return false;
+  // The score of the plan; infinite where it cannot run. Costs no more than the best member where
+  // it becomes the best.
+  double offer(MicrobatchPlan plan, std::string policy) {
     ++evaluations_;
+    const double cap = options_.llm_cap_ms.value_or(HUGE_VAL);
+    if (llm_spread(group_loads(workloads_, plan.llm)).max_ms > cap) return HUGE_VAL;
     const double cost = options_.cost ? options_.cost(plan) : slot_time_ms(workloads_, plan);
-    if (!std::isfinite(cost) || cost > members_best_) return false;
-    const bool tight = is_tight(plan, cost);
+    if (!std::isfinite(cost)) return HUGE_VAL;
+    const double score = score_of(plan, cost);
     // While members are costed, cost alone decides: nothing may end above the best of them.
-    const bool by_cost = members_best_ == HUGE_VAL || tight == tight_;
-    if (best_ && (by_cost ? cost >= best_->cost : tight_)) return false;
-    tight_ = tight;
+    const bool members = members_best_ == HUGE_VAL;
+    const bool better =
+        members ? !best_ || cost < best_->cost : cost <= members_best_ && score < best_score_;
+    if (!better) return score;
+    best_score_ = score;
     best_ = PortfolioChoice{std::move(plan), cost, std::move(policy), 0};
-    return true;
+    return score;
   }
 
   // Swaps two samples between two microbatches on both sides, or two neighbouring microbatches in
@@ -165,9 +152,8 @@ class Portfolio {
   std::int64_t searches_max_ = 0;
   std::int64_t evaluations_ = 0;
   double members_best_ = HUGE_VAL;  // The cost that nothing after the members may exceed.
-  bool tight_ = false;              // Whether the best plan is within reach of its bound.
+  double best_score_ = HUGE_VAL;    // Of the best plan.
   std::vector<Workload> scaled_;
-  SampleGroups tapered_;  // Of the best taper so far.
   std::optional<PortfolioChoice> best_;
 };
 
@@ -184,7 +170,7 @@ Result<PortfolioChoice> best_of_portfolio(std::span<const Workload> workloads,
   for (const auto count : {effective, (effective + options.microbatches) / 2})
     if (std::find(counts.begin(), counts.end(), count) == counts.end()) counts.push_back(count);
   portfolio.try_members(counts);
-  portfolio.search_tapers();
+  portfolio.search_profiles();
   portfolio.local_search();
   if (auto best = portfolio.finish()) return std::move(*best);
   return Error{Errc::infeasible, "no policy has a plan within the cap that the cost function takes",

@@ -26,15 +26,17 @@ struct PortfolioChoice {
 inline constexpr std::int64_t kSampleVisitsMax = 10'000'000;
 
 /// A plan is within reach of its bound up to this share above it: its idle time is that of filling
-/// and draining. Times that turn out a little longer than predicted then cost little.
-inline constexpr double kSlackMax = 0.019;
+/// and draining. Times that turn out a little longer than predicted then cost little. What is
+/// beyond counts this many times its share of the cost, when plans are compared.
+inline constexpr double kSlackMax = 0.018;
+inline constexpr double kSlackPrice = 4;
 
 /// Costs the plan of every applicable policy with the user's K, with the effective K and with their
 /// mean, the most elaborate policies first, and picks the least (ties: the first costed). Then
-/// searches tapers (taper.hpp) from the default one, each of the four numbers up and down in
-/// shrinking steps; then swaps single samples and neighbouring microbatches. Keeps what lowers the
-/// cost; with a `bound`, a plan within `kSlackMax` of its own goes before one that is not. Never
-/// worse than the best member that was costed.
+/// searches the sizes of microbatches (size_search.hpp), and where their number cannot be varied
+/// swaps single samples and neighbouring microbatches. Keeps what lowers the cost; with a `bound`,
+/// what a plan is above its own counts as `kSlackPrice` says. Never worse than the best member that
+/// was costed.
 ///
 /// Members above `llm_cap_ms` are left out. `evaluations_max` counts calls of the cost function, at
 /// least one; members come before local search. With many samples fewer are made, so that they look

@@ -35,18 +35,19 @@ SampleGroups longest_first(std::span<const Workload> workloads, std::span<const 
 
 Taper default_taper(std::int64_t pipeline_stages) {
   if (pipeline_stages < 2) return {};
-  const double growth = 1 + 0.8 / static_cast<double>(pipeline_stages);
-  return {.first = 0.5, .growth = growth, .last = 0.5, .shrink = growth};
+  const auto stages = static_cast<double>(pipeline_stages);
+  return {.first = 0.8, .rise = stages, .last = 0.8, .fall = 1.5 * stages};
 }
 
 std::vector<double> taper_sizes(const Taper& taper, std::int64_t count) {
-  std::vector<double> sizes(static_cast<std::size_t>(count), 1);
-  double size = taper.first;
-  for (auto i = sizes.begin(); i != sizes.end() && size < 1; ++i, size *= taper.growth)
-    *i = std::min(*i, size);
-  size = taper.last;
-  for (auto i = sizes.rbegin(); i != sizes.rend() && size < 1; ++i, size *= taper.shrink)
-    *i = std::min(*i, size);
+  const auto eased = [](double least, double from_end, double length) {
+    const double left = std::max(0.0, 1 - from_end / length);
+    return 1 - (1 - least) * left * left;
+  };
+  std::vector<double> sizes;
+  for (std::int64_t i = 0; i < count; ++i)
+    sizes.push_back(std::min(eased(taper.first, static_cast<double>(i), taper.rise),
+                             eased(taper.last, static_cast<double>(count - 1 - i), taper.fall)));
   return sizes;
 }
 

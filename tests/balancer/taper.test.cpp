@@ -12,12 +12,11 @@ namespace troupe::balancer {
 namespace {
 
 TEST_CASE("a taper grows from both ends to full size", "[balancer]") {
-  // From the front 0.25, 0.5, 1; from the back 0.5, 1.5: the front ends first.
-  const auto sizes = taper_sizes({.first = 0.25, .growth = 2, .last = 0.5, .shrink = 3}, 5);
-  CHECK((sizes == std::vector<double>{0.25, 0.5, 1, 1, 0.5}));
-  // Where both ends meet, the smaller size counts: 0.25 and min(0.5, 0.5).
-  CHECK((taper_sizes({.first = 0.25, .growth = 2, .last = 0.5, .shrink = 3}, 2) ==
-         std::vector<double>{0.25, 0.5}));
+  // From the front 1 - 0.75 (1, 1/4, 0) = 0.25, 0.8125, 1; from the back 1 - 0.5 = 0.5 alone.
+  const Taper taper{.first = 0.25, .rise = 2, .last = 0.5, .fall = 1};
+  CHECK((taper_sizes(taper, 4) == std::vector<double>{0.25, 0.8125, 1, 0.5}));
+  // Where both ends meet, the smaller size counts.
+  CHECK((taper_sizes(taper, 1) == std::vector<double>{0.25}));
 }
 
 TEST_CASE("one stage needs no taper", "[balancer]") {
