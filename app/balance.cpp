@@ -7,10 +7,9 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "app/balance/policy_report.hpp"
 #include "app/commands.hpp"
-#include "app/policy_report.hpp"
 #include "app/terminal.hpp"
-#include "balancer/replica_assignment.hpp"
 #include "engine/profile_data.hpp"
 #include "engine/profile_run.hpp"
 #include "runtime/job/load_job.hpp"
@@ -84,9 +83,10 @@ Result<scheduler::CostModel> cost_model(const engine::JobSetup& setup, const std
 }
 
 // Stages before and from the llm on. A stage with layers of both counts for the llm.
-scheduler::ModulePipeline shape_of(const ModelGraph& model, const ParallelPlan& plan) {
+scheduler::ModulePipeline shape_of(const ModelGraph& model, const ParallelPlan& plan,
+                                   const Pipeline& pipeline) {
   scheduler::ModulePipeline shape{.encoder_stages = 0, .llm_stages = 0};
-  for (const auto stage : plan.pipelines.front().stages) {
+  for (const auto stage : pipeline.stages) {
     const auto& runs = plan.stages[stage.index()].runs;
     const bool llm = std::any_of(runs.begin(), runs.end(),
                                  [&](const auto& run) { return run.module == model.llm(); });
@@ -103,24 +103,19 @@ scheduler::ModulePipeline shape_of(const ModelGraph& model, const ParallelPlan& 
 // A batch spread over the pipelines.
 Result<std::vector<PipelineBatch>> spread(const std::vector<SampleShape>& shapes,
                                           const scheduler::CostModel& costs,
-                                          std::size_t pipelines) {
-  auto predicted = scheduler::sample_workloads(costs, shapes);
-  if (!predicted.ok()) return std::move(predicted).error();
+                                          const std::vector<scheduler::ModulePipeline>& pipelines,
+                                          std::int64_t microbatches) {
+  const auto predicted = scheduler::sample_workloads(costs, shapes);
+  if (!predicted.ok()) return predicted.error();
   std::vector<balancer::Workload> work;
   for (const auto& sample : predicted.value())
     work.push_back({sample.encoder_forward_ms, sample.llm_forward_ms});
-  auto replicas = balancer::assign_replicas(work, std::vector<double>(pipelines, 1));
-  if (!replicas.ok()) return std::move(replicas).error();
-  std::vector<PipelineBatch> batches(pipelines);
-  for (std::size_t p = 0; p < pipelines; ++p)
-    for (const auto sample : replicas.value()[p]) {
-      const auto s = static_cast<std::size_t>(sample);
-      batches[p].work.push_back(work[s]);
-      std::int64_t rows = 0;
-      for (const auto& media : shapes[s].media) rows += shapes[s].output_rows(media.module);
-      batches[p].encoder_rows.push_back(rows);
-    }
-  return batches;
+  std::vector<std::int64_t> rows;
+  for (const auto& shape : shapes) {
+    rows.push_back(0);
+    for (const auto& media : shape.media) rows.back() += shape.output_rows(media.module);
+  }
+  return spread_batch(work, rows, pipelines, microbatches);
 }
 
 Result<Material> read_material(const BalanceArguments& arguments) {
@@ -145,15 +140,15 @@ Result<Material> read_material(const BalanceArguments& arguments) {
   if (!costs.ok()) return costs.error();
   Material material;
   auto& question = material.question;
-  question.shape = shape_of(setup.model, plan.value());
+  for (const auto& pipeline : plan.value().pipelines)
+    question.shapes.push_back(shape_of(setup.model, plan.value(), pipeline));
   question.schedule = setup.job.scheduler.schedule;
   question.options.microbatches = train.microbatches;
   question.options.seed = arguments.seed;
-  question.options.pipeline_stages = question.shape.encoder_stages + question.shape.llm_stages;
   question.options.evaluations_max = setup.job.balancer.evaluations;
   for (const auto& shapes : batches.value()) {
     if (shapes.empty()) continue;
-    auto batch = spread(shapes, costs.value(), pipelines);
+    auto batch = spread(shapes, costs.value(), question.shapes, train.microbatches);
     if (!batch.ok()) return std::move(batch).error();
     question.batches.push_back(std::move(batch).value());
     material.samples += shapes.size();
@@ -183,6 +178,28 @@ Json answer_json(const PolicyAnswer& answer) {
           {"lower_bound_ms", answer.lower_bound_ms}};
 }
 
+// `2 x (1 encoder + 1 llm), 1 x (...)`: pipelines by their stages, in order.
+std::string shapes_text(const std::vector<scheduler::ModulePipeline>& shapes) {
+  std::string text;
+  for (std::size_t begin = 0, end = 0; begin < shapes.size(); begin = end) {
+    while (end < shapes.size() && shapes[end].encoder_stages == shapes[begin].encoder_stages &&
+           shapes[end].llm_stages == shapes[begin].llm_stages)
+      ++end;
+    text += (begin > 0 ? ", " : "") + std::to_string(end - begin) + " x (" +
+            std::to_string(shapes[begin].encoder_stages) + " encoder + " +
+            std::to_string(shapes[begin].llm_stages) + " llm)";
+  }
+  return text;
+}
+
+// Microbatches per pipeline in the first batch: unequal pipelines get unequal numbers.
+std::string microbatches_text(const std::vector<PipelineBatch>& pipelines) {
+  std::string text;
+  for (std::size_t p = 0; p < std::min(kBarsMax, pipelines.size()); ++p)
+    text += (p > 0 ? ", " : "") + std::to_string(pipelines[p].microbatches);
+  return pipelines.size() > kBarsMax ? text + ", ..." : text;
+}
+
 Json to_json(const Material& material, const std::vector<PolicyReport>& reports) {
   const auto& question = material.question;
   Json policies = Json::array();
@@ -195,12 +212,16 @@ Json to_json(const Material& material, const std::vector<PolicyReport>& reports)
     entry["llm_loads_ms"] = report.all.llm_loads;
     policies.push_back(std::move(entry));
   }
+  Json shapes = Json::array();
+  for (std::size_t p = 0; p < question.shapes.size(); ++p)
+    shapes.push_back({{"encoder_stages", question.shapes[p].encoder_stages},
+                      {"llm_stages", question.shapes[p].llm_stages},
+                      {"first_batch_samples", question.batches.front()[p].work.size()},
+                      {"first_batch_microbatches", question.batches.front()[p].microbatches}});
   return {{"samples", material.samples},
           {"batches", question.batches.size()},
-          {"pipelines", question.batches.front().size()},
           {"microbatches", question.options.microbatches},
-          {"encoder_stages", question.shape.encoder_stages},
-          {"llm_stages", question.shape.llm_stages},
+          {"pipelines", std::move(shapes)},
           {"schedule", question.schedule},
           {"costs", material.costs},
           {"policies", std::move(policies)}};
@@ -229,32 +250,52 @@ void print_pictures(const std::vector<PolicyReport>& reports) {
   }
 }
 
+// Four digits or so, whatever the size.
+std::string ms_text(double ms) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.*f", ms >= 1000 ? 0 : ms >= 100 ? 1 : ms >= 1 ? 2 : 4, ms);
+  return text;
+}
+
+void print_row(const std::string& name, const PolicyAnswer& answer) {
+  std::printf("%-18s %9s %9s %9s %9s %9s %9s %9lld %10lld %9s %7.2f%%\n", name.c_str(),
+              ms_text(answer.encoder.mean_ms).c_str(), ms_text(answer.encoder.std_ms).c_str(),
+              ms_text(answer.encoder.max_ms).c_str(), ms_text(answer.llm.mean_ms).c_str(),
+              ms_text(answer.llm.std_ms).c_str(), ms_text(answer.llm.max_ms).c_str(),
+              static_cast<long long>(answer.deferred), static_cast<long long>(answer.rows_held_max),
+              ms_text(answer.step_ms).c_str(), gap_percent(answer));
+}
+
+void print_table(const std::vector<PolicyReport>& reports) {
+  std::printf("%-18s %29s %29s %9s %10s %18s\n", "", "encoder microbatch, ms", "llm microbatch, ms",
+              "samples", "rows held", "simulated step");
+  std::printf("%-18s %9s %9s %9s %9s %9s %9s %9s %10s %9s %8s\n", "policy", "mean", "std", "max",
+              "mean", "std", "max", "deferred", "at most", "ms", "above");
+  for (const auto& report : reports) print_row(report.policy, report.all);
+  std::printf(
+      "\nForward times; std, step: means over batches. `above`: over the longest stage's work and "
+      "its shortest way in and out.\n");
+  const auto least = std::min_element(reports.begin(), reports.end(), [](auto& a, auto& b) {
+    return a.all.step_ms < b.all.step_ms;
+  });
+  const double random_ms = reports.front().all.step_ms;
+  if (random_ms > 0)
+    std::printf("Shortest steps: %s, %.1f %% below %s.\n", least->policy.c_str(),
+                100 * (1 - least->all.step_ms / random_ms), reports.front().policy.c_str());
+  if (reports.size() > 4) return;
+  std::printf("\n%s, batch by batch:\n", reports.back().policy.c_str());
+  for (std::size_t b = 0; b < reports.back().batches.size(); ++b)
+    print_row("  batch " + std::to_string(b), reports.back().batches[b]);
+}
+
 void print_text(const Material& material, const std::vector<PolicyReport>& reports) {
   const auto& question = material.question;
-  std::printf(
-      "%zu samples in %zu batches, %zu pipelines of %d encoder + %d llm stages, K = %lld, "
-      "%s, %s costs\n\n",
-      material.samples, question.batches.size(), question.batches.front().size(),
-      question.shape.encoder_stages, question.shape.llm_stages,
-      static_cast<long long>(question.options.microbatches), question.schedule.c_str(),
-      material.costs.c_str());
-  std::printf("%-18s %28s %28s %9s %10s %10s %7s\n", "", "encoder microbatch, ms",
-              "llm microbatch, ms", "deferred", "rows held", "step", "above");
-  std::printf("%-18s %9s %9s %8s %9s %9s %8s %9s %10s %10s %7s\n", "policy", "mean", "std", "max",
-              "mean", "std", "max", "samples", "at most", "ms", "bound");
-  const auto row = [](const std::string& name, const PolicyAnswer& answer) {
-    std::printf("%-18s %9.3f %9.4f %8.3f %9.3f %9.4f %8.3f %9lld %10lld %10.3f %6.2f%%\n",
-                name.c_str(), answer.encoder.mean_ms, answer.encoder.std_ms, answer.encoder.max_ms,
-                answer.llm.mean_ms, answer.llm.std_ms, answer.llm.max_ms,
-                static_cast<long long>(answer.deferred),
-                static_cast<long long>(answer.rows_held_max), answer.step_ms, gap_percent(answer));
-  };
-  for (const auto& report : reports) row(report.policy, report.all);
-  if (reports.size() <= 4) {
-    std::printf("\n%s, batch by batch:\n", reports.back().policy.c_str());
-    for (std::size_t b = 0; b < reports.back().batches.size(); ++b)
-      row("  batch " + std::to_string(b), reports.back().batches[b]);
-  }
+  std::printf("%zu samples in %zu batches, schedule %s, %s costs\n", material.samples,
+              question.batches.size(), question.schedule.c_str(), material.costs.c_str());
+  std::printf("Pipelines by their stages: %s; microbatches in the first step: %s\n\n",
+              shapes_text(question.shapes).c_str(),
+              microbatches_text(question.batches.front()).c_str());
+  print_table(reports);
   print_pictures(reports);
 }
 

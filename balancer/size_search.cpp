@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 #include <vector>
 
 #include "balancer/random.hpp"
@@ -31,12 +32,9 @@ class SizeSearch {
   void run_free(Random& random, std::int64_t trials_max) {
     for (std::int64_t trial = 0; trial < trials_max && !spent_; ++trial) {
       auto sizes = sizes_;
-      const auto at = sizes.begin() + static_cast<std::ptrdiff_t>(random.below(sizes.size()));
+      const auto [begin, end] = run_of_some(random, sizes.size());
       const double factor = std::exp(0.25 * (2 * random.uniform() - 1));
-      const auto kind = random.below(3);
-      const auto begin = kind == 1 ? sizes.begin() : at;
-      const auto end = kind == 2 ? sizes.end() : at + 1;
-      std::for_each(begin, end, [&](double& size) { size *= factor; });
+      for (auto i = begin; i < end; ++i) sizes[i] *= factor;
       const double largest = *std::max_element(sizes.begin(), sizes.end());
       for (auto& size : sizes) size = std::max(kSizeLeast, size / largest);
       try_sizes(std::move(sizes));
@@ -44,6 +42,19 @@ class SizeSearch {
   }
 
  private:
+  // A single one, all before or behind one, or a run between two.
+  static std::pair<std::size_t, std::size_t> run_of_some(Random& random, std::size_t count) {
+    const auto one = random.below(count);
+    switch (random.below(4)) {
+      case 0: return {one, one + 1};
+      case 1: return {0, one + 1};
+      case 2: return {one, count};
+      default: break;
+    }
+    const auto other = random.below(count);
+    return {std::min(one, other), std::max(one, other) + 1};
+  }
+
   // From hardly any taper, for schedules that wait for the whole batch, to a deep one.
   std::vector<Taper> starts() const {
     const auto length = [&](double stages) { return std::max(1.0, stages * stages_); };

@@ -18,8 +18,8 @@ using SizeScore = std::function<std::optional<double>(std::span<const double> si
 /// Scores sizes of `count` microbatches until `score` returns nothing or nothing better is found:
 /// - tapers, from a few for so many stages: each of their four numbers, both depths and both
 ///   lengths up and down in shrinking steps;
-/// - from the best of them on, `trials_max` changes of a single size or of all before or behind
-///   one, drawn from `seed`; every better one is kept.
+/// - from the best of them on, `trials_max` changes of one size or of a run of them, drawn from
+///   `seed`; every better one is kept.
 /// The caller remembers what it liked. REQUIRES: count >= 2.
 void search_sizes(std::int64_t count, std::int64_t pipeline_stages, std::uint64_t seed,
                   std::int64_t trials_max, const SizeScore& score);

@@ -1,4 +1,4 @@
-#include "app/policy_report.hpp"
+#include "app/balance/policy_report.hpp"
 
 #include <algorithm>
 #include <limits>
@@ -32,14 +32,17 @@ std::int64_t rows_held(const MicrobatchPlan& plan, const std::vector<std::int64_
 
 class Runner {
  public:
-  Runner(const PolicyQuestion& question, const PipelineBatch& batch)
-      : question_(question), split_(scheduler::splits_weight_gradient(question.schedule)) {
+  Runner(const PolicyQuestion& question, std::size_t pipeline, const PipelineBatch& batch)
+      : question_(question),
+        shape_(question.shapes[pipeline]),
+        microbatches_(batch.microbatches),
+        split_(scheduler::splits_weight_gradient(question.schedule)) {
     for (const auto& work : batch.work) work_.push_back({work.encoder_ms, work.llm_ms});
   }
 
   scheduler::TaskGraph graph(const MicrobatchPlan& plan) const {
-    return scheduler::task_graph(
-        scheduler::module_pipeline(work_, plan.encoder, plan.llm, question_.shape), split_);
+    return scheduler::task_graph(scheduler::module_pipeline(work_, plan.encoder, plan.llm, shape_),
+                                 split_);
   }
   Result<double> step_ms(const MicrobatchPlan& plan) const {
     auto timeline = scheduler::make_schedule(graph(plan), question_.schedule);
@@ -48,6 +51,8 @@ class Runner {
   }
   balancer::PolicyOptions options() const {
     auto options = question_.options;
+    options.microbatches = microbatches_;
+    options.pipeline_stages = shape_.encoder_stages + shape_.llm_stages;
     options.cost = [this](const MicrobatchPlan& plan) {
       const auto step = step_ms(plan);
       return step.ok() ? step.value() : std::numeric_limits<double>::infinity();
@@ -60,6 +65,8 @@ class Runner {
 
  private:
   const PolicyQuestion& question_;
+  const scheduler::ModulePipeline& shape_;
+  std::int64_t microbatches_;
   bool split_;
   std::vector<scheduler::ModuleWork> work_;
 };
@@ -68,8 +75,9 @@ Result<PolicyAnswer> answer_batch(const std::string& policy, const PolicyQuestio
                                   const std::vector<PipelineBatch>& pipelines) {
   PolicyAnswer answer;
   std::vector<Workload> encoder, llm;
-  for (const auto& batch : pipelines) {
-    const Runner runner(question, batch);
+  for (std::size_t p = 0; p < pipelines.size(); ++p) {
+    const auto& batch = pipelines[p];
+    const Runner runner(question, p, batch);
     auto planned = balancer::assign_microbatches(policy, batch.work, runner.options());
     if (!planned.ok()) return std::move(planned).error();
     const auto& plan = planned.value();

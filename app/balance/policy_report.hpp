@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "app/balance/pipeline_spread.hpp"
 #include "balancer/policies.hpp"
 #include "balancer/workload.hpp"
 #include "runtime/vocabulary/result.hpp"
@@ -16,18 +17,13 @@
 
 namespace troupe::app {
 
-/// The samples of one pipeline in one batch. Shapes: [samples].
-struct PipelineBatch {
-  std::vector<balancer::Workload> work;    ///< Forward.
-  std::vector<std::int64_t> encoder_rows;  ///< Handed to the llm.
-};
-
 /// How the policies run.
 struct PolicyQuestion {
-  scheduler::ModulePipeline shape;
+  std::vector<scheduler::ModulePipeline> shapes;  ///< [pipeline]; at least one.
   std::string schedule;
+  /// Microbatches, stages, cost and bound are set per pipeline.
   balancer::PolicyOptions options;
-  std::vector<std::vector<PipelineBatch>> batches;  ///< [batch][pipeline]
+  std::vector<std::vector<PipelineBatch>> batches;  ///< [batch][pipeline]; a pipeline may be empty.
 };
 
 /// One policy on one batch, or over all.
@@ -48,8 +44,9 @@ struct PolicyReport {
   PolicyAnswer all;  ///< Loads: of the first batch.
 };
 
-/// Runs one policy over all batches. The simulated step is compute alone (a backward takes twice
-/// the forward, less what freezing saves): what `troupe solve simulate` says.
+/// Runs one policy over all batches; without batches all figures are 0. The simulated step is
+/// compute alone (a backward takes twice the forward, less what freezing saves): what `troupe solve
+/// simulate` says.
 ///
 /// Errors: as `assign_microbatches` and `make_schedule`.
 Result<PolicyReport> report_policy(const std::string& policy, const PolicyQuestion& question);
