@@ -6,6 +6,7 @@
 #include <map>
 #include <numeric>
 #include <optional>
+#include <sstream>
 #include <string>
 
 namespace troupe::scheduler {
@@ -19,8 +20,8 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // pays off on one side of the mean where their lines cross.
 class Sweep {
  public:
-  Sweep(std::vector<SpeedGroup> groups, std::int64_t microbatches)
-      : groups_(std::move(groups)), shares_(groups_.size()) {
+  Sweep(std::vector<SpeedGroup> groups, std::int64_t microbatches, std::int64_t work_max)
+      : groups_(std::move(groups)), shares_(groups_.size()), work_max_(work_max) {
     for (const auto& group : groups_) {
       inverse_sum_ += static_cast<double>(group.count) / group.microbatch_ms;
       pipelines_ += static_cast<double>(group.count);
@@ -41,11 +42,25 @@ class Sweep {
     // 1/T_i (Cauchy-Schwarz).
     solve_at(target_ - window());
     consider();
-    while (exchange_next(target_ + window())) consider();
+    if (!sweep(work_max_ / 2)) {
+      // Too many solutions: those from the target on are the likelier half.
+      solve_at(target_);
+      sweep(work_max_);
+    }
+    best_.work = work_;
     return best_;
   }
 
  private:
+  // Every solution up to the end of the window, unless the work runs out.
+  bool sweep(std::int64_t work_max) {
+    while (exchange_next(target_ + window())) {
+      consider();
+      if (work_ > work_max) return false;
+    }
+    return true;
+  }
+
   double window() const {
     return std::sqrt(best_.deviation * inverse_spread_) / inverse_sum_ * (1 + 1e-9);
   }
@@ -81,8 +96,9 @@ class Sweep {
     const auto wanted = static_cast<double>(microbatches_);
     const double slowest = groups_.back().microbatch_ms;
     double high = slowest * (std::abs(mean) + wanted * slowest), low = -high;
-    for (int i = 0; i < 70; ++i) {
+    for (;;) {
       const double middle = low + (high - low) / 2;
+      if (middle <= low || middle >= high) break;
       (counted(middle) > wanted ? high : low) = middle;
     }
     std::int64_t left = microbatches_;
@@ -138,7 +154,7 @@ class Sweep {
 
   // The exchange towards a slower pipeline that pays off first as the mean grows: the least ratio
   // (add_cost - take_gain) / (2 (T_to - T_from)) over T_from < T_to, by Dinkelbach's iteration.
-  Exchange next_exchange() const {
+  Exchange next_exchange() {
     Exchange best;
     for (std::size_t i = 0; i + 1 < groups_.size(); ++i) improve(best, i + 1, i);
     while (best.mean < kInfinity) {
@@ -150,7 +166,8 @@ class Sweep {
 
   // The pair with the largest gain at a mean. One pass keeps the best giver so far, so that only
   // pairs with T_from < T_to are seen.
-  std::pair<std::size_t, std::size_t> steepest(double mean) const {
+  std::pair<std::size_t, std::size_t> steepest(double mean) {
+    work_ += static_cast<std::int64_t>(groups_.size());
     std::pair<std::size_t, std::size_t> best{1, 0};
     double least = kInfinity, giver_gain = -kInfinity;
     for (std::size_t i = 0, giver = 0; i < groups_.size(); ++i) {
@@ -181,7 +198,7 @@ class Sweep {
   }
 
   void consider() {
-    GroupDistribution now{shares_, 0, 0};
+    GroupDistribution now{shares_, 0, 0, 0};
     double sum = 0;
     for (std::size_t i = 0; i < groups_.size(); ++i) {
       const auto& [microbatches, extra] = shares_[i];
@@ -212,6 +229,8 @@ class Sweep {
   double inverse_sum_ = 0;     // Sum of 1/T.
   double inverse_spread_ = 0;  // Sum of (1/T - mean of 1/T)^2.
   double target_ = 0;          // Mean of the continuous optimum.
+  std::int64_t work_max_ = 0;
+  std::int64_t work_ = 0;  // Groups looked at in the sweep.
   GroupDistribution best_;
 };
 
@@ -224,11 +243,10 @@ std::optional<Error> check(std::span<const double> microbatch_ms, std::int64_t g
                  "microbatch_ms",
                  {}};
   for (std::size_t i = 0; i < microbatch_ms.size(); ++i)
-    if (!(microbatch_ms[i] > 0) || !std::isfinite(microbatch_ms[i]))
-      return Error{Errc::invalid_argument,
-                   "expected a finite time > 0, found " + std::to_string(microbatch_ms[i]),
-                   "microbatch_ms[" + std::to_string(i) + "]",
-                   {}};
+    if (auto error = check_speed(microbatch_ms[i], "microbatch_ms[" + std::to_string(i) + "]"))
+      return error;
+  const auto [fastest, slowest] = std::minmax_element(microbatch_ms.begin(), microbatch_ms.end());
+  if (auto error = check_speed_ratio(*fastest, *slowest, "microbatch_ms")) return error;
   if (global_batch < 1 || microbatch_size < 1)
     return Error{Errc::invalid_argument,
                  "expected at least 1, found " +
@@ -253,7 +271,26 @@ std::optional<Error> check(std::span<const double> microbatch_ms, std::int64_t g
 
 }  // namespace
 
-GroupDistribution distribute_groups(std::span<const SpeedGroup> groups, std::int64_t microbatches) {
+std::optional<Error> check_speed(double microbatch_ms, const std::string& where) {
+  if (microbatch_ms >= kMicrobatchMsMin && microbatch_ms <= kMicrobatchMsMax) return std::nullopt;
+  std::ostringstream found;
+  found << microbatch_ms;
+  return Error{Errc::invalid_argument,
+               "expected a time of 1e-9 to 1e12 ms per microbatch, found " + found.str(), where,
+               "give milliseconds"};
+}
+
+std::optional<Error> check_speed_ratio(double fastest_ms, double slowest_ms,
+                                       const std::string& where) {
+  if (slowest_ms <= kSpeedRatioMax * fastest_ms) return std::nullopt;
+  std::ostringstream found;
+  found << "a microbatch takes " << slowest_ms << " ms on one pipeline and " << fastest_ms
+        << " ms on another; more than a millionfold cannot share a batch";
+  return Error{Errc::invalid_argument, found.str(), where, "leave the slowest pipeline out"};
+}
+
+GroupDistribution distribute_groups(std::span<const SpeedGroup> groups, std::int64_t microbatches,
+                                    std::int64_t work_max) {
   // Equal speeds become one group: members of equal speed differ by at most one microbatch.
   std::map<double, std::vector<std::size_t>> by_speed;
   for (std::size_t i = 0; i < groups.size(); ++i) by_speed[groups[i].microbatch_ms].push_back(i);
@@ -262,7 +299,7 @@ GroupDistribution distribute_groups(std::span<const SpeedGroup> groups, std::int
     merged.push_back({ms, 0});
     for (const auto i : members) merged.back().count += groups[i].count;
   }
-  GroupDistribution solved = Sweep(std::move(merged), microbatches).solve();
+  GroupDistribution solved = Sweep(std::move(merged), microbatches, work_max).solve();
   std::vector<GroupShare> shares(groups.size());
   std::size_t next = 0;
   for (const auto& entry : by_speed) {

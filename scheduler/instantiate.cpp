@@ -101,7 +101,7 @@ class Chooser {
 
   void add_template(std::size_t j, double level) {
     const auto& entry = templates_[order_[j]];
-    const std::int64_t done = finished(level, entry.microbatch_ms);
+    const std::int64_t done = std::min(finished(level, entry.microbatch_ms), microbatches_);
     capacity_[j] = capacity_[j + 1];
     if (done < 1) return;
     auto& table = capacity_[j];
@@ -151,7 +151,7 @@ class Chooser {
     if (leaves_ >= leaves_max_ || met() || (until_improved_ && improved_)) return;
     if (j == templates_.size()) return examine();
     const auto& entry = templates_[order_[j]];
-    const std::int64_t done = finished(level_, entry.microbatch_ms);
+    const std::int64_t done = std::min(finished(level_, entry.microbatch_ms), microbatches_);
     const std::int64_t most = done < 1 ? 0 : nodes / entry.node_count;
     for (std::int64_t used = most; used >= 0; --used) {
       const std::int64_t count = pipelines + used;
@@ -175,6 +175,7 @@ class Chooser {
       used.push_back(i);
     }
     const auto solved = distribute_groups(groups, microbatches_);
+    leaves_ += solved.work / kInstantiateLeafWork;
     if (!(solved.max_ms < best_->iteration_ms)) return;
     improved_ = true;
     best_->iteration_ms = solved.max_ms;
@@ -212,12 +213,14 @@ Error invalid(std::string message, std::string where) {
 std::optional<Error> check(const InstantiateRequest& request) {
   if (request.templates.empty()) return invalid("there are no templates", "templates");
   std::set<std::int64_t> sizes;
+  double fastest = kMicrobatchMsMax, slowest = kMicrobatchMsMin;
   for (std::size_t i = 0; i < request.templates.size(); ++i) {
     const std::string where = "templates[" + std::to_string(i) + "]";
     const auto& [nodes, ms] = request.templates[i];
     if (nodes < 1) return invalid("expected nodes >= 1, found " + std::to_string(nodes), where);
-    if (!(ms > 0) || !std::isfinite(ms))
-      return invalid("expected a finite microbatch_ms > 0, found " + std::to_string(ms), where);
+    if (auto error = check_speed(ms, where)) return error;
+    fastest = std::min(fastest, ms);
+    slowest = std::max(slowest, ms);
     if (!sizes.insert(nodes).second)
       return invalid("a second template of " + std::to_string(nodes) + " nodes", where);
   }
@@ -228,6 +231,11 @@ std::optional<Error> check(const InstantiateRequest& request) {
   for (const auto& [value, where] : counts)
     if (value < 1)
       return invalid("expected a larger number, found " + std::to_string(value), where);
+  if (auto error = check_speed_ratio(fastest, slowest, "templates")) return error;
+  if (request.global_batch / request.microbatch_size > kInstantiateMicrobatchesMax)
+    return Error{Errc::invalid_argument,
+                 "more than " + std::to_string(kInstantiateMicrobatchesMax) + " microbatches",
+                 "global_batch", "use larger microbatches"};
   if (request.fault_tolerance < 0) return invalid("expected at least 0", "fault_tolerance");
   if (request.fault_tolerance >= request.node_count)
     return Error{Errc::infeasible,
@@ -235,9 +243,9 @@ std::optional<Error> check(const InstantiateRequest& request) {
                      std::to_string(request.node_count) + " nodes there are",
                  "fault_tolerance",
                  "nearest choice: fault_tolerance = " + std::to_string(request.node_count - 1)};
-  const double states = static_cast<double>(request.node_count + 1) *
+  const double states = (static_cast<double>(request.node_count) + 1) *
                         static_cast<double>(request.templates.size()) *
-                        static_cast<double>(request.fault_tolerance + 2);
+                        (static_cast<double>(request.fault_tolerance) + 2);
   if (states > static_cast<double>(kInstantiateStatesMax))
     return Error{Errc::invalid_argument,
                  "nodes x templates x (f + 2) exceeds " + std::to_string(kInstantiateStatesMax),

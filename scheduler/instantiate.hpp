@@ -54,7 +54,7 @@ struct Instantiation {
 /// s.
 ///
 /// Errors:
-/// - invalid_argument: no template, equal sizes, a time that is not finite and > 0, a count out of
+/// - invalid_argument: no template, equal sizes, a time that `check_speed` refuses, a count out of
 ///   range, nodes x templates x (f + 1) beyond `kInstantiateStatesMax`.
 /// - infeasible: no combination uses all nodes with f + 1 pipelines (nearest node count named), or
 ///   the batch cannot be split (nearest batch named).
@@ -62,6 +62,9 @@ Result<Instantiation> instantiate(const InstantiateRequest& request);
 
 inline constexpr std::int64_t kInstantiateStatesMax = 20'000'000;
 inline constexpr std::int64_t kInstantiateLeavesMax = 20'000;
+/// Steps of `distribute_groups` that count as one combination more.
+inline constexpr std::int64_t kInstantiateLeafWork = 50'000;
+inline constexpr std::int64_t kInstantiateMicrobatchesMax = 1'000'000'000;
 
 /// Number of ways to use exactly `node_count` nodes with at least `pipelines_min` pipelines of the
 /// given distinct sizes (eq. 2.5), as a decimal number of any length.

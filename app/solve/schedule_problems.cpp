@@ -66,6 +66,7 @@ Result<Json> solve_check(const Json& input) {
   if (!read.ok()) return read.error();
   const auto& devices = read.value().devices;
   std::vector<scheduler::NamedOrder> named;
+  std::vector<std::string> unknown;  // Device of each action that has none, in order.
   for (const auto& [device, actions] : order.items()) {
     const auto found = std::find(devices.begin(), devices.end(), device);
     scheduler::NamedOrder list{device, -1, {}};
@@ -75,16 +76,18 @@ Result<Json> solve_check(const Json& input) {
           Errc::invalid_argument, "expected a list of actions", "input.order." + device, {}};
     for (const auto& action : actions)
       list.actions.push_back(action.is_string() ? action.get<std::string>() : action.dump());
+    if (list.index < 0) unknown.insert(unknown.end(), list.actions.size(), device);
     named.push_back(std::move(list));
   }
   const auto begin = Clock::now();
   const auto found = scheduler::check_order(read.value().times, named, read.value().max_in_flight);
   const double compute_ms = ms_since(begin);
   Json faults = Json::array();
+  auto next_unknown = unknown.begin();
   for (const auto& fault : found)
     faults.push_back(
         {{"kind", scheduler::to_string(fault.kind)},
-         {"device", fault.device.valid() ? Json(devices[fault.device.index()]) : Json()},
+         {"device", fault.device.valid() ? devices[fault.device.index()] : *next_unknown++},
          {"action", fault.action},
          {"why", fault.why}});
   return Json{{"faults", std::move(faults)}, {"compute_ms", compute_ms}};

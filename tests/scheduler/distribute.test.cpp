@@ -100,6 +100,10 @@ TEST_CASE("bad times and sizes are refused", "[scheduler][errors]") {
   CHECK(distribute({}, 8, 1).error().code == Errc::invalid_argument);
   CHECK(distribute(std::vector<double>{1, 0}, 8, 1).error().where == "microbatch_ms[1]");
   CHECK_FALSE(distribute(std::vector<double>{std::nan("")}, 8, 1).ok());
+  CHECK_FALSE(distribute(std::vector<double>{1e300, 1e300}, 8, 1).ok());
+  const auto apart = distribute(std::vector<double>{1e-6, 8}, 8, 1);
+  REQUIRE_FALSE(apart.ok());
+  CHECK_THAT(apart.error().message, ContainsSubstring("more than a millionfold"));
   CHECK(distribute(std::vector<double>{1}, 0, 1).error().where == "global_batch");
   CHECK(distribute(std::vector<double>{1}, 1, 0).error().where == "microbatch_size");
 }
@@ -143,6 +147,19 @@ TEST_CASE("a thousand unequal pipelines stay within one microbatch of each other
   }
   CHECK(sum == 1'000'000);
   CHECK(high - low <= *std::max_element(ms.begin(), ms.end()) * 1.01);
+}
+
+TEST_CASE("speeds over six orders of magnitude are shared out in bounded time", "[scheduler]") {
+  std::mt19937 random(3);
+  std::vector<double> ms{1, 1e6};
+  while (ms.size() < 400) ms.push_back(std::exp(static_cast<double>(random()) / 4294967296 * 13.8));
+  for (const std::int64_t batch : {std::int64_t{1} << 20, std::int64_t{1} << 62}) {
+    const auto shares = distribute(ms, batch, 1);
+    REQUIRE(shares.ok());
+    CHECK(*std::min_element(shares.value().begin(), shares.value().end()) >= 1);
+    CHECK(std::accumulate(shares.value().begin(), shares.value().end(), std::int64_t{0}) == batch);
+    CHECK(shares.value()[1] < shares.value()[0]);
+  }
 }
 
 }  // namespace

@@ -84,6 +84,7 @@ TEST_CASE("check finds each planted fault under its kind", "[app]") {
   order = sound;
   order["gpu7"] = Json::array({"F0"});
   CHECK(kinds(order) == "unknown");
+  CHECK(solved("check", {{"input", input}, {"order", order}})["faults"][0]["device"] == "gpu7");
   order = sound;
   order["llm.1"] = Json::parse(R"(["B0", "F0", "F1", "B1"])");
   CHECK(kinds(order) == "dependency");
