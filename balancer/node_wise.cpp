@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "balancer/node_wise_bound.hpp"
 #include "balancer/node_wise_placement.hpp"
 #include "balancer/volume_table.hpp"
 
@@ -36,6 +37,23 @@ Status check(const NodeWiseProblem& problem) {
       return wrong(i, "a volume must be a finite number >= 0");
   }
   return Done{};
+}
+
+Status check(const PostBalanced& balanced, std::int32_t ranks_per_node) {
+  const auto& from = balanced.rearrangement;
+  const auto ranks = static_cast<std::int64_t>(from.batch_count());
+  if (auto fine = check_ranks(ranks, ranks_per_node); !fine.ok()) return fine;
+  if (from.source_count() <= from.batch_count() && balanced.lengths.size() == from.item_count())
+    return Done{};
+  return Error{Errc::invalid_argument,
+               "there must be as many batches as ranks, and a length for every item",
+               "rearrangement",
+               {}};
+}
+
+// Sums of rounded volumes may be above the true ones.
+double certain(double bound, const VolumeTable& table) {
+  return table.exact() ? bound : bound * (1 - 1e-6);
 }
 
 // Sum of the `count` largest; reorders.
@@ -131,10 +149,8 @@ NodeWise judged(std::vector<std::int32_t> rank_of_batch, std::span<const double>
   result.rank_of_batch = std::move(rank_of_batch);
   result.inter_node_max = *std::max_element(off.begin(), off.end());
   result.inter_node_total = std::accumulate(off.begin(), off.end(), 0.0);
-  // The table may have rounded volumes, and its sums are in another order.
-  const double slack = table.exact() ? 0 : 1e-6 * result.inter_node_max;
   const double bound = Bound(table).run(static_cast<std::size_t>(ranks_per_node));
-  result.lower_bound = std::clamp(bound - slack, 0.0, result.inter_node_max);
+  result.lower_bound = std::min(certain(bound, table), result.inter_node_max);
   result.optimal = result.inter_node_max <= result.lower_bound * (1 + 1e-9);
   return result;
 }
@@ -183,14 +199,7 @@ Result<NodeWise> assign_node_wise(const NodeWiseProblem& problem, std::int64_t e
 Result<NodeWise> assign_node_wise(const PostBalanced& balanced, std::int32_t ranks_per_node,
                                   std::int64_t evaluations_max) {
   const auto& from = balanced.rearrangement;
-  if (auto fine = check_ranks(static_cast<std::int64_t>(from.batch_count()), ranks_per_node);
-      !fine.ok())
-    return fine.error();
-  if (from.source_count() > from.batch_count() || balanced.lengths.size() != from.item_count())
-    return Error{Errc::invalid_argument,
-                 "there must be as many batches as ranks, and a length for every item",
-                 "rearrangement",
-                 {}};
+  if (auto fine = check(balanced, ranks_per_node); !fine.ok()) return fine.error();
   const VolumeTable table(balanced);
   const auto placement = placed(table, ranks_per_node, evaluations_max);
   auto rank_of = placement.ranks_of_batches();
@@ -206,6 +215,18 @@ Result<NodeWise> assign_node_wise(const PostBalanced& balanced, std::int32_t ran
           node_of_batch[batch] == item.rank / ranks_per_node ? 0 : volume;
     }
   return judged(std::move(rank_of), off, table, ranks_per_node);
+}
+
+Result<double> node_wise_lower_bound(const NodeWiseProblem& problem) {
+  if (auto fine = check(problem); !fine.ok()) return fine.error();
+  const VolumeTable table(problem);
+  return certain(node_wise_bound(table, problem.ranks_per_node), table);
+}
+
+Result<double> node_wise_lower_bound(const PostBalanced& balanced, std::int32_t ranks_per_node) {
+  if (auto fine = check(balanced, ranks_per_node); !fine.ok()) return fine.error();
+  const VolumeTable table(balanced);
+  return certain(node_wise_bound(table, ranks_per_node), table);
 }
 
 }  // namespace troupe::balancer

@@ -62,9 +62,17 @@ Result<NodeWise> assign_node_wise(const PostBalanced& balanced, std::int32_t ran
                                   std::int64_t evaluations_max = 20'000);
 
 /// As `assign_node_wise`, then algorithm 3 through CBC from there where the program is small (at
-/// most `kNodeWiseBinariesMax` batch-node pairs); its linear relaxation sharpens the bound.
+/// most `kNodeWiseBinariesMax` batch-node pairs); its linear relaxation and
+/// `node_wise_lower_bound` sharpen the bound.
 /// Errors: as `assign_node_wise`; invalid_argument for a time limit that is not > 0.
 Result<NodeWise> assign_node_wise_ilp(const NodeWiseProblem& problem, double time_limit_ms);
+
+/// A sharper `lower_bound` for any number of ranks, for reports: for every node the least that its
+/// worst rank sends, were all batches free for it (node_wise_bound.hpp). At least the bound of
+/// `assign_node_wise`; 0.1 s for 2,560 ranks with 80 items each.
+/// Errors: as `assign_node_wise`.
+Result<double> node_wise_lower_bound(const NodeWiseProblem& problem);
+Result<double> node_wise_lower_bound(const PostBalanced& balanced, std::int32_t ranks_per_node);
 
 inline constexpr std::int64_t kNodeWiseBinariesMax = 8'192;
 

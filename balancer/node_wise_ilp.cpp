@@ -124,7 +124,12 @@ Result<NodeWise> assign_node_wise_ilp(const NodeWiseProblem& problem, double tim
                  "time_limit_ms",
                  {}};
   auto result = assign_node_wise(problem);
-  if (result.ok() && !result.value().optimal) solve(problem, time_limit_ms, result.value());
+  if (!result.ok() || result.value().optimal) return result;
+  auto& found = result.value();
+  const auto bound = node_wise_lower_bound(problem);
+  if (bound.ok())
+    found.lower_bound = std::min(std::max(found.lower_bound, bound.value()), found.inter_node_max);
+  solve(problem, time_limit_ms, found);
   return result;
 }
 

@@ -57,6 +57,56 @@ TEST_CASE("batches go to the node where they come from", "[balancer]") {
   CHECK(found.optimal);
 }
 
+TEST_CASE("a node's worst rank cannot send less than its dual says", "[balancer]") {
+  // A node of ranks 0 and 1 that keeps two of four batches. Rank 0 sends 6, 2, 2, 0 and rank 1
+  // sends 0, 2, 2, 6 into them. Alone either could keep 8 of its 10; both send 10 - 6 = 4 when
+  // batches 0 and 3 stay. Equal weights: 10 - (3 + 3) = 4. Ranks 2 and 3 send nothing.
+  const NodeWiseProblem problem{
+      4, 2, {{0, 0, 6}, {0, 1, 2}, {0, 2, 2}, {1, 1, 2}, {1, 2, 2}, {1, 3, 6}}};
+  CHECK(node_wise_lower_bound(problem).value() == Catch::Approx(4));
+  CHECK(assign_node_wise(problem).value().inter_node_max == 4);
+}
+
+TEST_CASE("the dual bound stands between the simple one and the optimum", "[balancer][property]") {
+  const auto seed = GENERATE(range(0u, 150u));
+  Random random(seed);
+  const auto ranks = static_cast<std::int32_t>(2 + random.below(5));
+  const auto problem =
+      random_problem(random, ranks, static_cast<std::int32_t>(1 + random.below(3)));
+  CAPTURE(seed);
+  const double bound = node_wise_lower_bound(problem).value();
+  CHECK(bound <= optimum(problem) + 1e-9);
+  CHECK(bound >= assign_node_wise(problem).value().lower_bound * (1 - 1e-3) - 1e-9);
+}
+
+TEST_CASE("a rearrangement needs no list of volumes", "[balancer][property]") {
+  const auto seed = GENERATE(range(0u, 40u));
+  Random random(seed);
+  const auto ranks = 1 + random.below(12);
+  RankLengths lengths(ranks);
+  for (std::uint64_t i = 0; i < 10 * ranks; ++i)
+    lengths[random.below(ranks)].push_back(static_cast<std::int64_t>(
+        seed % 2 == 0 ? random.below(500) : 20'000'000 + random.below(9)));
+  const auto balanced = post_balance(lengths, {}).value();
+  const auto problem = node_wise_problem(balanced.rearrangement, lengths, 3);
+  const auto direct = assign_node_wise(balanced, 3).value();
+  const auto listed = assign_node_wise(problem).value();
+  CAPTURE(seed);
+  CHECK(direct.rank_of_batch == listed.rank_of_batch);
+  CHECK(direct.inter_node_max == listed.inter_node_max);
+  CHECK(direct.inter_node_total == listed.inter_node_total);
+  CHECK(direct.lower_bound == listed.lower_bound);
+  CHECK(node_wise_lower_bound(balanced, 3).value() == node_wise_lower_bound(problem).value());
+}
+
+TEST_CASE("rearrangements that are not complete are refused", "[balancer][errors]") {
+  auto balanced = post_balance({{5, 5}, {4, 3}}, {}).value();
+  CHECK(assign_node_wise(balanced, 0).error().code == Errc::invalid_argument);
+  CHECK(node_wise_lower_bound(balanced, 0).error().code == Errc::invalid_argument);
+  balanced.lengths.pop_back();
+  CHECK(assign_node_wise(balanced, 1).error().code == Errc::invalid_argument);
+}
+
 TEST_CASE("the largest sender counts, not the total", "[balancer]") {
   // Node 0 = ranks 0, 1. Rank 0 sends 10 to batch 0 and 9 to batch 1 and 4 to batch 2; whatever
   // its node keeps, at least 4 leaves.
