@@ -51,6 +51,7 @@ void add_balance(Commands& commands);
 void add_plan(Commands& commands);
 void add_report(Commands& commands);
 void add_trace(Commands& commands);
-void add_planned(Commands& commands);
+void add_simulate(Commands& commands);
+void add_what_if(Commands& commands);
 
 }  // namespace troupe::app

@@ -15,8 +15,8 @@ namespace troupe::app {
 namespace {
 
 constexpr std::array kCommands{
-    add_train,   add_node,    add_validate, add_data,   add_compare, add_solve,
-    add_profile, add_balance, add_plan,     add_report, add_trace,   add_planned,
+    add_train,   add_node, add_validate, add_data,    add_compare, add_solve, add_profile,
+    add_balance, add_plan, add_simulate, add_what_if, add_report,  add_trace,
 };
 
 constexpr const char* kAbout =

@@ -17,6 +17,7 @@ namespace {
 struct Options {
   PlanningArguments planning;
   std::string save;
+  std::string timeline;
 };
 
 /// The layout as `[[parallel.pipelines]]`.
@@ -48,6 +49,8 @@ Status save_layout(const HandLayout& layout, const std::string& path) {
 }
 
 int plan(const Options& options) {
+  if (auto checked = check_timeline_file(options.timeline); !checked.ok())
+    return report(checked.error());
   const auto opened = open_planning(options.planning);
   if (!opened.ok()) return report(opened.error());
   const Planning& planning = *opened.value();
@@ -68,6 +71,10 @@ int plan(const Options& options) {
   recorded.record_timeline = true;
   const auto batch = simulate_batch(planning, layout.value(), planning.request.seed, recorded);
   if (!batch.ok()) return report(batch.error());
+  if (!options.timeline.empty())
+    if (auto written = write_timeline(planning, layout.value(), batch.value(), options.timeline);
+        !written.ok())
+      return report(written.error());
   const auto notes = planning_notes(planning, layout.value());
   if (!notes.ok()) return report(notes.error());
   if (options.planning.json)
@@ -85,6 +92,10 @@ void add_plan(Commands& commands) {
                                [options] { return plan(*options); });
   options->planning.add_to(*command);
   command->add_option("--save", options->save, "Write the layout as [[parallel.pipelines]]")
+      ->type_name("FILE");
+  command
+      ->add_option("--timeline", options->timeline,
+                   "Write a simulated step as a page (.html) or for Perfetto (.json)")
       ->type_name("FILE");
 }
 

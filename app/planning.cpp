@@ -7,12 +7,15 @@
 #include <array>
 #include <charconv>
 #include <cstdio>
-#include <thread>
+#include <filesystem>
+#include <numeric>
 
 #include "app/terminal.hpp"
 #include "engine/profile_data.hpp"
+#include "engine/simulated_trace.hpp"
 #include "runtime/job/load_job.hpp"
 #include "runtime/observe/console.hpp"
+#include "runtime/observe/timeline_page.hpp"
 #include "scheduler/plan_iteration.hpp"
 #include "scheduler/roofline.hpp"
 
@@ -101,6 +104,25 @@ Status read_shapes(Planning& planning) {
   if (!shapes.ok()) return std::move(shapes).error();
   planning.request.samples = std::move(shapes).value();
   return Done{};
+}
+
+/// Samples in order, so many microbatches of equal size per pipeline.
+std::vector<PipelineMicrobatches> assign_in_proportion(
+    std::int64_t samples, const std::vector<std::int64_t>& microbatches) {
+  const std::int64_t all = std::accumulate(microbatches.begin(), microbatches.end(), 0LL);
+  std::vector<PipelineMicrobatches> assignment;
+  std::int64_t made = 0;
+  for (const auto count : microbatches) {
+    PipelineMicrobatches& sides = assignment.emplace_back();
+    for (std::int64_t m = 0; m < count; ++m, ++made) {
+      Part part;
+      for (auto i = made * samples / all; i < (made + 1) * samples / all; ++i)
+        part.samples.push_back(static_cast<std::int32_t>(i));
+      sides.llm.push_back({{std::move(part)}});
+    }
+    sides.encoder = sides.llm;
+  }
+  return assignment;
 }
 
 }  // namespace
@@ -196,7 +218,8 @@ Result<scheduler::AutoLayout> make_layout(const Planning& planning) {
 
 Result<PredictedBatch> simulate_batch(const Planning& planning, const scheduler::AutoLayout& layout,
                                       std::uint64_t seed,
-                                      const scheduler::SimulationOptions& options) {
+                                      const scheduler::SimulationOptions& options,
+                                      const std::vector<std::int64_t>& microbatches) {
   const auto& request = planning.request;
   const ParallelPlan& plan = layout.plan;
   scheduler::IterationInput input;
@@ -206,9 +229,12 @@ Result<PredictedBatch> simulate_batch(const Planning& planning, const scheduler:
   auto costs = scheduler::predicted_costs(plan, planning.model, input.samples, prediction);
   if (!costs.ok()) return std::move(costs).error();
   input.schedule = request.schedule;
-  input.microbatches = scheduler::assign_by_count(static_cast<std::int32_t>(request.global_batch),
-                                                  static_cast<std::int32_t>(plan.pipelines.size()),
-                                                  static_cast<std::int32_t>(request.microbatches));
+  input.microbatches =
+      microbatches.empty()
+          ? scheduler::assign_by_count(static_cast<std::int32_t>(request.global_batch),
+                                       static_cast<std::int32_t>(plan.pipelines.size()),
+                                       static_cast<std::int32_t>(request.microbatches))
+          : assign_in_proportion(request.global_batch, microbatches);
   input.task_cost = costs.value().task_ms;
   input.message_cost = scheduler::message_costs(plan, costs.value());
   auto iteration = scheduler::plan_iteration(plan, std::move(input));
@@ -221,6 +247,22 @@ Result<PredictedBatch> simulate_batch(const Planning& planning, const scheduler:
     work[plan.stages[s].devices.front().index()] += batch.step.stage_ms[s];
   batch.lower_bound_ms = *std::max_element(work.begin(), work.end());
   return batch;
+}
+
+Status write_timeline(const Planning& planning, const scheduler::AutoLayout& layout,
+                      const PredictedBatch& batch, const std::string& file) {
+  const auto element_bytes =
+      static_cast<std::int64_t>(scheduler::bytes_per_element(planning.setup.job.train.dtype));
+  const auto events = engine::simulated_trace(batch.iteration, batch.step, element_bytes);
+  return observe::write_timeline_file(file, planning.setup.job.job.name + ", a simulated step",
+                                      events, observe::trace_names(layout.plan));
+}
+
+Status check_timeline_file(const std::string& file) {
+  const auto suffix = std::filesystem::path(file).extension();
+  if (file.empty() || suffix == ".html" || suffix == ".htm" || suffix == ".json") return Done{};
+  return usage_error("--timeline " + file + ": a timeline is a page or a trace",
+                     "name a file ending in .html, or in .json for ui.perfetto.dev");
 }
 
 std::string runs_text(const ParallelPlan& plan, const Stage& stage) {

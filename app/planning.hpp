@@ -71,10 +71,21 @@ struct PredictedBatch {
   double lower_bound_ms = 0;  ///< Work of the busiest device.
 };
 
+/// `microbatches`: of each pipeline, which then gets samples in proportion; empty: equally many.
+///
 /// Errors: as `plan_iteration` and `simulate`.
 Result<PredictedBatch> simulate_batch(const Planning& planning, const scheduler::AutoLayout& layout,
                                       std::uint64_t seed,
-                                      const scheduler::SimulationOptions& options);
+                                      const scheduler::SimulationOptions& options,
+                                      const std::vector<std::int64_t>& microbatches = {});
+
+/// Writes the timeline of a simulated step, by the suffix of the file: .html a page, .json a trace.
+/// Errors: as `observe::write_timeline_file`.
+Status write_timeline(const Planning& planning, const scheduler::AutoLayout& layout,
+                      const PredictedBatch& batch, const std::string& file);
+
+/// Errors: invalid_argument: neither empty nor a file name ending in .html, .htm or .json.
+Status check_timeline_file(const std::string& file);
 
 /// `vision 0-5, vision_projector, llm 0-1`: the runs of a stage.
 std::string runs_text(const ParallelPlan& plan, const Stage& stage);

@@ -20,48 +20,10 @@ std::string padded(std::string text, std::size_t width, bool right = false) {
   return right ? blanks + text : text + blanks;
 }
 
-std::string percent(double share) {
-  return std::to_string(static_cast<int>(100 * share + 0.5)) + " %";
-}
-
 std::string devices_text(const scheduler::DeviceGroup& group) {
   return group.count == 1
              ? std::to_string(group.first)
              : std::to_string(group.first) + "-" + std::to_string(group.first + group.count - 1);
-}
-
-const scheduler::DeviceGroup& group_of(const scheduler::AutoLayout& layout, const Stage& stage) {
-  return layout.groups[stage.devices.front().index()];
-}
-
-void print_stages(const Planning& planning, const scheduler::AutoLayout& layout) {
-  constexpr std::size_t kShown = 40;
-  const auto memory = static_cast<double>(planning.request.device_memory.count());
-  std::vector<std::vector<std::string>> rows{
-      {"pipeline", "stage", "node", "device", "layers", "memory", "limit", "work", "idle"}};
-  for (std::size_t s = 0; s < layout.plan.stages.size() && s < kShown; ++s) {
-    const Stage& stage = layout.plan.stages[s];
-    const auto device = stage.devices.front().index();
-    const auto& group = group_of(layout, stage);
-    rows.push_back(
-        {std::to_string(stage.pipeline.value),
-         std::to_string(s - layout.plan.pipelines[stage.pipeline.index()].stages.front().index()),
-         std::to_string(group.node.value), devices_text(group), runs_text(layout.plan, stage),
-         size_text(layout.predicted.peak_memory_bytes[device]),
-         memory > 0 ? size_text(memory) : "-", time_text(layout.predicted.stage_ms[s]),
-         percent(layout.predicted.stage_bubble[s])});
-  }
-  std::vector<std::size_t> widths(rows.front().size());
-  for (const auto& row : rows)
-    for (std::size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], row[c].size());
-  for (const auto& row : rows) {
-    std::string line;
-    for (std::size_t c = 0; c < row.size(); ++c) line += "  " + padded(row[c], widths[c], c != 4);
-    std::cout << line << '\n';
-  }
-  if (layout.plan.stages.size() > kShown)
-    std::cout << "  ... and " << layout.plan.stages.size() - kShown
-              << " more stages; --json lists all\n";
 }
 
 void print_templates(const PlanningNotes& notes) {
@@ -129,10 +91,11 @@ Result<std::int64_t> smallest_batch(const Planning& planning, std::int32_t devic
 
 }  // namespace
 
-Result<scheduler::TemplateRequest> template_request(const Planning& planning) {
+Result<scheduler::TemplateRequest> template_request(const Planning& planning,
+                                                    std::int32_t pipelines) {
   const auto& request = planning.request;
   const scheduler::LayoutScorer scorer(request);
-  auto weights = scorer.weights(request.fault_tolerance + 1, {});
+  auto weights = scorer.weights(pipelines, {});
   if (!weights.ok()) return std::move(weights).error();
   scheduler::TemplateRequest made;
   for (std::size_t i = 0; i < weights.value().layers.size(); ++i) {
@@ -142,6 +105,15 @@ Result<scheduler::TemplateRequest> template_request(const Planning& planning) {
                            Bytes{static_cast<std::int64_t>(weights.value().state_bytes[i] +
                                                            weights.value().activation_bytes[i])},
                            {}});
+  }
+  // What a layer takes on k devices beyond a k-th of its work is what splitting it costs.
+  for (std::int32_t k = 2; request.planned_only && k <= request.cluster.devices_per_node; k *= 2) {
+    const std::vector<scheduler::Parallelism> degrees(planning.setup.model.modules.size(), {k, 1});
+    const auto split = scorer.weights(pipelines, degrees);
+    if (!split.ok()) break;
+    for (std::size_t i = 0; i < made.layers.size(); ++i)
+      made.layers[i].in_node_sync_ms[k] =
+          std::max(0.0, split.value().work_ms[i] - weights.value().work_ms[i] / k);
   }
   made.node_count = request.cluster.nodes;
   made.gpus_per_node = request.cluster.devices_per_node;
@@ -159,7 +131,7 @@ Result<PlanningNotes> planning_notes(const Planning& planning,
   if (!b_min.ok()) return std::move(b_min).error();
   notes.b_min = b_min.value();
   if (planning.request.fault_tolerance == 0) return notes;
-  const auto request = template_request(planning);
+  const auto request = template_request(planning, planning.request.fault_tolerance + 1);
   if (!request.ok()) return request.error();
   auto templates = scheduler::make_templates(request.value());
   if (templates.ok())
@@ -169,31 +141,81 @@ Result<PlanningNotes> planning_notes(const Planning& planning,
   return notes;
 }
 
-Json layout_json(const Planning& planning, const scheduler::AutoLayout& layout,
-                 const PlanningNotes& notes) {
+std::string percent(double share) {
+  return std::to_string(static_cast<int>(100 * share + 0.5)) + " %";
+}
+
+const scheduler::DeviceGroup& group_of(const scheduler::AutoLayout& layout, const Stage& stage) {
+  return layout.groups[stage.devices.front().index()];
+}
+
+void print_table(const std::vector<std::vector<std::string>>& rows,
+                 const std::set<std::size_t>& left) {
+  std::vector<std::size_t> widths(rows.front().size());
+  for (const auto& row : rows)
+    for (std::size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], row[c].size());
+  for (const auto& row : rows) {
+    std::string line;
+    for (std::size_t c = 0; c < row.size(); ++c)
+      line += "  " + padded(row[c], widths[c], !left.contains(c));
+    line.erase(line.find_last_not_of(' ') + 1);
+    std::cout << line << '\n';
+  }
+}
+
+std::string cluster_text(const Planning& planning) {
   const auto& request = planning.request;
-  Json json{{"cluster",
-             {{"nodes", request.cluster.nodes},
-              {"devices_per_node", request.cluster.devices_per_node},
-              {"device", planning.device},
-              {"device_memory_bytes", request.device_memory.count()}}},
-            {"costs", planning.costs},
-            {"chosen", !planning.by_hand},
-            {"pipelines", layout.plan.pipelines.size()},
-            {"microbatches", request.microbatches},
-            {"schedule", request.schedule},
-            {"step_ms", layout.predicted.step_ms},
-            {"bubble", layout.predicted.bubble},
-            {"b_min", notes.b_min},
-            {"simulated", layout.simulated}};
-  for (std::size_t m = 0; m < layout.parallelisms.size(); ++m)
-    json["degrees"][planning.setup.model.modules[m].name] = {{"tp", layout.parallelisms[m].tp},
-                                                             {"cp", layout.parallelisms[m].cp}};
-  json["stages"] = Json::array();
+  return planning.setup.job.job.name + ": " + std::to_string(request.cluster.nodes) +
+         (request.cluster.nodes == 1 ? " node x " : " nodes x ") +
+         std::to_string(request.cluster.devices_per_node) + " " + planning.device + ", " +
+         planning.costs + " times, " + std::to_string(request.global_batch) +
+         " samples per step, " + std::to_string(request.microbatches) +
+         " microbatches per pipeline, " + request.schedule;
+}
+
+void print_stages(const Planning& planning, const scheduler::AutoLayout& layout) {
+  constexpr std::size_t kShown = 40;
+  const auto memory = static_cast<double>(planning.request.device_memory.count());
+  std::vector<std::vector<std::string>> rows{
+      {"pipeline", "stage", "node", "device", "layers", "memory", "limit", "work", "idle"}};
+  for (std::size_t s = 0; s < layout.plan.stages.size() && s < kShown; ++s) {
+    const Stage& stage = layout.plan.stages[s];
+    const auto device = stage.devices.front().index();
+    const auto& group = group_of(layout, stage);
+    rows.push_back(
+        {std::to_string(stage.pipeline.value),
+         std::to_string(s - layout.plan.pipelines[stage.pipeline.index()].stages.front().index()),
+         std::to_string(group.node.value), devices_text(group), runs_text(layout.plan, stage),
+         size_text(layout.predicted.peak_memory_bytes[device]),
+         memory > 0 ? size_text(memory) : "-", time_text(layout.predicted.stage_ms[s]),
+         percent(layout.predicted.stage_bubble[s])});
+  }
+  print_table(rows, {4});
+  if (layout.plan.stages.size() > kShown)
+    std::cout << "  ... and " << layout.plan.stages.size() - kShown
+              << " more stages; --json lists all\n";
+}
+
+Json planning_json(const Planning& planning, const scheduler::AutoLayout& layout) {
+  const auto& request = planning.request;
+  return {{"cluster",
+           {{"nodes", request.cluster.nodes},
+            {"devices_per_node", request.cluster.devices_per_node},
+            {"device", planning.device},
+            {"device_memory_bytes", request.device_memory.count()}}},
+          {"costs", planning.costs},
+          {"chosen", !planning.by_hand},
+          {"pipelines", layout.plan.pipelines.size()},
+          {"microbatches", request.microbatches},
+          {"schedule", request.schedule}};
+}
+
+Json stages_json(const scheduler::AutoLayout& layout) {
+  Json stages = Json::array();
   for (std::size_t s = 0; s < layout.plan.stages.size(); ++s) {
     const Stage& stage = layout.plan.stages[s];
     const auto& group = group_of(layout, stage);
-    json["stages"].push_back(
+    stages.push_back(
         {{"pipeline", stage.pipeline.value},
          {"node", group.node.value},
          {"devices", {group.first, group.first + group.count}},
@@ -202,6 +224,20 @@ Json layout_json(const Planning& planning, const scheduler::AutoLayout& layout,
          {"idle", layout.predicted.stage_bubble[s]},
          {"memory_bytes", layout.predicted.peak_memory_bytes[stage.devices.front().index()]}});
   }
+  return stages;
+}
+
+Json layout_json(const Planning& planning, const scheduler::AutoLayout& layout,
+                 const PlanningNotes& notes) {
+  Json json = planning_json(planning, layout);
+  json["step_ms"] = layout.predicted.step_ms;
+  json["bubble"] = layout.predicted.bubble;
+  json["b_min"] = notes.b_min;
+  json["simulated"] = layout.simulated;
+  for (std::size_t m = 0; m < layout.parallelisms.size(); ++m)
+    json["degrees"][planning.setup.model.modules[m].name] = {{"tp", layout.parallelisms[m].tp},
+                                                             {"cp", layout.parallelisms[m].cp}};
+  json["stages"] = stages_json(layout);
   json["reasons"] = Json::array();
   for (const auto& reason : layout.reasons)
     json["reasons"].push_back({{"choice", reason.choice}, {"why", reason.why}});
@@ -209,8 +245,7 @@ Json layout_json(const Planning& planning, const scheduler::AutoLayout& layout,
   return json;
 }
 
-std::string timeline_text(const Planning&, const scheduler::AutoLayout& layout,
-                          const PredictedBatch& batch) {
+std::string timeline_text(const scheduler::AutoLayout& layout, const PredictedBatch& batch) {
   constexpr std::size_t kShown = 16, kLabel = 10;
   const auto columns =
       static_cast<std::size_t>(std::max(40, observe::Console(observe::detect_console(1)).width())) -
@@ -242,11 +277,7 @@ void print_layout(const Planning& planning, const scheduler::AutoLayout& layout,
                   const PlanningNotes& notes, const PredictedBatch& batch) {
   const auto& request = planning.request;
   const auto pipelines = layout.plan.pipelines.size();
-  std::cout << planning.setup.job.job.name << ": " << request.cluster.nodes
-            << (request.cluster.nodes == 1 ? " node x " : " nodes x ")
-            << request.cluster.devices_per_node << " " << planning.device << ", " << planning.costs
-            << " times, " << request.global_batch << " samples per step, " << request.microbatches
-            << " microbatches per pipeline, " << request.schedule << '\n'
+  std::cout << cluster_text(planning) << '\n'
             << "predicted step " << time_text(layout.predicted.step_ms) << ", bubble "
             << percent(layout.predicted.bubble) << ", " << pipelines
             << (pipelines == 1 ? " pipeline" : " pipelines") << "\n\n";
@@ -263,7 +294,7 @@ void print_layout(const Planning& planning, const scheduler::AutoLayout& layout,
   print_templates(notes);
   std::cout << "\none step, " << time_text(batch.step.step_ms)
             << "  (F forward, B backward, W weight gradients, r reduction, o optimizer)\n"
-            << timeline_text(planning, layout, batch);
+            << timeline_text(layout, batch);
 }
 
 }  // namespace troupe::app

@@ -2,8 +2,11 @@
 
 #pragma once
 
+#include <cstddef>
 #include <optional>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "app/planning.hpp"
 #include "scheduler/pipeline_templates.hpp"
@@ -20,9 +23,32 @@ struct PlanningNotes {
 /// Errors: as `profile_batch`.
 Result<PlanningNotes> planning_notes(const Planning& planning, const scheduler::AutoLayout& layout);
 
-/// Layers in model order as `make_templates` takes them, for one mean microbatch.
-/// Errors: as `predicted_costs`.
-Result<scheduler::TemplateRequest> template_request(const Planning& planning);
+/// Layers in model order as `make_templates` takes them, for one mean microbatch where the batch is
+/// dealt to so many pipelines. Layers may be split over the devices of a node where the profile has
+/// such degrees. Errors: as `predicted_costs`.
+Result<scheduler::TemplateRequest> template_request(const Planning& planning,
+                                                    std::int32_t pipelines);
+
+/// Devices of a stage.
+const scheduler::DeviceGroup& group_of(const scheduler::AutoLayout& layout, const Stage& stage);
+
+/// Cells in columns as wide as their widest; only columns of `left` are flush left.
+void print_table(const std::vector<std::vector<std::string>>& rows,
+                 const std::set<std::size_t>& left);
+
+/// `27 %`.
+std::string percent(double share);
+
+/// What is planned for, and on which costs: one line without its end.
+std::string cluster_text(const Planning& planning);
+
+/// One row per stage: layers, memory, work, idle share; at most 40.
+void print_stages(const Planning& planning, const scheduler::AutoLayout& layout);
+
+/// `cluster`, `costs`, `chosen`, `pipelines`, `microbatches`, `schedule`.
+Json planning_json(const Planning& planning, const scheduler::AutoLayout& layout);
+/// `stages`.
+Json stages_json(const scheduler::AutoLayout& layout);
 
 Json layout_json(const Planning& planning, const scheduler::AutoLayout& layout,
                  const PlanningNotes& notes);
@@ -30,7 +56,6 @@ void print_layout(const Planning& planning, const scheduler::AutoLayout& layout,
                   const PlanningNotes& notes, const PredictedBatch& batch);
 
 /// One line per device, as wide as the terminal: F forward, B backward, r reduction, o optimizer.
-std::string timeline_text(const Planning& planning, const scheduler::AutoLayout& layout,
-                          const PredictedBatch& batch);
+std::string timeline_text(const scheduler::AutoLayout& layout, const PredictedBatch& batch);
 
 }  // namespace troupe::app

@@ -74,7 +74,12 @@ Result<engine::ObtainedProfile> obtain(const engine::JobSetup& setup,
   const auto device = device_of(arguments.cluster);
   if (!device.ok()) return device.error();
   auto computed = engine::computed_profile(setup, device.value());
-  if (!computed.ok()) return std::move(computed).error();
+  if (!computed.ok()) {
+    Error error = std::move(computed).error();
+    error.where = "--cluster";
+    if (error.fix.empty()) error.fix = "name one of these devices";
+    return error;
+  }
   engine::ObtainedProfile obtained;
   obtained.profile = std::move(computed).value();
   obtained.reason = "computed from documented peak numbers";

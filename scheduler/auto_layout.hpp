@@ -97,7 +97,8 @@ struct AutoLayout {
 /// - invalid_argument: no samples, counts below one, an unknown schedule or a pin of an unknown
 ///   module (nearest name given), a degree below one.
 /// - not_found: a pinned (tp, cp) has no profile; the message names those there are.
-/// - infeasible: pins that contradict each other or the cluster, fewer pipelines possible than
+/// - infeasible: more than `kAutoLayoutLayersMax` layers; pins that contradict each other or the
+/// cluster, fewer pipelines possible than
 ///   `fault_tolerance` needs, more devices than the batch and the layers can use, a layer larger
 ///   than a device, or nothing fits into memory. The message names the rule that failed, the fix
 ///   the nearest choice that works.
@@ -116,5 +117,6 @@ std::vector<SampleShape> draw_batch(const std::vector<SampleShape>& samples, std
                                     std::uint64_t seed);
 
 inline constexpr double kAutoLayoutActionsMax = 5e5;
+inline constexpr std::size_t kAutoLayoutLayersMax = 4096;  ///< Of the whole model.
 
 }  // namespace troupe::scheduler

@@ -44,6 +44,24 @@ Status check_counts(const AutoLayoutRequest& request) {
   return Done{};
 }
 
+Status check_layers(const ModelGraph& model) {
+  std::size_t layers = 0;
+  const ModuleSpec* longest = nullptr;
+  for (const auto& module : model.modules) {
+    layers += module.layers.size();
+    if (!longest || module.layers.size() > longest->layers.size()) longest = &module;
+  }
+  if (layers <= kAutoLayoutLayersMax) return Done{};
+  const auto others = layers - longest->layers.size();
+  return none("the model has " + to_string(layers) + " layers, most of them in " + longest->name +
+                  "; layouts are searched for at most " + to_string(kAutoLayoutLayersMax),
+              "modules." + longest->name,
+              others < kAutoLayoutLayersMax
+                  ? "nearest choice: " + to_string(kAutoLayoutLayersMax - others) + " layers in " +
+                        longest->name + ", counting its first and last special ones"
+                  : "take layers away");
+}
+
 Status check_tolerance(const AutoLayoutRequest& request) {
   const auto most = std::min<std::int64_t>(request.cluster.nodes, request.global_batch);
   if (request.fault_tolerance >= 0 && request.fault_tolerance < most) return Done{};
@@ -264,6 +282,7 @@ class DegreeSearch {
 
 Status check_request(const AutoLayoutRequest& request) {
   if (auto checked = check_counts(request); !checked.ok()) return checked;
+  if (auto checked = check_layers(request.model->graph()); !checked.ok()) return checked;
   if (auto checked = check_tolerance(request); !checked.ok()) return checked;
   return check_pins(request);
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <numeric>
+#include <span>
 
 #include "scheduler/plan_iteration.hpp"
 #include "scheduler/seeded_random.hpp"
@@ -86,13 +87,17 @@ Result<LayerWeights> LayoutScorer::weights(std::int32_t pipelines,
   if (!plan.ok()) return std::move(plan).error();
   PredictionOptions options = request_.prediction;
   options.parallelisms = parallelisms;
-  auto costs = predicted_costs(plan.value(), *request_.model, batches_.front(), options);
-  if (!costs.ok()) return std::move(costs).error();
   auto microbatches =
       assign_by_count(narrow(request_.global_batch), pipelines, narrow(request_.microbatches))
           .front()
           .llm;
   if (microbatches.size() > kWeighedMicrobatches) microbatches.resize(kWeighedMicrobatches);
+  // Samples are dealt in order, so these microbatches have the first ones.
+  std::size_t weighed = 0;
+  for (const auto& microbatch : microbatches) weighed += microbatch.parts.front().samples.size();
+  const std::span samples(batches_.front().data(), weighed);
+  auto costs = predicted_costs(plan.value(), *request_.model, samples, options);
+  if (!costs.ok()) return std::move(costs).error();
 
   LayerWeights weights;
   for (std::size_t s = 0; s < plan.value().stages.size(); ++s) {

@@ -126,6 +126,11 @@ class PredictorBuilder {
       : model_(model), samples_(samples), parallelisms_(parallelisms) {
     const ModelGraph& graph = model.graph();
     const RowFlow flow(graph, {samples.begin(), samples.end()});
+    for (std::size_t m = 0; m < graph.modules.size(); ++m) {
+      const auto layers = static_cast<std::int32_t>(graph.modules[m].layers.size());
+      auto& trained = first_trained_.emplace_back(0);
+      while (trained < layers && !trains(graph, {ModuleId{m}, trained})) ++trained;
+    }
     predictor_.gradient_in.resize(graph.modules.size());
     for (std::size_t m = 0; m < graph.modules.size(); ++m)
       for (std::size_t s = 0; s < samples.size(); ++s)
@@ -137,20 +142,17 @@ class PredictorBuilder {
   Status add(const LayerRun& run, std::vector<Layers>& list) {
     const ModelGraph& graph = model_.graph();
     const std::size_t first = list.size();
-    bool trained = false;
-    for (std::int32_t index = 0; index < run.layers.end; ++index) {
+    for (std::int32_t index = run.layers.begin; index < run.layers.end; ++index) {
       const LayerId layer{run.module, index};
       const bool trains_here = trains(graph, layer);
-      if (index >= run.layers.begin) {
-        auto term = find_term(layer);
-        if (!term.ok()) return term.error();
-        Layers& entry = entry_of(list, first, run.module, term.value());
-        entry.count += 1;
-        entry.weight_grads += trains_here;
-        (trained ? entry.input_grads : entry.input_grads_passed) += 1;
-        (trained || trains_here ? entry.kept : entry.kept_passed) += 1;
-      }
-      trained = trained || trains_here;
+      const bool trained = index > first_trained_[run.module.index()];
+      auto term = find_term(layer);
+      if (!term.ok()) return term.error();
+      Layers& entry = entry_of(list, first, run.module, term.value());
+      entry.count += 1;
+      entry.weight_grads += trains_here;
+      (trained ? entry.input_grads : entry.input_grads_passed) += 1;
+      (trained || trains_here ? entry.kept : entry.kept_passed) += 1;
     }
     return Done{};
   }
@@ -197,6 +199,7 @@ class PredictorBuilder {
   const CostModel& model_;
   std::span<const SampleShape> samples_;
   std::span<const Parallelism> parallelisms_;
+  std::vector<std::int32_t> first_trained_;  // Per module; its layer count where nothing trains.
   std::map<std::tuple<ModuleId, std::string, bool>, std::size_t> index_;
   Predictor predictor_;
 };

@@ -81,7 +81,6 @@ COMMAND_LINE = [
     Row("missing argument", ["validate"], 2, ["JOB is required", "troupe validate --help"]),
     Row("unknown policy of balance", ["balance", "job.toml", "--policy", "defferal"], 2, ["--policy", "did you mean `deferral`?"]),
     Row("balance without a policy", ["balance", "job.toml"], 2, ["--policy is required", "--help"]),
-    Row("planned command", ["simulate", "job.toml"], 2, ["troupe simulate", "not there yet", "fix:"]),
     Row("compare without runs", ["compare", "one"], 2, ["RUN_B is required", "--help"]),
     Row("compare missing runs", ["compare", "one", "two"], 2, ["one", "fix:"]),
     Row("negative tolerance", ["compare", "one", "two", "--rtol", "-1"], 2, ["--rtol", "--help"]),
@@ -185,8 +184,31 @@ PLAN = [
     plan("more nodes than the job can use", ["more than the job can use", "nearest choice: "], ["cluster.local_nodes=90"]),
     plan("layout by hand to save", ["in the job file already", "fix:"], ["--save", "x.toml"], job=LAYOUT),
     plan("layout to save nowhere", ["no/x.toml", "cannot write"], ["--save", "no/x.toml"], code=1),
+    plan("simulate no steps", ["--steps 0", "fix:"], ["--steps", "0"], command="simulate"),
+    plan("simulate with noise without end", ["--noise", "fix:"], ["--noise", "nan"], command="simulate"),
+    plan("simulate a failure of no form", ["--fail 1 is not NODE@MILLISECONDS"], ["--fail", "1"], command="simulate"),
+    plan("simulate the failure of no node", ["no node 9", "fix:"], ["--fail", "9@10"], command="simulate"),
+    plan("timeline of no kind", ["--timeline line.svg", ".html"], ["--timeline", "line.svg"], command="simulate"),
+    plan("timeline to nowhere", ["/proc/line.html", "failed"], ["--timeline", "/proc/line.html"], code=1, command="simulate"),
+    plan("simulate on no device", ["no device is called 'H101'", "fix:"], ["--cluster", "2x8xH101"], command="simulate"),
+    plan("what if nothing happens", ["nothing is lost", "--lose 1"], command="whatif"),
+    plan("what if a node is lost that is not there", ["no node '6'", "nodes of 0 to 1"], ["--lose", "0,6", "--cluster", "2x1xH100"], command="whatif"),
+    plan("what if no number is lost", ["no node 'one'", "fix:"], ["--lose", "one"], command="whatif"),
+    plan("what if a node is lost twice", ["node 1 twice", "fix:"], ["--lose", "1,1", "--cluster", "2x1xH100"], command="whatif"),
+    plan("what if fewer than none join", ["--join", "fix:"], ["--join", "-1"], command="whatif"),
+    plan("what if all are lost", ["fix:"], ["--lose", "0,1", "--cluster", "2x1xH100"], command="whatif"),
+    plan("what if the last holder is lost", ["--lose", "llm.", "checkpoint"], ["--lose", "1", "parallel.llm.dp=1", "parallel.llm.pp=2", "--cluster", "2x1xH100"], command="whatif"),
     plan("no samples to plan from", ["samples.json", "no "], code=3, samples="[]"),
     plan("only bad samples to plan from", ["samples.json|sample", "fix:"], code=3, samples=data_set({"id": "b", "conversations": []})),
+]
+
+PROFILE = [
+    plan("profile in no time", ["--budget is not above 0", "fix:"], ["--budget", "0"], command="profile"),
+    plan("profile of no device", ["no device is called 'H101'", "fix:"], ["--cluster", "2x8xH101"], command="profile"),
+    plan("profile to nowhere", ["/proc/none.json", "cannot"], ["--budget", "0.1", "--out", "/proc/none.json"], code=1, command="profile"),
+    Row("profile without a job", ["profile", "nowhere.toml"], 2, ["nowhere.toml: no such job file", "fix:"]),
+    Row("profile that is none", ["profile", "job.toml", "--out", "profile.json"], 3, ["profile.json", "fix:"],
+        {"job.toml": JOB, "samples.json": GOOD, "profile.json": "{}"}),
 ]
 
 TRAIN = [
@@ -278,7 +300,7 @@ RUNS = [
 ]
 
 # Problems join the table when their libraries offer them.
-ROWS = COMMAND_LINE + JOB_FILE + PLAN + TRAIN + DATA + SOLVE + RUNS
+ROWS = COMMAND_LINE + JOB_FILE + PLAN + PROFILE + TRAIN + DATA + SOLVE + RUNS
 
 
 def check(row, binary, folder):

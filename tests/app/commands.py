@@ -89,6 +89,7 @@ def check_all(commands):
     answer = commands.run("data", "check", "job.toml", "data.sources[0].json=demo/samples.json", *media)
     commands.expect("what data make wrote is good", answer, "dropped none" in answer.stdout)
 
+    check_profile(commands)
     check_planning(commands)
     answer = commands.run("solve", "--list")
     names = [line.split()[0] for line in answer.stdout.splitlines()]
@@ -98,6 +99,30 @@ def check_all(commands):
         commands.expect(f"solve --schema {name}", answer, len(answer.stdout) > 20)
     answer = commands.run("solve", "rearrange", stdin=json.dumps({"first": [[[0, 1]], [[0, 0]]], "second": [[[1, 0]], [[0, 0]]]}))
     commands.expect("solve reads stdin and prints one object", answer, "compute_ms" in json.loads(answer.stdout))
+
+
+def check_profile(commands):
+    """The job's own layers measured within a second, then found again."""
+    small = ["modules.llm.config.num_hidden_layers=1", "modules.llm.config.hidden_size=16", "modules.llm.config.intermediate_size=16",
+             "modules.llm.config.num_attention_heads=2", "modules.llm.config.num_key_value_heads=2"]
+    answer = commands.run("profile", "job.toml", *small, "--out", "profile.json", "--budget", "1")
+    commands.expect("profile says what it measured", answer, "\nmeasured in " in answer.stdout and "llm.block" in answer.stdout
+                    and "left out of the fit" in answer.stdout and "data: 4 of 4 samples" in answer.stdout)
+    answer = commands.run("profile", "job.toml", *small, "--out", "profile.json", "--json")
+    found = json.loads(answer.stdout)
+    commands.expect("a profile that fits is reused", answer, found["reused"] and not found["reason"])
+    kinds = found["profile"]["kinds"].values() if isinstance(found["profile"]["kinds"], dict) else found["profile"]["kinds"]
+    commands.expect("times of a profile are measured and grow with tokens", answer, len(kinds) == 3 and all(
+        kind["origin"] == "measured" and kind["points"][0]["tokens"] < kind["points"][-1]["tokens"]
+        and kind["points"][-1]["linear"][0] > 0 for kind in kinds))
+    # By hand, as `data check`: ten tokens a sample, of which three are trained.
+    commands.expect("profile knows the data", answer, found["data"]["records"] == 4 and found["data"]["llm_tokens"]["p50"] == 10
+                    and found["data"]["trained_tokens"]["max"] == 3)
+    answer = commands.run("profile", "job.toml", *small, "--cluster", "2x8xA100-80G", "--json")
+    kinds = json.loads(answer.stdout)["profile"]["kinds"]
+    kinds = kinds.values() if isinstance(kinds, dict) else kinds
+    commands.expect("a profile of devices that are not here is computed", answer,
+                    {kind["origin"] for kind in kinds} == {"computed"} and {kind["tp"] for kind in kinds} == {1, 2, 4, 8})
 
 
 def check_planning(commands):
@@ -121,6 +146,60 @@ def check_planning(commands):
                     json.loads(answer.stdout)["cluster"]["device"] == "H100-80G" and json.loads(answer.stdout)["pipelines"] == 2)
     answer = commands.run("plan", "job.toml", "cluster.local_nodes=3", "--cluster", "3x1xA40", "--json")
     commands.expect("costs of machines that are not here are labelled", answer, json.loads(answer.stdout)["costs"] == "computed")
+    check_simulation(commands, two)
+
+
+def check_simulation(commands, two):
+    answer = commands.run("simulate", "job.toml", *two)
+    commands.expect("simulate says how long and who works", answer,
+                    all(text in answer.stdout for text in ("8 steps: ", "bubble", "works", "the first step, ", "\nn1.d0 ")))
+    answer = commands.run("simulate", "job.toml", *two, "--steps", "3", "--json", "--timeline", "step.html")
+    steps = json.loads(answer.stdout)
+    commands.expect("a simulated step is no faster than its busiest device", answer, len(steps["steps"]) == 3
+                    and all(step["step_ms"] >= step["lower_bound_ms"] > 0 for step in steps["steps"]))
+    commands.expect("the mean lies between the extremes", answer,
+                    steps["step_ms_min"] <= steps["step_ms"] <= steps["step_ms_max"] and steps["completed"])
+    commands.expect("a timeline is a page", answer, "<html" in (commands.folder / "step.html").read_text())
+    answer = commands.run("simulate", "job.toml", *two, "--steps", "3", "--noise", "0.3", "--seed", "5", "--json", "--timeline", "step.json")
+    noisy = json.loads(answer.stdout)
+    commands.expect("noise changes times", answer, noisy["steps"] != steps["steps"])
+    commands.expect("a timeline is a trace", answer, any(event["ph"] == "X" for event in json.loads((commands.folder / "step.json").read_text())))
+    again = commands.run("simulate", "job.toml", *two, "--steps", "3", "--noise", "0.3", "--seed", "5", "--json")
+    commands.expect("the same seed gives the same steps", again, json.loads(again.stdout) == noisy)
+    answer = commands.run("simulate", "job.toml", *two, "--fail", "1@0.001", "--json")
+    commands.expect("a node that stops costs the step", answer, json.loads(answer.stdout)["completed"] is False)
+    answer = commands.run("simulate", "job.toml", *two, "--fail", "1@0.001")
+    commands.expect("a lost step is called so", answer, "the step is lost" in answer.stdout)
+
+    # Two pipelines of two nodes. By hand: without node 1, node 0 has all layers of its pipeline, so it
+    # lacks what node 1 held and gets it from pipeline 1.
+    stages = [[f"{{node={2 * p}, llm=[0, 2]}}", f"{{node={2 * p + 1}, llm=[2, 4]}}"] for p in range(2)]
+    layout = "parallel.pipelines=[" + ",".join("{stages=[" + ",".join(s) + "]}" for s in stages) + "]"
+    four = ["cluster.local_nodes=4", "modules.llm.config.num_hidden_layers=2", layout]
+    answer = commands.run("whatif", "job.toml", *four, "--lose", "1", "--json")
+    change = json.loads(answer.stdout)
+    commands.expect("whatif reinstantiates a pipeline that lost a node", answer,
+                    [(p["nodes"], p["change"]) for p in change["after"]["pipelines"]] == [([0], "reinstantiated"), ([2, 3], "kept")])
+    commands.expect("whatif copies the lost layers from who has them", answer,
+                    [(copy["from"], copy["to"]) for copy in change["copies"]] == [(3, 0), (3, 0)]
+                    and change["max_sent_bytes"] == change["lower_bound_bytes"] == sum(copy["bytes"] for copy in change["copies"]))
+    commands.expect("a loss costs time", answer, change["after"]["step_ms"] > change["before"]["step_ms"] > 0)
+    answer = commands.run("whatif", "job.toml", *four, "--lose", "0,1", "--join", "2", "--json")
+    change = json.loads(answer.stdout)
+    commands.expect("joined nodes form pipelines", answer, change["joined"] == [4, 5]
+                    and {p["change"] for p in change["after"]["pipelines"]} == {"created", "kept"}
+                    and {copy["to"] for copy in change["copies"]} == {4, 5})
+    answer = commands.run("whatif", "job.toml", *four, "--lose", "1")
+    commands.expect("whatif says what becomes of pipelines", answer,
+                    all(text in answer.stdout for text in ("lost: 1\n", "what is left of pipeline 0", "as pipeline 1 was", "copies: 2 layers")))
+    # Six layers are on three nodes of two devices; the fourth is idle.
+    idle = ["job.toml", "--cluster", "4x2xH100", "parallel.llm.dp=1"]
+    answer = commands.run("whatif", *idle, "--lose", "3", "--json")
+    change = json.loads(answer.stdout)
+    commands.expect("an idle node is no loss", answer, change["lost"] == [3] and not change["copies"]
+                    and change["after"]["pipelines"][0]["change"] == "kept" and change["costs"] == "computed")
+    answer = commands.run("whatif", *idle, "--join", "1", "--json")
+    commands.expect("a node joins machines that are not here", answer, json.loads(answer.stdout)["joined"] == [4])
 
 
 def main(binary):

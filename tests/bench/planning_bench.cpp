@@ -6,6 +6,7 @@
 #include "scheduler/copy_plan.hpp"
 #include "scheduler/distribute.hpp"
 #include "scheduler/instantiate.hpp"
+#include "scheduler/layout.hpp"
 #include "scheduler/module_partition.hpp"
 #include "scheduler/partition.hpp"
 #include "scheduler/pipeline_templates.hpp"
@@ -103,6 +104,50 @@ void measure_module_partition() {
                  std::nullopt, "5 modules, " + std::to_string(devices) + " devices");
 }
 
+// Two encoders and an llm of very different sizes, uneven samples of which not all have both
+// media; every power of two of tp and cp inside a node.
+LayoutInput layout_input(int devices, LayoutObjective objective) {
+  std::mt19937 random(13);
+  const auto uniform = [&](double from, double to) {
+    return from + (to - from) * 1e-9 * static_cast<double>(random() % 1'000'000'000);
+  };
+  LayoutInput input;
+  const std::vector<std::int32_t> degrees{1, 2, 4, 8};
+  input.modules = {{"vision", {2}, false, 32, 10e9, degrees, {1}, {}},
+                   {"audio", {2}, false, 24, 5e9, degrees, {1}, {}},
+                   {"llm", {}, false, 80, 1.1e12, degrees, degrees, {}}};
+  for (int s = 0; s < 512; ++s) {
+    const double vision = uniform(0, 1) < 0.8 ? uniform(5, 200) : 0;
+    const double audio = uniform(0, 1) < 0.4 ? uniform(2, 60) : 0;
+    const double llm = uniform(100, 900);
+    input.samples.push_back({{vision, 2 * vision, 1e7 * vision, 1e5 * vision},
+                             {audio, 2 * audio, 1e7 * audio, 1e5 * audio},
+                             {llm, 2 * llm, 1e7 * llm, 0}});
+  }
+  input.devices = devices;
+  input.devices_per_node = 8;
+  input.device_memory_bytes = 80e9;
+  input.global_batch = 2048;
+  input.microbatch_sizes = {1, 2, 4, 8, 16};
+  input.node_gigabytes_per_s = 400;
+  input.network_gigabytes_per_s = 50;
+  input.objective = objective;
+  input.seed = 1;
+  return input;
+}
+
+void measure_layouts() {
+  for (const auto objective : {LayoutObjective::entrain, LayoutObjective::dflop})
+    for (const int devices : {64, 256, 1024}) {
+      const auto input = layout_input(devices, objective);
+      const std::string name = objective == LayoutObjective::dflop ? "DFLOP's" : "Entrain's";
+      bench::print("layout search, " + name + " objective",
+                   planning_ms([&] { return search_layout(input); }, 3), "ms",
+                   devices == 1024 ? std::optional<double>(200) : std::nullopt,
+                   "3 modules, " + std::to_string(devices) + " GPUs");
+    }
+}
+
 void measure_copies() {
   for (const int ranks : {24, 96}) {
     std::mt19937 random(11);
@@ -131,5 +176,6 @@ int main() {
   measure_distribution();
   measure_partition();
   measure_module_partition();
+  measure_layouts();
   measure_copies();
 }

@@ -68,8 +68,10 @@ Status run(int count, char** words) {
 }  // namespace troupe
 
 int main(int count, char** words) {
-  if (count == 1)
-    return 0;  // scripts/bench runs every program; this one's figures come from the script.
+  if (count == 1) {
+    std::cerr << "nothing to measure alone: prediction_bench.py runs this program\n";
+    return 77;  // scripts/bench runs every program, and knows this code.
+  }
   const auto done = troupe::run(count, words);
   if (done.ok()) return 0;
   std::cerr << to_string(done.error()) << '\n';

@@ -3,7 +3,7 @@
 
 The profile is measured first, on made-up rows. Then each layout trains; its first steps warm up. Prints one JSON
 line per layout: the median over steps of predicted / measured, beside both medians. Steps are wall-clock, so this
-wants an otherwise idle machine with two cores; it is skipped where the data set is absent. See README.md.
+wants an otherwise idle machine with two cores; it ends with 77 where the data set is absent. See README.md.
 """
 
 import json
@@ -42,20 +42,28 @@ def measured(run, overrides):
 
 def main():
     if not DATA.exists():
-        print(f"skipped: no {DATA}", file=sys.stderr)
-        return
+        print(f"nothing to measure with: no {DATA}", file=sys.stderr)
+        return 77
+    for program in (BINARY, PREDICT):
+        if not program.exists():
+            print(f"no {program}: build it first (scripts/bench prediction does)", file=sys.stderr)
+            return 1
     with tempfile.TemporaryDirectory(prefix="troupe-prediction-") as folder:
         subprocess.run([str(BINARY), "profile", str(JOB), "--out", f"{folder}/profile.json"],
                        check=True, stdout=subprocess.DEVNULL)
         for index, (name, stages) in enumerate(LAYOUTS.items()):
             overrides = [f"parallel.pipelines=[{{stages=[{stages}]}}]", "cluster.local_nodes=2"]
             expected, seen = predicted(folder, overrides), measured(f"{folder}/run-{index}", overrides)
+            if not len(expected) == len(seen) == STEPS - WARM_UP:
+                print(f"{name}: {len(expected)} steps predicted, {len(seen)} measured", file=sys.stderr)
+                return 1
             ratio = statistics.median(e / s for e, s in zip(expected, seen))
             print(json.dumps({"measure": f"error of the predicted step time, {name}", "value": abs(ratio - 1), "unit": "share",
                               "bound": 0.1, "better": "lower",
                               "size": f"real-mini, {STEPS - WARM_UP} steps; predicted {statistics.median(expected):.1f} ms, "
                                       f"measured {statistics.median(seen):.1f} ms"}), flush=True)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

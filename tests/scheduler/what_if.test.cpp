@@ -65,6 +65,42 @@ TEST_CASE("pipelines may be given instead of derived", "[scheduler]") {
   CHECK(change_pipelines(alone, {{0}}).error().where == "holders");
 }
 
+TEST_CASE("a change says where nodes come from", "[scheduler]") {
+  using enum PipelineChange;
+  // Pipeline 0 lost one of two nodes and goes on with the other; pipeline 1 stays.
+  auto input = request({{0, 1}, {2, 3}});
+  input.lost = {1};
+  CHECK((what_if(input).value().origins ==
+         std::vector<PipelineOrigin>{{reinstantiated, {0}}, {kept, {1}}}));
+  input.joined = {9};  // Pipelines are sorted by length, then node.
+  CHECK((what_if(input).value().origins ==
+         std::vector<PipelineOrigin>{{reinstantiated, {0}}, {created, {}}, {kept, {1}}}));
+  input.lost = {};
+  CHECK((change_pipelines(input, {{0, 1, 9}, {2, 3}}).value().origins ==
+         std::vector<PipelineOrigin>{{grown, {0}}, {kept, {1}}}));
+  CHECK((change_pipelines(input, {{0, 1, 2}, {3}}).value().origins ==
+         std::vector<PipelineOrigin>{{borrowed, {0, 1}}, {reinstantiated, {1}}}));
+  input.lost = {1};
+  CHECK((change_pipelines(input, {{0, 2, 3}}).value().origins ==
+         std::vector<PipelineOrigin>{{merged, {0, 1}}}));
+}
+
+TEST_CASE("a pipeline that stays as it is keeps its own stages", "[scheduler]") {
+  // Both pipelines hold 3 + 1 layers, not 2 + 2 as the template would. Without node 1, node 0 lacks
+  // layer 3 alone, and pipeline 1 keeps its time of 6 ms: 16 = 7 x 8 ms + 9 x 6 ms.
+  auto input = request({{0, 1}, {2, 3}});
+  input.running = {{{{0}, {0}, {0}, {1}}, 6}, {{{2}, {2}, {2}, {3}}, 6}};
+  CHECK(what_if(input).value().copies.copies.empty());
+  input.lost = {1};
+  const auto change = what_if(input).value();
+  CHECK(change.copies.copies == std::vector<Copy>{{3, 3, 0}});
+  CHECK(change.before.iteration_ms == Approx(48));
+  CHECK(change.after.microbatches == std::vector<std::int64_t>{7, 9});
+  CHECK(change.after.iteration_ms == Approx(56));
+  input.running.pop_back();
+  CHECK(what_if(input).error().where == "running");
+}
+
 TEST_CASE("what cannot be survived says why", "[scheduler][errors]") {
   auto input = request({{0, 1}});
   input.lost = {1};  // Layers 2 and 3 are gone.

@@ -1,0 +1,224 @@
+// `troupe simulate`: steps of a job on paper, over batches of its own data.
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+#include <iostream>
+#include <memory>
+
+#include "app/planning.hpp"
+#include "app/planning_text.hpp"
+#include "app/terminal.hpp"
+#include "runtime/observe/console.hpp"
+
+namespace troupe::app {
+
+namespace {
+
+constexpr std::int64_t kStepsMax = 10'000;
+
+struct Options {
+  PlanningArguments planning;
+  std::int64_t steps = 8;
+  double noise = 0;
+  std::optional<std::uint64_t> seed;
+  std::vector<std::string> failures;
+  std::string timeline;
+};
+
+/// One simulated step, without what it consisted of.
+struct StepRow {
+  double step_ms = 0;
+  double bubble = 0;
+  double lower_bound_ms = 0;
+  bool completed = true;
+};
+
+struct Simulated {
+  std::vector<StepRow> steps;
+  scheduler::AutoLayout layout;  ///< Its prediction is the mean of the steps that completed.
+  PredictedBatch first;
+};
+
+/// `NODE@MS`.
+Result<scheduler::SimulationOptions::Failure> parse_failure(const std::string& text,
+                                                            std::int32_t nodes) {
+  int node = -1, read = 0;
+  double at_ms = -1;
+  const int found = std::sscanf(text.c_str(), "%d@%lf%n", &node, &at_ms, &read);
+  if (found != 2 || static_cast<std::size_t>(read) != text.size() || !std::isfinite(at_ms) ||
+      at_ms < 0)
+    return usage_error("--fail " + text + " is not NODE@MILLISECONDS", "write it as 2@120");
+  if (node < 0 || node >= nodes)
+    return usage_error("--fail " + text + ": there is no node " + std::to_string(node),
+                       "name one of 0 to " + std::to_string(nodes - 1));
+  return scheduler::SimulationOptions::Failure{NodeId{node}, at_ms};
+}
+
+Status check(const Options& options) {
+  if (options.steps < 1 || options.steps > kStepsMax)
+    return usage_error(
+        "--steps " + std::to_string(options.steps) + " is not from 1 to " + with_commas(kStepsMax),
+        "leave it out for 8");
+  if (!(options.noise >= 0 && options.noise <= 2))
+    return usage_error("--noise is not a deviation from 0 to 2",
+                       "0.1 makes a time about 10 % longer or shorter");
+  return check_timeline_file(options.timeline);
+}
+
+void add(const scheduler::SimulatedStep& step, scheduler::PredictedStep& sum) {
+  sum.step_ms += step.step_ms;
+  sum.bubble += step.bubble;
+  sum.stage_ms.resize(step.stage_ms.size());
+  sum.stage_bubble.resize(step.stage_bubble.size());
+  sum.peak_memory_bytes.resize(step.peak_memory_bytes.size());
+  for (std::size_t s = 0; s < step.stage_ms.size(); ++s) {
+    sum.stage_ms[s] += step.stage_ms[s];
+    sum.stage_bubble[s] += step.stage_bubble[s];
+  }
+  for (std::size_t d = 0; d < step.peak_memory_bytes.size(); ++d)
+    sum.peak_memory_bytes[d] = std::max(sum.peak_memory_bytes[d], step.peak_memory_bytes[d]);
+}
+
+void divide(scheduler::PredictedStep& sum, double count) {
+  sum.step_ms /= count;
+  sum.bubble /= count;
+  for (auto& ms : sum.stage_ms) ms /= count;
+  for (auto& share : sum.stage_bubble) share /= count;
+}
+
+/// Failures happen in the first step; what comes after it would run on another layout.
+Result<Simulated> simulate_steps(const Options& options, const Planning& planning,
+                                 scheduler::AutoLayout layout,
+                                 std::vector<scheduler::SimulationOptions::Failure> failures) {
+  observe::Console console(observe::detect_console(2));
+  const auto seed = options.seed.value_or(planning.request.seed);
+  const std::int64_t count = failures.empty() ? options.steps : 1;
+  Simulated made;
+  scheduler::PredictedStep sum;
+  for (std::int64_t step = 0; step < count; ++step) {
+    console.status("simulating step " + std::to_string(step + 1) + " of " + std::to_string(count));
+    const auto own = seed + static_cast<std::uint64_t>(step);
+    scheduler::SimulationOptions how;
+    how.noise = options.noise;
+    how.seed = own;
+    how.failures = failures;
+    how.record_timeline = step == 0;
+    auto batch = simulate_batch(planning, layout, own, how);
+    if (!batch.ok()) return std::move(batch).error();
+    const auto& done = batch.value().step;
+    made.steps.push_back({done.step_ms, done.bubble, batch.value().lower_bound_ms, done.completed});
+    add(done, sum);
+    if (step == 0) made.first = std::move(batch).value();
+  }
+  divide(sum, static_cast<double>(count));
+  made.layout = std::move(layout);
+  made.layout.predicted = std::move(sum);
+  return made;
+}
+
+double mean(const std::vector<StepRow>& steps, double StepRow::*value) {
+  double sum = 0;
+  for (const auto& step : steps) sum += step.*value;
+  return sum / static_cast<double>(steps.size());
+}
+
+std::pair<double, double> range(const std::vector<StepRow>& steps) {
+  const auto [least, most] =
+      std::minmax_element(steps.begin(), steps.end(),
+                          [](const auto& a, const auto& b) { return a.step_ms < b.step_ms; });
+  return {least->step_ms, most->step_ms};
+}
+
+void print(const Options& options, const Planning& planning, const Simulated& made) {
+  const auto& steps = made.steps;
+  std::cout << cluster_text(planning) << '\n';
+  if (!steps.front().completed) {
+    std::cout << "the step is lost: after " << time_text(steps.front().step_ms)
+              << " no device can go on; nothing was committed\n\n";
+  } else {
+    const auto [least, most] = range(steps);
+    const double bound = mean(steps, &StepRow::lower_bound_ms);
+    std::cout << steps.size() << (steps.size() == 1 ? " step" : " steps") << ": "
+              << time_text(mean(steps, &StepRow::step_ms)) << " on average";
+    if (steps.size() > 1) std::cout << ", " << time_text(least) << " to " << time_text(most);
+    std::cout << ", bubble " << percent(mean(steps, &StepRow::bubble)) << ", the busiest device "
+              << "works " << time_text(bound) << " (no order can be faster)";
+    if (options.noise > 0) std::cout << ", noise " << options.noise;
+    std::cout << "\n\n";
+  }
+  print_stages(planning, made.layout);
+  std::cout << "\nthe first step, " << time_text(made.first.step.step_ms)
+            << "  (F forward, B backward, W weight gradients, r reduction, o optimizer)\n"
+            << timeline_text(made.layout, made.first);
+}
+
+Json to_json(const Options& options, const Planning& planning, const Simulated& made) {
+  const auto [least, most] = range(made.steps);
+  Json json = planning_json(planning, made.layout);
+  json["step_ms"] = mean(made.steps, &StepRow::step_ms);
+  json["step_ms_min"] = least;
+  json["step_ms_max"] = most;
+  json["bubble"] = mean(made.steps, &StepRow::bubble);
+  json["lower_bound_ms"] = mean(made.steps, &StepRow::lower_bound_ms);
+  json["completed"] = made.steps.front().completed;
+  json["noise"] = options.noise;
+  json["seed"] = options.seed.value_or(planning.request.seed);
+  json["steps"] = Json::array();
+  for (const auto& step : made.steps)
+    json["steps"].push_back({{"step_ms", step.step_ms},
+                             {"bubble", step.bubble},
+                             {"lower_bound_ms", step.lower_bound_ms}});
+  json["stages"] = stages_json(made.layout);
+  return json;
+}
+
+int simulate(const Options& options) {
+  if (auto checked = check(options); !checked.ok()) return report(checked.error());
+  const auto opened = open_planning(options.planning);
+  if (!opened.ok()) return report(opened.error());
+  const Planning& planning = *opened.value();
+  std::vector<scheduler::SimulationOptions::Failure> failures;
+  for (const auto& text : options.failures) {
+    const auto failure = parse_failure(text, planning.request.cluster.nodes);
+    if (!failure.ok()) return report(failure.error());
+    failures.push_back(failure.value());
+  }
+  auto layout = make_layout(planning);
+  if (!layout.ok()) return report(layout.error());
+  const auto made =
+      simulate_steps(options, planning, std::move(layout).value(), std::move(failures));
+  if (!made.ok()) return report(made.error());
+  if (!options.timeline.empty())
+    if (auto written =
+            write_timeline(planning, made.value().layout, made.value().first, options.timeline);
+        !written.ok())
+      return report(written.error());
+  if (options.planning.json)
+    std::cout << to_json(options, planning, made.value()).dump(2) << '\n';
+  else
+    print(options, planning, made.value());
+  return kDone;
+}
+
+}  // namespace
+
+void add_simulate(Commands& commands) {
+  auto options = std::make_shared<Options>();
+  auto* command = commands.add("simulate", "Predict the steps of a job, device by device",
+                               [options] { return simulate(*options); });
+  options->planning.add_to(*command);
+  command->add_option("--steps", options->steps, "Batches to simulate")->capture_default_str();
+  command->add_option("--noise", options->noise,
+                      "Deviation of the time of a task, as a share of it");
+  command->add_option("--seed", options->seed, "Of batches and noise; default: job.seed");
+  command->add_option("--fail", options->failures, "A node stops in the first step: 2@120")
+      ->type_name("NODE@MS")
+      ->allow_extra_args(false);
+  command
+      ->add_option("--timeline", options->timeline,
+                   "Write the first step as a page (.html) or for Perfetto (.json)")
+      ->type_name("FILE");
+}
+
+}  // namespace troupe::app

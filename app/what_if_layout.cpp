@@ -1,0 +1,260 @@
+#include "app/what_if_layout.hpp"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <set>
+
+#include "app/planning_text.hpp"
+#include "scheduler/instantiate.hpp"
+#include "scheduler/layout_score.hpp"
+
+namespace troupe::app {
+
+namespace {
+
+using scheduler::RankList;
+
+/// Nodes of each pipeline, ascending; empty where two pipelines share one.
+std::vector<RankList> nodes_of_pipelines(const scheduler::AutoLayout& layout) {
+  std::vector<std::set<std::int64_t>> nodes(layout.plan.pipelines.size());
+  for (const auto& stage : layout.plan.stages)
+    nodes[stage.pipeline.index()].insert(group_of(layout, stage).node.value);
+  std::set<std::int64_t> seen;
+  std::size_t all = 0;
+  std::vector<RankList> lists;
+  for (const auto& own : nodes) {
+    lists.emplace_back(own.begin(), own.end());
+    seen.insert(own.begin(), own.end());
+    all += own.size();
+  }
+  if (seen.size() < all) lists.clear();
+  return lists;
+}
+
+/// Bytes of parameters and optimizer state: what a new holder must receive. Gradients are made
+/// anew.
+std::vector<std::int64_t> bytes_of_layers(const Planning& planning) {
+  const auto dtype = planning.setup.job.train.dtype;
+  const double element = scheduler::bytes_per_element(dtype);
+  const double gradient = dtype == Dtype::fp64 ? 8 : 4;
+  const double trained = scheduler::state_bytes_per_trained_element(dtype) - gradient;
+  std::vector<std::int64_t> bytes;
+  for (const auto& module : planning.setup.model.modules)
+    for (const auto& layer : module.layers)
+      bytes.push_back(static_cast<std::int64_t>(
+          static_cast<double>(layer.parameter_elements) * (module.freeze ? element : trained) +
+          static_cast<double>(layer.constant_elements) * element));
+  return bytes;
+}
+
+/// Layers counted through the model, as templates number them.
+std::vector<LayerId> layers_of(const ModelGraph& model) {
+  std::vector<LayerId> layers;
+  for (std::size_t m = 0; m < model.modules.size(); ++m)
+    for (std::size_t l = 0; l < model.modules[m].layers.size(); ++l)
+      layers.push_back({ModuleId{m}, static_cast<std::int32_t>(l)});
+  return layers;
+}
+
+/// Who holds what in each pipeline, and its time per microbatch as a template would count it.
+Result<std::vector<scheduler::RunningPipeline>> running_pipelines(
+    const Planning& planning, const scheduler::AutoLayout& layout,
+    const std::vector<LayerId>& layers) {
+  const auto& plan = layout.plan;
+  const scheduler::LayoutScorer scorer(planning.request);
+  const auto weights =
+      scorer.weights(static_cast<std::int32_t>(plan.pipelines.size()), layout.parallelisms);
+  if (!weights.ok()) return weights.error();
+  std::map<LayerId, std::size_t> index;
+  for (std::size_t i = 0; i < layers.size(); ++i) index[layers[i]] = i;
+  const auto microbatches = static_cast<double>(planning.request.microbatches);
+  std::vector<scheduler::RunningPipeline> running;
+  for (const auto& pipeline : plan.pipelines) {
+    scheduler::RunningPipeline& made = running.emplace_back();
+    made.holders.resize(layers.size());
+    std::map<DeviceId, double> work;
+    for (const auto stage : pipeline.stages)
+      for (const auto& run : plan.stages[stage.index()].runs)
+        for (auto layer = run.layers.begin; layer < run.layers.end; ++layer) {
+          const auto i = index[{run.module, layer}];
+          made.holders[i].push_back(group_of(layout, plan.stages[stage.index()]).node.value);
+          work[plan.stages[stage.index()].devices.front()] += weights.value().work_ms[i];
+        }
+    double sum = 0, slowest = 0;
+    for (const auto& [device, ms] : work) sum += ms, slowest = std::max(slowest, ms);
+    made.microbatch_ms = (sum + (microbatches - 1) * slowest) / microbatches;
+  }
+  return running;
+}
+
+/// Samples of a microbatch: the divisor of the batch next below what the job's mean is.
+std::int64_t microbatch_size(const Planning& planning, std::size_t pipelines) {
+  const auto batch = planning.request.global_batch;
+  auto size = std::max<std::int64_t>(
+      1, batch / (planning.request.microbatches * static_cast<std::int64_t>(pipelines)));
+  while (batch % size != 0) --size;
+  return size;
+}
+
+Result<std::vector<RankList>> instantiated_pipelines(const Planning& planning,
+                                                     const scheduler::WhatIfRequest& request) {
+  scheduler::InstantiateRequest wanted;
+  for (const auto& made : request.templates.templates)
+    wanted.templates.push_back({made.node_count, made.microbatch_ms});
+  wanted.node_count = planning.request.cluster.nodes;
+  wanted.fault_tolerance = request.fault_tolerance;
+  wanted.global_batch = request.global_batch;
+  wanted.microbatch_size = request.microbatch_size;
+  const auto chosen = scheduler::instantiate(wanted);
+  if (!chosen.ok()) return chosen.error();
+  std::vector<RankList> pipelines;
+  std::int64_t next = 0;
+  for (const auto& share : chosen.value().pipelines) {
+    pipelines.emplace_back(static_cast<std::size_t>(share.node_count));
+    std::iota(pipelines.back().begin(), pipelines.back().end(), next);
+    next += share.node_count;
+  }
+  return pipelines;
+}
+
+/// A template on these nodes as a layout by hand; none where a stage has several devices.
+std::optional<std::vector<HandStage>> stages_of_template(
+    const ModelGraph& model, const std::vector<LayerId>& layers,
+    const scheduler::PipelineTemplate& made, const RankList& nodes,
+    const std::map<std::int64_t, std::int32_t>& place) {
+  std::vector<HandStage> stages;
+  std::map<std::int32_t, std::int32_t> devices;  // Used on each node of the template.
+  for (const auto& stage : made.stages) {
+    if (stage.gpu_count > 1) return std::nullopt;
+    HandStage& own = stages.emplace_back();
+    own.node = place.at(nodes[static_cast<std::size_t>(stage.node)]);
+    own.device = devices[stage.node]++;
+    for (auto l = stage.layers.begin; l < stage.layers.end; ++l) {
+      const auto& layer = layers[static_cast<std::size_t>(l)];
+      const auto& name = model.at(layer.module).name;
+      if (own.runs.empty() || own.runs.back().module != name)
+        own.runs.push_back({name, LayerRange{layer.layer, layer.layer}});
+      own.runs.back().layers->end = layer.layer + 1;
+    }
+  }
+  return stages;
+}
+
+/// The simulated step of a configuration; none where the simulator has no such layout.
+std::optional<double> simulated_step(const Planning& planning, const WhatIfAnswer& answer,
+                                     const scheduler::AutoLayout& now,
+                                     const scheduler::Configuration& configuration) {
+  const auto& model = planning.setup.model;
+  for (const auto& group : now.groups)
+    if (group.count > 1) return std::nullopt;
+  std::map<std::int64_t, std::int32_t> place;  // Surviving nodes are counted anew.
+  for (const auto& nodes : configuration.pipelines)
+    for (const auto node : nodes) place[node] = 0;
+  std::int32_t next = 0;
+  for (auto& [node, index] : place) index = next++;
+  const auto layers = layers_of(model);
+  const auto& before = answer.request.pipelines;
+  scheduler::AutoLayout made;
+  for (const auto& nodes : configuration.pipelines) {
+    const auto old = std::find(before.begin(), before.end(), nodes);
+    if (old != before.end() && !answer.from_templates) {
+      auto stages = now.layout.pipelines[static_cast<std::size_t>(old - before.begin())];
+      for (auto& stage : stages) stage.node = place[stage.node];
+      made.layout.pipelines.push_back(std::move(stages));
+      continue;
+    }
+    for (const auto& candidate : answer.request.templates.templates) {
+      if (static_cast<std::size_t>(candidate.node_count) != nodes.size()) continue;
+      auto stages = stages_of_template(model, layers, candidate, nodes, place);
+      if (!stages) return std::nullopt;
+      made.layout.pipelines.push_back(std::move(*stages));
+    }
+  }
+  auto plan = scheduler::place_by_hand(model, made.layout,
+                                       {next, planning.request.cluster.devices_per_node});
+  if (!plan.ok()) return std::nullopt;
+  made.plan = std::move(plan).value();
+  made.parallelisms.resize(model.modules.size());
+  const auto batch =
+      simulate_batch(planning, made, planning.request.seed, {}, configuration.microbatches);
+  if (!batch.ok()) return std::nullopt;
+  return batch.value().step.step_ms;
+}
+
+/// A node without a stage is no loss; the others of its kind step in for a node that is one.
+void use_spares(const Planning& planning, WhatIfAnswer& answer) {
+  auto& request = answer.request;
+  std::set<std::int64_t> working;
+  for (const auto& nodes : request.pipelines) working.insert(nodes.begin(), nodes.end());
+  std::erase_if(request.lost, [&](auto node) { return !working.contains(node); });
+  if (request.lost.empty()) return;
+  for (std::int64_t node = 0; node < planning.request.cluster.nodes; ++node)
+    if (!working.contains(node) &&
+        std::find(answer.lost.begin(), answer.lost.end(), node) == answer.lost.end())
+      answer.spare.push_back(node);
+  request.joined.insert(request.joined.end(), answer.spare.begin(), answer.spare.end());
+}
+
+}  // namespace
+
+Result<WhatIfAnswer> answer_what_if(const Planning& planning, const RankList& lost,
+                                    const RankList& joined) {
+  const auto layout = make_layout(planning);
+  if (!layout.ok()) return layout.error();
+  const auto pipeline_count = layout.value().plan.pipelines.size();
+  const auto layers = layers_of(planning.setup.model);
+  auto templates = template_request(planning, static_cast<std::int32_t>(pipeline_count));
+  if (!templates.ok()) return templates.error();
+  // A pipeline may come to span all nodes there are before or after.
+  templates.value().node_count = std::max<std::int64_t>(
+      planning.request.cluster.nodes, planning.request.cluster.nodes -
+                                          static_cast<std::int64_t>(lost.size()) +
+                                          static_cast<std::int64_t>(joined.size()));
+  templates.value().fault_tolerance = 0;
+  auto set = scheduler::make_templates(templates.value());
+  if (!set.ok()) return set.error();
+  WhatIfAnswer answer;
+  auto& request = answer.request;
+  request.templates = std::move(set).value();
+  request.layer_bytes = bytes_of_layers(planning);
+  for (const auto& layer : layers)
+    request.layer_names.push_back(
+        planning.setup.model.at(layer.module).layers[static_cast<std::size_t>(layer.layer)].name);
+  request.fault_tolerance = planning.request.fault_tolerance;
+  request.global_batch = planning.request.global_batch;
+  request.microbatch_size = microbatch_size(planning, pipeline_count);
+  request.lost = answer.lost = lost;
+  request.joined = joined;
+  request.pipelines = nodes_of_pipelines(layout.value());
+  answer.from_templates = request.pipelines.empty();
+  if (answer.from_templates) {
+    auto pipelines = instantiated_pipelines(planning, request);
+    if (!pipelines.ok()) return pipelines.error();
+    request.pipelines = std::move(pipelines).value();
+  } else {
+    auto running = running_pipelines(planning, layout.value(), layers);
+    if (!running.ok()) return running.error();
+    request.running = std::move(running).value();
+  }
+  use_spares(planning, answer);
+  auto change = scheduler::what_if(request);
+  if (!change.ok()) {
+    Error error = change.error();
+    if (error.where == "holders") {
+      error.where = "--lose";
+      error.fix = "after such a loss the job goes on from its last checkpoint";
+    }
+    return error;
+  }
+  answer.change = std::move(change).value();
+  answer.step_before_ms = simulated_step(planning, answer, layout.value(), answer.change.before);
+  answer.step_after_ms = simulated_step(planning, answer, layout.value(), answer.change.after);
+  const auto& network = planning.request.prediction.speeds.network;
+  if (network.gigabytes_per_s > 0)
+    answer.copy_ms =
+        static_cast<double>(answer.change.copies.max_sent_bytes) / (network.gigabytes_per_s * 1e6);
+  return answer;
+}
+
+}  // namespace troupe::app
