@@ -194,32 +194,60 @@ class Balancer {
     steps_ = 0;
     trial_ = empty();
     std::fill(loads_.begin(), loads_.end(), 0);
-    if (place(0, 0, 0)) return Outcome::found;
+    if (place_all()) return Outcome::found;
     return steps_ < kCopySearchSteps ? Outcome::refuted : Outcome::undecided;
   }
 
-  // Places copy `copy` of the job at `position`; copies of a job are alike, so they go to senders
-  // in ascending order.
-  bool place(std::size_t position, std::int64_t copy, std::size_t first) {
-    if (++steps_ >= kCopySearchSteps) return false;
-    if (position == order_.size()) return keep(trial_), true;
-    const auto i = order_[position];
-    const auto& job = jobs_[i];
-    if (copy == job.count) return place(position + 1, 0, 0);
-    std::int64_t room = 0;  // Copies that the senders left for this job can still take.
-    for (std::size_t s = first; s < job.senders.size(); ++s)
-      room += (limit_ - loads_[sender(i, s)]) / job.bytes;
-    if (room < job.count - copy) return false;
-    for (std::size_t s = first; s < job.senders.size(); ++s) {
-      const auto to = sender(i, s);
-      if (loads_[to] + job.bytes > limit_) continue;
-      loads_[to] += job.bytes;
-      ++trial_[i][s];
-      if (place(position, copy + 1, s)) return true;
-      --trial_[i][s];
-      loads_[to] -= job.bytes;
+  // A copy of the job at `position` in `order_`, and the sender it goes to next. Copies of a job
+  // are alike, so they go to senders in ascending order.
+  struct Placement {
+    std::size_t position = 0;
+    std::int64_t copy = 0;
+    std::size_t sender = 0;
+  };
+
+  // Depth-first with a stack of its own: there may be hundreds of thousands of copies.
+  bool place_all() {
+    std::vector<Placement> placed;
+    Placement next;
+    for (;;) {
+      if (++steps_ >= kCopySearchSteps) return false;
+      if (next.position < order_.size() && next.copy == jobs_[order_[next.position]].count) {
+        next = {next.position + 1, 0, 0};
+        continue;
+      }
+      if (next.position == order_.size()) return keep(trial_), true;
+      // Back until a copy can go to a later sender than before.
+      while (!place(next)) {
+        if (placed.empty()) return false;
+        next = placed.back();
+        placed.pop_back();
+        take_back(next);
+        ++next.sender;
+      }
+      placed.push_back(next);
+      ++next.copy;
     }
-    return false;
+  }
+
+  // Gives a copy to the first sender from `next.sender` on that has room.
+  bool place(Placement& next) {
+    const auto i = order_[next.position];
+    const auto& job = jobs_[i];
+    std::int64_t room = 0;  // Copies that the senders left for this job can still take.
+    for (std::size_t s = next.sender; s < job.senders.size(); ++s)
+      room += (limit_ - loads_[sender(i, s)]) / job.bytes;
+    if (room < job.count - next.copy) return false;
+    while (loads_[sender(i, next.sender)] + job.bytes > limit_) ++next.sender;
+    loads_[sender(i, next.sender)] += job.bytes;
+    ++trial_[i][next.sender];
+    return true;
+  }
+
+  void take_back(const Placement& last) {
+    const auto i = order_[last.position];
+    loads_[sender(i, last.sender)] -= jobs_[i].bytes;
+    --trial_[i][last.sender];
   }
 
   const std::vector<CopyJob>& jobs_;

@@ -170,5 +170,40 @@ TEST_CASE("most larger instances of unequal layers are proven optimal, all are n
   CHECK(proven >= 8);
 }
 
+TEST_CASE("two hundred thousand copies of unequal layers are planned near the bound",
+          "[scheduler]") {
+  std::mt19937 random(1);
+  std::vector<CopyItem> items;
+  for (int i = 0; i < 2000; ++i) {
+    CopyItem item{std::to_string(i), static_cast<std::int64_t>(1 + random() % 1'000'000), {}, {}};
+    for (int h = 0; h < 20; ++h) item.holders.push_back(static_cast<std::int64_t>(random() % 500));
+    for (std::int64_t r = 500; r < 600; ++r) item.needs.push_back(r);
+    items.push_back(item);
+  }
+  const auto plan = plan_copies(items);
+  REQUIRE(plan.ok());
+  CHECK(plan.value().copies.size() == 200'000);
+  CHECK(static_cast<double>(plan.value().max_sent_bytes) <=
+        1.01 * static_cast<double>(plan.value().lower_bound_bytes));
+}
+
+TEST_CASE("a long chain of holders is planned", "[scheduler]") {
+  // Layer i is held by ranks i and i + 1: what one rank cannot send must move along the chain.
+  std::mt19937 random(2);
+  std::vector<CopyItem> items;
+  for (std::int64_t i = 0; i < 20'000; ++i)
+    items.push_back({std::to_string(i),
+                     static_cast<std::int64_t>(1000 + random() % 10),
+                     {i, i + 1},
+                     {1'000'000}});
+  items.push_back({"end", 1500, {0}, {1'000'000}});
+  const auto plan = plan_copies(items);
+  REQUIRE(plan.ok());
+  check_valid(items, plan.value());
+  // The best is 1500, every layer one rank further; nobody may have to send three.
+  CHECK(plan.value().lower_bound_bytes == 1500);
+  CHECK(plan.value().max_sent_bytes < 2 * 1010);
+}
+
 }  // namespace
 }  // namespace troupe::scheduler

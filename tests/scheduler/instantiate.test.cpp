@@ -123,7 +123,7 @@ TEST_CASE("bad templates are refused", "[scheduler][errors]") {
 }
 
 TEST_CASE("instantiate finds the best of all combinations", "[scheduler][property]") {
-  for (unsigned seed = 0; seed < 1500; ++seed) {
+  for (unsigned seed = 0; seed < 3000; ++seed) {
     std::mt19937 random(seed);
     InstantiateRequest input;
     const auto first = static_cast<std::int64_t>(1 + random() % 3);

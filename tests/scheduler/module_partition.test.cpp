@@ -207,7 +207,7 @@ struct Brute {
 };
 
 TEST_CASE("module partitions are optimal on random trees", "[scheduler][property]") {
-  for (unsigned seed = 0; seed < 1500; ++seed) {
+  for (unsigned seed = 0; seed < 3000; ++seed) {
     std::mt19937 random(seed);
     const auto layers = [&](unsigned most) {
       std::vector<PlannedLayer> list;
