@@ -35,7 +35,10 @@ void AdaptiveCorrection::set_tracking_cost(double throughput_without, double thr
 void AdaptiveCorrection::record(WorkShape shape, double predicted_ms, double measured_ms) {
   if (!tracking_ || shape.tokens <= 0 || !positive(predicted_ms) || !positive(measured_ms)) return;
   const auto tokens = static_cast<double>(shape.tokens);
-  iteration_sum_ += std::abs(tokens / measured_ms - tokens / corrected_ms(shape, predicted_ms));
+  const double expected_ms = corrected_ms(shape, predicted_ms);
+  // Noise would count for ever, though nothing can be learned from it.
+  if (std::abs(measured_ms / expected_ms - 1) > options_.deviation_min)
+    iteration_sum_ += std::abs(tokens / measured_ms - tokens / expected_ms);
   ++iteration_count_;
   const auto key = filed(shape);
   if (entries_.size() >= options_.shapes_max && !entries_.contains(key)) make_room();

@@ -24,7 +24,8 @@ struct WorkShape {
 
 struct CorrectionOptions {
   TokenCount granularity = 64;  ///< Tokens per class of shapes; >= 1.
-  /// Relative deviation below which a shape is left to the profile: noise, not a regime.
+  /// Relative deviation up to which a shape is left to the profile and a measurement has no
+  /// benefit: noise, not a regime.
   double deviation_min = 0.05;
   double blend = 0.5;                 ///< Weight of a new measurement; in (0, 1].
   std::int64_t measurements_min = 2;  ///< Of a shape, before it is corrected.

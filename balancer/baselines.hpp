@@ -37,7 +37,8 @@ SampleGroups llm_only_groups(std::span<const Workload> workloads, std::int64_t m
 /// Largest differencing (Karmarkar and Karp, 1982) for K ways on encoder + LLM work: repeatedly
 /// merges the two partial partitions with the largest spread, heavy against light.
 /// Ties: the partial partition that is older. Better than LPT on average, no better bound known for
-/// K > 2. Cost: O(n log n + n K log K) worst case, O(n) memory.
+/// K > 2. Cost: O(n log n + n K log K) worst case, O(n) memory; beyond n K = 10^9, longest first on
+/// the same work instead.
 SampleGroups karmarkar_karp_groups(std::span<const Workload> workloads, std::int64_t microbatches);
 
 }  // namespace troupe::balancer

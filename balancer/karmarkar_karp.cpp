@@ -94,9 +94,21 @@ class Differencing {
   std::priority_queue<Partial, std::vector<Partial>, SmallerSpread> queue_;
 };
 
+// A growing partial partition meets every sample left: some seconds at this product.
+constexpr std::int64_t kMergesMax = 1'000'000'000;
+
+SampleGroups longest_first(std::span<const Workload> workloads, std::int64_t microbatches) {
+  std::vector<Workload> sums;
+  sums.reserve(workloads.size());
+  for (const auto& work : workloads) sums.push_back({0, work.encoder_ms + work.llm_ms});
+  return llm_only_groups(sums, microbatches);
+}
+
 }  // namespace
 
 SampleGroups karmarkar_karp_groups(std::span<const Workload> workloads, std::int64_t microbatches) {
+  if (std::ssize(workloads) > kMergesMax / microbatches)
+    return longest_first(workloads, microbatches);
   return Differencing(workloads, static_cast<std::size_t>(microbatches)).run();
 }
 

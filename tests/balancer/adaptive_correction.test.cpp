@@ -4,6 +4,9 @@
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
 
+#include "balancer/partition_search.hpp"
+#include "balancer/random.hpp"
+
 namespace troupe::balancer {
 namespace {
 
@@ -69,6 +72,56 @@ TEST_CASE("without a cost tracking goes on while it finds anything", "[balancer]
   CHECK(correction.tracking());
   for (int i = 0; i < 2; ++i) correction.end_iteration();
   CHECK_FALSE(correction.tracking());
+}
+
+TEST_CASE("noise is no benefit", "[balancer]") {
+  // Measurements within 5 % of what is predicted, tracking costs next to nothing: it stops.
+  AdaptiveCorrection correction({.iterations = 3});
+  correction.set_tracking_cost(10, 9.999);
+  for (int i = 0; i < 3; ++i) {
+    for (const double measured_ms : {9.6, 10.4}) correction.record(kSlow, 10, measured_ms);
+    correction.end_iteration();
+  }
+  CHECK(correction.mean_benefit() == 0);
+  CHECK_FALSE(correction.tracking());
+}
+
+TEST_CASE("what is learned evens out the buckets of the next batches", "[balancer][property]") {
+  // Lengths of 513 to 576 tokens fall into a slow kernel and take three times as long as predicted.
+  const auto predicted_ms = [](TokenCount tokens) { return 0.01 * static_cast<double>(tokens); };
+  const auto measured_ms = [&](TokenCount tokens) {
+    return predicted_ms(tokens) * (tokens > 512 && tokens <= 576 ? 3 : 1);
+  };
+  AdaptiveCorrection correction({.iterations = 4});
+  correction.set_tracking_cost(100, 99.9);
+  Random random(7);
+  std::vector<double> unevenness;  // Slowest bucket over the mean, batch by batch.
+  while (correction.tracking() && unevenness.size() < 100) {
+    std::vector<TokenCount> lengths;
+    std::vector<Workload> expected;
+    for (int i = 0; i < 128; ++i) {
+      lengths.push_back(256 + static_cast<TokenCount>(random.below(512)));
+      expected.push_back(
+          {0, correction.corrected_ms({0, lengths.back()}, predicted_ms(lengths.back()))});
+    }
+    double slowest = 0, sum = 0;
+    for (const auto& bucket : partition_search(expected, 8)) {
+      double ms = 0;
+      for (const auto sample : bucket) {
+        const auto tokens = lengths[static_cast<std::size_t>(sample)];
+        ms += measured_ms(tokens);
+        correction.record({0, tokens}, predicted_ms(tokens), measured_ms(tokens));
+      }
+      slowest = std::max(slowest, ms);
+      sum += ms;
+    }
+    correction.end_iteration();
+    unevenness.push_back(8 * slowest / sum);
+  }
+  CHECK(unevenness.front() > 1.05);
+  CHECK(unevenness.back() < 1.01);
+  CHECK(unevenness.size() == 8);  // Four batches that teach something, four that do not.
+  CHECK(correction.corrected_shapes() == 1);
 }
 
 TEST_CASE("impossible measurements are ignored", "[balancer][errors]") {

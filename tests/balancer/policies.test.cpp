@@ -26,6 +26,45 @@ TEST_CASE("every policy refuses bad workloads and counts", "[balancer][errors]")
   CHECK_FALSE(assign_microbatches(name, std::vector<Workload>{{1, 1}}, options).ok());
 }
 
+TEST_CASE("every policy names the entry that is wrong", "[balancer][errors]") {
+  const auto name = GENERATE(from_range(policy_names()));
+  const double wrong = GENERATE(-1.0, double{NAN}, double{HUGE_VAL});
+  CAPTURE(name, wrong);
+  const auto plan = assign_microbatches(name, std::vector<Workload>{{1, 1}, {1, wrong}}, {});
+  REQUIRE_FALSE(plan.ok());
+  CHECK(plan.error().code == Errc::invalid_argument);
+  CHECK((plan.error().where + plan.error().message).find("1") != std::string::npos);
+}
+
+TEST_CASE("no samples, fewer than microbatches and one giant are ordinary", "[balancer]") {
+  const auto name = GENERATE(from_range(policy_names()));
+  CAPTURE(name);
+  PolicyOptions options{.microbatches = 8, .evaluations_max = 40};
+  std::vector<Workload> giant(30, {1, 1});
+  giant[7] = {1000, 500};
+  for (const auto& samples : {std::vector<Workload>{}, std::vector<Workload>(3, {2, 1}), giant,
+                              std::vector<Workload>(20, {0, 0})}) {
+    const auto plan = assign_microbatches(name, samples, options);
+    REQUIRE(plan.ok());
+    CHECK(is_partition(plan.value().encoder, samples.size()));
+    CHECK(is_partition(plan.value().llm, samples.size()));
+    CHECK(plan.value().encoder.size() <= 8);
+  }
+}
+
+TEST_CASE("policies plan a million samples", "[balancer]") {
+  const auto samples = log_normal_workloads(3, 1'000'000);
+  PolicyOptions options{.microbatches = 64};
+  for (const auto* name : {"llm-only", "disttrain", "dflop-search"}) {
+    CAPTURE(name);
+    CHECK(is_partition(assign_microbatches(name, samples, options).value().llm, samples.size()));
+  }
+  // Differencing over so many groups would take an hour: longest first on both workloads instead.
+  options.microbatches = 65'536;
+  const auto plan = assign_microbatches("karmarkar-karp", samples, options).value();
+  CHECK(is_partition(plan.llm, samples.size()));
+}
+
 TEST_CASE("every policy keeps to the cap or says that it cannot", "[balancer][errors]") {
   const auto name = GENERATE(from_range(policy_names()));
   CAPTURE(name);
