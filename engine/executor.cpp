@@ -3,6 +3,7 @@
 #include <cmath>
 #include <optional>
 
+#include "engine/receive_bound.hpp"
 #include "runtime/state/gradient_norm.hpp"
 
 namespace troupe::engine {
@@ -15,7 +16,7 @@ Executor::Executor(const ParallelPlan& plan, ExecutorOptions options,
     : plan_(plan),
       options_(std::move(options)),
       stages_(std::move(stages)),
-      mailbox_(transport, options_.epoch_number, options_.receive_ahead_max, std::move(wake)) {}
+      mailbox_(transport, options_.epoch_number, std::move(wake)) {}
 
 at::ScalarType Executor::gradient_dtype() const {
   return row_dtype() == at::kDouble ? at::kDouble : at::kFloat;
@@ -28,7 +29,7 @@ HolderState& Executor::holder(GroupId group, std::size_t index) {
 
 Status Executor::begin(std::shared_ptr<const IterationPlan> plan, const SampleStore& samples) {
   iteration_ = std::move(plan);
-  mailbox_.begin(iteration_->step);
+  mailbox_.begin(iteration_->step, bound_of_receives());
   next_action_ = next_post_ = 0;
   decision_.reset();
   prepared_ = {iteration_->step, options_.epoch_number, options_.device, {}, {}};
@@ -218,7 +219,7 @@ void Executor::finish() {
 }
 
 void Executor::abandon() {
-  mailbox_.begin(0);
+  mailbox_.begin(0, {});
   iteration_.reset();
 }
 
@@ -260,6 +261,13 @@ std::vector<Arrival> Executor::arrivals_of(const Action& action) const {
     default: break;
   }
   return arrivals;
+}
+
+Bytes Executor::bound_of_receives() const {
+  std::vector<Bytes> received;
+  for (const Action& action : iteration_->actions[options_.device.index()])
+    received.push_back(bytes_to_post(arrivals_of(action)));
+  return engine::receive_bound(*iteration_, options_.device, received);
 }
 
 Status Executor::post_receives() {

@@ -31,9 +31,6 @@ enum class Progress : std::uint8_t {
 struct ExecutorOptions {
   DeviceId device;
   EpochNumber epoch_number = 0;
-  /// Receives are posted ahead of use up to this sum; a single larger one is still posted when its
-  /// action is next. Default: 256 MiB.
-  Bytes receive_ahead_max{256 << 20};
   /// Per module: its peak learning rate divided by the optimizer's.
   std::vector<double> learning_rate_scales;
   state::AdamWOptions adamw;
@@ -47,7 +44,8 @@ class Executor {
   Executor(const ParallelPlan& plan, ExecutorOptions options, transport::Transport& transport,
            std::map<StageId, StageProgram*> stages, std::function<void()> wake);
 
-  /// Starts an iteration. REQUIRES: none is running.
+  /// Starts an iteration. Its receives are posted ahead of use up to `receive_bound`. REQUIRES:
+  /// none is running.
   Status begin(std::shared_ptr<const IterationPlan> plan, const SampleStore& samples);
 
   /// Runs actions until one must wait.
@@ -62,6 +60,8 @@ class Executor {
   /// Drops the unfinished iteration. Parameters stay as they were unless COMMIT was decided.
   void abandon();
 
+  /// What the running iteration allows posted receives to hold.
+  Bytes receive_bound() const { return mailbox_.bound(); }
   const Prepared& prepared() const { return prepared_; }
   /// REQUIRES: finished. Moves the report out.
   DeviceReport take_report() { return std::move(report_); }
@@ -78,6 +78,7 @@ class Executor {
   void optimizer_step(StageId stage);
   void finish();
   Status post_receives();
+  Bytes bound_of_receives() const;
   std::vector<Arrival> arrivals_of(const Action& action) const;
   bool is_here(StageId stage) const { return stages_.contains(stage); }
   StageProgram& stage(StageId id) { return *stages_.at(id); }

@@ -22,28 +22,31 @@ std::uint64_t reduction_index(GroupId group, std::size_t holder) {
   return group.index() * kHoldersMax + holder;
 }
 
-TensorMailbox::TensorMailbox(transport::Transport& transport, EpochNumber epoch_number,
-                             Bytes receive_ahead_max, std::function<void()> wake)
-    : transport_(transport),
-      epoch_number_(epoch_number),
-      receive_ahead_max_(receive_ahead_max),
-      wake_(std::move(wake)) {}
+Bytes bytes_to_post(const std::vector<Arrival>& arrivals) {
+  Bytes bytes;
+  for (const Arrival& arrival : arrivals)
+    if (!arrival.local) bytes += Bytes{static_cast<std::int64_t>(bytes_of(arrival))};
+  return bytes;
+}
 
-void TensorMailbox::begin(std::int64_t step) {
+TensorMailbox::TensorMailbox(transport::Transport& transport, EpochNumber epoch_number,
+                             std::function<void()> wake)
+    : transport_(transport), epoch_number_(epoch_number), wake_(std::move(wake)) {}
+
+void TensorMailbox::begin(std::int64_t step, Bytes receive_bound) {
   for (auto& [key, posted] : posted_) posted.operation.cancel();
   posted_.clear();
   local_.clear();
   sends_.clear();
   step_ = step;
+  receive_bound_ = receive_bound;
   outstanding_ = peak_ = Bytes{};
 }
 
 Result<bool> TensorMailbox::post(const std::vector<Arrival>& arrivals) {
-  Bytes wanted;
-  for (const Arrival& arrival : arrivals)
-    if (!arrival.local) wanted += Bytes{static_cast<std::int64_t>(bytes_of(arrival))};
+  const Bytes wanted = bytes_to_post(arrivals);
   if (wanted == Bytes{}) return true;
-  if (outstanding_ != Bytes{} && outstanding_ + wanted > receive_ahead_max_) return false;
+  if (outstanding_ != Bytes{} && outstanding_ + wanted > receive_bound_) return false;
   for (const Arrival& arrival : arrivals) {
     if (arrival.local) continue;
     at::Tensor tensor = at::empty(arrival.shape, arrival.dtype);

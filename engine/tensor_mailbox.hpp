@@ -33,16 +33,20 @@ struct Arrival {
   at::ScalarType dtype = at::kFloat;
 };
 
+/// Bytes of those that are not local.
+Bytes bytes_to_post(const std::vector<Arrival>& arrivals);
+
 /// Packs a group and a holder of it into a message index.
 std::uint64_t reduction_index(GroupId group, std::size_t holder);
 
 class TensorMailbox {
  public:
-  TensorMailbox(transport::Transport& transport, EpochNumber epoch_number, Bytes receive_ahead_max,
+  TensorMailbox(transport::Transport& transport, EpochNumber epoch_number,
                 std::function<void()> wake);
 
-  /// Forgets everything and numbers the following messages by `step`.
-  void begin(std::int64_t step);
+  /// Forgets everything and numbers the following messages by `step`. Posted receives that were not
+  /// taken will not exceed `receive_bound`, unless a single `post` does.
+  void begin(std::int64_t step, Bytes receive_bound);
 
   /// Posts these receives if the bound has room for all of them or nothing is outstanding; returns
   /// whether it did. Local arrivals need no room.
@@ -67,6 +71,7 @@ class TensorMailbox {
   bool all_sent() const { return sends_.empty(); }
 
   Bytes peak() const { return peak_; }
+  Bytes bound() const { return receive_bound_; }
 
  private:
   struct Posted {
@@ -76,9 +81,9 @@ class TensorMailbox {
 
   transport::Transport& transport_;
   EpochNumber epoch_number_;
-  Bytes receive_ahead_max_;
   std::function<void()> wake_;
   std::int64_t step_ = 0;
+  Bytes receive_bound_;
   std::map<Arrival::Key, Posted> posted_;
   std::map<Arrival::Key, at::Tensor> local_;
   std::vector<transport::Operation> sends_;

@@ -4,6 +4,7 @@
 
 #include <ATen/ops/equal.h>
 
+#include <catch2/generators/catch_generators.hpp>
 #include <thread>
 
 #include "engine/model_stage.hpp"
@@ -203,6 +204,26 @@ TEST_CASE("the same iteration twice gives the same bits", "[engine][property]") 
     }
   }
   CHECK(equal(first.parameters(), second.parameters()));
+}
+
+TEST_CASE("posted receives stay within what the plan has in flight", "[engine][property]") {
+  auto job = tiny_job();
+  job.train.global_batch_size = 12;
+  job.train.microbatches = GENERATE(1, 3, 6);
+  Cluster cluster(job);
+  std::int64_t posted = 0;
+  for (std::int64_t batch = 0; batch < 2; ++batch) {
+    cluster.begin(batch);
+    REQUIRE(cluster.advance_to(Progress::committing).ok());
+    cluster.decide(cluster.outcome().decision);
+    REQUIRE(cluster.advance_to(Progress::finished).ok());
+    for (std::size_t device = 0; device < 4; ++device) {
+      const Bytes peak = cluster.executor(device).take_report().peak_received;
+      CHECK(peak <= cluster.executor(device).receive_bound());
+      posted += peak.count();
+    }
+  }
+  CHECK(posted > 0);
 }
 
 TEST_CASE("frozen encoders run no backward and projectors still learn", "[engine]") {
