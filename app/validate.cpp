@@ -5,7 +5,10 @@
 #include "app/commands.hpp"
 #include "app/terminal.hpp"
 #include "engine/job_setup.hpp"
+#include "models/factory.hpp"
 #include "runtime/job/load_job.hpp"
+#include "runtime/job/where_given.hpp"
+#include "scheduler/layout_problems.hpp"
 
 namespace troupe::app {
 
@@ -36,22 +39,46 @@ void print_summary(const job::Job& job, const ModelGraph& model, const ParallelP
             << (job.cluster.nodes == 1 ? " node\n" : " nodes\n");
 }
 
+/// What only the model builder and the planner can tell.
+std::vector<Error> planning_problems(const job::Job& job) {
+  std::vector<Error> problems;
+  const auto setup = engine::prepare(job);
+  if (!setup.ok()) problems.push_back(setup.error());
+  const auto model = models::build_graph(job.modules);
+  if (!model.ok()) return problems;
+  const auto layout = scheduler::layout_problems(model.value(), job.parallel.layout,
+                                                 {job.cluster.nodes, job.cluster.devices_per_node});
+  problems.insert(problems.end(), layout.begin(), layout.end());
+  if (!problems.empty()) return problems;
+  if (auto plan = engine::make_parallel_plan(setup.value()); !plan.ok())
+    problems.push_back(plan.error());
+  return problems;
+}
+
+/// The same at the lines of the job file.
+std::vector<Error> planning_problems(const job::LoadedJob& loaded, const std::string& file) {
+  auto problems = planning_problems(loaded.job);
+  for (Error& problem : problems) {
+    const std::string given = job::where_given(loaded.origins, problem.where);
+    problem.message = problem.where + ": " + problem.message;
+    problem.where = given.empty() ? file : given;
+  }
+  return problems;
+}
+
+int report(const Options& options, const job::LoadedJob& loaded) {
+  if (options.resolved) return std::cout << job::to_toml(loaded), kDone;
+  const auto setup = engine::prepare(loaded.job);
+  const auto plan = engine::make_parallel_plan(setup.value());
+  std::cout << options.job.file << ": no problems\n";
+  print_summary(loaded.job, setup.value().model, plan.value());
+  return kDone;
+}
+
 int validate(const Options& options) {
   auto reading = job::read_job(options.job.file, options.job.all());
-  if (reading.ok()) {
-    // What only the model builder and the planner can tell.
-    const auto& job = reading.loaded.job;
-    const auto setup = engine::prepare(job);
-    const auto plan = setup.ok() ? engine::make_parallel_plan(setup.value())
-                                 : Result<ParallelPlan>(setup.error());
-    if (plan.ok()) {
-      if (options.resolved) return std::cout << job::to_toml(reading.loaded), kDone;
-      std::cout << options.job.file << ": no problems\n";
-      print_summary(job, setup.value().model, plan.value());
-      return kDone;
-    }
-    reading.problems.push_back(plan.error());
-  }
+  if (reading.ok()) reading.problems = planning_problems(reading.loaded, options.job.file);
+  if (reading.ok()) return report(options, reading.loaded);
   // The one command that prints more than five lines: it was asked for all of them.
   int code = kUsage;
   for (const auto& problem : reading.problems) {

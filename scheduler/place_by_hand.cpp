@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "runtime/vocabulary/nearest_word.hpp"
+#include "scheduler/layout_problems.hpp"
 #include "scheduler/stage_graph.hpp"
 
 namespace troupe::scheduler {
@@ -271,32 +272,54 @@ Status check_cluster(const ModelGraph& model, const ClusterShape& cluster) {
   return Done{};
 }
 
-}  // namespace
+struct Placement {
+  ParallelPlan plan;  ///< Complete only where there are no problems.
+  std::vector<Error> problems;
+};
 
-Result<ParallelPlan> place_by_hand(const ModelGraph& model, const HandLayout& layout,
-                                   const ClusterShape& cluster) {
-  if (auto status = check_cluster(model, cluster); !status.ok()) return status.error();
+Placement place(const ModelGraph& model, const HandLayout& layout, const ClusterShape& cluster) {
+  if (auto status = check_cluster(model, cluster); !status.ok()) return {{}, {status.error()}};
   if (layout.pipelines.empty()) {
     auto chosen = default_layout(model, cluster);
-    if (!chosen.ok()) return chosen.error();
-    return place_by_hand(model, chosen.value(), cluster);
+    if (!chosen.ok()) return {{}, {chosen.error()}};
+    return place(model, chosen.value(), cluster);
   }
-  ParallelPlan plan;
+  Placement placement;
+  ParallelPlan& plan = placement.plan;
   plan.model = model;
   for (std::int32_t d = 0; d < cluster.devices(); ++d)
     plan.devices.push_back({NodeId{d / cluster.devices_per_node}, d % cluster.devices_per_node});
   for (std::size_t p = 0; p < layout.pipelines.size(); ++p) {
     auto stages = place_pipeline(model, layout.pipelines[p], cluster, p);
-    if (!stages.ok()) return stages.error();
+    if (!stages.ok()) {
+      placement.problems.push_back(stages.error());
+      continue;
+    }
     plan.pipelines.emplace_back();
     for (auto& stage : stages.value()) {
       plan.pipelines.back().stages.push_back(StageId{plan.stages.size()});
       plan.stages.push_back(std::move(stage));
     }
   }
-  if (auto status = check_devices_used(plan); !status.ok()) return status.error();
-  plan.groups = parameter_groups(plan);
-  return plan;
+  if (!placement.problems.empty()) return placement;
+  if (auto status = check_devices_used(plan); !status.ok())
+    placement.problems.push_back(status.error());
+  return placement;
+}
+
+}  // namespace
+
+std::vector<Error> layout_problems(const ModelGraph& model, const HandLayout& layout,
+                                   const ClusterShape& cluster) {
+  return place(model, layout, cluster).problems;
+}
+
+Result<ParallelPlan> place_by_hand(const ModelGraph& model, const HandLayout& layout,
+                                   const ClusterShape& cluster) {
+  Placement placement = place(model, layout, cluster);
+  if (!placement.problems.empty()) return placement.problems.front();
+  placement.plan.groups = parameter_groups(placement.plan);
+  return std::move(placement.plan);
 }
 
 Result<HandLayout> default_layout(const ModelGraph& model, const ClusterShape& cluster) {

@@ -9,6 +9,7 @@
 
 #include "runtime/job/document.hpp"
 #include "runtime/job/load_job.hpp"
+#include "runtime/job/where_given.hpp"
 
 namespace troupe::job {
 
@@ -27,13 +28,9 @@ struct Findings {
     add(code, where(path), std::move(message), std::move(fix));
   }
   /// Where `path` or the nearest table around it was given; the file if none was.
-  std::string where(std::string path) const {
-    while (true) {
-      if (const auto found = origins.find(path); found != origins.end()) return found->second.where;
-      const auto cut = path.find_last_of(".[");
-      if (cut == std::string::npos) return file;
-      path.resize(cut);
-    }
+  std::string where(const std::string& path) const {
+    const std::string given = where_given(origins, path);
+    return given.empty() ? file : given;
   }
 };
 

@@ -4,6 +4,7 @@
 #include <random>
 #include <string>
 
+#include "scheduler/layout_problems.hpp"
 #include "tests/scheduler/random_plans.hpp"
 
 namespace troupe::scheduler {
@@ -143,6 +144,21 @@ TEST_CASE("stages that wait for each other are refused", "[scheduler][errors]") 
                                   {0, 0, {all("llm")}}}}},
                                {1, 1});
   CHECK(contains(circle.message, "stages 0, 1"));
+}
+
+TEST_CASE("the problems of all pipelines are listed at once", "[scheduler][errors]") {
+  const HandLayout layout{{{{0, 0, {run("llm", 0, 9)}}},
+                           {{0, 0, {all("vision"), all("audio"), all("llm")}}},
+                           {{0, 3, {all("llm")}}}}};
+  const auto problems = layout_problems(vision_audio_llm(), layout, {1, 1});
+  REQUIRE(problems.size() == 2);
+  CHECK(contains(problems[0].where, "parallel.pipelines[0]"));
+  CHECK(contains(problems[1].where, "parallel.pipelines[2].stages[0].device"));
+  CHECK(problems[0].message == error_of(layout, {1, 1}).message);
+
+  const HandLayout good{{{{0, 0, {all("vision"), all("audio"), all("llm")}}}}};
+  CHECK(layout_problems(vision_audio_llm(), good, {1, 1}).empty());
+  CHECK(layout_problems(vision_audio_llm(), good, {1, 2}).size() == 1);  // One device idles.
 }
 
 TEST_CASE("a device without a stage is refused", "[scheduler][errors]") {
