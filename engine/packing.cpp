@@ -6,23 +6,21 @@
 #include <algorithm>
 #include <cstring>
 
+#include "runtime/vocabulary/module_rows.hpp"
+
 namespace troupe::engine {
 
 namespace {
 
-TokenCount rows_of(const MediaShape& item, RowKind kind) {
-  switch (kind) {
-    case RowKind::input: return item.input_rows;
-    case RowKind::hidden: return item.hidden_rows;
-    case RowKind::output: return item.output_rows;
-  }
-  return 0;
-}
-
-TokenCount rows_of(const SampleShape& sample, ModuleId encoder, RowKind kind) {
+/// Rows of a sample that enter an encoder, or rows of any module as all plans count them.
+TokenCount rows_of(const ModelGraph& graph, ModuleId module, RowKind kind,
+                   const SampleShape& sample) {
+  if (kind == RowKind::output) return output_rows(graph, module, sample);
+  if (kind == RowKind::hidden || graph.at(module).kind != ModuleKind::encoder)
+    return hidden_rows(graph, module, sample);
   TokenCount rows = 0;
-  if (const auto* items = sample.items(encoder))
-    for (const auto& item : *items) rows += rows_of(item, kind);
+  if (const auto* items = sample.items(module))
+    for (const auto& item : *items) rows += item.input_rows;
   return rows;
 }
 
@@ -52,15 +50,11 @@ ModuleId encoder_of(const ModelGraph& graph, ModuleId module) {
 std::vector<RowSpan> row_spans(const ModelGraph& graph, ModuleId module, RowKind kind,
                                std::span<const SampleShape> samples,
                                std::span<const std::int32_t> part) {
-  const bool llm = graph.at(module).kind == ModuleKind::llm;
-  const bool projector = graph.at(module).kind == ModuleKind::projector;
-  const ModuleId encoder = encoder_of(graph, module);
   std::vector<RowSpan> spans;
   std::int64_t begin = 0;
   for (const std::int32_t index : part) {
     const SampleShape& sample = samples[static_cast<std::size_t>(index)];
-    const TokenCount rows =
-        llm ? sample.llm_tokens : rows_of(sample, encoder, projector ? RowKind::output : kind);
+    const TokenCount rows = rows_of(graph, module, kind, sample);
     if (rows == 0) continue;
     spans.push_back({index, begin, rows});
     begin += rows;

@@ -8,7 +8,7 @@
 #include "kernels/norms.hpp"
 #include "kernels/packed_attention.hpp"
 #include "models/batch_cache.hpp"
-#include "models/family.hpp"
+#include "models/encoder_block.hpp"
 
 namespace troupe::models {
 
@@ -26,37 +26,26 @@ class PatchEmbed : public ParameterLayer {
   }
 };
 
-class VisionBlock : public ParameterLayer {
+class VisionBlock : public EncoderBlock {
  public:
   VisionBlock(const VisionConfig& config, std::vector<Parameter> parameters)
-      : ParameterLayer(std::move(parameters)), config_(config) {}
-
-  at::Tensor forward(const at::Tensor& rows, const PackedBatch& batch) override {
-    const auto& self = *this;
-    const auto normed = kernels::layer_norm(rows, self[kNorm1], self[kNorm1 + 1], kEps);
-    const auto attended = rows.add(attend(normed, batch));
-    const auto wide =
-        kernels::linear(kernels::layer_norm(attended, self[kNorm2], self[kNorm2 + 1], kEps),
-                        self[kFc1], self[kFc1 + 1]);
-    return attended.add(kernels::linear(kernels::quick_gelu(wide), self[kFc2], self[kFc2 + 1]));
-  }
+      : EncoderBlock(std::move(parameters), {kNorm1, kNorm2, kFc1, kFc2}, kEps), config_(config) {}
 
  private:
   // Each is followed by its bias.
   enum : int { kNorm1 = 0, kNorm2 = 2, kQkv = 4, kProj = 6, kFc1 = 8, kFc2 = 10 };
 
-  at::Tensor attend(const at::Tensor& rows, const PackedBatch& batch) const {
-    const auto& self = *this;
+  at::Tensor activate(const at::Tensor& wide) const override { return kernels::quick_gelu(wide); }
+
+  at::Tensor attend(const at::Tensor& rows, const PackedBatch& batch) const override {
     const std::int64_t heads = config_.num_heads, width = config_.embed_dim, dim = width / heads;
     const RotaryConfig rotary{dim, 10000, rows.scalar_type(), rows.device()};
     const auto& table = grid_rotary(batch, rotary, config_.spatial_merge_size);
-    const auto qkv = kernels::linear(rows, self[kQkv], self[kQkv + 1])
-                         .view({rows.size(0), 3, heads, dim})
-                         .unbind(1);
+    const auto qkv = linear(rows, kQkv).view({rows.size(0), 3, heads, dim}).unbind(1);
     const auto out =
         kernels::packed_attention(kernels::rotate(qkv[0], table), kernels::rotate(qkv[1], table),
                                   qkv[2], batch.segments, /*causal=*/false);
-    return kernels::linear(out.view({rows.size(0), width}), self[kProj], self[kProj + 1]);
+    return linear(out.view({rows.size(0), width}), kProj);
   }
 
   VisionConfig config_;

@@ -11,7 +11,7 @@
 #include "kernels/norms.hpp"
 #include "kernels/packed_attention.hpp"
 #include "kernels/window_convolution.hpp"
-#include "models/family.hpp"
+#include "models/encoder_block.hpp"
 
 namespace troupe::models {
 
@@ -53,20 +53,10 @@ class Convolutions : public ParameterLayer {
   }
 };
 
-class AudioBlock : public ParameterLayer {
+class AudioBlock : public EncoderBlock {
  public:
   AudioBlock(const AudioConfig& config, std::vector<Parameter> parameters)
-      : ParameterLayer(std::move(parameters)), config_(config) {}
-
-  at::Tensor forward(const at::Tensor& rows, const PackedBatch& batch) override {
-    const auto& self = *this;
-    const auto normed = kernels::layer_norm(rows, self[kNorm1], self[kNorm1 + 1], kEps);
-    const auto attended = rows.add(attend(normed, batch));
-    const auto wide =
-        kernels::linear(kernels::layer_norm(attended, self[kNorm2], self[kNorm2 + 1], kEps),
-                        self[kFc1], self[kFc1 + 1]);
-    return attended.add(kernels::linear(kernels::gelu(wide), self[kFc2], self[kFc2 + 1]));
-  }
+      : EncoderBlock(std::move(parameters), {kNorm1, kNorm2, kFc1, kFc2}, kEps), config_(config) {}
 
  private:
   // Each but the key's is followed by its bias.
@@ -81,16 +71,17 @@ class AudioBlock : public ParameterLayer {
     kNorm2 = 13
   };
 
-  at::Tensor attend(const at::Tensor& rows, const PackedBatch& batch) const {
-    const auto& self = *this;
+  at::Tensor activate(const at::Tensor& wide) const override { return kernels::gelu(wide); }
+
+  at::Tensor attend(const at::Tensor& rows, const PackedBatch& batch) const override {
     const std::int64_t heads = config_.encoder_attention_heads, dim = config_.d_model / heads;
     const auto split = [&](const at::Tensor& x) { return x.view({rows.size(0), heads, dim}); };
-    const auto query = kernels::linear(rows, self[kQuery], self[kQuery + 1]);
-    const auto key = kernels::linear(rows, self[kKey]);
-    const auto value = kernels::linear(rows, self[kValue], self[kValue + 1]);
+    const auto query = linear(rows, kQuery);
+    const auto key = kernels::linear(rows, (*this)[kKey]);
+    const auto value = linear(rows, kValue);
     const auto out = kernels::packed_attention(split(query), split(key), split(value),
                                                batch.segments, /*causal=*/false);
-    return kernels::linear(out.view({rows.size(0), config_.d_model}), self[kOut], self[kOut + 1]);
+    return linear(out.view({rows.size(0), config_.d_model}), kOut);
   }
 
   AudioConfig config_;

@@ -3,6 +3,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 
@@ -34,12 +35,15 @@ ConsoleOptions detect_console(int file) {
 }
 
 void Console::line(std::string_view text) {
+  const auto columns = static_cast<std::size_t>(width());
   const std::scoped_lock lock(mutex_);
   // One write for all of it, or lines of another process could fall in between.
   std::string output;
   if (!status_.empty()) output += kEraseLine;
   output += text;
   output += '\n';
+  // The terminal may have become narrower since.
+  status_.resize(std::min(status_.size(), columns - 1));
   output += status_;
   write_all(options_.file, output);
 }
