@@ -229,9 +229,11 @@ Result<std::vector<Stage>> place_pipeline(const ModelGraph& model,
   if (order.size() < stages.size()) {
     std::vector<bool> placed(stages.size());
     for (const auto s : order) placed[s] = true;
-    std::string circle;
+    std::set<std::size_t> waiting;
     for (std::size_t s = 0; s < stages.size(); ++s)
-      if (!placed[s]) circle += (circle.empty() ? "" : ", ") + std::to_string(entry_of[s]);
+      if (!placed[s]) waiting.insert(entry_of[s]);
+    std::string circle;
+    for (const auto entry : waiting) circle += (circle.empty() ? "" : ", ") + std::to_string(entry);
     return wrong(key_of(pipeline),
                  "stages " + circle +
                      " wait for each other's rows in a circle, in the same "

@@ -139,7 +139,7 @@ JOB_FILE = [
     validate("extends in a circle", ["a cycle: job.toml -> base.toml -> job.toml", "fix:"], job="extends = \"base.toml\"\n" + JOB, files={"base.toml": "extends = \"job.toml\"\n"}),
     validate("unknown policy", ["balancer.policy: 'in-oder' is not one of", "did you mean \"in-order\"?"], overrides=["balancer.policy=in-oder"]),
     validate("hugging face weights", ["modules.llm.hf", "not there yet", "fix:"], overrides=["modules.llm.hf=Qwen/Qwen2-0.5B"]),
-    validate("several for the planner at once", ["job.toml:19: parallel.pipelines[0]: stages 0, 1 wait", "job.toml:20: parallel.pipelines[1]: stages 0, 1 wait", "2 problems"], job=JOB + CIRCLES),
+    validate("several for the planner at once", ["job.toml:20: parallel.pipelines[0]: stages 0, 1 wait", "job.toml:21: parallel.pipelines[1]: stages 0, 1 wait", "2 problems"], job=JOB + CIRCLES),
     validate("several at once", ["train.steps: expected an integer", "optimizer.lr: expected a number", "2 problems"], overrides=["train.steps=x", "optimizer.lr=x"]),
 ]
 
