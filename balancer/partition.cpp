@@ -4,6 +4,8 @@
 #include <functional>
 #include <numeric>
 
+#include "balancer/load_tree.hpp"
+
 namespace troupe::balancer {
 
 namespace {
@@ -20,6 +22,23 @@ double one_workload_bound(std::vector<double> sizes, std::size_t bucket_count) {
   if (sizes.size() > bucket_count)
     bound = std::max(bound, sizes[bucket_count - 1] + sizes[bucket_count]);
   return bound;
+}
+
+// Buckets looked at in all: a second or two.
+constexpr std::int64_t kLooksMax = 2'000'000'000;
+
+std::size_t best_bucket(const std::vector<Workload>& loads, const Workload& work) {
+  std::size_t best = 0;
+  double least = 0;
+  for (std::size_t b = 0; b < loads.size(); ++b) {
+    const double larger =
+        std::max(loads[b].encoder_ms + work.encoder_ms, loads[b].llm_ms + work.llm_ms);
+    if (b == 0 || larger < least) {
+      best = b;
+      least = larger;
+    }
+  }
+  return best;
 }
 
 }  // namespace
@@ -58,21 +77,15 @@ SampleGroups partition_lpt(std::span<const Workload> workloads, std::int64_t buc
   std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) {
     return at(a).encoder_ms + at(a).llm_ms > at(b).encoder_ms + at(b).llm_ms;
   });
-  std::vector<Workload> loads(static_cast<std::size_t>(bucket_count));
-  SampleGroups buckets(loads.size());
+  const auto count = static_cast<std::size_t>(bucket_count);
+  std::vector<Workload> loads(count);
+  SampleGroups buckets(count);
+  const bool look_at_all = std::ssize(workloads) <= kLooksMax / bucket_count;
+  LoadTree<double> larger(look_at_all ? 1 : count);
   for (const auto sample : order) {
-    const Workload work = at(sample);
-    std::size_t best = 0;
-    double least = 0;
-    for (std::size_t b = 0; b < loads.size(); ++b) {
-      const double larger =
-          std::max(loads[b].encoder_ms + work.encoder_ms, loads[b].llm_ms + work.llm_ms);
-      if (b == 0 || larger < least) {
-        best = b;
-        least = larger;
-      }
-    }
-    loads[best] += work;
+    const auto best = look_at_all ? best_bucket(loads, at(sample)) : larger.least();
+    loads[best] += at(sample);
+    if (!look_at_all) larger.set(best, std::max(loads[best].encoder_ms, loads[best].llm_ms));
     buckets[best].push_back(sample);
   }
   for (auto& bucket : buckets) std::sort(bucket.begin(), bucket.end());

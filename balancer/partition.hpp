@@ -32,6 +32,7 @@ double partition_lower_bound(std::span<const Workload> workloads, std::int64_t b
 /// (ties to the lower index), each to the bucket whose larger sum is then least (ties to the lower
 /// bucket). Where one workload is zero throughout, this is Graham's rule with its bound of
 /// 4/3 - 1/(3m) times the optimum; with both, list scheduling's 2 x (2 - 1/m).
+/// Beyond n m = 2 x 10^9 each goes to the bucket whose larger sum is least before it.
 /// Cost: O(n log n + n m). REQUIRES: bucket_count >= 1, workloads checked.
 SampleGroups partition_lpt(std::span<const Workload> workloads, std::int64_t bucket_count);
 

@@ -153,6 +153,10 @@ TEST_CASE("more buckets than samples, none, one giant and a million samples are 
   const auto many = log_normal_workloads(2, 1'000'000);
   const auto search = partition(many, {.bucket_count = 64, .method = PartitionMethod::search});
   CHECK(search.value().max_ms <= search.value().lower_bound_ms * 1.001);
+  // 65,536 buckets: looking at all of them for each sample would take minutes.
+  const auto crowd = partition_lpt(many, 65'536);
+  CHECK(is_partition(crowd, many.size()));
+  CHECK(largest_sum(many, crowd) <= 1.5 * partition_lower_bound(many, 65'536));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "balancer/distributions.hpp"
@@ -47,14 +48,16 @@ Steps steps(const std::vector<balancer::Workload>& samples, const std::string& p
 }  // namespace
 
 void print_steps() {
-  for (const std::int32_t stages : {1, 2, 4})
-    for (const std::string schedule : {"1f1b", "eager-1f1b"})
+  constexpr std::pair<std::int32_t, std::int32_t> kLayouts[] = {{1, 1}, {2, 2}, {4, 4},
+                                                                {1, 3}, {3, 5}, {2, 6}};
+  for (const auto& [encoder, llm] : kLayouts)
+    for (const std::string schedule : {"1f1b", "eager-1f1b", "gpipe"})
       for (const auto distribution : balancer::distributions()) {
-        const scheduler::ModulePipeline shape{.encoder_stages = stages, .llm_stages = stages};
+        const scheduler::ModulePipeline shape{.encoder_stages = encoder, .llm_stages = llm};
+        const auto microbatches = static_cast<std::size_t>(4 * (encoder + llm));
         double gap = 0, over_even = 0, over_random = 0;
-        for (std::uint64_t seed = 0; seed < 3; ++seed) {
-          const auto count = static_cast<std::size_t>(16 * 8 * stages);
-          const auto samples = generate_workloads(distribution, count, seed);
+        for (std::uint64_t seed = 0; seed < 2; ++seed) {
+          const auto samples = generate_workloads(distribution, 16 * microbatches, seed);
           const auto best = steps(samples, "auto", schedule, shape);
           gap = std::max(gap, best.gap);
           over_even = std::max(
@@ -63,8 +66,9 @@ void print_steps() {
                                  best.step_ms / steps(samples, "random", schedule, shape).step_ms);
         }
         const std::string size = std::string(to_string(distribution)) + ", " + schedule + ", " +
-                                 std::to_string(2 * stages) + " stages, K " +
-                                 std::to_string(8 * stages) + ", 16 per microbatch";
+                                 std::to_string(encoder) + " + " + std::to_string(llm) +
+                                 " stages, K " + std::to_string(microbatches) +
+                                 ", 16 per microbatch";
         print("auto.gap_to_bound", gap, "%", 2, size);
         print("auto.step_over_even_microbatches", over_even, "ratio", 1, size);
         print("auto.step_over_random", over_random, "ratio", 1, size);

@@ -105,6 +105,17 @@ void print_table(const DataSet& set, const std::map<std::string, Evenness>& rows
   }
 }
 
+// Every policy's deviations, in percent of the mean.
+void print_deviations(const DataSet& set, const std::map<std::string, Evenness>& rows,
+                      std::size_t per_microbatch) {
+  const std::string size = set.name + ", " + std::to_string(per_microbatch) + " per microbatch";
+  for (const auto& policy : balancer::policies()) {
+    const auto& row = rows.at(policy.name);
+    print("balance." + policy.name + ".encoder_std", row.encoder_std, "%", std::nullopt, size);
+    print("balance." + policy.name + ".llm_std", row.llm_std, "%", std::nullopt, size);
+  }
+}
+
 void print_claims(const DataSet& set, const std::map<std::string, Evenness>& rows,
                   std::size_t per_microbatch) {
   const std::string size = set.name + ", " + std::to_string(per_microbatch) + " per microbatch";
@@ -130,6 +141,7 @@ void print_balance(bool tables) {
       std::map<std::string, Evenness> rows;
       for (const auto& policy : balancer::policies())
         rows[policy.name] = evenness(set, policy.name);
+      if (per_microbatch == 16) print_deviations(set, rows, per_microbatch);
       if (tables) print_table(set, rows, per_microbatch);
       print_claims(set, rows, per_microbatch);
     }
