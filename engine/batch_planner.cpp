@@ -4,8 +4,6 @@
 #include <chrono>
 #include <set>
 
-#include "scheduler/plan_iteration.hpp"
-
 namespace troupe::engine {
 
 namespace {
@@ -111,11 +109,8 @@ Result<PlannedBatch> BatchPlanner::plan(std::int64_t batch,
       join(joined[static_cast<std::size_t>(sample.position - span.begin)], sample, report.node);
     }
   }
-  scheduler::IterationInput input;
-  input.step = batch + 1;
-  input.epoch_number = options_.epoch_number;
-  input.schedule = options_.schedule;
-  std::vector<std::int32_t> per_pipeline(plan_.pipelines.size());
+  DealtBatch dealt{batch + 1, options_.epoch_number, {}, {}};
+  dealt.pipelines.resize(plan_.pipelines.size());
   const auto encoders = all_encoders(plan_.model);
   const std::set<ModuleId> wanted_media(encoders.begin(), encoders.end());
   for (std::int64_t offset = 0; offset < span.size(); ++offset) {
@@ -145,23 +140,14 @@ Result<PlannedBatch> BatchPlanner::plan(std::int64_t batch,
                 " tokens, data.max_seq_len is " + std::to_string(options_.max_seq_len)}});
       continue;
     }
-    ++per_pipeline[pipeline_of(offset, span.size())];
-    input.samples.push_back(std::move(shape));
+    dealt.pipelines[pipeline_of(offset, span.size())].push_back(
+        static_cast<std::int32_t>(dealt.samples.size()));
+    dealt.samples.push_back(std::move(shape));
   }
-  std::int32_t first = 0;
-  for (const std::int32_t count : per_pipeline) {
-    auto cut =
-        scheduler::assign_by_count(count, 1, static_cast<std::int32_t>(options_.microbatches));
-    for (auto* side : {&cut.front().encoder, &cut.front().llm})
-      for (auto& microbatch : *side)
-        for (auto& part : microbatch.parts)
-          for (auto& sample : part.samples) sample += first;
-    input.microbatches.push_back(std::move(cut.front()));
-    first += count;
-  }
-  auto iteration = scheduler::plan_iteration(plan_, std::move(input));
+  auto iteration = microbatching_.plan(std::move(dealt));
   if (!iteration.ok()) return std::move(iteration).error();
-  planned.iteration = std::move(iteration).value();
+  planned.iteration = std::move(iteration.value().iteration);
+  planned.prediction = std::move(iteration.value().prediction);
   const std::chrono::duration<double, std::milli> elapsed =
       std::chrono::steady_clock::now() - begin;
   planned.plan_ms = elapsed.count();

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/microbatching.hpp"
 #include "runtime/data/bad_sample.hpp"
 #include "runtime/data/epoch_order.hpp"
 #include "runtime/vocabulary/iteration_plan.hpp"
@@ -90,6 +91,7 @@ struct PlannedBatch {
   std::int64_t batch = 0;  ///< From 0, running on across epochs; the step is batch + 1.
   data::BatchSpan span;
   IterationPlan iteration;
+  Prediction prediction;
   std::vector<DroppedSample> dropped;  ///< In order of position.
   double plan_ms = 0;
   double decode_ms = 0;  ///< Sum over nodes and threads.
@@ -98,17 +100,19 @@ struct PlannedBatch {
 struct BatchPlannerOptions {
   std::int64_t record_count = 0;
   std::int64_t global_batch_size = 1;
-  std::int64_t microbatches = 1;
-  std::string schedule = "1f1b";
   std::int64_t max_seq_len = 0;  ///< 0: no limit.
   EpochNumber epoch_number = 0;
+  MicrobatchingOptions microbatching;
+  std::shared_ptr<const PlanningCosts> costs;  ///< See `Microbatching`.
 };
 
 class BatchPlanner {
  public:
   /// `plan` outlives the planner.
   BatchPlanner(const ParallelPlan& plan, BatchPlannerOptions options)
-      : plan_(plan), options_(std::move(options)) {}
+      : plan_(plan),
+        options_(std::move(options)),
+        microbatching_(plan, options_.microbatching, options_.costs) {}
 
   /// Per node (ascending) what it decodes of a batch: an encoder's media where it begins in a
   /// pipeline, text where the llm begins and ends. Positions are dealt to pipelines in contiguous
@@ -121,7 +125,7 @@ class BatchPlanner {
   ///
   /// Errors:
   /// - internal: a report is missing, or reports of one sample contradict each other.
-  /// - as `scheduler::plan_iteration`.
+  /// - as `Microbatching::plan`.
   Result<PlannedBatch> plan(std::int64_t batch, std::span<const BatchReport> reports) const;
 
  private:
@@ -129,6 +133,7 @@ class BatchPlanner {
 
   const ParallelPlan& plan_;
   BatchPlannerOptions options_;
+  Microbatching microbatching_;
 };
 
 /// Encoders of the model, ascending: of a good sample the media of each are known, though it may

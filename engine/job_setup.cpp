@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/nominal_profile.hpp"
 #include "scheduler/place_by_hand.hpp"
 
 namespace troupe::engine {
@@ -85,7 +86,23 @@ Result<JobSetup> prepare(const job::Job& job) {
     const auto& own = find_config(job, module.name)->lr;
     setup.learning_rate_scales.push_back(own ? *own / job.optimizer.lr : 1);
   }
+  auto profile = nominal_profile(setup, nominal_cpu());
+  if (!profile.ok()) return std::move(profile).error();
+  auto costs = planning_costs(setup, profile.value());
+  if (!costs.ok()) return std::move(costs).error();
+  setup.costs = std::move(costs).value();
   return setup;
+}
+
+Result<std::shared_ptr<const PlanningCosts>> planning_costs(const JobSetup& setup,
+                                                            const scheduler::Profile& profile) {
+  auto model = scheduler::CostModel::create(setup.model, profile);
+  if (!model.ok()) return std::move(model).error();
+  scheduler::PredictionOptions options;
+  options.dtype = setup.job.train.dtype;
+  options.speeds = profile.speeds;
+  return std::make_shared<const PlanningCosts>(
+      PlanningCosts{std::move(model).value(), std::move(options)});
 }
 
 Result<ParallelPlan> make_parallel_plan(const JobSetup& setup) {
@@ -119,8 +136,13 @@ data::WantedParts wanted_parts(const OrderedSample& sample, const data::MediaMod
 BatchPlannerOptions planner_options(const JobSetup& setup, std::int64_t record_count,
                                     EpochNumber epoch_number) {
   const job::Job& job = setup.job;
-  return {record_count,           job.train.global_batch_size, job.train.microbatches,
-          job.scheduler.schedule, job.data.max_seq_len,        epoch_number};
+  BatchPlannerOptions options{
+      record_count, job.train.global_batch_size, job.data.max_seq_len, epoch_number, {},
+      setup.costs};
+  options.microbatching = {job.balancer.policy,      job.scheduler.schedule,
+                           job.train.microbatches,   job.job.seed,
+                           job.balancer.evaluations, job.scheduler.max_in_flight};
+  return options;
 }
 
 TrainingLength::TrainingLength(const job::Job& job, std::int64_t record_count)

@@ -30,6 +30,8 @@ struct JobSetup {
   models::LayerOptions layers;
   state::AdamWOptions adamw;
   std::vector<double> learning_rate_scales;  ///< Per module of `model`.
+  /// What plans are predicted with: computed by `prepare`, until a measured profile replaces it.
+  std::shared_ptr<const PlanningCosts> costs;
 
   /// Modules in the order of `model`, as the factory wants them.
   const std::vector<ModuleConfig>& modules() const { return job.modules; }
@@ -38,6 +40,11 @@ struct JobSetup {
 /// Errors: as `models::build_graph`; invalid_argument: a model the data part cannot feed (two
 /// vision encoders, a vocabulary smaller than the tokenizer's).
 Result<JobSetup> prepare(const job::Job& job);
+
+/// Costs for planning from a profile of the job's model.
+/// Errors: as `scheduler::CostModel::create`.
+Result<std::shared_ptr<const PlanningCosts>> planning_costs(const JobSetup& setup,
+                                                            const scheduler::Profile& profile);
 
 /// The layout of the job file, or the default one, on the job's nodes and devices.
 /// Errors: as `scheduler::place_by_hand`; unavailable: `parallel.mode = "auto"` with pins.

@@ -3,17 +3,23 @@
 
 #include <ATen/ops/full.h>
 #include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros_like.h>
+#include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <algorithm>
 #include <cmath>
+#include <deque>
 #include <fstream>
 #include <sstream>
 
 #include "engine/holder_state.hpp"
 #include "engine/packing.hpp"
 #include "engine/reference.hpp"
+#include "engine/stage_program.hpp"
 #include "engine/whole_model.hpp"
+#include "kernels/deferred_gradients.hpp"
 #include "runtime/data/decode_sample.hpp"
 #include "runtime/observe/plan_json.hpp"
 #include "runtime/state/gradient_norm.hpp"
@@ -24,6 +30,7 @@ namespace {
 
 /// Rows of one encoder for one part, on both sides of the boundary.
 struct Crossing {
+  PartKey part;
   ModuleId encoder;
   at::Tensor output;  ///< With the encoder's graph.
   at::Tensor leaf;    ///< What the llm reads; collects the gradient.
@@ -37,50 +44,135 @@ class Replica {
       : setup_(setup), plan_(plan), pipeline_(pipeline), model_(std::move(model)) {
     for (std::size_t g = 0; g < plan.groups.size(); ++g)
       for (const Holder& holder : plan.groups[g].holders)
-        if (plan.at(holder.stage).pipeline == pipeline) add_state(GroupId{g}, holder.layer);
+        if (plan.at(holder.stage).pipeline == pipeline) add_state(GroupId{g}, holder);
   }
 
   WholeModel& model() { return model_; }
-  HolderState& state(GroupId group, LayerId layer) { return *states_.at({group, layer}); }
+  HolderState& state(GroupId group, LayerId layer) { return *states_.at({group, layer}).held; }
 
-  void begin() {
-    for (auto& [key, state] : states_) state->zero();
+  /// `backward`: the order in which stages of the plan add up gradients.
+  void begin(const std::vector<Action>& backward) {
+    for (auto& [key, state] : states_) {
+      state.held->zero();
+      state.sum = at::zeros_like(state.held->gradients());
+      state.turns.clear();
+      state.waiting.clear();
+      for (const Action& action : backward)
+        if (action.stage == state.stage) state.turns.push_back(turn(action));
+    }
+    splits_weight_ = std::any_of(backward.begin(), backward.end(), [](const Action& action) {
+      return action.kind == ActionKind::backward_weight;
+    });
     losses_.clear();
   }
   const std::vector<PartLoss>& losses() const { return losses_; }
 
   /// Forward of all encoder parts, then forward and backward of the llm's parts, then backward of
-  /// the encoders': every parameter sees its parts in the order of the plan.
+  /// the encoders'. What each part gives to a parameter is added up in the order of its stage.
   Status train(const IterationPlan& iteration, const SampleStore& store) {
     const auto& cut = iteration.microbatches[pipeline_.index()];
     crossings_.clear();
-    for (const auto& microbatch : cut.encoder)
-      for (const auto& part : microbatch.parts)
-        if (auto done = encode(iteration, part.samples, store); !done.ok()) return done;
+    for (std::size_t m = 0; m < cut.encoder.size(); ++m)
+      for (std::size_t p = 0; p < cut.encoder[m].parts.size(); ++p)
+        if (auto done = encode(iteration, {MicrobatchId{m}, PartId{p}}, store); !done.ok())
+          return done;
     for (std::size_t m = 0; m < cut.llm.size(); ++m)
       for (std::size_t p = 0; p < cut.llm[m].parts.size(); ++p)
         if (auto done = train_llm(iteration, MicrobatchId{m}, PartId{p}, store); !done.ok())
           return done;
-    for (auto& crossing : crossings_) {
-      if (crossing.output.requires_grad() && crossing.leaf.grad().defined())
-        torch::autograd::backward({crossing.output}, {crossing.leaf.grad()});
-      harvest();
+    for (std::size_t m = 0; m < cut.encoder.size(); ++m)
+      for (std::size_t p = 0; p < cut.encoder[m].parts.size(); ++p)
+        encode_backward({MicrobatchId{m}, PartId{p}});
+    for (auto& [key, state] : states_) {
+      if (!state.turns.empty() || !state.waiting.empty())
+        return Error{Errc::internal,
+                     "a gradient of '" + plan_.groups[key.first.index()].name +
+                         "' was planned and not made, or made and not planned",
+                     {},
+                     {}};
+      state.held->gradients().copy_(state.sum);
     }
     return Done{};
   }
 
  private:
-  void add_state(GroupId group, LayerId layer) {
-    states_[{group, layer}] =
-        std::make_unique<HolderState>(parameters_of(plan_, group, model_.layer(layer)));
+  /// When a stage adds what a part gives: with its input gradients, or with its weight gradients.
+  struct Turn {
+    PartKey part;
+    bool weight = false;
+
+    friend auto operator<=>(const Turn&, const Turn&) = default;
+  };
+  static Turn turn(const Action& action) {
+    return {{action.microbatch, action.part}, action.kind == ActionKind::backward_weight};
+  }
+  /// One group at one holder of this pipeline.
+  struct State {
+    StageId stage;
+    std::unique_ptr<HolderState> held;  ///< Gradients of the part at hand.
+    at::Tensor sum;
+    std::deque<Turn> turns;              ///< Still to come, in the order of the stage.
+    std::map<Turn, at::Tensor> waiting;  ///< Made before their turn.
+  };
+
+  void add_state(GroupId group, const Holder& holder) {
+    auto held =
+        std::make_unique<HolderState>(parameters_of(plan_, group, model_.layer(holder.layer)));
+    states_[{group, holder.layer}] = {holder.stage, std::move(held), {}, {}, {}};
   }
 
-  void harvest() {
-    for (auto& [key, state] : states_) state->harvest();
+  /// Takes what the last backward gave to the parameters of one side.
+  void take(Side side, Turn made) {
+    for (auto& [key, state] : states_) {
+      if (side_of(plan_, state.stage) != side) continue;
+      state.held->harvest();
+      // A stage without rows of this part has no turn for it.
+      if (std::find(state.turns.begin(), state.turns.end(), made) != state.turns.end())
+        state.waiting[made] = state.held->gradients().clone();
+      state.held->gradients().zero_();
+      while (!state.turns.empty()) {
+        const auto next = state.waiting.extract(state.turns.front());
+        if (next.empty()) break;
+        state.sum.add_(next.mapped());
+        state.turns.pop_front();
+      }
+    }
   }
 
-  Status encode(const IterationPlan& iteration, const std::vector<std::int32_t>& part,
-                const SampleStore& store) {
+  /// Backward of what belongs to one part on one side, as its stages run it.
+  void run_backward(Side side, PartKey part, const std::vector<at::Tensor>& roots,
+                    const std::vector<at::Tensor>& gradients) {
+    if (!splits_weight_) {
+      if (!roots.empty()) torch::autograd::backward(roots, gradients);
+      return take(side, {part, false});
+    }
+    const auto deferred = std::make_shared<kernels::DeferredGradients>();
+    {
+      const kernels::DeferWeightGradients guard(deferred);
+      if (!roots.empty()) torch::autograd::backward(roots, gradients);
+    }
+    take(side, {part, false});
+    const c10::NoGradGuard no_grad;
+    deferred->run();
+    take(side, {part, true});
+  }
+
+  void encode_backward(PartKey part) {
+    std::vector<at::Tensor> roots, gradients;
+    for (const Crossing& crossing : crossings_) {
+      if (crossing.part != part || !crossing.output.requires_grad()) continue;
+      if (!crossing.leaf.grad().defined()) continue;
+      roots.push_back(crossing.output);
+      gradients.push_back(crossing.leaf.grad());
+    }
+    run_backward(Side::encoder, part, roots, gradients);
+  }
+
+  Status encode(const IterationPlan& iteration, PartKey key, const SampleStore& store) {
+    const auto& part = iteration.microbatches[pipeline_.index()]
+                           .encoder[key.microbatch.index()]
+                           .parts[key.part.index()]
+                           .samples;
     for (std::size_t m = 0; m < plan_.model.modules.size(); ++m) {
       const ModuleId encoder{m};
       if (plan_.model.at(encoder).kind != ModuleKind::encoder) continue;
@@ -93,7 +185,7 @@ class Replica {
       for (ModuleId module = encoder; plan_.model.at(module).kind != ModuleKind::llm;
            module = plan_.model.at(module).next.front())
         for (auto& layer : model_.layers(module)) rows = layer->forward(rows, batch);
-      Crossing crossing{encoder, rows, rows.detach(),
+      Crossing crossing{key, encoder, rows, rows.detach(),
                         row_spans(plan_.model, encoder, RowKind::output, iteration.samples, part)};
       crossing.leaf.requires_grad_(rows.requires_grad());
       crossings_.push_back(std::move(crossing));
@@ -134,11 +226,14 @@ class Replica {
     at::Tensor rows;
     for (auto& layer : model_.layers(plan_.model.llm())) rows = layer->forward(rows, batch);
     record(iteration, microbatch, part_id, part, rows);
-    if (rows.requires_grad())
-      torch::autograd::backward(
-          {rows}, {at::full(rows.sizes(), 1.0 / static_cast<double>(iteration.trained_tokens),
-                            rows.options().requires_grad(false))});
-    harvest();
+    std::vector<at::Tensor> roots, gradients;
+    if (rows.requires_grad()) {
+      roots.push_back(rows);
+      gradients.push_back(at::full(rows.sizes(),
+                                   1.0 / static_cast<double>(iteration.trained_tokens),
+                                   rows.options().requires_grad(false)));
+    }
+    run_backward(Side::llm, {microbatch, part_id}, roots, gradients);
     return Done{};
   }
 
@@ -160,7 +255,8 @@ class Replica {
   const ParallelPlan& plan_;
   PipelineId pipeline_;
   WholeModel model_;
-  std::map<std::pair<GroupId, LayerId>, std::unique_ptr<HolderState>> states_;
+  std::map<std::pair<GroupId, LayerId>, State> states_;
+  bool splits_weight_ = false;
   std::vector<Crossing> crossings_;
   std::vector<PartLoss> losses_;
 };
@@ -183,12 +279,12 @@ class Replay {
   WholeModel& model() { return replicas_.front()->model(); }
   const std::map<std::string, at::Tensor>& first_gradients() const { return first_gradients_; }
 
-  Result<StepOutcome> step(const IterationPlan& iteration, const SampleStore& store,
-                           const StepPolicy& policy) {
+  Result<StepOutcome> step(const IterationPlan& iteration, const std::vector<Action>& backward,
+                           const SampleStore& store, const StepPolicy& policy) {
     std::vector<PartLoss> losses;
     try {
       for (auto& replica : replicas_) {
-        replica->begin();
+        replica->begin(backward);
         if (auto done = replica->train(iteration, store); !done.ok())
           return std::move(done).error();
         losses.insert(losses.end(), replica->losses().begin(), replica->losses().end());
@@ -343,10 +439,12 @@ Status train_plan_reference(const JobSetup& setup,
     auto planned = planner.plan(number - 1, {&report, 1});
     if (!planned.ok()) return std::move(planned).error();
     IterationPlan iteration = std::move(planned.value().iteration);
+    auto backward = observe::backward_order(iteration);
     if (recorded && !iteration.samples.empty()) {
       auto applied = apply_recorded(*recorded, std::move(iteration));
       if (!applied.ok()) return std::move(applied).error();
       iteration = std::move(applied).value();
+      backward = recorded->iterations.at(iteration.step).backward;
     }
     ReferenceLoop::StepResult result;
     for (const auto& sample : iteration.samples) {
@@ -354,7 +452,7 @@ Status train_plan_reference(const JobSetup& setup,
       result.tokens += sample.llm_tokens;
       result.trained_tokens += sample.trained_tokens;
     }
-    auto outcome = replay.step(iteration, store, policy);
+    auto outcome = replay.step(iteration, backward, store, policy);
     if (!outcome.ok()) return std::move(outcome).error();
     result.outcome = std::move(outcome).value();
     return result;

@@ -203,6 +203,11 @@ bool splits_weight_gradient(const std::string& name) {
   return rule && rule->split_weight;
 }
 
+bool runs_parts_apart(const std::string& name) {
+  const Rule* rule = find_rule(name);
+  return rule && rule->defer;
+}
+
 Result<Timeline> make_schedule(const TaskGraph& graph, const std::string& name,
                                const std::vector<std::int32_t>& max_in_flight) {
   const Rule* rule = find_rule(name);

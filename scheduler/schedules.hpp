@@ -22,6 +22,10 @@ const std::vector<std::string>& schedule_names();
 /// must have `backward_input` and `backward_weight` instead of `backward`.
 bool splits_weight_gradient(const std::string& name);
 
+/// True if the backwards of a microbatch's parts run apart, each as soon as its gradient is there.
+/// In the other schedules all wait for the last, so parts would cost and bring nothing.
+bool runs_parts_apart(const std::string& name);
+
 /// Orders the tasks of a graph by a named schedule. `depth` below is the number of stages on a
 /// stage's longest path to the sink, `most` its entry of `max_in_flight`.
 ///

@@ -120,11 +120,6 @@ void check_slow_shapes(const Job& job, Findings& findings) {
 
 /// What a job file can say already but nothing carries out yet: refused, never ignored.
 void check_available(const Job& job, Findings& findings) {
-  if (job.balancer.policy != "in-order")
-    findings.add_at("balancer.policy",
-                    "balancer.policy: \"" + job.balancer.policy + "\" is not there yet in training",
-                    "use \"in-order\"; `troupe solve --list` has the policies as functions",
-                    Errc::unavailable);
   if (job.cluster.device == "cuda")
     findings.add_at("cluster.device", "cluster.device: training on GPUs is not there yet",
                     "use device = \"cpu\"", Errc::unavailable);

@@ -91,7 +91,24 @@ Json microbatches_json(const std::vector<Microbatch>& microbatches) {
   });
 }
 
+const char* backward_name(ActionKind kind) {
+  switch (kind) {
+    case ActionKind::backward: return "B";
+    case ActionKind::backward_input: return "I";
+    case ActionKind::backward_weight: return "W";
+    default: return "";
+  }
+}
+
 }  // namespace
+
+std::vector<Action> backward_order(const IterationPlan& plan) {
+  std::vector<Action> order;
+  for (const auto& device : plan.actions)
+    for (const Action& action : device)
+      if (*backward_name(action.kind) != '\0') order.push_back(action);
+  return order;
+}
 
 std::string plan_json(const ParallelPlan& plan, EpochNumber epoch_number) {
   const auto& model = plan.model;
@@ -124,9 +141,14 @@ std::string iteration_line(const IterationPlan& plan) {
       {"step", plan.step},
       {"epoch_number", plan.epoch_number},
       {"ids", list_of(plan.samples, [](const SampleShape& sample) -> Json { return sample.id; })},
-      {"pipelines", list_of(plan.microbatches, [](const PipelineMicrobatches& pipeline) -> Json {
-         return {{"encoder", microbatches_json(pipeline.encoder)},
-                 {"llm", microbatches_json(pipeline.llm)}};
+      {"pipelines", list_of(plan.microbatches,
+                            [](const PipelineMicrobatches& pipeline) -> Json {
+                              return {{"encoder", microbatches_json(pipeline.encoder)},
+                                      {"llm", microbatches_json(pipeline.llm)}};
+                            })},
+      {"backward", list_of(backward_order(plan), [](const Action& action) -> Json {
+         return Json::array({backward_name(action.kind), action.stage.value,
+                             action.microbatch.value, action.part.value});
        })}};
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }

@@ -31,16 +31,20 @@ struct RecordedPlan {
 /// Errors: bad_data: what is missing, mistyped or out of range, by its JSON path.
 Result<RecordedPlan> parse_plan(std::string_view text);
 
-/// The part of an IterationPlan that decides the result: which samples, in which microbatches and
-/// parts. Actions and messages follow from it and the ParallelPlan.
+/// The part of an IterationPlan that decides the result to the bit: which samples, in which
+/// microbatches and parts, and in which order each stage adds up their gradients.
 struct RecordedIteration {
   std::int64_t step = 0;
   EpochNumber epoch_number = 0;
   std::vector<std::string> ids;                    ///< Of the samples, in training order.
   std::vector<PipelineMicrobatches> microbatches;  ///< Per pipeline; indices into `ids`.
+  std::vector<Action> backward;                    ///< `backward_order` of the plan.
 
   friend bool operator==(const RecordedIteration&, const RecordedIteration&) = default;
 };
+
+/// The backward actions of all stages, those of one stage in the order it runs them.
+std::vector<Action> backward_order(const IterationPlan& plan);
 
 /// One line without a newline.
 std::string iteration_line(const IterationPlan& plan);

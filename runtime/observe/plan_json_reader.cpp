@@ -131,6 +131,21 @@ std::vector<Microbatch> read_microbatches(const Json& json, std::size_t sample_c
   return microbatches;
 }
 
+Action read_backward(const Json& json) {
+  constexpr std::size_t kIndexMax = std::size_t{1} << 30;
+  Action action;
+  const auto kind = json.at(0).get<std::string>();
+  if (kind != "B" && kind != "I" && kind != "W")
+    throw BadPlan("backward '" + kind + "' is unknown");
+  action.kind = kind == "B"   ? ActionKind::backward
+                : kind == "I" ? ActionKind::backward_input
+                              : ActionKind::backward_weight;
+  action.stage = StageId{index_below(json.at(1), kIndexMax, "stage")};
+  action.microbatch = MicrobatchId{index_below(json.at(2), kIndexMax, "microbatch")};
+  action.part = PartId{index_below(json.at(3), kIndexMax, "part")};
+  return action;
+}
+
 RecordedIteration read_iteration(const Json& json) {
   RecordedIteration iteration;
   iteration.step = json.at("step").get<std::int64_t>();
@@ -140,6 +155,8 @@ RecordedIteration read_iteration(const Json& json) {
     iteration.microbatches.push_back(
         {read_microbatches(pipeline.at("encoder"), iteration.ids.size()),
          read_microbatches(pipeline.at("llm"), iteration.ids.size())});
+  for (const auto& action : json.at("backward"))
+    iteration.backward.push_back(read_backward(action));
   return iteration;
 }
 

@@ -1,0 +1,104 @@
+// From the samples of a batch to its iteration plan: which samples share a microbatch on either
+// side of the boundary, which parts an encoder's microbatch has, and what that will cost.
+//
+// Pure and deterministic: the same samples, options and costs give the same plan in every process.
+// Immutable, hence thread-safe. The simulator that predicts runs the very plan that
+// the engine will run.
+
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "balancer/workload.hpp"
+#include "runtime/vocabulary/iteration_plan.hpp"
+#include "runtime/vocabulary/parallel_plan.hpp"
+#include "runtime/vocabulary/result.hpp"
+#include "scheduler/cost_model.hpp"
+#include "scheduler/predicted_costs.hpp"
+
+namespace troupe::engine {
+
+/// What a job says about cutting a batch.
+struct MicrobatchingOptions {
+  std::string policy = "in-order";
+  std::string schedule = "1f1b";
+  std::int64_t microbatches = 1;   ///< Per pipeline; some policies use fewer.
+  std::uint64_t seed = 0;          ///< Of `random` and of searches; every step has its own stream.
+  std::int64_t evaluations = 200;  ///< Plans that `auto` may cost, per pipeline.
+  std::int32_t max_in_flight = 0;  ///< Per stage; 0: as the schedule likes.
+};
+
+/// What is known about the cost of layers, and how rows travel.
+struct PlanningCosts {
+  scheduler::CostModel model;
+  scheduler::PredictionOptions options;
+};
+
+/// Samples of one step, before they are cut.
+struct DealtBatch {
+  std::int64_t step = 1;
+  EpochNumber epoch_number = 0;
+  std::vector<SampleShape> samples;  ///< In training order.
+  /// Per pipeline: indices of its samples, ascending. Every sample once.
+  std::vector<std::vector<std::int32_t>> pipelines;
+};
+
+/// What a plan promises. Zeros where no costs are known.
+struct Prediction {
+  double step_ms = 0;
+  std::vector<double> stage_ms;  ///< Per stage: compute.
+  /// Largest over mean microbatch work, the worse side of the worst pipeline; of the order of
+  /// arrival, and of the plan.
+  double imbalance_in_order = 1;
+  double imbalance = 1;
+  std::int64_t deferred_samples = 0;
+  /// Most rows, and their bytes in the rows' dtype, that wait for a later llm microbatch than the
+  /// one of their encoder microbatch, at any time on any pipeline.
+  TokenCount held_rows = 0;
+  Bytes held_bytes;
+};
+
+struct PredictedIteration {
+  IterationPlan iteration;
+  Prediction prediction;
+};
+
+class Microbatching {
+ public:
+  /// `plan` outlives this object. `costs` may be null: then a sample weighs its rows, and nothing
+  /// is predicted.
+  Microbatching(const ParallelPlan& plan, MicrobatchingOptions options,
+                std::shared_ptr<const PlanningCosts> costs);
+
+  /// Cuts, orders and predicts a batch. An encoder's microbatch has one part per llm microbatch
+  /// that it feeds, where the schedule runs the backwards of parts apart and the encoder side
+  /// trains; else one part. Samples without media go with the first part.
+  ///
+  /// Errors: as `balancer::assign_microbatches` and `scheduler::plan_iteration`.
+  Result<PredictedIteration> plan(DealtBatch batch) const;
+
+ private:
+  struct Work;
+
+  Result<Work> work_of(const std::vector<SampleShape>& samples) const;
+  Result<balancer::MicrobatchPlan> cut(const DealtBatch& batch, const Work& work,
+                                       std::size_t pipeline) const;
+  double simulated_ms(const DealtBatch& batch, const Work& work, std::size_t pipeline,
+                      const balancer::MicrobatchPlan& plan) const;
+  PipelineMicrobatches parts_of(const balancer::MicrobatchPlan& plan,
+                                const std::vector<std::int32_t>& samples,
+                                const std::vector<SampleShape>& shapes) const;
+  Result<IterationPlan> order(const DealtBatch& batch, const Work& work,
+                              std::vector<PipelineMicrobatches> microbatches) const;
+
+  const ParallelPlan& plan_;
+  MicrobatchingOptions options_;
+  std::shared_ptr<const PlanningCosts> costs_;
+  bool splits_parts_ = false;
+};
+
+}  // namespace troupe::engine
