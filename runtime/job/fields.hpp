@@ -49,10 +49,10 @@ inline constexpr std::array<std::string_view, 1> kTransports{"ucx"};
 inline constexpr std::array<std::string_view, 8> kSchedules{
     "1f1b",  "eager-1f1b", "split-1f1b", "zero-bubble", "eager-zero-bubble",
     "gpipe", "dip",        "three-phase"};
-inline constexpr std::array<std::string_view, 13> kPolicies{
+inline constexpr std::array<std::string_view, 14> kPolicies{
     "in-order",       "random",         "disttrain", "llm-only",     "karmarkar-karp",
     "dflop",          "hierarchical",   "deferral",  "dflop-search", "deferral-exchange",
-    "deferral-chain", "balanced-chain", "auto"};
+    "deferral-chain", "balanced-chain", "tapered",   "auto"};
 
 template <class V, class S>
 void describe_identity(V& v, S& x) {
