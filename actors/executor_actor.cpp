@@ -44,6 +44,9 @@ Status build(Self self) {
   options.learning_rate_scales = setup.learning_rate_scales;
   options.adamw = setup.adamw;
   options.hash_parameters = setup.job.debug.parameter_hashes;
+  for (const auto& slow : setup.job.debug.slow_shapes)
+    options.slow_rows.push_back(
+        {plan.model.find(slow.module), slow.min_rows, slow.max_rows, slow.factor});
   state.executor = std::make_unique<engine::Executor>(
       plan, std::move(options), *state.resources->transport, std::move(programs), make_wake(self));
   return Done{};

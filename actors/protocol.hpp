@@ -115,7 +115,9 @@ using SchedulerActor = caf::typed_actor<
     // Plan the next batch; the answer is a PlannedBatchPtr to the supervisor.
     caf::reacts_to<next_atom>,
     // A node has decoded its share of a batch.
-    caf::reacts_to<engine::BatchReport>>;
+    caf::reacts_to<engine::BatchReport>,
+    // What a step took, to be held against its plan; sent where predictions are to be corrected.
+    caf::reacts_to<PlannedBatchPtr, StepRecordPtr>>;
 
 /// Writes the run folder: metrics, samples, bad samples, plans, traces, the log. Detached.
 using RecorderActor = caf::typed_actor<

@@ -23,6 +23,9 @@ void check(Self self, const Status& status) {
 void write_configuration(Self self, const Configuration& configuration) {
   auto& state = self->state;
   check(self, state.folder->write_plan(configuration.plan, configuration.epoch_number));
+  state.plan = configuration.plan;
+  state.stage_times = {};
+  for (const auto& line : engine::layout_lines(state.plan)) state.logger.info(line);
   if (!state.trace) {
     auto trace =
         observe::TraceWriter::open(state.folder->path() / "trace.json", observe::trace_now_ns());
@@ -50,6 +53,8 @@ void write_step(Self self, const StepRecord& record) {
                         std::to_string(record.metrics.step));
   }
   state.reporter->report(record.metrics);
+  state.stage_times.add(record.predicted_stage_ms, record.events, record.metrics.predicted_step_ms,
+                        record.metrics.step_ms);
   if (record.nonfinite_samples.empty()) return;
   std::string names;
   for (std::size_t i = 0; i < record.nonfinite_samples.size() && i < 8; ++i)
@@ -106,7 +111,10 @@ RecorderActor::behavior_type recorder(Self self, std::shared_ptr<engine::RunFold
         return finish_atom::value;
       },
       [self](finish_atom) {
-        self->state.reporter->finish();
+        auto& recorded = self->state;
+        recorded.reporter->finish();
+        for (const auto& line : recorded.stage_times.lines(recorded.plan))
+          recorded.logger.info(line);
         return finish_atom::value;
       },
   };

@@ -6,6 +6,7 @@
 
 #include "actors/protocol.hpp"
 #include "engine/job_setup.hpp"
+#include "engine/plan_summary.hpp"
 #include "engine/run_folder.hpp"
 #include "runtime/observe/console.hpp"
 #include "runtime/observe/logger.hpp"
@@ -20,6 +21,7 @@ struct StepRecord {
   std::vector<std::string> ids;  ///< In training order; empty for a skipped step.
   std::vector<std::string> nonfinite_samples;
   std::vector<observe::TraceEvent> events;
+  std::vector<double> predicted_stage_ms;  ///< Per stage; empty where nothing was predicted.
 };
 
 struct RecorderState {
@@ -29,6 +31,8 @@ struct RecorderState {
   observe::Logger logger;
   transport::Transport* transport = nullptr;  ///< The head's.
   SupervisorActor supervisor;
+  ParallelPlan plan;
+  engine::StageTimes stage_times;
   std::size_t traced_events = 0;
   bool failed = false;
 

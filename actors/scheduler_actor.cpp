@@ -2,6 +2,8 @@
 
 #include <set>
 
+#include "actors/recorder_actor.hpp"
+
 namespace troupe::actors {
 
 namespace {
@@ -72,6 +74,10 @@ SchedulerActor::behavior_type scheduler(Self self, const engine::JobSetup* setup
         if (report.epoch_number != self->state.configuration.epoch_number) return;
         self->state.reports[report.batch].push_back(report);
         plan_ready(self);
+      },
+      [self](const PlannedBatchPtr& batch, const StepRecordPtr& record) {
+        if (self->state.planner)
+          self->state.planner->learn(*batch, record->events, record->metrics.step_ms);
       },
   };
 }

@@ -211,8 +211,11 @@ void finish_step(Self self) {
   const bool commit = step.outcome->decision.commit;
   const auto outcome = *step.outcome;
   const bool computed = step.batch->iteration.trained_tokens > 0;
-  self->send(state.colleagues.recorder,
-             std::make_shared<const StepRecord>(make_record(state, step, now(self))));
+  const StepRecordPtr record =
+      std::make_shared<const StepRecord>(make_record(state, step, now(self)));
+  self->send(state.colleagues.recorder, record);
+  if (state.resources->setup.job.balancer.adaptive_correction)
+    self->send(state.colleagues.scheduler, step.batch, record);
   state.last_finish = now(self);
   state.nonfinite_in_a_row = !commit && computed ? state.nonfinite_in_a_row + 1 : 0;
   if (state.nonfinite_in_a_row >= state.resources->setup.job.train.max_nonfinite_in_a_row)

@@ -50,6 +50,28 @@ Status compare_hashes(const ParallelPlan& plan, const std::vector<engine::Device
   return Done{};
 }
 
+namespace {
+
+/// What the plan said, and what can be held against it.
+void add_prediction(const engine::Prediction& prediction, const RunningStep& step,
+                    StepRecord& record) {
+  observe::StepMetrics& metrics = record.metrics;
+  record.predicted_stage_ms = prediction.stage_ms;
+  metrics.predicted_step_ms = prediction.step_ms;
+  metrics.imbalance_in_order = prediction.imbalance_in_order;
+  metrics.imbalance_planned = prediction.imbalance;
+  metrics.deferred_samples = prediction.deferred_samples;
+  metrics.held_rows = prediction.held_rows;
+  metrics.held_bytes = prediction.held_bytes;
+  metrics.corrected_shapes = prediction.corrected_shapes;
+  for (const Bytes promised : prediction.activations)
+    metrics.promised_activation_bytes = std::max(metrics.promised_activation_bytes, promised);
+  for (const auto& report : step.reports)
+    metrics.activation_bytes = std::max(metrics.activation_bytes, report.peak_activations);
+}
+
+}  // namespace
+
 StepRecord make_record(const SupervisorState& state, const RunningStep& step,
                        SupervisorState::Time now) {
   StepRecord record;
@@ -81,6 +103,7 @@ StepRecord make_record(const SupervisorState& state, const RunningStep& step,
   metrics.bubble = balance.bubble;
   metrics.imbalance = balance.imbalance;
   record.nonfinite_samples = outcome.nonfinite_samples;
+  add_prediction(batch.prediction, step, record);
   return record;
 }
 

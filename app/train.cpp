@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <atomic>
 #include <caf/all.hpp>
+#include <cmath>
 #include <csignal>
 #include <future>
 #include <iostream>
@@ -18,6 +19,7 @@
 #include "app/signals.hpp"
 #include "app/terminal.hpp"
 #include "app/transport_options.hpp"
+#include "engine/profile_run.hpp"
 #include "engine/reference.hpp"
 #include "runtime/job/load_job.hpp"
 #include "transport/registry.hpp"
@@ -28,6 +30,9 @@ namespace {
 
 using namespace actors;
 
+/// For measuring layers at the start of a job; `troupe profile` takes longer and is more exact.
+constexpr double kProfileSeconds = 5;
+
 struct Options {
   JobArguments job;
   bool reference = false;
@@ -37,15 +42,35 @@ struct Options {
 struct Opened {
   job::LoadedJob loaded;
   engine::JobSetup setup;
+  engine::ObtainedProfile profile;
   ParallelPlan plan;
   std::string resolved;
 };
 
+/// Layer costs that plans are predicted with: a file, or measured now, which takes some seconds.
+Result<engine::ObtainedProfile> obtain_costs(engine::JobSetup& setup) {
+  observe::Console console(observe::detect_console(1));
+  engine::ProfileOptions options;
+  options.budget_s = kProfileSeconds;
+  options.on_progress = [&console](const std::string& kind, double share) {
+    if (console.options().terminal)
+      console.status("measuring " + kind + " (" + std::to_string(std::lround(100 * share)) + " %)");
+  };
+  auto obtained = engine::use_profile(setup, options);
+  if (console.options().terminal) console.status("");
+  return obtained;
+}
+
 /// Everything that can be wrong with a job before anything is started or written.
-Result<Opened> open_job(job::LoadedJob loaded) {
+Result<Opened> open_job(job::LoadedJob loaded, bool predicted) {
   Opened opened;
   auto setup = engine::prepare(loaded.job);
   if (!setup.ok()) return std::move(setup).error();
+  if (predicted) {
+    auto profile = obtain_costs(setup.value());
+    if (!profile.ok()) return std::move(profile).error();
+    opened.profile = std::move(profile).value();
+  }
   auto plan = engine::make_parallel_plan(setup.value());
   if (!plan.ok()) return std::move(plan).error();
   opened.resolved = job::to_toml(loaded);
@@ -79,6 +104,11 @@ void announce(const Opened& opened, const observe::Logger& logger, std::int64_t 
               " trained), " + with_commas(records) + " samples, " +
               std::to_string(job.cluster.nodes) + " nodes, pipelines of " + stages +
               " stages, run folder " + job.job.run_dir.string());
+  const auto& profile = opened.profile;
+  logger.info("layer costs: " + profile.file.string() +
+              (profile.reused
+                   ? ""
+                   : ", measured in " + std::to_string(std::lround(profile.measured_s)) + " s"));
 }
 
 // ---- the reference runs
@@ -224,7 +254,8 @@ int train(const Options& options) {
   if (!loaded.ok()) return report(loaded.error());
   if (!options.reference && !options.microbatches.empty())
     return report(usage_error("--microbatches goes with --reference", "add --reference"));
-  auto opened = open_job(std::move(loaded).value());
+  auto opened =
+      open_job(std::move(loaded).value(), !options.reference || !options.microbatches.empty());
   if (!opened.ok()) return report(opened.error());
   if (options.reference) return train_by_reference(options, opened.value());
   return train_as_head(std::move(opened).value());

@@ -64,12 +64,27 @@ data::BadSample bad_sample(const SampleReport& report) {
 
 }  // namespace
 
-std::size_t BatchPlanner::pipeline_of(std::int64_t offset, std::int64_t count) const {
-  const auto pipelines = static_cast<std::int64_t>(plan_.pipelines.size());
-  const std::int64_t base = count / pipelines, longer = count % pipelines;
-  const std::int64_t in_longer = longer * (base + 1);
-  if (offset < in_longer) return static_cast<std::size_t>(offset / (base + 1));
-  return static_cast<std::size_t>(longer + (offset - in_longer) / base);
+std::vector<std::size_t> BatchPlanner::deal(std::int64_t batch, std::int64_t size) const {
+  std::vector<std::size_t> pipelines;
+  const auto counts = dealing_.counts(batch, size);
+  for (std::size_t p = 0; p < counts.size(); ++p)
+    pipelines.insert(pipelines.end(), static_cast<std::size_t>(counts[p]), p);
+  return pipelines;
+}
+
+void BatchPlanner::note(const PlannedBatch& planned) {
+  const Prediction& prediction = planned.prediction;
+  if (prediction.stage_ms.empty()) return;
+  std::vector<Dealing::Share> shares(plan_.pipelines.size());
+  std::map<DeviceId, double> busy_ms;
+  for (std::size_t s = 0; s < plan_.stages.size(); ++s)
+    busy_ms[plan_.stages[s].devices.front()] += prediction.stage_ms[s];
+  for (std::size_t s = 0; s < plan_.stages.size(); ++s) {
+    double& busiest = shares[plan_.stages[s].pipeline.index()].busy_ms;
+    busiest = std::max(busiest, busy_ms[plan_.stages[s].devices.front()]);
+  }
+  for (std::size_t p = 0; p < shares.size(); ++p) shares[p].work_ms = prediction.work_ms[p];
+  dealing_.note(planned.batch, shares);
 }
 
 std::map<NodeId, BatchOrder> BatchPlanner::orders(std::int64_t batch) const {
@@ -79,8 +94,9 @@ std::map<NodeId, BatchOrder> BatchPlanner::orders(std::int64_t batch) const {
     orders[device.node] = {options_.epoch_number, batch, span.epoch, {}};
   std::vector<Readers> readers;
   for (const Pipeline& pipeline : plan_.pipelines) readers.push_back(readers_of(plan_, pipeline));
+  const auto dealt = deal(batch, span.size());
   for (std::int64_t offset = 0; offset < span.size(); ++offset) {
-    const Readers& pipeline = readers[pipeline_of(offset, span.size())];
+    const Readers& pipeline = readers[dealt[static_cast<std::size_t>(offset)]];
     for (auto& [node, order] : orders) {
       const auto media = pipeline.media.find(node);
       const bool text = pipeline.text.contains(node);
@@ -93,8 +109,7 @@ std::map<NodeId, BatchOrder> BatchPlanner::orders(std::int64_t batch) const {
   return orders;
 }
 
-Result<PlannedBatch> BatchPlanner::plan(std::int64_t batch,
-                                        std::span<const BatchReport> reports) const {
+Result<PlannedBatch> BatchPlanner::plan(std::int64_t batch, std::span<const BatchReport> reports) {
   const auto begin = std::chrono::steady_clock::now();
   PlannedBatch planned;
   planned.batch = batch;
@@ -109,6 +124,7 @@ Result<PlannedBatch> BatchPlanner::plan(std::int64_t batch,
       join(joined[static_cast<std::size_t>(sample.position - span.begin)], sample, report.node);
     }
   }
+  const auto pipelines = deal(batch, span.size());
   DealtBatch dealt{batch + 1, options_.epoch_number, {}, {}};
   dealt.pipelines.resize(plan_.pipelines.size());
   const auto encoders = all_encoders(plan_.model);
@@ -140,7 +156,7 @@ Result<PlannedBatch> BatchPlanner::plan(std::int64_t batch,
                 " tokens, data.max_seq_len is " + std::to_string(options_.max_seq_len)}});
       continue;
     }
-    dealt.pipelines[pipeline_of(offset, span.size())].push_back(
+    dealt.pipelines[pipelines[static_cast<std::size_t>(offset)]].push_back(
         static_cast<std::int32_t>(dealt.samples.size()));
     dealt.samples.push_back(std::move(shape));
   }
@@ -148,6 +164,7 @@ Result<PlannedBatch> BatchPlanner::plan(std::int64_t batch,
   if (!iteration.ok()) return std::move(iteration).error();
   planned.iteration = std::move(iteration.value().iteration);
   planned.prediction = std::move(iteration.value().prediction);
+  note(planned);
   const std::chrono::duration<double, std::milli> elapsed =
       std::chrono::steady_clock::now() - begin;
   planned.plan_ms = elapsed.count();

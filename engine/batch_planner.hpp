@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/dealing.hpp"
 #include "engine/microbatching.hpp"
 #include "runtime/data/bad_sample.hpp"
 #include "runtime/data/epoch_order.hpp"
@@ -104,6 +105,8 @@ struct BatchPlannerOptions {
   EpochNumber epoch_number = 0;
   MicrobatchingOptions microbatching;
   std::shared_ptr<const PlanningCosts> costs;  ///< See `Microbatching`.
+  /// Batches whose media are ordered before the one at hand is planned.
+  std::int64_t prefetch = 2;
 };
 
 class BatchPlanner {
@@ -112,12 +115,14 @@ class BatchPlanner {
   BatchPlanner(const ParallelPlan& plan, BatchPlannerOptions options)
       : plan_(plan),
         options_(std::move(options)),
-        microbatching_(plan, options_.microbatching, options_.costs) {}
+        microbatching_(plan, options_.microbatching, options_.costs),
+        dealing_(plan.pipelines.size(), options_.prefetch + 1) {}
 
   /// Per node (ascending) what it decodes of a batch: an encoder's media where it begins in a
   /// pipeline, text where the llm begins and ends. Positions are dealt to pipelines in contiguous
-  /// runs of nearly equal length; a sample is trained by the pipeline it was dealt to, so no media
-  /// move.
+  /// runs, longer ones to faster pipelines (dealing.hpp); a sample is trained by the pipeline it
+  /// was dealt to, so no media move.
+  /// REQUIRES: batches before `batch - prefetch` were planned.
   std::map<NodeId, BatchOrder> orders(std::int64_t batch) const;
 
   /// Joins the nodes' reports, in whatever order they came, drops bad samples everywhere, plans the
@@ -126,14 +131,24 @@ class BatchPlanner {
   /// Errors:
   /// - internal: a report is missing, or reports of one sample contradict each other.
   /// - as `Microbatching::plan`.
-  Result<PlannedBatch> plan(std::int64_t batch, std::span<const BatchReport> reports) const;
+  /// REQUIRES: batches come in order.
+  Result<PlannedBatch> plan(std::int64_t batch, std::span<const BatchReport> reports);
+
+  /// As `Microbatching::learn`.
+  void learn(const PlannedBatch& batch, std::span<const observe::TraceEvent> events,
+             double step_ms) {
+    microbatching_.learn(batch.iteration, events, step_ms);
+  }
 
  private:
-  std::size_t pipeline_of(std::int64_t offset, std::int64_t count) const;
+  /// Per position of a batch: its pipeline.
+  std::vector<std::size_t> deal(std::int64_t batch, std::int64_t size) const;
+  void note(const PlannedBatch& planned);
 
   const ParallelPlan& plan_;
   BatchPlannerOptions options_;
   Microbatching microbatching_;
+  Dealing dealing_;
 };
 
 /// Encoders of the model, ascending: of a good sample the media of each are known, though it may

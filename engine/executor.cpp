@@ -1,8 +1,11 @@
 #include "engine/executor.hpp"
 
+#include <chrono>
 #include <cmath>
 #include <optional>
+#include <thread>
 
+#include "engine/packing.hpp"
 #include "engine/receive_bound.hpp"
 #include "runtime/state/gradient_norm.hpp"
 
@@ -93,6 +96,7 @@ Status Executor::compute(const Action& action) {
   const PartKey part{action.microbatch, action.part};
   StageProgram& program = stage(action.stage);
   Status status = Done{};
+  const std::int64_t begin_ns = observe::trace_now_ns();
   switch (action.kind) {
     case ActionKind::forward: status = program.forward(part); break;
     case ActionKind::backward: status = program.backward(part); break;
@@ -100,10 +104,29 @@ Status Executor::compute(const Action& action) {
     case ActionKind::backward_weight: status = program.backward_weight(part); break;
     default: status = program.recompute(part); break;
   }
-  Bytes activations;
+  if (!options_.slow_rows.empty()) slow_down(action, begin_ns);
+  Bytes activations = mailbox_.held();
   for (const auto& [id, other] : stages_) activations += other->activations();
   report_.peak_activations = std::max(report_.peak_activations, activations);
   return status;
+}
+
+/// Sleeps as long as a slow device would have computed on.
+void Executor::slow_down(const Action& action, std::int64_t begin_ns) const {
+  const auto& sides = iteration_->microbatches[plan_.at(action.stage).pipeline.index()];
+  const auto& part = sides.of(side_of(plan_, action.stage))[action.microbatch.index()]
+                         .parts[action.part.index()]
+                         .samples;
+  double factor = 1;
+  for (const SlowRows& slow : options_.slow_rows)
+    for (const LayerRun& run : plan_.at(action.stage).runs) {
+      if (run.module != slow.module) continue;
+      const auto rows =
+          row_count(row_spans(plan_.model, run.module, RowKind::hidden, iteration_->samples, part));
+      if (rows >= slow.min_rows && rows <= slow.max_rows) factor = std::max(factor, slow.factor);
+    }
+  const auto took_ns = static_cast<double>(observe::trace_now_ns() - begin_ns);
+  std::this_thread::sleep_for(std::chrono::duration<double, std::nano>((factor - 1) * took_ns));
 }
 
 Status Executor::send(const Action& action) {

@@ -21,6 +21,14 @@
 
 namespace troupe::engine {
 
+/// A test hook: computing a part with this many rows of a module takes `factor` times as long.
+struct SlowRows {
+  ModuleId module;
+  TokenCount min_rows = 0;
+  TokenCount max_rows = 0;  ///< Included.
+  double factor = 1;        ///< >= 1.
+};
+
 /// How far `advance` came.
 enum class Progress : std::uint8_t {
   waiting,     ///< For rows, gradients or a reduction: `wake` follows.
@@ -35,6 +43,7 @@ struct ExecutorOptions {
   std::vector<double> learning_rate_scales;
   state::AdamWOptions adamw;
   bool hash_parameters = false;
+  std::vector<SlowRows> slow_rows;
 };
 
 class Executor {
@@ -71,6 +80,7 @@ class Executor {
   Result<bool> receive(const Action& action);
   Status send(const Action& action);
   Status compute(const Action& action);
+  void slow_down(const Action& action, std::int64_t begin_ns) const;
   Status reduce_send(const Action& action);
   Result<bool> reduce(const Action& action);
   Result<bool> reduce_receive(const Action& action);

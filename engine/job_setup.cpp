@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "engine/nominal_profile.hpp"
 #include "scheduler/place_by_hand.hpp"
 
 namespace troupe::engine {
@@ -86,11 +85,6 @@ Result<JobSetup> prepare(const job::Job& job) {
     const auto& own = find_config(job, module.name)->lr;
     setup.learning_rate_scales.push_back(own ? *own / job.optimizer.lr : 1);
   }
-  auto profile = nominal_profile(setup, nominal_cpu());
-  if (!profile.ok()) return std::move(profile).error();
-  auto costs = planning_costs(setup, profile.value());
-  if (!costs.ok()) return std::move(costs).error();
-  setup.costs = std::move(costs).value();
   return setup;
 }
 
@@ -101,8 +95,10 @@ Result<std::shared_ptr<const PlanningCosts>> planning_costs(const JobSetup& setu
   scheduler::PredictionOptions options;
   options.dtype = setup.job.train.dtype;
   options.speeds = profile.speeds;
+  constexpr double kGibibyte = 1 << 30;
+  const Bytes memory{static_cast<std::int64_t>(setup.job.cluster.device_memory_gib * kGibibyte)};
   return std::make_shared<const PlanningCosts>(
-      PlanningCosts{std::move(model).value(), std::move(options)});
+      PlanningCosts{std::move(model).value(), std::move(options), memory});
 }
 
 Result<ParallelPlan> make_parallel_plan(const JobSetup& setup) {
@@ -136,12 +132,20 @@ data::WantedParts wanted_parts(const OrderedSample& sample, const data::MediaMod
 BatchPlannerOptions planner_options(const JobSetup& setup, std::int64_t record_count,
                                     EpochNumber epoch_number) {
   const job::Job& job = setup.job;
-  BatchPlannerOptions options{
-      record_count, job.train.global_batch_size, job.data.max_seq_len, epoch_number, {},
-      setup.costs};
-  options.microbatching = {job.balancer.policy,      job.scheduler.schedule,
-                           job.train.microbatches,   job.job.seed,
-                           job.balancer.evaluations, job.scheduler.max_in_flight};
+  BatchPlannerOptions options;
+  options.record_count = record_count;
+  options.global_batch_size = job.train.global_batch_size;
+  options.max_seq_len = job.data.max_seq_len;
+  options.epoch_number = epoch_number;
+  options.costs = setup.costs;
+  options.prefetch = job.data.prefetch;
+  options.microbatching = {job.balancer.policy,
+                           job.scheduler.schedule,
+                           job.train.microbatches,
+                           job.job.seed,
+                           job.balancer.evaluations,
+                           job.scheduler.max_in_flight,
+                           job.balancer.adaptive_correction};
   return options;
 }
 

@@ -30,7 +30,7 @@ struct JobSetup {
   models::LayerOptions layers;
   state::AdamWOptions adamw;
   std::vector<double> learning_rate_scales;  ///< Per module of `model`.
-  /// What plans are predicted with: computed by `prepare`, until a measured profile replaces it.
+  /// What plans are predicted with; null until a profile is there: see `use_profile`.
   std::shared_ptr<const PlanningCosts> costs;
 
   /// Modules in the order of `model`, as the factory wants them.

@@ -1,13 +1,14 @@
 #include "engine/microbatching.hpp"
 
 #include <algorithm>
-#include <cmath>
+#include <chrono>
 #include <limits>
 #include <map>
 
 #include "balancer/baselines.hpp"
-#include "balancer/policies.hpp"
+#include "scheduler/module_pipeline.hpp"
 #include "scheduler/plan_iteration.hpp"
+#include "scheduler/redistribution.hpp"
 #include "scheduler/schedules.hpp"
 #include "scheduler/simulate_plan.hpp"
 
@@ -61,6 +62,25 @@ std::vector<balancer::Workload> pick(const std::vector<balancer::Workload>& all,
   return picked;
 }
 
+/// What a measurement is filed under: a stage and the rows of a part in its modules.
+balancer::WorkShape shape_of(const ParallelPlan& plan, const scheduler::RowFlow& flow,
+                             StageId stage, const std::vector<std::int32_t>& part) {
+  TokenCount rows = 0;
+  for (const LayerRun& run : plan.at(stage).runs)
+    for (const auto sample : part) rows += flow.hidden(run.module, sample);
+  return {stage.value, rows};
+}
+
+std::optional<scheduler::TaskKind> task_kind(ActionKind kind) {
+  switch (kind) {
+    case ActionKind::forward: return scheduler::TaskKind::forward;
+    case ActionKind::backward: return scheduler::TaskKind::backward;
+    case ActionKind::backward_input: return scheduler::TaskKind::backward_input;
+    case ActionKind::backward_weight: return scheduler::TaskKind::backward_weight;
+    default: return std::nullopt;
+  }
+}
+
 bool encoder_side_trains(const ModelGraph& model) {
   return std::any_of(model.modules.begin(), model.modules.end(), [](const ModuleSpec& module) {
     return module.kind != ModuleKind::llm && !module.freeze;
@@ -81,7 +101,9 @@ Microbatching::Microbatching(const ParallelPlan& plan, MicrobatchingOptions opti
       options_(std::move(options)),
       costs_(std::move(costs)),
       splits_parts_(scheduler::runs_parts_apart(options_.schedule) &&
-                    encoder_side_trains(plan.model)) {}
+                    encoder_side_trains(plan.model)) {
+  if (options_.adaptive_correction && costs_) correction_.emplace();
+}
 
 Result<Microbatching::Work> Microbatching::work_of(const std::vector<SampleShape>& samples) const {
   Work work;
@@ -98,6 +120,14 @@ Result<Microbatching::Work> Microbatching::work_of(const std::vector<SampleShape
   auto costs = scheduler::predicted_costs(plan_, costs_->model, samples, costs_->options);
   if (!costs.ok()) return std::move(costs).error();
   work.costs = std::move(costs).value();
+  if (correction_)
+    work.costs.task_ms = [this, task_ms = std::move(work.costs.task_ms),
+                          flow = std::make_shared<const scheduler::RowFlow>(plan_.model, samples)](
+                             StageId stage, const std::vector<std::int32_t>& part,
+                             scheduler::TaskKind kind) {
+      return correction_->corrected_ms(shape_of(plan_, *flow, stage, part),
+                                       task_ms(stage, part, kind));
+    };
   return work;
 }
 
@@ -130,6 +160,11 @@ PipelineMicrobatches Microbatching::parts_of(const balancer::MicrobatchPlan& pla
   return sides;
 }
 
+std::vector<std::int32_t> Microbatching::in_flight_bounds() const {
+  if (options_.max_in_flight == 0) return {};
+  return std::vector<std::int32_t>(plan_.stages.size(), options_.max_in_flight);
+}
+
 Result<IterationPlan> Microbatching::order(const DealtBatch& batch, const Work& work,
                                            std::vector<PipelineMicrobatches> microbatches) const {
   scheduler::IterationInput input;
@@ -138,8 +173,7 @@ Result<IterationPlan> Microbatching::order(const DealtBatch& batch, const Work& 
   input.samples = batch.samples;
   input.microbatches = std::move(microbatches);
   input.schedule = options_.schedule;
-  if (options_.max_in_flight > 0)
-    input.max_in_flight.assign(plan_.stages.size(), options_.max_in_flight);
+  input.max_in_flight = in_flight_bounds();
   if (work.costs.task_ms) {
     input.task_cost = work.costs.task_ms;
     input.message_cost = scheduler::message_costs(plan_, work.costs);
@@ -147,39 +181,83 @@ Result<IterationPlan> Microbatching::order(const DealtBatch& batch, const Work& 
   return scheduler::plan_iteration(plan_, std::move(input));
 }
 
-/// Step time of one pipeline's samples alone; infinite where the plan breaks a bound.
-double Microbatching::simulated_ms(const DealtBatch& batch, const Work& work, std::size_t pipeline,
-                                   const balancer::MicrobatchPlan& plan) const {
-  const auto& own = batch.pipelines[pipeline];
-  if (waits_too_long(plan, own.size())) return kImpossible;
-  std::vector<PipelineMicrobatches> microbatches(plan_.pipelines.size());
-  microbatches[pipeline] = parts_of(plan, own, batch.samples);
-  // Only this pipeline's samples, numbered anew: the other pipelines get nothing to do.
-  DealtBatch alone{batch.step, batch.epoch_number, {}, {}};
-  std::vector<std::int32_t> number(batch.samples.size(), -1);
-  for (const auto sample : own) {
-    number[at(sample)] = static_cast<std::int32_t>(alone.samples.size());
-    alone.samples.push_back(batch.samples[at(sample)]);
+/// The samples of one pipeline, numbered anew, as task graphs of the many plans that `auto` costs.
+class Microbatching::Alone {
+ public:
+  Alone(const Microbatching& owner, const DealtBatch& batch, const Work& work, std::size_t pipeline)
+      : owner_(owner),
+        work_(work),
+        pipeline_(pipeline),
+        own_(batch.pipelines[pipeline]),
+        shapes_(shapes_of(batch, own_)),
+        flow_(owner.plan_.model, shapes_),
+        message_ms_(scheduler::message_costs(owner.plan_, work.costs)) {
+    for (std::size_t s = 0; s < own_.size(); ++s) numbers_.push_back(static_cast<std::int32_t>(s));
   }
-  for (auto* side : {&microbatches[pipeline].encoder, &microbatches[pipeline].llm})
-    for (auto& microbatch : *side)
-      for (auto& part : microbatch.parts)
-        for (auto& sample : part.samples) sample = number[at(sample)];
-  Work renumbered{{}, work.costs};
-  const auto back = [&own](const std::vector<std::int32_t>& samples) {
-    std::vector<std::int32_t> original;
-    for (const auto sample : samples) original.push_back(own[at(sample)]);
-    return original;
-  };
-  renumbered.costs.task_ms = [&](StageId stage, const std::vector<std::int32_t>& samples,
-                                 scheduler::TaskKind kind) {
-    return work.costs.task_ms(stage, back(samples), kind);
-  };
-  renumbered.costs.activation_bytes = nullptr;
-  auto iteration = order(alone, renumbered, std::move(microbatches));
-  if (!iteration.ok()) return kImpossible;
-  auto step = scheduler::simulate(plan_, iteration.value(), renumbered.costs);
-  return step.ok() ? step.value().step_ms : kImpossible;
+
+  scheduler::TaskGraph graph(const balancer::MicrobatchPlan& plan) const {
+    const ParallelPlan& layout = owner_.plan_;
+    std::vector<PipelineMicrobatches> microbatches(layout.pipelines.size());
+    microbatches[pipeline_] = owner_.parts_of(plan, numbers_, shapes_);
+    const auto messages = scheduler::plan_messages(layout, flow_, microbatches, shapes_.size());
+    const auto task_ms = [this](StageId stage, const std::vector<std::int32_t>& part,
+                                scheduler::TaskKind kind) {
+      std::vector<std::int32_t> samples;
+      for (const auto place : part) samples.push_back(own_[at(place)]);
+      return work_.costs.task_ms(stage, samples, kind);
+    };
+    const bool split = scheduler::splits_weight_gradient(owner_.options_.schedule);
+    return scheduler::iteration_graph(layout, flow_, microbatches, messages, split, task_ms,
+                                      message_ms_)
+        .tasks;
+  }
+
+  /// Compute of a step; infinite where the plan breaks a bound.
+  double step_ms(const balancer::MicrobatchPlan& plan) const {
+    if (waits_too_long(plan, own_.size())) return kImpossible;
+    auto timeline =
+        scheduler::make_schedule(graph(plan), owner_.options_.schedule, owner_.in_flight_bounds());
+    return timeline.ok() ? timeline.value().step_ms : kImpossible;
+  }
+
+ private:
+  static std::vector<SampleShape> shapes_of(const DealtBatch& batch,
+                                            const std::vector<std::int32_t>& own) {
+    std::vector<SampleShape> shapes;
+    for (const auto sample : own) shapes.push_back(batch.samples[at(sample)]);
+    return shapes;
+  }
+
+  const Microbatching& owner_;
+  const Work& work_;
+  std::size_t pipeline_;
+  const std::vector<std::int32_t>& own_;
+  std::vector<SampleShape> shapes_;
+  std::vector<std::int32_t> numbers_;
+  scheduler::RowFlow flow_;
+  scheduler::MessageCost message_ms_;
+};
+
+std::optional<double> Microbatching::llm_cap_ms(const DealtBatch& batch, const Work& work,
+                                                std::size_t pipeline) const {
+  if (!costs_ || costs_->device_memory == Bytes{}) return std::nullopt;
+  const auto& own = batch.pipelines[pipeline];
+  double llm_ms = 0;
+  for (const auto sample : own) llm_ms += work.workloads[at(sample)].llm_ms;
+  const auto depths = scheduler::stage_depths(plan_);
+  std::optional<double> cap;
+  for (const StageId stage : plan_.pipelines[pipeline].stages) {
+    if (side_of(plan_, stage) != Side::llm) continue;
+    double room = static_cast<double>(costs_->device_memory.count());
+    for (std::size_t s = 0; s < plan_.stages.size(); ++s)
+      if (plan_.stages[s].devices.front() == plan_.at(stage).devices.front())
+        room -= work.costs.state_bytes(StageId{s});
+    const double bytes = work.costs.activation_bytes(stage, own);
+    if (!(bytes > 0)) continue;
+    const double in_flight = depths[stage.index()];
+    cap = std::min(cap.value_or(kImpossible), std::max(0.0, room) / in_flight * llm_ms / bytes);
+  }
+  return cap;
 }
 
 Result<balancer::MicrobatchPlan> Microbatching::cut(const DealtBatch& batch, const Work& work,
@@ -190,12 +268,59 @@ Result<balancer::MicrobatchPlan> Microbatching::cut(const DealtBatch& batch, con
       options_.seed + 0x9E3779B97F4A7C15U * static_cast<std::uint64_t>(batch.step) + pipeline;
   options.pipeline_stages = static_cast<std::int64_t>(plan_.pipelines[pipeline].stages.size());
   options.evaluations_max = options_.evaluations;
-  if (work.costs.task_ms)
-    options.cost = [&](const balancer::MicrobatchPlan& plan) {
-      return simulated_ms(batch, work, pipeline, plan);
+  options.llm_cap_ms = llm_cap_ms(batch, work, pipeline);
+  std::optional<Alone> alone;
+  if (work.costs.task_ms) {
+    alone.emplace(*this, batch, work, pipeline);
+    options.cost = [&](const balancer::MicrobatchPlan& plan) { return alone->step_ms(plan); };
+    options.bound = [&](const balancer::MicrobatchPlan& plan) {
+      return scheduler::lower_bound_ms(alone->graph(plan));
     };
+  }
   return balancer::assign_microbatches(options_.policy,
                                        pick(work.workloads, batch.pipelines[pipeline]), options);
+}
+
+/// What the plan of one pipeline does to balance and to the rows that wait.
+void Microbatching::describe(const DealtBatch& batch, const Work& work, std::size_t pipeline,
+                             const balancer::MicrobatchPlan& plan, Prediction& prediction) const {
+  const auto& own = batch.pipelines[pipeline];
+  const auto workloads = pick(work.workloads, own);
+  const auto total = balancer::total(workloads);
+  prediction.work_ms[pipeline] = total.encoder_ms + total.llm_ms;
+  const auto plain =
+      balancer::without_deferral(balancer::in_order_groups(own.size(), options_.microbatches));
+  prediction.imbalance_in_order =
+      std::max(prediction.imbalance_in_order, imbalance_of(workloads, plain));
+  prediction.imbalance = std::max(prediction.imbalance, imbalance_of(workloads, plan));
+  const auto encoder = places(plan.encoder, own.size()), llm = places(plan.llm, own.size());
+  std::map<std::int32_t, TokenCount> held;
+  for (std::size_t s = 0; s < own.size(); ++s) {
+    if (llm[s] == encoder[s]) continue;
+    ++prediction.deferred_samples;
+    if (llm[s] > encoder[s]) held[encoder[s]] += boundary_rows(batch.samples[at(own[s])]);
+  }
+  for (const auto& [microbatch, rows] : held)
+    prediction.held_rows = std::max(prediction.held_rows, rows);
+}
+
+/// Runs the plan on paper.
+Status Microbatching::predict(const IterationPlan& iteration, const Work& work,
+                              Prediction& prediction) const {
+  auto simulated = scheduler::simulate(plan_, iteration, work.costs);
+  if (!simulated.ok()) return std::move(simulated).error();
+  auto& step = simulated.value();
+  prediction.step_ms = step.step_ms;
+  prediction.stage_ms = std::move(step.stage_ms);
+  for (std::size_t s = 0; s < plan_.stages.size(); ++s)
+    step.peak_memory_bytes[plan_.stages[s].devices.front().index()] -=
+        work.costs.state_bytes(StageId{s});
+  for (const double bytes : step.peak_memory_bytes)
+    prediction.activations.push_back(Bytes{static_cast<std::int64_t>(bytes)});
+  const auto width = plan_.model.at(plan_.model.llm()).hidden_width;
+  prediction.held_bytes = Bytes{static_cast<std::int64_t>(
+      static_cast<double>(prediction.held_rows * width) * work.costs.bytes_per_element)};
+  return Done{};
 }
 
 Result<PredictedIteration> Microbatching::plan(DealtBatch batch) const {
@@ -203,48 +328,55 @@ Result<PredictedIteration> Microbatching::plan(DealtBatch batch) const {
   if (!weighed.ok()) return std::move(weighed).error();
   const Work work = std::move(weighed).value();
   PredictedIteration result;
-  Prediction& prediction = result.prediction;
+  if (correction_)
+    result.prediction.corrected_shapes = static_cast<std::int64_t>(correction_->corrected_shapes());
+  result.prediction.work_ms.resize(batch.pipelines.size());
   std::vector<PipelineMicrobatches> microbatches;
   for (std::size_t p = 0; p < batch.pipelines.size(); ++p) {
-    const auto& own = batch.pipelines[p];
-    if (own.empty()) {
+    if (batch.pipelines[p].empty()) {
       microbatches.emplace_back();
       continue;
     }
     auto made = cut(batch, work, p);
     if (!made.ok()) return std::move(made).error();
-    const balancer::MicrobatchPlan& plan = made.value();
-    const auto workloads = pick(work.workloads, own);
-    const auto plain =
-        balancer::without_deferral(balancer::in_order_groups(own.size(), options_.microbatches));
-    prediction.imbalance_in_order =
-        std::max(prediction.imbalance_in_order, imbalance_of(workloads, plain));
-    prediction.imbalance = std::max(prediction.imbalance, imbalance_of(workloads, plan));
-    const auto encoder = places(plan.encoder, own.size()), llm = places(plan.llm, own.size());
-    std::map<std::int32_t, TokenCount> held;
-    for (std::size_t s = 0; s < own.size(); ++s) {
-      if (llm[s] == encoder[s]) continue;
-      ++prediction.deferred_samples;
-      if (llm[s] > encoder[s]) held[encoder[s]] += boundary_rows(batch.samples[at(own[s])]);
-    }
-    for (const auto& [microbatch, rows] : held)
-      prediction.held_rows = std::max(prediction.held_rows, rows);
-    microbatches.push_back(parts_of(plan, own, batch.samples));
+    describe(batch, work, p, made.value(), result.prediction);
+    microbatches.push_back(parts_of(made.value(), batch.pipelines[p], batch.samples));
   }
   auto iteration = order(batch, work, std::move(microbatches));
   if (!iteration.ok()) return std::move(iteration).error();
   result.iteration = std::move(iteration).value();
   if (costs_)
-    prediction.held_bytes = Bytes{static_cast<std::int64_t>(
-        static_cast<double>(prediction.held_rows * plan_.model.at(plan_.model.llm()).hidden_width) *
-        work.costs.bytes_per_element)};
-  if (work.costs.task_ms) {
-    auto step = scheduler::simulate(plan_, result.iteration, work.costs);
-    if (!step.ok()) return std::move(step).error();
-    prediction.step_ms = step.value().step_ms;
-    prediction.stage_ms = std::move(step.value().stage_ms);
-  }
+    if (auto done = predict(result.iteration, work, result.prediction); !done.ok())
+      return std::move(done).error();
   return result;
+}
+
+void Microbatching::learn(const IterationPlan& iteration,
+                          std::span<const observe::TraceEvent> events, double step_ms) {
+  if (!correction_ || !correction_->tracking() || step_ms <= 0) return;
+  const auto begin = std::chrono::steady_clock::now();
+  const auto costs =
+      scheduler::predicted_costs(plan_, costs_->model, iteration.samples, costs_->options);
+  if (!costs.ok()) return;
+  const scheduler::RowFlow flow(plan_.model, iteration.samples);
+  double tokens = 0;
+  for (const auto& sample : iteration.samples) tokens += static_cast<double>(sample.llm_tokens);
+  for (const auto& event : events) {
+    const auto kind = task_kind(event.action.kind);
+    if (!kind) continue;
+    const StageId stage = event.action.stage;
+    const auto& sides = iteration.microbatches[plan_.at(stage).pipeline.index()];
+    const auto& part = sides.of(side_of(plan_, stage))[event.action.microbatch.index()]
+                           .parts[event.action.part.index()]
+                           .samples;
+    correction_->record(shape_of(plan_, flow, stage, part),
+                        costs.value().task_ms(stage, part, *kind),
+                        1e-6 * static_cast<double>(event.duration_ns()));
+  }
+  // The cost of watching is the time that it takes here, as if the step had waited for it.
+  const std::chrono::duration<double, std::milli> spent = std::chrono::steady_clock::now() - begin;
+  correction_->set_tracking_cost(tokens / step_ms, tokens / (step_ms + spent.count()));
+  correction_->end_iteration();
 }
 
 }  // namespace troupe::engine

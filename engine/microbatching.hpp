@@ -1,19 +1,24 @@
 // From the samples of a batch to its iteration plan: which samples share a microbatch on either
 // side of the boundary, which parts an encoder's microbatch has, and what that will cost.
 //
-// Pure and deterministic: the same samples, options and costs give the same plan in every process.
-// Immutable, hence thread-safe. The simulator that predicts runs the very plan that
-// the engine will run.
+// Deterministic: the same samples, options, costs and measurements give the same plan in every
+// process; without `adaptive_correction` nothing is measured. Single owner, not thread-safe. The
+// simulator that predicts runs the very plan that the engine will run.
 
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "balancer/adaptive_correction.hpp"
+#include "balancer/policies.hpp"
 #include "balancer/workload.hpp"
+#include "runtime/observe/trace_event.hpp"
 #include "runtime/vocabulary/iteration_plan.hpp"
 #include "runtime/vocabulary/parallel_plan.hpp"
 #include "runtime/vocabulary/result.hpp"
@@ -30,12 +35,14 @@ struct MicrobatchingOptions {
   std::uint64_t seed = 0;          ///< Of `random` and of searches; every step has its own stream.
   std::int64_t evaluations = 200;  ///< Plans that `auto` may cost, per pipeline.
   std::int32_t max_in_flight = 0;  ///< Per stage; 0: as the schedule likes.
+  bool adaptive_correction = false;  ///< Predictions follow what `learn` is told.
 };
 
 /// What is known about the cost of layers, and how rows travel.
 struct PlanningCosts {
   scheduler::CostModel model;
   scheduler::PredictionOptions options;
+  Bytes device_memory{};  ///< Of one device; 0: no bound.
 };
 
 /// Samples of one step, before they are cut.
@@ -50,12 +57,16 @@ struct DealtBatch {
 /// What a plan promises. Zeros where no costs are known.
 struct Prediction {
   double step_ms = 0;
-  std::vector<double> stage_ms;  ///< Per stage: compute.
+  std::vector<double> stage_ms;  ///< Per stage: compute and update.
+  std::vector<double> work_ms;   ///< Per pipeline: of its samples in all modules.
+  /// Per device: most bytes of activations, rows and gradients at any time, held rows included.
+  std::vector<Bytes> activations;
   /// Largest over mean microbatch work, the worse side of the worst pipeline; of the order of
   /// arrival, and of the plan.
   double imbalance_in_order = 1;
   double imbalance = 1;
   std::int64_t deferred_samples = 0;
+  std::int64_t corrected_shapes = 0;  ///< Whose predictions follow what `learn` was told.
   /// Most rows, and their bytes in the rows' dtype, that wait for a later llm microbatch than the
   /// one of their encoder microbatch, at any time on any pipeline.
   TokenCount held_rows = 0;
@@ -78,20 +89,34 @@ class Microbatching {
   /// that it feeds, where the schedule runs the backwards of parts apart and the encoder side
   /// trains; else one part. Samples without media go with the first part.
   ///
+  /// A microbatch of the llm may hold what fits `PlanningCosts::device_memory` with as many in
+  /// flight as stages follow.
+  ///
   /// Errors: as `balancer::assign_microbatches` and `scheduler::plan_iteration`.
   Result<PredictedIteration> plan(DealtBatch batch) const;
 
+  /// Holds the compute events of a finished step against their predictions; stops where that costs
+  /// more than it brings (balancer/adaptive_correction.hpp). A shape is a stage and the rows of a
+  /// part in it. Nothing happens without costs or `adaptive_correction`.
+  void learn(const IterationPlan& iteration, std::span<const observe::TraceEvent> events,
+             double step_ms);
+
  private:
   struct Work;
+  class Alone;
 
   Result<Work> work_of(const std::vector<SampleShape>& samples) const;
   Result<balancer::MicrobatchPlan> cut(const DealtBatch& batch, const Work& work,
                                        std::size_t pipeline) const;
-  double simulated_ms(const DealtBatch& batch, const Work& work, std::size_t pipeline,
-                      const balancer::MicrobatchPlan& plan) const;
+  std::optional<double> llm_cap_ms(const DealtBatch& batch, const Work& work,
+                                   std::size_t pipeline) const;
   PipelineMicrobatches parts_of(const balancer::MicrobatchPlan& plan,
                                 const std::vector<std::int32_t>& samples,
                                 const std::vector<SampleShape>& shapes) const;
+  void describe(const DealtBatch& batch, const Work& work, std::size_t pipeline,
+                const balancer::MicrobatchPlan& plan, Prediction& prediction) const;
+  Status predict(const IterationPlan& iteration, const Work& work, Prediction& prediction) const;
+  std::vector<std::int32_t> in_flight_bounds() const;
   Result<IterationPlan> order(const DealtBatch& batch, const Work& work,
                               std::vector<PipelineMicrobatches> microbatches) const;
 
@@ -99,6 +124,7 @@ class Microbatching {
   MicrobatchingOptions options_;
   std::shared_ptr<const PlanningCosts> costs_;
   bool splits_parts_ = false;
+  std::optional<balancer::AdaptiveCorrection> correction_;
 };
 
 }  // namespace troupe::engine

@@ -10,26 +10,14 @@
 
 #include <cmath>
 
+#include "engine/memory_count.hpp"
+
 namespace troupe::engine {
 
 namespace {
 
 Error from_torch(const c10::Error& error) {
   return {Errc::internal, "LibTorch: " + error.msg(), {}, {}};
-}
-
-/// True if the rows of `samples`, in this order, are exactly the rows of `spans`.
-bool covers(const std::vector<RowSpan>& spans, const std::vector<std::int32_t>& samples) {
-  if (spans.size() != samples.size()) return false;
-  for (std::size_t i = 0; i < spans.size(); ++i)
-    if (spans[i].sample != samples[i]) return false;
-  return true;
-}
-
-const RowSpan* find_span(const std::vector<RowSpan>& spans, std::int32_t sample) {
-  for (const auto& span : spans)
-    if (span.sample == sample) return &span;
-  return nullptr;
 }
 
 }  // namespace
@@ -135,11 +123,25 @@ std::vector<RowSpan> ModelStage::output_spans(const Run& run, PartKey part) cons
 
 void ModelStage::accept_rows(MessageId message, at::Tensor rows) {
   if (iteration_->messages[message.index()].has_backward) rows.requires_grad_(true);
-  flight(destination_part(message)).arrived[message] = std::move(rows);
+  Flight& flight = this->flight(destination_part(message));
+  hold(flight, static_cast<std::int64_t>(rows.nbytes()));
+  flight.arrived[message] = std::move(rows);
 }
 
 void ModelStage::accept_gradient(MessageId message, at::Tensor gradient) {
-  flight(source_part(message)).gradients[message] = std::move(gradient);
+  Flight& flight = this->flight(source_part(message));
+  hold(flight, static_cast<std::int64_t>(gradient.nbytes()));
+  flight.gradients[message] = std::move(gradient);
+}
+
+void ModelStage::hold(Flight& flight, std::int64_t bytes) {
+  flight.activations += Bytes{bytes};
+  activations_ += Bytes{bytes};
+}
+
+void ModelStage::let_go(Flight& flight) {
+  activations_ -= flight.activations;
+  flight.activations = Bytes{};
 }
 
 /// What a run's first layer reads besides rows, and the lengths that all its layers need.
@@ -241,6 +243,7 @@ Result<at::Tensor> ModelStage::run_layers(std::size_t run_index, PartKey part, F
 Status ModelStage::forward(PartKey part) {
   Flight& flight = this->flight(part);
   flight.outputs.assign(runs_.size(), at::Tensor{});
+  const CountMemory count;
   try {
     for (std::size_t i = 0; i < runs_.size(); ++i) {
       auto output = run_layers(i, part, flight);
@@ -253,13 +256,7 @@ Status ModelStage::forward(PartKey part) {
   } catch (const c10::Error& error) {
     return from_torch(error);
   }
-  // Rows that came in and went out are what the plan can bound; what autograd keeps inside scales
-  // with them.
-  for (const auto& [id, rows] : flight.arrived)
-    flight.activations += Bytes{static_cast<std::int64_t>(rows.nbytes())};
-  for (const auto& rows : flight.outputs)
-    if (rows.defined()) flight.activations += Bytes{static_cast<std::int64_t>(rows.nbytes())};
-  activations_ += flight.activations;
+  hold(flight, count.bytes());
   flight.unsent = outgoing_[part].size();
   if (flight.unsent == 0) release(part);
   return Done{};
@@ -270,7 +267,7 @@ void ModelStage::release(PartKey part) {
   Flight& flight = this->flight(part);
   for (const auto& output : flight.outputs)
     if (output.defined() && output.requires_grad()) return;
-  activations_ -= flight.activations;
+  let_go(flight);
   flights_.erase(part);
 }
 
@@ -346,15 +343,18 @@ Status ModelStage::run_backward(PartKey part) {
     roots.push_back(output);
     gradients.push_back(std::move(gradient));
   }
+  const CountMemory count;
   try {
     if (!roots.empty()) torch::autograd::backward(roots, gradients);
   } catch (const c10::Error& error) {
     return from_torch(error);
   }
+  roots.clear();
+  gradients.clear();
   flight.outputs.clear();
   flight.gradients.clear();
-  activations_ -= flight.activations;
-  flight.activations = Bytes{};
+  hold(flight, count.bytes());  // Less than nothing, but for what weight gradients still need.
+  if (!flight.deferred) let_go(flight);
   for (auto& [key, state] : states_) state->harvest();
   return Done{};
 }
@@ -379,6 +379,7 @@ Status ModelStage::backward_weight(PartKey part) {
     return from_torch(error);
   }
   flight.deferred.reset();
+  let_go(flight);
   for (auto& [key, state] : states_) state->harvest();
   return Done{};
 }

@@ -70,6 +70,8 @@ class ModelStage final : public StageProgram {
                       models::PackedBatch& batch);
   Result<at::Tensor> run_layers(std::size_t run_index, PartKey part, Flight& flight);
   void release(PartKey part);
+  void hold(Flight& flight, std::int64_t bytes);
+  void let_go(Flight& flight);
   bool ends_module(const Run& run) const;
   void record_losses(PartKey part, const at::Tensor& losses);
   at::Tensor assemble_gradient(std::size_t run_index, PartKey part, const Flight& flight) const;

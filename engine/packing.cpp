@@ -66,6 +66,19 @@ std::int64_t row_count(std::span<const RowSpan> spans) {
   return spans.empty() ? 0 : spans.back().begin + spans.back().rows;
 }
 
+bool covers(const std::vector<RowSpan>& spans, const std::vector<std::int32_t>& samples) {
+  if (spans.size() != samples.size()) return false;
+  for (std::size_t i = 0; i < spans.size(); ++i)
+    if (spans[i].sample != samples[i]) return false;
+  return true;
+}
+
+const RowSpan* find_span(const std::vector<RowSpan>& spans, std::int32_t sample) {
+  for (const auto& span : spans)
+    if (span.sample == sample) return &span;
+  return nullptr;
+}
+
 models::PackedBatch pack_media_shapes(ModuleId encoder, std::span<const SampleShape> samples,
                                       std::span<const std::int32_t> part) {
   models::PackedBatch batch;

@@ -32,6 +32,12 @@ std::vector<RowSpan> row_spans(const ModelGraph& graph, ModuleId module, RowKind
 /// Sum of the rows of `spans`.
 std::int64_t row_count(std::span<const RowSpan> spans);
 
+/// True if `spans` are exactly those of `samples`, in this order.
+bool covers(const std::vector<RowSpan>& spans, const std::vector<std::int32_t>& samples);
+
+/// The span of a sample, or nullptr.
+const RowSpan* find_span(const std::vector<RowSpan>& spans, std::int32_t sample);
+
 /// Lengths of an encoder's segments for a part: images or audio windows. No contents.
 models::PackedBatch pack_media_shapes(ModuleId encoder, std::span<const SampleShape> samples,
                                       std::span<const std::int32_t> part);

@@ -5,10 +5,8 @@
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/zeros.h>
-#include <c10/core/Allocator.h>
 #include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
-#include <c10/util/ThreadLocalDebugInfo.h>
 #include <time.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -16,6 +14,7 @@
 #include <chrono>
 #include <optional>
 
+#include "engine/memory_count.hpp"
 #include "kernels/deferred_gradients.hpp"
 #include "kernels/packed_attention.hpp"
 #include "models/widths.hpp"
@@ -40,25 +39,11 @@ double now_ms() {
 }
 double ms_since(double begin_ms) { return now_ms() - begin_ms; }
 
-/// Counts what LibTorch's allocator gives less what it takes back, on this thread.
-class MemoryCount final : public c10::MemoryReportingInfoBase {
- public:
-  void reportMemoryUsage(void*, int64_t bytes, size_t, size_t, c10::Device) override {
-    bytes_ += bytes;
-  }
-  bool memoryProfilingEnabled() const override { return true; }
-  std::int64_t bytes() const { return bytes_; }
-
- private:
-  std::int64_t bytes_ = 0;
-};
-
 template <class Function>
 double bytes_kept(Function function) {
-  const auto count = std::make_shared<MemoryCount>();
-  const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, count);
+  const CountMemory count;
   const auto kept = function();
-  return static_cast<double>(std::max<std::int64_t>(0, count->bytes()));
+  return static_cast<double>(std::max<std::int64_t>(0, count.bytes()));
 }
 
 double median(std::vector<double>& values) {

@@ -195,6 +195,15 @@ Result<ObtainedProfile> obtain_profile(const JobSetup& setup, const ProfileOptio
   return obtained;
 }
 
+Result<ObtainedProfile> use_profile(JobSetup& setup, const ProfileOptions& options) {
+  auto obtained = obtain_profile(setup, options);
+  if (!obtained.ok()) return obtained;
+  auto costs = planning_costs(setup, obtained.value().profile);
+  if (!costs.ok()) return std::move(costs).error();
+  setup.costs = std::move(costs).value();
+  return obtained;
+}
+
 Result<scheduler::Profile> computed_profile(const JobSetup& setup, const std::string& device,
                                             std::int32_t tp_max) {
   auto found = scheduler::find_device(device);

@@ -56,6 +56,10 @@ std::filesystem::path default_profile_path(const JobSetup& setup);
 /// - io_failed: the file cannot be written. As `models::make_layer`.
 Result<ObtainedProfile> obtain_profile(const JobSetup& setup, const ProfileOptions& options = {});
 
+/// `obtain_profile`, and gives its costs to `setup`: plans are then predicted.
+/// Errors: as `obtain_profile` and `planning_costs`.
+Result<ObtainedProfile> use_profile(JobSetup& setup, const ProfileOptions& options = {});
+
 /// The profile of a device that is not here, from its documented peak numbers: every number is
 /// `computed`. `device`: a name of `scheduler::known_devices()`. Tensor-parallel degrees: powers of
 /// two up to `tp_max`.

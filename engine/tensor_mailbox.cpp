@@ -84,6 +84,18 @@ Result<bool> TensorMailbox::arrived(const std::vector<Arrival>& arrivals) const 
   return true;
 }
 
+Bytes TensorMailbox::held() const {
+  Bytes held;
+  for (const auto& [key, tensor] : local_)
+    held += Bytes{static_cast<std::int64_t>(tensor.nbytes())};
+  for (const auto& [key, posted] : posted_) {
+    const bool rows = key.kind == transport::TagKind::rows;
+    if ((rows || key.kind == transport::TagKind::gradient) && posted.operation.done())
+      held += Bytes{static_cast<std::int64_t>(posted.tensor.nbytes())};
+  }
+  return held;
+}
+
 at::Tensor TensorMailbox::take(Arrival::Key key) {
   if (const auto found = local_.find(key); found != local_.end()) {
     at::Tensor tensor = std::move(found->second);

@@ -73,6 +73,9 @@ class TensorMailbox {
   Bytes peak() const { return peak_; }
   Bytes bound() const { return receive_bound_; }
 
+  /// Rows and gradients that are there and were not taken yet: what deferral holds back.
+  Bytes held() const;
+
  private:
   struct Posted {
     at::Tensor tensor;

@@ -7,6 +7,7 @@
 #include <numbers>
 
 #include "scheduler/check_plan.hpp"
+#include "scheduler/device_memory.hpp"
 #include "scheduler/seeded_random.hpp"
 #include "scheduler/stage_graph.hpp"
 
@@ -70,10 +71,7 @@ class Simulation {
     double stop_ms = kNever;  ///< Failure.
     double busy_ms = 0;
     double link_free_ms[3] = {};  ///< Per link class: when the last transfer has left.
-    double memory_bytes = 0;
-    double peak_bytes = 0;
-    std::vector<std::pair<MessageEnd, std::int32_t>> open;  ///< Parts in flight: actions left.
-    std::vector<MessageEnd> parts;                          ///< Of its compute actions, sorted.
+    DeviceMemory memory;  ///< Empty where no sizes are known.
   };
   struct Group {
     double ready_ms = 0;    ///< Latest gradient that arrived.
@@ -84,11 +82,13 @@ class Simulation {
   };
 
   void place_state() {
+    if (costs_.activation_bytes)
+      for (std::size_t d = 0; d < devices_.size(); ++d)
+        devices_[d].memory = DeviceMemory(iteration_.actions[d]);
     if (costs_.state_bytes)
       for (std::size_t s = 0; s < plan_.stages.size(); ++s)
-        devices_[plan_.stages[s].devices.front().index()].memory_bytes +=
-            costs_.state_bytes(StageId{s});
-    for (auto& device : devices_) device.peak_bytes = device.memory_bytes;
+        devices_[plan_.stages[s].devices.front().index()].memory.add_state(
+            costs_.state_bytes(StageId{s}));
   }
 
   DeviceId device_of(StageId stage) const { return plan_.at(stage).devices.front(); }
@@ -110,8 +110,8 @@ class Simulation {
     if (options_.record_timeline)
       result_.events.push_back(
           {DeviceId{index}, static_cast<std::int32_t>(device.next), begin, end});
-    account(device, action, end - begin);
     device.now_ms = end;
+    account(device, action, end - begin);
     ++device.next;
     take_effect(index, action);
     return true;
@@ -238,8 +238,11 @@ class Simulation {
       const auto& target = gradient ? message.source : message.destination;
       const double bytes = static_cast<double>(message.rows) * static_cast<double>(message.width) *
                            costs_.bytes_per_element;
-      arrive((gradient ? gradients_ : rows_)[action.message.index()],
-             send(device, DeviceId{index}, device_of(target.stage), bytes));
+      const double there_ms = send(device, DeviceId{index}, device_of(target.stage), bytes);
+      if (costs_.activation_bytes)
+        at(static_cast<std::int32_t>(device_of(target.stage).index()))
+            .memory.arrive(target, bytes, there_ms);
+      arrive((gradient ? gradients_ : rows_)[action.message.index()], there_ms);
     };
     switch (action.kind) {
       case ActionKind::send: return transfer(false);
@@ -271,33 +274,9 @@ class Simulation {
     device.busy_ms += ms;
     result_.stage_ms[action.stage.index()] += ms;
     if (!action.microbatch.valid() || !costs_.activation_bytes) return;
-    const MessageEnd part{action.stage, action.microbatch, action.part};
-    auto open = std::find_if(device.open.begin(), device.open.end(),
-                             [&](const auto& entry) { return entry.first == part; });
-    const double bytes = costs_.activation_bytes(action.stage, part_of(action));
-    if (open == device.open.end()) {
-      device.open.emplace_back(part, actions_of(device, part));
-      open = device.open.end() - 1;
-      device.memory_bytes += bytes;
-      device.peak_bytes = std::max(device.peak_bytes, device.memory_bytes);
-    }
-    if (--open->second > 0) return;
-    device.memory_bytes -= bytes;
-    *open = device.open.back();
-    device.open.pop_back();
-  }
-
-  /// Compute actions of a part in a device's list.
-  std::int32_t actions_of(Device& device, const MessageEnd& part) const {
-    if (device.parts.empty()) {
-      const auto d = static_cast<std::size_t>(&device - devices_.data());
-      for (const auto& action : iteration_.actions[d])
-        if (action.microbatch.valid())
-          device.parts.push_back({action.stage, action.microbatch, action.part});
-      std::sort(device.parts.begin(), device.parts.end());
-    }
-    const auto [first, last] = std::equal_range(device.parts.begin(), device.parts.end(), part);
-    return static_cast<std::int32_t>(last - first);
+    device.memory.compute({action.stage, action.microbatch, action.part},
+                          costs_.activation_bytes(action.stage, part_of(action)),
+                          device.now_ms - ms, device.now_ms);
   }
 
   Result<SimulatedStep> finish() {
@@ -307,7 +286,7 @@ class Simulation {
       result_.completed = result_.completed && device.next == iteration_.actions[d].size();
       result_.step_ms = std::max(result_.step_ms, device.now_ms);
       result_.done.push_back(static_cast<std::int64_t>(device.next));
-      result_.peak_memory_bytes.push_back(device.peak_bytes);
+      result_.peak_memory_bytes.push_back(device.memory.peak_bytes());
       busy_ms += device.busy_ms;
     }
     if (!result_.completed && options_.failures.empty()) {

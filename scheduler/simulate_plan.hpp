@@ -20,7 +20,8 @@ namespace troupe::scheduler {
 /// Times and sizes. Functions must be pure; a missing one counts as zero.
 struct SimulationCosts {
   TaskCost task_ms;
-  /// Bytes held from the begin of a part's forward to the end of its last backward.
+  /// Bytes held from the begin of a part's forward to the end of its last backward. With it, rows
+  /// and gradients count from their arrival to the end of the part they came for.
   std::function<double(StageId stage, const std::vector<std::int32_t>& samples)> activation_bytes;
   std::function<double(StageId stage)> state_bytes;   ///< Parameters, gradients, optimizer.
   std::function<double(StageId stage)> optimizer_ms;  ///< Of one `optimizer_step`.
@@ -57,7 +58,7 @@ struct SimulatedStep {
   double bubble = 0;             ///< Idle share of device time: 1 - compute / (devices x step_ms).
   std::vector<double> stage_ms;  ///< Per stage: compute, optimizer included.
   std::vector<double> stage_bubble;       ///< Per stage: idle share of its device.
-  std::vector<double> peak_memory_bytes;  ///< Per device: state and activations.
+  std::vector<double> peak_memory_bytes;  ///< Per device: state, activations, messages.
   std::vector<std::int64_t> done;         ///< Per device: actions that ended.
   std::vector<SimulatedEvent> events;     ///< By device, in order; empty unless recorded.
 };

@@ -53,7 +53,16 @@ std::string metrics_line(const StepMetrics& metrics) {
                {"imbalance", metrics.imbalance},
                {"data_wait_ms", metrics.data_wait_ms},
                {"nodes", metrics.nodes},
-               {"epoch_number", metrics.epoch_number}};
+               {"epoch_number", metrics.epoch_number},
+               {"predicted_step_ms", metrics.predicted_step_ms},
+               {"imbalance_in_order", metrics.imbalance_in_order},
+               {"imbalance_planned", metrics.imbalance_planned},
+               {"deferred_samples", metrics.deferred_samples},
+               {"held_rows", metrics.held_rows},
+               {"held_bytes", metrics.held_bytes.count()},
+               {"activation_bytes", metrics.activation_bytes.count()},
+               {"promised_activation_bytes", metrics.promised_activation_bytes.count()},
+               {"corrected_shapes", metrics.corrected_shapes}};
   if (!metrics.skipped.empty()) line["skipped"] = metrics.skipped;
   return one_line(line);
 }
@@ -70,6 +79,7 @@ std::string step_line(const StepMetrics& metrics, std::int64_t total_steps) {
                       short_count(metrics.tokens_per_s()), metrics.step_ms);
   line +=
       fmt::format("  bubble {:.0f} %  imbalance {:.2f}", 100 * metrics.bubble, metrics.imbalance);
+  line += fmt::format("  plan {:.1f} ms", metrics.plan_ms);
   // Waits are silent as long as they stay invisible.
   if (metrics.data_wait_ms >= 1) line += fmt::format("  data wait {:.0f} ms", metrics.data_wait_ms);
   if (metrics.plan_wait_ms >= 1) line += fmt::format("  plan wait {:.0f} ms", metrics.plan_wait_ms);

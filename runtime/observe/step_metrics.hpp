@@ -30,7 +30,17 @@ struct StepMetrics {
   double data_wait_ms = 0;  ///< What the step waited for decoding.
   std::int32_t nodes = 0;
   EpochNumber epoch_number = 0;
-  std::string skipped;  ///< Why parameters were left alone; empty: they were updated.
+  double predicted_step_ms = 0;  ///< What the plan said; 0: nothing was predicted.
+  double imbalance_in_order =
+      1;  ///< Largest over mean microbatch work, had samples kept their order.
+  double imbalance_planned = 1;  ///< The same of the plan.
+  std::int64_t deferred_samples = 0;
+  TokenCount held_rows = 0;           ///< Most rows that wait for a later llm microbatch.
+  Bytes held_bytes;                   ///< Their bytes.
+  Bytes activation_bytes;             ///< Most on one device, rows that wait included.
+  Bytes promised_activation_bytes;    ///< What the plan said of it.
+  std::int64_t corrected_shapes = 0;  ///< Whose predictions follow measured times.
+  std::string skipped;                ///< Why parameters were left alone; empty: they were updated.
 
   /// LLM tokens per second of this step; 0 where no time passed.
   double tokens_per_s() const {
@@ -42,7 +52,9 @@ struct StepMetrics {
   friend typename Inspector::result_type inspect(Inspector& f, StepMetrics& x) {
     return f(x.step, x.loss, x.lr, x.grad_norm, x.samples, x.tokens, x.trained_tokens, x.step_ms,
              x.plan_ms, x.plan_wait_ms, x.bubble, x.imbalance, x.data_wait_ms, x.nodes,
-             x.epoch_number, x.skipped);
+             x.epoch_number, x.predicted_step_ms, x.imbalance_in_order, x.imbalance_planned,
+             x.deferred_samples, x.held_rows, x.held_bytes, x.activation_bytes,
+             x.promised_activation_bytes, x.corrected_shapes, x.skipped);
   }
 };
 

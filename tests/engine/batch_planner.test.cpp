@@ -35,7 +35,7 @@ std::vector<BatchReport> reports(const Fixture& fixture, std::int64_t batch,
 }
 
 TEST_CASE("media go to nodes where encoders begin, text to the llm's ends", "[engine]") {
-  const Fixture fixture;
+  Fixture fixture;
   const auto orders = fixture.planner.orders(0);
 
   // Six positions: 0-2 for pipeline 0 (nodes 0, 1), 3-5 for pipeline 1 (nodes 2, 3).
@@ -52,7 +52,7 @@ TEST_CASE("media go to nodes where encoders begin, text to the llm's ends", "[en
 }
 
 TEST_CASE("reports of several nodes join into one plan", "[engine]") {
-  const Fixture fixture;
+  Fixture fixture;
   const auto planned = fixture.planner.plan(0, reports(fixture, 0));
 
   REQUIRE(planned.ok());
@@ -68,7 +68,7 @@ TEST_CASE("reports of several nodes join into one plan", "[engine]") {
 }
 
 TEST_CASE("a sample that is bad on one node is dropped on all", "[engine]") {
-  const Fixture fixture;
+  Fixture fixture;
   const auto planned = fixture.planner.plan(0, reports(fixture, 0, 4));
 
   REQUIRE(planned.ok());
@@ -85,7 +85,7 @@ TEST_CASE("a sample that is bad on one node is dropped on all", "[engine]") {
 }
 
 TEST_CASE("the last batch of an epoch is smaller and loses nobody", "[engine][property]") {
-  const Fixture fixture;  // 16 records in batches of 6: 6, 6, 4.
+  Fixture fixture;  // 16 records in batches of 6: 6, 6, 4.
   const auto planned = fixture.planner.plan(2, reports(fixture, 2));
 
   REQUIRE(planned.ok());
@@ -143,7 +143,7 @@ TEST_CASE("each encoder's media go to its own node, and the reports join", "[eng
 }
 
 TEST_CASE("of two faults of a sample the lower node's is named, whoever was first", "[engine]") {
-  const Fixture fixture;
+  Fixture fixture;
   auto all = reports(fixture, 0);
   for (auto& sample : all[3].samples)
     if (sample.position == 4) sample.bad = true, sample.bad_reason = "text";
@@ -160,7 +160,7 @@ TEST_CASE("of two faults of a sample the lower node's is named, whoever was firs
 }
 
 TEST_CASE("a position that no node reported is an error", "[engine][errors]") {
-  const Fixture fixture;
+  Fixture fixture;
   auto some = reports(fixture, 0);
   some.pop_back();
   some.pop_back();
@@ -185,7 +185,7 @@ TEST_CASE("a sequence beyond the limit is dropped once its rows are known", "[en
 }
 
 TEST_CASE("a slice keeps everything but other nodes' actions", "[engine]") {
-  const Fixture fixture;
+  Fixture fixture;
   const auto planned = fixture.planner.plan(0, reports(fixture, 0)).value();
 
   const auto slice = slice_for(planned.iteration, fixture.plan, NodeId{2});

@@ -5,6 +5,10 @@ the pipelined run; `--reference` (one sample at a time), within a tolerance; and
 `--reference --microbatches plan`, to the bit. Uses ../shared/data/real-mini; skips without it.
 
     parity.py BINARY [CASE...]          prints `N passed, M failed, K skipped` last
+    parity.py BINARY --matrix           every policy x schedule x freezing, 20 steps in fp64: takes hours
+
+Cases of the matrix are called POLICY/SCHEDULE/FREEZING; without arguments short ones cover each schedule, each
+kind of policy and each freezing. Cases that train the same on paper share one run of the oracle.
 """
 
 import filecmp
@@ -28,6 +32,16 @@ THREE_STAGES = (
     '{stages=[{node=2,vision="all"},{node=3,audio="all",llm=[0,4]},{node=2,llm=[4,7]}]}]'
 )
 
+POLICIES = ["in-order", "random", "disttrain", "llm-only", "karmarkar-karp", "dflop", "hierarchical", "deferral",
+            "dflop-search", "deferral-exchange", "deferral-chain", "balanced-chain", "tapered", "auto"]
+SCHEDULES = ["1f1b", "eager-1f1b", "split-1f1b", "zero-bubble", "eager-zero-bubble", "gpipe", "dip", "three-phase"]
+FREEZINGS = {
+    "all": [],
+    "encoders": ["modules.vision.freeze=true", "modules.audio.freeze=true"],
+    "projectors": PROJECTORS_ONLY,
+}
+SHORT = 3
+
 # name: (overrides, which samples, steps)
 CASES = {
     "fp64": (["train.dtype=fp64"], None, STEPS),
@@ -47,13 +61,31 @@ CASES = {
 }
 
 
+def matrix_case(name, steps):
+    policy, schedule, freezing = name.split("/")
+    overrides = ["train.dtype=fp64", *FREEZINGS[freezing], f"balancer.policy={policy}",
+                 f"scheduler.schedule={schedule}", "balancer.evaluations=40"]
+    return overrides, None, steps
+
+
+def matrix():
+    return [f"{policy}/{schedule}/{freezing}" for freezing in FREEZINGS for policy in POLICIES
+            for schedule in SCHEDULES]
+
+
+# Short cases: the policies that defer meet the schedules that run parts apart.
+COVERING = ["random/gpipe/encoders", "disttrain/dip/projectors", "dflop/three-phase/all",
+            "hierarchical/eager-1f1b/all", "deferral-exchange/split-1f1b/all",
+            "deferral-chain/eager-zero-bubble/all", "tapered/zero-bubble/encoders", "auto/zero-bubble/projectors"]
+
+
 class Failure(Exception):
     pass
 
 
 def train(binary, folder, name, overrides, steps, *flags):
-    """Runs a job and returns its run folder."""
-    run = folder / name
+    """Runs a job and returns its run folder, FOLDER-NAME; so all runs share the profiles beside them."""
+    run = folder.parent / f"{folder.name}-{name}"
     command = [str(binary), "train", str(JOB), *overrides, f"train.steps={steps}", f"job.run_dir={run}",
                "train.dump_gradients=true", "debug.parameter_hashes=true", *flags]
     result = subprocess.run(command, capture_output=True, text=True, timeout=900)
@@ -105,8 +137,44 @@ def subset(folder, kind):
     return f'data.sources=[{{format="llava",json="{path}",media="{REAL_MINI}"}}]'
 
 
-def run_case(binary, folder, name):
-    overrides, kind, steps = CASES[name]
+def oracle_run(binary, folder, oracles, overrides, steps):
+    """The oracle knows neither policy nor schedule nor microbatches: one run serves all that differ in these."""
+    ignored = ("balancer.", "scheduler.", "train.microbatches", "parallel.")
+    mathematics = [override for override in overrides if not override.startswith(ignored)]
+    key = "-".join([*mathematics, str(steps)])
+    if key not in oracles:
+        oracles[key] = train(binary, folder.parent / "oracle", str(len(oracles)), mathematics, steps, "--reference")
+    return oracles[key]
+
+
+def run_zero_bubble(binary, folder):
+    """Weight gradients that come later are the same bits, where microbatches have one part."""
+    runs = [train(binary, folder, schedule, ["train.dtype=fp64", f"scheduler.schedule={schedule}"], SHORT)
+            for schedule in ("1f1b", "zero-bubble")]
+    same_bits(*runs, "zero-bubble against 1f1b")
+    return "ok"
+
+
+def run_slow_shapes(binary, folder):
+    """A shape that takes three times as long is learned; the run's own record repeats it to the bit."""
+    slow = ['debug.slow_shapes=[{module="llm",min_rows=1,max_rows=100000,factor=3}]']
+    overrides = ["train.dtype=fp64", "balancer.policy=auto", "balancer.adaptive_correction=true", *slow]
+    run = train(binary, folder, "slow", overrides, 12)
+    with open(run / "metrics.jsonl", encoding="utf-8") as file:
+        lines = [json.loads(line) for line in file]
+    if not lines[-1]["corrected_shapes"]:
+        raise Failure(f"no shape was learned in {len(lines)} steps")
+    replayed = train(binary, folder, "replayed", overrides, 12, "--reference", "--microbatches", str(run))
+    same_bits(run, replayed, "against its own recorded plans")
+    return f"{lines[-1]['corrected_shapes']} shapes learned"
+
+
+def run_case(binary, folder, name, oracles, matrix_steps=SHORT):
+    if name == "zero-bubble":
+        return run_zero_bubble(binary, folder)
+    if name == "slow-shapes":
+        return run_slow_shapes(binary, folder)
+    overrides, kind, steps = matrix_case(name, matrix_steps) if "/" in name else CASES[name]
     if kind:
         overrides = [*overrides, subset(folder, kind)]
     pipelined = train(binary, folder, "pipelined", overrides, steps)
@@ -115,12 +183,12 @@ def run_case(binary, folder, name):
     same_bits(pipelined, by_plan, "pipelined against --reference --microbatches plan")
     if "train.dtype=bf16" in overrides:
         return "to the bit against the plan's microbatches"
-    oracle = train(binary, folder, "oracle", overrides, steps, "--reference")
+    oracle = oracle_run(binary, folder, oracles, overrides, steps)
     if "train.dtype=fp64" in overrides:
         within(binary, pipelined, oracle, "--rtol", "1e-10", "--loss-rtol", "1e-10", "--gradient-rtol", "1e-10")
     else:
         within(binary, pipelined, oracle, "--loss-rtol", "1e-5", "--gradient-rtol", "1e-5")
-    if name == "fp64":
+    if name in ("fp64", "auto/zero-bubble/projectors", "deferral-chain/eager-zero-bubble/all"):
         again = train(binary, folder, "again", overrides, steps)
         same_bits(pipelined, again, "the same run twice")
         replayed = train(binary, folder, "replayed", overrides, steps, "--reference", "--microbatches",
@@ -131,23 +199,31 @@ def run_case(binary, folder, name):
 
 def main():
     binary = pathlib.Path(sys.argv[1]).resolve()
-    names = sys.argv[2:] or list(CASES)
+    names = sys.argv[2:] or [*CASES, "zero-bubble", "slow-shapes", *COVERING]
+    steps = SHORT
+    if names == ["--matrix"]:
+        names, steps = matrix(), STEPS
     if not REAL_MINI.is_dir():
         print(f"skipped: {REAL_MINI} is not there")
         print(f"0 passed, 0 failed, {len(names)} skipped")
         return 0
     os.environ["OMP_NUM_THREADS"] = "1"
     passed = failed = 0
+    oracles = {}
+    root = pathlib.Path(tempfile.mkdtemp(prefix="troupe-parity-"))
     for name in names:
-        folder = pathlib.Path(tempfile.mkdtemp(prefix=f"troupe-parity-{name}-"))
+        folder = root / name.replace("/", "-")
+        folder.mkdir()
         try:
-            print(f"{name}: {run_case(binary, folder, name)}", flush=True)
+            print(f"{name}: {run_case(binary, folder, name, oracles, steps)}", flush=True)
             passed += 1
         except (Failure, subprocess.TimeoutExpired) as failure:
             print(f"{name}: FAILED\n{failure}", flush=True)
             failed += 1
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            for run in root.glob(f"{folder.name}*"):
+                shutil.rmtree(run, ignore_errors=True)
+    shutil.rmtree(root, ignore_errors=True)
     print(f"{passed} passed, {failed} failed, 0 skipped")
     return 1 if failed else 0
 

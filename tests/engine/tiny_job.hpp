@@ -65,7 +65,7 @@ inline data::DecodedSample tiny_sample(std::int64_t position) {
 /// Plans batch 0 of `record_count` tiny samples; fills `store` with them.
 inline Result<PlannedBatch> plan_tiny_batch(const JobSetup& setup, const ParallelPlan& plan,
                                             SampleStore& store, std::int64_t batch = 0) {
-  const BatchPlanner planner(plan, planner_options(setup, 600, 1));
+  BatchPlanner planner(plan, planner_options(setup, 600, 1));
   BatchOrder order{1, batch, 0, {}};
   std::vector<data::DecodeOutcome> outcomes;
   const std::int64_t size = setup.job.train.global_batch_size;

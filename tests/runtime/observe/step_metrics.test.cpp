@@ -34,9 +34,30 @@ TEST_CASE("the metrics line has every key of the interface and every bit of the 
   const auto text = metrics_line(example());
   CHECK(text.find('\n') == std::string::npos);
   const auto json = Json::parse(text);
-  for (const char* key :
-       {"step", "loss", "lr", "grad_norm", "samples", "tokens", "trained_tokens", "step_ms",
-        "plan_ms", "plan_wait_ms", "bubble", "imbalance", "data_wait_ms", "nodes", "epoch_number"})
+  for (const char* key : {"step",
+                          "loss",
+                          "lr",
+                          "grad_norm",
+                          "samples",
+                          "tokens",
+                          "trained_tokens",
+                          "step_ms",
+                          "plan_ms",
+                          "plan_wait_ms",
+                          "bubble",
+                          "imbalance",
+                          "data_wait_ms",
+                          "nodes",
+                          "epoch_number",
+                          "predicted_step_ms",
+                          "imbalance_in_order",
+                          "imbalance_planned",
+                          "deferred_samples",
+                          "held_rows",
+                          "held_bytes",
+                          "activation_bytes",
+                          "promised_activation_bytes",
+                          "corrected_shapes"})
     CHECK(json.contains(key));
   CHECK(json["loss"].get<double>() == 1.0 / 3);
   CHECK(json["tokens_per_s"] == 12000);
@@ -68,7 +89,7 @@ TEST_CASE("the step line is short, and waits show only when there are some", "[o
   auto metrics = example();
   CHECK(step_line(metrics, 100) ==
         "step 12/100  loss 0.3333  lr 3.00e-04  grad_norm 1.25  12k tok/s  500 ms  bubble 23 %  "
-        "imbalance 1.50");
+        "imbalance 1.50  plan 2.0 ms");
   metrics.data_wait_ms = 40;
   metrics.plan_wait_ms = 7;
   const auto line = step_line(metrics, 0);

@@ -1,0 +1,87 @@
+#include "engine/plan_summary.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+namespace troupe::engine {
+
+namespace {
+
+/// `llm 0-3`, or `llm` for the whole module; the last layer is included.
+std::string run_text(const ParallelPlan& plan, const LayerRun& run) {
+  const ModuleSpec& module = plan.model.at(run.module);
+  const bool whole =
+      run.layers.begin == 0 && run.layers.end == static_cast<std::int32_t>(module.layers.size());
+  if (whole) return module.name;
+  return module.name + " " + std::to_string(run.layers.begin) + "-" +
+         std::to_string(run.layers.end - 1);
+}
+
+std::string stage_text(const ParallelPlan& plan, StageId stage) {
+  std::string text;
+  for (const LayerRun& run : plan.at(stage).runs)
+    text += (text.empty() ? "" : ", ") + run_text(plan, run);
+  return text;
+}
+
+std::string time_line(const std::string& what, double predicted_ms, double measured_ms) {
+  char figures[96];
+  const double share = measured_ms > 0 ? 100 * (predicted_ms / measured_ms - 1) : 0;
+  std::snprintf(figures, sizeof figures, "  predicted %8.1f ms  measured %8.1f ms  %+5.0f %%  ",
+                predicted_ms, measured_ms, share);
+  return figures + what;
+}
+
+}  // namespace
+
+std::vector<std::string> layout_lines(const ParallelPlan& plan) {
+  std::vector<std::string> lines;
+  for (std::size_t p = 0; p < plan.pipelines.size() && p < kPipelinesShown; ++p) {
+    std::string line = "pipeline " + std::to_string(p) + ":";
+    for (const StageId stage : plan.pipelines[p].stages)
+      line += (line.back() == ':' ? " node " : " | node ") +
+              std::to_string(plan.node_of(stage).value) + ": " + stage_text(plan, stage);
+    lines.push_back(std::move(line));
+  }
+  if (plan.pipelines.size() > kPipelinesShown)
+    lines.push_back("and " + std::to_string(plan.pipelines.size() - kPipelinesShown) +
+                    " more pipelines; plan.json has them");
+  return lines;
+}
+
+void StageTimes::add(const std::vector<double>& predicted_ms,
+                     std::span<const observe::TraceEvent> events, double predicted_step_ms,
+                     double step_ms) {
+  if (predicted_ms.empty()) return;
+  if (!std::exchange(warm_, true)) return;
+  ++steps_;
+  predicted_ms_.resize(predicted_ms.size());
+  measured_ms_.resize(predicted_ms.size());
+  for (std::size_t s = 0; s < predicted_ms.size(); ++s) predicted_ms_[s] += predicted_ms[s];
+  for (const auto& event : events) {
+    const bool update = event.action.kind == ActionKind::optimizer_step;
+    if (!update && observe::time_kind(event.action.kind) != observe::TimeKind::compute) continue;
+    measured_ms_[event.action.stage.index()] += 1e-6 * static_cast<double>(event.duration_ns());
+  }
+  predicted_step_ms_ += predicted_step_ms;
+  step_ms_ += step_ms;
+}
+
+std::vector<std::string> StageTimes::lines(const ParallelPlan& plan) const {
+  if (steps_ == 0) return {};
+  const auto mean = [this](double sum) { return sum / static_cast<double>(steps_); };
+  std::vector<std::string> lines{"times of a step, mean of " + std::to_string(steps_) + ":"};
+  const auto shown = std::min(kStagesShown, predicted_ms_.size());
+  for (std::size_t s = 0; s < shown; ++s)
+    lines.push_back(time_line("stage " + std::to_string(s) + " on node " +
+                                  std::to_string(plan.node_of(StageId{s}).value) + ": " +
+                                  stage_text(plan, StageId{s}),
+                              mean(predicted_ms_[s]), mean(measured_ms_[s])));
+  if (shown < predicted_ms_.size())
+    lines.push_back("  and " + std::to_string(predicted_ms_.size() - shown) + " more stages");
+  lines.push_back(time_line("step", mean(predicted_step_ms_), mean(step_ms_)));
+  return lines;
+}
+
+}  // namespace troupe::engine

@@ -1,0 +1,46 @@
+// What a run says about its plan: the layout when it begins, and predicted beside measured times of
+// its stages when it ends.
+//
+// Pure values; not thread-safe.
+
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/observe/trace_event.hpp"
+#include "runtime/vocabulary/parallel_plan.hpp"
+
+namespace troupe::engine {
+
+/// One line per pipeline: `pipeline 0: node 0: vision, audio | node 1: llm 0-3`. After
+/// `kPipelinesShown` pipelines one line says how many more there are.
+std::vector<std::string> layout_lines(const ParallelPlan& plan);
+
+inline constexpr std::size_t kPipelinesShown = 8;
+
+/// Sums of what was predicted and measured, per stage.
+class StageTimes {
+ public:
+  /// Adds a step. `predicted_ms`: per stage, compute and update. Steps without a prediction are
+  /// left out, and so is the first one: it warms up.
+  void add(const std::vector<double>& predicted_ms, std::span<const observe::TraceEvent> events,
+           double predicted_step_ms, double step_ms);
+
+  /// A table with a line per stage, at most `kStagesShown`, and one for the step; empty where no
+  /// step was added.
+  std::vector<std::string> lines(const ParallelPlan& plan) const;
+
+  static constexpr std::size_t kStagesShown = 16;
+
+ private:
+  std::int64_t steps_ = 0;
+  bool warm_ = false;
+  std::vector<double> predicted_ms_, measured_ms_;
+  double predicted_step_ms_ = 0;
+  double step_ms_ = 0;
+};
+
+}  // namespace troupe::engine

@@ -1,0 +1,51 @@
+// What one device holds over the time of a simulated iteration: parts between their forward and
+// their last backward, and the rows and gradients that came for them.
+//
+// Pure value, single owner. Devices of a simulation run ahead of each other, so changes are noted
+// with their time and summed in the end.
+
+#pragma once
+
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+#include "runtime/vocabulary/iteration_plan.hpp"
+
+namespace troupe::scheduler {
+
+class DeviceMemory {
+ public:
+  DeviceMemory() = default;
+  /// `list`: the device's actions, of which the compute actions of each part are counted.
+  explicit DeviceMemory(const std::vector<Action>& list);
+
+  /// Bytes held all the time: parameters, gradients, optimizer.
+  void add_state(double bytes) { state_bytes_ += bytes; }
+
+  /// A compute action of a part ran. The part's first one takes `bytes`; its last one frees them
+  /// and what came for the part.
+  void compute(const MessageEnd& part, double bytes, double begin_ms, double end_ms);
+
+  /// A message of `bytes` is there for a part, and held until the part ends.
+  void arrive(const MessageEnd& part, double bytes, double ms);
+
+  /// Most bytes at any time, state included. What is freed at a moment makes room for what is taken
+  /// then. Cost: O(changes log changes).
+  double peak_bytes() const;
+
+ private:
+  struct Part {
+    MessageEnd end;
+    std::size_t actions_left = 0;
+    bool open = false;
+    double bytes = 0;
+  };
+  Part* find(const MessageEnd& end);
+
+  double state_bytes_ = 0;
+  std::vector<Part> parts_;                         ///< Sorted by `end`.
+  std::vector<std::pair<double, double>> changes_;  ///< Time, bytes.
+};
+
+}  // namespace troupe::scheduler

@@ -1,0 +1,104 @@
+#!/usr/bin/python3
+"""Step time of real training under the policies of balancer/: real-mini in two layouts of two stages, and even data.
+
+    live_bench.py [--runs N] [--steps N] [CONFIGURATION...]
+
+Two processes with one thread each. Every configuration trains with every policy, the policies taking turns, five
+times over; the value is the median over runs of a run's median step. Beside each stands the work of the busiest
+device (its forwards, backwards and update in the trace): no order of the same work can be faster. Steps are
+wall-clock, so this wants an otherwise idle machine with two cores. Skipped (exit 77) where the data set is absent.
+"""
+
+import argparse
+import collections
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+
+BINARY = pathlib.Path(os.environ.get("TROUPE_BINARY", "build/release/troupe")).resolve()
+JOB = pathlib.Path("configs/real-mini.toml").resolve()
+MEDIA = pathlib.Path("../shared/data/real-mini").resolve()
+WARM_UP = 3
+POLICIES = {  # Name in the table: (policy, schedule).
+    "random": ("random", "1f1b"),
+    "disttrain": ("disttrain", "1f1b"),
+    "dflop": ("dflop", "1f1b"),
+    "hierarchical": ("hierarchical", "1f1b"),
+    "hierarchical with deferral": ("deferral", "split-1f1b"),
+    "auto": ("auto", "1f1b"),
+    "auto, eager and split": ("auto", "eager-1f1b"),
+}
+COMMON = ["cluster.local_nodes=2", "train.global_batch_size=32", "train.microbatches=8", "data.max_pixels=100352"]
+CONFIGURATIONS = {
+    "encoder-heavy": [
+        'parallel.pipelines=[{stages=[{node=0,vision="all",audio="all"},{node=1,llm="all"}]}]',
+        "modules.vision.config.depth=8", "modules.llm.config.num_hidden_layers=6"],
+    "llm-heavy": [
+        'parallel.pipelines=[{stages=[{node=0,vision="all",audio="all",llm=[0,5]},{node=1,llm=[5,14]}]}]',
+        "modules.llm.config.num_hidden_layers=12"],
+}
+
+
+def even_data(folder):
+    """One sample with a picture, again and again under other names."""
+    samples = json.loads((MEDIA / "samples.json").read_text(encoding="utf-8"))
+    one = next(sample for sample in samples if "image" in sample and "audio" not in sample)
+    path = pathlib.Path(folder) / "even.json"
+    path.write_text(json.dumps([{**one, "id": f"even-{i}"} for i in range(512)]), encoding="utf-8")
+    return f'data.sources=[{{format="llava",json="{path}",media="{MEDIA}"}}]'
+
+
+def train(folder, overrides, policy, schedule, steps):
+    """(median step, median work of the busiest device, median predicted step) of one run, in milliseconds."""
+    run = pathlib.Path(folder) / "run"
+    subprocess.run([str(BINARY), "train", str(JOB), *COMMON, *overrides, f"balancer.policy={policy}",
+                    f"scheduler.schedule={schedule}", f"train.steps={steps}", f"job.run_dir={run}"],
+                   check=True, stdout=subprocess.DEVNULL, cwd=folder)
+    metrics = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    work = collections.defaultdict(lambda: collections.defaultdict(float))
+    for event in json.loads((run / "trace.json").read_text(encoding="utf-8")):
+        if event["ph"] == "X" and event.get("cat") in ("compute", "update"):
+            work[event["args"]["step"]][event["pid"], event["tid"]] += event["dur"] / 1e3
+    kept = metrics[WARM_UP:]
+    busiest = [max(work[line["step"]].values(), default=0) for line in kept]
+    return (statistics.median(line["step_ms"] for line in kept), statistics.median(busiest),
+            statistics.median(line["predicted_step_ms"] / line["step_ms"] for line in kept))
+
+
+def measure(folder, name, overrides, runs, steps):
+    results = collections.defaultdict(list)
+    for _ in range(runs):
+        for policy, (balancer, schedule) in POLICIES.items():
+            results[policy].append(train(folder, overrides, balancer, schedule, steps))
+    random_ms = statistics.median(step for step, _, _ in results["random"])
+    for policy, rows in results.items():
+        step, bound, predicted = (statistics.median(column) for column in zip(*rows))
+        print(json.dumps({"measure": f"step, {name}, {policy}", "value": step, "unit": "ms", "bound": bound,
+                          "better": "lower", "size": f"{runs} runs of {steps} steps; {random_ms / step:.2f}x over random "
+                                                     f"order; predicted / measured {predicted:.2f}"}), flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("configurations", nargs="*", default=[])
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=15)
+    arguments = parser.parse_args()
+    if not MEDIA.is_dir():
+        print(f"skipped: no {MEDIA}", file=sys.stderr)
+        return 77
+    with tempfile.TemporaryDirectory(prefix="troupe-live-") as folder:
+        for name, overrides in CONFIGURATIONS.items():
+            for data, more in (("uneven", []), ("even", [even_data(folder)])):
+                label = f"{name}, {data} data"
+                if not arguments.configurations or label in arguments.configurations:
+                    measure(folder, label, [*overrides, *more], arguments.runs, arguments.steps)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,57 @@
+#include "engine/dealing.hpp"
+
+#include <catch2/catch_test_macros.hpp>
+#include <numeric>
+
+namespace troupe::engine {
+namespace {
+
+using Counts = std::vector<std::int64_t>;
+
+TEST_CASE("nothing known deals evenly, longer runs first", "[engine]") {
+  const Dealing dealing(3, 2);
+  CHECK((dealing.counts(0, 8) == Counts{3, 3, 2}));
+  CHECK((dealing.counts(0, 2) == Counts{1, 1, 0}));
+}
+
+TEST_CASE("a pipeline of half the speed gets half the samples", "[engine]") {
+  Dealing dealing(2, 2);
+  // Pipeline 0 does 2 units of work per ms, pipeline 1 one: 8 x 0.5 = 4 x 1.
+  dealing.note(0, {{12, 6}, {12, 12}});
+  CHECK((dealing.counts(2, 12) == Counts{8, 4}));
+}
+
+TEST_CASE("a deal looks at batches that were planned before it was ordered, and at no later one",
+          "[engine]") {
+  Dealing dealing(2, 3);
+  dealing.note(0, {{12, 6}, {12, 12}});
+  CHECK((dealing.counts(2, 12) == Counts{6, 6}));
+  const auto third = dealing.counts(3, 12);
+  CHECK((third == Counts{8, 4}));
+  dealing.note(1, {{12, 60}, {12, 12}});
+  CHECK((dealing.counts(3, 12) == third));
+  // Sums: pipeline 0 has 24 in 66, pipeline 1 24 in 24: 3 x 66/24 is nearest to 9 x 24/24.
+  CHECK((dealing.counts(4, 12) == Counts{3, 9}));
+}
+
+TEST_CASE("a batch that leaves a pipeline idle teaches nothing", "[engine]") {
+  Dealing dealing(2, 1);
+  dealing.note(0, {{12, 6}, {0, 0}});
+  CHECK((dealing.counts(1, 12) == Counts{6, 6}));
+}
+
+TEST_CASE("every sample is dealt once, whatever was noted", "[engine][property]") {
+  Dealing dealing(4, 2);
+  for (std::int64_t batch = 0; batch < 40; ++batch) {
+    const auto counts = dealing.counts(batch, 4 + batch % 13);
+    CHECK(std::accumulate(counts.begin(), counts.end(), std::int64_t{0}) == 4 + batch % 13);
+    std::vector<Dealing::Share> shares;
+    for (std::int64_t p = 0; p < 4; ++p)
+      shares.push_back({1.0 + static_cast<double>((batch * 7 + p * 5) % 11),
+                        1.0 + static_cast<double>((batch * 3 + p) % 17)});
+    dealing.note(batch, shares);
+  }
+}
+
+}  // namespace
+}  // namespace troupe::engine

@@ -1,0 +1,176 @@
+#include "tests/torch_catch.hpp"
+
+#include "engine/microbatching.hpp"
+
+#include "engine/profile_run.hpp"
+#include "scheduler/check_plan.hpp"
+#include "tests/engine/tiny_job.hpp"
+
+namespace troupe::engine {
+namespace {
+
+/// The tiny job with computed costs, all samples in pipeline 0 of one that has two stages.
+struct Fixture {
+  JobSetup setup;
+  ParallelPlan plan;
+  std::shared_ptr<const PlanningCosts> costs;
+
+  explicit Fixture(double memory_gib = 0) {
+    auto job = tiny_job();
+    job.parallel.layout.pipelines.resize(1);
+    job.cluster.nodes = job.cluster.local_nodes = 2;
+    job.cluster.device_memory_gib = memory_gib;
+    setup = prepare(job).value();
+    plan = make_parallel_plan(setup).value();
+    costs = planning_costs(setup, computed_profile(setup, "H100-80G").value()).value();
+  }
+
+  Microbatching make(const std::string& policy, const std::string& schedule,
+                     bool correction = false) const {
+    MicrobatchingOptions options;
+    options.policy = policy;
+    options.schedule = schedule;
+    options.microbatches = 4;
+    options.adaptive_correction = correction;
+    return {plan, options, costs};
+  }
+
+  /// Samples that differ: large pictures with few words and the other way round.
+  DealtBatch batch() const {
+    DealtBatch batch{1, 1, {}, {{}}};
+    for (std::int32_t i = 0; i < 12; ++i) {
+      SampleShape sample;
+      sample.id = "s" + std::to_string(i);
+      const std::int32_t patches = i % 3 == 2 ? 0 : 64 * (1 + (i * 5) % 7);
+      if (patches > 0)
+        sample.media.push_back({ModuleId{0}, {{patches, patches, patches / 4, 8, patches / 8, 0}}});
+      sample.llm_tokens = patches / 4 + 100 * (1 + (i * 7) % 11);
+      sample.trained_tokens = 10;
+      batch.samples.push_back(sample);
+      batch.pipelines[0].push_back(i);
+    }
+    return batch;
+  }
+};
+
+std::vector<std::int32_t> samples_of(const std::vector<Microbatch>& microbatches) {
+  std::vector<std::int32_t> all;
+  for (const auto& microbatch : microbatches)
+    for (const auto& part : microbatch.parts)
+      all.insert(all.end(), part.samples.begin(), part.samples.end());
+  std::sort(all.begin(), all.end());
+  return all;
+}
+
+TEST_CASE("every policy and schedule gives a sound plan with every sample on both sides",
+          "[engine][property]") {
+  const Fixture fixture;
+  const auto policy = GENERATE(from_range(balancer::policy_names()));
+  const std::string schedule = GENERATE("1f1b", "eager-1f1b", "split-1f1b", "zero-bubble",
+                                        "eager-zero-bubble", "gpipe", "dip", "three-phase");
+  INFO(policy << " x " << schedule);
+  const auto made = fixture.make(policy, schedule).plan(fixture.batch());
+  REQUIRE(made.ok());
+  const auto& [iteration, prediction] = made.value();
+  CHECK(scheduler::check(fixture.plan, iteration).empty());
+  CHECK(samples_of(iteration.microbatches[0].encoder).size() == 12);
+  CHECK(
+      (samples_of(iteration.microbatches[0].encoder) == samples_of(iteration.microbatches[0].llm)));
+  CHECK(prediction.step_ms > 0);
+  CHECK(prediction.activations.size() == 2);
+  CHECK(prediction.activations[0] > Bytes{});
+}
+
+TEST_CASE("rows wait for one microbatch at most, and are counted", "[engine]") {
+  const Fixture fixture;
+  const auto batch = fixture.batch();
+  const auto made = fixture.make("deferral-chain", "split-1f1b").plan(batch);
+  REQUIRE(made.ok());
+  const auto& [iteration, prediction] = made.value();
+  const auto& cut = iteration.microbatches[0];
+  TokenCount most = 0;
+  for (std::size_t e = 0; e < cut.encoder.size(); ++e) {
+    TokenCount held = 0;
+    for (const auto& part : cut.encoder[e].parts)
+      for (const auto sample : part.samples)
+        for (std::size_t l = 0; l < cut.llm.size(); ++l) {
+          const auto& own = cut.llm[l].parts[0].samples;
+          if (std::find(own.begin(), own.end(), sample) == own.end()) continue;
+          const auto& shape = batch.samples[static_cast<std::size_t>(sample)];
+          if (shape.media.empty()) continue;
+          CHECK(l <= e + 1);
+          if (l > e) held += shape.media[0].items[0].output_rows;
+        }
+    most = std::max(most, held);
+  }
+  CHECK(most > 0);
+  CHECK(prediction.held_rows == most);
+  CHECK(prediction.held_bytes == Bytes{most * 16 * 8});  // Width 16 in fp64.
+}
+
+TEST_CASE("auto is no slower on paper than the order of arrival", "[engine]") {
+  const Fixture fixture;
+  const std::string schedule = GENERATE("1f1b", "split-1f1b", "eager-zero-bubble");
+  const auto plain = fixture.make("in-order", schedule).plan(fixture.batch());
+  const auto best = fixture.make("auto", schedule).plan(fixture.batch());
+  REQUIRE((plain.ok() && best.ok()));
+  CHECK(best.value().prediction.step_ms <= 1.001 * plain.value().prediction.step_ms);
+  CHECK(best.value().prediction.imbalance_in_order == plain.value().prediction.imbalance_in_order);
+}
+
+TEST_CASE("a device without room for a microbatch is an error that says so", "[engine]") {
+  const Fixture fixture(1e-6);
+  const auto made = fixture.make("hierarchical", "1f1b").plan(fixture.batch());
+  REQUIRE_FALSE(made.ok());
+  CHECK(made.error().code == Errc::infeasible);
+}
+
+/// Events of an iteration in which every compute action takes `factor` times what was predicted.
+std::vector<observe::TraceEvent> events_of(const Fixture& fixture, const IterationPlan& iteration,
+                                           double factor) {
+  const auto costs = scheduler::predicted_costs(fixture.plan, fixture.costs->model,
+                                                iteration.samples, fixture.costs->options)
+                         .value();
+  std::vector<observe::TraceEvent> events;
+  for (std::size_t d = 0; d < iteration.actions.size(); ++d)
+    for (const auto& action : iteration.actions[d]) {
+      auto kind = scheduler::TaskKind::forward;
+      if (action.kind == ActionKind::backward)
+        kind = scheduler::TaskKind::backward;
+      else if (action.kind != ActionKind::forward)
+        continue;
+      const auto& part = iteration.microbatches[0]
+                             .of(side_of(fixture.plan, action.stage))[action.microbatch.index()]
+                             .parts[action.part.index()]
+                             .samples;
+      observe::TraceEvent event;
+      event.action = action;
+      event.end_ns =
+          static_cast<std::int64_t>(1e6 * factor * costs.task_ms(action.stage, part, kind));
+      events.push_back(event);
+    }
+  return events;
+}
+
+TEST_CASE("shapes that take three times as long are learned, with the switch alone", "[engine]") {
+  const Fixture fixture;
+  const bool correction = GENERATE(true, false);
+  auto microbatching = fixture.make("in-order", "1f1b", correction);
+  const auto before = microbatching.plan(fixture.batch()).value();
+  for (int i = 0; i < 6; ++i)
+    microbatching.learn(before.iteration, events_of(fixture, before.iteration, 3),
+                        before.prediction.step_ms);
+  const auto after = microbatching.plan(fixture.batch()).value();
+  // The update at the end of a step keeps its time, so the whole is a little under three times.
+  const double ratio = after.prediction.step_ms / before.prediction.step_ms;
+  CHECK((after.prediction.corrected_shapes > 0) == correction);
+  if (correction) {
+    CHECK(ratio > 1.5);
+    CHECK(ratio < 3.01);
+  } else {
+    CHECK(ratio == 1);
+  }
+}
+
+}  // namespace
+}  // namespace troupe::engine
