@@ -42,6 +42,7 @@ struct Options {
 struct Opened {
   job::LoadedJob loaded;
   engine::JobSetup setup;
+  std::int64_t records = 0;  ///< Samples of the data; not counted for the first oracle.
   engine::ObtainedProfile profile;
   ParallelPlan plan;
   std::string resolved;
@@ -67,6 +68,9 @@ Result<Opened> open_job(job::LoadedJob loaded, bool predicted) {
   auto setup = engine::prepare(loaded.job);
   if (!setup.ok()) return std::move(setup).error();
   if (predicted) {
+    auto dataset = data::Dataset::open(setup.value().data);
+    if (!dataset.ok()) return std::move(dataset).error();
+    opened.records = dataset.value().size();
     auto profile = obtain_costs(setup.value());
     if (!profile.ok()) return std::move(profile).error();
     opened.profile = std::move(profile).value();
@@ -89,7 +93,7 @@ Result<std::shared_ptr<engine::RunFolder>> open_folder(const Opened& opened,
   return std::make_shared<engine::RunFolder>(std::move(folder).value());
 }
 
-void announce(const Opened& opened, const observe::Logger& logger, std::int64_t records) {
+void announce(const Opened& opened, const observe::Logger& logger) {
   const auto& job = opened.setup.job;
   std::int64_t parameters = 0, trained = 0;
   for (const auto& module : opened.setup.model.modules)
@@ -101,7 +105,7 @@ void announce(const Opened& opened, const observe::Logger& logger, std::int64_t 
   for (const auto& pipeline : opened.plan.pipelines)
     stages += (stages.empty() ? "" : " and ") + std::to_string(pipeline.stages.size());
   logger.info(job.job.name + ": " + with_unit(parameters) + " parameters (" + with_unit(trained) +
-              " trained), " + with_commas(records) + " samples, " +
+              " trained), " + with_commas(opened.records) + " samples, " +
               std::to_string(job.cluster.nodes) + " nodes, pipelines of " + stages +
               " stages, run folder " + job.job.run_dir.string());
   const auto& profile = opened.profile;
@@ -185,8 +189,6 @@ std::string reachable(const HostPort& address, std::uint16_t port) {
 int train_as_head(Opened opened) {
   const job::Job job = opened.setup.job;
   observe::Console console(observe::detect_console(1));
-  auto dataset = data::Dataset::open(opened.setup.data);
-  if (!dataset.ok()) return report(dataset.error());
   const auto address = parse_host_port(job.cluster.listen);
   if (!address.ok()) return report(address.error());
   auto logger = observe::Logger::create(&console, {"head"});
@@ -196,14 +198,14 @@ int train_as_head(Opened opened) {
   auto transport =
       transport::create_transport(job.cluster.transport, transport_options(job, job.cluster.nodes));
   if (!transport.ok()) return report(transport.error());
-  announce(opened, logger.value(), dataset.value().size());
+  announce(opened, logger.value());
 
   auto promise = std::make_shared<std::promise<JobEnd>>();
   auto ended = promise->get_future();
   HeadResources resources{std::move(opened.setup),
                           std::move(opened.plan),
                           std::move(opened.resolved),
-                          dataset.value().size(),
+                          opened.records,
                           folder.value(),
                           &console,
                           logger.value(),

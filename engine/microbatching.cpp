@@ -6,6 +6,7 @@
 #include <map>
 
 #include "balancer/baselines.hpp"
+#include "engine/memory_bounds.hpp"
 #include "scheduler/module_pipeline.hpp"
 #include "scheduler/plan_iteration.hpp"
 #include "scheduler/redistribution.hpp"
@@ -174,6 +175,9 @@ Result<IterationPlan> Microbatching::order(const DealtBatch& batch, const Work& 
   input.microbatches = std::move(microbatches);
   input.schedule = options_.schedule;
   input.max_in_flight = in_flight_bounds();
+  if (input.max_in_flight.empty() && bounds_memory())
+    input.max_in_flight =
+        memory_bounds(plan_, work.costs, costs_->device_memory, input.microbatches);
   if (work.costs.task_ms) {
     input.task_cost = work.costs.task_ms;
     input.message_cost = scheduler::message_costs(plan_, work.costs);
@@ -238,28 +242,6 @@ class Microbatching::Alone {
   scheduler::MessageCost message_ms_;
 };
 
-std::optional<double> Microbatching::llm_cap_ms(const DealtBatch& batch, const Work& work,
-                                                std::size_t pipeline) const {
-  if (!costs_ || costs_->device_memory == Bytes{}) return std::nullopt;
-  const auto& own = batch.pipelines[pipeline];
-  double llm_ms = 0;
-  for (const auto sample : own) llm_ms += work.workloads[at(sample)].llm_ms;
-  const auto depths = scheduler::stage_depths(plan_);
-  std::optional<double> cap;
-  for (const StageId stage : plan_.pipelines[pipeline].stages) {
-    if (side_of(plan_, stage) != Side::llm) continue;
-    double room = static_cast<double>(costs_->device_memory.count());
-    for (std::size_t s = 0; s < plan_.stages.size(); ++s)
-      if (plan_.stages[s].devices.front() == plan_.at(stage).devices.front())
-        room -= work.costs.state_bytes(StageId{s});
-    const double bytes = work.costs.activation_bytes(stage, own);
-    if (!(bytes > 0)) continue;
-    const double in_flight = depths[stage.index()];
-    cap = std::min(cap.value_or(kImpossible), std::max(0.0, room) / in_flight * llm_ms / bytes);
-  }
-  return cap;
-}
-
 Result<balancer::MicrobatchPlan> Microbatching::cut(const DealtBatch& batch, const Work& work,
                                                     std::size_t pipeline) const {
   balancer::PolicyOptions options;
@@ -268,7 +250,10 @@ Result<balancer::MicrobatchPlan> Microbatching::cut(const DealtBatch& batch, con
       options_.seed + 0x9E3779B97F4A7C15U * static_cast<std::uint64_t>(batch.step) + pipeline;
   options.pipeline_stages = static_cast<std::int64_t>(plan_.pipelines[pipeline].stages.size());
   options.evaluations_max = options_.evaluations;
-  options.llm_cap_ms = llm_cap_ms(batch, work, pipeline);
+  const auto workloads = pick(work.workloads, batch.pipelines[pipeline]);
+  if (bounds_memory())
+    options.llm_cap_ms = llm_cap_ms(plan_, work.costs, costs_->device_memory, PipelineId{pipeline},
+                                    batch.pipelines[pipeline], balancer::total(workloads).llm_ms);
   std::optional<Alone> alone;
   if (work.costs.task_ms) {
     alone.emplace(*this, batch, work, pipeline);
@@ -277,8 +262,7 @@ Result<balancer::MicrobatchPlan> Microbatching::cut(const DealtBatch& batch, con
       return scheduler::lower_bound_ms(alone->graph(plan));
     };
   }
-  return balancer::assign_microbatches(options_.policy,
-                                       pick(work.workloads, batch.pipelines[pipeline]), options);
+  return balancer::assign_microbatches(options_.policy, workloads, options);
 }
 
 /// What the plan of one pipeline does to balance and to the rows that wait.

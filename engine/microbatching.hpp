@@ -89,8 +89,8 @@ class Microbatching {
   /// that it feeds, where the schedule runs the backwards of parts apart and the encoder side
   /// trains; else one part. Samples without media go with the first part.
   ///
-  /// A microbatch of the llm may hold what fits `PlanningCosts::device_memory` with as many in
-  /// flight as stages follow.
+  /// With a `PlanningCosts::device_memory` a microbatch of the llm holds what fits with as many in
+  /// flight as stages follow, and schedules run ahead as far as the largest microbatch fits.
   ///
   /// Errors: as `balancer::assign_microbatches` and `scheduler::plan_iteration`.
   Result<PredictedIteration> plan(DealtBatch batch) const;
@@ -108,8 +108,6 @@ class Microbatching {
   Result<Work> work_of(const std::vector<SampleShape>& samples) const;
   Result<balancer::MicrobatchPlan> cut(const DealtBatch& batch, const Work& work,
                                        std::size_t pipeline) const;
-  std::optional<double> llm_cap_ms(const DealtBatch& batch, const Work& work,
-                                   std::size_t pipeline) const;
   PipelineMicrobatches parts_of(const balancer::MicrobatchPlan& plan,
                                 const std::vector<std::int32_t>& samples,
                                 const std::vector<SampleShape>& shapes) const;
@@ -117,6 +115,7 @@ class Microbatching {
                 const balancer::MicrobatchPlan& plan, Prediction& prediction) const;
   Status predict(const IterationPlan& iteration, const Work& work, Prediction& prediction) const;
   std::vector<std::int32_t> in_flight_bounds() const;
+  bool bounds_memory() const { return costs_ && costs_->device_memory > Bytes{}; }
   Result<IterationPlan> order(const DealtBatch& batch, const Work& work,
                               std::vector<PipelineMicrobatches> microbatches) const;
 

@@ -20,8 +20,7 @@ namespace troupe::scheduler {
 /// Times and sizes. Functions must be pure; a missing one counts as zero.
 struct SimulationCosts {
   TaskCost task_ms;
-  /// Bytes held from the begin of a part's forward to the end of its last backward. With it, rows
-  /// and gradients count from their arrival to the end of the part they came for.
+  /// Bytes of a part, from its forward to its last backward; then messages for it count as well.
   std::function<double(StageId stage, const std::vector<std::int32_t>& samples)> activation_bytes;
   std::function<double(StageId stage)> state_bytes;   ///< Parameters, gradients, optimizer.
   std::function<double(StageId stage)> optimizer_ms;  ///< Of one `optimizer_step`.

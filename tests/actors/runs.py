@@ -44,7 +44,8 @@ class Bench:
 
     def command(self, *overrides, steps=1000):
         sources = f'data.sources=[{{json="{self.data}/samples.json"}}]'
-        return [str(self.binary), "train", str(JOB), sources, f"job.run_dir={self.run_dir}",
+        profile = f"scheduler.profile={self.data}/profile.json"
+        return [str(self.binary), "train", str(JOB), sources, f"job.run_dir={self.run_dir}", profile,
                 f"train.steps={steps}", *overrides]
 
     def start(self, *overrides, steps=1000, prefix=()):
@@ -392,6 +393,9 @@ def main():
     os.environ["OMP_NUM_THREADS"] = "1"
     base = pathlib.Path(tempfile.mkdtemp(prefix="troupe-runs-"))
     subprocess.run([str(binary), "data", "make", str(base / "data")], check=True, capture_output=True)
+    # One profile for all runs, so that none of them measures the layers again.
+    subprocess.run([str(binary), "profile", str(JOB), f'data.sources=[{{json="{base}/data/samples.json"}}]', "--out",
+                    str(base / "data" / "profile.json")], check=True, capture_output=True)
     counts = {"passed": 0, "failed": 0, "skipped": 0}
     for case in CASES:
         if wanted and case.__name__ not in wanted:

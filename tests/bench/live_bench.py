@@ -86,7 +86,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("configurations", nargs="*", default=[])
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=15)
+    parser.add_argument("--steps", type=int, default=10)
     arguments = parser.parse_args()
     if not MEDIA.is_dir():
         print(f"skipped: no {MEDIA}", file=sys.stderr)

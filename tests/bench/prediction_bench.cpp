@@ -1,7 +1,8 @@
 // What the simulator expects of global batches of a job, one JSON line per batch; run by
 // prediction_bench.py, which compares it with a run.
 //
-// Arguments: PROFILE FIRST COUNT JOB.toml [key=value ...]. The layout is one pipeline by hand.
+// Arguments: PROFILE FIRST COUNT JOB.toml [key=value ...]. The layout is one pipeline by hand. With
+// `shapes` for PROFILE the lines are the samples of a batch, as model_peer.py reads them.
 
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -35,6 +36,32 @@ Result<scheduler::SimulatedStep> predict(const ParallelPlan& plan, const engine:
   return scheduler::simulate(plan, iteration.value(), costs.value());
 }
 
+/// `{"grids": [[h, w]...], "frames": [n...], "tokens": n, "trained": n}`.
+nlohmann::json sample_json(const ModelGraph& graph, const SampleShape& sample) {
+  nlohmann::json grids = nlohmann::json::array(), frames = nlohmann::json::array();
+  for (const auto& media : sample.media)
+    for (const auto& item : media.items)
+      if (graph.at(media.module).name == "vision")
+        grids.push_back({item.grid_height, item.grid_width});
+      else
+        frames.push_back(item.input_rows);
+  return {{"grids", grids},
+          {"frames", frames},
+          {"tokens", sample.llm_tokens},
+          {"trained", sample.trained_tokens}};
+}
+
+Status print_shapes(const engine::JobSetup& setup, std::int64_t first, std::int64_t count) {
+  auto batches = engine::batch_shapes(setup, first, count);
+  if (!batches.ok()) return batches.error();
+  for (const auto& batch : batches.value()) {
+    nlohmann::json samples = nlohmann::json::array();
+    for (const auto& sample : batch) samples.push_back(sample_json(setup.model, sample));
+    std::cout << samples << std::endl;
+  }
+  return Done{};
+}
+
 Status run(int count, char** words) {
   if (count < 5)
     return Error{Errc::invalid_argument, "four arguments are needed", {}, "see the first lines"};
@@ -42,6 +69,8 @@ Status run(int count, char** words) {
   if (!loaded.ok()) return loaded.error();
   const auto setup = engine::prepare(loaded.value().job);
   if (!setup.ok()) return setup.error();
+  if (std::string(words[1]) == "shapes")
+    return print_shapes(setup.value(), std::stoll(words[2]), std::stoll(words[3]));
   engine::ProfileOptions options;
   options.file = words[1];
   const auto obtained = engine::obtain_profile(setup.value(), options);

@@ -51,6 +51,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="troupe-step-") as folder:
         data = pathlib.Path(folder) / "data"
         subprocess.run([str(BINARY), "data", "make", str(data)], check=True, stdout=subprocess.DEVNULL)
+        train(folder, data, 1)  # Leaves a profile of the layers beside the runs.
         shares, stages = [], []
         for _ in range(ROUNDS):
             few_cpu, few = train(folder, data, FEW)

@@ -1,0 +1,51 @@
+#include "tests/torch_catch.hpp"
+
+#include "engine/memory_bounds.hpp"
+
+#include "tests/engine/tiny_job.hpp"
+
+namespace troupe::engine {
+namespace {
+
+/// Encoder and projector on one device, the llm on the other: 100 bytes of state each, and 10 bytes
+/// of activations per sample.
+struct Fixture {
+  ParallelPlan plan;
+  scheduler::SimulationCosts costs;
+
+  Fixture() {
+    auto job = tiny_job();
+    job.parallel.layout.pipelines.resize(1);
+    job.cluster.nodes = job.cluster.local_nodes = 2;
+    plan = make_parallel_plan(prepare(job).value()).value();
+    costs.state_bytes = [](StageId) { return 100.0; };
+    costs.activation_bytes = [](StageId, const std::vector<std::int32_t>& samples) {
+      return 10.0 * static_cast<double>(samples.size());
+    };
+  }
+};
+
+TEST_CASE("a microbatch of the llm takes what state leaves", "[engine]") {
+  Fixture fixture;
+  // 40 bytes are left, one microbatch in flight on the last stage: 40 of 30 bytes for 6 ms are 8.
+  const auto cap = llm_cap_ms(fixture.plan, fixture.costs, Bytes{140}, PipelineId{0}, {0, 1, 2}, 6);
+  REQUIRE(cap.has_value());
+  CHECK(*cap == 8);
+  // State alone is too much: nothing fits.
+  CHECK(*llm_cap_ms(fixture.plan, fixture.costs, Bytes{90}, PipelineId{0}, {0}, 6) == 0);
+  fixture.costs.activation_bytes = [](StageId, const auto&) { return 0.0; };
+  CHECK_FALSE(
+      llm_cap_ms(fixture.plan, fixture.costs, Bytes{140}, PipelineId{0}, {0}, 6).has_value());
+}
+
+TEST_CASE("a stage runs ahead as far as its largest microbatch fits", "[engine]") {
+  const Fixture fixture;
+  // The encoder's largest has two parts of one sample, 20 bytes; the llm's three samples, 30.
+  const std::vector<PipelineMicrobatches> cut{{{{{{{0}}, {{1}}}}, {{{{2}}}}}, {{{{{0, 1, 2}}}}}}};
+  using Bounds = std::vector<std::int32_t>;
+  CHECK((memory_bounds(fixture.plan, fixture.costs, Bytes{165}, cut) == Bounds{3, 2}));
+  CHECK((memory_bounds(fixture.plan, fixture.costs, Bytes{50}, cut) == Bounds{1, 1}));
+}
+
+}  // namespace
+}  // namespace troupe::engine
