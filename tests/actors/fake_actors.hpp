@@ -73,6 +73,7 @@ inline SupervisorActor::behavior_type fake_supervisor(SupervisorActor::pointer,
 struct SchedulerSeen {
   std::vector<Configuration> begins;
   int asked = 0;
+  int told = 0;  ///< What steps took.
 };
 
 inline SchedulerActor::behavior_type fake_scheduler(SchedulerActor::pointer, SchedulerSeen* seen) {
@@ -82,6 +83,7 @@ inline SchedulerActor::behavior_type fake_scheduler(SchedulerActor::pointer, Sch
       },
       [seen](next_atom) { ++seen->asked; },
       [](const engine::BatchReport&) {},
+      [seen](const PlannedBatchPtr&, const StepRecordPtr&) { ++seen->told; },
   };
 }
 
