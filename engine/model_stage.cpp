@@ -343,18 +343,14 @@ Status ModelStage::run_backward(PartKey part) {
     roots.push_back(output);
     gradients.push_back(std::move(gradient));
   }
-  const CountMemory count;
   try {
     if (!roots.empty()) torch::autograd::backward(roots, gradients);
   } catch (const c10::Error& error) {
     return from_torch(error);
   }
-  roots.clear();
-  gradients.clear();
   flight.outputs.clear();
   flight.gradients.clear();
-  hold(flight, count.bytes());  // Less than nothing, but for what weight gradients still need.
-  if (!flight.deferred) let_go(flight);
+  if (!flight.deferred) let_go(flight);  // Else what weight gradients need is still there.
   for (auto& [key, state] : states_) state->harvest();
   return Done{};
 }

@@ -71,7 +71,7 @@ class Simulation {
     double stop_ms = kNever;  ///< Failure.
     double busy_ms = 0;
     double link_free_ms[3] = {};  ///< Per link class: when the last transfer has left.
-    DeviceMemory memory;  ///< Empty where no sizes are known.
+    DeviceMemory memory;          ///< Empty where no sizes are known.
   };
   struct Group {
     double ready_ms = 0;    ///< Latest gradient that arrived.

@@ -175,7 +175,7 @@ TEST_CASE("a sequence beyond the limit is dropped once its rows are known", "[en
   Fixture fixture;
   auto options = planner_options(fixture.setup, 16, 1);
   options.max_seq_len = tiny_sample(1).llm_tokens;  // Pictures add three rows and a placeholder.
-  const BatchPlanner strict(fixture.plan, options);
+  BatchPlanner strict(fixture.plan, options);
 
   const auto planned = strict.plan(0, reports(fixture, 0));
 

@@ -2,6 +2,10 @@
 
 #include "engine/microbatching.hpp"
 
+#include <algorithm>
+#include <catch2/generators/catch_generators.hpp>
+#include <catch2/generators/catch_generators_range.hpp>
+
 #include "engine/profile_run.hpp"
 #include "scheduler/check_plan.hpp"
 #include "tests/engine/tiny_job.hpp"
