@@ -254,6 +254,12 @@ Result<balancer::MicrobatchPlan> Microbatching::cut(const DealtBatch& batch, con
   if (bounds_memory())
     options.llm_cap_ms = llm_cap_ms(plan_, work.costs, costs_->device_memory, PipelineId{pipeline},
                                     batch.pipelines[pipeline], balancer::total(workloads).llm_ms);
+  if (options.llm_cap_ms && *options.llm_cap_ms <= 0)
+    return Error{Errc::infeasible,
+                 "a device of pipeline " + std::to_string(pipeline) +
+                     " has no room for activations: its stages' parameters, gradients and "
+                     "optimizer fill it",
+                 "cluster.device_memory_gib", "raise it, or cut the llm into more stages"};
   std::optional<Alone> alone;
   if (work.costs.task_ms) {
     alone.emplace(*this, batch, work, pipeline);
