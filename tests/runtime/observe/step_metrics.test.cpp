@@ -124,7 +124,7 @@ struct FieldCounter {
 TEST_CASE("every field of the metrics travels", "[observe]") {
   FieldCounter counter;
   StepMetrics metrics;
-  CHECK(inspect(counter, metrics) == 16);
+  CHECK(inspect(counter, metrics) == 25);
 }
 
 }  // namespace
