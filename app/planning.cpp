@@ -1,7 +1,5 @@
 #include "app/planning.hpp"
 
-#include <unistd.h>
-
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
@@ -11,67 +9,18 @@
 #include <numeric>
 
 #include "app/terminal.hpp"
+#include "engine/choose_layout.hpp"
+#include "engine/nominal_profile.hpp"
 #include "engine/profile_data.hpp"
 #include "engine/simulated_trace.hpp"
 #include "runtime/job/load_job.hpp"
 #include "runtime/observe/console.hpp"
 #include "runtime/observe/timeline_page.hpp"
 #include "scheduler/plan_iteration.hpp"
-#include "scheduler/roofline.hpp"
 
 namespace troupe::app {
 
 namespace {
-
-constexpr std::int64_t kShapesMax = 512;  ///< Samples that planning looks at.
-
-/// A core of the machine at hand, until a measured profile says better. Its peak numbers are those
-/// of one core with 256-bit vectors at 3 GHz.
-scheduler::DeviceSpec cpu_core(double memory_gib, std::int32_t devices_here) {
-  double bytes = memory_gib * 1024 * 1024 * 1024;
-  if (bytes == 0)
-    bytes = static_cast<double>(sysconf(_SC_PHYS_PAGES)) *
-            static_cast<double>(sysconf(_SC_PAGESIZE)) / std::max(devices_here, 1);
-  return {"cpu", 0.05, 0.1, 0.05, 12, Bytes{static_cast<std::int64_t>(bytes)}, 5};
-}
-
-/// Every layer's kind and its computed costs on this device.
-scheduler::Profile computed_profile(const engine::JobSetup& setup,
-                                    const scheduler::DeviceSpec& device, bool several) {
-  scheduler::Profile profile;
-  profile.device = device.name + " (computed)";
-  scheduler::RooflineOptions options;
-  options.dtype = setup.job.train.dtype;
-  std::vector<scheduler::Parallelism> degrees{{}};
-  if (several) degrees = {{1, 1}, {2, 1}, {4, 1}, {8, 1}, {1, 2}, {2, 2}, {4, 2}};
-  for (const auto& spec : setup.model.modules) {
-    std::int64_t input_width = 0;
-    for (const auto& before : setup.model.modules)
-      for (const ModuleId next : before.next)
-        if (setup.model.at(next).name == spec.name) input_width = before.output_width;
-    for (auto module : setup.modules()) {
-      if (module.name != spec.name) continue;
-      if (auto* projector = std::get_if<ProjectorConfig>(&module.config);
-          projector && projector->output_size == 0)
-        projector->output_size = static_cast<std::int32_t>(spec.output_width);
-      const auto works = scheduler::layer_works(module, input_width);
-      for (std::size_t l = 0; l < spec.layers.size(); ++l)
-        profile.layers.push_back({spec.layers[l].name, works[std::min(l, works.size() - 1)].kind});
-      for (auto& made : scheduler::computed_profiles(works, device, degrees, options))
-        profile.profiles.push_back(std::move(made));
-    }
-  }
-  auto& speeds = profile.speeds;
-  speeds.origin = scheduler::CostOrigin::computed;
-  speeds.device = {0.005, 0};
-  speeds.node = {0.01, device.link_gigabytes_per_s * options.link_share};
-  speeds.network = {several ? 0.02 : 0.1, several ? 25.0 : 1.0};
-  // Summing reads two gradients and writes one; AdamW reads and writes about seven words.
-  speeds.reduce_gigabytes_per_s = device.memory_gigabytes_per_s * options.bandwidth_share / 3;
-  speeds.optimizer_elements_per_s =
-      device.memory_gigabytes_per_s * options.bandwidth_share * 1e9 / 28;
-  return profile;
-}
 
 Result<std::int32_t> count_of(std::string_view text, const std::string& whole) {
   std::int32_t count = 0;
@@ -83,24 +32,11 @@ Result<std::int32_t> count_of(std::string_view text, const std::string& whole) {
   return count;
 }
 
-void fill_request(Planning& planning) {
-  const job::Job& job = planning.setup.job;
-  auto& request = planning.request;
-  request.model = &planning.model;
-  for (const auto& [name, pins] : job.parallel.modules)
-    request.pins[name] = {pins.tp, pins.cp, pins.pp, pins.dp};
-  request.global_batch = job.train.global_batch_size;
-  request.microbatches = job.train.microbatches;
-  request.schedule = job.scheduler.schedule;
-  request.fault_tolerance = job.cluster.fault_tolerance;
-  request.prediction.dtype = job.train.dtype;
-  request.seed = job.job.seed;
-}
-
 Status read_shapes(Planning& planning) {
   observe::Console console(observe::detect_console(2));
   console.status("reading the lengths of samples ...");
-  auto shapes = engine::draw_shapes(planning.setup, kShapesMax, planning.setup.job.job.seed);
+  auto shapes =
+      engine::draw_shapes(planning.setup, engine::kLayoutSamples, planning.setup.job.job.seed);
   if (!shapes.ok()) return std::move(shapes).error();
   planning.request.samples = std::move(shapes).value();
   return Done{};
@@ -173,25 +109,22 @@ Result<std::unique_ptr<Planning>> open_planning(const PlanningArguments& argumen
   if (!setup.ok()) return std::move(setup).error();
   auto planning = std::make_unique<Planning>();
   planning->setup = std::move(setup).value();
-  const auto& cluster = planning->setup.job.cluster;
-  const auto device = elsewhere
-                          ? elsewhere->device
-                          : cpu_core(cluster.device_memory_gib,
-                                     std::max(cluster.local_nodes, 1) * cluster.devices_per_node);
-  const auto profile = computed_profile(planning->setup, device, elsewhere.has_value());
-  auto model = scheduler::CostModel::create(planning->setup.model, profile);
+  auto profile = elsewhere ? engine::nominal_profile(planning->setup, elsewhere->device, true)
+                           : engine::profile_at_hand(planning->setup);
+  if (!profile.ok()) return std::move(profile).error();
+  auto model = scheduler::CostModel::create(planning->setup.model, profile.value());
   if (!model.ok()) return std::move(model).error();
   planning->model = std::move(model).value();
-  planning->device = device.name;
+  planning->device = elsewhere ? elsewhere->device.name : "cpu";
   planning->costs = std::string(to_string(planning->model.origin(planning->setup.model.llm())));
   planning->by_hand = !elsewhere && !planning->setup.job.parallel.layout.pipelines.empty();
-  fill_request(*planning);
   auto& request = planning->request;
-  request.cluster = elsewhere ? elsewhere->shape
-                              : scheduler::ClusterShape{cluster.nodes, cluster.devices_per_node};
-  request.device_memory = device.memory;
-  request.prediction.speeds = profile.speeds;
-  request.planned_only = elsewhere.has_value();
+  request = engine::layout_request(planning->setup, planning->model, profile.value().speeds);
+  if (elsewhere) {
+    request.cluster = elsewhere->shape;
+    request.device_memory = elsewhere->device.memory;
+    request.planned_only = true;
+  }
   if (auto read = read_shapes(*planning); !read.ok()) return std::move(read).error();
   return planning;
 }

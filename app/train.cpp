@@ -19,6 +19,7 @@
 #include "app/signals.hpp"
 #include "app/terminal.hpp"
 #include "app/transport_options.hpp"
+#include "engine/choose_layout.hpp"
 #include "engine/profile_run.hpp"
 #include "engine/reference.hpp"
 #include "runtime/job/load_job.hpp"
@@ -45,6 +46,7 @@ struct Opened {
   std::int64_t records = 0;  ///< Samples of the data; not counted for the first oracle.
   engine::ObtainedProfile profile;
   ParallelPlan plan;
+  std::vector<scheduler::LayoutReason> reasons;  ///< Of a chosen layout.
   std::string resolved;
 };
 
@@ -75,11 +77,12 @@ Result<Opened> open_job(job::LoadedJob loaded, bool predicted) {
     if (!profile.ok()) return std::move(profile).error();
     opened.profile = std::move(profile).value();
   }
-  auto plan = engine::make_parallel_plan(setup.value());
-  if (!plan.ok()) return std::move(plan).error();
+  auto layout = engine::choose_layout(setup.value());
+  if (!layout.ok()) return std::move(layout).error();
   opened.resolved = job::to_toml(loaded);
   opened.setup = std::move(setup).value();
-  opened.plan = std::move(plan).value();
+  opened.plan = std::move(layout.value().plan);
+  opened.reasons = std::move(layout.value().reasons);
   opened.loaded = std::move(loaded);
   return opened;
 }
@@ -113,6 +116,8 @@ void announce(const Opened& opened, const observe::Logger& logger) {
               (profile.reused
                    ? ""
                    : ", measured in " + std::to_string(std::lround(profile.measured_s)) + " s"));
+  for (const auto& reason : opened.reasons)
+    logger.info("because " + reason.choice + ": " + reason.why);
 }
 
 // ---- the reference runs

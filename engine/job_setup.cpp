@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "scheduler/place_by_hand.hpp"
+#include "engine/choose_layout.hpp"
 
 namespace troupe::engine {
 
@@ -102,13 +102,9 @@ Result<std::shared_ptr<const PlanningCosts>> planning_costs(const JobSetup& setu
 }
 
 Result<ParallelPlan> make_parallel_plan(const JobSetup& setup) {
-  const job::Job& job = setup.job;
-  if (job.parallel.mode == job::LayoutMode::automatic && !job.parallel.modules.empty())
-    return Error{Errc::unavailable, "degrees of single modules need the layout search",
-                 "parallel." + job.parallel.modules.begin()->first,
-                 "write the layout by hand ([[parallel.pipelines]]), or leave the degrees out"};
-  return scheduler::place_by_hand(setup.model, job.parallel.layout,
-                                  {job.cluster.nodes, job.cluster.devices_per_node});
+  auto layout = choose_layout(setup);
+  if (!layout.ok()) return std::move(layout).error();
+  return std::move(layout).value().plan;
 }
 
 data::MediaModules media_modules(const JobSetup& setup) {

@@ -46,8 +46,8 @@ Result<JobSetup> prepare(const job::Job& job);
 Result<std::shared_ptr<const PlanningCosts>> planning_costs(const JobSetup& setup,
                                                             const scheduler::Profile& profile);
 
-/// The layout of the job file, or the default one, on the job's nodes and devices.
-/// Errors: as `scheduler::place_by_hand`; unavailable: `parallel.mode = "auto"` with pins.
+/// The layout of the job file, or the chosen one, on the job's nodes and devices: the plan of
+/// `choose_layout`, with its errors.
 Result<ParallelPlan> make_parallel_plan(const JobSetup& setup);
 
 /// Which modules of the model take images and audio.

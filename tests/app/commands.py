@@ -123,6 +123,8 @@ def check_profile(commands):
     kinds = kinds.values() if isinstance(kinds, dict) else kinds
     commands.expect("a profile of devices that are not here is computed", answer,
                     {kind["origin"] for kind in kinds} == {"computed"} and {kind["tp"] for kind in kinds} == {1, 2, 4, 8})
+    answer = commands.run("plan", "job.toml", *small, "scheduler.profile=profile.json", "--json")
+    commands.expect("plan takes a measured profile", answer, json.loads(answer.stdout)["costs"] == "measured")
 
 
 def check_planning(commands):

@@ -41,6 +41,7 @@ FREEZINGS = {
     "projectors": PROJECTORS_ONLY,
 }
 SHORT = 3
+AUTO = ["parallel.mode=auto", "parallel.pipelines=[]", "cluster.local_nodes=2"]
 
 # name: (overrides, which samples, steps)
 CASES = {
@@ -56,6 +57,8 @@ CASES = {
     "audio-only": (["train.dtype=fp64"], "audio", STEPS),
     "tied-head": (["train.dtype=fp64", "modules.llm.config.tie_word_embeddings=true"], None, STEPS),
     "encoders-cut": (["train.dtype=fp64", THREE_STAGES], None, STEPS),
+    # The planner lays out two nodes; both runs find the same profile, or none.
+    "auto-layout": (["train.dtype=fp64", *AUTO], None, 5),
     "bf16": (["train.dtype=bf16"], None, 5),
     "full-resolution": (["train.dtype=fp64", "data.max_pixels=1003520", "data.max_seq_len=20000"], None, 2),
 }
@@ -138,8 +141,8 @@ def subset(folder, kind):
 
 
 def oracle_run(binary, folder, oracles, overrides, steps):
-    """The oracle knows neither policy nor schedule nor microbatches: one run serves all that differ in these."""
-    ignored = ("balancer.", "scheduler.", "train.microbatches", "parallel.")
+    """The oracle knows neither policy nor schedule nor microbatches nor nodes: one run serves all that differ in these."""
+    ignored = ("balancer.", "scheduler.", "train.microbatches", "parallel.", "cluster.")
     mathematics = [override for override in overrides if not override.startswith(ignored)]
     key = "-".join([*mathematics, str(steps)])
     if key not in oracles:

@@ -1,0 +1,54 @@
+#include "engine/choose_layout.hpp"
+
+#include <utility>
+
+#include "engine/nominal_profile.hpp"
+#include "engine/profile_data.hpp"
+#include "scheduler/place_by_hand.hpp"
+
+namespace troupe::engine {
+
+scheduler::AutoLayoutRequest layout_request(const JobSetup& setup,
+                                            const scheduler::CostModel& model,
+                                            const scheduler::DeviceSpeeds& speeds) {
+  const job::Job& job = setup.job;
+  scheduler::AutoLayoutRequest request;
+  request.model = &model;
+  request.cluster = {job.cluster.nodes, job.cluster.devices_per_node};
+  request.device_memory = memory_at_hand(job.cluster);
+  for (const auto& [name, pins] : job.parallel.modules)
+    request.pins[name] = {pins.tp, pins.cp, pins.pp, pins.dp};
+  request.global_batch = job.train.global_batch_size;
+  request.microbatches = job.train.microbatches;
+  request.schedule = job.scheduler.schedule;
+  request.fault_tolerance = job.cluster.fault_tolerance;
+  request.prediction.dtype = job.train.dtype;
+  request.prediction.speeds = speeds;
+  request.seed = job.job.seed;
+  return request;
+}
+
+Result<JobLayout> choose_layout(const JobSetup& setup) {
+  const job::Job& job = setup.job;
+  const scheduler::ClusterShape cluster{job.cluster.nodes, job.cluster.devices_per_node};
+  const bool one = cluster.devices() == 1 && job.parallel.modules.empty();
+  if (job.parallel.mode == job::LayoutMode::manual || one) {
+    auto plan = scheduler::place_by_hand(setup.model, job.parallel.layout, cluster);
+    if (!plan.ok()) return std::move(plan).error();
+    return JobLayout{std::move(plan).value(), {}, 0};
+  }
+  auto profile = profile_at_hand(setup);
+  if (!profile.ok()) return std::move(profile).error();
+  auto model = scheduler::CostModel::create(setup.model, profile.value());
+  if (!model.ok()) return std::move(model).error();
+  auto request = layout_request(setup, model.value(), profile.value().speeds);
+  auto samples = draw_shapes(setup, kLayoutSamples, job.job.seed);
+  if (!samples.ok()) return std::move(samples).error();
+  request.samples = std::move(samples).value();
+  auto chosen = scheduler::auto_layout(request);
+  if (!chosen.ok()) return std::move(chosen).error();
+  return JobLayout{std::move(chosen.value().plan), std::move(chosen.value().reasons),
+                   chosen.value().predicted.step_ms};
+}
+
+}  // namespace troupe::engine

@@ -1,0 +1,36 @@
+// The layout of a job: the one in its file, or the one that the planner chooses
+// (`parallel.mode = "auto"`).
+//
+// Deterministic: profile, data, job and seed decide. Reads headers of the data set, and a stored
+// profile.
+
+#pragma once
+
+#include <vector>
+
+#include "engine/job_setup.hpp"
+#include "runtime/vocabulary/result.hpp"
+#include "scheduler/auto_layout.hpp"
+
+namespace troupe::engine {
+
+inline constexpr std::int64_t kLayoutSamples = 512;  ///< Drawn from the data for choosing.
+
+struct JobLayout {
+  ParallelPlan plan;
+  std::vector<scheduler::LayoutReason> reasons;  ///< Empty for a layout by hand.
+  double predicted_step_ms = 0;                  ///< Of a chosen layout.
+};
+
+/// What `auto_layout` is asked for a job on its own nodes, without samples. `model` outlives it.
+scheduler::AutoLayoutRequest layout_request(const JobSetup& setup,
+                                            const scheduler::CostModel& model,
+                                            const scheduler::DeviceSpeeds& speeds);
+
+/// Where every layer lives. A job of one device needs no choice.
+///
+/// Errors: as `scheduler::place_by_hand`; for a layout that is to be chosen as `auto_layout`,
+/// `draw_shapes` and `profile_at_hand`.
+Result<JobLayout> choose_layout(const JobSetup& setup);
+
+}  // namespace troupe::engine

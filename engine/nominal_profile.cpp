@@ -1,0 +1,80 @@
+#include "engine/nominal_profile.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <variant>
+
+#include "engine/profile_file.hpp"
+#include "engine/profile_run.hpp"
+#include "scheduler/roofline.hpp"
+
+namespace troupe::engine {
+
+Bytes memory_at_hand(const job::Cluster& cluster) {
+  double bytes = cluster.device_memory_gib * 1024 * 1024 * 1024;
+  if (bytes == 0)
+    bytes = static_cast<double>(sysconf(_SC_PHYS_PAGES)) *
+            static_cast<double>(sysconf(_SC_PAGESIZE)) /
+            std::max(std::max(cluster.local_nodes, 1) * cluster.devices_per_node, 1);
+  return Bytes{static_cast<std::int64_t>(bytes)};
+}
+
+scheduler::DeviceSpec nominal_cpu(const job::Cluster& cluster) {
+  return {"cpu", 0.05, 0.1, 0.05, 12, memory_at_hand(cluster), 5};
+}
+
+Result<scheduler::Profile> nominal_profile(const JobSetup& setup,
+                                           const scheduler::DeviceSpec& device, bool several) {
+  scheduler::Profile profile;
+  profile.device = device.name + " (computed)";
+  scheduler::RooflineOptions options;
+  options.dtype = setup.job.train.dtype;
+  std::vector<scheduler::Parallelism> degrees{{}};
+  if (several) degrees = {{1, 1}, {2, 1}, {4, 1}, {8, 1}, {1, 2}, {2, 2}, {4, 2}};
+  for (const auto& spec : setup.model.modules) {
+    std::int64_t input_width = 0;
+    for (const auto& before : setup.model.modules)
+      for (const ModuleId next : before.next)
+        if (setup.model.at(next).name == spec.name) input_width = before.output_width;
+    for (auto module : setup.modules()) {
+      if (module.name != spec.name) continue;
+      if (auto* projector = std::get_if<ProjectorConfig>(&module.config);
+          projector && projector->output_size == 0)
+        projector->output_size = static_cast<std::int32_t>(spec.output_width);
+      const auto works = scheduler::layer_works(module, input_width);
+      for (std::size_t l = 0; l < spec.layers.size(); ++l)
+        profile.layers.push_back({spec.layers[l].name, works[std::min(l, works.size() - 1)].kind});
+      for (auto& made : scheduler::computed_profiles(works, device, degrees, options))
+        profile.profiles.push_back(std::move(made));
+    }
+  }
+  auto& speeds = profile.speeds;
+  speeds.origin = scheduler::CostOrigin::computed;
+  speeds.device = {0.005, 0};
+  speeds.node = {0.01, device.link_gigabytes_per_s * options.link_share};
+  speeds.network = {several ? 0.02 : 0.1, several ? 25.0 : 1.0};
+  // Summing reads two gradients and writes one; AdamW reads and writes about seven words.
+  speeds.reduce_gigabytes_per_s = device.memory_gigabytes_per_s * options.bandwidth_share / 3;
+  speeds.optimizer_elements_per_s =
+      device.memory_gigabytes_per_s * options.bandwidth_share * 1e9 / 28;
+  return profile;
+}
+
+Result<scheduler::Profile> profile_at_hand(const JobSetup& setup) {
+  const auto& named = setup.job.scheduler.profile;
+  auto stored = load_profile(named.empty() ? default_profile_path(setup) : named);
+  if (!stored.ok()) {
+    // A file that the user named and that is not there yet will be measured by `train`.
+    if (!named.empty() && stored.error().code != Errc::not_found) return std::move(stored).error();
+    return nominal_profile(setup, nominal_cpu(setup.job.cluster), false);
+  }
+  const auto why = mismatch(profile_key(setup), stored.value().key);
+  if (why.empty()) return std::move(stored).value().profile;
+  if (named.empty()) return nominal_profile(setup, nominal_cpu(setup.job.cluster), false);
+  return Error{Errc::invalid_argument, why, named.string(),
+               "name another file, or replace it with `troupe profile --force`"};
+}
+
+}  // namespace troupe::engine

@@ -1,0 +1,80 @@
+#include "engine/choose_layout.hpp"
+
+#include <set>
+
+#include "runtime/data/demo_data.hpp"
+#include "tests/engine/tiny_job.hpp"
+#include "tests/runtime/data/temp_folder.hpp"
+#include "tests/torch_catch.hpp"
+
+namespace troupe::engine {
+namespace {
+
+/// The tiny job on demo data, without a layout, on so many nodes of one device.
+struct OpenJob {
+  data::TempFolder folder;
+  job::Job job = tiny_job();
+
+  explicit OpenJob(std::int32_t nodes) {
+    const auto made = data::make_demo_data(folder.path(), {.samples = 20, .seed = 3});
+    REQUIRE(made.ok());
+    job.data.sources.resize(1);
+    job.data.sources[0].json = made.value().json;
+    job.data.sources[0].format = "llava";
+    job.job.name = "open";
+    job.job.run_dir = folder.path() / "runs" / "open";
+    job.parallel.mode = job::LayoutMode::automatic;
+    job.parallel.layout = {};
+    job.cluster.nodes = job.cluster.local_nodes = nodes;
+  }
+
+  Result<JobLayout> choose() const { return choose_layout(prepare(job).value()); }
+};
+
+std::size_t devices_used(const ParallelPlan& plan) {
+  std::set<DeviceId> devices;
+  for (const auto& stage : plan.stages) devices.insert(stage.devices.begin(), stage.devices.end());
+  return devices.size();
+}
+
+TEST_CASE("a layout that is left open is chosen, with reasons", "[engine]") {
+  const OpenJob open(2);
+  const auto layout = open.choose();
+  REQUIRE(layout.ok());
+  CHECK(devices_used(layout.value().plan) == 2);
+  CHECK_FALSE(layout.value().reasons.empty());
+  CHECK(layout.value().predicted_step_ms > 0);
+  // Every process that plans the job plans it so.
+  CHECK((open.choose().value().plan == layout.value().plan));
+  CHECK((make_parallel_plan(prepare(open.job).value()).value() == layout.value().plan));
+}
+
+TEST_CASE("pinned degrees are kept by a chosen layout", "[engine]") {
+  OpenJob open(4);
+  for (const std::int32_t dp : {1, 2, 4}) {
+    open.job.parallel.modules["llm"] = {{}, {}, {}, dp};
+    const auto layout = open.choose();
+    REQUIRE(layout.ok());
+    CHECK(layout.value().plan.pipelines.size() == static_cast<std::size_t>(dp));
+    CHECK(devices_used(layout.value().plan) == 4);
+  }
+  open.job.parallel.modules["llm"] = {2, {}, {}, {}};
+  const auto refused = open.choose();
+  REQUIRE_FALSE(refused.ok());
+  CHECK(refused.error().code == Errc::infeasible);
+  CHECK(refused.error().where == "parallel.llm.tp");
+}
+
+TEST_CASE("a layout by hand and one device leave nothing to choose", "[engine]") {
+  OpenJob open(1);
+  open.job.data.sources[0].json = "/nowhere.json";  // Is not read.
+  CHECK(open.choose().value().plan.devices.size() == 1);
+  CHECK(open.choose().value().reasons.empty());
+  open.job.cluster.nodes = 2;
+  CHECK(open.choose().error().code == Errc::not_found);
+  const auto by_hand = prepare(tiny_job()).value();
+  CHECK(choose_layout(by_hand).value().plan.pipelines.size() == 2);
+}
+
+}  // namespace
+}  // namespace troupe::engine
