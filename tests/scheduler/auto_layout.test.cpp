@@ -341,5 +341,15 @@ TEST_CASE("pins of different modules may not contradict", "[scheduler][errors]")
   CHECK_THAT(error.message, ContainsSubstring("contradict each other"));
 }
 
+TEST_CASE("a model of too many layers is refused at once", "[scheduler][errors]") {
+  const CostModel model = model_of(text_llm(kAutoLayoutLayersMax + 1), {1});
+  FourLayers four;
+  four.request.model = &model;
+  const auto refused = auto_layout(four.request);
+  REQUIRE_FALSE(refused.ok());
+  CHECK(refused.error().code == Errc::infeasible);
+  CHECK_THAT(refused.error().fix, ContainsSubstring("nearest choice: 4096 layers in llm"));
+}
+
 }  // namespace
 }  // namespace troupe::scheduler
