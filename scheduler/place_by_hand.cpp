@@ -215,12 +215,11 @@ Result<std::vector<Stage>> place_pipeline(const ModelGraph& model,
 
   std::vector<Stage> stages;
   std::vector<std::size_t> entry_of;
+  std::vector<std::vector<LayerRun>> own(entries.size());
+  for (const auto& placed : runs) own[placed.entry].push_back(placed.run);
   for (std::size_t e = 0; e < entries.size(); ++e) {
-    std::vector<LayerRun> own;
-    for (const auto& placed : runs)
-      if (placed.entry == e) own.push_back(placed.run);
     const auto device = entries[e].node * cluster.devices_per_node + entries[e].device;
-    for (auto& side : split_sides(model, std::move(own))) {
+    for (auto& side : split_sides(model, std::move(own[e]))) {
       stages.push_back({PipelineId{pipeline}, std::move(side), {DeviceId{device}}});
       entry_of.push_back(e);
     }
