@@ -234,7 +234,7 @@ TRAIN = [
     train("train with many problems", 2, ["train.a: unknown key", "2 more problems", "troupe validate job.toml"], [f"train.{key}=1" for key in "abcdef"]),
     train("recorded microbatches without reference", 2, ["--microbatches goes with --reference", "fix:"], ["--microbatches", "plan"]),
     train("recorded microbatches of no run", 2, ["nowhere", "fix:"], ["--reference", "--microbatches", "nowhere"]),
-    train("policy of later", 2, ["balancer.policy", "not there yet", "in-order"], ["balancer.policy=deferral"]),
+    train("policy that is none", 2, ["balancer.policy", "deferral"], ["balancer.policy=deferal"]),
     train("device of later", 2, ["cluster.device", "not there yet", "cpu"], ["cluster.device=cuda"]),
     train("pins of later", 2, ["parallel.llm", "fix:"], ["parallel.llm.tp=2"]),
     train("train on bad data", 3, ["bad_samples.jsonl", "data.max_bad_fraction", "fix:"], samples=data_set(sample("a"), {"id": "b", "conversations": []})),
