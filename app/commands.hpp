@@ -53,5 +53,6 @@ void add_report(Commands& commands);
 void add_trace(Commands& commands);
 void add_simulate(Commands& commands);
 void add_what_if(Commands& commands);
+void add_failure_replay(Commands& commands);
 
 }  // namespace troupe::app

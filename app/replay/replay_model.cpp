@@ -1,0 +1,226 @@
+#include "app/replay/replay_model.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "scheduler/cost_model.hpp"
+#include "scheduler/pipeline_templates.hpp"
+#include "scheduler/predicted_costs.hpp"
+#include "scheduler/roofline.hpp"
+
+namespace troupe::app {
+
+namespace {
+
+constexpr std::int64_t kNodesMax = 10'000;
+constexpr std::int64_t kDevicesPerNodeMax = 64;
+
+using scheduler::Parallelism;
+
+// A whole number from 1 to `max`; 0 where the text is none.
+std::int64_t count_of(const std::string& text, std::int64_t max) {
+  std::int64_t count = 0;
+  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), count);
+  const bool good = code == std::errc{} && end == text.data() + text.size();
+  return good && count >= 1 && count <= max ? count : 0;
+}
+
+// The largest sample that the job allows.
+SampleShape largest_sample(const job::Job& job, const ModelGraph& graph,
+                           const std::vector<ModuleConfig>& modules) {
+  SampleShape sample;
+  sample.llm_tokens = sample.trained_tokens = job.data.max_seq_len;
+  for (std::size_t m = 0; m < graph.modules.size(); ++m) {
+    MediaShape item;
+    if (const auto* vision = std::get_if<VisionConfig>(&modules[m].config)) {
+      const std::int64_t merge = vision->spatial_merge_size;
+      item.output_rows = static_cast<std::int32_t>(std::max<std::int64_t>(
+          1, job.data.max_pixels /
+                 (std::int64_t{vision->patch_size} * vision->patch_size * merge * merge)));
+      item.input_rows = item.hidden_rows =
+          static_cast<std::int32_t>(item.output_rows * merge * merge);
+    } else if (const auto* audio = std::get_if<AudioConfig>(&modules[m].config)) {
+      item.hidden_rows = item.output_rows = audio->max_source_positions;
+      item.input_rows = 2 * item.hidden_rows;
+    } else {
+      continue;
+    }
+    sample.media.push_back({ModuleId{m}, {item}});
+  }
+  return sample;
+}
+
+// One module after the other, layer by layer, as templates cut them.
+class Chain {
+ public:
+  Chain(const job::Job& job, const ModelGraph& graph, const std::vector<ModuleConfig>& modules,
+        const ClusterShape& cluster, const ReplayModelOptions& options)
+      : job_(job), graph_(graph), cluster_(cluster), options_(options) {
+    for (std::size_t m = 0; m < modules.size(); ++m)
+      works_.push_back(scheduler::layer_works(modules[m]));
+    for (std::int64_t k = 1; k <= cluster.devices_per_node; k *= 2)
+      degrees_.push_back(static_cast<std::int32_t>(k));
+    sample_ = largest_sample(job, graph, modules);
+  }
+
+  /// Layers whose memory holds the activations of `in_flight` microbatches.
+  Result<std::vector<scheduler::TemplateLayer>> layers(std::int64_t in_flight) const {
+    const auto model = cost_model();
+    if (!model.ok()) return model.error();
+    std::vector<scheduler::TemplateLayer> made;
+    for (std::size_t m = 0; m < graph_.modules.size(); ++m) {
+      auto lengths = scheduler::sequence_lengths(graph_, sample_, ModuleId{m});
+      const auto once = lengths;
+      for (std::int64_t i = 1; i < options_.microbatch_size; ++i)
+        lengths.insert(lengths.end(), once.begin(), once.end());
+      const auto added = add_module(model.value(), ModuleId{m}, lengths, in_flight, made);
+      if (!added.ok()) return added.error();
+    }
+    return made;
+  }
+
+  std::vector<std::int64_t> layer_bytes() const {
+    std::vector<std::int64_t> bytes;
+    for (const auto& id : ids()) bytes.push_back(std::llround(state_bytes(id, false)));
+    return bytes;
+  }
+
+ private:
+  Result<scheduler::CostModel> cost_model() const {
+    scheduler::RooflineOptions roofline;
+    roofline.dtype = job_.train.dtype;
+    roofline.compute_share = options_.compute_share;
+    std::vector<Parallelism> parallelisms;
+    for (const auto degree : degrees_) parallelisms.push_back({degree, 1});
+    scheduler::Profile profile;
+    profile.device = cluster_.device.name + " (computed)";
+    for (const auto& id : ids())
+      profile.layers.push_back({graph_.at(id.module).layers[std::size_t(id.layer)].name,
+                                works_[id.module.index()][std::size_t(id.layer)].kind});
+    for (const auto& works : works_)
+      for (auto& made :
+           scheduler::computed_profiles(works, cluster_.device, parallelisms, roofline))
+        profile.profiles.push_back(std::move(made));
+    return scheduler::CostModel::create(graph_, profile);
+  }
+
+  Status add_module(const scheduler::CostModel& model, ModuleId module,
+                    const std::vector<TokenCount>& lengths, std::int64_t in_flight,
+                    std::vector<scheduler::TemplateLayer>& made) const {
+    std::vector<std::vector<scheduler::LayerCost>> costs;  // Per degree.
+    for (const auto degree : degrees_) {
+      auto found = model.module_costs(module, lengths, {degree, 1});
+      if (!found.ok()) return found.error();
+      for (auto& cost : found.value())
+        if (options_.recompute && cost.backward_ms() > 0) cost.input_grad_ms += cost.forward_ms;
+      costs.push_back(std::move(found).value());
+    }
+    TokenCount rows = 0;
+    for (const auto length : lengths) rows += length;
+    for (std::size_t l = 0; l < costs[0].size(); ++l) {
+      const auto& cost = costs[0][l];
+      const auto width = double(works_[module.index()][l].width);
+      const double kept =
+          options_.recompute ? double(rows) * width * scheduler::bytes_per_element(job_.train.dtype)
+                             : double(cost.activations.count());
+      scheduler::TemplateLayer layer{cost.forward_ms, cost.backward_ms(), {}, {}};
+      layer.memory = Bytes{
+          std::llround(state_bytes({module, std::int32_t(l)}, true) + kept * double(in_flight))};
+      for (std::size_t d = 1; d < degrees_.size(); ++d)
+        layer.in_node_sync_ms[degrees_[d]] =
+            std::max(0.0, costs[d][l].total_ms() - cost.total_ms() / degrees_[d]);
+      made.push_back(std::move(layer));
+    }
+    return Done{};
+  }
+
+  std::vector<LayerId> ids() const {
+    std::vector<LayerId> all;
+    for (std::size_t m = 0; m < graph_.modules.size(); ++m)
+      for (std::size_t l = 0; l < graph_.modules[m].layers.size(); ++l)
+        all.push_back({ModuleId{m}, std::int32_t(l)});
+    return all;
+  }
+
+  double state_bytes(LayerId id, bool with_gradient) const {
+    const auto dtype = job_.train.dtype;
+    const double gradient = dtype == Dtype::fp64 ? 8 : 4;
+    const auto& module = graph_.at(id.module);
+    const auto& layer = module.layers[std::size_t(id.layer)];
+    double elements = double(layer.parameter_elements);
+    for (const auto& tied : graph_.tied)
+      if (!tied.layers.empty() && tied.layers.back() == id)
+        elements += double(tied.parameter_elements);
+    const double element = scheduler::bytes_per_element(dtype);
+    const double each = module.freeze ? element
+                                      : scheduler::state_bytes_per_trained_element(dtype) -
+                                            (with_gradient ? 0 : gradient);
+    return elements * each + double(layer.constant_elements) * element;
+  }
+
+  const job::Job& job_;
+  const ModelGraph& graph_;
+  const ClusterShape& cluster_;
+  const ReplayModelOptions& options_;
+  std::vector<std::vector<scheduler::LayerWork>> works_;
+  std::vector<std::int32_t> degrees_;
+  SampleShape sample_;
+};
+
+}  // namespace
+
+Result<ClusterShape> parse_cluster(const std::string& text) {
+  const auto first = text.find('x');
+  const auto second = first == std::string::npos ? first : text.find('x', first + 1);
+  ClusterShape shape;
+  if (second != std::string::npos) {
+    shape.nodes = count_of(text.substr(0, first), kNodesMax);
+    shape.devices_per_node =
+        count_of(text.substr(first + 1, second - first - 1), kDevicesPerNodeMax);
+  }
+  if (second == std::string::npos || shape.nodes == 0 || shape.devices_per_node == 0)
+    return Error{Errc::invalid_argument,
+                 "expected NODESxDEVICESxDEVICE with 1 to 10000 nodes of 1 to 64 devices, found '" +
+                     text + "'",
+                 "--cluster", "for example --cluster 4x8xH100-80G"};
+  auto device = scheduler::find_device(text.substr(second + 1));
+  if (!device.ok()) return device.error();
+  shape.device = std::move(device).value();
+  return shape;
+}
+
+Result<scheduler::RecoveryModel> recovery_model(const job::Job& job, const ModelGraph& graph,
+                                                const std::vector<ModuleConfig>& modules,
+                                                const ClusterShape& cluster, std::int64_t nodes,
+                                                const ReplayModelOptions& options) {
+  const Chain chain(job, graph, modules, cluster, options);
+  scheduler::TemplateRequest request;
+  request.node_count = nodes;
+  request.gpus_per_node = cluster.devices_per_node;
+  request.fault_tolerance = job.cluster.fault_tolerance;
+  request.device_memory = cluster.device.memory;
+  // A pipeline's first stage holds as many microbatches as there are stages. More stages have fewer
+  // layers each and hold more microbatches: what fits the fewest nodes fits all.
+  for (std::int64_t least = 1; least <= nodes; ++least) {
+    auto layers = chain.layers(least * cluster.devices_per_node);
+    if (!layers.ok()) return layers.error();
+    request.layers = std::move(layers).value();
+    request.min_nodes = std::nullopt;
+    auto set = scheduler::make_templates(request);
+    if (!set.ok()) return set.error();
+    if (set.value().min_nodes > least) continue;
+    scheduler::RecoveryModel model;
+    model.templates = std::move(set).value();
+    model.layer_bytes = chain.layer_bytes();
+    model.fault_tolerance = job.cluster.fault_tolerance;
+    model.global_batch = job.train.global_batch_size;
+    model.microbatch_size = options.microbatch_size;
+    return model;
+  }
+  return Error{Errc::infeasible,
+               std::to_string(nodes) + " nodes do not hold the model and its activations",
+               "--cluster", "give more nodes, or recompute activations with --recompute"};
+}
+
+}  // namespace troupe::app

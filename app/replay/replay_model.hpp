@@ -1,0 +1,52 @@
+// What a job on machines that need not be here is for a replay of failures: pipeline templates from
+// computed layer costs, and the bytes of its state.
+//
+// Pure; thread-safe. Every sample is as large as the job allows: `data.max_seq_len` tokens, one
+// image of `data.max_pixels` per vision encoder, one window of 30 s per audio encoder. Costs are
+// those of `computed_profiles`, without messages between stages and without the reduction.
+
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "runtime/job/job.hpp"
+#include "runtime/vocabulary/model_graph.hpp"
+#include "runtime/vocabulary/result.hpp"
+#include "scheduler/device_catalog.hpp"
+#include "scheduler/recovery_layouts.hpp"
+
+namespace troupe::app {
+
+/// `30x1xA40-48G`: nodes, devices of each, and what they are.
+struct ClusterShape {
+  std::int64_t nodes = 1;
+  std::int64_t devices_per_node = 1;
+  scheduler::DeviceSpec device;
+};
+
+/// Errors:
+/// - invalid_argument: not NxGxDEVICE, or a number out of range.
+/// - not_found: as `find_device`.
+Result<ClusterShape> parse_cluster(const std::string& text);
+
+struct ReplayModelOptions {
+  std::int64_t microbatch_size = 1;  ///< Samples; >= 1.
+  double compute_share = 0.6;        ///< Of the peak rate, see `RooflineOptions`.
+  bool recompute = false;  ///< Layers run forward again in backward; only their inputs are kept.
+};
+
+/// Templates up to `nodes` nodes, for `fault_tolerance` of the job. State that is copied or saved
+/// is parameters, moments and master copies; gradients count as memory only. Parameters tied
+/// between layers count in the last of them.
+///
+/// `modules` are those of `graph` in its order, widths of projectors filled in.
+///
+/// Errors: as `make_templates`, `CostModel::create`; infeasible: no number of nodes holds the model
+/// with the activations of as many microbatches as its pipeline has stages.
+Result<scheduler::RecoveryModel> recovery_model(const job::Job& job, const ModelGraph& graph,
+                                                const std::vector<ModuleConfig>& modules,
+                                                const ClusterShape& cluster, std::int64_t nodes,
+                                                const ReplayModelOptions& options);
+
+}  // namespace troupe::app
