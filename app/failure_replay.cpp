@@ -5,10 +5,10 @@
 #include <cstdio>
 #include <iostream>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "app/commands.hpp"
+#include "app/planning.hpp"
 #include "app/replay/failure_trace.hpp"
 #include "app/replay/replay_model.hpp"
 #include "app/terminal.hpp"
@@ -22,7 +22,6 @@ namespace troupe::app {
 
 namespace {
 
-using Json = nlohmann::ordered_json;
 using scheduler::RecoveryMode;
 using scheduler::ReplayResult;
 using scheduler::TimeShares;
@@ -34,12 +33,14 @@ struct Options {
   std::string cluster;
   std::string trace;
   double failure_every_s = 0;
+  std::string arrivals = "periodic";
   double hours = 0;
   std::string recovery = "both";
   std::int64_t checkpoint_every = 10;
   std::int64_t live_checkpoint_every = 0;
   double link_gb_per_s = 25;
   double storage_gb_per_s = 1;
+  double node_storage_gb_per_s = 0;
   double coordination_s = 2;
   double restart_s = 30;
   std::uint64_t seed = 0;
@@ -82,9 +83,14 @@ Result<FailureTrace> read_events(const Options& options, std::int64_t nodes) {
   for (std::int64_t node = 0; node < nodes; ++node) made.nodes.push_back(node);
   made.peak_nodes = nodes;
   const std::int64_t until_half = nodes - (nodes + 1) / 2 + 1;
-  made.end_ms = options.hours > 0 ? options.hours * kMsPerHour : double(until_half) * every_ms;
-  const double failures = std::min(double(nodes), std::floor(made.end_ms / every_ms));
-  made.events = scheduler::periodic_failures(nodes, std::int64_t(failures), every_ms, options.seed);
+  if (options.arrivals == "random") {
+    made.events = scheduler::random_failures(nodes, nodes, every_ms, options.seed);
+    made.end_ms = made.events[std::size_t(until_half - 1)].time_ms;
+  } else {
+    made.events = scheduler::periodic_failures(nodes, nodes, every_ms, options.seed);
+    made.end_ms = double(until_half) * every_ms;
+  }
+  if (options.hours > 0) made.end_ms = options.hours * kMsPerHour;
   return made;
 }
 
@@ -100,13 +106,14 @@ struct Played {
 };
 
 Result<std::vector<Played>> play(const Options& options, const engine::JobSetup& setup,
-                                 const ClusterShape& cluster, const FailureTrace& trace) {
+                                 const PlannedCluster& cluster, const FailureTrace& trace) {
   auto modules = setup.modules();
   for (auto& module : modules)
     if (module.kind == ModuleKind::projector)
       module.config = models::resolve_projector(module, setup.modules());
-  auto model =
-      recovery_model(setup.job, setup.model, modules, cluster, trace.peak_nodes, options.model);
+  auto model = recovery_model(setup.job, setup.model, modules,
+                              {trace.peak_nodes, cluster.shape.devices_per_node, cluster.device},
+                              options.model);
   if (!model.ok()) return model.error();
   scheduler::ReplayRequest request;
   request.model = std::move(model).value();
@@ -115,6 +122,7 @@ Result<std::vector<Played>> play(const Options& options, const engine::JobSetup&
   request.costs.restart_ms = options.restart_s * 1000;
   request.costs.link_bytes_per_ms = options.link_gb_per_s * 1e6;
   request.costs.storage_bytes_per_ms = options.storage_gb_per_s * 1e6;
+  request.costs.node_storage_bytes_per_ms = options.node_storage_gb_per_s * 1e6;
   request.nodes = trace.nodes;
   request.events = trace.events;
   request.duration_ms = options.hours > 0 ? options.hours * kMsPerHour : trace.end_ms;
@@ -144,7 +152,7 @@ Json event_json(const scheduler::EventRecord& event) {
           {"copied_bytes", event.copied_bytes}};
 }
 
-void print_json(const ClusterShape& cluster, const std::vector<Played>& all) {
+void print_json(const PlannedCluster& cluster, const std::vector<Played>& all) {
   Json json{{"device", cluster.device.name},
             {"costs", scheduler::to_string(scheduler::CostOrigin::computed)},
             {"duration_ms", all.front().result.time.total_ms()}};
@@ -185,13 +193,14 @@ void print_row(const std::string& name, const std::vector<Played>& all, Cell cel
   std::cout << '\n';
 }
 
-void print_table(const Options& options, const engine::JobSetup& setup, const ClusterShape& cluster,
-                 const FailureTrace& trace, const std::vector<Played>& all) {
+void print_table(const Options& options, const engine::JobSetup& setup,
+                 const PlannedCluster& cluster, const FailureTrace& trace,
+                 const std::vector<Played>& all) {
   using scheduler::EventOutcome;
   const double hours = all.front().result.time.total_ms() / kMsPerHour;
   std::cout << setup.job.job.name << ": " << decimals(hours, 2) << " h, " << trace.nodes.size()
-            << " nodes at first, " << trace.peak_nodes << " at most, " << cluster.devices_per_node
-            << " x " << cluster.device.name << " each\n"
+            << " nodes at first, " << trace.peak_nodes << " at most, "
+            << cluster.shape.devices_per_node << " x " << cluster.device.name << " each\n"
             << "layer costs computed from " << options.model.compute_share
             << " of the peak rate, not measured\n\n";
   print_row("recovery", all, [](const Played& p) { return std::string(p.name()); });
@@ -221,7 +230,7 @@ int run_replay(const Options& options) {
   if (!setup.ok()) return report(setup.error());
   const auto cluster = parse_cluster(options.cluster);
   if (!cluster.ok()) return report(cluster.error());
-  const auto trace = read_events(options, cluster.value().nodes);
+  const auto trace = read_events(options, cluster.value().shape.nodes);
   if (!trace.ok()) return report(trace.error());
   const auto all = play(options, setup.value(), cluster.value(), trace.value());
   if (!all.ok()) return report(all.error());
@@ -243,9 +252,11 @@ void add_costs(CLI::App& command, Options& options) {
          "Iterations, with live recovery; 0: none");
   number("--link-gb-per-s", options.link_gb_per_s, "A node's network, one direction");
   number("--storage-gb-per-s", options.storage_gb_per_s, "All checkpoint storage together");
+  number("--node-storage-gb-per-s", options.node_storage_gb_per_s,
+         "One node's checkpoints, written or read; 0: as its network");
   number("--coordination-s", options.coordination_s, "Live: plan, groups and connections");
   number("--restart-s", options.restart_s, "Checkpoint: processes and model, without loading");
-  number("--seed", options.seed, "Which node fails where the trace does not say it");
+  number("--seed", options.seed, "Which node fails, and when, where the trace does not say it");
   command.add_option("--microbatch-size", options.model.microbatch_size, "Samples")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
@@ -279,6 +290,11 @@ void add_failure_replay(Commands& commands) {
                    "A node fails each 10m (s, m, h) and stays away")
       ->transform(CLI::AsNumberWithUnit(units, CLI::AsNumberWithUnit::UNIT_REQUIRED, "TIME"))
       ->check(CLI::Range(1.0, 1e9));
+  command
+      ->add_option("--arrivals", options->arrivals,
+                   "With --failure-every: exactly then, or at random with that mean (see --seed)")
+      ->check(CLI::IsMember({"periodic", "random"}))
+      ->capture_default_str();
   command
       ->add_option("--hours", options->hours,
                    "How long; else the whole trace, or until fewer than half of the nodes "

@@ -27,6 +27,9 @@ Status check_costs(const RecoveryCosts& costs) {
   for (const auto& [name, rate] : rates)
     if (!std::isfinite(rate) || rate <= 0)
       return refuse("a bandwidth must be a finite number above 0", name);
+  if (!std::isfinite(costs.node_storage_bytes_per_ms) || costs.node_storage_bytes_per_ms < 0)
+    return refuse("a node's bandwidth must be a finite number of at least 0",
+                  "node_storage_bytes_per_ms");
   if (costs.checkpoint_iterations < 0)
     return refuse("expected at least 0 iterations", "checkpoint_iterations",
                   "0 makes no checkpoints");

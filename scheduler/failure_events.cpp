@@ -1,6 +1,7 @@
 #include "scheduler/failure_events.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "scheduler/seeded_random.hpp"
 
@@ -25,6 +26,15 @@ std::vector<NodeEvent> periodic_failures(std::int64_t node_count, std::int64_t c
   std::vector<NodeEvent> events;
   for (std::int64_t i = 1; i <= count; ++i)
     events.push_back({static_cast<double>(i) * period_ms, {take_one(nodes, random)}, {}});
+  return events;
+}
+
+std::vector<NodeEvent> random_failures(std::int64_t node_count, std::int64_t count, double mean_ms,
+                                       std::uint64_t seed) {
+  auto events = periodic_failures(node_count, count, mean_ms, seed);
+  SeededRandom random(seed ^ 0x5DEECE66Du);  // Times apart from the choice of nodes.
+  double now_ms = 0;
+  for (auto& event : events) event.time_ms = now_ms -= mean_ms * std::log1p(-random.uniform());
   return events;
 }
 

@@ -1,4 +1,5 @@
-// Makes the events of a replay: failures at a fixed interval, or whatever changes a count of nodes.
+// Makes the events of a replay: failures at a fixed interval or at random, or whatever changes a
+// count of nodes.
 //
 // Pure; which node fails comes from a seed and is the same on every machine.
 
@@ -16,6 +17,11 @@ namespace troupe::scheduler {
 /// REQUIRES: 0 <= count <= node_count; period_ms > 0.
 std::vector<NodeEvent> periodic_failures(std::int64_t node_count, std::int64_t count,
                                          double period_ms, std::uint64_t seed);
+
+/// The same with random times: the spans between failures are exponential with mean `mean_ms`, as
+/// of nodes that fail independently of each other and of the past.
+std::vector<NodeEvent> random_failures(std::int64_t node_count, std::int64_t count, double mean_ms,
+                                       std::uint64_t seed);
 
 /// How many nodes there were from a time on.
 struct NodeCount {

@@ -138,6 +138,12 @@ class Replay {
     if (every > 0 && committed_ % every == 0) phases_.push_back(save());
   }
 
+  // Of a node that saves or loads.
+  double node_rate() const {
+    const double own = costs_.node_storage_bytes_per_ms;
+    return own > 0 ? std::min(own, costs_.link_bytes_per_ms) : costs_.link_bytes_per_ms;
+  }
+
   Phase save() const {
     const auto total = static_cast<double>(state_bytes(model_));
     const double share =
@@ -145,8 +151,7 @@ class Replay {
             ? total / static_cast<double>(std::max<std::size_t>(alive_.size(), 1))
             : static_cast<double>(largest_node_bytes(model_, layout_.pipelines[0].size()));
     return {&TimeShares::checkpoint_ms,
-            std::max(total / costs_.storage_bytes_per_ms, share / costs_.link_bytes_per_ms),
-            Phase::Then::saved};
+            std::max(total / costs_.storage_bytes_per_ms, share / node_rate()), Phase::Then::saved};
   }
 
   // --- Nodes come and go. ---
@@ -260,9 +265,7 @@ class Replay {
     const bool saved = checkpointed_ > 0 || committed_ > 0;
     if (saved) copied_bytes_ = static_cast<std::int64_t>(total);
     return {&TimeShares::copy_ms,
-            saved
-                ? std::max(total / costs_.storage_bytes_per_ms, largest / costs_.link_bytes_per_ms)
-                : 0,
+            saved ? std::max(total / costs_.storage_bytes_per_ms, largest / node_rate()) : 0,
             Phase::Then::ready};
   }
 

@@ -12,7 +12,9 @@
 //   restarts from its last checkpoint.
 // - Live, nodes joined: the iteration ends first; then coordination and copies.
 // - Restart, nodes lost: everything since the last checkpoint is lost; then detection, restart, and
-//   loading of the whole state by every pipeline. Nodes that were idle are not missed.
+//   loading of the whole state by every pipeline, each node its own layers, all at once. Nodes that
+//   were idle are not missed.
+// - A save: the nodes of one pipeline write their own layers, all at once.
 // - Restart, nodes joined: only where they make an iteration faster: it ends, the state is saved,
 //   and the job restarts.
 // - Fewer nodes than (f + 1) x n0 (restart: n0): the job stops. A live job saves what its survivors
@@ -50,6 +52,8 @@ struct RecoveryCosts {
   double restart_ms = 30'000;       ///< Processes, communicators, model; without loading.
   double link_bytes_per_ms = 0;     ///< A node's network, one direction; > 0.
   double storage_bytes_per_ms = 0;  ///< All checkpoint storage together; > 0.
+  /// One node to or from that storage, serialization included; 0: as fast as its network.
+  double node_storage_bytes_per_ms = 0;
   /// Iterations from one checkpoint to the next; 0: none is made. Training stands still meanwhile.
   std::int64_t checkpoint_iterations = 0;
 };

@@ -1,7 +1,6 @@
 #include "app/replay/replay_model.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 
 #include "scheduler/cost_model.hpp"
@@ -17,14 +16,6 @@ constexpr std::int64_t kNodesMax = 10'000;
 constexpr std::int64_t kDevicesPerNodeMax = 64;
 
 using scheduler::Parallelism;
-
-// A whole number from 1 to `max`; 0 where the text is none.
-std::int64_t count_of(const std::string& text, std::int64_t max) {
-  std::int64_t count = 0;
-  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), count);
-  const bool good = code == std::errc{} && end == text.data() + text.size();
-  return good && count >= 1 && count <= max ? count : 0;
-}
 
 // The largest sample that the job allows.
 SampleShape largest_sample(const job::Job& job, const ModelGraph& graph,
@@ -55,11 +46,11 @@ SampleShape largest_sample(const job::Job& job, const ModelGraph& graph,
 class Chain {
  public:
   Chain(const job::Job& job, const ModelGraph& graph, const std::vector<ModuleConfig>& modules,
-        const ClusterShape& cluster, const ReplayModelOptions& options)
-      : job_(job), graph_(graph), cluster_(cluster), options_(options) {
+        const ReplayMachines& machines, const ReplayModelOptions& options)
+      : job_(job), graph_(graph), machines_(machines), options_(options) {
     for (std::size_t m = 0; m < modules.size(); ++m)
       works_.push_back(scheduler::layer_works(modules[m]));
-    for (std::int64_t k = 1; k <= cluster.devices_per_node; k *= 2)
+    for (std::int64_t k = 1; k <= machines.devices_per_node; k *= 2)
       degrees_.push_back(static_cast<std::int32_t>(k));
     sample_ = largest_sample(job, graph, modules);
   }
@@ -94,13 +85,13 @@ class Chain {
     std::vector<Parallelism> parallelisms;
     for (const auto degree : degrees_) parallelisms.push_back({degree, 1});
     scheduler::Profile profile;
-    profile.device = cluster_.device.name + " (computed)";
+    profile.device = machines_.device.name + " (computed)";
     for (const auto& id : ids())
       profile.layers.push_back({graph_.at(id.module).layers[std::size_t(id.layer)].name,
                                 works_[id.module.index()][std::size_t(id.layer)].kind});
     for (const auto& works : works_)
       for (auto& made :
-           scheduler::computed_profiles(works, cluster_.device, parallelisms, roofline))
+           scheduler::computed_profiles(works, machines_.device, parallelisms, roofline))
         profile.profiles.push_back(std::move(made));
     return scheduler::CostModel::create(graph_, profile);
   }
@@ -161,7 +152,7 @@ class Chain {
 
   const job::Job& job_;
   const ModelGraph& graph_;
-  const ClusterShape& cluster_;
+  const ReplayMachines& machines_;
   const ReplayModelOptions& options_;
   std::vector<std::vector<scheduler::LayerWork>> works_;
   std::vector<std::int32_t> degrees_;
@@ -170,40 +161,26 @@ class Chain {
 
 }  // namespace
 
-Result<ClusterShape> parse_cluster(const std::string& text) {
-  const auto first = text.find('x');
-  const auto second = first == std::string::npos ? first : text.find('x', first + 1);
-  ClusterShape shape;
-  if (second != std::string::npos) {
-    shape.nodes = count_of(text.substr(0, first), kNodesMax);
-    shape.devices_per_node =
-        count_of(text.substr(first + 1, second - first - 1), kDevicesPerNodeMax);
-  }
-  if (second == std::string::npos || shape.nodes == 0 || shape.devices_per_node == 0)
-    return Error{Errc::invalid_argument,
-                 "expected NODESxDEVICESxDEVICE with 1 to 10000 nodes of 1 to 64 devices, found '" +
-                     text + "'",
-                 "--cluster", "for example --cluster 4x8xH100-80G"};
-  auto device = scheduler::find_device(text.substr(second + 1));
-  if (!device.ok()) return device.error();
-  shape.device = std::move(device).value();
-  return shape;
-}
-
 Result<scheduler::RecoveryModel> recovery_model(const job::Job& job, const ModelGraph& graph,
                                                 const std::vector<ModuleConfig>& modules,
-                                                const ClusterShape& cluster, std::int64_t nodes,
+                                                const ReplayMachines& machines,
                                                 const ReplayModelOptions& options) {
-  const Chain chain(job, graph, modules, cluster, options);
+  const auto nodes = machines.nodes;
+  if (nodes > kNodesMax || machines.devices_per_node > kDevicesPerNodeMax)
+    return Error{Errc::invalid_argument,
+                 "a replay takes up to 10,000 nodes of 64 devices, not " + std::to_string(nodes) +
+                     " of " + std::to_string(machines.devices_per_node),
+                 "--cluster", "replay a part of it"};
+  const Chain chain(job, graph, modules, machines, options);
   scheduler::TemplateRequest request;
   request.node_count = nodes;
-  request.gpus_per_node = cluster.devices_per_node;
+  request.gpus_per_node = machines.devices_per_node;
   request.fault_tolerance = job.cluster.fault_tolerance;
-  request.device_memory = cluster.device.memory;
+  request.device_memory = machines.device.memory;
   // A pipeline's first stage holds as many microbatches as there are stages. More stages have fewer
   // layers each and hold more microbatches: what fits the fewest nodes fits all.
   for (std::int64_t least = 1; least <= nodes; ++least) {
-    auto layers = chain.layers(least * cluster.devices_per_node);
+    auto layers = chain.layers(least * machines.devices_per_node);
     if (!layers.ok()) return layers.error();
     request.layers = std::move(layers).value();
     request.min_nodes = std::nullopt;

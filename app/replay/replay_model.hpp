@@ -8,7 +8,7 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
+#include <vector>
 
 #include "runtime/job/job.hpp"
 #include "runtime/vocabulary/model_graph.hpp"
@@ -18,17 +18,12 @@
 
 namespace troupe::app {
 
-/// `30x1xA40-48G`: nodes, devices of each, and what they are.
-struct ClusterShape {
-  std::int64_t nodes = 1;
-  std::int64_t devices_per_node = 1;
+/// The most nodes at a time, devices of each, and what they are.
+struct ReplayMachines {
+  std::int64_t nodes = 1;             ///< >= 1.
+  std::int64_t devices_per_node = 1;  ///< >= 1.
   scheduler::DeviceSpec device;
 };
-
-/// Errors:
-/// - invalid_argument: not NxGxDEVICE, or a number out of range.
-/// - not_found: as `find_device`.
-Result<ClusterShape> parse_cluster(const std::string& text);
 
 struct ReplayModelOptions {
   std::int64_t microbatch_size = 1;  ///< Samples; >= 1.
@@ -36,17 +31,18 @@ struct ReplayModelOptions {
   bool recompute = false;  ///< Layers run forward again in backward; only their inputs are kept.
 };
 
-/// Templates up to `nodes` nodes, for `fault_tolerance` of the job. State that is copied or saved
-/// is parameters, moments and master copies; gradients count as memory only. Parameters tied
-/// between layers count in the last of them.
+/// Templates up to `machines.nodes` nodes, for `fault_tolerance` of the job. State that is copied
+/// or saved is parameters, moments and master copies; gradients count as memory only. Parameters
+/// tied between layers count in the last of them.
 ///
 /// `modules` are those of `graph` in its order, widths of projectors filled in.
 ///
-/// Errors: as `make_templates`, `CostModel::create`; infeasible: no number of nodes holds the model
-/// with the activations of as many microbatches as its pipeline has stages.
+/// Errors: invalid_argument: more than 10,000 nodes of 64 devices; as `make_templates`,
+/// `CostModel::create`; infeasible: no number of nodes holds the model with the activations of as
+/// many microbatches as its pipeline has stages.
 Result<scheduler::RecoveryModel> recovery_model(const job::Job& job, const ModelGraph& graph,
                                                 const std::vector<ModuleConfig>& modules,
-                                                const ClusterShape& cluster, std::int64_t nodes,
+                                                const ReplayMachines& machines,
                                                 const ReplayModelOptions& options);
 
 }  // namespace troupe::app

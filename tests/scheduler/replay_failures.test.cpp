@@ -89,6 +89,23 @@ TEST_CASE("a restarted job loses all since its checkpoint", "[scheduler]") {
   CHECK(played.events[0].lost_iterations == 1);
 }
 
+TEST_CASE("a node's own way to the storage bounds saves and loads", "[scheduler]") {
+  // The job above, but a node moves 1 byte/ms to or from the storage: its 40 bytes take 40 ms where
+  // its network took 20. 64, 128, save until 168, 232, 296, save until 336; node 1 goes at 400 with
+  // the 64 ms of iteration 5, which has just ended. Detection 5, restart 7, load 40: until 452.
+  // Then 580, 708, save until 748, 876, and 124 ms of the next one.
+  auto request = small_job(RecoveryMode::restart, 2);
+  request.costs.checkpoint_iterations = 2;
+  request.costs.node_storage_bytes_per_ms = 1;
+  request.events = {{400, {1}, {}}};
+  const auto result = replay_failures(request);
+  REQUIRE(result.ok());
+  CHECK(result.value().iterations == 7);
+  CHECK(result.value().time.lost_work_ms == Approx(64));
+  CHECK(result.value().time.checkpoint_ms == Approx(120));
+  CHECK(result.value().time.copy_ms == Approx(40));
+}
+
 TEST_CASE("nodes that join wait for the end of the iteration", "[scheduler]") {
   // One node, 128 ms an iteration. Node 1 joins at 10: at 128 it becomes a pipeline of its own,
   // after 3 ms and a copy of 40 bytes at 2 bytes/ms: training goes on at 151 with 64 ms.
@@ -280,6 +297,29 @@ TEST_CASE("counts of nodes become events", "[scheduler]") {
   CHECK((events_of_counts({{0, 9}, {1, 3}}, 7) == events_of_counts({{0, 9}, {1, 3}}, 7)));
 }
 
+TEST_CASE("random failures take each node once, with the spans of their mean",
+          "[scheduler][property]") {
+  // 2,000 exponential spans: mean and standard deviation are both 50 to about 1.1 each (one sigma);
+  // a fixed interval would have no deviation at all.
+  const auto seed = GENERATE(range(0u, 5u));
+  CAPTURE(seed);
+  const auto events = random_failures(2000, 2000, 50, seed);
+  REQUIRE(events.size() == 2000);
+  std::set<std::int64_t> nodes;
+  double last = 0, squares = 0;
+  for (const auto& event : events) {
+    REQUIRE(event.lost.size() == 1);
+    nodes.insert(event.lost[0]);
+    CHECK(event.time_ms >= last);
+    squares += (event.time_ms - last - 50) * (event.time_ms - last - 50);
+    last = event.time_ms;
+  }
+  CHECK(nodes.size() == 2000);
+  CHECK(last / 2000 == Approx(50).margin(6));
+  CHECK(std::sqrt(squares / 2000) == Approx(50).margin(8));
+  CHECK(random_failures(2000, 2000, 50, seed) == events);
+}
+
 TEST_CASE("a replay that makes no sense is refused", "[scheduler][errors]") {
   const auto refused = [](auto change, const std::string& where) {
     auto request = small_job(RecoveryMode::live, 2);
@@ -296,6 +336,7 @@ TEST_CASE("a replay that makes no sense is refused", "[scheduler][errors]") {
   refused([&](auto& r) { r.costs.restart_ms = -1; }, "restart_ms");
   refused([&](auto& r) { r.costs.link_bytes_per_ms = 0; }, "link_bytes_per_ms");
   refused([&](auto& r) { r.costs.storage_bytes_per_ms = nan; }, "storage_bytes_per_ms");
+  refused([&](auto& r) { r.costs.node_storage_bytes_per_ms = -1; }, "node_storage_bytes_per_ms");
   refused([&](auto& r) { r.costs.checkpoint_iterations = -1; }, "checkpoint_iterations");
   refused([&](auto& r) { r.model.templates.templates.clear(); }, "templates");
   refused([&](auto& r) { r.model.layer_bytes.pop_back(); }, "layer_bytes");
