@@ -77,6 +77,14 @@ double median(std::vector<double> values) {
   return (*middle + *std::max_element(values.begin(), middle)) / 2;
 }
 
+// Of all steps, the first too: what was held once needed its memory.
+double largest(const MetricsTable& metrics, const std::string& key) {
+  double found = kUnknown;
+  if (const auto* column = metrics.find(key))
+    for (const double value : *column) found = std::fmax(found, value);
+  return found;
+}
+
 // Amount per second of the settled steps together: long steps count as long as they took.
 double rate(const MetricsTable& metrics, const std::string& amount) {
   const auto *amounts = metrics.find(amount), *times = metrics.find("step_ms");
@@ -112,6 +120,11 @@ Result<RunRecord> read_run(const fs::path& folder) {
   run.name = (clean.has_filename() ? clean : clean.parent_path()).filename().string();
   run.folder = folder;
   run.metrics = std::move(metrics).value();
+  // Zeros alone say that nothing was predicted.
+  const auto* predicted = run.metrics.find("predicted_step_ms");
+  if (predicted != nullptr &&
+      std::all_of(predicted->begin(), predicted->end(), [](double value) { return value == 0; }))
+    run.metrics.columns.erase("predicted_step_ms");
   if (run.metrics.last_line_cut)
     run.notes.push_back(
         "The last line of metrics.jsonl is cut, as a killed run leaves it; it is left out.");
@@ -143,8 +156,13 @@ std::vector<ReportFigure> report_figures(const RunRecord& run) {
        "ms"},
       {"bubble_percent_mean", "Bubble, mean", percent(mean(of("bubble"))), "%"},
       {"imbalance_mean", "Imbalance of stages, mean", mean(of("imbalance")), ""},
-      {"imbalance_before_mean", "Imbalance before balancing, mean", mean(of("imbalance_before")),
-       ""},
+      {"imbalance_in_order_mean", "Imbalance of microbatches, in order",
+       mean(of("imbalance_in_order")), ""},
+      {"imbalance_planned_mean", "Imbalance of microbatches, balanced",
+       mean(of("imbalance_planned")), ""},
+      {"held_rows_max", "Rows held for deferral, most", largest(metrics, "held_rows"), ""},
+      {"activation_megabytes_max", "Activations on a device, most",
+       1e-6 * largest(metrics, "activation_bytes"), "MB"},
       {"plan_ms_mean", "Planning, mean", mean(of("plan_ms")), "ms"},
       {"plan_wait_ms_mean", "Waited for planning, mean", mean(of("plan_wait_ms")), "ms"},
       {"data_wait_ms_mean", "Waited for data, mean", mean(of("data_wait_ms")), "ms"},
@@ -168,9 +186,9 @@ std::vector<std::string> missing_figures(const RunRecord& run) {
                           "plan_wait_ms", "data_wait_ms"})
     if (run.metrics.find(key) == nullptr)
       missing.push_back(std::string("The metrics have no `") + key + "`.");
-  if (!any("imbalance_before"))
+  if (!any("imbalance_in_order"))
     missing.push_back(
-        "The metrics say nothing about the imbalance before balancing (`imbalance_before`).");
+        "The metrics say nothing about the imbalance before balancing (`imbalance_in_order`).");
   if (!any("bytes")) missing.push_back("The metrics say nothing about memory.");
   if (!any("predicted_"))
     missing.push_back("The metrics hold no predicted times (`predicted_step_ms`).");

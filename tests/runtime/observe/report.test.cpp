@@ -74,18 +74,42 @@ TEST_CASE("a report says what its run did not record", "[observe]") {
   write(folder / "bad_samples.jsonl", "{\"id\":\"s<7>\",\"reason\":\"no picture\"}\n");
   auto run = read_run(folder.path()).value();
   const auto without = report_page(run, {}, "No timeline: none was asked for.");
-  CHECK_THAT(without,
-             ContainsSubstring("`imbalance_before`") && ContainsSubstring("nothing about memory") &&
-                 ContainsSubstring("none was asked for") &&
-                 ContainsSubstring("plan.json is missing") && ContainsSubstring("s&lt;7&gt;"));
+  CHECK_THAT(without, ContainsSubstring("`imbalance_in_order`") &&
+                          ContainsSubstring("nothing about memory") &&
+                          ContainsSubstring("none was asked for") &&
+                          ContainsSubstring("plan.json is missing") &&
+                          ContainsSubstring("s&lt;7&gt;"));
   run.plan = RecordedPlan{3, testing::example_plan()};
-  run.metrics.columns["imbalance_before"] = {2, 2, 2};
+  run.metrics.columns["imbalance_in_order"] = {2, 2, 2};
   run.metrics.columns["peak_activation_bytes"] = {5e6, 5e6, 5e6};
   const auto with = report_page(run, {}, "");
   CHECK_THAT(with, ContainsSubstring("Configuration 3") && ContainsSubstring("llm 0 to 1") &&
                        ContainsSubstring("peak_activation_bytes"));
-  CHECK_THAT(
-      with, !ContainsSubstring("`imbalance_before`") && !ContainsSubstring("nothing about memory"));
+  CHECK_THAT(with, !ContainsSubstring("`imbalance_in_order`") &&
+                       !ContainsSubstring("nothing about memory"));
+}
+
+TEST_CASE("a report shows what balancing changed, and predictions that were made", "[observe]") {
+  const ScratchFolder folder;
+  const auto line = [](int step, double predicted_ms, int held_rows) {
+    return "{\"step\":" + std::to_string(step) +
+           ",\"step_ms\":100,\"predicted_step_ms\":" + std::to_string(predicted_ms) +
+           ",\"imbalance_in_order\":3,\"imbalance_planned\":1.5," +
+           "\"held_rows\":" + std::to_string(held_rows) + ",\"activation_bytes\":2e6}\n";
+  };
+  write(folder / "metrics.jsonl", line(1, 0, 9) + line(2, 90, 4) + line(3, 110, 6));
+  const auto run = read_run(folder.path()).value();
+  CHECK(value_of(run, "predicted_step_ms_median") == 100);
+  CHECK(value_of(run, "imbalance_in_order_mean") == 3);
+  CHECK(value_of(run, "imbalance_planned_mean") == 1.5);
+  CHECK(value_of(run, "held_rows_max") == 9);
+  CHECK(value_of(run, "activation_megabytes_max") == 2);
+  CHECK_THAT(report_page(run, {}, ""), ContainsSubstring("before balancing"));
+  // Zeros at every step: nothing was predicted.
+  write(folder / "metrics.jsonl", line(1, 0, 0) + line(2, 0, 0));
+  const auto none = read_run(folder.path()).value();
+  CHECK(std::isnan(value_of(none, "predicted_step_ms_median")));
+  CHECK_THAT(report_page(none, {}, ""), ContainsSubstring("no predicted times"));
 }
 
 TEST_CASE("metrics that are missing, empty or damaged are refused", "[observe][errors]") {
