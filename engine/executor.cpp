@@ -49,6 +49,7 @@ Result<Progress> Executor::advance() {
     if (auto posted = post_receives(); !posted.ok()) return std::move(posted).error();
     if (auto sent = mailbox_.check(); !sent.ok()) return std::move(sent).error();
     const Action& action = actions[next_action_];
+    const std::int64_t cpu_begin_ns = observe::thread_cpu_ns();
     auto ran = run(action);
     if (!ran.ok()) return std::move(ran).error();
     if (!ran.value())
@@ -58,6 +59,7 @@ Result<Progress> Executor::advance() {
                                       static_cast<std::int64_t>(c10::elementSize(row_dtype())));
     event.begin_ns = ready_ns_;
     event.end_ns = ready_ns_ = observe::trace_now_ns();
+    event.cpu_ns = observe::thread_cpu_ns() - cpu_begin_ns;
     report_.events.push_back(event);
     ++next_action_;
   }

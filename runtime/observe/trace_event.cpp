@@ -77,4 +77,6 @@ std::int64_t trace_now_ns() {
   return read_clock(CLOCK_MONOTONIC) + offset;
 }
 
+std::int64_t thread_cpu_ns() { return read_clock(CLOCK_THREAD_CPUTIME_ID); }
+
 }  // namespace troupe::observe

@@ -22,12 +22,13 @@ struct TraceEvent {
   std::int64_t begin_ns = 0;  ///< When the device turned to the action, waiting included.
   std::int64_t end_ns = 0;    ///< >= begin_ns.
   std::int64_t bytes = 0;     ///< Moved or reduced; 0 for compute.
+  std::int64_t cpu_ns = 0;  ///< Processor time of the device's thread; leaves out what others take.
 
   std::int64_t duration_ns() const { return end_ns - begin_ns; }
   friend bool operator==(const TraceEvent&, const TraceEvent&) = default;
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, TraceEvent& x) {
-    return f(x.device, x.step, x.epoch_number, x.action, x.begin_ns, x.end_ns, x.bytes);
+    return f(x.device, x.step, x.epoch_number, x.action, x.begin_ns, x.end_ns, x.bytes, x.cpu_ns);
   }
 };
 
@@ -76,5 +77,8 @@ TraceEvent trace_event(const IterationPlan& plan, DeviceId device, const Action&
 /// Nanoseconds since 1970 that never go backwards: the monotonic clock plus an offset measured once
 /// per process, so that processes of one machine agree within a few microseconds. About 30 ns.
 std::int64_t trace_now_ns();
+
+/// Processor time of the calling thread since it began, in nanoseconds. Well under 1 us.
+std::int64_t thread_cpu_ns();
 
 }  // namespace troupe::observe

@@ -191,6 +191,7 @@ Status TraceWriter::write(std::span<const TraceEvent> events) {
     const auto& action = event.action;
     entries += "{\"ph\":\"X\"," + track(slot) + ",\"ts\":" + file_->time(event.begin_ns) +
                ",\"dur\":" + file_->microseconds(event.duration_ns()) +
+               (event.cpu_ns > 0 ? ",\"tdur\":" + file_->microseconds(event.cpu_ns) : "") +
                ",\"name\":" + quoted_text(event_name(names_, action)) + ",\"cat\":\"" +
                std::string(category(action.kind)) + "\",\"args\":{\"kind\":\"" +
                std::string(to_string(action.kind)) + "\",\"step\":" + std::to_string(event.step) +

@@ -2,11 +2,10 @@
 """What a training step costs besides its operators: two stages of about 50 ms, one thread each, two processes.
 
 Trains the same job for few and for many steps. The difference in processor time of all processes is what the
-additional steps cost; the time of their forward, backward and optimizer slices in the trace is what the
-operators took. The rest (decoding, planning, summing gradients, messages, transport, recording) is the share outside operators. Waiting
-uses no processor time, so the schedule's idle time does not count.
-
-Slices are wall-clock, so this wants an otherwise idle machine. Prints JSON lines; see README.md.
+additional steps cost; the processor time of their forward, backward and optimizer slices in the trace (`tdur`) is what
+the operators took. The rest (decoding, planning, summing gradients, messages, transport, recording) is the share
+outside operators. Waiting uses no processor time, so the schedule's idle time does not count, nor what other programs
+take. Prints JSON lines; see README.md.
 """
 
 import json
@@ -39,12 +38,20 @@ def train(folder, data, steps):
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, run
 
 
-def slices(run):
-    return [event for event in json.loads((run / "trace.json").read_text(encoding="utf-8")) if event["ph"] == "X"]
+def operators(run):
+    """Slices of the trace in which operators ran. `tdur`: processor time of the device's thread, in us."""
+    trace = json.loads((run / "trace.json").read_text(encoding="utf-8"))
+    return [event for event in trace if event["ph"] == "X" and any(word in event["name"] + " " for word in OPERATORS)]
 
 
-def operator_seconds(run):
-    return sum(event["dur"] for event in slices(run) if any(word in event["name"] + " " for word in OPERATORS)) / 1e6
+def seconds(slices):
+    return sum(event["tdur"] for event in slices) / 1e6
+
+
+def stage_ms(slices):
+    """Forward and backward of one microbatch in a stage of the llm."""
+    return sum(statistics.median(event["tdur"] for event in slices if kind in event["name"] + " " and "llm" in event["name"])
+               for kind in (" F ", " B ")) / 1000
 
 
 def main():
@@ -56,12 +63,9 @@ def main():
         for _ in range(ROUNDS):
             few_cpu, few = train(folder, data, FEW)
             many_cpu, many = train(folder, data, MANY)
-            operators = operator_seconds(many) - operator_seconds(few)
             cpu = many_cpu - few_cpu
-            shares.append(100 * (cpu - operators) / cpu)
-            forward = [e["dur"] for e in slices(many) if " F " in e["name"] + " " and "llm" in e["name"]]
-            backward = [e["dur"] for e in slices(many) if " B " in e["name"] + " " and "llm" in e["name"]]
-            stages.append((statistics.median(forward) + statistics.median(backward)) / 1000)
+            shares.append(100 * (1 - (seconds(operators(many)) - seconds(operators(few))) / cpu))
+            stages.append(stage_ms(operators(many)))
     print(json.dumps({"measure": "step: processor time outside operators", "value": round(statistics.median(shares), 2),
                       "unit": "%", "bound": 2, "better": "lower",
                       "size": f"2 stages of {statistics.median(stages):.0f} ms, {MANY - FEW} steps x 4 microbatches"}))

@@ -80,6 +80,7 @@ TEST_CASE("a slice says what ran, where, when and for which step", "[observe]") 
   auto forward = event(ActionKind::forward, 2, 1'002'500, 1'004'001);
   forward.action.stage = StageId{2};
   forward.action.microbatch = MicrobatchId{3};
+  forward.cpu_ns = 1'200;
   REQUIRE(writer.write(std::vector{forward}).ok());
   const auto slice = read(folder / "t.json").back();
   CHECK(slice == Json{{"ph", "X"},
@@ -87,6 +88,7 @@ TEST_CASE("a slice says what ran, where, when and for which step", "[observe]") 
                       {"tid", 2},
                       {"ts", 2.5},
                       {"dur", 1.501},
+                      {"tdur", 1.2},
                       {"name", "llm.stage1 F mb3"},
                       {"cat", "compute"},
                       {"args",
