@@ -49,9 +49,16 @@ SampleShape text(TokenCount tokens) {
   return shape;
 }
 
+/// Four layers one element wide: what crosses a boundary is 4 bytes per row.
+ModelGraph narrow_llm() {
+  ModelGraph graph = text_llm(4);
+  graph.modules[0].hidden_width = graph.modules[0].output_width = 1;
+  return graph;
+}
+
 /// Four equal layers of 1 ms per token and pass, two samples of one token, two devices.
 struct FourLayers {
-  CostModel model = model_of(text_llm(4), {1});
+  CostModel model = model_of(narrow_llm(), {1});
   AutoLayoutRequest request;
 
   FourLayers() {
@@ -82,7 +89,7 @@ TEST_CASE("two whole pipelines beat one of two stages", "[scheduler]") {
 TEST_CASE("memory decides before time", "[scheduler]") {
   FourLayers four;
   // Layers of 10 to 13 elements, 16 bytes each: 736 bytes in all, and one byte of activations per
-  // layer and microbatch in flight. Half of it fits into 450.
+  // layer and microbatch in flight, 4 per message held. Half of it fits into 450.
   four.request.device_memory = Bytes{450};
   const auto made = four.choose();
   CHECK(made.plan.pipelines.size() == 1);
@@ -252,8 +259,8 @@ TEST_CASE("pins are kept", "[scheduler]") {
 }
 
 TEST_CASE("a cluster that is only planned for may split layers", "[scheduler]") {
-  // Layers of 160 bytes and more, a device holds 150: only tp 2 fits.
-  const auto model = model_of(text_llm(4), {1}, {{}, {2, 1}});
+  // Layers of 160 bytes and more beside messages of 4, a device holds 150: only tp 2 fits.
+  const auto model = model_of(narrow_llm(), {1}, {{}, {2, 1}});
   AutoLayoutRequest request;
   request.model = &model;
   request.samples = {text(1)};

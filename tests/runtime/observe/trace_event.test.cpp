@@ -75,7 +75,7 @@ TEST_CASE("every field of the trace values travels", "[observe]") {
   TraceEvent event;
   TraceCounter value;
   TraceMark mark;
-  CHECK(inspect(counter, event) == 7);
+  CHECK(inspect(counter, event) == 8);
   CHECK(inspect(counter, value) == 4);
   CHECK(inspect(counter, mark) == 3);
 }
