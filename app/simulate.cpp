@@ -10,6 +10,7 @@
 #include "app/planning_text.hpp"
 #include "app/terminal.hpp"
 #include "runtime/observe/console.hpp"
+#include "scheduler/layout_score.hpp"
 
 namespace troupe::app {
 
@@ -66,27 +67,6 @@ Status check(const Options& options) {
   return check_timeline_file(options.timeline);
 }
 
-void add(const scheduler::SimulatedStep& step, scheduler::PredictedStep& sum) {
-  sum.step_ms += step.step_ms;
-  sum.bubble += step.bubble;
-  sum.stage_ms.resize(step.stage_ms.size());
-  sum.stage_bubble.resize(step.stage_bubble.size());
-  sum.peak_memory_bytes.resize(step.peak_memory_bytes.size());
-  for (std::size_t s = 0; s < step.stage_ms.size(); ++s) {
-    sum.stage_ms[s] += step.stage_ms[s];
-    sum.stage_bubble[s] += step.stage_bubble[s];
-  }
-  for (std::size_t d = 0; d < step.peak_memory_bytes.size(); ++d)
-    sum.peak_memory_bytes[d] = std::max(sum.peak_memory_bytes[d], step.peak_memory_bytes[d]);
-}
-
-void divide(scheduler::PredictedStep& sum, double count) {
-  sum.step_ms /= count;
-  sum.bubble /= count;
-  for (auto& ms : sum.stage_ms) ms /= count;
-  for (auto& share : sum.stage_bubble) share /= count;
-}
-
 /// Failures happen in the first step; what comes after it would run on another layout.
 Result<Simulated> simulate_steps(const Options& options, const Planning& planning,
                                  scheduler::AutoLayout layout,
@@ -108,10 +88,10 @@ Result<Simulated> simulate_steps(const Options& options, const Planning& plannin
     if (!batch.ok()) return std::move(batch).error();
     const auto& done = batch.value().step;
     made.steps.push_back({done.step_ms, done.bubble, batch.value().lower_bound_ms, done.completed});
-    add(done, sum);
+    scheduler::add_step(done, sum);
     if (step == 0) made.first = std::move(batch).value();
   }
-  divide(sum, static_cast<double>(count));
+  scheduler::divide_steps(sum, static_cast<double>(count));
   made.layout = std::move(layout);
   made.layout.predicted = std::move(sum);
   return made;

@@ -30,7 +30,9 @@ HandLayout finest_layout(const ModelGraph& model) {
   return layout;
 }
 
-void add(const SimulatedStep& step, PredictedStep& sum) {
+}  // namespace
+
+void add_step(const SimulatedStep& step, PredictedStep& sum) {
   sum.step_ms += step.step_ms;
   sum.bubble += step.bubble;
   sum.stage_ms.resize(step.stage_ms.size());
@@ -44,14 +46,12 @@ void add(const SimulatedStep& step, PredictedStep& sum) {
     sum.peak_memory_bytes[d] = std::max(sum.peak_memory_bytes[d], step.peak_memory_bytes[d]);
 }
 
-void divide(PredictedStep& sum, double count) {
+void divide_steps(PredictedStep& sum, double count) {
   sum.step_ms /= count;
   sum.bubble /= count;
   for (auto& ms : sum.stage_ms) ms /= count;
   for (auto& share : sum.stage_bubble) share /= count;
 }
-
-}  // namespace
 
 std::vector<SampleShape> draw_batch(const std::vector<SampleShape>& samples, std::int64_t count,
                                     std::uint64_t seed) {
@@ -152,9 +152,9 @@ Result<PredictedStep> LayoutScorer::score(const ParallelPlan& plan,
     if (!iteration.ok()) return std::move(iteration).error();
     auto step = simulate(plan, iteration.value(), costs.value());
     if (!step.ok()) return std::move(step).error();
-    add(step.value(), sum);
+    add_step(step.value(), sum);
   }
-  divide(sum, static_cast<double>(count));
+  divide_steps(sum, static_cast<double>(count));
   return sum;
 }
 

@@ -1,5 +1,5 @@
 // What a candidate layout costs: the simulator's answer, and what each layer weighs before there is
-// a layout. Helper of auto_layout.cpp.
+// a layout. Helper of auto_layout.cpp; means of steps also serve commands that simulate many.
 //
 // Pure.
 
@@ -10,8 +10,15 @@
 
 #include "scheduler/auto_layout.hpp"
 #include "scheduler/layout_shapes.hpp"
+#include "scheduler/simulate_plan.hpp"
 
 namespace troupe::scheduler {
+
+/// Adds a step of the same layout to `sum`: times and bubbles are summed, the largest memory stays.
+void add_step(const SimulatedStep& step, PredictedStep& sum);
+
+/// Makes means of the times and bubbles of `count` added steps. REQUIRES: count > 0.
+void divide_steps(PredictedStep& sum, double count);
 
 /// Scores layouts of one request. Holds the batches that all candidates are compared on.
 class LayoutScorer {

@@ -5,22 +5,21 @@
 #include <map>
 #include <random>
 #include <set>
-#include <tuple>
 
 #include "scheduler/check_plan.hpp"
+#include "tests/scheduler/checked_faults.hpp"
 #include "tests/scheduler/random_plans.hpp"
 
 namespace troupe::scheduler {
 namespace {
 
 using testing::draw;
+using testing::key;
+using testing::kinds;
+using testing::PartKey;
 using testing::random_case;
-using Part3 = std::tuple<std::int32_t, std::int32_t, std::int32_t>;
+using testing::text_of;
 
-Part3 key(const MessageEnd& end) { return {end.stage.value, end.microbatch.value, end.part.value}; }
-Part3 key(const Action& action) {
-  return {action.stage.value, action.microbatch.value, action.part.value};
-}
 bool makes_gradients(ActionKind kind) {
   return kind == ActionKind::backward || kind == ActionKind::backward_input ||
          kind == ActionKind::backward_weight;
@@ -151,7 +150,7 @@ class Execution {
   std::vector<std::size_t> senders_;  // Per group: holders that send to the first.
   std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> left_;
   std::map<std::int32_t, std::set<std::int32_t>> open_;
-  std::set<Part3> forward_, backward_;
+  std::set<PartKey> forward_, backward_;
   std::set<std::int32_t> sent_, received_, gradient_sent_, gradient_received_, reduced_;
   std::multiset<std::int32_t> summands_;
   bool committed_ = false;
@@ -160,19 +159,6 @@ class Execution {
  public:
   std::vector<std::int32_t> peak;  ///< Per stage, in microbatches.
 };
-
-std::string text_of(const std::vector<Fault>& faults) {
-  std::string text;
-  for (const auto& fault : faults)
-    text += std::string(to_string(fault.kind)) + " " + fault.action + ": " + fault.why + "\n";
-  return text;
-}
-
-std::set<FaultKind> kinds(const std::vector<Fault>& faults) {
-  std::set<FaultKind> kinds;
-  for (const auto& fault : faults) kinds.insert(fault.kind);
-  return kinds;
-}
 
 /// Another order of one list: two neighbours exchanged, an action moved, or a piece shuffled.
 void reorder(std::vector<Action>& list, std::mt19937& random) {

@@ -4,34 +4,19 @@
 #include <catch2/catch_test_macros.hpp>
 #include <random>
 #include <set>
-#include <tuple>
 
 #include "scheduler/check_plan.hpp"
+#include "tests/scheduler/checked_faults.hpp"
 #include "tests/scheduler/random_plans.hpp"
 
 namespace troupe::scheduler {
 namespace {
 
 using testing::draw;
+using testing::key;
+using testing::kinds;
 using testing::random_case;
-using Part3 = std::tuple<std::int32_t, std::int32_t, std::int32_t>;
-
-Part3 key(const MessageEnd& end) { return {end.stage.value, end.microbatch.value, end.part.value}; }
-Part3 key(const Action& action) {
-  return {action.stage.value, action.microbatch.value, action.part.value};
-}
-std::string text_of(const std::vector<Fault>& faults) {
-  std::string text;
-  for (const auto& fault : faults)
-    text += std::string(to_string(fault.kind)) + " " + fault.action + ": " + fault.why + "\n";
-  return text;
-}
-
-std::set<FaultKind> kinds(const std::vector<Fault>& faults) {
-  std::set<FaultKind> kinds;
-  for (const auto& fault : faults) kinds.insert(fault.kind);
-  return kinds;
-}
+using testing::text_of;
 
 /// `later` of a list must not stand before `earlier` of it.
 struct OrderRule {

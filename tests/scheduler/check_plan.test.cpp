@@ -5,29 +5,18 @@
 #include <random>
 #include <set>
 
+#include "tests/scheduler/checked_faults.hpp"
 #include "tests/scheduler/random_plans.hpp"
 
 namespace troupe::scheduler {
 namespace {
 
+using testing::kinds;
 using testing::random_case;
 using testing::sample;
 using testing::text_llm;
+using testing::text_of;
 using testing::vision_audio_llm;
-
-std::string text_of(const std::vector<Fault>& faults) {
-  std::string text;
-  for (const auto& fault : faults)
-    text += std::string(to_string(fault.kind)) + " " + std::to_string(fault.device.value) + " " +
-            fault.action + ": " + fault.why + "\n";
-  return text;
-}
-
-std::set<FaultKind> kinds(const std::vector<Fault>& faults) {
-  std::set<FaultKind> kinds;
-  for (const auto& fault : faults) kinds.insert(fault.kind);
-  return kinds;
-}
 
 /// Two llm stages on two devices, two text microbatches.
 struct TwoStages {

@@ -1,0 +1,41 @@
+// What the checker's tests share: a part's key, and faults as text and as kinds.
+
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "runtime/vocabulary/iteration_plan.hpp"
+#include "scheduler/check_plan.hpp"
+
+namespace troupe::scheduler::testing {
+
+/// Stage, microbatch and part.
+using PartKey = std::tuple<std::int32_t, std::int32_t, std::int32_t>;
+
+inline PartKey key(const MessageEnd& end) {
+  return {end.stage.value, end.microbatch.value, end.part.value};
+}
+
+inline PartKey key(const Action& action) {
+  return {action.stage.value, action.microbatch.value, action.part.value};
+}
+
+inline std::string text_of(const std::vector<Fault>& faults) {
+  std::string text;
+  for (const auto& fault : faults)
+    text += std::string(to_string(fault.kind)) + " " + std::to_string(fault.device.value) + " " +
+            fault.action + ": " + fault.why + "\n";
+  return text;
+}
+
+inline std::set<FaultKind> kinds(const std::vector<Fault>& faults) {
+  std::set<FaultKind> kinds;
+  for (const auto& fault : faults) kinds.insert(fault.kind);
+  return kinds;
+}
+
+}  // namespace troupe::scheduler::testing
