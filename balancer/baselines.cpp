@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "balancer/load_tree.hpp"
-#include "balancer/random.hpp"
+#include "runtime/vocabulary/random.hpp"
 
 namespace troupe::balancer {
 

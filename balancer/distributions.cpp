@@ -4,7 +4,7 @@
 #include <array>
 #include <cmath>
 
-#include "balancer/random.hpp"
+#include "runtime/vocabulary/random.hpp"
 
 namespace troupe::balancer {
 

@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "balancer/partition.hpp"
-#include "balancer/random.hpp"
+#include "runtime/vocabulary/random.hpp"
 
 namespace troupe::balancer {
 

@@ -7,9 +7,9 @@
 
 #include "balancer/hierarchical.hpp"
 #include "balancer/partition.hpp"
-#include "balancer/random.hpp"
 #include "balancer/size_search.hpp"
 #include "balancer/taper.hpp"
+#include "runtime/vocabulary/random.hpp"
 
 namespace troupe::balancer {
 

@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "balancer/random.hpp"
 #include "balancer/taper.hpp"
+#include "runtime/vocabulary/random.hpp"
 
 namespace troupe::balancer {
 

@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <cmath>
 
-#include "scheduler/seeded_random.hpp"
+#include "runtime/vocabulary/random.hpp"
 
 namespace troupe::scheduler {
 
 namespace {
 
-std::int64_t take_one(RankList& nodes, SeededRandom& random) {
+std::int64_t take_one(RankList& nodes, Random& random) {
   const auto index = static_cast<std::ptrdiff_t>(random.below(nodes.size()));
   const auto node = nodes[static_cast<std::size_t>(index)];
   nodes.erase(nodes.begin() + index);
@@ -20,7 +20,7 @@ std::int64_t take_one(RankList& nodes, SeededRandom& random) {
 
 std::vector<NodeEvent> periodic_failures(std::int64_t node_count, std::int64_t count,
                                          double period_ms, std::uint64_t seed) {
-  SeededRandom random(seed);
+  Random random(seed);
   RankList nodes;
   for (std::int64_t node = 0; node < node_count; ++node) nodes.push_back(node);
   std::vector<NodeEvent> events;
@@ -32,14 +32,14 @@ std::vector<NodeEvent> periodic_failures(std::int64_t node_count, std::int64_t c
 std::vector<NodeEvent> random_failures(std::int64_t node_count, std::int64_t count, double mean_ms,
                                        std::uint64_t seed) {
   auto events = periodic_failures(node_count, count, mean_ms, seed);
-  SeededRandom random(seed ^ 0x5DEECE66Du);  // Times apart from the choice of nodes.
+  Random random(seed ^ 0x5DEECE66Du);  // Times apart from the choice of nodes.
   double now_ms = 0;
   for (auto& event : events) event.time_ms = now_ms -= mean_ms * std::log1p(-random.uniform());
   return events;
 }
 
 std::vector<NodeEvent> events_of_counts(const std::vector<NodeCount>& counts, std::uint64_t seed) {
-  SeededRandom random(seed);
+  Random random(seed);
   std::vector<NodeEvent> events;
   RankList nodes;
   std::int64_t next_id = counts.empty() ? 0 : counts.front().nodes;

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <tuple>
 
-#include "scheduler/seeded_random.hpp"
+#include "runtime/vocabulary/random.hpp"
 
 namespace troupe::scheduler {
 
@@ -118,7 +118,7 @@ void draw_samples(const LayoutInput& input, LayoutFacts& facts) {
   facts.time_ms.assign(count, {});
   facts.activation_bytes.assign(count, {});
   facts.boundary_bytes.assign(count, 0);
-  SeededRandom random(input.seed);
+  Random random(input.seed);
   const auto time_of = [&](std::size_t m, const ModuleSample& sample) {
     return sample.forward_ms + (facts.has_backward[m] ? sample.backward_ms : 0);
   };

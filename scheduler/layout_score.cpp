@@ -5,8 +5,8 @@
 #include <numeric>
 #include <span>
 
+#include "runtime/vocabulary/random.hpp"
 #include "scheduler/plan_iteration.hpp"
-#include "scheduler/seeded_random.hpp"
 
 namespace troupe::scheduler {
 
@@ -55,7 +55,7 @@ void divide_steps(PredictedStep& sum, double count) {
 
 std::vector<SampleShape> draw_batch(const std::vector<SampleShape>& samples, std::int64_t count,
                                     std::uint64_t seed) {
-  SeededRandom random(seed);
+  Random random(seed);
   std::vector<std::size_t> order;
   std::vector<SampleShape> batch;
   for (std::int64_t i = 0; i < count; ++i) {

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <string>
 
-#include "scheduler/seeded_random.hpp"
+#include "runtime/vocabulary/random.hpp"
 
 namespace troupe::scheduler {
 
@@ -50,7 +50,7 @@ std::string text_of(const std::vector<std::int32_t>& allocation) {
 }
 
 std::vector<std::int32_t> allocate_batch(const ProfileBatchInput& input, std::int64_t size,
-                                         SeededRandom& random) {
+                                         Random& random) {
   std::vector<double> work(input.samples.front().size());
   for (std::int64_t i = 0; i < size; ++i) {
     const auto& sample = input.samples[random.below(input.samples.size())];
@@ -103,7 +103,7 @@ Result<ProfileBatch> profile_batch(const ProfileBatchInput& input) {
                      " devices cannot give one to each of " + std::to_string(modules) + " modules",
                  "devices", "use at least " + std::to_string(modules * std::size_t(input.dp))};
   const auto trials = validation_trials(input.alpha, input.p_error);
-  SeededRandom random(input.seed);
+  Random random(input.seed);
   if (static_cast<double>(trials) * static_cast<double>(input.first_size) > kDrawsMax)
     return wrong("p_error",
                  std::to_string(trials) + " batches of " + std::to_string(input.first_size) +

@@ -6,9 +6,9 @@
 #include <limits>
 #include <numbers>
 
+#include "runtime/vocabulary/random.hpp"
 #include "scheduler/check_plan.hpp"
 #include "scheduler/device_memory.hpp"
-#include "scheduler/seeded_random.hpp"
 #include "scheduler/stage_graph.hpp"
 
 namespace troupe::scheduler {
@@ -198,7 +198,7 @@ class Simulation {
   /// Log-normal with mean 1; depends on device and position alone.
   double noise(std::int32_t index) {
     if (options_.noise == 0) return 1;
-    SeededRandom random(options_.seed ^ (static_cast<std::uint64_t>(index) << 40) ^ at(index).next);
+    Random random(options_.seed ^ (static_cast<std::uint64_t>(index) << 40) ^ at(index).next);
     const double radius = std::sqrt(-2 * std::log(1 - random.uniform()));
     const double normal = radius * std::cos(2 * std::numbers::pi * random.uniform());
     return std::exp(options_.noise * normal - options_.noise * options_.noise / 2);

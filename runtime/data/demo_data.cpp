@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "runtime/data/demo_media.hpp"
-#include "runtime/data/random_stream.hpp"
+#include "runtime/vocabulary/random.hpp"
 
 namespace troupe::data {
 namespace {
@@ -70,8 +70,8 @@ class DemoMaker {
     DemoPicture picture;
     picture.width = random_.between(56, 196);
     picture.height = random_.between(56, 196);
-    picture.shape = static_cast<DemoShape>(random_.below(kDemoShapes.size()));
-    picture.colour = random_.below(kDemoColours.size());
+    picture.shape = static_cast<DemoShape>(random_.below_unbiased(kDemoShapes.size()));
+    picture.colour = random_.below_unbiased(kDemoColours.size());
     const std::int32_t side = std::min(picture.width, picture.height);
     picture.radius = random_.between(side / 4, side / 2 - 4);
     picture.center_x = random_.between(picture.radius, picture.width - 1 - picture.radius);
@@ -108,7 +108,7 @@ class DemoMaker {
     std::vector<std::size_t> tones(static_cast<std::size_t>(random_.between(2, 4)));
     std::string heard;
     for (auto& tone : tones) {
-      tone = random_.below(kDemoTones.size());
+      tone = random_.below_unbiased(kDemoTones.size());
       heard += (heard.empty() ? "" : " ") + std::string(kDemoTones[tone].name);
     }
     const std::int32_t rate = kRates[clips_ % 4];
@@ -160,14 +160,14 @@ class DemoMaker {
     constexpr const char* kNumbers[] = {"zero", "one", "two",   "three", "four",
                                         "five", "six", "seven", "eight"};
     const std::size_t colours = kDemoColours.size();
-    const std::size_t pick = random_.below(colours + kDemoShapes.size());
+    const std::size_t pick = random_.below_unbiased(colours + kDemoShapes.size());
     const auto word = pick < colours ? kDemoColours[pick].name : kDemoShapes[pick - colours];
     add_record(Json::object(), {"How many letters has " + std::string(word) + "?",
                                 std::string(kNumbers[word.size()]) + "."});
   }
 
   std::filesystem::path folder_;
-  RandomStream random_;
+  Random random_;
   Json records_ = Json::array();
   std::int32_t images_ = 0;
   std::int32_t clips_ = 0;

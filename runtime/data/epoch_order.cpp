@@ -4,7 +4,7 @@
 #include <numeric>
 #include <utility>
 
-#include "runtime/data/random_stream.hpp"
+#include "runtime/vocabulary/random.hpp"
 
 namespace troupe::data {
 
@@ -12,9 +12,9 @@ std::vector<std::int64_t> epoch_order(std::uint64_t seed, std::int64_t epoch, st
   std::vector<std::int64_t> order(static_cast<std::size_t>(count));
   std::iota(order.begin(), order.end(), std::int64_t{0});
   // The epoch is mixed before it meets the seed: seed s, epoch 1 must not be seed s + 1, epoch 0.
-  RandomStream generator(seed ^ RandomStream(static_cast<std::uint64_t>(epoch)).next());
+  Random generator(seed ^ Random(static_cast<std::uint64_t>(epoch)).next());
   for (std::size_t left = order.size(); left > 1; --left)
-    std::swap(order[left - 1], order[generator.below(left)]);
+    std::swap(order[left - 1], order[generator.below_unbiased(left)]);
   return order;
 }
 

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "balancer/partition_search.hpp"
-#include "balancer/random.hpp"
+#include "runtime/vocabulary/random.hpp"
 
 namespace troupe::balancer {
 namespace {

@@ -8,7 +8,7 @@
 #include <numeric>
 #include <set>
 
-#include "balancer/random.hpp"
+#include "runtime/vocabulary/random.hpp"
 
 namespace troupe::balancer {
 namespace {

@@ -4,7 +4,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <thread>
 
-#include "balancer/random.hpp"
+#include "runtime/vocabulary/random.hpp"
 
 namespace troupe::balancer {
 namespace {

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "balancer/random.hpp"
 #include "balancer/workload.hpp"
+#include "runtime/vocabulary/random.hpp"
 
 namespace troupe::balancer {
 

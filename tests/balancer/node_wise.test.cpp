@@ -9,7 +9,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "balancer/random.hpp"
+#include "runtime/vocabulary/random.hpp"
 
 namespace troupe::balancer {
 namespace {

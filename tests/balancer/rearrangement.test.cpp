@@ -5,7 +5,7 @@
 #include <catch2/generators/catch_generators_range.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
-#include "balancer/random.hpp"
+#include "runtime/vocabulary/random.hpp"
 
 namespace troupe::balancer {
 namespace {

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "balancer/random.hpp"
+#include "runtime/vocabulary/random.hpp"
 
 namespace troupe::balancer {
 namespace {

@@ -6,12 +6,12 @@
 #include <map>
 #include <string>
 
+#include "runtime/vocabulary/random.hpp"
 #include "scheduler/check_plan.hpp"
 #include "scheduler/layout.hpp"
 #include "scheduler/place_by_hand.hpp"
 #include "scheduler/plan_iteration.hpp"
 #include "scheduler/schedules.hpp"
-#include "scheduler/seeded_random.hpp"
 #include "scheduler/simulate_plan.hpp"
 #include "scheduler/stage_times.hpp"
 #include "tests/bench/report.hpp"
@@ -56,7 +56,7 @@ Cluster make_cluster(int devices, int microbatches) {
     layout.pipelines.push_back(std::move(stages));
   }
   Cluster cluster{place_by_hand(model, layout, {pipelines, kDepth}).value(), {}};
-  SeededRandom random(1);
+  Random random(1);
   const int samples = pipelines * microbatches;
   for (int s = 0; s < samples; ++s) {
     SampleShape shape;
@@ -96,7 +96,7 @@ void bench_plan(int devices, int microbatches) {
 void bench_schedules(int stages, int microbatches) {
   PipelineTimes times;
   times.microbatches = microbatches;
-  SeededRandom random(1);
+  Random random(1);
   for (int s = 0; s < stages; ++s) {
     StageTimes stage;
     stage.name = "llm." + std::to_string(s);
@@ -125,7 +125,7 @@ void bench_layout(int devices, LayoutObjective objective, Placement placement) {
       {{2, 1}, 1.8}, {{4, 1}, 3.2}, {{8, 1}, 5.5}};
   input.modules = {{"vision", {1}, false, 32, 1e10, {1, 2, 4, 8}, {1, 2, 4}, speedup},
                    {"llm", {}, false, 48, 1.2e11, {1, 2, 4, 8}, {1, 2, 4}, speedup}};
-  SeededRandom random(1);
+  Random random(1);
   for (int s = 0; s < 500; ++s) {
     const double vision = 20 + 200 * random.uniform() * random.uniform();
     const double llm = 60 + 150 * random.uniform();

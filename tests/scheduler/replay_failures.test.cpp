@@ -9,8 +9,8 @@
 #include <limits>
 #include <set>
 
+#include "runtime/vocabulary/random.hpp"
 #include "scheduler/failure_events.hpp"
-#include "scheduler/seeded_random.hpp"
 
 namespace troupe::scheduler {
 namespace {
@@ -189,7 +189,7 @@ TEST_CASE("a uniform layout leaves what does not fit idle", "[scheduler]") {
 
 // Nodes leave and come, a few at a time.
 std::vector<NodeEvent> random_events(std::uint64_t seed, RankList nodes, double duration_ms) {
-  SeededRandom random(seed);
+  Random random(seed);
   std::vector<NodeEvent> events;
   std::int64_t next_id = 100;
   RankList gone;
