@@ -3,6 +3,7 @@
 #include <set>
 
 #include "actors/recorder_actor.hpp"
+#include "runtime/data/background_thread.hpp"
 
 namespace troupe::actors {
 
@@ -36,6 +37,7 @@ void plan_ready(Self self) {
 
 void begin(Self self, const Configuration& configuration,
            const std::vector<caf::strong_actor_ptr>& nodes) {
+  data::run_in_background();  // On the actor's own thread.
   auto& state = self->state;
   state.configuration = configuration;
   state.nodes.clear();

@@ -28,6 +28,7 @@ struct SchedulerState {
   static inline const char* name = "scheduler";
 };
 
+/// REQUIRES: spawned detached: its thread goes to the background (`data::run_in_background`).
 /// `setup` outlives the actor. `first_batch`: where training starts, from 0.
 SchedulerActor::behavior_type scheduler(SchedulerActor::stateful_pointer<SchedulerState> self,
                                         const engine::JobSetup* setup, std::int64_t record_count,

@@ -1,26 +1,19 @@
-// Measures what one kind of layer costs on a device, size by size.
+// Measures what the kinds of layers of a model cost on a device, size by size.
 //
-// Runs the very layers that stages run. Single-threaded but for LibTorch's operator threads; the
-// caller sets those, and keeps the machine otherwise idle.
+// Single-threaded but for LibTorch's operator threads; the caller sets those, and keeps the machine
+// otherwise idle.
 
 #pragma once
 
 #include <functional>
-#include <memory>
 #include <string>
 #include <vector>
 
-#include "engine/job_setup.hpp"
+#include "engine/kind_bench.hpp"
 #include "runtime/vocabulary/result.hpp"
 #include "scheduler/profile.hpp"
 
 namespace troupe::engine {
-
-/// A kind of layer and where an example of it stands in the model.
-struct LayerKind {
-  std::string name;  ///< `llm.block`, as `scheduler::layer_works` names it.
-  LayerId example;
-};
 
 /// Kind names of all layers of a model, module by module; `[module][layer]`.
 std::vector<std::vector<std::string>> layer_kind_names(const JobSetup& setup);
@@ -28,25 +21,21 @@ std::vector<std::vector<std::string>> layer_kind_names(const JobSetup& setup);
 /// The kinds of a model, each with its first layer, in model order.
 std::vector<LayerKind> layer_kinds(const JobSetup& setup);
 
-/// Bounds of one kind's measurement.
+/// Bounds of a measurement.
 struct LayerProfileOptions {
-  double budget_s = 2;     ///< For all sizes together; at least two sizes are measured.
-  double point_s_max = 2;  ///< A size that takes longer is the last one.
+  double budget_s = 20;    ///< For all kinds and sizes together.
+  double point_s_max = 2;  ///< A kind ends before the size whose forward and backward take longer.
   TokenCount tokens_max = 16384;
+  /// Called before each point with its kind, and the share of the budget that is spent.
+  std::function<void(const std::string& kind, double share)> on_progress;
 };
 
-/// Measures a kind at 16, 32, 64 ... tokens: medians of several runs after one that warms up.
+/// Measures every kind at 16, 32, 64 ... tokens (`KindBench::point`), all of them at one size
+/// before the next: when the budget is spent, all have come about as far. Each has two sizes at
+/// least, whatever they take. In the order of `layer_kinds`.
 ///
-/// Linear part: the layer on rows packed as sequences of at most 64, less the attention in it.
-/// Attention: the attention kernel alone on one sequence. The gradient of the input is timed with
-/// weight gradients deferred, those after it, as the engine splits a backward; a first layer, which
-/// has no rows before it, has all of its backward in the weight gradient. Sizes of the llm's head
-/// are trained tokens. Activation bytes: what a forward leaves allocated, output included.
-///
-/// With one operator thread times are processor times: other programs do not lengthen them.
-///
-/// Errors: as `models::make_layer`; internal: LibTorch's text.
-Result<scheduler::LayerProfile> profile_layer(const JobSetup& setup, const LayerKind& kind,
-                                              const LayerProfileOptions& options);
+/// Errors: as `KindBench::create`; internal: LibTorch's text, of which kind.
+Result<std::vector<scheduler::LayerProfile>> profile_layers(const JobSetup& setup,
+                                                            const LayerProfileOptions& options);
 
 }  // namespace troupe::engine

@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
 /// Raised whenever a change of the profiler makes older numbers wrong.
-constexpr const char* kProfiler = "profiler 1";
+constexpr const char* kProfiler = "profiler 2";
 
 std::string processor() {
   std::ifstream info("/proc/cpuinfo");
@@ -92,20 +92,10 @@ Result<scheduler::Profile> measure(const JobSetup& setup, const ProfileOptions& 
   scheduler::Profile profile;
   profile.device = profile_key(setup).device;
   profile.layers = kinds_of_layers(setup);
-  const auto kinds = layer_kinds(setup);
-  const auto begin = Clock::now();
-  for (std::size_t k = 0; k < kinds.size(); ++k) {
-    if (options.on_progress)
-      options.on_progress(kinds[k].name,
-                          static_cast<double>(k) / static_cast<double>(kinds.size()));
-    // What a cheap kind leaves goes to those after it.
-    const double spent_s = std::chrono::duration<double>(Clock::now() - begin).count();
-    const double share_s =
-        std::max(0.0, options.budget_s - spent_s) / static_cast<double>(kinds.size() - k);
-    auto made = profile_layer(setup, kinds[k], {share_s, options.point_s_max, options.tokens_max});
-    if (!made.ok()) return std::move(made).error();
-    profile.profiles.push_back(std::move(made).value());
-  }
+  auto layers = profile_layers(
+      setup, {options.budget_s, options.point_s_max, options.tokens_max, options.on_progress});
+  if (!layers.ok()) return std::move(layers).error();
+  profile.profiles = std::move(layers).value();
   auto speeds = measure_speeds(setup);
   if (!speeds.ok()) return std::move(speeds).error();
   profile.speeds = speeds.value();

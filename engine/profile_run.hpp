@@ -23,7 +23,7 @@ struct ProfileOptions {
   double budget_s = 20;    ///< Time for measuring; larger sizes are left out when it is spent. > 0.
   double point_s_max = 2;  ///< A size whose forward and backward take longer is the last one.
   TokenCount tokens_max = 16384;
-  /// Called before each kind of layer with what comes next, and the share that is done.
+  /// As `LayerProfileOptions::on_progress`.
   std::function<void(const std::string& kind, double share)> on_progress;
 };
 

@@ -10,6 +10,7 @@
 #include <system_error>
 #include <thread>
 
+#include "runtime/data/background_thread.hpp"
 #include "runtime/data/epoch_order.hpp"
 
 namespace troupe::data {
@@ -97,6 +98,7 @@ std::optional<BatchLoader::Shared::Task> BatchLoader::Shared::next_task() const 
 }
 
 void BatchLoader::Shared::run() {
+  run_in_background();
   std::unique_lock lock(mutex);
   while (true) {
     std::optional<Task> task;

@@ -1,0 +1,358 @@
+#include "engine/kind_bench.hpp"
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/GradMode.h>
+#include <c10/util/Exception.h>
+#include <time.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+
+#include "engine/memory_count.hpp"
+#include "kernels/deferred_gradients.hpp"
+#include "kernels/packed_attention.hpp"
+#include "models/widths.hpp"
+
+namespace troupe::engine {
+
+namespace {
+
+using scheduler::PartCost;
+
+constexpr TokenCount kPackedLength = 64;  // Of the short sequences that show the linear part.
+constexpr int kRepeats = 7;
+constexpr double kEnoughMs = 40;  // Repetitions stop when a part of a point took this long.
+constexpr std::int64_t kCopies = 4;
+constexpr std::int64_t kColdBytes = std::int64_t{16} << 20;  // More than a core's own caches hold.
+
+/// Milliseconds of an unspecified start. With one operator thread all work is this thread's, and
+/// its processor time leaves out what other programs take; several threads need the wall clock.
+double now_ms() {
+  timespec time{};
+  clock_gettime(at::get_num_threads() == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &time);
+  return 1e3 * static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_nsec);
+}
+double ms_since(double begin_ms) { return now_ms() - begin_ms; }
+
+template <class Function>
+double bytes_kept(Function function) {
+  const CountMemory count;
+  const auto kept = function();
+  return static_cast<double>(std::max<std::int64_t>(0, count.bytes()));
+}
+
+double median(std::vector<double>& values) {
+  const auto middle = values.begin() + std::ssize(values) / 2;
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+/// Medians of what `run` returns, pass by pass, after a run that warms up.
+template <class Run>
+PartCost median_of(Run run) {
+  run();
+  std::vector<double> forward, input_grad, weight_grad;
+  double spent_ms = 0;
+  for (int i = 0; i < kRepeats && (i < 3 || spent_ms < kEnoughMs); ++i) {
+    const PartCost cost = run();
+    forward.push_back(cost.forward_ms);
+    input_grad.push_back(cost.input_grad_ms);
+    weight_grad.push_back(cost.weight_grad_ms);
+    spent_ms += cost.forward_ms + cost.input_grad_ms + cost.weight_grad_ms;
+  }
+  return {median(forward), median(input_grad), median(weight_grad), 0};
+}
+
+PartCost per_copy(PartCost cost, std::size_t copies) {
+  const double share = 1.0 / static_cast<double>(copies);
+  return {cost.forward_ms * share, cost.input_grad_ms * share, cost.weight_grad_ms * share,
+          cost.activation_bytes};
+}
+
+/// Heads of a kind with attention.
+struct AttentionShape {
+  std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
+  bool causal = false;
+};
+
+std::optional<AttentionShape> attention_of(const ModuleConfig& module, const LayerKind& kind) {
+  if (!kind.name.ends_with(".block")) return std::nullopt;
+  if (const auto* c = std::get_if<VisionConfig>(&module.config))
+    return AttentionShape{c->num_heads, c->num_heads, c->embed_dim / c->num_heads, false};
+  if (const auto* c = std::get_if<AudioConfig>(&module.config))
+    return AttentionShape{c->encoder_attention_heads, c->encoder_attention_heads,
+                          c->d_model / c->encoder_attention_heads, false};
+  const auto& c = std::get<LlmConfig>(module.config);
+  return AttentionShape{c.num_attention_heads, c.num_key_value_heads,
+                        c.head_dim > 0 ? c.head_dim : c.hidden_size / c.num_attention_heads, true};
+}
+
+/// The most square grid of `patches` (a power of two >= 16); sides are multiples of 4.
+models::GridSize grid_of(std::int64_t patches) {
+  std::int64_t height = 4;
+  while (4 * height * height <= patches) height *= 2;
+  return {height, patches / height};
+}
+
+using Layers = std::vector<std::unique_ptr<models::Layer>>;
+
+Bytes bytes_of(models::Layer& layer) {
+  Bytes bytes;
+  for (const auto& parameter : layer.parameters())
+    bytes += Bytes{static_cast<std::int64_t>(parameter.value.nbytes())};
+  return bytes;
+}
+
+/// Copies of the kind's example; a single one where its parameters alone fill the caches.
+Result<Layers> make_layers(const JobSetup& setup, const ModuleConfig& module,
+                           const LayerKind& kind) {
+  auto options = setup.layers;
+  options.trainable = true;  // Freezing is the planner's affair.
+  Layers layers;
+  do {
+    auto layer = models::make_layer(module, setup.modules(), kind.example.layer, options);
+    if (!layer.ok()) return std::move(layer).error();
+    layers.push_back(std::move(layer).value());
+  } while (std::ssize(layers) < kCopies && bytes_of(*layers.front()).count() < kColdBytes);
+  return layers;
+}
+
+}  // namespace
+
+/// A stage runs all its layers forward and then all backward, so that a layer finds neither its
+/// parameters nor its activations in the core's caches. One layer alone, again and again, would
+/// find both and seem a tenth faster than it is: small ones run as several copies, one after
+/// another.
+class KindBench::Bench {
+ public:
+  Bench(const JobSetup& setup, const ModuleConfig& module, const LayerKind& kind, Layers layers)
+      : setup_(setup),
+        module_(module),
+        spec_(setup.model.at(kind.example.module)),
+        attention_(attention_of(module, kind)),
+        layers_(std::move(layers)),
+        first_(kind.example.layer == 0 && spec_.kind != ModuleKind::projector),
+        head_(spec_.kind == ModuleKind::llm && !first_ && !attention_) {}
+
+  scheduler::ProfilePoint point(TokenCount tokens) {
+    scheduler::ProfilePoint made;
+    made.tokens = tokens;
+    const auto segments = packed(tokens);
+    made.linear = layer_cost(tokens, segments);
+    if (!attention_) return made;
+    made.attention = attention_cost(tokens, {tokens});
+    const PartCost inside =
+        segments.size() == 1 ? made.attention : attention_cost(tokens, segments);
+    made.linear = {std::max(0.0, made.linear.forward_ms - inside.forward_ms),
+                   std::max(0.0, made.linear.input_grad_ms - inside.input_grad_ms),
+                   made.linear.weight_grad_ms,
+                   std::max(0.0, made.linear.activation_bytes - inside.activation_bytes)};
+    return made;
+  }
+
+  Bytes parameters() { return bytes_of(*layers_.front()); }
+
+  /// Layers that ran at the last point, one after another.
+  std::size_t copies() const { return copies_; }
+
+ private:
+  at::TensorOptions options() const {
+    return at::TensorOptions().dtype(setup_.layers.dtype).device(setup_.layers.device);
+  }
+
+  static std::vector<std::int64_t> packed(TokenCount tokens) {
+    if (tokens <= kPackedLength) return {tokens};
+    return std::vector<std::int64_t>(static_cast<std::size_t>(tokens / kPackedLength),
+                                     kPackedLength);
+  }
+
+  models::PackedBatch batch_of(TokenCount tokens, std::vector<std::int64_t> segments) const {
+    models::PackedBatch batch;
+    if (head_) segments = {tokens + 1};  // A sequence's first label is never a target.
+    batch.segments = std::move(segments);
+    const auto ids = at::TensorOptions().dtype(at::kLong);
+    if (const auto* vision = std::get_if<VisionConfig>(&module_.config)) {
+      for (const auto length : batch.segments) batch.grids.push_back(grid_of(length));
+      const auto columns = std::int64_t{vision->in_channels} * vision->temporal_patch_size *
+                           vision->patch_size * vision->patch_size;
+      if (first_) batch.input = at::randn({tokens, columns});
+    } else if (const auto* audio = std::get_if<AudioConfig>(&module_.config)) {
+      for (const auto length : batch.segments) batch.input_segments.push_back(2 * length);
+      if (first_) batch.input = at::randn({2 * tokens, audio->num_mel_bins});
+    } else if (const auto* llm = std::get_if<LlmConfig>(&module_.config)) {
+      if (first_) batch.input = at::arange(tokens, ids).remainder(llm->vocab_size);
+      if (head_) batch.labels = at::arange(tokens + 1, ids).remainder(llm->vocab_size);
+    }
+    return batch;
+  }
+
+  std::int64_t input_width() const {
+    if (spec_.kind == ModuleKind::projector)
+      return models::resolve_projector(module_, setup_.modules()).input_size;
+    return spec_.hidden_width;
+  }
+
+  /// Gradients lie where a stage keeps them, and are added to.
+  void make_gradients() {
+    for (auto& layer : layers_)
+      for (auto& parameter : layer->parameters())
+        if (parameter.value.requires_grad())
+          parameter.value.mutable_grad() =
+              at::zeros(parameter.value.sizes(), parameter.value.options().requires_grad(false));
+  }
+
+  void drop_gradients() {
+    for (auto& layer : layers_)
+      for (auto& parameter : layer->parameters()) parameter.value.mutable_grad() = at::Tensor{};
+  }
+
+  /// What a copy reads. Blocks read what the block before them made.
+  struct Copy {
+    models::PackedBatch batch;
+    at::Tensor media, rows, output;
+  };
+
+  Copy make_copy(TokenCount tokens, const std::vector<std::int64_t>& segments) const {
+    Copy copy{batch_of(tokens, segments), {}, {}, {}};
+    copy.media = copy.batch.input;
+    if (!first_)
+      copy.rows = at::randn({head_ ? tokens + 1 : tokens, input_width()}, options())
+                      .set_requires_grad(true);
+    return copy;
+  }
+
+  /// As many copies as leave the caches cold between a forward and its backward.
+  std::vector<Copy> make_copies(TokenCount tokens, const std::vector<std::int64_t>& segments,
+                                double activation_bytes) {
+    const auto wanted =
+        kColdBytes / std::max<std::int64_t>(1, static_cast<std::int64_t>(activation_bytes));
+    copies_ = std::clamp<std::size_t>(static_cast<std::size_t>(wanted), 1, layers_.size());
+    std::vector<Copy> copies;
+    for (std::size_t i = 0; i < copies_; ++i) copies.push_back(make_copy(tokens, segments));
+    return copies;
+  }
+
+  double forward_ms(std::vector<Copy>& copies) {
+    const double begin = now_ms();
+    for (std::size_t i = 0; i < copies.size(); ++i) {
+      Copy& copy = copies[i];
+      // A stage lays the media of its samples end to end before the first layer reads them.
+      if (copy.media.defined()) copy.batch.input = copy.media.clone();
+      const at::Tensor& rows = attention_ && i > 0 ? copies[i - 1].output : copy.rows;
+      copy.output = layers_[i]->forward(rows, copy.batch);
+    }
+    return ms_since(begin);
+  }
+
+  PartCost forward_and_backward(std::vector<Copy>& copies) {
+    PartCost cost;
+    cost.forward_ms = forward_ms(copies);
+    std::vector<at::Tensor> outputs, gradients;
+    for (Copy& copy : copies) {
+      if (copy.rows.defined()) copy.rows.mutable_grad() = at::Tensor{};
+      at::Tensor output = std::move(copy.output);
+      if (attention_ && &copy != &copies.back()) continue;
+      gradients.push_back(at::ones_like(output));
+      outputs.push_back(std::move(output));
+    }
+    const auto deferred = std::make_shared<kernels::DeferredGradients>();
+    double begin = now_ms();
+    if (first_) {
+      torch::autograd::backward(outputs, gradients);
+      cost.weight_grad_ms = ms_since(begin);
+      return cost;
+    }
+    {
+      const kernels::DeferWeightGradients guard(deferred);
+      torch::autograd::backward(outputs, gradients);
+    }
+    cost.input_grad_ms = ms_since(begin);
+    begin = now_ms();
+    const c10::NoGradGuard no_grad;
+    deferred->run();
+    cost.weight_grad_ms = ms_since(begin);
+    return cost;
+  }
+
+  PartCost layer_cost(TokenCount tokens, const std::vector<std::int64_t>& segments) {
+    auto alone = make_copy(tokens, segments);
+    const double activation_bytes =
+        bytes_kept([&] { return layers_.front()->forward(alone.rows, alone.batch); });
+    auto copies = make_copies(tokens, segments, activation_bytes);
+    make_gradients();
+    PartCost cost =
+        per_copy(median_of([&] { return forward_and_backward(copies); }), copies.size());
+    cost.activation_bytes = activation_bytes;
+    drop_gradients();
+    return cost;
+  }
+
+  /// The attention kernel alone, as often as the layer last ran.
+  PartCost attention_cost(TokenCount tokens, const std::vector<std::int64_t>& segments) {
+    const auto& shape = *attention_;
+    const auto make = [&](std::int64_t heads) {
+      return at::randn({tokens, heads, shape.head_dim}, options()).set_requires_grad(true);
+    };
+    std::vector<std::array<at::Tensor, 3>> inputs;  // Query, key, value.
+    for (std::size_t i = 0; i < copies_; ++i)
+      inputs.push_back({make(shape.heads), make(shape.kv_heads), make(shape.kv_heads)});
+    const auto forward = [&](const std::array<at::Tensor, 3>& input) {
+      return kernels::packed_attention(input[0], input[1], input[2], segments, shape.causal);
+    };
+    const auto run = [&] {
+      PartCost once;
+      std::vector<at::Tensor> outputs, gradients;
+      double begin = now_ms();
+      for (const auto& input : inputs) outputs.push_back(forward(input));
+      once.forward_ms = ms_since(begin);
+      for (const auto& output : outputs) gradients.push_back(at::ones_like(output));
+      for (const auto& input : inputs)
+        for (const auto& leaf : input) leaf.mutable_grad() = at::Tensor{};
+      begin = now_ms();
+      torch::autograd::backward(outputs, gradients);
+      once.input_grad_ms = ms_since(begin);
+      return once;
+    };
+    PartCost cost = per_copy(median_of(run), inputs.size());
+    cost.activation_bytes = bytes_kept([&] { return forward(inputs.front()); });
+    return cost;
+  }
+
+  const JobSetup& setup_;
+  const ModuleConfig& module_;
+  const ModuleSpec& spec_;
+  const std::optional<AttentionShape> attention_;
+  const Layers layers_;
+  const bool first_, head_;
+  std::size_t copies_ = 1;
+};
+
+KindBench::KindBench(std::unique_ptr<Bench> bench) : bench_(std::move(bench)) {}
+KindBench::KindBench(KindBench&&) noexcept = default;
+KindBench& KindBench::operator=(KindBench&&) noexcept = default;
+KindBench::~KindBench() = default;
+
+Result<KindBench> KindBench::create(const JobSetup& setup, const LayerKind& kind) {
+  const ModuleConfig& module = config_of(setup, kind.example.module);
+  auto layers = make_layers(setup, module, kind);
+  if (!layers.ok()) return std::move(layers).error();
+  return KindBench(std::make_unique<Bench>(setup, module, kind, std::move(layers).value()));
+}
+
+scheduler::ProfilePoint KindBench::point(TokenCount tokens) { return bench_->point(tokens); }
+Bytes KindBench::parameters() { return bench_->parameters(); }
+std::size_t KindBench::copies() const { return bench_->copies(); }
+
+const ModuleConfig& config_of(const JobSetup& setup, ModuleId module) {
+  const auto& name = setup.model.at(module).name;
+  return *std::find_if(setup.modules().begin(), setup.modules().end(),
+                       [&](const ModuleConfig& config) { return config.name == name; });
+}
+
+}  // namespace troupe::engine
