@@ -8,9 +8,11 @@ the pipelined run; `--reference` (one sample at a time), within a tolerance; and
     parity.py BINARY --matrix           every policy x schedule x freezing, 20 steps in fp64: takes hours
 
 Cases of the matrix are called POLICY/SCHEDULE/FREEZING; without arguments short ones cover each schedule, each
-kind of policy and each freezing. Cases that train the same on paper share one run of the oracle.
+kind of policy and each freezing. Cases that train the same on paper share one run of the oracle. Two cases run
+at a time, so that the cores stay busy while a reference, which is one thread, runs.
 """
 
+import concurrent.futures
 import filecmp
 import json
 import os
@@ -19,11 +21,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 REAL_MINI = ROOT.parent / "shared" / "data" / "real-mini"
 JOB = ROOT / "configs" / "real-mini.toml"
 STEPS = 20
+AT_A_TIME = 2
 
 PROJECTORS_ONLY = ["modules.vision.freeze=true", "modules.audio.freeze=true", "modules.llm.freeze=true"]
 THREE_STAGES = (
@@ -41,6 +46,8 @@ FREEZINGS = {
     "projectors": PROJECTORS_ONLY,
 }
 SHORT = 3
+TWICE = ["fp32", "auto/zero-bubble/projectors"]
+REPLAYED = ["auto/zero-bubble/projectors", "deferral-chain/eager-zero-bubble/all"]
 AUTO = ["parallel.mode=auto", "parallel.pipelines=[]", "cluster.local_nodes=2"]
 
 # name: (overrides, which samples, steps)
@@ -56,8 +63,8 @@ CASES = {
     "text-only-projectors": (["train.dtype=fp32", *PROJECTORS_ONLY], "text", 3),
     "audio-only": (["train.dtype=fp64"], "audio", STEPS),
     "tied-head": (["train.dtype=fp64", "modules.llm.config.tie_word_embeddings=true"], None, STEPS),
-    "encoders-cut": (["train.dtype=fp64", THREE_STAGES], None, STEPS),
-    # The planner lays out two nodes; both runs find the same profile, or none.
+    "encoders-cut": (["train.dtype=fp64", THREE_STAGES], None, 5),
+    # The planner lays out two nodes; both runs find the same profile.
     "auto-layout": (["train.dtype=fp64", *AUTO], None, 5),
     "bf16": (["train.dtype=bf16"], None, 5),
     "full-resolution": (["train.dtype=fp64", "data.max_pixels=1003520", "data.max_seq_len=20000"], None, 2),
@@ -86,9 +93,27 @@ class Failure(Exception):
     pass
 
 
+class Once:
+    """Results that several cases use: whoever asks first makes it, the others wait for it."""
+
+    def __init__(self):
+        self.lock, self.results = threading.Lock(), {}
+
+    def get(self, key, make):
+        with self.lock:
+            first = key not in self.results
+            result = self.results.setdefault(key, concurrent.futures.Future())
+        if first:
+            try:
+                result.set_result(make())
+            except Exception as failure:  # Theirs too: all that wait for it fail as this one does.
+                result.set_exception(failure)
+        return result.result()
+
+
 def train(binary, folder, name, overrides, steps, *flags):
-    """Runs a job and returns its run folder, FOLDER-NAME; so all runs share the profiles beside them."""
-    run = folder.parent / f"{folder.name}-{name}"
+    """Runs a job and returns its run folder, FOLDER@NAME; so all runs share the profiles beside them."""
+    run = folder.parent / f"{folder.name}@{name}"
     command = [str(binary), "train", str(JOB), *overrides, f"train.steps={steps}", f"job.run_dir={run}",
                "train.dump_gradients=true", "debug.parameter_hashes=true", *flags]
     result = subprocess.run(command, capture_output=True, text=True, timeout=900)
@@ -140,14 +165,27 @@ def subset(folder, kind):
     return f'data.sources=[{{format="llava",json="{path}",media="{REAL_MINI}"}}]'
 
 
-def oracle_run(binary, folder, oracles, overrides, steps):
+def oracle_run(binary, folder, shared, overrides, steps):
     """The oracle knows neither policy nor schedule nor microbatches nor nodes: one run serves all that differ in these."""
     ignored = ("balancer.", "scheduler.", "train.microbatches", "parallel.", "cluster.")
     mathematics = [override for override in overrides if not override.startswith(ignored)]
-    key = "-".join([*mathematics, str(steps)])
-    if key not in oracles:
-        oracles[key] = train(binary, folder.parent / "oracle", str(len(oracles)), mathematics, steps, "--reference")
-    return oracles[key]
+    key = "-".join(["oracle", *mathematics, str(steps)])
+    name = f"{abs(hash(key))}"
+    return shared.get(key, lambda: train(binary, folder.parent / "oracle", name, mathematics, steps, "--reference"))
+
+
+def measure_layers(binary, folder, shared, overrides):
+    """Leaves a profile for all runs to find: two that measure at once would plan from different costs."""
+    decisive = [override for override in overrides
+                if override.startswith(("train.dtype", "modules.")) and not override.endswith("freeze=true")]
+    command = [str(binary), "profile", str(JOB), *decisive, f"job.run_dir={folder.parent}/any", "--budget", "5"]
+
+    def measure():
+        result = subprocess.run(command, capture_output=True, text=True, timeout=900)
+        if result.returncode != 0:
+            raise Failure(f"{' '.join(command)}\nexit {result.returncode}\n{result.stderr[-1500:]}")
+
+    shared.get("-".join(["profile", *decisive]), measure)
 
 
 def run_zero_bubble(binary, folder):
@@ -172,12 +210,12 @@ def run_slow_shapes(binary, folder):
     return f"{lines[-1]['corrected_shapes']} shapes learned"
 
 
-def run_case(binary, folder, name, oracles, matrix_steps=SHORT):
-    if name == "zero-bubble":
-        return run_zero_bubble(binary, folder)
-    if name == "slow-shapes":
-        return run_slow_shapes(binary, folder)
+def run_case(binary, folder, name, shared, matrix_steps=SHORT):
+    if name in ("zero-bubble", "slow-shapes"):
+        measure_layers(binary, folder, shared, ["train.dtype=fp64"])
+        return (run_zero_bubble if name == "zero-bubble" else run_slow_shapes)(binary, folder)
     overrides, kind, steps = matrix_case(name, matrix_steps) if "/" in name else CASES[name]
+    measure_layers(binary, folder, shared, overrides)
     if kind:
         overrides = [*overrides, subset(folder, kind)]
     pipelined = train(binary, folder, "pipelined", overrides, steps)
@@ -186,18 +224,35 @@ def run_case(binary, folder, name, oracles, matrix_steps=SHORT):
     same_bits(pipelined, by_plan, "pipelined against --reference --microbatches plan")
     if "train.dtype=bf16" in overrides:
         return "to the bit against the plan's microbatches"
-    oracle = oracle_run(binary, folder, oracles, overrides, steps)
+    oracle = oracle_run(binary, folder, shared, overrides, steps)
     if "train.dtype=fp64" in overrides:
         within(binary, pipelined, oracle, "--rtol", "1e-10", "--loss-rtol", "1e-10", "--gradient-rtol", "1e-10")
     else:
         within(binary, pipelined, oracle, "--loss-rtol", "1e-5", "--gradient-rtol", "1e-5")
-    if name in ("fp64", "auto/zero-bubble/projectors", "deferral-chain/eager-zero-bubble/all"):
+    if name in TWICE:
         again = train(binary, folder, "again", overrides, steps)
         same_bits(pipelined, again, "the same run twice")
+    if name in REPLAYED:
         replayed = train(binary, folder, "replayed", overrides, steps, "--reference", "--microbatches",
                          str(pipelined))
         same_bits(pipelined, replayed, "the recorded plans replayed")
     return "ok"
+
+
+def run_and_report(binary, root, name, shared, steps):
+    """Whether the case passed; its line, with the seconds it took beside another case."""
+    folder = root / name.replace("/", "-")
+    folder.mkdir()
+    begin = time.monotonic()
+    try:
+        line, good = run_case(binary, folder, name, shared, steps), True
+    except (Failure, subprocess.TimeoutExpired) as failure:
+        line, good = f"FAILED\n{failure}", False
+    finally:
+        for run in [folder, *root.glob(f"{folder.name}@*")]:
+            shutil.rmtree(run, ignore_errors=True)
+    print(f"{name} ({time.monotonic() - begin:.0f} s): {line}", flush=True)
+    return good
 
 
 def main():
@@ -211,24 +266,15 @@ def main():
         print(f"0 passed, 0 failed, {len(names)} skipped")
         return 0
     os.environ["OMP_NUM_THREADS"] = "1"
-    passed = failed = 0
-    oracles = {}
     root = pathlib.Path(tempfile.mkdtemp(prefix="troupe-parity-"))
-    for name in names:
-        folder = root / name.replace("/", "-")
-        folder.mkdir()
-        try:
-            print(f"{name}: {run_case(binary, folder, name, oracles, steps)}", flush=True)
-            passed += 1
-        except (Failure, subprocess.TimeoutExpired) as failure:
-            print(f"{name}: FAILED\n{failure}", flush=True)
-            failed += 1
-        finally:
-            for run in root.glob(f"{folder.name}*"):
-                shutil.rmtree(run, ignore_errors=True)
-    shutil.rmtree(root, ignore_errors=True)
-    print(f"{passed} passed, {failed} failed, 0 skipped")
-    return 1 if failed else 0
+    shared = Once()
+    try:
+        with concurrent.futures.ThreadPoolExecutor(AT_A_TIME) as pool:
+            passed = sum(pool.map(lambda name: run_and_report(binary, root, name, shared, steps), names))
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+    print(f"{passed} passed, {len(names) - passed} failed, 0 skipped")
+    return 0 if passed == len(names) else 1
 
 
 if __name__ == "__main__":
