@@ -23,8 +23,9 @@ std::string parts_text(const ModuleSpec& module) {
   std::int64_t elements = 0;
   for (const auto& layer : module.layers)
     elements += layer.parameter_elements + layer.constant_elements;
-  return std::to_string(module.layers.size()) + " layers, " + with_unit(elements) + " parameters" +
-         (module.freeze ? ", frozen" : "");
+  return std::to_string(module.layers.size()) +
+         (module.layers.size() == 1 ? " layer, " : " layers, ") + with_unit(elements) +
+         " parameters" + (module.freeze ? ", frozen" : "");
 }
 
 /// What the job would do, in a few lines.
@@ -41,16 +42,14 @@ void print_summary(const job::Job& job, const ModelGraph& model, const ParallelP
 
 /// What only the model builder and the planner can tell.
 std::vector<Error> planning_problems(const job::Job& job) {
-  std::vector<Error> problems;
-  const auto setup = engine::prepare(job);
-  if (!setup.ok()) problems.push_back(setup.error());
+  auto problems = engine::setup_problems(job);
   const auto model = models::build_graph(job.modules);
   if (!model.ok()) return problems;
   const auto layout = scheduler::layout_problems(model.value(), job.parallel.layout,
                                                  {job.cluster.nodes, job.cluster.devices_per_node});
   problems.insert(problems.end(), layout.begin(), layout.end());
   if (!problems.empty()) return problems;
-  if (auto plan = engine::make_parallel_plan(setup.value()); !plan.ok())
+  if (auto plan = engine::make_parallel_plan(engine::prepare(job).value()); !plan.ok())
     problems.push_back(plan.error());
   return problems;
 }

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "engine/choose_layout.hpp"
+#include "models/graph_problems.hpp"
 
 namespace troupe::engine {
 
@@ -24,33 +26,42 @@ std::int64_t steps_for_samples(std::int64_t samples, std::int64_t records, std::
   return epochs * data::batches_per_epoch(records, batch) + (rest + batch - 1) / batch;
 }
 
-Status read_media_inputs(const job::Job& job, data::DataOptions& options) {
+/// What the media encoders take; of several of a kind the first one's.
+void read_media_inputs(const job::Job& job, data::DataOptions& options) {
   options.takes_images = options.takes_audio = false;
   for (const auto& module : job.modules) {
-    if (const auto* vision = std::get_if<VisionConfig>(&module.config)) {
-      if (options.takes_images)
-        return Error{Errc::invalid_argument, "two vision encoders: a sample's images go to one",
-                     "modules." + module.name, "keep one of them"};
-      options.takes_images = true;
+    const auto* vision = std::get_if<VisionConfig>(&module.config);
+    if (vision && !std::exchange(options.takes_images, true))
       options.vision = {vision->patch_size, vision->spatial_merge_size,
                         vision->temporal_patch_size};
-    }
-    if (const auto* audio = std::get_if<AudioConfig>(&module.config)) {
-      if (options.takes_audio)
-        return Error{Errc::invalid_argument, "two audio encoders: a sample's audio goes to one",
-                     "modules." + module.name, "keep one of them"};
-      options.takes_audio = true;
-      options.mel_bins = audio->num_mel_bins;
-    }
-    if (const auto* llm = std::get_if<LlmConfig>(&module.config))
-      if (llm->vocab_size < data::ByteTokenizer::kVocabSize)
-        return Error{Errc::invalid_argument,
-                     "vocab_size is " + std::to_string(llm->vocab_size) + ", the tokenizer has " +
-                         std::to_string(data::ByteTokenizer::kVocabSize) + " tokens",
-                     "modules." + module.name + ".config.vocab_size",
-                     "set it to at least " + std::to_string(data::ByteTokenizer::kVocabSize)};
+    const auto* audio = std::get_if<AudioConfig>(&module.config);
+    if (audio && !std::exchange(options.takes_audio, true)) options.mel_bins = audio->num_mel_bins;
   }
-  return Done{};
+}
+
+/// Models that the data part cannot feed.
+std::vector<Error> feeding_problems(const job::Job& job) {
+  std::vector<Error> problems;
+  const auto add = [&](const std::string& key, std::string message, std::string fix) {
+    problems.push_back(
+        {Errc::invalid_argument, std::move(message), "modules." + key, std::move(fix)});
+  };
+  std::int32_t vision_count = 0;
+  std::int32_t audio_count = 0;
+  for (const auto& module : job.modules) {
+    if (std::holds_alternative<VisionConfig>(module.config) && vision_count++ > 0)
+      add(module.name, "two vision encoders: a sample's images go to one", "keep one of them");
+    if (std::holds_alternative<AudioConfig>(module.config) && audio_count++ > 0)
+      add(module.name, "two audio encoders: a sample's audio goes to one", "keep one of them");
+    const auto* llm = std::get_if<LlmConfig>(&module.config);
+    const auto tokens = data::ByteTokenizer::kVocabSize;
+    if (llm && llm->vocab_size < tokens)
+      add(module.name + ".config.vocab_size",
+          "vocab_size is " + std::to_string(llm->vocab_size) + ", the tokenizer has " +
+              std::to_string(tokens) + " tokens",
+          "set it to at least " + std::to_string(tokens));
+  }
+  return problems;
 }
 
 data::DataOptions data_options(const job::Job& job) {
@@ -63,20 +74,29 @@ data::DataOptions data_options(const job::Job& job) {
   options.max_seq_len = job.data.max_seq_len;
   options.seed = job.job.seed;
   options.shuffle = job.data.shuffle;
+  read_media_inputs(job, options);
   return options;
 }
 
 }  // namespace
 
+std::vector<Error> setup_problems(const job::Job& job) {
+  auto problems = models::graph_problems(job.modules);
+  for (auto& found : {feeding_problems(job), data::problems_of(data_options(job))})
+    for (const auto& problem : found)
+      // A size that breaks both the model and its data is told once.
+      if (std::none_of(problems.begin(), problems.end(),
+                       [&](const Error& told) { return told.where == problem.where; }))
+        problems.push_back(problem);
+  return problems;
+}
+
 Result<JobSetup> prepare(const job::Job& job) {
+  if (auto problems = setup_problems(job); !problems.empty()) return std::move(problems.front());
   JobSetup setup;
   setup.job = job;
-  auto model = models::build_graph(job.modules);
-  if (!model.ok()) return std::move(model).error();
-  setup.model = std::move(model).value();
+  setup.model = models::build_graph(job.modules).value();
   setup.data = data_options(job);
-  if (auto media = read_media_inputs(job, setup.data); !media.ok()) return std::move(media).error();
-  if (auto checked = data::check(setup.data); !checked.ok()) return std::move(checked).error();
   setup.layers.dtype = models::to_torch(job.train.dtype);
   setup.layers.seed = job.job.seed;
   setup.adamw = {job.optimizer.beta1, job.optimizer.beta2, job.optimizer.eps,

@@ -37,8 +37,13 @@ struct JobSetup {
   const std::vector<ModuleConfig>& modules() const { return job.modules; }
 };
 
-/// Errors: as `models::build_graph`; invalid_argument: a model the data part cannot feed (two
-/// vision encoders, a vocabulary smaller than the tokenizer's).
+/// Everything about the model, and about the model and its data, that keeps a job from being
+/// prepared: `models::graph_problems`, `data::problems_of`, and models that the data part cannot
+/// feed (two vision encoders, a vocabulary smaller than the tokenizer's). Empty: it can be
+/// prepared.
+std::vector<Error> setup_problems(const job::Job& job);
+
+/// Errors: the first of `setup_problems`.
 Result<JobSetup> prepare(const job::Job& job);
 
 /// Costs for planning from a profile of the job's model.

@@ -1,85 +1,14 @@
 #include <algorithm>
-#include <optional>
-#include <set>
 
 #include "models/description.hpp"
 #include "models/factory.hpp"
-#include "models/family.hpp"
-#include "models/widths.hpp"
+#include "models/graph_problems.hpp"
 
 namespace troupe::models {
 
 namespace {
 
 using Modules = std::vector<ModuleConfig>;
-
-const ModuleConfig* find_module(const Modules& modules, const std::string& name) {
-  for (const auto& module : modules)
-    if (module.name == name) return &module;
-  return nullptr;
-}
-
-std::optional<Error> check_names(const Modules& modules) {
-  std::set<std::string> names;
-  for (const auto& module : modules) {
-    if (module.name.empty())
-      return Error{Errc::invalid_argument, "a module has no name", "modules", "name it"};
-    if (!names.insert(module.name).second)
-      return config_error(module, "name", "two modules have the name '" + module.name + "'",
-                          "rename one of them");
-  }
-  const auto llms = std::count_if(modules.begin(), modules.end(), [](const ModuleConfig& module) {
-    return module.kind == ModuleKind::llm;
-  });
-  if (llms != 1)
-    return Error{
-        Errc::invalid_argument,
-        "a model has exactly one module of kind 'llm', this one has " + std::to_string(llms),
-        "modules", "give exactly one module kind = \"llm\""};
-  return {};
-}
-
-std::optional<Error> check_next(const Modules& modules, const ModuleConfig& module) {
-  if (module.kind == ModuleKind::llm) {
-    if (module.next.empty()) return {};
-    return config_error(module, "next", "the llm is the last module and goes nowhere",
-                        "remove `next`");
-  }
-  const auto* next = find_module(modules, module.next);
-  if (!next)
-    return config_error(module, "next",
-                        module.next.empty() ? "module '" + module.name + "' goes nowhere"
-                                            : "there is no module '" + module.next + "'",
-                        "name the projector or the llm that takes its rows");
-  if (next->kind == ModuleKind::encoder)
-    return config_error(module, "next",
-                        "'" + next->name + "' is an encoder and takes media, not rows",
-                        "name a projector or the llm");
-  // Any module leads to the llm within as many steps as there are modules, or never.
-  const auto* end = next;
-  for (std::size_t step = 0; end && end->kind != ModuleKind::llm; ++step) {
-    if (step > modules.size())
-      return config_error(module, "next", "module '" + module.name + "' never reaches the llm",
-                          "let the last projector's `next` name the llm");
-    end = find_module(modules, end->next);
-  }
-  return {};
-}
-
-// Rows must arrive with the columns that the next module takes.
-std::optional<Error> check_widths(const Modules& modules, const ModuleConfig& module) {
-  if (module.kind == ModuleKind::llm) return {};
-  const auto& next = *find_module(modules, module.next);
-  const auto given = output_width(module, modules);
-  const auto taken = next.kind == ModuleKind::projector
-                         ? resolve_projector(next, modules).input_size
-                         : output_width(next, modules);
-  if (given == taken) return {};
-  return config_error(module, "next",
-                      "'" + module.name + "' hands on rows of " + std::to_string(given) +
-                          " columns, but '" + next.name + "' takes " + std::to_string(taken),
-                      "put a projector of kind 'projector' between them, or change one width");
-}
 
 // Upstream first; among free ones the given order; the llm last.
 std::vector<const ModuleConfig*> order(const Modules& modules) {
@@ -130,18 +59,13 @@ void add_layers(ModelGraph& graph, const ModuleDescription& description, ModuleI
 }  // namespace
 
 Result<ModelGraph> build_graph(const std::vector<ModuleConfig>& modules) {
-  if (auto error = check_names(modules)) return *error;
-  for (const auto& module : modules)
-    if (auto family = find_family(module); !family) return family.error();
-  for (const auto& module : modules)
-    if (auto error = check_next(modules, module)) return *error;
+  if (auto problems = graph_problems(modules); !problems.empty()) return problems.front();
   const auto ordered = order(modules);
   ModelGraph graph;
   for (std::size_t i = 0; i < ordered.size(); ++i) {
     const auto& module = *ordered[i];
     auto description = describe_module(module, modules);
     if (!description) return description.error();
-    if (auto error = check_widths(modules, module)) return *error;
     const auto& value = description.value();
     graph.modules.push_back(
         {module.name, module.kind, module.freeze, {}, {}, value.hidden_width, value.output_width});

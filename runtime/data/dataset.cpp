@@ -84,7 +84,7 @@ Status check_ids(const std::vector<Record>& records) {
 }  // namespace
 
 Result<Dataset> Dataset::open(const DataOptions& options) {
-  if (Status fine = check(options); !fine) return fine.error();
+  if (auto problems = problems_of(options); !problems.empty()) return problems.front();
   if (options.sources.empty())
     return Error{Errc::invalid_argument, "no source of samples is given", "data.sources",
                  "add [[data.sources]] with json = \"FILE\" and media = \"FOLDER\""};

@@ -61,11 +61,9 @@ struct DataOptions {
   friend bool operator==(const DataOptions&, const DataOptions&) = default;
 };
 
-/// Says whether the numbers make sense together.
-///
-/// Errors:
-/// - invalid_argument: a size below one, max_pixels below one llm row's square or below
-///   min_pixels, mel_bins outside 1..201, a negative max_seq_len. `where` is the job key.
-Status check(const DataOptions& options);
+/// Everything that makes no sense about these numbers; empty where they are sound. Each is an
+/// invalid_argument: a size below one, max_pixels below one llm row's square or below min_pixels,
+/// mel_bins outside 1..201, a negative max_seq_len. `where` is the job key.
+std::vector<Error> problems_of(const DataOptions& options);
 
 }  // namespace troupe::data

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "models/graph_problems.hpp"
 #include "tests/models/chain.hpp"
 
 // After LibTorch's headers, some of which use the macros that this one removes.
@@ -158,6 +159,31 @@ TEST_CASE("sizes that do not fit are named with the fix", "[models][errors]") {
   model = small_model();
   std::get<VisionConfig>(model[0].config).depth = 0;
   CHECK(where(model, "at least 1") == "modules.vision.config");
+}
+
+TEST_CASE("all that is wrong with a model is told at once", "[models][errors]") {
+  const auto wheres = [](const std::vector<ModuleConfig>& model) {
+    std::vector<std::string> found;
+    for (const auto& problem : graph_problems(model)) found.push_back(problem.where);
+    return found;
+  };
+  using Wheres = std::vector<std::string>;
+  CHECK(graph_problems(small_model()).empty());
+  auto model = small_model();
+  model[0].family = "clip";
+  model[1].next = "nowhere";
+  model[2].next = "vision";
+  CHECK((wheres(model) ==
+         Wheres{"modules.vision.family", "modules.vision_projector.next", "modules.audio.next"}));
+  // Sizes: the audio encoder is wrong in itself, so its rows are not held against what the
+  // projector takes.
+  model = small_model();
+  std::get<VisionConfig>(model[0].config).num_heads = 3;
+  std::get<AudioConfig>(model[2].config).encoder_attention_heads = 3;
+  std::get<ProjectorConfig>(model[3].config).input_size = 99;
+  std::get<LlmConfig>(model[4].config).head_dim = 7;
+  CHECK((wheres(model) == Wheres{"modules.vision.config.embed_dim", "modules.audio.config.d_model",
+                                 "modules.llm.config.head_dim"}));
 }
 
 TEST_CASE("a layer that does not exist is refused", "[models][errors]") {

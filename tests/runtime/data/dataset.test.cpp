@@ -169,12 +169,14 @@ TEST_CASE("Dataset says which source is missing or wrong", "[data][errors]") {
   CHECK(Dataset::open(options).error().where == "data.max_pixels");
 }
 
-TEST_CASE("check names the option that makes no sense", "[data][errors]") {
+TEST_CASE("options that make no sense are named, all at once", "[data][errors]") {
   const auto where = [](auto change) {
     DataOptions options;
     change(options);
-    Status status = check(options);
-    return status.ok() ? std::string() : status.error().where;
+    std::string named;
+    for (const auto& problem : problems_of(options))
+      named += (named.empty() ? "" : " ") + problem.where;
+    return named;
   };
   CHECK(where([](DataOptions&) {}).empty());
   CHECK(where([](DataOptions& o) { o.min_pixels = 0; }) == "data.min_pixels");
@@ -185,6 +187,8 @@ TEST_CASE("check names the option that makes no sense", "[data][errors]") {
   CHECK(where([](DataOptions& o) { o.max_seq_len = -1; }) == "data.max_seq_len");
   CHECK(where([](DataOptions& o) { o.vision.patch_size = 0; }) == "modules.vision.config");
   CHECK(where([](DataOptions& o) { o.decoded_pixels_max = 0; }) == "data");
+  CHECK(where([](DataOptions& o) { o.mel_bins = 0, o.min_pixels = 0, o.max_pixels = 3; }) ==
+        "data.min_pixels data.max_pixels modules.audio.config.num_mel_bins");
 }
 
 }  // namespace
