@@ -1,11 +1,13 @@
 #include "runtime/observe/logger.hpp"
 
+#include <memory>
 #include <mutex>
 #include <utility>
 #include <vector>
 
 #include <spdlog/common.h>
 #include <spdlog/logger.h>
+#include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/base_sink.h>
 #include <spdlog/sinks/basic_file_sink.h>
 
@@ -23,19 +25,27 @@ spdlog::level::level_enum spdlog_level(LogLevel level) {
   return spdlog::level::info;
 }
 
+// A file keeps what a search may want; a terminal gets a line that fits 100 columns: milliseconds
+// and the level of ordinary lines are left out.
+constexpr const char* kFilePattern = "%H:%M:%S.%e [%n] %l: %v";
+constexpr const char* kConsolePattern = "%H:%M:%S [%n] %v";
+constexpr const char* kLoudConsolePattern = "%H:%M:%S [%n] %l: %v";
+
 // Hands formatted lines to the console, which knows about the status below them.
 class ConsoleSink final : public spdlog::sinks::base_sink<std::mutex> {
  public:
-  explicit ConsoleSink(Console& console) : console_(console) {}
+  explicit ConsoleSink(Console& console) : console_(console) {
+    set_formatter_(std::make_unique<spdlog::pattern_formatter>(kConsolePattern));
+  }
 
  protected:
   void sink_it_(const spdlog::details::log_msg& message) override {
     spdlog::memory_buf_t buffer;
-    formatter_->format(message, buffer);
+    const bool loud = message.level >= spdlog::level::warn;
+    (loud ? loud_formatter_ : *formatter_).format(message, buffer);
     std::string_view text(buffer.data(), buffer.size());
     if (text.ends_with('\n')) text.remove_suffix(1);
-    const bool stands_out = console_.options().colour && message.level >= spdlog::level::warn;
-    if (!stands_out) return console_.line(text);
+    if (!loud || !console_.options().colour) return console_.line(text);
     const std::string_view colour = message.level >= spdlog::level::err ? "\x1b[31m" : "\x1b[33m";
     console_.line(std::string(colour) + std::string(text) + "\x1b[0m");
   }
@@ -43,6 +53,7 @@ class ConsoleSink final : public spdlog::sinks::base_sink<std::mutex> {
 
  private:
   Console& console_;
+  spdlog::pattern_formatter loud_formatter_{kLoudConsolePattern};
 };
 
 }  // namespace
@@ -56,8 +67,10 @@ Result<Logger> Logger::create(Console* console, const LoggerOptions& options) {
   std::vector<spdlog::sink_ptr> sinks;
   if (console != nullptr) sinks.push_back(std::make_shared<ConsoleSink>(*console));
   try {
-    if (!options.file.empty())
+    if (!options.file.empty()) {
       sinks.push_back(std::make_shared<spdlog::sinks::basic_file_sink_mt>(options.file.string()));
+      sinks.back()->set_pattern(kFilePattern);
+    }
   } catch (const spdlog::spdlog_ex& error) {
     return Error{Errc::io_failed, std::string("opening the log failed: ") + error.what(),
                  options.file.string(), ""};
@@ -67,7 +80,6 @@ Result<Logger> Logger::create(Console* console, const LoggerOptions& options) {
       std::make_shared<Sinks>(spdlog::logger(options.node_name, sinks.begin(), sinks.end()));
   auto& log = logger.sinks_->logger;
   log.set_level(spdlog_level(options.level));
-  log.set_pattern("%H:%M:%S.%e [%n] %l: %v");
   log.flush_on(spdlog::level::info);
   return logger;
 }

@@ -74,12 +74,9 @@ std::string samples_line(std::int64_t step, std::span<const std::string> ids) {
 std::string step_line(const StepMetrics& metrics, std::int64_t total_steps) {
   auto line = fmt::format("step {}", step_number(metrics.step, total_steps));
   if (!metrics.skipped.empty()) return line + "  skipped: " + metrics.skipped;
-  line += fmt::format("  loss {:.4f}  lr {:.2e}  grad_norm {:.3g}  {} tok/s  {:.0f} ms",
+  line += fmt::format("  loss {:.4f}  lr {:.1e}  grad {:.3g}  {} tok/s  {:.0f} ms  bubble {:.0f} %",
                       metrics.loss, metrics.lr, metrics.grad_norm,
-                      short_count(metrics.tokens_per_s()), metrics.step_ms);
-  line +=
-      fmt::format("  bubble {:.0f} %  imbalance {:.2f}", 100 * metrics.bubble, metrics.imbalance);
-  line += fmt::format("  plan {:.1f} ms", metrics.plan_ms);
+                      short_count(metrics.tokens_per_s()), metrics.step_ms, 100 * metrics.bubble);
   // Waits are silent as long as they stay invisible.
   if (metrics.data_wait_ms >= 1) line += fmt::format("  data wait {:.0f} ms", metrics.data_wait_ms);
   if (metrics.plan_wait_ms >= 1) line += fmt::format("  plan wait {:.0f} ms", metrics.plan_wait_ms);

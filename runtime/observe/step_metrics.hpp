@@ -65,7 +65,8 @@ std::string metrics_line(const StepMetrics& metrics);
 /// bytes; what is not UTF-8 is replaced.
 std::string samples_line(std::int64_t step, std::span<const std::string> ids);
 
-/// One line for people: `step 12/100  loss 2.3461  lr 3.00e-04  ...`. `total_steps` 0: unknown.
+/// One line for people: `step 12/100  loss 2.3461  lr 3.0e-04  ...`. `total_steps` 0: unknown. With
+/// time and node before it, it fits 100 columns while nothing waits; metrics.jsonl has the rest.
 std::string step_line(const StepMetrics& metrics, std::int64_t total_steps);
 
 /// `[#####...............]  12/100  1.25 s/step  1:50 left`, at most `width` columns;

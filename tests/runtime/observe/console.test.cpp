@@ -111,7 +111,7 @@ TEST_CASE("steps are lines everywhere and a bar on terminals", "[observe]") {
       reporter.finish();
     }
     const auto text = pipe.read_all();
-    CHECK(text.find("[node 0] info: step 1/4  loss") != std::string::npos);
+    CHECK(text.find("[node 0] step 1/4  loss") != std::string::npos);
     CHECK(text.find("warning: step 2/4  skipped: loss is not finite (samples s1)") !=
           std::string::npos);
     CHECK((text.find("2/4  1.00 s/step  2 s left") != std::string::npos) == terminal);

@@ -88,13 +88,21 @@ TEST_CASE("ids stay in order and survive odd bytes", "[observe]") {
 TEST_CASE("the step line is short, and waits show only when there are some", "[observe]") {
   auto metrics = example();
   CHECK(step_line(metrics, 100) ==
-        "step 12/100  loss 0.3333  lr 3.00e-04  grad_norm 1.25  12k tok/s  500 ms  bubble 23 %  "
-        "imbalance 1.50  plan 2.0 ms");
+        "step 12/100  loss 0.3333  lr 3.0e-04  grad 1.25  12k tok/s  500 ms  bubble 23 %");
   metrics.data_wait_ms = 40;
   metrics.plan_wait_ms = 7;
   const auto line = step_line(metrics, 0);
   CHECK(line.starts_with("step 12  loss"));
   CHECK(line.ends_with("data wait 40 ms  plan wait 7 ms"));
+
+  // Of a job of a thousand steps; `12:34:56 [head] ` comes before it.
+  metrics = example();
+  metrics.step = 1000;
+  metrics.loss = 5.8417;
+  metrics.grad_norm = 35.2;
+  metrics.tokens = 1123;
+  metrics.step_ms = 397;
+  CHECK(step_line(metrics, 1000).size() + 16 <= 100);
 }
 
 TEST_CASE("the bar shows share, pace and what is left", "[observe]") {
