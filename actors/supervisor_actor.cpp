@@ -347,11 +347,8 @@ void stop(Self self, std::int32_t signal) {
 
 void tick(Self self) {
   auto& state = self->state;
-  if (state.phase == Phase::joining && now(self) > state.deadline) {
-    fail(self, {Errc::timed_out, roll_call(state.nodes), state.resources->listen,
-                "start the missing nodes with `troupe node --join " + state.resources->listen +
-                    "`, check that they reach this address, or raise cluster.join_timeout_s"});
-  }
+  if (state.phase == Phase::joining && now(self) > state.deadline)
+    fail(self, late_error(state.nodes, state.resources->listen));
   finish_if_all_gone(self);
   if (state.phase != Phase::ended) self->delayed_send(self, kTick, tick_atom::value);
 }

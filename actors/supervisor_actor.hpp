@@ -26,7 +26,7 @@ struct HeadResources {
   observe::Console* console = nullptr;
   observe::Logger logger;
   std::unique_ptr<transport::Transport> transport;
-  std::string listen;  ///< Host and port where nodes join, as printed.
+  std::string listen;  ///< Host and port where nodes of other machines join; empty: any free port.
   /// Called once with how the job ended.
   std::function<void(JobEnd)> on_end;
 };

@@ -30,6 +30,14 @@ std::string roll_call(const std::vector<NodeEntry>& nodes) {
   return text;
 }
 
+Error late_error(const std::vector<NodeEntry>& nodes, const std::string& listen) {
+  const std::string start = listen.empty()
+                                ? "give this machine more time to start its nodes: "
+                                : "start the missing nodes with `troupe node --join " + listen +
+                                      "`, check that they reach this address, or ";
+  return {Errc::timed_out, roll_call(nodes), listen, start + "raise cluster.join_timeout_s"};
+}
+
 double milliseconds_between(SupervisorState::Time begin, SupervisorState::Time end) {
   return std::chrono::duration<double, std::milli>(end - begin).count();
 }

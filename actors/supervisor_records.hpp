@@ -15,6 +15,10 @@ std::string describe(const NodeEntry& node, std::size_t id);
 /// Who joined and who is missing, for a job whose nodes did not all come in time.
 std::string roll_call(const std::vector<NodeEntry>& nodes);
 
+/// Why joining took too long, with the roll call. `listen`: where nodes of other machines join;
+/// empty where all nodes are local.
+Error late_error(const std::vector<NodeEntry>& nodes, const std::string& listen);
+
 /// True if every node is in this phase.
 bool all_in(const SupervisorState& state, NodeEntry::Phase phase);
 

@@ -86,6 +86,12 @@ void say_why(const JobEnd& how, NodeId node, bool is_local) {
   std::cerr << "node " << node.value << " ends: " << line << '\n';
 }
 
+/// Tells whoever started this node where it stands. Local nodes are silent: the head speaks for
+/// them.
+void tell(const Options& options, const std::string& text) {
+  if (options.parent == 0) std::cout << text << std::endl;
+}
+
 /// Waits until the node's actor is done or a signal ends the process.
 JobEnd wait_for_end(std::future<JobEnd>& ended, const NodeActor& node) {
   int signal = 0;
@@ -111,6 +117,7 @@ int run_node(const Options& options) {
   if (!address.ok()) return report(address.error());
   SystemConfig config(0.5, 4);
   caf::actor_system system(config);
+  tell(options, "looking for the job at " + options.join);
   auto supervisor = find_supervisor(system, address.value(), options.timeout_s);
   if (!supervisor.ok()) return report(supervisor.error());
   auto welcome = ask_to_join(system, supervisor.value(), options);
@@ -120,6 +127,8 @@ int run_node(const Options& options) {
     caf::anon_send(supervisor.value(), failed_atom::value, welcome.value().node, resources.error());
     return report(resources.error());
   }
+  const std::string name = "node " + std::to_string(welcome.value().node.value);
+  tell(options, name + " of job '" + resources.value()->setup.job.job.name + "'");
   auto promise = std::make_shared<std::promise<JobEnd>>();
   auto ended = promise->get_future();
   const NodeActor actor =
@@ -128,6 +137,7 @@ int run_node(const Options& options) {
   caf::send_as(actor, supervisor.value(),
                introduce(resources.value()->node, *resources.value()->transport));
   const JobEnd how = wait_for_end(ended, actor);
+  if (how.exit_code == 0) tell(options, name + ": the job is done");
   say_why(how, welcome.value().node, options.parent != 0);
   leave_at_latest(5);
   system.await_all_actors_done();

@@ -187,6 +187,7 @@ void wait_for_children(LocalNodes& nodes) {
 }
 
 std::string reachable(const HostPort& address, std::uint16_t port) {
+  if (port == 0) return "";  // Not known before it is bound.
   const bool any = address.host == "0.0.0.0" || address.host == "*";
   return (any ? host_name() : address.host) + ":" + std::to_string(port);
 }
@@ -215,7 +216,7 @@ int train_as_head(Opened opened) {
                           &console,
                           logger.value(),
                           std::move(transport).value(),
-                          {},
+                          reachable(address.value(), address.value().port),
                           [promise](JobEnd how) { promise->set_value(std::move(how)); }};
   JobEnd how;
   LocalNodes nodes;

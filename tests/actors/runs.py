@@ -297,7 +297,7 @@ def an_unreachable_host_is_missing_in_the_roll_call(bench):
         address = port_of(head)
         good = bench.node(address, "--node", "0", prefix=hosts.prefix(1))
         lost = bench.node(address, "--node", "1", "--timeout", "3", prefix=hosts.prefix(2))
-        expect_end(head, 1, ["1 of 2 nodes joined", "missing: node 1"], within=20)
+        expect_end(head, 1, ["1 of 2 nodes joined", "missing: node 1", "node --join 10.77.0.1:7702"], within=20)
         finish(good, 8)
         _, _, err = finish(lost, 20)
         expect(lost.returncode == 1 and "no supervisor answered" in err, f"exit {lost.returncode}: {err}")
