@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""Every job file of configs/, and the one that README.md explains, is valid or lacks nothing but its data.
+"""Every job file of configs/ is valid or lacks nothing but its data; the first one that README.md explains trains on
+the data that it names, and as a job that waits for its nodes.
 
     configs.py TROUPE ROOT
 """
@@ -23,14 +24,34 @@ def check(binary, root, file, name):
     return good
 
 
+def carry_out(folder, name, *words):
+    """Runs a command of the binary in `folder`; prints what was wrong with it."""
+    run = subprocess.run([str(word) for word in words], cwd=folder, capture_output=True, text=True, timeout=120)
+    if run.returncode != 0:
+        print(f"{name}: WRONG: {' '.join(map(str, words[1:]))}\n{run.stdout[-500:]}{run.stderr[-500:]}")
+    return run.returncode == 0
+
+
+def follow_readme(binary, root):
+    """True if the commands of "A first job file" and of "Several machines" do what they say."""
+    first, by_hand = re.findall(r"```toml\n(.*?)```", (root / "README.md").read_text(), re.DOTALL)[:2]
+    with tempfile.TemporaryDirectory() as folder:
+        (pathlib.Path(folder) / "first.toml").write_text(first)
+        # One section takes the place of the other; local nodes join as those of other shells would.
+        joined = first[:first.index("[cluster]")] + re.sub(r'listen = "\S+"', 'listen = "127.0.0.1:0"', by_hand)
+        (pathlib.Path(folder) / "joined.toml").write_text(joined + "local_nodes = 2\n")
+        good = (carry_out(folder, "README.md", binary, "data", "make", "runs/demo-data", "-n", 40)
+                and carry_out(folder, "README.md", binary, "train", "first.toml", "train.steps=2",
+                              "modules.vision.freeze=true")
+                and carry_out(folder, "README.md", binary, "train", "joined.toml", "train.steps=1"))
+    print("README.md: " + ("its first job trains" if good else "WRONG"))
+    return good
+
+
 def main(binary, root):
     files = sorted((root / "configs").rglob("*.toml"))
     failed = sum(not check(binary, root, file, file.relative_to(root)) for file in files)
-    first = re.search(r"```toml\n(.*?)```", (root / "README.md").read_text(), re.DOTALL)
-    with tempfile.TemporaryDirectory() as folder:
-        file = pathlib.Path(folder) / "first.toml"
-        file.write_text(first.group(1))
-        failed += not check(binary, root, file, "README.md")
+    failed += not follow_readme(binary, root)
     return 1 if failed or not files else 0
 
 
