@@ -238,15 +238,19 @@ class KindBench::Bench {
     return copies;
   }
 
+  /// A stage lays the media of its samples end to end before the first layer reads them; they are
+  /// kept as long as the layer's backward needs them.
+  static at::Tensor forward(models::Layer& layer, const Copy& copy, const at::Tensor& rows) {
+    models::PackedBatch batch = copy.batch;
+    if (copy.media.defined()) batch.input = copy.media.clone();
+    return layer.forward(rows, batch);
+  }
+
   double forward_ms(std::vector<Copy>& copies) {
     const double begin = now_ms();
-    for (std::size_t i = 0; i < copies.size(); ++i) {
-      Copy& copy = copies[i];
-      // A stage lays the media of its samples end to end before the first layer reads them.
-      if (copy.media.defined()) copy.batch.input = copy.media.clone();
-      const at::Tensor& rows = attention_ && i > 0 ? copies[i - 1].output : copy.rows;
-      copy.output = layers_[i]->forward(rows, copy.batch);
-    }
+    for (std::size_t i = 0; i < copies.size(); ++i)
+      copies[i].output = forward(*layers_[i], copies[i],
+                                 attention_ && i > 0 ? copies[i - 1].output : copies[i].rows);
     return ms_since(begin);
   }
 
@@ -281,9 +285,9 @@ class KindBench::Bench {
   }
 
   PartCost layer_cost(TokenCount tokens, const std::vector<std::int64_t>& segments) {
-    auto alone = make_copy(tokens, segments);
+    const auto alone = make_copy(tokens, segments);
     const double activation_bytes =
-        bytes_kept([&] { return layers_.front()->forward(alone.rows, alone.batch); });
+        bytes_kept([&] { return forward(*layers_.front(), alone, alone.rows); });
     auto copies = make_copies(tokens, segments, activation_bytes);
     make_gradients();
     PartCost cost =
