@@ -4,9 +4,10 @@
     live_bench.py [--runs N] [--steps N] [CONFIGURATION...]
 
 Two processes with one thread each. Every configuration trains with every policy, the policies taking turns, five
-times over; the value is the median over runs of a run's median step. Beside each stands the work of the busiest
-device (its forwards, backwards and update in the trace): no order of the same work can be faster. Steps are
-wall-clock, so this wants an otherwise idle machine with two cores. Skipped (exit 77) where the data set is absent.
+times over; the value is the median over runs of a run's mean step (all train the same batches, which differ in
+work). Beside each stands the work of the busiest device (its forwards, backwards and update in the trace): no order
+of the same work can be faster. Steps are wall-clock, so this wants an otherwise idle machine with two cores.
+Skipped (exit 77) where the data set is absent.
 """
 
 import argparse
@@ -22,7 +23,7 @@ import tempfile
 BINARY = pathlib.Path(os.environ.get("TROUPE_BINARY", "build/release/troupe")).resolve()
 JOB = pathlib.Path("configs/real-mini.toml").resolve()
 MEDIA = pathlib.Path("../shared/data/real-mini").resolve()
-WARM_UP = 3
+WARM_UP = 2
 POLICIES = {  # Name in the table: (policy, schedule).
     "random": ("random", "1f1b"),
     "disttrain": ("disttrain", "1f1b"),
@@ -32,14 +33,14 @@ POLICIES = {  # Name in the table: (policy, schedule).
     "auto": ("auto", "1f1b"),
     "auto, eager and split": ("auto", "eager-1f1b"),
 }
-COMMON = ["cluster.local_nodes=2", "train.global_batch_size=32", "train.microbatches=8", "data.max_pixels=100352"]
-CONFIGURATIONS = {
+COMMON = ["cluster.local_nodes=2", "train.global_batch_size=16", "train.microbatches=16"]
+CONFIGURATIONS = {  # One sample per microbatch, as with the long samples of larger models.
     "encoder-heavy": [
         'parallel.pipelines=[{stages=[{node=0,vision="all",audio="all"},{node=1,llm="all"}]}]',
-        "modules.vision.config.depth=8", "modules.llm.config.num_hidden_layers=6"],
+        "data.max_pixels=401408", "modules.vision.config.depth=2", "modules.llm.config.num_hidden_layers=5"],
     "llm-heavy": [
-        'parallel.pipelines=[{stages=[{node=0,vision="all",audio="all",llm=[0,5]},{node=1,llm=[5,14]}]}]',
-        "modules.llm.config.num_hidden_layers=12"],
+        'parallel.pipelines=[{stages=[{node=0,vision="all",audio="all",llm=[0,4]},{node=1,llm=[4,12]}]}]',
+        "data.max_pixels=100352", "modules.vision.config.depth=3", "modules.llm.config.num_hidden_layers=10"],
 }
 
 
@@ -53,7 +54,7 @@ def even_data(folder):
 
 
 def train(folder, overrides, policy, schedule, steps):
-    """(median step, median work of the busiest device, median predicted step) of one run, in milliseconds."""
+    """(mean step in ms, mean work of the busiest device in ms, predicted / measured) of one run."""
     run = pathlib.Path(folder) / "run"
     subprocess.run([str(BINARY), "train", str(JOB), *COMMON, *overrides, f"balancer.policy={policy}",
                     f"scheduler.schedule={schedule}", f"train.steps={steps}", f"job.run_dir={run}"],
@@ -64,9 +65,9 @@ def train(folder, overrides, policy, schedule, steps):
         if event["ph"] == "X" and event.get("cat") in ("compute", "update"):
             work[event["args"]["step"]][event["pid"], event["tid"]] += event["dur"] / 1e3
     kept = metrics[WARM_UP:]
-    busiest = [max(work[line["step"]].values(), default=0) for line in kept]
-    return (statistics.median(line["step_ms"] for line in kept), statistics.median(busiest),
-            statistics.median(line["predicted_step_ms"] / line["step_ms"] for line in kept))
+    step_ms, predicted_ms = (sum(line[key] for line in kept) for key in ("step_ms", "predicted_step_ms"))
+    busiest_ms = sum(max(work[line["step"]].values(), default=0) for line in kept)
+    return step_ms / len(kept), busiest_ms / len(kept), predicted_ms / step_ms
 
 
 def measure(folder, name, overrides, runs, steps):
@@ -86,7 +87,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("configurations", nargs="*", default=[])
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--steps", type=int, default=8)
     arguments = parser.parse_args()
     if not MEDIA.is_dir():
         print(f"skipped: no {MEDIA}", file=sys.stderr)

@@ -30,10 +30,10 @@ except ImportError:
 import live_bench
 import model_peer
 
-MICROBATCHES, WIDTH = 8, 128
+MICROBATCHES, WIDTH = 16, 128
 SHAPES = live_bench.BINARY.parent / "bench" / "prediction_bench"
 # Vision blocks, llm blocks, how many of these are on the first stage.
-MODELS = {"encoder-heavy": (8, 6, 0), "llm-heavy": (4, 12, 4)}
+MODELS = {"encoder-heavy": (2, 5, 0), "llm-heavy": (3, 10, 3)}
 
 
 class First(nn.Module):
@@ -167,7 +167,7 @@ def run(configuration, overrides, steps, folder):
         if process.wait() != 0:
             raise SystemExit(f"a process of the peer ended with {process.returncode}")
     times, padded = json.loads(report.read_text(encoding="utf-8"))
-    return statistics.median(times[live_bench.WARM_UP:]), padded
+    return statistics.mean(times[live_bench.WARM_UP:]), padded
 
 
 def main():
@@ -176,7 +176,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("configurations", nargs="*", default=[])
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--steps", type=int, default=8)
     arguments = parser.parse_args()
     if not live_bench.MEDIA.is_dir() or not SHAPES.exists():
         print(f"skipped: no {live_bench.MEDIA} or no {SHAPES} (scripts/bench prediction builds it)", file=sys.stderr)

@@ -18,7 +18,7 @@ import time
 
 FOLDER = pathlib.Path(__file__).resolve().parent
 ROOT = FOLDER.parent.parent
-TIMEOUT_S = 900
+TIMEOUT_S = 1800
 # Nothing to measure with on this machine: not a failure.
 EXIT_SKIPPED = 77
 
