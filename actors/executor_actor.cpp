@@ -1,5 +1,7 @@
 #include "actors/executor_actor.hpp"
 
+#include <pthread.h>
+
 #include <ATen/Parallel.h>
 
 #include <atomic>
@@ -55,6 +57,7 @@ Status build(Self self) {
 void apply(Self self, const Configuration& configuration) {
   auto& state = self->state;
   at::set_num_threads(state.resources->setup.job.cluster.threads_per_device);
+  pthread_setname_np(pthread_self(), ("device " + std::to_string(state.device.value)).c_str());
   state.executor.reset();
   state.stages.clear();
   state.configuration = std::make_unique<Configuration>(configuration);

@@ -2,6 +2,8 @@
 
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
+
 #include "runtime/observe/trace_names.hpp"
 
 namespace troupe::actors {
@@ -10,7 +12,7 @@ namespace {
 
 using Self = RecorderActor::stateful_pointer<RecorderState>;
 
-/// About 100 MB of trace; a longer run keeps its first steps.
+/// About 100 MB of traces; a longer run keeps its first steps.
 constexpr std::size_t kTracedEventsMax = 400'000;
 constexpr auto kCollectTimeout = std::chrono::seconds(60);
 
@@ -20,19 +22,25 @@ void check(Self self, const Status& status) {
   self->send(self->state.supervisor, failed_atom::value, status.error());
 }
 
+/// Opens a trace of the run folder where it is not open yet, and names what follows in it.
+void open_trace(Self self, std::optional<observe::TraceWriter>& trace, const char* file) {
+  auto& state = self->state;
+  if (!trace) {
+    auto opened = observe::TraceWriter::open(state.folder->path() / file, state.trace_origin_ns);
+    if (!opened.ok()) return check(self, opened.error());
+    trace = std::move(opened).value();
+  }
+  check(self, trace->set_names(observe::trace_names(state.plan)));
+}
+
 void write_configuration(Self self, const Configuration& configuration) {
   auto& state = self->state;
   check(self, state.folder->write_plan(configuration.plan, configuration.epoch_number));
   state.plan = configuration.plan;
   state.stage_times = {};
   for (const auto& line : engine::layout_lines(state.plan)) state.logger.info(line);
-  if (!state.trace) {
-    auto trace =
-        observe::TraceWriter::open(state.folder->path() / "trace.json", observe::trace_now_ns());
-    if (!trace.ok()) return check(self, trace.error());
-    state.trace = std::move(trace).value();
-  }
-  check(self, state.trace->set_names(observe::trace_names(configuration.plan)));
+  open_trace(self, state.trace, "trace.json");
+  if (state.predicted) open_trace(self, state.predicted, "predicted.json");
 }
 
 void write_batch(Self self, const engine::PlannedBatch& batch) {
@@ -42,16 +50,38 @@ void write_batch(Self self, const engine::PlannedBatch& batch) {
   check(self, state.folder->write_batch(batch));
 }
 
+/// The step on paper, laid beside what was measured: both begin at the same time.
+void write_predicted(Self self, const StepRecord& record) {
+  auto& state = self->state;
+  if (record.predicted_events.empty() || record.events.empty()) return;
+  if (!state.predicted) open_trace(self, state.predicted, "predicted.json");
+  if (!state.predicted) return;
+  const auto earlier = [](const auto& a, const auto& b) { return a.begin_ns < b.begin_ns; };
+  const auto begin_ns =
+      std::min_element(record.events.begin(), record.events.end(), earlier)->begin_ns;
+  auto events = record.predicted_events;
+  for (auto& event : events) {
+    event.begin_ns += begin_ns;
+    event.end_ns += begin_ns;
+  }
+  check(self, state.predicted->write(events));
+}
+
+void write_traces(Self self, const StepRecord& record) {
+  auto& state = self->state;
+  if (!state.trace || state.traced_events >= kTracedEventsMax) return;
+  state.traced_events += record.events.size() + record.predicted_events.size();
+  check(self, state.trace->write(record.events));
+  write_predicted(self, record);
+  if (state.traced_events >= kTracedEventsMax)
+    state.logger.info("trace.json is full and ends with step " +
+                      std::to_string(record.metrics.step));
+}
+
 void write_step(Self self, const StepRecord& record) {
   auto& state = self->state;
   check(self, state.folder->write_step(record.metrics, record.ids));
-  if (state.trace && state.traced_events < kTracedEventsMax) {
-    state.traced_events += record.events.size();
-    check(self, state.trace->write(record.events));
-    if (state.traced_events >= kTracedEventsMax)
-      state.logger.info("trace.json is full and ends with step " +
-                        std::to_string(record.metrics.step));
-  }
+  write_traces(self, record);
   state.reporter->report(record.metrics);
   state.stage_times.add(record.predicted_stage_ms, record.events, record.metrics.predicted_step_ms,
                         record.metrics.step_ms);
@@ -95,6 +125,7 @@ RecorderActor::behavior_type recorder(Self self, std::shared_ptr<engine::RunFold
                                       SupervisorActor supervisor) {
   auto& state = self->state;
   state.folder = std::move(*folder);
+  state.trace_origin_ns = observe::trace_now_ns();
   state.logger = logger;
   state.reporter.emplace(*console, logger, total_steps);
   state.transport = transport;

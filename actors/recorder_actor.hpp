@@ -22,17 +22,20 @@ struct StepRecord {
   std::vector<std::string> nonfinite_samples;
   std::vector<observe::TraceEvent> events;
   std::vector<double> predicted_stage_ms;  ///< Per stage; empty where nothing was predicted.
+  std::vector<observe::TraceEvent> predicted_events;  ///< The step on paper, from 0 ns.
 };
 
 struct RecorderState {
   std::optional<engine::RunFolder> folder;
   std::optional<observe::TraceWriter> trace;
+  std::optional<observe::TraceWriter> predicted;  ///< Since the first step that was predicted.
   std::optional<observe::StepReporter> reporter;
   observe::Logger logger;
   transport::Transport* transport = nullptr;  ///< The head's.
   SupervisorActor supervisor;
   ParallelPlan plan;
   engine::StageTimes stage_times;
+  std::int64_t trace_origin_ns = 0;
   std::size_t traced_events = 0;
   bool failed = false;
 

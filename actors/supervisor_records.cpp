@@ -65,6 +65,7 @@ void add_prediction(const engine::Prediction& prediction, const RunningStep& ste
                     StepRecord& record) {
   observe::StepMetrics& metrics = record.metrics;
   record.predicted_stage_ms = prediction.stage_ms;
+  record.predicted_events = prediction.events;
   metrics.predicted_step_ms = prediction.step_ms;
   metrics.imbalance_in_order = prediction.imbalance_in_order;
   metrics.imbalance_planned = prediction.imbalance;

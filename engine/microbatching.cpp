@@ -7,6 +7,7 @@
 
 #include "balancer/baselines.hpp"
 #include "engine/memory_bounds.hpp"
+#include "engine/simulated_trace.hpp"
 #include "scheduler/module_pipeline.hpp"
 #include "scheduler/plan_iteration.hpp"
 #include "scheduler/redistribution.hpp"
@@ -20,6 +21,7 @@ namespace {
 std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
 
 constexpr double kImpossible = std::numeric_limits<double>::infinity();
+constexpr std::size_t kTimelineActionsMax = 50'000;  // Nobody looks at more of one step.
 
 /// Group of each sample.
 std::vector<std::int32_t> places(const balancer::SampleGroups& groups, std::size_t count) {
@@ -297,9 +299,14 @@ void Microbatching::describe(const DealtBatch& batch, const Work& work, std::siz
 /// Runs the plan on paper.
 Status Microbatching::predict(const IterationPlan& iteration, const Work& work,
                               Prediction& prediction) const {
-  auto simulated = scheduler::simulate(plan_, iteration, work.costs);
+  std::size_t actions = 0;
+  for (const auto& list : iteration.actions) actions += list.size();
+  scheduler::SimulationOptions options;
+  options.record_timeline = actions <= kTimelineActionsMax;
+  auto simulated = scheduler::simulate(plan_, iteration, work.costs, options);
   if (!simulated.ok()) return std::move(simulated).error();
   auto& step = simulated.value();
+  prediction.events = simulated_trace(iteration, step, work.costs.bytes_per_element);
   prediction.step_ms = step.step_ms;
   prediction.stage_ms = std::move(step.stage_ms);
   for (std::size_t s = 0; s < plan_.stages.size(); ++s)

@@ -71,6 +71,8 @@ struct Prediction {
   /// one of their encoder microbatch, at any time on any pipeline.
   TokenCount held_rows = 0;
   Bytes held_bytes;
+  /// The step as it would be traced, from 0 ns. Empty for a step of very many actions.
+  std::vector<observe::TraceEvent> events;
 };
 
 struct PredictedIteration {

@@ -1,5 +1,7 @@
 #include "runtime/data/batch_loader.hpp"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <condition_variable>
 #include <list>
@@ -98,6 +100,7 @@ std::optional<BatchLoader::Shared::Task> BatchLoader::Shared::next_task() const 
 }
 
 void BatchLoader::Shared::run() {
+  pthread_setname_np(pthread_self(), "decode");
   run_in_background();
   std::unique_lock lock(mutex);
   while (true) {

@@ -4,8 +4,10 @@
 
 #include <ATen/ops/full.h>
 
+#include <catch2/catch_approx.hpp>
 #include <fstream>
 #include <iterator>
+#include <nlohmann/json.hpp>
 
 #include "tests/actors/fake_actors.hpp"
 #include "tests/actors/test_system.hpp"
@@ -107,6 +109,38 @@ TEST_CASE("a dropped sample is listed and warned of", "[actors]") {
   fixture.tell(std::make_shared<const engine::PlannedBatch>(batch));
   CHECK(says(fixture.written("bad_samples.jsonl"), "\"s5\""));
   CHECK(says(fixture.log(), "warning: dropped"));
+}
+
+TEST_CASE("a predicted step is written beside the measured one, from the same begin", "[actors]") {
+  Fixture fixture;
+  const auto setup = engine::prepare(engine::tiny_job()).value();
+  fixture.tell(begin_atom::value, Configuration{1, engine::make_parallel_plan(setup).value(), {}});
+  CHECK(!std::filesystem::exists(fixture.run() / "predicted.json"));
+  observe::TraceEvent event;
+  event.step = 2;
+  event.device = DeviceId{0};
+  event.action.kind = ActionKind::commit;
+  event.begin_ns = 1'000'000;
+  event.end_ns = 3'000'000;
+  StepRecord record;
+  record.metrics.step = 2;
+  record.predicted_events = {event};
+  event.begin_ns = observe::trace_now_ns();
+  event.end_ns = event.begin_ns + 4'000'000;
+  record.events = {event};
+  fixture.tell(std::make_shared<const StepRecord>(record));
+
+  const auto slice = [&](const std::string& file) {
+    for (const auto& entry : nlohmann::json::parse(fixture.written(file)))
+      if (entry["ph"] == "X") return entry;
+    return nlohmann::json{};
+  };
+  const auto measured = slice("trace.json"), predicted = slice("predicted.json");
+  REQUIRE((measured.is_object() && predicted.is_object()));
+  CHECK(predicted["name"] == measured["name"]);
+  CHECK(predicted["dur"] == 2000.0);
+  CHECK(measured["dur"] == 4000.0);
+  CHECK(predicted["ts"].get<double>() == Catch::Approx(measured["ts"].get<double>() + 1000));
 }
 
 TEST_CASE("what cannot be written ends the job, with one reason", "[actors][errors]") {

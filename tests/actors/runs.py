@@ -383,6 +383,25 @@ def a_trace_follows_microbatches_across_processes(bench):
     expect(len(crossing) >= 3 * 4, f"{len(crossing)} arrows between processes")
 
 
+def memory_is_as_promised_and_the_prediction_is_traced(bench):
+    head = bench.start("balancer.policy=deferral", "scheduler.schedule=split-1f1b", steps=4)
+    expect_end(head, 0, [], within=60)
+    for step in bench.metrics():
+        share = step["activation_bytes"] / step["promised_activation_bytes"]
+        expect(0.95 <= share <= 1.05, f"step {step['step']}: {share:.3f} of the promised activation bytes")
+    slices = {}
+    for name in ("trace.json", "predicted.json"):
+        trace = json.loads((bench.run_dir / name).read_text(encoding="utf-8"))
+        slices[name] = [event for event in trace if event.get("ph") == "X"]
+    for step in range(1, 5):
+        measured, predicted = ([event for event in slices[name] if event["args"]["step"] == step]
+                               for name in ("trace.json", "predicted.json"))
+        names = [sorted((event["pid"], event["name"]) for event in events) for events in (measured, predicted)]
+        expect(names[0] and names[0] == names[1], f"step {step}: another set of actions was predicted")
+        begins = [min(event["ts"] for event in events) for events in (measured, predicted)]
+        expect(abs(begins[0] - begins[1]) < 1, f"step {step} begins at {begins[0]}, its prediction at {begins[1]} us")
+
+
 CASES = [value for name, value in list(globals().items())
          if getattr(value, "__code__", None) and value.__code__.co_varnames[: value.__code__.co_argcount] == ("bench",)]
 

@@ -3,6 +3,7 @@
 #include "engine/microbatching.hpp"
 
 #include <algorithm>
+#include <catch2/catch_approx.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/generators/catch_generators_range.hpp>
 
@@ -82,6 +83,12 @@ TEST_CASE("every policy and schedule gives a sound plan with every sample on bot
       (samples_of(iteration.microbatches[0].encoder) == samples_of(iteration.microbatches[0].llm)));
   CHECK(prediction.step_ms > 0);
   CHECK(prediction.activations.size() == 2);
+  std::size_t actions = 0;
+  for (const auto& list : iteration.actions) actions += list.size();
+  REQUIRE(prediction.events.size() == actions);
+  std::int64_t last_ns = 0;
+  for (const auto& event : prediction.events) last_ns = std::max(last_ns, event.end_ns);
+  CHECK(1e-6 * static_cast<double>(last_ns) == Catch::Approx(prediction.step_ms).epsilon(1e-3));
   CHECK(prediction.activations[0] > Bytes{});
 }
 

@@ -1,5 +1,7 @@
 #include "transport/ucx/event_loop.hpp"
 
+#include <pthread.h>
+
 #include <map>
 #include <utility>  // Boost 1.74 needs it before asio.hpp in C++20.
 
@@ -38,6 +40,7 @@ EventLoop::EventLoop(Client& client, int event_fd, std::chrono::microseconds spi
   add_events(event_fd);
   drive_later();
   thread_ = std::thread([this] {
+    pthread_setname_np(pthread_self(), "transport");
     schedule_tick();
     io_->context.run();
   });
