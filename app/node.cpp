@@ -107,6 +107,8 @@ JobEnd wait_for_end(std::future<JobEnd>& ended, const NodeActor& node) {
 }
 
 int run_node(const Options& options) {
+  // Local nodes are started through /proc, which would show them as `exe`.
+  prctl(PR_SET_NAME, "troupe node");
   // A local node must not outlive the process that started it.
   if (options.parent != 0) {
     prctl(PR_SET_PDEATHSIG, SIGTERM);

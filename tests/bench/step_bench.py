@@ -5,17 +5,20 @@ Trains the same job for few and for many steps. The difference in processor time
 additional steps cost; the processor time of their forward, backward and optimizer slices in the trace (`tdur`) is what
 the operators took. The rest (decoding, planning, summing gradients, messages, transport, recording) is the share
 outside operators. Waiting uses no processor time, so the schedule's idle time does not count, nor what other programs
-take. Prints JSON lines; see README.md.
+take. Names of threads say whose it was: of the last long run, start and end included. Prints JSON lines; see README.md.
 """
 
+import collections
 import json
 import os
 import pathlib
+import re
 import resource
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
 BINARY = pathlib.Path(os.environ.get("TROUPE_BINARY", "build/release/troupe")).resolve()
 JOB = pathlib.Path("configs/demo.toml").resolve()
@@ -24,18 +27,41 @@ OPERATORS = (" F ", " B ", "optimizer")
 LAYOUT = 'parallel.pipelines=[{stages=[{node=0,vision="all",audio="all",llm=[0,5]},{node=1,llm=[5,10]}]}]'
 
 
+def thread_seconds(root):
+    """Processor seconds by (process, thread, name) of a process and its children; what has ended is left out."""
+    seconds = {}
+    try:
+        children = pathlib.Path(f"/proc/{root}/task/{root}/children").read_text().split()
+        for pid in [str(root), *children]:
+            for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
+                name = re.sub(r"[ \d]+$", "", (task / "comm").read_text().strip())
+                seconds[pid, task.name, name] = int((task / "schedstat").read_text().split()[0]) / 1e9
+    except OSError:
+        pass  # A thread that ended while it was read.
+    return seconds
+
+
 def train(folder, data, steps):
-    """(processor seconds of all processes, run folder) of one run."""
+    """(processor seconds of all processes, run folder, processor seconds by name of thread) of one run."""
     run = pathlib.Path(folder) / f"run-{steps}"
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run(
+    process = subprocess.Popen(
         [str(BINARY), "train", str(JOB), f'data.sources=[{{json="{data}/samples.json"}}]', LAYOUT,
          "cluster.local_nodes=2", "modules.llm.config.num_hidden_layers=8", "modules.llm.config.hidden_size=192",
          "modules.llm.config.intermediate_size=512", "train.microbatches=4", "data.shuffle=false",
          f"train.steps={steps}", f"job.run_dir={run}"],
-        check=True, stdout=subprocess.DEVNULL, cwd=folder)
+        stdout=subprocess.DEVNULL, cwd=folder)
+    threads = {}
+    while process.poll() is None:
+        threads.update(thread_seconds(process.pid))
+        time.sleep(0.05)
+    if process.returncode != 0:
+        raise subprocess.CalledProcessError(process.returncode, process.args)
+    by_name = collections.Counter()
+    for (_, _, name), spent in threads.items():
+        by_name[name] += spent
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, run
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, run, by_name
 
 
 def operators(run):
@@ -61,14 +87,18 @@ def main():
         train(folder, data, 1)  # Leaves a profile of the layers beside the runs.
         shares, stages = [], []
         for _ in range(ROUNDS):
-            few_cpu, few = train(folder, data, FEW)
-            many_cpu, many = train(folder, data, MANY)
+            few_cpu, few, _ = train(folder, data, FEW)
+            many_cpu, many, threads = train(folder, data, MANY)
             cpu = many_cpu - few_cpu
             shares.append(100 * (1 - (seconds(operators(many)) - seconds(operators(few))) / cpu))
             stages.append(stage_ms(operators(many)))
     print(json.dumps({"measure": "step: processor time outside operators", "value": round(statistics.median(shares), 2),
                       "unit": "%", "bound": 2, "better": "lower",
                       "size": f"2 stages of {statistics.median(stages):.0f} ms, {MANY - FEW} steps x 4 microbatches"}))
+    total = sum(threads.values())
+    for name, spent in threads.most_common(6):
+        print(json.dumps({"measure": f"step: processor time of threads '{name}'", "value": round(100 * spent / total, 2),
+                          "unit": "%", "size": f"of {total:.1f} s in the last run"}))
     return 0
 
 
