@@ -1,7 +1,9 @@
 #include "scheduler/auto_layout.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
+#include <iterator>
 #include <limits>
 #include <utility>
 
@@ -24,6 +26,20 @@ double fullest(const PredictedStep& step) {
              : *std::max_element(step.peak_memory_bytes.begin(), step.peak_memory_bytes.end());
 }
 
+/// Devices that a layout occupies.
+std::int32_t devices_of(const ScoredLayout& scored) {
+  std::int32_t count = 0;
+  for (const auto& group : scored.placed.groups) count += group.count;
+  return count;
+}
+
+/// Sum of the squares of the stages' work: least where the work is shared out evenly.
+double unevenness(const PredictedStep& step) {
+  double sum = 0;
+  for (const double ms : step.stage_ms) sum += ms * ms;
+  return sum;
+}
+
 /// Scores candidates, keeps the best, moves its cuts.
 class Search {
  public:
@@ -37,7 +53,11 @@ class Search {
     sort();
     for (std::size_t i = 0; i < std::min(kRefined, scored_.size()); ++i)
       if (auto done = refine(scored_[i].candidate); !done.ok()) return done;
+    // First, so that more even cuts win where they are no faster.
+    scored_.insert(scored_.begin(), std::make_move_iterator(refined_.begin()),
+                   std::make_move_iterator(refined_.end()));
     sort();
+    prefer_fewer_devices();
     return Done{};
   }
 
@@ -79,6 +99,19 @@ class Search {
     });
   }
 
+  /// Puts the layout with the fewest devices first of those that are about as fast as the fastest.
+  void prefer_fewer_devices() {
+    if (!request_.planned_only || scored_.empty() || !scored_.front().fits) return;
+    const double limit = (1 + kWorthDevices) * scored_.front().step.step_ms;
+    const auto end = std::find_if(scored_.begin(), scored_.end(), [&](const auto& scored) {
+      return !scored.fits || scored.step.step_ms > limit;
+    });
+    const auto least = std::min_element(scored_.begin(), end, [](const auto& a, const auto& b) {
+      return devices_of(a) < devices_of(b);
+    });
+    std::rotate(scored_.begin(), least, std::next(least));
+  }
+
   /// Moves cuts of a candidate as long as the simulator likes it better; where there are few ways
   /// to cut, tries all. Pipelines of equal size keep equal cuts.
   Status refine(LayoutCandidate candidate) {
@@ -90,12 +123,16 @@ class Search {
     } else {
       if (auto done = climb(best); !done.ok()) return done;
     }
-    scored_.push_back(std::move(best));
+    refined_.push_back(std::move(best));
     return Done{};
   }
 
   static bool better(const ScoredLayout& a, const ScoredLayout& b) {
-    return a.fits != b.fits ? a.fits : a.step.step_ms < b.step.step_ms;
+    if (a.fits != b.fits) return a.fits;
+    constexpr double kEqual = 1e-9;
+    const double difference = a.step.step_ms - b.step.step_ms;
+    if (std::abs(difference) > kEqual * b.step.step_ms) return difference < 0;
+    return unevenness(a.step) < (1 - kEqual) * unevenness(b.step);
   }
 
   /// Scores a candidate with moved cuts if the pins allow it; true if it became the best.
@@ -165,7 +202,7 @@ class Search {
 
   const AutoLayoutRequest& request_;
   const LayoutScorer& scorer_;
-  std::vector<ScoredLayout> scored_;
+  std::vector<ScoredLayout> scored_, refined_;
   double actions_ = 0;
   std::int64_t simulated_ = 0;
 };

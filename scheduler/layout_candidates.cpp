@@ -104,6 +104,13 @@ double reduction_ms(const AutoLayoutRequest& request, const LayoutCandidate& can
          (per_byte(speeds.reduce_gigabytes_per_s) + per_byte(speeds.network.gigabytes_per_s));
 }
 
+/// Least time that rows and their gradients travel from device to device of a pipeline.
+double latency_ms(const AutoLayoutRequest& request, const PipelineShape& shape) {
+  const auto& speeds = request.prediction.speeds;
+  const bool one_node = shape.devices <= request.cluster.devices_per_node;
+  return 2 * (shape.devices - 1) * (one_node ? speeds.node : speeds.network).latency_ms;
+}
+
 /// Collects candidates, and remembers why others were dropped.
 class Collector {
  public:
@@ -127,6 +134,8 @@ class Collector {
         for (auto& size : sizes) size = std::min(size, most);  // Other devices stay idle.
       shapes_seen_ = shapes_seen_ || sizes.front() <= most;
       add_sized(parallelisms, widths, sizes, shared);
+      for (const auto size : smaller_sizes(sizes.back(), unit))
+        add_sized(parallelisms, widths, std::vector(sizes.size(), size), shared);
     }
     return Done{};
   }
@@ -139,6 +148,18 @@ class Collector {
   }
 
  private:
+  /// Devices of a pipeline that leaves some of its share idle: every number of groups where they
+  /// are few, then powers of two.
+  std::vector<std::int32_t> smaller_sizes(std::int32_t share, std::int32_t unit) const {
+    constexpr std::int32_t kAllBelow = 8;
+    std::vector<std::int32_t> sizes;
+    // Pipelines on whole nodes take all of their devices.
+    if (!request_.planned_only || request_.fault_tolerance > 0) return sizes;
+    for (std::int32_t groups = 1; groups * unit < share; groups += groups < kAllBelow ? 1 : groups)
+      sizes.push_back(groups * unit);
+    return sizes;
+  }
+
   /// Remembers the layer that is hardest to hold, where it is easiest.
   void weigh_layers(const LayerWeights& weights) {
     double largest = 0;
@@ -312,6 +333,7 @@ void estimate(const AutoLayoutRequest& request, LayoutCandidate& candidate) {
   for (const auto& shape : candidate.shapes)
     candidate.estimate_ms =
         std::max(candidate.estimate_ms, path_ms(request.model->graph(), shape, *candidate.weights) +
+                                            latency_ms(request, shape) +
                                             (microbatches - 1) * shape.slowest_ms + reduce_ms);
 }
 

@@ -62,6 +62,42 @@ std::string cuts_reason(const AutoLayoutRequest& request, const ScoredLayout& be
   return text;
 }
 
+std::int32_t devices_of(const ScoredLayout& scored) {
+  std::int32_t count = 0;
+  for (const auto& group : scored.placed.groups) count += group.count;
+  return count;
+}
+
+/// What more or fewer devices would bring.
+LayoutReason devices_reason(const AutoLayoutRequest& request,
+                            const std::vector<ScoredLayout>& scored) {
+  const std::int32_t used = devices_of(scored.front()), all = request.cluster.devices();
+  std::map<std::int32_t, double> best;
+  for (const auto& other : scored)
+    if (other.fits) {
+      const auto [known, fresh] = best.try_emplace(devices_of(other), other.step.step_ms);
+      known->second = std::min(known->second, other.step.step_ms);
+    }
+  std::string why = ms_text(scored.front().step.step_ms) + " per step";
+  const auto add = [&](auto entry) {
+    why += "; " + to_string(entry->first) + ": " + ms_text(entry->second);
+  };
+  auto own = best.find(used);
+  if (own != best.begin()) add(std::prev(own));
+  auto fastest = best.end();
+  for (auto more = std::next(own); more != best.end(); ++more)
+    if (fastest == best.end() || more->second < fastest->second) fastest = more;
+  if (fastest != best.end()) {
+    add(fastest);
+    why += fastest->second < scored.front().step.step_ms
+               ? ", which is not worth " + to_string(fastest->first - used) + " devices more"
+               : ", no more than with fewer";
+  } else if (used < all) {
+    why += "; the batch and the layers cannot be cut further";
+  }
+  return {to_string(used) + " of " + to_string(all) + " devices", why};
+}
+
 }  // namespace
 
 std::vector<LayoutReason> layout_reasons(const AutoLayoutRequest& request,
@@ -90,13 +126,7 @@ std::vector<LayoutReason> layout_reasons(const AutoLayoutRequest& request,
                                    (memory > 0 ? " of " + byte_text(memory) + " (" +
                                                      percent(fullest / memory) + ")"
                                                : "; no limit was given")});
-  std::int32_t used = 0;
-  for (const auto& group : best.placed.groups) used += group.count;
-  if (used < request.cluster.devices())
-    reasons.push_back(
-        {"idle devices", to_string(request.cluster.devices() - used) + " of " +
-                             to_string(request.cluster.devices()) +
-                             " have no stage: the batch and the layers cannot be cut further"});
+  if (request.planned_only) reasons.push_back(devices_reason(request, scored));
   return reasons;
 }
 

@@ -277,6 +277,42 @@ TEST_CASE("a cluster that is only planned for may split layers", "[scheduler]") 
   }
 }
 
+TEST_CASE("devices that bring less than a twentieth of a step stay idle", "[scheduler]") {
+  // One microbatch of one sample: a cut of a pipeline only adds messages, so one device is enough.
+  FourLayers four;
+  four.request.cluster = {1, 4};
+  four.request.planned_only = true;
+  four.request.samples = {text(1)};
+  four.request.global_batch = four.request.microbatches = 1;
+  auto made = four.choose();
+  CHECK(made.groups.size() == 1);
+  CHECK(made.reasons.back().choice == "1 of 4 devices");
+  CHECK_THAT(made.reasons.back().why, ContainsSubstring("no more than with fewer"));
+
+  // Layers of 100, 100, 100 and 0.1 ms, many microbatches: a device of its own for the last one
+  // brings a thousandth, one for each of the others a third.
+  const auto uneven = model_of(narrow_llm(), {100, 100, 100, 0.1});
+  four.request.model = &uneven;
+  four.request.pins["llm"].dp = 1;
+  four.request.global_batch = four.request.microbatches = 30;
+  made = four.choose();
+  CHECK(made.groups.size() == 3);
+  CHECK(made.reasons.back().choice == "3 of 4 devices");
+}
+
+TEST_CASE("of cuts that are equally fast the more even ones are chosen", "[scheduler]") {
+  // Layers of 16, 6, 3 and 3 ms in all. One sample, so every cut takes their sum; devices that took
+  // what fits below 16 would work 16, 9 and 3.
+  const auto model = model_of(narrow_llm(), {8, 2, 1, 1});
+  FourLayers four;
+  four.request.cluster = {3, 1};
+  four.request.model = &model;
+  four.request.global_batch = four.request.microbatches = 1;
+  const auto made = four.choose();
+  REQUIRE(made.layout.pipelines.size() == 1);
+  CHECK((made.layout.pipelines[0][1].runs[0].layers == LayerRange{1, 2}));
+}
+
 TEST_CASE("what cannot be is refused with the nearest choice", "[scheduler][errors]") {
   FourLayers four;
   SECTION("contradictory pipelines") {
@@ -318,7 +354,9 @@ TEST_CASE("what cannot be is refused with the nearest choice", "[scheduler][erro
     four.request.cluster = {9, 1};
     CHECK_THAT(four.refuse().fix, ContainsSubstring("nearest choice: 8 devices"));
     four.request.planned_only = true;
-    CHECK(four.choose().reasons.back().choice == "idle devices");
+    // Two whole pipelines of one sample each are as fast as any longer ones.
+    CHECK(four.choose().reasons.back().choice == "2 of 9 devices");
+    CHECK_THAT(four.choose().reasons.back().why, ContainsSubstring("no more than with fewer"));
   }
   SECTION("fault tolerance beyond the nodes") {
     four.request.fault_tolerance = 2;
