@@ -46,6 +46,7 @@ class Sweep {
       // Too many solutions: those from the target on are the likelier half.
       solve_at(target_);
       sweep(work_max_);
+      best_.optimal = false;
     }
     best_.work = work_;
     return best_;
@@ -198,7 +199,7 @@ class Sweep {
   }
 
   void consider() {
-    GroupDistribution now{shares_, 0, 0, 0};
+    GroupDistribution now{shares_, 0, 0, 0, true};
     double sum = 0;
     for (std::size_t i = 0; i < groups_.size(); ++i) {
       const auto& [microbatches, extra] = shares_[i];
@@ -314,16 +315,25 @@ GroupDistribution distribute_groups(std::span<const SpeedGroup> groups, std::int
   return solved;
 }
 
-Result<std::vector<std::int64_t>> distribute(std::span<const double> microbatch_ms,
-                                             std::int64_t global_batch,
-                                             std::int64_t microbatch_size) {
+Result<Distribution> distribute_proven(std::span<const double> microbatch_ms,
+                                       std::int64_t global_batch, std::int64_t microbatch_size,
+                                       std::int64_t work_max) {
   if (auto error = check(microbatch_ms, global_batch, microbatch_size)) return *error;
   std::vector<SpeedGroup> groups;
   for (const double ms : microbatch_ms) groups.push_back({ms, 1});
-  const auto solved = distribute_groups(groups, global_batch / microbatch_size);
-  std::vector<std::int64_t> microbatches;
-  for (const auto& share : solved.shares) microbatches.push_back(share.microbatches + share.extra);
-  return microbatches;
+  const auto solved = distribute_groups(groups, global_batch / microbatch_size, work_max);
+  Distribution made{{}, solved.optimal};
+  for (const auto& share : solved.shares)
+    made.microbatches.push_back(share.microbatches + share.extra);
+  return made;
+}
+
+Result<std::vector<std::int64_t>> distribute(std::span<const double> microbatch_ms,
+                                             std::int64_t global_batch,
+                                             std::int64_t microbatch_size) {
+  auto made = distribute_proven(microbatch_ms, global_batch, microbatch_size);
+  if (!made.ok()) return std::move(made).error();
+  return std::move(made).value().microbatches;
 }
 
 std::int64_t nearest_batch(std::int64_t global_batch, std::int64_t microbatch_size,

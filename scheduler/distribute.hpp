@@ -36,6 +36,7 @@ struct GroupDistribution {
   double max_ms = 0;               ///< Largest N_i T_i.
   double deviation = 0;            ///< The sum that eq. 2.6 minimises.
   std::int64_t work = 0;           ///< Steps of the search; see `kDistributeWorkMax`.
+  bool optimal = true;             ///< False: the search was cut off with the best so far.
 };
 
 inline constexpr std::size_t kDistributePipelinesMax = 10'000;
@@ -59,6 +60,17 @@ std::optional<Error> check_speed_ratio(double fastest_ms, double slowest_ms,
 /// REQUIRES: times within the limits above, distinct or not; microbatches >= number of pipelines.
 GroupDistribution distribute_groups(std::span<const SpeedGroup> groups, std::int64_t microbatches,
                                     std::int64_t work_max = kDistributeWorkMax);
+
+/// One number per pipeline.
+struct Distribution {
+  std::vector<std::int64_t> microbatches;
+  bool optimal = true;  ///< As in `GroupDistribution`.
+};
+
+/// `distribute`, and whether it is exact. Errors: as `distribute`.
+Result<Distribution> distribute_proven(std::span<const double> microbatch_ms,
+                                       std::int64_t global_batch, std::int64_t microbatch_size,
+                                       std::int64_t work_max = kDistributeWorkMax);
 
 /// Microbatches per pipeline, in the order of `microbatch_ms`; among equal pipelines the earlier
 /// ones get the extra microbatch.

@@ -55,7 +55,8 @@ std::optional<Error> check(std::span<const double> costs, std::int64_t stage_cou
                    {}};
   const auto layer_count = static_cast<std::int64_t>(costs.size());
   if (layer_count == 0)
-    return Error{Errc::infeasible, "there are no layers to partition", "costs", {}};
+    return Error{Errc::infeasible, "there are no layers to partition", "costs",
+                 "give the cost of at least one layer"};
   if (stage_count < 1 || stage_count > layer_count)
     return Error{
         Errc::infeasible,

@@ -69,12 +69,12 @@ std::optional<Error> check_cluster(const TemplateRequest& request) {
 // Keeps time and memory bounded whatever is asked for.
 std::optional<Error> check_size(const TemplateRequest& request) {
   const auto layer_count = static_cast<std::int64_t>(request.layers.size());
-  if (layer_count == 0) return Error{Errc::infeasible, "there are no layers", "layers", {}};
+  if (layer_count == 0)
+    return Error{Errc::infeasible, "there are no layers", "layers", "give at least one"};
   if (request.gpus_per_node > 1024)
     return Error{Errc::invalid_argument,
                  "found " + text(request.gpus_per_node) + " GPUs per node, at most 1024 work",
-                 "gpus_per_node",
-                 {}};
+                 "gpus_per_node", "nearest choice: 1024"};
   // A pipeline has no more nodes than layers, so further nodes cost nothing.
   const std::int64_t nodes = std::min(request.node_count, layer_count);
   const std::int64_t gpus = nodes * request.gpus_per_node;

@@ -129,4 +129,18 @@ Result<ProfileBatch> profile_batch(const ProfileBatchInput& input) {
                "either allocation is as good: choose one, or change the number of devices"};
 }
 
+Result<std::int64_t> smallest_batch(const ProfileBatchInput& input) {
+  auto found = profile_batch(input);
+  if (found.ok()) return found.value().b_min;
+  if (found.error().code == Errc::infeasible) return std::int64_t{0};
+  return std::move(found).error();
+}
+
+std::string batch_warning(std::int64_t global_batch, std::int64_t b_min) {
+  if (b_min <= global_batch) return {};
+  return "a batch of " + std::to_string(global_batch) +
+         " samples does not have the data's mix of work; from " + std::to_string(b_min) +
+         " on it has (train.global_batch_size)";
+}
+
 }  // namespace troupe::scheduler

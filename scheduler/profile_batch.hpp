@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "runtime/vocabulary/result.hpp"
@@ -47,5 +48,13 @@ std::int64_t validation_trials(double alpha, double p_error);
 /// - infeasible: fewer devices per replica than modules; or batches of 2^22 samples still disagree,
 ///   because the true mix lies on the border of two allocations (both are named).
 Result<ProfileBatch> profile_batch(const ProfileBatchInput& input);
+
+/// `b_min`, or 0 where there is nothing to learn: fewer devices than modules, or a mix so near the
+/// border of two allocations that no batch is large enough.
+/// Errors: invalid_argument as `profile_batch`.
+Result<std::int64_t> smallest_batch(const ProfileBatchInput& input);
+
+/// What to tell a user whose batch is smaller than `b_min`; empty where it is not.
+std::string batch_warning(std::int64_t global_batch, std::int64_t b_min);
 
 }  // namespace troupe::scheduler

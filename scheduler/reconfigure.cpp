@@ -21,7 +21,8 @@ Error invalid(std::string message, std::string where, std::string fix = {}) {
 std::optional<Error> check_whole_nodes(const std::set<std::int64_t>& ranks, std::int64_t per_node,
                                        const std::string& where) {
   for (const auto rank : ranks) {
-    if (rank < 0) return invalid("rank " + text(rank) + " is negative", where);
+    if (rank < 0)
+      return invalid("rank " + text(rank) + " is negative", where, "ranks count from 0");
     const std::int64_t first = rank / per_node * per_node;
     for (std::int64_t other = first; other < first + per_node; ++other)
       if (!ranks.contains(other))
@@ -38,7 +39,8 @@ std::optional<Error> check_pipelines(const ReconfigureRequest& request,
     const std::string where = "pipelines[" + std::to_string(i) + "]";
     for (const auto rank : request.pipelines[i])
       if (!present.insert(rank).second)
-        return invalid("rank " + text(rank) + " stands in two places", where);
+        return invalid("rank " + text(rank) + " stands in two places", where,
+                       "name each rank once");
     const std::set<std::int64_t> own(request.pipelines[i].begin(), request.pipelines[i].end());
     if (auto error = check_whole_nodes(own, request.ranks_per_node, where)) return error;
   }
@@ -60,14 +62,16 @@ std::optional<Error> check(const ReconfigureRequest& request) {
   std::set<std::int64_t> lost, joined;
   for (const auto rank : request.lost) {
     if (!present.contains(rank))
-      return invalid("rank " + text(rank) + " is in no pipeline", "lost");
+      return invalid("rank " + text(rank) + " is in no pipeline", "lost",
+                     "name ranks of `pipelines`");
     lost.insert(rank);
   }
   for (const auto rank : request.joined) {
     if (present.contains(rank) && !lost.contains(rank))
-      return invalid("rank " + text(rank) + " is in a pipeline already", "joined");
+      return invalid("rank " + text(rank) + " is in a pipeline already", "joined",
+                     "give joined ranks new numbers");
     if (!joined.insert(rank).second)
-      return invalid("rank " + text(rank) + " joins twice", "joined");
+      return invalid("rank " + text(rank) + " joins twice", "joined", "name each rank once");
   }
   if (auto error = check_whole_nodes(lost, request.ranks_per_node, "lost")) return error;
   return check_whole_nodes(joined, request.ranks_per_node, "joined");

@@ -21,6 +21,15 @@ std::string shown(const Json& value) {
 
 std::string shown(double value) { return shown(Json(value)); }
 
+std::string out_of_range(const Json& value, double minimum, double maximum) {
+  return "expected a number in [" + shown(minimum) + ", " + shown(maximum) + "], found " +
+         shown(value);
+}
+
+std::string nearest(double value, double minimum, double maximum) {
+  return "nearest choice: " + shown(std::clamp(value, minimum, maximum));
+}
+
 }  // namespace
 
 Reader::Reader(const Json& object, std::string path) : object_(&object), path_(std::move(path)) {
@@ -56,8 +65,7 @@ double Reader::number(const std::string& key, double minimum, double maximum) {
   if (!value->is_number()) return fail(key, "expected a number, found " + shown(*value)), minimum;
   const double number = value->get<double>();
   if (!(number >= minimum && number <= maximum)) {
-    fail(key, "expected a number in [" + shown(minimum) + ", " + shown(maximum) + "], found " +
-                  shown(*value));
+    fail(key, out_of_range(*value, minimum, maximum), nearest(number, minimum, maximum));
     return minimum;
   }
   return number;
@@ -76,8 +84,10 @@ std::int64_t Reader::integer(const std::string& key, std::int64_t minimum, std::
     return fail(key, "expected an integer, found " + shown(*value)), minimum;
   const auto number = value->get<std::int64_t>();
   if (number < minimum || number > maximum) {
-    fail(key, "expected an integer in [" + std::to_string(minimum) + ", " +
-                  std::to_string(maximum) + "], found " + shown(*value));
+    fail(key,
+         "expected an integer in [" + std::to_string(minimum) + ", " + std::to_string(maximum) +
+             "], found " + shown(*value),
+         "nearest choice: " + std::to_string(std::clamp(number, minimum, maximum)));
     return minimum;
   }
   return number;
@@ -117,8 +127,7 @@ std::vector<double> Reader::numbers(const std::string& key, double minimum, doub
       fail(item, "expected a number, found " + shown(list[i]));
     } else if (const double number = list[i].get<double>();
                !(number >= minimum && number <= maximum)) {
-      fail(item, "expected a number in [" + shown(minimum) + ", " + shown(maximum) + "], found " +
-                     shown(list[i]));
+      fail(item, out_of_range(list[i], minimum, maximum), nearest(number, minimum, maximum));
     } else {
       numbers.push_back(number);
     }
@@ -137,8 +146,10 @@ std::vector<std::int64_t> Reader::integers(const std::string& key, std::int64_t 
       fail(item, "expected an integer, found " + shown(list[i]));
     } else if (const auto number = list[i].get<std::int64_t>();
                number < minimum || number > maximum) {
-      fail(item, "expected an integer in [" + std::to_string(minimum) + ", " +
-                     std::to_string(maximum) + "], found " + shown(list[i]));
+      fail(item,
+           "expected an integer in [" + std::to_string(minimum) + ", " + std::to_string(maximum) +
+               "], found " + shown(list[i]),
+           "nearest choice: " + std::to_string(std::clamp(number, minimum, maximum)));
     } else {
       numbers.push_back(number);
     }
@@ -202,7 +213,8 @@ Result<Json> solve(const std::string& name, const std::string& text) {
   try {
     input = Json::parse(text);
   } catch (const Json::parse_error& e) {
-    return Error{Errc::invalid_argument, std::string("not JSON: ") + e.what(), "input", {}};
+    return Error{Errc::invalid_argument, std::string("not JSON: ") + e.what(), "input",
+                 "write numbers as finite decimals, strings in double quotes, no comma at an end"};
   }
   const auto begin = std::chrono::steady_clock::now();
   auto output = found->run(input);

@@ -14,6 +14,8 @@ using scheduler::StageTimes;
 
 constexpr double kMaxMs = 1e12;
 constexpr std::int64_t kMaxMicrobatches = 1'000'000;
+constexpr std::int64_t kMaxStages = 10'000;    // Warm-up grows with the square.
+constexpr std::int64_t kMaxTasks = 4'000'000;  // Stages x microbatches: about 2 GB, some seconds.
 
 /// Reads one input; names become indices on the way.
 class ScheduleReader {
@@ -26,7 +28,8 @@ class ScheduleReader {
         static_cast<std::int32_t>(in_.integer("microbatches", 1, kMaxMicrobatches));
     result_.times.link_ms = in_.number_or("link_ms", 0, 0, kMaxMs);
     result_.schedule = require_schedule ? in_.text("schedule") : in_.text_or("schedule", "");
-    read_stages();
+    check_size();
+    if (in_.ok()) read_stages();
     if (in_.ok()) read_links();
     if (in_.ok()) read_bounds();
     if (in_.ok()) read_needs();
@@ -36,6 +39,19 @@ class ScheduleReader {
   }
 
  private:
+  void check_size() {
+    const auto stages = static_cast<std::int64_t>(in_.array("stages").size());
+    const std::int64_t microbatches = result_.times.microbatches;
+    if (stages > kMaxStages)
+      in_.fail("stages", std::to_string(stages) + " stages are more than can be ordered",
+               "nearest choice: " + std::to_string(kMaxStages) + " stages");
+    else if (stages > 0 && stages * microbatches > kMaxTasks)
+      in_.fail("microbatches",
+               std::to_string(stages) + " stages x " + std::to_string(microbatches) +
+                   " microbatches are more than " + std::to_string(kMaxTasks) + " tasks",
+               "nearest choice: " + std::to_string(kMaxTasks / stages) + " microbatches");
+  }
+
   void read_stages() {
     const auto count = in_.array("stages").size();
     bool any_llm = false;

@@ -117,9 +117,9 @@ Result<Json> solve_distribute(const Json& input) {
   const auto batch = in.integer("global_batch", 1, kMostThings);
   const auto size = in.integer_or("microbatch_size", 1, 1, kMostThings);
   if (!in.ok()) return in.error();
-  return timed_json([&] { return scheduler::distribute(microbatch_ms, batch, size); },
-                    [](const std::vector<std::int64_t>& microbatches) {
-                      return Json{{"microbatches", microbatches}};
+  return timed_json([&] { return scheduler::distribute_proven(microbatch_ms, batch, size); },
+                    [](const scheduler::Distribution& made) {
+                      return Json{{"microbatches", made.microbatches}, {"optimal", made.optimal}};
                     });
 }
 

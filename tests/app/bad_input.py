@@ -285,6 +285,29 @@ SOLVE = [
     solve("negative cost", "partition", "{\"costs\": [-1], \"stages\": 1}", ["costs[0]", "-1"]),
     solve("unknown field", "partition", "{\"costs\": [1], \"stages\": 1, \"stagse\": 2}", ["stagse", "did you mean"]),
     solve("not an object", "partition", "[1, 2]", ["expected an object"]),
+    solve("cost that is no number", "partition", "{\"costs\": [NaN], \"stages\": 1}", ["not JSON", "finite"]),
+    solve("no layers", "partition", "{\"costs\": [], \"stages\": 1}", ["no layers", "fix:"]),
+    solve("a million layers for templates", "templates", '{"layers": [' + ", ".join(['{"forward_ms": 1, "backward_ms": 2}'] * 1_000_000)
+          + '], "nodes": 4, "gpus_per_node": 8, "device_memory_bytes": 1e9}', ["1000000 layers", "group layers"]),
+    solve("layer larger than a device", "templates", '{"layers": [{"forward_ms": 1, "backward_ms": 2, "memory_bytes": 1000}], "nodes": 4, '
+          '"gpus_per_node": 1, "device_memory_bytes": 100}', ["needs 1000 bytes", "nearest choice: 1000 bytes"]),
+    solve("failures beyond the nodes", "templates", '{"layers": [{"forward_ms": 1, "backward_ms": 2}], "nodes": 4, "gpus_per_node": 1, '
+          '"fault_tolerance": 9, "device_memory_bytes": 100}', ["fault tolerance 9", "nearest choice: fault_tolerance = 3"]),
+    solve("nodes that no templates add up to", "instantiate", '{"templates": [{"nodes": 2, "microbatch_ms": 1}], "nodes": 7, "global_batch": 8}',
+          ["exactly 7 nodes", "nearest choice: 6 nodes"]),
+    solve("a batch that cannot be split", "distribute", '{"microbatch_ms": [1, 2], "global_batch": 7, "microbatch_size": 2}', ["multiple", "nearest batch"]),
+    solve("a hundred thousand stages", "schedule", '{"stages": [' + ", ".join(
+        f'{{"name": "s{i}", "next": [], "forward_ms": 1, "input_grad_ms": 1, "weight_grad_ms": 1}}' for i in range(100_000))
+        + '], "microbatches": 10, "schedule": "1f1b"}', ["100000 stages", "nearest choice: 10000"]),
+    solve("millions of tasks", "schedule", '{"stages": [' + ", ".join(
+        f'{{"name": "s{i}", "next": [], "forward_ms": 1, "input_grad_ms": 1, "weight_grad_ms": 1}}' for i in range(8))
+        + '], "microbatches": 1000000, "schedule": "1f1b"}', ["8 stages x 1000000", "nearest choice: 500000"]),
+    solve("negative time of a stage", "schedule", '{"stages": [{"name": "a", "next": [], "forward_ms": -1, "input_grad_ms": 1, "weight_grad_ms": 1}], '
+          '"microbatches": 1, "schedule": "1f1b"}', ["forward_ms", "-1", "nearest choice: 0"]),
+    solve("samples that there are none of", "layout", '{"modules": [{"name": "llm", "next": [], "freeze": false, "layers": 4, "state_bytes": 1, "valid_tp": [1], '
+          '"valid_cp": [1]}], "samples": [], "devices": 4, "devices_per_node": 2, "device_memory_bytes": 10, "global_batch": 8, "microbatch_sizes": [1], '
+          '"link": {"node_gigabytes_per_s": 1, "network_gigabytes_per_s": 1}, "placement": "disjoint", "objective": "dflop", "seed": 1}',
+          ["no samples", "fix:"]),
     solve("too many buckets", "ilp-partition", "{\"samples\": [{\"encoder_ms\": 1, \"llm_ms\": 1}], \"buckets\": 0}", ["buckets", "0"]),
 ]
 

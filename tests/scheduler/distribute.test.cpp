@@ -149,6 +149,16 @@ TEST_CASE("a thousand unequal pipelines stay within one microbatch of each other
   CHECK(high - low <= *std::max_element(ms.begin(), ms.end()) * 1.01);
 }
 
+TEST_CASE("a split says whether it was proven or the search was cut off", "[scheduler]") {
+  const std::vector<double> ms{1, 1.7, 2.9, 5.3, 7.1};
+  const auto exact = distribute_proven(ms, 1000, 1).value();
+  CHECK(exact.optimal);
+  CHECK(exact.microbatches == distribute(ms, 1000, 1).value());
+  const auto cut = distribute_proven(ms, 1000, 1, 1).value();
+  CHECK_FALSE(cut.optimal);
+  CHECK(std::accumulate(cut.microbatches.begin(), cut.microbatches.end(), std::int64_t{0}) == 1000);
+}
+
 TEST_CASE("speeds over six orders of magnitude are shared out in bounded time", "[scheduler]") {
   std::mt19937 random(3);
   std::vector<double> ms{1, 1e6};

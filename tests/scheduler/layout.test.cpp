@@ -270,6 +270,29 @@ TEST_CASE("uneven samples need larger batches, coarser allocations smaller ones"
   CHECK(profile_batch(input).value().b_min == fine.b_min);
 }
 
+TEST_CASE("a batch that is too small for the data's mix is warned about, and no other",
+          "[scheduler]") {
+  // Every second sample is all encoder, the others all llm: a batch of one is never the mix, and
+  // one of a few rarely.
+  ProfileBatchInput input;
+  input.samples = {{1, 0}, {0, 1}};
+  input.devices = 3;
+  CHECK(smallest_batch(input).value() == 0);  // 1.5 devices each: on the border for ever.
+  input.samples = {{1, 0}, {0, 2}};
+  const auto b_min = smallest_batch(input).value();
+  CHECK(b_min > 2);
+  CHECK(b_min == profile_batch(input).value().b_min);
+  const auto warning = batch_warning(b_min - 1, b_min);
+  CHECK(warning.find(std::to_string(b_min - 1) + " samples") != std::string::npos);
+  CHECK(warning.find("from " + std::to_string(b_min) + " on") != std::string::npos);
+  CHECK(batch_warning(b_min, b_min).empty());
+  CHECK(batch_warning(1, 0).empty());
+  input.devices = 1;  // Fewer devices than modules: nothing is allocated by work.
+  CHECK(smallest_batch(input).value() == 0);
+  input.samples.clear();
+  CHECK(smallest_batch(input).error().code == Errc::invalid_argument);
+}
+
 TEST_CASE("proportional allocation gives every module a device and all of them",
           "[scheduler][property]") {
   CHECK(proportional_allocation({1, 0.98}, 2) == std::vector<std::int32_t>{1, 1});
