@@ -81,6 +81,33 @@ def check_report(page, faults):
     expect(not loaded, f"the page loads {loaded}", faults)
 
 
+SIMULATED = """\
+[job]
+name = "simulated"
+[modules.llm]
+kind = "llm"
+[[data.sources]]
+json = "samples.json"
+[train]
+steps = 1
+"""
+
+
+def simulated_page(binary, folder, stages, microbatches):
+    """What `troupe simulate --timeline` writes for a pipeline of so many stages."""
+    own = folder / f"simulated-{stages}"
+    own.mkdir()
+    (own / "job.toml").write_text(SIMULATED)
+    (own / "samples.json").write_text(json.dumps([
+        {"id": f"s{i}", "conversations": [{"from": "human", "value": "hi " * (1 + 30 * (i % 5))}, {"from": "gpt", "value": "ho"}]}
+        for i in range(32)]))
+    subprocess.run([binary, "simulate", "job.toml", "--cluster", f"{stages}x1xH100", "--steps", "1", "--timeline", "step.html",
+                    f"modules.llm.config.num_hidden_layers={stages - 2}", "parallel.llm.dp=1", f"parallel.llm.pp={stages}",
+                    f"train.global_batch_size={microbatches}", f"train.microbatches={microbatches}"],
+                   cwd=own, check=True, capture_output=True, timeout=120)
+    return own / "step.html"
+
+
 def make_report(binary, folder, trace):
     run = folder / "run"
     run.mkdir()
@@ -106,11 +133,15 @@ def main(binary, maker):
         damaged = folder / "damaged.html"
         damaged.write_text(small.read_text().replace('<script type="application/json">{', '<script type="application/json">{{'))
         report = make_report(binary, folder, folder / "timeline-4.json")
+        simulated = [simulated_page(binary, folder, stages, microbatches) for stages, microbatches in ((4, 8), (64, 128))]
         with ThreadPoolExecutor(2) as pool:
-            pages = dict(zip("4 64 damaged report".split(), pool.map(lambda file: Page(browser, file), (small, large, damaged, report))))
+            pages = dict(zip("4 64 damaged report simulated-4 simulated-64".split(),
+                             pool.map(lambda file: Page(browser, file), (small, large, damaged, report, *simulated))))
     faults = {key: [] for key in pages}
     check_timeline(pages["4"], 4, 8, faults["4"])
     check_timeline(pages["64"], 64, 128, faults["64"])
+    check_timeline(pages["simulated-4"], 4, 8, faults["simulated-4"])
+    check_timeline(pages["simulated-64"], 64, 128, faults["simulated-64"])
     expect("error" in pages["damaged"].root, "damaged data went unnoticed", faults["damaged"])
     check_report(pages["report"], faults["report"])
     for key, found in faults.items():
