@@ -9,7 +9,9 @@
 
 #include "app/balance/policy_report.hpp"
 #include "app/commands.hpp"
+#include "app/planning.hpp"
 #include "app/terminal.hpp"
+#include "engine/nominal_profile.hpp"
 #include "engine/profile_data.hpp"
 #include "engine/profile_run.hpp"
 #include "runtime/job/load_job.hpp"
@@ -57,13 +59,6 @@ Result<std::vector<std::string>> chosen_policies(const std::string& wanted) {
   return chosen;
 }
 
-// `4x8xH100-80G` or `H100-80G`: the device's name.
-std::string device_of(const std::string& cluster) {
-  int nodes = 0, devices = 0, read = 0;
-  const int found = std::sscanf(cluster.c_str(), "%dx%dx%n", &nodes, &devices, &read);
-  return found == 2 && read > 0 ? cluster.substr(static_cast<std::size_t>(read)) : cluster;
-}
-
 Result<scheduler::CostModel> cost_model(const engine::JobSetup& setup, const std::string& cluster) {
   scheduler::Profile profile;
   if (cluster.empty()) {
@@ -71,13 +66,11 @@ Result<scheduler::CostModel> cost_model(const engine::JobSetup& setup, const std
     if (!obtained.ok()) return std::move(obtained).error();
     profile = std::move(obtained).value().profile;
   } else {
-    auto computed = engine::computed_profile(setup, device_of(cluster), 1);
-    if (!computed.ok()) {
-      auto error = std::move(computed).error();
-      error.where = "--cluster";
-      return error;
-    }
-    profile = std::move(computed).value();
+    // A device alone will do: stages of one device each.
+    const bool counted = cluster.front() >= '0' && cluster.front() <= '9';
+    const auto machines = parse_cluster(counted ? cluster : "1x1x" + cluster);
+    if (!machines.ok()) return machines.error();
+    profile = engine::computed_profile(setup, machines.value().device);
   }
   return scheduler::CostModel::create(setup.model, profile);
 }

@@ -69,7 +69,8 @@ int plan(const Options& options) {
   }
   scheduler::SimulationOptions recorded;
   recorded.record_timeline = true;
-  const auto batch = simulate_batch(planning, layout.value(), planning.request.seed, recorded);
+  const auto batch = training_on_paper(planning, layout.value())
+                         .step(draw_batch(planning, planning.request.seed), recorded);
   if (!batch.ok()) return report(batch.error());
   if (!options.timeline.empty())
     if (auto written = write_timeline(planning, layout.value(), batch.value(), options.timeline);

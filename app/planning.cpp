@@ -6,7 +6,6 @@
 #include <charconv>
 #include <cstdio>
 #include <filesystem>
-#include <numeric>
 
 #include "app/terminal.hpp"
 #include "engine/choose_layout.hpp"
@@ -16,7 +15,7 @@
 #include "runtime/job/load_job.hpp"
 #include "runtime/observe/console.hpp"
 #include "runtime/observe/timeline_page.hpp"
-#include "scheduler/plan_iteration.hpp"
+#include "scheduler/layout_score.hpp"
 
 namespace troupe::app {
 
@@ -42,23 +41,20 @@ Status read_shapes(Planning& planning) {
   return Done{};
 }
 
-/// Samples in order, so many microbatches of equal size per pipeline.
-std::vector<PipelineMicrobatches> assign_in_proportion(
-    std::int64_t samples, const std::vector<std::int64_t>& microbatches) {
-  const std::int64_t all = std::accumulate(microbatches.begin(), microbatches.end(), 0LL);
-  std::vector<PipelineMicrobatches> assignment;
-  std::int64_t made = 0;
-  for (const auto count : microbatches) {
-    PipelineMicrobatches& sides = assignment.emplace_back();
-    for (std::int64_t m = 0; m < count; ++m, ++made) {
-      Part part;
-      for (auto i = made * samples / all; i < (made + 1) * samples / all; ++i)
-        part.samples.push_back(static_cast<std::int32_t>(i));
-      sides.llm.push_back({{std::move(part)}});
-    }
-    sides.encoder = sides.llm;
+constexpr std::uint64_t kPredictedSteps = 3;
+
+/// Replaces the prediction of a layout by that of the plans which training would make.
+Status predict(const Planning& planning, scheduler::AutoLayout& made) {
+  auto training = training_on_paper(planning, made);
+  scheduler::PredictedStep sum;
+  for (std::uint64_t step = 0; step < kPredictedSteps; ++step) {
+    auto batch = training.step(draw_batch(planning, planning.request.seed + step));
+    if (!batch.ok()) return std::move(batch).error();
+    scheduler::add_step(batch.value().step, sum);
   }
-  return assignment;
+  scheduler::divide_steps(sum, kPredictedSteps);
+  made.predicted = std::move(sum);
+  return Done{};
 }
 
 }  // namespace
@@ -109,14 +105,20 @@ Result<std::unique_ptr<Planning>> open_planning(const PlanningArguments& argumen
   if (!setup.ok()) return std::move(setup).error();
   auto planning = std::make_unique<Planning>();
   planning->setup = std::move(setup).value();
-  auto profile = elsewhere ? engine::nominal_profile(planning->setup, elsewhere->device, true)
+  auto profile = elsewhere ? Result<scheduler::Profile>(engine::computed_profile(
+                                 planning->setup, elsewhere->device, engine::planned_degrees()))
                            : engine::profile_at_hand(planning->setup);
   if (!profile.ok()) return std::move(profile).error();
   auto model = scheduler::CostModel::create(planning->setup.model, profile.value());
   if (!model.ok()) return std::move(model).error();
   planning->model = std::move(model).value();
   planning->device = elsewhere ? elsewhere->device.name : "cpu";
-  planning->costs = std::string(to_string(planning->model.origin(planning->setup.model.llm())));
+  // Stages of several devices may take any number of the profile, others only those of one device.
+  auto worst = scheduler::CostOrigin::measured;
+  for (const auto& kind : profile.value().profiles)
+    if (elsewhere || kind.parallelism == scheduler::Parallelism{})
+      worst = std::max(worst, kind.origin);
+  planning->costs = std::string(to_string(worst));
   planning->by_hand = !elsewhere && !planning->setup.job.parallel.layout.pipelines.empty();
   auto& request = planning->request;
   request = engine::layout_request(planning->setup, planning->model, profile.value().speeds);
@@ -124,13 +126,18 @@ Result<std::unique_ptr<Planning>> open_planning(const PlanningArguments& argumen
     request.cluster = elsewhere->shape;
     request.device_memory = elsewhere->device.memory;
     request.planned_only = true;
+  } else {
+    constexpr double kGibibyte = 1 << 30;
+    planning->batch_memory =
+        Bytes{static_cast<std::int64_t>(planning->setup.job.cluster.device_memory_gib * kGibibyte)};
   }
   if (auto read = read_shapes(*planning); !read.ok()) return std::move(read).error();
   return planning;
 }
 
-Result<scheduler::AutoLayout> make_layout(const Planning& planning) {
-  if (!planning.by_hand) return scheduler::auto_layout(planning.request);
+namespace {
+
+Result<scheduler::AutoLayout> layout_by_hand(const Planning& planning) {
   scheduler::AutoLayout made;
   made.layout = planning.setup.job.parallel.layout;
   auto plan = scheduler::place_by_hand(planning.setup.model, made.layout, planning.request.cluster);
@@ -139,9 +146,6 @@ Result<scheduler::AutoLayout> make_layout(const Planning& planning) {
   for (const auto& slot : made.plan.devices)
     made.groups.push_back({slot.node, slot.local_index, 1});
   made.parallelisms.resize(planning.setup.model.modules.size());
-  auto predicted = scheduler::predict_step(made.plan, planning.request);
-  if (!predicted.ok()) return std::move(predicted).error();
-  made.predicted = std::move(predicted).value();
   made.reasons = {
       {"by hand",
        "the job file says so; parallel.mode=auto parallel.pipelines=[] lets the planner choose"}};
@@ -149,37 +153,37 @@ Result<scheduler::AutoLayout> make_layout(const Planning& planning) {
   return made;
 }
 
-Result<PredictedBatch> simulate_batch(const Planning& planning, const scheduler::AutoLayout& layout,
-                                      std::uint64_t seed,
-                                      const scheduler::SimulationOptions& options,
-                                      const std::vector<std::int64_t>& microbatches) {
-  const auto& request = planning.request;
-  const ParallelPlan& plan = layout.plan;
-  scheduler::IterationInput input;
-  input.samples = scheduler::draw_batch(request.samples, request.global_batch, seed);
-  auto prediction = request.prediction;
-  prediction.parallelisms = layout.parallelisms;
-  auto costs = scheduler::predicted_costs(plan, planning.model, input.samples, prediction);
-  if (!costs.ok()) return std::move(costs).error();
-  input.schedule = request.schedule;
-  input.microbatches =
-      microbatches.empty()
-          ? scheduler::assign_by_count(static_cast<std::int32_t>(request.global_batch),
-                                       static_cast<std::int32_t>(plan.pipelines.size()),
-                                       static_cast<std::int32_t>(request.microbatches))
-          : assign_in_proportion(request.global_batch, microbatches);
-  input.task_cost = costs.value().task_ms;
-  input.message_cost = scheduler::message_costs(plan, costs.value());
-  auto iteration = scheduler::plan_iteration(plan, std::move(input));
-  if (!iteration.ok()) return std::move(iteration).error();
-  auto step = scheduler::simulate(plan, iteration.value(), costs.value(), options);
-  if (!step.ok()) return std::move(step).error();
-  PredictedBatch batch{std::move(iteration).value(), std::move(step).value(), 0};
-  std::vector<double> work(plan.devices.size());
-  for (std::size_t s = 0; s < plan.stages.size(); ++s)
-    work[plan.stages[s].devices.front().index()] += batch.step.stage_ms[s];
-  batch.lower_bound_ms = *std::max_element(work.begin(), work.end());
-  return batch;
+}  // namespace
+
+Result<scheduler::AutoLayout> make_layout(const Planning& planning) {
+  auto made =
+      planning.by_hand ? layout_by_hand(planning) : scheduler::auto_layout(planning.request);
+  if (!made.ok()) return made;
+  const double searched_ms = made.value().predicted.step_ms;
+  if (auto predicted = predict(planning, made.value()); !predicted.ok())
+    return std::move(predicted).error();
+  const auto& policy = planning.setup.job.balancer.policy;
+  if (!planning.by_hand && policy != "in-order")
+    made.value().reasons.push_back(
+        {policy + " batches", time_text(made.value().predicted.step_ms) +
+                                  " per step; the layouts above were compared with batches cut in "
+                                  "order, where this one takes " +
+                                  time_text(searched_ms)});
+  return made;
+}
+
+engine::SimulatedTraining training_on_paper(const Planning& planning,
+                                            const scheduler::AutoLayout& layout, std::int64_t lag) {
+  auto costs = std::make_shared<engine::PlanningCosts>(
+      engine::PlanningCosts{planning.model, planning.request.prediction, planning.batch_memory});
+  costs->options.parallelisms = layout.parallelisms;
+  const auto options = engine::planner_options(planning.setup, 0, 0);
+  return {layout.plan, options.microbatching, std::move(costs),
+          lag > 0 ? lag : options.prefetch + 1};
+}
+
+std::vector<SampleShape> draw_batch(const Planning& planning, std::uint64_t seed) {
+  return scheduler::draw_batch(planning.request.samples, planning.request.global_batch, seed);
 }
 
 Status write_timeline(const Planning& planning, const scheduler::AutoLayout& layout,

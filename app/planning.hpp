@@ -12,6 +12,7 @@
 
 #include "app/commands.hpp"
 #include "engine/job_setup.hpp"
+#include "engine/simulated_training.hpp"
 #include "runtime/vocabulary/result.hpp"
 #include "scheduler/auto_layout.hpp"
 #include "scheduler/device_catalog.hpp"
@@ -46,6 +47,7 @@ struct Planning {
   engine::JobSetup setup;
   scheduler::CostModel model;
   scheduler::AutoLayoutRequest request;
+  Bytes batch_memory;    ///< That bounds microbatches, as in training; 0: none does.
   std::string device;    ///< As shown: `H100-80G`, `cpu`.
   std::string costs;     ///< Where times come from: `computed`, `measured`.
   bool by_hand = false;  ///< The job has a layout of its own, for the machines it names.
@@ -60,24 +62,20 @@ struct Planning {
 /// Errors: those of the job file, of its data, of `parse_cluster` and of the profile.
 Result<std::unique_ptr<Planning>> open_planning(const PlanningArguments& arguments);
 
-/// The layout by hand of the job with its predicted step, or the chosen one.
-/// Errors: as `place_by_hand` and `auto_layout`.
+/// The layout by hand of the job, or the chosen one, with its step as training would cut it.
+/// Errors: as `place_by_hand`, `auto_layout` and `SimulatedTraining::step`.
 Result<scheduler::AutoLayout> make_layout(const Planning& planning);
 
-/// One step of a layout over a batch of the job's shapes.
-struct PredictedBatch {
-  IterationPlan iteration;
-  scheduler::SimulatedStep step;
-  double lower_bound_ms = 0;  ///< Work of the busiest device.
-};
+using PredictedBatch = engine::SimulatedBatch;
 
-/// `microbatches`: of each pipeline, which then gets samples in proportion; empty: equally many.
-///
-/// Errors: as `plan_iteration` and `simulate`.
-Result<PredictedBatch> simulate_batch(const Planning& planning, const scheduler::AutoLayout& layout,
-                                      std::uint64_t seed,
-                                      const scheduler::SimulationOptions& options,
-                                      const std::vector<std::int64_t>& microbatches = {});
+/// Steps of a layout as training would make them, from its first one on, `layout` outlives it.
+/// `lag`: see `SimulatedTraining`; 0: as in training.
+engine::SimulatedTraining training_on_paper(const Planning& planning,
+                                            const scheduler::AutoLayout& layout,
+                                            std::int64_t lag = 0);
+
+/// A batch of the job's shapes. Seeds of a layout's prediction: those from `request.seed` on.
+std::vector<SampleShape> draw_batch(const Planning& planning, std::uint64_t seed);
 
 /// Writes the timeline of a simulated step, by the suffix of the file: .html a page, .json a trace.
 /// Errors: as `observe::write_timeline_file`.

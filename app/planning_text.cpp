@@ -82,11 +82,7 @@ Result<std::int64_t> smallest_batch(const Planning& planning, std::int32_t devic
     input.samples.push_back({work.encoder_total_ms, work.llm_total_ms});
   input.devices = devices;
   input.seed = request.seed;
-  const auto found = scheduler::profile_batch(input);
-  if (found.ok()) return found.value().b_min;
-  // A mix on the border of two allocations: no batch is large enough, and none is needed.
-  if (found.error().code == Errc::infeasible) return std::int64_t{0};
-  return found.error();
+  return scheduler::smallest_batch(input);
 }
 
 }  // namespace
@@ -241,6 +237,9 @@ Json layout_json(const Planning& planning, const scheduler::AutoLayout& layout,
   json["reasons"] = Json::array();
   for (const auto& reason : layout.reasons)
     json["reasons"].push_back({{"choice", reason.choice}, {"why", reason.why}});
+  json["warnings"] = Json::array();
+  const auto warning = scheduler::batch_warning(planning.request.global_batch, notes.b_min);
+  if (!warning.empty()) json["warnings"].push_back(warning);
   if (notes.templates) json["templates"] = templates_json(*notes.templates);
   return json;
 }
@@ -287,10 +286,8 @@ void print_layout(const Planning& planning, const scheduler::AutoLayout& layout,
   for (const auto& reason : layout.reasons) width = std::max(width, reason.choice.size());
   for (const auto& reason : layout.reasons)
     std::cout << "  " << padded(reason.choice, width) << "  " << reason.why << '\n';
-  if (notes.b_min > request.global_batch)
-    std::cout << "warning: a batch of " << request.global_batch
-              << " samples does not have the data's mix of work; from " << notes.b_min
-              << " on it has (train.global_batch_size)\n";
+  const auto warning = scheduler::batch_warning(request.global_batch, notes.b_min);
+  if (!warning.empty()) std::cout << "warning: " << warning << '\n';
   print_templates(notes);
   std::cout << "\none step, " << time_text(batch.step.step_ms)
             << "  (F forward, B backward, W weight gradients, r reduction, o optimizer)\n"

@@ -12,7 +12,9 @@
 #include <optional>
 
 #include "app/commands.hpp"
+#include "app/planning.hpp"
 #include "app/terminal.hpp"
+#include "engine/nominal_profile.hpp"
 #include "engine/profile_data.hpp"
 #include "engine/profile_run.hpp"
 #include "runtime/job/load_job.hpp"
@@ -27,6 +29,7 @@ struct ProfileArguments {
   engine::ProfileOptions options;
   std::string out;
   std::string cluster;
+  std::vector<std::int32_t> tp{1}, cp{1};
   bool json = false;
 };
 
@@ -38,18 +41,6 @@ struct Findings {
   std::optional<engine::DataProfile> data;
   std::string data_problem;  ///< Why there is no data profile.
 };
-
-/// `4x8xH100-80G` -> `H100-80G`.
-Result<std::string> device_of(const std::string& cluster) {
-  const auto cut = cluster.rfind('x');
-  int nodes = 0, devices = 0, read = 0;
-  if (cut == std::string::npos || cut + 1 == cluster.size() ||
-      std::sscanf(cluster.c_str(), "%dx%dx%n", &nodes, &devices, &read) != 2 || read == 0 ||
-      nodes < 1 || devices < 1)
-    return usage_error("'" + cluster + "' is no cluster",
-                       "write NODESxDEVICESxNAME, for example 4x8xH100-80G");
-  return cluster.substr(static_cast<std::size_t>(read));
-}
 
 /// One line that is rewritten, once measuring has taken two seconds.
 std::function<void(const std::string&, double)> progress_line() {
@@ -65,23 +56,20 @@ Result<engine::ObtainedProfile> obtain(const engine::JobSetup& setup,
                                        const ProfileArguments& arguments) {
   auto options = arguments.options;
   options.file = arguments.out;
+  for (const auto tp : arguments.tp)
+    for (const auto cp : arguments.cp)
+      if (tp * cp > 1) options.degrees.push_back({tp, cp});
   if (arguments.cluster.empty()) {
     if (isatty(STDERR_FILENO) != 0) options.on_progress = progress_line();
     auto obtained = engine::obtain_profile(setup, options);
     if (options.on_progress) std::cerr << "\r\x1b[K" << std::flush;
     return obtained;
   }
-  const auto device = device_of(arguments.cluster);
-  if (!device.ok()) return device.error();
-  auto computed = engine::computed_profile(setup, device.value());
-  if (!computed.ok()) {
-    Error error = std::move(computed).error();
-    error.where = "--cluster";
-    if (error.fix.empty()) error.fix = "name one of these devices";
-    return error;
-  }
+  const auto cluster = parse_cluster(arguments.cluster);
+  if (!cluster.ok()) return cluster.error();
   engine::ObtainedProfile obtained;
-  obtained.profile = std::move(computed).value();
+  obtained.profile =
+      engine::computed_profile(setup, cluster.value().device, engine::planned_degrees());
   obtained.reason = "computed from documented peak numbers";
   if (arguments.out.empty()) return obtained;
   obtained.file = arguments.out;
@@ -117,8 +105,8 @@ Result<Findings> find_out(const ProfileArguments& arguments) {
 
 void print_kinds(const Findings& findings) {
   const auto errors = findings.costs.errors();
-  std::printf("\n%-26s %-3s %-9s %7s %10s %10s %10s %10s %9s %7s\n", "kind", "tp", "origin",
-              "tokens", "forward", "input g.", "weight g.", "attention", "kept", "error");
+  std::printf("\n%-26s %-3s %-3s %-9s %7s %10s %10s %10s %10s %9s %7s\n", "kind", "tp", "cp",
+              "origin", "tokens", "forward", "input g.", "weight g.", "attention", "kept", "error");
   for (const auto& kind : findings.obtained.profile.profiles) {
     const auto error = std::find_if(errors.begin(), errors.end(), [&](const auto& entry) {
       return entry.kind == kind.kind && entry.parallelism == kind.parallelism;
@@ -129,8 +117,8 @@ void print_kinds(const Findings& findings) {
       if (p % 3 != 2 && p + 1 != kind.points.size()) continue;
       const bool last = p + 1 == kind.points.size();
       const auto& attention = point.attention;
-      std::printf("%-26s %-3d %-9s %7lld %7.2f ms %7.2f ms %7.2f ms %7.2f ms %6.2f MB",
-                  kind.kind.c_str(), kind.parallelism.tp,
+      std::printf("%-26s %-3d %-3d %-9s %7lld %7.2f ms %7.2f ms %7.2f ms %7.2f ms %6.2f MB",
+                  kind.kind.c_str(), kind.parallelism.tp, kind.parallelism.cp,
                   std::string(to_string(kind.origin)).c_str(), static_cast<long long>(point.tokens),
                   point.linear.forward_ms, point.linear.input_grad_ms, point.linear.weight_grad_ms,
                   attention.forward_ms + attention.input_grad_ms,
@@ -140,6 +128,10 @@ void print_kinds(const Findings& findings) {
     }
   }
   std::printf("error: of forward times on sizes left out of the fit, mean over sizes.\n");
+  const auto& kinds = findings.obtained.profile.profiles;
+  if (std::any_of(kinds.begin(), kinds.end(),
+                  [](const auto& kind) { return kind.origin == scheduler::CostOrigin::modelled; }))
+    std::printf("modelled: %s at the speed of the link below.\n", engine::kModelledHow);
 }
 
 void print_lengths(const char* name, const engine::LengthDistribution& lengths) {
@@ -185,6 +177,8 @@ void print_text(const Findings& findings) {
       speeds.node.latency_ms, speeds.node.gigabytes_per_s, speeds.reduce_gigabytes_per_s,
       speeds.optimizer_elements_per_s / 1e6, speeds.optimizer_group_ms,
       std::string(to_string(speeds.origin)).c_str());
+  if (speeds.origin == scheduler::CostOrigin::measured)
+    std::printf("link: %s\n", engine::kMeasuredLinks);
   print_data(findings);
 }
 
@@ -265,6 +259,14 @@ void add_profile(Commands& commands) {
       ->type_name("FILE");
   command->add_option("--cluster", arguments->cluster,
                       "Compute a profile for devices that are not here: 4x8xH100-80G");
+  command->add_option("--tp", arguments->tp, "Tensor-parallel degrees to profile too: 1,2,4")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 64))
+      ->allow_extra_args(false);
+  command->add_option("--cp", arguments->cp, "Context-parallel degrees to profile too: 1,2")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 64))
+      ->allow_extra_args(false);
   command->add_flag("--force", arguments->options.force, "Measure even if a profile fits");
   command->add_option("--budget", arguments->options.budget_s, "Seconds to measure, about")
       ->capture_default_str();

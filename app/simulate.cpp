@@ -76,6 +76,7 @@ Result<Simulated> simulate_steps(const Options& options, const Planning& plannin
   const std::int64_t count = failures.empty() ? options.steps : 1;
   Simulated made;
   scheduler::PredictedStep sum;
+  auto training = training_on_paper(planning, layout);
   for (std::int64_t step = 0; step < count; ++step) {
     console.status("simulating step " + std::to_string(step + 1) + " of " + std::to_string(count));
     const auto own = seed + static_cast<std::uint64_t>(step);
@@ -84,7 +85,7 @@ Result<Simulated> simulate_steps(const Options& options, const Planning& plannin
     how.seed = own;
     how.failures = failures;
     how.record_timeline = step == 0;
-    auto batch = simulate_batch(planning, layout, own, how);
+    auto batch = training.step(draw_batch(planning, own), how);
     if (!batch.ok()) return std::move(batch).error();
     const auto& done = batch.value().step;
     made.steps.push_back({done.step_ms, done.bubble, batch.value().lower_bound_ms, done.completed});

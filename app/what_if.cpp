@@ -98,6 +98,7 @@ Json to_json(const Planning& planning, const WhatIfAnswer& answer) {
   Json json{{"lost", answer.lost}, {"joined", answer.request.joined}, {"spare", answer.spare}};
   json["costs"] = planning.costs;
   json["layout"] = answer.from_templates ? "templates" : planning.by_hand ? "by hand" : "chosen";
+  json["step_ms_simulated"] = answer.step_before_ms && answer.step_after_ms;
   json["before"] = side_json(change.before, answer.step_before_ms);
   json["after"] = side_json(change.after, answer.step_after_ms);
   for (std::size_t p = 0; p < change.origins.size(); ++p) {
@@ -185,7 +186,9 @@ void print(const Planning& planning, const WhatIfAnswer& answer) {
   const double is = simulated ? *answer.step_after_ms : after.iteration_ms;
   std::cout << "step: " << time_text(was) << " before, " << time_text(is) << " after ("
             << (is >= was ? "+" : "-") << percent(std::abs(is / was - 1))
-            << (simulated ? ", simulated)\n\n" : ", of the templates)\n\n");
+            << (simulated ? ", simulated)\n\n"
+                          : ", not simulated: stages of several devices; the sum of a "
+                            "pipeline's stages + (microbatches - 1) x its slowest)\n\n");
   print_pipelines(answer);
   std::cout << '\n';
   print_copies(answer);

@@ -4,6 +4,8 @@
 #include <chrono>
 #include <set>
 
+#include "engine/pipeline_shares.hpp"
+
 namespace troupe::engine {
 
 namespace {
@@ -73,18 +75,7 @@ std::vector<std::size_t> BatchPlanner::deal(std::int64_t batch, std::int64_t siz
 }
 
 void BatchPlanner::note(const PlannedBatch& planned) {
-  const Prediction& prediction = planned.prediction;
-  if (prediction.stage_ms.empty()) return;
-  std::vector<Dealing::Share> shares(plan_.pipelines.size());
-  std::map<DeviceId, double> busy_ms;
-  for (std::size_t s = 0; s < plan_.stages.size(); ++s)
-    busy_ms[plan_.stages[s].devices.front()] += prediction.stage_ms[s];
-  for (std::size_t s = 0; s < plan_.stages.size(); ++s) {
-    double& busiest = shares[plan_.stages[s].pipeline.index()].busy_ms;
-    busiest = std::max(busiest, busy_ms[plan_.stages[s].devices.front()]);
-  }
-  for (std::size_t p = 0; p < shares.size(); ++p) shares[p].work_ms = prediction.work_ms[p];
-  dealing_.note(planned.batch, shares);
+  dealing_.note(planned.batch, shares_of(plan_, planned.prediction));
 }
 
 std::map<NodeId, BatchOrder> BatchPlanner::orders(std::int64_t batch) const {

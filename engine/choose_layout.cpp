@@ -37,11 +37,15 @@ Result<JobLayout> choose_layout(const JobSetup& setup) {
     if (!plan.ok()) return std::move(plan).error();
     return JobLayout{std::move(plan).value(), {}, 0};
   }
-  auto profile = profile_at_hand(setup);
-  if (!profile.ok()) return std::move(profile).error();
-  auto model = scheduler::CostModel::create(setup.model, profile.value());
-  if (!model.ok()) return std::move(model).error();
-  auto request = layout_request(setup, model.value(), profile.value().speeds);
+  auto costs = setup.costs;
+  if (!costs) {
+    auto profile = profile_at_hand(setup);
+    if (!profile.ok()) return std::move(profile).error();
+    auto made = planning_costs(setup, profile.value());
+    if (!made.ok()) return std::move(made).error();
+    costs = std::move(made).value();
+  }
+  auto request = layout_request(setup, costs->model, costs->options.speeds);
   auto samples = draw_shapes(setup, kLayoutSamples, job.job.seed);
   if (!samples.ok()) return std::move(samples).error();
   request.samples = std::move(samples).value();

@@ -27,7 +27,8 @@ scheduler::AutoLayoutRequest layout_request(const JobSetup& setup,
                                             const scheduler::CostModel& model,
                                             const scheduler::DeviceSpeeds& speeds);
 
-/// Where every layer lives. A job of one device needs no choice.
+/// Where every layer lives. A job of one device needs no choice. Chosen by `setup.costs`, else by
+/// the profile at hand.
 ///
 /// Errors: as `scheduler::place_by_hand`; for a layout that is to be chosen as `auto_layout`,
 /// `draw_shapes` and `profile_at_hand`.

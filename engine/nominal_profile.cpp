@@ -25,14 +25,21 @@ scheduler::DeviceSpec nominal_cpu(const job::Cluster& cluster) {
   return {"cpu", 0.05, 0.1, 0.05, 12, memory_at_hand(cluster), 5};
 }
 
-Result<scheduler::Profile> nominal_profile(const JobSetup& setup,
-                                           const scheduler::DeviceSpec& device, bool several) {
+std::vector<scheduler::Parallelism> planned_degrees() {
+  return {{1, 1}, {2, 1}, {4, 1}, {8, 1}, {1, 2}, {2, 2}, {4, 2}};
+}
+
+scheduler::LinkSpeed planned_network() {
+  return {0.02, 25 * scheduler::RooflineOptions{}.link_share};
+}
+
+scheduler::Profile computed_profile(const JobSetup& setup, const scheduler::DeviceSpec& device,
+                                    const std::vector<scheduler::Parallelism>& degrees,
+                                    scheduler::LinkSpeed network) {
   scheduler::Profile profile;
   profile.device = device.name + " (computed)";
   scheduler::RooflineOptions options;
   options.dtype = setup.job.train.dtype;
-  std::vector<scheduler::Parallelism> degrees{{}};
-  if (several) degrees = {{1, 1}, {2, 1}, {4, 1}, {8, 1}, {1, 2}, {2, 2}, {4, 2}};
   for (const auto& spec : setup.model.modules) {
     std::int64_t input_width = 0;
     for (const auto& before : setup.model.modules)
@@ -40,6 +47,7 @@ Result<scheduler::Profile> nominal_profile(const JobSetup& setup,
         if (setup.model.at(next).name == spec.name) input_width = before.output_width;
     for (auto module : setup.modules()) {
       if (module.name != spec.name) continue;
+      // The graph knows the width that a projector without one takes from the llm.
       if (auto* projector = std::get_if<ProjectorConfig>(&module.config);
           projector && projector->output_size == 0)
         projector->output_size = static_cast<std::int32_t>(spec.output_width);
@@ -50,16 +58,21 @@ Result<scheduler::Profile> nominal_profile(const JobSetup& setup,
         profile.profiles.push_back(std::move(made));
     }
   }
+  const double bandwidth = device.memory_gigabytes_per_s * options.bandwidth_share;
   auto& speeds = profile.speeds;
   speeds.origin = scheduler::CostOrigin::computed;
   speeds.device = {0.005, 0};
   speeds.node = {0.01, device.link_gigabytes_per_s * options.link_share};
-  speeds.network = {several ? 0.02 : 0.1, several ? 25.0 : 1.0};
-  // Summing reads two gradients and writes one; AdamW reads and writes about seven words.
-  speeds.reduce_gigabytes_per_s = device.memory_gigabytes_per_s * options.bandwidth_share / 3;
-  speeds.optimizer_elements_per_s =
-      device.memory_gigabytes_per_s * options.bandwidth_share * 1e9 / 28;
+  speeds.network = network;
+  // Summing reads two gradients and writes one; AdamW reads and writes about seven fp32 words.
+  speeds.reduce_gigabytes_per_s = bandwidth / 3;
+  speeds.optimizer_elements_per_s = bandwidth * 1e9 / 28;
+  speeds.optimizer_group_ms = options.launch_ms;
   return profile;
+}
+
+scheduler::Profile nominal_profile(const JobSetup& setup) {
+  return computed_profile(setup, nominal_cpu(setup.job.cluster), {{}}, {0.1, 1});
 }
 
 Result<scheduler::Profile> profile_at_hand(const JobSetup& setup) {
@@ -68,11 +81,11 @@ Result<scheduler::Profile> profile_at_hand(const JobSetup& setup) {
   if (!stored.ok()) {
     // A file that the user named and that is not there yet will be measured by `train`.
     if (!named.empty() && stored.error().code != Errc::not_found) return std::move(stored).error();
-    return nominal_profile(setup, nominal_cpu(setup.job.cluster), false);
+    return nominal_profile(setup);
   }
   const auto why = mismatch(profile_key(setup), stored.value().key);
   if (why.empty()) return std::move(stored).value().profile;
-  if (named.empty()) return nominal_profile(setup, nominal_cpu(setup.job.cluster), false);
+  if (named.empty()) return nominal_profile(setup);
   return Error{Errc::invalid_argument, why, named.string(),
                "name another file, or replace it with `troupe profile --force`"};
 }

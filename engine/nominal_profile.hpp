@@ -4,6 +4,8 @@
 
 #pragma once
 
+#include <vector>
+
 #include "engine/job_setup.hpp"
 #include "runtime/vocabulary/result.hpp"
 #include "scheduler/device_catalog.hpp"
@@ -17,12 +19,20 @@ scheduler::DeviceSpec nominal_cpu(const job::Cluster& cluster);
 /// Memory of one device of the job on this machine: `cluster.device_memory_gib`, or its share.
 Bytes memory_at_hand(const job::Cluster& cluster);
 
-/// Every layer's kind and its computed costs on a device. `several`: also split over up to 8
-/// devices, and the network of a cluster.
-///
-/// Errors: none today.
-Result<scheduler::Profile> nominal_profile(const JobSetup& setup,
-                                           const scheduler::DeviceSpec& device, bool several);
+/// Degrees that computed profiles have where stages may span devices: tp x cp up to 8.
+std::vector<scheduler::Parallelism> planned_degrees();
+
+/// Network of a cluster that is only planned for: 200 Gbit/s at a collective's share of the rate.
+scheduler::LinkSpeed planned_network();
+
+/// Every layer's kind and its costs on a device with each of `degrees`, from the device's peak
+/// numbers (scheduler/roofline.hpp). Every number is `computed`.
+scheduler::Profile computed_profile(const JobSetup& setup, const scheduler::DeviceSpec& device,
+                                    const std::vector<scheduler::Parallelism>& degrees = {{}},
+                                    scheduler::LinkSpeed network = planned_network());
+
+/// The profile of a core of this machine as its peak numbers would have it.
+scheduler::Profile nominal_profile(const JobSetup& setup);
 
 /// The stored profile of this job on this machine; where none fits, the nominal one.
 ///

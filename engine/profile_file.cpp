@@ -31,12 +31,26 @@ Json json_of(const scheduler::LayerProfile& kind) {
     points.push_back({{"tokens", point.tokens},
                       {"linear", json_of(point.linear)},
                       {"attention", json_of(point.attention)}});
-  return {{"kind", kind.kind},
-          {"tp", kind.parallelism.tp},
-          {"cp", kind.parallelism.cp},
-          {"origin", to_string(kind.origin)},
-          {"parameter_bytes", kind.parameters.count()},
-          {"points", std::move(points)}};
+  Json made{{"kind", kind.kind},
+            {"tp", kind.parallelism.tp},
+            {"cp", kind.parallelism.cp},
+            {"origin", to_string(kind.origin)}};
+  if (kind.origin == CostOrigin::modelled) made["how"] = kModelledHow;  // Not read back.
+  made["parameter_bytes"] = kind.parameters.count();
+  made["points"] = std::move(points);
+  return made;
+}
+
+Json json_of(const scheduler::DeviceSpeeds& speeds) {
+  Json made{{"origin", to_string(speeds.origin)},
+            {"device", json_of(speeds.device)},
+            {"node", json_of(speeds.node)},
+            {"network", json_of(speeds.network)},
+            {"reduce_gigabytes_per_s", speeds.reduce_gigabytes_per_s},
+            {"optimizer_elements_per_s", speeds.optimizer_elements_per_s},
+            {"optimizer_group_ms", speeds.optimizer_group_ms}};
+  if (speeds.origin == CostOrigin::measured) made["links"] = kMeasuredLinks;  // Not read back.
+  return made;
 }
 
 /// A field that is not what it must be.
@@ -188,7 +202,6 @@ std::string to_json(const StoredProfile& stored) {
   for (const auto& layer : profile.layers)
     layers.push_back({{"layer", layer.layer}, {"kind", layer.kind}});
   for (const auto& kind : profile.profiles) kinds.push_back(json_of(kind));
-  const auto& speeds = profile.speeds;
   const Json root = {{"format", kFormat},
                      {"key",
                       {{"model", key.model},
@@ -197,14 +210,7 @@ std::string to_json(const StoredProfile& stored) {
                        {"dtype", key.dtype},
                        {"threads", key.threads}}},
                      {"device", profile.device},
-                     {"speeds",
-                      {{"origin", to_string(speeds.origin)},
-                       {"device", json_of(speeds.device)},
-                       {"node", json_of(speeds.node)},
-                       {"network", json_of(speeds.network)},
-                       {"reduce_gigabytes_per_s", speeds.reduce_gigabytes_per_s},
-                       {"optimizer_elements_per_s", speeds.optimizer_elements_per_s},
-                       {"optimizer_group_ms", speeds.optimizer_group_ms}}},
+                     {"speeds", json_of(profile.speeds)},
                      {"layers", std::move(layers)},
                      {"kinds", std::move(kinds)}};
   return root.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";

@@ -14,6 +14,12 @@
 
 namespace troupe::engine {
 
+/// How `modelled` numbers came about, as written beside them and shown to users.
+inline constexpr const char* kModelledHow = "shard measured, collectives modelled";
+/// What measured links are, as written beside them and shown to users.
+inline constexpr const char* kMeasuredLinks =
+    "between two ends in one process, for node and network alike; between machines it is nominal";
+
 /// What the numbers of a profile depend on.
 struct ProfileKey {
   std::string model;     ///< Hash of all layers' names and shapes.

@@ -9,9 +9,9 @@
 #include <thread>
 
 #include "engine/profile_layers.hpp"
+#include "engine/profile_shards.hpp"
 #include "engine/profile_speeds.hpp"
 #include "models/description.hpp"
-#include "scheduler/roofline.hpp"
 
 namespace troupe::engine {
 
@@ -102,6 +102,50 @@ Result<scheduler::Profile> measure(const JobSetup& setup, const ProfileOptions& 
   return profile;
 }
 
+bool has_degrees(const scheduler::Profile& profile, scheduler::Parallelism degrees) {
+  return std::any_of(profile.profiles.begin(), profile.profiles.end(),
+                     [&](const auto& kind) { return kind.parallelism == degrees; });
+}
+
+/// Degrees asked for that the profile has nothing of.
+std::vector<scheduler::Parallelism> missing_degrees(const scheduler::Profile& profile,
+                                                    const ProfileOptions& options) {
+  auto missing = options.degrees;
+  std::erase_if(missing, [&](auto degrees) { return has_degrees(profile, degrees); });
+  return missing;
+}
+
+std::string degrees_text(const std::vector<scheduler::Parallelism>& list) {
+  std::string text;
+  for (const auto degrees : list)
+    text += (text.empty() ? "tp " : ", tp ") + std::to_string(degrees.tp) + " cp " +
+            std::to_string(degrees.cp);
+  return text;
+}
+
+/// Measures the shards of every kind for these degrees.
+Status add_shards(const JobSetup& setup, const std::vector<scheduler::Parallelism>& list,
+                  const ProfileOptions& options, scheduler::Profile& profile) {
+  const OperatorThreads threads(setup.job.cluster.threads_per_device);
+  const auto kinds = layer_kinds(setup);
+  double done = 0;
+  for (const auto degrees : list)
+    for (const auto& kind : kinds) {
+      if (options.on_progress)
+        options.on_progress(kind.name + " " + degrees_text({degrees}),
+                            done++ / static_cast<double>(list.size() * kinds.size()));
+      const auto whole =
+          std::find_if(profile.profiles.begin(), profile.profiles.end(), [&](const auto& made) {
+            return made.kind == kind.name && made.parallelism == scheduler::Parallelism{};
+          });
+      if (whole == profile.profiles.end()) continue;  // A kind that shares another's profile.
+      auto made = profile_shard(setup, kind, *whole, degrees, profile.speeds.node);
+      if (!made.ok()) return std::move(made).error();
+      profile.profiles.push_back(std::move(made).value());
+    }
+  return Done{};
+}
+
 /// Why no file at the default place fits: what differs from the newest profile of this job.
 std::string why_none_fits(const JobSetup& setup, const fs::path& wanted) {
   std::error_code ignored;
@@ -163,6 +207,9 @@ Result<ObtainedProfile> obtain_profile(const JobSetup& setup, const ProfileOptio
     return Error{Errc::unavailable, "layers are measured on CPU devices only",
                  "cluster.device = \"" + setup.job.cluster.device + "\"",
                  "use a computed profile: --cluster NODESxDEVICESxNAME"};
+  // Refused before anything is measured.
+  for (const auto degrees : options.degrees)
+    if (auto checked = check_degrees(setup, degrees); !checked.ok()) return checked.error();
   ObtainedProfile obtained;
   obtained.file = !options.file.empty() ? options.file : setup.job.scheduler.profile;
   const bool named = !obtained.file.empty();
@@ -170,16 +217,24 @@ Result<ObtainedProfile> obtain_profile(const JobSetup& setup, const ProfileOptio
   auto found = look_up(setup, obtained.file, named, options.force);
   if (!found.ok()) return std::move(found).error();
   obtained.reason = found.value().reason;
+  const auto begin = Clock::now();
   if (found.value().profile) {
     obtained.profile = std::move(*found.value().profile);
-    obtained.reused = true;
-    return obtained;
+  } else {
+    auto measured = measure(setup, options);
+    if (!measured.ok()) return std::move(measured).error();
+    obtained.profile = std::move(measured).value();
   }
-  const auto begin = Clock::now();
-  auto measured = measure(setup, options);
-  if (!measured.ok()) return std::move(measured).error();
+  const auto missing = missing_degrees(obtained.profile, options);
+  obtained.reused = found.value().profile && missing.empty();
+  if (obtained.reused) return obtained;
+  if (!missing.empty()) {
+    if (obtained.reason.empty())
+      obtained.reason = "the profile has nothing of " + degrees_text(missing);
+    if (auto added = add_shards(setup, missing, options, obtained.profile); !added.ok())
+      return added.error();
+  }
   obtained.measured_s = std::chrono::duration<double>(Clock::now() - begin).count();
-  obtained.profile = std::move(measured).value();
   if (auto saved = save_profile(obtained.file, {profile_key(setup), obtained.profile}); !saved.ok())
     return saved.error();
   return obtained;
@@ -192,38 +247,6 @@ Result<ObtainedProfile> use_profile(JobSetup& setup, const ProfileOptions& optio
   if (!costs.ok()) return std::move(costs).error();
   setup.costs = std::move(costs).value();
   return obtained;
-}
-
-Result<scheduler::Profile> computed_profile(const JobSetup& setup, const std::string& device,
-                                            std::int32_t tp_max) {
-  auto found = scheduler::find_device(device);
-  if (!found.ok()) return std::move(found).error();
-  const auto& spec = found.value();
-  std::vector<scheduler::Parallelism> degrees;
-  for (std::int32_t tp = 1; tp <= std::max(1, tp_max); tp *= 2) degrees.push_back({tp, 1});
-  scheduler::RooflineOptions options;
-  options.dtype = setup.job.train.dtype;
-  scheduler::Profile profile;
-  profile.device = spec.name + " (computed)";
-  profile.layers = kinds_of_layers(setup);
-  for (const auto& module : setup.modules()) {
-    std::int64_t input_width = 0;
-    for (const auto& before : setup.modules())
-      if (before.next == module.name)
-        input_width = setup.model.at(setup.model.find(before.name)).output_width;
-    auto made = scheduler::computed_profiles(scheduler::layer_works(module, input_width), spec,
-                                             degrees, options);
-    std::move(made.begin(), made.end(), std::back_inserter(profile.profiles));
-  }
-  // An update reads and writes parameter, gradient and two moments: about seven passes in fp32.
-  const double bandwidth = spec.memory_gigabytes_per_s * options.bandwidth_share;
-  profile.speeds.origin = scheduler::CostOrigin::computed;
-  profile.speeds.node = {0.01, spec.link_gigabytes_per_s * options.link_share};
-  profile.speeds.network = {0.02, 25 * options.link_share};  // 200 Gbit/s.
-  profile.speeds.reduce_gigabytes_per_s = bandwidth / 3;
-  profile.speeds.optimizer_elements_per_s = bandwidth * 1e9 / 28;
-  profile.speeds.optimizer_group_ms = options.launch_ms;
-  return profile;
 }
 
 }  // namespace troupe::engine

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "engine/job_setup.hpp"
 #include "engine/profile_file.hpp"
@@ -23,6 +24,8 @@ struct ProfileOptions {
   double budget_s = 20;    ///< Time for measuring; larger sizes are left out when it is spent. > 0.
   double point_s_max = 2;  ///< A size whose forward and backward take longer is the last one.
   TokenCount tokens_max = 16384;
+  /// Besides one device per stage: see profile_shards.hpp. Added to a file that lacks them.
+  std::vector<scheduler::Parallelism> degrees;
   /// As `LayerProfileOptions::on_progress`.
   std::function<void(const std::string& kind, double share)> on_progress;
 };
@@ -53,19 +56,11 @@ std::filesystem::path default_profile_path(const JobSetup& setup);
 /// Errors:
 /// - bad_data: the named file is no profile; invalid_argument: it is of another model, device ...
 /// - unavailable: `cluster.device` is not `cpu`.
-/// - io_failed: the file cannot be written. As `models::make_layer`.
+/// - io_failed: the file cannot be written. As `models::make_layer` and `profile_shard`.
 Result<ObtainedProfile> obtain_profile(const JobSetup& setup, const ProfileOptions& options = {});
 
 /// `obtain_profile`, and gives its costs to `setup`: plans are then predicted.
 /// Errors: as `obtain_profile` and `planning_costs`.
 Result<ObtainedProfile> use_profile(JobSetup& setup, const ProfileOptions& options = {});
-
-/// The profile of a device that is not here, from its documented peak numbers: every number is
-/// `computed`. `device`: a name of `scheduler::known_devices()`. Tensor-parallel degrees: powers of
-/// two up to `tp_max`.
-///
-/// Errors: not_found, naming the known devices.
-Result<scheduler::Profile> computed_profile(const JobSetup& setup, const std::string& device,
-                                            std::int32_t tp_max = 8);
 
 }  // namespace troupe::engine

@@ -216,6 +216,13 @@ PLAN = [
     plan("what if fewer than none join", ["--join", "fix:"], ["--join", "-1"], command="whatif"),
     plan("what if all are lost", ["fix:"], ["--lose", "0,1", "--cluster", "2x1xH100"], command="whatif"),
     plan("what if the last holder is lost", ["--lose", "llm.", "checkpoint"], ["--lose", "1", "parallel.llm.dp=1", "parallel.llm.pp=2", "--cluster", "2x1xH100"], command="whatif"),
+    plan("a model larger than the cluster", ["needs", "nearest choice"], ["modules.llm.config.num_hidden_layers=80", "modules.llm.config.hidden_size=8192", "modules.llm.config.intermediate_size=28672", "modules.llm.config.num_attention_heads=64", "modules.llm.config.num_key_value_heads=8", "--cluster", "1x1xA40"]),
+    plan("more failures than nodes", ["cluster.fault_tolerance", "fix:"], ["cluster.fault_tolerance=5", *CLUSTER]),
+    plan("no such cluster to simulate", ["--cluster", "fix:|--help"], ["--cluster", "-1x8xH100"], command="simulate"),
+    plan("profile of no cluster", ["--cluster 2x8 ", "4x8xH100-80G"], ["--cluster", "2x8"], command="profile"),
+    plan("degrees that divide no heads", ["tensor parallel 3 does not divide", "nearest choice"], ["--tp", "3", "--budget", "0.1"], command="profile"),
+    plan("degrees below one", ["--tp", "--help"], ["--tp", "0"], command="profile"),
+    plan("balance on no cluster", ["no device is called 'H101'", "fix:"], ["--policy", "random", "--cluster", "H101"], command="balance"),
     plan("no samples to plan from", ["samples.json", "no "], code=3, samples="[]"),
     plan("only bad samples to plan from", ["samples.json|sample", "fix:"], code=3, samples=data_set({"id": "b", "conversations": []})),
 ]

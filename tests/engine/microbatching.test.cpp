@@ -7,7 +7,7 @@
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/generators/catch_generators_range.hpp>
 
-#include "engine/profile_run.hpp"
+#include "engine/nominal_profile.hpp"
 #include "scheduler/check_plan.hpp"
 #include "tests/engine/tiny_job.hpp"
 
@@ -27,7 +27,9 @@ struct Fixture {
     job.cluster.device_memory_gib = memory_gib;
     setup = prepare(job).value();
     plan = make_parallel_plan(setup).value();
-    costs = planning_costs(setup, computed_profile(setup, "H100-80G").value()).value();
+    costs =
+        planning_costs(setup, computed_profile(setup, scheduler::find_device("H100-80G").value()))
+            .value();
   }
 
   Microbatching make(const std::string& policy, const std::string& schedule,

@@ -163,18 +163,5 @@ TEST_CASE("every kind of every family can be measured in every dtype", "[engine]
   }
 }
 
-TEST_CASE("a computed profile says so and serves every layer", "[engine]") {
-  const auto setup = prepare(tiny_job()).value();
-  const auto profile = computed_profile(setup, "H100-80G", 4).value();
-  CHECK(profile.device == "H100-80G (computed)");
-  CHECK(profile.speeds.origin == scheduler::CostOrigin::computed);
-  const auto costs = scheduler::CostModel::create(setup.model, profile).value();
-  for (std::size_t m = 0; m < setup.model.modules.size(); ++m) {
-    CHECK(costs.origin(ModuleId{m}) == scheduler::CostOrigin::computed);
-    CHECK(costs.parallelisms(ModuleId{m}).size() == 3);
-  }
-  CHECK(computed_profile(setup, "H900").error().code == Errc::not_found);
-}
-
 }  // namespace
 }  // namespace troupe::engine

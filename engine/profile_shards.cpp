@@ -1,0 +1,305 @@
+#include "engine/profile_shards.hpp"
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/randn.h>
+#include <c10/core/GradMode.h>
+#include <c10/util/Exception.h>
+#include <time.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string_view>
+
+#include "kernels/deferred_gradients.hpp"
+#include "kernels/linear.hpp"
+#include "kernels/packed_attention.hpp"
+#include "models/description.hpp"
+#include "scheduler/predicted_costs.hpp"
+
+namespace troupe::engine {
+
+namespace {
+
+using scheduler::Parallelism;
+using scheduler::PartCost;
+
+constexpr int kRepeats = 5;
+
+struct Heads {
+  std::int64_t query = 1, key_value = 1, columns = 0;
+  bool causal = false;
+};
+
+/// Of a kind with attention.
+std::optional<Heads> heads_of(const JobSetup& setup, const LayerKind& kind) {
+  if (!kind.name.ends_with(".block")) return std::nullopt;
+  const auto& module = config_of(setup, kind.example.module);
+  if (const auto* c = std::get_if<VisionConfig>(&module.config))
+    return Heads{c->num_heads, c->num_heads, c->embed_dim / c->num_heads, false};
+  if (const auto* c = std::get_if<AudioConfig>(&module.config))
+    return Heads{c->encoder_attention_heads, c->encoder_attention_heads,
+                 c->d_model / c->encoder_attention_heads, false};
+  const auto& c = std::get<LlmConfig>(module.config);
+  return Heads{c.num_attention_heads, c.num_key_value_heads,
+               c.head_dim > 0 ? c.head_dim : c.hidden_size / c.num_attention_heads, true};
+}
+
+bool contains_any(std::string_view name, std::initializer_list<const char*> parts) {
+  return std::any_of(parts.begin(), parts.end(),
+                     [&](const char* part) { return name.find(part) != name.npos; });
+}
+
+/// Whether a matrix reads what the matrices before it, split over devices, have made.
+bool joins(std::string_view name) {
+  return contains_any(name, {".o_proj.", ".out_proj.", ".attn.proj.", ".fc2.", ".down_proj.",
+                             ".linear_2.", ".mlp.2."});
+}
+
+Error not_split(const std::string& what, std::int64_t count, std::int32_t tp) {
+  std::string choices;
+  for (std::int64_t degree = 1; degree <= std::min<std::int64_t>(count, 64); ++degree)
+    if (count % degree == 0) choices += (choices.empty() ? "" : ", ") + std::to_string(degree);
+  return {Errc::infeasible,
+          "tensor parallel " + std::to_string(tp) + " does not divide " + what + " = " +
+              std::to_string(count),
+          "--tp", "nearest choice: one of " + choices};
+}
+
+/// Measured sizes are powers of two, and so must be their shares.
+Status check_context(std::int32_t cp) {
+  if (cp >= 1 && (cp & (cp - 1)) == 0) return Done{};
+  return Error{Errc::infeasible, "context parallel " + std::to_string(cp) + " is no power of two",
+               "--cp", "nearest choice: 2, 4 or 8"};
+}
+
+double now_ms() {
+  timespec time{};
+  clock_gettime(at::get_num_threads() == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &time);
+  return 1e3 * static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_nsec);
+}
+
+/// Medians of the passes of an operation on leaves, as the engine splits a backward.
+PartCost passes_of(const std::function<at::Tensor()>& forward,
+                   const std::vector<at::Tensor>& leaves) {
+  std::array<std::vector<double>, 3> times;
+  for (int i = 0; i <= kRepeats; ++i) {
+    for (const auto& leaf : leaves) leaf.mutable_grad() = at::Tensor{};
+    const auto deferred = std::make_shared<kernels::DeferredGradients>();
+    const double begin = now_ms();
+    const at::Tensor output = forward();
+    const double made = now_ms();
+    const at::Tensor gradient = at::ones_like(output);
+    const double backward = now_ms();
+    {
+      const kernels::DeferWeightGradients guard(deferred);
+      torch::autograd::backward({output}, {gradient});
+    }
+    const double split = now_ms();
+    const c10::NoGradGuard no_grad;
+    deferred->run();
+    if (i == 0) continue;  // Warms up.
+    times[0].push_back(made - begin);
+    times[1].push_back(split - backward);
+    times[2].push_back(now_ms() - split);
+  }
+  for (auto& list : times) std::nth_element(list.begin(), list.begin() + kRepeats / 2, list.end());
+  return {times[0][kRepeats / 2], times[1][kRepeats / 2], times[2][kRepeats / 2], 0};
+}
+
+void add(PartCost& sum, const PartCost& cost, double factor = 1) {
+  sum.forward_ms += factor * cost.forward_ms;
+  sum.input_grad_ms += factor * cost.input_grad_ms;
+  sum.weight_grad_ms += factor * cost.weight_grad_ms;
+}
+
+/// Measures and models one kind at one pair of degrees.
+class ShardBench {
+ public:
+  ShardBench(const JobSetup& setup, const LayerKind& kind, std::vector<ShardedMatrix> matrices,
+             Parallelism degrees, const scheduler::LinkSpeed& link)
+      : setup_(setup),
+        matrices_(std::move(matrices)),
+        heads_(heads_of(setup, kind)),
+        degrees_(degrees),
+        link_(link),
+        width_(setup.model.at(kind.example.module).hidden_width),
+        looks_up_(kind.name.ends_with(".embed") &&
+                  setup.model.at(kind.example.module).kind == ModuleKind::llm),
+        merges_(kind.name.ends_with(".merger")),
+        element_bytes_(scheduler::bytes_per_element(setup.job.train.dtype)) {}
+
+  /// `base` is the whole layer at tokens / cp.
+  scheduler::ProfilePoint point(TokenCount tokens, const scheduler::ProfilePoint& base) {
+    scheduler::ProfilePoint made{tokens, base.linear, {}};
+    if (degrees_.tp > 1) split_linear(base.tokens, made.linear);
+    if (heads_) made.attention = attention(base.tokens);
+    add_collectives(static_cast<double>(base.tokens), made.linear);
+    return made;
+  }
+
+  Bytes parameters(Bytes whole) const {
+    if (looks_up_) return Bytes{(whole.count() + degrees_.tp - 1) / degrees_.tp};
+    double bytes = static_cast<double>(whole.count());
+    for (const auto& m : matrices_)
+      bytes -= static_cast<double>(m.out * m.in - m.shard_out * m.shard_in) * element_bytes_;
+    return Bytes{static_cast<std::int64_t>(bytes)};
+  }
+
+ private:
+  at::Tensor leaf(at::IntArrayRef sizes) const {
+    return at::randn(sizes,
+                     at::TensorOptions().dtype(setup_.layers.dtype).device(setup_.layers.device))
+        .set_requires_grad(true);
+  }
+
+  /// Rows that a matrix sees: a merger joins several into one.
+  std::int64_t rows_of(TokenCount rows) const {
+    return merges_ ? std::max<std::int64_t>(1, rows * width_ / matrices_.front().in) : rows;
+  }
+
+  PartCost product(std::int64_t rows, std::int64_t out, std::int64_t in) const {
+    const at::Tensor input = leaf({rows, in}), weight = leaf({out, in});
+    return passes_of([&] { return kernels::linear(input, weight); }, {input, weight});
+  }
+
+  void split_linear(TokenCount tokens, PartCost& cost) const {
+    if (matrices_.empty()) return;
+    PartCost whole, shard;
+    const auto rows = rows_of(tokens);
+    double apart = 0;  // Bytes of outputs that the devices keep apart.
+    for (const auto& m : matrices_) {
+      add(whole, product(rows, m.out, m.in));
+      add(shard, product(rows, m.shard_out, m.shard_in));
+      apart += static_cast<double>(rows * (m.out - m.shard_out)) * element_bytes_;
+    }
+    const auto exchanged = [](double all, double before, double after) {
+      return std::max(after, all - before + after);
+    };
+    cost.forward_ms = exchanged(cost.forward_ms, whole.forward_ms, shard.forward_ms);
+    cost.input_grad_ms = exchanged(cost.input_grad_ms, whole.input_grad_ms, shard.input_grad_ms);
+    cost.weight_grad_ms =
+        exchanged(cost.weight_grad_ms, whole.weight_grad_ms, shard.weight_grad_ms);
+    cost.activation_bytes = std::max(0.0, cost.activation_bytes - apart);
+  }
+
+  PartCost attention(TokenCount rows) const {
+    const auto heads = heads_->query / degrees_.tp;
+    const auto shared = std::max<std::int64_t>(1, heads_->key_value / degrees_.tp);
+    const at::Tensor query = leaf({rows, heads, heads_->columns}),
+                     key = leaf({rows, shared, heads_->columns}),
+                     value = leaf({rows, shared, heads_->columns});
+    const bool causal = heads_->causal && degrees_.cp == 1;
+    const PartCost block =
+        passes_of([&] { return kernels::packed_attention(query, key, value, {rows}, causal); },
+                  {query, key, value});
+    PartCost cost;
+    add(cost, block, heads_->causal && degrees_.cp > 1 ? degrees_.cp / 2.0 : degrees_.cp);
+    // The kernel keeps its inputs, its output and a sum per row and head.
+    cost.activation_bytes = static_cast<double>(rows) * element_bytes_ *
+                            static_cast<double>(2 * (heads + shared) * heads_->columns + heads);
+    return cost;
+  }
+
+  double transfer_ms(double bytes) const {
+    return link_.latency_ms +
+           (link_.gigabytes_per_s > 0 ? bytes / (link_.gigabytes_per_s * 1e6) : 0);
+  }
+  /// A ring: each device sends 2 (tp - 1) times a tp-th of the rows.
+  double all_reduce_ms(double elements) const {
+    return 2 * (degrees_.tp - 1) * transfer_ms(elements * element_bytes_ / degrees_.tp);
+  }
+
+  void add_collectives(double rows, PartCost& cost) const {
+    if (degrees_.tp > 1) {
+      if (looks_up_) cost.forward_ms += all_reduce_ms(rows * static_cast<double>(width_));
+      bool reads = true;  // The first matrix after a sum reads rows that all devices have.
+      for (const auto& m : matrices_) {
+        const auto seen = static_cast<double>(rows_of(static_cast<TokenCount>(rows)));
+        if (reads) cost.input_grad_ms += all_reduce_ms(seen * static_cast<double>(m.in));
+        if (m.joins) cost.forward_ms += all_reduce_ms(seen * static_cast<double>(m.out));
+        reads = m.joins;
+      }
+    }
+    if (degrees_.cp > 1 && heads_) {
+      const auto shared = std::max<std::int64_t>(1, heads_->key_value / degrees_.tp);
+      const double bytes =
+          rows * 2 * static_cast<double>(shared * heads_->columns) * element_bytes_;
+      cost.forward_ms += (degrees_.cp - 1) * transfer_ms(bytes);
+      cost.input_grad_ms += (degrees_.cp - 1) * transfer_ms(2 * bytes);
+    }
+  }
+
+  const JobSetup& setup_;
+  const std::vector<ShardedMatrix> matrices_;
+  const std::optional<Heads> heads_;
+  const Parallelism degrees_;
+  const scheduler::LinkSpeed link_;
+  const std::int64_t width_;
+  const bool looks_up_, merges_;
+  const double element_bytes_;
+};
+
+}  // namespace
+
+Result<std::vector<ShardedMatrix>> sharded_matrices(const JobSetup& setup, const LayerKind& kind,
+                                                    std::int32_t tp) {
+  std::vector<ShardedMatrix> matrices;
+  if (kind.name.ends_with(".embed")) return matrices;
+  const auto heads = heads_of(setup, kind);
+  if (heads && heads->query % tp != 0) return not_split(kind.name + " heads", heads->query, tp);
+  const auto description =
+      models::describe_module(config_of(setup, kind.example.module), setup.modules());
+  if (!description.ok()) return description.error();
+  const auto& layer = description.value().layers[static_cast<std::size_t>(kind.example.layer)];
+  for (const auto& parameter : layer.parameters) {
+    if (parameter.shape.size() != 2) continue;
+    ShardedMatrix m{parameter.shape[0], parameter.shape[1], 0, 0, joins(parameter.name)};
+    m.shard_out = m.out, m.shard_in = m.in;
+    // Fewer key heads than devices: each device has one, some have the same.
+    const bool keys = heads && contains_any(parameter.name, {".k_proj.", ".v_proj."});
+    const auto ways = keys ? std::min<std::int64_t>(tp, heads->key_value) : tp;
+    auto& split = m.joins ? m.shard_in : m.shard_out;
+    // A vocabulary is padded to a multiple; inner widths are not.
+    if (split % ways != 0 && !kind.name.ends_with(".head"))
+      return not_split(parameter.name, split, tp);
+    split = (split + ways - 1) / ways;
+    matrices.push_back(m);
+  }
+  return matrices;
+}
+
+Status check_degrees(const JobSetup& setup, Parallelism degrees) {
+  for (const auto& kind : layer_kinds(setup))
+    if (auto split = sharded_matrices(setup, kind, degrees.tp); !split.ok())
+      return std::move(split).error();
+  return check_context(degrees.cp);
+}
+
+Result<scheduler::LayerProfile> profile_shard(const JobSetup& setup, const LayerKind& kind,
+                                              const scheduler::LayerProfile& whole,
+                                              Parallelism degrees,
+                                              const scheduler::LinkSpeed& link) {
+  if (auto checked = check_context(degrees.cp); !checked.ok()) return checked.error();
+  auto matrices = sharded_matrices(setup, kind, degrees.tp);
+  if (!matrices.ok()) return std::move(matrices).error();
+  try {
+    ShardBench bench(setup, kind, std::move(matrices).value(), degrees, link);
+    scheduler::LayerProfile made{kind.name,
+                                 degrees,
+                                 scheduler::CostOrigin::modelled,
+                                 bench.parameters(whole.parameters),
+                                 {}};
+    for (const auto& base : whole.points)
+      made.points.push_back(bench.point(base.tokens * degrees.cp, base));
+    return made;
+  } catch (const c10::Error& error) {
+    return Error{Errc::internal, "LibTorch: " + error.msg(), kind.name, {}};
+  }
+}
+
+}  // namespace troupe::engine

@@ -1,0 +1,43 @@
+#include "engine/simulated_training.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/pipeline_shares.hpp"
+#include "scheduler/predicted_costs.hpp"
+
+namespace troupe::engine {
+
+SimulatedTraining::SimulatedTraining(const ParallelPlan& plan, MicrobatchingOptions options,
+                                     std::shared_ptr<const PlanningCosts> costs, std::int64_t lag)
+    : plan_(plan),
+      costs_(std::move(costs)),
+      microbatching_(plan, std::move(options), costs_),
+      dealing_(plan.pipelines.size(), lag) {}
+
+Result<SimulatedBatch> SimulatedTraining::step(std::vector<SampleShape> samples,
+                                               const scheduler::SimulationOptions& options) {
+  auto costs = scheduler::predicted_costs(plan_, costs_->model, samples, costs_->options);
+  if (!costs.ok()) return std::move(costs).error();
+  DealtBatch dealt{batch_ + 1, 0, std::move(samples), {}};
+  std::int32_t next = 0;
+  for (const auto count :
+       dealing_.counts(batch_, static_cast<std::int64_t>(dealt.samples.size()))) {
+    auto& own = dealt.pipelines.emplace_back();
+    for (std::int64_t i = 0; i < count; ++i) own.push_back(next++);
+  }
+  auto planned = microbatching_.plan(std::move(dealt));
+  if (!planned.ok()) return std::move(planned).error();
+  dealing_.note(batch_++, shares_of(plan_, planned.value().prediction));
+  SimulatedBatch batch{std::move(planned.value().iteration), {}, 0};
+  auto step = scheduler::simulate(plan_, batch.iteration, costs.value(), options);
+  if (!step.ok()) return std::move(step).error();
+  batch.step = std::move(step).value();
+  std::vector<double> work(plan_.devices.size());
+  for (std::size_t s = 0; s < plan_.stages.size(); ++s)
+    work[plan_.stages[s].devices.front().index()] += batch.step.stage_ms[s];
+  batch.lower_bound_ms = *std::max_element(work.begin(), work.end());
+  return batch;
+}
+
+}  // namespace troupe::engine

@@ -1,0 +1,88 @@
+#include "tests/torch_catch.hpp"
+
+#include "engine/simulated_training.hpp"
+
+#include <catch2/generators/catch_generators.hpp>
+#include <set>
+
+#include "engine/nominal_profile.hpp"
+#include "tests/engine/tiny_job.hpp"
+
+namespace troupe::engine {
+namespace {
+
+/// The tiny job with costs: two pipelines that are cut differently.
+JobSetup costed_setup(const std::string& policy, const std::string& schedule) {
+  auto job = tiny_job();
+  job.train.global_batch_size = 16;
+  job.train.microbatches = 4;
+  job.balancer.policy = policy;
+  job.scheduler.schedule = schedule;
+  auto setup = prepare(job).value();
+  setup.costs =
+      planning_costs(setup, computed_profile(setup, scheduler::find_device("H100-80G").value()))
+          .value();
+  return setup;
+}
+
+SimulatedTraining on_paper(const JobSetup& setup, const ParallelPlan& plan) {
+  const auto options = planner_options(setup, 600, 1);
+  return {plan, options.microbatching, options.costs, options.prefetch + 1};
+}
+
+BatchReport report_of(const JobSetup& setup, const ParallelPlan& plan, std::int64_t batch) {
+  BatchOrder order{1, batch, 0, {}};
+  std::vector<data::DecodeOutcome> outcomes;
+  const std::int64_t size = setup.job.train.global_batch_size;
+  for (std::int64_t i = batch * size; i < (batch + 1) * size; ++i) {
+    order.samples.push_back({i, all_encoders(plan.model), true});
+    outcomes.emplace_back(tiny_sample(i));
+  }
+  return report_on(NodeId{0}, order, outcomes, setup, 0);
+}
+
+TEST_CASE("what is simulated is what training runs, for every policy and step", "[engine]") {
+  const std::string policy =
+      GENERATE("in-order", "random", "disttrain", "llm-only", "karmarkar-karp", "dflop",
+               "hierarchical", "deferral", "auto");
+  CAPTURE(policy);
+  const auto setup = costed_setup(policy, policy == "deferral" ? "split-1f1b" : "1f1b");
+  const auto plan = make_parallel_plan(setup).value();
+  BatchPlanner planner(plan, planner_options(setup, 600, 1));
+  auto training = on_paper(setup, plan);
+
+  std::set<std::size_t> dealt;  // Samples of pipeline 0 in each step.
+  for (std::int64_t batch = 0; batch < 6; ++batch) {
+    const auto report = report_of(setup, plan, batch);
+    const auto trained = planner.plan(batch, {&report, 1});
+    REQUIRE(trained.ok());
+    auto simulated = training.step(trained.value().iteration.samples);
+    REQUIRE(simulated.ok());
+    auto& iteration = simulated.value().iteration;
+    CHECK(iteration.epoch_number == 0);  // There is no configuration to number on paper.
+    iteration.epoch_number = trained.value().iteration.epoch_number;
+    CHECK((iteration == trained.value().iteration));
+    CHECK(simulated.value().step.step_ms == trained.value().prediction.step_ms);
+    CHECK(simulated.value().lower_bound_ms <= simulated.value().step.step_ms);
+    std::size_t own = 0;
+    for (const auto& microbatch : iteration.microbatches[0].llm)
+      for (const auto& part : microbatch.parts) own += part.samples.size();
+    dealt.insert(own);
+  }
+  // The first deals are even, later ones know that the pipelines are not equally fast.
+  CHECK(dealt.size() > 1);
+}
+
+TEST_CASE("a step on paper says why a batch cannot be planned", "[engine][errors]") {
+  const auto setup = costed_setup("best", "1f1b");
+  const auto plan = make_parallel_plan(setup).value();
+  auto training = on_paper(setup, plan);
+  std::vector<SampleShape> samples(4);
+  for (auto& sample : samples) sample.llm_tokens = 10;
+  const auto step = training.step(samples);
+  REQUIRE_FALSE(step.ok());
+  CHECK(step.error().message.find("best") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace troupe::engine
