@@ -90,18 +90,30 @@ class Bound {
  private:
   void add_rank(std::size_t rank, std::size_t kept) {
     const auto row = table_.of_rank(rank);
-    // The largest are at least average, so the rank sends at most this.
-    const double share = static_cast<double>(kept) / static_cast<double>(row.size());
-    if (row.empty() || totals_[rank] * (1 - std::min(1.0, share)) <= bound_) return;
+    if (totals_[rank] - run_maxima(row, kept) <= bound_) return;
     volumes_.clear();
     for (const auto& entry : row) volumes_.push_back(static_cast<double>(entry.volume));
     bound_ = std::max(bound_, totals_[rank] - sum_of_largest(volumes_, kept));
+  }
+
+  // The largest of each of `count` runs of the row: no more than the `count` largest of all.
+  static double run_maxima(std::span<const VolumeTable::Entry> row, std::size_t count) {
+    const std::size_t length = (row.size() + count - 1) / count;
+    double sum = 0;
+    for (std::size_t begin = 0; begin < row.size(); begin += length) {
+      float largest = 0;
+      for (const auto& entry : row.subspan(begin, std::min(length, row.size() - begin)))
+        largest = std::max(largest, entry.volume);
+      sum += static_cast<double>(largest);
+    }
+    return sum;
   }
 
   void add_node(std::size_t begin, std::size_t end) {
     const auto ranks = static_cast<double>(end - begin);
     double total = 0;
     for (std::size_t rank = begin; rank < end; ++rank) total += totals_[rank];
+    if (total <= bound_ * ranks) return;
     // The node keeps at least what its first rank would keep for itself.
     volumes_.clear();
     for (const auto& entry : table_.of_rank(begin))

@@ -16,7 +16,7 @@ using rules::BatchOf;
 using rules::BatchTotals;
 using Items = std::vector<LengthItem>;
 
-constexpr std::int64_t kLengthEnd = std::int64_t{1} << 32;
+constexpr std::uint64_t kLengthEnd = std::uint64_t{1} << 32;
 
 constexpr std::array kNames{
     std::pair{PostBalance::no_padding, std::string_view{"no-padding"}},
@@ -31,9 +31,13 @@ constexpr std::array kNames{
 Status check(const RankLengths& lengths, const PostBalanceOptions& options) {
   if (lengths.empty())
     return Error{Errc::invalid_argument, "there must be at least one rank", "lengths", {}};
-  for (std::size_t rank = 0; rank < lengths.size(); ++rank)
+  // Signs and high bits of all at once; who is wrong is looked for only if someone is.
+  std::uint64_t bits = 0;
+  for (const auto& rank : lengths)
+    for (const auto length : rank) bits |= static_cast<std::uint64_t>(length);
+  for (std::size_t rank = 0; bits >= kLengthEnd && rank < lengths.size(); ++rank)
     for (std::size_t i = 0; i < lengths[rank].size(); ++i)
-      if (lengths[rank][i] < 0 || lengths[rank][i] >= kLengthEnd)
+      if (static_cast<std::uint64_t>(lengths[rank][i]) >= kLengthEnd)
         return Error{Errc::invalid_argument,
                      "a length must be in [0, 2^32), found " + std::to_string(lengths[rank][i]),
                      "lengths[" + std::to_string(rank) + "][" + std::to_string(i) + "]",

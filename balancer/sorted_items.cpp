@@ -66,12 +66,12 @@ SortedItems coded(const std::vector<std::vector<std::int64_t>>& lengths, std::si
 
 SortedItems sorted_by_length(const std::vector<std::vector<std::int64_t>>& lengths) {
   std::size_t count = 0;
-  std::int64_t largest = 0;
+  std::int64_t bits = 0;  // All that are set somewhere: as many as in the largest.
   for (const auto& rank : lengths) {
     count += rank.size();
-    for (const auto length : rank) largest = std::max(largest, length);
+    for (const auto length : rank) bits |= length;
   }
-  const Digits digits(static_cast<std::uint32_t>(largest));
+  const Digits digits(static_cast<std::uint32_t>(bits));
   auto sorted = coded(lengths, count);
   sorted.items.resize(count);
   std::vector<std::vector<std::uint32_t>> next(static_cast<std::size_t>(digits.count()));

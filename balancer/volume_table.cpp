@@ -23,12 +23,15 @@ VolumeTable::VolumeTable(const NodeWiseProblem& problem) {
 
 VolumeTable::VolumeTable(const PostBalanced& balanced) {
   const auto& from = balanced.rearrangement;
-  by_batch_.reserve(from.item_count());
+  by_batch_.resize(from.item_count());
   batch_start_.push_back(0);
+  std::size_t next = 0;
   for (std::size_t batch = 0; batch < from.batch_count(); ++batch) {
-    for (const auto& item : from.batch(batch))
-      by_batch_.push_back({item.rank, rounded(balanced.lengths[by_batch_.size()])});
-    batch_start_.push_back(static_cast<std::uint32_t>(by_batch_.size()));
+    for (const auto& item : from.batch(batch)) {
+      by_batch_[next] = {item.rank, rounded(balanced.lengths[next])};
+      ++next;
+    }
+    batch_start_.push_back(static_cast<std::uint32_t>(next));
   }
   std::vector<std::uint32_t> row_sizes(from.batch_count(), 0);
   const auto sizes = from.source_sizes();
