@@ -33,15 +33,16 @@ struct Trade {
 
 class Search {
  public:
-  Search(std::span<const Workload> workloads, SampleGroups buckets, std::span<const double> speeds,
-         const SearchBudget& budget)
+  Search(std::span<const Workload> workloads, SampleGroups buckets,
+         std::span<const Workload> speeds, const SearchBudget& budget)
       : workloads_(workloads),
         buckets_(std::move(buckets)),
-        pace_(buckets_.size(), 1),
+        pace_(buckets_.size(), {1, 1}),
         loads_(group_loads(workloads, buckets_)),
         subsets_(buckets_.size()),
         budget_(budget) {
-    for (std::size_t b = 0; b < speeds.size(); ++b) pace_[b] = 1 / speeds[b];
+    for (std::size_t b = 0; b < speeds.size(); ++b)
+      pace_[b] = {1 / speeds[b].encoder_ms, 1 / speeds[b].llm_ms};
   }
 
   SampleGroups run() {
@@ -57,9 +58,11 @@ class Search {
   }
 
  private:
-  double load(std::size_t bucket) const {
-    return std::max(loads_[bucket].encoder_ms, loads_[bucket].llm_ms) * pace_[bucket];
+  static double time(const Workload& work, const Workload& pace) {
+    return std::max(work.encoder_ms * pace.encoder_ms, work.llm_ms * pace.llm_ms);
   }
+
+  double load(std::size_t bucket) const { return time(loads_[bucket], pace_[bucket]); }
 
   std::size_t most_loaded() const {
     std::size_t most = 0;
@@ -91,9 +94,12 @@ class Search {
     partners_.clear();
     for (std::size_t b = 0; b < buckets_.size(); ++b) {
       if (b == bucket) continue;
-      const double speed = 1 / pace_[bucket] + 1 / pace_[b];
-      const double encoder = (loads_[bucket].encoder_ms + loads_[b].encoder_ms) / speed;
-      const double llm = (loads_[bucket].llm_ms + loads_[b].llm_ms) / speed;
+      const auto& here = pace_[bucket];
+      const auto& there = pace_[b];
+      const double encoder = (loads_[bucket].encoder_ms + loads_[b].encoder_ms) /
+                             (1 / here.encoder_ms + 1 / there.encoder_ms);
+      const double llm =
+          (loads_[bucket].llm_ms + loads_[b].llm_ms) / (1 / here.llm_ms + 1 / there.llm_ms);
       partners_.emplace_back(std::max(encoder, llm), b);
     }
     const std::size_t kept = std::min(kPartnersMax, partners_.size());
@@ -108,21 +114,22 @@ class Search {
     const auto& takes = subsets(to);
     const Workload a = loads_[from];
     const Workload b = loads_[to];
+    const Workload here = pace_[from];
+    const Workload there = pace_[to];
     bool found = false;
     std::size_t first = 0;
     for (const auto& give : gives) {
       // Both buckets stay below the best so far when the encoder work moved lies in this window.
-      const double low = a.encoder_ms - best.largest / pace_[from];
-      const double high = best.largest / pace_[to] - b.encoder_ms;
+      const double low = a.encoder_ms - best.largest / here.encoder_ms;
+      const double high = best.largest / there.encoder_ms - b.encoder_ms;
       while (first < takes.size() && give.encoder_ms - takes[first].encoder_ms >= high) ++first;
       for (std::size_t t = first; t < takes.size(); ++t) {
         ++evaluations_;
         const double moved = give.encoder_ms - takes[t].encoder_ms;
         if (moved <= low) break;
         const double moved_llm = give.llm_ms - takes[t].llm_ms;
-        const double largest =
-            std::max(std::max(a.encoder_ms - moved, a.llm_ms - moved_llm) * pace_[from],
-                     std::max(b.encoder_ms + moved, b.llm_ms + moved_llm) * pace_[to]);
+        const double largest = std::max(time({a.encoder_ms - moved, a.llm_ms - moved_llm}, here),
+                                        time({b.encoder_ms + moved, b.llm_ms + moved_llm}, there));
         if (largest >= best.largest) continue;
         best = {&give, &takes[t], largest};
         found = true;
@@ -202,7 +209,7 @@ class Search {
 
   std::span<const Workload> workloads_;
   SampleGroups buckets_;
-  std::vector<double> pace_;  // Milliseconds per unit of work.
+  std::vector<Workload> pace_;  // Milliseconds per unit of work.
   std::vector<Workload> loads_;
   std::vector<std::vector<Subset>> subsets_;
   std::size_t cached_ = 0;
@@ -216,7 +223,7 @@ class Search {
 }  // namespace
 
 SampleGroups improve_partition(std::span<const Workload> workloads, SampleGroups buckets,
-                               std::span<const double> speeds, const SearchBudget& budget) {
+                               std::span<const Workload> speeds, const SearchBudget& budget) {
   return Search(workloads, std::move(buckets), speeds, budget).run();
 }
 

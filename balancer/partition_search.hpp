@@ -25,11 +25,11 @@ struct SearchBudget {
 ///
 /// The most loaded bucket trades subsets of up to two samples (three in small buckets) with the
 /// buckets whose average with it is least; an exchange is kept when both end below its load.
-/// `speeds`: work per millisecond of each bucket, > 0; empty means all 1.
+/// `speeds`: work per millisecond of each bucket for either workload, > 0; empty means all 1.
 /// Never worse than the start. Ends at a local optimum or when the budget is spent.
 /// Cost: about 2 us per pair of buckets with 16 samples each.
 SampleGroups improve_partition(std::span<const Workload> workloads, SampleGroups buckets,
-                               std::span<const double> speeds, const SearchBudget& budget);
+                               std::span<const Workload> speeds, const SearchBudget& budget);
 
 /// Longest first, then `improve_partition`.
 SampleGroups partition_search(std::span<const Workload> workloads, std::int64_t bucket_count,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "balancer/baselines.hpp"
 #include "balancer/deferral_search.hpp"
@@ -39,6 +40,33 @@ Plan within_cap(Samples samples, const PolicyOptions& options, Planner planner) 
   return planner(options.microbatches);
 }
 
+// With a cost: the cheapest of the plans with the effective K and with the user's, with and without
+// what they defer. Even microbatches are no gain where fewer of them fill and drain longer, or
+// where a backward waits for rows that were deferred.
+template <class Planner>
+Plan where_it_pays(Samples samples, const PolicyOptions& options, Planner planner) {
+  if (!options.cost) return within_cap(samples, options, planner);
+  const double cap = options.llm_cap_ms.value_or(HUGE_VAL);
+  std::optional<MicrobatchPlan> best;
+  double least = HUGE_VAL;
+  const auto offer = [&](MicrobatchPlan plan) {
+    if (llm_spread(group_loads(samples, plan.llm)).max_ms > cap) return;
+    const double cost = options.cost(plan);
+    if (best && !(cost < least)) return;
+    least = cost;
+    best = std::move(plan);
+  };
+  const auto effective = effective_microbatches(samples, options.microbatches);
+  for (const auto count : {effective, options.microbatches}) {
+    auto plan = planner(count);
+    auto whole = without_deferral(plan.encoder);
+    offer(std::move(plan));
+    offer(std::move(whole));
+    if (effective == options.microbatches) break;
+  }
+  return best ? std::move(*best) : planner(options.microbatches);
+}
+
 Plan plan_random(Samples samples, const PolicyOptions& options) {
   return without_deferral(random_groups(samples.size(), options.microbatches, options.seed));
 }
@@ -68,17 +96,17 @@ Plan plan_dflop_search(Samples samples, const PolicyOptions& options) {
       partition_search(equally_binding(samples), options.microbatches, budget(options)));
 }
 Plan plan_deferral_exchange(Samples samples, const PolicyOptions& options) {
-  return within_cap(samples, options, [&](std::int64_t microbatches) {
+  return where_it_pays(samples, options, [&](std::int64_t microbatches) {
     return defer_with_exchange(samples, assign_stratified(samples, microbatches));
   });
 }
 Plan plan_deferral_chain(Samples samples, const PolicyOptions& options) {
-  return within_cap(samples, options, [&](std::int64_t microbatches) {
+  return where_it_pays(samples, options, [&](std::int64_t microbatches) {
     return defer_in_chain(samples, assign_stratified(samples, microbatches));
   });
 }
 Plan plan_balanced_chain(Samples samples, const PolicyOptions& options) {
-  return within_cap(samples, options, [&](std::int64_t microbatches) {
+  return where_it_pays(samples, options, [&](std::int64_t microbatches) {
     return defer_in_chain(
         samples, partition_search(equally_binding(samples), microbatches, budget(options)));
   });

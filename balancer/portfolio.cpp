@@ -26,6 +26,11 @@ std::vector<std::int32_t> group_of(const SampleGroups& groups, std::size_t sampl
 // Trades per size profile; a start near the last one's microbatches needs few.
 const SearchBudget kTaperBudget{.evaluations_max = 200'000};
 
+// An estimate takes some nanoseconds per task, dealing samples milliseconds.
+constexpr std::int64_t kEstimatesPerEvaluation = 300;
+constexpr double kSlackOfEstimate = kSlackMax - 0.004;  // Samples follow sizes nearly.
+constexpr double kTiltMax = 0.4;
+
 // One member, size profile or neighbour at a time, with the budget and the best so far.
 class Portfolio {
  public:
@@ -45,24 +50,30 @@ class Portfolio {
   }
 
   void search_profiles() {
-    if (!best_ || options_.microbatches < 2) return;
+    if (!best_ || options_.microbatches < 2 || !budget_left()) return;
     scaled_ = equally_binding(workloads_);
+    SizeSearchOptions search{.count = options_.microbatches,
+                             .pipeline_stages = options_.pipeline_stages,
+                             .seed = options_.seed,
+                             .trials_max = 0,
+                             .tilt = 0,
+                             .start = {}};
+    // Samples may follow sizes of less tilt better.
     double least = HUGE_VAL;
-    SampleGroups groups;  // Of the best sizes so far: others change little from them.
-    search_sizes(
-        options_.microbatches, options_.pipeline_stages, options_.seed, INT64_MAX,
-        [&](std::span<const double> sizes) -> std::optional<double> {
-          if (!budget_left()) return std::nullopt;
-          auto tried = groups.empty() ? tapered_partition(scaled_, sizes, kTaperBudget)
-                                      : improve_partition(scaled_, groups, sizes, kTaperBudget);
-          const double score =
-              offer(without_deferral(tried), "tapered, K=" + std::to_string(options_.microbatches));
-          if (score < least) {
-            least = score;
-            groups = std::move(tried);
-          }
-          return score;
-        });
+    const double tilt = tilt_of(scaled_);
+    for (const double share : {0.3, 0.5, 0.7}) {
+      if (!options_.estimate || !budget_left()) break;
+      search.tilt = share * tilt;
+      auto sizes = estimated_sizes(search);
+      const double score = deal(sizes);
+      if (score < least) search.start = std::move(sizes);
+      least = std::min(least, score);
+    }
+    search.tilt = 0.5 * tilt;
+    search.trials_max = searches_max_ - evaluations_;
+    search_sizes(search, [&](std::span<const Workload> sizes) -> std::optional<double> {
+      return budget_left() ? std::optional(deal(sizes)) : std::nullopt;
+    });
   }
 
   void local_search() {
@@ -89,12 +100,56 @@ class Portfolio {
     if (plan.ok()) offer(std::move(plan).value(), policy + ", K=" + std::to_string(microbatches));
   }
 
+  // Samples dealt to microbatches of these sizes, starting from those of the best sizes so far:
+  // others change little from them.
+  double deal(std::span<const Workload> sizes) {
+    auto tried = dealt_.empty() ? tapered_partition(scaled_, sizes, kTaperBudget)
+                                : improve_partition(scaled_, dealt_, sizes, kTaperBudget);
+    const double score =
+        offer(without_deferral(tried), "tapered, K=" + std::to_string(options_.microbatches));
+    if (score < dealt_score_) {
+      dealt_score_ = score;
+      dealt_ = std::move(tried);
+    }
+    return score;
+  }
+
+  // The best sizes by the caller's estimate.
+  std::vector<Workload> estimated_sizes(SizeSearchOptions search) const {
+    const auto sum = total(workloads_);
+    std::vector<Workload> loads(static_cast<std::size_t>(options_.microbatches));
+    search.trials_max = std::min(kEstimatesPerEvaluation * evaluations_max(),
+                                 kTaskVisitsMax / std::max<std::int64_t>(1, tasks()));
+    return search_sizes(search, [&](std::span<const Workload> sizes) -> std::optional<double> {
+      const auto all = total(sizes);
+      for (std::size_t m = 0; m < loads.size(); ++m)
+        loads[m] = {sum.encoder_ms * sizes[m].encoder_ms / all.encoder_ms,
+                    sum.llm_ms * sizes[m].llm_ms / all.llm_ms};
+      const auto step = options_.estimate(loads);
+      return with_slack_price(step.step_ms, step.bound_ms, kSlackOfEstimate);
+    });
+  }
+
+  // The mean difference of a sample's shares of either workload: what a few microbatches could be
+  // tilted by if the others took what is left.
+  static double tilt_of(std::span<const Workload> scaled) {
+    double apart = 0;
+    for (const auto& sample : scaled) apart += std::abs(sample.llm_ms - sample.encoder_ms);
+    const auto sum = total(scaled);
+    const double least = std::min(sum.encoder_ms, sum.llm_ms);
+    return least > 0 ? std::min(kTiltMax, apart / least) : 0;
+  }
+
   // Cost, dearer where more than filling and draining keeps the pipeline waiting.
   double score_of(const MicrobatchPlan& plan, double cost) const {
-    const double bound = options_.bound ? options_.bound(plan) : 0;
-    const double gap = bound > 0 ? cost / bound - 1 : 0;
-    return cost * (1 + kSlackPrice * std::max(0.0, gap - kSlackMax));
+    return with_slack_price(cost, options_.bound ? options_.bound(plan) : 0, kSlackMax);
   }
+  static double with_slack_price(double cost, double bound, double slack) {
+    const double gap = bound > 0 ? cost / bound - 1 : 0;
+    return cost * (1 + kSlackPrice * std::max(0.0, gap - slack));
+  }
+
+  std::int64_t tasks() const { return options_.microbatches * options_.pipeline_stages; }
 
   // The score of the plan; infinite where it cannot run. Costs no more than the best member where
   // it becomes the best.
@@ -154,6 +209,8 @@ class Portfolio {
   double members_best_ = HUGE_VAL;  // The cost that nothing after the members may exceed.
   double best_score_ = HUGE_VAL;    // Of the best plan.
   std::vector<Workload> scaled_;
+  SampleGroups dealt_;  // The best sizes' microbatches.
+  double dealt_score_ = HUGE_VAL;
   std::optional<PortfolioChoice> best_;
 };
 

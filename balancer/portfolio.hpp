@@ -25,6 +25,9 @@ struct PortfolioChoice {
 /// Samples over all evaluations: some seconds of one core.
 inline constexpr std::int64_t kSampleVisitsMax = 10'000'000;
 
+/// Stages x microbatches over all estimates: some seconds of one core.
+inline constexpr std::int64_t kTaskVisitsMax = 20'000'000;
+
 /// A plan is within reach of its bound up to this share above it: its idle time is that of filling
 /// and draining. Times that turn out a little longer than predicted then cost little. What is
 /// beyond counts this many times its share of the cost, when plans are compared.
@@ -33,7 +36,8 @@ inline constexpr double kSlackPrice = 4;
 
 /// Costs the plan of every applicable policy with the user's K, with the effective K and with their
 /// mean, the most elaborate policies first, and picks the least (ties: the first costed). Then
-/// searches the sizes of microbatches (size_search.hpp), and where their number cannot be varied
+/// searches the sizes of microbatches (size_search.hpp): with an `estimate` first by it,
+/// hundreds of times per evaluation, then by dealing samples. Where there is one microbatch alone,
 /// swaps single samples and neighbouring microbatches. Keeps what lowers the cost; with a `bound`,
 /// what a plan is above its own counts as `kSlackPrice` says. Never worse than the best member that
 /// was costed.

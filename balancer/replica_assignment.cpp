@@ -60,7 +60,9 @@ Result<SampleGroups> assign_replicas_search(std::span<const Workload> workloads,
                                             std::int64_t evaluations_max) {
   auto replicas = assign_replicas(workloads, speeds);
   if (!replicas.ok()) return replicas;
-  return improve_partition(workloads, std::move(replicas).value(), speeds,
+  std::vector<Workload> paired;
+  for (const double speed : speeds) paired.push_back({speed, speed});
+  return improve_partition(workloads, std::move(replicas).value(), paired,
                            {.evaluations_max = evaluations_max});
 }
 

@@ -34,13 +34,13 @@ struct Taper {
 /// back is longer, since backwards of larger microbatches are still under way.
 Taper default_taper(std::int64_t pipeline_stages);
 
-/// The sizes, in order of execution. Shape: [count].
-std::vector<double> taper_sizes(const Taper& taper, std::int64_t count);
+/// The sizes, alike for both workloads, in order of execution. Shape: [count].
+std::vector<Workload> taper_sizes(const Taper& taper, std::int64_t count);
 
-/// Samples into one microbatch per entry of `sizes`, encoder and LLM work both in proportion to it:
+/// Samples into one microbatch per entry of `sizes`, encoder and LLM work each in proportion to it:
 /// longest first, then `improve_partition`. Microbatches stand in the order of `sizes`.
 /// Cost: O(n log n) plus the search. REQUIRES: sizes > 0, at least one.
-SampleGroups tapered_partition(std::span<const Workload> workloads, std::span<const double> sizes,
+SampleGroups tapered_partition(std::span<const Workload> workloads, std::span<const Workload> sizes,
                                const SearchBudget& budget);
 
 }  // namespace troupe::balancer

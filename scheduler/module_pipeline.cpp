@@ -27,31 +27,36 @@ std::vector<std::pair<std::int32_t, double>> shares(std::span<const ModuleWork> 
   return ordered;
 }
 
-/// Least time on the way from a pipeline's end to each stage, over its microbatches. The way to a
-/// task is the largest over what it needs of (way + time + delay).
+bool is_forward(const Task& task) { return task.kind == TaskKind::forward; }
+
+/// Time that a microbatch spends in other stages, on its way from the pipeline's source to each
+/// stage or from there to its sink, in one direction. The way to a task is the largest over its
+/// neighbours on that side of (way + time + delay).
 class Ways {
  public:
-  Ways(const TaskGraph& graph, bool forward)
-      : graph_(graph), forward_(forward), before_(graph.tasks.size()) {
+  Ways(const TaskGraph& graph, bool forward, bool source_side) : graph_(graph), forward_(forward) {
+    std::vector<std::vector<std::pair<std::int32_t, double>>> neighbours(graph.tasks.size());
     for (const auto& dependency : graph.dependencies) {
       const auto& user = graph.tasks[at(dependency.task)];
       const auto& need = graph.tasks[at(dependency.needs)];
       if (user.stage == need.stage || is_forward(user) != forward || is_forward(need) != forward)
         continue;
-      // Forward: what comes before a task. Backward: what comes after it.
-      before_[at(forward ? dependency.task : dependency.needs)].push_back(
-          {forward ? dependency.needs : dependency.task, dependency.delay_ms});
+      // Rows come from the source, gradients from the sink.
+      const bool needs_are_neighbours = forward == source_side;
+      neighbours[at(needs_are_neighbours ? dependency.task : dependency.needs)].push_back(
+          {needs_are_neighbours ? dependency.needs : dependency.task, dependency.delay_ms});
     }
-    // Tasks stand by stage, stages in topological order. In both directions a way leads over stages
-    // that stand before: a gradient on its way back passes them too.
+    // Tasks stand by stage, stages in topological order.
     way_.assign(graph.tasks.size(), 0);
-    for (std::size_t task = 0; task < graph.tasks.size(); ++task)
-      for (const auto& [other, delay_ms] : before_[task])
+    for (std::size_t i = 0; i < way_.size(); ++i) {
+      const auto task = source_side ? i : way_.size() - 1 - i;
+      for (const auto& [other, delay_ms] : neighbours[task])
         way_[task] = std::max(way_[task], way_[at(other)] + graph.tasks[at(other)].ms + delay_ms);
+    }
   }
 
-  /// Per stage; 0 where it has no work of this direction.
-  std::vector<double> least() {
+  /// Of the nearest microbatch, per stage; 0 where it has no work of this direction.
+  std::vector<double> least() const {
     constexpr double kNone = std::numeric_limits<double>::infinity();
     std::vector<double> least(graph_.stages.size(), kNone);
     for (std::size_t t = 0; t < graph_.tasks.size(); ++t) {
@@ -64,13 +69,23 @@ class Ways {
   }
 
  private:
-  static bool is_forward(const Task& task) { return task.kind == TaskKind::forward; }
-
   const TaskGraph& graph_;
   const bool forward_;
-  std::vector<std::vector<std::pair<std::int32_t, double>>> before_;
   std::vector<double> way_;
 };
+
+/// Longest that one direction takes alone: a stage's work between the ways to and from it.
+double phase_ms(const TaskGraph& graph, bool forward) {
+  const auto before = Ways(graph, forward, true).least();
+  const auto behind = Ways(graph, forward, false).least();
+  std::vector<double> work(graph.stages.size());
+  for (const auto& task : graph.tasks)
+    if (is_forward(task) == forward) work[at(task.stage)] += task.ms;
+  double longest = 0;
+  for (std::size_t s = 0; s < work.size(); ++s)
+    longest = std::max(longest, before[s] + work[s] + behind[s]);
+  return longest;
+}
 
 }  // namespace
 
@@ -128,9 +143,17 @@ PipelineTimes module_pipeline(std::span<const ModuleWork> samples, const SampleL
   return times;
 }
 
+PipelineTimes module_pipeline(std::span<const ModuleWork> microbatches,
+                              const ModulePipeline& shape) {
+  SampleLists each;
+  for (std::size_t m = 0; m < microbatches.size(); ++m)
+    each.push_back({static_cast<std::int32_t>(m)});
+  return module_pipeline(microbatches, each, each, shape);
+}
+
 double lower_bound_ms(const TaskGraph& graph) {
-  const auto to = Ways(graph, true).least();
-  const auto from = Ways(graph, false).least();
+  const auto to = Ways(graph, true, true).least();
+  const auto from = Ways(graph, false, true).least();
   std::vector<double> device_work(at(graph.device_count()));
   std::vector<double> work(graph.stages.size()), weight(graph.stages.size());
   for (const auto& task : graph.tasks) {
@@ -143,6 +166,14 @@ double lower_bound_ms(const TaskGraph& graph) {
   for (std::size_t s = 0; s < graph.stages.size(); ++s)
     bound = std::max(bound, to[s] + work[s] - weight[s] + std::max(weight[s], from[s]));
   return bound;
+}
+
+double schedule_bound_ms(const TaskGraph& graph, const std::string& schedule) {
+  const double bound = lower_bound_ms(graph);
+  const auto sinks = std::count_if(graph.stages.begin(), graph.stages.end(),
+                                   [](const StageSpec& stage) { return stage.depth == 1; });
+  if (schedule != "gpipe" || sinks != 1) return bound;
+  return std::max(bound, phase_ms(graph, true) + phase_ms(graph, false));
 }
 
 }  // namespace troupe::scheduler

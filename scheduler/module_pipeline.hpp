@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "runtime/vocabulary/result.hpp"
@@ -45,6 +46,10 @@ struct ModulePipeline {
 PipelineTimes module_pipeline(std::span<const ModuleWork> samples, const SampleLists& encoder,
                               const SampleLists& llm, const ModulePipeline& shape);
 
+/// The same for microbatches of one sample each, without deferral.
+PipelineTimes module_pipeline(std::span<const ModuleWork> microbatches,
+                              const ModulePipeline& shape);
+
 /// A step time that no order of this pipeline can beat: the largest over devices and stages of the
 /// work itself, and of (forward way to the stage of its nearest microbatch + the stage's whole work
 /// + backward way from it). The way of a microbatch counts each stage before it once. In a graph
@@ -52,5 +57,18 @@ PipelineTimes module_pipeline(std::span<const ModuleWork> samples, const SampleL
 ///
 /// REQUIRES: tasks stand by stage, stages in topological order, as `task_graph` makes them.
 double lower_bound_ms(const TaskGraph& graph);
+
+/// The same for one schedule, larger where its rules forbid more. `gpipe`: the longest forward
+/// phase plus the longest backward phase, each the largest over stages of (way of the nearest
+/// microbatch to the stage + its work in this direction + the way on to the other end).
+///
+/// Proof. In GPipe the last stage runs all forwards before any backward, and every backward needs
+/// one of the last stage's: no backward begins anywhere before the last forward there has ended.
+/// That is not before any stage has had its first rows, done its forwards, and its last ones have
+/// come down to the last stage: the forward phase. The same from there back: the backward phase,
+/// which begins when the other has ended. Other schedules: `lower_bound_ms`.
+///
+/// REQUIRES: as `lower_bound_ms`.
+double schedule_bound_ms(const TaskGraph& graph, const std::string& schedule);
 
 }  // namespace troupe::scheduler

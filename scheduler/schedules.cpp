@@ -208,6 +208,11 @@ bool runs_parts_apart(const std::string& name) {
   return rule && rule->defer;
 }
 
+bool has_fixed_order(const std::string& name) {
+  const Rule* rule = find_rule(name);
+  return rule && !rule->search;
+}
+
 Result<Timeline> make_schedule(const TaskGraph& graph, const std::string& name,
                                const std::vector<std::int32_t>& max_in_flight) {
   const Rule* rule = find_rule(name);

@@ -26,6 +26,10 @@ bool splits_weight_gradient(const std::string& name);
 /// In the other schedules all wait for the last, so parts would cost and bring nothing.
 bool runs_parts_apart(const std::string& name);
 
+/// True if the schedule's order on a device of one stage does not depend on times, as long as
+/// nothing is deferred.
+bool has_fixed_order(const std::string& name);
+
 /// Orders the tasks of a graph by a named schedule. `depth` below is the number of stages on a
 /// stage's longest path to the sink, `most` its entry of `max_in_flight`.
 ///

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
+#include <span>
 
 #include "scheduler/schedules.hpp"
+#include "scheduler/step_estimator.hpp"
 
 namespace troupe::app {
 
@@ -30,14 +33,24 @@ std::int64_t rows_held(const MicrobatchPlan& plan, const std::vector<std::int64_
   return most;
 }
 
+std::vector<scheduler::ModuleWork> work_of(std::span<const Workload> loads) {
+  std::vector<scheduler::ModuleWork> work;
+  for (const auto& load : loads) work.push_back({load.encoder_ms, load.llm_ms});
+  return work;
+}
+
 class Runner {
  public:
-  Runner(const PolicyQuestion& question, std::size_t pipeline, const PipelineBatch& batch)
+  Runner(const std::string& policy, const PolicyQuestion& question, std::size_t pipeline,
+         const PipelineBatch& batch)
       : question_(question),
         shape_(question.shapes[pipeline]),
         microbatches_(batch.microbatches),
-        split_(scheduler::splits_weight_gradient(question.schedule)) {
-    for (const auto& work : batch.work) work_.push_back({work.encoder_ms, work.llm_ms});
+        split_(scheduler::splits_weight_gradient(question.schedule)),
+        work_(work_of(batch.work)) {
+    if (policy == "auto")
+      estimator_ = scheduler::StepEstimator::create(shape_, question.schedule,
+                                                    static_cast<std::int32_t>(microbatches_));
   }
 
   scheduler::TaskGraph graph(const MicrobatchPlan& plan) const {
@@ -58,8 +71,13 @@ class Runner {
       return step.ok() ? step.value() : std::numeric_limits<double>::infinity();
     };
     options.bound = [this](const MicrobatchPlan& plan) {
-      return scheduler::lower_bound_ms(graph(plan));
+      return scheduler::schedule_bound_ms(graph(plan), question_.schedule);
     };
+    if (estimator_)
+      options.estimate = [this](std::span<const Workload> loads) {
+        const auto [step_ms, bound_ms] = (*estimator_)(work_of(loads));
+        return balancer::StepEstimate{step_ms, bound_ms};
+      };
     return options;
   }
 
@@ -69,6 +87,7 @@ class Runner {
   std::int64_t microbatches_;
   bool split_;
   std::vector<scheduler::ModuleWork> work_;
+  std::optional<scheduler::StepEstimator> estimator_;  // For `auto` alone.
 };
 
 Result<PolicyAnswer> answer_batch(const std::string& policy, const PolicyQuestion& question,
@@ -77,7 +96,7 @@ Result<PolicyAnswer> answer_batch(const std::string& policy, const PolicyQuestio
   std::vector<Workload> encoder, llm;
   for (std::size_t p = 0; p < pipelines.size(); ++p) {
     const auto& batch = pipelines[p];
-    const Runner runner(question, p, batch);
+    const Runner runner(policy, question, p, batch);
     auto planned = balancer::assign_microbatches(policy, batch.work, runner.options());
     if (!planned.ok()) return std::move(planned).error();
     const auto& plan = planned.value();

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <chrono>
 #include <limits>
+#include <optional>
+#include <span>
 
 #include "app/solve/layout_problems.hpp"
 #include "app/solve/problem.hpp"
@@ -12,6 +14,7 @@
 #include "scheduler/check_order.hpp"
 #include "scheduler/module_pipeline.hpp"
 #include "scheduler/schedules.hpp"
+#include "scheduler/step_estimator.hpp"
 
 namespace troupe::app {
 
@@ -145,12 +148,17 @@ Result<SimulateInput> read_simulate_input(const Json& input) {
   return result;
 }
 
+std::vector<scheduler::ModuleWork> work_of(std::span<const balancer::Workload> loads) {
+  std::vector<scheduler::ModuleWork> work;
+  for (const auto& load : loads) work.push_back({load.encoder_ms, load.llm_ms});
+  return work;
+}
+
 Result<Json> solve_simulate(const Json& input) {
   auto read = read_simulate_input(input);
   if (!read.ok()) return read.error();
   auto& [samples, shape, policy, schedule, options] = read.value();
-  std::vector<scheduler::ModuleWork> work;
-  for (const auto& sample : samples) work.push_back({sample.encoder_ms, sample.llm_ms});
+  const auto work = work_of(samples);
   const bool split = scheduler::splits_weight_gradient(schedule);
   const auto graph_of = [&](const balancer::MicrobatchPlan& plan) {
     return scheduler::task_graph(scheduler::module_pipeline(work, plan.encoder, plan.llm, shape),
@@ -162,8 +170,17 @@ Result<Json> solve_simulate(const Json& input) {
     return timeline.ok() ? timeline.value().step_ms : std::numeric_limits<double>::infinity();
   };
   options.bound = [&](const balancer::MicrobatchPlan& plan) {
-    return scheduler::lower_bound_ms(graph_of(plan));
+    return scheduler::schedule_bound_ms(graph_of(plan), schedule);
   };
+  std::optional<scheduler::StepEstimator> estimator;
+  if (policy == "auto")
+    estimator = scheduler::StepEstimator::create(shape, schedule,
+                                                 static_cast<std::int32_t>(options.microbatches));
+  if (estimator)
+    options.estimate = [&](std::span<const balancer::Workload> loads) {
+      const auto [step_ms, bound_ms] = (*estimator)(work_of(loads));
+      return balancer::StepEstimate{step_ms, bound_ms};
+    };
   const auto begin = Clock::now();
   auto plan = balancer::assign_microbatches(policy, samples, options);
   if (!plan.ok()) return plan.error();
@@ -184,6 +201,7 @@ Result<Json> solve_simulate(const Json& input) {
   return Json{
       {"step_ms", step_ms},
       {"lower_bound_ms", scheduler::lower_bound_ms(graph)},
+      {"schedule_bound_ms", scheduler::schedule_bound_ms(graph, schedule)},
       {"bubble", step_ms > 0 ? idle / (step_ms * static_cast<double>(idle_ms.size())) : 0.0},
       {"peak_in_flight", std::move(peak_in_flight)},
       {"encoder_std_ms", balancer::encoder_spread(encoder).std_ms},

@@ -66,13 +66,13 @@ TEST_CASE("the search trades what longest first cannot", "[balancer]") {
 
 TEST_CASE("the search loads buckets in proportion to their speed", "[balancer]") {
   const auto samples = log_normal_workloads(4, 400);
-  const std::vector<double> speeds{1, 2, 5};
+  const std::vector<Workload> speeds{{1, 1}, {2, 2}, {5, 5}};
   SampleGroups start(3);
   for (std::int32_t i = 0; i < 400; ++i) start[0].push_back(i);
   const auto loads = group_loads(samples, improve_partition(samples, start, speeds, {}));
   const double fair = std::max(total(samples).llm_ms, total(samples).encoder_ms) / 8;
   for (std::size_t b = 0; b < 3; ++b)
-    CHECK(std::max(loads[b].encoder_ms, loads[b].llm_ms) / speeds[b] < fair * 1.01);
+    CHECK(std::max(loads[b].encoder_ms, loads[b].llm_ms) / speeds[b].llm_ms < fair * 1.01);
 }
 
 TEST_CASE("the search keeps to its budget and to the caller's word", "[balancer]") {

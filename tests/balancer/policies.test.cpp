@@ -5,6 +5,7 @@
 #include <catch2/generators/catch_generators_range.hpp>
 #include <cmath>
 
+#include "balancer/distributions.hpp"
 #include "tests/balancer/instances.hpp"
 
 namespace troupe::balancer {
@@ -63,6 +64,26 @@ TEST_CASE("policies plan a million samples", "[balancer]") {
   options.microbatches = 65'536;
   const auto plan = assign_microbatches("karmarkar-karp", samples, options).value();
   CHECK(is_partition(plan.llm, samples.size()));
+}
+
+TEST_CASE("improved policies defer only where the caller's cost is lower for it", "[balancer]") {
+  const auto samples = generate_workloads(Distribution::charts, 64, 2);
+  for (const auto* name : {"deferral-exchange", "deferral-chain", "balanced-chain"}) {
+    CAPTURE(name);
+    PolicyOptions options{.microbatches = 4};
+    options.cost = [](const MicrobatchPlan& plan) { return 1.0 + double(plan.deferred.size()); };
+    CHECK(assign_microbatches(name, samples, options).value().deferred.empty());
+    options.cost = [](const MicrobatchPlan& plan) { return plan.deferred.empty() ? 2.0 : 1.0; };
+    CHECK_FALSE(assign_microbatches(name, samples, options).value().deferred.empty());
+  }
+  // A giant image shrinks the number of microbatches, unless that costs more.
+  std::vector<Workload> giant(30, {1, 1});
+  giant[4].encoder_ms = 15;
+  PolicyOptions options{.microbatches = 10};
+  options.cost = [](const MicrobatchPlan& plan) { return 1 / double(plan.encoder.size()); };
+  CHECK(assign_microbatches("deferral-chain", giant, options).value().encoder.size() == 10);
+  options.cost = nullptr;
+  CHECK(assign_microbatches("deferral-chain", giant, options).value().encoder.size() == 2);
 }
 
 TEST_CASE("every policy keeps to the cap or says that it cannot", "[balancer][errors]") {

@@ -82,6 +82,25 @@ TEST_CASE("a plan within reach of its bound goes first, if it is no worse than e
   CHECK(best_of_portfolio(samples, options).value().cost == 1);
 }
 
+TEST_CASE("an estimate from loads leads to the sizes that it likes", "[balancer]") {
+  const auto samples = log_normal_workloads(5, 96);
+  PolicyOptions options{.microbatches = 6, .evaluations_max = 40};
+  // Both want a third microbatch of half a share: 1/11 of all the work.
+  const auto miss = [&](std::span<const Workload> loads) {
+    return 1 + std::abs(loads[2].encoder_ms / total(loads).encoder_ms - 1.0 / 11);
+  };
+  options.cost = [&](const MicrobatchPlan& plan) {
+    const auto loads = group_loads(samples, plan.encoder);
+    return loads.size() == 6 ? miss(loads) : 9.0;
+  };
+  const auto dealt = best_of_portfolio(samples, options).value();
+  options.estimate = [&](std::span<const Workload> loads) { return StepEstimate{miss(loads), 0}; };
+  const auto estimated = best_of_portfolio(samples, options).value();
+  CHECK(estimated.cost <= dealt.cost);
+  CHECK(estimated.cost < 1.005);
+  CHECK(estimated.evaluations <= options.evaluations_max);
+}
+
 TEST_CASE("a budget of one still gives a plan", "[balancer]") {
   PolicyOptions options{.microbatches = 4};
   options.evaluations_max = 0;

@@ -1,6 +1,6 @@
 // Speed and quality of the balancing library on one core.
 //
-//   balancing_bench [--tables]
+//   balancing_bench [--tables] | --steps "3 + 5, 1f1b" | --small
 //
 // Prints JSON lines {"measure", "value", "unit", "bound", "size"}; times are processor time.
 
@@ -19,6 +19,7 @@
 #include "balancer/post_balance.hpp"
 #include "balancer/token_blocks.hpp"
 #include "runtime/vocabulary/random.hpp"
+#include "tests/bench/balancing_small.hpp"
 #include "tests/bench/balancing_steps.hpp"
 #include "tests/bench/balancing_tables.hpp"
 #include "tests/bench/measure.hpp"
@@ -225,12 +226,20 @@ int main(int argc, char** argv) {
   // again at each call, which costs more here than the algorithms.
   mallopt(M_TRIM_THRESHOLD, 1 << 28);
   mallopt(M_MMAP_THRESHOLD, 1 << 28);
+  if (argc > 2 && std::string_view(argv[1]) == "--steps") {
+    print_steps(argv[2]);
+    return 0;
+  }
+  if (argc > 1 && std::string_view(argv[1]) == "--small") {
+    print_small_batches();
+    return 0;
+  }
   deferral();
   partitions();
   post_balancing();
   post_balance_algorithms();
   node_wise();
   token_blocks();
-  print_steps();
+  print_steps("");
   print_balance(argc > 1 && std::string_view(argv[1]) == "--tables");
 }

@@ -1,7 +1,9 @@
 #include "tests/bench/balancing_steps.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,6 +12,7 @@
 #include "balancer/policies.hpp"
 #include "scheduler/module_pipeline.hpp"
 #include "scheduler/schedules.hpp"
+#include "scheduler/step_estimator.hpp"
 #include "tests/bench/measure.hpp"
 
 namespace troupe::bench {
@@ -20,13 +23,19 @@ using balancer::MicrobatchPlan;
 
 struct Steps {
   double step_ms = 0;
-  double gap = 0;  // Percent above the lower bound.
+  double gap = 0;           // Percent above the lower bound of any schedule.
+  double schedule_gap = 0;  // Percent above that of this one.
 };
+
+std::vector<scheduler::ModuleWork> to_work(std::span<const balancer::Workload> loads) {
+  std::vector<scheduler::ModuleWork> work;
+  for (const auto& load : loads) work.push_back({load.encoder_ms, load.llm_ms});
+  return work;
+}
 
 Steps steps(const std::vector<balancer::Workload>& samples, const std::string& policy,
             const std::string& schedule, const scheduler::ModulePipeline& shape) {
-  std::vector<scheduler::ModuleWork> work;
-  for (const auto& sample : samples) work.push_back({sample.encoder_ms, sample.llm_ms});
+  const auto work = to_work(samples);
   const auto graph = [&](const MicrobatchPlan& plan) {
     return scheduler::task_graph(scheduler::module_pipeline(work, plan.encoder, plan.llm, shape),
                                  scheduler::splits_weight_gradient(schedule));
@@ -39,27 +48,40 @@ Steps steps(const std::vector<balancer::Workload>& samples, const std::string& p
   options.pipeline_stages = shape.encoder_stages + shape.llm_stages;
   options.microbatches = 4 * options.pipeline_stages;
   options.cost = step_ms;
-  options.bound = [&](const MicrobatchPlan& plan) { return lower_bound_ms(graph(plan)); };
+  options.bound = [&](const MicrobatchPlan& plan) {
+    return schedule_bound_ms(graph(plan), schedule);
+  };
+  const auto estimator = scheduler::StepEstimator::create(
+      shape, schedule, static_cast<std::int32_t>(options.microbatches));
+  if (estimator)
+    options.estimate = [&](std::span<const balancer::Workload> loads) {
+      const auto estimate = (*estimator)(to_work(loads));
+      return balancer::StepEstimate{estimate.step_ms, estimate.bound_ms};
+    };
   const auto plan = balancer::assign_microbatches(policy, samples, options).value();
   const double step = step_ms(plan);
-  return {step, 100 * (step / lower_bound_ms(graph(plan)) - 1)};
+  return {step, 100 * (step / lower_bound_ms(graph(plan)) - 1),
+          100 * (step / schedule_bound_ms(graph(plan), schedule) - 1)};
 }
 
 }  // namespace
 
-void print_steps() {
+void print_steps(const std::string& only) {
   constexpr std::pair<std::int32_t, std::int32_t> kLayouts[] = {{1, 1}, {2, 2}, {4, 4},
                                                                 {1, 3}, {3, 5}, {2, 6}};
   for (const auto& [encoder, llm] : kLayouts)
     for (const std::string schedule : {"1f1b", "eager-1f1b", "gpipe"})
       for (const auto distribution : balancer::distributions()) {
+        const std::string layout = std::to_string(encoder) + " + " + std::to_string(llm);
+        if ((layout + ", " + schedule).find(only) == std::string::npos) continue;
         const scheduler::ModulePipeline shape{.encoder_stages = encoder, .llm_stages = llm};
         const auto microbatches = static_cast<std::size_t>(4 * (encoder + llm));
-        double gap = 0, over_even = 0, over_random = 0;
+        double gap = 0, schedule_gap = 0, over_even = 0, over_random = 0;
         for (std::uint64_t seed = 0; seed < 2; ++seed) {
           const auto samples = generate_workloads(distribution, 16 * microbatches, seed);
           const auto best = steps(samples, "auto", schedule, shape);
           gap = std::max(gap, best.gap);
+          schedule_gap = std::max(schedule_gap, best.schedule_gap);
           over_even = std::max(
               over_even, best.step_ms / steps(samples, "dflop-search", schedule, shape).step_ms);
           over_random = std::max(over_random,
@@ -70,6 +92,7 @@ void print_steps() {
                                  " stages, K " + std::to_string(microbatches) +
                                  ", 16 per microbatch";
         print("auto.gap_to_bound", gap, "%", 2, size);
+        if (schedule == "gpipe") print("auto.gap_to_schedule_bound", schedule_gap, "%", 2, size);
         print("auto.step_over_even_microbatches", over_even, "ratio", 1, size);
         print("auto.step_over_random", over_random, "ratio", 1, size);
       }

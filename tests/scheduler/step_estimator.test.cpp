@@ -1,0 +1,56 @@
+#include "scheduler/step_estimator.hpp"
+
+#include <catch2/catch_approx.hpp>
+#include <catch2/catch_test_macros.hpp>
+#include <random>
+
+#include "scheduler/schedules.hpp"
+#include "tests/scheduler/example_models.hpp"
+
+namespace troupe::scheduler {
+namespace {
+
+using Catch::Approx;
+using testing::draw;
+
+TEST_CASE("an estimate is the step of equal work", "[scheduler]") {
+  // One encoder stage of 1 + 2 ms, one llm stage of 3 + 6, four microbatches: the llm begins at 1,
+  // works 36, and the last gradient takes 2 more.
+  const auto estimator = StepEstimator::create({1, 1}, "1f1b", 4);
+  REQUIRE(estimator);
+  const std::vector<ModuleWork> loads(4, {1, 3});
+  CHECK((*estimator)(loads).step_ms == Approx(39));
+  CHECK((*estimator)(loads).bound_ms == Approx(39));
+}
+
+TEST_CASE("where times decide the order there is no estimator", "[scheduler]") {
+  CHECK_FALSE(StepEstimator::create({2, 2}, "eager-1f1b", 4));
+  CHECK_FALSE(StepEstimator::create({2, 2}, "zero-bubble", 4));
+  CHECK_FALSE(StepEstimator::create({.colocated = true}, "1f1b", 4));
+  CHECK_FALSE(StepEstimator::create({}, "no-such-schedule", 4));
+}
+
+TEST_CASE("estimates are what schedule and bound say", "[scheduler][property]") {
+  for (std::uint32_t seed = 0; seed < 100; ++seed) {
+    std::mt19937 random(seed);
+    const ModulePipeline shape{draw(random, 1, 3), draw(random, 1, 3), draw(random, 0, 3) == 0,
+                               draw(random, 0, 3) == 0};
+    std::vector<ModuleWork> loads;
+    for (int m = draw(random, 1, 8); m > 0; --m)
+      loads.push_back({draw(random, 1, 9) * 1.0, draw(random, 1, 9) * 1.0});
+    INFO("seed " << seed);
+    for (const std::string schedule : {"1f1b", "split-1f1b", "gpipe", "dip", "three-phase"}) {
+      INFO(schedule);
+      const auto estimator =
+          StepEstimator::create(shape, schedule, static_cast<std::int32_t>(loads.size()));
+      REQUIRE(estimator);
+      const auto graph = task_graph(module_pipeline(loads, shape), false);
+      const auto estimate = (*estimator)(loads);
+      CHECK(estimate.step_ms == Approx(make_schedule(graph, schedule).value().step_ms));
+      CHECK(estimate.bound_ms == Approx(schedule_bound_ms(graph, schedule)));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace troupe::scheduler
