@@ -4,6 +4,7 @@
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/generators/catch_generators_range.hpp>
 #include <cmath>
+#include <string_view>
 
 #include "balancer/distributions.hpp"
 #include "tests/balancer/instances.hpp"
@@ -74,7 +75,9 @@ TEST_CASE("improved policies defer only where the caller's cost is lower for it"
     options.cost = [](const MicrobatchPlan& plan) { return 1.0 + double(plan.deferred.size()); };
     CHECK(assign_microbatches(name, samples, options).value().deferred.empty());
     options.cost = [](const MicrobatchPlan& plan) { return plan.deferred.empty() ? 2.0 : 1.0; };
-    CHECK_FALSE(assign_microbatches(name, samples, options).value().deferred.empty());
+    // Its encoder microbatches are even on both sides here: there is nothing to defer.
+    const bool nothing = std::string_view(name) == "balanced-chain";
+    CHECK(assign_microbatches(name, samples, options).value().deferred.empty() == nothing);
   }
   // A giant image shrinks the number of microbatches, unless that costs more.
   std::vector<Workload> giant(30, {1, 1});
