@@ -347,8 +347,10 @@ void stop(Self self, std::int32_t signal) {
 
 void tick(Self self) {
   auto& state = self->state;
+  const job::Cluster& cluster = state.resources->setup.job.cluster;
   if (state.phase == Phase::joining && now(self) > state.deadline)
-    fail(self, late_error(state.nodes, state.resources->listen));
+    fail(self,
+         late_error(state.nodes, state.resources->listen, cluster.local_nodes == cluster.nodes));
   finish_if_all_gone(self);
   if (state.phase != Phase::ended) self->delayed_send(self, kTick, tick_atom::value);
 }

@@ -30,12 +30,12 @@ std::string roll_call(const std::vector<NodeEntry>& nodes) {
   return text;
 }
 
-Error late_error(const std::vector<NodeEntry>& nodes, const std::string& listen) {
-  const std::string start = listen.empty()
-                                ? "give this machine more time to start its nodes: "
-                                : "start the missing nodes with `troupe node --join " + listen +
-                                      "`, check that they reach this address, or ";
-  return {Errc::timed_out, roll_call(nodes), listen, start + "raise cluster.join_timeout_s"};
+Error late_error(const std::vector<NodeEntry>& nodes, const std::string& listen, bool all_local) {
+  std::string fix = "start the missing nodes with `troupe node --join " +
+                    (listen.empty() ? "HOST:PORT` (the port is in the log)" : listen + "`") +
+                    ", check that they reach this address, or ";
+  if (all_local && listen.empty()) fix = "give this machine more time to start its nodes: ";
+  return {Errc::timed_out, roll_call(nodes), listen, fix + "raise cluster.join_timeout_s"};
 }
 
 double milliseconds_between(SupervisorState::Time begin, SupervisorState::Time end) {

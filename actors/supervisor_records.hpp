@@ -16,8 +16,8 @@ std::string describe(const NodeEntry& node, std::size_t id);
 std::string roll_call(const std::vector<NodeEntry>& nodes);
 
 /// Why joining took too long, with the roll call. `listen`: where nodes of other machines join;
-/// empty where all nodes are local.
-Error late_error(const std::vector<NodeEntry>& nodes, const std::string& listen);
+/// empty where the system chose the port. `all_local`: the head started every node itself.
+Error late_error(const std::vector<NodeEntry>& nodes, const std::string& listen, bool all_local);
 
 /// True if every node is in this phase.
 bool all_in(const SupervisorState& state, NodeEntry::Phase phase);

@@ -97,7 +97,7 @@ TEST_CASE("every policy and schedule gives a sound plan with every sample on bot
 TEST_CASE("rows wait for one microbatch at most, and are counted", "[engine]") {
   const Fixture fixture;
   const auto batch = fixture.batch();
-  const auto made = fixture.make("deferral-chain", "split-1f1b").plan(batch);
+  const auto made = fixture.make("deferral", "split-1f1b").plan(batch);
   REQUIRE(made.ok());
   const auto& [iteration, prediction] = made.value();
   const auto& cut = iteration.microbatches[0];
