@@ -1,19 +1,18 @@
 #include "engine/kind_bench.hpp"
 
-#include <ATen/Parallel.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
-#include <time.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
 #include <array>
 #include <optional>
 
+#include "engine/measured_kind.hpp"
 #include "engine/memory_count.hpp"
 #include "kernels/deferred_gradients.hpp"
 #include "kernels/packed_attention.hpp"
@@ -31,14 +30,7 @@ constexpr double kEnoughMs = 40;  // Repetitions stop when a part of a point too
 constexpr std::int64_t kCopies = 4;
 constexpr std::int64_t kColdBytes = std::int64_t{16} << 20;  // More than a core's own caches hold.
 
-/// Milliseconds of an unspecified start. With one operator thread all work is this thread's, and
-/// its processor time leaves out what other programs take; several threads need the wall clock.
-double now_ms() {
-  timespec time{};
-  clock_gettime(at::get_num_threads() == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &time);
-  return 1e3 * static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_nsec);
-}
-double ms_since(double begin_ms) { return now_ms() - begin_ms; }
+double ms_since(double begin_ms) { return operator_clock_ms() - begin_ms; }
 
 template <class Function>
 double bytes_kept(Function function) {
@@ -73,24 +65,6 @@ PartCost per_copy(PartCost cost, std::size_t copies) {
   const double share = 1.0 / static_cast<double>(copies);
   return {cost.forward_ms * share, cost.input_grad_ms * share, cost.weight_grad_ms * share,
           cost.activation_bytes};
-}
-
-/// Heads of a kind with attention.
-struct AttentionShape {
-  std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
-  bool causal = false;
-};
-
-std::optional<AttentionShape> attention_of(const ModuleConfig& module, const LayerKind& kind) {
-  if (!kind.name.ends_with(".block")) return std::nullopt;
-  if (const auto* c = std::get_if<VisionConfig>(&module.config))
-    return AttentionShape{c->num_heads, c->num_heads, c->embed_dim / c->num_heads, false};
-  if (const auto* c = std::get_if<AudioConfig>(&module.config))
-    return AttentionShape{c->encoder_attention_heads, c->encoder_attention_heads,
-                          c->d_model / c->encoder_attention_heads, false};
-  const auto& c = std::get<LlmConfig>(module.config);
-  return AttentionShape{c.num_attention_heads, c.num_key_value_heads,
-                        c.head_dim > 0 ? c.head_dim : c.hidden_size / c.num_attention_heads, true};
 }
 
 /// The most square grid of `patches` (a power of two >= 16); sides are multiples of 4.
@@ -135,7 +109,7 @@ class KindBench::Bench {
       : setup_(setup),
         module_(module),
         spec_(setup.model.at(kind.example.module)),
-        attention_(attention_of(module, kind)),
+        attention_(attention_of(setup, kind)),
         layers_(std::move(layers)),
         first_(kind.example.layer == 0 && spec_.kind != ModuleKind::projector),
         head_(spec_.kind == ModuleKind::llm && !first_ && !attention_) {}
@@ -215,12 +189,11 @@ class KindBench::Bench {
   /// What a copy reads. Blocks read what the block before them made.
   struct Copy {
     models::PackedBatch batch;
-    at::Tensor media, rows, output;
+    at::Tensor rows, output;
   };
 
   Copy make_copy(TokenCount tokens, const std::vector<std::int64_t>& segments) const {
-    Copy copy{batch_of(tokens, segments), {}, {}, {}};
-    copy.media = copy.batch.input;
+    Copy copy{batch_of(tokens, segments), {}, {}};
     if (!first_)
       copy.rows = at::randn({head_ ? tokens + 1 : tokens, input_width()}, options())
                       .set_requires_grad(true);
@@ -242,12 +215,12 @@ class KindBench::Bench {
   /// kept as long as the layer's backward needs them.
   static at::Tensor forward(models::Layer& layer, const Copy& copy, const at::Tensor& rows) {
     models::PackedBatch batch = copy.batch;
-    if (copy.media.defined()) batch.input = copy.media.clone();
+    if (batch.input.defined()) batch.input = batch.input.clone();
     return layer.forward(rows, batch);
   }
 
   double forward_ms(std::vector<Copy>& copies) {
-    const double begin = now_ms();
+    const double begin = operator_clock_ms();
     for (std::size_t i = 0; i < copies.size(); ++i)
       copies[i].output = forward(*layers_[i], copies[i],
                                  attention_ && i > 0 ? copies[i - 1].output : copies[i].rows);
@@ -266,7 +239,7 @@ class KindBench::Bench {
       outputs.push_back(std::move(output));
     }
     const auto deferred = std::make_shared<kernels::DeferredGradients>();
-    double begin = now_ms();
+    double begin = operator_clock_ms();
     if (first_) {
       torch::autograd::backward(outputs, gradients);
       cost.weight_grad_ms = ms_since(begin);
@@ -277,7 +250,7 @@ class KindBench::Bench {
       torch::autograd::backward(outputs, gradients);
     }
     cost.input_grad_ms = ms_since(begin);
-    begin = now_ms();
+    begin = operator_clock_ms();
     const c10::NoGradGuard no_grad;
     deferred->run();
     cost.weight_grad_ms = ms_since(begin);
@@ -312,13 +285,13 @@ class KindBench::Bench {
     const auto run = [&] {
       PartCost once;
       std::vector<at::Tensor> outputs, gradients;
-      double begin = now_ms();
+      double begin = operator_clock_ms();
       for (const auto& input : inputs) outputs.push_back(forward(input));
       once.forward_ms = ms_since(begin);
       for (const auto& output : outputs) gradients.push_back(at::ones_like(output));
       for (const auto& input : inputs)
         for (const auto& leaf : input) leaf.mutable_grad() = at::Tensor{};
-      begin = now_ms();
+      begin = operator_clock_ms();
       torch::autograd::backward(outputs, gradients);
       once.input_grad_ms = ms_since(begin);
       return once;

@@ -1,11 +1,9 @@
 #include "engine/profile_shards.hpp"
 
-#include <ATen/Parallel.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/randn.h>
 #include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
-#include <time.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
@@ -15,6 +13,7 @@
 #include <optional>
 #include <string_view>
 
+#include "engine/measured_kind.hpp"
 #include "kernels/deferred_gradients.hpp"
 #include "kernels/linear.hpp"
 #include "kernels/packed_attention.hpp"
@@ -29,25 +28,6 @@ using scheduler::Parallelism;
 using scheduler::PartCost;
 
 constexpr int kRepeats = 5;
-
-struct Heads {
-  std::int64_t query = 1, key_value = 1, columns = 0;
-  bool causal = false;
-};
-
-/// Of a kind with attention.
-std::optional<Heads> heads_of(const JobSetup& setup, const LayerKind& kind) {
-  if (!kind.name.ends_with(".block")) return std::nullopt;
-  const auto& module = config_of(setup, kind.example.module);
-  if (const auto* c = std::get_if<VisionConfig>(&module.config))
-    return Heads{c->num_heads, c->num_heads, c->embed_dim / c->num_heads, false};
-  if (const auto* c = std::get_if<AudioConfig>(&module.config))
-    return Heads{c->encoder_attention_heads, c->encoder_attention_heads,
-                 c->d_model / c->encoder_attention_heads, false};
-  const auto& c = std::get<LlmConfig>(module.config);
-  return Heads{c.num_attention_heads, c.num_key_value_heads,
-               c.head_dim > 0 ? c.head_dim : c.hidden_size / c.num_attention_heads, true};
-}
 
 bool contains_any(std::string_view name, std::initializer_list<const char*> parts) {
   return std::any_of(parts.begin(), parts.end(),
@@ -77,12 +57,6 @@ Status check_context(std::int32_t cp) {
                "--cp", "nearest choice: 2, 4 or 8"};
 }
 
-double now_ms() {
-  timespec time{};
-  clock_gettime(at::get_num_threads() == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &time);
-  return 1e3 * static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_nsec);
-}
-
 /// Medians of the passes of an operation on leaves, as the engine splits a backward.
 PartCost passes_of(const std::function<at::Tensor()>& forward,
                    const std::vector<at::Tensor>& leaves) {
@@ -90,22 +64,22 @@ PartCost passes_of(const std::function<at::Tensor()>& forward,
   for (int i = 0; i <= kRepeats; ++i) {
     for (const auto& leaf : leaves) leaf.mutable_grad() = at::Tensor{};
     const auto deferred = std::make_shared<kernels::DeferredGradients>();
-    const double begin = now_ms();
+    const double begin = operator_clock_ms();
     const at::Tensor output = forward();
-    const double made = now_ms();
+    const double made = operator_clock_ms();
     const at::Tensor gradient = at::ones_like(output);
-    const double backward = now_ms();
+    const double backward = operator_clock_ms();
     {
       const kernels::DeferWeightGradients guard(deferred);
       torch::autograd::backward({output}, {gradient});
     }
-    const double split = now_ms();
+    const double split = operator_clock_ms();
     const c10::NoGradGuard no_grad;
     deferred->run();
     if (i == 0) continue;  // Warms up.
     times[0].push_back(made - begin);
     times[1].push_back(split - backward);
-    times[2].push_back(now_ms() - split);
+    times[2].push_back(operator_clock_ms() - split);
   }
   for (auto& list : times) std::nth_element(list.begin(), list.begin() + kRepeats / 2, list.end());
   return {times[0][kRepeats / 2], times[1][kRepeats / 2], times[2][kRepeats / 2], 0};
@@ -124,7 +98,7 @@ class ShardBench {
              Parallelism degrees, const scheduler::LinkSpeed& link)
       : setup_(setup),
         matrices_(std::move(matrices)),
-        heads_(heads_of(setup, kind)),
+        heads_(attention_of(setup, kind)),
         degrees_(degrees),
         link_(link),
         width_(setup.model.at(kind.example.module).hidden_width),
@@ -188,11 +162,11 @@ class ShardBench {
   }
 
   PartCost attention(TokenCount rows) const {
-    const auto heads = heads_->query / degrees_.tp;
-    const auto shared = std::max<std::int64_t>(1, heads_->key_value / degrees_.tp);
-    const at::Tensor query = leaf({rows, heads, heads_->columns}),
-                     key = leaf({rows, shared, heads_->columns}),
-                     value = leaf({rows, shared, heads_->columns});
+    const auto heads = heads_->heads / degrees_.tp;
+    const auto shared = std::max<std::int64_t>(1, heads_->kv_heads / degrees_.tp);
+    const at::Tensor query = leaf({rows, heads, heads_->head_dim}),
+                     key = leaf({rows, shared, heads_->head_dim}),
+                     value = leaf({rows, shared, heads_->head_dim});
     const bool causal = heads_->causal && degrees_.cp == 1;
     const PartCost block =
         passes_of([&] { return kernels::packed_attention(query, key, value, {rows}, causal); },
@@ -201,7 +175,7 @@ class ShardBench {
     add(cost, block, heads_->causal && degrees_.cp > 1 ? degrees_.cp / 2.0 : degrees_.cp);
     // The kernel keeps its inputs, its output and a sum per row and head.
     cost.activation_bytes = static_cast<double>(rows) * element_bytes_ *
-                            static_cast<double>(2 * (heads + shared) * heads_->columns + heads);
+                            static_cast<double>(2 * (heads + shared) * heads_->head_dim + heads);
     return cost;
   }
 
@@ -226,9 +200,9 @@ class ShardBench {
       }
     }
     if (degrees_.cp > 1 && heads_) {
-      const auto shared = std::max<std::int64_t>(1, heads_->key_value / degrees_.tp);
+      const auto shared = std::max<std::int64_t>(1, heads_->kv_heads / degrees_.tp);
       const double bytes =
-          rows * 2 * static_cast<double>(shared * heads_->columns) * element_bytes_;
+          rows * 2 * static_cast<double>(shared * heads_->head_dim) * element_bytes_;
       cost.forward_ms += (degrees_.cp - 1) * transfer_ms(bytes);
       cost.input_grad_ms += (degrees_.cp - 1) * transfer_ms(2 * bytes);
     }
@@ -236,7 +210,7 @@ class ShardBench {
 
   const JobSetup& setup_;
   const std::vector<ShardedMatrix> matrices_;
-  const std::optional<Heads> heads_;
+  const std::optional<AttentionShape> heads_;
   const Parallelism degrees_;
   const scheduler::LinkSpeed link_;
   const std::int64_t width_;
@@ -250,8 +224,8 @@ Result<std::vector<ShardedMatrix>> sharded_matrices(const JobSetup& setup, const
                                                     std::int32_t tp) {
   std::vector<ShardedMatrix> matrices;
   if (kind.name.ends_with(".embed")) return matrices;
-  const auto heads = heads_of(setup, kind);
-  if (heads && heads->query % tp != 0) return not_split(kind.name + " heads", heads->query, tp);
+  const auto heads = attention_of(setup, kind);
+  if (heads && heads->heads % tp != 0) return not_split(kind.name + " heads", heads->heads, tp);
   const auto description =
       models::describe_module(config_of(setup, kind.example.module), setup.modules());
   if (!description.ok()) return description.error();
@@ -262,7 +236,7 @@ Result<std::vector<ShardedMatrix>> sharded_matrices(const JobSetup& setup, const
     m.shard_out = m.out, m.shard_in = m.in;
     // Fewer key heads than devices: each device has one, some have the same.
     const bool keys = heads && contains_any(parameter.name, {".k_proj.", ".v_proj."});
-    const auto ways = keys ? std::min<std::int64_t>(tp, heads->key_value) : tp;
+    const auto ways = keys ? std::min<std::int64_t>(tp, heads->kv_heads) : tp;
     auto& split = m.joins ? m.shard_in : m.shard_out;
     // A vocabulary is padded to a multiple; inner widths are not.
     if (split % ways != 0 && !kind.name.ends_with(".head"))

@@ -30,17 +30,6 @@ SimulatedTraining on_paper(const JobSetup& setup, const ParallelPlan& plan) {
   return {plan, options.microbatching, options.costs, options.prefetch + 1};
 }
 
-BatchReport report_of(const JobSetup& setup, const ParallelPlan& plan, std::int64_t batch) {
-  BatchOrder order{1, batch, 0, {}};
-  std::vector<data::DecodeOutcome> outcomes;
-  const std::int64_t size = setup.job.train.global_batch_size;
-  for (std::int64_t i = batch * size; i < (batch + 1) * size; ++i) {
-    order.samples.push_back({i, all_encoders(plan.model), true});
-    outcomes.emplace_back(tiny_sample(i));
-  }
-  return report_on(NodeId{0}, order, outcomes, setup, 0);
-}
-
 TEST_CASE("what is simulated is what training runs, for every policy and step", "[engine]") {
   const std::string policy =
       GENERATE("in-order", "random", "disttrain", "llm-only", "karmarkar-karp", "dflop",
@@ -53,7 +42,7 @@ TEST_CASE("what is simulated is what training runs, for every policy and step", 
 
   std::set<std::size_t> dealt;  // Samples of pipeline 0 in each step.
   for (std::int64_t batch = 0; batch < 6; ++batch) {
-    const auto report = report_of(setup, plan, batch);
+    const auto report = tiny_report(setup, plan, batch);
     const auto trained = planner.plan(batch, {&report, 1});
     REQUIRE(trained.ok());
     auto simulated = training.step(trained.value().iteration.samples);

@@ -62,19 +62,27 @@ inline data::DecodedSample tiny_sample(std::int64_t position) {
   return sample;
 }
 
-/// Plans batch 0 of `record_count` tiny samples; fills `store` with them.
-inline Result<PlannedBatch> plan_tiny_batch(const JobSetup& setup, const ParallelPlan& plan,
-                                            SampleStore& store, std::int64_t batch = 0) {
-  BatchPlanner planner(plan, planner_options(setup, 600, 1));
+/// What a node that decodes all of a batch of tiny samples reports.
+inline BatchReport tiny_report(const JobSetup& setup, const ParallelPlan& plan,
+                               std::int64_t batch) {
   BatchOrder order{1, batch, 0, {}};
   std::vector<data::DecodeOutcome> outcomes;
   const std::int64_t size = setup.job.train.global_batch_size;
   for (std::int64_t i = batch * size; i < (batch + 1) * size; ++i) {
     order.samples.push_back({i, all_encoders(plan.model), true});
     outcomes.emplace_back(tiny_sample(i));
-    store.put(i, std::make_shared<const data::DecodedSample>(tiny_sample(i)));
   }
-  const BatchReport report = report_on(NodeId{0}, order, outcomes, setup, 0);
+  return report_on(NodeId{0}, order, outcomes, setup, 0);
+}
+
+/// Plans a batch of 600 tiny samples; fills `store` with its samples.
+inline Result<PlannedBatch> plan_tiny_batch(const JobSetup& setup, const ParallelPlan& plan,
+                                            SampleStore& store, std::int64_t batch = 0) {
+  BatchPlanner planner(plan, planner_options(setup, 600, 1));
+  const BatchReport report = tiny_report(setup, plan, batch);
+  for (const auto& sample : report.samples)
+    store.put(sample.position,
+              std::make_shared<const data::DecodedSample>(tiny_sample(sample.position)));
   return planner.plan(batch, {&report, 1});
 }
 
