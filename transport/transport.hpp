@@ -6,7 +6,8 @@
 // Who may talk: both sides call `connect` with the other's `address()`, exchanged by control
 // messages. A message is matched by (peer, tag) to a receive; several with the same pair match in
 // the order of the calls. A message may arrive before its receive is posted, and before this side
-// has connected.
+// has connected; but where both connect before either sends, a peer's death cannot harm this
+// process (README, "Connecting says nothing").
 
 #pragma once
 

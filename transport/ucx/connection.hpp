@@ -70,8 +70,9 @@ struct Courier::Connection {
   std::vector<Path> paths;  ///< The network, then the channel; messages take the last.
   std::uint64_t sent = 0;
   std::list<Request> requests;
-  std::unique_ptr<Channel> channel;  ///< Destroyed before the requests that UCX may hold.
-  int watch = -1;                    ///< Descriptor of the peer's process.
+  std::unique_ptr<Channel> channel;        ///< Destroyed before the requests that UCX may hold.
+  std::vector<std::byte> channel_address;  ///< Until it is offered to the peer.
+  int watch = -1;                          ///< Descriptor of the peer's process.
 
   // Once it is closed:
   std::optional<Error> error;  ///< What its operations end with.

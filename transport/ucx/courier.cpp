@@ -75,7 +75,7 @@ Status Courier::connect(Peer peer, const UcxAddress& address) {
   }
   lost_.erase(peer);
   watch_process(*connection, address.identity);
-  offer_channel(*connection, address.identity);
+  open_channel(*connection, address.identity);
   open_[peer] = std::move(connection);
   if (auto early = channel_addresses_.extract(theirs.value())) {
     take_channel(theirs.value(), early.mapped());

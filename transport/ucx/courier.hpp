@@ -97,7 +97,8 @@ class Courier final : public EventLoop::Client {
 
   // Channels.
   void listen(Port& port);
-  void offer_channel(Connection& connection, const ProcessIdentity& identity);
+  void open_channel(Connection& connection, const ProcessIdentity& identity);
+  void offer_channel(Connection& connection);
   void take_channel(Link link, const std::vector<std::byte>& address);
   void drain(Connection& connection);
   void close_channel(Connection& connection);

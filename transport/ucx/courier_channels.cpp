@@ -1,9 +1,11 @@
 // Channels: shared memory between this node and one peer of the same machine.
 //
-// Each side makes a worker for the other and sends its address over the network. Until that has
-// come, messages take the network; `Inbound` puts the two ways in order.
+// Each side makes a worker for the other and sends its address over the network, with its first
+// message or in answer to the other's. Until that has come, messages take the network; `Inbound`
+// puts the two ways in order.
 
 #include <cstring>
+#include <utility>
 
 #include "transport/ucx/connection.hpp"
 #include "transport/ucx/host_checks.hpp"
@@ -32,7 +34,7 @@ void Courier::listen(Port& port) {
   }
 }
 
-void Courier::offer_channel(Connection& connection, const ProcessIdentity& identity) {
+void Courier::open_channel(Connection& connection, const ProcessIdentity& identity) {
   if (!shared_memory_ || identity.process_id == 0 || identity.machine != identity_.machine) return;
   const auto descriptors = open_descriptors();
   auto worker = UcxWorker::create(shared_memory_);
@@ -47,8 +49,13 @@ void Courier::offer_channel(Connection& connection, const ProcessIdentity& ident
   loop_->add_events(channel->worker.event_fd());
   channels_.push_back(channel.get());
   connection.channel = std::move(channel);
+  connection.channel_address = address.value();
+}
 
-  const auto bytes = std::make_shared<std::vector<std::byte>>(address.value());
+void Courier::offer_channel(Connection& connection) {
+  if (connection.channel_address.empty()) return;
+  const auto bytes =
+      std::make_shared<std::vector<std::byte>>(std::exchange(connection.channel_address, {}));
   auto& request = add_request(connection);
   request.header.process = connection.ours.process;
   request.header.session = connection.ours.session;
@@ -87,6 +94,7 @@ void Courier::take_channel(Link link, const std::vector<std::byte>& address) {
   if (!connection.channel || connection.paths.size() > 1) return;
   // Where UCX finds the memory out of reach, the network does it alone.
   static_cast<void>(add_path(connection, connection.channel->worker, address));
+  offer_channel(connection);
 }
 
 void Courier::drain(Connection& connection) {

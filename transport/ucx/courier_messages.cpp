@@ -16,6 +16,7 @@ void Courier::send(Peer peer, const Tag& tag, ConstBuffer data, const Completion
   const auto found = open_.find(peer);
   if (found == open_.end()) return complete(completion, no_connection(peer));
   auto& connection = *found->second;
+  offer_channel(connection);
   auto& request = add_request(connection);
   request.header = {
       connection.ours.process, connection.ours.session, tag.epoch, tag.step, tag.index, tag.kind, 0,
