@@ -6,6 +6,8 @@
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
 
 #include "app/balance/policy_report.hpp"
 #include "app/commands.hpp"
@@ -29,14 +31,36 @@ struct BalanceArguments {
   std::string policy;
   std::string cluster;  // Empty: this machine, measured.
   std::int64_t steps = 8;
-  std::uint64_t seed = 0;
+  std::optional<std::uint64_t> seed;
   bool json = false;
 };
+
+// Stages of a pipeline before and from the llm on, and the devices that they run on.
+struct PipelineShape {
+  std::int32_t encoder_stages = 0;
+  std::int32_t llm_stages = 0;
+  std::int32_t devices = 0;
+
+  friend bool operator==(const PipelineShape&, const PipelineShape&) = default;
+};
+
+PipelineShape shape_of(const ParallelPlan& plan, const Pipeline& pipeline) {
+  PipelineShape shape;
+  std::set<DeviceId> devices;
+  for (const auto stage : pipeline.stages) {
+    const bool llm = side_of(plan, stage) == Side::llm;
+    ++(llm ? shape.llm_stages : shape.encoder_stages);
+    devices.insert(plan.at(stage).devices.begin(), plan.at(stage).devices.end());
+  }
+  shape.devices = static_cast<std::int32_t>(devices.size());
+  return shape;
+}
 
 // The job's batches as the policies see them.
 struct Material {
   PolicyQuestion question;
-  std::string costs;  // `measured`, `computed`.
+  std::vector<PipelineShape> shapes;  // Per pipeline.
+  std::string costs;                  // `measured`, `computed`.
   std::size_t samples = 0;
 };
 
@@ -59,66 +83,32 @@ Result<std::vector<std::string>> chosen_policies(const std::string& wanted) {
   return chosen;
 }
 
-Result<scheduler::CostModel> cost_model(const engine::JobSetup& setup, const std::string& cluster) {
-  scheduler::Profile profile;
+// Costs of the job's layers: measured here, or computed for a device that is not.
+Status use_costs(engine::JobSetup& setup, const std::string& cluster) {
   if (cluster.empty()) {
-    auto obtained = engine::obtain_profile(setup);
-    if (!obtained.ok()) return std::move(obtained).error();
-    profile = std::move(obtained).value().profile;
-  } else {
-    // A device alone will do: stages of one device each.
-    const bool counted = cluster.front() >= '0' && cluster.front() <= '9';
-    const auto machines = parse_cluster(counted ? cluster : "1x1x" + cluster);
-    if (!machines.ok()) return machines.error();
-    profile = engine::computed_profile(setup, machines.value().device);
+    const auto obtained = engine::use_profile(setup);
+    return obtained.ok() ? Status(Done{}) : Status(obtained.error());
   }
-  return scheduler::CostModel::create(setup.model, profile);
-}
-
-// Stages before and from the llm on. A stage with layers of both counts for the llm.
-scheduler::ModulePipeline shape_of(const ModelGraph& model, const ParallelPlan& plan,
-                                   const Pipeline& pipeline) {
-  scheduler::ModulePipeline shape{.encoder_stages = 0, .llm_stages = 0};
-  for (const auto stage : pipeline.stages) {
-    const auto& runs = plan.stages[stage.index()].runs;
-    const bool llm = std::any_of(runs.begin(), runs.end(),
-                                 [&](const auto& run) { return run.module == model.llm(); });
-    ++(llm ? shape.llm_stages : shape.encoder_stages);
-  }
-  shape.encoder_stages = std::max(1, shape.encoder_stages);
-  shape.freeze_encoder = std::all_of(
-      model.modules.begin(), model.modules.end(),
-      [](const auto& module) { return module.freeze || module.kind == ModuleKind::llm; });
-  shape.freeze_llm = model.at(model.llm()).freeze;
-  return shape;
-}
-
-// A batch spread over the pipelines.
-Result<std::vector<PipelineBatch>> spread(const std::vector<SampleShape>& shapes,
-                                          const scheduler::CostModel& costs,
-                                          const std::vector<scheduler::ModulePipeline>& pipelines,
-                                          std::int64_t microbatches) {
-  const auto predicted = scheduler::sample_workloads(costs, shapes);
-  if (!predicted.ok()) return predicted.error();
-  std::vector<balancer::Workload> work;
-  for (const auto& sample : predicted.value())
-    work.push_back({sample.encoder_forward_ms, sample.llm_forward_ms});
-  std::vector<std::int64_t> rows;
-  for (const auto& shape : shapes) {
-    rows.push_back(0);
-    for (const auto& media : shape.media) rows.back() += shape.output_rows(media.module);
-  }
-  return spread_batch(work, rows, pipelines, microbatches);
+  // A device alone will do: stages of one device each.
+  const bool counted = cluster.front() >= '0' && cluster.front() <= '9';
+  const auto machines = parse_cluster(counted ? cluster : "1x1x" + cluster);
+  if (!machines.ok()) return machines.error();
+  auto costs =
+      engine::planning_costs(setup, engine::computed_profile(setup, machines.value().device));
+  if (!costs.ok()) return std::move(costs).error();
+  setup.costs = std::move(costs).value();
+  return Done{};
 }
 
 Result<Material> read_material(const BalanceArguments& arguments) {
   const auto loaded = job::load_job(arguments.job.file, arguments.job.all());
   if (!loaded.ok()) return loaded.error();
-  const auto prepared = engine::prepare(loaded.value().job);
+  auto prepared = engine::prepare(loaded.value().job);
   if (!prepared.ok()) return prepared.error();
-  const auto& setup = prepared.value();
-  const auto plan = engine::make_parallel_plan(setup);
-  if (!plan.ok()) return plan.error();
+  auto& setup = prepared.value();
+  if (auto used = use_costs(setup, arguments.cluster); !used.ok()) return used.error();
+  auto plan = engine::make_parallel_plan(setup);
+  if (!plan.ok()) return std::move(plan).error();
   const auto& train = setup.job.train;
   const auto pipelines = plan.value().pipelines.size();
   if (train.microbatches * static_cast<std::int64_t>(pipelines) > train.global_batch_size)
@@ -127,31 +117,47 @@ Result<Material> read_material(const BalanceArguments& arguments) {
                      std::to_string(pipelines) + " pipelines, but a batch has only " +
                      std::to_string(train.global_batch_size) + " samples",
                  "train.microbatches", "use fewer microbatches or a larger global_batch_size"};
-  const auto batches = engine::batch_shapes(setup, 0, arguments.steps);
-  if (!batches.ok()) return batches.error();
-  const auto costs = cost_model(setup, arguments.cluster);
-  if (!costs.ok()) return costs.error();
+  auto batches = engine::batch_shapes(setup, 0, arguments.steps);
+  if (!batches.ok()) return std::move(batches).error();
+  const auto options = engine::planner_options(setup, 0, 0);
   Material material;
   auto& question = material.question;
-  for (const auto& pipeline : plan.value().pipelines)
-    question.shapes.push_back(shape_of(setup.model, plan.value(), pipeline));
-  question.schedule = setup.job.scheduler.schedule;
-  question.options.microbatches = train.microbatches;
-  question.options.seed = arguments.seed;
-  question.options.evaluations_max = setup.job.balancer.evaluations;
-  for (const auto& shapes : batches.value()) {
-    if (shapes.empty()) continue;
-    auto batch = spread(shapes, costs.value(), question.shapes, train.microbatches);
-    if (!batch.ok()) return std::move(batch).error();
-    question.batches.push_back(std::move(batch).value());
-    material.samples += shapes.size();
-  }
+  question = {std::move(plan).value(), options.microbatching, setup.costs, options.prefetch + 1,
+              std::move(batches).value()};
+  question.options.seed = arguments.seed.value_or(question.options.seed);
+  std::erase_if(question.batches, [](const auto& samples) { return samples.empty(); });
   if (question.batches.empty())
     return Error{Errc::bad_data,
                  "the first " + std::to_string(arguments.steps) + " batches hold no good sample",
                  "data.sources", "`troupe data check` names what is wrong with them"};
-  material.costs = std::string(to_string(costs.value().origin(setup.model.llm())));
+  for (const auto& samples : question.batches) material.samples += samples.size();
+  material.costs = std::string(to_string(setup.costs->model.origin(setup.model.llm())));
+  for (const auto& pipeline : question.plan.pipelines)
+    material.shapes.push_back(shape_of(question.plan, pipeline));
   return material;
+}
+
+// Policies that have a plan, and those without one within the memory of a device.
+struct Answers {
+  std::vector<PolicyReport> reports;
+  std::vector<std::pair<std::string, Error>> refused;
+};
+
+// Errors: as `report_policy`; infeasible only where it is about `wanted`, or about all.
+Result<Answers> ask(const std::vector<std::string>& policies, const std::string& wanted,
+                    const PolicyQuestion& question) {
+  Answers answers;
+  for (const auto& policy : policies) {
+    auto answered = report_policy(policy, question);
+    if (answered.ok())
+      answers.reports.push_back(std::move(answered).value());
+    else if (answered.error().code != Errc::infeasible || policy == wanted)
+      return std::move(answered).error();
+    else
+      answers.refused.emplace_back(policy, answered.error());
+  }
+  if (answers.reports.empty()) return answers.refused.front().second;
+  return answers;
 }
 
 double gap_percent(const PolicyAnswer& answer) {
@@ -171,32 +177,27 @@ Json answer_json(const PolicyAnswer& answer) {
           {"lower_bound_ms", answer.lower_bound_ms}};
 }
 
-// `2 x (1 encoder + 1 llm), 1 x (...)`: pipelines by their stages, in order.
-std::string shapes_text(const std::vector<scheduler::ModulePipeline>& shapes) {
+// `2 x (1 encoder + 1 llm stage), 1 x (...)`: pipelines by their stages, in order.
+std::string shapes_text(const std::vector<PipelineShape>& shapes) {
   std::string text;
   for (std::size_t begin = 0, end = 0; begin < shapes.size(); begin = end) {
-    while (end < shapes.size() && shapes[end].encoder_stages == shapes[begin].encoder_stages &&
-           shapes[end].llm_stages == shapes[begin].llm_stages)
-      ++end;
+    const auto& shape = shapes[begin];
+    while (end < shapes.size() && shapes[end] == shape) ++end;
     text += (begin > 0 ? ", " : "") + std::to_string(end - begin) + " x (" +
-            std::to_string(shapes[begin].encoder_stages) + " encoder + " +
-            std::to_string(shapes[begin].llm_stages) + " llm)";
+            std::to_string(shape.encoder_stages) + " encoder + " +
+            std::to_string(shape.llm_stages) + " llm";
+    if (shape.devices < shape.encoder_stages + shape.llm_stages)
+      text +=
+          " on " + std::to_string(shape.devices) + (shape.devices == 1 ? " device" : " devices");
+    text += ")";
   }
   return text;
 }
 
-// Microbatches per pipeline in the first batch: unequal pipelines get unequal numbers.
-std::string microbatches_text(const std::vector<PipelineBatch>& pipelines) {
-  std::string text;
-  for (std::size_t p = 0; p < std::min(kBarsMax, pipelines.size()); ++p)
-    text += (p > 0 ? ", " : "") + std::to_string(pipelines[p].microbatches);
-  return pipelines.size() > kBarsMax ? text + ", ..." : text;
-}
-
-Json to_json(const Material& material, const std::vector<PolicyReport>& reports) {
+Json to_json(const Material& material, const Answers& answers) {
   const auto& question = material.question;
   Json policies = Json::array();
-  for (const auto& report : reports) {
+  for (const auto& report : answers.reports) {
     Json batches = Json::array();
     for (const auto& answer : report.batches) batches.push_back(answer_json(answer));
     Json entry{{"policy", report.policy}, {"all", answer_json(report.all)}};
@@ -205,19 +206,23 @@ Json to_json(const Material& material, const std::vector<PolicyReport>& reports)
     entry["llm_loads_ms"] = report.all.llm_loads;
     policies.push_back(std::move(entry));
   }
+  Json refused = Json::array();
+  for (const auto& [policy, why] : answers.refused)
+    refused.push_back({{"policy", policy}, {"why", why.message}});
   Json shapes = Json::array();
-  for (std::size_t p = 0; p < question.shapes.size(); ++p)
-    shapes.push_back({{"encoder_stages", question.shapes[p].encoder_stages},
-                      {"llm_stages", question.shapes[p].llm_stages},
-                      {"first_batch_samples", question.batches.front()[p].work.size()},
-                      {"first_batch_microbatches", question.batches.front()[p].microbatches}});
+  for (std::size_t p = 0; p < material.shapes.size(); ++p)
+    shapes.push_back({{"encoder_stages", material.shapes[p].encoder_stages},
+                      {"llm_stages", material.shapes[p].llm_stages},
+                      {"devices", material.shapes[p].devices},
+                      {"first_batch_samples", answers.reports.front().all.dealt[p]}});
   return {{"samples", material.samples},
           {"batches", question.batches.size()},
           {"microbatches", question.options.microbatches},
           {"pipelines", std::move(shapes)},
-          {"schedule", question.schedule},
+          {"schedule", question.options.schedule},
           {"costs", material.costs},
-          {"policies", std::move(policies)}};
+          {"policies", std::move(policies)},
+          {"refused", std::move(refused)}};
 }
 
 // One bar per microbatch, eight heights; full height is the largest of all that are compared.
@@ -266,8 +271,11 @@ void print_table(const std::vector<PolicyReport>& reports) {
               "mean", "std", "max", "deferred", "at most", "ms", "above");
   for (const auto& report : reports) print_row(report.policy, report.all);
   std::printf(
-      "\nForward times; std, step: means over batches. `above`: over the longest stage's work and "
-      "its shortest way in and out.\n");
+      "\nForward times; std, step: means over batches; steps with messages and updates, as "
+      "training "
+      "runs them.\n`above`: over the busiest device's work, or a stage's with its shortest way in "
+      "and "
+      "out.\n");
   const auto least = std::min_element(reports.begin(), reports.end(), [](auto& a, auto& b) {
     return a.all.step_ms < b.all.step_ms;
   });
@@ -281,15 +289,17 @@ void print_table(const std::vector<PolicyReport>& reports) {
     print_row("  batch " + std::to_string(b), reports.back().batches[b]);
 }
 
-void print_text(const Material& material, const std::vector<PolicyReport>& reports) {
+void print_text(const Material& material, const Answers& answers) {
   const auto& question = material.question;
   std::printf("%zu samples in %zu batches, schedule %s, %s costs\n", material.samples,
-              question.batches.size(), question.schedule.c_str(), material.costs.c_str());
-  std::printf("Pipelines by their stages: %s; microbatches in the first step: %s\n\n",
-              shapes_text(question.shapes).c_str(),
-              microbatches_text(question.batches.front()).c_str());
-  print_table(reports);
-  print_pictures(reports);
+              question.batches.size(), question.options.schedule.c_str(), material.costs.c_str());
+  std::printf("Pipelines by their stages: %s; %lld microbatches in each\n\n",
+              shapes_text(material.shapes).c_str(),
+              static_cast<long long>(question.options.microbatches));
+  print_table(answers.reports);
+  for (const auto& [policy, why] : answers.refused)
+    std::printf("No plan by %s: %s\n", policy.c_str(), why.message.c_str());
+  print_pictures(answers.reports);
 }
 
 int balance(const BalanceArguments& arguments) {
@@ -297,16 +307,12 @@ int balance(const BalanceArguments& arguments) {
   if (!policies.ok()) return report(policies.error());
   const auto material = read_material(arguments);
   if (!material.ok()) return report(material.error());
-  std::vector<PolicyReport> reports;
-  for (const auto& policy : policies.value()) {
-    auto answered = report_policy(policy, material.value().question);
-    if (!answered.ok()) return report(answered.error());
-    reports.push_back(std::move(answered).value());
-  }
+  const auto answers = ask(policies.value(), arguments.policy, material.value().question);
+  if (!answers.ok()) return report(answers.error());
   if (arguments.json)
-    std::cout << to_json(material.value(), reports).dump(2) << '\n';
+    std::cout << to_json(material.value(), answers.value()).dump(2) << '\n';
   else
-    print_text(material.value(), reports);
+    print_text(material.value(), answers.value());
   return kDone;
 }
 
@@ -323,7 +329,7 @@ void add_balance(Commands& commands) {
       ->required();
   command->add_option("--steps", arguments->steps, "Batches to look at, from the first (default 8)")
       ->check(CLI::Range(1, 100'000));
-  command->add_option("--seed", arguments->seed, "Of policies that draw (default 0)");
+  command->add_option("--seed", arguments->seed, "Of policies that draw (default: the job's)");
   command
       ->add_option("--cluster", arguments->cluster,
                    "Computed costs of devices that are not here, as 4x8xH100-80G; the layout "

@@ -4,7 +4,10 @@
 #include <utility>
 
 #include "engine/pipeline_shares.hpp"
+#include "scheduler/iteration_graph.hpp"
+#include "scheduler/module_pipeline.hpp"
 #include "scheduler/predicted_costs.hpp"
+#include "scheduler/schedules.hpp"
 
 namespace troupe::engine {
 
@@ -12,6 +15,7 @@ SimulatedTraining::SimulatedTraining(const ParallelPlan& plan, MicrobatchingOpti
                                      std::shared_ptr<const PlanningCosts> costs, std::int64_t lag)
     : plan_(plan),
       costs_(std::move(costs)),
+      splits_weight_gradient_(scheduler::splits_weight_gradient(options.schedule)),
       microbatching_(plan, std::move(options), costs_),
       dealing_(plan.pipelines.size(), lag) {}
 
@@ -29,7 +33,8 @@ Result<SimulatedBatch> SimulatedTraining::step(std::vector<SampleShape> samples,
   auto planned = microbatching_.plan(std::move(dealt));
   if (!planned.ok()) return std::move(planned).error();
   dealing_.note(batch_++, shares_of(plan_, planned.value().prediction));
-  SimulatedBatch batch{std::move(planned.value().iteration), {}, 0};
+  SimulatedBatch batch{
+      std::move(planned.value().iteration), {}, std::move(planned.value().prediction)};
   auto step = scheduler::simulate(plan_, batch.iteration, costs.value(), options);
   if (!step.ok()) return std::move(step).error();
   batch.step = std::move(step).value();
@@ -37,7 +42,18 @@ Result<SimulatedBatch> SimulatedTraining::step(std::vector<SampleShape> samples,
   for (std::size_t s = 0; s < plan_.stages.size(); ++s)
     work[plan_.stages[s].devices.front().index()] += batch.step.stage_ms[s];
   batch.lower_bound_ms = *std::max_element(work.begin(), work.end());
+  batch.pipeline_bound_ms = pipeline_bound_ms(batch.iteration, costs.value());
   return batch;
+}
+
+double SimulatedTraining::pipeline_bound_ms(const IterationPlan& iteration,
+                                            const scheduler::SimulationCosts& costs) const {
+  const scheduler::RowFlow flow(plan_.model, iteration.samples);
+  return scheduler::lower_bound_ms(
+      scheduler::iteration_graph(plan_, flow, iteration.microbatches, iteration.messages,
+                                 splits_weight_gradient_, costs.task_ms,
+                                 scheduler::message_costs(plan_, costs))
+          .tasks);
 }
 
 }  // namespace troupe::engine

@@ -1,8 +1,8 @@
 // Training on paper: batches of shapes, dealt, cut, ordered and predicted by the code that trains,
 // and run by the simulator.
 //
-// What `troupe plan`, `simulate` and `whatif` say of a job is therefore said of the very plans that
-// `troupe train` would carry out. Deterministic. Single owner, not thread-safe.
+// What `troupe plan`, `simulate`, `whatif` and `balance` say of a job is therefore said of the very
+// plans that `troupe train` would carry out. Deterministic. Single owner, not thread-safe.
 
 #pragma once
 
@@ -23,7 +23,11 @@ namespace troupe::engine {
 struct SimulatedBatch {
   IterationPlan iteration;
   scheduler::SimulatedStep step;
+  Prediction prediction;      ///< What planning says of it; without noise.
   double lower_bound_ms = 0;  ///< Work of the busiest device.
+  /// The same without noise and updates, with the shortest ways to and from every stage
+  /// (`scheduler::lower_bound_ms`): closer where few microbatches fill and drain a pipeline.
+  double pipeline_bound_ms = 0;
 };
 
 class SimulatedTraining {
@@ -39,8 +43,12 @@ class SimulatedTraining {
                               const scheduler::SimulationOptions& options = {});
 
  private:
+  double pipeline_bound_ms(const IterationPlan& iteration,
+                           const scheduler::SimulationCosts& costs) const;
+
   const ParallelPlan& plan_;
   std::shared_ptr<const PlanningCosts> costs_;
+  bool splits_weight_gradient_;
   Microbatching microbatching_;
   Dealing dealing_;
   std::int64_t batch_ = 0;

@@ -1,29 +1,31 @@
 // What `troupe balance` reports about a policy on batches of samples: how even its microbatches
-// are, what it defers, and what a step takes in the simulator.
+// are, what it defers, and what a step takes where training cuts its batches by it.
 //
-// Pure: values in, values out.
+// Pure: values in, values out. Steps are those of engine/simulated_training.hpp, so that this
+// command, `troupe simulate` and the prediction of a run say the same of the same batches.
 
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
-#include "app/balance/pipeline_spread.hpp"
-#include "balancer/policies.hpp"
 #include "balancer/workload.hpp"
+#include "engine/microbatching.hpp"
+#include "runtime/vocabulary/parallel_plan.hpp"
 #include "runtime/vocabulary/result.hpp"
-#include "scheduler/module_pipeline.hpp"
+#include "runtime/vocabulary/sample_shape.hpp"
 
 namespace troupe::app {
 
 /// How the policies run.
 struct PolicyQuestion {
-  std::vector<scheduler::ModulePipeline> shapes;  ///< [pipeline]; at least one.
-  std::string schedule;
-  /// Microbatches, stages, cost and bound are set per pipeline.
-  balancer::PolicyOptions options;
-  std::vector<std::vector<PipelineBatch>> batches;  ///< [batch][pipeline]; a pipeline may be empty.
+  ParallelPlan plan;
+  engine::MicrobatchingOptions options;                ///< All but the policy.
+  std::shared_ptr<const engine::PlanningCosts> costs;  ///< REQUIRES: not null.
+  std::int64_t lag = 1;                                ///< As `SimulatedTraining`'s.
+  std::vector<std::vector<SampleShape>> batches;       ///< In training order; none is empty.
 };
 
 /// One policy on one batch, or over all.
@@ -32,10 +34,11 @@ struct PolicyAnswer {
   balancer::Spread llm;
   std::int64_t deferred = 0;          ///< Samples (over all batches: their sum).
   std::int64_t rows_held_max = 0;     ///< Most encoder rows that wait past their own microbatch.
-  double step_ms = 0;                 ///< Slowest pipeline; over all batches: the mean.
-  double lower_bound_ms = 0;          ///< Largest over pipelines; over all batches: the mean.
+  double step_ms = 0;                 ///< Over all batches: the mean.
+  double lower_bound_ms = 0;          ///< No order of this plan's work beats it; as `step_ms`.
   std::vector<double> encoder_loads;  ///< Of the first pipeline, in order of execution.
   std::vector<double> llm_loads;
+  std::vector<std::int64_t> dealt;  ///< Samples of each pipeline (over all: of the first batch).
 };
 
 struct PolicyReport {
@@ -44,11 +47,10 @@ struct PolicyReport {
   PolicyAnswer all;  ///< Loads: of the first batch.
 };
 
-/// Runs one policy over all batches; without batches all figures are 0. The simulated step is
-/// compute alone (a backward takes twice the forward, less what freezing saves): what `troupe solve
-/// simulate` says.
+/// Runs one policy over all batches as training would: dealt to pipelines by what earlier batches
+/// took, cut, ordered and simulated with messages and updates. Without batches all figures are 0.
 ///
-/// Errors: as `assign_microbatches` and `make_schedule`.
+/// Errors: as `SimulatedTraining::step`.
 Result<PolicyReport> report_policy(const std::string& policy, const PolicyQuestion& question);
 
 }  // namespace troupe::app

@@ -2,11 +2,9 @@
 
 #include <algorithm>
 #include <chrono>
-#include <limits>
-#include <optional>
-#include <span>
 
 #include "app/solve/layout_problems.hpp"
+#include "app/solve/policy_simulation.hpp"
 #include "app/solve/problem.hpp"
 #include "app/solve/schedule_input.hpp"
 #include "balancer/policies.hpp"
@@ -14,7 +12,6 @@
 #include "scheduler/check_order.hpp"
 #include "scheduler/module_pipeline.hpp"
 #include "scheduler/schedules.hpp"
-#include "scheduler/step_estimator.hpp"
 
 namespace troupe::app {
 
@@ -126,7 +123,6 @@ Result<SimulateInput> read_simulate_input(const Json& input) {
   result.shape.colocated = in.boolean_or("colocated", false);
   result.options.microbatches = in.integer("microbatches", 1, kMaxCount);
   result.options.seed = static_cast<std::uint64_t>(in.integer_or("seed", 0, 0, INT64_MAX));
-  result.options.pipeline_stages = result.shape.encoder_stages + result.shape.llm_stages;
   if (in.has("llm_cap")) result.options.llm_cap_ms = in.number("llm_cap", 0, kMaxMs);
   result.policy = in.text("policy");
   result.schedule = in.text("schedule");
@@ -140,7 +136,8 @@ Result<SimulateInput> read_simulate_input(const Json& input) {
         in.fail("freeze", "expected \"encoder\" or \"llm\", found " + module.dump());
     }
   if (!in.ok()) return in.error();
-  const double tasks = 3.0 * static_cast<double>(result.options.pipeline_stages) *
+  const double tasks = 3.0 *
+                       static_cast<double>(result.shape.encoder_stages + result.shape.llm_stages) *
                        static_cast<double>(result.options.microbatches);
   if (tasks > 2e7)
     return Error{Errc::invalid_argument, "more than 20 million tasks", "input",
@@ -148,51 +145,23 @@ Result<SimulateInput> read_simulate_input(const Json& input) {
   return result;
 }
 
-std::vector<scheduler::ModuleWork> work_of(std::span<const balancer::Workload> loads) {
-  std::vector<scheduler::ModuleWork> work;
-  for (const auto& load : loads) work.push_back({load.encoder_ms, load.llm_ms});
-  return work;
-}
-
 Result<Json> solve_simulate(const Json& input) {
   auto read = read_simulate_input(input);
   if (!read.ok()) return read.error();
   auto& [samples, shape, policy, schedule, options] = read.value();
-  const auto work = work_of(samples);
-  const bool split = scheduler::splits_weight_gradient(schedule);
-  const auto graph_of = [&](const balancer::MicrobatchPlan& plan) {
-    return scheduler::task_graph(scheduler::module_pipeline(work, plan.encoder, plan.llm, shape),
-                                 split);
-  };
-  // `auto` chooses by what this very simulation says.
-  options.cost = [&](const balancer::MicrobatchPlan& plan) {
-    const auto timeline = scheduler::make_schedule(graph_of(plan), schedule);
-    return timeline.ok() ? timeline.value().step_ms : std::numeric_limits<double>::infinity();
-  };
-  options.bound = [&](const balancer::MicrobatchPlan& plan) {
-    return scheduler::schedule_bound_ms(graph_of(plan), schedule);
-  };
-  std::optional<scheduler::StepEstimator> estimator;
-  if (policy == "auto")
-    estimator = scheduler::StepEstimator::create(shape, schedule,
-                                                 static_cast<std::int32_t>(options.microbatches));
-  if (estimator)
-    options.estimate = [&](std::span<const balancer::Workload> loads) {
-      const auto [step_ms, bound_ms] = (*estimator)(work_of(loads));
-      return balancer::StepEstimate{step_ms, bound_ms};
-    };
+  PolicySimulation simulation(samples, shape, schedule);
+  simulation.guide(policy, options);
   const auto begin = Clock::now();
   auto plan = balancer::assign_microbatches(policy, samples, options);
   if (!plan.ok()) return plan.error();
-  const auto graph = graph_of(plan.value());
-  auto timeline = scheduler::make_schedule(graph, schedule);
+  const auto graph = simulation.graph(plan.value());
+  const auto timeline = scheduler::make_schedule(graph, schedule);
   if (!timeline.ok()) return timeline.error();
   const double compute_ms = ms_since(begin);
   const auto& [order, begin_ms, end_ms, step_ms, idle_ms, peaks] = timeline.value();
   double idle = 0;
   for (const double ms : idle_ms) idle += ms;
-  const auto times =
-      scheduler::module_pipeline(work, plan.value().encoder, plan.value().llm, shape);
+  const auto times = simulation.times(plan.value());
   Json peak_in_flight = Json::object();
   for (std::size_t s = 0; s < times.stages.size(); ++s)
     peak_in_flight[times.stages[s].name] = peaks[s];

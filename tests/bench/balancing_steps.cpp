@@ -1,25 +1,19 @@
 #include "tests/bench/balancing_steps.hpp"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "app/solve/policy_simulation.hpp"
 #include "balancer/distributions.hpp"
 #include "balancer/policies.hpp"
 #include "scheduler/module_pipeline.hpp"
-#include "scheduler/schedules.hpp"
-#include "scheduler/step_estimator.hpp"
 #include "tests/bench/measure.hpp"
 
 namespace troupe::bench {
 
 namespace {
-
-using balancer::MicrobatchPlan;
 
 struct Steps {
   double step_ms = 0;
@@ -27,41 +21,17 @@ struct Steps {
   double schedule_gap = 0;  // Percent above that of this one.
 };
 
-std::vector<scheduler::ModuleWork> to_work(std::span<const balancer::Workload> loads) {
-  std::vector<scheduler::ModuleWork> work;
-  for (const auto& load : loads) work.push_back({load.encoder_ms, load.llm_ms});
-  return work;
-}
-
 Steps steps(const std::vector<balancer::Workload>& samples, const std::string& policy,
             const std::string& schedule, const scheduler::ModulePipeline& shape) {
-  const auto work = to_work(samples);
-  const auto graph = [&](const MicrobatchPlan& plan) {
-    return scheduler::task_graph(scheduler::module_pipeline(work, plan.encoder, plan.llm, shape),
-                                 scheduler::splits_weight_gradient(schedule));
-  };
-  const auto step_ms = [&](const MicrobatchPlan& plan) {
-    const auto timeline = scheduler::make_schedule(graph(plan), schedule);
-    return timeline.ok() ? timeline.value().step_ms : std::numeric_limits<double>::infinity();
-  };
+  app::PolicySimulation simulation(samples, shape, schedule);
   balancer::PolicyOptions options;
-  options.pipeline_stages = shape.encoder_stages + shape.llm_stages;
-  options.microbatches = 4 * options.pipeline_stages;
-  options.cost = step_ms;
-  options.bound = [&](const MicrobatchPlan& plan) {
-    return schedule_bound_ms(graph(plan), schedule);
-  };
-  const auto estimator = scheduler::StepEstimator::create(
-      shape, schedule, static_cast<std::int32_t>(options.microbatches));
-  if (estimator)
-    options.estimate = [&](std::span<const balancer::Workload> loads) {
-      const auto estimate = (*estimator)(to_work(loads));
-      return balancer::StepEstimate{estimate.step_ms, estimate.bound_ms};
-    };
+  options.microbatches = 4 * (shape.encoder_stages + shape.llm_stages);
+  simulation.guide(policy, options);
   const auto plan = balancer::assign_microbatches(policy, samples, options).value();
-  const double step = step_ms(plan);
-  return {step, 100 * (step / lower_bound_ms(graph(plan)) - 1),
-          100 * (step / schedule_bound_ms(graph(plan), schedule) - 1)};
+  const auto graph = simulation.graph(plan);
+  const double step = simulation.run(plan).value().step_ms;
+  return {step, 100 * (step / lower_bound_ms(graph) - 1),
+          100 * (step / schedule_bound_ms(graph, schedule) - 1)};
 }
 
 }  // namespace

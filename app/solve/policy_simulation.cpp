@@ -1,0 +1,56 @@
+#include "app/solve/policy_simulation.hpp"
+
+#include <limits>
+#include <utility>
+
+#include "scheduler/schedules.hpp"
+
+namespace troupe::app {
+
+namespace {
+
+std::vector<scheduler::ModuleWork> work_of(std::span<const balancer::Workload> loads) {
+  std::vector<scheduler::ModuleWork> work;
+  work.reserve(loads.size());
+  for (const auto& load : loads) work.push_back({load.encoder_ms, load.llm_ms});
+  return work;
+}
+
+}  // namespace
+
+PolicySimulation::PolicySimulation(std::span<const balancer::Workload> samples,
+                                   const scheduler::ModulePipeline& shape, std::string schedule)
+    : work_(work_of(samples)), shape_(shape), schedule_(std::move(schedule)) {}
+
+scheduler::PipelineTimes PolicySimulation::times(const balancer::MicrobatchPlan& plan) const {
+  return scheduler::module_pipeline(work_, plan.encoder, plan.llm, shape_);
+}
+
+scheduler::TaskGraph PolicySimulation::graph(const balancer::MicrobatchPlan& plan) const {
+  return scheduler::task_graph(times(plan), scheduler::splits_weight_gradient(schedule_));
+}
+
+Result<scheduler::Timeline> PolicySimulation::run(const balancer::MicrobatchPlan& plan) const {
+  return scheduler::make_schedule(graph(plan), schedule_);
+}
+
+void PolicySimulation::guide(const std::string& policy, balancer::PolicyOptions& options) {
+  options.pipeline_stages = shape_.encoder_stages + shape_.llm_stages;
+  options.cost = [this](const balancer::MicrobatchPlan& plan) {
+    const auto timeline = run(plan);
+    return timeline.ok() ? timeline.value().step_ms : std::numeric_limits<double>::infinity();
+  };
+  options.bound = [this](const balancer::MicrobatchPlan& plan) {
+    return scheduler::schedule_bound_ms(graph(plan), schedule_);
+  };
+  if (policy != "auto") return;
+  estimator_ = scheduler::StepEstimator::create(shape_, schedule_,
+                                                static_cast<std::int32_t>(options.microbatches));
+  if (!estimator_) return;
+  options.estimate = [this](std::span<const balancer::Workload> loads) {
+    const auto [step_ms, bound_ms] = (*estimator_)(work_of(loads));
+    return balancer::StepEstimate{step_ms, bound_ms};
+  };
+}
+
+}  // namespace troupe::app

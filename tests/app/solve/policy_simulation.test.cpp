@@ -1,0 +1,92 @@
+#include "app/solve/policy_simulation.hpp"
+
+#include <catch2/catch_approx.hpp>
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <catch2/generators/catch_generators_range.hpp>
+#include <cmath>
+
+#include "balancer/distributions.hpp"
+
+namespace troupe::app {
+namespace {
+
+using balancer::MicrobatchPlan;
+using balancer::PolicyOptions;
+using balancer::Workload;
+using scheduler::ModulePipeline;
+
+TEST_CASE("policies are told what the simulation says", "[app]") {
+  // Two samples as two microbatches of one encoder and one llm stage: encoder 2 and 4, llm 3 and 3.
+  // Encoder F0 0..2, F1 2..6; llm F0 2..5, B0 5..11, F1 11..14, B1 14..20; encoder B0 11..15,
+  // B1 20..28. The llm is bound by 2 before it, its 18 and 4 after the shorter one: 24.
+  const std::vector<Workload> samples{{2, 3}, {4, 3}};
+  PolicySimulation simulation(samples, {.encoder_stages = 1, .llm_stages = 1}, "1f1b");
+  PolicyOptions options{.microbatches = 2};
+  simulation.guide("auto", options);
+  const auto plan = balancer::without_deferral({{0}, {1}});
+  CHECK(simulation.run(plan).value().step_ms == Catch::Approx(28));
+  CHECK(options.pipeline_stages == 2);
+  CHECK(options.cost(plan) == Catch::Approx(28));
+  CHECK(options.bound(plan) == Catch::Approx(24));
+  REQUIRE(options.estimate);
+  const auto estimate = options.estimate(samples);
+  CHECK(estimate.step_ms == Catch::Approx(28));
+  CHECK(estimate.bound_ms == Catch::Approx(24));
+}
+
+TEST_CASE("there is an estimate for auto alone, and only where an order is fixed", "[app]") {
+  // One sample of 1 and 1: six tasks of 1 in turn; with weight gradients apart, the llm's runs
+  // beside the encoder's input gradient.
+  struct Case {
+    const char* policy;
+    const char* schedule;
+    double step_ms;
+  };
+  const auto one = GENERATE(Case{"dflop", "1f1b", 6}, Case{"auto", "zero-bubble", 5});
+  const std::vector<Workload> samples{{1, 1}};
+  PolicySimulation simulation(samples, {}, one.schedule);
+  PolicyOptions options;
+  simulation.guide(one.policy, options);
+  CHECK_FALSE(options.estimate);
+  CHECK(options.cost(balancer::without_deferral({{0}})) == Catch::Approx(one.step_ms));
+}
+
+TEST_CASE("a schedule that nobody knows costs infinitely much", "[app][errors]") {
+  const std::vector<Workload> samples{{1, 1}};
+  PolicySimulation simulation(samples, {}, "2f2b");
+  PolicyOptions options;
+  simulation.guide("auto", options);
+  CHECK(options.cost(balancer::without_deferral({{0}})) == HUGE_VAL);
+  CHECK(simulation.run(balancer::without_deferral({{0}})).error().code == Errc::invalid_argument);
+}
+
+TEST_CASE("auto comes within 2 % of the bound at 16 samples per microbatch and K = 4 stages",
+          "[app][property]") {
+  struct Case {
+    const char* schedule;
+    std::int32_t encoder_stages, llm_stages;
+  };
+  const auto one =
+      GENERATE(Case{"1f1b", 1, 1}, Case{"1f1b", 2, 2}, Case{"1f1b", 1, 3}, Case{"eager-1f1b", 2, 2},
+               Case{"eager-1f1b", 1, 3}, Case{"gpipe", 2, 2});
+  const auto distribution = GENERATE(from_range(balancer::distributions()));
+  const ModulePipeline shape{.encoder_stages = one.encoder_stages, .llm_stages = one.llm_stages};
+  const std::int64_t count = 4 * (one.encoder_stages + one.llm_stages);
+  const auto samples = generate_workloads(distribution, static_cast<std::size_t>(16 * count), 0);
+  PolicySimulation simulation(samples, shape, one.schedule);
+  const auto plan_of = [&](const std::string& policy) {
+    PolicyOptions options{.microbatches = count};
+    simulation.guide(policy, options);
+    return balancer::assign_microbatches(policy, samples, options).value();
+  };
+  const auto chosen = plan_of("auto");
+  const double step_ms = simulation.run(chosen).value().step_ms;
+  CAPTURE(one.schedule, one.encoder_stages, one.llm_stages, std::string(to_string(distribution)));
+  CHECK(step_ms <= 1.02 * lower_bound_ms(simulation.graph(chosen)));
+  for (const auto* other : {"random", "deferral", "dflop-search", "balanced-chain"})
+    CHECK(step_ms <= simulation.run(plan_of(other)).value().step_ms);
+}
+
+}  // namespace
+}  // namespace troupe::app
