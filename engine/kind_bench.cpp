@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <utility>
 
 #include "engine/measured_kind.hpp"
 #include "engine/memory_count.hpp"
@@ -39,34 +40,6 @@ double bytes_kept(Function function) {
   return static_cast<double>(std::max<std::int64_t>(0, count.bytes()));
 }
 
-double median(std::vector<double>& values) {
-  const auto middle = values.begin() + std::ssize(values) / 2;
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
-/// Medians of what `run` returns, pass by pass, after a run that warms up.
-template <class Run>
-PartCost median_of(Run run) {
-  run();
-  std::vector<double> forward, input_grad, weight_grad;
-  double spent_ms = 0;
-  for (int i = 0; i < kRepeats && (i < 3 || spent_ms < kEnoughMs); ++i) {
-    const PartCost cost = run();
-    forward.push_back(cost.forward_ms);
-    input_grad.push_back(cost.input_grad_ms);
-    weight_grad.push_back(cost.weight_grad_ms);
-    spent_ms += cost.forward_ms + cost.input_grad_ms + cost.weight_grad_ms;
-  }
-  return {median(forward), median(input_grad), median(weight_grad), 0};
-}
-
-PartCost per_copy(PartCost cost, std::size_t copies) {
-  const double share = 1.0 / static_cast<double>(copies);
-  return {cost.forward_ms * share, cost.input_grad_ms * share, cost.weight_grad_ms * share,
-          cost.activation_bytes};
-}
-
 /// The most square grid of `patches` (a power of two >= 16); sides are multiples of 4.
 models::GridSize grid_of(std::int64_t patches) {
   std::int64_t height = 4;
@@ -93,16 +66,17 @@ Result<Layers> make_layers(const JobSetup& setup, const ModuleConfig& module,
     auto layer = models::make_layer(module, setup.modules(), kind.example.layer, options);
     if (!layer.ok()) return std::move(layer).error();
     layers.push_back(std::move(layer).value());
-  } while (std::ssize(layers) < kCopies && bytes_of(*layers.front()).count() < kColdBytes);
+  } while (std::ssize(layers) < std::min<std::int64_t>(kCopies, kind.layers) &&
+           bytes_of(*layers.front()).count() < kColdBytes);
   return layers;
 }
 
 }  // namespace
 
-/// A stage runs all its layers forward and then all backward, so that a layer finds neither its
-/// parameters nor its activations in the core's caches. One layer alone, again and again, would
-/// find both and seem a tenth faster than it is: small ones run as several copies, one after
-/// another.
+/// A stage runs all its layers forward and then all backward, and other layers before that, so that
+/// a layer finds neither its parameters nor its activations in the core's caches. One layer alone,
+/// again and again, would find both and seem a tenth faster than it is: small ones run as several
+/// copies, one after another, as many as a module has in a row.
 class KindBench::Bench {
  public:
   Bench(const JobSetup& setup, const ModuleConfig& module, const LayerKind& kind, Layers layers)
@@ -114,19 +88,54 @@ class KindBench::Bench {
         first_(kind.example.layer == 0 && spec_.kind != ModuleKind::projector),
         head_(spec_.kind == ModuleKind::llm && !first_ && !attention_) {}
 
-  scheduler::ProfilePoint point(TokenCount tokens) {
-    scheduler::ProfilePoint made;
-    made.tokens = tokens;
+  bool begin(TokenCount tokens) {
     const auto segments = packed(tokens);
-    made.linear = layer_cost(tokens, segments);
-    if (!attention_) return made;
-    made.attention = attention_cost(tokens, {tokens});
-    const PartCost inside =
-        segments.size() == 1 ? made.attention : attention_cost(tokens, segments);
-    made.linear = {std::max(0.0, made.linear.forward_ms - inside.forward_ms),
-                   std::max(0.0, made.linear.input_grad_ms - inside.input_grad_ms),
-                   made.linear.weight_grad_ms,
-                   std::max(0.0, made.linear.activation_bytes - inside.activation_bytes)};
+    const auto alone = make_copy(tokens, segments);
+    size_ = Size{};
+    size_.tokens = tokens;
+    size_.activation_bytes = kept_by_forward(alone);
+    size_.copies = make_copies(tokens, segments);
+    make_gradients();
+    if (attention_) {
+      size_.whole = attention_of_copies(tokens, {tokens});
+      if (segments.size() > 1) size_.inside = attention_of_copies(tokens, segments);
+    }
+    forward();
+    backward_once();
+    return size_.activation_bytes * static_cast<double>(copies_) < double{kColdBytes};
+  }
+
+  void forward() {
+    size_.cost = {};
+    size_.cost.layer.forward_ms = forward_ms(size_.copies);
+    if (size_.whole) size_.cost.whole.forward_ms = forward_ms(*size_.whole);
+    if (size_.inside) size_.cost.inside.forward_ms = forward_ms(*size_.inside);
+  }
+
+  bool backward() {
+    backward_once();
+    size_.layer_runs.add(size_.cost.layer);
+    if (size_.whole) size_.whole->runs.add(size_.cost.whole);
+    if (size_.inside) size_.inside->runs.add(size_.cost.inside);
+    return size_.layer_runs.count() < kRepeats &&
+           (size_.layer_runs.count() < 3 || size_.layer_runs.spent_ms() < kEnoughMs);
+  }
+
+  scheduler::ProfilePoint finish() {
+    scheduler::ProfilePoint made;
+    made.tokens = size_.tokens;
+    made.linear = per_copy(size_.layer_runs.medians());
+    made.linear.activation_bytes = size_.activation_bytes;
+    if (attention_) {
+      made.attention = cost_of(*size_.whole);
+      const PartCost inside = size_.inside ? cost_of(*size_.inside) : made.attention;
+      made.linear = {std::max(0.0, made.linear.forward_ms - inside.forward_ms),
+                     std::max(0.0, made.linear.input_grad_ms - inside.input_grad_ms),
+                     made.linear.weight_grad_ms,
+                     std::max(0.0, made.linear.activation_bytes - inside.activation_bytes)};
+    }
+    size_ = Size{};
+    drop_gradients();
     return made;
   }
 
@@ -136,6 +145,41 @@ class KindBench::Bench {
   std::size_t copies() const { return copies_; }
 
  private:
+  /// What a copy reads. Blocks read what the block before them made.
+  struct Copy {
+    models::PackedBatch batch;
+    at::Tensor rows, output;
+  };
+
+  /// The attention of the copies without the rest of their layers.
+  struct Attention {
+    std::vector<std::int64_t> segments;
+    std::vector<std::array<at::Tensor, 3>> inputs;  // Query, key, value.
+    std::vector<at::Tensor> outputs;
+    MeasuredRuns runs;
+    double activation_bytes = 0;
+  };
+
+  struct RunCost {
+    PartCost layer, whole, inside;
+  };
+
+  /// The size that is being measured.
+  struct Size {
+    TokenCount tokens = 0;
+    std::vector<Copy> copies;
+    double activation_bytes = 0;  // Of one copy.
+    MeasuredRuns layer_runs;
+    RunCost cost;                            // Of the run under way.
+    std::optional<Attention> whole, inside;  // On one sequence; as inside the copies, if not that.
+  };
+
+  void backward_once() {
+    if (size_.inside) size_.cost.inside.input_grad_ms = backward_ms(*size_.inside);
+    if (size_.whole) size_.cost.whole.input_grad_ms = backward_ms(*size_.whole);
+    add_backward(size_.copies, size_.cost.layer);
+  }
+
   at::TensorOptions options() const {
     return at::TensorOptions().dtype(setup_.layers.dtype).device(setup_.layers.device);
   }
@@ -186,12 +230,6 @@ class KindBench::Bench {
       for (auto& parameter : layer->parameters()) parameter.value.mutable_grad() = at::Tensor{};
   }
 
-  /// What a copy reads. Blocks read what the block before them made.
-  struct Copy {
-    models::PackedBatch batch;
-    at::Tensor rows, output;
-  };
-
   Copy make_copy(TokenCount tokens, const std::vector<std::int64_t>& segments) const {
     Copy copy{batch_of(tokens, segments), {}, {}};
     if (!first_)
@@ -201,14 +239,17 @@ class KindBench::Bench {
   }
 
   /// As many copies as leave the caches cold between a forward and its backward.
-  std::vector<Copy> make_copies(TokenCount tokens, const std::vector<std::int64_t>& segments,
-                                double activation_bytes) {
+  std::vector<Copy> make_copies(TokenCount tokens, const std::vector<std::int64_t>& segments) {
     const auto wanted =
-        kColdBytes / std::max<std::int64_t>(1, static_cast<std::int64_t>(activation_bytes));
+        kColdBytes / std::max<std::int64_t>(1, static_cast<std::int64_t>(size_.activation_bytes));
     copies_ = std::clamp<std::size_t>(static_cast<std::size_t>(wanted), 1, layers_.size());
     std::vector<Copy> copies;
     for (std::size_t i = 0; i < copies_; ++i) copies.push_back(make_copy(tokens, segments));
     return copies;
+  }
+
+  double kept_by_forward(const Copy& copy) {
+    return bytes_kept([&] { return forward(*layers_.front(), copy, copy.rows); });
   }
 
   /// A stage lays the media of its samples end to end before the first layer reads them; they are
@@ -227,9 +268,7 @@ class KindBench::Bench {
     return ms_since(begin);
   }
 
-  PartCost forward_and_backward(std::vector<Copy>& copies) {
-    PartCost cost;
-    cost.forward_ms = forward_ms(copies);
+  void add_backward(std::vector<Copy>& copies, PartCost& cost) {
     std::vector<at::Tensor> outputs, gradients;
     for (Copy& copy : copies) {
       if (copy.rows.defined()) copy.rows.mutable_grad() = at::Tensor{};
@@ -243,7 +282,7 @@ class KindBench::Bench {
     if (first_) {
       torch::autograd::backward(outputs, gradients);
       cost.weight_grad_ms = ms_since(begin);
-      return cost;
+      return;
     }
     {
       const kernels::DeferWeightGradients guard(deferred);
@@ -254,50 +293,51 @@ class KindBench::Bench {
     const c10::NoGradGuard no_grad;
     deferred->run();
     cost.weight_grad_ms = ms_since(begin);
-    return cost;
   }
 
-  PartCost layer_cost(TokenCount tokens, const std::vector<std::int64_t>& segments) {
-    const auto alone = make_copy(tokens, segments);
-    const double activation_bytes =
-        bytes_kept([&] { return forward(*layers_.front(), alone, alone.rows); });
-    auto copies = make_copies(tokens, segments, activation_bytes);
-    make_gradients();
-    PartCost cost =
-        per_copy(median_of([&] { return forward_and_backward(copies); }), copies.size());
-    cost.activation_bytes = activation_bytes;
-    drop_gradients();
-    return cost;
+  PartCost per_copy(const PartCost& cost) const {
+    const double share = 1.0 / static_cast<double>(copies_);
+    return {cost.forward_ms * share, cost.input_grad_ms * share, cost.weight_grad_ms * share, 0};
   }
 
-  /// The attention kernel alone, as often as the layer last ran.
-  PartCost attention_cost(TokenCount tokens, const std::vector<std::int64_t>& segments) {
-    const auto& shape = *attention_;
+  Attention attention_of_copies(TokenCount tokens, std::vector<std::int64_t> segments) const {
     const auto make = [&](std::int64_t heads) {
-      return at::randn({tokens, heads, shape.head_dim}, options()).set_requires_grad(true);
+      return at::randn({tokens, heads, attention_->head_dim}, options()).set_requires_grad(true);
     };
-    std::vector<std::array<at::Tensor, 3>> inputs;  // Query, key, value.
+    Attention made{std::move(segments), {}, {}, {}, 0};
     for (std::size_t i = 0; i < copies_; ++i)
-      inputs.push_back({make(shape.heads), make(shape.kv_heads), make(shape.kv_heads)});
-    const auto forward = [&](const std::array<at::Tensor, 3>& input) {
-      return kernels::packed_attention(input[0], input[1], input[2], segments, shape.causal);
-    };
-    const auto run = [&] {
-      PartCost once;
-      std::vector<at::Tensor> outputs, gradients;
-      double begin = operator_clock_ms();
-      for (const auto& input : inputs) outputs.push_back(forward(input));
-      once.forward_ms = ms_since(begin);
-      for (const auto& output : outputs) gradients.push_back(at::ones_like(output));
-      for (const auto& input : inputs)
-        for (const auto& leaf : input) leaf.mutable_grad() = at::Tensor{};
-      begin = operator_clock_ms();
-      torch::autograd::backward(outputs, gradients);
-      once.input_grad_ms = ms_since(begin);
-      return once;
-    };
-    PartCost cost = per_copy(median_of(run), inputs.size());
-    cost.activation_bytes = bytes_kept([&] { return forward(inputs.front()); });
+      made.inputs.push_back(
+          {make(attention_->heads), make(attention_->kv_heads), make(attention_->kv_heads)});
+    made.activation_bytes = bytes_kept([&] { return attend(made, made.inputs.front()); });
+    return made;
+  }
+
+  at::Tensor attend(const Attention& attention, const std::array<at::Tensor, 3>& input) const {
+    return kernels::packed_attention(input[0], input[1], input[2], attention.segments,
+                                     attention_->causal);
+  }
+
+  double forward_ms(Attention& attention) const {
+    const double begin = operator_clock_ms();
+    for (const auto& input : attention.inputs)
+      attention.outputs.push_back(attend(attention, input));
+    return ms_since(begin);
+  }
+
+  static double backward_ms(Attention& attention) {
+    const auto outputs = std::exchange(attention.outputs, {});
+    std::vector<at::Tensor> gradients;
+    for (const auto& output : outputs) gradients.push_back(at::ones_like(output));
+    for (const auto& input : attention.inputs)
+      for (const auto& leaf : input) leaf.mutable_grad() = at::Tensor{};
+    const double begin = operator_clock_ms();
+    torch::autograd::backward(outputs, gradients);
+    return ms_since(begin);
+  }
+
+  PartCost cost_of(Attention& attention) const {
+    PartCost cost = per_copy(attention.runs.medians());
+    cost.activation_bytes = attention.activation_bytes;
     return cost;
   }
 
@@ -308,6 +348,7 @@ class KindBench::Bench {
   const Layers layers_;
   const bool first_, head_;
   std::size_t copies_ = 1;
+  Size size_;
 };
 
 KindBench::KindBench(std::unique_ptr<Bench> bench) : bench_(std::move(bench)) {}
@@ -322,7 +363,10 @@ Result<KindBench> KindBench::create(const JobSetup& setup, const LayerKind& kind
   return KindBench(std::make_unique<Bench>(setup, module, kind, std::move(layers).value()));
 }
 
-scheduler::ProfilePoint KindBench::point(TokenCount tokens) { return bench_->point(tokens); }
+bool KindBench::begin(TokenCount tokens) { return bench_->begin(tokens); }
+void KindBench::forward() { bench_->forward(); }
+bool KindBench::backward() { return bench_->backward(); }
+scheduler::ProfilePoint KindBench::finish() { return bench_->finish(); }
 Bytes KindBench::parameters() { return bench_->parameters(); }
 std::size_t KindBench::copies() const { return bench_->copies(); }
 

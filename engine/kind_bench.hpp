@@ -18,6 +18,7 @@ namespace troupe::engine {
 struct LayerKind {
   std::string name;  ///< `llm.block`, as `scheduler::layer_works` names it.
   LayerId example;
+  std::int32_t layers = 1;  ///< Of this kind, one after another in the module.
 };
 
 /// The job's configuration of a module. REQUIRES: `module` is one of `setup.model`.
@@ -32,8 +33,13 @@ class KindBench {
   KindBench& operator=(KindBench&&) noexcept;
   ~KindBench();
 
-  /// Forward and backward at a size (a power of two >= 16): medians of several runs after one that
-  /// warms up, in ms; activation bytes are what a forward leaves allocated, output included.
+  /// A size (a power of two >= 16) is measured by `begin`, which runs it once to warm up, by
+  /// `forward` and `backward` in turn until `backward` is false, and by `finish`: medians of the
+  /// runs in ms; activation bytes are what a forward leaves allocated, output included.
+  ///
+  /// A stage runs other layers between two forwards of one, and between its forward and backward.
+  /// So kinds take turns: `begin` is true where a run is so small that it would otherwise find the
+  /// caches as the run before left them; such a kind wants others to run in between.
   ///
   /// Linear part: the layer on rows packed as sequences of at most 64, less the attention in it.
   /// Attention: the attention kernel alone on one sequence. The gradient of the input is timed with
@@ -43,11 +49,14 @@ class KindBench {
   ///
   /// With one operator thread times are processor times: other programs do not lengthen them.
   /// Throws c10::Error as LibTorch does.
-  scheduler::ProfilePoint point(TokenCount tokens);
+  bool begin(TokenCount tokens);
+  void forward();
+  bool backward();
+  scheduler::ProfilePoint finish();
 
   Bytes parameters();  ///< Of one layer.
 
-  /// Layers that ran at the last point, one after another; its times are those of one of them.
+  /// Layers that a run of the last size ran, one after another; times are those of one of them.
   std::size_t copies() const;
 
  private:

@@ -3,6 +3,8 @@
 #include <ATen/Parallel.h>
 #include <time.h>
 
+#include <algorithm>
+
 namespace troupe::engine {
 
 std::optional<AttentionShape> attention_of(const JobSetup& setup, const LayerKind& kind) {
@@ -22,6 +24,22 @@ double operator_clock_ms() {
   timespec time{};
   clock_gettime(at::get_num_threads() == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &time);
   return 1e3 * static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_nsec);
+}
+
+void MeasuredRuns::add(const scheduler::PartCost& cost) {
+  forward_.push_back(cost.forward_ms);
+  input_grad_.push_back(cost.input_grad_ms);
+  weight_grad_.push_back(cost.weight_grad_ms);
+  spent_ms_ += cost.forward_ms + cost.input_grad_ms + cost.weight_grad_ms;
+}
+
+scheduler::PartCost MeasuredRuns::medians() const {
+  const auto median = [](std::vector<double> values) {
+    const auto middle = values.begin() + std::ssize(values) / 2;
+    std::nth_element(values.begin(), middle, values.end());
+    return *middle;
+  };
+  return {median(forward_), median(input_grad_), median(weight_grad_), 0};
 }
 
 }  // namespace troupe::engine

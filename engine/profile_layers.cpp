@@ -36,22 +36,57 @@ class Measurement {
   const std::string& kind() const { return profile_.kind; }
   scheduler::LayerProfile take() { return std::move(profile_); }
 
-  /// Measures the next size, or ends if it takes too long; two sizes are always measured.
-  void next(TokenCount tokens, double left_s, double point_s_max) {
+  /// Begins the next size, or ends if it takes too long; two sizes are always measured. A size that
+  /// needs no turns is measured at once.
+  void begin(TokenCount tokens, double left_s, double point_s_max) {
     if (profile_.points.size() >= 2) {
       // Twice the tokens take up to four times as long.
       const double run_s =
           4 * static_cast<double>(bench_.copies()) * total_ms(profile_.points.back()) / 1000;
       ended_ |= run_s > point_s_max || kRunsOfPoint * run_s > left_s;
     }
-    if (!ended_) profile_.points.push_back(bench_.point(tokens));
+    if (ended_) return;
+    takes_turns_ = bench_.begin(tokens);
+    if (takes_turns_) return;
+    do {
+      bench_.forward();
+    } while (bench_.backward());
+    profile_.points.push_back(bench_.finish());
+  }
+
+  void forward() {
+    if (takes_turns_) bench_.forward();
+  }
+
+  /// False once the size has been run often enough.
+  bool backward() {
+    if (!takes_turns_) return false;
+    takes_turns_ = bench_.backward();
+    if (!takes_turns_) profile_.points.push_back(bench_.finish());
+    return takes_turns_;
   }
 
  private:
   KindBench bench_;
   scheduler::LayerProfile profile_;
-  bool ended_ = false;
+  bool ended_ = false, takes_turns_ = false;
 };
+
+/// Runs the kinds that have begun a size as a stage would: all forward, then all backward. `kind`
+/// is set to the one that runs.
+void take_turns(std::vector<Measurement>& running, std::string& kind) {
+  for (bool again = true; again;) {
+    again = false;
+    for (Measurement& measurement : running) {
+      kind = measurement.kind();
+      measurement.forward();
+    }
+    for (auto it = running.rbegin(); it != running.rend(); ++it) {
+      kind = it->kind();
+      again |= it->backward();
+    }
+  }
+}
 
 }  // namespace
 
@@ -71,7 +106,9 @@ std::vector<LayerKind> layer_kinds(const JobSetup& setup) {
   for (std::size_t m = 0; m < names.size(); ++m)
     for (std::size_t l = 0; l < names[m].size(); ++l)
       if (l == 0 || names[m][l] != names[m][l - 1])
-        kinds.push_back({names[m][l], {ModuleId{m}, static_cast<std::int32_t>(l)}});
+        kinds.push_back({names[m][l], {ModuleId{m}, static_cast<std::int32_t>(l)}, 1});
+      else
+        ++kinds.back().layers;
   return kinds;
 }
 
@@ -86,14 +123,16 @@ Result<std::vector<scheduler::LayerProfile>> profile_layers(const JobSetup& setu
   const auto begin = Clock::now();
   std::string kind;
   try {
-    for (TokenCount tokens = 16; tokens <= options.tokens_max; tokens *= 2)
+    for (TokenCount tokens = 16; tokens <= options.tokens_max; tokens *= 2) {
       for (Measurement& measurement : running) {
         kind = measurement.kind();
         const double spent_s = seconds_since(begin);
         if (options.on_progress)
           options.on_progress(kind, std::min(1.0, spent_s / options.budget_s));
-        measurement.next(tokens, options.budget_s - spent_s, options.point_s_max);
+        measurement.begin(tokens, options.budget_s - spent_s, options.point_s_max);
       }
+      take_turns(running, kind);
+    }
   } catch (const c10::Error& error) {
     return Error{Errc::internal, "LibTorch: " + error.msg(), kind, {}};
   }

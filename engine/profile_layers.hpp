@@ -30,9 +30,10 @@ struct LayerProfileOptions {
   std::function<void(const std::string& kind, double share)> on_progress;
 };
 
-/// Measures every kind at 16, 32, 64 ... tokens (`KindBench::point`), all of them at one size
-/// before the next: when the budget is spent, all have come about as far. Each has two sizes at
-/// least, whatever they take. In the order of `layer_kinds`.
+/// Measures every kind at 16, 32, 64 ... tokens, all of them at one size before the next: when the
+/// budget is spent, all have come about as far. At a size they take turns, as layers do in a stage
+/// (`KindBench::begin`). Each has two sizes at least, whatever they take. In the order of
+/// `layer_kinds`.
 ///
 /// Errors: as `KindBench::create`; internal: LibTorch's text, of which kind.
 Result<std::vector<scheduler::LayerProfile>> profile_layers(const JobSetup& setup,

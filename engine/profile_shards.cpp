@@ -7,7 +7,6 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
-#include <array>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -60,7 +59,7 @@ Status check_context(std::int32_t cp) {
 /// Medians of the passes of an operation on leaves, as the engine splits a backward.
 PartCost passes_of(const std::function<at::Tensor()>& forward,
                    const std::vector<at::Tensor>& leaves) {
-  std::array<std::vector<double>, 3> times;
+  MeasuredRuns runs;
   for (int i = 0; i <= kRepeats; ++i) {
     for (const auto& leaf : leaves) leaf.mutable_grad() = at::Tensor{};
     const auto deferred = std::make_shared<kernels::DeferredGradients>();
@@ -77,12 +76,9 @@ PartCost passes_of(const std::function<at::Tensor()>& forward,
     const c10::NoGradGuard no_grad;
     deferred->run();
     if (i == 0) continue;  // Warms up.
-    times[0].push_back(made - begin);
-    times[1].push_back(split - backward);
-    times[2].push_back(operator_clock_ms() - split);
+    runs.add({made - begin, split - backward, operator_clock_ms() - split, 0});
   }
-  for (auto& list : times) std::nth_element(list.begin(), list.begin() + kRepeats / 2, list.end());
-  return {times[0][kRepeats / 2], times[1][kRepeats / 2], times[2][kRepeats / 2], 0};
+  return runs.medians();
 }
 
 void add(PartCost& sum, const PartCost& cost, double factor = 1) {

@@ -56,11 +56,8 @@ class CostCurve {
   /// fit, scaled to agree with the outermost point where that one is poorly fitted.
   double at(double tokens) const;
 
-  /// The part that grows per sequence, for packed attention: `at` less the constant.
+  /// What the tokens add: `at` less what a launch costs however few tokens it has.
   double variable_at(double tokens) const;
-
-  /// What a launch costs however few tokens it has.
-  double constant() const { return coefficients_[2]; }
 
   const std::array<double, 3>& coefficients() const { return coefficients_; }
   const std::vector<CurvePoint>& points() const { return points_; }

@@ -126,13 +126,11 @@ Result<LayerCost> CostModel::cost(LayerId layer, std::span<const TokenCount> len
   const KindCurves& entry = *found.value();
   const auto tokens =
       static_cast<double>(std::accumulate(lengths.begin(), lengths.end(), TokenCount{0}));
-  // A packed launch pays the attention's constant once, hence the variable part per sequence.
+  // The attention kernels run once per sequence, and so pay their constant.
   const auto value = [&](CostCurve PartCurves::*quantity) {
     const CostCurve& attention = entry.attention.*quantity;
     double sum = (entry.linear.*quantity).at(tokens);
-    if (tokens > 0) sum += attention.coefficients()[2];
-    for (const TokenCount length : lengths)
-      sum += attention.variable_at(static_cast<double>(length));
+    for (const TokenCount length : lengths) sum += attention.at(static_cast<double>(length));
     return sum;
   };
   return LayerCost{

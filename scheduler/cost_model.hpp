@@ -1,7 +1,8 @@
 // Predicts what any layer of a model costs for any microbatch, packed or not.
 //
 // Attention and the rest are kept apart: a packed microbatch of lengths l_i costs
-// linear(sum l_i) + sum attention(l_i), because attention depends on each sequence's own length.
+// linear(sum l_i) + sum attention(l_i), because attention depends on each sequence's own length and
+// its kernels run once per sequence.
 // Pure; immutable after `create`, hence thread-safe.
 
 #pragma once

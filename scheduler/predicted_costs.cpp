@@ -44,7 +44,7 @@ bool is_head(const ModelGraph& graph, LayerId layer) {
 /// What one sample brings to every layer of one kind in one module.
 struct SampleTerm {
   double tokens = 0;
-  Passes attention;  ///< Sum over its sequences.
+  Passes attention;  ///< Sum over its sequences: the kernels run once for each.
 };
 
 /// One kind of layer in one module, and what every sample brings to it.
@@ -82,9 +82,8 @@ class Predictor {
         passed = passed || gradient_in[layers.module.index()][s];
       }
       if (whole.tokens <= 0) continue;
-      // A packed launch pays the attention's constant once.
-      Passes one = each(term.curves.attention, [](const auto& curve) { return curve.constant(); });
-      one += each(term.curves.linear, [&](const auto& curve) { return curve.at(whole.tokens); });
+      Passes one =
+          each(term.curves.linear, [&](const auto& curve) { return curve.at(whole.tokens); });
       one += whole.attention;
       sum += needed(layers, one, passed);
     }
@@ -190,7 +189,7 @@ class PredictorBuilder {
     for (const TokenCount length : sequence_lengths(graph, sample, layer.module)) {
       made.tokens += static_cast<double>(length);
       made.attention += each(term.curves.attention, [&](const auto& curve) {
-        return curve.variable_at(static_cast<double>(length));
+        return curve.at(static_cast<double>(length));
       });
     }
     return made;

@@ -55,6 +55,22 @@ TEST_CASE("packed attention depends on each sequence, the rest on their sum", "[
   CHECK(model.cost(layer, {}).value().forward_ms == 0);
 }
 
+TEST_CASE("every packed sequence pays the attention's launches, the rest pays its own once",
+          "[scheduler]") {
+  // 2 + 0.01 per token; attention 0.5 + 1e-4 per token squared: 2 + 3 and 1 + 1 + 4 for 100 + 200.
+  LayerProfile profile{"block", {1, 1}, CostOrigin::measured, Bytes{20}, {}};
+  for (const TokenCount x : {16, 64, 256, 1024}) {
+    const auto tokens = static_cast<double>(x);
+    profile.points.push_back(
+        {x, {2 + 0.01 * tokens, 0, 0, 0}, {0.5 + 1e-4 * tokens * tokens, 0, 0, 0}});
+  }
+  auto made = small_profile();
+  made.profiles = {profile};
+  const auto model = CostModel::create(small_model(), made).value();
+  const std::vector<TokenCount> packed{100, 200};
+  CHECK(model.cost({ModuleId{2}, 0}, packed).value().forward_ms == Approx(11));
+}
+
 TEST_CASE("costs are found by tensor and context parallel degree", "[scheduler]") {
   const auto model = small_cost_model();
   CHECK(model.cost({ModuleId{2}, 0}, 300, {2, 1}).value().forward_ms == Approx(6));

@@ -15,7 +15,8 @@ using testing::text_llm;
 using testing::vision_audio_llm;
 
 /// Per token 0.01 ms forward, 0.02 input gradient, 0.03 weight gradient and 4 bytes; 1 ms per
-/// launch forward; attention 1e-4 ms per squared length, double that backward.
+/// launch forward; attention 1e-4 ms per squared length, double that backward, and 0.1 ms per
+/// sequence forward.
 LayerProfile kind(const std::string& name, bool attends, double scale = 1) {
   LayerProfile profile{name, {}, CostOrigin::measured, Bytes{20}, {}};
   for (const TokenCount count : {1, 4, 16, 64, 256, 1024}) {
@@ -23,7 +24,7 @@ LayerProfile kind(const std::string& name, bool attends, double scale = 1) {
     const double square = attends ? 1e-4 * static_cast<double>(count * count) : 0;
     profile.points.push_back({count,
                               {0.01 * tokens + 1, 0.02 * tokens, 0.03 * tokens, 4 * tokens},
-                              {square, 2 * square, 0, 0}});
+                              {square + (attends ? 0.1 : 0), 2 * square, 0, 0}});
   }
   return profile;
 }
@@ -49,8 +50,8 @@ TEST_CASE("a task costs what its packed rows cost in the layers of its stage", "
   const auto plan = place_by_hand(text_llm(3), {}, {1, 1}).value();
   const std::vector<SampleShape> samples{sample(0, 0, 100), sample(0, 0, 200)};  // 51, 101 trained.
   const auto costs = predicted_costs(plan, cost_model(plan.model), samples).value();
-  // Two blocks: 1 + 0.01 x 300 + 1e-4 (100^2 + 200^2) = 9 each. Head: 1 + 0.1 x 152 = 16.2.
-  CHECK(costs.task_ms(StageId{0}, {0, 1}, TaskKind::forward) == Approx(2 * 9 + 16.2));
+  // Two blocks: 1 + 0.01 x 300 + 2 x 0.1 + 1e-4 (100^2 + 200^2) = 9.2 each. Head: 1 + 0.1 x 152.
+  CHECK(costs.task_ms(StageId{0}, {0, 1}, TaskKind::forward) == Approx(2 * 9.2 + 16.2));
   // Input gradients: not for the first layer. Block 0.02 x 300 + 2 x 5 = 16, head 0.2 x 152 = 30.4.
   CHECK(costs.task_ms(StageId{0}, {0, 1}, TaskKind::backward_input) == Approx(16 + 30.4));
   // Weight gradients: 2 x 0.03 x 300 and 0.3 x 152.
@@ -67,8 +68,8 @@ TEST_CASE("samples without media cost an encoder nothing", "[scheduler]") {
   const StageId encoders{0};
   REQUIRE(side_of(plan, encoders) == Side::encoder);
   CHECK(costs.task_ms(encoders, {0}, TaskKind::forward) == 0);
-  // 4 layers over two images of 8 patches, 1 + 0.16 + 2 x 64e-4; projector over 4 rows, 1.04.
-  CHECK(costs.task_ms(encoders, {1}, TaskKind::forward) == Approx(4 * 1.1728 + 1.04));
+  // 4 layers over two images of 8 patches, 1 + 0.16 + 2 x (0.1 + 64e-4); projector of 4 rows, 1.04.
+  CHECK(costs.task_ms(encoders, {1}, TaskKind::forward) == Approx(4 * 1.3728 + 1.04));
   CHECK(costs.task_ms(encoders, {0, 1}, TaskKind::forward) ==
         costs.task_ms(encoders, {1}, TaskKind::forward));
 }
@@ -136,13 +137,13 @@ TEST_CASE("a sample's work leaves out what a launch costs in any case", "[schedu
   const auto works = sample_workloads(cost_model(graph), samples).value();
   REQUIRE(works.size() == 2);
   CHECK(works[0].encoder_total_ms == 0);
-  // 5 blocks: 0.01 x 100 + 1 = 2 each; head 0.1 x 51. The constant 1 ms is left out.
-  CHECK(works[0].llm_forward_ms == Approx(5 * 2 + 5.1));
+  // 5 blocks: 0.01 x 100 + 0.1 + 1 = 2.1 each; head 0.1 x 51. The constant 1 ms is left out.
+  CHECK(works[0].llm_forward_ms == Approx(5 * 2.1 + 5.1));
   // Backward: weights 5 x 3 + 15.3, inputs 4 x (2 + 2) + 10.2.
-  CHECK(works[0].llm_total_ms == Approx(15.1 + 15 + 15.3 + 16 + 10.2));
+  CHECK(works[0].llm_total_ms == Approx(15.6 + 15 + 15.3 + 16 + 10.2));
   // Vision 8 rows in 4 layers and 2 in the projector, audio 5 rows in 3 layers and the projector.
   CHECK(works[1].encoder_forward_ms ==
-        Approx(4 * (0.08 + 64e-4) + 0.02 + 3 * (0.05 + 25e-4) + 0.05));
+        Approx(4 * (0.18 + 64e-4) + 0.02 + 3 * (0.15 + 25e-4) + 0.05));
   CHECK(works[1].encoder_total_ms > works[1].encoder_forward_ms);
 }
 
