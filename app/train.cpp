@@ -2,6 +2,7 @@
 
 #include <ATen/Parallel.h>
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <atomic>
 #include <caf/all.hpp>
 #include <cmath>
@@ -20,6 +21,7 @@
 #include "app/terminal.hpp"
 #include "app/transport_options.hpp"
 #include "engine/choose_layout.hpp"
+#include "engine/plan_summary.hpp"
 #include "engine/profile_run.hpp"
 #include "engine/reference.hpp"
 #include "runtime/job/load_job.hpp"
@@ -116,6 +118,9 @@ void announce(const Opened& opened, const observe::Logger& logger) {
               (profile.reused
                    ? ""
                    : ", measured in " + std::to_string(std::lround(profile.measured_s)) + " s"));
+  const auto cores = static_cast<std::int32_t>(std::max(1U, std::thread::hardware_concurrency()));
+  if (const auto crowded = engine::crowded_cores(opened.plan, job.cluster, cores); !crowded.empty())
+    logger.warning(crowded);
   for (const auto& reason : opened.reasons)
     logger.info("because " + reason.choice + ": " + reason.why);
 }

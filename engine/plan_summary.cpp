@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <set>
 #include <utility>
 
 namespace troupe::engine {
@@ -48,6 +49,20 @@ std::vector<std::string> layout_lines(const ParallelPlan& plan) {
     lines.push_back("and " + std::to_string(plan.pipelines.size() - kPipelinesShown) +
                     " more pipelines; plan.json has them");
   return lines;
+}
+
+std::string crowded_cores(const ParallelPlan& plan, const job::Cluster& cluster,
+                          std::int32_t cores) {
+  if (cluster.device != "cpu") return {};
+  std::set<DeviceId> busy;
+  for (const auto& stage : plan.stages) busy.insert(stage.devices.begin(), stage.devices.end());
+  const auto local = std::min<std::int64_t>(
+      std::ssize(busy), std::int64_t{cluster.local_nodes} * cluster.devices_per_node);
+  const auto threads = local * cluster.threads_per_device;
+  if (threads <= cores) return {};
+  return std::to_string(threads) + " operator threads share the " + std::to_string(cores) +
+         (cores == 1 ? " core" : " cores") +
+         " of this machine: stages will take longer than predicted";
 }
 
 void StageTimes::add(const std::vector<double>& predicted_ms,

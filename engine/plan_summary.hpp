@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/job/job.hpp"
 #include "runtime/observe/trace_event.hpp"
 #include "runtime/vocabulary/parallel_plan.hpp"
 
@@ -20,6 +21,11 @@ namespace troupe::engine {
 std::vector<std::string> layout_lines(const ParallelPlan& plan);
 
 inline constexpr std::size_t kPipelinesShown = 8;
+
+/// A warning where the devices of local nodes want more operator threads than this machine has
+/// `cores` (>= 1); empty where they fit, and for devices that are no processors.
+std::string crowded_cores(const ParallelPlan& plan, const job::Cluster& cluster,
+                          std::int32_t cores);
 
 /// Sums of what was predicted and measured, per stage.
 class StageTimes {
