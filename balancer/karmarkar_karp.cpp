@@ -95,7 +95,7 @@ class Differencing {
 };
 
 // A growing partial partition meets every sample left: some seconds at this product.
-constexpr std::int64_t kMergesMax = 1'000'000'000;
+constexpr std::int64_t kMergesMax = 200'000'000;
 
 SampleGroups longest_first(std::span<const Workload> workloads, std::int64_t microbatches) {
   std::vector<Workload> sums;

@@ -37,6 +37,12 @@ struct PolicyOptions {
   std::optional<double> llm_cap_ms = std::nullopt;
   /// Plans that `auto` may cost, and exchanges that a search may look at (times 1000).
   std::int64_t evaluations_max = 200;
+  /// Work of `auto`, in the units of `PolicyWork`: where samples or microbatches are so many that
+  /// this would not do, it leaves out members and trials, the dear ones first. The default is some
+  /// seconds of one core.
+  double work_max = 40e6;
+  /// Of one call of `cost`, in the same units. 0: as simulating even stages takes.
+  double costing_work = 0;
   /// What `auto` minimises (none: `slot_time_ms` of portfolio.hpp). With it the improved deferring
   /// policies defer, and use fewer microbatches, only where that is cheaper.
   PlanCost cost = nullptr;
@@ -49,10 +55,18 @@ struct PolicyOptions {
   LoadsCost estimate = nullptr;
 };
 
+/// What a plan takes to make, in units of about a tenth of a microsecond.
+struct PolicyWork {
+  double per_sample = 1;
+  double per_group = 0;
+  double per_sample_and_group = 0;
+};
+
 /// A policy as listed for users.
 struct PolicyInfo {
   std::string name;
   std::string summary;  ///< One sentence with its source.
+  PolicyWork work;
 };
 
 /// All policies, `auto` last.

@@ -28,6 +28,15 @@ const SearchBudget kTaperBudget{.evaluations_max = 200'000};
 
 // An estimate takes some nanoseconds per task, dealing samples milliseconds.
 constexpr std::int64_t kEstimatesPerEvaluation = 300;
+
+// In the units of `PolicyWork`: dealing a sample and trading it within `kTaperBudget`, simulating a
+// task, estimating one.
+constexpr double kDealWork = 5;
+constexpr double kTradeWork = 15;
+constexpr double kTradeWorkMax = 20'000;
+constexpr double kTaskWork = 10;
+constexpr double kEstimateWork = 0.15;
+
 constexpr double kSlackOfEstimate = kSlackMax - 0.004;  // Samples follow sizes nearly.
 constexpr double kTiltMax = 0.4;
 
@@ -36,8 +45,8 @@ class Portfolio {
  public:
   Portfolio(std::span<const Workload> workloads, const PolicyOptions& options)
       : workloads_(workloads), options_(options), random_(options.seed) {
-    const auto samples = std::max<std::int64_t>(1, std::ssize(workloads));
-    searches_max_ = std::min(options.evaluations_max, kSampleVisitsMax / samples);
+    deal_work_ = kDealWork * samples() + std::min(kTradeWork * samples(), kTradeWorkMax) +
+                 costing_work(options.microbatches);
   }
 
   void try_members(const std::vector<std::int64_t>& counts) {
@@ -45,7 +54,7 @@ class Portfolio {
     for (auto policy = policies().rbegin(); policy != policies().rend(); ++policy)
       for (const auto count : counts)
         if (policy->name != "auto" && evaluations_ < std::max<std::int64_t>(1, evaluations_max()))
-          try_member(policy->name, count);
+          try_member(*policy, count);
     if (best_) members_best_ = best_->cost;
   }
 
@@ -65,12 +74,13 @@ class Portfolio {
       if (!options_.estimate || !budget_left()) break;
       search.tilt = share * tilt;
       auto sizes = estimated_sizes(search);
+      if (sizes.empty()) break;
       const double score = deal(sizes);
       if (score < least) search.start = std::move(sizes);
       least = std::min(least, score);
     }
     search.tilt = 0.5 * tilt;
-    search.trials_max = searches_max_ - evaluations_;
+    search.trials_max = evaluations_max() - evaluations_;
     search_sizes(search, [&](std::span<const Workload> sizes) -> std::optional<double> {
       return budget_left() ? std::optional(deal(sizes)) : std::nullopt;
     });
@@ -78,6 +88,7 @@ class Portfolio {
 
   void local_search() {
     while (best_ && budget_left()) {
+      work_ += deal_work_;
       auto neighbour = mutate(best_->plan);
       if (!neighbour) return;
       offer(std::move(*neighbour), best_->policy);
@@ -85,24 +96,57 @@ class Portfolio {
   }
 
   std::optional<PortfolioChoice> finish() {
-    if (best_) best_->evaluations = evaluations_;
+    if (!best_) return std::nullopt;
+    best_->evaluations = evaluations_;
+    best_->work = work_;
+    best_->left_out = left_out_;
     return std::move(best_);
   }
 
  private:
   std::int64_t evaluations_max() const { return options_.evaluations_max; }
-  bool budget_left() const { return evaluations_ < searches_max_; }
+  double samples() const { return static_cast<double>(workloads_.size()); }
+  double tasks(std::int64_t microbatches) const {
+    return static_cast<double>(microbatches) * static_cast<double>(options_.pipeline_stages);
+  }
 
-  void try_member(const std::string& policy, std::int64_t microbatches) {
+  // Of one call of the cost function. A caller's simulates the tasks.
+  double costing_work(std::int64_t microbatches) const {
+    if (options_.cost && options_.costing_work > 0) return options_.costing_work;
+    return samples() + (options_.cost ? kTaskWork * tasks(microbatches) : 0);
+  }
+  double member_work(const PolicyInfo& policy, std::int64_t microbatches) const {
+    const auto groups = static_cast<double>(microbatches);
+    const auto& [per_sample, per_group, per_both] = policy.work;
+    // Where deferring has to pay, it is costed with and without.
+    const double costings = options_.cost && per_group > 0 ? 3 : 1;
+    return per_sample * samples() + per_group * groups + per_both * samples() * groups +
+           costings * costing_work(microbatches);
+  }
+
+  // Whether another plan may be dealt and costed.
+  bool budget_left() const {
+    return evaluations_ < evaluations_max() && work_ + deal_work_ <= options_.work_max;
+  }
+
+  void try_member(const PolicyInfo& policy, std::int64_t microbatches) {
+    const double work = member_work(policy, microbatches);
+    if (evaluations_ > 0 && work_ + work > options_.work_max / 2) {
+      ++left_out_;
+      return;
+    }
+    work_ += work;
     PolicyOptions member = options_;
     member.microbatches = microbatches;
-    auto plan = assign_microbatches(policy, workloads_, member);
-    if (plan.ok()) offer(std::move(plan).value(), policy + ", K=" + std::to_string(microbatches));
+    auto plan = assign_microbatches(policy.name, workloads_, member);
+    if (plan.ok())
+      offer(std::move(plan).value(), policy.name + ", K=" + std::to_string(microbatches));
   }
 
   // Samples dealt to microbatches of these sizes, starting from those of the best sizes so far:
   // others change little from them.
   double deal(std::span<const Workload> sizes) {
+    work_ += deal_work_;
     auto tried = dealt_.empty() ? tapered_partition(scaled_, sizes, kTaperBudget)
                                 : improve_partition(scaled_, dealt_, sizes, kTaperBudget);
     const double score =
@@ -115,12 +159,15 @@ class Portfolio {
   }
 
   // The best sizes by the caller's estimate.
-  std::vector<Workload> estimated_sizes(SizeSearchOptions search) const {
+  std::vector<Workload> estimated_sizes(SizeSearchOptions search) {
     const auto sum = total(workloads_);
+    const double tasks = std::max(1.0, this->tasks(options_.microbatches));
     std::vector<Workload> loads(static_cast<std::size_t>(options_.microbatches));
     search.trials_max = std::min(kEstimatesPerEvaluation * evaluations_max(),
-                                 kTaskVisitsMax / std::max<std::int64_t>(1, tasks()));
+                                 static_cast<std::int64_t>(kTaskVisitsMax / tasks));
+    const double work_max = work_ + (options_.work_max - deal_work_ - work_) / 2;
     return search_sizes(search, [&](std::span<const Workload> sizes) -> std::optional<double> {
+      if ((work_ += kEstimateWork * tasks) > work_max) return std::nullopt;
       const auto all = total(sizes);
       for (std::size_t m = 0; m < loads.size(); ++m)
         loads[m] = {sum.encoder_ms * sizes[m].encoder_ms / all.encoder_ms,
@@ -149,8 +196,6 @@ class Portfolio {
     return cost * (1 + kSlackPrice * std::max(0.0, gap - slack));
   }
 
-  std::int64_t tasks() const { return options_.microbatches * options_.pipeline_stages; }
-
   // The score of the plan; infinite where it cannot run. Costs no more than the best member where
   // it becomes the best.
   double offer(MicrobatchPlan plan, std::string policy) {
@@ -159,9 +204,10 @@ class Portfolio {
     if (llm_spread(group_loads(workloads_, plan.llm)).max_ms > cap) return HUGE_VAL;
     const double cost = options_.cost ? options_.cost(plan) : slot_time_ms(workloads_, plan);
     if (!std::isfinite(cost)) return HUGE_VAL;
-    const double score = score_of(plan, cost);
     // While members are costed, cost alone decides: nothing may end above the best of them.
     const bool members = members_best_ == HUGE_VAL;
+    if (members && best_ && cost >= best_->cost) return cost;
+    const double score = score_of(plan, cost);
     const bool better =
         members ? !best_ || cost < best_->cost : cost <= members_best_ && score < best_score_;
     if (!better) return score;
@@ -204,8 +250,10 @@ class Portfolio {
   std::span<const Workload> workloads_;
   const PolicyOptions& options_;
   Random random_;
-  std::int64_t searches_max_ = 0;
+  double deal_work_ = 0;  // Of another plan from the search.
+  double work_ = 0;       // In the units of `PolicyWork`, like the next.
   std::int64_t evaluations_ = 0;
+  std::int64_t left_out_ = 0;
   double members_best_ = HUGE_VAL;  // The cost that nothing after the members may exceed.
   double best_score_ = HUGE_VAL;    // Of the best plan.
   std::vector<Workload> scaled_;

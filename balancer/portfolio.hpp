@@ -20,10 +20,9 @@ struct PortfolioChoice {
   double cost = 0;
   std::string policy;  ///< The best member's name and K, as `deferral-chain, K=12`.
   std::int64_t evaluations = 0;
+  double work = 0;            ///< As counted for `PolicyOptions::work_max`.
+  std::int64_t left_out = 0;  ///< Members that were too much work for so many samples.
 };
-
-/// Samples over all evaluations: some seconds of one core.
-inline constexpr std::int64_t kSampleVisitsMax = 10'000'000;
 
 /// Stages x microbatches over all estimates: some seconds of one core.
 inline constexpr std::int64_t kTaskVisitsMax = 20'000'000;
@@ -43,8 +42,13 @@ inline constexpr double kSlackPrice = 4;
 /// was costed.
 ///
 /// Members above `llm_cap_ms` are left out. `evaluations_max` counts calls of the cost function, at
-/// least one; members come before local search. With many samples fewer are made, so that they look
-/// at most at `kSampleVisitsMax` samples in all (members are always costed).
+/// least one; members come before local search.
+///
+/// Large inputs: members take half of `work_max` and the search what is left of it, both counted
+/// from samples, microbatches and stages alone, so that the choice stays repeatable. Up to some
+/// 100,000 samples nothing is left out; a million samples in 64 microbatches get three members,
+/// all estimates and a few dealings, ten million the first member alone, which is always costed.
+/// `left_out` counts the others. A plan is then no worse than the members that were costed.
 ///
 /// Errors:
 /// - invalid_argument: a bad workload or microbatches < 1.

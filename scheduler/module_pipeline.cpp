@@ -170,9 +170,12 @@ double lower_bound_ms(const TaskGraph& graph) {
 
 double schedule_bound_ms(const TaskGraph& graph, const std::string& schedule) {
   const double bound = lower_bound_ms(graph);
-  const auto sinks = std::count_if(graph.stages.begin(), graph.stages.end(),
-                                   [](const StageSpec& stage) { return stage.depth == 1; });
-  if (schedule != "gpipe" || sinks != 1) return bound;
+  if (schedule != "gpipe") return bound;
+  std::vector<bool> works(graph.stages.size());
+  for (const auto& task : graph.tasks) works[at(task.stage)] = true;
+  std::int32_t sinks = 0;
+  for (std::size_t s = 0; s < works.size(); ++s) sinks += works[s] && graph.stages[s].depth == 1;
+  if (sinks != 1) return bound;
   return std::max(bound, phase_ms(graph, true) + phase_ms(graph, false));
 }
 

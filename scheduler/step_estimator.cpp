@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "scheduler/check_order.hpp"
 #include "scheduler/schedules.hpp"
 
 namespace troupe::scheduler {
@@ -47,36 +48,67 @@ class LeastWay {
 std::optional<StepEstimator> StepEstimator::create(const ModulePipeline& shape,
                                                    const std::string& schedule,
                                                    std::int32_t microbatches) {
-  if (shape.colocated || !has_fixed_order(schedule)) return std::nullopt;
   // With loads of 1 the times of tasks are their shares.
   const std::vector<ModuleWork> ones(at(microbatches), {1, 1});
-  const auto graph = task_graph(module_pipeline(ones, shape), splits_weight_gradient(schedule));
-  const auto timeline = make_schedule(graph, schedule);
+  return create(module_pipeline(ones, shape), schedule);
+}
+
+std::optional<StepEstimator> StepEstimator::create(const PipelineTimes& times,
+                                                   const std::string& schedule,
+                                                   std::span<const Constants> constants,
+                                                   const std::vector<std::int32_t>& max_in_flight) {
+  const auto shared = is_shared(times);
+  const bool any_shared = std::find(shared.begin(), shared.end(), true) != shared.end();
+  if (any_shared || !has_fixed_order(schedule)) return std::nullopt;
+  const bool split = splits_weight_gradient(schedule);
+  const auto graph = task_graph(times, split);
+  const auto timeline = make_schedule(graph, schedule, max_in_flight);
   if (!timeline.ok()) return std::nullopt;
 
   StepEstimator made;
   made.forwards_first_ = schedule == "gpipe";
+  made.stages_.resize(times.stages.size());
+  for (std::size_t s = 0; s < times.stages.size(); ++s) {
+    const StageTimes& stage = times.stages[s];
+    const Constants fixed = s < constants.size() ? constants[s] : Constants{};
+    auto& own = made.stages_[s];
+    own.encoder = stage.encoder;
+    own.forward = {stage.forward_ms[0], fixed.forward_ms};
+    own.backward = {stage.input_grad_ms[0], fixed.input_grad_ms};
+    const Rate weight{stage.weight_grad_ms[0], fixed.weight_grad_ms};
+    if (split)
+      own.weight = weight;
+    else
+      own.backward = {own.backward.per_ms + weight.per_ms,
+                      own.backward.constant_ms + weight.constant_ms};
+    for (const auto next : stage.next) {
+      own.behind.push_back(next);
+      made.stages_[at(next)].before.push_back(static_cast<std::int32_t>(s));
+    }
+  }
+  made.add_steps(graph, timeline.value());
+  return made;
+}
+
+void StepEstimator::add_steps(const TaskGraph& graph, const Timeline& timeline) {
   std::vector<std::vector<std::int32_t>> needs(graph.tasks.size());
   for (const auto& dependency : graph.dependencies)
     needs[at(dependency.task)].push_back(dependency.needs);
-  for (const auto& tasks : timeline.value().order)
+  for (const auto& tasks : timeline.order)
     for (std::size_t i = 1; i < tasks.size(); ++i) needs[at(tasks[i])].push_back(tasks[i - 1]);
   const auto order = after_their_needs(needs);
   std::vector<std::int32_t> place(order.size());
   for (std::size_t i = 0; i < order.size(); ++i) place[at(order[i])] = static_cast<std::int32_t>(i);
-  made.stages_.resize(graph.stages.size());
-  for (std::size_t i = 0; i < order.size(); ++i) {
-    const Task& task = graph.tasks[at(order[i])];
-    auto& stage = made.stages_[at(task.stage)];
-    stage.encoder = graph.stages[at(task.stage)].encoder;
-    made.steps_.push_back(
-        {task.microbatch, stage.encoder, task.ms, static_cast<std::int32_t>(made.needs_.size())});
-    for (const auto need : needs[at(order[i])]) made.needs_.push_back(place[at(need)]);
-    (task.kind == TaskKind::forward           ? stage.forward
-     : task.kind == TaskKind::backward_weight ? stage.weight
-                                              : stage.backward) = task.ms;
+  for (const auto index : order) {
+    const Task& task = graph.tasks[at(index)];
+    const auto& stage = stages_[at(task.stage)];
+    const Rate& rate = task.kind == TaskKind::forward           ? stage.forward
+                       : task.kind == TaskKind::backward_weight ? stage.weight
+                                                                : stage.backward;
+    steps_.push_back(
+        {task.microbatch, stage.encoder, rate, static_cast<std::int32_t>(needs_.size())});
+    for (const auto need : needs[at(index)]) needs_.push_back(place[at(need)]);
   }
-  return made;
 }
 
 StepEstimator::Estimate StepEstimator::operator()(std::span<const ModuleWork> microbatches) const {
@@ -88,52 +120,62 @@ StepEstimator::Estimate StepEstimator::operator()(std::span<const ModuleWork> mi
     double begin_ms = 0;
     for (auto need = at(step.first_need); need < end; ++need)
       begin_ms = std::max(begin_ms, end_ms[at(needs_[need])]);
-    end_ms[i] = begin_ms + step.share * side(microbatches[at(step.microbatch)], step.encoder);
+    end_ms[i] = begin_ms + step.rate.at(side(microbatches[at(step.microbatch)], step.encoder));
     last_ms = std::max(last_ms, end_ms[i]);
   }
   return {last_ms, bound_ms(microbatches)};
 }
 
-double StepEstimator::bound_ms(std::span<const ModuleWork> microbatches) const {
-  // Both directions' least ways from the source to each stage and from there to the sink.
-  std::vector<LeastWay> to(stages_.size()), on(stages_.size()), from(stages_.size()),
-      in(stages_.size());
-  for (const auto& work : microbatches) {
-    double forward = 0, backward = 0, forward_all = 0, backward_all = 0;
-    for (const auto& stage : stages_) {
-      forward_all += stage.forward * side(work, stage.encoder);
-      backward_all += stage.backward * side(work, stage.encoder);
-    }
-    for (std::size_t s = 0; s < stages_.size(); ++s) {
-      const double load = side(work, stages_[s].encoder);
-      const double own_forward = stages_[s].forward * load;
-      const double own_backward = stages_[s].backward * load;
-      if (own_forward > 0) {
-        to[s].meet(forward);
-        on[s].meet(forward_all - forward - own_forward);
-      }
-      if (own_backward > 0) {
-        from[s].meet(backward);
-        in[s].meet(backward_all - backward - own_backward);
-      }
-      forward += own_forward;
-      backward += own_backward;
+void StepEstimator::find_ways(const ModuleWork& microbatch, std::span<Way> ways) const {
+  for (std::size_t s = 0; s < stages_.size(); ++s) {
+    const double load = side(microbatch, stages_[s].encoder);
+    Way& way = ways[s] = {stages_[s].forward.at(load), stages_[s].backward.at(load)};
+    for (const auto before : stages_[s].before) {
+      const Way& other = ways[at(before)];
+      way.forward_to = std::max(way.forward_to, other.forward_to + other.forward);
+      way.backward_from = std::max(way.backward_from, other.backward_from + other.backward);
     }
   }
-  ModuleWork sum;
-  for (const auto& work : microbatches) {
-    sum.encoder_ms += work.encoder_ms;
-    sum.llm_ms += work.llm_ms;
+  for (std::size_t s = stages_.size(); s-- > 0;)
+    for (const auto behind : stages_[s].behind) {
+      const Way& other = ways[at(behind)];
+      ways[s].forward_from = std::max(ways[s].forward_from, other.forward_from + other.forward);
+      ways[s].backward_to = std::max(ways[s].backward_to, other.backward_to + other.backward);
+    }
+}
+
+double StepEstimator::bound_ms(std::span<const ModuleWork> microbatches) const {
+  // Both directions' least ways from the source to each stage and from there to the sink, and its
+  // whole work.
+  struct Sum {
+    LeastWay to, on, from, in;
+    double forward = 0, backward = 0, weight = 0;
+  };
+  std::vector<Sum> sums(stages_.size());
+  std::vector<Way> ways(stages_.size());
+  for (const auto& microbatch : microbatches) {
+    find_ways(microbatch, ways);
+    for (std::size_t s = 0; s < stages_.size(); ++s) {
+      const Way& way = ways[s];
+      sums[s].forward += way.forward;
+      sums[s].backward += way.backward;
+      sums[s].weight += stages_[s].weight.at(side(microbatch, stages_[s].encoder));
+      if (way.forward > 0) {
+        sums[s].to.meet(way.forward_to);
+        sums[s].on.meet(way.forward_from);
+      }
+      if (way.backward > 0) {
+        sums[s].from.meet(way.backward_from);
+        sums[s].in.meet(way.backward_to);
+      }
+    }
   }
   double bound = 0, forwards = 0, backwards = 0;
-  for (std::size_t s = 0; s < stages_.size(); ++s) {
-    const double load = side(sum, stages_[s].encoder);
-    const double weight = stages_[s].weight * load;
-    const double gradients = stages_[s].backward * load;
+  for (const auto& sum : sums) {
     bound = std::max(
-        bound, to[s].ms() + stages_[s].forward * load + gradients + std::max(weight, from[s].ms()));
-    forwards = std::max(forwards, to[s].ms() + stages_[s].forward * load + on[s].ms());
-    backwards = std::max(backwards, in[s].ms() + gradients + from[s].ms());
+        bound, sum.to.ms() + sum.forward + sum.backward + std::max(sum.weight, sum.from.ms()));
+    forwards = std::max(forwards, sum.to.ms() + sum.forward + sum.on.ms());
+    backwards = std::max(backwards, sum.in.ms() + sum.backward + sum.from.ms());
   }
   return forwards_first_ ? std::max(bound, forwards + backwards) : bound;
 }

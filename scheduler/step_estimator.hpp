@@ -23,8 +23,28 @@ class StepEstimator {
     double bound_ms = 0;  ///< What `schedule_bound_ms` says.
   };
 
-  /// For `microbatches` >= 1 without deferral. Nothing where the order of a schedule depends on
-  /// times: in schedules that search, on devices with several stages, and of unknown names.
+  /// What a stage's tasks take besides their share of the load, where there is any.
+  struct Constants {
+    double forward_ms = 0;
+    double input_grad_ms = 0;
+    double weight_grad_ms = 0;
+  };
+
+  /// For `times.microbatches` >= 1 without deferral. `times`: per stage, the same for every
+  /// microbatch, milliseconds per millisecond of the microbatch's load on the stage's side; links
+  /// take no time. `constants`: per stage; empty: none. `max_in_flight`: as `make_schedule`'s.
+  /// Nothing where the order of a schedule depends on times: in schedules that search, on devices
+  /// with several stages, of unknown names, or where the bounds leave no order.
+  ///
+  /// REQUIRES: `check_times(times)` is fine; stages in topological order.
+  static std::optional<StepEstimator> create(const PipelineTimes& times,
+                                             const std::string& schedule,
+                                             std::span<const Constants> constants = {},
+                                             const std::vector<std::int32_t>& max_in_flight = {});
+
+  /// The same for stages that share their modules evenly. Nothing where the order of a schedule
+  /// depends on times: in schedules that search, on devices with several stages, and of unknown
+  /// names.
   static std::optional<StepEstimator> create(const ModulePipeline& shape,
                                              const std::string& schedule,
                                              std::int32_t microbatches);
@@ -34,22 +54,39 @@ class StepEstimator {
   Estimate operator()(std::span<const ModuleWork> microbatches) const;
 
  private:
+  /// Milliseconds from the load of a microbatch; without rows there is nothing to do.
+  struct Rate {
+    double per_ms = 0;
+    double constant_ms = 0;
+
+    double at(double load) const { return load > 0 ? per_ms * load + constant_ms : 0; }
+  };
   /// A task at its place in an order that respects all dependencies.
   struct Step {
     std::int32_t microbatch = 0;
     bool encoder = false;
-    double share = 0;             ///< Milliseconds per millisecond of the microbatch's load.
+    Rate rate;
     std::int32_t first_need = 0;  ///< Into `needs_`; they end where the next step's begin.
   };
   struct Stage {
     bool encoder = false;
-    double forward = 0;   ///< Shares, as above.
-    double backward = 0;  ///< Without weight gradients that are tasks of their own.
-    double weight = 0;    ///< These.
+    std::vector<std::int32_t> before;  ///< Stages whose rows it takes.
+    std::vector<std::int32_t> behind;
+    Rate forward;
+    Rate backward;  ///< Without weight gradients that are tasks of their own.
+    Rate weight;    ///< These.
+  };
+  /// Times of one stage for one microbatch, and those on its ways to either end.
+  struct Way {
+    double forward = 0, backward = 0;          ///< Own.
+    double forward_to = 0, backward_from = 0;  ///< Stages before it.
+    double forward_from = 0, backward_to = 0;  ///< Stages behind it.
   };
 
   StepEstimator() = default;
+  void add_steps(const TaskGraph& graph, const Timeline& timeline);
   double bound_ms(std::span<const ModuleWork> microbatches) const;
+  void find_ways(const ModuleWork& microbatch, std::span<Way> ways) const;
 
   std::vector<Step> steps_;
   std::vector<std::int32_t> needs_;  ///< Places of steps.

@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <chrono>
+#include <span>
 
 #include "app/solve/layout_problems.hpp"
 #include "app/solve/policy_simulation.hpp"
 #include "app/solve/problem.hpp"
 #include "app/solve/schedule_input.hpp"
 #include "balancer/policies.hpp"
+#include "balancer/portfolio.hpp"
 #include "balancer/workload.hpp"
 #include "scheduler/check_order.hpp"
 #include "scheduler/module_pipeline.hpp"
@@ -145,6 +147,31 @@ Result<SimulateInput> read_simulate_input(const Json& input) {
   return result;
 }
 
+/// A plan, and what `auto` has to say about it.
+struct NotedPlan {
+  balancer::MicrobatchPlan plan;
+  Json notes = Json::array();
+};
+
+Result<NotedPlan> plan_by(const std::string& policy, std::span<const balancer::Workload> samples,
+                          const balancer::PolicyOptions& options) {
+  if (policy != "auto") {
+    auto plan = balancer::assign_microbatches(policy, samples, options);
+    if (!plan.ok()) return std::move(plan).error();
+    return NotedPlan{std::move(plan).value()};
+  }
+  auto choice = balancer::best_of_portfolio(samples, options);
+  if (!choice.ok()) return std::move(choice).error();
+  auto& [plan, cost, name, evaluations, work, left_out] = choice.value();
+  NotedPlan noted{std::move(plan)};
+  noted.notes.push_back("from " + name + "; " + std::to_string(evaluations) + " plans costed");
+  if (left_out > 0)
+    noted.notes.push_back(std::to_string(left_out) +
+                          " members of the portfolio left out: too much work for " +
+                          std::to_string(samples.size()) + " samples");
+  return noted;
+}
+
 Result<Json> solve_simulate(const Json& input) {
   auto read = read_simulate_input(input);
   if (!read.ok()) return read.error();
@@ -152,21 +179,22 @@ Result<Json> solve_simulate(const Json& input) {
   PolicySimulation simulation(samples, shape, schedule);
   simulation.guide(policy, options);
   const auto begin = Clock::now();
-  auto plan = balancer::assign_microbatches(policy, samples, options);
-  if (!plan.ok()) return plan.error();
-  const auto graph = simulation.graph(plan.value());
+  auto planned = plan_by(policy, samples, options);
+  if (!planned.ok()) return planned.error();
+  const auto& [plan, notes] = planned.value();
+  const auto graph = simulation.graph(plan);
   const auto timeline = scheduler::make_schedule(graph, schedule);
   if (!timeline.ok()) return timeline.error();
   const double compute_ms = ms_since(begin);
   const auto& [order, begin_ms, end_ms, step_ms, idle_ms, peaks] = timeline.value();
   double idle = 0;
   for (const double ms : idle_ms) idle += ms;
-  const auto times = simulation.times(plan.value());
+  const auto times = simulation.times(plan);
   Json peak_in_flight = Json::object();
   for (std::size_t s = 0; s < times.stages.size(); ++s)
     peak_in_flight[times.stages[s].name] = peaks[s];
-  const auto encoder = balancer::group_loads(samples, plan.value().encoder);
-  const auto llm = balancer::group_loads(samples, plan.value().llm);
+  const auto encoder = balancer::group_loads(samples, plan.encoder);
+  const auto llm = balancer::group_loads(samples, plan.llm);
   return Json{
       {"step_ms", step_ms},
       {"lower_bound_ms", scheduler::lower_bound_ms(graph)},
@@ -176,6 +204,7 @@ Result<Json> solve_simulate(const Json& input) {
       {"encoder_std_ms", balancer::encoder_spread(encoder).std_ms},
       {"llm_std_ms", balancer::llm_spread(llm).std_ms},
       {"microbatches", times.microbatches},
+      {"notes", notes},
       {"compute_ms", compute_ms}};
 }
 

@@ -108,6 +108,69 @@ TEST_CASE("a budget of one still gives a plan", "[balancer]") {
   CHECK(choice.evaluations == 1);
 }
 
+TEST_CASE("huge inputs are planned within the work that was allowed", "[balancer]") {
+  struct Case {
+    std::size_t samples;
+    std::int64_t microbatches;
+    bool complete;  // Nothing left out.
+  };
+  const auto one = GENERATE(Case{5'000, 64, true}, Case{300'000, 64, false},
+                            Case{1'000'000, 64, false}, Case{131'072, 65'536, false});
+  const auto samples = log_normal_workloads(7, one.samples);
+  PolicyOptions options{.microbatches = one.microbatches};
+  CAPTURE(one.samples, one.microbatches);
+  const auto choice = best_of_portfolio(samples, options).value();
+  CHECK(is_partition(choice.plan.encoder, samples.size()));
+  CHECK(is_partition(choice.plan.llm, samples.size()));
+  CHECK(choice.work <= options.work_max);
+  CHECK(choice.evaluations > 1);
+  CHECK((choice.left_out == 0) == one.complete);
+}
+
+TEST_CASE("little work allowed leaves one member", "[balancer]") {
+  const auto samples = log_normal_workloads(7, 5'000);
+  PolicyOptions options{.microbatches = 16};
+  options.work_max = 0;
+  options.estimate = [](std::span<const Workload>) { return StepEstimate{1, 1}; };
+  const auto choice = best_of_portfolio(samples, options).value();
+  CHECK(choice.evaluations == 1);
+  CHECK(choice.left_out > 10);
+  CHECK(is_partition(choice.plan.llm, samples.size()));
+}
+
+TEST_CASE("work counts what estimates and costs take", "[balancer]") {
+  const auto samples = log_normal_workloads(7, 256);
+  PolicyOptions options{.microbatches = 16};
+  options.work_max = 200'000;
+  std::int64_t estimates = 0, costs = 0;
+  options.estimate = [&](std::span<const Workload>) {
+    ++estimates;
+    return StepEstimate{1, 1};
+  };
+  options.cost = [&](const MicrobatchPlan&) {
+    ++costs;
+    return 1.0;
+  };
+  const auto choice = best_of_portfolio(samples, options).value();
+  CHECK(choice.work <= options.work_max);
+  const auto few_estimates = estimates;
+  const auto few_costs = costs;
+  CHECK(few_estimates > 100);
+  CHECK(few_costs > 5);
+  // A cost function that says it is dear is called less often.
+  options.costing_work = 20'000;
+  costs = 0;
+  CHECK(best_of_portfolio(samples, options).value().work <= options.work_max);
+  CHECK(costs < few_costs);
+  // More work allowed, more done.
+  options.costing_work = 0;
+  options.work_max = 40e6;
+  estimates = costs = 0;
+  CHECK(best_of_portfolio(samples, options).value().evaluations == options.evaluations_max);
+  CHECK(estimates > few_estimates);
+  CHECK(costs > few_costs);
+}
+
 TEST_CASE("plans that cannot run are left out", "[balancer][errors]") {
   PolicyOptions options{.microbatches = 4};
   options.cost = [](const MicrobatchPlan& plan) { return plan.deferred.empty() ? 1.0 : HUGE_VAL; };

@@ -23,6 +23,35 @@ TEST_CASE("an estimate is the step of equal work", "[scheduler]") {
   CHECK((*estimator)(loads).bound_ms == Approx(39));
 }
 
+/// A stage on a device of its own: per millisecond of load, a passes' worth of each kind.
+StageTimes stage(const std::string& name, std::int32_t device, bool encoder,
+                 std::vector<std::int32_t> next, double share) {
+  return {name, device, encoder, std::move(next), {share}, {share}, {share}, {}, {}};
+}
+
+TEST_CASE("stages may branch and have constants of their own", "[scheduler]") {
+  // Two encoders side by side, 0.25 and 0.75 of the load, feed one llm. One microbatch of 4 and 2:
+  // forwards 1 + 1 (its constant) and 3, the llm's 2; backwards 4, then 2 and 6. On the longer way
+  // 3 + 2 + 4 + 6; that is the bound, too.
+  PipelineTimes times;
+  times.stages = {stage("a", 0, true, {2}, 0.25), stage("b", 1, true, {2}, 0.75),
+                  stage("llm", 2, false, {}, 1)};
+  using Constants = StepEstimator::Constants;
+  const std::vector<Constants> constants{{1, 0, 0}, {}, {}};
+  const std::vector<ModuleWork> loads{{4, 2}};
+  const auto estimate = StepEstimator::create(times, "1f1b", constants).value()(loads);
+  CHECK(estimate.step_ms == Approx(15));
+  CHECK(estimate.bound_ms == Approx(15));
+  // A constant of 3 makes the first encoder's forward 4 long, and its way the longer one.
+  const std::vector<Constants> slow{{3, 0, 0}, {}, {}};
+  CHECK(StepEstimator::create(times, "1f1b", slow).value()(loads).step_ms == Approx(16));
+  // Without rows for the encoders there is no constant either.
+  const std::vector<ModuleWork> text{{0, 2}};
+  CHECK(StepEstimator::create(times, "1f1b", slow).value()(text).step_ms == Approx(6));
+  times.stages[1].device = 0;
+  CHECK_FALSE(StepEstimator::create(times, "1f1b"));
+}
+
 TEST_CASE("where times decide the order there is no estimator", "[scheduler]") {
   CHECK_FALSE(StepEstimator::create({2, 2}, "eager-1f1b", 4));
   CHECK_FALSE(StepEstimator::create({2, 2}, "zero-bubble", 4));
