@@ -94,7 +94,7 @@ function(troupe_bench name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;DEPS")
   _troupe_resolve(deps ${arg_DEPS})
   add_executable(bench_${name} EXCLUDE_FROM_ALL ${arg_SOURCES})
-  target_link_libraries(bench_${name} PRIVATE troupe_settings ${deps})
+  target_link_libraries(bench_${name} PRIVATE Troupe::allocator troupe_settings ${deps})
   set_target_properties(bench_${name} PROPERTIES OUTPUT_NAME ${name}_bench
     RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bench)
 endfunction()
