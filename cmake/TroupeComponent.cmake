@@ -88,6 +88,10 @@ function(troupe_test name)
       --reporter xml::out=${CMAKE_BINARY_DIR}/tests/${name}.xml)
   set_tests_properties(${name} PROPERTIES LABELS "catch2;${groups};${arg_LABELS}" TIMEOUT ${arg_TIMEOUT}
     SKIP_RETURN_CODE 4 ENVIRONMENT "OMP_NUM_THREADS=1")
+  # Connections have deadlines: what opens some is not to share the cores with another test.
+  if(libraries MATCHES "troupe_transport|CAF::")
+    set_tests_properties(${name} PROPERTIES RUN_SERIAL ON)
+  endif()
 endfunction()
 
 function(troupe_bench name)
