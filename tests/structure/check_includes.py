@@ -56,6 +56,18 @@ IMPURE = {"chrono", "ctime", "thread", "mutex", "atomic", "condition_variable", 
           "fstream", "filesystem", "unistd.h"}
 SOLVER = re.compile(r"coin/|Cbc_")
 
+# Precompiled headers hide a missing include: who uses these names includes their header, itself or
+# through a header of the project.
+USES = {
+    "CLI11": (r"(\.|->)add_(option|flag)\(|\bCLI::(?!App\b)\w", r"CLI/"),
+    "nlohmann's JSON": (r"\bnlohmann::", r"nlohmann/"),
+    "Catch2": (r"^TEST_CASE\(", r"catch2/catch_test_macros|tests/torch_catch"),
+    "Catch2's Approx": (r"\bCatch::Approx\b|\bApprox\(", r"catch2/catch_approx"),
+    "Catch2's generators": (r"\bGENERATE(_COPY|_REF)?\(", r"catch2/generators/"),
+    "Catch2's matchers": (r"\b(CHECK|REQUIRE)_THAT\(|\bCatch::Matchers::", r"catch2/matchers/"),
+    "LibTorch": (r"\b(at|c10)::\w", r"ATen/|c10/|torch/|tests/torch_catch"),
+}
+
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 SUFFIXES = {".hpp", ".cpp", ".cu", ".cuh", ".h"}
 
@@ -93,6 +105,29 @@ def faults_in(path, text):
     return faults
 
 
+def included_below(root, name, seen):
+    """Adds every header that a project file brings, directly or not."""
+    for _, below in INCLUDE.findall((root / name).read_text(errors="replace")):
+        if below not in seen:
+            seen.add(below)
+            beside = (pathlib.Path(name).parent / below).as_posix()
+            for file in (below, beside):
+                if (root / file).is_file():
+                    included_below(root, file, seen)
+
+
+def hidden_in(root, path, text):
+    """Names of a library used in this file while no include brings the library."""
+    code = re.sub(r"//.*", "", text)
+    used = {name: pattern for name, (use, pattern) in USES.items() if re.search(use, code, re.MULTILINE)}
+    if not used:
+        return []
+    brought = set()
+    included_below(root, path, brought)
+    return [(1, f"uses {name} and includes none of its headers") for name, pattern in used.items()
+            if not any(re.match(pattern, header) for header in brought)]
+
+
 def check(root):
     faults = []
     count = 0
@@ -102,8 +137,9 @@ def check(root):
                 continue
             count += 1
             path = file.relative_to(root).as_posix()
+            text = file.read_text(errors="replace")
             faults += [f"{path}:{line}: {why}"
-                       for line, why in faults_in(path, file.read_text(errors="replace"))]
+                       for line, why in faults_in(path, text) + hidden_in(root, path, text)]
     return count, faults
 
 
@@ -116,6 +152,8 @@ def check_itself():
         "engine/d.cpp": '#include "actors/protocol.hpp"\n',
         "transport/e.hpp": '#include "caf/all.hpp"\n',
         "models/f.cpp": '#include "transport/transport.hpp"\n',
+        "tests/i.cpp": '#include "app/fine.hpp"\nTEST_CASE("a") {}\n',
+        "app/j.cpp": "nlohmann::json page;\n",
     }
     fine = {
         "balancer/cbc.cpp": "#include <coin/Cbc_C_Interface.h>\n#include <chrono>\n",
