@@ -29,9 +29,10 @@ endif()
 
 find_program(CCACHE ccache)
 if(CCACHE)
-  # Paths relative to the checkout, so that several checkouts and build folders share results.
+  # Paths relative to the checkout, so that several checkouts and build folders share results. The sloppiness is
+  # what ccache asks for before it remembers sources with precompiled headers; no source here prints __TIME__.
   set(CMAKE_CXX_COMPILER_LAUNCHER env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1
-      CCACHE_MAXSIZE=8G ${CCACHE})
+      CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_MAXSIZE=8G ${CCACHE})
   set(CMAKE_CUDA_COMPILER_LAUNCHER ${CMAKE_CXX_COMPILER_LAUNCHER})
 endif()
 

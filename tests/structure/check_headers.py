@@ -4,8 +4,9 @@
     check_headers.py ROOT BUILD    ROOT: repository; BUILD: folder with compile_commands.json
 
 Most headers cost nothing: the build compiles a source whose first include they are, as x.cpp begins
-with x.hpp. Only the others are compiled alone (no code generated), with the options of a source of the same
-folder. Results are remembered in BUILD by the text of the header and of all project headers below it.
+with x.hpp, and nothing precompiled stands before it. Only the others are compiled alone (no code
+generated), with the options of a source of the same folder. Results are remembered in BUILD by the text of the
+header and of all project headers below it.
 """
 
 import concurrent.futures
@@ -19,6 +20,7 @@ import subprocess
 import sys
 
 FOLDERS = ["runtime", "scheduler", "balancer", "kernels", "models", "transport", "engine", "actors", "app", "tests"]
+PRECOMPILED = "cmake_pch.hxx"
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
 
 
@@ -32,7 +34,7 @@ def shown_by_the_build(root, build):
     shown = set()
     for entry in json.loads((build / "compile_commands.json").read_text()):
         source = pathlib.Path(entry["file"])
-        if root in source.parents and source.exists():
+        if root in source.parents and source.exists() and PRECOMPILED not in entry["command"]:
             first = INCLUDE.search(source.read_text(errors="replace"))
             if first:
                 shown.add(first.group(1))
@@ -54,7 +56,7 @@ def options_by_folder(root, build):
     options = {}
     for entry in json.loads((build / "compile_commands.json").read_text()):
         source = pathlib.Path(entry["file"])
-        if root not in source.parents:
+        if root not in source.parents or build in source.parents:
             continue
         words = shlex.split(entry["command"])
         compiler = next(i for i, word in enumerate(words) if re.search(r"(g\+\+|clang\+\+|c\+\+)[^/]*$", word))
@@ -65,6 +67,8 @@ def options_by_folder(root, build):
                 skip = False
             elif word in ("-o", "-MF", "-MT", "-c"):
                 skip = word != "-c"
+            elif word == "-include":  # What is precompiled would hide a missing include.
+                skip = True
             elif word not in ("-MD", "-MMD") and word != entry["file"]:
                 kept.append(word)
         options.setdefault(source.parent.relative_to(root).as_posix(), kept)

@@ -114,7 +114,8 @@ TEST_CASE("decode_sample gives all windows of a long clip to one marker", "[data
   OneSample one(R"("audio": ["long.wav", "mono16k.wav"])", "<audio>a<audio>");
   // 31 s of silence at 8 kHz, 8 bits: 30 s and 1 s, 3000 and 100 frames.
   std::string wav = golden_bytes("mono16k.wav").substr(0, 22);
-  wav += std::string("\1\0\x40\x1f\0\0\x40\x1f\0\0\1\0\x08\0", 14) + "data";
+  wav += std::string("\1\0\x40\x1f\0\0\x40\x1f\0\0\1\0\x08\0", 14);
+  wav += "data";
   const std::uint32_t size = 31 * 8000;
   for (int i = 0; i < 4; ++i) wav += static_cast<char>(size >> (8 * i) & 0xFF);
   one.folder.write("long.wav", wav + std::string(size, '\x80'));
