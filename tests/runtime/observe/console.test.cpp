@@ -89,7 +89,8 @@ TEST_CASE("lines of several threads never mix", "[observe]") {
   const auto text = pipe.read_all();
   for (const char letter : {'a', 'b', 'c'}) {
     std::size_t count = 0;
-    const auto line = std::string(40, letter) + "\n";
+    std::string line(40, letter);
+    line += "\n";
     for (auto at = text.find(line); at != std::string::npos; at = text.find(line, at + 1)) ++count;
     CHECK(count == 50);
   }
