@@ -30,12 +30,13 @@ const SearchBudget kTaperBudget{.evaluations_max = 200'000};
 constexpr std::int64_t kEstimatesPerEvaluation = 300;
 
 // In the units of `PolicyWork`: dealing a sample and trading it within `kTaperBudget`, simulating a
-// task, estimating one.
+// task, an estimate and each of its tasks.
 constexpr double kDealWork = 5;
 constexpr double kTradeWork = 15;
 constexpr double kTradeWorkMax = 20'000;
 constexpr double kTaskWork = 10;
-constexpr double kEstimateWork = 0.15;
+constexpr double kEstimateWork = 0.2;
+constexpr double kEstimateBaseWork = 10;
 
 constexpr double kSlackOfEstimate = kSlackMax - 0.004;  // Samples follow sizes nearly.
 constexpr double kTiltMax = 0.4;
@@ -167,7 +168,7 @@ class Portfolio {
                                  static_cast<std::int64_t>(kTaskVisitsMax / tasks));
     const double work_max = work_ + (options_.work_max - deal_work_ - work_) / 2;
     return search_sizes(search, [&](std::span<const Workload> sizes) -> std::optional<double> {
-      if ((work_ += kEstimateWork * tasks) > work_max) return std::nullopt;
+      if ((work_ += kEstimateBaseWork + kEstimateWork * tasks) > work_max) return std::nullopt;
       const auto all = total(sizes);
       for (std::size_t m = 0; m < loads.size(); ++m)
         loads[m] = {sum.encoder_ms * sizes[m].encoder_ms / all.encoder_ms,

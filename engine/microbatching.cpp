@@ -2,17 +2,18 @@
 
 #include <algorithm>
 #include <chrono>
-#include <limits>
 #include <map>
 
 #include "balancer/baselines.hpp"
 #include "engine/memory_bounds.hpp"
+#include "engine/pipeline_costs.hpp"
 #include "engine/simulated_trace.hpp"
-#include "scheduler/module_pipeline.hpp"
 #include "scheduler/plan_iteration.hpp"
+#include "scheduler/predicted_costs.hpp"
 #include "scheduler/redistribution.hpp"
 #include "scheduler/schedules.hpp"
 #include "scheduler/simulate_plan.hpp"
+#include "scheduler/step_estimator.hpp"
 
 namespace troupe::engine {
 
@@ -20,31 +21,19 @@ namespace {
 
 std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
 
-constexpr double kImpossible = std::numeric_limits<double>::infinity();
 constexpr std::size_t kTimelineActionsMax = 50'000;  // Nobody looks at more of one step.
 
-/// Group of each sample.
-std::vector<std::int32_t> places(const balancer::SampleGroups& groups, std::size_t count) {
-  std::vector<std::int32_t> of(count, 0);
-  for (std::size_t g = 0; g < groups.size(); ++g)
-    for (const auto sample : groups[g]) of[at(sample)] = static_cast<std::int32_t>(g);
-  return of;
-}
+// What `auto` may take: a small share of a step, since it plans beside the step before.
+constexpr double kPlanningShare = 0.025;
+constexpr double kPlanningMsMin = 45;
+constexpr double kPlanningMsMax = 500;
+constexpr double kPipelineMsMin = 3;
 
-/// Rows that encoders hand to the llm for a sample.
-TokenCount boundary_rows(const SampleShape& sample) {
-  TokenCount rows = 0;
-  for (const auto& media : sample.media) rows += sample.output_rows(media.module);
-  return rows;
-}
-
-/// No row may wait longer than one microbatch for its llm microbatch.
-bool waits_too_long(const balancer::MicrobatchPlan& plan, std::size_t count) {
-  const auto encoder = places(plan.encoder, count), llm = places(plan.llm, count);
-  for (std::size_t s = 0; s < count; ++s)
-    if (llm[s] > encoder[s] + 1) return true;
-  return false;
-}
+// Units of `balancer::PolicyWork`: a millisecond's; per sample and stage, and per stage and
+// microbatch of a plan that is costed.
+constexpr double kWorkPerMs = 10'000;
+constexpr double kSampleStageWork = 2;
+constexpr double kTaskWork = 45;
 
 double largest_over_mean(const balancer::Spread& spread) {
   return spread.mean_ms > 0 ? spread.max_ms / spread.mean_ms : 1;
@@ -134,35 +123,6 @@ Result<Microbatching::Work> Microbatching::work_of(const std::vector<SampleShape
   return work;
 }
 
-/// Indices of `samples` in place of places in it; one part per llm microbatch that it feeds.
-PipelineMicrobatches Microbatching::parts_of(const balancer::MicrobatchPlan& plan,
-                                             const std::vector<std::int32_t>& samples,
-                                             const std::vector<SampleShape>& shapes) const {
-  PipelineMicrobatches sides;
-  const auto llm = places(plan.llm, samples.size());
-  for (const auto& group : plan.llm) {
-    Part part;
-    for (const auto place : group) part.samples.push_back(samples[at(place)]);
-    if (!part.samples.empty()) sides.llm.push_back({{std::move(part)}});
-  }
-  for (const auto& group : plan.encoder) {
-    std::int32_t first = std::numeric_limits<std::int32_t>::max();
-    for (const auto place : group)
-      if (boundary_rows(shapes[at(samples[at(place)])]) > 0)
-        first = std::min(first, llm[at(place)]);
-    std::map<std::int32_t, Part> parts;
-    for (const auto place : group) {
-      const auto sample = samples[at(place)];
-      const bool own = splits_parts_ && boundary_rows(shapes[at(sample)]) > 0;
-      parts[own ? llm[at(place)] : first].samples.push_back(sample);
-    }
-    Microbatch microbatch;
-    for (auto& [target, part] : parts) microbatch.parts.push_back(std::move(part));
-    if (!microbatch.parts.empty()) sides.encoder.push_back(std::move(microbatch));
-  }
-  return sides;
-}
-
 std::vector<std::int32_t> Microbatching::in_flight_bounds() const {
   if (options_.max_in_flight == 0) return {};
   return std::vector<std::int32_t>(plan_.stages.size(), options_.max_in_flight);
@@ -187,63 +147,6 @@ Result<IterationPlan> Microbatching::order(const DealtBatch& batch, const Work& 
   return scheduler::plan_iteration(plan_, std::move(input));
 }
 
-/// The samples of one pipeline, numbered anew, as task graphs of the many plans that `auto` costs.
-class Microbatching::Alone {
- public:
-  Alone(const Microbatching& owner, const DealtBatch& batch, const Work& work, std::size_t pipeline)
-      : owner_(owner),
-        work_(work),
-        pipeline_(pipeline),
-        own_(batch.pipelines[pipeline]),
-        shapes_(shapes_of(batch, own_)),
-        flow_(owner.plan_.model, shapes_),
-        message_ms_(scheduler::message_costs(owner.plan_, work.costs)) {
-    for (std::size_t s = 0; s < own_.size(); ++s) numbers_.push_back(static_cast<std::int32_t>(s));
-  }
-
-  scheduler::TaskGraph graph(const balancer::MicrobatchPlan& plan) const {
-    const ParallelPlan& layout = owner_.plan_;
-    std::vector<PipelineMicrobatches> microbatches(layout.pipelines.size());
-    microbatches[pipeline_] = owner_.parts_of(plan, numbers_, shapes_);
-    const auto messages = scheduler::plan_messages(layout, flow_, microbatches, shapes_.size());
-    const auto task_ms = [this](StageId stage, const std::vector<std::int32_t>& part,
-                                scheduler::TaskKind kind) {
-      std::vector<std::int32_t> samples;
-      for (const auto place : part) samples.push_back(own_[at(place)]);
-      return work_.costs.task_ms(stage, samples, kind);
-    };
-    const bool split = scheduler::splits_weight_gradient(owner_.options_.schedule);
-    return scheduler::iteration_graph(layout, flow_, microbatches, messages, split, task_ms,
-                                      message_ms_)
-        .tasks;
-  }
-
-  /// Compute of a step; infinite where the plan breaks a bound.
-  double step_ms(const balancer::MicrobatchPlan& plan) const {
-    if (waits_too_long(plan, own_.size())) return kImpossible;
-    auto timeline =
-        scheduler::make_schedule(graph(plan), owner_.options_.schedule, owner_.in_flight_bounds());
-    return timeline.ok() ? timeline.value().step_ms : kImpossible;
-  }
-
- private:
-  static std::vector<SampleShape> shapes_of(const DealtBatch& batch,
-                                            const std::vector<std::int32_t>& own) {
-    std::vector<SampleShape> shapes;
-    for (const auto sample : own) shapes.push_back(batch.samples[at(sample)]);
-    return shapes;
-  }
-
-  const Microbatching& owner_;
-  const Work& work_;
-  std::size_t pipeline_;
-  const std::vector<std::int32_t>& own_;
-  std::vector<SampleShape> shapes_;
-  std::vector<std::int32_t> numbers_;
-  scheduler::RowFlow flow_;
-  scheduler::MessageCost message_ms_;
-};
-
 Result<balancer::MicrobatchPlan> Microbatching::cut(const DealtBatch& batch, const Work& work,
                                                     std::size_t pipeline) const {
   balancer::PolicyOptions options;
@@ -262,15 +165,36 @@ Result<balancer::MicrobatchPlan> Microbatching::cut(const DealtBatch& batch, con
                      " has no room for activations: its stages' parameters, gradients and "
                      "optimizer fill it",
                  "cluster.device_memory_gib", "raise it, or cut the llm into more stages"};
-  std::optional<Alone> alone;
+  std::optional<PipelineCosts> alone;
+  std::optional<scheduler::StepEstimator> estimator;
   if (work.costs.task_ms) {
-    alone.emplace(*this, batch, work, pipeline);
+    alone.emplace(plan_,
+                  PipelineRules{PipelineId{pipeline}, options_.schedule, options_.microbatches,
+                                in_flight_bounds(), splits_parts_},
+                  work.costs, batch.pipelines[pipeline], batch.samples);
     options.cost = [&](const balancer::MicrobatchPlan& plan) { return alone->step_ms(plan); };
-    options.bound = [&](const balancer::MicrobatchPlan& plan) {
-      return scheduler::lower_bound_ms(alone->graph(plan));
-    };
+    options.bound = [&](const balancer::MicrobatchPlan& plan) { return alone->bound_ms(plan); };
+    const auto total = balancer::total(workloads);
+    if (options_.policy == "auto") estimator = alone->estimator(total);
+    if (estimator)
+      options.estimate = [&](std::span<const balancer::Workload> loads) {
+        std::vector<scheduler::ModuleWork> microbatches;
+        for (const auto& load : loads) microbatches.push_back({load.encoder_ms, load.llm_ms});
+        const auto [step_ms, bound_ms] = (*estimator)(microbatches);
+        return balancer::StepEstimate{step_ms, bound_ms};
+      };
+    const auto stages = static_cast<double>(options.pipeline_stages);
+    options.work_max = planning_work((total.encoder_ms + total.llm_ms) / stages);
+    options.costing_work = kSampleStageWork * static_cast<double>(workloads.size()) * stages +
+                           kTaskWork * stages * static_cast<double>(options_.microbatches);
   }
   return balancer::assign_microbatches(options_.policy, workloads, options);
+}
+
+double Microbatching::planning_work(double step_ms) const {
+  const double planning_ms = std::clamp(kPlanningShare * step_ms, kPlanningMsMin, kPlanningMsMax);
+  const auto pipelines = static_cast<double>(plan_.pipelines.size());
+  return kWorkPerMs * std::max(kPipelineMsMin, planning_ms / pipelines);
 }
 
 /// What the plan of one pipeline does to balance and to the rows that wait.
@@ -337,7 +261,8 @@ Result<PredictedIteration> Microbatching::plan(DealtBatch batch) const {
     auto made = cut(batch, work, p);
     if (!made.ok()) return std::move(made).error();
     describe(batch, work, p, made.value(), result.prediction);
-    microbatches.push_back(parts_of(made.value(), batch.pipelines[p], batch.samples));
+    microbatches.push_back(
+        parts_of(made.value(), batch.pipelines[p], batch.samples, splits_parts_));
   }
   auto iteration = order(batch, work, std::move(microbatches));
   if (!iteration.ok()) return std::move(iteration).error();

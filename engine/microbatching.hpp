@@ -31,10 +31,12 @@ namespace troupe::engine {
 struct MicrobatchingOptions {
   std::string policy = "in-order";
   std::string schedule = "1f1b";
-  std::int64_t microbatches = 1;   ///< Per pipeline; some policies use fewer.
-  std::uint64_t seed = 0;          ///< Of `random` and of searches; every step has its own stream.
-  std::int64_t evaluations = 200;  ///< Plans that `auto` may cost, per pipeline.
-  std::int32_t max_in_flight = 0;  ///< Per stage; 0: as the schedule likes.
+  std::int64_t microbatches = 1;  ///< Per pipeline; some policies use fewer.
+  std::uint64_t seed = 0;         ///< Of `random` and of searches; every step has its own stream.
+  /// Plans that `auto` may cost, per pipeline; fewer where they would take longer than a fortieth
+  /// of the step, by counted work.
+  std::int64_t evaluations = 200;
+  std::int32_t max_in_flight = 0;    ///< Per stage; 0: as the schedule likes.
   bool adaptive_correction = false;  ///< Predictions follow what `learn` is told.
 };
 
@@ -105,14 +107,12 @@ class Microbatching {
 
  private:
   struct Work;
-  class Alone;
 
   Result<Work> work_of(const std::vector<SampleShape>& samples) const;
   Result<balancer::MicrobatchPlan> cut(const DealtBatch& batch, const Work& work,
                                        std::size_t pipeline) const;
-  PipelineMicrobatches parts_of(const balancer::MicrobatchPlan& plan,
-                                const std::vector<std::int32_t>& samples,
-                                const std::vector<SampleShape>& shapes) const;
+  /// What `auto` may do for one pipeline of a step of about so long: `PolicyOptions::work_max`.
+  double planning_work(double step_ms) const;
   void describe(const DealtBatch& batch, const Work& work, std::size_t pipeline,
                 const balancer::MicrobatchPlan& plan, Prediction& prediction) const;
   Status predict(const IterationPlan& iteration, const Work& work, Prediction& prediction) const;

@@ -1,0 +1,174 @@
+#include "engine/pipeline_costs.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <span>
+#include <utility>
+
+#include "scheduler/iteration_graph.hpp"
+#include "scheduler/module_pipeline.hpp"
+#include "scheduler/predicted_costs.hpp"
+#include "scheduler/schedules.hpp"
+#include "scheduler/stage_graph.hpp"
+
+namespace troupe::engine {
+
+namespace {
+
+constexpr double kImpossible = std::numeric_limits<double>::infinity();
+
+std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
+
+/// No row may wait longer than one microbatch for its llm microbatch.
+bool waits_too_long(const balancer::MicrobatchPlan& plan, std::size_t count) {
+  const auto encoder = places(plan.encoder, count), llm = places(plan.llm, count);
+  for (std::size_t s = 0; s < count; ++s)
+    if (llm[s] > encoder[s] + 1) return true;
+  return false;
+}
+
+std::vector<SampleShape> shapes_of(const std::vector<SampleShape>& all,
+                                   const std::vector<std::int32_t>& own) {
+  std::vector<SampleShape> shapes;
+  for (const auto sample : own) shapes.push_back(all[at(sample)]);
+  return shapes;
+}
+
+}  // namespace
+
+std::vector<std::int32_t> places(const balancer::SampleGroups& groups, std::size_t count) {
+  std::vector<std::int32_t> of(count, 0);
+  for (std::size_t g = 0; g < groups.size(); ++g)
+    for (const auto sample : groups[g]) of[at(sample)] = static_cast<std::int32_t>(g);
+  return of;
+}
+
+TokenCount boundary_rows(const SampleShape& sample) {
+  TokenCount rows = 0;
+  for (const auto& media : sample.media) rows += sample.output_rows(media.module);
+  return rows;
+}
+
+PipelineMicrobatches parts_of(const balancer::MicrobatchPlan& plan,
+                              const std::vector<std::int32_t>& samples,
+                              const std::vector<SampleShape>& shapes, bool splits_parts) {
+  PipelineMicrobatches sides;
+  const auto llm = places(plan.llm, samples.size());
+  for (const auto& group : plan.llm) {
+    Part part;
+    for (const auto place : group) part.samples.push_back(samples[at(place)]);
+    if (!part.samples.empty()) sides.llm.push_back({{std::move(part)}});
+  }
+  for (const auto& group : plan.encoder) {
+    std::int32_t first = std::numeric_limits<std::int32_t>::max();
+    for (const auto place : group)
+      if (boundary_rows(shapes[at(samples[at(place)])]) > 0)
+        first = std::min(first, llm[at(place)]);
+    std::map<std::int32_t, Part> parts;
+    for (const auto place : group) {
+      const auto sample = samples[at(place)];
+      const bool own = splits_parts && boundary_rows(shapes[at(sample)]) > 0;
+      parts[own ? llm[at(place)] : first].samples.push_back(sample);
+    }
+    Microbatch microbatch;
+    for (auto& [target, part] : parts) microbatch.parts.push_back(std::move(part));
+    if (!microbatch.parts.empty()) sides.encoder.push_back(std::move(microbatch));
+  }
+  return sides;
+}
+
+PipelineCosts::PipelineCosts(const ParallelPlan& layout, PipelineRules rules,
+                             const scheduler::SimulationCosts& costs,
+                             const std::vector<std::int32_t>& samples,
+                             const std::vector<SampleShape>& shapes)
+    : layout_(layout),
+      rules_(std::move(rules)),
+      costs_(costs),
+      own_(samples),
+      shapes_(shapes_of(shapes, own_)),
+      flow_(layout.model, shapes_),
+      message_ms_(scheduler::message_costs(layout, costs)) {
+  for (std::size_t s = 0; s < own_.size(); ++s) numbers_.push_back(static_cast<std::int32_t>(s));
+}
+
+scheduler::TaskGraph PipelineCosts::graph(const balancer::MicrobatchPlan& plan) const {
+  std::vector<PipelineMicrobatches> microbatches(layout_.pipelines.size());
+  microbatches[rules_.pipeline.index()] = parts_of(plan, numbers_, shapes_, rules_.splits_parts);
+  const auto messages = scheduler::plan_messages(layout_, flow_, microbatches, shapes_.size());
+  const auto task_ms = [this](StageId stage, const std::vector<std::int32_t>& part,
+                              scheduler::TaskKind kind) {
+    std::vector<std::int32_t> samples;
+    samples.reserve(part.size());
+    for (const auto place : part) samples.push_back(own_[at(place)]);
+    return costs_.task_ms(stage, samples, kind);
+  };
+  const bool split = scheduler::splits_weight_gradient(rules_.schedule);
+  return scheduler::iteration_graph(layout_, flow_, microbatches, messages, split, task_ms,
+                                    message_ms_)
+      .tasks;
+}
+
+double PipelineCosts::step_ms(const balancer::MicrobatchPlan& plan) const {
+  if (waits_too_long(plan, own_.size())) return kImpossible;
+  const auto timeline =
+      scheduler::make_schedule(graph(plan), rules_.schedule, rules_.max_in_flight);
+  return timeline.ok() ? timeline.value().step_ms : kImpossible;
+}
+
+double PipelineCosts::bound_ms(const balancer::MicrobatchPlan& plan) const {
+  return scheduler::schedule_bound_ms(graph(plan), rules_.schedule);
+}
+
+// A task's time as a line over the load: two halves of the samples pay the constant twice.
+PipelineCosts::Rate PipelineCosts::rate_of(StageId stage, scheduler::TaskKind kind,
+                                           double load) const {
+  if (load <= 0) return {};
+  std::vector<std::int32_t> even, odd;
+  for (std::size_t s = 0; s < own_.size(); ++s) (s % 2 == 0 ? even : odd).push_back(own_[s]);
+  const double whole = costs_.task_ms(stage, own_, kind);
+  const double first = costs_.task_ms(stage, even, kind);
+  const double second = costs_.task_ms(stage, odd, kind);
+  const bool twice = first > 0 && second > 0;
+  const double constant = twice ? std::clamp(first + second - whole, 0.0, whole) : 0;
+  return {(whole - constant) / load, constant};
+}
+
+std::optional<scheduler::StepEstimator> PipelineCosts::estimator(
+    const balancer::Workload& total) const {
+  const auto& ids = layout_.pipelines[rules_.pipeline.index()].stages;
+  if (std::ssize(own_) < rules_.microbatches) return std::nullopt;
+  scheduler::PipelineTimes times;
+  times.microbatches = static_cast<std::int32_t>(rules_.microbatches);
+  std::vector<scheduler::StepEstimator::Constants> constants;
+  std::map<DeviceId, std::int32_t> devices;
+  for (const auto id : ids) {
+    const Stage& stage = layout_.at(id);
+    const auto device =
+        devices.try_emplace(stage.devices.front(), static_cast<std::int32_t>(devices.size()));
+    const bool encoder = side_of(layout_, id) == Side::encoder;
+    const double load = encoder ? total.encoder_ms : total.llm_ms;
+    const auto forward = rate_of(id, scheduler::TaskKind::forward, load);
+    const auto input = rate_of(id, scheduler::TaskKind::backward_input, load);
+    const auto weight = rate_of(id, scheduler::TaskKind::backward_weight, load);
+    auto& made = times.stages.emplace_back();
+    made.name = std::to_string(id.value);
+    made.device = device.first->second;
+    made.encoder = encoder;
+    made.forward_ms = {forward.per_ms};
+    made.input_grad_ms = {input.per_ms};
+    made.weight_grad_ms = {weight.per_ms};
+    constants.push_back({forward.constant_ms, input.constant_ms, weight.constant_ms});
+  }
+  const auto own = std::span(layout_.stages).subspan(ids.front().index(), ids.size());
+  for (const auto& edge : scheduler::stage_edges(layout_.model, own)) {
+    auto& next = times.stages[edge.from].next;
+    const auto to = static_cast<std::int32_t>(edge.to);
+    if (std::find(next.begin(), next.end(), to) == next.end()) next.push_back(to);
+  }
+  auto in_flight = rules_.max_in_flight;
+  if (!in_flight.empty()) in_flight.resize(ids.size());
+  return scheduler::StepEstimator::create(times, rules_.schedule, constants, in_flight);
+}
+
+}  // namespace troupe::engine

@@ -1,0 +1,106 @@
+#include "tests/torch_catch.hpp"
+
+#include "engine/pipeline_costs.hpp"
+
+#include <catch2/catch_approx.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <limits>
+
+#include "scheduler/cost_model.hpp"
+#include "scheduler/place_by_hand.hpp"
+#include "scheduler/predicted_costs.hpp"
+
+namespace troupe::engine {
+namespace {
+
+using Catch::Approx;
+
+/// Rows take a millisecond each in every pass, and a launch two more.
+scheduler::LayerProfile affine(const std::string& kind) {
+  return {kind,
+          {},
+          scheduler::CostOrigin::measured,
+          {},
+          {{1, {3, 3, 3, 0}, {}}, {1000, {1002, 1002, 1002, 0}, {}}}};
+}
+
+SampleShape sample(std::int32_t encoder_rows, TokenCount llm_tokens) {
+  SampleShape shape;
+  if (encoder_rows > 0) shape.media = {{ModuleId{0}, {{encoder_rows, encoder_rows, 1, 0, 0, 0}}}};
+  shape.llm_tokens = llm_tokens;
+  shape.trained_tokens = 1;
+  return shape;
+}
+
+/// An encoder stage and an llm stage, on one device each or on the same.
+struct Fixture {
+  ParallelPlan plan;
+  std::vector<SampleShape> shapes;
+  std::vector<std::int32_t> own;
+  scheduler::SimulationCosts costs;
+  std::vector<balancer::Workload> work;
+  std::string schedule;
+
+  Fixture(bool shared, std::string name) : schedule(std::move(name)) {
+    ModelGraph model;
+    model.modules = {{"vision", ModuleKind::encoder, false, {ModuleId{1}}, {{"vision.0", 1}}, 1, 1},
+                     {"llm", ModuleKind::llm, false, {}, {{"llm.0", 1}}, 1, 1}};
+    const std::int32_t other = shared ? 0 : 1;
+    HandLayout layout;
+    layout.pipelines.push_back({{0, 0, {{"vision", {}}}}, {other, 0, {{"llm", {}}}}});
+    plan = scheduler::place_by_hand(model, layout, {other + 1, 1}).value();
+    for (std::int32_t i = 0; i < 8; ++i) {
+      shapes.push_back(sample(5 + 3 * i % 7, 10 + 11 * i % 13));
+      own.push_back(i);
+    }
+    scheduler::Profile profile{"test", {}, {affine("vision"), affine("llm")}, {}};
+    profile.layers = {{"vision.0", "vision"}, {"llm.0", "llm"}};
+    const auto cost_model = scheduler::CostModel::create(model, profile).value();
+    costs = scheduler::predicted_costs(plan, cost_model, shapes).value();
+    const auto weights = scheduler::sample_workloads(cost_model, shapes).value();
+    for (const auto& one : weights) work.push_back({one.encoder_total_ms, one.llm_total_ms});
+  }
+
+  PipelineCosts make(std::int64_t microbatches) const {
+    return {plan, {PipelineId{0}, schedule, microbatches, {}, false}, costs, own, shapes};
+  }
+};
+
+TEST_CASE("an estimate from loads is the step of the plan with these loads", "[engine]") {
+  const std::string schedule = GENERATE("1f1b", "gpipe");
+  CAPTURE(schedule);
+  const Fixture fixture(false, schedule);
+  const auto pipeline = fixture.make(3);
+  const auto estimator = pipeline.estimator(balancer::total(fixture.work));
+  REQUIRE(estimator);
+  for (const auto& groups : {balancer::SampleGroups{{0, 1, 2}, {3, 4, 5}, {6, 7}},
+                             balancer::SampleGroups{{5}, {0, 2, 4, 6, 7}, {1, 3}}}) {
+    const auto plan = balancer::without_deferral(groups);
+    std::vector<scheduler::ModuleWork> loads;
+    for (const auto& load : group_loads(fixture.work, groups))
+      loads.push_back({load.encoder_ms, load.llm_ms});
+    const auto estimate = (*estimator)(loads);
+    CHECK(estimate.step_ms == Approx(pipeline.step_ms(plan)).epsilon(0.01));
+    CHECK(estimate.bound_ms == Approx(pipeline.bound_ms(plan)).epsilon(0.01));
+    CHECK(pipeline.bound_ms(plan) <= pipeline.step_ms(plan));
+  }
+}
+
+TEST_CASE(
+    "there is no estimate where times decide an order, or for fewer samples than microbatches",
+    "[engine]") {
+  const Fixture searching(false, "zero-bubble"), shared(true, "1f1b"), few(false, "1f1b");
+  CHECK_FALSE(searching.make(3).estimator(balancer::total(searching.work)));
+  CHECK_FALSE(shared.make(3).estimator(balancer::total(shared.work)));
+  CHECK_FALSE(few.make(9).estimator(balancer::total(few.work)));
+}
+
+TEST_CASE("a plan whose rows wait for two microbatches cannot run", "[engine]") {
+  const Fixture fixture(false, "1f1b");
+  const auto late =
+      balancer::make_plan({{0, 1, 2}, {3, 4}, {5, 6, 7}}, {{1, 2}, {3, 4}, {0, 5, 6, 7}});
+  CHECK(fixture.make(3).step_ms(late) == std::numeric_limits<double>::infinity());
+}
+
+}  // namespace
+}  // namespace troupe::engine
