@@ -85,10 +85,13 @@ def measure(folder, name, overrides, runs, steps):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("configurations", nargs="*", default=[])
+    labels = [f"{name}, {data} data" for name in CONFIGURATIONS for data in ("uneven", "even")]
+    parser.add_argument("configurations", nargs="*", default=[], help="; ".join(labels))
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--steps", type=int, default=8)
     arguments = parser.parse_args()
+    for unknown in set(arguments.configurations) - set(labels):
+        parser.error(f"no configuration '{unknown}' (known: {'; '.join(labels)})")
     if not MEDIA.is_dir():
         print(f"skipped: no {MEDIA}", file=sys.stderr)
         return 77
