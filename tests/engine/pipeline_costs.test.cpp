@@ -6,31 +6,14 @@
 #include <catch2/generators/catch_generators.hpp>
 #include <limits>
 
-#include "scheduler/cost_model.hpp"
 #include "scheduler/place_by_hand.hpp"
 #include "scheduler/predicted_costs.hpp"
+#include "tests/scheduler/two_layers.hpp"
 
 namespace troupe::engine {
 namespace {
 
 using Catch::Approx;
-
-/// Rows take a millisecond each in every pass, and a launch two more.
-scheduler::LayerProfile affine(const std::string& kind) {
-  return {kind,
-          {},
-          scheduler::CostOrigin::measured,
-          {},
-          {{1, {3, 3, 3, 0}, {}}, {1000, {1002, 1002, 1002, 0}, {}}}};
-}
-
-SampleShape sample(std::int32_t encoder_rows, TokenCount llm_tokens) {
-  SampleShape shape;
-  if (encoder_rows > 0) shape.media = {{ModuleId{0}, {{encoder_rows, encoder_rows, 1, 0, 0, 0}}}};
-  shape.llm_tokens = llm_tokens;
-  shape.trained_tokens = 1;
-  return shape;
-}
 
 /// An encoder stage and an llm stage, on one device each or on the same.
 struct Fixture {
@@ -42,20 +25,16 @@ struct Fixture {
   std::string schedule;
 
   Fixture(bool shared, std::string name) : schedule(std::move(name)) {
-    ModelGraph model;
-    model.modules = {{"vision", ModuleKind::encoder, false, {ModuleId{1}}, {{"vision.0", 1}}, 1, 1},
-                     {"llm", ModuleKind::llm, false, {}, {{"llm.0", 1}}, 1, 1}};
     const std::int32_t other = shared ? 0 : 1;
     HandLayout layout;
     layout.pipelines.push_back({{0, 0, {{"vision", {}}}}, {other, 0, {{"llm", {}}}}});
-    plan = scheduler::place_by_hand(model, layout, {other + 1, 1}).value();
+    plan =
+        scheduler::place_by_hand(scheduler::testing::two_layers(), layout, {other + 1, 1}).value();
     for (std::int32_t i = 0; i < 8; ++i) {
-      shapes.push_back(sample(5 + 3 * i % 7, 10 + 11 * i % 13));
+      shapes.push_back(scheduler::testing::two_layer_sample(5 + 3 * i % 7, 10 + 11 * i % 13));
       own.push_back(i);
     }
-    scheduler::Profile profile{"test", {}, {affine("vision"), affine("llm")}, {}};
-    profile.layers = {{"vision.0", "vision"}, {"llm.0", "llm"}};
-    const auto cost_model = scheduler::CostModel::create(model, profile).value();
+    const auto cost_model = scheduler::testing::two_layer_costs(2, 0);
     costs = scheduler::predicted_costs(plan, cost_model, shapes).value();
     const auto weights = scheduler::sample_workloads(cost_model, shapes).value();
     for (const auto& one : weights) work.push_back({one.encoder_total_ms, one.llm_total_ms});

@@ -122,40 +122,43 @@ TEST_CASE("a process killed while its connection is idle", "[transport][errors]"
   check_works(nodes, 0, 2);
 }
 
-// UCX 1.13 ends the process of a survivor that has still to answer a dead peer's first words. So
-// connecting says nothing (README, decisions).
-TEST_CASE("a process killed before the first message", "[transport][errors]") {
+/// Connects node 1 twelve times, either end first; `talk(nodes, delay)` kills it each time, after
+/// `delay`.
+template <class Talk>
+void kill_after_connecting(Talk talk) {
   const auto backend = each_process_backend();
   CAPTURE(to_string(backend));
   Nodes nodes(backend, 2);
   for (int round = 0; round < 12; ++round) {
     CAPTURE(round);
     round % 2 == 0 ? nodes.connect(0, 1) : nodes.connect(1, 0);
-    const int receive = nodes[0].receive(1, tag(1), 8);
-    std::this_thread::sleep_for(std::chrono::microseconds(40 * round));
-    nodes[1].vanish();
-    check_lost(nodes[0], receive);
+    talk(nodes, std::chrono::microseconds(40 * round));
     nodes.restart(1);
   }
 }
 
+// UCX 1.13 ends the process of a survivor that has still to answer a dead peer's first words. So
+// connecting says nothing (README, decisions).
+TEST_CASE("a process killed before the first message", "[transport][errors]") {
+  kill_after_connecting([](Nodes& nodes, std::chrono::microseconds delay) {
+    const int receive = nodes[0].receive(1, tag(1), 8);
+    std::this_thread::sleep_for(delay);
+    nodes[1].vanish();
+    check_lost(nodes[0], receive);
+  });
+}
+
 TEST_CASE("a process killed amid the first messages", "[transport][errors]") {
-  const auto backend = each_process_backend();
-  CAPTURE(to_string(backend));
-  Nodes nodes(backend, 2);
-  for (int round = 0; round < 12; ++round) {
-    CAPTURE(round);
-    round % 2 == 0 ? nodes.connect(0, 1) : nodes.connect(1, 0);
+  kill_after_connecting([](Nodes& nodes, std::chrono::microseconds delay) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));  // Both are within reach.
     const int send = nodes[0].send(1, tag(1), 2 << 20, 1);
     const int receive = nodes[0].receive(1, tag(2), 2 << 20);
     nodes[1].send(0, tag(2), 2 << 20, 1);
-    std::this_thread::sleep_for(std::chrono::microseconds(40 * round));
+    std::this_thread::sleep_for(delay);
     nodes[1].vanish();
     CHECK(nodes[0].wait(receive, kVanished).code != Errc::timed_out);
     CHECK(nodes[0].wait(send, kVanished).code != Errc::timed_out);
-    nodes.restart(1);
-  }
+  });
 }
 
 TEST_CASE("a killed process that its parent has not reaped", "[transport][errors]") {

@@ -9,41 +9,21 @@
 #include "engine/nominal_profile.hpp"
 #include "scheduler/place_by_hand.hpp"
 #include "tests/engine/tiny_job.hpp"
+#include "tests/scheduler/two_layers.hpp"
 
 namespace troupe::app {
 namespace {
 
 using Catch::Approx;
-
-/// A millisecond per row for forward, input gradients and weight gradients each, and a byte.
-scheduler::LayerProfile per_row(const std::string& kind) {
-  return {kind,
-          {},
-          scheduler::CostOrigin::measured,
-          {},
-          {{1, {1, 1, 1, 1}, {}}, {1000, {1000, 1000, 1000, 1000}, {}}}};
-}
-
-/// One encoder layer and one llm layer.
-ModelGraph two_layers() {
-  ModelGraph model;
-  model.modules = {{"vision", ModuleKind::encoder, false, {ModuleId{1}}, {{"vision.0", 1}}, 1, 1},
-                   {"llm", ModuleKind::llm, false, {}, {{"llm.0", 1}}, 1, 1}};
-  return model;
-}
+using scheduler::testing::two_layers;
 
 SampleShape sample(std::int32_t encoder_rows, TokenCount llm_tokens) {
-  SampleShape shape;
-  if (encoder_rows > 0) shape.media = {{ModuleId{0}, {{encoder_rows, encoder_rows, 1, 0, 0, 0}}}};
-  shape.llm_tokens = llm_tokens;
-  shape.trained_tokens = 1;
-  return shape;
+  return scheduler::testing::two_layer_sample(encoder_rows, llm_tokens);
 }
 
 /// Every pipeline an encoder stage and an llm stage; both on one node where `shared` says so.
 PolicyQuestion question_of(std::vector<SampleShape> samples, const std::vector<bool>& shared,
                            std::int64_t microbatches) {
-  const auto model = two_layers();
   HandLayout layout;
   std::int32_t node = 0;
   for (const bool one : shared) {
@@ -51,13 +31,11 @@ PolicyQuestion question_of(std::vector<SampleShape> samples, const std::vector<b
     const std::int32_t second = one ? first : node++;
     layout.pipelines.push_back({{first, 0, {{"vision", {}}}}, {second, 0, {{"llm", {}}}}});
   }
-  scheduler::Profile profile{"test", {}, {per_row("vision"), per_row("llm")}, {}};
-  profile.layers = {{"vision.0", "vision"}, {"llm.0", "llm"}};
   PolicyQuestion question;
-  question.plan = scheduler::place_by_hand(model, layout, {node, 1}).value();
+  question.plan = scheduler::place_by_hand(two_layers(), layout, {node, 1}).value();
   question.options.microbatches = microbatches;
   question.costs = std::make_shared<const engine::PlanningCosts>(
-      engine::PlanningCosts{scheduler::CostModel::create(model, profile).value(), {}, Bytes{}});
+      engine::PlanningCosts{scheduler::testing::two_layer_costs(0, 1), {}, Bytes{}});
   question.batches = {std::move(samples)};
   return question;
 }
