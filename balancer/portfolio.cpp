@@ -15,14 +15,6 @@ namespace troupe::balancer {
 
 namespace {
 
-std::vector<std::int32_t> group_of(const SampleGroups& groups, std::size_t sample_count) {
-  std::vector<std::int32_t> of(sample_count, 0);
-  for (std::size_t g = 0; g < groups.size(); ++g)
-    for (const auto sample : groups[g])
-      of[static_cast<std::size_t>(sample)] = static_cast<std::int32_t>(g);
-  return of;
-}
-
 // Trades per size profile; a start near the last one's microbatches needs few.
 const SearchBudget kTaperBudget{.evaluations_max = 200'000};
 

@@ -71,6 +71,14 @@ std::vector<Workload> group_loads(std::span<const Workload> workloads, const Sam
   return loads;
 }
 
+std::vector<std::int32_t> group_of(const SampleGroups& groups, std::size_t sample_count) {
+  std::vector<std::int32_t> of(sample_count, 0);
+  for (std::size_t g = 0; g < groups.size(); ++g)
+    for (const auto sample : groups[g])
+      of[static_cast<std::size_t>(sample)] = static_cast<std::int32_t>(g);
+  return of;
+}
+
 Spread encoder_spread(std::span<const Workload> loads) {
   return spread(loads, [](const Workload& load) { return load.encoder_ms; });
 }

@@ -69,6 +69,9 @@ Workload total(std::span<const Workload> workloads);
 /// Sum per group. Cost: O(samples).
 std::vector<Workload> group_loads(std::span<const Workload> workloads, const SampleGroups& groups);
 
+/// The group of each of `sample_count` samples; 0 for one that no group names. Cost: O(samples).
+std::vector<std::int32_t> group_of(const SampleGroups& groups, std::size_t sample_count);
+
 /// Mean, population standard deviation and maximum of one side's group loads.
 struct Spread {
   double mean_ms = 0;

@@ -209,7 +209,8 @@ void Microbatching::describe(const DealtBatch& batch, const Work& work, std::siz
   prediction.imbalance_in_order =
       std::max(prediction.imbalance_in_order, imbalance_of(workloads, plain));
   prediction.imbalance = std::max(prediction.imbalance, imbalance_of(workloads, plan));
-  const auto encoder = places(plan.encoder, own.size()), llm = places(plan.llm, own.size());
+  const auto encoder = balancer::group_of(plan.encoder, own.size()),
+             llm = balancer::group_of(plan.llm, own.size());
   std::map<std::int32_t, TokenCount> held;
   for (std::size_t s = 0; s < own.size(); ++s) {
     if (llm[s] == encoder[s]) continue;

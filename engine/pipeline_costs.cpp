@@ -22,7 +22,8 @@ std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
 
 /// No row may wait longer than one microbatch for its llm microbatch.
 bool waits_too_long(const balancer::MicrobatchPlan& plan, std::size_t count) {
-  const auto encoder = places(plan.encoder, count), llm = places(plan.llm, count);
+  const auto encoder = balancer::group_of(plan.encoder, count),
+             llm = balancer::group_of(plan.llm, count);
   for (std::size_t s = 0; s < count; ++s)
     if (llm[s] > encoder[s] + 1) return true;
   return false;
@@ -37,13 +38,6 @@ std::vector<SampleShape> shapes_of(const std::vector<SampleShape>& all,
 
 }  // namespace
 
-std::vector<std::int32_t> places(const balancer::SampleGroups& groups, std::size_t count) {
-  std::vector<std::int32_t> of(count, 0);
-  for (std::size_t g = 0; g < groups.size(); ++g)
-    for (const auto sample : groups[g]) of[at(sample)] = static_cast<std::int32_t>(g);
-  return of;
-}
-
 TokenCount boundary_rows(const SampleShape& sample) {
   TokenCount rows = 0;
   for (const auto& media : sample.media) rows += sample.output_rows(media.module);
@@ -54,7 +48,7 @@ PipelineMicrobatches parts_of(const balancer::MicrobatchPlan& plan,
                               const std::vector<std::int32_t>& samples,
                               const std::vector<SampleShape>& shapes, bool splits_parts) {
   PipelineMicrobatches sides;
-  const auto llm = places(plan.llm, samples.size());
+  const auto llm = balancer::group_of(plan.llm, samples.size());
   for (const auto& group : plan.llm) {
     Part part;
     for (const auto place : group) part.samples.push_back(samples[at(place)]);

@@ -20,9 +20,6 @@
 
 namespace troupe::engine {
 
-/// Group of each of `count` samples; 0 for those in none.
-std::vector<std::int32_t> places(const balancer::SampleGroups& groups, std::size_t count);
-
 /// Rows that encoders hand to the llm for a sample.
 TokenCount boundary_rows(const SampleShape& sample);
 
