@@ -41,20 +41,8 @@ Status read_shapes(Planning& planning) {
   return Done{};
 }
 
-constexpr std::uint64_t kPredictedSteps = 3;
-
-/// Replaces the prediction of a layout by that of the plans which training would make.
-Status predict(const Planning& planning, scheduler::AutoLayout& made) {
-  auto training = training_on_paper(planning, made);
-  scheduler::PredictedStep sum;
-  for (std::uint64_t step = 0; step < kPredictedSteps; ++step) {
-    auto batch = training.step(draw_batch(planning, planning.request.seed + step));
-    if (!batch.ok()) return std::move(batch).error();
-    scheduler::add_step(batch.value().step, sum);
-  }
-  scheduler::divide_steps(sum, kPredictedSteps);
-  made.predicted = std::move(sum);
-  return Done{};
+engine::PlanningCosts costs_of(const Planning& planning) {
+  return {planning.model, planning.request.prediction, planning.batch_memory};
 }
 
 }  // namespace
@@ -156,26 +144,21 @@ Result<scheduler::AutoLayout> layout_by_hand(const Planning& planning) {
 }  // namespace
 
 Result<scheduler::AutoLayout> make_layout(const Planning& planning) {
-  auto made =
-      planning.by_hand ? layout_by_hand(planning) : scheduler::auto_layout(planning.request);
-  if (!made.ok()) return made;
-  const double searched_ms = made.value().predicted.step_ms;
-  if (auto predicted = predict(planning, made.value()); !predicted.ok())
-    return std::move(predicted).error();
-  const auto& policy = planning.setup.job.balancer.policy;
-  if (!planning.by_hand && policy != "in-order")
-    made.value().reasons.push_back(
-        {policy + " batches", time_text(made.value().predicted.step_ms) +
-                                  " per step; the layouts above were compared with batches cut in "
-                                  "order, where this one takes " +
-                                  time_text(searched_ms)});
+  const auto judge =
+      engine::training_judge(planning.setup, costs_of(planning), planning.request.samples);
+  auto request = planning.request;
+  if (planning.setup.job.balancer.policy != "in-order") request.judge = judge;
+  auto made = planning.by_hand ? layout_by_hand(planning) : scheduler::auto_layout(request);
+  if (!made.ok() || made.value().judged > 0) return made;
+  auto predicted = judge(made.value().plan, made.value().parallelisms);
+  if (!predicted.ok()) return std::move(predicted).error();
+  made.value().predicted = std::move(predicted).value();
   return made;
 }
 
 engine::SimulatedTraining training_on_paper(const Planning& planning,
                                             const scheduler::AutoLayout& layout, std::int64_t lag) {
-  auto costs = std::make_shared<engine::PlanningCosts>(
-      engine::PlanningCosts{planning.model, planning.request.prediction, planning.batch_memory});
+  auto costs = std::make_shared<engine::PlanningCosts>(costs_of(planning));
   costs->options.parallelisms = layout.parallelisms;
   const auto options = engine::planner_options(planning.setup, 0, 0);
   return {layout.plan, options.microbatching, std::move(costs),

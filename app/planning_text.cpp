@@ -230,6 +230,7 @@ Json layout_json(const Planning& planning, const scheduler::AutoLayout& layout,
   json["bubble"] = layout.predicted.bubble;
   json["b_min"] = notes.b_min;
   json["simulated"] = layout.simulated;
+  json["judged"] = layout.judged;
   for (std::size_t m = 0; m < layout.parallelisms.size(); ++m)
     json["degrees"][planning.setup.model.modules[m].name] = {{"tp", layout.parallelisms[m].tp},
                                                              {"cp", layout.parallelisms[m].cp}};

@@ -1,9 +1,12 @@
 #include "engine/choose_layout.hpp"
 
+#include <memory>
 #include <utility>
 
 #include "engine/nominal_profile.hpp"
 #include "engine/profile_data.hpp"
+#include "engine/simulated_training.hpp"
+#include "scheduler/layout_score.hpp"
 #include "scheduler/place_by_hand.hpp"
 
 namespace troupe::engine {
@@ -28,6 +31,27 @@ scheduler::AutoLayoutRequest layout_request(const JobSetup& setup,
   return request;
 }
 
+scheduler::LayoutJudge training_judge(const JobSetup& setup, const PlanningCosts& costs,
+                                      std::vector<SampleShape> samples) {
+  return [&setup, costs, samples = std::move(samples)](
+             const ParallelPlan& plan, const std::vector<scheduler::Parallelism>& parallelisms)
+             -> Result<scheduler::PredictedStep> {
+    auto own = std::make_shared<PlanningCosts>(costs);
+    own->options.parallelisms = parallelisms;
+    const auto options = planner_options(setup, 0, 0);
+    SimulatedTraining training(plan, options.microbatching, std::move(own), options.prefetch + 1);
+    scheduler::PredictedStep sum;
+    for (std::uint64_t batch = 0; batch < kJudgedBatches; ++batch) {
+      auto step = training.step(scheduler::draw_batch(samples, setup.job.train.global_batch_size,
+                                                      setup.job.job.seed + batch));
+      if (!step.ok()) return std::move(step).error();
+      scheduler::add_step(step.value().step, sum);
+    }
+    scheduler::divide_steps(sum, static_cast<double>(kJudgedBatches));
+    return sum;
+  };
+}
+
 Result<JobLayout> choose_layout(const JobSetup& setup) {
   const job::Job& job = setup.job;
   const scheduler::ClusterShape cluster{job.cluster.nodes, job.cluster.devices_per_node};
@@ -49,6 +73,8 @@ Result<JobLayout> choose_layout(const JobSetup& setup) {
   auto samples = draw_shapes(setup, kLayoutSamples, job.job.seed);
   if (!samples.ok()) return std::move(samples).error();
   request.samples = std::move(samples).value();
+  if (job.balancer.policy != "in-order")
+    request.judge = training_judge(setup, *costs, request.samples);
   auto chosen = scheduler::auto_layout(request);
   if (!chosen.ok()) return std::move(chosen).error();
   return JobLayout{std::move(chosen.value().plan), std::move(chosen.value().reasons),

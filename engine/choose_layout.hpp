@@ -9,7 +9,9 @@
 #include <vector>
 
 #include "engine/job_setup.hpp"
+#include "engine/microbatching.hpp"
 #include "runtime/vocabulary/result.hpp"
+#include "runtime/vocabulary/sample_shape.hpp"
 #include "scheduler/auto_layout.hpp"
 
 namespace troupe::engine {
@@ -26,6 +28,16 @@ struct JobLayout {
 scheduler::AutoLayoutRequest layout_request(const JobSetup& setup,
                                             const scheduler::CostModel& model,
                                             const scheduler::DeviceSpeeds& speeds);
+
+/// Predicts a layout by mean steps as training would make them (`SimulatedTraining`), over
+/// `kJudgedBatches` batches drawn from `samples`; memory: the largest. `setup` outlives it; of
+/// `costs` the degrees are not read. REQUIRES: samples not empty.
+///
+/// Errors of calls: as `SimulatedTraining::step`.
+scheduler::LayoutJudge training_judge(const JobSetup& setup, const PlanningCosts& costs,
+                                      std::vector<SampleShape> samples);
+
+inline constexpr std::uint64_t kJudgedBatches = 3;
 
 /// Where every layer lives. A job of one device needs no choice. Chosen by `setup.costs`, else by
 /// the profile at hand.

@@ -5,6 +5,9 @@
 #include <cstddef>
 #include <iterator>
 #include <limits>
+#include <map>
+#include <string>
+#include <tuple>
 #include <utility>
 
 #include "scheduler/layout_candidates.hpp"
@@ -40,6 +43,13 @@ double unevenness(const PredictedStep& step) {
   return sum;
 }
 
+/// What layouts differ in besides their cuts: pipelines, form, degrees.
+using LayoutKind = std::tuple<std::int32_t, std::string, std::vector<Parallelism>>;
+
+LayoutKind kind_of(const LayoutCandidate& candidate) {
+  return {candidate.pipelines(), describe(candidate.shapes.front().form), candidate.parallelisms};
+}
+
 /// Scores candidates, keeps the best, moves its cuts.
 class Search {
  public:
@@ -57,12 +67,14 @@ class Search {
     scored_.insert(scored_.begin(), std::make_move_iterator(refined_.begin()),
                    std::make_move_iterator(refined_.end()));
     sort();
+    if (auto done = judge(); !done.ok()) return done;
     prefer_fewer_devices();
     return Done{};
   }
 
   std::vector<ScoredLayout> results() && { return std::move(scored_); }
   std::int64_t simulated() const { return simulated_; }
+  std::int64_t judged() const { return judged_; }
 
  private:
   double cost(const LayoutCandidate& candidate) const {
@@ -80,10 +92,50 @@ class Search {
     ++simulated_;
     auto step = scorer_.score(placed.value().plan, candidate.parallelisms);
     if (!step.ok()) return std::move(step).error();
-    const double memory = static_cast<double>(request_.device_memory.count());
-    const bool fits = memory == 0 || fullest(step.value()) <= memory;
+    const bool enough = fits(step.value());
     return ScoredLayout{std::move(candidate), std::move(placed).value(), std::move(step).value(),
-                        fits};
+                        enough};
+  }
+
+  bool fits(const PredictedStep& step) const {
+    const double memory = static_cast<double>(request_.device_memory.count());
+    return memory == 0 || fullest(step) <= memory;
+  }
+
+  /// Lets the request's judge compare the best of each kind; its figures replace the search's, and
+  /// what it has not seen is left out, so that figures of one origin are compared. A layout too
+  /// large to be simulated several times stays as the search has it.
+  Status judge() {
+    if (!request_.judge || scored_.empty() || !scored_.front().fits) return Done{};
+    std::vector<ScoredLayout> judged;
+    std::map<LayoutKind, std::vector<const HandLayout*>> seen;
+    std::vector<std::size_t> chosen;
+    double actions = 0;
+    for (std::size_t i = 0; i < scored_.size() && chosen.size() < kJudged; ++i) {
+      auto& alike = seen[kind_of(scored_[i].candidate)];
+      const HandLayout& layout = scored_[i].placed.layout;
+      const bool known = std::any_of(alike.begin(), alike.end(),
+                                     [&](const auto* other) { return *other == layout; });
+      const double more = cost(scored_[i].candidate);
+      if (known || alike.size() == kJudgedPerKind || !scored_[i].fits ||
+          actions + more > kAutoLayoutActionsMax)
+        continue;
+      actions += more;
+      alike.push_back(&layout);
+      chosen.push_back(i);
+    }
+    if (chosen.size() < 2) return Done{};  // Too large to compare.
+    for (const auto i : chosen) {
+      auto step = request_.judge(scored_[i].placed.plan, scored_[i].candidate.parallelisms);
+      if (!step.ok() && step.error().code != Errc::infeasible) return std::move(step).error();
+      judged.push_back(std::move(scored_[i]));
+      if (step.ok()) judged.back().step = std::move(step).value();
+      judged.back().fits = step.ok() && fits(judged.back().step);
+    }
+    judged_ = std::ssize(judged);
+    scored_ = std::move(judged);
+    sort();
+    return Done{};
   }
 
   Status simulate(LayoutCandidate candidate) {
@@ -205,6 +257,7 @@ class Search {
   std::vector<ScoredLayout> scored_, refined_;
   double actions_ = 0;
   std::int64_t simulated_ = 0;
+  std::int64_t judged_ = 0;
 };
 
 }  // namespace
@@ -217,7 +270,7 @@ Result<AutoLayout> auto_layout(const AutoLayoutRequest& request) {
   Search search(request, scorer);
   if (auto done = search.run(std::move(candidates).value()); !done.ok())
     return std::move(done).error();
-  const std::int64_t simulated = search.simulated();
+  const std::int64_t simulated = search.simulated(), judged = search.judged();
   auto scored = std::move(search).results();
   ScoredLayout& best = scored.front();
   if (!best.fits) return memory_error(request, scored);
@@ -229,6 +282,7 @@ Result<AutoLayout> auto_layout(const AutoLayoutRequest& request) {
   made.parallelisms = std::move(best.candidate.parallelisms);
   made.predicted = std::move(best.step);
   made.simulated = simulated;
+  made.judged = judged;
   return made;
 }
 

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -33,6 +34,12 @@ struct ModulePins {
   std::optional<std::int32_t> dp;      ///< Pipelines.
 };
 
+struct PredictedStep;
+
+/// Predicts steps of a layout with these degrees per module, in a way of its own.
+using LayoutJudge =
+    std::function<Result<PredictedStep>(const ParallelPlan& plan, const std::vector<Parallelism>&)>;
+
 struct AutoLayoutRequest {
   const CostModel* model = nullptr;        ///< Outlives the call. Never null.
   std::vector<SampleShape> samples;        ///< Drawn from the data; at least one.
@@ -49,6 +56,10 @@ struct AutoLayoutRequest {
   /// and no device without one.
   bool planned_only = false;
   std::uint64_t seed = 0;  ///< Of the batches.
+  /// Has the last word among the best of each kind of layout, which the search has found with
+  /// batches cut in order: how the job really cuts them, at the price of planning. May be empty. A
+  /// layout that it calls infeasible does not fit.
+  LayoutJudge judge;
 };
 
 /// Devices of one stage: consecutive ones of a node.
@@ -83,22 +94,26 @@ struct AutoLayout {
   PredictedStep predicted;
   std::vector<LayoutReason> reasons;
   std::int64_t simulated = 0;  ///< Layouts that were scored by the simulator.
+  std::int64_t judged = 0;  ///< Of these, by the request's judge, which `predicted` is then from.
 };
 
 /// Finds the layout with the least predicted step time that fits and keeps all pins.
 ///
 /// The forms are those of `layout_shapes.hpp`, each with balanced cuts; the most promising by their
 /// slowest device and longest path are simulated, and the best are refined by moving cuts, all of
-/// them where a pipeline has few. Where devices may stay idle, the layout with the fewest of them
-/// is chosen among those that take at most `kWorthDevices` longer than the fastest. Ties: the cuts
-/// that share out work more evenly, then the candidate found first (fewer pipelines, order of
-/// forms). Cost: bounded by `kAutoLayoutActionsMax` simulated actions besides one full step; a
-/// model of 20 layers on 4 devices takes milliseconds, 1,024 devices about a second.
+/// them where a pipeline has few. With a judge the best `kJudgedPerKind` of each number of
+/// pipelines, form and degrees are compared by it, `kJudged` in all. Where devices may stay idle,
+/// the layout with the fewest of them is chosen among those that take at most `kWorthDevices`
+/// longer than the fastest. Ties: the cuts that share out work more evenly, then the candidate
+/// found first (fewer pipelines, order of forms). Cost: bounded by `kAutoLayoutActionsMax`
+/// simulated actions besides one full step; a model of 20 layers on 4 devices takes milliseconds,
+/// 1,024 devices about a second.
 ///
 /// Errors:
 /// - invalid_argument: no samples, counts below one, an unknown schedule or a pin of an unknown
 ///   module (nearest name given), a degree below one.
 /// - not_found: a pinned (tp, cp) has no profile; the message names those there are.
+/// - as the judge, but infeasible.
 /// - infeasible: more than `kAutoLayoutLayersMax` layers; pins that contradict each other or the
 /// cluster, fewer pipelines possible than
 ///   `fault_tolerance` needs, more devices than the batch and the layers can use, a layer larger
@@ -119,6 +134,8 @@ std::vector<SampleShape> draw_batch(const std::vector<SampleShape>& samples, std
                                     std::uint64_t seed);
 
 inline constexpr double kAutoLayoutActionsMax = 5e5;
+inline constexpr std::size_t kJudged = 8;
+inline constexpr std::size_t kJudgedPerKind = 2;
 inline constexpr double kWorthDevices = 0.05;  ///< Share of a step that more devices must save.
 inline constexpr std::size_t kAutoLayoutLayersMax = 4096;  ///< Of the whole model.
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 
+DEMO = pathlib.Path(__file__).resolve().parents[2] / "configs" / "demo.toml"
 JOB = """\
 [job]
 name = "small"
@@ -91,6 +92,7 @@ def check_all(commands):
 
     check_profile(commands)
     check_planning(commands)
+    check_batch_sizes(commands, ["data.sources[0].json=demo/samples.json", *media])
     answer = commands.run("solve", "--list")
     names = [line.split()[0] for line in answer.stdout.splitlines()]
     commands.expect("solve lists its problems", answer, "post-balance" in names)
@@ -149,6 +151,25 @@ def check_planning(commands):
     answer = commands.run("plan", "job.toml", "cluster.local_nodes=3", "--cluster", "3x1xA40", "--json")
     commands.expect("costs of machines that are not here are labelled", answer, json.loads(answer.stdout)["costs"] == "computed")
     check_simulation(commands, two)
+
+
+def check_batch_sizes(commands, media):
+    """Two samples of pictures or tones have not the mix of work that a layout of eight devices is made for."""
+    few = [str(DEMO), "parallel.pipelines=[]", f"data.sources[0].json={commands.folder}/demo/samples.json", "train.microbatches=1", "train.global_batch_size=2", "--cluster", "1x8xH100-80G"]
+    answer = commands.run("plan", *few, "--json")
+    planned = json.loads(answer.stdout)
+    commands.expect("plan names the smallest batch with the data's mix", answer, planned["b_min"] > 2
+                    and len(planned["warnings"]) == 1 and f"from {planned['b_min']} on" in planned["warnings"][0])
+    answer = commands.run("plan", *few)
+    commands.expect("a batch below it is warned of", answer, "\nwarning: a batch of 2 samples" in answer.stdout)
+    answer = commands.run("plan", "job.toml", "train.global_batch_size=1", "train.microbatches=1", "--json")
+    commands.expect("text alone has no mix to miss", answer, json.loads(answer.stdout)["warnings"] == [])
+    two = [*media, "cluster.local_nodes=2", "train.global_batch_size=8", "train.microbatches=4"]
+    answer = commands.run("plan", "job.toml", *two, "--json")
+    commands.expect("batches in order need no judge", answer, json.loads(answer.stdout)["judged"] == 0)
+    answer = commands.run("plan", "job.toml", *two, "balancer.policy=deferral-chain", "--json")
+    judged = json.loads(answer.stdout)["judged"]
+    commands.expect("the best layouts are compared as the policy cuts batches", answer, 2 <= judged <= 8)
 
 
 def check_simulation(commands, two):

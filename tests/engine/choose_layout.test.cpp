@@ -2,6 +2,8 @@
 
 #include <set>
 
+#include "engine/nominal_profile.hpp"
+#include "engine/profile_data.hpp"
 #include "runtime/data/demo_data.hpp"
 #include "tests/engine/tiny_job.hpp"
 #include "tests/runtime/data/temp_folder.hpp"
@@ -47,6 +49,21 @@ TEST_CASE("a layout that is left open is chosen, with reasons", "[engine]") {
   // Every process that plans the job plans it so.
   CHECK((open.choose().value().plan == layout.value().plan));
   CHECK((make_parallel_plan(prepare(open.job).value()).value() == layout.value().plan));
+}
+
+TEST_CASE("layouts are compared with batches cut as training cuts them", "[engine]") {
+  OpenJob open(2);
+  open.job.balancer.policy = "deferral-chain";
+  const auto layout = open.choose();
+  REQUIRE(layout.ok());
+  const auto setup = prepare(open.job).value();
+  const auto costs = planning_costs(setup, profile_at_hand(setup).value()).value();
+  const auto judge =
+      training_judge(setup, *costs, draw_shapes(setup, kLayoutSamples, open.job.job.seed).value());
+  const std::vector<scheduler::Parallelism> whole(setup.model.modules.size());
+  CHECK(judge(layout.value().plan, whole).value().step_ms == layout.value().predicted_step_ms);
+  open.job.balancer.policy = "deferal";
+  CHECK(open.choose().error().code == Errc::not_found);
 }
 
 TEST_CASE("pinned degrees are kept by a chosen layout", "[engine]") {

@@ -9,6 +9,7 @@
 
 #include "scheduler/check_plan.hpp"
 #include "tests/scheduler/example_models.hpp"
+#include "tests/scheduler/layout_requests.hpp"
 
 namespace troupe::scheduler {
 namespace {
@@ -16,61 +17,13 @@ namespace {
 using Catch::Approx;
 using Catch::Matchers::ContainsSubstring;
 using testing::draw;
+using testing::FourLayers;
+using testing::model_of;
+using testing::narrow_llm;
 using testing::sample;
+using testing::text;
 using testing::text_llm;
 using testing::vision_audio_llm;
-
-/// Every layer a kind of its own: `weights[i]` ms forward, and as much for each gradient, per token
-/// of layer i in model order; one byte of activations per token.
-CostModel model_of(const ModelGraph& graph, const std::vector<double>& weights,
-                   const std::vector<Parallelism>& degrees = {{}}) {
-  Profile profile;
-  std::size_t next = 0;
-  for (const auto& module : graph.modules)
-    for (const auto& layer : module.layers) {
-      profile.layers.push_back({layer.name, layer.name});
-      const double ms = weights[next++ % weights.size()];
-      for (const auto p : degrees) {
-        LayerProfile made{layer.name, p, CostOrigin::computed, Bytes{4}, {}};
-        for (const TokenCount tokens : {1, 64, 1024}) {
-          const double time = ms * static_cast<double>(tokens) / (p.tp * p.cp);
-          made.points.push_back(
-              {tokens, {time, time, time, static_cast<double>(tokens) / p.tp}, {}});
-        }
-        profile.profiles.push_back(std::move(made));
-      }
-    }
-  return CostModel::create(graph, profile).value();
-}
-
-SampleShape text(TokenCount tokens) {
-  SampleShape shape = sample(0, 0, tokens);
-  shape.trained_tokens = tokens;  // The head then counts like any other layer.
-  return shape;
-}
-
-/// Four layers one element wide: what crosses a boundary is 4 bytes per row.
-ModelGraph narrow_llm() {
-  ModelGraph graph = text_llm(4);
-  graph.modules[0].hidden_width = graph.modules[0].output_width = 1;
-  return graph;
-}
-
-/// Four equal layers of 1 ms per token and pass, two samples of one token, two devices.
-struct FourLayers {
-  CostModel model = model_of(narrow_llm(), {1});
-  AutoLayoutRequest request;
-
-  FourLayers() {
-    request.model = &model;
-    request.samples = {text(1), text(1)};
-    request.cluster = {2, 1};
-    request.global_batch = 2;
-    request.microbatches = 2;
-  }
-  AutoLayout choose() const { return auto_layout(request).value(); }
-  Error refuse() const { return auto_layout(request).error(); }
-};
 
 TEST_CASE("two whole pipelines beat one of two stages", "[scheduler]") {
   // Whole models: 4 layers x 3 ms (the first has no input gradient: 2 ms), one sample each: 11 ms.
@@ -84,6 +37,38 @@ TEST_CASE("two whole pipelines beat one of two stages", "[scheduler]") {
   REQUIRE(made.reasons.size() >= 4);
   CHECK(made.reasons[0].choice == "2 pipelines");
   CHECK_THAT(made.reasons[0].why, ContainsSubstring("1: 16.00 ms"));
+}
+
+TEST_CASE("a judge has the last word among the best of each kind", "[scheduler]") {
+  FourLayers four;
+  std::size_t asked = 0;
+  four.request.judge = [&](const ParallelPlan& plan, const std::vector<Parallelism>&) {
+    ++asked;
+    PredictedStep step;
+    step.step_ms = plan.pipelines.size() == 1 ? 7 : 8;
+    step.stage_ms.assign(plan.stages.size(), 1);
+    step.peak_memory_bytes.assign(plan.devices.size(), 1);
+    return Result<PredictedStep>(step);
+  };
+  auto made = four.choose();
+  CHECK(made.plan.pipelines.size() == 1);
+  CHECK(made.predicted.step_ms == 7);
+  CHECK(made.judged == static_cast<std::int64_t>(asked));
+  CHECK(asked >= 2);
+  CHECK(asked <= kJudged);
+  CHECK_THAT(made.reasons[0].why, ContainsSubstring("2: 8.00 ms"));
+
+  const auto equal = four.request.judge;
+  four.request.judge = [&](const ParallelPlan& plan, const std::vector<Parallelism>& degrees) {
+    return plan.pipelines.size() == 1
+               ? Result<PredictedStep>(Error{Errc::infeasible, "too large", "memory", ""})
+               : equal(plan, degrees);
+  };
+  CHECK(four.choose().plan.pipelines.size() == 2);
+  four.request.judge = [](const ParallelPlan&, const std::vector<Parallelism>&) {
+    return Result<PredictedStep>(Error{Errc::not_found, "no such policy", "", ""});
+  };
+  CHECK(four.refuse().message == "no such policy");
 }
 
 TEST_CASE("memory decides before time", "[scheduler]") {
@@ -311,89 +296,6 @@ TEST_CASE("of cuts that are equally fast the more even ones are chosen", "[sched
   const auto made = four.choose();
   REQUIRE(made.layout.pipelines.size() == 1);
   CHECK((made.layout.pipelines[0][1].runs[0].layers == LayerRange{1, 2}));
-}
-
-TEST_CASE("what cannot be is refused with the nearest choice", "[scheduler][errors]") {
-  FourLayers four;
-  SECTION("contradictory pipelines") {
-    // Only one module here: the contradiction is with the cluster.
-    four.request.pins["llm"].dp = 3;
-    CHECK(four.refuse().code == Errc::infeasible);
-    CHECK_THAT(four.refuse().fix, ContainsSubstring("dp = 2"));
-  }
-  SECTION("stages that the devices cannot have") {
-    four.request.pins["llm"] = {{}, {}, 3, {}};
-    CHECK_THAT(four.refuse().message, ContainsSubstring("parallel.llm.pp = 3"));
-    CHECK_THAT(four.refuse().fix, ContainsSubstring("parallel.llm.pp = "));
-  }
-  SECTION("more stages than layers") {
-    four.request.pins["llm"].pp = 9;
-    CHECK_THAT(four.refuse().fix, ContainsSubstring("pp = 4"));
-  }
-  SECTION("tensor parallel stages that nothing runs") {
-    four.request.pins["llm"].tp = 2;
-    CHECK(four.refuse().code == Errc::infeasible);
-    four.request.planned_only = true;
-    CHECK_THAT(four.refuse().message, ContainsSubstring("leaves the node"));
-    four.request.cluster = {1, 4};
-    CHECK(four.refuse().code == Errc::not_found);
-  }
-  SECTION("an unknown module") {
-    four.request.pins["lm"].dp = 1;
-    CHECK_THAT(four.refuse().fix, ContainsSubstring("parallel.llm"));
-  }
-  SECTION("a layer larger than a device") {
-    four.request.device_memory = Bytes{100};
-    CHECK_THAT(four.refuse().message, ContainsSubstring("layer llm.layers.3 alone needs"));
-  }
-  SECTION("a model larger than the cluster") {
-    four.request.device_memory = Bytes{300};
-    CHECK_THAT(four.refuse().message, ContainsSubstring("no layout fits"));
-  }
-  SECTION("more devices than layers and samples") {
-    four.request.cluster = {9, 1};
-    CHECK_THAT(four.refuse().fix, ContainsSubstring("nearest choice: 8 devices"));
-    four.request.planned_only = true;
-    // Two whole pipelines of one sample each are as fast as any longer ones.
-    CHECK(four.choose().reasons.back().choice == "2 of 9 devices");
-    CHECK_THAT(four.choose().reasons.back().why, ContainsSubstring("no more than with fewer"));
-  }
-  SECTION("fault tolerance beyond the nodes") {
-    four.request.fault_tolerance = 2;
-    CHECK_THAT(four.refuse().fix, ContainsSubstring("cluster.fault_tolerance = 1"));
-  }
-  SECTION("no samples") {
-    four.request.samples.clear();
-    CHECK(four.refuse().code == Errc::invalid_argument);
-  }
-  SECTION("an unknown schedule") {
-    four.request.schedule = "1f2b";
-    CHECK_THAT(four.refuse().fix, ContainsSubstring("1f1b"));
-  }
-}
-
-TEST_CASE("pins of different modules may not contradict", "[scheduler][errors]") {
-  const auto model = model_of(vision_audio_llm(), {1});
-  AutoLayoutRequest request;
-  request.model = &model;
-  request.samples = {sample(1, 1)};
-  request.cluster = {6, 1};
-  request.global_batch = 6;
-  request.pins["vision"].dp = 2;
-  request.pins["llm"].dp = 3;
-  const auto error = auto_layout(request).error();
-  CHECK(error.code == Errc::infeasible);
-  CHECK_THAT(error.message, ContainsSubstring("contradict each other"));
-}
-
-TEST_CASE("a model of too many layers is refused at once", "[scheduler][errors]") {
-  const CostModel model = model_of(text_llm(kAutoLayoutLayersMax + 1), {1});
-  FourLayers four;
-  four.request.model = &model;
-  const auto refused = auto_layout(four.request);
-  REQUIRE_FALSE(refused.ok());
-  CHECK(refused.error().code == Errc::infeasible);
-  CHECK_THAT(refused.error().fix, ContainsSubstring("nearest choice: 4096 layers in llm"));
 }
 
 }  // namespace

@@ -1,0 +1,64 @@
+// Requests for layouts whose answers can be worked out by hand.
+
+#pragma once
+
+#include <vector>
+
+#include "scheduler/auto_layout.hpp"
+#include "tests/scheduler/example_models.hpp"
+
+namespace troupe::scheduler::testing {
+
+/// Every layer a kind of its own: `weights[i]` ms forward, and as much for each gradient, per token
+/// of layer i in model order; one byte of activations per token.
+inline CostModel model_of(const ModelGraph& graph, const std::vector<double>& weights,
+                          const std::vector<Parallelism>& degrees = {{}}) {
+  Profile profile;
+  std::size_t next = 0;
+  for (const auto& module : graph.modules)
+    for (const auto& layer : module.layers) {
+      profile.layers.push_back({layer.name, layer.name});
+      const double ms = weights[next++ % weights.size()];
+      for (const auto p : degrees) {
+        LayerProfile made{layer.name, p, CostOrigin::computed, Bytes{4}, {}};
+        for (const TokenCount tokens : {1, 64, 1024}) {
+          const double time = ms * static_cast<double>(tokens) / (p.tp * p.cp);
+          made.points.push_back(
+              {tokens, {time, time, time, static_cast<double>(tokens) / p.tp}, {}});
+        }
+        profile.profiles.push_back(std::move(made));
+      }
+    }
+  return CostModel::create(graph, profile).value();
+}
+
+inline SampleShape text(TokenCount tokens) {
+  SampleShape shape = sample(0, 0, tokens);
+  shape.trained_tokens = tokens;  // The head then counts like any other layer.
+  return shape;
+}
+
+/// Four layers one element wide: what crosses a boundary is 4 bytes per row.
+inline ModelGraph narrow_llm() {
+  ModelGraph graph = text_llm(4);
+  graph.modules[0].hidden_width = graph.modules[0].output_width = 1;
+  return graph;
+}
+
+/// Four equal layers of 1 ms per token and pass, two samples of one token, two devices.
+struct FourLayers {
+  CostModel model = model_of(narrow_llm(), {1});
+  AutoLayoutRequest request;
+
+  FourLayers() {
+    request.model = &model;
+    request.samples = {text(1), text(1)};
+    request.cluster = {2, 1};
+    request.global_batch = 2;
+    request.microbatches = 2;
+  }
+  AutoLayout choose() const { return auto_layout(request).value(); }
+  Error refuse() const { return auto_layout(request).error(); }
+};
+
+}  // namespace troupe::scheduler::testing
