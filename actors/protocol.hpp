@@ -77,6 +77,10 @@ CAF_END_TYPE_ID_BLOCK(troupe)
 
 namespace troupe::actors {
 
+/// Makes the messages above known to an actor system that is about to start. A source of its own
+/// does it, because it brings the code to copy, compare and write each of them.
+void add_messages(caf::actor_system_config& config);
+
 /// Keeps the job alive: joins nodes, applies layouts, decides steps, ends the job.
 using SupervisorActor = caf::typed_actor<
     // A node wants to join. Errors (text of the reply's error): the job is full, the wanted id is

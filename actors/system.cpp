@@ -11,7 +11,7 @@ namespace troupe::actors {
 
 SystemConfig::SystemConfig(double heartbeat_interval_s, double heartbeat_timeout_s) {
   load<caf::io::middleman>();
-  add_message_types<caf::id_block::troupe>();
+  add_messages(*this);
   const auto nanoseconds = [](double seconds) {
     return caf::timespan(static_cast<std::int64_t>(seconds * 1e9));
   };

@@ -26,7 +26,7 @@ function(troupe_precompiled target name)
 endfunction()
 
 # What compiles fast matters more in these than what runs fast: their loops are in the libraries.
-set(light_options $<$<CONFIG:Release>:-O1>)
+set(light_options $<$<CONFIG:Release>:-Og>)
 
 set(test_headers <algorithm> <filesystem> <fstream> <functional> <map> <memory> <optional> <random> <set> <string>
   <vector> <catch2/catch_test_macros.hpp> <catch2/catch_approx.hpp> <catch2/generators/catch_generators_all.hpp>

@@ -80,7 +80,7 @@ class Fixture {
 
  private:
   struct Config : caf::actor_system_config {
-    Config() { add_message_types<caf::id_block::troupe>(); }
+    Config() { add_messages(*this); }
   };
 
   testing::ScratchFolder folder_;

@@ -32,7 +32,7 @@ class TestSystem {
  private:
   struct Config : caf::actor_system_config {
     Config() {
-      add_message_types<caf::id_block::troupe>();
+      add_messages(*this);
       set("scheduler.policy", caf::atom("testing"));
     }
   };
