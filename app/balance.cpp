@@ -272,10 +272,9 @@ void print_table(const std::vector<PolicyReport>& reports) {
   for (const auto& report : reports) print_row(report.policy, report.all);
   std::printf(
       "\nForward times; std, step: means over batches; steps with messages and updates, as "
-      "training "
-      "runs them.\n`above`: over the busiest device's work, or a stage's with its shortest way in "
-      "and "
-      "out.\n");
+      "training runs them.\n`above`: over the busiest device's work, or a stage's with its "
+      "shortest "
+      "way in and out.\n");
   const auto least = std::min_element(reports.begin(), reports.end(), [](auto& a, auto& b) {
     return a.all.step_ms < b.all.step_ms;
   });
