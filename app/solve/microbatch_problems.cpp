@@ -74,16 +74,16 @@ Result<Json> solve_ilp_partition(const Json& input) {
 std::vector<Problem> microbatch_problems() {
   const std::string samples = kSamplesSchema;
   return {
-      {"replicas", "Spread a global batch over replicas of different speed (Entrain 4.3)",
+      {"replicas", "spreads a global batch over replicas of different speed (Entrain 4.3)",
        samples + "speeds: [number > 0...], work per millisecond of each replica", solve_replicas},
-      {"hierarchical", "Microbatches of one replica with deferral of LLM work (Entrain 4.5)",
+      {"hierarchical", "microbatches of one replica with deferral of LLM work (Entrain 4.5)",
        samples + "microbatches: integer >= 1, the user's K\n"
                  "deferral: true or false, default true\n"
                  "llm_cap: number > 0?, largest LLM load of a microbatch in milliseconds\n"
                  "policy: string?, any balancing policy; default `deferral` or `hierarchical`\n"
                  "seed: integer >= 0?, for policies that draw",
        solve_hierarchical},
-      {"ilp-partition", "Buckets with the least largest encoder or LLM sum (DFLOP 3.4)",
+      {"ilp-partition", "buckets with the least largest encoder or LLM sum (DFLOP 3.4)",
        samples + "buckets: integer >= 1\n"
                  "time_limit_ms: number > 0, default 100, for the integer program\n"
                  "method: `auto` (default), `ilp`, `lpt` or `search`",

@@ -181,7 +181,7 @@ Result<Json> solve_rearrange(const Json& input) {
 
 std::vector<Problem> rank_problems() {
   return {
-      {"post-balance", "Exchange items between ranks for one phase (OrchMLLM 5.1)",
+      {"post-balance", "exchanges items between ranks for one phase (OrchMLLM 5.1)",
        "lengths: [[integer in [0, 2^32)...] per rank], tokens\n"
        "algorithm: `auto` (default), `no-padding`, `padding`, `quadratic`, `padded-attention`,\n"
        "  or the first, third and fourth with `-search` for the improved variant\n"
@@ -191,13 +191,13 @@ std::vector<Problem> rank_problems() {
        "tolerance: tokens >= 0, default 0, for `quadratic`\n"
        "max_load: number?, no batch may have a larger load",
        solve_post_balance},
-      {"node-wise", "Place batches on ranks so that little leaves a node (OrchMLLM 5.2.2)",
+      {"node-wise", "places batches on ranks so that little leaves a node (OrchMLLM 5.2.2)",
        "volume: [[number >= 0 per batch] per origin rank], or\n"
        "triples: [[rank, batch, volume]...] with ranks: integer >= 1\n"
        "ranks_per_node: integer >= 1\n"
        "time_limit_ms: number > 0, default 1000, for the integer program",
        solve_node_wise},
-      {"rearrange", "Compose two rearrangements and invert the result (OrchMLLM 6)",
+      {"rearrange", "composes two rearrangements and inverts the result (OrchMLLM 6)",
        "first: [[[rank, index]...] per new batch], where each item was\n"
        "second: the same over the result of first",
        solve_rearrange},

@@ -54,7 +54,7 @@ Result<Json> solve_token_blocks(const Json& input) {
 }  // namespace
 
 std::vector<Problem> token_problems() {
-  return {{"token-blocks", "Attention blocks over context-parallel devices (Cornstarch 3.3.2)",
+  return {{"token-blocks", "attention blocks over context-parallel devices (Cornstarch 3.3.2)",
            "samples: [{tokens: integer >= 0, spans: [[begin, end]...]?}...], spans are image or\n"
            "  audio tokens of the sample, ascending\n"
            "block, tile: integer >= 1, default 128 and 32 tokens\n"
