@@ -23,6 +23,7 @@ std::vector<Problem> token_problems();
 
 /// The largest time in milliseconds that an input may name: thirty years.
 inline constexpr double kTimeMax = 1e12;
+inline constexpr double kTimeMin = 1e-3;  // Of a time limit.
 
 /// `samples`: [{"encoder_ms", "llm_ms"}...]; reports the first bad entry.
 std::vector<balancer::Workload> read_workloads(Reader& in);

@@ -54,7 +54,7 @@ Result<Json> solve_ilp_partition(const Json& input) {
   const auto samples = read_workloads(in);
   balancer::PartitionOptions options;
   options.bucket_count = in.integer("buckets", 1, balancer::kGroupCountMax);
-  options.time_limit_ms = in.number_or("time_limit_ms", 100, 0, kTimeMax);
+  options.time_limit_ms = in.number_or("time_limit_ms", 100, kTimeMin, kTimeMax);
   const auto method = in.text_or("method", "auto");
   if (!in.ok()) return in.error();
   const auto known = balancer::partition_method_from(method);

@@ -53,7 +53,7 @@ bool Reader::is_array(const std::string& key) const {
 const Json* Reader::find(const std::string& key, const char* expected) {
   if (!has(key)) {
     fail(key, std::string("missing; expected ") + expected,
-         "`troupe solve --schema PROBLEM` prints the input");
+         "`troupe solve --schema` with the problem's name prints the input");
     return nullptr;
   }
   return &(*object_)[key];
@@ -212,6 +212,9 @@ Result<Json> solve(const std::string& name, const std::string& text) {
   Json input;
   try {
     input = Json::parse(text);
+  } catch (const Json::out_of_range& e) {
+    return Error{Errc::invalid_argument, std::string("a number is too large: ") + e.what(), "input",
+                 "write finite numbers, up to 1e308"};
   } catch (const Json::parse_error& e) {
     return Error{Errc::invalid_argument, std::string("not JSON: ") + e.what(), "input",
                  "write numbers as finite decimals, strings in double quotes, no comma at an end"};

@@ -116,7 +116,7 @@ Result<Json> solve_node_wise(const Json& input) {
   if (in.ok() && in.has("volume")) read_matrix(in, problem);
   if (in.ok() && in.has("triples")) read_triples(in, problem);
   problem.ranks_per_node = static_cast<std::int32_t>(in.integer("ranks_per_node", 1, kIndexMax));
-  const double time_limit_ms = in.number_or("time_limit_ms", 1000, 0, kTimeMax);
+  const double time_limit_ms = in.number_or("time_limit_ms", 1000, kTimeMin, kTimeMax);
   if (!in.ok()) return in.error();
   const auto [found, elapsed_ms] =
       timed([&] { return balancer::assign_node_wise_ilp(problem, time_limit_ms); });

@@ -213,7 +213,8 @@ const char* const kSimulateSchema = R"({
   "encoder_stages": integer >= 1, "llm_stages": integer >= 1,
   "microbatches": integer >= 1,
   "policy": "random" | "in-order" | "disttrain" | "llm-only" | "karmarkar-karp" | "dflop" |
-            "hierarchical" | "deferral" | "auto" (`troupe balance` lists them all),
+            "dflop-search" | "hierarchical" | "deferral" | "deferral-exchange" |
+            "deferral-chain" | "balanced-chain" | "tapered" | "auto",
   "schedule": as in `schedule`,
   "seed"?: integer >= 0 (default 0),
   "freeze"?: ["encoder", "llm"] (those that are frozen; a backward takes 2 x forward, less what

@@ -38,7 +38,7 @@ Result<Json> solve_token_blocks(const Json& input) {
   options.shape.block = in.integer_or("block", 128, 1, kTokensMax);
   options.shape.tile = in.integer_or("tile", 32, 1, kTokensMax);
   options.device_count = static_cast<std::int32_t>(in.integer("devices", 1, 1'000'000));
-  options.time_limit_ms = in.number_or("time_limit_ms", 1000, 0, kTimeMax);
+  options.time_limit_ms = in.number_or("time_limit_ms", 1000, kTimeMin, kTimeMax);
   const auto method = in.text_or("method", "lpt");
   if (!in.ok()) return in.error();
   const auto known = balancer::token_block_method_from(method);

@@ -151,6 +151,13 @@ TEST_CASE("bad samples, shapes and names are refused", "[balancer][errors]") {
   CHECK(bad({10, {{5, 7}, {6, 8}}}));
   CHECK(bad({TokenCount{1} << 41, {}}));
   CHECK_FALSE(block_loads({}, {0, 32}).ok());
+  // More blocks than anyone has devices for would take all memory; larger blocks are fewer.
+  const std::vector<TokenSample> huge{{TokenCount{1} << 39, {}}};
+  const auto refused = block_loads(huge, {});
+  REQUIRE_FALSE(refused.ok());
+  CHECK(refused.error().where == "sample 0");
+  CHECK_FALSE(refused.error().fix.empty());
+  CHECK(block_loads(huge, {TokenCount{1} << 30, 32}).value().size() == 512);
   TokenBlockOptions options;
   options.device_count = 0;
   CHECK_FALSE(assign_token_blocks({}, options).ok());

@@ -154,6 +154,15 @@ TEST_CASE("every balancing problem prints what it takes and refuses an empty obj
 TEST_CASE("errors name the field that is wrong", "[solve][errors]") {
   CHECK(refusal("replicas", R"({"samples": [{"encoder_ms": -1, "llm_ms": 1}], "speeds": [1]})")
             .where == "input.samples[0].encoder_ms");
+  for (const auto* number : {"1e999", "-1e400"}) {
+    const auto large =
+        refusal("hierarchical", std::string(R"({"microbatches": 1, "samples": )") +
+                                    R"([{"llm_ms": 1, "encoder_ms": )" + number + "}]}");
+    CHECK(large.code == Errc::invalid_argument);
+    CHECK_THAT(large.message, ContainsSubstring("a number is too large"));
+  }
+  CHECK(refusal("ilp-partition", R"({"samples": [], "buckets": 1, "time_limit_ms": 0})").where ==
+        "input.time_limit_ms");
   CHECK(refusal("ilp-partition", R"({"samples": [], "buckets": 0})").where == "input.buckets");
   CHECK(refusal("ilp-partition", R"({"samples": [], "bucket": 1})").fix ==
         "did you mean `buckets`?");
