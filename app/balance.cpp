@@ -169,11 +169,9 @@ Json spread_json(const balancer::Spread& spread) {
 }
 
 Json answer_json(const PolicyAnswer& answer) {
-  return {{"encoder", spread_json(answer.encoder)},
-          {"llm", spread_json(answer.llm)},
-          {"deferred", answer.deferred},
-          {"rows_held_max", answer.rows_held_max},
-          {"step_ms", answer.step_ms},
+  return {{"microbatches", answer.microbatches},    {"encoder", spread_json(answer.encoder)},
+          {"llm", spread_json(answer.llm)},         {"deferred", answer.deferred},
+          {"rows_held_max", answer.rows_held_max},  {"step_ms", answer.step_ms},
           {"lower_bound_ms", answer.lower_bound_ms}};
 }
 
@@ -256,25 +254,29 @@ std::string ms_text(double ms) {
 }
 
 void print_row(const std::string& name, const PolicyAnswer& answer) {
-  std::printf("%-18s %9s %9s %9s %9s %9s %9s %9lld %10lld %9s %7.2f%%\n", name.c_str(),
-              ms_text(answer.encoder.mean_ms).c_str(), ms_text(answer.encoder.std_ms).c_str(),
-              ms_text(answer.encoder.max_ms).c_str(), ms_text(answer.llm.mean_ms).c_str(),
-              ms_text(answer.llm.std_ms).c_str(), ms_text(answer.llm.max_ms).c_str(),
-              static_cast<long long>(answer.deferred), static_cast<long long>(answer.rows_held_max),
-              ms_text(answer.step_ms).c_str(), gap_percent(answer));
+  std::printf("%-18s %5.1f %8s %8s %8s %8s %8s %8s %9lld %9lld %9s %7.2f%%\n", name.c_str(),
+              answer.microbatches, ms_text(answer.encoder.mean_ms).c_str(),
+              ms_text(answer.encoder.std_ms).c_str(), ms_text(answer.encoder.max_ms).c_str(),
+              ms_text(answer.llm.mean_ms).c_str(), ms_text(answer.llm.std_ms).c_str(),
+              ms_text(answer.llm.max_ms).c_str(), static_cast<long long>(answer.deferred),
+              static_cast<long long>(answer.rows_held_max), ms_text(answer.step_ms).c_str(),
+              gap_percent(answer));
 }
 
 void print_table(const std::vector<PolicyReport>& reports) {
-  std::printf("%-18s %29s %29s %9s %10s %18s\n", "", "encoder microbatch, ms", "llm microbatch, ms",
-              "samples", "rows held", "simulated step");
-  std::printf("%-18s %9s %9s %9s %9s %9s %9s %9s %10s %9s %8s\n", "policy", "mean", "std", "max",
-              "mean", "std", "max", "deferred", "at most", "ms", "above");
+  std::printf("%-18s %5s %26s %26s %9s %9s %18s\n", "", "K", "encoder microbatch, ms",
+              "llm microbatch, ms", "samples", "rows held", "simulated step");
+  std::printf("%-18s %5s %8s %8s %8s %8s %8s %8s %9s %9s %9s %8s\n", "policy", "", "mean", "std",
+              "max", "mean", "std", "max", "deferred", "at most", "ms", "above");
   for (const auto& report : reports) print_row(report.policy, report.all);
   std::printf(
       "\nForward times; std, step: means over batches; steps with messages and updates, as "
       "training runs them.\n`above`: over the busiest device's work, or a stage's with its "
       "shortest "
-      "way in and out.\n");
+      "way in and out.\nK: microbatches of the llm per pipeline; a sample that is long makes "
+      "policies "
+      "that pair microbatches take fewer,\nlarger ones, whose deviation compares by its share of "
+      "the mean.\n");
   const auto least = std::min_element(reports.begin(), reports.end(), [](auto& a, auto& b) {
     return a.all.step_ms < b.all.step_ms;
   });

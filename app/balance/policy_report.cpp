@@ -47,9 +47,11 @@ PolicyAnswer answer_of(const engine::SimulatedBatch& batch,
       for (const auto& load : llm_loads) answer.llm_loads.push_back(load.llm_ms);
     }
     answer.dealt.push_back(samples_in(pipeline.llm));
+    answer.microbatches += static_cast<double>(pipeline.llm.size());
     encoder.insert(encoder.end(), encoder_loads.begin(), encoder_loads.end());
     llm.insert(llm.end(), llm_loads.begin(), llm_loads.end());
   }
+  answer.microbatches /= static_cast<double>(batch.iteration.microbatches.size());
   answer.encoder = encoder_spread(encoder);
   answer.llm = llm_spread(llm);
   answer.deferred = batch.prediction.deferred_samples;
@@ -73,6 +75,7 @@ PolicyAnswer over_all(const std::vector<PolicyAnswer>& batches) {
   all.dealt = batches.front().dealt;
   const double share = 1 / static_cast<double>(batches.size());
   for (const auto& answer : batches) {
+    all.microbatches += share * answer.microbatches;
     add(all.encoder, answer.encoder, share);
     add(all.llm, answer.llm, share);
     all.deferred += answer.deferred;

@@ -30,6 +30,7 @@ struct PolicyQuestion {
 
 /// One policy on one batch, or over all.
 struct PolicyAnswer {
+  double microbatches = 0;   ///< Of the llm, mean over pipelines (and batches): K, or K_eff.
   balancer::Spread encoder;  ///< Of microbatch forward times, over all pipelines.
   balancer::Spread llm;
   std::int64_t deferred = 0;          ///< Samples (over all batches: their sum).

@@ -50,6 +50,7 @@ TEST_CASE("a report counts times, spread and bound of a step", "[app]") {
   CHECK(report.policy == "in-order");
   REQUIRE(report.batches.size() == 1);
   const auto& answer = report.batches[0];
+  CHECK(answer.microbatches == 2);
   CHECK(answer.step_ms == Approx(27));
   CHECK(answer.lower_bound_ms == Approx(25));
   CHECK(answer.encoder.mean_ms == Approx(3));
