@@ -1,6 +1,8 @@
 #include "tests/bench/balancing_steps.hpp"
 
 #include <algorithm>
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,6 +12,7 @@
 #include "balancer/policies.hpp"
 #include "scheduler/module_pipeline.hpp"
 #include "tests/bench/measure.hpp"
+#include "tests/bench/real_mini_lengths.hpp"
 
 namespace troupe::bench {
 
@@ -22,16 +25,78 @@ struct Steps {
 };
 
 Steps steps(const std::vector<balancer::Workload>& samples, const std::string& policy,
-            const std::string& schedule, const scheduler::ModulePipeline& shape) {
+            const std::string& schedule, const scheduler::ModulePipeline& shape,
+            std::int64_t microbatches) {
   app::PolicySimulation simulation(samples, shape, schedule);
   balancer::PolicyOptions options;
-  options.microbatches = 4 * (shape.encoder_stages + shape.llm_stages);
+  options.microbatches = microbatches;
   simulation.guide(policy, options);
   const auto plan = balancer::assign_microbatches(policy, samples, options).value();
   const auto graph = simulation.graph(plan);
   const double step = simulation.run(plan).value().step_ms;
   return {step, 100 * (step / lower_bound_ms(graph) - 1),
           100 * (step / schedule_bound_ms(graph, schedule) - 1)};
+}
+
+struct Material {
+  std::string name;
+  std::vector<std::vector<balancer::Workload>> batches;
+};
+
+// Two batches of each kind of data; of real-mini consecutive samples.
+std::vector<Material> material(std::size_t batch) {
+  constexpr std::uint64_t kBatches = 2;
+  std::vector<Material> all;
+  for (const auto distribution : balancer::distributions()) {
+    auto& made = all.emplace_back(Material{std::string(to_string(distribution)), {}});
+    for (std::uint64_t seed = 0; seed < kBatches; ++seed)
+      made.batches.push_back(generate_workloads(distribution, batch, seed));
+  }
+  const auto lengths = real_mini_lengths("../shared/data/real-mini");
+  Material real{"real-mini", {}};
+  for (std::size_t b = 0; b < kBatches && (b + 1) * batch <= lengths.size(); ++b) {
+    auto& samples = real.batches.emplace_back();
+    for (std::size_t i = b * batch; i < (b + 1) * batch; ++i)
+      samples.push_back(balancer::workload_of(lengths[i]));
+  }
+  if (!real.batches.empty()) all.push_back(std::move(real));
+  return all;
+}
+
+// Where the goal is set: at least 16 samples per microbatch and K four times the stages.
+struct Scale {
+  std::size_t samples = 16;       // Per microbatch.
+  std::int64_t microbatches = 4;  // Per stage.
+  bool goal() const { return samples >= 16 && microbatches >= 4; }
+};
+
+void print_steps(const scheduler::ModulePipeline& shape, const std::string& schedule, Scale scale,
+                 const std::string& only) {
+  const auto stages = shape.encoder_stages + shape.llm_stages;
+  const std::int64_t microbatches = scale.microbatches * stages;
+  for (const auto& data : material(scale.samples * static_cast<std::size_t>(microbatches))) {
+    const std::string size =
+        data.name + ", " + schedule + ", " + std::to_string(shape.encoder_stages) + " + " +
+        std::to_string(shape.llm_stages) + " stages, K " + std::to_string(microbatches) + ", " +
+        std::to_string(scale.samples) + " per microbatch";
+    if (size.find(only) == std::string::npos) continue;
+    double gap = 0, schedule_gap = 0, over_even = 0, over_random = 0;
+    for (const auto& samples : data.batches) {
+      const auto best = steps(samples, "auto", schedule, shape, microbatches);
+      const auto over = [&](const char* policy) {
+        return best.step_ms / steps(samples, policy, schedule, shape, microbatches).step_ms;
+      };
+      gap = std::max(gap, best.gap);
+      schedule_gap = std::max(schedule_gap, best.schedule_gap);
+      over_even = std::max(over_even, over("dflop-search"));
+      over_random = std::max(over_random, over("random"));
+    }
+    const std::optional<double> bound = scale.goal() ? std::optional<double>(2) : std::nullopt;
+    print("auto.gap_to_bound", gap, "%", bound, size);
+    if (schedule == "gpipe") print("auto.gap_to_schedule_bound", schedule_gap, "%", bound, size);
+    print("auto.step_over_even_microbatches", over_even, "ratio", 1, size);
+    print("auto.step_over_random", over_random, "ratio", 1, size);
+  }
 }
 
 }  // namespace
@@ -41,31 +106,11 @@ void print_steps(const std::string& only) {
                                                                 {1, 3}, {3, 5}, {2, 6}};
   for (const auto& [encoder, llm] : kLayouts)
     for (const std::string schedule : {"1f1b", "eager-1f1b", "gpipe"})
-      for (const auto distribution : balancer::distributions()) {
-        const std::string layout = std::to_string(encoder) + " + " + std::to_string(llm);
-        if ((layout + ", " + schedule).find(only) == std::string::npos) continue;
-        const scheduler::ModulePipeline shape{.encoder_stages = encoder, .llm_stages = llm};
-        const auto microbatches = static_cast<std::size_t>(4 * (encoder + llm));
-        double gap = 0, schedule_gap = 0, over_even = 0, over_random = 0;
-        for (std::uint64_t seed = 0; seed < 2; ++seed) {
-          const auto samples = generate_workloads(distribution, 16 * microbatches, seed);
-          const auto best = steps(samples, "auto", schedule, shape);
-          gap = std::max(gap, best.gap);
-          schedule_gap = std::max(schedule_gap, best.schedule_gap);
-          over_even = std::max(
-              over_even, best.step_ms / steps(samples, "dflop-search", schedule, shape).step_ms);
-          over_random = std::max(over_random,
-                                 best.step_ms / steps(samples, "random", schedule, shape).step_ms);
-        }
-        const std::string size = std::string(to_string(distribution)) + ", " + schedule + ", " +
-                                 std::to_string(encoder) + " + " + std::to_string(llm) +
-                                 " stages, K " + std::to_string(microbatches) +
-                                 ", 16 per microbatch";
-        print("auto.gap_to_bound", gap, "%", 2, size);
-        if (schedule == "gpipe") print("auto.gap_to_schedule_bound", schedule_gap, "%", 2, size);
-        print("auto.step_over_even_microbatches", over_even, "ratio", 1, size);
-        print("auto.step_over_random", over_random, "ratio", 1, size);
-      }
+      print_steps({.encoder_stages = encoder, .llm_stages = llm}, schedule, {}, only);
+  for (const Scale scale : {Scale{4, 4}, Scale{16, 2}, Scale{16, 8}, Scale{32, 4}})
+    for (const std::int32_t encoder : {1, 2, 3})
+      print_steps({.encoder_stages = encoder, .llm_stages = encoder == 3 ? 5 : encoder}, "1f1b",
+                  scale, only);
 }
 
 }  // namespace troupe::bench
