@@ -158,11 +158,8 @@ Result<scheduler::AutoLayout> make_layout(const Planning& planning) {
 
 engine::SimulatedTraining training_on_paper(const Planning& planning,
                                             const scheduler::AutoLayout& layout, std::int64_t lag) {
-  auto costs = std::make_shared<engine::PlanningCosts>(costs_of(planning));
-  costs->options.parallelisms = layout.parallelisms;
-  const auto options = engine::planner_options(planning.setup, 0, 0);
-  return {layout.plan, options.microbatching, std::move(costs),
-          lag > 0 ? lag : options.prefetch + 1};
+  return engine::training_on_paper(planning.setup, costs_of(planning), layout.plan,
+                                   layout.parallelisms, lag);
 }
 
 std::vector<SampleShape> draw_batch(const Planning& planning, std::uint64_t seed) {

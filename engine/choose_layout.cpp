@@ -5,7 +5,6 @@
 
 #include "engine/nominal_profile.hpp"
 #include "engine/profile_data.hpp"
-#include "engine/simulated_training.hpp"
 #include "scheduler/layout_score.hpp"
 #include "scheduler/place_by_hand.hpp"
 
@@ -31,15 +30,22 @@ scheduler::AutoLayoutRequest layout_request(const JobSetup& setup,
   return request;
 }
 
+SimulatedTraining training_on_paper(const JobSetup& setup, PlanningCosts costs,
+                                    const ParallelPlan& plan,
+                                    const std::vector<scheduler::Parallelism>& parallelisms,
+                                    std::int64_t lag) {
+  costs.options.parallelisms = parallelisms;
+  const auto options = planner_options(setup, 0, 0);
+  return {plan, options.microbatching, std::make_shared<const PlanningCosts>(std::move(costs)),
+          lag > 0 ? lag : options.prefetch + 1};
+}
+
 scheduler::LayoutJudge training_judge(const JobSetup& setup, const PlanningCosts& costs,
                                       std::vector<SampleShape> samples) {
   return [&setup, costs, samples = std::move(samples)](
              const ParallelPlan& plan, const std::vector<scheduler::Parallelism>& parallelisms)
              -> Result<scheduler::PredictedStep> {
-    auto own = std::make_shared<PlanningCosts>(costs);
-    own->options.parallelisms = parallelisms;
-    const auto options = planner_options(setup, 0, 0);
-    SimulatedTraining training(plan, options.microbatching, std::move(own), options.prefetch + 1);
+    auto training = training_on_paper(setup, costs, plan, parallelisms);
     scheduler::PredictedStep sum;
     for (std::uint64_t batch = 0; batch < kJudgedBatches; ++batch) {
       auto step = training.step(scheduler::draw_batch(samples, setup.job.train.global_batch_size,

@@ -10,6 +10,7 @@
 
 #include "engine/job_setup.hpp"
 #include "engine/microbatching.hpp"
+#include "engine/simulated_training.hpp"
 #include "runtime/vocabulary/result.hpp"
 #include "runtime/vocabulary/sample_shape.hpp"
 #include "scheduler/auto_layout.hpp"
@@ -28,6 +29,13 @@ struct JobLayout {
 scheduler::AutoLayoutRequest layout_request(const JobSetup& setup,
                                             const scheduler::CostModel& model,
                                             const scheduler::DeviceSpeeds& speeds);
+
+/// Training on paper of a job on `plan`, which outlives it, with these degrees per module in place
+/// of those of `costs`. `lag`: see `SimulatedTraining`; 0: as in training.
+SimulatedTraining training_on_paper(const JobSetup& setup, PlanningCosts costs,
+                                    const ParallelPlan& plan,
+                                    const std::vector<scheduler::Parallelism>& parallelisms,
+                                    std::int64_t lag = 0);
 
 /// Predicts a layout by mean steps as training would make them (`SimulatedTraining`), over
 /// `kJudgedBatches` batches drawn from `samples`; memory: the largest. `setup` outlives it; of
