@@ -11,8 +11,7 @@ namespace troupe::balancer {
 namespace {
 
 constexpr TokenCount kTokensMax = TokenCount{1} << 40;
-constexpr TokenCount kBlocksMax = TokenCount{1}
-                                  << 23;  // A gigatoken in blocks of 128: a second or two.
+constexpr TokenCount kBlocksMax = TokenCount{1} << 23;  // 2^30 tokens in blocks of 128.
 constexpr std::uint64_t kCausalBit = std::uint64_t{1} << 63;
 
 Error bad_sample(std::size_t sample, std::string message) {
@@ -22,14 +21,13 @@ Error bad_sample(std::size_t sample, std::string message) {
 Status check(std::span<const TokenSample> samples, BlockShape shape) {
   if (shape.block < 1 || shape.tile < 1)
     return Error{Errc::invalid_argument, "block and tile must be at least 1", "block", {}};
-  TokenCount all = 0, blocks = 0;
+  TokenCount all = 0;
   for (std::size_t s = 0; s < samples.size(); ++s) {
     const TokenCount tokens = samples[s].tokens;
     if (tokens < 0 || tokens > kTokensMax || (all += tokens) > kTokensMax)
       return bad_sample(
           s, "tokens must be >= 0 and at most 2^40 in all, found " + std::to_string(tokens));
-    blocks += tokens / shape.block + (tokens % shape.block > 0 ? 1 : 0);
-    if (blocks > kBlocksMax) {
+    if ((all + shape.block - 1) / shape.block > kBlocksMax) {
       auto error =
           bad_sample(s, "the samples up to this one have more than " + std::to_string(kBlocksMax) +
                             " blocks of " + std::to_string(shape.block) + " tokens");

@@ -48,8 +48,8 @@ struct BlockShape {
 /// Cost: O(blocks + samples + spans), not the size of the mask.
 ///
 /// Errors:
-/// - invalid_argument: a negative length, more than 2^40 tokens, a span outside its sample or out
-///   of order, or a shape below 1.
+/// - invalid_argument: a negative length, more than 2^40 tokens or 2^23 blocks, a span outside its
+///   sample or out of order, or a shape below 1.
 Result<std::vector<std::int64_t>> block_loads(std::span<const TokenSample> samples,
                                               BlockShape shape);
 

@@ -157,6 +157,9 @@ TEST_CASE("bad samples, shapes and names are refused", "[balancer][errors]") {
   REQUIRE_FALSE(refused.ok());
   CHECK(refused.error().where == "sample 0");
   CHECK_FALSE(refused.error().fix.empty());
+  // Samples share blocks: these two fill as many as are allowed.
+  const std::vector<TokenSample> most{{(TokenCount{1} << 30) - 1, {}}, {1, {}}};
+  CHECK(block_loads(most, {}).value().size() == std::size_t{1} << 23);
   CHECK(block_loads(huge, {TokenCount{1} << 30, 32}).value().size() == 512);
   TokenBlockOptions options;
   options.device_count = 0;
