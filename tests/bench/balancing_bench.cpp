@@ -1,6 +1,6 @@
 // Speed and quality of the balancing library on one core.
 //
-//   balancing_bench [--tables] | --steps "3 + 5, 1f1b" | --small
+//   balancing_bench [--tables] | --steps "1f1b, 3 + 5 stages" | --small
 //
 // Prints JSON lines {"measure", "value", "unit", "bound", "size"}; times are processor time.
 

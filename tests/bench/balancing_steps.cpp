@@ -8,11 +8,10 @@
 #include <vector>
 
 #include "app/solve/policy_simulation.hpp"
-#include "balancer/distributions.hpp"
 #include "balancer/policies.hpp"
 #include "scheduler/module_pipeline.hpp"
+#include "tests/bench/balancing_data.hpp"
 #include "tests/bench/measure.hpp"
-#include "tests/bench/real_mini_lengths.hpp"
 
 namespace troupe::bench {
 
@@ -38,30 +37,7 @@ Steps steps(const std::vector<balancer::Workload>& samples, const std::string& p
           100 * (step / schedule_bound_ms(graph, schedule) - 1)};
 }
 
-struct Material {
-  std::string name;
-  std::vector<std::vector<balancer::Workload>> batches;
-};
-
-// Two batches of each kind of data; of real-mini consecutive samples.
-std::vector<Material> material(std::size_t batch) {
-  constexpr std::uint64_t kBatches = 2;
-  std::vector<Material> all;
-  for (const auto distribution : balancer::distributions()) {
-    auto& made = all.emplace_back(Material{std::string(to_string(distribution)), {}});
-    for (std::uint64_t seed = 0; seed < kBatches; ++seed)
-      made.batches.push_back(generate_workloads(distribution, batch, seed));
-  }
-  const auto lengths = real_mini_lengths("../shared/data/real-mini");
-  Material real{"real-mini", {}};
-  for (std::size_t b = 0; b < kBatches && (b + 1) * batch <= lengths.size(); ++b) {
-    auto& samples = real.batches.emplace_back();
-    for (std::size_t i = b * batch; i < (b + 1) * batch; ++i)
-      samples.push_back(balancer::workload_of(lengths[i]));
-  }
-  if (!real.batches.empty()) all.push_back(std::move(real));
-  return all;
-}
+constexpr std::size_t kBatches = 2;  // Of each kind of data.
 
 // Where the goal is set: at least 16 samples per microbatch and K four times the stages.
 struct Scale {
@@ -74,7 +50,8 @@ void print_steps(const scheduler::ModulePipeline& shape, const std::string& sche
                  const std::string& only) {
   const auto stages = shape.encoder_stages + shape.llm_stages;
   const std::int64_t microbatches = scale.microbatches * stages;
-  for (const auto& data : material(scale.samples * static_cast<std::size_t>(microbatches))) {
+  for (const auto& data :
+       data_sets(scale.samples * static_cast<std::size_t>(microbatches), kBatches, kBatches)) {
     const std::string size =
         data.name + ", " + schedule + ", " + std::to_string(shape.encoder_stages) + " + " +
         std::to_string(shape.llm_stages) + " stages, K " + std::to_string(microbatches) + ", " +

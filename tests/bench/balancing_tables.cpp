@@ -6,8 +6,8 @@
 #include "balancer/distributions.hpp"
 #include "balancer/hierarchical.hpp"
 #include "balancer/policies.hpp"
+#include "tests/bench/balancing_data.hpp"
 #include "tests/bench/measure.hpp"
-#include "tests/bench/real_mini_lengths.hpp"
 
 namespace troupe::bench {
 
@@ -18,11 +18,6 @@ using balancer::Workload;
 constexpr std::int64_t kMicrobatches = 16;
 constexpr std::uint64_t kSeeds = 8;
 
-struct DataSet {
-  std::string name;
-  std::vector<std::vector<Workload>> batches;
-};
-
 // Mean over the batches of one policy: deviations in percent of the mean, largest over mean.
 struct Evenness {
   double encoder_std = 0;
@@ -30,26 +25,6 @@ struct Evenness {
   double llm_max = 0;
   double microbatches = 0;
 };
-
-std::vector<DataSet> data_sets(std::size_t per_microbatch) {
-  const std::size_t batch = per_microbatch * kMicrobatches;
-  std::vector<DataSet> sets;
-  for (const auto distribution : balancer::distributions()) {
-    DataSet set{std::string(to_string(distribution)), {}};
-    for (std::uint64_t seed = 0; seed < kSeeds; ++seed)
-      set.batches.push_back(generate_workloads(distribution, batch, seed));
-    sets.push_back(std::move(set));
-  }
-  DataSet real{"real-mini", {}};
-  const auto lengths = real_mini_lengths("../shared/data/real-mini");
-  for (std::size_t begin = 0; begin + batch <= lengths.size(); begin += batch) {
-    real.batches.emplace_back();
-    for (std::size_t i = begin; i < begin + batch; ++i)
-      real.batches.back().push_back(workload_of(lengths[i]));
-  }
-  if (!real.batches.empty()) sets.push_back(std::move(real));
-  return sets;
-}
 
 Evenness evenness(const DataSet& set, const std::string& policy) {
   Evenness mean;
@@ -137,7 +112,7 @@ void print_claims(const DataSet& set, const std::map<std::string, Evenness>& row
 
 void print_balance(bool tables) {
   for (const std::size_t per_microbatch : {4, 16, 32})
-    for (const auto& set : data_sets(per_microbatch)) {
+    for (const auto& set : data_sets(per_microbatch * kMicrobatches, kSeeds)) {
       std::map<std::string, Evenness> rows;
       for (const auto& policy : balancer::policies())
         rows[policy.name] = evenness(set, policy.name);
