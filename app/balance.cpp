@@ -269,14 +269,13 @@ void print_table(const std::vector<PolicyReport>& reports) {
   std::printf("%-18s %5s %8s %8s %8s %8s %8s %8s %9s %9s %9s %8s\n", "policy", "", "mean", "std",
               "max", "mean", "std", "max", "deferred", "at most", "ms", "above");
   for (const auto& report : reports) print_row(report.policy, report.all);
-  std::printf(
-      "\nForward times; std, step: means over batches; steps with messages and updates, as "
-      "training runs them.\n`above`: over the busiest device's work, or a stage's with its "
-      "shortest "
-      "way in and out.\nK: microbatches of the llm per pipeline; a sample that is long makes "
-      "policies "
-      "that pair microbatches take fewer,\nlarger ones, whose deviation compares by its share of "
-      "the mean.\n");
+  std::fputs(R"(
+Forward times; std, step: means over batches; steps with messages and updates, as training runs them.
+`above`: over the busiest device's work, or a stage's with its shortest way in and out.
+K: microbatches of the llm per pipeline; a sample that is long makes policies that pair microbatches
+take fewer, larger ones, whose deviation compares by its share of the mean.
+)",
+             stdout);
   const auto least = std::min_element(reports.begin(), reports.end(), [](auto& a, auto& b) {
     return a.all.step_ms < b.all.step_ms;
   });

@@ -113,7 +113,7 @@ struct AutoLayout {
 /// - invalid_argument: no samples, counts below one, an unknown schedule or a pin of an unknown
 ///   module (nearest name given), a degree below one.
 /// - not_found: a pinned (tp, cp) has no profile; the message names those there are.
-/// - as the judge, but infeasible.
+/// - as the judge, other than infeasible.
 /// - infeasible: more than `kAutoLayoutLayersMax` layers; pins that contradict each other or the
 /// cluster, fewer pipelines possible than
 ///   `fault_tolerance` needs, more devices than the batch and the layers can use, a layer larger

@@ -1,6 +1,5 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
-#include <limits>
 
 #include "scheduler/auto_layout.hpp"
 #include "tests/scheduler/example_models.hpp"
