@@ -5,53 +5,13 @@
 #include <catch2/generators/catch_generators_range.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <random>
-#include <thread>
 
-#include "tests/transport/backends.hpp"
+#include "tests/transport/checks.hpp"
 
 namespace troupe::transport::testing {
 namespace {
 
 using Catch::Matchers::ContainsSubstring;
-
-constexpr int kSoon = 10000;     // Generous: a loaded machine must not fail the suite.
-constexpr int kVanished = 2000;  // What the interface promises for a vanished peer.
-
-Tag tag(std::uint64_t index, EpochNumber epoch = 1) {
-  return make_tag(epoch, TagKind::user, 0, index);
-}
-
-const Backend& each_backend() {
-  const auto row = GENERATE(range(std::size_t{0}, all_backends().size()));
-  return all_backends()[row];
-}
-
-void check_received(TestNode& node, int receive, std::uint64_t seed, std::size_t bytes) {
-  const auto outcome = node.wait(receive, kSoon);
-  INFO(outcome.message);
-  REQUIRE(outcome.ok);
-  CHECK(outcome.digest == digest_of_pattern(seed, bytes));
-}
-
-void check_ended(TestNode& node, int operation, Errc code, int milliseconds = kVanished) {
-  const auto outcome = node.wait(operation, milliseconds);
-  INFO(outcome.message);
-  REQUIRE_FALSE(outcome.ok);
-  CHECK(to_string(outcome.code) == to_string(code));
-}
-
-/// The handler hears of a failure after the operations have ended, in another thread.
-std::vector<Peer> failures_soon(TestNode& node, std::size_t count) {
-  const auto deadline = within(std::chrono::milliseconds(kVanished));
-  while (node.failures().size() < count && std::chrono::steady_clock::now() < deadline) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  return node.failures();
-}
-
-#define BACKEND()                          \
-  const Backend& backend = each_backend(); \
-  CAPTURE(to_string(backend))
 
 TEST_CASE("a message arrives whole, whichever side comes first", "[transport]") {
   BACKEND();
@@ -260,96 +220,6 @@ TEST_CASE("a sender that drops an epoch has its sends back", "[transport]") {
   nodes[0].drop_older_than(2);
   check_ended(nodes[0], to_peer, Errc::cancelled);
   check_ended(nodes[0], to_self, Errc::cancelled);
-}
-
-TEST_CASE("disconnecting ends everything that is pending, on both sides", "[transport][errors]") {
-  BACKEND();
-  Nodes nodes(backend, 3);
-  nodes.connect_all();
-  const int receive = nodes[0].receive(1, tag(1), 1 << 20);
-  const int send = nodes[0].send(1, tag(2), 1 << 20, 1);
-  const int other_side = nodes[1].receive(0, tag(3), 100);
-  const int bystander = nodes[0].receive(2, tag(1), 100);
-  nodes[0].disconnect(1);
-  check_ended(nodes[0], receive, Errc::cancelled);
-  check_ended(nodes[0], send, Errc::cancelled);
-  check_ended(nodes[1], other_side, Errc::transport_failed);
-  check_ended(nodes[0], nodes[0].send(1, tag(4), 8, 1), Errc::not_found);
-  CHECK(nodes[0].failures().empty());
-  CHECK(failures_soon(nodes[1], 1) == std::vector<Peer>{0});
-  nodes[2].send(0, tag(1), 100, 5);
-  check_received(nodes[0], bystander, 5, 100);
-}
-
-TEST_CASE("a connection can be opened again, and old messages stay behind", "[transport]") {
-  BACKEND();
-  Nodes nodes(backend, 2);
-  nodes.connect_all();
-  for (int round = 0; round < 3; ++round) {
-    const std::size_t bytes = round == 1 ? 1 << 20 : 24;
-    nodes[0].send(1, tag(1), bytes, 111);  // Never received.
-    const int pending = nodes[1].receive(0, tag(2), 8);
-    nodes[0].disconnect(1);
-    check_ended(nodes[1], pending, Errc::transport_failed);
-    nodes[1].disconnect(0);
-    nodes.connect(0, 1);
-    const int receive = nodes[1].receive(0, tag(1), bytes);
-    const int send = nodes[0].send(1, tag(1), bytes, 222);
-    check_received(nodes[1], receive, 222, bytes);
-    CHECK(nodes[0].wait(send, kSoon).ok);
-  }
-}
-
-TEST_CASE("a vanished peer ends every pending operation", "[transport][errors]") {
-  BACKEND();
-  Nodes nodes(backend, 3);
-  nodes.connect_all();
-  const int ready = nodes[0].receive(1, tag(9), 8);
-  nodes[1].send(0, tag(9), 8, 1);
-  check_received(nodes[0], ready, 1, 8);
-  const int receive = nodes[0].receive(1, tag(1), 1 << 20);
-  const int send = nodes[0].send(1, tag(2), 1 << 20, 1);
-  nodes[1].vanish();
-  check_ended(nodes[0], receive, Errc::transport_failed);
-  check_ended(nodes[0], send, Errc::transport_failed);
-  CHECK(failures_soon(nodes[0], 1) == std::vector<Peer>{1});
-  const int alive = nodes[0].receive(2, tag(3), 50);
-  nodes[2].send(0, tag(3), 50, 2);
-  check_received(nodes[0], alive, 2, 50);
-}
-
-TEST_CASE("what a peer sent before it left in order still arrives", "[transport]") {
-  BACKEND();
-  if (backend.processes) return;  // Killed processes do not leave in order.
-  Nodes nodes(backend, 2);
-  nodes.connect_all();
-  nodes[1].send(0, tag(1), 8, 1);
-  check_received(nodes[0], nodes[0].receive(1, tag(1), 8), 1, 8);
-  const int receive = nodes[0].receive(1, tag(2), 100);
-  nodes[1].send(0, tag(2), 100, 2);
-  nodes[1].vanish();
-  check_received(nodes[0], receive, 2, 100);
-}
-
-TEST_CASE("a restarted peer is a new connection under the old id", "[transport]") {
-  BACKEND();
-  Nodes nodes(backend, 2);
-  nodes.connect_all();
-  for (int round = 0; round < 2; ++round) {
-    const int pending = nodes[0].receive(1, tag(1), 1 << 20);
-    nodes[1].vanish();
-    check_ended(nodes[0], pending, Errc::transport_failed);
-    nodes.restart(1);
-    nodes.connect(0, 1);
-    for (const std::size_t bytes : {8u, 1u << 20}) {
-      const int receive = nodes[0].receive(1, tag(1), bytes);
-      const int other = nodes[1].receive(0, tag(1), bytes);
-      nodes[1].send(0, tag(1), bytes, 5);
-      nodes[0].send(1, tag(1), bytes, 6);
-      check_received(nodes[0], receive, 5, bytes);
-      check_received(nodes[1], other, 6, bytes);
-    }
-  }
 }
 
 TEST_CASE("every message of a random exchange arrives once and whole", "[transport][property]") {

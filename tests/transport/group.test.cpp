@@ -5,13 +5,12 @@
 #include <bit>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
-#include <catch2/generators/catch_generators_range.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <cmath>
 #include <cstring>
 #include <limits>
 
-#include "tests/transport/backends.hpp"
+#include "tests/transport/checks.hpp"
 #include "transport/rank_order_sum.hpp"
 
 namespace troupe::transport::testing {
@@ -19,11 +18,6 @@ namespace {
 
 using Catch::Matchers::ContainsSubstring;
 using Bf16 = std::uint16_t;
-
-const Backend& each_backend() {
-  const auto row = GENERATE(range(std::size_t{0}, all_backends().size()));
-  return all_backends()[row];
-}
 
 CollectiveCall call_of(const std::string& kind, std::vector<Peer> members) {
   CollectiveCall call;

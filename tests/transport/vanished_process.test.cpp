@@ -6,21 +6,16 @@
 #include <chrono>
 #include <thread>
 
-#include "tests/transport/backends.hpp"
+#include "tests/transport/checks.hpp"
 
 namespace troupe::transport::testing {
 namespace {
 
 using Catch::Matchers::ContainsSubstring;
 
-constexpr int kSoon = 10000;
-constexpr int kVanished = 2000;
-
 Backend each_process_backend() {
   return {"ucx", GENERATE("posix,sysv,self,tcp", "self,tcp"), true};
 }
-
-Tag tag(std::uint64_t index) { return make_tag(1, TagKind::user, 0, index); }
 
 void check_lost(TestNode& node, int operation) {
   const auto outcome = node.wait(operation, kVanished);
@@ -32,10 +27,7 @@ void check_works(Nodes& nodes, int a, int b) {
   for (const std::size_t bytes : {8u, 1u << 20}) {
     const int receive = nodes[b].receive(a, tag(1000), bytes);
     nodes[a].send(b, tag(1000), bytes, 77);
-    const auto outcome = nodes[b].wait(receive, kSoon);
-    INFO(outcome.message);
-    REQUIRE(outcome.ok);
-    CHECK(outcome.digest == digest_of_pattern(77, bytes));
+    check_received(nodes[b], receive, 77, bytes);
   }
 }
 

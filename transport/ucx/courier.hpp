@@ -115,6 +115,9 @@ class Courier final : public EventLoop::Client {
   void take_goodbye(Link link);
   /// `closing`: its endpoint ends first, so that an offer's sender sees a failure, not success.
   void discard(Incoming& message, const Status& local_send, Connection* closing = nullptr);
+  /// Leaves an offer that nobody takes to a connection whose goodbye is still under way, to be
+  /// released after the endpoints; false when the link has no such connection.
+  bool keep_until_closed(Link link, const Incoming::Offered& offer);
   void finish(Request& request, ucs_status_t status);
   void tell(Request& request, Status outcome);
   void complete(const Completion& completion, Status status);

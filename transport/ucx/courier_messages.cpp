@@ -1,5 +1,6 @@
 // Messages: sending, meeting their receives, fetching. Connections are in courier.cpp.
 
+#include <algorithm>
 #include <cstring>
 #include <iterator>
 #include <string>
@@ -117,16 +118,20 @@ ucs_status_t Courier::on_message(void* argument, const void* raw_header, std::si
   std::memcpy(&header, raw_header, sizeof header);
   const auto link = header.link();
   const auto standing = courier.links_.standing(link);
-  if (standing == Links::Standing::stale) return UCS_OK;  // UCX drops it; the sender is done.
+  const bool is_offer = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
+  const Incoming::Offered offer{data, port.worker->handle()};
+  if (standing == Links::Standing::stale) {
+    // In progress: UCX keeps the offer for us. Otherwise it drops it and tells the sender "done".
+    return is_offer && courier.keep_until_closed(link, offer) ? UCS_INPROGRESS : UCS_OK;
+  }
   if (standing == Links::Standing::newer) {
     const auto peer = courier.links_.peer_of(link.process);
     courier.fail_later(*courier.links_.find(*peer), "has left for a new connection");
   }
   Incoming message{header.tag(), bytes, Incoming::Seen{data}};
-  const bool is_offer = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
-  if (is_offer) message.form = Incoming::Offered{data, port.worker->handle()};
+  if (is_offer) message.form = offer;
   courier.take_in(link, header.sequence, std::move(message));
-  return is_offer ? UCS_INPROGRESS : UCS_OK;  // In progress: UCX keeps the offer for us.
+  return is_offer ? UCS_INPROGRESS : UCS_OK;
 }
 
 ucs_status_t Courier::on_goodbye(void* argument, const void* raw_header, std::size_t header_bytes,
@@ -202,7 +207,7 @@ void Courier::hand_over(Link link, const Posted& receive, Incoming message) {
 void Courier::fetch(Link link, const Posted& receive, const Incoming::Offered& offer) {
   const auto peer = links_.peer_of(link.process);
   if (!peer || links_.find(*peer) != link) {  // Closed since the message was handed over.
-    ucp_am_data_release(offer.worker, offer.description);
+    if (!keep_until_closed(link, offer)) ucp_am_data_release(offer.worker, offer.description);
     return complete_receive(receive, peer_lost(peer.value_or(-1), "is lost"));
   }
   auto& request = add_request(*open_.at(*peer));
@@ -251,6 +256,15 @@ void Courier::tell(Request& request, Status outcome) {
   } else {
     complete(request.completion, std::move(outcome));
   }
+}
+
+bool Courier::keep_until_closed(Link link, const Incoming::Offered& offer) {
+  const auto found = std::ranges::find_if(closing_, [link](const auto& connection) {
+    return connection->theirs == link && !connection->forced;
+  });
+  if (found == closing_.end()) return false;
+  (*found)->offers.push_back(offer);
+  return true;
 }
 
 void Courier::discard(Incoming& message, const Status& local_send, Connection* closing) {
