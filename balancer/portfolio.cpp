@@ -7,6 +7,7 @@
 
 #include "balancer/hierarchical.hpp"
 #include "balancer/partition.hpp"
+#include "balancer/sample_exchange.hpp"
 #include "balancer/size_search.hpp"
 #include "balancer/taper.hpp"
 #include "runtime/vocabulary/random.hpp"
@@ -15,31 +16,41 @@ namespace troupe::balancer {
 
 namespace {
 
-// Trades per size profile; a start near the last one's microbatches needs few.
+// Trades per size profile: a start near the last one's microbatches needs few, and many where both
+// workloads differ in size.
 const SearchBudget kTaperBudget{.evaluations_max = 200'000};
+const SearchBudget kTiltBudget{.evaluations_max = 1'000'000};
 
-// An estimate takes some nanoseconds per task, dealing samples milliseconds.
-constexpr std::int64_t kEstimatesPerEvaluation = 300;
+// An estimate takes some nanoseconds per task, dealing samples milliseconds. Of each search for
+// sizes, and of the exchange of samples.
+constexpr std::int64_t kSizesPerEvaluation = 150;
+constexpr std::int64_t kExchangesPerEvaluation = 300;
 
-// In the units of `PolicyWork`: dealing a sample and trading it within `kTaperBudget`, simulating a
-// task, an estimate and each of its tasks.
+// In the units of `PolicyWork`: dealing a sample and trading it, at most so much per trade of the
+// budget, simulating a task, an estimate and each of its tasks.
 constexpr double kDealWork = 5;
 constexpr double kTradeWork = 15;
-constexpr double kTradeWorkMax = 20'000;
+constexpr double kBudgetWork = 0.1;
 constexpr double kTaskWork = 10;
 constexpr double kEstimateWork = 0.2;
 constexpr double kEstimateBaseWork = 10;
 
 constexpr double kSlackOfEstimate = kSlackMax - 0.004;  // Samples follow sizes nearly.
-constexpr double kTiltMax = 0.4;
+constexpr double kSlackOfExchange = kSlackMax - 0.001;
+
+// Parts of the samples' `tilt_of` that sizes are searched with, until so many in turn bring
+// nothing: samples follow sizes of less tilt better, and a few microbatches sizes of more than the
+// mean.
+constexpr double kTiltShares[] = {0.3, 0.6, 0.85, 1.0, 1.15};
+constexpr int kTiltsInVain = 2;
+constexpr double kTiltMax = 0.6;
 
 // One member, size profile or neighbour at a time, with the budget and the best so far.
 class Portfolio {
  public:
   Portfolio(std::span<const Workload> workloads, const PolicyOptions& options)
       : workloads_(workloads), options_(options), random_(options.seed) {
-    deal_work_ = kDealWork * samples() + std::min(kTradeWork * samples(), kTradeWorkMax) +
-                 costing_work(options.microbatches);
+    deal_work_ = deal_work(kTaperBudget);
   }
 
   void try_members(const std::vector<std::int64_t>& counts) {
@@ -52,7 +63,7 @@ class Portfolio {
   }
 
   void search_profiles() {
-    if (!best_ || options_.microbatches < 2 || !budget_left()) return;
+    if (!best_ || !budget_left()) return;
     scaled_ = equally_binding(workloads_);
     SizeSearchOptions search{.count = options_.microbatches,
                              .pipeline_stages = options_.pipeline_stages,
@@ -60,22 +71,14 @@ class Portfolio {
                              .trials_max = 0,
                              .tilt = 0,
                              .start = {}};
-    // Samples may follow sizes of less tilt better.
-    double least = HUGE_VAL;
-    const double tilt = tilt_of(scaled_);
-    for (const double share : {0.3, 0.5, 0.7}) {
-      if (!options_.estimate || !budget_left()) break;
-      search.tilt = share * tilt;
-      auto sizes = estimated_sizes(search);
-      if (sizes.empty()) break;
-      const double score = deal(sizes);
-      if (score < least) search.start = std::move(sizes);
-      least = std::min(least, score);
+    if (options_.estimate) {
+      search_tilts(search);
+      if (!dealt_.empty()) return exchange();
     }
-    search.tilt = 0.5 * tilt;
+    search.tilt = 0.5 * tilt_of(scaled_);
     search.trials_max = evaluations_max() - evaluations_;
     search_sizes(search, [&](std::span<const Workload> sizes) -> std::optional<double> {
-      return budget_left() ? std::optional(deal(sizes)) : std::nullopt;
+      return budget_left() ? std::optional(deal(sizes, kTaperBudget)) : std::nullopt;
     });
   }
 
@@ -97,6 +100,64 @@ class Portfolio {
   }
 
  private:
+  struct EstimatedSizes {
+    std::vector<Workload> sizes;
+    double score = HUGE_VAL;
+  };
+
+  // Sizes by the estimate, of ever more tilt, dealt. The score has many hollows: each search starts
+  // once from the last sizes and once anew.
+  void search_tilts(SizeSearchOptions search) {
+    const double tilt = tilt_of(scaled_);
+    double least = HUGE_VAL;
+    int in_vain = 0;
+    for (const double share : kTiltShares) {
+      if (work_ + deal_work(kTiltBudget) > options_.work_max || !budget_left()) return;
+      search.tilt = share * tilt;
+      auto found = estimated_sizes(search);
+      if (!search.start.empty()) {
+        search.start.clear();
+        if (auto anew = estimated_sizes(search); anew.score < found.score) found = std::move(anew);
+      }
+      if (found.sizes.empty()) return;
+      const double score = deal(found.sizes, kTiltBudget);
+      search.start = std::move(found.sizes);
+      if (score >= least && ++in_vain == kTiltsInVain) return;
+      if (score < least) in_vain = 0;
+      least = std::min(least, score);
+    }
+  }
+
+  // Samples of the best sizes' microbatches, which follow these nearly, change places.
+  void exchange() {
+    const ExchangeOptions exchanges{.seed = options_.seed,
+                                    .trials_max = estimates_max(kExchangesPerEvaluation)};
+    const double work_max = options_.work_max - costing_work(options_.microbatches);
+    if (work_ > work_max) return;
+    auto groups = exchange_samples(workloads_, dealt_, exchanges, [&](auto loads) {
+      return estimate(loads, kSlackOfExchange, work_max);
+    });
+    work_ += costing_work(options_.microbatches);
+    offer(without_deferral(std::move(groups)), tapered_name());
+  }
+
+  std::int64_t estimates_max(std::int64_t per_evaluation) const {
+    return std::min(
+        per_evaluation * evaluations_max(),
+        static_cast<std::int64_t>(kTaskVisitsMax / std::max(1.0, tasks(options_.microbatches))));
+  }
+
+  // The score of these loads; nothing when that would be too much work.
+  std::optional<double> estimate(std::span<const Workload> loads, double slack, double work_max) {
+    const double work = kEstimateBaseWork + kEstimateWork * tasks(options_.microbatches);
+    if (work_ + work > work_max) return std::nullopt;
+    work_ += work;
+    const auto step = options_.estimate(loads);
+    return with_slack_price(step.step_ms, step.bound_ms, slack);
+  }
+
+  std::string tapered_name() const { return "tapered, K=" + std::to_string(options_.microbatches); }
+
   std::int64_t evaluations_max() const { return options_.evaluations_max; }
   double samples() const { return static_cast<double>(workloads_.size()); }
   double tasks(std::int64_t microbatches) const {
@@ -107,6 +168,12 @@ class Portfolio {
   double costing_work(std::int64_t microbatches) const {
     if (options_.cost && options_.costing_work > 0) return options_.costing_work;
     return samples() + (options_.cost ? kTaskWork * tasks(microbatches) : 0);
+  }
+  // Of dealing samples to sizes, trading and costing.
+  double deal_work(const SearchBudget& trades) const {
+    const auto trade_work_max = kBudgetWork * static_cast<double>(trades.evaluations_max);
+    return kDealWork * samples() + std::min(kTradeWork * samples(), trade_work_max) +
+           costing_work(options_.microbatches);
   }
   double member_work(const PolicyInfo& policy, std::int64_t microbatches) const {
     const auto groups = static_cast<double>(microbatches);
@@ -138,12 +205,11 @@ class Portfolio {
 
   // Samples dealt to microbatches of these sizes, starting from those of the best sizes so far:
   // others change little from them.
-  double deal(std::span<const Workload> sizes) {
-    work_ += deal_work_;
-    auto tried = dealt_.empty() ? tapered_partition(scaled_, sizes, kTaperBudget)
-                                : improve_partition(scaled_, dealt_, sizes, kTaperBudget);
-    const double score =
-        offer(without_deferral(tried), "tapered, K=" + std::to_string(options_.microbatches));
+  double deal(std::span<const Workload> sizes, const SearchBudget& trades) {
+    work_ += deal_work(trades);
+    auto tried = dealt_.empty() ? tapered_partition(scaled_, sizes, trades)
+                                : improve_partition(scaled_, dealt_, sizes, trades);
+    const double score = offer(without_deferral(tried), tapered_name());
     if (score < dealt_score_) {
       dealt_score_ = score;
       dealt_ = std::move(tried);
@@ -152,22 +218,22 @@ class Portfolio {
   }
 
   // The best sizes by the caller's estimate.
-  std::vector<Workload> estimated_sizes(SizeSearchOptions search) {
+  EstimatedSizes estimated_sizes(SizeSearchOptions search) {
     const auto sum = total(workloads_);
-    const double tasks = std::max(1.0, this->tasks(options_.microbatches));
     std::vector<Workload> loads(static_cast<std::size_t>(options_.microbatches));
-    search.trials_max = std::min(kEstimatesPerEvaluation * evaluations_max(),
-                                 static_cast<std::int64_t>(kTaskVisitsMax / tasks));
-    const double work_max = work_ + (options_.work_max - deal_work_ - work_) / 2;
-    return search_sizes(search, [&](std::span<const Workload> sizes) -> std::optional<double> {
-      if ((work_ += kEstimateBaseWork + kEstimateWork * tasks) > work_max) return std::nullopt;
+    search.trials_max = estimates_max(kSizesPerEvaluation);
+    const double work_max = work_ + (options_.work_max - deal_work(kTiltBudget) - work_) / 2;
+    EstimatedSizes found;
+    found.sizes = search_sizes(search, [&](std::span<const Workload> sizes) {
       const auto all = total(sizes);
       for (std::size_t m = 0; m < loads.size(); ++m)
         loads[m] = {sum.encoder_ms * sizes[m].encoder_ms / all.encoder_ms,
                     sum.llm_ms * sizes[m].llm_ms / all.llm_ms};
-      const auto step = options_.estimate(loads);
-      return with_slack_price(step.step_ms, step.bound_ms, kSlackOfEstimate);
+      const auto score = estimate(loads, kSlackOfEstimate, work_max);
+      found.score = std::min(found.score, score.value_or(HUGE_VAL));
+      return score;
     });
+    return found;
   }
 
   // The mean difference of a sample's shares of either workload: what a few microbatches could be
@@ -243,7 +309,7 @@ class Portfolio {
   std::span<const Workload> workloads_;
   const PolicyOptions& options_;
   Random random_;
-  double deal_work_ = 0;  // Of another plan from the search.
+  double deal_work_ = 0;  // Of another plan from the search within `kTaperBudget`.
   double work_ = 0;       // In the units of `PolicyWork`, like the next.
   std::int64_t evaluations_ = 0;
   std::int64_t left_out_ = 0;
@@ -268,8 +334,11 @@ Result<PortfolioChoice> best_of_portfolio(std::span<const Workload> workloads,
   for (const auto count : {effective, (effective + options.microbatches) / 2})
     if (std::find(counts.begin(), counts.end(), count) == counts.end()) counts.push_back(count);
   portfolio.try_members(counts);
-  portfolio.search_profiles();
-  portfolio.local_search();
+  if (options.microbatches > 1) {
+    portfolio.search_profiles();
+  } else {
+    portfolio.local_search();
+  }
   if (auto best = portfolio.finish()) return std::move(*best);
   return Error{Errc::infeasible, "no policy has a plan within the cap that the cost function takes",
                "balancer.policy", "use more microbatches or raise the cap"};
