@@ -73,11 +73,10 @@ Result<std::vector<std::string>> chosen_policies(const std::string& wanted) {
   if (wanted == "all") return known;
   std::vector<std::string> chosen(std::begin(kCompared), std::end(kCompared));
   if (std::find(known.begin(), known.end(), wanted) == known.end()) {
-    const auto nearest = nearest_word(wanted, known);
-    std::string all = "all";
-    for (const auto& name : known) all += ", " + name;
+    auto names = known;
+    names.insert(names.begin(), "all");
     return Error{Errc::invalid_argument, "no balancing policy is called '" + wanted + "'",
-                 "--policy", nearest.empty() ? "one of " + all : "did you mean `" + nearest + "`?"};
+                 "--policy", name_fix(wanted, names)};
   }
   if (std::find(chosen.begin(), chosen.end(), wanted) == chosen.end()) chosen.push_back(wanted);
   return chosen;

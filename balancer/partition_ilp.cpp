@@ -132,9 +132,8 @@ Result<PartitionMethod> partition_method_from(std::string_view name) {
     if (known == name) return method;
     names.emplace_back(known);
   }
-  const auto nearest = nearest_word(name, names);
   return Error{Errc::not_found, "no partition method is called '" + std::string(name) + "'",
-               "method", nearest.empty() ? "" : "did you mean `" + nearest + "`?"};
+               "method", name_fix(name, names)};
 }
 
 Result<Partition> partition(std::span<const Workload> workloads, const PartitionOptions& options) {

@@ -180,11 +180,9 @@ Result<MicrobatchPlan> assign_microbatches(std::string_view policy,
   const auto found = std::find_if(table().begin(), table().end(), [&](const Policy& candidate) {
     return candidate.info.name == policy;
   });
-  if (found == table().end()) {
-    const auto nearest = nearest_word(policy, policy_names());
+  if (found == table().end())
     return Error{Errc::not_found, "no balancing policy is called '" + std::string(policy) + "'",
-                 "balancer.policy", nearest.empty() ? "" : "did you mean `" + nearest + "`?"};
-  }
+                 "balancer.policy", name_fix(policy, policy_names())};
   auto plan = found->plan(workloads, options);
   if (!plan.ok()) return plan;
   const double largest = llm_spread(group_loads(workloads, plan.value().llm)).max_ms;

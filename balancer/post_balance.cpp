@@ -147,9 +147,8 @@ Result<PostBalance> post_balance_from(std::string_view name) {
     if (known == name) return algorithm;
     names.emplace_back(known);
   }
-  const auto nearest = nearest_word(name, names);
   return Error{Errc::not_found, "no post-balancing algorithm is called '" + std::string(name) + "'",
-               "algorithm", nearest.empty() ? "" : "did you mean `" + nearest + "`?"};
+               "algorithm", name_fix(name, names)};
 }
 
 PostBalance algorithm_for(const PhaseKind& kind, double beta) {

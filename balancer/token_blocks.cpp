@@ -98,9 +98,8 @@ Result<TokenBlockMethod> token_block_method_from(std::string_view name) {
     if (known == name) return method;
     names.emplace_back(known);
   }
-  const auto nearest = nearest_word(name, names);
   return Error{Errc::not_found, "no token block method is called '" + std::string(name) + "'",
-               "method", nearest.empty() ? "" : "did you mean `" + nearest + "`?"};
+               "method", name_fix(name, names)};
 }
 
 Result<TokenBlocks> assign_token_blocks(std::span<const TokenSample> samples,

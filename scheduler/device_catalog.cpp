@@ -35,9 +35,8 @@ Result<DeviceSpec> find_device(const std::string& name) {
     listed += (listed.empty() ? "" : ", ") + device.name;
   }
   if (matches == 1) return *match;
-  const auto nearest = nearest_word(name, names);
   return Error{Errc::not_found, "no device is called '" + name + "'; known: " + listed, "device",
-               nearest.empty() ? "" : "did you mean '" + nearest + "'?"};
+               name_fix(name, names)};
 }
 
 }  // namespace troupe::scheduler

@@ -53,9 +53,7 @@ class Resolver {
   Result<std::int32_t> find(const std::string& name, const std::string& where) const {
     const auto found = index_.find(name);
     if (found != index_.end()) return found->second;
-    const auto nearest = nearest_word(name, names_);
-    return invalid("no module is called '" + name + "'", where,
-                   nearest.empty() ? "" : "did you mean '" + nearest + "'?");
+    return invalid("no module is called '" + name + "'", where, name_fix(name, names_));
   }
 
   // Kahn's algorithm; of the modules that are ready the first of the input.

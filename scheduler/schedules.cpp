@@ -47,12 +47,10 @@ const Rule* find_rule(const std::string& name) {
 }
 
 Error unknown_schedule(const std::string& name) {
-  const std::string nearest = nearest_word(name, schedule_names());
   std::string known;
   for (const auto& other : schedule_names()) known += (known.empty() ? "" : ", ") + other;
   return Error{Errc::invalid_argument, "no schedule is called '" + name + "'; there are " + known,
-               "scheduler.schedule",
-               nearest.empty() ? "use one of these names" : "did you mean `" + nearest + "`?"};
+               "scheduler.schedule", name_fix(name, schedule_names())};
 }
 
 /// One way to run a rule.

@@ -116,9 +116,7 @@ class LayoutReader {
   std::int32_t index_of(Reader& where, const std::string& key, const std::string& name) {
     const auto found = std::find(names_.begin(), names_.end(), name);
     if (found != names_.end()) return static_cast<std::int32_t>(found - names_.begin());
-    const std::string nearest = nearest_word(name, names_);
-    where.fail(key, "there is no module '" + name + "'",
-               nearest.empty() ? "" : "did you mean `" + nearest + "`?");
+    where.fail(key, "there is no module '" + name + "'", name_fix(name, names_));
     return 0;
   }
 

@@ -62,11 +62,16 @@ Result<Json> solve_ilp_partition(const Json& input) {
   options.method = known.value();
   const auto [found, elapsed_ms] = timed([&] { return balancer::partition(samples, options); });
   if (!found.ok()) return found.error();
-  return Json{{"buckets", found.value().buckets},
+  Json output{{"buckets", found.value().buckets},
               {"max_ms", found.value().max_ms},
               {"lower_bound_ms", found.value().lower_bound_ms},
               {"method", found.value().method},
               {"compute_ms", elapsed_ms}};
+  if (options.method == balancer::PartitionMethod::ilp && found.value().method != "ilp")
+    output["note"] =
+        "the integer program gave nothing better within its time and size; this is "
+        "longest first";
+  return output;
 }
 
 }  // namespace

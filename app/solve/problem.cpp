@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <optional>
+#include <set>
 
 #include "runtime/vocabulary/nearest_word.hpp"
 
@@ -25,6 +27,41 @@ std::string out_of_range(const Json& value, double minimum, double maximum) {
   return "expected a number in [" + shown(minimum) + ", " + shown(maximum) + "], found " +
          shown(value);
 }
+
+// The first field that stands twice in one object: JSON's library would silently keep the last.
+// (Its parser callback takes quadratic time in long arrays.)
+class RepeatedKey final : public nlohmann::json_sax<Json> {
+ public:
+  static std::optional<std::string> of(const std::string& text) {
+    RepeatedKey finder;
+    Json::sax_parse(text, &finder);
+    return std::move(finder.found_);
+  }
+
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(std::int64_t) override { return true; }
+  bool number_unsigned(std::uint64_t) override { return true; }
+  bool number_float(double, const std::string&) override { return true; }
+  bool string(std::string&) override { return true; }
+  bool binary(Json::binary_t&) override { return true; }
+  bool start_array(std::size_t) override { return true; }
+  bool end_array() override { return true; }
+  bool parse_error(std::size_t, const std::string&, const Json::exception&) override {
+    return false;
+  }
+  bool start_object(std::size_t) override { return keys_.emplace_back(), true; }
+  bool end_object() override { return keys_.pop_back(), true; }
+  bool key(std::string& name) override {
+    if (keys_.back().insert(name).second) return true;
+    found_ = name;
+    return false;
+  }
+
+ private:
+  std::vector<std::set<std::string>> keys_;  // Of each object around the present place.
+  std::optional<std::string> found_;
+};
 
 std::string nearest(double value, double minimum, double maximum) {
   return "nearest choice: " + shown(std::clamp(value, minimum, maximum));
@@ -185,8 +222,7 @@ void Reader::only(const std::vector<std::string>& known) {
   if (!object_->is_object()) return;
   for (const auto& [key, value] : object_->items()) {
     if (std::find(known.begin(), known.end(), key) != known.end()) continue;
-    const std::string nearest = nearest_word(key, known);
-    fail(key, "unknown field", nearest.empty() ? "" : "did you mean `" + nearest + "`?");
+    fail(key, "unknown field", name_fix(key, known));
   }
 }
 
@@ -204,10 +240,8 @@ Result<Json> solve(const std::string& name, const std::string& text) {
   if (found == problems.end()) {
     std::vector<std::string> names;
     for (const auto& problem : problems) names.push_back(problem.name);
-    const std::string nearest = nearest_word(name, names);
-    return Error{
-        Errc::not_found, "no problem is called '" + name + "'", "troupe solve",
-        nearest.empty() ? "`troupe solve --list` names them" : "did you mean `" + nearest + "`?"};
+    return Error{Errc::not_found, "no problem is called '" + name + "'", "troupe solve",
+                 name_fix(name, names)};
   }
   Json input;
   try {
@@ -219,6 +253,9 @@ Result<Json> solve(const std::string& name, const std::string& text) {
     return Error{Errc::invalid_argument, std::string("not JSON: ") + e.what(), "input",
                  "write numbers as finite decimals, strings in double quotes, no comma at an end"};
   }
+  if (const auto key = RepeatedKey::of(text))
+    return Error{Errc::invalid_argument, "the field '" + *key + "' stands twice in one object",
+                 "input", "keep one of them"};
   const auto begin = std::chrono::steady_clock::now();
   auto output = found->run(input);
   if (!output.ok()) return output;

@@ -100,9 +100,7 @@ class ScheduleReader {
     const auto found = name.is_string() ? index_.find(name.get<std::string>()) : index_.end();
     if (found != index_.end()) return found->second;
     const std::string text = name.is_string() ? name.get<std::string>() : name.dump();
-    const std::string nearest = nearest_word(text, names_);
-    where.fail(key, "there is no stage '" + text + "'",
-               nearest.empty() ? "" : "did you mean `" + nearest + "`?");
+    where.fail(key, "there is no stage '" + text + "'", name_fix(text, names_));
     return 0;
   }
 

@@ -40,4 +40,15 @@ std::string nearest_word(std::string_view word, std::span<const std::string> kno
   return best;
 }
 
+std::string name_fix(std::string_view word, std::span<const std::string> known) {
+  if (known.empty()) return {};
+  if (const auto near = nearest_word(word, known); !near.empty())
+    return "did you mean `" + near + "`?";
+  constexpr std::size_t kListedMax = 20;
+  std::string listed;
+  for (const auto& name : known.first(std::min(kListedMax, known.size())))
+    listed += (listed.empty() ? "" : ", ") + name;
+  return "use one of " + listed + (known.size() > kListedMax ? ", ..." : "");
+}
+
 }  // namespace troupe

@@ -13,4 +13,8 @@ namespace troupe {
 /// Cost: O(known * length^2).
 std::string nearest_word(std::string_view word, std::span<const std::string> known);
 
+/// What to do about an unknown name, for `Error::fix`: "did you mean `x`?", or "use one of a, b, c"
+/// where none is near (the first twenty of many); empty when nothing is known.
+std::string name_fix(std::string_view word, std::span<const std::string> known);
+
 }  // namespace troupe

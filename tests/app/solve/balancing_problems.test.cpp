@@ -106,20 +106,32 @@ TEST_CASE("token-blocks gives the published owners", "[solve]") {
   CHECK(output["loads"] == Json::parse("[22,20,20,20]"));
 }
 
-TEST_CASE("rearrange composes and inverts", "[solve]") {
-  // First: batch 0 = b of rank 0, batch 1 = a of rank 0. Second swaps the batches.
-  const auto output =
-      answer("rearrange", R"({"first": [[[0,1]], [[0,0]]], "second": [[[1,0]], [[0,0]]]})");
-  CHECK(output["composed"] == Json::parse("[[[0,0]],[[0,1]]]"));
-  CHECK(output["inverse"] == Json::parse("[[[0,0],[1,0]],[]]"));
-}
-
 // Workloads as `simulate` takes them.
 Json samples_json(const std::vector<balancer::Workload>& workloads) {
   Json samples = Json::array();
   for (const auto& [encoder_ms, llm_ms] : workloads)
     samples.push_back({{"encoder_ms", encoder_ms}, {"llm_ms", llm_ms}});
   return samples;
+}
+
+TEST_CASE("an integer program without an answer says what stands instead", "[solve]") {
+  // 5,000 samples in 8 buckets are more variables than go to CBC.
+  Json input{{"samples", samples_json(std::vector<balancer::Workload>(5000, {1, 1}))},
+             {"buckets", 8},
+             {"method", "ilp"}};
+  const auto output = answer("ilp-partition", input.dump());
+  CHECK(output["method"] == "lpt");
+  CHECK(output["note"].get<std::string>().find("longest first") != std::string::npos);
+  input["method"] = "lpt";
+  CHECK(!answer("ilp-partition", input.dump()).contains("note"));
+}
+
+TEST_CASE("rearrange composes and inverts", "[solve]") {
+  // First: batch 0 = b of rank 0, batch 1 = a of rank 0. Second swaps the batches.
+  const auto output =
+      answer("rearrange", R"({"first": [[[0,1]], [[0,0]]], "second": [[[1,0]], [[0,0]]]})");
+  CHECK(output["composed"] == Json::parse("[[[0,0]],[[0,1]]]"));
+  CHECK(output["inverse"] == Json::parse("[[[0,0],[1,0]],[]]"));
 }
 
 TEST_CASE("auto comes within two percent of the bound on every distribution", "[solve][property]") {

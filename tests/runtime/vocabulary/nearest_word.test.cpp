@@ -15,5 +15,16 @@ TEST_CASE("nearest_word finds the intended name and refuses far ones", "[vocabul
   CHECK(nearest_word("x", {}).empty());
 }
 
+TEST_CASE("the fix of an unknown name is the near one or all that are known", "[vocabulary]") {
+  const std::vector<std::string> known{"seed", "name", "run_dir"};
+  CHECK(name_fix("sead", known) == "did you mean `seed`?");
+  CHECK(name_fix("completely_else", known) == "use one of seed, name, run_dir");
+  CHECK(name_fix("x", {}).empty());
+  const auto many = name_fix("zzzzzzzz", std::vector<std::string>(1000, "name"));
+  CHECK(many.starts_with("use one of name, name"));
+  CHECK(many.ends_with(", ..."));
+  CHECK(many.size() < 200);
+}
+
 }  // namespace
 }  // namespace troupe
