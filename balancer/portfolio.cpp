@@ -112,7 +112,8 @@ class Portfolio {
     double least = HUGE_VAL;
     int in_vain = 0;
     for (const double share : kTiltShares) {
-      if (work_ + deal_work(kTiltBudget) > options_.work_max || !budget_left()) return;
+      const bool left_for_exchange = evaluations_ + 2 <= evaluations_max();
+      if (!left_for_exchange || work_ + deal_work(kTiltBudget) > options_.work_max) return;
       search.tilt = share * tilt;
       auto found = estimated_sizes(search);
       if (!search.start.empty()) {

@@ -100,6 +100,11 @@ TEST_CASE("an estimate from loads leads to the sizes that it likes", "[balancer]
   CHECK(estimated.cost <= dealt.cost);
   CHECK(estimated.cost < 1.005);
   CHECK(estimated.evaluations <= options.evaluations_max);
+  for (options.evaluations_max = 1; options.evaluations_max < 40; options.evaluations_max += 3) {
+    const auto few = best_of_portfolio(samples, options).value();
+    CHECK(few.evaluations <= options.evaluations_max);
+    CHECK(few.cost >= estimated.cost);
+  }
 }
 
 TEST_CASE("a budget of one still gives a plan", "[balancer]") {
