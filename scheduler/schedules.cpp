@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <optional>
+#include <utility>
+#include <vector>
 
 #include "runtime/vocabulary/nearest_word.hpp"
 #include "scheduler/schedule_lanes.hpp"
@@ -23,15 +26,16 @@ enum class Lanes {
 struct Rule {
   const char* name;
   bool split_weight = false;
-  bool defer = false;   ///< Backwards of deferred parts run apart.
-  int eager = 1;        ///< Factor on depth: microbatches in flight; 0: no bound.
-  bool search = false;  ///< Try every lane form; otherwise strict with a warm-up of depth.
+  bool defer = false;     ///< Backwards of deferred parts run apart.
+  int eager = 1;          ///< Factor on depth: microbatches in flight; 0: no bound.
+  bool search = false;    ///< Try every lane form; otherwise strict with a warm-up of depth.
+  bool all_room = false;  ///< Try also as many in flight as the user's bound allows.
   enum class Phases { none, by_device, by_pipeline } phases = Phases::none;
 };
 
 constexpr Rule kRules[] = {
     {.name = "1f1b"},
-    {.name = "eager-1f1b", .defer = true, .eager = 2, .search = true},
+    {.name = "eager-1f1b", .defer = true, .eager = 2, .search = true, .all_room = true},
     {.name = "split-1f1b", .defer = true},
     {.name = "zero-bubble", .split_weight = true, .defer = true, .search = true},
     {.name = "eager-zero-bubble", .split_weight = true, .defer = true, .eager = 2, .search = true},
@@ -57,6 +61,7 @@ Error unknown_schedule(const std::string& name) {
 struct Variant {
   Lanes lanes = Lanes::strict;
   bool long_warm_up = false;  ///< As many forwards as the bound allows, not only depth.
+  bool all_room = false;      ///< The bound is the user's, where there is one, not the rule's.
 };
 
 /// Runs one variant of a rule; bounds grow where data demands it and nobody forbids it.
@@ -77,7 +82,9 @@ class Maker {
       const auto& stage = graph.stages[s];
       // Zero bubble counts a microbatch until its weight gradient, and gives every stage the peak
       // of the first one.
-      const auto in_flight = rule.eager * (rule.split_weight ? deepest : stage.depth);
+      const auto in_flight = variant.all_room && most_[s] > 0
+                                 ? most_[s]
+                                 : rule.eager * (rule.split_weight ? deepest : stage.depth);
       const bool runs_ahead = rule.eager == 0 || (is_phased() && stage.encoder);
       warm_up_.push_back(bounded(s, runs_ahead             ? all
                                     : variant.long_warm_up ? in_flight
@@ -216,13 +223,21 @@ Result<Timeline> make_schedule(const TaskGraph& graph, const std::string& name,
   const Rule* rule = find_rule(name);
   if (!rule) return unknown_schedule(name);
   if (!rule->search) return Maker(graph, *rule, max_in_flight, {}).make();
-  Result<Timeline> best = Maker(graph, *rule, max_in_flight, {Lanes::free}).make();
-  for (const bool long_warm_up : {false, true}) {
-    auto other = Maker(graph, *rule, max_in_flight, {Lanes::strict, long_warm_up}).make();
-    if (other.ok() && (!best.ok() || other.value().step_ms < best.value().step_ms))
-      best = std::move(other);
+  std::vector<Variant> variants{{Lanes::free}, {Lanes::strict, false}, {Lanes::strict, true}};
+  const auto is_bound = [](std::int32_t most) { return most > 0; };
+  if (rule->all_room && std::ranges::any_of(max_in_flight, is_bound)) {
+    variants.push_back({Lanes::free, false, true});
+    variants.push_back({Lanes::strict, true, true});
   }
-  return best;
+  std::optional<Result<Timeline>> best;
+  for (const auto& variant : variants) {
+    auto timeline = Maker(graph, *rule, max_in_flight, variant).make();
+    const bool better =
+        !best ||
+        (timeline.ok() && (!best->ok() || timeline.value().step_ms < best->value().step_ms));
+    if (better) best = std::move(timeline);
+  }
+  return std::move(*best);
 }
 
 }  // namespace troupe::scheduler

@@ -39,20 +39,18 @@ bool has_fixed_order(const std::string& name);
 ///   forward until it does not.
 /// - `split-1f1b`: the same for the first part of each microbatch; the backward of a deferred part
 ///   runs as soon as its gradient is there (Entrain, section 4.5.3).
-/// - `eager-1f1b`: as `split-1f1b`, but a stage may run forwards while fewer than `most`
-/// microbatches
-///   are in flight; without a bound, 2 x depth.
+/// - `eager-1f1b`: as `split-1f1b`, but a stage may run forwards while fewer than 2 x depth are in
+///   flight, or fewer than `most` where that is less or takes less time.
 /// - `zero-bubble`: weight gradients are tasks of their own that fill gaps. In flight, until the
 ///   weight gradient, are at most as many microbatches as the pipeline is deep (ZB-H1: the peak of
 ///   1F1B).
 /// - `eager-zero-bubble`: the same with twice the memory (ZB-H2).
-///   These three try three forms and keep the fastest: whatever is ready, backwards first; strict
+///   These three try several forms and keep the fastest: whatever is ready, backwards first; strict
 ///   turns after depth forwards; strict turns after as many forwards as the bound allows.
 /// - `gpipe`: all forwards, then all backwards, both in microbatch order.
 /// - `dip`: on each device all encoder forwards, then the llm in 1F1B, then all encoder backwards.
 /// - `three-phase`: the same, but the llm begins when every encoder forward of the pipeline is
-/// done,
-///   and encoder backwards begin when its llm has drained.
+///   done, and encoder backwards begin when its llm has drained.
 ///
 /// `max_in_flight`: microbatches per stage from the begin of the forward to the end of the last
 /// task; empty, or 0 for a stage: no bound. `gpipe`, `dip` and `three-phase` need room for all that

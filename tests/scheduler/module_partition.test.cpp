@@ -108,7 +108,7 @@ TEST_CASE("what cannot be partitioned names the rule", "[scheduler][errors]") {
   CHECK(result.error().code == Errc::infeasible);
   CHECK_THAT(result.error().fix, ContainsSubstring("2 devices"));
   modules[0].next = {"projectr"};
-  CHECK_THAT(partition_modules(modules, 3, 1).error().fix, ContainsSubstring("'projector'"));
+  CHECK_THAT(partition_modules(modules, 3, 1).error().fix, ContainsSubstring("`projector`"));
   modules = chain(false, false);
   modules[2].next = {"vision"};
   CHECK_THAT(partition_modules(modules, 3, 1).error().message, ContainsSubstring("cycle"));

@@ -1,4 +1,5 @@
 #include "scheduler/schedules.hpp"
+#include "runtime/vocabulary/random.hpp"
 
 #include <algorithm>
 #include <catch2/catch_approx.hpp>
@@ -126,6 +127,27 @@ TEST_CASE("phases keep encoders and llm apart on a shared device", "[scheduler]"
     CHECK(sides == "eeelllllleee");
     CHECK(timeline.peak_in_flight[0] == 3);
   }
+}
+
+TEST_CASE("eager 1F1B uses the room it is given where that is faster", "[scheduler][property]") {
+  int faster = 0;
+  for (std::uint64_t seed = 0; seed < 30; ++seed) {
+    Random random(seed);
+    auto times = chain(2, 12, 1, 1, 1);
+    for (auto& stage : times.stages) {
+      stage.forward_ms.resize(12);
+      for (auto& forward_ms : stage.forward_ms)
+        forward_ms = static_cast<double>(1 + random.below(8));
+    }
+    const auto usual = make(times, "eager-1f1b");
+    CHECK(usual.peak_in_flight[0] <= 4);
+    const auto roomy = make(times, "eager-1f1b", {12, 12});
+    CHECK(roomy.step_ms <= usual.step_ms);
+    if (roomy.step_ms == usual.step_ms) continue;
+    CHECK(roomy.peak_in_flight[0] > 4);
+    ++faster;
+  }
+  CHECK(faster > 0);
 }
 
 TEST_CASE("bounds on memory hold, and one that is too small is refused", "[scheduler][errors]") {
