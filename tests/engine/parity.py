@@ -7,9 +7,10 @@ the pipelined run; `--reference` (one sample at a time), within a tolerance; and
     parity.py BINARY [CASE...]          prints `N passed, M failed, K skipped` last
     parity.py BINARY --matrix           every policy x schedule x freezing, 20 steps in fp64: takes hours
 
-Cases of the matrix are called POLICY/SCHEDULE/FREEZING; without arguments short ones cover each schedule, each
-kind of policy and each freezing. Numbers of microbatches ride along with other cases. Cases that train the same on paper share one run of the oracle. Two cases run
-at a time, so that the cores stay busy while a reference, which is one thread, runs.
+Cases of the matrix are called POLICY/SCHEDULE/FREEZING; without arguments short ones cover each schedule and each
+freezing, and all cases together each policy and several numbers of microbatches. Cases that train the same on paper
+share one run of the oracle. Two cases run at a time, so that the cores stay busy while a reference, which is one
+thread, runs.
 """
 
 import concurrent.futures
@@ -17,6 +18,7 @@ import filecmp
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -55,15 +57,18 @@ AUTO = ["parallel.mode=auto", "parallel.pipelines=[]", "cluster.local_nodes=2"]
 CASES = {
     "fp64": (["train.dtype=fp64"], None, STEPS),
     "fp32": (["train.dtype=fp32"], None, STEPS),
+    # Policies that no short case below has ride along.
     "vision-frozen-3-microbatches": (
-        ["train.dtype=fp64", "modules.vision.freeze=true", "train.microbatches=3"], None, STEPS),
+        ["train.dtype=fp64", "modules.vision.freeze=true", "train.microbatches=3", "balancer.policy=deferral",
+         "scheduler.schedule=split-1f1b"], None, STEPS),
     "projectors-only-1-microbatch": (["train.dtype=fp64", *PROJECTORS_ONLY, "train.microbatches=1"], None, STEPS),
-    "text-only": (["train.dtype=fp64"], "text", STEPS),
+    "text-only": (["train.dtype=fp64", "balancer.policy=llm-only"], "text", STEPS),
     "text-only-projectors": (["train.dtype=fp32", *PROJECTORS_ONLY], "text", 3),
-    "audio-only": (["train.dtype=fp64"], "audio", STEPS),
+    "audio-only": (["train.dtype=fp64", "balancer.policy=karmarkar-karp"], "audio", STEPS),
     "tied-head-8-microbatches": (
-        ["train.dtype=fp64", "modules.llm.config.tie_word_embeddings=true", "train.microbatches=8"], None, STEPS),
-    "encoders-cut": (["train.dtype=fp64", THREE_STAGES], None, 5),
+        ["train.dtype=fp64", "modules.llm.config.tie_word_embeddings=true", "train.microbatches=8",
+         "balancer.policy=dflop-search", "scheduler.schedule=eager-1f1b"], None, STEPS),
+    "encoders-cut": (["train.dtype=fp64", THREE_STAGES, "balancer.policy=balanced-chain"], None, 5),
     # The planner lays out two nodes; both runs find the same profile.
     "auto-layout": (["train.dtype=fp64", *AUTO], None, 5),
     "bf16": (["train.dtype=bf16"], None, 5),
@@ -87,6 +92,9 @@ def matrix():
 COVERING = ["random/gpipe/encoders", "disttrain/dip/projectors", "dflop/three-phase/all",
             "hierarchical/eager-1f1b/all", "deferral-exchange/split-1f1b/all",
             "deferral-chain/eager-zero-bubble/all", "tapered/zero-bubble/encoders", "auto/zero-bubble/projectors"]
+
+
+DEFAULT = [*CASES, "zero-bubble", "slow-shapes", *COVERING]
 
 
 class Failure(Exception):
@@ -248,8 +256,8 @@ def run_and_report(binary, root, name, shared, steps):
     begin = time.monotonic()
     try:
         line, good = run_case(binary, folder, name, shared, steps), True
-    except (Failure, subprocess.TimeoutExpired) as failure:
-        line, good = f"FAILED\n{failure}", False
+    except Exception as failure:  # Of whatever kind: the other cases and the last line still come.
+        line, good = f"FAILED\n{type(failure).__name__}: {failure}", False
     finally:
         for run in [folder, *root.glob(f"{folder.name}@*")]:
             shutil.rmtree(run, ignore_errors=True)
@@ -257,9 +265,31 @@ def run_and_report(binary, root, name, shared, steps):
     return good
 
 
+def policy_of(name):
+    """The balancing policy of a case."""
+    if "/" in name:
+        return name.split("/")[0]
+    given = [override for override in CASES.get(name, ([],))[0] if override.startswith("balancer.policy=")]
+    return given[0].partition("=")[2] if given else "in-order"
+
+
+def check_lists(binary, names):
+    """Ends the test where a case has an unknown name, or where the program has a policy that nothing here runs."""
+    for name in names:
+        if name not in DEFAULT and name not in matrix():
+            sys.exit(f"no case is called '{name}' (known: {', '.join(DEFAULT)}, or POLICY/SCHEDULE/FREEZING)")
+    schema = subprocess.run([str(binary), "solve", "--schema", "simulate"], capture_output=True, text=True, timeout=60,
+                            check=True).stdout
+    known = re.findall(r'"([^"]+)"', re.search(r'"policy": ((?:"[^"]+"[\s|]*)+)', schema)[1])
+    if sorted(known) != sorted(POLICIES):
+        sys.exit(f"policies of the program and of this test differ: {sorted(set(known) ^ set(POLICIES))}")
+    if missing := set(POLICIES) - {policy_of(name) for name in DEFAULT}:
+        sys.exit(f"no case trains with {', '.join(sorted(missing))}")
+
+
 def main():
     binary = pathlib.Path(sys.argv[1]).resolve()
-    names = sys.argv[2:] or [*CASES, "zero-bubble", "slow-shapes", *COVERING]
+    names = sys.argv[2:] or DEFAULT
     steps = SHORT
     if names == ["--matrix"]:
         names, steps = matrix(), STEPS
@@ -268,6 +298,7 @@ def main():
         print(f"0 passed, 0 failed, {len(names)} skipped")
         return 0
     os.environ["OMP_NUM_THREADS"] = "1"
+    check_lists(binary, names)
     root = pathlib.Path(tempfile.mkdtemp(prefix="troupe-parity-"))
     shared = Once()
     try:

@@ -1,5 +1,6 @@
 #include "engine/profile_run.hpp"
 
+#include <algorithm>
 #include <catch2/catch_approx.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
@@ -158,8 +159,13 @@ TEST_CASE("every kind of every family can be measured in every dtype", "[engine]
     REQUIRE(profile.points.size() >= 2);
     CHECK(profile.parameters > Bytes{});
     const bool attends = kind.name.ends_with(".block");
-    CHECK((profile.points[0].attention.forward_ms > 0) == attends);
-    CHECK((profile.points[0].linear.input_grad_ms > 0) == !kind.name.ends_with(".embed"));
+    // At some size: a difference of two short times may come out as nothing on a busy machine.
+    CHECK(std::ranges::any_of(profile.points, [](const auto& point) {
+            return point.attention.forward_ms > 0;
+          }) == attends);
+    CHECK(std::ranges::any_of(profile.points, [](const auto& point) {
+            return point.linear.input_grad_ms > 0;
+          }) == !kind.name.ends_with(".embed"));
   }
 }
 
