@@ -6,7 +6,8 @@
 
 namespace troupe::actors {
 
-/// Spawns the scheduler and the recorder (detached: it writes files). `resources` outlive both.
+/// Spawns the scheduler and the recorder, both detached: one plans and one writes files.
+/// `resources` outlive both.
 SpawnColleagues head_colleagues(HeadResources& resources);
 
 }  // namespace troupe::actors

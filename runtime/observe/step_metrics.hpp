@@ -31,8 +31,8 @@ struct StepMetrics {
   std::int32_t nodes = 0;
   EpochNumber epoch_number = 0;
   double predicted_step_ms = 0;  ///< What the plan said; 0: nothing was predicted.
-  double imbalance_in_order =
-      1;  ///< Largest over mean microbatch work, had samples kept their order.
+  /// Largest over mean microbatch work, had samples kept their order.
+  double imbalance_in_order = 1;
   double imbalance_planned = 1;  ///< The same of the plan.
   std::int64_t deferred_samples = 0;
   TokenCount held_rows = 0;           ///< Most rows that wait for a later llm microbatch.

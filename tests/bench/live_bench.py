@@ -53,37 +53,8 @@ def even_data(folder):
     return f'data.sources=[{{format="llava",json="{path}",media="{MEDIA}"}}]'
 
 
-def train(folder, overrides, policy, schedule, steps):
-    """(mean step in ms, mean work of the busiest device in ms, predicted / measured) of one run."""
-    run = pathlib.Path(folder) / "run"
-    subprocess.run([str(BINARY), "train", str(JOB), *COMMON, *overrides, f"balancer.policy={policy}",
-                    f"scheduler.schedule={schedule}", f"train.steps={steps}", f"job.run_dir={run}"],
-                   check=True, stdout=subprocess.DEVNULL, cwd=folder)
-    metrics = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    work = collections.defaultdict(lambda: collections.defaultdict(float))
-    for event in json.loads((run / "trace.json").read_text(encoding="utf-8")):
-        if event["ph"] == "X" and event.get("cat") in ("compute", "update"):
-            work[event["args"]["step"]][event["pid"], event["tid"]] += event["dur"] / 1e3
-    kept = metrics[WARM_UP:]
-    step_ms, predicted_ms = (sum(line[key] for line in kept) for key in ("step_ms", "predicted_step_ms"))
-    busiest_ms = sum(max(work[line["step"]].values(), default=0) for line in kept)
-    return step_ms / len(kept), busiest_ms / len(kept), predicted_ms / step_ms
-
-
-def measure(folder, name, overrides, runs, steps):
-    results = collections.defaultdict(list)
-    for _ in range(runs):
-        for policy, (balancer, schedule) in POLICIES.items():
-            results[policy].append(train(folder, overrides, balancer, schedule, steps))
-    random_ms = statistics.median(step for step, _, _ in results["random"])
-    for policy, rows in results.items():
-        step, bound, predicted = (statistics.median(column) for column in zip(*rows))
-        print(json.dumps({"measure": f"step, {name}, {policy}", "value": step, "unit": "ms", "bound": bound,
-                          "better": "lower", "size": f"{runs} runs of {steps} steps; {random_ms / step:.2f}x over random "
-                                                     f"order; predicted / measured {predicted:.2f}"}), flush=True)
-
-
-def main():
+def read_arguments():
+    """The command line, which the peer shares."""
     parser = argparse.ArgumentParser()
     labels = [f"{name}, {data} data" for name in CONFIGURATIONS for data in ("uneven", "even")]
     parser.add_argument("configurations", nargs="*", default=[], help="; ".join(labels))
@@ -92,6 +63,52 @@ def main():
     arguments = parser.parse_args()
     for unknown in set(arguments.configurations) - set(labels):
         parser.error(f"no configuration '{unknown}' (known: {'; '.join(labels)})")
+    if arguments.runs < 1 or arguments.steps <= WARM_UP:
+        parser.error(f"--runs must be 1 or more and --steps more than {WARM_UP}, which warm up")
+    arguments.configurations = arguments.configurations or labels
+    return arguments
+
+
+def train(folder, overrides, policy, schedule, steps):
+    """Of one run: mean step in ms, mean work of the busiest device in ms, predicted / measured step, the longest wait
+    for a plan in ms, and activation memory, the step's peak over what was promised, furthest from 1."""
+    run = pathlib.Path(folder) / "run"
+    subprocess.run([str(BINARY), "train", str(JOB), *COMMON, *overrides, f"balancer.policy={policy}",
+                    f"scheduler.schedule={schedule}", f"train.steps={steps}", f"job.run_dir={run}"],
+                   check=True, stdout=subprocess.DEVNULL, cwd=folder, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    metrics = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    work = collections.defaultdict(lambda: collections.defaultdict(float))
+    for event in json.loads((run / "trace.json").read_text(encoding="utf-8")):
+        if event["ph"] == "X" and event.get("cat") in ("compute", "update"):
+            work[event["args"]["step"]][event["pid"], event["tid"]] += event["dur"] / 1e3
+    kept = metrics[WARM_UP:]
+    step_ms, predicted_ms = (sum(line[key] for line in kept) for key in ("step_ms", "predicted_step_ms"))
+    busiest_ms = sum(max(work[line["step"]].values(), default=0) for line in kept)
+    wait_ms = max(line["plan_wait_ms"] for line in kept)
+    memory = [line["activation_bytes"] / line["promised_activation_bytes"] for line in kept]
+    furthest = max(memory, key=lambda share: abs(share - 1))
+    return step_ms / len(kept), busiest_ms / len(kept), predicted_ms / step_ms, wait_ms, furthest
+
+
+def measure(folder, name, overrides, runs, steps):
+    results = collections.defaultdict(list)
+    for _ in range(runs):
+        for policy, (balancer, schedule) in POLICIES.items():
+            results[policy].append(train(folder, overrides, balancer, schedule, steps))
+    random_ms = statistics.median(row[0] for row in results["random"])
+    for policy, rows in results.items():
+        step, bound, predicted, _, _ = (statistics.median(column) for column in zip(*rows))
+        wait_ms = max(row[3] for row in rows)
+        memory = max((row[4] for row in rows), key=lambda share: abs(share - 1))
+        print(json.dumps({"measure": f"step, {name}, {policy}", "value": step, "unit": "ms", "bound": bound,
+                          "better": "lower", "size": f"{runs} runs of {steps} steps; {random_ms / step:.2f}x over random "
+                                                     f"order; predicted / measured {predicted:.2f}; longest wait for a "
+                                                     f"plan {wait_ms:.0f} ms; peak / promised activations at worst "
+                                                     f"{memory:.2f}"}), flush=True)
+
+
+def main():
+    arguments = read_arguments()
     if not MEDIA.is_dir():
         print(f"skipped: no {MEDIA}", file=sys.stderr)
         return 77
@@ -99,7 +116,7 @@ def main():
         for name, overrides in CONFIGURATIONS.items():
             for data, more in (("uneven", []), ("even", [even_data(folder)])):
                 label = f"{name}, {data} data"
-                if not arguments.configurations or label in arguments.configurations:
+                if label in arguments.configurations:
                     measure(folder, label, [*overrides, *more], arguments.runs, arguments.steps)
     return 0
 

@@ -9,10 +9,10 @@ all steps; stages cut the padding off before they compute, which is the least th
 and ready in memory, while live_bench.py decodes files beside its training.
 """
 
-import argparse
 import json
 import os
 import pathlib
+import socket
 import statistics
 import subprocess
 import sys
@@ -160,12 +160,21 @@ def run(configuration, overrides, steps, folder):
                             check=True, stdout=subprocess.PIPE, text=True).stdout
     path, report = pathlib.Path(folder) / "shapes", pathlib.Path(folder) / "report"
     path.write_text(shapes, encoding="utf-8")
-    environment = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29571", "OMP_NUM_THREADS": "1"}
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    environment = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
     ranks = [subprocess.Popen([sys.executable, __file__, "--rank", configuration, str(path), str(report)],
                               env={**environment, "RANK": str(rank)}) for rank in range(2)]
-    for process in ranks:
-        if process.wait() != 0:
-            raise SystemExit(f"a process of the peer ended with {process.returncode}")
+    try:  # A rank without the other would wait for minutes.
+        while any(process.poll() is None for process in ranks) and not any(process.returncode for process in ranks):
+            time.sleep(0.05)
+    finally:
+        for process in ranks:
+            process.kill()
+            process.wait()
+    if failed := [process.returncode for process in ranks if process.returncode != 0]:
+        raise SystemExit(f"a process of the peer ended with {failed[0]}")
     times, padded = json.loads(report.read_text(encoding="utf-8"))
     return statistics.mean(times[live_bench.WARM_UP:]), padded
 
@@ -173,11 +182,7 @@ def run(configuration, overrides, steps, folder):
 def main():
     if sys.argv[1:2] == ["--rank"]:
         return rank_main(*sys.argv[2:5])
-    parser = argparse.ArgumentParser()
-    parser.add_argument("configurations", nargs="*", default=[])
-    parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=8)
-    arguments = parser.parse_args()
+    arguments = live_bench.read_arguments()
     if not live_bench.MEDIA.is_dir() or not SHAPES.exists():
         print(f"skipped: no {live_bench.MEDIA} or no {SHAPES} (scripts/bench prediction builds it)", file=sys.stderr)
         return 77
@@ -185,7 +190,7 @@ def main():
         for name, overrides in live_bench.CONFIGURATIONS.items():
             for data, more in (("uneven", []), ("even", [live_bench.even_data(folder)])):
                 label = f"{name}, {data} data"
-                if arguments.configurations and label not in arguments.configurations:
+                if label not in arguments.configurations:
                     continue
                 results = [run(name, [*overrides, *more], arguments.steps, folder) for _ in range(arguments.runs)]
                 print(json.dumps({"measure": f"step, {label}, torch.distributed.pipelining",
