@@ -49,9 +49,7 @@ constexpr double kTiltMax = 0.6;
 class Portfolio {
  public:
   Portfolio(std::span<const Workload> workloads, const PolicyOptions& options)
-      : workloads_(workloads), options_(options), random_(options.seed) {
-    deal_work_ = deal_work(kTaperBudget);
-  }
+      : workloads_(workloads), options_(options), random_(options.seed) {}
 
   void try_members(const std::vector<std::int64_t>& counts) {
     // The searching policies stand last in the table and are the most promising.
@@ -84,7 +82,7 @@ class Portfolio {
 
   void local_search() {
     while (best_ && budget_left()) {
-      work_ += deal_work_;
+      work_ += deal_work(kTaperBudget);
       auto neighbour = mutate(best_->plan);
       if (!neighbour) return;
       offer(std::move(*neighbour), best_->policy);
@@ -187,7 +185,7 @@ class Portfolio {
 
   // Whether another plan may be dealt and costed.
   bool budget_left() const {
-    return evaluations_ < evaluations_max() && work_ + deal_work_ <= options_.work_max;
+    return evaluations_ < evaluations_max() && work_ + deal_work(kTaperBudget) <= options_.work_max;
   }
 
   void try_member(const PolicyInfo& policy, std::int64_t microbatches) {
@@ -310,8 +308,7 @@ class Portfolio {
   std::span<const Workload> workloads_;
   const PolicyOptions& options_;
   Random random_;
-  double deal_work_ = 0;  // Of another plan from the search within `kTaperBudget`.
-  double work_ = 0;       // In the units of `PolicyWork`, like the next.
+  double work_ = 0;  // In the units of `PolicyWork`.
   std::int64_t evaluations_ = 0;
   std::int64_t left_out_ = 0;
   double members_best_ = HUGE_VAL;  // The cost that nothing after the members may exceed.

@@ -22,7 +22,7 @@ struct ExchangeOptions {
 /// raise `score` (of the loads in milliseconds, [groups]) by more than a little, ever less towards
 /// the end. Gives the best microbatches met, never worse by the score than `groups`; none of them
 /// is empty that was not. Ends early when the score returns nothing.
-/// Cost: the score, some nanoseconds besides and 16 bytes of memory per change that was kept.
+/// Cost: the score, some nanoseconds besides and 20 bytes of memory per change that was kept.
 SampleGroups exchange_samples(std::span<const Workload> workloads, SampleGroups groups,
                               const ExchangeOptions& options, const SizeScore& score);
 

@@ -24,6 +24,7 @@ BINARY = pathlib.Path(os.environ.get("TROUPE_BINARY", "build/release/troupe")).r
 JOB = pathlib.Path("configs/real-mini.toml").resolve()
 MEDIA = pathlib.Path("../shared/data/real-mini").resolve()
 WARM_UP = 2
+DATA = ("uneven", "even")
 POLICIES = {  # Name in the table: (policy, schedule).
     "random": ("random", "1f1b"),
     "disttrain": ("disttrain", "1f1b"),
@@ -53,10 +54,23 @@ def even_data(folder):
     return f'data.sources=[{{format="llava",json="{path}",media="{MEDIA}"}}]'
 
 
+def label(name, data):
+    return f"{name}, {data} data"
+
+
+def chosen(arguments, folder):
+    """(name, label, overrides) of each configuration that the command line asks for; data go below `folder`."""
+    more = {"uneven": [], "even": [even_data(folder)]}
+    for name, overrides in CONFIGURATIONS.items():
+        for data in DATA:
+            if label(name, data) in arguments.configurations:
+                yield name, label(name, data), [*overrides, *more[data]]
+
+
 def read_arguments():
     """The command line, which the peer shares."""
     parser = argparse.ArgumentParser()
-    labels = [f"{name}, {data} data" for name in CONFIGURATIONS for data in ("uneven", "even")]
+    labels = [label(name, data) for name in CONFIGURATIONS for data in DATA]
     parser.add_argument("configurations", nargs="*", default=[], help="; ".join(labels))
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--steps", type=int, default=8)
@@ -113,11 +127,8 @@ def main():
         print(f"skipped: no {MEDIA}", file=sys.stderr)
         return 77
     with tempfile.TemporaryDirectory(prefix="troupe-live-") as folder:
-        for name, overrides in CONFIGURATIONS.items():
-            for data, more in (("uneven", []), ("even", [even_data(folder)])):
-                label = f"{name}, {data} data"
-                if label in arguments.configurations:
-                    measure(folder, label, [*overrides, *more], arguments.runs, arguments.steps)
+        for _, name, overrides in chosen(arguments, folder):
+            measure(folder, name, overrides, arguments.runs, arguments.steps)
     return 0
 
 

@@ -187,16 +187,12 @@ def main():
         print(f"skipped: no {live_bench.MEDIA} or no {SHAPES} (scripts/bench prediction builds it)", file=sys.stderr)
         return 77
     with tempfile.TemporaryDirectory(prefix="troupe-live-peer-") as folder:
-        for name, overrides in live_bench.CONFIGURATIONS.items():
-            for data, more in (("uneven", []), ("even", [live_bench.even_data(folder)])):
-                label = f"{name}, {data} data"
-                if label not in arguments.configurations:
-                    continue
-                results = [run(name, [*overrides, *more], arguments.steps, folder) for _ in range(arguments.runs)]
-                print(json.dumps({"measure": f"step, {label}, torch.distributed.pipelining",
-                                  "value": statistics.median(step for step, _ in results), "unit": "ms", "better": "lower",
-                                  "size": f"{arguments.runs} runs of {arguments.steps} steps; rows between stages padded "
-                                          f"by {100 * results[0][1]:.0f} %"}), flush=True)
+        for name, label, overrides in live_bench.chosen(arguments, folder):
+            results = [run(name, overrides, arguments.steps, folder) for _ in range(arguments.runs)]
+            print(json.dumps({"measure": f"step, {label}, torch.distributed.pipelining",
+                              "value": statistics.median(step for step, _ in results), "unit": "ms", "better": "lower",
+                              "size": f"{arguments.runs} runs of {arguments.steps} steps; rows between stages padded "
+                                      f"by {100 * results[0][1]:.0f} %"}), flush=True)
     return 0
 
 
