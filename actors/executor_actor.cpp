@@ -46,9 +46,11 @@ Status build(Self self) {
   options.learning_rate_scales = setup.learning_rate_scales;
   options.adamw = setup.adamw;
   options.hash_parameters = setup.job.debug.parameter_hashes;
+  const NodeId node = plan.devices[state.device.index()].node;
   for (const auto& slow : setup.job.debug.slow_shapes)
-    options.slow_rows.push_back(
-        {plan.model.find(slow.module), slow.min_rows, slow.max_rows, slow.factor});
+    if (!slow.node || NodeId{static_cast<std::size_t>(*slow.node)} == node)
+      options.slow_rows.push_back(
+          {plan.model.find(slow.module), slow.min_rows, slow.max_rows, slow.factor});
   state.executor = std::make_unique<engine::Executor>(
       plan, std::move(options), *state.resources->transport, std::move(programs), make_wake(self));
   return Done{};

@@ -75,8 +75,18 @@ void add_prediction(const engine::Prediction& prediction, const RunningStep& ste
   metrics.corrected_shapes = prediction.corrected_shapes;
   for (const Bytes promised : prediction.activations)
     metrics.promised_activation_bytes = std::max(metrics.promised_activation_bytes, promised);
-  for (const auto& report : step.reports)
+  constexpr double kSmallDevice = 0.1;
+  const auto fullest = static_cast<double>(metrics.promised_activation_bytes.count());
+  for (const auto& report : step.reports) {
     metrics.activation_bytes = std::max(metrics.activation_bytes, report.peak_activations);
+    if (report.device.index() >= prediction.activations.size()) continue;
+    const auto promised =
+        static_cast<double>(prediction.activations[report.device.index()].count());
+    if (promised > 0 && promised >= kSmallDevice * fullest)
+      metrics.activations_over_promise =
+          std::max(metrics.activations_over_promise,
+                   static_cast<double>(report.peak_activations.count()) / promised);
+  }
 }
 
 }  // namespace

@@ -92,8 +92,9 @@ Status use_costs(engine::JobSetup& setup, const std::string& cluster) {
   const bool counted = cluster.front() >= '0' && cluster.front() <= '9';
   const auto machines = parse_cluster(counted ? cluster : "1x1x" + cluster);
   if (!machines.ok()) return machines.error();
+  const auto& device = machines.value().device;
   auto costs =
-      engine::planning_costs(setup, engine::computed_profile(setup, machines.value().device));
+      engine::planning_costs(setup, engine::computed_profile(setup, device), device.memory);
   if (!costs.ok()) return std::move(costs).error();
   setup.costs = std::move(costs).value();
   return Done{};

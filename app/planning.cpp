@@ -42,7 +42,7 @@ Status read_shapes(Planning& planning) {
 }
 
 engine::PlanningCosts costs_of(const Planning& planning) {
-  return {planning.model, planning.request.prediction, planning.batch_memory};
+  return {planning.model, planning.request.prediction, planning.request.device_memory};
 }
 
 }  // namespace
@@ -114,10 +114,6 @@ Result<std::unique_ptr<Planning>> open_planning(const PlanningArguments& argumen
     request.cluster = elsewhere->shape;
     request.device_memory = elsewhere->device.memory;
     request.planned_only = true;
-  } else {
-    constexpr double kGibibyte = 1 << 30;
-    planning->batch_memory =
-        Bytes{static_cast<std::int64_t>(planning->setup.job.cluster.device_memory_gib * kGibibyte)};
   }
   if (auto read = read_shapes(*planning); !read.ok()) return std::move(read).error();
   return planning;

@@ -47,7 +47,6 @@ struct Planning {
   engine::JobSetup setup;
   scheduler::CostModel model;
   scheduler::AutoLayoutRequest request;
-  Bytes batch_memory;    ///< That bounds microbatches, as in training; 0: none does.
   std::string device;    ///< As shown: `H100-80G`, `cpu`.
   std::string costs;     ///< Where times come from: `computed`, `measured`.
   bool by_hand = false;  ///< The job has a layout of its own, for the machines it names.

@@ -71,7 +71,7 @@ Result<JobLayout> choose_layout(const JobSetup& setup) {
   if (!costs) {
     auto profile = profile_at_hand(setup);
     if (!profile.ok()) return std::move(profile).error();
-    auto made = planning_costs(setup, profile.value());
+    auto made = planning_costs(setup, profile.value(), memory_at_hand(job.cluster));
     if (!made.ok()) return std::move(made).error();
     costs = std::move(made).value();
   }

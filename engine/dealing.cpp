@@ -8,6 +8,9 @@ namespace troupe::engine {
 
 namespace {
 
+// What a batch weighs against the next one: a device that slows down shows after about ten.
+constexpr double kMemory = 0.9;
+
 std::vector<std::int64_t> even(std::int64_t size, std::size_t pipelines) {
   const auto count = static_cast<std::int64_t>(pipelines);
   std::vector<std::int64_t> counts(pipelines, size / count);
@@ -33,8 +36,8 @@ void Dealing::note(std::int64_t batch, const std::vector<Share>& shares) {
     if (!(share.work_ms > 0 && share.busy_ms > 0)) return;
   auto sums = sums_.empty() ? std::vector<Share>(pipelines_) : sums_.rbegin()->second;
   for (std::size_t p = 0; p < pipelines_; ++p) {
-    sums[p].work_ms += shares[p].work_ms;
-    sums[p].busy_ms += shares[p].busy_ms;
+    sums[p].work_ms = kMemory * sums[p].work_ms + shares[p].work_ms;
+    sums[p].busy_ms = kMemory * sums[p].busy_ms + shares[p].busy_ms;
   }
   sums_[batch] = std::move(sums);
   // Deals to come look back by `lag_` at most, or to the last batch before that.

@@ -1,5 +1,6 @@
 // How many samples of a batch each pipeline gets, by the speed that plans of earlier batches
-// predict for it.
+// predict for it: the speed of the profile, and with `balancer.adaptive_correction` the measured
+// one, since predictions follow it then. Later batches weigh more.
 //
 // Deterministic: the deal of a batch depends on batches that are planned in any case before it is
 // decoded, so every run of a job deals alike. Single owner, not thread-safe.
@@ -33,7 +34,7 @@ class Dealing {
  private:
   std::size_t pipelines_;
   std::int64_t lag_;
-  std::map<std::int64_t, std::vector<Share>> sums_;  ///< Up to and with a batch.
+  std::map<std::int64_t, std::vector<Share>> sums_;  ///< Weighted, up to and with a batch.
 };
 
 }  // namespace troupe::engine

@@ -109,16 +109,15 @@ Result<JobSetup> prepare(const job::Job& job) {
 }
 
 Result<std::shared_ptr<const PlanningCosts>> planning_costs(const JobSetup& setup,
-                                                            const scheduler::Profile& profile) {
+                                                            const scheduler::Profile& profile,
+                                                            Bytes device_memory) {
   auto model = scheduler::CostModel::create(setup.model, profile);
   if (!model.ok()) return std::move(model).error();
   scheduler::PredictionOptions options;
   options.dtype = setup.job.train.dtype;
   options.speeds = profile.speeds;
-  constexpr double kGibibyte = 1 << 30;
-  const Bytes memory{static_cast<std::int64_t>(setup.job.cluster.device_memory_gib * kGibibyte)};
   return std::make_shared<const PlanningCosts>(
-      PlanningCosts{std::move(model).value(), std::move(options), memory});
+      PlanningCosts{std::move(model).value(), std::move(options), device_memory});
 }
 
 Result<ParallelPlan> make_parallel_plan(const JobSetup& setup) {

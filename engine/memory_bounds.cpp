@@ -1,7 +1,8 @@
 #include "engine/memory_bounds.hpp"
 
 #include <algorithm>
-#include <limits>
+#include <iomanip>
+#include <sstream>
 
 #include "scheduler/iteration_graph.hpp"
 
@@ -26,6 +27,38 @@ Room room_beside(const ParallelPlan& plan, const scheduler::SimulationCosts& cos
   return room;
 }
 
+struct Largest {
+  double bytes = 0;
+  std::size_t microbatch = 0;
+};
+
+Largest largest_of(const std::vector<Microbatch>& microbatches,
+                   const scheduler::SimulationCosts& costs, StageId stage) {
+  Largest largest;
+  for (std::size_t m = 0; m < microbatches.size(); ++m) {
+    double bytes = 0;
+    for (const auto& part : microbatches[m].parts)
+      bytes += costs.activation_bytes(stage, part.samples);
+    if (bytes > largest.bytes) largest = {bytes, m};
+  }
+  return largest;
+}
+
+Error too_large(const Largest& largest, double room, StageId stage, PipelineId pipeline) {
+  const auto mebibytes = [](double bytes) {
+    std::ostringstream text;
+    text << std::fixed << std::setprecision(1) << bytes / (1 << 20) << " MiB";
+    return text.str();
+  };
+  return {Errc::infeasible,
+          "microbatch " + std::to_string(largest.microbatch) + " of pipeline " +
+              std::to_string(pipeline.value) + " keeps " + mebibytes(largest.bytes) +
+              " of activations on stage " + std::to_string(stage.value) + ", where state leaves " +
+              mebibytes(room) + " of the device",
+          "cluster.device_memory_gib",
+          "raise it or train.microbatches, or cut the stage's modules into more stages"};
+}
+
 }  // namespace
 
 std::optional<double> llm_cap_ms(const ParallelPlan& plan, const scheduler::SimulationCosts& costs,
@@ -44,24 +77,19 @@ std::optional<double> llm_cap_ms(const ParallelPlan& plan, const scheduler::Simu
   return cap;
 }
 
-std::vector<std::int32_t> memory_bounds(const ParallelPlan& plan,
-                                        const scheduler::SimulationCosts& costs,
-                                        Bytes device_memory,
-                                        const std::vector<PipelineMicrobatches>& microbatches) {
+Result<std::vector<std::int32_t>> memory_bounds(
+    const ParallelPlan& plan, const scheduler::SimulationCosts& costs, Bytes device_memory,
+    const std::vector<PipelineMicrobatches>& microbatches) {
   constexpr double kMany = 1 << 20;
   std::vector<std::int32_t> bounds;
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     const StageId stage{s};
-    double largest = 0;
-    for (const auto& microbatch :
-         microbatches[plan.at(stage).pipeline.index()].of(side_of(plan, stage))) {
-      double bytes = 0;
-      for (const auto& part : microbatch.parts)
-        bytes += costs.activation_bytes(stage, part.samples);
-      largest = std::max(largest, bytes);
-    }
+    const auto& own = microbatches[plan.at(stage).pipeline.index()].of(side_of(plan, stage));
+    const Largest largest = largest_of(own, costs, stage);
     const Room room = room_beside(plan, costs, device_memory, stage);
-    const double fits = largest > 0 ? room.bytes / room.stages / largest : kMany;
+    if (largest.bytes > room.bytes)
+      return too_large(largest, room.bytes, stage, plan.at(stage).pipeline);
+    const double fits = largest.bytes > 0 ? room.bytes / room.stages / largest.bytes : kMany;
     bounds.push_back(std::max(1, static_cast<std::int32_t>(std::min(fits, kMany))));
   }
   return bounds;

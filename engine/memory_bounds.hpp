@@ -11,6 +11,7 @@
 
 #include "runtime/vocabulary/iteration_plan.hpp"
 #include "runtime/vocabulary/parallel_plan.hpp"
+#include "runtime/vocabulary/result.hpp"
 #include "scheduler/simulate_plan.hpp"
 
 namespace troupe::engine {
@@ -24,9 +25,11 @@ std::optional<double> llm_cap_ms(const ParallelPlan& plan, const scheduler::Simu
 
 /// Per stage: how many of its largest microbatch fit what state leaves of its device, which the
 /// device's stages share evenly; at least 1.
-std::vector<std::int32_t> memory_bounds(const ParallelPlan& plan,
-                                        const scheduler::SimulationCosts& costs,
-                                        Bytes device_memory,
-                                        const std::vector<PipelineMicrobatches>& microbatches);
+///
+/// Errors: infeasible: a microbatch alone is more than state leaves of the device; the message
+/// names stage and microbatch.
+Result<std::vector<std::int32_t>> memory_bounds(
+    const ParallelPlan& plan, const scheduler::SimulationCosts& costs, Bytes device_memory,
+    const std::vector<PipelineMicrobatches>& microbatches);
 
 }  // namespace troupe::engine

@@ -137,9 +137,11 @@ Result<IterationPlan> Microbatching::order(const DealtBatch& batch, const Work& 
   input.microbatches = std::move(microbatches);
   input.schedule = options_.schedule;
   input.max_in_flight = in_flight_bounds();
-  if (input.max_in_flight.empty() && bounds_memory())
-    input.max_in_flight =
-        memory_bounds(plan_, work.costs, costs_->device_memory, input.microbatches);
+  if (input.max_in_flight.empty() && bounds_memory()) {
+    auto bounds = memory_bounds(plan_, work.costs, costs_->device_memory, input.microbatches);
+    if (!bounds.ok()) return std::move(bounds).error();
+    input.max_in_flight = std::move(bounds).value();
+  }
   if (work.costs.task_ms) {
     input.task_cost = work.costs.task_ms;
     input.message_cost = scheduler::message_costs(plan_, work.costs);

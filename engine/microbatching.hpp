@@ -96,7 +96,7 @@ class Microbatching {
   /// With a `PlanningCosts::device_memory` a microbatch of the llm holds what fits with as many in
   /// flight as stages follow, and schedules run ahead as far as the largest microbatch fits.
   ///
-  /// Errors: as `balancer::assign_microbatches` and `scheduler::plan_iteration`.
+  /// Errors: as `balancer::assign_microbatches`, `memory_bounds` and `scheduler::plan_iteration`.
   Result<PredictedIteration> plan(DealtBatch batch) const;
 
   /// Holds the compute events of a finished step against their predictions; stops where that costs

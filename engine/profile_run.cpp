@@ -8,6 +8,7 @@
 #include <fstream>
 #include <thread>
 
+#include "engine/nominal_profile.hpp"
 #include "engine/profile_layers.hpp"
 #include "engine/profile_shards.hpp"
 #include "engine/profile_speeds.hpp"
@@ -243,7 +244,7 @@ Result<ObtainedProfile> obtain_profile(const JobSetup& setup, const ProfileOptio
 Result<ObtainedProfile> use_profile(JobSetup& setup, const ProfileOptions& options) {
   auto obtained = obtain_profile(setup, options);
   if (!obtained.ok()) return obtained;
-  auto costs = planning_costs(setup, obtained.value().profile);
+  auto costs = planning_costs(setup, obtained.value().profile, memory_at_hand(setup.job.cluster));
   if (!costs.ok()) return std::move(costs).error();
   setup.costs = std::move(costs).value();
   return obtained;

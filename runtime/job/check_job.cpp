@@ -112,6 +112,11 @@ void check_slow_shapes(const Job& job, Findings& findings) {
       findings.add_at(path + ".module",
                       path + ".module: no module is called '" + shape.module + "'",
                       "name a module of [modules]");
+    if (shape.node && *shape.node >= job.cluster.nodes)
+      findings.add_at(path + ".node",
+                      path + ".node: there is no node " + std::to_string(*shape.node) + " among " +
+                          std::to_string(job.cluster.nodes),
+                      "name a node from 0, or leave it out for all nodes");
     if (shape.max_rows < shape.min_rows)
       findings.add_at(path + ".max_rows", path + ": max_rows is below min_rows",
                       "give the range of rows that is slow, both ends included");

@@ -155,12 +155,14 @@ struct Cluster {
 };
 
 /// One `[[debug.slow_shapes]]`: forwards and backwards of a module over this many rows take
-/// `factor` times as long, as a device with a bad kernel for these sizes would.
+/// `factor` times as long, as a device with a bad kernel for these sizes would; on one node, as a
+/// slow machine would.
 struct SlowShape {
   std::string module;
   std::int64_t min_rows = 0;
-  std::int64_t max_rows = 0;  ///< Included.
-  double factor = 1;          ///< >= 1.
+  std::int64_t max_rows = 0;         ///< Included.
+  double factor = 1;                 ///< >= 1.
+  std::optional<std::int32_t> node;  ///< None: on all nodes.
 
   friend bool operator==(const SlowShape&, const SlowShape&) = default;
 };

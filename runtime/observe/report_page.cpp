@@ -58,7 +58,7 @@ const std::vector<ChartPlan>& chart_plans() {
        {{"bubble", "measured"}, {"predicted_bubble", "predicted"}},
        100},
       {"Imbalance of microbatches",
-       "largest / mean work, predicted",
+       "largest / mean work, predicted; auto may raise it where that shortens the step",
        {{"imbalance_planned", "after balancing"}, {"imbalance_in_order", "before balancing"}},
        1,
        false},

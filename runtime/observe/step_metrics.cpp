@@ -62,6 +62,7 @@ std::string metrics_line(const StepMetrics& metrics) {
                {"held_bytes", metrics.held_bytes.count()},
                {"activation_bytes", metrics.activation_bytes.count()},
                {"promised_activation_bytes", metrics.promised_activation_bytes.count()},
+               {"activations_over_promise", metrics.activations_over_promise},
                {"corrected_shapes", metrics.corrected_shapes}};
   if (!metrics.skipped.empty()) line["skipped"] = metrics.skipped;
   return one_line(line);

@@ -35,10 +35,13 @@ struct StepMetrics {
   double imbalance_in_order = 1;
   double imbalance_planned = 1;  ///< The same of the plan.
   std::int64_t deferred_samples = 0;
-  TokenCount held_rows = 0;           ///< Most rows that wait for a later llm microbatch.
-  Bytes held_bytes;                   ///< Their bytes.
-  Bytes activation_bytes;             ///< Most on one device, rows that wait included.
-  Bytes promised_activation_bytes;    ///< What the plan said of it.
+  TokenCount held_rows = 0;         ///< Most rows that wait for a later llm microbatch.
+  Bytes held_bytes;                 ///< Their bytes.
+  Bytes activation_bytes;           ///< Most on one device, rows that wait included.
+  Bytes promised_activation_bytes;  ///< What the plan said of it.
+  /// Largest ratio of a device's activations to what the plan said of that device; those with less
+  /// than a tenth of the fullest are left out. 0: nothing was predicted.
+  double activations_over_promise = 0;
   std::int64_t corrected_shapes = 0;  ///< Whose predictions follow measured times.
   std::string skipped;                ///< Why parameters were left alone; empty: they were updated.
 
@@ -54,7 +57,8 @@ struct StepMetrics {
              x.plan_ms, x.plan_wait_ms, x.bubble, x.imbalance, x.data_wait_ms, x.nodes,
              x.epoch_number, x.predicted_step_ms, x.imbalance_in_order, x.imbalance_planned,
              x.deferred_samples, x.held_rows, x.held_bytes, x.activation_bytes,
-             x.promised_activation_bytes, x.corrected_shapes, x.skipped);
+             x.promised_activation_bytes, x.activations_over_promise, x.corrected_shapes,
+             x.skipped);
   }
 };
 

@@ -97,10 +97,11 @@ class Head {
     for (std::size_t id = 0; id < 4; ++id) tell(applied_atom::value, NodeId{id}, EpochNumber{1});
   }
 
-  /// The scheduler's next plan.
-  void plan(std::int64_t batch) {
+  /// The scheduler's next plan, made in `plan_ms`.
+  void plan(std::int64_t batch, double plan_ms = 0) {
     auto planned = engine::plan_tiny_batch(resources.setup, resources.plan, store_, batch);
     REQUIRE(planned.ok());
+    planned.value().plan_ms = plan_ms;
     trained_tokens = planned.value().iteration.trained_tokens;
     tell(std::make_shared<const engine::PlannedBatch>(std::move(planned).value()));
   }

@@ -383,12 +383,26 @@ def a_trace_follows_microbatches_across_processes(bench):
     expect(len(crossing) >= 3 * 4, f"{len(crossing)} arrows between processes")
 
 
+def expect_promised_memory(steps):
+    for step in steps:
+        share = step["activation_bytes"] / step["promised_activation_bytes"]
+        expect(0.95 <= share <= 1.05, f"step {step['step']}: {share:.3f} of the promised activation bytes")
+        over = step["activations_over_promise"]
+        expect(0.95 <= over <= 1.05, f"step {step['step']}: a device has {over:.3f} of what was promised of it")
+
+
+def memory_is_as_promised(bench):
+    for policy, schedule in [("auto", "eager-1f1b"), ("random", "gpipe"), ("dflop", "zero-bubble")]:
+        bench.run_dir = bench.folder / policy
+        head = bench.start(f"balancer.policy={policy}", f"scheduler.schedule={schedule}", steps=4)
+        expect_end(head, 0, [], within=60)
+        expect_promised_memory(bench.metrics())
+
+
 def memory_is_as_promised_and_the_prediction_is_traced(bench):
     head = bench.start("balancer.policy=deferral", "scheduler.schedule=split-1f1b", steps=4)
     expect_end(head, 0, [], within=60)
-    for step in bench.metrics():
-        share = step["activation_bytes"] / step["promised_activation_bytes"]
-        expect(0.95 <= share <= 1.05, f"step {step['step']}: {share:.3f} of the promised activation bytes")
+    expect_promised_memory(bench.metrics())
     slices = {}
     for name in ("trace.json", "predicted.json"):
         trace = json.loads((bench.run_dir / name).read_text(encoding="utf-8"))

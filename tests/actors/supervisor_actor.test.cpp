@@ -168,6 +168,31 @@ TEST_CASE("a step ahead waits in the devices, and steps are recorded in order", 
   CHECK(head.recorder.steps[1]->metrics.step == 2);
 }
 
+TEST_CASE("what a step waited for is planning as far as planning took, then data", "[actors]") {
+  Head head(4);
+  head.start_training();
+  head.plan(0);
+  head.plan(1, 40);
+  head.system.pass(100ms);
+  head.run_step(1);
+  head.run_step(2);  // Its plan was there before it was its turn.
+  head.system.pass(50ms);
+  head.plan(2, 30);  // Devices idle for 50 ms: 30 for the plan, the others for its samples.
+  head.run_step(3);
+  head.system.pass(20ms);
+  head.plan(3, 30);
+  head.run_step(4);
+  REQUIRE(head.recorder.steps.size() == 4);
+  const auto waits = [&](std::size_t step) {
+    const auto& metrics = head.recorder.steps[step]->metrics;
+    return std::pair{metrics.plan_wait_ms, metrics.data_wait_ms};
+  };
+  CHECK((waits(1) == std::pair{0.0, 0.0}));
+  CHECK((waits(2) == std::pair{30.0, 20.0}));
+  CHECK((waits(3) == std::pair{20.0, 0.0}));
+  CHECK(head.recorder.steps[2]->metrics.plan_ms == 30);
+}
+
 TEST_CASE("reports of another configuration or step count for nothing", "[actors]") {
   Head head;
   head.start_training();

@@ -4,7 +4,10 @@
 
 #include <algorithm>
 
+#include "engine/nominal_profile.hpp"
 #include "engine/packing.hpp"
+#include "scheduler/roofline.hpp"
+#include "tests/engine/measured_events.hpp"
 #include "tests/engine/tiny_job.hpp"
 
 namespace troupe::engine {
@@ -182,6 +185,40 @@ TEST_CASE("a sequence beyond the limit is dropped once its rows are known", "[en
   REQUIRE(planned.ok());
   REQUIRE(planned.value().dropped.size() == 3);
   CHECK(planned.value().dropped[0].why.kind == data::BadKind::too_long);
+}
+
+TEST_CASE("a pipeline that is measured slow gets fewer samples, with the switch alone",
+          "[engine]") {
+  auto job = tiny_job();
+  job.train.global_batch_size = 24;
+  job.balancer.adaptive_correction = GENERATE(true, false);
+  auto setup = prepare(job).value();
+  const auto device = scheduler::find_device("H100-80G").value();
+  setup.costs = planning_costs(setup, computed_profile(setup, device), device.memory).value();
+  const auto plan = make_parallel_plan(setup).value();
+  BatchPlanner planner(plan, planner_options(setup, 600, 1));
+  // How many samples the llm's head of each pipeline reads.
+  const auto dealt = [&](std::int64_t batch) {
+    const auto orders = planner.orders(batch);
+    return std::pair{orders.at(NodeId{1}).samples.size(), orders.at(NodeId{3}).samples.size()};
+  };
+  for (std::int64_t batch = 0; batch < 12; ++batch) {
+    const auto report = tiny_report(setup, plan, batch);
+    const auto planned = planner.plan(batch, {&report, 1}).value();
+    planner.learn(planned,
+                  measured_events(plan, *setup.costs, planned.iteration,
+                                  [&](StageId stage) {
+                                    return plan.at(stage).pipeline == PipelineId{1} ? 5.0 : 1.0;
+                                  }),
+                  planned.prediction.step_ms);
+  }
+  const auto first = dealt(0), last = dealt(14);
+  CHECK((first == std::pair<std::size_t, std::size_t>{12, 12}));
+  CHECK(last.first + last.second == 24);
+  if (job.balancer.adaptive_correction)
+    CHECK(last.first >= 2 * last.second);
+  else
+    CHECK(last.first <= last.second + 6);
 }
 
 TEST_CASE("a slice keeps everything but other nodes' actions", "[engine]") {

@@ -57,7 +57,9 @@ TEST_CASE("layouts are compared with batches cut as training cuts them", "[engin
   const auto layout = open.choose();
   REQUIRE(layout.ok());
   const auto setup = prepare(open.job).value();
-  const auto costs = planning_costs(setup, profile_at_hand(setup).value()).value();
+  const auto costs =
+      planning_costs(setup, profile_at_hand(setup).value(), memory_at_hand(setup.job.cluster))
+          .value();
   const auto judge =
       training_judge(setup, *costs, draw_shapes(setup, kLayoutSamples, open.job.job.seed).value());
   const std::vector<scheduler::Parallelism> whole(setup.model.modules.size());

@@ -30,8 +30,19 @@ TEST_CASE("a deal looks at batches that were planned before it was ordered, and 
   CHECK((third == Counts{8, 4}));
   dealing.note(1, {{12, 60}, {12, 12}});
   CHECK((dealing.counts(3, 12) == third));
-  // Sums: pipeline 0 has 24 in 66, pipeline 1 24 in 24: 3 x 66/24 is nearest to 9 x 24/24.
+  // Sums, the older batch at 0.9: pipeline 0 has 22.8 in 65.4, pipeline 1 22.8 in 22.8, and
+  // 3 x 65.4/22.8 = 8.6 is nearest to 9 x 1.
   CHECK((dealing.counts(4, 12) == Counts{3, 9}));
+}
+
+TEST_CASE("a pipeline that slows down after a long time is seen within twenty batches",
+          "[engine]") {
+  Dealing dealing(2, 1);
+  std::int64_t batch = 0;
+  for (; batch < 1000; ++batch) dealing.note(batch, {{12, 12}, {12, 12}});
+  CHECK((dealing.counts(batch, 12) == Counts{6, 6}));
+  for (; batch < 1020; ++batch) dealing.note(batch, {{12, 12}, {12, 36}});
+  CHECK((dealing.counts(batch, 12) == Counts{9, 3}));
 }
 
 TEST_CASE("a batch that leaves a pipeline idle teaches nothing", "[engine]") {

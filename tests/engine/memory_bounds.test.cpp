@@ -43,8 +43,32 @@ TEST_CASE("a stage runs ahead as far as its largest microbatch fits", "[engine]"
   // The encoder's largest has two parts of one sample, 20 bytes; the llm's three samples, 30.
   const std::vector<PipelineMicrobatches> cut{{{{{{{0}}, {{1}}}}, {{{{2}}}}}, {{{{{0, 1, 2}}}}}}};
   using Bounds = std::vector<std::int32_t>;
-  CHECK((memory_bounds(fixture.plan, fixture.costs, Bytes{165}, cut) == Bounds{3, 2}));
-  CHECK((memory_bounds(fixture.plan, fixture.costs, Bytes{50}, cut) == Bounds{1, 1}));
+  const auto bounds = [&](std::int64_t memory) {
+    return memory_bounds(fixture.plan, fixture.costs, Bytes{memory}, cut);
+  };
+  CHECK((bounds(165).value() == Bounds{3, 2}));
+  CHECK((bounds(130).value() == Bounds{1, 1}));
+}
+
+TEST_CASE("a microbatch that does not fit alone is named, on either side", "[engine]") {
+  const Fixture fixture;
+  // State leaves 25 of 125 bytes. The llm's second microbatch keeps 30, then the encoder's first.
+  const auto sides = [&](std::size_t encoder, std::size_t last) {
+    std::vector<PipelineMicrobatches> cut(1);
+    cut[0].encoder = {{{{std::vector<std::int32_t>(encoder, 0)}}}};
+    cut[0].llm = {{{{{0}}}}, {{{std::vector<std::int32_t>(last, 0)}}}};
+    return memory_bounds(fixture.plan, fixture.costs, Bytes{125}, cut);
+  };
+  CHECK(sides(2, 2).ok());
+  const auto late = sides(2, 3);
+  REQUIRE_FALSE(late.ok());
+  CHECK(late.error().code == Errc::infeasible);
+  CHECK(late.error().message.find("microbatch 1 of pipeline 0") != std::string::npos);
+  CHECK(late.error().message.find("on stage 1") != std::string::npos);
+  const auto early = sides(3, 2);
+  REQUIRE_FALSE(early.ok());
+  CHECK(early.error().message.find("microbatch 0 of pipeline 0") != std::string::npos);
+  CHECK(early.error().message.find("on stage 0") != std::string::npos);
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 
 #include "engine/nominal_profile.hpp"
 #include "scheduler/check_plan.hpp"
+#include "tests/engine/measured_events.hpp"
 #include "tests/engine/tiny_job.hpp"
 
 namespace troupe::engine {
@@ -20,16 +21,14 @@ struct Fixture {
   ParallelPlan plan;
   std::shared_ptr<const PlanningCosts> costs;
 
-  explicit Fixture(double memory_gib = 0) {
+  explicit Fixture(Bytes memory = {}) {
     auto job = tiny_job();
     job.parallel.layout.pipelines.resize(1);
     job.cluster.nodes = job.cluster.local_nodes = 2;
-    job.cluster.device_memory_gib = memory_gib;
     setup = prepare(job).value();
     plan = make_parallel_plan(setup).value();
-    costs =
-        planning_costs(setup, computed_profile(setup, scheduler::find_device("H100-80G").value()))
-            .value();
+    const auto device = scheduler::find_device("H100-80G").value();
+    costs = planning_costs(setup, computed_profile(setup, device), memory).value();
   }
 
   Microbatching make(const std::string& policy, const std::string& schedule,
@@ -132,37 +131,10 @@ TEST_CASE("auto is no slower on paper than the order of arrival", "[engine]") {
 }
 
 TEST_CASE("a device without room for a microbatch is an error that says so", "[engine]") {
-  const Fixture fixture(1e-6);
+  const Fixture fixture(Bytes{1000});
   const auto made = fixture.make("hierarchical", "1f1b").plan(fixture.batch());
   REQUIRE_FALSE(made.ok());
   CHECK(made.error().code == Errc::infeasible);
-}
-
-/// Events of an iteration in which every compute action takes `factor` times what was predicted.
-std::vector<observe::TraceEvent> events_of(const Fixture& fixture, const IterationPlan& iteration,
-                                           double factor) {
-  const auto costs = scheduler::predicted_costs(fixture.plan, fixture.costs->model,
-                                                iteration.samples, fixture.costs->options)
-                         .value();
-  std::vector<observe::TraceEvent> events;
-  for (std::size_t d = 0; d < iteration.actions.size(); ++d)
-    for (const auto& action : iteration.actions[d]) {
-      auto kind = scheduler::TaskKind::forward;
-      if (action.kind == ActionKind::backward)
-        kind = scheduler::TaskKind::backward;
-      else if (action.kind != ActionKind::forward)
-        continue;
-      const auto& part = iteration.microbatches[0]
-                             .of(side_of(fixture.plan, action.stage))[action.microbatch.index()]
-                             .parts[action.part.index()]
-                             .samples;
-      observe::TraceEvent event;
-      event.action = action;
-      event.end_ns =
-          static_cast<std::int64_t>(1e6 * factor * costs.task_ms(action.stage, part, kind));
-      events.push_back(event);
-    }
-  return events;
 }
 
 TEST_CASE("shapes that take three times as long are learned, with the switch alone", "[engine]") {
@@ -171,7 +143,9 @@ TEST_CASE("shapes that take three times as long are learned, with the switch alo
   auto microbatching = fixture.make("in-order", "1f1b", correction);
   const auto before = microbatching.plan(fixture.batch()).value();
   for (int i = 0; i < 6; ++i)
-    microbatching.learn(before.iteration, events_of(fixture, before.iteration, 3),
+    microbatching.learn(before.iteration,
+                        measured_events(fixture.plan, *fixture.costs, before.iteration,
+                                        [](StageId) { return 3.0; }),
                         before.prediction.step_ms);
   const auto after = microbatching.plan(fixture.batch()).value();
   // The update at the end of a step keeps its time, so the whole is a little under three times.

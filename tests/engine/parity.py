@@ -16,10 +16,12 @@ thread, runs.
 import concurrent.futures
 import filecmp
 import json
+import math
 import os
 import pathlib
 import re
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -49,6 +51,7 @@ FREEZINGS = {
     "projectors": PROJECTORS_ONLY,
 }
 SHORT = 3
+SLOW_STEPS = 16  # A correction waits for two measurements of a shape.
 TWICE = ["fp32", "auto/zero-bubble/projectors"]
 REPLAYED = ["auto/zero-bubble/projectors", "deferral-chain/eager-zero-bubble/all"]
 AUTO = ["parallel.mode=auto", "parallel.pipelines=[]", "cluster.local_nodes=2"]
@@ -94,7 +97,7 @@ COVERING = ["random/gpipe/encoders", "disttrain/dip/projectors", "dflop/three-ph
             "deferral-chain/eager-zero-bubble/all", "tapered/zero-bubble/encoders", "auto/zero-bubble/projectors"]
 
 
-DEFAULT = [*CASES, "zero-bubble", "slow-shapes", *COVERING]
+DEFAULT = [*CASES, "zero-bubble", "slow-shapes", "slow-node", *COVERING]
 
 
 class Failure(Exception):
@@ -206,24 +209,53 @@ def run_zero_bubble(binary, folder):
     return "ok"
 
 
+def read_lines(path):
+    with open(path, encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
+
+
+def run_slow(binary, folder, where):
+    """Measured times correct predictions; the run's own record repeats it to the bit."""
+    slow = f'debug.slow_shapes=[{{module="llm",max_rows=100000,{where}}}]'
+    overrides = ["train.dtype=fp64", "balancer.policy=auto", "balancer.adaptive_correction=true", slow]
+    run = train(binary, folder, "slow", overrides, SLOW_STEPS)
+    replayed = train(binary, folder, "replayed", overrides, SLOW_STEPS, "--reference", "--microbatches", str(run))
+    same_bits(run, replayed, "against its own recorded plans")
+    return run
+
+
 def run_slow_shapes(binary, folder):
-    """A shape that takes three times as long is learned; the run's own record repeats it to the bit."""
-    slow = ['debug.slow_shapes=[{module="llm",min_rows=1,max_rows=100000,factor=3}]']
-    overrides = ["train.dtype=fp64", "balancer.policy=auto", "balancer.adaptive_correction=true", *slow]
-    run = train(binary, folder, "slow", overrides, 12)
-    with open(run / "metrics.jsonl", encoding="utf-8") as file:
-        lines = [json.loads(line) for line in file]
+    """Long sequences that take four times as long are learned, and only those."""
+    run = run_slow(binary, folder, "min_rows=600,factor=4")
+    lines = read_lines(run / "metrics.jsonl")
     if not lines[-1]["corrected_shapes"]:
         raise Failure(f"no shape was learned in {len(lines)} steps")
-    replayed = train(binary, folder, "replayed", overrides, 12, "--reference", "--microbatches", str(run))
-    same_bits(run, replayed, "against its own recorded plans")
-    return f"{lines[-1]['corrected_shapes']} shapes learned"
+    # The first predictions know nothing (the first step also warms up); the last must be nearer.
+    off = [statistics.median(abs(math.log(line["predicted_step_ms"] / line["step_ms"])) for line in part)
+           for part in (lines[1:4], lines[-6:])]
+    if off[1] > 0.7 * off[0]:
+        raise Failure(f"predictions are as far off as before: median log ratio {off[0]:.2f}, then {off[1]:.2f}")
+    return f"{lines[-1]['corrected_shapes']} shapes learned, median log ratio {off[0]:.2f}, then {off[1]:.2f}"
+
+
+def run_slow_node(binary, folder):
+    """A pipeline whose llm is measured four times as slow gets fewer samples."""
+    run = run_slow(binary, folder, "factor=4,node=3")
+    dealt = [[sum(len(part) for microbatch in pipeline["llm"] for part in microbatch) for pipeline in line["pipelines"]]
+             for line in read_lines(run / "iterations.jsonl")]
+    first, last = dealt[0], dealt[-1]
+    if first[0] - first[1] > 2 or last[0] < 1.5 * last[1] or sum(last) != 16:
+        raise Failure(f"samples per pipeline at first {first}, at the end {last}")
+    return f"samples per pipeline at first {first}, at the end {last}"
+
+
+ALONE = {"zero-bubble": run_zero_bubble, "slow-shapes": run_slow_shapes, "slow-node": run_slow_node}
 
 
 def run_case(binary, folder, name, shared, matrix_steps=SHORT):
-    if name in ("zero-bubble", "slow-shapes"):
+    if name in ALONE:
         measure_layers(binary, folder, shared, ["train.dtype=fp64"])
-        return (run_zero_bubble if name == "zero-bubble" else run_slow_shapes)(binary, folder)
+        return ALONE[name](binary, folder)
     overrides, kind, steps = matrix_case(name, matrix_steps) if "/" in name else CASES[name]
     measure_layers(binary, folder, shared, overrides)
     if kind:

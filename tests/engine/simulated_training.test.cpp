@@ -19,9 +19,8 @@ JobSetup costed_setup(const std::string& policy, const std::string& schedule) {
   job.balancer.policy = policy;
   job.scheduler.schedule = schedule;
   auto setup = prepare(job).value();
-  setup.costs =
-      planning_costs(setup, computed_profile(setup, scheduler::find_device("H100-80G").value()))
-          .value();
+  const auto device = scheduler::find_device("H100-80G").value();
+  setup.costs = planning_costs(setup, computed_profile(setup, device), device.memory).value();
   return setup;
 }
 

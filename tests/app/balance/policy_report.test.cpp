@@ -108,7 +108,8 @@ TEST_CASE("a report says of a job's batches what training predicts", "[app]") {
   job.balancer.policy = policy;
   auto setup = engine::prepare(job).value();
   const auto device = scheduler::find_device("H100-80G").value();
-  setup.costs = engine::planning_costs(setup, engine::computed_profile(setup, device)).value();
+  setup.costs =
+      engine::planning_costs(setup, engine::computed_profile(setup, device), device.memory).value();
   const auto plan = engine::make_parallel_plan(setup).value();
   const auto options = engine::planner_options(setup, 600, 1);
   engine::BatchPlanner planner(plan, options);

@@ -144,6 +144,7 @@ TEST_CASE("values that contradict one another are refused", "[job][errors]") {
       {"slow module", "[[debug.slow_shapes]]\nmodule = \"lm\"\nmax_rows = 9\nfactor = 2\n", {}, "debug.slow_shapes[0].module", "no module is called 'lm'", "name a module"},
       {"slow range", "[[debug.slow_shapes]]\nmodule = \"llm\"\nmin_rows = 9\nfactor = 2\n", {}, "debug.slow_shapes[0]", "max_rows is below min_rows", "both ends"},
       {"slow factor", "[[debug.slow_shapes]]\nmodule = \"llm\"\nmax_rows = 9\nfactor = 0.5\n", {}, "debug.slow_shapes[0].factor", "0.5 is out of range", "1 to"},
+      {"slow node", "[[debug.slow_shapes]]\nmodule = \"llm\"\nmax_rows = 9\nnode = 99\n", {}, "debug.slow_shapes[0].node", "there is no node 99", "name a node"},
       {"slow list", "", {"debug.slow_shapes=3"}, "debug.slow_shapes", "expected a list", "a list"},
       {"device of later", "", {"cluster.device=cuda"}, "cluster.device", "not there yet", "cpu"},
       {"listen", "", {"cluster.listen=localhost"}, "cluster.listen", "no HOST:PORT", "29500"},

@@ -57,6 +57,7 @@ TEST_CASE("the metrics line has every key of the interface and every bit of the 
                           "held_bytes",
                           "activation_bytes",
                           "promised_activation_bytes",
+                          "activations_over_promise",
                           "corrected_shapes"})
     CHECK(json.contains(key));
   CHECK(json["loss"].get<double>() == 1.0 / 3);

@@ -1,0 +1,41 @@
+// What a step would have measured, for tests of what is learned from it.
+
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "engine/microbatching.hpp"
+#include "runtime/observe/trace_event.hpp"
+
+namespace troupe::engine {
+
+/// Events of an iteration in which every compute action of a stage takes `factor(stage)` times what
+/// was predicted. Only whole backwards are known.
+inline std::vector<observe::TraceEvent> measured_events(
+    const ParallelPlan& plan, const PlanningCosts& known, const IterationPlan& iteration,
+    const std::function<double(StageId)>& factor) {
+  const auto costs =
+      scheduler::predicted_costs(plan, known.model, iteration.samples, known.options).value();
+  std::vector<observe::TraceEvent> events;
+  for (const auto& actions : iteration.actions)
+    for (const auto& action : actions) {
+      auto kind = scheduler::TaskKind::forward;
+      if (action.kind == ActionKind::backward)
+        kind = scheduler::TaskKind::backward;
+      else if (action.kind != ActionKind::forward)
+        continue;
+      const auto& sides = iteration.microbatches[plan.at(action.stage).pipeline.index()];
+      const auto& part = sides.of(side_of(plan, action.stage))[action.microbatch.index()]
+                             .parts[action.part.index()]
+                             .samples;
+      observe::TraceEvent event;
+      event.action = action;
+      event.end_ns = static_cast<std::int64_t>(1e6 * factor(action.stage) *
+                                               costs.task_ms(action.stage, part, kind));
+      events.push_back(event);
+    }
+  return events;
+}
+
+}  // namespace troupe::engine
