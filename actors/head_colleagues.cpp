@@ -8,7 +8,7 @@ SpawnColleagues head_colleagues(HeadResources& resources) {
   return [&resources](caf::actor_system& system, const SupervisorActor& supervisor,
                       std::int64_t total_steps) -> Colleagues {
     return {
-        system.spawn<caf::detached>(scheduler, &resources.setup, resources.record_count,
+        system.spawn<caf::detached>(scheduler, &resources.setup, resources.data.records,
                                     std::int64_t{0}, supervisor),
         system.spawn<caf::detached>(recorder, resources.folder, resources.console, resources.logger,
                                     total_steps, resources.transport.get(), supervisor)};

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/data_identity.hpp"
 #include "runtime/vocabulary/iteration_plan.hpp"
 #include "runtime/vocabulary/parallel_plan.hpp"
 #include "runtime/vocabulary/result.hpp"
@@ -42,10 +43,11 @@ struct NodeWelcome {
 struct NodeReady {
   NodeId node;
   ByteString address;  ///< For `Transport::connect`.
+  engine::DataIdentity data;
 
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, NodeReady& x) {
-    return f(x.node, x.address);
+    return f(x.node, x.address, x.data);
   }
 };
 

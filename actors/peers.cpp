@@ -4,8 +4,9 @@
 
 namespace troupe::actors {
 
-NodeReady introduce(NodeId node, const transport::Transport& transport) {
-  NodeReady ready{node, {}};
+NodeReady introduce(NodeId node, const transport::Transport& transport,
+                    const engine::DataIdentity& data) {
+  NodeReady ready{node, {}, data};
   for (const std::byte byte : transport.address())
     ready.address.push_back(std::to_integer<std::uint8_t>(byte));
   return ready;

@@ -7,8 +7,9 @@
 
 namespace troupe::actors {
 
-/// What a node says about itself once its transport is open.
-NodeReady introduce(NodeId node, const transport::Transport& transport);
+/// What a node says about itself once its data and its transport are open.
+NodeReady introduce(NodeId node, const transport::Transport& transport,
+                    const engine::DataIdentity& data);
 
 /// Connects to a node that introduced itself. Errors: as `Transport::connect`.
 Status connect_to(transport::Transport& transport, const NodeReady& peer);

@@ -76,15 +76,12 @@ caf::result<NodeWelcome> join(Self self, const NodeHello& hello) {
   if (state.phase != Phase::joining) return refuse("the job has started without this node");
   if (hello.build != kVersion)
     return refuse("it is version " + hello.build + " of troupe, the job runs " + kVersion);
-  std::size_t id = state.nodes.size();
-  for (std::size_t i = 0; i < state.nodes.size(); ++i) {
-    const bool wanted = hello.wanted_node < 0 || static_cast<std::size_t>(hello.wanted_node) == i;
-    if (wanted && state.nodes[i].phase == NodePhase::missing && id == state.nodes.size()) id = i;
-  }
+  const std::size_t id = free_place(state, hello.wanted_node);
   if (id == state.nodes.size())
-    return refuse(hello.wanted_node < 0 ? "all nodes have joined already"
-                                        : "node " + std::to_string(hello.wanted_node) +
-                                              " does not exist or has joined already");
+    return refuse(hello.wanted_node < 0
+                      ? "all nodes that are not the head's own have joined already"
+                      : "node " + std::to_string(hello.wanted_node) +
+                            " does not exist or has joined already");
   NodeEntry& node = state.nodes[id];
   node.phase = NodePhase::joined;
   node.host = hello.host;
@@ -103,7 +100,8 @@ void bring_up(Self self, EpochNumber epoch_number) {
     auto connected = connect_to(transport, node.ready);
     if (!connected.ok()) return fail(self, connected.error());
   }
-  state.configuration.nodes.push_back(introduce(NodeId{state.nodes.size()}, transport));
+  state.configuration.nodes.push_back(
+      introduce(NodeId{state.nodes.size()}, transport, state.resources->data));
   for (const NodeEntry& node : state.nodes)
     send_to_node(self, node, apply_atom::value, state.configuration);
 }
@@ -116,7 +114,10 @@ void node_ready(Self self, const NodeReady& ready) {
   node.phase = NodePhase::ready;
   node.handle = self->current_sender();
   self->monitor(node.handle);
-  state.resources->logger.info(describe(node, ready.node.index()) + " joined");
+  const std::string who = describe(node, ready.node.index());
+  state.resources->logger.info(who + " joined");
+  if (auto same = engine::same_data(state.resources->data, ready.data, who); !same.ok())
+    return fail(self, same.error());
   if (all_in(state, NodePhase::ready)) bring_up(self, 1);
 }
 
@@ -168,7 +169,7 @@ void planned(Self self, const PlannedBatchPtr& batch) {
   for (const auto& dropped : batch->dropped) state.bad_ids.insert(dropped.why.id);
   const auto& resources = *state.resources;
   auto checked = engine::check_bad_samples(
-      resources.setup.job, static_cast<std::int64_t>(state.bad_ids.size()), resources.record_count);
+      resources.setup.job, static_cast<std::int64_t>(state.bad_ids.size()), resources.data.records);
   if (!checked.ok()) return fail(self, checked.error());
   const bool idle = state.steps.empty();
   RunningStep step{batch,
@@ -208,19 +209,15 @@ void finish_step(Self self) {
   state.steps.pop_front();
   if (auto same = compare_hashes(state.configuration.plan, step.reports); !same.ok())
     return fail(self, same.error());
-  const bool commit = step.outcome->decision.commit;
-  const auto outcome = *step.outcome;
-  const bool computed = step.batch->iteration.trained_tokens > 0;
-  const StepRecordPtr record =
-      std::make_shared<const StepRecord>(make_record(state, step, now(self)));
+  const auto counted =
+      state.skipped->add(step.ledger.step(), *step.outcome, step.batch->iteration.trained_tokens,
+                         step.batch->span.size());
+  const auto record = std::make_shared<const StepRecord>(make_record(state, step, now(self)));
   self->send(state.colleagues.recorder, record);
   if (state.resources->setup.job.balancer.adaptive_correction)
     self->send(state.colleagues.scheduler, step.batch, record);
   state.last_finish = now(self);
-  state.nonfinite_in_a_row = !commit && computed ? state.nonfinite_in_a_row + 1 : 0;
-  if (state.nonfinite_in_a_row >= state.resources->setup.job.train.max_nonfinite_in_a_row)
-    return fail(self,
-                engine::too_many_nonfinite(state.nonfinite_in_a_row, step.ledger.step(), outcome));
+  if (!counted.ok()) return fail(self, counted.error());
   if (state.steps.empty() && state.last_planned) return begin_collecting(self);
   if (!state.steps.empty() && state.steps.front().batch->iteration.samples.empty()) {
     decide(self, state.steps.front());
@@ -359,7 +356,8 @@ void start(Self self, HeadResources* resources, const SpawnColleagues& spawn) {
   auto& state = self->state;
   state.resources = resources;
   const job::Job& job = resources->setup.job;
-  state.length.emplace(job, resources->record_count);
+  state.length.emplace(job, resources->data.records);
+  state.skipped.emplace(job.train.max_nonfinite_in_a_row, resources->data.records);
   state.nodes.resize(static_cast<std::size_t>(job.cluster.nodes));
   state.deadline = now(self) + std::chrono::milliseconds(
                                    static_cast<std::int64_t>(job.cluster.join_timeout_s * 1000));

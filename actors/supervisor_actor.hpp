@@ -12,6 +12,7 @@
 #include "actors/protocol.hpp"
 #include "actors/recorder_actor.hpp"
 #include "engine/job_setup.hpp"
+#include "engine/skipped_steps.hpp"
 #include "engine/step_ledger.hpp"
 
 namespace troupe::actors {
@@ -21,7 +22,7 @@ struct HeadResources {
   engine::JobSetup setup;
   ParallelPlan plan;
   std::string resolved_job;
-  std::int64_t record_count = 0;
+  engine::DataIdentity data;
   std::shared_ptr<engine::RunFolder> folder;
   observe::Console* console = nullptr;
   observe::Logger logger;
@@ -76,7 +77,7 @@ struct SupervisorState {
   bool last_planned = false;
   TokenCount planned_tokens = 0;
   Time last_finish;
-  std::int32_t nonfinite_in_a_row = 0;
+  std::optional<engine::SkippedSteps> skipped;
   std::set<std::string> bad_ids;
   std::deque<Collection> collections;
   std::vector<Offers> offers;

@@ -114,6 +114,8 @@ StepRecord make_record(const SupervisorState& state, const RunningStep& step,
   metrics.data_wait_ms = step.wait_ms - metrics.plan_wait_ms;
   metrics.nodes = static_cast<std::int32_t>(state.nodes.size());
   metrics.epoch_number = state.configuration.epoch_number;
+  metrics.skipped_steps = state.skipped->count();
+  metrics.bad_samples = std::ssize(state.bad_ids);
   for (const auto& report : step.reports)
     record.events.insert(record.events.end(), report.events.begin(), report.events.end());
   const auto work = observe::stage_work(record.events);
@@ -124,6 +126,15 @@ StepRecord make_record(const SupervisorState& state, const RunningStep& step,
   record.nonfinite_samples = outcome.nonfinite_samples;
   add_prediction(batch.prediction, step, record);
   return record;
+}
+
+std::size_t free_place(const SupervisorState& state, std::int32_t wanted) {
+  const auto local = static_cast<std::size_t>(state.resources->setup.job.cluster.local_nodes);
+  for (std::size_t i = 0; i < state.nodes.size(); ++i) {
+    const bool suits = wanted < 0 ? i >= local : static_cast<std::size_t>(wanted) == i;
+    if (suits && state.nodes[i].phase == NodeEntry::Phase::missing) return i;
+  }
+  return state.nodes.size();
 }
 
 bool all_in(const SupervisorState& state, NodeEntry::Phase phase) {

@@ -19,6 +19,10 @@ std::string roll_call(const std::vector<NodeEntry>& nodes);
 /// empty where the system chose the port. `all_local`: the head started every node itself.
 Error late_error(const std::vector<NodeEntry>& nodes, const std::string& listen, bool all_local);
 
+/// The place of a node that joins: the wanted one, or with -1 the first that no local node will
+/// take. As many as there are nodes: it is not free.
+std::size_t free_place(const SupervisorState& state, std::int32_t wanted);
+
 /// True if every node is in this phase.
 bool all_in(const SupervisorState& state, NodeEntry::Phase phase);
 

@@ -137,7 +137,8 @@ int run_node(const Options& options) {
       system.spawn(node, resources.value().get(), supervisor.value(),
                    [promise](JobEnd how) { promise->set_value(std::move(how)); });
   caf::send_as(actor, supervisor.value(),
-               introduce(resources.value()->node, *resources.value()->transport));
+               introduce(resources.value()->node, *resources.value()->transport,
+                         engine::identify(*resources.value()->dataset)));
   const JobEnd how = wait_for_end(ended, actor);
   if (how.exit_code == 0) tell(options, name + ": the job is done");
   say_why(how, welcome.value().node, options.parent != 0);

@@ -45,7 +45,7 @@ struct Options {
 struct Opened {
   job::LoadedJob loaded;
   engine::JobSetup setup;
-  std::int64_t records = 0;  ///< Samples of the data; not counted for the first oracle.
+  engine::DataIdentity data;  ///< Not known for the first oracle.
   engine::ObtainedProfile profile;
   ParallelPlan plan;
   std::vector<scheduler::LayoutReason> reasons;  ///< Of a chosen layout.
@@ -74,7 +74,7 @@ Result<Opened> open_job(job::LoadedJob loaded, bool predicted) {
   if (predicted) {
     auto dataset = data::Dataset::open(setup.value().data);
     if (!dataset.ok()) return std::move(dataset).error();
-    opened.records = dataset.value().size();
+    opened.data = engine::identify(dataset.value());
     auto profile = obtain_costs(setup.value());
     if (!profile.ok()) return std::move(profile).error();
     opened.profile = std::move(profile).value();
@@ -110,7 +110,7 @@ void announce(const Opened& opened, const observe::Logger& logger) {
   for (const auto& pipeline : opened.plan.pipelines)
     stages += (stages.empty() ? "" : " and ") + std::to_string(pipeline.stages.size());
   logger.info(job.job.name + ": " + with_unit(parameters) + " parameters (" + with_unit(trained) +
-              " trained), " + with_commas(opened.records) + " samples, " +
+              " trained), " + with_commas(opened.data.records) + " samples, " +
               std::to_string(job.cluster.nodes) + " nodes, pipelines of " + stages +
               " stages, run folder " + job.job.run_dir.string());
   const auto& profile = opened.profile;
@@ -216,7 +216,7 @@ int train_as_head(Opened opened) {
   HeadResources resources{std::move(opened.setup),
                           std::move(opened.plan),
                           std::move(opened.resolved),
-                          opened.records,
+                          opened.data,
                           folder.value(),
                           &console,
                           logger.value(),

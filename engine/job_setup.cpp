@@ -209,18 +209,6 @@ Status check_bad_samples(const job::Job& job, std::int64_t bad_count, std::int64
                "repair or remove the samples listed there, or raise data.max_bad_fraction"};
 }
 
-Error too_many_nonfinite(std::int32_t count, std::int64_t step, const StepOutcome& outcome) {
-  std::string samples;
-  for (std::size_t i = 0; i < outcome.nonfinite_samples.size() && i < 5; ++i)
-    samples += (i ? ", " : "; samples ") + outcome.nonfinite_samples[i];
-  return {Errc::internal,
-          std::to_string(count) + " steps in a row were skipped, the last because " +
-              outcome.decision.reason + samples,
-          "step " + std::to_string(step),
-          "lower optimizer.lr, or lengthen optimizer.warmup_steps; "
-          "train.max_nonfinite_in_a_row sets the limit"};
-}
-
 BatchReport report_on(NodeId node, const BatchOrder& order,
                       const std::vector<data::DecodeOutcome>& outcomes, const JobSetup& setup,
                       double decode_ms) {

@@ -94,9 +94,6 @@ class TrainingLength {
 /// Errors: bad_data: more distinct ones than `data.max_bad_fraction` of the data set.
 Status check_bad_samples(const job::Job& job, std::int64_t bad_count, std::int64_t record_count);
 
-/// The error that ends a job after `train.max_nonfinite_in_a_row` skipped steps.
-Error too_many_nonfinite(std::int32_t count, std::int64_t step, const StepOutcome& outcome);
-
 /// A node's report on a decoded batch, for the planner.
 BatchReport report_on(NodeId node, const BatchOrder& order,
                       const std::vector<data::DecodeOutcome>& outcomes, const JobSetup& setup,

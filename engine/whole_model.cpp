@@ -2,6 +2,8 @@
 
 #include <chrono>
 
+#include "engine/skipped_steps.hpp"
+
 namespace troupe::engine {
 
 Result<WholeModel> WholeModel::create(const JobSetup& setup) {
@@ -65,7 +67,7 @@ Status ReferenceLoop::run(const Step& step) {
   const job::Job& job = setup_.job;
   const TrainingLength length(job, source_.record_count());
   TokenCount tokens = 0;
-  std::int32_t nonfinite_in_a_row = 0;
+  SkippedSteps skipped(job.train.max_nonfinite_in_a_row, source_.record_count());
   for (std::int64_t number = 1;; ++number) {
     if (options_.stop && options_.stop->load())
       return Error{Errc::cancelled, "stopped before step " + std::to_string(number), {}, {}};
@@ -91,13 +93,14 @@ Status ReferenceLoop::run(const Step& step) {
     metrics.skipped = done.outcome.decision.reason;
     metrics.step_ms =
         std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
-    const bool skipped = !done.outcome.decision.commit;
-    auto written = folder_.write_step(metrics, skipped ? std::vector<std::string>{} : done.ids);
+    const auto counted = skipped.add(number, done.outcome, done.trained_tokens, batch.span.size());
+    metrics.skipped_steps = skipped.count();
+    metrics.bad_samples = folder_.bad_count();
+    const bool commit = done.outcome.decision.commit;
+    auto written = folder_.write_step(metrics, commit ? done.ids : std::vector<std::string>{});
     if (!written.ok()) return written;
     if (options_.on_step) options_.on_step(metrics, length.steps());
-    nonfinite_in_a_row = skipped && done.trained_tokens > 0 ? nonfinite_in_a_row + 1 : 0;
-    if (nonfinite_in_a_row >= job.train.max_nonfinite_in_a_row)
-      return too_many_nonfinite(nonfinite_in_a_row, number, done.outcome);
+    if (!counted.ok()) return counted;
     if (length.reached(number, tokens)) return Done{};
   }
 }

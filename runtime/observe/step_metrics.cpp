@@ -63,7 +63,9 @@ std::string metrics_line(const StepMetrics& metrics) {
                {"activation_bytes", metrics.activation_bytes.count()},
                {"promised_activation_bytes", metrics.promised_activation_bytes.count()},
                {"activations_over_promise", metrics.activations_over_promise},
-               {"corrected_shapes", metrics.corrected_shapes}};
+               {"corrected_shapes", metrics.corrected_shapes},
+               {"skipped_steps", metrics.skipped_steps},
+               {"bad_samples", metrics.bad_samples}};
   if (!metrics.skipped.empty()) line["skipped"] = metrics.skipped;
   return one_line(line);
 }

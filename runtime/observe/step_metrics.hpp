@@ -43,6 +43,8 @@ struct StepMetrics {
   /// than a tenth of the fullest are left out. 0: nothing was predicted.
   double activations_over_promise = 0;
   std::int64_t corrected_shapes = 0;  ///< Whose predictions follow measured times.
+  std::int64_t skipped_steps = 0;     ///< So far, this one included.
+  std::int64_t bad_samples = 0;       ///< Different ones that were dropped so far.
   std::string skipped;                ///< Why parameters were left alone; empty: they were updated.
 
   /// LLM tokens per second of this step; 0 where no time passed.
@@ -58,7 +60,7 @@ struct StepMetrics {
              x.epoch_number, x.predicted_step_ms, x.imbalance_in_order, x.imbalance_planned,
              x.deferred_samples, x.held_rows, x.held_bytes, x.activation_bytes,
              x.promised_activation_bytes, x.activations_over_promise, x.corrected_shapes,
-             x.skipped);
+             x.skipped_steps, x.bad_samples, x.skipped);
   }
 };
 

@@ -21,14 +21,16 @@ class StepReporter {
   /// Logs the step (as a warning where it was skipped) and moves the bar.
   void report(const StepMetrics& metrics);
 
-  /// Removes the bar; nothing is lost, every step has its line.
-  void finish() { console_.status(""); }
+  /// Removes the bar; nothing is lost, every step has its line. Says how many steps and samples
+  /// were left out, if any were.
+  void finish();
 
  private:
   Console& console_;
   Logger logger_;
   std::int64_t total_steps_;
   double mean_step_ms_ = 0;  // Recent steps weigh more.
+  StepMetrics last_;
 };
 
 }  // namespace troupe::observe

@@ -31,9 +31,10 @@ class Head {
     job.train.max_nonfinite_in_a_row = 2;
     job.optimizer.lr = job.optimizer.min_lr = 0.5;
     job.cluster.join_timeout_s = 2;
+    job.cluster.local_nodes = 0;
     resources.setup = engine::prepare(job).value();
     resources.plan = engine::make_parallel_plan(resources.setup).value();
-    resources.record_count = 60;
+    resources.data = {60, 7};
     resources.listen = "127.0.0.1:7000";
     resources.resolved_job = "the job";
     resources.on_end = [this](JobEnd how) { ended = std::move(how); };
@@ -80,8 +81,8 @@ class Head {
     return answer;
   }
 
-  void ready(std::size_t id) {
-    caf::send_as(nodes[id], actor, introduce(NodeId{id}, *transports_[id]));
+  void ready(std::size_t id, engine::DataIdentity data = {60, 7}) {
+    caf::send_as(nodes[id], actor, introduce(NodeId{id}, *transports_[id], data));
     system.run();
   }
 

@@ -369,6 +369,43 @@ def a_batch_of_bad_samples_skips_its_step(bench):
     skipped = [step.get("skipped") for step in bench.metrics()]
     expect([bool(why) for why in skipped] == [False, True, False, True], f"skipped: {skipped}")
     expect("no trained tokens" in skipped[1] and "no trained tokens" in out, f"it must say why: {skipped}")
+    expect([step["skipped_steps"] for step in bench.metrics()] == [0, 1, 1, 2], "skipped steps must be counted")
+    expect(bench.metrics()[-1]["bad_samples"] == 16, f"16 bad samples: {bench.metrics()[-1]}")
+    for words in ("2 of 4 steps left the parameters alone", "16 bad samples were dropped"):
+        expect(words in out, f"the last lines must say '{words}':\n{out[-800:]}")
+
+
+def an_epoch_without_a_good_sample_ends_the_run(bench):
+    samples = json.loads((bench.data / "samples.json").read_text(encoding="utf-8"))[:32]
+    for sample in samples:
+        sample["conversations"] = [turn for turn in sample["conversations"] if turn["from"] == "human"]
+    path = bench.folder / "none.json"
+    path.write_text(json.dumps(samples), encoding="utf-8")
+    head = bench.start(f'data.sources=[{{json="{path}",media="{bench.data}"}}]', "data.max_bad_fraction=1")
+    expect_end(head, 3, ["a whole epoch, could be trained", "bad_samples.jsonl"], within=60)
+
+
+def other_data_on_a_node_ends_the_job_before_it_starts(bench):
+    """A node with its own job file: the same data elsewhere will do, other data will not."""
+    elsewhere = bench.folder / "elsewhere"
+    elsewhere.mkdir()
+    samples = json.loads((bench.data / "samples.json").read_text(encoding="utf-8"))
+    for name, change, code in (("same", False, 0), ("other", True, 3)):
+        if change:
+            samples[5]["conversations"][-1]["value"] += "!"
+        (elsewhere / "samples.json").write_text(json.dumps(samples), encoding="utf-8")
+        own = bench.folder / f"{name}.toml"
+        own.write_text(f'extends = "{JOB}"\n[[data.sources]]\njson = "{elsewhere}/samples.json"\n'
+                       f'media = "{bench.data}"\n', encoding="utf-8")
+        bench.run_dir = bench.folder / name
+        head = bench.start("cluster.local_nodes=3", "cluster.nodes=4", steps=2)
+        address = port_of(head)
+        node = bench.node(address, "--job", str(own))
+        if code == 0:
+            expect_end(head, 0, [], within=60)
+        else:
+            expect_end(head, code, ["has other data", "as many samples", "--job"], within=60)
+        finish(node, END_WITHIN_S)
 
 
 def a_trace_follows_microbatches_across_processes(bench):

@@ -28,7 +28,17 @@ TEST_CASE("nodes get places in order, or those they ask for", "[actors]") {
   CHECK(says(head.join("d", 4), "node 4 does not exist"));
   CHECK(says(head.join("d", -1, "another build"), "another build"));
   CHECK(head.join("d") == "3");
-  CHECK(head.join("e") == "all nodes have joined already");
+  CHECK(head.join("e") == "all nodes that are not the head's own have joined already");
+}
+
+TEST_CASE("who joins by hand leaves the head's own nodes their places", "[actors]") {
+  Head head;
+  head.resources.setup.job.cluster.local_nodes = 2;
+  CHECK(head.join("far") == "2");
+  CHECK(head.join("here", 0) == "0");
+  CHECK(head.join("far") == "3");
+  CHECK(says(head.join("far"), "have joined already"));
+  CHECK(head.join("here", 1) == "1");
 }
 
 TEST_CASE("nobody joins a job that has started", "[actors][errors]") {
@@ -179,18 +189,32 @@ TEST_CASE("what a step waited for is planning as far as planning took, then data
   head.system.pass(50ms);
   head.plan(2, 30);  // Devices idle for 50 ms: 30 for the plan, the others for its samples.
   head.run_step(3);
-  head.system.pass(20ms);
-  head.plan(3, 30);
+  head.system.pass(50ms);
+  head.plan(3, 80);  // Planning began while the step before ran.
   head.run_step(4);
   REQUIRE(head.recorder.steps.size() == 4);
-  const auto waits = [&](std::size_t step) {
-    const auto& metrics = head.recorder.steps[step]->metrics;
-    return std::pair{metrics.plan_wait_ms, metrics.data_wait_ms};
-  };
-  CHECK((waits(1) == std::pair{0.0, 0.0}));
-  CHECK((waits(2) == std::pair{30.0, 20.0}));
-  CHECK((waits(3) == std::pair{20.0, 0.0}));
+  using Waits = std::vector<double>;
+  Waits plan, data;
+  for (const auto& record : head.recorder.steps) {
+    plan.push_back(record->metrics.plan_wait_ms);
+    data.push_back(record->metrics.data_wait_ms);
+  }
+  CHECK(plan == Waits{0, 0, 30, 50});
+  CHECK(data == Waits{0, 0, 20, 0});
   CHECK(head.recorder.steps[2]->metrics.plan_ms == 30);
+}
+
+TEST_CASE("a node with other data ends the job before it starts", "[actors]") {
+  Head head;
+  head.join("near");
+  head.join("far");
+  head.ready(0);
+  CHECK_FALSE(head.ended);
+  head.ready(1, {60, 8});
+  REQUIRE(head.ended);
+  CHECK(head.ended->exit_code == 3);
+  CHECK(says(head.ended->message, "node 1 (far, pid 101) has other data"));
+  CHECK(says(head.ended->message, "--job"));
 }
 
 TEST_CASE("reports of another configuration or step count for nothing", "[actors]") {

@@ -58,7 +58,9 @@ TEST_CASE("the metrics line has every key of the interface and every bit of the 
                           "activation_bytes",
                           "promised_activation_bytes",
                           "activations_over_promise",
-                          "corrected_shapes"})
+                          "corrected_shapes",
+                          "skipped_steps",
+                          "bad_samples"})
     CHECK(json.contains(key));
   CHECK(json["loss"].get<double>() == 1.0 / 3);
   CHECK(json["tokens_per_s"] == 12000);
@@ -133,7 +135,7 @@ struct FieldCounter {
 TEST_CASE("every field of the metrics travels", "[observe]") {
   FieldCounter counter;
   StepMetrics metrics;
-  CHECK(inspect(counter, metrics) == 25);
+  CHECK(inspect(counter, metrics) == 28);
 }
 
 }  // namespace
