@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 namespace troupe::balancer {
 
@@ -16,15 +17,32 @@ WorkShape AdaptiveCorrection::filed(WorkShape shape) const {
   return {shape.module, (shape.tokens + step - 1) / step * step};
 }
 
-bool AdaptiveCorrection::deviates(const Entry& entry) const {
-  return entry.measurements >= options_.measurements_min &&
-         std::abs(entry.factor - 1) > options_.deviation_min;
+bool AdaptiveCorrection::deviates(double factor) const {
+  return std::abs(factor - 1) > options_.deviation_min;
 }
 
 double AdaptiveCorrection::corrected_ms(WorkShape shape, double predicted_ms) const {
+  double factor = 1;
   const auto found = entries_.find(filed(shape));
-  return found != entries_.end() && deviates(found->second) ? predicted_ms * found->second.factor
-                                                            : predicted_ms;
+  if (found != entries_.end() && known(found->second)) {
+    factor = found->second.factor;
+  } else if (const auto median = medians_.find(shape.module); median != medians_.end()) {
+    factor = median->second;
+  }
+  return deviates(factor) ? predicted_ms * factor : predicted_ms;
+}
+
+void AdaptiveCorrection::find_medians() {
+  std::map<std::int32_t, std::vector<double>> factors;
+  for (const auto& [shape, entry] : entries_)
+    if (known(entry)) factors[shape.module].push_back(entry.factor);
+  medians_.clear();
+  for (auto& [module, list] : factors) {
+    if (std::ssize(list) < options_.shapes_min) continue;
+    const auto middle = list.begin() + std::ssize(list) / 2;
+    std::nth_element(list.begin(), middle, list.end());
+    medians_[module] = *middle;
+  }
 }
 
 void AdaptiveCorrection::set_tracking_cost(double throughput_without, double throughput_with) {
@@ -59,6 +77,7 @@ void AdaptiveCorrection::make_room() {
 
 void AdaptiveCorrection::end_iteration() {
   if (!tracking_) return;
+  find_medians();
   if (iteration_count_ > 0) window_sum_ += iteration_sum_ / static_cast<double>(iteration_count_);
   iteration_sum_ = 0;
   iteration_count_ = 0;
@@ -77,7 +96,8 @@ void AdaptiveCorrection::restart_tracking() {
 
 std::size_t AdaptiveCorrection::corrected_shapes() const {
   return static_cast<std::size_t>(std::count_if(
-      entries_.begin(), entries_.end(), [&](const auto& entry) { return deviates(entry.second); }));
+      entries_.begin(), entries_.end(),
+      [&](const auto& entry) { return known(entry.second) && deviates(entry.second.factor); }));
 }
 
 }  // namespace troupe::balancer
