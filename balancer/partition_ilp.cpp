@@ -10,7 +10,7 @@
 #include "balancer/cbc_solver.hpp"
 #include "balancer/partition.hpp"
 #include "balancer/partition_search.hpp"
-#include "runtime/vocabulary/nearest_word.hpp"
+#include "runtime/vocabulary/named_value.hpp"
 
 namespace troupe::balancer {
 
@@ -127,13 +127,7 @@ bool solve_ilp(std::span<const Workload> workloads, const PartitionOptions& opti
 }  // namespace
 
 Result<PartitionMethod> partition_method_from(std::string_view name) {
-  std::vector<std::string> names;
-  for (const auto& [method, known] : kNames) {
-    if (known == name) return method;
-    names.emplace_back(known);
-  }
-  return Error{Errc::not_found, "no partition method is called '" + std::string(name) + "'",
-               "method", name_fix(name, names)};
+  return find_named(kNames, name, "partition method", "method");
 }
 
 Result<Partition> partition(std::span<const Workload> workloads, const PartitionOptions& options) {

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "balancer/post_balance_rules.hpp"
-#include "runtime/vocabulary/nearest_word.hpp"
+#include "runtime/vocabulary/named_value.hpp"
 
 namespace troupe::balancer {
 
@@ -135,20 +135,10 @@ PostBalanced unchanged(const RankLengths& lengths, std::vector<double> loads) {
 
 }  // namespace
 
-std::string_view to_string(PostBalance algorithm) {
-  for (const auto& [known, name] : kNames)
-    if (known == algorithm) return name;
-  return "unknown";
-}
+std::string_view to_string(PostBalance algorithm) { return name_of(kNames, algorithm); }
 
 Result<PostBalance> post_balance_from(std::string_view name) {
-  std::vector<std::string> names;
-  for (const auto& [algorithm, known] : kNames) {
-    if (known == name) return algorithm;
-    names.emplace_back(known);
-  }
-  return Error{Errc::not_found, "no post-balancing algorithm is called '" + std::string(name) + "'",
-               "algorithm", name_fix(name, names)};
+  return find_named(kNames, name, "post-balancing algorithm", "algorithm");
 }
 
 PostBalance algorithm_for(const PhaseKind& kind, double beta) {

@@ -7,7 +7,7 @@
 
 #include "balancer/load_tree.hpp"
 #include "balancer/partition_ilp.hpp"
-#include "runtime/vocabulary/nearest_word.hpp"
+#include "runtime/vocabulary/named_value.hpp"
 
 namespace troupe::balancer {
 
@@ -93,13 +93,7 @@ Result<Owners> assign(const Loads& blocks, const TokenBlockOptions& options) {
 }  // namespace
 
 Result<TokenBlockMethod> token_block_method_from(std::string_view name) {
-  std::vector<std::string> names;
-  for (const auto& [method, known] : kNames) {
-    if (known == name) return method;
-    names.emplace_back(known);
-  }
-  return Error{Errc::not_found, "no token block method is called '" + std::string(name) + "'",
-               "method", name_fix(name, names)};
+  return find_named(kNames, name, "token block method", "method");
 }
 
 Result<TokenBlocks> assign_token_blocks(std::span<const TokenSample> samples,
