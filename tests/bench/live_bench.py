@@ -19,6 +19,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import typing
 
 BINARY = pathlib.Path(os.environ.get("TROUPE_BINARY", "build/release/troupe")).resolve()
 JOB = pathlib.Path("configs/real-mini.toml").resolve()
@@ -35,13 +36,28 @@ POLICIES = {  # Name in the table: (policy, schedule).
     "auto, eager and split": ("auto", "eager-1f1b"),
 }
 COMMON = ["cluster.local_nodes=2", "train.global_batch_size=16", "train.microbatches=16"]
-CONFIGURATIONS = {  # One sample per microbatch, as with the long samples of larger models.
-    "encoder-heavy": [
-        'parallel.pipelines=[{stages=[{node=0,vision="all",audio="all"},{node=1,llm="all"}]}]',
-        "data.max_pixels=401408", "modules.vision.config.depth=2", "modules.llm.config.num_hidden_layers=5"],
-    "llm-heavy": [
-        'parallel.pipelines=[{stages=[{node=0,vision="all",audio="all",llm=[0,4]},{node=1,llm=[4,12]}]}]',
-        "data.max_pixels=100352", "modules.vision.config.depth=3", "modules.llm.config.num_hidden_layers=10"],
+
+
+class Model(typing.NamedTuple):
+    """Encoders on the first device, the llm on the second, or cut: the peer builds the same."""
+    max_pixels: int
+    depth: int  # Of the vision encoder.
+    layers: int  # Of the llm.
+    first_layers: int  # Of them beside the encoders; 0: not even the token embedding is there.
+
+    def overrides(self):
+        all_layers = self.layers + 2  # With embedding and head.
+        cut = self.first_layers + 1 if self.first_layers else 0
+        first = f",llm=[0,{cut}]" if cut else ""
+        return [f'parallel.pipelines=[{{stages=[{{node=0,vision="all",audio="all"{first}}},'
+                f'{{node=1,llm=[{cut},{all_layers}]}}]}}]',
+                f"data.max_pixels={self.max_pixels}", f"modules.vision.config.depth={self.depth}",
+                f"modules.llm.config.num_hidden_layers={self.layers}"]
+
+
+MODELS = {  # One sample per microbatch, as with the long samples of larger models.
+    "encoder-heavy": Model(max_pixels=401408, depth=2, layers=5, first_layers=0),
+    "llm-heavy": Model(max_pixels=200704, depth=1, layers=8, first_layers=3),
 }
 
 
@@ -61,16 +77,16 @@ def label(name, data):
 def chosen(arguments, folder):
     """(name, label, overrides) of each configuration that the command line asks for; data go below `folder`."""
     more = {"uneven": [], "even": [even_data(folder)]}
-    for name, overrides in CONFIGURATIONS.items():
+    for name, model in MODELS.items():
         for data in DATA:
             if label(name, data) in arguments.configurations:
-                yield name, label(name, data), [*overrides, *more[data]]
+                yield name, label(name, data), [*model.overrides(), *more[data]]
 
 
 def read_arguments():
     """The command line, which the peer shares."""
     parser = argparse.ArgumentParser()
-    labels = [label(name, data) for name in CONFIGURATIONS for data in DATA]
+    labels = [label(name, data) for name in MODELS for data in DATA]
     parser.add_argument("configurations", nargs="*", default=[], help="; ".join(labels))
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--steps", type=int, default=8)
@@ -85,7 +101,8 @@ def read_arguments():
 
 def train(folder, overrides, policy, schedule, steps):
     """Of one run: mean step in ms, mean work of the busiest device in ms, predicted / measured step, the longest wait
-    for a plan in ms, and activation memory, the step's peak over what was promised, furthest from 1."""
+    for a plan in ms, and activation memory, the peak over what was promised (of the fullest device, and of the one that
+    exceeds its promise most), furthest from 1."""
     run = pathlib.Path(folder) / "run"
     subprocess.run([str(BINARY), "train", str(JOB), *COMMON, *overrides, f"balancer.policy={policy}",
                     f"scheduler.schedule={schedule}", f"train.steps={steps}", f"job.run_dir={run}"],
@@ -100,6 +117,7 @@ def train(folder, overrides, policy, schedule, steps):
     busiest_ms = sum(max(work[line["step"]].values(), default=0) for line in kept)
     wait_ms = max(line["plan_wait_ms"] for line in kept)
     memory = [line["activation_bytes"] / line["promised_activation_bytes"] for line in kept]
+    memory += [line["activations_over_promise"] for line in kept]
     furthest = max(memory, key=lambda share: abs(share - 1))
     return step_ms / len(kept), busiest_ms / len(kept), predicted_ms / step_ms, wait_ms, furthest
 

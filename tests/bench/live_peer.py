@@ -32,8 +32,6 @@ import model_peer
 
 MICROBATCHES, WIDTH = 16, 128
 SHAPES = live_bench.BINARY.parent / "bench" / "prediction_bench"
-# Vision blocks, llm blocks, how many of these are on the first stage.
-MODELS = {"encoder-heavy": (2, 5, 0), "llm-heavy": (3, 10, 3)}
 
 
 class First(nn.Module):
@@ -128,7 +126,7 @@ def rank_main(configuration, path, report):
     torch.set_num_threads(1)
     torch.manual_seed(7)
     dist.init_process_group("gloo", rank=rank, world_size=2)
-    depth, layers, first_layers = MODELS[configuration]
+    _, depth, layers, first_layers = live_bench.MODELS[configuration]
     feed = Feed(pathlib.Path(path).read_text(encoding="utf-8").splitlines(), first_layers == 0)
     module = First(depth, first_layers, feed) if rank == 0 else Last(layers - first_layers, first_layers == 0, feed)
     rows = torch.zeros(1, feed.rows_max, WIDTH)

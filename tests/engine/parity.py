@@ -5,7 +5,8 @@ the pipelined run; `--reference` (one sample at a time), within a tolerance; and
 `--reference --microbatches plan`, to the bit. Uses ../shared/data/real-mini; skips without it.
 
     parity.py BINARY [CASE...]          prints `N passed, M failed, K skipped` last
-    parity.py BINARY --matrix           every policy x schedule x freezing, 20 steps in fp64: takes hours
+    parity.py BINARY --matrix [FILE]    every policy x schedule x freezing, 20 steps in fp64: takes hours; cases that
+                                        passed are kept in FILE and not run again (start anew after a change of code)
 
 Cases of the matrix are called POLICY/SCHEDULE/FREEZING; without arguments short ones cover each schedule and each
 freezing, and all cases together each policy and several numbers of microbatches. Cases that train the same on paper
@@ -279,8 +280,11 @@ def run_case(binary, folder, name, shared, matrix_steps=SHORT):
     return "ok"
 
 
-def run_and_report(binary, root, name, shared, steps):
+def run_and_report(binary, root, name, shared, steps, passed_before):
     """Whether the case passed; its line, with the seconds it took beside another case."""
+    if passed_before and passed_before.is_file() and name in passed_before.read_text(encoding="utf-8").split():
+        print(f"{name}: passed before", flush=True)
+        return True
     folder = root / name.replace("/", "-")
     folder.mkdir()
     begin = time.monotonic()
@@ -292,6 +296,9 @@ def run_and_report(binary, root, name, shared, steps):
         for run in [folder, *root.glob(f"{folder.name}@*")]:
             shutil.rmtree(run, ignore_errors=True)
     print(f"{name} ({time.monotonic() - begin:.0f} s): {line}", flush=True)
+    if good and passed_before:
+        with open(passed_before, "a", encoding="utf-8") as file:
+            file.write(name + "\n")
     return good
 
 
@@ -320,8 +327,9 @@ def check_lists(binary, names):
 def main():
     binary = pathlib.Path(sys.argv[1]).resolve()
     names = sys.argv[2:] or DEFAULT
-    steps = SHORT
-    if names == ["--matrix"]:
+    steps, passed_before = SHORT, None
+    if names[0] == "--matrix" and len(names) <= 2:
+        passed_before = pathlib.Path(names[1]) if len(names) == 2 else None
         names, steps = matrix(), STEPS
     if not REAL_MINI.is_dir():
         print(f"skipped: {REAL_MINI} is not there")
@@ -333,7 +341,8 @@ def main():
     shared = Once()
     try:
         with concurrent.futures.ThreadPoolExecutor(AT_A_TIME) as pool:
-            passed = sum(pool.map(lambda name: run_and_report(binary, root, name, shared, steps), names))
+            passed = sum(pool.map(lambda name: run_and_report(binary, root, name, shared, steps, passed_before),
+                                  names))
     finally:
         shutil.rmtree(root, ignore_errors=True)
     print(f"{passed} passed, {len(names) - passed} failed, 0 skipped")
