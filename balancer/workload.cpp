@@ -79,6 +79,26 @@ std::vector<std::int32_t> group_of(const SampleGroups& groups, std::size_t sampl
   return of;
 }
 
+std::vector<std::int32_t> part_of(const MicrobatchPlan& plan, const std::vector<bool>& has_rows) {
+  const auto llm = group_of(plan.llm, has_rows.size());
+  std::vector<std::int32_t> parts(has_rows.size(), 0), fed;
+  for (const auto& group : plan.encoder) {
+    fed.clear();
+    for (const auto sample : group)
+      if (has_rows[static_cast<std::size_t>(sample)])
+        fed.push_back(llm[static_cast<std::size_t>(sample)]);
+    std::sort(fed.begin(), fed.end());
+    fed.erase(std::unique(fed.begin(), fed.end()), fed.end());
+    for (const auto sample : group) {
+      const auto s = static_cast<std::size_t>(sample);
+      if (!has_rows[s]) continue;
+      const auto place = std::lower_bound(fed.begin(), fed.end(), llm[s]) - fed.begin();
+      parts[s] = static_cast<std::int32_t>(place);
+    }
+  }
+  return parts;
+}
+
 Spread encoder_spread(std::span<const Workload> loads) {
   return spread(loads, [](const Workload& load) { return load.encoder_ms; });
 }

@@ -72,6 +72,11 @@ std::vector<Workload> group_loads(std::span<const Workload> workloads, const Sam
 /// The group of each of `sample_count` samples; 0 for one that no group names. Cost: O(samples).
 std::vector<std::int32_t> group_of(const SampleGroups& groups, std::size_t sample_count);
 
+/// The part of each sample within its encoder microbatch. Parts are what an encoder runs backward
+/// apart (Entrain 4.5): one per llm microbatch that the encoder microbatch feeds, in their order.
+/// `has_rows`, per sample: it has encoder work; one without goes with part 0. Cost: O(n log n).
+std::vector<std::int32_t> part_of(const MicrobatchPlan& plan, const std::vector<bool>& has_rows);
+
 /// Mean, population standard deviation and maximum of one side's group loads.
 struct Spread {
   double mean_ms = 0;

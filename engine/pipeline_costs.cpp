@@ -48,25 +48,22 @@ PipelineMicrobatches parts_of(const balancer::MicrobatchPlan& plan,
                               const std::vector<std::int32_t>& samples,
                               const std::vector<SampleShape>& shapes, bool splits_parts) {
   PipelineMicrobatches sides;
-  const auto llm = balancer::group_of(plan.llm, samples.size());
+  std::vector<bool> has_rows(samples.size(), false);
+  for (std::size_t place = 0; splits_parts && place < samples.size(); ++place)
+    has_rows[place] = boundary_rows(shapes[at(samples[place])]) > 0;
+  const auto part_of = balancer::part_of(plan, has_rows);
   for (const auto& group : plan.llm) {
     Part part;
     for (const auto place : group) part.samples.push_back(samples[at(place)]);
     if (!part.samples.empty()) sides.llm.push_back({{std::move(part)}});
   }
   for (const auto& group : plan.encoder) {
-    std::int32_t first = std::numeric_limits<std::int32_t>::max();
-    for (const auto place : group)
-      if (boundary_rows(shapes[at(samples[at(place)])]) > 0)
-        first = std::min(first, llm[at(place)]);
-    std::map<std::int32_t, Part> parts;
-    for (const auto place : group) {
-      const auto sample = samples[at(place)];
-      const bool own = splits_parts && boundary_rows(shapes[at(sample)]) > 0;
-      parts[own ? llm[at(place)] : first].samples.push_back(sample);
-    }
     Microbatch microbatch;
-    for (auto& [target, part] : parts) microbatch.parts.push_back(std::move(part));
+    for (const auto place : group) {
+      const auto part = at(part_of[at(place)]);
+      if (part >= microbatch.parts.size()) microbatch.parts.resize(part + 1);
+      microbatch.parts[part].samples.push_back(samples[at(place)]);
+    }
     if (!microbatch.parts.empty()) sides.encoder.push_back(std::move(microbatch));
   }
   return sides;

@@ -40,9 +40,12 @@ Result<Json> solve_hierarchical(const Json& input) {
       timed([&] { return balancer::assign_microbatches(policy, samples, options); });
   if (!planned.ok()) return planned.error();
   const auto& plan = planned.value();
+  std::vector<bool> has_rows;
+  for (const auto& sample : samples) has_rows.push_back(sample.encoder_ms > 0);
   return Json{{"effective_microbatches", plan.encoder.size()},
               {"encoder_microbatches", plan.encoder},
               {"llm_microbatches", plan.llm},
+              {"parts", balancer::part_of(plan, has_rows)},
               {"deferred", plan.deferred},
               {"pairs", plan.pairs},
               {"compute_ms", elapsed_ms}};

@@ -45,6 +45,16 @@ TEST_CASE("make_plan finds the samples that changed their microbatch", "[balance
   CHECK(plan.deferred == std::vector<std::int32_t>{2});
 }
 
+TEST_CASE("a part is what an encoder microbatch gives one llm microbatch", "[balancer]") {
+  // Microbatch 0 of the encoder has samples 0 to 3 and feeds llm microbatches 0 and 2, 1 those of
+  // samples 4 and 5. Sample 3 has no rows, though its text goes to llm microbatch 1.
+  const auto plan = make_plan({{3, 1, 0, 2}, {4, 5}, {}}, {{1, 4}, {3, 5}, {0, 2}});
+  CHECK((part_of(plan, {true, true, true, false, true, true}) ==
+         std::vector<std::int32_t>{1, 0, 1, 0, 0, 1}));
+  // Nobody has rows: one part.
+  CHECK((part_of(plan, std::vector<bool>(6, false)) == std::vector<std::int32_t>(6, 0)));
+}
+
 TEST_CASE("is_partition notices lost, doubled and foreign samples", "[balancer]") {
   CHECK(is_partition({{0}, {}, {2, 1}}, 3));
   CHECK_FALSE(is_partition({{0}, {1}}, 3));

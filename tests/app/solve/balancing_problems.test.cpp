@@ -44,6 +44,7 @@ TEST_CASE("hierarchical defers within pairs", "[solve]") {
   CHECK(output["effective_microbatches"] == 2);
   CHECK(output["encoder_microbatches"] == Json::parse("[[0,3],[1,2]]"));
   CHECK(output["llm_microbatches"] == Json::parse("[[0],[1,2,3]]"));
+  CHECK(output["parts"] == Json::parse("[0,0,0,1]"));  // Microbatch 0 feeds both of the llm.
   CHECK(output["deferred"] == Json::parse("[3]"));
   CHECK(output["pairs"] == Json::parse("[[0,1]]"));
 }
