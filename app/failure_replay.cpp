@@ -14,7 +14,6 @@
 #include "app/terminal.hpp"
 #include "engine/job_setup.hpp"
 #include "models/widths.hpp"
-#include "runtime/job/load_job.hpp"
 #include "scheduler/failure_events.hpp"
 #include "scheduler/profile.hpp"
 
@@ -64,15 +63,11 @@ constexpr std::array<Cause, 7> kCauses{{
     {"stopped", "stopped", &TimeShares::stopped_ms},
 }};
 
-/// The job and its model. Data that is not here, and what training cannot do yet, are no problems:
-/// none of it is used.
+/// The job and its model; none of its data is used.
 Result<engine::JobSetup> read_setup(const JobArguments& arguments) {
-  auto reading = job::read_job(arguments.file, arguments.all());
-  for (const auto& problem : reading.problems)
-    if (problem.code != Errc::unavailable &&
-        (problem.code != Errc::not_found || problem.message.find("data.sources") != 0))
-      return problem;
-  return engine::prepare(reading.loaded.job);
+  auto job = read_job_on_paper(arguments, false);
+  if (!job.ok()) return std::move(job).error();
+  return engine::prepare(job.value());
 }
 
 Result<FailureTrace> read_events(const Options& options, std::int64_t nodes) {

@@ -80,6 +80,22 @@ Result<PlannedCluster> parse_cluster(const std::string& text) {
   return PlannedCluster{{nodes.value(), devices.value()}, device.value()};
 }
 
+Result<job::Job> read_job_on_paper(const JobArguments& arguments, bool with_data) {
+  auto reading = job::read_job(arguments.file, arguments.all());
+  std::erase_if(reading.problems, [&](const Error& problem) {
+    const bool of_cluster = problem.message.starts_with("cluster.");
+    const bool of_data = problem.message.starts_with("data.sources");
+    return (problem.code == Errc::unavailable && of_cluster) ||
+           (problem.code == Errc::not_found && of_data && !with_data);
+  });
+  if (reading.ok()) return std::move(reading.loaded.job);
+  Error first = reading.problems.front();
+  if (reading.problems.size() > 1)
+    first.message += "; " + std::to_string(reading.problems.size() - 1) +
+                     " more problems: `troupe validate " + arguments.file + "` shows all";
+  return first;
+}
+
 Result<std::unique_ptr<Planning>> open_planning(const PlanningArguments& arguments) {
   std::optional<PlannedCluster> elsewhere;
   if (!arguments.cluster.empty()) {
@@ -87,9 +103,9 @@ Result<std::unique_ptr<Planning>> open_planning(const PlanningArguments& argumen
     if (!parsed.ok()) return std::move(parsed).error();
     elsewhere = std::move(parsed).value();
   }
-  auto loaded = job::load_job(arguments.job.file, arguments.job.all());
-  if (!loaded.ok()) return std::move(loaded).error();
-  auto setup = engine::prepare(loaded.value().job);
+  auto job = read_job_on_paper(arguments.job, true);
+  if (!job.ok()) return std::move(job).error();
+  auto setup = engine::prepare(job.value());
   if (!setup.ok()) return std::move(setup).error();
   auto planning = std::make_unique<Planning>();
   planning->setup = std::move(setup).value();

@@ -42,6 +42,12 @@ struct PlannedCluster {
 /// unknown device (all known ones are named).
 Result<PlannedCluster> parse_cluster(const std::string& text);
 
+/// Reads a job that is to be planned, not trained: what only training cannot do yet (GPUs, going on
+/// without a lost node) is no problem, nor, unless `with_data`, is data that is not here.
+///
+/// Errors: the first other problem of `job::read_job`.
+Result<job::Job> read_job_on_paper(const JobArguments& arguments, bool with_data);
+
 /// A job ready to be planned. Not movable, because the request points at the model.
 struct Planning {
   engine::JobSetup setup;

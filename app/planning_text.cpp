@@ -87,36 +87,38 @@ Result<std::int64_t> smallest_batch(const Planning& planning, std::int32_t devic
 
 }  // namespace
 
-Result<scheduler::TemplateRequest> template_request(const Planning& planning,
-                                                    std::int32_t pipelines) {
+Result<scheduler::TemplateSet> planned_templates(const Planning& planning, std::int32_t pipelines,
+                                                 std::int64_t nodes, std::int64_t fault_tolerance) {
   const auto& request = planning.request;
   const scheduler::LayoutScorer scorer(request);
   auto weights = scorer.weights(pipelines, {});
   if (!weights.ok()) return std::move(weights).error();
-  scheduler::TemplateRequest made;
-  for (std::size_t i = 0; i < weights.value().layers.size(); ++i) {
-    const double work = weights.value().work_ms[i];
-    made.layers.push_back({work / 3,
-                           work * 2 / 3,
-                           Bytes{static_cast<std::int64_t>(weights.value().state_bytes[i] +
-                                                           weights.value().activation_bytes[i])},
-                           {}});
-  }
+  const auto& whole = weights.value();
+  std::vector<scheduler::TemplateLayer> layers;
+  // Templates ask for the sum of forward and backward alone.
+  for (const double work_ms : whole.work_ms) layers.push_back({work_ms, 0, {}, {}});
   // What a layer takes on k devices beyond a k-th of its work is what splitting it costs.
   for (std::int32_t k = 2; request.planned_only && k <= request.cluster.devices_per_node; k *= 2) {
     const std::vector<scheduler::Parallelism> degrees(planning.setup.model.modules.size(), {k, 1});
     const auto split = scorer.weights(pipelines, degrees);
     if (!split.ok()) break;
-    for (std::size_t i = 0; i < made.layers.size(); ++i)
-      made.layers[i].in_node_sync_ms[k] =
-          std::max(0.0, split.value().work_ms[i] - weights.value().work_ms[i] / k);
+    for (std::size_t i = 0; i < layers.size(); ++i)
+      layers[i].in_node_sync_ms[k] = std::max(0.0, split.value().work_ms[i] - whole.work_ms[i] / k);
   }
-  made.node_count = request.cluster.nodes;
+  scheduler::TemplateRequest made;
+  made.node_count = nodes;
   made.gpus_per_node = request.cluster.devices_per_node;
-  made.fault_tolerance = request.fault_tolerance;
+  made.fault_tolerance = fault_tolerance;
   made.device_memory = request.device_memory;
   made.microbatches = request.microbatches;
-  return made;
+  return scheduler::make_templates_in_flight(
+      made, [&](std::int64_t in_flight) -> Result<std::vector<scheduler::TemplateLayer>> {
+        const auto held = static_cast<double>(std::min(in_flight, request.microbatches));
+        for (std::size_t i = 0; i < layers.size(); ++i)
+          layers[i].memory = Bytes{
+              static_cast<std::int64_t>(whole.state_bytes[i] + held * whole.activation_bytes[i])};
+        return layers;
+      });
 }
 
 Result<PlanningNotes> planning_notes(const Planning& planning,
@@ -127,9 +129,9 @@ Result<PlanningNotes> planning_notes(const Planning& planning,
   if (!b_min.ok()) return std::move(b_min).error();
   notes.b_min = b_min.value();
   if (planning.request.fault_tolerance == 0) return notes;
-  const auto request = template_request(planning, planning.request.fault_tolerance + 1);
-  if (!request.ok()) return request.error();
-  auto templates = scheduler::make_templates(request.value());
+  auto templates =
+      planned_templates(planning, planning.request.fault_tolerance + 1,
+                        planning.request.cluster.nodes, planning.request.fault_tolerance);
   if (templates.ok())
     notes.templates = std::move(templates).value();
   else

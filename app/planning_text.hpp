@@ -23,11 +23,12 @@ struct PlanningNotes {
 /// Errors: as `profile_batch`.
 Result<PlanningNotes> planning_notes(const Planning& planning, const scheduler::AutoLayout& layout);
 
-/// Layers in model order as `make_templates` takes them, for one mean microbatch where the batch is
-/// dealt to so many pipelines. Layers may be split over the devices of a node where the profile has
-/// such degrees. Errors: as `predicted_costs`.
-Result<scheduler::TemplateRequest> template_request(const Planning& planning,
-                                                    std::int32_t pipelines);
+/// Pipeline templates of the job for up to `nodes` nodes, for one mean microbatch where the batch
+/// is dealt to so many pipelines. Layers may be split over the devices of a node where the profile
+/// has such degrees; a pipeline holds the microbatches that it has in flight, at most all of them.
+/// Errors: as `predicted_costs`, `make_templates_in_flight`.
+Result<scheduler::TemplateSet> planned_templates(const Planning& planning, std::int32_t pipelines,
+                                                 std::int64_t nodes, std::int64_t fault_tolerance);
 
 /// Devices of a stage.
 const scheduler::DeviceGroup& group_of(const scheduler::AutoLayout& layout, const Stage& stage);

@@ -17,7 +17,6 @@
 #include "engine/nominal_profile.hpp"
 #include "engine/profile_data.hpp"
 #include "engine/profile_run.hpp"
-#include "runtime/job/load_job.hpp"
 #include "scheduler/cost_model.hpp"
 
 namespace troupe::app {
@@ -82,9 +81,9 @@ Result<engine::ObtainedProfile> obtain(const engine::JobSetup& setup,
 }
 
 Result<Findings> find_out(const ProfileArguments& arguments) {
-  const auto loaded = job::load_job(arguments.job.file, arguments.job.all());
-  if (!loaded.ok()) return loaded.error();
-  auto setup = engine::prepare(loaded.value().job);
+  const auto job = read_job_on_paper(arguments.job, true);
+  if (!job.ok()) return job.error();
+  auto setup = engine::prepare(job.value());
   if (!setup.ok()) return std::move(setup).error();
   auto obtained = obtain(setup.value(), arguments);
   if (!obtained.ok()) return std::move(obtained).error();

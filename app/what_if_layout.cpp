@@ -207,15 +207,12 @@ Result<WhatIfAnswer> answer_what_if(const Planning& planning, const RankList& lo
   if (!layout.ok()) return layout.error();
   const auto pipeline_count = layout.value().plan.pipelines.size();
   const auto layers = layers_of(planning.setup.model);
-  auto templates = template_request(planning, static_cast<std::int32_t>(pipeline_count));
-  if (!templates.ok()) return templates.error();
   // A pipeline may come to span all nodes there are before or after.
-  templates.value().node_count = std::max<std::int64_t>(
-      planning.request.cluster.nodes, planning.request.cluster.nodes -
-                                          static_cast<std::int64_t>(lost.size()) +
-                                          static_cast<std::int64_t>(joined.size()));
-  templates.value().fault_tolerance = 0;
-  auto set = scheduler::make_templates(templates.value());
+  const std::int64_t now = planning.request.cluster.nodes;
+  const std::int64_t then =
+      now - static_cast<std::int64_t>(lost.size()) + static_cast<std::int64_t>(joined.size());
+  auto set = planned_templates(planning, static_cast<std::int32_t>(pipeline_count),
+                               std::max(now, then), 0);
   if (!set.ok()) return set.error();
   WhatIfAnswer answer;
   auto& request = answer.request;

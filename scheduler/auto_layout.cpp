@@ -19,9 +19,10 @@ namespace troupe::scheduler {
 
 namespace {
 
-constexpr std::size_t kPerChoice = 4;    ///< Candidates simulated per number of pipelines.
-constexpr std::size_t kRefined = 3;      ///< Candidates whose cuts are moved.
-constexpr double kCutsExhaustive = 400;  ///< Ways to cut a pipeline that are all tried.
+constexpr std::size_t kPerChoice = 4;     ///< Candidates simulated per number of pipelines.
+constexpr std::size_t kRefined = 3;       ///< Candidates whose cuts are moved.
+constexpr double kCutsExhaustive = 400;   ///< Ways to cut a pipeline that are all tried.
+constexpr double kWorthSimulating = 1.5;  ///< Times the least estimate.
 
 double fullest(const PredictedStep& step) {
   return step.peak_memory_bytes.empty()
@@ -56,7 +57,11 @@ class Search {
   Search(const AutoLayoutRequest& request, const LayoutScorer& scorer)
       : request_(request), scorer_(scorer) {}
 
+  /// May be called again, with more candidates: nothing is remembered but what was simulated.
   Status run(std::vector<LayoutCandidate> candidates) {
+    actions_ = 0;
+    scored_.clear();
+    refined_.clear();
     for (auto& candidate : candidates)
       if (scored_.empty() || may_simulate(candidate, 0.5))
         if (auto done = simulate(std::move(candidate)); !done.ok()) return done;
@@ -72,6 +77,8 @@ class Search {
     return Done{};
   }
 
+  /// True if the best layout fits.
+  bool found() const { return scored_.front().fits; }
   std::vector<ScoredLayout> results() && { return std::move(scored_); }
   std::int64_t simulated() const { return simulated_; }
   std::int64_t judged() const { return judged_; }
@@ -265,11 +272,15 @@ class Search {
 Result<AutoLayout> auto_layout(const AutoLayoutRequest& request) {
   if (auto checked = check_request(request); !checked.ok()) return std::move(checked).error();
   const LayoutScorer scorer(request);
-  auto candidates = layout_candidates(request, scorer, kPerChoice);
-  if (!candidates.ok()) return std::move(candidates).error();
   Search search(request, scorer);
-  if (auto done = search.run(std::move(candidates).value()); !done.ok())
-    return std::move(done).error();
+  // What looks hopeless is looked at only where nothing else fits.
+  for (const double worth : {kWorthSimulating, std::numeric_limits<double>::infinity()}) {
+    auto candidates = layout_candidates(request, scorer, kPerChoice, worth);
+    if (!candidates.ok()) return std::move(candidates).error();
+    if (auto done = search.run(std::move(candidates).value()); !done.ok())
+      return std::move(done).error();
+    if (search.found()) break;
+  }
   const std::int64_t simulated = search.simulated(), judged = search.judged();
   auto scored = std::move(search).results();
   ScoredLayout& best = scored.front();

@@ -107,7 +107,7 @@ struct AutoLayout {
 /// longer than the fastest. Ties: the cuts that share out work more evenly, then the candidate
 /// found first (fewer pipelines, order of forms). Cost: bounded by `kAutoLayoutActionsMax`
 /// simulated actions besides one full step; a model of 20 layers on 4 devices takes milliseconds,
-/// 1,024 devices about a second.
+/// 1,024 devices some tenths of a second.
 ///
 /// Errors:
 /// - invalid_argument: no samples, counts below one, an unknown schedule or a pin of an unknown
@@ -133,7 +133,7 @@ Result<PredictedStep> predict_step(const ParallelPlan& plan, const AutoLayoutReq
 std::vector<SampleShape> draw_batch(const std::vector<SampleShape>& samples, std::int64_t count,
                                     std::uint64_t seed);
 
-inline constexpr double kAutoLayoutActionsMax = 5e5;
+inline constexpr double kAutoLayoutActionsMax = 2.5e5;
 inline constexpr std::size_t kJudged = 8;
 inline constexpr std::size_t kJudgedPerKind = 2;
 inline constexpr double kWorthDevices = 0.05;  ///< Share of a step that more devices must save.

@@ -22,6 +22,7 @@ struct LayoutCandidate {
   std::vector<std::size_t> shape_of;      ///< Per pipeline: index into `shapes`.
   std::shared_ptr<const LayerWeights> weights;
   double estimate_ms = 0;  ///< Longest path, slowest device for all other microbatches, reduction.
+  bool may_fit = true;     ///< With as many microbatches in flight as 1F1B has.
 
   std::int32_t pipelines() const { return static_cast<std::int32_t>(shape_of.size()); }
   /// Groups that a stage may be on, of all pipelines.
@@ -39,23 +40,28 @@ struct PlacedCandidate {
   std::vector<DeviceGroup> groups;
 };
 
-/// Recomputes `estimate_ms` from the shapes.
-void estimate(const AutoLayoutRequest& request, LayoutCandidate& candidate);
-
 /// True if modules with a pinned number of stages have it.
 bool keeps_pins(const AutoLayoutRequest& request, const PipelineShape& shape,
                 const LayerWeights& weights);
 
-/// Candidates that keep the pins, by estimate; the best `per_choice` for each number of pipelines
-/// and degrees, and the best of each form.
+/// Candidates that keep the pins, those that may fit first, then by estimate; the best `per_choice`
+/// for each number of pipelines and degrees, and the best of each form. Sizes of pipelines that
+/// cannot come below `worth` (>= 1) times the least estimate are left out; infinity: none.
 ///
 /// Errors:
 /// - infeasible, not_found: as `auto_layout`, whatever needs no simulation.
 Result<std::vector<LayoutCandidate>> layout_candidates(const AutoLayoutRequest& request,
                                                        const LayoutScorer& scorer,
-                                                       std::size_t per_choice);
+                                                       std::size_t per_choice, double worth);
 
-/// Errors: infeasible where groups do not fit into the nodes; else as `place_by_hand`.
+/// Devices of each group of a candidate, pipeline by pipeline. Wider groups take devices first, so
+/// that powers of two leave no holes; where failures are to be survived, pipelines share no node.
+///
+/// Errors: infeasible where the groups do not fit into the nodes.
+Result<std::vector<DeviceGroup>> device_groups(const AutoLayoutRequest& request,
+                                               const LayoutCandidate& candidate);
+
+/// Errors: as `device_groups`, `place_by_hand`.
 Result<PlacedCandidate> place(const AutoLayoutRequest& request, const LayoutCandidate& candidate);
 
 }  // namespace troupe::scheduler

@@ -3,12 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <set>
+#include <optional>
 #include <utility>
 
 #include "runtime/vocabulary/nearest_word.hpp"
-#include "scheduler/layout.hpp"
-#include "scheduler/layout_score.hpp"
+#include "scheduler/layout_degrees.hpp"
 #include "scheduler/schedules.hpp"
 
 namespace troupe::scheduler {
@@ -81,16 +80,6 @@ std::string known_degrees(const std::vector<Parallelism>& list) {
   return text;
 }
 
-bool allows(const ModulePins& pins, Parallelism p) {
-  return (!pins.tp || *pins.tp == p.tp) && (!pins.cp || *pins.cp == p.cp);
-}
-
-const ModulePins& pins_of(const AutoLayoutRequest& request, const std::string& module) {
-  static const ModulePins kFree;
-  const auto found = request.pins.find(module);
-  return found == request.pins.end() ? kFree : found->second;
-}
-
 Status check_degrees(const AutoLayoutRequest& request, ModuleId module, const ModulePins& pins) {
   const auto& name = request.model->graph().at(module).name;
   const std::int32_t tp = pins.tp.value_or(1), cp = pins.cp.value_or(1);
@@ -102,17 +91,59 @@ Status check_degrees(const AutoLayoutRequest& request, ModuleId module, const Mo
                 key,
                 "nearest choice: tp = 1 and cp = 1; --cluster plans for machines that are "
                 "not here");
-  if (tp * cp > request.cluster.devices_per_node)
+  const auto known = request.model->parallelisms(module);
+  if (tp * cp > request.cluster.devices_per_node) {
+    std::int32_t widest = 1;
+    for (const auto p : known)
+      if (p.tp * p.cp <= request.cluster.devices_per_node) widest = std::max(widest, p.tp * p.cp);
     return none("tp x cp = " + to_string(tp * cp) + " leaves the node: a node has " +
                     to_string(request.cluster.devices_per_node) + " devices",
-                key, "nearest choice: tp x cp = " + to_string(request.cluster.devices_per_node));
-  const auto known = request.model->parallelisms(module);
+                key, "nearest choice: tp x cp = " + to_string(widest));
+  }
   if (std::none_of(known.begin(), known.end(), [&](auto p) { return allows(pins, p); }))
     return Error{Errc::not_found,
                  "no profile of " + name + " at tp " + to_string(tp) + " cp " + to_string(cp) +
                      "; there is " + known_degrees(known),
                  key, "pin one of these, or leave the pin out"};
   return Done{};
+}
+
+/// A pin of tp or cp, as the job file names it.
+struct DegreePin {
+  std::string key;
+  std::int32_t degree = 0;
+
+  std::string text() const { return key + " = " + to_string(degree); }
+};
+
+/// Encoders and projectors are laid out with one tp and one cp; so their pins may not differ, and
+/// there must be a profile at what they ask for together.
+Status check_encoder_pins(const AutoLayoutRequest& request) {
+  std::vector<DegreePin> asked;
+  for (const auto degree : {&ModulePins::tp, &ModulePins::cp}) {
+    std::optional<DegreePin> first;
+    for (const auto& [name, pins] : request.pins) {
+      if (request.model->graph().find(name) == request.model->graph().llm()) continue;
+      if (!(pins.*degree)) continue;
+      const DegreePin own{"parallel." + name + (degree == &ModulePins::tp ? ".tp" : ".cp"),
+                          *(pins.*degree)};
+      if (first && first->degree != own.degree)
+        return none(first->text() + " and " + own.text() +
+                        " exclude each other: encoders and projectors share tp and cp",
+                    own.key, "nearest choice: " + own.key + " = " + to_string(first->degree));
+      if (!first) first = own;
+    }
+    if (first) asked.push_back(*first);
+  }
+  if (asked.empty() || !side_degrees(request, Side::encoder).empty()) return Done{};
+  std::string text;
+  for (const auto& pin : asked) text += (text.empty() ? "" : " and ") + pin.text();
+  AutoLayoutRequest free = request;
+  free.pins.clear();
+  return none(text + " leave no degrees that all encoders and projectors have on nodes of " +
+                  to_string(request.cluster.devices_per_node) + " devices",
+              asked.back().key,
+              "nearest choice: one of " + known_degrees(side_degrees(free, Side::encoder)));
 }
 
 Status check_pins(const AutoLayoutRequest& request) {
@@ -150,6 +181,7 @@ Status check_pins(const AutoLayoutRequest& request) {
                       " contradict each other: each pipeline holds all modules once",
                   own.first, "nearest choice: " + own.first + " = " + to_string(dp->second));
   }
+  if (auto checked = check_encoder_pins(request); !checked.ok()) return checked;
   if (!dp) return Done{};
   const std::int64_t units =
       request.fault_tolerance > 0 ? request.cluster.nodes : request.cluster.devices();
@@ -166,118 +198,6 @@ Status check_pins(const AutoLayoutRequest& request) {
               dp->first, "nearest choice: dp = " + to_string(dp->second < least ? least : most));
 }
 
-/// Encoder side and llm as the layout search sees them: a module per connected encoder.
-class DegreeSearch {
- public:
-  explicit DegreeSearch(const AutoLayoutRequest& request)
-      : request_(request), model_(request.model->graph()) {}
-
-  /// Degrees per module, or nothing where the search finds no layout.
-  std::vector<Parallelism> run() {
-    const LayoutScorer scorer(request_);
-    const auto single = scorer.weights(request_.fault_tolerance + 1, {});
-    if (!single.ok()) return {};
-    LayoutInput input;
-    input.modules = {side("encoders", Side::encoder, single.value()),
-                     side("llm", Side::llm, single.value())};
-    input.modules.front().next = {1};
-    for (const Side s : {Side::encoder, Side::llm})
-      if (!set_degrees(s, single.value(), scorer, input.modules[s == Side::llm ? 1 : 0])) return {};
-    set_samples(single.value(), input);
-    input.devices = request_.cluster.devices();
-    input.devices_per_node = request_.cluster.devices_per_node;
-    input.device_memory_bytes = request_.device_memory.count() > 0
-                                    ? static_cast<double>(request_.device_memory.count())
-                                    : 1e18;
-    input.global_batch = request_.global_batch;
-    for (std::int64_t size = 1; size <= request_.global_batch; size *= 2)
-      input.microbatch_sizes.push_back(size);
-    input.node_gigabytes_per_s = request_.prediction.speeds.node.gigabytes_per_s;
-    input.network_gigabytes_per_s = request_.prediction.speeds.network.gigabytes_per_s;
-    const auto choice = search_layout(input);
-    if (!choice.ok()) return {};
-    std::vector<Parallelism> degrees;
-    for (const auto& module : model_.modules) {
-      const auto& own = choice.value().modules[module.kind == ModuleKind::llm ? 1 : 0];
-      degrees.push_back({own.tp, own.cp});
-    }
-    return degrees;
-  }
-
- private:
-  bool on_side(ModuleId module, Side side) const {
-    return (module == model_.llm()) == (side == Side::llm);
-  }
-
-  double sum(const LayerWeights& weights, Side side,
-             const std::vector<double> LayerWeights::*values) const {
-    double total = 0;
-    for (std::size_t i = 0; i < weights.layers.size(); ++i)
-      if (on_side(weights.layers[i].module, side)) total += (weights.*values)[i];
-    return total;
-  }
-
-  LayoutModule side(const std::string& name, Side which, const LayerWeights& weights) const {
-    LayoutModule module;
-    module.name = name;
-    module.layers = 0;
-    module.freeze = true;
-    for (std::size_t m = 0; m < model_.modules.size(); ++m) {
-      if (!on_side(ModuleId{m}, which)) continue;
-      module.layers += static_cast<std::int32_t>(model_.modules[m].layers.size());
-      module.freeze = module.freeze && model_.modules[m].freeze;
-    }
-    module.state_bytes = sum(weights, which, &LayerWeights::state_bytes);
-    return module;
-  }
-
-  /// Degrees that all modules of a side have a profile for, and what they gain.
-  bool set_degrees(Side which, const LayerWeights& single, const LayoutScorer& scorer,
-                   LayoutModule& module) const {
-    std::set<std::int32_t> tps, cps;
-    const double base_ms = sum(single, which, &LayerWeights::work_ms);
-    for (const auto p : request_.model->parallelisms(model_.llm())) {
-      bool known = p.tp * p.cp <= request_.cluster.devices_per_node;
-      for (std::size_t m = 0; m < model_.modules.size(); ++m) {
-        if (!on_side(ModuleId{m}, which)) continue;
-        const auto own = request_.model->parallelisms(ModuleId{m});
-        known = known && std::find(own.begin(), own.end(), p) != own.end() &&
-                allows(pins_of(request_, model_.modules[m].name), p);
-      }
-      if (!known) continue;
-      std::vector<Parallelism> degrees(model_.modules.size());
-      for (std::size_t m = 0; m < degrees.size(); ++m)
-        if (on_side(ModuleId{m}, which)) degrees[m] = p;
-      const auto weights = scorer.weights(request_.fault_tolerance + 1, degrees);
-      if (!weights.ok()) continue;
-      const double ms = sum(weights.value(), which, &LayerWeights::work_ms);
-      module.speedup[{p.tp, p.cp}] = ms > 0 ? base_ms / ms : 1;
-      tps.insert(p.tp);
-      cps.insert(p.cp);
-    }
-    module.valid_tp.assign(tps.begin(), tps.end());
-    module.valid_cp.assign(cps.begin(), cps.end());
-    return !tps.empty();
-  }
-
-  /// The search knows modules by their time per sample; the mean serves.
-  void set_samples(const LayerWeights& single, LayoutInput& input) const {
-    const auto pipelines = request_.fault_tolerance + 1;
-    const double size =
-        std::max(1.0, static_cast<double>(request_.global_batch) / pipelines /
-                          static_cast<double>(std::max<std::int64_t>(request_.microbatches, 1)));
-    auto& sample = input.samples.emplace_back();
-    for (const Side s : {Side::encoder, Side::llm}) {
-      const double ms = sum(single, s, &LayerWeights::work_ms) / size;
-      sample.push_back(
-          {ms / 3, ms * 2 / 3, sum(single, s, &LayerWeights::activation_bytes) / size, 0});
-    }
-  }
-
-  const AutoLayoutRequest& request_;
-  const ModelGraph& model_;
-};
-
 }  // namespace
 
 Status check_request(const AutoLayoutRequest& request) {
@@ -285,28 +205,6 @@ Status check_request(const AutoLayoutRequest& request) {
   if (auto checked = check_layers(request.model->graph()); !checked.ok()) return checked;
   if (auto checked = check_tolerance(request); !checked.ok()) return checked;
   return check_pins(request);
-}
-
-std::vector<std::vector<Parallelism>> degree_choices(const AutoLayoutRequest& request) {
-  const ModelGraph& model = request.model->graph();
-  const std::size_t modules = model.modules.size();
-  if (!request.planned_only) return {std::vector<Parallelism>(modules)};
-  std::vector<std::vector<Parallelism>> choices;
-  for (const auto p : request.model->parallelisms(model.llm())) {
-    bool possible = request.cluster.devices_per_node % (p.tp * p.cp) == 0;
-    for (std::size_t m = 0; m < modules; ++m) {
-      const auto own = request.model->parallelisms(ModuleId{m});
-      possible = possible && std::find(own.begin(), own.end(), p) != own.end() &&
-                 allows(pins_of(request, model.modules[m].name), p);
-    }
-    if (possible) choices.emplace_back(modules, p);
-  }
-  if (modules > 1) {
-    auto found = DegreeSearch(request).run();
-    if (!found.empty() && std::find(choices.begin(), choices.end(), found) == choices.end())
-      choices.push_back(std::move(found));
-  }
-  return choices;
 }
 
 std::string byte_text(double bytes) {

@@ -12,9 +12,9 @@ namespace troupe::scheduler {
 
 namespace {
 
-constexpr std::size_t kBatches = 3;
-constexpr std::int64_t kManySamples = 2048;  ///< One batch of so many already has the mean mix.
-constexpr std::size_t kWeighedMicrobatches = 8;
+constexpr std::int64_t kBatches = 3;
+constexpr std::int64_t kManySamples = 256;  ///< So many already have the mean mix.
+constexpr std::int64_t kWeighedMicrobatches = 8;
 
 std::int32_t narrow(std::int64_t count) { return static_cast<std::int32_t>(count); }
 
@@ -73,9 +73,10 @@ std::vector<SampleShape> draw_batch(const std::vector<SampleShape>& samples, std
 }
 
 LayoutScorer::LayoutScorer(const AutoLayoutRequest& request) : request_(request) {
-  const std::size_t batches = request.global_batch >= kManySamples ? 1 : kBatches;
-  for (std::size_t b = 0; b < batches; ++b)
-    batches_.push_back(draw_batch(request.samples, request.global_batch, request.seed + b));
+  const auto batches = std::clamp<std::int64_t>(kManySamples / request.global_batch, 1, kBatches);
+  for (std::int64_t b = 0; b < batches; ++b)
+    batches_.push_back(draw_batch(request.samples, request.global_batch,
+                                  request.seed + static_cast<std::uint64_t>(b)));
 }
 
 Result<LayerWeights> LayoutScorer::weights(std::int32_t pipelines,
@@ -91,7 +92,11 @@ Result<LayerWeights> LayoutScorer::weights(std::int32_t pipelines,
       assign_by_count(narrow(request_.global_batch), pipelines, narrow(request_.microbatches))
           .front()
           .llm;
-  if (microbatches.size() > kWeighedMicrobatches) microbatches.resize(kWeighedMicrobatches);
+  // Of large microbatches fewer have as many samples.
+  const auto size = static_cast<std::int64_t>(microbatches.front().parts.front().samples.size());
+  const auto weighed_count = static_cast<std::size_t>(std::clamp<std::int64_t>(
+      kManySamples / std::max<std::int64_t>(size, 1), 1, kWeighedMicrobatches));
+  if (microbatches.size() > weighed_count) microbatches.resize(weighed_count);
   // Samples are dealt in order, so these microbatches have the first ones.
   std::size_t weighed = 0;
   for (const auto& microbatch : microbatches) weighed += microbatch.parts.front().samples.size();

@@ -1,10 +1,11 @@
 #include "scheduler/layout_shapes.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <functional>
+#include <limits>
 #include <numeric>
-#include <optional>
 
 namespace troupe::scheduler {
 
@@ -12,39 +13,62 @@ namespace {
 
 std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
 
-/// Cuts `work` into as many pieces as there are loads, adding a piece to each, so that none exceeds
-/// `bound`; earlier pieces take what fits. None if that is impossible.
-std::optional<std::vector<std::int32_t>> fill(const std::vector<double>& work,
-                                              const std::vector<double>& loads, double bound) {
-  std::vector<std::int32_t> cuts{0};
-  std::size_t next = 0;
-  for (std::size_t piece = 0; piece < loads.size(); ++piece) {
-    const std::size_t left = loads.size() - piece - 1;
-    double sum = loads[piece] + work[next];
-    if (sum > bound) return std::nullopt;
-    ++next;
-    while (next + left < work.size() && sum + work[next] <= bound) sum += work[next++];
-    cuts.push_back(static_cast<std::int32_t>(next));
+/// Cuts of a row of layers, and what decides whether a smaller bound could do.
+struct Filled {
+  bool ok = false;
+  double largest = 0;  ///< Largest load of a piece, where all layers found a place.
+  double next = 0;     ///< The least bound above the one tried at which pieces differ.
+};
+
+/// Cuts layers with these prefix sums into as many pieces as there are loads, adding a piece to
+/// each, so that none exceeds `bound`; earlier pieces take what fits.
+Filled fill(const std::vector<double>& sums, const std::vector<double>& loads, double bound,
+            std::vector<std::int32_t>& cuts) {
+  Filled made{true, 0, std::numeric_limits<double>::infinity()};
+  const std::size_t layers = sums.size() - 1, pieces = loads.size();
+  std::size_t begin = 0;
+  for (std::size_t piece = 0; piece < pieces; ++piece) {
+    const std::size_t last = layers - (pieces - piece - 1);  // The others need a layer each.
+    const double before = loads[piece] - sums[begin];
+    auto end = static_cast<std::size_t>(
+        std::upper_bound(sums.begin() + static_cast<std::ptrdiff_t>(begin) + 1,
+                         sums.begin() + static_cast<std::ptrdiff_t>(last) + 1, bound,
+                         [&](double most, double sum) { return most < before + sum; }) -
+        sums.begin() - 1);
+    if (end < last) made.next = std::min(made.next, before + sums[end + 1]);
+    if (end == begin) {
+      made.ok = false;
+      ++end;
+    }
+    made.largest = std::max(made.largest, before + sums[end]);
+    cuts[piece + 1] = static_cast<std::int32_t>(end);
+    begin = end;
   }
-  if (next < work.size()) return std::nullopt;
-  return cuts;
+  made.ok = made.ok && begin == layers;
+  return made;
 }
 
-/// Cuts with the least largest load; bisection to 2^-40 of the whole work.
+/// Cuts with the least largest load. Every bound that is tried rules out all that would cut alike.
 std::vector<std::int32_t> balanced_cuts(const std::vector<double>& work,
                                         const std::vector<double>& loads) {
-  double high =
-      std::accumulate(work.begin(), work.end(), *std::max_element(loads.begin(), loads.end()));
-  // The last piece takes all that is left, so that a bound of everything is always met.
-  double low = 0;
-  auto best = *fill(work, loads, high);
-  for (int i = 0; i < 40 && low < high; ++i) {
-    const double middle = (low + high) / 2;
-    if (auto cuts = fill(work, loads, middle)) {
-      best = std::move(*cuts);
-      high = middle;
+  std::vector<double> sums{0};
+  for (const double ms : work) sums.push_back(sums.back() + ms);
+  const double all_loads = std::accumulate(loads.begin(), loads.end(), 0.0);
+  double low = std::max((sums.back() + all_loads) / static_cast<double>(loads.size()),
+                        *std::max_element(work.begin(), work.end()));
+  low *= 1 - 1e-12;  // Sums round.
+  double high = sums.back() + *std::max_element(loads.begin(), loads.end());
+  std::vector<std::int32_t> best(loads.size() + 1), cuts(loads.size() + 1);
+  high = fill(sums, loads, 2 * high, best).largest;
+  for (bool first = true; low < high; first = false) {
+    // The mean is often close, so that it is tried before halves.
+    const double middle = low + (high - low) / 2;
+    const auto made = fill(sums, loads, first || middle >= high ? low : middle, cuts);
+    if (made.ok) {
+      high = made.largest;
+      std::swap(best, cuts);
     } else {
-      low = middle;
+      low = std::max(made.next, std::nextafter(low, high));
     }
   }
   return best;

@@ -177,27 +177,20 @@ Result<scheduler::RecoveryModel> recovery_model(const job::Job& job, const Model
   request.gpus_per_node = machines.devices_per_node;
   request.fault_tolerance = job.cluster.fault_tolerance;
   request.device_memory = machines.device.memory;
-  // A pipeline's first stage holds as many microbatches as there are stages. More stages have fewer
-  // layers each and hold more microbatches: what fits the fewest nodes fits all.
-  for (std::int64_t least = 1; least <= nodes; ++least) {
-    auto layers = chain.layers(least * machines.devices_per_node);
-    if (!layers.ok()) return layers.error();
-    request.layers = std::move(layers).value();
-    request.min_nodes = std::nullopt;
-    auto set = scheduler::make_templates(request);
-    if (!set.ok()) return set.error();
-    if (set.value().min_nodes > least) continue;
-    scheduler::RecoveryModel model;
-    model.templates = std::move(set).value();
-    model.layer_bytes = chain.layer_bytes();
-    model.fault_tolerance = job.cluster.fault_tolerance;
-    model.global_batch = job.train.global_batch_size;
-    model.microbatch_size = options.microbatch_size;
-    return model;
+  auto set = scheduler::make_templates_in_flight(
+      request, [&](std::int64_t in_flight) { return chain.layers(in_flight); });
+  if (!set.ok()) {
+    Error error = set.error();
+    if (error.where == "nodes") error.where = "--cluster";
+    return error;
   }
-  return Error{Errc::infeasible,
-               std::to_string(nodes) + " nodes do not hold the model and its activations",
-               "--cluster", "give more nodes, or recompute activations with --recompute"};
+  scheduler::RecoveryModel model;
+  model.templates = std::move(set).value();
+  model.layer_bytes = chain.layer_bytes();
+  model.fault_tolerance = job.cluster.fault_tolerance;
+  model.global_batch = job.train.global_batch_size;
+  model.microbatch_size = options.microbatch_size;
+  return model;
 }
 
 }  // namespace troupe::app

@@ -150,7 +150,31 @@ def check_planning(commands):
                     json.loads(answer.stdout)["cluster"]["device"] == "H100-80G" and json.loads(answer.stdout)["pipelines"] == 2)
     answer = commands.run("plan", "job.toml", "cluster.local_nodes=3", "--cluster", "3x1xA40", "--json")
     commands.expect("costs of machines that are not here are labelled", answer, json.loads(answer.stdout)["costs"] == "computed")
+    check_planned_only(commands)
     check_simulation(commands, two)
+
+
+def check_planned_only(commands):
+    """What training cannot do yet can be planned, and stages of different widths find devices."""
+    words = ["plan", "job.toml", "cluster.fault_tolerance=1", "cluster.device=cuda", "train.global_batch_size=8", "train.microbatches=4"]
+    answer = commands.run(*words, "--cluster", "4x1xH100-80G", "--json")
+    templates = json.loads(answer.stdout)["templates"]
+    commands.expect("templates reach from the fewest nodes to all but one pipeline's", answer, [made["nodes"] for made in templates] == [1, 2, 3]
+                    and all(made["stages"][0]["layers"][0] == 0 and made["stages"][-1]["layers"][1] == 6 for made in templates)
+                    and all(a["microbatch_ms"] > b["microbatch_ms"] > 0 for a, b in zip(templates, templates[1:])))
+    commands.expect("a pipeline more than failures", answer, json.loads(answer.stdout)["pipelines"] >= 2)
+    answer = commands.run(*words, "--cluster", "4x1xH100-80G")
+    commands.expect("plan shows templates", answer, "\ntemplates, by nodes of a pipeline:\n" in answer.stdout)
+    answer = commands.run("whatif", *words[1:], "--cluster", "4x1xH100-80G", "--lose", "1", "--json")
+    commands.expect("whatif takes a job that is to survive", answer, json.loads(answer.stdout)["lost"] == [1])
+    answer = commands.run("simulate", *words[1:], "--cluster", "4x1xH100-80G", "--steps", "1", "--json")
+    commands.expect("simulate takes one, too", answer, json.loads(answer.stdout)["step_ms"] > 0)
+    # One vision device beside an llm of two or eight: others stay idle.
+    vision = ['modules.vision={kind = "encoder", family = "qwen2-vl"}', "modules.vision_projector.kind=projector", "parallel.vision.tp=1"]
+    for cluster, tp in (("1x3xH100", 2), ("2x8xH100", 8)):
+        answer = commands.run("plan", "job.toml", *vision, f"parallel.llm.tp={tp}", "--cluster", cluster, "--json")
+        stages = json.loads(answer.stdout)["stages"]
+        commands.expect(f"stages of {tp} devices beside one", answer, {end - begin for begin, end in (stage["devices"] for stage in stages)} == {1, tp})
 
 
 def check_batch_sizes(commands, media):

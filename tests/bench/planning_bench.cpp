@@ -3,6 +3,7 @@
 #include <cmath>
 #include <random>
 
+#include "scheduler/auto_layout.hpp"
 #include "scheduler/copy_plan.hpp"
 #include "scheduler/distribute.hpp"
 #include "scheduler/instantiate.hpp"
@@ -148,6 +149,76 @@ void measure_layouts() {
     }
 }
 
+// A layer's cost grows with its tokens, and with their square where it attends.
+LayerProfile layer_kind(const std::string& name, Parallelism p, double ms_per_1k, bool attends) {
+  LayerProfile made{name, p, CostOrigin::computed, Bytes{100'000'000}, {}};
+  const double split = std::pow(p.tp * p.cp, 0.85);  // Collectives take their share.
+  for (const TokenCount tokens : {64, 512, 4096, 32768}) {
+    const double k = static_cast<double>(tokens) / 1024, ms = (0.02 + ms_per_1k * k) / split;
+    const double square = attends ? 0.02 * ms_per_1k * k * k / split : 0;
+    made.points.push_back({tokens,
+                           {ms, ms, ms, 5e7 * k / (p.tp * p.cp)},
+                           {square, 2 * square, 0, attends ? 1e6 * k : 0}});
+  }
+  return made;
+}
+
+// An encoder of 32 blocks, a projector and an llm of 80, on nodes of eight devices.
+CostModel layout_model() {
+  ModelGraph graph;
+  Profile profile;
+  const auto add = [&](const char* name, ModuleKind kind, int blocks, std::int64_t elements,
+                       std::vector<ModuleId> next, double ms_per_1k) {
+    std::vector<LayerSpec> layers;
+    for (int i = 0; i < blocks; ++i) {
+      layers.push_back({std::string(name) + "." + std::to_string(i), elements});
+      profile.layers.push_back({layers.back().name, name});
+    }
+    for (const Parallelism p : {Parallelism{1, 1}, {2, 1}, {4, 1}, {8, 1}, {1, 2}, {2, 2}, {4, 2}})
+      profile.profiles.push_back(layer_kind(name, p, ms_per_1k, blocks > 1));
+    const std::int64_t width = kind == ModuleKind::llm ? 8192 : 1280;
+    graph.modules.push_back({name, kind, false, std::move(next), std::move(layers), width, width});
+  };
+  add("vision", ModuleKind::encoder, 32, 20'000'000, {ModuleId{1}}, 0.4);
+  add("projector", ModuleKind::projector, 1, 40'000'000, {ModuleId{2}}, 0.5);
+  add("llm", ModuleKind::llm, 80, 850'000'000, {}, 6);
+  return CostModel::create(graph, profile).value();
+}
+
+// What `troupe plan` asks for: every number of pipelines, form and degree, scored by simulation.
+void measure_auto_layouts() {
+  const CostModel model = layout_model();
+  std::mt19937 random(17);
+  AutoLayoutRequest request;
+  request.model = &model;
+  for (int s = 0; s < 512; ++s) {
+    SampleShape shape;
+    shape.position = s;
+    const auto rows = static_cast<std::int32_t>(64 + random() % 512);
+    shape.media.push_back({ModuleId{0}, {{4 * rows, 4 * rows, rows, 2, 2 * rows}}});
+    shape.llm_tokens = rows + 128 + random() % 512;
+    shape.trained_tokens = 128;
+    request.samples.push_back(std::move(shape));
+  }
+  request.device_memory = Bytes{80'000'000'000};
+  request.microbatches = 16;
+  request.prediction.dtype = Dtype::bf16;
+  request.prediction.speeds.node = {0.01, 270};
+  request.prediction.speeds.network = {0.02, 15};
+  request.prediction.speeds.reduce_gigabytes_per_s = 1000;
+  request.planned_only = true;
+  for (const int devices : {64, 256, 1024}) {
+    request.cluster = {devices / 8, 8};
+    request.global_batch = 2 * devices;
+    const auto chosen = auto_layout(request);
+    const std::string size = "113 layers, " + std::to_string(devices) + " GPUs";
+    bench::print("automatic layout", planning_ms([&] { return auto_layout(request); }, 3), "ms",
+                 200, size);
+    bench::print("its predicted step", chosen.ok() ? chosen.value().predicted.step_ms : HUGE_VAL,
+                 "ms", std::nullopt, size);
+  }
+}
+
 void measure_copies() {
   for (const int ranks : {24, 96}) {
     std::mt19937 random(11);
@@ -177,5 +248,6 @@ int main() {
   measure_partition();
   measure_module_partition();
   measure_layouts();
+  measure_auto_layouts();
   measure_copies();
 }

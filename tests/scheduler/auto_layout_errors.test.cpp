@@ -1,5 +1,6 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
+#include <map>
 
 #include "scheduler/auto_layout.hpp"
 #include "tests/scheduler/example_models.hpp"
@@ -86,6 +87,116 @@ TEST_CASE("pins of different modules may not contradict", "[scheduler][errors]")
   const auto error = auto_layout(request).error();
   CHECK(error.code == Errc::infeasible);
   CHECK_THAT(error.message, ContainsSubstring("contradict each other"));
+}
+
+/// vision, audio, their projectors and an llm, on machines that are only planned for.
+struct Planned {
+  CostModel model = model_of(vision_audio_llm(), {1}, {{}, {2, 1}, {4, 1}, {8, 1}, {1, 2}});
+  AutoLayoutRequest request;
+
+  explicit Planned(ClusterShape cluster) {
+    request.model = &model;
+    request.samples = {sample(1, 1)};
+    request.cluster = cluster;
+    request.global_batch = request.microbatches = 4;
+    request.planned_only = true;
+  }
+  Error refuse() const {
+    const auto made = auto_layout(request);
+    REQUIRE_FALSE(made.ok());
+    return made.error();
+  }
+};
+
+TEST_CASE("degrees of encoders may not exclude each other", "[scheduler][errors]") {
+  Planned planned({1, 8});
+  planned.request.pins["vision"].tp = 2;
+  planned.request.pins["audio"].tp = 4;
+  auto error = planned.refuse();
+  CHECK(error.code == Errc::infeasible);
+  CHECK_THAT(error.message, ContainsSubstring("parallel.audio.tp = 4 and parallel.vision.tp = 2"));
+  CHECK_THAT(error.fix, ContainsSubstring("nearest choice: parallel.vision.tp = 4"));
+
+  // Each has a profile, both together have none: there is no tp 2 with cp 2.
+  planned.request.pins["audio"] = {{}, 2, {}, {}};
+  error = planned.refuse();
+  CHECK_THAT(error.message, ContainsSubstring("parallel.vision.tp = 2 and parallel.audio.cp = 2"));
+  CHECK_THAT(error.fix, ContainsSubstring("tp 2 cp 1"));
+}
+
+TEST_CASE("stages wider than what is left say how many devices it takes", "[scheduler][errors]") {
+  // One device for the encoders and eight for the llm: nine, and 18 for two pipelines.
+  Planned planned({1, 8});
+  planned.request.pins["vision"].tp = 1;
+  planned.request.pins["llm"].tp = 8;
+  auto error = planned.refuse();
+  CHECK(error.code == Errc::infeasible);
+  CHECK_THAT(error.message, ContainsSubstring("at least 9 devices, there are 8"));
+  CHECK_THAT(error.message, ContainsSubstring("encoders have tp 1 cp 1, those of the llm tp 8"));
+  CHECK_THAT(error.fix, ContainsSubstring("9 devices"));
+  planned.request.cluster = {2, 8};
+  planned.request.pins["llm"].dp = 2;
+  error = planned.refuse();
+  CHECK_THAT(error.message, ContainsSubstring("2 pipelines take at least 18 devices"));
+  CHECK_THAT(error.fix, ContainsSubstring("nearest choice: dp = 1"));
+  // Whole nodes where one may be lost: a pipeline of nine devices takes two nodes.
+  planned.request.pins["llm"].dp = {};
+  planned.request.fault_tolerance = 1;
+  error = planned.refuse();
+  CHECK_THAT(error.message, ContainsSubstring("2 pipelines take at least 32 devices of whole"));
+  // More pipelines than stages fit: three of two stages of eight devices.
+  planned.request.fault_tolerance = 0;
+  planned.request.pins = {};
+  planned.request.pins["llm"].dp = 3;
+  planned.request.pins["llm"].tp = planned.request.pins["vision"].tp = 8;
+  error = planned.refuse();
+  CHECK_THAT(error.message, ContainsSubstring("3 pipelines take at least 24 devices"));
+  CHECK_THAT(error.fix, ContainsSubstring("nearest choice: dp = 2"));
+}
+
+TEST_CASE("stages of different widths leave devices idle rather than find none", "[scheduler]") {
+  const auto widths = [](const AutoLayout& made) {
+    std::vector<std::int32_t> list;
+    for (const auto& group : made.groups) list.push_back(group.count);
+    return list;
+  };
+  Planned planned({1, 3});
+  planned.request.pins["llm"].tp = 2;
+  planned.request.pins["vision"].tp = 1;
+  CHECK(widths(auto_layout(planned.request).value()) == std::vector<std::int32_t>{1, 2});
+  planned.request.cluster = {2, 8};
+  planned.request.pins["llm"].tp = 8;
+  const auto made = auto_layout(planned.request).value();
+  CHECK(widths(made).back() == 8);
+  for (const auto& group : made.groups) CHECK(group.first + group.count <= 8);
+}
+
+TEST_CASE("nodes that stages do not divide keep a device idle", "[scheduler]") {
+  const auto model = model_of(text_llm(4), {1}, {{}, {2, 1}});
+  FourLayers four;
+  four.request.model = &model;
+  four.request.cluster = {2, 3};
+  four.request.planned_only = true;
+  four.request.pins["llm"].tp = 2;
+  for (const auto& group : four.choose().groups) CHECK(group.count == 2);
+  four.request.pins["llm"].pp = 3;  // Two nodes have room for two stages.
+  CHECK_THAT(four.refuse().message, ContainsSubstring("has parallel.llm.pp = 3"));
+  CHECK_THAT(four.refuse().fix, ContainsSubstring("parallel.llm.pp = "));
+}
+
+TEST_CASE("pipelines that must survive each other's nodes share none", "[scheduler]") {
+  // Four nodes of four devices, a failure to survive; llm stages of two devices, encoders of one.
+  Planned planned({4, 4});
+  planned.request.pins["llm"].tp = 2;
+  planned.request.pins["vision"].tp = 1;
+  planned.request.fault_tolerance = 1;
+  const auto made = auto_layout(planned.request).value();
+  REQUIRE(made.plan.pipelines.size() >= 2);
+  std::map<std::int32_t, std::size_t> owner;
+  for (const auto& stage : made.plan.stages) {
+    const auto node = made.groups[stage.devices.front().index()].node.value;
+    CHECK(owner.try_emplace(node, stage.pipeline.index()).first->second == stage.pipeline.index());
+  }
 }
 
 TEST_CASE("a model of too many layers is refused at once", "[scheduler][errors]") {

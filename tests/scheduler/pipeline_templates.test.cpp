@@ -335,5 +335,45 @@ TEST_CASE("made templates are instantiated for every number of nodes that may re
       }
 }
 
+TEST_CASE("templates hold what is in flight", "[scheduler]") {
+  // Four layers of 10 bytes and 5 for each microbatch, nodes of one device of 45 bytes. With one in
+  // flight two nodes of two layers (30) would do. With two it is 20 a layer: 40, so that two nodes
+  // still do; 45 bytes hold no three layers (60). On 35 bytes two nodes hold two microbatches no
+  // more, nor do three nodes three (25 a layer, two layers somewhere); four nodes hold 30 each.
+  TemplateRequest request;
+  request.node_count = 4;
+  const LayersInFlight layers = [](std::int64_t in_flight) {
+    return Result(std::vector<TemplateLayer>(4, {1, 2, Bytes{10 + 5 * in_flight}, {}}));
+  };
+  request.device_memory = Bytes{45};
+  CHECK(make_templates_in_flight(request, layers).value().min_nodes == 2);
+  request.device_memory = Bytes{35};
+  request.layers = layers(1).value();
+  CHECK(make_templates(request).value().min_nodes == 2);
+  const auto set = make_templates_in_flight(request, layers).value();
+  CHECK(set.min_nodes == 4);
+  CHECK(set.templates.size() == 1);
+  // Each node's two devices are a stage of their own: one node has two microbatches in flight.
+  request.gpus_per_node = 2;
+  request.device_memory = Bytes{45};
+  CHECK(make_templates_in_flight(request, layers).value().min_nodes == 1);
+}
+
+TEST_CASE("templates that nothing holds in flight are refused", "[scheduler][errors]") {
+  TemplateRequest request;
+  request.node_count = 4;
+  request.device_memory = Bytes{29};
+  const LayersInFlight layers = [](std::int64_t in_flight) {
+    return Result(std::vector<TemplateLayer>(4, {1, 2, Bytes{10 + 5 * in_flight}, {}}));
+  };
+  const auto refused = make_templates_in_flight(request, layers);  // A layer of 30 at four nodes.
+  REQUIRE_FALSE(refused.ok());
+  CHECK(refused.error().code == Errc::infeasible);
+  const LayersInFlight broken = [](std::int64_t) {
+    return Result<std::vector<TemplateLayer>>(Error{Errc::not_found, "no profile", "", ""});
+  };
+  CHECK(make_templates_in_flight(request, broken).error().message == "no profile");
+}
+
 }  // namespace
 }  // namespace troupe::scheduler
