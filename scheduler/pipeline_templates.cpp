@@ -205,4 +205,21 @@ Result<TemplateSet> make_templates(const TemplateRequest& request) {
   return Maker(request).make();
 }
 
+Result<TemplateSet> make_templates_in_flight(TemplateRequest request,
+                                             const LayersInFlight& layers) {
+  request.min_nodes = std::nullopt;
+  for (std::int64_t least = 1; least <= request.node_count; ++least) {
+    auto holding = layers(least * std::max<std::int64_t>(request.gpus_per_node, 1));
+    if (!holding.ok()) return std::move(holding).error();
+    request.layers = std::move(holding).value();
+    auto set = make_templates(request);
+    if (!set.ok() || set.value().min_nodes <= least) return set;
+  }
+  return Error{Errc::infeasible,
+               text(request.node_count) +
+                   " nodes do not hold the model and the activations of as many microbatches as "
+                   "they have devices",
+               "nodes", "give more nodes or larger devices, or recompute activations"};
+}
+
 }  // namespace troupe::scheduler

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <vector>
@@ -77,6 +78,21 @@ struct TemplateSet {
 ///   `min_nodes` has no template; N < (f + 1) x n0. The message names the rule, the fix the nearest
 ///   choice that works.
 Result<TemplateSet> make_templates(const TemplateRequest& request);
+
+/// Layers whose memory holds the activations of this many microbatches (>= 1).
+using LayersInFlight = std::function<Result<std::vector<TemplateLayer>>(std::int64_t in_flight)>;
+
+/// Templates of pipelines that hold what is under way: as many microbatches as there are GPUs,
+/// which is what the first stage of as many stages has in flight. More stages have fewer layers
+/// each, so what the fewest nodes hold that hold it, all larger pipelines do.
+///
+/// `layers` and `min_nodes` of the request are not read. Cost: `make_templates` for each number of
+/// nodes up to that.
+///
+/// Errors:
+/// - as `make_templates` and `layers`.
+/// - infeasible: no pipeline of up to `node_count` nodes holds its microbatches.
+Result<TemplateSet> make_templates_in_flight(TemplateRequest request, const LayersInFlight& layers);
 
 /// Bound on layers x GPUs that keeps planning within seconds and some tens of megabytes.
 inline constexpr std::int64_t kTemplateStatesMax = 500'000;
