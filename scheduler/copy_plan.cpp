@@ -20,8 +20,10 @@ using Counts = std::vector<std::vector<std::int64_t>>;
 
 class Balancer {
  public:
-  Balancer(const std::vector<CopyJob>& jobs, std::int32_t sender_count)
-      : jobs_(jobs), loads_(static_cast<std::size_t>(sender_count), 0) {
+  Balancer(const std::vector<CopyJob>& jobs, std::int32_t sender_count, std::int64_t search_steps)
+      : jobs_(jobs),
+        search_steps_(search_steps),
+        loads_(static_cast<std::size_t>(sender_count), 0) {
     // Large copies first, and those with the fewest senders first among equals: what is hard to
     // place is placed while there is room.
     sends_.resize(loads_.size());
@@ -195,7 +197,7 @@ class Balancer {
     trial_ = empty();
     std::fill(loads_.begin(), loads_.end(), 0);
     if (place_all()) return Outcome::found;
-    return steps_ < kCopySearchSteps ? Outcome::refuted : Outcome::undecided;
+    return steps_ < search_steps_ ? Outcome::refuted : Outcome::undecided;
   }
 
   // A copy of the job at `position` in `order_`, and the sender it goes to next. Copies of a job
@@ -211,7 +213,7 @@ class Balancer {
     std::vector<Placement> placed;
     Placement next;
     for (;;) {
-      if (++steps_ >= kCopySearchSteps) return false;
+      if (++steps_ >= search_steps_) return false;
       if (next.position < order_.size() && next.copy == jobs_[order_[next.position]].count) {
         next = {next.position + 1, 0, 0};
         continue;
@@ -251,6 +253,7 @@ class Balancer {
   }
 
   const std::vector<CopyJob>& jobs_;
+  const std::int64_t search_steps_;
   std::vector<std::size_t> order_;
   std::vector<std::vector<std::pair<std::size_t, std::size_t>>> sends_;  // Jobs of a sender.
   std::vector<std::int64_t> loads_;
@@ -305,7 +308,7 @@ void write_copies(std::size_t item, const Wanted& wanted, const std::vector<std:
 
 }  // namespace
 
-Result<CopyPlan> plan_copies(const std::vector<CopyItem>& items) {
+Result<CopyPlan> plan_copies(const std::vector<CopyItem>& items, std::int64_t search_steps) {
   auto wanted = read(items);
   if (!wanted.ok()) return wanted.error();
   const auto& all = wanted.value();
@@ -327,7 +330,7 @@ Result<CopyPlan> plan_copies(const std::vector<CopyItem>& items) {
     jobs.push_back(std::move(job));
     job_item.push_back(i);
   }
-  Balancer balancer(jobs, static_cast<std::int32_t>(ranks.size()));
+  Balancer balancer(jobs, static_cast<std::int32_t>(ranks.size()), search_steps);
   balancer.solve();
   CopyPlan plan;
   plan.max_sent_bytes = balancer.max();

@@ -37,19 +37,21 @@ struct CopyPlan {
   std::int64_t lower_bound_bytes = 0;
 };
 
+inline constexpr std::int64_t kCopySearchSteps = 100'000;
+
 /// Plans all copies.
 ///
 /// Items of equal size are solved exactly by flow. Unequal sizes make the problem NP-hard
 /// (scheduling with assignment restrictions): a greedy start and local search give a plan, flow
 /// with whole copies per sender gives the bound, and where they differ searches of at most
-/// `kCopySearchSteps` steps each close the gap from both sides.
-/// Ties: lower ranks send first; the choice is fixed. Cost: milliseconds for 100 layers and ranks.
+/// `search_steps` (>= 0) steps each close the gap from both sides.
+/// Ties: lower ranks send first; the choice is fixed. Cost: milliseconds for 100 layers and ranks,
+/// and where a gap stays open some ten searches.
 ///
 /// Errors:
 /// - invalid_argument: negative bytes or rank, sizes whose sum exceeds 2^62.
 /// - infeasible: layers that are needed but held by nobody; the message names all of them.
-Result<CopyPlan> plan_copies(const std::vector<CopyItem>& items);
-
-inline constexpr std::int64_t kCopySearchSteps = 100'000;
+Result<CopyPlan> plan_copies(const std::vector<CopyItem>& items,
+                             std::int64_t search_steps = kCopySearchSteps);
 
 }  // namespace troupe::scheduler

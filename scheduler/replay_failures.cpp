@@ -307,6 +307,7 @@ class Replay {
   WhatIfRequest change() const {
     WhatIfRequest made{model_.templates,    model_.layer_bytes,     held_, model_.fault_tolerance,
                        model_.global_batch, model_.microbatch_size, {},    {}};
+    made.copy_search_steps = kReplayCopySearchSteps;
     const auto holding = nodes_of(held_);
     made.lost.assign(left_.begin(), left_.end());
     for (const auto node : alive_)

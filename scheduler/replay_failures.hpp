@@ -130,5 +130,8 @@ Result<ReplayResult> replay_failures(const ReplayRequest& request);
 Status check_replay(const ReplayRequest& request);
 
 inline constexpr double kReplayIterationsMax = 1e8;
+/// Of each copy plan: the searches of a running job would take a third of a second per event, and
+/// lower the busiest sender's bytes by few percent.
+inline constexpr std::int64_t kReplayCopySearchSteps = 1000;
 
 }  // namespace troupe::scheduler

@@ -147,7 +147,7 @@ Result<WhatIf> change_pipelines(const WhatIfRequest& request, std::vector<RankLi
          {held[layer].begin(), held[layer].end()},
          {needed[layer].begin(), needed[layer].end()}});
   }
-  auto copies = plan_copies(items);
+  auto copies = plan_copies(items, request.copy_search_steps);
   if (!copies.ok()) return copies.error();
   WhatIf made{std::move(before).value(), std::move(after).value(), {}, std::move(copies).value()};
   for (const auto& nodes : made.after.pipelines) made.origins.push_back(origin_of(request, nodes));

@@ -37,6 +37,8 @@ struct WhatIfRequest {
   /// templates.
   std::vector<RunningPipeline> running = {};
   std::vector<std::string> layer_names = {};  ///< For errors; empty: numbers.
+  /// Of `plan_copies`. Callers that ask for hundreds of changes give less.
+  std::int64_t copy_search_steps = kCopySearchSteps;
 };
 
 /// One configuration: its pipelines in order with the microbatches of each.

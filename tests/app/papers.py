@@ -1,10 +1,12 @@
 #!/usr/bin/python3
-"""Who beats whom in configs/papers, and that `troupe replay` answers a wrong command line.
+"""Who beats whom in configs/papers and by how much, a replay of days, and that `troupe replay` answers a wrong command line.
 
     papers.py TROUPE ROOT
 """
 
+import json
 import pathlib
+import random
 import subprocess
 import sys
 import tempfile
@@ -38,17 +40,63 @@ def cornstarch_claims(tables, binary):
 
 
 def entrain_claims(tables, binary):
-    rows = tables.entrain(binary, models=("3b",), batches=1)
-    for together in (False, True):
-        ours, disttrain, dip = (rows["3b", together, system] for system in ("entrain", "disttrain", "dip"))
-        case = "together" if together else "independent"
-        yield f"{case}: Entrain's step beats DistTrain's", ours["step_ms"] < disttrain["step_ms"], rows
-        for other in (disttrain, dip):
-            # Independent samples with long tails: one sample can exceed a whole microbatch's share of the LLM.
-            sides = 2 if together else 1
-            yield f"{case}: microbatches differ less", all(a < b for a, b in zip(ours["std_ms"][:sides], other["std_ms"])), rows
-        if together:
-            yield f"{case}: Entrain's step beats DIP's", ours["step_ms"] < dip["step_ms"], rows
+    rows = tables.entrain(binary, batches=1)
+    gains = []
+    for model in ("1b", "3b"):
+        for together in (False, True):
+            ours, disttrain, dip = (rows[model, together, system] for system in ("entrain", "disttrain", "dip"))
+            case = f"{model}, {'together' if together else 'independent'}"
+            gains.append(disttrain["step_ms"] / ours["step_ms"])
+            yield f"{case}: Entrain's step beats DistTrain's by 6 % or more", gains[-1] >= 1.06, rows
+            for other in (disttrain, dip):
+                # Independent samples with long tails: one sample can exceed a whole microbatch's share of the LLM.
+                sides = 2 if together else 1
+                yield f"{case}: microbatches differ less", all(a < b for a, b in zip(ours["std_ms"][:sides], other["std_ms"])), rows
+            if together:
+                yield f"{case}: Entrain's step beats DIP's by 8 % or more", dip["step_ms"] / ours["step_ms"] >= 1.08, rows
+            else:
+                # 1.5 % behind over three batches (3b); in the one of this test, 8 %.
+                yield f"{case}: Entrain's step is within 10 % of DIP's", ours["step_ms"] / dip["step_ms"] <= 1.1, rows
+    yield "Entrain gains 10 % or more over DistTrain somewhere", max(gains) >= 1.1, rows
+
+
+def drawn_trace(file):
+    """Forty hours of 24 to 30 nodes: every tenth of an hour one or two go or come. Returns the nodes after each line's time."""
+    drawn, alive, ever, lines, there = random.Random(3), list(range(28)), 28, [], {}
+    lines += [f"0,add,n{node}" for node in alive]
+    for number in range(1, 401):
+        time_ms = number * 360_000
+        for _ in range(drawn.choice((1, 1, 2))):
+            if len(alive) > 24 and (len(alive) == 30 or drawn.random() < 0.5):
+                lines.append(f"{time_ms},remove,n{alive.pop(drawn.randrange(len(alive)))}")
+            else:
+                alive.append(ever)
+                lines.append(f"{time_ms},add,n{ever}")
+                ever += 1
+        there[time_ms] = len(alive)
+    file.write_text("\n".join(lines) + "\n")
+    return there
+
+
+def trace_claims(binary, root, folder):
+    """Hours of nodes that come and go, one drawn here and, where it lies beside the project, a recorded one."""
+    drawn, recorded = pathlib.Path(folder) / "drawn.csv", root.parent / "shared" / "data" / "spot-traces" / "g4dn-trace.csv"
+    there = drawn_trace(drawn)
+    for file in [drawn] + [recorded] * recorded.is_file():
+        run = subprocess.run([binary, "replay", "configs/papers/oobleck/gpt3-2.7b.toml", *MACHINES, "--cluster", "30x1xA40-48G", "--failures", str(file), "--json"],
+                             cwd=root, capture_output=True, text=True, timeout=60)
+        yield f"{file.name}: played", run.returncode == 0, run.stderr
+        live, restart = (json.loads(run.stdout)["recovery"][mode] for mode in ("live", "checkpoint"))
+        for mode in (live, restart):
+            yield f"{file.name}: times add up", abs(sum(mode["time_share"].values()) - 1) < 1e-9, mode["time_share"]
+            yield f"{file.name}: work fits its nodes", all(sum(event["pipelines"]) + event["idle"] <= event["nodes"] or not event["pipelines"]
+                                                         for event in mode["events"]), mode["events"][:3]
+        yield f"{file.name}: live recovery trains more", live["samples"] > restart["samples"] > 0, (live["samples"], restart["samples"])
+        if file == drawn:
+            # A join waits for the end of an iteration; a loss takes effect at once.
+            counts = {event["time_ms"]: event["nodes"] for event in live["events"]}
+            same = [time_ms for time_ms in there if time_ms in counts]
+            yield "nodes are those of the trace", len(same) > 100 and all(abs(counts[time_ms] - there[time_ms]) <= 1 for time_ms in same), counts
 
 
 def refusals(binary, root, folder):
@@ -79,7 +127,7 @@ def main(binary, root):
     wrong = held = 0
     with tempfile.TemporaryDirectory() as folder:
         for claims in (oobleck_claims(tables, binary), cornstarch_claims(tables, binary), entrain_claims(tables, binary),
-                       refusals(binary, root, folder), table_for_people(binary, root)):
+                       trace_claims(binary, root, folder), refusals(binary, root, folder), table_for_people(binary, root)):
             for claim, holds, seen in claims:
                 held, wrong = held + bool(holds), wrong + (not holds)
                 if not holds:

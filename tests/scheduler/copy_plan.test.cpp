@@ -57,6 +57,28 @@ std::int64_t brute_force(const std::vector<CopyItem>& items, const std::vector<C
   return best;
 }
 
+TEST_CASE("fewer search steps give a sound plan, and never a better one", "[scheduler][property]") {
+  std::int64_t worse = 0;
+  for (std::uint32_t seed = 0; seed < 60; ++seed) {
+    std::mt19937 random(seed);
+    std::vector<CopyItem> items;
+    for (int i = 0; i < 24; ++i) {
+      CopyItem item{std::to_string(i), 1 + static_cast<std::int64_t>(random() % 50), {0}, {}};
+      for (std::int64_t rank = 1; rank < 12; ++rank)
+        (random() % 3 == 0 ? item.holders : item.needs).push_back(rank);
+      items.push_back(std::move(item));
+    }
+    const auto whole = plan_copies(items).value();
+    const auto quick = plan_copies(items, 0).value();
+    INFO("seed " << seed);
+    check_valid(items, quick);
+    CHECK(quick.max_sent_bytes >= whole.max_sent_bytes);
+    CHECK(quick.lower_bound_bytes <= whole.max_sent_bytes);
+    worse += quick.max_sent_bytes > whole.max_sent_bytes ? 1 : 0;
+  }
+  CHECK(worse > 0);  // Else the searches would be of no use.
+}
+
 TEST_CASE("copies are spread over the holders", "[scheduler]") {
   // Two layers of 10 held by ranks 0 and 1, both needed by 2 and 3: four copies, two each.
   const std::vector<CopyItem> items{{"a", 10, {0, 1}, {2, 3}}, {"b", 10, {0, 1}, {2, 3}}};
