@@ -131,6 +131,34 @@ TEST_CASE("a message takes the latency and speed of its link", "[scheduler]") {
   CHECK(message_costs(plan, costs)(message) == 0);
 }
 
+TEST_CASE("stages on one device, in one node and on two use links of their own", "[scheduler]") {
+  const HandLayout layout{{{{0, 0, {{"llm", LayerRange{0, 1}}}},
+                            {0, 0, {{"llm", LayerRange{1, 2}}}},
+                            {0, 1, {{"llm", LayerRange{2, 3}}}},
+                            {1, 0, {{"llm", LayerRange{3, 4}}}},
+                            {1, 1, {{"llm", LayerRange{4, 5}}}}}}};
+  const auto plan = place_by_hand(text_llm(5), layout, {2, 2}).value();
+  PredictionOptions options;
+  options.speeds.device = {0.1, 0.01024};  // 2,560 bytes: 0.25, 0.5 and 1 ms.
+  options.speeds.node = {0.2, 0.00512};
+  options.speeds.network = {0.4, 0.00256};
+  const auto costs = predicted_costs(plan, cost_model(plan.model), {}, options).value();
+  const auto ms = [&](std::size_t from, std::size_t to) {
+    Message message;
+    message.source.stage = StageId{from};
+    message.destination.stage = StageId{to};
+    message.rows = 10;
+    message.width = 64;
+    return message_costs(plan, costs)(message);
+  };
+  CHECK(ms(0, 1) == Approx(0.35));
+  CHECK(ms(1, 2) == Approx(0.7));
+  CHECK(ms(2, 3) == Approx(1.4));
+  CHECK(ms(3, 4) == Approx(0.7));
+  CHECK(costs.device == options.speeds.device);
+  CHECK(costs.node == options.speeds.node);
+}
+
 TEST_CASE("a sample's work leaves out what a launch costs in any case", "[scheduler]") {
   const auto graph = vision_audio_llm();
   const std::vector<SampleShape> samples{sample(0, 0, 100), sample(1, 1, 100)};

@@ -70,6 +70,33 @@ TEST_CASE("transfers of one device leave one after the other", "[scheduler]") {
   CHECK(two.run().step_ms == Approx(5));
 }
 
+TEST_CASE("each link takes its own latency and speed", "[scheduler]") {
+  // Five stages: two on one device, one on its neighbour, two on the devices of the other node.
+  const HandLayout layout{{{{0, 0, {{"llm", LayerRange{0, 1}}}},
+                            {0, 0, {{"llm", LayerRange{1, 2}}}},
+                            {0, 1, {{"llm", LayerRange{2, 3}}}},
+                            {1, 0, {{"llm", LayerRange{3, 4}}}},
+                            {1, 1, {{"llm", LayerRange{4, 5}}}}}}};
+  const auto plan = place_by_hand(text_llm(5), layout, {2, 2}).value();
+  REQUIRE(plan.stages.size() == 5);
+  IterationInput input;
+  input.samples = {sample(0, 0, 10)};
+  input.microbatches = assign_by_count(1, 1, 1);
+  const auto iteration = plan_iteration(plan, input).value();
+  // One microbatch: 5 x 1 ms forward, 5 x 2 ms backward, and every message once there and back.
+  // 2,560 bytes take 0.25 ms within a device, 0.5 ms within a node, 1 ms between nodes.
+  SimulationCosts costs;
+  costs.task_ms = forward_one_backward_two;
+  const auto step_ms = [&] { return simulate(plan, iteration, costs).value().step_ms; };
+  CHECK(step_ms() == Approx(15));
+  costs.device = {0.1, 0.01024};  // One message of 0.35 ms.
+  CHECK(step_ms() == Approx(15 + 2 * 0.35));
+  costs.node = {0.2, 0.00512};  // Two of 0.7 ms.
+  CHECK(step_ms() == Approx(15 + 2 * (0.35 + 2 * 0.7)));
+  costs.network = {0.4, 0.00256};  // One of 1.4 ms; commit takes two latencies.
+  CHECK(step_ms() == Approx(15 + 2 * (0.35 + 2 * 0.7 + 1.4) + 2 * 0.4));
+}
+
 TEST_CASE("reductions wait for every holder and come back to each", "[scheduler]") {
   const HandLayout layout{
       {{{0, 0, {{"llm", {}}}}}, {{1, 0, {{"llm", {}}}}}, {{2, 0, {{"llm", {}}}}}}};
