@@ -9,6 +9,7 @@
 #include "app/planning.hpp"
 #include "app/planning_text.hpp"
 #include "app/terminal.hpp"
+#include "runtime/observe/console.hpp"
 
 namespace troupe::app {
 
@@ -76,7 +77,10 @@ int plan(const Options& options) {
     if (auto written = write_timeline(planning, layout.value(), batch.value(), options.timeline);
         !written.ok())
       return report(written.error());
+  observe::Console console(observe::detect_console(2));
+  console.status("making pipeline templates ...");
   const auto notes = planning_notes(planning, layout.value());
+  console.status("");
   if (!notes.ok()) return report(notes.error());
   if (options.planning.json)
     std::cout << layout_json(planning, layout.value(), notes.value()).dump(2) << '\n';

@@ -156,6 +156,8 @@ Result<scheduler::AutoLayout> layout_by_hand(const Planning& planning) {
 }  // namespace
 
 Result<scheduler::AutoLayout> make_layout(const Planning& planning) {
+  observe::Console console(observe::detect_console(2));
+  console.status(planning.by_hand ? "simulating the layout ..." : "searching for a layout ...");
   const auto judge =
       engine::training_judge(planning.setup, costs_of(planning), planning.request.samples);
   auto request = planning.request;

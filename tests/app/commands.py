@@ -5,7 +5,9 @@
 """
 
 import json
+import os
 import pathlib
+import pty
 import subprocess
 import sys
 import tempfile
@@ -32,6 +34,22 @@ class Commands:
 
     def run(self, *words, stdin=""):
         return subprocess.run([self.binary, *words], cwd=self.folder, input=stdin, capture_output=True, text=True, timeout=60)
+
+    def run_on_terminal(self, *words):
+        """The same with stderr on a terminal; what was drawn there is the answer's stderr."""
+        controller, terminal = pty.openpty()
+        with subprocess.Popen([self.binary, *words], cwd=self.folder, stdout=subprocess.PIPE, stderr=terminal, text=True,
+                              env={**os.environ, "TERM": "xterm"}) as process:
+            os.close(terminal)
+            drawn = b""
+            try:
+                while part := os.read(controller, 4096):
+                    drawn += part
+            except OSError:  # The last writer is gone.
+                pass
+            output = process.stdout.read()
+        os.close(controller)
+        return subprocess.CompletedProcess(words, process.wait(), output, drawn.decode())
 
     def expect(self, what, answer, good):
         if answer.returncode == 0 and good:
@@ -196,6 +214,21 @@ def check_batch_sizes(commands, media):
     commands.expect("the best layouts are compared as the policy cuts batches", answer, 2 <= judged <= 8)
 
 
+def check_trace(commands, what, answer, said):
+    """One lane for each device with a stage, one forward and one backward for each stage and microbatch, in no two at once."""
+    slices = [event for event in json.loads((commands.folder / "step.json").read_text()) if event["ph"] == "X"]
+    tasks = len(said["stages"]) * said["microbatches"]
+    kinds = [event["args"]["kind"] for event in slices]
+    lanes = {(event["pid"], event["tid"]) for event in slices}
+    good = kinds.count("forward") == kinds.count("backward") == tasks > 0
+    good = good and len(lanes) == len({(stage["node"], *stage["devices"]) for stage in said["stages"]})
+    for lane in lanes:
+        work = sorted((event["ts"], event["ts"] + event["dur"]) for event in slices
+                      if (event["pid"], event["tid"]) == lane and event["cat"] == "compute")
+        good = good and all(first[1] <= second[0] + 1e-6 * second[0] for first, second in zip(work, work[1:]))
+    commands.expect(what, answer, good)
+
+
 def check_simulation(commands, two):
     answer = commands.run("simulate", "job.toml", *two)
     commands.expect("simulate says how long and who works", answer,
@@ -210,7 +243,16 @@ def check_simulation(commands, two):
     answer = commands.run("simulate", "job.toml", *two, "--steps", "3", "--noise", "0.3", "--seed", "5", "--json", "--timeline", "step.json")
     noisy = json.loads(answer.stdout)
     commands.expect("noise changes times", answer, noisy["steps"] != steps["steps"])
-    commands.expect("a timeline is a trace", answer, any(event["ph"] == "X" for event in json.loads((commands.folder / "step.json").read_text())))
+    check_trace(commands, "a timeline of simulate is a trace", answer, noisy)
+    answer = commands.run("plan", "job.toml", *two, "train.global_batch_size=6", "train.microbatches=3", "--json", "--timeline", "step.json")
+    check_trace(commands, "a timeline of plan is a trace", answer, json.loads(answer.stdout))
+    answer = commands.run("plan", "job.toml", *two, "--json", "--timeline", "plan.html")
+    commands.expect("a timeline of plan is a page", answer, "<html" in (commands.folder / "plan.html").read_text())
+    for name, says in (("plan", ("searching for a layout", "making pipeline templates")), ("whatif", ("searching for a layout", "planning the change"))):
+        more = ["--lose", "1", "parallel.llm.dp=2"] if name == "whatif" else []
+        answer = commands.run_on_terminal(name, "job.toml", *two, "train.global_batch_size=4", "--json", *more)
+        commands.expect(f"{name} says on a terminal what it is busy with, and cleans up", answer, json.loads(answer.stdout)
+                        and all(text in answer.stderr for text in says) and answer.stderr.endswith("\r\x1b[K"))
     again = commands.run("simulate", "job.toml", *two, "--steps", "3", "--noise", "0.3", "--seed", "5", "--json")
     commands.expect("the same seed gives the same steps", again, json.loads(again.stdout) == noisy)
     answer = commands.run("simulate", "job.toml", *two, "--fail", "1@0.001", "--json")
@@ -239,6 +281,17 @@ def check_simulation(commands, two):
     answer = commands.run("whatif", "job.toml", *four, "--lose", "1")
     commands.expect("whatif says what becomes of pipelines", answer,
                     all(text in answer.stdout for text in ("lost: 1\n", "what is left of pipeline 0", "as pipeline 1 was", "copies: 2 layers")))
+    # A node holds half of the model, not all: a pipeline that is left with one node borrows the last one of a longer pipeline,
+    # or, where all others are as short as can be, joins the first of them.
+    pairs = [[f"{{node={2 * p}, llm=[0, 3]}}", f"{{node={2 * p + 1}, llm=[3, 6]}}"] for p in range(3)]
+    three = [f"{{node={2 + n}, llm=[{2 * n}, {2 * n + 2}]}}" for n in range(3)]
+    for pipelines, nodes, expected in (([pairs[0], three], 5, [([0, 4], "borrowed", [0, 1]), ([2, 3], "reinstantiated", [1])]),
+                                       (pairs, 6, [([4, 5], "kept", [2]), ([0, 2, 3], "merged", [0, 1])])):
+        layout = "parallel.pipelines=[" + ",".join("{stages=[" + ",".join(stages) + "]}" for stages in pipelines) + "]"
+        answer = commands.run("whatif", "job.toml", f"cluster.local_nodes={nodes}", layout, "cluster.device_memory_gib=0.012",
+                              f"train.global_batch_size={2 * len(pipelines)}", "train.microbatches=2", "--lose", "1", "--json")
+        after = json.loads(answer.stdout)["after"]["pipelines"]
+        commands.expect(f"whatif: {expected[-1][1]}", answer, [(p["nodes"], p["change"], p["sources"]) for p in after] == expected)
     # Six layers are on three nodes of two devices; the fourth is idle.
     idle = ["job.toml", "--cluster", "4x2xH100", "parallel.llm.dp=1"]
     answer = commands.run("whatif", *idle, "--lose", "3", "--json")
