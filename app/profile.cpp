@@ -126,7 +126,10 @@ void print_kinds(const Findings& findings) {
       std::printf("\n");
     }
   }
-  std::printf("error: of forward times on sizes left out of the fit, mean over sizes.\n");
+  std::printf(
+      "error: on sizes left out of the fit, mean over sizes, of the worst curve: forward, input "
+      "or\n"
+      "       weight gradient, bytes kept, of linear parts or attention.\n");
   const auto& kinds = findings.obtained.profile.profiles;
   if (std::any_of(kinds.begin(), kinds.end(),
                   [](const auto& kind) { return kind.origin == scheduler::CostOrigin::modelled; }))

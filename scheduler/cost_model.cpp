@@ -1,6 +1,7 @@
 #include "scheduler/cost_model.hpp"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 #include <set>
 
@@ -177,11 +178,20 @@ CostOrigin CostModel::origin(ModuleId module) const {
 }
 
 std::vector<KindError> CostModel::errors() const {
+  static constexpr std::array kCurves{&PartCurves::forward, &PartCurves::input_grad,
+                                      &PartCurves::weight_grad, &PartCurves::activations};
   std::vector<KindError> errors;
   for (const auto& [name, entries] : kinds_)
-    for (const auto& [parallelism, entry] : entries)
-      errors.push_back({name, parallelism, entry.linear.forward.fit_error(),
-                        entry.linear.forward.leave_one_out_error()});
+    for (const auto& [parallelism, entry] : entries) {
+      auto& worst = errors.emplace_back(KindError{name, parallelism, {}, {}});
+      for (const auto* part : {&entry.linear, &entry.attention})
+        for (const auto member : kCurves) {
+          const FitError left_out = (part->*member).leave_one_out_error();
+          if (left_out.mean < worst.left_out.mean) continue;
+          worst.left_out = left_out;
+          worst.fit = (part->*member).fit_error();
+        }
+    }
   return errors;
 }
 

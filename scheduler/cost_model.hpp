@@ -22,11 +22,11 @@
 
 namespace troupe::scheduler {
 
-/// Fit quality of one kind at one (tp, cp), forward time: what `troupe profile` prints.
+/// Fit quality of the worst curve (times, bytes) of one kind at one (tp, cp), for `troupe profile`.
 struct KindError {
   std::string kind;
   Parallelism parallelism;
-  FitError fit;       ///< Of the bare quadratic on its own points.
+  FitError fit;       ///< Of the bare quadratic on its own points, the same curve's.
   FitError left_out;  ///< Of the curve on points left out.
 };
 
