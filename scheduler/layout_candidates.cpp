@@ -201,7 +201,9 @@ class Collector {
   std::vector<PipelineShape> usable_shapes(std::int32_t size, StageWidths widths,
                                            const LayerWeights& weights) {
     if (!pinned_stages_ && too_small(size, widths, weights)) return {};
-    auto shapes = pipeline_shapes(request_.model->graph(), weights, size, widths);
+    // A pin may ask for any number of stages.
+    const double worth = pinned_stages_ ? std::numeric_limits<double>::infinity() : worth_;
+    auto shapes = pipeline_shapes(request_.model->graph(), weights, size, widths, worth);
     std::erase_if(shapes, [&](const auto& s) { return !keeps_pins(request_, s, weights); });
     pins_kept_ = pins_kept_ || !shapes.empty();
     if (request_.device_memory.count() > 0)

@@ -15,11 +15,12 @@ namespace {
 constexpr std::int64_t kBatches = 3;
 constexpr std::int64_t kManySamples = 256;  ///< So many already have the mean mix.
 constexpr std::int64_t kWeighedMicrobatches = 8;
+constexpr std::int64_t kWeighedSamples = 128;  ///< The simulator has the last word on all of them.
 
 std::int32_t narrow(std::int64_t count) { return static_cast<std::int32_t>(count); }
 
 /// Every layer a stage of its own, so that the costs of stages are those of layers.
-HandLayout finest_layout(const ModelGraph& model) {
+Result<ParallelPlan> finest_plan(const ModelGraph& model) {
   HandLayout layout;
   auto& stages = layout.pipelines.emplace_back();
   for (const auto& module : model.modules)
@@ -27,7 +28,7 @@ HandLayout finest_layout(const ModelGraph& model) {
       stages.push_back({narrow(static_cast<std::int64_t>(stages.size())),
                         0,
                         {{module.name, LayerRange{l, l + 1}}}});
-  return layout;
+  return place_by_hand(model, layout, {narrow(static_cast<std::int64_t>(stages.size())), 1});
 }
 
 }  // namespace
@@ -72,7 +73,8 @@ std::vector<SampleShape> draw_batch(const std::vector<SampleShape>& samples, std
   return batch;
 }
 
-LayoutScorer::LayoutScorer(const AutoLayoutRequest& request) : request_(request) {
+LayoutScorer::LayoutScorer(const AutoLayoutRequest& request)
+    : request_(request), finest_(finest_plan(request.model->graph())) {
   const auto batches = std::clamp<std::int64_t>(kManySamples / request.global_batch, 1, kBatches);
   for (std::int64_t b = 0; b < batches; ++b)
     batches_.push_back(draw_batch(request.samples, request.global_batch,
@@ -81,11 +83,8 @@ LayoutScorer::LayoutScorer(const AutoLayoutRequest& request) : request_(request)
 
 Result<LayerWeights> LayoutScorer::weights(std::int32_t pipelines,
                                            const std::vector<Parallelism>& parallelisms) const {
-  const ModelGraph& model = request_.model->graph();
-  const HandLayout finest = finest_layout(model);
-  auto plan = place_by_hand(
-      model, finest, {narrow(static_cast<std::int64_t>(finest.pipelines.front().size())), 1});
-  if (!plan.ok()) return std::move(plan).error();
+  const auto& plan = finest_;
+  if (!plan.ok()) return plan.error();
   PredictionOptions options = request_.prediction;
   options.parallelisms = parallelisms;
   auto microbatches =
@@ -95,7 +94,7 @@ Result<LayerWeights> LayoutScorer::weights(std::int32_t pipelines,
   // Of large microbatches fewer have as many samples.
   const auto size = static_cast<std::int64_t>(microbatches.front().parts.front().samples.size());
   const auto weighed_count = static_cast<std::size_t>(std::clamp<std::int64_t>(
-      kManySamples / std::max<std::int64_t>(size, 1), 1, kWeighedMicrobatches));
+      kWeighedSamples / std::max<std::int64_t>(size, 1), 1, kWeighedMicrobatches));
   if (microbatches.size() > weighed_count) microbatches.resize(weighed_count);
   // Samples are dealt in order, so these microbatches have the first ones.
   std::size_t weighed = 0;

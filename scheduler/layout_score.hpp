@@ -42,6 +42,7 @@ class LayoutScorer {
 
  private:
   const AutoLayoutRequest& request_;
+  Result<ParallelPlan> finest_;  ///< Every layer a stage.
   std::vector<std::vector<SampleShape>> batches_;
 };
 

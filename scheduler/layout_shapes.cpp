@@ -1,11 +1,14 @@
 #include "scheduler/layout_shapes.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <functional>
 #include <limits>
 #include <numeric>
+#include <tuple>
+#include <utility>
 
 namespace troupe::scheduler {
 
@@ -141,14 +144,58 @@ class Shapes {
  public:
   explicit Shapes(const LayerWeights& weights) : weights_(weights) {}
 
-  /// Cuts the drafts in order, each knowing the loads of those before it.
-  void add(PipelineForm form, const std::vector<Draft>& drafts) {
-    PipelineShape shape{form, 0, {}, 0};
-    for (const Draft& draft : drafts)
-      shape.devices = std::max(shape.devices, draft.first + draft.count);
-    std::vector<double> loads(at(shape.devices));
-    for (const Draft& draft : drafts) {
+  /// Drafts in order, each knowing the loads of those before it.
+  void add(PipelineForm form, std::vector<Draft> drafts) {
+    Draftset made{form, 0, 0, drafts_.size(), std::move(drafts)};
+    double sum = 0;
+    for (const Draft& draft : made.drafts) {
       if (draft.layers->size() < at(draft.count)) return;
+      double own = 0;
+      for (const auto layer : *draft.layers) own += weights_.work_ms[layer];
+      sum += own;
+      made.devices = std::max(made.devices, draft.first + draft.count);
+      made.bound_ms = std::max(made.bound_ms, own / draft.count);
+    }
+    made.bound_ms = std::max(made.bound_ms, sum / made.devices);
+    drafts_.push_back(std::move(made));
+  }
+
+  /// Cuts the most promising first, and leaves out what cannot be as good as `worth` times the best
+  /// of its form.
+  std::vector<PipelineShape> sorted(double worth) && {
+    std::sort(drafts_.begin(), drafts_.end(), [](const auto& a, const auto& b) {
+      return std::tie(a.bound_ms, a.order) < std::tie(b.bound_ms, b.order);
+    });
+    std::array<double, 4> best;
+    best.fill(std::numeric_limits<double>::infinity());
+    std::vector<std::pair<std::size_t, PipelineShape>> shapes;
+    for (const auto& drafts : drafts_) {
+      double& least = best[static_cast<std::size_t>(drafts.form)];
+      if (drafts.bound_ms > worth * least) continue;
+      shapes.emplace_back(drafts.order, cut(drafts));
+      least = std::min(least, shapes.back().second.slowest_ms);
+    }
+    std::sort(shapes.begin(), shapes.end(), [](const auto& a, const auto& b) {
+      return std::tie(a.second.slowest_ms, a.first) < std::tie(b.second.slowest_ms, b.first);
+    });
+    std::vector<PipelineShape> list;
+    for (auto& [order, shape] : shapes) list.push_back(std::move(shape));
+    return list;
+  }
+
+ private:
+  struct Draftset {
+    PipelineForm form;
+    std::int32_t devices = 0;
+    double bound_ms = 0;  ///< No cut has a faster slowest device.
+    std::size_t order = 0;
+    std::vector<Draft> drafts;
+  };
+
+  PipelineShape cut(const Draftset& set) const {
+    PipelineShape shape{set.form, set.devices, {}, 0};
+    std::vector<double> loads(at(shape.devices));
+    for (const Draft& draft : set.drafts) {
       Track track{*draft.layers, draft.first, {}};
       const std::vector<double> under(loads.begin() + draft.first,
                                       loads.begin() + draft.first + draft.count);
@@ -157,18 +204,11 @@ class Shapes {
       shape.tracks.push_back(std::move(track));
     }
     shape.slowest_ms = *std::max_element(loads.begin(), loads.end());
-    shapes_.push_back(std::move(shape));
+    return shape;
   }
 
-  std::vector<PipelineShape> sorted() && {
-    std::stable_sort(shapes_.begin(), shapes_.end(),
-                     [](const auto& a, const auto& b) { return a.slowest_ms < b.slowest_ms; });
-    return std::move(shapes_);
-  }
-
- private:
   const LayerWeights& weights_;
-  std::vector<PipelineShape> shapes_;
+  std::vector<Draftset> drafts_;
 };
 
 /// Each encoder on `counts[i]` groups of its own, the llm on the rest.
@@ -229,7 +269,7 @@ std::string describe(PipelineForm form) {
 }
 
 std::vector<PipelineShape> pipeline_shapes(const ModelGraph& model, const LayerWeights& weights,
-                                           std::int32_t devices, StageWidths widths) {
+                                           std::int32_t devices, StageWidths widths, double worth) {
   const Rows rows(model, weights);
   Shapes shapes(weights);
   const bool equal = widths.encoder == widths.llm || rows.encoders().empty();
@@ -245,7 +285,7 @@ std::vector<PipelineShape> pipeline_shapes(const ModelGraph& model, const LayerW
     if (rows.own().size() > 1) add_side_by_side(rows, devices, widths, shapes);
     if (equal && groups > 1) add_shared(rows, groups, shapes);
   }
-  return std::move(shapes).sorted();
+  return std::move(shapes).sorted(worth);
 }
 
 PipelineShape with_cut(const PipelineShape& shape, const LayerWeights& weights, std::size_t track,

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -58,9 +59,11 @@ struct StageWidths {
 
 /// All forms on exactly `devices` real devices, the smallest `slowest_ms` first; ties in order of
 /// forms. With unequal widths the two sides share no device. None if there are more devices than
-/// layers to share out. Cost: O(devices^2 x layers).
+/// layers to share out. Left out is what cannot come below `worth` (>= 1) times the best of its
+/// form. Cost: O(devices^2 x layers).
 std::vector<PipelineShape> pipeline_shapes(const ModelGraph& model, const LayerWeights& weights,
-                                           std::int32_t devices, StageWidths widths = {});
+                                           std::int32_t devices, StageWidths widths = {},
+                                           double worth = std::numeric_limits<double>::infinity());
 
 /// The same pipeline with a cut of a track moved; recomputes `slowest_ms`.
 /// REQUIRES: the moved cut leaves every segment a layer.
