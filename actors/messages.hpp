@@ -20,7 +20,7 @@ struct NodeHello {
   std::string host;
   std::int32_t pid = 0;
   std::int32_t wanted_node = -1;  ///< Node id it was started as; -1: any free one.
-  std::string build;              ///< Version; must be the supervisor's own.
+  std::string build;              ///< Version and commit; must be the supervisor's own.
 
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, NodeHello& x) {
@@ -95,10 +95,12 @@ struct JobEnd {
   std::int32_t exit_code = 0;
   std::string message;    ///< For stderr; empty where all went well.
   bool was_told = false;  ///< A node: the supervisor gave this reason, and its process prints it.
+  /// The head: nodes that have not ended and will not by themselves.
+  std::vector<NodeId> left = {};
 
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, JobEnd& x) {
-    return f(x.exit_code, x.message, x.was_told);
+    return f(x.exit_code, x.message, x.was_told, x.left);
   }
 };
 

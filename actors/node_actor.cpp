@@ -2,6 +2,7 @@
 
 #include "actors/loader_actor.hpp"
 #include "actors/peers.hpp"
+#include "actors/system.hpp"
 #include "runtime/data/epoch_order.hpp"
 
 namespace troupe::actors {
@@ -17,6 +18,32 @@ void end(Self self, JobEnd how) {
   if (state.loader) self->send_exit(state.loader, caf::exit_reason::user_shutdown);
   if (auto on_end = std::exchange(state.on_end, nullptr)) on_end(std::move(how));
   self->quit();
+}
+
+std::string lost_supervisor(Self self, const std::string& why) {
+  return "node " + std::to_string(self->state.resources->node.value) + ": " + why;
+}
+
+/// Shows the supervisor that this node lives, and ends the node where the supervisor is silent.
+void watch(Self self) {
+  auto& state = self->state;
+  const job::Cluster& cluster = state.resources->setup.job.cluster;
+  const Time now = self->clock().now();
+  if (state.pace.due(now, seconds(cluster.heartbeat_interval_s)))
+    self->send(state.supervisor, alive_atom::value, state.resources->node);
+  if (state.silence.pass(now, seconds(cluster.heartbeat_timeout_s)))
+    return end(self, {1, lost_supervisor(self, "the supervisor was lost: " +
+                                                   silent_for(cluster.heartbeat_timeout_s))});
+  self->delayed_send(self, look_interval(cluster), tick_atom::value);
+}
+
+/// Asks the supervisor to end the job; its answer ends this node.
+void stop(Self self, std::int32_t signal) {
+  self->send(self->state.supervisor, failed_atom::value, self->state.resources->node,
+             Error{Errc::cancelled,
+                   "stopped by " + signal_name(signal),
+                   {},
+                   "start the job again; it needs every node"});
 }
 
 Status connect_peers(NodeState& state) {
@@ -81,11 +108,11 @@ NodeActor::behavior_type node(Self self, NodeResources* resources, SupervisorAct
   state.on_end = std::move(on_end);
   self->monitor(supervisor);
   self->set_down_handler([self](const caf::down_msg&) {
-    end(self, {1, "node " + std::to_string(self->state.resources->node.value) +
-                      ": the connection to the supervisor was lost"});
+    end(self, {1, lost_supervisor(self, "the connection to the supervisor was lost")});
   });
   self->set_exit_handler([self](const caf::exit_msg&) { end(self, {1, ""}); });
   state.loader = self->spawn<caf::detached>(loader, resources, caf::actor_cast<NodeActor>(self));
+  watch(self);
   return {
       [self](apply_atom, const Configuration& configuration) { apply(self, configuration); },
       [self](IterationPlan& plan) { run(self, std::move(plan)); },
@@ -103,6 +130,9 @@ NodeActor::behavior_type node(Self self, NodeResources* resources, SupervisorAct
       [self](stop_atom, const std::string& why) {
         end(self, {why.empty() ? 0 : 1, why, true});
       },
+      [self](stop_atom, std::int32_t signal) { stop(self, signal); },
+      [self](alive_atom) { self->state.silence.heard(); },
+      [self](tick_atom) { watch(self); },
       [self](const engine::Prepared& prepared) { self->send(self->state.supervisor, prepared); },
       [self](const engine::DeviceReport& report) { device_finished(self, report); },
       [self](applied_atom, DeviceId device) { device_applied(self, device); },

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "actors/executor_actor.hpp"
+#include "actors/heartbeat.hpp"
 #include "actors/protocol.hpp"
 
 namespace troupe::actors {
@@ -21,6 +22,8 @@ struct NodeState {
   std::set<DeviceId> applied;
   std::map<std::int64_t, std::size_t> finished_devices;  ///< Per step, until all have finished.
   Configuration configuration;
+  Pace pace;        ///< Of its own signs of life.
+  Silence silence;  ///< The supervisor's.
   std::function<void(JobEnd)> on_end;
 
   static inline const char* name = "node";

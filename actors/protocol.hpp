@@ -72,6 +72,7 @@ CAF_ADD_ATOM(troupe, troupe::actors, exited_atom, "exited")
 CAF_ADD_ATOM(troupe, troupe::actors, lost_atom, "lost")
 CAF_ADD_ATOM(troupe, troupe::actors, tick_atom, "tick")
 CAF_ADD_ATOM(troupe, troupe::actors, finish_atom, "finish")
+CAF_ADD_ATOM(troupe, troupe::actors, alive_atom, "alive")
 
 CAF_END_TYPE_ID_BLOCK(troupe)
 
@@ -83,8 +84,8 @@ void add_messages(caf::actor_system_config& config);
 
 /// Keeps the job alive: joins nodes, applies layouts, decides steps, ends the job.
 using SupervisorActor = caf::typed_actor<
-    // A node wants to join. Errors (text of the reply's error): the job is full, the wanted id is
-    // taken, another build.
+    // A node wants to join; its sender lives until the node is ready. Errors (texts of the reply's
+    // error: why, and the fix): the job is full, the wanted id is taken, another build.
     caf::replies_to<join_atom, NodeHello>::with<NodeWelcome>,
     // A joined node has opened data, devices and transport.
     caf::reacts_to<NodeReady>,
@@ -108,7 +109,9 @@ using SupervisorActor = caf::typed_actor<
     caf::reacts_to<stop_atom, std::int32_t>,
     // A node's connection was lost a moment ago (from itself).
     caf::reacts_to<lost_atom, NodeId>,
-    // Time passes: join and stop deadlines (from itself).
+    // A node lives; every `cluster.heartbeat_interval_s`.
+    caf::reacts_to<alive_atom, NodeId>,
+    // Time passes: deadlines, signs of life, stalls (from itself).
     caf::reacts_to<tick_atom>>;
 
 /// Plans iterations: asks nodes to decode, joins their reports, makes the plan. One batch at a
@@ -150,6 +153,12 @@ using NodeActor = caf::typed_actor<
     caf::reacts_to<collect_atom, Collection>,
     // End: no more messages will come. The text says why; it is empty after a finished job.
     caf::reacts_to<stop_atom, std::string>,
+    // A signal asks this process to end: the supervisor hears of it and ends the job.
+    caf::reacts_to<stop_atom, std::int32_t>,
+    // The supervisor lives; every `cluster.heartbeat_interval_s`.
+    caf::reacts_to<alive_atom>,
+    // Time passes (from itself).
+    caf::reacts_to<tick_atom>,
     // From its own executors and loader.
     caf::reacts_to<engine::Prepared>, caf::reacts_to<engine::DeviceReport>,
     caf::reacts_to<applied_atom, DeviceId>, caf::reacts_to<engine::BatchReport>,

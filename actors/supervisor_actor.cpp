@@ -1,91 +1,55 @@
 #include "actors/supervisor_actor.hpp"
 
-#include <csignal>
-
 #include "actors/peers.hpp"
+#include "actors/supervisor_end.hpp"
 #include "actors/supervisor_records.hpp"
-#include "actors/version.hpp"
+#include "actors/supervisor_watch.hpp"
 
 namespace troupe::actors {
 
 namespace {
 
-using Self = SupervisorActor::stateful_pointer<SupervisorState>;
+using Self = SupervisorSelf;
 using Phase = SupervisorState::Phase;
 using NodePhase = NodeEntry::Phase;
 
-constexpr auto kTick = std::chrono::milliseconds(200);
-/// Time that nodes have to end after they were told to.
-constexpr auto kEndTimeout = std::chrono::seconds(4);
-/// Time for the better reason: a process that ended says more than its lost connection, and both
-/// say more than the peers that missed it.
-constexpr auto kReasonTimeout = std::chrono::milliseconds(300);
 constexpr std::size_t kStepsAhead = 2;
+/// The recorder gives up earlier and says why.
+constexpr auto kCollectTimeout = std::chrono::seconds(120);
 
-SupervisorState::Time now(Self self) { return self->clock().now(); }
-
-void send_to_node(Self self, const NodeEntry& node, auto&&... values) {
-  if (node.handle && node.phase != NodePhase::gone)
-    self->send(caf::actor_cast<NodeActor>(node.handle), std::forward<decltype(values)>(values)...);
+caf::error refuse(Self self, const NodeHello& hello, const std::string& why,
+                  const std::string& fix) {
+  self->state.resources->logger.warning("refused " + hello.host + " (pid " +
+                                        std::to_string(hello.pid) + "): " + why);
+  return caf::make_error(caf::sec::runtime_error, why, fix);
 }
-
-void finish_if_all_gone(Self self, bool at_once = false) {
-  auto& state = self->state;
-  if (state.phase != Phase::ending) return;
-  const bool all_gone =
-      std::all_of(state.nodes.begin(), state.nodes.end(), [](const NodeEntry& node) {
-        return node.phase == NodePhase::missing || node.phase == NodePhase::gone;
-      });
-  const bool done = all_gone && state.recorded;
-  if (!done && !at_once && now(self) < state.deadline) return;
-  state.phase = Phase::ended;
-  if (state.colleagues.scheduler)
-    self->send_exit(state.colleagues.scheduler, caf::exit_reason::user_shutdown);
-  if (state.colleagues.recorder)
-    self->send_exit(state.colleagues.recorder, caf::exit_reason::user_shutdown);
-  if (auto on_end = std::exchange(state.resources->on_end, nullptr)) on_end(state.how);
-  self->quit();
-}
-
-/// Tells every node to end and remembers how the job ended; the first reason stands.
-void end(Self self, JobEnd how) {
-  auto& state = self->state;
-  if (state.phase == Phase::ending || state.phase == Phase::ended) return;
-  state.phase = Phase::ending;
-  state.how = std::move(how);
-  state.deadline = now(self) + kEndTimeout;
-  for (const NodeEntry& node : state.nodes)
-    send_to_node(self, node, stop_atom::value, state.how.message);
-  const auto recorded = [self] {
-    self->state.recorded = true;
-    finish_if_all_gone(self);
-  };
-  self->request(state.colleagues.recorder, caf::infinite, finish_atom::value)
-      .then([recorded](finish_atom) { recorded(); }, [recorded](const caf::error&) { recorded(); });
-}
-
-void fail(Self self, const Error& error) { end(self, {exit_code(error), to_string(error)}); }
 
 caf::result<NodeWelcome> join(Self self, const NodeHello& hello) {
   auto& state = self->state;
-  const auto refuse = [&](const std::string& why) {
-    state.resources->logger.warning("refused " + hello.host + " (pid " + std::to_string(hello.pid) +
-                                    "): " + why);
-    return caf::make_error(caf::sec::runtime_error, why);
-  };
-  if (state.phase != Phase::joining) return refuse("the job has started without this node");
-  if (hello.build != kVersion)
-    return refuse("it is version " + hello.build + " of troupe, the job runs " + kVersion);
+  const std::string& build = state.resources->build;
+  if (hello.build != build)
+    return refuse(self, hello, "it is build " + hello.build + " of troupe, the job runs " + build,
+                  "build the same commit on every machine (troupe --version)");
+  if (state.phase != Phase::joining)
+    return refuse(self, hello, "the job has started without this node",
+                  "start the job again, and all its nodes within cluster.join_timeout_s");
+  const std::size_t count = state.nodes.size();
   const std::size_t id = free_place(state, hello.wanted_node);
-  if (id == state.nodes.size())
-    return refuse(hello.wanted_node < 0
-                      ? "all nodes that are not the head's own have joined already"
-                      : "node " + std::to_string(hello.wanted_node) +
-                            " does not exist or has joined already");
+  if (id == count && hello.wanted_node < 0)
+    return refuse(self, hello, "all nodes that are not the head's own have joined already",
+                  "raise cluster.nodes where the job is to have more");
+  if (id == count)
+    return refuse(
+        self, hello,
+        "node " + std::to_string(hello.wanted_node) + " does not exist or has joined already",
+        "take a free id below " + std::to_string(count) +
+            ", or leave --node out: any free one is given");
   NodeEntry& node = state.nodes[id];
   node.phase = NodePhase::joined;
   node.host = hello.host;
   node.pid = hello.pid;
+  node.handle = self->current_sender();
+  self->monitor(node.handle);
   return NodeWelcome{NodeId{id}, state.resources->resolved_job};
 }
 
@@ -93,6 +57,7 @@ caf::result<NodeWelcome> join(Self self, const NodeHello& hello) {
 void bring_up(Self self, EpochNumber epoch_number) {
   auto& state = self->state;
   state.phase = Phase::applying;
+  state.deadline = now(self) + seconds(state.resources->setup.job.cluster.join_timeout_s);
   transport::Transport& transport = *state.resources->transport;
   state.configuration = {epoch_number, state.resources->plan, {}};
   for (const NodeEntry& node : state.nodes) {
@@ -112,6 +77,7 @@ void node_ready(Self self, const NodeReady& ready) {
   if (state.phase != Phase::joining || node.phase != NodePhase::joined) return;
   node.ready = ready;
   node.phase = NodePhase::ready;
+  self->demonitor(caf::actor_cast<caf::actor_addr>(node.handle));
   node.handle = self->current_sender();
   self->monitor(node.handle);
   const std::string who = describe(node, ready.node.index());
@@ -158,6 +124,7 @@ void decide(Self self, RunningStep& step) {
       state.resources->setup.job.optimizer.max_grad_norm};
   step.outcome = step.ledger.outcome(iteration.trained_tokens, policy);
   if (iteration.samples.empty()) return;
+  step.waiting_for = all_devices(state.configuration.plan);
   for (const NodeEntry& node : state.nodes) send_to_node(self, node, step.outcome->decision);
 }
 
@@ -178,7 +145,8 @@ void planned(Self self, const PlannedBatchPtr& batch) {
                    {},
                    {},
                    state.planned_tokens,
-                   idle ? milliseconds_between(state.last_finish, now(self)) : 0};
+                   idle ? milliseconds_between(state.last_finish, now(self)) : 0,
+                   all_devices(state.configuration.plan)};
   for (const auto& sample : batch->iteration.samples) state.planned_tokens += sample.llm_tokens;
   state.last_planned = state.length->reached(batch->batch + 1, state.planned_tokens);
   state.steps.push_back(std::move(step));
@@ -197,6 +165,7 @@ void prepared(Self self, const engine::Prepared& report) {
   auto& state = self->state;
   RunningStep* step = find_step(state, report.step);
   if (state.phase != Phase::training || !step || !step->ledger.add(report)) return;
+  step->waiting_for.erase(report.device);
   if (step->ledger.complete()) decide(self, *step);
 }
 
@@ -216,6 +185,7 @@ void finish_step(Self self) {
   self->send(state.colleagues.recorder, record);
   if (state.resources->setup.job.balancer.adaptive_correction)
     self->send(state.colleagues.scheduler, step.batch, record);
+  state.stalls.ended(now(self) - state.last_finish);
   state.last_finish = now(self);
   if (!counted.ok()) return fail(self, counted.error());
   if (state.steps.empty() && state.last_planned) return begin_collecting(self);
@@ -232,6 +202,7 @@ void device_finished(Self self, const engine::DeviceReport& report) {
   if (state.phase != Phase::training || !step) return;
   if (report.epoch_number != state.configuration.epoch_number) return;
   step->reports.push_back(report);
+  step->waiting_for.erase(report.device);
   const std::size_t devices = state.configuration.plan.devices.size();
   while (!state.steps.empty() && state.phase == Phase::training &&
          state.steps.front().reports.size() == devices)
@@ -262,7 +233,7 @@ void offered(Self self, const Offers& offers) {
   state.offers.push_back(offers);
   if (++state.offering_devices < state.configuration.plan.devices.size()) return;
   const auto all = std::make_shared<const std::vector<Offers>>(state.offers);
-  self->request(state.colleagues.recorder, std::chrono::seconds(120), collect_atom::value,
+  self->request(state.colleagues.recorder, kCollectTimeout, collect_atom::value,
                 state.collections.front(), state.configuration.epoch_number, all)
       .then(
           [self](finish_atom) {
@@ -270,86 +241,13 @@ void offered(Self self, const Offers& offers) {
             collect_next(self);
           },
           [self](const caf::error&) {
-            fail(self, {Errc::timed_out, "the final parameters could not be collected", {}, {}});
+            fail(self, {Errc::timed_out,
+                        "the final parameters could not be collected within " +
+                            std::to_string(kCollectTimeout.count()) + " s",
+                        self->state.resources->setup.job.job.run_dir.string(),
+                        "look at the network between the nodes and this machine and at the disk of "
+                        "the run folder, then start the job again"});
           });
-}
-
-void node_lost(Self self, std::size_t id) {
-  auto& state = self->state;
-  NodeEntry& node = state.nodes[id];
-  if (state.phase == Phase::ending) {
-    node.phase = NodePhase::gone;
-    return finish_if_all_gone(self);
-  }
-  const std::string why = node.how_ended.empty() ? "the connection to it was lost" : node.how_ended;
-  const std::string what = describe(node, id) + " was lost: " + why;
-  node.phase = NodePhase::gone;
-  const std::string after =
-      state.steps.empty()
-          ? ""
-          : "; step " + std::to_string(state.steps.front().ledger.step()) + " was not finished";
-  fail(self, {Errc::transport_failed, what + after, {}, "start the job again"});
-}
-
-/// A local process ended. What it says about the reason is better than a lost connection.
-void process_exited(Self self, std::int32_t pid, const std::string& how) {
-  auto& state = self->state;
-  for (std::size_t i = 0; i < state.nodes.size(); ++i) {
-    NodeEntry& node = state.nodes[i];
-    if (node.pid != pid || node.phase == NodePhase::gone) continue;
-    node.how_ended = how;
-    return node_lost(self, i);
-  }
-  if (state.phase == Phase::joining)
-    fail(self,
-         {Errc::internal,
-          "a local node process (pid " + std::to_string(pid) + ") " + how + " before it joined",
-          {},
-          "its own message stands above"});
-}
-
-void node_failed(Self self, std::size_t id, Error& error) {
-  const std::string who = describe(self->state.nodes[id], id);
-  error.where = who + (error.where.empty() ? "" : ", " + error.where);
-  if (error.code != Errc::transport_failed) return fail(self, error);
-  self->delayed_send(self, 2 * kReasonTimeout, failed_atom::value, error);
-}
-
-void connection_lost(Self self, const caf::actor_addr& source) {
-  auto& state = self->state;
-  for (std::size_t i = 0; i < state.nodes.size(); ++i) {
-    NodeEntry& node = state.nodes[i];
-    if (!node.handle || caf::actor_cast<caf::actor_addr>(node.handle) != source) continue;
-    if (node.phase == NodePhase::gone) return;
-    if (state.phase == Phase::ending) return node_lost(self, i);
-    self->delayed_send(self, kReasonTimeout, lost_atom::value, NodeId{i});
-    return;
-  }
-}
-
-void stop(Self self, std::int32_t signal) {
-  auto& state = self->state;
-  if (++state.signals > 1) {
-    if (state.phase == Phase::ending) finish_if_all_gone(self, true);
-    return;
-  }
-  const std::string name = signal == SIGINT ? "Ctrl-C" : "SIGTERM";
-  const std::string where =
-      state.phase == Phase::training && !state.steps.empty()
-          ? " during step " + std::to_string(state.steps.front().ledger.step())
-          : "";
-  end(self,
-      {128 + signal, "stopped by " + name + where + "; there is no checkpoint to resume from"});
-}
-
-void tick(Self self) {
-  auto& state = self->state;
-  const job::Cluster& cluster = state.resources->setup.job.cluster;
-  if (state.phase == Phase::joining && now(self) > state.deadline)
-    fail(self,
-         late_error(state.nodes, state.resources->listen, cluster.local_nodes == cluster.nodes));
-  finish_if_all_gone(self);
-  if (state.phase != Phase::ended) self->delayed_send(self, kTick, tick_atom::value);
 }
 
 void start(Self self, HeadResources* resources, const SpawnColleagues& spawn) {
@@ -359,13 +257,12 @@ void start(Self self, HeadResources* resources, const SpawnColleagues& spawn) {
   state.length.emplace(job, resources->data.records);
   state.skipped.emplace(job.train.max_nonfinite_in_a_row, resources->data.records);
   state.nodes.resize(static_cast<std::size_t>(job.cluster.nodes));
-  state.deadline = now(self) + std::chrono::milliseconds(
-                                   static_cast<std::int64_t>(job.cluster.join_timeout_s * 1000));
+  state.deadline = now(self) + seconds(job.cluster.join_timeout_s);
   state.last_finish = now(self);
   state.colleagues =
       spawn(self->system(), caf::actor_cast<SupervisorActor>(self), state.length->steps());
   self->set_down_handler([self](const caf::down_msg& down) { connection_lost(self, down.source); });
-  self->delayed_send(self, kTick, tick_atom::value);
+  watch(self);
 }
 
 }  // namespace
@@ -387,10 +284,9 @@ SupervisorActor::behavior_type supervisor(Self self, HeadResources* resources,
         process_exited(self, pid, how);
       },
       [self](stop_atom, std::int32_t signal) { stop(self, signal); },
-      [self](lost_atom, NodeId id) {
-        if (self->state.nodes[id.index()].phase != NodePhase::gone) node_lost(self, id.index());
-      },
-      [self](tick_atom) { tick(self); },
+      [self](lost_atom, NodeId id) { node_lost(self, id.index()); },
+      [self](alive_atom, NodeId id) { self->state.nodes[id.index()].silence.heard(); },
+      [self](tick_atom) { watch(self); },
   };
 }
 

@@ -9,8 +9,10 @@
 #include <set>
 #include <vector>
 
+#include "actors/heartbeat.hpp"
 #include "actors/protocol.hpp"
 #include "actors/recorder_actor.hpp"
+#include "actors/stall_watch.hpp"
 #include "engine/job_setup.hpp"
 #include "engine/skipped_steps.hpp"
 #include "engine/step_ledger.hpp"
@@ -22,6 +24,7 @@ struct HeadResources {
   engine::JobSetup setup;
   ParallelPlan plan;
   std::string resolved_job;
+  std::string build;  ///< Version and commit that nodes must have too.
   engine::DataIdentity data;
   std::shared_ptr<engine::RunFolder> folder;
   observe::Console* console = nullptr;
@@ -48,8 +51,10 @@ struct NodeEntry {
   std::string host;
   std::int32_t pid = 0;
   NodeReady ready;
-  caf::strong_actor_ptr handle;
-  std::string how_ended;  ///< For a local process: "was killed by signal 9".
+  caf::strong_actor_ptr handle;  ///< The node's actor; before `ready`, who asked for its place.
+  Silence silence;               ///< From `ready` on.
+  bool silent = false;           ///< Lost by its silence: its process may still be there.
+  std::string how_ended;         ///< "was killed by signal 9", where more is known than its loss.
 };
 
 /// A step that was sent to the devices and is not finished.
@@ -59,11 +64,12 @@ struct RunningStep {
   std::optional<engine::StepOutcome> outcome;
   std::vector<engine::DeviceReport> reports;
   TokenCount tokens_before = 0;
-  double wait_ms = 0;  ///< Devices were idle for so long before it was sent.
+  double wait_ms = 0;              ///< Devices were idle for so long before it was sent.
+  std::set<DeviceId> waiting_for;  ///< Devices that have not reported yet, PREPARED or their end.
 };
 
 struct SupervisorState {
-  using Time = caf::actor_clock::time_point;  ///< Of the actor system's clock, which tests drive.
+  using Time = actors::Time;  ///< Of the actor system's clock, which tests drive.
   enum class Phase : std::uint8_t { joining, applying, training, collecting, ending, ended };
 
   HeadResources* resources = nullptr;
@@ -83,7 +89,9 @@ struct SupervisorState {
   std::vector<Offers> offers;
   std::size_t offering_devices = 0;
   JobEnd how;
-  Time deadline;  ///< Of joining, or of ending.
+  Time deadline;  ///< Of joining, of applying, or of ending.
+  Pace pace;      ///< Of its own signs of life.
+  StallWatch stalls;
   std::int32_t signals = 0;
   bool recorded = false;  ///< The recorder has written everything that was sent to it.
 

@@ -1,6 +1,7 @@
 #include "actors/supervisor_records.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "runtime/observe/stage_work.hpp"
@@ -12,21 +13,41 @@ std::string describe(const NodeEntry& node, std::size_t id) {
          ")";
 }
 
-std::string roll_call(const std::vector<NodeEntry>& nodes) {
-  std::string joined, missing;
-  std::size_t count = 0;
+namespace {
+
+/// The nodes that `wanted` accepts, described and separated by commas.
+template <class Wanted>
+std::string names(const std::vector<NodeEntry>& nodes, Wanted wanted) {
+  std::string text;
   for (std::size_t i = 0; i < nodes.size(); ++i) {
-    const NodeEntry& node = nodes[i];
-    std::string& list = node.phase == NodeEntry::Phase::missing ? missing : joined;
-    if (node.phase != NodeEntry::Phase::missing) ++count;
-    list +=
-        (list.empty() ? "" : ", ") +
-        (node.phase == NodeEntry::Phase::missing ? "node " + std::to_string(i) : describe(node, i));
+    if (!wanted(nodes[i])) continue;
+    text += (text.empty() ? "" : ", ") + (nodes[i].phase == NodeEntry::Phase::missing
+                                              ? "node " + std::to_string(i)
+                                              : describe(nodes[i], i));
   }
-  std::string text =
-      std::to_string(count) + " of " + std::to_string(nodes.size()) + " nodes joined";
-  if (!joined.empty()) text += "; here: " + joined;
-  if (!missing.empty()) text += "; missing: " + missing;
+  return text;
+}
+
+std::string names(const std::vector<NodeEntry>& nodes, NodeEntry::Phase phase) {
+  return names(nodes, [phase](const NodeEntry& node) { return node.phase == phase; });
+}
+
+std::string in_seconds(double seconds) { return std::to_string(std::lround(seconds)) + " s"; }
+
+}  // namespace
+
+std::string roll_call(const std::vector<NodeEntry>& nodes) {
+  using Phase = NodeEntry::Phase;
+  const auto joined = [](const NodeEntry& node) {
+    return node.phase != Phase::missing && node.phase != Phase::joined;
+  };
+  std::string text = std::to_string(std::count_if(nodes.begin(), nodes.end(), joined)) + " of " +
+                     std::to_string(nodes.size()) + " nodes joined";
+  for (const auto& [label, list] :
+       {std::pair{"here", names(nodes, joined)},
+        std::pair{"still opening data and devices", names(nodes, Phase::joined)},
+        std::pair{"missing", names(nodes, Phase::missing)}})
+    if (!list.empty()) text += std::string("; ") + label + ": " + list;
   return text;
 }
 
@@ -35,7 +56,39 @@ Error late_error(const std::vector<NodeEntry>& nodes, const std::string& listen,
                     (listen.empty() ? "HOST:PORT` (the port is in the log)" : listen + "`") +
                     ", check that they reach this address, or ";
   if (all_local && listen.empty()) fix = "give this machine more time to start its nodes: ";
+  if (names(nodes, NodeEntry::Phase::missing).empty())
+    fix = "look at the load and the disks of the nodes that are not ready, or ";
   return {Errc::timed_out, roll_call(nodes), listen, fix + "raise cluster.join_timeout_s"};
+}
+
+Error slow_set_up(const std::vector<NodeEntry>& nodes, double timeout_s) {
+  return {Errc::timed_out,
+          "the model was not set up within " + in_seconds(timeout_s) +
+              "; still at it: " + names(nodes, NodeEntry::Phase::ready),
+          {},
+          "look at the load and memory of these machines, or raise cluster.join_timeout_s"};
+}
+
+std::set<DeviceId> all_devices(const ParallelPlan& plan) {
+  std::set<DeviceId> devices;
+  for (std::size_t i = 0; i < plan.devices.size(); ++i) devices.insert(DeviceId{i});
+  return devices;
+}
+
+std::string stall_text(const SupervisorState& state, Time now) {
+  const ParallelPlan& plan = state.configuration.plan;
+  const auto waited = std::chrono::duration<double>(now - state.last_finish).count();
+  const std::string since = " for " + in_seconds(waited);
+  if (state.steps.empty())
+    return "no step has run" + since + ": the next one waits for its samples and its plan";
+  const RunningStep& step = state.steps.front();
+  std::string devices;
+  for (const DeviceId device : step.waiting_for)
+    devices += (devices.empty() ? "" : ", ") + ("device " + std::to_string(device.value)) +
+               " (node " + std::to_string(plan.devices[device.index()].node.value) + ")";
+  return "step " + std::to_string(step.ledger.step()) + " has not ended" + since +
+         "; it waits for " + (step.outcome ? "the end of " : "the gradients of ") + devices +
+         ". All nodes answer: a slow device, or nodes that do not reach each other";
 }
 
 double milliseconds_between(SupervisorState::Time begin, SupervisorState::Time end) {

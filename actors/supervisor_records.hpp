@@ -12,7 +12,8 @@ namespace troupe::actors {
 /// `node 2 (host, pid 71)`.
 std::string describe(const NodeEntry& node, std::size_t id);
 
-/// Who joined and who is missing, for a job whose nodes did not all come in time.
+/// Who joined, who has a place but is not ready, and who is missing, for a job whose nodes did not
+/// all come in time.
 std::string roll_call(const std::vector<NodeEntry>& nodes);
 
 /// Why joining took too long, with the roll call. `listen`: where nodes of other machines join;
@@ -22,6 +23,14 @@ Error late_error(const std::vector<NodeEntry>& nodes, const std::string& listen,
 /// The place of a node that joins: the wanted one, or with -1 the first that no local node will
 /// take. As many as there are nodes: it is not free.
 std::size_t free_place(const SupervisorState& state, std::int32_t wanted);
+
+/// Why bringing a layout up took too long: names the nodes that have not said that they did.
+Error slow_set_up(const std::vector<NodeEntry>& nodes, double timeout_s);
+
+/// What a job waits for whose running step takes very long.
+std::string stall_text(const SupervisorState& state, Time now);
+
+std::set<DeviceId> all_devices(const ParallelPlan& plan);
 
 /// True if every node is in this phase.
 bool all_in(const SupervisorState& state, NodeEntry::Phase phase);

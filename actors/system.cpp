@@ -2,24 +2,25 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <caf/io/all.hpp>
 #include <charconv>
 #include <chrono>
+#include <csignal>
+#include <set>
 #include <thread>
+
+#include "actors/heartbeat.hpp"
 
 namespace troupe::actors {
 
-SystemConfig::SystemConfig(double heartbeat_interval_s, double heartbeat_timeout_s) {
+SystemConfig::SystemConfig() {
   load<caf::io::middleman>();
   add_messages(*this);
-  const auto nanoseconds = [](double seconds) {
-    return caf::timespan(static_cast<std::int64_t>(seconds * 1e9));
-  };
   set("scheduler.policy", caf::atom("sharing"));
   set("scheduler.max-threads", 2);
   set("middleman.workers", 0);
-  set("middleman.heartbeat-interval", nanoseconds(heartbeat_interval_s));
-  set("middleman.connection-timeout", nanoseconds(heartbeat_timeout_s));
+  set("middleman.heartbeat-interval", caf::timespan(0));
   set("middleman.app-identifiers", std::vector<std::string>{"troupe"});
 }
 
@@ -51,20 +52,37 @@ Result<std::uint16_t> publish(caf::actor_system& system, const SupervisorActor& 
 
 Result<SupervisorActor> find_supervisor(caf::actor_system& system, const HostPort& address,
                                         double timeout_s) {
-  const auto deadline = std::chrono::steady_clock::now() +
-                        std::chrono::milliseconds(static_cast<std::int64_t>(timeout_s * 1000));
+  const std::string where = address.host + ":" + std::to_string(address.port);
+  const auto deadline = std::chrono::steady_clock::now() + seconds(timeout_s);
+  caf::scoped_actor self(system);
   for (;;) {
-    auto found = system.middleman().remote_actor<SupervisorActor>(address.host, address.port);
-    if (found) return *found;
-    if (std::chrono::steady_clock::now() > deadline)
+    const auto left = deadline - std::chrono::steady_clock::now();
+    if (left <= Duration{})
       return Error{
           Errc::timed_out,
           "no supervisor answered within " + std::to_string(static_cast<int>(timeout_s)) + " s",
-          address.host + ":" + std::to_string(address.port),
-          "start `troupe train` first; check the address, and that this machine reaches it"};
-    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+          where, "start `troupe train` first; check the address, and that this machine reaches it"};
+    caf::strong_actor_ptr found;
+    std::set<std::string> protocol;
+    // A request of our own, because `middleman::remote_actor` waits as long as an attempt takes.
+    self->request(system.middleman().actor_handle(), left, caf::connect_atom::value, address.host,
+                  address.port)
+        .receive(
+            [&](caf::node_id&, caf::strong_actor_ptr& actor, std::set<std::string>& types) {
+              found = actor;
+              protocol = types;
+            },
+            [](const caf::error&) {});
+    if (found && system.assignable(protocol, system.message_types<SupervisorActor>()))
+      return caf::actor_cast<SupervisorActor>(found);
+    if (found)
+      return Error{Errc::unavailable, "who listens there is another build of troupe", where,
+                   "build the same commit on every machine (troupe --version)"};
+    std::this_thread::sleep_for(std::min<Duration>(std::chrono::milliseconds(200), left));
   }
 }
+
+std::string signal_name(int signal) { return signal == SIGINT ? "Ctrl-C" : "SIGTERM"; }
 
 std::string host_name() {
   char name[256] = {};

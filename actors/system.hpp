@@ -11,11 +11,11 @@
 
 namespace troupe::actors {
 
-/// Heartbeats find stopped peers, a shared work queue answers remote requests soonest, and an
-/// application id of our own keeps strangers out.
+/// A shared work queue answers remote requests soonest; an application id of our own keeps
+/// strangers out; signs of life are the engine's own (`heartbeat.hpp`), not CAF's.
 class SystemConfig : public caf::actor_system_config {
  public:
-  SystemConfig(double heartbeat_interval_s, double heartbeat_timeout_s);
+  SystemConfig();
 };
 
 /// `HOST:PORT` taken apart.
@@ -32,10 +32,14 @@ Result<HostPort> parse_host_port(const std::string& text);
 Result<std::uint16_t> publish(caf::actor_system& system, const SupervisorActor& supervisor,
                               const HostPort& address);
 
-/// Connects to a supervisor, again and again until `timeout_s` has passed.
-/// Errors: timed_out: nobody answered there, with the last reason.
+/// Connects to a supervisor, again and again until `timeout_s` has passed. Where an attempt is
+/// still under way then, the actor system cannot be destroyed before it ends (some 10 s). Errors:
+/// timed_out: nobody answered there; unavailable: who answered speaks another protocol.
 Result<SupervisorActor> find_supervisor(caf::actor_system& system, const HostPort& address,
                                         double timeout_s);
+
+/// How messages call a signal: `Ctrl-C`, `SIGTERM`.
+std::string signal_name(int signal);
 
 /// Name of this machine, for roll calls.
 std::string host_name();

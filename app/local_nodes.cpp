@@ -47,8 +47,8 @@ std::string describe(int status) {
 }  // namespace
 
 LocalNodes::~LocalNodes() {
-  kill_all(SIGKILL);
-  for (const pid_t pid : pids_) waitpid(pid, nullptr, 0);
+  kill_all();
+  for (const Child& child : children_) waitpid(child.pid, nullptr, 0);
 }
 
 Status LocalNodes::start(std::int32_t count, const std::string& address) {
@@ -66,24 +66,29 @@ Status LocalNodes::start(std::int32_t count, const std::string& address) {
     if (code != 0)
       return Error{Errc::io_failed, std::string("cannot start a node process: ") + strerror(code),
                    "cluster.local_nodes", "check the limits of this machine (ulimit -u)"};
-    pids_.push_back(pid);
+    children_.push_back({pid, NodeId{node}});
   }
   return Done{};
 }
 
 std::vector<EndedChild> LocalNodes::reap() {
   std::vector<EndedChild> ended;
-  std::erase_if(pids_, [&](pid_t pid) {
+  std::erase_if(children_, [&](const Child& child) {
     int status = 0;
-    if (waitpid(pid, &status, WNOHANG) != pid) return false;
-    ended.push_back({pid, describe(status)});
+    if (waitpid(child.pid, &status, WNOHANG) != child.pid) return false;
+    ended.push_back({child.pid, describe(status)});
     return true;
   });
   return ended;
 }
 
-void LocalNodes::kill_all(int signal) {
-  for (const pid_t pid : pids_) kill(pid, signal);
+void LocalNodes::kill_node(NodeId node) {
+  for (const Child& child : children_)
+    if (child.node == node) kill(child.pid, SIGKILL);
+}
+
+void LocalNodes::kill_all() {
+  for (const Child& child : children_) kill(child.pid, SIGKILL);
 }
 
 }  // namespace troupe::app

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "runtime/vocabulary/result.hpp"
+#include "runtime/vocabulary/units.hpp"
 
 namespace troupe::app {
 
@@ -37,11 +38,18 @@ class LocalNodes {
   /// Children that have ended since the last call.
   std::vector<EndedChild> reap();
 
-  bool empty() const { return pids_.empty(); }
-  void kill_all(int signal);
+  bool empty() const { return children_.empty(); }
+
+  /// Kills a node's process; nothing where it is not one of these, or has ended.
+  void kill_node(NodeId node);
+  void kill_all();
 
  private:
-  std::vector<pid_t> pids_;
+  struct Child {
+    pid_t pid = 0;
+    NodeId node;
+  };
+  std::vector<Child> children_;
 };
 
 }  // namespace troupe::app

@@ -13,11 +13,11 @@
 #include "actors/node_actor.hpp"
 #include "actors/peers.hpp"
 #include "actors/system.hpp"
-#include "actors/version.hpp"
 #include "app/commands.hpp"
 #include "app/signals.hpp"
 #include "app/terminal.hpp"
 #include "app/transport_options.hpp"
+#include "app/version.hpp"
 #include "runtime/job/load_job.hpp"
 #include "transport/registry.hpp"
 
@@ -35,20 +35,22 @@ struct Options {
   double timeout_s = 60;
 };
 
-/// Asks for a place in the job.
-Result<NodeWelcome> ask_to_join(caf::actor_system& system, const SupervisorActor& supervisor,
+/// Asks for a place in the job. `self` stands for this process until its node's actor does.
+Result<NodeWelcome> ask_to_join(caf::scoped_actor& self, const SupervisorActor& supervisor,
                                 const Options& options) {
-  caf::scoped_actor self(system);
   Result<NodeWelcome> answer = Error{Errc::internal, "no answer", {}, {}};
-  const NodeHello hello{host_name(), static_cast<std::int32_t>(getpid()), options.node, kVersion};
+  const NodeHello hello{host_name(), static_cast<std::int32_t>(getpid()), options.node, build_id()};
   self->request(supervisor, std::chrono::seconds(30), join_atom::value, hello)
       .receive([&](NodeWelcome& welcome) { answer = std::move(welcome); },
                [&](const caf::error& error) {
-                 std::string why = "no answer within 30 s";
                  const caf::message& context = error.context();
-                 if (context.match_elements<std::string>()) why = context.get_as<std::string>(0);
-                 answer = Error{
-                     Errc::transport_failed, "the supervisor refused: " + why, options.join, {}};
+                 if (context.match_elements<std::string, std::string>())
+                   answer = Error{Errc::transport_failed,
+                                  "the supervisor refused: " + context.get_as<std::string>(0),
+                                  options.join, context.get_as<std::string>(1)};
+                 else
+                   answer = Error{Errc::timed_out, "the supervisor did not answer within 30 s",
+                                  options.join, "look whether `troupe train` still runs there"};
                });
   return answer;
 }
@@ -92,18 +94,47 @@ void tell(const Options& options, const std::string& text) {
   if (options.parent == 0) std::cout << text << std::endl;
 }
 
-/// Waits until the node's actor is done or a signal ends the process.
+/// A place in a job, and everything to work there.
+struct Place {
+  SupervisorActor supervisor;
+  std::unique_ptr<NodeResources> resources;
+};
+
+/// Finds the job, gets a place in it and opens what it needs. Signals end the process meanwhile.
+Result<Place> take_place(caf::actor_system& system, caf::scoped_actor& self,
+                         const Options& options) {
+  const EndOnSignal guard(options.parent == 0 ? "before it joined the job" : "");
+  const auto address = parse_host_port(options.join);
+  if (!address.ok()) return address.error();
+  tell(options, "looking for the job at " + options.join);
+  auto supervisor = find_supervisor(system, address.value(), options.timeout_s);
+  if (!supervisor.ok()) return std::move(supervisor).error();
+  auto welcome = ask_to_join(self, supervisor.value(), options);
+  if (!welcome.ok()) return std::move(welcome).error();
+  auto resources = open_resources(welcome.value(), options);
+  if (!resources.ok()) {
+    caf::anon_send(supervisor.value(), failed_atom::value, welcome.value().node, resources.error());
+    return std::move(resources).error();
+  }
+  return Place{supervisor.value(), std::move(resources).value()};
+}
+
+/// Waits until the node's actor is done. A signal ends it by way of the supervisor, so that all
+/// others hear why; a second one, or a supervisor that does not answer, ends the process at once.
 JobEnd wait_for_end(std::future<JobEnd>& ended, const NodeActor& node) {
+  constexpr std::chrono::seconds kAnswerTime{2};
   int signal = 0;
+  auto deadline = std::chrono::steady_clock::time_point::max();
   while (ended.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
     const int seen = wait_for_signal({SIGINT, SIGTERM}, std::chrono::milliseconds(50));
+    if (std::chrono::steady_clock::now() > deadline || (seen != 0 && signal != 0)) break;
     if (seen == 0) continue;
     signal = seen;
-    caf::anon_send(node, stop_atom::value, std::string("node stopped by a signal"));
+    deadline = std::chrono::steady_clock::now() + kAnswerTime;
+    caf::anon_send(node, stop_atom::value, static_cast<std::int32_t>(signal));
   }
-  JobEnd how = ended.get();
-  if (signal != 0) how.exit_code = 128 + signal;
-  return how;
+  if (signal == 0) return ended.get();
+  return {128 + signal, "stopped by " + signal_name(signal), true};
 }
 
 int run_node(const Options& options) {
@@ -115,36 +146,32 @@ int run_node(const Options& options) {
     if (getppid() != options.parent) return kFailed;
   }
   block_signals({SIGINT, SIGTERM});
-  const auto address = parse_host_port(options.join);
-  if (!address.ok()) return report(address.error());
-  SystemConfig config(0.5, 4);
+  SystemConfig config;
   caf::actor_system system(config);
-  tell(options, "looking for the job at " + options.join);
-  auto supervisor = find_supervisor(system, address.value(), options.timeout_s);
-  if (!supervisor.ok()) return report(supervisor.error());
-  auto welcome = ask_to_join(system, supervisor.value(), options);
-  if (!welcome.ok()) return report(welcome.error());
-  auto resources = open_resources(welcome.value(), options);
-  if (!resources.ok()) {
-    caf::anon_send(supervisor.value(), failed_atom::value, welcome.value().node, resources.error());
-    return report(resources.error());
+  caf::scoped_actor self(system, true);  // Hidden: not waited for below.
+  auto place = take_place(system, self, options);
+  if (!place.ok()) {
+    // An attempt to connect may still be under way, and the actor system would wait for it.
+    leave_at_latest(exit_code(place.error()), kLeaveTime);
+    return report(place.error());
   }
-  const std::string name = "node " + std::to_string(welcome.value().node.value);
-  tell(options, name + " of job '" + resources.value()->setup.job.job.name + "'");
+  NodeResources& resources = *place.value().resources;
+  const std::string name = "node " + std::to_string(resources.node.value);
+  tell(options, name + " of job '" + resources.setup.job.job.name + "'");
   auto promise = std::make_shared<std::promise<JobEnd>>();
   auto ended = promise->get_future();
   const NodeActor actor =
-      system.spawn(node, resources.value().get(), supervisor.value(),
+      system.spawn(node, &resources, place.value().supervisor,
                    [promise](JobEnd how) { promise->set_value(std::move(how)); });
-  caf::send_as(actor, supervisor.value(),
-               introduce(resources.value()->node, *resources.value()->transport,
-                         engine::identify(*resources.value()->dataset)));
+  caf::send_as(
+      actor, place.value().supervisor,
+      introduce(resources.node, *resources.transport, engine::identify(*resources.dataset)));
   const JobEnd how = wait_for_end(ended, actor);
   if (how.exit_code == 0) tell(options, name + ": the job is done");
-  say_why(how, welcome.value().node, options.parent != 0);
-  leave_at_latest(5);
+  say_why(how, resources.node, options.parent != 0);
+  leave_at_latest(how.exit_code, kLeaveTime);
   system.await_all_actors_done();
-  resources.value()->transport.reset();
+  resources.transport.reset();
   leave(how.exit_code);
 }
 

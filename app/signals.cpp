@@ -1,15 +1,19 @@
 #include "app/signals.hpp"
 
-#include <unistd.h>
-
 #include <csignal>
 #include <cstdlib>
 #include <ctime>
 #include <iostream>
+#include <utility>
+
+#include "actors/system.hpp"
 
 namespace troupe::app {
 
 namespace {
+
+/// A signal is seen so much later at most, and the end of what was guarded.
+constexpr std::chrono::milliseconds kLookInterval{50};
 
 sigset_t set_of(std::initializer_list<int> signals) {
   sigset_t set;
@@ -38,6 +42,29 @@ void leave(int exit_code) {
   std::_Exit(exit_code);
 }
 
-void leave_at_latest(unsigned seconds) { alarm(seconds); }
+void leave_at_latest(int exit_code, std::chrono::milliseconds time) {
+  std::thread([exit_code, time] {
+    std::this_thread::sleep_for(time);
+    leave(exit_code);
+  }).detach();
+}
+
+EndOnSignal::EndOnSignal(std::string when)
+    : watcher_([this, when = std::move(when)] {
+        while (!done_)
+          if (const int signal = wait_for_signal({SIGINT, SIGTERM}, kLookInterval); signal != 0)
+            leave(report_signal(signal, when));
+      }) {}
+
+EndOnSignal::~EndOnSignal() {
+  done_ = true;
+  watcher_.join();
+}
+
+int report_signal(int signal, const std::string& when) {
+  if (!when.empty())
+    std::cerr << "stopped by " + actors::signal_name(signal) + " " + when + "\n" << std::flush;
+  return 128 + signal;
+}
 
 }  // namespace troupe::app

@@ -2,8 +2,11 @@
 
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <initializer_list>
+#include <string>
+#include <thread>
 
 namespace troupe::app {
 
@@ -17,7 +20,28 @@ int wait_for_signal(std::initializer_list<int> signals, std::chrono::millisecond
 /// actor system, which can wait for ever for a detached thread. Open files must be flushed before.
 [[noreturn]] void leave(int exit_code);
 
-/// Ends the process by SIGALRM if it has not left within so many seconds.
-void leave_at_latest(unsigned seconds);
+/// What a process whose job is over may take for its last clean-up: an executor may be in the
+/// middle of a long action, and nothing of it is kept.
+inline constexpr std::chrono::milliseconds kLeaveTime{1000};
+
+/// Leaves with this exit code if the process has not ended within so much time.
+void leave_at_latest(int exit_code, std::chrono::milliseconds time);
+
+/// Ends the process on SIGINT or SIGTERM (blocked) while this lives: for work that does not look
+/// for signals itself. Says `stopped by Ctrl-C WHEN` on stderr and leaves with 128 + the signal.
+class EndOnSignal {
+ public:
+  explicit EndOnSignal(std::string when);
+  ~EndOnSignal();
+  EndOnSignal(const EndOnSignal&) = delete;
+  EndOnSignal& operator=(const EndOnSignal&) = delete;
+
+ private:
+  std::atomic<bool> done_{false};
+  std::thread watcher_;
+};
+
+/// Says on stderr that a signal ended the process, unless `when` is empty. Returns the exit code.
+int report_signal(int signal, const std::string& when);
 
 }  // namespace troupe::app

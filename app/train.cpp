@@ -20,6 +20,7 @@
 #include "app/signals.hpp"
 #include "app/terminal.hpp"
 #include "app/transport_options.hpp"
+#include "app/version.hpp"
 #include "engine/choose_layout.hpp"
 #include "engine/plan_summary.hpp"
 #include "engine/profile_run.hpp"
@@ -137,10 +138,17 @@ int train_by_reference(const Options& options, const Opened& opened) {
   at::set_num_threads(opened.setup.job.cluster.threads_per_device);
   std::atomic<bool> stop{false}, done{false};
   int signal = 0;
+  std::atomic<std::int64_t> step{1};
+  const auto stopped = [&] { return "before step " + std::to_string(step) + " was done"; };
   std::thread watcher([&] {
     while (!done && !stop)
-      if ((signal = wait_for_signal({SIGINT, SIGTERM}, std::chrono::milliseconds(100))) != 0)
+      if ((signal = wait_for_signal({SIGINT, SIGTERM}, std::chrono::milliseconds(50))) != 0)
         stop = true;
+    // A step may take long, and nothing of it is kept.
+    const auto deadline = std::chrono::steady_clock::now() + kLeaveTime;
+    while (!done && std::chrono::steady_clock::now() < deadline)
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    if (!done) leave(report_signal(signal, stopped()));
   });
   std::optional<observe::StepReporter> reporter;
   engine::ReferenceOptions reference;
@@ -148,6 +156,7 @@ int train_by_reference(const Options& options, const Opened& opened) {
   reference.on_step = [&](const observe::StepMetrics& metrics, std::int64_t total_steps) {
     if (!reporter) reporter.emplace(console, logger.value(), total_steps);
     reporter->report(metrics);
+    step = metrics.step + 1;
   };
   Status trained = Done{};
   if (options.microbatches.empty()) {
@@ -160,7 +169,7 @@ int train_by_reference(const Options& options, const Opened& opened) {
   done = true;
   watcher.join();
   if (reporter) reporter->finish();
-  if (stop) return 128 + signal;
+  if (stop) return report_signal(signal, stopped());
   if (!trained.ok()) return report(trained.error());
   logger.value().info("done: " + folder.value()->path().string());
   return kDone;
@@ -182,13 +191,16 @@ JobEnd watch(std::future<JobEnd>& ended, const SupervisorActor& supervisor, Loca
   return ended.get();
 }
 
-/// Waits for local nodes that were told to end; what is left after that is killed.
-void wait_for_children(LocalNodes& nodes) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(2);
+/// Kills local nodes that will not end by themselves and waits for the others, which leave at once;
+/// what is left after that is killed too.
+void wait_for_children(LocalNodes& nodes, const JobEnd& how) {
+  for (const NodeId node : how.left) nodes.kill_node(node);
+  const auto deadline = std::chrono::steady_clock::now() + 2 * kLeaveTime;
   while (!nodes.empty() && std::chrono::steady_clock::now() < deadline) {
     nodes.reap();
     wait_for_signal({SIGCHLD}, std::chrono::milliseconds(20));
   }
+  nodes.kill_all();
 }
 
 std::string reachable(const HostPort& address, std::uint16_t port) {
@@ -216,6 +228,7 @@ int train_as_head(Opened opened) {
   HeadResources resources{std::move(opened.setup),
                           std::move(opened.plan),
                           std::move(opened.resolved),
+                          build_id(),
                           opened.data,
                           folder.value(),
                           &console,
@@ -226,7 +239,7 @@ int train_as_head(Opened opened) {
   JobEnd how;
   LocalNodes nodes;
   {
-    SystemConfig config(job.cluster.heartbeat_interval_s, job.cluster.heartbeat_timeout_s);
+    SystemConfig config;
     caf::actor_system system(config);
     const SupervisorActor actor = system.spawn(supervisor, &resources, head_colleagues(resources));
     auto port = publish(system, actor, address.value());
@@ -246,15 +259,14 @@ int train_as_head(Opened opened) {
     auto started = nodes.start(job.cluster.local_nodes, local);
     if (!started.ok()) caf::anon_send(actor, failed_atom::value, started.error());
     how = watch(ended, actor, nodes);
-    wait_for_children(nodes);
-    nodes.kill_all(SIGKILL);
+    wait_for_children(nodes, how);
     if (how.exit_code == 0) {
       logger.value().info("done: " + job.job.run_dir.string());
     } else {
       console.status("");
       std::cerr << how.message << '\n';
     }
-    leave_at_latest(5);
+    leave_at_latest(how.exit_code, kLeaveTime);
     system.await_all_actors_done();
     resources.transport.reset();
     leave(how.exit_code);
@@ -263,6 +275,7 @@ int train_as_head(Opened opened) {
 
 int train(const Options& options) {
   block_signals({SIGINT, SIGTERM, SIGCHLD});
+  auto guard = std::make_unique<EndOnSignal>("before the job started");
   auto loaded = job::load_job(options.job.file, options.job.all());
   if (!loaded.ok()) return report(loaded.error());
   if (!options.reference && !options.microbatches.empty())
@@ -270,6 +283,7 @@ int train(const Options& options) {
   auto opened =
       open_job(std::move(loaded).value(), !options.reference || !options.microbatches.empty());
   if (!opened.ok()) return report(opened.error());
+  guard.reset();
   if (options.reference) return train_by_reference(options, opened.value());
   return train_as_head(std::move(opened).value());
 }

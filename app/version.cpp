@@ -22,9 +22,11 @@ std::string boost_version() {
 
 }  // namespace
 
+std::string build_id() { return std::string(kVersion) + " (" + kCommit + ")"; }
+
 std::string version_text() {
-  return std::string("troupe ") + kVersion + " (" + kCommit + ")\n" + "compiler   " + kCompiler +
-         ", " + kBuildType + (*kSanitizers == '\0' ? "" : ", sanitizers ") + kSanitizers + "\n" +
+  return "troupe " + build_id() + "\n" + "compiler   " + kCompiler + ", " + kBuildType +
+         (*kSanitizers == '\0' ? "" : ", sanitizers ") + kSanitizers + "\n" +
          "libraries  LibTorch " + TORCH_VERSION + ", CAF " + caf_version() + ", UCX " +
          kUcxVersion + ", Boost " + boost_version() + "\n" + "devices    cpu";
 }

@@ -146,10 +146,10 @@ struct Cluster {
   std::int32_t fault_tolerance = 0;     ///< Nodes that may fail at once.
   std::string listen = "127.0.0.1:0";   ///< Where nodes join; port 0: any free one.
   std::string transport = "ucx";        ///< The only one between processes.
-  double join_timeout_s = 60;           ///< Until all nodes are there.
-  double heartbeat_interval_s = 0.5;
-  double heartbeat_timeout_s = 4;  ///< Silence after which a node counts as lost.
-  double stop_timeout_s = 10;      ///< From the first signal until nodes are ended by force.
+  double join_timeout_s = 60;           ///< Until all nodes are there; again until all are set up.
+  double heartbeat_interval_s = 0.5;    ///< Between two signs of life, of nodes and of the head.
+  double heartbeat_timeout_s = 3;       ///< Silence after which a node, or the head, is lost.
+  double stop_timeout_s = 10;           ///< From the word to end until nodes are ended by force.
 
   friend bool operator==(const Cluster&, const Cluster&) = default;
 };

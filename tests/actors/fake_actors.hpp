@@ -19,11 +19,13 @@ struct NodeSeen {
   std::vector<engine::BatchOrder> orders;
   std::vector<Collection> collections;
   std::vector<std::string> stops;
+  int alive = 0;                             ///< Signs of life from the supervisor.
+  bool deaf = false;                         ///< Does not end when it is told to.
   std::vector<engine::BatchReport> reports;  ///< From a loader.
   std::vector<Error> failures;               ///< From a loader or an executor.
 };
 
-/// Ends when it is told to stop, as a real node does.
+/// Ends when it is told to stop, as a real node does, unless it is deaf.
 inline NodeActor::behavior_type fake_node(NodeActor::pointer self, NodeSeen* seen) {
   return {
       [seen](apply_atom, const Configuration& x) { seen->configurations.push_back(x); },
@@ -33,8 +35,11 @@ inline NodeActor::behavior_type fake_node(NodeActor::pointer self, NodeSeen* see
       [seen](collect_atom, Collection x) { seen->collections.push_back(x); },
       [self, seen](stop_atom, const std::string& why) {
         seen->stops.push_back(why);
-        self->quit();
+        if (!seen->deaf) self->quit();
       },
+      [](stop_atom, std::int32_t) {},
+      [seen](alive_atom) { ++seen->alive; },
+      [](tick_atom) {},
       [](const engine::Prepared&) {},
       [](const engine::DeviceReport&) {},
       [](applied_atom, DeviceId) {},
@@ -65,6 +70,7 @@ inline SupervisorActor::behavior_type fake_supervisor(SupervisorActor::pointer,
       [](exited_atom, std::int32_t, const std::string&) {},
       [](stop_atom, std::int32_t) {},
       [](lost_atom, NodeId) {},
+      [](alive_atom, NodeId) {},
       [](tick_atom) {},
   };
 }
@@ -88,12 +94,13 @@ inline SchedulerActor::behavior_type fake_scheduler(SchedulerActor::pointer, Sch
 }
 
 /// What a fake recorder was told. Where `slow`, it answers `finish` when it is told to `begin`
-/// again.
+/// again; where `stuck`, it cannot collect.
 struct RecorderSeen {
   std::vector<PlannedBatchPtr> batches;
   std::vector<StepRecordPtr> steps;
   std::vector<Collection> collections;
   bool slow = false;
+  bool stuck = false;
   std::optional<caf::typed_response_promise<finish_atom>> promise;
 };
 
@@ -107,6 +114,7 @@ inline RecorderActor::behavior_type fake_recorder(RecorderActor::pointer self, R
       [seen](collect_atom, Collection x, EpochNumber,
              const OffersPtr&) -> caf::result<finish_atom> {
         seen->collections.push_back(x);
+        if (seen->stuck) return caf::make_error(caf::sec::request_timeout);
         return finish_atom::value;
       },
       [self, seen](finish_atom) -> caf::result<finish_atom> {

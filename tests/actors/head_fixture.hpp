@@ -12,7 +12,6 @@
 
 #include "actors/peers.hpp"
 #include "actors/supervisor_actor.hpp"
-#include "actors/version.hpp"
 #include "tests/actors/fake_actors.hpp"
 #include "tests/actors/test_system.hpp"
 #include "tests/engine/tiny_job.hpp"
@@ -21,8 +20,13 @@
 
 namespace troupe::actors {
 
+inline bool says(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
 /// A supervisor between four fake nodes (one device each), a fake scheduler and a fake recorder.
-/// Two steps of six samples; learning rate 0.5 throughout; nodes have two seconds to join.
+/// Two steps of six samples; learning rate 0.5 throughout; nodes have two seconds to join, and may
+/// be silent for long.
 class Head {
  public:
   explicit Head(std::int64_t steps = 2) {
@@ -32,11 +36,13 @@ class Head {
     job.optimizer.lr = job.optimizer.min_lr = 0.5;
     job.cluster.join_timeout_s = 2;
     job.cluster.local_nodes = 0;
+    job.cluster.heartbeat_timeout_s = 100;
     resources.setup = engine::prepare(job).value();
     resources.plan = engine::make_parallel_plan(resources.setup).value();
     resources.data = {60, 7};
     resources.listen = "127.0.0.1:7000";
     resources.resolved_job = "the job";
+    resources.build = "1.0 (abc)";
     resources.on_end = [this](JobEnd how) { ended = std::move(how); };
     transport::TransportOptions options;
     options.hub = std::make_shared<transport::InprocHub>();
@@ -68,17 +74,29 @@ class Head {
     system.run();
   }
 
-  /// A node asks for a place: the id it got, or why it got none.
+  /// A node asks for a place: the id it got, or why it got none (and `fix`).
   std::string join(const std::string& host, std::int32_t wanted = -1,
-                   const std::string& build = kVersion) {
-    caf::scoped_actor self(system.get());
+                   const std::string& build = "1.0 (abc)") {
+    auto& self = *joiners.emplace_back(std::make_unique<caf::scoped_actor>(system.get()));
     std::string answer;
-    auto asked = self->request(actor, caf::infinite, join_atom::value,
-                               NodeHello{host, 100 + joins_++, wanted, build});
+    auto asked =
+        self->request(actor, caf::infinite, join_atom::value,
+                      NodeHello{host, 99 + static_cast<int>(joiners.size()), wanted, build});
     system.run();
     asked.receive([&](const NodeWelcome& x) { answer = std::to_string(x.node.value); },
-                  [&](const caf::error& x) { answer = x.context().get_as<std::string>(0); });
+                  [&](const caf::error& x) {
+                    answer = x.context().get_as<std::string>(0);
+                    fix = x.context().get_as<std::string>(1);
+                  });
     return answer;
+  }
+
+  /// Lets time pass while these nodes show that they live.
+  void pass(std::chrono::milliseconds time, const std::vector<std::size_t>& living) {
+    for (constexpr std::chrono::milliseconds kStep{200}; time.count() > 0; time -= kStep) {
+      for (const std::size_t id : living) tell(alive_atom::value, NodeId{id});
+      system.pass(kStep);
+    }
   }
 
   void ready(std::size_t id, engine::DataIdentity data = {60, 7}) {
@@ -137,11 +155,12 @@ class Head {
   SupervisorActor actor;
   std::optional<JobEnd> ended;
   TokenCount trained_tokens = 0;
+  std::vector<std::unique_ptr<caf::scoped_actor>> joiners;  ///< Who asked for a place, in order.
+  std::string fix;                                          ///< Of the last refusal.
 
  private:
   std::vector<std::unique_ptr<transport::Transport>> transports_;
   engine::SampleStore store_;
-  std::int32_t joins_ = 0;
 };
 
 }  // namespace troupe::actors

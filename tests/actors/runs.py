@@ -135,12 +135,40 @@ def a_killed_node_ends_the_job(bench):
 
 
 def a_stopped_node_is_found_by_its_silence(bench):
-    head = bench.start("cluster.heartbeat_interval_s=0.2", "cluster.heartbeat_timeout_s=1")
+    head = bench.start()
     bench.wait_for_steps(2)
     pids = children(head.pid)
     os.kill(pids[1], signal.SIGSTOP)
-    expect_end(head, 1, ["node 1", "lost"], within=12)
+    begin = time.monotonic()
+    expect_none_left([pid for pid in pids if pid != pids[1]])
+    nodes_s = time.monotonic() - begin
+    expect_end(head, 1, ["node 1", "was lost: nothing was heard from it for 3 s", "fix:"], within=END_WITHIN_S - nodes_s)
+    print(f"  nodes ended {nodes_s:.1f} s after the stop, the head {time.monotonic() - begin:.1f} s after it")
     expect_none_left(pids)
+
+
+def a_stopped_head_is_found_by_its_silence(bench):
+    head = bench.start()
+    bench.wait_for_steps(2)
+    pids = children(head.pid)
+    head.send_signal(signal.SIGSTOP)
+    begin = time.monotonic()
+    expect_none_left(pids)
+    print(f"  nodes ended {time.monotonic() - begin:.1f} s after the stop")
+    head.kill()
+    _, _, err = finish(head, END_WITHIN_S)
+    expect("the supervisor was lost: nothing was heard from it for 3 s" in err, f"nodes must say why:\n{err[-800:]}")
+
+
+def long_heartbeats_bear_a_long_silence(bench):
+    head = bench.start("cluster.heartbeat_interval_s=30", "cluster.heartbeat_timeout_s=90", steps=40)
+    bench.wait_for_steps(2)
+    node = children(head.pid)[1]
+    os.kill(node, signal.SIGSTOP)
+    time.sleep(8)  # Longer than what defaults bear; nobody has anything to send meanwhile.
+    os.kill(node, signal.SIGCONT)
+    expect_end(head, 0, [], within=90)
+    expect(len(bench.metrics()) == 40, "all steps were to be trained")
 
 
 def nodes_end_when_the_head_is_killed(bench):
@@ -225,6 +253,7 @@ def a_taken_place_is_refused(bench):
     second = bench.node(address, "--node", "0")
     _, _, err = finish(second, 10)
     expect(second.returncode == 1 and "has joined already" in err, f"exit {second.returncode}: {err}")
+    expect("fix: take a free id below 2, or leave --node out" in err, f"a refusal has a fix: {err}")
     head.send_signal(signal.SIGINT)
     finish(head, 8)
     finish(first, 8)
@@ -301,6 +330,80 @@ def an_unreachable_host_is_missing_in_the_roll_call(bench):
         finish(good, 8)
         _, _, err = finish(lost, 20)
         expect(lost.returncode == 1 and "no supervisor answered" in err, f"exit {lost.returncode}: {err}")
+
+
+# ---- nodes started by hand, while the job runs ----------------------------------------------------
+
+
+def running_by_hand(bench, *overrides, prefixes=((), (), ())):
+    """A head and two nodes of it that have trained two steps; prefixes of the head's command and of theirs."""
+    head = bench.start(*TWO_NODES, *overrides, prefix=prefixes[0])
+    address = port_of(head)
+    nodes = [bench.node(address, "--node", str(i), prefix=prefixes[1 + i]) for i in range(2)]
+    try:
+        bench.wait_for_steps(2)
+    except Failure:
+        for process in (head, *nodes):
+            process.kill()
+        raise
+    return head, nodes
+
+
+def expect_node_end(node, code, words, begin):
+    """A node that must end within the time that all have, which began at `begin`."""
+    expect_end(node, code, words, within=END_WITHIN_S - (time.monotonic() - begin))
+
+
+def a_killed_node_started_by_hand_is_named(bench):
+    head, nodes = running_by_hand(bench)
+    nodes[0].kill()
+    begin = time.monotonic()
+    expect_end(head, 1, ["node 0 (", f"pid {nodes[0].pid}) was lost: the connection to it was lost", "was not finished",
+                         "fix: start the job again"])
+    expect_node_end(nodes[1], 1, ["node 1 ends: node 0 ("], begin)
+    nodes[0].communicate()
+
+
+def a_node_started_by_hand_tells_of_its_signal(bench):
+    for wanted, code, name in ((signal.SIGTERM, 143, "SIGTERM"), (signal.SIGINT, 130, "Ctrl-C")):
+        bench.run_dir = bench.folder / name
+        head, nodes = running_by_hand(bench)
+        nodes[1].send_signal(wanted)
+        begin = time.monotonic()
+        expect_end(head, 1, ["node 1 (", f"pid {nodes[1].pid}): stopped by {name}", "fix:"])
+        expect_node_end(nodes[1], code, [], begin)
+        expect_node_end(nodes[0], 1, ["node 0 ends: node 1 (", f"stopped by {name}"], begin)
+
+
+def a_node_that_loses_its_network_is_named(bench):
+    with Hosts(3) as hosts:
+        head, nodes = running_by_hand(bench, "cluster.listen=10.77.0.1:7703",
+                                      prefixes=[hosts.prefix(i) for i in range(3)])
+        run_quietly("ip", "-n", hosts.names[2], "link", "set", "tv3", "down")
+        begin = time.monotonic()
+        expect_end(head, 1, ["node 1 ("])
+        expect_node_end(nodes[0], 1, ["node 0 ends: node 1 ("], begin)
+        expect_node_end(nodes[1], 1, ["node 1 ends: ", "the supervisor was lost: nothing was heard from it for 3 s"], begin)
+        print(f"  all ended {time.monotonic() - begin:.1f} s after the cable was cut")
+
+
+SLOW = 'debug.slow_shapes=[{module="vision",max_rows=1000000,factor=1000},{module="llm",max_rows=1000000,factor=1000}]'
+
+
+def nodes_leave_from_the_middle_of_a_long_action(bench):
+    head = bench.start(*TWO_NODES, SLOW)
+    address = port_of(head)
+    nodes = [bench.node(address, "--node", str(i)) for i in range(2)]
+    deadline = time.monotonic() + 60
+    while not (bench.run_dir / "plan.json").exists():
+        expect(time.monotonic() < deadline, "training did not begin")
+        time.sleep(0.05)
+    time.sleep(1.5)
+    head.send_signal(signal.SIGINT)
+    begin = time.monotonic()
+    expect_end(head, 130, ["stopped by Ctrl-C"])
+    for node in nodes:
+        expect_node_end(node, 1, ["ends: stopped by Ctrl-C"], begin)
 
 
 # ---- data and numbers -----------------------------------------------------------------------------

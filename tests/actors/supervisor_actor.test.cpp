@@ -2,7 +2,6 @@
 
 #include "actors/supervisor_actor.hpp"
 
-#include <csignal>
 #include <limits>
 
 #include "tests/actors/head_fixture.hpp"
@@ -13,10 +12,6 @@ namespace {
 using namespace std::chrono_literals;
 using Names = std::vector<std::string>;
 
-bool says(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 // ---- joining
 
 TEST_CASE("nodes get places in order, or those they ask for", "[actors]") {
@@ -26,9 +21,13 @@ TEST_CASE("nodes get places in order, or those they ask for", "[actors]") {
   CHECK(head.join("c") == "1");
   CHECK(says(head.join("d", 2), "node 2 does not exist or has joined already"));
   CHECK(says(head.join("d", 4), "node 4 does not exist"));
-  CHECK(says(head.join("d", -1, "another build"), "another build"));
+  CHECK(says(head.fix, "take a free id below 4"));
+  CHECK(says(head.join("d", -1, "1.0 (def)"),
+             "it is build 1.0 (def) of troupe, the job runs 1.0 (abc)"));
+  CHECK(says(head.fix, "build the same commit on every machine"));
   CHECK(head.join("d") == "3");
   CHECK(head.join("e") == "all nodes that are not the head's own have joined already");
+  CHECK(says(head.fix, "cluster.nodes"));
 }
 
 TEST_CASE("who joins by hand leaves the head's own nodes their places", "[actors]") {
@@ -45,6 +44,7 @@ TEST_CASE("nobody joins a job that has started", "[actors][errors]") {
   Head head;
   head.start_training();
   CHECK(head.join("late") == "the job has started without this node");
+  CHECK(says(head.fix, "start the job again"));
 }
 
 TEST_CASE("a roll call names the node that did not come in time", "[actors][errors]") {
@@ -65,6 +65,43 @@ TEST_CASE("a roll call names the node that did not come in time", "[actors][erro
   CHECK(says(head.ended->message, "troupe node --join 127.0.0.1:7000"));
   // Those who came hear it too.
   CHECK(head.seen[0].stops == Names{head.ended->message});
+}
+
+TEST_CASE("a roll call tells nodes that are not ready from those that joined", "[actors][errors]") {
+  Head head;
+  for (const std::size_t id : {0u, 1u, 2u}) head.join("host" + std::to_string(id));
+  head.ready(1);
+  SECTION("some are missing") {
+    head.system.pass(2300ms);
+    REQUIRE(head.ended);
+    CHECK(
+        says(head.ended->message,
+             "1 of 4 nodes joined; here: node 1 (host1, pid 101); still opening data and devices: "
+             "node 0 (host0, pid 100), node 2 (host2, pid 102); missing: node 3"));
+  }
+  SECTION("all are there") {
+    head.join("host3");
+    head.ready(3);
+    head.system.pass(2300ms);
+    REQUIRE(head.ended);
+    CHECK(says(head.ended->message, "2 of 4 nodes joined"));
+    CHECK_FALSE(says(head.ended->message, "missing"));
+    CHECK(says(head.ended->message, "load and the disks of the nodes that are not ready"));
+  }
+}
+
+TEST_CASE("a node that dies before it is ready is named at once", "[actors][errors]") {
+  Head head;
+  head.join("host0");
+  head.join("host1");
+  head.ready(0);
+  head.joiners[0].reset();  // Its actor stands for it now.
+  head.system.pass(400ms);
+  CHECK_FALSE(head.ended);
+  head.joiners[1].reset();
+  head.system.pass(400ms);
+  REQUIRE(head.ended);
+  CHECK(says(head.ended->message, "node 1 (host1, pid 101) was lost"));
 }
 
 TEST_CASE("a process that ends before it joined ends the job at once", "[actors][errors]") {
@@ -276,115 +313,17 @@ TEST_CASE("after the last step the parameters are collected, then the job ends",
   CHECK(head.seen[2].stops == Names{""});
 }
 
-// ---- failures and ends
-
-TEST_CASE("a node lost before COMMIT leaves the step undecided and is named", "[actors][errors]") {
-  Head head;
+TEST_CASE("parameters that cannot be collected end the job with a fix", "[actors][errors]") {
+  Head head(1);
+  head.recorder.stuck = true;
   head.start_training();
   head.plan(0);
-  for (std::size_t device = 0; device < 3; ++device) head.prepared(device, 1, 1, 1);
-  caf::anon_send_exit(head.nodes[3], caf::exit_reason::kill);
-  head.system.run();
-  CHECK_FALSE(head.ended);  // Its exit status may still come and is the better reason.
-  head.prepared(3, 1, 1, 1, 0);
-  head.system.pass(400ms);
-
+  head.run_step(1);
+  for (std::size_t id = 0; id < 4; ++id) head.tell(Offers{NodeId{id}, {}});
   REQUIRE(head.ended);
   CHECK(head.ended->exit_code == 1);
-  CHECK(says(head.ended->message, "node 3 (host, pid 103) was lost"));
-  CHECK(says(head.ended->message, "step 1 was not finished"));
-  for (std::size_t id = 0; id < 3; ++id) {
-    CHECK(head.seen[id].decisions.empty());
-    CHECK(head.seen[id].stops.size() == 1);
-  }
-}
-
-TEST_CASE("a node lost after COMMIT does not take the word back", "[actors][errors]") {
-  Head head;
-  head.start_training();
-  head.plan(0);
-  for (std::size_t device = 0; device < 4; ++device) head.prepared(device, 1, 1, 1);
-  for (std::size_t device = 0; device < 3; ++device) head.finished(device, 1);
-  head.tell(exited_atom::value, std::int32_t{103}, std::string("was killed by signal 9"));
-
-  REQUIRE(head.ended);
-  CHECK(says(head.ended->message, "node 3 (host, pid 103) was lost: was killed by signal 9"));
-  for (std::size_t id = 0; id < 3; ++id) {
-    REQUIRE(head.seen[id].decisions.size() == 1);
-    CHECK(head.seen[id].decisions[0].commit);
-  }
-  CHECK(head.recorder.steps.empty());  // Not all have finished it.
-}
-
-TEST_CASE("a lost node is the reason, not the peers that missed it", "[actors][errors]") {
-  Head head;
-  head.start_training();
-  head.plan(0);
-  head.tell(failed_atom::value, NodeId{1},
-            Error{Errc::transport_failed, "peer 3 is lost: timeout", "", ""});
-  head.system.pass(200ms);
-  CHECK_FALSE(head.ended);
-  SECTION("its process tells how it ended") {
-    head.tell(exited_atom::value, std::int32_t{103}, std::string("was killed by signal 9"));
-    REQUIRE(head.ended);
-    CHECK(says(head.ended->message, "node 3 (host, pid 103) was lost: was killed by signal 9"));
-  }
-  SECTION("nothing more is heard, as where a cable is cut between two nodes") {
-    head.system.pass(500ms);
-    REQUIRE(head.ended);
-    CHECK(head.ended->message == "node 1 (host, pid 101): peer 3 is lost: timeout");
-  }
-}
-
-TEST_CASE("the first reason why a job ends stands", "[actors][errors]") {
-  Head head;
-  head.start_training();
-  head.tell(failed_atom::value, NodeId{1}, Error{Errc::io_failed, "no room left", "disk", ""});
-  head.tell(failed_atom::value, NodeId{2}, Error{Errc::internal, "peer is gone", "", ""});
-  REQUIRE(head.ended);
-  CHECK(head.ended->message == "node 1 (host, pid 101), disk: no room left");
-}
-
-TEST_CASE("too many bad samples end the job before their batch is trained", "[actors][errors]") {
-  Head head;
-  head.resources.setup.job.data.max_bad_fraction = 0.01;  // Of 60 records: none.
-  head.start_training();
-  engine::PlannedBatch batch;
-  batch.dropped.push_back({0, {"s0", data::BadKind::missing_file, "x.png", "", "gone"}});
-  head.tell(std::make_shared<const engine::PlannedBatch>(batch));
-  REQUIRE(head.ended);
-  CHECK(head.ended->exit_code == 3);
-  CHECK(says(head.ended->message, "data.max_bad_fraction"));
-}
-
-TEST_CASE("a signal ends the job once all nodes have gone and all is written", "[actors]") {
-  Head head;
-  head.recorder.slow = true;
-  head.start_training();
-  head.plan(0);
-  head.tell(stop_atom::value, std::int32_t{SIGINT});
-  CHECK(says(head.seen[0].stops.at(0), "stopped by Ctrl-C during step 1"));
-  head.system.pass(500ms);
-  CHECK_FALSE(head.ended);  // The recorder still writes.
-  caf::anon_send(head.colleagues.recorder, begin_atom::value, Configuration{});
-  head.system.run();
-  REQUIRE(head.ended);
-  CHECK(head.ended->exit_code == 130);
-}
-
-TEST_CASE("a second signal, or four seconds, end the job without the others", "[actors]") {
-  Head head;
-  head.recorder.slow = true;
-  head.start_training();
-  head.tell(stop_atom::value, std::int32_t{SIGTERM});
-  SECTION("a second signal") { head.tell(stop_atom::value, std::int32_t{SIGTERM}); }
-  SECTION("time") {
-    head.system.pass(3800ms);
-    CHECK_FALSE(head.ended);
-    head.system.pass(500ms);
-  }
-  REQUIRE(head.ended);
-  CHECK(head.ended->exit_code == 143);
+  CHECK(says(head.ended->message, "the final parameters could not be collected"));
+  CHECK(says(head.ended->message, "fix: look at the network between the nodes and this machine"));
 }
 
 }  // namespace

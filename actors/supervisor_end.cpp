@@ -1,0 +1,126 @@
+#include "actors/supervisor_end.hpp"
+
+#include <algorithm>
+
+#include "actors/supervisor_records.hpp"
+#include "actors/system.hpp"
+
+namespace troupe::actors {
+
+namespace {
+
+using Self = SupervisorSelf;
+using Phase = SupervisorState::Phase;
+using NodePhase = NodeEntry::Phase;
+
+/// Time for the better reason: a process that ended says more than its lost connection, and both
+/// say more than the peers that missed it.
+constexpr auto kReasonTimeout = std::chrono::milliseconds(300);
+
+}  // namespace
+
+void finish_if_all_gone(Self self, bool at_once) {
+  auto& state = self->state;
+  if (state.phase != Phase::ending) return;
+  // Who is not ready yet cannot be told, and finds out when it is.
+  const bool done =
+      state.recorded && std::none_of(state.nodes.begin(), state.nodes.end(), is_there);
+  if (!done && !at_once && now(self) < state.deadline) return;
+  state.phase = Phase::ended;
+  for (std::size_t i = 0; i < state.nodes.size(); ++i)
+    if (state.nodes[i].phase != NodePhase::gone || state.nodes[i].silent)
+      state.how.left.push_back(NodeId{i});
+  if (state.colleagues.scheduler)
+    self->send_exit(state.colleagues.scheduler, caf::exit_reason::user_shutdown);
+  if (state.colleagues.recorder)
+    self->send_exit(state.colleagues.recorder, caf::exit_reason::user_shutdown);
+  if (auto on_end = std::exchange(state.resources->on_end, nullptr)) on_end(state.how);
+  self->quit();
+}
+
+void end(Self self, JobEnd how) {
+  auto& state = self->state;
+  if (state.phase == Phase::ending || state.phase == Phase::ended) return;
+  state.phase = Phase::ending;
+  state.how = std::move(how);
+  state.deadline = now(self) + seconds(state.resources->setup.job.cluster.stop_timeout_s);
+  for (const NodeEntry& node : state.nodes)
+    send_to_node(self, node, stop_atom::value, state.how.message);
+  const auto recorded = [self] {
+    self->state.recorded = true;
+    finish_if_all_gone(self);
+  };
+  self->request(state.colleagues.recorder, caf::infinite, finish_atom::value)
+      .then([recorded](finish_atom) { recorded(); }, [recorded](const caf::error&) { recorded(); });
+}
+
+void fail(Self self, const Error& error) { end(self, {exit_code(error), to_string(error)}); }
+
+void stop(Self self, std::int32_t signal) {
+  auto& state = self->state;
+  if (++state.signals > 1) {
+    if (state.phase == Phase::ending) finish_if_all_gone(self, true);
+    return;
+  }
+  const std::string where =
+      state.phase == Phase::training && !state.steps.empty()
+          ? " during step " + std::to_string(state.steps.front().ledger.step())
+          : "";
+  end(self, {128 + signal, "stopped by " + signal_name(signal) + where +
+                               "; there is no checkpoint to resume from"});
+}
+
+void node_lost(Self self, std::size_t id) {
+  auto& state = self->state;
+  NodeEntry& node = state.nodes[id];
+  if (node.phase == NodePhase::gone) return;
+  node.phase = NodePhase::gone;
+  if (state.phase == Phase::ending) return finish_if_all_gone(self);
+  const std::string why = node.how_ended.empty() ? "the connection to it was lost" : node.how_ended;
+  const std::string what = describe(node, id) + " was lost: " + why;
+  const std::string after =
+      state.steps.empty()
+          ? ""
+          : "; step " + std::to_string(state.steps.front().ledger.step()) + " was not finished";
+  const std::string fix = node.silent ? "look whether its machine is stopped, crowded or cut off, "
+                                        "then start the job again"
+                                      : "start the job again";
+  fail(self, {Errc::transport_failed, what + after, {}, fix});
+}
+
+void process_exited(Self self, std::int32_t pid, const std::string& how) {
+  auto& state = self->state;
+  for (std::size_t i = 0; i < state.nodes.size(); ++i) {
+    NodeEntry& node = state.nodes[i];
+    if (node.pid != pid || node.phase == NodePhase::gone) continue;
+    node.how_ended = how;
+    return node_lost(self, i);
+  }
+  if (state.phase == Phase::joining)
+    fail(self,
+         {Errc::internal,
+          "a local node process (pid " + std::to_string(pid) + ") " + how + " before it joined",
+          {},
+          "its own message stands above"});
+}
+
+void node_failed(Self self, std::size_t id, Error& error) {
+  const std::string who = describe(self->state.nodes[id], id);
+  error.where = who + (error.where.empty() ? "" : ", " + error.where);
+  if (error.code != Errc::transport_failed) return fail(self, error);
+  self->delayed_send(self, 2 * kReasonTimeout, failed_atom::value, error);
+}
+
+void connection_lost(Self self, const caf::actor_addr& source) {
+  auto& state = self->state;
+  for (std::size_t i = 0; i < state.nodes.size(); ++i) {
+    NodeEntry& node = state.nodes[i];
+    if (!node.handle || caf::actor_cast<caf::actor_addr>(node.handle) != source) continue;
+    if (node.phase == NodePhase::gone) return;
+    if (state.phase == Phase::ending) return node_lost(self, i);
+    self->delayed_send(self, kReasonTimeout, lost_atom::value, NodeId{i});
+    return;
+  }
+}
+
+}  // namespace troupe::actors

@@ -1,0 +1,138 @@
+#include "tests/torch_catch.hpp"
+
+#include "actors/supervisor_end.hpp"
+
+#include <csignal>
+
+#include "tests/actors/head_fixture.hpp"
+
+namespace troupe::actors {
+namespace {
+
+using namespace std::chrono_literals;
+
+TEST_CASE("a node lost before COMMIT leaves the step undecided and is named", "[actors][errors]") {
+  Head head;
+  head.start_training();
+  head.plan(0);
+  for (std::size_t device = 0; device < 3; ++device) head.prepared(device, 1, 1, 1);
+  caf::anon_send_exit(head.nodes[3], caf::exit_reason::kill);
+  head.system.run();
+  CHECK_FALSE(head.ended);  // Its exit status may still come and is the better reason.
+  head.prepared(3, 1, 1, 1, 0);
+  head.system.pass(400ms);
+
+  REQUIRE(head.ended);
+  CHECK(head.ended->exit_code == 1);
+  CHECK(says(head.ended->message, "node 3 (host, pid 103) was lost"));
+  CHECK(says(head.ended->message, "step 1 was not finished"));
+  for (std::size_t id = 0; id < 3; ++id) {
+    CHECK(head.seen[id].decisions.empty());
+    CHECK(head.seen[id].stops.size() == 1);
+  }
+}
+
+TEST_CASE("a node lost after COMMIT does not take the word back", "[actors][errors]") {
+  Head head;
+  head.start_training();
+  head.plan(0);
+  for (std::size_t device = 0; device < 4; ++device) head.prepared(device, 1, 1, 1);
+  for (std::size_t device = 0; device < 3; ++device) head.finished(device, 1);
+  head.tell(exited_atom::value, std::int32_t{103}, std::string("was killed by signal 9"));
+
+  REQUIRE(head.ended);
+  CHECK(says(head.ended->message, "node 3 (host, pid 103) was lost: was killed by signal 9"));
+  for (std::size_t id = 0; id < 3; ++id) {
+    REQUIRE(head.seen[id].decisions.size() == 1);
+    CHECK(head.seen[id].decisions[0].commit);
+  }
+  CHECK(head.recorder.steps.empty());  // Not all have finished it.
+}
+
+TEST_CASE("a lost node is the reason, not the peers that missed it", "[actors][errors]") {
+  Head head;
+  head.start_training();
+  head.plan(0);
+  head.tell(failed_atom::value, NodeId{1},
+            Error{Errc::transport_failed, "peer 3 is lost: timeout", "", ""});
+  head.system.pass(200ms);
+  CHECK_FALSE(head.ended);
+  SECTION("its process tells how it ended") {
+    head.tell(exited_atom::value, std::int32_t{103}, std::string("was killed by signal 9"));
+    REQUIRE(head.ended);
+    CHECK(says(head.ended->message, "node 3 (host, pid 103) was lost: was killed by signal 9"));
+  }
+  SECTION("nothing more is heard, as where a cable is cut between two nodes") {
+    head.system.pass(500ms);
+    REQUIRE(head.ended);
+    CHECK(head.ended->message == "node 1 (host, pid 101): peer 3 is lost: timeout");
+  }
+}
+
+TEST_CASE("the first reason why a job ends stands", "[actors][errors]") {
+  Head head;
+  head.start_training();
+  head.tell(failed_atom::value, NodeId{1}, Error{Errc::io_failed, "no room left", "disk", ""});
+  head.tell(failed_atom::value, NodeId{2}, Error{Errc::internal, "peer is gone", "", ""});
+  REQUIRE(head.ended);
+  CHECK(head.ended->message == "node 1 (host, pid 101), disk: no room left");
+}
+
+TEST_CASE("too many bad samples end the job before their batch is trained", "[actors][errors]") {
+  Head head;
+  head.resources.setup.job.data.max_bad_fraction = 0.01;  // Of 60 records: none.
+  head.start_training();
+  engine::PlannedBatch batch;
+  batch.dropped.push_back({0, {"s0", data::BadKind::missing_file, "x.png", "", "gone"}});
+  head.tell(std::make_shared<const engine::PlannedBatch>(batch));
+  REQUIRE(head.ended);
+  CHECK(head.ended->exit_code == 3);
+  CHECK(says(head.ended->message, "data.max_bad_fraction"));
+}
+
+TEST_CASE("a signal ends the job once all nodes have gone and all is written", "[actors]") {
+  Head head;
+  head.recorder.slow = true;
+  head.start_training();
+  head.plan(0);
+  head.tell(stop_atom::value, std::int32_t{SIGINT});
+  CHECK(says(head.seen[0].stops.at(0), "stopped by Ctrl-C during step 1"));
+  head.system.pass(500ms);
+  CHECK_FALSE(head.ended);  // The recorder still writes.
+  caf::anon_send(head.colleagues.recorder, begin_atom::value, Configuration{});
+  head.system.run();
+  REQUIRE(head.ended);
+  CHECK(head.ended->exit_code == 130);
+}
+
+TEST_CASE("a second signal, or cluster.stop_timeout_s, end the job without the others",
+          "[actors]") {
+  Head head;
+  head.resources.setup.job.cluster.stop_timeout_s = 7;
+  head.recorder.slow = true;
+  head.start_training();
+  head.tell(stop_atom::value, std::int32_t{SIGTERM});
+  SECTION("a second signal") { head.tell(stop_atom::value, std::int32_t{SIGTERM}); }
+  SECTION("time") {
+    head.system.pass(6800ms);
+    CHECK_FALSE(head.ended);
+    head.system.pass(500ms);
+  }
+  REQUIRE(head.ended);
+  CHECK(head.ended->exit_code == 143);
+}
+
+TEST_CASE("a node that a signal ended is reported so", "[actors][errors]") {
+  Head head;
+  head.start_training();
+  head.tell(failed_atom::value, NodeId{2},
+            Error{Errc::cancelled, "stopped by SIGTERM", "", "start it again"});
+  REQUIRE(head.ended);
+  CHECK(head.ended->exit_code == 1);
+  CHECK(says(head.ended->message, "node 2 (host, pid 102): stopped by SIGTERM"));
+  CHECK(head.seen[2].stops.size() == 1);  // It leaves when it hears this.
+  CHECK(head.ended->left.empty());
+}
+
+}  // namespace
+}  // namespace troupe::actors

@@ -1,0 +1,92 @@
+#include "tests/torch_catch.hpp"
+
+#include "actors/supervisor_watch.hpp"
+
+#include <csignal>
+#include <fstream>
+
+#include "tests/actors/head_fixture.hpp"
+#include "tests/runtime/data/temp_folder.hpp"
+
+namespace troupe::actors {
+namespace {
+
+using namespace std::chrono_literals;
+
+TEST_CASE("nodes that do not set the model up in time are named", "[actors][errors]") {
+  Head head;
+  head.join_all();
+  head.tell(applied_atom::value, NodeId{0}, EpochNumber{1});
+  head.tell(applied_atom::value, NodeId{2}, EpochNumber{1});
+  head.system.pass(1900ms);
+  CHECK_FALSE(head.ended);
+  head.system.pass(400ms);
+  REQUIRE(head.ended);
+  CHECK(says(head.ended->message,
+             "the model was not set up within 2 s; still at it: node 1 (host, "
+             "pid 101), node 3 (host, pid 103)"));
+  CHECK(says(head.ended->message, "cluster.join_timeout_s"));
+}
+
+TEST_CASE("a node that falls silent is lost, and nobody waits for it", "[actors][errors]") {
+  Head head;
+  head.resources.setup.job.cluster.heartbeat_timeout_s = 3;
+  head.start_training();
+  head.pass(10s, {0, 1, 2, 3});
+  CHECK_FALSE(head.ended);
+  CHECK(head.seen[0].alive >= 10);  // They hear of the supervisor too.
+  head.pass(2800ms, {0, 1, 3});
+  CHECK_FALSE(head.ended);
+  head.pass(600ms, {0, 1, 3});
+  REQUIRE(head.ended);
+  CHECK(head.ended->exit_code == 1);
+  CHECK(says(head.ended->message,
+             "node 2 (host, pid 102) was lost: nothing was heard from it for 3 s"));
+  CHECK(says(head.ended->message, "stopped, crowded or cut off"));
+  CHECK((head.ended->left == std::vector{NodeId{2}}));
+  for (const std::size_t id : {0u, 1u, 3u}) CHECK(head.seen[id].stops.size() == 1);
+  CHECK(head.seen[2].stops.empty());
+}
+
+TEST_CASE("a job that ends does not wait for a node that falls silent", "[actors]") {
+  Head head;
+  head.resources.setup.job.cluster.heartbeat_timeout_s = 1;
+  head.start_training();
+  head.seen[1].deaf = true;
+  head.tell(stop_atom::value, std::int32_t{SIGINT});
+  head.pass(600ms, {});
+  CHECK_FALSE(head.ended);
+  head.pass(800ms, {});
+  REQUIRE(head.ended);
+  CHECK(head.ended->exit_code == 130);
+  CHECK((head.ended->left == std::vector{NodeId{1}}));
+}
+
+TEST_CASE("a step that takes very long is told with those it waits for", "[actors]") {
+  const data::TempFolder folder;
+  const auto file = folder.path() / "log";
+  Head head;
+  head.resources.logger =
+      observe::Logger::create(nullptr, {"head", observe::LogLevel::info, file}).value();
+  const auto log = [&] {
+    std::ifstream stream(file);
+    return std::string(std::istreambuf_iterator<char>(stream), {});
+  };
+  head.start_training();
+  head.plan(0);
+  for (const std::size_t device : {0u, 2u}) head.prepared(device, 1, 1, 1);
+  head.system.pass(29s);
+  CHECK_FALSE(says(log(), "has not ended"));
+  head.system.pass(2s);
+  CHECK(says(log(),
+             "step 1 has not ended for 30 s; it waits for the gradients of device 1 (node 1), "
+             "device 3 (node 3)"));
+  for (const std::size_t device : {1u, 3u}) head.prepared(device, 1, 1, 1);
+  for (const std::size_t device : {0u, 1u, 2u}) head.finished(device, 1);
+  head.system.pass(31s);
+  CHECK(says(log(), "it waits for the end of device 3 (node 3)"));
+  CHECK_FALSE(head.ended);  // It may still come.
+}
+
+}  // namespace
+}  // namespace troupe::actors

@@ -1,0 +1,161 @@
+#!/usr/bin/python3
+"""Ctrl-C and SIGTERM before a job runs: at once, with the right exit code, and with a line that says so.
+
+    signals.py TROUPE
+
+No case depends on how fast the machine is: a command is told to end once it is past the point where it would end by
+itself, and what must be prompt has ten times as long as it needs.
+"""
+
+import contextlib
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+DEMO = pathlib.Path(__file__).resolve().parents[2] / "configs" / "demo.toml"
+PROMPT_S = 5
+
+
+class Failure(Exception):
+    pass
+
+
+def expect(condition, what):
+    if not condition:
+        raise Failure(what)
+
+
+def start(binary, folder, *words):
+    return subprocess.Popen([binary, *words], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def wait_until_it_takes_signals(process):
+    """Until it has blocked SIGINT: before that it would just die of it."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        expect(process.poll() is None, "it ended before it could be told to")
+        status = pathlib.Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8")
+        blocked = int(status.split("SigBlk:")[1].split()[0], 16)
+        if blocked >> (signal.SIGINT - 1) & 1:
+            return
+        time.sleep(0.02)
+    raise Failure("it never blocked SIGINT")
+
+
+def end(process, code, words, within=PROMPT_S):
+    try:
+        out, err = process.communicate(timeout=within)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        raise Failure(f"it did not end within {within} s") from None
+    expect(process.returncode == code, f"exit {process.returncode} instead of {code}\n{out[-400:]}{err[-400:]}")
+    for word in words:
+        expect(word in err, f"'{word}' is missing on stderr:\n{err[-400:]}")
+
+
+@contextlib.contextmanager
+def full_listener():
+    """A port that drops whoever connects next, as a firewall does: its queue is full."""
+    with socket.socket() as listener, contextlib.ExitStack() as waiting:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        for _ in range(4):
+            client = waiting.enter_context(socket.socket())
+            client.setblocking(False)
+            client.connect_ex(listener.getsockname())
+        time.sleep(0.2)
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+
+
+@contextlib.contextmanager
+def silent_listener():
+    """A port that takes connections and says nothing."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(8)
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+
+
+@contextlib.contextmanager
+def nobody():
+    """A port where nobody listens."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{bound.getsockname()[1]}"
+
+
+LISTENERS = (nobody, silent_listener, full_listener)
+
+
+def a_node_that_looks_for_its_job_ends_by_a_signal(binary, folder, _data):
+    for listener in LISTENERS:
+        for wanted, code, name in ((signal.SIGINT, 130, "Ctrl-C"), (signal.SIGTERM, 143, "SIGTERM")):
+            with listener() as address:
+                node = start(binary, folder, "node", "--join", address, "--timeout", "60")
+                wait_until_it_takes_signals(node)
+                time.sleep(0.5)
+                node.send_signal(wanted)
+                end(node, code, [f"stopped by {name} before it joined the job"])
+
+
+def a_node_looks_no_longer_than_it_was_told(binary, folder, _data):
+    for listener in LISTENERS:
+        with listener() as address:
+            node = start(binary, folder, "node", "--join", address, "--timeout", "1")
+            wait_until_it_takes_signals(node)
+            end(node, 1, ["no supervisor answered within 1 s", "fix:"])
+
+
+def training_ends_by_a_signal_while_layers_are_measured(binary, folder, data):
+    for wanted, code, name in ((signal.SIGINT, 130, "Ctrl-C"), (signal.SIGTERM, 143, "SIGTERM")):
+        run = folder / name
+        train = start(binary, folder, "train", str(DEMO), data, f"job.run_dir={run}")
+        wait_until_it_takes_signals(train)
+        train.send_signal(wanted)
+        end(train, code, [f"stopped by {name} before the job started"])
+        expect(not run.exists(), "a run folder was made after the signal")
+
+
+def the_reference_ends_by_a_signal_and_says_before_which_step(binary, folder, data):
+    for wanted, code, name in ((signal.SIGINT, 130, "Ctrl-C"), (signal.SIGTERM, 143, "SIGTERM")):
+        run = folder / f"reference-{name}"
+        train = start(binary, folder, "train", str(DEMO), data, f"job.run_dir={run}", "train.steps=100000", "--reference")
+        metrics = run / "metrics.jsonl"
+        deadline = time.monotonic() + 60
+        while not metrics.exists() or metrics.read_text(encoding="utf-8").count("\n") < 2:
+            expect(time.monotonic() < deadline, "no two steps within 60 s")
+            time.sleep(0.05)
+        train.send_signal(wanted)
+        end(train, code, [f"stopped by {name} before step "])
+
+
+CASES = (a_node_that_looks_for_its_job_ends_by_a_signal, a_node_looks_no_longer_than_it_was_told,
+         training_ends_by_a_signal_while_layers_are_measured, the_reference_ends_by_a_signal_and_says_before_which_step)
+
+
+def main(binary):
+    failed = 0
+    with tempfile.TemporaryDirectory(prefix="troupe-signals-") as name:
+        folder = pathlib.Path(name)
+        subprocess.run([binary, "data", "make", str(folder / "data")], check=True, capture_output=True)
+        data = f'data.sources=[{{json="{folder}/data/samples.json"}}]'
+        for case in CASES:
+            begin = time.monotonic()
+            try:
+                case(binary, folder, data)
+                verdict = "passed"
+            except Failure as why:
+                failed += 1
+                verdict = "failed"
+                print(f"  {why}")
+            print(f"{verdict}: {case.__name__.replace('_', ' ')} ({time.monotonic() - begin:.1f} s)", flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(str(pathlib.Path(sys.argv[1]).resolve())))
