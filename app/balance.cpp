@@ -16,7 +16,6 @@
 #include "engine/nominal_profile.hpp"
 #include "engine/profile_data.hpp"
 #include "engine/profile_run.hpp"
-#include "runtime/job/load_job.hpp"
 #include "runtime/vocabulary/nearest_word.hpp"
 #include "scheduler/predicted_costs.hpp"
 
@@ -101,9 +100,9 @@ Status use_costs(engine::JobSetup& setup, const std::string& cluster) {
 }
 
 Result<Material> read_material(const BalanceArguments& arguments) {
-  const auto loaded = job::load_job(arguments.job.file, arguments.job.all());
-  if (!loaded.ok()) return loaded.error();
-  auto prepared = engine::prepare(loaded.value().job);
+  const auto job = read_job_on_paper(arguments.job, true);
+  if (!job.ok()) return job.error();
+  auto prepared = engine::prepare(job.value());
   if (!prepared.ok()) return prepared.error();
   auto& setup = prepared.value();
   if (auto used = use_costs(setup, arguments.cluster); !used.ok()) return used.error();

@@ -98,6 +98,9 @@ def check_all(commands):
     rows = {row["policy"]: row["all"] for row in json.loads(answer.stdout)["policies"]}
     commands.expect("balance --json is JSON alone", answer, set(rows) == {"random", "disttrain", "llm-only", "dflop"}
                     and rows["dflop"]["llm"]["std_ms"] <= 1e-9 and rows["dflop"]["step_ms"] >= rows["dflop"]["lower_bound_ms"] > 0)
+    later = ["cluster.fault_tolerance=1", "cluster.device=cuda"]
+    answer = commands.run("balance", "job.toml", "--policy", "dflop", "--steps", "1", *later, *batch)
+    commands.expect("balance answers for jobs that training refuses for now", answer, answer.returncode == 0)
     answer = commands.run("balance", "job.toml", "--policy", "all", *batch)
     commands.expect("balance shows every policy", answer, "balanced-chain" in answer.stdout and "auto" in answer.stdout)
 
