@@ -9,6 +9,7 @@
 
 #include "runtime/vocabulary/model_graph.hpp"
 #include "runtime/vocabulary/sample_shape.hpp"
+#include "scheduler/place_by_hand.hpp"
 
 namespace troupe::scheduler::testing {
 
@@ -71,6 +72,17 @@ inline SampleShape sample(int images, int windows, TokenCount text = 7) {
 /// A uniformly drawn integer of [low, high]; the same on every platform.
 inline int draw(std::mt19937& random, int low, int high) {
   return low + static_cast<int>(random() % static_cast<unsigned>(high - low + 1));
+}
+
+/// Five stages of one layer: two on one device, one on its neighbour, two on the devices of another
+/// node, so that rows between them take every class of link.
+inline ParallelPlan over_all_links() {
+  const HandLayout layout{{{{0, 0, {{"llm", LayerRange{0, 1}}}},
+                            {0, 0, {{"llm", LayerRange{1, 2}}}},
+                            {0, 1, {{"llm", LayerRange{2, 3}}}},
+                            {1, 0, {{"llm", LayerRange{3, 4}}}},
+                            {1, 1, {{"llm", LayerRange{4, 5}}}}}}};
+  return place_by_hand(text_llm(5), layout, {2, 2}).value();
 }
 
 }  // namespace troupe::scheduler::testing

@@ -10,6 +10,7 @@ namespace troupe::scheduler {
 namespace {
 
 using Catch::Approx;
+using testing::over_all_links;
 using testing::sample;
 using testing::text_llm;
 using testing::vision_audio_llm;
@@ -132,12 +133,7 @@ TEST_CASE("a message takes the latency and speed of its link", "[scheduler]") {
 }
 
 TEST_CASE("stages on one device, in one node and on two use links of their own", "[scheduler]") {
-  const HandLayout layout{{{{0, 0, {{"llm", LayerRange{0, 1}}}},
-                            {0, 0, {{"llm", LayerRange{1, 2}}}},
-                            {0, 1, {{"llm", LayerRange{2, 3}}}},
-                            {1, 0, {{"llm", LayerRange{3, 4}}}},
-                            {1, 1, {{"llm", LayerRange{4, 5}}}}}}};
-  const auto plan = place_by_hand(text_llm(5), layout, {2, 2}).value();
+  const auto plan = over_all_links();
   PredictionOptions options;
   options.speeds.device = {0.1, 0.01024};  // 2,560 bytes: 0.25, 0.5 and 1 ms.
   options.speeds.node = {0.2, 0.00512};

@@ -12,6 +12,7 @@ namespace troupe::scheduler {
 namespace {
 
 using Catch::Approx;
+using testing::over_all_links;
 using testing::random_case;
 using testing::sample;
 using testing::text_llm;
@@ -71,13 +72,7 @@ TEST_CASE("transfers of one device leave one after the other", "[scheduler]") {
 }
 
 TEST_CASE("each link takes its own latency and speed", "[scheduler]") {
-  // Five stages: two on one device, one on its neighbour, two on the devices of the other node.
-  const HandLayout layout{{{{0, 0, {{"llm", LayerRange{0, 1}}}},
-                            {0, 0, {{"llm", LayerRange{1, 2}}}},
-                            {0, 1, {{"llm", LayerRange{2, 3}}}},
-                            {1, 0, {{"llm", LayerRange{3, 4}}}},
-                            {1, 1, {{"llm", LayerRange{4, 5}}}}}}};
-  const auto plan = place_by_hand(text_llm(5), layout, {2, 2}).value();
+  const auto plan = over_all_links();
   REQUIRE(plan.stages.size() == 5);
   IterationInput input;
   input.samples = {sample(0, 0, 10)};
