@@ -9,9 +9,9 @@ Duration seconds(double seconds) {
   return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
 }
 
-Duration look_interval(const job::Cluster& cluster) {
+Duration look_interval(double heartbeat_interval_s) {
   constexpr Duration kShortest = std::chrono::milliseconds(10);
-  return std::clamp(seconds(cluster.heartbeat_interval_s), kShortest, kLookInterval);
+  return std::clamp(seconds(heartbeat_interval_s), kShortest, kLookInterval);
 }
 
 bool Pace::due(Time now, Duration interval) {

@@ -8,8 +8,6 @@
 #include <chrono>
 #include <string>
 
-#include "runtime/job/job.hpp"
-
 namespace troupe::actors {
 
 using Time = std::chrono::steady_clock::time_point;
@@ -22,7 +20,7 @@ Duration seconds(double seconds);
 inline constexpr Duration kLookInterval = std::chrono::milliseconds(200);
 
 /// Time between two looks for a job: the shorter of `kLookInterval` and its heartbeat interval.
-Duration look_interval(const job::Cluster& cluster);
+Duration look_interval(double heartbeat_interval_s);
 
 /// Says when the next sign of life is due.
 class Pace {

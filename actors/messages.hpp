@@ -32,10 +32,13 @@ struct NodeHello {
 struct NodeWelcome {
   NodeId node;
   std::string resolved_job;  ///< The job file with every value, as text.
+  /// Of `cluster`, from now on; the node reads the job file later, while it opens its data.
+  double heartbeat_interval_s = 0;
+  double heartbeat_timeout_s = 0;
 
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, NodeWelcome& x) {
-    return f(x.node, x.resolved_job);
+    return f(x.node, x.resolved_job, x.heartbeat_interval_s, x.heartbeat_timeout_s);
   }
 };
 

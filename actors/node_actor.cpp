@@ -11,40 +11,112 @@ namespace {
 
 using Self = NodeActor::stateful_pointer<NodeState>;
 
+/// Long enough for a busy head; a lost one is noticed sooner.
+constexpr std::chrono::seconds kJoinTimeout{30};
+
 void end(Self self, JobEnd how) {
   auto& state = self->state;
   for (auto& [device, executor] : state.executors)
     self->send_exit(executor, caf::exit_reason::user_shutdown);
   if (state.loader) self->send_exit(state.loader, caf::exit_reason::user_shutdown);
-  if (auto on_end = std::exchange(state.on_end, nullptr)) on_end(std::move(how));
+  if (state.own_fault) how = std::move(*state.own_fault);
+  if (auto on_end = std::exchange(state.start.on_end, nullptr)) on_end(std::move(how));
   self->quit();
 }
 
-std::string lost_supervisor(Self self, const std::string& why) {
-  return "node " + std::to_string(self->state.resources->node.value) + ": " + why;
+void end_without_supervisor(Self self, const std::string& why) {
+  const auto& welcome = self->state.welcome;
+  end(self, {1, (welcome ? "node " + std::to_string(welcome->node.value) + " ends: " : "") + why});
 }
 
 /// Shows the supervisor that this node lives, and ends the node where the supervisor is silent.
 void watch(Self self) {
   auto& state = self->state;
-  const job::Cluster& cluster = state.resources->setup.job.cluster;
   const Time now = self->clock().now();
-  if (state.pace.due(now, seconds(cluster.heartbeat_interval_s)))
-    self->send(state.supervisor, alive_atom::value, state.resources->node);
-  if (state.silence.pass(now, seconds(cluster.heartbeat_timeout_s)))
-    return end(self, {1, lost_supervisor(self, "the supervisor was lost: " +
-                                                   silent_for(cluster.heartbeat_timeout_s))});
-  self->delayed_send(self, look_interval(cluster), tick_atom::value);
+  if (state.pace.due(now, seconds(state.welcome->heartbeat_interval_s)))
+    self->send(state.supervisor, alive_atom::value, state.welcome->node);
+  const double timeout_s = state.welcome->heartbeat_timeout_s;
+  if (state.silence.pass(now, seconds(timeout_s)))
+    return end_without_supervisor(self, "the supervisor was lost: " + silent_for(timeout_s));
+  self->delayed_send(self, look_interval(state.welcome->heartbeat_interval_s), tick_atom::value);
+}
+
+// ---- joining
+
+/// Why the supervisor did not welcome a node.
+Error refusal(const caf::error& error, const std::string& where) {
+  const caf::message& context = error.context();
+  if (context.match_elements<std::string, std::string>())
+    return {Errc::transport_failed, "the supervisor refused: " + context.get_as<std::string>(0),
+            where, context.get_as<std::string>(1)};
+  return {Errc::timed_out,
+          "the supervisor did not answer within " + std::to_string(kJoinTimeout.count()) + " s",
+          where, "look whether `troupe train` still runs there"};
+}
+
+Result<NodeReady> open_guarded(const NodeStart& start, const NodeWelcome& welcome) {
+  try {
+    return start.open(welcome);
+  } catch (const std::exception& fault) {  // Out of memory.
+    return Error{
+        Errc::internal, std::string("the data could not be opened: ") + fault.what(), {}, {}};
+  }
+}
+
+/// Has a place in the job: opens what it works with, and listens meanwhile.
+void welcomed(Self self, const NodeWelcome& welcome) {
+  auto& state = self->state;
+  state.welcome = welcome;
+  state.resources->node = welcome.node;
+  self->spawn<caf::detached>(
+      [start = state.start, welcome,
+       node = caf::actor_cast<NodeActor>(self)](caf::event_based_actor* opener) {
+        auto ready = open_guarded(start, welcome);
+        if (ready.ok())
+          opener->send(node, std::move(ready).value());
+        else
+          opener->send(node, failed_atom::value, std::move(ready).error());
+      });
+  watch(self);
+}
+
+void join(Self self) {
+  self->request(self->state.supervisor, kJoinTimeout, join_atom::value, self->state.start.hello)
+      .then([self](const NodeWelcome& welcome) { welcomed(self, welcome); },
+            [self](const caf::error& error) {
+              const Error why = refusal(error, self->state.start.joins);
+              end(self, {exit_code(why), to_string(why)});
+            });
+}
+
+void opened(Self self, const NodeReady& ready) {
+  auto& state = self->state;
+  state.is_open = true;
+  state.loader =
+      self->spawn<caf::detached>(loader, state.resources, caf::actor_cast<NodeActor>(self));
+  self->send(state.supervisor, ready);
+}
+
+/// Tells the supervisor, whose answer ends this node. A node that cannot begin knows best why, and
+/// its exit code says so.
+void failed(Self self, const Error& error) {
+  auto& state = self->state;
+  if (!state.is_open) state.own_fault = JobEnd{exit_code(error), to_string(error)};
+  self->send(state.supervisor, failed_atom::value, state.welcome->node, error);
 }
 
 /// Asks the supervisor to end the job; its answer ends this node.
 void stop(Self self, std::int32_t signal) {
-  self->send(self->state.supervisor, failed_atom::value, self->state.resources->node,
+  auto& state = self->state;
+  if (!state.welcome) return end(self, {128 + signal, ""});
+  self->send(state.supervisor, failed_atom::value, state.welcome->node,
              Error{Errc::cancelled,
                    "stopped by " + signal_name(signal),
                    {},
                    "start the job again; it needs every node"});
 }
+
+// ---- work
 
 Status connect_peers(NodeState& state) {
   for (const NodeReady& peer : state.configuration.nodes)
@@ -101,18 +173,17 @@ void device_finished(Self self, const engine::DeviceReport& report) {
 }  // namespace
 
 NodeActor::behavior_type node(Self self, NodeResources* resources, SupervisorActor supervisor,
-                              std::function<void(JobEnd)> on_end) {
+                              NodeStart start) {
   auto& state = self->state;
   state.resources = resources;
   state.supervisor = supervisor;
-  state.on_end = std::move(on_end);
+  state.start = std::move(start);
   self->monitor(supervisor);
   self->set_down_handler([self](const caf::down_msg&) {
-    end(self, {1, lost_supervisor(self, "the connection to the supervisor was lost")});
+    end_without_supervisor(self, "the connection to the supervisor was lost");
   });
   self->set_exit_handler([self](const caf::exit_msg&) { end(self, {1, ""}); });
-  state.loader = self->spawn<caf::detached>(loader, resources, caf::actor_cast<NodeActor>(self));
-  watch(self);
+  join(self);
   return {
       [self](apply_atom, const Configuration& configuration) { apply(self, configuration); },
       [self](IterationPlan& plan) { run(self, std::move(plan)); },
@@ -138,9 +209,8 @@ NodeActor::behavior_type node(Self self, NodeResources* resources, SupervisorAct
       [self](applied_atom, DeviceId device) { device_applied(self, device); },
       [self](const engine::BatchReport& report) { self->send(self->state.scheduler, report); },
       [self](DeviceId, const Offers& offers) { self->send(self->state.supervisor, offers); },
-      [self](failed_atom, const Error& error) {
-        self->send(self->state.supervisor, failed_atom::value, self->state.resources->node, error);
-      },
+      [self](const NodeReady& ready) { opened(self, ready); },
+      [self](failed_atom, const Error& error) { failed(self, error); },
   };
 }
 

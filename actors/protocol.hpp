@@ -84,8 +84,9 @@ void add_messages(caf::actor_system_config& config);
 
 /// Keeps the job alive: joins nodes, applies layouts, decides steps, ends the job.
 using SupervisorActor = caf::typed_actor<
-    // A node wants to join; its sender lives until the node is ready. Errors (texts of the reply's
-    // error: why, and the fix): the job is full, the wanted id is taken, another build.
+    // A node wants to join. From the welcome on it hears of the job's end, and shows that it lives.
+    // Errors (texts of the reply's error: why, and the fix): the job is full or ends, the wanted id
+    // is taken, another build.
     caf::replies_to<join_atom, NodeHello>::with<NodeWelcome>,
     // A joined node has opened data, devices and transport.
     caf::reacts_to<NodeReady>,
@@ -159,7 +160,9 @@ using NodeActor = caf::typed_actor<
     caf::reacts_to<alive_atom>,
     // Time passes (from itself).
     caf::reacts_to<tick_atom>,
-    // From its own executors and loader.
+    // It has opened what it works with (from itself).
+    caf::reacts_to<NodeReady>,
+    // From its own executors and loader; before it is ready, from who opens its data.
     caf::reacts_to<engine::Prepared>, caf::reacts_to<engine::DeviceReport>,
     caf::reacts_to<applied_atom, DeviceId>, caf::reacts_to<engine::BatchReport>,
     caf::reacts_to<DeviceId, Offers>, caf::reacts_to<failed_atom, Error>>;

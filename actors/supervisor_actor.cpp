@@ -30,6 +30,10 @@ caf::result<NodeWelcome> join(Self self, const NodeHello& hello) {
   if (hello.build != build)
     return refuse(self, hello, "it is build " + hello.build + " of troupe, the job runs " + build,
                   "build the same commit on every machine (troupe --version)");
+  if (state.phase == Phase::ending)
+    return refuse(self, hello,
+                  "the job ends: " + state.how.message.substr(0, state.how.message.find('\n')),
+                  "start the job again, and then its nodes");
   if (state.phase != Phase::joining)
     return refuse(self, hello, "the job has started without this node",
                   "start the job again, and all its nodes within cluster.join_timeout_s");
@@ -50,7 +54,9 @@ caf::result<NodeWelcome> join(Self self, const NodeHello& hello) {
   node.pid = hello.pid;
   node.handle = self->current_sender();
   self->monitor(node.handle);
-  return NodeWelcome{NodeId{id}, state.resources->resolved_job};
+  const job::Cluster& cluster = state.resources->setup.job.cluster;
+  return NodeWelcome{NodeId{id}, state.resources->resolved_job, cluster.heartbeat_interval_s,
+                     cluster.heartbeat_timeout_s};
 }
 
 /// Brings a layout up: from nothing at the start of a job, later from what is there.
@@ -77,9 +83,6 @@ void node_ready(Self self, const NodeReady& ready) {
   if (state.phase != Phase::joining || node.phase != NodePhase::joined) return;
   node.ready = ready;
   node.phase = NodePhase::ready;
-  self->demonitor(caf::actor_cast<caf::actor_addr>(node.handle));
-  node.handle = self->current_sender();
-  self->monitor(node.handle);
   const std::string who = describe(node, ready.node.index());
   state.resources->logger.info(who + " joined");
   if (auto same = engine::same_data(state.resources->data, ready.data, who); !same.ok())

@@ -51,10 +51,10 @@ struct NodeEntry {
   std::string host;
   std::int32_t pid = 0;
   NodeReady ready;
-  caf::strong_actor_ptr handle;  ///< The node's actor; before `ready`, who asked for its place.
-  Silence silence;               ///< From `ready` on.
-  bool silent = false;           ///< Lost by its silence: its process may still be there.
-  std::string how_ended;         ///< "was killed by signal 9", where more is known than its loss.
+  caf::strong_actor_ptr handle;  ///< The node's actor, from `joined` on.
+  Silence silence;
+  bool silent = false;    ///< Lost by its silence: its process may still be there.
+  std::string how_ended;  ///< "was killed by signal 9", where more is known than its loss.
 };
 
 /// A step that was sent to the devices and is not finished.

@@ -22,7 +22,6 @@ constexpr auto kReasonTimeout = std::chrono::milliseconds(300);
 void finish_if_all_gone(Self self, bool at_once) {
   auto& state = self->state;
   if (state.phase != Phase::ending) return;
-  // Who is not ready yet cannot be told, and finds out when it is.
   const bool done =
       state.recorded && std::none_of(state.nodes.begin(), state.nodes.end(), is_there);
   if (!done && !at_once && now(self) < state.deadline) return;

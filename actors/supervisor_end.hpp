@@ -14,9 +14,9 @@ using SupervisorSelf = SupervisorActor::stateful_pointer<SupervisorState>;
 
 inline Time now(SupervisorSelf self) { return self->clock().now(); }
 
-/// True from the node's introduction until it is lost or has ended.
+/// True from the node's joining until it is lost or has ended.
 inline bool is_there(const NodeEntry& node) {
-  return node.phase == NodeEntry::Phase::ready || node.phase == NodeEntry::Phase::applied;
+  return node.phase != NodeEntry::Phase::missing && node.phase != NodeEntry::Phase::gone;
 }
 
 /// Sends to a node that is there.

@@ -54,7 +54,8 @@ void watch(Self self) {
   tell_of_stalls(self);
   finish_if_all_gone(self);
   if (state.phase != Phase::ended)
-    self->delayed_send(self, look_interval(state.resources->setup.job.cluster), tick_atom::value);
+    self->delayed_send(self, look_interval(state.resources->setup.job.cluster.heartbeat_interval_s),
+                       tick_atom::value);
 }
 
 }  // namespace troupe::actors

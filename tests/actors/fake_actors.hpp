@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -45,26 +46,59 @@ inline NodeActor::behavior_type fake_node(NodeActor::pointer self, NodeSeen* see
       [](applied_atom, DeviceId) {},
       [seen](const engine::BatchReport& x) { seen->reports.push_back(x); },
       [](DeviceId, const Offers&) {},
+      [](const NodeReady&) {},
       [seen](failed_atom, const Error& x) { seen->failures.push_back(x); },
   };
 }
 
-/// What a fake supervisor was told.
+/// What became of a fake node's wish to join.
+struct JoinAnswer {
+  std::optional<NodeId> place;
+  std::string why, fix;  ///< Of a refusal.
+};
+
+/// A fake node that asks for a place; what it is told after that goes to `seen[place]`.
+inline NodeActor::behavior_type joining_node(NodeActor::pointer self,
+                                             const SupervisorActor& supervisor, NodeHello hello,
+                                             std::vector<NodeSeen>* seen, JoinAnswer* answer) {
+  self->request(supervisor, caf::infinite, join_atom::value, std::move(hello))
+      .then(
+          [self, seen, answer](const NodeWelcome& welcome) {
+            answer->place = welcome.node;
+            self->become(fake_node(self, &seen->at(welcome.node.index())));
+          },
+          [answer](const caf::error& error) {
+            answer->why = error.context().get_as<std::string>(0);
+            answer->fix = error.context().get_as<std::string>(1);
+          });
+  return fake_node(self, &seen->at(0));  // It hears nothing before its welcome.
+}
+
+/// What a fake supervisor was told, and what it says to nodes that want to join.
 struct SupervisorSeen {
   std::vector<PlannedBatchPtr> batches;
   std::vector<Error> failures;
+  NodeWelcome welcome;
+  std::optional<Error> refusal;                ///< Instead of the welcome: message and fix.
+  std::function<void(const Error&)> on_fault;  ///< A node cannot go on.
 };
 
 inline SupervisorActor::behavior_type fake_supervisor(SupervisorActor::pointer,
                                                       SupervisorSeen* seen) {
   return {
-      [](join_atom, const NodeHello&) { return NodeWelcome{}; },
+      [seen](join_atom, const NodeHello&) -> caf::result<NodeWelcome> {
+        if (!seen->refusal) return seen->welcome;
+        return caf::make_error(caf::sec::runtime_error, seen->refusal->message, seen->refusal->fix);
+      },
       [](const NodeReady&) {},
       [](applied_atom, NodeId, EpochNumber) {},
       [](const engine::Prepared&) {},
       [](const engine::DeviceReport&) {},
       [](const Offers&) {},
-      [seen](failed_atom, NodeId, const Error& x) { seen->failures.push_back(x); },
+      [seen](failed_atom, NodeId, const Error& x) {
+        seen->failures.push_back(x);
+        if (seen->on_fault) seen->on_fault(x);
+      },
       [seen](const PlannedBatchPtr& x) { seen->batches.push_back(x); },
       [seen](failed_atom, const Error& x) { seen->failures.push_back(x); },
       [](exited_atom, std::int32_t, const std::string&) {},

@@ -49,7 +49,6 @@ class Head {
     for (options.self = 0; options.self < 5; ++options.self)
       transports_.push_back(transport::create_transport("inproc", options).value());
     resources.transport = std::move(transports_.back());
-    for (NodeSeen& node : seen) nodes.push_back(system.get().spawn(fake_node, &node));
     actor = system.get().spawn(
         supervisor, &resources,
         [this](caf::actor_system& at, const SupervisorActor&, std::int64_t) -> Colleagues {
@@ -61,7 +60,7 @@ class Head {
 
   ~Head() {
     recorder.promise.reset();
-    for (const auto& node : nodes) caf::anon_send_exit(node, caf::exit_reason::kill);
+    for (const auto& node : askers_) caf::anon_send_exit(node, caf::exit_reason::kill);
     caf::anon_send_exit(colleagues.scheduler, caf::exit_reason::kill);
     caf::anon_send_exit(colleagues.recorder, caf::exit_reason::kill);
     caf::anon_send_exit(actor, caf::exit_reason::kill);
@@ -77,18 +76,14 @@ class Head {
   /// A node asks for a place: the id it got, or why it got none (and `fix`).
   std::string join(const std::string& host, std::int32_t wanted = -1,
                    const std::string& build = "1.0 (abc)") {
-    auto& self = *joiners.emplace_back(std::make_unique<caf::scoped_actor>(system.get()));
-    std::string answer;
-    auto asked =
-        self->request(actor, caf::infinite, join_atom::value,
-                      NodeHello{host, 99 + static_cast<int>(joiners.size()), wanted, build});
+    const NodeHello hello{host, 100 + static_cast<int>(askers_.size()), wanted, build};
+    JoinAnswer answer;
+    askers_.push_back(system.get().spawn(joining_node, actor, hello, &seen, &answer));
     system.run();
-    asked.receive([&](const NodeWelcome& x) { answer = std::to_string(x.node.value); },
-                  [&](const caf::error& x) {
-                    answer = x.context().get_as<std::string>(0);
-                    fix = x.context().get_as<std::string>(1);
-                  });
-    return answer;
+    fix = answer.fix;
+    if (!answer.place) return answer.why;
+    nodes[answer.place->index()] = askers_.back();
+    return std::to_string(answer.place->value);
   }
 
   /// Lets time pass while these nodes show that they live.
@@ -150,15 +145,15 @@ class Head {
   std::vector<NodeSeen> seen = std::vector<NodeSeen>(4);
   SchedulerSeen scheduler;
   RecorderSeen recorder;
-  std::vector<NodeActor> nodes;
+  std::vector<NodeActor> nodes = std::vector<NodeActor>(4);  ///< Who got each place.
   Colleagues colleagues;
   SupervisorActor actor;
   std::optional<JobEnd> ended;
   TokenCount trained_tokens = 0;
-  std::vector<std::unique_ptr<caf::scoped_actor>> joiners;  ///< Who asked for a place, in order.
-  std::string fix;                                          ///< Of the last refusal.
+  std::string fix;  ///< Of the last refusal.
 
  private:
+  std::vector<NodeActor> askers_;  ///< Who asked for a place, in order.
   std::vector<std::unique_ptr<transport::Transport>> transports_;
   engine::SampleStore store_;
 };

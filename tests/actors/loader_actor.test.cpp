@@ -34,6 +34,7 @@ NodeActor::behavior_type relay(NodeActor::pointer, const caf::actor& target) {
       [](applied_atom, DeviceId) {},
       [target](const engine::BatchReport& report) { caf::anon_send(target, report); },
       [](DeviceId, const Offers&) {},
+      [](const NodeReady&) {},
       [target](failed_atom, const Error& error) { caf::anon_send(target, error); },
   };
 }

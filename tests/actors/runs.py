@@ -19,6 +19,9 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "support"))
+from stalled_file import NoLeases, StalledFile
+
 JOB = ROOT / "configs" / "demo.toml"
 END_WITHIN_S = 5
 
@@ -56,6 +59,15 @@ class Bench:
     def node(self, address, *flags, prefix=()):
         return subprocess.Popen([*prefix, str(self.binary), "node", "--join", address, *flags],
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.folder)
+
+    def own_data(self):
+        """A job file for one node, and its own copy of the list of samples."""
+        samples = self.folder / "samples.json"
+        shutil.copy(self.data / "samples.json", samples)
+        job = self.folder / "own.toml"
+        job.write_text(f'extends = "{JOB}"\n[[data.sources]]\njson = "{samples}"\nmedia = "{self.data}"\n',
+                       encoding="utf-8")
+        return job, samples
 
     def metrics(self):
         path = self.run_dir / "metrics.jsonl"
@@ -376,6 +388,46 @@ def a_node_started_by_hand_tells_of_its_signal(bench):
         expect_node_end(nodes[0], 1, ["node 0 ends: node 1 (", f"stopped by {name}"], begin)
 
 
+def wait_for_line(process, words):
+    """Reads a process's lines up to one with these words."""
+    for line in process.stdout:
+        if words in line:
+            return
+    raise Failure(f"it ended without the line '{words}':\n" + process.stderr.read())
+
+
+def two_nodes_of_which_one_opens_its_data(bench, job, stalled):
+    head = bench.start(*TWO_NODES)
+    address = port_of(head)
+    opening = bench.node(address, "--node", "0", "--job", str(job))
+    expect(stalled.wait_until_wanted(opening), "it did not open its data")
+    ready = bench.node(address, "--node", "1")
+    wait_for_line(head, "node 1 (")  # It joined.
+    return head, opening, ready
+
+
+def a_node_that_opens_its_data_hears_why_the_job_ends(bench):
+    job, samples = bench.own_data()
+    with StalledFile(samples) as stalled:
+        head, opening, ready = two_nodes_of_which_one_opens_its_data(bench, job, stalled)
+        ready.kill()
+        begin = time.monotonic()
+        expect_end(head, 1, ["node 1 (", f"pid {ready.pid}) was lost: the connection to it was lost"])
+        expect_node_end(opening, 1, ["node 0 ends: node 1 (", f"pid {ready.pid}) was lost"], begin)
+        ready.communicate()
+
+
+def a_node_that_opens_its_data_tells_of_its_signal(bench):
+    job, samples = bench.own_data()
+    with StalledFile(samples) as stalled:
+        head, opening, ready = two_nodes_of_which_one_opens_its_data(bench, job, stalled)
+        opening.send_signal(signal.SIGTERM)
+        begin = time.monotonic()
+        expect_end(head, 1, ["node 0 (", f"pid {opening.pid}): stopped by SIGTERM"])
+        expect_node_end(opening, 143, ["stopped by SIGTERM"], begin)
+        expect_node_end(ready, 1, ["node 1 ends: node 0 (", "stopped by SIGTERM"], begin)
+
+
 def a_node_that_loses_its_network_is_named(bench):
     with Hosts(3) as hosts:
         head, nodes = running_by_hand(bench, "cluster.listen=10.77.0.1:7703",
@@ -583,7 +635,7 @@ def main():
         try:
             case(Bench(binary, base / "data", folder))
             verdict = "passed"
-        except Skipped as why:
+        except (Skipped, NoLeases) as why:
             verdict = "skipped"
             print(f"  {why}")
         except (Failure, subprocess.SubprocessError) as why:

@@ -95,10 +95,7 @@ TEST_CASE("a node that dies before it is ready is named at once", "[actors][erro
   head.join("host0");
   head.join("host1");
   head.ready(0);
-  head.joiners[0].reset();  // Its actor stands for it now.
-  head.system.pass(400ms);
-  CHECK_FALSE(head.ended);
-  head.joiners[1].reset();
+  caf::anon_send_exit(head.nodes[1], caf::exit_reason::kill);
   head.system.pass(400ms);
   REQUIRE(head.ended);
   CHECK(says(head.ended->message, "node 1 (host1, pid 101) was lost"));

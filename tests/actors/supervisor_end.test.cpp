@@ -105,6 +105,27 @@ TEST_CASE("a signal ends the job once all nodes have gone and all is written", "
   CHECK(head.ended->exit_code == 130);
 }
 
+TEST_CASE("nodes that still open their data hear why the job ends, and are waited for",
+          "[actors][errors]") {
+  Head head;
+  for (const char* host : {"here", "there", "far"}) head.join(host);
+  head.ready(0);
+  head.seen[2].deaf = true;
+  head.tell(failed_atom::value, NodeId{0}, Error{Errc::io_failed, "no room left", "disk", ""});
+  const std::string why = "node 0 (here, pid 100), disk: no room left";
+  for (const std::size_t id : {0u, 1u, 2u})
+    CHECK((head.seen[id].stops == std::vector<std::string>{why}));
+  CHECK_FALSE(head.ended);
+  // Who asks now hears it too.
+  CHECK(head.join("late") == "the job ends: " + why);
+  CHECK(says(head.fix, "start the job again"));
+  caf::anon_send_exit(head.nodes[2], caf::exit_reason::user_shutdown);
+  head.system.run();
+  REQUIRE(head.ended);
+  CHECK(head.ended->message == why);
+  CHECK((head.ended->left == std::vector{NodeId{3}}));
+}
+
 TEST_CASE("a second signal, or cluster.stop_timeout_s, end the job without the others",
           "[actors]") {
   Head head;

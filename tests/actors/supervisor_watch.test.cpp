@@ -48,6 +48,19 @@ TEST_CASE("a node that falls silent is lost, and nobody waits for it", "[actors]
   CHECK(head.seen[2].stops.empty());
 }
 
+TEST_CASE("a node that falls silent while it opens its data is lost", "[actors][errors]") {
+  Head head;
+  head.resources.setup.job.cluster.heartbeat_timeout_s = 1;
+  head.join("host");
+  head.join("host");
+  head.pass(800ms, {});
+  CHECK_FALSE(head.ended);
+  CHECK(head.seen[0].alive >= 1);  // It hears of the supervisor too.
+  head.pass(600ms, {0});
+  REQUIRE(head.ended);
+  CHECK(says(head.ended->message, "node 1 (host, pid 101) was lost: nothing was heard from it"));
+}
+
 TEST_CASE("a job that ends does not wait for a node that falls silent", "[actors]") {
   Head head;
   head.resources.setup.job.cluster.heartbeat_timeout_s = 1;
