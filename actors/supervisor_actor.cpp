@@ -29,7 +29,8 @@ caf::result<NodeWelcome> join(Self self, const NodeHello& hello) {
   const std::string& build = state.resources->build;
   if (hello.build != build)
     return refuse(self, hello, "it is build " + hello.build + " of troupe, the job runs " + build,
-                  "build the same commit on every machine (troupe --version)");
+                  "build the same sources on every machine: one commit, and any local edits of it "
+                  "(troupe --version)");
   if (state.phase == Phase::ending)
     return refuse(self, hello,
                   "the job ends: " + state.how.message.substr(0, state.how.message.find('\n')),

@@ -77,7 +77,7 @@ Result<SupervisorActor> find_supervisor(caf::actor_system& system, const HostPor
       return caf::actor_cast<SupervisorActor>(found);
     if (found)
       return Error{Errc::unavailable, "who listens there is another build of troupe", where,
-                   "build the same commit on every machine (troupe --version)"};
+                   "build the same sources on every machine (troupe --version)"};
     std::this_thread::sleep_for(std::min<Duration>(std::chrono::milliseconds(200), left));
   }
 }

@@ -24,7 +24,7 @@ TEST_CASE("nodes get places in order, or those they ask for", "[actors]") {
   CHECK(says(head.fix, "take a free id below 4"));
   CHECK(says(head.join("d", -1, "1.0 (def)"),
              "it is build 1.0 (def) of troupe, the job runs 1.0 (abc)"));
-  CHECK(says(head.fix, "build the same commit on every machine"));
+  CHECK(says(head.fix, "build the same sources on every machine"));
   CHECK(head.join("d") == "3");
   CHECK(head.join("e") == "all nodes that are not the head's own have joined already");
   CHECK(says(head.fix, "cluster.nodes"));
