@@ -72,8 +72,7 @@ void bring_up(Self self, EpochNumber epoch_number) {
     auto connected = connect_to(transport, node.ready);
     if (!connected.ok()) return fail(self, connected.error());
   }
-  state.configuration.nodes.push_back(
-      introduce(NodeId{state.nodes.size()}, transport, state.resources->data));
+  state.configuration.nodes.push_back(introduce(NodeId{state.nodes.size()}, transport, {}));
   for (const NodeEntry& node : state.nodes)
     send_to_node(self, node, apply_atom::value, state.configuration);
 }
@@ -88,6 +87,8 @@ void node_ready(Self self, const NodeReady& ready) {
   state.resources->logger.info(who + " joined");
   if (auto same = engine::same_data(state.resources->data, ready.data, who); !same.ok())
     return fail(self, same.error());
+  engine::learn_sizes(state.resources->data, ready.data);
+  node.ready.data = {};  // Its peers need its address alone.
   if (all_in(state, NodePhase::ready)) bring_up(self, 1);
 }
 

@@ -66,7 +66,8 @@ Result<NodeReady> open_resources(const NodeWelcome& welcome, const Options& opti
                                                transport_options(job, welcome.node.value));
   if (!transport.ok()) return std::move(transport).error();
   resources.transport = std::move(transport).value();
-  return introduce(welcome.node, *resources.transport, engine::identify(*resources.dataset));
+  return introduce(welcome.node, *resources.transport,
+                   engine::identify(*resources.dataset, resources.setup.data.seed));
 }
 
 /// Finds the job. Signals end the process meanwhile.

@@ -75,7 +75,7 @@ Result<Opened> open_job(job::LoadedJob loaded, bool predicted) {
   if (predicted) {
     auto dataset = data::Dataset::open(setup.value().data);
     if (!dataset.ok()) return std::move(dataset).error();
-    opened.data = engine::identify(dataset.value());
+    opened.data = engine::identify(dataset.value(), setup.value().data.seed);
     auto profile = obtain_costs(setup.value());
     if (!profile.ok()) return std::move(profile).error();
     opened.profile = std::move(profile).value();

@@ -1,9 +1,11 @@
 #include "engine/data_identity.hpp"
 
+#include <algorithm>
+#include <filesystem>
 #include <span>
-#include <string>
 #include <string_view>
 
+#include "runtime/data/epoch_order.hpp"
 #include "runtime/state/tensor_hash.hpp"
 
 namespace troupe::engine {
@@ -20,10 +22,35 @@ std::uint64_t add(std::uint64_t hash, const std::vector<std::string>& texts) {
   return hash;
 }
 
+std::int64_t size_of(const std::filesystem::path& file) {
+  std::error_code fault;
+  const auto bytes = std::filesystem::file_size(file, fault);
+  return fault ? -1 : static_cast<std::int64_t>(bytes);
+}
+
+std::vector<MediaSize> some_sizes(const data::Dataset& dataset, std::uint64_t seed) {
+  std::vector<MediaSize> sizes;
+  for (const std::int64_t index : data::epoch_order(seed, 0, dataset.size())) {
+    const data::Record& record = dataset[index];
+    for (const auto* names : {&record.images, &record.audio})
+      for (const auto& name : *names) {
+        if (sizes.size() == kComparedMedia) return sizes;
+        sizes.push_back({name, size_of(dataset.media_path(record, name))});
+      }
+  }
+  return sizes;
+}
+
+Error other_data(const std::string& who, const std::string& how, const std::string& what) {
+  return {Errc::bad_data, who + " has other data: it has " + how, "data.sources",
+          "give every node the same " + what +
+              "; `troupe node --job FILE` says where a node keeps them"};
+}
+
 }  // namespace
 
-DataIdentity identify(const data::Dataset& dataset) {
-  DataIdentity identity{dataset.size(), state::kHashSeed};
+DataIdentity identify(const data::Dataset& dataset, std::uint64_t seed) {
+  DataIdentity identity{dataset.size(), state::kHashSeed, some_sizes(dataset, seed)};
   for (const auto& record : dataset.records()) {
     std::uint64_t& hash = identity.hash;
     hash = add(hash, record.id);
@@ -38,15 +65,30 @@ DataIdentity identify(const data::Dataset& dataset) {
 }
 
 Status same_data(const DataIdentity& here, const DataIdentity& there, const std::string& who) {
-  if (here == there) return Done{};
-  const std::string how =
-      here.records == there.records
-          ? "as many samples as the head, but other ones (ids, texts or names of media differ)"
-          : std::to_string(there.records) + (there.records == 1 ? " sample" : " samples") +
-                ", the head " + std::to_string(here.records);
-  return Error{Errc::bad_data, who + " has other data: it has " + how, "data.sources",
-               "give every node the same JSON files; `troupe node --job FILE` says where a node "
-               "keeps them"};
+  if (here.records != there.records)
+    return other_data(who,
+                      std::to_string(there.records) +
+                          (there.records == 1 ? " sample" : " samples") + ", the head " +
+                          std::to_string(here.records),
+                      "JSON files");
+  if (here.hash != there.hash)
+    return other_data(
+        who, "as many samples as the head, but other ones (ids, texts or names of media differ)",
+        "JSON files");
+  for (std::size_t i = 0; i < std::min(here.media.size(), there.media.size()); ++i) {
+    const std::int64_t ours = here.media[i].bytes, theirs = there.media[i].bytes;
+    if (ours >= 0 && theirs >= 0 && ours != theirs)
+      return other_data(who,
+                        "'" + here.media[i].name + "' with " + std::to_string(theirs) +
+                            " bytes, others with " + std::to_string(ours),
+                        "media files");
+  }
+  return Done{};
+}
+
+void learn_sizes(DataIdentity& here, const DataIdentity& there) {
+  for (std::size_t i = 0; i < std::min(here.media.size(), there.media.size()); ++i)
+    if (here.media[i].bytes < 0) here.media[i].bytes = there.media[i].bytes;
 }
 
 }  // namespace troupe::engine

@@ -4,29 +4,52 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "runtime/data/dataset.hpp"
 #include "runtime/vocabulary/result.hpp"
 
 namespace troupe::engine {
 
-/// Of the JSON files of a data set, not of where they lie nor of the media they name.
-struct DataIdentity {
-  std::int64_t records = 0;
-  std::uint64_t hash = 0;  ///< Of ids, turns, and names of media, in order.
+/// A media file and its size where a process keeps it.
+struct MediaSize {
+  std::string name;         ///< As the JSON files say.
+  std::int64_t bytes = -1;  ///< -1: it is not there, as on a node that reads no media.
 
-  friend bool operator==(const DataIdentity&, const DataIdentity&) = default;
+  friend bool operator==(const MediaSize&, const MediaSize&) = default;
   template <class Inspector>
-  friend typename Inspector::result_type inspect(Inspector& f, DataIdentity& x) {
-    return f(x.records, x.hash);
+  friend typename Inspector::result_type inspect(Inspector& f, MediaSize& x) {
+    return f(x.name, x.bytes);
   }
 };
 
-/// The same on every machine of one byte order. Cost: linear in the text.
-DataIdentity identify(const data::Dataset& dataset);
+/// Media files whose sizes are compared, at most.
+inline constexpr std::size_t kComparedMedia = 256;
 
-/// Errors: bad_data: `there` is not `here`; says whether the number or the content differs.
-/// `who`: a node, as the message calls it.
+/// Of the JSON files of a data set and some of the media they name, not of where they lie.
+struct DataIdentity {
+  std::int64_t records = 0;
+  std::uint64_t hash = 0;  ///< Of ids, turns, and names of media, in order.
+  /// Of the records that the first shuffled epoch begins with, in that order.
+  std::vector<MediaSize> media = {};
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, DataIdentity& x) {
+    return f(x.records, x.hash, x.media);
+  }
+};
+
+/// The same on every machine of one byte order. `seed`: chooses the media; the job's. Cost: linear
+/// in the text; looks at the sizes of `kComparedMedia` files and opens none.
+DataIdentity identify(const data::Dataset& dataset, std::uint64_t seed);
+
+/// Errors: bad_data: `there` is not `here`; says whether the number, the content, or the size of a
+/// media file differs that both have. `who`: a node, as the message calls it.
 Status same_data(const DataIdentity& here, const DataIdentity& there, const std::string& who);
+
+/// Fills in the sizes that `here` lacks, so that nodes are compared with each other where the head
+/// has no media. REQUIRES: `same_data(here, there)`.
+void learn_sizes(DataIdentity& here, const DataIdentity& there);
 
 }  // namespace troupe::engine

@@ -564,6 +564,20 @@ def other_data_on_a_node_ends_the_job_before_it_starts(bench):
         finish(node, END_WITHIN_S)
 
 
+def other_media_on_a_node_end_the_job_before_it_starts(bench):
+    elsewhere = bench.folder / "elsewhere"
+    shutil.copytree(bench.data, elsewhere)
+    for picture in (elsewhere / "images").iterdir():
+        with open(picture, "ab") as file:
+            file.write(b"?")
+    own = bench.folder / "own.toml"
+    own.write_text(f'extends = "{JOB}"\n[[data.sources]]\njson = "{elsewhere}/samples.json"\n', encoding="utf-8")
+    head = bench.start("cluster.local_nodes=3", "cluster.nodes=4", steps=2)
+    node = bench.node(port_of(head), "--job", str(own))
+    expect_end(head, 3, ["node 3 (", "has other data: it has '", " bytes, others with ", "the same media files"], within=60)
+    finish(node, END_WITHIN_S)
+
+
 def a_trace_follows_microbatches_across_processes(bench):
     head = bench.start(steps=3)
     expect_end(head, 0, [], within=60)

@@ -108,6 +108,21 @@ TEST_CASE("a process that ends before it joined ends the job at once", "[actors]
   CHECK(says(head.ended->message, "pid 4711) exited with code 3 before it joined"));
 }
 
+TEST_CASE("a node with media of another size is refused, also where the head has none",
+          "[actors][errors]") {
+  Head head;
+  head.resources.data.media = {{"a.png", -1}};
+  for (const char* host : {"zero", "one", "two"}) head.join(host);
+  head.ready(1, {60, 7, {{"a.png", -1}}});
+  head.ready(0, {60, 7, {{"a.png", 12}}});
+  CHECK_FALSE(head.ended);
+  head.ready(2, {60, 7, {{"a.png", 13}}});
+  REQUIRE(head.ended);
+  CHECK(head.ended->exit_code == 3);
+  CHECK(says(head.ended->message,
+             "node 2 (two, pid 102) has other data: it has 'a.png' with 13 bytes, others with 12"));
+}
+
 TEST_CASE("the layout goes to all nodes, training begins when all have applied it", "[actors]") {
   Head head;
   head.join_all();

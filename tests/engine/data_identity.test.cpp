@@ -15,7 +15,7 @@ const std::string kSecond =
 DataIdentity of(const data::TempFolder& folder, const std::string& name, const std::string& lines) {
   data::DataOptions options;
   options.sources = {{folder.write(name, lines), folder.path()}};
-  return identify(data::Dataset::open(options).value());
+  return identify(data::Dataset::open(options).value(), 7);
 }
 
 std::string replaced(std::string text, const std::string& from, const std::string& to) {
@@ -26,7 +26,7 @@ TEST_CASE("the same samples are the same data wherever they lie", "[engine]") {
   const data::TempFolder folder;
   const auto here = of(folder, "here.json", kFirst + "\n" + kSecond);
   CHECK(here.records == 2);
-  CHECK((here == of(folder, "there.json", kFirst + "\n\n" + kSecond + "\n")));
+  CHECK(same_data(here, of(folder, "there.json", kFirst + "\n\n" + kSecond + "\n"), "node 1").ok());
   CHECK(same_data(here, here, "node 1").ok());
 }
 
@@ -46,6 +46,45 @@ TEST_CASE("data that differ in anything that is trained are other data", "[engin
   const auto fewer = same_data(here, of(folder, "there.json", kFirst), "node 1");
   REQUIRE_FALSE(fewer.ok());
   CHECK(fewer.error().message.find("it has 1 sample, the head 2") != std::string::npos);
+}
+
+TEST_CASE("a media file of another size is other data, a missing one is not", "[engine][errors]") {
+  const data::TempFolder here_folder, there_folder, without;
+  here_folder.write("x.png", "picture");
+  const auto here = of(here_folder, "here.json", kFirst);
+  REQUIRE(here.media.size() == 1);
+  CHECK((here.media[0] == MediaSize{"x.png", 7}));
+  there_folder.write("x.png", "another");
+  CHECK(same_data(here, of(there_folder, "there.json", kFirst), "node 1").ok());
+  there_folder.write("x.png", "a larger picture");
+  const auto there = of(there_folder, "there.json", kFirst);
+  const auto checked = same_data(here, there, "node 1 (host, pid 7)");
+  REQUIRE_FALSE(checked.ok());
+  CHECK(checked.error().code == Errc::bad_data);
+  CHECK(checked.error().message ==
+        "node 1 (host, pid 7) has other data: it has 'x.png' with 16 bytes, others with 7");
+  CHECK(checked.error().fix.find("the same media files") != std::string::npos);
+
+  // A head without media compares its nodes with each other.
+  auto head = of(without, "head.json", kFirst);
+  CHECK(head.media[0].bytes == -1);
+  CHECK(same_data(head, here, "node 0").ok());
+  CHECK(same_data(here, head, "node 0").ok());
+  learn_sizes(head, here);
+  CHECK_FALSE(same_data(head, there, "node 1").ok());
+}
+
+TEST_CASE("so many media are looked at, the same ones on every node", "[engine]") {
+  const data::TempFolder folder;
+  std::string lines;
+  for (int i = 0; i < 300; ++i)
+    lines += replaced(replaced(kFirst, "\"a\"", "\"" + std::to_string(i) + "\""), "x.png",
+                      std::to_string(i) + ".png") +
+             "\n";
+  const auto first = of(folder, "first.json", lines), second = of(folder, "second.json", lines);
+  CHECK(first.media.size() == kComparedMedia);
+  CHECK((first.media == second.media));
+  CHECK(first.media[0].name != "0.png");  // Drawn by the seed, not the first ones of the file.
 }
 
 }  // namespace
