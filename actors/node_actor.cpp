@@ -29,6 +29,16 @@ void end_without_supervisor(Self self, const std::string& why) {
   end(self, {1, (welcome ? "node " + std::to_string(welcome->node.value) + " ends: " : "") + why});
 }
 
+/// Tells the supervisor of a file that cannot be read; its answer ends this node. While data are
+/// opened the supervisor has a limit of its own, `cluster.join_timeout_s`.
+void watch_reads(Self self, Time now) {
+  auto& state = self->state;
+  if (!state.is_open) return;
+  const double timeout_s = state.resources->setup.job.data.read_timeout_s;
+  if (auto fine = state.reads.pass(now, timeout_s, data::oldest_read()); !fine.ok())
+    self->send(state.supervisor, failed_atom::value, state.welcome->node, fine.error());
+}
+
 /// Shows the supervisor that this node lives, and ends the node where the supervisor is silent.
 void watch(Self self) {
   auto& state = self->state;
@@ -38,6 +48,7 @@ void watch(Self self) {
   const double timeout_s = state.welcome->heartbeat_timeout_s;
   if (state.silence.pass(now, seconds(timeout_s)))
     return end_without_supervisor(self, "the supervisor was lost: " + silent_for(timeout_s));
+  watch_reads(self, now);
   self->delayed_send(self, look_interval(state.welcome->heartbeat_interval_s), tick_atom::value);
 }
 

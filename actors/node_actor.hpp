@@ -12,6 +12,7 @@
 #include "actors/executor_actor.hpp"
 #include "actors/heartbeat.hpp"
 #include "actors/protocol.hpp"
+#include "actors/read_watch.hpp"
 
 namespace troupe::actors {
 
@@ -40,6 +41,7 @@ struct NodeState {
   Configuration configuration;
   Pace pace;                        ///< Of its own signs of life.
   Silence silence;                  ///< The supervisor's.
+  ReadWatch reads;                  ///< Of the data, once they are open.
   std::optional<JobEnd> own_fault;  ///< It could not open its data; it ends with this.
 
   static inline const char* name = "node";

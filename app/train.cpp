@@ -18,6 +18,7 @@
 #include "app/commands.hpp"
 #include "app/local_nodes.hpp"
 #include "app/signals.hpp"
+#include "app/stalled_read.hpp"
 #include "app/terminal.hpp"
 #include "app/transport_options.hpp"
 #include "app/version.hpp"
@@ -280,11 +281,13 @@ int train(const Options& options) {
   if (!loaded.ok()) return report(loaded.error());
   if (!options.reference && !options.microbatches.empty())
     return report(usage_error("--microbatches goes with --reference", "add --reference"));
+  auto reads = std::make_unique<EndOnStalledRead>(loaded.value().job.data.read_timeout_s);
   auto opened =
       open_job(std::move(loaded).value(), !options.reference || !options.microbatches.empty());
   if (!opened.ok()) return report(opened.error());
   guard.reset();
   if (options.reference) return train_by_reference(options, opened.value());
+  reads.reset();  // From here on the nodes read, and say so themselves.
   return train_as_head(std::move(opened).value());
 }
 

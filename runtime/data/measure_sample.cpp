@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 
+#include "runtime/data/file_reads.hpp"
 #include "runtime/data/log_mel.hpp"
 #include "runtime/data/read_audio.hpp"
 #include "runtime/data/read_file.hpp"
@@ -144,6 +145,7 @@ Result<ImageSize> image_size(const std::filesystem::path& path, std::int64_t pix
 }
 
 Result<std::int64_t> audio_samples(const std::filesystem::path& path, std::int32_t seconds_max) {
+  const ReadingFile reading(path);
   if (!std::filesystem::exists(path))
     return Error{Errc::not_found, "there is no such file", "", ""};
   SF_INFO info{};

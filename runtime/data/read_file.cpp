@@ -5,9 +5,12 @@
 #include <cstring>
 #include <memory>
 
+#include "runtime/data/file_reads.hpp"
+
 namespace troupe::data {
 
 Result<std::string> read_file(const std::filesystem::path& path) {
+  const ReadingFile reading(path);
   std::error_code code;
   const auto status = std::filesystem::status(path, code);
   if (!std::filesystem::exists(status)) {

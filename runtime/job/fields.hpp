@@ -78,6 +78,7 @@ void describe_data(V& v, S& x) {
   v.integer("prefetch", x.prefetch, {1, 1024});
   v.integer("threads", x.threads, {1, 1024});
   v.flag("pad_audio", x.pad_audio);
+  v.number("read_timeout_s", x.read_timeout_s, kSeconds);
 }
 
 template <class V, class S>

@@ -69,6 +69,7 @@ struct Data {
   std::int32_t prefetch = 2;        ///< Batches decoded ahead of training; >= 1.
   std::int32_t threads = 1;         ///< Decoding threads per node; >= 1.
   bool pad_audio = false;           ///< Pad every audio window to 30 s, as Whisper's own training.
+  double read_timeout_s = 300;      ///< For one file; a job whose file system hangs ends after it.
 
   friend bool operator==(const Data&, const Data&) = default;
 };

@@ -578,6 +578,26 @@ def other_media_on_a_node_end_the_job_before_it_starts(bench):
     finish(node, END_WITHIN_S)
 
 
+def a_file_that_cannot_be_read_ends_the_job(bench):
+    picture = sorted((bench.data / "images").iterdir())[0]
+    with StalledFile(picture) as stalled:
+        head = bench.start("data.read_timeout_s=1")
+        expect(stalled.wait_until_wanted(head), "it did not read its data")
+        pids = children(head.pid)
+        expect_end(head, 1, ["node ", f"{picture} could not be read within 1 s", "fix: look at the disk"], within=60)
+        expect_none_left(pids)
+        reference = bench.start("data.read_timeout_s=1", "--reference")
+        expect_end(reference, 1, [f"{picture} could not be read within 1 s", "fix: look at the disk"], within=60)
+
+
+def a_list_of_samples_that_cannot_be_read_ends_the_job(bench):
+    _, samples = bench.own_data()
+    with StalledFile(samples):
+        head = bench.start(f'data.sources=[{{json="{samples}",media="{bench.data}"}}]', "data.read_timeout_s=1")
+        expect_end(head, 1, [f"{samples} could not be read within 1 s"], within=20)
+        expect(not bench.run_dir.exists(), "a run folder was made for a job that cannot start")
+
+
 def a_trace_follows_microbatches_across_processes(bench):
     head = bench.start(steps=3)
     expect_end(head, 0, [], within=60)

@@ -1,0 +1,22 @@
+#include "actors/read_watch.hpp"
+
+#include <sstream>
+
+namespace troupe::actors {
+
+Status ReadWatch::pass(Time now, double timeout_s, const std::optional<data::FileRead>& oldest) {
+  const std::int64_t number = oldest ? oldest->number : 0;
+  const bool over = silence_.pass(now, seconds(timeout_s));
+  if (number != number_) silence_.heard();
+  const bool same = number == number_;
+  number_ = number;
+  if (!oldest || !same || !over) return Done{};
+  std::ostringstream text;
+  text << oldest->file.string() << " could not be read within " << timeout_s
+       << " s: its file system does not answer";
+  return Error{Errc::timed_out, text.str(), "data.read_timeout_s",
+               "look at the disk or the network file system that holds it, then start the job "
+               "again; raise data.read_timeout_s where it may take longer"};
+}
+
+}  // namespace troupe::actors

@@ -1,0 +1,43 @@
+#include "runtime/data/file_reads.hpp"
+
+#include <map>
+#include <mutex>
+#include <utility>
+
+namespace troupe::data {
+
+namespace {
+
+struct Reads {
+  std::mutex mutex;
+  std::int64_t begun = 0;
+  std::map<std::int64_t, std::filesystem::path> files;  // By number: the first is the oldest.
+};
+
+Reads& reads() {
+  // Never destroyed: a process may end while one of its threads still waits for a file.
+  static Reads& all = *new Reads;
+  return all;
+}
+
+}  // namespace
+
+ReadingFile::ReadingFile(std::filesystem::path file) {
+  const std::lock_guard lock(reads().mutex);
+  number_ = ++reads().begun;
+  reads().files.emplace(number_, std::move(file));
+}
+
+ReadingFile::~ReadingFile() {
+  const std::lock_guard lock(reads().mutex);
+  reads().files.erase(number_);
+}
+
+std::optional<FileRead> oldest_read() {
+  const std::lock_guard lock(reads().mutex);
+  if (reads().files.empty()) return std::nullopt;
+  const auto& [number, file] = *reads().files.begin();
+  return FileRead{number, file};
+}
+
+}  // namespace troupe::data

@@ -1,0 +1,38 @@
+// Which files of the data set this process is reading, so that a read that never returns (a network
+// file system whose server is gone) can be told instead of waited for.
+//
+// Process-wide, as file systems are, and thread-safe. `read_file` and `audio_samples` take part;
+// nobody here measures time.
+
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+
+namespace troupe::data {
+
+/// A file that a thread has begun to open, read or look up, and has not done with.
+struct FileRead {
+  std::int64_t number = 0;  ///< Counts reads from 1: two reads of one file are told apart.
+  std::filesystem::path file;
+
+  friend bool operator==(const FileRead&, const FileRead&) = default;
+};
+
+/// Says for as long as it lives that its thread waits for a file.
+class ReadingFile {
+ public:
+  explicit ReadingFile(std::filesystem::path file);
+  ~ReadingFile();
+  ReadingFile(const ReadingFile&) = delete;
+  ReadingFile& operator=(const ReadingFile&) = delete;
+
+ private:
+  std::int64_t number_;
+};
+
+/// The read that began first of those that have not ended; none where no file is being read.
+std::optional<FileRead> oldest_read();
+
+}  // namespace troupe::data
