@@ -14,6 +14,10 @@ Duration StallWatch::bound() const {
   return std::max<Duration>(std::chrono::seconds(30), 10 * longest_);
 }
 
+bool StallWatch::hopeless(Duration waited, Duration limit) const {
+  return waited > std::max(limit, 10 * longest_);
+}
+
 bool StallWatch::overdue(Duration waited) {
   if (waited < bound()) return false;
   told_ = waited;

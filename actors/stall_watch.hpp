@@ -16,6 +16,10 @@ class StallWatch {
   /// step before it, then again at every doubling.
   bool overdue(Duration waited);
 
+  /// True where nobody should wait any longer: after `limit` (`train.stall_timeout_s`) and ten
+  /// times the longest step before it.
+  bool hopeless(Duration waited, Duration limit) const;
+
   Duration longest() const { return longest_; }
 
  private:

@@ -91,6 +91,12 @@ std::string stall_text(const SupervisorState& state, Time now) {
          ". All nodes answer: a slow device, or nodes that do not reach each other";
 }
 
+Error stalled_error(const SupervisorState& state, Time now) {
+  return {Errc::timed_out, stall_text(state, now), "train.stall_timeout_s",
+          "look at these machines and at the network between them, then start the job again; raise "
+          "train.stall_timeout_s where steps may take longer"};
+}
+
 double milliseconds_between(SupervisorState::Time begin, SupervisorState::Time end) {
   return std::chrono::duration<double, std::milli>(end - begin).count();
 }

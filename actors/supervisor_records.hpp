@@ -30,6 +30,9 @@ Error slow_set_up(const std::vector<NodeEntry>& nodes, double timeout_s);
 /// What a job waits for whose running step takes very long.
 std::string stall_text(const SupervisorState& state, Time now);
 
+/// Why a job ends whose running step never does.
+Error stalled_error(const SupervisorState& state, Time now);
+
 std::set<DeviceId> all_devices(const ParallelPlan& plan);
 
 /// True if every node is in this phase.

@@ -38,10 +38,13 @@ void find_silent_nodes(Self self) {
   }
 }
 
-void tell_of_stalls(Self self) {
+void find_stalls(Self self) {
   auto& state = self->state;
-  if (state.phase == Phase::training && state.stalls.overdue(now(self) - state.last_finish))
-    state.resources->logger.warning(stall_text(state, now(self)));
+  if (state.phase != Phase::training) return;
+  const Duration waited = now(self) - state.last_finish;
+  if (state.stalls.hopeless(waited, seconds(state.resources->setup.job.train.stall_timeout_s)))
+    return fail(self, stalled_error(state, now(self)));
+  if (state.stalls.overdue(waited)) state.resources->logger.warning(stall_text(state, now(self)));
 }
 
 }  // namespace
@@ -51,7 +54,7 @@ void watch(Self self) {
   check_deadline(self);
   send_signs_of_life(self);
   find_silent_nodes(self);
-  tell_of_stalls(self);
+  find_stalls(self);
   finish_if_all_gone(self);
   if (state.phase != Phase::ended)
     self->delayed_send(self, look_interval(state.resources->setup.job.cluster.heartbeat_interval_s),

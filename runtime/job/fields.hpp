@@ -89,6 +89,7 @@ void describe_train(V& v, S& x) {
   v.choice("dtype", x.dtype, kDtypes);
   v.flag("dump_gradients", x.dump_gradients);
   v.integer("max_nonfinite_in_a_row", x.max_nonfinite_in_a_row, kSmallCount);
+  v.number("stall_timeout_s", x.stall_timeout_s, kSeconds);
 }
 
 template <class V, class S>

@@ -93,6 +93,8 @@ struct Train {
   Dtype dtype = Dtype::fp32;
   bool dump_gradients = false;              ///< Writes gradients/step-1.safetensors.
   std::int32_t max_nonfinite_in_a_row = 5;  ///< Skipped steps after which the run stops; >= 1.
+  /// A step that takes longer, and ten times the longest one before it, ends the job.
+  double stall_timeout_s = 3600;
 
   friend bool operator==(const Train&, const Train&) = default;
 };

@@ -79,5 +79,14 @@ TEST_CASE("a stall is told after 30 s and at every doubling", "[actors]") {
   CHECK(stalls.overdue(2000s));
 }
 
+TEST_CASE("a stall is hopeless after its limit and ten times the longest step", "[actors]") {
+  StallWatch stalls;
+  CHECK_FALSE(stalls.hopeless(3600s, 3600s));
+  CHECK(stalls.hopeless(3601s, 3600s));
+  stalls.ended(400s);
+  CHECK_FALSE(stalls.hopeless(4000s, 3600s));
+  CHECK(stalls.hopeless(4001s, 3600s));
+}
+
 }  // namespace
 }  // namespace troupe::actors

@@ -99,6 +99,15 @@ TEST_CASE("a step that takes very long is told with those it waits for", "[actor
   head.system.pass(31s);
   CHECK(says(log(), "it waits for the end of device 3 (node 3)"));
   CHECK_FALSE(head.ended);  // It may still come.
+  head.resources.setup.job.train.stall_timeout_s = 70;
+  head.system.pass(6s);
+  CHECK_FALSE(head.ended);
+  head.system.pass(4s);
+  REQUIRE(head.ended);
+  CHECK(head.ended->exit_code == 1);
+  CHECK(
+      says(head.ended->message, "train.stall_timeout_s: step 1 has not ended for 70 s; it waits"));
+  CHECK(says(head.ended->message, "device 3 (node 3)"));
 }
 
 }  // namespace
