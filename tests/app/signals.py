@@ -16,7 +16,11 @@ import sys
 import tempfile
 import time
 
-DEMO = pathlib.Path(__file__).resolve().parents[2] / "configs" / "demo.toml"
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "support"))
+from stalled_file import NoLeases, StalledFile
+
+DEMO = ROOT / "configs" / "demo.toml"
 PROMPT_S = 5
 
 
@@ -59,26 +63,25 @@ def end(process, code, words, within=PROMPT_S):
 
 
 @contextlib.contextmanager
-def full_listener():
-    """A port that drops whoever connects next, as a firewall does: its queue is full."""
-    with socket.socket() as listener, contextlib.ExitStack() as waiting:
+def silent_listener(backlog=8):
+    """A port that takes connections and says nothing."""
+    with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
-        listener.listen(0)
-        for _ in range(4):
-            client = waiting.enter_context(socket.socket())
-            client.setblocking(False)
-            client.connect_ex(listener.getsockname())
-        time.sleep(0.2)
+        listener.listen(backlog)
         yield f"127.0.0.1:{listener.getsockname()[1]}"
 
 
 @contextlib.contextmanager
-def silent_listener():
-    """A port that takes connections and says nothing."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen(8)
-        yield f"127.0.0.1:{listener.getsockname()[1]}"
+def full_listener():
+    """A port that drops whoever connects next, as a firewall does: its queue is full."""
+    with silent_listener(backlog=0) as address, contextlib.ExitStack() as waiting:
+        host, port = address.split(":")
+        for _ in range(4):
+            client = waiting.enter_context(socket.socket())
+            client.setblocking(False)
+            client.connect_ex((host, int(port)))
+        time.sleep(0.2)
+        yield address
 
 
 @contextlib.contextmanager
@@ -121,6 +124,18 @@ def training_ends_by_a_signal_while_layers_are_measured(binary, folder, data):
         expect(not run.exists(), "a run folder was made after the signal")
 
 
+def training_ends_by_a_signal_while_a_layout_is_searched_for(binary, folder, data):
+    picture = sorted((folder / "data" / "images").iterdir())[0]
+    for wanted, code, name in ((signal.SIGINT, 130, "Ctrl-C"), (signal.SIGTERM, 143, "SIGTERM")):
+        run = folder / f"layout-{name}"
+        with StalledFile(picture) as stalled:  # Before it trains, only the search looks into media.
+            train = start(binary, folder, "train", str(DEMO), data, f"job.run_dir={run}", "parallel.mode=auto", "parallel.pipelines=[]")
+            expect(stalled.wait_until_wanted(train), "it did not begin to search")
+            train.send_signal(wanted)
+            end(train, code, [f"stopped by {name} before the job started"])
+        expect(not run.exists(), "a run folder was made after the signal")
+
+
 def the_reference_ends_by_a_signal_and_says_before_which_step(binary, folder, data):
     for wanted, code, name in ((signal.SIGINT, 130, "Ctrl-C"), (signal.SIGTERM, 143, "SIGTERM")):
         run = folder / f"reference-{name}"
@@ -135,7 +150,8 @@ def the_reference_ends_by_a_signal_and_says_before_which_step(binary, folder, da
 
 
 CASES = (a_node_that_looks_for_its_job_ends_by_a_signal, a_node_looks_no_longer_than_it_was_told,
-         training_ends_by_a_signal_while_layers_are_measured, the_reference_ends_by_a_signal_and_says_before_which_step)
+         training_ends_by_a_signal_while_layers_are_measured, training_ends_by_a_signal_while_a_layout_is_searched_for,
+         the_reference_ends_by_a_signal_and_says_before_which_step)
 
 
 def main(binary):
@@ -149,6 +165,9 @@ def main(binary):
             try:
                 case(binary, folder, data)
                 verdict = "passed"
+            except NoLeases as why:
+                verdict = "skipped"
+                print(f"  {why}")
             except Failure as why:
                 failed += 1
                 verdict = "failed"
