@@ -90,7 +90,7 @@ Result<std::int64_t> smallest_batch(const Planning& planning, std::int32_t devic
 Result<scheduler::TemplateSet> planned_templates(const Planning& planning, std::int32_t pipelines,
                                                  std::int64_t nodes, std::int64_t fault_tolerance) {
   const auto& request = planning.request;
-  const scheduler::LayoutScorer scorer(request);
+  scheduler::LayoutScorer scorer(request);
   auto weights = scorer.weights(pipelines, {});
   if (!weights.ok()) return std::move(weights).error();
   const auto& whole = weights.value();

@@ -63,7 +63,7 @@ Result<std::vector<scheduler::RunningPipeline>> running_pipelines(
     const Planning& planning, const scheduler::AutoLayout& layout,
     const std::vector<LayerId>& layers) {
   const auto& plan = layout.plan;
-  const scheduler::LayoutScorer scorer(planning.request);
+  scheduler::LayoutScorer scorer(planning.request);
   const auto weights =
       scorer.weights(static_cast<std::int32_t>(plan.pipelines.size()), layout.parallelisms);
   if (!weights.ok()) return weights.error();

@@ -54,7 +54,7 @@ LayoutKind kind_of(const LayoutCandidate& candidate) {
 /// Scores candidates, keeps the best, moves its cuts.
 class Search {
  public:
-  Search(const AutoLayoutRequest& request, const LayoutScorer& scorer)
+  Search(const AutoLayoutRequest& request, LayoutScorer& scorer)
       : request_(request), scorer_(scorer) {}
 
   /// May be called again, with more candidates: nothing is remembered but what was simulated.
@@ -67,7 +67,7 @@ class Search {
         if (auto done = simulate(std::move(candidate)); !done.ok()) return done;
     sort();
     for (std::size_t i = 0; i < std::min(kRefined, scored_.size()); ++i)
-      if (auto done = refine(scored_[i].candidate); !done.ok()) return done;
+      if (auto done = refine(scored_[i]); !done.ok()) return done;
     // First, so that more even cuts win where they are no faster.
     scored_.insert(scored_.begin(), std::make_move_iterator(refined_.begin()),
                    std::make_move_iterator(refined_.end()));
@@ -173,10 +173,10 @@ class Search {
 
   /// Moves cuts of a candidate as long as the simulator likes it better; where there are few ways
   /// to cut, tries all. Pipelines of equal size keep equal cuts.
-  Status refine(LayoutCandidate candidate) {
-    auto scored = score(candidate);
-    if (!scored.ok()) return std::move(scored).error();
-    ScoredLayout best = std::move(scored).value();
+  Status refine(const ScoredLayout& scored) {
+    const LayoutCandidate& candidate = scored.candidate;
+    ScoredLayout best = scored;
+    actions_ += cost(candidate);  // Each has its own moves to be simulated.
     if (ways(candidate) <= kCutsExhaustive) {
       if (auto done = try_all(candidate, 0, 0, 1, best); !done.ok()) return done;
     } else {
@@ -260,7 +260,7 @@ class Search {
   }
 
   const AutoLayoutRequest& request_;
-  const LayoutScorer& scorer_;
+  LayoutScorer& scorer_;
   std::vector<ScoredLayout> scored_, refined_;
   double actions_ = 0;
   std::int64_t simulated_ = 0;
@@ -271,7 +271,7 @@ class Search {
 
 Result<AutoLayout> auto_layout(const AutoLayoutRequest& request) {
   if (auto checked = check_request(request); !checked.ok()) return std::move(checked).error();
-  const LayoutScorer scorer(request);
+  LayoutScorer scorer(request);
   Search search(request, scorer);
   // What looks hopeless is looked at only where nothing else fits.
   for (const double worth : {kWorthSimulating, std::numeric_limits<double>::infinity()}) {

@@ -51,8 +51,8 @@ bool keeps_pins(const AutoLayoutRequest& request, const PipelineShape& shape,
 /// Errors:
 /// - infeasible, not_found: as `auto_layout`, whatever needs no simulation.
 Result<std::vector<LayoutCandidate>> layout_candidates(const AutoLayoutRequest& request,
-                                                       const LayoutScorer& scorer,
-                                                       std::size_t per_choice, double worth);
+                                                       LayoutScorer& scorer, std::size_t per_choice,
+                                                       double worth);
 
 /// Devices of each group of a candidate, pipeline by pipeline. Wider groups take devices first, so
 /// that powers of two leave no holes; where failures are to be survived, pipelines share no node.

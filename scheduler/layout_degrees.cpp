@@ -26,20 +26,19 @@ bool on_side(const ModelGraph& model, ModuleId module, Side side) {
 /// Encoder side and llm as the layout search sees them: a module per connected encoder.
 class DegreeSearch {
  public:
-  explicit DegreeSearch(const AutoLayoutRequest& request)
-      : request_(request), model_(request.model->graph()) {}
+  DegreeSearch(const AutoLayoutRequest& request, LayoutScorer& scorer)
+      : request_(request), model_(request.model->graph()), scorer_(scorer) {}
 
   /// Degrees per module, or nothing where the search finds no layout.
   std::vector<Parallelism> run() {
-    const LayoutScorer scorer(request_);
-    const auto single = scorer.weights(request_.fault_tolerance + 1, {});
+    const auto single = scorer_.weights(request_.fault_tolerance + 1, {});
     if (!single.ok()) return {};
     LayoutInput input;
     input.modules = {side("encoders", Side::encoder, single.value()),
                      side("llm", Side::llm, single.value())};
     input.modules.front().next = {1};
     for (const Side s : {Side::encoder, Side::llm})
-      if (!set_degrees(s, single.value(), scorer, input.modules[s == Side::llm ? 1 : 0])) return {};
+      if (!set_degrees(s, single.value(), input.modules[s == Side::llm ? 1 : 0])) return {};
     set_samples(single.value(), input);
     input.devices = request_.cluster.devices();
     input.devices_per_node = request_.cluster.devices_per_node;
@@ -88,15 +87,14 @@ class DegreeSearch {
   }
 
   /// Degrees that all modules of a side have a profile for, and what they gain.
-  bool set_degrees(Side which, const LayerWeights& single, const LayoutScorer& scorer,
-                   LayoutModule& module) const {
+  bool set_degrees(Side which, const LayerWeights& single, LayoutModule& module) {
     std::set<std::int32_t> tps, cps;
     const double base_ms = sum(single, which, &LayerWeights::work_ms);
     for (const auto p : side_degrees(request_, which)) {
       std::vector<Parallelism> degrees(model_.modules.size());
       for (std::size_t m = 0; m < degrees.size(); ++m)
         if (on_side(model_, ModuleId{m}, which)) degrees[m] = p;
-      const auto weights = scorer.weights(request_.fault_tolerance + 1, degrees);
+      const auto weights = scorer_.weights(request_.fault_tolerance + 1, degrees);
       if (!weights.ok()) continue;
       const double ms = sum(weights.value(), which, &LayerWeights::work_ms);
       module.speedup[{p.tp, p.cp}] = ms > 0 ? base_ms / ms : 1;
@@ -126,6 +124,7 @@ class DegreeSearch {
 
   const AutoLayoutRequest& request_;
   const ModelGraph& model_;
+  LayoutScorer& scorer_;
 };
 
 }  // namespace
@@ -152,7 +151,8 @@ std::vector<Parallelism> side_degrees(const AutoLayoutRequest& request, Side sid
   return degrees;
 }
 
-std::vector<std::vector<Parallelism>> degree_choices(const AutoLayoutRequest& request) {
+std::vector<std::vector<Parallelism>> degree_choices(const AutoLayoutRequest& request,
+                                                     LayoutScorer& scorer) {
   const ModelGraph& model = request.model->graph();
   const std::size_t modules = model.modules.size();
   if (!request.planned_only) return {std::vector<Parallelism>(modules)};
@@ -163,7 +163,7 @@ std::vector<std::vector<Parallelism>> degree_choices(const AutoLayoutRequest& re
     if (std::find(encoders.begin(), encoders.end(), p) != encoders.end())
       choices.emplace_back(modules, p);
   if (modules > 1) {
-    auto found = DegreeSearch(request).run();
+    auto found = DegreeSearch(request, scorer).run();
     if (!found.empty() && std::find(choices.begin(), choices.end(), found) == choices.end())
       choices.push_back(std::move(found));
   }

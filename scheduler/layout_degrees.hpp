@@ -9,6 +9,7 @@
 
 #include "runtime/vocabulary/iteration_plan.hpp"
 #include "scheduler/auto_layout.hpp"
+#include "scheduler/layout_score.hpp"
 
 namespace troupe::scheduler {
 
@@ -23,6 +24,7 @@ std::vector<Parallelism> side_degrees(const AutoLayoutRequest& request, Side sid
 /// modules; and, for a cluster that is only planned for, what the layout search (`layout.hpp`)
 /// finds with degrees of its own for encoders and llm. Where that leaves fewer than two, also the
 /// smallest ones of each side. REQUIRES: `check_request` accepts the request. Never empty.
-std::vector<std::vector<Parallelism>> degree_choices(const AutoLayoutRequest& request);
+std::vector<std::vector<Parallelism>> degree_choices(const AutoLayoutRequest& request,
+                                                     LayoutScorer& scorer);
 
 }  // namespace troupe::scheduler

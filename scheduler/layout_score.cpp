@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <numeric>
-#include <span>
+#include <utility>
 
 #include "runtime/vocabulary/random.hpp"
 #include "scheduler/plan_iteration.hpp"
@@ -31,6 +31,23 @@ Result<ParallelPlan> finest_plan(const ModelGraph& model) {
   return place_by_hand(model, layout, {narrow(static_cast<std::int64_t>(stages.size())), 1});
 }
 
+/// Indices of `count` samples drawn with a seed, without repetition while there are enough.
+std::vector<std::size_t> draw(std::size_t samples, std::int64_t count, std::uint64_t seed) {
+  Random random(seed);
+  std::vector<std::size_t> left, drawn;
+  for (std::int64_t i = 0; i < count; ++i) {
+    if (left.empty()) {
+      left.resize(samples);
+      std::iota(left.begin(), left.end(), std::size_t{0});
+    }
+    const auto place = static_cast<std::size_t>(random.below(left.size()));
+    drawn.push_back(left[place]);
+    left[place] = left.back();
+    left.pop_back();
+  }
+  return drawn;
+}
+
 }  // namespace
 
 void add_step(const SimulatedStep& step, PredictedStep& sum) {
@@ -56,19 +73,10 @@ void divide_steps(PredictedStep& sum, double count) {
 
 std::vector<SampleShape> draw_batch(const std::vector<SampleShape>& samples, std::int64_t count,
                                     std::uint64_t seed) {
-  Random random(seed);
-  std::vector<std::size_t> order;
   std::vector<SampleShape> batch;
-  for (std::int64_t i = 0; i < count; ++i) {
-    if (order.empty()) {
-      order.resize(samples.size());
-      std::iota(order.begin(), order.end(), std::size_t{0});
-    }
-    const auto drawn = static_cast<std::size_t>(random.below(order.size()));
-    batch.push_back(samples[order[drawn]]);
-    batch.back().position = i;
-    order[drawn] = order.back();
-    order.pop_back();
+  for (const auto drawn : draw(samples.size(), count, seed)) {
+    batch.push_back(samples[drawn]);
+    batch.back().position = std::ssize(batch) - 1;
   }
   return batch;
 }
@@ -76,85 +84,110 @@ std::vector<SampleShape> draw_batch(const std::vector<SampleShape>& samples, std
 LayoutScorer::LayoutScorer(const AutoLayoutRequest& request)
     : request_(request), finest_(finest_plan(request.model->graph())) {
   const auto batches = std::clamp<std::int64_t>(kManySamples / request.global_batch, 1, kBatches);
-  for (std::int64_t b = 0; b < batches; ++b)
-    batches_.push_back(draw_batch(request.samples, request.global_batch,
-                                  request.seed + static_cast<std::uint64_t>(b)));
+  std::map<std::size_t, std::int32_t> index;
+  std::vector<SampleShape> drawn;  // Each sample once.
+  for (std::int64_t b = 0; b < batches; ++b) {
+    const auto seed = request.seed + static_cast<std::uint64_t>(b);
+    batches_.push_back(draw_batch(request.samples, request.global_batch, seed));
+    auto& of = drawn_of_.emplace_back();
+    for (const auto sample : draw(request.samples.size(), request.global_batch, seed)) {
+      const auto [known, fresh] = index.try_emplace(sample, narrow(std::ssize(drawn)));
+      if (fresh) drawn.push_back(request.samples[sample]);
+      of.push_back(known->second);
+    }
+  }
+  sums_ = std::make_unique<SampleSums>(*request.model, drawn);
+}
+
+PredictionOptions LayoutScorer::options(const std::vector<Parallelism>& parallelisms) const {
+  PredictionOptions options = request_.prediction;
+  options.parallelisms = parallelisms;
+  return options;
+}
+
+Result<const LayoutScorer::Known*> LayoutScorer::known(
+    const std::vector<Parallelism>& parallelisms) {
+  const auto before = known_.find(parallelisms);
+  if (before != known_.end()) return &before->second;
+  if (!finest_.ok()) return finest_.error();
+  auto costs = sums_->at(parallelisms);
+  if (!costs.ok()) return std::move(costs).error();
+  Known made;
+  for (const auto& order : drawn_of_) made.batches.push_back(costs.value().in_order(order));
+  const ParallelPlan& plan = finest_.value();
+  const auto of_stages = predicted_costs(plan, costs.value(), options(parallelisms));
+  // Stages stand in topological order, which need not be that of the modules.
+  std::map<LayerId, double> bytes;
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    const LayerRun& run = plan.stages[s].runs.front();
+    bytes[{run.module, run.layers.begin}] = of_stages.state_bytes(StageId{s});
+  }
+  for (const auto& [layer, own] : bytes) made.state_bytes.push_back(own);
+  return &known_.emplace(parallelisms, std::move(made)).first->second;
 }
 
 Result<LayerWeights> LayoutScorer::weights(std::int32_t pipelines,
-                                           const std::vector<Parallelism>& parallelisms) const {
-  const auto& plan = finest_;
-  if (!plan.ok()) return plan.error();
-  PredictionOptions options = request_.prediction;
-  options.parallelisms = parallelisms;
-  auto microbatches =
-      assign_by_count(narrow(request_.global_batch), pipelines, narrow(request_.microbatches))
-          .front()
-          .llm;
+                                           const std::vector<Parallelism>& parallelisms) {
+  const auto degrees = known(parallelisms);
+  if (!degrees.ok()) return degrees.error();
+  const SampleCosts& costs = degrees.value()->batches.front();
+  // Samples are dealt in order, larger shares first: the first pipeline has the first ones.
+  const auto own = (request_.global_batch + pipelines - 1) / pipelines;
+  auto microbatches = assign_by_count(narrow(own), 1, narrow(request_.microbatches)).front().llm;
   // Of large microbatches fewer have as many samples.
-  const auto size = static_cast<std::int64_t>(microbatches.front().parts.front().samples.size());
-  const auto weighed_count = static_cast<std::size_t>(std::clamp<std::int64_t>(
-      kWeighedSamples / std::max<std::int64_t>(size, 1), 1, kWeighedMicrobatches));
+  const auto size = std::ssize(microbatches.front().parts.front().samples);
+  const auto weighed_count = static_cast<std::size_t>(
+      std::clamp<std::int64_t>(kWeighedSamples / size, 1, kWeighedMicrobatches));
   if (microbatches.size() > weighed_count) microbatches.resize(weighed_count);
-  // Samples are dealt in order, so these microbatches have the first ones.
-  std::size_t weighed = 0;
-  for (const auto& microbatch : microbatches) weighed += microbatch.parts.front().samples.size();
-  const std::span samples(batches_.front().data(), weighed);
-  auto costs = predicted_costs(plan.value(), *request_.model, samples, options);
-  if (!costs.ok()) return std::move(costs).error();
 
   LayerWeights weights;
-  for (std::size_t s = 0; s < plan.value().stages.size(); ++s) {
-    const LayerRun& run = plan.value().stages[s].runs.front();
-    weights.layers.push_back({run.module, run.layers.begin});
-    double work_ms = 0, activations = 0;
-    for (const auto& microbatch : microbatches) {
-      const auto& samples = microbatch.parts.front().samples;
-      work_ms += costs.value().task_ms(StageId{s}, samples, TaskKind::forward) +
-                 costs.value().task_ms(StageId{s}, samples, TaskKind::backward);
-      activations = std::max(activations, costs.value().activation_bytes(StageId{s}, samples));
+  weights.state_bytes = degrees.value()->state_bytes;
+  const ModelGraph& model = request_.model->graph();
+  std::vector<AlikeLayers> layers, before;
+  for (std::size_t m = 0; m < model.modules.size(); ++m)
+    for (std::int32_t l = 0; l < narrow(std::ssize(model.modules[m].layers)); ++l) {
+      weights.layers.push_back({ModuleId{m}, l});
+      layers.clear();
+      costs.add({ModuleId{m}, {l, l + 1}}, layers);
+      if (layers == before) {  // Most layers are like the one before them.
+        weights.work_ms.push_back(weights.work_ms.back());
+        weights.activation_bytes.push_back(weights.activation_bytes.back());
+        continue;
+      }
+      double work_ms = 0, activations = 0;
+      for (const auto& microbatch : microbatches) {
+        const PassCosts cost = costs.part(layers, microbatch.parts.front().samples);
+        work_ms += cost.forward + (cost.input_grad + cost.weight_grad);
+        activations = std::max(activations, cost.activations);
+      }
+      weights.work_ms.push_back(work_ms / static_cast<double>(microbatches.size()));
+      weights.activation_bytes.push_back(activations);
+      std::swap(layers, before);
     }
-    weights.work_ms.push_back(work_ms /
-                              static_cast<double>(std::max<std::size_t>(microbatches.size(), 1)));
-    weights.activation_bytes.push_back(activations);
-    weights.state_bytes.push_back(costs.value().state_bytes(StageId{s}));
-  }
-  // Stages stand in topological order, which need not be that of the modules.
-  std::vector<std::size_t> order(weights.layers.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::sort(order.begin(), order.end(),
-            [&](auto a, auto b) { return weights.layers[a] < weights.layers[b]; });
-  LayerWeights sorted;
-  for (const auto i : order) {
-    sorted.layers.push_back(weights.layers[i]);
-    sorted.work_ms.push_back(weights.work_ms[i]);
-    sorted.state_bytes.push_back(weights.state_bytes[i]);
-    sorted.activation_bytes.push_back(weights.activation_bytes[i]);
-  }
-  return sorted;
+  return weights;
 }
 
 Result<PredictedStep> LayoutScorer::score(const ParallelPlan& plan,
                                           const std::vector<Parallelism>& parallelisms,
-                                          std::size_t batches) const {
-  PredictionOptions options = request_.prediction;
-  options.parallelisms = parallelisms;
+                                          std::size_t batches) {
+  const auto degrees = known(parallelisms);
+  if (!degrees.ok()) return degrees.error();
   const std::size_t count = batches == 0 ? batches_.size() : std::min(batches, batches_.size());
   PredictedStep sum;
   for (std::size_t b = 0; b < count; ++b) {
-    auto costs = predicted_costs(plan, *request_.model, batches_[b], options);
-    if (!costs.ok()) return std::move(costs).error();
     IterationInput input;
     input.samples = batches_[b];
     input.schedule = request_.schedule;
     input.microbatches = assign_by_count(narrow(request_.global_batch),
                                          narrow(static_cast<std::int64_t>(plan.pipelines.size())),
                                          narrow(request_.microbatches));
-    input.task_cost = costs.value().task_ms;
-    input.message_cost = message_costs(plan, costs.value());
+    const auto costs = predicted_costs(plan, degrees.value()->batches[b], input.microbatches,
+                                       options(parallelisms));
+    input.task_cost = costs.task_ms;
+    input.message_cost = message_costs(plan, costs);
     auto iteration = plan_iteration(plan, std::move(input));
     if (!iteration.ok()) return std::move(iteration).error();
-    auto step = simulate(plan, iteration.value(), costs.value());
+    auto step = simulate(plan, iteration.value(), costs);
     if (!step.ok()) return std::move(step).error();
     add_step(step.value(), sum);
   }

@@ -6,10 +6,13 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <vector>
 
 #include "scheduler/auto_layout.hpp"
 #include "scheduler/layout_shapes.hpp"
+#include "scheduler/sample_costs.hpp"
 #include "scheduler/simulate_plan.hpp"
 
 namespace troupe::scheduler {
@@ -20,7 +23,8 @@ void add_step(const SimulatedStep& step, PredictedStep& sum);
 /// Makes means of the times and bubbles of `count` added steps. REQUIRES: count > 0.
 void divide_steps(PredictedStep& sum, double count);
 
-/// Scores layouts of one request. Holds the batches that all candidates are compared on.
+/// Scores layouts of one request. Holds the batches that all candidates are compared on, and
+/// remembers what their samples cost at each choice of degrees. Single owner.
 class LayoutScorer {
  public:
   /// `request` outlives the scorer. REQUIRES: samples, a batch of at least one.
@@ -29,21 +33,34 @@ class LayoutScorer {
   /// What layers weigh when the batch is dealt to `pipelines`, with these degrees per module.
   /// Errors: as `predicted_costs`.
   Result<LayerWeights> weights(std::int32_t pipelines,
-                               const std::vector<Parallelism>& parallelisms) const;
+                               const std::vector<Parallelism>& parallelisms);
 
   /// Simulates a step of every batch; `batches` limits how many (0: all).
   /// Errors: as `predict_step`.
   Result<PredictedStep> score(const ParallelPlan& plan,
                               const std::vector<Parallelism>& parallelisms,
-                              std::size_t batches = 0) const;
+                              std::size_t batches = 0);
 
   /// Actions that one simulated step of such a layout has, about.
   double actions(std::int32_t pipelines, std::int32_t groups) const;
 
  private:
+  /// What does not change while degrees stay.
+  struct Known {
+    std::vector<SampleCosts> batches;
+    std::vector<double> state_bytes;  ///< Per layer, in model order.
+  };
+
+  /// Errors: as `predicted_costs`.
+  Result<const Known*> known(const std::vector<Parallelism>& parallelisms);
+  PredictionOptions options(const std::vector<Parallelism>& parallelisms) const;
+
   const AutoLayoutRequest& request_;
   Result<ParallelPlan> finest_;  ///< Every layer a stage.
   std::vector<std::vector<SampleShape>> batches_;
+  std::unique_ptr<SampleSums> sums_;                 ///< Over each drawn sample once.
+  std::vector<std::vector<std::int32_t>> drawn_of_;  ///< Per batch and position: its sample there.
+  std::map<std::vector<Parallelism>, Known> known_;
 };
 
 }  // namespace troupe::scheduler

@@ -4,9 +4,10 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
-#include <functional>
+#include <initializer_list>
 #include <limits>
 #include <numeric>
+#include <span>
 #include <tuple>
 #include <utility>
 
@@ -33,9 +34,13 @@ Filled fill(const std::vector<double>& sums, const std::vector<double>& loads, d
   for (std::size_t piece = 0; piece < pieces; ++piece) {
     const std::size_t last = layers - (pieces - piece - 1);  // The others need a layer each.
     const double before = loads[piece] - sums[begin];
+    // Pieces are short where there are many: search near their begin first.
+    std::size_t reach = begin + 1;
+    while (reach < last && !(bound < before + sums[reach]))
+      reach = std::min(last, begin + 2 * (reach - begin));
     auto end = static_cast<std::size_t>(
         std::upper_bound(sums.begin() + static_cast<std::ptrdiff_t>(begin) + 1,
-                         sums.begin() + static_cast<std::ptrdiff_t>(last) + 1, bound,
+                         sums.begin() + static_cast<std::ptrdiff_t>(reach) + 1, bound,
                          [&](double most, double sum) { return most < before + sum; }) -
         sums.begin() - 1);
     if (end < last) made.next = std::min(made.next, before + sums[end + 1]);
@@ -51,22 +56,44 @@ Filled fill(const std::vector<double>& sums, const std::vector<double>& loads, d
   return made;
 }
 
+/// A row of layers that is cut as a whole, and the cuts known so far.
+struct Row {
+  struct Cut {
+    std::vector<std::int32_t> cuts;
+    std::vector<double> loads;  ///< Per piece.
+  };
+
+  std::vector<std::size_t> layers;  ///< Indices into `LayerWeights`.
+  std::vector<double> sums{0};      ///< Of their work, before each layer and after the last.
+  double largest_ms = 0;            ///< Of a layer.
+  std::vector<Cut> even;            ///< By pieces: cuts for devices that have nothing else to do.
+
+  void add(std::size_t layer, const LayerWeights& weights) {
+    layers.push_back(layer);
+    sums.push_back(sums.back() + weights.work_ms[layer]);
+    largest_ms = std::max(largest_ms, weights.work_ms[layer]);
+  }
+  double work_ms() const { return sums.back(); }
+};
+
 /// Cuts with the least largest load. Every bound that is tried rules out all that would cut alike.
-std::vector<std::int32_t> balanced_cuts(const std::vector<double>& work,
-                                        const std::vector<double>& loads) {
-  std::vector<double> sums{0};
-  for (const double ms : work) sums.push_back(sums.back() + ms);
+std::vector<std::int32_t> balanced_cuts(const Row& row, const std::vector<double>& loads) {
   const double all_loads = std::accumulate(loads.begin(), loads.end(), 0.0);
-  double low = std::max((sums.back() + all_loads) / static_cast<double>(loads.size()),
-                        *std::max_element(work.begin(), work.end()));
+  double low =
+      std::max((row.work_ms() + all_loads) / static_cast<double>(loads.size()), row.largest_ms);
   low *= 1 - 1e-12;  // Sums round.
-  double high = sums.back() + *std::max_element(loads.begin(), loads.end());
   std::vector<std::int32_t> best(loads.size() + 1), cuts(loads.size() + 1);
-  high = fill(sums, loads, 2 * high, best).largest;
+  // A layer more than the mean is nearly always enough.
+  auto roomy = fill(row.sums, loads, low + row.largest_ms, best);
+  if (!roomy.ok) {
+    const double all = row.work_ms() + *std::max_element(loads.begin(), loads.end());
+    roomy = fill(row.sums, loads, 2 * all, best);
+  }
+  double high = roomy.largest;
   for (bool first = true; low < high; first = false) {
     // The mean is often close, so that it is tried before halves.
     const double middle = low + (high - low) / 2;
-    const auto made = fill(sums, loads, first || middle >= high ? low : middle, cuts);
+    const auto made = fill(row.sums, loads, first || middle >= high ? low : middle, cuts);
     if (made.ok) {
       high = made.largest;
       std::swap(best, cuts);
@@ -77,183 +104,31 @@ std::vector<std::int32_t> balanced_cuts(const std::vector<double>& work,
   return best;
 }
 
-std::vector<double> work_of(const Track& track, const LayerWeights& weights) {
-  std::vector<double> work;
-  for (const auto layer : track.layers) work.push_back(weights.work_ms[layer]);
-  return work;
-}
-
 void add_loads(const Track& track, const LayerWeights& weights, std::vector<double>& loads) {
   for (std::int32_t s = 0; s < track.segments(); ++s)
     for (auto l = track.cuts[at(s)]; l < track.cuts[at(s) + 1]; ++l)
       loads[at(track.first_device + s)] += weights.work_ms[track.layers[at(l)]];
 }
 
-/// Encoder-side modules that are joined with each other, and the llm: the rows of layers that can
-/// be cut independently of each other.
-class Rows {
- public:
-  Rows(const ModelGraph& model, const LayerWeights& weights) {
-    std::vector<std::size_t> component(model.modules.size());
-    std::iota(component.begin(), component.end(), std::size_t{0});
-    for (std::size_t m = 0; m < model.modules.size(); ++m)
-      for (const ModuleId next : model.modules[m].next)
-        if (next != model.llm()) {
-          const auto from = component[next.index()], to = component[m];
-          std::replace(component.begin(), component.end(), from, to);
-        }
-    for (std::size_t i = 0; i < weights.layers.size(); ++i) {
-      const ModuleId module = weights.layers[i].module;
-      all_.push_back(i);
-      if (module == model.llm()) {
-        llm_.push_back(i);
-        continue;
-      }
-      encoders_.push_back(i);
-      const auto known =
-          std::find(components_.begin(), components_.end(), component[module.index()]);
-      if (known == components_.end()) {
-        components_.push_back(component[module.index()]);
-        own_.emplace_back();
-      }
-      own_[static_cast<std::size_t>(
-               std::find(components_.begin(), components_.end(), component[module.index()]) -
-               components_.begin())]
-          .push_back(i);
-    }
+/// Cuts a row over the devices of `track`, on top of their loads.
+void cut_row(Row& row, const LayerWeights& weights, std::int32_t count, Track& track,
+             std::vector<double>& loads) {
+  const auto first = loads.begin() + track.first_device, end = first + count;
+  track.layers = row.layers;
+  if (std::any_of(first, end, [](double ms) { return ms != 0; })) {
+    track.cuts = balanced_cuts(row, {first, end});
+    return add_loads(track, weights, loads);
   }
-
-  const std::vector<std::size_t>& all() const { return all_; }
-  const std::vector<std::size_t>& llm() const { return llm_; }
-  const std::vector<std::size_t>& encoders() const { return encoders_; }
-  const std::vector<std::vector<std::size_t>>& own() const { return own_; }
-
- private:
-  std::vector<std::size_t> all_, llm_, encoders_, components_;
-  std::vector<std::vector<std::size_t>> own_;
-};
-
-/// A track before it is cut: layers on devices [first, first + count).
-struct Draft {
-  const std::vector<std::size_t>* layers;
-  std::int32_t first = 0;
-  std::int32_t count = 1;
-};
-
-class Shapes {
- public:
-  explicit Shapes(const LayerWeights& weights) : weights_(weights) {}
-
-  /// Drafts in order, each knowing the loads of those before it.
-  void add(PipelineForm form, std::vector<Draft> drafts) {
-    Draftset made{form, 0, 0, drafts_.size(), std::move(drafts)};
-    double sum = 0;
-    for (const Draft& draft : made.drafts) {
-      if (draft.layers->size() < at(draft.count)) return;
-      double own = 0;
-      for (const auto layer : *draft.layers) own += weights_.work_ms[layer];
-      sum += own;
-      made.devices = std::max(made.devices, draft.first + draft.count);
-      made.bound_ms = std::max(made.bound_ms, own / draft.count);
-    }
-    made.bound_ms = std::max(made.bound_ms, sum / made.devices);
-    drafts_.push_back(std::move(made));
+  row.even.resize(row.layers.size() + 1);
+  auto& known = row.even[at(count)];
+  if (known.cuts.empty()) {
+    known.loads.resize(at(count));
+    Track alone{row.layers, 0, balanced_cuts(row, known.loads)};
+    add_loads(alone, weights, known.loads);
+    known.cuts = std::move(alone.cuts);
   }
-
-  /// Cuts the most promising first, and leaves out what cannot be as good as `worth` times the best
-  /// of its form.
-  std::vector<PipelineShape> sorted(double worth) && {
-    std::sort(drafts_.begin(), drafts_.end(), [](const auto& a, const auto& b) {
-      return std::tie(a.bound_ms, a.order) < std::tie(b.bound_ms, b.order);
-    });
-    std::array<double, 4> best;
-    best.fill(std::numeric_limits<double>::infinity());
-    std::vector<std::pair<std::size_t, PipelineShape>> shapes;
-    for (const auto& drafts : drafts_) {
-      double& least = best[static_cast<std::size_t>(drafts.form)];
-      if (drafts.bound_ms > worth * least) continue;
-      shapes.emplace_back(drafts.order, cut(drafts));
-      least = std::min(least, shapes.back().second.slowest_ms);
-    }
-    std::sort(shapes.begin(), shapes.end(), [](const auto& a, const auto& b) {
-      return std::tie(a.second.slowest_ms, a.first) < std::tie(b.second.slowest_ms, b.first);
-    });
-    std::vector<PipelineShape> list;
-    for (auto& [order, shape] : shapes) list.push_back(std::move(shape));
-    return list;
-  }
-
- private:
-  struct Draftset {
-    PipelineForm form;
-    std::int32_t devices = 0;
-    double bound_ms = 0;  ///< No cut has a faster slowest device.
-    std::size_t order = 0;
-    std::vector<Draft> drafts;
-  };
-
-  PipelineShape cut(const Draftset& set) const {
-    PipelineShape shape{set.form, set.devices, {}, 0};
-    std::vector<double> loads(at(shape.devices));
-    for (const Draft& draft : set.drafts) {
-      Track track{*draft.layers, draft.first, {}};
-      const std::vector<double> under(loads.begin() + draft.first,
-                                      loads.begin() + draft.first + draft.count);
-      track.cuts = balanced_cuts(work_of(track, weights_), under);
-      add_loads(track, weights_, loads);
-      shape.tracks.push_back(std::move(track));
-    }
-    shape.slowest_ms = *std::max_element(loads.begin(), loads.end());
-    return shape;
-  }
-
-  const LayerWeights& weights_;
-  std::vector<Draftset> drafts_;
-};
-
-/// Each encoder on `counts[i]` groups of its own, the llm on the rest.
-void add_side_by_side(const Rows& rows, std::int32_t devices, StageWidths widths, Shapes& shapes) {
-  std::vector<std::int32_t> counts;
-  std::function<void(std::int32_t)> choose = [&](std::int32_t left) {
-    if (counts.size() == rows.own().size()) {
-      if (left < widths.llm || left % widths.llm != 0) return;
-      std::vector<Draft> drafts;
-      std::int32_t first = 0;
-      for (std::size_t i = 0; i < counts.size(); ++i) {
-        drafts.push_back({&rows.own()[i], first, counts[i]});
-        first += counts[i];
-      }
-      drafts.push_back({&rows.llm(), first, left / widths.llm});
-      shapes.add(PipelineForm::side_by_side, drafts);
-      return;
-    }
-    const auto others = static_cast<std::int32_t>(rows.own().size() - counts.size());
-    const auto layers = static_cast<std::int32_t>(rows.own()[counts.size()].size());
-    for (std::int32_t count = 1;
-         count <= layers && count * widths.encoder <= left - others * widths.encoder; ++count) {
-      counts.push_back(count);
-      choose(left - count * widths.encoder);
-      counts.pop_back();
-    }
-  };
-  choose(devices);
-}
-
-/// Encoders on some of the llm's devices: in a row on the first or last ones, or each on one of its
-/// own among them.
-void add_shared(const Rows& rows, std::int32_t devices, Shapes& shapes) {
-  const Draft llm{&rows.llm(), 0, devices};
-  for (std::int32_t count = 1; count <= devices; ++count) {
-    shapes.add(PipelineForm::shared, {{&rows.encoders(), 0, count}, llm});
-    if (count < devices)
-      shapes.add(PipelineForm::shared, {{&rows.encoders(), devices - count, count}, llm});
-  }
-  if (rows.own().size() < 2 || static_cast<std::int32_t>(rows.own().size()) > devices) return;
-  std::vector<Draft> drafts;
-  for (std::size_t i = 0; i < rows.own().size(); ++i)
-    drafts.push_back({&rows.own()[i], static_cast<std::int32_t>(i), 1});
-  drafts.push_back(llm);
-  shapes.add(PipelineForm::shared, drafts);
+  track.cuts = known.cuts;
+  std::copy(known.loads.begin(), known.loads.end(), first);
 }
 
 }  // namespace
@@ -268,24 +143,201 @@ std::string describe(PipelineForm form) {
   return "unknown";
 }
 
-std::vector<PipelineShape> pipeline_shapes(const ModelGraph& model, const LayerWeights& weights,
-                                           std::int32_t devices, StageWidths widths, double worth) {
-  const Rows rows(model, weights);
-  Shapes shapes(weights);
-  const bool equal = widths.encoder == widths.llm || rows.encoders().empty();
-  const std::int32_t groups = devices / widths.llm;
-  if (equal && groups > 0) shapes.add(PipelineForm::chain, {{&rows.all(), 0, groups}});
-  if (!rows.encoders().empty()) {
-    for (std::int32_t count = 1; count * widths.encoder + widths.llm <= devices; ++count) {
-      const std::int32_t left = devices - count * widths.encoder;
-      if (left % widths.llm == 0)
-        shapes.add(PipelineForm::encoders_first,
-                   {{&rows.encoders(), 0, count}, {&rows.llm(), count, left / widths.llm}});
+/// The rows of layers that can be cut independently of each other: encoder-side modules that are
+/// joined with each other, and the llm.
+struct PipelineShapes::Rows {
+  Row all, llm, encoders;
+  std::vector<Row> own;  ///< Per joined encoders.
+
+  Rows(const ModelGraph& model, const LayerWeights& weights) {
+    std::vector<std::size_t> component(model.modules.size()), place(model.modules.size());
+    std::iota(component.begin(), component.end(), std::size_t{0});
+    for (std::size_t m = 0; m < model.modules.size(); ++m)
+      for (const ModuleId next : model.modules[m].next)
+        if (next != model.llm()) {
+          const auto from = component[next.index()], to = component[m];
+          std::replace(component.begin(), component.end(), from, to);
+        }
+    for (std::size_t i = 0; i < weights.layers.size(); ++i) {
+      const ModuleId module = weights.layers[i].module;
+      all.add(i, weights);
+      if (module == model.llm()) {
+        llm.add(i, weights);
+        continue;
+      }
+      encoders.add(i, weights);
+      auto& row = place[component[module.index()]];  // From 1.
+      if (row == 0) {
+        own.emplace_back();
+        row = own.size();
+      }
+      own[row - 1].add(i, weights);
     }
-    if (rows.own().size() > 1) add_side_by_side(rows, devices, widths, shapes);
-    if (equal && groups > 1) add_shared(rows, groups, shapes);
   }
-  return std::move(shapes).sorted(worth);
+};
+
+/// The shapes on a number of devices before they are cut: which row lies where.
+class PipelineShapes::Drafts {
+ public:
+  /// A row on devices [first, first + count).
+  struct Draft {
+    Row* row;
+    std::int32_t first = 0;
+    std::int32_t count = 1;
+  };
+  struct Set {
+    PipelineForm form;
+    std::int32_t devices = 0;
+    double bound_ms = 0;  ///< No cut has a faster slowest device.
+    std::size_t order = 0;
+    std::size_t begin = 0, end = 0;  ///< Of its drafts, each knowing the loads of those before it.
+  };
+
+  Drafts(Rows& rows, std::int32_t devices, StageWidths widths) : rows_(rows), widths_(widths) {
+    const bool equal = widths.encoder == widths.llm || rows.encoders.layers.empty();
+    const std::int32_t groups = devices / widths.llm;
+    if (equal && groups > 0) add(PipelineForm::chain, {{&rows.all, 0, groups}});
+    if (!rows.encoders.layers.empty()) {
+      for (std::int32_t count = 1; count * widths.encoder + widths.llm <= devices; ++count) {
+        const std::int32_t left = devices - count * widths.encoder;
+        if (left % widths.llm == 0)
+          add(PipelineForm::encoders_first,
+              {{&rows.encoders, 0, count}, {&rows.llm, count, left / widths.llm}});
+      }
+      if (rows.own.size() > 1) add_side_by_side(devices);
+      if (equal && groups > 1) add_shared(groups);
+    }
+    std::sort(sets_.begin(), sets_.end(), [](const auto& a, const auto& b) {
+      return std::tie(a.bound_ms, a.order) < std::tie(b.bound_ms, b.order);
+    });
+  }
+
+  /// The most promising first.
+  const std::vector<Set>& sets() const { return sets_; }
+
+  PipelineShape cut(const Set& set, const LayerWeights& weights) const {
+    PipelineShape shape{set.form, set.devices, {}, 0};
+    std::vector<double> loads(at(shape.devices));
+    for (std::size_t d = set.begin; d < set.end; ++d) {
+      auto& track = shape.tracks.emplace_back();
+      track.first_device = drafts_[d].first;
+      cut_row(*drafts_[d].row, weights, drafts_[d].count, track, loads);
+    }
+    shape.slowest_ms = *std::max_element(loads.begin(), loads.end());
+    return shape;
+  }
+
+ private:
+  void add(PipelineForm form, std::initializer_list<Draft> drafts) {
+    add_list(form, {drafts.begin(), drafts.size()});
+  }
+
+  void add_list(PipelineForm form, std::span<const Draft> drafts) {
+    Set made{form, 0, 0, sets_.size(), drafts_.size(), drafts_.size() + drafts.size()};
+    double sum = 0;
+    for (const Draft& draft : drafts) {
+      if (draft.row->layers.size() < at(draft.count)) return;
+      sum += draft.row->work_ms();
+      made.devices = std::max(made.devices, draft.first + draft.count);
+      made.bound_ms = std::max(made.bound_ms, draft.row->work_ms() / draft.count);
+    }
+    made.bound_ms = std::max(made.bound_ms, sum / made.devices);
+    drafts_.insert(drafts_.end(), drafts.begin(), drafts.end());
+    sets_.push_back(made);
+  }
+
+  /// Each encoder on `counts[i]` groups of its own, the llm on the rest.
+  void add_side_by_side(std::int32_t devices) {
+    std::vector<Draft> drafts;
+    const auto choose = [&](const auto& self, std::int32_t left, std::int32_t first) -> void {
+      if (drafts.size() == rows_.own.size()) {
+        if (left < widths_.llm || left % widths_.llm != 0) return;
+        drafts.push_back({&rows_.llm, first, left / widths_.llm});
+        add_list(PipelineForm::side_by_side, drafts);
+        drafts.pop_back();
+        return;
+      }
+      Row& row = rows_.own[drafts.size()];
+      const auto others = static_cast<std::int32_t>(rows_.own.size() - drafts.size());
+      const auto layers = static_cast<std::int32_t>(row.layers.size());
+      for (std::int32_t count = 1;
+           count <= layers && count * widths_.encoder <= left - others * widths_.encoder; ++count) {
+        drafts.push_back({&row, first, count});
+        self(self, left - count * widths_.encoder, first + count);
+        drafts.pop_back();
+      }
+    };
+    choose(choose, devices, 0);
+  }
+
+  /// Encoders on some of the llm's devices: in a row on the first or last ones, or each on one of
+  /// its own among them.
+  void add_shared(std::int32_t devices) {
+    const Draft llm{&rows_.llm, 0, devices};
+    for (std::int32_t count = 1; count <= devices; ++count) {
+      add(PipelineForm::shared, {{&rows_.encoders, 0, count}, llm});
+      if (count < devices)
+        add(PipelineForm::shared, {{&rows_.encoders, devices - count, count}, llm});
+    }
+    if (rows_.own.size() < 2 || static_cast<std::int32_t>(rows_.own.size()) > devices) return;
+    std::vector<Draft> drafts;
+    for (std::size_t i = 0; i < rows_.own.size(); ++i)
+      drafts.push_back({&rows_.own[i], static_cast<std::int32_t>(i), 1});
+    drafts.push_back(llm);
+    add_list(PipelineForm::shared, drafts);
+  }
+
+  Rows& rows_;
+  const StageWidths widths_;
+  std::vector<Set> sets_;
+  std::vector<Draft> drafts_;
+};
+
+PipelineShapes::PipelineShapes(const ModelGraph& model, const LayerWeights& weights,
+                               StageWidths widths)
+    : weights_(weights), widths_(widths), rows_(std::make_unique<Rows>(model, weights)) {}
+
+PipelineShapes::~PipelineShapes() = default;
+
+std::vector<FoundShape> PipelineShapes::best(std::int32_t devices, const ShapeSearch& search) {
+  const Drafts drafts(*rows_, devices, widths_);
+  constexpr double kNone = std::numeric_limits<double>::infinity();
+  std::array<double, 4> fastest, cheapest;  // Per form.
+  fastest.fill(kNone);
+  cheapest.fill(kNone);
+  std::vector<double> costs(search.count, kNone);  // The least ones, ascending.
+  struct Known {
+    FoundShape found;
+    std::size_t order;
+  };
+  std::vector<Known> known;
+  for (const auto& set : drafts.sets()) {
+    const auto form = static_cast<std::size_t>(set.form);
+    if (set.bound_ms > search.worth * fastest[form]) continue;
+    // What was found is better, and not by rounding alone.
+    constexpr double kRounding = 1e-9;
+    const double least = (1 - kRounding) * search.least_cost(set.form, set.devices, set.bound_ms);
+    if (least > costs.back() && least > cheapest[form]) continue;
+    auto shape = drafts.cut(set, weights_);
+    fastest[form] = std::min(fastest[form], shape.slowest_ms);
+    const auto cost = search.cost(shape);
+    if (!cost) continue;
+    cheapest[form] = std::min(cheapest[form], *cost);
+    costs.insert(std::upper_bound(costs.begin(), costs.end(), *cost), *cost);
+    costs.pop_back();
+    known.push_back({{std::move(shape), *cost}, set.order});
+  }
+  std::sort(known.begin(), known.end(), [](const Known& a, const Known& b) {
+    return std::tie(a.found.cost, a.found.shape.slowest_ms, a.order) <
+           std::tie(b.found.cost, b.found.shape.slowest_ms, b.order);
+  });
+  std::vector<FoundShape> best;
+  std::array<bool, 4> seen{};
+  for (auto& [found, order] : known) {
+    const bool first = !std::exchange(seen[static_cast<std::size_t>(found.shape.form)], true);
+    if (first || best.size() < search.count) best.push_back(std::move(found));
+  }
+  return best;
 }
 
 PipelineShape with_cut(const PipelineShape& shape, const LayerWeights& weights, std::size_t track,

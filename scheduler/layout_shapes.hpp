@@ -7,7 +7,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <limits>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -57,13 +60,48 @@ struct StageWidths {
   std::int32_t llm = 1;
 };
 
-/// All forms on exactly `devices` real devices, the smallest `slowest_ms` first; ties in order of
-/// forms. With unequal widths the two sides share no device. None if there are more devices than
-/// layers to share out. Left out is what cannot come below `worth` (>= 1) times the best of its
-/// form. Cost: O(devices^2 x layers).
-std::vector<PipelineShape> pipeline_shapes(const ModelGraph& model, const LayerWeights& weights,
-                                           std::int32_t devices, StageWidths widths = {},
-                                           double worth = std::numeric_limits<double>::infinity());
+/// What a caller looks for among shapes.
+struct ShapeSearch {
+  /// What a shape costs; nothing where it is of no use.
+  std::function<std::optional<double>(const PipelineShape&)> cost;
+  /// No shape of this form on so many devices whose slowest one works `slowest_ms` or more costs
+  /// less. Never falls when `slowest_ms` grows.
+  std::function<double(PipelineForm form, std::int32_t devices, double slowest_ms)> least_cost;
+  std::size_t count = 1;  ///< How many are wanted, whatever their form.
+  /// Left out is what cannot come below so many times (>= 1) the best `slowest_ms` of its form.
+  double worth = std::numeric_limits<double>::infinity();
+};
+
+struct FoundShape {
+  PipelineShape shape;
+  double cost = 0;
+};
+
+/// The shapes of pipelines whose layers weigh so much; cuts that several shapes have in common are
+/// made once. Single owner.
+class PipelineShapes {
+ public:
+  /// `weights` outlives this.
+  PipelineShapes(const ModelGraph& model, const LayerWeights& weights, StageWidths widths = {});
+  ~PipelineShapes();
+  PipelineShapes(const PipelineShapes&) = delete;
+  PipelineShapes& operator=(const PipelineShapes&) = delete;
+
+  /// Of all forms on exactly `devices` real devices the `count` that cost least, and the best of
+  /// each form; cheapest first, ties by `slowest_ms`, then in order of forms. Shapes that cannot be
+  /// among them by their `least_cost` are not cut. With unequal widths the two sides share no
+  /// device. None if there are more devices than layers to share out.
+  /// Cost: at most O(devices^2 x log layers) for each form.
+  std::vector<FoundShape> best(std::int32_t devices, const ShapeSearch& search);
+
+ private:
+  struct Rows;
+  class Drafts;
+
+  const LayerWeights& weights_;
+  const StageWidths widths_;
+  std::unique_ptr<Rows> rows_;
+};
 
 /// The same pipeline with a cut of a track moved; recomputes `slowest_ms`.
 /// REQUIRES: the moved cut leaves every segment a layer.

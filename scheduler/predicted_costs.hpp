@@ -11,11 +11,13 @@
 #include <span>
 #include <vector>
 
+#include "runtime/vocabulary/iteration_plan.hpp"
 #include "runtime/vocabulary/model_config.hpp"
 #include "runtime/vocabulary/parallel_plan.hpp"
 #include "runtime/vocabulary/result.hpp"
 #include "runtime/vocabulary/sample_shape.hpp"
 #include "scheduler/cost_model.hpp"
+#include "scheduler/sample_costs.hpp"
 #include "scheduler/simulate_plan.hpp"
 
 namespace troupe::scheduler {
@@ -70,6 +72,17 @@ Result<std::vector<SampleWork>> sample_workloads(const CostModel& model,
 Result<SimulationCosts> predicted_costs(const ParallelPlan& plan, const CostModel& model,
                                         std::span<const SampleShape> samples,
                                         const PredictionOptions& options = {});
+
+/// The same from what samples cost, which were asked for with `options.parallelisms`.
+SimulationCosts predicted_costs(const ParallelPlan& plan, const SampleCosts& samples,
+                                const PredictionOptions& options);
+
+/// The same for the parts of these microbatches alone, per pipeline of the plan: each part is
+/// summed once for a stage, however often it is asked for. REQUIRES: as `plan_iteration` of
+/// microbatches.
+SimulationCosts predicted_costs(const ParallelPlan& plan, const SampleCosts& samples,
+                                const std::vector<PipelineMicrobatches>& microbatches,
+                                const PredictionOptions& options);
 
 /// Milliseconds of one message on a free link, for `IterationInput::message_cost`. `plan` outlives
 /// the function.

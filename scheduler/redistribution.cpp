@@ -65,10 +65,13 @@ class MessageBuilder {
       for (const auto& edge : stage_edges(plan_.model, stages_of(plan_, p)))
         add_edge(p, edge, first);
     }
-    std::sort(messages_.begin(), messages_.end(), [](const Message& a, const Message& b) {
+    const auto before = [](const Message& a, const Message& b) {
       return std::tie(a.source, a.destination, a.module) <
              std::tie(b.source, b.destination, b.module);
-    });
+    };
+    // A stage with one stage after it has its messages in order already.
+    if (!std::is_sorted(messages_.begin(), messages_.end(), before))
+      std::sort(messages_.begin(), messages_.end(), before);
     return std::move(messages_);
   }
 
@@ -81,19 +84,27 @@ class MessageBuilder {
     for (std::size_t m = 0; m < list.size(); ++m) {
       for (std::size_t q = 0; q < list[m].parts.size(); ++q) {
         const MessageEnd source{from, MicrobatchId{m}, PartId{q}};
-        std::map<MessageEnd, std::vector<std::int32_t>> samples_to;
-        for (const auto sample : list[m].parts[q].samples) {
-          if (flow_.output(edge.module, sample) == 0) continue;
-          // Across the boundary a sample goes where its llm part is, maybe in another pipeline.
-          const Place& place = llm_places_[at(sample)];
-          const MessageEnd end =
-              crosses ? MessageEnd{llm_entries_[at(place.pipeline)], place.microbatch, place.part}
-                      : MessageEnd{to, MicrobatchId{m}, PartId{q}};
-          samples_to[end].push_back(sample);
-        }
-        for (auto& [end, samples] : samples_to) add(edge, source, end, std::move(samples));
+        std::vector<std::int32_t> moved;
+        for (const auto sample : list[m].parts[q].samples)
+          if (flow_.output(edge.module, sample) > 0) moved.push_back(sample);
+        if (crosses)
+          add_crossing(edge, source, moved);
+        else if (!moved.empty())
+          add(edge, source, {to, MicrobatchId{m}, PartId{q}}, std::move(moved));
       }
     }
+  }
+
+  /// Across the boundary a sample goes where its llm part is, maybe in another pipeline.
+  void add_crossing(const StageEdge& edge, MessageEnd source,
+                    const std::vector<std::int32_t>& moved) {
+    std::map<MessageEnd, std::vector<std::int32_t>> samples_to;
+    for (const auto sample : moved) {
+      const Place& place = llm_places_[at(sample)];
+      samples_to[{llm_entries_[at(place.pipeline)], place.microbatch, place.part}].push_back(
+          sample);
+    }
+    for (auto& [end, samples] : samples_to) add(edge, source, end, std::move(samples));
   }
 
   void add(const StageEdge& edge, MessageEnd source, MessageEnd destination,
@@ -125,7 +136,7 @@ class MessageBuilder {
 
 }  // namespace
 
-RowFlow::RowFlow(const ModelGraph& model, const std::vector<SampleShape>& samples)
+RowFlow::RowFlow(const ModelGraph& model, std::span<const SampleShape> samples)
     : modules_(model.modules.size()) {
   for (std::size_t m = 0; m < modules_.size(); ++m) {
     const ModuleId module{m};

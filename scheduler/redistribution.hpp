@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "runtime/vocabulary/iteration_plan.hpp"
@@ -15,7 +16,7 @@ namespace troupe::scheduler {
 /// Facts about samples and modules that decide where rows and gradients go.
 class RowFlow {
  public:
-  RowFlow(const ModelGraph& model, const std::vector<SampleShape>& samples);
+  RowFlow(const ModelGraph& model, std::span<const SampleShape> samples);
 
   /// Rows of `module` for this sample: between its layers, or handed on.
   TokenCount hidden(ModuleId module, std::int32_t sample) const;

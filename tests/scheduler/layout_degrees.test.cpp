@@ -33,6 +33,10 @@ struct OneLayerEach {
     request.global_batch = request.microbatches = 16;
     request.planned_only = true;
   }
+  std::vector<Degrees> choices() const {
+    LayoutScorer scorer(request);
+    return degree_choices(request, scorer);
+  }
 };
 
 TEST_CASE("frozen encoders count with all of their work", "[scheduler]") {
@@ -40,12 +44,12 @@ TEST_CASE("frozen encoders count with all of their work", "[scheduler]") {
   // for the encoder make the slowest stage 6 ms; two for the llm leave it at 12. (A third of the
   // encoder's work would be 4 ms, and the llm would get them.)
   const OneLayerEach frozen(true, 12, 3);
-  CHECK((degree_choices(frozen.request).back() == Degrees{{2, 1}, {1, 1}}));
+  CHECK((frozen.choices().back() == Degrees{{2, 1}, {1, 1}}));
   // As dear in all, but trained: forward and weight gradient of 6 ms each.
   const OneLayerEach trained(false, 6, 2);
-  CHECK((degree_choices(trained.request).back() == Degrees{{2, 1}, {1, 1}}));
+  CHECK((trained.choices().back() == Degrees{{2, 1}, {1, 1}}));
   const OneLayerEach light(true, 4, 4);  // 4 ms, and 8: the llm is slower now.
-  CHECK((degree_choices(light.request).back() == Degrees{{1, 1}, {2, 1}}));
+  CHECK((light.choices().back() == Degrees{{1, 1}, {2, 1}}));
 }
 
 TEST_CASE("degrees that a side may have fit its pins, its profiles and a node", "[scheduler]") {
@@ -66,7 +70,7 @@ TEST_CASE("where the search fits nothing the smallest degrees are the choice", "
   two.request.cluster = {1, 2};
   two.request.pins["vision"].tp = 1;
   two.request.pins["llm"].tp = 2;  // Three devices.
-  CHECK((degree_choices(two.request) == std::vector<Degrees>{{{1, 1}, {2, 1}}}));
+  CHECK((two.choices() == std::vector<Degrees>{{{1, 1}, {2, 1}}}));
 }
 
 }  // namespace

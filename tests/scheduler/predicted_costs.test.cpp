@@ -3,6 +3,7 @@
 #include <catch2/catch_approx.hpp>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators_range.hpp>
+#include <memory>
 
 #include "tests/scheduler/random_plans.hpp"
 
@@ -222,6 +223,55 @@ TEST_CASE("a plan costs what its layers cost, wherever they lie", "[scheduler][p
                              .parts[action.part.index()];
       CHECK(costs.task_ms(action.stage, part.samples, TaskKind::backward) > 0);
     }
+}
+
+TEST_CASE("costs of given microbatches are those of any, to the bit", "[scheduler][property]") {
+  const auto made = testing::random_case(GENERATE(range(0u, 60u)));
+  const auto model = cost_model(made.plan.model);
+  // Samples are given in another order, each of them twice.
+  const auto& samples = made.input.samples;
+  std::vector<SampleShape> shelf(samples.rbegin(), samples.rend());
+  shelf.insert(shelf.end(), samples.begin(), samples.end());
+  std::vector<std::int32_t> order;
+  for (std::size_t s = 0; s < samples.size(); ++s)
+    order.push_back(
+        static_cast<std::int32_t>(s % 2 == 0 ? samples.size() + s : samples.size() - 1 - s));
+  SampleSums sums(model, shelf);
+  const SampleCosts of_samples = sums.at({}).value().in_order(order);
+
+  const auto plain = predicted_costs(made.plan, model, samples).value();
+  const auto ordered = predicted_costs(made.plan, of_samples, {});
+  const auto known = predicted_costs(made.plan, of_samples, made.input.microbatches, {});
+  for (std::size_t s = 0; s < made.plan.stages.size(); ++s) {
+    const StageId stage{s};
+    const auto& sides = made.input.microbatches[made.plan.at(stage).pipeline.index()];
+    for (const auto& microbatch : sides.of(side_of(made.plan, stage)))
+      for (const auto& part : microbatch.parts)
+        for (const auto* costs : {&ordered, &known}) {
+          for (const auto task : {TaskKind::forward, TaskKind::backward, TaskKind::backward_input,
+                                  TaskKind::backward_weight})
+            CHECK(costs->task_ms(stage, part.samples, task) ==
+                  plain.task_ms(stage, part.samples, task));
+          CHECK(costs->activation_bytes(stage, part.samples) ==
+                plain.activation_bytes(stage, part.samples));
+          CHECK(costs->state_bytes(stage) == plain.state_bytes(stage));
+        }
+  }
+}
+
+TEST_CASE("sums outlive what made them, and degrees without a profile are refused", "[scheduler]") {
+  const auto model = cost_model(text_llm(3));
+  const std::vector<SampleShape> samples{sample(0, 0, 100)};
+  auto sums = std::make_unique<SampleSums>(model, samples);
+  const std::vector<Parallelism> unknown{{2, 1}};
+  CHECK(sums->at(unknown).error().code == Errc::not_found);
+  const auto costs = sums->at({}).value();
+  sums.reset();
+  std::vector<AlikeLayers> layers;
+  costs.add({ModuleId{0}, {0, 2}}, layers);
+  REQUIRE(layers.size() == 1);  // Two blocks: 0.01 x 100 + 1, attention 1e-4 x 100^2 + 0.1 each.
+  CHECK(costs.part(layers, std::vector<std::int32_t>{0}).forward == Approx(2 * 3.1));
+  CHECK(costs.sample(layers, 0).forward == Approx(2 * 2.1));
 }
 
 }  // namespace

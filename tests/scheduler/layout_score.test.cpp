@@ -1,0 +1,89 @@
+#include "scheduler/layout_score.hpp"
+
+#include <algorithm>
+#include <catch2/catch_approx.hpp>
+#include <catch2/catch_test_macros.hpp>
+
+#include "tests/scheduler/layout_requests.hpp"
+
+namespace troupe::scheduler {
+namespace {
+
+using Catch::Approx;
+using testing::model_of;
+using testing::text;
+using testing::text_llm;
+
+/// Layers of 1, 2, 2 and 4 ms per token and pass, samples of ten tokens, batches of eight.
+struct Weighed {
+  CostModel model = model_of(text_llm(4), {1, 2, 2, 4}, {{}, {2, 1}});
+  AutoLayoutRequest request;
+
+  Weighed() {
+    request.model = &model;
+    request.samples = {text(10), text(10), text(10)};
+    request.global_batch = 8;
+    request.microbatches = 2;
+  }
+};
+
+TEST_CASE("a layer weighs what a mean microbatch costs it", "[scheduler]") {
+  const Weighed weighed;
+  LayoutScorer scorer(weighed.request);
+  // Four samples a pipeline, two a microbatch: 20 tokens. Forward and both gradients, but for the
+  // first layer, which has nothing trainable before it.
+  const auto two = scorer.weights(2, {}).value();
+  REQUIRE(two.work_ms.size() == 4);
+  CHECK(two.work_ms[0] == Approx(20 * 1 * 2));
+  CHECK(two.work_ms[1] == Approx(20 * 2 * 3));
+  CHECK(two.work_ms[2] == two.work_ms[1]);
+  CHECK(two.work_ms[3] == Approx(20 * 4 * 3));
+  for (const double bytes : two.activation_bytes) CHECK(bytes == Approx(20));
+  // 10 to 13 elements of 16 bytes: parameter, gradient and two moments in fp32.
+  CHECK(two.state_bytes == std::vector<double>{160, 176, 192, 208});
+  CHECK((two.layers[3] == LayerId{ModuleId{0}, 3}));
+
+  // Eight pipelines have a sample each; five have two at most, so one in a microbatch.
+  for (const std::int32_t pipelines : {5, 8}) {
+    const auto one = scorer.weights(pipelines, {}).value();
+    CHECK(one.work_ms[1] == Approx(10 * 2 * 3));
+    CHECK(one.activation_bytes[1] == Approx(10));
+  }
+  // Two devices for a stage: half of the time, and of the state.
+  const auto split = scorer.weights(2, {{2, 1}}).value();
+  CHECK(split.work_ms[1] == Approx(20 * 2 * 3 / 2));
+  CHECK(split.state_bytes[0] == 80);
+  CHECK(scorer.weights(2, {{4, 1}}).error().code == Errc::not_found);
+}
+
+TEST_CASE("asking again, or for other degrees between, changes no answer", "[scheduler]") {
+  const Weighed weighed;
+  LayoutScorer scorer(weighed.request), fresh(weighed.request);
+  const auto first = scorer.weights(2, {}).value();
+  const auto split = scorer.weights(2, {{2, 1}}).value();
+  CHECK(scorer.weights(2, {}).value().work_ms == first.work_ms);
+  CHECK(fresh.weights(2, {{2, 1}}).value().work_ms == split.work_ms);
+  const auto plan = place_by_hand(weighed.model.graph(), {}, {2, 1}).value();
+  const auto step = scorer.score(plan, {}).value();
+  CHECK(fresh.score(plan, {}).value().step_ms == step.step_ms);
+  CHECK(predict_step(plan, weighed.request).value().step_ms == step.step_ms);
+}
+
+TEST_CASE("batches are drawn without repetition while there are enough samples", "[scheduler]") {
+  const std::vector<SampleShape> samples{text(1), text(2), text(3)};
+  const auto batch = draw_batch(samples, 7, 5);
+  REQUIRE(batch.size() == 7);
+  for (std::size_t begin : {0, 3}) {
+    std::vector<TokenCount> tokens;
+    for (std::size_t i = begin; i < begin + 3; ++i) {
+      tokens.push_back(batch[i].llm_tokens);
+      CHECK(batch[i].position == static_cast<std::int64_t>(i));
+    }
+    std::sort(tokens.begin(), tokens.end());
+    CHECK(tokens == std::vector<TokenCount>{1, 2, 3});
+  }
+  CHECK((draw_batch(samples, 7, 5) == batch));
+}
+
+}  // namespace
+}  // namespace troupe::scheduler
