@@ -100,6 +100,26 @@ Result<Findings> find_out(const ProfileArguments& arguments) {
   return findings;
 }
 
+/// The kind whose worst curve is the worst of all; null where no size could be left out.
+const scheduler::KindError* worst_of(const std::vector<scheduler::KindError>& errors) {
+  const auto worst = std::max_element(
+      errors.begin(), errors.end(),
+      [](const auto& a, const auto& b) { return a.left_out.mean < b.left_out.mean; });
+  return worst != errors.end() && worst->left_out.mean > 0 ? &*worst : nullptr;
+}
+
+std::vector<std::string> names_of(const std::vector<ModuleId>& modules, const ModelGraph& model) {
+  std::vector<std::string> names;
+  for (const auto module : modules) names.push_back(model.at(module).name);
+  return names;
+}
+
+std::string joined(const std::vector<std::string>& names) {
+  std::string text;
+  for (const auto& name : names) text += (text.empty() ? "" : ", ") + name;
+  return text;
+}
+
 // Text.
 
 void print_kinds(const Findings& findings) {
@@ -122,7 +142,8 @@ void print_kinds(const Findings& findings) {
                   point.linear.forward_ms, point.linear.input_grad_ms, point.linear.weight_grad_ms,
                   attention.forward_ms + attention.input_grad_ms,
                   (point.linear.activation_bytes + attention.activation_bytes) / 1e6);
-      if (last && error != errors.end()) std::printf(" %6.1f%%", 100 * error->left_out.mean);
+      if (last && error != errors.end())
+        std::printf(" %6.1f%%  %s", 100 * error->left_out.mean, error->curve.c_str());
       std::printf("\n");
     }
   }
@@ -130,6 +151,12 @@ void print_kinds(const Findings& findings) {
       "error: on sizes left out of the fit, mean over sizes, of the worst curve: forward, input "
       "or\n"
       "       weight gradient, bytes kept, of linear parts or attention.\n");
+  if (const auto* worst = worst_of(errors))
+    std::printf("worst: %s of %s (%s) at tp %d, cp %d: %.1f %%, and %.1f %% at %.0f tokens\n",
+                worst->curve.c_str(), worst->kind.c_str(),
+                joined(names_of(worst->modules, findings.costs.graph())).c_str(),
+                worst->parallelism.tp, worst->parallelism.cp, 100 * worst->left_out.mean,
+                100 * worst->left_out.worst, worst->left_out.worst_at_tokens);
   const auto& kinds = findings.obtained.profile.profiles;
   if (std::any_of(kinds.begin(), kinds.end(),
                   [](const auto& kind) { return kind.origin == scheduler::CostOrigin::modelled; }))
@@ -212,17 +239,23 @@ nlohmann::ordered_json json_of(const engine::DataProfile& data) {
           {"trained_tokens", json_of(data.trained_tokens)}};
 }
 
+nlohmann::ordered_json json_of(const scheduler::KindError& error, const ModelGraph& model) {
+  return {{"kind", error.kind},
+          {"modules", names_of(error.modules, model)},
+          {"tp", error.parallelism.tp},
+          {"cp", error.parallelism.cp},
+          {"curve", error.curve},
+          {"fit_mean", error.fit.mean},
+          {"left_out_mean", error.left_out.mean},
+          {"left_out_worst", error.left_out.worst},
+          {"left_out_worst_at_tokens", error.left_out.worst_at_tokens}};
+}
+
 nlohmann::ordered_json json_of(const Findings& findings) {
   const auto& obtained = findings.obtained;
+  const auto found = findings.costs.errors();
   auto errors = nlohmann::ordered_json::array();
-  for (const auto& error : findings.costs.errors())
-    errors.push_back({{"kind", error.kind},
-                      {"tp", error.parallelism.tp},
-                      {"cp", error.parallelism.cp},
-                      {"fit_mean", error.fit.mean},
-                      {"left_out_mean", error.left_out.mean},
-                      {"left_out_worst", error.left_out.worst},
-                      {"left_out_worst_at_tokens", error.left_out.worst_at_tokens}});
+  for (const auto& error : found) errors.push_back(json_of(error, findings.costs.graph()));
   nlohmann::ordered_json json{
       {"file", obtained.file.string()},
       {"reused", obtained.reused},
@@ -231,6 +264,9 @@ nlohmann::ordered_json json_of(const Findings& findings) {
       {"profile", nlohmann::ordered_json::parse(engine::to_json({{}, obtained.profile}))},
       {"errors", std::move(errors)}};
   json["profile"].erase("key");
+  const auto* worst = worst_of(found);
+  json["worst_error"] =
+      worst ? json_of(*worst, findings.costs.graph()) : nlohmann::ordered_json(nullptr);
   if (findings.data)
     json["data"] = json_of(*findings.data);
   else

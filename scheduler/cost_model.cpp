@@ -1,7 +1,6 @@
 #include "scheduler/cost_model.hpp"
 
 #include <algorithm>
-#include <array>
 #include <numeric>
 #include <set>
 
@@ -178,21 +177,36 @@ CostOrigin CostModel::origin(ModuleId module) const {
 }
 
 std::vector<KindError> CostModel::errors() const {
-  static constexpr std::array kCurves{&PartCurves::forward, &PartCurves::input_grad,
-                                      &PartCurves::weight_grad, &PartCurves::activations};
+  static constexpr std::pair<CostCurve PartCurves::*, const char*> kCurves[] = {
+      {&PartCurves::forward, "forward"},
+      {&PartCurves::input_grad, "input gradient"},
+      {&PartCurves::weight_grad, "weight gradient"},
+      {&PartCurves::activations, "bytes kept"}};
+  static constexpr std::pair<PartCurves KindCurves::*, const char*> kParts[] = {
+      {&KindCurves::linear, ""}, {&KindCurves::attention, "attention "}};
   std::vector<KindError> errors;
   for (const auto& [name, entries] : kinds_)
     for (const auto& [parallelism, entry] : entries) {
-      auto& worst = errors.emplace_back(KindError{name, parallelism, {}, {}});
-      for (const auto* part : {&entry.linear, &entry.attention})
-        for (const auto member : kCurves) {
-          const FitError left_out = (part->*member).leave_one_out_error();
-          if (left_out.mean < worst.left_out.mean) continue;
+      auto& worst =
+          errors.emplace_back(KindError{name, modules_with(name), parallelism, {}, {}, {}});
+      for (const auto& [part, prefix] : kParts)
+        for (const auto& [member, curve] : kCurves) {
+          const FitError left_out = (entry.*part.*member).leave_one_out_error();
+          if (!worst.curve.empty() && left_out.mean <= worst.left_out.mean) continue;
+          worst.curve = std::string(prefix) + curve;
           worst.left_out = left_out;
-          worst.fit = (part->*member).fit_error();
+          worst.fit = (entry.*part.*member).fit_error();
         }
     }
   return errors;
+}
+
+std::vector<ModuleId> CostModel::modules_with(const std::string& kind) const {
+  std::vector<ModuleId> modules;
+  for (std::size_t m = 0; m < kind_names_.size(); ++m)
+    if (std::find(kind_names_[m].begin(), kind_names_[m].end(), kind) != kind_names_[m].end())
+      modules.push_back(ModuleId{m});
+  return modules;
 }
 
 std::vector<TokenCount> sequence_lengths(const ModelGraph& graph, const SampleShape& sample,

@@ -25,7 +25,9 @@ namespace troupe::scheduler {
 /// Fit quality of the worst curve (times, bytes) of one kind at one (tp, cp), for `troupe profile`.
 struct KindError {
   std::string kind;
+  std::vector<ModuleId> modules;  ///< That have layers of this kind.
   Parallelism parallelism;
+  std::string curve;  ///< Which one it is, as shown to users: `forward`, `attention forward`.
   FitError fit;       ///< Of the bare quadratic on its own points, the same curve's.
   FitError left_out;  ///< Of the curve on points left out.
 };
@@ -83,6 +85,7 @@ class CostModel {
   /// Origin of a module's numbers; `computed` if any of them is, else `modelled` if any is.
   CostOrigin origin(ModuleId module) const;
 
+  /// One entry per kind and (tp, cp), by name. Of curves that are equally bad the first is named.
   std::vector<KindError> errors() const;
   const ModelGraph& graph() const { return graph_; }
 
@@ -91,6 +94,7 @@ class CostModel {
 
   static Result<PartCurves> fit_part(const LayerProfile& profile, PartCost ProfilePoint::*part);
   const Kind& kind(LayerId layer) const;
+  std::vector<ModuleId> modules_with(const std::string& kind) const;
 
   ModelGraph graph_;
   std::map<std::string, Kind> kinds_;

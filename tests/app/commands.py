@@ -131,9 +131,15 @@ def check_profile(commands):
     answer = commands.run("profile", "job.toml", *small, "--out", "profile.json", "--budget", "1")
     commands.expect("profile says what it measured", answer, "\nmeasured in " in answer.stdout and "llm.block" in answer.stdout
                     and "left out of the fit" in answer.stdout and "data: 4 of 4 samples" in answer.stdout)
+    printed = answer.stdout
     answer = commands.run("profile", "job.toml", *small, "--out", "profile.json", "--json")
     found = json.loads(answer.stdout)
     commands.expect("a profile that fits is reused", answer, found["reused"] and not found["reason"])
+    worst = max(found["errors"], key=lambda error: error["left_out_mean"])
+    named = f"\nworst: {worst['curve']} of {worst['kind']} ({', '.join(worst['modules'])}) at tp {worst['tp']}, cp {worst['cp']}: "
+    if worst["left_out_mean"] > 0:
+        commands.expect("profile names the curve that fits worst", answer, found["worst_error"] == worst and worst["modules"] == ["llm"]
+                        and named in printed)
     kinds = found["profile"]["kinds"].values() if isinstance(found["profile"]["kinds"], dict) else found["profile"]["kinds"]
     commands.expect("times of a profile are measured and grow with tokens", answer, len(kinds) == 3 and all(
         kind["origin"] == "measured" and kind["points"][0]["tokens"] < kind["points"][-1]["tokens"]

@@ -98,24 +98,42 @@ TEST_CASE("the worst origin of a module is the one reported", "[scheduler]") {
   CHECK(to_string(CostOrigin::computed) == "computed");
 }
 
-TEST_CASE("the error of a kind is that of its worst curve", "[scheduler]") {
+TEST_CASE("the error of a kind is that of its worst curve, and names it", "[scheduler]") {
   auto profile = small_profile();
-  const auto left_out = [&] {
-    return CostModel::create(small_model(), profile).value().errors().front().left_out;
+  const auto error = [&] {
+    return CostModel::create(small_model(), profile).value().errors().front();
   };
-  CHECK(left_out().worst < 1e-6);
+  CHECK(error().left_out.worst < 1e-6);
   // Ten times what the others say, at 64 tokens: they miss it by 0.9 of itself, and what it makes
-  // them say of their own values is worse still. Forward times stay exact.
+  // them say of their own values is worse still. All other curves stay exact.
   auto& point = profile.profiles[0].points[1];
-  for (double* value :
-       {&point.linear.input_grad_ms, &point.linear.weight_grad_ms, &point.linear.activation_bytes,
-        &point.attention.forward_ms, &point.attention.input_grad_ms}) {
+  const std::pair<double*, const char*> curves[] = {
+      {&point.linear.forward_ms, "forward"},
+      {&point.linear.input_grad_ms, "input gradient"},
+      {&point.linear.weight_grad_ms, "weight gradient"},
+      {&point.linear.activation_bytes, "bytes kept"},
+      {&point.attention.forward_ms, "attention forward"},
+      {&point.attention.input_grad_ms, "attention input gradient"}};
+  for (const auto& [value, name] : curves) {
     const double good = *value;
     *value *= 10;
-    CHECK(left_out().worst >= 0.9 - 1e-6);
+    CHECK(error().left_out.worst >= 0.9 - 1e-6);
+    CHECK(error().curve == name);
     *value = good;
   }
-  CHECK(left_out().worst < 1e-6);
+  CHECK(error().left_out.worst < 1e-6);
+}
+
+TEST_CASE("errors name the modules that have the kind, and its degrees", "[scheduler]") {
+  auto profile = small_profile();
+  profile.layers[0].kind = "other";
+  profile.profiles.push_back(block("other", {1, 1}, 3));
+  const auto errors = CostModel::create(small_model(), profile).value().errors();
+  REQUIRE(errors.size() == 3);
+  CHECK((errors[0].modules == std::vector<ModuleId>{ModuleId{1}, ModuleId{2}}));
+  CHECK((errors[1].parallelism == Parallelism{2, 1}));
+  CHECK(errors[2].kind == "other");
+  CHECK((errors[2].modules == std::vector<ModuleId>{ModuleId{0}}));
 }
 
 TEST_CASE("a profile that lacks a layer or a kind says which", "[scheduler][errors]") {
