@@ -12,6 +12,7 @@
 #include "app/balance/policy_report.hpp"
 #include "app/commands.hpp"
 #include "app/planning.hpp"
+#include "app/progress.hpp"
 #include "app/terminal.hpp"
 #include "engine/nominal_profile.hpp"
 #include "engine/profile_data.hpp"
@@ -82,9 +83,11 @@ Result<std::vector<std::string>> chosen_policies(const std::string& wanted) {
 }
 
 // Costs of the job's layers: measured here, or computed for a device that is not.
-Status use_costs(engine::JobSetup& setup, const std::string& cluster) {
+Status use_costs(engine::JobSetup& setup, const std::string& cluster, Progress& progress) {
   if (cluster.empty()) {
-    const auto obtained = engine::use_profile(setup);
+    engine::ProfileOptions options;
+    options.on_progress = measuring(progress);
+    const auto obtained = engine::use_profile(setup, options);
     return obtained.ok() ? Status(Done{}) : Status(obtained.error());
   }
   // A device alone will do: stages of one device each.
@@ -99,13 +102,14 @@ Status use_costs(engine::JobSetup& setup, const std::string& cluster) {
   return Done{};
 }
 
-Result<Material> read_material(const BalanceArguments& arguments) {
+Result<Material> read_material(const BalanceArguments& arguments, Progress& progress) {
   const auto job = read_job_on_paper(arguments.job, true);
   if (!job.ok()) return job.error();
   auto prepared = engine::prepare(job.value());
   if (!prepared.ok()) return prepared.error();
   auto& setup = prepared.value();
-  if (auto used = use_costs(setup, arguments.cluster); !used.ok()) return used.error();
+  if (auto used = use_costs(setup, arguments.cluster, progress); !used.ok()) return used.error();
+  progress.now("placing the layout");
   auto plan = engine::make_parallel_plan(setup);
   if (!plan.ok()) return std::move(plan).error();
   const auto& train = setup.job.train;
@@ -116,6 +120,7 @@ Result<Material> read_material(const BalanceArguments& arguments) {
                      std::to_string(pipelines) + " pipelines, but a batch has only " +
                      std::to_string(train.global_batch_size) + " samples",
                  "train.microbatches", "use fewer microbatches or a larger global_batch_size"};
+  progress.now("reading the lengths of samples");
   auto batches = engine::batch_shapes(setup, 0, arguments.steps);
   if (!batches.ok()) return std::move(batches).error();
   const auto options = engine::planner_options(setup, 0, 0);
@@ -144,10 +149,13 @@ struct Answers {
 
 // Errors: as `report_policy`; infeasible only where it is about `wanted`, or about all.
 Result<Answers> ask(const std::vector<std::string>& policies, const std::string& wanted,
-                    const PolicyQuestion& question) {
+                    const PolicyQuestion& question, Progress& progress) {
   Answers answers;
   for (const auto& policy : policies) {
-    auto answered = report_policy(policy, question);
+    auto answered = report_policy(policy, question, [&](std::size_t batch) {
+      progress.now("balancing by " + policy + ", batch " + std::to_string(batch + 1) + " of " +
+                   std::to_string(question.batches.size()));
+    });
     if (answered.ok())
       answers.reports.push_back(std::move(answered).value());
     else if (answered.error().code != Errc::infeasible || policy == wanted)
@@ -304,9 +312,12 @@ void print_text(const Material& material, const Answers& answers) {
 int balance(const BalanceArguments& arguments) {
   const auto policies = chosen_policies(arguments.policy);
   if (!policies.ok()) return report(policies.error());
-  const auto material = read_material(arguments);
-  if (!material.ok()) return report(material.error());
-  const auto answers = ask(policies.value(), arguments.policy, material.value().question);
+  auto progress = std::make_optional<Progress>("reading the job");
+  const auto material = read_material(arguments, *progress);
+  if (!material.ok()) return progress.reset(), report(material.error());
+  const auto answers =
+      ask(policies.value(), arguments.policy, material.value().question, *progress);
+  progress.reset();
   if (!answers.ok()) return report(answers.error());
   if (arguments.json)
     std::cout << to_json(material.value(), answers.value()).dump(2) << '\n';

@@ -9,12 +9,12 @@
 
 #include "app/commands.hpp"
 #include "app/planning.hpp"
+#include "app/progress.hpp"
 #include "app/replay/failure_trace.hpp"
 #include "app/replay/replay_model.hpp"
 #include "app/terminal.hpp"
 #include "engine/job_setup.hpp"
 #include "models/widths.hpp"
-#include "runtime/observe/console.hpp"
 #include "scheduler/failure_events.hpp"
 #include "scheduler/profile.hpp"
 
@@ -107,8 +107,7 @@ Result<std::vector<Played>> play(const Options& options, const engine::JobSetup&
   for (auto& module : modules)
     if (module.kind == ModuleKind::projector)
       module.config = models::resolve_projector(module, setup.modules());
-  observe::Console console(observe::detect_console(2));
-  console.status("making pipeline templates ...");
+  Progress progress("making pipeline templates");
   auto model = recovery_model(setup.job, setup.model, modules,
                               {trace.peak_nodes, cluster.shape.devices_per_node, cluster.device},
                               options.model);
@@ -128,8 +127,8 @@ Result<std::vector<Played>> play(const Options& options, const engine::JobSetup&
   for (const auto mode : {RecoveryMode::live, RecoveryMode::restart}) {
     if (options.recovery == (mode == RecoveryMode::live ? "checkpoint" : "live")) continue;
     request.mode = mode;
-    console.status("replaying " + std::to_string(trace.events.size()) + " events, recovery " +
-                   (mode == RecoveryMode::live ? "live" : "from checkpoints") + " ...");
+    progress.now("replaying " + std::to_string(trace.events.size()) + " events, recovery " +
+                 (mode == RecoveryMode::live ? "live" : "from checkpoints"));
     request.costs.checkpoint_iterations =
         mode == RecoveryMode::live ? options.live_checkpoint_every : options.checkpoint_every;
     auto result = scheduler::replay_failures(request);

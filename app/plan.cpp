@@ -5,11 +5,12 @@
 #include <fstream>
 #include <iostream>
 #include <memory>
+#include <optional>
 
 #include "app/planning.hpp"
 #include "app/planning_text.hpp"
+#include "app/progress.hpp"
 #include "app/terminal.hpp"
-#include "runtime/observe/console.hpp"
 
 namespace troupe::app {
 
@@ -77,10 +78,9 @@ int plan(const Options& options) {
     if (auto written = write_timeline(planning, layout.value(), batch.value(), options.timeline);
         !written.ok())
       return report(written.error());
-  observe::Console console(observe::detect_console(2));
-  console.status("making pipeline templates ...");
+  auto progress = std::make_optional<Progress>("making pipeline templates");
   const auto notes = planning_notes(planning, layout.value());
-  console.status("");
+  progress.reset();
   if (!notes.ok()) return report(notes.error());
   if (options.planning.json)
     std::cout << layout_json(planning, layout.value(), notes.value()).dump(2) << '\n';

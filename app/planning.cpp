@@ -7,13 +7,13 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "app/progress.hpp"
 #include "app/terminal.hpp"
 #include "engine/choose_layout.hpp"
 #include "engine/nominal_profile.hpp"
 #include "engine/profile_data.hpp"
 #include "engine/simulated_trace.hpp"
 #include "runtime/job/load_job.hpp"
-#include "runtime/observe/console.hpp"
 #include "runtime/observe/timeline_page.hpp"
 #include "scheduler/layout_score.hpp"
 
@@ -32,8 +32,7 @@ Result<std::int32_t> count_of(std::string_view text, const std::string& whole) {
 }
 
 Status read_shapes(Planning& planning) {
-  observe::Console console(observe::detect_console(2));
-  console.status("reading the lengths of samples ...");
+  const Progress progress("reading the lengths of samples");
   auto shapes =
       engine::draw_shapes(planning.setup, engine::kLayoutSamples, planning.setup.job.job.seed);
   if (!shapes.ok()) return std::move(shapes).error();
@@ -156,8 +155,7 @@ Result<scheduler::AutoLayout> layout_by_hand(const Planning& planning) {
 }  // namespace
 
 Result<scheduler::AutoLayout> make_layout(const Planning& planning) {
-  observe::Console console(observe::detect_console(2));
-  console.status(planning.by_hand ? "simulating the layout ..." : "searching for a layout ...");
+  const Progress progress(planning.by_hand ? "simulating the layout" : "searching for a layout");
   const auto judge =
       engine::training_judge(planning.setup, costs_of(planning), planning.request.samples);
   auto request = planning.request;

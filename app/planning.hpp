@@ -62,7 +62,7 @@ struct Planning {
   Planning& operator=(const Planning&) = delete;
 };
 
-/// Reads job and data, and makes the costs. Shows progress on a terminal.
+/// Reads job and data, and makes the costs. Shows progress.
 ///
 /// Errors: those of the job file, of its data, of `parse_cluster` and of the profile.
 Result<std::unique_ptr<Planning>> open_planning(const PlanningArguments& arguments);

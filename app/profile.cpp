@@ -1,10 +1,7 @@
 // `troupe profile`: measures the layers of a job on this machine, or computes them for another.
 
-#include <unistd.h>
-
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <iostream>
 #include <memory>
@@ -13,6 +10,7 @@
 
 #include "app/commands.hpp"
 #include "app/planning.hpp"
+#include "app/progress.hpp"
 #include "app/terminal.hpp"
 #include "engine/nominal_profile.hpp"
 #include "engine/profile_data.hpp"
@@ -41,16 +39,6 @@ struct Findings {
   std::string data_problem;  ///< Why there is no data profile.
 };
 
-/// One line that is rewritten, once measuring has taken two seconds.
-std::function<void(const std::string&, double)> progress_line() {
-  const auto begin = std::chrono::steady_clock::now();
-  return [begin](const std::string& kind, double share) {
-    if (std::chrono::steady_clock::now() - begin < std::chrono::seconds(2)) return;
-    std::fprintf(stderr, "\rprofiling %3.0f %%  %-32s", 100 * share, kind.c_str());
-    std::fflush(stderr);
-  };
-}
-
 Result<engine::ObtainedProfile> obtain(const engine::JobSetup& setup,
                                        const ProfileArguments& arguments) {
   auto options = arguments.options;
@@ -59,10 +47,9 @@ Result<engine::ObtainedProfile> obtain(const engine::JobSetup& setup,
     for (const auto cp : arguments.cp)
       if (tp * cp > 1) options.degrees.push_back({tp, cp});
   if (arguments.cluster.empty()) {
-    if (isatty(STDERR_FILENO) != 0) options.on_progress = progress_line();
-    auto obtained = engine::obtain_profile(setup, options);
-    if (options.on_progress) std::cerr << "\r\x1b[K" << std::flush;
-    return obtained;
+    Progress progress("reading the profile");
+    options.on_progress = measuring(progress);
+    return engine::obtain_profile(setup, options);
   }
   const auto cluster = parse_cluster(arguments.cluster);
   if (!cluster.ok()) return cluster.error();
@@ -92,6 +79,7 @@ Result<Findings> find_out(const ProfileArguments& arguments) {
   Findings findings{
       std::move(obtained).value(), !arguments.cluster.empty(), std::move(costs).value(), {}, {}};
   // The layers' profile is of use without the data, which may lie elsewhere.
+  const Progress progress("reading the lengths of samples");
   auto data = engine::profile_data(setup.value());
   if (data.ok())
     findings.data = std::move(data).value();

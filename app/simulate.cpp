@@ -8,8 +8,8 @@
 
 #include "app/planning.hpp"
 #include "app/planning_text.hpp"
+#include "app/progress.hpp"
 #include "app/terminal.hpp"
-#include "runtime/observe/console.hpp"
 #include "scheduler/layout_score.hpp"
 
 namespace troupe::app {
@@ -71,14 +71,14 @@ Status check(const Options& options) {
 Result<Simulated> simulate_steps(const Options& options, const Planning& planning,
                                  scheduler::AutoLayout layout,
                                  std::vector<scheduler::SimulationOptions::Failure> failures) {
-  observe::Console console(observe::detect_console(2));
+  Progress progress("simulating");
   const auto seed = options.seed.value_or(planning.request.seed);
   const std::int64_t count = failures.empty() ? options.steps : 1;
   Simulated made;
   scheduler::PredictedStep sum;
   auto training = training_on_paper(planning, layout);
   for (std::int64_t step = 0; step < count; ++step) {
-    console.status("simulating step " + std::to_string(step + 1) + " of " + std::to_string(count));
+    progress.now("simulating step " + std::to_string(step + 1) + " of " + std::to_string(count));
     const auto own = seed + static_cast<std::uint64_t>(step);
     scheduler::SimulationOptions how;
     how.noise = options.noise;

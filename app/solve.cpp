@@ -1,10 +1,14 @@
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <fstream>
 #include <iostream>
 #include <iterator>
 #include <memory>
+#include <optional>
 
 #include "app/commands.hpp"
+#include "app/progress.hpp"
 #include "app/solve/problem.hpp"
 #include "app/terminal.hpp"
 #include "runtime/vocabulary/nearest_word.hpp"
@@ -21,7 +25,12 @@ struct Options {
 };
 
 Result<std::string> read_input(const std::string& file) {
-  if (file == "-") return std::string{std::istreambuf_iterator<char>(std::cin), {}};
+  if (file == "-") {
+    // Who types the input needs the line for it.
+    std::optional<Progress> progress;
+    if (isatty(STDIN_FILENO) == 0) progress.emplace("reading standard input");
+    return std::string{std::istreambuf_iterator<char>(std::cin), {}};
+  }
   std::error_code ignored;
   std::ifstream stream(file, std::ios::binary);
   if (!stream.is_open() || std::filesystem::is_directory(file, ignored))
@@ -59,7 +68,9 @@ int run_solve(const Options& options) {
     return report(usage_error("solve: which problem?", "`troupe solve --list` names them"));
   const auto input = read_input(options.file);
   if (!input.ok()) return report(input.error());
+  auto progress = std::make_optional<Progress>("solving " + options.problem);
   const auto output = solve(options.problem, input.value());
+  progress.reset();
   if (!output.ok()) return report(output.error());
   std::cout << output.value().dump() << '\n';
   return kDone;

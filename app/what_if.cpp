@@ -14,7 +14,6 @@
 #include "app/planning_text.hpp"
 #include "app/terminal.hpp"
 #include "app/what_if_layout.hpp"
-#include "runtime/observe/console.hpp"
 
 namespace troupe::app {
 

@@ -6,7 +6,7 @@
 #include <set>
 
 #include "app/planning_text.hpp"
-#include "runtime/observe/console.hpp"
+#include "app/progress.hpp"
 #include "scheduler/instantiate.hpp"
 #include "scheduler/layout_score.hpp"
 
@@ -206,8 +206,7 @@ Result<WhatIfAnswer> answer_what_if(const Planning& planning, const RankList& lo
                                     const RankList& joined) {
   const auto layout = make_layout(planning);
   if (!layout.ok()) return layout.error();
-  observe::Console console(observe::detect_console(2));
-  console.status("planning the change ...");
+  const Progress progress("planning the change");
   const auto pipeline_count = layout.value().plan.pipelines.size();
   const auto layers = layers_of(planning.setup.model);
   // A pipeline may come to span all nodes there are before or after.

@@ -88,12 +88,14 @@ PolicyAnswer over_all(const std::vector<PolicyAnswer>& batches) {
 
 }  // namespace
 
-Result<PolicyReport> report_policy(const std::string& policy, const PolicyQuestion& question) {
+Result<PolicyReport> report_policy(const std::string& policy, const PolicyQuestion& question,
+                                   const std::function<void(std::size_t)>& on_batch) {
   auto options = question.options;
   options.policy = policy;
   engine::SimulatedTraining training(question.plan, options, question.costs, question.lag);
   PolicyReport report{policy, {}, {}};
   for (const auto& samples : question.batches) {
+    if (on_batch) on_batch(report.batches.size());
     const auto batch = training.step(samples);
     if (!batch.ok()) return batch.error();
     const auto work = scheduler::sample_workloads(question.costs->model, samples,

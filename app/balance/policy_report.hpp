@@ -6,7 +6,9 @@
 
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -51,7 +53,10 @@ struct PolicyReport {
 /// Runs one policy over all batches as training would: dealt to pipelines by what earlier batches
 /// took, cut, ordered and simulated with messages and updates. Without batches all figures are 0.
 ///
+/// `on_batch`: called with the index of each batch before it is planned; may be empty.
+///
 /// Errors: as `SimulatedTraining::step`.
-Result<PolicyReport> report_policy(const std::string& policy, const PolicyQuestion& question);
+Result<PolicyReport> report_policy(const std::string& policy, const PolicyQuestion& question,
+                                   const std::function<void(std::size_t)>& on_batch = {});
 
 }  // namespace troupe::app

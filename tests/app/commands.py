@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 import pty
+import select
 import subprocess
 import sys
 import tempfile
@@ -122,6 +123,26 @@ def check_all(commands):
         commands.expect(f"solve --schema {name}", answer, len(answer.stdout) > 20)
     answer = commands.run("solve", "rearrange", stdin=json.dumps({"first": [[[0, 1]], [[0, 0]]], "second": [[[1, 0]], [[0, 0]]]}))
     commands.expect("solve reads stdin and prints one object", answer, "compute_ms" in json.loads(answer.stdout))
+    check_progress(commands, batch)
+
+
+def check_progress(commands, batch):
+    """Balance and solve say what they are busy with, on stderr alone."""
+    (commands.folder / "partition.json").write_text(json.dumps({"costs": [3, 1, 2], "stages": 2}))
+    answer = commands.run_on_terminal("solve", "partition", "partition.json")
+    commands.expect("solve says on a terminal what it is busy with, and cleans up", answer, json.loads(answer.stdout)["max"] == 3
+                    and "solving partition" in answer.stderr and answer.stderr.endswith("\r\x1b[K"))
+    answer = commands.run_on_terminal("balance", "job.toml", "--policy", "dflop", "--steps", "2", "--json", *batch)
+    commands.expect("balance says on a terminal which batch it is busy with, and cleans up", answer, json.loads(answer.stdout)["policies"]
+                    and "balancing by dflop, batch 1 of " in answer.stderr and answer.stderr.endswith("\r\x1b[K"))
+    # Elsewhere than on a terminal there are whole lines, and none before two seconds: so the input is held back for one.
+    with subprocess.Popen([commands.binary, "solve", "partition"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, text=True) as process:
+        said = process.stderr.readline() if select.select([process.stderr], [], [], 60)[0] else ""
+        output, errors = process.communicate((commands.folder / "partition.json").read_text())
+    answer = subprocess.CompletedProcess("solve", process.returncode, output, said + errors)
+    commands.expect("solve says in a pipe what it waits for", answer, json.loads(output)["max"] == 3
+                    and said.startswith("troupe: reading standard input (") and said.endswith(" s)\n") and "\x1b" not in answer.stderr)
 
 
 def check_profile(commands):

@@ -6,6 +6,7 @@
 
 import json
 import pathlib
+import re
 import random
 import subprocess
 import sys
@@ -117,7 +118,9 @@ def refusals(binary, root, folder):
 def table_for_people(binary, root):
     run = subprocess.run([binary, "replay", "configs/papers/oobleck/gpt3-2.7b.toml", *MACHINES, "--cluster", "30x1xA40-48G", "--failure-every", "1h"],
                          cwd=root, capture_output=True, text=True, timeout=60)
-    yield "the table", run.returncode == 0 and "samples/s" in run.stdout and not run.stderr, run
+    # A slow machine may make it say what it is busy with.
+    quiet = all(re.fullmatch(r"troupe: .* \(\d+ s\)", line) for line in run.stderr.splitlines())
+    yield "the table", run.returncode == 0 and "samples/s" in run.stdout and quiet, run
 
 
 def main(binary, root):
