@@ -1,9 +1,16 @@
 #include "engine/profile_run.hpp"
 
+#include <torch/version.h>
+
 #include <algorithm>
 #include <catch2/catch_approx.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
+#include <functional>
+#include <set>
+#include <string>
+#include <thread>
+#include <type_traits>
 
 #include "engine/profile_layers.hpp"
 #include "scheduler/cost_model.hpp"
@@ -32,6 +39,8 @@ struct ProfiledJob {
     options.budget_s = 0.5;
   }
 };
+
+JobSetup setup_of(const job::Job& job) { return prepare(job).value(); }
 
 StoredProfile stored_example() {
   StoredProfile stored;
@@ -111,15 +120,174 @@ TEST_CASE("a profile is measured once and found again", "[engine]") {
   CHECK(first.profile.speeds.node.gigabytes_per_s > 0);
   CHECK(first.profile.speeds.optimizer_elements_per_s > 0);
 
-  // Freezing leaves the key alone, another dtype does not, and the reason says so.
-  auto frozen = job.setup;
-  frozen.job.modules[0].freeze = true;
-  CHECK((profile_key(frozen) == profile_key(job.setup)));
+  // Another dtype makes another key, and the reason says so.
   auto narrow = job.setup;
   narrow.job.train.dtype = Dtype::fp32;
   narrow.layers.dtype = at::kFloat;
   CHECK_THAT(obtain_profile(narrow, job.options).value().reason,
              ContainsSubstring("the dtype is fp32"));
+}
+
+/// The tiny job with an audio encoder, so that there is a module of every family.
+job::Job job_of_all_families() {
+  auto job = tiny_job();
+  ModuleConfig audio{"audio", ModuleKind::encoder, "whisper", "audio_projector", false, {}, 0.02,
+                     {}};
+  audio.config = AudioConfig{
+      .encoder_layers = 1, .d_model = 16, .encoder_attention_heads = 2, .encoder_ffn_dim = 24};
+  ModuleConfig projector{
+      "audio_projector", ModuleKind::projector, "mlp", "llm", false, {}, 0.02, {}};
+  projector.config = ProjectorConfig{};
+  job.modules.insert(job.modules.begin(), {audio, projector});
+  job.parallel = {};
+  return job;
+}
+
+/// A change of one thing in a job.
+struct Change {
+  const char* what;
+  std::function<void(job::Job&)> apply;
+};
+
+/// Changes one field of the configuration of module `index`.
+template <class Config, class Value>
+Change config_change(const char* what, std::size_t index, Value Config::*field,
+                     std::type_identity_t<Value> value) {
+  return {what, [index, field, value](job::Job& job) {
+            std::get<Config>(job.modules[index].config).*field = value;
+          }};
+}
+
+TEST_CASE("whatever shapes a layer makes another key", "[engine]") {
+  // Modules: 0 audio, 1 its projector, 2 vision, 3 its projector, 4 llm.
+  const std::vector<Change> changes{
+      config_change("audio layers", 0, &AudioConfig::encoder_layers, 2),
+      config_change("audio width", 0, &AudioConfig::d_model, 32),
+      config_change("audio heads", 0, &AudioConfig::encoder_attention_heads, 4),
+      config_change("audio feed-forward", 0, &AudioConfig::encoder_ffn_dim, 32),
+      config_change("mel bins", 0, &AudioConfig::num_mel_bins, 128),
+      config_change("audio positions", 0, &AudioConfig::max_source_positions, 750),
+      config_change("projector between", 1, &ProjectorConfig::hidden_size, 48),
+      config_change("vision depth", 2, &VisionConfig::depth, 2),
+      config_change("vision width", 2, &VisionConfig::embed_dim, 32),
+      config_change("vision heads", 2, &VisionConfig::num_heads, 4),
+      config_change("vision feed-forward", 2, &VisionConfig::mlp_ratio, 2.0),
+      config_change("vision output", 2, &VisionConfig::hidden_size, 32),
+      config_change("patch size", 2, &VisionConfig::patch_size, 28),
+      config_change("merged patches", 2, &VisionConfig::spatial_merge_size, 1),
+      config_change("frames of a patch", 2, &VisionConfig::temporal_patch_size, 1),
+      config_change("colours", 2, &VisionConfig::in_channels, 1),
+      config_change("llm depth", 4, &LlmConfig::num_hidden_layers, 3),
+      config_change("llm width", 4, &LlmConfig::hidden_size, 32),
+      config_change("llm feed-forward", 4, &LlmConfig::intermediate_size, 32),
+      config_change("llm heads", 4, &LlmConfig::num_attention_heads, 4),
+      config_change("llm key-value heads", 4, &LlmConfig::num_key_value_heads, 2),
+      config_change("llm head width", 4, &LlmConfig::head_dim, 16),
+      config_change("vocabulary", 4, &LlmConfig::vocab_size, 400),
+      {"name of a module", [](job::Job& job) { job.modules[2].name = "sight"; }}};
+  const auto wanted = setup_of(job_of_all_families());
+  std::set<std::string> models{profile_key(wanted).model};
+  for (const auto& change : changes) {
+    CAPTURE(change.what);
+    auto job = job_of_all_families();
+    change.apply(job);
+    auto key = profile_key(setup_of(job));
+    CHECK(models.insert(key.model).second);
+    CHECK_FALSE(mismatch(profile_key(wanted), key).empty());
+    key.model = profile_key(wanted).model;
+    CHECK((key == profile_key(wanted)));
+  }
+}
+
+TEST_CASE("dtype and operator threads make another key", "[engine]") {
+  const auto key_with = [](Dtype dtype, std::int32_t threads) {
+    auto job = job_of_all_families();
+    job.train.dtype = dtype;
+    job.cluster.threads_per_device = threads;
+    return profile_key(setup_of(job));
+  };
+  const auto key = key_with(Dtype::fp64, 1);
+  std::set<std::string> dtypes;
+  for (const auto dtype : {Dtype::fp32, Dtype::bf16, Dtype::fp64})
+    dtypes.insert(key_with(dtype, 1).dtype);
+  CHECK(dtypes == std::set<std::string>{"bf16", "fp32", "fp64"});
+  auto threaded = key_with(Dtype::fp64, 3);
+  CHECK(threaded.threads == 3);
+  threaded.threads = key.threads;
+  CHECK((threaded == key));
+  // Of this machine and this program.
+  CHECK_THAT(key.device,
+             ContainsSubstring(std::to_string(std::thread::hardware_concurrency()) + " cores"));
+  CHECK_THAT(key.software, ContainsSubstring(std::string("LibTorch ") + TORCH_VERSION));
+}
+
+TEST_CASE("what layers cost the same with leaves the key alone", "[engine]") {
+  const std::vector<Change> changes{
+      {"frozen modules",
+       [](job::Job& job) {
+         for (auto& module : job.modules) module.freeze = module.kind != ModuleKind::llm;
+       }},
+      {"learning rates", [](job::Job& job) { job.modules[0].lr = 0.5, job.optimizer.lr = 0.25; }},
+      {"initial weights",
+       [](job::Job& job) { job.modules[0].initializer_range = 0.5, job.job.seed = 99; }},
+      config_change("norms", 4, &LlmConfig::rms_norm_eps, 1e-3),
+      config_change("positions", 4, &LlmConfig::rope_theta, 5e5),
+      // The head then uses another layer's tensor, of the same shape.
+      config_change("tied head", 4, &LlmConfig::tie_word_embeddings, true),
+      {"name of the job", [](job::Job& job) { job.job.name = "other"; }},
+      {"data",
+       [](job::Job& job) {
+         job.data.sources.push_back({"llava", "other.json", {}});
+         job.data.max_pixels = 50176, job.data.max_seq_len = 77, job.data.shuffle = false;
+       }},
+      {"batch and length",
+       [](job::Job& job) {
+         job.train.global_batch_size = 64, job.train.microbatches = 8;
+         job.train.duration.amount = 1000;
+       }},
+      {"layout",
+       [](job::Job& job) {
+         job.cluster.nodes = job.cluster.local_nodes = 2;
+         job.cluster.devices_per_node = 3;
+         job.parallel.modules["llm"].pp = 2;
+       }},
+      {"schedule and policy",
+       [](job::Job& job) { job.scheduler.schedule = "gpipe", job.balancer.policy = "auto"; }}};
+  const auto wanted = profile_key(setup_of(job_of_all_families()));
+  for (const auto& change : changes) {
+    CAPTURE(change.what);
+    auto job = job_of_all_families();
+    change.apply(job);
+    CHECK((profile_key(setup_of(job)) == wanted));
+  }
+}
+
+TEST_CASE("a profile is stale once any field of its key differs", "[engine]") {
+  ProfiledJob job;
+  job.options.file = job.folder.path() / "mine.json";
+  const auto key = profile_key(job.setup);
+  auto stored = stored_example();
+  stored.key = key;
+  REQUIRE(save_profile(job.options.file, stored).ok());
+  REQUIRE(obtain_profile(job.setup, job.options).value().reused);
+  std::set<std::string> hashes{hash_of(key)};
+  const auto stale = [&](auto field, auto value, const std::string& says) {
+    stored.key = key;
+    stored.key.*field = value;
+    CHECK(hashes.insert(hash_of(stored.key)).second);
+    REQUIRE(save_profile(job.options.file, stored).ok());
+    const auto refused = obtain_profile(job.setup, job.options);
+    REQUIRE_FALSE(refused.ok());
+    CHECK(refused.error().code == Errc::invalid_argument);
+    CHECK_THAT(refused.error().message, ContainsSubstring(says));
+  };
+  stale(&ProfileKey::model, "00", "layers are not those of the profile");
+  stale(&ProfileKey::device, "abacus", "the profile is of abacus");
+  stale(&ProfileKey::software, "LibTorch 0", "the profile is of LibTorch 0");
+  stale(&ProfileKey::dtype, "fp8", "the profile is of fp8");
+  stale(&ProfileKey::threads, key.threads + 1, "the number of threads");
+  // A profile at the default place is found by the whole key.
+  CHECK(default_profile_path(job.setup).filename() == "tiny-" + hash_of(key) + ".json");
 }
 
 TEST_CASE("a named profile of something else is refused, not overwritten", "[engine][errors]") {
