@@ -107,7 +107,7 @@ struct AutoLayout {
 /// longer than the fastest. Ties: the cuts that share out work more evenly, then the candidate
 /// found first (fewer pipelines, order of forms). Cost: bounded by `kAutoLayoutActionsMax`
 /// simulated actions besides one full step; a model of 20 layers on 4 devices takes milliseconds,
-/// 1,024 devices some tenths of a second.
+/// 1,024 devices a tenth of a second.
 ///
 /// Errors:
 /// - invalid_argument: no samples, counts below one, an unknown schedule or a pin of an unknown
