@@ -90,8 +90,12 @@ TEST_CASE("later batches are dealt by what the first ones took, and means go ove
   const std::vector<SampleShape> samples(12, sample(10, 10));
   auto question = question_of(samples, {false, true}, 2);
   question.batches = {samples, samples};
-  const auto report = report_policy("in-order", question).value();
+  std::vector<std::size_t> announced;
+  const auto report = report_policy("in-order", question, [&](std::size_t batch) {
+                        announced.push_back(batch);
+                      }).value();
   REQUIRE(report.batches.size() == 2);
+  CHECK(announced == std::vector<std::size_t>{0, 1});
   CHECK(report.batches[0].dealt == std::vector<std::int64_t>{6, 6});
   CHECK(report.batches[1].dealt[0] > report.batches[1].dealt[1]);
   CHECK(report.batches[0].step_ms == Approx(6 * (20 + 30)));  // The slower pipeline's.
