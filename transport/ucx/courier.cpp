@@ -156,6 +156,7 @@ void Courier::close(Peer peer, const Error& error, bool tell_peer, bool tell_han
   }
   closing_.push_back(std::move(connection));
   reap_closing();
+  loop_->tick_soon();
 }
 
 void Courier::force_close(Connection& connection) {
@@ -216,6 +217,11 @@ bool Courier::reap_closing() {
     if (is_gone(**parked)) ended_.splice(ended_.end(), parked_, parked);
   }
   return any;
+}
+
+bool Courier::tick() {
+  reap_closing();
+  return !closing_.empty() || !parked_.empty();
 }
 
 bool Courier::progress() {

@@ -62,7 +62,7 @@ class Courier final : public EventLoop::Client {
 
   bool progress() override;
   bool arm() override;
-  void tick() override { reap_closing(); }
+  bool tick() override;
 
  private:
   struct Channel;

@@ -25,8 +25,9 @@ class EventLoop {
     virtual bool progress() = 0;
     /// Prepares the descriptors; false when events wait already.
     virtual bool arm() = 0;
-    /// Called ten times a second, for deadlines.
-    virtual void tick() = 0;
+    /// Called once a second, and a tenth of a second after `tick_soon`, for deadlines. True: again
+    /// in a tenth of a second.
+    virtual bool tick() = 0;
   };
 
   /// The client must outlive `stop`. `spin`: how long to poll after the last progress.
@@ -43,6 +44,9 @@ class EventLoop {
   /// loop's thread only.
   void add_events(int fd);
   void remove_events(int fd);
+
+  /// Lets the client's next `tick` come in a tenth of a second. From the loop's thread only.
+  void tick_soon();
 
   /// Calls `on_readable` once on the loop's thread when `fd` becomes readable, unless `unwatch`
   /// comes first. Takes the descriptor and closes it then. From the loop's thread only.
@@ -71,6 +75,7 @@ class EventLoop {
   std::vector<std::function<void()>> commands_;  // Guarded by mutex_.
   bool closed_ = false;                          // Guarded by mutex_.
   std::vector<std::function<void()>> running_;   // The loop's own; keeps its capacity.
+  bool ticks_soon_ = false;                      // The loop's own.
   /// False while the loop sleeps: whoever turns it to true wakes the loop.
   std::atomic<bool> awake_{true};
   std::atomic<bool> has_commands_{false};
