@@ -148,7 +148,7 @@ void print_kinds(const Findings& findings) {
   const auto& kinds = findings.obtained.profile.profiles;
   if (std::any_of(kinds.begin(), kinds.end(),
                   [](const auto& kind) { return kind.origin == scheduler::CostOrigin::modelled; }))
-    std::printf("modelled: %s at the speed of the link below.\n", engine::kModelledHow);
+    std::printf("modelled: %s at the speed of the node's link below.\n", engine::kModelledHow);
 }
 
 void print_lengths(const char* name, const engine::LengthDistribution& lengths) {
@@ -176,6 +176,13 @@ void print_data(const Findings& findings) {
   print_lengths("trained tokens", data.trained_tokens);
 }
 
+std::string text_of(const char* name, const scheduler::LinkSpeed& link) {
+  char text[96];
+  std::snprintf(text, sizeof text, "%s %.3f ms + bytes at %.1f GB/s", name, link.latency_ms,
+                link.gigabytes_per_s);
+  return text;
+}
+
 void print_text(const Findings& findings) {
   const auto& obtained = findings.obtained;
   const auto& speeds = obtained.profile.speeds;
@@ -188,14 +195,15 @@ void print_text(const Findings& findings) {
     std::printf("measured in %.1f s, because %s\n", obtained.measured_s, obtained.reason.c_str());
   if (!obtained.file.empty()) std::printf("file     %s\n", obtained.file.c_str());
   print_kinds(findings);
-  std::printf(
-      "\nlink %.3f ms + bytes at %.1f GB/s, gradient sums %.1f GB/s, AdamW %.0f M elements/s"
-      " + %.3f ms a layer (%s)\n",
-      speeds.node.latency_ms, speeds.node.gigabytes_per_s, speeds.reduce_gigabytes_per_s,
-      speeds.optimizer_elements_per_s / 1e6, speeds.optimizer_group_ms,
-      std::string(to_string(speeds.origin)).c_str());
+  const std::string origin(to_string(speeds.origin));
+  std::printf("\ngradient sums %.1f GB/s, AdamW %.0f M elements/s + %.3f ms a layer (%s)\n",
+              speeds.reduce_gigabytes_per_s, speeds.optimizer_elements_per_s / 1e6,
+              speeds.optimizer_group_ms, origin.c_str());
+  std::printf("links (%s): %s, %s, %s\n", origin.c_str(), text_of("node", speeds.node).c_str(),
+              text_of("machine", speeds.machine).c_str(),
+              text_of("network", speeds.network).c_str());
   if (speeds.origin == scheduler::CostOrigin::measured)
-    std::printf("link: %s\n", engine::kMeasuredLinks);
+    std::printf("  %s\n", engine::kMeasuredLinks);
   print_data(findings);
 }
 

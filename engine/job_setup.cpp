@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "engine/choose_layout.hpp"
+#include "engine/profile_speeds.hpp"
 #include "models/graph_problems.hpp"
 
 namespace troupe::engine {
@@ -115,7 +116,7 @@ Result<std::shared_ptr<const PlanningCosts>> planning_costs(const JobSetup& setu
   if (!model.ok()) return std::move(model).error();
   scheduler::PredictionOptions options;
   options.dtype = setup.job.train.dtype;
-  options.speeds = profile.speeds;
+  options.speeds = speeds_for(setup.job.cluster, profile.speeds);
   return std::make_shared<const PlanningCosts>(
       PlanningCosts{std::move(model).value(), std::move(options), device_memory});
 }

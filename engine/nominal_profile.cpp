@@ -63,7 +63,7 @@ scheduler::Profile computed_profile(const JobSetup& setup, const scheduler::Devi
   speeds.origin = scheduler::CostOrigin::computed;
   speeds.device = {0.005, 0};
   speeds.node = {0.01, device.link_gigabytes_per_s * options.link_share};
-  speeds.network = network;
+  speeds.machine = speeds.network = network;
   // Summing reads two gradients and writes one; AdamW reads and writes about seven fp32 words.
   speeds.reduce_gigabytes_per_s = bandwidth / 3;
   speeds.optimizer_elements_per_s = bandwidth * 1e9 / 28;

@@ -45,6 +45,7 @@ Json json_of(const scheduler::DeviceSpeeds& speeds) {
   Json made{{"origin", to_string(speeds.origin)},
             {"device", json_of(speeds.device)},
             {"node", json_of(speeds.node)},
+            {"machine", json_of(speeds.machine)},
             {"network", json_of(speeds.network)},
             {"reduce_gigabytes_per_s", speeds.reduce_gigabytes_per_s},
             {"optimizer_elements_per_s", speeds.optimizer_elements_per_s},
@@ -131,6 +132,7 @@ scheduler::DeviceSpeeds read_speeds(const Reader& entry) {
   speeds.origin = entry.at("origin").origin();
   speeds.device = entry.at("device").link();
   speeds.node = entry.at("node").link();
+  speeds.machine = entry.at("machine").link();
   speeds.network = entry.at("network").link();
   speeds.reduce_gigabytes_per_s = entry.at("reduce_gigabytes_per_s").number();
   speeds.optimizer_elements_per_s = entry.at("optimizer_elements_per_s").number();

@@ -18,7 +18,8 @@ namespace troupe::engine {
 inline constexpr const char* kModelledHow = "shard measured, collectives modelled";
 /// What measured links are, as written beside them and shown to users.
 inline constexpr const char* kMeasuredLinks =
-    "between two ends in one process, for node and network alike; between machines it is nominal";
+    "node: devices of one process; machine: nodes on it, by UCX; network: UCX by TCP over the "
+    "loopback, so without a wire";
 
 /// What the numbers of a profile depend on.
 struct ProfileKey {

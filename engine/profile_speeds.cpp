@@ -35,14 +35,16 @@ double median_ms(int repeats, Run run) {
   return *middle;
 }
 
-/// Two ends of a link in this process.
+/// Two ends of a link in this process. `transports`: UCX_TLS of the backend `ucx`.
 class Link {
  public:
-  static Result<Link> open(const char* backend) {
+  static Result<Link> open(const char* backend, const char* transports) {
     Link link;
     for (transport::Peer self : {0, 1}) {
       transport::TransportOptions options;
       options.self = self;
+      options.ucx.tls = transports;
+      options.ucx.net_devices = "lo";
       auto made = transport::create_transport(backend, options);
       if (!made.ok()) return std::move(made).error();
       link.ends_[self] = std::move(made).value();
@@ -77,9 +79,9 @@ class Link {
   std::uint64_t step_ = 0;
 };
 
-Result<scheduler::LinkSpeed> measure_link(const char* backend) {
+Result<scheduler::LinkSpeed> measure_link(const char* backend, const char* transports = "all") {
   constexpr std::size_t kLarge = std::size_t{1} << 22;
-  auto link = Link::open(backend);
+  auto link = Link::open(backend, transports);
   if (!link.ok()) return std::move(link).error();
   const auto small = link.value().round_trip_ms(8, 50);
   if (!small.ok()) return small.error();
@@ -112,14 +114,19 @@ double reduce_gigabytes_per_s(const JobSetup& setup) {
 
 }  // namespace
 
-Result<scheduler::DeviceSpeeds> measure_speeds(const JobSetup& setup, const char* backend) {
+Result<scheduler::DeviceSpeeds> measure_speeds(const JobSetup& setup) {
   // A layer's group has about ten tensors.
   constexpr int kTensors = 10;
   constexpr std::int64_t kSmall = 64, kLarge = 65536;
   scheduler::DeviceSpeeds speeds;
-  const auto link = measure_link(backend);
-  if (!link.ok()) return link.error();
-  speeds.node = speeds.network = link.value();
+  const auto node = measure_link("inproc");
+  const auto machine = measure_link("ucx");
+  const auto network = measure_link("ucx", "tcp");
+  for (const auto* link : {&node, &machine, &network})
+    if (!link->ok()) return link->error();
+  speeds.node = node.value();
+  speeds.machine = machine.value();
+  speeds.network = network.value();
   try {
     const double small = update_ms(setup, kTensors, kSmall);
     const double large = update_ms(setup, kTensors, kLarge);
@@ -130,6 +137,11 @@ Result<scheduler::DeviceSpeeds> measure_speeds(const JobSetup& setup, const char
   } catch (const c10::Error& error) {
     return Error{Errc::internal, "LibTorch: " + error.msg(), "profile", {}};
   }
+  return speeds;
+}
+
+scheduler::DeviceSpeeds speeds_for(const job::Cluster& cluster, scheduler::DeviceSpeeds speeds) {
+  if (cluster.local_nodes == cluster.nodes) speeds.network = speeds.machine;
   return speeds;
 }
 

@@ -8,13 +8,15 @@
 
 namespace troupe::engine {
 
-/// Links: half of a round trip of small messages, and the rate of large ones, between two nodes of
-/// this process over the transport `backend`. Between devices and stages of one process rows are
-/// handed over, so that only the hand-over counts. Other machines of a cluster are not here: their
-/// network is taken to be as fast as this machine's own sockets or shared memory.
+/// Links: half of a round trip of small messages, and the rate of large ones, between two ends in
+/// this process. Devices of a node hand rows over in memory; nodes of one machine use UCX, as in
+/// training. Other machines are not here: the network is UCX over this machine's TCP loopback,
+/// which has every cost but the wire's.
 ///
 /// Errors: as `transport::create_transport`; timed_out.
-Result<scheduler::DeviceSpeeds> measure_speeds(const JobSetup& setup,
-                                               const char* backend = "inproc");
+Result<scheduler::DeviceSpeeds> measure_speeds(const JobSetup& setup);
+
+/// The speeds as a job sees them: where all its nodes are local, their network is the machine.
+scheduler::DeviceSpeeds speeds_for(const job::Cluster& cluster, scheduler::DeviceSpeeds speeds);
 
 }  // namespace troupe::engine

@@ -83,6 +83,7 @@ struct DeviceSpeeds {
   CostOrigin origin = CostOrigin::measured;
   LinkSpeed device;                     ///< Between stages on one device.
   LinkSpeed node;                       ///< Between devices of one node.
+  LinkSpeed machine;                    ///< Between nodes of one machine.
   LinkSpeed network;                    ///< Between nodes.
   double reduce_gigabytes_per_s = 0;    ///< Summing gradients of one more holder; 0: no time.
   double optimizer_elements_per_s = 0;  ///< AdamW; 0: no time.

@@ -13,6 +13,7 @@
 #include <type_traits>
 
 #include "engine/profile_layers.hpp"
+#include "engine/profile_speeds.hpp"
 #include "scheduler/cost_model.hpp"
 #include "tests/engine/tiny_job.hpp"
 #include "tests/runtime/data/temp_folder.hpp"
@@ -52,6 +53,7 @@ StoredProfile stored_example() {
                               scheduler::CostOrigin::modelled,
                               Bytes{1234},
                               {{16, {0.1, 0.2, 1.0 / 3, 4096}, {0.5, 0.25, 0, 64}}}}};
+  stored.profile.speeds.machine = {0.125, 2.5};
   stored.profile.speeds.network = {0.25, 1.5};
   stored.profile.speeds.optimizer_elements_per_s = 5e8;
   return stored;
@@ -62,6 +64,18 @@ TEST_CASE("a profile file gives back every bit", "[engine]") {
   const auto path = folder.path() / "deep" / "profile.json";
   REQUIRE(save_profile(path, stored_example()).ok());
   CHECK((load_profile(path).value() == stored_example()));
+}
+
+TEST_CASE("local nodes reach each other by the machine, others by the network", "[engine]") {
+  scheduler::DeviceSpeeds speeds;
+  speeds.machine = {0.125, 2.5};
+  speeds.network = {0.25, 1.5};
+  job::Cluster cluster;
+  cluster.nodes = 3;
+  cluster.local_nodes = 3;
+  CHECK(speeds_for(cluster, speeds).network == speeds.machine);
+  cluster.local_nodes = 1;
+  CHECK(speeds_for(cluster, speeds) == speeds);
 }
 
 TEST_CASE("a damaged profile file names the field", "[engine][errors]") {
@@ -117,7 +131,9 @@ TEST_CASE("a profile is measured once and found again", "[engine]") {
   CHECK(costs.cost(block, 48).value().forward_ms > 0);
   CHECK(costs.cost(block, 48).value().input_grad_ms > 0);
   CHECK(costs.cost(block, 48).value().activations > Bytes{48 * 16 * 8});
-  CHECK(first.profile.speeds.node.gigabytes_per_s > 0);
+  for (const auto& link :
+       {first.profile.speeds.node, first.profile.speeds.machine, first.profile.speeds.network})
+    CHECK((link.latency_ms > 0 && link.gigabytes_per_s > 0));
   CHECK(first.profile.speeds.optimizer_elements_per_s > 0);
 
   // Another dtype makes another key, and the reason says so.
