@@ -91,6 +91,9 @@ function(troupe_test name)
   add_test(NAME ${name} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR}
     COMMAND test_${name} --allow-running-no-tests --reporter console
       --reporter xml::out=${CMAKE_BINARY_DIR}/tests/${name}.xml)
+  if(TROUPE_SANITIZE) # Ten times as slow, on machines that do something else besides.
+    math(EXPR arg_TIMEOUT "4 * ${arg_TIMEOUT}")
+  endif()
   set_tests_properties(${name} PROPERTIES LABELS "catch2;${groups};${arg_LABELS}" TIMEOUT ${arg_TIMEOUT}
     SKIP_RETURN_CODE 4 ENVIRONMENT "OMP_NUM_THREADS=1")
   # Connections have deadlines: what opens some is not to share the cores with another test.
