@@ -26,7 +26,7 @@ JOB = pathlib.Path("configs/real-mini.toml").resolve()
 MEDIA = pathlib.Path("../shared/data/real-mini").resolve()
 WARM_UP = 2
 DATA = ("uneven", "even")
-POLICIES = {  # Name in the table: (policy, schedule).
+POLICIES = {  # Name in the table: policy, schedule, and what else the job says.
     "random": ("random", "1f1b"),
     "disttrain": ("disttrain", "1f1b"),
     "dflop": ("dflop", "1f1b"),
@@ -34,6 +34,7 @@ POLICIES = {  # Name in the table: (policy, schedule).
     "hierarchical with deferral": ("deferral", "split-1f1b"),
     "auto": ("auto", "1f1b"),
     "auto, eager and split": ("auto", "eager-1f1b"),
+    "auto, eager, corrected": ("auto", "eager-1f1b", "balancer.adaptive_correction=true"),
 }
 COMMON = ["cluster.local_nodes=2", "train.global_batch_size=16", "train.microbatches=16"]
 
@@ -99,13 +100,13 @@ def read_arguments():
     return arguments
 
 
-def train(folder, overrides, policy, schedule, steps):
+def train(folder, overrides, steps, policy, schedule, *more):
     """Of one run: mean step in ms, mean work of the busiest device in ms, predicted / measured step, the longest wait
     for a plan in ms, and activation memory, the peak over what was promised (of the fullest device, and of the one that
     exceeds its promise most), furthest from 1."""
     run = pathlib.Path(folder) / "run"
     subprocess.run([str(BINARY), "train", str(JOB), *COMMON, *overrides, f"balancer.policy={policy}",
-                    f"scheduler.schedule={schedule}", f"train.steps={steps}", f"job.run_dir={run}"],
+                    f"scheduler.schedule={schedule}", *more, f"train.steps={steps}", f"job.run_dir={run}"],
                    check=True, stdout=subprocess.DEVNULL, cwd=folder, env={**os.environ, "OMP_NUM_THREADS": "1"})
     metrics = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     work = collections.defaultdict(lambda: collections.defaultdict(float))
@@ -125,8 +126,8 @@ def train(folder, overrides, policy, schedule, steps):
 def measure(folder, name, overrides, runs, steps):
     results = collections.defaultdict(list)
     for _ in range(runs):
-        for policy, (balancer, schedule) in POLICIES.items():
-            results[policy].append(train(folder, overrides, balancer, schedule, steps))
+        for policy, job in POLICIES.items():
+            results[policy].append(train(folder, overrides, steps, *job))
     random_ms = statistics.median(row[0] for row in results["random"])
     for policy, rows in results.items():
         step, bound, predicted, _, _ = (statistics.median(column) for column in zip(*rows))
