@@ -1,7 +1,6 @@
 #include "transport/ucx/event_loop.hpp"
 
 #include <pthread.h>
-#include <sys/prctl.h>
 
 #include <map>
 #include <utility>  // Boost 1.74 needs it before asio.hpp in C++20.
@@ -22,11 +21,6 @@ constexpr auto kTick = std::chrono::seconds(1);
 /// After so many rounds the loop returns to Asio, so that timers and watches run even while
 /// `arm` reports pending events for ever, as it does with sends to a stopped peer.
 constexpr int kRoundsMax = 256;
-/// Between looks at sends that wait for room in a queue which its reader must empty first: polling
-/// could take the very core that the reader needs. Far shorter than emptying a full queue takes.
-constexpr auto kBlockedPause = std::chrono::microseconds(20);
-/// The kernel's own delay of the pauses, in ns; 50 us by default.
-constexpr unsigned long kTimerSlackNs = 1000;
 
 }  // namespace
 
@@ -48,7 +42,6 @@ EventLoop::EventLoop(Client& client, int event_fd, std::chrono::microseconds spi
   drive_later();
   thread_ = std::thread([this] {
     pthread_setname_np(pthread_self(), "transport");
-    prctl(PR_SET_TIMERSLACK, kTimerSlackNs);
     schedule_tick();
     io_->context.run();
   });
@@ -87,20 +80,16 @@ void EventLoop::drive_later() {
 }
 
 void EventLoop::drive() {
-  bool blocked = false;
   for (int round = 0; round < kRoundsMax; ++round) {
     bool moved = run_commands();
     if (stopped_) return;
     moved |= client_.progress();
     if (moved) {
       last_moved_ = Clock::now();
-      blocked = false;
       continue;
     }
     if (spin_.count() > 0 && Clock::now() - last_moved_ < spin_) continue;
     if (try_to_sleep()) return;
-    // Once may be an event that has just come.
-    if (std::exchange(blocked, true)) std::this_thread::sleep_for(kBlockedPause);
   }
   drive_later();
 }
