@@ -12,7 +12,6 @@
 #include "engine/choose_layout.hpp"
 #include "engine/nominal_profile.hpp"
 #include "engine/profile_data.hpp"
-#include "engine/profile_speeds.hpp"
 #include "engine/simulated_trace.hpp"
 #include "runtime/job/load_job.hpp"
 #include "runtime/observe/timeline_page.hpp"
@@ -125,9 +124,7 @@ Result<std::unique_ptr<Planning>> open_planning(const PlanningArguments& argumen
   planning->costs = std::string(to_string(worst));
   planning->by_hand = !elsewhere && !planning->setup.job.parallel.layout.pipelines.empty();
   auto& request = planning->request;
-  auto speeds = profile.value().speeds;
-  if (!elsewhere) speeds = engine::speeds_for(planning->setup.job.cluster, speeds);
-  request = engine::layout_request(planning->setup, planning->model, speeds);
+  request = engine::layout_request(planning->setup, planning->model, profile.value().speeds);
   if (elsewhere) {
     request.cluster = elsewhere->shape;
     request.device_memory = elsewhere->device.memory;

@@ -5,6 +5,7 @@
 
 #include "engine/nominal_profile.hpp"
 #include "engine/profile_data.hpp"
+#include "engine/profile_speeds.hpp"
 #include "scheduler/layout_score.hpp"
 #include "scheduler/place_by_hand.hpp"
 
@@ -25,7 +26,7 @@ scheduler::AutoLayoutRequest layout_request(const JobSetup& setup,
   request.schedule = job.scheduler.schedule;
   request.fault_tolerance = job.cluster.fault_tolerance;
   request.prediction.dtype = job.train.dtype;
-  request.prediction.speeds = speeds;
+  request.prediction.speeds = speeds_for(job.cluster, speeds);
   request.seed = job.job.seed;
   return request;
 }
