@@ -25,6 +25,17 @@ double reduction_rate(const AutoLayoutRequest& request, std::int32_t pipelines) 
          (per_byte(speeds.reduce_gigabytes_per_s) + per_byte(speeds.network.gigabytes_per_s));
 }
 
+/// The largest sum over the devices of a shape; `bytes_of(track, segment, layer)` is one layer's.
+template <class BytesOf>
+double fullest(const PipelineShape& shape, BytesOf bytes_of) {
+  std::vector<double> bytes(at(shape.devices));
+  for (const Track& track : shape.tracks)
+    for (std::int32_t s = 0; s < track.segments(); ++s)
+      for (auto l = track.cuts[at(s)]; l < track.cuts[at(s) + 1]; ++l)
+        bytes[at(track.first_device + s)] += bytes_of(track, s, track.layers[at(l)]);
+  return *std::max_element(bytes.begin(), bytes.end());
+}
+
 }  // namespace
 
 LayoutEstimate::LayoutEstimate(const AutoLayoutRequest& request,
@@ -70,19 +81,12 @@ double LayoutEstimate::least_ms(std::int32_t groups) const {
 }
 
 double LayoutEstimate::fullest_bytes(const PipelineShape& shape, double microbatches_max) const {
-  std::vector<double> bytes(at(shape.devices));
-  for (const Track& track : shape.tracks)
-    for (std::int32_t s = 0; s < track.segments(); ++s) {
-      const bool last = &track == &shape.tracks.back();
-      const std::int32_t depth = track.segments() - s + (last ? 0 : shape.tracks.back().segments());
-      const double in_flight = std::min<double>(microbatches_max, depth);
-      for (auto l = track.cuts[at(s)]; l < track.cuts[at(s) + 1]; ++l) {
-        const auto layer = track.layers[at(l)];
-        bytes[at(track.first_device + s)] +=
-            weights_->state_bytes[layer] + in_flight * weights_->activation_bytes[layer];
-      }
-    }
-  return *std::max_element(bytes.begin(), bytes.end());
+  return fullest(shape, [&](const Track& track, std::int32_t segment, auto layer) {
+    const bool last = &track == &shape.tracks.back();
+    const auto depth = track.segments() - segment + (last ? 0 : shape.tracks.back().segments());
+    const double in_flight = std::min<double>(microbatches_max, depth);
+    return weights_->state_bytes[layer] + in_flight * weights_->activation_bytes[layer];
+  });
 }
 
 double LayoutEstimate::least_bytes(std::int32_t groups) const {
@@ -114,15 +118,11 @@ double LayoutEstimate::latency_ms(std::int32_t groups) const {
 /// Gradients of the fullest device.
 double LayoutEstimate::reduction_ms(const PipelineShape& shape) const {
   if (reduction_ms_per_byte_ == 0) return 0;
-  std::vector<double> bytes(at(shape.devices));
-  for (const Track& track : shape.tracks)
-    for (std::int32_t s = 0; s < track.segments(); ++s)
-      for (auto l = track.cuts[at(s)]; l < track.cuts[at(s) + 1]; ++l) {
-        const auto layer = track.layers[at(l)];
-        if (!request_.model->graph().at(weights_->layers[layer].module).freeze)
-          bytes[at(track.first_device + s)] += weights_->state_bytes[layer];
-      }
-  return *std::max_element(bytes.begin(), bytes.end()) * reduction_ms_per_byte_;
+  const ModelGraph& model = request_.model->graph();
+  return reduction_ms_per_byte_ * fullest(shape, [&](const Track&, std::int32_t, auto layer) {
+           return model.at(weights_->layers[layer].module).freeze ? 0
+                                                                  : weights_->state_bytes[layer];
+         });
 }
 
 }  // namespace troupe::scheduler
