@@ -53,13 +53,13 @@ void write_batch(Self self, const engine::PlannedBatch& batch) {
 /// The step on paper, laid beside what was measured: both begin at the same time.
 void write_predicted(Self self, const StepRecord& record) {
   auto& state = self->state;
-  if (record.predicted_events.empty() || record.events.empty()) return;
+  if (record.prediction.events.empty() || record.events.empty()) return;
   if (!state.predicted) open_trace(self, state.predicted, "predicted.json");
   if (!state.predicted) return;
   const auto earlier = [](const auto& a, const auto& b) { return a.begin_ns < b.begin_ns; };
   const auto begin_ns =
       std::min_element(record.events.begin(), record.events.end(), earlier)->begin_ns;
-  auto events = record.predicted_events;
+  auto events = record.prediction.events;
   for (auto& event : events) {
     event.begin_ns += begin_ns;
     event.end_ns += begin_ns;
@@ -70,7 +70,7 @@ void write_predicted(Self self, const StepRecord& record) {
 void write_traces(Self self, const StepRecord& record) {
   auto& state = self->state;
   if (!state.trace || state.traced_events >= kTracedEventsMax) return;
-  state.traced_events += record.events.size() + record.predicted_events.size();
+  state.traced_events += record.events.size() + record.prediction.events.size();
   check(self, state.trace->write(record.events));
   write_predicted(self, record);
   if (state.traced_events >= kTracedEventsMax)
@@ -83,8 +83,7 @@ void write_step(Self self, const StepRecord& record) {
   check(self, state.folder->write_step(record.metrics, record.ids));
   write_traces(self, record);
   state.reporter->report(record.metrics);
-  state.stage_times.add(record.predicted_stage_ms, record.events, record.metrics.predicted_step_ms,
-                        record.metrics.step_ms);
+  state.stage_times.add(record.prediction, record.events, record.metrics.step_ms);
   if (record.nonfinite_samples.empty()) return;
   std::string names;
   for (std::size_t i = 0; i < record.nonfinite_samples.size() && i < 8; ++i)

@@ -21,8 +21,7 @@ struct StepRecord {
   std::vector<std::string> ids;  ///< In training order; empty for a skipped step.
   std::vector<std::string> nonfinite_samples;
   std::vector<observe::TraceEvent> events;
-  std::vector<double> predicted_stage_ms;  ///< Per stage; empty where nothing was predicted.
-  std::vector<observe::TraceEvent> predicted_events;  ///< The step on paper, from 0 ns.
+  engine::Prediction prediction;
 };
 
 struct RecorderState {

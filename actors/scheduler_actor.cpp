@@ -78,7 +78,9 @@ SchedulerActor::behavior_type scheduler(Self self, const engine::JobSetup* setup
         plan_ready(self);
       },
       [self](const PlannedBatchPtr& batch, const StepRecordPtr& record) {
-        if (self->state.planner)
+        const bool current =
+            batch->iteration.epoch_number == self->state.configuration.epoch_number;
+        if (self->state.planner && current)
           self->state.planner->learn(*batch, record->events, record->metrics.step_ms);
       },
   };

@@ -188,8 +188,7 @@ void finish_step(Self self) {
                          step.batch->span.size());
   const auto record = std::make_shared<const StepRecord>(make_record(state, step, now(self)));
   self->send(state.colleagues.recorder, record);
-  if (state.resources->setup.job.balancer.adaptive_correction)
-    self->send(state.colleagues.scheduler, step.batch, record);
+  self->send(state.colleagues.scheduler, step.batch, record);
   state.stalls.ended(now(self) - state.last_finish);
   state.last_finish = now(self);
   if (!counted.ok()) return fail(self, counted.error());

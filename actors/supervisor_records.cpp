@@ -123,9 +123,9 @@ namespace {
 void add_prediction(const engine::Prediction& prediction, const RunningStep& step,
                     StepRecord& record) {
   observe::StepMetrics& metrics = record.metrics;
-  record.predicted_stage_ms = prediction.stage_ms;
-  record.predicted_events = prediction.events;
+  record.prediction = prediction;
   metrics.predicted_step_ms = prediction.step_ms;
+  metrics.profile_step_ms = prediction.profile_step_ms;
   metrics.imbalance_in_order = prediction.imbalance_in_order;
   metrics.imbalance_planned = prediction.imbalance;
   metrics.deferred_samples = prediction.deferred_samples;

@@ -137,7 +137,7 @@ class BatchPlanner {
   /// As `Microbatching::learn`.
   void learn(const PlannedBatch& batch, std::span<const observe::TraceEvent> events,
              double step_ms) {
-    microbatching_.learn(batch.iteration, events, step_ms);
+    microbatching_.learn(batch.iteration, batch.prediction, events, step_ms);
   }
 
  private:

@@ -223,15 +223,22 @@ void Microbatching::describe(const DealtBatch& batch, const Work& work, std::siz
     prediction.held_rows = std::max(prediction.held_rows, rows);
 }
 
-/// Runs the plan on paper.
+/// Runs the plan on paper: as it was made, and as stages run at present.
 Status Microbatching::predict(const IterationPlan& iteration, const Work& work,
                               Prediction& prediction) const {
   std::size_t actions = 0;
   for (const auto& list : iteration.actions) actions += list.size();
   scheduler::SimulationOptions options;
-  options.record_timeline = actions <= kTimelineActionsMax;
+  options.record_timeline = actions <= kTimelineActionsMax && !speeds_.known();
   auto simulated = scheduler::simulate(plan_, iteration, work.costs, options);
   if (!simulated.ok()) return std::move(simulated).error();
+  prediction.profile_step_ms = simulated.value().step_ms;
+  prediction.profile_stage_ms = simulated.value().stage_ms;
+  if (speeds_.known()) {
+    options.record_timeline = actions <= kTimelineActionsMax;
+    simulated = scheduler::simulate(plan_, iteration, present_costs(work), options);
+    if (!simulated.ok()) return std::move(simulated).error();
+  }
   auto& step = simulated.value();
   prediction.events = simulated_trace(iteration, step, work.costs.bytes_per_element);
   prediction.step_ms = step.step_ms;
@@ -276,9 +283,29 @@ Result<PredictedIteration> Microbatching::plan(DealtBatch batch) const {
   return result;
 }
 
-void Microbatching::learn(const IterationPlan& iteration,
+scheduler::SimulationCosts Microbatching::present_costs(const Work& work) const {
+  auto costs = work.costs;
+  costs.task_ms = [this, &work](StageId stage, const std::vector<std::int32_t>& part,
+                                scheduler::TaskKind kind) {
+    return speeds_.factor(stage) * work.costs.task_ms(stage, part, kind);
+  };
+  costs.optimizer_ms = [this, &work](StageId stage) {
+    return speeds_.factor(stage) * work.costs.optimizer_ms(stage);
+  };
+  return costs;
+}
+
+void Microbatching::learn(const IterationPlan& iteration, const Prediction& prediction,
                           std::span<const observe::TraceEvent> events, double step_ms) {
-  if (!correction_ || !correction_->tracking() || step_ms <= 0) return;
+  if (!costs_ || step_ms <= 0) return;
+  if (!correction_)
+    speeds_.learn(prediction.profile_stage_ms, measured_stage_ms(plan_.stages.size(), events));
+  else if (correction_->tracking())
+    correct(iteration, events, step_ms);
+}
+
+void Microbatching::correct(const IterationPlan& iteration,
+                            std::span<const observe::TraceEvent> events, double step_ms) {
   const auto begin = std::chrono::steady_clock::now();
   const auto costs =
       scheduler::predicted_costs(plan_, costs_->model, iteration.samples, costs_->options);

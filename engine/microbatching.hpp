@@ -2,8 +2,8 @@
 // side of the boundary, which parts an encoder's microbatch has, and what that will cost.
 //
 // Deterministic: the same samples, options, costs and measurements give the same plan in every
-// process; without `adaptive_correction` nothing is measured. Single owner, not thread-safe. The
-// simulator that predicts runs the very plan that the engine will run.
+// process; without `adaptive_correction` measurements change what is predicted alone. Single owner,
+// not thread-safe. The simulator that predicts runs the very plan that the engine will run.
 
 #pragma once
 
@@ -18,6 +18,8 @@
 #include "balancer/adaptive_correction.hpp"
 #include "balancer/policies.hpp"
 #include "balancer/workload.hpp"
+#include "engine/prediction.hpp"
+#include "engine/stage_speeds.hpp"
 #include "runtime/observe/trace_event.hpp"
 #include "runtime/vocabulary/iteration_plan.hpp"
 #include "runtime/vocabulary/parallel_plan.hpp"
@@ -56,27 +58,6 @@ struct DealtBatch {
   std::vector<std::vector<std::int32_t>> pipelines;
 };
 
-/// What a plan promises. Zeros where no costs are known.
-struct Prediction {
-  double step_ms = 0;
-  std::vector<double> stage_ms;  ///< Per stage: compute and update.
-  std::vector<double> work_ms;   ///< Per pipeline: of its samples in all modules.
-  /// Per device: most bytes of activations, rows and gradients at any time, held rows included.
-  std::vector<Bytes> activations;
-  /// Largest over mean microbatch work, the worse side of the worst pipeline; of the order of
-  /// arrival, and of the plan.
-  double imbalance_in_order = 1;
-  double imbalance = 1;
-  std::int64_t deferred_samples = 0;
-  std::int64_t corrected_shapes = 0;  ///< Whose predictions follow what `learn` was told.
-  /// Most rows, and their bytes in the rows' dtype, that wait for a later llm microbatch than the
-  /// one of their encoder microbatch, at any time on any pipeline.
-  TokenCount held_rows = 0;
-  Bytes held_bytes;
-  /// The step as it would be traced, from 0 ns. Empty for a step of very many actions.
-  std::vector<observe::TraceEvent> events;
-};
-
 struct PredictedIteration {
   IterationPlan iteration;
   Prediction prediction;
@@ -99,11 +80,13 @@ class Microbatching {
   /// Errors: as `balancer::assign_microbatches`, `memory_bounds` and `scheduler::plan_iteration`.
   Result<PredictedIteration> plan(DealtBatch batch) const;
 
-  /// Holds the compute events of a finished step against their predictions; stops where that costs
-  /// more than it brings (balancer/adaptive_correction.hpp). A shape is a stage and the rows of a
-  /// part in it. Nothing happens without costs or `adaptive_correction`.
-  void learn(const IterationPlan& iteration, std::span<const observe::TraceEvent> events,
-             double step_ms);
+  /// Holds the compute events of a finished step against what `plan` said of it. Later
+  /// predictions follow the speed of each stage as a whole; plans stay as they are.
+  ///
+  /// With `adaptive_correction` plans follow too, shape by shape: a stage and the rows of a part in
+  /// it. That stops where it costs more than it brings (balancer/adaptive_correction.hpp).
+  void learn(const IterationPlan& iteration, const Prediction& prediction,
+             std::span<const observe::TraceEvent> events, double step_ms);
 
  private:
   struct Work;
@@ -116,6 +99,10 @@ class Microbatching {
   void describe(const DealtBatch& batch, const Work& work, std::size_t pipeline,
                 const balancer::MicrobatchPlan& plan, Prediction& prediction) const;
   Status predict(const IterationPlan& iteration, const Work& work, Prediction& prediction) const;
+  /// The costs of `work`, which must outlive them, as stages run at present.
+  scheduler::SimulationCosts present_costs(const Work& work) const;
+  void correct(const IterationPlan& iteration, std::span<const observe::TraceEvent> events,
+               double step_ms);
   std::vector<std::int32_t> in_flight_bounds() const;
   bool bounds_memory() const { return costs_ && costs_->device_memory > Bytes{}; }
   Result<IterationPlan> order(const DealtBatch& batch, const Work& work,
@@ -126,6 +113,7 @@ class Microbatching {
   std::shared_ptr<const PlanningCosts> costs_;
   bool splits_parts_ = false;
   std::optional<balancer::AdaptiveCorrection> correction_;
+  StageSpeeds speeds_;  ///< Unused with `correction_`, which knows more.
 };
 
 }  // namespace troupe::engine

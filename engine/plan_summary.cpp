@@ -5,6 +5,8 @@
 #include <set>
 #include <utility>
 
+#include "engine/stage_speeds.hpp"
+
 namespace troupe::engine {
 
 namespace {
@@ -26,11 +28,12 @@ std::string stage_text(const ParallelPlan& plan, StageId stage) {
   return text;
 }
 
-std::string time_line(const std::string& what, double predicted_ms, double measured_ms) {
-  char figures[96];
-  const double share = measured_ms > 0 ? 100 * (predicted_ms / measured_ms - 1) : 0;
-  std::snprintf(figures, sizeof figures, "  predicted %8.1f ms  measured %8.1f ms  %+5.0f %%  ",
-                predicted_ms, measured_ms, share);
+std::string time_line(const std::string& what, const StageTimes::Sums& ms, double steps) {
+  char figures[128];
+  const double share = ms.measured > 0 ? 100 * (ms.predicted / ms.measured - 1) : 0;
+  std::snprintf(figures, sizeof figures,
+                "  profile %8.1f ms  predicted %8.1f ms  measured %8.1f ms  %+5.0f %%  ",
+                ms.profile / steps, ms.predicted / steps, ms.measured / steps, share);
   return figures + what;
 }
 
@@ -65,37 +68,37 @@ std::string crowded_cores(const ParallelPlan& plan, const job::Cluster& cluster,
          " of this machine: stages will take longer than predicted";
 }
 
-void StageTimes::add(const std::vector<double>& predicted_ms,
-                     std::span<const observe::TraceEvent> events, double predicted_step_ms,
+void StageTimes::add(const Prediction& prediction, std::span<const observe::TraceEvent> events,
                      double step_ms) {
+  const auto& predicted_ms = prediction.stage_ms;
   if (predicted_ms.empty()) return;
   if (!std::exchange(warm_, true)) return;
   ++steps_;
-  predicted_ms_.resize(predicted_ms.size());
-  measured_ms_.resize(predicted_ms.size());
-  for (std::size_t s = 0; s < predicted_ms.size(); ++s) predicted_ms_[s] += predicted_ms[s];
-  for (const auto& event : events) {
-    const bool update = event.action.kind == ActionKind::optimizer_step;
-    if (!update && observe::time_kind(event.action.kind) != observe::TimeKind::compute) continue;
-    measured_ms_[event.action.stage.index()] += 1e-6 * static_cast<double>(event.duration_ns());
-  }
-  predicted_step_ms_ += predicted_step_ms;
-  step_ms_ += step_ms;
+  const auto add = [](Sums& sums, double profile_ms, double predicted, double measured) {
+    sums.profile += profile_ms;
+    sums.predicted += predicted;
+    sums.measured += measured;
+  };
+  stages_.resize(predicted_ms.size());
+  const auto measured_ms = measured_stage_ms(predicted_ms.size(), events);
+  for (std::size_t s = 0; s < predicted_ms.size(); ++s)
+    add(stages_[s], prediction.profile_stage_ms[s], predicted_ms[s], measured_ms[s]);
+  add(step_, prediction.profile_step_ms, prediction.step_ms, step_ms);
 }
 
 std::vector<std::string> StageTimes::lines(const ParallelPlan& plan) const {
   if (steps_ == 0) return {};
-  const auto mean = [this](double sum) { return sum / static_cast<double>(steps_); };
+  const auto steps = static_cast<double>(steps_);
   std::vector<std::string> lines{"times of a step, mean of " + std::to_string(steps_) + ":"};
-  const auto shown = std::min(kStagesShown, predicted_ms_.size());
+  const auto shown = std::min(kStagesShown, stages_.size());
   for (std::size_t s = 0; s < shown; ++s)
     lines.push_back(time_line("stage " + std::to_string(s) + " on node " +
                                   std::to_string(plan.node_of(StageId{s}).value) + ": " +
                                   stage_text(plan, StageId{s}),
-                              mean(predicted_ms_[s]), mean(measured_ms_[s])));
-  if (shown < predicted_ms_.size())
-    lines.push_back("  and " + std::to_string(predicted_ms_.size() - shown) + " more stages");
-  lines.push_back(time_line("step", mean(predicted_step_ms_), mean(step_ms_)));
+                              stages_[s], steps));
+  if (shown < stages_.size())
+    lines.push_back("  and " + std::to_string(stages_.size() - shown) + " more stages");
+  lines.push_back(time_line("step", step_, steps));
   return lines;
 }
 

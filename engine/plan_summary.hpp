@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/prediction.hpp"
 #include "runtime/job/job.hpp"
 #include "runtime/observe/trace_event.hpp"
 #include "runtime/vocabulary/parallel_plan.hpp"
@@ -27,13 +28,17 @@ inline constexpr std::size_t kPipelinesShown = 8;
 std::string crowded_cores(const ParallelPlan& plan, const job::Cluster& cluster,
                           std::int32_t cores);
 
-/// Sums of what was predicted and measured, per stage.
+/// What the profile said, what was predicted and what was measured, per stage.
 class StageTimes {
  public:
-  /// Adds a step. `predicted_ms`: per stage, compute and update. Steps without a prediction are
-  /// left out, and so is the first one: it warms up.
-  void add(const std::vector<double>& predicted_ms, std::span<const observe::TraceEvent> events,
-           double predicted_step_ms, double step_ms);
+  /// Milliseconds, summed over steps.
+  struct Sums {
+    double profile = 0, predicted = 0, measured = 0;
+  };
+
+  /// Adds a step. Steps without a prediction are left out, and so is the first one: it warms up.
+  void add(const Prediction& prediction, std::span<const observe::TraceEvent> events,
+           double step_ms);
 
   /// A table with a line per stage, at most `kStagesShown`, and one for the step; empty where no
   /// step was added.
@@ -44,9 +49,8 @@ class StageTimes {
  private:
   std::int64_t steps_ = 0;
   bool warm_ = false;
-  std::vector<double> predicted_ms_, measured_ms_;
-  double predicted_step_ms_ = 0;
-  double step_ms_ = 0;
+  std::vector<Sums> stages_;
+  Sums step_;
 };
 
 }  // namespace troupe::engine

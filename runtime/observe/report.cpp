@@ -121,10 +121,12 @@ Result<RunRecord> read_run(const fs::path& folder) {
   run.folder = folder;
   run.metrics = std::move(metrics).value();
   // Zeros alone say that nothing was predicted.
-  const auto* predicted = run.metrics.find("predicted_step_ms");
-  if (predicted != nullptr &&
-      std::all_of(predicted->begin(), predicted->end(), [](double value) { return value == 0; }))
-    run.metrics.columns.erase("predicted_step_ms");
+  for (const auto* key : {"predicted_step_ms", "profile_step_ms"}) {
+    const auto* predicted = run.metrics.find(key);
+    if (predicted != nullptr &&
+        std::all_of(predicted->begin(), predicted->end(), [](double value) { return value == 0; }))
+      run.metrics.columns.erase(key);
+  }
   if (run.metrics.last_line_cut)
     run.notes.push_back(
         "The last line of metrics.jsonl is cut, as a killed run leaves it; it is left out.");
@@ -153,6 +155,8 @@ std::vector<ReportFigure> report_figures(const RunRecord& run) {
       {"samples_per_s", "Throughput", rate(metrics, "samples"), "samples/s"},
       {"step_ms_median", "Step time, median", median(of("step_ms")), "ms"},
       {"predicted_step_ms_median", "Predicted step time, median", median(of("predicted_step_ms")),
+       "ms"},
+      {"profile_step_ms_median", "Step time by the profile, median", median(of("profile_step_ms")),
        "ms"},
       {"bubble_percent_mean", "Bubble, mean", percent(mean(of("bubble"))), "%"},
       {"imbalance_mean", "Imbalance of stages, mean", mean(of("imbalance")), ""},

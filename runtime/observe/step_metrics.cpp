@@ -55,6 +55,7 @@ std::string metrics_line(const StepMetrics& metrics) {
                {"nodes", metrics.nodes},
                {"epoch_number", metrics.epoch_number},
                {"predicted_step_ms", metrics.predicted_step_ms},
+               {"profile_step_ms", metrics.profile_step_ms},
                {"imbalance_in_order", metrics.imbalance_in_order},
                {"imbalance_planned", metrics.imbalance_planned},
                {"deferred_samples", metrics.deferred_samples},

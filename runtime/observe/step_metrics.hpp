@@ -30,7 +30,8 @@ struct StepMetrics {
   double data_wait_ms = 0;  ///< What the step waited for decoding.
   std::int32_t nodes = 0;
   EpochNumber epoch_number = 0;
-  double predicted_step_ms = 0;  ///< What the plan said; 0: nothing was predicted.
+  double predicted_step_ms = 0;  ///< As stages ran just before; 0: nothing was predicted.
+  double profile_step_ms = 0;    ///< By what the plan was made of: the profile.
   /// Largest over mean microbatch work, had samples kept their order.
   double imbalance_in_order = 1;
   double imbalance_planned = 1;  ///< The same of the plan.
@@ -57,8 +58,8 @@ struct StepMetrics {
   friend typename Inspector::result_type inspect(Inspector& f, StepMetrics& x) {
     return f(x.step, x.loss, x.lr, x.grad_norm, x.samples, x.tokens, x.trained_tokens, x.step_ms,
              x.plan_ms, x.plan_wait_ms, x.bubble, x.imbalance, x.data_wait_ms, x.nodes,
-             x.epoch_number, x.predicted_step_ms, x.imbalance_in_order, x.imbalance_planned,
-             x.deferred_samples, x.held_rows, x.held_bytes, x.activation_bytes,
+             x.epoch_number, x.predicted_step_ms, x.profile_step_ms, x.imbalance_in_order,
+             x.imbalance_planned, x.deferred_samples, x.held_rows, x.held_bytes, x.activation_bytes,
              x.promised_activation_bytes, x.activations_over_promise, x.corrected_shapes,
              x.skipped_steps, x.bad_samples, x.skipped);
   }

@@ -124,7 +124,7 @@ TEST_CASE("a predicted step is written beside the measured one, from the same be
   event.end_ns = 3'000'000;
   StepRecord record;
   record.metrics.step = 2;
-  record.predicted_events = {event};
+  record.prediction.events = {event};
   event.begin_ns = observe::trace_now_ns();
   event.end_ns = event.begin_ns + 4'000'000;
   record.events = {event};

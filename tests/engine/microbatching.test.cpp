@@ -143,20 +143,52 @@ TEST_CASE("shapes that take three times as long are learned, with the switch alo
   auto microbatching = fixture.make("in-order", "1f1b", correction);
   const auto before = microbatching.plan(fixture.batch()).value();
   for (int i = 0; i < 6; ++i)
-    microbatching.learn(before.iteration,
+    microbatching.learn(before.iteration, before.prediction,
                         measured_events(fixture.plan, *fixture.costs, before.iteration,
                                         [](StageId) { return 3.0; }),
                         before.prediction.step_ms);
   const auto after = microbatching.plan(fixture.batch()).value();
   // The update at the end of a step keeps its time, so the whole is a little under three times.
-  const double ratio = after.prediction.step_ms / before.prediction.step_ms;
+  const double ratio = after.prediction.profile_step_ms / before.prediction.profile_step_ms;
   CHECK((after.prediction.corrected_shapes > 0) == correction);
   if (correction) {
     CHECK(ratio > 1.5);
     CHECK(ratio < 3.01);
+    CHECK(after.prediction.step_ms == after.prediction.profile_step_ms);
   } else {
     CHECK(ratio == 1);
   }
+}
+
+TEST_CASE("predictions follow the speed of stages, and plans do not", "[engine]") {
+  const Fixture fixture;
+  auto microbatching = fixture.make("auto", "eager-1f1b");
+  const auto before = microbatching.plan(fixture.batch()).value();
+  CHECK(before.prediction.step_ms == before.prediction.profile_step_ms);
+  CHECK((before.prediction.stage_ms == before.prediction.profile_stage_ms));
+  const auto factor = [](StageId stage) { return stage == StageId{0} ? 0.5 : 4.0; };
+  for (int i = 0; i < 3; ++i)
+    microbatching.learn(before.iteration, before.prediction,
+                        measured_events(fixture.plan, *fixture.costs, before.iteration, factor), 1);
+  const auto after = microbatching.plan(fixture.batch()).value();
+
+  CHECK((after.iteration.actions == before.iteration.actions));
+  CHECK((after.iteration.microbatches == before.iteration.microbatches));
+  CHECK(after.prediction.profile_step_ms == before.prediction.step_ms);
+  CHECK((after.prediction.profile_stage_ms == before.prediction.stage_ms));
+  CHECK((after.prediction.activations == before.prediction.activations));
+  // The events that were told have no update, so that a stage is a little faster than its factor.
+  for (const StageId stage : {StageId{0}, StageId{1}}) {
+    const double told = after.prediction.stage_ms[stage.index()];
+    const double profile = after.prediction.profile_stage_ms[stage.index()];
+    CHECK(told <= factor(stage) * profile);
+    CHECK(told > 0.8 * factor(stage) * profile);
+  }
+  CHECK(after.prediction.step_ms > 1.5 * after.prediction.profile_step_ms);
+  std::int64_t last_ns = 0;
+  for (const auto& event : after.prediction.events) last_ns = std::max(last_ns, event.end_ns);
+  CHECK(1e-6 * static_cast<double>(last_ns) ==
+        Catch::Approx(after.prediction.step_ms).epsilon(1e-3));
 }
 
 }  // namespace

@@ -43,31 +43,42 @@ observe::TraceEvent slice(ActionKind kind, std::int32_t stage, std::int64_t ms) 
   return event;
 }
 
+Prediction promise(double step_ms, std::vector<double> stage_ms) {
+  Prediction prediction;
+  prediction.step_ms = step_ms;
+  prediction.profile_step_ms = step_ms / 2;
+  prediction.stage_ms = std::move(stage_ms);
+  for (const double ms : prediction.stage_ms) prediction.profile_stage_ms.push_back(ms + 1);
+  return prediction;
+}
+
 TEST_CASE("stage times are means over predicted steps without the first", "[engine]") {
   const auto plan = place_by_hand(scheduler::testing::text_llm(4), {}, {2, 1}).value();
   StageTimes times;
   CHECK(times.lines(plan).empty());
   const std::vector<observe::TraceEvent> warm_up{slice(ActionKind::forward, 0, 900)};
-  times.add({}, warm_up, 0, 1000);         // Not predicted.
-  times.add({10, 20}, warm_up, 30, 1000);  // Warms up.
+  times.add({}, warm_up, 1000);                     // Not predicted.
+  times.add(promise(30, {10, 20}), warm_up, 1000);  // Warms up.
   CHECK(times.lines(plan).empty());
   // Waiting for a message is no work of the stage; the update is.
-  times.add({10, 20},
+  times.add(promise(40, {10, 20}),
             std::vector{slice(ActionKind::forward, 0, 5), slice(ActionKind::backward, 0, 7),
                         slice(ActionKind::optimizer_step, 0, 4), slice(ActionKind::receive, 1, 500),
                         slice(ActionKind::forward, 1, 10)},
-            40, 50);
-  times.add({20, 20},
-            std::vector{slice(ActionKind::forward, 0, 8), slice(ActionKind::forward, 1, 30)}, 40,
-            30);
+            50);
+  times.add(promise(40, {20, 20}),
+            std::vector{slice(ActionKind::forward, 0, 8), slice(ActionKind::forward, 1, 30)}, 30);
   const auto lines = times.lines(plan);
   REQUIRE(lines.size() == 4);
   CHECK(lines[0] == "times of a step, mean of 2:");
   CHECK(lines[1] ==
-        "  predicted     15.0 ms  measured     12.0 ms    +25 %  stage 0 on node 0: llm 0-1");
+        "  profile     16.0 ms  predicted     15.0 ms  measured     12.0 ms    +25 %  stage 0 on "
+        "node 0: llm 0-1");
   CHECK(lines[2] ==
-        "  predicted     20.0 ms  measured     20.0 ms     +0 %  stage 1 on node 1: llm 2-3");
-  CHECK(lines[3] == "  predicted     40.0 ms  measured     40.0 ms     +0 %  step");
+        "  profile     21.0 ms  predicted     20.0 ms  measured     20.0 ms     +0 %  stage 1 on "
+        "node 1: llm 2-3");
+  CHECK(lines[3] ==
+        "  profile     20.0 ms  predicted     40.0 ms  measured     40.0 ms     +0 %  step");
 }
 
 TEST_CASE("devices without a stage need no core", "[engine]") {

@@ -50,6 +50,7 @@ TEST_CASE("the metrics line has every key of the interface and every bit of the 
                           "nodes",
                           "epoch_number",
                           "predicted_step_ms",
+                          "profile_step_ms",
                           "imbalance_in_order",
                           "imbalance_planned",
                           "deferred_samples",
@@ -135,7 +136,7 @@ struct FieldCounter {
 TEST_CASE("every field of the metrics travels", "[observe]") {
   FieldCounter counter;
   StepMetrics metrics;
-  CHECK(inspect(counter, metrics) == 28);
+  CHECK(inspect(counter, metrics) == 29);
 }
 
 }  // namespace

@@ -1,0 +1,41 @@
+// What an iteration plan promises, to be held against what is measured.
+//
+// Plain values.
+
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "runtime/observe/trace_event.hpp"
+#include "runtime/vocabulary/units.hpp"
+
+namespace troupe::engine {
+
+/// What a plan promises. Zeros where no costs are known.
+struct Prediction {
+  /// What the step will take as its stages run at present (`Microbatching::learn`). Told, and never
+  /// planned with, so that the same job gives the same plans.
+  double step_ms = 0;
+  std::vector<double> stage_ms;  ///< Per stage: compute and update.
+  /// The same by what the plan was made of: the profile, with what adaptive correction learned.
+  double profile_step_ms = 0;
+  std::vector<double> profile_stage_ms;
+  std::vector<double> work_ms;  ///< Per pipeline: of its samples in all modules, by the profile.
+  /// Per device: most bytes of activations, rows and gradients at any time, held rows included.
+  std::vector<Bytes> activations;
+  /// Largest over mean microbatch work, the worse side of the worst pipeline; of the order of
+  /// arrival, and of the plan.
+  double imbalance_in_order = 1;
+  double imbalance = 1;
+  std::int64_t deferred_samples = 0;
+  std::int64_t corrected_shapes = 0;  ///< Whose predictions follow what `learn` was told.
+  /// Most rows, and their bytes in the rows' dtype, that wait for a later llm microbatch than the
+  /// one of their encoder microbatch, at any time on any pipeline.
+  TokenCount held_rows = 0;
+  Bytes held_bytes;
+  /// The step as it would be traced, from 0 ns. Empty for a step of very many actions.
+  std::vector<observe::TraceEvent> events;
+};
+
+}  // namespace troupe::engine
