@@ -25,8 +25,8 @@ struct UcxOptions {
   std::string net_devices = "all";
   /// How often idle connections are checked. Detection over shared memory takes about twice this.
   std::chrono::milliseconds keepalive{200};
-  /// How long the thread polls after the last progress before it sleeps. Each microsecond costs a
-  /// core; 0 on machines with as many busy threads as cores.
+  /// How long the thread polls after the last progress before it sleeps, while a message is under
+  /// way. Each microsecond costs a core.
   std::chrono::microseconds spin{20};
 };
 

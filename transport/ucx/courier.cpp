@@ -239,6 +239,11 @@ bool Courier::progress() {
   return moved;
 }
 
+bool Courier::expects_more() const {
+  return std::ranges::any_of(open_,
+                             [](const auto& entry) { return !entry.second->requests.empty(); });
+}
+
 bool Courier::arm() {
   rounds_ = 0;  // What wakes the loop may be the network.
   for (auto* channel : channels_) {

@@ -61,6 +61,7 @@ class Courier final : public EventLoop::Client {
   void shut_down();
 
   bool progress() override;
+  bool expects_more() const override;
   bool arm() override;
   bool tick() override;
 

@@ -23,6 +23,8 @@ class EventLoop {
     virtual ~Client() = default;
     /// Advances without blocking; true when anything moved.
     virtual bool progress() = 0;
+    /// Whether more is to be expected within microseconds: a message is under way.
+    virtual bool expects_more() const = 0;
     /// Prepares the descriptors; false when events wait already.
     virtual bool arm() = 0;
     /// Called once a second, and a tenth of a second after `tick_soon`, for deadlines. True: again
@@ -30,7 +32,8 @@ class EventLoop {
     virtual bool tick() = 0;
   };
 
-  /// The client must outlive `stop`. `spin`: how long to poll after the last progress.
+  /// The client must outlive `stop`. `spin`: how long to poll after the last progress while the
+  /// client expects more.
   EventLoop(Client& client, int event_fd, std::chrono::microseconds spin);
   ~EventLoop();  ///< REQUIRES: `stop` was called.
 

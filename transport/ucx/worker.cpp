@@ -9,6 +9,11 @@
 namespace troupe::transport {
 namespace {
 
+/// Buffers of a channel. Large messages travel through them piece by piece, and each piece can cost
+/// a wake-up of the peer, which a longer piece saves; together they are about 4 MiB.
+constexpr std::size_t kSegmentBytes = std::size_t{32} << 10;
+constexpr std::size_t kSegments = 128;
+
 struct ReleaseConfig {
   void operator()(ucp_config_t* config) const { ucp_config_release(config); }
 };
@@ -27,7 +32,11 @@ Result<Config> make_config(const UcxSettings& options) {
   };
   // Without it shared memory cannot report a dead peer, and UCX would not take it. Where no such
   // transport is in use, UCX would print a warning about it.
-  if (options.shared_memory) settings.emplace_back("MM_ERROR_HANDLING", "y");
+  if (options.shared_memory) {
+    settings.emplace_back("MM_ERROR_HANDLING", "y");
+    settings.emplace_back("MM_SEG_SIZE", std::to_string(kSegmentBytes));
+    settings.emplace_back("MM_RX_BUFS_GROW", std::to_string(kSegments));
+  }
   for (const auto& [key, value] : settings) {
     if (ucp_config_modify(config.get(), key, value.c_str()) != UCS_OK) {
       return Error{Errc::invalid_argument,
