@@ -3,6 +3,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "runtime/state/tensor_hash.hpp"
 
@@ -25,7 +26,7 @@ HolderState::HolderState(std::vector<models::Parameter*> parameters)
 }
 
 void HolderState::zero() {
-  gradients_.zero_();
+  if (!std::exchange(is_zero_, false)) gradients_.zero_();
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const at::Tensor& value = parameters_[i]->value;
     // Autograd adds in place to a gradient that is there, hence into the flat tensor.
@@ -47,7 +48,8 @@ void HolderState::update(const state::AdamWOptions& options, std::int64_t step,
                          double learning_rate, double clip) {
   for (std::size_t i = 0; i < parameters_.size(); ++i)
     state::adamw_step(parameters_[i]->value, optimizers_[i], slices_[i], options, learning_rate,
-                      clip, step);
+                      clip, step, state::GradientAfter::zero);
+  is_zero_ = true;
 }
 
 void HolderState::copy_gradients(std::map<std::string, at::Tensor>& target) const {

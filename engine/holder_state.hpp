@@ -29,13 +29,14 @@ class HolderState {
   std::int64_t elements() const { return gradients_.numel(); }
   const std::vector<models::Parameter*>& parameters() const { return parameters_; }
 
-  /// Sets gradients to zero and lets autograd accumulate into them.
+  /// Sets gradients to zero, where the last update has not, and lets autograd accumulate into them.
   void zero();
 
   /// Adds what the last backward left in bf16 to the fp32 gradients. Nothing to do for others.
   void harvest();
 
-  /// One AdamW step with the reduced gradients times `clip` (`state::adamw_step`); `step` from 1.
+  /// One AdamW step with the reduced gradients times `clip` (`state::adamw_step`), which are zero
+  /// afterwards; `step` from 1.
   void update(const state::AdamWOptions& options, std::int64_t step, double learning_rate,
               double clip);
 
@@ -49,6 +50,7 @@ class HolderState {
   std::vector<models::Parameter*> parameters_;
   std::vector<at::Tensor> slices_;  ///< Views of `gradients_`, one per parameter, in its shape.
   at::Tensor gradients_;
+  bool is_zero_ = true;  ///< `gradients_`, since the last update.
   std::vector<state::AdamWState> optimizers_;
 };
 

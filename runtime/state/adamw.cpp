@@ -1,5 +1,6 @@
 #include "runtime/state/adamw.hpp"
 
+#include <algorithm>
 #include <cassert>
 #include <cmath>
 
@@ -13,6 +14,9 @@ namespace {
 
 // Elements per thread below which splitting costs more than it gains.
 constexpr std::int64_t kElementsPerTask = 1 << 15;
+// Elements whose gradients are zeroed together: with weights and moments they stay in a core's own
+// caches.
+constexpr std::int64_t kElementsPerPass = 1 << 13;
 
 template <class Number>
 struct Coefficients {
@@ -54,13 +58,19 @@ void update(Number* __restrict weight, Number* __restrict mean, Number* __restri
 
 template <class Number>
 void update_on_cpu(const at::Tensor& weight, AdamWState& state, const at::Tensor& gradient,
-                   const Coefficients<Number>& c) {
+                   const Coefficients<Number>& c, GradientAfter after) {
   Number* weights = weight.mutable_data_ptr<Number>();
   Number* means = state.exp_avg.mutable_data_ptr<Number>();
   Number* squares = state.exp_avg_sq.mutable_data_ptr<Number>();
-  const Number* gradients = gradient.defined() ? gradient.const_data_ptr<Number>() : nullptr;
-  at::parallel_for(0, weight.numel(), kElementsPerTask, [&](std::int64_t begin, std::int64_t end) {
-    update(weights, means, squares, gradients, begin, end, c);
+  Number* gradients = gradient.defined() ? gradient.mutable_data_ptr<Number>() : nullptr;
+  at::parallel_for(0, weight.numel(), kElementsPerTask, [&](std::int64_t first, std::int64_t last) {
+    if (gradients == nullptr || after == GradientAfter::kept)
+      return update(weights, means, squares, gradients, first, last, c);
+    for (std::int64_t begin = first; begin < last; begin += kElementsPerPass) {
+      const std::int64_t end = std::min(last, begin + kElementsPerPass);
+      update(weights, means, squares, gradients, begin, end, c);
+      std::fill(gradients + begin, gradients + end, Number{0});
+    }
   });
 }
 
@@ -98,7 +108,7 @@ const at::Tensor& master_of(const at::Tensor& parameter, const AdamWState& state
 
 void adamw_step(at::Tensor& parameter, AdamWState& state, const at::Tensor& gradient,
                 const AdamWOptions& options, double learning_rate, double clip_factor,
-                std::int64_t step) {
+                std::int64_t step, GradientAfter after) {
   assert(step >= 1);
   const c10::AutoGradMode no_grad(false);
   const bool decays = parameter.dim() >= 2;
@@ -112,10 +122,13 @@ void adamw_step(at::Tensor& parameter, AdamWState& state, const at::Tensor& grad
                         coefficients<double>(options, learning_rate, clip_factor, step, decays));
   else if (weight.scalar_type() == at::kDouble)
     update_on_cpu(weight, state, plain,
-                  coefficients<double>(options, learning_rate, clip_factor, step, decays));
+                  coefficients<double>(options, learning_rate, clip_factor, step, decays), after);
   else
     update_on_cpu(weight, state, plain,
-                  coefficients<float>(options, learning_rate, clip_factor, step, decays));
+                  coefficients<float>(options, learning_rate, clip_factor, step, decays), after);
+  if (after == GradientAfter::zero && gradient.defined() &&
+      !(weight.device().is_cpu() && plain.is_alias_of(gradient)))
+    gradient.zero_();
   if (state.master.defined()) parameter.detach().copy_(state.master);
 }
 

@@ -34,6 +34,8 @@ AdamWState make_adamw_state(const at::Tensor& parameter);
 /// The tensor that is updated exactly: the master where there is one, else the parameter.
 const at::Tensor& master_of(const at::Tensor& parameter, const AdamWState& state);
 
+enum class GradientAfter : std::uint8_t { kept, zero };
+
 /// One step, in place.
 ///
 ///   g = gradient * clip_factor            (an undefined gradient counts as zero)
@@ -47,10 +49,11 @@ const at::Tensor& master_of(const at::Tensor& parameter, const AdamWState& state
 ///
 /// `gradient`: already divided by the trained tokens of the global batch; shape of the parameter,
 /// any floating type (converted to the state's). `step`: from 1; it alone decides the bias
-/// correction. `learning_rate`: of this step and module. REQUIRES: contiguous parameter and state,
-/// on one device.
+/// correction. `learning_rate`: of this step and module. `after`: what becomes of `gradient`;
+/// zeroing it here, while it is in the caches, saves a pass over memory before the next step.
+/// REQUIRES: contiguous parameter and state, on one device.
 void adamw_step(at::Tensor& parameter, AdamWState& state, const at::Tensor& gradient,
                 const AdamWOptions& options, double learning_rate, double clip_factor,
-                std::int64_t step);
+                std::int64_t step, GradientAfter after = GradientAfter::kept);
 
 }  // namespace troupe::state

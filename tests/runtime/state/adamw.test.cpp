@@ -75,6 +75,32 @@ TEST_CASE("AdamW agrees with PyTorch's over six steps", "[state]") {
   }
 }
 
+TEST_CASE("a step that zeroes its gradient is the same step", "[state]") {
+  struct Types {
+    at::ScalarType parameter, gradient;
+  };
+  const auto types = GENERATE(Types{at::kFloat, at::kFloat}, Types{at::kDouble, at::kDouble},
+                              Types{at::kBFloat16, at::kFloat}, Types{at::kFloat, at::kDouble});
+  CAPTURE(types.parameter, types.gradient);
+  auto kept = random(1, {3, 11'003}).to(types.parameter);  // More than one pass, and an odd rest.
+  auto zeroed = kept.clone();
+  auto state_kept = make_adamw_state(kept), state_zeroed = make_adamw_state(zeroed);
+  for (int step = 1; step <= 2; ++step) {
+    const auto gradient = random(step + 1, {3, 11'003}).to(types.gradient);
+    auto spent = gradient.clone();
+    const auto before = gradient.clone();
+    adamw_step(kept, state_kept, gradient, {}, 1e-2, 0.5, step);
+    adamw_step(zeroed, state_zeroed, spent, {}, 1e-2, 0.5, step, GradientAfter::zero);
+    CHECK(gradient.equal(before));
+    CHECK(spent.count_nonzero().item<std::int64_t>() == 0);
+    CHECK(zeroed.equal(kept));
+  }
+  at::Tensor none;
+  adamw_step(zeroed, state_zeroed, none, {}, 1e-2, 1, 3, GradientAfter::zero);
+  adamw_step(kept, state_kept, none, {}, 1e-2, 1, 3);
+  CHECK(zeroed.equal(kept));
+}
+
 TEST_CASE("decay spares vectors and scalars", "[state]") {
   for (const auto& sizes : std::vector<std::vector<std::int64_t>>{{}, {3}, {1, 3}, {2, 1, 3}}) {
     auto parameter = at::full(sizes, 2.0, at::kDouble);
