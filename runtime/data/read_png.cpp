@@ -3,6 +3,7 @@
 #include <csetjmp>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "runtime/data/read_image.hpp"
 
@@ -25,22 +26,24 @@ class PngDecoder {
   const char* message() const { return message_; }
   std::int64_t width() const { return png_get_image_width(png_, info_); }
   std::int64_t height() const { return png_get_image_height(png_, info_); }
+  /// Of a pixel, once the header is read: 3, or 4 with alpha; a byte each.
+  std::size_t channels() const { return png_get_channels(png_, info_); }
 
-  /// Reads up to the pixels and asks for RGBA, 8 bits each.
+  /// Reads up to the pixels and asks for RGB, or RGBA where the picture can be seen through.
   bool read_header() {
     if (setjmp(png_jmpbuf(png_)) != 0) return false;
     png_set_read_fn(png_, this, &read_bytes);
     png_read_info(png_, info_);
-    png_set_expand(png_);    // Palettes, 1..4 bits, colour keys.
+    png_set_expand(png_);    // Palettes, 1..4 bits; colour keys and their like become alpha.
     png_set_strip_16(png_);  // The high byte, as Pillow takes it.
     png_set_gray_to_rgb(png_);
-    png_set_add_alpha(png_, 0xFF, PNG_FILLER_AFTER);
     png_set_interlace_handling(png_);
     png_read_update_info(png_, info_);
     return true;
   }
 
-  /// Reads all rows and the rest of the file. REQUIRES: rows for height() x 4 * width() bytes.
+  /// Reads all rows and the rest of the file. REQUIRES: rows for height() x channels() * width()
+  /// bytes.
   bool read_rows(png_bytepp rows) {
     if (setjmp(png_jmpbuf(png_)) != 0) return false;
     png_read_image(png_, rows);
@@ -98,12 +101,13 @@ Result<RgbImage> decode_png(std::string_view bytes, std::int64_t pixels_max) {
 
   const auto width = static_cast<std::size_t>(decoder.width());
   const auto height = static_cast<std::size_t>(decoder.height());
-  std::vector<std::uint8_t> rgba(4 * width * height);
+  const std::size_t line = decoder.channels() * width;
+  std::vector<std::uint8_t> pixels(line * height);
   std::vector<png_bytep> rows(height);
-  for (std::size_t y = 0; y < height; ++y) rows[y] = rgba.data() + 4 * width * y;
+  for (std::size_t y = 0; y < height; ++y) rows[y] = pixels.data() + line * y;
   if (!decoder.read_rows(rows.data())) return bad(decoder);
   return RgbImage{static_cast<std::int32_t>(width), static_cast<std::int32_t>(height),
-                  rgb_on_white(rgba)};
+                  decoder.channels() == 4 ? rgb_on_white(pixels) : std::move(pixels)};
 }
 
 }  // namespace troupe::data
