@@ -2,16 +2,7 @@
 
 #include <cmath>
 
-// One copy per instruction set, resolved by the loader. The bodies are inlined into each copy.
-// Sanitizers are not up yet when the loader resolves, so they get the plain copy.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && \
-    !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
-#define TROUPE_CLONES \
-  __attribute__((target_clones("arch=skylake-avx512", "arch=haswell", "default")))
-#else
-#define TROUPE_CLONES
-#endif
-#define TROUPE_INLINE inline __attribute__((always_inline))
+#include "runtime/vocabulary/cpu_clones.hpp"
 
 namespace troupe::kernels::cpu {
 
