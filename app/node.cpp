@@ -87,9 +87,11 @@ int wait_for_end(std::future<JobEnd>& ended, const NodeActor& node) {
   int signal = 0;
   auto deadline = std::chrono::steady_clock::time_point::max();
   while (ended.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
-    const int seen = wait_for_signal({SIGINT, SIGTERM}, std::chrono::milliseconds(50));
-    if (std::chrono::steady_clock::now() > deadline || (seen != 0 && signal != 0)) break;
-    if (seen == 0) continue;
+    const auto wait = signal == 0 ? kWaitMax : std::chrono::milliseconds(50);
+    const int seen = wait_for_signal({SIGINT, SIGTERM, kWakeSignal}, wait);
+    const bool told = seen == SIGINT || seen == SIGTERM;
+    if (std::chrono::steady_clock::now() > deadline || (told && signal != 0)) break;
+    if (!told) continue;
     signal = seen;
     deadline = std::chrono::steady_clock::now() + kAnswerTime;
     caf::anon_send(node, stop_atom::value, static_cast<std::int32_t>(signal));
@@ -116,7 +118,7 @@ int run_node(const Options& options) {
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (getppid() != options.parent) return kFailed;
   }
-  block_signals({SIGINT, SIGTERM});
+  block_signals({SIGINT, SIGTERM, kWakeSignal});
   SystemConfig config;
   caf::actor_system system(config);
   const auto supervisor = look_for_job(system, options);
@@ -132,7 +134,10 @@ int run_node(const Options& options) {
       {host_name(), static_cast<std::int32_t>(getpid()), options.node, build_id()},
       options.join,
       [&](const NodeWelcome& welcome) { return open_resources(welcome, options, resources); },
-      [promise](JobEnd how) { promise->set_value(std::move(how)); }};
+      [promise](JobEnd how) {
+        promise->set_value(std::move(how));
+        wake_main_thread();
+      }};
   const std::string when = options.parent == 0 ? "as a node of " + options.join : "";
   const NodeActor actor = system.spawn(node, &resources, supervisor.value(), std::move(start));
   const int signal = wait_for_end(ended, actor);

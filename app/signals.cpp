@@ -1,6 +1,7 @@
 #include "app/signals.hpp"
 
-#include <csignal>
+#include <unistd.h>
+
 #include <cstdlib>
 #include <ctime>
 #include <iostream>
@@ -28,6 +29,8 @@ void block_signals(std::initializer_list<int> signals) {
   const sigset_t set = set_of(signals);
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
 }
+
+void wake_main_thread() { kill(getpid(), kWakeSignal); }
 
 int wait_for_signal(std::initializer_list<int> signals, std::chrono::milliseconds timeout) {
   const sigset_t set = set_of(signals);

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <initializer_list>
 #include <string>
 #include <thread>
@@ -12,6 +13,15 @@ namespace troupe::app {
 
 /// Blocks these signals in this thread and all it starts. Call before any thread is started.
 void block_signals(std::initializer_list<int> signals);
+
+/// What `wake_main_thread` sends; blocked and waited for like the others, it means nothing.
+inline constexpr int kWakeSignal = SIGUSR1;
+
+/// How long a thread that is woken may wait at most, should nobody wake it.
+inline constexpr std::chrono::milliseconds kWaitMax{1000};
+
+/// Ends a wait for `kWakeSignal`, or the next one. From any thread.
+void wake_main_thread();
 
 /// Waits for one of these blocked signals, at most `timeout`. Returns it, or 0.
 int wait_for_signal(std::initializer_list<int> signals, std::chrono::milliseconds timeout);

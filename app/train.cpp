@@ -182,7 +182,7 @@ int train_by_reference(const Options& options, const Opened& opened) {
 /// Passes signals and ended children on until the job has ended.
 JobEnd watch(std::future<JobEnd>& ended, const SupervisorActor& supervisor, LocalNodes& nodes) {
   while (ended.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
-    const int signal = wait_for_signal({SIGINT, SIGTERM, SIGCHLD}, std::chrono::milliseconds(50));
+    const int signal = wait_for_signal({SIGINT, SIGTERM, SIGCHLD, kWakeSignal}, kWaitMax);
     if (signal == SIGINT || signal == SIGTERM)
       caf::anon_send(supervisor, stop_atom::value, static_cast<std::int32_t>(signal));
     for (const EndedChild& child : nodes.reap())
@@ -236,7 +236,10 @@ int train_as_head(Opened opened) {
                           logger.value(),
                           std::move(transport).value(),
                           reachable(address.value(), address.value().port),
-                          [promise](JobEnd how) { promise->set_value(std::move(how)); }};
+                          [promise](JobEnd how) {
+                            promise->set_value(std::move(how));
+                            wake_main_thread();
+                          }};
   JobEnd how;
   LocalNodes nodes;
   {
@@ -275,7 +278,7 @@ int train_as_head(Opened opened) {
 }
 
 int train(const Options& options) {
-  block_signals({SIGINT, SIGTERM, SIGCHLD});
+  block_signals({SIGINT, SIGTERM, SIGCHLD, kWakeSignal});
   auto guard = std::make_unique<EndOnSignal>("before the job started");
   auto loaded = job::load_job(options.job.file, options.job.all());
   if (!loaded.ok()) return report(loaded.error());

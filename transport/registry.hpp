@@ -27,7 +27,7 @@ struct UcxOptions {
   std::chrono::milliseconds keepalive{200};
   /// How long the thread polls after the last progress before it sleeps, while a message is under
   /// way. Each microsecond costs a core.
-  std::chrono::microseconds spin{20};
+  std::chrono::microseconds spin{5};
 };
 
 struct TransportOptions {

@@ -10,6 +10,16 @@
 
 namespace troupe::engine {
 
+/// An action of a stage that took so long.
+inline observe::TraceEvent slice(ActionKind kind, std::int32_t stage, std::int64_t ms) {
+  observe::TraceEvent event;
+  event.action.kind = kind;
+  event.action.stage = StageId{stage};
+  event.begin_ns = 5'000'000;
+  event.end_ns = event.begin_ns + ms * 1'000'000;
+  return event;
+}
+
 /// Events of an iteration in which every compute action of a stage takes `factor(stage)` times what
 /// was predicted. Only whole backwards are known.
 inline std::vector<observe::TraceEvent> measured_events(

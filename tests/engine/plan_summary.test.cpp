@@ -3,6 +3,7 @@
 #include <catch2/catch_test_macros.hpp>
 
 #include "scheduler/place_by_hand.hpp"
+#include "tests/engine/measured_events.hpp"
 #include "tests/scheduler/example_models.hpp"
 
 namespace troupe::engine {
@@ -32,15 +33,6 @@ TEST_CASE("devices that share the cores of a machine are told", "[engine]") {
   CHECK_FALSE(crowded_cores(plan, cluster, 1).empty());
   cluster.device = "cuda";
   CHECK(crowded_cores(plan, cluster, 1).empty());
-}
-
-observe::TraceEvent slice(ActionKind kind, std::int32_t stage, std::int64_t ms) {
-  observe::TraceEvent event;
-  event.action.kind = kind;
-  event.action.stage = StageId{stage};
-  event.begin_ns = 5'000'000;
-  event.end_ns = event.begin_ns + ms * 1'000'000;
-  return event;
 }
 
 Prediction promise(double step_ms, std::vector<double> stage_ms) {

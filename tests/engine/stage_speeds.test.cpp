@@ -4,17 +4,10 @@
 #include <catch2/catch_test_macros.hpp>
 #include <limits>
 
+#include "tests/engine/measured_events.hpp"
+
 namespace troupe::engine {
 namespace {
-
-observe::TraceEvent slice(ActionKind kind, std::int32_t stage, std::int64_t ms) {
-  observe::TraceEvent event;
-  event.action.kind = kind;
-  event.action.stage = StageId{stage};
-  event.begin_ns = 7'000'000;
-  event.end_ns = event.begin_ns + ms * 1'000'000;
-  return event;
-}
 
 using Times = std::vector<double>;
 

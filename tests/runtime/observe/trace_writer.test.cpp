@@ -63,6 +63,7 @@ TEST_CASE("the file is valid JSON after every call", "[observe]") {
               .write(TraceCounter{NodeId{1}, "n", 1500, std::numeric_limits<double>::quiet_NaN()})
               .ok());
   REQUIRE(writer.value().write(TraceMark{NodeId{0}, "node 2 lost\n", 1600}).ok());
+  REQUIRE(writer.value().write(TraceMark{NodeId{0}, "a\\b \xC3\xA9", 1700}).ok());
   const auto json = read(folder / "run/trace.json");
   CHECK(json[17] == Json{{"ph", "C"},
                          {"pid", 2},
@@ -71,6 +72,7 @@ TEST_CASE("the file is valid JSON after every call", "[observe]") {
                          {"args", {{"value", 2.5}}}});
   CHECK(json[18]["args"]["value"].is_null());
   CHECK(json[19]["name"] == "node 2 lost\n");
+  CHECK(json[20]["name"] == "a\\b \xC3\xA9");
 }
 
 TEST_CASE("a slice says what ran, where, when and for which step", "[observe]") {
