@@ -88,7 +88,7 @@ void EventLoop::drive() {
       last_moved_ = Clock::now();
       continue;
     }
-    if (client_.expects_more() && Clock::now() - last_moved_ < spin_) continue;
+    if (Clock::now() - last_moved_ < spin_ && client_.expects_more()) continue;
     if (try_to_sleep()) return;
   }
   drive_later();
