@@ -1,6 +1,5 @@
 #include "runtime/data/image_patches.hpp"
 
-#include <algorithm>
 #include <array>
 
 #include "runtime/data/resize_image.hpp"
@@ -26,22 +25,20 @@ const std::array<ByteTable, 3>& byte_tables() {
   return tables;
 }
 
-/// Writes one patch, whose top left pixel is `corner`, and returns the place after it.
-float* write_patch(const RgbImage& image, const std::uint8_t* corner, const VisionInput& vision,
-                   float* out) {
+/// Appends one patch, whose top left pixel is `corner`. `frame`: room for a channel of it.
+void append_patch(const RgbImage& image, const std::uint8_t* corner, const VisionInput& vision,
+                  std::vector<float>& frame, std::vector<float>& out) {
   const std::ptrdiff_t line = std::ptrdiff_t{3} * image.width;
-  const std::ptrdiff_t area = std::ptrdiff_t{vision.patch_size} * vision.patch_size;
   for (std::size_t channel = 0; channel < 3; ++channel) {
     const ByteTable& table = byte_tables()[channel];
-    float* frame = out;
+    float* to = frame.data();
     for (std::int32_t y = 0; y < vision.patch_size; ++y) {
       const std::uint8_t* pixel = corner + y * line + static_cast<std::ptrdiff_t>(channel);
-      for (std::int32_t x = 0; x < vision.patch_size; ++x, pixel += 3) *out++ = table[*pixel];
+      for (std::int32_t x = 0; x < vision.patch_size; ++x, pixel += 3) *to++ = table[*pixel];
     }
-    for (std::int32_t copy = 1; copy < vision.temporal_patch_size; ++copy)
-      out = std::copy_n(frame, area, out);
+    for (std::int32_t copy = 0; copy < vision.temporal_patch_size; ++copy)
+      out.insert(out.end(), frame.begin(), frame.end());
   }
-  return out;
 }
 
 }  // namespace
@@ -50,10 +47,12 @@ ImagePatches cut_patches(const RgbImage& image, const VisionInput& vision) {
   ImagePatches cut;
   cut.grid_height = image.height / vision.patch_size;
   cut.grid_width = image.width / vision.patch_size;
-  cut.patches.resize(static_cast<std::size_t>(cut.grid_height) *
-                     static_cast<std::size_t>(cut.grid_width) *
-                     static_cast<std::size_t>(vision.columns()));
-  float* out = cut.patches.data();
+  // Not resized: that would write zeros first.
+  cut.patches.reserve(static_cast<std::size_t>(cut.grid_height) *
+                      static_cast<std::size_t>(cut.grid_width) *
+                      static_cast<std::size_t>(vision.columns()));
+  std::vector<float> frame(static_cast<std::size_t>(vision.patch_size) *
+                           static_cast<std::size_t>(vision.patch_size));
   const std::int32_t merge = vision.merge_size;
   const auto corner = [&](std::int32_t row, std::int32_t column) {
     const std::ptrdiff_t pixel =
@@ -63,7 +62,8 @@ ImagePatches cut_patches(const RgbImage& image, const VisionInput& vision) {
   for (std::int32_t row = 0; row < cut.grid_height; row += merge)
     for (std::int32_t column = 0; column < cut.grid_width; column += merge)
       for (std::int32_t patch = 0; patch < merge * merge; ++patch)
-        out = write_patch(image, corner(row + patch / merge, column + patch % merge), vision, out);
+        append_patch(image, corner(row + patch / merge, column + patch % merge), vision, frame,
+                     cut.patches);
   return cut;
 }
 

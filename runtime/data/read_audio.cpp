@@ -73,11 +73,12 @@ Result<std::vector<float>> read_mono(SNDFILE* file, const SF_INFO& info) {
   std::vector<float> mono, block(static_cast<std::size_t>(kBlock) * channels);
   // Not reserved from info.frames: a damaged header may announce any number.
   while (const sf_count_t frames = sf_readf_float(file, block.data(), kBlock)) {
-    for (std::size_t frame = 0; frame < static_cast<std::size_t>(frames); ++frame) {
+    const float* sample = block.data();
+    mono.resize(mono.size() + static_cast<std::size_t>(frames));
+    for (auto to = mono.end() - frames; to != mono.end(); ++to) {
       float sum = 0;
-      for (std::size_t channel = 0; channel < channels; ++channel)
-        sum += block[frame * channels + channel];
-      mono.push_back(sum / static_cast<float>(channels));
+      for (std::size_t channel = 0; channel < channels; ++channel) sum += *sample++;
+      *to = sum / static_cast<float>(channels);
     }
   }
   if (sf_error(file) != SF_ERR_NO_ERROR)

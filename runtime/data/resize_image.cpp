@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -18,8 +19,8 @@ constexpr std::int32_t kHalf = 1 << (kFractionBits - 1);
 struct Taps {
   std::vector<std::int32_t> begin;
   std::vector<std::int32_t> count;
-  std::vector<std::int32_t> weights;  // [output][stride]
-  std::int32_t stride = 0;
+  std::vector<std::int32_t> weights;  // [output][stride], zeros after `count`.
+  std::int32_t stride = 0;            // Even.
 };
 
 double cubic(double x) {  // Keys' kernel with a = -0.5.
@@ -36,19 +37,17 @@ std::int32_t fixed_point(double weight) {  // Halves away from zero.
 }
 
 // The order of operations is Pillow's, so that weights agree to the last bit.
-void fill_weights(Taps& taps, std::int32_t out, double center, double inverse_scale) {
+void fill_weights(Taps& taps, std::int32_t out, double center, double inverse_scale,
+                  std::vector<double>& weights) {
   const auto begin = taps.begin[static_cast<std::size_t>(out)];
-  const auto count = taps.count[static_cast<std::size_t>(out)];
-  std::vector<double> weights(static_cast<std::size_t>(count));
+  weights.resize(static_cast<std::size_t>(taps.count[static_cast<std::size_t>(out)]));
   double sum = 0;
-  for (std::int32_t i = 0; i < count; ++i) {
-    const double weight = cubic((i + begin - center + 0.5) * inverse_scale);
-    weights[static_cast<std::size_t>(i)] = weight;
+  for (std::int32_t i = 0; auto& weight : weights) {
+    weight = cubic((i++ + begin - center + 0.5) * inverse_scale);
     sum += weight;
   }
   auto* to = taps.weights.data() + static_cast<std::ptrdiff_t>(out) * taps.stride;
-  for (std::size_t i = 0; i < weights.size(); ++i)
-    to[i] = fixed_point(sum != 0 ? weights[i] / sum : weights[i]);
+  for (const double weight : weights) *to++ = fixed_point(sum != 0 ? weight / sum : weight);
 }
 
 Taps make_taps(std::int32_t in_size, std::int32_t out_size) {
@@ -57,45 +56,77 @@ Taps make_taps(std::int32_t in_size, std::int32_t out_size) {
   const double support = 2.0 * filter_scale;
   const double inverse_scale = 1.0 / filter_scale;
 
+  const auto center_of = [scale](std::int32_t out) { return (out + 0.5) * scale; };
   Taps taps;
-  taps.stride = static_cast<std::int32_t>(std::ceil(support)) * 2 + 1;
-  taps.weights.resize(static_cast<std::size_t>(out_size) * static_cast<std::size_t>(taps.stride));
   for (std::int32_t out = 0; out < out_size; ++out) {
-    const double center = (out + 0.5) * scale;
+    const double center = center_of(out);
     const auto begin = std::max(static_cast<std::int32_t>(center - support + 0.5), 0);
     const auto end = std::min(static_cast<std::int32_t>(center + support + 0.5), in_size);
     taps.begin.push_back(begin);
     taps.count.push_back(end - begin);
-    fill_weights(taps, out, center, inverse_scale);
   }
+  taps.stride = (*std::max_element(taps.count.begin(), taps.count.end()) + 1) / 2 * 2;
+  taps.weights.resize(static_cast<std::size_t>(out_size) * static_cast<std::size_t>(taps.stride));
+  std::vector<double> weights;
+  for (std::int32_t out = 0; out < out_size; ++out)
+    fill_weights(taps, out, center_of(out), inverse_scale, weights);
   return taps;
 }
 
-TROUPE_INLINE std::uint8_t to_byte(std::int32_t sum) {
-  return static_cast<std::uint8_t>(std::clamp(sum >> kFractionBits, 0, 255));
-}
-
-/// Red, green, blue and nothing: one instruction weighs all.
+/// Red, green, blue and one lane that nobody reads: one instruction weighs all.
 using Channels = std::int32_t __attribute__((vector_size(16)));
+using Bytes16 = std::uint8_t __attribute__((vector_size(16)));
+/// Two neighbours, at any pixel: one instruction weighs both.
+using TwoPixels = std::int32_t __attribute__((vector_size(32), aligned(16)));
+using TwoWeights = std::int64_t __attribute__((vector_size(32)));
 struct WidePixel {
   Channels channels;
 };
+
+/// Reads a byte beyond the pixel: not for the last one of a picture.
+TROUPE_INLINE Channels widen(const std::uint8_t* pixel) {
+  std::int32_t bytes;
+  std::memcpy(&bytes, pixel, sizeof bytes);
+  return reinterpret_cast<Channels>(
+      __builtin_shuffle(reinterpret_cast<Bytes16>(Channels{bytes, 0, 0, 0}),
+                        Bytes16{0, 4, 4, 4, 1, 4, 4, 4, 2, 4, 4, 4, 3, 4, 4, 4}));
+}
+
+/// The channels of a weighted sum as bytes, in the order of memory.
+TROUPE_INLINE std::int32_t to_bytes(Channels sum) {
+  const Channels whole = sum >> kFractionBits;
+  const Channels positive = whole < 0 ? Channels{} : whole;
+  const Channels clamped = positive > 255 ? Channels{255, 255, 255, 255} : positive;
+  return reinterpret_cast<Channels>(
+      __builtin_shuffle(reinterpret_cast<Bytes16>(clamped),
+                        Bytes16{0, 4, 8, 12, 0, 4, 8, 12, 0, 4, 8, 12, 0, 4, 8, 12}))[0];
+}
 
 /// `pixels`: room for the row and for as many black ones as an output sample has weights, so that
 /// all of them take the same number of turns, which branch prediction likes.
 TROUPE_CLONES
 void resize_row(const std::uint8_t* in, std::int32_t in_width, std::uint8_t* out,
                 std::int32_t out_width, const Taps& taps, WidePixel* pixels) {
-  for (std::int32_t x = 0; x < in_width; ++x, in += 3)
-    pixels[x].channels = Channels{in[0], in[1], in[2], 0};
+  const std::int32_t in_last = in_width - 1, out_last = out_width - 1;
+  for (std::int32_t x = 0; x < in_last; ++x, in += 3) pixels[x].channels = widen(in);
+  pixels[in_last].channels = Channels{in[0], in[1], in[2], 0};
   const std::int32_t* begin = taps.begin.data();
   const std::int32_t* weight = taps.weights.data();
   const std::int32_t stride = taps.stride;
   for (std::int32_t x = 0; x < out_width; ++x, out += 3, weight += stride) {
     const WidePixel* pixel = pixels + begin[x];
-    Channels sum{kHalf, kHalf, kHalf, 0};
-    for (std::int32_t i = 0; i < stride; ++i) sum += pixel[i].channels * weight[i];
-    for (int channel = 0; channel < 3; ++channel) out[channel] = to_byte(sum[channel]);
+    TwoPixels sums{kHalf, kHalf, kHalf, 0, 0, 0, 0, 0};
+    for (std::int32_t i = 0; i < stride; i += 2) {
+      std::int64_t both;
+      std::memcpy(&both, weight + i, sizeof both);
+      const auto pairs = reinterpret_cast<TwoPixels>(TwoWeights{both, both, both, both});
+      sums += *reinterpret_cast<const TwoPixels*>(pixel + i) *
+              __builtin_shuffle(pairs, TwoPixels{0, 0, 0, 0, 1, 1, 1, 1});
+    }
+    const std::int32_t bytes = to_bytes(__builtin_shufflevector(sums, sums, 0, 1, 2, 3) +
+                                        __builtin_shufflevector(sums, sums, 4, 5, 6, 7));
+    // The fourth byte is the next pixel's, which comes later.
+    std::memcpy(out, &bytes, x < out_last ? 4 : 3);
   }
 }
 
@@ -112,9 +143,16 @@ RgbImage resize_across(const RgbImage& image, std::int32_t width) {
 }
 
 TROUPE_CLONES
-void add_weighted_row(std::int32_t* __restrict sums, const std::uint8_t* __restrict row,
-                      std::size_t size, std::int32_t weight) {
-  for (std::size_t i = 0; i < size; ++i) sums[i] += row[i] * weight;
+void resize_line(const std::uint8_t* __restrict rows, std::size_t line,
+                 const std::int32_t* __restrict weights, std::int32_t count,
+                 std::int32_t* __restrict sums, std::uint8_t* __restrict out) {
+  for (std::size_t i = 0; i < line; ++i) sums[i] = kHalf + rows[i] * weights[0];
+  for (std::int32_t row = 1; row < count; ++row) {
+    rows += line;
+    for (std::size_t i = 0; i < line; ++i) sums[i] += rows[i] * weights[row];
+  }
+  for (std::size_t i = 0; i < line; ++i)
+    out[i] = static_cast<std::uint8_t>(std::clamp(sums[i] >> kFractionBits, 0, 255));
 }
 
 // Row by row over whole lines of bytes: sequential memory, and loops the compiler vectorises.
@@ -124,15 +162,10 @@ RgbImage resize_down(const RgbImage& image, std::int32_t height) {
   RgbImage out{image.width, height,
                std::vector<std::uint8_t>(line * static_cast<std::size_t>(height))};
   std::vector<std::int32_t> sums(line);
-  for (std::size_t y = 0; y < static_cast<std::size_t>(height); ++y) {
-    std::fill(sums.begin(), sums.end(), kHalf);
-    const std::int32_t* weights = taps.weights.data() + y * static_cast<std::size_t>(taps.stride);
-    const std::uint8_t* row = image.rgb.data() + static_cast<std::size_t>(taps.begin[y]) * line;
-    for (std::int32_t i = 0; i < taps.count[y]; ++i, row += line)
-      add_weighted_row(sums.data(), row, line, weights[i]);
-    std::transform(sums.begin(), sums.end(),
-                   out.rgb.begin() + static_cast<std::ptrdiff_t>(y * line), to_byte);
-  }
+  for (std::size_t y = 0; y < static_cast<std::size_t>(height); ++y)
+    resize_line(image.rgb.data() + static_cast<std::size_t>(taps.begin[y]) * line, line,
+                taps.weights.data() + y * static_cast<std::size_t>(taps.stride), taps.count[y],
+                sums.data(), out.rgb.data() + y * line);
   return out;
 }
 
