@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <caf/all.hpp>
 #include <csignal>
+#include <filesystem>
 #include <future>
 #include <iostream>
 #include <memory>
@@ -44,17 +45,32 @@ void tell(const Options& options, const std::string& text) {
 
 std::string name_of(NodeId node) { return "node " + std::to_string(node.value); }
 
+/// The head's paths hold on machines that have the data at the same place.
+Status look_for_data(const std::vector<job::DataSource>& sources) {
+  std::error_code ignored;
+  for (const auto& source : sources)
+    for (const auto& path : {source.json, source.media})
+      if (!path.empty() && !std::filesystem::exists(path, ignored))
+        return Error{Errc::not_found, path.string() + " is not on this machine", "data.sources",
+                     "put the data there, or start this node with --job and a job file whose "
+                     "data.sources say where they are here"};
+  return Done{};
+}
+
 /// Opens everything a node works with, and introduces it.
 Result<NodeReady> open_resources(const NodeWelcome& welcome, const Options& options,
                                  NodeResources& resources) {
-  auto reading = job::parse_job(welcome.resolved_job, "resolved.toml", {});
+  auto reading =
+      job::parse_job(welcome.resolved_job, "resolved.toml", {}, job::Paths::of_another_machine);
   if (!reading.ok()) return reading.problems.front();
   job::Job job = std::move(reading.loaded.job);
   tell(options, name_of(welcome.node) + " of job '" + job.job.name + "'");
   if (!options.job_file.empty()) {
-    auto own = job::read_job(options.job_file, {});
-    if (!own.ok()) return own.problems.front();
-    job.data.sources = own.loaded.job.data.sources;
+    auto own = job::load_job(options.job_file, {});
+    if (!own.ok()) return std::move(own).error();
+    job.data.sources = std::move(own.value().job.data.sources);
+  } else if (Status there = look_for_data(job.data.sources); !there.ok()) {
+    return std::move(there).error();
   }
   auto setup = engine::prepare(job);
   if (!setup.ok()) return std::move(setup).error();

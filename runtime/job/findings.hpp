@@ -18,6 +18,7 @@ struct Findings {
   std::vector<Error> problems;
   std::map<std::string, Origin> origins;
   std::string file;  ///< Stands in `where` for keys that were not given.
+  Paths paths = Paths::must_exist;
 
   void add(Errc code, std::string where, std::string message, std::string fix) {
     problems.push_back({code, std::move(message), std::move(where), std::move(fix)});

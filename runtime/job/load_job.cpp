@@ -159,9 +159,10 @@ JobReading read_job(const fs::path& file, const std::vector<std::string>& overri
 }
 
 JobReading parse_job(const std::string& text, const std::string& name,
-                     const std::vector<std::string>& overrides) {
+                     const std::vector<std::string>& overrides, Paths paths) {
   Findings findings;
   findings.file = name;
+  findings.paths = paths;
   Value root = empty_root(name);
   Assembler{findings}.add_text(text, std::make_shared<Source>(Source{name, fs::path{}}), root);
   return finish(std::move(root), overrides, std::move(findings));

@@ -46,10 +46,13 @@ struct JobReading {
 /// invalid_argument (everything else).
 JobReading read_job(const std::filesystem::path& file, const std::vector<std::string>& overrides);
 
+/// Whether the files that a job names are looked for.
+enum class Paths { must_exist, of_another_machine };
+
 /// The same from text; `name` stands for the file in messages and relative paths start from the
-/// current directory.
+/// current directory. `of_another_machine`: paths are taken as they are written.
 JobReading parse_job(const std::string& text, const std::string& name,
-                     const std::vector<std::string>& overrides);
+                     const std::vector<std::string>& overrides, Paths paths = Paths::must_exist);
 
 /// `read_job` for callers that stop at any problem: at most four of them in one `Error`.
 Result<LoadedJob> load_job(const std::filesystem::path& file,

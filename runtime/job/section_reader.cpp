@@ -140,6 +140,10 @@ void SectionReader::input_path(const char* key, fs::path& x) {
   text(key, written);
   const Value* value = value_ == nullptr ? nullptr : value_->find(key);
   if (value == nullptr || written.empty()) return;
+  if (findings_.paths == Paths::of_another_machine) {
+    x = written;
+    return;
+  }
   std::error_code ignored;
   const fs::path beside = fs::absolute(value->source->folder / written).lexically_normal();
   const fs::path here = fs::absolute(written).lexically_normal();

@@ -51,7 +51,7 @@ class SectionReader {
       if (name == found) x = value;
   }
   /// A file or folder that must exist (the caller checks which): found beside the file that names
-  /// it or in the current directory, and made absolute.
+  /// it or in the current directory, and made absolute. One of another machine is left as it is.
   void input_path(const char* key, std::filesystem::path& x);
   void output_path(const char* key, std::filesystem::path& x);
   /// Exactly one of the keys of kDurations.

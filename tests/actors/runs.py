@@ -564,6 +564,38 @@ def other_data_on_a_node_ends_the_job_before_it_starts(bench):
         finish(node, END_WITHIN_S)
 
 
+def data_at_another_place_on_a_node(bench):
+    """A machine on which nothing lies where the head has it: a job file of its own says where the data are."""
+    if os.geteuid() != 0 or not run_quietly("unshare", "-m", "true"):
+        raise Skipped("needs root and mount namespaces")
+    elsewhere = bench.data
+    bench.data = bench.folder / "data-of-the-head"  # With the profile.
+    shutil.copytree(elsewhere, bench.data)
+    hidden = ["unshare", "-m", "sh", "-c", 'mount -t tmpfs none "$0" && exec "$@"', str(bench.data)]
+    own = bench.folder / "own.toml"
+    own.write_text(f'extends = "{JOB}"\n[[data.sources]]\njson = "{elsewhere}/samples.json"\n', encoding="utf-8")
+
+    head = bench.start("cluster.local_nodes=3", "cluster.nodes=4", steps=2)
+    node = bench.node(port_of(head), "--job", str(own), prefix=hidden)
+    expect_end(head, 0, [], within=60)
+    finish(node, END_WITHIN_S)
+
+    bench.run_dir = bench.folder / "without"
+    head = bench.start("cluster.local_nodes=3", "cluster.nodes=4", steps=2)
+    node = bench.node(port_of(head), prefix=hidden)
+    words = [f"{bench.data}/samples.json is not on this machine", "--job"]
+    expect_end(head, 2, ["node 3", *words], within=60)
+    expect_end(node, 2, words)
+
+
+def variables_of_ucx_come_first(bench):
+    """Which network a machine uses is known on that machine: UCX's own variables say so."""
+    for transports, code, words in (("self,tcp", 0, []), ("self,carrier_pigeon", 2, ["carrier_pigeon", "fix:"])):
+        bench.run_dir = bench.folder / transports
+        head = bench.start(steps=2, prefix=["env", f"UCX_TLS={transports}"])
+        expect_end(head, code, words, within=60)
+
+
 def other_media_on_a_node_end_the_job_before_it_starts(bench):
     elsewhere = bench.folder / "elsewhere"
     shutil.copytree(bench.data, elsewhere)
@@ -668,15 +700,14 @@ def main():
         begin = time.monotonic()
         try:
             case(Bench(binary, base / "data", folder))
-            verdict = "passed"
+            verdict, reason = "passed", ""
         except (Skipped, NoLeases) as why:
-            verdict = "skipped"
-            print(f"  {why}")
+            verdict, reason = "skipped", f": {why}"
         except (Failure, subprocess.SubprocessError) as why:
-            verdict = "failed"
-            print(f"  {why}")
+            verdict, reason = "failed", f": {why}"
         counts[verdict] += 1
-        print(f"{verdict}: {case.__name__.replace('_', ' ')} ({time.monotonic() - begin:.1f} s)", flush=True)
+        seconds = time.monotonic() - begin
+        print(f"{verdict}: {case.__name__.replace('_', ' ')} ({seconds:.1f} s){reason}", flush=True)
     shutil.rmtree(base, ignore_errors=True)
     print(", ".join(f"{number} {name}" for name, number in counts.items()))
     return 1 if counts["failed"] else 0

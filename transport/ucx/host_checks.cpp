@@ -19,7 +19,7 @@ Status check_shared_memory(const char* folder) {
   struct statvfs space {};
   if (statvfs(folder, &space) != 0) {
     return Error{Errc::unavailable, std::string("shared memory is not there: no ") + folder, "",
-                 "mount a tmpfs there, or set the UCX transports to 'self,tcp'"};
+                 "mount a tmpfs there, or do without: UCX_TLS=self,tcp in the environment"};
   }
   const std::uint64_t free = std::uint64_t{space.f_bavail} * space.f_frsize;
   if (free >= kSharedMemoryMin) return Done{};
@@ -27,7 +27,9 @@ Status check_shared_memory(const char* folder) {
                std::string(folder) + " has " + std::to_string(free >> 10) +
                    " KiB free, shared memory between nodes needs " +
                    std::to_string(kSharedMemoryMin >> 10) + " per node",
-               "", "enlarge it (docker: --shm-size=1g), or set the UCX transports to 'self,tcp'"};
+               "",
+               "enlarge it (docker: --shm-size=1g), or do without: UCX_TLS=self,tcp in the "
+               "environment"};
 }
 
 std::set<int> open_descriptors() {

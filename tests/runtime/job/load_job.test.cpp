@@ -156,6 +156,22 @@ TEST_CASE("resolved.toml reads back as the same job", "[job][property]") {
   CHECK(second.loaded.job == first.loaded.job);
 }
 
+TEST_CASE("a job of another machine may name files that are not here", "[job]") {
+  const JobFolder folder;
+  const std::string text = std::string(kSmallJob) +
+                           "[[data.sources]]\njson = \"/of/another/machine.json\"\n"
+                           "[scheduler]\nprofile = \"/of/another/profile.json\"\n";
+  CHECK_THAT(shown(parse_job(text, "resolved.toml", {})),
+             ContainsSubstring("machine.json is not there") &&
+                 ContainsSubstring("profile.json is not there"));
+
+  const auto reading = parse_job(text, "resolved.toml", {}, Paths::of_another_machine);
+
+  REQUIRE(shown(reading) == "");
+  CHECK(reading.loaded.job.data.sources.back().json == "/of/another/machine.json");
+  CHECK(reading.loaded.job.data.sources.back().media == "/of/another");
+}
+
 TEST_CASE("resolved.toml names the origin of every value", "[job]") {
   const JobFolder folder;
   const auto first = read_job(folder.write("job.toml", kSmallJob), {"job.seed=7"});
