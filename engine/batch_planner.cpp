@@ -37,6 +37,7 @@ struct Joined {
   SampleShape shape;
   std::set<ModuleId> media_known;
   bool has_text = false;
+  std::string where;
   const SampleReport* bad = nullptr;
   NodeId bad_on;
 };
@@ -55,13 +56,15 @@ void join(Joined& entry, const SampleReport& sample, NodeId node) {
   entry.media_known.insert(sample.media_known.begin(), sample.media_known.end());
   if (!sample.has_text) return;
   entry.has_text = true;
+  entry.where = sample.where;
   entry.shape.llm_tokens = sample.text_tokens;
   entry.shape.trained_tokens = sample.trained_tokens;
 }
 
 data::BadSample bad_sample(const SampleReport& report) {
-  return {report.id, static_cast<data::BadKind>(report.bad_kind), report.bad_file, report.bad_where,
-          report.bad_reason};
+  return {report.id,         static_cast<data::BadKind>(report.bad_kind),
+          report.bad_file,   report.where,
+          report.bad_reason, report.bad_fix};
 }
 
 }  // namespace
@@ -139,12 +142,7 @@ Result<PlannedBatch> BatchPlanner::plan(std::int64_t batch, std::span<const Batc
     if (options_.max_seq_len > 0 && shape.llm_tokens > options_.max_seq_len) {
       planned.dropped.push_back(
           {span.begin + offset,
-           {shape.id,
-            data::BadKind::too_long,
-            {},
-            {},
-            "its llm sequence has " + std::to_string(shape.llm_tokens) +
-                " tokens, data.max_seq_len is " + std::to_string(options_.max_seq_len)}});
+           data::too_long(shape.id, entry.where, shape.llm_tokens, options_.max_seq_len)});
       continue;
     }
     dealt.pipelines[pipelines[static_cast<std::size_t>(offset)]].push_back(

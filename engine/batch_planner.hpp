@@ -53,7 +53,8 @@ struct SampleReport {
   std::string id;
   bool bad = false;
   std::uint8_t bad_kind = 0;  ///< `data::BadKind`, with the texts below, where bad.
-  std::string bad_file, bad_where, bad_reason;
+  std::string bad_file, bad_reason, bad_fix;
+  std::string where;                  ///< Of the record; of a good sample where it has text.
   std::vector<ModuleId> media_known;  ///< Encoders whose media were decoded, as ordered.
   std::vector<ModuleMedia> media;     ///< Of these, where the sample has any.
   bool has_text = false;              ///< The two below are known.
@@ -62,7 +63,7 @@ struct SampleReport {
 
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, SampleReport& x) {
-    return f(x.position, x.id, x.bad, x.bad_kind, x.bad_file, x.bad_where, x.bad_reason,
+    return f(x.position, x.id, x.bad, x.bad_kind, x.bad_file, x.bad_reason, x.bad_fix, x.where,
              x.media_known, x.media, x.has_text, x.text_tokens, x.trained_tokens);
   }
 };

@@ -223,8 +223,9 @@ BatchReport report_on(NodeId node, const BatchOrder& order,
       sample.bad = true;
       sample.bad_kind = static_cast<std::uint8_t>(bad->kind);
       sample.bad_file = bad->file;
-      sample.bad_where = bad->where;
       sample.bad_reason = bad->reason;
+      sample.bad_fix = bad->fix;
+      sample.where = bad->where;
       report.samples.push_back(std::move(sample));
       continue;
     }
@@ -235,6 +236,7 @@ BatchReport report_on(NodeId node, const BatchOrder& order,
     sample.has_text = order.samples[i].text;
     if (sample.has_text) {
       const auto& text = decoded.text;
+      sample.where = decoded.where;
       sample.text_tokens =
           static_cast<TokenCount>(text.tokens.size()) - text.image_markers - text.audio_markers;
       sample.trained_tokens = decoded.trained_tokens;

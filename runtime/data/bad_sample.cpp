@@ -1,6 +1,7 @@
 #include "runtime/data/bad_sample.hpp"
 
 #include <nlohmann/json.hpp>
+#include <utility>
 
 namespace troupe::data {
 
@@ -17,10 +18,46 @@ std::string_view to_string(BadKind kind) {
   return "unknown";
 }
 
+std::string_view fix_of(BadKind kind) {
+  switch (kind) {
+    case BadKind::malformed_record: return "correct the record, or take it out of the list";
+    case BadKind::marker_mismatch:
+      return "write one marker per file into the text, in the order of the files";
+    case BadKind::no_encoder: return "give the job an encoder for such files, or take them out";
+    case BadKind::no_trained_token: return "give it an answer to train on, or take it out";
+    case BadKind::missing_file:
+      return "check the path; it starts from the media folder of data.sources";
+    case BadKind::unreadable_media: return "replace the file, or take the sample out";
+    case BadKind::too_long:
+      return "raise data.max_seq_len, lower data.max_pixels, or split the sample";
+  }
+  return "take the sample out";
+}
+
+BadSample bad_media(std::string id, std::string where, std::string file, Error why) {
+  const bool missing = why.code == Errc::not_found;
+  const BadKind kind = missing ? BadKind::missing_file : BadKind::unreadable_media;
+  if (missing || why.fix.empty()) why.fix = fix_of(kind);
+  return {std::move(id),     kind, std::move(file), std::move(where), std::move(why.message),
+          std::move(why.fix)};
+}
+
+BadSample too_long(std::string id, std::string where, std::int64_t tokens, std::int64_t limit) {
+  constexpr auto kind = BadKind::too_long;
+  return {std::move(id),
+          kind,
+          {},
+          std::move(where),
+          "it has " + std::to_string(tokens) +
+              " tokens, more than data.max_seq_len = " + std::to_string(limit),
+          std::string(fix_of(kind))};
+}
+
 std::string to_string(const BadSample& bad) {
   std::string text = "sample " + bad.id + " (" + bad.where + "): ";
   if (!bad.file.empty()) text += bad.file + ": ";
-  return text + bad.reason;
+  text += bad.reason;
+  return bad.fix.empty() ? text : text + "; " + bad.fix;
 }
 
 std::string to_json_line(const BadSample& bad, std::int64_t epoch, std::int64_t position) {
@@ -30,30 +67,10 @@ std::string to_json_line(const BadSample& bad, std::int64_t epoch, std::int64_t 
   line["file"] = bad.file;
   line["where"] = bad.where;
   line["reason"] = bad.reason;
+  line["fix"] = bad.fix;
   line["epoch"] = epoch;
   line["position"] = position;
   return line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
-}
-
-Result<BadSampleLog> BadSampleLog::open(const std::filesystem::path& path) {
-  std::error_code code;
-  if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path(), code);
-  BadSampleLog log;
-  log.path_ = path;
-  log.file_.open(path, std::ios::app | std::ios::binary);
-  if (!log.file_)
-    return Error{Errc::io_failed, "cannot open the list of bad samples for writing", path.string(),
-                 "check the folder's permissions and the space left"};
-  return log;
-}
-
-Status BadSampleLog::add(const BadSample& bad, std::int64_t epoch, std::int64_t position) {
-  file_ << to_json_line(bad, epoch, position) << '\n' << std::flush;
-  if (!file_)
-    return Error{Errc::io_failed, "cannot write to the list of bad samples", path_.string(),
-                 "check the space left"};
-  ++count_;
-  return Done{};
 }
 
 }  // namespace troupe::data

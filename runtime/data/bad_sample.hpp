@@ -1,10 +1,8 @@
-// A sample that cannot be trained: which, why, and the file that lists them.
+// A sample that cannot be trained: which, why, what to do, and its line in `bad_samples.jsonl`.
 
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
-#include <fstream>
 #include <string>
 #include <string_view>
 
@@ -26,6 +24,9 @@ enum class BadKind : std::uint8_t {
 /// `missing file`, `marker mismatch` ...
 std::string_view to_string(BadKind kind);
 
+/// What to do about one, where nothing better is known.
+std::string_view fix_of(BadKind kind);
+
 /// Why a sample is dropped. It is never replaced by another one.
 struct BadSample {
   std::string id;
@@ -33,34 +34,22 @@ struct BadSample {
   std::string file;    ///< The media file at fault; empty where the record itself is.
   std::string where;   ///< `file:line` of the record.
   std::string reason;  ///< One sentence.
+  std::string fix;     ///< What to do about it.
 
   friend bool operator==(const BadSample&, const BadSample&) = default;
 };
 
-/// One line for logs: `sample ID (where): reason`, with the file where there is one.
+/// A media file that cannot be used, and why.
+BadSample bad_media(std::string id, std::string where, std::string file, Error why);
+
+/// A sample of more llm tokens than `data.max_seq_len`.
+BadSample too_long(std::string id, std::string where, std::int64_t tokens, std::int64_t limit);
+
+/// One line for logs: `sample ID (where): file: reason; fix`, without what is empty.
 std::string to_string(const BadSample& bad);
 
-/// One JSON object without line break: id, kind, file, where, reason, epoch, position.
+/// One JSON object without line break: id, kind, file, where, reason, fix, epoch, position.
 /// Bytes that are not UTF-8 appear as U+FFFD.
 std::string to_json_line(const BadSample& bad, std::int64_t epoch, std::int64_t position);
-
-/// The run's `bad_samples.jsonl`. One owner; not thread-safe. Every line is flushed.
-class BadSampleLog {
- public:
-  /// Opens for appending; makes missing folders.
-  /// Errors: io_failed, with the path.
-  static Result<BadSampleLog> open(const std::filesystem::path& path);
-
-  /// Appends one line. Errors: io_failed (disk full, for example).
-  Status add(const BadSample& bad, std::int64_t epoch, std::int64_t position);
-
-  /// Lines written by this object.
-  std::int64_t count() const { return count_; }
-
- private:
-  std::filesystem::path path_;
-  std::ofstream file_;
-  std::int64_t count_ = 0;
-};
 
 }  // namespace troupe::data

@@ -14,13 +14,12 @@ namespace {
 using Fault = std::optional<BadSample>;
 
 BadSample bad(const Record& record, BadKind kind, std::string reason, std::string file = {}) {
-  return {record.id, kind, std::move(file), record.where, std::move(reason)};
+  return {
+      record.id, kind, std::move(file), record.where, std::move(reason), std::string(fix_of(kind))};
 }
 
 BadSample bad_file(const Record& record, const std::string& file, const Error& error) {
-  const BadKind kind =
-      error.code == Errc::not_found ? BadKind::missing_file : BadKind::unreadable_media;
-  return bad(record, kind, error.message, file);
+  return bad_media(record.id, record.where, file, error);
 }
 
 Fault find_marker_fault(const Record& record, const char* name, std::int32_t markers,
@@ -95,6 +94,7 @@ DecodeOutcome decode(const Dataset& dataset, const Record& record, const DataOpt
                      WantedParts wanted) {
   DecodedSample sample;
   sample.id = record.id;
+  sample.where = record.where;
   sample.text = encode_text(record.turns);
   sample.trained_tokens = sample.text.trained_tokens();
   if (auto fault = find_text_fault(record, sample.text, options)) return *fault;
@@ -107,10 +107,7 @@ DecodeOutcome decode(const Dataset& dataset, const Record& record, const DataOpt
   if (is_whole) {
     measure(options, sample);
     if (options.max_seq_len > 0 && sample.llm_tokens > options.max_seq_len)
-      return bad(
-          record, BadKind::too_long,
-          "it has " + std::to_string(sample.llm_tokens) +
-              " tokens, more than data.max_seq_len = " + std::to_string(options.max_seq_len));
+      return too_long(record.id, record.where, sample.llm_tokens, options.max_seq_len);
   }
   if (!wanted.text) sample.text = {};
   return sample;
@@ -119,8 +116,8 @@ DecodeOutcome decode(const Dataset& dataset, const Record& record, const DataOpt
 }  // namespace
 
 Bytes DecodedSample::bytes() const {
-  std::size_t count =
-      sizeof(*this) + id.size() + (text.tokens.size() + text.labels.size()) * sizeof(TokenId);
+  std::size_t count = sizeof(*this) + id.size() + where.size() +
+                      (text.tokens.size() + text.labels.size()) * sizeof(TokenId);
   for (const auto& image : images) count += image.patches.size() * sizeof(float);
   for (const auto& window : audio) count += window.mel.size() * sizeof(float);
   return Bytes{static_cast<std::int64_t>(count)};

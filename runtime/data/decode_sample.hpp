@@ -39,6 +39,7 @@ struct WantedParts {
 /// A good sample. Parts that were not wanted are empty.
 struct DecodedSample {
   std::string id;
+  std::string where;                 ///< `file:line` of its record.
   std::int64_t position = 0;         ///< Place in the epoch's order; set by who asks.
   EncodedText text;                  ///< One placeholder per media file; see `expand_text`.
   std::vector<ImagePatches> images;  ///< One per `<image>` marker.

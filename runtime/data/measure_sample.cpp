@@ -21,9 +21,7 @@ namespace {
 Error bad_data(std::string message) { return {Errc::bad_data, std::move(message), "", ""}; }
 
 BadSample bad_file(const Record& record, const std::string& file, const Error& error) {
-  const BadKind kind =
-      error.code == Errc::not_found ? BadKind::missing_file : BadKind::unreadable_media;
-  return {record.id, kind, file, record.where, error.message};
+  return bad_media(record.id, record.where, file, error);
 }
 
 Result<ImageSize> jpeg_size(std::string_view bytes) {
@@ -109,13 +107,7 @@ MeasureOutcome measure(const Dataset& dataset, const Record& record, const DataO
   std::sort(shape.media.begin(), shape.media.end(),
             [](const ModuleMedia& a, const ModuleMedia& b) { return a.module < b.module; });
   if (options.max_seq_len > 0 && shape.llm_tokens > options.max_seq_len)
-    return BadSample{
-        record.id,
-        BadKind::too_long,
-        {},
-        record.where,
-        "it has " + std::to_string(shape.llm_tokens) +
-            " tokens, more than data.max_seq_len = " + std::to_string(options.max_seq_len)};
+    return too_long(record.id, record.where, shape.llm_tokens, options.max_seq_len);
   return shape;
 }
 
@@ -126,7 +118,7 @@ MeasureOutcome measure_sample(const Dataset& dataset, const Record& record,
   try {
     return measure(dataset, record, options, modules);
   } catch (const std::exception& fault) {  // Out of memory; a path the file system cannot hold.
-    return BadSample{record.id, BadKind::unreadable_media, {}, record.where, fault.what()};
+    return bad_media(record.id, record.where, {}, {Errc::internal, fault.what(), {}, {}});
   }
 }
 

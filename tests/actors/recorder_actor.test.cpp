@@ -41,8 +41,8 @@ class Fixture {
     auto folder = std::make_shared<engine::RunFolder>(
         engine::RunFolder::create(scratch_ / "run", "").value());
     supervisor_ = system.get().spawn(fake_supervisor, &told);
-    actor = system.get().spawn(recorder, folder, &console_, logger, std::int64_t{10}, head_.get(),
-                               supervisor_);
+    actor = system.get().spawn(recorder, folder, &console_, logger, std::int64_t{10},
+                               head_.get(), supervisor_);
   }
 
   ~Fixture() {
@@ -105,7 +105,7 @@ TEST_CASE("a skipped step names the samples of its loss", "[actors]") {
 TEST_CASE("a dropped sample is listed and warned of", "[actors]") {
   Fixture fixture;
   engine::PlannedBatch batch;
-  batch.dropped.push_back({5, {"s5", data::BadKind::missing_file, "x.png", "", "no file"}});
+  batch.dropped.push_back({5, {"s5", data::BadKind::missing_file, "x.png", "", "no file", ""}});
   fixture.tell(std::make_shared<const engine::PlannedBatch>(batch));
   CHECK(says(fixture.written("bad_samples.jsonl"), "\"s5\""));
   CHECK(says(fixture.log(), "warning: dropped"));

@@ -28,7 +28,8 @@ std::vector<BatchReport> reports(const Fixture& fixture, std::int64_t batch,
     for (const auto& wanted : order.samples) {
       if (wanted.position == bad_position && !wanted.media.empty())
         outcomes.emplace_back(data::BadSample{"s" + std::to_string(bad_position),
-                                              data::BadKind::missing_file, "x.png", "", "gone"});
+                                              data::BadKind::missing_file, "x.png", "", "gone",
+                                              ""});
       else
         outcomes.emplace_back(tiny_sample(wanted.position));
     }
@@ -184,7 +185,11 @@ TEST_CASE("a sequence beyond the limit is dropped once its rows are known", "[en
 
   REQUIRE(planned.ok());
   REQUIRE(planned.value().dropped.size() == 3);
-  CHECK(planned.value().dropped[0].why.kind == data::BadKind::too_long);
+  for (const auto& dropped : planned.value().dropped) {
+    CHECK(dropped.why.kind == data::BadKind::too_long);
+    CHECK(dropped.why.where == "samples.json:" + std::to_string(dropped.position));
+    CHECK_FALSE(dropped.why.fix.empty());
+  }
 }
 
 /// Samples per pipeline, in a batch of 24, after twelve steps in which pipeline 1 measured five

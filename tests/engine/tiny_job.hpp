@@ -43,6 +43,7 @@ inline job::Job tiny_job() {
 inline data::DecodedSample tiny_sample(std::int64_t position) {
   data::DecodedSample sample;
   sample.id = "s" + std::to_string(position);
+  sample.where = "samples.json:" + std::to_string(position);
   sample.position = position;
   const bool image = position % 2 == 0;
   const std::vector<data::Turn> turns{

@@ -2,58 +2,52 @@
 
 #include <catch2/catch_test_macros.hpp>
 #include <nlohmann/json.hpp>
-#include <sstream>
-
-#include "temp_folder.hpp"
 
 namespace troupe::data {
 namespace {
 
-const BadSample kBad{"s1", BadKind::missing_file, "a \"b\".jpg", "samples.json:7", "no such file"};
+const BadSample kBad{"s1",           BadKind::missing_file, "a \"b\".jpg", "samples.json:7",
+                     "no such file", "check the path"};
 
 TEST_CASE("a bad sample reads as one line with sample, place, file and reason", "[data]") {
-  CHECK(to_string(kBad) == "sample s1 (samples.json:7): a \"b\".jpg: no such file");
+  CHECK(to_string(kBad) == "sample s1 (samples.json:7): a \"b\".jpg: no such file; check the path");
   BadSample text = kBad;
   text.file.clear();
+  text.fix.clear();
   CHECK(to_string(text) == "sample s1 (samples.json:7): no such file");
 }
 
-TEST_CASE("BadSampleLog appends one JSON object per line", "[data]") {
-  TempFolder folder;
-  const auto path = folder.path() / "new/bad_samples.jsonl";
+TEST_CASE("a bad sample is one JSON object on a line", "[data]") {
   BadSample strange = kBad;
-  strange.file = "\xff.jpg";  // A file name that is not UTF-8 must not break the line.
-  {
-    auto log = BadSampleLog::open(path);
-    REQUIRE(log.ok());
-    CHECK(log.value().add(kBad, 2, 5).ok());
-    CHECK(log.value().count() == 1);
-  }
-  auto again = BadSampleLog::open(path);
-  REQUIRE(again.ok());
-  CHECK(again.value().add(strange, 0, 1).ok());
+  strange.file = "\xff\n.jpg";  // A file name that is not UTF-8 must not break the line.
 
-  std::ifstream file(path);
-  std::string first, second;
-  std::getline(file, first);
-  std::getline(file, second);
-  const auto object = nlohmann::json::parse(first);
-  CHECK(object["id"] == "s1");
-  CHECK(object["kind"] == "missing file");
-  CHECK(object["file"] == "a \"b\".jpg");
-  CHECK(object["where"] == "samples.json:7");
-  CHECK(object["reason"] == "no such file");
-  CHECK(object["epoch"] == 2);
-  CHECK(object["position"] == 5);
-  CHECK(nlohmann::json::parse(second)["file"] == "\uFFFD.jpg");
+  const auto first = nlohmann::json::parse(to_json_line(kBad, 2, 5));
+  const auto second = to_json_line(strange, 0, 1);
+
+  CHECK(first["id"] == "s1");
+  CHECK(first["kind"] == "missing file");
+  CHECK(first["file"] == "a \"b\".jpg");
+  CHECK(first["where"] == "samples.json:7");
+  CHECK(first["reason"] == "no such file");
+  CHECK(first["fix"] == "check the path");
+  CHECK(first["epoch"] == 2);
+  CHECK(first["position"] == 5);
+  CHECK(second.find('\n') == std::string::npos);
+  CHECK(nlohmann::json::parse(second)["file"] == "\uFFFD\n.jpg");
 }
 
-TEST_CASE("BadSampleLog says which file cannot be opened", "[data][errors]") {
-  TempFolder folder;
-  auto log = BadSampleLog::open(folder.path());  // A folder.
-  REQUIRE_FALSE(log.ok());
-  CHECK(log.error().code == Errc::io_failed);
-  CHECK(log.error().where == folder.path().string());
+TEST_CASE("every kind of bad sample has a fix, and a file's own fix comes first",
+          "[data][errors]") {
+  for (int kind = 0; kind <= static_cast<int>(BadKind::too_long); ++kind) {
+    INFO(to_string(static_cast<BadKind>(kind)));
+    CHECK_FALSE(fix_of(static_cast<BadKind>(kind)).empty());
+  }
+  const Error unknown{Errc::bad_data, "not a picture", "", "convert it to JPEG"};
+  CHECK(bad_media("s1", "f:1", "a.gif", unknown).fix == "convert it to JPEG");
+  const Error damaged{Errc::bad_data, "truncated", "", ""};
+  CHECK(bad_media("s1", "f:1", "a.jpg", damaged).fix == fix_of(BadKind::unreadable_media));
+  const Error absent{Errc::not_found, "there is no file", "", "check the path"};
+  CHECK(bad_media("s1", "f:1", "a.jpg", absent).kind == BadKind::missing_file);
 }
 
 }  // namespace

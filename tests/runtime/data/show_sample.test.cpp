@@ -40,8 +40,10 @@ TEST_CASE("show_sample colours runs on a terminal", "[data]") {
 }
 
 TEST_CASE("show_sample gives the reason of a bad sample", "[data]") {
-  const BadSample bad{"s1", BadKind::missing_file, "a.jpg", "f.json:3", "there is no file a.jpg"};
-  CHECK(show_sample(bad, {}, true) == "BAD sample s1 (f.json:3): a.jpg: there is no file a.jpg\n");
+  const BadSample bad{"s1",       BadKind::missing_file,    "a.jpg",
+                      "f.json:3", "there is no file a.jpg", "check the path"};
+  CHECK(show_sample(bad, {}, true) ==
+        "BAD sample s1 (f.json:3): a.jpg: there is no file a.jpg; check the path\n");
 }
 
 }  // namespace
