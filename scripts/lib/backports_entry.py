@@ -30,15 +30,22 @@ def from_one_line(text):
     return None
 
 
-for pattern, read in (
-    ("/etc/apt/sources.list.d/*.sources", from_deb822),
-    ("/etc/apt/sources.list", from_one_line),
-    ("/etc/apt/sources.list.d/*.list", from_one_line),
-):
-    for path in sorted(glob.glob(pattern)):
-        with open(path, encoding="utf-8", errors="replace") as file:
-            entry = read(file.read())
-        if entry:
-            print(entry)
-            sys.exit(0)
-sys.exit(1)
+def find_entry(apt):
+    """The entry for backports, or None. `apt`: the folder that holds sources.list and sources.list.d."""
+    for pattern, read in (
+        ("sources.list.d/*.sources", from_deb822),
+        ("sources.list", from_one_line),
+        ("sources.list.d/*.list", from_one_line),
+    ):
+        for path in sorted(glob.glob(f"{apt}/{pattern}")):
+            with open(path, encoding="utf-8", errors="replace") as file:
+                if entry := read(file.read()):
+                    return entry
+    return None
+
+
+if __name__ == "__main__":
+    found = find_entry("/etc/apt")
+    if found is None:
+        sys.exit(1)
+    print(found)

@@ -1,11 +1,12 @@
 #!/usr/bin/python3
-"""Adds up what CTest and Catch2 left behind; prints the failed tests and the last line of scripts/test.
+"""Adds up what CTest and Catch2 left behind; prints what failed or was skipped, and the last line of scripts/test.
 
     count_tests.py [--broken-builds N] BUILD...
 
 Each BUILD holds CTest's results.xml and, per Catch2 program, tests/NAME.xml. A program counts as many as it has
 test cases; one that ended before its report was complete counts the cases that it finished and one failure more.
-A script counts as one. A build that failed counts as one failure.
+A script counts as many as it says itself ("3 passed, 0 failed, 1 skipped" on a line), else as one; lines of it that
+begin with "skipped:" are repeated. A build that failed counts as one failure.
 """
 
 import argparse
@@ -16,6 +17,7 @@ import xml.etree.ElementTree as ElementTree
 
 CASES = re.compile(
     r'<OverallResultsCases successes="(\d+)" failures="(\d+)" expectedFailures="(\d+)"(?: skips="(\d+)")?/>')
+TALLY = re.compile(r"^(\d+) passed, (\d+) failed, (\d+) skipped$", re.MULTILINE)
 FINISHED = re.compile(r'<OverallResult success="(true|false)"(?: skips="(\d+)")?')
 
 
@@ -32,12 +34,21 @@ def count_catch2(text, failed):
     return passed, len(verdicts) - passed - skipped + 1, skipped
 
 
+def count_script(output, failed):
+    """(passed, failed, skipped) of a program that is none of Catch2's."""
+    tallies = TALLY.findall(output)
+    if not tallies:
+        return (0, 1, 0) if failed else (1, 0, 0)
+    passed, bad, skipped = (int(number) for number in tallies[-1])
+    return passed, max(bad, 1 if failed else 0), skipped
+
+
 def count_build(build):
-    """(passed, failed, skipped) and the tests that failed, as (name, output)."""
-    totals, failures = [0, 0, 0], []
+    """(passed, failed, skipped); the tests that failed, as (name, output); lines about what was skipped."""
+    totals, failures, skips = [0, 0, 0], [], []
     results = build / "results.xml"
     if not results.exists():
-        return [0, 1, 0], [(f"{build}: no results", "ctest left no results.xml")]
+        return [0, 1, 0], [(f"{build}: no results", "ctest left no results.xml")], []
     for case in ElementTree.parse(results).getroot().iter("testcase"):
         name, status = case.get("name"), case.get("status")
         report = build / "tests" / f"{name}.xml"
@@ -51,11 +62,12 @@ def count_build(build):
                                                               if case.find("skipped") is not None else ""):
                 counts = (0, 1, 0)
         else:
-            counts = (0, 1, 0) if failed else (1, 0, 0)
+            counts = count_script(output, failed)
+            skips += [f"{build.name}: {name}: {line}" for line in output.splitlines() if line.startswith("skipped:")]
         totals = [a + b for a, b in zip(totals, counts)]
         if counts[1]:
             failures.append((f"{build.name}: {name}", output))
-    return totals, failures
+    return totals, failures, skips
 
 
 def main():
@@ -63,17 +75,18 @@ def main():
     parser.add_argument("--broken-builds", type=int, default=0)
     parser.add_argument("builds", nargs="*", type=pathlib.Path)
     arguments = parser.parse_args()
-    totals, failures = [0, arguments.broken_builds, 0], []
+    totals, failures, skips = [0, arguments.broken_builds, 0], [], []
     for build in arguments.builds:
-        counts, failed = count_build(build)
+        counts, failed, skipped = count_build(build)
         print(f"{build.name}: {counts[0]} passed, {counts[1]} failed, {counts[2]} skipped")
         totals = [a + b for a, b in zip(totals, counts)]
         failures += failed
+        skips += skipped
     for name, output in failures:
         lines = output.splitlines()
         print(f"\n--- failed: {name}")
         print("\n".join((["..."] if len(lines) > 60 else []) + lines[-60:]))
-    print()
+    print("".join(f"\n{line}" for line in skips))
     print(f"{totals[0]} passed, {totals[1]} failed, {totals[2]} skipped")
     return 1 if totals[1] or totals[0] == 0 else 0
 

@@ -155,7 +155,7 @@ CASES = (a_node_that_looks_for_its_job_ends_by_a_signal, a_node_looks_no_longer_
 
 
 def main(binary):
-    failed = 0
+    counts = {"passed": 0, "failed": 0, "skipped": 0}
     with tempfile.TemporaryDirectory(prefix="troupe-signals-") as name:
         folder = pathlib.Path(name)
         subprocess.run([binary, "data", "make", str(folder / "data")], check=True, capture_output=True)
@@ -164,16 +164,16 @@ def main(binary):
             begin = time.monotonic()
             try:
                 case(binary, folder, data)
-                verdict = "passed"
+                verdict, reason = "passed", ""
             except NoLeases as why:
-                verdict = "skipped"
-                print(f"  {why}")
+                verdict, reason = "skipped", f": {why}"
             except Failure as why:
-                failed += 1
-                verdict = "failed"
-                print(f"  {why}")
-            print(f"{verdict}: {case.__name__.replace('_', ' ')} ({time.monotonic() - begin:.1f} s)", flush=True)
-    return 1 if failed else 0
+                verdict, reason = "failed", f": {why}"
+            counts[verdict] += 1
+            seconds = time.monotonic() - begin
+            print(f"{verdict}: {case.__name__.replace('_', ' ')} ({seconds:.1f} s){reason}", flush=True)
+    print(", ".join(f"{number} {name}" for name, number in counts.items()))
+    return 1 if counts["failed"] else 0
 
 
 if __name__ == "__main__":
