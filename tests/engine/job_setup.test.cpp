@@ -2,6 +2,7 @@
 
 #include "engine/job_setup.hpp"
 
+#include <catch2/catch_approx.hpp>
 #include <string>
 #include <variant>
 #include <vector>
@@ -49,6 +50,46 @@ TEST_CASE("a second encoder of a kind is refused: a sample's media go to one", "
   const auto problems = setup_problems(job);
   REQUIRE(problems.size() == 1);
   CHECK(problems[0].where == "modules.second");
+}
+
+// ---- how long a job trains: 10 records in batches of 4, so 3 steps an epoch (4, 4, 2)
+
+TrainingLength length_of(job::DurationUnit unit, std::int64_t amount) {
+  job::Job job;
+  job.train.global_batch_size = 4;
+  job.train.duration = {unit, amount};
+  job.optimizer.lr = 0.1;
+  job.optimizer.min_lr = 0.02;
+  job.optimizer.warmup_steps = 1;
+  return {job, 10};
+}
+
+TEST_CASE("epochs and samples are as many steps as it takes to consume them", "[engine]") {
+  CHECK(length_of(job::DurationUnit::steps, 7).steps() == 7);
+  CHECK(length_of(job::DurationUnit::epochs, 2).steps() == 6);
+  // By hand, with the short batch at the end of an epoch.
+  const std::vector<std::int64_t> steps_of{1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 4, 4, 4, 4, 5};
+  for (std::size_t i = 0; i < steps_of.size(); ++i) {
+    const auto samples = static_cast<std::int64_t>(i) + 1;
+    INFO(samples << " samples");
+    CHECK(length_of(job::DurationUnit::samples, samples).steps() == steps_of[i]);
+  }
+  CHECK_FALSE(length_of(job::DurationUnit::samples, 10).reached(2, 1000000));
+  CHECK(length_of(job::DurationUnit::samples, 10).reached(3, 0));
+}
+
+TEST_CASE("where tokens decide, the rate falls with their share", "[engine]") {
+  const auto length = length_of(job::DurationUnit::tokens, 1000);
+  CHECK(length.steps() == 0);
+  CHECK_FALSE(length.reached(100000, 999));
+  CHECK(length.reached(1, 1000));
+
+  CHECK(length.learning_rate(1, 0) == Catch::Approx(0.05));  // Warm-up goes by steps.
+  CHECK(length.learning_rate(2, 0) == Catch::Approx(0.1));
+  CHECK(length.learning_rate(9, 500) == Catch::Approx(0.06));
+  CHECK(length.learning_rate(40, 500) == length.learning_rate(9, 500));
+  CHECK(length.learning_rate(50, 1000) == Catch::Approx(0.02));
+  CHECK(length.learning_rate(50, 5000) == Catch::Approx(0.02));
 }
 
 }  // namespace

@@ -42,6 +42,14 @@ THREE_STAGES = (
     '{stages=[{node=2,vision="all"},{node=3,audio="all",llm=[0,4]},{node=2,llm=[4,7]}]}]'
 )
 
+# Two executors in each of two processes.
+TWO_DEVICES = [
+    "cluster.local_nodes=2", "cluster.devices_per_node=2",
+    "parallel.pipelines=[{stages=["
+    '{node=0,device=0,vision=[0,3],audio="all"},{node=0,device=1,vision=[3,6],llm=[0,2]},{node=1,device=0,llm=[2,7]}]},'
+    '{stages=[{node=1,device=1,vision="all"},{node=0,device=1,audio="all",llm=[0,4]},{node=1,device=1,llm=[4,7]}]}]',
+]
+
 POLICIES = ["in-order", "random", "disttrain", "llm-only", "karmarkar-karp", "dflop", "hierarchical", "deferral",
             "dflop-search", "deferral-exchange", "deferral-chain", "balanced-chain", "tapered", "auto"]
 SCHEDULES = ["1f1b", "eager-1f1b", "split-1f1b", "zero-bubble", "eager-zero-bubble", "gpipe", "dip", "three-phase"]
@@ -72,6 +80,8 @@ CASES = {
         ["train.dtype=fp64", "modules.llm.config.tie_word_embeddings=true", "train.microbatches=8",
          "balancer.policy=dflop-search", "scheduler.schedule=eager-1f1b"], None, STEPS),
     "encoders-cut": (["train.dtype=fp64", THREE_STAGES, "balancer.policy=balanced-chain"], None, 5),
+    "two-devices-per-node": (
+        ["train.dtype=fp64", *TWO_DEVICES, "modules.vision.lr=3e-4", "modules.llm.lr=2e-3"], None, 5),
     # The planner lays out two nodes; both runs find the same profile.
     "auto-layout": (["train.dtype=fp64", *AUTO], None, 5),
     "bf16": (["train.dtype=bf16"], None, 5),
