@@ -7,11 +7,13 @@ namespace troupe::actors {
 SpawnColleagues head_colleagues(HeadResources& resources) {
   return [&resources](caf::actor_system& system, const SupervisorActor& supervisor,
                       std::int64_t total_steps) -> Colleagues {
+    const auto& duration = resources.setup.job.train.duration;
     return {
         system.spawn<caf::detached>(scheduler, &resources.setup, resources.data.records,
                                     std::int64_t{0}, supervisor),
         system.spawn<caf::detached>(recorder, resources.folder, resources.console, resources.logger,
-                                    total_steps, resources.transport.get(), supervisor)};
+                                    observe::TrainingGoal{total_steps, duration.tokens()},
+                                    resources.transport.get(), supervisor)};
   };
 }
 

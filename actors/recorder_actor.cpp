@@ -120,13 +120,13 @@ Status collect(Self self, Collection collection, EpochNumber epoch_number,
 
 RecorderActor::behavior_type recorder(Self self, std::shared_ptr<engine::RunFolder> folder,
                                       observe::Console* console, observe::Logger logger,
-                                      std::int64_t total_steps, transport::Transport* transport,
+                                      observe::TrainingGoal goal, transport::Transport* transport,
                                       SupervisorActor supervisor) {
   auto& state = self->state;
   state.folder = std::move(*folder);
   state.trace_origin_ns = observe::trace_now_ns();
   state.logger = logger;
-  state.reporter.emplace(*console, logger, total_steps);
+  state.reporter.emplace(*console, logger, goal);
   state.transport = transport;
   state.supervisor = supervisor;
   return {

@@ -45,7 +45,7 @@ struct RecorderState {
 RecorderActor::behavior_type recorder(RecorderActor::stateful_pointer<RecorderState> self,
                                       std::shared_ptr<engine::RunFolder> folder,
                                       observe::Console* console, observe::Logger logger,
-                                      std::int64_t total_steps, transport::Transport* transport,
+                                      observe::TrainingGoal goal, transport::Transport* transport,
                                       SupervisorActor supervisor);
 
 }  // namespace troupe::actors

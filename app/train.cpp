@@ -154,8 +154,11 @@ int train_by_reference(const Options& options, const Opened& opened) {
   std::optional<observe::StepReporter> reporter;
   engine::ReferenceOptions reference;
   reference.stop = &stop;
+  const auto& duration = opened.setup.job.train.duration;
   reference.on_step = [&](const observe::StepMetrics& metrics, std::int64_t total_steps) {
-    if (!reporter) reporter.emplace(console, logger.value(), total_steps);
+    if (!reporter)
+      reporter.emplace(console, logger.value(),
+                       observe::TrainingGoal{total_steps, duration.tokens()});
     reporter->report(metrics);
     step = metrics.step + 1;
   };

@@ -82,6 +82,8 @@ struct Duration {
   DurationUnit unit = DurationUnit::steps;
   std::int64_t amount = 1;  ///< >= 1.
 
+  /// The amount, where it is one of tokens; else 0.
+  std::int64_t tokens() const { return unit == DurationUnit::tokens ? amount : 0; }
   friend bool operator==(const Duration&, const Duration&) = default;
 };
 

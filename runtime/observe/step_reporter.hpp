@@ -12,11 +12,17 @@
 
 namespace troupe::observe {
 
+/// How far a job goes: so many steps, or where these follow from its tokens, so many tokens.
+struct TrainingGoal {
+  std::int64_t steps = 0;  ///< 0: as many as the tokens take.
+  TokenCount tokens = 0;   ///< Of the llm, media rows included.
+};
+
 class StepReporter {
  public:
-  /// `console` must outlive this. `total_steps` 0: unknown, then there is no bar.
-  StepReporter(Console& console, Logger logger, std::int64_t total_steps)
-      : console_(console), logger_(std::move(logger)), total_steps_(total_steps) {}
+  /// `console` must outlive this. A goal of nothing: there is no bar.
+  StepReporter(Console& console, Logger logger, TrainingGoal goal)
+      : console_(console), logger_(std::move(logger)), goal_(goal) {}
 
   /// Logs the step (as a warning where it was skipped) and moves the bar.
   void report(const StepMetrics& metrics);
@@ -26,9 +32,13 @@ class StepReporter {
   void finish();
 
  private:
+  /// Steps in all; about, where tokens decide; 0 while that is unknown.
+  std::int64_t total_steps(std::int64_t step) const;
+
   Console& console_;
   Logger logger_;
-  std::int64_t total_steps_;
+  TrainingGoal goal_;
+  TokenCount tokens_ = 0;    // So far.
   double mean_step_ms_ = 0;  // Recent steps weigh more.
   StepMetrics last_;
 };

@@ -41,7 +41,7 @@ class Fixture {
     auto folder = std::make_shared<engine::RunFolder>(
         engine::RunFolder::create(scratch_ / "run", "").value());
     supervisor_ = system.get().spawn(fake_supervisor, &told);
-    actor = system.get().spawn(recorder, folder, &console_, logger, std::int64_t{10},
+    actor = system.get().spawn(recorder, folder, &console_, logger, observe::TrainingGoal{10, 0},
                                head_.get(), supervisor_);
   }
 

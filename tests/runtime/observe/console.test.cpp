@@ -101,7 +101,8 @@ TEST_CASE("steps are lines everywhere and a bar on terminals", "[observe]") {
     Pipe pipe;
     {
       Console console({pipe.writing(), terminal, false});
-      StepReporter reporter(console, Logger::create(&console, {.node_name = "node 0"}).value(), 4);
+      StepReporter reporter(console, Logger::create(&console, {.node_name = "node 0"}).value(),
+                            {4, 0});
       StepMetrics metrics;
       metrics.step = 1;
       metrics.step_ms = 1000;
@@ -117,6 +118,28 @@ TEST_CASE("steps are lines everywhere and a bar on terminals", "[observe]") {
           std::string::npos);
     CHECK((text.find("2/4  1.00 s/step  2 s left") != std::string::npos) == terminal);
   }
+}
+
+TEST_CASE("where tokens decide, the bar tells how many steps that will be", "[observe]") {
+  Pipe pipe;
+  {
+    Console console({pipe.writing(), true, false});
+    StepReporter reporter(console, Logger::create(&console, {.node_name = "node 0"}).value(),
+                          {0, 1000});
+    StepMetrics metrics;
+    metrics.step_ms = 1000;
+    for (const TokenCount tokens : {0, 200, 200, 700}) {
+      ++metrics.step;
+      metrics.tokens = tokens;
+      reporter.report(metrics);
+    }
+  }
+  const auto text = pipe.read_all();
+  CHECK(text.find("1/") == std::string::npos);  // No token yet.
+  CHECK(text.find("2/10  1.00 s/step  8 s left") != std::string::npos);
+  CHECK(text.find("3/8  1.00 s/step  5 s left") != std::string::npos);
+  CHECK(text.find("4/4  1.00 s/step  0 s left") != std::string::npos);
+  CHECK(text.find("[node 0] step 2  loss") != std::string::npos);
 }
 
 }  // namespace
