@@ -113,18 +113,26 @@ Result<std::string> read_text(const std::filesystem::path& path) {
   return text.str();
 }
 
+Error damaged(Error error, std::string where) {
+  error.where = std::move(where);
+  error.fix = "train that run again, or name another one";
+  return error;
+}
+
 Result<Recorded> read_recorded(const std::filesystem::path& run) {
   auto text = read_text(run / "plan.json");
   if (!text.ok()) return std::move(text).error();
   auto plan = observe::parse_plan(text.value());
-  if (!plan.ok()) return std::move(plan).error();
+  if (!plan.ok()) return damaged(std::move(plan).error(), (run / "plan.json").string());
   Recorded recorded{std::move(plan.value().plan), {}};
   auto lines = read_text(run / "iterations.jsonl");
   if (!lines.ok()) return std::move(lines).error();
   std::istringstream stream(lines.value());
+  std::int64_t number = 0;
   for (std::string line; std::getline(stream, line);) {
     auto iteration = observe::parse_iteration(line);
-    if (!iteration.ok()) return std::move(iteration).error();
+    const std::string where = (run / "iterations.jsonl").string() + ":" + std::to_string(++number);
+    if (!iteration.ok()) return damaged(std::move(iteration).error(), where);
     const std::int64_t step = iteration.value().step;
     recorded.iterations[step] = std::move(iteration).value();
   }

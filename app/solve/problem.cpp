@@ -12,6 +12,8 @@ namespace troupe::app {
 
 namespace {
 
+constexpr const char* kSeeSchema =
+    "`troupe solve --schema` with the problem's name prints the input";
 const Json kEmptyArray = Json::array();
 const Json kEmptyObject = Json::object();
 
@@ -76,6 +78,7 @@ Reader::Reader(const Json& object, std::string path) : object_(&object), path_(s
 void Reader::fail(std::string key, std::string message, std::string fix) {
   if (error_) return;
   const std::string where = key.empty() ? path_ : path_ + "." + key;
+  if (fix.empty()) fix = kSeeSchema;
   error_ = Error{Errc::invalid_argument, std::move(message), where, std::move(fix)};
 }
 
@@ -89,8 +92,7 @@ bool Reader::is_array(const std::string& key) const {
 
 const Json* Reader::find(const std::string& key, const char* expected) {
   if (!has(key)) {
-    fail(key, std::string("missing; expected ") + expected,
-         "`troupe solve --schema` with the problem's name prints the input");
+    fail(key, std::string("missing; expected ") + expected);
     return nullptr;
   }
   return &(*object_)[key];

@@ -58,7 +58,7 @@ std::optional<std::vector<std::string>> segments(const std::string& path) {
   return parts;
 }
 
-Error bad_path(const std::string& path, std::string why, std::string fix = {}) {
+Error bad_path(const std::string& path, std::string why, std::string fix) {
   return Error{Errc::invalid_argument, "`" + path + "`: " + std::move(why), "command line",
                std::move(fix)};
 }
@@ -129,10 +129,13 @@ Status set(Value& root, const std::string& path, const Value& value) {
   for (const auto& part : *parts) {
     Value* next = descend(*at, part);
     if (next == nullptr && at->array() != nullptr)
-      return bad_path(path, "'" + part + "' is no index of a list of " +
-                                std::to_string(at->array()->size()) + " (they count from 0)");
+      return bad_path(path,
+                      "'" + part + "' is no index of a list of " +
+                          std::to_string(at->array()->size()) + " (they count from 0)",
+                      "name an element that the job file has, or give the whole list: key=[...]");
     if (next == nullptr)
-      return bad_path(path, "'" + part + "' lies below " + at->shown() + ", which has no keys");
+      return bad_path(path, "'" + part + "' lies below " + at->shown() + ", which has no keys",
+                      "leave out what follows the value's own key");
     at = next;
   }
   *at = value;

@@ -19,7 +19,7 @@ namespace {
 
 Error failed(const std::filesystem::path& path, std::string_view doing) {
   return {Errc::io_failed, std::string(doing) + " failed: " + std::strerror(errno), path.string(),
-          errno == ENOSPC ? "free some disk space" : ""};
+          errno == ENOSPC ? "free some disk space" : "check the folder's permissions and its disk"};
 }
 
 Status write_all(int file, std::string_view text, const std::filesystem::path& path) {
@@ -37,7 +37,8 @@ Status make_folder(const std::filesystem::path& path) {
   std::error_code code;
   std::filesystem::create_directories(path.parent_path(), code);
   if (!code) return Done{};
-  return Error{Errc::io_failed, "creating the folder failed: " + code.message(), path.string(), ""};
+  return Error{Errc::io_failed, "creating the folder failed: " + code.message(), path.string(),
+               "check the permissions of the folders above it"};
 }
 
 // Length of the file up to and including its last newline.

@@ -112,7 +112,8 @@ TraceSummary summary_of(const Gathered& gathered) {
 Result<std::string> read_text(const std::filesystem::path& path) {
   std::error_code code;
   if (!std::filesystem::exists(path, code))
-    return Error{Errc::not_found, "no such trace", path.string(), ""};
+    return Error{Errc::not_found, "no such trace", path.string(),
+                 "training writes it with its first step; look at the run's log"};
   std::ifstream file(path, std::ios::binary);
   std::ostringstream text;
   text << file.rdbuf();

@@ -17,9 +17,11 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 using LossCurve = std::map<std::int64_t, double>;  // By step; NaN where the file says null.
 
+constexpr const char* kOtherRun = "name another run, or train this one again";
+
 // NaN where the value is null, which is how JSON writes a loss that was not finite.
 Status read_loss_line(const Json& line, const std::string& where, LossCurve& curve) {
-  const auto bad = [&](const char* why) { return Error{Errc::bad_data, why, where, ""}; };
+  const auto bad = [&](const char* why) { return Error{Errc::bad_data, why, where, kOtherRun}; };
   if (!line.is_object()) return bad("not a JSON object");
   if (!line.contains("step") || !line["step"].is_number_integer())
     return bad("no whole number `step`");
@@ -33,7 +35,7 @@ Status read_loss_line(const Json& line, const std::string& where, LossCurve& cur
 
 Result<LossCurve> read_losses(const fs::path& path) {
   std::ifstream file(path);
-  if (!file) return Error{Errc::not_found, "no such file", path.string(), ""};
+  if (!file) return Error{Errc::not_found, "no such file", path.string(), kOtherRun};
   LossCurve curve;
   std::string line;
   for (int number = 1; std::getline(file, line); ++number) {
@@ -41,7 +43,7 @@ Result<LossCurve> read_losses(const fs::path& path) {
     const auto parsed = Json::parse(line, nullptr, /*allow_exceptions=*/false);
     // A last line without its newline is what a killed job leaves behind.
     if (parsed.is_discarded() && file.eof()) break;
-    if (parsed.is_discarded()) return Error{Errc::bad_data, "not valid JSON", where, ""};
+    if (parsed.is_discarded()) return Error{Errc::bad_data, "not valid JSON", where, kOtherRun};
     if (auto read = read_loss_line(parsed, where, curve); !read) return read.error();
   }
   return curve;
@@ -110,7 +112,8 @@ Result<LossComparison> compare_losses(const fs::path& a, const fs::path& b) {
     result.largest_at_step = step;
   }
   if (result.step_count == 0)
-    return Error{Errc::bad_data, "no step is in both " + a.string() + " and " + b.string(), "", ""};
+    return Error{Errc::bad_data, "no step is in both " + a.string() + " and " + b.string(), "",
+                 "compare runs that trained the same steps"};
   result.unmatched_steps =
       static_cast<std::int64_t>(curve_a.value().size() + curve_b.value().size()) -
       2 * result.step_count;

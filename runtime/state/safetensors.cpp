@@ -23,7 +23,7 @@ namespace {
 
 Error failed(const std::filesystem::path& path, std::string_view doing) {
   return {Errc::io_failed, std::string(doing) + " failed: " + std::strerror(errno), path.string(),
-          ""};
+          "check the file's permissions and its disk"};
 }
 
 Error not_safetensors(const std::filesystem::path& path, const std::string& why) {
@@ -112,7 +112,7 @@ Result<SafetensorsReader> SafetensorsReader::open(const std::filesystem::path& p
   reader.path_ = path;
   reader.file_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (reader.file_ < 0 && errno == ENOENT)
-    return Error{Errc::not_found, "no such file", path.string(), ""};
+    return Error{Errc::not_found, "no such file", path.string(), "check the path"};
   if (reader.file_ < 0) return failed(path, "opening");
   const auto file_bytes = regular_file_size(reader.file_, path);
   if (!file_bytes) return file_bytes.error();

@@ -272,6 +272,7 @@ DATA = [
     data("sliver of a picture", ["sample a", "sliver.png"], sample("a", "<image>", image="sliver.png"), files={"sliver.png": png(401, 2)}),
     data("missing clip", ["sample a", "nowhere.wav"], sample("a", "<audio>", audio="nowhere.wav")),
     data("clip that is none", ["sample a", "bad.wav"], sample("a", "<audio>", audio="bad.wav"), files={"bad.wav": "RIFF"}),
+    data("truncated clip", ["sample a", "half.wav", "truncated", "replace the file"], sample("a", "<audio>", audio="half.wav"), files={"half.wav": wav()[:-800]}),
     data("clip without sound", ["sample a", "short.wav"], sample("a", "<audio>", audio="short.wav"), files={"short.wav": wav(0)}),
     data("marker without file", ["sample a", "marker"], sample("a", "<image><image>", image="p.png"), files={"p.png": png()}),
     data("file without marker", ["sample a", "marker"], sample("a", "hi", image="p.png"), files={"p.png": png()}),
@@ -382,6 +383,8 @@ def check(row, binary, folder):
     limit = 2 * errors.count("fix:") + 1 if "validate" in row.command else 5
     if len(errors.splitlines()) > max(limit, 2):
         faults.append(f"{len(errors.splitlines())} lines on stderr")
+    if row.code not in (0, 1) and not any(word in errors for word in ("fix:", "--help", "`troupe validate")):
+        faults.append("does not say what to do")
     if row.code != 0 and row.command[:1] == ["solve"] and run.stdout:
         faults.append("a result on stdout beside the error")
     if faults:

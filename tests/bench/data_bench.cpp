@@ -4,13 +4,12 @@
 //   beside
 //                          the repository; where that is absent, a demo data set made for the run)
 //
-// Peers: Pillow in data_peer.py on the same files; libsndfile alone here, which reads the same
-// clips without mean, resampling or features.
+// Peers: Pillow, and libsndfile with soxr, in data_peer.py on the same files; libsndfile alone
+// here, which reads the same clips without mean, resampling or features.
 
 #include <sndfile.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
@@ -24,6 +23,7 @@
 #include "runtime/data/log_mel.hpp"
 #include "runtime/data/read_audio.hpp"
 #include "runtime/data/read_image.hpp"
+#include "tests/bench/report.hpp"
 
 namespace {
 
@@ -32,31 +32,25 @@ using Paths = std::vector<std::filesystem::path>;
 
 constexpr std::int64_t kPixelsMax = 1 << 28;
 
-void report(const std::string& measure, double value, const char* unit) {
-  std::printf("{\"measure\": \"%s\", \"value\": %.1f, \"unit\": \"%s\"}\n", measure.c_str(), value,
-              unit);
-  std::fflush(stdout);
-}
-
 [[noreturn]] void fail(const std::string& why) {
   std::fprintf(stderr, "data_bench: %s\n", why.c_str());
   std::exit(1);
 }
 
-/// Files per second of processor time, which other load on the machine hardly changes: the best of
-/// three passes over all files, after one that warms the cache.
+/// Files per second of processor time, which other load on the machine hardly changes: the median
+/// of three passes over all files, after one that warms the cache.
 void measure(const std::string& name, const Paths& files,
              const std::function<bool(const std::filesystem::path&)>& work) {
   if (files.empty()) return;
-  double best_s = HUGE_VAL;
+  std::vector<double> seconds;
   for (int pass = 0; pass < 4; ++pass) {
     const std::clock_t start = std::clock();
     for (const auto& file : files)
       if (!work(file)) fail("cannot decode " + file.string());
-    const double elapsed_s = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
-    if (pass > 0) best_s = std::min(best_s, elapsed_s);
+    if (pass > 0) seconds.push_back(static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC);
   }
-  report(name, static_cast<double>(files.size()) / best_s, "files/s");
+  troupe::bench::report(name, static_cast<double>(files.size()) / troupe::bench::median(seconds),
+                        "files/s");
 }
 
 Paths files_in(const std::filesystem::path& folder) {
@@ -94,8 +88,8 @@ void measure_samples(const std::filesystem::path& folder) {
   const std::clock_t start = std::clock();
   const auto summary = summarize(dataset.value(), options, 1);
   const double elapsed_s = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
-  report("data.samples_25088_pixels", static_cast<double>(summary.samples) / elapsed_s,
-         "samples/s");
+  troupe::bench::report("data.samples_25088_pixels",
+                        static_cast<double>(summary.samples) / elapsed_s, "samples/s");
 }
 
 }  // namespace

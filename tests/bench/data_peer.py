@@ -1,15 +1,19 @@
-"""Pillow's speed on the pictures of data_bench, one thread, per second of processor time; JSON lines.
+"""Speed of Pillow on the pictures and of libsndfile and soxr on the clips of data_bench, one thread, per second of
+processor time; JSON lines.
 
-    PYTHON data_peer.py [FOLDER]    PYTHON: one with Pillow and numpy (scripts/setup --reference)
+    PYTHON data_peer.py [FOLDER]    PYTHON: one with these packages and numpy (scripts/setup --reference)
 """
 import json
 import math
 import pathlib
+import statistics
 import sys
 import time
 
 try:
     import numpy as np
+    import soundfile
+    import soxr
     from PIL import Image
 except ImportError:
     sys.exit(77)  # No peer here: scripts/setup --reference installs it.
@@ -43,15 +47,23 @@ def patches(path, high):
     return np.ascontiguousarray(video.transpose(0, 3, 6, 4, 7, 2, 1, 5, 8)).reshape(-1, 1176)
 
 
+def clip(path):
+    """libsndfile and soxr, as here, by their Python packages."""
+    samples, rate = soundfile.read(path, dtype="float32", always_2d=True)
+    mono = samples.mean(axis=1)
+    return mono if rate == 16000 else soxr.resample(mono, rate, 16000)
+
+
 def measure(name, files, work):
-    best = math.inf
+    seconds = []
     for turn in range(4):
         start = time.process_time()
         for path in files:
             work(path)
         if turn > 0:
-            best = min(best, time.process_time() - start)
-    print(json.dumps({"measure": name, "value": round(len(files) / best, 1), "unit": "files/s"}), flush=True)
+            seconds.append(time.process_time() - start)
+    rate = len(files) / statistics.median(seconds)
+    print(json.dumps({"measure": name, "value": round(rate, 1), "unit": "files/s"}), flush=True)
 
 
 if __name__ == "__main__":
@@ -62,3 +74,4 @@ if __name__ == "__main__":
     measure("data.image_decode", files, decode)
     measure("data.image_to_patches", files, lambda path: patches(path, 1003520))
     measure("data.image_to_patches_25088_pixels", files, lambda path: patches(path, 25088))
+    measure("data.audio_decode", sorted((folder / "audio").iterdir()), clip)

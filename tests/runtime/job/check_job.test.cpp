@@ -156,8 +156,10 @@ TEST_CASE("values that contradict one another are refused", "[job][errors]") {
       {"foreign key", "", {"train.micro_batch_size=1"}, "train.micro_batch_size", "unknown key", "train.microbatches"},
       {"nothing like it", "", {"train.qqqqqqqqqqqqqqqq=1"}, "train.qqqq", "unknown key", "known here: steps"},
       {"no assignment", "", {"train.steps"}, "command line", "no key.path=value", "train.steps=10"},
-      {"path below a value", "", {"job.name.x=1"}, "job.name.x", "has no keys", ""},
-      {"index", "", {"data.sources[3].json=x"}, "data.sources[3]", "no index of a list of 1", ""},
+      {"path below a value", "", {"job.name.x=1"}, "job.name.x", "has no keys",
+       "leave out"},
+      {"index", "", {"data.sources[3].json=x"}, "data.sources[3]", "no index of a list of 1",
+       "give the whole list"},
       {"broken list", "", {"optimizer.betas=[1,"}, "command line", "not a TOML value", "quote"},
       // clang-format on
   }));
