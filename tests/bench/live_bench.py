@@ -3,7 +3,7 @@
 
     live_bench.py [--runs N] [--steps N] [CONFIGURATION...]
 
-Two processes with one thread each. Every configuration trains with every policy, the policies taking turns, five
+Two processes with one thread each. Every configuration trains with every policy, the policies taking turns, three
 times over; the value is the median over runs of a run's mean step (all train the same batches, which differ in
 work). Beside each stands the work of the busiest device (its forwards, backwards and update in the trace): no order
 of the same work can be faster. Steps are wall-clock, so this wants an otherwise idle machine with two cores.
@@ -88,7 +88,7 @@ def read_arguments():
     parser = argparse.ArgumentParser()
     labels = [label(name, data) for name in MODELS for data in DATA]
     parser.add_argument("configurations", nargs="*", default=[], help="; ".join(labels))
-    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--steps", type=int, default=8)
     arguments = parser.parse_args()
     for unknown in set(arguments.configurations) - set(labels):

@@ -14,11 +14,13 @@ import pathlib
 import platform
 import subprocess
 import sys
+import textwrap
 import time
 
 FOLDER = pathlib.Path(__file__).resolve().parent
 ROOT = FOLDER.parent.parent
 TIMEOUT_S = 1800
+MEASURE_MAX = 90  # Characters of the table's first column.
 # Nothing to measure with on this machine: not a failure.
 EXIT_SKIPPED = 77
 
@@ -123,13 +125,13 @@ def figure(number):
 
 
 def table(rows):
-    """The table as text."""
+    """The table as text; measures with a long size are cut, bench.json has them whole."""
     header = ["measure", "value", "bound", "ratio", "command"]
     lines = [header]
     for row in rows:
         size = f" {row['size']}" if row.get("size") not in (None, "") else ""
         unit = f" {row['unit']}" if row.get("unit") else ""
-        lines.append([row["measure"] + size, figure(row["value"]) + unit, figure(row.get("bound")),
+        lines.append([textwrap.shorten(row["measure"] + size, MEASURE_MAX, placeholder=" ..."), figure(row["value"]) + unit, figure(row.get("bound")),
                       figure(row.get("ratio")), row["command"]])
     widths = [max(len(line[column]) for line in lines) for column in range(4)]
     return "\n".join("  ".join([line[0].ljust(widths[0])] + [line[i].rjust(widths[i]) for i in (1, 2, 3)] + [line[4]])

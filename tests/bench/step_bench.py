@@ -2,19 +2,20 @@
 """What a training step costs besides its operators: two stages of about 50 ms, one thread each, two processes.
 
 50 ms of a stage are as many samples as its model is small for, and some of the cost goes with samples, some with
-microbatches, some with steps: so two sizes are measured. Trains the same job for few and for many steps. The difference in processor time of all processes is what the
-additional steps cost; the processor time of their forward, backward, gradient norm and optimizer slices in the trace
-(`tdur`) is what the operators took. The rest (decoding, planning, messages, transport, recording) is the share outside
-operators. Waiting uses no processor time, so the schedule's idle time does not count, nor what other programs
-take. Names of threads say whose it was, as differences of the same two runs. Prints JSON lines; see README.md.
+microbatches, some with steps: so two sizes are measured. Between two steps of one run, the processor time of all
+threads of all processes is what these steps cost; the processor time of their forward, backward, gradient norm and
+optimizer slices in the trace (`tdur`) is what the operators took. The rest (decoding, planning, messages, transport,
+recording) is the share outside operators. Waiting uses no processor time, so the schedule's idle time does not count,
+nor what other programs take. Names of threads say whose it was. Prints JSON lines; see README.md.
 """
 
 import collections
 import json
+import math
 import os
 import pathlib
 import re
-import resource
+import shutil
 import statistics
 import subprocess
 import sys
@@ -24,8 +25,9 @@ import time
 BINARY = pathlib.Path(os.environ.get("TROUPE_BINARY", "build/release/troupe")).resolve()
 JOB = pathlib.Path("configs/demo.toml").resolve()
 ROUNDS = 3
-# Microbatches of a step, samples of a microbatch, and of how many steps the runs are whose difference counts.
-SIZES = ((8, 1, 3, 23), (4, 4, 5, 35))
+SIZES = ((8, 1, 24), (4, 4, 40))  # Microbatches of a step, samples of a microbatch, steps that are measured.
+WARM_UP = 4  # Steps before these.
+CALIBRATION = 8  # Steps of a run that tells how long layers take.
 STAGE_MS = 50  # Of forward and backward of a microbatch; the llm gets as many layers as that takes here.
 OPERATORS = ("compute", "update")  # Categories of slices.
 DEVICES = "device"  # Name of the threads that run operators.
@@ -33,51 +35,65 @@ DECODING = "decode"  # Of those that work on data, ahead of the steps.
 
 
 def thread_seconds(root):
-    """(name, processor seconds) by (process, thread) of a process and its children; what has ended is left out."""
+    """(name, processor seconds) by (process, thread) of a process and its children."""
     seconds = {}
-    try:
-        children = pathlib.Path(f"/proc/{root}/task/{root}/children").read_text().split()
-        for pid in [str(root), *children]:
-            for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
-                name = re.sub(r"[ \d]+$", "", (task / "comm").read_text().strip())
-                seconds[pid, task.name] = name, int((task / "schedstat").read_text().split()[0]) / 1e9
-    except OSError:
-        pass  # A thread that ended while it was read.
+    children = pathlib.Path(f"/proc/{root}/task/{root}/children").read_text().split()
+    for pid in [str(root), *children]:
+        for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
+            name = re.sub(r"[ \d]+$", "", (task / "comm").read_text().strip())
+            seconds[pid, task.name] = name, int((task / "schedstat").read_text().split()[0]) / 1e9
     return seconds
 
 
+def wait_for_step(process, run, step):
+    """The number of the last step that has ended, `step` or a later one."""
+    while process.poll() is None:
+        try:
+            done = (run / "metrics.jsonl").read_text(encoding="utf-8").count("\n")
+        except FileNotFoundError:
+            done = 0
+        if done >= step:
+            return done
+        time.sleep(0.02)
+    raise subprocess.CalledProcessError(process.returncode, process.args)
+
+
 def train(folder, data, microbatches, samples, layers, steps):
-    """(processor seconds of all processes, run folder, processor seconds by name of thread) of one run with an llm of
-    twice so many layers."""
+    """(run folder, steps (first, last] that were measured, processor seconds of these by name of thread) of a run with
+    an llm of twice so many layers."""
     cut = layers + 1  # With the token embedding; the second stage has the head.
     stages = f'{{node=0,vision="all",audio="all",llm=[0,{cut}]}},{{node=1,llm=[{cut},{2 * cut}]}}'
-    run = pathlib.Path(folder) / f"run-{steps}"
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    run = pathlib.Path(folder) / "run"
+    shutil.rmtree(run, ignore_errors=True)
     process = subprocess.Popen(
         [str(BINARY), "train", str(JOB), f'data.sources=[{{json="{data}/samples.json"}}]',
          f"parallel.pipelines=[{{stages=[{stages}]}}]",
          "cluster.local_nodes=2", f"modules.llm.config.num_hidden_layers={2 * layers}",
          "modules.llm.config.hidden_size=192", "modules.llm.config.intermediate_size=512",
          f"train.microbatches={microbatches}", f"train.global_batch_size={microbatches * samples}", "data.shuffle=false",
-         f"train.steps={steps}", f"job.run_dir={run}"],
+         f"train.steps={WARM_UP + steps + 2}", f"job.run_dir={run}"],
         stdout=subprocess.DEVNULL, cwd=folder)
-    threads = {}
-    while process.poll() is None:
-        threads.update(thread_seconds(process.pid))
-        time.sleep(0.05)
-    if process.returncode != 0:
-        raise subprocess.CalledProcessError(process.returncode, process.args)
+    try:
+        first = wait_for_step(process, run, WARM_UP)
+        before = thread_seconds(process.pid)
+        last = wait_for_step(process, run, WARM_UP + steps)
+        after = thread_seconds(process.pid)
+        if process.wait(timeout=60) != 0:
+            raise subprocess.CalledProcessError(process.returncode, process.args)
+    finally:
+        process.kill()
     by_name = collections.Counter()
-    for name, spent in threads.values():
-        by_name[name] += spent
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, run, by_name
+    for thread, (name, spent) in after.items():
+        by_name[name] += spent - before.get(thread, (name, 0))[1]
+    return run, (first, last), by_name
 
 
-def operators(run):
-    """Slices of the trace in which operators ran. `tdur`: processor time of the device's thread, in us."""
+def operators(run, first=0, last=math.inf):
+    """Slices of the trace in which operators ran, of steps after `first` up to `last`. `tdur`: processor time of the
+    device's thread, in us."""
     trace = json.loads((run / "trace.json").read_text(encoding="utf-8"))
-    return [event for event in trace if event["ph"] == "X" and event.get("cat") in OPERATORS]
+    return [event for event in trace
+            if event["ph"] == "X" and event.get("cat") in OPERATORS and first < event["args"]["step"] <= last]
 
 
 def seconds(slices):
@@ -90,25 +106,21 @@ def stage_ms(slices):
     return sum(statistics.median(event["tdur"] for event in llm if kind in event["name"]) for kind in (" F ", " B ")) / 1000
 
 
-def measure(folder, data, microbatches, samples, few_steps, many_steps):
+def measure(folder, data, microbatches, samples, steps):
     """Prints the shares of one size."""
     layers = 4
     for _ in range(2):  # The second time from nearby: the head and what goes with samples do not scale.
-        _, run, _ = train(folder, data, microbatches, samples, layers, 3)
+        run, _, _ = train(folder, data, microbatches, samples, layers, CALIBRATION)
         layers = max(1, round(layers * STAGE_MS / stage_ms(operators(run))))
-    train(folder, data, microbatches, samples, layers, 1)  # Leaves a profile of the layers beside the runs.
     shares, without_decoding, stages, by_name = [], [], [], collections.defaultdict(list)
     for _ in range(ROUNDS):
-        few_cpu, few, few_threads = train(folder, data, microbatches, samples, layers, few_steps)
-        many_cpu, many, many_threads = train(folder, data, microbatches, samples, layers, many_steps)
-        cpu = many_cpu - few_cpu
-        work = seconds(operators(many)) - seconds(operators(few))
-        decoding = many_threads[DECODING] - few_threads[DECODING]
+        run, (first, last), threads = train(folder, data, microbatches, samples, layers, steps)
+        slices = operators(run, first, last)
+        cpu, work = sum(threads.values()), seconds(slices)
         shares.append(100 * (1 - work / cpu))
-        without_decoding.append(100 * (1 - work / (cpu - decoding)))
-        stages.append(stage_ms(operators(many)))
-        for name in many_threads:
-            spent = many_threads[name] - few_threads[name]
+        without_decoding.append(100 * (1 - work / (cpu - threads[DECODING])))
+        stages.append(stage_ms(slices))
+        for name, spent in threads.items():
             by_name[name].append(100 * (spent - (work if name == DEVICES else 0)) / cpu)
     size = f"{microbatches} microbatches of {samples}, 2 stages of {statistics.median(stages):.0f} ms"
     for name, values in (("", shares), (" and decoding", without_decoding)):
