@@ -135,6 +135,7 @@ JOB_FILE = [
     validate("idle device", ["no stage on device 1 of node 0", "fix:"], job=LAYOUT, overrides=["cluster.devices_per_node=2"]),
     validate("bad listen address", ["cluster.listen: 'here' is no HOST:PORT", "fix:"], overrides=["cluster.listen=here"]),
     validate("override without value", ["'train.steps' is no key.path=value", "train.steps=10"], overrides=["train.steps"]),
+    validate("a typo and a size that the model refuses", ["train.stepz: unknown key", "modules.llm.config.head_dim", "data.min_pixels", "data.max_pixels", "4 problems"], overrides=["train.stepz=1", "modules.llm.config.head_dim=7", "data.max_pixels=1"]),
     validate("override below a value", ["job.name.x", "has no keys"], overrides=["job.name.x=1"]),
     validate("extends nowhere", ["job.toml:1: extends: ", "no such job file", "fix:"], job="extends = \"base.toml\"\n" + JOB),
     validate("extends in a circle", ["a cycle: job.toml -> base.toml -> job.toml", "fix:"], job="extends = \"base.toml\"\n" + JOB, files={"base.toml": "extends = \"job.toml\"\n"}),
