@@ -5,11 +5,12 @@
 
 Each BUILD holds CTest's results.xml and, per Catch2 program, tests/NAME.xml. A program counts as many as it has
 test cases; one that ended before its report was complete counts the cases that it finished and one failure more.
-A script counts as many as it says itself ("3 passed, 0 failed, 1 skipped" on a line), else as one; lines of it that
-begin with "skipped:" are repeated. A build that failed counts as one failure.
+A script counts as many as it says itself ("3 passed, 0 failed, 1 skipped" on a line), else as one. Reasons of skipped
+cases are repeated: Catch2's, and a script's lines that begin with "skipped:". A build that failed counts as one failure.
 """
 
 import argparse
+import html
 import pathlib
 import re
 import sys
@@ -18,6 +19,7 @@ import xml.etree.ElementTree as ElementTree
 CASES = re.compile(
     r'<OverallResultsCases successes="(\d+)" failures="(\d+)" expectedFailures="(\d+)"(?: skips="(\d+)")?/>')
 TALLY = re.compile(r"^(\d+) passed, (\d+) failed, (\d+) skipped$", re.MULTILINE)
+SKIPPED = re.compile(r"<Skip\b[^>]*>\s*(.*?)\s*</Skip>", re.DOTALL)
 FINISHED = re.compile(r'<OverallResult success="(true|false)"(?: skips="(\d+)")?')
 
 
@@ -55,7 +57,9 @@ def count_build(build):
         failed = status not in ("run", "notrun", "disabled") or case.find("failure") is not None
         output = (case.findtext("system-out") or "").strip()
         if report.exists():
-            counts = count_catch2(report.read_text(errors="replace"), failed)
+            text = report.read_text(errors="replace")
+            counts = count_catch2(text, failed)
+            skips += [f"{build.name}: {name}: skipped: {html.unescape(why)}" for why in SKIPPED.findall(text)]
         elif status in ("notrun", "disabled") or case.find("skipped") is not None:
             counts = (0, 0, 1)
             if "Unable to find" in output or "not found" in (case.find("skipped").get("message", "")

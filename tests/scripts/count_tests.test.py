@@ -31,8 +31,11 @@ class CountTests(unittest.TestCase):
             return run.returncode, lines[-1], lines
 
     def test_a_catch2_program_counts_its_cases(self):
-        report = '<OverallResultsCases successes="7" failures="0" expectedFailures="0" skips="2"/>'
-        self.assertEqual(self.count(case("data"), reports={"data": report})[:2], (0, "7 passed, 0 failed, 2 skipped"))
+        report = ('<Skip filename="gpu.test.cpp" line="3">\n  no GPU &amp; none\n</Skip>'
+                  '<OverallResultsCases successes="7" failures="0" expectedFailures="0" skips="1"/>')
+        code, last, lines = self.count(case("data"), reports={"data": report})
+        self.assertEqual((code, last), (0, "7 passed, 0 failed, 1 skipped"))
+        self.assertIn("release: data: skipped: no GPU & none", lines)
 
     def test_a_program_that_broke_off_counts_what_it_finished_and_a_failure(self):
         report = '<OverallResult success="true"/><OverallResult success="true" skips="1"/><TestCase'
