@@ -1,7 +1,8 @@
 #include "runtime/data/bad_sample.hpp"
 
-#include <nlohmann/json.hpp>
 #include <utility>
+
+#include "runtime/data/bad_sample_json.hpp"
 
 namespace troupe::data {
 
@@ -34,11 +35,11 @@ std::string_view fix_of(BadKind kind) {
   return "take the sample out";
 }
 
-BadSample bad_media(std::string id, std::string where, std::string file, Error why) {
+BadSample bad_media(const Record& record, std::string file, Error why) {
   const bool missing = why.code == Errc::not_found;
   const BadKind kind = missing ? BadKind::missing_file : BadKind::unreadable_media;
   if (missing || why.fix.empty()) why.fix = fix_of(kind);
-  return {std::move(id),     kind, std::move(file), std::move(where), std::move(why.message),
+  return {record.id,         kind, std::move(file), record.where, std::move(why.message),
           std::move(why.fix)};
 }
 
@@ -60,14 +61,13 @@ std::string to_string(const BadSample& bad) {
   return bad.fix.empty() ? text : text + "; " + bad.fix;
 }
 
+nlohmann::ordered_json to_json(const BadSample& bad) {
+  return {{"id", bad.id},       {"kind", to_string(bad.kind)}, {"file", bad.file},
+          {"where", bad.where}, {"reason", bad.reason},        {"fix", bad.fix}};
+}
+
 std::string to_json_line(const BadSample& bad, std::int64_t epoch, std::int64_t position) {
-  nlohmann::ordered_json line;
-  line["id"] = bad.id;
-  line["kind"] = to_string(bad.kind);
-  line["file"] = bad.file;
-  line["where"] = bad.where;
-  line["reason"] = bad.reason;
-  line["fix"] = bad.fix;
+  nlohmann::ordered_json line = to_json(bad);
   line["epoch"] = epoch;
   line["position"] = position;
   return line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);

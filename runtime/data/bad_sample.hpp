@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "runtime/data/record.hpp"
 #include "runtime/vocabulary/result.hpp"
 
 namespace troupe::data {
@@ -39,8 +40,8 @@ struct BadSample {
   friend bool operator==(const BadSample&, const BadSample&) = default;
 };
 
-/// A media file that cannot be used, and why.
-BadSample bad_media(std::string id, std::string where, std::string file, Error why);
+/// A media file of a record that cannot be used, and why.
+BadSample bad_media(const Record& record, std::string file, Error why);
 
 /// A sample of more llm tokens than `data.max_seq_len`.
 BadSample too_long(std::string id, std::string where, std::int64_t tokens, std::int64_t limit);

@@ -11,6 +11,8 @@
 #include <optional>
 #include <thread>
 
+#include "runtime/data/bad_sample_json.hpp"
+
 namespace troupe::data {
 namespace {
 
@@ -189,12 +191,7 @@ std::string to_json(const DataSummary& summary) {
                                    {"frames_per_clip", json_of(summary.audio_frames)},
                                    {"bad_fraction", summary.bad_fraction()},
                                    {"bad", nlohmann::ordered_json::array()}};
-  for (const auto& bad : summary.bad)
-    object["bad"].push_back({{"id", bad.id},
-                             {"kind", to_string(bad.kind)},
-                             {"file", bad.file},
-                             {"where", bad.where},
-                             {"reason", bad.reason}});
+  for (const auto& bad : summary.bad) object["bad"].push_back(to_json(bad));
   return object.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 

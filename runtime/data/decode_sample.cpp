@@ -18,10 +18,6 @@ BadSample bad(const Record& record, BadKind kind, std::string reason, std::strin
       record.id, kind, std::move(file), record.where, std::move(reason), std::string(fix_of(kind))};
 }
 
-BadSample bad_file(const Record& record, const std::string& file, const Error& error) {
-  return bad_media(record.id, record.where, file, error);
-}
-
 Fault find_marker_fault(const Record& record, const char* name, std::int32_t markers,
                         std::size_t files) {
   if (static_cast<std::size_t>(markers) == files) return std::nullopt;
@@ -56,9 +52,9 @@ Fault decode_images(const Dataset& dataset, const Record& record, const DataOpti
                     DecodedSample& sample) {
   for (const auto& name : record.images) {
     auto image = read_image(dataset.media_path(record, name), options.decoded_pixels_max);
-    if (!image) return bad_file(record, name, image.error());
+    if (!image) return bad_media(record, name, image.error());
     auto patches = prepare_image(image.value(), options);
-    if (!patches) return bad_file(record, name, patches.error());
+    if (!patches) return bad_media(record, name, patches.error());
     sample.images.push_back(std::move(patches).value());
   }
   return std::nullopt;
@@ -69,9 +65,9 @@ Fault decode_clips(const Dataset& dataset, const Record& record, const DataOptio
   std::int32_t marker = 0;
   for (const auto& name : record.audio) {
     auto clip = read_audio(dataset.media_path(record, name), options.audio_seconds_max);
-    if (!clip) return bad_file(record, name, clip.error());
+    if (!clip) return bad_media(record, name, clip.error());
     auto windows = log_mel_windows(clip.value(), options.mel_bins, options.pad_audio);
-    if (!windows) return bad_file(record, name, windows.error());
+    if (!windows) return bad_media(record, name, windows.error());
     for (auto& window : windows.value())
       sample.audio.push_back({std::move(window.mel), window.frames, marker});
     ++marker;

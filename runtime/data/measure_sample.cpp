@@ -20,10 +20,6 @@ namespace {
 
 Error bad_data(std::string message) { return {Errc::bad_data, std::move(message), "", ""}; }
 
-BadSample bad_file(const Record& record, const std::string& file, const Error& error) {
-  return bad_media(record.id, record.where, file, error);
-}
-
 Result<ImageSize> jpeg_size(std::string_view bytes) {
   const std::unique_ptr<void, int (*)(tjhandle)> decoder(tjInitDecompress(), &tjDestroy);
   if (!decoder) return Error{Errc::internal, "turbojpeg has no memory left", "", ""};
@@ -53,10 +49,10 @@ std::optional<BadSample> measure_images(const Dataset& dataset, const Record& re
                                         const DataOptions& options, ModuleMedia& media) {
   for (const auto& name : record.images) {
     const auto size = image_size(dataset.media_path(record, name), options.decoded_pixels_max);
-    if (!size) return bad_file(record, name, size.error());
+    if (!size) return bad_media(record, name, size.error());
     const auto resized =
         smart_resize(size.value(), options.vision.factor(), options.min_pixels, options.max_pixels);
-    if (!resized) return bad_file(record, name, resized.error());
+    if (!resized) return bad_media(record, name, resized.error());
     const auto patch = options.vision.patch_size;
     media.items.push_back(image_shape(resized.value().height / patch, resized.value().width / patch,
                                       options.vision,
@@ -71,9 +67,9 @@ std::optional<BadSample> measure_clips(const Dataset& dataset, const Record& rec
   std::int32_t marker = 0;
   for (const auto& name : record.audio) {
     const auto samples = audio_samples(dataset.media_path(record, name), options.audio_seconds_max);
-    if (!samples) return bad_file(record, name, samples.error());
+    if (!samples) return bad_media(record, name, samples.error());
     if (samples.value() < kHopSamples)
-      return bad_file(record, name, bad_data("the clip is shorter than one frame of 10 ms"));
+      return bad_media(record, name, bad_data("the clip is shorter than one frame of 10 ms"));
     for (std::int64_t left = samples.value(); left >= kHopSamples; left -= kWindowSamples) {
       const auto window =
           options.pad_audio ? kWindowSamples : std::min<std::int64_t>(left, kWindowSamples);
@@ -118,7 +114,7 @@ MeasureOutcome measure_sample(const Dataset& dataset, const Record& record,
   try {
     return measure(dataset, record, options, modules);
   } catch (const std::exception& fault) {  // Out of memory; a path the file system cannot hold.
-    return bad_media(record.id, record.where, {}, {Errc::internal, fault.what(), {}, {}});
+    return bad_media(record, {}, {Errc::internal, fault.what(), {}, {}});
   }
 }
 

@@ -20,18 +20,11 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "support"))
-from stalled_file import NoLeases, StalledFile
+from run_cases import Failure, Skipped, run_cases
+from stalled_file import StalledFile
 
 JOB = ROOT / "configs" / "demo.toml"
 END_WITHIN_S = 5
-
-
-class Failure(Exception):
-    pass
-
-
-class Skipped(Exception):
-    pass
 
 
 def expect(condition, what):
@@ -692,25 +685,10 @@ def main():
     # One profile for all runs, so that none of them measures the layers again.
     subprocess.run([str(binary), "profile", str(JOB), f'data.sources=[{{json="{base}/data/samples.json"}}]', "--out",
                     str(base / "data" / "profile.json")], check=True, capture_output=True)
-    counts = {"passed": 0, "failed": 0, "skipped": 0}
-    for case in CASES:
-        if wanted and case.__name__ not in wanted:
-            continue
-        folder = pathlib.Path(tempfile.mkdtemp(dir=base))
-        begin = time.monotonic()
-        try:
-            case(Bench(binary, base / "data", folder))
-            verdict, reason = "passed", ""
-        except (Skipped, NoLeases) as why:
-            verdict, reason = "skipped", f": {why}"
-        except (Failure, subprocess.SubprocessError) as why:
-            verdict, reason = "failed", f": {why}"
-        counts[verdict] += 1
-        seconds = time.monotonic() - begin
-        print(f"{verdict}: {case.__name__.replace('_', ' ')} ({seconds:.1f} s){reason}", flush=True)
+    chosen = [case for case in CASES if not wanted or case.__name__ in wanted]
+    code = run_cases(chosen, lambda case: case(Bench(binary, base / "data", pathlib.Path(tempfile.mkdtemp(dir=base)))))
     shutil.rmtree(base, ignore_errors=True)
-    print(", ".join(f"{number} {name}" for name, number in counts.items()))
-    return 1 if counts["failed"] else 0
+    return code
 
 
 if __name__ == "__main__":

@@ -18,14 +18,11 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "support"))
-from stalled_file import NoLeases, StalledFile
+from run_cases import Failure, run_cases
+from stalled_file import StalledFile
 
 DEMO = ROOT / "configs" / "demo.toml"
 PROMPT_S = 5
-
-
-class Failure(Exception):
-    pass
 
 
 def expect(condition, what):
@@ -155,25 +152,11 @@ CASES = (a_node_that_looks_for_its_job_ends_by_a_signal, a_node_looks_no_longer_
 
 
 def main(binary):
-    counts = {"passed": 0, "failed": 0, "skipped": 0}
     with tempfile.TemporaryDirectory(prefix="troupe-signals-") as name:
         folder = pathlib.Path(name)
         subprocess.run([binary, "data", "make", str(folder / "data")], check=True, capture_output=True)
         data = f'data.sources=[{{json="{folder}/data/samples.json"}}]'
-        for case in CASES:
-            begin = time.monotonic()
-            try:
-                case(binary, folder, data)
-                verdict, reason = "passed", ""
-            except NoLeases as why:
-                verdict, reason = "skipped", f": {why}"
-            except Failure as why:
-                verdict, reason = "failed", f": {why}"
-            counts[verdict] += 1
-            seconds = time.monotonic() - begin
-            print(f"{verdict}: {case.__name__.replace('_', ' ')} ({seconds:.1f} s){reason}", flush=True)
-    print(", ".join(f"{number} {name}" for name, number in counts.items()))
-    return 1 if counts["failed"] else 0
+        return run_cases(CASES, lambda case: case(binary, folder, data))
 
 
 if __name__ == "__main__":

@@ -4,8 +4,10 @@ import fcntl
 import signal
 import time
 
+from run_cases import Skipped
 
-class NoLeases(Exception):
+
+class NoLeases(Skipped):
     """This file system cannot do it."""
 
 

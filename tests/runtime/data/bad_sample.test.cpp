@@ -42,12 +42,16 @@ TEST_CASE("every kind of bad sample has a fix, and a file's own fix comes first"
     INFO(to_string(static_cast<BadKind>(kind)));
     CHECK_FALSE(fix_of(static_cast<BadKind>(kind)).empty());
   }
+  Record record;
+  record.id = "s1";
+  record.where = "f:1";
   const Error unknown{Errc::bad_data, "not a picture", "", "convert it to JPEG"};
-  CHECK(bad_media("s1", "f:1", "a.gif", unknown).fix == "convert it to JPEG");
+  CHECK(bad_media(record, "a.gif", unknown).fix == "convert it to JPEG");
   const Error damaged{Errc::bad_data, "truncated", "", ""};
-  CHECK(bad_media("s1", "f:1", "a.jpg", damaged).fix == fix_of(BadKind::unreadable_media));
+  CHECK(bad_media(record, "a.jpg", damaged).fix == fix_of(BadKind::unreadable_media));
   const Error absent{Errc::not_found, "there is no file", "", "check the path"};
-  CHECK(bad_media("s1", "f:1", "a.jpg", absent).kind == BadKind::missing_file);
+  CHECK(bad_media(record, "a.jpg", absent).kind == BadKind::missing_file);
+  CHECK(bad_media(record, "a.jpg", damaged).where == "f:1");
 }
 
 }  // namespace
