@@ -1,0 +1,282 @@
+#!/usr/bin/python3
+"""Mutants: small faults planted one at a time, each of which the tests it names must notice.
+
+    mutants.py [NAME...]         builds and tests each in copies of this checkout; AREA names all of an area
+    mutants.py --check [BUILD]   only whether each can be planted in these sources; with BUILD also whether the test
+                                 programs there have the cases that mutants name. Takes a second or two
+    mutants.py --list            a line for each
+
+    --record FILE     leaves a table of what caught what: Markdown
+    --workers N       copies that are built and tested side by side (default: one per two cores, at least two)
+
+A mutant is a patch, AREA/NAME.patch, below a few lines that say what it breaks, what to build and which tests must
+fail; README.md has the form. A test that fails without the mutant, or passes with it, fails here, and so does a mutant
+that cannot be planted or compiled. The copies stay in build/mutants: the next run compiles what has changed.
+"""
+
+import argparse
+import concurrent.futures
+import dataclasses
+import os
+import pathlib
+import queue
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import threading
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+COPIES = ROOT / "build" / "mutants"
+SECONDS_MAX = 600  # Of one test: a mutant may make it wait for ever.
+CASES_FAILED = re.compile(r"^test cases: .*\b\d+ failed", re.MULTILINE)
+NO_CASE = "No test cases matched"
+
+
+class Unusable(Exception):
+    """A mutant, or a test it names, that says nothing about the tests."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Mutant:
+    name: str  # AREA/NAME
+    breaks: str
+    targets: tuple
+    tests: tuple  # As written: `test_X "case"` or `script FILE ARGUMENT...`.
+    files: tuple  # That the patch changes, relative to the root.
+    path: pathlib.Path
+
+
+def read_mutant(path):
+    """The mutant of a file. Raises Unusable with the file and what is wrong with its head."""
+    name = str(path.relative_to(HERE).with_suffix(""))
+    head, marker, patch = path.read_text(encoding="utf-8").partition("diff --git ")
+    fields = {"Breaks": [], "Build": [], "Test": []}
+    for number, line in enumerate(filter(None, head.splitlines()), 1):
+        key, colon, value = line.partition(": ")
+        if not colon or key not in fields or not value.strip():
+            raise Unusable(f"{name}: line {number} of its head is none of `Breaks: ...`, `Build: ...`, `Test: ...`: {line}")
+        fields[key].append(value.strip())
+    if len(fields["Breaks"]) != 1 or not fields["Build"] or not fields["Test"] or not marker:
+        raise Unusable(f"{name}: one line `Breaks:`, at least one `Build:` and `Test:`, then a patch are wanted")
+    files = tuple(re.findall(r"^\+\+\+ b/(\S+)", patch, re.MULTILINE))
+    if not files:
+        raise Unusable(f"{name}: its patch changes no file")
+    targets = tuple(target for line in fields["Build"] for target in line.split())
+    return Mutant(name, fields["Breaks"][0], targets, tuple(fields["Test"]), files, path)
+
+
+def apply(mutant, folder, *flags):
+    """Whether the patch went in; git's words where it did not. Lines may have moved, and some around it changed."""
+    # A copy lies inside the checkout: git must not take it for a part of it, and skip its files.
+    result = subprocess.run(["git", "apply", "-p1", "-C1", *flags, str(mutant.path)], cwd=folder, capture_output=True,
+                            text=True, env={**os.environ, "GIT_CEILING_DIRECTORIES": str(folder.parent)})
+    return result.returncode == 0, result.stderr.strip()
+
+
+def command_of(test, tree, build):
+    """The command line of a test that a mutant names."""
+    words = shlex.split(test)
+    if words[0] == "script":
+        return ["/usr/bin/python3", str(tree / words[1]), str(build / "troupe"), *words[2:]]
+    if len(words) != 2 or not words[0].startswith("test_"):
+        raise Unusable(f"not a test: {test}")
+    return [str(build / "tests" / words[0]), words[1]]
+
+
+def check(mutants, build):
+    """What keeps mutants from being planted; with a build, what keeps their tests from being found."""
+    faults = []
+    for mutant in mutants:
+        planted, why = apply(mutant, ROOT, "--check")
+        if not planted:
+            faults.append(f"{mutant.name}: cannot be planted; make it anew (README.md): {why}")
+        for test in mutant.tests:
+            words = shlex.split(test)
+            if words[0] == "script":
+                if not (ROOT / words[1]).is_file():
+                    faults.append(f"{mutant.name}: there is no script {words[1]}")
+                continue
+            program = build / "tests" / words[0] if build else None
+            if build and not program.is_file():
+                faults.append(f"{mutant.name}: there is no program {words[0]}")
+            elif build:
+                listed = subprocess.run([str(program), "--list-tests", "--verbosity", "quiet", words[1]],
+                                        capture_output=True, text=True, timeout=60)
+                if not listed.stdout.strip():
+                    faults.append(f"{mutant.name}: {words[0]} has no case '{words[1]}'")
+    return faults
+
+
+class Copy:
+    """A copy of the checkout with a build of its own, in which one mutant at a time is planted."""
+
+    def __init__(self, number):
+        self.home = COPIES / str(number)
+        self.tree, self.build = self.home / "tree", self.home / "tree" / "build" / "release"
+
+    def prepare(self, targets):
+        """Brings the copy up to date and builds it without a mutant."""
+        listed = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT,
+                                capture_output=True, check=True).stdout.decode()
+        wanted = {name for name in listed.split("\0") if name and (ROOT / name).is_file()}
+        for name in wanted:
+            self.restore(name)
+        for old in [path for path in self.tree.rglob("*") if path.is_file() and self.build.parent not in path.parents]:
+            if str(old.relative_to(self.tree)) not in wanted and "__pycache__" not in old.parts:
+                old.unlink()
+        shared = self.home / "shared"
+        if (ROOT.parent / "shared").is_dir() and not shared.exists():
+            shared.symlink_to(ROOT.parent / "shared")
+        if not (self.build / "build.ninja").is_file():
+            subprocess.run(["cmake", "--preset", "release"], cwd=self.tree, check=True, stdout=subprocess.DEVNULL)
+        built, output = self.compile(targets)
+        if not built:
+            raise Unusable(f"the sources do not build without a mutant:\n{output}")
+
+    def restore(self, name):
+        """Puts a file back as it is in the checkout; what is the same keeps its time, so that nothing is compiled."""
+        source, copy = ROOT / name, self.tree / name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        if not copy.is_file() or copy.read_bytes() != source.read_bytes():
+            shutil.copyfile(source, copy)
+            shutil.copymode(source, copy)
+
+    def compile(self, targets):
+        result = subprocess.run(["ninja", "-C", str(self.build), *targets], capture_output=True, text=True)
+        return result.returncode == 0, result.stdout[-3000:] + result.stderr[-500:]
+
+    def fails(self, test):
+        """Whether a test fails here. Raises Unusable where it does not run at all."""
+        try:
+            result = subprocess.run(command_of(test, self.tree, self.build), cwd=self.tree, capture_output=True, text=True,
+                                    timeout=SECONDS_MAX, errors="replace", env={**os.environ, "OMP_NUM_THREADS": "1"})
+        except subprocess.TimeoutExpired:
+            return True
+        if NO_CASE in result.stdout + result.stderr:
+            raise Unusable(f"no case of that name: {test}")
+        # A crash has no summary. Anything else that ends a test program without a failed case is its own fault.
+        if result.returncode > 0 and not test.startswith("script ") and not CASES_FAILED.search(result.stdout):
+            raise Unusable(f"exit code {result.returncode} without a failed case: {test}\n{result.stdout[-1000:]}")
+        return result.returncode != 0
+
+    def try_mutant(self, mutant):
+        """The tests that passed although the mutant was there."""
+        try:
+            planted, why = apply(mutant, self.tree)
+            if not planted:
+                raise Unusable(f"cannot be planted: {why}")
+            built, output = self.compile(mutant.targets)
+            if not built:
+                raise Unusable(f"does not compile:\n{output}")
+            return [test for test in mutant.tests if not self.fails(test)]
+        finally:
+            for name in mutant.files:
+                self.restore(name)
+
+
+def failing_without(copy, mutants):
+    """The tests that fail before any mutant is there: they would seem to catch everything."""
+    tests = sorted({test for mutant in mutants for test in mutant.tests})
+    return [test for test in tests if copy.fails(test)]
+
+
+def try_all(copies, mutants, report):
+    """Tries each mutant in whichever copy is free; `report` hears of each as it ends. Returns how many were caught."""
+    free, lock, caught = queue.Queue(), threading.Lock(), []
+    for copy in copies:
+        free.put(copy)
+
+    def try_one(mutant):
+        copy, begin = free.get(), time.monotonic()
+        try:
+            survived = copy.try_mutant(mutant)
+            verdict = f"NOT CAUGHT by {'; '.join(survived)}" if survived else "caught"
+        except Unusable as why:
+            verdict = f"UNUSABLE: {why}"
+        finally:
+            free.put(copy)
+        with lock:
+            caught.append(verdict == "caught")
+            report(mutant, verdict, time.monotonic() - begin)
+
+    with concurrent.futures.ThreadPoolExecutor(len(copies)) as pool:
+        list(pool.map(try_one, mutants))
+    return sum(caught)
+
+
+def table_of(rows):
+    """What caught what, as Markdown."""
+    lines = ["| Mutant | Breaks | Tests that must fail | Verdict |", "|---|---|---|---|"]
+    for mutant, verdict in sorted(rows, key=lambda row: row[0].name):
+        tests = "<br>".join(f"`{test}`" for test in mutant.tests)
+        lines.append(f"| {mutant.name} | {mutant.breaks} | {tests} | {verdict.splitlines()[0]} |")
+    return "\n".join(lines) + "\n"
+
+
+def run(mutants, workers, record):
+    targets = sorted({target for mutant in mutants for target in mutant.targets})
+    copies = [Copy(number) for number in range(min(workers, len(mutants)))]
+    print(f"building {len(copies)} copies in {COPIES.relative_to(ROOT)}", flush=True)
+    for copy in copies:
+        copy.prepare(targets)
+    broken = failing_without(copies[0], mutants)
+    for test in broken:
+        print(f"failed: without any mutant: {test}", flush=True)
+    if broken:
+        print(f"0 passed, {len(broken)} failed, {len(mutants)} skipped")
+        return 1
+    rows = []
+
+    def report(mutant, verdict, seconds):
+        rows.append((mutant, verdict))
+        print(f"{mutant.name} ({seconds:.0f} s): {verdict}", flush=True)
+
+    caught = try_all(copies, mutants, report)
+    if record:
+        record.write_text(table_of(rows), encoding="utf-8")
+    print(f"{caught} passed, {len(mutants) - caught} failed, 0 skipped")
+    return 0 if caught == len(mutants) else 1
+
+
+def read_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--check", nargs="?", const="", metavar="BUILD")
+    parser.add_argument("--list", action="store_true")
+    parser.add_argument("--record", type=pathlib.Path)
+    parser.add_argument("--workers", type=int, default=max(2, (os.cpu_count() or 1) // 2))
+    return parser.parse_args()
+
+
+def main():
+    arguments = read_arguments()
+    try:
+        mutants = [read_mutant(path) for path in sorted(HERE.glob("*/*.patch"))]
+    except Unusable as why:
+        print(why)
+        print("0 passed, 1 failed, 0 skipped")
+        return 1
+    for name in arguments.names:
+        if not any(mutant.name == name or mutant.name.startswith(name + "/") for mutant in mutants):
+            sys.exit(f"no mutant or area is called '{name}' (--list names them)")
+    if arguments.names:
+        mutants = [mutant for mutant in mutants
+                   if any(mutant.name == name or mutant.name.startswith(name + "/") for name in arguments.names)]
+    if arguments.list:
+        for mutant in mutants:
+            print(f"{mutant.name}: {mutant.breaks}")
+        return 0
+    if arguments.check is not None:
+        faults = check(mutants, pathlib.Path(arguments.check).resolve() if arguments.check else None)
+        bad = {fault.partition(":")[0] for fault in faults}
+        print("\n".join([*faults, f"{len(mutants) - len(bad)} passed, {len(bad)} failed, 0 skipped"]))
+        return 1 if faults or not mutants else 0
+    return run(mutants, max(1, arguments.workers), arguments.record)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

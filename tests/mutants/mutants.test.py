@@ -1,0 +1,89 @@
+#!/usr/bin/python3
+"""The verdicts of mutants.py, on mutants and test programs made here."""
+
+import pathlib
+import subprocess
+import tempfile
+
+import mutants
+
+HEAD = 'Breaks: a sum\nBuild: test_x\nTest: test_x "adds"\n'
+PATCH = "diff --git a/x.txt b/x.txt\n--- a/x.txt\n+++ b/x.txt\n@@ -1 +1 @@\n-one\n+two\n"
+# Fails where x.txt says `two`, as Catch2 does; fails otherwise without a failed case; or does not look.
+LOOKS = '#!/bin/sh\nif grep -q two x.txt; then echo "test cases: 1 | 1 failed"; exit 1; fi\n'
+OTHERWISE = '#!/bin/sh\nif grep -q two x.txt; then echo "no such file"; exit 1; fi\n'
+BLIND = "#!/bin/sh\nexit 0\n"
+NAMELESS = '#!/bin/sh\necho "No test cases matched"\nexit 2\n'
+
+
+def refusal(text, folder):
+    path = folder / "bad.patch"
+    path.write_text(text)
+    try:
+        mutants.read_mutant(path)
+    except mutants.Unusable as why:
+        return str(why)
+    return ""
+
+
+def check_heads(folder):
+    path = folder / "good.patch"
+    path.write_text(HEAD + PATCH)
+    mutant = mutants.read_mutant(path)
+    assert (mutant.breaks, mutant.targets, mutant.files) == ("a sum", ("test_x",), ("x.txt",))
+    assert mutant.tests == ('test_x "adds"',)
+    assert "`Test:`" in refusal("Breaks: a sum\nBuild: test_x\n" + PATCH, folder)
+    assert "line 1" in refusal("What: a sum\n" + HEAD + PATCH, folder)
+    assert "a patch" in refusal(HEAD, folder)
+    return mutant
+
+
+class Copy(mutants.Copy):
+    """Nothing is compiled: what is planted in x.txt is what the program reads."""
+
+    def __init__(self, folder, program):
+        self.tree = folder / "tree"
+        self.build = folder / "build"
+        (self.build / "tests").mkdir(parents=True, exist_ok=True)
+        self.tree.mkdir(exist_ok=True)
+        self.restore("x.txt")
+        path = self.build / "tests" / "test_x"
+        path.write_text(program)
+        path.chmod(0o755)
+
+    def restore(self, name):
+        (self.tree / name).write_text("one\n")
+
+    def compile(self, targets):
+        return True, ""
+
+
+def verdict(folder, program, mutant):
+    words = []
+    copy = Copy(folder, program)
+    mutants.try_all([copy], [mutant], lambda _, verdict, __: words.append(verdict))
+    assert (copy.tree / "x.txt").read_text() == "one\n"
+    return words[0]
+
+
+def main():
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        mutants.HERE = folder
+        mutant = check_heads(folder)
+        assert verdict(folder, LOOKS, mutant) == "caught"
+        assert verdict(folder, BLIND, mutant) == 'NOT CAUGHT by test_x "adds"'
+        assert verdict(folder, OTHERWISE, mutant).startswith("UNUSABLE: exit code 1 without a failed case")
+        assert verdict(folder, NAMELESS, mutant).startswith("UNUSABLE: no case of that name")
+        # A test that fails anyway would seem to catch everything.
+        assert mutants.failing_without(Copy(folder, "#!/bin/sh\necho 'test cases: 1 | 1 failed'\nexit 1\n"), [mutant])
+        assert not mutants.failing_without(Copy(folder, LOOKS), [mutant])
+        (folder / "moved.patch").write_text(HEAD + PATCH.replace("-one", "-eleven"))
+        moved = mutants.read_mutant(folder / "moved.patch")
+        assert verdict(folder, LOOKS, moved).startswith("UNUSABLE: cannot be planted")
+    print("ok")
+
+
+if __name__ == "__main__":
+    subprocess.run(["git", "--version"], check=True, stdout=subprocess.DEVNULL)
+    main()
