@@ -1,19 +1,20 @@
 #!/usr/bin/env python3
 """The configurations of live_bench.py under torch.distributed.pipelining: 1F1B, gloo, two processes, one thread each.
 
-    ~/.cache/troupe/reference-*/bin/python tests/bench/live_peer.py [--steps N] [CONFIGURATION...]
+    ~/.cache/troupe/reference-*/bin/python tests/bench/live_peer.py [--runs N] [--steps N] [--minutes N]
+        [--results FILE] [CONFIGURATION...]
 
 Same layers (model_peer.py), same cut, same batches in the order of arrival, same number of microbatches, AdamW. That
 library freezes the shapes between stages at the first step, so rows are padded there to the largest microbatch of
 all steps; stages cut the padding off before they compute, which is the least that a user can do. Data are made up
-and ready in memory, while live_bench.py decodes files beside its training.
+and ready in memory, while live_bench.py decodes files beside its training. A configuration without a model of its own
+(real-mini.toml: two pipelines on four processes) has no peer here. Results go into the file of live_bench.py.
 """
 
 import json
 import os
 import pathlib
 import socket
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -28,9 +29,11 @@ except ImportError:
     sys.exit(77)  # No peer here: scripts/setup --reference installs it.
 
 import live_bench
+import live_results
 import model_peer
+from live_configurations import BASELINE_SCHEDULE, CONFIGURATIONS, JOB, MEDIA, overrides
 
-MICROBATCHES, WIDTH = 16, 128
+WIDTH = 128
 SHAPES = live_bench.BINARY.parent / "bench" / "prediction_bench"
 
 
@@ -69,7 +72,7 @@ class Last(nn.Module):
         self.next = 0
 
     def forward(self, rows):
-        batch = self.feed.batch(self.next % MICROBATCHES)
+        batch = self.feed.batch(self.next % self.feed.microbatches)
         self.next += 1
         if self.embeds:
             vision = len(batch["vision_at"])
@@ -104,11 +107,11 @@ def angles(batch):
 class Feed:
     """Microbatches of all steps, made once."""
 
-    def __init__(self, lines, embeds_last):
-        self.steps = []
+    def __init__(self, lines, microbatches, embeds_last):
+        self.steps, self.microbatches = [], microbatches
         for line in lines:
             samples = json.loads(line)
-            size = -(-len(samples) // MICROBATCHES)
+            size = -(-len(samples) // microbatches)
             self.steps.append([model_peer.make_batch(samples[i:i + size]) for i in range(0, len(samples), size)])
         rows = [[len(b["vision_at"]) + len(b["audio_at"]) if embeds_last else len(b["ids"]) for b in step]
                 for step in self.steps]
@@ -126,23 +129,24 @@ def rank_main(configuration, path, report):
     torch.set_num_threads(1)
     torch.manual_seed(7)
     dist.init_process_group("gloo", rank=rank, world_size=2)
-    _, depth, layers, first_layers = live_bench.MODELS[configuration]
-    feed = Feed(pathlib.Path(path).read_text(encoding="utf-8").splitlines(), first_layers == 0)
+    form = CONFIGURATIONS[configuration].form
+    _, depth, layers, first_layers = form.model
+    feed = Feed(pathlib.Path(path).read_text(encoding="utf-8").splitlines(), form.microbatches, first_layers == 0)
     module = First(depth, first_layers, feed) if rank == 0 else Last(layers - first_layers, first_layers == 0, feed)
     rows = torch.zeros(1, feed.rows_max, WIDTH)
     example = (torch.zeros(1, dtype=torch.long), rows) if rank == 0 else (rows, torch.zeros(1))
     stage = PipelineStage(module, rank, 2, torch.device("cpu"), input_args=(example[0],), output_args=(example[1],))
-    schedule = Schedule1F1B(stage, MICROBATCHES, loss_fn=lambda out, _: out.sum(), scale_grads=False)
+    schedule = Schedule1F1B(stage, form.microbatches, loss_fn=lambda out, _: out.sum(), scale_grads=False)
     optimizer = torch.optim.AdamW(module.parameters(), lr=1e-4, fused=True)
     times = []
     for feed.step in range(len(feed.steps)):
         dist.barrier()
         begin = time.perf_counter()
         if rank == 0:
-            schedule.step(torch.arange(MICROBATCHES))
+            schedule.step(torch.arange(form.microbatches))
         else:
             module.next = 0
-            schedule.step(target=torch.zeros(MICROBATCHES), losses=[])
+            schedule.step(target=torch.zeros(form.microbatches), losses=[])
         nn.utils.clip_grad_norm_(module.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
@@ -153,8 +157,9 @@ def rank_main(configuration, path, report):
     dist.destroy_process_group()
 
 
-def run(configuration, overrides, steps, folder):
-    shapes = subprocess.run([str(SHAPES), "shapes", "0", str(steps), str(live_bench.JOB), *live_bench.COMMON, *overrides],
+def run(configuration, steps, folder):
+    """Steps that count, and by how much rows are padded, as live_results.py keeps them."""
+    shapes = subprocess.run([str(SHAPES), "shapes", "0", str(steps), str(JOB), *overrides(configuration, folder)],
                             check=True, stdout=subprocess.PIPE, text=True).stdout
     path, report = pathlib.Path(folder) / "shapes", pathlib.Path(folder) / "report"
     path.write_text(shapes, encoding="utf-8")
@@ -174,23 +179,31 @@ def run(configuration, overrides, steps, folder):
     if failed := [process.returncode for process in ranks if process.returncode != 0]:
         raise SystemExit(f"a process of the peer ended with {failed[0]}")
     times, padded = json.loads(report.read_text(encoding="utf-8"))
-    return statistics.mean(times[live_bench.WARM_UP:]), padded
+    return {"steps_ms": times[live_bench.WARM_UP:], "padded": padded}
 
 
 def main():
     if sys.argv[1:2] == ["--rank"]:
         return rank_main(*sys.argv[2:5])
     arguments = live_bench.read_arguments()
-    if not live_bench.MEDIA.is_dir() or not SHAPES.exists():
-        print(f"skipped: no {live_bench.MEDIA} or no {SHAPES} (scripts/bench prediction builds it)", file=sys.stderr)
+    if not MEDIA.is_dir() or not SHAPES.exists():
+        print(f"skipped: no {MEDIA} or no {SHAPES} (scripts/bench prediction builds it)", file=sys.stderr)
         return 77
+    arguments.configurations = [label for label in arguments.configurations if CONFIGURATIONS[label].form.model]
+    rows = [(BASELINE_SCHEDULE, live_results.PEER)]
     with tempfile.TemporaryDirectory(prefix="troupe-live-peer-") as folder:
-        for name, label, overrides in live_bench.chosen(arguments, folder):
-            results = [run(name, overrides, arguments.steps, folder) for _ in range(arguments.runs)]
-            print(json.dumps({"measure": f"step, {label}, torch.distributed.pipelining",
-                              "value": statistics.median(step for step, _ in results), "unit": "ms", "better": "lower",
-                              "size": f"{arguments.runs} runs of {arguments.steps} steps; rows between stages padded "
-                                      f"by {100 * results[0][1]:.0f} %"}), flush=True)
+        records = live_bench.record_runs(
+            live_bench.planned_runs(arguments, rows), arguments.results or f"{folder}/results", arguments.minutes,
+            lambda head: run(head["configuration"], head["steps"], folder))
+    for label in arguments.configurations:
+        for row in live_results.rows(records, label).values():
+            if row.policy != live_results.PEER:
+                continue
+            padded = next(record["padded"] for record in records
+                          if record.get("configuration") == label and "padded" in record)
+            print(json.dumps({"measure": f"step, {label}, {row.policy}", "value": row.step_ms, "unit": "ms",
+                              "better": "lower", "size": f"{row.runs} runs; rows between stages padded by "
+                                                         f"{100 * padded:.0f} %"}), flush=True)
     return 0
 
 
