@@ -214,6 +214,10 @@ class Runs(unittest.TestCase):
         line = json.loads(out)
         self.assertEqual((line["measure"], line["value"], line["bound"]), (f"step, {UNEVEN}, random, gpipe", 100, 80))
 
+    def test_the_calibrated_prediction_has_two_names(self):
+        self.assertEqual(live_bench.calibrated_ms({"predicted_step_ms": 7}), 7)
+        self.assertEqual(live_bench.calibrated_ms({"predicted_step_ms": 7, "calibrated_step_ms": 8}), 8)
+
     def test_what_a_file_has_is_not_run_again(self):
         words = ["--schedules", "1f1b,gpipe", "--steps", "4", "--results", str(self.results), UNEVEN]
         self.bench("--policies", "random", "--runs", "1", *words)
