@@ -21,7 +21,8 @@ Result<OpenedData> open_data(const JobArguments& arguments) {
 }
 
 int make_data(const MakeOptions& options) {
-  const auto made = data::make_demo_data(options.folder, {options.samples, options.seed});
+  const auto made =
+      data::make_demo_data(options.folder, {options.samples, options.seed, options.uneven});
   if (!made.ok()) return report(made.error());
   const auto& summary = made.value();
   std::cout << "wrote " << with_commas(summary.samples) << " samples with "
@@ -42,6 +43,9 @@ void add_make(Commands& commands, CLI::App& data) {
       ->check(CLI::Range(1, 1'000'000))
       ->capture_default_str();
   make->add_option("--seed", options->seed, "Another seed: other samples")->capture_default_str();
+  make->add_flag("--uneven", options->uneven,
+                 "Sizes and kinds as mixed as in real data: text, pictures and clips, alone and\n"
+                 "together, most small and one in sixteen a giant; for tests of balancing");
 }
 
 }  // namespace

@@ -25,6 +25,7 @@ struct MakeOptions {
   std::string folder;
   std::int32_t samples = 384;
   std::uint64_t seed = 42;
+  bool uneven = false;
 };
 
 /// A job's data set, opened, and everything that says how samples are prepared.

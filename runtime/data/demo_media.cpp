@@ -40,6 +40,15 @@ void for_each_pixel(const DemoPicture& picture, Visit visit) {
 
 }  // namespace
 
+DemoWord random_word(Random& random) {
+  constexpr std::string_view kNumbers[] = {"zero", "one", "two",   "three", "four",
+                                           "five", "six", "seven", "eight"};
+  const std::size_t colours = kDemoColours.size();
+  const std::size_t pick = random.below_unbiased(colours + kDemoShapes.size());
+  const auto word = pick < colours ? kDemoColours[pick].name : kDemoShapes[pick - colours];
+  return {word, kNumbers[word.size()]};
+}
+
 bool covers(const DemoPicture& picture, std::int32_t x, std::int32_t y) {
   const std::int32_t dx = std::abs(x - picture.center_x), dy = y - picture.center_y;
   const std::int32_t radius = picture.radius;

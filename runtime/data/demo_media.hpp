@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "runtime/data/rgb_image.hpp"
+#include "runtime/vocabulary/random.hpp"
 #include "runtime/vocabulary/result.hpp"
 
 namespace troupe::data {
@@ -37,6 +38,14 @@ struct DemoTone {
 };
 inline constexpr std::array<DemoTone, 3> kDemoTones{
     {{"low", 300}, {"middle", 800}, {"high", 2000}}};
+
+/// A word of the demo and how many letters it has, as a word.
+struct DemoWord {
+  std::string_view text;
+  std::string_view letters;
+};
+/// Of the colours and shapes; takes one number, or a few.
+DemoWord random_word(Random& random);
 
 /// One shape on a plain background.
 struct DemoPicture {

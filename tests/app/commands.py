@@ -111,6 +111,12 @@ def check_all(commands):
              'modules.audio={kind = "encoder", family = "whisper"}', 'modules.audio_projector.kind=projector']
     answer = commands.run("data", "check", "job.toml", "data.sources[0].json=demo/samples.json", *media)
     commands.expect("what data make wrote is good", answer, "dropped none" in answer.stdout)
+    answer = commands.run("data", "make", "uneven", "-n", "32", "--uneven")
+    commands.expect("data make --uneven writes a data set", answer, "wrote 32 samples" in answer.stdout)
+    answer = commands.run("data", "check", "job.toml", "data.sources[0].json=uneven/samples.json", "--json", *media)
+    tokens = json.loads(answer.stdout)["llm_tokens"]
+    commands.expect("what data make --uneven wrote is uneven", answer,
+                    tokens["max"] > 5 * tokens["p50"])
 
     check_profile(commands)
     check_planning(commands)

@@ -1,6 +1,8 @@
 #include "runtime/data/demo_data.hpp"
 
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <catch2/generators/catch_generators_range.hpp>
 #include <map>
 #include <set>
 #include <span>
@@ -55,14 +57,71 @@ TEST_CASE("make_demo_data writes good samples of every kind", "[data]") {
 
 TEST_CASE("make_demo_data gives the same files for the same seed", "[data]") {
   TempFolder folder;
-  REQUIRE(make_demo_data(folder.path() / "a", {.samples = 12, .seed = 5}).ok());
-  REQUIRE(make_demo_data(folder.path() / "b", {.samples = 12, .seed = 5}).ok());
-  REQUIRE(make_demo_data(folder.path() / "c", {.samples = 12, .seed = 6}).ok());
+  const bool uneven = GENERATE(false, true);
+  REQUIRE(make_demo_data(folder.path() / "a", {.samples = 20, .seed = 5, .uneven = uneven}).ok());
+  REQUIRE(make_demo_data(folder.path() / "b", {.samples = 20, .seed = 5, .uneven = uneven}).ok());
+  REQUIRE(make_demo_data(folder.path() / "c", {.samples = 20, .seed = 6, .uneven = uneven}).ok());
   const auto a = files_below(folder.path() / "a");
   CHECK(a == files_below(folder.path() / "b"));
   CHECK(a != files_below(folder.path() / "c"));
-  REQUIRE(make_demo_data(folder.path() / "c", {.samples = 12, .seed = 5}).ok());  // Replaces.
-  CHECK(a == files_below(folder.path() / "c"));
+  REQUIRE(make_demo_data(folder.path() / "c", {.samples = 20, .seed = 5, .uneven = uneven}).ok());
+  auto c = files_below(folder.path() / "c");
+  // Files are replaced; those that another seed needed besides stay.
+  std::erase_if(c, [&a](const auto& file) { return a.count(file.first) == 0; });
+  CHECK(a == c);
+}
+
+TEST_CASE("the uneven data set has every kind of sample", "[data]") {
+  const TempFolder folder;
+  const auto made = make_demo_data(folder.path(), {.samples = 64, .seed = 42, .uneven = true});
+  REQUIRE(made.ok());
+  const DataOptions options = options_for(folder.path());
+  const auto dataset = Dataset::open(options);
+  REQUIRE(dataset.ok());
+  const DataSummary summary = summarize(dataset.value(), options, 2);
+  CHECK(summary.bad.empty());
+  // Of sixteen: text 3, pictures 3 + 2, clips 2 + 1, both 2 + 2; of four giants one of each.
+  CHECK(summary.text_only == 4 * 3 + 1);
+  CHECK(summary.with_images == 4 * (5 + 4) + 2);
+  CHECK(summary.with_audio == 4 * (3 + 4) + 2);
+  int one_picture = 0, one_clip = 0, several_pictures = 0, several_clips = 0, text_between = 0;
+  for (const auto& record : dataset.value().records()) {
+    const auto pictures = record.images.size(), clips = record.audio.size();
+    one_picture += pictures == 1 && clips == 0 ? 1 : 0;
+    one_clip += pictures == 0 && clips == 1 ? 1 : 0;
+    several_pictures += pictures > 1 && clips == 0 ? 1 : 0;
+    several_clips += pictures == 0 && clips > 1 ? 1 : 0;
+    text_between += record.turns[0].text.find("<image>, listen to <audio>") != std::string::npos;
+  }
+  CHECK(one_picture == 4 * 3 + 1);
+  CHECK(several_pictures == 4 * 2);
+  CHECK(one_clip == 4 * 2 + 1);
+  CHECK(several_clips == 4);
+  CHECK(text_between == 4 * 2);
+}
+
+TEST_CASE("the uneven data set is as uneven as real data", "[data][property]") {
+  const auto seed = GENERATE(range(1, 4));
+  CAPTURE(seed);
+  const TempFolder folder;
+  REQUIRE(make_demo_data(folder.path(),
+                         {.samples = 128, .seed = static_cast<std::uint64_t>(seed), .uneven = true})
+              .ok());
+  const DataOptions options = options_for(folder.path());
+  const auto dataset = Dataset::open(options);
+  REQUIRE(dataset.ok());
+  const DataSummary summary = summarize(dataset.value(), options, 2);
+  const auto above_mean = [](const LengthStatistics& lengths) {
+    return static_cast<double>(lengths.largest * lengths.count) / static_cast<double>(lengths.sum);
+  };
+  CHECK(above_mean(summary.llm_tokens) > 5);
+  CHECK(above_mean(summary.trained_tokens) > 5);
+  CHECK(above_mean(summary.image_patches) > 5);
+  CHECK(above_mean(summary.audio_frames) > 5);
+  CHECK(summary.audio_frames.largest == 3000);  // A clip of more than one window.
+  // Small samples are the rule, and none is empty.
+  CHECK(summary.llm_tokens.p50 < summary.llm_tokens.sum / summary.llm_tokens.count);
+  CHECK(summary.trained_tokens.smallest >= 1);
 }
 
 TEST_CASE("the demo's captions say what the pictures show", "[data][property]") {

@@ -32,7 +32,8 @@ void check_agrees(const Dataset& dataset, const DataOptions& options) {
 TEST_CASE("headers tell the lengths that decoding finds", "[data][property]") {
   // Pictures in both formats, clips from 8 to 44.1 kHz; padded and not, a limit that some exceed.
   const TempFolder folder;
-  const auto made = make_demo_data(folder.path(), {.samples = 60, .seed = 7});
+  const bool uneven = GENERATE(false, true);
+  const auto made = make_demo_data(folder.path(), {.samples = 64, .seed = 7, .uneven = uneven});
   REQUIRE(made.ok());
   DataOptions options;
   options.sources = {{made.value().json, {}, "llava"}};
