@@ -66,6 +66,20 @@ TEST_CASE("deferral evens out a pair exactly where it can", "[balancer]") {
   CHECK(plan.pairs == std::vector<std::pair<std::int32_t, std::int32_t>>{{0, 1}});
 }
 
+TEST_CASE("a pair costs what its heavier side has left, the receiver's too", "[balancer]") {
+  // LLM loads: A 10 = 5 + 3 + 2, B 9 = 5 + 4 give; D 4 and C 1 take. Each pair moves what comes
+  // closest to half its difference, and costs the larger load after that (equation 4.3):
+  //   A, D: 3 of 3    -> 7 and 7: 7      A, C: 5 of 4.5 -> 5 and 6: 6
+  //   B, D: 4 of 2.5  -> 5 and 8: 8      B, C: 4 of 4   -> 5 and 5: 5
+  // With 7 only C is left for B and D for A; with 6 both want C. By what givers alone have left, A,
+  // C and B, D would cost 5, and D end at 8.
+  const std::vector<Workload> samples{{1, 5}, {1, 3}, {1, 2}, {1, 5}, {1, 4}, {1, 4}, {1, 1}};
+  const auto plan = defer_in_pairs(samples, {{0, 1, 2}, {3, 5}, {4}, {6}});
+  CHECK(plan.encoder == SampleGroups{{0, 1, 2}, {4}, {3, 5}, {6}});
+  CHECK(plan.llm == SampleGroups{{0, 2}, {1, 4}, {3}, {5, 6}});
+  CHECK(llm_spread(group_loads(samples, plan.llm)).max_ms == 7);
+}
+
 TEST_CASE("six microbatches with units of LLM work all end at 6", "[balancer]") {
   // As in Entrain figure 4.8: encoder 3 each of 18; LLM loads 7, 9, 5, 3, 8, 4 in unit samples, so
   // that microbatches 0, 1, 4 are overloaded (1, 2, 5 counted from 1) and 2, 3, 5 are not.

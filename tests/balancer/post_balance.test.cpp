@@ -131,6 +131,27 @@ TEST_CASE("algorithm 4 prefers the least squares within the tolerance", "[balanc
         std::vector<std::int64_t>{10, 4});
 }
 
+TEST_CASE("algorithm 4 compares squares only where sums differ by less than the tolerance",
+          "[balancer]") {
+  // The published comparison: |sum a - sum b| < v compares squares, else sums. 10 -> 0; 6 -> 1;
+  // 5 -> 1, as 10 - 6 is not below any v here. Sums 10 and 11, squares 100 and 61. 4: with v = 1.5
+  // the difference of 1 is within, so batch 1 has the least; with v = 1 it is not (1 < 1 is false),
+  // nor with 0.75, so batch 0 has.
+  struct Case {
+    double tolerance;
+    std::vector<std::int64_t> first, second;
+  };
+  const auto one =
+      GENERATE(Case{1.5, {10}, {6, 5, 4}}, Case{1, {10, 4}, {6, 5}}, Case{0.75, {10, 4}, {6, 5}});
+  const RankLengths lengths{{10, 6, 5, 4}, {}};
+  const auto balanced =
+      post_balance(lengths,
+                   {.algorithm = quadratic, .alpha = 1, .beta = 1, .tolerance = one.tolerance})
+          .value();
+  CHECK(lengths_of(lengths, balanced.rearrangement.batch(0)) == one.first);
+  CHECK(lengths_of(lengths, balanced.rearrangement.batch(1)) == one.second);
+}
+
 TEST_CASE("algorithm 5 stops opening at d batches and fills by sum", "[balancer]") {
   // Lengths 6,5,3,2,2 on two ranks: algorithm 1 gives 6+2 and 5+3 with 2 on the lower: 10 and 8,
   // bound 10. Batch 0: 6 (12 > 10 for a second). Batch 1: 5, 3 (2 x 5 = 10), no third. The rest by
@@ -140,6 +161,21 @@ TEST_CASE("algorithm 5 stops opening at d batches and fills by sum", "[balancer]
   const auto balanced = post_balance(lengths, options).value();
   CHECK(lengths_of(lengths, balanced.rearrangement.batch(0)) == std::vector<std::int64_t>{6, 2, 2});
   CHECK(balanced.loads == std::vector<double>{10 + 3 * 36, 8 + 2 * 25});
+}
+
+TEST_CASE("algorithm 5 fills a batch up to the bound itself", "[balancer]") {
+  // Algorithm 1 on 5, 5, 3, 3, 2, 2: 5 | 5, 8 | 5, 8 | 8, 10 | 8, 10 | 10, so b = 10. A new batch
+  // is opened where (len + 1) * longest > b. Batch 0: 5, 5 (2 x 5 = 10 is not above 10), no third
+  // (15). Batch 1: 3, 3, 2 (3 x 3 = 9), no fourth (12): the last 2 goes to the lesser sum, 8
+  // against
+  // 10. Opening at 10 already would part the two fives.
+  const RankLengths lengths{{5, 5, 3, 3, 2, 2}, {}};
+  const PostBalanceOptions options{.algorithm = padded_attention, .alpha = 1, .beta = 1};
+  const auto balanced = post_balance(lengths, options).value();
+  CHECK(lengths_of(lengths, balanced.rearrangement.batch(0)) == std::vector<std::int64_t>{5, 5});
+  CHECK(lengths_of(lengths, balanced.rearrangement.batch(1)) ==
+        std::vector<std::int64_t>{3, 3, 2, 2});
+  CHECK(balanced.loads == std::vector<double>{10 + 2 * 25, 10 + 4 * 9});
 }
 
 TEST_CASE("bad lengths, weights and names are refused", "[balancer][errors]") {

@@ -49,6 +49,21 @@ TEST_CASE("hierarchical defers within pairs", "[solve]") {
   CHECK(output["pairs"] == Json::parse("[[0,1]]"));
 }
 
+TEST_CASE("hierarchical pairs by the larger load of both sides", "[solve]") {
+  // Encoder work 64, the largest 16: K = 4. Coarse (LLM 5, 5, 4): sample 4 -> 0, 3 -> 1, 0 -> 2;
+  // fine by encoder: 6 -> 3, 1 (7) -> 2 (8 < 10), 5 (6) -> 1 (10 < 15), 2 (1) -> 2. LLM loads then:
+  // 10 = 5 + 3 + 2 and 9 = 5 + 4 give to 4 and 1. Sample 1 evens 10 and 4 to 7 and 7, sample 5
+  // evens 9 and 1 to 5 and 5; the other way round one receiver would end at 4 + 4 = 8.
+  const auto output = answer("hierarchical", R"({"samples": [
+      {"encoder_ms": 8, "llm_ms": 5}, {"encoder_ms": 7, "llm_ms": 3},
+      {"encoder_ms": 1, "llm_ms": 2}, {"encoder_ms": 10, "llm_ms": 5},
+      {"encoder_ms": 16, "llm_ms": 4}, {"encoder_ms": 6, "llm_ms": 4},
+      {"encoder_ms": 16, "llm_ms": 1}], "microbatches": 4})");
+  CHECK(output["encoder_microbatches"] == Json::parse("[[0,1,2],[4],[3,5],[6]]"));
+  CHECK(output["llm_microbatches"] == Json::parse("[[0,2],[1,4],[3],[5,6]]"));
+  CHECK(output["deferred"] == Json::parse("[1,5]"));
+}
+
 TEST_CASE("hierarchical without deferral has equal sides", "[solve]") {
   const auto output = answer("hierarchical", R"({"samples": [
       {"encoder_ms": 1, "llm_ms": 8}, {"encoder_ms": 1, "llm_ms": 4}],
@@ -81,6 +96,17 @@ TEST_CASE("post-balance names where each item was", "[solve]") {
       answer("post-balance", R"({"lengths": [[5, 4], []], "algorithm": "no-padding"})");
   CHECK(output["batches"] == Json::parse("[[[0,0]],[[0,1]]]"));
   CHECK(output["loads"] == Json::parse("[5.0,4.0]"));
+}
+
+TEST_CASE("post-balance keeps to the tolerance and to the padded bound", "[solve]") {
+  // Quadratic: 10 | 6, 5 have sums 10 and 11; their difference is not below 1, so 4 joins 10.
+  const auto quadratic = answer("post-balance", R"({"lengths": [[10, 6, 5, 4], []],
+      "algorithm": "quadratic", "alpha": 1, "beta": 1, "tolerance": 1})");
+  CHECK(quadratic["batches"] == Json::parse("[[[0,0],[0,3]],[[0,1],[0,2]]]"));
+  // Padded attention: the bound is algorithm 1's 10, and two fives padded are not above it.
+  const auto padded = answer("post-balance", R"({"lengths": [[5, 5, 3, 3, 2, 2], []],
+      "algorithm": "padded-attention", "alpha": 1, "beta": 1})");
+  CHECK(padded["batches"] == Json::parse("[[[0,0],[0,1]],[[0,2],[0,3],[0,4],[0,5]]]"));
 }
 
 TEST_CASE("post-balance chooses by the phase", "[solve]") {
