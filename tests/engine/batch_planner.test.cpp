@@ -97,6 +97,15 @@ TEST_CASE("the last batch of an epoch is smaller and loses nobody", "[engine][pr
   CHECK(planned.value().iteration.samples.front().position == 12);
 }
 
+TEST_CASE("positions count on through the epochs", "[engine]") {
+  Fixture fixture;  // 16 records in batches of 6: batch 3 is the first of the second epoch.
+  const auto planned = fixture.planner.plan(3, reports(fixture, 3));
+
+  REQUIRE(planned.ok());
+  CHECK(planned.value().iteration.samples.front().position == 16);
+  CHECK(planned.value().iteration.step == 4);
+}
+
 TEST_CASE("each encoder's media go to its own node, and the reports join", "[engine]") {
   job::Job job = tiny_job();
   ModuleConfig audio{"audio", ModuleKind::encoder, "whisper", "audio_projector", false, {}, 0.02,

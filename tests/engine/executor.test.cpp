@@ -2,125 +2,17 @@
 
 #include "engine/executor.hpp"
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/equal.h>
+#include <ATen/ops/randn.h>
 
 #include <catch2/generators/catch_generators.hpp>
-#include <thread>
+#include <catch2/matchers/catch_matchers_floating_point.hpp>
 
-#include "engine/model_stage.hpp"
-#include "engine/step_ledger.hpp"
-#include "engine/whole_model.hpp"
-#include "tests/engine/tiny_job.hpp"
-#include "transport/inproc/hub.hpp"
-#include "transport/registry.hpp"
+#include "tests/engine/tiny_cluster.hpp"
 
 namespace troupe::engine {
 namespace {
-
-/// Four nodes with one device each in this process, driven in turn by one thread.
-class Cluster {
- public:
-  explicit Cluster(const job::Job& job = tiny_job(), std::vector<SlowRows> slow = {})
-      : slow_(std::move(slow)),
-        setup_(prepare(job).value()),
-        plan_(make_parallel_plan(setup_).value()) {
-    transport::TransportOptions options;
-    options.hub = std::make_shared<transport::InprocHub>();
-    for (std::int32_t node = 0; node < 4; ++node) {
-      options.self = node;
-      transports_.push_back(transport::create_transport("inproc", options).value());
-    }
-    for (auto& transport : transports_)
-      for (std::int32_t peer = 0; peer < 4; ++peer)
-        REQUIRE(
-            transport->connect(peer, transports_[static_cast<std::size_t>(peer)]->address()).ok());
-    stages_.resize(4);
-    for (std::size_t device = 0; device < 4; ++device) build(device);
-  }
-
-  const ParallelPlan& plan() const { return plan_; }
-  const JobSetup& setup() const { return setup_; }
-  transport::Transport& transport(std::size_t node) { return *transports_[node]; }
-  Executor& executor(std::size_t device) { return *executors_[device]; }
-
-  void begin(std::int64_t batch) {
-    auto planned = plan_tiny_batch(setup_, plan_, store_, batch);
-    REQUIRE(planned.ok());
-    iteration_ = std::make_shared<const IterationPlan>(std::move(planned.value().iteration));
-    for (auto& executor : executors_) REQUIRE(executor->begin(iteration_, store_).ok());
-  }
-
-  /// Advances all devices until each is at `goal`; returns the first error, if any.
-  Status advance_to(Progress goal) {
-    for (int round = 0; round < 5000; ++round) {
-      std::size_t there = 0;
-      for (auto& executor : executors_) {
-        auto progress = executor->advance();
-        if (!progress.ok()) return std::move(progress).error();
-        there += progress.value() == goal ? 1 : 0;
-      }
-      if (there == executors_.size()) return Done{};
-      std::this_thread::yield();
-    }
-    return Error{Errc::timed_out, "devices did not get there", {}, {}};
-  }
-
-  StepOutcome outcome() {
-    StepLedger ledger(iteration_->step, 1, 4);
-    for (auto& executor : executors_) REQUIRE(ledger.add(executor->prepared()));
-    return ledger.outcome(iteration_->trained_tokens, {1e-2, 1});
-  }
-
-  void decide(const Decision& decision) {
-    for (auto& executor : executors_) executor->decide(decision);
-  }
-
-  /// What the stages of a device keep right now.
-  Bytes activations(std::size_t device) const {
-    Bytes sum;
-    for (const auto& [id, stage] : stages_[device]) sum += stage->activations();
-    return sum;
-  }
-
-  /// Copies of all parameters of all stages, in order.
-  std::vector<at::Tensor> parameters() {
-    std::vector<at::Tensor> copies;
-    for (auto& device : stages_)
-      for (auto& [id, stage] : device)
-        for (auto* parameter : stage->parameters())
-          copies.push_back(parameter->value.detach().clone());
-    return copies;
-  }
-
- private:
-  void build(std::size_t device) {
-    std::map<StageId, StageProgram*> programs;
-    for (std::size_t i = 0; i < plan_.stages.size(); ++i) {
-      if (plan_.stages[i].devices.front() != DeviceId{device}) continue;
-      auto stage = ModelStage::create(plan_, StageId{i}, setup_.modules(), setup_.layers);
-      REQUIRE(stage.ok());
-      programs[StageId{i}] = stage.value().get();
-      stages_[device][StageId{i}] = std::move(stage).value();
-    }
-    ExecutorOptions options;
-    options.device = DeviceId{device};
-    options.epoch_number = 1;
-    options.learning_rate_scales = setup_.learning_rate_scales;
-    options.hash_parameters = true;
-    options.slow_rows = slow_;
-    executors_.push_back(std::make_unique<Executor>(plan_, options, *transports_[device],
-                                                    std::move(programs), [] {}));
-  }
-
-  std::vector<SlowRows> slow_;
-  JobSetup setup_;
-  ParallelPlan plan_;
-  SampleStore store_;
-  std::vector<std::unique_ptr<transport::Transport>> transports_;
-  std::vector<std::map<StageId, std::unique_ptr<ModelStage>>> stages_;
-  std::vector<std::unique_ptr<Executor>> executors_;
-  std::shared_ptr<const IterationPlan> iteration_;
-};
 
 bool equal(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
   if (a.size() != b.size()) return false;
@@ -164,6 +56,38 @@ TEST_CASE("DISCARD leaves every parameter as it was, and training goes on", "[en
     REQUIRE(cluster->advance_to(Progress::finished).ok());
   }
   CHECK(equal(discarded.parameters(), fresh.parameters()));
+}
+
+TEST_CASE("an update follows the decision: clip, learning rate, and the module's own", "[engine]") {
+  // A large eps keeps AdamW's first step from hiding the size of the gradient.
+  auto job = tiny_job();
+  job.optimizer.eps = 1;
+  job.modules[0].lr = 5 * job.optimizer.lr;
+  Cluster cluster(job);
+  cluster.begin(0);
+  REQUIRE(cluster.advance_to(Progress::committing).ok());
+  std::vector<at::Tensor> expected;
+  for (std::size_t g = 0; g < cluster.plan().groups.size(); ++g) {
+    const auto module = cluster.plan().groups[g].holders.front().layer.module;
+    HolderState& state = cluster.state(GroupId{g}, 0);
+    std::map<std::string, at::Tensor> gradients;
+    state.copy_gradients(gradients);
+    for (const auto* parameter : state.parameters()) {
+      at::Tensor value = parameter->value.detach().clone();
+      auto moments = state::make_adamw_state(value);
+      state::adamw_step(value, moments, gradients.at(parameter->name), cluster.setup().adamw,
+                        (module == ModuleId{0} ? 5 : 1) * 0.01, 0.25, 1);
+      expected.push_back(value);
+    }
+  }
+  cluster.decide({1, true, 0.25, 0.01, ""});
+  REQUIRE(cluster.advance_to(Progress::finished).ok());
+
+  std::vector<at::Tensor> changed;
+  for (std::size_t g = 0; g < cluster.plan().groups.size(); ++g)
+    for (const auto* parameter : cluster.state(GroupId{g}, 0).parameters())
+      changed.push_back(parameter->value.detach());
+  CHECK(equal(changed, expected));
 }
 
 TEST_CASE("a failure before COMMIT loses the iteration and nothing else", "[engine]") {
@@ -289,6 +213,54 @@ TEST_CASE("slow rows change times and nothing else", "[engine]") {
   const auto [slow, slow_ns] = train({{ModuleId{2}, 0, 1000, 50}});
   CHECK(equal(plain, slow));
   CHECK(slow_ns > 5 * plain_ns);  // Of 50: a busy machine may hide most of it.
+}
+
+/// Moves a group's parameters at all of its holders by `distance` along `direction`.
+void move(Cluster& cluster, GroupId group, const at::Tensor& direction, double distance) {
+  const auto& holders = cluster.plan().groups[group.index()].holders;
+  for (std::size_t i = 0; i < holders.size(); ++i) {
+    std::int64_t begin = 0;
+    for (auto* parameter : cluster.state(group, i).parameters()) {
+      at::Tensor value = parameter->value.detach();
+      value.add_(direction.narrow(0, begin, value.numel()).view(value.sizes()), distance);
+      begin += value.numel();
+    }
+  }
+}
+
+TEST_CASE("reduced gradients are the derivative of the step's loss, at every holder", "[engine]") {
+  // Along a direction d the loss L changes by (L(p + h d) - L(p - h d)) / 2h, whatever autograd,
+  // microbatches and holders do. In fp64 with h = 1e-5 the quotient has eight digits or so.
+  const std::string schedule = GENERATE("1f1b", "split-1f1b", "zero-bubble");
+  auto job = tiny_job();
+  job.scheduler.schedule = schedule;
+  job.balancer.policy = GENERATE("in-order", "deferral");
+  Cluster cluster(job);
+  constexpr double kStep = 1e-5;
+  for (std::size_t g = 0; g < cluster.plan().groups.size(); ++g) {
+    const GroupId group{g};
+    cluster.begin(0);
+    REQUIRE(cluster.advance_to(Progress::committing).ok());
+    const at::Tensor gradient = cluster.state(group, 0).gradients().clone();
+    for (std::size_t i = 1; i < cluster.plan().groups[g].holders.size(); ++i)
+      CHECK(at::equal(cluster.state(group, i).gradients(), gradient));
+    cluster.decide({1, false, 1, 0, "only its gradients are asked for"});
+    REQUIRE(cluster.advance_to(Progress::finished).ok());
+
+    auto generator = at::detail::createCPUGenerator(7);
+    const at::Tensor direction =
+        at::randn(gradient.sizes(), generator, at::kDouble).add_(gradient.div(gradient.norm()));
+    move(cluster, group, direction, kStep);
+    const double above = cluster.loss_of(0);
+    move(cluster, group, direction, -2 * kStep);
+    const double below = cluster.loss_of(0);
+    move(cluster, group, direction, kStep);
+    const double expected = (above - below) / (2 * kStep);
+    INFO(schedule << " x " << job.balancer.policy << ", group " << cluster.plan().groups[g].name);
+    CHECK_THAT(
+        gradient.dot(direction).item<double>(),
+        Catch::Matchers::WithinRel(expected, 1e-5) || Catch::Matchers::WithinAbs(expected, 1e-9));
+  }
 }
 
 TEST_CASE("frozen encoders run no backward and projectors still learn", "[engine]") {

@@ -38,6 +38,32 @@ TEST_CASE("a microbatch of the llm takes what state leaves", "[engine]") {
       llm_cap_ms(fixture.plan, fixture.costs, Bytes{140}, PipelineId{0}, {0}, 6).has_value());
 }
 
+TEST_CASE("the deeper a stage, the smaller the microbatches that fit", "[engine]") {
+  // The llm in two stages on devices of their own: two microbatches are in flight on the first, so
+  // that 60 bytes of room are 30 for each, and 30 of 30 bytes for 6 ms are 6.
+  auto job = tiny_job();
+  job.parallel.layout.pipelines = {{{0, 0, {{"vision", {}}}},
+                                    {1, 0, {{"llm", LayerRange{0, 2}}}},
+                                    {2, 0, {{"llm", LayerRange{2, 4}}}}}};
+  job.cluster.nodes = job.cluster.local_nodes = 3;
+  const auto plan = make_parallel_plan(prepare(job).value()).value();
+  const Fixture fixture;
+  CHECK(*llm_cap_ms(plan, fixture.costs, Bytes{160}, PipelineId{0}, {0, 1, 2}, 6) == 6);
+}
+
+TEST_CASE("stages of one device share what their state leaves", "[engine]") {
+  // Encoder and llm on one device: 2 x 100 of 280 bytes are state, 40 are left for each stage, and
+  // microbatches of 10 and 20 bytes fit four times and twice.
+  auto job = tiny_job();
+  job.parallel.layout.pipelines = {{{0, 0, {{"vision", {}}}}, {0, 0, {{"llm", {}}}}}};
+  job.cluster.nodes = job.cluster.local_nodes = 1;
+  const auto plan = make_parallel_plan(prepare(job).value()).value();
+  const Fixture fixture;
+  const std::vector<PipelineMicrobatches> cut{{{{{{{0}}}}}, {{{{{0, 1}}}}}}};
+  CHECK((memory_bounds(plan, fixture.costs, Bytes{280}, cut).value() ==
+         std::vector<std::int32_t>{4, 2}));
+}
+
 TEST_CASE("a stage runs ahead as far as its largest microbatch fits", "[engine]") {
   const Fixture fixture;
   // The encoder's largest has two parts of one sample, 20 bytes; the llm's three samples, 30.

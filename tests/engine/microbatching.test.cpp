@@ -6,7 +6,9 @@
 #include <catch2/catch_approx.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/generators/catch_generators_range.hpp>
+#include <set>
 
+#include "engine/memory_bounds.hpp"
 #include "engine/nominal_profile.hpp"
 #include "scheduler/check_plan.hpp"
 #include "tests/engine/measured_events.hpp"
@@ -21,10 +23,12 @@ struct Fixture {
   ParallelPlan plan;
   std::shared_ptr<const PlanningCosts> costs;
 
-  explicit Fixture(Bytes memory = {}) {
+  explicit Fixture(Bytes memory = {}, bool trained_encoder = true) {
     auto job = tiny_job();
     job.parallel.layout.pipelines.resize(1);
     job.cluster.nodes = job.cluster.local_nodes = 2;
+    for (auto& module : job.modules)
+      if (module.kind != ModuleKind::llm) module.freeze = !trained_encoder;
     setup = prepare(job).value();
     plan = make_parallel_plan(setup).value();
     const auto device = scheduler::find_device("H100-80G").value();
@@ -118,6 +122,109 @@ TEST_CASE("rows wait for one microbatch at most, and are counted", "[engine]") {
   CHECK(most > 0);
   CHECK(prediction.held_rows == most);
   CHECK(prediction.held_bytes == Bytes{most * 16 * 8});  // Width 16 in fp64.
+}
+
+/// Backwards of parts that device 0, the encoder's, runs before it turns to the gradients of
+/// another part of the same microbatch.
+int backwards_ahead_of_siblings(const IterationPlan& iteration) {
+  int ahead = 0;
+  std::set<std::pair<MicrobatchId, PartId>> came;
+  for (const Action& action : iteration.actions[0]) {
+    if (action.kind == ActionKind::receive_gradient) {
+      const MessageEnd& end = iteration.messages[action.message.index()].source;
+      for (const auto& [microbatch, part] : came)
+        if (microbatch == end.microbatch && part != end.part) ++ahead;
+    }
+    if (action.kind == ActionKind::backward) came.insert({action.microbatch, action.part});
+  }
+  return ahead;
+}
+
+TEST_CASE("deferred samples have a backward of their own, where a schedule runs parts apart",
+          "[engine]") {
+  const auto parts = [](const IterationPlan& iteration) {
+    std::size_t most = 0;
+    for (const auto& microbatch : iteration.microbatches[0].encoder)
+      most = std::max(most, microbatch.parts.size());
+    return most;
+  };
+  const Fixture trained, frozen({}, false);
+  const auto split = trained.make("deferral", "split-1f1b").plan(trained.batch()).value().iteration;
+  CHECK(parts(split) == 2);
+  CHECK(backwards_ahead_of_siblings(split) > 0);
+  const auto whole = trained.make("deferral", "1f1b").plan(trained.batch()).value().iteration;
+  CHECK(parts(whole) == 1);
+  // Nothing comes back to a frozen encoder and projector, whose parts would only cost forwards.
+  const auto still = frozen.make("deferral", "split-1f1b").plan(frozen.batch()).value().iteration;
+  CHECK(parts(still) == 1);
+}
+
+/// The llm in two stages, so that as many microbatches must fit on the first of them.
+struct TwoDeep : Fixture {
+  explicit TwoDeep(Bytes memory = {}) {
+    auto job = tiny_job();
+    job.parallel.layout.pipelines = {{{0, 0, {{"vision", {}}}},
+                                      {1, 0, {{"llm", LayerRange{0, 2}}}},
+                                      {2, 0, {{"llm", LayerRange{2, 4}}}}}};
+    job.cluster.nodes = job.cluster.local_nodes = 3;
+    setup = prepare(job).value();
+    plan = make_parallel_plan(setup).value();
+    const auto device = scheduler::find_device("H100-80G").value();
+    costs = planning_costs(setup, computed_profile(setup, device), memory).value();
+  }
+};
+
+TEST_CASE("no microbatch of the llm passes what its devices have room for", "[engine]") {
+  const TwoDeep open;
+  auto batch = open.batch();
+  // The longest samples first: in that order they would all come into one microbatch.
+  std::sort(batch.pipelines[0].begin(), batch.pipelines[0].end(), [&](auto a, auto b) {
+    return batch.samples[static_cast<std::size_t>(a)].llm_tokens >
+           batch.samples[static_cast<std::size_t>(b)].llm_tokens;
+  });
+  const auto costs =
+      scheduler::predicted_costs(open.plan, open.costs->model, batch.samples, open.costs->options)
+          .value();
+  const auto weights = scheduler::sample_workloads(open.costs->model, batch.samples,
+                                                   open.costs->options.parallelisms)
+                           .value();
+  double total = 0;
+  for (const auto& weight : weights) total += weight.llm_total_ms;
+  const auto largest = [&](const IterationPlan& iteration) {
+    double most = 0;
+    for (const auto& microbatch : iteration.microbatches[0].llm) {
+      double load = 0;
+      for (const auto& part : microbatch.parts)
+        for (const auto sample : part.samples)
+          load += weights[static_cast<std::size_t>(sample)].llm_total_ms;
+      most = std::max(most, load);
+    }
+    return most;
+  };
+  const double in_order = largest(open.make("in-order", "1f1b").plan(batch).value().iteration);
+  // What a device must have, so that the cap is `cap_ms`; more memory is a higher cap.
+  const auto memory_for = [&](double cap_ms) {
+    std::int64_t low = 0, high = std::int64_t{1} << 40;
+    while (low + 1 < high) {
+      const std::int64_t middle = (low + high) / 2;
+      const auto cap =
+          llm_cap_ms(open.plan, costs, Bytes{middle}, PipelineId{0}, batch.pipelines[0], total);
+      (cap.value() < cap_ms ? low : high) = middle;
+    }
+    return Bytes{high};
+  };
+
+  const TwoDeep roomy(memory_for(1.01 * in_order)), tight(memory_for(0.99 * in_order));
+  CHECK(roomy.make("in-order", "1f1b").plan(batch).ok());
+  const auto refused = tight.make("in-order", "1f1b").plan(batch);
+  REQUIRE_FALSE(refused.ok());
+  CHECK(refused.error().code == Errc::infeasible);
+  for (const std::string policy : {"hierarchical", "deferral", "auto"}) {
+    INFO(policy);
+    const auto made = tight.make(policy, "1f1b").plan(batch);
+    REQUIRE(made.ok());
+    CHECK(largest(made.value().iteration) <= 0.99 * in_order * (1 + 1e-6));
+  }
 }
 
 TEST_CASE("auto is no slower on paper than the order of arrival", "[engine]") {

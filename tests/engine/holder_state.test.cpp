@@ -1,0 +1,85 @@
+#include "tests/torch_catch.hpp"
+
+#include "engine/holder_state.hpp"
+
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
+
+namespace troupe::engine {
+namespace {
+
+/// Two parameters of one layer: a matrix and a vector.
+std::vector<models::Parameter> two_parameters(at::ScalarType type) {
+  std::vector<models::Parameter> parameters{{"llm.a.weight", at::full({2, 2}, 1.0, type)},
+                                            {"llm.a.bias", at::full({3}, 2.0, type)}};
+  for (auto& parameter : parameters) parameter.value.requires_grad_(true);
+  return parameters;
+}
+
+HolderState state_of(std::vector<models::Parameter>& parameters) {
+  std::vector<models::Parameter*> pointers;
+  for (auto& parameter : parameters) pointers.push_back(&parameter);
+  return HolderState(std::move(pointers));
+}
+
+/// What a backward leaves where nothing is there yet.
+void leave(models::Parameter& parameter, double value) {
+  auto& gradient = parameter.value.mutable_grad();
+  const auto more = at::full(parameter.value.sizes(), value, parameter.value.options()).detach();
+  if (gradient.defined())
+    gradient.add_(more);
+  else
+    gradient = more.clone();
+}
+
+TEST_CASE("gradients of a group lie behind one another, in its parameters' order", "[engine]") {
+  auto parameters = two_parameters(at::kDouble);
+  auto state = state_of(parameters);
+  CHECK(state.elements() == 7);
+  leave(parameters[1], 5);
+  CHECK(at::equal(state.gradients(), at::tensor({0., 0., 0., 0., 5., 5., 5.})));
+  leave(parameters[0], 1);
+  leave(parameters[0], 2);
+  CHECK(at::equal(state.gradients(), at::tensor({3., 3., 3., 3., 5., 5., 5.})));
+  std::map<std::string, at::Tensor> copies;
+  state.copy_gradients(copies);
+  CHECK(at::equal(copies.at("llm.a.bias"), at::tensor({5., 5., 5.})));
+  state.zero();
+  CHECK(at::equal(state.gradients(), at::zeros({7}, at::kDouble)));
+}
+
+TEST_CASE("bf16 gradients of all parts add up in fp32", "[engine]") {
+  auto parameters = two_parameters(at::kBFloat16);
+  auto state = state_of(parameters);
+  CHECK(state.gradients().scalar_type() == at::kFloat);
+  // 256 + 1 is not a bf16 number (it has eight bits), but two parts keep it in fp32.
+  leave(parameters[1], 256);
+  state.harvest();
+  leave(parameters[1], 1);
+  state.harvest();
+  CHECK(at::equal(state.gradients(), at::tensor({0.F, 0.F, 0.F, 0.F, 257.F, 257.F, 257.F})));
+  CHECK_FALSE(parameters[1].value.grad().defined());
+}
+
+TEST_CASE("an update leaves no gradient behind, also where it was the sum of holders", "[engine]") {
+  for (const auto type : {at::kDouble, at::kBFloat16}) {
+    auto parameters = two_parameters(type);
+    auto state = state_of(parameters);
+    const auto before = state.hash();
+    state.gradients().fill_(4);
+    state.update({}, 1, 0.5, 1);
+    // AdamW's first step moves by the rate, whatever the gradient's size: 2 - 0.5 for the vector.
+    CHECK(parameters[1].value.detach().sub(1.5).abs().max().item<double>() < 1e-6);
+    CHECK(state.hash() != before);
+    CHECK(state.gradients().count_nonzero().item<std::int64_t>() == 0);
+    state.zero();
+    leave(parameters[0], 1);
+    state.harvest();
+    CHECK(state.gradients().sum().item<double>() == 4);
+  }
+}
+
+}  // namespace
+}  // namespace troupe::engine

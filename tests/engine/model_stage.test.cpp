@@ -1,0 +1,129 @@
+#include "tests/torch_catch.hpp"
+
+#include "engine/model_stage.hpp"
+
+#include <ATen/ops/equal.h>
+
+#include "tests/engine/tiny_job.hpp"
+
+namespace troupe::engine {
+namespace {
+
+/// The first pipeline of the tiny job, stage by stage: the encoder's and the llm's, without
+/// executors between them.
+struct Pair {
+  JobSetup setup = prepare(tiny_job()).value();
+  ParallelPlan plan = make_parallel_plan(setup).value();
+  SampleStore store;
+  IterationPlan iteration;
+  std::unique_ptr<ModelStage> encoder = build(StageId{0});
+  std::unique_ptr<ModelStage> llm = build(StageId{1});
+
+  Pair() {
+    iteration = plan_tiny_batch(setup, plan, store).value().iteration;
+    REQUIRE(encoder->begin(iteration, store).ok());
+    REQUIRE(llm->begin(iteration, store).ok());
+  }
+
+  std::unique_ptr<ModelStage> build(StageId stage) const {
+    return ModelStage::create(plan, stage, setup.modules(), setup.layers).value();
+  }
+
+  /// The message of an encoder's part to the llm; every part of the first microbatch has one.
+  MessageId message_of(PartKey part) const {
+    for (std::size_t i = 0; i < iteration.messages.size(); ++i) {
+      const MessageEnd& from = iteration.messages[i].source;
+      if (from.stage == StageId{0} && PartKey{from.microbatch, from.part} == part)
+        return MessageId{i};
+    }
+    return {};
+  }
+
+  /// Forward of microbatch 0 on both stages; returns the message between them.
+  MessageId forward() {
+    REQUIRE(encoder->forward(kPart).ok());
+    const MessageId message = message_of(kPart);
+    REQUIRE(message.valid());
+    llm->accept_rows(message, encoder->rows_for(message).value());
+    REQUIRE(llm->forward(kPart).ok());
+    return message;
+  }
+
+  /// The gradients of all groups that a stage holds, in the plan's order.
+  std::vector<at::Tensor> gradients(ModelStage& stage, StageId id) const {
+    std::vector<at::Tensor> all;
+    for (std::size_t g = 0; g < plan.groups.size(); ++g)
+      for (const Holder& holder : plan.groups[g].holders)
+        if (holder.stage == id)
+          all.push_back(stage.state(GroupId{g}, holder.layer).gradients().clone());
+    return all;
+  }
+
+  static constexpr PartKey kPart{MicrobatchId{0}, PartId{0}};
+};
+
+/// How many elements are zero.
+std::int64_t zeros_in(const std::vector<at::Tensor>& tensors) {
+  std::int64_t count = 0;
+  for (const auto& tensor : tensors)
+    count += tensor.numel() - tensor.count_nonzero().item<int64_t>();
+  return count;
+}
+
+TEST_CASE("rows and gradients that came in are memory until their backward", "[engine]") {
+  Pair pair;
+  const MessageId message = pair.forward();
+  REQUIRE(pair.llm->backward(Pair::kPart).ok());
+  at::Tensor gradient = pair.llm->gradient_for(message).value();
+  CHECK(pair.llm->activations() == Bytes{});
+
+  const Bytes before = pair.encoder->activations();
+  const auto bytes = static_cast<std::int64_t>(gradient.nbytes());
+  REQUIRE(bytes > 0);
+  pair.encoder->accept_gradient(message, std::move(gradient));
+  CHECK(pair.encoder->activations() == before + Bytes{bytes});
+  REQUIRE(pair.encoder->backward(Pair::kPart).ok());
+  CHECK(pair.encoder->activations() == Bytes{});
+
+  // Rows count on the other side, from the moment they are handed in.
+  REQUIRE(pair.encoder->begin(pair.iteration, pair.store).ok());
+  REQUIRE(pair.llm->begin(pair.iteration, pair.store).ok());
+  REQUIRE(pair.encoder->forward(Pair::kPart).ok());
+  pair.llm->accept_rows(message, pair.encoder->rows_for(message).value());
+  CHECK(pair.llm->activations() == Bytes{bytes});
+}
+
+TEST_CASE("input gradients come at once, weight gradients when they are asked for", "[engine]") {
+  Pair whole, split;
+  const MessageId message = whole.forward();
+  REQUIRE(split.forward() == message);
+  REQUIRE(whole.llm->backward(Pair::kPart).ok());
+  const auto expected = whole.gradients(*whole.llm, StageId{1});
+
+  REQUIRE(split.llm->backward_input(Pair::kPart).ok());
+  // The gradient of the rows is there and can travel on.
+  CHECK(at::equal(split.llm->gradient_for(message).value(),
+                  whole.llm->gradient_for(message).value()));
+  // All that a linear layer owes is still owed, and what it is computed from is still kept. What
+  // is left (norms, embedding) is far less than a tenth of a block.
+  const auto early = split.gradients(*split.llm, StageId{1});
+  std::int64_t elements = 0;
+  for (const auto& gradient : early) elements += gradient.numel();
+  CHECK(10 * (zeros_in(early) - zeros_in(expected)) > elements);
+  CHECK(split.llm->activations() > Bytes{});
+
+  REQUIRE(split.llm->backward_weight(Pair::kPart).ok());
+  const auto late = split.gradients(*split.llm, StageId{1});
+  for (std::size_t i = 0; i < expected.size(); ++i) CHECK(at::equal(late[i], expected[i]));
+  CHECK(split.llm->activations() == Bytes{});
+}
+
+TEST_CASE("weight gradients before input gradients are an error", "[engine][errors]") {
+  Pair pair;
+  pair.forward();
+  CHECK_FALSE(pair.llm->backward_weight(Pair::kPart).ok());
+  CHECK_FALSE(pair.llm->recompute(Pair::kPart).ok());
+}
+
+}  // namespace
+}  // namespace troupe::engine

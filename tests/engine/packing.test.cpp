@@ -1,0 +1,100 @@
+#include "tests/torch_catch.hpp"
+
+#include "engine/packing.hpp"
+
+#include <ATen/ops/equal.h>
+
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+#include "runtime/data/byte_tokenizer.hpp"
+#include "tests/engine/tiny_job.hpp"
+
+namespace troupe::engine {
+namespace {
+
+using Part = std::vector<std::int32_t>;
+using Positions = std::vector<std::int64_t>;
+
+/// Six tiny samples; those at even positions have a picture of 16 patches, which are four rows of
+/// the llm.
+struct Fixture {
+  JobSetup setup = prepare(tiny_job()).value();
+  ParallelPlan plan = make_parallel_plan(setup).value();
+  SampleStore store;
+  std::vector<SampleShape> samples = plan_tiny_batch(setup, plan, store).value().iteration.samples;
+  const ModelGraph& graph = setup.model;
+  ModuleId vision{0}, llm = setup.model.llm();
+};
+
+TEST_CASE("samples stand in the part's order, and those without rows take none", "[engine]") {
+  const Fixture fixture;
+  const Part part{2, 1, 0};
+  const auto spans =
+      row_spans(fixture.graph, fixture.vision, RowKind::output, fixture.samples, part);
+  REQUIRE(spans.size() == 2);
+  CHECK(spans[0].sample == 2);
+  CHECK(spans[0].begin == 0);
+  CHECK(spans[1].sample == 0);
+  CHECK(spans[1].begin == 4);
+  CHECK(row_count(spans) == 8);
+  CHECK(find_span(spans, 1) == nullptr);
+  CHECK(find_span(spans, 0) == &spans[1]);
+  const auto inside =
+      row_spans(fixture.graph, fixture.vision, RowKind::hidden, fixture.samples, part);
+  CHECK(row_count(inside) == 32);
+}
+
+TEST_CASE("a message of the same samples in another order is not the whole tensor", "[engine]") {
+  const Fixture fixture;
+  const auto spans =
+      row_spans(fixture.graph, fixture.vision, RowKind::output, fixture.samples, Part{2, 0});
+  CHECK(covers(spans, {2, 0}));
+  CHECK_FALSE(covers(spans, {0, 2}));
+  CHECK_FALSE(covers(spans, {2}));
+}
+
+TEST_CASE("media positions count from the begin of the packed sequence", "[engine]") {
+  const Fixture fixture;
+  const Part part{2, 1, 0};
+  const auto packed = pack_text(fixture.graph, fixture.samples, part, fixture.store).value();
+
+  // <begin> <user> then the picture's four rows; the last sample begins where the two before end.
+  const std::int64_t before = fixture.samples[2].llm_tokens + fixture.samples[1].llm_tokens;
+  const auto& positions = packed.media_positions[fixture.vision.index()];
+  REQUIRE(positions.size() == 3);
+  CHECK((positions[0] == Positions{2, 3, 4, 5}));
+  CHECK(positions[1].empty());
+  CHECK((positions[2] == Positions{before + 2, before + 3, before + 4, before + 5}));
+  REQUIRE(packed.token_ids.numel() == before + fixture.samples[0].llm_tokens);
+  CHECK(packed.token_ids[before].item<std::int64_t>() == packed.token_ids[0].item<std::int64_t>());
+  // Labels are those of the samples: each has its own count of trained tokens.
+  std::int64_t trained = 0;
+  for (const auto sample : part)
+    trained += fixture.samples[static_cast<std::size_t>(sample)].trained_tokens;
+  CHECK(packed.labels.ne(data::kIgnoreLabel).sum().item<std::int64_t>() == trained);
+}
+
+TEST_CASE("pictures follow one another as their samples do", "[engine]") {
+  const Fixture fixture;
+  const auto pack = [&](const Part& part) {
+    return pack_media(fixture.graph, fixture.vision, fixture.samples, part, fixture.store).value();
+  };
+  const auto both = pack({2, 1, 0});
+  REQUIRE(both.size(0) == 32);
+  CHECK(at::equal(both.narrow(0, 0, 16), pack({2})));
+  CHECK(at::equal(both.narrow(0, 16, 16), pack({0})));
+  CHECK_FALSE(at::equal(pack({2}), pack({0})));
+}
+
+TEST_CASE("a sample that this node did not decode is named", "[engine][errors]") {
+  const Fixture fixture;
+  const SampleStore empty;
+  const auto text = pack_text(fixture.graph, fixture.samples, Part{0}, empty);
+  const auto media = pack_media(fixture.graph, fixture.vision, fixture.samples, Part{0}, empty);
+  REQUIRE_FALSE((text.ok() || media.ok()));
+  CHECK_THAT(text.error().message, Catch::Matchers::ContainsSubstring("'s0'"));
+  CHECK_THAT(media.error().message, Catch::Matchers::ContainsSubstring("'s0'"));
+}
+
+}  // namespace
+}  // namespace troupe::engine

@@ -1,0 +1,146 @@
+// Devices of the tiny job in one process: every executor and stage is real, and so are the messages
+// between them.
+//
+// Include after `tests/torch_catch.hpp`. One thread drives all devices in turn.
+
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "engine/executor.hpp"
+#include "engine/model_stage.hpp"
+#include "engine/step_ledger.hpp"
+#include "tests/engine/tiny_job.hpp"
+#include "transport/inproc/hub.hpp"
+#include "transport/registry.hpp"
+
+namespace troupe::engine {
+
+/// Four nodes with one device each in this process, driven in turn by one thread.
+class Cluster {
+ public:
+  explicit Cluster(const job::Job& job = tiny_job(), std::vector<SlowRows> slow = {})
+      : slow_(std::move(slow)),
+        setup_(prepare(job).value()),
+        plan_(make_parallel_plan(setup_).value()) {
+    transport::TransportOptions options;
+    options.hub = std::make_shared<transport::InprocHub>();
+    for (std::int32_t node = 0; node < 4; ++node) {
+      options.self = node;
+      transports_.push_back(transport::create_transport("inproc", options).value());
+    }
+    for (auto& transport : transports_)
+      for (std::int32_t peer = 0; peer < 4; ++peer)
+        REQUIRE(
+            transport->connect(peer, transports_[static_cast<std::size_t>(peer)]->address()).ok());
+    stages_.resize(4);
+    for (std::size_t device = 0; device < 4; ++device) build(device);
+  }
+
+  const ParallelPlan& plan() const { return plan_; }
+  const JobSetup& setup() const { return setup_; }
+  transport::Transport& transport(std::size_t node) { return *transports_[node]; }
+  Executor& executor(std::size_t device) { return *executors_[device]; }
+
+  void begin(std::int64_t batch) {
+    auto planned = plan_tiny_batch(setup_, plan_, store_, batch);
+    REQUIRE(planned.ok());
+    iteration_ = std::make_shared<const IterationPlan>(std::move(planned.value().iteration));
+    for (auto& executor : executors_) REQUIRE(executor->begin(iteration_, store_).ok());
+  }
+
+  /// Advances all devices until each is at `goal`; returns the first error, if any.
+  Status advance_to(Progress goal) {
+    for (int round = 0; round < 5000; ++round) {
+      std::size_t there = 0;
+      for (auto& executor : executors_) {
+        auto progress = executor->advance();
+        if (!progress.ok()) return std::move(progress).error();
+        there += progress.value() == goal ? 1 : 0;
+      }
+      if (there == executors_.size()) return Done{};
+      std::this_thread::yield();
+    }
+    return Error{Errc::timed_out, "devices did not get there", {}, {}};
+  }
+
+  StepOutcome outcome() {
+    StepLedger ledger(iteration_->step, 1, 4);
+    for (auto& executor : executors_) REQUIRE(ledger.add(executor->prepared()));
+    return ledger.outcome(iteration_->trained_tokens, {1e-2, 1});
+  }
+
+  void decide(const Decision& decision) {
+    for (auto& executor : executors_) executor->decide(decision);
+  }
+
+  /// A whole step that leaves the parameters alone; returns its loss.
+  double loss_of(std::int64_t batch) {
+    begin(batch);
+    REQUIRE(advance_to(Progress::committing).ok());
+    const double loss = outcome().loss;
+    decide({batch + 1, false, 1, 0, "only its loss is asked for"});
+    REQUIRE(advance_to(Progress::finished).ok());
+    return loss;
+  }
+
+  /// What a holder of a group keeps of it, by its place in the plan.
+  HolderState& state(GroupId group, std::size_t holder) {
+    const Holder& use = plan_.groups[group.index()].holders[holder];
+    const auto device = plan_.at(use.stage).devices.front();
+    return stages_[device.index()].at(use.stage)->state(group, use.layer);
+  }
+
+  /// What the stages of a device keep right now.
+  Bytes activations(std::size_t device) const {
+    Bytes sum;
+    for (const auto& [id, stage] : stages_[device]) sum += stage->activations();
+    return sum;
+  }
+
+  /// Copies of all parameters of all stages, in order.
+  std::vector<at::Tensor> parameters() {
+    std::vector<at::Tensor> copies;
+    for (auto& device : stages_)
+      for (auto& [id, stage] : device)
+        for (auto* parameter : stage->parameters())
+          copies.push_back(parameter->value.detach().clone());
+    return copies;
+  }
+
+ private:
+  void build(std::size_t device) {
+    std::map<StageId, StageProgram*> programs;
+    for (std::size_t i = 0; i < plan_.stages.size(); ++i) {
+      if (plan_.stages[i].devices.front() != DeviceId{device}) continue;
+      auto stage = ModelStage::create(plan_, StageId{i}, setup_.modules(), setup_.layers);
+      REQUIRE(stage.ok());
+      programs[StageId{i}] = stage.value().get();
+      stages_[device][StageId{i}] = std::move(stage).value();
+    }
+    ExecutorOptions options;
+    options.device = DeviceId{device};
+    options.epoch_number = 1;
+    options.learning_rate_scales = setup_.learning_rate_scales;
+    options.adamw = setup_.adamw;
+    options.hash_parameters = true;
+    options.slow_rows = slow_;
+    executors_.push_back(std::make_unique<Executor>(plan_, options, *transports_[device],
+                                                    std::move(programs), [] {}));
+  }
+
+  std::vector<SlowRows> slow_;
+  JobSetup setup_;
+  ParallelPlan plan_;
+  SampleStore store_;
+  std::vector<std::unique_ptr<transport::Transport>> transports_;
+  std::vector<std::map<StageId, std::unique_ptr<ModelStage>>> stages_;
+  std::vector<std::unique_ptr<Executor>> executors_;
+  std::shared_ptr<const IterationPlan> iteration_;
+};
+
+}  // namespace troupe::engine
