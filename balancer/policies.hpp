@@ -22,12 +22,8 @@ namespace troupe::balancer {
 using PlanCost = std::function<double(const MicrobatchPlan& plan)>;
 
 /// What microbatches of these loads cost in order of execution, samples aside, both sides of one
-/// microbatch being the same samples; and what no order of their work can beat.
-struct StepEstimate {
-  double step_ms = 0;
-  double bound_ms = 0;  ///< 0: none known.
-};
-using LoadsCost = std::function<StepEstimate(std::span<const Workload> microbatches)>;
+/// microbatch being the same samples. In the unit of `PlanCost`.
+using LoadsCost = std::function<double(std::span<const Workload> microbatches)>;
 
 struct PolicyOptions {
   std::int64_t microbatches = 1;     ///< The user's K; >= 1. Some policies use fewer.
@@ -46,10 +42,7 @@ struct PolicyOptions {
   /// What `auto` minimises (none: `slot_time_ms` of portfolio.hpp). With it the improved deferring
   /// policies defer, and use fewer microbatches, only where that is cheaper.
   PlanCost cost = nullptr;
-  /// What no order of a plan's work can beat, in the unit of `cost`. With it `auto` prefers plans
-  /// that come within `kSlackMax` of their own bound. None: cost alone decides.
-  PlanCost bound = nullptr;
-  /// `cost` and `bound` from loads alone. With it `auto` weighs sizes of microbatches before it
+  /// `cost` from loads alone. With it `auto` weighs sizes of microbatches before it
   /// deals samples to them, which costs so little that it can look at many more. None: it deals
   /// samples for every size it weighs.
   LoadsCost estimate = nullptr;

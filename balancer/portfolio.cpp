@@ -35,9 +35,6 @@ constexpr double kTaskWork = 10;
 constexpr double kEstimateWork = 0.2;
 constexpr double kEstimateBaseWork = 10;
 
-constexpr double kSlackOfEstimate = kSlackMax - 0.004;  // Samples follow sizes nearly.
-constexpr double kSlackOfExchange = kSlackMax - 0.001;
-
 // Parts of the samples' `tilt_of` that sizes are searched with, until so many in turn bring
 // nothing: samples follow sizes of less tilt better, and a few microbatches sizes of more than the
 // mean.
@@ -57,7 +54,6 @@ class Portfolio {
       for (const auto count : counts)
         if (policy->name != "auto" && evaluations_ < std::max<std::int64_t>(1, evaluations_max()))
           try_member(*policy, count);
-    if (best_) members_best_ = best_->cost;
   }
 
   void search_profiles() {
@@ -133,9 +129,8 @@ class Portfolio {
                                     .trials_max = estimates_max(kExchangesPerEvaluation)};
     const double work_max = options_.work_max - costing_work(options_.microbatches);
     if (work_ > work_max) return;
-    auto groups = exchange_samples(workloads_, dealt_, exchanges, [&](auto loads) {
-      return estimate(loads, kSlackOfExchange, work_max);
-    });
+    auto groups = exchange_samples(workloads_, dealt_, exchanges,
+                                   [&](auto loads) { return estimate(loads, work_max); });
     work_ += costing_work(options_.microbatches);
     offer(without_deferral(std::move(groups)), tapered_name());
   }
@@ -146,13 +141,12 @@ class Portfolio {
         static_cast<std::int64_t>(kTaskVisitsMax / std::max(1.0, tasks(options_.microbatches))));
   }
 
-  // The score of these loads; nothing when that would be too much work.
-  std::optional<double> estimate(std::span<const Workload> loads, double slack, double work_max) {
+  // What these loads cost; nothing when finding out would be too much work.
+  std::optional<double> estimate(std::span<const Workload> loads, double work_max) {
     const double work = kEstimateBaseWork + kEstimateWork * tasks(options_.microbatches);
     if (work_ + work > work_max) return std::nullopt;
     work_ += work;
-    const auto step = options_.estimate(loads);
-    return with_slack_price(step.step_ms, step.bound_ms, slack);
+    return options_.estimate(loads);
   }
 
   std::string tapered_name() const { return "tapered, K=" + std::to_string(options_.microbatches); }
@@ -208,12 +202,12 @@ class Portfolio {
     work_ += deal_work(trades);
     auto tried = dealt_.empty() ? tapered_partition(scaled_, sizes, trades)
                                 : improve_partition(scaled_, dealt_, sizes, trades);
-    const double score = offer(without_deferral(tried), tapered_name());
-    if (score < dealt_score_) {
-      dealt_score_ = score;
+    const double cost = offer(without_deferral(tried), tapered_name());
+    if (cost < dealt_cost_) {
+      dealt_cost_ = cost;
       dealt_ = std::move(tried);
     }
-    return score;
+    return cost;
   }
 
   // The best sizes by the caller's estimate.
@@ -228,7 +222,7 @@ class Portfolio {
       for (std::size_t m = 0; m < loads.size(); ++m)
         loads[m] = {sum.encoder_ms * sizes[m].encoder_ms / all.encoder_ms,
                     sum.llm_ms * sizes[m].llm_ms / all.llm_ms};
-      const auto score = estimate(loads, kSlackOfEstimate, work_max);
+      const auto score = estimate(loads, work_max);
       found.score = std::min(found.score, score.value_or(HUGE_VAL));
       return score;
     });
@@ -245,33 +239,16 @@ class Portfolio {
     return least > 0 ? std::min(kTiltMax, apart / least) : 0;
   }
 
-  // Cost, dearer where more than filling and draining keeps the pipeline waiting.
-  double score_of(const MicrobatchPlan& plan, double cost) const {
-    return with_slack_price(cost, options_.bound ? options_.bound(plan) : 0, kSlackMax);
-  }
-  static double with_slack_price(double cost, double bound, double slack) {
-    const double gap = bound > 0 ? cost / bound - 1 : 0;
-    return cost * (1 + kSlackPrice * std::max(0.0, gap - slack));
-  }
-
-  // The score of the plan; infinite where it cannot run. Costs no more than the best member where
-  // it becomes the best.
+  // The cost of the plan; infinite where it cannot run. The cheapest is kept.
   double offer(MicrobatchPlan plan, std::string policy) {
     ++evaluations_;
     const double cap = options_.llm_cap_ms.value_or(HUGE_VAL);
     if (llm_spread(group_loads(workloads_, plan.llm)).max_ms > cap) return HUGE_VAL;
     const double cost = options_.cost ? options_.cost(plan) : slot_time_ms(workloads_, plan);
     if (!std::isfinite(cost)) return HUGE_VAL;
-    // While members are costed, cost alone decides: nothing may end above the best of them.
-    const bool members = members_best_ == HUGE_VAL;
-    if (members && best_ && cost >= best_->cost) return cost;
-    const double score = score_of(plan, cost);
-    const bool better =
-        members ? !best_ || cost < best_->cost : cost <= members_best_ && score < best_score_;
-    if (!better) return score;
-    best_score_ = score;
-    best_ = PortfolioChoice{std::move(plan), cost, std::move(policy), 0};
-    return score;
+    if (!best_ || cost < best_->cost)
+      best_ = PortfolioChoice{std::move(plan), cost, std::move(policy), 0};
+    return cost;
   }
 
   // Swaps two samples between two microbatches on both sides, or two neighbouring microbatches in
@@ -311,11 +288,9 @@ class Portfolio {
   double work_ = 0;  // In the units of `PolicyWork`.
   std::int64_t evaluations_ = 0;
   std::int64_t left_out_ = 0;
-  double members_best_ = HUGE_VAL;  // The cost that nothing after the members may exceed.
-  double best_score_ = HUGE_VAL;    // Of the best plan.
   std::vector<Workload> scaled_;
   SampleGroups dealt_;  // The best sizes' microbatches.
-  double dealt_score_ = HUGE_VAL;
+  double dealt_cost_ = HUGE_VAL;
   std::optional<PortfolioChoice> best_;
 };
 

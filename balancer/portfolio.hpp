@@ -27,19 +27,13 @@ struct PortfolioChoice {
 /// Stages x microbatches over all estimates: some seconds of one core.
 inline constexpr std::int64_t kTaskVisitsMax = 20'000'000;
 
-/// A plan is within reach of its bound up to this share above it: its idle time is that of filling
-/// and draining. Times that turn out a little longer than predicted then cost little. What is
-/// beyond counts this many times its share of the cost, when plans are compared.
-inline constexpr double kSlackMax = 0.018;
-inline constexpr double kSlackPrice = 8;
-
 /// Costs the plan of every applicable policy with the user's K, with the effective K and with their
 /// mean, the most elaborate policies first, and picks the least (ties: the first costed). Then
 /// searches the sizes of microbatches (size_search.hpp): with an `estimate` by it, hundreds of
 /// times per evaluation, dealing samples to what it finds and exchanging them
 /// (sample_exchange.hpp), otherwise by dealing samples alone. One microbatch alone: swaps single
-/// samples. Keeps what lowers the cost; with a `bound`, what a plan is above its own counts as
-/// `kSlackPrice` says. Never worse than the best member that was costed.
+/// samples. Keeps what lowers the cost, and that alone: never worse than the best member that was
+/// costed.
 ///
 /// Members above `llm_cap_ms` are left out. `evaluations_max` counts calls of the cost function, at
 /// least one; members come before local search.

@@ -175,15 +175,13 @@ Result<balancer::MicrobatchPlan> Microbatching::cut(const DealtBatch& batch, con
                                 in_flight_bounds(), splits_parts_},
                   work.costs, batch.pipelines[pipeline], batch.samples);
     options.cost = [&](const balancer::MicrobatchPlan& plan) { return alone->step_ms(plan); };
-    options.bound = [&](const balancer::MicrobatchPlan& plan) { return alone->bound_ms(plan); };
     const auto total = balancer::total(workloads);
     if (options_.policy == "auto") estimator = alone->estimator(total);
     if (estimator)
       options.estimate = [&](std::span<const balancer::Workload> loads) {
         std::vector<scheduler::ModuleWork> microbatches;
         for (const auto& load : loads) microbatches.push_back({load.encoder_ms, load.llm_ms});
-        const auto [step_ms, bound_ms] = (*estimator)(microbatches);
-        return balancer::StepEstimate{step_ms, bound_ms};
+        return (*estimator)(microbatches);
       };
     const auto stages = static_cast<double>(options.pipeline_stages);
     options.work_max = planning_work((total.encoder_ms + total.llm_ms) / stages);

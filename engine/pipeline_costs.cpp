@@ -107,10 +107,6 @@ double PipelineCosts::step_ms(const balancer::MicrobatchPlan& plan) const {
   return timeline.ok() ? timeline.value().step_ms : kImpossible;
 }
 
-double PipelineCosts::bound_ms(const balancer::MicrobatchPlan& plan) const {
-  return scheduler::schedule_bound_ms(graph(plan), rules_.schedule);
-}
-
 // A task's time as a line over the load: two halves of the samples pay the constant twice.
 PipelineCosts::Rate PipelineCosts::rate_of(StageId stage, scheduler::TaskKind kind,
                                            double load) const {

@@ -50,9 +50,6 @@ class PipelineCosts {
   /// than one microbatch for their llm microbatch.
   double step_ms(const balancer::MicrobatchPlan& plan) const;
 
-  /// What no order of the plan's work beats under the schedule.
-  double bound_ms(const balancer::MicrobatchPlan& plan) const;
-
   /// Steps from the loads of microbatches alone: each stage's task takes a constant and a share of
   /// the load on its side. Nothing where the schedule does not allow it (`StepEstimator::create`),
   /// or where there are fewer samples than microbatches. `total`: of all samples.

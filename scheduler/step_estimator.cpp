@@ -1,7 +1,6 @@
 #include "scheduler/step_estimator.hpp"
 
 #include <algorithm>
-#include <cmath>
 
 #include "scheduler/check_order.hpp"
 #include "scheduler/schedules.hpp"
@@ -33,16 +32,6 @@ std::vector<std::int32_t> after_their_needs(const std::vector<std::vector<std::i
   return order;
 }
 
-/// Least over microbatches of what a stage's microbatch meets on its way in other stages.
-class LeastWay {
- public:
-  void meet(double ms) { least_ = std::min(least_, ms); }
-  double ms() const { return std::isfinite(least_) ? least_ : 0; }
-
- private:
-  double least_ = HUGE_VAL;
-};
-
 }  // namespace
 
 std::optional<StepEstimator> StepEstimator::create(const ModulePipeline& shape,
@@ -66,7 +55,6 @@ std::optional<StepEstimator> StepEstimator::create(const PipelineTimes& times,
   if (!timeline.ok()) return std::nullopt;
 
   StepEstimator made;
-  made.forwards_first_ = schedule == "gpipe";
   made.stages_.resize(times.stages.size());
   for (std::size_t s = 0; s < times.stages.size(); ++s) {
     const StageTimes& stage = times.stages[s];
@@ -81,10 +69,6 @@ std::optional<StepEstimator> StepEstimator::create(const PipelineTimes& times,
     else
       own.backward = {own.backward.per_ms + weight.per_ms,
                       own.backward.constant_ms + weight.constant_ms};
-    for (const auto next : stage.next) {
-      own.behind.push_back(next);
-      made.stages_[at(next)].before.push_back(static_cast<std::int32_t>(s));
-    }
   }
   made.add_steps(graph, timeline.value());
   return made;
@@ -111,7 +95,7 @@ void StepEstimator::add_steps(const TaskGraph& graph, const Timeline& timeline) 
   }
 }
 
-StepEstimator::Estimate StepEstimator::operator()(std::span<const ModuleWork> microbatches) const {
+double StepEstimator::operator()(std::span<const ModuleWork> microbatches) const {
   std::vector<double> end_ms(steps_.size());
   double last_ms = 0;
   for (std::size_t i = 0; i < steps_.size(); ++i) {
@@ -123,61 +107,7 @@ StepEstimator::Estimate StepEstimator::operator()(std::span<const ModuleWork> mi
     end_ms[i] = begin_ms + step.rate.at(side(microbatches[at(step.microbatch)], step.encoder));
     last_ms = std::max(last_ms, end_ms[i]);
   }
-  return {last_ms, bound_ms(microbatches)};
-}
-
-void StepEstimator::find_ways(const ModuleWork& microbatch, std::span<Way> ways) const {
-  for (std::size_t s = 0; s < stages_.size(); ++s) {
-    const double load = side(microbatch, stages_[s].encoder);
-    Way& way = ways[s] = {stages_[s].forward.at(load), stages_[s].backward.at(load)};
-    for (const auto before : stages_[s].before) {
-      const Way& other = ways[at(before)];
-      way.forward_to = std::max(way.forward_to, other.forward_to + other.forward);
-      way.backward_from = std::max(way.backward_from, other.backward_from + other.backward);
-    }
-  }
-  for (std::size_t s = stages_.size(); s-- > 0;)
-    for (const auto behind : stages_[s].behind) {
-      const Way& other = ways[at(behind)];
-      ways[s].forward_from = std::max(ways[s].forward_from, other.forward_from + other.forward);
-      ways[s].backward_to = std::max(ways[s].backward_to, other.backward_to + other.backward);
-    }
-}
-
-double StepEstimator::bound_ms(std::span<const ModuleWork> microbatches) const {
-  // Both directions' least ways from the source to each stage and from there to the sink, and its
-  // whole work.
-  struct Sum {
-    LeastWay to, on, from, in;
-    double forward = 0, backward = 0, weight = 0;
-  };
-  std::vector<Sum> sums(stages_.size());
-  std::vector<Way> ways(stages_.size());
-  for (const auto& microbatch : microbatches) {
-    find_ways(microbatch, ways);
-    for (std::size_t s = 0; s < stages_.size(); ++s) {
-      const Way& way = ways[s];
-      sums[s].forward += way.forward;
-      sums[s].backward += way.backward;
-      sums[s].weight += stages_[s].weight.at(side(microbatch, stages_[s].encoder));
-      if (way.forward > 0) {
-        sums[s].to.meet(way.forward_to);
-        sums[s].on.meet(way.forward_from);
-      }
-      if (way.backward > 0) {
-        sums[s].from.meet(way.backward_from);
-        sums[s].in.meet(way.backward_to);
-      }
-    }
-  }
-  double bound = 0, forwards = 0, backwards = 0;
-  for (const auto& sum : sums) {
-    bound = std::max(
-        bound, sum.to.ms() + sum.forward + sum.backward + std::max(sum.weight, sum.from.ms()));
-    forwards = std::max(forwards, sum.to.ms() + sum.forward + sum.on.ms());
-    backwards = std::max(backwards, sum.in.ms() + sum.backward + sum.from.ms());
-  }
-  return forwards_first_ ? std::max(bound, forwards + backwards) : bound;
+  return last_ms;
 }
 
 }  // namespace troupe::scheduler

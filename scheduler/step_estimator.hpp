@@ -18,11 +18,6 @@ namespace troupe::scheduler {
 
 class StepEstimator {
  public:
-  struct Estimate {
-    double step_ms = 0;   ///< What `make_schedule` says.
-    double bound_ms = 0;  ///< What `schedule_bound_ms` says.
-  };
-
   /// What a stage's tasks take besides their share of the load, where there is any.
   struct Constants {
     double forward_ms = 0;
@@ -49,9 +44,9 @@ class StepEstimator {
                                              const std::string& schedule,
                                              std::int32_t microbatches);
 
-  /// Loads are >= 0 and finite. REQUIRES: as many as `create` was told.
-  /// Cost: O(stages x microbatches), some nanoseconds each.
-  Estimate operator()(std::span<const ModuleWork> microbatches) const;
+  /// The step in milliseconds that `make_schedule` says. Loads are >= 0 and finite. REQUIRES: as
+  /// many as `create` was told. Cost: O(stages x microbatches), some nanoseconds each.
+  double operator()(std::span<const ModuleWork> microbatches) const;
 
  private:
   /// Milliseconds from the load of a microbatch; without rows there is nothing to do.
@@ -70,28 +65,17 @@ class StepEstimator {
   };
   struct Stage {
     bool encoder = false;
-    std::vector<std::int32_t> before;  ///< Stages whose rows it takes.
-    std::vector<std::int32_t> behind;
     Rate forward;
     Rate backward;  ///< Without weight gradients that are tasks of their own.
     Rate weight;    ///< These.
   };
-  /// Times of one stage for one microbatch, and those on its ways to either end.
-  struct Way {
-    double forward = 0, backward = 0;          ///< Own.
-    double forward_to = 0, backward_from = 0;  ///< Stages before it.
-    double forward_from = 0, backward_to = 0;  ///< Stages behind it.
-  };
 
   StepEstimator() = default;
   void add_steps(const TaskGraph& graph, const Timeline& timeline);
-  double bound_ms(std::span<const ModuleWork> microbatches) const;
-  void find_ways(const ModuleWork& microbatch, std::span<Way> ways) const;
 
   std::vector<Step> steps_;
   std::vector<std::int32_t> needs_;  ///< Places of steps.
   std::vector<Stage> stages_;
-  bool forwards_first_ = false;  ///< GPipe.
 };
 
 }  // namespace troupe::scheduler

@@ -40,16 +40,12 @@ void PolicySimulation::guide(const std::string& policy, balancer::PolicyOptions&
     const auto timeline = run(plan);
     return timeline.ok() ? timeline.value().step_ms : std::numeric_limits<double>::infinity();
   };
-  options.bound = [this](const balancer::MicrobatchPlan& plan) {
-    return scheduler::schedule_bound_ms(graph(plan), schedule_);
-  };
   if (policy != "auto") return;
   estimator_ = scheduler::StepEstimator::create(shape_, schedule_,
                                                 static_cast<std::int32_t>(options.microbatches));
   if (!estimator_) return;
   options.estimate = [this](std::span<const balancer::Workload> loads) {
-    const auto [step_ms, bound_ms] = (*estimator_)(work_of(loads));
-    return balancer::StepEstimate{step_ms, bound_ms};
+    return (*estimator_)(work_of(loads));
   };
 }
 

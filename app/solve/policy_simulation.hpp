@@ -1,5 +1,5 @@
-// A pipeline of even encoder and llm stages as balancing policies see it: what a plan's step takes
-// and what no order can beat. `auto` chooses by what this simulation says.
+// A pipeline of even encoder and llm stages as balancing policies see it: what a plan's step takes.
+// `auto` chooses by what this simulation says.
 //
 // Pure. Used by `troupe solve simulate` and by the measurements of policies; jobs, whose stages are
 // cut by layers, are simulated by engine/simulated_training.hpp.
@@ -30,8 +30,8 @@ class PolicySimulation {
   /// Errors: as `scheduler::make_schedule`.
   Result<scheduler::Timeline> run(const balancer::MicrobatchPlan& plan) const;
 
-  /// Makes `options` ask this simulation, which must outlive them: number of stages, cost, bound
-  /// and, for `auto` where the schedule allows it, estimate. REQUIRES: `options.microbatches` >= 1.
+  /// Makes `options` ask this simulation, which must outlive them: number of stages, cost and,
+  /// for `auto` where the schedule allows it, estimate. REQUIRES: `options.microbatches` >= 1.
   void guide(const std::string& policy, balancer::PolicyOptions& options);
 
  private:

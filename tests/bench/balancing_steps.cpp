@@ -57,13 +57,14 @@ void print_steps(const scheduler::ModulePipeline& shape, const std::string& sche
         std::to_string(shape.llm_stages) + " stages, K " + std::to_string(microbatches) + ", " +
         std::to_string(scale.samples) + " per microbatch";
     if (size.find(only) == std::string::npos) continue;
-    double gap = 0, schedule_gap = 0, over_even = 0, over_random = 0;
+    double gap = 0, schedule_gap = 0, step_ms = 0, over_even = 0, over_random = 0;
     for (const auto& samples : data.batches) {
       const auto best = steps(samples, "auto", schedule, shape, microbatches);
       const auto over = [&](const char* policy) {
         return best.step_ms / steps(samples, policy, schedule, shape, microbatches).step_ms;
       };
       gap = std::max(gap, best.gap);
+      step_ms += best.step_ms / static_cast<double>(data.batches.size());
       schedule_gap = std::max(schedule_gap, best.schedule_gap);
       over_even = std::max(over_even, over("dflop-search"));
       over_random = std::max(over_random, over("random"));
@@ -71,6 +72,7 @@ void print_steps(const scheduler::ModulePipeline& shape, const std::string& sche
     const std::optional<double> bound = scale.goal() ? std::optional<double>(2) : std::nullopt;
     print("auto.gap_to_bound", gap, "%", bound, size);
     if (schedule == "gpipe") print("auto.gap_to_schedule_bound", schedule_gap, "%", bound, size);
+    print("auto.step_ms", step_ms, "ms", {}, size);
     print("auto.step_over_even_microbatches", over_even, "ratio", 1, size);
     print("auto.step_over_random", over_random, "ratio", 1, size);
   }
