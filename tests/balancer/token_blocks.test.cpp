@@ -78,6 +78,19 @@ TEST_CASE("causal blocks of 2003 tokens balance within one tile", "[balancer]") 
   CHECK(from_last == Owners{0, 1, 2, 3, 3, 2, 1, 0, 0, 1});
 }
 
+TEST_CASE("packed samples' blocks go the longest first, not by place", "[balancer]") {
+  // Blocks of one token: 4 and 2 tokens that see no other sample have loads 1, 2, 3, 4, 1, 2.
+  // Longest first, equal ones from behind: 4 (block 3) -> 0; 3 (2) -> 1; 2 (5) -> 1, as 3 < 4; 2
+  // (1) -> 0; 1 (4) -> 1, as 5 < 6; 1 (0) -> 0, as both have 6.
+  TokenBlockOptions options;
+  options.device_count = 2;
+  options.shape = {.block = 1, .tile = 1};
+  const auto blocks =
+      assign_token_blocks(std::vector<TokenSample>{{4, {}}, {2, {}}}, options).value();
+  CHECK(blocks.owner == Owners{0, 0, 1, 0, 1, 1});
+  CHECK(blocks.loads == Loads{7, 6});
+}
+
 TEST_CASE("too few tokens stay on device 0", "[balancer]") {
   TokenBlockOptions options;
   options.device_count = 4;

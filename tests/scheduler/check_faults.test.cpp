@@ -233,6 +233,7 @@ TEST_CASE("each rule about messages finds its planted fault", "[scheduler][prope
             m.samples.clear();
           }).finds(FaultKind::unknown, "it carries no rows"));
     CHECK(planted([](Message& m) { ++m.rows; }).finds(FaultKind::dependency, "rows, its samples"));
+    CHECK(planted([](Message& m) { --m.rows; }).finds(FaultKind::dependency, "rows, its samples"));
     CHECK(planted([](Message& m) { ++m.width; }).finds(FaultKind::dependency, "columns"));
     const bool due = sound.iteration.messages[place].has_backward;
     const auto flipped = planted([](Message& m) { m.has_backward = !m.has_backward; });
