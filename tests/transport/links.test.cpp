@@ -28,6 +28,7 @@ TEST_CASE("connections to a process are counted, also across peers' ids", "[tran
   links.close(3);
   CHECK(links.open(3, 77).value() == Link{77, 2});
   CHECK(links.standing({77, 3}) == Standing::newer);  // The peer has left connection 2.
+  CHECK(links.standing({77, 1}) == Standing::stale);  // What was under way when it ended.
   links.close(3);
   CHECK(links.open(3, 88).value() == Link{88, 1});  // Restarted: another process.
   CHECK(links.standing({77, 2}) == Standing::stale);
