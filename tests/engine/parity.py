@@ -2,20 +2,28 @@
 
 Every case trains the same job three times and compares final parameters, losses and first gradients:
 the pipelined run; `--reference` (one sample at a time), within a tolerance; and
-`--reference --microbatches plan`, to the bit. Uses ../shared/data/real-mini; skips without it.
+`--reference --microbatches plan`, to the bit. Recorded plans must show that policy and schedule did something.
 
-    parity.py BINARY [CASE...]          prints `N passed, M failed, K skipped` last
-    parity.py BINARY --matrix [FILE]    every policy x schedule x freezing, 20 steps in fp64: takes hours; cases that
-                                        passed are kept in FILE and not run again (start anew after a change of code)
+    parity.py BINARY                    the cases below, and the slice of the matrix that the commit's hash draws
+    parity.py BINARY CASE...            these
+    parity.py BINARY --slice COMMIT     the slice that this commit draws, 20 steps
+    parity.py BINARY --matrix [FILE]    every policy x schedule x freezing, 20 steps: about half an hour on two cores. With
+                                        FILE, cases that passed with this build are kept there and not run again; CASEs
+                                        before it are the only ones. `--record FILE` writes the result to be kept.
+
+Each prints `N passed, M failed, K skipped` last. The data are made by `data make --uneven`, the job is parity.toml beside
+this file; the cases called real-mini-* train configs/real-mini.toml and are skipped where ../shared/data is not there.
 
 Cases of the matrix are called POLICY/SCHEDULE/FREEZING; without arguments short ones cover each schedule and each
 freezing, and all cases together each policy and several numbers of microbatches. Cases that train the same on paper
-share one run of the oracle. Two cases run at a time, so that the cores stay busy while a reference, which is one
-thread, runs.
+share one run of the oracle, and those of the matrix whose recorded plans are the same one replay. Two cases run at a
+time, so that the cores stay busy while a reference, which is one thread, runs.
 """
 
+import argparse
 import concurrent.futures
 import filecmp
+import hashlib
 import json
 import os
 import pathlib
@@ -28,14 +36,20 @@ import tempfile
 import threading
 import time
 
+import parity_matrix
+import parity_rounding
+from parity_data import UnevenData
+from parity_matrix import POLICIES, PROJECTORS_ONLY
+from parity_plans import faults_of_plans, read_lines
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 REAL_MINI = ROOT.parent / "shared" / "data" / "real-mini"
-JOB = ROOT / "configs" / "real-mini.toml"
+REAL_JOB = ROOT / "configs" / "real-mini.toml"
+JOB = pathlib.Path(__file__).with_name("parity.toml")
 STEPS = 20
+BATCH = 16
 AT_A_TIME = 2
-SUBSET_MAX = 120  # The shortest samples: long texts say nothing more and take minutes.
 
-PROJECTORS_ONLY = ["modules.vision.freeze=true", "modules.audio.freeze=true", "modules.llm.freeze=true"]
 THREE_STAGES = (
     "parallel.pipelines=[{stages=["
     '{node=0,vision=[0,3],audio="all"},{node=1,vision=[3,6],llm=[0,2]},{node=1,llm=[2,7]}]},'
@@ -50,56 +64,39 @@ TWO_DEVICES = [
     '{stages=[{node=1,device=1,vision="all"},{node=0,device=1,audio="all",llm=[0,4]},{node=1,device=1,llm=[4,7]}]}]',
 ]
 
-POLICIES = ["in-order", "random", "disttrain", "llm-only", "karmarkar-karp", "dflop", "hierarchical", "deferral",
-            "dflop-search", "deferral-exchange", "deferral-chain", "balanced-chain", "tapered", "auto"]
-SCHEDULES = ["1f1b", "eager-1f1b", "split-1f1b", "zero-bubble", "eager-zero-bubble", "gpipe", "dip", "three-phase"]
-FREEZINGS = {
-    "all": [],
-    "encoders": ["modules.vision.freeze=true", "modules.audio.freeze=true"],
-    "projectors": PROJECTORS_ONLY,
-}
 SHORT = 3
 SLOW_STEPS = 16  # A correction waits for two measurements of a shape.
 TWICE = ["fp32", "auto/zero-bubble/projectors"]
 REPLAYED = ["auto/zero-bubble/projectors", "deferral-chain/eager-zero-bubble/all"]
 AUTO = ["parallel.mode=auto", "parallel.pipelines=[]", "cluster.local_nodes=2"]
+FULL_RESOLUTION = ["train.dtype=fp64", "data.max_pixels=1003520", "data.max_seq_len=20000"]
 
 # name: (overrides, which samples, steps)
 CASES = {
-    "fp64": (["train.dtype=fp64"], None, STEPS),
-    "fp32": (["train.dtype=fp32"], None, STEPS),
+    "fp64": (["train.dtype=fp64"], "all", STEPS),
+    "fp32": (["train.dtype=fp32"], "all", STEPS),
     # Policies that no short case below has ride along.
     "vision-frozen-3-microbatches": (
         ["train.dtype=fp64", "modules.vision.freeze=true", "train.microbatches=3", "balancer.policy=deferral",
-         "scheduler.schedule=split-1f1b"], None, STEPS),
-    "projectors-only-1-microbatch": (["train.dtype=fp64", *PROJECTORS_ONLY, "train.microbatches=1"], None, STEPS),
+         "scheduler.schedule=split-1f1b"], "all", STEPS),
+    "projectors-only-1-microbatch": (["train.dtype=fp64", *PROJECTORS_ONLY, "train.microbatches=1"], "all", STEPS),
     "text-only": (["train.dtype=fp64", "balancer.policy=llm-only"], "text", STEPS),
     "text-only-projectors": (["train.dtype=fp32", *PROJECTORS_ONLY], "text", 3),
     "audio-only": (["train.dtype=fp64", "balancer.policy=karmarkar-karp"], "audio", STEPS),
     "tied-head-8-microbatches": (
         ["train.dtype=fp64", "modules.llm.config.tie_word_embeddings=true", "train.microbatches=8",
-         "balancer.policy=dflop-search", "scheduler.schedule=eager-1f1b"], None, STEPS),
-    "encoders-cut": (["train.dtype=fp64", THREE_STAGES, "balancer.policy=balanced-chain"], None, 5),
+         "balancer.policy=dflop-search", "scheduler.schedule=eager-1f1b"], "all", STEPS),
+    "encoders-cut": (["train.dtype=fp64", THREE_STAGES, "balancer.policy=balanced-chain"], "all", 5),
     "two-devices-per-node": (
-        ["train.dtype=fp64", *TWO_DEVICES, "modules.vision.lr=3e-4", "modules.llm.lr=2e-3"], None, 5),
+        ["train.dtype=fp64", *TWO_DEVICES, "modules.vision.lr=3e-4", "modules.llm.lr=2e-3"], "all", 5),
     # The planner lays out two nodes; both runs find the same profile.
-    "auto-layout": (["train.dtype=fp64", *AUTO], None, 5),
-    "bf16": (["train.dtype=bf16"], None, 5),
-    "full-resolution": (["train.dtype=fp64", "data.max_pixels=1003520", "data.max_seq_len=20000"], None, 2),
+    "auto-layout": (["train.dtype=fp64", *AUTO], "all", 5),
+    "bf16": (["train.dtype=bf16"], "all", 5),
+    "full-resolution": (FULL_RESOLUTION, "all", 2),
+    "real-mini-fp64": (["train.dtype=fp64"], "real-mini", STEPS),
+    "real-mini-fp32": (["train.dtype=fp32"], "real-mini", STEPS),
+    "real-mini-full-resolution": (FULL_RESOLUTION, "real-mini", 2),
 }
-
-
-def matrix_case(name, steps):
-    policy, schedule, freezing = name.split("/")
-    overrides = ["train.dtype=fp64", *FREEZINGS[freezing], f"balancer.policy={policy}",
-                 f"scheduler.schedule={schedule}", "balancer.evaluations=40"]
-    return overrides, None, steps
-
-
-def matrix():
-    return [f"{policy}/{schedule}/{freezing}" for freezing in FREEZINGS for policy in POLICIES
-            for schedule in SCHEDULES]
-
 
 # Short cases: the policies that defer meet the schedules that run parts apart.
 COVERING = ["random/gpipe/encoders", "disttrain/dip/projectors", "dflop/three-phase/all",
@@ -109,8 +106,15 @@ COVERING = ["random/gpipe/encoders", "disttrain/dip/projectors", "dflop/three-ph
 
 DEFAULT = [*CASES, "zero-bubble", "slow-shapes", "slow-node", *COVERING]
 
+# Layers of parity.toml from the first of a module to the loss.
+LAYERS_TO_LOSS = {"vision": 6 + 1 + 7, "audio": 4 + 1 + 7, "vision_projector": 1 + 7, "audio_projector": 1 + 7, "llm": 7}
+
 
 class Failure(Exception):
+    pass
+
+
+class Skipped(Exception):
     pass
 
 
@@ -132,20 +136,81 @@ class Once:
         return result.result()
 
 
-def train(binary, folder, name, overrides, steps, *flags):
-    """Runs a job and returns its run folder, FOLDER@NAME; so all runs share the profiles beside them."""
-    run = folder.parent / f"{folder.name}@{name}"
-    command = [str(binary), "train", str(JOB), *overrides, f"train.steps={steps}", f"job.run_dir={run}",
-               "train.dump_gradients=true", "debug.parameter_hashes=true", *flags]
+class Bench:
+    """The program, where runs go, the data, and what cases share."""
+
+    def __init__(self, binary, root):
+        self.binary, self.root, self.shared = binary, root, Once()
+        self.data = UnevenData(binary, root / "data")
+
+    def job(self, samples):
+        """The job file, and the override that names its data."""
+        if samples == "real-mini":
+            if not REAL_MINI.is_dir():
+                raise Skipped(f"{REAL_MINI} is not there")
+            return [str(REAL_JOB)]
+        if samples == "all":
+            return [str(JOB), self.data.whole]
+        return [str(JOB), self.shared.get(samples, lambda: self.data.subset(samples, STEPS * BATCH))]
+
+
+class Case:
+    """One job to train in several ways."""
+
+    def __init__(self, bench, name, overrides, samples, steps):
+        self.bench, self.folder, self.overrides, self.steps = bench, bench.root / name, overrides, steps
+        self.job = bench.job(samples)
+
+    def train(self, name, *flags, overrides=None, run=None):
+        """Runs the job and returns its run folder, FOLDER@NAME; so all runs share the profiles beside them."""
+        run = run or self.folder.parent / f"{self.folder.name}@{name}"
+        run_and_wait([str(self.bench.binary), "train", *self.job, *(self.overrides if overrides is None else overrides),
+                      f"train.steps={self.steps}", f"job.run_dir={run}", "train.dump_gradients=true",
+                      "debug.parameter_hashes=true", *flags])
+        return run
+
+    def oracle(self, dtype=None):
+        """The oracle knows neither policy nor schedule nor microbatches nor nodes: one run serves all that differ in these."""
+        ignored = ("balancer.", "scheduler.", "train.microbatches", "parallel.", "cluster.")
+        mathematics = [override for override in self.overrides if not override.startswith(ignored)]
+        if dtype:
+            mathematics = [f"train.dtype={dtype}", *(word for word in mathematics if not word.startswith("train.dtype"))]
+        key = "-".join(["oracle", *self.job, *mathematics, str(self.steps)])
+        run = self.bench.root / f"oracle@{digest(key)}"
+        return self.bench.shared.get(key, lambda: self.train("", "--reference", overrides=mathematics, run=run))
+
+    def replay(self, pipelined):
+        """The plan reference of what a run recorded; runs that recorded the same share one."""
+        record = "".join((pipelined / name).read_text(encoding="utf-8") for name in ("plan.json", "iterations.jsonl"))
+        frozen = [override for override in self.overrides if override.endswith("freeze=true")]
+        key = "-".join(["replay", *frozen, str(self.steps), digest(record)])
+        run = self.bench.root / f"replay@{digest(key)}"
+        return self.bench.shared.get(
+            key, lambda: self.train("", "--reference", "--microbatches", str(pipelined), run=run))
+
+    def measure_layers(self):
+        """Leaves a profile for all runs to find: two that measure at once would plan from different costs."""
+        decisive = [override for override in self.overrides
+                    if override.startswith(("train.dtype", "modules.")) and not override.endswith("freeze=true")]
+        command = [str(self.bench.binary), "profile", *self.job, *decisive, f"job.run_dir={self.folder.parent}/any",
+                   "--budget", "5"]
+        key = "-".join(["profile", self.job[0], *decisive])
+        self.bench.shared.get(key, lambda: run_and_wait(command))
+
+
+def digest(text):
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def run_and_wait(command):
     result = subprocess.run(command, capture_output=True, text=True, timeout=900)
     if result.returncode != 0:
         raise Failure(f"{' '.join(command)}\nexit {result.returncode}\n{result.stdout[-1500:]}{result.stderr[-1500:]}")
-    return run
+    return result.stdout
 
 
 def losses(run):
-    with open(run / "metrics.jsonl", encoding="utf-8") as file:
-        return [json.loads(line)["loss"] for line in file]
+    return [line["loss"] for line in read_lines(run / "metrics.jsonl")]
 
 
 def same_bits(a, b, what):
@@ -158,85 +223,50 @@ def same_bits(a, b, what):
         raise Failure(f"losses differ in their bits: {what}")
 
 
-def within(binary, a, b, *tolerances):
-    result = subprocess.run([str(binary), "compare", str(a), str(b), *tolerances], capture_output=True, text=True)
-    if result.returncode != 0:
-        raise Failure(f"compare {' '.join(tolerances)}\n{result.stdout}{result.stderr}")
-    return result.stdout
+def within_rounding(run, oracle):
+    """A bf16 run against the fp32 oracle; the bounds are derived in parity_rounding.py."""
+    gradients = "gradients/step-1.safetensors"
+    faults, figures = parity_rounding.faults_of_gradients(run / gradients, oracle / gradients, LAYERS_TO_LOSS)
+    faults += parity_rounding.faults_of_losses(losses(run), losses(oracle))
+    rates = [line["lr"] for line in read_lines(run / "metrics.jsonl")]
+    parameters = "model/model.safetensors"
+    faults += parity_rounding.faults_of_parameters(run / parameters, oracle / parameters, rates)
+    if faults:
+        raise Failure("further from the fp32 reference than rounding explains:\n" + "\n".join(faults[:8]))
+    return f"gradients within rounding of the fp32 reference: {figures}"
 
 
 def check_audit(run, steps):
     """Every step trained samples, and none twice within the epoch."""
-    with open(run / "samples.jsonl", encoding="utf-8") as file:
-        ids = [identity for line in file for identity in json.loads(line)["ids"]]
-    if len(set(ids)) != len(ids) or len(ids) != steps * 16:
-        raise Failure(f"{len(ids)} samples in samples.jsonl, {len(set(ids))} different, expected {steps * 16}")
+    ids = [identity for line in read_lines(run / "samples.jsonl") for identity in line["ids"]]
+    if len(set(ids)) != len(ids) or len(ids) != steps * BATCH:
+        raise Failure(f"{len(ids)} samples in samples.jsonl, {len(set(ids))} different, expected {steps * BATCH}")
 
 
-def subset(folder, kind):
-    """Writes the samples that have only text, or only audio, to a data set of their own."""
-    with open(REAL_MINI / "samples.json", encoding="utf-8") as file:
-        samples = json.load(file)
-    wanted = {"text": lambda s: "image" not in s and "audio" not in s,
-              "audio": lambda s: "audio" in s and "image" not in s}[kind]
-    chosen = [sample for sample in samples if wanted(sample)]
-    chosen = sorted(chosen, key=lambda s: sum(len(turn["value"]) for turn in s["conversations"]))[:SUBSET_MAX]
-    copies = -(-STEPS * 16 // len(chosen))
-    chosen = [dict(sample, id=f"{sample['id']}-{copy}") for copy in range(copies) for sample in chosen]
-    path = folder / f"{kind}.json"
-    path.write_text(json.dumps(chosen), encoding="utf-8")
-    return f'data.sources=[{{format="llava",json="{path}",media="{REAL_MINI}"}}]'
-
-
-def oracle_run(binary, folder, shared, overrides, steps):
-    """The oracle knows neither policy nor schedule nor microbatches nor nodes: one run serves all that differ in these."""
-    ignored = ("balancer.", "scheduler.", "train.microbatches", "parallel.", "cluster.")
-    mathematics = [override for override in overrides if not override.startswith(ignored)]
-    key = "-".join(["oracle", *mathematics, str(steps)])
-    name = f"{abs(hash(key))}"
-    return shared.get(key, lambda: train(binary, folder.parent / "oracle", name, mathematics, steps, "--reference"))
-
-
-def measure_layers(binary, folder, shared, overrides):
-    """Leaves a profile for all runs to find: two that measure at once would plan from different costs."""
-    decisive = [override for override in overrides
-                if override.startswith(("train.dtype", "modules.")) and not override.endswith("freeze=true")]
-    command = [str(binary), "profile", str(JOB), *decisive, f"job.run_dir={folder.parent}/any", "--budget", "5"]
-
-    def measure():
-        result = subprocess.run(command, capture_output=True, text=True, timeout=900)
-        if result.returncode != 0:
-            raise Failure(f"{' '.join(command)}\nexit {result.returncode}\n{result.stderr[-1500:]}")
-
-    shared.get("-".join(["profile", *decisive]), measure)
-
-
-def run_zero_bubble(binary, folder):
+def run_zero_bubble(bench):
     """Weight gradients that come later are the same bits, where microbatches have one part."""
-    runs = [train(binary, folder, schedule, ["train.dtype=fp64", f"scheduler.schedule={schedule}"], SHORT)
-            for schedule in ("1f1b", "zero-bubble")]
+    case = Case(bench, "zero-bubble", ["train.dtype=fp64"], "all", SHORT)
+    case.measure_layers()
+    runs = [case.train(schedule, f"scheduler.schedule={schedule}") for schedule in ("1f1b", "zero-bubble")]
     same_bits(*runs, "zero-bubble against 1f1b")
     return "ok"
 
 
-def read_lines(path):
-    with open(path, encoding="utf-8") as file:
-        return [json.loads(line) for line in file]
-
-
-def run_slow(binary, folder, where):
+def run_slow(bench, where):
     """Measured times correct predictions; the run's own record repeats it to the bit."""
     slow = f'debug.slow_shapes=[{{module="llm",max_rows=100000,{where}}}]'
     overrides = ["train.dtype=fp64", "balancer.policy=auto", "balancer.adaptive_correction=true", slow]
-    run = train(binary, folder, "slow", overrides, SLOW_STEPS)
-    replayed = train(binary, folder, "replayed", overrides, SLOW_STEPS, "--reference", "--microbatches", str(run))
+    case = Case(bench, f"slow-{digest(where)}", overrides, "all", SLOW_STEPS)
+    case.measure_layers()
+    run = case.train("slow")
+    replayed = case.train("replayed", "--reference", "--microbatches", str(run))
     same_bits(run, replayed, "against its own recorded plans")
     return run
 
 
-def run_slow_shapes(binary, folder):
+def run_slow_shapes(bench):
     """Where the llm takes four times as long, predictions of equal work grow."""
-    run = run_slow(binary, folder, "min_rows=1,factor=4")
+    run = run_slow(bench, "min_rows=1,factor=4")
     lines = read_lines(run / "metrics.jsonl")
     if not lines[-1]["corrected_shapes"]:
         raise Failure(f"no shape was learned in {len(lines)} steps")
@@ -247,13 +277,13 @@ def run_slow_shapes(binary, folder):
     return f"{lines[-1]['corrected_shapes']} shapes learned; {1000 * first:.0f} us per token, then {1000 * last:.0f}"
 
 
-def run_slow_node(binary, folder):
+def run_slow_node(bench):
     """A pipeline whose llm is measured four times as slow gets fewer samples."""
-    run = run_slow(binary, folder, "factor=4,node=3")
+    run = run_slow(bench, "factor=4,node=3")
     dealt = [[sum(len(part) for microbatch in pipeline["llm"] for part in microbatch) for pipeline in line["pipelines"]]
              for line in read_lines(run / "iterations.jsonl")]
     first, last = dealt[0], dealt[-1]
-    if first[0] - first[1] > 2 or last[0] < 1.5 * last[1] or sum(last) != 16:
+    if first[0] - first[1] > 2 or last[0] < 1.5 * last[1] or sum(last) != BATCH:
         raise Failure(f"samples per pipeline at first {first}, at the end {last}")
     return f"samples per pipeline at first {first}, at the end {last}"
 
@@ -261,55 +291,60 @@ def run_slow_node(binary, folder):
 ALONE = {"zero-bubble": run_zero_bubble, "slow-shapes": run_slow_shapes, "slow-node": run_slow_node}
 
 
-def run_case(binary, folder, name, shared, matrix_steps=SHORT):
-    if name in ALONE:
-        measure_layers(binary, folder, shared, ["train.dtype=fp64"])
-        return ALONE[name](binary, folder)
-    overrides, kind, steps = matrix_case(name, matrix_steps) if "/" in name else CASES[name]
-    measure_layers(binary, folder, shared, overrides)
-    if kind:
-        overrides = [*overrides, subset(folder, kind)]
-    pipelined = train(binary, folder, "pipelined", overrides, steps)
-    check_audit(pipelined, steps)
-    by_plan = train(binary, folder, "by-plan", overrides, steps, "--reference", "--microbatches", "plan")
-    same_bits(pipelined, by_plan, "pipelined against --reference --microbatches plan")
-    if "train.dtype=bf16" in overrides:
-        return "to the bit against the plan's microbatches"
-    oracle = oracle_run(binary, folder, shared, overrides, steps)
-    if "train.dtype=fp64" in overrides:
-        within(binary, pipelined, oracle, "--rtol", "1e-10", "--loss-rtol", "1e-10", "--gradient-rtol", "1e-10")
-    else:
-        within(binary, pipelined, oracle, "--loss-rtol", "1e-5", "--gradient-rtol", "1e-5")
-    if name in TWICE:
-        again = train(binary, folder, "again", overrides, steps)
-        same_bits(pipelined, again, "the same run twice")
-    if name in REPLAYED:
-        replayed = train(binary, folder, "replayed", overrides, steps, "--reference", "--microbatches",
-                         str(pipelined))
-        same_bits(pipelined, replayed, "the recorded plans replayed")
+def check_against_oracle(case, pipelined):
+    if "train.dtype=bf16" in case.overrides:
+        return within_rounding(pipelined, case.oracle("fp32"))
+    tolerances = (["--rtol", "1e-10", "--loss-rtol", "1e-10", "--gradient-rtol", "1e-10"]
+                  if "train.dtype=fp64" in case.overrides else ["--loss-rtol", "1e-5", "--gradient-rtol", "1e-5"])
+    run_and_wait([str(case.bench.binary), "compare", str(pipelined), str(case.oracle()), *tolerances])
     return "ok"
 
 
-def run_and_report(binary, root, name, shared, steps, passed_before):
-    """Whether the case passed; its line, with the seconds it took beside another case."""
-    if passed_before and passed_before.is_file() and name in passed_before.read_text(encoding="utf-8").split():
+def run_case(bench, name, steps):
+    """Trains and compares; `steps` counts for cases of the matrix."""
+    if name in ALONE:
+        return ALONE[name](bench)
+    of_matrix = "/" in name
+    overrides, samples, steps = (parity_matrix.overrides_of(name), "all", steps) if of_matrix else CASES[name]
+    case = Case(bench, f"{name.replace('/', '-')}-{steps}", overrides, samples, steps)
+    case.measure_layers()
+    pipelined = case.train("pipelined")
+    check_audit(pipelined, steps)
+    if of_matrix and (faults := faults_of_plans(pipelined, *name.split("/")[:2])):
+        raise Failure("\n".join(faults))
+    if of_matrix and steps == STEPS:
+        same_bits(pipelined, case.replay(pipelined), "pipelined against the reference of its recorded plans")
+    else:
+        by_plan = case.train("by-plan", "--reference", "--microbatches", "plan")
+        same_bits(pipelined, by_plan, "pipelined against --reference --microbatches plan")
+    line = check_against_oracle(case, pipelined)
+    if name in TWICE:
+        same_bits(pipelined, case.train("again"), "the same run twice")
+    if name in REPLAYED:
+        same_bits(pipelined, case.replay(pipelined), "the recorded plans replayed")
+    return line
+
+
+def run_and_report(bench, ledger, name, steps):
+    """`passed`, `failed` or `skipped`; prints the case's line, with the seconds it took beside another case."""
+    if steps == STEPS and "/" in name and ledger.passed(name):
         print(f"{name}: passed before", flush=True)
-        return True
-    folder = root / name.replace("/", "-")
-    folder.mkdir()
+        return "passed"
     begin = time.monotonic()
     try:
-        line, good = run_case(binary, folder, name, shared, steps), True
+        line, verdict = run_case(bench, name, steps), "passed"
+    except Skipped as why:
+        line, verdict = f"skipped: {why}", "skipped"
     except Exception as failure:  # Of whatever kind: the other cases and the last line still come.
-        line, good = f"FAILED\n{type(failure).__name__}: {failure}", False
+        line, verdict = f"FAILED\n{type(failure).__name__}: {failure}", "failed"
     finally:
-        for run in [folder, *root.glob(f"{folder.name}@*")]:
+        for run in bench.root.glob(f"{name.replace('/', '-')}-{steps}@*"):
             shutil.rmtree(run, ignore_errors=True)
-    print(f"{name} ({time.monotonic() - begin:.0f} s): {line}", flush=True)
-    if good and passed_before:
-        with open(passed_before, "a", encoding="utf-8") as file:
-            file.write(name + "\n")
-    return good
+    seconds = time.monotonic() - begin
+    print(f"{name} ({seconds:.0f} s): {line}", flush=True)
+    if steps == STEPS and "/" in name:
+        ledger.add(name, verdict == "passed", seconds, "" if verdict == "passed" else line)
+    return verdict
 
 
 def policy_of(name):
@@ -323,7 +358,7 @@ def policy_of(name):
 def check_lists(binary, names):
     """Ends the test where a case has an unknown name, or where the program has a policy that nothing here runs."""
     for name in names:
-        if name not in DEFAULT and name not in matrix():
+        if name not in DEFAULT and name not in parity_matrix.all_cases():
             sys.exit(f"no case is called '{name}' (known: {', '.join(DEFAULT)}, or POLICY/SCHEDULE/FREEZING)")
     schema = subprocess.run([str(binary), "solve", "--schema", "simulate"], capture_output=True, text=True, timeout=60,
                             check=True).stdout
@@ -334,29 +369,57 @@ def check_lists(binary, names):
         sys.exit(f"no case trains with {', '.join(sorted(missing))}")
 
 
+def chosen_cases(arguments):
+    """Names and steps of what is to run."""
+    if arguments.matrix is not None:
+        return [(name, STEPS) for name in arguments.cases or parity_matrix.all_cases()]
+    cases = [(name, SHORT) for name in arguments.cases]
+    if not cases and arguments.slice is None:
+        cases = [(name, SHORT) for name in DEFAULT]
+    if not arguments.cases:
+        commit = arguments.slice or parity_matrix.commit_here()
+        drawn = parity_matrix.slice_of(commit)
+        print(f"slice of the matrix: {len(drawn)} of {len(parity_matrix.all_cases())} cases at {STEPS} steps, drawn by "
+              f"commit {commit}: {' '.join(drawn)}", flush=True)
+        cases += [(name, STEPS) for name in drawn]
+    return cases
+
+
+def parse(words):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("binary", type=lambda word: pathlib.Path(word).resolve())
+    parser.add_argument("cases", nargs="*")
+    parser.add_argument("--slice", metavar="COMMIT")
+    parser.add_argument("--matrix", nargs="?", const="", metavar="FILE")
+    parser.add_argument("--record", type=pathlib.Path, metavar="FILE")
+    arguments = parser.parse_args(words)
+    if arguments.record and arguments.matrix is None:
+        parser.error("--record needs --matrix")
+    if arguments.slice is not None and (arguments.cases or arguments.matrix is not None):
+        parser.error("--slice goes alone")
+    if arguments.matrix is not None and any("/" not in name for name in arguments.cases):
+        parser.error("with --matrix, name cases as POLICY/SCHEDULE/FREEZING")
+    return arguments
+
+
 def main():
-    binary = pathlib.Path(sys.argv[1]).resolve()
-    names = sys.argv[2:] or DEFAULT
-    steps, passed_before = SHORT, None
-    if names[0] == "--matrix" and len(names) <= 2:
-        passed_before = pathlib.Path(names[1]) if len(names) == 2 else None
-        names, steps = matrix(), STEPS
-    if not REAL_MINI.is_dir():
-        print(f"skipped: {REAL_MINI} is not there")
-        print(f"0 passed, 0 failed, {len(names)} skipped")
-        return 0
+    arguments = parse(sys.argv[1:])
     os.environ["OMP_NUM_THREADS"] = "1"
-    check_lists(binary, names)
+    cases = chosen_cases(arguments)
+    check_lists(arguments.binary, [name for name, _ in cases])
+    ledger = parity_matrix.Ledger(arguments.binary, pathlib.Path(arguments.matrix) if arguments.matrix else None)
     root = pathlib.Path(tempfile.mkdtemp(prefix="troupe-parity-"))
-    shared = Once()
+    begin = time.monotonic()
     try:
+        bench = Bench(arguments.binary, root)
         with concurrent.futures.ThreadPoolExecutor(AT_A_TIME) as pool:
-            passed = sum(pool.map(lambda name: run_and_report(binary, root, name, shared, steps, passed_before),
-                                  names))
+            verdicts = list(pool.map(lambda case: run_and_report(bench, ledger, *case), cases))
     finally:
         shutil.rmtree(root, ignore_errors=True)
-    print(f"{passed} passed, {len(names) - passed} failed, 0 skipped")
-    return 0 if passed == len(names) else 1
+        if arguments.record:
+            ledger.record(arguments.record, STEPS, time.monotonic() - begin)
+    print(", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in ("passed", "failed", "skipped")))
+    return 1 if "failed" in verdicts else 0
 
 
 if __name__ == "__main__":

@@ -1,0 +1,96 @@
+"""Every policy x schedule x freezing: the list of cases, a slice of it by commit, and the record of a whole run."""
+
+import datetime
+import hashlib
+import json
+import os
+import pathlib
+import subprocess
+import threading
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+POLICIES = ["in-order", "random", "disttrain", "llm-only", "karmarkar-karp", "dflop", "hierarchical", "deferral",
+            "dflop-search", "deferral-exchange", "deferral-chain", "balanced-chain", "tapered", "auto"]
+SCHEDULES = ["1f1b", "eager-1f1b", "split-1f1b", "zero-bubble", "eager-zero-bubble", "gpipe", "dip", "three-phase"]
+PROJECTORS_ONLY = ["modules.vision.freeze=true", "modules.audio.freeze=true", "modules.llm.freeze=true"]
+FREEZINGS = {
+    "all": [],
+    "encoders": ["modules.vision.freeze=true", "modules.audio.freeze=true"],
+    "projectors": PROJECTORS_ONLY,
+}
+SLICE = 8  # Cases of 20 steps that take about a minute on two cores.
+
+
+def overrides_of(name):
+    policy, schedule, freezing = name.split("/")
+    return ["train.dtype=fp64", *FREEZINGS[freezing], f"balancer.policy={policy}", f"scheduler.schedule={schedule}",
+            "balancer.evaluations=40"]
+
+
+def all_cases():
+    return [f"{policy}/{schedule}/{freezing}" for freezing in FREEZINGS for policy in POLICIES
+            for schedule in SCHEDULES]
+
+
+def slice_of(commit):
+    """The cases that a commit's hash draws: others for the next commit, the same whenever it is asked."""
+    drawn = sorted(all_cases(), key=lambda name: hashlib.sha256(f"{commit} {name}".encode()).digest())[:SLICE]
+    return sorted(drawn, key=all_cases().index)
+
+
+def commit_here():
+    """The hash of the checked-out commit; a fixed word where there is no git."""
+    try:
+        found = subprocess.run(["git", "-C", str(ROOT), "rev-parse", "HEAD"], capture_output=True, text=True, timeout=20)
+    except OSError:
+        return "none"
+    return found.stdout.strip() if found.returncode == 0 else "none"
+
+
+class Ledger:
+    """Results of the matrix by case. Kept in a file, a run that was stopped goes on where it was; results of another
+    build count for nothing."""
+
+    def __init__(self, binary, path=None):
+        self.program = subprocess.run([str(binary), "--version"], capture_output=True, text=True, timeout=60,
+                                      check=True).stdout.splitlines()[0]
+        self.path, self.lock, self.results = path, threading.Lock(), {}
+        if path and path.is_file():
+            for line in path.read_text(encoding="utf-8").splitlines():
+                entry = json.loads(line)
+                if entry["program"] == self.program:
+                    self.results[entry["case"]] = entry
+
+    def passed(self, name):
+        return self.results.get(name, {}).get("passed", False)
+
+    def add(self, name, passed, seconds, why):
+        entry = {"case": name, "passed": passed, "seconds": round(seconds, 1), "why": why, "program": self.program}
+        with self.lock:
+            self.results[name] = entry
+            if self.path:
+                with open(self.path, "a", encoding="utf-8") as file:
+                    file.write(json.dumps(entry) + "\n")
+
+    def record(self, path, steps, seconds):
+        """Writes what is known as one page of JSON to be kept beside the sources."""
+        names = all_cases()
+        known = {name: self.results[name] for name in names if name in self.results}
+        failures = {name: entry["why"] for name, entry in known.items() if not entry["passed"]}
+        page = {
+            "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+            "commit": commit_here(),
+            "program": self.program,
+            "command": "tests/engine/parity.py BINARY --matrix FILE --record tests/engine/matrix-result.json",
+            "checked": f"{steps} steps in fp64 against both references, and the recorded plans",
+            "cores": os.cpu_count(),
+            "wall_seconds_of_this_run": round(seconds),
+            "case_seconds_in_all": round(sum(entry["seconds"] for entry in known.values())),
+            "cases": len(names),
+            "passed": len(known) - len(failures),
+            "failed": len(failures),
+            "not_run": len(names) - len(known),
+            "failures": failures,
+            "seconds": {name: entry["seconds"] for name, entry in known.items()},
+        }
+        path.write_text(json.dumps(page, indent=1) + "\n", encoding="utf-8")
