@@ -194,6 +194,11 @@ void print_text(const Findings& findings) {
   else
     std::printf("measured in %.1f s, because %s\n", obtained.measured_s, obtained.reason.c_str());
   if (!obtained.file.empty()) std::printf("file     %s\n", obtained.file.c_str());
+  if (!obtained.measured_at.empty())
+    std::printf("quiet    %.0f %% of the runs that count were disturbed, %lld repeated; %s\n",
+                100 * obtained.disturbed_share, static_cast<long long>(obtained.repeated),
+                obtained.measured_at.c_str());
+  for (const auto& warning : obtained.warnings) std::printf("warning  %s\n", warning.c_str());
   print_kinds(findings);
   const std::string origin(to_string(speeds.origin));
   std::printf("\ngradient sums %.1f GB/s, AdamW %.0f M elements/s + %.3f ms a layer (%s)\n",
@@ -257,6 +262,10 @@ nlohmann::ordered_json json_of(const Findings& findings) {
       {"reused", obtained.reused},
       {"reason", obtained.reason},
       {"measured_s", obtained.measured_s},
+      {"measured_at", obtained.measured_at},
+      {"disturbed_share", obtained.disturbed_share},
+      {"repeated", obtained.repeated},
+      {"warnings", obtained.warnings},
       {"profile", nlohmann::ordered_json::parse(engine::to_json({{}, obtained.profile}))},
       {"errors", std::move(errors)}};
   json["profile"].erase("key");

@@ -117,9 +117,10 @@ void announce(const Opened& opened, const observe::Logger& logger) {
               " stages, run folder " + job.job.run_dir.string());
   const auto& profile = opened.profile;
   logger.info("layer costs: " + profile.file.string() +
-              (profile.reused
-                   ? ""
-                   : ", measured in " + std::to_string(std::lround(profile.measured_s)) + " s"));
+              (profile.reused ? ""
+                              : ", measured in " + std::to_string(std::lround(profile.measured_s)) +
+                                    " s, because " + profile.reason));
+  for (const auto& warning : profile.warnings) logger.warning(warning);
   const auto cores = static_cast<std::int32_t>(std::max(1U, std::thread::hardware_concurrency()));
   if (const auto crowded = engine::crowded_cores(opened.plan, job.cluster, cores); !crowded.empty())
     logger.warning(crowded);

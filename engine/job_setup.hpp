@@ -7,7 +7,9 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "engine/batch_planner.hpp"
@@ -22,6 +24,12 @@
 
 namespace troupe::engine {
 
+/// Where a job's layer costs come from, so that its run can be held against them.
+struct ProfileOrigin {
+  std::filesystem::path file;
+  std::string measured_at;  ///< As `StoredProfile::measured_at`.
+};
+
 /// Everything about a job that needs no data.
 struct JobSetup {
   job::Job job;
@@ -32,6 +40,7 @@ struct JobSetup {
   std::vector<double> learning_rate_scales;  ///< Per module of `model`.
   /// What plans are predicted with; null until a profile is there: see `use_profile`.
   std::shared_ptr<const PlanningCosts> costs;
+  ProfileOrigin profile;  ///< Of `costs`; no file: they were not measured here.
 
   /// Modules in the order of `model`, as the factory wants them.
   const std::vector<ModuleConfig>& modules() const { return job.modules; }

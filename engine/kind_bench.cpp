@@ -26,12 +26,9 @@ namespace {
 using scheduler::PartCost;
 
 constexpr TokenCount kPackedLength = 64;  // Of the short sequences that show the linear part.
-constexpr int kRepeats = 7;
-constexpr double kEnoughMs = 40;  // Repetitions stop when a part of a point took this long.
+constexpr MeasuredRuns::Limits kRuns{3, 7, 40};
 constexpr std::int64_t kCopies = 4;
 constexpr std::int64_t kColdBytes = std::int64_t{16} << 20;  // More than a core's own caches hold.
-
-double ms_since(double begin_ms) { return operator_clock_ms() - begin_ms; }
 
 template <class Function>
 double bytes_kept(Function function) {
@@ -79,11 +76,13 @@ Result<Layers> make_layers(const JobSetup& setup, const ModuleConfig& module,
 /// copies, one after another, as many as a module has in a row.
 class KindBench::Bench {
  public:
-  Bench(const JobSetup& setup, const ModuleConfig& module, const LayerKind& kind, Layers layers)
+  Bench(const JobSetup& setup, const ModuleConfig& module, const LayerKind& kind, Layers layers,
+        QuietWatch& watch)
       : setup_(setup),
         module_(module),
         spec_(setup.model.at(kind.example.module)),
         attention_(attention_of(setup, kind)),
+        watch_(watch),
         layers_(std::move(layers)),
         first_(kind.example.layer == 0 && spec_.kind != ModuleKind::projector),
         head_(spec_.kind == ModuleKind::llm && !first_ && !attention_) {}
@@ -100,39 +99,43 @@ class KindBench::Bench {
       size_.whole = attention_of_copies(tokens, {tokens});
       if (segments.size() > 1) size_.inside = attention_of_copies(tokens, segments);
     }
-    forward();
+    forward_once();
     backward_once();
     return size_.activation_bytes * static_cast<double>(copies_) < double{kColdBytes};
   }
 
   void forward() {
-    size_.cost = {};
-    size_.cost.layer.forward_ms = forward_ms(size_.copies);
-    if (size_.whole) size_.cost.whole.forward_ms = forward_ms(*size_.whole);
-    if (size_.inside) size_.cost.inside.forward_ms = forward_ms(*size_.inside);
+    watch_.begin(size_.reading);
+    forward_once();
+    watch_.pause(size_.reading);
   }
 
   bool backward() {
+    watch_.resume(size_.reading);
     backward_once();
-    size_.layer_runs.add(size_.cost.layer);
-    if (size_.whole) size_.whole->runs.add(size_.cost.whole);
-    if (size_.inside) size_.inside->runs.add(size_.cost.inside);
-    return size_.layer_runs.count() < kRepeats &&
-           (size_.layer_runs.count() < 3 || size_.layer_runs.spent_ms() < kEnoughMs);
+    watch_.end(size_.reading);
+    size_.layer_runs.add(size_.cost.layer, size_.reading);
+    if (size_.whole) size_.whole->runs.add(size_.cost.whole, size_.reading);
+    if (size_.inside) size_.inside->runs.add(size_.cost.inside, size_.reading);
+    return size_.layer_runs.wants_more(watch_);
   }
 
-  scheduler::ProfilePoint finish() {
-    scheduler::ProfilePoint made;
-    made.tokens = size_.tokens;
-    made.linear = per_copy(size_.layer_runs.medians());
-    made.linear.activation_bytes = size_.activation_bytes;
+  MeasuredPoint finish() {
+    MeasuredPoint made;
+    made.readings = size_.layer_runs.kept_readings(watch_);
+    made.repeated = size_.layer_runs.repeated();
+    made.wall_ms = size_.layer_runs.wall_ms();
+    auto& point = made.point;
+    point.tokens = size_.tokens;
+    point.linear = per_copy(size_.layer_runs.medians(watch_));
+    point.linear.activation_bytes = size_.activation_bytes;
     if (attention_) {
-      made.attention = cost_of(*size_.whole);
-      const PartCost inside = size_.inside ? cost_of(*size_.inside) : made.attention;
-      made.linear = {std::max(0.0, made.linear.forward_ms - inside.forward_ms),
-                     std::max(0.0, made.linear.input_grad_ms - inside.input_grad_ms),
-                     made.linear.weight_grad_ms,
-                     std::max(0.0, made.linear.activation_bytes - inside.activation_bytes)};
+      point.attention = cost_of(*size_.whole);
+      const PartCost inside = size_.inside ? cost_of(*size_.inside) : point.attention;
+      point.linear = {std::max(0.0, point.linear.forward_ms - inside.forward_ms),
+                      std::max(0.0, point.linear.input_grad_ms - inside.input_grad_ms),
+                      point.linear.weight_grad_ms,
+                      std::max(0.0, point.linear.activation_bytes - inside.activation_bytes)};
     }
     size_ = Size{};
     drop_gradients();
@@ -156,7 +159,7 @@ class KindBench::Bench {
     std::vector<std::int64_t> segments;
     std::vector<std::array<at::Tensor, 3>> inputs;  // Query, key, value.
     std::vector<at::Tensor> outputs;
-    MeasuredRuns runs;
+    MeasuredRuns runs{kRuns};
     double activation_bytes = 0;
   };
 
@@ -169,10 +172,20 @@ class KindBench::Bench {
     TokenCount tokens = 0;
     std::vector<Copy> copies;
     double activation_bytes = 0;  // Of one copy.
-    MeasuredRuns layer_runs;
+    MeasuredRuns layer_runs{kRuns};
     RunCost cost;                            // Of the run under way.
+    Reading reading;                         // The same.
     std::optional<Attention> whole, inside;  // On one sequence; as inside the copies, if not that.
   };
+
+  double ms_since(double begin_ms) const { return watch_.operator_ms() - begin_ms; }
+
+  void forward_once() {
+    size_.cost = {};
+    size_.cost.layer.forward_ms = forward_ms(size_.copies);
+    if (size_.whole) size_.cost.whole.forward_ms = forward_ms(*size_.whole);
+    if (size_.inside) size_.cost.inside.forward_ms = forward_ms(*size_.inside);
+  }
 
   void backward_once() {
     if (size_.inside) size_.cost.inside.input_grad_ms = backward_ms(*size_.inside);
@@ -261,7 +274,7 @@ class KindBench::Bench {
   }
 
   double forward_ms(std::vector<Copy>& copies) {
-    const double begin = operator_clock_ms();
+    const double begin = watch_.operator_ms();
     for (std::size_t i = 0; i < copies.size(); ++i)
       copies[i].output = forward(*layers_[i], copies[i],
                                  attention_ && i > 0 ? copies[i - 1].output : copies[i].rows);
@@ -278,7 +291,7 @@ class KindBench::Bench {
       outputs.push_back(std::move(output));
     }
     const auto deferred = std::make_shared<kernels::DeferredGradients>();
-    double begin = operator_clock_ms();
+    double begin = watch_.operator_ms();
     if (first_) {
       torch::autograd::backward(outputs, gradients);
       cost.weight_grad_ms = ms_since(begin);
@@ -289,7 +302,7 @@ class KindBench::Bench {
       torch::autograd::backward(outputs, gradients);
     }
     cost.input_grad_ms = ms_since(begin);
-    begin = operator_clock_ms();
+    begin = watch_.operator_ms();
     const c10::NoGradGuard no_grad;
     deferred->run();
     cost.weight_grad_ms = ms_since(begin);
@@ -304,7 +317,7 @@ class KindBench::Bench {
     const auto make = [&](std::int64_t heads) {
       return at::randn({tokens, heads, attention_->head_dim}, options()).set_requires_grad(true);
     };
-    Attention made{std::move(segments), {}, {}, {}, 0};
+    Attention made{std::move(segments), {}, {}, MeasuredRuns{kRuns}, 0};
     for (std::size_t i = 0; i < copies_; ++i)
       made.inputs.push_back(
           {make(attention_->heads), make(attention_->kv_heads), make(attention_->kv_heads)});
@@ -318,25 +331,25 @@ class KindBench::Bench {
   }
 
   double forward_ms(Attention& attention) const {
-    const double begin = operator_clock_ms();
+    const double begin = watch_.operator_ms();
     for (const auto& input : attention.inputs)
       attention.outputs.push_back(attend(attention, input));
     return ms_since(begin);
   }
 
-  static double backward_ms(Attention& attention) {
+  double backward_ms(Attention& attention) const {
     const auto outputs = std::exchange(attention.outputs, {});
     std::vector<at::Tensor> gradients;
     for (const auto& output : outputs) gradients.push_back(at::ones_like(output));
     for (const auto& input : attention.inputs)
       for (const auto& leaf : input) leaf.mutable_grad() = at::Tensor{};
-    const double begin = operator_clock_ms();
+    const double begin = watch_.operator_ms();
     torch::autograd::backward(outputs, gradients);
     return ms_since(begin);
   }
 
   PartCost cost_of(Attention& attention) const {
-    PartCost cost = per_copy(attention.runs.medians());
+    PartCost cost = per_copy(attention.runs.medians(watch_));
     cost.activation_bytes = attention.activation_bytes;
     return cost;
   }
@@ -345,6 +358,7 @@ class KindBench::Bench {
   const ModuleConfig& module_;
   const ModuleSpec& spec_;
   const std::optional<AttentionShape> attention_;
+  QuietWatch& watch_;
   const Layers layers_;
   const bool first_, head_;
   std::size_t copies_ = 1;
@@ -356,17 +370,18 @@ KindBench::KindBench(KindBench&&) noexcept = default;
 KindBench& KindBench::operator=(KindBench&&) noexcept = default;
 KindBench::~KindBench() = default;
 
-Result<KindBench> KindBench::create(const JobSetup& setup, const LayerKind& kind) {
+Result<KindBench> KindBench::create(const JobSetup& setup, const LayerKind& kind,
+                                    QuietWatch& watch) {
   const ModuleConfig& module = config_of(setup, kind.example.module);
   auto layers = make_layers(setup, module, kind);
   if (!layers.ok()) return std::move(layers).error();
-  return KindBench(std::make_unique<Bench>(setup, module, kind, std::move(layers).value()));
+  return KindBench(std::make_unique<Bench>(setup, module, kind, std::move(layers).value(), watch));
 }
 
 bool KindBench::begin(TokenCount tokens) { return bench_->begin(tokens); }
 void KindBench::forward() { bench_->forward(); }
 bool KindBench::backward() { return bench_->backward(); }
-scheduler::ProfilePoint KindBench::finish() { return bench_->finish(); }
+MeasuredPoint KindBench::finish() { return bench_->finish(); }
 Bytes KindBench::parameters() { return bench_->parameters(); }
 std::size_t KindBench::copies() const { return bench_->copies(); }
 

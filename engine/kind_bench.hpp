@@ -5,10 +5,13 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "engine/job_setup.hpp"
+#include "engine/profile_quiet.hpp"
 #include "runtime/vocabulary/result.hpp"
 #include "scheduler/profile.hpp"
 
@@ -24,10 +27,18 @@ struct LayerKind {
 /// The job's configuration of a module. REQUIRES: `module` is one of `setup.model`.
 const ModuleConfig& config_of(const JobSetup& setup, ModuleId module);
 
+/// A size of a kind, and how it was measured.
+struct MeasuredPoint {
+  scheduler::ProfilePoint point;
+  std::vector<Reading> readings;  ///< Of the kept runs.
+  std::int64_t repeated = 0;      ///< Runs in place of disturbed ones.
+  double wall_ms = 0;             ///< That its runs took.
+};
+
 class KindBench {
  public:
-  /// `setup` outlives the bench. Errors: as `models::make_layer`.
-  static Result<KindBench> create(const JobSetup& setup, const LayerKind& kind);
+  /// `setup` and `watch` outlive the bench. Errors: as `models::make_layer`.
+  static Result<KindBench> create(const JobSetup& setup, const LayerKind& kind, QuietWatch& watch);
 
   KindBench(KindBench&&) noexcept;
   KindBench& operator=(KindBench&&) noexcept;
@@ -35,7 +46,8 @@ class KindBench {
 
   /// A size (a power of two >= 16) is measured by `begin`, which runs it once to warm up, by
   /// `forward` and `backward` in turn until `backward` is false, and by `finish`: medians of the
-  /// runs in ms; activation bytes are what a forward leaves allocated, output included.
+  /// kept runs (`MeasuredRuns`) in ms; activation bytes are what a forward leaves allocated, output
+  /// included.
   ///
   /// A stage runs other layers between two forwards of one, and between its forward and backward.
   /// So kinds take turns: `begin` is true where a run is so small that it would otherwise find the
@@ -47,12 +59,13 @@ class KindBench {
   /// which has no rows before it, has all of its backward in the weight gradient. Sizes of the
   /// llm's head are trained tokens.
   ///
-  /// With one operator thread times are processor times: other programs do not lengthen them.
+  /// With one operator thread times are processor times. Runs that other programs disturbed are
+  /// repeated, as `MeasuredRuns::wants_more` has it.
   /// Throws c10::Error as LibTorch does.
   bool begin(TokenCount tokens);
   void forward();
   bool backward();
-  scheduler::ProfilePoint finish();
+  MeasuredPoint finish();
 
   Bytes parameters();  ///< Of one layer.
 

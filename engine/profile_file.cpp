@@ -1,5 +1,8 @@
 #include "engine/profile_file.hpp"
 
+#include <unistd.h>
+
+#include <atomic>
 #include <cmath>
 #include <cstdio>
 #include <fstream>
@@ -25,7 +28,15 @@ Json json_of(const scheduler::LinkSpeed& link) {
   return {{"latency_ms", link.latency_ms}, {"gigabytes_per_s", link.gigabytes_per_s}};
 }
 
-Json json_of(const scheduler::LayerProfile& kind) {
+/// Null where nothing is known.
+const KindQuietness* quietness_of(const StoredProfile& stored,
+                                  const scheduler::LayerProfile& kind) {
+  for (const auto& quiet : stored.quiet)
+    if (quiet.kind == kind.kind && quiet.parallelism == kind.parallelism) return &quiet;
+  return nullptr;
+}
+
+Json json_of(const scheduler::LayerProfile& kind, const KindQuietness* quiet) {
   Json points = Json::array();
   for (const auto& point : kind.points)
     points.push_back({{"tokens", point.tokens},
@@ -37,6 +48,9 @@ Json json_of(const scheduler::LayerProfile& kind) {
             {"origin", to_string(kind.origin)}};
   if (kind.origin == CostOrigin::modelled) made["how"] = kModelledHow;  // Not read back.
   made["parameter_bytes"] = kind.parameters.count();
+  if (quiet)
+    made["runs"] = {
+        {"kept", quiet->kept}, {"disturbed", quiet->disturbed}, {"repeated", quiet->repeated}};
   made["points"] = std::move(points);
   return made;
 }
@@ -69,6 +83,7 @@ class Reader {
     if (!json_.is_object() || !json_.contains(name)) throw Fault{field_ + "." + name, "is missing"};
     return {json_[name], field_ + "." + name};
   }
+  bool has(const char* name) const { return json_.is_object() && json_.contains(name); }
   Reader item(std::size_t index) const {
     return {json_[index], field_ + "[" + std::to_string(index) + "]"};
   }
@@ -140,6 +155,22 @@ scheduler::DeviceSpeeds read_speeds(const Reader& entry) {
   return speeds;
 }
 
+/// Files of older versions lack all of it.
+void read_quietness(const Reader& root, StoredProfile& stored) {
+  if (root.has("measured_at")) stored.measured_at = root.at("measured_at").text();
+  if (root.has("probe_ms")) stored.probe_ms = root.at("probe_ms").number();
+  if (root.has("runs_ratio")) stored.runs_ratio = root.at("runs_ratio").number();
+  if (stored.runs_ratio <= 0) throw Fault{"profile.runs_ratio", "is 0, expected more"};
+  const auto kinds = root.at("kinds");
+  for (std::size_t i = 0; i < kinds.size(); ++i) {
+    if (!kinds.item(i).has("runs")) continue;
+    const auto runs = kinds.item(i).at("runs");
+    const auto& kind = stored.profile.profiles[i];
+    stored.quiet.push_back({kind.kind, kind.parallelism, runs.at("kept").whole(),
+                            runs.at("disturbed").whole(), runs.at("repeated").whole()});
+  }
+}
+
 StoredProfile read_profile(const Reader& root) {
   if (const auto format = root.at("format").whole(); format != kFormat)
     throw Fault{"profile.format",
@@ -157,6 +188,7 @@ StoredProfile read_profile(const Reader& root) {
   for (std::size_t i = 0; i < kinds.size(); ++i)
     stored.profile.profiles.push_back(read_kind(kinds.item(i)));
   stored.profile.speeds = read_speeds(root.at("speeds"));
+  read_quietness(root, stored);
   return stored;
 }
 
@@ -197,24 +229,63 @@ std::string mismatch(const ProfileKey& wanted, const ProfileKey& there) {
   return {};
 }
 
+double disturbed_share(const StoredProfile& stored) {
+  double all_ms = 0, disturbed_ms = 0;
+  for (const auto& kind : stored.profile.profiles) {
+    const auto* quiet = quietness_of(stored, kind);
+    if (!quiet) continue;
+    double kind_ms = 0;
+    for (const auto& point : kind.points)
+      for (const auto* part : {&point.linear, &point.attention})
+        kind_ms += part->forward_ms + part->input_grad_ms + part->weight_grad_ms;
+    all_ms += kind_ms;
+    disturbed_ms += quiet->disturbed_share() * kind_ms;
+  }
+  return all_ms > 0 ? disturbed_ms / all_ms : 0;
+}
+
+std::int64_t repeated(const StoredProfile& stored) {
+  std::int64_t sum = 0;
+  for (const auto& quiet : stored.quiet) sum += quiet.repeated;
+  return sum;
+}
+
+std::string busy_warning(const StoredProfile& stored) {
+  const double share = disturbed_share(stored);
+  if (share <= kDisturbedShareMax) return {};
+  return "the machine was not quiet while its layers were measured: " +
+         std::to_string(std::lround(100 * share)) + " % of the runs that count were disturbed, " +
+         std::to_string(repeated(stored)) +
+         " repeated; times may be too long: stop other programs, then `troupe profile --force`";
+}
+
 // Fields: see README.md. A part is [forward ms, input gradient ms, weight gradient ms, bytes].
 std::string to_json(const StoredProfile& stored) {
-  const auto& [key, profile] = stored;
+  const auto& key = stored.key;
+  const auto& profile = stored.profile;
   Json layers = Json::array(), kinds = Json::array();
   for (const auto& layer : profile.layers)
     layers.push_back({{"layer", layer.layer}, {"kind", layer.kind}});
-  for (const auto& kind : profile.profiles) kinds.push_back(json_of(kind));
-  const Json root = {{"format", kFormat},
-                     {"key",
-                      {{"model", key.model},
-                       {"device", key.device},
-                       {"software", key.software},
-                       {"dtype", key.dtype},
-                       {"threads", key.threads}}},
-                     {"device", profile.device},
-                     {"speeds", json_of(profile.speeds)},
-                     {"layers", std::move(layers)},
-                     {"kinds", std::move(kinds)}};
+  for (const auto& kind : profile.profiles)
+    kinds.push_back(json_of(kind, quietness_of(stored, kind)));
+  Json root = {{"format", kFormat},
+               {"key",
+                {{"model", key.model},
+                 {"device", key.device},
+                 {"software", key.software},
+                 {"dtype", key.dtype},
+                 {"threads", key.threads}}},
+               {"device", profile.device}};
+  if (!stored.measured_at.empty()) {
+    root["measured_at"] = stored.measured_at;
+    root["disturbed_share"] = disturbed_share(stored);  // These two are not read back.
+    root["repeated"] = repeated(stored);
+    root["probe_ms"] = stored.probe_ms;
+    root["runs_ratio"] = stored.runs_ratio;
+  }
+  root["speeds"] = json_of(profile.speeds);
+  root["layers"] = std::move(layers);
+  root["kinds"] = std::move(kinds);
   return root.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
@@ -240,18 +311,25 @@ Result<StoredProfile> load_profile(const std::filesystem::path& path) {
   return profile_from_json(text.str(), path.string());
 }
 
-Status save_profile(const std::filesystem::path& path, const StoredProfile& stored) {
+Status write_whole(const std::filesystem::path& path, const std::string& text) {
+  static std::atomic<int> count{0};
   std::error_code failed;
   if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path(), failed);
-  const auto beside = path.string() + ".part";
+  // A name of its own: two jobs may write the same profile in the same moment.
+  const auto beside = path.string() + "." + std::to_string(getpid()) + "-" +
+                      std::to_string(count.fetch_add(1)) + ".part";
   {
     std::ofstream file(beside, std::ios::binary);
-    file << to_json(stored);
+    file << text;
     if (!file.flush()) return io_failed(path, "written");
   }
   std::filesystem::rename(beside, path, failed);
   if (failed) return io_failed(path, "written: " + failed.message());
   return Done{};
+}
+
+Status save_profile(const std::filesystem::path& path, const StoredProfile& stored) {
+  return write_whole(path, to_json(stored));
 }
 
 }  // namespace troupe::engine

@@ -8,7 +8,9 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <vector>
 
+#include "engine/profile_quiet.hpp"
 #include "runtime/vocabulary/result.hpp"
 #include "scheduler/profile.hpp"
 
@@ -45,9 +47,24 @@ std::string mismatch(const ProfileKey& wanted, const ProfileKey& there);
 struct StoredProfile {
   ProfileKey key;
   scheduler::Profile profile;
+  // How it came about; a file of an older version says nothing of it.
+  std::string measured_at{};  ///< `2026-11-23T02:10:57Z`; empty: not known.
+  double probe_ms = 0;        ///< The fastest probe (profile_quiet.hpp) known then; 0: none.
+  double runs_ratio = 1;      ///< Runs take so many times what it says, for reasons of their own.
+  std::vector<KindQuietness> quiet{};  ///< Of measured kinds.
 
   friend bool operator==(const StoredProfile&, const StoredProfile&) = default;
 };
+
+/// Share of the repetitions behind the numbers that something disturbed, kinds weighing as much as
+/// their times, since short ones are seldom met; 0 where it is not known.
+double disturbed_share(const StoredProfile& stored);
+/// Repetitions in place of disturbed ones.
+std::int64_t repeated(const StoredProfile& stored);
+
+/// One sentence where the machine was not quiet (`kDisturbedShareMax`) while it was measured, with
+/// the fix; else empty.
+std::string busy_warning(const StoredProfile& stored);
 
 /// Errors:
 /// - not_found: no such file. io_failed: it cannot be read.
@@ -58,6 +75,10 @@ Result<StoredProfile> load_profile(const std::filesystem::path& path);
 /// Writes the file whole or not at all (beside it first, then renamed); makes its folder.
 /// Errors: io_failed.
 Status save_profile(const std::filesystem::path& path, const StoredProfile& stored);
+
+/// Writes a text of or about a profile whole or not at all, whoever else writes it. Errors:
+/// io_failed.
+Status write_whole(const std::filesystem::path& path, const std::string& text);
 
 /// The file's text.
 std::string to_json(const StoredProfile& stored);

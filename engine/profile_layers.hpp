@@ -23,20 +23,25 @@ std::vector<LayerKind> layer_kinds(const JobSetup& setup);
 
 /// Bounds of a measurement.
 struct LayerProfileOptions {
-  double budget_s = 20;    ///< For all kinds and sizes together.
+  double budget_s = 20;    ///< For all kinds and sizes together, without what the watch pays.
   double point_s_max = 2;  ///< A kind ends before the size whose forward and backward take longer.
   TokenCount tokens_max = 16384;
   /// Called before each point with its kind, and the share of the budget that is spent.
   std::function<void(const std::string& kind, double share)> on_progress;
 };
 
+/// Points of which something disturbed the kept runs are measured again in the end, while `watch`
+/// pays; the quieter ones stay. So a disturbance lengthens measuring by what the watch pays at
+/// most.
+///
 /// Measures every kind at 16, 32, 64 ... tokens, all of them at one size before the next: when the
 /// budget is spent, all have come about as far. At a size they take turns, as layers do in a stage
 /// (`KindBench::begin`). Each has two sizes at least, whatever they take. In the order of
-/// `layer_kinds`.
+/// `layer_kinds`. How quiet it was is noted with `watch`, kind by kind.
 ///
 /// Errors: as `KindBench::create`; internal: LibTorch's text, of which kind.
 Result<std::vector<scheduler::LayerProfile>> profile_layers(const JobSetup& setup,
-                                                            const LayerProfileOptions& options);
+                                                            const LayerProfileOptions& options,
+                                                            QuietWatch& watch);
 
 }  // namespace troupe::engine

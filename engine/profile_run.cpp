@@ -5,10 +5,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <fstream>
+#include <optional>
 #include <thread>
 
 #include "engine/nominal_profile.hpp"
+#include "engine/profile_check.hpp"
 #include "engine/profile_layers.hpp"
 #include "engine/profile_shards.hpp"
 #include "engine/profile_speeds.hpp"
@@ -88,16 +91,44 @@ std::vector<scheduler::LayerKindOf> kinds_of_layers(const JobSetup& setup) {
   return list;
 }
 
-Result<scheduler::Profile> measure(const JobSetup& setup, const ProfileOptions& options) {
+/// The fastest probe of all profiles of this machine beside the job's own: so a profile taken
+/// wholly in a busy minute shows too. 0 where there is none.
+double known_probe_ms(const JobSetup& setup) {
+  const auto key = profile_key(setup);
+  double fastest_ms = 0;
+  std::error_code ignored;
+  for (const auto& entry :
+       fs::directory_iterator(default_profile_path(setup).parent_path(), ignored)) {
+    if (entry.path().extension() != ".json" || entry.path().stem().extension() == ".runs") continue;
+    const auto stored = load_profile(entry.path());
+    if (!stored.ok() || stored.value().probe_ms <= 0) continue;
+    const auto& other = stored.value().key;
+    if (other.device != key.device || other.software != key.software ||
+        other.threads != key.threads)
+      continue;
+    const double probe_ms = stored.value().probe_ms;
+    fastest_ms = fastest_ms > 0 ? std::min(fastest_ms, probe_ms) : probe_ms;
+  }
+  return fastest_ms;
+}
+
+QuietWatch watch_for(const JobSetup& setup, const ProfileOptions& options) {
+  const OperatorThreads threads(setup.job.cluster.threads_per_device);
+  return QuietWatch(options.clocks, 1000 * kRepeatShare * options.budget_s, known_probe_ms(setup));
+}
+
+Result<scheduler::Profile> measure(const JobSetup& setup, const ProfileOptions& options,
+                                   QuietWatch& watch) {
   const OperatorThreads threads(setup.job.cluster.threads_per_device);
   scheduler::Profile profile;
   profile.device = profile_key(setup).device;
   profile.layers = kinds_of_layers(setup);
   auto layers = profile_layers(
-      setup, {options.budget_s, options.point_s_max, options.tokens_max, options.on_progress});
+      setup, {options.budget_s, options.point_s_max, options.tokens_max, options.on_progress},
+      watch);
   if (!layers.ok()) return std::move(layers).error();
   profile.profiles = std::move(layers).value();
-  auto speeds = measure_speeds(setup);
+  auto speeds = measure_speeds(setup, watch);
   if (!speeds.ok()) return std::move(speeds).error();
   profile.speeds = speeds.value();
   return profile;
@@ -116,6 +147,15 @@ std::vector<scheduler::Parallelism> missing_degrees(const scheduler::Profile& pr
   return missing;
 }
 
+/// What a profile has is measured again with it.
+void add_degrees_of(const scheduler::Profile& before, ProfileOptions& options) {
+  for (const auto& kind : before.profiles)
+    if (kind.parallelism != scheduler::Parallelism{} &&
+        std::find(options.degrees.begin(), options.degrees.end(), kind.parallelism) ==
+            options.degrees.end())
+      options.degrees.push_back(kind.parallelism);
+}
+
 std::string degrees_text(const std::vector<scheduler::Parallelism>& list) {
   std::string text;
   for (const auto degrees : list)
@@ -126,7 +166,7 @@ std::string degrees_text(const std::vector<scheduler::Parallelism>& list) {
 
 /// Measures the shards of every kind for these degrees.
 Status add_shards(const JobSetup& setup, const std::vector<scheduler::Parallelism>& list,
-                  const ProfileOptions& options, scheduler::Profile& profile) {
+                  const ProfileOptions& options, QuietWatch& watch, scheduler::Profile& profile) {
   const OperatorThreads threads(setup.job.cluster.threads_per_device);
   const auto kinds = layer_kinds(setup);
   double done = 0;
@@ -140,7 +180,7 @@ Status add_shards(const JobSetup& setup, const std::vector<scheduler::Parallelis
             return made.kind == kind.name && made.parallelism == scheduler::Parallelism{};
           });
       if (whole == profile.profiles.end()) continue;  // A kind that shares another's profile.
-      auto made = profile_shard(setup, kind, *whole, degrees, profile.speeds.node);
+      auto made = profile_shard(setup, kind, *whole, degrees, profile.speeds.node, watch);
       if (!made.ok()) return std::move(made).error();
       profile.profiles.push_back(std::move(made).value());
     }
@@ -168,24 +208,81 @@ std::string why_none_fits(const JobSetup& setup, const fs::path& wanted) {
 
 /// The profile of a file, if it serves; else why one must be measured.
 struct Lookup {
-  std::optional<scheduler::Profile> profile;
+  std::optional<StoredProfile> profile;
   std::string reason;
+  std::vector<std::string> warnings;
+  std::optional<StoredProfile> before;  ///< What runs disagree with,
+  double ratio = 1;                     ///< by so much.
 };
 
+/// A profile that fits, unless runs say that it is wrong.
+Lookup look_at_runs(const fs::path& file, StoredProfile stored, bool named) {
+  const auto missed = disagreement(load_notes(file), stored);
+  if (missed.empty()) return {std::move(stored), {}, {}, {}, 1};
+  if (named)
+    return {
+        std::move(stored),
+        {},
+        {describe(missed) + "; a named profile is kept: replace it with `troupe profile --force`"},
+        {},
+        1};
+  return {{}, describe(missed), {}, std::move(stored), ratio_of(missed)};
+}
+
 Result<Lookup> look_up(const JobSetup& setup, const fs::path& file, bool named, bool force) {
-  if (force) return Lookup{{}, "asked for"};
+  if (force) return Lookup{{}, "asked for", {}, {}, 1};
   auto stored = load_profile(file);
   if (!stored.ok()) {
     if (stored.error().code == Errc::not_found)
-      return Lookup{{}, named ? "the file is not there yet" : why_none_fits(setup, file)};
+      return Lookup{
+          {}, named ? "the file is not there yet" : why_none_fits(setup, file), {}, {}, 1};
     if (named) return std::move(stored).error();
-    return Lookup{{}, stored.error().message};
+    return Lookup{{}, stored.error().message, {}, {}, 1};
   }
   const auto why = mismatch(profile_key(setup), stored.value().key);
-  if (why.empty()) return Lookup{std::move(stored).value().profile, {}};
-  if (!named) return Lookup{{}, why};
+  if (why.empty()) return look_at_runs(file, std::move(stored).value(), named);
+  if (!named) return Lookup{{}, why, {}, {}, 1};
   return Error{Errc::invalid_argument, why, file.string(),
                "name another file, or replace it with `troupe profile --force`"};
+}
+
+/// Measures what is missing: everything where nothing was found, then shards. Into `stored`.
+Status complete(const JobSetup& setup, const ProfileOptions& options, const Lookup& found,
+                const std::vector<scheduler::Parallelism>& missing, StoredProfile& stored) {
+  auto watch = watch_for(setup, options);
+  if (!found.profile) {
+    auto measured = measure(setup, options, watch);
+    if (!measured.ok()) return std::move(measured).error();
+    stored.key = profile_key(setup);
+    stored.profile = std::move(measured).value();
+    stored.measured_at = utc_now();
+    if (found.before)
+      stored.runs_ratio = remaining_ratio(found.before->profile, stored.profile, found.ratio);
+  }
+  if (auto added = add_shards(setup, missing, options, watch, stored.profile); !added.ok())
+    return added.error();
+  stored.probe_ms = watch.fastest_probe_ms();
+  stored.quiet.insert(stored.quiet.end(), watch.kinds().begin(), watch.kinds().end());
+  return Done{};
+}
+
+/// Where a profile that was measured anew does not bring runs back to it.
+std::string unexplained(const StoredProfile& stored) {
+  char text[224];
+  std::snprintf(
+      text, sizeof text,
+      "measured anew, runs still take %.2f times as long as the profile says: for another "
+      "reason, as cores that stages share; it is not measured again for this",
+      stored.runs_ratio);
+  return text;
+}
+
+void describe_quietness(const StoredProfile& stored, ObtainedProfile& obtained) {
+  obtained.measured_at = stored.measured_at;
+  obtained.disturbed_share = disturbed_share(stored);
+  obtained.repeated = repeated(stored);
+  if (auto warning = busy_warning(stored); !warning.empty())
+    obtained.warnings.push_back(std::move(warning));
 }
 
 }  // namespace
@@ -215,29 +312,30 @@ Result<ObtainedProfile> obtain_profile(const JobSetup& setup, const ProfileOptio
   obtained.file = !options.file.empty() ? options.file : setup.job.scheduler.profile;
   const bool named = !obtained.file.empty();
   if (!named) obtained.file = default_profile_path(setup);
-  auto found = look_up(setup, obtained.file, named, options.force);
-  if (!found.ok()) return std::move(found).error();
-  obtained.reason = found.value().reason;
-  const auto begin = Clock::now();
-  if (found.value().profile) {
-    obtained.profile = std::move(*found.value().profile);
-  } else {
-    auto measured = measure(setup, options);
-    if (!measured.ok()) return std::move(measured).error();
-    obtained.profile = std::move(measured).value();
-  }
-  const auto missing = missing_degrees(obtained.profile, options);
-  obtained.reused = found.value().profile && missing.empty();
-  if (obtained.reused) return obtained;
-  if (!missing.empty()) {
+  auto looked_up = look_up(setup, obtained.file, named, options.force);
+  if (!looked_up.ok()) return std::move(looked_up).error();
+  Lookup& found = looked_up.value();
+  obtained.reason = found.reason;
+  obtained.warnings = found.warnings;
+  auto stored = found.profile.value_or(StoredProfile{});
+  auto wanted = options;
+  if (found.before) add_degrees_of(found.before->profile, wanted);
+  const auto missing = missing_degrees(stored.profile, wanted);
+  obtained.reused = found.profile && missing.empty();
+  if (!obtained.reused) {
+    const auto begin = Clock::now();
+    if (auto made = complete(setup, options, found, missing, stored); !made.ok())
+      return made.error();
     if (obtained.reason.empty())
       obtained.reason = "the profile has nothing of " + degrees_text(missing);
-    if (auto added = add_shards(setup, missing, options, obtained.profile); !added.ok())
-      return added.error();
+    obtained.measured_s = std::chrono::duration<double>(Clock::now() - begin).count();
+    if (auto saved = save_profile(obtained.file, stored); !saved.ok()) return saved.error();
+    std::error_code ignored;
+    if (!found.profile) fs::remove(notes_path(obtained.file), ignored);  // Of the one before.
+    if (stored.runs_ratio != 1 && found.before) obtained.warnings.push_back(unexplained(stored));
   }
-  obtained.measured_s = std::chrono::duration<double>(Clock::now() - begin).count();
-  if (auto saved = save_profile(obtained.file, {profile_key(setup), obtained.profile}); !saved.ok())
-    return saved.error();
+  describe_quietness(stored, obtained);
+  obtained.profile = std::move(stored.profile);
   return obtained;
 }
 
@@ -247,6 +345,7 @@ Result<ObtainedProfile> use_profile(JobSetup& setup, const ProfileOptions& optio
   auto costs = planning_costs(setup, obtained.value().profile, memory_at_hand(setup.job.cluster));
   if (!costs.ok()) return std::move(costs).error();
   setup.costs = std::move(costs).value();
+  setup.profile = {obtained.value().file, obtained.value().measured_at};
   return obtained;
 }
 

@@ -26,7 +26,7 @@ namespace {
 using scheduler::Parallelism;
 using scheduler::PartCost;
 
-constexpr int kRepeats = 5;
+constexpr MeasuredRuns::Limits kRuns{5, 5, 0};
 
 bool contains_any(std::string_view name, std::initializer_list<const char*> parts) {
   return std::any_of(parts.begin(), parts.end(),
@@ -56,29 +56,24 @@ Status check_context(std::int32_t cp) {
                "--cp", "nearest choice: 2, 4 or 8"};
 }
 
-/// Medians of the passes of an operation on leaves, as the engine splits a backward.
-PartCost passes_of(const std::function<at::Tensor()>& forward,
-                   const std::vector<at::Tensor>& leaves) {
-  MeasuredRuns runs;
-  for (int i = 0; i <= kRepeats; ++i) {
-    for (const auto& leaf : leaves) leaf.mutable_grad() = at::Tensor{};
-    const auto deferred = std::make_shared<kernels::DeferredGradients>();
-    const double begin = operator_clock_ms();
-    const at::Tensor output = forward();
-    const double made = operator_clock_ms();
-    const at::Tensor gradient = at::ones_like(output);
-    const double backward = operator_clock_ms();
-    {
-      const kernels::DeferWeightGradients guard(deferred);
-      torch::autograd::backward({output}, {gradient});
-    }
-    const double split = operator_clock_ms();
-    const c10::NoGradGuard no_grad;
-    deferred->run();
-    if (i == 0) continue;  // Warms up.
-    runs.add({made - begin, split - backward, operator_clock_ms() - split, 0});
+/// Runs an operation on leaves once, as the engine splits a backward.
+PartCost run_once(const std::function<at::Tensor()>& forward, const std::vector<at::Tensor>& leaves,
+                  const QuietWatch& watch) {
+  for (const auto& leaf : leaves) leaf.mutable_grad() = at::Tensor{};
+  const auto deferred = std::make_shared<kernels::DeferredGradients>();
+  const double begin = watch.operator_ms();
+  const at::Tensor output = forward();
+  const double made = watch.operator_ms();
+  const at::Tensor gradient = at::ones_like(output);
+  const double backward = watch.operator_ms();
+  {
+    const kernels::DeferWeightGradients guard(deferred);
+    torch::autograd::backward({output}, {gradient});
   }
-  return runs.medians();
+  const double split = watch.operator_ms();
+  const c10::NoGradGuard no_grad;
+  deferred->run();
+  return {made - begin, split - backward, watch.operator_ms() - split, 0};
 }
 
 void add(PartCost& sum, const PartCost& cost, double factor = 1) {
@@ -91,12 +86,13 @@ void add(PartCost& sum, const PartCost& cost, double factor = 1) {
 class ShardBench {
  public:
   ShardBench(const JobSetup& setup, const LayerKind& kind, std::vector<ShardedMatrix> matrices,
-             Parallelism degrees, const scheduler::LinkSpeed& link)
+             Parallelism degrees, const scheduler::LinkSpeed& link, QuietWatch& watch)
       : setup_(setup),
         matrices_(std::move(matrices)),
         heads_(attention_of(setup, kind)),
         degrees_(degrees),
         link_(link),
+        watch_(watch),
         width_(setup.model.at(kind.example.module).hidden_width),
         looks_up_(kind.name.ends_with(".embed") &&
                   setup.model.at(kind.example.module).kind == ModuleKind::llm),
@@ -111,6 +107,8 @@ class ShardBench {
     add_collectives(static_cast<double>(base.tokens), made.linear);
     return made;
   }
+
+  const KindQuietness& quietness() const { return quiet_; }
 
   Bytes parameters(Bytes whole) const {
     if (looks_up_) return Bytes{(whole.count() + degrees_.tp - 1) / degrees_.tp};
@@ -132,12 +130,31 @@ class ShardBench {
     return merges_ ? std::max<std::int64_t>(1, rows * width_ / matrices_.front().in) : rows;
   }
 
-  PartCost product(std::int64_t rows, std::int64_t out, std::int64_t in) const {
+  /// Medians of the passes of an operation.
+  PartCost passes_of(const std::function<at::Tensor()>& forward,
+                     const std::vector<at::Tensor>& leaves) {
+    MeasuredRuns runs(kRuns);
+    run_once(forward, leaves, watch_);  // Warms up.
+    do {
+      Reading reading;
+      watch_.begin(reading);
+      const PartCost cost = run_once(forward, leaves, watch_);
+      watch_.end(reading);
+      runs.add(cost, reading);
+    } while (runs.wants_more(watch_));
+    const auto quiet = watch_.quietness(runs.kept_readings(watch_));
+    quiet_.kept += quiet.kept;
+    quiet_.disturbed += quiet.disturbed;
+    quiet_.repeated += runs.repeated();
+    return runs.medians(watch_);
+  }
+
+  PartCost product(std::int64_t rows, std::int64_t out, std::int64_t in) {
     const at::Tensor input = leaf({rows, in}), weight = leaf({out, in});
     return passes_of([&] { return kernels::linear(input, weight); }, {input, weight});
   }
 
-  void split_linear(TokenCount tokens, PartCost& cost) const {
+  void split_linear(TokenCount tokens, PartCost& cost) {
     if (matrices_.empty()) return;
     PartCost whole, shard;
     const auto rows = rows_of(tokens);
@@ -157,7 +174,7 @@ class ShardBench {
     cost.activation_bytes = std::max(0.0, cost.activation_bytes - apart);
   }
 
-  PartCost attention(TokenCount rows) const {
+  PartCost attention(TokenCount rows) {
     const auto heads = heads_->heads / degrees_.tp;
     const auto shared = std::max<std::int64_t>(1, heads_->kv_heads / degrees_.tp);
     const at::Tensor query = leaf({rows, heads, heads_->head_dim}),
@@ -209,6 +226,8 @@ class ShardBench {
   const std::optional<AttentionShape> heads_;
   const Parallelism degrees_;
   const scheduler::LinkSpeed link_;
+  QuietWatch& watch_;
+  KindQuietness quiet_;
   const std::int64_t width_;
   const bool looks_up_, merges_;
   const double element_bytes_;
@@ -252,13 +271,13 @@ Status check_degrees(const JobSetup& setup, Parallelism degrees) {
 
 Result<scheduler::LayerProfile> profile_shard(const JobSetup& setup, const LayerKind& kind,
                                               const scheduler::LayerProfile& whole,
-                                              Parallelism degrees,
-                                              const scheduler::LinkSpeed& link) {
+                                              Parallelism degrees, const scheduler::LinkSpeed& link,
+                                              QuietWatch& watch) {
   if (auto checked = check_context(degrees.cp); !checked.ok()) return checked.error();
   auto matrices = sharded_matrices(setup, kind, degrees.tp);
   if (!matrices.ok()) return std::move(matrices).error();
   try {
-    ShardBench bench(setup, kind, std::move(matrices).value(), degrees, link);
+    ShardBench bench(setup, kind, std::move(matrices).value(), degrees, link, watch);
     scheduler::LayerProfile made{kind.name,
                                  degrees,
                                  scheduler::CostOrigin::modelled,
@@ -266,6 +285,10 @@ Result<scheduler::LayerProfile> profile_shard(const JobSetup& setup, const Layer
                                  {}};
     for (const auto& base : whole.points)
       made.points.push_back(bench.point(base.tokens * degrees.cp, base));
+    auto quiet = bench.quietness();
+    quiet.kind = kind.name;
+    quiet.parallelism = degrees;
+    watch.note(std::move(quiet));
     return made;
   } catch (const c10::Error& error) {
     return Error{Errc::internal, "LibTorch: " + error.msg(), kind.name, {}};

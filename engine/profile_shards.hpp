@@ -42,12 +42,13 @@ Status check_degrees(const JobSetup& setup, scheduler::Parallelism degrees);
 /// that a device sees (half of them where it is causal and the rows are dealt evenly). Collectives:
 /// a ring all-reduce of the rows behind each pair of matrices, forward and backward; with cp the
 /// keys and values go round once forward and, with their gradients, once backward.
+/// How quiet it was is noted with `watch`, which pays for repetitions.
 /// Cost: a few times that of `whole` at its larger sizes.
 ///
 /// Errors: as `sharded_matrices`; infeasible: cp is no power of two; internal: LibTorch's text.
 Result<scheduler::LayerProfile> profile_shard(const JobSetup& setup, const LayerKind& kind,
                                               const scheduler::LayerProfile& whole,
                                               scheduler::Parallelism degrees,
-                                              const scheduler::LinkSpeed& link);
+                                              const scheduler::LinkSpeed& link, QuietWatch& watch);
 
 }  // namespace troupe::engine

@@ -35,6 +35,23 @@ double median_ms(int repeats, Run run) {
   return *middle;
 }
 
+/// Of work of this thread: repeated where something disturbed it.
+template <class Run>
+double quiet_ms(QuietWatch& watch, Run run) {
+  MeasuredRuns runs({7, 7, 0});
+  run();  // Warms up.
+  do {
+    Reading reading;
+    watch.begin(reading);
+    const double begin = watch.operator_ms();
+    run();
+    const double took_ms = watch.operator_ms() - begin;
+    watch.end(reading);
+    runs.add({took_ms, 0, 0, 0}, reading);
+  } while (runs.wants_more(watch));
+  return runs.medians(watch).forward_ms;
+}
+
 /// Two ends of a link in this process. `transports`: UCX_TLS of the backend `ucx`.
 class Link {
  public:
@@ -92,7 +109,7 @@ Result<scheduler::LinkSpeed> measure_link(const char* backend, const char* trans
 }
 
 /// Milliseconds of an update of `tensors` parameters of `elements` each, as a stage does it.
-double update_ms(const JobSetup& setup, int tensors, std::int64_t elements) {
+double update_ms(const JobSetup& setup, int tensors, std::int64_t elements, QuietWatch& watch) {
   std::vector<models::Parameter> parameters;
   const auto options = at::TensorOptions().dtype(setup.layers.dtype).requires_grad(true);
   for (int i = 0; i < tensors; ++i)
@@ -100,21 +117,21 @@ double update_ms(const JobSetup& setup, int tensors, std::int64_t elements) {
   std::vector<models::Parameter*> pointers;
   for (auto& parameter : parameters) pointers.push_back(&parameter);
   HolderState state(pointers);
-  return median_ms(7, [&] { state.update(setup.adamw, 1, 1e-3, 1); });
+  return quiet_ms(watch, [&] { state.update(setup.adamw, 1, 1e-3, 1); });
 }
 
-double reduce_gigabytes_per_s(const JobSetup& setup) {
+double reduce_gigabytes_per_s(const JobSetup& setup, QuietWatch& watch) {
   constexpr std::int64_t kElements = 1 << 20;
   const auto type = setup.layers.dtype == at::kDouble ? at::kDouble : at::kFloat;
   const at::Tensor sum = at::randn({kElements}, at::TensorOptions().dtype(type));
   const at::Tensor other = at::randn({kElements}, at::TensorOptions().dtype(type));
-  const double ms = median_ms(7, [&] { sum.add_(other); });
+  const double ms = quiet_ms(watch, [&] { sum.add_(other); });
   return static_cast<double>(sum.nbytes()) / (std::max(ms, 1e-6) * 1e6);
 }
 
 }  // namespace
 
-Result<scheduler::DeviceSpeeds> measure_speeds(const JobSetup& setup) {
+Result<scheduler::DeviceSpeeds> measure_speeds(const JobSetup& setup, QuietWatch& watch) {
   // A layer's group has about ten tensors.
   constexpr int kTensors = 10;
   constexpr std::int64_t kSmall = 64, kLarge = 65536;
@@ -128,12 +145,12 @@ Result<scheduler::DeviceSpeeds> measure_speeds(const JobSetup& setup) {
   speeds.machine = machine.value();
   speeds.network = network.value();
   try {
-    const double small = update_ms(setup, kTensors, kSmall);
-    const double large = update_ms(setup, kTensors, kLarge);
+    const double small = update_ms(setup, kTensors, kSmall, watch);
+    const double large = update_ms(setup, kTensors, kLarge, watch);
     const double elements = static_cast<double>(kTensors * (kLarge - kSmall));
     speeds.optimizer_elements_per_s = elements * 1000 / std::max(1e-6, large - small);
     speeds.optimizer_group_ms = small;
-    speeds.reduce_gigabytes_per_s = reduce_gigabytes_per_s(setup);
+    speeds.reduce_gigabytes_per_s = reduce_gigabytes_per_s(setup, watch);
   } catch (const c10::Error& error) {
     return Error{Errc::internal, "LibTorch: " + error.msg(), "profile", {}};
   }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "engine/job_setup.hpp"
+#include "engine/profile_quiet.hpp"
 #include "runtime/vocabulary/result.hpp"
 #include "scheduler/profile.hpp"
 
@@ -13,8 +14,11 @@ namespace troupe::engine {
 /// training. Other machines are not here: the network is UCX over this machine's TCP loopback,
 /// which has every cost but the wire's.
 ///
+/// Updates and sums are repeated where something disturbed them, as layers are. A link's two ends
+/// wait for each other, so its wall times are what counts: medians, of many small messages.
+///
 /// Errors: as `transport::create_transport`; timed_out.
-Result<scheduler::DeviceSpeeds> measure_speeds(const JobSetup& setup);
+Result<scheduler::DeviceSpeeds> measure_speeds(const JobSetup& setup, QuietWatch& watch);
 
 /// The speeds as a job sees them: where all its nodes are local, their network is the machine.
 scheduler::DeviceSpeeds speeds_for(const job::Cluster& cluster, scheduler::DeviceSpeeds speeds);

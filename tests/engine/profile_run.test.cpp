@@ -56,6 +56,10 @@ StoredProfile stored_example() {
   stored.profile.speeds.machine = {0.125, 2.5};
   stored.profile.speeds.network = {0.25, 1.5};
   stored.profile.speeds.optimizer_elements_per_s = 5e8;
+  stored.measured_at = "2026-11-23T02:10:57Z";
+  stored.probe_ms = 0.125;
+  stored.runs_ratio = 1.5;
+  stored.quiet = {{"llm.block", {2, 1}, 7, 2, 3}};
   return stored;
 }
 
@@ -64,6 +68,38 @@ TEST_CASE("a profile file gives back every bit", "[engine]") {
   const auto path = folder.path() / "deep" / "profile.json";
   REQUIRE(save_profile(path, stored_example()).ok());
   CHECK((load_profile(path).value() == stored_example()));
+}
+
+TEST_CASE("a profile file of before quietness was known is still read", "[engine]") {
+  // As an older version wrote it: without the keys of the file, and those of its kinds.
+  auto old = stored_example();
+  old.measured_at.clear();
+  old.quiet.clear();
+  const auto text = to_json(old);
+  for (const char* key : {"measured_at", "disturbed_share", "probe_ms", "runs_ratio", "\"runs\""})
+    CHECK_THAT(text, !ContainsSubstring(key));
+  old.probe_ms = 0;
+  old.runs_ratio = 1;
+  CHECK((profile_from_json(text, "p.json").value() == old));
+  CHECK(busy_warning(old).empty());
+
+  const auto now = to_json(stored_example());
+  CHECK_THAT(now, ContainsSubstring("\"disturbed_share\": 0.285714"));
+  CHECK_THAT(now, ContainsSubstring("\"repeated\": 3"));
+  CHECK_THAT(busy_warning(stored_example()),
+             ContainsSubstring("29 % of the runs") && ContainsSubstring("--force"));
+}
+
+TEST_CASE("a disturbed kind weighs as much as its time", "[engine]") {
+  auto stored = stored_example();
+  auto& kinds = stored.profile.profiles;
+  kinds.push_back(kinds[0]);
+  kinds[0].points = {{16, {2, 2, 2, 0}, {2, 1, 0, 0}}};  // 9 ms.
+  kinds[1].kind = "llm.embed";
+  kinds[1].points = {{16, {0.5, 0, 0.5, 0}, {}}};  // 1 ms.
+  stored.quiet = {{"llm.block", {2, 1}, 3, 3, 7}, {"llm.embed", {2, 1}, 700, 0, 0}};
+  CHECK(disturbed_share(stored) == Approx(0.9));
+  CHECK(repeated(stored) == 7);
 }
 
 TEST_CASE("local nodes reach each other by the machine, others by the network", "[engine]") {
@@ -95,6 +131,9 @@ TEST_CASE("a damaged profile file names the field", "[engine][errors]") {
   CHECK_THAT(with("\"tokens\": 16", "\"tokens\": -16"), ContainsSubstring("kinds[0].points[0]"));
   CHECK_THAT(with("modelled", "guessed"), ContainsSubstring("'guessed'"));
   CHECK_THAT(with("\"threads\"", "\"thread\""), ContainsSubstring("key.threads is missing"));
+  CHECK_THAT(with("\"disturbed\": 2", "\"disturbed\": -2"),
+             ContainsSubstring("kinds[0].runs.disturbed"));
+  CHECK_THAT(with("\"runs_ratio\": 1.5", "\"runs_ratio\": 0"), ContainsSubstring("runs_ratio"));
   CHECK_THAT(with("{", "["), ContainsSubstring("not JSON"));
   CHECK(load_profile("/nowhere/p.json").error().code == Errc::not_found);
   CHECK(save_profile("/proc/none/p.json", stored_example()).error().code == Errc::io_failed);
@@ -333,7 +372,8 @@ TEST_CASE("every kind of every family can be measured in every dtype", "[engine]
   const auto kinds = layer_kinds(setup);
   // Audio embed, block, norm; vision embed, block, merger; projector; llm embed, block, head.
   REQUIRE(kinds.size() == 10);
-  const auto profiles = profile_layers(setup, {0.5, 1, 64, {}}).value();
+  QuietWatch watch(machine_clocks(), 100);
+  const auto profiles = profile_layers(setup, {0.5, 1, 64, {}}, watch).value();
   REQUIRE(profiles.size() == kinds.size());
   for (std::size_t k = 0; k < kinds.size(); ++k) {
     const auto& kind = kinds[k];

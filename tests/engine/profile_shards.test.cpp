@@ -75,10 +75,11 @@ TEST_CASE("collectives are modelled from the speed of the link", "[engine]") {
   // Two devices, a link of 1 ms latency whose bytes take no time: an all-reduce in a ring is two
   // transfers. A block sums behind attention and behind its inner columns: 4 ms forward, and as
   // much for the gradients of its input; weight gradients stay where they are.
+  QuietWatch watch(machine_clocks(), 100);
   const auto setup = prepare(tiny_job()).value();
   const auto block = kind_of(setup, "llm.block");
   const auto whole = nothing_at({16}, Bytes{10'000});
-  const auto slow = profile_shard(setup, block, whole, {2, 1}, {1, 0}).value();
+  const auto slow = profile_shard(setup, block, whole, {2, 1}, {1, 0}, watch).value();
   CHECK(slow.origin == CostOrigin::modelled);
   CHECK((slow.parallelism == scheduler::Parallelism{2, 1}));
   const auto& linear = slow.points.at(0).linear;
@@ -91,20 +92,22 @@ TEST_CASE("collectives are modelled from the speed of the link", "[engine]") {
   CHECK(slow.parameters == Bytes{10'000 - 8 * (128 + 128 + 3 * 192)});
 
   // At 1 MB/s 16 rows of 16 columns of 8 bytes take 2.048 ms for a half and back: 4 x 1.024.
-  const auto thin = profile_shard(setup, block, whole, {2, 1}, {0, 1e-3}).value();
+  const auto thin = profile_shard(setup, block, whole, {2, 1}, {0, 1e-3}, watch).value();
   CHECK(thin.points.at(0).linear.forward_ms == Approx(2 * 2.048).margin(0.9));
 
-  const auto head = profile_shard(setup, kind_of(setup, "llm.head"), whole, {2, 1}, {1, 0}).value();
+  const auto head =
+      profile_shard(setup, kind_of(setup, "llm.head"), whole, {2, 1}, {1, 0}, watch).value();
   CHECK(head.points.at(0).linear.forward_ms < 1);
   CHECK(head.points.at(0).linear.input_grad_ms > 2);
 }
 
 TEST_CASE("context parallel rows are those of a device", "[engine]") {
+  QuietWatch watch(machine_clocks(), 100);
   const auto setup = prepare(tiny_job()).value();
   auto whole = nothing_at({64}, Bytes{800});
   whole.points[0].linear = {3, 5, 7, 1000};
   const auto made =
-      profile_shard(setup, kind_of(setup, "llm.block"), whole, {1, 4}, {1, 0}).value();
+      profile_shard(setup, kind_of(setup, "llm.block"), whole, {1, 4}, {1, 0}, watch).value();
   REQUIRE(made.points.size() == 1);
   CHECK(made.points[0].tokens == 256);
   // Keys and values go through three other devices forward, with gradients again backward.
@@ -116,13 +119,14 @@ TEST_CASE("context parallel rows are those of a device", "[engine]") {
 }
 
 TEST_CASE("degrees that divide nothing are refused with those that do", "[engine][errors]") {
+  QuietWatch watch(machine_clocks(), 100);
   const auto setup = prepare(tiny_job()).value();
   const auto heads = sharded_matrices(setup, kind_of(setup, "llm.block"), 3).error();
   CHECK(heads.code == Errc::infeasible);
   CHECK_THAT(heads.message, ContainsSubstring("heads = 2"));
   CHECK_THAT(heads.fix, ContainsSubstring("one of 1, 2"));
   const auto context =
-      profile_shard(setup, kind_of(setup, "llm.block"), nothing_at({16}, {}), {1, 3}, {1, 0})
+      profile_shard(setup, kind_of(setup, "llm.block"), nothing_at({16}, {}), {1, 3}, {1, 0}, watch)
           .error();
   CHECK_THAT(context.message, ContainsSubstring("no power of two"));
 }
