@@ -1,6 +1,8 @@
 #include "actors/scheduler_actor.hpp"
 
+#include <algorithm>
 #include <set>
+#include <thread>
 
 #include "actors/recorder_actor.hpp"
 #include "runtime/data/background_thread.hpp"
@@ -35,6 +37,10 @@ void plan_ready(Self self) {
   }
 }
 
+std::int32_t cores_here() {
+  return static_cast<std::int32_t>(std::max(1U, std::thread::hardware_concurrency()));
+}
+
 void begin(Self self, const Configuration& configuration,
            const std::vector<caf::strong_actor_ptr>& nodes) {
   data::run_in_background();  // On the actor's own thread.
@@ -45,6 +51,7 @@ void begin(Self self, const Configuration& configuration,
   state.planner.emplace(
       state.configuration.plan,
       engine::planner_options(*state.setup, state.record_count, configuration.epoch_number));
+  state.check.emplace(*state.setup, state.configuration.plan, cores_here());
   std::set<NodeId> with_devices;
   for (const DeviceSlot& device : state.configuration.plan.devices)
     with_devices.insert(device.node);
@@ -80,8 +87,9 @@ SchedulerActor::behavior_type scheduler(Self self, const engine::JobSetup* setup
       [self](const PlannedBatchPtr& batch, const StepRecordPtr& record) {
         const bool current =
             batch->iteration.epoch_number == self->state.configuration.epoch_number;
-        if (self->state.planner && current)
-          self->state.planner->learn(*batch, record->events, record->metrics.step_ms);
+        if (!self->state.planner || !current) return;
+        self->state.planner->learn(*batch, record->events, record->metrics.step_ms);
+        self->state.check->add(batch->prediction, record->events);
       },
   };
 }

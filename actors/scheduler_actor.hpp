@@ -9,6 +9,7 @@
 #include "actors/protocol.hpp"
 #include "engine/batch_planner.hpp"
 #include "engine/job_setup.hpp"
+#include "engine/profile_check.hpp"
 
 namespace troupe::actors {
 
@@ -20,9 +21,10 @@ struct SchedulerState {
   std::vector<NodeActor> nodes;
   std::size_t reporters = 0;  ///< Nodes with devices: so many report on every batch.
   std::optional<engine::BatchPlanner> planner;
-  std::int64_t next_order = 0;  ///< Batches below it have been ordered.
-  std::int64_t next_plan = 0;   ///< Batches below it have been planned.
-  std::int64_t wanted = 0;      ///< Batches below it have been asked for by the supervisor.
+  std::optional<engine::RunCheck> check;  ///< Of the profile.
+  std::int64_t next_order = 0;            ///< Batches below it have been ordered.
+  std::int64_t next_plan = 0;             ///< Batches below it have been planned.
+  std::int64_t wanted = 0;  ///< Batches below it have been asked for by the supervisor.
   std::map<std::int64_t, std::vector<engine::BatchReport>> reports;
 
   static inline const char* name = "scheduler";

@@ -2,9 +2,15 @@
 
 #include "actors/scheduler_actor.hpp"
 
+#include <catch2/catch_approx.hpp>
+
+#include "actors/recorder_actor.hpp"
+#include "engine/nominal_profile.hpp"
 #include "tests/actors/fake_actors.hpp"
 #include "tests/actors/test_system.hpp"
+#include "tests/engine/measured_events.hpp"
 #include "tests/engine/tiny_job.hpp"
+#include "tests/runtime/data/temp_folder.hpp"
 
 namespace troupe::actors {
 namespace {
@@ -166,6 +172,38 @@ TEST_CASE("planning begins with the first batch that is not trained yet", "[acto
   for (std::size_t node = 0; node < 4; ++node) fixture.tell(fixture.report(node, 0));
   REQUIRE((fixture.planned() == Batches{7}));
   CHECK(fixture.told.batches[0]->iteration.step == 8);
+}
+
+TEST_CASE("finished steps are held against the profile", "[actors]") {
+  const data::TempFolder folder;
+  Fixture fixture;
+  fixture.setup.profile.file = folder.path() / "profile.json";
+  fixture.setup.job.cluster.local_nodes = 0;  // Each node has a machine, and its cores, to itself.
+  fixture.setup.costs =
+      engine::planning_costs(fixture.setup, engine::nominal_profile(fixture.setup),
+                             Bytes{std::int64_t{1} << 30})
+          .value();
+  fixture.begin(1);
+  auto batch = std::make_shared<engine::PlannedBatch>();
+  batch->iteration.epoch_number = 1;
+  auto record = std::make_shared<StepRecord>();
+  for (std::int32_t stage = 0; stage < 4; ++stage) {
+    batch->prediction.profile_stage_ms.push_back(10);
+    record->events.push_back(engine::slice(ActionKind::forward, stage, 14));
+  }
+  const auto steps = [&](int count) {
+    for (int i = 0; i < count; ++i)
+      caf::anon_send(fixture.actor, PlannedBatchPtr(batch), StepRecordPtr(record));
+    fixture.system.run();
+    return engine::load_notes(fixture.setup.profile.file);
+  };
+  batch->iteration.epoch_number = 2;  // Not of this configuration.
+  CHECK(steps(30).empty());
+  batch->iteration.epoch_number = 1;
+  CHECK(steps(21).empty());
+  const auto notes = steps(1);
+  REQUIRE(notes.size() == 1);
+  CHECK(notes[0].ratio == Catch::Approx(1.4));
 }
 
 }  // namespace
