@@ -63,7 +63,6 @@ class AdaptiveCorrection {
   void restart_tracking();
   /// Mean benefit of the last full window, tokens per millisecond.
   double mean_benefit() const { return mean_benefit_; }
-  double tracking_cost() const { return tracking_cost_; }
   /// Shapes whose predictions are corrected at present.
   std::size_t corrected_shapes() const;
 

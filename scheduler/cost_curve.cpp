@@ -134,12 +134,6 @@ Result<CostCurve> CostCurve::fit(std::vector<CurvePoint> points) {
   return curve;
 }
 
-CostCurve CostCurve::quadratic(double a, double b, double c) {
-  CostCurve curve;
-  curve.coefficients_ = {a, b, c};
-  return curve;
-}
-
 double CostCurve::quadratic_at(double tokens) const { return evaluate(coefficients_, tokens); }
 
 bool CostCurve::is_poor(std::size_t point) const {

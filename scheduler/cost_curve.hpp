@@ -48,9 +48,6 @@ class CostCurve {
   /// - invalid_argument: no point, tokens <= 0, or a value that is negative or not finite.
   static Result<CostCurve> fit(std::vector<CurvePoint> points);
 
-  /// Coefficients {a, b, c} given, no points: for computed profiles and tests.
-  static CostCurve quadratic(double a, double b, double c);
-
   /// Value at `tokens` >= 0; 0 at 0 tokens (a stage with nothing to do does nothing). Between two
   /// points of which one is poorly fitted: linear interpolation. Outside of the measured range: the
   /// fit, scaled to agree with the outermost point where that one is poorly fitted.

@@ -4,15 +4,6 @@
 
 namespace troupe::scheduler {
 
-LayerCost& LayerCost::operator+=(const LayerCost& other) {
-  forward_ms += other.forward_ms;
-  input_grad_ms += other.input_grad_ms;
-  weight_grad_ms += other.weight_grad_ms;
-  activations += other.activations;
-  parameters += other.parameters;
-  return *this;
-}
-
 LayerCost frozen_aware(LayerCost full, const ModelGraph& graph, LayerId layer) {
   if (!trains(graph, layer)) full.weight_grad_ms = 0;
   if (!needs_input_gradient(graph, layer)) full.input_grad_ms = 0;
@@ -29,12 +20,6 @@ std::vector<LayerCost> frozen_aware(std::span<const LayerCost> full, const Model
     costs.push_back(
         frozen_aware(full[layer], graph, LayerId{module, static_cast<std::int32_t>(layer)}));
   return costs;
-}
-
-LayerCost total(std::span<const LayerCost> layers) {
-  LayerCost sum;
-  for (const auto& layer : layers) sum += layer;
-  return sum;
 }
 
 }  // namespace troupe::scheduler

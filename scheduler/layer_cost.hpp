@@ -24,7 +24,6 @@ struct LayerCost {
 
   double backward_ms() const { return input_grad_ms + weight_grad_ms; }
   double total_ms() const { return forward_ms + backward_ms(); }
-  LayerCost& operator+=(const LayerCost& other);
 
   friend bool operator==(const LayerCost&, const LayerCost&) = default;
 };
@@ -39,8 +38,5 @@ LayerCost frozen_aware(LayerCost full, const ModelGraph& graph, LayerId layer);
 /// REQUIRES: `full.size()` equals the module's layer count.
 std::vector<LayerCost> frozen_aware(std::span<const LayerCost> full, const ModelGraph& graph,
                                     ModuleId module);
-
-/// Sum over the layers of a stage.
-LayerCost total(std::span<const LayerCost> layers);
 
 }  // namespace troupe::scheduler

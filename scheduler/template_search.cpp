@@ -176,7 +176,6 @@ void TemplateSearch::relax_from(std::int32_t position, std::int32_t gpu_count, d
 
 TemplateSearch::Path TemplateSearch::evaluate(std::int32_t node_count, double bottleneck,
                                               double value_limit) {
-  ++evaluations_;
   const std::int32_t gpu_count = node_count * gpus_per_node_;
   sum_.assign(at(gpu_count + 1, 0), kInfinity);
   steps_.resize(sum_.size());

@@ -38,9 +38,6 @@ class TemplateSearch {
   /// Stage time in milliseconds, summed layer by layer from the request.
   double stage_ms(const TemplateStage& stage) const;
 
-  /// Paths computed so far; for benchmarks and tests of the pruning.
-  std::int64_t evaluation_count() const { return evaluations_; }
-
  private:
   /// All k that some layer run may use, with prefix sums of layer times in quanta. Whole numbers
   /// below 2^53, so that sums and differences are exact and equal layers compare equal.
@@ -93,7 +90,6 @@ class TemplateSearch {
   std::vector<Step> steps_;
   double least_max_ = 0;  // Of the size that is being planned.
   double repeats_ = -1;   // Nb - 1.
-  std::int64_t evaluations_ = 0;
 };
 
 }  // namespace troupe::scheduler

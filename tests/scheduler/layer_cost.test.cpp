@@ -54,11 +54,5 @@ TEST_CASE("a layer without parameters has no weight gradient unless one is tied 
   CHECK(frozen_aware(kFull, graph, {ModuleId{2}, 1}).weight_grad_ms == 2);
 }
 
-TEST_CASE("costs of a stage are the sums of its layers", "[scheduler]") {
-  const std::vector<LayerCost> two{kFull, {1, 1, 1, Bytes{1}, Bytes{1}}};
-  CHECK(total(two) == LayerCost{5, 4, 3, Bytes{101}, Bytes{51}});
-  CHECK(total(two).total_ms() == 12);
-}
-
 }  // namespace
 }  // namespace troupe::scheduler
