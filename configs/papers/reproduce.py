@@ -1,63 +1,96 @@
 #!/usr/bin/python3
 """Published tables, computed again; prints ours beside theirs. README.md says what differs.
 
-    reproduce.py TROUPE oobleck | cornstarch | entrain
+    reproduce.py TROUPE oobleck | cornstarch | entrain [--write]   the table
+    reproduce.py TROUPE claims [--write]                           all three, and what holds and what does not
+    reproduce.py TROUPE oobleck-sensitivity | cornstarch-sensitivity | entrain-sensitivity [--write]
+                                                                   the same with each chosen input changed: minutes
+    reproduce.py TROUPE inputs [--write]                           every input and where it comes from
+
+`--write` puts what is printed into README.md.
 """
 
+import functools
 import json
 import math
 import pathlib
 import random
+import re
 import statistics
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
 HERE = pathlib.Path(__file__).resolve().parent
-REPLAY = ["--cluster", "30x1xA40-48G", "--microbatch-size", "2", "--recompute", "--storage-gb-per-s", "30",
-          "--node-storage-gb-per-s", "0.25"]
-OOBLECK = {"gpt3-2.7b": {"6h": (7.27, 7.29), "1h": (6.53, 7.23), "10m": (1.76, 6.89)},
-           "gpt3-6.7b": {"6h": (4.14, 4.33), "1h": (2.69, 4.22), "10m": (0.26, 3.55)}}
+sys.path.insert(0, str(HERE))
+import claims
+import inputs
+
+PUBLISHED_NAMES = {"disttrain": "DistTrain", "dip": "DIP", "entrain": "Entrain"}
+
+
+@functools.lru_cache(maxsize=None)
+def asked(binary, words, text):
+    run = subprocess.run([binary, *words], input=text, capture_output=True, text=True, timeout=300)
+    if run.returncode != 0:
+        sys.exit(f"troupe {' '.join(words)}: {run.stderr}")
+    return run.stdout
 
 
 def ask(binary, words, problem=None):
-    text = None if problem is None else json.dumps(problem)
-    run = subprocess.run([binary, *words], input=text, capture_output=True, text=True, timeout=300)
-    if run.returncode != 0:
-        sys.exit(f"troupe {' '.join(map(str, words))}: {run.stderr}")
-    return json.loads(run.stdout)
+    return json.loads(asked(binary, tuple(map(str, words)), None if problem is None else json.dumps(problem)))
 
 
-def replayed(binary, model, every, *more):
+def at_once(work, things):
+    """Two at a time; each is a process of its own."""
+    with ThreadPoolExecutor(2) as pool:
+        return list(pool.map(work, things))
+
+
+def replayed(binary, table, model, every, arrivals, seed=0, words=()):
     """Samples per second of each way to recover."""
-    answer = ask(binary, ["replay", HERE / "oobleck" / f"{model}.toml", *REPLAY, "--failure-every", every, "--json", *more])
+    flags = [f"--{name.replace('_', '-')}={table[name]}" for name in
+             ("microbatch_size", "checkpoint_every", "live_checkpoint_every", "link_gb_per_s", "storage_gb_per_s",
+              "node_storage_gb_per_s", "coordination_s", "restart_s", "compute_share")]
+    cluster = f"{table['nodes']}x{table['devices_per_node']}x{table['device']}"
+    answer = ask(binary, ["replay", HERE / "oobleck" / f"{model}.toml", *words, *flags, *["--recompute"] * table["recompute"],
+                          "--cluster", cluster, "--failure-every", every, "--arrivals", arrivals, "--seed", seed, "--json"])
     return {mode: answer["recovery"][mode]["samples_per_s"] for mode in ("checkpoint", "live")}
 
 
-def oobleck(binary, seeds=10):
+def oobleck(binary, changes=()):
     """Per (model, mean time between failures): means over seeds, and failures exactly on time."""
+    table, words = inputs.load("oobleck", changes)
+    cells = [(model, every) for model in table["published"] for every in table["failure_every"]]
+    seeds = range(table["seeds"])
+    runs = [(model, every, table["arrivals"], seed) for model, every in cells for seed in seeds]
+    runs += [(model, every, "periodic", 0) for model, every in cells]
+    found = dict(zip(runs, at_once(lambda run: replayed(binary, table, *run, words.get(run[0], ())), runs)))
     rows = {}
-    for model, published in OOBLECK.items():
-        for every, theirs in published.items():
-            drawn = [replayed(binary, model, every, "--arrivals", "random", "--seed", str(seed)) for seed in range(seeds)]
-            random_ones = {mode: statistics.mean(each[mode] for each in drawn) for mode in ("checkpoint", "live")}
-            rows[model, every] = {"published": dict(zip(("checkpoint", "live"), theirs)), "random": random_ones,
-                                  "periodic": replayed(binary, model, every)}
+    for model, every in cells:
+        drawn = [found[model, every, table["arrivals"], seed] for seed in seeds]
+        means = {mode: statistics.mean(each[mode] for each in drawn) for mode in ("checkpoint", "live")}
+        rows[model, every] = {"published": table["published"][model][every], "random": means, "periodic": found[model, every, "periodic", 0]}
     return rows
 
 
 def frozen_problem(encoder, llm, table, aware):
-    """Only the projector trains. Who does not know that takes every backward for twice its forward."""
-    def layers(module, input_grad_ms):
-        forward_ms = module["forward_ms"] / module["layers"]
-        return [{"forward_ms": forward_ms, "input_grad_ms": input_grad_ms, "weight_grad_ms": forward_ms}] * module["layers"]
-    input_grad_ms = llm["backward_ms"] if aware else llm["forward_ms"]
+    """Only the projector trains. Who does not know that takes every backward for a multiple of its forward."""
+    whole = table["assumed_backward_over_forward"]
+
+    def layers(module, input_grad_ms, weight_grad_ms):
+        count = module["layers"]
+        return [{"forward_ms": module["forward_ms"] / count, "input_grad_ms": input_grad_ms / count, "weight_grad_ms": weight_grad_ms / count}] * count
+
+    def assumed(module):
+        return layers(module, module["forward_ms"] * whole / 2, module["forward_ms"] * whole / 2)
+
     projector = {"name": "projector", "next": ["llm"], "attach": "encoder",
                  "layers": [{"forward_ms": 0, "input_grad_ms": 0, "weight_grad_ms": 0}]}
     return {"devices": table["stages"], "microbatches": table["microbatches"], "modules": [
-        {"name": "encoder", "freeze": aware, "next": ["projector"], "layers": layers(encoder, encoder["forward_ms"] / encoder["layers"])},
+        {"name": "encoder", "freeze": aware, "next": ["projector"], "layers": assumed(encoder)},
         projector,
-        {"name": "llm", "freeze": aware, "layers": layers(llm, input_grad_ms / llm["layers"])}]}
+        {"name": "llm", "freeze": aware, "layers": layers(llm, llm["backward_ms"], 0) if aware else assumed(llm)}]}
 
 
 def iteration_s(binary, cuts, encoder, llm, table):
@@ -69,32 +102,45 @@ def iteration_s(binary, cuts, encoder, llm, table):
         stages.append({"name": f"s{number}", "next": [f"s{number + 1}"] if number + 1 < len(cuts) else [],
                        "forward_ms": of_encoder * encoder["forward_ms"] + of_llm * llm["forward_ms"],
                        "input_grad_ms": of_llm * llm["backward_ms"], "weight_grad_ms": 0})
-    return ask(binary, ["solve", "schedule"], {"stages": stages, "microbatches": table["microbatches"], "schedule": "1f1b"})["step_ms"] / 1000
+    return ask(binary, ["solve", "schedule"], {"stages": stages, "microbatches": table["microbatches"], "schedule": "1f1b",
+                                               "link_ms": table["link_ms"]})["step_ms"] / 1000
 
 
-def cornstarch(binary):
-    table = json.loads((HERE / "cornstarch" / "table-3.2.json").read_text())
-    rows = {}
-    for name, published in table["published_s"].items():
+def cornstarch(binary, changes=()):
+    table, _ = inputs.load("cornstarch", changes)
+
+    def of(name):
         encoder, llm = table["encoders"][name[:2]], table["llms"][name[2]]
-        rows[name] = {"published": published}
+        row = {"published": table["published_s"][name]}
         for word, aware in (("aware", True), ("unaware", False)):
             cuts = ask(binary, ["solve", "module-partition"], frozen_problem(encoder, llm, table, aware))["stages"]
-            rows[name][word] = iteration_s(binary, cuts, encoder, llm, table)
-    return rows
+            row[word] = iteration_s(binary, cuts, encoder, llm, table)
+        return row
+    return dict(zip(table["published_s"], at_once(of, table["published_s"])))
 
 
-def uneven_samples(table, llm, seed, together):
-    """Log-normal times; `together`: one draw makes a sample long or short for both modules."""
+def quantiles(distribution, mean_ms, deviation_ms, normals, drawn):
+    """A time for each normal number, in the same order of size."""
+    if distribution == "log-normal":
+        variance = math.log(1 + (deviation_ms / mean_ms) ** 2)
+        return [math.exp(math.log(mean_ms) - variance / 2 + math.sqrt(variance) * normal) for normal in normals]
+    if distribution != "gamma":
+        sys.exit(f"there is no distribution '{distribution}': log-normal, gamma")
+    shape = (mean_ms / deviation_ms) ** 2
+    sizes = sorted(drawn.gammavariate(shape, mean_ms / shape) for _ in normals)
+    by_rank = sorted(range(len(normals)), key=normals.__getitem__)
+    return [size for _, size in sorted(zip(by_rank, sizes))]
+
+
+def uneven_samples(table, llm, seed, dependence):
+    """Times of a sample in both modules; `dependence`: correlation of the normal numbers behind them."""
     drawn = random.Random(seed)
-    def time_ms(module, normal):
-        variance = math.log(1 + (module["deviation_ms"] / module["mean_ms"]) ** 2)
-        return math.exp(math.log(module["mean_ms"]) - variance / 2 + math.sqrt(variance) * normal)
-    samples = []
-    for _ in range(table["samples_per_replica"] * table["replicas"]):
-        first, second = drawn.gauss(0, 1), drawn.gauss(0, 1)
-        samples.append({"encoder_ms": time_ms(table["encoder"], first), "llm_ms": time_ms(llm, first if together else second)})
-    return samples
+    pairs = [(drawn.gauss(0, 1), drawn.gauss(0, 1)) for _ in range(table["samples_per_replica"] * table["replicas"])]
+    seconds = [dependence * first + math.sqrt(1 - dependence ** 2) * second for first, second in pairs]
+    encoder, (over, under) = table["encoder"], llm["encoder_over_llm"]
+    encoder_ms = quantiles(table["distribution"], encoder["mean_ms"], encoder["deviation_ms"], [first for first, _ in pairs], drawn)
+    llm_ms = quantiles(table["distribution"], encoder["mean_ms"] * under / over, llm["deviation_ms"], seconds, drawn)
+    return [{"encoder_ms": first, "llm_ms": second} for first, second in zip(encoder_ms, llm_ms)]
 
 
 def dealt(binary, samples, table, balanced):
@@ -106,56 +152,175 @@ def dealt(binary, samples, table, balanced):
     return [[samples[index] for index in replica] for replica in replicas]
 
 
-def step(binary, batch, stages, how, table, seed):
+def step(binary, batch, stages, system, table, seed):
     """Time of a step, in which replicas wait for each other, and their mean deviations."""
-    how = dict(how)
-    replicas = dealt(binary, batch, table, how.pop("balanced_replicas", False))
-    problems = [{"samples": samples, "seed": seed, "microbatches": table["microbatches"], "encoder_stages": stages[0],
-                 "llm_stages": stages[1], **how} for samples in replicas]
-    with ThreadPoolExecutor(2) as pool:
-        answers = list(pool.map(lambda problem: ask(binary, ["solve", "simulate"], problem), problems))
+    how = {key: system[key] for key in ("policy", "schedule", "colocated")}
+    answers = [ask(binary, ["solve", "simulate"], {"samples": samples, "seed": seed, "microbatches": table["microbatches"],
+                                                   "encoder_stages": stages[0], "llm_stages": stages[1], **how})
+               for samples in dealt(binary, batch, table, system["balanced_replicas"])]
     return [max(each["step_ms"] for each in answers)] + [statistics.mean(each[key] for each in answers) for key in ("encoder_std_ms", "llm_std_ms")]
 
 
-def entrain(binary, models=("1b", "3b"), togethers=(False, True), batches=3):
-    """Per (LLM, whether times of a sample go together, system): means over batches."""
-    table = json.loads((HERE / "entrain" / "table-4.1.json").read_text())
-    rows = {}
-    for model in models:
+def entrain(binary, changes=()):
+    """Per (LLM, how the times of a sample depend on each other, system): means over batches."""
+    table, _ = inputs.load("entrain", changes)
+    cells = [(model, case, system) for model in table["llms"] for case in table["dependences"] for system in table["systems"]]
+    seeds = range(table["batches"])
+
+    def of(run):
+        model, case, system, seed = run
         llm = table["llms"][model]
-        for together in togethers:
-            drawn = [uneven_samples(table, llm, seed, together) for seed in range(batches)]
-            for system, how in table["systems"].items():
-                steps = [step(binary, batch, llm["stages"][system], how, table, seed) for seed, batch in enumerate(drawn)]
-                means = [statistics.mean(values) for values in zip(*steps)]
-                rows[model, together, system] = {"step_ms": means[0], "std_ms": means[1:], "published_std": llm["published_std"][system]}
+        batch = uneven_samples(table, llm, seed, table["dependences"][case])
+        return step(binary, batch, llm["stages"][system], table["systems"][system], table, seed)
+    runs = [(*cell, seed) for cell in cells for seed in seeds]
+    found = dict(zip(runs, at_once(of, runs)))
+    rows = {}
+    for cell in cells:
+        steps = [found[(*cell, seed)] for seed in seeds]
+        means = [statistics.mean(values) for values in zip(*steps)]
+        rows[cell] = {"step_ms": means[0], "std_ms": means[1:], "steps_ms": [each[0] for each in steps],
+                      "published_std": table["llms"][cell[0]]["published_std"][cell[2]]}
     return rows
 
 
+EXPERIMENTS = {"oobleck": oobleck, "cornstarch": cornstarch, "entrain": entrain}
+
+
+def table_of(head, rows):
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in (head, ["---"] * len(head), *rows))
+
+
+def ratio(row):
+    """Live over checkpoint."""
+    value = claims.advantage(row)
+    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
 def show_oobleck(rows):
-    print("samples/s: checkpoint, live\nmodel      failures       published         random       periodic")
-    for (model, every), row in rows.items():
-        cells = (f"{row[kind]['checkpoint']:7.2f} {row[kind]['live']:6.2f}" for kind in ("published", "random", "periodic"))
-        print(f"{model:10} {every:5}    " + " ".join(cells))
+    kinds = ("published", "random", "periodic")
+    lines = [[model, every] + [f"{row[kind][mode]:.2f}" for mode in ("checkpoint", "live") for kind in kinds] + [ratio(row[kind]) for kind in kinds]
+             for (model, every), row in rows.items()]
+    return table_of(["Model", "Failures", "Varuna, published", "checkpoint: random", "on time", "Oobleck, published", "live: random", "on time",
+                     "published ratio", "random", "on time"], lines)
 
 
 def show_cornstarch(rows):
-    print("iteration in s: aware, unaware, ratio\nmodel          published                    ours")
-    for name, row in rows.items():
-        cells = (f"{each['aware']:8.2f} {each['unaware']:8.2f} {each['unaware'] / each['aware']:5.2f}" for each in (row["published"], row))
-        print(f"{name:5} " + "  ".join(cells))
+    lines = [[name] + [f"{each[word]:.2f}" for word in ("aware", "unaware") for each in (row["published"], row)]
+             + [f"{each['unaware'] / each['aware']:.2f}" for each in (row["published"], row)] for name, row in rows.items()]
+    return table_of(["Model", "aware, published", "ours", "unaware, published", "ours", "ratio, published", "ours"], lines)
 
 
 def show_entrain(rows):
-    print("step in ms; std of forward times of microbatches: vision, LLM; published\nllm  samples      system")
-    for (model, together, system), row in rows.items():
-        ours, theirs = (" ".join(f"{value:7.1f}" for value in row[key]) for key in ("std_ms", "published_std"))
-        print(f"{model:4} {'together' if together else 'independent':12} {system:10} {row['step_ms']:8.0f}  {ours}  {theirs}")
+    """Beside each other system's step: how much longer it is than Entrain's, and the standard error over batches."""
+    lines = []
+    for (model, case, system), row in rows.items():
+        ratios = [theirs / ours for theirs, ours in zip(row["steps_ms"], rows[model, case, "entrain"]["steps_ms"])]
+        error = statistics.stdev(ratios) / math.sqrt(len(ratios)) if len(ratios) > 1 else 0
+        over = "1" if system == "entrain" else f"{statistics.mean(ratios):.3f} ± {error:.3f}"
+        lines.append([model, case, PUBLISHED_NAMES[system], f"{row['step_ms']:.0f}", over]
+                     + [f"{ours:.0f} ({theirs:.0f})" for ours, theirs in zip(row["std_ms"], row["published_std"])])
+    return table_of(["LLM", "Times of a sample", "System", "step, ms", "over Entrain's", "vision deviation, ours (published)",
+                     "LLM deviation, ours (published)"], lines)
+
+
+SHOWN = {"oobleck": show_oobleck, "cornstarch": show_cornstarch, "entrain": show_entrain}
+
+
+def show_claims(all_rows):
+    """What does not hold here stands first, the orders that are missed before the sizes."""
+    found = [(experiment, *claim) for experiment in ("cornstarch", "entrain", "oobleck") for claim in claims.judged(experiment, all_rows[experiment])]
+    blocks = []
+    for title, wanted in (("**Does not reproduce** (printed so, not so here)", False), ("**Reproduces**", True)):
+        lines = [f"- {code} ({experiment.capitalize()}): {says}{': ' + numbers if numbers else ''}."
+                 for experiment, code, _, says, holds, numbers in found if holds == wanted]
+        blocks.append("\n".join([title + ":", "", *lines]))
+    return "\n\n".join(blocks)
+
+
+def shown_value(entry):
+    values = list(dict.fromkeys(json.dumps(value).strip('"') for value in entry.values()))
+    return ", ".join(values[:4]) + (", ..." if len(values) > 4 else "")
+
+
+def where_from(says):
+    if says["origin"] == "paper":
+        return says.get("elsewhere") or (f"Table {says['table']}" if "table" in says else f"\"{says['quote']}\"")
+    if says["origin"] == "computed":
+        return f"{says['formula']} ({says['of']})"
+    matched = f"to match {says['matches']}; " if "matches" in says else ""
+    rest = "".join(f"; {says[key]}" for key in ("formula", "fixed") if key in says)
+    return matched + says["why"] + rest
+
+
+def show_inputs():
+    """What was chosen stands first."""
+    found = [(entry.says, f"{entry.file} `{entry.path}`", shown_value(entry)) for entry in inputs.entries()
+             if not entry.path.startswith("published")]
+    found += [(says, f"in the program: {name}", str(says["value"])) for name, says in inputs.provenance()["program"].items()]
+    lines = [[name, value, says["origin"], where_from(says)] for origin in reversed(inputs.ORIGINS) for says, name, value in found
+             if says["origin"] == origin]
+    return table_of(["Input", "Value", "Origin", "Where from"], lines)
+
+
+def changes_of(experiment, rows):
+    """Claims that come out other than README.md says."""
+    return [f"{code} {'holds' if holds else 'fails'}" for code, expected, _, holds, _ in claims.judged(experiment, rows) if holds != expected]
+
+
+def sensitivity(binary, experiment, only="*"):
+    """(entry, what it is changed to, claims that come out differently), the unchanged case first."""
+    compute = EXPERIMENTS[experiment]
+    yield None, "", changes_of(experiment, compute(binary))
+    for entry in inputs.entries():
+        if entry.experiment == experiment and entry.origin == "chosen" and re.fullmatch(only.replace("*", ".*"), entry.path):
+            for words, changes in entry.variations():
+                print(f"{entry.path}: {words}", file=sys.stderr, flush=True)
+                yield entry, words, changes_of(experiment, compute(binary, changes))
+
+
+def sensitivity_line(entry, words, other):
+    cells = [f"`{entry.path}`", shown_value(entry), words] if entry else ["all as they are", "", ""]
+    return [*cells, ", ".join(other) or "nothing"]
+
+
+def show_sensitivity(binary, experiment):
+    lines = [sensitivity_line(*row) for row in sensitivity(binary, experiment)]
+    return table_of(["Chosen input", "Value", "Changed to", "What comes out differently"], lines)
+
+
+def marked(text, name):
+    """Where the block of that name stands in README.md."""
+    found = re.search(rf"<!-- begin: {re.escape(name)} -->\n(.*?)\n<!-- end -->", text, re.DOTALL)
+    return None if found is None else found.span(1)
+
+
+def write(name, block):
+    file = HERE / "README.md"
+    text = file.read_text()
+    span = marked(text, name)
+    if span is None:
+        sys.exit(f"README.md has no block '{name}'")
+    file.write_text(text[:span[0]] + block + text[span[1]:])
+
+
+def blocks(binary, name):
+    """(name, text) of what is printed."""
+    if name == "inputs":
+        return [(name, show_inputs())]
+    if name.endswith("-sensitivity"):
+        return [(name, show_sensitivity(binary, name.removesuffix("-sensitivity")))]
+    if name != "claims":
+        return [(name, SHOWN[name](EXPERIMENTS[name](binary)))]
+    rows = {experiment: compute(binary) for experiment, compute in EXPERIMENTS.items()}
+    return [(experiment, SHOWN[experiment](rows[experiment])) for experiment in rows] + [("claims", show_claims(rows))]
 
 
 if __name__ == "__main__":
-    tables = {"oobleck": (oobleck, show_oobleck), "cornstarch": (cornstarch, show_cornstarch), "entrain": (entrain, show_entrain)}
-    if len(sys.argv) != 3 or sys.argv[2] not in tables:
+    words = [word for word in sys.argv[1:] if word != "--write"]
+    names = [*EXPERIMENTS, *(f"{name}-sensitivity" for name in EXPERIMENTS), "claims", "inputs"]
+    if len(words) != 2 or words[1] not in names:
         sys.exit(__doc__)
-    compute, show = tables[sys.argv[2]]
-    show(compute(str(pathlib.Path(sys.argv[1]).resolve())))
+    for name, block in blocks(str(pathlib.Path(words[0]).resolve()), words[1]):
+        print(block + "\n")
+        if "--write" in sys.argv:
+            write(name, block)
