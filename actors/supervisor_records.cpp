@@ -124,8 +124,8 @@ void add_prediction(const engine::Prediction& prediction, const RunningStep& ste
                     StepRecord& record) {
   observe::StepMetrics& metrics = record.metrics;
   record.prediction = prediction;
-  metrics.predicted_step_ms = prediction.step_ms;
   metrics.profile_step_ms = prediction.profile_step_ms;
+  metrics.calibrated_step_ms = prediction.calibrated_step_ms;
   metrics.imbalance_in_order = prediction.imbalance_in_order;
   metrics.imbalance_planned = prediction.imbalance;
   metrics.deferred_samples = prediction.deferred_samples;

@@ -280,8 +280,8 @@ void print_layout(const Planning& planning, const scheduler::AutoLayout& layout,
   const auto& request = planning.request;
   const auto pipelines = layout.plan.pipelines.size();
   std::cout << cluster_text(planning) << '\n'
-            << "predicted step " << time_text(layout.predicted.step_ms) << ", bubble "
-            << percent(layout.predicted.bubble) << ", " << pipelines
+            << "predicted step " << time_text(layout.predicted.step_ms)
+            << " by the profile, bubble " << percent(layout.predicted.bubble) << ", " << pipelines
             << (pipelines == 1 ? " pipeline" : " pipelines") << "\n\n";
   print_stages(planning, layout);
   std::cout << "\nwhy:\n";

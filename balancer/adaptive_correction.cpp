@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <vector>
 
 namespace troupe::balancer {
 
@@ -22,27 +21,10 @@ bool AdaptiveCorrection::deviates(double factor) const {
 }
 
 double AdaptiveCorrection::corrected_ms(WorkShape shape, double predicted_ms) const {
-  double factor = 1;
   const auto found = entries_.find(filed(shape));
-  if (found != entries_.end() && known(found->second)) {
-    factor = found->second.factor;
-  } else if (const auto median = medians_.find(shape.module); median != medians_.end()) {
-    factor = median->second;
-  }
+  if (found == entries_.end() || !known(found->second)) return predicted_ms;
+  const double factor = found->second.factor;
   return deviates(factor) ? predicted_ms * factor : predicted_ms;
-}
-
-void AdaptiveCorrection::find_medians() {
-  std::map<std::int32_t, std::vector<double>> factors;
-  for (const auto& [shape, entry] : entries_)
-    if (known(entry)) factors[shape.module].push_back(entry.factor);
-  medians_.clear();
-  for (auto& [module, list] : factors) {
-    if (std::ssize(list) < options_.shapes_min) continue;
-    const auto middle = list.begin() + std::ssize(list) / 2;
-    std::nth_element(list.begin(), middle, list.end());
-    medians_[module] = *middle;
-  }
 }
 
 void AdaptiveCorrection::set_tracking_cost(double throughput_without, double throughput_with) {
@@ -77,7 +59,6 @@ void AdaptiveCorrection::make_room() {
 
 void AdaptiveCorrection::end_iteration() {
   if (!tracking_) return;
-  find_medians();
   if (iteration_count_ > 0) window_sum_ += iteration_sum_ / static_cast<double>(iteration_count_);
   iteration_sum_ = 0;
   iteration_count_ = 0;

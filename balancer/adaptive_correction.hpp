@@ -29,20 +29,16 @@ struct CorrectionOptions {
   double deviation_min = 0.05;
   double blend = 0.5;                 ///< Weight of a new measurement; in (0, 1].
   std::int64_t measurements_min = 2;  ///< Of a shape, before it is corrected.
-  /// Shapes of a module measured that often, before others of it follow their median: a device that
-  /// is slow as a whole shows in few steps, and a few odd shapes move no median.
-  std::int64_t shapes_min = 4;
-  std::int64_t iterations = 20;   ///< I: the benefit is averaged over this many.
-  std::size_t shapes_max = 4096;  ///< Remembered; the least deviating one makes room.
+  std::int64_t iterations = 20;       ///< I: the benefit is averaged over this many.
+  std::size_t shapes_max = 4096;      ///< Remembered; the least deviating one makes room.
 };
 
 class AdaptiveCorrection {
  public:
   explicit AdaptiveCorrection(CorrectionOptions options = {}) : options_(options) {}
 
-  /// The prediction times the shape's learned factor, or for a shape that was not measured often
-  /// enough the median factor of its module's, as of the last iteration's end; unchanged where that
-  /// deviates too little.
+  /// The prediction times the shape's learned factor; unchanged where that deviates too little, and
+  /// for a shape that was not measured often enough.
   double corrected_ms(WorkShape shape, double predicted_ms) const;
 
   /// C: throughput of a step without and with tracking, tokens per millisecond, both measured in
@@ -74,12 +70,10 @@ class AdaptiveCorrection {
   WorkShape filed(WorkShape shape) const;
   bool known(const Entry& entry) const { return entry.measurements >= options_.measurements_min; }
   bool deviates(double factor) const;
-  void find_medians();
   void make_room();
 
   CorrectionOptions options_;
   std::map<WorkShape, Entry> entries_;
-  std::map<std::int32_t, double> medians_;  // Per module with enough known shapes.
   bool tracking_ = true;
   double tracking_cost_ = 0;
   double mean_benefit_ = 0;

@@ -1,7 +1,7 @@
 #include "engine/microbatching.hpp"
 
 #include <algorithm>
-#include <chrono>
+#include <limits>
 #include <map>
 
 #include "balancer/baselines.hpp"
@@ -35,6 +35,8 @@ constexpr double kWorkPerMs = 10'000;
 constexpr double kSampleStageWork = 2;
 constexpr double kTaskWork = 45;
 
+constexpr double kImpossible = std::numeric_limits<double>::infinity();
+
 double largest_over_mean(const balancer::Spread& spread) {
   return spread.mean_ms > 0 ? spread.max_ms / spread.mean_ms : 1;
 }
@@ -54,25 +56,6 @@ std::vector<balancer::Workload> pick(const std::vector<balancer::Workload>& all,
   return picked;
 }
 
-/// What a measurement is filed under: a stage and the rows of a part in its modules.
-balancer::WorkShape shape_of(const ParallelPlan& plan, const scheduler::RowFlow& flow,
-                             StageId stage, const std::vector<std::int32_t>& part) {
-  TokenCount rows = 0;
-  for (const LayerRun& run : plan.at(stage).runs)
-    for (const auto sample : part) rows += flow.hidden(run.module, sample);
-  return {stage.value, rows};
-}
-
-std::optional<scheduler::TaskKind> task_kind(ActionKind kind) {
-  switch (kind) {
-    case ActionKind::forward: return scheduler::TaskKind::forward;
-    case ActionKind::backward: return scheduler::TaskKind::backward;
-    case ActionKind::backward_input: return scheduler::TaskKind::backward_input;
-    case ActionKind::backward_weight: return scheduler::TaskKind::backward_weight;
-    default: return std::nullopt;
-  }
-}
-
 bool encoder_side_trains(const ModelGraph& model) {
   return std::any_of(model.modules.begin(), model.modules.end(), [](const ModuleSpec& module) {
     return module.kind != ModuleKind::llm && !module.freeze;
@@ -83,8 +66,10 @@ bool encoder_side_trains(const ModelGraph& model) {
 
 /// What each sample weighs, and the functions that cost its parts.
 struct Microbatching::Work {
-  std::vector<balancer::Workload> workloads;
-  scheduler::SimulationCosts costs;  ///< Empty functions where no costs are known.
+  std::vector<balancer::Workload> profile;    ///< Weights as the profile says.
+  std::vector<balancer::Workload> workloads;  ///< The same as measured times correct them.
+  scheduler::SimulationCosts costs;  ///< Corrected; empty functions where no costs are known.
+  scheduler::TaskCost profile_ms;    ///< Of tasks, not corrected.
 };
 
 Microbatching::Microbatching(const ParallelPlan& plan, MicrobatchingOptions options,
@@ -94,32 +79,35 @@ Microbatching::Microbatching(const ParallelPlan& plan, MicrobatchingOptions opti
       costs_(std::move(costs)),
       splits_parts_(scheduler::runs_parts_apart(options_.schedule) &&
                     encoder_side_trains(plan.model)) {
-  if (options_.adaptive_correction && costs_) correction_.emplace();
+  if (options_.adaptive_correction && costs_) correction_.emplace(plan_);
 }
 
-Result<Microbatching::Work> Microbatching::work_of(const std::vector<SampleShape>& samples) const {
+Result<Microbatching::Work> Microbatching::work_of(const DealtBatch& batch) const {
   Work work;
   if (!costs_) {
-    for (const auto& sample : samples)
-      work.workloads.push_back(
+    for (const auto& sample : batch.samples)
+      work.profile.push_back(
           {static_cast<double>(boundary_rows(sample)), static_cast<double>(sample.llm_tokens)});
+    work.workloads = work.profile;
     return work;
   }
-  auto weights = scheduler::sample_workloads(costs_->model, samples, costs_->options.parallelisms);
+  const auto& degrees = costs_->options.parallelisms;
+  auto weights = scheduler::sample_workloads(costs_->model, batch.samples, degrees);
   if (!weights.ok()) return std::move(weights).error();
   for (const auto& weight : weights.value())
-    work.workloads.push_back({weight.encoder_total_ms, weight.llm_total_ms});
-  auto costs = scheduler::predicted_costs(plan_, costs_->model, samples, costs_->options);
-  if (!costs.ok()) return std::move(costs).error();
-  work.costs = std::move(costs).value();
-  if (correction_)
-    work.costs.task_ms = [this, task_ms = std::move(work.costs.task_ms),
-                          flow = std::make_shared<const scheduler::RowFlow>(plan_.model, samples)](
-                             StageId stage, const std::vector<std::int32_t>& part,
-                             scheduler::TaskKind kind) {
-      return correction_->corrected_ms(shape_of(plan_, *flow, stage, part),
-                                       task_ms(stage, part, kind));
-    };
+    work.profile.push_back({weight.encoder_total_ms, weight.llm_total_ms});
+  work.workloads = work.profile;
+  const auto samples = scheduler::SampleSums(costs_->model, batch.samples).at(degrees);
+  if (!samples.ok()) return samples.error();
+  work.costs = scheduler::predicted_costs(plan_, samples.value(), costs_->options);
+  work.profile_ms = work.costs.task_ms;
+  if (!correction_) return work;
+  const auto shares = std::make_shared<const StageShares>(plan_, samples.value(), batch.samples);
+  work.costs.task_ms = correction_->corrected(std::move(work.costs.task_ms), shares);
+  for (std::size_t p = 0; p < batch.pipelines.size(); ++p)
+    for (const auto sample : batch.pipelines[p])
+      work.workloads[at(sample)] =
+          correction_->corrected(work.profile[at(sample)], PipelineId{p}, *shares, sample);
   return work;
 }
 
@@ -149,33 +137,33 @@ Result<IterationPlan> Microbatching::order(const DealtBatch& batch, const Work& 
   return scheduler::plan_iteration(plan_, std::move(input));
 }
 
-Result<balancer::MicrobatchPlan> Microbatching::cut(const DealtBatch& batch, const Work& work,
-                                                    std::size_t pipeline) const {
+std::optional<double> Microbatching::llm_cap(const DealtBatch& batch, const Work& work,
+                                             std::size_t pipeline, double llm_ms) const {
+  if (!bounds_memory()) return std::nullopt;
+  return llm_cap_ms(plan_, work.costs, costs_->device_memory, PipelineId{pipeline},
+                    batch.pipelines[pipeline], llm_ms);
+}
+
+Result<balancer::MicrobatchPlan> Microbatching::assign(
+    const DealtBatch& batch, const Work& work, std::size_t pipeline, const PipelineCosts* alone,
+    std::span<const balancer::Workload> weights) const {
   balancer::PolicyOptions options;
   options.microbatches = options_.microbatches;
   options.seed =
       options_.seed + 0x9E3779B97F4A7C15U * static_cast<std::uint64_t>(batch.step) + pipeline;
   options.pipeline_stages = static_cast<std::int64_t>(plan_.pipelines[pipeline].stages.size());
   options.evaluations_max = options_.evaluations;
-  const auto workloads = pick(work.workloads, batch.pipelines[pipeline]);
-  if (bounds_memory())
-    options.llm_cap_ms = llm_cap_ms(plan_, work.costs, costs_->device_memory, PipelineId{pipeline},
-                                    batch.pipelines[pipeline], balancer::total(workloads).llm_ms);
+  const auto total = balancer::total(weights);
+  options.llm_cap_ms = llm_cap(batch, work, pipeline, total.llm_ms);
   if (options.llm_cap_ms && *options.llm_cap_ms <= 0)
     return Error{Errc::infeasible,
                  "a device of pipeline " + std::to_string(pipeline) +
                      " has no room for activations: its stages' parameters, gradients and "
                      "optimizer fill it",
                  "cluster.device_memory_gib", "raise it, or cut the llm into more stages"};
-  std::optional<PipelineCosts> alone;
   std::optional<scheduler::StepEstimator> estimator;
-  if (work.costs.task_ms) {
-    alone.emplace(plan_,
-                  PipelineRules{PipelineId{pipeline}, options_.schedule, options_.microbatches,
-                                in_flight_bounds(), splits_parts_},
-                  work.costs, batch.pipelines[pipeline], batch.samples);
+  if (alone != nullptr) {
     options.cost = [&](const balancer::MicrobatchPlan& plan) { return alone->step_ms(plan); };
-    const auto total = balancer::total(workloads);
     if (options_.policy == "auto") estimator = alone->estimator(total);
     if (estimator)
       options.estimate = [&](std::span<const balancer::Workload> loads) {
@@ -185,10 +173,39 @@ Result<balancer::MicrobatchPlan> Microbatching::cut(const DealtBatch& batch, con
       };
     const auto stages = static_cast<double>(options.pipeline_stages);
     options.work_max = planning_work((total.encoder_ms + total.llm_ms) / stages);
-    options.costing_work = kSampleStageWork * static_cast<double>(workloads.size()) * stages +
+    options.costing_work = kSampleStageWork * static_cast<double>(weights.size()) * stages +
                            kTaskWork * stages * static_cast<double>(options_.microbatches);
   }
-  return balancer::assign_microbatches(options_.policy, workloads, options);
+  return balancer::assign_microbatches(options_.policy, weights, options);
+}
+
+Result<balancer::MicrobatchPlan> Microbatching::cut(const DealtBatch& batch, const Work& work,
+                                                    std::size_t pipeline) const {
+  const auto& own = batch.pipelines[pipeline];
+  std::optional<PipelineCosts> alone;
+  if (work.costs.task_ms)
+    alone.emplace(plan_,
+                  PipelineRules{PipelineId{pipeline}, options_.schedule, options_.microbatches,
+                                in_flight_bounds(), splits_parts_},
+                  work.costs, own, batch.samples);
+  const PipelineCosts* costs = alone ? &*alone : nullptr;
+  const auto weights = pick(work.workloads, own), profile = pick(work.profile, own);
+  auto corrected = assign(batch, work, pipeline, costs, weights);
+  if (weights == profile) return corrected;
+  // Memory is proportional to the profile's work, so that is what a cap is checked by.
+  const auto cap = llm_cap(batch, work, pipeline, balancer::total(profile).llm_ms);
+  const auto cost = [&](const Result<balancer::MicrobatchPlan>& plan) {
+    if (!plan.ok()) return kImpossible;
+    const auto loads = balancer::group_loads(profile, plan.value().llm);
+    if (cap && balancer::llm_spread(loads).max_ms > *cap) return kImpossible;
+    return alone->step_ms(plan.value());
+  };
+  const double corrected_ms = cost(corrected);
+  // `auto` has already looked at many plans by their corrected costs.
+  if (options_.policy == "auto" && corrected_ms < kImpossible) return corrected;
+  auto plain = assign(batch, work, pipeline, costs, profile);
+  return corrected_ms <= cost(plain) && corrected_ms < kImpossible ? std::move(corrected)
+                                                                   : std::move(plain);
 }
 
 double Microbatching::planning_work(double step_ms) const {
@@ -202,7 +219,8 @@ void Microbatching::describe(const DealtBatch& batch, const Work& work, std::siz
                              const balancer::MicrobatchPlan& plan, Prediction& prediction) const {
   const auto& own = batch.pipelines[pipeline];
   const auto workloads = pick(work.workloads, own);
-  const auto total = balancer::total(workloads);
+  // Not as measured: a pipeline is slow by what its devices take for this.
+  const auto total = balancer::total(pick(work.profile, own));
   prediction.work_ms[pipeline] = total.encoder_ms + total.llm_ms;
   const auto plain =
       balancer::without_deferral(balancer::in_order_groups(own.size(), options_.microbatches));
@@ -226,21 +244,26 @@ Status Microbatching::predict(const IterationPlan& iteration, const Work& work,
                               Prediction& prediction) const {
   std::size_t actions = 0;
   for (const auto& list : iteration.actions) actions += list.size();
+  const bool calibrated = correction_ || speeds_.known();
+  auto costs = work.costs;
+  costs.task_ms = work.profile_ms;
   scheduler::SimulationOptions options;
-  options.record_timeline = actions <= kTimelineActionsMax && !speeds_.known();
-  auto simulated = scheduler::simulate(plan_, iteration, work.costs, options);
+  options.record_timeline = actions <= kTimelineActionsMax && !calibrated;
+  auto simulated = scheduler::simulate(plan_, iteration, costs, options);
   if (!simulated.ok()) return std::move(simulated).error();
   prediction.profile_step_ms = simulated.value().step_ms;
   prediction.profile_stage_ms = simulated.value().stage_ms;
-  if (speeds_.known()) {
+  if (calibrated) {
     options.record_timeline = actions <= kTimelineActionsMax;
-    simulated = scheduler::simulate(plan_, iteration, present_costs(work), options);
+    costs = correction_ ? work.costs : present_costs(work);
+    simulated = scheduler::simulate(plan_, iteration, costs, options);
     if (!simulated.ok()) return std::move(simulated).error();
   }
   auto& step = simulated.value();
+  prediction.planned_stage_ms = correction_ ? step.stage_ms : prediction.profile_stage_ms;
   prediction.events = simulated_trace(iteration, step, work.costs.bytes_per_element);
-  prediction.step_ms = step.step_ms;
-  prediction.stage_ms = std::move(step.stage_ms);
+  prediction.calibrated_step_ms = step.step_ms;
+  prediction.calibrated_stage_ms = std::move(step.stage_ms);
   for (std::size_t s = 0; s < plan_.stages.size(); ++s)
     step.peak_memory_bytes[plan_.stages[s].devices.front().index()] -=
         work.costs.state_bytes(StageId{s});
@@ -253,7 +276,7 @@ Status Microbatching::predict(const IterationPlan& iteration, const Work& work,
 }
 
 Result<PredictedIteration> Microbatching::plan(DealtBatch batch) const {
-  auto weighed = work_of(batch.samples);
+  auto weighed = work_of(batch);
   if (!weighed.ok()) return std::move(weighed).error();
   const Work work = std::move(weighed).value();
   PredictedIteration result;
@@ -304,29 +327,12 @@ void Microbatching::learn(const IterationPlan& iteration, const Prediction& pred
 
 void Microbatching::correct(const IterationPlan& iteration,
                             std::span<const observe::TraceEvent> events, double step_ms) {
-  const auto begin = std::chrono::steady_clock::now();
-  const auto costs =
-      scheduler::predicted_costs(plan_, costs_->model, iteration.samples, costs_->options);
-  if (!costs.ok()) return;
-  const scheduler::RowFlow flow(plan_.model, iteration.samples);
-  double tokens = 0;
-  for (const auto& sample : iteration.samples) tokens += static_cast<double>(sample.llm_tokens);
-  for (const auto& event : events) {
-    const auto kind = task_kind(event.action.kind);
-    if (!kind) continue;
-    const StageId stage = event.action.stage;
-    const auto& sides = iteration.microbatches[plan_.at(stage).pipeline.index()];
-    const auto& part = sides.of(side_of(plan_, stage))[event.action.microbatch.index()]
-                           .parts[event.action.part.index()]
-                           .samples;
-    correction_->record(shape_of(plan_, flow, stage, part),
-                        costs.value().task_ms(stage, part, *kind),
-                        1e-6 * static_cast<double>(event.duration_ns()));
-  }
-  // The cost of watching is the time that it takes here, as if the step had waited for it.
-  const std::chrono::duration<double, std::milli> spent = std::chrono::steady_clock::now() - begin;
-  correction_->set_tracking_cost(tokens / step_ms, tokens / (step_ms + spent.count()));
-  correction_->end_iteration();
+  const auto samples =
+      scheduler::SampleSums(costs_->model, iteration.samples).at(costs_->options.parallelisms);
+  if (!samples.ok()) return;
+  correction_->learn(iteration,
+                     scheduler::predicted_costs(plan_, samples.value(), costs_->options).task_ms,
+                     StageShares(plan_, samples.value(), iteration.samples), events, step_ms);
 }
 
 }  // namespace troupe::engine

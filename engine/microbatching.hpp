@@ -15,9 +15,9 @@
 #include <string>
 #include <vector>
 
-#include "balancer/adaptive_correction.hpp"
 #include "balancer/policies.hpp"
 #include "balancer/workload.hpp"
+#include "engine/cost_correction.hpp"
 #include "engine/prediction.hpp"
 #include "engine/stage_speeds.hpp"
 #include "runtime/observe/trace_event.hpp"
@@ -28,6 +28,8 @@
 #include "scheduler/predicted_costs.hpp"
 
 namespace troupe::engine {
+
+class PipelineCosts;
 
 /// What a job says about cutting a batch.
 struct MicrobatchingOptions {
@@ -83,17 +85,27 @@ class Microbatching {
   /// Holds the compute events of a finished step against what `plan` said of it. Later
   /// predictions follow the speed of each stage as a whole; plans stay as they are.
   ///
-  /// With `adaptive_correction` plans follow too, shape by shape: a stage and the rows of a part in
-  /// it. That stops where it costs more than it brings (balancer/adaptive_correction.hpp).
+  /// With `adaptive_correction` plans follow too, shape by shape: what parts take, which searches
+  /// and schedules ask for, and what samples weigh, which every policy goes by
+  /// (cost_correction.hpp). A plan from corrected weights is taken unless the profile's weights
+  /// give one that takes less by the same corrected costs. Learning stops where it costs more than
+  /// it brings (balancer/adaptive_correction.hpp).
   void learn(const IterationPlan& iteration, const Prediction& prediction,
              std::span<const observe::TraceEvent> events, double step_ms);
 
  private:
   struct Work;
 
-  Result<Work> work_of(const std::vector<SampleShape>& samples) const;
+  Result<Work> work_of(const DealtBatch& batch) const;
   Result<balancer::MicrobatchPlan> cut(const DealtBatch& batch, const Work& work,
                                        std::size_t pipeline) const;
+  /// What the policy makes of these weights of a pipeline's samples.
+  Result<balancer::MicrobatchPlan> assign(const DealtBatch& batch, const Work& work,
+                                          std::size_t pipeline, const PipelineCosts* alone,
+                                          std::span<const balancer::Workload> weights) const;
+  /// The most llm work of a microbatch, where all of the pipeline's samples are so much.
+  std::optional<double> llm_cap(const DealtBatch& batch, const Work& work, std::size_t pipeline,
+                                double llm_ms) const;
   /// What `auto` may do for one pipeline of a step of about so long: `PolicyOptions::work_max`.
   double planning_work(double step_ms) const;
   void describe(const DealtBatch& batch, const Work& work, std::size_t pipeline,
@@ -112,7 +124,7 @@ class Microbatching {
   MicrobatchingOptions options_;
   std::shared_ptr<const PlanningCosts> costs_;
   bool splits_parts_ = false;
-  std::optional<balancer::AdaptiveCorrection> correction_;
+  std::optional<CostCorrection> correction_;
   StageSpeeds speeds_;  ///< Unused with `correction_`, which knows more.
 };
 

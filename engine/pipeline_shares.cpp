@@ -7,10 +7,10 @@ namespace troupe::engine {
 
 std::vector<Dealing::Share> shares_of(const ParallelPlan& plan, const Prediction& prediction) {
   std::vector<Dealing::Share> shares(plan.pipelines.size());
-  if (prediction.profile_stage_ms.empty()) return shares;
+  if (prediction.planned_stage_ms.empty()) return shares;
   std::map<DeviceId, double> busy_ms;
   for (std::size_t s = 0; s < plan.stages.size(); ++s)
-    busy_ms[plan.stages[s].devices.front()] += prediction.profile_stage_ms[s];
+    busy_ms[plan.stages[s].devices.front()] += prediction.planned_stage_ms[s];
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     double& busiest = shares[plan.stages[s].pipeline.index()].busy_ms;
     busiest = std::max(busiest, busy_ms[plan.stages[s].devices.front()]);

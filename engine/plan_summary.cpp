@@ -30,10 +30,13 @@ std::string stage_text(const ParallelPlan& plan, StageId stage) {
 
 std::string time_line(const std::string& what, const StageTimes::Sums& ms, double steps) {
   char figures[128];
-  const double share = ms.measured > 0 ? 100 * (ms.predicted / ms.measured - 1) : 0;
+  const auto off = [&](double told) {
+    return ms.measured > 0 ? 100 * (told / ms.measured - 1) : 0;
+  };
   std::snprintf(figures, sizeof figures,
-                "  profile %8.1f ms  predicted %8.1f ms  measured %8.1f ms  %+5.0f %%  ",
-                ms.profile / steps, ms.predicted / steps, ms.measured / steps, share);
+                "  profile %8.1f ms %+5.0f %%  calibrated %8.1f ms %+5.0f %%  measured %8.1f ms  ",
+                ms.profile / steps, off(ms.profile), ms.calibrated / steps, off(ms.calibrated),
+                ms.measured / steps);
   return figures + what;
 }
 
@@ -70,26 +73,27 @@ std::string crowded_cores(const ParallelPlan& plan, const job::Cluster& cluster,
 
 void StageTimes::add(const Prediction& prediction, std::span<const observe::TraceEvent> events,
                      double step_ms) {
-  const auto& predicted_ms = prediction.stage_ms;
-  if (predicted_ms.empty()) return;
+  const auto& profile_ms = prediction.profile_stage_ms;
+  if (profile_ms.empty()) return;
   if (!std::exchange(warm_, true)) return;
   ++steps_;
-  const auto add = [](Sums& sums, double profile_ms, double predicted, double measured) {
-    sums.profile += profile_ms;
-    sums.predicted += predicted;
-    sums.measured += measured;
+  const auto add = [](Sums& sums, const Sums& step) {
+    sums.measured += step.measured;
+    sums.profile += step.profile;
+    sums.calibrated += step.calibrated;
   };
-  stages_.resize(predicted_ms.size());
-  const auto measured_ms = measured_stage_ms(predicted_ms.size(), events);
-  for (std::size_t s = 0; s < predicted_ms.size(); ++s)
-    add(stages_[s], prediction.profile_stage_ms[s], predicted_ms[s], measured_ms[s]);
-  add(step_, prediction.profile_step_ms, prediction.step_ms, step_ms);
+  stages_.resize(profile_ms.size());
+  const auto measured_ms = measured_stage_ms(profile_ms.size(), events);
+  for (std::size_t s = 0; s < profile_ms.size(); ++s)
+    add(stages_[s], {measured_ms[s], profile_ms[s], prediction.calibrated_stage_ms[s]});
+  add(step_, {step_ms, prediction.profile_step_ms, prediction.calibrated_step_ms});
 }
 
 std::vector<std::string> StageTimes::lines(const ParallelPlan& plan) const {
   if (steps_ == 0) return {};
   const auto steps = static_cast<double>(steps_);
-  std::vector<std::string> lines{"times of a step, mean of " + std::to_string(steps_) + ":"};
+  std::vector<std::string> lines{"times of a step, mean of " + std::to_string(steps_) +
+                                 ": by the profile, by speeds measured in this run, and measured:"};
   const auto shown = std::min(kStagesShown, stages_.size());
   for (std::size_t s = 0; s < shown; ++s)
     lines.push_back(time_line("stage " + std::to_string(s) + " on node " +

@@ -28,12 +28,13 @@ inline constexpr std::size_t kPipelinesShown = 8;
 std::string crowded_cores(const ParallelPlan& plan, const job::Cluster& cluster,
                           std::int32_t cores);
 
-/// What the profile said, what was predicted and what was measured, per stage.
+/// What was measured, what the profile said and what speeds measured in the run made of that, per
+/// stage.
 class StageTimes {
  public:
   /// Milliseconds, summed over steps.
   struct Sums {
-    double profile = 0, predicted = 0, measured = 0;
+    double measured = 0, profile = 0, calibrated = 0;
   };
 
   /// Adds a step. Steps without a prediction are left out, and so is the first one: it warms up.

@@ -14,14 +14,17 @@ namespace troupe::engine {
 
 /// What a plan promises. Zeros where no costs are known.
 struct Prediction {
-  /// What the step will take as its stages run at present (`Microbatching::learn`). Told, and never
-  /// planned with, so that the same job gives the same plans.
-  double step_ms = 0;
-  std::vector<double> stage_ms;  ///< Per stage: compute and update.
-  /// The same by what the plan was made of: the profile, with what adaptive correction learned.
+  /// What the step will take by the profile alone, whatever was measured in this run.
   double profile_step_ms = 0;
-  std::vector<double> profile_stage_ms;
-  std::vector<double> work_ms;  ///< Per pipeline: of its samples in all modules, by the profile.
+  std::vector<double> profile_stage_ms;  ///< Per stage: compute and update.
+  /// The same with what was measured in this run (`Microbatching::learn`): the speed of each stage,
+  /// which is told and never planned with, so that the same job gives the same plans; or with
+  /// adaptive correction what it learned, which plans follow.
+  double calibrated_step_ms = 0;
+  std::vector<double> calibrated_stage_ms;
+  std::vector<double> planned_stage_ms;  ///< By what the plan was made of, which is one of the two.
+  std::vector<double>
+      work_ms;  ///< Per pipeline: of its samples in all modules, by the profile alone.
   /// Per device: most bytes of activations, rows and gradients at any time, held rows included.
   std::vector<Bytes> activations;
   /// Largest over mean microbatch work, the worse side of the worst pipeline; of the order of

@@ -30,8 +30,8 @@ struct StepMetrics {
   double data_wait_ms = 0;  ///< What the step waited for decoding.
   std::int32_t nodes = 0;
   EpochNumber epoch_number = 0;
-  double predicted_step_ms = 0;  ///< As stages ran just before; 0: nothing was predicted.
-  double profile_step_ms = 0;    ///< By what the plan was made of: the profile.
+  double profile_step_ms = 0;     ///< Predicted by the profile alone; 0: nothing was predicted.
+  double calibrated_step_ms = 0;  ///< The same with what was measured earlier in this run.
   /// Largest over mean microbatch work, had samples kept their order.
   double imbalance_in_order = 1;
   double imbalance_planned = 1;  ///< The same of the plan.
@@ -58,7 +58,7 @@ struct StepMetrics {
   friend typename Inspector::result_type inspect(Inspector& f, StepMetrics& x) {
     return f(x.step, x.loss, x.lr, x.grad_norm, x.samples, x.tokens, x.trained_tokens, x.step_ms,
              x.plan_ms, x.plan_wait_ms, x.bubble, x.imbalance, x.data_wait_ms, x.nodes,
-             x.epoch_number, x.predicted_step_ms, x.profile_step_ms, x.imbalance_in_order,
+             x.epoch_number, x.profile_step_ms, x.calibrated_step_ms, x.imbalance_in_order,
              x.imbalance_planned, x.deferred_samples, x.held_rows, x.held_bytes, x.activation_bytes,
              x.promised_activation_bytes, x.activations_over_promise, x.corrected_shapes,
              x.skipped_steps, x.bad_samples, x.skipped);
@@ -66,6 +66,7 @@ struct StepMetrics {
 };
 
 /// The object for metrics.jsonl, on one line. Numbers keep every bit; NaN and infinity become null.
+/// `predicted_step_ms` is an older name of `calibrated_step_ms`, kept for readers that know it.
 std::string metrics_line(const StepMetrics& metrics);
 
 /// The object for samples.jsonl: which samples a step trained, in training order. Ids may hold any

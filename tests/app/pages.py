@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 METRICS = [{"step": 1, "loss": 2.5, "lr": 1e-3, "grad_norm": 2.0, "samples": 8, "tokens": 800, "trained_tokens": 300,
             "step_ms": 200.0, "plan_ms": 0.5, "plan_wait_ms": 0.0, "bubble": 0.4, "imbalance": 1.5, "imbalance_in_order": 2.5, "imbalance_planned": 1.2, "held_rows": 12, "activation_bytes": 5e6, "promised_activation_bytes": 5.1e6,
-            "predicted_step_ms": 190.0, "held_bytes": 4096, "data_wait_ms": 0.0, "nodes": 4, "epoch_number": 1}]
+            "profile_step_ms": 170.0, "calibrated_step_ms": 190.0, "predicted_step_ms": 190.0, "held_bytes": 4096, "data_wait_ms": 0.0, "nodes": 4, "epoch_number": 1}]
 
 
 class Page:

@@ -25,36 +25,6 @@ TEST_CASE("a shape that deviates is corrected after two measurements", "[balance
   CHECK(correction.corrected_shapes() == 1);
 }
 
-TEST_CASE("shapes nobody measured follow the others of a module that is slow as a whole",
-          "[balancer]") {
-  AdaptiveCorrection correction;
-  const auto measure = [&](TokenCount tokens, double factor) {
-    for (int i = 0; i < 2; ++i) correction.record({0, tokens}, 10, 10 * factor);
-  };
-  measure(64, 2.9);
-  measure(128, 3);
-  measure(192, 3.1);
-  correction.end_iteration();
-  CHECK(correction.corrected_ms({0, 1000}, 10) == 10);  // Three shapes may be odd ones.
-  measure(256, 3.2);
-  CHECK(correction.corrected_ms({0, 1000}, 10) == 10);  // Within an iteration nothing moves.
-  correction.end_iteration();
-  CHECK(correction.corrected_ms({0, 1000}, 10) == Catch::Approx(31));
-  CHECK(correction.corrected_ms({0, 64}, 10) == Catch::Approx(29));
-  CHECK(correction.corrected_ms({1, 1000}, 10) == 10);
-}
-
-TEST_CASE("a few odd shapes say nothing about the others", "[balancer]") {
-  AdaptiveCorrection correction;
-  for (int i = 0; i < 2; ++i)
-    for (TokenCount shape = 1; shape <= 7; ++shape)
-      correction.record({0, 64 * shape}, 10, shape <= 3 ? 40 : 10);
-  correction.end_iteration();
-  CHECK(correction.corrected_ms({0, 64}, 10) == Catch::Approx(40));
-  CHECK(correction.corrected_ms({0, 1000}, 10) == 10);
-  CHECK(correction.corrected_shapes() == 3);
-}
-
 TEST_CASE("measurements blend, and noise is left alone", "[balancer]") {
   AdaptiveCorrection correction;
   correction.record(kSlow, 10, 20);

@@ -219,7 +219,7 @@ std::pair<std::size_t, std::size_t> dealt_to_a_slow_pipeline(bool correction) {
       return plan.at(stage).pipeline == PipelineId{1} ? 5.0 : 1.0;
     };
     planner.learn(planned, measured_events(plan, *setup.costs, planned.iteration, factor),
-                  planned.prediction.step_ms);
+                  planned.prediction.calibrated_step_ms);
   }
   // The llm's heads, on nodes 1 and 3, read every sample of their pipelines.
   const auto orders = planner.orders(14);

@@ -20,13 +20,11 @@ inline observe::TraceEvent slice(ActionKind kind, std::int32_t stage, std::int64
   return event;
 }
 
-/// Events of an iteration in which every compute action of a stage takes `factor(stage)` times what
-/// was predicted. Only whole backwards are known.
-inline std::vector<observe::TraceEvent> measured_events(
-    const ParallelPlan& plan, const PlanningCosts& known, const IterationPlan& iteration,
-    const std::function<double(StageId)>& factor) {
-  const auto costs =
-      scheduler::predicted_costs(plan, known.model, iteration.samples, known.options).value();
+/// Events of an iteration whose compute actions take what `task_ms` says. Only whole backwards are
+/// known.
+inline std::vector<observe::TraceEvent> measured_events(const ParallelPlan& plan,
+                                                        const IterationPlan& iteration,
+                                                        const scheduler::TaskCost& task_ms) {
   std::vector<observe::TraceEvent> events;
   for (const auto& actions : iteration.actions)
     for (const auto& action : actions) {
@@ -41,11 +39,23 @@ inline std::vector<observe::TraceEvent> measured_events(
                              .samples;
       observe::TraceEvent event;
       event.action = action;
-      event.end_ns = static_cast<std::int64_t>(1e6 * factor(action.stage) *
-                                               costs.task_ms(action.stage, part, kind));
+      event.end_ns = static_cast<std::int64_t>(1e6 * task_ms(action.stage, part, kind));
       events.push_back(event);
     }
   return events;
+}
+
+/// The same where every compute action of a stage takes `factor(stage)` times what was predicted.
+inline std::vector<observe::TraceEvent> measured_events(
+    const ParallelPlan& plan, const PlanningCosts& known, const IterationPlan& iteration,
+    const std::function<double(StageId)>& factor) {
+  const auto costs =
+      scheduler::predicted_costs(plan, known.model, iteration.samples, known.options).value();
+  return measured_events(
+      plan, iteration,
+      [&](StageId stage, const std::vector<std::int32_t>& part, scheduler::TaskKind kind) {
+        return factor(stage) * costs.task_ms(stage, part, kind);
+      });
 }
 
 }  // namespace troupe::engine

@@ -37,10 +37,11 @@ TEST_CASE("devices that share the cores of a machine are told", "[engine]") {
 
 Prediction promise(double step_ms, std::vector<double> stage_ms) {
   Prediction prediction;
-  prediction.step_ms = step_ms;
+  prediction.calibrated_step_ms = step_ms;
   prediction.profile_step_ms = step_ms / 2;
-  prediction.stage_ms = std::move(stage_ms);
-  for (const double ms : prediction.stage_ms) prediction.profile_stage_ms.push_back(ms + 1);
+  prediction.calibrated_stage_ms = std::move(stage_ms);
+  for (const double ms : prediction.calibrated_stage_ms)
+    prediction.profile_stage_ms.push_back(ms + 1);
   return prediction;
 }
 
@@ -62,15 +63,18 @@ TEST_CASE("stage times are means over predicted steps without the first", "[engi
             std::vector{slice(ActionKind::forward, 0, 8), slice(ActionKind::forward, 1, 30)}, 30);
   const auto lines = times.lines(plan);
   REQUIRE(lines.size() == 4);
-  CHECK(lines[0] == "times of a step, mean of 2:");
+  CHECK(
+      lines[0] ==
+      "times of a step, mean of 2: by the profile, by speeds measured in this run, and measured:");
   CHECK(lines[1] ==
-        "  profile     16.0 ms  predicted     15.0 ms  measured     12.0 ms    +25 %  stage 0 on "
-        "node 0: llm 0-1");
+        "  profile     16.0 ms   +33 %  calibrated     15.0 ms   +25 %  measured     12.0 ms  "
+        "stage 0 on node 0: llm 0-1");
   CHECK(lines[2] ==
-        "  profile     21.0 ms  predicted     20.0 ms  measured     20.0 ms     +0 %  stage 1 on "
-        "node 1: llm 2-3");
-  CHECK(lines[3] ==
-        "  profile     20.0 ms  predicted     40.0 ms  measured     40.0 ms     +0 %  step");
+        "  profile     21.0 ms    +5 %  calibrated     20.0 ms    +0 %  measured     20.0 ms  "
+        "stage 1 on node 1: llm 2-3");
+  CHECK(
+      lines[3] ==
+      "  profile     20.0 ms   -50 %  calibrated     40.0 ms    +0 %  measured     40.0 ms  step");
 }
 
 TEST_CASE("devices without a stage need no core", "[engine]") {

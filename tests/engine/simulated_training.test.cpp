@@ -50,7 +50,7 @@ TEST_CASE("what is simulated is what training runs, for every policy and step", 
     CHECK(iteration.epoch_number == 0);  // There is no configuration to number on paper.
     iteration.epoch_number = trained.value().iteration.epoch_number;
     CHECK((iteration == trained.value().iteration));
-    CHECK(simulated.value().step.step_ms == trained.value().prediction.step_ms);
+    CHECK(simulated.value().step.step_ms == trained.value().prediction.calibrated_step_ms);
     CHECK(simulated.value().lower_bound_ms <= simulated.value().step.step_ms);
     std::size_t own = 0;
     for (const auto& microbatch : iteration.microbatches[0].llm)

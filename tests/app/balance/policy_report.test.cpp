@@ -122,7 +122,7 @@ TEST_CASE("a report says of a job's batches what training predicts", "[app]") {
   for (std::int64_t batch = 0; batch < 5; ++batch) {
     const auto node = engine::tiny_report(setup, plan, batch);
     const auto planned = planner.plan(batch, {&node, 1}).value();
-    predicted.push_back(planned.prediction.step_ms);
+    predicted.push_back(planned.prediction.calibrated_step_ms);
     question.batches.push_back(planned.iteration.samples);
   }
   const auto report = report_policy(policy, question).value();

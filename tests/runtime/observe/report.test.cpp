@@ -93,23 +93,34 @@ TEST_CASE("a report shows what balancing changed, and predictions that were made
   const ScratchFolder folder;
   const auto line = [](int step, double predicted_ms, int held_rows) {
     return "{\"step\":" + std::to_string(step) +
-           ",\"step_ms\":100,\"predicted_step_ms\":" + std::to_string(predicted_ms) +
+           ",\"step_ms\":100,\"profile_step_ms\":" + std::to_string(2 * predicted_ms) +
+           ",\"calibrated_step_ms\":" + std::to_string(predicted_ms) +
+           ",\"predicted_step_ms\":" + std::to_string(predicted_ms) +
            ",\"imbalance_in_order\":3,\"imbalance_planned\":1.5," +
            "\"held_rows\":" + std::to_string(held_rows) + ",\"activation_bytes\":2e6}\n";
   };
   write(folder / "metrics.jsonl", line(1, 0, 9) + line(2, 90, 4) + line(3, 110, 6));
   const auto run = read_run(folder.path()).value();
-  CHECK(value_of(run, "predicted_step_ms_median") == 100);
+  CHECK(value_of(run, "profile_step_ms_median") == 200);
+  CHECK(value_of(run, "calibrated_step_ms_median") == 100);
   CHECK(value_of(run, "imbalance_in_order_mean") == 3);
   CHECK(value_of(run, "imbalance_planned_mean") == 1.5);
   CHECK(value_of(run, "held_rows_max") == 9);
   CHECK(value_of(run, "activation_megabytes_max") == 2);
-  CHECK_THAT(report_page(run, {}, ""), ContainsSubstring("before balancing"));
+  const auto page = report_page(run, {}, "");
+  CHECK_THAT(page,
+             ContainsSubstring("before balancing") && !ContainsSubstring("predicted_step_ms"));
+  CHECK(page.find(">by the profile<") < page.find(">calibrated<"));
+  CHECK(page.find("Predicted by the profile") < page.find("Predicted with speeds"));
   // Zeros at every step: nothing was predicted.
   write(folder / "metrics.jsonl", line(1, 0, 0) + line(2, 0, 0));
   const auto none = read_run(folder.path()).value();
-  CHECK(std::isnan(value_of(none, "predicted_step_ms_median")));
+  CHECK(std::isnan(value_of(none, "profile_step_ms_median")));
+  CHECK(std::isnan(value_of(none, "calibrated_step_ms_median")));
   CHECK_THAT(report_page(none, {}, ""), ContainsSubstring("no predicted times"));
+  // A run from before the key had its present name.
+  write(folder / "metrics.jsonl", "{\"step\":1,\"step_ms\":100,\"predicted_step_ms\":70}\n");
+  CHECK(value_of(read_run(folder.path()).value(), "calibrated_step_ms_median") == 70);
 }
 
 TEST_CASE("metrics that are missing, empty or damaged are refused", "[observe][errors]") {

@@ -21,6 +21,8 @@ StepMetrics example() {
   metrics.tokens = 6000;
   metrics.trained_tokens = 800;
   metrics.step_ms = 500;
+  metrics.profile_step_ms = 450;
+  metrics.calibrated_step_ms = 480;
   metrics.plan_ms = 2;
   metrics.bubble = 0.234;
   metrics.imbalance = 1.5;
@@ -49,8 +51,9 @@ TEST_CASE("the metrics line has every key of the interface and every bit of the 
                           "data_wait_ms",
                           "nodes",
                           "epoch_number",
-                          "predicted_step_ms",
                           "profile_step_ms",
+                          "calibrated_step_ms",
+                          "predicted_step_ms",
                           "imbalance_in_order",
                           "imbalance_planned",
                           "deferred_samples",
@@ -65,6 +68,9 @@ TEST_CASE("the metrics line has every key of the interface and every bit of the 
     CHECK(json.contains(key));
   CHECK(json["loss"].get<double>() == 1.0 / 3);
   CHECK(json["tokens_per_s"] == 12000);
+  CHECK(json["profile_step_ms"] == 450);
+  CHECK(json["calibrated_step_ms"] == 480);
+  CHECK(json["predicted_step_ms"] == 480);  // The older name of the line above.
   CHECK_FALSE(json.contains("skipped"));
 }
 
