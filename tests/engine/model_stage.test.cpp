@@ -2,7 +2,10 @@
 
 #include "engine/model_stage.hpp"
 
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/equal.h>
+#include <ATen/ops/randn.h>
 
 #include "tests/engine/tiny_job.hpp"
 
@@ -12,14 +15,14 @@ namespace {
 /// The first pipeline of the tiny job, stage by stage: the encoder's and the llm's, without
 /// executors between them.
 struct Pair {
-  JobSetup setup = prepare(tiny_job()).value();
+  JobSetup setup;
   ParallelPlan plan = make_parallel_plan(setup).value();
   SampleStore store;
   IterationPlan iteration;
   std::unique_ptr<ModelStage> encoder = build(StageId{0});
   std::unique_ptr<ModelStage> llm = build(StageId{1});
 
-  Pair() {
+  explicit Pair(const job::Job& job = tiny_job()) : setup(prepare(job).value()) {
     iteration = plan_tiny_batch(setup, plan, store).value().iteration;
     REQUIRE(encoder->begin(iteration, store).ok());
     REQUIRE(llm->begin(iteration, store).ok());
@@ -116,6 +119,31 @@ TEST_CASE("input gradients come at once, weight gradients when they are asked fo
   const auto late = split.gradients(*split.llm, StageId{1});
   for (std::size_t i = 0; i < expected.size(); ++i) CHECK(at::equal(late[i], expected[i]));
   CHECK(split.llm->activations() == Bytes{});
+}
+
+TEST_CASE("gradients find their samples in whatever order a message has them", "[engine]") {
+  auto job = tiny_job();
+  job.train.global_batch_size = 12;  // The first microbatch has samples 0 to 2, two with pictures.
+  Pair plain(job), turned(job);
+  const MessageId message = plain.message_of(Pair::kPart);
+  auto& samples = turned.iteration.messages[message.index()].samples;
+  REQUIRE(samples.size() == 2);
+  std::swap(samples[0], samples[1]);
+  const auto swapped = [](const at::Tensor& rows) {
+    return at::cat({rows.narrow(0, 4, 4), rows.narrow(0, 0, 4)});
+  };
+  for (Pair* pair : {&plain, &turned}) REQUIRE(pair->encoder->forward(Pair::kPart).ok());
+  const at::Tensor rows = plain.encoder->rows_for(message).value();
+  CHECK(at::equal(turned.encoder->rows_for(message).value(), swapped(rows)));
+
+  auto generator = at::detail::createCPUGenerator(5);
+  const at::Tensor gradient = at::randn(rows.sizes(), generator, at::kDouble);
+  plain.encoder->accept_gradient(message, gradient.clone());
+  turned.encoder->accept_gradient(message, swapped(gradient));
+  for (Pair* pair : {&plain, &turned}) REQUIRE(pair->encoder->backward(Pair::kPart).ok());
+  const auto expected = plain.gradients(*plain.encoder, StageId{0});
+  const auto found = turned.gradients(*turned.encoder, StageId{0});
+  for (std::size_t i = 0; i < expected.size(); ++i) CHECK(at::equal(found[i], expected[i]));
 }
 
 TEST_CASE("weight gradients before input gradients are an error", "[engine][errors]") {
