@@ -20,8 +20,6 @@ class StallWatch {
   /// times the longest step before it.
   bool hopeless(Duration waited, Duration limit) const;
 
-  Duration longest() const { return longest_; }
-
  private:
   Duration bound() const;
 
