@@ -1,9 +1,11 @@
 // Devices of the tiny job in one process: every executor and stage is real, and so are the messages
 // between them.
 //
-// Include after `tests/torch_catch.hpp`. One thread drives all devices in turn.
+// One thread drives all devices in turn.
 
 #pragma once
+
+#include "tests/torch_catch.hpp"
 
 #include <map>
 #include <memory>
