@@ -49,8 +49,8 @@ Status build(Self self) {
   const NodeId node = plan.devices[state.device.index()].node;
   for (const auto& slow : setup.job.debug.slow_shapes)
     if (!slow.node || NodeId{static_cast<std::size_t>(*slow.node)} == node)
-      options.slow_rows.push_back(
-          {plan.model.find(slow.module), slow.min_rows, slow.max_rows, slow.factor});
+      options.slow_rows.push_back({plan.model.find(slow.module), slow.min_rows, slow.max_rows,
+                                   slow.factor, slow.per_sample});
   state.executor = std::make_unique<engine::Executor>(
       plan, std::move(options), *state.resources->transport, std::move(programs), make_wake(self));
   return Done{};

@@ -113,6 +113,29 @@ Status Executor::compute(const Action& action) {
   return status;
 }
 
+/// How many times longer a part takes for this reason.
+double Executor::slowness(const SlowRows& slow, const Stage& stage,
+                          const std::vector<std::int32_t>& part) const {
+  const auto rows_of = [&](ModuleId module, const std::vector<std::int32_t>& samples) {
+    return row_count(row_spans(plan_.model, module, RowKind::hidden, iteration_->samples, samples));
+  };
+  const auto is_slow = [&](TokenCount rows) {
+    return rows >= slow.min_rows && rows <= slow.max_rows;
+  };
+  TokenCount all = 0, slow_rows = 0;
+  for (const LayerRun& run : stage.runs) {
+    const TokenCount rows = rows_of(run.module, part);
+    all += rows;
+    if (run.module != slow.module) continue;
+    if (!slow.per_sample && is_slow(rows)) return slow.factor;
+    for (const auto sample : part)
+      if (const TokenCount own = rows_of(run.module, {sample}); slow.per_sample && is_slow(own))
+        slow_rows += own;
+  }
+  if (slow_rows == 0) return 1;
+  return 1 + (slow.factor - 1) * static_cast<double>(slow_rows) / static_cast<double>(all);
+}
+
 /// Sleeps as long as a slow device would have computed on.
 void Executor::slow_down(const Action& action, std::int64_t begin_ns) const {
   const auto& sides = iteration_->microbatches[plan_.at(action.stage).pipeline.index()];
@@ -121,12 +144,7 @@ void Executor::slow_down(const Action& action, std::int64_t begin_ns) const {
                          .samples;
   double factor = 1;
   for (const SlowRows& slow : options_.slow_rows)
-    for (const LayerRun& run : plan_.at(action.stage).runs) {
-      if (run.module != slow.module) continue;
-      const auto rows =
-          row_count(row_spans(plan_.model, run.module, RowKind::hidden, iteration_->samples, part));
-      if (rows >= slow.min_rows && rows <= slow.max_rows) factor = std::max(factor, slow.factor);
-    }
+    factor = std::max(factor, slowness(slow, plan_.at(action.stage), part));
   const auto took_ns = static_cast<double>(observe::trace_now_ns() - begin_ns);
   std::this_thread::sleep_for(std::chrono::duration<double, std::nano>((factor - 1) * took_ns));
 }

@@ -21,12 +21,14 @@
 
 namespace troupe::engine {
 
-/// A test hook: computing a part with this many rows of a module takes `factor` times as long.
+/// A test hook: computing a part with this many rows of a module takes `factor` times as long. With
+/// `per_sample`: a sample's share of the rows does, where the sample has this many.
 struct SlowRows {
   ModuleId module;
   TokenCount min_rows = 0;
   TokenCount max_rows = 0;  ///< Included.
   double factor = 1;        ///< >= 1.
+  bool per_sample = false;
 };
 
 /// How far `advance` came.
@@ -81,6 +83,8 @@ class Executor {
   Status send(const Action& action);
   Status compute(const Action& action);
   void slow_down(const Action& action, std::int64_t begin_ns) const;
+  double slowness(const SlowRows& slow, const Stage& stage,
+                  const std::vector<std::int32_t>& part) const;
   Status reduce_send(const Action& action);
   Result<bool> reduce(const Action& action);
   Result<bool> reduce_receive(const Action& action);

@@ -145,6 +145,7 @@ void describe_slow_shape(V& v, S& x) {
   v.integer("min_rows", x.min_rows, {0, kCountMax});
   v.integer("max_rows", x.max_rows, {0, kCountMax});
   v.number("factor", x.factor, {1, 1000});
+  v.flag("per_sample", x.per_sample);
   v.integer("node", x.node, {0, kSmallCount.max});
 }
 

@@ -213,6 +213,10 @@ TEST_CASE("slow rows change times and nothing else", "[engine]") {
   const auto [slow, slow_ns] = train({{ModuleId{2}, 0, 1000, 50}});
   CHECK(equal(plain, slow));
   CHECK(slow_ns > 5 * plain_ns);  // Of 50: a busy machine may hide most of it.
+  // Each sample by itself.
+  const auto [each, each_ns] = train({{ModuleId{2}, 0, 1000, 50, true}});
+  CHECK(equal(plain, each));
+  CHECK(each_ns > 5 * plain_ns);
 }
 
 /// Moves a group's parameters at all of its holders by `distance` along `direction`.

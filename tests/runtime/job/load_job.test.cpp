@@ -142,9 +142,10 @@ TEST_CASE("resolved.toml reads back as the same job", "[job][property]") {
       std::vector<std::string>{"job.seed=9223372036854775807",
                                "optimizer.eps=1.2345678901234567e-9"},
       std::vector<std::string>{"job.run_dir=a \"b\\\\c", "modules.vision.freeze=true"},
-      std::vector<std::string>{"debug.slow_shapes=[{module=\"llm\",max_rows=64,factor=2.5,node=0}]",
-                               "cluster.device_memory_gib=1.5", "scheduler.max_in_flight=3",
-                               "balancer.evaluations=7", "balancer.adaptive_correction=true"});
+      std::vector<std::string>{
+          "debug.slow_shapes=[{module=\"llm\",max_rows=64,factor=2.5,per_sample=true,node=0}]",
+          "cluster.device_memory_gib=1.5", "scheduler.max_in_flight=3", "balancer.evaluations=7",
+          "balancer.adaptive_correction=true"});
 
   const auto first = read_job(folder.write("job.toml", text), overrides);
   REQUIRE(shown(first) == "");
