@@ -132,7 +132,8 @@ class Copy:
         if (ROOT.parent / "shared").is_dir() and not shared.exists():
             shared.symlink_to(ROOT.parent / "shared")
         if not (self.build / "build.ninja").is_file():
-            subprocess.run(["cmake", "--preset", "release"], cwd=self.tree, check=True, stdout=subprocess.DEVNULL)
+            configure = "source scripts/lib/common.sh && export TORCH_DIR && exec cmake --preset release"
+            subprocess.run(["bash", "-c", configure], cwd=self.tree, check=True, stdout=subprocess.DEVNULL)
         built, output = self.compile(targets)
         if not built:
             raise Unusable(f"the sources do not build without a mutant:\n{output}")
