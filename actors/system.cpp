@@ -1,12 +1,17 @@
 #include "actors/system.hpp"
 
+#include <netdb.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <caf/io/all.hpp>
+#include <cerrno>
 #include <charconv>
 #include <chrono>
 #include <csignal>
+#include <cstring>
+#include <memory>
 #include <set>
 #include <thread>
 
@@ -37,17 +42,67 @@ Result<HostPort> parse_host_port(const std::string& text) {
   return address;
 }
 
+namespace {
+
+bool is_any(const HostPort& address) { return address.host == "0.0.0.0" || address.host == "*"; }
+
+Error cannot_listen(const HostPort& address, const std::string& why, const std::string& fix) {
+  return {Errc::transport_failed,
+          "cannot listen on " + address.host + ":" + std::to_string(address.port) + ": " + why,
+          "cluster.listen", fix};
+}
+
+Error cannot_bind(const HostPort& address, int code) {
+  switch (code) {
+    case EADDRINUSE:
+      return cannot_listen(address, "another program listens there",
+                           "end it (another job?), or use a free port; port 0 takes any");
+    case EADDRNOTAVAIL:
+      return cannot_listen(address, "this machine has no such address",
+                           "use one of `ip address`, or 0.0.0.0 for all of them");
+    case EACCES:
+      return cannot_listen(address, "ports below 1024 are for root alone", "use a higher port");
+    default:
+      return cannot_listen(address, std::strerror(code),
+                           "use an address of this machine and a free port; port 0 takes any");
+  }
+}
+
+}  // namespace
+
+Status check_listening(const HostPort& address) {
+  addrinfo wanted{}, *found = nullptr;
+  wanted.ai_socktype = SOCK_STREAM;
+  wanted.ai_flags = AI_PASSIVE;
+  const int unknown = getaddrinfo(is_any(address) ? nullptr : address.host.c_str(),
+                                  std::to_string(address.port).c_str(), &wanted, &found);
+  if (unknown != 0)
+    return cannot_listen(address,
+                         "the host is unknown (" + std::string(gai_strerror(unknown)) + ")",
+                         "use an address of this machine, such as 127.0.0.1 or 0.0.0.0");
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> list(found, &freeaddrinfo);
+  int code = 0;
+  for (const addrinfo* one = found; one != nullptr; one = one->ai_next) {
+    const int handle = socket(one->ai_family, one->ai_socktype | SOCK_CLOEXEC, one->ai_protocol);
+    if (handle < 0) continue;
+    // As CAF listens: ends of connections that linger are no reason, a listener is.
+    const int yes = 1;
+    setsockopt(handle, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+    const bool bound = bind(handle, one->ai_addr, one->ai_addrlen) == 0 && listen(handle, 1) == 0;
+    code = bound ? 0 : errno;
+    close(handle);
+    if (bound) return Done{};
+  }
+  return cannot_bind(address, code);
+}
+
 Result<std::uint16_t> publish(caf::actor_system& system, const SupervisorActor& supervisor,
                               const HostPort& address) {
-  const bool any = address.host == "0.0.0.0" || address.host == "*";
-  auto port =
-      system.middleman().publish(supervisor, address.port, any ? nullptr : address.host.c_str());
-  if (!port)
-    return Error{Errc::transport_failed,
-                 "cannot listen on " + address.host + ":" + std::to_string(address.port),
-                 "cluster.listen",
-                 "use an address of this machine and a free port; port 0 takes any"};
-  return *port;
+  auto port = system.middleman().publish(
+      supervisor, address.port, is_any(address) ? nullptr : address.host.c_str(), /*reuse=*/true);
+  if (port) return *port;
+  if (auto why = check_listening(address); !why.ok()) return std::move(why).error();
+  return cannot_listen(address, "the port was taken a moment ago", "start the job again");
 }
 
 Result<SupervisorActor> find_supervisor(caf::actor_system& system, const HostPort& address,

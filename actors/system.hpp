@@ -27,8 +27,14 @@ struct HostPort {
 /// Errors: invalid_argument: no colon, an empty host, a port outside 0..65535.
 Result<HostPort> parse_host_port(const std::string& text);
 
-/// Makes the supervisor reachable. Returns the port, chosen by the system where 0 is asked for.
-/// Errors: transport_failed: the address is taken or not of this machine.
+/// Whether this process could listen there: binds, and lets go again.
+/// Errors: transport_failed: the port is taken, the address is not of this machine, the host is
+/// unknown, or the port is privileged; each with its own words and fix.
+Status check_listening(const HostPort& address);
+
+/// Makes the supervisor reachable, also where connections of a job that ended a moment ago still
+/// linger at the port. Returns the port, chosen by the system where 0 is asked for.
+/// Errors: as `check_listening`.
 Result<std::uint16_t> publish(caf::actor_system& system, const SupervisorActor& supervisor,
                               const HostPort& address);
 

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <ctime>
 #include <iostream>
+#include <mutex>
 #include <utility>
 
 #include "actors/system.hpp"
@@ -15,6 +16,9 @@ namespace {
 
 /// A signal is seen so much later at most, and the end of what was guarded.
 constexpr std::chrono::milliseconds kLookInterval{50};
+
+std::mutex clean_up_mutex;
+std::function<void()> at_leaving;
 
 sigset_t set_of(std::initializer_list<int> signals) {
   sigset_t set;
@@ -39,7 +43,14 @@ int wait_for_signal(std::initializer_list<int> signals, std::chrono::millisecond
   return signal > 0 ? signal : 0;
 }
 
+void before_leaving(std::function<void()> clean_up) {
+  const std::lock_guard lock(clean_up_mutex);
+  at_leaving = std::move(clean_up);
+}
+
 void leave(int exit_code) {
+  clean_up_mutex.lock();  // Never let go: another thread that leaves too waits for this one's end.
+  if (at_leaving) at_leaving();
   std::cout.flush();
   std::cerr.flush();
   std::_Exit(exit_code);

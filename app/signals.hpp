@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <csignal>
+#include <functional>
 #include <initializer_list>
 #include <string>
 #include <thread>
@@ -25,6 +26,9 @@ void wake_main_thread();
 
 /// Waits for one of these blocked signals, at most `timeout`. Returns it, or 0.
 int wait_for_signal(std::initializer_list<int> signals, std::chrono::milliseconds timeout);
+
+/// What `leave` does first, once: for what must not stay behind and has no destructor to rely on.
+void before_leaving(std::function<void()> clean_up);
 
 /// Ends the process now, after its output is written and without destructors of statics and of the
 /// actor system, which can wait for ever for a detached thread. Open files must be flushed before.

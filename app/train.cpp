@@ -26,6 +26,7 @@
 #include "engine/plan_summary.hpp"
 #include "engine/profile_run.hpp"
 #include "engine/reference.hpp"
+#include "engine/run_lock.hpp"
 #include "runtime/job/load_job.hpp"
 #include "transport/registry.hpp"
 
@@ -52,6 +53,7 @@ struct Opened {
   ParallelPlan plan;
   std::vector<scheduler::LayoutReason> reasons;  ///< Of a chosen layout.
   std::string resolved;
+  std::string left_behind;  ///< Whose lock of the run folder was taken over.
 };
 
 /// Layer costs that plans are predicted with: a file, or measured now, which takes some seconds.
@@ -95,6 +97,8 @@ Result<std::shared_ptr<engine::RunFolder>> open_folder(const Opened& opened,
                                                        const observe::Logger& logger) {
   auto folder = engine::RunFolder::create(opened.setup.job.job.run_dir, opened.resolved);
   if (!folder.ok()) return std::move(folder).error();
+  if (!opened.left_behind.empty())
+    logger.info("the run folder was still locked by " + opened.left_behind + ", which is gone");
   if (const auto& moved = folder.value().moved_to())
     logger.info("an older run was moved to " + moved->string());
   return std::make_shared<engine::RunFolder>(std::move(folder).value());
@@ -214,7 +218,7 @@ std::string reachable(const HostPort& address, std::uint16_t port) {
   return (any ? host_name() : address.host) + ":" + std::to_string(port);
 }
 
-int train_as_head(Opened opened) {
+int train_as_head(Opened opened, std::unique_ptr<transport::Transport> transport) {
   const job::Job job = opened.setup.job;
   observe::Console console(observe::detect_console(1));
   const auto address = parse_host_port(job.cluster.listen);
@@ -223,9 +227,6 @@ int train_as_head(Opened opened) {
   if (!logger.ok()) return report(logger.error());
   auto folder = open_folder(opened, logger.value());
   if (!folder.ok()) return report(folder.error());
-  auto transport =
-      transport::create_transport(job.cluster.transport, transport_options(job, job.cluster.nodes));
-  if (!transport.ok()) return report(transport.error());
   announce(opened, logger.value());
 
   auto promise = std::make_shared<std::promise<JobEnd>>();
@@ -238,7 +239,7 @@ int train_as_head(Opened opened) {
                           folder.value(),
                           &console,
                           logger.value(),
-                          std::move(transport).value(),
+                          std::move(transport),
                           reachable(address.value(), address.value().port),
                           [promise](JobEnd how) {
                             promise->set_value(std::move(how));
@@ -281,6 +282,45 @@ int train_as_head(Opened opened) {
   }
 }
 
+/// The run folder for this process alone, until the job ends.
+Result<std::shared_ptr<engine::RunLock>> reserve(const std::filesystem::path& run_dir) {
+  auto lock = engine::RunLock::take(run_dir);
+  if (!lock.ok()) return std::move(lock).error();
+  if (auto fits = engine::RunFolder::check(run_dir); !fits.ok()) return std::move(fits).error();
+  auto shared = std::make_shared<engine::RunLock>(std::move(lock).value());
+  before_leaving([shared] { shared->release(); });
+  return shared;
+}
+
+/// What the head needs of its machine: a port to listen on, and room for the transport.
+Result<std::unique_ptr<transport::Transport>> open_doors(const job::Job& job) {
+  const auto address = parse_host_port(job.cluster.listen);
+  if (!address.ok()) return address.error();
+  if (auto listens = check_listening(address.value()); !listens.ok())
+    return std::move(listens).error();
+  return transport::create_transport(job.cluster.transport,
+                                     transport_options(job, job.cluster.nodes));
+}
+
+/// What is refused at once comes first; then what takes time; the run folder is touched last.
+int train_reserved(const Options& options, job::LoadedJob loaded, const engine::RunLock& lock,
+                   std::unique_ptr<EndOnSignal> guard) {
+  std::unique_ptr<transport::Transport> transport;
+  if (!options.reference) {
+    auto opened = open_doors(loaded.job);
+    if (!opened.ok()) return report(opened.error());
+    transport = std::move(opened).value();
+  }
+  auto reads = std::make_unique<EndOnStalledRead>(loaded.job.data.read_timeout_s);
+  auto opened = open_job(std::move(loaded), !options.reference || !options.microbatches.empty());
+  if (!opened.ok()) return report(opened.error());
+  opened.value().left_behind = lock.left_behind();
+  guard.reset();
+  if (options.reference) return train_by_reference(options, opened.value());
+  reads.reset();  // From here on the nodes read, and say so themselves.
+  return train_as_head(std::move(opened).value(), std::move(transport));
+}
+
 int train(const Options& options) {
   block_signals({SIGINT, SIGTERM, SIGCHLD, kWakeSignal});
   auto guard = std::make_unique<EndOnSignal>("before the job started");
@@ -288,14 +328,12 @@ int train(const Options& options) {
   if (!loaded.ok()) return report(loaded.error());
   if (!options.reference && !options.microbatches.empty())
     return report(usage_error("--microbatches goes with --reference", "add --reference"));
-  auto reads = std::make_unique<EndOnStalledRead>(loaded.value().job.data.read_timeout_s);
-  auto opened =
-      open_job(std::move(loaded).value(), !options.reference || !options.microbatches.empty());
-  if (!opened.ok()) return report(opened.error());
-  guard.reset();
-  if (options.reference) return train_by_reference(options, opened.value());
-  reads.reset();  // From here on the nodes read, and say so themselves.
-  return train_as_head(std::move(opened).value());
+  auto lock = reserve(loaded.value().job.job.run_dir);
+  if (!lock.ok()) return report(lock.error());
+  const int code =
+      train_reserved(options, std::move(loaded).value(), *lock.value(), std::move(guard));
+  lock.value()->release();
+  return code;
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include "engine/run_folder.hpp"
 
+#include <algorithm>
+
 #include "runtime/observe/plan_json.hpp"
 #include "runtime/state/safetensors.hpp"
 
@@ -15,10 +17,29 @@ Error cannot(const std::string& what, const fs::path& path, const std::error_cod
           "choose another job.run_dir, or make room there"};
 }
 
+/// A folder that a run has made, however early it ended.
+bool is_run(const fs::path& path) {
+  std::error_code ignored;
+  return fs::is_regular_file(path / "resolved.toml", ignored) &&
+         fs::is_regular_file(path / "metrics.jsonl", ignored);
+}
+
+/// Whether this process works in the folder or below it.
+bool holds_working_folder(const fs::path& path) {
+  std::error_code code;
+  const fs::path own = fs::current_path(code), folder = fs::weakly_canonical(path, code);
+  const auto [end, ignored] = std::mismatch(folder.begin(), folder.end(), own.begin(), own.end());
+  return end == folder.end();
+}
+
+Error not_for_a_run(const std::string& what, const fs::path& path, const std::string& fix) {
+  return {Errc::invalid_argument, what, "job.run_dir = " + path.string(), fix};
+}
+
 /// Where an older run was moved to, if there was one.
 Result<std::optional<fs::path>> move_aside(const fs::path& path) {
   std::error_code code;
-  if (!fs::exists(path / "resolved.toml", code)) return std::optional<fs::path>{};
+  if (!is_run(path)) return std::optional<fs::path>{};
   for (int number = 1;; ++number) {
     const fs::path target = path.string() + "." + std::to_string(number);
     if (fs::exists(target, code)) continue;
@@ -38,7 +59,27 @@ RunFolder::RunFolder(fs::path path, observe::LineFile metrics, observe::LineFile
       bad_samples_(std::move(bad_samples)),
       iterations_(std::move(iterations)) {}
 
+Status RunFolder::check(const fs::path& path) {
+  std::error_code code;
+  const auto kind = fs::status(path, code).type();
+  if (kind == fs::file_type::not_found) return Done{};
+  if (kind != fs::file_type::directory)
+    return not_for_a_run("a run folder cannot be there: it is a file", path, "choose another one");
+  if (is_run(path)) {
+    if (!holds_working_folder(path)) return Done{};
+    return not_for_a_run("the older run there would be moved aside, and this command works in it",
+                         path, "start it from another folder, or choose another run folder");
+  }
+  const fs::directory_iterator first(path, code);
+  if (code) return cannot("look into the run folder", path, code);
+  if (first == fs::directory_iterator()) return Done{};
+  return not_for_a_run("this folder holds something else than a run ('" +
+                           first->path().filename().string() + "' is there)",
+                       path, "choose a folder that is new, empty or an older run");
+}
+
 Result<RunFolder> RunFolder::create(const fs::path& path, const std::string& resolved_job) {
+  if (auto fits = check(path); !fits.ok()) return std::move(fits).error();
   auto moved = move_aside(path);
   if (!moved.ok()) return std::move(moved).error();
   std::error_code code;

@@ -24,9 +24,14 @@ namespace troupe::engine {
 
 class RunFolder {
  public:
+  /// Whether a run may go there: nothing is there yet, an empty folder, or an older run, which
+  /// `create` would move aside. Errors: invalid_argument: a file, a folder that holds anything else
+  /// (it is never moved), or an older run in which this process works.
+  static Status check(const std::filesystem::path& path);
+
   /// Makes the folder and its empty files. An older run in the same place is moved aside to
-  /// `PATH.1`, `PATH.2`, ... first; `moved_to` then says where.
-  /// Errors: io_failed, with the path and the system's text.
+  /// `PATH.1`, `PATH.2`, ... first; `moved_to` then says where. REQUIRES: nobody else writes there
+  /// (RunLock). Errors: as `check`; io_failed, with the path and the system's text.
   static Result<RunFolder> create(const std::filesystem::path& path,
                                   const std::string& resolved_job);
 

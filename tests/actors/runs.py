@@ -13,6 +13,7 @@ import pathlib
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -450,6 +451,77 @@ def nodes_leave_from_the_middle_of_a_long_action(bench):
     expect_end(head, 130, ["stopped by Ctrl-C"])
     for node in nodes:
         expect_node_end(node, 1, ["ends: stopped by Ctrl-C"], begin)
+
+
+# ---- run folders and ports ------------------------------------------------------------------------
+
+
+def lock_of(run_dir):
+    return run_dir.parent / f".{run_dir.name}.lock"
+
+
+def a_second_job_in_a_live_runs_folder_is_refused(bench):
+    head = bench.start(steps=30)
+    bench.wait_for_steps(2)
+    second = bench.start(steps=2)
+    expect_end(second, 1, ["another job writes this run folder: process ", f"{head.pid} on ", "since ",
+                           "fix: wait for it or stop it, or give this job another job.run_dir"], within=10)
+    expect(not pathlib.Path(f"{bench.run_dir}.1").exists(), "the live run's folder was moved")
+    finish(head, 120)
+    expect(head.returncode == 0 and len(bench.metrics()) == 30, f"the first job: exit {head.returncode}")
+    expect((bench.run_dir / "model" / "model.safetensors").is_file(), "its weights are lost")
+    expect(not lock_of(bench.run_dir).exists(), "a lock stayed behind")
+
+
+def a_killed_jobs_folder_is_free_again(bench):
+    head = bench.start()
+    bench.wait_for_steps(2)
+    pids = children(head.pid)
+    head.kill()
+    finish(head, END_WITHIN_S)
+    expect_none_left(pids)
+    expect(lock_of(bench.run_dir).exists(), "nothing shows what was killed")
+    again = bench.start(steps=2)
+    _, out, err = finish(again, 60)
+    expect(again.returncode == 0, f"exit {again.returncode}\n{err[-800:]}")
+    expect(f"was still locked by process {head.pid} on " in out, f"nothing is said of it:\n{out[-1500:]}")
+    expect(pathlib.Path(f"{bench.run_dir}.1").is_dir(), "the killed run was not moved aside")
+    expect(not lock_of(bench.run_dir).exists(), "a lock stayed behind")
+
+
+def a_folder_that_is_no_run_is_left_alone(bench):
+    bench.run_dir.mkdir()
+    (bench.run_dir / "chapter.tex").write_text("years of work", encoding="utf-8")
+    for flags in ((), ("--reference",)):
+        head = bench.start(*flags, steps=2)
+        seconds, _, err = finish(head, 10)
+        expect(head.returncode == 2, f"exit {head.returncode}\n{err[-800:]}")
+        expect("holds something else than a run ('chapter.tex' is there)" in err and "fix:" in err, err[-800:])
+    expect([path.name for path in bench.run_dir.iterdir()] == ["chapter.tex"], "something was written there")
+    expect(not lock_of(bench.run_dir).exists(), "a lock stayed behind")
+
+
+def a_port_is_free_again_when_its_job_has_ended(bench):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        listen = f"127.0.0.1:{probe.getsockname()[1]}"
+    for run in range(2):
+        head = bench.start(f"cluster.listen={listen}", steps=2)
+        _, _, err = finish(head, 60)
+        expect(head.returncode == 0, f"start {run + 1}: exit {head.returncode}\n{err[-800:]}")
+
+
+def why_a_port_cannot_be_had_is_said(bench):
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        taken = f"127.0.0.1:{other.getsockname()[1]}"
+        for listen, why in ((taken, "another program listens there"),
+                            ("198.51.100.7:7000", "this machine has no such address"),
+                            ("no-such-host.invalid:7000", "the host is unknown")):
+            head = bench.start(f"cluster.listen={listen}", steps=2)
+            expect_end(head, 1, [f"cannot listen on {listen}: {why}", "cluster.listen", "fix: "], within=20)
+            expect(not bench.run_dir.exists(), "a run folder was made for a job that cannot start")
 
 
 # ---- data and numbers -----------------------------------------------------------------------------

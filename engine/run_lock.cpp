@@ -1,0 +1,182 @@
+#include "engine/run_lock.hpp"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <condition_variable>
+#include <csignal>
+#include <cstring>
+#include <ctime>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <thread>
+
+namespace troupe::engine {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::chrono::seconds kTouchInterval{10};
+constexpr int kTriesMax = 100;  // Another process may remove the file between two calls of ours.
+
+struct Owner {
+  std::string host;
+  std::int64_t process = 0;
+  std::string since;
+
+  std::string text() const { return "process " + std::to_string(process) + " on " + host; }
+};
+
+std::string this_host() {
+  std::array<char, 256> name{};
+  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown-host";
+}
+
+std::string now_text() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  std::array<char, 32> text{};
+  std::strftime(text.data(), text.size(), "%F %T", localtime_r(&now, &parts));
+  return text.data();
+}
+
+Error failed(const std::string& doing, const fs::path& path) {
+  return {Errc::io_failed, doing + " failed: " + std::strerror(errno), path.string(),
+          "choose a job.run_dir in a folder that can be written"};
+}
+
+/// Nothing where the file says nothing: its owner has not written yet, or it is not ours.
+std::optional<Owner> read_owner(int file) {
+  std::array<char, 1024> text{};
+  const auto size = ::pread(file, text.data(), text.size() - 1, 0);
+  if (size <= 0) return std::nullopt;
+  const auto json = nlohmann::json::parse(text.data(), text.data() + size, nullptr, false);
+  if (!json.is_object()) return std::nullopt;
+  const auto host = json.find("host"), process = json.find("process"), since = json.find("since");
+  if (host == json.end() || !host->is_string() || process == json.end() ||
+      !process->is_number_integer() || since == json.end() || !since->is_string())
+    return std::nullopt;
+  return Owner{*host, *process, *since};
+}
+
+Status write_owner(int file, const fs::path& path) {
+  const nlohmann::json json{{"host", this_host()}, {"process", ::getpid()}, {"since", now_text()}};
+  const std::string text = json.dump() + "\n";
+  if (::ftruncate(file, 0) != 0 ||
+      ::pwrite(file, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()))
+    return failed("writing the lock of the run folder", path);
+  return Done{};
+}
+
+Error in_use(const std::optional<Owner>& owner, const fs::path& run_dir) {
+  const std::string who =
+      owner ? owner->text() + " since " + owner->since : std::string("another process");
+  return {Errc::unavailable, "another job writes this run folder: " + who, run_dir.string(),
+          "wait for it or stop it, or give this job another job.run_dir"};
+}
+
+/// Whether the open file is still the one at `path`.
+bool is_at(int file, const fs::path& path) {
+  struct stat opened {
+  }, there{};
+  return ::fstat(file, &opened) == 0 && ::stat(path.c_str(), &there) == 0 &&
+         opened.st_ino == there.st_ino && opened.st_dev == there.st_dev;
+}
+
+std::chrono::seconds age_of(int file) {
+  struct stat info {};
+  if (::fstat(file, &info) != 0) return {};
+  return std::chrono::seconds(std::time(nullptr) - info.st_mtime);
+}
+
+}  // namespace
+
+/// The open file, and the thread that shows that its owner lives.
+struct RunLock::Held {
+  fs::path path;
+  int file = -1;
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool ends = false;
+  std::thread toucher;
+
+  void touch_until_end() {
+    std::unique_lock lock(mutex);
+    while (!changed.wait_for(lock, kTouchInterval, [this] { return ends; }))
+      ::futimens(file, nullptr);
+  }
+
+  ~Held() {
+    {
+      const std::lock_guard lock(mutex);
+      ends = true;
+      changed.notify_all();
+    }
+    if (toucher.joinable()) toucher.join();
+    if (file < 0) return;
+    // Removed while it is held: nobody else can have taken it.
+    if (is_at(file, path)) ::unlink(path.c_str());
+    ::close(file);
+  }
+};
+
+fs::path lock_path(const fs::path& run_dir) {
+  std::error_code ignored;
+  fs::path real = fs::weakly_canonical(run_dir, ignored);
+  if (real.empty()) real = fs::absolute(run_dir, ignored);
+  if (real.filename().empty()) real = real.parent_path();  // It ended in a slash.
+  return real.parent_path() / ("." + real.filename().string() + ".lock");
+}
+
+RunLock::RunLock() = default;
+RunLock::RunLock(RunLock&&) noexcept = default;
+RunLock& RunLock::operator=(RunLock&&) noexcept = default;
+RunLock::~RunLock() = default;
+void RunLock::release() { held_.reset(); }
+
+Result<RunLock> RunLock::take(const fs::path& run_dir) {
+  const fs::path path = lock_path(run_dir);
+  std::error_code code;
+  fs::create_directories(path.parent_path(), code);
+  for (int tries = 0; tries < kTriesMax; ++tries) {
+    const int file = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    if (file < 0) return failed("making the lock of the run folder", path);
+    RunLock lock;
+    const bool locked = ::flock(file, LOCK_EX | LOCK_NB) == 0;
+    if (!locked && errno == EWOULDBLOCK) {
+      const auto owner = read_owner(file);
+      ::close(file);
+      return in_use(owner, run_dir);
+    }
+    if (!is_at(file, path)) {  // Its owner removed it between our two calls.
+      ::close(file);
+      continue;
+    }
+    if (const auto owner = read_owner(file)) {
+      // A file system without locks says so; then only what the file says counts.
+      const bool here = owner->host == this_host();
+      const bool lives = here ? !locked && ::kill(static_cast<pid_t>(owner->process), 0) == 0
+                              : age_of(file) < kLockSilence;
+      if (lives) {
+        ::close(file);
+        return in_use(owner, run_dir);
+      }
+      lock.left_behind_ = owner->text();
+    }
+    lock.held_ = std::make_unique<Held>();
+    lock.held_->path = path;
+    lock.held_->file = file;
+    if (auto written = write_owner(file, path); !written.ok()) return std::move(written).error();
+    lock.held_->toucher = std::thread([held = lock.held_.get()] { held->touch_until_end(); });
+    return lock;
+  }
+  return in_use(std::nullopt, run_dir);
+}
+
+}  // namespace troupe::engine

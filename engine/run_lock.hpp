@@ -1,0 +1,55 @@
+// One job at a time in a run folder: a lock file beside the folder, RUN's parent/.NAME.lock, with
+// the host and process that hold it.
+//
+// Beside, not inside, because an older run's folder is moved aside while the lock is held. The
+// system lets go of the lock when its process ends, however it ends. Between machines that share a
+// folder whose file system does not carry locks, the file's age stands in: it is touched while the
+// job lives. Thread-safe; used by the process that writes the folder.
+
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "runtime/vocabulary/result.hpp"
+
+namespace troupe::engine {
+
+/// A lock that another machine holds counts as left behind when it was not touched for so long.
+inline constexpr std::chrono::seconds kLockSilence{60};
+
+class RunLock {
+ public:
+  /// Holds the lock of `run_dir` until `release` or the end of the process. A lock whose process is
+  /// gone is taken over; `left_behind` then says whose it was.
+  ///
+  /// Errors:
+  /// - unavailable: another job writes there; host, process and since when.
+  /// - io_failed: the file cannot be made, with the system's text.
+  static Result<RunLock> take(const std::filesystem::path& run_dir);
+
+  RunLock(RunLock&&) noexcept;
+  RunLock& operator=(RunLock&&) noexcept;
+  /// As `release`.
+  ~RunLock();
+
+  /// `process 12 on host a`, or empty.
+  const std::string& left_behind() const { return left_behind_; }
+
+  /// Removes the lock file and lets go. Again: nothing.
+  void release();
+
+ private:
+  struct Held;
+  RunLock();
+
+  std::unique_ptr<Held> held_;
+  std::string left_behind_;
+};
+
+/// The lock file of a run folder.
+std::filesystem::path lock_path(const std::filesystem::path& run_dir);
+
+}  // namespace troupe::engine

@@ -1,0 +1,76 @@
+#include "tests/torch_catch.hpp"
+
+#include "engine/run_folder.hpp"
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "tests/support/scratch_folder.hpp"
+
+namespace troupe::engine {
+namespace {
+
+namespace fs = std::filesystem;
+using Catch::Matchers::ContainsSubstring;
+
+std::string content(const fs::path& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+TEST_CASE("an older run is moved aside, whole, to the next free number", "[engine]") {
+  const testing::ScratchFolder scratch;
+  for (const char* job : {"first", "second", "third"}) {
+    const auto folder = RunFolder::create(scratch / "run", job);
+    REQUIRE(folder.ok());
+    CHECK(folder.value().moved_to().has_value() == (job != std::string("first")));
+  }
+  CHECK(content(scratch / "run.1" / "resolved.toml") == "first");
+  CHECK(content(scratch / "run.2" / "resolved.toml") == "second");
+  CHECK(content(scratch / "run" / "resolved.toml") == "third");
+}
+
+TEST_CASE("a folder that holds anything but a run is refused and left alone", "[engine][errors]") {
+  const testing::ScratchFolder scratch;
+  fs::create_directories(scratch / "thesis");
+  std::ofstream(scratch / "thesis" / "chapter.tex") << "years of work";
+  // A file of that name does not make it a run.
+  std::ofstream(scratch / "thesis" / "resolved.toml") << "mine";
+
+  const auto refused = RunFolder::create(scratch / "thesis", "job");
+  REQUIRE_FALSE(refused.ok());
+  CHECK(refused.error().code == Errc::invalid_argument);
+  CHECK_THAT(refused.error().message, ContainsSubstring("holds something else than a run"));
+  CHECK_THAT(refused.error().where, ContainsSubstring("thesis"));
+  CHECK(content(scratch / "thesis" / "chapter.tex") == "years of work");
+  CHECK(content(scratch / "thesis" / "resolved.toml") == "mine");
+  CHECK_FALSE(fs::exists(scratch / "thesis.1"));
+  CHECK_FALSE(fs::exists(scratch / "thesis" / "metrics.jsonl"));
+
+  std::ofstream(scratch / "file") << "text";
+  CHECK_THAT(RunFolder::check(scratch / "file").error().message, ContainsSubstring("it is a file"));
+}
+
+TEST_CASE("new and empty folders are fit for a run", "[engine]") {
+  const testing::ScratchFolder scratch;
+  CHECK(RunFolder::check(scratch / "new").ok());
+  fs::create_directories(scratch / "empty");
+  CHECK(RunFolder::check(scratch / "empty").ok());
+  CHECK(RunFolder::create(scratch / "empty", "job").ok());
+}
+
+TEST_CASE("a run is not moved from under the command that works in it", "[engine][errors]") {
+  const testing::ScratchFolder scratch;
+  REQUIRE(RunFolder::create(scratch / "run", "job").ok());
+  CHECK(RunFolder::check(scratch / "run").ok());
+  const auto before = fs::current_path();
+  fs::current_path(scratch / "run" / "checkpoints");
+  const auto refused = RunFolder::check(scratch / "run");
+  fs::current_path(before);
+  REQUIRE_FALSE(refused.ok());
+  CHECK_THAT(refused.error().fix, ContainsSubstring("from another folder"));
+}
+
+}  // namespace
+}  // namespace troupe::engine

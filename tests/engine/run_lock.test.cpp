@@ -1,0 +1,120 @@
+#include "tests/torch_catch.hpp"
+
+#include "engine/run_lock.hpp"
+
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "tests/support/scratch_folder.hpp"
+
+namespace troupe::engine {
+namespace {
+
+using Catch::Matchers::ContainsSubstring;
+
+/// A lock file as a process of `host` left it, touched `seconds` ago.
+void leave_lock(const std::filesystem::path& run, const std::string& host, long process,
+                int seconds) {
+  const auto path = lock_path(run);
+  std::ofstream(path) << R"({"host":")" << host << R"(","process":)" << process
+                      << R"(,"since":"2026-11-23 10:00:00"})";
+  const timespec when{std::time(nullptr) - seconds, 0};
+  const timespec both[2] = {when, when};
+  REQUIRE(::utimensat(AT_FDCWD, path.c_str(), both, 0) == 0);
+}
+
+TEST_CASE("a run folder has one job at a time, and the other is named", "[engine][errors]") {
+  const testing::ScratchFolder scratch;
+  auto first = RunLock::take(scratch / "run");
+  REQUIRE(first.ok());
+  CHECK(first.value().left_behind().empty());
+
+  // Another open file is another owner, also within a process.
+  const auto second = RunLock::take(scratch / "run");
+  REQUIRE_FALSE(second.ok());
+  CHECK(second.error().code == Errc::unavailable);
+  CHECK_THAT(second.error().message,
+             ContainsSubstring("process " + std::to_string(::getpid()) + " on "));
+  CHECK_THAT(second.error().where, ContainsSubstring("run"));
+  CHECK_THAT(second.error().fix, ContainsSubstring("job.run_dir"));
+  // However the folder is written.
+  CHECK_FALSE(RunLock::take(scratch / "run/").ok());
+  CHECK_FALSE(RunLock::take(scratch / "other/../run").ok());
+  CHECK(RunLock::take(scratch / "run.1").ok());
+
+  first.value().release();
+  CHECK_FALSE(std::filesystem::exists(lock_path(scratch / "run")));
+  CHECK(RunLock::take(scratch / "run").ok());
+}
+
+TEST_CASE("the lock stays while the folder below it is moved aside", "[engine]") {
+  const testing::ScratchFolder scratch;
+  std::filesystem::create_directories(scratch / "run");
+  const auto held = RunLock::take(scratch / "run");
+  REQUIRE(held.ok());
+  std::filesystem::rename(scratch / "run", scratch / "run.1");
+  CHECK_FALSE(RunLock::take(scratch / "run").ok());
+}
+
+TEST_CASE("a process that is killed leaves its lock to the next", "[engine]") {
+  const testing::ScratchFolder scratch;
+  int ready[2];
+  REQUIRE(::pipe(ready) == 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const auto lock = RunLock::take(scratch / "run");
+    const char answer = lock.ok() ? 'y' : 'n';
+    if (::write(ready[1], &answer, 1) != 1) ::_exit(1);
+    ::pause();
+    ::_exit(0);
+  }
+  char answer = 0;
+  REQUIRE(::read(ready[0], &answer, 1) == 1);
+  REQUIRE(answer == 'y');
+  CHECK_FALSE(RunLock::take(scratch / "run").ok());
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  ::close(ready[0]);
+  ::close(ready[1]);
+
+  const auto taken = RunLock::take(scratch / "run");
+  REQUIRE(taken.ok());
+  CHECK_THAT(taken.value().left_behind(), ContainsSubstring("process " + std::to_string(child)));
+}
+
+TEST_CASE("another machine's lock holds while it is touched", "[engine]") {
+  const testing::ScratchFolder scratch;
+  leave_lock(scratch / "run", "another-host", 1, 5);
+  const auto refused = RunLock::take(scratch / "run");
+  REQUIRE_FALSE(refused.ok());
+  CHECK_THAT(refused.error().message,
+             ContainsSubstring("process 1 on another-host since 2026-11-23 10:00:00"));
+  // Asking does not keep it alive.
+  leave_lock(scratch / "run", "another-host", 1, 2 * static_cast<int>(kLockSilence.count()));
+  const auto taken = RunLock::take(scratch / "run");
+  REQUIRE(taken.ok());
+  CHECK(taken.value().left_behind() == "process 1 on another-host");
+}
+
+TEST_CASE("what is no lock of ours is taken over, a folder that cannot be written is an error",
+          "[engine][errors]") {
+  const testing::ScratchFolder scratch;
+  for (const char* text : {"", "{", "[]", R"({"host":1})", R"({"host":"a","process":"b"})"}) {
+    std::ofstream(lock_path(scratch / "run")) << text;
+    CHECK(RunLock::take(scratch / "run").ok());
+  }
+  std::ofstream(scratch / "file") << "no folder";
+  const auto refused = RunLock::take(scratch / "file" / "run");
+  REQUIRE_FALSE(refused.ok());
+  CHECK(refused.error().code == Errc::io_failed);
+}
+
+}  // namespace
+}  // namespace troupe::engine
