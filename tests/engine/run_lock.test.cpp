@@ -2,6 +2,7 @@
 
 #include "engine/run_lock.hpp"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
