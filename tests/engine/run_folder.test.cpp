@@ -2,6 +2,7 @@
 
 #include "engine/run_folder.hpp"
 
+#include <catch2/matchers/catch_matchers_string.hpp>
 #include <filesystem>
 #include <fstream>
 #include <string>

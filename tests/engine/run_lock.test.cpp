@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <catch2/matchers/catch_matchers_string.hpp>
 #include <csignal>
 #include <ctime>
 #include <filesystem>
