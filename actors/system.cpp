@@ -81,7 +81,7 @@ Status check_listening(const HostPort& address) {
                          "the host is unknown (" + std::string(gai_strerror(unknown)) + ")",
                          "use an address of this machine, such as 127.0.0.1 or 0.0.0.0");
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> list(found, &freeaddrinfo);
-  int code = 0;
+  int code = EAFNOSUPPORT;
   for (const addrinfo* one = found; one != nullptr; one = one->ai_next) {
     const int handle = socket(one->ai_family, one->ai_socktype | SOCK_CLOEXEC, one->ai_protocol);
     if (handle < 0) continue;

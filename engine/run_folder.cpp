@@ -1,6 +1,8 @@
 #include "engine/run_folder.hpp"
 
 #include <algorithm>
+#include <set>
+#include <string>
 
 #include "runtime/observe/plan_json.hpp"
 #include "runtime/state/safetensors.hpp"
@@ -17,11 +19,37 @@ Error cannot(const std::string& what, const fs::path& path, const std::error_cod
           "choose another job.run_dir, or make room there"};
 }
 
-/// A folder that a run has made, however early it ended.
+/// The folder itself where the path is a link to it, and without a slash at its end: what is
+/// renamed must be the folder.
+fs::path real_folder(const fs::path& path) {
+  std::error_code code;
+  const fs::path plain = path.filename().empty() ? path.parent_path() : path;
+  if (!fs::is_symlink(plain, code)) return plain;
+  const fs::path real = fs::weakly_canonical(plain, code);
+  return code ? plain : real;
+}
+
+/// A folder in which a run has begun to write.
 bool is_run(const fs::path& path) {
   std::error_code ignored;
   return fs::is_regular_file(path / "resolved.toml", ignored) &&
          fs::is_regular_file(path / "metrics.jsonl", ignored);
+}
+
+/// A folder that holds nothing but what `create` makes before the first line of a run: it was ended
+/// in between.
+bool is_begun(const fs::path& path) {
+  static const std::set<std::string> kFirst{"checkpoints",   "resolved.toml",
+                                            "samples.jsonl", "bad_samples.jsonl",
+                                            "metrics.jsonl", "iterations.jsonl"};
+  std::error_code code;
+  for (const auto& entry : fs::directory_iterator(path, code)) {
+    const bool fresh = entry.is_directory(code) ? fs::is_empty(entry.path(), code)
+                                                : entry.path().filename() == "resolved.toml" ||
+                                                      fs::file_size(entry.path(), code) == 0;
+    if (!fresh || !kFirst.contains(entry.path().filename().string())) return false;
+  }
+  return !code;
 }
 
 /// Whether this process works in the folder or below it.
@@ -59,7 +87,8 @@ RunFolder::RunFolder(fs::path path, observe::LineFile metrics, observe::LineFile
       bad_samples_(std::move(bad_samples)),
       iterations_(std::move(iterations)) {}
 
-Status RunFolder::check(const fs::path& path) {
+Status RunFolder::check(const fs::path& given) {
+  const fs::path path = real_folder(given);
   std::error_code code;
   const auto kind = fs::status(path, code).type();
   if (kind == fs::file_type::not_found) return Done{};
@@ -72,13 +101,14 @@ Status RunFolder::check(const fs::path& path) {
   }
   const fs::directory_iterator first(path, code);
   if (code) return cannot("look into the run folder", path, code);
-  if (first == fs::directory_iterator()) return Done{};
+  if (first == fs::directory_iterator() || is_begun(path)) return Done{};
   return not_for_a_run("this folder holds something else than a run ('" +
                            first->path().filename().string() + "' is there)",
                        path, "choose a folder that is new, empty or an older run");
 }
 
-Result<RunFolder> RunFolder::create(const fs::path& path, const std::string& resolved_job) {
+Result<RunFolder> RunFolder::create(const fs::path& given, const std::string& resolved_job) {
+  const fs::path path = real_folder(given);
   if (auto fits = check(path); !fits.ok()) return std::move(fits).error();
   auto moved = move_aside(path);
   if (!moved.ok()) return std::move(moved).error();

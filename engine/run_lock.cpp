@@ -89,6 +89,9 @@ bool is_at(int file, const fs::path& path) {
          opened.st_ino == there.st_ino && opened.st_dev == there.st_dev;
 }
 
+/// Also a process of another user, which may not be asked.
+bool is_alive(pid_t process) { return ::kill(process, 0) == 0 || errno == EPERM; }
+
 std::chrono::seconds age_of(int file) {
   struct stat info {};
   if (::fstat(file, &info) != 0) return {};
@@ -161,7 +164,7 @@ Result<RunLock> RunLock::take(const fs::path& run_dir) {
     if (const auto owner = read_owner(file)) {
       // A file system without locks says so; then only what the file says counts.
       const bool here = owner->host == this_host();
-      const bool lives = here ? !locked && ::kill(static_cast<pid_t>(owner->process), 0) == 0
+      const bool lives = here ? !locked && is_alive(static_cast<pid_t>(owner->process))
                               : age_of(file) < kLockSilence;
       if (lives) {
         ::close(file);

@@ -158,7 +158,10 @@ void SectionReader::input_path(const char* key, fs::path& x) {
 void SectionReader::output_path(const char* key, fs::path& x) {
   std::string written;
   text(key, written);
-  if (!written.empty()) x = written;
+  if (written.empty()) return;
+  x = fs::path(written).lexically_normal();
+  // A slash at the end, as shells complete it, would make an empty name of it.
+  if (x.filename().empty() && x.has_parent_path()) x = x.parent_path();
 }
 
 void SectionReader::duration(Duration& x) {

@@ -154,7 +154,7 @@ TEST_CASE("a part that was never measured takes what its samples say", "[engine]
       }
 }
 
-TEST_CASE("every policy that weighs work plans around one slow shape, and its steps get faster",
+TEST_CASE("policies that weigh work plan around one slow shape, and its steps get faster",
           "[engine][property]") {
   const std::string policy = GENERATE("karmarkar-karp", "dflop", "hierarchical", "deferral",
                                       "dflop-search", "deferral-chain", "auto");

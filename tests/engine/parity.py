@@ -7,7 +7,7 @@ the pipelined run; `--reference` (one sample at a time), within a tolerance; and
     parity.py BINARY                    the cases below, and the slice of the matrix that the commit's hash draws
     parity.py BINARY CASE...            these
     parity.py BINARY --slice COMMIT     the slice that this commit draws, 20 steps
-    parity.py BINARY --matrix [FILE]    every policy x schedule x freezing, 20 steps: about half an hour on two cores. With
+    parity.py BINARY --matrix [FILE]    every policy x schedule x freezing, 20 steps: about 40 minutes on two cores. With
                                         FILE, cases that passed with this build are kept there and not run again; CASEs
                                         before it are the only ones. `--record FILE` writes the result to be kept.
 
@@ -270,7 +270,7 @@ def run_slow_shapes(bench):
     lines = read_lines(run / "metrics.jsonl")
     if not lines[-1]["corrected_shapes"]:
         raise Failure(f"no shape was learned in {len(lines)} steps")
-    first, last = [statistics.median(line["predicted_step_ms"] / line["tokens"] for line in part)
+    first, last = [statistics.median(line["calibrated_step_ms"] / line["tokens"] for line in part)
                    for part in (lines[:3], lines[-6:])]
     if last < 1.5 * first:
         raise Failure(f"predictions did not follow: {1000 * first:.0f} us per token, then {1000 * last:.0f}")

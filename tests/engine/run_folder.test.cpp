@@ -61,6 +61,29 @@ TEST_CASE("new and empty folders are fit for a run", "[engine]") {
   CHECK(RunFolder::create(scratch / "empty", "job").ok());
 }
 
+TEST_CASE("a run that was ended before its first line is no hindrance", "[engine]") {
+  const testing::ScratchFolder scratch;
+  fs::create_directories(scratch / "run" / "checkpoints");
+  CHECK(RunFolder::check(scratch / "run").ok());
+  std::ofstream(scratch / "run" / "resolved.toml") << "job";
+  REQUIRE(RunFolder::create(scratch / "run", "again").ok());
+  CHECK(content(scratch / "run" / "resolved.toml") == "again");
+  // What a checkpoint would be is something.
+  fs::create_directories(scratch / "other" / "checkpoints" / "step-1");
+  CHECK_FALSE(RunFolder::check(scratch / "other").ok());
+}
+
+TEST_CASE("a link to a folder, and a slash at its end, mean the folder", "[engine]") {
+  const testing::ScratchFolder scratch;
+  fs::create_directories(scratch / "disk");
+  fs::create_directory_symlink(scratch / "disk", scratch / "run");
+  REQUIRE(RunFolder::create(scratch / "run", "first").ok());
+  REQUIRE(RunFolder::create(scratch / "run/", "second").ok());
+  CHECK(fs::is_symlink(scratch / "run"));
+  CHECK(content(scratch / "run" / "resolved.toml") == "second");
+  CHECK(content(scratch / "disk.1" / "resolved.toml") == "first");
+}
+
 TEST_CASE("a run is not moved from under the command that works in it", "[engine][errors]") {
   const testing::ScratchFolder scratch;
   REQUIRE(RunFolder::create(scratch / "run", "job").ok());

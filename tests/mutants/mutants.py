@@ -16,6 +16,7 @@ that cannot be planted or compiled. The copies stay in build/mutants: the next r
 
 import argparse
 import concurrent.futures
+import contextlib
 import dataclasses
 import os
 import pathlib
@@ -23,6 +24,7 @@ import queue
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -34,6 +36,7 @@ COPIES = ROOT / "build" / "mutants"
 SECONDS_MAX = 600  # Of one test: a mutant may make it wait for ever.
 CASES_FAILED = re.compile(r"^test cases: .*\b\d+ failed", re.MULTILINE)
 NO_CASE = "No test cases matched"
+SCRIPTS = threading.Lock()
 
 
 class Unusable(Exception):
@@ -111,6 +114,19 @@ def check(mutants, build):
     return faults
 
 
+def run_to_end(command, folder):
+    """Exit code and output; no code where it was ended after SECONDS_MAX, with all that it had started."""
+    process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                               errors="replace", start_new_session=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    try:
+        output = process.communicate(timeout=SECONDS_MAX)[0]
+        return process.returncode, output
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        return None, ""
+
+
 class Copy:
     """A copy of the checkout with a build of its own, in which one mutant at a time is planted."""
 
@@ -152,17 +168,17 @@ class Copy:
 
     def fails(self, test):
         """Whether a test fails here. Raises Unusable where it does not run at all."""
-        try:
-            result = subprocess.run(command_of(test, self.tree, self.build), cwd=self.tree, capture_output=True, text=True,
-                                    timeout=SECONDS_MAX, errors="replace", env={**os.environ, "OMP_NUM_THREADS": "1"})
-        except subprocess.TimeoutExpired:
+        # Whole runs have deadlines: one at a time, as CTest runs them.
+        with SCRIPTS if test.startswith("script ") else contextlib.nullcontext():
+            code, output = run_to_end(command_of(test, self.tree, self.build), self.tree)
+        if code is None:
             return True
-        if NO_CASE in result.stdout + result.stderr:
+        if NO_CASE in output:
             raise Unusable(f"no case of that name: {test}")
         # A crash has no summary. Anything else that ends a test program without a failed case is its own fault.
-        if result.returncode > 0 and not test.startswith("script ") and not CASES_FAILED.search(result.stdout):
-            raise Unusable(f"exit code {result.returncode} without a failed case: {test}\n{result.stdout[-1000:]}")
-        return result.returncode != 0
+        if code > 0 and not test.startswith("script ") and not CASES_FAILED.search(output):
+            raise Unusable(f"exit code {code} without a failed case: {test}\n{output[-1000:]}")
+        return code != 0
 
     def try_mutant(self, mutant):
         """The tests that passed although the mutant was there."""

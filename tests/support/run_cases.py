@@ -14,6 +14,10 @@ class Skipped(Exception):
 
 def run_cases(cases, run):
     """Calls `run` with each case, a function with a sentence for a name; returns the script's exit code."""
+    cases = list(cases)
+    if not cases:
+        print("failed: no case of that name\n0 passed, 1 failed, 0 skipped")
+        return 1
     counts = {"passed": 0, "failed": 0, "skipped": 0}
     for case in cases:
         begin = time.monotonic()

@@ -30,6 +30,13 @@ TEST_CASE("a small job file becomes a job with every default filled", "[job]") {
   CHECK(job.parallel.mode == LayoutMode::automatic);
 }
 
+TEST_CASE("a run folder has a name, also where a slash ends it", "[job]") {
+  const JobFolder folder;
+  for (const char* given : {"job.run_dir=runs/x/", "job.run_dir=runs/./x", "job.run_dir=runs/x"})
+    CHECK(read_job(folder.write("job.toml", kSmallJob), {given}).loaded.job.job.run_dir ==
+          "runs/x");
+}
+
 TEST_CASE("modules stand in topological order with next filled", "[job]") {
   // The file names the llm first and the projector before its encoder. By hand: vision feeds
   // vision_projector (its name), that feeds the llm, and the llm comes last.
