@@ -11,20 +11,10 @@ bool positive(double value) { return std::isfinite(value) && value > 0; }
 
 }  // namespace
 
-WorkShape AdaptiveCorrection::filed(WorkShape shape) const {
-  const TokenCount step = std::max<TokenCount>(1, options_.granularity);
-  return {shape.module, (shape.tokens + step - 1) / step * step};
-}
-
-bool AdaptiveCorrection::deviates(double factor) const {
-  return std::abs(factor - 1) > options_.deviation_min;
-}
-
 double AdaptiveCorrection::corrected_ms(WorkShape shape, double predicted_ms) const {
-  const auto found = entries_.find(filed(shape));
-  if (found == entries_.end() || !known(found->second)) return predicted_ms;
-  const double factor = found->second.factor;
-  return deviates(factor) ? predicted_ms * factor : predicted_ms;
+  const ShapeFactor* learned = factors_.find_known(factors_.filed(shape));
+  if (learned == nullptr || !factors_.deviates(learned->factor)) return predicted_ms;
+  return predicted_ms * learned->factor;
 }
 
 void AdaptiveCorrection::set_tracking_cost(double throughput_without, double throughput_with) {
@@ -37,24 +27,15 @@ void AdaptiveCorrection::record(WorkShape shape, double predicted_ms, double mea
   const auto tokens = static_cast<double>(shape.tokens);
   const double expected_ms = corrected_ms(shape, predicted_ms);
   // Noise would count for ever, though nothing can be learned from it.
-  if (std::abs(measured_ms / expected_ms - 1) > options_.deviation_min)
+  if (factors_.deviates(measured_ms / expected_ms))
     iteration_sum_ += std::abs(tokens / measured_ms - tokens / expected_ms);
   ++iteration_count_;
-  const auto key = filed(shape);
-  if (entries_.size() >= options_.shapes_max && !entries_.contains(key)) make_room();
-  auto& entry = entries_[key];
+  auto& entry = factors_.entry(factors_.filed(shape));
   const double factor = measured_ms / predicted_ms;
   entry.factor = entry.measurements == 0
                      ? factor
                      : (1 - options_.blend) * entry.factor + options_.blend * factor;
   ++entry.measurements;
-}
-
-void AdaptiveCorrection::make_room() {
-  const auto least = std::min_element(entries_.begin(), entries_.end(), [](auto& a, auto& b) {
-    return std::abs(a.second.factor - 1) < std::abs(b.second.factor - 1);
-  });
-  if (least != entries_.end()) entries_.erase(least);
 }
 
 void AdaptiveCorrection::end_iteration() {
@@ -73,12 +54,6 @@ void AdaptiveCorrection::restart_tracking() {
   tracking_ = true;
   iteration_sum_ = window_sum_ = 0;
   iteration_count_ = window_count_ = 0;
-}
-
-std::size_t AdaptiveCorrection::corrected_shapes() const {
-  return static_cast<std::size_t>(std::count_if(
-      entries_.begin(), entries_.end(),
-      [&](const auto& entry) { return known(entry.second) && deviates(entry.second.factor); }));
 }
 
 }  // namespace troupe::balancer

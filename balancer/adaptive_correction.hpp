@@ -7,20 +7,10 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 
-#include "runtime/vocabulary/units.hpp"
+#include "balancer/shape_factors.hpp"
 
 namespace troupe::balancer {
-
-/// What a measurement is filed under: the module and its tokens, rounded up to a multiple of the
-/// granularity, since kernels are chosen by ranges of sizes.
-struct WorkShape {
-  std::int32_t module = 0;
-  TokenCount tokens = 0;
-
-  friend auto operator<=>(const WorkShape&, const WorkShape&) = default;
-};
 
 struct CorrectionOptions {
   TokenCount granularity = 64;  ///< Tokens per class of shapes; >= 1.
@@ -35,7 +25,10 @@ struct CorrectionOptions {
 
 class AdaptiveCorrection {
  public:
-  explicit AdaptiveCorrection(CorrectionOptions options = {}) : options_(options) {}
+  explicit AdaptiveCorrection(CorrectionOptions options = {})
+      : options_(options),
+        factors_({options.granularity, options.deviation_min, options.measurements_min,
+                  options.shapes_max}) {}
 
   /// The prediction times the shape's learned factor; unchanged where that deviates too little, and
   /// for a shape that was not measured often enough.
@@ -60,20 +53,11 @@ class AdaptiveCorrection {
   /// Mean benefit of the last full window, tokens per millisecond.
   double mean_benefit() const { return mean_benefit_; }
   /// Shapes whose predictions are corrected at present.
-  std::size_t corrected_shapes() const;
+  std::size_t corrected_shapes() const { return factors_.deviating(); }
 
  private:
-  struct Entry {
-    double factor = 1;  // Measured over predicted, blended.
-    std::int64_t measurements = 0;
-  };
-  WorkShape filed(WorkShape shape) const;
-  bool known(const Entry& entry) const { return entry.measurements >= options_.measurements_min; }
-  bool deviates(double factor) const;
-  void make_room();
-
   CorrectionOptions options_;
-  std::map<WorkShape, Entry> entries_;
+  ShapeFactors factors_;  // Measured over predicted, blended.
   bool tracking_ = true;
   double tracking_cost_ = 0;
   double mean_benefit_ = 0;

@@ -16,7 +16,7 @@
 #include <span>
 #include <vector>
 
-#include "balancer/adaptive_correction.hpp"
+#include "balancer/shape_factors.hpp"
 
 namespace troupe::balancer {
 
@@ -43,7 +43,10 @@ struct SampleCorrectionOptions {
 
 class SampleCorrection {
  public:
-  explicit SampleCorrection(SampleCorrectionOptions options = {}) : options_(options) {}
+  explicit SampleCorrection(SampleCorrectionOptions options = {})
+      : options_(options),
+        factors_({options.granularity, options.deviation_min, options.measurements_min,
+                  options.shapes_max}) {}
 
   /// What the profile's prediction for a sample of this shape is to be multiplied with; exactly 1
   /// where nothing is known or where it deviates too little. A shape that was not measured often
@@ -60,20 +63,11 @@ class SampleCorrection {
   void end_iteration();
 
   /// Shapes that were measured often enough and deviate.
-  std::size_t corrected_shapes() const;
+  std::size_t corrected_shapes() const { return factors_.deviating(); }
 
  private:
-  struct Entry {
-    double factor = 1;
-    std::int64_t measurements = 0;
-  };
-  WorkShape filed(WorkShape shape) const;
-  bool known(const Entry& entry) const { return entry.measurements >= options_.measurements_min; }
-  bool deviates(double factor) const;
-  void make_room();
-
   SampleCorrectionOptions options_;
-  std::map<WorkShape, Entry> entries_;
+  ShapeFactors factors_;
   std::map<std::int32_t, double> medians_;  // Per module with enough known shapes.
 };
 
