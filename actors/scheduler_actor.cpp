@@ -1,10 +1,9 @@
 #include "actors/scheduler_actor.hpp"
 
-#include <algorithm>
 #include <set>
-#include <thread>
 
 #include "actors/recorder_actor.hpp"
+#include "engine/this_machine.hpp"
 #include "runtime/data/background_thread.hpp"
 
 namespace troupe::actors {
@@ -37,10 +36,6 @@ void plan_ready(Self self) {
   }
 }
 
-std::int32_t cores_here() {
-  return static_cast<std::int32_t>(std::max(1U, std::thread::hardware_concurrency()));
-}
-
 void begin(Self self, const Configuration& configuration,
            const std::vector<caf::strong_actor_ptr>& nodes) {
   data::run_in_background();  // On the actor's own thread.
@@ -51,7 +46,7 @@ void begin(Self self, const Configuration& configuration,
   state.planner.emplace(
       state.configuration.plan,
       engine::planner_options(*state.setup, state.record_count, configuration.epoch_number));
-  state.check.emplace(*state.setup, state.configuration.plan, cores_here());
+  state.check.emplace(*state.setup, state.configuration.plan, engine::core_count());
   std::set<NodeId> with_devices;
   for (const DeviceSlot& device : state.configuration.plan.devices)
     with_devices.insert(device.node);

@@ -44,8 +44,6 @@ Result<HostPort> parse_host_port(const std::string& text) {
 
 namespace {
 
-bool is_any(const HostPort& address) { return address.host == "0.0.0.0" || address.host == "*"; }
-
 Error cannot_listen(const HostPort& address, const std::string& why, const std::string& fix) {
   return {Errc::transport_failed,
           "cannot listen on " + address.host + ":" + std::to_string(address.port) + ": " + why,
@@ -74,7 +72,7 @@ Status check_listening(const HostPort& address) {
   addrinfo wanted{}, *found = nullptr;
   wanted.ai_socktype = SOCK_STREAM;
   wanted.ai_flags = AI_PASSIVE;
-  const int unknown = getaddrinfo(is_any(address) ? nullptr : address.host.c_str(),
+  const int unknown = getaddrinfo(address.is_any() ? nullptr : address.host.c_str(),
                                   std::to_string(address.port).c_str(), &wanted, &found);
   if (unknown != 0)
     return cannot_listen(address,
@@ -99,7 +97,7 @@ Status check_listening(const HostPort& address) {
 Result<std::uint16_t> publish(caf::actor_system& system, const SupervisorActor& supervisor,
                               const HostPort& address) {
   auto port = system.middleman().publish(
-      supervisor, address.port, is_any(address) ? nullptr : address.host.c_str(), /*reuse=*/true);
+      supervisor, address.port, address.is_any() ? nullptr : address.host.c_str(), /*reuse=*/true);
   if (port) return *port;
   if (auto why = check_listening(address); !why.ok()) return std::move(why).error();
   return cannot_listen(address, "the port was taken a moment ago", "start the job again");
@@ -138,10 +136,5 @@ Result<SupervisorActor> find_supervisor(caf::actor_system& system, const HostPor
 }
 
 std::string signal_name(int signal) { return signal == SIGINT ? "Ctrl-C" : "SIGTERM"; }
-
-std::string host_name() {
-  char name[256] = {};
-  return gethostname(name, sizeof name - 1) == 0 ? name : "unknown-host";
-}
 
 }  // namespace troupe::actors

@@ -22,6 +22,9 @@ class SystemConfig : public caf::actor_system_config {
 struct HostPort {
   std::string host;
   std::uint16_t port = 0;
+
+  /// Whether it stands for all addresses of this machine.
+  bool is_any() const { return host == "0.0.0.0" || host == "*"; }
 };
 
 /// Errors: invalid_argument: no colon, an empty host, a port outside 0..65535.
@@ -46,8 +49,5 @@ Result<SupervisorActor> find_supervisor(caf::actor_system& system, const HostPor
 
 /// How messages call a signal: `Ctrl-C`, `SIGTERM`.
 std::string signal_name(int signal);
-
-/// Name of this machine, for roll calls.
-std::string host_name();
 
 }  // namespace troupe::actors

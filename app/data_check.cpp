@@ -1,9 +1,9 @@
 #include <iostream>
 #include <sstream>
-#include <thread>
 
 #include "app/data_commands.hpp"
 #include "app/terminal.hpp"
+#include "engine/this_machine.hpp"
 #include "runtime/data/data_summary.hpp"
 
 namespace troupe::app {
@@ -23,7 +23,7 @@ int check_data(const DataOptions& options) {
   const auto opened = open_data(options.job);
   if (!opened.ok()) return report(opened.error());
   const auto& dataset = *opened.value().dataset;
-  const auto threads = static_cast<std::int32_t>(std::max(1U, std::thread::hardware_concurrency()));
+  const auto threads = engine::core_count();
   std::function<void(std::int64_t)> on_progress;
   if (stdout_has_colours())
     on_progress = [&](std::int64_t done) { show_progress(done, dataset.size()); };

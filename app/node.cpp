@@ -20,6 +20,7 @@
 #include "app/terminal.hpp"
 #include "app/transport_options.hpp"
 #include "app/version.hpp"
+#include "engine/this_machine.hpp"
 #include "runtime/job/load_job.hpp"
 #include "transport/registry.hpp"
 
@@ -147,7 +148,7 @@ int run_node(const Options& options) {
   auto promise = std::make_shared<std::promise<JobEnd>>();
   auto ended = promise->get_future();
   NodeStart start{
-      {host_name(), static_cast<std::int32_t>(getpid()), options.node, build_id()},
+      {engine::host_name(), static_cast<std::int32_t>(getpid()), options.node, build_id()},
       options.join,
       [&](const NodeWelcome& welcome) { return open_resources(welcome, options, resources); },
       [promise](JobEnd how) {

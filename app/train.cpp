@@ -27,6 +27,7 @@
 #include "engine/profile_run.hpp"
 #include "engine/reference.hpp"
 #include "engine/run_lock.hpp"
+#include "engine/this_machine.hpp"
 #include "runtime/job/load_job.hpp"
 #include "transport/registry.hpp"
 
@@ -125,9 +126,8 @@ void announce(const Opened& opened, const observe::Logger& logger) {
                               : ", measured in " + std::to_string(std::lround(profile.measured_s)) +
                                     " s, because " + profile.reason));
   for (const auto& warning : profile.warnings) logger.warning(warning);
-  const auto cores = static_cast<std::int32_t>(std::max(1U, std::thread::hardware_concurrency()));
-  if (const auto crowded = engine::crowded_cores(opened.plan, job.cluster, cores); !crowded.empty())
-    logger.warning(crowded);
+  const auto crowded = engine::crowded_cores(opened.plan, job.cluster, engine::core_count());
+  if (!crowded.empty()) logger.warning(crowded);
   for (const auto& reason : opened.reasons)
     logger.info("because " + reason.choice + ": " + reason.why);
 }
@@ -214,8 +214,7 @@ void wait_for_children(LocalNodes& nodes, const JobEnd& how) {
 
 std::string reachable(const HostPort& address, std::uint16_t port) {
   if (port == 0) return "";  // Not known before it is bound.
-  const bool any = address.host == "0.0.0.0" || address.host == "*";
-  return (any ? host_name() : address.host) + ":" + std::to_string(port);
+  return (address.is_any() ? engine::host_name() : address.host) + ":" + std::to_string(port);
 }
 
 int train_as_head(Opened opened, std::unique_ptr<transport::Transport> transport) {
@@ -262,9 +261,8 @@ int train_as_head(Opened opened, std::unique_ptr<transport::Transport> transport
     if (remote > 0)
       logger.value().info("waiting for " + std::to_string(remote) + " nodes: troupe node --join " +
                           joined);
-    const std::string local = (address.value().host == "0.0.0.0" || address.value().host == "*")
-                                  ? "127.0.0.1:" + std::to_string(port.value())
-                                  : joined;
+    const std::string local =
+        address.value().is_any() ? "127.0.0.1:" + std::to_string(port.value()) : joined;
     auto started = nodes.start(job.cluster.local_nodes, local);
     if (!started.ok()) caf::anon_send(actor, failed_atom::value, started.error());
     how = watch(ended, actor, nodes);

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "engine/median.hpp"
 #include "engine/plan_summary.hpp"
 #include "engine/stage_speeds.hpp"
 
@@ -22,12 +23,6 @@ constexpr std::size_t kNotesMax = 16;
 constexpr std::size_t kRatiosMax = 1024;
 
 bool positive(double value) { return std::isfinite(value) && value > 0; }
-
-double median_of(std::vector<double> values) {
-  const auto middle = values.begin() + std::ssize(values) / 2;
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 /// -1, 0 or 1: shorter than the profile says, as it says, longer.
 int direction(double ratio) {
@@ -61,7 +56,7 @@ double change(const scheduler::Profile& before, const scheduler::Profile& now) {
       if (const auto* other = find_point(now, kind, point.tokens);
           other && positive(total_ms(point)) && positive(total_ms(*other)))
         changes.push_back(total_ms(*other) / total_ms(point));
-  return changes.empty() ? 1 : median_of(std::move(changes));
+  return changes.empty() ? 1 : engine::median(std::move(changes));
 }
 
 }  // namespace
@@ -140,7 +135,7 @@ std::vector<ProfileNote> disagreement(std::span<const ProfileNote> notes,
 double ratio_of(std::span<const ProfileNote> notes) {
   std::vector<double> ratios;
   for (const auto& note : notes) ratios.push_back(note.ratio);
-  return median_of(std::move(ratios));
+  return engine::median(std::move(ratios));
 }
 
 std::string describe(std::span<const ProfileNote> notes) {
@@ -179,7 +174,7 @@ bool ProfileCheck::add(std::span<const double> profile_ms, std::span<const doubl
   return true;
 }
 
-double ProfileCheck::median() const { return median_of(ratios_); }
+double ProfileCheck::median() const { return engine::median(ratios_); }
 
 RunCheck::RunCheck(const JobSetup& setup, const ParallelPlan& plan, std::int32_t cores)
     : plan_(plan) {

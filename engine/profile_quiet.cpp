@@ -7,6 +7,9 @@
 #include <time.h>
 
 #include <algorithm>
+#include <utility>
+
+#include "engine/median.hpp"
 
 namespace troupe::engine {
 
@@ -162,15 +165,14 @@ std::vector<const MeasuredRuns::Run*> MeasuredRuns::kept(const QuietWatch& watch
 
 scheduler::PartCost MeasuredRuns::medians(const QuietWatch& watch) const {
   const auto runs = kept(watch);
-  const auto median = [&](double scheduler::PartCost::*pass) {
+  const auto median_of = [&](double scheduler::PartCost::*pass) {
     std::vector<double> values;
     for (const Run* run : runs) values.push_back(run->cost.*pass);
-    const auto middle = values.begin() + std::ssize(values) / 2;
-    std::nth_element(values.begin(), middle, values.end());
-    return *middle;
+    return median(std::move(values));
   };
-  return {median(&scheduler::PartCost::forward_ms), median(&scheduler::PartCost::input_grad_ms),
-          median(&scheduler::PartCost::weight_grad_ms), 0};
+  return {median_of(&scheduler::PartCost::forward_ms),
+          median_of(&scheduler::PartCost::input_grad_ms),
+          median_of(&scheduler::PartCost::weight_grad_ms), 0};
 }
 
 std::vector<Reading> MeasuredRuns::kept_readings(const QuietWatch& watch) const {

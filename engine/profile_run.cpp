@@ -8,13 +8,13 @@
 #include <cstdio>
 #include <fstream>
 #include <optional>
-#include <thread>
 
 #include "engine/nominal_profile.hpp"
 #include "engine/profile_check.hpp"
 #include "engine/profile_layers.hpp"
 #include "engine/profile_shards.hpp"
 #include "engine/profile_speeds.hpp"
+#include "engine/this_machine.hpp"
 #include "models/description.hpp"
 
 namespace troupe::engine {
@@ -288,8 +288,7 @@ void describe_quietness(const StoredProfile& stored, ObtainedProfile& obtained) 
 }  // namespace
 
 ProfileKey profile_key(const JobSetup& setup) {
-  const auto cores = std::max(1U, std::thread::hardware_concurrency());
-  return {hash_of(model_text(setup)), processor() + ", " + std::to_string(cores) + " cores",
+  return {hash_of(model_text(setup)), processor() + ", " + std::to_string(core_count()) + " cores",
           std::string("LibTorch ") + TORCH_VERSION + ", " + kProfiler,
           name_of(setup.job.train.dtype), setup.job.cluster.threads_per_device};
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/holder_state.hpp"
+#include "engine/median.hpp"
 #include "transport/registry.hpp"
 
 namespace troupe::engine {
@@ -30,9 +31,7 @@ double median_ms(int repeats, Run run) {
     run();
     if (i > 0) times.push_back(ms_since(begin));
   }
-  const auto middle = times.begin() + std::ssize(times) / 2;
-  std::nth_element(times.begin(), middle, times.end());
-  return *middle;
+  return median(std::move(times));
 }
 
 /// Of work of this thread: repeated where something disturbed it.

@@ -16,6 +16,8 @@
 #include <optional>
 #include <thread>
 
+#include "engine/this_machine.hpp"
+
 namespace troupe::engine {
 
 namespace fs = std::filesystem;
@@ -32,11 +34,6 @@ struct Owner {
 
   std::string text() const { return "process " + std::to_string(process) + " on " + host; }
 };
-
-std::string this_host() {
-  std::array<char, 256> name{};
-  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown-host";
-}
 
 std::string now_text() {
   const std::time_t now = std::time(nullptr);
@@ -66,7 +63,7 @@ std::optional<Owner> read_owner(int file) {
 }
 
 Status write_owner(int file, const fs::path& path) {
-  const nlohmann::json json{{"host", this_host()}, {"process", ::getpid()}, {"since", now_text()}};
+  const nlohmann::json json{{"host", host_name()}, {"process", ::getpid()}, {"since", now_text()}};
   const std::string text = json.dump() + "\n";
   if (::ftruncate(file, 0) != 0 ||
       ::pwrite(file, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()))
@@ -163,7 +160,7 @@ Result<RunLock> RunLock::take(const fs::path& run_dir) {
     }
     if (const auto owner = read_owner(file)) {
       // A file system without locks says so; then only what the file says counts.
-      const bool here = owner->host == this_host();
+      const bool here = owner->host == host_name();
       const bool lives = here ? !locked && is_alive(static_cast<pid_t>(owner->process))
                               : age_of(file) < kLockSilence;
       if (lives) {

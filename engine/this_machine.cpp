@@ -1,0 +1,20 @@
+#include "engine/this_machine.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <thread>
+
+namespace troupe::engine {
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown-host";
+}
+
+std::int32_t core_count() {
+  return static_cast<std::int32_t>(std::max(1U, std::thread::hardware_concurrency()));
+}
+
+}  // namespace troupe::engine

@@ -1,0 +1,16 @@
+// Facts about the machine that this process runs on.
+
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace troupe::engine {
+
+/// Its name, or `unknown-host`.
+std::string host_name();
+
+/// Cores that this process may use; >= 1.
+std::int32_t core_count();
+
+}  // namespace troupe::engine
