@@ -4,20 +4,23 @@
 #include <cstring>
 #include <string>
 
+#include "transport/process_number.hpp"
+
 namespace troupe::transport {
 namespace {
 
-constexpr char kMagic[8] = {'u', 'c', 'x', '-', '1', 0, 0, 0};
+constexpr char kMagic[8] = {'u', 'c', 'x', '-', '2', 0, 0, 0};
 
 /// The fields of fixed size, without padding.
 struct Fixed {
   char magic[8];
   std::uint64_t process;
   std::uint32_t ucx_major, ucx_minor;
+  AccessToken token;
   std::uint64_t machine, started;
   std::int64_t process_id;
 };
-static_assert(sizeof(Fixed) == 48);
+static_assert(sizeof(Fixed) == 64);
 
 std::string version(std::uint32_t major, std::uint32_t minor) {
   return std::to_string(major) + "." + std::to_string(minor);
@@ -25,11 +28,14 @@ std::string version(std::uint32_t major, std::uint32_t minor) {
 
 }  // namespace
 
+AccessToken make_access_token() { return {make_process_number(), make_process_number()}; }
+
 std::vector<std::byte> encode(const UcxAddress& address) {
   Fixed fixed{{},
               address.process,
               address.ucx_major,
               address.ucx_minor,
+              address.token,
               address.identity.machine,
               address.identity.started,
               address.identity.process_id};
@@ -59,6 +65,7 @@ Result<UcxAddress> decode_ucx_address(Peer peer, std::span<const std::byte> byte
   return UcxAddress{fixed.process,
                     fixed.ucx_major,
                     fixed.ucx_minor,
+                    fixed.token,
                     {fixed.machine, fixed.started, fixed.process_id},
                     {bytes.begin() + sizeof fixed, bytes.end()}};
 }

@@ -1,10 +1,11 @@
 // What a UCX transport publishes about itself. Pure encoding and decoding.
 //
-// Layout (little-endian, machines of one job have one byte order): 8 bytes "ucx-1" padded with 0,
+// Layout (little-endian, machines of one job have one byte order): 8 bytes "ucx-2" padded with 0,
 // then `UcxAddress` field by field, then the worker's own bytes.
 
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -16,10 +17,18 @@
 
 namespace troupe::transport {
 
+/// What a process shows its peers in its address, which travels among members of the job alone, and
+/// expects on every message: UCX itself takes messages from anybody who reaches its ports.
+using AccessToken = std::array<std::uint64_t, 2>;
+
+/// Random, from the operating system.
+AccessToken make_access_token();
+
 struct UcxAddress {
   std::uint64_t process = 0;    ///< Number of the transport, see process_number.hpp.
   std::uint32_t ucx_major = 0;  ///< Peers of different UCX releases do not understand each other.
   std::uint32_t ucx_minor = 0;
+  AccessToken token{};
   ProcessIdentity identity;  ///< So that a process of this machine can be watched.
   std::vector<std::byte> worker;
 };

@@ -17,6 +17,7 @@ enum : unsigned { kMessageId = 1, kGoodbyeId = 2, kChannelId = 3 };
 
 /// Precedes every message on the wire; one byte order per job.
 struct Courier::Header {
+  AccessToken token{};        ///< The receiver's: it takes nothing without.
   std::uint64_t process = 0;  ///< Sender's link.
   std::uint32_t session = 0;
   EpochNumber epoch = 0;  ///< The tag.
@@ -65,6 +66,7 @@ struct Courier::Request {
 struct Courier::Connection {
   Courier* courier = nullptr;
   Peer peer = -1;
+  AccessToken token{};      ///< Of the peer, on messages that go.
   Link theirs;              ///< On messages that come.
   Link ours;                ///< On messages that go.
   std::vector<Path> paths;  ///< The network, then the channel; messages take the last.

@@ -41,6 +41,7 @@ Courier::Courier(const TransportOptions& options, UcxWorker& network, UcxContext
       receives_max_(options.receives_max),
       unexpected_max_(options.unexpected_max),
       process_(self.process),
+      token_(self.token),
       identity_(self.identity),
       network_(network),
       shared_memory_(std::move(shared_memory)),
@@ -67,6 +68,7 @@ Status Courier::connect(Peer peer, const UcxAddress& address) {
   auto connection = std::make_unique<Connection>();
   connection->courier = this;
   connection->peer = peer;
+  connection->token = address.token;
   connection->theirs = theirs.value();
   connection->ours = {process_, theirs.value().session};
   if (auto status = add_path(*connection, network_, address.worker); !status) {

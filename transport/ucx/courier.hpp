@@ -22,6 +22,7 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
@@ -108,6 +109,8 @@ class Courier final : public EventLoop::Client {
   void send_to_self(const Tag& tag, ConstBuffer data, const Completion& completion);
   Request& add_request(Connection& connection);
   void start(Request& request, unsigned id, ucp_ep_h endpoint);
+  /// The header of a message that shows this process's token; none of a stranger's.
+  std::optional<Header> read_header(const void* bytes, std::size_t size) const;
   void take_in(Link link, std::uint64_t sequence, Incoming message);
   void deliver(Link link, Incoming message);
   void overflow(Link link);
@@ -142,6 +145,7 @@ class Courier final : public EventLoop::Client {
   const Bytes receives_max_;
   const Bytes unexpected_max_;
   const std::uint64_t process_;
+  const AccessToken token_;
   const ProcessIdentity identity_;
   UcxWorker& network_;
   const UcxContext shared_memory_;

@@ -4,7 +4,6 @@
 // message or in answer to the other's. Until that has come, messages take the network; `Inbound`
 // puts the two ways in order.
 
-#include <cstring>
 #include <utility>
 
 #include "transport/ucx/connection.hpp"
@@ -57,8 +56,6 @@ void Courier::offer_channel(Connection& connection) {
   const auto bytes =
       std::make_shared<std::vector<std::byte>>(std::exchange(connection.channel_address, {}));
   auto& request = add_request(connection);
-  request.header.process = connection.ours.process;
-  request.header.session = connection.ours.session;
   request.data = {bytes->data(), bytes->size(), bytes};
   request.told = true;  // Nobody waits for it.
   start(request, kChannelId, connection.paths.front().endpoint);
@@ -67,11 +64,10 @@ void Courier::offer_channel(Connection& connection) {
 ucs_status_t Courier::on_channel(void* argument, const void* raw_header, std::size_t header_bytes,
                                  void* data, std::size_t bytes, const ucp_am_recv_param_t* param) {
   auto& courier = *static_cast<Port*>(argument)->courier;
-  Header header;
-  if (header_bytes != sizeof header) return UCS_OK;
+  const auto header = courier.read_header(raw_header, header_bytes);
+  if (!header) return UCS_OK;
   if ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0) return UCS_OK;  // Never that large.
-  std::memcpy(&header, raw_header, sizeof header);
-  const auto link = header.link();
+  const auto link = header->link();
   const auto* begin = static_cast<const std::byte*>(data);
   std::vector<std::byte> address(begin, begin + bytes);
   switch (courier.links_.standing(link)) {

@@ -19,9 +19,12 @@ void Courier::send(Peer peer, const Tag& tag, ConstBuffer data, const Completion
   auto& connection = *found->second;
   offer_channel(connection);
   auto& request = add_request(connection);
-  request.header = {
-      connection.ours.process, connection.ours.session, tag.epoch, tag.step, tag.index, tag.kind, 0,
-      connection.sent++};
+  auto& header = request.header;
+  header.epoch = tag.epoch;
+  header.step = tag.step;
+  header.index = tag.index;
+  header.kind = tag.kind;
+  header.sequence = connection.sent++;
   request.data = std::move(data);
   request.completion = completion;
   start(request, kMessageId, connection.paths.back().endpoint);
@@ -29,8 +32,6 @@ void Courier::send(Peer peer, const Tag& tag, ConstBuffer data, const Completion
 
 void Courier::say_goodbye(Connection& connection) {
   auto& request = add_request(connection);
-  request.header.process = connection.ours.process;
-  request.header.session = connection.ours.session;
   request.header.sequence = connection.sent++;
   request.told = true;  // Nobody waits for it.
   start(request, kGoodbyeId, connection.paths.back().endpoint);
@@ -40,6 +41,9 @@ Courier::Request& Courier::add_request(Connection& connection) {
   auto& request = connection.requests.emplace_back();
   request.connection = &connection;
   request.self = std::prev(connection.requests.end());
+  request.header.token = connection.token;
+  request.header.process = connection.ours.process;
+  request.header.session = connection.ours.session;
   return request;
 }
 
@@ -109,14 +113,21 @@ void Courier::drop_older_than(EpochNumber epoch) {
   }
 }
 
+std::optional<Courier::Header> Courier::read_header(const void* bytes, std::size_t size) const {
+  Header header;
+  if (size != sizeof header) return {};  // Not from a transport of this version.
+  std::memcpy(&header, bytes, sizeof header);
+  if (header.token != token_) return {};
+  return header;
+}
+
 ucs_status_t Courier::on_message(void* argument, const void* raw_header, std::size_t header_bytes,
                                  void* data, std::size_t bytes, const ucp_am_recv_param_t* param) {
   const auto& port = *static_cast<Port*>(argument);
   auto& courier = *port.courier;
-  Header header;
-  if (header_bytes != sizeof header) return UCS_OK;  // Not from a transport of this version.
-  std::memcpy(&header, raw_header, sizeof header);
-  const auto link = header.link();
+  const auto header = courier.read_header(raw_header, header_bytes);
+  if (!header) return UCS_OK;  // UCX lets it go.
+  const auto link = header->link();
   const auto standing = courier.links_.standing(link);
   const bool is_offer = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
   const Incoming::Offered offer{data, port.worker->handle()};
@@ -128,22 +139,21 @@ ucs_status_t Courier::on_message(void* argument, const void* raw_header, std::si
     const auto peer = courier.links_.peer_of(link.process);
     courier.fail_later(*courier.links_.find(*peer), "has left for a new connection");
   }
-  Incoming message{header.tag(), bytes, Incoming::Seen{data}};
+  Incoming message{header->tag(), bytes, Incoming::Seen{data}};
   if (is_offer) message.form = offer;
-  courier.take_in(link, header.sequence, std::move(message));
+  courier.take_in(link, header->sequence, std::move(message));
   return is_offer ? UCS_INPROGRESS : UCS_OK;
 }
 
 ucs_status_t Courier::on_goodbye(void* argument, const void* raw_header, std::size_t header_bytes,
                                  void*, std::size_t, const ucp_am_recv_param_t*) {
   auto& courier = *static_cast<Port*>(argument)->courier;
-  Header header;
-  if (header_bytes != sizeof header) return UCS_OK;
-  std::memcpy(&header, raw_header, sizeof header);
-  const auto link = header.link();
+  const auto header = courier.read_header(raw_header, header_bytes);
+  if (!header) return UCS_OK;
+  const auto link = header->link();
   if (courier.links_.standing(link) == Links::Standing::stale) return UCS_OK;
   // In its turn: it may have come another way than the messages before it.
-  courier.take_in(link, header.sequence, {Tag{}, 0, Incoming::Goodbye{}});
+  courier.take_in(link, header->sequence, {Tag{}, 0, Incoming::Goodbye{}});
   return UCS_OK;
 }
 

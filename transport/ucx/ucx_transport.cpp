@@ -145,6 +145,7 @@ Result<std::unique_ptr<Transport>> create_ucx(const TransportOptions& options) {
 
   UcxAddress address;
   address.process = make_process_number();
+  address.token = make_access_token();
   unsigned release = 0;
   ucp_get_version(&address.ucx_major, &address.ucx_minor, &release);
   address.identity = own_identity();

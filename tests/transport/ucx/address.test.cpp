@@ -9,7 +9,7 @@ namespace {
 using Catch::Matchers::ContainsSubstring;
 
 UcxAddress sample() {
-  return {0x1234567890ABCDEF, 1, 13, {5, 6, 7}, {std::byte{1}, std::byte{2}, std::byte{3}}};
+  return {0x1234567890ABCDEF, 1, 13, {8, 9}, {5, 6, 7}, {std::byte{1}, std::byte{2}, std::byte{3}}};
 }
 
 TEST_CASE("an address survives its encoding", "[transport]") {
@@ -17,10 +17,15 @@ TEST_CASE("an address survives its encoding", "[transport]") {
   REQUIRE(decoded.ok());
   const auto& address = decoded.value();
   CHECK(address.process == 0x1234567890ABCDEF);
+  CHECK(address.token == AccessToken{8, 9});
   CHECK(address.identity.machine == 5);
   CHECK(address.identity.started == 6);
   CHECK(address.identity.process_id == 7);
   CHECK(address.worker == sample().worker);
+}
+
+TEST_CASE("no two processes show the same token", "[transport]") {
+  CHECK(make_access_token() != make_access_token());
 }
 
 TEST_CASE("an address that is cut off or foreign is refused", "[transport][errors]") {
