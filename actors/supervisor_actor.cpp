@@ -245,6 +245,7 @@ void offered(Self self, const Offers& offers) {
             collect_next(self);
           },
           [self](const caf::error&) {
+            if (const auto& lost = self->state.lost_while_collected) return fail(self, *lost);
             fail(self, {Errc::timed_out,
                         "the final parameters could not be collected within " +
                             std::to_string(kCollectTimeout.count()) + " s",
@@ -283,7 +284,9 @@ SupervisorActor::behavior_type supervisor(Self self, HeadResources* resources,
       [self](const Offers& offers) { offered(self, offers); },
       [self](failed_atom, NodeId id, Error& error) { node_failed(self, id.index(), error); },
       [self](const PlannedBatchPtr& batch) { planned(self, batch); },
-      [self](failed_atom, const Error& error) { fail(self, error); },
+      [self](failed_atom, const Error& error) {
+        fail(self, self->state.lost_while_collected.value_or(error));
+      },
       [self](exited_atom, std::int32_t pid, const std::string& how) {
         process_exited(self, pid, how);
       },

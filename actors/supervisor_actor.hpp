@@ -88,6 +88,9 @@ struct SupervisorState {
   std::deque<Collection> collections;
   std::vector<Offers> offers;
   std::size_t offering_devices = 0;
+  /// A node was lost after all its tensors of the last collection had been offered: they may have
+  /// come, and only the recorder knows. Counts if they have not.
+  std::optional<Error> lost_while_collected;
   JobEnd how;
   Time deadline;  ///< Of joining, of applying, or of ending.
   Pace pace;      ///< Of its own signs of life.

@@ -17,6 +17,12 @@ using NodePhase = NodeEntry::Phase;
 /// say more than the peers that missed it.
 constexpr auto kReasonTimeout = std::chrono::milliseconds(300);
 
+/// Whether the recorder collects the last tensors, so that no node has anything left to say.
+bool is_collected(const SupervisorState& state) {
+  return state.phase == Phase::collecting && state.collections.size() == 1 &&
+         state.offering_devices == state.configuration.plan.devices.size();
+}
+
 }  // namespace
 
 void finish_if_all_gone(Self self, bool at_once) {
@@ -84,7 +90,10 @@ void node_lost(Self self, std::size_t id) {
   const std::string fix = node.silent ? "look whether its machine is stopped, crowded or cut off, "
                                         "then start the job again"
                                       : "start the job again";
-  fail(self, {Errc::transport_failed, what + after, {}, fix});
+  const Error error{Errc::transport_failed, what + after, {}, fix};
+  if (!is_collected(state)) return fail(self, error);
+  state.resources->logger.warning(what + " while the model was collected");
+  state.lost_while_collected = error;
 }
 
 void process_exited(Self self, std::int32_t pid, const std::string& how) {

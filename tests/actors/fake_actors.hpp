@@ -128,26 +128,33 @@ inline SchedulerActor::behavior_type fake_scheduler(SchedulerActor::pointer, Sch
 }
 
 /// What a fake recorder was told. Where `slow`, it answers `finish` when it is told to `begin`
-/// again; where `stuck`, it cannot collect.
+/// again; where `stuck`, it cannot collect; where `busy`, it collects until then.
 struct RecorderSeen {
   std::vector<PlannedBatchPtr> batches;
   std::vector<StepRecordPtr> steps;
   std::vector<Collection> collections;
   bool slow = false;
   bool stuck = false;
+  bool busy = false;
   std::optional<caf::typed_response_promise<finish_atom>> promise;
+  std::optional<caf::typed_response_promise<finish_atom>> collected;
 };
 
 inline RecorderActor::behavior_type fake_recorder(RecorderActor::pointer self, RecorderSeen* seen) {
   return {
       [seen](begin_atom, const Configuration&) {
+        if (seen->collected) seen->collected->deliver(finish_atom::value);
         if (seen->promise) seen->promise->deliver(finish_atom::value);
       },
       [seen](const PlannedBatchPtr& x) { seen->batches.push_back(x); },
       [seen](const StepRecordPtr& x) { seen->steps.push_back(x); },
-      [seen](collect_atom, Collection x, EpochNumber,
-             const OffersPtr&) -> caf::result<finish_atom> {
+      [self, seen](collect_atom, Collection x, EpochNumber,
+                   const OffersPtr&) -> caf::result<finish_atom> {
         seen->collections.push_back(x);
+        if (seen->busy) {
+          seen->collected = self->make_response_promise<finish_atom>();
+          return *seen->collected;
+        }
         if (seen->stuck) return caf::make_error(caf::sec::request_timeout);
         return finish_atom::value;
       },

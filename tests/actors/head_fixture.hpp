@@ -60,6 +60,7 @@ class Head {
 
   ~Head() {
     recorder.promise.reset();
+    recorder.collected.reset();
     for (const auto& node : askers_) caf::anon_send_exit(node, caf::exit_reason::kill);
     caf::anon_send_exit(colleagues.scheduler, caf::exit_reason::kill);
     caf::anon_send_exit(colleagues.recorder, caf::exit_reason::kill);
@@ -133,6 +134,12 @@ class Head {
                 std::uint64_t hash = 7) {
     tell(engine::DeviceReport{
         step, epoch_number, DeviceId{device}, {}, {{GroupId{0}, 0, hash}}, {}, {}});
+  }
+
+  /// These nodes' processes end, as they do when they were told to stop.
+  void leave(const std::vector<std::size_t>& ids) {
+    for (const std::size_t id : ids) caf::anon_send_exit(nodes[id], caf::exit_reason::kill);
+    system.run();
   }
 
   void run_step(std::int64_t step, double loss = 1) {

@@ -49,6 +49,45 @@ TEST_CASE("a node lost after COMMIT does not take the word back", "[actors][erro
   CHECK(head.recorder.steps.empty());  // Not all have finished it.
 }
 
+TEST_CASE("a node lost while the model is written does no harm", "[actors]") {
+  Head head(1);
+  head.recorder.busy = true;
+  head.start_training();
+  head.plan(0);
+  head.run_step(1);
+  for (std::size_t id = 0; id < 4; ++id) head.tell(Offers{NodeId{id}, {}});
+  REQUIRE(head.recorder.collections.size() == 1);
+  head.tell(exited_atom::value, std::int32_t{103}, std::string("was killed by signal 9"));
+  CHECK_FALSE(head.ended);
+
+  SECTION("all had come: the job is done") {
+    caf::anon_send(head.colleagues.recorder, begin_atom::value, Configuration{});
+    head.leave({0, 1, 2});
+    REQUIRE(head.ended);
+    CHECK(head.ended->exit_code == 0);
+  }
+  SECTION("something had not: the node is the reason") {
+    head.tell(failed_atom::value, Error{Errc::transport_failed, "peer 3 is lost", "", ""});
+    head.leave({0, 1, 2});
+    REQUIRE(head.ended);
+    CHECK(head.ended->exit_code == 1);
+    CHECK(says(head.ended->message, "node 3 (host, pid 103) was lost: was killed by signal 9"));
+  }
+}
+
+TEST_CASE("a node lost before it has offered its tensors ends the job", "[actors][errors]") {
+  Head head(1);
+  head.start_training();
+  head.plan(0);
+  head.run_step(1);
+  for (std::size_t id = 0; id < 3; ++id) head.tell(Offers{NodeId{id}, {}});
+  head.tell(exited_atom::value, std::int32_t{103}, std::string("was killed by signal 9"));
+  head.leave({0, 1, 2});
+  REQUIRE(head.ended);
+  CHECK(head.ended->exit_code == 1);
+  CHECK(says(head.ended->message, "node 3"));
+}
+
 TEST_CASE("a lost node is the reason, not the peers that missed it", "[actors][errors]") {
   Head head;
   head.start_training();
