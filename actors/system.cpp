@@ -1,21 +1,17 @@
 #include "actors/system.hpp"
 
-#include <netdb.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
-#include <algorithm>
 #include <caf/io/all.hpp>
-#include <cerrno>
-#include <charconv>
+#include <caf/io/basp_broker.hpp>
 #include <chrono>
 #include <csignal>
-#include <cstring>
 #include <memory>
 #include <set>
+#include <sstream>
 #include <thread>
 
 #include "actors/heartbeat.hpp"
+#include "actors/tls_doorman.hpp"
+#include "actors/tls_scribe.hpp"
 
 namespace troupe::actors {
 
@@ -29,112 +25,115 @@ SystemConfig::SystemConfig() {
   set("middleman.app-identifiers", std::vector<std::string>{"troupe"});
 }
 
-Result<HostPort> parse_host_port(const std::string& text) {
-  const auto colon = text.rfind(':');
-  HostPort address;
-  const char* begin = text.data() + (colon == std::string::npos ? text.size() : colon + 1);
-  const char* end = text.data() + text.size();
-  const auto parsed = std::from_chars(begin, end, address.port);
-  if (colon == std::string::npos || colon == 0 || parsed.ec != std::errc{} || parsed.ptr != end)
-    return Error{
-        Errc::invalid_argument, "'" + text + "' is not HOST:PORT", {}, "for example 10.0.0.1:7000"};
-  address.host = text.substr(0, colon);
-  return address;
-}
-
 namespace {
 
-Error cannot_listen(const HostPort& address, const std::string& why, const std::string& fix) {
-  return {Errc::transport_failed,
-          "cannot listen on " + address.host + ":" + std::to_string(address.port) + ": " + why,
-          "cluster.listen", fix};
+using Clock = std::chrono::steady_clock;
+
+/// Between two attempts to find a supervisor that does not listen yet.
+constexpr std::chrono::milliseconds kRetryInterval{200};
+
+caf::io::network::default_multiplexer& multiplexer_of(caf::actor_system& system) {
+  // CAF has no other one here: `SystemConfig` loads the default.
+  return dynamic_cast<caf::io::network::default_multiplexer&>(system.middleman().backend());
 }
 
-Error cannot_bind(const HostPort& address, int code) {
-  switch (code) {
-    case EADDRINUSE:
-      return cannot_listen(address, "another program listens there",
-                           "end it (another job?), or use a free port; port 0 takes any");
-    case EADDRNOTAVAIL:
-      return cannot_listen(address, "this machine has no such address",
-                           "use one of `ip address`, or 0.0.0.0 for all of them");
-    case EACCES:
-      return cannot_listen(address, "ports below 1024 are for root alone", "use a higher port");
-    default:
-      return cannot_listen(address, std::strerror(code),
-                           "use an address of this machine and a free port; port 0 takes any");
-  }
+caf::actor broker_of(caf::actor_system& system) {
+  return system.middleman().named_broker<caf::io::basp_broker>(caf::atom("BASP"));
+}
+
+/// The supervisor behind a proven connection. Errors: unavailable: another protocol;
+/// transport_failed: the connection ended, as when the door had to make room for others.
+Result<SupervisorActor> ask_for_supervisor(caf::actor_system& system,
+                                           std::unique_ptr<door::TlsSession> session,
+                                           const HostPort& address, Clock::time_point deadline) {
+  caf::scoped_actor self(system);
+  caf::strong_actor_ptr found;
+  std::set<std::string> protocol;
+  caf::io::scribe_ptr scribe =
+      caf::make_counted<TlsScribe>(multiplexer_of(system), std::move(session));
+  self->request(broker_of(system), deadline - Clock::now(), caf::connect_atom::value,
+                std::move(scribe), address.port)
+      .receive(
+          [&](caf::node_id&, caf::strong_actor_ptr& actor, std::set<std::string>& types) {
+            found = actor;
+            protocol = types;
+          },
+          [](const caf::error&) {});
+  if (found && system.assignable(protocol, system.message_types<SupervisorActor>()))
+    return caf::actor_cast<SupervisorActor>(found);
+  if (!found)
+    return Error{Errc::transport_failed, "who listens there left", address.text(),
+                 "see what the job says"};
+  return Error{Errc::unavailable, "who listens there is another build of troupe", address.text(),
+               "build the same sources on every machine (troupe --version)"};
+}
+
+/// One attempt. Errors: those of `connect_to`, `shake_hands` and `ask_for_supervisor`.
+Result<SupervisorActor> try_to_find(caf::actor_system& system, const HostPort& address,
+                                    const door::JobKey& key, Clock::time_point deadline) {
+  auto socket = door::connect_to(address, deadline);
+  if (!socket.ok()) return std::move(socket).error();
+  const door::TlsContext context(key, door::TlsContext::Side::client);
+  auto session = door::shake_hands(context, std::move(socket).value(), address, deadline);
+  if (!session.ok()) return std::move(session).error();
+  return ask_for_supervisor(system, std::move(session).value(), address, deadline);
+}
+
+std::string in_seconds(double seconds) {
+  std::ostringstream text;
+  text << seconds << " s";
+  return text.str();
+}
+
+/// Whether another attempt with the same key would end in the same way.
+bool is_final(const Error& error) {
+  return error.code == Errc::unavailable || error.code == Errc::invalid_argument;
+}
+
+bool is_same(const Result<door::JobKey>& now, const Result<door::JobKey>& before) {
+  return now.ok() && before.ok() && now.value() == before.value();
 }
 
 }  // namespace
 
-Status check_listening(const HostPort& address) {
-  addrinfo wanted{}, *found = nullptr;
-  wanted.ai_socktype = SOCK_STREAM;
-  wanted.ai_flags = AI_PASSIVE;
-  const int unknown = getaddrinfo(address.is_any() ? nullptr : address.host.c_str(),
-                                  std::to_string(address.port).c_str(), &wanted, &found);
-  if (unknown != 0)
-    return cannot_listen(address,
-                         "the host is unknown (" + std::string(gai_strerror(unknown)) + ")",
-                         "use an address of this machine, such as 127.0.0.1 or 0.0.0.0");
-  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> list(found, &freeaddrinfo);
-  int code = EAFNOSUPPORT;
-  for (const addrinfo* one = found; one != nullptr; one = one->ai_next) {
-    const int handle = socket(one->ai_family, one->ai_socktype | SOCK_CLOEXEC, one->ai_protocol);
-    if (handle < 0) continue;
-    // As CAF listens: ends of connections that linger are no reason, a listener is.
-    const int yes = 1;
-    setsockopt(handle, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-    const bool bound = bind(handle, one->ai_addr, one->ai_addrlen) == 0 && listen(handle, 1) == 0;
-    code = bound ? 0 : errno;
-    close(handle);
-    if (bound) return Done{};
-  }
-  return cannot_bind(address, code);
-}
-
-Result<std::uint16_t> publish(caf::actor_system& system, const SupervisorActor& supervisor,
-                              const HostPort& address) {
-  auto port = system.middleman().publish(
-      supervisor, address.port, address.is_any() ? nullptr : address.host.c_str(), /*reuse=*/true);
-  if (port) return *port;
-  if (auto why = check_listening(address); !why.ok()) return std::move(why).error();
-  return cannot_listen(address, "the port was taken a moment ago", "start the job again");
+std::uint16_t publish(caf::actor_system& system, const SupervisorActor& supervisor,
+                      door::Socket listening, const door::JobKey& key, door::Door::Tell tell) {
+  caf::io::doorman_ptr doorman = caf::make_counted<TlsDoorman>(
+      multiplexer_of(system), std::move(listening), key, std::move(tell));
+  const std::uint16_t port = doorman->port();
+  caf::anon_send(broker_of(system), caf::publish_atom::value, std::move(doorman), port,
+                 caf::actor_cast<caf::strong_actor_ptr>(supervisor),
+                 system.message_types<SupervisorActor>());
+  return port;
 }
 
 Result<SupervisorActor> find_supervisor(caf::actor_system& system, const HostPort& address,
-                                        double timeout_s) {
-  const std::string where = address.host + ":" + std::to_string(address.port);
-  const auto deadline = std::chrono::steady_clock::now() + seconds(timeout_s);
-  caf::scoped_actor self(system);
+                                        const KeySource& key_source, double timeout_s) {
+  const auto deadline = Clock::now() + seconds(timeout_s);
   for (;;) {
-    const auto left = deadline - std::chrono::steady_clock::now();
-    if (left <= Duration{})
+    const auto key = key_source();
+    if (!key.ok() && is_final(key.error())) return key.error();
+    auto found = key.ok() ? try_to_find(system, address, key.value(), deadline) : key.error();
+    // A key may be the last job's; when it is still the same now, it is meant.
+    if (found.ok() || (is_final(found.error()) && is_same(key_source(), key))) return found;
+    const auto left = deadline - Clock::now();
+    if (left <= kRetryInterval)
       return Error{
           Errc::timed_out,
-          "no supervisor answered within " + std::to_string(static_cast<int>(timeout_s)) + " s",
-          where, "start `troupe train` first; check the address, and that this machine reaches it"};
-    caf::strong_actor_ptr found;
-    std::set<std::string> protocol;
-    // A request of our own, because `middleman::remote_actor` waits as long as an attempt takes.
-    self->request(system.middleman().actor_handle(), left, caf::connect_atom::value, address.host,
-                  address.port)
-        .receive(
-            [&](caf::node_id&, caf::strong_actor_ptr& actor, std::set<std::string>& types) {
-              found = actor;
-              protocol = types;
-            },
-            [](const caf::error&) {});
-    if (found && system.assignable(protocol, system.message_types<SupervisorActor>()))
-      return caf::actor_cast<SupervisorActor>(found);
-    if (found)
-      return Error{Errc::unavailable, "who listens there is another build of troupe", where,
-                   "build the same sources on every machine (troupe --version)"};
-    std::this_thread::sleep_for(std::min<Duration>(std::chrono::milliseconds(200), left));
+          "no job let this node in within " + in_seconds(timeout_s) +
+              "; the last attempt: " + found.error().message,
+          address.text(),
+          found.error().fix.empty()
+              ? "start `troupe train` first; check the address, and that this machine reaches it"
+              : found.error().fix};
+    std::this_thread::sleep_for(kRetryInterval);
   }
 }
 
-std::string signal_name(int signal) { return signal == SIGINT ? "Ctrl-C" : "SIGTERM"; }
+std::string signal_name(int signal) {
+  return signal == SIGINT   ? "Ctrl-C"
+         : signal == SIGHUP ? "SIGHUP (the terminal closed)"
+                            : "SIGTERM";
+}
 
 }  // namespace troupe::actors

@@ -3,10 +3,13 @@
 #pragma once
 
 #include <caf/actor_system_config.hpp>
+#include <functional>
 #include <string>
 
 #include "actors/protocol.hpp"
+#include "runtime/door/door.hpp"
 #include "runtime/job/job.hpp"
+#include "runtime/vocabulary/host_port.hpp"
 #include "runtime/vocabulary/result.hpp"
 
 namespace troupe::actors {
@@ -18,36 +21,22 @@ class SystemConfig : public caf::actor_system_config {
   SystemConfig();
 };
 
-/// `HOST:PORT` taken apart.
-struct HostPort {
-  std::string host;
-  std::uint16_t port = 0;
+/// Makes the supervisor reachable at a socket that listens, for processes that show the key; `tell`
+/// takes lines about those that do not. Returns the port.
+std::uint16_t publish(caf::actor_system& system, const SupervisorActor& supervisor,
+                      door::Socket listening, const door::JobKey& key, door::Door::Tell tell);
 
-  /// Whether it stands for all addresses of this machine.
-  bool is_any() const { return host == "0.0.0.0" || host == "*"; }
-};
+/// Where a node has the job's key from; asked at every attempt, because the key of a job that does
+/// not run yet may come with it. Errors: not_found: not yet; others are final.
+using KeySource = std::function<Result<door::JobKey>()>;
 
-/// Errors: invalid_argument: no colon, an empty host, a port outside 0..65535.
-Result<HostPort> parse_host_port(const std::string& text);
-
-/// Whether this process could listen there: binds, and lets go again.
-/// Errors: transport_failed: the port is taken, the address is not of this machine, the host is
-/// unknown, or the port is privileged; each with its own words and fix.
-Status check_listening(const HostPort& address);
-
-/// Makes the supervisor reachable, also where connections of a job that ended a moment ago still
-/// linger at the port. Returns the port, chosen by the system where 0 is asked for.
-/// Errors: as `check_listening`.
-Result<std::uint16_t> publish(caf::actor_system& system, const SupervisorActor& supervisor,
-                              const HostPort& address);
-
-/// Connects to a supervisor, again and again until `timeout_s` has passed. Where an attempt is
-/// still under way then, the actor system cannot be destroyed before it ends (some 10 s). Errors:
-/// timed_out: nobody answered there; unavailable: who answered speaks another protocol.
+/// Connects to a supervisor and shows the key, again and again until `timeout_s` has passed.
+/// Errors: timed_out: nobody let this process in, with the last attempt's reason; unavailable: who
+/// did speaks another protocol; invalid_argument: another key there, or the key source's.
 Result<SupervisorActor> find_supervisor(caf::actor_system& system, const HostPort& address,
-                                        double timeout_s);
+                                        const KeySource& key_source, double timeout_s);
 
-/// How messages call a signal: `Ctrl-C`, `SIGTERM`.
+/// How messages call a signal that ends a process: `Ctrl-C`, `SIGTERM`.
 std::string signal_name(int signal);
 
 }  // namespace troupe::actors

@@ -42,6 +42,7 @@ struct JobArguments {
 
 void add_train(Commands& commands);
 void add_node(Commands& commands);
+void add_key(Commands& commands);
 void add_validate(Commands& commands);
 void add_compare(Commands& commands);
 void add_data(Commands& commands);

@@ -38,6 +38,23 @@ class SpawnAttributes {
   posix_spawnattr_t attributes_;
 };
 
+/// This process's environment with the key in it: it is readable by this user alone.
+std::vector<std::string> environment_with(const std::string& key) {
+  constexpr std::string_view kName = "TROUPE_KEY=";
+  std::vector<std::string> variables{std::string(kName) + key};
+  for (char** variable = environ; *variable != nullptr; ++variable)
+    if (!std::string_view(*variable).starts_with(kName)) variables.emplace_back(*variable);
+  return variables;
+}
+
+/// As system calls take lists of texts. Points into `texts`.
+std::vector<char*> pointers_to(std::vector<std::string>& texts) {
+  std::vector<char*> pointers;
+  for (auto& text : texts) pointers.push_back(text.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
 std::string describe(int status) {
   if (WIFEXITED(status)) return "exited with code " + std::to_string(WEXITSTATUS(status));
   const int signal = WTERMSIG(status);
@@ -51,18 +68,18 @@ LocalNodes::~LocalNodes() {
   for (const Child& child : children_) waitpid(child.pid, nullptr, 0);
 }
 
-Status LocalNodes::start(std::int32_t count, const std::string& address) {
+Status LocalNodes::start(std::int32_t count, const std::string& address, const std::string& key) {
   const SpawnAttributes attributes;
   const std::string parent = std::to_string(getpid());
+  auto variables = environment_with(key);
+  const auto environment = pointers_to(variables);
   for (std::int32_t node = 0; node < count; ++node) {
     std::vector<std::string> words{
         "troupe", "node", "--join", address, "--node", std::to_string(node), "--parent", parent};
-    std::vector<char*> arguments;
-    for (auto& word : words) arguments.push_back(word.data());
-    arguments.push_back(nullptr);
+    const auto arguments = pointers_to(words);
     pid_t pid = 0;
-    const int code =
-        posix_spawn(&pid, "/proc/self/exe", nullptr, attributes.get(), arguments.data(), environ);
+    const int code = posix_spawn(&pid, "/proc/self/exe", nullptr, attributes.get(),
+                                 arguments.data(), environment.data());
     if (code != 0)
       return Error{Errc::io_failed, std::string("cannot start a node process: ") + strerror(code),
                    "cluster.local_nodes", "check the limits of this machine (ulimit -u)"};

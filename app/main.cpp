@@ -15,8 +15,9 @@ namespace troupe::app {
 namespace {
 
 constexpr std::array kCommands{
-    add_train,   add_node, add_validate, add_data,    add_compare, add_solve, add_profile,
-    add_balance, add_plan, add_simulate, add_what_if, add_report,  add_trace, add_failure_replay,
+    add_train,    add_node,    add_key,     add_validate, add_data,
+    add_compare,  add_solve,   add_profile, add_balance,  add_plan,
+    add_simulate, add_what_if, add_report,  add_trace,    add_failure_replay,
 };
 
 constexpr const char* kAbout =
@@ -27,7 +28,8 @@ constexpr const char* kMore =
     "Start with:  troupe validate configs/demo.toml\n"
     "Each command explains itself:  troupe COMMAND --help\n"
     "Exit codes: 0 done; 1 failed while running; 2 command line, job file or JSON wrong;\n"
-    "            3 data wrong; 75 stopped and resumable; 130/143 ended by Ctrl-C/SIGTERM.";
+    "            3 data wrong; 75 stopped and resumable; 129/130/143 ended by a closed\n"
+    "            terminal, Ctrl-C, SIGTERM.";
 
 /// What a wrong word on the command line probably meant, as a fix.
 std::string suggest(const CLI::App& root, int count, char** words) {

@@ -16,6 +16,7 @@
 #include "actors/peers.hpp"
 #include "actors/system.hpp"
 #include "app/commands.hpp"
+#include "app/keys.hpp"
 #include "app/signals.hpp"
 #include "app/terminal.hpp"
 #include "app/transport_options.hpp"
@@ -33,6 +34,7 @@ using namespace actors;
 struct Options {
   std::string join;
   std::string job_file;
+  std::string key_file;
   std::int32_t node = -1;
   std::int32_t parent = 0;
   double timeout_s = 60;
@@ -92,8 +94,10 @@ Result<SupervisorActor> look_for_job(caf::actor_system& system, const Options& o
   const EndOnSignal guard(options.parent == 0 ? "before it joined the job" : "");
   const auto address = parse_host_port(options.join);
   if (!address.ok()) return address.error();
+  const auto key = node_key(options.key_file, options.job_file, address.value());
+  if (!key.ok()) return key.error();
   tell(options, "looking for the job at " + options.join);
-  return find_supervisor(system, address.value(), options.timeout_s);
+  return find_supervisor(system, address.value(), key.value(), options.timeout_s);
 }
 
 /// Waits until the node's actor is done. A signal ends it by way of the supervisor, so that all
@@ -102,17 +106,13 @@ Result<SupervisorActor> look_for_job(caf::actor_system& system, const Options& o
 int wait_for_end(std::future<JobEnd>& ended, const NodeActor& node) {
   constexpr std::chrono::seconds kAnswerTime{2};
   int signal = 0;
-  auto deadline = std::chrono::steady_clock::time_point::max();
-  while (ended.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
-    const auto wait = signal == 0 ? kWaitMax : std::chrono::milliseconds(50);
-    const int seen = wait_for_signal({SIGINT, SIGTERM, kWakeSignal}, wait);
-    const bool told = seen == SIGINT || seen == SIGTERM;
-    if (std::chrono::steady_clock::now() > deadline || (told && signal != 0)) break;
-    if (!told) continue;
-    signal = seen;
-    deadline = std::chrono::steady_clock::now() + kAnswerTime;
-    caf::anon_send(node, stop_atom::value, static_cast<std::int32_t>(signal));
-  }
+  take_signals_until(
+      [&] { return ended.wait_for(std::chrono::seconds(0)) == std::future_status::ready; }, {},
+      {kAnswerTime, std::chrono::milliseconds(0)},
+      [&](int seen) {
+        signal = seen;
+        caf::anon_send(node, stop_atom::value, static_cast<std::int32_t>(seen));
+      });
   return signal;
 }
 
@@ -135,13 +135,11 @@ int run_node(const Options& options) {
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (getppid() != options.parent) return kFailed;
   }
-  block_signals({SIGINT, SIGTERM, kWakeSignal});
+  block_signals();
   SystemConfig config;
   caf::actor_system system(config);
   const auto supervisor = look_for_job(system, options);
   if (!supervisor.ok()) {
-    // An attempt to connect may still be under way, and the actor system would wait for it.
-    leave_at_latest(exit_code(supervisor.error()), kLeaveTime);
     return report(supervisor.error());
   }
   NodeResources resources;
@@ -177,6 +175,8 @@ void add_node(Commands& commands) {
       ->type_name("HOST:PORT");
   command->add_option("--job", options->job_file,
                       "Take the data paths from this job file instead of the supervisor's");
+  command->add_option("--key", options->key_file,
+                      "The job's key; default: TROUPE_KEY, or of your job on this machine");
   command->add_option("--node", options->node, "Node id to take; default: any free one");
   command->add_option("--timeout", options->timeout_s, "Seconds to look for the supervisor")
       ->capture_default_str();

@@ -7,6 +7,7 @@
 #include <iostream>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 #include "actors/system.hpp"
 
@@ -18,7 +19,7 @@ namespace {
 constexpr std::chrono::milliseconds kLookInterval{50};
 
 std::mutex clean_up_mutex;
-std::function<void()> at_leaving;
+std::vector<std::function<void()>> at_leaving;
 
 sigset_t set_of(std::initializer_list<int> signals) {
   sigset_t set;
@@ -27,30 +28,72 @@ sigset_t set_of(std::initializer_list<int> signals) {
   return set;
 }
 
-}  // namespace
-
-void block_signals(std::initializer_list<int> signals) {
-  const sigset_t set = set_of(signals);
-  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+sigset_t ending_and(std::initializer_list<int> others) {
+  sigset_t set = set_of(others);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP})
+    if (ends_process(signal)) sigaddset(&set, signal);
+  return set;
 }
 
-void wake_main_thread() { kill(getpid(), kWakeSignal); }
-
-int wait_for_signal(std::initializer_list<int> signals, std::chrono::milliseconds timeout) {
-  const sigset_t set = set_of(signals);
+int wait_for(const sigset_t& set, std::chrono::milliseconds timeout) {
   const timespec limit{timeout.count() / 1000, timeout.count() % 1000 * 1'000'000};
   const int signal = sigtimedwait(&set, nullptr, &limit);
   return signal > 0 ? signal : 0;
 }
 
+}  // namespace
+
+void block_signals(std::initializer_list<int> others) {
+  std::signal(SIGPIPE, SIG_IGN);
+  sigset_t set = ending_and(others);
+  sigaddset(&set, kWakeSignal);
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+}
+
+bool ends_process(int signal) {
+  if (signal != SIGHUP) return signal == SIGINT || signal == SIGTERM;
+  // Blocked signals stay waiting even where they are ignored: it must be asked for.
+  struct sigaction action {};
+  return sigaction(SIGHUP, nullptr, &action) == 0 && action.sa_handler != SIG_IGN;
+}
+
+void wake_main_thread() { kill(getpid(), kWakeSignal); }
+
+int wait_for_signal(std::initializer_list<int> others, std::chrono::milliseconds timeout) {
+  return wait_for(ending_and(others), timeout);
+}
+
+int take_signals_until(const std::function<bool()>& is_over, std::initializer_list<int> others,
+                       EndLimits limits, const std::function<void(int)>& take) {
+  sigset_t set = ending_and(others);
+  sigaddset(&set, kWakeSignal);
+  auto deadline = std::chrono::steady_clock::time_point::max();
+  int last = 0;
+  while (!is_over()) {
+    const int signal = wait_for(set, last == 0 ? kWaitMax : kLookInterval);
+    const auto now = std::chrono::steady_clock::now();
+    if (now > deadline) return last;
+    if (ends_process(signal)) {
+      deadline = now + (last == 0 ? limits.first : limits.second);
+      last = signal;
+    }
+    if (signal != 0 && signal != kWakeSignal) take(signal);
+  }
+  return 0;
+}
+
+int wait_for_signal_only(std::initializer_list<int> signals, std::chrono::milliseconds timeout) {
+  return wait_for(set_of(signals), timeout);
+}
+
 void before_leaving(std::function<void()> clean_up) {
   const std::lock_guard lock(clean_up_mutex);
-  at_leaving = std::move(clean_up);
+  at_leaving.push_back(std::move(clean_up));
 }
 
 void leave(int exit_code) {
   clean_up_mutex.lock();  // Never let go: another thread that leaves too waits for this one's end.
-  if (at_leaving) at_leaving();
+  for (const auto& clean_up : at_leaving) clean_up();
   std::cout.flush();
   std::cerr.flush();
   std::_Exit(exit_code);
@@ -66,7 +109,7 @@ void leave_at_latest(int exit_code, std::chrono::milliseconds time) {
 EndOnSignal::EndOnSignal(std::string when)
     : watcher_([this, when = std::move(when)] {
         while (!done_)
-          if (const int signal = wait_for_signal({SIGINT, SIGTERM}, kLookInterval); signal != 0)
+          if (const int signal = wait_for_signal({}, kLookInterval); signal != 0)
             leave(report_signal(signal, when));
       }) {}
 

@@ -12,8 +12,14 @@
 
 namespace troupe::app {
 
-/// Blocks these signals in this thread and all it starts. Call before any thread is started.
-void block_signals(std::initializer_list<int> signals);
+/// Blocks the signals that end a process, `kWakeSignal` and `others`, in this thread and all it
+/// starts; ignores SIGPIPE, because who reads the output may leave (`| head`). Call before any
+/// thread is started.
+void block_signals(std::initializer_list<int> others = {});
+
+/// Whether a signal ends a process: SIGINT, SIGTERM, and SIGHUP unless the process was started to
+/// outlive its terminal (nohup).
+bool ends_process(int signal);
 
 /// What `wake_main_thread` sends; blocked and waited for like the others, it means nothing.
 inline constexpr int kWakeSignal = SIGUSR1;
@@ -24,10 +30,26 @@ inline constexpr std::chrono::milliseconds kWaitMax{1000};
 /// Ends a wait for `kWakeSignal`, or the next one. From any thread.
 void wake_main_thread();
 
-/// Waits for one of these blocked signals, at most `timeout`. Returns it, or 0.
-int wait_for_signal(std::initializer_list<int> signals, std::chrono::milliseconds timeout);
+/// Waits for a signal that ends the process or one of `others`, all blocked, at most `timeout`.
+/// Returns it, or 0.
+int wait_for_signal(std::initializer_list<int> others, std::chrono::milliseconds timeout);
 
-/// What `leave` does first, once: for what must not stay behind and has no destructor to rely on.
+/// What may pass after a signal that ends a process, and after another one, until it has ended.
+struct EndLimits {
+  std::chrono::milliseconds first{};
+  std::chrono::milliseconds second{};
+};
+
+/// Gives signals that end the process, and `others`, to `take` until `is_over` says so, asked after
+/// each and whenever `wake_main_thread` was called. Returns 0; or, where it is not over when a
+/// limit has passed, the last signal that ends the process: then whoever should end it does not.
+int take_signals_until(const std::function<bool()>& is_over, std::initializer_list<int> others,
+                       EndLimits limits, const std::function<void(int)>& take);
+
+/// Waits for one of these blocked signals alone.
+int wait_for_signal_only(std::initializer_list<int> signals, std::chrono::milliseconds timeout);
+
+/// Adds to what `leave` does first: for what must not stay behind and has no destructor to rely on.
 void before_leaving(std::function<void()> clean_up);
 
 /// Ends the process now, after its output is written and without destructors of statics and of the
@@ -41,8 +63,9 @@ inline constexpr std::chrono::milliseconds kLeaveTime{1000};
 /// Leaves with this exit code if the process has not ended within so much time.
 void leave_at_latest(int exit_code, std::chrono::milliseconds time);
 
-/// Ends the process on SIGINT or SIGTERM (blocked) while this lives: for work that does not look
-/// for signals itself. Says `stopped by Ctrl-C WHEN` on stderr and leaves with 128 + the signal.
+/// Ends the process on a signal that ends it (blocked) while this lives: for work that does not
+/// look for signals itself. Says `stopped by Ctrl-C WHEN` on stderr and leaves with 128 + the
+/// signal.
 class EndOnSignal {
  public:
   explicit EndOnSignal(std::string when);

@@ -16,6 +16,7 @@
 #include "actors/supervisor_actor.hpp"
 #include "actors/system.hpp"
 #include "app/commands.hpp"
+#include "app/keys.hpp"
 #include "app/local_nodes.hpp"
 #include "app/signals.hpp"
 #include "app/stalled_read.hpp"
@@ -148,8 +149,7 @@ int train_by_reference(const Options& options, const Opened& opened) {
   const auto stopped = [&] { return "before step " + std::to_string(step) + " was done"; };
   std::thread watcher([&] {
     while (!done && !stop)
-      if ((signal = wait_for_signal({SIGINT, SIGTERM}, std::chrono::milliseconds(50))) != 0)
-        stop = true;
+      if ((signal = wait_for_signal({}, std::chrono::milliseconds(50))) != 0) stop = true;
     // A step may take long, and nothing of it is kept.
     const auto deadline = std::chrono::steady_clock::now() + kLeaveTime;
     while (!done && std::chrono::steady_clock::now() < deadline)
@@ -187,17 +187,24 @@ int train_by_reference(const Options& options, const Opened& opened) {
 // ---- the head
 // -------------------------------------------------------------------------------------
 
-/// Passes signals and ended children on until the job has ended.
-JobEnd watch(std::future<JobEnd>& ended, const SupervisorActor& supervisor, LocalNodes& nodes) {
-  while (ended.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
-    const int signal = wait_for_signal({SIGINT, SIGTERM, SIGCHLD, kWakeSignal}, kWaitMax);
-    if (signal == SIGINT || signal == SIGTERM)
-      caf::anon_send(supervisor, stop_atom::value, static_cast<std::int32_t>(signal));
-    for (const EndedChild& child : nodes.reap())
-      caf::anon_send(supervisor, exited_atom::value, static_cast<std::int32_t>(child.pid),
-                     child.how);
-  }
-  return ended.get();
+/// Passes signals and ended children on until the job has ended. What a signal begins ends within
+/// `cluster.stop_timeout_s`, whatever the supervisor does, and after a second one at once.
+JobEnd watch(std::future<JobEnd>& ended, const SupervisorActor& supervisor, LocalNodes& nodes,
+             double stop_timeout_s) {
+  const auto first = std::chrono::ceil<std::chrono::milliseconds>(seconds(stop_timeout_s));
+  const int unheard = take_signals_until(
+      [&] { return ended.wait_for(std::chrono::seconds(0)) == std::future_status::ready; },
+      {SIGCHLD}, {first + kLeaveTime, kLeaveTime},
+      [&](int signal) {
+        if (ends_process(signal))
+          caf::anon_send(supervisor, stop_atom::value, static_cast<std::int32_t>(signal));
+        for (const EndedChild& child : nodes.reap())
+          caf::anon_send(supervisor, exited_atom::value, static_cast<std::int32_t>(child.pid),
+                         child.how);
+      });
+  if (unheard == 0) return ended.get();
+  nodes.kill_all();
+  leave(report_signal(unheard, "by force: its supervisor did not end the job"));
 }
 
 /// Kills local nodes that will not end by themselves and waits for the others, which leave at once;
@@ -207,7 +214,7 @@ void wait_for_children(LocalNodes& nodes, const JobEnd& how) {
   const auto deadline = std::chrono::steady_clock::now() + 2 * kLeaveTime;
   while (!nodes.empty() && std::chrono::steady_clock::now() < deadline) {
     nodes.reap();
-    wait_for_signal({SIGCHLD}, std::chrono::milliseconds(20));
+    wait_for_signal_only({SIGCHLD}, std::chrono::milliseconds(20));
   }
   nodes.kill_all();
 }
@@ -217,11 +224,18 @@ std::string reachable(const HostPort& address, std::uint16_t port) {
   return (address.is_any() ? engine::host_name() : address.host) + ":" + std::to_string(port);
 }
 
-int train_as_head(Opened opened, std::unique_ptr<transport::Transport> transport) {
+/// What the head needs of its machine: a port that listens, the key to it, and room for tensors.
+struct Doors {
+  HostPort address;  ///< As the job says it; the port may be 0.
+  door::Socket listening;
+  HeadKey key;
+  std::unique_ptr<transport::Transport> transport;
+};
+
+int train_as_head(Opened opened, Doors doors) {
   const job::Job job = opened.setup.job;
   observe::Console console(observe::detect_console(1));
-  const auto address = parse_host_port(job.cluster.listen);
-  if (!address.ok()) return report(address.error());
+  const HostPort& address = doors.address;
   auto logger = observe::Logger::create(&console, {"head"});
   if (!logger.ok()) return report(logger.error());
   auto folder = open_folder(opened, logger.value());
@@ -238,8 +252,8 @@ int train_as_head(Opened opened, std::unique_ptr<transport::Transport> transport
                           folder.value(),
                           &console,
                           logger.value(),
-                          std::move(transport),
-                          reachable(address.value(), address.value().port),
+                          std::move(doors.transport),
+                          reachable(address, address.port),
                           [promise](JobEnd how) {
                             promise->set_value(std::move(how));
                             wake_main_thread();
@@ -250,22 +264,18 @@ int train_as_head(Opened opened, std::unique_ptr<transport::Transport> transport
     SystemConfig config;
     caf::actor_system system(config);
     const SupervisorActor actor = system.spawn(supervisor, &resources, head_colleagues(resources));
-    auto port = publish(system, actor, address.value());
-    if (!port.ok()) {
-      caf::anon_send(actor, failed_atom::value, port.error());
-      ended.wait();
-      leave(report(port.error()));
-    }
-    const std::string joined = reachable(address.value(), port.value());
+    const std::uint16_t port =
+        publish(system, actor, std::move(doors.listening), doors.key.key,
+                [&logger](const std::string& line) { logger.value().warning(line); });
+    const std::string joined = reachable(address, port);
     const std::int32_t remote = job.cluster.nodes - job.cluster.local_nodes;
     if (remote > 0)
       logger.value().info("waiting for " + std::to_string(remote) + " nodes: troupe node --join " +
                           joined);
-    const std::string local =
-        address.value().is_any() ? "127.0.0.1:" + std::to_string(port.value()) : joined;
-    auto started = nodes.start(job.cluster.local_nodes, local);
+    const std::string local = address.is_any() ? "127.0.0.1:" + std::to_string(port) : joined;
+    auto started = nodes.start(job.cluster.local_nodes, local, doors.key.key.text());
     if (!started.ok()) caf::anon_send(actor, failed_atom::value, started.error());
-    how = watch(ended, actor, nodes);
+    how = watch(ended, actor, nodes, job.cluster.stop_timeout_s);
     wait_for_children(nodes, how);
     if (how.exit_code == 0) {
       logger.value().info("done: " + job.job.run_dir.string());
@@ -290,24 +300,29 @@ Result<std::shared_ptr<engine::RunLock>> reserve(const std::filesystem::path& ru
   return shared;
 }
 
-/// What the head needs of its machine: a port to listen on, and room for the transport.
-Result<std::unique_ptr<transport::Transport>> open_doors(const job::Job& job) {
-  const auto address = parse_host_port(job.cluster.listen);
+Result<Doors> open_doors(const job::Job& job) {
+  auto address = parse_host_port(job.cluster.listen);
   if (!address.ok()) return address.error();
-  if (auto listens = check_listening(address.value()); !listens.ok())
-    return std::move(listens).error();
-  return transport::create_transport(job.cluster.transport,
-                                     transport_options(job, job.cluster.nodes));
+  auto listening = door::listen_at(address.value());
+  if (!listening.ok()) return std::move(listening).error();
+  auto key = head_key(job.cluster, door::port_of(listening.value()));
+  if (!key.ok()) return std::move(key).error();
+  if (const auto& offered = key.value().offered) before_leaving([offered] { offered->withdraw(); });
+  auto transport =
+      transport::create_transport(job.cluster.transport, transport_options(job, job.cluster.nodes));
+  if (!transport.ok()) return std::move(transport).error();
+  return Doors{std::move(address).value(), std::move(listening).value(), std::move(key).value(),
+               std::move(transport).value()};
 }
 
 /// What is refused at once comes first; then what takes time; the run folder is touched last.
 int train_reserved(const Options& options, job::LoadedJob loaded, const engine::RunLock& lock,
                    std::unique_ptr<EndOnSignal> guard) {
-  std::unique_ptr<transport::Transport> transport;
+  std::optional<Doors> doors;
   if (!options.reference) {
     auto opened = open_doors(loaded.job);
     if (!opened.ok()) return report(opened.error());
-    transport = std::move(opened).value();
+    doors.emplace(std::move(opened).value());
   }
   auto reads = std::make_unique<EndOnStalledRead>(loaded.job.data.read_timeout_s);
   auto opened = open_job(std::move(loaded), !options.reference || !options.microbatches.empty());
@@ -316,11 +331,11 @@ int train_reserved(const Options& options, job::LoadedJob loaded, const engine::
   guard.reset();
   if (options.reference) return train_by_reference(options, opened.value());
   reads.reset();  // From here on the nodes read, and say so themselves.
-  return train_as_head(std::move(opened).value(), std::move(transport));
+  return train_as_head(std::move(opened).value(), std::move(*doors));
 }
 
 int train(const Options& options) {
-  block_signals({SIGINT, SIGTERM, SIGCHLD, kWakeSignal});
+  block_signals({SIGCHLD});
   auto guard = std::make_unique<EndOnSignal>("before the job started");
   auto loaded = job::load_job(options.job.file, options.job.all());
   if (!loaded.ok()) return report(loaded.error());

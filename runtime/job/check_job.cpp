@@ -1,7 +1,9 @@
 #include "runtime/job/check_job.hpp"
 
 #include <algorithm>
-#include <charconv>
+#include <cstdlib>
+
+#include "runtime/vocabulary/host_port.hpp"
 
 namespace troupe::job {
 
@@ -78,13 +80,22 @@ void check_train(const Job& job, Findings& findings) {
                     "min_lr is where the schedule ends: give at most lr");
 }
 
-bool is_host_and_port(const std::string& text) {
-  const auto colon = text.find_last_of(':');
-  if (colon == std::string::npos || colon == 0) return false;
-  std::uint16_t port = 0;
-  const auto end = text.data() + text.size();
-  const auto parsed = std::from_chars(text.data() + colon + 1, end, port);
-  return parsed.ec == std::errc{} && parsed.ptr == end;
+/// A door that other machines reach needs a key that they know.
+void check_door(const Cluster& cluster, Findings& findings) {
+  const auto address = parse_host_port(cluster.listen);
+  if (!address.ok())
+    return findings.add_at("cluster.listen",
+                           "cluster.listen: '" + cluster.listen + "' is no HOST:PORT",
+                           "write an address of this machine and a port, as \"10.0.0.4:29500\"");
+  if (findings.paths == Paths::of_another_machine) return;  // Where the job listens already.
+  const char* key = std::getenv("TROUPE_KEY");
+  const bool has_key = !cluster.key.empty() || (key != nullptr && *key != 0);
+  if (!has_key && !address.value().is_loopback())
+    findings.add_at("cluster.listen",
+                    "cluster.listen: '" + cluster.listen +
+                        "' is open to other machines, and the job has no key: anybody could join",
+                    "make one with `troupe key new FILE`, and give every machine cluster.key, "
+                    "--key or TROUPE_KEY");
 }
 
 void check_cluster(const Cluster& cluster, Findings& findings) {
@@ -93,9 +104,7 @@ void check_cluster(const Cluster& cluster, Findings& findings) {
                     "cluster.local_nodes " + std::to_string(cluster.local_nodes) +
                         " is more than cluster.nodes " + std::to_string(cluster.nodes),
                     "cluster.nodes counts all nodes, the local ones included");
-  if (!is_host_and_port(cluster.listen))
-    findings.add_at("cluster.listen", "cluster.listen: '" + cluster.listen + "' is no HOST:PORT",
-                    "write an address of this machine and a port, as \"10.0.0.4:29500\"");
+  check_door(cluster, findings);
   if (cluster.heartbeat_timeout_s <= cluster.heartbeat_interval_s)
     findings.add_at("cluster.heartbeat_timeout_s",
                     "cluster.heartbeat_timeout_s is not above cluster.heartbeat_interval_s",

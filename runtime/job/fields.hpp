@@ -127,6 +127,8 @@ void describe_cluster(V& v, S& x) {
   v.number("device_memory_gib", x.device_memory_gib, {0, 1'000'000});
   v.integer("fault_tolerance", x.fault_tolerance, {0, 100'000});
   v.text("listen", x.listen);
+  v.input_path("key", x.key);
+  v.text("data_interface", x.data_interface);
   v.word("transport", x.transport, kTransports);
   v.number("join_timeout_s", x.join_timeout_s, kSeconds);
   v.number("heartbeat_interval_s", x.heartbeat_interval_s, kSeconds);

@@ -150,6 +150,9 @@ struct Cluster {
   double device_memory_gib = 0;         ///< Memory of one device for planning; 0: ask the device.
   std::int32_t fault_tolerance = 0;     ///< Nodes that may fail at once.
   std::string listen = "127.0.0.1:0";   ///< Where nodes join; port 0: any free one.
+  std::filesystem::path key;            ///< What nodes show to join; empty: TROUPE_KEY, or one
+                                        ///< made for the job, which then listens on the loopback.
+  std::string data_interface;           ///< Network interface for tensors; empty: UCX chooses.
   std::string transport = "ucx";        ///< The only one between processes.
   double join_timeout_s = 60;           ///< Until all nodes are there; again until all are set up.
   double heartbeat_interval_s = 0.5;    ///< Between two signs of life, of nodes and of the head.

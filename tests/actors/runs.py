@@ -6,7 +6,6 @@ Every case starts real node processes on this machine and checks exit code, mess
 process is left behind. Makes its own data; needs nothing but the binary.
 """
 
-import inspect
 import json
 import os
 import pathlib
@@ -16,115 +15,13 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests" / "support"))
-from run_cases import Failure, Skipped, run_cases
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from whole_jobs import (END_WITHIN_S, JOB, ROOT, TWO_NODES, children, expect, expect_end, expect_none_left, finish,
+                        port_of, run_script)
+from run_cases import Failure, Skipped
 from stalled_file import StalledFile
-
-JOB = ROOT / "configs" / "demo.toml"
-END_WITHIN_S = 5
-
-
-def expect(condition, what):
-    if not condition:
-        raise Failure(what)
-
-
-class Bench:
-    """The binary, the demo's data, and a folder for one case."""
-
-    def __init__(self, binary, data, folder):
-        self.binary, self.data, self.folder = binary, data, folder
-        self.run_dir = folder / "run"
-
-    def command(self, *overrides, steps=1000):
-        sources = f'data.sources=[{{json="{self.data}/samples.json"}}]'
-        profile = f"scheduler.profile={self.data}/profile.json"
-        return [str(self.binary), "train", str(JOB), sources, f"job.run_dir={self.run_dir}", profile,
-                f"train.steps={steps}", *overrides]
-
-    def start(self, *overrides, steps=1000, prefix=()):
-        return subprocess.Popen([*prefix, *self.command(*overrides, steps=steps)], stdout=subprocess.PIPE,
-                                stderr=subprocess.PIPE, text=True, cwd=self.folder)
-
-    def node(self, address, *flags, prefix=()):
-        return subprocess.Popen([*prefix, str(self.binary), "node", "--join", address, *flags],
-                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.folder)
-
-    def own_data(self):
-        """A job file for one node, and its own copy of the list of samples."""
-        samples = self.folder / "samples.json"
-        shutil.copy(self.data / "samples.json", samples)
-        job = self.folder / "own.toml"
-        job.write_text(f'extends = "{JOB}"\n[[data.sources]]\njson = "{samples}"\nmedia = "{self.data}"\n',
-                       encoding="utf-8")
-        return job, samples
-
-    def metrics(self):
-        path = self.run_dir / "metrics.jsonl"
-        if not path.exists():
-            return []
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-
-    def wait_for_steps(self, count, seconds=60):
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            if len(self.metrics()) >= count:
-                return
-            time.sleep(0.05)
-        raise Failure(f"no {count} steps within {seconds} s")
-
-
-def children(pid):
-    """Process ids of the node processes that a head started, in order of their node ids."""
-    found = {}
-    for entry in pathlib.Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            words = (entry / "cmdline").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if b"--parent" in words and words[words.index(b"--parent") + 1] == str(pid).encode():
-            found[int(words[words.index(b"--node") + 1])] = int(entry.name)
-    return [found[node] for node in sorted(found)]
-
-
-def alive(pid):
-    try:
-        state = pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[0]
-        return state != "Z"
-    except OSError:
-        return False
-
-
-def expect_none_left(pids, within=END_WITHIN_S):
-    deadline = time.monotonic() + within
-    while any(alive(pid) for pid in pids):
-        expect(time.monotonic() < deadline, f"processes left behind: {[p for p in pids if alive(p)]}")
-        time.sleep(0.05)
-
-
-def finish(process, within):
-    """(seconds, stdout, stderr) of a process that must end by itself."""
-    begin = time.monotonic()
-    try:
-        out, err = process.communicate(timeout=within)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        raise Failure(f"did not end within {within} s")
-    return time.monotonic() - begin, out, err
-
-
-def expect_end(process, code, words, within=END_WITHIN_S):
-    _, out, err = finish(process, within)
-    expect(process.returncode == code, f"exit {process.returncode}, expected {code}\n{out[-800:]}{err[-800:]}")
-    for word in words:
-        expect(word in err, f"'{word}' is missing on stderr:\n{err[-800:]}")
-
 
 # ---- processes that end ---------------------------------------------------------------------------
 
@@ -219,19 +116,6 @@ def ctrl_c_while_nodes_join(bench):
 
 # ---- joining --------------------------------------------------------------------------------------
 
-TWO_NODES = ("cluster.nodes=2", "cluster.local_nodes=0",
-             "parallel.pipelines=[{stages=[{node=0,vision=\"all\",audio=\"all\"},{node=1,llm=\"all\"}]}]")
-
-
-def port_of(head):
-    """Reads the head's lines up to the one that says where to join."""
-    for line in head.stdout:
-        found = re.search(r"troupe node --join (\S+)", line)
-        if found:
-            return found.group(1)
-    raise Failure("the head ended before it said where to join:\n" + head.stderr.read())
-
-
 def nodes_join_by_hand(bench):
     head = bench.start(*TWO_NODES, steps=3)
     address = port_of(head)
@@ -269,7 +153,54 @@ def a_taken_place_is_refused(bench):
 def nobody_listens(bench):
     node = bench.node("127.0.0.1:9", "--timeout", "1")
     _, _, err = finish(node, 10)
-    expect(node.returncode == 1 and "no supervisor answered" in err, f"exit {node.returncode}: {err}")
+    expect(node.returncode == 1 and "no job let this node in within 1 s" in err, f"exit {node.returncode}: {err}")
+
+
+# ---- keys -----------------------------------------------------------------------------------------
+
+
+def nodes_show_the_key_of_their_job(bench):
+    head = bench.start(*TWO_NODES, steps=3, env={"TROUPE_KEY": "5a" * 32})
+    address = port_of(head)
+    begin = time.monotonic()
+    stranger = bench.node(address, env={"TROUPE_KEY": "5b" * 32})
+    expect_end(stranger, 2, [f"{address}: who listens there has another key", "fix: give every node the key"])
+    nodes = [bench.node(address, env={"TROUPE_KEY": "5a" * 32}) for _ in range(2)]
+    expect_end(head, 0, [], within=60)
+    for node in nodes:
+        expect_end(node, 0, [])
+    print(f"  {time.monotonic() - begin:.1f} s from the stranger to the end")
+
+
+def a_key_file_lets_nodes_in(bench):
+    bench.use_key()
+    head = bench.start(*TWO_NODES, steps=3)
+    address = port_of(head)
+    nodes = [bench.node(address) for _ in range(2)]
+    expect_end(head, 0, [], within=60)
+    for node in nodes:
+        expect_end(node, 0, [])
+
+
+def an_open_door_needs_a_key(bench):
+    head = bench.start("cluster.listen=0.0.0.0:0", steps=2)
+    expect_end(head, 2, ["cluster.listen", "the job has no key: anybody could join", "fix: make one with `troupe key new FILE`"])
+    expect(not bench.run_dir.exists(), "a run folder was made for a job that cannot start")
+    node = bench.node("10.77.0.9:7000")
+    expect_end(node, 2, ["a job on another machine lets nobody in without its key", "--key FILE"])
+
+
+def the_key_of_a_job_is_gone_with_it(bench):
+    keys = bench.folder / "runtime"
+    keys.mkdir(mode=0o700)
+    head = bench.start(steps=2, env={"XDG_RUNTIME_DIR": str(keys)})
+    bench.wait_for_steps(1)
+    made = list((keys / "troupe").iterdir())
+    expect(len(made) == 1 and made[0].stat().st_mode & 0o777 == 0o600, f"there should be one key: {made}")
+    resolved = (bench.run_dir / "resolved.toml").read_text(encoding="utf-8")
+    expect(made[0].read_text(encoding="utf-8").strip() not in resolved, "the key stands in the run folder")
+    expect_end(head, 0, [], within=30)
+    expect(not list((keys / "troupe").iterdir()), "the key was left behind")
 
 
 def run_quietly(*words):
@@ -314,6 +245,7 @@ class Hosts:
 
 
 def hosts_join_over_a_network(bench):
+    bench.use_key()
     with Hosts(3) as hosts:
         head = bench.start(*TWO_NODES, "cluster.listen=10.77.0.1:7701", steps=3, prefix=hosts.prefix(0))
         address = port_of(head)
@@ -326,6 +258,7 @@ def hosts_join_over_a_network(bench):
 
 
 def an_unreachable_host_is_missing_in_the_roll_call(bench):
+    bench.use_key()
     with Hosts(3) as hosts:
         run_quietly("ip", "-n", hosts.names[2], "link", "set", "tv3", "down")
         head = bench.start(*TWO_NODES, "cluster.listen=10.77.0.1:7702", "cluster.join_timeout_s=4",
@@ -336,7 +269,7 @@ def an_unreachable_host_is_missing_in_the_roll_call(bench):
         expect_end(head, 1, ["1 of 2 nodes joined", "missing: node 1", "node --join 10.77.0.1:7702"], within=20)
         finish(good, 8)
         _, _, err = finish(lost, 20)
-        expect(lost.returncode == 1 and "no supervisor answered" in err, f"exit {lost.returncode}: {err}")
+        expect(lost.returncode == 1 and "no job let this node in" in err, f"exit {lost.returncode}: {err}")
 
 
 # ---- nodes started by hand, while the job runs ----------------------------------------------------
@@ -423,6 +356,7 @@ def a_node_that_opens_its_data_tells_of_its_signal(bench):
 
 
 def a_node_that_loses_its_network_is_named(bench):
+    bench.use_key()
     with Hosts(3) as hosts:
         head, nodes = running_by_hand(bench, "cluster.listen=10.77.0.1:7703",
                                       prefixes=[hosts.prefix(i) for i in range(3)])
@@ -511,7 +445,7 @@ def a_port_is_free_again_when_its_job_has_ended(bench):
     pids = children(head.pid)
     with socket.create_connection(("127.0.0.1", port)) as visitor:
         visitor.settimeout(5)
-        visitor.recv(1 << 16)
+        time.sleep(0.2)  # Until the head has taken it.
         head.kill()  # The end that closes first keeps its port in TIME-WAIT for a minute.
         finish(head, END_WITHIN_S)
         while visitor.recv(1 << 16):
@@ -523,6 +457,7 @@ def a_port_is_free_again_when_its_job_has_ended(bench):
 
 
 def why_a_port_cannot_be_had_is_said(bench):
+    bench.use_key()
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
@@ -751,28 +686,5 @@ def memory_is_as_promised_and_the_prediction_is_traced(bench):
         expect(abs(begins[0] - begins[1]) < 1, f"step {step} begins at {begins[0]}, its prediction at {begins[1]} us")
 
 
-def is_case(value):
-    """A function of a bench and nothing else: helpers take more."""
-    return inspect.isfunction(value) and list(inspect.signature(value).parameters) == ["bench"]
-
-
-CASES = [value for value in list(globals().values()) if is_case(value)]
-
-
-def main():
-    binary = pathlib.Path(sys.argv[1]).resolve()
-    wanted = sys.argv[2:]
-    os.environ["OMP_NUM_THREADS"] = "1"
-    base = pathlib.Path(tempfile.mkdtemp(prefix="troupe-runs-"))
-    subprocess.run([str(binary), "data", "make", str(base / "data")], check=True, capture_output=True)
-    # One profile for all runs, so that none of them measures the layers again.
-    subprocess.run([str(binary), "profile", str(JOB), f'data.sources=[{{json="{base}/data/samples.json"}}]', "--out",
-                    str(base / "data" / "profile.json")], check=True, capture_output=True)
-    chosen = [case for case in CASES if not wanted or case.__name__ in wanted]
-    code = run_cases(chosen, lambda case: case(Bench(binary, base / "data", pathlib.Path(tempfile.mkdtemp(dir=base)))))
-    shutil.rmtree(base, ignore_errors=True)
-    return code
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_script(dict(globals())))

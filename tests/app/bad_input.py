@@ -254,10 +254,16 @@ TRAIN = [
     train("pins of later", 2, ["parallel.llm", "fix:"], ["parallel.llm.tp=2"]),
     train("train on bad data", 3, ["bad_samples.jsonl", "data.max_bad_fraction", "fix:"], samples=data_set(sample("a"), {"id": "b", "conversations": []})),
     train("train by reference on bad data", 3, ["data.max_bad_fraction", "fix:"], ["--reference"], samples=data_set(sample("a"), {"id": "b", "conversations": []})),
-    train("address of another machine", 1, ["cluster.listen", "203.0.113.7", "fix:"], ["cluster.listen=203.0.113.7:0"]),
+    train("open to others without a key", 2, ["cluster.listen", "203.0.113.7", "no key: anybody could join", "troupe key new"], ["cluster.listen=203.0.113.7:0"]),
+    train("interface that is none", 2, ["network device 'eth99' is not available", "fix:"], ["cluster.data_interface=eth99"]),
+    train("key that is not there", 2, ["cluster.key", "nowhere.key", "fix:"], ["cluster.key=nowhere.key"]),
+    train("key that others may read", 2, ["job.toml", "others may read this key", "chmod 600"], ["cluster.key=job.toml"]),
+    Row("key that exists", ["key", "new", "job.toml"], 2, ["job.toml: the file exists", "fix:"], {"job.toml": JOB}),
+    Row("key in no folder", ["key", "new", "nowhere/job.key"], 2, ["nowhere/job.key", "fix:"]),
+    Row("node with no such key", ["node", "--join", "127.0.0.1:1", "--key", "nowhere.key"], 2, ["nowhere.key", "troupe key new"]),
     Row("node of no job", ["node"], 2, ["--join is required", "troupe node --help"]),
     Row("node of a bad address", ["node", "--join", "here"], 2, ["'here' is not HOST:PORT", "fix:"]),
-    Row("node that nobody waits for", ["node", "--join", "127.0.0.1:1", "--timeout", "1"], 1, ["127.0.0.1:1: no supervisor answered", "fix:"]),
+    Row("node that nobody waits for", ["node", "--join", "127.0.0.1:1", "--timeout", "1"], 1, ["127.0.0.1:1: no job let this node in within 1 s", "fix:"]),
 ]
 
 DATA = [

@@ -43,6 +43,7 @@ def follow_readme(binary, root):
         good = (carry_out(folder, "README.md", binary, "data", "make", "runs/demo-data", "-n", 40)
                 and carry_out(folder, "README.md", binary, "train", "first.toml", "train.steps=2",
                               "modules.vision.freeze=true")
+                and carry_out(folder, "README.md", binary, "key", "new", "first.key")
                 and carry_out(folder, "README.md", binary, "train", "joined.toml", "train.steps=1"))
     print("README.md: " + ("its first job trains" if good else "WRONG"))
     return good

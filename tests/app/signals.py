@@ -108,7 +108,7 @@ def a_node_looks_no_longer_than_it_was_told(binary, folder, _data):
         with listener() as address:
             node = start(binary, folder, "node", "--join", address, "--timeout", "1")
             wait_until_it_takes_signals(node)
-            end(node, 1, ["no supervisor answered within 1 s", "fix:"])
+            end(node, 1, ["no job let this node in within 1 s", "fix:"])
 
 
 def training_ends_by_a_signal_while_layers_are_measured(binary, folder, data):

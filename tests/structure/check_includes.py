@@ -11,12 +11,13 @@ import sys
 import tempfile
 
 VOCABULARY = "runtime/vocabulary"
-RUNTIME = [VOCABULARY, "runtime/job", "runtime/data", "runtime/state", "runtime/observe"]
+RUNTIME = [VOCABULARY, "runtime/door", "runtime/job", "runtime/data", "runtime/state", "runtime/observe"]
 BELOW_ENGINE = RUNTIME + ["scheduler", "balancer", "kernels", "models", "transport"]
 
 # Folder -> folders it may include from, besides itself. Longest match wins.
 ALLOWED = {
     VOCABULARY: [],
+    "runtime/door": [VOCABULARY],
     "runtime/job": [VOCABULARY],
     "runtime/data": [VOCABULARY],
     "runtime/state": [VOCABULARY],
@@ -39,6 +40,7 @@ LIBRARIES = {
     "spdlog": (r"spdlog/", ["runtime/observe"]),
     "image and audio decoders": (
         r"turbojpeg|jpeglib|png\.h|sndfile|soxr|kiss_fft|kissfft", ["runtime/data", "tests"]),
+    "OpenSSL": (r"openssl/", ["runtime/door"]),
     "CBC": (r"coin/|Cbc_", ["balancer"]),
     "CUDA": (r"cuda|cublas|cudnn|curand", ["kernels", "transport/nccl"]),
     "UCX": (r"uc[pst]/", ["transport"]),

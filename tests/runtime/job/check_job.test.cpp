@@ -147,6 +147,7 @@ TEST_CASE("values that contradict one another are refused", "[job][errors]") {
       {"slow node", "[[debug.slow_shapes]]\nmodule = \"llm\"\nmax_rows = 9\nnode = 99\n", {}, "debug.slow_shapes[0].node", "there is no node 99", "name a node"},
       {"slow list", "", {"debug.slow_shapes=3"}, "debug.slow_shapes", "expected a list", "a list"},
       {"device of later", "", {"cluster.device=cuda"}, "cluster.device", "not there yet", "cpu"},
+      {"open door", "", {"cluster.listen=10.0.0.4:7000"}, "cluster.listen", "no key", "troupe key new"},
       {"listen", "", {"cluster.listen=localhost"}, "cluster.listen", "no HOST:PORT", "29500"},
       {"heartbeat", "", {"cluster.heartbeat_timeout_s=0.5"}, "heartbeat_timeout_s", "not above", "three intervals"},
       {"schedule", "", {"scheduler.schedule=1f1"}, "scheduler.schedule", "not one of", "\"1f1b\""},

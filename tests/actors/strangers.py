@@ -1,0 +1,312 @@
+"""Strangers at the doors of a job: real joins replayed and mutated, against the head and its nodes.
+
+    strangers.py BINARY [CASE...]     prints `N passed, M failed, K skipped` last
+    TROUPE_CHAOS=1 strangers.py ...   as `scripts/test --chaos` has it: 300 connections at a time, 100,000 mutated frames
+
+A real node joins through a recorder first, so that strangers know what a join looks like, byte by byte. Then they
+come with pieces of it, unchanged and mutated, with headers of the protocol behind the door, with other protocols, and
+with silence, while the job trains and while nodes join. Nothing may die, no step may be lost, and memory stays flat.
+"""
+
+import contextlib
+import os
+import pathlib
+import random
+import selectors
+import signal
+import socket
+import struct
+import sys
+import threading
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from whole_jobs import TWO_NODES, alive, children, expect, expect_end, expect_none_left, finish, port_of, run_script
+from run_cases import Failure
+
+CHAOS = bool(os.environ.get("TROUPE_CHAOS"))
+CONNECTIONS, FRAMES = (300, 100_000) if CHAOS else (60, 3_000)
+JOIN_STEPS = 60  # More than the last strangers see of them.
+GROWTH_MAX_KIB = 64 << 10  # Of a process's resident memory under attack.
+SEED = int(os.environ.get("TROUPE_SEED", "1"))
+
+
+# ---- what a join looks like -----------------------------------------------------------------------
+
+
+class Recorder(threading.Thread):
+    """Passes one connection on to the head and keeps what the node said, in the pieces in which it came."""
+
+    def __init__(self, head):
+        super().__init__(daemon=True)
+        self.head, self.pieces = head, []
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self.listener.getsockname()[1]}"
+
+    def run(self):
+        node, _ = self.listener.accept()
+        host, port = self.head.split(":")
+        head = socket.create_connection((host, int(port)))
+        with node, head, selectors.DefaultSelector() as selector:
+            for one, other in ((node, head), (head, node)):
+                selector.register(one, selectors.EVENT_READ, other)
+            while True:
+                for key, _ in selector.select():
+                    with contextlib.suppress(OSError):
+                        data = key.fileobj.recv(1 << 16)
+                        key.data.sendall(data)
+                        if key.fileobj is node and data:
+                            self.pieces.append(data)
+                        if data:
+                            continue
+                    return
+
+
+def record_join(bench, steps=3):
+    """What a node says that joins a job with this key and trains."""
+    head = bench.start(*TWO_NODES, f"job.run_dir={bench.folder / 'recorded'}", steps=steps)
+    recorder = Recorder(port_of(head))
+    recorder.start()
+    nodes = [bench.node(recorder.address), bench.node(recorder.head)]
+    expect_end(head, 0, [], within=60)
+    for node in nodes:
+        expect_end(node, 0, [])
+    expect(len(recorder.pieces) > 3, "nothing was recorded")
+    return recorder.pieces
+
+
+# ---- what strangers say ---------------------------------------------------------------------------
+
+
+def records_of(pieces):
+    """TLS records of a recorded stream: what a stranger would cut it into."""
+    stream, records = b"".join(pieces), []
+    while len(stream) >= 5:
+        size = 5 + struct.unpack(">H", stream[3:5])[0]
+        records.append(stream[:size])
+        stream = stream[size:]
+    return records
+
+
+def forged_header(random_numbers):
+    """A header of CAF's protocol, with a length that nobody should believe."""
+    length = random_numbers.choice((0, 1, 0x7FFFFFFF, 0xFFFFFFFF, 2_000_000_000))
+    return struct.pack(">BBBBIQQQ", random_numbers.randrange(8), 0, 0, 0, length, 4, 0, 0)
+
+
+def mutated(frame, random_numbers):
+    frame = bytearray(frame)
+    kind = random_numbers.randrange(6)
+    if kind == 0 and frame:  # Some bits.
+        for _ in range(random_numbers.randint(1, 8)):
+            frame[random_numbers.randrange(len(frame))] ^= 1 << random_numbers.randrange(8)
+    elif kind == 1:  # Cut off.
+        del frame[random_numbers.randrange(len(frame) + 1):]
+    elif kind == 2 and len(frame) >= 5:  # Another length in the record's header.
+        frame[3:5] = struct.pack(">H", random_numbers.randrange(1 << 16))
+    elif kind == 3:  # More than was announced.
+        frame += random_numbers.randbytes(random_numbers.randint(1, 2000))
+    elif kind == 4:  # Another kind of record.
+        frame[:1] = bytes([random_numbers.randrange(256)])
+    else:  # The same again, in the middle.
+        at = random_numbers.randrange(len(frame) + 1)
+        frame[at:at] = frame[:random_numbers.randint(1, len(frame) or 1)]
+    return bytes(frame)
+
+
+def script(records, random_numbers):
+    """Frames of one connection; how many of them are mutated or forged."""
+    kind = random_numbers.randrange(10)
+    if kind == 0:
+        return [], 0  # Silence.
+    if kind == 1:
+        return list(records), 0  # A join as it was.
+    if kind == 2:
+        return [b"GET / HTTP/1.1\r\nHost: head\r\n\r\n"], 1
+    if kind == 3:
+        return [forged_header(random_numbers) for _ in range(4)], 4
+    if kind == 4:
+        return [records[0], *(forged_header(random_numbers) for _ in range(3))], 3
+    start = random_numbers.choice((0, 0, 0, 1))
+    frames = [mutated(record, random_numbers) for record in records[start:start + random_numbers.randint(1, 8)]]
+    return frames, len(frames)
+
+
+class Stranger:
+    """A connection that says its frames and leaves, in order or not."""
+
+    def __init__(self, address, frames, leaves_by_reset):
+        self.socket = socket.socket()
+        self.socket.setblocking(False)
+        if leaves_by_reset:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.socket.connect_ex(address)
+        self.left = b"".join(frames)
+        self.until = time.monotonic() + 0.5
+
+    def go_on(self):
+        """False when this stranger is done."""
+        try:
+            if self.left:
+                self.left = self.left[self.socket.send(self.left):]
+            return bool(self.socket.recv(1 << 16)) and time.monotonic() < self.until
+        except BlockingIOError:
+            return time.monotonic() < self.until
+        except OSError:
+            return False
+
+
+class Attack:
+    """Strangers at some addresses, until all their frames were said."""
+
+    def __init__(self, addresses, records, frames):
+        self.addresses = [(host, int(port)) for host, port in (address.rsplit(":", 1) for address in addresses)]
+        self.records, self.wanted = records, frames
+        self.frames = self.connections = 0
+        self.random = random.Random(SEED)
+
+    def run(self, still_there):
+        here = []
+        while self.frames < self.wanted:
+            if not still_there():
+                raise Failure(f"it died under attack: after {self.connections} connections, {self.frames} frames, seed {SEED}")
+            while len(here) < CONNECTIONS and self.frames < self.wanted:
+                frames, count = script(self.records, self.random)
+                here.append(Stranger(self.random.choice(self.addresses), frames, self.random.random() < 0.3))
+                self.frames += count
+                self.connections += 1
+            for stranger in list(here):
+                if not stranger.go_on():
+                    stranger.socket.close()
+                    here.remove(stranger)
+            time.sleep(0.002)
+        for stranger in here:
+            stranger.socket.close()
+
+
+# ---- what must hold -------------------------------------------------------------------------------
+
+
+def resident_kib(pid):
+    for line in pathlib.Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1])
+    raise Failure(f"no memory of process {pid}")
+
+
+def listens_at(pid):
+    """Addresses at which a process listens."""
+    inodes = set()
+    for entry in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(OSError):
+            name = os.readlink(entry)
+            if name.startswith("socket:["):
+                inodes.add(name[8:-1])
+    found = []
+    for line in pathlib.Path(f"/proc/{pid}/net/tcp").read_text(encoding="utf-8").splitlines()[1:]:
+        words = line.split()
+        if words[3] == "0A" and words[9] in inodes:
+            host, port = words[1].split(":")
+            host = socket.inet_ntoa(struct.pack("<I", int(host, 16)))
+            found.append(f"{'127.0.0.1' if host == '0.0.0.0' else host}:{int(port, 16)}")
+    return found
+
+
+def attack(addresses, pids, records, frames):
+    """Lets strangers come; checks that these processes live on and take no memory for them."""
+    before = {pid: resident_kib(pid) for pid in pids}
+    begin = time.monotonic()
+    attackers = Attack(addresses, records, frames)
+    attackers.run(lambda: all(alive(pid) for pid in pids))
+    growth = {pid: resident_kib(pid) - before[pid] for pid in pids}
+    print(f"  {attackers.connections} connections to {len(addresses)} ports, {attackers.frames} mutated frames in "
+          f"{time.monotonic() - begin:.1f} s; memory grew by at most {max(growth.values()) / 1024:.1f} MiB")
+    expect(max(growth.values()) < GROWTH_MAX_KIB, f"memory grew: {growth} KiB")
+
+
+def expect_steps_in_order(bench, least):
+    steps = [line["step"] for line in bench.metrics()]
+    expect(steps == list(range(1, len(steps) + 1)), f"steps were lost: {steps[:20]} ...")
+    expect(len(steps) >= least, f"{len(steps)} steps, {least} at least were to be trained")
+
+
+def stop(head):
+    """A job that is well ends by Ctrl-C."""
+    head.send_signal(signal.SIGINT)
+    expect_end(head, 130, ["stopped by Ctrl-C"], within=15)
+
+
+def strangers_while_a_job_trains(bench):
+    bench.use_key()
+    records = records_of(record_join(bench))
+    head = bench.start(steps=100_000)
+    bench.wait_for_steps(3)
+    nodes = children(head.pid)
+    steps = len(bench.metrics())
+    drain(head)
+    attack([address for pid in (head.pid, *nodes) for address in listens_at(pid)], (head.pid, *nodes), records, FRAMES)
+    bench.wait_for_steps(len(bench.metrics()) + 3)
+    expect_steps_in_order(bench, steps + 3)
+    stop(head)
+    expect_none_left(nodes)
+
+
+def strangers_while_nodes_join(bench):
+    bench.use_key()
+    records = records_of(record_join(bench))
+    head = bench.start(*TWO_NODES, steps=JOIN_STEPS)
+    address = port_of(head)
+    drain(head)
+    attack([address], [head.pid], records, FRAMES // 3)
+    first = bench.node(address)
+    attack([address], [head.pid], records, FRAMES // 3)
+    second = bench.node(address)
+    attack([address], [head.pid], records, FRAMES // 3)
+    expect_end(head, 0, [], within=90)
+    for node in (first, second):
+        expect_end(node, 0, [])
+    expect_steps_in_order(bench, JOIN_STEPS)
+
+
+def a_join_that_is_replayed_gets_nowhere(bench):
+    bench.use_key()
+    pieces = record_join(bench)
+    head = bench.start(*TWO_NODES, steps=3)
+    address = port_of(head)
+    host, port = address.split(":")
+    for _ in range(20):
+        with socket.create_connection((host, int(port)), timeout=5) as stranger, contextlib.suppress(OSError):
+            for piece in pieces:
+                stranger.sendall(piece)
+            while stranger.recv(1 << 16):
+                pass
+    nodes = [bench.node(address) for _ in range(2)]
+    expect_end(head, 0, [], within=60)
+    for node in nodes:
+        expect_end(node, 0, [])
+
+
+def strangers_fill_no_log(bench):
+    bench.use_key()
+    head = bench.start(*TWO_NODES, steps=3, env={"NO_COLOR": "1"})
+    address = port_of(head)
+    host, port = address.split(":")
+    for _ in range(200):
+        with socket.create_connection((host, int(port)), timeout=5) as stranger:
+            stranger.sendall(b"SSH-2.0-OpenSSH_9.2\r\n")
+    nodes = [bench.node(address) for _ in range(2)]
+    _, out, _ = finish(head, 60)
+    told = [line for line in out.splitlines() if "refused a connection from 127.0.0.1:" in line]
+    expect(1 <= len(told) <= 3, f"{len(told)} lines about 200 strangers")
+    expect("speaks another protocol" in told[0], told[0])
+    for node in nodes:
+        expect_end(node, 0, [])
+
+
+def drain(process):
+    """Keeps a long run's output from filling its pipe."""
+    threading.Thread(target=lambda: [None for _ in process.stdout], daemon=True).start()
+
+
+if __name__ == "__main__":
+    sys.exit(run_script(dict(globals())))

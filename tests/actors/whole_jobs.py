@@ -1,0 +1,177 @@
+"""What scripts about whole jobs share: the demo as a job, its processes, and how they are seen to end."""
+
+import inspect
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "support"))
+from run_cases import Failure, run_cases
+
+JOB = ROOT / "configs" / "demo.toml"
+END_WITHIN_S = 5
+
+
+def expect(condition, what):
+    if not condition:
+        raise Failure(what)
+
+
+class Bench:
+    """The binary, the demo's data, and a folder for one case."""
+
+    def __init__(self, binary, data, folder):
+        self.binary, self.data, self.folder = binary, data, folder
+        self.run_dir = folder / "run"
+        self.key = None
+        self.processes = []
+
+    def command(self, *overrides, steps=1000):
+        sources = f'data.sources=[{{json="{self.data}/samples.json"}}]'
+        profile = f"scheduler.profile={self.data}/profile.json"
+        return [str(self.binary), "train", str(JOB), sources, f"job.run_dir={self.run_dir}", profile,
+                f"train.steps={steps}", *([f"cluster.key={self.key}"] if self.key else []), *overrides]
+
+    def use_key(self):
+        """Head and nodes use a key of their own from here on, as a job that other machines join must."""
+        self.key = self.folder / "job.key"
+        subprocess.run([str(self.binary), "key", "new", str(self.key)], check=True, capture_output=True)
+
+    def popen(self, command, env):
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.folder,
+                                   env={**os.environ, **env})
+        self.processes.append(process)
+        return process
+
+    def kill_all(self):
+        """Ends what a failed case left behind; nodes of a head go with it."""
+        for process in self.processes:
+            if process.poll() is None:
+                process.kill()
+
+    def start(self, *overrides, steps=1000, prefix=(), env={}):
+        return self.popen([*prefix, *self.command(*overrides, steps=steps)], env)
+
+    def node(self, address, *flags, prefix=(), env={}):
+        key = ["--key", str(self.key)] if self.key else []
+        return self.popen([*prefix, str(self.binary), "node", "--join", address, *key, *flags], env)
+
+    def own_data(self):
+        """A job file for one node, and its own copy of the list of samples."""
+        samples = self.folder / "samples.json"
+        shutil.copy(self.data / "samples.json", samples)
+        job = self.folder / "own.toml"
+        job.write_text(f'extends = "{JOB}"\n[[data.sources]]\njson = "{samples}"\nmedia = "{self.data}"\n',
+                       encoding="utf-8")
+        return job, samples
+
+    def metrics(self):
+        path = self.run_dir / "metrics.jsonl"
+        if not path.exists():
+            return []
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+    def wait_for_steps(self, count, seconds=60):
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            if len(self.metrics()) >= count:
+                return
+            time.sleep(0.05)
+        raise Failure(f"no {count} steps within {seconds} s")
+
+
+def children(pid):
+    """Process ids of the node processes that a head started, in order of their node ids."""
+    found = {}
+    for entry in pathlib.Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            words = (entry / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if b"--parent" in words and words[words.index(b"--parent") + 1] == str(pid).encode():
+            found[int(words[words.index(b"--node") + 1])] = int(entry.name)
+    return [found[node] for node in sorted(found)]
+
+
+def alive(pid):
+    try:
+        state = pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[0]
+        return state != "Z"
+    except OSError:
+        return False
+
+
+def expect_none_left(pids, within=END_WITHIN_S):
+    deadline = time.monotonic() + within
+    while any(alive(pid) for pid in pids):
+        expect(time.monotonic() < deadline, f"processes left behind: {[p for p in pids if alive(p)]}")
+        time.sleep(0.05)
+
+
+def finish(process, within):
+    """(seconds, stdout, stderr) of a process that must end by itself."""
+    begin = time.monotonic()
+    try:
+        out, err = process.communicate(timeout=within)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise Failure(f"did not end within {within} s")
+    return time.monotonic() - begin, out, err
+
+
+def expect_end(process, code, words, within=END_WITHIN_S):
+    _, out, err = finish(process, within)
+    expect(process.returncode == code, f"exit {process.returncode}, expected {code}\n{out[-800:]}{err[-800:]}")
+    for word in words:
+        expect(word in err, f"'{word}' is missing on stderr:\n{err[-800:]}")
+
+
+TWO_NODES = ("cluster.nodes=2", "cluster.local_nodes=0",
+             "parallel.pipelines=[{stages=[{node=0,vision=\"all\",audio=\"all\"},{node=1,llm=\"all\"}]}]")
+
+
+def port_of(head):
+    """Reads the head's lines up to the one that says where to join."""
+    for line in head.stdout:
+        found = re.search(r"troupe node --join (\S+)", line)
+        if found:
+            return found.group(1)
+    raise Failure("the head ended before it said where to join:\n" + head.stderr.read())
+
+
+def is_case(value):
+    """A function of a bench and nothing else: helpers take more."""
+    return inspect.isfunction(value) and list(inspect.signature(value).parameters) == ["bench"]
+
+
+def run_script(names):
+    """Runs the cases among a script's globals that the command line names, or all; returns its exit code."""
+    binary = pathlib.Path(sys.argv[1]).resolve()
+    wanted = sys.argv[2:]
+    os.environ["OMP_NUM_THREADS"] = "1"
+    base = pathlib.Path(tempfile.mkdtemp(prefix="troupe-runs-"))
+    subprocess.run([str(binary), "data", "make", str(base / "data")], check=True, capture_output=True)
+    # One profile for all runs, so that none of them measures the layers again.
+    subprocess.run([str(binary), "profile", str(JOB), f'data.sources=[{{json="{base}/data/samples.json"}}]', "--out",
+                    str(base / "data" / "profile.json")], check=True, capture_output=True)
+    chosen = [value for value in names.values() if is_case(value) and (not wanted or value.__name__ in wanted)]
+
+    def run(case):
+        bench = Bench(binary, base / "data", pathlib.Path(tempfile.mkdtemp(dir=base)))
+        try:
+            case(bench)
+        finally:
+            bench.kill_all()
+
+    code = run_cases(chosen, run)
+    shutil.rmtree(base, ignore_errors=True)
+    return code

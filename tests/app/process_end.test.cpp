@@ -1,0 +1,99 @@
+#include "app/signals.hpp"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <catch2/catch_test_macros.hpp>
+#include <set>
+
+namespace troupe::app {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr EndLimits kLimits{milliseconds(400), milliseconds(50)};
+
+/// Runs `work` in a process of its own; returns its exit code, or 128 + the signal that ended it.
+template <class Work>
+int exit_code_of(Work work) {
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(20);
+    _exit(work());
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+bool never() { return false; }
+
+milliseconds since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration_cast<milliseconds>(std::chrono::steady_clock::now() - begin);
+}
+
+TEST_CASE("a signal ends a process whose supervisor does not", "[app]") {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    const int code = exit_code_of([signal] {
+      block_signals();
+      kill(getpid(), signal);
+      const auto begin = std::chrono::steady_clock::now();
+      int taken = 0;
+      const int unheard = take_signals_until(never, {}, kLimits, [&](int seen) { taken = seen; });
+      return unheard == signal && taken == signal && since(begin) >= kLimits.first ? 7 : 1;
+    });
+    CHECK(code == 7);
+  }
+}
+
+TEST_CASE("a second signal ends it sooner", "[app]") {
+  const int code = exit_code_of([] {
+    block_signals();
+    kill(getpid(), SIGINT);
+    const auto begin = std::chrono::steady_clock::now();
+    int taken = 0;
+    const int unheard =
+        take_signals_until(never, {}, {std::chrono::minutes(1), milliseconds(50)}, [&](int) {
+          if (++taken == 1) kill(getpid(), SIGTERM);
+        });
+    return unheard == SIGTERM && taken == 2 && since(begin) < std::chrono::seconds(10) ? 7 : 1;
+  });
+  CHECK(code == 7);
+}
+
+TEST_CASE("what ends in time is not ended by force, and hears of its children", "[app]") {
+  const int code = exit_code_of([] {
+    block_signals({SIGCHLD});
+    std::set<int> seen;
+    kill(getpid(), SIGCHLD);
+    kill(getpid(), SIGTERM);
+    const int unheard = take_signals_until([&] { return seen.size() == 2; }, {SIGCHLD}, kLimits,
+                                           [&](int signal) { seen.insert(signal); });
+    return unheard == 0 && seen == std::set{SIGCHLD, SIGTERM} ? 7 : 1;
+  });
+  CHECK(code == 7);
+}
+
+TEST_CASE("under nohup a closed terminal does not end a process", "[app]") {
+  const int code = exit_code_of([] {
+    std::signal(SIGHUP, SIG_IGN);
+    block_signals();
+    kill(getpid(), SIGHUP);
+    return wait_for_signal({}, milliseconds(100)) == 0 && !ends_process(SIGHUP) ? 7 : 1;
+  });
+  CHECK(code == 7);
+}
+
+TEST_CASE("a reader of the output that leaves does not end a process", "[app]") {
+  const int code = exit_code_of([] {
+    block_signals();
+    int ends[2];
+    if (pipe(ends) != 0) return 1;
+    close(ends[0]);
+    return write(ends[1], "x", 1) < 0 ? 7 : 1;
+  });
+  CHECK(code == 7);
+}
+
+}  // namespace
+}  // namespace troupe::app
