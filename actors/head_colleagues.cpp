@@ -7,13 +7,15 @@ namespace troupe::actors {
 SpawnColleagues head_colleagues(HeadResources& resources) {
   return [&resources](caf::actor_system& system, const SupervisorActor& supervisor,
                       std::int64_t total_steps) -> Colleagues {
-    const auto& duration = resources.setup.job.train.duration;
+    const auto& train = resources.setup.job.train;
+    const observe::TrainingGoal goal{
+        total_steps, train.duration.tokens(),
+        data::batches_per_epoch(resources.data.records, train.global_batch_size)};
     return {
         system.spawn<caf::detached>(scheduler, &resources.setup, resources.data.records,
                                     std::int64_t{0}, supervisor),
         system.spawn<caf::detached>(recorder, resources.folder, resources.console, resources.logger,
-                                    observe::TrainingGoal{total_steps, duration.tokens()},
-                                    resources.transport.get(), supervisor)};
+                                    goal, resources.transport.get(), supervisor)};
   };
 }
 

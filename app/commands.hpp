@@ -40,6 +40,7 @@ struct JobArguments {
   std::vector<std::string> set_;
 };
 
+void add_help(Commands& commands);
 void add_train(Commands& commands);
 void add_node(Commands& commands);
 void add_key(Commands& commands);

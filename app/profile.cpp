@@ -1,15 +1,13 @@
 // `troupe profile`: measures the layers of a job on this machine, or computes them for another.
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
-#include <cstdio>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <optional>
 
 #include "app/commands.hpp"
 #include "app/planning.hpp"
+#include "app/profile_text.hpp"
 #include "app/progress.hpp"
 #include "app/terminal.hpp"
 #include "engine/nominal_profile.hpp"
@@ -28,15 +26,7 @@ struct ProfileArguments {
   std::string cluster;
   std::vector<std::int32_t> tp{1}, cp{1};
   bool json = false;
-};
-
-/// What one call found out.
-struct Findings {
-  engine::ObtainedProfile obtained;
-  bool computed = false;
-  scheduler::CostModel costs;
-  std::optional<engine::DataProfile> data;
-  std::string data_problem;  ///< Why there is no data profile.
+  bool verbose = false;
 };
 
 Result<engine::ObtainedProfile> obtain(const engine::JobSetup& setup,
@@ -67,7 +57,7 @@ Result<engine::ObtainedProfile> obtain(const engine::JobSetup& setup,
   return obtained;
 }
 
-Result<Findings> find_out(const ProfileArguments& arguments) {
+Result<ProfileFindings> find_out(const ProfileArguments& arguments) {
   const auto job = read_job_on_paper(arguments.job, true);
   if (!job.ok()) return job.error();
   auto setup = engine::prepare(job.value());
@@ -76,8 +66,10 @@ Result<Findings> find_out(const ProfileArguments& arguments) {
   if (!obtained.ok()) return std::move(obtained).error();
   auto costs = scheduler::CostModel::create(setup.value().model, obtained.value().profile);
   if (!costs.ok()) return std::move(costs).error();
-  Findings findings{
-      std::move(obtained).value(), !arguments.cluster.empty(), std::move(costs).value(), {}, {}};
+  ProfileFindings findings;
+  findings.obtained = std::move(obtained).value();
+  findings.computed = !arguments.cluster.empty();
+  findings.costs = std::move(costs).value();
   // The layers' profile is of use without the data, which may lie elsewhere.
   const Progress progress("reading the lengths of samples");
   auto data = engine::profile_data(setup.value());
@@ -85,131 +77,13 @@ Result<Findings> find_out(const ProfileArguments& arguments) {
     findings.data = std::move(data).value();
   else
     findings.data_problem = data.error().message;
+  if (!findings.data) return findings;
+  auto shapes = engine::draw_shapes(setup.value(), kSampleTimes, setup.value().job.job.seed);
+  if (!shapes.ok()) return std::move(shapes).error();
+  auto times = scheduler::mean_sample(findings.costs, shapes.value());
+  if (!times.ok()) return std::move(times).error();
+  findings.sample = std::move(times).value();
   return findings;
-}
-
-/// The kind whose worst curve is the worst of all; null where no size could be left out.
-const scheduler::KindError* worst_of(const std::vector<scheduler::KindError>& errors) {
-  const auto worst = std::max_element(
-      errors.begin(), errors.end(),
-      [](const auto& a, const auto& b) { return a.left_out.mean < b.left_out.mean; });
-  return worst != errors.end() && worst->left_out.mean > 0 ? &*worst : nullptr;
-}
-
-std::vector<std::string> names_of(const std::vector<ModuleId>& modules, const ModelGraph& model) {
-  std::vector<std::string> names;
-  for (const auto module : modules) names.push_back(model.at(module).name);
-  return names;
-}
-
-std::string joined(const std::vector<std::string>& names) {
-  std::string text;
-  for (const auto& name : names) text += (text.empty() ? "" : ", ") + name;
-  return text;
-}
-
-// Text.
-
-void print_kinds(const Findings& findings) {
-  const auto errors = findings.costs.errors();
-  std::printf("\n%-26s %-3s %-3s %-9s %7s %10s %10s %10s %10s %9s %7s\n", "kind", "tp", "cp",
-              "origin", "tokens", "forward", "input g.", "weight g.", "attention", "kept", "error");
-  for (const auto& kind : findings.obtained.profile.profiles) {
-    const auto error = std::find_if(errors.begin(), errors.end(), [&](const auto& entry) {
-      return entry.kind == kind.kind && entry.parallelism == kind.parallelism;
-    });
-    for (std::size_t p = 0; p < kind.points.size(); ++p) {
-      const auto& point = kind.points[p];
-      // Sizes of every second power, and the last.
-      if (p % 3 != 2 && p + 1 != kind.points.size()) continue;
-      const bool last = p + 1 == kind.points.size();
-      const auto& attention = point.attention;
-      std::printf("%-26s %-3d %-3d %-9s %7lld %7.2f ms %7.2f ms %7.2f ms %7.2f ms %6.2f MB",
-                  kind.kind.c_str(), kind.parallelism.tp, kind.parallelism.cp,
-                  std::string(to_string(kind.origin)).c_str(), static_cast<long long>(point.tokens),
-                  point.linear.forward_ms, point.linear.input_grad_ms, point.linear.weight_grad_ms,
-                  attention.forward_ms + attention.input_grad_ms,
-                  (point.linear.activation_bytes + attention.activation_bytes) / 1e6);
-      if (last && error != errors.end())
-        std::printf(" %6.1f%%  %s", 100 * error->left_out.mean, error->curve.c_str());
-      std::printf("\n");
-    }
-  }
-  std::printf(
-      "error: on sizes left out of the fit, mean over sizes, of the worst curve: forward, input "
-      "or\n"
-      "       weight gradient, bytes kept, of linear parts or attention.\n");
-  if (const auto* worst = worst_of(errors))
-    std::printf("worst: %s of %s (%s) at tp %d, cp %d: %.1f %%, and %.1f %% at %.0f tokens\n",
-                worst->curve.c_str(), worst->kind.c_str(),
-                joined(names_of(worst->modules, findings.costs.graph())).c_str(),
-                worst->parallelism.tp, worst->parallelism.cp, 100 * worst->left_out.mean,
-                100 * worst->left_out.worst, worst->left_out.worst_at_tokens);
-  const auto& kinds = findings.obtained.profile.profiles;
-  if (std::any_of(kinds.begin(), kinds.end(),
-                  [](const auto& kind) { return kind.origin == scheduler::CostOrigin::modelled; }))
-    std::printf("modelled: %s at the speed of the node's link below.\n", engine::kModelledHow);
-}
-
-void print_lengths(const char* name, const engine::LengthDistribution& lengths) {
-  if (lengths.count == 0) return;
-  std::printf("%-26s mean %8.1f  std %8.1f  p50 %6lld  p95 %6lld  p99 %6lld  max %6lld\n", name,
-              lengths.mean, lengths.deviation, static_cast<long long>(lengths.p50),
-              static_cast<long long>(lengths.p95), static_cast<long long>(lengths.p99),
-              static_cast<long long>(lengths.largest));
-}
-
-void print_data(const Findings& findings) {
-  if (!findings.data) {
-    std::printf("\ndata: not measured: %s\n", findings.data_problem.c_str());
-    return;
-  }
-  const auto& data = *findings.data;
-  std::printf("\ndata: %s of %s samples measured, %s bad, %.0f %% text only\n",
-              with_commas(data.measured).c_str(), with_commas(data.records).c_str(),
-              with_commas(data.bad).c_str(), 100 * data.text_only_share);
-  for (const auto& encoder : data.encoders) {
-    print_lengths((encoder.module + " rows per item").c_str(), encoder.item_rows);
-    print_lengths((encoder.module + " rows per sample").c_str(), encoder.sample_rows);
-  }
-  print_lengths("llm tokens", data.llm_tokens);
-  print_lengths("trained tokens", data.trained_tokens);
-}
-
-std::string text_of(const char* name, const scheduler::LinkSpeed& link) {
-  char text[96];
-  std::snprintf(text, sizeof text, "%s %.3f ms + bytes at %.1f GB/s", name, link.latency_ms,
-                link.gigabytes_per_s);
-  return text;
-}
-
-void print_text(const Findings& findings) {
-  const auto& obtained = findings.obtained;
-  const auto& speeds = obtained.profile.speeds;
-  std::printf("device   %s\n", obtained.profile.device.c_str());
-  if (obtained.reused)
-    std::printf("reused   valid: same layers, device, software, dtype and threads\n");
-  else if (findings.computed)
-    std::printf("computed from documented peak numbers; nothing was measured\n");
-  else
-    std::printf("measured in %.1f s, because %s\n", obtained.measured_s, obtained.reason.c_str());
-  if (!obtained.file.empty()) std::printf("file     %s\n", obtained.file.c_str());
-  if (!obtained.measured_at.empty())
-    std::printf("quiet    %.0f %% of the runs that count were disturbed, %lld repeated; %s\n",
-                100 * obtained.disturbed_share, static_cast<long long>(obtained.repeated),
-                obtained.measured_at.c_str());
-  for (const auto& warning : obtained.warnings) std::printf("warning  %s\n", warning.c_str());
-  print_kinds(findings);
-  const std::string origin(to_string(speeds.origin));
-  std::printf("\ngradient sums %.1f GB/s, AdamW %.0f M elements/s + %.3f ms a layer (%s)\n",
-              speeds.reduce_gigabytes_per_s, speeds.optimizer_elements_per_s / 1e6,
-              speeds.optimizer_group_ms, origin.c_str());
-  std::printf("links (%s): %s, %s, %s\n", origin.c_str(), text_of("node", speeds.node).c_str(),
-              text_of("machine", speeds.machine).c_str(),
-              text_of("network", speeds.network).c_str());
-  if (speeds.origin == scheduler::CostOrigin::measured)
-    std::printf("  %s\n", engine::kMeasuredLinks);
-  print_data(findings);
 }
 
 // JSON.
@@ -242,7 +116,7 @@ nlohmann::ordered_json json_of(const engine::DataProfile& data) {
 
 nlohmann::ordered_json json_of(const scheduler::KindError& error, const ModelGraph& model) {
   return {{"kind", error.kind},
-          {"modules", names_of(error.modules, model)},
+          {"modules", module_names(error.modules, model)},
           {"tp", error.parallelism.tp},
           {"cp", error.parallelism.cp},
           {"curve", error.curve},
@@ -252,7 +126,7 @@ nlohmann::ordered_json json_of(const scheduler::KindError& error, const ModelGra
           {"left_out_worst_at_tokens", error.left_out.worst_at_tokens}};
 }
 
-nlohmann::ordered_json json_of(const Findings& findings) {
+nlohmann::ordered_json json_of(const ProfileFindings& findings) {
   const auto& obtained = findings.obtained;
   const auto found = findings.costs.errors();
   auto errors = nlohmann::ordered_json::array();
@@ -269,9 +143,14 @@ nlohmann::ordered_json json_of(const Findings& findings) {
       {"profile", nlohmann::ordered_json::parse(engine::to_json({{}, obtained.profile}))},
       {"errors", std::move(errors)}};
   json["profile"].erase("key");
-  const auto* worst = worst_of(found);
+  const auto* worst = worst_kind(found);
   json["worst_error"] =
       worst ? json_of(*worst, findings.costs.graph()) : nlohmann::ordered_json(nullptr);
+  const auto verdict = verdict_of(findings);
+  json["verdict"] = {{"word", verdict.word}, {"why", verdict.why}};
+  if (verdict.expected_error) json["verdict"]["expected_error"] = *verdict.expected_error;
+  for (std::size_t m = 0; m < findings.sample.module_ms.size(); ++m)
+    json["sample_ms"][findings.costs.graph().modules[m].name] = findings.sample.module_ms[m];
   if (findings.data)
     json["data"] = json_of(*findings.data);
   else
@@ -287,7 +166,7 @@ int profile(const ProfileArguments& arguments) {
   if (arguments.json)
     std::cout << json_of(findings.value()).dump() << '\n';
   else
-    print_text(findings.value());
+    print_profile(findings.value(), arguments.verbose);
   return kDone;
 }
 
@@ -314,6 +193,8 @@ void add_profile(Commands& commands) {
   command->add_option("--budget", arguments->options.budget_s, "Seconds to measure, about")
       ->capture_default_str();
   command->add_flag("--json", arguments->json, "Print one JSON object");
+  command->add_flag("-v,--verbose", arguments->verbose,
+                    "Print every kind of layer, the links and all lengths too");
 }
 
 }  // namespace troupe::app

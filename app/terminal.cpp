@@ -22,6 +22,33 @@ Error usage_error(std::string message, std::string fix) {
   return {Errc::invalid_argument, std::move(message), "command line", std::move(fix)};
 }
 
+std::string wrapped(const std::string& text, std::size_t indent, std::size_t columns) {
+  std::istringstream stream(text);
+  std::vector<std::string> words;
+  for (std::string word; stream >> word;) {
+    // A number and its unit stay together.
+    const bool is_unit = word[0] == '%' || word.substr(0, word.find_first_of(",;)")) == "ms";
+    if (is_unit && !words.empty())
+      words.back() += ' ' + word;
+    else
+      words.push_back(word);
+  }
+  std::string lines;
+  std::size_t used = indent;
+  for (const auto& word : words) {
+    if (!lines.empty() && used + 1 + word.size() > columns) {
+      lines += '\n' + std::string(indent, ' ');
+      used = indent;
+    } else if (!lines.empty()) {
+      lines += ' ';
+      ++used;
+    }
+    lines += word;
+    used += word.size();
+  }
+  return lines;
+}
+
 std::string with_commas(std::int64_t number) {
   std::string digits = std::to_string(number);
   for (auto at = static_cast<std::ptrdiff_t>(digits.size()) - 3; at > (number < 0 ? 1 : 0); at -= 3)

@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -20,6 +21,10 @@ int report(const Error& error);
 
 /// Error for a wrong command line.
 Error usage_error(std::string message, std::string fix);
+
+/// The text in lines of `columns` at most; all but the first begin with `indent` blanks, and the
+/// first has so many columns less. A word that is longer has a line of its own.
+std::string wrapped(const std::string& text, std::size_t indent, std::size_t columns = 80);
 
 /// 558128 as `558,128`.
 std::string with_commas(std::int64_t number);

@@ -50,7 +50,7 @@ struct Options {
 struct Opened {
   job::LoadedJob loaded;
   engine::JobSetup setup;
-  engine::DataIdentity data;  ///< Not known for the first oracle.
+  engine::DataIdentity data;
   engine::ObtainedProfile profile;
   ParallelPlan plan;
   std::vector<scheduler::LayoutReason> reasons;  ///< Of a chosen layout.
@@ -77,10 +77,10 @@ Result<Opened> open_job(job::LoadedJob loaded, bool predicted) {
   Opened opened;
   auto setup = engine::prepare(loaded.job);
   if (!setup.ok()) return std::move(setup).error();
+  auto dataset = data::Dataset::open(setup.value().data);
+  if (!dataset.ok()) return std::move(dataset).error();
+  opened.data = engine::identify(dataset.value(), setup.value().data.seed);
   if (predicted) {
-    auto dataset = data::Dataset::open(setup.value().data);
-    if (!dataset.ok()) return std::move(dataset).error();
-    opened.data = engine::identify(dataset.value(), setup.value().data.seed);
     auto profile = obtain_costs(setup.value());
     if (!profile.ok()) return std::move(profile).error();
     opened.profile = std::move(profile).value();
@@ -95,15 +95,29 @@ Result<Opened> open_job(job::LoadedJob loaded, bool predicted) {
   return opened;
 }
 
-Result<std::shared_ptr<engine::RunFolder>> open_folder(const Opened& opened,
-                                                       const observe::Logger& logger) {
+/// The run folder, and the log that goes to the console and to `train.log` in there.
+struct Run {
+  std::shared_ptr<engine::RunFolder> folder;
+  observe::Logger logger;
+  observe::Logger file;  ///< `train.log` alone: for what the console is told in another way.
+};
+
+Result<Run> open_run(const Opened& opened, observe::Console& console, const std::string& name) {
   auto folder = engine::RunFolder::create(opened.setup.job.job.run_dir, opened.resolved);
   if (!folder.ok()) return std::move(folder).error();
+  const observe::LoggerOptions options{.node_name = name,
+                                       .file = folder.value().path() / engine::RunFolder::kLogFile};
+  auto logger = observe::Logger::create(&console, options);
+  if (!logger.ok()) return std::move(logger).error();
+  auto file = observe::Logger::create(nullptr, options);
+  if (!file.ok()) return std::move(file).error();
+  const observe::Logger& log = logger.value();
   if (!opened.left_behind.empty())
-    logger.info("the run folder was still locked by " + opened.left_behind + ", which is gone");
+    log.info("the run folder was still locked by " + opened.left_behind + ", which is gone");
   if (const auto& moved = folder.value().moved_to())
-    logger.info("an older run was moved to " + moved->string());
-  return std::make_shared<engine::RunFolder>(std::move(folder).value());
+    log.info("an older run was moved to " + moved->string());
+  return Run{std::make_shared<engine::RunFolder>(std::move(folder).value()),
+             std::move(logger).value(), std::move(file).value()};
 }
 
 void announce(const Opened& opened, const observe::Logger& logger) {
@@ -138,10 +152,9 @@ void announce(const Opened& opened, const observe::Logger& logger) {
 
 int train_by_reference(const Options& options, const Opened& opened) {
   observe::Console console(observe::detect_console(1));
-  auto logger = observe::Logger::create(&console, {"reference"});
-  if (!logger.ok()) return report(logger.error());
-  auto folder = open_folder(opened, logger.value());
-  if (!folder.ok()) return report(folder.error());
+  auto run = open_run(opened, console, "reference");
+  if (!run.ok()) return report(run.error());
+  const auto& [folder, logger, log_file] = run.value();
   at::set_num_threads(opened.setup.job.cluster.threads_per_device);
   std::atomic<bool> stop{false}, done{false};
   int signal = 0;
@@ -159,28 +172,35 @@ int train_by_reference(const Options& options, const Opened& opened) {
   std::optional<observe::StepReporter> reporter;
   engine::ReferenceOptions reference;
   reference.stop = &stop;
-  const auto& duration = opened.setup.job.train.duration;
+  const auto& train = opened.setup.job.train;
+  const auto per_epoch = data::batches_per_epoch(opened.data.records, train.global_batch_size);
   reference.on_step = [&](const observe::StepMetrics& metrics, std::int64_t total_steps) {
     if (!reporter)
-      reporter.emplace(console, logger.value(),
-                       observe::TrainingGoal{total_steps, duration.tokens()});
+      reporter.emplace(console, logger,
+                       observe::TrainingGoal{total_steps, train.duration.tokens(), per_epoch});
     reporter->report(metrics);
     step = metrics.step + 1;
   };
   Status trained = Done{};
   if (options.microbatches.empty()) {
-    trained = engine::train_reference(opened.setup, *folder.value(), reference);
+    trained = engine::train_reference(opened.setup, *folder, reference);
   } else {
     std::optional<std::filesystem::path> recorded;
     if (options.microbatches != "plan") recorded = options.microbatches;
-    trained = engine::train_plan_reference(opened.setup, recorded, *folder.value(), reference);
+    trained = engine::train_plan_reference(opened.setup, recorded, *folder, reference);
   }
   done = true;
   watcher.join();
   if (reporter) reporter->finish();
-  if (stop) return report_signal(signal, stopped());
-  if (!trained.ok()) return report(trained.error());
-  logger.value().info("done: " + folder.value()->path().string());
+  if (stop) {
+    log_file.error("stopped by signal " + std::to_string(signal) + " " + stopped());
+    return report_signal(signal, stopped());
+  }
+  if (!trained.ok()) {
+    log_file.error(trained.error());
+    return report(trained.error());
+  }
+  logger.info("done: " + folder->path().string());
   return kDone;
 }
 
@@ -236,11 +256,10 @@ int train_as_head(Opened opened, Doors doors) {
   const job::Job job = opened.setup.job;
   observe::Console console(observe::detect_console(1));
   const HostPort& address = doors.address;
-  auto logger = observe::Logger::create(&console, {"head"});
-  if (!logger.ok()) return report(logger.error());
-  auto folder = open_folder(opened, logger.value());
-  if (!folder.ok()) return report(folder.error());
-  announce(opened, logger.value());
+  auto run = open_run(opened, console, "head");
+  if (!run.ok()) return report(run.error());
+  const auto& [folder, logger, log_file] = run.value();
+  announce(opened, logger);
 
   auto promise = std::make_shared<std::promise<JobEnd>>();
   auto ended = promise->get_future();
@@ -249,9 +268,9 @@ int train_as_head(Opened opened, Doors doors) {
                           std::move(opened.resolved),
                           build_id(),
                           opened.data,
-                          folder.value(),
+                          folder,
                           &console,
-                          logger.value(),
+                          logger,
                           std::move(doors.transport),
                           reachable(address, address.port),
                           [promise](JobEnd how) {
@@ -266,20 +285,20 @@ int train_as_head(Opened opened, Doors doors) {
     const SupervisorActor actor = system.spawn(supervisor, &resources, head_colleagues(resources));
     const std::uint16_t port =
         publish(system, actor, std::move(doors.listening), doors.key.key,
-                [&logger](const std::string& line) { logger.value().warning(line); });
+                [log = logger](const std::string& line) { log.warning(line); });
     const std::string joined = reachable(address, port);
     const std::int32_t remote = job.cluster.nodes - job.cluster.local_nodes;
     if (remote > 0)
-      logger.value().info("waiting for " + std::to_string(remote) + " nodes: troupe node --join " +
-                          joined);
+      logger.info("waiting for " + std::to_string(remote) + " nodes: troupe node --join " + joined);
     const std::string local = address.is_any() ? "127.0.0.1:" + std::to_string(port) : joined;
     auto started = nodes.start(job.cluster.local_nodes, local, doors.key.key.text());
     if (!started.ok()) caf::anon_send(actor, failed_atom::value, started.error());
     how = watch(ended, actor, nodes, job.cluster.stop_timeout_s);
     wait_for_children(nodes, how);
     if (how.exit_code == 0) {
-      logger.value().info("done: " + job.job.run_dir.string());
+      logger.info("done: " + job.job.run_dir.string());
     } else {
+      log_file.error(how.message);
       console.status("");
       std::cerr << how.message << '\n';
     }

@@ -24,6 +24,9 @@ namespace troupe::engine {
 
 class RunFolder {
  public:
+  /// Everything that training says on the console, with the day; written by who has the logger.
+  static constexpr const char* kLogFile = "train.log";
+
   /// Whether a run may go there: nothing is there yet, an empty folder, or an older run, which
   /// `create` would move aside. Errors: invalid_argument: a file, a folder that holds anything else
   /// (it is never moved), or an older run in which this process works.

@@ -73,8 +73,18 @@ bool is_reserved(const std::string& name) {
   return std::find(taken.begin(), taken.end(), name) != taken.end();
 }
 
-/// One `[modules.NAME]`; nothing where its kind or family is unknown.
-std::optional<ModuleConfig> bind_module(const Member& member, Findings& findings) {
+/// What is wrong with a module without a kind: most likely its name, where another one is near.
+std::string kind_fix(const std::string& name, const std::vector<std::string>& others) {
+  const auto near = nearest_word(name, others);
+  return near.empty() ? "write kind = \"encoder\", \"projector\" or \"llm\""
+                      : "did you mean modules." + near + "? (a module of its own needs a kind)";
+}
+
+/// One `[modules.NAME]`; nothing where its kind or family is unknown. `others`: modules with a
+/// kind.
+std::optional<ModuleConfig> bind_module(const Member& member,
+                                        const std::vector<std::string>& others,
+                                        Findings& findings) {
   ModuleConfig module;
   module.name = member.key;
   const std::string path = "modules." + member.key;
@@ -87,8 +97,7 @@ std::optional<ModuleConfig> bind_module(const Member& member, Findings& findings
   describe_module(reader, module);
   bool usable = findings.problems.size() == problems_before;
   if (member.value.find("kind") == nullptr) {
-    findings.add_at(path, path + ": kind is missing",
-                    "write kind = \"encoder\", \"projector\" or \"llm\"");
+    findings.add_at(path, path + ": kind is missing", kind_fix(member.key, others));
     usable = false;
   }
   if (reader.take("hf") != nullptr)
@@ -110,8 +119,12 @@ std::optional<ModuleConfig> bind_module(const Member& member, Findings& findings
 std::vector<ModuleConfig> bind_modules(const Value* modules, Findings& findings) {
   std::vector<ModuleConfig> bound;
   SectionReader reader{modules, "modules", findings};
-  for (const auto* member : reader.rest())
-    if (auto module = bind_module(*member, findings)) bound.push_back(std::move(*module));
+  const auto members = reader.rest();
+  std::vector<std::string> complete;
+  for (const auto* member : members)
+    if (member->value.find("kind") != nullptr) complete.push_back(member->key);
+  for (const auto* member : members)
+    if (auto module = bind_module(*member, complete, findings)) bound.push_back(std::move(*module));
   return bound;
 }
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "runtime/job/fields.hpp"
+#include "runtime/job/load_job.hpp"
 #include "runtime/vocabulary/nearest_word.hpp"
 
 namespace troupe::job {
@@ -182,6 +183,27 @@ std::vector<std::string> known_keys() {
   walk("debug.slow_shapes[].", SlowShape{}, [](auto& v, auto& x) { describe_slow_shape(v, x); });
   walk("debug.", Debug{}, [](auto& v, auto& x) { describe_debug(v, x); });
   return keys;
+}
+
+NearKey nearest_key(const std::string& path) {
+  // Any module stands for all of them.
+  std::string name, wanted = path;
+  for (const std::string section : {"modules.", "parallel."}) {
+    const auto end = path.find('.', section.size());
+    if (!path.starts_with(section) || end == std::string::npos) continue;
+    name = path.substr(section.size(), end - section.size());
+    wanted = section + "NAME" + path.substr(end);
+  }
+  auto keys = known_keys();
+  const auto named = [&](std::string key) {
+    const auto at = key.find("NAME");
+    return name.empty() || at == std::string::npos ? key : key.replace(at, 4, name);
+  };
+  for (const auto& key : keys)
+    if (key == wanted) return {named(key), true};
+  for (const auto& key : keys)
+    if (last_segment(key) == path) return {named(key), true};
+  return {named(nearest_word(wanted, keys)), false};
 }
 
 std::string help_for_unknown(const std::string& table, const std::string& key,

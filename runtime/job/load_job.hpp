@@ -58,6 +58,16 @@ JobReading parse_job(const std::string& text, const std::string& name,
 Result<LoadedJob> load_job(const std::filesystem::path& file,
                            const std::vector<std::string>& overrides);
 
+/// A key of the job file that somebody may have meant.
+struct NearKey {
+  std::string path;       ///< `train.steps`; empty: none is near.
+  bool is_exact = false;  ///< It was written so, or its last word was, without the sections.
+};
+
+/// What `path` (`train.step`, `steps`, `modules.vision.freez`) was meant for. Ties: the first in
+/// the order of the sections.
+NearKey nearest_key(const std::string& path);
+
 /// The job as a complete job file: every value with its origin as a comment. Reading it again gives
 /// an equal `Job`, on any node that sees the same files.
 std::string to_toml(const LoadedJob& loaded);

@@ -25,9 +25,9 @@ spdlog::level::level_enum spdlog_level(LogLevel level) {
   return spdlog::level::info;
 }
 
-// A file keeps what a search may want; a terminal gets a line that fits 100 columns: milliseconds
-// and the level of ordinary lines are left out.
-constexpr const char* kFilePattern = "%H:%M:%S.%e [%n] %l: %v";
+// A file keeps what a search may want, the day included: a job may run for weeks. A terminal gets a
+// line that fits 100 columns: day, milliseconds and the level of ordinary lines are left out.
+constexpr const char* kFilePattern = "%Y-%m-%d %H:%M:%S.%e [%n] %l: %v";
 constexpr const char* kConsolePattern = "%H:%M:%S [%n] %v";
 constexpr const char* kLoudConsolePattern = "%H:%M:%S [%n] %l: %v";
 
@@ -87,6 +87,11 @@ Result<Logger> Logger::create(Console* console, const LoggerOptions& options) {
 void Logger::log(LogLevel level, std::string_view text) const {
   if (sinks_ != nullptr)
     sinks_->logger.log(spdlog_level(level), spdlog::string_view_t(text.data(), text.size()));
+}
+
+std::size_t Logger::prefix_columns() const {
+  constexpr std::string_view kWithoutName = "12:34:56 [] ";
+  return kWithoutName.size() + (sinks_ == nullptr ? 0 : sinks_->logger.name().size());
 }
 
 void Logger::error(const Error& error) const { log(LogLevel::error, to_string(error)); }

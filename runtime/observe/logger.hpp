@@ -5,6 +5,7 @@
 
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -38,6 +39,8 @@ class Logger {
   void info(std::string_view text) const { log(LogLevel::info, text); }
   void warning(std::string_view text) const { log(LogLevel::warning, text); }
   void error(std::string_view text) const { log(LogLevel::error, text); }
+  /// Columns that time and node take before an ordinary line on the console.
+  std::size_t prefix_columns() const;
   /// An Error, with its fix; one log entry of several lines.
   void error(const Error& error) const;
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
+#include <vector>
 
 #include <spdlog/fmt/fmt.h>
 #include <nlohmann/json.hpp>
@@ -76,15 +78,34 @@ std::string samples_line(std::int64_t step, std::span<const std::string> ids) {
   return one_line({{"step", step}, {"ids", std::vector<std::string>(ids.begin(), ids.end())}});
 }
 
-std::string step_line(const StepMetrics& metrics, std::int64_t total_steps) {
-  auto line = fmt::format("step {}", step_number(metrics.step, total_steps));
+std::string step_line(const StepMetrics& metrics, const StepLineOptions& options) {
+  auto line = fmt::format("step {}", step_number(metrics.step, options.total_steps));
+  if (options.steps_per_epoch > 0)
+    line += fmt::format("  epoch {}", (metrics.step - 1) / options.steps_per_epoch + 1);
   if (!metrics.skipped.empty()) return line + "  skipped: " + metrics.skipped;
-  line += fmt::format("  loss {:.4f}  lr {:.1e}  grad {:.3g}  {} tok/s  {:.0f} ms  bubble {:.0f} %",
-                      metrics.loss, metrics.lr, metrics.grad_norm,
-                      short_count(metrics.tokens_per_s()), metrics.step_ms, 100 * metrics.bubble);
+  struct Figure {
+    std::string text;
+    int leaves = 0;  ///< Turn in which it makes room; 0: it stays.
+  };
+  std::vector<Figure> figures{
+      {fmt::format("  loss {:.4f}", metrics.loss)},
+      {fmt::format("  lr {:.1e}", metrics.lr), 1},
+      {fmt::format("  grad {:.3g}", metrics.grad_norm), 2},
+      {fmt::format("  {} tok/s", short_count(metrics.tokens_per_s()))},
+      {fmt::format("  {:.0f} ms", metrics.step_ms)},
+      {fmt::format("  bubble {:.0f} %", 100 * metrics.bubble), 3},
+  };
   // Waits are silent as long as they stay invisible.
-  if (metrics.data_wait_ms >= 1) line += fmt::format("  data wait {:.0f} ms", metrics.data_wait_ms);
-  if (metrics.plan_wait_ms >= 1) line += fmt::format("  plan wait {:.0f} ms", metrics.plan_wait_ms);
+  if (metrics.data_wait_ms >= 1)
+    figures.push_back({fmt::format("  data wait {:.0f} ms", metrics.data_wait_ms)});
+  if (metrics.plan_wait_ms >= 1)
+    figures.push_back({fmt::format("  plan wait {:.0f} ms", metrics.plan_wait_ms)});
+  std::size_t length = line.size();
+  for (const auto& figure : figures) length += figure.text.size();
+  for (int turn = 1; turn <= 3 && options.columns > 0 && length > options.columns; ++turn)
+    for (auto& figure : figures)
+      if (figure.leaves == turn) length -= std::exchange(figure.text, {}).size();
+  for (const auto& figure : figures) line += figure.text;
   return line;
 }
 

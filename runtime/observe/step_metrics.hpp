@@ -5,6 +5,7 @@
 
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -73,9 +74,17 @@ std::string metrics_line(const StepMetrics& metrics);
 /// bytes; what is not UTF-8 is replaced.
 std::string samples_line(std::int64_t step, std::span<const std::string> ids);
 
-/// One line for people: `step 12/100  loss 2.3461  lr 3.0e-04  ...`. `total_steps` 0: unknown. With
-/// time and node before it, it fits 100 columns while nothing waits; metrics.jsonl has the rest.
-std::string step_line(const StepMetrics& metrics, std::int64_t total_steps);
+/// What a line of a step knows besides the step itself.
+struct StepLineOptions {
+  std::int64_t total_steps = 0;      ///< 0: unknown.
+  std::int64_t steps_per_epoch = 0;  ///< Of the data; 0: unknown, the epoch is left out.
+  std::size_t columns = 0;           ///< Room for the line; 0: any.
+};
+
+/// One line for people: `step 12/100  epoch 3  loss 2.3461  lr 3.0e-04  ...`; epochs count from 1.
+/// Where there is no room, the learning rate, the gradient's norm and the bubble go, in this order;
+/// the rest stays whatever its length. metrics.jsonl has all of it.
+std::string step_line(const StepMetrics& metrics, const StepLineOptions& options);
 
 /// `[#####...............]  12/100  1.25 s/step  1:50 left`, at most `width` columns;
 /// `mean_step_ms` is the caller's estimate for a step. REQUIRES: total_steps >= 1.

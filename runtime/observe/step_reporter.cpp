@@ -14,8 +14,12 @@ std::int64_t StepReporter::total_steps(std::int64_t step) const {
 }
 
 void StepReporter::report(const StepMetrics& metrics) {
+  StepLineOptions line{goal_.steps, goal_.steps_per_epoch};
+  const auto width = static_cast<std::size_t>(console_.width());
+  if (console_.options().terminal && width > logger_.prefix_columns())
+    line.columns = width - logger_.prefix_columns();
   logger_.log(metrics.skipped.empty() ? LogLevel::info : LogLevel::warning,
-              step_line(metrics, goal_.steps));
+              step_line(metrics, line));
   tokens_ += metrics.tokens;
   constexpr double kWeight = 0.1;
   mean_step_ms_ = mean_step_ms_ == 0 ? metrics.step_ms

@@ -14,8 +14,9 @@ namespace troupe::observe {
 
 /// How far a job goes: so many steps, or where these follow from its tokens, so many tokens.
 struct TrainingGoal {
-  std::int64_t steps = 0;  ///< 0: as many as the tokens take.
-  TokenCount tokens = 0;   ///< Of the llm, media rows included.
+  std::int64_t steps = 0;            ///< 0: as many as the tokens take.
+  TokenCount tokens = 0;             ///< Of the llm, media rows included.
+  std::int64_t steps_per_epoch = 0;  ///< Of the data; 0: lines say no epoch.
 };
 
 class StepReporter {
@@ -24,7 +25,8 @@ class StepReporter {
   StepReporter(Console& console, Logger logger, TrainingGoal goal)
       : console_(console), logger_(std::move(logger)), goal_(goal) {}
 
-  /// Logs the step (as a warning where it was skipped) and moves the bar.
+  /// Logs the step (as a warning where it was skipped) and moves the bar. On a terminal the line is
+  /// as long as one line there may be.
   void report(const StepMetrics& metrics);
 
   /// Removes the bar; nothing is lost, every step has its line. Says how many steps and samples

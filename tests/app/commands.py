@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 import pty
+import re
 import select
 import subprocess
 import sys
@@ -66,12 +67,15 @@ def check_all(commands):
     for name in ("validate", "compare", "solve", "data"):
         answer = commands.run(name, "--help")
         commands.expect(f"{name} explains itself", answer, "Usage:" in answer.stdout and not answer.stderr)
-    answer = commands.run("--version")
-    commands.expect("version has build facts", answer,
-                    all(word in answer.stdout for word in ("troupe ", "compiler", "LibTorch", "CAF", "UCX")))
+    for flag in ("--version", "-v"):
+        answer = commands.run(flag)
+        commands.expect(f"{flag} has build facts", answer,
+                        all(word in answer.stdout for word in ("troupe ", "compiler", "LibTorch", "CAF", "UCX")))
+    check_help(commands)
 
-    answer = commands.run("validate", "job.toml", "train.steps=3", "--set", "job.seed=7")
-    commands.expect("a good job has no problems", answer, "job.toml: no problems" in answer.stdout and not answer.stderr)
+    answer = commands.run("validate", "job.toml", "train.steps=3", "--set", "job.seed=7", "train.global_batch_size=4")
+    commands.expect("a good job has no problems", answer, answer.stdout.startswith("job.toml: no problems\n") and not answer.stderr)
+    check_log(commands)
     answer = commands.run("validate", "job.toml", "--resolved", "train.steps=3", "--set", "job.seed=7")
     commands.expect("the resolved job tells origins", answer,
                     "steps = 3  # command line" in answer.stdout and "seed = 7  # command line" in answer.stdout
@@ -132,6 +136,35 @@ def check_all(commands):
     check_progress(commands, batch)
 
 
+def check_help(commands):
+    """`troupe help` says what --help says."""
+    for words in ([], ["train"], ["data", "check"]):
+        answer, flag = commands.run("help", *words), commands.run(*words, "--help")
+        commands.expect(f"help {' '.join(words)} is what --help says", answer, answer.stdout == flag.stdout and "Usage:" in answer.stdout)
+    answer = commands.run("help")
+    commands.expect("help lists itself", answer, "\n  help " in answer.stdout)
+
+
+def check_log(commands):
+    """Everything that training says stands in the run folder too; step lines say the epoch."""
+    # By hand: four samples in batches of two are two steps, so that step 3 begins the second epoch.
+    batch = ["train.global_batch_size=2", "train.microbatches=1", "train.steps=4"]
+    for words, run in ((["cluster.local_nodes=1"], "told"), (["--reference"], "told-too")):
+        answer = commands.run("train", "job.toml", f"job.run_dir={run}", *batch, *words)
+        log = (commands.folder / run / "train.log").read_text().splitlines()
+        said = [line.split("] ", 1)[1] for line in answer.stdout.splitlines()]
+        commands.expect(f"{run}: the log has the lines of the console", answer, said == [line.split("] ", 1)[1].removeprefix("info: ") for line in log] and len(said) > 4)
+        steps = [line.split("  ")[:2] for line in said if line.startswith("step ")]
+        commands.expect(f"{run}: lines of steps say the epoch", answer,
+                        steps == [[f"step {step}/4", f"epoch {epoch}"] for step, epoch in ((1, 1), (2, 1), (3, 2), (4, 2))])
+        commands.expect(f"{run}: the log has the day", answer, all(line[:5].rstrip("-").isdigit() and line[4] == "-" for line in log))
+    (commands.folder / "bad.json").write_text(json.dumps([*SAMPLES, {"id": "bad", "conversations": []}]))
+    answer = commands.run("train", "job.toml", "job.run_dir=ended", "data.sources[0].json=bad.json", "train.global_batch_size=5")
+    log = (commands.folder / "ended" / "train.log").read_text()
+    commands.expect("the log says how a job ended", subprocess.CompletedProcess("", 0 if answer.returncode == 3 else 1, answer.stdout, answer.stderr),
+                    "error: " in log and "data.max_bad_fraction" in log.split("error: ")[1])
+
+
 def check_progress(commands, batch):
     """Balance and solve say what they are busy with, on stderr alone."""
     (commands.folder / "partition.json").write_text(json.dumps({"costs": [3, 1, 2], "stages": 2}))
@@ -156,12 +189,18 @@ def check_profile(commands):
     small = ["modules.llm.config.num_hidden_layers=1", "modules.llm.config.hidden_size=16", "modules.llm.config.intermediate_size=16",
              "modules.llm.config.num_attention_heads=2", "modules.llm.config.num_key_value_heads=2"]
     answer = commands.run("profile", "job.toml", *small, "--out", "profile.json", "--budget", "1")
-    commands.expect("profile says what it measured", answer, "\nmeasured in " in answer.stdout and "llm.block" in answer.stdout
-                    and "left out of the fit" in answer.stdout and "data: 4 of 4 samples" in answer.stdout)
+    verdicts = [line for line in answer.stdout.splitlines() if line.startswith("verdict  ")]
+    commands.expect("profile says what it measured, and a verdict", answer, "\nmeasured in " in answer.stdout
+                    and "\ndata     4 of 4 samples measured" in answer.stdout and "llm 100 %" in " ".join(answer.stdout.split()) and len(verdicts) == 1)
+    commands.expect("a summary fits a narrow terminal, and has no table", answer, "left out of the fit" not in answer.stdout
+                    and max(map(len, answer.stdout.splitlines())) <= 80 and len(answer.stdout.splitlines()) <= 20)
+    answer = commands.run("profile", "job.toml", *small, "--out", "profile.json", "-v")
     printed = answer.stdout
+    commands.expect("profile -v has the table", answer, "llm.block" in printed and "left out of the fit" in printed and "\nllm tokens " in printed)
     answer = commands.run("profile", "job.toml", *small, "--out", "profile.json", "--json")
     found = json.loads(answer.stdout)
     commands.expect("a profile that fits is reused", answer, found["reused"] and not found["reason"])
+    commands.expect("the verdict is for programs too", answer, f"verdict  {found['verdict']['word']}: " in printed and found["sample_ms"]["llm"] > 0)
     worst = max(found["errors"], key=lambda error: error["left_out_mean"])
     named = f"\nworst: {worst['curve']} of {worst['kind']} ({', '.join(worst['modules'])}) at tp {worst['tp']}, cp {worst['cp']}: "
     if worst["left_out_mean"] > 0:
@@ -177,6 +216,7 @@ def check_profile(commands):
     answer = commands.run("profile", "job.toml", *small, "--cluster", "2x8xA100-80G", "--json")
     kinds = json.loads(answer.stdout)["profile"]["kinds"]
     kinds = kinds.values() if isinstance(kinds, dict) else kinds
+    commands.expect("what was computed has no better verdict", answer, json.loads(answer.stdout)["verdict"]["word"] == "computed")
     commands.expect("a profile of devices that are not here is computed", answer,
                     {kind["origin"] for kind in kinds} == {"computed"} and {kind["tp"] for kind in kinds} == {1, 2, 4, 8})
     answer = commands.run("plan", "job.toml", *small, "scheduler.profile=profile.json", "--json")

@@ -32,8 +32,8 @@ TEST_CASE("a log line has time, node and level; lower levels go nowhere", "[obse
   CHECK_THAT(text, !ContainsSubstring("quiet"));
   CHECK_THAT(text, ContainsSubstring(" [node 2] info: braces {} stay\n"));
   CHECK_THAT(text, EndsWith(" [node 2] warning: careful\n"));
-  // 12:34:56.789 and a space before the node.
-  CHECK(text.find("[node 2]") == 13);
+  // 2026-01-02 12:34:56.789 and a space before the node.
+  CHECK(text.find("[node 2]") == 24);
 }
 
 TEST_CASE("an error is logged with its fix, and copies share a log", "[observe]") {

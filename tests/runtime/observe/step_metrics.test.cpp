@@ -81,7 +81,8 @@ TEST_CASE("a loss that is not a number is null, and the reason is there", "[obse
   const auto json = Json::parse(metrics_line(metrics));
   CHECK(json["loss"].is_null());
   CHECK(json["skipped"] == "no trained tokens");
-  CHECK(step_line(metrics, 100) == "step 12/100  skipped: no trained tokens");
+  CHECK(step_line(metrics, {100, 0}) == "step 12/100  skipped: no trained tokens");
+  CHECK(step_line(metrics, {100, 4}) == "step 12/100  epoch 3  skipped: no trained tokens");
 }
 
 TEST_CASE("ids stay in order and survive odd bytes", "[observe]") {
@@ -97,22 +98,44 @@ TEST_CASE("ids stay in order and survive odd bytes", "[observe]") {
 
 TEST_CASE("the step line is short, and waits show only when there are some", "[observe]") {
   auto metrics = example();
-  CHECK(step_line(metrics, 100) ==
+  CHECK(step_line(metrics, {100, 0}) ==
         "step 12/100  loss 0.3333  lr 3.0e-04  grad 1.25  12k tok/s  500 ms  bubble 23 %");
   metrics.data_wait_ms = 40;
   metrics.plan_wait_ms = 7;
-  const auto line = step_line(metrics, 0);
+  const auto line = step_line(metrics, {});
   CHECK(line.starts_with("step 12  loss"));
   CHECK(line.ends_with("data wait 40 ms  plan wait 7 ms"));
+}
 
+TEST_CASE("the step line says the epoch of its batch", "[observe]") {
+  // Three steps take all samples once: 1, 2, 3 | 4, 5, 6 | 7 ...
+  auto metrics = example();
+  for (const auto& [step, epoch] : {std::pair{1, 1}, {3, 1}, {4, 2}, {6, 2}, {7, 3}}) {
+    metrics.step = step;
+    const std::string begin =
+        "step " + std::to_string(step) + "/9  epoch " + std::to_string(epoch) + "  loss";
+    CHECK(step_line(metrics, {9, 3}).starts_with(begin));
+  }
+}
+
+TEST_CASE("the step line makes room for what matters most", "[observe]") {
   // Of a job of a thousand steps; `12:34:56 [head] ` comes before it.
-  metrics = example();
+  auto metrics = example();
   metrics.step = 1000;
   metrics.loss = 5.8417;
   metrics.grad_norm = 35.2;
   metrics.tokens = 1123;
   metrics.step_ms = 397;
-  CHECK(step_line(metrics, 1000).size() + 16 <= 100);
+  CHECK(step_line(metrics, {1000, 3}) ==
+        "step 1000/1000  epoch 334  loss 5.8417  lr 3.0e-04  grad 35.2  2.83k tok/s  397 ms  "
+        "bubble 23 %");
+  CHECK(step_line(metrics, {1000, 3, 100 - 16}) ==
+        "step 1000/1000  epoch 334  loss 5.8417  grad 35.2  2.83k tok/s  397 ms  bubble 23 %");
+  CHECK(step_line(metrics, {1000, 3, 80 - 16}) ==
+        "step 1000/1000  epoch 334  loss 5.8417  2.83k tok/s  397 ms");
+  // A wait is news: it stays, and so does the line where nothing more can go.
+  metrics.data_wait_ms = 40;
+  CHECK(step_line(metrics, {1000, 3, 20}).ends_with("  397 ms  data wait 40 ms"));
 }
 
 TEST_CASE("the bar shows share, pace and what is left", "[observe]") {

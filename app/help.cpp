@@ -1,0 +1,38 @@
+// `troupe help`: the same as --help, for those who ask in words.
+
+#include <CLI/CLI.hpp>
+#include <iostream>
+#include <memory>
+
+#include "app/commands.hpp"
+#include "app/near_miss.hpp"
+#include "app/terminal.hpp"
+
+namespace troupe::app {
+
+namespace {
+
+int help(const CLI::App& root, const std::vector<std::string>& words) {
+  const CLI::App* command = &root;
+  std::string path = "troupe";
+  for (const auto& word : words) {
+    const auto* next = find_command(*command, word);
+    if (next == nullptr) return report(unknown_command(*command, path, word));
+    command = next;
+    path += " " + word;
+  }
+  // Not `command->help()`: that of the root would explain `help`, the command that was given.
+  std::cout << command->get_formatter()->make_help(command, path, CLI::AppFormatMode::Normal);
+  return kDone;
+}
+
+}  // namespace
+
+void add_help(Commands& commands) {
+  auto words = std::make_shared<std::vector<std::string>>();
+  auto* command = commands.add("help", "Explain a command, or list them all",
+                               [&root = commands.root, words] { return help(root, *words); });
+  command->add_option("COMMAND", *words, "As in `troupe help data check`")->type_name("");
+}
+
+}  // namespace troupe::app
