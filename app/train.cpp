@@ -24,6 +24,7 @@
 #include "app/transport_options.hpp"
 #include "app/version.hpp"
 #include "engine/choose_layout.hpp"
+#include "engine/data_warnings.hpp"
 #include "engine/plan_summary.hpp"
 #include "engine/profile_run.hpp"
 #include "engine/reference.hpp"
@@ -55,7 +56,8 @@ struct Opened {
   ParallelPlan plan;
   std::vector<scheduler::LayoutReason> reasons;  ///< Of a chosen layout.
   std::string resolved;
-  std::string left_behind;  ///< Whose lock of the run folder was taken over.
+  std::vector<std::string> warnings;  ///< What of the job has no effect: a line each.
+  std::string left_behind;            ///< Whose lock of the run folder was taken over.
 };
 
 /// Layer costs that plans are predicted with: a file, or measured now, which takes some seconds.
@@ -80,6 +82,10 @@ Result<Opened> open_job(job::LoadedJob loaded, bool predicted) {
   auto dataset = data::Dataset::open(setup.value().data);
   if (!dataset.ok()) return std::move(dataset).error();
   opened.data = engine::identify(dataset.value(), setup.value().data.seed);
+  for (const auto& warning : loaded.warnings)
+    opened.warnings.push_back(engine::warning_text(warning));
+  for (const auto& warning : engine::data_warnings(loaded, dataset.value()))
+    opened.warnings.push_back(engine::warning_text(warning));
   if (predicted) {
     auto profile = obtain_costs(setup.value());
     if (!profile.ok()) return std::move(profile).error();
@@ -116,6 +122,7 @@ Result<Run> open_run(const Opened& opened, observe::Console& console, const std:
     log.info("the run folder was still locked by " + opened.left_behind + ", which is gone");
   if (const auto& moved = folder.value().moved_to())
     log.info("an older run was moved to " + moved->string());
+  for (const auto& warning : opened.warnings) log.warning(warning);
   return Run{std::make_shared<engine::RunFolder>(std::move(folder).value()),
              std::move(logger).value(), std::move(file).value()};
 }

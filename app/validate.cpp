@@ -4,6 +4,7 @@
 
 #include "app/commands.hpp"
 #include "app/terminal.hpp"
+#include "engine/data_warnings.hpp"
 #include "engine/job_setup.hpp"
 #include "models/factory.hpp"
 #include "runtime/job/load_job.hpp"
@@ -65,11 +66,26 @@ std::vector<Error> planning_problems(const job::LoadedJob& loaded, const std::st
   return problems;
 }
 
+/// What the job says in vain. Data that cannot be opened are the business of `data check`.
+std::vector<Error> warnings_of(const job::LoadedJob& loaded, const engine::JobSetup& setup) {
+  auto warnings = loaded.warnings;
+  const auto dataset = data::Dataset::open(setup.data);
+  if (!dataset.ok()) return warnings;
+  for (auto& warning : engine::data_warnings(loaded, dataset.value()))
+    warnings.push_back(std::move(warning));
+  return warnings;
+}
+
 int report(const Options& options, const job::LoadedJob& loaded) {
   if (options.resolved) return std::cout << job::to_toml(loaded), kDone;
   const auto setup = engine::prepare(loaded.job);
   const auto plan = engine::make_parallel_plan(setup.value());
-  std::cout << options.job.file << ": no problems\n";
+  const auto warnings = warnings_of(loaded, setup.value());
+  for (const auto& warning : warnings) std::cerr << "warning: " << to_string(warning) << '\n';
+  std::cout << options.job.file << ": no problems";
+  if (!warnings.empty())
+    std::cout << ", " << warnings.size() << (warnings.size() == 1 ? " warning" : " warnings");
+  std::cout << '\n';
   print_summary(loaded.job, setup.value().model, plan.value());
   return kDone;
 }

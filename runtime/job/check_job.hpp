@@ -24,6 +24,10 @@ bool check_modules(std::vector<ModuleConfig>& modules, Findings& findings);
 /// Heads, widths and what else one module's hyperparameters must fulfil together.
 void check_sizes(const std::vector<ModuleConfig>& modules, Findings& findings);
 
+/// Warns of what is given in vain: keys without an effect in this job. Defaults are no words of the
+/// user, so that a resolved job is not warned of. REQUIRES: a job without problems.
+void check_effects(const Job& job, Findings& findings);
+
 /// Layout by hand: nodes and devices that exist, every layer exactly once per pipeline.
 void check_layout(const Job& job, Findings& findings);
 

@@ -1,4 +1,5 @@
-// What reading a job file collects: problems, and where each key was given. Private to runtime/job.
+// What reading a job file collects: problems, warnings, and where each key was given. Private to
+// runtime/job.
 
 #pragma once
 
@@ -16,6 +17,7 @@ namespace troupe::job {
 /// Problems in the order of finding, and origins by key path.
 struct Findings {
   std::vector<Error> problems;
+  std::vector<Error> warnings;
   std::map<std::string, Origin> origins;
   std::string file;  ///< Stands in `where` for keys that were not given.
   Paths paths = Paths::must_exist;
@@ -27,6 +29,10 @@ struct Findings {
   void add_at(const std::string& path, std::string message, std::string fix,
               Errc code = Errc::invalid_argument) {
     add(code, where(path), std::move(message), std::move(fix));
+  }
+  /// Something that was given at a key and has no effect.
+  void warn_at(const std::string& path, std::string message, std::string fix) {
+    warnings.push_back({Errc::invalid_argument, std::move(message), where(path), std::move(fix)});
   }
   /// Where `path` or the nearest table around it was given; the file if none was.
   std::string where(const std::string& path) const {

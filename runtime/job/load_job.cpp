@@ -137,9 +137,11 @@ JobReading finish(Value root, const std::vector<std::string>& overrides, Finding
     apply_overrides(overrides, root, findings);
     auto bound = bind_job(root, findings);
     check_job(bound, findings);
+    if (findings.problems.empty()) check_effects(bound.job, findings);
     reading.loaded.job = std::move(bound.job);
   }
   reading.loaded.origins = std::move(findings.origins);
+  reading.loaded.warnings = std::move(findings.warnings);
   reading.problems = std::move(findings.problems);
   return reading;
 }

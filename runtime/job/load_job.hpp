@@ -26,6 +26,7 @@ struct Origin {
 struct LoadedJob {
   Job job;
   std::map<std::string, Origin> origins;  ///< By key path; keys left out are defaults.
+  std::vector<Error> warnings;            ///< What the job says in vain: it trains all the same.
 };
 
 /// What reading a job file found: all problems at once, or a job.

@@ -1,0 +1,134 @@
+#include <algorithm>
+#include <string>
+
+#include "runtime/job/check_job.hpp"
+
+namespace troupe::job {
+
+namespace {
+
+using std::to_string;
+
+template <class Config>
+bool has_encoder(const Job& job) {
+  return std::any_of(job.modules.begin(), job.modules.end(), [](const auto& module) {
+    return std::holds_alternative<Config>(module.config);
+  });
+}
+
+/// Stages of a pipeline that hold layers of a module; one that no stage names rides along.
+std::int32_t stages_with(const std::vector<HandStage>& pipeline, const std::string& module) {
+  const auto count = std::count_if(pipeline.begin(), pipeline.end(), [&](const auto& stage) {
+    return std::any_of(stage.runs.begin(), stage.runs.end(),
+                       [&](const auto& run) { return run.module == module; });
+  });
+  return static_cast<std::int32_t>(std::max<std::ptrdiff_t>(count, 1));
+}
+
+/// Pins tell the planner what to keep, and a layout by hand leaves it nothing to choose. One that
+/// says what the layout is anyway does no harm.
+void warn_of_pins(const Parallel& parallel, Findings& findings) {
+  const auto& pipelines = parallel.layout.pipelines;
+  if (pipelines.empty()) return;
+  for (const auto& [name, pins] : parallel.modules) {
+    const auto warn = [&, &name = name](const char* key, std::optional<std::int32_t> pin,
+                                        std::int32_t actual) {
+      if (!pin || *pin == actual) return;
+      const std::string path = "parallel." + name + "." + key;
+      findings.warn_at(path,
+                       path + " = " + to_string(*pin) + " has no effect: parallel.pipelines, the " +
+                           "layout by hand, has " + to_string(actual),
+                       "remove it, or the pipelines (on the command line parallel.pipelines=[])");
+    };
+    warn("tp", pins.tp, 1);
+    warn("cp", pins.cp, 1);
+    warn("dp", pins.dp, static_cast<std::int32_t>(pipelines.size()));
+    std::int32_t stages = 0;
+    for (const auto& pipeline : pipelines)
+      if (stages == 0 || pins.pp == stages) stages = stages_with(pipeline, name);
+    warn("pp", pins.pp, stages);
+  }
+}
+
+void warn_of_media(const Job& job, Findings& findings) {
+  const Data defaults;
+  const auto& data = job.data;
+  const auto warn = [&](const std::string& path, const char* takes) {
+    findings.warn_at(path, path + " has no effect: no module takes " + takes,
+                     "remove it, or add an encoder of that kind to [modules]");
+  };
+  if (!has_encoder<VisionConfig>(job)) {
+    if (data.max_pixels != defaults.max_pixels) warn("data.max_pixels", "images");
+    if (data.min_pixels != defaults.min_pixels) warn("data.min_pixels", "images");
+  }
+  if (!has_encoder<AudioConfig>(job) && data.pad_audio) warn("data.pad_audio", "audio");
+}
+
+void warn_of_frozen(const std::vector<ModuleConfig>& modules, Findings& findings) {
+  for (const auto& module : modules) {
+    const std::string path = "modules." + module.name + ".lr";
+    if (module.freeze && module.lr)
+      findings.warn_at(path, path + " has no effect: the module is frozen",
+                       "remove it, or write freeze = false");
+  }
+}
+
+/// Policies that look at other plans until the budget is spent.
+bool searches(const std::string& policy) {
+  return policy == "auto" || policy == "dflop-search" || policy == "balanced-chain" ||
+         policy == "tapered";
+}
+
+void warn_of_balancing(const Job& job, Findings& findings) {
+  const Balancer defaults;
+  const auto& [policy, evaluations, correction] = job.balancer;
+  if (job.train.microbatches == 1 && policy != defaults.policy)
+    findings.warn_at("balancer.policy",
+                     "balancer.policy has no effect: one microbatch per pipeline leaves nothing to "
+                     "balance",
+                     "raise train.microbatches");
+  if (!searches(policy) && evaluations != defaults.evaluations)
+    findings.warn_at("balancer.evaluations",
+                     "balancer.evaluations has no effect: \"" + policy + "\" does not search",
+                     "remove it, or choose \"auto\" or another policy that searches");
+}
+
+/// The smallest share of a batch that a pipeline gets.
+void warn_of_microbatches(const Job& job, Findings& findings) {
+  const auto pipelines = static_cast<std::int64_t>(job.parallel.layout.pipelines.size());
+  if (pipelines == 0) return;
+  const auto own = job.train.global_batch_size / pipelines;
+  if (own >= job.train.microbatches || own < 1) return;
+  findings.warn_at("train.microbatches",
+                   "train.microbatches " + to_string(job.train.microbatches) +
+                       " is more than the " + to_string(own) + " samples that each of " +
+                       to_string(pipelines) + " pipelines gets of a batch",
+                   "fewer are made: lower it to " + to_string(own) +
+                       ", or raise "
+                       "train.global_batch_size to " +
+                       to_string(pipelines * job.train.microbatches));
+}
+
+void warn_of_warm_up(const Job& job, Findings& findings) {
+  const auto& duration = job.train.duration;
+  const auto warm_up = job.optimizer.warmup_steps;
+  if (duration.unit != DurationUnit::steps || warm_up <= duration.amount) return;
+  findings.warn_at("optimizer.warmup_steps",
+                   "optimizer.warmup_steps " + to_string(warm_up) + " is more than train.steps " +
+                       to_string(duration.amount) +
+                       ": the learning rate never gets to optimizer.lr",
+                   "lower it, or train longer");
+}
+
+}  // namespace
+
+void check_effects(const Job& job, Findings& findings) {
+  warn_of_pins(job.parallel, findings);
+  warn_of_frozen(job.modules, findings);
+  warn_of_media(job, findings);
+  warn_of_balancing(job, findings);
+  warn_of_microbatches(job, findings);
+  warn_of_warm_up(job, findings);
+}
+
+}  // namespace troupe::job

@@ -1,0 +1,113 @@
+// What a job says in vain is a warning at its own line, and the job is good all the same.
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators_all.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+#include "tests/runtime/job/job_files.hpp"
+
+using namespace troupe;
+using namespace troupe::job;
+using Catch::Matchers::ContainsSubstring;
+
+namespace {
+
+/// What is given in vain, and the one warning there must be; or `good`, where there is none.
+struct VainCase {
+  std::string key;
+  std::vector<std::string> overrides;
+  std::string why;
+  std::vector<std::string> good = {};
+};
+
+std::vector<Error> warnings(const std::string& job, const std::vector<std::string>& overrides) {
+  const JobFolder folder;
+  const auto reading = read_job(folder.write("job.toml", job), overrides);
+  INFO(shown(reading));
+  REQUIRE(reading.ok());
+  return reading.loaded.warnings;
+}
+
+void check_one(const std::string& job, const VainCase& vain) {
+  CAPTURE(vain.key);
+  const auto found = warnings(job, vain.overrides);
+  REQUIRE(found.size() == 1);
+  CHECK(found.front().where == "command line");
+  CHECK_THAT(found.front().message, ContainsSubstring(vain.key));
+  CHECK_THAT(found.front().message, ContainsSubstring(vain.why));
+  CHECK_FALSE(found.front().fix.empty());
+  CHECK(warnings(job, vain.good).empty());
+}
+
+}  // namespace
+
+TEST_CASE("pins beside a layout by hand are warned of", "[job]") {
+  // Two pipelines; the llm is one stage of the first and two of the second.
+  const auto [key, value, actual] = GENERATE(table<std::string, std::string, std::string>(
+      {{"tp", "2", "has 1"}, {"cp", "2", "has 1"}, {"dp", "3", "has 2"}, {"pp", "1", "has 2"}}));
+  const std::string path = "parallel.llm." + key;
+  check_one(kLayoutJob, {path, {path + "=" + value}, actual, {}});
+  // Without the layout they are what the planner keeps.
+  CHECK(warnings(kSmallJob, {path + "=" + value}).empty());
+}
+
+TEST_CASE("a pin that the layout by hand keeps is no word in vain", "[job]") {
+  CHECK(warnings(kLayoutJob, {"parallel.llm.tp=1", "parallel.llm.dp=2", "parallel.vision.cp=1"})
+            .empty());
+}
+
+TEST_CASE("a pin in a file is warned of at its line", "[job]") {
+  const auto found = warnings(std::string(kLayoutJob) + "[parallel.vision]\ntp = 2\n", {});
+  REQUIRE(found.size() == 1);
+  CHECK_THAT(found.front().where, ContainsSubstring("job.toml:"));
+}
+
+TEST_CASE("keys without an effect in this job are warned of", "[job]") {
+  const auto vain = GENERATE(values<VainCase>({
+      // clang-format off
+      {"modules.vision.lr", {"modules.vision.lr=0.1", "modules.vision.freeze=true"}, "frozen", {"modules.vision.lr=0.1"}},
+      {"data.pad_audio", {"data.pad_audio=true"}, "no module takes audio", {"data.pad_audio=false"}},
+      {"balancer.policy", {"balancer.policy=auto", "train.microbatches=1"}, "nothing to balance", {"balancer.policy=auto"}},
+      {"balancer.evaluations", {"balancer.evaluations=500", "balancer.policy=dflop"}, "does not search", {"balancer.evaluations=500", "balancer.policy=auto"}},
+      {"optimizer.warmup_steps", {"optimizer.warmup_steps=11", "train.steps=10"}, "more than train.steps 10", {"optimizer.warmup_steps=10", "train.steps=10"}},
+      // clang-format on
+  }));
+  check_one(kSmallJob, vain);
+}
+
+TEST_CASE("pixels are no budget of a job without pictures", "[job]") {
+  const std::string text =
+      "[job]\nname = \"t\"\n[modules.llm]\nkind = \"llm\"\n[[data.sources]]\n"
+      "json = \"samples.json\"\n[train]\nsteps = 1\n";
+  check_one(text, {"data.max_pixels", {"data.max_pixels=50176"}, "no module takes images", {}});
+  check_one(text, {"data.min_pixels", {"data.min_pixels=784"}, "no module takes images", {}});
+  CHECK(warnings(kSmallJob, {"data.max_pixels=50176"}).empty());
+}
+
+TEST_CASE("more microbatches than a pipeline has samples are warned of", "[job]") {
+  // Two pipelines: four samples each make four microbatches, three each do not.
+  check_one(kLayoutJob, {"train.microbatches 4",
+                         {"train.global_batch_size=7", "train.microbatches=4"},
+                         "the 3 samples that each of 2 pipelines gets",
+                         {"train.global_batch_size=8", "train.microbatches=4"}});
+}
+
+TEST_CASE("a resolved job says no more in vain than the job itself", "[job]") {
+  const JobFolder folder;
+  const auto reading = read_job(folder.write("job.toml", kLayoutJob), {});
+  REQUIRE(reading.ok());
+  const auto again = read_job(folder.write("resolved.toml", to_toml(reading.loaded)), {});
+  REQUIRE(again.ok());
+  CHECK(again.loaded.warnings.empty());
+}
+
+TEST_CASE("a key near one of the job file is found", "[job]") {
+  CHECK(nearest_key("train.step").path == "train.steps");
+  CHECK_FALSE(nearest_key("train.step").is_exact);
+  CHECK(nearest_key("train.steps").is_exact);
+  CHECK(nearest_key("steps").path == "train.steps");
+  CHECK(nearest_key("steps").is_exact);
+  CHECK(nearest_key("modules.vision.freez").path == "modules.vision.freeze");
+  CHECK(nearest_key("parallel.llm.tp").is_exact);
+  CHECK(nearest_key("reference").path.empty());
+}
