@@ -105,7 +105,7 @@ Status use_costs(engine::JobSetup& setup, const std::string& cluster, Progress& 
 Result<Material> read_material(const BalanceArguments& arguments, Progress& progress) {
   const auto job = read_job_on_paper(arguments.job, true);
   if (!job.ok()) return job.error();
-  auto prepared = engine::prepare(job.value());
+  auto prepared = engine::prepare(job.value().job);
   if (!prepared.ok()) return prepared.error();
   auto& setup = prepared.value();
   if (auto used = use_costs(setup, arguments.cluster, progress); !used.ok()) return used.error();

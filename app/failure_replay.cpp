@@ -68,7 +68,7 @@ constexpr std::array<Cause, 7> kCauses{{
 Result<engine::JobSetup> read_setup(const JobArguments& arguments) {
   auto job = read_job_on_paper(arguments, false);
   if (!job.ok()) return std::move(job).error();
-  return engine::prepare(job.value());
+  return engine::prepare(job.value().job);
 }
 
 Result<FailureTrace> read_events(const Options& options, std::int64_t nodes) {

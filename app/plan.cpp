@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 
+#include "app/plan_step.hpp"
 #include "app/planning.hpp"
 #include "app/planning_text.hpp"
 #include "app/progress.hpp"
@@ -56,36 +57,33 @@ int plan(const Options& options) {
   const auto opened = open_planning(options.planning);
   if (!opened.ok()) return report(opened.error());
   const Planning& planning = *opened.value();
-  const auto layout = make_layout(planning);
-  if (!layout.ok()) return report(layout.error());
+  auto planned = plan_step(planning);
+  if (!planned.ok()) return report(planned.error());
+  const scheduler::AutoLayout& layout = planned.value().layout;
   if (!options.save.empty()) {
-    if (planning.by_hand || std::any_of(layout.value().groups.begin(), layout.value().groups.end(),
+    if (planning.by_hand || std::any_of(layout.groups.begin(), layout.groups.end(),
                                         [](const auto& group) { return group.count > 1; }))
       return report(usage_error(
           planning.by_hand ? "--save: this layout is in the job file already"
                            : "--save: a job file cannot say stages of several devices yet",
           planning.by_hand ? "add parallel.mode=auto parallel.pipelines=[] to have one chosen"
                            : "leave --save out"));
-    if (auto saved = save_layout(layout.value().layout, options.save); !saved.ok())
+    if (auto saved = save_layout(layout.layout, options.save); !saved.ok())
       return report(saved.error());
   }
-  scheduler::SimulationOptions recorded;
-  recorded.record_timeline = true;
-  const auto batch = training_on_paper(planning, layout.value())
-                         .step(draw_batch(planning, planning.request.seed), recorded);
-  if (!batch.ok()) return report(batch.error());
   if (!options.timeline.empty())
-    if (auto written = write_timeline(planning, layout.value(), batch.value(), options.timeline);
+    if (auto written = write_timeline(planning, layout, planned.value().batch, options.timeline);
         !written.ok())
       return report(written.error());
   auto progress = std::make_optional<Progress>("making pipeline templates");
-  const auto notes = planning_notes(planning, layout.value());
+  auto notes = planning_notes(planning, layout);
   progress.reset();
   if (!notes.ok()) return report(notes.error());
+  notes.value().suggestions = suggestions(planning, planned.value());
   if (options.planning.json)
-    std::cout << layout_json(planning, layout.value(), notes.value()).dump(2) << '\n';
+    std::cout << layout_json(planning, planned.value(), notes.value()).dump(2) << '\n';
   else
-    print_layout(planning, layout.value(), notes.value(), batch.value());
+    print_layout(planning, planned.value(), notes.value());
   return kDone;
 }
 

@@ -10,10 +10,11 @@
 #include "app/progress.hpp"
 #include "app/terminal.hpp"
 #include "engine/choose_layout.hpp"
+#include "engine/data_warnings.hpp"
 #include "engine/nominal_profile.hpp"
 #include "engine/profile_data.hpp"
 #include "engine/simulated_trace.hpp"
-#include "runtime/job/load_job.hpp"
+#include "runtime/job/where_given.hpp"
 #include "runtime/observe/timeline_page.hpp"
 #include "scheduler/layout_score.hpp"
 
@@ -38,6 +39,35 @@ Status read_shapes(Planning& planning) {
   if (!shapes.ok()) return std::move(shapes).error();
   planning.request.samples = std::move(shapes).value();
   return Done{};
+}
+
+/// What a plan for other machines leaves out of the job; what is the machines' own is meant to be.
+void warn_of_elsewhere(const job::LoadedJob& loaded, std::vector<std::string>& warnings) {
+  const auto warn = [&](const std::string& key, const std::string& why) {
+    if (!loaded.origins.contains(key)) return;
+    warnings.push_back(job::where_given(loaded.origins, key) + ": " + key +
+                       " has no effect with --cluster: " + why);
+  };
+  if (!loaded.job.parallel.layout.pipelines.empty())
+    warn("parallel.pipelines", "they are for the job's own nodes, and the planner chooses");
+  if (loaded.job.cluster.device_memory_gib > 0)
+    warn("cluster.device_memory_gib", "the device named there has its own memory");
+  if (!loaded.job.scheduler.profile.empty())
+    warn("scheduler.profile", "costs are computed for the device named there");
+}
+
+std::vector<std::string> warnings_of(const job::LoadedJob& loaded, const engine::JobSetup& setup,
+                                     bool elsewhere) {
+  std::vector<std::string> warnings;
+  // Without the layout by hand what stands beside it counts.
+  for (const auto& warning : loaded.warnings)
+    if (!elsewhere || !warning.message.starts_with("parallel."))
+      warnings.push_back(engine::warning_text(warning));
+  if (const auto dataset = data::Dataset::open(setup.data); dataset.ok())
+    for (const auto& warning : engine::data_warnings(loaded, dataset.value()))
+      warnings.push_back(engine::warning_text(warning));
+  if (elsewhere) warn_of_elsewhere(loaded, warnings);
+  return warnings;
 }
 
 engine::PlanningCosts costs_of(const Planning& planning) {
@@ -79,7 +109,7 @@ Result<PlannedCluster> parse_cluster(const std::string& text) {
   return PlannedCluster{{nodes.value(), devices.value()}, device.value()};
 }
 
-Result<job::Job> read_job_on_paper(const JobArguments& arguments, bool with_data) {
+Result<job::LoadedJob> read_job_on_paper(const JobArguments& arguments, bool with_data) {
   auto reading = job::read_job(arguments.file, arguments.all());
   std::erase_if(reading.problems, [&](const Error& problem) {
     const bool of_cluster = problem.message.starts_with("cluster.");
@@ -87,7 +117,7 @@ Result<job::Job> read_job_on_paper(const JobArguments& arguments, bool with_data
     return (problem.code == Errc::unavailable && of_cluster) ||
            (problem.code == Errc::not_found && of_data && !with_data);
   });
-  if (reading.ok()) return std::move(reading.loaded.job);
+  if (reading.ok()) return std::move(reading.loaded);
   Error first = reading.problems.front();
   if (reading.problems.size() > 1)
     first.message += "; " + std::to_string(reading.problems.size() - 1) +
@@ -104,10 +134,11 @@ Result<std::unique_ptr<Planning>> open_planning(const PlanningArguments& argumen
   }
   auto job = read_job_on_paper(arguments.job, true);
   if (!job.ok()) return std::move(job).error();
-  auto setup = engine::prepare(job.value());
+  auto setup = engine::prepare(job.value().job);
   if (!setup.ok()) return std::move(setup).error();
   auto planning = std::make_unique<Planning>();
   planning->setup = std::move(setup).value();
+  planning->warnings = warnings_of(job.value(), planning->setup, elsewhere.has_value());
   auto profile = elsewhere ? Result<scheduler::Profile>(engine::computed_profile(
                                  planning->setup, elsewhere->device, engine::planned_degrees()))
                            : engine::profile_at_hand(planning->setup);

@@ -13,6 +13,7 @@
 #include "app/commands.hpp"
 #include "engine/job_setup.hpp"
 #include "engine/simulated_training.hpp"
+#include "runtime/job/load_job.hpp"
 #include "runtime/vocabulary/result.hpp"
 #include "scheduler/auto_layout.hpp"
 #include "scheduler/device_catalog.hpp"
@@ -46,7 +47,7 @@ Result<PlannedCluster> parse_cluster(const std::string& text);
 /// without a lost node) is no problem, nor, unless `with_data`, is data that is not here.
 ///
 /// Errors: the first other problem of `job::read_job`.
-Result<job::Job> read_job_on_paper(const JobArguments& arguments, bool with_data);
+Result<job::LoadedJob> read_job_on_paper(const JobArguments& arguments, bool with_data);
 
 /// A job ready to be planned. Not movable, because the request points at the model.
 struct Planning {
@@ -56,6 +57,7 @@ struct Planning {
   std::string device;    ///< As shown: `H100-80G`, `cpu`.
   std::string costs;     ///< Where times come from: `computed`, `measured`.
   bool by_hand = false;  ///< The job has a layout of its own, for the machines it names.
+  std::vector<std::string> warnings;  ///< What of the job has no effect: a line each.
 
   Planning() = default;
   Planning(const Planning&) = delete;

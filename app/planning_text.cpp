@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <iostream>
 
+#include "app/terminal.hpp"
 #include "runtime/observe/console.hpp"
 #include "scheduler/layout_score.hpp"
 #include "scheduler/profile_batch.hpp"
@@ -147,11 +148,64 @@ const scheduler::DeviceGroup& group_of(const scheduler::AutoLayout& layout, cons
   return layout.groups[stage.devices.front().index()];
 }
 
-void print_table(const std::vector<std::vector<std::string>>& rows,
-                 const std::set<std::size_t>& left) {
+namespace {
+
+using Rows = std::vector<std::vector<std::string>>;
+
+std::vector<std::size_t> widths_of(const Rows& rows) {
   std::vector<std::size_t> widths(rows.front().size());
   for (const auto& row : rows)
     for (std::size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], row[c].size());
+  return widths;
+}
+
+/// A list in lines of `width` where its parts are no longer: `a, b,` and `c`.
+std::vector<std::string> broken(const std::string& list, std::size_t width) {
+  std::vector<std::string> lines{""};
+  for (std::size_t begin = 0; begin < list.size();) {
+    const auto comma = list.find(", ", begin);
+    const auto end = comma == std::string::npos ? list.size() : comma + 1;
+    const auto part = list.substr(begin, end - begin);
+    if (!lines.back().empty() && lines.back().size() + 1 + part.size() > width)
+      lines.emplace_back();
+    lines.back() += (lines.back().empty() ? "" : " ") + part;
+    begin = comma == std::string::npos ? end : end + 1;
+  }
+  return lines;
+}
+
+/// Breaks the cells of a column so that rows have `columns` at most, if they can.
+void fit(Rows& rows, std::size_t column, std::size_t columns) {
+  constexpr std::size_t kNarrowest = 12;
+  const auto widths = widths_of(rows);
+  std::size_t whole = 0;
+  for (const auto width : widths) whole += width + 2;
+  if (whole <= columns) return;
+  const std::size_t others = whole - widths[column];
+  const std::size_t room = std::max(kNarrowest, columns > others ? columns - others : 0);
+  Rows fitted;
+  for (auto& row : rows) {
+    const auto lines = broken(row[column], room);
+    for (std::size_t i = 0; i < lines.size(); ++i) {
+      auto next = i == 0 ? row : std::vector<std::string>(row.size());
+      next[column] = lines[i];
+      fitted.push_back(std::move(next));
+    }
+  }
+  rows = std::move(fitted);
+}
+
+std::size_t terminal_width() {
+  return static_cast<std::size_t>(
+      std::max(40, observe::Console(observe::detect_console(1)).width()));
+}
+
+}  // namespace
+
+void print_table(Rows rows, const std::set<std::size_t>& left,
+                 std::optional<std::size_t> flexible) {
+  if (flexible) fit(rows, *flexible, terminal_width());
+  const auto widths = widths_of(rows);
   for (const auto& row : rows) {
     std::string line;
     for (std::size_t c = 0; c < row.size(); ++c)
@@ -175,7 +229,7 @@ void print_stages(const Planning& planning, const scheduler::AutoLayout& layout)
   constexpr std::size_t kShown = 40;
   const auto memory = static_cast<double>(planning.request.device_memory.count());
   std::vector<std::vector<std::string>> rows{
-      {"pipeline", "stage", "node", "device", "layers", "memory", "limit", "work", "idle"}};
+      {"pipe", "stage", "node", "device", "layers", "memory", "limit", "work", "idle"}};
   for (std::size_t s = 0; s < layout.plan.stages.size() && s < kShown; ++s) {
     const Stage& stage = layout.plan.stages[s];
     const auto device = stage.devices.front().index();
@@ -188,7 +242,7 @@ void print_stages(const Planning& planning, const scheduler::AutoLayout& layout)
          memory > 0 ? size_text(memory) : "-", time_text(layout.predicted.stage_ms[s]),
          percent(layout.predicted.stage_bubble[s])});
   }
-  print_table(rows, {4});
+  print_table(std::move(rows), {4}, 4);
   if (layout.plan.stages.size() > kShown)
     std::cout << "  ... and " << layout.plan.stages.size() - kShown
               << " more stages; --json lists all\n";
@@ -225,10 +279,24 @@ Json stages_json(const scheduler::AutoLayout& layout) {
   return stages;
 }
 
-Json layout_json(const Planning& planning, const scheduler::AutoLayout& layout,
-                 const PlanningNotes& notes) {
+namespace {
+
+/// What is amiss with the job, and with its batch.
+std::vector<std::string> warnings_of(const Planning& planning, const PlanningNotes& notes) {
+  auto warnings = planning.warnings;
+  const auto warning = scheduler::batch_warning(planning.request.global_batch, notes.b_min);
+  if (!warning.empty()) warnings.push_back(warning);
+  return warnings;
+}
+
+}  // namespace
+
+Json layout_json(const Planning& planning, const PlannedStep& planned, const PlanningNotes& notes) {
+  const scheduler::AutoLayout& layout = planned.layout;
   Json json = planning_json(planning, layout);
   json["step_ms"] = layout.predicted.step_ms;
+  json["step_ms_min"] = planned.least_ms;
+  json["step_ms_max"] = planned.most_ms;
   json["bubble"] = layout.predicted.bubble;
   json["b_min"] = notes.b_min;
   json["simulated"] = layout.simulated;
@@ -240,18 +308,20 @@ Json layout_json(const Planning& planning, const scheduler::AutoLayout& layout,
   json["reasons"] = Json::array();
   for (const auto& reason : layout.reasons)
     json["reasons"].push_back({{"choice", reason.choice}, {"why", reason.why}});
-  json["warnings"] = Json::array();
-  const auto warning = scheduler::batch_warning(planning.request.global_batch, notes.b_min);
-  if (!warning.empty()) json["warnings"].push_back(warning);
+  json["warnings"] = warnings_of(planning, notes);
+  json["suggestions"] = Json::array();
+  for (const auto& suggestion : notes.suggestions)
+    json["suggestions"].push_back({{"key", suggestion.key},
+                                   {"value", suggestion.value},
+                                   {"step_ms", suggestion.step_ms},
+                                   {"text", suggestion.text}});
   if (notes.templates) json["templates"] = templates_json(*notes.templates);
   return json;
 }
 
 std::string timeline_text(const scheduler::AutoLayout& layout, const PredictedBatch& batch) {
   constexpr std::size_t kShown = 16, kLabel = 10;
-  const auto columns =
-      static_cast<std::size_t>(std::max(40, observe::Console(observe::detect_console(1)).width())) -
-      kLabel - 2;
+  const auto columns = terminal_width() - kLabel - 2;
   const std::size_t count = std::min(kShown, layout.plan.devices.size());
   std::vector<std::string> lines(count, std::string(columns, '.'));
   const double scale = static_cast<double>(columns) / std::max(batch.step.step_ms, 1e-9);
@@ -275,26 +345,55 @@ std::string timeline_text(const scheduler::AutoLayout& layout, const PredictedBa
   return text;
 }
 
-void print_layout(const Planning& planning, const scheduler::AutoLayout& layout,
-                  const PlanningNotes& notes, const PredictedBatch& batch) {
-  const auto& request = planning.request;
+void print_warnings(const std::vector<std::string>& warnings) {
+  constexpr std::size_t kIndent = 9;
+  for (const auto& warning : warnings)
+    std::cout << "warning: " << wrapped(warning, kIndent) << '\n';
+}
+
+void print_timeline(const std::string& what, const scheduler::AutoLayout& layout,
+                    const PredictedBatch& batch) {
+  std::cout << '\n'
+            << what << ", " << time_text(batch.step.step_ms) << '\n'
+            << "(F forward, B backward, W weight gradients, r reduction, o optimizer)\n"
+            << timeline_text(layout, batch);
+}
+
+namespace {
+
+/// `predicted step 101 ms (98.2 ms to 112 ms over the batches tried), bubble 39 %, 1 pipeline`.
+std::string headline(const PlannedStep& planned) {
+  const auto& layout = planned.layout;
   const auto pipelines = layout.plan.pipelines.size();
-  std::cout << cluster_text(planning) << '\n'
-            << "predicted step " << time_text(layout.predicted.step_ms)
-            << " by the profile, bubble " << percent(layout.predicted.bubble) << ", " << pipelines
-            << (pipelines == 1 ? " pipeline" : " pipelines") << "\n\n";
-  print_stages(planning, layout);
+  std::string text = "predicted step " + time_text(layout.predicted.step_ms);
+  const auto least = time_text(planned.least_ms), most = time_text(planned.most_ms);
+  if (least != most) text += " (other batches " + least + " to " + most + ")";
+  return text + ", bubble " + percent(layout.predicted.bubble) + ", " + std::to_string(pipelines) +
+         (pipelines == 1 ? " pipeline" : " pipelines");
+}
+
+void print_reasons(const std::vector<scheduler::LayoutReason>& reasons) {
   std::cout << "\nwhy:\n";
   std::size_t width = 0;
-  for (const auto& reason : layout.reasons) width = std::max(width, reason.choice.size());
-  for (const auto& reason : layout.reasons)
-    std::cout << "  " << padded(reason.choice, width) << "  " << reason.why << '\n';
-  const auto warning = scheduler::batch_warning(request.global_batch, notes.b_min);
-  if (!warning.empty()) std::cout << "warning: " << warning << '\n';
+  for (const auto& reason : reasons) width = std::max(width, reason.choice.size());
+  for (const auto& reason : reasons)
+    std::cout << "  " << padded(reason.choice, width) << "  " << wrapped(reason.why, width + 4)
+              << '\n';
+}
+
+}  // namespace
+
+void print_layout(const Planning& planning, const PlannedStep& planned,
+                  const PlanningNotes& notes) {
+  std::cout << wrapped(cluster_text(planning), 2) << '\n'
+            << wrapped(headline(planned), 2) << "\n\n";
+  print_stages(planning, planned.layout);
+  print_reasons(planned.layout.reasons);
+  print_warnings(warnings_of(planning, notes));
+  for (const auto& suggestion : notes.suggestions)
+    std::cout << "suggestion: " << wrapped(suggestion.text, 12) << '\n';
   print_templates(notes);
-  std::cout << "\none step, " << time_text(batch.step.step_ms)
-            << "  (F forward, B backward, W weight gradients, r reduction, o optimizer)\n"
-            << timeline_text(layout, batch);
+  print_timeline("one step", planned.layout, planned.batch);
 }
 
 }  // namespace troupe::app

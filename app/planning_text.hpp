@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "app/plan_step.hpp"
 #include "app/planning.hpp"
 #include "scheduler/pipeline_templates.hpp"
 
@@ -18,6 +19,7 @@ struct PlanningNotes {
   std::int64_t b_min = 0;  ///< Smallest batch whose mix of work is that of the data; 0: no mix.
   std::optional<scheduler::TemplateSet> templates;  ///< Where failures are to be survived.
   std::string no_templates;  ///< Why there are none although they are wanted.
+  std::vector<Suggestion> suggestions;
 };
 
 /// Errors: as `profile_batch`.
@@ -33,9 +35,10 @@ Result<scheduler::TemplateSet> planned_templates(const Planning& planning, std::
 /// Devices of a stage.
 const scheduler::DeviceGroup& group_of(const scheduler::AutoLayout& layout, const Stage& stage);
 
-/// Cells in columns as wide as their widest; only columns of `left` are flush left.
-void print_table(const std::vector<std::vector<std::string>>& rows,
-                 const std::set<std::size_t>& left);
+/// Cells in columns as wide as their widest; only columns of `left` are flush left. With `flexible`
+/// its cells go over several lines, broken behind commas, where the terminal is too narrow.
+void print_table(std::vector<std::vector<std::string>> rows, const std::set<std::size_t>& left,
+                 std::optional<std::size_t> flexible = {});
 
 /// `27 %`.
 std::string percent(double share);
@@ -51,10 +54,16 @@ Json planning_json(const Planning& planning, const scheduler::AutoLayout& layout
 /// `stages`.
 Json stages_json(const scheduler::AutoLayout& layout);
 
-Json layout_json(const Planning& planning, const scheduler::AutoLayout& layout,
-                 const PlanningNotes& notes);
-void print_layout(const Planning& planning, const scheduler::AutoLayout& layout,
-                  const PlanningNotes& notes, const PredictedBatch& batch);
+Json layout_json(const Planning& planning, const PlannedStep& planned, const PlanningNotes& notes);
+/// Headline, table and drawing of the one step that stands for the layout.
+void print_layout(const Planning& planning, const PlannedStep& planned, const PlanningNotes& notes);
+
+/// `Planning::warnings`, each in lines of a narrow terminal.
+void print_warnings(const std::vector<std::string>& warnings);
+
+/// `one step, 12.3 ms`, what its letters mean, and the drawing.
+void print_timeline(const std::string& what, const scheduler::AutoLayout& layout,
+                    const PredictedBatch& batch);
 
 /// One line per device, as wide as the terminal: F forward, B backward, r reduction, o optimizer.
 std::string timeline_text(const scheduler::AutoLayout& layout, const PredictedBatch& batch);

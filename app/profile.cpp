@@ -60,7 +60,7 @@ Result<engine::ObtainedProfile> obtain(const engine::JobSetup& setup,
 Result<ProfileFindings> find_out(const ProfileArguments& arguments) {
   const auto job = read_job_on_paper(arguments.job, true);
   if (!job.ok()) return job.error();
-  auto setup = engine::prepare(job.value());
+  auto setup = engine::prepare(job.value().job);
   if (!setup.ok()) return std::move(setup).error();
   auto obtained = obtain(setup.value(), arguments);
   if (!obtained.ok()) return std::move(obtained).error();

@@ -113,7 +113,7 @@ std::pair<double, double> range(const std::vector<StepRow>& steps) {
 
 void print(const Options& options, const Planning& planning, const Simulated& made) {
   const auto& steps = made.steps;
-  std::cout << cluster_text(planning) << '\n';
+  std::cout << wrapped(cluster_text(planning), 2) << '\n';
   if (!steps.front().completed) {
     std::cout << "the step is lost: after " << time_text(steps.front().step_ms)
               << " no device can go on; nothing was committed\n\n";
@@ -129,9 +129,8 @@ void print(const Options& options, const Planning& planning, const Simulated& ma
     std::cout << "\n\n";
   }
   print_stages(planning, made.layout);
-  std::cout << "\nthe first step, " << time_text(made.first.step.step_ms)
-            << "  (F forward, B backward, W weight gradients, r reduction, o optimizer)\n"
-            << timeline_text(made.layout, made.first);
+  print_warnings(planning.warnings);
+  print_timeline("the first step", made.layout, made.first);
 }
 
 Json to_json(const Options& options, const Planning& planning, const Simulated& made) {

@@ -80,7 +80,7 @@ struct PredictedStep {
   std::vector<double> peak_memory_bytes;  ///< Per device of the plan.
 };
 
-/// Why something was chosen: `pipelines` | `2: 81.3 ms per step; 1 would take 97.0 ms`.
+/// Why something was chosen: `2 pipelines` | `time per step with 1: +19 %; 4: does not fit`.
 struct LayoutReason {
   std::string choice;
   std::string why;

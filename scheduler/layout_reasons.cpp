@@ -1,8 +1,7 @@
 #include "scheduler/layout_reasons.hpp"
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
+#include <cmath>
 #include <map>
 #include <string>
 
@@ -14,13 +13,13 @@ namespace {
 
 using std::to_string;
 
-std::string ms_text(double ms) {
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), ms < 100 ? "%.2f ms" : "%.0f ms", ms);
-  return text.data();
-}
-
 std::string percent(double share) { return to_string(static_cast<int>(100 * share + 0.5)) + " %"; }
+
+/// `+7 %`: how much longer, or shorter, another step takes.
+std::string longer(double other_ms, double own_ms) {
+  const auto share = std::lround(100 * (other_ms / own_ms - 1));
+  return (share < 0 ? "" : "+") + to_string(share) + " %";
+}
 
 std::string degrees_text(const ModelGraph& model, const std::vector<Parallelism>& degrees) {
   const auto text = [](Parallelism p) {
@@ -31,21 +30,22 @@ std::string degrees_text(const ModelGraph& model, const std::vector<Parallelism>
   return "encoders " + text(degrees.front()) + ", llm " + text(llm);
 }
 
-/// `81.3 ms per step; 1: 97.0 ms; 4: does not fit`: the best of every kind, the chosen one first.
+/// `time per step with 1: +19 %; 4: does not fit`: the best of every other kind beside the chosen
+/// one. Relative, so that a plan has one step time however its alternatives were compared.
 template <class KindOf>
 std::string compared(const std::vector<ScoredLayout>& scored, KindOf kind_of) {
   constexpr std::size_t kShown = 5;
-  std::string text = ms_text(scored.front().step.step_ms) + " per step";
+  std::string text;
   std::vector<std::string> seen{kind_of(scored.front())};
   for (const auto& other : scored) {
     const std::string kind = kind_of(other);
     if (std::find(seen.begin(), seen.end(), kind) != seen.end()) continue;
     seen.push_back(kind);
     if (seen.size() > kShown + 1) break;
-    text += "; " + kind + ": " + (other.fits ? ms_text(other.step.step_ms) : "does not fit");
+    text += (text.empty() ? "time per step with " : "; ") + kind + ": " +
+            (other.fits ? longer(other.step.step_ms, scored.front().step.step_ms) : "does not fit");
   }
-  if (seen.size() == 1) text += "; no other choice was possible";
-  return text;
+  return text.empty() ? "no other choice was possible" : text;
 }
 
 std::string cuts_reason(const AutoLayoutRequest& request, const ScoredLayout& best) {
@@ -54,9 +54,10 @@ std::string cuts_reason(const AutoLayoutRequest& request, const ScoredLayout& be
     load[best.placed.plan.stages[s].devices.front().index()] += best.step.stage_ms[s];
   double sum = 0;
   for (const double ms : load) sum += ms;
+  const double mean = sum / static_cast<double>(load.size());
   std::string text = "the slowest device works " +
-                     ms_text(*std::max_element(load.begin(), load.end())) + " per step, the mean " +
-                     ms_text(sum / static_cast<double>(load.size()));
+                     percent(*std::max_element(load.begin(), load.end()) / mean - 1) +
+                     " more than the mean";
   for (const auto& module : request.model->graph().modules)
     if (module.freeze) text += "; " + module.name + " is frozen: no weight gradients";
   return text;
@@ -78,9 +79,11 @@ LayoutReason devices_reason(const AutoLayoutRequest& request,
       const auto [known, fresh] = best.try_emplace(devices_of(other), other.step.step_ms);
       known->second = std::min(known->second, other.step.step_ms);
     }
-  std::string why = ms_text(scored.front().step.step_ms) + " per step";
+  const double own_ms = scored.front().step.step_ms;
+  std::string why;
   const auto add = [&](auto entry) {
-    why += "; " + to_string(entry->first) + ": " + ms_text(entry->second);
+    why += (why.empty() ? "time per step with " : "; ") + to_string(entry->first) + ": " +
+           longer(entry->second, own_ms);
   };
   auto own = best.find(used);
   if (own != best.begin()) add(std::prev(own));
@@ -89,11 +92,14 @@ LayoutReason devices_reason(const AutoLayoutRequest& request,
     if (fastest == best.end() || more->second < fastest->second) fastest = more;
   if (fastest != best.end()) {
     add(fastest);
-    why += fastest->second < scored.front().step.step_ms
+    why += fastest->second < own_ms
                ? ", which is not worth " + to_string(fastest->first - used) + " devices more"
                : ", no more than with fewer";
   } else if (used < all) {
-    why += "; the batch and the layers cannot be cut further";
+    why += std::string(why.empty() ? "" : "; ") + "the batch and the layers cannot be cut further";
+  }
+  if (why.empty()) {
+    why = "no other number of them was as good";
   }
   return {to_string(used) + " of " + to_string(all) + " devices", why};
 }

@@ -75,7 +75,7 @@ def check_all(commands):
 
     answer = commands.run("validate", "job.toml", "train.steps=3", "--set", "job.seed=7", "train.global_batch_size=4")
     commands.expect("a good job has no problems", answer, answer.stdout.startswith("job.toml: no problems\n") and not answer.stderr)
-    check_log(commands)
+    check_warnings(commands)
     answer = commands.run("validate", "job.toml", "--resolved", "train.steps=3", "--set", "job.seed=7")
     commands.expect("the resolved job tells origins", answer,
                     "steps = 3  # command line" in answer.stdout and "seed = 7  # command line" in answer.stdout
@@ -143,6 +143,35 @@ def check_help(commands):
         commands.expect(f"help {' '.join(words)} is what --help says", answer, answer.stdout == flag.stdout and "Usage:" in answer.stdout)
     answer = commands.run("help")
     commands.expect("help lists itself", answer, "\n  help " in answer.stdout)
+
+
+def check_warnings(commands):
+    """What a job says in vain: validate, plan and train warn of it, and go on."""
+    pairs = "parallel.pipelines=[{stages=[{node=0,llm=[0,3]},{node=1,llm=[3,6]}]}]"
+    vain = ["cluster.local_nodes=2", pairs, "parallel.llm.tp=2", "data.shuffle=true", "train.global_batch_size=16", "data.pad_audio=true"]
+    says = ("parallel.llm.tp = 2 has no effect", "data.shuffle changes no batch: each step takes all 4 samples",
+            "train.global_batch_size 16 is more than the data set has", "data.pad_audio has no effect")
+    answer = commands.run("validate", "job.toml", *vain)
+    commands.expect("validate warns of what has no effect", answer, answer.stdout.startswith("job.toml: no problems, 4 warnings\n")
+                    and all("warning: command line: " + text in answer.stderr for text in says) and answer.stderr.count("  fix: ") == 4)
+    answer = commands.run("plan", "job.toml", *vain, "--json")
+    planned = json.loads(answer.stdout)["warnings"]
+    commands.expect("plan --json warns of it", answer, all(any(text in warning for warning in planned) for text in says))
+    answer = commands.run("plan", "job.toml", *vain)
+    flat = " ".join(answer.stdout.split())
+    commands.expect("plan warns of it", answer, all("warning: command line: " + text in flat for text in says))
+    answer = commands.run("plan", "job.toml", *vain, "--cluster", "1x2xH100", "cluster.device_memory_gib=1", "--json")
+    planned = json.loads(answer.stdout)["warnings"]
+    commands.expect("a plan for other machines warns of the layout and the memory it leaves out, not of the pin it keeps", answer,
+                    any("parallel.pipelines has no effect with --cluster" in warning for warning in planned)
+                    and any("cluster.device_memory_gib has no effect with --cluster" in warning for warning in planned)
+                    and not any("parallel.llm.tp" in warning for warning in planned))
+    answer = commands.run("train", "job.toml", *vain, "job.run_dir=warned", "scheduler.profile=", "train.steps=1")
+    log = (commands.folder / "warned" / "train.log").read_text()
+    commands.expect("train warns of it", answer, all(f"warning: command line: {text}" in answer.stdout and text in log for text in says))
+    answer = commands.run("train", "job.toml", "train.steps=1", "job.run_dir=alone", "train.global_batch_size=4", "--reference")
+    commands.expect("a job that says nothing in vain is not warned of", answer, "warning" not in answer.stdout)
+    check_log(commands)
 
 
 def check_log(commands):
@@ -248,6 +277,63 @@ def check_planning(commands):
     check_simulation(commands, two)
 
 
+def check_one_number(commands, words):
+    """Headline, table, drawing, JSON and timeline are of one step."""
+    answer = commands.run("plan", *words, "--json", "--timeline", "one.json")
+    planned = json.loads(answer.stdout)
+    commands.expect("batches of the data take different times, or this shows nothing", answer,
+                    planned["step_ms_min"] < planned["step_ms"] < planned["step_ms_max"])
+    slices = [event for event in json.loads((commands.folder / "one.json").read_text()) if event["ph"] == "X"]
+    end_ms = max(event["ts"] + event["dur"] for event in slices) / 1000
+    commands.expect("the timeline is of the planned step", answer, abs(end_ms - planned["step_ms"]) < 0.01 * planned["step_ms"])
+    work = {}
+    for stage in planned["stages"]:
+        device = work.setdefault((stage["node"], *stage["devices"], stage["idle"]), [])
+        device.append(stage["work_ms"])
+    # Sums of gradients and updates are work too, of no stage.
+    commands.expect("work and idle share of a device make the step", answer, all(
+        0.9 <= sum(parts) / ((1 - idle) * planned["step_ms"]) <= 1.001 for (*_, idle), parts in work.items()))
+    answer = commands.run("plan", *words)
+    headline = re.search(r"^predicted step ([\d.]+ m?s) ", answer.stdout, re.MULTILINE)
+    drawing = re.search(r"^one step, ([\d.]+ m?s)$", answer.stdout, re.MULTILINE)
+    commands.expect("headline and drawing say one time", answer, headline and drawing and headline[1] == drawing[1])
+    commands.expect("reasons compare without another time", answer, not re.search(r"\d ms", answer.stdout.split("\nwhy:\n")[1].split("\none step")[0]
+                                                                                 .split("suggestion:")[0]))
+    commands.expect("a plan fits 80 columns", answer, max(map(len, answer.stdout.splitlines())) <= 80)
+
+
+def check_suggestions(commands, words):
+    """What is suggested has the step time that a plan of it has."""
+    few = [*words, "parallel.llm.dp=1", "train.global_batch_size=16", "train.microbatches=1"]
+    answer = commands.run("plan", *few, "--json")
+    planned = json.loads(answer.stdout)
+    found = [one for one in planned["suggestions"] if one["key"] == "train.microbatches"]
+    commands.expect("more microbatches are suggested where they pay", answer, len(found) == 1 and found[0]["step_ms"] <= 0.95 * planned["step_ms"])
+    taken = commands.run("plan", *few, f"train.microbatches={found[0]['value']}", "--json")
+    commands.expect("a suggestion holds what it says", taken, abs(json.loads(taken.stdout)["step_ms"] - found[0]["step_ms"]) < 1e-6 * found[0]["step_ms"])
+    commands.expect("once it is taken there is nothing to suggest", taken, not [
+        one for one in json.loads(taken.stdout)["suggestions"] if one["key"] == "train.microbatches"])
+    answer = commands.run("plan", *few)
+    commands.expect("plan says so", answer, f"\nsuggestion: train.microbatches={found[0]['value']} takes " in answer.stdout)
+    # Of many microbatches a device pays every time what a launch costs.
+    many = ["job.toml", "train.global_batch_size=16", "train.microbatches=16", "cluster.local_nodes=1"]
+    answer = commands.run("plan", *many, "--json")
+    found = [one for one in json.loads(answer.stdout)["suggestions"] if one["key"] == "train.microbatches"]
+    commands.expect("fewer are suggested where those pay", answer, found and int(found[0]["value"]) < 16)
+    # Two layers and four short samples on 32 devices.
+    answer = commands.run("plan", "job.toml", "--cluster", "4x8xH100-80G", "--json")
+    found = [one for one in json.loads(answer.stdout)["suggestions"] if one["key"] == "--cluster"]
+    commands.expect("a toy on 32 devices is told that two would do", answer, [one["value"] for one in found] == ["1x2xH100-80G"]
+                    and found[0]["text"].startswith("2 devices would do: "))
+    taken = commands.run("plan", "job.toml", "--cluster", "1x2xH100-80G", "--json")
+    commands.expect("and two take what it says", taken, abs(json.loads(taken.stdout)["step_ms"] - found[0]["step_ms"]) < 1e-6 * found[0]["step_ms"]
+                    and not [one for one in json.loads(taken.stdout)["suggestions"] if one["key"] == "--cluster"])
+    large = ["modules.llm.config.num_hidden_layers=32", "modules.llm.config.hidden_size=4096", "modules.llm.config.intermediate_size=11008",
+             "modules.llm.config.num_attention_heads=32", "modules.llm.config.num_key_value_heads=32", "train.global_batch_size=512", "train.microbatches=16"]
+    answer = commands.run("plan", "job.toml", *large, "--cluster", "1x8xH100-80G", "--json")
+    commands.expect("a large model needs its devices", answer, not [one for one in json.loads(answer.stdout)["suggestions"] if one["key"] == "--cluster"])
+
+
 def check_planned_only(commands):
     """What training cannot do yet can be planned, and stages of different widths find devices."""
     words = ["plan", "job.toml", "cluster.fault_tolerance=1", "cluster.device=cuda", "train.global_batch_size=8", "train.microbatches=4"]
@@ -282,6 +368,9 @@ def check_batch_sizes(commands, media):
     commands.expect("a batch below it is warned of", answer, "\nwarning: a batch of 2 samples" in answer.stdout)
     answer = commands.run("plan", "job.toml", "train.global_batch_size=1", "train.microbatches=1", "--json")
     commands.expect("text alone has no mix to miss", answer, json.loads(answer.stdout)["warnings"] == [])
+    uneven = ["job.toml", *media, "data.sources[0].json=uneven/samples.json", "cluster.local_nodes=2", "train.global_batch_size=8"]
+    check_one_number(commands, uneven)
+    check_suggestions(commands, uneven)
     two = [*media, "cluster.local_nodes=2", "train.global_batch_size=8", "train.microbatches=4"]
     answer = commands.run("plan", "job.toml", *two, "--json")
     commands.expect("batches in order need no judge", answer, json.loads(answer.stdout)["judged"] == 0)
