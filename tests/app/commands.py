@@ -122,6 +122,7 @@ def check_all(commands):
     commands.expect("what data make --uneven wrote is uneven", answer,
                     tokens["max"] > 5 * tokens["p50"])
 
+    check_readme(commands)
     check_profile(commands)
     check_planning(commands)
     check_batch_sizes(commands, ["data.sources[0].json=demo/samples.json", *media])
@@ -211,6 +212,21 @@ def check_progress(commands, batch):
     answer = subprocess.CompletedProcess("solve", process.returncode, output, said + errors)
     commands.expect("solve says in a pipe what it waits for", answer, json.loads(output)["max"] == 3
                     and said.startswith("troupe: reading standard input (") and said.endswith(" s)\n") and "\x1b" not in answer.stderr)
+
+
+def check_readme(commands):
+    """The policies that README.md shows win on the data that it shows them on."""
+    text = (DEMO.parents[1] / "README.md").read_text()
+    (commands.folder / "first.toml").write_text(text.split("```toml\n")[1].split("```")[0].replace("runs/demo-data", "demo"))
+    lines = [line.split("#")[0].split()[1:] for line in text.splitlines() if line.startswith("    build/release/troupe ")]
+    made = next(words for words in lines if words[:2] == ["data", "make"] and "--uneven" in words)
+    commands.expect("README makes uneven data", commands.run(*made), True)
+    for words in (words for words in lines if words[0] == "balance" or any("balancer.policy" in word for word in words)):
+        policy = next((word.split("=")[1] for word in words if word.startswith("balancer.policy=")), "auto")
+        keys = [word for word in words[2:] if "=" in word and not word.startswith("balancer.")]
+        answer = commands.run("balance", words[1], *keys, "--policy", policy, "--json")
+        rows = {row["policy"]: row["all"]["step_ms"] for row in json.loads(answer.stdout)["policies"]}
+        commands.expect(f"{policy} wins where README shows it", answer, rows[policy] <= 0.95 * rows["random"])
 
 
 def check_profile(commands):
