@@ -2,8 +2,6 @@
 
 #include <ATen/ops/empty.h>
 
-#include <algorithm>
-
 #include "runtime/observe/trace_names.hpp"
 
 namespace troupe::actors {
@@ -12,8 +10,6 @@ namespace {
 
 using Self = RecorderActor::stateful_pointer<RecorderState>;
 
-/// About 100 MB of traces; a longer run keeps its first steps.
-constexpr std::size_t kTracedEventsMax = 400'000;
 constexpr auto kCollectTimeout = std::chrono::seconds(60);
 
 void check(Self self, const Status& status) {
@@ -22,15 +18,15 @@ void check(Self self, const Status& status) {
   self->send(self->state.supervisor, failed_atom::value, status.error());
 }
 
-/// Opens a trace of the run folder where it is not open yet, and names what follows in it.
-void open_trace(Self self, std::optional<observe::TraceWriter>& trace, const char* file) {
+/// Opens the traces where they are not open yet, and names what follows in them.
+void open_trace(Self self) {
   auto& state = self->state;
-  if (!trace) {
-    auto opened = observe::TraceWriter::open(state.folder->path() / file, state.trace_origin_ns);
+  if (!state.trace) {
+    auto opened = observe::RunTrace::open(state.folder->path(), state.trace_origin_ns);
     if (!opened.ok()) return check(self, opened.error());
-    trace = std::move(opened).value();
+    state.trace = std::move(opened).value();
   }
-  check(self, trace->set_names(observe::trace_names(state.plan)));
+  check(self, state.trace->set_names(observe::trace_names(state.plan)));
 }
 
 void write_configuration(Self self, const Configuration& configuration) {
@@ -39,8 +35,7 @@ void write_configuration(Self self, const Configuration& configuration) {
   state.plan = configuration.plan;
   state.stage_times = {};
   for (const auto& line : engine::layout_lines(state.plan)) state.logger.info(line);
-  open_trace(self, state.trace, "trace.json");
-  if (state.predicted) open_trace(self, state.predicted, "predicted.json");
+  open_trace(self);
 }
 
 void write_batch(Self self, const engine::PlannedBatch& batch) {
@@ -50,38 +45,20 @@ void write_batch(Self self, const engine::PlannedBatch& batch) {
   check(self, state.folder->write_batch(batch));
 }
 
-/// The step on paper, laid beside what was measured: both begin at the same time.
-void write_predicted(Self self, const StepRecord& record) {
+void write_trace(Self self, const StepRecord& record) {
   auto& state = self->state;
-  if (record.prediction.events.empty() || record.events.empty()) return;
-  if (!state.predicted) open_trace(self, state.predicted, "predicted.json");
-  if (!state.predicted) return;
-  const auto earlier = [](const auto& a, const auto& b) { return a.begin_ns < b.begin_ns; };
-  const auto begin_ns =
-      std::min_element(record.events.begin(), record.events.end(), earlier)->begin_ns;
-  auto events = record.prediction.events;
-  for (auto& event : events) {
-    event.begin_ns += begin_ns;
-    event.end_ns += begin_ns;
-  }
-  check(self, state.predicted->write(events));
-}
-
-void write_traces(Self self, const StepRecord& record) {
-  auto& state = self->state;
-  if (!state.trace || state.traced_events >= kTracedEventsMax) return;
-  state.traced_events += record.events.size() + record.prediction.events.size();
-  check(self, state.trace->write(record.events));
-  write_predicted(self, record);
-  if (state.traced_events >= kTracedEventsMax)
-    state.logger.info("trace.json is full and ends with step " +
-                      std::to_string(record.metrics.step));
+  if (!state.trace) return;
+  const auto before = state.trace->stride();
+  check(self, state.trace->write(record.events, record.prediction.events));
+  if (const auto stride = state.trace->stride(); stride > before)
+    state.logger.info("trace.json was full: between its first and last steps it keeps those that " +
+                      std::to_string(stride) + " divides");
 }
 
 void write_step(Self self, const StepRecord& record) {
   auto& state = self->state;
   check(self, state.folder->write_step(record.metrics, record.ids));
-  write_traces(self, record);
+  write_trace(self, record);
   state.reporter->report(record.metrics);
   state.stage_times.add(record.prediction, record.events, record.metrics.step_ms);
   if (record.nonfinite_samples.empty()) return;

@@ -10,6 +10,7 @@
 #include "engine/run_folder.hpp"
 #include "runtime/observe/console.hpp"
 #include "runtime/observe/logger.hpp"
+#include "runtime/observe/run_trace.hpp"
 #include "runtime/observe/step_reporter.hpp"
 #include "transport/transport.hpp"
 
@@ -26,8 +27,7 @@ struct StepRecord {
 
 struct RecorderState {
   std::optional<engine::RunFolder> folder;
-  std::optional<observe::TraceWriter> trace;
-  std::optional<observe::TraceWriter> predicted;  ///< Since the first step that was predicted.
+  std::optional<observe::RunTrace> trace;  ///< Since the first configuration.
   std::optional<observe::StepReporter> reporter;
   observe::Logger logger;
   transport::Transport* transport = nullptr;  ///< The head's.
@@ -35,7 +35,6 @@ struct RecorderState {
   ParallelPlan plan;
   engine::StageTimes stage_times;
   std::int64_t trace_origin_ns = 0;
-  std::size_t traced_events = 0;
   bool failed = false;
 
   static inline const char* name = "recorder";

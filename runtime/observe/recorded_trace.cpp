@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <fstream>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <set>
 #include <utility>
@@ -67,6 +68,11 @@ Error no_such_step(const std::filesystem::path& path, std::int64_t step,
     const bool whole = steps.back() - steps.front() + 1 == static_cast<std::int64_t>(steps.size());
     has = whole ? "it has steps " + range
                 : "it has " + std::to_string(steps.size()) + " steps from " + range;
+    // A long run's trace has gaps: the neighbours are what one would look at instead.
+    const auto after = std::upper_bound(steps.begin(), steps.end(), step);
+    if (after != steps.begin() && after != steps.end())
+      has += ", the nearest are " + std::to_string(*std::prev(after)) + " and " +
+             std::to_string(*after);
   }
   return {Errc::not_found, "step " + std::to_string(step) + " is not in the trace: " + has,
           path.string(), "choose one of those with --step"};

@@ -98,11 +98,20 @@ std::vector<Arrow> arrows_of(const TraceEvent& event, const TraceNames& names) {
 
 // The open file, the end of its last entry, and the clock's zero.
 struct TraceWriter::File {
+  // Entries that stand together, without what separates them from others.
+  struct Piece {
+    std::int64_t step;
+    std::int64_t begin;
+    std::int64_t end;
+  };
+  static constexpr std::int64_t kNoStep = -1;      // Of names, counters and marks.
+  static constexpr std::int64_t kBlock = 1 << 20;  // Copied at once.
+
   std::filesystem::path path;
   int handle = -1;
   std::int64_t origin_ns = 0;
-  std::int64_t end = 0;  // Where the closing bracket stands.
-  bool empty = true;
+  std::int64_t end = 0;       // Where the closing bracket stands.
+  std::vector<Piece> pieces;  // In the order of the file; neighbours are of different steps.
 
   ~File() {
     if (handle >= 0) ::close(handle);
@@ -123,16 +132,59 @@ struct TraceWriter::File {
   }
   std::string time(std::int64_t at_ns) const { return microseconds(at_ns - origin_ns); }
 
+  Status create(const std::filesystem::path& at) {
+    path = at;
+    handle = ::open(at.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    if (handle < 0) return error("opening for writing");
+    end = 1;
+    return write_at("[" + std::string(kEnd), 0);
+  }
+
   // `entries`: each followed by ",\n".
-  Status append(std::string entries) {
+  Status append(std::string entries, std::int64_t step) {
     if (entries.empty()) return Done{};
     entries.resize(entries.size() - 2);
-    entries.insert(0, empty ? "\n" : ",\n");
+    const std::string_view separator = pieces.empty() ? "\n" : ",\n";
+    entries.insert(0, separator);
+    const auto begin = end + static_cast<std::int64_t>(separator.size());
     const auto grown = static_cast<std::int64_t>(entries.size());
     entries += kEnd;
     if (auto put = write_at(entries, end); !put) return put;
     end += grown;
-    empty = false;
+    if (!pieces.empty() && pieces.back().step == step) {
+      pieces.back().end = end;
+    } else {
+      pieces.push_back({step, begin, end});
+    }
+    return Done{};
+  }
+
+  // Adds a piece of another file behind the last one; the bracket is left to the caller.
+  Status copy(const File& from, const Piece& piece) {
+    const std::string_view separator = pieces.empty() ? "\n" : ",\n";
+    if (auto put = write_at(separator, end); !put) return put;
+    end += static_cast<std::int64_t>(separator.size());
+    pieces.push_back({piece.step, end, end + piece.end - piece.begin});
+    std::string block;
+    for (auto at = piece.begin; at < piece.end; at += static_cast<std::int64_t>(block.size())) {
+      block.resize(static_cast<std::size_t>(std::min(kBlock, piece.end - at)));
+      if (auto got = from.read_at(block, at); !got) return got;
+      if (auto put = write_at(block, end); !put) return put;
+      end += static_cast<std::int64_t>(block.size());
+    }
+    return Done{};
+  }
+
+  // Fills `text`; a file that ends before is an error.
+  Status read_at(std::string& text, std::int64_t offset) const {
+    for (std::size_t have = 0; have < text.size();) {
+      const auto got = ::pread(handle, text.data() + have, text.size() - have,
+                               offset + static_cast<std::int64_t>(have));
+      if (got < 0 && errno == EINTR) continue;
+      if (got == 0) errno = EIO;
+      if (got <= 0) return error("reading");
+      have += static_cast<std::size_t>(got);
+    }
     return Done{};
   }
 
@@ -157,13 +209,8 @@ Result<TraceWriter> TraceWriter::open(const std::filesystem::path& path, std::in
   std::error_code ignored;  // What is wrong with the folder shows when the file is opened.
   if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path(), ignored);
   TraceWriter writer;
-  auto& file = *writer.file_;
-  file.path = path;
-  file.origin_ns = origin_ns;
-  file.handle = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (file.handle < 0) return file.error("opening for writing");
-  if (auto put = file.write_at("[" + std::string(kEnd), 0); !put) return put.error();
-  file.end = 1;
+  writer.file_->origin_ns = origin_ns;
+  if (auto made = writer.file_->create(path); !made) return made.error();
   return writer;
 }
 
@@ -181,10 +228,22 @@ Status TraceWriter::set_names(TraceNames names) {
     meta("process_sort_index", "\"sort_index\":" + node);
     meta("thread_name", "\"name\":\"device " + std::to_string(slot.local_index) + "\"");
   }
-  return file_->append(std::move(entries));
+  return file_->append(std::move(entries), File::kNoStep);
 }
 
 Status TraceWriter::write(std::span<const TraceEvent> events) {
+  while (!events.empty()) {
+    const auto other = std::find_if(events.begin(), events.end(), [&](const TraceEvent& event) {
+      return event.step != events.front().step;
+    });
+    const auto count = static_cast<std::size_t>(other - events.begin());
+    if (auto put = write_of_step(events.first(count)); !put) return put;
+    events = events.subspan(count);
+  }
+  return Done{};
+}
+
+Status TraceWriter::write_of_step(std::span<const TraceEvent> events) {
   std::string entries;
   entries.reserve(events.size() * 256);
   for (const auto& event : events) {
@@ -222,21 +281,52 @@ Status TraceWriter::write(std::span<const TraceEvent> events) {
                  ",\"name\":\"message\",\"cat\":\"message\"},\n";
     }
   }
-  return file_->append(std::move(entries));
+  return file_->append(std::move(entries), events.front().step);
 }
 
 Status TraceWriter::write(const TraceCounter& counter) {
   const nlohmann::json value = counter.value;  // Prints NaN as null, which stays valid JSON.
   return file_->append("{\"ph\":\"C\",\"pid\":" + std::to_string(counter.node.value + 1) +
-                       ",\"ts\":" + file_->time(counter.time_ns) +
-                       ",\"name\":" + quoted_text(counter.name) +
-                       ",\"args\":{\"value\":" + value.dump() + "}},\n");
+                           ",\"ts\":" + file_->time(counter.time_ns) +
+                           ",\"name\":" + quoted_text(counter.name) +
+                           ",\"args\":{\"value\":" + value.dump() + "}},\n",
+                       File::kNoStep);
 }
 
 Status TraceWriter::write(const TraceMark& mark) {
   return file_->append("{\"ph\":\"i\",\"s\":\"p\",\"pid\":" + std::to_string(mark.node.value + 1) +
-                       ",\"tid\":1,\"ts\":" + file_->time(mark.time_ns) +
-                       ",\"name\":" + quoted_text(mark.name) + "},\n");
+                           ",\"tid\":1,\"ts\":" + file_->time(mark.time_ns) +
+                           ",\"name\":" + quoted_text(mark.name) + "},\n",
+                       File::kNoStep);
+}
+
+Status TraceWriter::keep(const std::function<bool(std::int64_t step)>& wanted) {
+  const auto path = file_->path;
+  const auto temporary = path.string() + ".tmp-" + std::to_string(::getpid());
+  auto fresh = std::make_unique<File>();
+  fresh->origin_ns = file_->origin_ns;
+  auto done = fresh->create(temporary);
+  for (const auto& piece : file_->pieces)
+    if (done && (piece.step == File::kNoStep || wanted(piece.step)))
+      done = fresh->copy(*file_, piece);
+  if (done) done = fresh->write_at(kEnd, fresh->end);
+  if (done && ::rename(temporary.c_str(), path.c_str()) != 0) done = fresh->error("renaming");
+  if (!done) {
+    ::unlink(temporary.c_str());
+    return done;
+  }
+  fresh->path = path;
+  file_ = std::move(fresh);
+  return Done{};
+}
+
+std::int64_t TraceWriter::bytes() const { return file_->end; }
+
+std::map<std::int64_t, std::int64_t> TraceWriter::bytes_by_step() const {
+  std::map<std::int64_t, std::int64_t> bytes;
+  for (const auto& piece : file_->pieces)
+    if (piece.step != File::kNoStep) bytes[piece.step] += piece.end - piece.begin;
+  return bytes;
 }
 
 }  // namespace troupe::observe

@@ -5,7 +5,10 @@
 
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <map>
 #include <memory>
 #include <set>
 #include <span>
@@ -18,7 +21,8 @@
 namespace troupe::observe {
 
 /// A trace file that is valid JSON after every call, whatever happens to the process: each call is
-/// one write, which replaces the closing bracket by the new entries and a bracket.
+/// one write, which replaces the closing bracket by the new entries and a bracket. Only `keep`
+/// makes it smaller. Memory: a few numbers per step in the file.
 class TraceWriter {
  public:
   /// Creates or replaces the file. Times are written relative to `origin_ns`.
@@ -41,9 +45,22 @@ class TraceWriter {
   Status write(const TraceCounter& counter);
   Status write(const TraceMark& mark);
 
+  /// Takes the slices and arrows of all other steps out; names, counters and marks stay. The file
+  /// is made anew beside the old one, which it replaces at once: who reads meanwhile, or after a
+  /// crash in the middle, has one of the two whole. Cost: copies what is kept.
+  /// Errors: io_failed; the old file is still there and can be written.
+  Status keep(const std::function<bool(std::int64_t step)>& wanted);
+
+  /// The file's size, but for its last bracket.
+  std::int64_t bytes() const;
+
+  /// What slices and arrows of each step take in it. Cost: linear in the steps.
+  std::map<std::int64_t, std::int64_t> bytes_by_step() const;
+
  private:
   struct File;
   TraceWriter();
+  Status write_of_step(std::span<const TraceEvent> events);
 
   std::unique_ptr<File> file_;
   TraceNames names_;

@@ -4,11 +4,13 @@
 
 #include <ATen/ops/full.h>
 
+#include <algorithm>
 #include <catch2/catch_approx.hpp>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "runtime/observe/recorded_trace.hpp"
 #include "tests/actors/fake_actors.hpp"
 #include "tests/actors/test_system.hpp"
 #include "tests/engine/tiny_job.hpp"
@@ -141,6 +143,32 @@ TEST_CASE("a predicted step is written beside the measured one, from the same be
   CHECK(predicted["dur"] == 2000.0);
   CHECK(measured["dur"] == 4000.0);
   CHECK(predicted["ts"].get<double>() == Catch::Approx(measured["ts"].get<double>() + 1000));
+}
+
+TEST_CASE("the end of a long run is in its trace", "[actors]") {
+  Fixture fixture;
+  const auto setup = engine::prepare(engine::tiny_job()).value();
+  fixture.tell(begin_atom::value, Configuration{1, engine::make_parallel_plan(setup).value(), {}});
+  // 600,000 actions; a hundred megabytes hold some 450,000 of these.
+  constexpr std::int64_t kSteps = 2400, kActions = 250;
+  for (std::int64_t step = 1; step <= kSteps; ++step) {
+    StepRecord record;
+    record.metrics.step = step;
+    observe::TraceEvent event;
+    event.step = step;
+    event.device = DeviceId{0};
+    event.action = {ActionKind::forward, StageId{0}, MicrobatchId{3}, PartId{0}, {}, {}};
+    event.begin_ns = observe::trace_now_ns();
+    event.end_ns = event.begin_ns + 1000;
+    record.events.assign(kActions, event);
+    fixture.tell(std::make_shared<const StepRecord>(std::move(record)));
+  }
+  const auto steps = observe::steps_in_trace(fixture.run() / "trace.json").value();
+  CHECK(steps.back() == kSteps);
+  CHECK(std::count_if(steps.begin(), steps.end(), [](auto x) { return x <= 100; }) == 100);
+  CHECK(std::count_if(steps.begin(), steps.end(), [](auto x) { return x > kSteps - 20; }) == 20);
+  CHECK(std::filesystem::file_size(fixture.run() / "trace.json") < 101'000'000);
+  CHECK(says(fixture.log(), "it keeps those that 2 divides"));
 }
 
 TEST_CASE("what cannot be written ends the job, with one reason", "[actors][errors]") {

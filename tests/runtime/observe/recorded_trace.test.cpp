@@ -111,7 +111,8 @@ TEST_CASE("a trace that is missing, foreign or without the step is refused", "[o
   const auto missing = timeline_of_step(path, 3);
   REQUIRE_FALSE(missing.ok());
   CHECK(missing.error().code == Errc::not_found);
-  CHECK_THAT(missing.error().message, ContainsSubstring("step 3") && ContainsSubstring("1 to 4"));
+  CHECK_THAT(missing.error().message,
+             ContainsSubstring("step 3") && ContainsSubstring("1 to 4, the nearest are 1 and 4"));
   CHECK(trace_of_step(path, 3).error().code == Errc::not_found);
   for (const auto* text : {"{}\n", "[\nhello\n]\n", "[\n{\"ph\":\"X\"},\n]\n",
                            "[\n{\"ph\":\"X\",\"pid\":1,\"tid\":1,\"ts\":0,\"dur\":1,\"args\":"
