@@ -178,8 +178,9 @@ StepRecord make_record(const SupervisorState& state, const RunningStep& step,
   for (const auto& report : step.reports)
     record.events.insert(record.events.end(), report.events.begin(), report.events.end());
   const auto work = observe::stage_work(record.events);
-  const auto balance = observe::step_balance(
-      work, static_cast<std::int32_t>(state.configuration.plan.devices.size()));
+  const auto devices = static_cast<std::int32_t>(state.configuration.plan.devices.size());
+  const auto balance = observe::step_balance(work, devices);
+  metrics.times = observe::step_times(record.events, devices);
   metrics.bubble = balance.bubble;
   metrics.imbalance = balance.imbalance;
   record.nonfinite_samples = outcome.nonfinite_samples;

@@ -12,6 +12,7 @@
 #include "app/commands.hpp"
 #include "app/run_argument.hpp"
 #include "app/terminal.hpp"
+#include "engine/run_lock.hpp"
 #include "runtime/observe/line_file.hpp"
 
 namespace troupe::app {
@@ -43,8 +44,9 @@ Json numbers(const observe::RunRecord& run, const std::vector<observe::Timeline>
 
 int write_report(const Options& options) {
   if (auto found = check_run_folder(options.run); !found.ok()) return app::report(found.error());
-  const auto run = observe::read_run(options.run);
+  auto run = observe::read_run(options.run);
   if (!run.ok()) return app::report(run.error());
+  run.value().running = engine::is_locked(options.run);
   const auto timelines = timelines_of_run(options.run, options.step);
   std::vector<observe::Timeline> shown;
   std::string no_timeline;

@@ -18,6 +18,7 @@
 #include "app/commands.hpp"
 #include "app/keys.hpp"
 #include "app/local_nodes.hpp"
+#include "app/run_record.hpp"
 #include "app/signals.hpp"
 #include "app/stalled_read.hpp"
 #include "app/terminal.hpp"
@@ -123,6 +124,8 @@ Result<Run> open_run(const Opened& opened, observe::Console& console, const std:
   if (const auto& moved = folder.value().moved_to())
     log.info("an older run was moved to " + moved->string());
   for (const auto& warning : opened.warnings) log.warning(warning);
+  if (auto noted = record_begin(folder.value().path(), opened.setup.job); !noted.ok())
+    return std::move(noted).error();
   return Run{std::make_shared<engine::RunFolder>(std::move(folder).value()),
              std::move(logger).value(), std::move(file).value()};
 }
@@ -174,7 +177,9 @@ int train_by_reference(const Options& options, const Opened& opened) {
     const auto deadline = std::chrono::steady_clock::now() + kLeaveTime;
     while (!done && std::chrono::steady_clock::now() < deadline)
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    if (!done) leave(report_signal(signal, stopped()));
+    if (done) return;
+    record_end(folder->path(), 128 + signal, "stopped " + stopped());
+    leave(report_signal(signal, stopped()));
   });
   std::optional<observe::StepReporter> reporter;
   engine::ReferenceOptions reference;
@@ -199,14 +204,16 @@ int train_by_reference(const Options& options, const Opened& opened) {
   done = true;
   watcher.join();
   if (reporter) reporter->finish();
-  if (stop) {
-    log_file.error("stopped by signal " + std::to_string(signal) + " " + stopped());
-    return report_signal(signal, stopped());
-  }
-  if (!trained.ok()) {
-    log_file.error(trained.error());
-    return report(trained.error());
-  }
+  const auto end = [&](int code, const std::string& message) {
+    if (code != kDone) log_file.error(message);
+    record_end(folder->path(), code, message);
+    return code;
+  };
+  if (stop)
+    return end(report_signal(signal, stopped()),
+               "stopped by " + actors::signal_name(signal) + " " + stopped());
+  if (!trained.ok()) return end(report(trained.error()), to_string(trained.error()));
+  end(kDone, "");
   logger.info("done: " + folder->path().string());
   return kDone;
 }
@@ -302,6 +309,7 @@ int train_as_head(Opened opened, Doors doors) {
     if (!started.ok()) caf::anon_send(actor, failed_atom::value, started.error());
     how = watch(ended, actor, nodes, job.cluster.stop_timeout_s);
     wait_for_children(nodes, how);
+    record_end(job.job.run_dir, how.exit_code, how.message);
     if (how.exit_code == 0) {
       logger.info("done: " + job.job.run_dir.string());
     } else {

@@ -22,13 +22,17 @@ std::string boost_version() {
 
 }  // namespace
 
+std::string libraries_text() {
+  return std::string("LibTorch ") + TORCH_VERSION + ", CAF " + caf_version() + ", UCX " +
+         kUcxVersion + ", Boost " + boost_version();
+}
+
 std::string build_id() { return std::string(kVersion) + " (" + kCommit + ")"; }
 
 std::string version_text() {
   return "troupe " + build_id() + "\n" + "compiler   " + kCompiler + ", " + kBuildType +
-         (*kSanitizers == '\0' ? "" : ", sanitizers ") + kSanitizers + "\n" +
-         "libraries  LibTorch " + TORCH_VERSION + ", CAF " + caf_version() + ", UCX " +
-         kUcxVersion + ", Boost " + boost_version() + "\n" + "devices    cpu";
+         (*kSanitizers == '\0' ? "" : ", sanitizers ") + kSanitizers + "\n" + "libraries  " +
+         libraries_text() + "\n" + "devices    cpu";
 }
 
 }  // namespace troupe::app

@@ -134,6 +134,17 @@ fs::path lock_path(const fs::path& run_dir) {
   return real.parent_path() / ("." + real.filename().string() + ".lock");
 }
 
+bool is_locked(const fs::path& run_dir) {
+  const int file = ::open(lock_path(run_dir).c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) return false;
+  const auto owner = read_owner(file);
+  const bool fresh = age_of(file) < kLockSilence;
+  ::close(file);
+  // A number that the system gave to another process since is told by the file's age.
+  return owner && fresh &&
+         (owner->host != host_name() || is_alive(static_cast<pid_t>(owner->process)));
+}
+
 RunLock::RunLock() = default;
 RunLock::RunLock(RunLock&&) noexcept = default;
 RunLock& RunLock::operator=(RunLock&&) noexcept = default;

@@ -49,6 +49,10 @@ class RunLock {
   std::string left_behind_;
 };
 
+/// Whether a job writes the folder now: its process lives, and touched the lock file not long ago.
+/// Takes nothing, so that a job which starts at this moment is not refused.
+bool is_locked(const std::filesystem::path& run_dir);
+
 /// The lock file of a run folder.
 std::filesystem::path lock_path(const std::filesystem::path& run_dir);
 

@@ -8,6 +8,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "runtime/observe/report_words.hpp"
+#include "runtime/observe/smoothing.hpp"
+
 namespace troupe::observe {
 
 namespace fs = std::filesystem;
@@ -98,6 +101,12 @@ double rate(const MetricsTable& metrics, const std::string& amount) {
   return ms > 0 ? 1000 * sum / ms : kUnknown;
 }
 
+// Where there are so many that single steps say little.
+double smoothed_end(const MetricsTable& metrics, const std::string& key) {
+  const auto* column = metrics.find(key);
+  return column == nullptr || column->size() < kSmoothedFrom ? kUnknown : smoothed(*column).back();
+}
+
 double end_of(const MetricsTable& metrics, const std::string& key, bool last) {
   const auto* column = metrics.find(key);
   if (column == nullptr) return kUnknown;
@@ -110,6 +119,29 @@ double end_of(const MetricsTable& metrics, const std::string& key, bool last) {
   return found;
 }
 
+// Columns under the names that the report knows, without those that say nothing.
+void tidy(MetricsTable& metrics) {
+  // Runs before the key had its present name know it by the old one, later ones by both. Loss on
+  // held-out samples has as many names as there are programs that measure it.
+  constexpr std::pair<const char*, const char*> kOtherNames[]{
+      {"predicted_step_ms", "calibrated_step_ms"},
+      {"eval_loss", "held_out_loss"},
+      {"validation_loss", "held_out_loss"},
+      {"val_loss", "held_out_loss"}};
+  for (const auto& [other, name] : kOtherNames)
+    if (auto column = metrics.columns.extract(other)) {
+      column.key() = name;
+      metrics.columns.insert(std::move(column));
+    }
+  // Zeros alone say that nothing was predicted or measured.
+  for (const auto* key : {"profile_step_ms", "calibrated_step_ms", "compute_ms"}) {
+    const auto* column = metrics.find(key);
+    if (column != nullptr &&
+        std::all_of(column->begin(), column->end(), [](double value) { return value == 0; }))
+      metrics.columns.erase(key);
+  }
+}
+
 }  // namespace
 
 Result<RunRecord> read_run(const fs::path& folder) {
@@ -120,18 +152,7 @@ Result<RunRecord> read_run(const fs::path& folder) {
   run.name = (clean.has_filename() ? clean : clean.parent_path()).filename().string();
   run.folder = folder;
   run.metrics = std::move(metrics).value();
-  // Runs before the key had its present name know it by the old one, later ones by both.
-  if (auto older = run.metrics.columns.extract("predicted_step_ms")) {
-    older.key() = "calibrated_step_ms";
-    run.metrics.columns.insert(std::move(older));
-  }
-  // Zeros alone say that nothing was predicted.
-  for (const auto* key : {"profile_step_ms", "calibrated_step_ms"}) {
-    const auto* predicted = run.metrics.find(key);
-    if (predicted != nullptr &&
-        std::all_of(predicted->begin(), predicted->end(), [](double value) { return value == 0; }))
-      run.metrics.columns.erase(key);
-  }
+  tidy(run.metrics);
   if (run.metrics.last_line_cut)
     run.notes.push_back(
         "The last line of metrics.jsonl is cut, as a killed run leaves it; it is left out.");
@@ -139,12 +160,15 @@ Result<RunRecord> read_run(const fs::path& folder) {
   run.resolved_job = text_of(folder / "resolved.toml").value_or("");
   if (run.resolved_job.empty()) run.notes.push_back("resolved.toml is missing.");
   read_bad_samples(run);
-  if (!run.metrics.skipped.empty()) {
-    const auto& [step, why] = run.metrics.skipped.front();
-    run.notes.push_back(std::to_string(run.metrics.skipped.size()) +
-                        " steps left the parameters alone; the first was step " +
-                        std::to_string(step) + ": " + why + ".");
+  if (auto facts = read_run_facts(folder); facts.ok()) {
+    run.facts = std::move(facts).value();
+  } else {
+    run.notes.push_back(facts.error().code == Errc::not_found
+                            ? "run.json is missing: when, where and by which version it ran is not "
+                              "known."
+                            : "run.json cannot be read.");
   }
+  run.events = read_events(folder, run.metrics);
   return run;
 }
 
@@ -156,6 +180,8 @@ std::vector<ReportFigure> report_figures(const RunRecord& run) {
       {"steps", "Steps", static_cast<double>(metrics.steps.size()), ""},
       {"loss_first", "Loss, first step", end_of(metrics, "loss", false), ""},
       {"loss_last", "Loss, last step", end_of(metrics, "loss", true), ""},
+      {"loss_smoothed_last", "Loss, smoothed, at the end", smoothed_end(metrics, "loss"), ""},
+      {"held_out_loss_last", "Held-out loss, last", end_of(metrics, "held_out_loss", true), ""},
       {"tokens_per_s", "Throughput", rate(metrics, "tokens"), "tokens/s"},
       {"samples_per_s", "Throughput", rate(metrics, "samples"), "samples/s"},
       {"step_ms_median", "Step time, median", median(of("step_ms")), "ms"},
@@ -193,15 +219,12 @@ std::vector<std::string> missing_figures(const RunRecord& run) {
   std::vector<std::string> missing;
   for (const auto* key : {"loss", "tokens", "samples", "step_ms", "bubble", "imbalance", "plan_ms",
                           "plan_wait_ms", "data_wait_ms"})
-    if (run.metrics.find(key) == nullptr)
-      missing.push_back(std::string("The metrics have no `") + key + "`.");
-  if (!any("imbalance_in_order"))
-    missing.push_back(
-        "The metrics say nothing about the imbalance before balancing (`imbalance_in_order`).");
-  if (!any("bytes")) missing.push_back("The metrics say nothing about memory.");
-  if (!any("profile_step_ms") && !any("calibrated_step_ms"))
-    missing.push_back(
-        "The metrics hold no predicted times (`profile_step_ms`, `calibrated_step_ms`).");
+    if (run.metrics.find(key) == nullptr) missing.push_back(key_words(key).text + ".");
+  if (run.metrics.find("compute_ms") == nullptr)
+    missing.push_back("What devices did with their time: computing, reducing, sending, waiting.");
+  if (!any("imbalance_in_order")) missing.push_back("The imbalance before balancing.");
+  if (!any("bytes")) missing.push_back("Anything about memory.");
+  if (!any("profile_step_ms") && !any("calibrated_step_ms")) missing.push_back("Predicted times.");
   return missing;
 }
 

@@ -43,4 +43,19 @@ StepBalance step_balance(std::span<const StageWork> stages, std::int32_t device_
   return balance;
 }
 
+StepTimes step_times(std::span<const TraceEvent> events, std::int32_t device_count) {
+  StepTimes times;
+  if (device_count < 1) return times;
+  for (const auto& event : events) {
+    const double ms = static_cast<double>(event.duration_ns()) / 1e6 / device_count;
+    switch (time_kind(event.action.kind)) {
+      case TimeKind::compute: times.compute_ms += ms; break;
+      case TimeKind::update: times.update_ms += ms; break;
+      case TimeKind::transfer: times.transfer_ms += ms; break;
+      case TimeKind::wait: times.wait_ms += ms; break;
+    }
+  }
+  return times;
+}
+
 }  // namespace troupe::observe

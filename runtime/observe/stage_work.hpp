@@ -44,4 +44,22 @@ struct StepBalance {
 /// not; stages without work count in the mean. No work at all: bubble 0, imbalance 1.
 StepBalance step_balance(std::span<const StageWork> stages, std::int32_t device_count);
 
+/// Where a device's time went in one step, in milliseconds: the mean over devices. What is missing
+/// to the step's own time, devices spent between two steps.
+struct StepTimes {
+  double compute_ms = 0;   ///< Forward, backward and recompute.
+  double update_ms = 0;    ///< Summing gradients, and the optimizer.
+  double transfer_ms = 0;  ///< Handing bytes over.
+  double wait_ms = 0;      ///< For rows and gradients of other stages, and for COMMIT.
+
+  friend bool operator==(const StepTimes&, const StepTimes&) = default;
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, StepTimes& x) {
+    return f(x.compute_ms, x.update_ms, x.transfer_ms, x.wait_ms);
+  }
+};
+
+/// The events of one step over `device_count` devices, busy or not. None of either: zeros.
+StepTimes step_times(std::span<const TraceEvent> events, std::int32_t device_count);
+
 }  // namespace troupe::observe

@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 
+#include "runtime/observe/stage_work.hpp"
 #include "runtime/vocabulary/units.hpp"
 
 namespace troupe::observe {
@@ -29,6 +30,7 @@ struct StepMetrics {
   double bubble = 0;        ///< Idle share of stage time.
   double imbalance = 1;     ///< Largest over mean stage work.
   double data_wait_ms = 0;  ///< What the step waited for decoding.
+  StepTimes times;          ///< Zeros: no device told.
   std::int32_t nodes = 0;
   EpochNumber epoch_number = 0;
   double profile_step_ms = 0;     ///< Predicted by the profile alone; 0: nothing was predicted.
@@ -58,7 +60,7 @@ struct StepMetrics {
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, StepMetrics& x) {
     return f(x.step, x.loss, x.lr, x.grad_norm, x.samples, x.tokens, x.trained_tokens, x.step_ms,
-             x.plan_ms, x.plan_wait_ms, x.bubble, x.imbalance, x.data_wait_ms, x.nodes,
+             x.plan_ms, x.plan_wait_ms, x.bubble, x.imbalance, x.data_wait_ms, x.times, x.nodes,
              x.epoch_number, x.profile_step_ms, x.calibrated_step_ms, x.imbalance_in_order,
              x.imbalance_planned, x.deferred_samples, x.held_rows, x.held_bytes, x.activation_bytes,
              x.promised_activation_bytes, x.activations_over_promise, x.corrected_shapes,

@@ -1,10 +1,13 @@
 #!/usr/bin/python3
-"""Pages as a browser shows them: no script error, every bar where its times say, nothing from the network.
+"""Pages as a browser shows them: no script error, every bar where its times say, nothing from the network; reports of
+three, 6,000 and 100,000 steps, on a desk and on a phone.
 
     pages.py TROUPE MAKE_TIMELINE_PAGES      skips (exit 77) where there is no Chromium
 """
 
+import html
 import json
+import math
 import pathlib
 import re
 import shutil
@@ -71,6 +74,72 @@ def check_timeline(page, stages, microbatches, faults):
             expect(worst < 0.3, f"a {kind} bar stands {worst:.1f} pixels beside its time", faults)
 
 
+# Run inside of a page: tells the frame around it what a reader sees, before and after using a chart.
+PROBE = """<script>
+addEventListener("load", () => {
+  const root = document.documentElement, chart = document.querySelector("figure.chart");
+  const plot = (kind) => chart.querySelector(kind), shown = (node) => getComputedStyle(node).display !== "none";
+  const facts = { error: root.dataset.error ?? "", charts: root.dataset.charts, overflow: root.scrollWidth - innerWidth,
+    about: document.querySelector(".about").getBoundingClientRect().bottom + scrollY,
+    chart: plot(".plot").getBoundingClientRect().top + scrollY, height: plot(".plot").getBoundingClientRect().height,
+    label: parseFloat(getComputedStyle(plot(".plot .y")).fontSize), linear: shown(plot(".plot:not(.log)")), log: shown(plot(".plot.log")) };
+  const svg = plot(".plot:not(.log) svg"), edge = svg.getBoundingClientRect();
+  svg.dispatchEvent(new PointerEvent("pointermove", { clientX: edge.left + edge.width, clientY: edge.top + 5 }));
+  facts.value = plot(".value").textContent;
+  plot(".switch input").click();
+  Object.assign(facts, { switchedLinear: shown(plot(".plot:not(.log)")), switchedLog: shown(plot(".plot.log")) });
+  parent.postMessage(JSON.stringify(facts), "*");
+});
+</script>"""
+
+
+def framed(folder, file, width, height):
+    """A page that shows the file in a window so wide, and keeps what the probe in it tells. Browsers have no window as narrow
+    as a phone."""
+    probed = folder / f"probed-{file.parent.name}.html"
+    probed.write_text(file.read_text(encoding="utf-8") + PROBE, encoding="utf-8")
+    page = folder / f"framed-{file.parent.name}-{width}.html"
+    page.write_text(f"""<!DOCTYPE html><html><body><script>
+addEventListener("message", (event) => {{ document.body.dataset.facts = event.data; }});
+</script><iframe src="{probed.name}" style="border:0;width:{width}px;height:{height}px"></iframe></body></html>""")
+    return page
+
+
+def check_sized(page, steps, wide, faults):
+    """What a reader of a report of so many steps sees."""
+    told = re.search(r'data-facts="([^"]*)"', page.html)
+    if told is None:
+        faults.append("the page told nothing")
+        return
+    facts = json.loads(html.unescape(told[1]))
+    expect(not facts["error"], f"script error: {facts['error']}", faults)
+    expect(facts["overflow"] <= 0, f"{facts['overflow']} pixels too wide", faults)
+    expect(facts["about"] < (400 if wide else 640), f"job, date and outcome reach down to {facts['about']}", faults)
+    expect(facts["chart"] < (600 if wide else 1200), f"the first chart begins at {facts['chart']}", faults)
+    expect(facts["height"] >= 180 and facts["label"] >= 10, f"a chart {facts['height']} high, its labels {facts['label']}", faults)
+    expect(facts["linear"] and not facts["log"], "both axes, or none, at first", faults)
+    expect(facts["switchedLog"] and not facts["switchedLinear"], "the switch shows no logarithmic axis", faults)
+    expect(facts["value"].startswith(f"step {steps}: "), f"at the last step the pointer reads '{facts['value']}'", faults)
+
+
+def make_long_report(binary, folder, steps):
+    """A run of so many steps, as a job that trained for long leaves it."""
+    run = folder / f"long-{steps}"
+    run.mkdir()
+    (run / "resolved.toml").write_text("")
+    with open(run / "metrics.jsonl", "w", encoding="utf-8") as file:
+        for n in range(1, steps + 1):
+            wave = math.sin(n) * math.sin(0.37 * n)
+            file.write(json.dumps({**METRICS[0], "step": n, "loss": 1 + 5 / (1 + 20 * n / steps) + 0.1 * wave,
+                                   "grad_norm": 2 + wave, "step_ms": 200 + 20 * wave, "bubble": 0.3 + 0.1 * wave,
+                                   "imbalance": 1.5 + 0.2 * wave, "data_wait_ms": 1 + wave}) + "\n")
+    subprocess.run([binary, "report", str(run)], check=True, capture_output=True, timeout=60)
+    size = (run / "report.html").stat().st_size
+    if size > 1_500_000:
+        raise RuntimeError(f"the report of {steps} steps has {size} bytes")
+    return run / "report.html"
+
+
 def check_report(page, faults):
     expect("error" not in page.root, f"script error: {page.root.get('error')}", faults)
     expect(page.titles == ["Step 1, predicted", "Step 1, measured"], f"timelines: {page.titles}", faults)
@@ -112,7 +181,9 @@ def make_report(binary, folder, trace):
     run = folder / "run"
     run.mkdir()
     (run / "resolved.toml").write_text("")
-    (run / "metrics.jsonl").write_text("".join(json.dumps({**step, "step": n}) + "\n" for step in METRICS for n in (1, 2, 3)))
+    # Every value differs from step to step: what never changes has no chart.
+    (run / "metrics.jsonl").write_text("".join(
+        json.dumps({**{key: value * (1 + n / 10) for key, value in METRICS[0].items()}, "step": n}) + "\n" for n in (1, 2, 3)))
     for name in ("trace.json", "predicted.json"):
         shutil.copy(trace, run / name)
     subprocess.run([binary, "report", str(run), "--step", "1"], check=True, capture_output=True, timeout=60)
@@ -137,6 +208,9 @@ def main(binary, maker):
         with ThreadPoolExecutor(2) as pool:
             pages = dict(zip("4 64 damaged report simulated-4 simulated-64".split(),
                              pool.map(lambda file: Page(browser, file), (small, large, damaged, report, *simulated))))
+            sized = {(steps, wide): framed(folder, file, *((1400, 1000) if wide else (390, 844))) for steps in (6000, 100_000)
+                     for file in [make_long_report(binary, folder, steps)] for wide in (True, False)}
+            shown = dict(zip(sized, pool.map(lambda file: Page(browser, file), sized.values())))
     faults = {key: [] for key in pages}
     check_timeline(pages["4"], 4, 8, faults["4"])
     check_timeline(pages["64"], 64, 128, faults["64"])
@@ -144,6 +218,10 @@ def main(binary, maker):
     check_timeline(pages["simulated-64"], 64, 128, faults["simulated-64"])
     expect("error" in pages["damaged"].root, "damaged data went unnoticed", faults["damaged"])
     check_report(pages["report"], faults["report"])
+    for (steps, wide), page in shown.items():
+        name = f"of {steps} steps on a {'desk' if wide else 'phone'}"
+        faults[name] = []
+        check_sized(page, steps, wide, faults[name])
     for key, found in faults.items():
         print(f"page {key}: " + ("good" if not found else "WRONG\n  " + "\n  ".join(found)))
     return 1 if any(faults.values()) else 0

@@ -8,16 +8,20 @@ runs in every checkout; with Chromium here, also as the browser shows it. Where 
 looks at whether what they say is so.
 """
 
+import datetime
 import html
 import json
 import math
 import pathlib
 import re
 import shutil
+import signal
+import socket
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
 from pages import BROWSERS, Page
 
@@ -29,8 +33,8 @@ STEPS, BATCH = 6, 8
 
 # What a reader looks for: (title of the chart, name of the curve): what a line of metrics.jsonl says.
 CURVES = {
-    ("Loss", "loss"): lambda line: line["loss"],
-    ("Throughput", "tokens"): lambda line: line["tokens_per_s"],
+    ("Loss", "each step"): lambda line: line["loss"],
+    ("Throughput", "each step"): lambda line: line["tokens_per_s"],
     ("Throughput", "samples"): lambda line: 1000 * line["samples"] / line["step_ms"],
     ("Step time", "measured"): lambda line: line["step_ms"],
     ("Bubble", "measured"): lambda line: 100 * line["bubble"],
@@ -47,6 +51,10 @@ CURVES = {
     ("Gradient norm", "norm"): lambda line: line["grad_norm"],
     ("Learning rate", "rate"): lambda line: line["lr"],
 }
+# Of the chart of a step's time, which leaves out the first step.
+TIMES = {"computing": "compute_ms", "reducing gradients, optimizer": "update_ms", "sending": "transfer_ms",
+         "waiting for other stages": "wait_ms", "waiting for data": "data_wait_ms", "waiting for planning": "plan_wait_ms"}
+TIME_CHART = "Where a step's time goes"
 
 
 def expect(truth, words):
@@ -55,7 +63,13 @@ def expect(truth, words):
 
 
 def close(a, b):
-    return math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-12)
+    """Pages hold six figures."""
+    return math.isclose(a, b, rel_tol=1e-5, abs_tol=1e-12)
+
+
+def axis_value(text):
+    """What a label beside an axis says: 20k, 1.5M."""
+    return float(text.rstrip("kMG")) * {"k": 1e3, "M": 1e6, "G": 1e9}.get(text[-1], 1)
 
 
 def read_lines(path):
@@ -71,9 +85,10 @@ class Report:
     """A run, the page about it, and the page's parts."""
 
     def __init__(self, binary, folder):
-        data, self.run = folder / "data", folder / "run"
+        data, self.run, self.binary = folder / "data", folder / "run", binary
+        self.data = [f"data.sources[0].json={data}/samples.json"]
         self.call(binary, "data", "make", data, "--uneven", "-n", "64")
-        self.call(binary, "train", JOB, f"data.sources[0].json={data}/samples.json", f"job.run_dir={self.run}",
+        self.call(binary, "train", JOB, *self.data, f"job.run_dir={self.run}",
                   f"train.steps={STEPS}", f"train.global_batch_size={BATCH}", "balancer.policy=deferral",
                   "scheduler.schedule=split-1f1b")
         self.call(binary, "report", self.run)
@@ -81,26 +96,32 @@ class Report:
         self.page = self.file.read_text(encoding="utf-8")
         self.metrics = read_lines(self.run / "metrics.jsonl")
         expect(len(self.metrics) == STEPS, f"{len(self.metrics)} steps in metrics.jsonl")
-        self.charts = re.findall(r'<figure class="chart">.*?</figure>', self.page, re.DOTALL)
+        self.charts = re.findall(r'<figure class="chart(?: large)?">.*?</figure>', self.page, re.DOTALL)
         self.curves = {}  # (title, name): chart, place among its curves, values.
         for chart in self.charts:
             title = plain(re.search(r"<h3>(.*?)(?:,? <span|</h3>)", chart, re.DOTALL)[1]).rstrip(",")
             for place, series in enumerate(json_of(chart)["series"]):
                 self.curves[title, series["name"]] = chart, place, series["y"]
+        self.levels = dict(re.findall(r'<tr><th scope="row">([^<]*)</th><td>([^<]*)</td><td class="text">[^<]*</td></tr>', self.page))
 
     @staticmethod
     def call(binary, *words):
         result = subprocess.run([str(binary), *map(str, words)], capture_output=True, text=True, timeout=300)
         expect(result.returncode == 0, f"troupe {words[0]}: exit {result.returncode}\n{result.stderr[-1500:]}")
 
+    def about(self):
+        """{what: text} of the first lines."""
+        return {plain(what): plain(text) for what, text in re.findall(
+            r"<dt>(.*?)</dt><dd>(.*?)</dd>", re.search(r'<dl class="about">.*?</dl>', self.page, re.DOTALL)[0])}
+
     def figures(self):
-        """{words and unit: text} of the list at the top."""
+        """{words and unit: text} of the tiles."""
         return {plain(name) + (f" {plain(unit)}" if unit else ""): value.strip() for name, value, unit in re.findall(
             r"<dt>(.*?)</dt><dd>([^<]*)(?:<small>(.*?)</small>)?</dd>", self.page)}
 
     def table(self, heading):
         """The cells of each row of the table below a heading."""
-        body = re.search(rf"<h2>{heading}</h2>.*?<tbody>(.*?)</tbody>", self.page, re.DOTALL)[1]
+        body = re.search(rf"<h2[^>]*>{heading}</h2>.*?<tbody>(.*?)</tbody>", self.page, re.DOTALL)[1]
         return [[plain(cell) for cell in re.findall(r"<t[dh][^>]*>(.*?)</t[dh]>", row, re.DOTALL)]
                 for row in re.findall(r"<tr>(.*?)</tr>", body, re.DOTALL)]
 
@@ -117,8 +138,10 @@ def shown(value):
 def every_curve_is_what_the_metrics_say(report):
     """Names and numbers: a curve drawn from another key is found here."""
     for name, value in CURVES.items():
-        expect(name in report.curves, f"no curve {name}")
         wanted = [value(line) for line in report.metrics]
+        if len(set(wanted)) == 1 and name not in report.curves:
+            continue  # What never changes is in the table of levels, which another case looks at.
+        expect(name in report.curves, f"no curve {name}")
         found = report.curves[name][2]
         expect(len(found) == STEPS and all(map(close, found, wanted)), f"{name}: {found} instead of {wanted}")
 
@@ -128,6 +151,8 @@ def every_key_that_changes_is_drawn(report):
     drawn = [values for _, _, values in report.curves.values()]
     for key in report.metrics[0]:
         values = [line[key] for line in report.metrics]
+        if key in TIMES.values():
+            values = values[1:]
         if key in ("step", "samples") or not all(isinstance(value, (int, float)) for value in values) or len(set(values)) == 1:
             continue
         expect(any(all(close(a, b * factor) for a, b in zip(curve, values)) for curve in drawn for factor in (1, 100, 1e-6)),
@@ -137,17 +162,92 @@ def every_key_that_changes_is_drawn(report):
 def curves_are_drawn_where_their_values_are(report):
     """Each dot's place is a straight function of its step and value; the axis carries the numbers."""
     for name, (chart, place, values) in report.curves.items():
-        dots = [(float(x), float(y)) for x, y in re.findall(rf'class="dot{place}"[^>]*cx="([-\d.]+)" cy="([-\d.]+)"', chart)]
+        if name[0] == TIME_CHART:
+            continue  # Areas: the next case.
+        chart = re.search(r'<div class="plot">.*?</div>', chart, re.DOTALL)[0]
+        path = re.search(rf'class="dots s{place}[^"]*" d="([^"]*)"', chart)[1]
+        dots = [(float(x), float(y)) for x, y in re.findall(r"M([-\d.]+) ([-\d.]+)h0", path)]
         expect(len(dots) == STEPS, f"{name}: {len(dots)} dots for {STEPS} steps")
-        expect([round(x, 1) for x, _ in dots] == json_of(chart)["px"], f"{name}: dots stand beside their steps")
-        ticks = [(float(y), float(text)) for y, text in re.findall(
-            r'class="gridline" d="M[\d.]+ ([-\d.]+)H[\d.]+"/><text[^>]*>([^<]*)</text>', chart)]
+        expect([round(x, 1) for x, _ in dots] == [round(1000 * i / (STEPS - 1), 1) for i in range(STEPS)],
+               f"{name}: dots stand beside their steps")
+        ticks = [(10 * float(y), axis_value(text)) for y, text in re.findall(
+            r'<span class="y" style="top:([-\d.]+)%">([^<]*)</span>', chart)]
         expect(len(ticks) >= 2, f"{name}: {len(ticks)} labels on the axis")
         (low_y, low), (high_y, high) = ticks[0], ticks[-1]
         for (_, y), value in zip(dots, values):
             by_axis = low + (y - low_y) * (high - low) / (high_y - low_y)
             expect(abs(by_axis - value) <= 0.005 * abs(high - low) + 1e-4 * abs(value),
                    f"{name}: a dot reads {by_axis} on the axis for {value}")
+
+
+def the_parts_of_a_steps_time_add_up_to_it(report):
+    """Each part is what the metrics say, together with the rest they are the step; nothing takes less than no time."""
+    sums = [0] * (STEPS - 1)
+    expect((TIME_CHART, "computing") in report.curves, "no chart of where a step's time goes")
+    for (title, name), (_, _, values) in report.curves.items():
+        if title != TIME_CHART:
+            continue
+        expect(min(values) >= 0, f"{name}: {values}")
+        if name in TIMES:
+            wanted = [line[TIMES[name]] for line in report.metrics[1:]]
+            expect(all(map(close, values, wanted)), f"{name}: {values} instead of {wanted}")
+        sums = [a + b for a, b in zip(sums, values)]
+    for total, line in zip(sums, report.metrics[1:]):
+        expect(0.999 * line["step_ms"] <= total <= 1.05 * line["step_ms"], f"parts of {total} ms in a step of {line['step_ms']}")
+    busy = [line["compute_ms"] for line in report.metrics]
+    expect(min(busy) > 0, f"devices computed for {busy} ms")
+
+
+def what_never_changes_is_in_a_table(report):
+    metrics, words = report.metrics, {"nodes": "Nodes", "epoch_number": "Configuration", "bad_samples": "Bad samples so far"}
+    for key, text in words.items():
+        expect(len({line[key] for line in metrics}) == 1, f"{key} changes in this run")
+        expect(report.levels.get(text) == shown(metrics[0][key]), f"{text}: {report.levels.get(text)}")
+        expect((text, text) not in report.curves, f"{text} never changes and has a chart")
+
+
+def the_first_lines_say_what_the_job_was(report):
+    about, facts = report.about(), json.loads((report.run / "run.json").read_text(encoding="utf-8"))
+    plan = json.loads((report.run / "plan.json").read_text(encoding="utf-8"))
+    parameters = sum(layer[kind] for module in plan["modules"] for layer in module["layers"]
+                     for kind in ("parameter_elements", "constant_elements"))
+    parameters += sum(tied["parameter_elements"] for tied in plan.get("tied", []))
+    version = subprocess.run([report.binary, "--version"], capture_output=True, text=True, check=True).stdout.split("\n")[0]
+    expect(about["Outcome"] == f"Done: {STEPS} of {STEPS} steps", about["Outcome"])
+    wanted = {"Job": str(JOB), "Date": facts["started"][:10], "Machine": socket.gethostname(), "Version": version,
+              "Parameters": f"{parameters:,}", "Layout": "2 pipelines of"}
+    for what, part in wanted.items():
+        expect(part in about.get(what, ""), f"{what}: {about.get(what)} lacks {part}")
+    for part in ("schedule split-1f1b", "balancing deferral", f"{BATCH} samples per step", "4 nodes"):
+        expect(part in about["Layout"], f"Layout: {about['Layout']} lacks {part}")
+    first_chart = report.page.index("<figure")
+    expect(report.page.index('<dl class="about">') < first_chart, "a chart comes first")
+    expect(time.time() - 3600 < datetime.datetime.fromisoformat(facts["started"].replace("Z", "+00:00")).timestamp()
+           <= datetime.datetime.fromisoformat(facts["ended"].replace("Z", "+00:00")).timestamp() <= time.time(), f"{facts}")
+
+
+def how_a_run_ended_is_told(report):
+    """Still running, told to stop, killed."""
+    for name, end, wanted in (("stopped", signal.SIGTERM, "Stopped after step"), ("killed", signal.SIGKILL, "Ended without a word")):
+        run = report.run.parent / name
+        command = [report.binary, "train", JOB, *report.data, f"job.run_dir={run}", "train.steps=5000", "train.global_batch_size=8"]
+        head = subprocess.Popen(list(map(str, command)), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            deadline = time.monotonic() + 120
+            while not (run / "metrics.jsonl").exists() or len((run / "metrics.jsonl").read_bytes().splitlines()) < 3:
+                expect(head.poll() is None and time.monotonic() < deadline, "the job did not get to its third step")
+                time.sleep(0.05)
+            report.call(report.binary, "report", run)
+            outcome = re.search(r"<dt>Outcome</dt><dd>(.*?)</dd>", (run / "report.html").read_text(encoding="utf-8"))[1]
+            expect(outcome.startswith("Still running: step "), outcome)
+            head.send_signal(end)
+            head.wait(timeout=60)
+        finally:
+            head.kill()
+            head.wait()
+        report.call(report.binary, "report", run)
+        outcome = re.search(r"<dt>Outcome</dt><dd>(.*?)</dd>", (run / "report.html").read_text(encoding="utf-8"))[1]
+        expect(outcome.startswith(wanted) and " of 5,000" in outcome, f"{name}: {outcome}")
 
 
 def the_figures_at_the_top_sum_up_the_metrics(report):
@@ -213,7 +313,10 @@ def nothing_is_undefined_or_missing(report):
     expect("What this run did not record" not in body and "About this run folder" not in body,
            "the page misses something of a whole run")
     expect("No values" not in body, "a chart has no values")
-    expect("None: every sample could be decoded." in body, "the page does not say that no sample was bad")
+    expect("Bad samples: none, every sample could be decoded." in body, "the page does not say that no sample was bad")
+    text = plain(re.sub(r"<pre>.*?</pre>", "", body, flags=re.DOTALL))
+    keys = [key for key in report.metrics[0] if "_" in key and re.search(rf"\b{key}\b", text)]
+    expect(not keys, f"the page speaks of {keys}")
     resolved = (report.run / "resolved.toml").read_text(encoding="utf-8")
     expect(html.unescape(re.search(r"<pre>(.*?)</pre>", body, re.DOTALL)[1]) == resolved, "the job shown is not resolved.toml")
 
@@ -240,6 +343,8 @@ def a_browser_draws_every_chart_without_an_error(report):
 
 
 CASES = [every_curve_is_what_the_metrics_say, every_key_that_changes_is_drawn, curves_are_drawn_where_their_values_are,
+         the_parts_of_a_steps_time_add_up_to_it, what_never_changes_is_in_a_table, the_first_lines_say_what_the_job_was,
+         how_a_run_ended_is_told,
          the_figures_at_the_top_sum_up_the_metrics, the_layout_is_that_of_the_plan, the_timelines_show_the_last_step,
          nothing_is_undefined_or_missing, the_page_needs_no_network, a_browser_draws_every_chart_without_an_error]
 

@@ -14,6 +14,7 @@
 #include <fstream>
 #include <string>
 
+#include "engine/this_machine.hpp"
 #include "tests/support/scratch_folder.hpp"
 
 namespace troupe::engine {
@@ -89,6 +90,28 @@ TEST_CASE("a process that is killed leaves its lock to the next", "[engine]") {
   const auto taken = RunLock::take(scratch / "run");
   REQUIRE(taken.ok());
   CHECK_THAT(taken.value().left_behind(), ContainsSubstring("process " + std::to_string(child)));
+}
+
+TEST_CASE("whether a job writes a folder is told without a lock", "[engine]") {
+  const testing::ScratchFolder scratch;
+  const auto run = scratch / "run";
+  CHECK_FALSE(is_locked(run));
+  auto lock = RunLock::take(run);
+  CHECK(is_locked(run));
+  lock.value().release();
+  CHECK_FALSE(is_locked(run));
+  leave_lock(run, "another-host", 1, 5);
+  CHECK(is_locked(run));
+  leave_lock(run, "another-host", 1, 100);
+  CHECK_FALSE(is_locked(run));
+  // A process that is gone, and one that only has its number.
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(0);
+  ::waitpid(child, nullptr, 0);
+  leave_lock(run, host_name(), child, 1);
+  CHECK_FALSE(is_locked(run));
+  leave_lock(run, host_name(), ::getpid(), 100);
+  CHECK_FALSE(is_locked(run));
 }
 
 TEST_CASE("another machine's lock holds while it is touched", "[engine]") {

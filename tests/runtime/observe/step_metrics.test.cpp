@@ -49,6 +49,10 @@ TEST_CASE("the metrics line has every key of the interface and every bit of the 
                           "bubble",
                           "imbalance",
                           "data_wait_ms",
+                          "compute_ms",
+                          "update_ms",
+                          "transfer_ms",
+                          "wait_ms",
                           "nodes",
                           "epoch_number",
                           "profile_step_ms",
@@ -165,7 +169,7 @@ struct FieldCounter {
 TEST_CASE("every field of the metrics travels", "[observe]") {
   FieldCounter counter;
   StepMetrics metrics;
-  CHECK(inspect(counter, metrics) == 29);
+  CHECK(inspect(counter, metrics) == 30);
 }
 
 }  // namespace

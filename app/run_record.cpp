@@ -1,0 +1,67 @@
+#include "app/run_record.hpp"
+
+#include <ctime>
+#include <fstream>
+#include <iterator>
+
+#include "app/version.hpp"
+#include "engine/this_machine.hpp"
+#include "runtime/observe/run_facts.hpp"
+
+namespace troupe::app {
+
+namespace {
+
+/// The command line of this process, as it could be typed again.
+std::string command_line() {
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  std::string text;
+  for (std::string word; std::getline(file, word, '\0');) {
+    const bool plain =
+        !word.empty() && word.find_first_of(" \t\n\"'$\\*?[]{}()<>|&;#~`!") == std::string::npos;
+    if (!text.empty()) text += ' ';
+    text += plain ? word : "'" + word + "'";
+  }
+  return text;
+}
+
+std::string name_of(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::fp32: return "fp32";
+    case Dtype::bf16: return "bf16";
+    case Dtype::fp64: return "fp64";
+  }
+  return "";
+}
+
+}  // namespace
+
+Status record_begin(const std::filesystem::path& run, const job::Job& job) {
+  observe::RunFacts facts;
+  facts.job = job.job.name;
+  facts.command = command_line();
+  facts.version = build_id();
+  facts.libraries = libraries_text();
+  facts.host = engine::host_name();
+  facts.processor = engine::processor_name();
+  facts.cores = engine::core_count();
+  facts.nodes = job.cluster.nodes;
+  facts.local_nodes = job.cluster.local_nodes;
+  facts.schedule = job.scheduler.schedule;
+  facts.policy = job.balancer.policy;
+  facts.dtype = name_of(job.train.dtype);
+  if (job.train.duration.unit == job::DurationUnit::steps) facts.steps = job.train.duration.amount;
+  facts.batch = job.train.global_batch_size;
+  facts.started_s = std::time(nullptr);
+  return observe::write_run_facts(run, facts);
+}
+
+void record_end(const std::filesystem::path& run, std::int32_t exit_code,
+                const std::string& message) {
+  auto facts = observe::read_run_facts(run);
+  if (!facts.ok()) return;
+  facts.value().end = observe::RunEnd{std::time(nullptr), exit_code, message};
+  (void)observe::write_run_facts(run, facts.value());
+}
+
+}  // namespace troupe::app

@@ -1,0 +1,24 @@
+// What `troupe train` notes of a run beside its steps: RUN/run.json, written when it begins and
+// again when it ends.
+
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+#include "runtime/job/job.hpp"
+#include "runtime/vocabulary/result.hpp"
+
+namespace troupe::app {
+
+/// Notes job, machine, versions and the time. REQUIRES: the run folder is there.
+/// Errors: io_failed.
+Status record_begin(const std::filesystem::path& run, const job::Job& job);
+
+/// Adds how the run ended. A file that is missing or cannot be written is left so: a run that is
+/// over is not made to fail for a note.
+void record_end(const std::filesystem::path& run, std::int32_t exit_code,
+                const std::string& message);
+
+}  // namespace troupe::app

@@ -1,0 +1,99 @@
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+
+#include <nlohmann/json.hpp>
+
+#include "runtime/observe/report.hpp"
+
+namespace troupe::observe {
+
+namespace {
+
+using Json = nlohmann::json;
+
+// Steps in a row that left the parameters alone for one reason are one event.
+void add_skipped(const MetricsTable& metrics, std::vector<ReportedEvent>& events) {
+  const auto& skipped = metrics.skipped;
+  for (std::size_t i = 0; i < skipped.size();) {
+    const auto& [first, why] = skipped[i];
+    std::size_t count = 1;
+    while (i + count < skipped.size() && skipped[i + count].second == why &&
+           skipped[i + count].first == first + static_cast<std::int64_t>(count))
+      ++count;
+    events.push_back(
+        {first, (count == 1 ? "The step" : std::to_string(count) + " steps from this one on") +
+                    std::string(" left the parameters alone: ") + why + "."});
+    i += count;
+  }
+}
+
+void add_changes(const MetricsTable& metrics, const std::string& key, const std::string& what,
+                 std::vector<ReportedEvent>& events) {
+  const auto* column = metrics.find(key);
+  if (column == nullptr) return;
+  double before = NAN;
+  for (std::size_t i = 0; i < column->size(); ++i) {
+    const double now = (*column)[i];
+    if (!std::isfinite(now)) continue;
+    if (std::isfinite(before) && now != before)
+      events.push_back({std::llround(metrics.steps[i]),
+                        what + " went from " + std::to_string(std::llround(before)) + " to " +
+                            std::to_string(std::llround(now)) + "."});
+    before = now;
+  }
+}
+
+void add_repeats(const MetricsTable& metrics, std::vector<ReportedEvent>& events) {
+  for (std::size_t i = 1; i < metrics.steps.size(); ++i)
+    if (metrics.steps[i] <= metrics.steps[i - 1])
+      events.push_back({std::llround(metrics.steps[i]),
+                        "The run went back to this step after step " +
+                            std::to_string(std::llround(metrics.steps[i - 1])) + "."});
+}
+
+std::string words_of_kind(const std::string& kind) {
+  if (kind == "lost") return "Lost";
+  if (kind == "joined") return "Joined";
+  if (kind == "drained") return "Drained";
+  if (kind == "layout") return "Another layout";
+  if (kind == "checkpoint") return "Checkpoint written";
+  if (kind == "resumed") return "Resumed";
+  if (kind == "head-lost") return "The head was lost";
+  return kind;
+}
+
+// Lines that are cut or say nothing are left out: the run's metrics say the same, only later.
+void add_recorded(const std::filesystem::path& path, std::vector<ReportedEvent>& events) {
+  std::ifstream file(path, std::ios::binary);
+  for (std::string line; std::getline(file, line);) {
+    const auto json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (!json.is_object() || !json.contains("kind") || !json["kind"].is_string()) continue;
+    std::string words = words_of_kind(json["kind"]);
+    if (json.contains("nodes") && json["nodes"].is_array() && !json["nodes"].empty()) {
+      words += words == "Lost" || words == "Joined" || words == "Drained" ? ": nodes" : ", nodes";
+      for (const auto& node : json["nodes"]) words += " " + node.dump();
+    }
+    if (json.contains("why") && json["why"].is_string())
+      words += ": " + json["why"].get<std::string>();
+    const bool has_step = json.contains("step") && json["step"].is_number_integer();
+    events.push_back({has_step ? json["step"].get<std::int64_t>() : 0, words + "."});
+  }
+}
+
+}  // namespace
+
+std::vector<ReportedEvent> read_events(const std::filesystem::path& folder,
+                                       const MetricsTable& metrics) {
+  std::vector<ReportedEvent> events;
+  add_recorded(folder / "events.jsonl", events);
+  add_skipped(metrics, events);
+  add_changes(metrics, "nodes", "The number of nodes", events);
+  add_changes(metrics, "epoch_number", "The configuration", events);
+  add_repeats(metrics, events);
+  std::stable_sort(events.begin(), events.end(),
+                   [](const auto& a, const auto& b) { return a.step < b.step; });
+  return events;
+}
+
+}  // namespace troupe::observe
