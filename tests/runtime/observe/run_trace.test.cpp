@@ -149,7 +149,7 @@ TEST_CASE("what is kept is as it was written", "[observe]") {
   const auto one = trace_of_step(folder / "t.json", 1).value();
   const auto three = trace_of_step(folder / "t.json", 3).value();
 
-  REQUIRE(writer.keep([](std::int64_t step) { return step != 2; }).ok());
+  REQUIRE(writer.keep([](std::int64_t step) { return step == 1 || step == 3; }).ok());
   CHECK(steps_of(folder / "t.json") == Steps{1, 3});
   CHECK(trace_of_step(folder / "t.json", 1).value() == one);
   CHECK(trace_of_step(folder / "t.json", 3).value() == three);
