@@ -20,6 +20,12 @@ Json data_of(const std::string& figure) {
   return Json::parse(figure.substr(begin, figure.find("</script>") - begin));
 }
 
+// Whether a value is among those drawn; the figure's words alone would say it as well.
+bool is_drawn(const std::string& figure, double value) {
+  const auto values = data_of(figure)["series"][0]["y"];
+  return std::find(values.begin(), values.end(), value) != values.end();
+}
+
 Chart long_chart(int steps, double (*value)(int step)) {
   Chart chart{"Loss", "", {}, {{"loss", {}}}};
   for (int i = 1; i <= steps; ++i) {
@@ -42,7 +48,7 @@ TEST_CASE("a chart keeps the peak of many points", "[observe]") {
     chart.series[0].y.push_back(i == 12345 ? 77.25 : 1);
   }
   const auto figure = chart_figure(chart);
-  CHECK_THAT(figure, ContainsSubstring("77.25"));
+  CHECK(is_drawn(figure, 77.25));
   CHECK(figure.size() < 100'000);
 }
 
@@ -61,7 +67,8 @@ TEST_CASE("a peak beside a gap is kept", "[observe]") {
   const auto chart = long_chart(20'000, [](int step) {
     return step % 3 == 0 ? NAN : step == 12'346 ? 77.25 : step == 12'350 ? -9.5 : 1.0;
   });
-  CHECK_THAT(chart_figure(chart), ContainsSubstring("77.25") && ContainsSubstring("-9.5"));
+  CHECK(is_drawn(chart_figure(chart), 77.25));
+  CHECK(is_drawn(chart_figure(chart), -9.5));
 }
 
 TEST_CASE("a figure of any number of steps stays small", "[observe]") {
