@@ -16,13 +16,12 @@
 #include "actors/supervisor_actor.hpp"
 #include "actors/system.hpp"
 #include "app/commands.hpp"
-#include "app/keys.hpp"
+#include "app/doors.hpp"
 #include "app/local_nodes.hpp"
 #include "app/run_record.hpp"
 #include "app/signals.hpp"
 #include "app/stalled_read.hpp"
 #include "app/terminal.hpp"
-#include "app/transport_options.hpp"
 #include "app/version.hpp"
 #include "engine/choose_layout.hpp"
 #include "engine/data_warnings.hpp"
@@ -32,7 +31,6 @@
 #include "engine/run_lock.hpp"
 #include "engine/this_machine.hpp"
 #include "runtime/job/load_job.hpp"
-#include "transport/registry.hpp"
 
 namespace troupe::app {
 
@@ -258,14 +256,6 @@ std::string reachable(const HostPort& address, std::uint16_t port) {
   return (address.is_any() ? engine::host_name() : address.host) + ":" + std::to_string(port);
 }
 
-/// What the head needs of its machine: a port that listens, the key to it, and room for tensors.
-struct Doors {
-  HostPort address;  ///< As the job says it; the port may be 0.
-  door::Socket listening;
-  HeadKey key;
-  std::unique_ptr<transport::Transport> transport;
-};
-
 int train_as_head(Opened opened, Doors doors) {
   const job::Job job = opened.setup.job;
   observe::Console console(observe::detect_console(1));
@@ -332,21 +322,6 @@ Result<std::shared_ptr<engine::RunLock>> reserve(const std::filesystem::path& ru
   auto shared = std::make_shared<engine::RunLock>(std::move(lock).value());
   before_leaving([shared] { shared->release(); });
   return shared;
-}
-
-Result<Doors> open_doors(const job::Job& job) {
-  auto address = parse_host_port(job.cluster.listen);
-  if (!address.ok()) return address.error();
-  auto listening = door::listen_at(address.value());
-  if (!listening.ok()) return std::move(listening).error();
-  auto key = head_key(job.cluster, door::port_of(listening.value()));
-  if (!key.ok()) return std::move(key).error();
-  if (const auto& offered = key.value().offered) before_leaving([offered] { offered->withdraw(); });
-  auto transport =
-      transport::create_transport(job.cluster.transport, transport_options(job, job.cluster.nodes));
-  if (!transport.ok()) return std::move(transport).error();
-  return Doors{std::move(address).value(), std::move(listening).value(), std::move(key).value(),
-               std::move(transport).value()};
 }
 
 /// What is refused at once comes first; then what takes time; the run folder is touched last.

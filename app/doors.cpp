@@ -1,0 +1,24 @@
+#include "app/doors.hpp"
+
+#include "app/signals.hpp"
+#include "app/transport_options.hpp"
+#include "transport/registry.hpp"
+
+namespace troupe::app {
+
+Result<Doors> open_doors(const job::Job& job) {
+  auto address = parse_host_port(job.cluster.listen);
+  if (!address.ok()) return address.error();
+  auto listening = door::listen_at(address.value());
+  if (!listening.ok()) return std::move(listening).error();
+  auto key = head_key(job.cluster, door::port_of(listening.value()));
+  if (!key.ok()) return std::move(key).error();
+  if (const auto& offered = key.value().offered) before_leaving([offered] { offered->withdraw(); });
+  auto transport =
+      transport::create_transport(job.cluster.transport, transport_options(job, job.cluster.nodes));
+  if (!transport.ok()) return std::move(transport).error();
+  return Doors{std::move(address).value(), std::move(listening).value(), std::move(key).value(),
+               std::move(transport).value()};
+}
+
+}  // namespace troupe::app
