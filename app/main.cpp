@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <array>
+#include <csignal>
 #include <exception>
 #include <iostream>
 
@@ -37,6 +38,18 @@ bool is_value_wrong(const CLI::ParseError& error) {
          dynamic_cast<const CLI::RequiredError*>(&error) == nullptr;
 }
 
+/// Whether all output was taken. Who ignores SIGPIPE goes on when its reader leaves (`train`).
+bool said_all() {
+  struct sigaction action {};
+  const bool may_lose = sigaction(SIGPIPE, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+  return static_cast<bool>(std::cout.flush()) || may_lose;
+}
+
+Error cannot_write() {
+  return {Errc::io_failed, "the output could not be written, and is not complete", "stdout",
+          "look whether the disk that it goes to is full"};
+}
+
 int run(int count, char** words) {
   CLI::App root{kAbout, "troupe"};
   root.footer(kMore);
@@ -53,7 +66,7 @@ int run(int count, char** words) {
     return report(explain_refusal(root, {words + 1, words + count}, what.substr(0, what.find('\n')),
                                   is_value_wrong(e)));
   }
-  return commands.exit_code;
+  return said_all() ? commands.exit_code : report(cannot_write());
 }
 
 }  // namespace

@@ -30,12 +30,14 @@ std::string out_of_range(const Json& value, double minimum, double maximum) {
          shown(value);
 }
 
-// The first field that stands twice in one object: JSON's library would silently keep the last.
-// (Its parser callback takes quadratic time in long arrays.)
-class RepeatedKey final : public nlohmann::json_sax<Json> {
+// What must be seen while the text is read: a field that stands twice in one object, of which
+// JSON's library would silently keep the last, and depth. (Its parser callback takes quadratic time
+// in long arrays.)
+class Faults final : public nlohmann::json_sax<Json> {
  public:
-  static std::optional<std::string> of(const std::string& text) {
-    RepeatedKey finder;
+  /// What is wrong with `text`, JSON or not, before it is built; none where it is not JSON.
+  static std::optional<Error> of(const std::string& text) {
+    Faults finder;
     Json::sax_parse(text, &finder);
     return std::move(finder.found_);
   }
@@ -47,22 +49,35 @@ class RepeatedKey final : public nlohmann::json_sax<Json> {
   bool number_float(double, const std::string&) override { return true; }
   bool string(std::string&) override { return true; }
   bool binary(Json::binary_t&) override { return true; }
-  bool start_array(std::size_t) override { return true; }
-  bool end_array() override { return true; }
+  bool start_array(std::size_t) override { return enter(); }
+  bool end_array() override { return --depth_, true; }
   bool parse_error(std::size_t, const std::string&, const Json::exception&) override {
     return false;
   }
-  bool start_object(std::size_t) override { return keys_.emplace_back(), true; }
-  bool end_object() override { return keys_.pop_back(), true; }
+  bool start_object(std::size_t) override { return keys_.emplace_back(), enter(); }
+  bool end_object() override { return keys_.pop_back(), --depth_, true; }
   bool key(std::string& name) override {
     if (keys_.back().insert(name).second) return true;
-    found_ = name;
+    found_ = Error{Errc::invalid_argument, "the field '" + name + "' stands twice in one object",
+                   "input", "keep one of them"};
     return false;
   }
 
  private:
+  /// Inputs of all problems are a few levels deep; what prints a value calls itself for each.
+  static constexpr int kDepthMax = 64;
+
+  bool enter() {
+    if (++depth_ <= kDepthMax) return true;
+    found_ = Error{Errc::invalid_argument,
+                   "values stand in one another more than " + std::to_string(kDepthMax) + " deep",
+                   "input", "`troupe solve --schema PROBLEM` shows what the problem takes"};
+    return false;
+  }
+
+  int depth_ = 0;
   std::vector<std::set<std::string>> keys_;  // Of each object around the present place.
-  std::optional<std::string> found_;
+  std::optional<Error> found_;
 };
 
 std::string nearest(double value, double minimum, double maximum) {
@@ -245,6 +260,7 @@ Result<Json> solve(const std::string& name, const std::string& text) {
     return Error{Errc::not_found, "no problem is called '" + name + "'", "troupe solve",
                  name_fix(name, names)};
   }
+  if (auto fault = Faults::of(text)) return std::move(*fault);
   Json input;
   try {
     input = Json::parse(text);
@@ -255,9 +271,6 @@ Result<Json> solve(const std::string& name, const std::string& text) {
     return Error{Errc::invalid_argument, std::string("not JSON: ") + e.what(), "input",
                  "write numbers as finite decimals, strings in double quotes, no comma at an end"};
   }
-  if (const auto key = RepeatedKey::of(text))
-    return Error{Errc::invalid_argument, "the field '" + *key + "' stands twice in one object",
-                 "input", "keep one of them"};
   const auto begin = std::chrono::steady_clock::now();
   auto output = found->run(input);
   if (!output.ok()) return output;

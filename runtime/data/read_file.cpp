@@ -1,5 +1,6 @@
 #include "runtime/data/read_file.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -9,7 +10,7 @@
 
 namespace troupe::data {
 
-Result<std::string> read_file(const std::filesystem::path& path) {
+Result<std::string> read_file(const std::filesystem::path& path, const AcceptFile& accept) {
   const ReadingFile reading(path);
   std::error_code code;
   const auto status = std::filesystem::status(path, code);
@@ -34,9 +35,14 @@ Result<std::string> read_file(const std::filesystem::path& path) {
 
   std::string bytes;
   const auto size = std::filesystem::file_size(path, code);
-  if (!code) bytes.resize(size);
+  if (!code) bytes.resize(std::min<std::uintmax_t>(size, kHeadBytes));
   // The file may grow or shrink meanwhile; what counts is what could be read.
   std::size_t filled = std::fread(bytes.data(), 1, bytes.size(), file.get());
+  if (accept)
+    if (auto fine = accept(std::string_view(bytes).substr(0, filled), code ? 0 : size); !fine.ok())
+      return std::move(fine).error();
+  if (!code) bytes.resize(std::max<std::uintmax_t>(size, filled));
+  filled += std::fread(bytes.data() + filled, 1, bytes.size() - filled, file.get());
   bytes.resize(filled);
   if (std::ferror(file.get())) return failed("read");
   return bytes;

@@ -2,8 +2,11 @@
 
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <string>
+#include <string_view>
 
 #include "runtime/vocabulary/result.hpp"
 
@@ -14,6 +17,10 @@ namespace troupe::data {
 /// Errors (without `where`: the caller knows what the file is for):
 /// - not_found: there is no such file.
 /// - io_failed: it is no regular file, or reading failed (with the system's reason).
-Result<std::string> read_file(const std::filesystem::path& path);
+/// - those of `accept`, asked with the first bytes (`kHeadBytes`, or all) and the size of the file
+///   before more of it is read.
+using AcceptFile = std::function<Status(std::string_view head, std::uintmax_t bytes)>;
+inline constexpr std::size_t kHeadBytes = 16;
+Result<std::string> read_file(const std::filesystem::path& path, const AcceptFile& accept = {});
 
 }  // namespace troupe::data

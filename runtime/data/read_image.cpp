@@ -18,15 +18,46 @@ Status check_image_size(std::int64_t width, std::int64_t height, std::int64_t pi
   return Done{};
 }
 
+namespace {
+
+bool is_jpeg(std::string_view bytes) { return bytes.starts_with("\xFF\xD8"); }
+bool is_png(std::string_view bytes) { return bytes.starts_with("\x89PNG\r\n\x1A\n"); }
+
+Error not_a_picture() {
+  return {Errc::bad_data, "the file is neither JPEG nor PNG", "", "convert it"};
+}
+
+/// No picture takes more than its pixels do plainly, four channels of 16 bits, but for what its
+/// file says of it.
+Status check_file(std::string_view head, std::uintmax_t bytes, std::int64_t pixels_max) {
+  constexpr std::uintmax_t kBytesPerPixel = 8, kMetadataBytes = 64 << 20;
+  if (bytes == 0) return Error{Errc::bad_data, "the file is empty", "", ""};
+  if (!is_jpeg(head) && !is_png(head)) return not_a_picture();
+  if (bytes <= kBytesPerPixel * static_cast<std::uintmax_t>(pixels_max) + kMetadataBytes)
+    return Done{};
+  return Error{Errc::bad_data,
+               "the file has " + std::to_string(bytes) + " bytes, more than any picture of " +
+                   std::to_string(pixels_max) + " pixels, the limit",
+               "", "look what it is"};
+}
+
+}  // namespace
+
+Result<std::string> read_image_file(const std::filesystem::path& path, std::int64_t pixels_max) {
+  return read_file(path, [pixels_max](std::string_view head, std::uintmax_t bytes) {
+    return check_file(head, bytes, pixels_max);
+  });
+}
+
 Result<RgbImage> decode_image(std::string_view bytes, std::int64_t pixels_max) {
   if (bytes.empty()) return Error{Errc::bad_data, "the file is empty", "", ""};
-  if (bytes.starts_with("\xFF\xD8")) return decode_jpeg(bytes, pixels_max);
-  if (bytes.starts_with("\x89PNG\r\n\x1A\n")) return decode_png(bytes, pixels_max);
-  return Error{Errc::bad_data, "the file is neither JPEG nor PNG", "", "convert it"};
+  if (is_jpeg(bytes)) return decode_jpeg(bytes, pixels_max);
+  if (is_png(bytes)) return decode_png(bytes, pixels_max);
+  return not_a_picture();
 }
 
 Result<RgbImage> read_image(const std::filesystem::path& path, std::int64_t pixels_max) {
-  auto bytes = read_file(path);
+  auto bytes = read_image_file(path, pixels_max);
   if (!bytes) return bytes.error();
   return decode_image(bytes.value(), pixels_max);
 }

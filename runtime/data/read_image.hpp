@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <string>
 #include <string_view>
 
 #include "runtime/data/rgb_image.hpp"
@@ -27,7 +28,12 @@ namespace troupe::data {
 ///   `pixels_max` pixels (found before decoding), or what the decoder says.
 Result<RgbImage> decode_image(std::string_view bytes, std::int64_t pixels_max);
 
-/// Reads and decodes a file. Errors: as `decode_image` and `read_file`.
+/// The bytes of a JPEG or PNG file, refused by its first bytes or its size before it is read.
+/// Errors: those of `read_file`; bad_data: empty, neither JPEG nor PNG, or larger than any picture
+/// of `pixels_max` pixels.
+Result<std::string> read_image_file(const std::filesystem::path& path, std::int64_t pixels_max);
+
+/// Reads and decodes a file. Errors: as `decode_image` and `read_image_file`.
 Result<RgbImage> read_image(const std::filesystem::path& path, std::int64_t pixels_max);
 
 /// The two formats, each with the errors of `decode_image`.

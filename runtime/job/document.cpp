@@ -54,7 +54,7 @@ std::optional<std::vector<std::string>> segments(const std::string& path) {
       parts.back() += c;
     }
   }
-  if (parts.back().empty()) return std::nullopt;
+  if (parts.back().empty() || parts.size() > kKeyPartsMax) return std::nullopt;
   return parts;
 }
 

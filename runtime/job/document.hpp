@@ -16,6 +16,10 @@
 
 namespace troupe::job {
 
+/// Parts of a key (`a.b.c` has three): values stand in one another as deep, and so do the calls
+/// that take them apart.
+inline constexpr std::size_t kKeyPartsMax = 64;
+
 /// A file or the command line: what messages call it and where relative paths start.
 struct Source {
   std::string name;

@@ -19,6 +19,23 @@ class Scanner {
 
   /// The line of the first byte beyond ASCII outside of strings and comments; 0 if there is none.
   std::int32_t first_foreign_line() {
+    return first_line([](char c) { return static_cast<unsigned char>(c) >= 0x80; });
+  }
+
+  /// The line of the first key with more parts than `kKeyPartsMax`; 0 if there is none.
+  std::int32_t first_deep_line() {
+    std::size_t dots = 0;
+    return first_line([&dots](char c) {
+      constexpr std::string_view kEndsKey = "\n=,{}[]";
+      dots = kEndsKey.find(c) != std::string_view::npos ? 0 : dots + (c == '.' ? 1 : 0);
+      return dots >= kKeyPartsMax;
+    });
+  }
+
+ private:
+  /// The line of the first character outside of strings and comments that `is_wanted`; 0: none.
+  template <class Wanted>
+  std::int32_t first_line(Wanted is_wanted) {
     while (at_ < text_.size()) {
       const char c = text_[at_];
       if (c == '#') {
@@ -26,14 +43,13 @@ class Scanner {
       } else if (c == '"' || c == '\'') {
         skip_string(c);
       } else {
-        if (static_cast<unsigned char>(c) >= 0x80) return line_;
+        if (is_wanted(c)) return line_;
         step();
       }
     }
     return 0;
   }
 
- private:
   void step() { line_ += text_[at_++] == '\n' ? 1 : 0; }
 
   void skip_comment() {
@@ -118,6 +134,12 @@ Result<Value> parse_toml(const std::string& text, const SourcePtr& source) {
   if (const auto line = Scanner{body}.first_foreign_line(); line > 0)
     return Error{Errc::invalid_argument, "a character beyond ASCII outside of strings and comments",
                  source->name + ":" + std::to_string(line), "put the text in quotes"};
+  // The parser's tables stand in one another, and so do the calls that take them apart.
+  if (const auto line = Scanner{body}.first_deep_line(); line > 0)
+    return Error{Errc::invalid_argument,
+                 "a key of more than " + std::to_string(kKeyPartsMax) + " parts",
+                 source->name + ":" + std::to_string(line),
+                 "keys of a job are short, such as modules.llm.config.num_hidden_layers"};
   try {
     const toml::table table = toml::parse(body, source->name);
     return Value{convert_table(table, source), source, 1, {}};

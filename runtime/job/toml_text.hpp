@@ -13,8 +13,8 @@ namespace troupe::job {
 /// Parses a whole file. Dates and times, which no key takes, become strings.
 ///
 /// Errors:
-/// - invalid_argument: not TOML, or characters beyond ASCII outside of strings and comments; with
-///   file and line.
+/// - invalid_argument: not TOML, characters beyond ASCII outside of strings and comments, or a key
+///   of more than `kKeyPartsMax` parts; with file and line.
 Result<Value> parse_toml(const std::string& text, const std::shared_ptr<const Source>& source);
 
 /// Parses the value of `key.path=value`: TOML where it is TOML, otherwise the text itself.

@@ -60,6 +60,16 @@ class Commands:
         print(f"{what}: exit code {answer.returncode}\n{answer.stdout[-800:]}{answer.stderr[-800:]}")
 
 
+def check_full_disk(commands):
+    """What could not be written is no success."""
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        for words in (("validate", "job.toml", "--resolved"), ("data", "check", "job.toml", "--json")):
+            answer = subprocess.run([str(commands.binary), *words], stdout=full, stderr=subprocess.PIPE, text=True,
+                                    cwd=commands.folder, timeout=60, check=False)
+            said = answer.returncode == 1 and "the output could not be written" in answer.stderr and "fix: " in answer.stderr
+            commands.expect(f"{words[0]} to a full disk fails", subprocess.CompletedProcess(words, 0, "", answer.stderr), said)
+
+
 def check_all(commands):
     answer = commands.run("--help")
     commands.expect("help names every command", answer,
@@ -72,6 +82,7 @@ def check_all(commands):
         commands.expect(f"{flag} has build facts", answer,
                         all(word in answer.stdout for word in ("troupe ", "compiler", "LibTorch", "CAF", "UCX")))
     check_help(commands)
+    check_full_disk(commands)
 
     answer = commands.run("validate", "job.toml", "train.steps=3", "--set", "job.seed=7", "train.global_batch_size=4")
     commands.expect("a good job has no problems", answer, answer.stdout.startswith("job.toml: no problems\n") and not answer.stderr)

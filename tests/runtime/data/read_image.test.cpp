@@ -4,6 +4,7 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 
 #include "golden.hpp"
+#include "runtime/data/measure_sample.hpp"
 #include "temp_folder.hpp"
 
 using Catch::Matchers::ContainsSubstring;
@@ -94,6 +95,23 @@ TEST_CASE("decode_image refuses a picture without height", "[data][errors]") {
   std::string flat = golden_bytes("rgb.jpg");
   flat.replace(flat.find("\xFF\xC0") + 5, 2, std::string(2, '\0'));
   CHECK_THAT(reason(flat), ContainsSubstring("empty: 45 x 0"));
+}
+
+TEST_CASE("a file that can be no picture is refused before it is read", "[data][errors]") {
+  const TempFolder folder;
+  const auto large = [&](const std::string& name, std::string_view head) {
+    const auto path = folder.write(name, head);
+    std::filesystem::resize_file(path, std::uintmax_t{5} << 30);  // Takes no room on the disk.
+    return path;
+  };
+  const auto reason_of = [](const std::filesystem::path& path) {
+    return read_image_file(path, 1000).error().message;
+  };
+  CHECK_THAT(reason_of(large("film", "ftypmp42")), ContainsSubstring("neither JPEG nor PNG"));
+  for (const auto* head : {"\xFF\xD8\xFF\xE0", "\x89PNG\r\n\x1A\n"})
+    CHECK_THAT(reason_of(large("picture", head)),
+               ContainsSubstring("5368709120 bytes, more than any picture of 1000 pixels"));
+  CHECK(image_size(large("sized", "\xFF\xD8"), 1000).error().code == Errc::bad_data);
 }
 
 TEST_CASE("read_image names a file that is missing or a folder", "[data][errors]") {
