@@ -85,6 +85,8 @@ Result<Opened> open_job(job::LoadedJob loaded, bool predicted) {
     opened.warnings.push_back(engine::warning_text(warning));
   for (const auto& warning : engine::data_warnings(loaded, dataset.value()))
     opened.warnings.push_back(engine::warning_text(warning));
+  // A model that fits nowhere is refused before its layers are measured.
+  if (auto fits = engine::choose_layout(setup.value()); !fits.ok()) return std::move(fits).error();
   if (predicted) {
     auto profile = obtain_costs(setup.value());
     if (!profile.ok()) return std::move(profile).error();

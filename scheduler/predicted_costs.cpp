@@ -49,6 +49,16 @@ std::vector<StageState> stage_states(const ParallelPlan& plan, const PredictionO
   return states;
 }
 
+}  // namespace
+
+std::vector<double> stage_state_bytes(const ParallelPlan& plan, const PredictionOptions& options) {
+  std::vector<double> bytes;
+  for (const auto& state : stage_states(plan, options)) bytes.push_back(state.bytes);
+  return bytes;
+}
+
+namespace {
+
 double task_ms(const PassCosts& passes, TaskKind kind) {
   switch (kind) {
     case TaskKind::forward: return passes.forward;

@@ -36,6 +36,9 @@ double bytes_per_element(Dtype dtype);
 /// for bf16 an fp32 master copy (gradients and moments are fp32 too). fp32: 16, bf16: 18, fp64: 32.
 double state_bytes_per_trained_element(Dtype dtype);
 
+/// Per stage: bytes of parameters, gradients and optimizer, whatever the samples.
+std::vector<double> stage_state_bytes(const ParallelPlan& plan, const PredictionOptions& options);
+
 /// Predicted milliseconds of one sample in all encoder-side modules (projectors included) and in
 /// the llm. Frozen-aware: a backward counts only what is needed.
 ///

@@ -82,6 +82,10 @@ def validate(name, says, job=JOB, overrides=(), code=2, files=None):
     return Row(name, ["validate", "job.toml", *overrides], code, says, {"job.toml": job, "samples.json": GOOD, **(files or {})})
 
 
+# Two trillion parameters: refused at once, before a layer of it is measured.
+HUGE = ["modules.llm.config={hidden_size=16384,num_hidden_layers=600,intermediate_size=65536,num_attention_heads=128}"]
+
+
 def solve(name, problem, text, says):
     return Row(name, ["solve", problem], 2, says, stdin=text)
 
@@ -271,6 +275,8 @@ TRAIN = [
     train("train on bad data", 3, ["bad_samples.jsonl", "data.max_bad_fraction", "fix:"], samples=data_set(sample("a"), {"id": "b", "conversations": []})),
     train("train by reference on bad data", 3, ["data.max_bad_fraction", "fix:"], ["--reference"], samples=data_set(sample("a"), {"id": "b", "conversations": []})),
     train("open to others without a key", 2, ["cluster.listen", "203.0.113.7", "no key: anybody could join", "troupe key new"], ["cluster.listen=203.0.113.7:0"]),
+    train("model that fits nowhere", 2, ["memory", "the nodes of this machine take", "fix: use more nodes or a smaller model"], HUGE),
+    validate("model that fits nowhere, validated", ["memory", "the nodes of this machine take", "fix: use more nodes"], overrides=HUGE),
     train("interface that is none", 2, ["network device 'eth99' is not available", "fix:"], ["cluster.data_interface=eth99"]),
     train("key that is not there", 2, ["cluster.key", "nowhere.key", "fix:"], ["cluster.key=nowhere.key"]),
     train("key that others may read", 2, ["job.toml", "others may read this key", "chmod 600"], ["cluster.key=job.toml"]),

@@ -1,0 +1,62 @@
+#include "engine/state_memory.hpp"
+
+#include <map>
+#include <string>
+#include <utility>
+
+#include "scheduler/layout_request.hpp"
+#include "scheduler/predicted_costs.hpp"
+
+namespace troupe::engine {
+
+namespace {
+
+/// Devices that draw from one memory, and what they keep there.
+struct Pool {
+  std::string name;
+  double devices = 0;
+  double state_bytes = 0;
+};
+
+/// The pool of a device: its number, and how errors call it.
+std::pair<std::int64_t, std::string> pool_of(const job::Cluster& cluster, DeviceId device,
+                                             const DeviceSlot& slot) {
+  const std::string node = "node " + std::to_string(slot.node.value);
+  if (cluster.device_memory_gib > 0)
+    return {device.value, "device " + std::to_string(slot.local_index) + " of " + node};
+  if (slot.node.value < cluster.local_nodes) return {-1, "the nodes of this machine"};
+  return {slot.node.value, node};
+}
+
+}  // namespace
+
+Status check_state_memory(const job::Job& job, const ParallelPlan& plan, Bytes memory) {
+  scheduler::PredictionOptions options;
+  options.dtype = job.train.dtype;
+  std::map<std::int64_t, Pool> pools;
+  for (std::size_t d = 0; d < plan.devices.size(); ++d) {
+    const auto [number, name] = pool_of(job.cluster, DeviceId{d}, plan.devices[d]);
+    auto& pool = pools[number];
+    pool.name = name;
+    pool.devices += 1;
+  }
+  const auto bytes = scheduler::stage_state_bytes(plan, options);
+  for (std::size_t s = 0; s < plan.stages.size(); ++s)
+    for (const DeviceId device : plan.stages[s].devices)
+      pools[pool_of(job.cluster, device, plan.devices[device.index()]).first].state_bytes +=
+          bytes[s] / static_cast<double>(plan.stages[s].devices.size());
+  for (const auto& [number, pool] : pools) {
+    const double room = pool.devices * static_cast<double>(memory.count());
+    if (pool.state_bytes <= room) continue;
+    return Error{Errc::infeasible,
+                 "parameters, gradients and optimizer of " + pool.name + " take " +
+                     scheduler::byte_text(pool.state_bytes) + ", there are " +
+                     scheduler::byte_text(room),
+                 "memory",
+                 "use more nodes or a smaller model, or freeze modules; cluster.device_memory_gib "
+                 "says what a device has"};
+  }
+  return Done{};
+}
+
+}  // namespace troupe::engine

@@ -1,0 +1,18 @@
+// Whether what a layout keeps all the time fits into its devices, before anything is measured.
+//
+// Pure.
+
+#pragma once
+
+#include "runtime/job/job.hpp"
+#include "runtime/vocabulary/parallel_plan.hpp"
+#include "runtime/vocabulary/result.hpp"
+
+namespace troupe::engine {
+
+/// Devices that share memory are looked at together: those of this machine's nodes, and those of
+/// each other node. `memory`: of one device. Where the job says it, each device for itself.
+/// Errors: infeasible: parameters, gradients and optimizer alone take more; names the devices.
+Status check_state_memory(const job::Job& job, const ParallelPlan& plan, Bytes memory);
+
+}  // namespace troupe::engine

@@ -1,0 +1,60 @@
+#include "engine/state_memory.hpp"
+
+#include "engine/job_setup.hpp"
+#include "tests/engine/tiny_job.hpp"
+#include "tests/torch_catch.hpp"
+
+namespace troupe::engine {
+namespace {
+
+using Catch::Matchers::ContainsSubstring;
+
+struct Case {
+  job::Job job = tiny_job();
+  ParallelPlan plan = make_parallel_plan(prepare(job).value()).value();
+
+  Status check(double bytes) const {
+    return check_state_memory(job, plan, Bytes{static_cast<std::int64_t>(bytes)});
+  }
+
+  /// The least memory of a device, in bytes, with which the check passes.
+  double least() const {
+    double low = 0, high = 1e12;
+    while (high - low > 1) (check((low + high) / 2).ok() ? high : low) = (low + high) / 2;
+    return high;
+  }
+};
+
+TEST_CASE("state that the machine has no room for is refused, and says how much", "[engine]") {
+  const Case tiny;
+  const auto refused = tiny.check(1000);
+  REQUIRE_FALSE(refused.ok());
+  CHECK(refused.error().code == Errc::infeasible);
+  CHECK_THAT(refused.error().message, ContainsSubstring("take") && ContainsSubstring("there are"));
+  CHECK(refused.error().where == "memory");
+  CHECK(tiny.check(1e9).ok());
+}
+
+TEST_CASE("nodes of this machine share its memory, others do not", "[engine]") {
+  Case shared;
+  shared.job.cluster.local_nodes = shared.job.cluster.nodes;
+  Case apart = shared;
+  apart.job.cluster.local_nodes = 0;
+  Case stated = shared;
+  stated.job.cluster.device_memory_gib = 1;
+  // The fullest node needs more than the mean of all.
+  CHECK(apart.least() > shared.least() * 1.01);
+  CHECK(stated.least() >= apart.least() - 2);
+  CHECK_THAT(shared.check(1000).error().message, ContainsSubstring("the nodes of this machine"));
+  CHECK_THAT(stated.check(1000).error().message, ContainsSubstring("device 0 of node"));
+}
+
+TEST_CASE("frozen modules need their parameters alone", "[engine]") {
+  Case trained, frozen;
+  for (auto& module : frozen.job.modules) module.freeze = module.name != "llm";
+  frozen.plan = make_parallel_plan(prepare(frozen.job).value()).value();
+  CHECK(frozen.least() < trained.least());
+}
+
+}  // namespace
+}  // namespace troupe::engine
