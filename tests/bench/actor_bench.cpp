@@ -2,7 +2,9 @@
 // and on the scheduler's.
 //
 // Bounds, measured in the same run: two threads handing over by a condition variable, and two
-// threads over a loopback socket. `actor_bench --serve KIND` is the second process.
+// threads over a loopback socket. Between two processes it is measured twice, side by side: over
+// plain TCP, and as a job does, behind the door (TLS 1.3 with a key). `actor_bench --serve KIND
+// WAY` is the second process.
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -14,13 +16,17 @@
 #include <array>
 #include <caf/all.hpp>
 #include <caf/io/all.hpp>
+#include <caf/io/basp_broker.hpp>
 #include <condition_variable>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <future>
 #include <mutex>
 #include <thread>
 
+#include "actors/tls_doorman.hpp"
+#include "actors/tls_scribe.hpp"
 #include "tests/bench/report.hpp"
 
 extern char** environ;
@@ -137,22 +143,63 @@ void measure_local(bool detached, double bound_us) {
   caf::anon_send_exit(target, caf::exit_reason::user_shutdown);
 }
 
+namespace door = troupe::door;
+
+// Both processes know it; what it is does not matter here.
+door::JobKey bench_key() { return door::JobKey::parse(std::string(64, '7'), "").value(); }
+
+caf::io::network::default_multiplexer& multiplexer_of(caf::actor_system& system) {
+  return dynamic_cast<caf::io::network::default_multiplexer&>(system.middleman().backend());
+}
+
+caf::actor broker_of(caf::actor_system& system) {
+  return system.middleman().named_broker<caf::io::basp_broker>(caf::atom("BASP"));
+}
+
+std::uint16_t publish(caf::actor_system& system, const caf::actor& target, bool behind_door) {
+  if (!behind_door) return *system.middleman().publish(target, 0, "127.0.0.1");
+  caf::io::doorman_ptr doorman = caf::make_counted<troupe::actors::TlsDoorman>(
+      multiplexer_of(system), door::listen_at({"127.0.0.1", 0}).value(), bench_key(),
+      [](const std::string&) {});
+  const auto port = doorman->port();
+  caf::anon_send(broker_of(system), caf::publish_atom::value, std::move(doorman), port,
+                 caf::actor_cast<caf::strong_actor_ptr>(target), std::set<std::string>());
+  return port;
+}
+
+caf::actor connect(caf::actor_system& system, std::uint16_t port, bool behind_door) {
+  if (!behind_door) return *system.middleman().remote_actor("127.0.0.1", port);
+  const troupe::HostPort address{"127.0.0.1", port};
+  const auto deadline = Clock::now() + std::chrono::seconds(20);
+  const door::TlsContext context(bench_key(), door::TlsContext::Side::client);
+  auto session =
+      door::shake_hands(context, door::connect_to(address, deadline).value(), address, deadline);
+  caf::io::scribe_ptr scribe = caf::make_counted<troupe::actors::TlsScribe>(
+      multiplexer_of(system), std::move(session).value());
+  caf::scoped_actor self(system);
+  caf::actor found;
+  self->request(broker_of(system), std::chrono::seconds(20), caf::connect_atom::value,
+                std::move(scribe), port)
+      .receive([&](caf::node_id&, caf::strong_actor_ptr& actor,
+                   std::set<std::string>&) { found = caf::actor_cast<caf::actor>(actor); },
+               [](const caf::error&) { throw std::runtime_error("cannot connect"); });
+  return found;
+}
+
 // The second process: publishes a pong, says on which port, ends with its standard input.
-int serve(bool detached) {
+int serve(bool detached, bool behind_door) {
   auto& system = immortal_system(/*remote=*/true);
   const auto target = detached ? system.spawn<caf::detached>(pong) : system.spawn(pong);
-  const auto port = system.middleman().publish(target, 0, "127.0.0.1");
-  if (!port) return 1;
-  std::cout << *port << std::endl;
+  std::cout << publish(system, target, behind_door) << std::endl;
   std::string ignored;
   std::getline(std::cin, ignored);
   return 0;
 }
 
-// Runs `actor_bench --serve KIND` and knows its port.
+// Runs `actor_bench --serve KIND WAY` and knows its port.
 class Server {
  public:
-  explicit Server(bool detached) {
+  Server(bool detached, bool behind_door) {
     std::array<int, 2> in{}, out{};
     if (::pipe(in.data()) != 0 || ::pipe(out.data()) != 0) throw std::runtime_error("no pipe");
     posix_spawn_file_actions_t actions;
@@ -161,7 +208,9 @@ class Server {
     ::posix_spawn_file_actions_adddup2(&actions, out[1], 1);
     for (const int end : {in[1], out[0]}) ::posix_spawn_file_actions_addclose(&actions, end);
     char name[] = "actor_bench", serve[] = "--serve", first[] = "detached", second[] = "scheduled";
-    std::array<char*, 4> arguments{name, serve, detached ? first : second, nullptr};
+    char plain[] = "plain", door[] = "door";
+    std::array<char*, 5> arguments{name, serve, detached ? first : second,
+                                   behind_door ? door : plain, nullptr};
     if (::posix_spawn(&process_, "/proc/self/exe", &actions, nullptr, arguments.data(), environ) !=
         0)
       throw std::runtime_error("no second process");
@@ -186,12 +235,12 @@ class Server {
   std::uint16_t port_ = 0;
 };
 
-void measure_remote(bool detached, double bound_us) {
-  const Server server(detached);
+void measure_remote(bool detached, double bound_us, bool behind_door) {
+  const Server server(detached, behind_door);
   auto& system = immortal_system(/*remote=*/true);
-  const auto target = system.middleman().remote_actor("127.0.0.1", server.port());
-  if (!target) throw std::runtime_error("cannot connect to the second process");
-  measure("between two processes", system, *target, 500, detached, bound_us);
+  const auto target = connect(system, server.port(), behind_door);
+  measure(behind_door ? "between two processes, behind the door" : "between two processes", system,
+          target, 500, detached, bound_us);
 }
 
 // Two threads, a flag and a condition variable: what any hand-over between threads costs here.
@@ -266,8 +315,8 @@ void measure_all() {
   measure_local(/*detached=*/true, hand_over);
   // Scheduled actors may share a thread, so a hand-over between threads is no bound for them.
   measure_local(/*detached=*/false, 0);
-  measure_remote(/*detached=*/true, socket);
-  measure_remote(/*detached=*/false, socket);
+  for (const bool detached : {true, false})
+    for (const bool behind_door : {false, true}) measure_remote(detached, socket, behind_door);
 }
 
 }  // namespace
@@ -275,8 +324,10 @@ void measure_all() {
 int main(int count, char** arguments) {
   int code = 0;
   try {
-    if (count == 3 && std::strcmp(arguments[1], "--serve") == 0)
-      code = serve(std::strcmp(arguments[2], "detached") == 0);
+    std::signal(SIGPIPE, SIG_IGN);
+    if (count == 4 && std::strcmp(arguments[1], "--serve") == 0)
+      code =
+          serve(std::strcmp(arguments[2], "detached") == 0, std::strcmp(arguments[3], "door") == 0);
     else
       measure_all();
   } catch (const std::exception& error) {
