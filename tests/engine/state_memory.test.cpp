@@ -1,5 +1,7 @@
 #include "engine/state_memory.hpp"
 
+#include <catch2/matchers/catch_matchers_string.hpp>
+
 #include "engine/job_setup.hpp"
 #include "tests/engine/tiny_job.hpp"
 #include "tests/torch_catch.hpp"
