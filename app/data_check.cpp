@@ -5,6 +5,7 @@
 #include "app/terminal.hpp"
 #include "engine/this_machine.hpp"
 #include "runtime/data/data_summary.hpp"
+#include "runtime/vocabulary/printable.hpp"
 
 namespace troupe::app {
 
@@ -32,7 +33,7 @@ int check_data(const DataOptions& options) {
   if (options.json)
     std::cout << data::to_json(summary) << '\n';
   else
-    std::cout << data::to_text(summary, kShownBad);
+    std::cout << printable(data::to_text(summary, kShownBad));
   const double allowed = opened.value().setup.job.data.max_bad_fraction;
   if (summary.bad_fraction() <= allowed) return kDone;
   std::ostringstream limit;

@@ -3,6 +3,8 @@
 #include <cstdio>
 #include <string_view>
 
+#include "runtime/vocabulary/printable.hpp"
+
 namespace troupe::data {
 namespace {
 
@@ -31,7 +33,7 @@ void append_readable(std::string_view bytes, std::string& out) {
       std::snprintf(code, sizeof code, "\\x%02X", first);
       out += code;
     } else {
-      out += bytes.substr(0, length);
+      out += printable(bytes.substr(0, length));
     }
     bytes.remove_prefix(length == 0 ? 1 : length);
   }

@@ -11,6 +11,8 @@
 #include <spdlog/sinks/base_sink.h>
 #include <spdlog/sinks/basic_file_sink.h>
 
+#include "runtime/vocabulary/printable.hpp"
+
 namespace troupe::observe {
 
 namespace {
@@ -85,8 +87,9 @@ Result<Logger> Logger::create(Console* console, const LoggerOptions& options) {
 }
 
 void Logger::log(LogLevel level, std::string_view text) const {
-  if (sinks_ != nullptr)
-    sinks_->logger.log(spdlog_level(level), spdlog::string_view_t(text.data(), text.size()));
+  if (sinks_ == nullptr) return;
+  const std::string shown = printable(text);
+  sinks_->logger.log(spdlog_level(level), spdlog::string_view_t(shown.data(), shown.size()));
 }
 
 std::size_t Logger::prefix_columns() const {

@@ -1,5 +1,7 @@
 #include "runtime/vocabulary/result.hpp"
 
+#include "runtime/vocabulary/printable.hpp"
+
 namespace troupe {
 
 std::string_view to_string(Errc code) {
@@ -23,7 +25,7 @@ std::string to_string(const Error& error) {
   if (!error.where.empty()) text += error.where + ": ";
   text += error.message.empty() ? std::string(to_string(error.code)) : error.message;
   if (!error.fix.empty()) text += "\n  fix: " + error.fix;
-  return text;
+  return printable(text);
 }
 
 int exit_code(const Error& error) {
