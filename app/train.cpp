@@ -25,10 +25,12 @@
 #include "app/version.hpp"
 #include "engine/choose_layout.hpp"
 #include "engine/data_warnings.hpp"
+#include "engine/nominal_profile.hpp"
 #include "engine/plan_summary.hpp"
 #include "engine/profile_run.hpp"
 #include "engine/reference.hpp"
 #include "engine/run_lock.hpp"
+#include "engine/state_memory.hpp"
 #include "engine/this_machine.hpp"
 #include "runtime/job/load_job.hpp"
 
@@ -86,7 +88,11 @@ Result<Opened> open_job(job::LoadedJob loaded, bool predicted) {
   for (const auto& warning : engine::data_warnings(loaded, dataset.value()))
     opened.warnings.push_back(engine::warning_text(warning));
   // A model that fits nowhere is refused before its layers are measured.
-  if (auto fits = engine::choose_layout(setup.value()); !fits.ok()) return std::move(fits).error();
+  const auto first = engine::choose_layout(setup.value());
+  if (!first.ok()) return first.error();
+  const auto fits = engine::check_state_memory(loaded.job, first.value().plan,
+                                               engine::memory_at_hand(loaded.job.cluster));
+  if (!fits.ok()) return fits.error();
   if (predicted) {
     auto profile = obtain_costs(setup.value());
     if (!profile.ok()) return std::move(profile).error();

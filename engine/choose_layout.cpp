@@ -6,7 +6,6 @@
 #include "engine/nominal_profile.hpp"
 #include "engine/profile_data.hpp"
 #include "engine/profile_speeds.hpp"
-#include "engine/state_memory.hpp"
 #include "scheduler/layout_score.hpp"
 #include "scheduler/place_by_hand.hpp"
 
@@ -67,8 +66,6 @@ Result<JobLayout> choose_layout(const JobSetup& setup) {
   if (job.parallel.mode == job::LayoutMode::manual || one) {
     auto plan = scheduler::place_by_hand(setup.model, job.parallel.layout, cluster);
     if (!plan.ok()) return std::move(plan).error();
-    if (auto fits = check_state_memory(job, plan.value(), memory_at_hand(job.cluster)); !fits.ok())
-      return std::move(fits).error();
     return JobLayout{std::move(plan).value(), {}, 0};
   }
   auto costs = setup.costs;
