@@ -120,8 +120,7 @@ MeasureOutcome measure_sample(const Dataset& dataset, const Record& record,
 Result<ImageSize> image_size(const std::filesystem::path& path, std::int64_t pixels_max) {
   auto bytes = read_image_file(path, pixels_max);
   if (!bytes) return bytes.error();
-  const std::string_view content = bytes.value();
-  auto size = content.starts_with("\xFF\xD8") ? jpeg_size(content) : png_size(content);
+  auto size = is_jpeg(bytes.value()) ? jpeg_size(bytes.value()) : png_size(bytes.value());
   if (!size) return size;
   if (auto fine = check_image_size(size.value().width, size.value().height, pixels_max); !fine)
     return fine.error();

@@ -20,9 +20,6 @@ Status check_image_size(std::int64_t width, std::int64_t height, std::int64_t pi
 
 namespace {
 
-bool is_jpeg(std::string_view bytes) { return bytes.starts_with("\xFF\xD8"); }
-bool is_png(std::string_view bytes) { return bytes.starts_with("\x89PNG\r\n\x1A\n"); }
-
 Error not_a_picture() {
   return {Errc::bad_data, "the file is neither JPEG nor PNG", "", "convert it"};
 }

@@ -20,6 +20,10 @@
 
 namespace troupe::data {
 
+/// Whether a file that begins so is one.
+inline bool is_jpeg(std::string_view bytes) { return bytes.starts_with("\xFF\xD8"); }
+inline bool is_png(std::string_view bytes) { return bytes.starts_with("\x89PNG\r\n\x1A\n"); }
+
 /// Decodes the bytes of a JPEG or PNG file; the first bytes decide which.
 ///
 /// Errors:
