@@ -6,6 +6,8 @@
 
 #include <atomic>
 
+#include "actors/exceptions.hpp"
+
 namespace troupe::actors {
 
 namespace {
@@ -88,7 +90,7 @@ void report_prepared(Self self) {
 }
 
 /// Runs until something must be waited for.
-void advance_unguarded(Self self) {
+void advance(Self self) {
   auto& state = self->state;
   for (;;) {
     if (!state.running) {
@@ -105,14 +107,6 @@ void advance_unguarded(Self self) {
     if (progress.value() == engine::Progress::committing) return report_prepared(self);
     state.running = false;
     self->send(state.node, state.executor->take_report());
-  }
-}
-
-void advance(Self self) {
-  try {
-    advance_unguarded(self);
-  } catch (const std::exception& error) {
-    fail(self, {Errc::internal, std::string("a device stopped: ") + error.what(), {}, {}});
   }
 }
 
@@ -151,6 +145,8 @@ ExecutorActor::behavior_type executor(Self self, NodeResources* resources, NodeA
   self->state.resources = resources;
   self->state.node = node;
   self->state.device = device;
+  tell_of_exceptions(self, "device " + std::to_string(device.value),
+                     [self](Error error) { fail(self, std::move(error)); });
   return {
       [self](apply_atom, const Configuration& configuration) { apply(self, configuration); },
       [self](const IterationPlanPtr& plan) {

@@ -1,5 +1,7 @@
 #include "actors/loader_actor.hpp"
 
+#include "actors/exceptions.hpp"
+
 namespace troupe::actors {
 
 namespace {
@@ -57,6 +59,9 @@ void deliver(Self self, std::int64_t batch, EpochNumber epoch_number) {
 LoaderActor::behavior_type loader(Self self, NodeResources* resources, NodeActor node) {
   self->state.resources = resources;
   self->state.node = node;
+  tell_of_exceptions(self, "the loader", [self](const Error& error) {
+    self->send(self->state.node, failed_atom::value, error);
+  });
   auto started = data::BatchLoader::start(resources->dataset, resources->setup.data,
                                           limits(resources->setup.job));
   if (started.ok()) {

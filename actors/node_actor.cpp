@@ -1,5 +1,6 @@
 #include "actors/node_actor.hpp"
 
+#include "actors/exceptions.hpp"
 #include "actors/loader_actor.hpp"
 #include "actors/peers.hpp"
 #include "actors/system.hpp"
@@ -189,6 +190,10 @@ NodeActor::behavior_type node(Self self, NodeResources* resources, SupervisorAct
   state.resources = resources;
   state.supervisor = supervisor;
   state.start = std::move(start);
+  tell_of_exceptions(self, "the node", [self](const Error& error) {
+    if (self->state.welcome) failed(self, error);
+    end(self, {exit_code(error), to_string(error)});
+  });
   self->monitor(supervisor);
   self->set_down_handler([self](const caf::down_msg&) {
     end_without_supervisor(self, "the connection to the supervisor was lost");

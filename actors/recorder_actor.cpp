@@ -2,6 +2,7 @@
 
 #include <ATen/ops/empty.h>
 
+#include "actors/exceptions.hpp"
 #include "runtime/observe/trace_names.hpp"
 
 namespace troupe::actors {
@@ -106,6 +107,7 @@ RecorderActor::behavior_type recorder(Self self, std::shared_ptr<engine::RunFold
   state.reporter.emplace(*console, logger, goal);
   state.transport = transport;
   state.supervisor = supervisor;
+  tell_of_exceptions(self, "the recorder", [self](const Error& error) { check(self, error); });
   return {
       [self](begin_atom, const Configuration& configuration) {
         write_configuration(self, configuration);

@@ -2,6 +2,8 @@
 
 #include <set>
 
+#include "actors/exceptions.hpp"
+
 #include "actors/recorder_actor.hpp"
 #include "engine/this_machine.hpp"
 #include "runtime/data/background_thread.hpp"
@@ -64,6 +66,9 @@ SchedulerActor::behavior_type scheduler(Self self, const engine::JobSetup* setup
   self->state.record_count = record_count;
   self->state.next_plan = first_batch;
   self->state.supervisor = supervisor;
+  tell_of_exceptions(self, "the scheduler", [self](const Error& error) {
+    self->send(self->state.supervisor, failed_atom::value, error);
+  });
   return {
       [self](begin_atom, const Configuration& configuration,
              const std::vector<caf::strong_actor_ptr>& nodes) {

@@ -1,5 +1,6 @@
 #include "actors/supervisor_actor.hpp"
 
+#include "actors/exceptions.hpp"
 #include "actors/peers.hpp"
 #include "actors/supervisor_end.hpp"
 #include "actors/supervisor_records.hpp"
@@ -72,6 +73,8 @@ void bring_up(Self self, EpochNumber epoch_number) {
     auto connected = connect_to(transport, node.ready);
     if (!connected.ok()) return fail(self, connected.error());
   }
+  for (const std::string& remark : remarks_on_paths(transport, state.configuration.nodes))
+    state.resources->logger.info(remark);
   state.configuration.nodes.push_back(introduce(NodeId{state.nodes.size()}, transport, {}));
   for (const NodeEntry& node : state.nodes)
     send_to_node(self, node, apply_atom::value, state.configuration);
@@ -274,6 +277,10 @@ void start(Self self, HeadResources* resources, const SpawnColleagues& spawn) {
 
 SupervisorActor::behavior_type supervisor(Self self, HeadResources* resources,
                                           const SpawnColleagues& spawn) {
+  tell_of_exceptions(self, "the supervisor", [self](const Error& error) {
+    fail(self, error);
+    finish_if_all_gone(self, true);  // It hears no answer any more.
+  });
   start(self, resources, spawn);
   return {
       [self](join_atom, const NodeHello& hello) { return join(self, hello); },

@@ -7,6 +7,7 @@
 #include <iostream>
 
 #include "app/commands.hpp"
+#include "app/crash.hpp"
 #include "app/near_miss.hpp"
 #include "app/terminal.hpp"
 #include "app/version.hpp"
@@ -74,6 +75,7 @@ int run(int count, char** words) {
 }  // namespace troupe::app
 
 int main(int count, char** words) {
+  troupe::app::report_crashes();
   try {
     return troupe::app::run(count, words);
   } catch (const std::exception& e) {

@@ -54,4 +54,8 @@ std::vector<std::string_view> transport_names();
 Result<std::unique_ptr<Transport>> create_transport(std::string_view name,
                                                     const TransportOptions& options);
 
+/// Gives back the signals of a crash, which the libraries of backends take when they are loaded to
+/// print their own report. UCX keeps them where the environment has UCX_HANDLE_ERRORS.
+void leave_crashes_alone();
+
 }  // namespace troupe::transport

@@ -88,6 +88,14 @@ class Transport {
   /// different for every transport ever made: a restarted process has a new one.
   virtual std::vector<std::byte> address() const = 0;
 
+  /// What a user should know of the way between two nodes with these addresses, a clause that goes
+  /// after their names: why two nodes of one machine do without shared memory. Empty when there is
+  /// nothing, as by default, or where an address is not one of this backend. Pure.
+  virtual std::string remark_on(std::span<const std::byte> /*one*/,
+                                std::span<const std::byte> /*other*/) const {
+    return {};
+  }
+
   /// Opens the connection to a peer. Also after `disconnect` or a failure: with the address of a
   /// restarted process, or again with the same one, provided the other side also reconnects.
   /// Returns before the first byte has moved; an unreachable peer shows as a failed operation.

@@ -104,6 +104,19 @@ TEST_CASE("a skipped step names the samples of its loss", "[actors]") {
   CHECK(says(fixture.log(), "loss not finite for samples s0, s1, s2, s3, s4, s5, s6, s7\n"));
 }
 
+TEST_CASE("an exception ends the recorder, and the supervisor hears why", "[actors][errors]") {
+  Fixture fixture;
+  const Offers offers{NodeId{0}, {{"llm.w", 6, {std::int64_t{1} << 60}, 0}}};  // No memory for it.
+  fixture.tell(collect_atom::value, Collection::parameters, EpochNumber{1},
+               std::make_shared<const std::vector<Offers>>(1, offers));
+  REQUIRE(fixture.told.failures.size() == 1);
+  const Error& error = fixture.told.failures.front();
+  CHECK(error.code == Errc::internal);
+  CHECK(says(error.message, "the recorder stopped: "));
+  CHECK(!says(error.message, "\n"));
+  CHECK(!error.fix.empty());
+}
+
 TEST_CASE("a dropped sample is listed and warned of", "[actors]") {
   Fixture fixture;
   engine::PlannedBatch batch;

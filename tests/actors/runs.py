@@ -244,17 +244,36 @@ class Hosts:
         return ["ip", "netns", "exec", self.names[index]]
 
 
+def queues_in_shared_memory(process):
+    """How many of UCX's queues the process has, its own and its peers'."""
+    maps = pathlib.Path(f"/proc/{process.pid}/maps").read_text(encoding="utf-8")
+    return len({line.split()[-1] for line in maps.splitlines() if "ucx_shm" in line})
+
+
+def nodes_in_one_network_share_memory(bench):
+    _, nodes = running_by_hand(bench)
+    counts = [queues_in_shared_memory(node) for node in nodes]
+    expect(all(count > 0 for count in counts), f"queues in shared memory: {counts}")
+
+
 def hosts_join_over_a_network(bench):
     bench.use_key()
     with Hosts(3) as hosts:
-        head = bench.start(*TWO_NODES, "cluster.listen=10.77.0.1:7701", steps=3, prefix=hosts.prefix(0))
+        head = bench.start(*TWO_NODES, "cluster.listen=10.77.0.1:7701", steps=8, prefix=hosts.prefix(0))
         address = port_of(head)
         nodes = [bench.node(address, prefix=hosts.prefix(i)) for i in (1, 2)]
+        bench.wait_for_steps(1)
+        counts = [queues_in_shared_memory(node) for node in nodes]
         expect_end(head, 0, [], within=90)
         for node in nodes:
             finish(node, 8)
             expect(node.returncode == 0, f"a node ended with {node.returncode}")
-        expect(len(bench.metrics()) == 3, "three steps were to be recorded")
+        expect(len(bench.metrics()) == 8, "eight steps were to be recorded")
+        # One machine after all, whose shared memory would answer six times slower between namespaces.
+        said = (bench.run_dir / "train.log").read_text(encoding="utf-8")
+        expect("nodes 0 and 1 are on one machine, but in network namespaces of their own" in said,
+               f"nothing is said of the namespaces:\n{said}")
+        expect(counts == [0, 0], f"queues in shared memory all the same: {counts}")
 
 
 def an_unreachable_host_is_missing_in_the_roll_call(bench):

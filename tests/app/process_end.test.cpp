@@ -3,8 +3,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <set>
+#include <stdexcept>
+#include <string>
+#include <thread>
+
+#include "app/crash.hpp"
 
 namespace troupe::app {
 namespace {
@@ -93,6 +99,38 @@ TEST_CASE("a reader of the output that leaves does not end a process", "[app]") 
     return write(ends[1], "x", 1) < 0 ? 7 : 1;
   });
   CHECK(code == 7);
+}
+
+/// What a process of its own that calls `work` writes on stderr.
+template <class Work>
+std::string told_by(Work work) {
+  int ends[2];
+  REQUIRE(pipe(ends) == 0);
+  exit_code_of([&] {
+    dup2(ends[1], STDERR_FILENO);
+    return work();
+  });
+  close(ends[1]);
+  std::string text(4096, ' ');
+  const auto bytes = read(ends[0], text.data(), text.size());
+  close(ends[0]);
+  text.resize(static_cast<std::size_t>(std::max<ssize_t>(bytes, 0)));
+  return text;
+}
+
+int throw_uncaught() {
+  std::signal(SIGABRT, SIG_DFL);  // Not Catch2's.
+  report_crashes();
+  std::thread([] { throw std::runtime_error("no such thing\nframe #0"); }).join();
+  return 0;
+}
+
+TEST_CASE("an exception that nobody catches is told in two lines", "[app]") {
+  CHECK(exit_code_of(throw_uncaught) == 128 + SIGABRT);
+  const auto told = told_by(throw_uncaught);
+  CHECK(told.starts_with("troupe: defect in process "));
+  CHECK(told.find(": no such thing\n  fix: ") != std::string::npos);
+  CHECK(std::ranges::count(told, '\n') == 2);
 }
 
 }  // namespace

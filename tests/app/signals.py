@@ -146,9 +146,22 @@ def the_reference_ends_by_a_signal_and_says_before_which_step(binary, folder, da
         end(train, code, [f"stopped by {name} before step "])
 
 
+def a_crash_is_told_in_two_lines_of_our_own(binary, folder, data):
+    for wanted in (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL):
+        train = start(binary, folder, "train", str(DEMO), data, f"job.run_dir={folder / f'crash-{wanted}'}")
+        wait_until_it_takes_signals(train)
+        train.send_signal(wanted)
+        out, err = train.communicate(timeout=PROMPT_S)
+        expect(train.returncode == -wanted, f"exit {train.returncode}: its parent is to see signal {wanted}")
+        told = [line for line in (out + err).splitlines() if "crash" in line or "signal" in line or "backtrace" in line]
+        expect(len(told) == 1 and told[0].startswith(f"troupe: defect: process {train.pid} crashed ("),
+               f"a crash is told by other lines than ours:\n{out[-400:]}{err[-400:]}")
+        expect(err.splitlines()[-1].startswith("  fix: "), f"no fix:\n{err[-400:]}")
+
+
 CASES = (a_node_that_looks_for_its_job_ends_by_a_signal, a_node_looks_no_longer_than_it_was_told,
          training_ends_by_a_signal_while_layers_are_measured, training_ends_by_a_signal_while_a_layout_is_searched_for,
-         the_reference_ends_by_a_signal_and_says_before_which_step)
+         the_reference_ends_by_a_signal_and_says_before_which_step, a_crash_is_told_in_two_lines_of_our_own)
 
 
 def main(binary):

@@ -9,7 +9,7 @@
 namespace troupe::transport {
 namespace {
 
-constexpr char kMagic[8] = {'u', 'c', 'x', '-', '2', 0, 0, 0};
+constexpr char kMagic[8] = {'u', 'c', 'x', '-', '3', 0, 0, 0};
 
 /// The fields of fixed size, without padding.
 struct Fixed {
@@ -17,10 +17,10 @@ struct Fixed {
   std::uint64_t process;
   std::uint32_t ucx_major, ucx_minor;
   AccessToken token;
-  std::uint64_t machine, started;
+  std::uint64_t machine, process_space, network_space, started;
   std::int64_t process_id;
 };
-static_assert(sizeof(Fixed) == 64);
+static_assert(sizeof(Fixed) == 80);
 
 std::string version(std::uint32_t major, std::uint32_t minor) {
   return std::to_string(major) + "." + std::to_string(minor);
@@ -37,6 +37,8 @@ std::vector<std::byte> encode(const UcxAddress& address) {
               address.ucx_minor,
               address.token,
               address.identity.machine,
+              address.identity.process_space,
+              address.identity.network_space,
               address.identity.started,
               address.identity.process_id};
   std::memcpy(fixed.magic, kMagic, sizeof kMagic);
@@ -62,12 +64,13 @@ Result<UcxAddress> decode_ucx_address(Peer peer, std::span<const std::byte> byte
                      version(ucx_major, ucx_minor),
                  "", "install the same UCX release on all nodes"};
   }
-  return UcxAddress{fixed.process,
-                    fixed.ucx_major,
-                    fixed.ucx_minor,
-                    fixed.token,
-                    {fixed.machine, fixed.started, fixed.process_id},
-                    {bytes.begin() + sizeof fixed, bytes.end()}};
+  return UcxAddress{
+      fixed.process,
+      fixed.ucx_major,
+      fixed.ucx_minor,
+      fixed.token,
+      {fixed.machine, fixed.process_space, fixed.network_space, fixed.started, fixed.process_id},
+      {bytes.begin() + sizeof fixed, bytes.end()}};
 }
 
 }  // namespace troupe::transport

@@ -1,6 +1,6 @@
 // What a UCX transport publishes about itself. Pure encoding and decoding.
 //
-// Layout (little-endian, machines of one job have one byte order): 8 bytes "ucx-2" padded with 0,
+// Layout (little-endian, machines of one job have one byte order): 8 bytes "ucx-3" padded with 0,
 // then `UcxAddress` field by field, then the worker's own bytes.
 
 #pragma once

@@ -34,7 +34,7 @@ void Courier::listen(Port& port) {
 }
 
 void Courier::open_channel(Connection& connection, const ProcessIdentity& identity) {
-  if (!shared_memory_ || identity.process_id == 0 || identity.machine != identity_.machine) return;
+  if (!shared_memory_ || neighbours(identity, identity_) != Neighbours::yes) return;
   const auto descriptors = open_descriptors();
   auto worker = UcxWorker::create(shared_memory_);
   if (!worker) return;  // Out of shared memory: the network does it alone.

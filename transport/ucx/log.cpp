@@ -1,8 +1,13 @@
 #include "transport/ucx/log.hpp"
 
+#include <ucs/config/global_opts.h>
 #include <ucs/config/types.h>
+#include <ucs/debug/debug.h>
 #include <ucs/debug/log_def.h>
 
+#include <unistd.h>
+
+#include <csignal>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
@@ -17,12 +22,17 @@ thread_local std::string last_message;
 ucs_log_func_rc_t record(const char*, unsigned, const char*, ucs_log_level_t level,
                          const ucs_log_component_config_t*, const char* format,
                          std::va_list arguments) {
-  if (level == UCS_LOG_LEVEL_FATAL) return UCS_LOG_FUNC_RC_CONTINUE;
   char text[256];
   std::va_list copy;
   va_copy(copy, arguments);
   std::vsnprintf(text, sizeof text, format, copy);
   va_end(copy);
+  if (level == UCS_LOG_LEVEL_FATAL) {
+    std::fprintf(
+        stderr, "troupe: UCX ends process %d: %s\n  fix: a defect: please report it with the log\n",
+        getpid(), text);
+    return UCS_LOG_FUNC_RC_STOP;
+  }
   // The first one names the cause, what follows is advice.
   if (level <= UCS_LOG_LEVEL_WARN && last_message.empty()) last_message = text;
   return UCS_LOG_FUNC_RC_STOP;
@@ -35,6 +45,12 @@ void take_over_ucx_log() {
   std::call_once(once, [] {
     if (std::getenv("UCX_LOG_LEVEL") == nullptr) ucs_log_push_handler(record);
   });
+}
+
+void keep_ucx_from_crashes() {
+  if (std::getenv("UCX_HANDLE_ERRORS") != nullptr) return;
+  for (const int signal : {SIGSEGV, SIGBUS, SIGILL, SIGFPE}) ucs_debug_disable_signal(signal);
+  ucs_global_opts.handle_errors = 0;  // Of its own assertions.
 }
 
 std::string take_ucx_message() { return std::exchange(last_message, {}); }

@@ -1,7 +1,7 @@
 // Keeps UCX from printing: what it has to say becomes part of our errors.
 //
 // Why: UCX writes every refused connection and dead peer to standard output, which belongs to the
-// program. A user who sets UCX_LOG_LEVEL wants to see it and does.
+// program. A user who sets UCX_LOG_LEVEL or UCX_HANDLE_ERRORS wants to see it and does.
 
 #pragma once
 
@@ -9,8 +9,13 @@
 
 namespace troupe::transport {
 
-/// Takes UCX's log over for the whole process, once. Fatal messages are still printed. Thread-safe.
+/// Takes UCX's log over for the whole process, once. A fatal message, after which UCX ends the
+/// process, is printed as one line of ours. Thread-safe.
 void take_over_ucx_log();
+
+/// Takes back the signals of a crash, which UCX handles from its loading on with a backtrace on
+/// standard output, unless the environment has UCX_HANDLE_ERRORS. Not thread-safe.
+void keep_ucx_from_crashes();
 
 /// The latest error or warning that UCX logged in this thread, at most once; empty when none.
 std::string take_ucx_message();

@@ -35,17 +35,29 @@ std::uint64_t start_time(std::int64_t process_id) {
 
 }  // namespace
 
+Neighbours neighbours(const ProcessIdentity& one, const ProcessIdentity& other) {
+  if (one.process_id == 0 || other.process_id == 0 || one.machine != other.machine)
+    return Neighbours::on_two_machines;
+  if (one.process_space != other.process_space) return Neighbours::with_own_process_ids;
+  if (one.network_space != other.network_space) return Neighbours::with_networks_apart;
+  return Neighbours::yes;
+}
+
 ProcessIdentity own_identity() {
   const auto boot = read_file("/proc/sys/kernel/random/boot_id");
-  struct stat space {};
-  if (boot.empty() || stat("/proc/self/ns/pid", &space) != 0) return {};
-  const auto machine = std::hash<std::string>{}(boot + std::to_string(space.st_ino));
-  return {machine, start_time(getpid()), getpid()};
+  struct stat processes {
+  }, networks{};
+  if (boot.empty() || stat("/proc/self/ns/pid", &processes) != 0 ||
+      stat("/proc/self/ns/net", &networks) != 0)
+    return {};
+  return {std::hash<std::string>{}(boot), processes.st_ino, networks.st_ino, start_time(getpid()),
+          getpid()};
 }
 
 int open_process(const ProcessIdentity& identity, bool& has_ended) {
   has_ended = false;
-  if (identity.process_id == 0 || identity.machine != own_identity().machine) return -1;
+  const Neighbours how = neighbours(identity, own_identity());
+  if (how != Neighbours::yes && how != Neighbours::with_networks_apart) return -1;
   const int fd = static_cast<int>(syscall(SYS_pidfd_open, identity.process_id, 0));
   if (fd < 0) {
     has_ended = errno == ESRCH;

@@ -21,6 +21,7 @@ class UcxTransport final : public Transport {
                UcxAddress address)
       : self_(options.self),
         address_(std::move(address)),
+        takes_shared_memory_(shared_memory != nullptr),
         worker_(std::make_unique<UcxWorker>(std::move(worker))),
         courier_(std::make_unique<Courier>(options, *worker_, std::move(shared_memory), address_)),
         loop_(std::make_shared<EventLoop>(*courier_, worker_->event_fd(), options.ucx.spin)) {
@@ -34,6 +35,26 @@ class UcxTransport final : public Transport {
 
   Peer self() const override { return self_; }
   std::vector<std::byte> address() const override { return encode(address_); }
+
+  std::string remark_on(std::span<const std::byte> one,
+                        std::span<const std::byte> other) const override {
+    const auto a = decode_ucx_address(-1, one, address_.ucx_major, address_.ucx_minor);
+    const auto b = decode_ucx_address(-1, other, address_.ucx_major, address_.ucx_minor);
+    if (!takes_shared_memory_ || !a || !b) return {};
+    switch (neighbours(a.value().identity, b.value().identity)) {
+      case Neighbours::with_own_process_ids:
+        return "on one machine, but with process ids of their own: they exchange rows over the "
+               "network, since shared memory needs one namespace of process ids (docker: "
+               "--pid=host)";
+      case Neighbours::with_networks_apart:
+        return "on one machine, but in network namespaces of their own: they exchange rows over "
+               "the network, since shared memory wakes its reader in one network namespace only "
+               "(docker: --network=host)";
+      case Neighbours::yes:
+      case Neighbours::on_two_machines: break;
+    }
+    return {};
+  }
 
   Status connect(Peer peer, std::span<const std::byte> bytes) override {
     auto address = decode_ucx_address(peer, bytes, address_.ucx_major, address_.ucx_minor);
@@ -97,6 +118,7 @@ class UcxTransport final : public Transport {
 
   const Peer self_;
   const UcxAddress address_;
+  const bool takes_shared_memory_;
   // Destroyed from the last to the first; but see the destructor.
   std::unique_ptr<UcxWorker> worker_;
   std::unique_ptr<Courier> courier_;

@@ -36,6 +36,20 @@ TEST_CASE("only new descriptors are closed on exec", "[transport]") {
   close(new_fd);
 }
 
+TEST_CASE("processes share queues where one can open them and be woken", "[transport]") {
+  const auto own = own_identity();
+  REQUIRE(own.process_id != 0);
+  CHECK(neighbours(own, own) == Neighbours::yes);
+  auto other = own;
+  other.network_space += 1;
+  CHECK(neighbours(own, other) == Neighbours::with_networks_apart);
+  other.process_space += 1;  // Comes first: such a queue cannot even be opened.
+  CHECK(neighbours(other, own) == Neighbours::with_own_process_ids);
+  other.machine += 1;
+  CHECK(neighbours(own, other) == Neighbours::on_two_machines);
+  CHECK(neighbours(own, {}) == Neighbours::on_two_machines);
+}
+
 TEST_CASE("a process of this machine can be watched, another cannot", "[transport]") {
   const auto own = own_identity();
   bool has_ended = true;
@@ -45,6 +59,10 @@ TEST_CASE("a process of this machine can be watched, another cannot", "[transpor
   close(fd);
   auto elsewhere = own;
   elsewhere.machine += 1;
+  CHECK(open_process(elsewhere, has_ended) == -1);
+  CHECK_FALSE(has_ended);
+  elsewhere = own;  // The same number may be another process there.
+  elsewhere.process_space += 1;
   CHECK(open_process(elsewhere, has_ended) == -1);
   CHECK_FALSE(has_ended);
   auto reused = own;  // The id lives on in another process.
