@@ -6,6 +6,8 @@
 #include "app/terminal.hpp"
 #include "engine/data_warnings.hpp"
 #include "engine/job_setup.hpp"
+#include "engine/nominal_profile.hpp"
+#include "engine/state_memory.hpp"
 #include "models/factory.hpp"
 #include "runtime/job/load_job.hpp"
 #include "runtime/job/where_given.hpp"
@@ -66,9 +68,22 @@ std::vector<Error> planning_problems(const job::LoadedJob& loaded, const std::st
   return problems;
 }
 
+/// What training would refuse here. A warning, since the job may run on another machine.
+std::vector<Error> memory_warnings(const job::Job& job, const engine::JobSetup& setup) {
+  const auto plan = engine::make_parallel_plan(setup);
+  if (job.cluster.local_nodes != job.cluster.nodes || !plan.ok()) return {};
+  const auto fits =
+      engine::check_state_memory(job, plan.value(), engine::memory_at_hand(job.cluster));
+  if (fits.ok()) return {};
+  Error warning = fits.error();
+  warning.message += "; training would be refused on this machine";
+  return {std::move(warning)};
+}
+
 /// What the job says in vain. Data that cannot be opened are the business of `data check`.
 std::vector<Error> warnings_of(const job::LoadedJob& loaded, const engine::JobSetup& setup) {
   auto warnings = loaded.warnings;
+  for (auto& warning : memory_warnings(loaded.job, setup)) warnings.push_back(std::move(warning));
   const auto dataset = data::Dataset::open(setup.data);
   if (!dataset.ok()) return warnings;
   for (auto& warning : engine::data_warnings(loaded, dataset.value()))

@@ -33,6 +33,10 @@ struct ByteTokenizer {
   /// One id per byte of `text`, appended to `out`.
   static void encode(std::string_view text, std::vector<TokenId>& out);
 
+  /// The first part of `text` that is written like a special token (`<|user|>`, of any tokenizer):
+  /// a special token to the eye, plain bytes to the model. Empty: none.
+  static std::string_view find_special_name(std::string_view text);
+
   /// The text behind ids; special tokens appear by name, `<|user|>`; unknown ids as `<|id N|>`.
   static std::string decode(std::span<const TokenId> ids);
 };

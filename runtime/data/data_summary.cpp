@@ -135,6 +135,25 @@ LengthStatistics statistics_of(std::vector<std::int64_t> lengths) {
           .largest = lengths.back()};
 }
 
+namespace {
+
+/// What looks like a special token in the record's text; empty: nothing.
+std::string_view find_special_name(const Record& record) {
+  for (const auto& turn : record.turns)
+    if (const auto name = ByteTokenizer::find_special_name(turn.text); !name.empty()) return name;
+  return {};
+}
+
+void note_special_names(const Record& record, DataSummary& summary) {
+  const auto name = find_special_name(record);
+  if (name.empty()) return;
+  if (++summary.with_special_names > 1) return;
+  summary.first_special_name =
+      "sample " + record.id + " (" + record.where + ") has '" + std::string(name) + "'";
+}
+
+}  // namespace
+
 DataSummary summarize(const Dataset& dataset, const DataOptions& options, std::int32_t threads,
                       const std::function<void(std::int64_t)>& on_progress) {
   DataSummary summary;
@@ -143,6 +162,7 @@ DataSummary summarize(const Dataset& dataset, const DataOptions& options, std::i
     summary.with_images += record.images.empty() ? 0 : 1;
     summary.with_audio += record.audio.empty() ? 0 : 1;
     summary.text_only += record.images.empty() && record.audio.empty() ? 1 : 0;
+    note_special_names(record, summary);
   }
   std::vector<std::int64_t> tokens, trained, patches, frames;
   for (auto& measured : measure_all(dataset, options, threads, on_progress)) {
@@ -177,6 +197,11 @@ std::string to_text(const DataSummary& summary, std::int32_t listed_max) {
         line("patches per image", summary.image_patches),
         line("frames per clip", summary.audio_frames)})
     if (!row.empty()) text += row + "\n";
+  if (summary.with_special_names > 0)
+    text += "special tokens written out in " + grouped(summary.with_special_names) +
+            (summary.with_special_names == 1 ? " sample" : " samples") +
+            ", first: " + summary.first_special_name +
+            "; they are taken as plain text, letter by letter\n";
   return text + (summary.bad.empty() ? "dropped none\n" : dropped_text(summary, listed_max));
 }
 
@@ -185,6 +210,7 @@ std::string to_json(const DataSummary& summary) {
                                    {"with_images", summary.with_images},
                                    {"with_audio", summary.with_audio},
                                    {"text_only", summary.text_only},
+                                   {"with_special_names", summary.with_special_names},
                                    {"llm_tokens", json_of(summary.llm_tokens)},
                                    {"trained_tokens", json_of(summary.trained_tokens)},
                                    {"patches_per_image", json_of(summary.image_patches)},

@@ -35,6 +35,9 @@ struct DataSummary {
   std::int64_t with_images = 0;
   std::int64_t with_audio = 0;
   std::int64_t text_only = 0;
+  /// Samples whose text holds what looks like a special token (`ByteTokenizer::find_special_name`).
+  std::int64_t with_special_names = 0;
+  std::string first_special_name;   ///< "sample s1 (f.json:3) has '<|user|>'"; empty: none.
   LengthStatistics llm_tokens;      ///< Per sample.
   LengthStatistics trained_tokens;  ///< Per sample.
   LengthStatistics image_patches;   ///< Per image.

@@ -21,8 +21,9 @@ class Dataset {
   /// first character that is not white space decides. Fields of an object: `conversations` (list of
   /// {`from`, `value`}; a system turn only first), `image` and `audio` (a path or a list of paths;
   /// absent, null or an empty list: none), `id` (string or whole number; absent: made from file and
-  /// place). Unknown fields are ignored. An object that breaks these rules becomes a record with a
-  /// `defect`, so that one bad line costs one sample.
+  /// place). Unknown fields are ignored, but not those that name media as other formats do
+  /// (`images`, `video`), unless they are empty. An object that breaks these rules becomes a record
+  /// with a `defect`, so that one bad line costs one sample.
   ///
   /// Errors:
   /// - invalid_argument: no source, an unknown format, or what `check(options)` says.

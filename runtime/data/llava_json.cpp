@@ -135,6 +135,31 @@ std::string read_paths(const Json& object, const char* field, std::vector<std::s
   return {};
 }
 
+/// How other formats call media. A record with such a key was made for another reader: taken as it
+/// is, it would be trained on without them.
+struct MediaKey {
+  std::string_view name;
+  std::string_view ours;  ///< Empty: media that no encoder takes.
+};
+constexpr MediaKey kForeignMediaKeys[] = {
+    {"images", "image"},     {"image_path", "image"},  {"image_paths", "image"},
+    {"img", "image"},        {"picture", "image"},     {"audios", "audio"},
+    {"audio_path", "audio"}, {"audio_paths", "audio"}, {"sound", "audio"},
+    {"speech", "audio"},     {"wav", "audio"},         {"video", ""},
+    {"videos", ""},          {"video_path", ""},       {"video_paths", ""},
+};
+
+std::string find_foreign_media(const Json& object) {
+  for (const auto& [name, ours] : kForeignMediaKeys) {
+    const auto found = object.find(name);
+    if (found == object.end() || found->empty() || *found == "") continue;
+    const std::string key = "'" + std::string(name) + "'";
+    if (ours.empty()) return key + " names media that no encoder takes";
+    return key + " is not read: media stand under '" + std::string(ours) + "'";
+  }
+  return {};
+}
+
 std::optional<Role> role_named(std::string_view name) {
   if (name == "human" || name == "user") return Role::user;
   if (name == "gpt" || name == "assistant") return Role::assistant;
@@ -194,6 +219,7 @@ Record read_record(const Json& object, std::string made_id, std::string where) {
   record.defect = read_id(object, record.id);
   if (record.defect.empty()) record.defect = read_paths(object, "image", record.images);
   if (record.defect.empty()) record.defect = read_paths(object, "audio", record.audio);
+  if (record.defect.empty()) record.defect = find_foreign_media(object);
   if (record.defect.empty()) record.defect = read_turns(object, record.turns);
   return record;
 }

@@ -1,15 +1,12 @@
 #include "runtime/data/measure_sample.hpp"
 
-#include <sndfile.h>
 #include <turbojpeg.h>
 
 #include <algorithm>
-#include <cmath>
 #include <memory>
 #include <optional>
 #include <string>
 
-#include "runtime/data/file_reads.hpp"
 #include "runtime/data/log_mel.hpp"
 #include "runtime/data/read_audio.hpp"
 #include "runtime/data/read_image.hpp"
@@ -125,22 +122,6 @@ Result<ImageSize> image_size(const std::filesystem::path& path, std::int64_t pix
   if (auto fine = check_image_size(size.value().width, size.value().height, pixels_max); !fine)
     return fine.error();
   return size;
-}
-
-Result<std::int64_t> audio_samples(const std::filesystem::path& path, std::int32_t seconds_max) {
-  const ReadingFile reading(path);
-  if (!std::filesystem::exists(path))
-    return Error{Errc::not_found, "there is no such file", "", ""};
-  SF_INFO info{};
-  const std::unique_ptr<SNDFILE, int (*)(SNDFILE*)> file(sf_open(path.c_str(), SFM_READ, &info),
-                                                         &sf_close);
-  if (!file)
-    return bad_data(std::string("the audio file cannot be decoded: ") + sf_strerror(nullptr));
-  if (info.samplerate < 1 || info.frames < 1) return bad_data("the audio file holds no samples");
-  if (info.frames / info.samplerate > seconds_max)
-    return bad_data("the audio file is longer than the limit of " + std::to_string(seconds_max) +
-                    " s");
-  return std::llround(static_cast<double>(info.frames) * kSampleRate / info.samplerate);
 }
 
 }  // namespace troupe::data

@@ -26,8 +26,4 @@ MeasureOutcome measure_sample(const Dataset& dataset, const Record& record,
 /// Errors: not_found, io_failed, bad_data (neither format, no header, more than `pixels_max`).
 Result<ImageSize> image_size(const std::filesystem::path& path, std::int64_t pixels_max);
 
-/// Samples at 16 kHz that an audio file announces. Errors: as `read_audio`, as far as a header
-/// tells.
-Result<std::int64_t> audio_samples(const std::filesystem::path& path, std::int32_t seconds_max);
-
 }  // namespace troupe::data

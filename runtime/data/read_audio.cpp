@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 
+#include "runtime/data/file_reads.hpp"
 #include "runtime/data/read_file.hpp"
 
 namespace troupe::data {
@@ -19,6 +20,11 @@ constexpr int kRateMin = 1000;
 constexpr int kRateMax = 768000;
 
 Error bad(std::string message) { return {Errc::bad_data, std::move(message), "", ""}; }
+
+Status check_length(const SF_INFO& info, std::int32_t seconds_max) {
+  if (info.frames / info.samplerate <= seconds_max) return Done{};
+  return bad("the audio file is longer than the limit of " + std::to_string(seconds_max) + " s");
+}
 
 /// Bytes in memory as libsndfile reads them.
 struct MemoryFile {
@@ -124,16 +130,34 @@ Result<std::vector<float>> decode_audio(std::string_view bytes, std::int32_t sec
   if (info.samplerate < kRateMin || info.samplerate > kRateMax)
     return bad("the audio file claims " + std::to_string(info.samplerate) + " Hz, outside " +
                std::to_string(kRateMin) + ".." + std::to_string(kRateMax));
-  if (info.frames / info.samplerate > seconds_max)
-    return bad("the audio file is longer than the limit of " + std::to_string(seconds_max) + " s");
+  if (auto fine = check_length(info, seconds_max); !fine) return fine.error();
   auto mono = read_mono(file.get(), info);
   if (!mono) return mono;
   if (mono.value().empty()) return bad("the audio file holds no samples");
   return resample(std::move(mono).value(), info.samplerate);
 }
 
+Result<std::int64_t> audio_samples(const std::filesystem::path& path, std::int32_t seconds_max) {
+  const ReadingFile reading(path);
+  if (!std::filesystem::exists(path))
+    return Error{Errc::not_found, "there is no such file", "", ""};
+  SF_INFO info{};
+  const std::unique_ptr<SNDFILE, int (*)(SNDFILE*)> file(sf_open(path.c_str(), SFM_READ, &info),
+                                                         &sf_close);
+  if (!file) return bad(std::string("the audio file cannot be decoded: ") + sf_strerror(nullptr));
+  if (info.samplerate < 1 || info.frames < 1) return bad("the audio file holds no samples");
+  if (auto fine = check_length(info, seconds_max); !fine) return fine.error();
+  return std::llround(static_cast<double>(info.frames) * kSampleRate / info.samplerate);
+}
+
 Result<std::vector<float>> read_audio(const std::filesystem::path& path, std::int32_t seconds_max) {
-  auto bytes = read_file(path);
+  // Of a file that is worth it the header is asked first: opening it twice costs less than reading.
+  constexpr std::uintmax_t kLargeBytes = 16 << 20;
+  auto bytes = read_file(path, [&](std::string_view, std::uintmax_t size) -> Status {
+    if (size <= kLargeBytes) return Done{};
+    const auto announced = audio_samples(path, seconds_max);
+    return announced.ok() ? Status(Done{}) : Status(announced.error());
+  });
   if (!bytes) return bytes.error();
   return decode_audio(bytes.value(), seconds_max);
 }

@@ -23,7 +23,12 @@ inline constexpr std::int32_t kSampleRate = 16000;
 ///   a rate outside 1..768 kHz, longer than `seconds_max`, or a sample that is not a finite number.
 Result<std::vector<float>> decode_audio(std::string_view bytes, std::int32_t seconds_max);
 
-/// Reads and decodes a file. Errors: as `decode_audio` and `read_file`.
+/// Samples at 16 kHz that an audio file announces. Errors: as `read_audio`, as far as a header
+/// tells.
+Result<std::int64_t> audio_samples(const std::filesystem::path& path, std::int32_t seconds_max);
+
+/// Reads and decodes a file; a large one is refused by its header, before it is read. Errors: as
+/// `decode_audio` and `read_file`.
 Result<std::vector<float>> read_audio(const std::filesystem::path& path, std::int32_t seconds_max);
 
 }  // namespace troupe::data

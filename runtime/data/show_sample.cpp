@@ -28,6 +28,8 @@ void append_readable(std::string_view bytes, std::string& out) {
     const auto first = static_cast<unsigned char>(bytes.front());
     if (first == '\n') {
       out += "\\n";
+    } else if (bytes.starts_with("<|")) {
+      out += "\\<";  // Else text could pass for a special token.
     } else if (length == 0 || first < 0x20 || first == 0x7F) {
       char code[8];
       std::snprintf(code, sizeof code, "\\x%02X", first);

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/observe/page_files.hpp"
+#include "runtime/vocabulary/printable.hpp"
 
 namespace troupe::observe {
 
@@ -23,20 +24,14 @@ std::string valid_utf8(std::string_view text) {
 
 std::string html_text(std::string_view text) {
   std::string out;
-  for (const char c : valid_utf8(text)) {
+  for (const char c : printable(valid_utf8(text))) {
     switch (c) {
       case '&': out += "&amp;"; break;
       case '<': out += "&lt;"; break;
       case '>': out += "&gt;"; break;
       case '"': out += "&quot;"; break;
       case '\'': out += "&#39;"; break;
-      default:
-        // Control characters other than white space are no HTML.
-        if (static_cast<unsigned char>(c) >= 0x20 || c == '\n' || c == '\t') {
-          if (c != '\x7f') out += c;
-        } else {
-          out += "\xEF\xBF\xBD";
-        }
+      default: out += c;
     }
   }
   return out;

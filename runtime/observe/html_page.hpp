@@ -9,8 +9,8 @@
 
 namespace troupe::observe {
 
-/// Text for an element or a quoted attribute. Bytes that are not UTF-8 or not allowed in HTML are
-/// replaced by U+FFFD.
+/// Text for an element or a quoted attribute. Bytes that are not UTF-8 are replaced by U+FFFD;
+/// control characters and marks that turn the direction of writing are written out (`printable`).
 std::string html_text(std::string_view text);
 
 /// JSON for a `<script type="application/json">`: nothing in it can end the element.

@@ -276,6 +276,7 @@ TRAIN = [
     train("train by reference on bad data", 3, ["data.max_bad_fraction", "fix:"], ["--reference"], samples=data_set(sample("a"), {"id": "b", "conversations": []})),
     train("open to others without a key", 2, ["cluster.listen", "203.0.113.7", "no key: anybody could join", "troupe key new"], ["cluster.listen=203.0.113.7:0"]),
     train("model that fits nowhere", 2, ["memory", "the nodes of this machine take", "fix: use more nodes or a smaller model"], HUGE),
+    Row("model that fits nowhere, looked at", ["validate", "job.toml", *HUGE], 0, ["warning: ", "the nodes of this machine take", "training would be refused"], {"job.toml": JOB, "samples.json": GOOD}),
     train("interface that is none", 2, ["network device 'eth99' is not available", "fix:"], ["cluster.data_interface=eth99"]),
     train("key that is not there", 2, ["cluster.key", "nowhere.key", "fix:"], ["cluster.key=nowhere.key"]),
     train("key that others may read", 2, ["job.toml", "others may read this key", "chmod 600"], ["cluster.key=job.toml"]),

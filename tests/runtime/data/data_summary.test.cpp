@@ -97,6 +97,28 @@ TEST_CASE("to_text tells lengths, dropped samples and their reasons", "[data]") 
   CHECK_THAT(to_text(summary), ContainsSubstring("dropped none"));
 }
 
+TEST_CASE("special tokens that are written out are counted and named", "[data]") {
+  TempFolder folder;
+  DataOptions options;
+  options.sources = {{folder.write("s.json", R"([
+      {"id": "a", "conversations": [{"from": "human", "value": "a <| b |> <| x"},
+                                    {"from": "gpt", "value": "x"}]},
+      {"id": "b", "conversations": [{"from": "human", "value": "<|im_start|>user"},
+                                    {"from": "gpt", "value": "x"}]},
+      {"id": "c", "conversations": [{"from": "human", "value": "q"},
+                                    {"from": "gpt", "value": "x<|end|>"}]}])"),
+                      "", "llava"}};
+  const auto dataset = Dataset::open(options);
+  REQUIRE(dataset.ok());
+  const auto summary = summarize(dataset.value(), options, 1);
+  CHECK(summary.bad.empty());
+  CHECK_THAT(to_text(summary),
+             ContainsSubstring("special tokens written out in 2 samples, first: sample b "
+                               "(s.json:4) has '<|im_start|>'; they are taken as plain text"));
+  CHECK(nlohmann::json::parse(to_json(summary))["with_special_names"] == 2);
+  CHECK(to_text(Fixture().summary(1)).find("special tokens") == std::string::npos);
+}
+
 TEST_CASE("to_json holds the same numbers", "[data]") {
   const auto object = nlohmann::json::parse(to_json(Fixture().summary(1)));
   CHECK(object["samples"] == 5);

@@ -110,6 +110,19 @@ TEST_CASE("Dataset turns a broken record into a defect of that record", "[data][
   CHECK(defect_of("{" + kTurns + "}").empty());
 }
 
+TEST_CASE("media under another format's key make a defect, not a sample without them",
+          "[data][errors]") {
+  const auto with = [](const std::string& field) {
+    return defect_of("{" + field + R"(, "conversations": [{"from": "gpt", "value": "x"}]})");
+  };
+  CHECK(with(R"("images": ["a.png"])") == "'images' is not read: media stand under 'image'");
+  CHECK(with(R"("audio_path": "a.wav")") == "'audio_path' is not read: media stand under 'audio'");
+  CHECK(with(R"("video": "a.mp4")") == "'video' names media that no encoder takes");
+  for (const auto* field : {R"("video": null)", R"("images": [])", R"("images": "")",
+                            R"("note": "a.png")", R"("image": [])"})
+    CHECK(with(field).empty());
+}
+
 TEST_CASE("Dataset points at the place where a file stops being JSON", "[data][errors]") {
   const Error comma = error_of("[\n {\"id\": 1,, \"x\": 2}\n]");
   CHECK(comma.code == Errc::bad_data);

@@ -5,6 +5,7 @@
 
 #include "golden.hpp"
 #include "runtime/data/demo_data.hpp"
+#include "runtime/data/read_audio.hpp"
 #include "temp_folder.hpp"
 
 namespace troupe::data {

@@ -117,6 +117,19 @@ TEST_CASE("decode_audio survives damage at every byte of the header", "[data][pr
   }
 }
 
+TEST_CASE("a large file that can be no clip is refused before it is read", "[data][errors]") {
+  const TempFolder folder;
+  const auto large = [&](const std::string& name, std::string_view head) {
+    const auto path = folder.write(name, head);
+    std::filesystem::resize_file(path, std::uintmax_t{2} << 40);  // More than memory can hold.
+    return read_audio(path, 3600).error();
+  };
+  CHECK_THAT(large("film", "ftypmp42").message, ContainsSubstring("cannot be decoded"));
+  // As a program writes it into a pipe: as long as the file is.
+  const auto endless = large("endless.wav", wav("", 1, 16000, 16, 1, 0xFFFFFFFF));
+  CHECK_THAT(endless.message, ContainsSubstring("longer than the limit of 3600 s"));
+}
+
 TEST_CASE("read_audio names a file that is missing", "[data][errors]") {
   TempFolder folder;
   CHECK(read_audio(folder.path() / "none.wav", 3600).error().code == Errc::not_found);

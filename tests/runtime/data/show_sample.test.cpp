@@ -33,6 +33,11 @@ TEST_CASE("show_sample makes control characters and broken text visible", "[data
   CHECK(text.find("[TRAINED] a\\x09\\xFF\\xC3(\\x1B[0m\\xE2\\x82<|end|>\n") != std::string::npos);
 }
 
+TEST_CASE("text cannot pass for a special token", "[data]") {
+  const std::string text = show_sample(sample_of({{Role::assistant, "a<|end|><b>"}}), {}, false);
+  CHECK(text.find("[TRAINED] a\\<|end|><b><|end|>\n") != std::string::npos);
+}
+
 TEST_CASE("show_sample colours runs on a terminal", "[data]") {
   const std::string text = show_sample(sample_of({{Role::assistant, "a"}}), {}, true);
   CHECK(text.find("[ignored] \x1b[2m<|begin|><|assistant|>\x1b[0m\n") != std::string::npos);

@@ -78,7 +78,8 @@ TEST_CASE("bytes that are no text are replaced", "[observe]") {
                   "b") ==
         "a\xEF\xBF\xBD"
         "b");
-  CHECK(html_text("\x01") == "\xEF\xBF\xBD");
+  CHECK(html_text("\x01\x7f") == "\\x01\\x7f");
+  CHECK(html_text("a\u202Eb") == "a\\u202eb");  // Would turn what follows around.
   CHECK(html_text("ü & ö") == "ü &amp; ö");
 }
 
