@@ -117,6 +117,8 @@ class Head {
     auto planned = engine::plan_tiny_batch(resources.setup, resources.plan, store_, batch);
     REQUIRE(planned.ok());
     planned.value().plan_ms = plan_ms;
+    planned.value().prediction.profile_step_ms = 11;
+    planned.value().prediction.calibrated_step_ms = 12;
     trained_tokens = planned.value().iteration.trained_tokens;
     tell(std::make_shared<const engine::PlannedBatch>(std::move(planned).value()));
   }

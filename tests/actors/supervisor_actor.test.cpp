@@ -222,6 +222,8 @@ TEST_CASE("a step ahead waits in the devices, and steps are recorded in order", 
   head.run_step(2);
   CHECK(head.recorder.steps.size() == 2);
   CHECK(head.recorder.steps[1]->metrics.step == 2);
+  CHECK(head.recorder.steps[1]->metrics.profile_step_ms == 11);
+  CHECK(head.recorder.steps[1]->metrics.calibrated_step_ms == 12);
 }
 
 TEST_CASE("what a step waited for is planning as far as planning took, then data", "[actors]") {

@@ -36,6 +36,7 @@ COPIES = ROOT / "build" / "mutants"
 SECONDS_MAX = 600  # Of one test: a mutant may make it wait for ever.
 CASES_FAILED = re.compile(r"^test cases: .*\b\d+ failed", re.MULTILINE)
 NO_CASE = "No test cases matched"
+PASSED, FAILED, ENDLESS = "passed", "failed", "no end"
 SCRIPTS = threading.Lock()
 
 
@@ -166,22 +167,22 @@ class Copy:
         result = subprocess.run(["ninja", "-C", str(self.build), *targets], capture_output=True, text=True)
         return result.returncode == 0, result.stdout[-3000:] + result.stderr[-500:]
 
-    def fails(self, test):
-        """Whether a test fails here. Raises Unusable where it does not run at all."""
+    def verdict(self, test):
+        """What a test says here: PASSED, FAILED, or ENDLESS. Raises Unusable where it does not run at all."""
         # Whole runs have deadlines: one at a time, as CTest runs them.
         with SCRIPTS if test.startswith("script ") else contextlib.nullcontext():
             code, output = run_to_end(command_of(test, self.tree, self.build), self.tree)
         if code is None:
-            return True
+            return ENDLESS
         if NO_CASE in output:
             raise Unusable(f"no case of that name: {test}")
         # A crash has no summary. Anything else that ends a test program without a failed case is its own fault.
         if code > 0 and not test.startswith("script ") and not CASES_FAILED.search(output):
             raise Unusable(f"exit code {code} without a failed case: {test}\n{output[-1000:]}")
-        return code != 0
+        return PASSED if code == 0 else FAILED
 
     def try_mutant(self, mutant):
-        """The tests that passed although the mutant was there."""
+        """What its tests say while the mutant is there."""
         try:
             planted, why = apply(mutant, self.tree)
             if not planted:
@@ -189,7 +190,7 @@ class Copy:
             built, output = self.compile(mutant.targets)
             if not built:
                 raise Unusable(f"does not compile:\n{output}")
-            return [test for test in mutant.tests if not self.fails(test)]
+            return {test: self.verdict(test) for test in mutant.tests}
         finally:
             for name in mutant.files:
                 self.restore(name)
@@ -198,7 +199,15 @@ class Copy:
 def failing_without(copy, mutants):
     """The tests that fail before any mutant is there: they would seem to catch everything."""
     tests = sorted({test for mutant in mutants for test in mutant.tests})
-    return [test for test in tests if copy.fails(test)]
+    return [test for test in tests if copy.verdict(test) != PASSED]
+
+
+def verdict_of(said):
+    """One line on what a mutant's tests said of it. A test without an end is told: it may have been the machine."""
+    if survived := [test for test, verdict in said.items() if verdict == PASSED]:
+        return f"NOT CAUGHT by {'; '.join(survived)}"
+    endless = [test for test, verdict in said.items() if verdict == ENDLESS]
+    return "caught" + (f"; no end within {SECONDS_MAX} s: {'; '.join(endless)}" if endless else "")
 
 
 def try_all(copies, mutants, report):
@@ -210,14 +219,13 @@ def try_all(copies, mutants, report):
     def try_one(mutant):
         copy, begin = free.get(), time.monotonic()
         try:
-            survived = copy.try_mutant(mutant)
-            verdict = f"NOT CAUGHT by {'; '.join(survived)}" if survived else "caught"
+            verdict = verdict_of(copy.try_mutant(mutant))
         except Unusable as why:
             verdict = f"UNUSABLE: {why}"
         finally:
             free.put(copy)
         with lock:
-            caught.append(verdict == "caught")
+            caught.append(verdict.startswith("caught"))
             report(mutant, verdict, time.monotonic() - begin)
 
     with concurrent.futures.ThreadPoolExecutor(len(copies)) as pool:

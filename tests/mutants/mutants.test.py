@@ -13,6 +13,7 @@ PATCH = "diff --git a/x.txt b/x.txt\n--- a/x.txt\n+++ b/x.txt\n@@ -1 +1 @@\n-one
 LOOKS = '#!/bin/sh\nif grep -q two x.txt; then echo "test cases: 1 | 1 failed"; exit 1; fi\n'
 OTHERWISE = '#!/bin/sh\nif grep -q two x.txt; then echo "no such file"; exit 1; fi\n'
 BLIND = "#!/bin/sh\nexit 0\n"
+ENDLESS = "#!/bin/sh\nsleep 60\n"
 NAMELESS = '#!/bin/sh\necho "No test cases matched"\nexit 2\n'
 
 
@@ -75,6 +76,9 @@ def main():
         assert verdict(folder, BLIND, mutant) == 'NOT CAUGHT by test_x "adds"'
         assert verdict(folder, OTHERWISE, mutant).startswith("UNUSABLE: exit code 1 without a failed case")
         assert verdict(folder, NAMELESS, mutant).startswith("UNUSABLE: no case of that name")
+        mutants.SECONDS_MAX = 0.2
+        assert verdict(folder, ENDLESS, mutant) == 'caught; no end within 0.2 s: test_x "adds"'
+        mutants.SECONDS_MAX = 60
         # A test that fails anyway would seem to catch everything.
         assert mutants.failing_without(Copy(folder, "#!/bin/sh\necho 'test cases: 1 | 1 failed'\nexit 1\n"), [mutant])
         assert not mutants.failing_without(Copy(folder, LOOKS), [mutant])
