@@ -118,7 +118,7 @@ void offer(Self self, Collection collection) {
     tensors = state.first_gradients;
   } else {
     for (auto& [id, stage] : state.stages)
-      if (state.configuration->plan.at(id).pipeline == PipelineId{0})
+      if (state.configuration->plan.is_first(state.configuration->plan.at(id).replica))
         for (const auto* parameter : stage->parameters())
           if (!parameter->tied_use) tensors[parameter->name] = parameter->value.detach();
   }

@@ -43,6 +43,7 @@ void write_batch(Self self, const engine::PlannedBatch& batch) {
   auto& state = self->state;
   for (const auto& dropped : batch.dropped)
     state.logger.warning("dropped " + data::to_string(dropped.why));
+  state.stage_times.add_check(batch.check_ms);
   check(self, state.folder->write_batch(batch));
 }
 

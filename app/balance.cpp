@@ -44,12 +44,11 @@ struct PipelineShape {
   friend bool operator==(const PipelineShape&, const PipelineShape&) = default;
 };
 
-PipelineShape shape_of(const ParallelPlan& plan, const Pipeline& pipeline) {
+PipelineShape shape_of(const ParallelPlan& plan, PipelineId pipeline) {
   PipelineShape shape;
   std::set<DeviceId> devices;
-  for (const auto stage : pipeline.stages) {
-    const bool llm = side_of(plan, stage) == Side::llm;
-    ++(llm ? shape.llm_stages : shape.encoder_stages);
+  for (const StageId stage : plan.stages_of(pipeline)) {
+    ++(plan.is_llm(stage) ? shape.llm_stages : shape.encoder_stages);
     devices.insert(plan.at(stage).devices.begin(), plan.at(stage).devices.end());
   }
   shape.devices = static_cast<std::int32_t>(devices.size());
@@ -136,8 +135,8 @@ Result<Material> read_material(const BalanceArguments& arguments, Progress& prog
                  "data.sources", "`troupe data check` names what is wrong with them"};
   for (const auto& samples : question.batches) material.samples += samples.size();
   material.costs = std::string(to_string(setup.costs->model.origin(setup.model.llm())));
-  for (const auto& pipeline : question.plan.pipelines)
-    material.shapes.push_back(shape_of(question.plan, pipeline));
+  for (std::size_t p = 0; p < question.plan.pipelines.size(); ++p)
+    material.shapes.push_back(shape_of(question.plan, PipelineId{p}));
   return material;
 }
 

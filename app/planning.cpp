@@ -48,8 +48,9 @@ void warn_of_elsewhere(const job::LoadedJob& loaded, std::vector<std::string>& w
     warnings.push_back(job::where_given(loaded.origins, key) + ": " + key +
                        " has no effect with --cluster: " + why);
   };
-  if (!loaded.job.parallel.layout.pipelines.empty())
-    warn("parallel.pipelines", "they are for the job's own nodes, and the planner chooses");
+  for (const char* key : {"parallel.pipelines", "parallel.replicas"})
+    if (!loaded.job.parallel.layout.empty())
+      warn(key, "they are for the job's own nodes, and the planner chooses");
   if (loaded.job.cluster.device_memory_gib > 0)
     warn("cluster.device_memory_gib", "the device named there has its own memory");
   if (!loaded.job.scheduler.profile.empty())
@@ -153,7 +154,7 @@ Result<std::unique_ptr<Planning>> open_planning(const PlanningArguments& argumen
     if (elsewhere || kind.parallelism == scheduler::Parallelism{})
       worst = std::max(worst, kind.origin);
   planning->costs = std::string(to_string(worst));
-  planning->by_hand = !elsewhere && !planning->setup.job.parallel.layout.pipelines.empty();
+  planning->by_hand = !elsewhere && !planning->setup.job.parallel.layout.empty();
   auto& request = planning->request;
   request = engine::layout_request(planning->setup, planning->model, profile.value().speeds);
   if (elsewhere) {

@@ -234,13 +234,14 @@ void print_stages(const Planning& planning, const scheduler::AutoLayout& layout)
     const Stage& stage = layout.plan.stages[s];
     const auto device = stage.devices.front().index();
     const auto& group = group_of(layout, stage);
-    rows.push_back(
-        {std::to_string(stage.pipeline.value),
-         std::to_string(s - layout.plan.pipelines[stage.pipeline.index()].stages.front().index()),
-         std::to_string(group.node.value), devices_text(group), runs_text(layout.plan, stage),
-         size_text(layout.predicted.peak_memory_bytes[device]),
-         memory > 0 ? size_text(memory) : "-", time_text(layout.predicted.stage_ms[s]),
-         percent(layout.predicted.stage_bubble[s])});
+    const PipelineId pipeline = layout.plan.pipeline_of(StageId{s});
+    rows.push_back({std::to_string(pipeline.value),
+                    std::to_string(s - layout.plan.stages_of(pipeline).front().index()),
+                    std::to_string(group.node.value), devices_text(group),
+                    runs_text(layout.plan, stage),
+                    size_text(layout.predicted.peak_memory_bytes[device]),
+                    memory > 0 ? size_text(memory) : "-", time_text(layout.predicted.stage_ms[s]),
+                    percent(layout.predicted.stage_bubble[s])});
   }
   print_table(std::move(rows), {4}, 4);
   if (layout.plan.stages.size() > kShown)
@@ -268,7 +269,7 @@ Json stages_json(const scheduler::AutoLayout& layout) {
     const Stage& stage = layout.plan.stages[s];
     const auto& group = group_of(layout, stage);
     stages.push_back(
-        {{"pipeline", stage.pipeline.value},
+        {{"pipeline", layout.plan.pipeline_of(StageId{s}).value},
          {"node", group.node.value},
          {"devices", {group.first, group.first + group.count}},
          {"runs", runs_json(layout.plan, stage)},

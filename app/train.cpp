@@ -33,6 +33,7 @@
 #include "engine/state_memory.hpp"
 #include "engine/this_machine.hpp"
 #include "runtime/job/load_job.hpp"
+#include "runtime/observe/plan_words.hpp"
 
 namespace troupe::app {
 
@@ -144,13 +145,10 @@ void announce(const Opened& opened, const observe::Logger& logger) {
       parameters += layer.parameter_elements + layer.constant_elements;
       if (!module.freeze) trained += layer.parameter_elements;
     }
-  std::string stages;
-  for (const auto& pipeline : opened.plan.pipelines)
-    stages += (stages.empty() ? "" : " and ") + std::to_string(pipeline.stages.size());
   logger.info(job.job.name + ": " + with_unit(parameters) + " parameters (" + with_unit(trained) +
               " trained), " + with_commas(opened.data.records) + " samples, " +
-              std::to_string(job.cluster.nodes) + " nodes, pipelines of " + stages +
-              " stages, run folder " + job.job.run_dir.string());
+              std::to_string(job.cluster.nodes) + " nodes, " + observe::layout_words(opened.plan) +
+              ", run folder " + job.job.run_dir.string());
   const auto& profile = opened.profile;
   logger.info("layer costs: " + profile.file.string() +
               (profile.reused ? ""

@@ -11,6 +11,7 @@
 #include "models/factory.hpp"
 #include "runtime/job/load_job.hpp"
 #include "runtime/job/where_given.hpp"
+#include "runtime/observe/plan_words.hpp"
 #include "scheduler/layout_problems.hpp"
 
 namespace troupe::app {
@@ -35,11 +36,7 @@ std::string parts_text(const ModuleSpec& module) {
 void print_summary(const job::Job& job, const ModelGraph& model, const ParallelPlan& plan) {
   for (const auto& module : model.modules)
     std::cout << "  " << module.name << ": " << parts_text(module) << '\n';
-  std::cout << "  layout: " << plan.pipelines.size()
-            << (plan.pipelines.size() == 1 ? " pipeline of " : " pipelines of ");
-  for (std::size_t i = 0; i < plan.pipelines.size(); ++i)
-    std::cout << (i == 0 ? "" : " and ") << plan.pipelines[i].stages.size();
-  std::cout << " stages on " << job.cluster.nodes
+  std::cout << "  layout: " << observe::layout_words(plan) << " on " << job.cluster.nodes
             << (job.cluster.nodes == 1 ? " node\n" : " nodes\n");
 }
 

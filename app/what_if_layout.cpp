@@ -19,8 +19,9 @@ using scheduler::RankList;
 /// Nodes of each pipeline, ascending; empty where two pipelines share one.
 std::vector<RankList> nodes_of_pipelines(const scheduler::AutoLayout& layout) {
   std::vector<std::set<std::int64_t>> nodes(layout.plan.pipelines.size());
-  for (const auto& stage : layout.plan.stages)
-    nodes[stage.pipeline.index()].insert(group_of(layout, stage).node.value);
+  for (std::size_t s = 0; s < layout.plan.stages.size(); ++s)
+    nodes[layout.plan.pipeline_of(StageId{s}).index()].insert(
+        group_of(layout, layout.plan.stages[s]).node.value);
   std::set<std::int64_t> seen;
   std::size_t all = 0;
   std::vector<RankList> lists;
@@ -71,11 +72,11 @@ Result<std::vector<scheduler::RunningPipeline>> running_pipelines(
   for (std::size_t i = 0; i < layers.size(); ++i) index[layers[i]] = i;
   const auto microbatches = static_cast<double>(planning.request.microbatches);
   std::vector<scheduler::RunningPipeline> running;
-  for (const auto& pipeline : plan.pipelines) {
+  for (std::size_t p = 0; p < plan.pipelines.size(); ++p) {
     scheduler::RunningPipeline& made = running.emplace_back();
     made.holders.resize(layers.size());
     std::map<DeviceId, double> work;
-    for (const auto stage : pipeline.stages)
+    for (const StageId stage : plan.stages_of(PipelineId{p}))
       for (const auto& run : plan.stages[stage.index()].runs)
         for (auto layer = run.layers.begin; layer < run.layers.end; ++layer) {
           const auto i = index[{run.module, layer}];
@@ -204,6 +205,12 @@ void use_spares(const Planning& planning, WhatIfAnswer& answer) {
 
 Result<WhatIfAnswer> answer_what_if(const Planning& planning, const RankList& lost,
                                     const RankList& joined) {
+  if (!planning.setup.job.parallel.layout.replicas.empty())
+    return Error{Errc::unavailable,
+                 "changes of a layout with replicas of its own for each module group cannot be "
+                 "planned yet",
+                 "parallel.replicas",
+                 "write the layout as [[parallel.pipelines]], or leave it out"};
   const auto layout = make_layout(planning);
   if (!layout.ok()) return layout.error();
   const Progress progress("planning the change");

@@ -16,9 +16,9 @@ struct Readers {
   std::set<NodeId> text;
 };
 
-Readers readers_of(const ParallelPlan& plan, const Pipeline& pipeline) {
+Readers readers_of(const ParallelPlan& plan, PipelineId pipeline) {
   Readers readers;
-  for (const StageId stage : pipeline.stages) {
+  for (const StageId stage : plan.stages_of(pipeline)) {
     for (const LayerRun& run : plan.at(stage).runs) {
       const ModuleSpec& module = plan.model.at(run.module);
       const bool first = run.layers.begin == 0;
@@ -87,7 +87,8 @@ std::map<NodeId, BatchOrder> BatchPlanner::orders(std::int64_t batch) const {
   for (const DeviceSlot& device : plan_.devices)
     orders[device.node] = {options_.epoch_number, batch, span.epoch, {}};
   std::vector<Readers> readers;
-  for (const Pipeline& pipeline : plan_.pipelines) readers.push_back(readers_of(plan_, pipeline));
+  for (std::size_t p = 0; p < plan_.pipelines.size(); ++p)
+    readers.push_back(readers_of(plan_, PipelineId{p}));
   const auto dealt = deal(batch, span.size());
   for (std::int64_t offset = 0; offset < span.size(); ++offset) {
     const Readers& pipeline = readers[dealt[static_cast<std::size_t>(offset)]];
@@ -153,6 +154,10 @@ Result<PlannedBatch> BatchPlanner::plan(std::int64_t batch, std::span<const Batc
   if (!iteration.ok()) return std::move(iteration).error();
   planned.iteration = std::move(iteration.value().iteration);
   planned.prediction = std::move(iteration.value().prediction);
+  if (auto sound = guard_.pass(planned.iteration, planned.prediction.calibrated_step_ms);
+      !sound.ok())
+    return std::move(sound).error();
+  planned.check_ms = guard_.check_ms();
   note(planned);
   const std::chrono::duration<double, std::milli> elapsed =
       std::chrono::steady_clock::now() - begin;

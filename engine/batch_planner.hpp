@@ -13,6 +13,7 @@
 
 #include "engine/dealing.hpp"
 #include "engine/microbatching.hpp"
+#include "engine/plan_guard.hpp"
 #include "runtime/data/bad_sample.hpp"
 #include "runtime/data/epoch_order.hpp"
 #include "runtime/vocabulary/iteration_plan.hpp"
@@ -96,6 +97,7 @@ struct PlannedBatch {
   Prediction prediction;
   std::vector<DroppedSample> dropped;  ///< In order of position.
   double plan_ms = 0;
+  double check_ms = 0;   ///< Of planning: proving the plan sound (plan_guard.hpp); 0: not done.
   double decode_ms = 0;  ///< Sum over nodes and threads.
 };
 
@@ -117,6 +119,7 @@ class BatchPlanner {
       : plan_(plan),
         options_(std::move(options)),
         microbatching_(plan, options_.microbatching, options_.costs),
+        guard_(plan),
         dealing_(plan.pipelines.size(), options_.prefetch + 1) {}
 
   /// Per node (ascending) what it decodes of a batch: an encoder's media where it begins in a
@@ -130,7 +133,8 @@ class BatchPlanner {
   /// rest. Of two faults of a sample the one on the lower node is named.
   ///
   /// Errors:
-  /// - internal: a report is missing, or reports of one sample contradict each other.
+  /// - internal: a report is missing, reports of one sample contradict each other, or the plan is
+  ///   unsound.
   /// - as `Microbatching::plan`.
   /// REQUIRES: batches come in order.
   Result<PlannedBatch> plan(std::int64_t batch, std::span<const BatchReport> reports);
@@ -149,6 +153,7 @@ class BatchPlanner {
   const ParallelPlan& plan_;
   BatchPlannerOptions options_;
   Microbatching microbatching_;
+  PlanGuard guard_;
   Dealing dealing_;
 };
 

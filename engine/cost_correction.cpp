@@ -88,7 +88,7 @@ scheduler::TaskCost CostCorrection::corrected(scheduler::TaskCost task_ms,
 balancer::Workload CostCorrection::corrected(balancer::Workload weight, PipelineId pipeline,
                                              const StageShares& shares, std::int32_t sample) const {
   Sums encoder, llm;
-  for (const StageId stage : plan_.pipelines[pipeline.index()].stages)
+  for (const StageId stage : plan_.stages_of(pipeline))
     for (const auto& share : shares.of(stage, sample))
       (share.llm ? llm : encoder).add(share.predicted_ms, samples_.factor(share.shape));
   return {weight.encoder_ms * encoder.ratio(), weight.llm_ms * llm.ratio()};
@@ -104,10 +104,8 @@ void CostCorrection::learn(const IterationPlan& iteration, const scheduler::Task
     const auto kind = task_kind(event.action.kind);
     if (!kind) continue;
     const StageId stage = event.action.stage;
-    const auto& sides = iteration.microbatches[plan_.at(stage).pipeline.index()];
-    const auto& part = sides.of(side_of(plan_, stage))[event.action.microbatch.index()]
-                           .parts[event.action.part.index()]
-                           .samples;
+    const auto& part =
+        samples_of(plan_, iteration, stage, event.action.microbatch, event.action.part);
     const double predicted_ms = task_ms(stage, part, *kind);
     const double measured_ms = 1e-6 * static_cast<double>(event.duration_ns());
     if (!(predicted_ms > 0)) continue;

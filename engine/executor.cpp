@@ -138,10 +138,7 @@ double Executor::slowness(const SlowRows& slow, const Stage& stage,
 
 /// Sleeps as long as a slow device would have computed on.
 void Executor::slow_down(const Action& action, std::int64_t begin_ns) const {
-  const auto& sides = iteration_->microbatches[plan_.at(action.stage).pipeline.index()];
-  const auto& part = sides.of(side_of(plan_, action.stage))[action.microbatch.index()]
-                         .parts[action.part.index()]
-                         .samples;
+  const auto& part = samples_of(plan_, *iteration_, action.stage, action.microbatch, action.part);
   double factor = 1;
   for (const SlowRows& slow : options_.slow_rows)
     factor = std::max(factor, slowness(slow, plan_.at(action.stage), part));

@@ -62,12 +62,11 @@ Error too_large(const Largest& largest, double room, StageId stage, PipelineId p
 }  // namespace
 
 std::optional<double> llm_cap_ms(const ParallelPlan& plan, const scheduler::SimulationCosts& costs,
-                                 Bytes device_memory, PipelineId pipeline,
+                                 Bytes device_memory, ReplicaId replica,
                                  const std::vector<std::int32_t>& samples, double llm_ms) {
   const auto depths = scheduler::stage_depths(plan);
   std::optional<double> cap;
-  for (const StageId stage : plan.pipelines[pipeline.index()].stages) {
-    if (side_of(plan, stage) != Side::llm) continue;
+  for (const StageId stage : plan.at(replica).stages) {
     const double bytes = costs.activation_bytes(stage, samples);
     if (!(bytes > 0)) continue;
     const double room = room_beside(plan, costs, device_memory, stage).bytes;
@@ -77,18 +76,18 @@ std::optional<double> llm_cap_ms(const ParallelPlan& plan, const scheduler::Simu
   return cap;
 }
 
-Result<std::vector<std::int32_t>> memory_bounds(
-    const ParallelPlan& plan, const scheduler::SimulationCosts& costs, Bytes device_memory,
-    const std::vector<PipelineMicrobatches>& microbatches) {
+Result<std::vector<std::int32_t>> memory_bounds(const ParallelPlan& plan,
+                                                const scheduler::SimulationCosts& costs,
+                                                Bytes device_memory,
+                                                const std::vector<MicrobatchList>& microbatches) {
   constexpr double kMany = 1 << 20;
   std::vector<std::int32_t> bounds;
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     const StageId stage{s};
-    const auto& own = microbatches[plan.at(stage).pipeline.index()].of(side_of(plan, stage));
-    const Largest largest = largest_of(own, costs, stage);
+    const Largest largest = largest_of(microbatches[plan.at(stage).replica.index()], costs, stage);
     const Room room = room_beside(plan, costs, device_memory, stage);
     if (largest.bytes > room.bytes)
-      return too_large(largest, room.bytes, stage, plan.at(stage).pipeline);
+      return too_large(largest, room.bytes, stage, plan.pipeline_of(stage));
     const double fits = largest.bytes > 0 ? room.bytes / room.stages / largest.bytes : kMany;
     bounds.push_back(std::max(1, static_cast<std::int32_t>(std::min(fits, kMany))));
   }

@@ -20,7 +20,7 @@ namespace troupe::engine {
 /// on every llm stage of the pipeline as many such microbatches as stages follow must fit beside
 /// the device's state. Bytes are taken as proportional to work. None: no stage keeps anything.
 std::optional<double> llm_cap_ms(const ParallelPlan& plan, const scheduler::SimulationCosts& costs,
-                                 Bytes device_memory, PipelineId pipeline,
+                                 Bytes device_memory, ReplicaId replica,
                                  const std::vector<std::int32_t>& samples, double llm_ms);
 
 /// Per stage: how many of its largest microbatch fit what state leaves of its device, which the
@@ -28,8 +28,9 @@ std::optional<double> llm_cap_ms(const ParallelPlan& plan, const scheduler::Simu
 ///
 /// Errors: infeasible: a microbatch alone is more than state leaves of the device; the message
 /// names stage and microbatch.
-Result<std::vector<std::int32_t>> memory_bounds(
-    const ParallelPlan& plan, const scheduler::SimulationCosts& costs, Bytes device_memory,
-    const std::vector<PipelineMicrobatches>& microbatches);
+Result<std::vector<std::int32_t>> memory_bounds(const ParallelPlan& plan,
+                                                const scheduler::SimulationCosts& costs,
+                                                Bytes device_memory,
+                                                const std::vector<MicrobatchList>& microbatches);
 
 }  // namespace troupe::engine

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "balancer/baselines.hpp"
+#include "balancer/replica_assignment.hpp"
 #include "engine/memory_bounds.hpp"
 #include "engine/pipeline_costs.hpp"
 #include "engine/simulated_trace.hpp"
@@ -72,6 +73,15 @@ struct Microbatching::Work {
   scheduler::TaskCost profile_ms;    ///< Of tasks, not corrected.
 };
 
+/// What one llm replica trains, with the encoders that feed it.
+struct Microbatching::Share {
+  PipelineId pipeline;
+  ReplicaId llm;
+  std::vector<std::int32_t> samples;  ///< Ascending.
+  bool is_whole = true;               ///< The pipeline has one replica of each group.
+  std::int64_t stages = 0;            ///< Of the llm replica and one replica of each other group.
+};
+
 Microbatching::Microbatching(const ParallelPlan& plan, MicrobatchingOptions options,
                              std::shared_ptr<const PlanningCosts> costs)
     : plan_(plan),
@@ -117,7 +127,7 @@ std::vector<std::int32_t> Microbatching::in_flight_bounds() const {
 }
 
 Result<IterationPlan> Microbatching::order(const DealtBatch& batch, const Work& work,
-                                           std::vector<PipelineMicrobatches> microbatches) const {
+                                           std::vector<MicrobatchList> microbatches) const {
   scheduler::IterationInput input;
   input.step = batch.step;
   input.epoch_number = batch.epoch_number;
@@ -137,27 +147,56 @@ Result<IterationPlan> Microbatching::order(const DealtBatch& batch, const Work& 
   return scheduler::plan_iteration(plan_, std::move(input));
 }
 
-std::optional<double> Microbatching::llm_cap(const DealtBatch& batch, const Work& work,
-                                             std::size_t pipeline, double llm_ms) const {
+std::optional<double> Microbatching::llm_cap(const Work& work, const Share& share,
+                                             double llm_ms) const {
   if (!bounds_memory()) return std::nullopt;
-  return llm_cap_ms(plan_, work.costs, costs_->device_memory, PipelineId{pipeline},
-                    batch.pipelines[pipeline], llm_ms);
+  return llm_cap_ms(plan_, work.costs, costs_->device_memory, share.llm, share.samples, llm_ms);
+}
+
+Result<std::vector<Microbatching::Share>> Microbatching::shares_of(const DealtBatch& batch,
+                                                                   const Work& work,
+                                                                   PipelineId pipeline) const {
+  std::vector<Share> shares;
+  std::int64_t stages_before = 0;
+  ModuleGroupId group;
+  for (const ReplicaId replica : plan_.at(pipeline).replicas) {
+    if (plan_.is_llm(replica))
+      shares.push_back({pipeline, replica, {}, true, std::ssize(plan_.at(replica).stages)});
+    else if (plan_.at(replica).group != group)
+      stages_before += std::ssize(plan_.at(replica).stages);
+    group = plan_.at(replica).group;
+  }
+  const bool is_whole = plan_.at(pipeline).replicas.size() == plan_.module_groups.size();
+  for (Share& share : shares) share.is_whole = is_whole, share.stages += stages_before;
+  const auto& own = batch.pipelines[pipeline.index()];
+  if (shares.size() == 1) return shares.front().samples = own, shares;
+  const std::vector<double> speeds(shares.size(), 1);
+  auto spread = balancer::assign_replicas(pick(work.workloads, own), speeds);
+  if (!spread.ok()) return std::move(spread).error();
+  for (std::size_t s = 0; s < shares.size(); ++s) {
+    for (const auto place : spread.value()[s]) shares[s].samples.push_back(own[at(place)]);
+    std::sort(shares[s].samples.begin(), shares[s].samples.end());
+  }
+  return shares;
 }
 
 Result<balancer::MicrobatchPlan> Microbatching::assign(
-    const DealtBatch& batch, const Work& work, std::size_t pipeline, const PipelineCosts* alone,
+    const DealtBatch& batch, const Work& work, const Share& share, const PipelineCosts* alone,
     std::span<const balancer::Workload> weights) const {
   balancer::PolicyOptions options;
   options.microbatches = options_.microbatches;
+  // A stream of its own for each llm replica of the job.
+  std::uint64_t number = 0;
+  for (std::size_t r = 0; r < share.llm.index(); ++r) number += plan_.is_llm(ReplicaId{r}) ? 1 : 0;
   options.seed =
-      options_.seed + 0x9E3779B97F4A7C15U * static_cast<std::uint64_t>(batch.step) + pipeline;
-  options.pipeline_stages = static_cast<std::int64_t>(plan_.pipelines[pipeline].stages.size());
+      options_.seed + 0x9E3779B97F4A7C15U * static_cast<std::uint64_t>(batch.step) + number;
+  options.pipeline_stages = share.stages;
   options.evaluations_max = options_.evaluations;
   const auto total = balancer::total(weights);
-  options.llm_cap_ms = llm_cap(batch, work, pipeline, total.llm_ms);
+  options.llm_cap_ms = llm_cap(work, share, total.llm_ms);
   if (options.llm_cap_ms && *options.llm_cap_ms <= 0)
     return Error{Errc::infeasible,
-                 "a device of pipeline " + std::to_string(pipeline) +
+                 "a device of pipeline " + std::to_string(share.pipeline.value) +
                      " has no room for activations: its stages' parameters, gradients and "
                      "optimizer fill it",
                  "cluster.device_memory_gib", "raise it, or cut the llm into more stages"};
@@ -180,20 +219,20 @@ Result<balancer::MicrobatchPlan> Microbatching::assign(
 }
 
 Result<balancer::MicrobatchPlan> Microbatching::cut(const DealtBatch& batch, const Work& work,
-                                                    std::size_t pipeline) const {
-  const auto& own = batch.pipelines[pipeline];
+                                                    const Share& share) const {
+  const auto& own = share.samples;
   std::optional<PipelineCosts> alone;
-  if (work.costs.task_ms)
+  if (work.costs.task_ms && share.is_whole)
     alone.emplace(plan_,
-                  PipelineRules{PipelineId{pipeline}, options_.schedule, options_.microbatches,
+                  PipelineRules{share.pipeline, options_.schedule, options_.microbatches,
                                 in_flight_bounds(), splits_parts_},
                   work.costs, own, batch.samples);
   const PipelineCosts* costs = alone ? &*alone : nullptr;
   const auto weights = pick(work.workloads, own), profile = pick(work.profile, own);
-  auto corrected = assign(batch, work, pipeline, costs, weights);
-  if (weights == profile) return corrected;
+  auto corrected = assign(batch, work, share, costs, weights);
+  if (weights == profile || !alone) return corrected;
   // Memory is proportional to the profile's work, so that is what a cap is checked by.
-  const auto cap = llm_cap(batch, work, pipeline, balancer::total(profile).llm_ms);
+  const auto cap = llm_cap(work, share, balancer::total(profile).llm_ms);
   const auto cost = [&](const Result<balancer::MicrobatchPlan>& plan) {
     if (!plan.ok()) return kImpossible;
     const auto loads = balancer::group_loads(profile, plan.value().llm);
@@ -203,7 +242,7 @@ Result<balancer::MicrobatchPlan> Microbatching::cut(const DealtBatch& batch, con
   const double corrected_ms = cost(corrected);
   // `auto` has already looked at many plans by their corrected costs.
   if (options_.policy == "auto" && corrected_ms < kImpossible) return corrected;
-  auto plain = assign(batch, work, pipeline, costs, profile);
+  auto plain = assign(batch, work, share, costs, profile);
   return corrected_ms <= cost(plain) && corrected_ms < kImpossible ? std::move(corrected)
                                                                    : std::move(plain);
 }
@@ -214,14 +253,14 @@ double Microbatching::planning_work(double step_ms) const {
   return kWorkPerMs * std::max(kPipelineMsMin, planning_ms / pipelines);
 }
 
-/// What the plan of one pipeline does to balance and to the rows that wait.
-void Microbatching::describe(const DealtBatch& batch, const Work& work, std::size_t pipeline,
+/// What the plan of one share does to balance and to the rows that wait.
+void Microbatching::describe(const DealtBatch& batch, const Work& work, const Share& share,
                              const balancer::MicrobatchPlan& plan, Prediction& prediction) const {
-  const auto& own = batch.pipelines[pipeline];
+  const auto& own = share.samples;
   const auto workloads = pick(work.workloads, own);
   // Not as measured: a pipeline is slow by what its devices take for this.
   const auto total = balancer::total(pick(work.profile, own));
-  prediction.work_ms[pipeline] = total.encoder_ms + total.llm_ms;
+  prediction.work_ms[share.pipeline.index()] += total.encoder_ms + total.llm_ms;
   const auto plain =
       balancer::without_deferral(balancer::in_order_groups(own.size(), options_.microbatches));
   prediction.imbalance_in_order =
@@ -275,6 +314,33 @@ Status Microbatching::predict(const IterationPlan& iteration, const Work& work,
   return Done{};
 }
 
+Status Microbatching::cut_pipeline(const DealtBatch& batch, const Work& work, PipelineId pipeline,
+                                   std::vector<MicrobatchList>& microbatches,
+                                   Prediction& prediction) const {
+  auto shares = shares_of(batch, work, pipeline);
+  if (!shares.ok()) return std::move(shares).error();
+  std::vector<scheduler::ReplicaCut> cuts;
+  for (const Share& share : shares.value()) {
+    auto& made = cuts.emplace_back();
+    if (share.samples.empty()) continue;
+    auto plan = cut(batch, work, share);
+    if (!plan.ok()) return std::move(plan).error();
+    describe(batch, work, share, plan.value(), prediction);
+    made = parts_of(plan.value(), share.samples, batch.samples, splits_parts_);
+  }
+  const auto load_ms = [&](ReplicaId replica, const Microbatch& microbatch) {
+    double sum = 0;
+    for (const Part& part : microbatch.parts)
+      for (const StageId stage : plan_.at(replica).stages)
+        sum += work.costs.task_ms
+                   ? work.costs.task_ms(stage, part.samples, scheduler::TaskKind::forward)
+                   : static_cast<double>(part.samples.size());
+    return sum;
+  };
+  scheduler::deal_microbatches(plan_, pipeline, std::move(cuts), load_ms, microbatches);
+  return Done{};
+}
+
 Result<PredictedIteration> Microbatching::plan(DealtBatch batch) const {
   auto weighed = work_of(batch);
   if (!weighed.ok()) return std::move(weighed).error();
@@ -283,18 +349,11 @@ Result<PredictedIteration> Microbatching::plan(DealtBatch batch) const {
   if (correction_)
     result.prediction.corrected_shapes = static_cast<std::int64_t>(correction_->corrected_shapes());
   result.prediction.work_ms.resize(batch.pipelines.size());
-  std::vector<PipelineMicrobatches> microbatches;
-  for (std::size_t p = 0; p < batch.pipelines.size(); ++p) {
-    if (batch.pipelines[p].empty()) {
-      microbatches.emplace_back();
-      continue;
-    }
-    auto made = cut(batch, work, p);
-    if (!made.ok()) return std::move(made).error();
-    describe(batch, work, p, made.value(), result.prediction);
-    microbatches.push_back(
-        parts_of(made.value(), batch.pipelines[p], batch.samples, splits_parts_));
-  }
+  std::vector<MicrobatchList> microbatches(plan_.replicas.size());
+  for (std::size_t p = 0; p < batch.pipelines.size(); ++p)
+    if (auto done = cut_pipeline(batch, work, PipelineId{p}, microbatches, result.prediction);
+        !done.ok())
+      return std::move(done).error();
   auto iteration = order(batch, work, std::move(microbatches));
   if (!iteration.ok()) return std::move(iteration).error();
   result.iteration = std::move(iteration).value();

@@ -35,7 +35,7 @@ class PipelineCosts;
 struct MicrobatchingOptions {
   std::string policy = "in-order";
   std::string schedule = "1f1b";
-  std::int64_t microbatches = 1;  ///< Per pipeline; some policies use fewer.
+  std::int64_t microbatches = 1;  ///< Per llm replica; some policies use fewer.
   std::uint64_t seed = 0;         ///< Of `random` and of searches; every step has its own stream.
   /// Plans that `auto` may cost, per pipeline; fewer where they would take longer than a fortieth
   /// of the step, by counted work.
@@ -76,6 +76,11 @@ class Microbatching {
   /// that it feeds, where the schedule runs the backwards of parts apart and the encoder side
   /// trains; else one part. Samples without media go with the first part.
   ///
+  /// Where module groups of a pipeline have different numbers of replicas, its samples are spread
+  /// over the llm replicas by llm work (Entrain section 4.3), cut for each of them, and the
+  /// encoders' microbatches dealt to the encoders' replicas in the order in which they are needed,
+  /// each to the one that has least to do.
+  ///
   /// With a `PlanningCosts::device_memory` a microbatch of the llm holds what fits with as many in
   /// flight as stages follow, and schedules run ahead as far as the largest microbatch fits.
   ///
@@ -95,20 +100,26 @@ class Microbatching {
 
  private:
   struct Work;
+  struct Share;
 
   Result<Work> work_of(const DealtBatch& batch) const;
+  /// The samples of each llm replica of a pipeline.
+  Result<std::vector<Share>> shares_of(const DealtBatch& batch, const Work& work,
+                                       PipelineId pipeline) const;
   Result<balancer::MicrobatchPlan> cut(const DealtBatch& batch, const Work& work,
-                                       std::size_t pipeline) const;
-  /// What the policy makes of these weights of a pipeline's samples.
+                                       const Share& share) const;
+  /// What the policy makes of these weights of a share's samples.
   Result<balancer::MicrobatchPlan> assign(const DealtBatch& batch, const Work& work,
-                                          std::size_t pipeline, const PipelineCosts* alone,
+                                          const Share& share, const PipelineCosts* alone,
                                           std::span<const balancer::Workload> weights) const;
-  /// The most llm work of a microbatch, where all of the pipeline's samples are so much.
-  std::optional<double> llm_cap(const DealtBatch& batch, const Work& work, std::size_t pipeline,
-                                double llm_ms) const;
+  /// The most llm work of a microbatch, where all samples of the share are so much.
+  std::optional<double> llm_cap(const Work& work, const Share& share, double llm_ms) const;
+  /// Microbatches of all replicas of a pipeline.
+  Status cut_pipeline(const DealtBatch& batch, const Work& work, PipelineId pipeline,
+                      std::vector<MicrobatchList>& microbatches, Prediction& prediction) const;
   /// What `auto` may do for one pipeline of a step of about so long: `PolicyOptions::work_max`.
   double planning_work(double step_ms) const;
-  void describe(const DealtBatch& batch, const Work& work, std::size_t pipeline,
+  void describe(const DealtBatch& batch, const Work& work, const Share& share,
                 const balancer::MicrobatchPlan& plan, Prediction& prediction) const;
   Status predict(const IterationPlan& iteration, const Work& work, Prediction& prediction) const;
   /// The costs of `work`, which must outlive them, as stages run at present.
@@ -118,7 +129,7 @@ class Microbatching {
   std::vector<std::int32_t> in_flight_bounds() const;
   bool bounds_memory() const { return costs_ && costs_->device_memory > Bytes{}; }
   Result<IterationPlan> order(const DealtBatch& batch, const Work& work,
-                              std::vector<PipelineMicrobatches> microbatches) const;
+                              std::vector<MicrobatchList> microbatches) const;
 
   const ParallelPlan& plan_;
   MicrobatchingOptions options_;

@@ -105,9 +105,7 @@ PartKey ModelStage::destination_part(MessageId id) const {
 }
 
 const std::vector<std::int32_t>& ModelStage::samples_of(PartKey part) const {
-  const auto& cut = iteration_->microbatches[plan_.at(id_).pipeline.index()];
-  const auto& microbatches = cut.of(side_of(plan_, id_));
-  return microbatches[part.microbatch.index()].parts[part.part.index()].samples;
+  return troupe::samples_of(plan_, *iteration_, id_, part.microbatch, part.part);
 }
 
 bool ModelStage::ends_module(const Run& run) const {
@@ -272,7 +270,7 @@ void ModelStage::release(PartKey part) {
 }
 
 void ModelStage::record_losses(PartKey part, const at::Tensor& losses) {
-  PartLoss loss{plan_.at(id_).pipeline, part.microbatch, part.part, 0, {}};
+  PartLoss loss{plan_.at(id_).replica, part.microbatch, part.part, 0, {}};
   const at::Tensor values = losses.detach().to(at::kDouble).contiguous();
   const auto& part_samples = samples_of(part);
   for (std::int64_t i = 0; i < values.numel(); ++i) {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <limits>
 #include <map>
-#include <span>
 #include <utility>
 
 #include "scheduler/iteration_graph.hpp"
@@ -44,10 +43,10 @@ TokenCount boundary_rows(const SampleShape& sample) {
   return rows;
 }
 
-PipelineMicrobatches parts_of(const balancer::MicrobatchPlan& plan,
-                              const std::vector<std::int32_t>& samples,
-                              const std::vector<SampleShape>& shapes, bool splits_parts) {
-  PipelineMicrobatches sides;
+scheduler::ReplicaCut parts_of(const balancer::MicrobatchPlan& plan,
+                               const std::vector<std::int32_t>& samples,
+                               const std::vector<SampleShape>& shapes, bool splits_parts) {
+  scheduler::ReplicaCut cut;
   std::vector<bool> has_rows(samples.size(), false);
   for (std::size_t place = 0; splits_parts && place < samples.size(); ++place)
     has_rows[place] = boundary_rows(shapes[at(samples[place])]) > 0;
@@ -55,7 +54,7 @@ PipelineMicrobatches parts_of(const balancer::MicrobatchPlan& plan,
   for (const auto& group : plan.llm) {
     Part part;
     for (const auto place : group) part.samples.push_back(samples[at(place)]);
-    if (!part.samples.empty()) sides.llm.push_back({{std::move(part)}});
+    if (!part.samples.empty()) cut.llm.push_back({{std::move(part)}});
   }
   for (const auto& group : plan.encoder) {
     Microbatch microbatch;
@@ -64,9 +63,9 @@ PipelineMicrobatches parts_of(const balancer::MicrobatchPlan& plan,
       if (part >= microbatch.parts.size()) microbatch.parts.resize(part + 1);
       microbatch.parts[part].samples.push_back(samples[at(place)]);
     }
-    if (!microbatch.parts.empty()) sides.encoder.push_back(std::move(microbatch));
+    if (!microbatch.parts.empty()) cut.encoder.push_back(std::move(microbatch));
   }
-  return sides;
+  return cut;
 }
 
 PipelineCosts::PipelineCosts(const ParallelPlan& layout, PipelineRules rules,
@@ -84,8 +83,10 @@ PipelineCosts::PipelineCosts(const ParallelPlan& layout, PipelineRules rules,
 }
 
 scheduler::TaskGraph PipelineCosts::graph(const balancer::MicrobatchPlan& plan) const {
-  std::vector<PipelineMicrobatches> microbatches(layout_.pipelines.size());
-  microbatches[rules_.pipeline.index()] = parts_of(plan, numbers_, shapes_, rules_.splits_parts);
+  std::vector<MicrobatchList> microbatches(layout_.replicas.size());
+  scheduler::deal_microbatches(
+      layout_, rules_.pipeline, {parts_of(plan, numbers_, shapes_, rules_.splits_parts)},
+      [](ReplicaId, const Microbatch&) { return 0.0; }, microbatches);
   const auto messages = scheduler::plan_messages(layout_, flow_, microbatches, shapes_.size());
   const auto task_ms = [this](StageId stage, const std::vector<std::int32_t>& part,
                               scheduler::TaskKind kind) {
@@ -123,7 +124,7 @@ PipelineCosts::Rate PipelineCosts::rate_of(StageId stage, scheduler::TaskKind ki
 
 std::optional<scheduler::StepEstimator> PipelineCosts::estimator(
     const balancer::Workload& total) const {
-  const auto& ids = layout_.pipelines[rules_.pipeline.index()].stages;
+  const auto ids = layout_.stages_of(rules_.pipeline);
   if (std::ssize(own_) < rules_.microbatches) return std::nullopt;
   scheduler::PipelineTimes times;
   times.microbatches = static_cast<std::int32_t>(rules_.microbatches);
@@ -133,7 +134,7 @@ std::optional<scheduler::StepEstimator> PipelineCosts::estimator(
     const Stage& stage = layout_.at(id);
     const auto device =
         devices.try_emplace(stage.devices.front(), static_cast<std::int32_t>(devices.size()));
-    const bool encoder = side_of(layout_, id) == Side::encoder;
+    const bool encoder = !layout_.is_llm(id);
     const double load = encoder ? total.encoder_ms : total.llm_ms;
     const auto forward = rate_of(id, scheduler::TaskKind::forward, load);
     const auto input = rate_of(id, scheduler::TaskKind::backward_input, load);
@@ -147,12 +148,10 @@ std::optional<scheduler::StepEstimator> PipelineCosts::estimator(
     made.weight_grad_ms = {weight.per_ms};
     constants.push_back({forward.constant_ms, input.constant_ms, weight.constant_ms});
   }
-  const auto own = std::span(layout_.stages).subspan(ids.front().index(), ids.size());
-  for (const auto& edge : scheduler::stage_edges(layout_.model, own)) {
-    auto& next = times.stages[edge.from].next;
-    const auto to = static_cast<std::int32_t>(edge.to);
-    if (std::find(next.begin(), next.end(), to) == next.end()) next.push_back(to);
-  }
+  const std::size_t first = ids.front().index();
+  for (const auto& edge : scheduler::pipeline_edges(layout_, rules_.pipeline))
+    times.stages[edge.from.index() - first].next.push_back(
+        static_cast<std::int32_t>(edge.to.index() - first));
   auto in_flight = rules_.max_in_flight;
   if (!in_flight.empty()) in_flight.resize(ids.size());
   return scheduler::StepEstimator::create(times, rules_.schedule, constants, in_flight);

@@ -14,6 +14,7 @@
 #include "runtime/vocabulary/iteration_plan.hpp"
 #include "runtime/vocabulary/parallel_plan.hpp"
 #include "runtime/vocabulary/sample_shape.hpp"
+#include "scheduler/deal_microbatches.hpp"
 #include "scheduler/redistribution.hpp"
 #include "scheduler/simulate_plan.hpp"
 #include "scheduler/step_estimator.hpp"
@@ -26,9 +27,9 @@ TokenCount boundary_rows(const SampleShape& sample);
 /// A plan's microbatches as parts: indices of `samples` in place of places in it. With
 /// `splits_parts` an encoder's microbatch has one part per llm microbatch that it feeds, else one.
 /// Samples without media go with the first part; empty microbatches are left out.
-PipelineMicrobatches parts_of(const balancer::MicrobatchPlan& plan,
-                              const std::vector<std::int32_t>& samples,
-                              const std::vector<SampleShape>& shapes, bool splits_parts);
+scheduler::ReplicaCut parts_of(const balancer::MicrobatchPlan& plan,
+                               const std::vector<std::int32_t>& samples,
+                               const std::vector<SampleShape>& shapes, bool splits_parts);
 
 /// How a pipeline's batches are cut and ordered.
 struct PipelineRules {

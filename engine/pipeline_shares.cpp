@@ -12,7 +12,7 @@ std::vector<Dealing::Share> shares_of(const ParallelPlan& plan, const Prediction
   for (std::size_t s = 0; s < plan.stages.size(); ++s)
     busy_ms[plan.stages[s].devices.front()] += prediction.planned_stage_ms[s];
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
-    double& busiest = shares[plan.stages[s].pipeline.index()].busy_ms;
+    double& busiest = shares[plan.pipeline_of(StageId{s}).index()].busy_ms;
     busiest = std::max(busiest, busy_ms[plan.stages[s].devices.front()]);
   }
   for (std::size_t p = 0; p < shares.size(); ++p) shares[p].work_ms = prediction.work_ms[p];

@@ -25,10 +25,13 @@ class Replay {
 
   Status build() {
     for (std::size_t p = 0; p < plan_.pipelines.size(); ++p) {
-      auto model = WholeModel::create(setup_);
-      if (!model.ok()) return std::move(model).error();
-      replicas_.push_back(
-          std::make_unique<PlanReplica>(plan_, PipelineId{p}, std::move(model).value()));
+      std::vector<WholeModel> models;
+      for (std::size_t m = PlanReplica::models_needed(plan_, PipelineId{p}); m > 0; --m) {
+        auto model = WholeModel::create(setup_);
+        if (!model.ok()) return std::move(model).error();
+        models.push_back(std::move(model).value());
+      }
+      replicas_.push_back(std::make_unique<PlanReplica>(plan_, PipelineId{p}, std::move(models)));
     }
     return Done{};
   }
@@ -58,7 +61,7 @@ class Replay {
 
  private:
   HolderState& state(GroupId group, const Holder& holder) {
-    return replicas_[plan_.at(holder.stage).pipeline.index()]->state(group, holder.layer);
+    return replicas_[plan_.pipeline_of(holder.stage).index()]->state(group, holder);
   }
 
   std::vector<GroupNorm> reduce() {

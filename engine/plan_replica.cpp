@@ -13,11 +13,48 @@
 
 namespace troupe::engine {
 
-PlanReplica::PlanReplica(const ParallelPlan& plan, PipelineId pipeline, WholeModel model)
-    : plan_(plan), pipeline_(pipeline), model_(std::move(model)) {
+namespace {
+
+/// Per replica of a pipeline: how many of its group stand before it.
+std::map<ReplicaId, std::size_t> ordinals_of(const ParallelPlan& plan, PipelineId pipeline) {
+  std::map<ReplicaId, std::size_t> ordinals;
+  std::map<ModuleGroupId, std::size_t> counts;
+  for (const ReplicaId replica : plan.at(pipeline).replicas)
+    ordinals[replica] = counts[plan.at(replica).group]++;
+  return ordinals;
+}
+
+}  // namespace
+
+std::size_t PlanReplica::models_needed(const ParallelPlan& plan, PipelineId pipeline) {
+  std::size_t most = 0;
+  for (const auto& [replica, ordinal] : ordinals_of(plan, pipeline))
+    most = std::max(most, ordinal + 1);
+  return most;
+}
+
+PlanReplica::PlanReplica(const ParallelPlan& plan, PipelineId pipeline,
+                         std::vector<WholeModel> models)
+    : plan_(plan),
+      pipeline_(pipeline),
+      models_(std::move(models)),
+      ordinals_(ordinals_of(plan, pipeline)) {
   for (std::size_t g = 0; g < plan.groups.size(); ++g)
     for (const Holder& holder : plan.groups[g].holders)
-      if (plan.at(holder.stage).pipeline == pipeline) add_state(GroupId{g}, holder);
+      if (plan.pipeline_of(holder.stage) == pipeline) add_state(GroupId{g}, holder);
+}
+
+template <class Work>
+Status PlanReplica::for_each_part(const IterationPlan& iteration, bool llm, Work work) const {
+  for (const ReplicaId replica : plan_.at(pipeline_).replicas) {
+    if (plan_.is_llm(replica) != llm) continue;
+    const MicrobatchList& list = iteration.microbatches[replica.index()];
+    for (std::size_t m = 0; m < list.size(); ++m)
+      for (std::size_t p = 0; p < list[m].parts.size(); ++p)
+        if (Status done = work(replica, PartKey{MicrobatchId{m}, PartId{p}}); !done.ok())
+          return done;
+  }
+  return Done{};
 }
 
 void PlanReplica::begin(const std::vector<Action>& backward) {
@@ -36,19 +73,20 @@ void PlanReplica::begin(const std::vector<Action>& backward) {
 }
 
 Status PlanReplica::train(const IterationPlan& iteration, const SampleStore& store) {
-  const auto& cut = iteration.microbatches[pipeline_.index()];
   crossings_.clear();
-  for (std::size_t m = 0; m < cut.encoder.size(); ++m)
-    for (std::size_t p = 0; p < cut.encoder[m].parts.size(); ++p)
-      if (auto done = encode(iteration, {MicrobatchId{m}, PartId{p}}, store); !done.ok())
-        return done;
-  for (std::size_t m = 0; m < cut.llm.size(); ++m)
-    for (std::size_t p = 0; p < cut.llm[m].parts.size(); ++p)
-      if (auto done = train_llm(iteration, {MicrobatchId{m}, PartId{p}}, store); !done.ok())
-        return done;
-  for (std::size_t m = 0; m < cut.encoder.size(); ++m)
-    for (std::size_t p = 0; p < cut.encoder[m].parts.size(); ++p)
-      encode_backward({MicrobatchId{m}, PartId{p}});
+  auto done = for_each_part(iteration, false, [&](ReplicaId replica, PartKey part) {
+    return encode(iteration, replica, part, store);
+  });
+  if (!done.ok()) return done;
+  done = for_each_part(iteration, true, [&](ReplicaId replica, PartKey part) {
+    return train_llm(iteration, replica, part, store);
+  });
+  if (!done.ok()) return done;
+  done = for_each_part(iteration, false, [&](ReplicaId replica, PartKey part) -> Status {
+    encode_backward(replica, part);
+    return Done{};
+  });
+  if (!done.ok()) return done;
   for (auto& [key, state] : states_) {
     if (!state.turns.empty() || !state.waiting.empty())
       return Error{Errc::internal,
@@ -62,15 +100,15 @@ Status PlanReplica::train(const IterationPlan& iteration, const SampleStore& sto
 }
 
 void PlanReplica::add_state(GroupId group, const Holder& holder) {
-  auto held =
-      std::make_unique<HolderState>(parameters_of(plan_, group, model_.layer(holder.layer)));
-  states_[{group, holder.layer}] = {holder.stage, std::move(held), {}, {}, {}};
+  auto& model = model_of(plan_.at(holder.stage).replica);
+  auto held = std::make_unique<HolderState>(parameters_of(plan_, group, model.layer(holder.layer)));
+  states_[{group, holder}] = {holder.stage, std::move(held), {}, {}, {}};
 }
 
-/// Takes what the last backward gave to the parameters of one side.
-void PlanReplica::take(Side side, Turn made) {
+/// Takes what the last backward gave to the parameters of one replica.
+void PlanReplica::take(ReplicaId replica, Turn made) {
   for (auto& [key, state] : states_) {
-    if (side_of(plan_, state.stage) != side) continue;
+    if (plan_.at(state.stage).replica != replica) continue;
     state.held->harvest();
     // A stage without rows of this part has no turn for it.
     if (std::find(state.turns.begin(), state.turns.end(), made) != state.turns.end())
@@ -85,42 +123,43 @@ void PlanReplica::take(Side side, Turn made) {
   }
 }
 
-/// Backward of what belongs to one part on one side, as its stages run it.
-void PlanReplica::run_backward(Side side, PartKey part, const std::vector<at::Tensor>& roots,
+/// Backward of what belongs to one part of one replica, as its stages run it.
+void PlanReplica::run_backward(ReplicaId replica, PartKey part,
+                               const std::vector<at::Tensor>& roots,
                                const std::vector<at::Tensor>& gradients) {
   if (!splits_weight_) {
     if (!roots.empty()) torch::autograd::backward(roots, gradients);
-    return take(side, {part, false});
+    return take(replica, {part, false});
   }
   const auto deferred = std::make_shared<kernels::DeferredGradients>();
   {
     const kernels::DeferWeightGradients guard(deferred);
     if (!roots.empty()) torch::autograd::backward(roots, gradients);
   }
-  take(side, {part, false});
+  take(replica, {part, false});
   const c10::NoGradGuard no_grad;
   deferred->run();
-  take(side, {part, true});
+  take(replica, {part, true});
 }
 
-void PlanReplica::encode_backward(PartKey part) {
+void PlanReplica::encode_backward(ReplicaId replica, PartKey part) {
   std::vector<at::Tensor> roots, gradients;
   for (const Crossing& crossing : crossings_) {
-    if (crossing.part != part || !crossing.output.requires_grad()) continue;
+    if (crossing.replica != replica || crossing.part != part) continue;
+    if (!crossing.output.requires_grad()) continue;
     if (!crossing.leaf.grad().defined()) continue;
     roots.push_back(crossing.output);
     gradients.push_back(crossing.leaf.grad());
   }
-  run_backward(Side::encoder, part, roots, gradients);
+  run_backward(replica, part, roots, gradients);
 }
 
-Status PlanReplica::encode(const IterationPlan& iteration, PartKey key, const SampleStore& store) {
-  const auto& part = iteration.microbatches[pipeline_.index()]
-                         .encoder[key.microbatch.index()]
+Status PlanReplica::encode(const IterationPlan& iteration, ReplicaId replica, PartKey key,
+                           const SampleStore& store) {
+  const auto& part = iteration.microbatches[replica.index()][key.microbatch.index()]
                          .parts[key.part.index()]
                          .samples;
-  for (std::size_t m = 0; m < plan_.model.modules.size(); ++m) {
-    const ModuleId encoder{m};
+  for (const ModuleId encoder : plan_.module_groups[plan_.at(replica).group.index()].modules) {
     if (plan_.model.at(encoder).kind != ModuleKind::encoder) continue;
     auto batch = pack_media_shapes(encoder, iteration.samples, part);
     if (batch.segments.empty()) continue;
@@ -130,9 +169,11 @@ Status PlanReplica::encode(const IterationPlan& iteration, PartKey key, const Sa
     at::Tensor rows;
     for (ModuleId module = encoder; plan_.model.at(module).kind != ModuleKind::llm;
          module = plan_.model.at(module).next.front())
-      for (auto& layer : model_.layers(module)) rows = layer->forward(rows, batch);
-    Crossing crossing{key, encoder, rows, rows.detach(),
-                      row_spans(plan_.model, encoder, RowKind::output, iteration.samples, part)};
+      for (auto& layer : model_of(replica).layers(module)) rows = layer->forward(rows, batch);
+    Crossing crossing{
+        replica,       key,
+        encoder,       rows,
+        rows.detach(), row_spans(plan_.model, encoder, RowKind::output, iteration.samples, part)};
     crossing.leaf.requires_grad_(rows.requires_grad());
     crossings_.push_back(std::move(crossing));
   }
@@ -149,10 +190,9 @@ auto PlanReplica::find_rows(ModuleId encoder, std::int32_t sample)
   return {nullptr, {}};
 }
 
-Status PlanReplica::train_llm(const IterationPlan& iteration, PartKey key,
+Status PlanReplica::train_llm(const IterationPlan& iteration, ReplicaId replica, PartKey key,
                               const SampleStore& store) {
-  const auto& part = iteration.microbatches[pipeline_.index()]
-                         .llm[key.microbatch.index()]
+  const auto& part = iteration.microbatches[replica.index()][key.microbatch.index()]
                          .parts[key.part.index()]
                          .samples;
   auto batch = pack_text_shapes(iteration.samples, part);
@@ -171,21 +211,22 @@ Status PlanReplica::train_llm(const IterationPlan& iteration, PartKey key,
     }
   }
   at::Tensor rows;
-  for (auto& layer : model_.layers(plan_.model.llm())) rows = layer->forward(rows, batch);
-  record(iteration, key, part, rows);
+  for (auto& layer : model_of(replica).layers(plan_.model.llm()))
+    rows = layer->forward(rows, batch);
+  record(iteration, replica, key, part, rows);
   std::vector<at::Tensor> roots, gradients;
   if (rows.requires_grad()) {
     roots.push_back(rows);
     gradients.push_back(at::full(rows.sizes(), 1.0 / static_cast<double>(iteration.trained_tokens),
                                  rows.options().requires_grad(false)));
   }
-  run_backward(Side::llm, key, roots, gradients);
+  run_backward(replica, key, roots, gradients);
   return Done{};
 }
 
-void PlanReplica::record(const IterationPlan& iteration, PartKey key,
+void PlanReplica::record(const IterationPlan& iteration, ReplicaId replica, PartKey key,
                          const std::vector<std::int32_t>& part, const at::Tensor& losses) {
-  PartLoss loss{pipeline_, key.microbatch, key.part, 0, {}};
+  PartLoss loss{replica, key.microbatch, key.part, 0, {}};
   const at::Tensor values = losses.detach().to(at::kDouble).contiguous();
   for (std::int64_t i = 0; i < values.numel(); ++i) {
     const double value = values.data_ptr<double>()[i];

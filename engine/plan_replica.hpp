@@ -27,11 +27,16 @@ namespace troupe::engine {
 
 class PlanReplica {
  public:
-  /// `plan` outlives the replica.
-  PlanReplica(const ParallelPlan& plan, PipelineId pipeline, WholeModel model);
+  /// `plan` outlives this. REQUIRES: `models_needed` models.
+  PlanReplica(const ParallelPlan& plan, PipelineId pipeline, std::vector<WholeModel> models);
 
-  WholeModel& model() { return model_; }
-  HolderState& state(GroupId group, LayerId layer) { return *states_.at({group, layer}).held; }
+  /// Replicas of the group that has most in the pipeline: each works on a copy of its own.
+  static std::size_t models_needed(const ParallelPlan& plan, PipelineId pipeline);
+
+  WholeModel& model() { return models_.front(); }
+  HolderState& state(GroupId group, const Holder& holder) {
+    return *states_.at({group, holder}).held;
+  }
 
   /// Starts an iteration. `backward`: the order in which stages of the plan add up gradients.
   void begin(const std::vector<Action>& backward);
@@ -50,6 +55,7 @@ class PlanReplica {
  private:
   /// Rows of one encoder for one part, on both sides of the boundary.
   struct Crossing {
+    ReplicaId replica;
     PartKey part;
     ModuleId encoder;
     at::Tensor output;  ///< With the encoder's graph.
@@ -75,21 +81,28 @@ class PlanReplica {
   static Turn turn(const Action& action) {
     return {{action.microbatch, action.part}, action.kind == ActionKind::backward_weight};
   }
+  WholeModel& model_of(ReplicaId replica) { return models_[ordinals_.at(replica)]; }
   void add_state(GroupId group, const Holder& holder);
-  void take(Side side, Turn made);
-  void run_backward(Side side, PartKey part, const std::vector<at::Tensor>& roots,
+  /// Calls `work` with every part of the replicas of encoders, or of the llm, in order.
+  template <class Work>
+  Status for_each_part(const IterationPlan& iteration, bool llm, Work work) const;
+  void take(ReplicaId replica, Turn made);
+  void run_backward(ReplicaId replica, PartKey part, const std::vector<at::Tensor>& roots,
                     const std::vector<at::Tensor>& gradients);
-  Status encode(const IterationPlan& iteration, PartKey key, const SampleStore& store);
-  void encode_backward(PartKey part);
+  Status encode(const IterationPlan& iteration, ReplicaId replica, PartKey key,
+                const SampleStore& store);
+  void encode_backward(ReplicaId replica, PartKey part);
   std::pair<Crossing*, RowSpan> find_rows(ModuleId encoder, std::int32_t sample);
-  Status train_llm(const IterationPlan& iteration, PartKey key, const SampleStore& store);
-  void record(const IterationPlan& iteration, PartKey key, const std::vector<std::int32_t>& part,
-              const at::Tensor& losses);
+  Status train_llm(const IterationPlan& iteration, ReplicaId replica, PartKey key,
+                   const SampleStore& store);
+  void record(const IterationPlan& iteration, ReplicaId replica, PartKey key,
+              const std::vector<std::int32_t>& part, const at::Tensor& losses);
 
   const ParallelPlan& plan_;
   PipelineId pipeline_;
-  WholeModel model_;
-  std::map<std::pair<GroupId, LayerId>, State> states_;
+  std::vector<WholeModel> models_;
+  std::map<ReplicaId, std::size_t> ordinals_;  ///< Which of the models each replica works on.
+  std::map<std::pair<GroupId, Holder>, State> states_;
   bool splits_weight_ = false;
   std::vector<Crossing> crossings_;
   std::vector<PartLoss> losses_;

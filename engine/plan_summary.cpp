@@ -44,12 +44,21 @@ std::string time_line(const std::string& what, const StageTimes::Sums& ms, doubl
 
 std::vector<std::string> layout_lines(const ParallelPlan& plan) {
   std::vector<std::string> lines;
-  for (std::size_t p = 0; p < plan.pipelines.size() && p < kPipelinesShown; ++p) {
-    std::string line = "pipeline " + std::to_string(p) + ":";
-    for (const StageId stage : plan.pipelines[p].stages)
+  const auto add = [&](std::string line, const std::vector<StageId>& stages) {
+    line += ':';
+    for (const StageId stage : stages)
       line += (line.back() == ':' ? " node " : " | node ") +
               std::to_string(plan.node_of(stage).value) + ": " + stage_text(plan, stage);
     lines.push_back(std::move(line));
+  };
+  for (std::size_t p = 0; p < plan.pipelines.size() && p < kPipelinesShown; ++p) {
+    const auto& replicas = plan.pipelines[p].replicas;
+    if (replicas.size() == plan.module_groups.size()) {
+      add("pipeline " + std::to_string(p), plan.stages_of(PipelineId{p}));
+      continue;
+    }
+    for (const ReplicaId replica : replicas)
+      add("replica " + std::to_string(replica.value), plan.at(replica).stages);
   }
   if (plan.pipelines.size() > kPipelinesShown)
     lines.push_back("and " + std::to_string(plan.pipelines.size() - kPipelinesShown) +
@@ -89,6 +98,23 @@ void StageTimes::add(const Prediction& prediction, std::span<const observe::Trac
   add(step_, {step_ms, prediction.profile_step_ms, prediction.calibrated_step_ms});
 }
 
+void StageTimes::add_check(double check_ms) {
+  ++plans_;
+  if (check_ms > 0) ++checks_;
+  check_ms_ += check_ms;
+}
+
+std::string StageTimes::check_line() const {
+  const double mean_ms = checks_ > 0 ? check_ms_ / static_cast<double>(checks_) : 0;
+  const double step_ms = step_.measured / static_cast<double>(steps_);
+  char text[128];
+  std::snprintf(text, sizeof text,
+                "plans proven sound: %lld of %lld, %.2f ms each, %.2f %% of a step",
+                static_cast<long long>(checks_), static_cast<long long>(plans_), mean_ms,
+                step_ms > 0 ? 100 * mean_ms / step_ms : 0);
+  return text;
+}
+
 std::vector<std::string> StageTimes::lines(const ParallelPlan& plan) const {
   if (steps_ == 0) return {};
   const auto steps = static_cast<double>(steps_);
@@ -103,6 +129,7 @@ std::vector<std::string> StageTimes::lines(const ParallelPlan& plan) const {
   if (shown < stages_.size())
     lines.push_back("  and " + std::to_string(stages_.size() - shown) + " more stages");
   lines.push_back(time_line("step", step_, steps));
+  if (plans_ > 0) lines.push_back(check_line());
   return lines;
 }
 

@@ -41,17 +41,24 @@ class StageTimes {
   void add(const Prediction& prediction, std::span<const observe::TraceEvent> events,
            double step_ms);
 
-  /// A table with a line per stage, at most `kStagesShown`, and one for the step; empty where no
-  /// step was added.
+  /// Notes what it took to prove a plan sound; 0: it was not done.
+  void add_check(double check_ms);
+
+  /// A table with a line per stage, at most `kStagesShown`, one for the step, and one for the
+  /// checks of plans; empty where no step was added.
   std::vector<std::string> lines(const ParallelPlan& plan) const;
 
   static constexpr std::size_t kStagesShown = 16;
 
  private:
+  std::string check_line() const;
+
   std::int64_t steps_ = 0;
   bool warm_ = false;
   std::vector<Sums> stages_;
   Sums step_;
+  std::int64_t plans_ = 0, checks_ = 0;
+  double check_ms_ = 0;
 };
 
 }  // namespace troupe::engine

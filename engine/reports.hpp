@@ -27,7 +27,7 @@ struct GroupNorm {
 
 /// Loss of one part as the stage with the head computed it, before division by the global count.
 struct PartLoss {
-  PipelineId pipeline;
+  ReplicaId replica;  ///< Of the llm.
   MicrobatchId microbatch;
   PartId part;
   double sum = 0;  ///< Of the token losses; not finite where a sample's loss is not.
@@ -35,7 +35,7 @@ struct PartLoss {
 
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, PartLoss& x) {
-    return f(x.pipeline, x.microbatch, x.part, x.sum, x.nonfinite_samples);
+    return f(x.replica, x.microbatch, x.part, x.sum, x.nonfinite_samples);
   }
 };
 

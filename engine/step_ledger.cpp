@@ -12,7 +12,7 @@ namespace {
 
 void sort_by_place(std::vector<PartLoss>& losses) {
   std::sort(losses.begin(), losses.end(), [](const PartLoss& a, const PartLoss& b) {
-    return std::tie(a.pipeline, a.microbatch, a.part) < std::tie(b.pipeline, b.microbatch, b.part);
+    return std::tie(a.replica, a.microbatch, a.part) < std::tie(b.replica, b.microbatch, b.part);
   });
 }
 

@@ -17,8 +17,8 @@ namespace {
 
 std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
 
-/// Samples stand once per side, indices exist, lists have the right lengths, the loss the right
-/// divisor. Everything later relies on this.
+/// Samples stand once per module group, indices exist, lists have the right lengths, the loss the
+/// right divisor. Everything later relies on this.
 std::vector<Fault> shape_faults(const ParallelPlan& plan, const IterationPlan& iteration) {
   std::vector<Fault> faults;
   const auto wrong_size = [&](const char* what, std::size_t found, std::size_t expected) {
@@ -30,7 +30,7 @@ std::vector<Fault> shape_faults(const ParallelPlan& plan, const IterationPlan& i
                             std::to_string(expected)});
   };
   wrong_size("lists of actions", iteration.actions.size(), plan.devices.size());
-  wrong_size("lists of microbatches", iteration.microbatches.size(), plan.pipelines.size());
+  wrong_size("lists of microbatches", iteration.microbatches.size(), plan.replicas.size());
   wrong_size("bounds on microbatches in flight", iteration.max_in_flight.size(),
              plan.stages.size());
   TokenCount trained = 0;
@@ -41,11 +41,13 @@ std::vector<Fault> shape_faults(const ParallelPlan& plan, const IterationPlan& i
                       "trained tokens",
                       "the loss is divided by " + std::to_string(iteration.trained_tokens) +
                           ", the samples have " + std::to_string(trained)});
-  for (const Side side : {Side::encoder, Side::llm}) {
+  if (iteration.microbatches.size() != plan.replicas.size()) return faults;
+  for (std::size_t g = 0; g < plan.module_groups.size(); ++g) {
     std::vector<std::int32_t> places(iteration.samples.size());
-    const std::string name = side == Side::llm ? "llm" : "encoder";
-    for (const auto& pipeline : iteration.microbatches)
-      for (const auto& microbatch : pipeline.of(side))
+    const std::string& name = plan.module_groups[g].name;
+    for (std::size_t r = 0; r < plan.replicas.size(); ++r) {
+      if (plan.replicas[r].group != ModuleGroupId{g}) continue;
+      for (const auto& microbatch : iteration.microbatches[r])
         for (const auto& part : microbatch.parts)
           for (const auto sample : part.samples) {
             if (sample >= 0 && at(sample) < places.size())
@@ -56,12 +58,13 @@ std::vector<Fault> shape_faults(const ParallelPlan& plan, const IterationPlan& i
                                 name + " sample " + std::to_string(sample),
                                 "the iteration has no such sample"});
           }
+    }
     for (std::size_t s = 0; s < places.size(); ++s)
       if (places[s] != 1)
         faults.push_back({places[s] == 0 ? FaultKind::missing : FaultKind::duplicate,
                           {},
                           name + " sample " + std::to_string(s),
-                          "it stands in " + std::to_string(places[s]) + " parts of this side"});
+                          "it stands in " + std::to_string(places[s]) + " parts of this group"});
   }
   return faults;
 }

@@ -86,8 +86,7 @@ class Collector {
   void add_compute() {
     for (std::size_t s = 0; s < plan_.stages.size(); ++s) {
       const StageId stage{s};
-      const auto& list =
-          iteration_.microbatches[plan_.at(stage).pipeline.index()].of(side_of(plan_, stage));
+      const MicrobatchList& list = iteration_.microbatches[plan_.at(stage).replica.index()];
       for (std::size_t m = 0; m < list.size(); ++m)
         for (std::size_t q = 0; q < list[m].parts.size(); ++q)
           add_part({stage, MicrobatchId{m}, PartId{q}}, list[m].parts[q]);

@@ -12,10 +12,9 @@ namespace {
 /// Dense numbers for the parts of all stages.
 class PartNumbers {
  public:
-  PartNumbers(const ParallelPlan& plan, const std::vector<PipelineMicrobatches>& microbatches) {
+  PartNumbers(const ParallelPlan& plan, const std::vector<MicrobatchList>& microbatches) {
     for (std::size_t s = 0; s < plan.stages.size(); ++s) {
-      const auto& list =
-          microbatches[plan.stages[s].pipeline.index()].of(side_of(plan, StageId{s}));
+      const MicrobatchList& list = microbatches[plan.stages[s].replica.index()];
       first_of_stage_.push_back(first_of_microbatch_.size());
       for (const auto& microbatch : list) {
         first_of_microbatch_.push_back(count_);
@@ -39,7 +38,7 @@ class PartNumbers {
 class GraphBuilder {
  public:
   GraphBuilder(const ParallelPlan& plan, const RowFlow& flow,
-               const std::vector<PipelineMicrobatches>& microbatches,
+               const std::vector<MicrobatchList>& microbatches,
                const std::vector<Message>& messages, bool split_weight, const TaskCost& task_cost)
       : plan_(plan),
         flow_(flow),
@@ -53,15 +52,14 @@ class GraphBuilder {
       if (message.has_backward) gradient_in_[numbers_.of(message.destination)] = true;
   }
 
-  IterationGraph build(const std::vector<PipelineMicrobatches>& microbatches,
+  IterationGraph build(const std::vector<MicrobatchList>& microbatches,
                        const MessageCost& message_cost) {
     const auto depths = stage_depths(plan_);
     for (std::size_t s = 0; s < plan_.stages.size(); ++s) {
       const StageId stage{s};
-      const Side side = side_of(plan_, stage);
       graph_.tasks.stages.push_back(
-          {plan_.at(stage).devices.front().value, depths[s], side == Side::encoder});
-      const auto& list = microbatches[plan_.at(stage).pipeline.index()].of(side);
+          {plan_.at(stage).devices.front().value, depths[s], !plan_.is_llm(stage)});
+      const MicrobatchList& list = microbatches[plan_.at(stage).replica.index()];
       for (std::size_t m = 0; m < list.size(); ++m)
         for (std::size_t q = 0; q < list[m].parts.size(); ++q)
           add_part({stage, MicrobatchId{m}, PartId{q}}, list[m].parts[q].samples);
@@ -138,20 +136,28 @@ class GraphBuilder {
 
 std::vector<std::int32_t> stage_depths(const ParallelPlan& plan) {
   std::vector<std::int32_t> depths(plan.stages.size(), 1);
-  for (const auto& pipeline : plan.pipelines) {
-    const std::size_t first = pipeline.stages.front().index();
-    const auto edges =
-        stage_edges(plan.model, std::span(plan.stages).subspan(first, pipeline.stages.size()));
+  const auto count_of = [&](ReplicaId replica, PipelineId pipeline) {
+    const auto& list = plan.at(pipeline).replicas;
+    return static_cast<std::int32_t>(std::count_if(list.begin(), list.end(), [&](ReplicaId id) {
+      return plan.at(id).group == plan.at(replica).group;
+    }));
+  };
+  for (std::size_t p = 0; p < plan.pipelines.size(); ++p) {
+    const auto edges = pipeline_edges(plan, PipelineId{p});
     // Stages stand in topological order and edges by their source: the last edge comes first here.
-    for (auto edge = edges.rbegin(); edge != edges.rend(); ++edge)
-      depths[first + edge->from] =
-          std::max(depths[first + edge->from], depths[first + edge->to] + 1);
+    for (auto edge = edges.rbegin(); edge != edges.rend(); ++edge) {
+      const auto from = plan.at(edge->from).replica, to = plan.at(edge->to).replica;
+      // Each of `a` replicas runs forward until all of `b` have what they begin with.
+      const auto a = count_of(from, PipelineId{p}), b = count_of(to, PipelineId{p});
+      const auto behind = (depths[edge->to.index()] * b + a - 1) / a;
+      depths[edge->from.index()] = std::max(depths[edge->from.index()], behind + 1);
+    }
   }
   return depths;
 }
 
 IterationGraph iteration_graph(const ParallelPlan& plan, const RowFlow& flow,
-                               const std::vector<PipelineMicrobatches>& microbatches,
+                               const std::vector<MicrobatchList>& microbatches,
                                const std::vector<Message>& messages, bool split_weight,
                                const TaskCost& task_cost, const MessageCost& message_cost) {
   return GraphBuilder(plan, flow, microbatches, messages, split_weight, task_cost)

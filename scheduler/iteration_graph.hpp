@@ -28,7 +28,10 @@ struct IterationGraph {
   std::vector<std::vector<MessageId>> sends;
 };
 
-/// Stages on the longest path from each stage to the llm's last one, both included.
+/// Microbatches that a stage has to run forward before a gradient can come back: stages on the
+/// longest path to the llm's last one, both included, where all module groups of the pipeline have
+/// equally many replicas. From `a` replicas of a group into `b` of the next, those behind count b/a
+/// times, rounded up: a few encoders feed the first microbatches of many llm replicas.
 std::vector<std::int32_t> stage_depths(const ParallelPlan& plan);
 
 /// Builds the graph. A stage has a forward for every part with rows for one of its runs; a backward
@@ -37,7 +40,7 @@ std::vector<std::int32_t> stage_depths(const ParallelPlan& plan);
 ///
 /// REQUIRES: sound microbatches, and messages of `plan_messages` for them.
 IterationGraph iteration_graph(const ParallelPlan& plan, const RowFlow& flow,
-                               const std::vector<PipelineMicrobatches>& microbatches,
+                               const std::vector<MicrobatchList>& microbatches,
                                const std::vector<Message>& messages, bool split_weight,
                                const TaskCost& task_cost, const MessageCost& message_cost);
 

@@ -5,13 +5,16 @@
 
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
-#include "runtime/vocabulary/iteration_plan.hpp"
 #include "scheduler/auto_layout.hpp"
 #include "scheduler/layout_score.hpp"
 
 namespace troupe::scheduler {
+
+/// The search knows degrees for all encoders and projectors together, and for the llm.
+enum class Side : std::uint8_t { encoder, llm };
 
 /// True if a pin does not exclude these degrees.
 bool allows(const ModulePins& pins, Parallelism degrees);

@@ -133,7 +133,7 @@ Result<LayerWeights> LayoutScorer::weights(std::int32_t pipelines,
   const SampleCosts& costs = degrees.value()->batches.front();
   // Samples are dealt in order, larger shares first: the first pipeline has the first ones.
   const auto own = (request_.global_batch + pipelines - 1) / pipelines;
-  auto microbatches = assign_by_count(narrow(own), 1, narrow(request_.microbatches)).front().llm;
+  auto microbatches = cut_by_count(0, narrow(own), narrow(request_.microbatches));
   // Of large microbatches fewer have as many samples.
   const auto size = std::ssize(microbatches.front().parts.front().samples);
   const auto weighed_count = static_cast<std::size_t>(
@@ -178,9 +178,8 @@ Result<PredictedStep> LayoutScorer::score(const ParallelPlan& plan,
     IterationInput input;
     input.samples = batches_[b];
     input.schedule = request_.schedule;
-    input.microbatches = assign_by_count(narrow(request_.global_batch),
-                                         narrow(static_cast<std::int64_t>(plan.pipelines.size())),
-                                         narrow(request_.microbatches));
+    input.microbatches =
+        assign_by_count(plan, narrow(request_.global_batch), narrow(request_.microbatches));
     const auto costs = predicted_costs(plan, degrees.value()->batches[b], input.microbatches,
                                        options(parallelisms));
     input.task_cost = costs.task_ms;

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "runtime/vocabulary/module_rows.hpp"
+#include "scheduler/redistribution.hpp"
 
 namespace troupe::scheduler {
 
@@ -30,40 +31,20 @@ std::string text_of(const RowMove& move) {
          std::to_string(move.destination.stage.value);
 }
 
-/// Where a sample is on one side: pipeline, and the part.
-struct Place {
-  std::size_t pipeline = 0;
-  MicrobatchId microbatch;
-  PartId part;
-};
-
-std::vector<Place> places_of(const IterationPlan& iteration, Side side) {
-  std::vector<Place> places(iteration.samples.size());
-  for (std::size_t p = 0; p < iteration.microbatches.size(); ++p) {
-    const auto& list = iteration.microbatches[p].of(side);
-    for (std::size_t m = 0; m < list.size(); ++m)
-      for (std::size_t q = 0; q < list[m].parts.size(); ++q)
-        for (const auto sample : list[m].parts[q].samples)
-          places[at(sample)] = {p, MicrobatchId{m}, PartId{q}};
-  }
-  return places;
-}
-
 /// Walks samples through layers and notes where they change stages.
 class Walk {
  public:
   Walk(const ParallelPlan& plan, const IterationPlan& iteration)
       : plan_(plan),
         iteration_(iteration),
-        encoder_(places_of(iteration, Side::encoder)),
-        llm_(places_of(iteration, Side::llm)),
-        stage_of_(plan.pipelines.size()) {
+        places_(sample_places(plan, iteration.microbatches, iteration.samples.size())),
+        stage_of_(plan.replicas.size()) {
     for (auto& modules : stage_of_)
       for (const auto& module : plan.model.modules) modules.emplace_back(module.layers.size());
     for (std::size_t s = 0; s < plan.stages.size(); ++s)
       for (const auto& run : plan.stages[s].runs)
         for (auto l = run.layers.begin; l < run.layers.end; ++l)
-          stage_of_[plan.stages[s].pipeline.index()][run.module.index()][at(l)] = StageId{s};
+          stage_of_[plan.stages[s].replica.index()][run.module.index()][at(l)] = StageId{s};
   }
 
   std::vector<RowMove> moves() {
@@ -78,9 +59,9 @@ class Walk {
 
  private:
   MessageEnd end(ModuleId module, std::int32_t layer, std::int32_t sample) const {
-    const bool llm = plan_.model.at(module).kind == ModuleKind::llm;
-    const Place& place = (llm ? llm_ : encoder_)[at(sample)];
-    return {stage_of_[place.pipeline][module.index()][at(layer)], place.microbatch, place.part};
+    const SamplePlace& place = places_[plan_.group_of(module).index()][at(sample)];
+    return {stage_of_[place.replica.index()][module.index()][at(layer)], place.microbatch,
+            place.part};
   }
 
   void walk_module(std::int32_t sample, ModuleId module, std::vector<bool>& gradient_in) {
@@ -106,8 +87,8 @@ class Walk {
 
   const ParallelPlan& plan_;
   const IterationPlan& iteration_;
-  const std::vector<Place> encoder_, llm_;
-  std::vector<std::vector<std::vector<StageId>>> stage_of_;  // [pipeline][module][layer].
+  const std::vector<std::vector<SamplePlace>> places_;       // [group][sample].
+  std::vector<std::vector<std::vector<StageId>>> stage_of_;  // [replica][module][layer].
   std::vector<RowMove> moves_;
 };
 
@@ -139,8 +120,7 @@ class MessageCheck {
  private:
   bool exists(const MessageEnd& end) const {
     if (!end.stage.valid() || end.stage.index() >= plan_.stages.size()) return false;
-    const auto& list =
-        iteration_.microbatches[plan_.at(end.stage).pipeline.index()].of(side_of(plan_, end.stage));
+    const MicrobatchList& list = iteration_.microbatches[plan_.at(end.stage).replica.index()];
     return end.microbatch.valid() && end.microbatch.index() < list.size() && end.part.valid() &&
            end.part.index() < list[end.microbatch.index()].parts.size();
   }

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <utility>
 
+#include "scheduler/deal_microbatches.hpp"
 #include "scheduler/redistribution.hpp"
 #include "scheduler/schedules.hpp"
 #include "scheduler/stage_graph.hpp"
@@ -26,7 +27,7 @@ std::vector<std::int32_t> even_pieces(std::int32_t count, std::int32_t pieces) {
   return sizes;
 }
 
-/// Counts how often each sample stands on one side, and refuses empty lists and bad indices.
+/// Counts how often each sample stands in one group, and refuses empty lists and bad indices.
 Status count_places(const std::vector<Microbatch>& list, const std::string& where,
                     std::vector<std::int32_t>& places) {
   for (std::size_t m = 0; m < list.size(); ++m) {
@@ -51,26 +52,28 @@ Status check_input(const ParallelPlan& plan, const IterationInput& input) {
     return wrong("bounds for " + std::to_string(input.max_in_flight.size()) + " of " +
                      std::to_string(plan.stages.size()) + " stages",
                  "give max_in_flight one entry per stage, or none");
-  if (input.microbatches.size() != plan.pipelines.size())
+  if (input.microbatches.size() != plan.replicas.size())
     return wrong("microbatches for " + std::to_string(input.microbatches.size()) +
-                     " pipelines, but the plan has " + std::to_string(plan.pipelines.size()),
-                 "give one list per pipeline, an empty one where a pipeline has no samples");
+                     " replicas, but the plan has " + std::to_string(plan.replicas.size()),
+                 "give one list per replica, an empty one where a replica has no samples");
   const std::size_t count = input.samples.size();
-  std::vector<std::int32_t> encoder(count), llm(count);
-  for (std::size_t p = 0; p < input.microbatches.size(); ++p) {
-    const std::string where = "pipeline " + std::to_string(p);
-    const auto& sides = input.microbatches[p];
-    if (auto s = count_places(sides.encoder, where + " encoder", encoder); !s.ok()) return s;
-    if (auto s = count_places(sides.llm, where + " llm", llm); !s.ok()) return s;
+  std::vector<std::vector<std::int32_t>> places(plan.module_groups.size(),
+                                                std::vector<std::int32_t>(count));
+  for (std::size_t r = 0; r < input.microbatches.size(); ++r) {
+    const auto group = plan.replicas[r].group.index();
+    const std::string where =
+        "replica " + std::to_string(r) + " (" + plan.module_groups[group].name + ")";
+    if (auto s = count_places(input.microbatches[r], where, places[group]); !s.ok()) return s;
   }
   for (std::size_t s = 0; s < count; ++s) {
     const std::string sample = "sample " + std::to_string(s) + " ('" + input.samples[s].id + "')";
     if (input.samples[s].llm_tokens < 1)
       return wrong(sample + " has no llm tokens", "a sample needs at least one token");
-    if (encoder[s] != 1 || llm[s] != 1)
-      return wrong(sample + " stands in " + std::to_string(encoder[s]) + " encoder parts and " +
-                       std::to_string(llm[s]) + " llm parts",
-                   "each sample belongs into exactly one part of either side");
+    for (std::size_t g = 0; g < places.size(); ++g)
+      if (places[g][s] != 1)
+        return wrong(sample + " stands in " + std::to_string(places[g][s]) + " parts of " +
+                         plan.module_groups[g].name,
+                     "each sample belongs into exactly one part of every module group");
   }
   return Done{};
 }
@@ -152,19 +155,35 @@ void append_tail(const ParallelPlan& plan, std::vector<std::vector<Action>>& act
 
 }  // namespace
 
-std::vector<PipelineMicrobatches> assign_by_count(std::int32_t sample_count, std::int32_t pipelines,
-                                                  std::int32_t microbatches) {
-  std::vector<PipelineMicrobatches> assignment;
+MicrobatchList cut_by_count(std::int32_t begin, std::int32_t count, std::int32_t microbatches) {
+  MicrobatchList list;
+  for (const auto size : even_pieces(count, std::min(count, microbatches))) {
+    Part part;
+    for (std::int32_t i = 0; i < size; ++i) part.samples.push_back(begin++);
+    list.push_back({{std::move(part)}});
+  }
+  return list;
+}
+
+std::vector<MicrobatchList> assign_by_count(const ParallelPlan& plan, std::int32_t sample_count,
+                                            std::int32_t microbatches) {
+  std::int32_t llm_replicas = 0;
+  for (std::size_t r = 0; r < plan.replicas.size(); ++r)
+    llm_replicas += plan.is_llm(ReplicaId{r}) ? 1 : 0;
+  const auto pieces = even_pieces(sample_count, llm_replicas);
+  auto own = pieces.begin();
   std::int32_t next = 0;
-  for (const auto own : even_pieces(sample_count, pipelines)) {
-    PipelineMicrobatches sides;
-    for (const auto size : even_pieces(own, std::min(own, microbatches))) {
-      Part part;
-      for (std::int32_t i = 0; i < size; ++i) part.samples.push_back(next++);
-      sides.llm.push_back({{std::move(part)}});
+  const auto samples_of_microbatch = [](ReplicaId, const Microbatch& microbatch) {
+    return static_cast<double>(microbatch.parts.front().samples.size());
+  };
+  std::vector<MicrobatchList> assignment(plan.replicas.size());
+  for (std::size_t p = 0; p < plan.pipelines.size(); ++p) {
+    std::vector<ReplicaCut> cuts(replicas_by_group(plan, PipelineId{p}).back().size());
+    for (ReplicaCut& cut : cuts) {
+      cut.encoder = cut.llm = cut_by_count(next, *own, microbatches);
+      next += *own++;
     }
-    sides.encoder = sides.llm;
-    assignment.push_back(std::move(sides));
+    deal_microbatches(plan, PipelineId{p}, std::move(cuts), samples_of_microbatch, assignment);
   }
   return assignment;
 }

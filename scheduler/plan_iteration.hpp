@@ -14,23 +14,27 @@
 
 namespace troupe::scheduler {
 
-/// Cuts samples 0..sample_count-1 into contiguous runs, one per pipeline, and each run into at most
-/// `microbatches` microbatches of one part; sizes differ by at most one, larger ones first. A
-/// pipeline with fewer samples than microbatches gets one microbatch per sample, and may get none.
-/// Both sides of the boundary get the same cut.
+/// Cuts `count` samples from `begin` on into at most `microbatches` microbatches of one part; sizes
+/// differ by at most one, larger ones first. Of fewer samples each is a microbatch.
+/// REQUIRES: count >= 0, microbatches >= 1.
+MicrobatchList cut_by_count(std::int32_t begin, std::int32_t count, std::int32_t microbatches);
+
+/// Cuts samples 0..sample_count-1 into contiguous runs, one per llm replica, whose sizes differ by
+/// at most one, larger ones first, and each run by `cut_by_count`. A replica may get none. Encoders
+/// get the same microbatches, dealt by their number of samples (deal_microbatches.hpp).
 ///
-/// REQUIRES: sample_count >= 0, pipelines >= 1, microbatches >= 1.
-std::vector<PipelineMicrobatches> assign_by_count(std::int32_t sample_count, std::int32_t pipelines,
-                                                  std::int32_t microbatches);
+/// REQUIRES: sample_count >= 0, microbatches >= 1.
+std::vector<MicrobatchList> assign_by_count(const ParallelPlan& plan, std::int32_t sample_count,
+                                            std::int32_t microbatches);
 
 /// What an iteration is planned from.
 struct IterationInput {
   std::int64_t step = 1;             ///< Optimizer step, from 1.
   EpochNumber epoch_number = 0;      ///< Configuration the plan is for.
   std::vector<SampleShape> samples;  ///< In training order.
-  /// Per pipeline of the plan. Every sample stands in exactly one encoder part and one llm part,
-  /// which may belong to different pipelines.
-  std::vector<PipelineMicrobatches> microbatches;
+  /// Per replica of the plan. Every sample stands in exactly one part of each module group; those
+  /// may belong to different pipelines.
+  std::vector<MicrobatchList> microbatches;
   std::string schedule = "1f1b";  ///< A name of `schedule_names()`.
   /// Per stage, microbatches that may be in flight; empty, or 0 for a stage: as the schedule likes.
   std::vector<std::int32_t> max_in_flight;
@@ -58,7 +62,7 @@ struct IterationInput {
 /// Cost: O(actions * log(stages per device)).
 ///
 /// Errors:
-/// - invalid_argument: a pipeline count, sample index or schedule name that is wrong, an empty part
+/// - invalid_argument: a replica count, sample index or schedule name that is wrong, an empty part
 ///   or microbatch, a sample without or with two places, or without llm tokens.
 /// - infeasible: `max_in_flight` is too small for the schedule.
 Result<IterationPlan> plan_iteration(const ParallelPlan& plan, IterationInput input);

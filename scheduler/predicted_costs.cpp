@@ -157,20 +157,22 @@ SimulationCosts predicted_costs(const ParallelPlan& plan, const SampleCosts& sam
 }
 
 SimulationCosts predicted_costs(const ParallelPlan& plan, const SampleCosts& samples,
-                                const std::vector<PipelineMicrobatches>& microbatches,
+                                const std::vector<MicrobatchList>& microbatches,
                                 const PredictionOptions& options) {
-  // A sample stands in one part of either side, so that its first sample tells a part.
+  // A sample stands in one part of each group, so that its first sample tells a part.
   struct Known {
-    std::map<Side, std::vector<std::size_t>> number;  // Of a part in its pipeline, by sample.
-    std::vector<std::vector<PassCosts>> costs;        // Per stage, by that number.
+    std::vector<std::vector<std::size_t>>
+        number;                                 // Per group: of a part in its replica, by sample.
+    std::vector<std::vector<PassCosts>> costs;  // Per stage, by that number.
   };
   const auto known = std::make_shared<Known>();
+  known->number.resize(plan.module_groups.size());
   const auto layers = layers_of_stages(plan, samples);
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
-    const Side side = side_of(plan, StageId{s});
-    auto& number = known->number[side];
+    const ReplicaId replica = plan.stages[s].replica;
+    auto& number = known->number[plan.at(replica).group.index()];
     auto& costs = known->costs.emplace_back();
-    for (const auto& microbatch : microbatches[plan.stages[s].pipeline.index()].of(side))
+    for (const auto& microbatch : microbatches[replica.index()])
       for (const auto& part : microbatch.parts) {
         const auto first = static_cast<std::size_t>(part.samples.front());
         if (number.size() <= first) number.resize(first + 1);
@@ -180,7 +182,7 @@ SimulationCosts predicted_costs(const ParallelPlan& plan, const SampleCosts& sam
   }
   std::vector<const std::vector<std::size_t>*> numbers;  // Per stage.
   for (std::size_t s = 0; s < plan.stages.size(); ++s)
-    numbers.push_back(&known->number[side_of(plan, StageId{s})]);
+    numbers.push_back(&known->number[plan.at(plan.stages[s].replica).group.index()]);
   return costs_of(plan, options,
                   [known, numbers](StageId stage, const std::vector<std::int32_t>& part) {
                     const auto first = static_cast<std::size_t>(part.front());

@@ -84,7 +84,7 @@ SimulationCosts predicted_costs(const ParallelPlan& plan, const SampleCosts& sam
 /// summed once for a stage, however often it is asked for. REQUIRES: as `plan_iteration` of
 /// microbatches.
 SimulationCosts predicted_costs(const ParallelPlan& plan, const SampleCosts& samples,
-                                const std::vector<PipelineMicrobatches>& microbatches,
+                                const std::vector<MicrobatchList>& microbatches,
                                 const PredictionOptions& options);
 
 /// Milliseconds of one message on a free link, for `IterationInput::message_cost`. `plan` outlives

@@ -15,55 +15,23 @@ namespace {
 
 std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
 
-/// Where a sample is on the llm side.
-struct Place {
-  std::int32_t pipeline = -1;
-  MicrobatchId microbatch;
-  PartId part;
-};
-
-std::vector<Place> llm_places(const std::vector<PipelineMicrobatches>& microbatches,
-                              std::size_t sample_count) {
-  std::vector<Place> places(sample_count);
-  for (std::size_t p = 0; p < microbatches.size(); ++p)
-    for (std::size_t m = 0; m < microbatches[p].llm.size(); ++m)
-      for (std::size_t q = 0; q < microbatches[p].llm[m].parts.size(); ++q)
-        for (const auto sample : microbatches[p].llm[m].parts[q].samples)
-          places[at(sample)] = {static_cast<std::int32_t>(p), MicrobatchId{m}, PartId{q}};
-  return places;
-}
-
-std::span<const Stage> stages_of(const ParallelPlan& plan, std::size_t pipeline) {
-  const auto& stages = plan.pipelines[pipeline].stages;
-  return std::span(plan.stages).subspan(stages.front().index(), stages.size());
-}
-
-/// The stage of a pipeline that holds the llm's first layer.
-StageId llm_entry(const ParallelPlan& plan, std::size_t pipeline) {
-  for (const StageId stage : plan.pipelines[pipeline].stages)
-    for (const auto& run : plan.at(stage).runs)
-      if (run.module == plan.model.llm() && run.layers.begin == 0) return stage;
-  return StageId{};
-}
-
-/// Builds the messages of one pipeline's edges.
+/// Builds the messages of all replicas.
 class MessageBuilder {
  public:
   MessageBuilder(const ParallelPlan& plan, const RowFlow& flow,
-                 const std::vector<PipelineMicrobatches>& microbatches, std::size_t sample_count)
+                 const std::vector<MicrobatchList>& microbatches, std::size_t sample_count)
       : plan_(plan),
         flow_(flow),
         microbatches_(microbatches),
-        llm_places_(llm_places(microbatches, sample_count)) {
-    for (std::size_t p = 0; p < plan.pipelines.size(); ++p)
-      llm_entries_.push_back(llm_entry(plan, p));
-  }
+        places_(sample_places(plan, microbatches, sample_count)) {}
 
   std::vector<Message> build() {
-    for (std::size_t p = 0; p < plan_.pipelines.size(); ++p) {
-      const std::size_t first = plan_.pipelines[p].stages.front().index();
-      for (const auto& edge : stage_edges(plan_.model, stages_of(plan_, p)))
-        add_edge(p, edge, first);
+    for (std::size_t r = 0; r < plan_.replicas.size(); ++r) {
+      add_inner(ReplicaId{r});
+      for (const ModuleId module : modules_of(ReplicaId{r}))
+        for (const ModuleId next : plan_.model.at(module).next)
+          if (plan_.group_of(next) != plan_.at(ReplicaId{r}).group)
+            add_crossing(ReplicaId{r}, module, next);
     }
     const auto before = [](const Message& a, const Message& b) {
       return std::tie(a.source, a.destination, a.module) <
@@ -76,35 +44,53 @@ class MessageBuilder {
   }
 
  private:
-  void add_edge(std::size_t pipeline, const StageEdge& edge, std::size_t first_stage) {
-    const StageId from{first_stage + edge.from};
-    const StageId to{first_stage + edge.to};
-    const bool crosses = side_of(plan_, from) != side_of(plan_, to);
-    const auto& list = microbatches_[pipeline].of(side_of(plan_, from));
-    for (std::size_t m = 0; m < list.size(); ++m) {
-      for (std::size_t q = 0; q < list[m].parts.size(); ++q) {
-        const MessageEnd source{from, MicrobatchId{m}, PartId{q}};
-        std::vector<std::int32_t> moved;
-        for (const auto sample : list[m].parts[q].samples)
-          if (flow_.output(edge.module, sample) > 0) moved.push_back(sample);
-        if (crosses)
-          add_crossing(edge, source, moved);
-        else if (!moved.empty())
-          add(edge, source, {to, MicrobatchId{m}, PartId{q}}, std::move(moved));
-      }
-    }
+  const std::vector<ModuleId>& modules_of(ReplicaId replica) const {
+    return plan_.module_groups[plan_.at(replica).group.index()].modules;
   }
 
-  /// Across the boundary a sample goes where its llm part is, maybe in another pipeline.
-  void add_crossing(const StageEdge& edge, MessageEnd source,
-                    const std::vector<std::int32_t>& moved) {
-    std::map<MessageEnd, std::vector<std::int32_t>> samples_to;
-    for (const auto sample : moved) {
-      const Place& place = llm_places_[at(sample)];
-      samples_to[{llm_entries_[at(place.pipeline)], place.microbatch, place.part}].push_back(
-          sample);
-    }
-    for (auto& [end, samples] : samples_to) add(edge, source, end, std::move(samples));
+  /// Calls `take` with the end of every part of a replica at this stage and its samples that have
+  /// output rows of the module.
+  template <class Take>
+  void for_each_part(StageId stage, ModuleId module, Take take) const {
+    const MicrobatchList& list = microbatches_[plan_.at(stage).replica.index()];
+    for (std::size_t m = 0; m < list.size(); ++m)
+      for (std::size_t q = 0; q < list[m].parts.size(); ++q) {
+        std::vector<std::int32_t> moved;
+        for (const auto sample : list[m].parts[q].samples)
+          if (flow_.output(module, sample) > 0) moved.push_back(sample);
+        if (!moved.empty()) take(MessageEnd{stage, MicrobatchId{m}, PartId{q}}, std::move(moved));
+      }
+  }
+
+  /// Rows between stages of one replica: part for part.
+  void add_inner(ReplicaId replica) {
+    const auto& stages = plan_.at(replica).stages;
+    const std::size_t first = stages.front().index();
+    const auto own = std::span(plan_.stages).subspan(first, stages.size());
+    for (const StageEdge& edge : stage_edges(plan_.model, own))
+      for_each_part(StageId{first + edge.from}, edge.module,
+                    [&](MessageEnd source, std::vector<std::int32_t> samples) {
+                      const MessageEnd to{StageId{first + edge.to}, source.microbatch, source.part};
+                      add(edge, source, to, std::move(samples));
+                    });
+  }
+
+  /// Rows into another group: a sample goes where its part is there, in whatever replica.
+  void add_crossing(ReplicaId replica, ModuleId module, ModuleId next) {
+    const auto layers = static_cast<std::int32_t>(plan_.model.at(module).layers.size());
+    const StageEdge edge{0, 0, module, true, layers};
+    const auto& places = places_[plan_.group_of(next).index()];
+    for_each_part(
+        stage_with(plan_, replica, {module, layers - 1}), module,
+        [&](MessageEnd source, const std::vector<std::int32_t>& moved) {
+          std::map<MessageEnd, std::vector<std::int32_t>> samples_to;
+          for (const auto sample : moved) {
+            const SamplePlace& place = places[at(sample)];
+            samples_to[{stage_with(plan_, place.replica, {next, 0}), place.microbatch, place.part}]
+                .push_back(sample);
+          }
+          for (auto& [end, samples] : samples_to) add(edge, source, end, std::move(samples));
+        });
   }
 
   void add(const StageEdge& edge, MessageEnd source, MessageEnd destination,
@@ -128,9 +114,8 @@ class MessageBuilder {
 
   const ParallelPlan& plan_;
   const RowFlow& flow_;
-  const std::vector<PipelineMicrobatches>& microbatches_;
-  std::vector<Place> llm_places_;
-  std::vector<StageId> llm_entries_;  // Per pipeline.
+  const std::vector<MicrobatchList>& microbatches_;
+  const std::vector<std::vector<SamplePlace>> places_;
   std::vector<Message> messages_;
 };
 
@@ -177,8 +162,24 @@ bool RowFlow::trains(const LayerRun& run) const {
   return before[at(run.layers.end)] > before[at(run.layers.begin)];
 }
 
+std::vector<std::vector<SamplePlace>> sample_places(const ParallelPlan& plan,
+                                                    const std::vector<MicrobatchList>& microbatches,
+                                                    std::size_t sample_count) {
+  std::vector<std::vector<SamplePlace>> places(plan.module_groups.size(),
+                                               std::vector<SamplePlace>(sample_count));
+  for (std::size_t r = 0; r < microbatches.size(); ++r) {
+    auto& own = places[plan.replicas[r].group.index()];
+    const MicrobatchList& list = microbatches[r];
+    for (std::size_t m = 0; m < list.size(); ++m)
+      for (std::size_t q = 0; q < list[m].parts.size(); ++q)
+        for (const auto sample : list[m].parts[q].samples)
+          own[at(sample)] = {ReplicaId{r}, MicrobatchId{m}, PartId{q}};
+  }
+  return places;
+}
+
 std::vector<Message> plan_messages(const ParallelPlan& plan, const RowFlow& flow,
-                                   const std::vector<PipelineMicrobatches>& microbatches,
+                                   const std::vector<MicrobatchList>& microbatches,
                                    std::size_t sample_count) {
   return MessageBuilder(plan, flow, microbatches, sample_count).build();
 }

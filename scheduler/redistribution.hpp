@@ -41,7 +41,19 @@ class RowFlow {
 ///
 /// REQUIRES: the microbatches are sound (see `plan_iteration`).
 std::vector<Message> plan_messages(const ParallelPlan& plan, const RowFlow& flow,
-                                   const std::vector<PipelineMicrobatches>& microbatches,
+                                   const std::vector<MicrobatchList>& microbatches,
                                    std::size_t sample_count);
+
+/// Where a sample is in a module group.
+struct SamplePlace {
+  ReplicaId replica;  ///< Invalid: nowhere.
+  MicrobatchId microbatch;
+  PartId part;
+};
+
+/// Per module group and sample. REQUIRES: a list per replica, samples below `sample_count`.
+std::vector<std::vector<SamplePlace>> sample_places(const ParallelPlan& plan,
+                                                    const std::vector<MicrobatchList>& microbatches,
+                                                    std::size_t sample_count);
 
 }  // namespace troupe::scheduler

@@ -189,10 +189,7 @@ class Simulation {
   }
 
   const std::vector<std::int32_t>& part_of(const Action& action) const {
-    const auto& sides = iteration_.microbatches[plan_.at(action.stage).pipeline.index()];
-    return sides.of(side_of(plan_, action.stage))[action.microbatch.index()]
-        .parts[action.part.index()]
-        .samples;
+    return samples_of(plan_, iteration_, action.stage, action.microbatch, action.part);
   }
 
   /// Log-normal with mean 1; depends on device and position alone.
@@ -349,12 +346,12 @@ Status check_ids(const ParallelPlan& plan, const IterationPlan& iteration) {
                    exists(action.group, plan.groups.size());
       if (known && action.microbatch.valid()) {
         known = action.stage.valid() && action.part.valid();
-        const auto pipeline = known ? plan.at(action.stage).pipeline.index() : 0;
-        known = known && pipeline < iteration.microbatches.size();
+        const auto replica = known ? plan.at(action.stage).replica.index() : 0;
+        known = known && replica < iteration.microbatches.size();
         if (known) {
-          const auto& side = iteration.microbatches[pipeline].of(side_of(plan, action.stage));
-          known = action.microbatch.index() < side.size() &&
-                  action.part.index() < side[action.microbatch.index()].parts.size();
+          const MicrobatchList& list = iteration.microbatches[replica];
+          known = action.microbatch.index() < list.size() &&
+                  action.part.index() < list[action.microbatch.index()].parts.size();
         }
       }
       if (!known) return wrong("there is no such thing as " + describe(plan, action));

@@ -2,19 +2,21 @@
 
 #include <algorithm>
 #include <functional>
+#include <limits>
 #include <queue>
 
 namespace troupe::scheduler {
 
 namespace {
 
-/// Stage of every layer: [module][layer].
+/// Stage of every layer: [module][layer]; `kNone` where no stage has it.
+constexpr std::size_t kNone = std::numeric_limits<std::size_t>::max();
 using StageOfLayer = std::vector<std::vector<std::size_t>>;
 
 StageOfLayer stage_of_layer(const ModelGraph& model, std::span<const Stage> stages) {
   StageOfLayer stage_of(model.modules.size());
   for (std::size_t m = 0; m < model.modules.size(); ++m)
-    stage_of[m].resize(model.modules[m].layers.size());
+    stage_of[m].assign(model.modules[m].layers.size(), kNone);
   for (std::size_t s = 0; s < stages.size(); ++s)
     for (const auto& run : stages[s].runs)
       for (auto layer = run.layers.begin; layer < run.layers.end; ++layer)
@@ -40,20 +42,70 @@ std::vector<ModuleId> predecessors(const ModelGraph& model, ModuleId module) {
 std::vector<StageEdge> stage_edges(const ModelGraph& model, std::span<const Stage> stages) {
   const StageOfLayer stage_of = stage_of_layer(model, stages);
   std::vector<StageEdge> edges;
+  const auto add = [&](std::size_t from, std::size_t to, ModuleId module, bool boundary,
+                       std::size_t layers) {
+    if (from != to && from != kNone && to != kNone)
+      edges.push_back({from, to, module, boundary, static_cast<std::int32_t>(layers)});
+  };
   for (std::size_t m = 0; m < model.modules.size(); ++m) {
     const auto& own = stage_of[m];
     for (std::size_t layer = 1; layer < own.size(); ++layer)
-      if (own[layer - 1] != own[layer])
-        edges.push_back(
-            {own[layer - 1], own[layer], ModuleId{m}, false, static_cast<std::int32_t>(layer)});
+      add(own[layer - 1], own[layer], ModuleId{m}, false, layer);
     for (const ModuleId next : model.modules[m].next)
-      if (own.back() != stage_of[next.index()].front())
-        edges.push_back({own.back(), stage_of[next.index()].front(), ModuleId{m}, true,
-                         static_cast<std::int32_t>(own.size())});
+      add(own.back(), stage_of[next.index()].front(), ModuleId{m}, true, own.size());
   }
   std::sort(edges.begin(), edges.end());
   edges.erase(std::unique(edges.begin(), edges.end()), edges.end());
   return edges;
+}
+
+StageId stage_with(const ParallelPlan& plan, ReplicaId replica, LayerId layer) {
+  for (const StageId stage : plan.at(replica).stages)
+    for (const LayerRun& run : plan.at(stage).runs)
+      if (run.module == layer.module && run.layers.begin <= layer.layer &&
+          layer.layer < run.layers.end)
+        return stage;
+  return {};
+}
+
+std::vector<PlanEdge> pipeline_edges(const ParallelPlan& plan, PipelineId pipeline) {
+  std::vector<PlanEdge> edges;
+  for (const ReplicaId id : plan.at(pipeline).replicas) {
+    const std::size_t first = plan.at(id).stages.front().index();
+    const auto own = std::span(plan.stages).subspan(first, plan.at(id).stages.size());
+    for (const StageEdge& edge : stage_edges(plan.model, own))
+      edges.push_back({StageId{first + edge.from}, StageId{first + edge.to}});
+    for (const ModuleId module : plan.module_groups[plan.at(id).group.index()].modules) {
+      const auto& spec = plan.model.at(module);
+      const LayerId last{module, static_cast<std::int32_t>(spec.layers.size()) - 1};
+      for (const ModuleId next : spec.next) {
+        if (plan.group_of(next) == plan.at(id).group) continue;  // Inside the replica, above.
+        for (const ReplicaId other : plan.at(pipeline).replicas)
+          if (const StageId to = stage_with(plan, other, {next, 0}); to.valid())
+            edges.push_back({stage_with(plan, id, last), to});
+      }
+    }
+  }
+  std::sort(edges.begin(), edges.end());
+  edges.erase(std::unique(edges.begin(), edges.end()), edges.end());
+  return edges;
+}
+
+std::string group_name(const ModelGraph& model, const std::vector<ModuleId>& modules) {
+  std::string name;
+  for (const ModuleId module : modules)
+    if (model.at(module).kind == ModuleKind::encoder)
+      name += (name.empty() ? "" : "+") + model.at(module).name;
+  return name.empty() ? model.at(modules.front()).name : name;
+}
+
+std::vector<ModuleGroup> encoders_and_llm(const ModelGraph& model) {
+  std::vector<ModuleId> encoders;
+  for (std::size_t m = 0; m < model.llm().index(); ++m) encoders.push_back(ModuleId{m});
+  std::vector<ModuleGroup> groups;
+  if (!encoders.empty()) groups.push_back({group_name(model, encoders), encoders});
+  groups.push_back({group_name(model, {model.llm()}), {model.llm()}});
+  return groups;
 }
 
 std::vector<std::size_t> topological_order(const ModelGraph& model, std::span<const Stage> stages) {

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "runtime/vocabulary/parallel_plan.hpp"
@@ -27,16 +28,40 @@ struct StageEdge {
   friend auto operator<=>(const StageEdge&, const StageEdge&) = default;
 };
 
-/// Edges between the stages of one pipeline, sorted. An edge that joins two modules is listed with
-/// the module that makes the rows. REQUIRES: each layer of each module is in exactly one run.
+/// Edges between these stages, sorted. An edge that joins two modules is listed with the module
+/// that makes the rows. REQUIRES: each layer is in one run at most; rows into and out of layers
+/// that are in none are left out.
 std::vector<StageEdge> stage_edges(const ModelGraph& model, std::span<const Stage> stages);
+
+/// Stages whose rows go from one to the other: inside a replica, or from one to a replica of the
+/// next module's group in the same pipeline, if a sample is in both.
+struct PlanEdge {
+  StageId from;
+  StageId to;
+
+  friend auto operator<=>(const PlanEdge&, const PlanEdge&) = default;
+};
+
+/// All of a pipeline, sorted, each once.
+std::vector<PlanEdge> pipeline_edges(const ParallelPlan& plan, PipelineId pipeline);
+
+/// The stage of a replica that has a layer of it. Errors: none; invalid where the layer is not the
+/// replica's.
+StageId stage_with(const ParallelPlan& plan, ReplicaId replica, LayerId layer);
+
+/// What a module group is called: its encoders, `vision+audio`, or its only module.
+std::string group_name(const ModelGraph& model, const std::vector<ModuleId>& modules);
+
+/// The groups of a layout in which every pipeline has a complete model: all encoders with their
+/// projectors, if there are any, and the llm.
+std::vector<ModuleGroup> encoders_and_llm(const ModelGraph& model);
 
 /// Indices of the stages of one pipeline in topological order, independent ones in the order given.
 /// Stages on or behind a circle are left out. REQUIRES: as `stage_edges`.
 std::vector<std::size_t> topological_order(const ModelGraph& model, std::span<const Stage> stages);
 
 /// Who holds which trainable parameters: `ParallelPlan::groups` for its stages. In model order, a
-/// tied parameter right after its first layer's own group; holders by (pipeline, stage, layer).
+/// tied parameter right after its first layer's own group; holders by (stage, layer).
 std::vector<ParameterGroup> parameter_groups(const ParallelPlan& plan);
 
 /// Stages that hold a group, each once, in holder order; the first one reduces.

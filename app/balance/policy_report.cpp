@@ -16,7 +16,7 @@ Workload forward_of(const scheduler::SampleWork& work) {
 }
 
 // Forward work of each microbatch.
-std::vector<Workload> loads_of(const std::vector<Microbatch>& microbatches,
+std::vector<Workload> loads_of(const MicrobatchList& microbatches,
                                const std::vector<scheduler::SampleWork>& samples) {
   std::vector<Workload> loads;
   for (const auto& microbatch : microbatches) {
@@ -28,30 +28,34 @@ std::vector<Workload> loads_of(const std::vector<Microbatch>& microbatches,
   return loads;
 }
 
-std::int64_t samples_in(const std::vector<Microbatch>& microbatches) {
+std::int64_t samples_in(const MicrobatchList& microbatches) {
   std::int64_t count = 0;
   for (const auto& microbatch : microbatches)
     for (const auto& part : microbatch.parts) count += std::ssize(part.samples);
   return count;
 }
 
-PolicyAnswer answer_of(const engine::SimulatedBatch& batch,
+/// Loads of encoders are those of the first group: others are dealt by the same rule.
+PolicyAnswer answer_of(const ParallelPlan& plan, const engine::SimulatedBatch& batch,
                        const std::vector<scheduler::SampleWork>& samples) {
   PolicyAnswer answer;
   std::vector<Workload> encoder, llm;
-  for (const auto& pipeline : batch.iteration.microbatches) {
-    const auto encoder_loads = loads_of(pipeline.encoder, samples);
-    const auto llm_loads = loads_of(pipeline.llm, samples);
-    if (answer.dealt.empty()) {
-      for (const auto& load : encoder_loads) answer.encoder_loads.push_back(load.encoder_ms);
-      for (const auto& load : llm_loads) answer.llm_loads.push_back(load.llm_ms);
+  for (std::size_t r = 0; r < plan.replicas.size(); ++r) {
+    const auto loads = loads_of(batch.iteration.microbatches[r], samples);
+    const bool first = plan.replicas[r].pipeline == PipelineId{0} && plan.is_first(ReplicaId{r});
+    if (plan.replicas[r].group == ModuleGroupId{0}) {
+      encoder.insert(encoder.end(), loads.begin(), loads.end());
+      for (const auto& load : loads)
+        if (first) answer.encoder_loads.push_back(load.encoder_ms);
     }
-    answer.dealt.push_back(samples_in(pipeline.llm));
-    answer.microbatches += static_cast<double>(pipeline.llm.size());
-    encoder.insert(encoder.end(), encoder_loads.begin(), encoder_loads.end());
-    llm.insert(llm.end(), llm_loads.begin(), llm_loads.end());
+    if (!plan.is_llm(ReplicaId{r})) continue;
+    llm.insert(llm.end(), loads.begin(), loads.end());
+    for (const auto& load : loads)
+      if (first) answer.llm_loads.push_back(load.llm_ms);
+    answer.dealt.push_back(samples_in(batch.iteration.microbatches[r]));
+    answer.microbatches += static_cast<double>(batch.iteration.microbatches[r].size());
   }
-  answer.microbatches /= static_cast<double>(batch.iteration.microbatches.size());
+  answer.microbatches /= static_cast<double>(answer.dealt.size());
   answer.encoder = encoder_spread(encoder);
   answer.llm = llm_spread(llm);
   answer.deferred = batch.prediction.deferred_samples;
@@ -101,7 +105,7 @@ Result<PolicyReport> report_policy(const std::string& policy, const PolicyQuesti
     const auto work = scheduler::sample_workloads(question.costs->model, samples,
                                                   question.costs->options.parallelisms);
     if (!work.ok()) return work.error();
-    report.batches.push_back(answer_of(batch.value(), work.value()));
+    report.batches.push_back(answer_of(question.plan, batch.value(), work.value()));
   }
   report.all = over_all(report.batches);
   return report;

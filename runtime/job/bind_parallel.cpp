@@ -62,33 +62,88 @@ HandStage bind_stage(const Value& value, const std::string& path,
   return stage;
 }
 
+/// `stages` of the table at `path`.
+std::vector<HandStage> bind_stages(const Value& item, const std::string& path,
+                                   const std::vector<std::string>& modules, SectionReader& reader,
+                                   Findings& findings) {
+  std::vector<HandStage> stages;
+  if (const auto* written = reader.list("stages"))
+    for (const auto& stage : *written)
+      stages.push_back(bind_stage(stage, path + ".stages[" + std::to_string(stages.size()) + "]",
+                                  modules, findings));
+  if (reader.is_given() && item.find("stages") == nullptr)
+    findings.add(Errc::invalid_argument, item.where(), path + ": stages are missing",
+                 "write stages = [{node = 0, llm = \"all\"}]");
+  return stages;
+}
+
 std::vector<std::vector<HandStage>> bind_pipelines(const Value::Array& list,
                                                    const std::vector<std::string>& modules,
                                                    Findings& findings) {
   std::vector<std::vector<HandStage>> pipelines;
   for (const auto& item : list) {
     const auto path = "parallel.pipelines[" + std::to_string(pipelines.size()) + "]";
-    auto& stages = pipelines.emplace_back();
     SectionReader reader{&item, path, findings};
-    if (const auto* written = reader.list("stages"))
-      for (const auto& stage : *written)
-        stages.push_back(bind_stage(stage, path + ".stages[" + std::to_string(stages.size()) + "]",
-                                    modules, findings));
-    if (reader.is_given() && item.find("stages") == nullptr)
-      findings.add(Errc::invalid_argument, item.where(), path + ": stages are missing",
-                   "write stages = [{node = 0, llm = \"all\"}]");
+    pipelines.push_back(bind_stages(item, path, modules, reader, findings));
     reader.finish();
   }
   return pipelines;
 }
 
+/// `modules` of the table at `path`: names that exist.
+std::vector<std::string> bind_group(const Value& item, const std::string& path,
+                                    const std::vector<std::string>& modules, SectionReader& reader,
+                                    Findings& findings) {
+  std::vector<std::string> group;
+  const auto* written = reader.list("modules");
+  for (std::size_t i = 0; written != nullptr && i < written->size(); ++i) {
+    const auto* name = std::get_if<std::string>(&(*written)[i].data);
+    if (name != nullptr && std::find(modules.begin(), modules.end(), *name) != modules.end()) {
+      group.push_back(*name);
+      continue;
+    }
+    const auto near = name == nullptr ? std::string() : nearest_word(*name, modules);
+    findings.add(Errc::invalid_argument, (*written)[i].where(),
+                 path + ".modules: no module is called " + (*written)[i].shown(),
+                 near.empty() ? "name modules of [modules]" : "did you mean " + near + "?");
+  }
+  if (reader.is_given() && (item.find("modules") == nullptr || (written && written->empty())))
+    findings.add(Errc::invalid_argument, item.where(), path + ": modules are missing",
+                 "say what it is a copy of: modules = [\"llm\"], or an encoder");
+  return group;
+}
+
+std::vector<HandReplica> bind_replicas(const Value::Array& list,
+                                       const std::vector<std::string>& modules,
+                                       Findings& findings) {
+  std::vector<HandReplica> replicas;
+  for (const auto& item : list) {
+    const auto path = "parallel.replicas[" + std::to_string(replicas.size()) + "]";
+    SectionReader reader{&item, path, findings};
+    auto group = bind_group(item, path, modules, reader, findings);
+    auto stages = bind_stages(item, path, modules, reader, findings);
+    replicas.push_back({std::move(group), std::move(stages)});
+    reader.finish();
+  }
+  return replicas;
+}
+
 void check_mode(const Parallel& parallel, bool is_manual, Findings& findings) {
-  if (is_manual && parallel.layout.pipelines.empty())
+  const HandLayout& layout = parallel.layout;
+  if (is_manual && layout.empty())
     findings.add_at("parallel.mode", "parallel.mode: \"manual\" needs a layout",
-                    "add [[parallel.pipelines]] tables, or write mode = \"auto\"");
-  if (!is_manual && !parallel.layout.pipelines.empty())
-    findings.add_at("parallel.mode", "parallel.mode: \"auto\", but pipelines are given",
-                    "remove one of the two; on the command line: parallel.pipelines=[]");
+                    "add [[parallel.pipelines]] or [[parallel.replicas]] tables, or write mode = "
+                    "\"auto\"");
+  const std::string key = layout.pipelines.empty() ? "replicas" : "pipelines";
+  if (!is_manual && !layout.empty())
+    findings.add_at("parallel.mode", "parallel.mode: \"auto\", but " + key + " are given",
+                    "remove one of the two; on the command line: parallel." + key + "=[]");
+  if (!layout.pipelines.empty() && !layout.replicas.empty())
+    findings.add_at("parallel.replicas",
+                    "parallel.replicas: parallel.pipelines is there too, which is another way to "
+                    "write a layout",
+                    "write the whole layout in one of the two forms; on the command line: "
+                    "parallel.pipelines=[]");
 }
 
 }  // namespace
@@ -99,7 +154,9 @@ Parallel bind_parallel(const Value* value, const std::vector<std::string>& modul
   SectionReader reader{value, "parallel", findings};
   if (const auto* pipelines = reader.list("pipelines"))
     parallel.layout.pipelines = bind_pipelines(*pipelines, modules, findings);
-  parallel.mode = parallel.layout.pipelines.empty() ? LayoutMode::automatic : LayoutMode::manual;
+  if (const auto* replicas = reader.list("replicas"))
+    parallel.layout.replicas = bind_replicas(*replicas, modules, findings);
+  parallel.mode = parallel.layout.empty() ? LayoutMode::automatic : LayoutMode::manual;
   reader.choice("mode", parallel.mode, kLayoutModes);
   check_mode(parallel, parallel.mode == LayoutMode::manual, findings);
   for (const auto& name : modules) {

@@ -17,8 +17,8 @@ bool has_encoder(const Job& job) {
 }
 
 /// Stages of a pipeline that hold layers of a module; one that no stage names rides along.
-std::int32_t stages_with(const std::vector<HandStage>& pipeline, const std::string& module) {
-  const auto count = std::count_if(pipeline.begin(), pipeline.end(), [&](const auto& stage) {
+std::int32_t stages_with(const std::vector<HandStage>& stages, const std::string& module) {
+  const auto count = std::count_if(stages.begin(), stages.end(), [&](const auto& stage) {
     return std::any_of(stage.runs.begin(), stage.runs.end(),
                        [&](const auto& run) { return run.module == module; });
   });
@@ -28,24 +28,26 @@ std::int32_t stages_with(const std::vector<HandStage>& pipeline, const std::stri
 /// Pins tell the planner what to keep, and a layout by hand leaves it nothing to choose. One that
 /// says what the layout is anyway does no harm.
 void warn_of_pins(const Parallel& parallel, Findings& findings) {
-  const auto& pipelines = parallel.layout.pipelines;
-  if (pipelines.empty()) return;
+  if (parallel.layout.empty()) return;
+  const std::string form = parallel.layout.pipelines.empty() ? "replicas" : "pipelines";
   for (const auto& [name, pins] : parallel.modules) {
     const auto warn = [&, &name = name](const char* key, std::optional<std::int32_t> pin,
                                         std::int32_t actual) {
       if (!pin || *pin == actual) return;
       const std::string path = "parallel." + name + "." + key;
-      findings.warn_at(path,
-                       path + " = " + to_string(*pin) + " has no effect: parallel.pipelines, the " +
-                           "layout by hand, has " + to_string(actual),
-                       "remove it, or the pipelines (on the command line parallel.pipelines=[])");
+      findings.warn_at(
+          path,
+          path + " = " + to_string(*pin) + " has no effect: parallel." + form +
+              ", the layout by hand, has " + to_string(actual),
+          "remove it, or the " + form + " (on the command line parallel." + form + "=[])");
     };
     warn("tp", pins.tp, 1);
     warn("cp", pins.cp, 1);
-    warn("dp", pins.dp, static_cast<std::int32_t>(pipelines.size()));
+    const auto copies = parallel.layout.copies_of(name);
+    warn("dp", pins.dp, static_cast<std::int32_t>(copies.size()));
     std::int32_t stages = 0;
-    for (const auto& pipeline : pipelines)
-      if (stages == 0 || pins.pp == stages) stages = stages_with(pipeline, name);
+    for (const auto* copy : copies)
+      if (stages == 0 || pins.pp == stages) stages = stages_with(*copy, name);
     warn("pp", pins.pp, stages);
   }
 }
@@ -95,18 +97,18 @@ void warn_of_balancing(const Job& job, Findings& findings) {
 
 /// The smallest share of a batch that a pipeline gets.
 void warn_of_microbatches(const Job& job, Findings& findings) {
-  const auto pipelines = static_cast<std::int64_t>(job.parallel.layout.pipelines.size());
-  if (pipelines == 0) return;
-  const auto own = job.train.global_batch_size / pipelines;
+  const std::int64_t copies = llm_copies(job);
+  if (copies == 0) return;
+  const auto own = job.train.global_batch_size / copies;
   if (own >= job.train.microbatches || own < 1) return;
   findings.warn_at("train.microbatches",
                    "train.microbatches " + to_string(job.train.microbatches) +
                        " is more than the " + to_string(own) + " samples that each of " +
-                       to_string(pipelines) + " pipelines gets of a batch",
+                       to_string(copies) + " " + llm_copies_noun(job) + " gets of a batch",
                    "fewer are made: lower it to " + to_string(own) +
                        ", or raise "
                        "train.global_batch_size to " +
-                       to_string(pipelines * job.train.microbatches));
+                       to_string(copies * job.train.microbatches));
 }
 
 void warn_of_warm_up(const Job& job, Findings& findings) {

@@ -68,13 +68,13 @@ void check_train(const Job& job, Findings& findings) {
                         " is more than train.global_batch_size " +
                         std::to_string(train.global_batch_size),
                     "a microbatch needs a sample: lower microbatches or raise the batch");
-  const auto pipelines = static_cast<std::int64_t>(job.parallel.layout.pipelines.size());
-  if (train.global_batch_size < pipelines)
+  const std::int64_t copies = llm_copies(job);
+  if (train.global_batch_size < copies)
     findings.add_at("train.global_batch_size",
                     "train.global_batch_size " + std::to_string(train.global_batch_size) +
-                        " is less than one sample for each of " + std::to_string(pipelines) +
-                        " pipelines",
-                    "raise it to at least " + std::to_string(pipelines));
+                        " is less than one sample for each of " + std::to_string(copies) + " " +
+                        llm_copies_noun(job),
+                    "raise it to at least " + std::to_string(copies));
   if (job.optimizer.min_lr > job.optimizer.lr)
     findings.add_at("optimizer.min_lr", "optimizer.min_lr is above optimizer.lr",
                     "min_lr is where the schedule ends: give at most lr");

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "runtime/job/bind_job.hpp"
 #include "runtime/job/findings.hpp"
@@ -28,7 +29,13 @@ void check_sizes(const std::vector<ModuleConfig>& modules, Findings& findings);
 /// user, so that a resolved job is not warned of. REQUIRES: a job without problems.
 void check_effects(const Job& job, Findings& findings);
 
-/// Layout by hand: nodes and devices that exist, every layer exactly once per pipeline.
+/// Layout by hand: nodes and devices that exist, every layer exactly once per pipeline or replica.
 void check_layout(const Job& job, Findings& findings);
+
+/// Copies of the llm in the layout by hand, each of which trains samples of its own; 0: there is
+/// no such layout.
+std::int64_t llm_copies(const Job& job);
+/// What they are called: `pipelines`, or `llm replicas`.
+std::string llm_copies_noun(const Job& job);
 
 }  // namespace troupe::job

@@ -65,13 +65,16 @@ void check_cover(const ModuleConfig& module, std::vector<Placed> placed, const s
                   "the last range of " + module.name + " must end at " + to_string(layers));
 }
 
-void check_pipeline(const Job& job, const std::vector<HandStage>& stages, const std::string& path,
-                    Findings& findings) {
+/// The stages of a table, which hold all layers of these modules.
+void check_stages(const Job& job, const std::vector<HandStage>& stages,
+                  const std::vector<std::string>& modules, const std::string& path,
+                  Findings& findings) {
   const auto problems_before = findings.problems.size();
   for (std::size_t i = 0; i < stages.size(); ++i)
     check_devices(stages[i], path + ".stages[" + to_string(i) + "]", job.cluster, findings);
   if (findings.problems.size() > problems_before) return;
   for (const auto& module : job.modules) {
+    if (std::find(modules.begin(), modules.end(), module.name) == modules.end()) continue;
     std::vector<Placed> placed;
     for (std::size_t i = 0; i < stages.size(); ++i)
       for (const auto& run : stages[i].runs)
@@ -89,13 +92,13 @@ void check_idle(const Job& job, Findings& findings) {
     const auto runs_here = [&](const HandStage& stage) {
       return stage.node == i / per_node && stage.device == i % per_node;
     };
-    const auto& pipelines = job.parallel.layout.pipelines;
-    if (std::any_of(pipelines.begin(), pipelines.end(), [&](const auto& stages) {
-          return std::any_of(stages.begin(), stages.end(), runs_here);
-        }))
+    const auto stages = job.parallel.layout.all_stages();
+    if (std::any_of(stages.begin(), stages.end(),
+                    [&](const HandStage* stage) { return runs_here(*stage); }))
       continue;
-    findings.add_at("parallel.pipelines",
-                    "parallel.pipelines: no stage on device " + to_string(i % per_node) +
+    const std::string key = job.parallel.layout.pipelines.empty() ? "replicas" : "pipelines";
+    findings.add_at("parallel." + key,
+                    "parallel." + key + ": no stage on device " + to_string(i % per_node) +
                         " of node " + to_string(i / per_node),
                     "give it a stage, or lower cluster.local_nodes, nodes or devices_per_node");
     return;
@@ -105,12 +108,29 @@ void check_idle(const Job& job, Findings& findings) {
 }  // namespace
 
 void check_layout(const Job& job, Findings& findings) {
-  if (job.parallel.layout.pipelines.empty()) return;
+  const HandLayout& layout = job.parallel.layout;
+  if (layout.empty()) return;
   const auto problems_before = findings.problems.size();
-  for (std::size_t i = 0; i < job.parallel.layout.pipelines.size(); ++i)
-    check_pipeline(job, job.parallel.layout.pipelines[i],
-                   "parallel.pipelines[" + to_string(i) + "]", findings);
+  std::vector<std::string> all;
+  for (const auto& module : job.modules) all.push_back(module.name);
+  for (std::size_t i = 0; i < layout.pipelines.size(); ++i)
+    check_stages(job, layout.pipelines[i], all, "parallel.pipelines[" + to_string(i) + "]",
+                 findings);
+  for (std::size_t i = 0; i < layout.replicas.size(); ++i)
+    check_stages(job, layout.replicas[i].stages, layout.replicas[i].modules,
+                 "parallel.replicas[" + to_string(i) + "]", findings);
   if (findings.problems.size() == problems_before) check_idle(job, findings);
+}
+
+std::int64_t llm_copies(const Job& job) {
+  for (const auto& module : job.modules)
+    if (module.kind == ModuleKind::llm)
+      return std::ssize(job.parallel.layout.copies_of(module.name));
+  return 0;
+}
+
+std::string llm_copies_noun(const Job& job) {
+  return job.parallel.layout.pipelines.empty() ? "llm replicas" : "pipelines";
 }
 
 }  // namespace troupe::job

@@ -43,7 +43,7 @@ enum class LayoutMode : std::uint8_t {
 /// stage names sits beside its encoder's last layer; the planner places it.
 struct Parallel {
   LayoutMode mode = LayoutMode::automatic;      ///< Default: manual where pipelines are given.
-  HandLayout layout;                            ///< `[[parallel.pipelines]]` as written.
+  HandLayout layout;                            ///< Written by hand.
   std::map<std::string, ModuleLayout> modules;  ///< By module name; only those given.
 
   friend bool operator==(const Parallel&, const Parallel&) = default;

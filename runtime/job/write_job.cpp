@@ -146,13 +146,26 @@ class JobWriter {
     section("parallel", [&](auto& v) { v.choice("mode", parallel.mode, kLayoutModes); });
     for (const auto& [name, layout] : parallel.modules)
       section("parallel." + name, [&](auto& v) { describe_module_layout(v, layout); });
-    for (std::size_t i = 0; i < parallel.layout.pipelines.size(); ++i) {
-      std::string stages = "[";
-      for (const auto& stage : parallel.layout.pipelines[i])
-        stages += (stages.size() == 1 ? "\n  " : ",\n  ") + stage_text(stage);
+    for (std::size_t i = 0; i < parallel.layout.pipelines.size(); ++i)
       table("[[parallel.pipelines]]", "parallel.pipelines[" + std::to_string(i) + "]",
-            [&](auto& v) { v.line("stages", stages + "\n]"); });
+            [&](auto& v) { v.line("stages", stages_text(parallel.layout.pipelines[i])); });
+    for (std::size_t i = 0; i < parallel.layout.replicas.size(); ++i) {
+      const HandReplica& replica = parallel.layout.replicas[i];
+      std::string modules;
+      for (const auto& module : replica.modules)
+        modules += (modules.empty() ? "\"" : ", \"") + module + "\"";
+      table("[[parallel.replicas]]", "parallel.replicas[" + std::to_string(i) + "]", [&](auto& v) {
+        v.line("modules", "[" + modules + "]");
+        v.line("stages", stages_text(replica.stages));
+      });
     }
+  }
+
+  static std::string stages_text(const std::vector<HandStage>& stages) {
+    std::string text = "[";
+    for (const auto& stage : stages)
+      text += (text.size() == 1 ? "\n  " : ",\n  ") + stage_text(stage);
+    return text + "\n]";
   }
 
   const LoadedJob& loaded_;

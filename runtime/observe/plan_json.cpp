@@ -61,7 +61,8 @@ Json stages_json(const ParallelPlan& plan) {
     const auto& stage = plan.stages[i];
     list.push_back(
         {{"name", names[i]},
-         {"pipeline", stage.pipeline.value},
+         {"replica", stage.replica.value},
+         {"pipeline", plan.pipeline_of(StageId{i}).value},  // For readers; follows from the rest.
          {"runs", list_of(stage.runs,
                           [&](const LayerRun& run) -> Json {
                             return {{"module", plan.model.at(run.module).name},
@@ -85,7 +86,7 @@ Json groups_json(const ParallelPlan& plan) {
   });
 }
 
-Json microbatches_json(const std::vector<Microbatch>& microbatches) {
+Json microbatches_json(const MicrobatchList& microbatches) {
   return list_of(microbatches, [](const Microbatch& microbatch) -> Json {
     return list_of(microbatch.parts, [](const Part& part) -> Json { return part.samples; });
   });
@@ -127,10 +128,24 @@ std::string plan_json(const ParallelPlan& plan, EpochNumber epoch_number) {
                           [](const DeviceSlot& slot) -> Json {
                             return {{"node", slot.node.value}, {"local_index", slot.local_index}};
                           })},
+      {"module_groups", list_of(plan.module_groups,
+                                [&](const ModuleGroup& group) -> Json {
+                                  return {
+                                      {"name", group.name},
+                                      {"modules", list_of(group.modules, [&](ModuleId id) -> Json {
+                                         return model.at(id).name;
+                                       })}};
+                                })},
+      {"replicas", list_of(plan.replicas,
+                           [](const Replica& replica) -> Json {
+                             return {{"group", replica.group.value},
+                                     {"pipeline", replica.pipeline.value},
+                                     {"stages", numbers(replica.stages)}};
+                           })},
       {"stages", stages_json(plan)},
       {"pipelines", list_of(plan.pipelines,
                             [](const Pipeline& pipeline) -> Json {
-                              return {{"stages", numbers(pipeline.stages)}};
+                              return {{"replicas", numbers(pipeline.replicas)}};
                             })},
       {"groups", groups_json(plan)}};
   return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
@@ -141,11 +156,7 @@ std::string iteration_line(const IterationPlan& plan) {
       {"step", plan.step},
       {"epoch_number", plan.epoch_number},
       {"ids", list_of(plan.samples, [](const SampleShape& sample) -> Json { return sample.id; })},
-      {"pipelines", list_of(plan.microbatches,
-                            [](const PipelineMicrobatches& pipeline) -> Json {
-                              return {{"encoder", microbatches_json(pipeline.encoder)},
-                                      {"llm", microbatches_json(pipeline.llm)}};
-                            })},
+      {"replicas", list_of(plan.microbatches, microbatches_json)},
       {"backward", list_of(backward_order(plan), [](const Action& action) -> Json {
          return Json::array({backward_name(action.kind), action.stage.value,
                              action.microbatch.value, action.part.value});

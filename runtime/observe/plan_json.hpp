@@ -36,9 +36,9 @@ Result<RecordedPlan> parse_plan(std::string_view text);
 struct RecordedIteration {
   std::int64_t step = 0;
   EpochNumber epoch_number = 0;
-  std::vector<std::string> ids;                    ///< Of the samples, in training order.
-  std::vector<PipelineMicrobatches> microbatches;  ///< Per pipeline; indices into `ids`.
-  std::vector<Action> backward;                    ///< `backward_order` of the plan.
+  std::vector<std::string> ids;              ///< Of the samples, in training order.
+  std::vector<MicrobatchList> microbatches;  ///< Per replica; indices into `ids`.
+  std::vector<Action> backward;              ///< `backward_order` of the plan.
 
   friend bool operator==(const RecordedIteration&, const RecordedIteration&) = default;
 };

@@ -79,15 +79,41 @@ LayerRun read_run(const ModelGraph& model, const Json& json) {
   return run;
 }
 
-Stage read_stage(const ParallelPlan& plan, std::size_t pipeline_count, const Json& json) {
+Stage read_stage(const ParallelPlan& plan, std::size_t replica_count, const Json& json) {
   Stage stage;
-  stage.pipeline = PipelineId{index_below(json.at("pipeline"), pipeline_count, "pipeline")};
+  stage.replica = ReplicaId{index_below(json.at("replica"), replica_count, "replica")};
   for (const auto& run : json.at("runs")) stage.runs.push_back(read_run(plan.model, run));
   for (const auto& device : json.at("devices"))
     stage.devices.push_back(DeviceId{index_below(device, plan.devices.size(), "device")});
   if (stage.runs.empty() || stage.devices.empty())
     throw BadPlan("a stage has no layers or no device");
   return stage;
+}
+
+/// Module groups, replicas and pipelines. Their stages are there already.
+void read_replicas(const Json& json, ParallelPlan& plan) {
+  for (const auto& entry : json.at("module_groups")) {
+    auto& group = plan.module_groups.emplace_back();
+    group.name = entry.at("name").get<std::string>();
+    for (const auto& module : entry.at("modules"))
+      group.modules.push_back(read_module(plan.model, module));
+  }
+  const std::size_t pipelines = json.at("pipelines").size();
+  for (const auto& entry : json.at("replicas")) {
+    auto& replica = plan.replicas.emplace_back();
+    replica.group =
+        ModuleGroupId{index_below(entry.at("group"), plan.module_groups.size(), "module group")};
+    replica.pipeline = PipelineId{index_below(entry.at("pipeline"), pipelines, "pipeline")};
+    for (const auto& stage : entry.at("stages"))
+      replica.stages.push_back(StageId{index_below(stage, plan.stages.size(), "stage")});
+    if (replica.stages.empty()) throw BadPlan("a replica has no stage");
+  }
+  for (const auto& entry : json.at("pipelines")) {
+    auto& pipeline = plan.pipelines.emplace_back();
+    for (const auto& replica : entry.at("replicas"))
+      pipeline.replicas.push_back(ReplicaId{index_below(replica, plan.replicas.size(), "replica")});
+    if (pipeline.replicas.empty()) throw BadPlan("a pipeline has no replica");
+  }
 }
 
 RecordedPlan read_plan(const Json& json) {
@@ -99,14 +125,11 @@ RecordedPlan read_plan(const Json& json) {
     plan.devices.push_back(
         {NodeId{slot.at("node").get<std::int32_t>()}, slot.at("local_index").get<std::int32_t>()});
   for (const auto& stage : json.at("stages"))
-    plan.stages.push_back(read_stage(plan, json.at("pipelines").size(), stage));
+    plan.stages.push_back(read_stage(plan, json.at("replicas").size(), stage));
   const auto stage_id = [&](const Json& value) {
     return StageId{index_below(value, plan.stages.size(), "stage")};
   };
-  for (const auto& entry : json.at("pipelines")) {
-    auto& pipeline = plan.pipelines.emplace_back();
-    for (const auto& stage : entry.at("stages")) pipeline.stages.push_back(stage_id(stage));
-  }
+  read_replicas(json, plan);
   for (const auto& entry : json.at("groups")) {
     auto& group = plan.groups.emplace_back();
     group.name = entry.at("name").get<std::string>();
@@ -118,8 +141,8 @@ RecordedPlan read_plan(const Json& json) {
   return recorded;
 }
 
-std::vector<Microbatch> read_microbatches(const Json& json, std::size_t sample_count) {
-  std::vector<Microbatch> microbatches;
+MicrobatchList read_microbatches(const Json& json, std::size_t sample_count) {
+  MicrobatchList microbatches;
   for (const auto& entry : json) {
     auto& microbatch = microbatches.emplace_back();
     for (const auto& part : entry) {
@@ -151,10 +174,8 @@ RecordedIteration read_iteration(const Json& json) {
   iteration.step = json.at("step").get<std::int64_t>();
   iteration.epoch_number = json.at("epoch_number").get<EpochNumber>();
   iteration.ids = json.at("ids").get<std::vector<std::string>>();
-  for (const auto& pipeline : json.at("pipelines"))
-    iteration.microbatches.push_back(
-        {read_microbatches(pipeline.at("encoder"), iteration.ids.size()),
-         read_microbatches(pipeline.at("llm"), iteration.ids.size())});
+  for (const auto& replica : json.at("replicas"))
+    iteration.microbatches.push_back(read_microbatches(replica, iteration.ids.size()));
   for (const auto& action : json.at("backward"))
     iteration.backward.push_back(read_backward(action));
   return iteration;

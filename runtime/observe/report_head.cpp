@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "runtime/observe/html_page.hpp"
+#include "runtime/observe/plan_words.hpp"
 #include "runtime/observe/report_parts.hpp"
 
 namespace troupe::observe {
@@ -85,15 +86,11 @@ std::string layout_text(const RunRecord& run) {
   std::vector<std::string> parts;
   if (run.plan) {
     const auto& plan = run.plan->plan;
-    std::string stages;
-    for (const auto& pipeline : plan.pipelines)
-      stages += (stages.empty() ? "" : " and ") + std::to_string(pipeline.stages.size());
     std::vector<NodeId> nodes;
     for (const auto& slot : plan.devices) nodes.push_back(slot.node);
     std::sort(nodes.begin(), nodes.end());
     nodes.erase(std::unique(nodes.begin(), nodes.end()), nodes.end());
-    parts.push_back(counted(plan.pipelines.size(), "pipeline") + " of " + stages + " stages on " +
-                    counted(plan.devices.size(), "device") + " of " +
+    parts.push_back(layout_words(plan) + " on " + counted(plan.devices.size(), "device") + " of " +
                     counted(nodes.size(), "node"));
   }
   if (run.facts) {

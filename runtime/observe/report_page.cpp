@@ -63,7 +63,7 @@ std::string layout_html(const RunRecord& run) {
       place += (place.empty() ? "node " : "; node ") + std::to_string(slot.node.value) +
                ", device " + std::to_string(slot.local_index);
     }
-    html += "<tr><td class=\"text\">" + std::to_string(stage.pipeline.value) +
+    html += "<tr><td class=\"text\">" + std::to_string(plan.pipeline_of(StageId{i}).value) +
             "</td><th scope=\"row\">" + html_text(names[i]) + "</th><td class=\"text\">" +
             html_text(layers) + "</td><td class=\"text\">" + html_text(place) + "</td><td>" +
             figure(std::round(static_cast<double>(elements_of(plan, stage)) / 1e3) / 1e3) +

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -37,16 +38,29 @@ std::string_view short_name(ActionKind kind) {
   }
 }
 
+/// Which of the replicas of its group a replica is, where its pipeline has several.
+std::optional<std::size_t> number_in_group(const ParallelPlan& plan, ReplicaId id) {
+  std::size_t before = 0, all = 0;
+  for (const ReplicaId other : plan.at(plan.at(id).pipeline).replicas) {
+    if (plan.at(other).group != plan.at(id).group) continue;
+    ++all;
+    if (other < id) ++before;
+  }
+  return all > 1 ? std::optional(before) : std::nullopt;
+}
+
 }  // namespace
 
 std::vector<std::string> stage_names(const ParallelPlan& plan) {
-  std::map<std::pair<PipelineId, ModuleId>, int> counts, next;
-  for (const auto& stage : plan.stages) ++counts[{stage.pipeline, main_module(stage)}];
+  std::map<std::pair<ReplicaId, ModuleId>, int> counts, next;
+  for (const auto& stage : plan.stages) ++counts[{stage.replica, main_module(stage)}];
   std::vector<std::string> names;
   for (const auto& stage : plan.stages) {
     const auto module = main_module(stage);
-    const std::pair key{stage.pipeline, module};
+    const std::pair key{stage.replica, module};
     std::string name = module.valid() ? plan.model.at(module).name : "empty";
+    if (const auto number = number_in_group(plan, stage.replica))
+      name += "." + std::to_string(*number);
     if (counts[key] > 1) name += ".stage" + std::to_string(next[key]++);
     names.push_back(std::move(name));
   }

@@ -24,8 +24,9 @@ struct TraceNames {
 };
 
 /// A name per stage: `vision` where the pipeline has the module's layers on one stage, else
-/// `llm.stage2`, counted from 0 within the module's own stages of that pipeline. A stage of several
-/// modules is named after its first; projectors and others that ride along do not count.
+/// `llm.stage2`, counted from 0 within the module's own stages of that replica; `llm.1.stage2`
+/// where the pipeline has several replicas of the group. A stage of several modules is named after
+/// its first; projectors and others that ride along do not count.
 std::vector<std::string> stage_names(const ParallelPlan& plan);
 
 TraceNames trace_names(const ParallelPlan& plan);

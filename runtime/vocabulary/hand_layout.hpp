@@ -31,9 +31,38 @@ struct HandStage {
   friend bool operator==(const HandStage&, const HandStage&) = default;
 };
 
-/// `[[parallel.pipelines]]`: per pipeline the list of its stages. Empty: not given.
+/// One table of `[[parallel.replicas]]`: a copy of a module group.
+struct HandReplica {
+  std::vector<std::string> modules;  ///< Of the group; a projector goes along with its encoder.
+  std::vector<HandStage> stages;
+
+  friend bool operator==(const HandReplica&, const HandReplica&) = default;
+};
+
+/// Either form, or none: then it is empty.
 struct HandLayout {
-  std::vector<std::vector<HandStage>> pipelines;
+  std::vector<std::vector<HandStage>> pipelines;  ///< `[[parallel.pipelines]]`: stages of each.
+  std::vector<HandReplica> replicas = {};         ///< `[[parallel.replicas]]`.
+
+  bool empty() const { return pipelines.empty() && replicas.empty(); }
+  /// The stages of each table that holds a copy of the module.
+  std::vector<const std::vector<HandStage>*> copies_of(const std::string& module) const {
+    std::vector<const std::vector<HandStage>*> copies;
+    for (const auto& stages : pipelines) copies.push_back(&stages);
+    for (const auto& replica : replicas)
+      for (const auto& own : replica.modules)
+        if (own == module) copies.push_back(&replica.stages);
+    return copies;
+  }
+  /// Stages of all tables.
+  std::vector<const HandStage*> all_stages() const {
+    std::vector<const HandStage*> list;
+    for (const auto& stages : pipelines)
+      for (const auto& stage : stages) list.push_back(&stage);
+    for (const auto& replica : replicas)
+      for (const auto& stage : replica.stages) list.push_back(&stage);
+    return list;
+  }
 
   friend bool operator==(const HandLayout&, const HandLayout&) = default;
 };

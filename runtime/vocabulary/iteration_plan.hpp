@@ -72,23 +72,9 @@ struct Microbatch {
   }
 };
 
-/// The two sides of the boundary cut a pipeline's samples into microbatches of their own. All
-/// encoders and projectors of a pipeline share one cut.
-enum class Side : std::uint8_t { encoder, llm };
-
-/// The microbatches of one pipeline, both sides. Without deferral the two lists are equal.
-struct PipelineMicrobatches {
-  std::vector<Microbatch> encoder;
-  std::vector<Microbatch> llm;
-
-  const std::vector<Microbatch>& of(Side side) const { return side == Side::llm ? llm : encoder; }
-
-  friend bool operator==(const PipelineMicrobatches&, const PipelineMicrobatches&) = default;
-  template <class Inspector>
-  friend typename Inspector::result_type inspect(Inspector& f, PipelineMicrobatches& x) {
-    return f(x.encoder, x.llm);
-  }
-};
+/// The microbatches of one replica, in order; empty where it got no samples. Groups of a pipeline
+/// cut its samples in ways of their own (deferral); without deferral the lists are equal.
+using MicrobatchList = std::vector<Microbatch>;
 
 /// One end of a message: which part of which microbatch on which stage.
 struct MessageEnd {
@@ -104,7 +90,7 @@ struct MessageEnd {
 };
 
 /// Rows that move between two stages: hidden rows inside a module, or output rows at a boundary.
-/// Ends may lie in different pipelines. Never empty; sizes follow from the plan alone.
+/// Ends may lie in different replicas. Never empty; sizes follow from the plan alone.
 struct Message {
   ModuleId module;        ///< Whose rows they are.
   bool boundary = false;  ///< True: output rows handed to the next module; false: hidden rows.
@@ -129,7 +115,9 @@ struct IterationPlan {
   EpochNumber epoch_number = 0;      ///< Configuration it was planned for.
   std::vector<SampleShape> samples;  ///< In training order.
   TokenCount trained_tokens = 0;     ///< Of the whole global batch: the loss's one divisor.
-  std::vector<PipelineMicrobatches> microbatches;  ///< Per pipeline.
+  /// Per replica. A sample stands in exactly one part of every module group, also where it has no
+  /// rows there.
+  std::vector<MicrobatchList> microbatches;
   std::vector<Message> messages;             ///< Per edge and pair of parts: the redistribution.
   std::vector<std::vector<Action>> actions;  ///< Per device.
   /// Per stage: the most microbatches that are ever between the begin of their forward and the end
@@ -144,10 +132,12 @@ struct IterationPlan {
   }
 };
 
-/// The side a stage is on.
-inline Side side_of(const ParallelPlan& plan, StageId stage) {
-  const auto& run = plan.at(stage).runs.front();
-  return plan.model.at(run.module).kind == ModuleKind::llm ? Side::llm : Side::encoder;
+/// The samples of a part. REQUIRES: the stage's replica has it.
+inline const std::vector<std::int32_t>& samples_of(const ParallelPlan& plan,
+                                                   const IterationPlan& iteration, StageId stage,
+                                                   MicrobatchId microbatch, PartId part) {
+  const MicrobatchList& list = iteration.microbatches[plan.at(stage).replica.index()];
+  return list[microbatch.index()].parts[part.index()].samples;
 }
 
 }  // namespace troupe

@@ -1,4 +1,5 @@
-// Where every layer lives: pipelines, stages, devices, and who shares which parameters.
+// Where every layer lives: replicas of module groups, stages, devices, and who shares which
+// parameters.
 //
 // A plan is a value. It is made by `scheduler/`, executed by the engine and by the simulator.
 
@@ -25,29 +26,57 @@ struct LayerRun {
   }
 };
 
-/// Layers that run together on one group of devices. A stage belongs to one side of the boundary:
-/// its runs are either of encoders and projectors or of the llm, because the two sides may use
-/// different microbatches. A job-file entry that names both becomes two stages on one device.
+/// Modules that are replicated together: encoders with their projectors, or the llm. All of them
+/// see the same microbatches; each group has its own number of replicas.
+struct ModuleGroup {
+  std::string name;               ///< Its encoders, `vision+audio`, or `llm`.
+  std::vector<ModuleId> modules;  ///< In model order; each module is in exactly one group.
+
+  friend bool operator==(const ModuleGroup&, const ModuleGroup&) = default;
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, ModuleGroup& x) {
+    return f(x.name, x.modules);
+  }
+};
+
+/// Layers that run together on one group of devices. A stage belongs to one replica, because
+/// module groups use different microbatches. A job-file entry that names modules of two groups
+/// becomes two stages on one device.
 struct Stage {
-  PipelineId pipeline;
+  ReplicaId replica;
   std::vector<LayerRun> runs;     ///< In execution order.
   std::vector<DeviceId> devices;  ///< tp x cp; one device today.
 
   friend bool operator==(const Stage&, const Stage&) = default;
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, Stage& x) {
-    return f(x.pipeline, x.runs, x.devices);
+    return f(x.replica, x.runs, x.devices);
   }
 };
 
-/// One complete copy of the model. Stages stand in topological order.
-struct Pipeline {
+/// One copy of a module group. Stages stand in topological order, and together have every layer of
+/// the group once.
+struct Replica {
+  ModuleGroupId group;
+  PipelineId pipeline;
   std::vector<StageId> stages;
+
+  friend bool operator==(const Replica&, const Replica&) = default;
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, Replica& x) {
+    return f(x.group, x.pipeline, x.stages);
+  }
+};
+
+/// Replicas that are planned together: at least one of every group, in the order of groups. The
+/// samples that are dealt to a pipeline stay in it.
+struct Pipeline {
+  std::vector<ReplicaId> replicas;
 
   friend bool operator==(const Pipeline&, const Pipeline&) = default;
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, Pipeline& x) {
-    return f(x.stages);
+    return f(x.replicas);
   }
 };
 
@@ -76,7 +105,7 @@ struct Holder {
 };
 
 /// Trainable parameters whose gradients are reduced together: those of one layer, or one tied
-/// parameter. `holders` are in (pipeline, stage, layer) order; the first one sums in that order,
+/// parameter. `holders` are in (stage, layer) order; the first one sums in that order,
 /// measures the squared norm and returns the result, so that the sum does not depend on arrival.
 struct ParameterGroup {
   std::string name;   ///< Layer name, or the tied parameter's name.
@@ -95,17 +124,45 @@ struct ParameterGroup {
 struct ParallelPlan {
   ModelGraph model;
   std::vector<DeviceSlot> devices;
-  std::vector<Stage> stages;  ///< Grouped by pipeline, each pipeline in topological order.
+  std::vector<ModuleGroup> module_groups;  ///< In model order; the llm's is last.
+  std::vector<Replica> replicas;           ///< Grouped by pipeline.
+  std::vector<Stage> stages;               ///< Grouped by replica.
   std::vector<Pipeline> pipelines;
   std::vector<ParameterGroup> groups;  ///< In model order; only trainable parameters.
 
   const Stage& at(StageId id) const { return stages[id.index()]; }
+  const Replica& at(ReplicaId id) const { return replicas[id.index()]; }
+  const Pipeline& at(PipelineId id) const { return pipelines[id.index()]; }
+  Pipeline& at(PipelineId id) { return pipelines[id.index()]; }
   NodeId node_of(StageId id) const { return devices[at(id).devices.front().index()].node; }
+  PipelineId pipeline_of(StageId id) const { return at(at(id).replica).pipeline; }
+  bool is_llm(ReplicaId id) const { return at(id).group.index() + 1 == module_groups.size(); }
+  bool is_llm(StageId id) const { return is_llm(at(id).replica); }
+  /// Whether it is the first one of its group: where all are equal, its state is taken.
+  bool is_first(ReplicaId id) const {
+    for (std::size_t r = 0; r < id.index(); ++r)
+      if (replicas[r].group == at(id).group) return false;
+    return true;
+  }
+  /// Those of all its replicas.
+  std::vector<StageId> stages_of(PipelineId id) const {
+    std::vector<StageId> list;
+    for (const ReplicaId replica : at(id).replicas)
+      list.insert(list.end(), at(replica).stages.begin(), at(replica).stages.end());
+    return list;
+  }
+  /// The group of a module. REQUIRES: it is in one.
+  ModuleGroupId group_of(ModuleId module) const {
+    for (std::size_t g = 0; g < module_groups.size(); ++g)
+      for (const ModuleId own : module_groups[g].modules)
+        if (own == module) return ModuleGroupId{g};
+    return {};
+  }
 
   friend bool operator==(const ParallelPlan&, const ParallelPlan&) = default;
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, ParallelPlan& x) {
-    return f(x.model, x.devices, x.stages, x.pipelines, x.groups);
+    return f(x.model, x.devices, x.module_groups, x.replicas, x.stages, x.pipelines, x.groups);
   }
 };
 

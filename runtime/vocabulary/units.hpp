@@ -58,15 +58,17 @@ struct Id {
   }
 };
 
-using ModuleId = Id<struct ModuleTag>;          ///< Index into `ModelGraph::modules`.
-using NodeId = Id<struct NodeTag>;              ///< Stable for the whole job.
-using DeviceId = Id<struct DeviceTag>;          ///< Index into `ParallelPlan::devices`.
-using StageId = Id<struct StageTag>;            ///< Index into `ParallelPlan::stages`.
-using PipelineId = Id<struct PipelineTag>;      ///< Index into `ParallelPlan::pipelines`.
-using MicrobatchId = Id<struct MicrobatchTag>;  ///< Counts within one module of one pipeline.
-using PartId = Id<struct PartTag>;              ///< Counts within one microbatch.
-using MessageId = Id<struct MessageTag>;        ///< Index into `IterationPlan::messages`.
-using GroupId = Id<struct GroupTag>;            ///< Index into `ParallelPlan::groups`.
+using ModuleId = Id<struct ModuleTag>;            ///< Index into `ModelGraph::modules`.
+using NodeId = Id<struct NodeTag>;                ///< Stable for the whole job.
+using DeviceId = Id<struct DeviceTag>;            ///< Index into `ParallelPlan::devices`.
+using ModuleGroupId = Id<struct ModuleGroupTag>;  ///< Index into `ParallelPlan::module_groups`.
+using ReplicaId = Id<struct ReplicaTag>;          ///< Index into `ParallelPlan::replicas`.
+using StageId = Id<struct StageTag>;              ///< Index into `ParallelPlan::stages`.
+using PipelineId = Id<struct PipelineTag>;        ///< Index into `ParallelPlan::pipelines`.
+using MicrobatchId = Id<struct MicrobatchTag>;    ///< Counts within one replica.
+using PartId = Id<struct PartTag>;                ///< Counts within one microbatch.
+using MessageId = Id<struct MessageTag>;          ///< Index into `IterationPlan::messages`.
+using GroupId = Id<struct GroupTag>;              ///< Index into `ParallelPlan::groups`.
 
 /// Increases at every reconfiguration; messages of an older number are dropped.
 using EpochNumber = std::uint32_t;

@@ -128,7 +128,7 @@ class Head {
     engine::Prepared report{step, epoch_number, DeviceId{device}, {}, {}};
     if (squared > 0) report.norms.push_back({GroupId{device}, squared, true});
     if (loss != 0)
-      report.losses.push_back({PipelineId{0}, MicrobatchId{device}, PartId{0}, loss, {}});
+      report.losses.push_back({ReplicaId{0}, MicrobatchId{device}, PartId{0}, loss, {}});
     tell(report);
   }
 

@@ -27,7 +27,7 @@ Result<scheduler::SimulatedStep> predict(const ParallelPlan& plan, const engine:
   if (!costs.ok()) return std::move(costs).error();
   scheduler::IterationInput input;
   input.microbatches =
-      scheduler::assign_by_count(static_cast<std::int32_t>(samples.size()), 1,
+      scheduler::assign_by_count(plan, static_cast<std::int32_t>(samples.size()),
                                  static_cast<std::int32_t>(setup.job.train.microbatches));
   input.samples = std::move(samples);
   input.schedule = setup.job.scheduler.schedule;

@@ -68,7 +68,7 @@ Cluster make_cluster(int devices, int microbatches) {
     shape.trained_tokens = 64;
     cluster.input.samples.push_back(std::move(shape));
   }
-  cluster.input.microbatches = assign_by_count(samples, pipelines, microbatches);
+  cluster.input.microbatches = assign_by_count(cluster.plan, samples, microbatches);
   return cluster;
 }
 

@@ -83,7 +83,7 @@ TEST_CASE("a sample that is bad on one node is dropped on all", "[engine]") {
   CHECK(ids == std::vector<std::string>{"s0", "s1", "s2", "s3", "s5"});
   // The sample is not replaced: pipeline 1 trains two of its three.
   std::size_t second = 0;
-  for (const auto& microbatch : planned.value().iteration.microbatches[1].llm)
+  for (const auto& microbatch : planned.value().iteration.microbatches.back())
     second += microbatch.parts[0].samples.size();
   CHECK(second == 2);
 }
@@ -216,7 +216,7 @@ std::pair<std::size_t, std::size_t> dealt_to_a_slow_pipeline(bool correction) {
     const auto report = tiny_report(setup, plan, batch);
     const auto planned = planner.plan(batch, {&report, 1}).value();
     const auto factor = [&](StageId stage) {
-      return plan.at(stage).pipeline == PipelineId{1} ? 5.0 : 1.0;
+      return plan.pipeline_of(stage) == PipelineId{1} ? 5.0 : 1.0;
     };
     planner.learn(planned, measured_events(plan, *setup.costs, planned.iteration, factor),
                   planned.prediction.calibrated_step_ms);

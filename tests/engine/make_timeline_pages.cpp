@@ -38,7 +38,7 @@ Status write_pages(const std::string& folder, int stages, int microbatches,
   input.schedule = schedule;
   for (int i = 0; i < microbatches; ++i)
     input.samples.push_back(scheduler::testing::sample(0, 0, 100));
-  input.microbatches = scheduler::assign_by_count(microbatches, 1, microbatches);
+  input.microbatches = scheduler::assign_by_count(plan.value(), microbatches, microbatches);
   const auto iteration = scheduler::plan_iteration(plan.value(), input);
   if (!iteration.ok()) return iteration.error();
   scheduler::SimulationOptions options;

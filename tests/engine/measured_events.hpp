@@ -33,10 +33,7 @@ inline std::vector<observe::TraceEvent> measured_events(const ParallelPlan& plan
         kind = scheduler::TaskKind::backward;
       else if (action.kind != ActionKind::forward)
         continue;
-      const auto& sides = iteration.microbatches[plan.at(action.stage).pipeline.index()];
-      const auto& part = sides.of(side_of(plan, action.stage))[action.microbatch.index()]
-                             .parts[action.part.index()]
-                             .samples;
+      const auto& part = samples_of(plan, iteration, action.stage, action.microbatch, action.part);
       observe::TraceEvent event;
       event.action = action;
       event.end_ns = static_cast<std::int64_t>(1e6 * task_ms(action.stage, part, kind));

@@ -28,14 +28,14 @@ struct Fixture {
 TEST_CASE("a microbatch of the llm takes what state leaves", "[engine]") {
   Fixture fixture;
   // 40 bytes are left, one microbatch in flight on the last stage: 40 of 30 bytes for 6 ms are 8.
-  const auto cap = llm_cap_ms(fixture.plan, fixture.costs, Bytes{140}, PipelineId{0}, {0, 1, 2}, 6);
+  const auto cap = llm_cap_ms(fixture.plan, fixture.costs, Bytes{140}, ReplicaId{1}, {0, 1, 2}, 6);
   REQUIRE(cap.has_value());
   CHECK(*cap == 8);
   // State alone is too much: nothing fits.
-  CHECK(*llm_cap_ms(fixture.plan, fixture.costs, Bytes{90}, PipelineId{0}, {0}, 6) == 0);
+  CHECK(*llm_cap_ms(fixture.plan, fixture.costs, Bytes{90}, ReplicaId{1}, {0}, 6) == 0);
   fixture.costs.activation_bytes = [](StageId, const auto&) { return 0.0; };
   CHECK_FALSE(
-      llm_cap_ms(fixture.plan, fixture.costs, Bytes{140}, PipelineId{0}, {0}, 6).has_value());
+      llm_cap_ms(fixture.plan, fixture.costs, Bytes{140}, ReplicaId{1}, {0}, 6).has_value());
 }
 
 TEST_CASE("the deeper a stage, the smaller the microbatches that fit", "[engine]") {
@@ -48,7 +48,7 @@ TEST_CASE("the deeper a stage, the smaller the microbatches that fit", "[engine]
   job.cluster.nodes = job.cluster.local_nodes = 3;
   const auto plan = make_parallel_plan(prepare(job).value()).value();
   const Fixture fixture;
-  CHECK(*llm_cap_ms(plan, fixture.costs, Bytes{160}, PipelineId{0}, {0, 1, 2}, 6) == 6);
+  CHECK(*llm_cap_ms(plan, fixture.costs, Bytes{160}, ReplicaId{1}, {0, 1, 2}, 6) == 6);
 }
 
 TEST_CASE("stages of one device share what their state leaves", "[engine]") {
@@ -59,7 +59,7 @@ TEST_CASE("stages of one device share what their state leaves", "[engine]") {
   job.cluster.nodes = job.cluster.local_nodes = 1;
   const auto plan = make_parallel_plan(prepare(job).value()).value();
   const Fixture fixture;
-  const std::vector<PipelineMicrobatches> cut{{{{{{{0}}}}}, {{{{{0, 1}}}}}}};
+  const std::vector<MicrobatchList> cut{{{{{{0}}}}}, {{{{{0, 1}}}}}};
   CHECK((memory_bounds(plan, fixture.costs, Bytes{280}, cut).value() ==
          std::vector<std::int32_t>{4, 2}));
 }
@@ -67,7 +67,7 @@ TEST_CASE("stages of one device share what their state leaves", "[engine]") {
 TEST_CASE("a stage runs ahead as far as its largest microbatch fits", "[engine]") {
   const Fixture fixture;
   // The encoder's largest has two parts of one sample, 20 bytes; the llm's three samples, 30.
-  const std::vector<PipelineMicrobatches> cut{{{{{{{0}}, {{1}}}}, {{{{2}}}}}, {{{{{0, 1, 2}}}}}}};
+  const std::vector<MicrobatchList> cut{{{{{{0}}, {{1}}}}, {{{{2}}}}}, {{{{{0, 1, 2}}}}}};
   using Bounds = std::vector<std::int32_t>;
   const auto bounds = [&](std::int64_t memory) {
     return memory_bounds(fixture.plan, fixture.costs, Bytes{memory}, cut);
@@ -80,9 +80,9 @@ TEST_CASE("a microbatch that does not fit alone is named, on either side", "[eng
   const Fixture fixture;
   // State leaves 25 of 125 bytes. The llm's second microbatch keeps 30, then the encoder's first.
   const auto sides = [&](std::size_t encoder, std::size_t last) {
-    std::vector<PipelineMicrobatches> cut(1);
-    cut[0].encoder = {{{{std::vector<std::int32_t>(encoder, 0)}}}};
-    cut[0].llm = {{{{{0}}}}, {{{std::vector<std::int32_t>(last, 0)}}}};
+    std::vector<MicrobatchList> cut(2);
+    cut[0] = {{{{std::vector<std::int32_t>(encoder, 0)}}}};
+    cut[1] = {{{{{0}}}}, {{{std::vector<std::int32_t>(last, 0)}}}};
     return memory_bounds(fixture.plan, fixture.costs, Bytes{125}, cut);
   };
   CHECK(sides(2, 2).ok());

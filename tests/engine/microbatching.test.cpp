@@ -63,7 +63,7 @@ struct Fixture {
   }
 };
 
-std::vector<std::int32_t> samples_of(const std::vector<Microbatch>& microbatches) {
+std::vector<std::int32_t> all_of(const MicrobatchList& microbatches) {
   std::vector<std::int32_t> all;
   for (const auto& microbatch : microbatches)
     for (const auto& part : microbatch.parts)
@@ -83,9 +83,8 @@ TEST_CASE("every policy and schedule gives a sound plan with every sample on bot
   REQUIRE(made.ok());
   const auto& [iteration, prediction] = made.value();
   CHECK(scheduler::check(fixture.plan, iteration).empty());
-  CHECK(samples_of(iteration.microbatches[0].encoder).size() == 12);
-  CHECK(
-      (samples_of(iteration.microbatches[0].encoder) == samples_of(iteration.microbatches[0].llm)));
+  CHECK(all_of(iteration.microbatches[0]).size() == 12);
+  CHECK((all_of(iteration.microbatches[0]) == all_of(iteration.microbatches[1])));
   CHECK(prediction.calibrated_step_ms > 0);
   CHECK(prediction.activations.size() == 2);
   std::size_t actions = 0;
@@ -104,14 +103,14 @@ TEST_CASE("rows wait for one microbatch at most, and are counted", "[engine]") {
   const auto made = fixture.make("deferral", "split-1f1b").plan(batch);
   REQUIRE(made.ok());
   const auto& [iteration, prediction] = made.value();
-  const auto& cut = iteration.microbatches[0];
+  const auto &encoder = iteration.microbatches[0], &llm = iteration.microbatches[1];
   TokenCount most = 0;
-  for (std::size_t e = 0; e < cut.encoder.size(); ++e) {
+  for (std::size_t e = 0; e < encoder.size(); ++e) {
     TokenCount held = 0;
-    for (const auto& part : cut.encoder[e].parts)
+    for (const auto& part : encoder[e].parts)
       for (const auto sample : part.samples)
-        for (std::size_t l = 0; l < cut.llm.size(); ++l) {
-          const auto& own = cut.llm[l].parts[0].samples;
+        for (std::size_t l = 0; l < llm.size(); ++l) {
+          const auto& own = llm[l].parts[0].samples;
           if (std::find(own.begin(), own.end(), sample) == own.end()) continue;
           const auto& shape = batch.samples[static_cast<std::size_t>(sample)];
           if (shape.media.empty()) continue;
@@ -145,7 +144,7 @@ TEST_CASE("deferred samples have a backward of their own, where a schedule runs 
           "[engine]") {
   const auto parts = [](const IterationPlan& iteration) {
     std::size_t most = 0;
-    for (const auto& microbatch : iteration.microbatches[0].encoder)
+    for (const auto& microbatch : iteration.microbatches[0])
       most = std::max(most, microbatch.parts.size());
     return most;
   };
@@ -193,7 +192,7 @@ TEST_CASE("no microbatch of the llm passes what its devices have room for", "[en
   for (const auto& weight : weights) total += weight.llm_total_ms;
   const auto largest = [&](const IterationPlan& iteration) {
     double most = 0;
-    for (const auto& microbatch : iteration.microbatches[0].llm) {
+    for (const auto& microbatch : iteration.microbatches[1]) {
       double load = 0;
       for (const auto& part : microbatch.parts)
         for (const auto sample : part.samples)
@@ -209,7 +208,7 @@ TEST_CASE("no microbatch of the llm passes what its devices have room for", "[en
     while (low + 1 < high) {
       const std::int64_t middle = (low + high) / 2;
       const auto cap =
-          llm_cap_ms(open.plan, costs, Bytes{middle}, PipelineId{0}, batch.pipelines[0], total);
+          llm_cap_ms(open.plan, costs, Bytes{middle}, ReplicaId{1}, batch.pipelines[0], total);
       (cap.value() < cap_ms ? low : high) = middle;
     }
     return Bytes{high};

@@ -40,7 +40,8 @@ import parity_matrix
 import parity_rounding
 from parity_data import UnevenData
 from parity_matrix import POLICIES, PROJECTORS_ONLY
-from parity_plans import faults_of_plans, read_lines
+from parity_plans import faults_of_plans
+from recorded_runs import read_lines, read_llm_shares
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 REAL_MINI = ROOT.parent / "shared" / "data" / "real-mini"
@@ -63,6 +64,35 @@ TWO_DEVICES = [
     '{node=0,device=0,vision=[0,3],audio="all"},{node=0,device=1,vision=[3,6],llm=[0,2]},{node=1,device=0,llm=[2,7]}]},'
     '{stages=[{node=1,device=1,vision="all"},{node=0,device=1,audio="all",llm=[0,4]},{node=1,device=1,llm=[4,7]}]}]',
 ]
+
+
+
+def by_replicas(*groups):
+    """Overrides of a layout in which each group has its own number of replicas, a node for each; a group is the text of
+    `modules` and one of `stages` per replica, in which N is the node."""
+    tables, node = [], 0
+    for modules, *replicas in groups:
+        for stages in replicas:
+            nodes = stages.count("N") if isinstance(stages, str) else 0
+            for _ in range(nodes):
+                stages = stages.replace("N", str(node), 1)
+                node += 1
+            tables.append(f"{{modules=[{modules}],stages=[{stages}]}}")
+    return [f"parallel.replicas=[{','.join(tables)}]", "parallel.pipelines=[]", f"cluster.local_nodes={node}"]
+
+
+BOTH = '"vision","audio"'
+ENCODERS = '{node=N,vision="all",audio="all"}'
+LLM = '{node=N,llm="all"}'
+LLM_CUT = "{node=N,llm=[0,3]},{node=N,llm=[3,7]}"
+REPLICAS = {
+    "3-2": by_replicas((BOTH, *[ENCODERS] * 3), ('"llm"', LLM, LLM)),
+    "1-4": by_replicas((BOTH, ENCODERS), ('"llm"', *[LLM] * 4)),
+    "5-3": by_replicas((BOTH, *[ENCODERS] * 5), ('"llm"', *[LLM] * 3)),
+    # Vision twice, audio once, the llm three times, once in two stages.
+    "2-1-3": by_replicas(('"vision"', *['{node=N,vision="all"}'] * 2), ('"audio"', '{node=N,audio="all"}'),
+                         ('"llm"', LLM_CUT, LLM, LLM)),
+}
 
 SHORT = 3
 SLOW_STEPS = 16  # A correction waits for two measurements of a shape.
@@ -92,6 +122,11 @@ CASES = {
     # The planner lays out two nodes; both runs find the same profile.
     "auto-layout": (["train.dtype=fp64", *AUTO], "all", 5),
     "bf16": (["train.dtype=bf16"], "all", 5),
+    # Replicas per module group.
+    **{f"replicas-{name}-{schedule}": (["train.dtype=fp64", *REPLICAS[name], f"balancer.policy={policy}",
+                                        f"scheduler.schedule={schedule}"], "all", 5)
+       for name, schedule, policy in [("3-2", "1f1b", "in-order"), ("1-4", "eager-1f1b", "dflop"),
+                                      ("5-3", "zero-bubble", "hierarchical"), ("2-1-3", "split-1f1b", "deferral")]},
     "full-resolution": (FULL_RESOLUTION, "all", 2),
     "real-mini-fp64": (["train.dtype=fp64"], "real-mini", STEPS),
     "real-mini-fp32": (["train.dtype=fp32"], "real-mini", STEPS),
@@ -280,8 +315,7 @@ def run_slow_shapes(bench):
 def run_slow_node(bench):
     """A pipeline whose llm is measured four times as slow gets fewer samples."""
     run = run_slow(bench, "factor=4,node=3")
-    dealt = [[sum(len(part) for microbatch in pipeline["llm"] for part in microbatch) for pipeline in line["pipelines"]]
-             for line in read_lines(run / "iterations.jsonl")]
+    dealt = read_llm_shares(run)
     first, last = dealt[0], dealt[-1]
     if first[0] - first[1] > 2 or last[0] < 1.5 * last[1] or sum(last) != BATCH:
         raise Failure(f"samples per pipeline at first {first}, at the end {last}")

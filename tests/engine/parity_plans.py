@@ -5,16 +5,16 @@ Equal parameters say nothing about a policy that silently falls back to another,
 
 import collections
 import json
+import pathlib
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from recorded_runs import read_iterations
 
 DEFERRING = {"deferral", "deferral-exchange", "deferral-chain", "balanced-chain"}
 SPLIT_PARTS = {"split-1f1b", "eager-1f1b", "zero-bubble", "eager-zero-bubble"}
 SPLIT_WEIGHTS = {"zero-bubble", "eager-zero-bubble"}
 ENCODERS_FIRST = {"gpipe", "dip", "three-phase"}
-
-
-def read_lines(path):
-    with open(path, encoding="utf-8") as file:
-        return [json.loads(line) for line in file]
 
 
 def whole(microbatches):
@@ -117,6 +117,6 @@ def faults_of_order(run, schedule):
 
 def faults_of_plans(run, policy, schedule):
     """What a run's iterations.jsonl and trace.json show that the policy or schedule would not do; empty: all well."""
-    steps = read_lines(run / "iterations.jsonl")
+    steps = read_iterations(run)
     return [*faults_of_policy(steps, policy), *faults_of_parts(steps, schedule),
             *faults_of_weights(steps, schedule), *faults_of_order(run, schedule)]

@@ -77,6 +77,15 @@ TEST_CASE("stage times are means over predicted steps without the first", "[engi
       "  profile     20.0 ms   -50 %  calibrated     40.0 ms    +0 %  measured     40.0 ms  step");
 }
 
+TEST_CASE("checks of plans are told with their share of a step", "[engine]") {
+  const auto plan = place_by_hand(scheduler::testing::text_llm(1), {}, {1, 1}).value();
+  StageTimes times;
+  for (const double check_ms : {0.5, 0.0, 1.5}) times.add_check(check_ms);
+  CHECK(times.lines(plan).empty());
+  for (int i = 0; i < 2; ++i) times.add(promise(50, {50}), {}, 50);
+  CHECK(times.lines(plan).back() == "plans proven sound: 2 of 3, 1.00 ms each, 2.00 % of a step");
+}
+
 TEST_CASE("devices without a stage need no core", "[engine]") {
   const auto plan = place_by_hand(scheduler::testing::text_llm(1), {}, {1, 1}).value();
   job::Cluster cluster;

@@ -24,7 +24,7 @@ Simulated simulate_text(int stages, int microbatches) {
   auto plan = scheduler::place_by_hand(text_llm(stages), {}, {stages, 1}).value();
   scheduler::IterationInput input;
   for (int i = 0; i < microbatches; ++i) input.samples.push_back(sample(0, 0, 10));
-  input.microbatches = scheduler::assign_by_count(microbatches, 1, microbatches);
+  input.microbatches = scheduler::assign_by_count(plan, microbatches, microbatches);
   auto iteration = scheduler::plan_iteration(plan, input).value();
   scheduler::SimulationCosts costs;
   costs.task_ms = [](StageId, const std::vector<std::int32_t>&, scheduler::TaskKind kind) {

@@ -53,7 +53,7 @@ TEST_CASE("what is simulated is what training runs, for every policy and step", 
     CHECK(simulated.value().step.step_ms == trained.value().prediction.calibrated_step_ms);
     CHECK(simulated.value().lower_bound_ms <= simulated.value().step.step_ms);
     std::size_t own = 0;
-    for (const auto& microbatch : iteration.microbatches[0].llm)
+    for (const auto& microbatch : iteration.microbatches[1])
       for (const auto& part : microbatch.parts) own += part.samples.size();
     dealt.insert(own);
   }

@@ -22,6 +22,7 @@ import zlib
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
+from tests.support.recorded_runs import read_iterations, read_lines  # noqa: E402
 from tests.support.run_cases import Failure, run_cases  # noqa: E402
 
 POLICIES = ["dflop", "deferral", "auto"]
@@ -113,11 +114,6 @@ def train(binary, folder, policy, correction, name, *flags):
                    "train.dump_gradients=true", *flags)
 
 
-def read_lines(path):
-    with open(path, encoding="utf-8") as file:
-        return [json.loads(line) for line in file]
-
-
 def microbatches_of(iteration, side):
     """Of each microbatch, of each of its parts: rows of each picture."""
     rows = [int(identity.split("-")[0]) ** 2 for identity in iteration["ids"]]
@@ -128,7 +124,7 @@ def units_of_steps(run):
     """Per step after learning: of each stage, how much each of its microbatches holds. Rows, the slow ones as often as
     they are slow, for the encoder's stages; samples, which have the same text, for the llm."""
     units = {}
-    for line in read_lines(run / "iterations.jsonl"):
+    for line in read_iterations(run):
         if line["step"] <= LEARNED:
             continue
         encoder, llm = ([sum(parts, []) for parts in microbatches_of(line, side)] for side in ("encoder", "llm"))
@@ -143,7 +139,7 @@ def ms_per_unit(run, units):
     for event in json.loads((run / "trace.json").read_text(encoding="utf-8")):
         if event["ph"] == "X" and event.get("cat") == "compute" and event["args"]["step"] in units:
             spent[event["args"]["stage_id"]] += event["tdur"] / 1e3
-    for line in read_lines(run / "iterations.jsonl"):
+    for line in read_iterations(run):
         if line["step"] in units:
             rows = sum(sum(sum(parts, [])) for parts in microbatches_of(line, "encoder"))
             held = [held[0] + rows, held[1] + rows, held[2] + len(line["ids"])]
@@ -163,7 +159,7 @@ def length_ms(microbatches, rates):
 
 def beside(run):
     """Mean rows of the other pictures in a slow one's microbatch, once shapes are learned."""
-    rows = [sum(microbatch) - SLOW**2 for line in read_lines(run / "iterations.jsonl") if line["step"] > LEARNED
+    rows = [sum(microbatch) - SLOW**2 for line in read_iterations(run) if line["step"] > LEARNED
             for microbatch in (sum(parts, []) for parts in microbatches_of(line, "encoder"))
             for own in microbatch if own == SLOW**2]
     return statistics.mean(rows)
@@ -171,7 +167,7 @@ def beside(run):
 
 def without_slow(run):
     """Step -> what the plan does with the encoder's samples, of batches without a slow picture."""
-    return {line["step"]: line["pipelines"][0]["encoder"] for line in read_lines(run / "iterations.jsonl")
+    return {line["step"]: line["pipelines"][0]["encoder"] for line in read_iterations(run)
             if line["step"] > LEARNED and not any(SLOW**2 in part for parts in microbatches_of(line, "encoder")
                                                   for part in parts)}
 

@@ -14,7 +14,7 @@ Prepared prepared(std::int64_t step, std::int32_t device, std::vector<GroupNorm>
 
 PartLoss part_loss(std::int32_t pipeline, std::int32_t microbatch, double sum,
                    std::vector<std::string> nonfinite = {}) {
-  return {PipelineId{pipeline}, MicrobatchId{microbatch}, PartId{0}, sum, std::move(nonfinite)};
+  return {ReplicaId{pipeline}, MicrobatchId{microbatch}, PartId{0}, sum, std::move(nonfinite)};
 }
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();

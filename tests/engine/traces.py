@@ -16,6 +16,7 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "support"))
+from recorded_runs import read_iterations, read_lines
 from run_cases import Failure, run_cases
 
 STEPS = 6
@@ -65,15 +66,11 @@ def expect(condition, what):
         raise Failure(what)
 
 
-def read_lines(path):
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-
-
 class Run:
     """A finished run: its plans by step, and its trace."""
 
     def __init__(self, folder):
-        self.plans = {plan["step"]: plan["pipelines"][0] for plan in read_lines(folder / "iterations.jsonl")}
+        self.plans = {plan["step"]: plan["pipelines"][0] for plan in read_iterations(folder)}
         self.metrics = read_lines(folder / "metrics.jsonl")
         trace = json.loads((folder / "trace.json").read_text(encoding="utf-8"))
         self.slices = sorted((event for event in trace if event["ph"] == "X"), key=lambda event: event["ts"])

@@ -193,9 +193,10 @@ TEST_CASE("pipelines that must survive each other's nodes share none", "[schedul
   const auto made = auto_layout(planned.request).value();
   REQUIRE(made.plan.pipelines.size() >= 2);
   std::map<std::int32_t, std::size_t> owner;
-  for (const auto& stage : made.plan.stages) {
-    const auto node = made.groups[stage.devices.front().index()].node.value;
-    CHECK(owner.try_emplace(node, stage.pipeline.index()).first->second == stage.pipeline.index());
+  for (std::size_t s = 0; s < made.plan.stages.size(); ++s) {
+    const auto node = made.groups[made.plan.stages[s].devices.front().index()].node.value;
+    const auto pipeline = made.plan.pipeline_of(StageId{s}).index();
+    CHECK(owner.try_emplace(node, pipeline).first->second == pipeline);
   }
 }
 

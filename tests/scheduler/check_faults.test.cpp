@@ -176,15 +176,17 @@ TEST_CASE("each rule about shape finds its planted fault", "[scheduler][property
     CHECK(bad.finds(FaultKind::missing, "the loss is divided by"));
     bad.iteration.trained_tokens += 2;
     CHECK(bad.finds(FaultKind::unknown, "the loss is divided by"));
-    for (const bool llm : {false, true}) {
-      // Some microbatch of this side has samples.
+    for (std::size_t group = 0; group < sound.made.plan.module_groups.size(); ++group) {
+      // Some microbatch of this group has samples.
       const auto part = [&](Planted& plan) -> std::vector<std::int32_t>& {
-        for (auto& pipeline : plan.iteration.microbatches)
-          for (auto& microbatch : llm ? pipeline.llm : pipeline.encoder)
+        for (std::size_t r = 0; r < plan.made.plan.replicas.size(); ++r) {
+          if (plan.made.plan.replicas[r].group.index() != group) continue;
+          for (auto& microbatch : plan.iteration.microbatches[r])
             for (auto& each : microbatch.parts)
               if (!each.samples.empty()) return each.samples;
+        }
         FAIL("no samples");
-        return plan.iteration.microbatches[0].llm[0].parts[0].samples;
+        return plan.iteration.microbatches[0][0].parts[0].samples;
       };
       bad = sound;
       part(bad).push_back(part(bad).front());

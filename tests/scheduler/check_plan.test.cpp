@@ -26,7 +26,7 @@ struct TwoStages {
   TwoStages() {
     IterationInput input;
     input.samples = {sample(0, 0), sample(0, 0)};
-    input.microbatches = assign_by_count(2, 1, 2);
+    input.microbatches = assign_by_count(plan, 2, 2);
     iteration = plan_iteration(plan, input).value();
   }
   std::vector<Action>& device(std::size_t index) { return iteration.actions[index]; }
@@ -180,7 +180,7 @@ TEST_CASE("a plan whose shape does not fit its layout is refused at once", "[sch
   two.iteration.actions.pop_back();
   CHECK(kinds(check(two.plan, two.iteration)) == std::set{FaultKind::missing});
   TwoStages bad_sample;
-  bad_sample.iteration.microbatches[0].llm[0].parts[0].samples[0] = 7;
+  bad_sample.iteration.microbatches[0][0].parts[0].samples[0] = 7;
   CHECK(kinds(check(bad_sample.plan, bad_sample.iteration)) ==
         std::set{FaultKind::unknown, FaultKind::missing});
 }

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "scheduler/layout_problems.hpp"
+#include "scheduler/stage_graph.hpp"
 #include "tests/scheduler/random_plans.hpp"
 
 namespace troupe::scheduler {
@@ -21,8 +22,9 @@ HandRun run(const std::string& module, int begin, int end) {
 /// The stages of a plan as `p0 d1 vision[0,4) vision_projector[0,1)`.
 std::vector<std::string> shown(const ParallelPlan& plan) {
   std::vector<std::string> lines;
-  for (const auto& stage : plan.stages) {
-    std::string line = "p" + std::to_string(stage.pipeline.value) + " d" +
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    const Stage& stage = plan.stages[s];
+    std::string line = "p" + std::to_string(plan.pipeline_of(StageId{s}).value) + " d" +
                        std::to_string(stage.devices.front().value);
     for (const auto& run : stage.runs)
       line += " " + plan.model.at(run.module).name + "[" + std::to_string(run.layers.begin) + "," +
@@ -166,35 +168,89 @@ TEST_CASE("a device without a stage is refused", "[scheduler][errors]") {
   CHECK(contains(idle.message, "device 1 of node 0"));
 }
 
-TEST_CASE("every layer is held once per pipeline, upstream stages first", "[scheduler][property]") {
+TEST_CASE("every layer is held once per replica, upstream stages first", "[scheduler][property]") {
   for (std::uint32_t seed = 0; seed < 500; ++seed) {
     std::mt19937 random(seed);
     const auto plan = testing::random_plan(random);
-    std::size_t layers = 0;
-    for (const auto& module : plan.model.modules) layers += module.layers.size();
-    for (const auto& pipeline : plan.pipelines) {
-      std::size_t held = 0;
-      std::vector<std::vector<StageId>> stage_of(plan.model.modules.size());
-      for (std::size_t m = 0; m < stage_of.size(); ++m)
-        stage_of[m].resize(plan.model.modules[m].layers.size());
-      for (const StageId stage : pipeline.stages) {
-        CHECK(plan.at(stage).pipeline.index() ==
-              static_cast<std::size_t>(&pipeline - plan.pipelines.data()));
-        for (const auto& r : plan.at(stage).runs) {
-          CHECK((r.module == plan.model.llm()) == (side_of(plan, stage) == Side::llm));
-          for (auto l = r.layers.begin; l < r.layers.end; ++l, ++held)
-            stage_of[r.module.index()][static_cast<std::size_t>(l)] = stage;
+    std::size_t stages = 0;
+    for (std::size_t r = 0; r < plan.replicas.size(); ++r) {
+      const ReplicaId id{r};
+      const auto& modules = plan.module_groups[plan.at(id).group.index()].modules;
+      std::size_t held = 0, layers = 0;
+      for (const ModuleId module : modules) layers += plan.model.at(module).layers.size();
+      for (const StageId stage : plan.at(id).stages) {
+        CHECK(stage.index() == stages++);
+        CHECK(plan.at(stage).replica == id);
+        for (const auto& run : plan.at(stage).runs) {
+          CHECK(plan.group_of(run.module) == plan.at(id).group);
+          held += static_cast<std::size_t>(run.layers.size());
         }
       }
       CHECK(held == layers);
-      for (std::size_t m = 0; m < stage_of.size(); ++m) {
-        for (std::size_t l = 1; l < stage_of[m].size(); ++l)
-          CHECK(stage_of[m][l - 1] <= stage_of[m][l]);
-        for (const ModuleId next : plan.model.modules[m].next)
-          CHECK(stage_of[m].back() <= stage_of[next.index()].front());
-      }
+      for (const ModuleId module : modules)
+        for (std::size_t l = 0; l < plan.model.at(module).layers.size(); ++l)
+          CHECK(stage_with(plan, id, {module, static_cast<std::int32_t>(l)}).valid());
+      CHECK(plan.is_llm(id) == (modules.front() == plan.model.llm()));
+    }
+    CHECK(stages == plan.stages.size());
+    for (std::size_t p = 0; p < plan.pipelines.size(); ++p) {
+      for (const ReplicaId replica : plan.pipelines[p].replicas)
+        CHECK(plan.at(replica).pipeline == PipelineId{p});
+      for (const auto& edge : pipeline_edges(plan, PipelineId{p})) CHECK(edge.from < edge.to);
     }
   }
+}
+
+TEST_CASE("each module group has its own number of replicas", "[scheduler]") {
+  // Written in any order; the projectors go along with their encoders.
+  const HandLayout layout{
+      {},
+      {{{"llm"}, {{0, 0, {all("llm")}}}},
+       {{"audio"}, {{1, 0, {all("audio")}}}},
+       {{"vision"}, {{2, 0, {run("vision", 0, 2)}}, {3, 0, {run("vision", 2, 4)}}}},
+       {{"vision"}, {{4, 0, {all("vision")}}}}}};
+  const auto made = place_by_hand(vision_audio_llm(), layout, {5, 1});
+  REQUIRE(made.ok());
+  const auto& plan = made.value();
+  CHECK(shown(plan) ==
+        std::vector<std::string>{"p0 d2 vision[0,2)", "p0 d3 vision[2,4) vision_projector[0,1)",
+                                 "p0 d4 vision[0,4) vision_projector[0,1)",
+                                 "p0 d1 audio[0,3) audio_projector[0,1)", "p0 d0 llm[0,6)"});
+  REQUIRE(plan.module_groups.size() == 3);
+  CHECK(plan.module_groups[0].name == "vision");
+  CHECK(plan.module_groups[2].name == "llm");
+  CHECK(plan.replicas.size() == 4);
+  CHECK(plan.pipelines.size() == 1);
+  CHECK(plan.is_first(ReplicaId{0}));
+  CHECK_FALSE(plan.is_first(ReplicaId{1}));
+}
+
+TEST_CASE("replicas that make no whole model are refused with the fix", "[scheduler][errors]") {
+  const HandStage vision{0, 0, {all("vision")}}, audio{0, 0, {all("audio")}},
+      llm{0, 0, {all("llm")}};
+  const auto refused = [](std::vector<HandReplica> replicas, const std::string& where,
+                          const std::string& message) {
+    const auto error = error_of({{}, std::move(replicas)}, {1, 1});
+    INFO(error.where << ": " << error.message);
+    CHECK(contains(error.where, where));
+    CHECK(contains(error.message, message));
+  };
+  refused({{{"vision", "audio"}, {{0, 0, {all("vision"), all("audio")}}}}}, "parallel.replicas",
+          "no replica holds llm");
+  refused({{{"vision"}, {vision}}, {{"llm"}, {llm}}}, "parallel.replicas",
+          "no replica holds audio");
+  refused({{{"vision", "llm"}, {vision, llm}}}, "replicas[0].modules", "in one group");
+  refused({{{"vision"}, {vision}}, {{"vision", "audio"}, {vision, audio}}, {{"llm"}, {llm}}},
+          "replicas[1].modules", "also in the group of parallel.replicas[0]");
+  refused({{{"vision", "audio"}, {vision, audio}}, {{"llm"}, {llm, vision}}},
+          "replicas[1].stages[1].vision", "not of this replica's module group");
+  refused({{{"vision", "audio"}, {vision}}, {{"llm"}, {llm}}}, "replicas[0]",
+          "no stage of replica 0 has layer");
+  refused({{{"vision_projector"}, {vision}},
+           {{"vision"}, {vision}},
+           {{"audio"}, {audio}},
+           {{"llm"}, {llm}}},
+          "replicas[0].modules", "projector");
 }
 
 }  // namespace

@@ -38,7 +38,7 @@ TEST_CASE("1F1B runs as many forwards as stages are left, then pairs, then drain
   const auto plan = place_by_hand(text_llm(4), {}, {4, 1}).value();
   IterationInput input;
   for (int i = 0; i < 6; ++i) input.samples.push_back(sample(0, 0));
-  input.microbatches = assign_by_count(6, 1, 6);
+  input.microbatches = assign_by_count(plan, 6, 6);
   const auto iteration = plan_iteration(plan, input).value();
   CHECK(compute_of(iteration.actions[0]) == "F0 F1 F2 F3 B0 F4 B1 F5 B2 B3 B4 B5");
   CHECK(compute_of(iteration.actions[1]) == "F0 F1 F2 B0 F3 B1 F4 B2 F5 B3 B4 B5");
@@ -60,7 +60,7 @@ TEST_CASE("one encoder stage and three llm stages share one 1F1B order", "[sched
   for (int m = 4; m <= 9; ++m) {
     IterationInput input;
     for (int i = 0; i < m; ++i) input.samples.push_back(sample(1, 0));
-    input.microbatches = assign_by_count(m, 1, m);
+    input.microbatches = assign_by_count(plan, m, m);
     const auto iteration = plan_iteration(plan, input).value();
     for (int r = 0; r < 4; ++r) {
       std::string expected;
@@ -84,7 +84,7 @@ IterationPlan plan_three_devices(ModelGraph model, std::vector<SampleShape> samp
   IterationInput input;
   const auto count = static_cast<std::int32_t>(samples.size());
   input.samples = std::move(samples);
-  input.microbatches = assign_by_count(count, 1, count);
+  input.microbatches = assign_by_count(plan, count, count);
   return plan_iteration(plan, input).value();
 }
 
@@ -120,7 +120,7 @@ TEST_CASE("two encoders meet at the llm's first stage, which waits for both", "[
   const auto plan = place_by_hand(vision_audio_llm(), layout, {6, 1}).value();
   IterationInput input;
   for (int i = 0; i < 5; ++i) input.samples.push_back(sample(1, 1));
-  input.microbatches = assign_by_count(5, 1, 5);
+  input.microbatches = assign_by_count(plan, 5, 5);
   const auto iteration = plan_iteration(plan, input).value();
   std::map<std::tuple<std::int32_t, std::int32_t, bool>, int> transfers;
   for (const auto& message : iteration.messages)
@@ -155,7 +155,7 @@ TEST_CASE("every token weighs the same, however uneven the microbatches", "[sche
       input.samples.push_back(sample(0, 0, 1000));
       input.samples.back().trained_tokens = trained;
     }
-    input.microbatches = assign_by_count(4, 1, microbatches);
+    input.microbatches = assign_by_count(plan, 4, microbatches);
     CHECK(plan_iteration(plan, input).value().trained_tokens == 1024);
   }
 }
@@ -188,7 +188,7 @@ TEST_CASE("the step ends with sends, sums and receipts in group order, commit, u
           .value();
   IterationInput input;
   input.samples = {sample(0, 0)};
-  input.microbatches = assign_by_count(1, 2, 1);  // The second pipeline has no sample.
+  input.microbatches = assign_by_count(plan, 1, 1);  // The second pipeline has no sample.
   const auto iteration = plan_iteration(plan, input).value();
   std::vector<std::string> kinds;
   for (const auto& list : iteration.actions)
@@ -210,24 +210,27 @@ TEST_CASE("a stage that holds a tied parameter twice acts once for it", "[schedu
   const auto iteration = plan_iteration(plan, {}).ok();
   CHECK_FALSE(iteration);  // No list of microbatches for the pipeline.
   IterationInput input;
-  input.microbatches = assign_by_count(0, 1, 4);
+  input.microbatches = assign_by_count(plan, 0, 4);
   const auto empty = plan_iteration(plan, input).value();
   REQUIRE(empty.actions[0].size() == 3);
   CHECK(empty.actions[0][0].kind == ActionKind::reduce);
 }
 
 TEST_CASE("samples are shared out evenly and in order", "[scheduler]") {
-  const auto shared = assign_by_count(8, 3, 2);  // 3 + 3 + 2 samples; 2 + 1, 2 + 1, 1 + 1.
-  REQUIRE(shared.size() == 3);
-  CHECK(shared[0].llm[0].parts[0].samples == std::vector<std::int32_t>{0, 1});
-  CHECK(shared[0].llm[1].parts[0].samples == std::vector<std::int32_t>{2});
-  CHECK(shared[2].encoder[1].parts[0].samples == std::vector<std::int32_t>{7});
-  CHECK(assign_by_count(1, 2, 8)[0].llm.size() == 1);
-  CHECK(assign_by_count(1, 2, 8)[1].llm.empty());
+  const std::vector<HandRun> all{{"vision", {}}, {"audio", {}}, {"llm", {}}};
+  const HandLayout layout{{{{0, 0, all}}, {{1, 0, all}}, {{2, 0, all}}}};
+  const auto plan = place_by_hand(vision_audio_llm(), layout, {3, 1}).value();
+  const auto shared = assign_by_count(plan, 8, 2);  // 3 + 3 + 2 samples; 2 + 1, 2 + 1, 1 + 1.
+  REQUIRE(shared.size() == 6);
+  CHECK(shared[1][0].parts[0].samples == std::vector<std::int32_t>{0, 1});
+  CHECK(shared[1][1].parts[0].samples == std::vector<std::int32_t>{2});
+  CHECK(shared[4][1].parts[0].samples == std::vector<std::int32_t>{7});
+  CHECK(assign_by_count(plan, 1, 8)[1].size() == 1);
+  CHECK(assign_by_count(plan, 1, 8)[3].empty());
 }
 
 TEST_CASE("wrong input to the planner is refused with the fix", "[scheduler][errors]") {
-  const auto plan = place_by_hand(text_llm(2), {}, {1, 1}).value();
+  const auto plan = place_by_hand(vision_audio_llm(), {}, {1, 1}).value();
   const auto refused = [&](const IterationInput& input, const std::string& part) {
     const auto result = plan_iteration(plan, input);
     REQUIRE_FALSE(result.ok());
@@ -238,24 +241,24 @@ TEST_CASE("wrong input to the planner is refused with the fix", "[scheduler][err
   };
   IterationInput sound;
   sound.samples = {sample(0, 0), sample(0, 0)};
-  sound.microbatches = assign_by_count(2, 1, 2);
+  sound.microbatches = assign_by_count(plan, 2, 2);
   auto input = sound;
   input.microbatches.emplace_back();
-  refused(input, "2 pipelines");
+  refused(input, "3 replicas");
   input = sound;
-  input.microbatches[0].llm.pop_back();
-  refused(input, "0 llm parts");
+  input.microbatches[1].pop_back();
+  refused(input, "0 parts of llm");
   input = sound;
-  input.microbatches[0].encoder[0].parts[0].samples[0] = 1;
-  refused(input, "0 encoder parts");
+  input.microbatches[0][0].parts[0].samples[0] = 1;
+  refused(input, "0 parts of vision+audio");
   input = sound;
-  input.microbatches[0].llm[0].parts[0].samples[0] = 2;
+  input.microbatches[1][0].parts[0].samples[0] = 2;
   refused(input, "sample 2 of 2");
   input = sound;
-  input.microbatches[0].llm[1].parts.clear();
+  input.microbatches[1][1].parts.clear();
   refused(input, "no part");
   input = sound;
-  input.microbatches[0].llm[1].parts[0].samples.clear();
+  input.microbatches[1][1].parts[0].samples.clear();
   refused(input, "empty part");
   input = sound;
   input.samples[1].llm_tokens = 0;
@@ -269,7 +272,7 @@ TEST_CASE("bounds and predicted times reach the schedule", "[scheduler]") {
   const auto plan = place_by_hand(text_llm(3), {}, {3, 1}).value();
   IterationInput input;
   for (int i = 0; i < 6; ++i) input.samples.push_back(sample(0, 0));
-  input.microbatches = assign_by_count(6, 1, 6);
+  input.microbatches = assign_by_count(plan, 6, 6);
   input.max_in_flight = {2, 0, 0};
   CHECK(plan_iteration(plan, input).value().max_in_flight == std::vector<std::int32_t>{2, 2, 1});
   input.max_in_flight = {2};

@@ -68,7 +68,7 @@ TEST_CASE("samples without media cost an encoder nothing", "[scheduler]") {
   const std::vector<SampleShape> samples{sample(0, 0, 100), sample(2, 0, 100)};
   const auto costs = predicted_costs(plan, cost_model(graph), samples).value();
   const StageId encoders{0};
-  REQUIRE(side_of(plan, encoders) == Side::encoder);
+  REQUIRE_FALSE(plan.is_llm(encoders));
   CHECK(costs.task_ms(encoders, {0}, TaskKind::forward) == 0);
   // 4 layers over two images of 8 patches, 1 + 0.16 + 2 x (0.1 + 64e-4); projector of 4 rows, 1.04.
   CHECK(costs.task_ms(encoders, {1}, TaskKind::forward) == Approx(4 * 1.3728 + 1.04));
@@ -192,8 +192,10 @@ TEST_CASE("a plan costs what its layers cost, wherever they lie", "[scheduler][p
   for (std::size_t s = 0; s < made.input.samples.size(); ++s) {
     const std::vector<std::int32_t> part{static_cast<std::int32_t>(s)};
     double forward = 0, expected = 0;
-    for (const StageId stage : made.plan.pipelines[0].stages)
-      forward += costs.task_ms(stage, part, TaskKind::forward);
+    for (std::size_t r = 0; r < made.plan.replicas.size(); ++r)
+      if (made.plan.is_first(ReplicaId{r}))
+        for (const StageId stage : made.plan.replicas[r].stages)
+          forward += costs.task_ms(stage, part, TaskKind::forward);
     for (std::size_t m = 0; m < graph.modules.size(); ++m) {
       const auto lengths = sequence_lengths(graph, made.input.samples[s], ModuleId{m});
       for (std::size_t l = 0; l < graph.modules[m].layers.size(); ++l) {
@@ -217,11 +219,9 @@ TEST_CASE("a plan costs what its layers cost, wherever they lie", "[scheduler][p
   for (const auto& list : iteration.value().actions)
     for (const auto& action : list) {
       if (action.kind != ActionKind::backward) continue;
-      const auto& sides =
-          iteration.value().microbatches[made.plan.at(action.stage).pipeline.index()];
-      const auto& part = sides.of(side_of(made.plan, action.stage))[action.microbatch.index()]
-                             .parts[action.part.index()];
-      CHECK(costs.task_ms(action.stage, part.samples, TaskKind::backward) > 0);
+      const auto& part =
+          samples_of(made.plan, iteration.value(), action.stage, action.microbatch, action.part);
+      CHECK(costs.task_ms(action.stage, part, TaskKind::backward) > 0);
     }
 }
 
@@ -244,8 +244,7 @@ TEST_CASE("costs of given microbatches are those of any, to the bit", "[schedule
   const auto known = predicted_costs(made.plan, of_samples, made.input.microbatches, {});
   for (std::size_t s = 0; s < made.plan.stages.size(); ++s) {
     const StageId stage{s};
-    const auto& sides = made.input.microbatches[made.plan.at(stage).pipeline.index()];
-    for (const auto& microbatch : sides.of(side_of(made.plan, stage)))
+    for (const auto& microbatch : made.input.microbatches[made.plan.at(stage).replica.index()])
       for (const auto& part : microbatch.parts)
         for (const auto* costs : {&ordered, &known}) {
           for (const auto task : {TaskKind::forward, TaskKind::backward, TaskKind::backward_input,

@@ -37,9 +37,12 @@ inline ModelGraph random_model(std::mt19937& random) {
 }
 
 /// Cuts each module where it likes; stages sometimes take a piece of another module as well.
-inline std::vector<HandStage> random_pipeline(const ModelGraph& model, std::mt19937& random) {
+inline std::vector<HandStage> random_stages(const ModelGraph& model,
+                                            const std::vector<std::string>& modules,
+                                            std::mt19937& random) {
   std::vector<HandStage> stages;
   for (const auto& module : model.modules) {
+    if (std::find(modules.begin(), modules.end(), module.name) == modules.end()) continue;
     if (module.kind == ModuleKind::projector && draw(random, 0, 1) == 0) continue;
     const int count = static_cast<int>(module.layers.size());
     for (int begin = 0; begin < count;) {
@@ -59,16 +62,46 @@ inline std::vector<HandStage> random_pipeline(const ModelGraph& model, std::mt19
   return stages;
 }
 
-/// Up to three pipelines with cuts of their own on as many devices as chance likes.
+/// Up to three complete pipelines with cuts of their own.
+inline HandLayout random_pipelines(const ModelGraph& model, std::mt19937& random) {
+  std::vector<std::string> all;
+  for (const auto& module : model.modules) all.push_back(module.name);
+  HandLayout layout;
+  for (int p = draw(random, 1, 3); p > 0; --p)
+    layout.pipelines.push_back(random_stages(model, all, random));
+  return layout;
+}
+
+/// Up to three replicas of each group, the encoders together or apart, in any order.
+inline HandLayout random_replicas(const ModelGraph& model, std::mt19937& random) {
+  std::vector<std::vector<std::string>> groups{{model.at(model.llm()).name}};
+  const bool together = draw(random, 0, 1) == 1;
+  for (const auto& module : model.modules) {
+    if (module.kind != ModuleKind::encoder) continue;
+    if (together && groups.size() > 1)
+      groups.back().push_back(module.name);
+    else
+      groups.push_back({module.name});
+  }
+  HandLayout layout;
+  for (const auto& group : groups)
+    for (int r = draw(random, 1, 3); r > 0; --r)
+      layout.replicas.push_back({group, random_stages(model, group, random)});
+  std::shuffle(layout.replicas.begin(), layout.replicas.end(), random);
+  return layout;
+}
+
+/// A layout of either form on as many devices as chance likes.
 inline ParallelPlan random_plan(std::mt19937& random) {
   for (;;) {
     const ModelGraph model = random_model(random);
-    HandLayout layout;
+    HandLayout layout =
+        draw(random, 0, 2) == 0 ? random_replicas(model, random) : random_pipelines(model, random);
     std::vector<HandStage*> entries;
-    const int pipelines = draw(random, 1, 3);
-    for (int p = 0; p < pipelines; ++p) layout.pipelines.push_back(random_pipeline(model, random));
     for (auto& pipeline : layout.pipelines)
       for (auto& stage : pipeline) entries.push_back(&stage);
+    for (auto& replica : layout.replicas)
+      for (auto& stage : replica.stages) entries.push_back(&stage);
     const int per_node = draw(random, 1, 2);
     const int nodes = draw(random, 1, std::max(1, static_cast<int>(entries.size()) / per_node));
     const int devices = nodes * per_node;
@@ -95,23 +128,40 @@ inline std::vector<SampleShape> random_samples(std::mt19937& random, bool media,
   return samples;
 }
 
-/// The samples of each pipeline's microbatches cut into parts, some of them deferred: their llm
-/// part lies in the next microbatch, in the one after, or in another pipeline.
-inline std::vector<PipelineMicrobatches> random_deferral(std::vector<PipelineMicrobatches> list,
-                                                         std::mt19937& random) {
-  for (std::size_t p = 0; p < list.size(); ++p) {
-    for (std::size_t m = 0; m < list[p].encoder.size(); ++m) {
-      auto& parts = list[p].encoder[m].parts;
+/// Encoder microbatches cut into parts, some of them deferred: their llm part lies in the next
+/// microbatch of its replica, in the one after, or in another replica.
+inline std::vector<MicrobatchList> random_deferral(const ParallelPlan& plan,
+                                                   std::vector<MicrobatchList> list,
+                                                   std::mt19937& random) {
+  std::vector<std::size_t> llms, first_group;
+  for (std::size_t r = 0; r < plan.replicas.size(); ++r) {
+    if (plan.is_llm(ReplicaId{r})) llms.push_back(r);
+    if (!plan.is_llm(ReplicaId{r}) && plan.replicas[r].group == ModuleGroupId{0})
+      first_group.push_back(r);
+  }
+  const auto place_of = [&](std::int32_t sample) {  // Its llm replica and microbatch.
+    for (const auto r : llms)
+      for (std::size_t m = 0; m < list[r].size(); ++m) {
+        const auto& own = list[r][m].parts[0].samples;
+        if (std::find(own.begin(), own.end(), sample) != own.end()) return std::pair{r, m};
+      }
+    return std::pair{llms.front(), std::size_t{0}};
+  };
+  for (const auto r : first_group) {
+    for (auto& microbatch : list[r]) {
+      auto& parts = microbatch.parts;
       if (parts[0].samples.size() < 2 || draw(random, 0, 1) == 0) continue;
       const auto sample = parts[0].samples.back();
+      const auto [replica, place] = place_of(sample);
       parts[0].samples.pop_back();
       parts.push_back({{sample}});
-      auto& from = list[p].llm[m].parts[0].samples;
+      auto& from = list[replica][place].parts[0].samples;
+      if (from.size() < 2) continue;
       from.erase(std::find(from.begin(), from.end(), sample));
-      auto& target =
-          list[static_cast<std::size_t>(draw(random, 0, static_cast<int>(list.size()) - 1))].llm;
-      auto& to = target.empty() ? list[p].llm : target;
-      const std::size_t later = m + static_cast<std::size_t>(draw(random, 0, 2));
+      const auto other =
+          llms[static_cast<std::size_t>(draw(random, 0, static_cast<int>(llms.size()) - 1))];
+      auto& to = list[other].empty() ? list[replica] : list[other];
+      const std::size_t later = place + static_cast<std::size_t>(draw(random, 0, 2));
       to[std::min(later, to.size() - 1)].parts.back().samples.push_back(sample);
     }
   }
@@ -123,11 +173,10 @@ inline RandomCase random_case(std::uint32_t seed) {
   RandomCase result{random_plan(random), {}};
   const int count = draw(random, 0, 14);
   const int microbatches = std::vector<int>{1, 3, 8}[static_cast<std::size_t>(draw(random, 0, 2))];
-  const int pipelines = static_cast<int>(result.plan.pipelines.size());
   result.input.samples = random_samples(random, result.plan.model.modules.size() > 1, count);
-  result.input.microbatches = assign_by_count(count, pipelines, microbatches);
+  result.input.microbatches = assign_by_count(result.plan, count, microbatches);
   if (draw(random, 0, 1) == 1)
-    result.input.microbatches = random_deferral(result.input.microbatches, random);
+    result.input.microbatches = random_deferral(result.plan, result.input.microbatches, random);
   result.input.schedule = schedule_names()[seed % schedule_names().size()];
   return result;
 }

@@ -30,7 +30,7 @@ struct TwoNodes {
   TwoNodes() {
     IterationInput input;
     for (int i = 0; i < 4; ++i) input.samples.push_back(sample(0, 0, 10));
-    input.microbatches = assign_by_count(4, 1, 4);
+    input.microbatches = assign_by_count(plan, 4, 4);
     iteration = plan_iteration(plan, input).value();
     costs.task_ms = forward_one_backward_two;
   }
@@ -76,7 +76,7 @@ TEST_CASE("each link takes its own latency and speed", "[scheduler]") {
   REQUIRE(plan.stages.size() == 5);
   IterationInput input;
   input.samples = {sample(0, 0, 10)};
-  input.microbatches = assign_by_count(1, 1, 1);
+  input.microbatches = assign_by_count(plan, 1, 1);
   const auto iteration = plan_iteration(plan, input).value();
   // One microbatch: 5 x 1 ms forward, 5 x 2 ms backward, and every message once there and back.
   // 2,560 bytes take 0.25 ms within a device, 0.5 ms within a node, 1 ms between nodes.
@@ -98,7 +98,7 @@ TEST_CASE("reductions wait for every holder and come back to each", "[scheduler]
   const auto plan = place_by_hand(text_llm(1), layout, {3, 1}).value();
   IterationInput input;
   for (int i = 0; i < 3; ++i) input.samples.push_back(sample(0, 0));
-  input.microbatches = assign_by_count(3, 3, 1);
+  input.microbatches = assign_by_count(plan, 3, 1);
   const auto iteration = plan_iteration(plan, input).value();
   SimulationCosts costs;
   costs.task_ms = [](StageId stage, const auto&, TaskKind) { return 1.0 + stage.value; };
@@ -117,7 +117,7 @@ TEST_CASE("a sum waits for a holder on a device that is looked at later", "[sche
   const auto plan = place_by_hand(text_llm(1), layout, {2, 1}).value();
   IterationInput input;
   for (int i = 0; i < 2; ++i) input.samples.push_back(sample(0, 0));
-  input.microbatches = assign_by_count(2, 2, 1);
+  input.microbatches = assign_by_count(plan, 2, 1);
   const auto iteration = plan_iteration(plan, input).value();
   SimulationCosts costs;
   costs.task_ms = [](StageId stage, const auto&, TaskKind) { return 1.0 + stage.value; };

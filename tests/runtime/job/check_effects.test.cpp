@@ -92,6 +92,16 @@ TEST_CASE("more microbatches than a pipeline has samples are warned of", "[job]"
                          {"train.global_batch_size=8", "train.microbatches=4"}});
 }
 
+TEST_CASE("pins are held against the copies of a module", "[job]") {
+  CHECK(
+      warnings(kReplicasJob, {"parallel.llm.dp=2", "parallel.vision.dp=1", "parallel.vision.pp=1"})
+          .empty());
+  check_one(kReplicasJob, {"parallel.vision.dp",
+                           {"parallel.vision.dp=2"},
+                           "parallel.replicas, the layout by hand, has 1",
+                           {"parallel.vision.dp=1"}});
+}
+
 TEST_CASE("a resolved job says no more in vain than the job itself", "[job]") {
   const JobFolder folder;
   const auto reading = read_job(folder.write("job.toml", kLayoutJob), {});

@@ -118,6 +118,24 @@ TEST_CASE("a layout that cannot be is refused with a reason and a fix", "[job][e
   check_one(kLayoutJob, bad);
 }
 
+TEST_CASE("replicas that cannot be are refused with a reason and a fix", "[job][errors]") {
+  const std::string stage = "parallel.replicas[1].stages[0]";
+  const auto bad = GENERATE_COPY(values<BadCase>({
+      // clang-format off
+      {"node", "", {stage + ".node=2"}, stage + ".node", "2, but the job has 2 nodes", "count from 0"},
+      {"gap", "", {stage + ".llm=[0, 2]"}, "parallel.replicas[1]", "layer 2 of llm is on no stage", "0 to 6"},
+      {"unknown module", "", {"parallel.replicas[0].modules=[\"visoin\"]"}, "parallel.replicas[0].modules", "no module is called", "did you mean vision?"},
+      {"no module", "", {"parallel.replicas[0].modules=[]"}, "parallel.replicas[0]", "modules are missing", "[\"llm\"]"},
+      {"no stages", "[[parallel.replicas]]\nmodules = [\"llm\"]\n", {}, "replicas[3]", "stages are missing", "stages = ["},
+      {"auto with replicas", "", {"parallel.mode=auto"}, "parallel.mode", "replicas are given", "parallel.replicas=[]"},
+      {"both forms", "", {"parallel.pipelines=[{stages=[{node=0,vision=\"all\",llm=\"all\"}]}]"}, "parallel.replicas", "parallel.pipelines is there too", "one of the two forms"},
+      {"fewer samples than replicas", "", {"train.global_batch_size=1", "train.microbatches=1"}, "train.global_batch_size", "2 llm replicas", "at least 2"},
+      {"idle device", "", {"cluster.devices_per_node=2"}, "parallel.replicas", "no stage on device 1 of node 0", "give it a stage"},
+      // clang-format on
+  }));
+  check_one(kReplicasJob, bad);
+}
+
 TEST_CASE("values that contradict one another are refused", "[job][errors]") {
   const auto bad = GENERATE(values<BadCase>({
       // clang-format off

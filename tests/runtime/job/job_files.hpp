@@ -65,6 +65,24 @@ json = "samples.json"
 steps = 20
 )";
 
+/// The same with one copy of the encoder and two of the llm.
+inline const std::string kReplicasJob = kSmallJob + R"(
+[cluster]
+local_nodes = 2
+
+[[parallel.replicas]]
+modules = ["vision"]
+stages = [{node = 0, vision = "all"}]
+
+[[parallel.replicas]]
+modules = ["llm"]
+stages = [{node = 0, llm = [0, 3]}, {node = 1, llm = [3, 6]}]
+
+[[parallel.replicas]]
+modules = ["llm"]
+stages = [{node = 1, llm = "all"}]
+)";
+
 /// The same on two pipelines by hand. Vision and llm have 4 + 2 layers each.
 inline const std::string kLayoutJob = kSmallJob + R"(
 [cluster]

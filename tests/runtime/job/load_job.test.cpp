@@ -65,6 +65,21 @@ TEST_CASE("a layout by hand is kept as values", "[job]") {
   CHECK(reading.loaded.job.parallel.mode == LayoutMode::manual);
 }
 
+TEST_CASE("a layout by replicas is kept as values", "[job]") {
+  const JobFolder folder;
+  const auto reading = read_job(folder.write("job.toml", kReplicasJob), {});
+  REQUIRE(shown(reading) == "");
+  const auto& layout = reading.loaded.job.parallel.layout;
+  CHECK(layout.pipelines.empty());
+  REQUIRE(layout.replicas.size() == 3);
+  CHECK(layout.replicas[0] == HandReplica{{"vision"}, {{0, 0, {{"vision", std::nullopt}}}}});
+  CHECK(layout.replicas[1] ==
+        HandReplica{{"llm"},
+                    {{0, 0, {{"llm", LayerRange{0, 3}}}}, {1, 0, {{"llm", LayerRange{3, 6}}}}}});
+  CHECK(layout.copies_of("llm").size() == 2);
+  CHECK(reading.loaded.job.parallel.mode == LayoutMode::manual);
+}
+
 TEST_CASE("the command line wins over the file and takes bare words", "[job]") {
   const JobFolder folder;
   const auto file = folder.write("job.toml", kSmallJob);
@@ -142,7 +157,7 @@ TEST_CASE("load_job folds many problems into five lines", "[job][errors]") {
 
 TEST_CASE("resolved.toml reads back as the same job", "[job][property]") {
   const JobFolder folder;
-  const auto text = GENERATE(kSmallJob, kLayoutJob);
+  const auto text = GENERATE(kSmallJob, kLayoutJob, kReplicasJob);
   const auto overrides = GENERATE(
       std::vector<std::string>{},
       std::vector<std::string>{"train.epochs=3", "train.dtype=fp64", "modules.vision.lr=1e-5"},

@@ -28,12 +28,18 @@ inline ParallelPlan example_plan() {
   plan.model.tied = {{"llm.embed.weight", {{llm, 0}, {llm, 3}}, 40}};
   plan.devices = {{NodeId{0}, 0}, {NodeId{1}, 0}, {NodeId{1}, 1}, {NodeId{2}, 0}};
   const auto encoders = std::vector<LayerRun>{{vision, {0, 1}}, {projector, {0, 1}}};
-  plan.stages = {{PipelineId{0}, encoders, {DeviceId{0}}},
-                 {PipelineId{0}, {{llm, {0, 2}}}, {DeviceId{1}}},
-                 {PipelineId{0}, {{llm, {2, 4}}}, {DeviceId{2}}},
-                 {PipelineId{1}, encoders, {DeviceId{3}}},
-                 {PipelineId{1}, {{llm, {0, 4}}}, {DeviceId{3}}}};
-  plan.pipelines = {{{StageId{0}, StageId{1}, StageId{2}}}, {{StageId{3}, StageId{4}}}};
+  plan.module_groups = {{"vision", {vision, projector}}, {"llm", {llm}}};
+  const ModuleGroupId first{0}, second{1};
+  plan.replicas = {{first, PipelineId{0}, {StageId{0}}},
+                   {second, PipelineId{0}, {StageId{1}, StageId{2}}},
+                   {first, PipelineId{1}, {StageId{3}}},
+                   {second, PipelineId{1}, {StageId{4}}}};
+  plan.stages = {{ReplicaId{0}, encoders, {DeviceId{0}}},
+                 {ReplicaId{1}, {{llm, {0, 2}}}, {DeviceId{1}}},
+                 {ReplicaId{1}, {{llm, {2, 4}}}, {DeviceId{2}}},
+                 {ReplicaId{2}, encoders, {DeviceId{3}}},
+                 {ReplicaId{3}, {{llm, {0, 4}}}, {DeviceId{3}}}};
+  plan.pipelines = {{{ReplicaId{0}, ReplicaId{1}}}, {{ReplicaId{2}, ReplicaId{3}}}};
   plan.groups = {
       {"projector.0", false, 20, {{StageId{0}, {projector, 0}}, {StageId{3}, {projector, 0}}}},
       {"llm.embed.weight",
@@ -55,7 +61,7 @@ inline IterationPlan example_iteration() {
   for (int i = 0; i < 3; ++i)
     plan.samples[static_cast<std::size_t>(i)].id = "s\"" + std::to_string(i);
   const Microbatch both{{Part{{1}}, Part{{0}}}}, one{{Part{{2}}}};
-  plan.microbatches = {{{both}, {both}}, {{one}, {one}}};
+  plan.microbatches = {{both}, {both}, {one}, {one}};
   Message message;
   message.module = ModuleId{1};
   message.boundary = true;

@@ -58,15 +58,21 @@ TEST_CASE("indices out of range and unknown names are refused", "[observe][error
   refused("/stages/0/runs/0/layers", Json{1, 1}, "are none");
   refused("/stages/0/devices", Json{4}, "device 4 is not below 4");
   refused("/stages/0/devices", Json::array(), "no device");
-  refused("/stages/0/pipeline", -1, "pipeline -1");
-  refused("/pipelines/0/stages/0", 5, "stage 5 is not below 5");
+  refused("/stages/0/replica", -1, "replica -1");
+  refused("/replicas/0/stages/0", 5, "stage 5 is not below 5");
+  refused("/replicas/0/stages", Json::array(), "no stage");
+  refused("/replicas/0/group", 2, "module group 2 is not below 2");
+  refused("/replicas/0/pipeline", 2, "pipeline 2 is not below 2");
+  refused("/pipelines/0/replicas/0", 4, "replica 4 is not below 4");
+  refused("/pipelines/0/replicas", Json::array(), "no replica");
+  refused("/module_groups/0/modules/0", "visoin", "\"visoin\" is unknown");
   refused("/groups/0/holders/0/layer", 1.5, "layer");
   refused("/modules/0/kind", "decoder", "'decoder' is unknown");
   refused("/devices", "x", "type");
   CHECK_THAT(parse_plan("{").error().message, ContainsSubstring("not valid JSON"));
   CHECK_THAT(parse_iteration("{}").error().message, ContainsSubstring("step"));
   CHECK_FALSE(parse_iteration(R"({"step":1,"epoch_number":0,"ids":["a"],)"
-                              R"("pipelines":[{"encoder":[[[1]]],"llm":[]}]})")
+                              R"("replicas":[[[[1]]]]})")
                   .ok());
 }
 
@@ -87,7 +93,7 @@ TEST_CASE("a damaged plan is refused or sound, never worse", "[observe][property
   }
   const auto& plan = read.value().plan;
   for (const auto& stage : plan.stages) {
-    CHECK(stage.pipeline.index() < plan.pipelines.size());
+    CHECK(stage.replica.index() < plan.replicas.size());
     for (const auto& run : stage.runs)
       CHECK(static_cast<std::size_t>(run.layers.end) <= plan.model.at(run.module).layers.size());
   }

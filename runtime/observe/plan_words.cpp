@@ -1,0 +1,41 @@
+#include "runtime/observe/plan_words.hpp"
+
+#include <algorithm>
+#include <cstdint>
+
+namespace troupe::observe {
+
+namespace {
+
+std::string counted(std::size_t count, const std::string& noun) {
+  return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
+}
+
+std::string replicas_text(const ParallelPlan& plan) {
+  std::string text;
+  for (std::size_t g = 0; g < plan.module_groups.size(); ++g) {
+    const auto count = static_cast<std::size_t>(
+        std::count_if(plan.replicas.begin(), plan.replicas.end(),
+                      [g](const Replica& replica) { return replica.group == ModuleGroupId{g}; }));
+    text += g == 0 ? counted(count, "replica") : " and " + std::to_string(count);
+    text += " of " + plan.module_groups[g].name;
+  }
+  return text + " in " + counted(plan.stages.size(), "stage");
+}
+
+}  // namespace
+
+std::string layout_words(const ParallelPlan& plan) {
+  if (plan.replicas.size() != plan.pipelines.size() * plan.module_groups.size())
+    return replicas_text(plan);
+  std::string stages;
+  std::size_t last = 0;
+  for (std::size_t p = 0; p < plan.pipelines.size(); ++p) {
+    last = plan.stages_of(PipelineId{p}).size();
+    stages += (p == 0 ? "" : " and ") + std::to_string(last);
+  }
+  return counted(plan.pipelines.size(), "pipeline") + " of " + stages +
+         (plan.pipelines.size() == 1 && last == 1 ? " stage" : " stages");
+}
+
+}  // namespace troupe::observe

@@ -1,0 +1,17 @@
+// A layout in a few words, for logs and reports.
+//
+// Pure.
+
+#pragma once
+
+#include <string>
+
+#include "runtime/vocabulary/parallel_plan.hpp"
+
+namespace troupe::observe {
+
+/// `2 pipelines of 3 and 2 stages`; where module groups have numbers of replicas of their own,
+/// `3 replicas of vision+audio and 2 of llm in 6 stages`.
+std::string layout_words(const ParallelPlan& plan);
+
+}  // namespace troupe::observe

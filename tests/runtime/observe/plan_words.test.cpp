@@ -1,0 +1,23 @@
+#include "runtime/observe/plan_words.hpp"
+
+#include <catch2/catch_test_macros.hpp>
+
+#include "runtime/observe/trace_names.hpp"
+#include "tests/runtime/observe/example_plan.hpp"
+
+namespace troupe::observe {
+namespace {
+
+TEST_CASE("a layout is told by its pipelines, or by the replicas of its groups", "[observe]") {
+  auto plan = testing::example_plan();
+  CHECK(layout_words(plan) == "2 pipelines of 3 and 2 stages");
+  // The second pipeline's replicas join the first one: all are planned together.
+  plan.pipelines = {{{ReplicaId{0}, ReplicaId{1}, ReplicaId{2}, ReplicaId{3}}}};
+  for (auto& replica : plan.replicas) replica.pipeline = PipelineId{0};
+  CHECK(layout_words(plan) == "2 replicas of vision and 2 of llm in 5 stages");
+  CHECK(stage_names(plan) ==
+        std::vector<std::string>{"vision.0", "llm.0.stage0", "llm.0.stage1", "vision.1", "llm.1"});
+}
+
+}  // namespace
+}  // namespace troupe::observe
