@@ -3,7 +3,6 @@
 #include <set>
 
 #include "actors/exceptions.hpp"
-
 #include "actors/recorder_actor.hpp"
 #include "engine/this_machine.hpp"
 #include "runtime/data/background_thread.hpp"

@@ -79,6 +79,9 @@ class MessageBuilder {
   void add_crossing(ReplicaId replica, ModuleId module, ModuleId next) {
     const auto layers = static_cast<std::int32_t>(plan_.model.at(module).layers.size());
     const StageEdge edge{0, 0, module, true, layers};
+    std::vector<StageId> entries;  // Per replica: where rows enter; invalid in other groups.
+    for (std::size_t r = 0; r < plan_.replicas.size(); ++r)
+      entries.push_back(stage_with(plan_, ReplicaId{r}, {next, 0}));
     const auto& places = places_[plan_.group_of(next).index()];
     for_each_part(
         stage_with(plan_, replica, {module, layers - 1}), module,
@@ -86,8 +89,8 @@ class MessageBuilder {
           std::map<MessageEnd, std::vector<std::int32_t>> samples_to;
           for (const auto sample : moved) {
             const SamplePlace& place = places[at(sample)];
-            samples_to[{stage_with(plan_, place.replica, {next, 0}), place.microbatch, place.part}]
-                .push_back(sample);
+            samples_to[{entries[place.replica.index()], place.microbatch, place.part}].push_back(
+                sample);
           }
           for (auto& [end, samples] : samples_to) add(edge, source, end, std::move(samples));
         });
