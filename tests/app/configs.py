@@ -18,8 +18,11 @@ def check(binary, root, file, name):
     problems = [line for line in run.stderr.splitlines()
                 if not line.startswith("  fix:") and not line.endswith("Nothing was started.")]
     absent = [line for line in problems if "data.sources" in line and "is not there" in line]
-    good = len(absent) == len(problems) and (run.returncode == 0 or problems)
-    state = "valid" if not problems else "valid but for its data, which is not here"
+    # A replay trains nothing: that these models are too large for this machine is true, and no fault of theirs.
+    too_large = [line for line in problems if "papers" in file.parts and line.startswith("warning: memory: ")
+                 and line.endswith("training would be refused on this machine")]
+    good = len(absent) + len(too_large) == len(problems) and (run.returncode == 0 or absent)
+    state = "valid but for its data, which is not here" if absent else "valid, for a replay" if too_large else "valid"
     print(f"{name}: {state if good else 'WRONG'}" + ("" if good else "\n" + run.stderr))
     return good
 
