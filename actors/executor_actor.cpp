@@ -4,9 +4,11 @@
 
 #include <ATen/Parallel.h>
 
+#include <algorithm>
 #include <atomic>
 
 #include "actors/exceptions.hpp"
+#include "scheduler/state_moves.hpp"
 
 namespace troupe::actors {
 
@@ -30,27 +32,35 @@ void fail(Self self, Error error) {
   self->send(state.node, failed_atom::value, std::move(error));
 }
 
+/// This device's number in the layout; invalid where the layout does without it.
+DeviceId device_in(const ParallelPlan& plan, const DeviceSlot& slot) {
+  const auto found = std::find(plan.devices.begin(), plan.devices.end(), slot);
+  return found == plan.devices.end() ? DeviceId{} : DeviceId{found - plan.devices.begin()};
+}
+
 Status build(Self self) {
   auto& state = self->state;
   const engine::JobSetup& setup = state.resources->setup;
   const ParallelPlan& plan = state.configuration->plan;
+  const DeviceId device = device_in(plan, state.slot);
+  if (!device.valid()) return Done{};
   std::map<StageId, engine::StageProgram*> programs;
   for (std::size_t i = 0; i < plan.stages.size(); ++i) {
-    if (plan.stages[i].devices.front() != state.device) continue;
-    auto stage = engine::ModelStage::create(plan, StageId{i}, setup.modules(), setup.layers);
+    if (plan.stages[i].devices.front() != device) continue;
+    auto stage =
+        engine::ModelStage::create(plan, StageId{i}, setup.modules(), setup.layers, *state.store);
     if (!stage.ok()) return std::move(stage).error();
     programs[StageId{i}] = stage.value().get();
     state.stages[StageId{i}] = std::move(stage).value();
   }
   engine::ExecutorOptions options;
-  options.device = state.device;
+  options.device = device;
   options.epoch_number = state.configuration->epoch_number;
   options.learning_rate_scales = setup.learning_rate_scales;
   options.adamw = setup.adamw;
   options.hash_parameters = setup.job.debug.parameter_hashes;
-  const NodeId node = plan.devices[state.device.index()].node;
   for (const auto& slow : setup.job.debug.slow_shapes)
-    if (!slow.node || NodeId{static_cast<std::size_t>(*slow.node)} == node)
+    if (!slow.node || NodeId{static_cast<std::size_t>(*slow.node)} == state.slot.node)
       options.slow_rows.push_back({plan.model.find(slow.module), slow.min_rows, slow.max_rows,
                                    slow.factor, slow.per_sample});
   state.executor = std::make_unique<engine::Executor>(
@@ -58,15 +68,46 @@ Status build(Self self) {
   return Done{};
 }
 
+void fetch(Self self) {
+  auto& state = self->state;
+  auto fetched = state.transfer->advance();
+  if (!fetched.ok()) return fail(self, std::move(fetched).error());
+  if (!fetched.value()) return;
+  state.transfer.reset();
+  self->send(state.node, fetched_atom::value, state.slot.local_index);
+}
+
+/// The first half of a change of layout: what runs now stays whole, so that the change may fail.
 void apply(Self self, const Configuration& configuration) {
   auto& state = self->state;
-  at::set_num_threads(state.resources->setup.job.cluster.threads_per_device);
-  pthread_setname_np(pthread_self(), ("device " + std::to_string(state.device.value)).c_str());
+  const engine::JobSetup& setup = state.resources->setup;
+  const Dtype dtype = setup.job.train.dtype;
+  at::set_num_threads(setup.job.cluster.threads_per_device);
+  pthread_setname_np(pthread_self(), ("device " + std::to_string(state.slot.node.value) + "." +
+                                      std::to_string(state.slot.local_index))
+                                         .c_str());
+  if (!state.store) state.store.emplace(state.slot, setup.parameters, dtype);
+  state.next = std::make_unique<Configuration>(configuration);
+  state.transfer.reset();
+  if (auto room =
+          state.store->stage(scheduler::place_state(configuration.plan, setup.parameters, dtype));
+      !room.ok())
+    return fail(self, room.error());
+  state.transfer.emplace(*state.store, setup, configuration.moves, *state.resources->transport,
+                         configuration.epoch_number, make_wake(self));
+  fetch(self);
+}
+
+/// The second half: stages of the old layout go first, so that gradients are not there twice.
+void settle(Self self, EpochNumber epoch_number) {
+  auto& state = self->state;
+  if (!state.next || state.next->epoch_number != epoch_number || state.transfer) return;
   state.executor.reset();
   state.stages.clear();
-  state.configuration = std::make_unique<Configuration>(configuration);
+  state.store->settle();
+  state.configuration = std::move(state.next);
   if (auto built = build(self); !built.ok()) return fail(self, built.error());
-  self->send(state.node, applied_atom::value, state.device);
+  self->send(state.node, applied_atom::value, state.slot.local_index);
 }
 
 /// Keeps the reduced gradients of step 1 for `train.dump_gradients`: the groups summed here.
@@ -124,7 +165,8 @@ void offer(Self self, Collection collection) {
   }
   const auto head = static_cast<transport::Peer>(state.resources->setup.job.cluster.nodes);
   for (const auto& [name, tensor] : tensors) {
-    const std::uint64_t index = (state.device.index() << 32) + offers.tensors.size();
+    const std::uint64_t index =
+        (static_cast<std::uint64_t>(state.slot.local_index) << 32) + offers.tensors.size();
     offers.tensors.push_back({name,
                               static_cast<std::uint8_t>(tensor.scalar_type()),
                               {tensor.sizes().begin(), tensor.sizes().end()},
@@ -135,20 +177,21 @@ void offer(Self self, Collection collection) {
                             static_cast<std::uint64_t>(collection), index);
     state.resources->transport->send(head, tag, {owner->const_data_ptr(), owner->nbytes(), owner});
   }
-  self->send(state.node, state.device, std::move(offers));
+  self->send(state.node, std::move(offers));
 }
 
 }  // namespace
 
 ExecutorActor::behavior_type executor(Self self, NodeResources* resources, NodeActor node,
-                                      DeviceId device) {
+                                      std::int32_t local_index) {
   self->state.resources = resources;
   self->state.node = node;
-  self->state.device = device;
-  tell_of_exceptions(self, "device " + std::to_string(device.value),
+  self->state.slot = {resources->node, local_index};
+  tell_of_exceptions(self, "device " + std::to_string(local_index),
                      [self](Error error) { fail(self, std::move(error)); });
   return {
       [self](apply_atom, const Configuration& configuration) { apply(self, configuration); },
+      [self](settle_atom, EpochNumber epoch_number) { settle(self, epoch_number); },
       [self](const IterationPlanPtr& plan) {
         self->state.queue.push(plan);
         if (!self->state.running) advance(self);
@@ -160,6 +203,7 @@ ExecutorActor::behavior_type executor(Self self, NodeResources* resources, NodeA
       },
       [self](wake_atom, const WakeFlag& flag) {
         flag->store(false);
+        if (self->state.transfer) fetch(self);
         if (self->state.running) advance(self);
       },
       [self](collect_atom, Collection collection) { offer(self, collection); },

@@ -1,4 +1,5 @@
-// The actor of one device: a thread that builds the device's stages and runs its action lists.
+// The actor of one device: a thread that keeps the device's state from layout to layout, builds its
+// stages and runs its action lists.
 
 #pragma once
 
@@ -12,6 +13,8 @@
 #include "engine/job_setup.hpp"
 #include "engine/model_stage.hpp"
 #include "engine/sample_store.hpp"
+#include "engine/state_store.hpp"
+#include "engine/state_transfer.hpp"
 #include "transport/transport.hpp"
 
 namespace troupe::actors {
@@ -28,7 +31,10 @@ struct NodeResources {
 struct ExecutorState {
   NodeResources* resources = nullptr;
   NodeActor node;
-  DeviceId device;
+  DeviceSlot slot;
+  std::optional<engine::StateStore> store;
+  std::unique_ptr<Configuration> next;            ///< Fetched or being fetched, not yet up.
+  std::optional<engine::StateTransfer> transfer;  ///< Of `next`.
   // Lifetime: the executor refers to the stages and to the configuration's plan.
   std::unique_ptr<Configuration> configuration;
   std::map<StageId, std::unique_ptr<engine::StageProgram>> stages;
@@ -43,6 +49,7 @@ struct ExecutorState {
 
 /// REQUIRES: spawned detached; it computes in its handlers.
 ExecutorActor::behavior_type executor(ExecutorActor::stateful_pointer<ExecutorState> self,
-                                      NodeResources* resources, NodeActor node, DeviceId device);
+                                      NodeResources* resources, NodeActor node,
+                                      std::int32_t local_index);
 
 }  // namespace troupe::actors

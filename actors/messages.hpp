@@ -8,6 +8,7 @@
 
 #include "engine/data_identity.hpp"
 #include "runtime/vocabulary/iteration_plan.hpp"
+#include "runtime/vocabulary/model_state.hpp"
 #include "runtime/vocabulary/parallel_plan.hpp"
 #include "runtime/vocabulary/result.hpp"
 
@@ -59,10 +60,12 @@ struct Configuration {
   EpochNumber epoch_number = 0;
   ParallelPlan plan;
   std::vector<NodeReady> nodes;  ///< Also the head, which takes part as one more peer.
+  /// How the model's state gets to where the plan wants it; a node is told of its own moves only.
+  std::vector<StateMove> moves = {};
 
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, Configuration& x) {
-    return f(x.epoch_number, x.plan, x.nodes);
+    return f(x.epoch_number, x.plan, x.nodes, x.moves);
   }
 };
 

@@ -1,5 +1,7 @@
 #include "actors/node_actor.hpp"
 
+#include <algorithm>
+
 #include "actors/exceptions.hpp"
 #include "actors/loader_actor.hpp"
 #include "actors/peers.hpp"
@@ -131,50 +133,84 @@ void stop(Self self, std::int32_t signal) {
 // ---- work
 
 Status connect_peers(NodeState& state) {
-  for (const NodeReady& peer : state.configuration.nodes)
+  for (const NodeReady& peer : state.configuration.nodes) {
+    if (!state.connected.insert(peer.node).second) continue;
     if (auto connected = connect_to(*state.resources->transport, peer); !connected.ok())
       return connected;
+  }
   return Done{};
+}
+
+/// Tells the supervisor once all devices have done their part of the change of layout.
+void tell_if_all(Self self, const std::set<std::int32_t>& done, auto what) {
+  auto& state = self->state;
+  if (done.size() == state.executors.size())
+    self->send(state.supervisor, what, state.resources->node, state.configuration.epoch_number);
 }
 
 void apply(Self self, const Configuration& configuration) {
   auto& state = self->state;
   state.configuration = configuration;
+  state.fetched.clear();
   state.applied.clear();
   if (auto connected = connect_peers(state); !connected.ok())
     return self->send(state.supervisor, failed_atom::value, state.resources->node,
                       connected.error());
-  const auto& devices = configuration.plan.devices;
-  for (std::size_t i = 0; i < devices.size(); ++i) {
-    if (devices[i].node != state.resources->node) continue;
-    const DeviceId device{i};
-    if (!state.executors.contains(device))
-      state.executors[device] = self->spawn<caf::detached>(
-          executor, state.resources, caf::actor_cast<NodeActor>(self), device);
-    self->send(state.executors[device], apply_atom::value, configuration);
+  for (const DeviceSlot& device : configuration.plan.devices) {
+    if (device.node != state.resources->node || state.executors.contains(device.local_index))
+      continue;
+    state.executors[device.local_index] = self->spawn<caf::detached>(
+        executor, state.resources, caf::actor_cast<NodeActor>(self), device.local_index);
   }
+  for (auto& [device, executor] : state.executors)
+    self->send(executor, apply_atom::value, configuration);
+  tell_if_all(self, state.fetched,
+              fetched_atom::value);  // A node without devices has all it needs.
 }
 
-void device_applied(Self self, DeviceId device) {
+void settle(Self self, EpochNumber epoch_number) {
+  auto& state = self->state;
+  if (epoch_number != state.configuration.epoch_number) return;
+  for (auto& [device, executor] : state.executors)
+    self->send(executor, settle_atom::value, epoch_number);
+  tell_if_all(self, state.applied, applied_atom::value);
+}
+
+void device_fetched(Self self, std::int32_t device) {
+  self->state.fetched.insert(device);
+  tell_if_all(self, self->state.fetched, fetched_atom::value);
+}
+
+void device_applied(Self self, std::int32_t device) {
   auto& state = self->state;
   state.applied.insert(device);
   if (state.applied.size() == state.executors.size())
-    self->send(state.supervisor, applied_atom::value, state.resources->node,
-               state.configuration.epoch_number);
+    state.resources->transport->drop_older_than(state.configuration.epoch_number);
+  tell_if_all(self, state.applied, applied_atom::value);
+}
+
+/// Devices of this node that work in the present layout.
+std::size_t working_devices(const NodeState& state) {
+  const auto& devices = state.configuration.plan.devices;
+  return static_cast<std::size_t>(std::count_if(
+      devices.begin(), devices.end(),
+      [&](const DeviceSlot& device) { return device.node == state.resources->node; }));
 }
 
 void run(Self self, IterationPlan plan) {
   auto& state = self->state;
   if (plan.epoch_number != state.configuration.epoch_number) return;  // Of an older layout.
   const auto shared = std::make_shared<const IterationPlan>(std::move(plan));
-  for (auto& [device, executor] : state.executors) self->send(executor, shared);
+  for (const DeviceSlot& device : state.configuration.plan.devices)
+    if (device.node == state.resources->node)
+      self->send(state.executors.at(device.local_index), shared);
 }
 
 /// When all devices have finished a step, its samples are no longer needed.
 void device_finished(Self self, const engine::DeviceReport& report) {
   auto& state = self->state;
   self->send(state.supervisor, report);
-  if (++state.finished_devices[report.step] < state.executors.size()) return;
+  if (++state.finished_devices[report.step] < working_devices(state)) return;
   state.finished_devices.erase(report.step);
   const std::int64_t records = state.resources->dataset->size();
   const auto next =
@@ -202,6 +238,7 @@ NodeActor::behavior_type node(Self self, NodeResources* resources, SupervisorAct
   join(self);
   return {
       [self](apply_atom, const Configuration& configuration) { apply(self, configuration); },
+      [self](settle_atom, EpochNumber epoch_number) { settle(self, epoch_number); },
       [self](IterationPlan& plan) { run(self, std::move(plan)); },
       [self](const engine::Decision& decision) {
         for (auto& [device, executor] : self->state.executors) self->send(executor, decision);
@@ -222,9 +259,10 @@ NodeActor::behavior_type node(Self self, NodeResources* resources, SupervisorAct
       [self](tick_atom) { watch(self); },
       [self](const engine::Prepared& prepared) { self->send(self->state.supervisor, prepared); },
       [self](const engine::DeviceReport& report) { device_finished(self, report); },
-      [self](applied_atom, DeviceId device) { device_applied(self, device); },
+      [self](fetched_atom, std::int32_t device) { device_fetched(self, device); },
+      [self](applied_atom, std::int32_t device) { device_applied(self, device); },
       [self](const engine::BatchReport& report) { self->send(self->state.scheduler, report); },
-      [self](DeviceId, const Offers& offers) { self->send(self->state.supervisor, offers); },
+      [self](const Offers& offers) { self->send(self->state.supervisor, offers); },
       [self](const NodeReady& ready) { opened(self, ready); },
       [self](failed_atom, const Error& error) { failed(self, error); },
   };

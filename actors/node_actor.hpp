@@ -35,8 +35,9 @@ struct NodeState {
   bool is_open = false;
   SchedulerActor scheduler;  ///< Known from the first order on.
   LoaderActor loader;
-  std::map<DeviceId, ExecutorActor> executors;
-  std::set<DeviceId> applied;
+  std::map<std::int32_t, ExecutorActor> executors;  ///< By the device's number on this node.
+  std::set<NodeId> connected;
+  std::set<std::int32_t> fetched, applied;  ///< Devices that have done their part of an apply.
   std::map<std::int64_t, std::size_t> finished_devices;  ///< Per step, until all have finished.
   Configuration configuration;
   Pace pace;                        ///< Of its own signs of life.

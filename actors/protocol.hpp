@@ -73,6 +73,8 @@ CAF_ADD_ATOM(troupe, troupe::actors, lost_atom, "lost")
 CAF_ADD_ATOM(troupe, troupe::actors, tick_atom, "tick")
 CAF_ADD_ATOM(troupe, troupe::actors, finish_atom, "finish")
 CAF_ADD_ATOM(troupe, troupe::actors, alive_atom, "alive")
+CAF_ADD_ATOM(troupe, troupe::actors, fetched_atom, "fetched")
+CAF_ADD_ATOM(troupe, troupe::actors, settle_atom, "settle")
 
 CAF_END_TYPE_ID_BLOCK(troupe)
 
@@ -90,6 +92,8 @@ using SupervisorActor = caf::typed_actor<
     caf::replies_to<join_atom, NodeHello>::with<NodeWelcome>,
     // A joined node has opened data, devices and transport.
     caf::reacts_to<NodeReady>,
+    // A node has the state that this configuration gives it, beside that of the one before.
+    caf::reacts_to<fetched_atom, NodeId, EpochNumber>,
     // A node has brought up its part of this configuration.
     caf::reacts_to<applied_atom, NodeId, EpochNumber>,
     // A device has all reduced gradients of a step.
@@ -142,8 +146,12 @@ using RecorderActor = caf::typed_actor<
 
 /// One node process as the supervisor sees it.
 using NodeActor = caf::typed_actor<
-    // Bring up this configuration; `applied_atom` or `failed_atom` goes to the supervisor.
+    // Fetch what this configuration wants here; `fetched_atom` or `failed_atom` goes to the
+    // supervisor.
     caf::reacts_to<apply_atom, Configuration>,
+    // Every node has fetched: let go of the old configuration and bring up this one; `applied_atom`
+    // or `failed_atom` goes to the supervisor.
+    caf::reacts_to<settle_atom, EpochNumber>,
     // Run this iteration after those before it: the node's slice of the plan.
     caf::reacts_to<IterationPlan>,
     // The word on a step.
@@ -164,8 +172,9 @@ using NodeActor = caf::typed_actor<
     caf::reacts_to<NodeReady>,
     // From its own executors and loader; before it is ready, from who opens its data.
     caf::reacts_to<engine::Prepared>, caf::reacts_to<engine::DeviceReport>,
-    caf::reacts_to<applied_atom, DeviceId>, caf::reacts_to<engine::BatchReport>,
-    caf::reacts_to<DeviceId, Offers>, caf::reacts_to<failed_atom, Error>>;
+    caf::reacts_to<fetched_atom, std::int32_t>, caf::reacts_to<applied_atom, std::int32_t>,
+    caf::reacts_to<engine::BatchReport>, caf::reacts_to<Offers>,
+    caf::reacts_to<failed_atom, Error>>;
 
 /// Decodes a node's share of batches on the loader's threads.
 using LoaderActor = caf::typed_actor<
@@ -174,10 +183,13 @@ using LoaderActor = caf::typed_actor<
     // The loader's threads have finished a batch that was ordered for this configuration.
     caf::reacts_to<loaded_atom, std::int64_t, EpochNumber>>;
 
-/// One device: builds its stages and runs its action lists. Detached, one thread.
+/// One device: keeps its state, builds its stages and runs its action lists. Detached, one thread.
+/// It calls itself by its number on the node, which no layout changes.
 using ExecutorActor = caf::typed_actor<
-    // Build stages for a configuration; `applied_atom` goes to the node.
+    // Fetch the state that a configuration gives to this device; `fetched_atom` goes to the node.
     caf::reacts_to<apply_atom, Configuration>,
+    // Build stages for it; `applied_atom` goes to the node.
+    caf::reacts_to<settle_atom, EpochNumber>,
     // Queue an iteration.
     caf::reacts_to<IterationPlanPtr>,
     // The word on a step.

@@ -1,8 +1,8 @@
 #include "actors/supervisor_actor.hpp"
 
 #include "actors/exceptions.hpp"
-#include "actors/peers.hpp"
 #include "actors/supervisor_end.hpp"
+#include "actors/supervisor_layout.hpp"
 #include "actors/supervisor_records.hpp"
 #include "actors/supervisor_watch.hpp"
 
@@ -61,25 +61,6 @@ caf::result<NodeWelcome> join(Self self, const NodeHello& hello) {
                      cluster.heartbeat_timeout_s};
 }
 
-/// Brings a layout up: from nothing at the start of a job, later from what is there.
-void bring_up(Self self, EpochNumber epoch_number) {
-  auto& state = self->state;
-  state.phase = Phase::applying;
-  state.deadline = now(self) + seconds(state.resources->setup.job.cluster.join_timeout_s);
-  transport::Transport& transport = *state.resources->transport;
-  state.configuration = {epoch_number, state.resources->plan, {}};
-  for (const NodeEntry& node : state.nodes) {
-    state.configuration.nodes.push_back(node.ready);
-    auto connected = connect_to(transport, node.ready);
-    if (!connected.ok()) return fail(self, connected.error());
-  }
-  for (const std::string& remark : remarks_on_paths(transport, state.configuration.nodes))
-    state.resources->logger.info(remark);
-  state.configuration.nodes.push_back(introduce(NodeId{state.nodes.size()}, transport, {}));
-  for (const NodeEntry& node : state.nodes)
-    send_to_node(self, node, apply_atom::value, state.configuration);
-}
-
 void node_ready(Self self, const NodeReady& ready) {
   auto& state = self->state;
   NodeEntry& node = state.nodes[ready.node.index()];
@@ -92,13 +73,16 @@ void node_ready(Self self, const NodeReady& ready) {
     return fail(self, same.error());
   engine::learn_sizes(state.resources->data, ready.data);
   node.ready.data = {};  // Its peers need its address alone.
-  if (all_in(state, NodePhase::ready)) bring_up(self, 1);
+  if (all_in(state, NodePhase::ready)) begin_job(self);
 }
 
-/// Asks for one plan at a time, as long as devices have room for another step.
+/// Asks for one plan at a time, as long as devices have room for another step. A step of another
+/// layout waits until all steps before it have ended.
 void ask_for_plan(Self self) {
   auto& state = self->state;
   if (state.planning || state.last_planned || state.steps.size() >= kStepsAhead) return;
+  while (change_is_due(state))
+    if (!state.steps.empty() || change_layout(self)) return;
   state.planning = true;
   self->send(state.colleagues.scheduler, next_atom::value);
 }
@@ -114,13 +98,6 @@ void start_training(Self self) {
   ask_for_plan(self);
 }
 
-void node_applied(Self self, NodeId id, EpochNumber epoch_number) {
-  auto& state = self->state;
-  if (state.phase != Phase::applying || epoch_number != state.configuration.epoch_number) return;
-  state.nodes[id.index()].phase = NodePhase::applied;
-  if (all_in(state, NodePhase::applied)) start_training(self);
-}
-
 void finish_step(Self self);
 
 /// The step's outcome is known: tells the devices, or closes a step that no device ran.
@@ -133,13 +110,15 @@ void decide(Self self, RunningStep& step) {
   step.outcome = step.ledger.outcome(iteration.trained_tokens, policy);
   if (iteration.samples.empty()) return;
   step.waiting_for = all_devices(state.configuration.plan);
-  for (const NodeEntry& node : state.nodes) send_to_node(self, node, step.outcome->decision);
+  for (const NodeId node : nodes_of(state.configuration.plan))
+    send_to_node(self, state.nodes[node.index()], step.outcome->decision);
 }
 
 void planned(Self self, const PlannedBatchPtr& batch) {
   auto& state = self->state;
   if (state.phase != Phase::training) return;
   state.planning = false;
+  ++state.planned_steps;
   self->send(state.colleagues.recorder, batch);
   for (const auto& dropped : batch->dropped) state.bad_ids.insert(dropped.why.id);
   const auto& resources = *state.resources;
@@ -159,9 +138,9 @@ void planned(Self self, const PlannedBatchPtr& batch) {
   state.last_planned = state.length->reached(batch->batch + 1, state.planned_tokens);
   state.steps.push_back(std::move(step));
   if (!batch->iteration.samples.empty())
-    for (std::size_t i = 0; i < state.nodes.size(); ++i)
-      send_to_node(self, state.nodes[i],
-                   engine::slice_for(batch->iteration, state.configuration.plan, NodeId{i}));
+    for (const NodeId node : nodes_of(state.configuration.plan))
+      send_to_node(self, state.nodes[node.index()],
+                   engine::slice_for(batch->iteration, state.configuration.plan, node));
   if (idle && batch->iteration.samples.empty()) {
     decide(self, state.steps.front());
     finish_step(self);
@@ -238,7 +217,7 @@ void offered(Self self, const Offers& offers) {
   auto& state = self->state;
   if (state.phase != Phase::collecting) return;
   state.offers.push_back(offers);
-  if (++state.offering_devices < state.configuration.plan.devices.size()) return;
+  if (++state.offering_devices < state.devices.size()) return;
   const auto all = std::make_shared<const std::vector<Offers>>(state.offers);
   self->request(state.colleagues.recorder, kCollectTimeout, collect_atom::value,
                 state.collections.front(), state.configuration.epoch_number, all)
@@ -285,7 +264,10 @@ SupervisorActor::behavior_type supervisor(Self self, HeadResources* resources,
   return {
       [self](join_atom, const NodeHello& hello) { return join(self, hello); },
       [self](const NodeReady& ready) { node_ready(self, ready); },
-      [self](applied_atom, NodeId id, EpochNumber epoch) { node_applied(self, id, epoch); },
+      [self](fetched_atom, NodeId id, EpochNumber epoch) { node_fetched(self, id, epoch); },
+      [self](applied_atom, NodeId id, EpochNumber epoch) {
+        if (node_applied(self, id, epoch)) start_training(self);
+      },
       [self](const engine::Prepared& report) { prepared(self, report); },
       [self](const engine::DeviceReport& report) { device_finished(self, report); },
       [self](const Offers& offers) { offered(self, offers); },

@@ -16,6 +16,7 @@
 #include "engine/job_setup.hpp"
 #include "engine/skipped_steps.hpp"
 #include "engine/step_ledger.hpp"
+#include "scheduler/state_moves.hpp"
 
 namespace troupe::actors {
 
@@ -23,6 +24,7 @@ namespace troupe::actors {
 struct HeadResources {
   engine::JobSetup setup;
   ParallelPlan plan;
+  std::vector<ParallelPlan> later;  ///< Of `debug.layouts`, in order.
   std::string resolved_job;
   std::string build;  ///< Version and commit that nodes must have too.
   engine::DataIdentity data;
@@ -46,7 +48,7 @@ using SpawnColleagues =
 
 /// A node as the supervisor knows it.
 struct NodeEntry {
-  enum class Phase : std::uint8_t { missing, joined, ready, applied, gone };
+  enum class Phase : std::uint8_t { missing, joined, ready, fetched, applied, gone };
   Phase phase = Phase::missing;
   std::string host;
   std::int32_t pid = 0;
@@ -68,6 +70,14 @@ struct RunningStep {
   std::set<DeviceId> waiting_for;  ///< Devices that have not reported yet, PREPARED or their end.
 };
 
+/// A layout on its way.
+struct LayoutChange {
+  scheduler::StateMoves moves;
+  StatePlacement want;
+  Time begun;
+  Time fetched;
+};
+
 struct SupervisorState {
   using Time = actors::Time;  ///< Of the actor system's clock, which tests drive.
   enum class Phase : std::uint8_t { joining, applying, training, collecting, ending, ended };
@@ -77,6 +87,11 @@ struct SupervisorState {
   Phase phase = Phase::joining;
   std::vector<NodeEntry> nodes;
   Configuration configuration;
+  StatePlacement placed;         ///< Where the model's state lies; empty before the first layout.
+  std::set<DeviceSlot> devices;  ///< All that ever had a place: each keeps what it kept.
+  std::size_t changes = 0;       ///< Of the layout, as `debug.layouts` lists them.
+  std::int64_t planned_steps = 0;
+  LayoutChange change;
   Colleagues colleagues;
   std::deque<RunningStep> steps;  ///< At most two: one runs, one waits in the devices' queues.
   bool planning = false;          ///< A plan was asked for and has not come.

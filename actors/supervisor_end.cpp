@@ -20,7 +20,7 @@ constexpr auto kReasonTimeout = std::chrono::milliseconds(300);
 /// Whether the recorder collects the last tensors, so that no node has anything left to say.
 bool is_collected(const SupervisorState& state) {
   return state.phase == Phase::collecting && state.collections.size() == 1 &&
-         state.offering_devices == state.configuration.plan.devices.size();
+         state.offering_devices == state.devices.size();
 }
 
 }  // namespace

@@ -4,7 +4,9 @@
 #include <cmath>
 #include <map>
 
+#include "runtime/observe/plan_words.hpp"
 #include "runtime/observe/stage_work.hpp"
+#include "scheduler/layout_request.hpp"
 
 namespace troupe::actors {
 
@@ -63,8 +65,9 @@ Error late_error(const std::vector<NodeEntry>& nodes, const std::string& listen,
 
 Error slow_set_up(const std::vector<NodeEntry>& nodes, double timeout_s) {
   return {Errc::timed_out,
-          "the model was not set up within " + in_seconds(timeout_s) +
-              "; still at it: " + names(nodes, NodeEntry::Phase::ready),
+          "the model was not set up within " + in_seconds(timeout_s) + "; still at it: " +
+              names(nodes,
+                    [](const NodeEntry& node) { return node.phase != NodeEntry::Phase::applied; }),
           {},
           "look at the load and memory of these machines, or raise cluster.join_timeout_s"};
 }
@@ -73,6 +76,28 @@ std::set<DeviceId> all_devices(const ParallelPlan& plan) {
   std::set<DeviceId> devices;
   for (std::size_t i = 0; i < plan.devices.size(); ++i) devices.insert(DeviceId{i});
   return devices;
+}
+
+std::set<NodeId> nodes_of(const ParallelPlan& plan) {
+  std::set<NodeId> nodes;
+  for (const DeviceSlot& device : plan.devices) nodes.insert(device.node);
+  return nodes;
+}
+
+std::string change_text(const SupervisorState& state, Time now) {
+  const auto took = [](Time begin, Time end) {
+    return std::to_string(std::lround(milliseconds_between(begin, end))) + " ms";
+  };
+  const LayoutChange& change = state.change;
+  const auto bytes = [](std::int64_t count) {
+    return scheduler::byte_text(static_cast<double>(count));
+  };
+  return "from step " + std::to_string(state.planned_steps + 1) + " on layout " +
+         std::to_string(state.configuration.epoch_number) + ", " +
+         observe::layout_words(state.configuration.plan) + ": " + bytes(change.moves.sent_bytes) +
+         " of state between nodes, the busiest device sent " + bytes(change.moves.max_sent_bytes) +
+         ", " + took(change.begun, change.fetched) + "; stages built in " +
+         took(change.fetched, now);
 }
 
 std::string stall_text(const SupervisorState& state, Time now) {

@@ -56,6 +56,7 @@ struct Opened {
   engine::DataIdentity data;
   engine::ObtainedProfile profile;
   ParallelPlan plan;
+  std::vector<ParallelPlan> later;               ///< That the job changes to while it runs.
   std::vector<scheduler::LayoutReason> reasons;  ///< Of a chosen layout.
   std::string resolved;
   std::vector<std::string> warnings;  ///< What of the job has no effect: a line each.
@@ -101,6 +102,9 @@ Result<Opened> open_job(job::LoadedJob loaded, bool predicted) {
   }
   auto layout = engine::choose_layout(setup.value());
   if (!layout.ok()) return std::move(layout).error();
+  auto later = engine::later_layouts(setup.value());
+  if (!later.ok()) return std::move(later).error();
+  opened.later = std::move(later).value();
   opened.resolved = job::to_toml(loaded);
   opened.setup = std::move(setup).value();
   opened.plan = std::move(layout.value().plan);
@@ -275,6 +279,7 @@ int train_as_head(Opened opened, Doors doors) {
   auto ended = promise->get_future();
   HeadResources resources{std::move(opened.setup),
                           std::move(opened.plan),
+                          std::move(opened.later),
                           std::move(opened.resolved),
                           build_id(),
                           opened.data,

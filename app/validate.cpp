@@ -4,6 +4,7 @@
 
 #include "app/commands.hpp"
 #include "app/terminal.hpp"
+#include "engine/choose_layout.hpp"
 #include "engine/data_warnings.hpp"
 #include "engine/job_setup.hpp"
 #include "engine/nominal_profile.hpp"
@@ -46,11 +47,13 @@ std::vector<Error> planning_problems(const job::Job& job) {
   const auto model = models::build_graph(job.modules);
   if (!model.ok()) return problems;
   const auto layout = scheduler::layout_problems(model.value(), job.parallel.layout,
-                                                 {job.cluster.nodes, job.cluster.devices_per_node});
+                                                 {job.cluster.nodes, job.cluster.devices_per_node},
+                                                 engine::idle_of(job));
   problems.insert(problems.end(), layout.begin(), layout.end());
   if (!problems.empty()) return problems;
-  if (auto plan = engine::make_parallel_plan(engine::prepare(job).value()); !plan.ok())
-    problems.push_back(plan.error());
+  const auto setup = engine::prepare(job).value();
+  if (auto plan = engine::make_parallel_plan(setup); !plan.ok()) problems.push_back(plan.error());
+  if (auto later = engine::later_layouts(setup); !later.ok()) problems.push_back(later.error());
   return problems;
 }
 

@@ -59,12 +59,37 @@ scheduler::LayoutJudge training_judge(const JobSetup& setup, const PlanningCosts
   };
 }
 
+scheduler::IdleDevices idle_of(const job::Job& job) {
+  return job.debug.layouts.empty() ? scheduler::IdleDevices::refused
+                                   : scheduler::IdleDevices::left_out;
+}
+
+Result<std::vector<ParallelPlan>> later_layouts(const JobSetup& setup) {
+  const job::Cluster& cluster = setup.job.cluster;
+  std::vector<ParallelPlan> plans;
+  for (const job::LaterLayout& later : setup.job.debug.layouts) {
+    auto plan = scheduler::place_by_hand(setup.model, later.layout,
+                                         {cluster.nodes, cluster.devices_per_node},
+                                         scheduler::IdleDevices::left_out);
+    if (!plan.ok()) {
+      Error error = std::move(plan).error();
+      const std::string section = "parallel";
+      if (error.where.starts_with(section))
+        error.where.replace(0, section.size(),
+                            "debug.layouts[" + std::to_string(plans.size()) + "]");
+      return error;
+    }
+    plans.push_back(std::move(plan).value());
+  }
+  return plans;
+}
+
 Result<JobLayout> choose_layout(const JobSetup& setup) {
   const job::Job& job = setup.job;
   const scheduler::ClusterShape cluster{job.cluster.nodes, job.cluster.devices_per_node};
   const bool one = cluster.devices() == 1 && job.parallel.modules.empty();
   if (job.parallel.mode == job::LayoutMode::manual || one) {
-    auto plan = scheduler::place_by_hand(setup.model, job.parallel.layout, cluster);
+    auto plan = scheduler::place_by_hand(setup.model, job.parallel.layout, cluster, idle_of(job));
     if (!plan.ok()) return std::move(plan).error();
     return JobLayout{std::move(plan).value(), {}, 0};
   }

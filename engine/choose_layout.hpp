@@ -54,4 +54,11 @@ inline constexpr std::uint64_t kJudgedBatches = 3;
 /// `draw_shapes` and `profile_at_hand`.
 Result<JobLayout> choose_layout(const JobSetup& setup);
 
+/// Whether devices without a stage are a fault of the job.
+scheduler::IdleDevices idle_of(const job::Job& job);
+
+/// The layouts that the job changes to while it runs (`debug.layouts`), in order.
+/// Errors: as `scheduler::place_by_hand`, with `where` a key below `debug.layouts`.
+Result<std::vector<ParallelPlan>> later_layouts(const JobSetup& setup);
+
 }  // namespace troupe::engine

@@ -237,12 +237,20 @@ Result<bool> Executor::commit() {
 
 void Executor::decide(const Decision& decision) { decision_ = decision; }
 
+/// Whether no earlier holder lies on this device: several uses of a tied parameter have gradients
+/// of their own, which are equal by now, and one value with one optimizer.
+bool Executor::is_first_here(const std::vector<Holder>& holders, std::size_t index) const {
+  for (std::size_t i = 0; i < index; ++i)
+    if (is_here(holders[i].stage)) return false;
+  return true;
+}
+
 void Executor::optimizer_step(StageId id) {
   if (!decision_->commit) return;
   for (std::size_t g = 0; g < plan_.groups.size(); ++g) {
     const auto& holders = plan_.groups[g].holders;
     for (std::size_t i = 0; i < holders.size(); ++i) {
-      if (holders[i].stage != id) continue;
+      if (holders[i].stage != id || !is_first_here(holders, i)) continue;
       HolderState& state = holder(GroupId{g}, i);
       const double scale = options_.learning_rate_scales[holders[i].layer.module.index()];
       state.update(options_.adamw, iteration_->step, decision_->learning_rate * scale,

@@ -90,6 +90,7 @@ class Executor {
   Result<bool> reduce_receive(const Action& action);
   Result<bool> commit();
   void optimizer_step(StageId stage);
+  bool is_first_here(const std::vector<Holder>& holders, std::size_t index) const;
   void finish();
   Status post_receives();
   Bytes bound_of_receives() const;

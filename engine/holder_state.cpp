@@ -1,6 +1,7 @@
 #include "engine/holder_state.hpp"
 
 #include <ATen/ops/zeros.h>
+#include <c10/core/GradMode.h>
 
 #include <algorithm>
 #include <utility>
@@ -9,8 +10,23 @@
 
 namespace troupe::engine {
 
+namespace {
+
+std::vector<state::AdamWState> fresh_states(const std::vector<models::Parameter*>& parameters) {
+  std::vector<state::AdamWState> states;
+  for (const auto* parameter : parameters)
+    states.push_back(state::make_adamw_state(parameter->value));
+  return states;
+}
+
+}  // namespace
+
 HolderState::HolderState(std::vector<models::Parameter*> parameters)
-    : parameters_(std::move(parameters)) {
+    : HolderState(parameters, fresh_states(parameters)) {}
+
+HolderState::HolderState(std::vector<models::Parameter*> parameters,
+                         std::vector<state::AdamWState> optimizers)
+    : parameters_(std::move(parameters)), optimizers_(std::move(optimizers)) {
   std::int64_t elements = 0;
   for (const auto* parameter : parameters_) elements += parameter->value.numel();
   const bool fp64 = !parameters_.empty() && parameters_[0]->value.scalar_type() == at::kDouble;
@@ -19,7 +35,6 @@ HolderState::HolderState(std::vector<models::Parameter*> parameters)
   for (const auto* parameter : parameters_) {
     const at::Tensor& value = parameter->value;
     slices_.push_back(gradients_.narrow(0, begin, value.numel()).view(value.sizes()));
-    optimizers_.push_back(state::make_adamw_state(value));
     begin += value.numel();
   }
   zero();
@@ -50,6 +65,18 @@ void HolderState::update(const state::AdamWOptions& options, std::int64_t step,
     state::adamw_step(parameters_[i]->value, optimizers_[i], slices_[i], options, learning_rate,
                       clip, step, state::GradientAfter::zero);
   is_zero_ = true;
+}
+
+void HolderState::copy_from(const HolderState& other) {
+  const c10::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    parameters_[i]->value.copy_(other.parameters_[i]->value);
+    state::AdamWState& own = optimizers_[i];
+    const state::AdamWState& source = other.optimizers_[i];
+    if (own.master.defined()) own.master.copy_(source.master);
+    own.exp_avg.copy_(source.exp_avg);
+    own.exp_avg_sq.copy_(source.exp_avg_sq);
+  }
 }
 
 void HolderState::copy_gradients(std::map<std::string, at::Tensor>& target) const {

@@ -23,11 +23,17 @@ class HolderState {
   /// `parameters` outlive this object and keep their order. Gradients accumulate in fp64 for fp64
   /// parameters and in fp32 otherwise; bf16 parameters get an fp32 master copy.
   explicit HolderState(std::vector<models::Parameter*> parameters);
+  /// The same with optimizer state that lies elsewhere, one per parameter; handles are copied.
+  HolderState(std::vector<models::Parameter*> parameters,
+              std::vector<state::AdamWState> optimizers);
 
   /// Flat gradients, [elements]; the reduced ones after a reduction has written them here.
   at::Tensor& gradients() { return gradients_; }
   std::int64_t elements() const { return gradients_.numel(); }
   const std::vector<models::Parameter*>& parameters() const { return parameters_; }
+
+  /// Takes over parameters and optimizer state of another holder of the same group.
+  void copy_from(const HolderState& other);
 
   /// Sets gradients to zero, where the last update has not, and lets autograd accumulate into them.
   void zero();

@@ -97,6 +97,7 @@ Result<JobSetup> prepare(const job::Job& job) {
   JobSetup setup;
   setup.job = job;
   setup.model = models::build_graph(job.modules).value();
+  setup.parameters = models::list_parameters(job.modules, setup.model);
   setup.data = data_options(job);
   setup.layers.dtype = models::to_torch(job.train.dtype);
   setup.layers.seed = job.job.seed;

@@ -34,6 +34,7 @@ struct ProfileOrigin {
 struct JobSetup {
   job::Job job;
   ModelGraph model;
+  std::vector<ParameterInfo> parameters;  ///< Of `model`.
   data::DataOptions data;
   models::LayerOptions layers;
   state::AdamWOptions adamw;

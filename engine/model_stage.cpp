@@ -27,7 +27,8 @@ ModelStage::ModelStage(const ParallelPlan& plan, StageId id, models::LayerOption
 
 Result<std::unique_ptr<ModelStage>> ModelStage::create(const ParallelPlan& plan, StageId id,
                                                        const std::vector<ModuleConfig>& modules,
-                                                       const models::LayerOptions& options) {
+                                                       const models::LayerOptions& options,
+                                                       const StateStore& store) {
   std::unique_ptr<ModelStage> stage(new ModelStage(plan, id, options));
   std::map<LayerId, models::Layer*> built;
   for (const LayerRun& range : plan.at(id).runs) {
@@ -39,10 +40,11 @@ Result<std::unique_ptr<ModelStage>> ModelStage::create(const ParallelPlan& plan,
       return Error{Errc::internal, "no configuration for module '" + spec.name + "'", {}, {}};
     Run run{range, {}};
     auto layer_options = options;
-    layer_options.trainable = !spec.freeze;
+    layer_options.with_values = false;
     for (std::int32_t index = range.layers.begin; index < range.layers.end; ++index) {
       auto layer = models::make_layer(*config, modules, index, layer_options);
       if (!layer.ok()) return std::move(layer).error();
+      if (auto bound = store.bind(*layer.value()); !bound.ok()) return std::move(bound).error();
       built[{range.module, index}] = layer.value().get();
       run.layers.push_back(std::move(layer).value());
     }
@@ -52,8 +54,9 @@ Result<std::unique_ptr<ModelStage>> ModelStage::create(const ParallelPlan& plan,
     const ParameterGroup& group = plan.groups[g];
     for (const Holder& holder : group.holders) {
       if (holder.stage != id) continue;
-      auto state =
-          std::make_unique<HolderState>(parameters_of(plan, GroupId{g}, *built.at(holder.layer)));
+      auto parameters = parameters_of(plan, GroupId{g}, *built.at(holder.layer));
+      auto optimizers = store.optimizers(parameters);
+      auto state = std::make_unique<HolderState>(std::move(parameters), std::move(optimizers));
       if (state->elements() != group.elements)
         return Error{Errc::internal,
                      "group '" + group.name + "' has " + std::to_string(state->elements()) +

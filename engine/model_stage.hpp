@@ -11,6 +11,7 @@
 
 #include "engine/packing.hpp"
 #include "engine/stage_program.hpp"
+#include "engine/state_store.hpp"
 #include "kernels/deferred_gradients.hpp"
 #include "models/factory.hpp"
 #include "runtime/vocabulary/model_config.hpp"
@@ -19,13 +20,15 @@ namespace troupe::engine {
 
 class ModelStage final : public StageProgram {
  public:
-  /// Builds the layers of stage `id` of `plan` with their initial values. `plan` and `modules`
-  /// (those the plan's model was built from) outlive the stage.
+  /// Builds the layers of stage `id` of `plan` on what `store` holds. `plan` and `modules` (those
+  /// the plan's model was built from) outlive the stage; the store need not, its memory is shared.
   ///
-  /// Errors: as `models::make_layer`; internal: a group's size differs from the layers' parameters.
+  /// Errors: as `models::make_layer`; internal: a group's size differs from the layers' parameters,
+  /// or the store lacks one of them.
   static Result<std::unique_ptr<ModelStage>> create(const ParallelPlan& plan, StageId id,
                                                     const std::vector<ModuleConfig>& modules,
-                                                    const models::LayerOptions& options);
+                                                    const models::LayerOptions& options,
+                                                    const StateStore& store);
 
   Status begin(const IterationPlan& plan, const SampleStore& samples) override;
   Status forward(PartKey part) override;

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "engine/choose_layout.hpp"
 #include "engine/plan_replica.hpp"
 #include "engine/reference.hpp"
 #include "engine/whole_model.hpp"
@@ -18,10 +19,14 @@ namespace troupe::engine {
 
 namespace {
 
-/// All pipelines, their reduction and update.
+/// All pipelines of a layout, their reduction and update.
 class Replay {
  public:
-  Replay(const JobSetup& setup, const ParallelPlan& plan) : setup_(setup), plan_(plan) {}
+  Replay(const JobSetup& setup, ParallelPlan plan) : setup_(setup), plan_(std::move(plan)) {}
+  Replay(const Replay&) = delete;
+  Replay& operator=(const Replay&) = delete;
+
+  const ParallelPlan& plan() const { return plan_; }
 
   Status build() {
     for (std::size_t p = 0; p < plan_.pipelines.size(); ++p) {
@@ -34,6 +39,15 @@ class Replay {
       replicas_.push_back(std::make_unique<PlanReplica>(plan_, PipelineId{p}, std::move(models)));
     }
     return Done{};
+  }
+
+  /// Goes on from what another layout has trained. Groups do not depend on the layout.
+  void take_over(Replay& before) {
+    for (std::size_t g = 0; g < plan_.groups.size(); ++g)
+      for (const Holder& holder : plan_.groups[g].holders)
+        state(GroupId{g}, holder)
+            .copy_from(before.state(GroupId{g}, before.plan_.groups[g].holders.front()));
+    first_gradients_ = before.first_gradients_;
   }
 
   WholeModel& model() { return replicas_.front()->model(); }
@@ -95,14 +109,14 @@ class Replay {
   }
 
   const JobSetup& setup_;
-  const ParallelPlan& plan_;
+  const ParallelPlan plan_;
   std::vector<std::unique_ptr<PlanReplica>> replicas_;
   std::map<std::string, at::Tensor> first_gradients_;
 };
 
-/// What an earlier run recorded: its layout and its microbatches per step.
+/// What an earlier run recorded: its layouts and its microbatches per step.
 struct Recorded {
-  ParallelPlan plan;
+  std::map<EpochNumber, ParallelPlan> plans;
   std::map<std::int64_t, observe::RecordedIteration> iterations;
 };
 
@@ -122,12 +136,18 @@ Error damaged(Error error, std::string where) {
   return error;
 }
 
-Result<Recorded> read_recorded(const std::filesystem::path& run) {
-  auto text = read_text(run / "plan.json");
+Result<observe::RecordedPlan> read_plan(const std::filesystem::path& path) {
+  auto text = read_text(path);
   if (!text.ok()) return std::move(text).error();
   auto plan = observe::parse_plan(text.value());
-  if (!plan.ok()) return damaged(std::move(plan).error(), (run / "plan.json").string());
-  Recorded recorded{std::move(plan.value().plan), {}};
+  if (!plan.ok()) return damaged(std::move(plan).error(), path.string());
+  return plan;
+}
+
+Result<Recorded> read_recorded(const std::filesystem::path& run) {
+  auto newest = read_plan(run / "plan.json");
+  if (!newest.ok()) return std::move(newest).error();
+  Recorded recorded{{{newest.value().epoch_number, std::move(newest.value().plan)}}, {}};
   auto lines = read_text(run / "iterations.jsonl");
   if (!lines.ok()) return std::move(lines).error();
   std::istringstream stream(lines.value());
@@ -136,11 +156,54 @@ Result<Recorded> read_recorded(const std::filesystem::path& run) {
     auto iteration = observe::parse_iteration(line);
     const std::string where = (run / "iterations.jsonl").string() + ":" + std::to_string(++number);
     if (!iteration.ok()) return damaged(std::move(iteration).error(), where);
+    const EpochNumber epoch_number = iteration.value().epoch_number;
+    if (!recorded.plans.contains(epoch_number)) {
+      auto older = read_plan(RunFolder::older_plan(run, epoch_number));
+      if (!older.ok()) return std::move(older).error();
+      recorded.plans[epoch_number] = std::move(older.value().plan);
+    }
     const std::int64_t step = iteration.value().step;
     recorded.iterations[step] = std::move(iteration).value();
   }
   return recorded;
 }
+
+/// The layouts of the run that is repeated, or those of the job.
+class Layouts {
+ public:
+  static Result<Layouts> of_job(const JobSetup& setup) {
+    auto first = make_parallel_plan(setup);
+    if (!first.ok()) return std::move(first).error();
+    auto later = later_layouts(setup);
+    if (!later.ok()) return std::move(later).error();
+    Layouts layouts;
+    layouts.plans_[1] = std::move(first).value();
+    for (std::size_t i = 0; i < later.value().size(); ++i) {
+      const auto epoch_number = static_cast<EpochNumber>(i + 2);
+      layouts.plans_[epoch_number] = std::move(later.value()[i]);
+      layouts.begins_[setup.job.debug.layouts[i].step] = epoch_number;
+    }
+    return layouts;
+  }
+  static Layouts of_run(const Recorded& recorded) {
+    Layouts layouts;
+    layouts.plans_ = recorded.plans;
+    for (const auto& [step, iteration] : recorded.iterations)
+      layouts.begins_[step] = iteration.epoch_number;
+    return layouts;
+  }
+
+  /// Which one a step is trained on.
+  EpochNumber at(std::int64_t step) const {
+    const auto after = begins_.upper_bound(step);
+    return after == begins_.begin() ? plans_.begin()->first : std::prev(after)->second;
+  }
+  const ParallelPlan& plan(EpochNumber epoch_number) const { return plans_.at(epoch_number); }
+
+ private:
+  std::map<EpochNumber, ParallelPlan> plans_;
+  std::map<std::int64_t, EpochNumber> begins_;  ///< By step; the first one begins at the first.
+};
 
 /// Puts a recorded cut in place of the planned one: samples in its order, its microbatches.
 Result<IterationPlan> apply_recorded(const Recorded& recorded, IterationPlan iteration) {
@@ -178,17 +241,29 @@ Status train_plan_reference(const JobSetup& setup,
     if (!read.ok()) return std::move(read).error();
     recorded = std::move(read).value();
   }
-  auto made = recorded ? Result<ParallelPlan>(recorded->plan) : make_parallel_plan(setup);
+  auto made = recorded ? Result<Layouts>(Layouts::of_run(*recorded)) : Layouts::of_job(setup);
   if (!made.ok()) return std::move(made).error();
-  const ParallelPlan plan = std::move(made).value();
+  const Layouts layouts = std::move(made).value();
   auto source = BatchSource::open(setup);
   if (!source.ok()) return std::move(source).error();
-  BatchPlanner planner(plan, planner_options(setup, source.value().record_count(), 0));
-  Replay replay(setup, plan);
-  if (auto built = replay.build(); !built.ok()) return built;
+  std::optional<EpochNumber> present;
+  std::unique_ptr<Replay> replay;
+  std::optional<BatchPlanner> planner;
+  const auto turn_to = [&](EpochNumber epoch_number) -> Status {
+    if (present == epoch_number) return Done{};
+    auto next = std::make_unique<Replay>(setup, layouts.plan(epoch_number));
+    if (auto built = next->build(); !built.ok()) return built;
+    if (replay) next->take_over(*replay);
+    planner.emplace(next->plan(), planner_options(setup, source.value().record_count(), 0));
+    replay = std::move(next);
+    present = epoch_number;
+    return Done{};
+  };
+  if (auto ready = turn_to(layouts.at(1)); !ready.ok()) return ready;
 
   const auto step = [&](std::int64_t number, const ReferenceBatch& batch,
                         const StepPolicy& policy) -> Result<ReferenceLoop::StepResult> {
+    if (auto ready = turn_to(layouts.at(number)); !ready.ok()) return std::move(ready).error();
     SampleStore store;
     BatchOrder order{0, number - 1, batch.span.epoch, {}};
     const auto encoders = all_encoders(setup.model);
@@ -204,7 +279,7 @@ Status train_plan_reference(const JobSetup& setup,
       outcomes.emplace_back(dropped.why);
     }
     const BatchReport report = report_on(NodeId{0}, order, outcomes, setup, 0);
-    auto planned = planner.plan(number - 1, {&report, 1});
+    auto planned = planner->plan(number - 1, {&report, 1});
     if (!planned.ok()) return std::move(planned).error();
     IterationPlan iteration = std::move(planned.value().iteration);
     auto backward = observe::backward_order(iteration);
@@ -220,7 +295,7 @@ Status train_plan_reference(const JobSetup& setup,
       result.tokens += sample.llm_tokens;
       result.trained_tokens += sample.trained_tokens;
     }
-    auto outcome = replay.step(iteration, backward, store, policy);
+    auto outcome = replay->step(iteration, backward, store, policy);
     if (!outcome.ok()) return std::move(outcome).error();
     result.outcome = std::move(outcome).value();
     return result;
@@ -228,9 +303,9 @@ Status train_plan_reference(const JobSetup& setup,
   ReferenceLoop loop(setup, source.value(), folder, options);
   if (auto trained = loop.run(step); !trained.ok()) return trained;
   if (setup.job.train.dump_gradients)
-    if (auto written = folder.write_first_gradients(replay.first_gradients()); !written.ok())
+    if (auto written = folder.write_first_gradients(replay->first_gradients()); !written.ok())
       return written;
-  return folder.write_model(replay.model().parameters());
+  return folder.write_model(replay->model().parameters());
 }
 
 }  // namespace troupe::engine

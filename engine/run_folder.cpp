@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "runtime/observe/plan_json.hpp"
 #include "runtime/state/safetensors.hpp"
@@ -131,7 +132,16 @@ Result<RunFolder> RunFolder::create(const fs::path& given, const std::string& re
   return folder;
 }
 
+std::filesystem::path RunFolder::older_plan(const fs::path& run, EpochNumber epoch_number) {
+  return run / ("plan-" + std::to_string(epoch_number) + ".json");
+}
+
 Status RunFolder::write_plan(const ParallelPlan& plan, EpochNumber epoch_number) {
+  if (const auto before = std::exchange(planned_, epoch_number)) {
+    std::error_code code;
+    fs::rename(path_ / "plan.json", older_plan(path_, *before), code);
+    if (code) return cannot("keep the plan of the layout before", path_ / "plan.json", code);
+  }
   return observe::write_whole_file(path_ / "plan.json", observe::plan_json(plan, epoch_number));
 }
 

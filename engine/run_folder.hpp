@@ -41,8 +41,13 @@ class RunFolder {
   const std::filesystem::path& path() const { return path_; }
   const std::optional<std::filesystem::path>& moved_to() const { return moved_to_; }
 
-  /// plan.json; again after a reconfiguration. Errors of all below: io_failed.
+  /// plan.json, of the layout that trains now; the one before is then called plan-N.json after its
+  /// epoch number. Errors of all below: io_failed.
   Status write_plan(const ParallelPlan& plan, EpochNumber epoch_number);
+
+  /// Where the plan of an earlier layout of a run is.
+  static std::filesystem::path older_plan(const std::filesystem::path& run,
+                                          EpochNumber epoch_number);
 
   /// What a planned batch leaves: bad_samples.jsonl, and iterations.jsonl where it has a plan.
   Status write_batch(const PlannedBatch& batch);
@@ -66,6 +71,7 @@ class RunFolder {
 
   std::filesystem::path path_;
   std::optional<std::filesystem::path> moved_to_;
+  std::optional<EpochNumber> planned_;  ///< Of plan.json.
   observe::LineFile metrics_;
   observe::LineFile samples_;
   observe::LineFile bad_samples_;

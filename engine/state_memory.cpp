@@ -1,6 +1,6 @@
 #include "engine/state_memory.hpp"
 
-#include <map>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -19,33 +19,37 @@ struct Pool {
 };
 
 /// The pool of a device: its number, and how errors call it.
-std::pair<std::int64_t, std::string> pool_of(const job::Cluster& cluster, DeviceId device,
-                                             const DeviceSlot& slot) {
+std::pair<DeviceSlot, std::string> pool_of(const job::Cluster& cluster, const DeviceSlot& slot) {
   const std::string node = "node " + std::to_string(slot.node.value);
   if (cluster.device_memory_gib > 0)
-    return {device.value, "device " + std::to_string(slot.local_index) + " of " + node};
-  if (slot.node.value < cluster.local_nodes) return {-1, "the nodes of this machine"};
-  return {slot.node.value, node};
+    return {slot, "device " + std::to_string(slot.local_index) + " of " + node};
+  if (slot.node.value < cluster.local_nodes) return {{}, "the nodes of this machine"};
+  return {{slot.node, 0}, node};
 }
 
 }  // namespace
 
-Status check_state_memory(const job::Job& job, const ParallelPlan& plan, Bytes memory) {
+Status check_state_memory(const job::Job& job, const ParallelPlan& plan, Bytes memory,
+                          const std::map<DeviceSlot, Bytes>& beside) {
   scheduler::PredictionOptions options;
   options.dtype = job.train.dtype;
-  std::map<std::int64_t, Pool> pools;
-  for (std::size_t d = 0; d < plan.devices.size(); ++d) {
-    const auto [number, name] = pool_of(job.cluster, DeviceId{d}, plan.devices[d]);
-    auto& pool = pools[number];
+  std::set<DeviceSlot> devices(plan.devices.begin(), plan.devices.end());
+  for (const auto& [device, bytes] : beside) devices.insert(device);
+  std::map<DeviceSlot, Pool> pools;
+  for (const DeviceSlot& device : devices) {
+    const auto [place, name] = pool_of(job.cluster, device);
+    auto& pool = pools[place];
     pool.name = name;
     pool.devices += 1;
+    if (const auto more = beside.find(device); more != beside.end())
+      pool.state_bytes += static_cast<double>(more->second.count());
   }
   const auto bytes = scheduler::stage_state_bytes(plan, options);
   for (std::size_t s = 0; s < plan.stages.size(); ++s)
     for (const DeviceId device : plan.stages[s].devices)
-      pools[pool_of(job.cluster, device, plan.devices[device.index()]).first].state_bytes +=
+      pools[pool_of(job.cluster, plan.devices[device.index()]).first].state_bytes +=
           bytes[s] / static_cast<double>(plan.stages[s].devices.size());
-  for (const auto& [number, pool] : pools) {
+  for (const auto& [place, pool] : pools) {
     const double room = pool.devices * static_cast<double>(memory.count());
     if (pool.state_bytes <= room) continue;
     return Error{Errc::infeasible,

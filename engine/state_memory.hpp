@@ -4,6 +4,8 @@
 
 #pragma once
 
+#include <map>
+
 #include "runtime/job/job.hpp"
 #include "runtime/vocabulary/parallel_plan.hpp"
 #include "runtime/vocabulary/result.hpp"
@@ -12,7 +14,9 @@ namespace troupe::engine {
 
 /// Devices that share memory are looked at together: those of this machine's nodes, and those of
 /// each other node. `memory`: of one device. Where the job says it, each device for itself.
+/// `beside`: what a change of layout brings to devices while `plan` is still there.
 /// Errors: infeasible: parameters, gradients and optimizer alone take more; names the devices.
-Status check_state_memory(const job::Job& job, const ParallelPlan& plan, Bytes memory);
+Status check_state_memory(const job::Job& job, const ParallelPlan& plan, Bytes memory,
+                          const std::map<DeviceSlot, Bytes>& beside = {});
 
 }  // namespace troupe::engine

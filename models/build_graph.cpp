@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <map>
 
 #include "models/description.hpp"
 #include "models/factory.hpp"
@@ -74,6 +75,31 @@ Result<ModelGraph> build_graph(const std::vector<ModuleConfig>& modules) {
     add_layers(graph, value, ModuleId{i});
   }
   return graph;
+}
+
+std::vector<ParameterInfo> list_parameters(const Modules& modules, const ModelGraph& graph) {
+  std::vector<ParameterInfo> list;
+  std::map<std::string, std::size_t> places;
+  for (std::size_t m = 0; m < graph.modules.size(); ++m) {
+    const auto& spec = graph.modules[m];
+    const auto config = std::find_if(modules.begin(), modules.end(),
+                                     [&](const auto& module) { return module.name == spec.name; });
+    const auto description = describe_module(*config, modules);
+    std::int32_t index = 0;
+    for (const auto& layer : description.value().layers) {
+      const LayerId user{ModuleId{m}, index++};
+      for (const auto& parameter : layer.parameters) {
+        const auto [place, is_new] = places.emplace(parameter.name, list.size());
+        if (is_new)
+          list.push_back({parameter.name,
+                          parameter.shape,
+                          {},
+                          !spec.freeze && parameter.initial != Initial::sinusoid});
+        list[place->second].uses.push_back(user);
+      }
+    }
+  }
+  return list;
 }
 
 }  // namespace troupe::models

@@ -11,6 +11,7 @@ namespace troupe::models {
 namespace {
 
 Parameter make_parameter(const ParameterSpec& spec, double deviation, const LayerOptions& options) {
+  if (!options.with_values) return {spec.name, {}, spec.tied_use};
   auto value = initial_value(options.seed, spec.name, spec.shape, spec.initial, deviation)
                    .to(options.device, options.dtype);
   value.set_requires_grad(options.trainable && spec.initial != Initial::sinusoid);

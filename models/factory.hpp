@@ -14,6 +14,7 @@
 #include "models/layer.hpp"
 #include "runtime/vocabulary/model_config.hpp"
 #include "runtime/vocabulary/model_graph.hpp"
+#include "runtime/vocabulary/model_state.hpp"
 #include "runtime/vocabulary/result.hpp"
 
 namespace troupe::models {
@@ -24,6 +25,8 @@ struct LayerOptions {
   at::Device device = at::Device("cpu");
   std::uint64_t seed = 0;  ///< `job.seed`; initial values depend on it and on names only.
   bool trainable = true;   ///< False for a frozen module.
+  /// False: parameters have names and no values; who makes the layer gives it those it keeps.
+  bool with_values = true;
 };
 
 /// Builds one layer of `module` with its initial values.
@@ -45,6 +48,11 @@ Result<std::unique_ptr<Layer>> make_layer(const ModuleConfig& module,
 ///   leads back, or is missing; an unknown family, or one of another kind; sizes that do not fit
 ///   (heads, widths). Names the module, the field, both values, and the fix.
 Result<ModelGraph> build_graph(const std::vector<ModuleConfig>& modules);
+
+/// Every parameter of the model, each logical one once, in model order. REQUIRES: `graph` was built
+/// from `modules`.
+std::vector<ParameterInfo> list_parameters(const std::vector<ModuleConfig>& modules,
+                                           const ModelGraph& graph);
 
 /// c10's name for a job file's dtype.
 at::ScalarType to_torch(Dtype dtype);

@@ -13,6 +13,7 @@ namespace troupe::scheduler {
 /// The first fault of each pipeline, else of the whole. Empty where `place_by_hand` succeeds;
 /// otherwise its error comes first.
 std::vector<Error> layout_problems(const ModelGraph& model, const HandLayout& layout,
-                                   const ClusterShape& cluster);
+                                   const ClusterShape& cluster,
+                                   IdleDevices idle = IdleDevices::refused);
 
 }  // namespace troupe::scheduler

@@ -183,12 +183,29 @@ void place_replicas(const HandLayout& layout, const ClusterShape& cluster, Place
     }
 }
 
-Placement place(const ModelGraph& model, const HandLayout& layout, const ClusterShape& cluster) {
+/// Takes devices without a stage out of the plan.
+void leave_out_idle(ParallelPlan& plan) {
+  std::vector<DeviceId> places(plan.devices.size());
+  for (const Stage& stage : plan.stages)
+    for (const DeviceId device : stage.devices) places[device.index()] = device;
+  std::vector<DeviceSlot> used;
+  for (std::size_t d = 0; d < places.size(); ++d) {
+    if (!places[d].valid()) continue;
+    places[d] = DeviceId{used.size()};
+    used.push_back(plan.devices[d]);
+  }
+  plan.devices = std::move(used);
+  for (Stage& stage : plan.stages)
+    for (DeviceId& device : stage.devices) device = places[device.index()];
+}
+
+Placement place(const ModelGraph& model, const HandLayout& layout, const ClusterShape& cluster,
+                IdleDevices idle) {
   if (auto status = check_cluster(model, cluster); !status.ok()) return {{}, {status.error()}};
   if (layout.empty()) {
     auto chosen = default_layout(model, cluster);
     if (!chosen.ok()) return {{}, {chosen.error()}};
-    return place(model, chosen.value(), cluster);
+    return place(model, chosen.value(), cluster, idle);
   }
   Placement placement;
   ParallelPlan& plan = placement.plan;
@@ -201,6 +218,10 @@ Placement place(const ModelGraph& model, const HandLayout& layout, const Cluster
   else
     place_replicas(layout, cluster, placement);
   if (!placement.problems.empty()) return placement;
+  if (idle == IdleDevices::left_out) {
+    leave_out_idle(plan);
+    return placement;
+  }
   const auto used =
       check_devices_used(plan, by_pipelines ? "parallel.pipelines" : "parallel.replicas");
   if (!used.ok()) placement.problems.push_back(used.error());
@@ -210,13 +231,13 @@ Placement place(const ModelGraph& model, const HandLayout& layout, const Cluster
 }  // namespace
 
 std::vector<Error> layout_problems(const ModelGraph& model, const HandLayout& layout,
-                                   const ClusterShape& cluster) {
-  return place(model, layout, cluster).problems;
+                                   const ClusterShape& cluster, IdleDevices idle) {
+  return place(model, layout, cluster, idle).problems;
 }
 
 Result<ParallelPlan> place_by_hand(const ModelGraph& model, const HandLayout& layout,
-                                   const ClusterShape& cluster) {
-  Placement placement = place(model, layout, cluster);
+                                   const ClusterShape& cluster, IdleDevices idle) {
+  Placement placement = place(model, layout, cluster, idle);
   if (!placement.problems.empty()) return placement.problems.front();
   placement.plan.groups = parameter_groups(placement.plan);
   return std::move(placement.plan);

@@ -21,6 +21,10 @@ struct ClusterShape {
   std::int32_t devices() const { return nodes * devices_per_node; }
 };
 
+/// What becomes of a device without a stage. Left out, it is not in the plan, and others count on
+/// without it.
+enum class IdleDevices : std::uint8_t { refused, left_out };
+
 /// Checks a layout and completes it.
 ///
 /// - A projector that a pipeline does not name sits beside the last layer of its encoder (of the
@@ -29,7 +33,9 @@ struct ClusterShape {
 /// - Stages of a pipeline are put in topological order; independent ones keep the written order.
 ///   Runs of a stage stand in module order, adjacent runs of one module are joined.
 /// - Several entries may name one device, in one pipeline or in several.
-/// - Every device must have a stage: a machine that would idle is most likely a slip.
+/// - Every device must have a stage, unless `idle` says otherwise: a machine that would idle is
+/// most
+///   likely a slip.
 /// - Groups stand in model order, a tied parameter right after its first layer's own group. Two
 ///   layers of one stage that share a tied parameter are two holders.
 ///
@@ -43,7 +49,8 @@ struct ClusterShape {
 /// - stages that wait for each other in a circle;
 /// - a device without a stage.
 Result<ParallelPlan> place_by_hand(const ModelGraph& model, const HandLayout& layout,
-                                   const ClusterShape& cluster);
+                                   const ClusterShape& cluster,
+                                   IdleDevices idle = IdleDevices::refused);
 
 /// One pipeline over all devices in order: the layers, modules one after the other, are cut into as
 /// many runs of nearly equal layer count as there are devices (longer runs first). Projectors are

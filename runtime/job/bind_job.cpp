@@ -54,7 +54,7 @@ Cluster bind_cluster(const Value* value, Findings& findings) {
   return cluster;
 }
 
-Debug bind_debug(const Value* value, Findings& findings) {
+Debug bind_debug(const Value* value, const std::vector<std::string>& modules, Findings& findings) {
   Debug debug;
   SectionReader reader{value, "debug", findings};
   if (const auto* shapes = reader.list("slow_shapes"))
@@ -64,6 +64,8 @@ Debug bind_debug(const Value* value, Findings& findings) {
       describe_slow_shape(entry, debug.slow_shapes.emplace_back());
       entry.finish();
     }
+  if (const auto* layouts = reader.list("layouts"))
+    debug.layouts = bind_later_layouts(*layouts, modules, findings);
   describe_debug(reader, debug);
   reader.finish();
   return debug;
@@ -95,6 +97,7 @@ BoundJob bind_job(const Value& root, Findings& findings) {
   bound.modules_complete = names.size() == job.modules.size();
   const auto problems_before = findings.problems.size();
   job.parallel = bind_parallel(reader.take("parallel"), names, findings);
+  job.debug = bind_debug(reader.take("debug"), names, findings);
   bound.layout_complete = findings.problems.size() == problems_before;
   job.data = bind_data(reader.take("data"), findings);
   job.train = bind_section<Train>(reader.take("train"), "train", findings,
@@ -106,7 +109,6 @@ BoundJob bind_job(const Value& root, Findings& findings) {
   job.balancer = bind_section<Balancer>(reader.take("balancer"), "balancer", findings,
                                         [](auto& v, auto& x) { describe_balancer(v, x); });
   job.cluster = bind_cluster(reader.take("cluster"), findings);
-  job.debug = bind_debug(reader.take("debug"), findings);
   reader.finish();
   return bound;
 }

@@ -26,6 +26,11 @@ BoundJob bind_job(const Value& root, Findings& findings);
 /// `[modules]`. A module of unknown kind or family is left out after its problem was reported.
 std::vector<ModuleConfig> bind_modules(const Value* modules, Findings& findings);
 
+/// `[[debug.layouts]]`.
+std::vector<LaterLayout> bind_later_layouts(const Value::Array& list,
+                                            const std::vector<std::string>& module_names,
+                                            Findings& findings);
+
 /// `[parallel]`; `module_names` are the keys that may stand beside its own.
 Parallel bind_parallel(const Value* parallel, const std::vector<std::string>& module_names,
                        Findings& findings);

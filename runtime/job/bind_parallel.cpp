@@ -78,11 +78,12 @@ std::vector<HandStage> bind_stages(const Value& item, const std::string& path,
 }
 
 std::vector<std::vector<HandStage>> bind_pipelines(const Value::Array& list,
+                                                   const std::string& section,
                                                    const std::vector<std::string>& modules,
                                                    Findings& findings) {
   std::vector<std::vector<HandStage>> pipelines;
   for (const auto& item : list) {
-    const auto path = "parallel.pipelines[" + std::to_string(pipelines.size()) + "]";
+    const auto path = section + ".pipelines[" + std::to_string(pipelines.size()) + "]";
     SectionReader reader{&item, path, findings};
     pipelines.push_back(bind_stages(item, path, modules, reader, findings));
     reader.finish();
@@ -113,12 +114,12 @@ std::vector<std::string> bind_group(const Value& item, const std::string& path,
   return group;
 }
 
-std::vector<HandReplica> bind_replicas(const Value::Array& list,
+std::vector<HandReplica> bind_replicas(const Value::Array& list, const std::string& section,
                                        const std::vector<std::string>& modules,
                                        Findings& findings) {
   std::vector<HandReplica> replicas;
   for (const auto& item : list) {
-    const auto path = "parallel.replicas[" + std::to_string(replicas.size()) + "]";
+    const auto path = section + ".replicas[" + std::to_string(replicas.size()) + "]";
     SectionReader reader{&item, path, findings};
     auto group = bind_group(item, path, modules, reader, findings);
     auto stages = bind_stages(item, path, modules, reader, findings);
@@ -126,6 +127,23 @@ std::vector<HandReplica> bind_replicas(const Value::Array& list,
     reader.finish();
   }
   return replicas;
+}
+
+/// Both forms; at most one of them may be there.
+HandLayout bind_hand_layout(SectionReader& reader, const std::string& section,
+                            const std::vector<std::string>& modules, Findings& findings) {
+  HandLayout layout;
+  if (const auto* pipelines = reader.list("pipelines"))
+    layout.pipelines = bind_pipelines(*pipelines, section, modules, findings);
+  if (const auto* replicas = reader.list("replicas"))
+    layout.replicas = bind_replicas(*replicas, section, modules, findings);
+  if (!layout.pipelines.empty() && !layout.replicas.empty())
+    findings.add_at(section + ".replicas",
+                    section + ".replicas: " + section +
+                        ".pipelines is there too, which is another way to write a layout",
+                    "write the whole layout in one of the two forms; on the command line: " +
+                        section + ".pipelines=[]");
+  return layout;
 }
 
 void check_mode(const Parallel& parallel, bool is_manual, Findings& findings) {
@@ -138,12 +156,6 @@ void check_mode(const Parallel& parallel, bool is_manual, Findings& findings) {
   if (!is_manual && !layout.empty())
     findings.add_at("parallel.mode", "parallel.mode: \"auto\", but " + key + " are given",
                     "remove one of the two; on the command line: parallel." + key + "=[]");
-  if (!layout.pipelines.empty() && !layout.replicas.empty())
-    findings.add_at("parallel.replicas",
-                    "parallel.replicas: parallel.pipelines is there too, which is another way to "
-                    "write a layout",
-                    "write the whole layout in one of the two forms; on the command line: "
-                    "parallel.pipelines=[]");
 }
 
 }  // namespace
@@ -152,10 +164,7 @@ Parallel bind_parallel(const Value* value, const std::vector<std::string>& modul
                        Findings& findings) {
   Parallel parallel;
   SectionReader reader{value, "parallel", findings};
-  if (const auto* pipelines = reader.list("pipelines"))
-    parallel.layout.pipelines = bind_pipelines(*pipelines, modules, findings);
-  if (const auto* replicas = reader.list("replicas"))
-    parallel.layout.replicas = bind_replicas(*replicas, modules, findings);
+  parallel.layout = bind_hand_layout(reader, "parallel", modules, findings);
   parallel.mode = parallel.layout.empty() ? LayoutMode::automatic : LayoutMode::manual;
   reader.choice("mode", parallel.mode, kLayoutModes);
   check_mode(parallel, parallel.mode == LayoutMode::manual, findings);
@@ -168,6 +177,28 @@ Parallel bind_parallel(const Value* value, const std::vector<std::string>& modul
   }
   reader.finish();
   return parallel;
+}
+
+std::vector<LaterLayout> bind_later_layouts(const Value::Array& list,
+                                            const std::vector<std::string>& modules,
+                                            Findings& findings) {
+  std::vector<LaterLayout> layouts;
+  for (const auto& item : list) {
+    const auto path = "debug.layouts[" + std::to_string(layouts.size()) + "]";
+    SectionReader reader{&item, path, findings};
+    LaterLayout later;
+    describe_later_layout(reader, later);
+    later.layout = bind_hand_layout(reader, path, modules, findings);
+    reader.finish();
+    if (later.layout.empty())
+      findings.add(Errc::invalid_argument, item.where(), path + ": no layout",
+                   "give it pipelines or replicas, as [parallel] has");
+    if (!layouts.empty() && later.step <= layouts.back().step)
+      findings.add_at(path + ".step", path + ".step: not after the one before",
+                      "write the layouts in the order of their steps");
+    layouts.push_back(std::move(later));
+  }
+  return layouts;
 }
 
 }  // namespace troupe::job

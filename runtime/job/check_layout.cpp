@@ -85,8 +85,10 @@ void check_stages(const Job& job, const std::vector<HandStage>& stages,
   }
 }
 
-/// A machine without a stage is most likely a slip; it would wait for ever.
+/// A machine without a stage is most likely a slip; it would wait for ever. Not where layouts
+/// change: each may leave machines to others.
 void check_idle(const Job& job, Findings& findings) {
+  if (!job.debug.layouts.empty()) return;
   const auto per_node = job.cluster.devices_per_node;
   for (std::int32_t i = 0; i < job.cluster.nodes * per_node; ++i) {
     const auto runs_here = [&](const HandStage& stage) {
@@ -105,27 +107,41 @@ void check_idle(const Job& job, Findings& findings) {
   }
 }
 
-}  // namespace
-
-void check_layout(const Job& job, Findings& findings) {
-  const HandLayout& layout = job.parallel.layout;
-  if (layout.empty()) return;
-  const auto problems_before = findings.problems.size();
+void check_hand_layout(const Job& job, const HandLayout& layout, const std::string& section,
+                       Findings& findings) {
   std::vector<std::string> all;
   for (const auto& module : job.modules) all.push_back(module.name);
   for (std::size_t i = 0; i < layout.pipelines.size(); ++i)
-    check_stages(job, layout.pipelines[i], all, "parallel.pipelines[" + to_string(i) + "]",
+    check_stages(job, layout.pipelines[i], all, section + ".pipelines[" + to_string(i) + "]",
                  findings);
   for (std::size_t i = 0; i < layout.replicas.size(); ++i)
     check_stages(job, layout.replicas[i].stages, layout.replicas[i].modules,
-                 "parallel.replicas[" + to_string(i) + "]", findings);
+                 section + ".replicas[" + to_string(i) + "]", findings);
+}
+
+/// In the layout that has most of them: each must get samples.
+std::int64_t most_copies(const Job& job, const std::string& module) {
+  std::int64_t most = std::ssize(job.parallel.layout.copies_of(module));
+  for (const auto& later : job.debug.layouts)
+    most = std::max(most, std::ssize(later.layout.copies_of(module)));
+  return most;
+}
+
+}  // namespace
+
+void check_layout(const Job& job, Findings& findings) {
+  const auto problems_before = findings.problems.size();
+  for (std::size_t i = 0; i < job.debug.layouts.size(); ++i)
+    check_hand_layout(job, job.debug.layouts[i].layout, "debug.layouts[" + to_string(i) + "]",
+                      findings);
+  if (job.parallel.layout.empty()) return;
+  check_hand_layout(job, job.parallel.layout, "parallel", findings);
   if (findings.problems.size() == problems_before) check_idle(job, findings);
 }
 
 std::int64_t llm_copies(const Job& job) {
   for (const auto& module : job.modules)
-    if (module.kind == ModuleKind::llm)
-      return std::ssize(job.parallel.layout.copies_of(module.name));
+    if (module.kind == ModuleKind::llm) return most_copies(job, module.name);
   return 0;
 }
 

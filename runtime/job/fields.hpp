@@ -152,6 +152,11 @@ void describe_slow_shape(V& v, S& x) {
 }
 
 template <class V, class S>
+void describe_later_layout(V& v, S& x) {
+  v.integer("step", x.step, {2, kCountMax});
+}
+
+template <class V, class S>
 void describe_module_layout(V& v, S& x) {
   v.integer("tp", x.tp, kSmallCount);
   v.integer("cp", x.cp, kSmallCount);

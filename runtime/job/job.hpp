@@ -177,10 +177,20 @@ struct SlowShape {
   friend bool operator==(const SlowShape&, const SlowShape&) = default;
 };
 
+/// One `[[debug.layouts]]`: from this step on the job runs on this layout.
+struct LaterLayout {
+  std::int64_t step = 2;  ///< >= 2; ascending.
+  HandLayout layout;
+
+  friend bool operator==(const LaterLayout&, const LaterLayout&) = default;
+};
+
 /// `[debug]`: hooks of tests; they never change what is computed unless they say so.
 struct Debug {
   bool parameter_hashes = false;  ///< Compares parameter hashes of all holders at every COMMIT.
   std::vector<SlowShape> slow_shapes;
+  /// Changes of the layout while the job runs. Devices may then idle, in `[parallel]` too.
+  std::vector<LaterLayout> layouts;
 
   friend bool operator==(const Debug&, const Debug&) = default;
 };

@@ -159,8 +159,8 @@ std::string in_place(std::string path, const std::string& table) {
 
 std::vector<std::string> known_keys() {
   std::vector<std::string> keys{
-      "extends",           "modules.NAME.config", "modules.NAME.hf",  "parallel.pipelines",
-      "parallel.replicas", "data.sources",        "debug.slow_shapes"};
+      "extends",           "modules.NAME.config", "modules.NAME.hf",   "parallel.pipelines",
+      "parallel.replicas", "data.sources",        "debug.slow_shapes", "debug.layouts"};
   const auto walk = [&](const char* prefix, auto section, auto describe) {
     collect(keys, prefix, describe, section);
   };
@@ -181,6 +181,7 @@ std::vector<std::string> known_keys() {
   walk("balancer.", Balancer{}, [](auto& v, auto& x) { describe_balancer(v, x); });
   walk("cluster.", Cluster{}, [](auto& v, auto& x) { describe_cluster(v, x); });
   walk("debug.slow_shapes[].", SlowShape{}, [](auto& v, auto& x) { describe_slow_shape(v, x); });
+  walk("debug.layouts[].", LaterLayout{}, [](auto& v, auto& x) { describe_later_layout(v, x); });
   walk("debug.", Debug{}, [](auto& v, auto& x) { describe_debug(v, x); });
   return keys;
 }

@@ -121,6 +121,7 @@ class JobWriter {
     for (std::size_t i = 0; i < job.debug.slow_shapes.size(); ++i)
       table("[[debug.slow_shapes]]", "debug.slow_shapes[" + std::to_string(i) + "]",
             [&](auto& v) { describe_slow_shape(v, job.debug.slow_shapes[i]); });
+    for (std::size_t i = 0; i < job.debug.layouts.size(); ++i) write_later(job.debug.layouts[i], i);
     return std::move(out_);
   }
 
@@ -146,18 +147,30 @@ class JobWriter {
     section("parallel", [&](auto& v) { v.choice("mode", parallel.mode, kLayoutModes); });
     for (const auto& [name, layout] : parallel.modules)
       section("parallel." + name, [&](auto& v) { describe_module_layout(v, layout); });
-    for (std::size_t i = 0; i < parallel.layout.pipelines.size(); ++i)
-      table("[[parallel.pipelines]]", "parallel.pipelines[" + std::to_string(i) + "]",
-            [&](auto& v) { v.line("stages", stages_text(parallel.layout.pipelines[i])); });
-    for (std::size_t i = 0; i < parallel.layout.replicas.size(); ++i) {
-      const HandReplica& replica = parallel.layout.replicas[i];
+    write_layout(parallel.layout, "parallel", "parallel");
+  }
+
+  void write_later(const LaterLayout& later, std::size_t number) {
+    const auto path = "debug.layouts[" + std::to_string(number) + "]";
+    table("[[debug.layouts]]", path, [&](auto& v) { describe_later_layout(v, later); });
+    write_layout(later.layout, "debug.layouts", path);
+  }
+
+  /// `name`: of the table that holds it, `path`: which one it is.
+  void write_layout(const HandLayout& layout, const std::string& name, const std::string& path) {
+    for (std::size_t i = 0; i < layout.pipelines.size(); ++i)
+      table("[[" + name + ".pipelines]]", path + ".pipelines[" + std::to_string(i) + "]",
+            [&](auto& v) { v.line("stages", stages_text(layout.pipelines[i])); });
+    for (std::size_t i = 0; i < layout.replicas.size(); ++i) {
+      const HandReplica& replica = layout.replicas[i];
       std::string modules;
       for (const auto& module : replica.modules)
         modules += (modules.empty() ? "\"" : ", \"") + module + "\"";
-      table("[[parallel.replicas]]", "parallel.replicas[" + std::to_string(i) + "]", [&](auto& v) {
-        v.line("modules", "[" + modules + "]");
-        v.line("stages", stages_text(replica.stages));
-      });
+      table("[[" + name + ".replicas]]", path + ".replicas[" + std::to_string(i) + "]",
+            [&](auto& v) {
+              v.line("modules", "[" + modules + "]");
+              v.line("stages", stages_text(replica.stages));
+            });
     }
   }
 

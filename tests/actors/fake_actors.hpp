@@ -15,6 +15,7 @@ namespace troupe::actors {
 /// What a fake node was told, each kind in order.
 struct NodeSeen {
   std::vector<Configuration> configurations;
+  std::vector<EpochNumber> settled;
   std::vector<IterationPlan> plans;
   std::vector<engine::Decision> decisions;
   std::vector<engine::BatchOrder> orders;
@@ -30,6 +31,7 @@ struct NodeSeen {
 inline NodeActor::behavior_type fake_node(NodeActor::pointer self, NodeSeen* seen) {
   return {
       [seen](apply_atom, const Configuration& x) { seen->configurations.push_back(x); },
+      [seen](settle_atom, EpochNumber x) { seen->settled.push_back(x); },
       [seen](const IterationPlan& x) { seen->plans.push_back(x); },
       [seen](const engine::Decision& x) { seen->decisions.push_back(x); },
       [seen](const engine::BatchOrder& x) { seen->orders.push_back(x); },
@@ -43,9 +45,10 @@ inline NodeActor::behavior_type fake_node(NodeActor::pointer self, NodeSeen* see
       [](tick_atom) {},
       [](const engine::Prepared&) {},
       [](const engine::DeviceReport&) {},
-      [](applied_atom, DeviceId) {},
+      [](fetched_atom, std::int32_t) {},
+      [](applied_atom, std::int32_t) {},
       [seen](const engine::BatchReport& x) { seen->reports.push_back(x); },
-      [](DeviceId, const Offers&) {},
+      [](const Offers&) {},
       [](const NodeReady&) {},
       [seen](failed_atom, const Error& x) { seen->failures.push_back(x); },
   };
@@ -91,6 +94,7 @@ inline SupervisorActor::behavior_type fake_supervisor(SupervisorActor::pointer,
         return caf::make_error(caf::sec::runtime_error, seen->refusal->message, seen->refusal->fix);
       },
       [](const NodeReady&) {},
+      [](fetched_atom, NodeId, EpochNumber) {},
       [](applied_atom, NodeId, EpochNumber) {},
       [](const engine::Prepared&) {},
       [](const engine::DeviceReport&) {},

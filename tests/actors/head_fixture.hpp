@@ -12,6 +12,7 @@
 
 #include "actors/peers.hpp"
 #include "actors/supervisor_actor.hpp"
+#include "engine/choose_layout.hpp"
 #include "tests/actors/fake_actors.hpp"
 #include "tests/actors/test_system.hpp"
 #include "tests/engine/tiny_job.hpp"
@@ -29,7 +30,7 @@ inline bool says(const std::string& text, const std::string& part) {
 /// be silent for long.
 class Head {
  public:
-  explicit Head(std::int64_t steps = 2) {
+  explicit Head(std::int64_t steps = 2, const std::function<void(job::Job&)>& edit = {}) {
     job::Job job = engine::tiny_job();
     job.train.duration = {job::DurationUnit::steps, steps};
     job.train.max_nonfinite_in_a_row = 2;
@@ -37,8 +38,10 @@ class Head {
     job.cluster.join_timeout_s = 2;
     job.cluster.local_nodes = 0;
     job.cluster.heartbeat_timeout_s = 100;
+    if (edit) edit(job);
     resources.setup = engine::prepare(job).value();
     resources.plan = engine::make_parallel_plan(resources.setup).value();
+    resources.later = engine::later_layouts(resources.setup).value();
     resources.data = {60, 7};
     resources.listen = "127.0.0.1:7000";
     resources.resolved_job = "the job";
@@ -107,14 +110,21 @@ class Head {
     }
   }
 
-  void start_training() {
-    join_all();
-    for (std::size_t id = 0; id < 4; ++id) tell(applied_atom::value, NodeId{id}, EpochNumber{1});
+  /// All nodes fetch a layout's state, then turn over to it.
+  void bring_up(EpochNumber epoch_number) {
+    for (std::size_t id = 0; id < 4; ++id) tell(fetched_atom::value, NodeId{id}, epoch_number);
+    for (std::size_t id = 0; id < 4; ++id) tell(applied_atom::value, NodeId{id}, epoch_number);
   }
 
-  /// The scheduler's next plan, made in `plan_ms`.
+  void start_training() {
+    join_all();
+    bring_up(1);
+  }
+
+  /// The scheduler's next plan, made in `plan_ms`, for the layout that it was told of last.
   void plan(std::int64_t batch, double plan_ms = 0) {
-    auto planned = engine::plan_tiny_batch(resources.setup, resources.plan, store_, batch);
+    auto planned =
+        engine::plan_tiny_batch(resources.setup, scheduler.begins.back().plan, store_, batch);
     REQUIRE(planned.ok());
     planned.value().plan_ms = plan_ms;
     planned.value().prediction.profile_step_ms = 11;

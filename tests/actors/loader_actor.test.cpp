@@ -31,9 +31,11 @@ NodeActor::behavior_type relay(NodeActor::pointer, const caf::actor& target) {
       [](tick_atom) {},
       [](const engine::Prepared&) {},
       [](const engine::DeviceReport&) {},
-      [](applied_atom, DeviceId) {},
+      [](settle_atom, EpochNumber) {},
+      [](fetched_atom, std::int32_t) {},
+      [](applied_atom, std::int32_t) {},
       [target](const engine::BatchReport& report) { caf::anon_send(target, report); },
-      [](DeviceId, const Offers&) {},
+      [](const Offers&) {},
       [](const NodeReady&) {},
       [target](failed_atom, const Error& error) { caf::anon_send(target, error); },
   };

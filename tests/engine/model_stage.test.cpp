@@ -7,6 +7,7 @@
 #include <ATen/ops/equal.h>
 #include <ATen/ops/randn.h>
 
+#include "tests/engine/seeded_store.hpp"
 #include "tests/engine/tiny_job.hpp"
 
 namespace troupe::engine {
@@ -29,7 +30,9 @@ struct Pair {
   }
 
   std::unique_ptr<ModelStage> build(StageId stage) const {
-    return ModelStage::create(plan, stage, setup.modules(), setup.layers).value();
+    // Stages keep the store's memory.
+    const auto kept = seeded_store(setup, plan, plan.at(stage).devices.front());
+    return ModelStage::create(plan, stage, setup.modules(), setup.layers, kept).value();
   }
 
   /// The message of an encoder's part to the llm; every part of the first microbatch has one.

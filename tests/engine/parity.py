@@ -39,6 +39,7 @@ import time
 import parity_matrix
 import parity_rounding
 from parity_data import UnevenData
+from parity_layouts import CHANGING, CHANGING_BATCH, CHANGING_STEPS, REPLICAS, THREE_STAGES, TWO_DEVICES, faults_of_changes
 from parity_matrix import POLICIES, PROJECTORS_ONLY
 from parity_plans import faults_of_plans
 from recorded_runs import read_lines, read_llm_shares
@@ -50,54 +51,10 @@ JOB = pathlib.Path(__file__).with_name("parity.toml")
 STEPS = 20
 BATCH = 16
 AT_A_TIME = 2
-
-THREE_STAGES = (
-    "parallel.pipelines=[{stages=["
-    '{node=0,vision=[0,3],audio="all"},{node=1,vision=[3,6],llm=[0,2]},{node=1,llm=[2,7]}]},'
-    '{stages=[{node=2,vision="all"},{node=3,audio="all",llm=[0,4]},{node=2,llm=[4,7]}]}]'
-)
-
-# Two executors in each of two processes.
-TWO_DEVICES = [
-    "cluster.local_nodes=2", "cluster.devices_per_node=2",
-    "parallel.pipelines=[{stages=["
-    '{node=0,device=0,vision=[0,3],audio="all"},{node=0,device=1,vision=[3,6],llm=[0,2]},{node=1,device=0,llm=[2,7]}]},'
-    '{stages=[{node=1,device=1,vision="all"},{node=0,device=1,audio="all",llm=[0,4]},{node=1,device=1,llm=[4,7]}]}]',
-]
-
-
-
-def by_replicas(*groups):
-    """Overrides of a layout in which each group has its own number of replicas, a node for each; a group is the text of
-    `modules` and one of `stages` per replica, in which N is the node."""
-    tables, node = [], 0
-    for modules, *replicas in groups:
-        for stages in replicas:
-            nodes = stages.count("N") if isinstance(stages, str) else 0
-            for _ in range(nodes):
-                stages = stages.replace("N", str(node), 1)
-                node += 1
-            tables.append(f"{{modules=[{modules}],stages=[{stages}]}}")
-    return [f"parallel.replicas=[{','.join(tables)}]", "parallel.pipelines=[]", f"cluster.local_nodes={node}"]
-
-
-BOTH = '"vision","audio"'
-ENCODERS = '{node=N,vision="all",audio="all"}'
-LLM = '{node=N,llm="all"}'
-LLM_CUT = "{node=N,llm=[0,3]},{node=N,llm=[3,7]}"
-REPLICAS = {
-    "3-2": by_replicas((BOTH, *[ENCODERS] * 3), ('"llm"', LLM, LLM)),
-    "1-4": by_replicas((BOTH, ENCODERS), ('"llm"', *[LLM] * 4)),
-    "5-3": by_replicas((BOTH, *[ENCODERS] * 5), ('"llm"', *[LLM] * 3)),
-    # Vision twice, audio once, the llm three times, once in two stages.
-    "2-1-3": by_replicas(('"vision"', *['{node=N,vision="all"}'] * 2), ('"audio"', '{node=N,audio="all"}'),
-                         ('"llm"', LLM_CUT, LLM, LLM)),
-}
-
 SHORT = 3
 SLOW_STEPS = 16  # A correction waits for two measurements of a shape.
 TWICE = ["fp32", "auto/zero-bubble/projectors"]
-REPLAYED = ["auto/zero-bubble/projectors", "deferral-chain/eager-zero-bubble/all"]
+REPLAYED = ["layouts-split-auto", "auto/zero-bubble/projectors", "deferral-chain/eager-zero-bubble/all"]
 AUTO = ["parallel.mode=auto", "parallel.pipelines=[]", "cluster.local_nodes=2"]
 FULL_RESOLUTION = ["train.dtype=fp64", "data.max_pixels=1003520", "data.max_seq_len=20000"]
 
@@ -127,6 +84,14 @@ CASES = {
                                         f"scheduler.schedule={schedule}"], "all", 5)
        for name, schedule, policy in [("3-2", "1f1b", "in-order"), ("1-4", "eager-1f1b", "dflop"),
                                       ("5-3", "zero-bubble", "hierarchical"), ("2-1-3", "split-1f1b", "deferral")]},
+    # The layout changes six times while the job runs.
+    "layouts-1f1b": (CHANGING, "all", CHANGING_STEPS),
+    "layouts-zero-bubble-tied": (
+        [*CHANGING, "modules.llm.config.tie_word_embeddings=true", "modules.audio.freeze=true",
+         "balancer.policy=deferral", "scheduler.schedule=zero-bubble"], "all", CHANGING_STEPS),
+    "layouts-split-auto": (
+        [*CHANGING, "balancer.policy=auto", "scheduler.schedule=split-1f1b"], "all", CHANGING_STEPS),
+    "layouts-bf16": (["train.dtype=bf16", *CHANGING[1:]], "all", CHANGING_STEPS),
     "full-resolution": (FULL_RESOLUTION, "all", 2),
     "real-mini-fp64": (["train.dtype=fp64"], "real-mini", STEPS),
     "real-mini-fp32": (["train.dtype=fp32"], "real-mini", STEPS),
@@ -206,7 +171,7 @@ class Case:
 
     def oracle(self, dtype=None):
         """The oracle knows neither policy nor schedule nor microbatches nor nodes: one run serves all that differ in these."""
-        ignored = ("balancer.", "scheduler.", "train.microbatches", "parallel.", "cluster.")
+        ignored = ("balancer.", "scheduler.", "train.microbatches", "parallel.", "cluster.", "debug.layouts")
         mathematics = [override for override in self.overrides if not override.startswith(ignored)]
         if dtype:
             mathematics = [f"train.dtype={dtype}", *(word for word in mathematics if not word.startswith("train.dtype"))]
@@ -224,9 +189,11 @@ class Case:
             key, lambda: self.train("", "--reference", "--microbatches", str(pipelined), run=run))
 
     def measure_layers(self):
-        """Leaves a profile for all runs to find: two that measure at once would plan from different costs."""
+        """Leaves a profile for all runs to find: two that measure at once would plan from different costs. Frozen modules
+        and tied heads cost as others do and share a profile with them."""
+        free = ("freeze=true", "tie_word_embeddings=true")
         decisive = [override for override in self.overrides
-                    if override.startswith(("train.dtype", "modules.")) and not override.endswith("freeze=true")]
+                    if override.startswith(("train.dtype", "modules.")) and not override.endswith(free)]
         command = [str(self.bench.binary), "profile", *self.job, *decisive, f"job.run_dir={self.folder.parent}/any",
                    "--budget", "5"]
         key = "-".join(["profile", self.job[0], *decisive])
@@ -271,11 +238,11 @@ def within_rounding(run, oracle):
     return f"gradients within rounding of the fp32 reference: {figures}"
 
 
-def check_audit(run, steps):
+def check_audit(run, steps, batch):
     """Every step trained samples, and none twice within the epoch."""
     ids = [identity for line in read_lines(run / "samples.jsonl") for identity in line["ids"]]
-    if len(set(ids)) != len(ids) or len(ids) != steps * BATCH:
-        raise Failure(f"{len(ids)} samples in samples.jsonl, {len(set(ids))} different, expected {steps * BATCH}")
+    if len(set(ids)) != len(ids) or len(ids) != steps * batch:
+        raise Failure(f"{len(ids)} samples in samples.jsonl, {len(set(ids))} different, expected {steps * batch}")
 
 
 def run_zero_bubble(bench):
@@ -343,7 +310,10 @@ def run_case(bench, name, steps):
     case = Case(bench, f"{name.replace('/', '-')}-{steps}", overrides, samples, steps)
     case.measure_layers()
     pipelined = case.train("pipelined")
-    check_audit(pipelined, steps)
+    changing = any(override.startswith("debug.layouts=") for override in overrides)
+    check_audit(pipelined, steps, CHANGING_BATCH if changing else BATCH)
+    if changing and (faults := faults_of_changes(pipelined)):
+        raise Failure("\n".join(faults))
     if of_matrix and (faults := faults_of_plans(pipelined, *name.split("/")[:2])):
         raise Failure("\n".join(faults))
     if of_matrix and steps == STEPS:

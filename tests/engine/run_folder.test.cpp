@@ -7,6 +7,7 @@
 #include <fstream>
 #include <string>
 
+#include "runtime/observe/plan_json.hpp"
 #include "tests/support/scratch_folder.hpp"
 
 namespace troupe::engine {
@@ -51,6 +52,22 @@ TEST_CASE("a folder that holds anything but a run is refused and left alone", "[
 
   std::ofstream(scratch / "file") << "text";
   CHECK_THAT(RunFolder::check(scratch / "file").error().message, ContainsSubstring("it is a file"));
+}
+
+TEST_CASE("plan.json is the present layout's, those before it are kept by number", "[engine]") {
+  const testing::ScratchFolder scratch;
+  auto folder = RunFolder::create(scratch / "run", "job").value();
+  ParallelPlan plan;
+  for (const EpochNumber number : {1u, 2u, 5u}) {
+    plan.devices.push_back({NodeId{0}, static_cast<std::int32_t>(number)});
+    REQUIRE(folder.write_plan(plan, number).ok());
+  }
+  const auto number_in = [&](const fs::path& path) {
+    return observe::parse_plan(content(path)).value().epoch_number;
+  };
+  CHECK(number_in(scratch / "run" / "plan.json") == 5);
+  CHECK(number_in(RunFolder::older_plan(scratch / "run", 1)) == 1);
+  CHECK(number_in(RunFolder::older_plan(scratch / "run", 2)) == 2);
 }
 
 TEST_CASE("new and empty folders are fit for a run", "[engine]") {

@@ -51,6 +51,18 @@ TEST_CASE("nodes of this machine share its memory, others do not", "[engine]") {
   CHECK_THAT(stated.check(1000).error().message, ContainsSubstring("device 0 of node"));
 }
 
+TEST_CASE("what a change of layout brings counts beside what is there", "[engine]") {
+  Case apart;
+  apart.job.cluster.local_nodes = 0;
+  const Bytes room{static_cast<std::int64_t>(apart.least()) + 1};
+  CHECK(check_state_memory(apart.job, apart.plan, room).ok());
+  const auto with = [&](std::int32_t node) {
+    return check_state_memory(apart.job, apart.plan, room, {{{NodeId{node}, 0}, room}});
+  };
+  CHECK_FALSE(with(0).ok());
+  CHECK(with(9).ok());  // A node that had nothing.
+}
+
 TEST_CASE("frozen modules need their parameters alone", "[engine]") {
   Case trained, frozen;
   for (auto& module : frozen.job.modules) module.freeze = module.name != "llm";

@@ -16,6 +16,7 @@
 #include "engine/executor.hpp"
 #include "engine/model_stage.hpp"
 #include "engine/step_ledger.hpp"
+#include "tests/engine/seeded_store.hpp"
 #include "tests/engine/tiny_job.hpp"
 #include "transport/inproc/hub.hpp"
 #include "transport/registry.hpp"
@@ -117,9 +118,10 @@ class Cluster {
  private:
   void build(std::size_t device) {
     std::map<StageId, StageProgram*> programs;
+    const auto kept = seeded_store(setup_, plan_, DeviceId{device});
     for (std::size_t i = 0; i < plan_.stages.size(); ++i) {
       if (plan_.stages[i].devices.front() != DeviceId{device}) continue;
-      auto stage = ModelStage::create(plan_, StageId{i}, setup_.modules(), setup_.layers);
+      auto stage = ModelStage::create(plan_, StageId{i}, setup_.modules(), setup_.layers, kept);
       REQUIRE(stage.ok());
       programs[StageId{i}] = stage.value().get();
       stages_[device][StageId{i}] = std::move(stage).value();

@@ -74,6 +74,34 @@ TEST_CASE("what the graph counts is what the layers hold", "[models][property]")
   }
 }
 
+TEST_CASE("the list of parameters is that of the layers, a tied one once", "[models][property]") {
+  for (const bool tied : {false, true}) {
+    auto all = small_model();
+    all[0].freeze = true;
+    std::get<LlmConfig>(all[4].config).tie_word_embeddings = tied;
+    const auto graph = build_graph(all).value();
+    const auto list = list_parameters(all, graph);
+    std::size_t seen = 0;
+    for (const auto& module : all) {
+      const ModuleId id = graph.find(module.name);
+      const auto chain = make_chain(module, all);
+      for (std::size_t i = 0; i < chain.layers.size(); ++i)
+        for (const auto& parameter : chain.layers[i]->parameters()) {
+          const auto found = std::find_if(list.begin(), list.end(), [&](const auto& info) {
+            return info.name == parameter.name;
+          });
+          REQUIRE(found != list.end());
+          CHECK(found->shape == parameter.value.sizes().vec());
+          const LayerId layer{id, static_cast<std::int32_t>(i)};
+          CHECK(std::find(found->uses.begin(), found->uses.end(), layer) != found->uses.end());
+          CHECK(found->trains == (parameter.value.requires_grad() && !module.freeze));
+          ++seen;
+        }
+    }
+    CHECK(seen == list.size() + (tied ? 1 : 0));
+  }
+}
+
 TEST_CASE("a tied embedding is counted once, for both layers", "[models]") {
   auto model = small_model();
   std::get<LlmConfig>(model[4].config).tie_word_embeddings = true;

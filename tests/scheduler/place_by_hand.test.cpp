@@ -163,6 +163,17 @@ TEST_CASE("the problems of all pipelines are listed at once", "[scheduler][error
   CHECK(layout_problems(vision_audio_llm(), good, {1, 2}).size() == 1);  // One device idles.
 }
 
+TEST_CASE("devices without a stage may be left out, and the others count on without them",
+          "[scheduler]") {
+  const HandLayout layout{{{{1, 1, {all("vision"), all("audio")}}, {0, 1, {all("llm")}}}}};
+  const auto plan =
+      place_by_hand(vision_audio_llm(), layout, {2, 2}, IdleDevices::left_out).value();
+  CHECK((plan.devices == std::vector<DeviceSlot>{{NodeId{0}, 1}, {NodeId{1}, 1}}));
+  CHECK(plan.devices[plan.stages.front().devices.front().index()].node == NodeId{1});
+  CHECK(plan.devices[plan.stages.back().devices.front().index()].node == NodeId{0});
+  CHECK(layout_problems(vision_audio_llm(), layout, {2, 2}, IdleDevices::left_out).empty());
+}
+
 TEST_CASE("a device without a stage is refused", "[scheduler][errors]") {
   const auto idle = error_of({{{{0, 0, {all("vision"), all("audio"), all("llm")}}}}}, {1, 2});
   CHECK(contains(idle.message, "device 1 of node 0"));

@@ -167,7 +167,11 @@ TEST_CASE("resolved.toml reads back as the same job", "[job][property]") {
       std::vector<std::string>{
           "debug.slow_shapes=[{module=\"llm\",max_rows=64,factor=2.5,per_sample=true,node=0}]",
           "cluster.device_memory_gib=1.5", "scheduler.max_in_flight=3", "balancer.evaluations=7",
-          "balancer.adaptive_correction=true"});
+          "balancer.adaptive_correction=true"},
+      std::vector<std::string>{
+          "debug.layouts=[{step=3,pipelines=[{stages=[{node=0,vision=\"all\",llm=\"all\"}]}]},"
+          "{step=9,replicas=[{modules=[\"vision\"],stages=[{node=0,vision=\"all\"}]},"
+          "{modules=[\"llm\"],stages=[{node=0,llm=\"all\"}]}]}]"});
 
   const auto first = read_job(folder.write("job.toml", text), overrides);
   REQUIRE(shown(first) == "");

@@ -1,0 +1,128 @@
+#include "actors/supervisor_layout.hpp"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "actors/peers.hpp"
+#include "actors/supervisor_records.hpp"
+#include "engine/nominal_profile.hpp"
+#include "engine/state_memory.hpp"
+
+namespace troupe::actors {
+
+namespace {
+
+using Self = SupervisorSelf;
+using Phase = SupervisorState::Phase;
+using NodePhase = NodeEntry::Phase;
+
+/// The moves of one node's devices.
+std::vector<StateMove> moves_of(const std::vector<StateMove>& all, NodeId node) {
+  std::vector<StateMove> own;
+  std::copy_if(all.begin(), all.end(), std::back_inserter(own), [node](const StateMove& move) {
+    return move.from.node == node || move.to.node == node;
+  });
+  return own;
+}
+
+/// How the present state gets to where `plan` wants it.
+Result<LayoutChange> plan_change(const SupervisorState& state, const ParallelPlan& plan) {
+  const engine::JobSetup& setup = state.resources->setup;
+  const Dtype dtype = setup.job.train.dtype;
+  LayoutChange change;
+  change.want = scheduler::place_state(plan, setup.parameters, dtype);
+  auto moves = scheduler::plan_state_moves(setup.parameters, dtype, state.placed, change.want);
+  if (!moves.ok()) return std::move(moves).error();
+  change.moves = std::move(moves).value();
+  return change;
+}
+
+/// A change that fits into memory beside the present layout.
+Result<LayoutChange> plan_fitting_change(const SupervisorState& state, const ParallelPlan& plan) {
+  auto change = plan_change(state, plan);
+  if (!change.ok()) return change;
+  const job::Job& job = state.resources->setup.job;
+  auto fits =
+      engine::check_state_memory(job, state.configuration.plan, engine::memory_at_hand(job.cluster),
+                                 scheduler::arriving_bytes(change.value().moves, job.train.dtype));
+  if (!fits.ok()) return std::move(fits).error();
+  return change;
+}
+
+void bring_up(Self self, const ParallelPlan& plan, LayoutChange change) {
+  auto& state = self->state;
+  state.phase = Phase::applying;
+  state.deadline = now(self) + seconds(state.resources->setup.job.cluster.join_timeout_s);
+  state.change = std::move(change);
+  state.change.begun = now(self);
+  ++state.configuration.epoch_number;
+  state.configuration.plan = plan;
+  state.devices.insert(plan.devices.begin(), plan.devices.end());
+  for (std::size_t i = 0; i < state.nodes.size(); ++i) {
+    state.nodes[i].phase = NodePhase::ready;
+    Configuration own = state.configuration;
+    own.moves = moves_of(state.change.moves.moves, NodeId{i});
+    send_to_node(self, state.nodes[i], apply_atom::value, std::move(own));
+  }
+}
+
+}  // namespace
+
+void begin_job(Self self) {
+  auto& state = self->state;
+  transport::Transport& transport = *state.resources->transport;
+  for (const NodeEntry& node : state.nodes) {
+    state.configuration.nodes.push_back(node.ready);
+    auto connected = connect_to(transport, node.ready);
+    if (!connected.ok()) return fail(self, connected.error());
+  }
+  for (const std::string& remark : remarks_on_paths(transport, state.configuration.nodes))
+    state.resources->logger.info(remark);
+  state.configuration.nodes.push_back(introduce(NodeId{state.nodes.size()}, transport, {}));
+  auto change = plan_change(state, state.resources->plan);
+  if (!change.ok()) return fail(self, change.error());
+  bring_up(self, state.resources->plan, std::move(change).value());
+}
+
+bool change_is_due(const SupervisorState& state) {
+  const auto& layouts = state.resources->setup.job.debug.layouts;
+  return state.changes < layouts.size() && state.planned_steps + 1 >= layouts[state.changes].step;
+}
+
+bool change_layout(Self self) {
+  auto& state = self->state;
+  const ParallelPlan& plan = state.resources->later[state.changes++];
+  auto change = plan_fitting_change(state, plan);
+  if (change.ok()) {
+    bring_up(self, plan, std::move(change).value());
+    return true;
+  }
+  state.resources->logger.warning(
+      "the layout of step " + std::to_string(state.planned_steps + 1) +
+      " is not taken up, the present one stays: " + to_string(change.error()));
+  return false;
+}
+
+void node_fetched(Self self, NodeId id, EpochNumber epoch_number) {
+  auto& state = self->state;
+  if (state.phase != Phase::applying || epoch_number != state.configuration.epoch_number) return;
+  state.nodes[id.index()].phase = NodePhase::fetched;
+  if (!all_in(state, NodePhase::fetched)) return;
+  state.change.fetched = now(self);
+  for (const NodeEntry& node : state.nodes)
+    send_to_node(self, node, settle_atom::value, epoch_number);
+}
+
+bool node_applied(Self self, NodeId id, EpochNumber epoch_number) {
+  auto& state = self->state;
+  if (state.phase != Phase::applying || epoch_number != state.configuration.epoch_number)
+    return false;
+  state.nodes[id.index()].phase = NodePhase::applied;
+  if (!all_in(state, NodePhase::applied)) return false;
+  if (!state.placed.empty()) state.resources->logger.info(change_text(state, now(self)));
+  state.placed = std::move(state.change.want);
+  return true;
+}
+
+}  // namespace troupe::actors

@@ -1,0 +1,27 @@
+// How a layout comes up: from nothing at the start of a job, later from the one before. A part of
+// the supervisor's actor; every function runs in it.
+
+#pragma once
+
+#include "actors/supervisor_end.hpp"
+
+namespace troupe::actors {
+
+/// The first layout, once every node is there: connects everybody and begins from the seed.
+void begin_job(SupervisorSelf self);
+
+/// Whether the next step that is planned belongs to another layout than the present one.
+bool change_is_due(const SupervisorState& state);
+
+/// Between two steps: brings up the layout that the job file asks for here, where there is room for
+/// it beside the present one. Returns whether it is on its way; else a warning says why not.
+bool change_layout(SupervisorSelf self);
+
+/// A node has the state that the new layout gives it. When all have, all turn over to it: until
+/// then nobody has lost anything.
+void node_fetched(SupervisorSelf self, NodeId id, EpochNumber epoch_number);
+
+/// A node works in the new layout. Returns whether all do.
+bool node_applied(SupervisorSelf self, NodeId id, EpochNumber epoch_number);
+
+}  // namespace troupe::actors

@@ -1,0 +1,74 @@
+// What one device keeps of the model, whoever computes with it: outlives stages and layouts.
+//
+// A layout changes in two phases. `stage` makes room for what the new one wants and leaves what is
+// here alone; `settle` turns over to it and lets go of what it does not want; until then `abandon`
+// leaves the store as it was. Used by one thread.
+
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "models/layer.hpp"
+#include "runtime/state/adamw.hpp"
+#include "runtime/vocabulary/model_config.hpp"
+#include "runtime/vocabulary/model_state.hpp"
+#include "runtime/vocabulary/result.hpp"
+
+namespace troupe::engine {
+
+class StateStore {
+ public:
+  /// `parameters` outlive the store.
+  StateStore(DeviceSlot device, const std::vector<ParameterInfo>& parameters, Dtype dtype);
+
+  DeviceSlot device() const { return device_; }
+  const std::vector<ParameterInfo>& parameters() const { return parameters_; }
+
+  /// Makes room for this device's shards of `want`; those that are here already stay as they are.
+  /// New shards of one layer and kind lie one behind the other in one buffer. Their contents are
+  /// unspecified until somebody writes them.
+  /// Errors: infeasible: no memory. Nothing has changed then.
+  Status stage(const StatePlacement& want);
+
+  /// A view of a piece of what is here, or an undefined tensor. Moments: [2, shape of the box].
+  at::Tensor held(const ShardKey& piece) const;
+  /// The same in the room that `stage` made.
+  at::Tensor incoming(const ShardKey& piece) const;
+
+  /// The staged layout's shards are the store's, and no others.
+  void settle();
+  /// Forgets what was staged.
+  void abandon();
+
+  /// Gives a layer the values that are kept here: as leaves that share the store's memory, each use
+  /// with a gradient of its own. Errors: internal: one of them is not here.
+  Status bind(models::Layer& layer) const;
+  /// Master and moments of these, which train and are here: handles to the store's memory.
+  std::vector<state::AdamWState> optimizers(
+      const std::vector<models::Parameter*>& parameters) const;
+
+  /// Ascending.
+  std::vector<ShardKey> keys() const;
+
+ private:
+  using Shards = std::map<ShardKey, at::Tensor>;
+
+  const at::Tensor* whole(const std::string& name, StateKind kind) const;
+  Shards allocate(const std::vector<ShardKey>& keys) const;
+  static at::Tensor piece_of(const Shards& shards, const ShardKey& piece);
+
+  DeviceSlot device_;
+  const std::vector<ParameterInfo>& parameters_;
+  Dtype dtype_;
+  std::map<std::string, ParameterId> names_;
+  Shards shards_;
+  Shards staged_;
+  std::vector<ShardKey> wanted_;  ///< Of the staged layout: those of `staged_` and those that stay.
+};
+
+}  // namespace troupe::engine

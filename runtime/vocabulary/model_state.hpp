@@ -1,0 +1,113 @@
+// What training keeps of a model, apart from who computes with it: shards of parameters, of their
+// exact copies and of their optimizer's moments, and the devices that hold each.
+//
+// Values only. A holder is a device of the job, whatever layout it serves: state outlives layouts.
+
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/vocabulary/model_graph.hpp"
+#include "runtime/vocabulary/parallel_plan.hpp"
+#include "runtime/vocabulary/units.hpp"
+
+namespace troupe {
+
+/// Index into the list of a model's parameters.
+using ParameterId = Id<struct ParameterTag>;
+
+/// One logical parameter: a tied one once, frozen ones and constants too.
+struct ParameterInfo {
+  std::string name;
+  std::vector<std::int64_t> shape;
+  std::vector<LayerId> uses;  ///< In model order; the first one gives it its initial value.
+  bool trains = false;        ///< Has moments, and a master where its type is narrow.
+
+  std::int64_t elements() const {
+    std::int64_t count = 1;
+    for (const std::int64_t size : shape) count *= size;
+    return count;
+  }
+};
+
+/// Half-open range of indices of one dimension.
+struct IndexRange {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+
+  std::int64_t size() const { return end - begin; }
+  friend auto operator<=>(const IndexRange&, const IndexRange&) = default;
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, IndexRange& x) {
+    return f(x.begin, x.end);
+  }
+};
+
+/// A block of a parameter, a range per dimension; so that splits by rows, by columns, and of one
+/// part of a fused matrix are all the same thing. None of it is empty.
+using Box = std::vector<IndexRange>;
+
+/// All of a parameter of this shape.
+inline Box whole_box(const std::vector<std::int64_t>& shape) {
+  Box box;
+  for (const std::int64_t size : shape) box.push_back({0, size});
+  return box;
+}
+
+inline std::int64_t elements_of(const Box& box) {
+  std::int64_t count = 1;
+  for (const IndexRange& range : box) count *= range.size();
+  return count;
+}
+
+/// What is kept of a parameter. Each kind has holders of its own.
+enum class StateKind : std::uint8_t {
+  value,    ///< What layers compute with, in the model's type.
+  master,   ///< The exact value in fp32, where the model's type is narrower.
+  moments,  ///< AdamW's two running means, one behind the other.
+};
+
+/// What names a shard in a store.
+struct ShardKey {
+  ParameterId parameter;
+  StateKind kind = StateKind::value;
+  Box box;
+
+  friend auto operator<=>(const ShardKey&, const ShardKey&) = default;
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, ShardKey& x) {
+    return f(x.parameter, x.kind, x.box);
+  }
+};
+
+/// A shard and who keeps it; holders ascend. A holder needs no stage that uses it.
+struct Shard {
+  ShardKey key;
+  std::vector<DeviceSlot> holders;
+
+  friend bool operator==(const Shard&, const Shard&) = default;
+};
+
+/// Where all of a job's state lies; ascending by key.
+using StatePlacement = std::vector<Shard>;
+
+/// A piece of state that a device is to get from another one, or from its own shards of other
+/// boxes, or makes from the job's seed.
+struct StateMove {
+  ShardKey piece;
+  DeviceSlot from;  ///< Without a node: the seed.
+  DeviceSlot to;
+
+  bool is_from_seed() const { return !from.node.valid(); }
+  friend auto operator<=>(const StateMove&, const StateMove&) = default;
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, StateMove& x) {
+    return f(x.piece, x.from, x.to);
+  }
+};
+
+}  // namespace troupe

@@ -1,0 +1,47 @@
+// Where a layout wants the state of the model, and how it gets there from where it is.
+//
+// Pure; thread-safe; the same answer on every node. Start of a job, a changed layout, recovery and
+// resume are the same question with another "where it is".
+
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "runtime/vocabulary/model_config.hpp"
+#include "runtime/vocabulary/model_state.hpp"
+#include "runtime/vocabulary/result.hpp"
+
+namespace troupe::scheduler {
+
+/// Bytes that one element of a parameter takes in a shard of this kind: 0 where there is none.
+std::int64_t bytes_per_element(StateKind kind, Dtype dtype);
+
+/// What a layout needs: of every parameter its value on each device whose stages use it, and where
+/// it trains its master (narrow types only) and moments there too.
+StatePlacement place_state(const ParallelPlan& plan, const std::vector<ParameterInfo>& parameters,
+                           Dtype dtype);
+
+struct StateMoves {
+  std::vector<StateMove> moves;  ///< Ascending.
+  std::int64_t sent_bytes = 0;   ///< Between nodes, in all.
+  /// Between nodes: what the busiest device sends, and what no plan can do better than.
+  std::int64_t max_sent_bytes = 0;
+  std::int64_t lower_bound_bytes = 0;
+};
+
+/// What comes to each device: of the moves' bytes those that take new room.
+std::map<DeviceSlot, Bytes> arriving_bytes(const StateMoves& moves, Dtype dtype);
+
+/// The moves after which every holder of `want` has what it holds. A shard that its device has
+/// already stays. A piece that is missing comes from the nearest source: the device's own shards of
+/// other boxes, another device of its node, or a device of another node by the copy plan
+/// (`plan_copies`), all senders busy. Where `have` is empty everything comes from the seed.
+///
+/// Errors:
+/// - infeasible: a piece that is wanted and that nobody has; names the parameters.
+Result<StateMoves> plan_state_moves(const std::vector<ParameterInfo>& parameters, Dtype dtype,
+                                    const StatePlacement& have, const StatePlacement& want);
+
+}  // namespace troupe::scheduler

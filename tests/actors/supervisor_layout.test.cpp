@@ -1,0 +1,117 @@
+#include "tests/actors/head_fixture.hpp"
+
+namespace troupe::actors {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// From step 2 on the encoder stays on node 0 and the llm goes to node 2; nodes 1 and 3 idle.
+void move_llm(job::Job& job) {
+  job.debug.layouts = {{2, {{{{0, 0, {{"vision", {}}}}, {2, 0, {{"llm", {}}}}}}}}};
+}
+
+TEST_CASE("a layout waits for the steps before it and comes up when all nodes have fetched",
+          "[actors]") {
+  Head head(4, move_llm);
+  head.start_training();
+  head.plan(0);
+  CHECK(head.scheduler.asked == 1);  // Step 2 belongs to the other layout.
+  CHECK(head.seen[0].configurations.size() == 1);
+  head.run_step(1);
+  for (const NodeSeen& node : head.seen) {
+    REQUIRE(node.configurations.size() == 2);
+    CHECK(node.configurations[1].epoch_number == 2);
+    CHECK(node.configurations[1].plan == head.resources.later[0]);
+  }
+  CHECK(head.scheduler.asked == 1);
+
+  for (std::size_t id = 0; id < 3; ++id) head.tell(fetched_atom::value, NodeId{id}, EpochNumber{2});
+  head.tell(fetched_atom::value, NodeId{3}, EpochNumber{1});  // Of an older layout.
+  for (const NodeSeen& node : head.seen) CHECK(node.settled.size() == 1);
+  head.tell(fetched_atom::value, NodeId{3}, EpochNumber{2});
+  for (const NodeSeen& node : head.seen) CHECK(node.settled.back() == 2);
+  CHECK(head.scheduler.begins.size() == 1);
+  for (std::size_t id = 0; id < 4; ++id) head.tell(applied_atom::value, NodeId{id}, EpochNumber{2});
+  CHECK(head.scheduler.begins.size() == 2);
+  CHECK(head.scheduler.asked == 2);
+}
+
+TEST_CASE("each node hears of its own moves, and state comes from who has it", "[actors]") {
+  Head head(4, move_llm);
+  head.start_training();
+  for (const NodeSeen& node : head.seen)
+    for (const StateMove& move : node.configurations.at(0).moves) CHECK(move.is_from_seed());
+  head.plan(0);
+  head.run_step(1);
+  // Node 2 had the first half of the llm, with nodes 1 and 3; now it lacks the second.
+  CHECK(head.seen[0].configurations[1].moves.empty());
+  const auto& moves = head.seen[2].configurations[1].moves;
+  REQUIRE_FALSE(moves.empty());
+  for (const StateMove& move : moves) {
+    CHECK(move.to == DeviceSlot{NodeId{2}, 0});
+    CHECK((move.from.node == NodeId{1} || move.from.node == NodeId{3}));
+    const auto& info = head.resources.setup.parameters[move.piece.parameter.index()];
+    CHECK(info.uses.front().layer >= 2);
+  }
+  const std::size_t given =
+      head.seen[1].configurations[1].moves.size() + head.seen[3].configurations[1].moves.size();
+  CHECK(given == moves.size());
+  // Both of the nodes that have it send.
+  CHECK_FALSE(head.seen[1].configurations[1].moves.empty());
+  CHECK_FALSE(head.seen[3].configurations[1].moves.empty());
+}
+
+TEST_CASE("nodes without a stage idle until they are needed, and are asked for what they keep",
+          "[actors]") {
+  Head head(2, move_llm);
+  head.start_training();
+  head.plan(0);
+  head.run_step(1);
+  head.bring_up(2);
+  head.plan(1);
+  CHECK(head.seen[0].plans.size() == 2);
+  CHECK(head.seen[1].plans.size() == 1);
+  CHECK(head.seen[2].plans.size() == 2);
+  for (std::size_t device = 0; device < 2; ++device) head.prepared(device, 2, 1, 1, 2);
+  CHECK(head.seen[0].decisions.size() == 2);
+  CHECK(head.seen[1].decisions.size() == 1);
+  for (std::size_t device = 0; device < 2; ++device) head.finished(device, 2, 2);
+  CHECK(head.recorder.steps.size() == 2);
+  for (const NodeSeen& node : head.seen) CHECK(node.collections.size() == 1);
+  for (std::int32_t id = 0; id < 3; ++id) head.tell(Offers{NodeId{id}, {}});
+  CHECK(head.recorder.collections.empty());
+  head.tell(Offers{NodeId{3}, {}});
+  CHECK(head.recorder.collections.size() == 1);
+}
+
+TEST_CASE("a layout that does not fit beside the present one is left, and training goes on",
+          "[actors][errors]") {
+  Head head(4, [](job::Job& job) {
+    move_llm(job);
+    job.cluster.device_memory_gib = 1e-9;
+  });
+  head.start_training();
+  head.plan(0);
+  head.run_step(1);
+  CHECK(head.seen[0].configurations.size() == 1);
+  CHECK(head.scheduler.asked == 2);
+  head.plan(1);
+  CHECK(head.scheduler.asked == 3);  // It is not tried again.
+  CHECK_FALSE(head.ended);
+}
+
+TEST_CASE("a layout that does not come up in time ends the job by name", "[actors][errors]") {
+  Head head(4, move_llm);
+  head.start_training();
+  head.plan(0);
+  head.run_step(1);
+  for (const std::size_t id : {0, 1, 3}) head.tell(fetched_atom::value, NodeId{id}, EpochNumber{2});
+  for (const std::size_t id : {0, 1}) head.tell(applied_atom::value, NodeId{id}, EpochNumber{2});
+  head.system.pass(2400ms);
+  REQUIRE(head.ended);
+  CHECK(says(head.ended->message, "not set up within 2 s; still at it: "));
+  CHECK(says(head.ended->message, "node 2 (host, pid 102)"));
+}
+
+}  // namespace
+}  // namespace troupe::actors

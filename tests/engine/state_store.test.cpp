@@ -1,0 +1,213 @@
+#include "tests/torch_catch.hpp"
+
+#include "engine/state_store.hpp"
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
+
+#include <map>
+#include <optional>
+#include <random>
+
+#include "engine/model_stage.hpp"
+#include "engine/state_transfer.hpp"
+#include "scheduler/state_moves.hpp"
+#include "tests/engine/failing_transport.hpp"
+#include "tests/engine/seeded_store.hpp"
+#include "tests/engine/tiny_job.hpp"
+#include "tests/scheduler/random_states.hpp"
+
+namespace troupe::engine {
+namespace {
+
+using scheduler::testing::random_parameters;
+using scheduler::testing::random_placement;
+
+/// What a shard must hold: a number for every element of every parameter and kind, each another.
+at::Tensor expected(const std::vector<ParameterInfo>& parameters, const ShardKey& key) {
+  const ParameterInfo& info = parameters[key.parameter.index()];
+  const double first = 10000.0 * (3 * key.parameter.value + static_cast<double>(key.kind));
+  std::vector<std::int64_t> shape = info.shape;
+  if (key.kind == StateKind::moments) shape.insert(shape.begin(), 2);
+  std::int64_t count = 1;
+  for (const auto size : shape) count *= size;
+  at::Tensor whole = at::arange(first, first + static_cast<double>(count), at::kFloat).view(shape);
+  for (std::size_t d = 0; d < key.box.size(); ++d)
+    whole = whole.narrow(static_cast<std::int64_t>(d) + (key.kind == StateKind::moments ? 1 : 0),
+                         key.box[d].begin, key.box[d].size());
+  return whole;
+}
+
+/// Six devices on three nodes whose stores hold what a placement says.
+struct Machines {
+  std::vector<ParameterInfo> parameters;
+  JobSetup setup;  ///< Read where state begins from the seed, which nothing here does.
+  std::map<std::int32_t, std::unique_ptr<transport::Transport>> transports;
+  std::map<DeviceSlot, StateStore> stores;
+
+  Machines(std::vector<ParameterInfo> given, const StatePlacement& have)
+      : parameters(std::move(given)) {
+    transport::TransportOptions options;
+    options.hub = std::make_shared<transport::InprocHub>();
+    for (options.self = 0; options.self < 3; ++options.self)
+      transports[options.self] = transport::create_transport("inproc", options).value();
+    for (auto& [node, transport] : transports)
+      for (auto& [peer, other] : transports)
+        REQUIRE(transport->connect(peer, other->address()).ok());
+    for (std::int32_t node = 0; node < 3; ++node)
+      for (std::int32_t device = 0; device < 2; ++device) {
+        const DeviceSlot slot{NodeId{node}, device};
+        StateStore& store =
+            stores.emplace(slot, StateStore(slot, parameters, Dtype::fp32)).first->second;
+        REQUIRE(store.stage(have).ok());
+        store.settle();
+        for (const ShardKey& key : store.keys()) store.held(key).copy_(expected(parameters, key));
+      }
+  }
+
+  /// Stages `want` everywhere and lets all devices fetch in turn. The n-th receive of all fails.
+  Status fetch(const StatePlacement& want, const std::vector<StateMove>& moves,
+               std::optional<int> failing = {}) {
+    int receives = 0;
+    std::map<std::int32_t, FailingTransport> failing_transports;
+    for (auto& [node, inner] : transports)
+      failing_transports.emplace(std::piecewise_construct, std::forward_as_tuple(node),
+                                 std::forward_as_tuple(*inner, receives, failing));
+    std::vector<std::unique_ptr<StateTransfer>> transfers;
+    for (auto& [slot, store] : stores) {
+      REQUIRE(store.stage(want).ok());
+      transfers.push_back(std::make_unique<StateTransfer>(
+          store, setup, moves, failing_transports.at(slot.node.value), 7, [] {}));
+    }
+    for (int round = 0; round < 1000; ++round) {
+      bool all = true;
+      for (auto& transfer : transfers) {
+        auto done = transfer->advance();
+        if (!done.ok()) return std::move(done).error();
+        all = all && done.value();
+      }
+      if (all) return Done{};
+    }
+    return Error{Errc::timed_out, "never fetched", {}, {}};
+  }
+
+  void settle() {
+    for (auto& [slot, store] : stores) store.settle();
+  }
+
+  /// Every device holds exactly what the placement gives it, with the right contents.
+  void check(const StatePlacement& placement) {
+    for (auto& [slot, store] : stores) {
+      std::vector<ShardKey> keys;
+      for (const Shard& shard : placement)
+        if (std::binary_search(shard.holders.begin(), shard.holders.end(), slot))
+          keys.push_back(shard.key);
+      const bool exactly = store.keys() == keys;
+      CHECK(exactly);
+      for (const ShardKey& key : store.keys())
+        CHECK(at::equal(store.held(key), expected(parameters, key)));
+    }
+  }
+};
+
+TEST_CASE("any placement turns into any other one, to the bit and with nothing left over",
+          "[engine][property]") {
+  for (std::uint32_t seed = 0; seed < 500; ++seed) {
+    CAPTURE(seed);
+    std::mt19937 random(seed);
+    const auto parameters = random_parameters(random);
+    const auto have = random_placement(parameters, random);
+    const auto want = random_placement(parameters, random);
+    Machines machines(parameters, have);
+    const auto moves =
+        scheduler::plan_state_moves(parameters, Dtype::fp32, have, want).value().moves;
+    REQUIRE(machines.fetch(want, moves).ok());
+    machines.check(have);  // Nobody has turned over yet.
+    machines.settle();
+    machines.check(want);
+  }
+}
+
+TEST_CASE("a change that fails at any fetch leaves every store as it was", "[engine][property]") {
+  for (std::uint32_t seed = 0; seed < 20; ++seed) {
+    std::mt19937 random(seed);
+    const auto parameters = random_parameters(random);
+    const auto have = random_placement(parameters, random);
+    const auto want = random_placement(parameters, random);
+    const auto moves =
+        scheduler::plan_state_moves(parameters, Dtype::fp32, have, want).value().moves;
+    const auto fetched = std::count_if(moves.begin(), moves.end(),
+                                       [](const StateMove& move) { return move.from != move.to; });
+    for (int failing = 0; failing < fetched; ++failing) {
+      CAPTURE(seed, failing);
+      Machines machines(parameters, have);
+      CHECK_FALSE(machines.fetch(want, moves, failing).ok());
+      for (auto& [slot, store] : machines.stores) store.abandon();
+      machines.check(have);
+      for (auto& [slot, store] : machines.stores)
+        for (const Shard& shard : want) CHECK_FALSE(store.incoming(shard.key).defined());
+    }
+  }
+}
+
+TEST_CASE("shards of a layer and kind lie one behind the other", "[engine]") {
+  const std::vector<ParameterInfo> parameters{{"a", {2, 3}, {{ModuleId{0}, 0}}, true},
+                                              {"b", {4}, {{ModuleId{0}, 0}}, true},
+                                              {"c", {4}, {{ModuleId{0}, 1}}, true}};
+  const DeviceSlot slot{NodeId{0}, 0};
+  StateStore store(slot, parameters, Dtype::fp32);
+  StatePlacement want;
+  for (std::int32_t p = 0; p < 3; ++p)
+    want.push_back({{ParameterId{p}, StateKind::value,
+                     whole_box(parameters[static_cast<std::size_t>(p)].shape)},
+                    {slot}});
+  REQUIRE(store.stage(want).ok());
+  store.settle();
+  const auto* a = store.held(want[0].key).const_data_ptr<float>();
+  CHECK(store.held(want[1].key).const_data_ptr<float>() == a + 6);
+  CHECK_FALSE(store.held(want[2].key).is_alias_of(store.held(want[0].key)));
+}
+
+TEST_CASE("state from the seed is what layers are made with", "[engine]") {
+  for (const Dtype dtype : {Dtype::fp64, Dtype::bf16}) {
+    auto job = tiny_job();
+    job.train.dtype = dtype;
+    const JobSetup setup = prepare(job).value();
+    const ParallelPlan plan = make_parallel_plan(setup).value();
+    const auto store = seeded_store(setup, plan, DeviceId{0});
+    const auto spec = plan.model.at(ModuleId{0});
+    for (std::int32_t index = 0; index < static_cast<std::int32_t>(spec.layers.size()); ++index) {
+      const auto made =
+          models::make_layer(setup.modules()[0], setup.modules(), index, setup.layers).value();
+      auto options = setup.layers;
+      options.with_values = false;
+      const auto bound =
+          models::make_layer(setup.modules()[0], setup.modules(), index, options).value();
+      REQUIRE(store.bind(*bound).ok());
+      for (std::size_t p = 0; p < made->parameters().size(); ++p) {
+        const auto& value = bound->parameters()[p].value;
+        CHECK(at::equal(value, made->parameters()[p].value));
+        CHECK(value.requires_grad());
+        CHECK(value.is_leaf());
+        auto* const pointer = &bound->parameters()[p];
+        const auto kept = store.optimizers({pointer}).front();
+        CHECK(kept.exp_avg.count_nonzero().item<std::int64_t>() == 0);
+        CHECK(kept.exp_avg_sq.count_nonzero().item<std::int64_t>() == 0);
+        CHECK(kept.master.defined() == (dtype == Dtype::bf16));
+        if (kept.master.defined()) CHECK(at::equal(kept.master, value.detach().to(at::kFloat)));
+      }
+    }
+  }
+}
+
+TEST_CASE("a stage without its parameters is an error, not a crash", "[engine][errors]") {
+  const JobSetup setup = prepare(tiny_job()).value();
+  const ParallelPlan plan = make_parallel_plan(setup).value();
+  const StateStore empty({NodeId{0}, 0}, setup.parameters, Dtype::fp64);
+  const auto stage = ModelStage::create(plan, StageId{0}, setup.modules(), setup.layers, empty);
+  REQUIRE_FALSE(stage.ok());
+  CHECK(stage.error().message.find("vision.patch_embed") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace troupe::engine

@@ -1,0 +1,70 @@
+// Random parameters and placements of their shards, for property tests of moves and stores.
+
+#pragma once
+
+#include <algorithm>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "runtime/vocabulary/model_state.hpp"
+#include "tests/scheduler/example_models.hpp"
+
+namespace troupe::scheduler::testing {
+
+inline bool covers(const ShardKey& outer, const ShardKey& inner) {
+  if (outer.parameter != inner.parameter || outer.kind != inner.kind) return false;
+  for (std::size_t d = 0; d < outer.box.size(); ++d)
+    if (inner.box[d].begin < outer.box[d].begin || inner.box[d].end > outer.box[d].end)
+      return false;
+  return true;
+}
+
+/// A few layers with matrices and vectors, some of which do not train.
+inline std::vector<ParameterInfo> random_parameters(std::mt19937& random) {
+  std::vector<ParameterInfo> parameters;
+  const int layers = draw(random, 1, 5);
+  for (int layer = 0; layer < layers; ++layer)
+    for (int p = draw(random, 1, 3); p > 0; --p) {
+      std::vector<std::int64_t> shape;
+      for (int d = draw(random, 1, 3); d > 0; --d) shape.push_back(draw(random, 4, 9));
+      parameters.push_back({"p" + std::to_string(parameters.size()),
+                            std::move(shape),
+                            {{ModuleId{0}, layer}},
+                            draw(random, 0, 2) > 0});
+    }
+  return parameters;
+}
+
+/// Splits every parameter along one of its dimensions into one to four boxes, each on one to three
+/// of up to six devices of three nodes: boxes of one parameter and kind do not overlap.
+inline StatePlacement random_placement(const std::vector<ParameterInfo>& parameters,
+                                       std::mt19937& random) {
+  StatePlacement placement;
+  for (std::size_t p = 0; p < parameters.size(); ++p) {
+    for (const StateKind kind : {StateKind::value, StateKind::moments}) {
+      if (kind == StateKind::moments && !parameters[p].trains) continue;
+      const auto& shape = parameters[p].shape;
+      const auto dimension =
+          static_cast<std::size_t>(draw(random, 0, static_cast<int>(shape.size()) - 1));
+      std::set<std::int64_t> cuts{0, shape[dimension]};
+      for (int more = draw(random, 0, 3); more > 0; --more)
+        cuts.insert(draw(random, 1, static_cast<int>(shape[dimension]) - 1));
+      for (auto cut = cuts.begin(); std::next(cut) != cuts.end(); ++cut) {
+        Box box = whole_box(shape);
+        box[dimension] = {*cut, *std::next(cut)};
+        std::set<DeviceSlot> holders;
+        for (int copies = draw(random, 1, 3); copies > 0; --copies)
+          holders.insert({NodeId{draw(random, 0, 2)}, draw(random, 0, 1)});
+        placement.push_back(
+            {{ParameterId{p}, kind, std::move(box)}, {holders.begin(), holders.end()}});
+      }
+    }
+  }
+  std::sort(placement.begin(), placement.end(),
+            [](const Shard& a, const Shard& b) { return a.key < b.key; });
+  return placement;
+}
+
+}  // namespace troupe::scheduler::testing

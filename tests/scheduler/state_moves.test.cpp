@@ -1,0 +1,148 @@
+#include "scheduler/state_moves.hpp"
+
+#include <algorithm>
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+#include <map>
+#include <random>
+
+#include "scheduler/place_by_hand.hpp"
+#include "tests/scheduler/example_models.hpp"
+#include "tests/scheduler/random_states.hpp"
+
+namespace troupe::scheduler {
+namespace {
+
+using Catch::Matchers::ContainsSubstring;
+
+DeviceSlot slot(std::int32_t node, std::int32_t device = 0) { return {NodeId{node}, device}; }
+
+std::vector<ParameterInfo> two_matrices() {
+  return {{"a", {4, 6}, {{ModuleId{0}, 0}}, true}, {"b", {8}, {{ModuleId{0}, 1}}, true}};
+}
+
+Shard value_of(std::int32_t parameter, Box box, std::vector<DeviceSlot> holders) {
+  return {{ParameterId{parameter}, StateKind::value, std::move(box)}, std::move(holders)};
+}
+
+TEST_CASE("what a device has already stays where it is", "[scheduler]") {
+  const StatePlacement have{value_of(0, whole_box({4, 6}), {slot(0), slot(1)})};
+  const StatePlacement want{value_of(0, whole_box({4, 6}), {slot(1)})};
+  CHECK(plan_state_moves(two_matrices(), Dtype::fp32, have, want).value().moves.empty());
+}
+
+TEST_CASE("the nearest source gives: itself, its node, another node", "[scheduler]") {
+  const Box whole = whole_box({4, 6});
+  const Box top{{0, 2}, {0, 6}};
+  // Device (1, 1) has the rows that it wants in a larger box, and a neighbour has the whole.
+  const StatePlacement own{value_of(0, top, {slot(1, 1)}), value_of(0, whole, {slot(0), slot(1)})};
+  const StatePlacement upper{value_of(0, {{0, 1}, {0, 6}}, {slot(1, 1)})};
+  auto moves = plan_state_moves(two_matrices(), Dtype::fp32, own, upper).value();
+  REQUIRE(moves.moves.size() == 1);
+  CHECK(moves.moves[0].from == slot(1, 1));
+
+  const StatePlacement near{value_of(0, whole, {slot(0), slot(1)})};
+  const StatePlacement beside{value_of(0, whole, {slot(1, 1)})};
+  moves = plan_state_moves(two_matrices(), Dtype::fp32, near, beside).value();
+  REQUIRE(moves.moves.size() == 1);
+  CHECK(moves.moves[0].from == slot(1));
+  CHECK(moves.sent_bytes == 0);
+
+  const StatePlacement far{value_of(0, whole, {slot(2)})};
+  moves = plan_state_moves(two_matrices(), Dtype::fp32, near, far).value();
+  REQUIRE(moves.moves.size() == 1);
+  CHECK(moves.sent_bytes == 4 * 24);
+  CHECK(moves.max_sent_bytes == 4 * 24);
+}
+
+TEST_CASE("a box is put together from the pieces of others", "[scheduler]") {
+  const StatePlacement have{value_of(0, {{0, 4}, {0, 3}}, {slot(0)}),
+                            value_of(0, {{0, 4}, {3, 6}}, {slot(1)})};
+  const StatePlacement want{value_of(0, {{1, 3}, {0, 6}}, {slot(2)})};
+  const auto moves = plan_state_moves(two_matrices(), Dtype::fp32, have, want).value().moves;
+  REQUIRE(moves.size() == 2);
+  CHECK(moves[0].piece.box == Box{{1, 3}, {0, 3}});
+  CHECK(moves[0].from == slot(0));
+  CHECK(moves[1].piece.box == Box{{1, 3}, {3, 6}});
+  CHECK(moves[1].from == slot(1));
+}
+
+TEST_CASE("state begins from the seed where nobody has any, and is never invented later",
+          "[scheduler]") {
+  const StatePlacement want{value_of(0, whole_box({4, 6}), {slot(0)}),
+                            value_of(1, whole_box({8}), {slot(1)})};
+  const auto moves = plan_state_moves(two_matrices(), Dtype::fp32, {}, want).value().moves;
+  REQUIRE(moves.size() == 2);
+  CHECK(moves[0].is_from_seed());
+  CHECK(moves[1].is_from_seed());
+  const StatePlacement half{value_of(0, {{0, 2}, {0, 6}}, {slot(0)})};
+  const auto lost = plan_state_moves(two_matrices(), Dtype::fp32, half, want);
+  REQUIRE_FALSE(lost.ok());
+  CHECK(lost.error().code == Errc::infeasible);
+  CHECK_THAT(lost.error().message, ContainsSubstring("a, b"));
+}
+
+TEST_CASE("a layout wants what its stages use and train, a tied parameter once", "[scheduler]") {
+  const auto model = testing::text_llm(4);
+  const std::vector<ParameterInfo> parameters{
+      {"tied", {4, 2}, {{ModuleId{0}, 0}, {ModuleId{0}, 3}}, true},
+      {"inner", {2}, {{ModuleId{0}, 1}}, true},
+      {"constant", {3}, {{ModuleId{0}, 2}}, false}};
+  const auto plan =
+      place_by_hand(model,
+                    {{{{0, 0, {{"llm", LayerRange{0, 2}}}}, {1, 0, {{"llm", LayerRange{2, 4}}}}}}},
+                    {2, 1})
+          .value();
+  const auto narrow = place_state(plan, parameters, Dtype::bf16);
+  REQUIRE(narrow.size() == 7);
+  CHECK(narrow[0] == value_of(0, whole_box({4, 2}), {slot(0), slot(1)}));
+  CHECK(narrow[1].key.kind == StateKind::master);
+  CHECK(narrow[2].key.kind == StateKind::moments);
+  CHECK(narrow[3] == value_of(1, whole_box({2}), {slot(0)}));
+  CHECK(narrow[6] == value_of(2, whole_box({3}), {slot(1)}));
+  CHECK(place_state(plan, parameters, Dtype::fp32).size() == 5);
+}
+
+TEST_CASE("after the moves everybody has what is wanted, whatever the layouts",
+          "[scheduler][property]") {
+  for (std::uint32_t seed = 0; seed < 500; ++seed) {
+    CAPTURE(seed);
+    std::mt19937 random(seed);
+    const auto parameters = testing::random_parameters(random);
+    const auto have = testing::random_placement(parameters, random);
+    const auto want = testing::random_placement(parameters, random);
+    const auto moves = plan_state_moves(parameters, Dtype::fp32, have, want).value();
+    std::map<std::pair<DeviceSlot, ShardKey>, std::int64_t> came;
+    std::map<DeviceSlot, std::int64_t> sent;
+    for (const StateMove& move : moves.moves) {
+      // The sender holds all of the piece.
+      CHECK(std::any_of(have.begin(), have.end(), [&](const Shard& shard) {
+        return testing::covers(shard.key, move.piece) &&
+               std::binary_search(shard.holders.begin(), shard.holders.end(), move.from);
+      }));
+      for (const Shard& shard : want)
+        if (testing::covers(shard.key, move.piece) &&
+            std::binary_search(shard.holders.begin(), shard.holders.end(), move.to))
+          came[{move.to, shard.key}] += elements_of(move.piece.box);
+      if (move.from.node != move.to.node)
+        sent[move.from] +=
+            elements_of(move.piece.box) * bytes_per_element(move.piece.kind, Dtype::fp32);
+    }
+    // Each element of each shard came once, or was there. (Boxes of one kind do not overlap.)
+    for (const Shard& shard : want)
+      for (const DeviceSlot& holder : shard.holders) {
+        const bool there = std::any_of(have.begin(), have.end(), [&](const Shard& old) {
+          return old.key == shard.key &&
+                 std::binary_search(old.holders.begin(), old.holders.end(), holder);
+        });
+        CHECK(came[{holder, shard.key}] == (there ? 0 : elements_of(shard.key.box)));
+      }
+    std::int64_t most = 0;
+    for (const auto& [device, bytes] : sent) most = std::max(most, bytes);
+    CHECK(most == moves.max_sent_bytes);
+    CHECK(static_cast<double>(most) <= 1.2 * static_cast<double>(moves.lower_bound_bytes));
+  }
+}
+
+}  // namespace
+}  // namespace troupe::scheduler
