@@ -168,7 +168,7 @@ TEST_CASE("values that contradict one another are refused", "[job][errors]") {
       {"layouts out of order", "", {"debug.layouts=[{step=5,pipelines=[{stages=[{node=0,vision=\"all\",llm=\"all\"}]}]},{step=5,pipelines=[{stages=[{node=0,vision=\"all\",llm=\"all\"}]}]}]"}, "debug.layouts[1].step", "not after the one before", "in the order"},
       {"layout with a gap", "", {"debug.layouts=[{step=5,pipelines=[{stages=[{node=0,vision=\"all\",llm=[0,2]}]}]}]"}, "debug.layouts[0].pipelines[0]", "llm has 6 layers", "must end at 6"},
       {"layout of other nodes", "", {"debug.layouts=[{step=5,pipelines=[{stages=[{node=7,vision=\"all\",llm=\"all\"}]}]}]"}, "debug.layouts[0].pipelines[0].stages[0].node", "7, but the job has", "count from 0"},
-      {"layout of many copies", "", {"debug.layouts=[{step=5,pipelines=[{stages=[{node=0,vision=\"all\",llm=\"all\"}]},{stages=[{node=0,vision=\"all\",llm=\"all\"}]}]}]", "train.global_batch_size=1", "train.microbatches=1"}, "train.global_batch_size", "2 ", "at least 2"},
+      {"layout of many copies", "", {"debug.layouts=[{step=5,pipelines=[{stages=[{node=0,vision=\"all\",llm=\"all\"}]},{stages=[{node=0,vision=\"all\",llm=\"all\"}]},{stages=[{node=0,vision=\"all\",llm=\"all\"}]}]}]", "train.global_batch_size=2", "train.microbatches=1"}, "train.global_batch_size", "3 ", "at least 3"},
       {"slow list", "", {"debug.slow_shapes=3"}, "debug.slow_shapes", "expected a list", "a list"},
       {"device of later", "", {"cluster.device=cuda"}, "cluster.device", "not there yet", "cpu"},
       {"open door", "", {"cluster.listen=10.0.0.4:7000"}, "cluster.listen", "no key", "troupe key new"},
