@@ -114,7 +114,7 @@ void settle(Self self, EpochNumber epoch_number) {
 void keep_first_gradients(ExecutorState& state) {
   const ParallelPlan& plan = state.configuration->plan;
   for (std::size_t g = 0; g < plan.groups.size(); ++g) {
-    const Holder& first = plan.groups[g].holders.front();
+    const ParameterUse& first = plan.groups[g].uses.front();
     if (const auto stage = state.stages.find(first.stage); stage != state.stages.end())
       stage->second->state(GroupId{g}, first.layer).copy_gradients(state.first_gradients);
   }

@@ -7,7 +7,6 @@
 
 #include "engine/packing.hpp"
 #include "engine/receive_bound.hpp"
-#include "runtime/state/gradient_norm.hpp"
 
 namespace troupe::engine {
 
@@ -19,14 +18,17 @@ Executor::Executor(const ParallelPlan& plan, ExecutorOptions options,
     : plan_(plan),
       options_(std::move(options)),
       stages_(std::move(stages)),
-      mailbox_(transport, options_.epoch_number, std::move(wake)) {}
+      mailbox_(transport, options_.epoch_number, std::move(wake)),
+      sums_(plan, options_.device, [this](GroupId group, std::size_t use) -> at::Tensor& {
+        return holder(group, use).gradients();
+      }) {}
 
 at::ScalarType Executor::gradient_dtype() const {
   return row_dtype() == at::kDouble ? at::kDouble : at::kFloat;
 }
 
 HolderState& Executor::holder(GroupId group, std::size_t index) {
-  const Holder& use = plan_.groups[group.index()].holders[index];
+  const ParameterUse& use = plan_.groups[group.index()].uses[index];
   return stage(use.stage).state(group, use.layer);
 }
 
@@ -85,7 +87,7 @@ Result<bool> Executor::run(const Action& action) {
     case ActionKind::send_gradient: return done(send(action));
     case ActionKind::receive:
     case ActionKind::receive_gradient: return receive(action);
-    case ActionKind::reduce_send: return done(reduce_send(action));
+    case ActionKind::reduce_send: return sums_.send(action.group, mailbox_), true;
     case ActionKind::reduce: return reduce(action);
     case ActionKind::reduce_receive: return reduce_receive(action);
     case ActionKind::commit: return commit();
@@ -177,53 +179,18 @@ Result<bool> Executor::receive(const Action& action) {
   return true;
 }
 
-Status Executor::reduce_send(const Action& action) {
-  const auto& holders = plan_.groups[action.group.index()].holders;
-  const StageId root = holders.front().stage;
-  for (std::size_t i = 1; i < holders.size(); ++i) {
-    if (holders[i].stage != action.stage) continue;
-    if (!is_here(root))
-      mailbox_.send({TagKind::reduce, reduction_index(action.group, i)}, peer(root),
-                    holder(action.group, i).gradients());
-  }
-  return Done{};
-}
-
-/// Waits for all holders before it adds any, and adds in holder order: the bits do not depend on
-/// who was first.
+/// Waits for all holders before it adds any: the bits do not depend on who was first.
 Result<bool> Executor::reduce(const Action& action) {
   auto arrived = mailbox_.arrived(arrivals_of(action));
   if (!arrived.ok() || !arrived.value()) return arrived;
-  const auto& holders = plan_.groups[action.group.index()].holders;
-  at::Tensor& sum = holder(action.group, 0).gradients();
-  for (std::size_t i = 1; i < holders.size(); ++i) {
-    const bool here = is_here(holders[i].stage);
-    sum.add_(here ? holder(action.group, i).gradients()
-                  : mailbox_.take({TagKind::reduce, reduction_index(action.group, i)}));
-  }
-  const double squared = state::squared_norm(sum);
-  prepared_.norms.push_back({action.group, squared, std::isfinite(squared)});
-  for (std::size_t i = 1; i < holders.size(); ++i) {
-    if (is_here(holders[i].stage)) {
-      holder(action.group, i).gradients().copy_(sum);
-    } else {
-      mailbox_.send({TagKind::reduced, reduction_index(action.group, i)}, peer(holders[i].stage),
-                    sum);
-    }
-  }
+  prepared_.norms.push_back(sums_.reduce(action.group, mailbox_));
   return true;
 }
 
 Result<bool> Executor::reduce_receive(const Action& action) {
-  const auto expected = arrivals_of(action);
-  auto arrived = mailbox_.arrived(expected);
+  auto arrived = mailbox_.arrived(arrivals_of(action));
   if (!arrived.ok() || !arrived.value()) return arrived;
-  const auto& holders = plan_.groups[action.group.index()].holders;
-  for (std::size_t i = 1; i < holders.size(); ++i)
-    if (holders[i].stage == action.stage && !is_here(holders.front().stage))
-      holder(action.group, i)
-          .gradients()
-          .copy_(mailbox_.take({TagKind::reduced, reduction_index(action.group, i)}));
+  sums_.receive(action.group, mailbox_);
   return true;
 }
 
@@ -237,22 +204,22 @@ Result<bool> Executor::commit() {
 
 void Executor::decide(const Decision& decision) { decision_ = decision; }
 
-/// Whether no earlier holder lies on this device: several uses of a tied parameter have gradients
-/// of their own, which are equal by now, and one value with one optimizer.
-bool Executor::is_first_here(const std::vector<Holder>& holders, std::size_t index) const {
-  for (std::size_t i = 0; i < index; ++i)
-    if (is_here(holders[i].stage)) return false;
+/// Whether no earlier use of the group lies on this device: the sum of all lies with the first one,
+/// and the device has one value with one optimizer.
+bool Executor::is_first_here(const std::vector<ParameterUse>& uses, std::size_t index) const {
+  for (std::size_t u = 0; u < index; ++u)
+    if (is_here(uses[u].stage)) return false;
   return true;
 }
 
 void Executor::optimizer_step(StageId id) {
   if (!decision_->commit) return;
   for (std::size_t g = 0; g < plan_.groups.size(); ++g) {
-    const auto& holders = plan_.groups[g].holders;
-    for (std::size_t i = 0; i < holders.size(); ++i) {
-      if (holders[i].stage != id || !is_first_here(holders, i)) continue;
+    const auto& uses = plan_.groups[g].uses;
+    for (std::size_t i = 0; i < uses.size(); ++i) {
+      if (uses[i].stage != id || !is_first_here(uses, i)) continue;
       HolderState& state = holder(GroupId{g}, i);
-      const double scale = options_.learning_rate_scales[holders[i].layer.module.index()];
+      const double scale = options_.learning_rate_scales[uses[i].layer.module.index()];
       state.update(options_.adamw, iteration_->step, decision_->learning_rate * scale,
                    decision_->clip);
       if (options_.hash_parameters)
@@ -281,13 +248,6 @@ std::vector<Arrival> Executor::arrivals_of(const Action& action) const {
                         {message.rows, message.width},
                         row_dtype()});
   };
-  const auto add_gradients = [&](TagKind kind, std::size_t holder, StageId from) {
-    arrivals.push_back({{kind, reduction_index(action.group, holder)},
-                        peer(from),
-                        false,
-                        {plan_.groups[action.group.index()].elements},
-                        gradient_dtype()});
-  };
   switch (action.kind) {
     case ActionKind::receive:
       add_rows(TagKind::rows, iteration_->messages[action.message.index()].source.stage);
@@ -296,16 +256,7 @@ std::vector<Arrival> Executor::arrivals_of(const Action& action) const {
       add_rows(TagKind::gradient, iteration_->messages[action.message.index()].destination.stage);
       break;
     case ActionKind::reduce:
-    case ActionKind::reduce_receive: {
-      const auto& holders = plan_.groups[action.group.index()].holders;
-      const bool root = action.kind == ActionKind::reduce;
-      for (std::size_t i = 1; i < holders.size(); ++i) {
-        if (root && !is_here(holders[i].stage)) add_gradients(TagKind::reduce, i, holders[i].stage);
-        if (!root && holders[i].stage == action.stage && !is_here(holders.front().stage))
-          add_gradients(TagKind::reduced, i, holders.front().stage);
-      }
-      break;
-    }
+    case ActionKind::reduce_receive: return sums_.arrivals_of(action, gradient_dtype());
     default: break;
   }
   return arrivals;

@@ -13,6 +13,7 @@
 #include <optional>
 #include <vector>
 
+#include "engine/group_sums.hpp"
 #include "engine/reports.hpp"
 #include "engine/stage_program.hpp"
 #include "engine/tensor_mailbox.hpp"
@@ -85,12 +86,11 @@ class Executor {
   void slow_down(const Action& action, std::int64_t begin_ns) const;
   double slowness(const SlowRows& slow, const Stage& stage,
                   const std::vector<std::int32_t>& part) const;
-  Status reduce_send(const Action& action);
   Result<bool> reduce(const Action& action);
   Result<bool> reduce_receive(const Action& action);
   Result<bool> commit();
   void optimizer_step(StageId stage);
-  bool is_first_here(const std::vector<Holder>& holders, std::size_t index) const;
+  bool is_first_here(const std::vector<ParameterUse>& uses, std::size_t index) const;
   void finish();
   Status post_receives();
   Bytes bound_of_receives() const;
@@ -107,6 +107,7 @@ class Executor {
   std::map<StageId, StageProgram*> stages_;
   std::shared_ptr<const IterationPlan> iteration_;
   TensorMailbox mailbox_;
+  GroupSums sums_;
   std::size_t next_action_ = 0;
   std::size_t next_post_ = 0;
   std::int64_t ready_ns_ = 0;

@@ -52,7 +52,7 @@ Result<std::unique_ptr<ModelStage>> ModelStage::create(const ParallelPlan& plan,
   }
   for (std::size_t g = 0; g < plan.groups.size(); ++g) {
     const ParameterGroup& group = plan.groups[g];
-    for (const Holder& holder : group.holders) {
+    for (const ParameterUse& holder : group.uses) {
       if (holder.stage != id) continue;
       auto parameters = parameters_of(plan, GroupId{g}, *built.at(holder.layer));
       auto optimizers = store.optimizers(parameters);

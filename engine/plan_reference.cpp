@@ -14,6 +14,7 @@
 #include "runtime/data/decode_sample.hpp"
 #include "runtime/observe/plan_json.hpp"
 #include "runtime/state/gradient_norm.hpp"
+#include "runtime/vocabulary/gradient_sum.hpp"
 
 namespace troupe::engine {
 
@@ -44,9 +45,9 @@ class Replay {
   /// Goes on from what another layout has trained. Groups do not depend on the layout.
   void take_over(Replay& before) {
     for (std::size_t g = 0; g < plan_.groups.size(); ++g)
-      for (const Holder& holder : plan_.groups[g].holders)
+      for (const ParameterUse& holder : plan_.groups[g].uses)
         state(GroupId{g}, holder)
-            .copy_from(before.state(GroupId{g}, before.plan_.groups[g].holders.front()));
+            .copy_from(before.state(GroupId{g}, before.plan_.groups[g].uses.front()));
     first_gradients_ = before.first_gradients_;
   }
 
@@ -56,6 +57,7 @@ class Replay {
   Result<StepOutcome> step(const IterationPlan& iteration, const std::vector<Action>& backward,
                            const SampleStore& store, const StepPolicy& policy) {
     std::vector<PartLoss> losses;
+    std::vector<GroupNorm> norms;
     try {
       for (auto& replica : replicas_) {
         replica->begin(backward);
@@ -63,10 +65,10 @@ class Replay {
           return std::move(done).error();
         losses.insert(losses.end(), replica->losses().begin(), replica->losses().end());
       }
+      norms = reduce();
     } catch (const c10::Error& error) {
       return Error{Errc::internal, "LibTorch: " + error.msg(), {}, {}};
     }
-    const auto norms = reduce();
     if (iteration.step == 1) remember_gradients();
     auto outcome = decide_step(iteration.step, iteration.trained_tokens, losses, norms, policy);
     if (outcome.decision.commit) update(iteration.step, outcome.decision);
@@ -74,33 +76,54 @@ class Replay {
   }
 
  private:
-  HolderState& state(GroupId group, const Holder& holder) {
+  HolderState& state(GroupId group, const ParameterUse& holder) {
     return replicas_[plan_.pipeline_of(holder.stage).index()]->state(group, holder);
   }
 
+  /// In the order of the plan: each holder's own uses, then holder after holder.
   std::vector<GroupNorm> reduce() {
     std::vector<GroupNorm> norms;
     for (std::size_t g = 0; g < plan_.groups.size(); ++g) {
-      const auto& holders = plan_.groups[g].holders;
-      at::Tensor& sum = state(GroupId{g}, holders.front()).gradients();
-      for (std::size_t i = 1; i < holders.size(); ++i)
-        sum.add_(state(GroupId{g}, holders[i]).gradients());
-      const double squared = state::squared_norm(sum);
-      norms.push_back({GroupId{g}, squared, std::isfinite(squared)});
-      for (std::size_t i = 1; i < holders.size(); ++i)
-        state(GroupId{g}, holders[i]).gradients().copy_(sum);
+      const ParameterGroup& group = plan_.groups[g];
+      at::Tensor sum;
+      for (const DeviceId holder : group.holders) {
+        at::Tensor own;
+        for (const std::size_t use : uses_on(plan_, group, holder)) add(own, gradients(g, use));
+        add(sum, own);
+      }
+      const auto chunks = sum_chunks(group, GroupId{g});
+      for (std::size_t c = 0; c < chunks.size(); ++c) {
+        const double squared =
+            state::squared_norm(sum.narrow(0, chunks[c].begin, chunks[c].size()));
+        norms.push_back(
+            {GroupId{g}, squared, std::isfinite(squared), static_cast<std::int32_t>(c)});
+      }
+      for (std::size_t use = 0; use < group.uses.size(); ++use)
+        if (!gradients(g, use).is_same(sum)) gradients(g, use).copy_(sum);
     }
     return norms;
   }
 
+  at::Tensor& gradients(std::size_t group, std::size_t use) {
+    return state(GroupId{group}, plan_.groups[group].uses[use]).gradients();
+  }
+
+  static void add(at::Tensor& sum, const at::Tensor& more) {
+    if (sum.defined()) {
+      sum.add_(more);
+    } else {
+      sum = more;
+    }
+  }
+
   void remember_gradients() {
     for (std::size_t g = 0; g < plan_.groups.size(); ++g)
-      state(GroupId{g}, plan_.groups[g].holders.front()).copy_gradients(first_gradients_);
+      state(GroupId{g}, plan_.groups[g].uses.front()).copy_gradients(first_gradients_);
   }
 
   void update(std::int64_t step, const Decision& decision) {
     for (std::size_t g = 0; g < plan_.groups.size(); ++g)
-      for (const Holder& holder : plan_.groups[g].holders)
+      for (const ParameterUse& holder : plan_.groups[g].uses)
         state(GroupId{g}, holder)
             .update(
                 setup_.adamw, step,

@@ -40,7 +40,7 @@ PlanReplica::PlanReplica(const ParallelPlan& plan, PipelineId pipeline,
       models_(std::move(models)),
       ordinals_(ordinals_of(plan, pipeline)) {
   for (std::size_t g = 0; g < plan.groups.size(); ++g)
-    for (const Holder& holder : plan.groups[g].holders)
+    for (const ParameterUse& holder : plan.groups[g].uses)
       if (plan.pipeline_of(holder.stage) == pipeline) add_state(GroupId{g}, holder);
 }
 
@@ -99,7 +99,7 @@ Status PlanReplica::train(const IterationPlan& iteration, const SampleStore& sto
   return Done{};
 }
 
-void PlanReplica::add_state(GroupId group, const Holder& holder) {
+void PlanReplica::add_state(GroupId group, const ParameterUse& holder) {
   auto& model = model_of(plan_.at(holder.stage).replica);
   auto held = std::make_unique<HolderState>(parameters_of(plan_, group, model.layer(holder.layer)));
   states_[{group, holder}] = {holder.stage, std::move(held), {}, {}, {}};

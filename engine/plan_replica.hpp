@@ -34,7 +34,7 @@ class PlanReplica {
   static std::size_t models_needed(const ParallelPlan& plan, PipelineId pipeline);
 
   WholeModel& model() { return models_.front(); }
-  HolderState& state(GroupId group, const Holder& holder) {
+  HolderState& state(GroupId group, const ParameterUse& holder) {
     return *states_.at({group, holder}).held;
   }
 
@@ -82,7 +82,7 @@ class PlanReplica {
     return {{action.microbatch, action.part}, action.kind == ActionKind::backward_weight};
   }
   WholeModel& model_of(ReplicaId replica) { return models_[ordinals_.at(replica)]; }
-  void add_state(GroupId group, const Holder& holder);
+  void add_state(GroupId group, const ParameterUse& holder);
   /// Calls `work` with every part of the replicas of encoders, or of the llm, in order.
   template <class Work>
   Status for_each_part(const IterationPlan& iteration, bool llm, Work work) const;
@@ -102,7 +102,7 @@ class PlanReplica {
   PipelineId pipeline_;
   std::vector<WholeModel> models_;
   std::map<ReplicaId, std::size_t> ordinals_;  ///< Which of the models each replica works on.
-  std::map<std::pair<GroupId, Holder>, State> states_;
+  std::map<std::pair<GroupId, ParameterUse>, State> states_;
   bool splits_weight_ = false;
   std::vector<Crossing> crossings_;
   std::vector<PartLoss> losses_;

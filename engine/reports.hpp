@@ -12,16 +12,17 @@
 
 namespace troupe::engine {
 
-/// Squared 2-norm of a group's reduced gradient, measured by its first holder alone, so that each
-/// logical parameter counts once.
+/// Squared 2-norm of a chunk of a group's reduced gradient, measured by its owner alone, so that
+/// each element counts once.
 struct GroupNorm {
   GroupId group;
   double squared = 0;
   bool finite = true;
+  std::int32_t chunk = 0;  ///< Of `sum_chunks`.
 
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, GroupNorm& x) {
-    return f(x.group, x.squared, x.finite);
+    return f(x.group, x.squared, x.finite, x.chunk);
   }
 };
 

@@ -65,8 +65,9 @@ bool StepLedger::add(const Prepared& prepared) {
 
 StepOutcome StepLedger::outcome(TokenCount trained_tokens, const StepPolicy& policy) const {
   auto norms = norms_;
-  std::sort(norms.begin(), norms.end(),
-            [](const GroupNorm& a, const GroupNorm& b) { return a.group < b.group; });
+  std::sort(norms.begin(), norms.end(), [](const GroupNorm& a, const GroupNorm& b) {
+    return std::tie(a.group, a.chunk) < std::tie(b.group, b.chunk);
+  });
   return decide_step(step_, trained_tokens, losses_, norms, policy);
 }
 

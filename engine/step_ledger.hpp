@@ -48,7 +48,7 @@ class StepLedger {
   bool complete() const { return devices_.size() == device_count_; }
   std::int64_t step() const { return step_; }
 
-  /// REQUIRES: complete. Norms are added in group order.
+  /// REQUIRES: complete. Norms are added in the order of groups and their chunks.
   StepOutcome outcome(TokenCount trained_tokens, const StepPolicy& policy) const;
 
  private:

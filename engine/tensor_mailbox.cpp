@@ -8,8 +8,6 @@ namespace troupe::engine {
 
 namespace {
 
-constexpr std::uint64_t kHoldersMax = 1 << 16;
-
 std::size_t bytes_of(const Arrival& arrival) {
   std::size_t elements = 1;
   for (const std::int64_t size : arrival.shape) elements *= static_cast<std::size_t>(size);
@@ -17,10 +15,6 @@ std::size_t bytes_of(const Arrival& arrival) {
 }
 
 }  // namespace
-
-std::uint64_t reduction_index(GroupId group, std::size_t holder) {
-  return group.index() * kHoldersMax + holder;
-}
 
 Bytes bytes_to_post(const std::vector<Arrival>& arrivals) {
   Bytes bytes;

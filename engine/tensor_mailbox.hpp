@@ -22,7 +22,7 @@ namespace troupe::engine {
 struct Arrival {
   struct Key {
     transport::TagKind kind = transport::TagKind::rows;
-    std::uint64_t index = 0;  ///< MessageId, or group and holder as `reduction_index` packs them.
+    std::uint64_t index = 0;  ///< MessageId, or group and two of its holders.
 
     friend auto operator<=>(const Key&, const Key&) = default;
   };
@@ -35,9 +35,6 @@ struct Arrival {
 
 /// Bytes of those that are not local.
 Bytes bytes_to_post(const std::vector<Arrival>& arrivals);
-
-/// Packs a group and a holder of it into a message index.
-std::uint64_t reduction_index(GroupId group, std::size_t holder);
 
 class TensorMailbox {
  public:

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "scheduler/stage_graph.hpp"
+#include "runtime/vocabulary/gradient_sum.hpp"
 
 namespace troupe::scheduler {
 
@@ -156,22 +156,8 @@ class Collector {
     for (const auto& done : computes_) need(commits[static_cast<std::size_t>(done.device)], done);
     std::vector<bool> steps(plan_.stages.size());
     for (std::size_t g = 0; g < plan_.groups.size(); ++g) {
-      const auto stages = holding_stages(plan_.groups[g]);
-      const auto reduce = grouped(ActionKind::reduce, stages.front(), g);
-      for (const StageId stage : stages) {
-        const bool first = stage == stages.front();
-        const auto gives = first ? reduce : grouped(ActionKind::reduce_send, stage, g);
-        const auto has = first ? reduce : grouped(ActionKind::reduce_receive, stage, g);
-        actions_.push_back(gives);
-        for (const auto& backward : backwards_of_[stage.index()]) need(gives, backward);
-        if (!first) {
-          actions_.push_back(has);
-          need(reduce, gives);
-          need(has, reduce);
-        }
-        need(commits[static_cast<std::size_t>(has.device)], has);
-        steps[stage.index()] = true;
-      }
+      add_sum(g, commits);
+      for (const auto& use : plan_.groups[g].uses) steps[use.stage.index()] = true;
     }
     for (std::size_t s = 0; s < steps.size(); ++s) {
       if (!steps[s]) continue;
@@ -181,6 +167,37 @@ class Collector {
       actions_.push_back(sited(step));
       need(actions_.back(), commits[static_cast<std::size_t>(actions_.back().device)]);
     }
+  }
+
+  /// A group's chunks: its device's own gradients first, then those of all others, then back.
+  void add_sum(std::size_t g, const std::vector<SitedAction>& commits) {
+    const ParameterGroup& group = plan_.groups[g];
+    const auto chunks = sum_chunks(group, GroupId{g});
+    std::vector<SitedAction> gives, adds, takes;
+    for (const DeviceId device : group.holders) {
+      const SumRole role = sum_role(group, chunks, device);
+      const auto uses = uses_on(plan_, group, device);
+      const auto on_device = [&](ActionKind kind) {
+        const auto action = grouped(kind, group.uses[uses.front()].stage, g);
+        actions_.push_back(action);
+        return action;
+      };
+      if (role.sends) gives.push_back(on_device(ActionKind::reduce_send));
+      if (role.adds > 0) adds.push_back(on_device(ActionKind::reduce));
+      if (role.sends) takes.push_back(on_device(ActionKind::reduce_receive));
+      for (const std::size_t use : uses)
+        for (const auto& backward : backwards_of_[group.uses[use].stage.index()]) {
+          if (role.sends) need(gives.back(), backward);
+          if (role.adds > 0) need(adds.back(), backward);
+        }
+    }
+    for (const auto& add : adds) {
+      for (const auto& give : gives) need(add, give);
+      for (const auto& take : takes)
+        if (take.device != add.device) need(take, add);
+      need(commits[static_cast<std::size_t>(add.device)], add);
+    }
+    for (const auto& take : takes) need(commits[static_cast<std::size_t>(take.device)], take);
   }
 
   const ParallelPlan& plan_;

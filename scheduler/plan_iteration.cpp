@@ -2,12 +2,13 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <map>
 #include <utility>
 
+#include "runtime/vocabulary/gradient_sum.hpp"
 #include "scheduler/deal_microbatches.hpp"
 #include "scheduler/redistribution.hpp"
 #include "scheduler/schedules.hpp"
-#include "scheduler/stage_graph.hpp"
 
 namespace troupe::scheduler {
 
@@ -123,24 +124,74 @@ void append_compute(const IterationGraph& graph, const std::vector<std::int32_t>
   }
 }
 
+Action sum_action(const ParallelPlan& plan, ActionKind kind, GroupId group, DeviceId device) {
+  const ParameterGroup& all = plan.groups[group.index()];
+  Action action;
+  action.kind = kind;
+  action.group = group;
+  action.stage = all.uses[uses_on(plan, all, device).front()].stage;
+  return action;
+}
+
+bool makes_gradients(ActionKind kind) {
+  return kind == ActionKind::backward || kind == ActionKind::backward_input ||
+         kind == ActionKind::backward_weight;
+}
+
+/// Where in a device's list the gradients of a group are complete: behind the last backward of the
+/// stages that use it, and behind what that backward sends, which others wait for.
+std::size_t place_of_gradients(const ParameterGroup& group, const std::vector<std::size_t>& uses,
+                               const std::vector<Action>& list) {
+  const auto uses_group = [&](StageId stage) {
+    return std::any_of(uses.begin(), uses.end(),
+                       [&](std::size_t use) { return group.uses[use].stage == stage; });
+  };
+  std::size_t place = list.size();
+  while (place > 0 && !(makes_gradients(list[place - 1].kind) && uses_group(list[place - 1].stage)))
+    --place;
+  if (place == 0) return list.size();
+  while (place < list.size() && list[place].kind == ActionKind::send_gradient) ++place;
+  return place;
+}
+
+/// Gradients leave as soon as they are complete, beside the backwards that are left. Sums wait for
+/// others, so they come last, where no compute stands behind them.
+void append_sums(const ParallelPlan& plan, std::vector<std::vector<Action>>& actions) {
+  std::vector<std::multimap<std::size_t, Action>> early(actions.size());
+  std::vector<std::vector<Action>> adds(actions.size()), takes(actions.size());
+  for (std::size_t g = 0; g < plan.groups.size(); ++g) {
+    const ParameterGroup& group = plan.groups[g];
+    const auto chunks = sum_chunks(group, GroupId{g});
+    for (const DeviceId device : group.holders) {
+      const SumRole role = sum_role(group, chunks, device);
+      const auto action = [&](ActionKind kind) {
+        return sum_action(plan, kind, GroupId{g}, device);
+      };
+      const auto d = device.index();
+      if (role.sends) {
+        early[d].emplace(place_of_gradients(group, uses_on(plan, group, device), actions[d]),
+                         action(ActionKind::reduce_send));
+        takes[d].push_back(action(ActionKind::reduce_receive));
+      }
+      if (role.adds > 0) adds[d].push_back(action(ActionKind::reduce));
+    }
+  }
+  for (std::size_t d = 0; d < actions.size(); ++d) {
+    std::vector<Action> list;
+    auto next = early[d].begin();
+    for (std::size_t i = 0; i <= actions[d].size(); ++i) {
+      for (; next != early[d].end() && next->first == i; ++next) list.push_back(next->second);
+      if (i < actions[d].size()) list.push_back(actions[d][i]);
+    }
+    list.insert(list.end(), adds[d].begin(), adds[d].end());
+    list.insert(list.end(), takes[d].begin(), takes[d].end());
+    actions[d] = std::move(list);
+  }
+}
+
 /// The end of the step on every device.
 void append_tail(const ParallelPlan& plan, std::vector<std::vector<Action>>& actions) {
-  const auto add = [&](ActionKind kind, StageId stage, GroupId group) {
-    Action action;
-    action.kind = kind;
-    action.stage = stage;
-    action.group = group;
-    actions[plan.at(stage).devices.front().index()].push_back(action);
-  };
-  const auto add_others = [&](ActionKind kind) {
-    for (std::size_t g = 0; g < plan.groups.size(); ++g)
-      for (const StageId stage : holding_stages(plan.groups[g]))
-        if (stage != plan.groups[g].holders.front().stage) add(kind, stage, GroupId{g});
-  };
-  add_others(ActionKind::reduce_send);
-  for (std::size_t g = 0; g < plan.groups.size(); ++g)
-    add(ActionKind::reduce, plan.groups[g].holders.front().stage, GroupId{g});
-  add_others(ActionKind::reduce_receive);
+  append_sums(plan, actions);
   for (auto& list : actions) {
     Action commit;
     commit.kind = ActionKind::commit;
@@ -148,9 +199,14 @@ void append_tail(const ParallelPlan& plan, std::vector<std::vector<Action>>& act
   }
   std::vector<bool> trains(plan.stages.size());
   for (const auto& group : plan.groups)
-    for (const auto& holder : group.holders) trains[holder.stage.index()] = true;
-  for (std::size_t s = 0; s < trains.size(); ++s)
-    if (trains[s]) add(ActionKind::optimizer_step, StageId{s}, GroupId{});
+    for (const auto& use : group.uses) trains[use.stage.index()] = true;
+  for (std::size_t s = 0; s < trains.size(); ++s) {
+    if (!trains[s]) continue;
+    Action step;
+    step.kind = ActionKind::optimizer_step;
+    step.stage = StageId{s};
+    actions[plan.at(step.stage).devices.front().index()].push_back(step);
+  }
 }
 
 }  // namespace

@@ -52,12 +52,12 @@ struct IterationInput {
 /// gradient on. Receives stand right before the action that needs them, sends right after the one
 /// that makes them.
 ///
-/// After its compute a device finishes the step: its `reduce_send`s, then its `reduce`s, then its
-/// `reduce_receive`s, each in group order, `commit`, and one `optimizer_step` per stage that
-/// trains. A stage that holds a group twice (tied embedding and head) acts once for both; a second
-/// holder on the first holder's own device keeps its actions, so that the order of reduction does
-/// not depend on placement. No device waits for a `reduce` before it has sent all its own
-/// gradients, nor for a `reduce_receive` before it has reduced, so no layout can deadlock here.
+/// A group's `reduce_send` stands behind the last backward of the device's stages that use it (and
+/// what that backward sends), beside whatever compute is left. After its compute a device finishes
+/// the step: its `reduce`s, then its `reduce_receive`s, each in group order, `commit`, and one
+/// `optimizer_step` per stage that trains. A device acts once for a group, however many uses it has
+/// (gradient_sum.hpp). No device waits for a sum before it has sent all its own gradients and made
+/// its own sums, so no layout can deadlock here.
 ///
 /// Cost: O(actions * log(stages per device)).
 ///

@@ -23,7 +23,7 @@ std::vector<StageState> stage_states(const ParallelPlan& plan, const PredictionO
     return m < options.parallelisms.size() ? 1.0 / options.parallelisms[m].tp : 1.0;
   };
   for (const auto& group : plan.groups)
-    for (const auto& holder : group.holders) {
+    for (const auto& holder : group.uses) {
       StageState& state = states[holder.stage.index()];
       const double elements = static_cast<double>(group.elements) * share(holder.layer.module);
       state.elements += elements;

@@ -1,15 +1,16 @@
 #include "scheduler/simulate_plan.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <limits>
 #include <numbers>
 
+#include "runtime/vocabulary/gradient_sum.hpp"
 #include "runtime/vocabulary/random.hpp"
 #include "scheduler/check_plan.hpp"
 #include "scheduler/device_memory.hpp"
-#include "scheduler/stage_graph.hpp"
 
 namespace troupe::scheduler {
 
@@ -44,9 +45,12 @@ class Simulation {
           devices_[d].stop_ms = std::min(devices_[d].stop_ms, failure.at_ms);
     }
     for (std::size_t g = 0; g < groups_.size(); ++g) {
-      groups_[g].stages = holding_stages(plan.groups[g]);
-      groups_[g].left = static_cast<std::int32_t>(groups_[g].stages.size()) - 1;
-      groups_[g].reduced.resize(groups_[g].stages.size());
+      groups_[g].chunks = sum_chunks(plan.groups[g], GroupId{g});
+      for (const DeviceId device : plan.groups[g].holders) {
+        const SumRole role = sum_role(plan.groups[g], groups_[g].chunks, device);
+        groups_[g].gradients.left += role.sends ? 1 : 0;
+        groups_[g].sums.left += role.adds > 0 ? 1 : 0;
+      }
     }
     result_.stage_ms.resize(plan.stages.size());
     place_state();
@@ -73,12 +77,16 @@ class Simulation {
     double link_free_ms[3] = {};  ///< Per link class: when the last transfer has left.
     DeviceMemory memory;          ///< Empty where no sizes are known.
   };
-  struct Group {
-    double ready_ms = 0;    ///< Latest gradient that arrived.
-    std::int32_t left = 0;  ///< Gradients still to come.
+  /// Something that several devices bring and several wait for.
+  struct Gathering {
+    double ready_ms = 0;    ///< Latest arrival.
+    std::int32_t left = 0;  ///< Devices that have not sent yet.
     std::vector<std::int32_t> waiting;
-    std::vector<StageId> stages;   ///< Holders; the first one reduces.
-    std::vector<Arrival> reduced;  ///< The sum, per holder; not used for the first.
+  };
+  struct Group {
+    std::vector<SumChunk> chunks;
+    Gathering gradients;  ///< All holders' gradients, at the owners of the chunks.
+    Gathering sums;       ///< All owners' sums, at the holders.
   };
 
   void place_state() {
@@ -127,21 +135,57 @@ class Simulation {
     switch (action.kind) {
       case ActionKind::receive: return wait_for(rows_[action.message.index()]);
       case ActionKind::receive_gradient: return wait_for(gradients_[action.message.index()]);
-      case ActionKind::reduce: {
-        auto& group = groups_[action.group.index()];
-        if (group.left > 0) return group.waiting.push_back(index), false;
-        begin = std::max(begin, group.ready_ms);
-        return true;
-      }
-      case ActionKind::reduce_receive: {
-        auto& group = groups_[action.group.index()];
-        const auto holder = std::find(group.stages.begin(), group.stages.end(), action.stage);
-        if (holder == group.stages.end()) return true;
-        return wait_for(group.reduced[static_cast<std::size_t>(holder - group.stages.begin())]);
-      }
+      case ActionKind::reduce:
+        return has_gathered(groups_[action.group.index()].gradients, index, begin);
+      case ActionKind::reduce_receive:
+        return has_gathered(groups_[action.group.index()].sums, index, begin);
       case ActionKind::commit: return commit(index, begin);
       default: return true;
     }
+  }
+
+  static bool has_gathered(Gathering& gathering, std::int32_t index, double& begin) {
+    if (gathering.left > 0) return gathering.waiting.push_back(index), false;
+    begin = std::max(begin, gathering.ready_ms);
+    return true;
+  }
+  void gather(Gathering& gathering, double there_ms) {
+    gathering.ready_ms = std::max(gathering.ready_ms, there_ms);
+    if (--gathering.left > 0) return;
+    ready_.insert(ready_.end(), gathering.waiting.begin(), gathering.waiting.end());
+    gathering.waiting.clear();
+  }
+
+  double bytes_of(std::int64_t elements) const {
+    return static_cast<double>(elements) * costs_.bytes_per_element;
+  }
+  double own_bytes(GroupId g, std::int32_t d) const {
+    return bytes_of(sum_role(plan_.groups[g.index()], groups_[g.index()].chunks, DeviceId{d}).adds);
+  }
+
+  /// When gradients are at all owners, or a sum at all holders: one transfer per kind of link.
+  double spread(Device& device, std::int32_t index, GroupId id, bool to_owners) {
+    const ParameterGroup& group = plan_.groups[id.index()];
+    std::array<double, 3> bytes{};
+    std::array<DeviceId, 3> target;
+    const auto add = [&](DeviceId to, double more) {
+      if (to.value == index) return;
+      const auto link = link_between(DeviceId{index}, to).first;
+      bytes[link] += more;
+      target[link] = to;
+    };
+    if (to_owners) {
+      for (const SumChunk& chunk : groups_[id.index()].chunks)
+        add(group.holders[static_cast<std::size_t>(chunk.owner)], bytes_of(chunk.size()));
+    } else {
+      const double own = own_bytes(id, index);
+      for (const DeviceId holder : group.holders) add(holder, own);
+    }
+    double ms = device.now_ms;
+    for (std::size_t link = 0; link < bytes.size(); ++link)
+      if (target[link].valid())
+        ms = std::max(ms, send(device, DeviceId{index}, target[link], bytes[link]));
+    return ms;
   }
 
   /// All devices must have come; it takes one message there and one back.
@@ -175,9 +219,9 @@ class Simulation {
       case ActionKind::optimizer_step:
         return costs_.optimizer_ms ? costs_.optimizer_ms(action.stage) * noise(index) : 0;
       case ActionKind::reduce: {
-        const auto holders = groups_[action.group.index()].stages.size();
+        const auto holders = plan_.groups[action.group.index()].holders.size();
         return static_cast<double>(holders - 1) *
-               bytes_ms(group_bytes(action.group), costs_.reduce_gigabytes_per_s);
+               bytes_ms(own_bytes(action.group, index), costs_.reduce_gigabytes_per_s);
       }
       default: return 0;
     }
@@ -203,9 +247,6 @@ class Simulation {
 
   static double bytes_ms(double bytes, double gigabytes_per_s) {
     return gigabytes_per_s > 0 ? bytes / (gigabytes_per_s * 1e6) : 0;
-  }
-  double group_bytes(GroupId group) const {
-    return static_cast<double>(plan_.groups[group.index()].elements) * costs_.bytes_per_element;
   }
 
   std::pair<std::size_t, const LinkSpeed*> link_between(DeviceId a, DeviceId b) const {
@@ -233,8 +274,7 @@ class Simulation {
     const auto transfer = [&](bool gradient) {
       const auto& message = iteration_.messages[action.message.index()];
       const auto& target = gradient ? message.source : message.destination;
-      const double bytes = static_cast<double>(message.rows) * static_cast<double>(message.width) *
-                           costs_.bytes_per_element;
+      const double bytes = bytes_of(message.rows * message.width);
       const double there_ms = send(device, DeviceId{index}, device_of(target.stage), bytes);
       if (costs_.activation_bytes)
         at(static_cast<std::int32_t>(device_of(target.stage).index()))
@@ -244,23 +284,12 @@ class Simulation {
     switch (action.kind) {
       case ActionKind::send: return transfer(false);
       case ActionKind::send_gradient: return transfer(true);
-      case ActionKind::reduce_send: {
-        auto& group = groups_[action.group.index()];
-        const auto first = plan_.groups[action.group.index()].holders.front().stage;
-        group.ready_ms = std::max(group.ready_ms, send(device, DeviceId{index}, device_of(first),
-                                                       group_bytes(action.group)));
-        if (--group.left > 0) return;
-        ready_.insert(ready_.end(), group.waiting.begin(), group.waiting.end());
-        group.waiting.clear();
-        return;
-      }
-      case ActionKind::reduce: {
-        auto& group = groups_[action.group.index()];
-        for (std::size_t i = 1; i < group.stages.size(); ++i)
-          arrive(group.reduced[i], send(device, DeviceId{index}, device_of(group.stages[i]),
-                                        group_bytes(action.group)));
-        return;
-      }
+      case ActionKind::reduce_send:
+        return gather(groups_[action.group.index()].gradients,
+                      spread(device, index, action.group, true));
+      case ActionKind::reduce:
+        return gather(groups_[action.group.index()].sums,
+                      spread(device, index, action.group, false));
       default: return;
     }
   }

@@ -131,14 +131,13 @@ std::vector<std::size_t> topological_order(const ModelGraph& model, std::span<co
 }
 
 std::vector<ParameterGroup> parameter_groups(const ParallelPlan& plan) {
-  // Stages stand by (pipeline, topological place), runs by layer: this walk yields holder order.
-  std::vector<std::vector<std::vector<Holder>>> holders(plan.model.modules.size());
-  for (std::size_t m = 0; m < holders.size(); ++m)
-    holders[m].resize(plan.model.modules[m].layers.size());
+  // Stages stand by (pipeline, topological place), runs by layer: this walk yields their order.
+  std::vector<std::vector<std::vector<ParameterUse>>> uses(plan.model.modules.size());
+  for (std::size_t m = 0; m < uses.size(); ++m) uses[m].resize(plan.model.modules[m].layers.size());
   for (std::size_t s = 0; s < plan.stages.size(); ++s)
     for (const auto& run : plan.stages[s].runs)
       for (auto layer = run.layers.begin; layer < run.layers.end; ++layer)
-        holders[run.module.index()][static_cast<std::size_t>(layer)].push_back(
+        uses[run.module.index()][static_cast<std::size_t>(layer)].push_back(
             {StageId{s}, {run.module, layer}});
 
   std::vector<ParameterGroup> groups;
@@ -149,31 +148,30 @@ std::vector<ParameterGroup> parameter_groups(const ParallelPlan& plan) {
       const LayerId id{ModuleId{m}, static_cast<std::int32_t>(l)};
       if (module.layers[l].parameter_elements > 0)
         groups.push_back(
-            {module.layers[l].name, false, module.layers[l].parameter_elements, holders[m][l]});
+            {module.layers[l].name, false, module.layers[l].parameter_elements, uses[m][l], {}});
       for (const auto& tied : plan.model.tied) {
         // A frozen module's layer uses the tensor but does not train it.
         const auto first = std::find_if(tied.layers.begin(), tied.layers.end(), [&](LayerId user) {
           return !plan.model.at(user.module).freeze;
         });
         if (first == tied.layers.end() || *first != id) continue;
-        ParameterGroup group{tied.name, true, tied.parameter_elements, {}};
+        ParameterGroup group{tied.name, true, tied.parameter_elements, {}, {}};
         for (std::size_t s = 0; s < plan.stages.size(); ++s)
           for (const auto& run : plan.stages[s].runs)
             for (auto layer = run.layers.begin; layer < run.layers.end; ++layer)
               if (is_user(tied, {run.module, layer}))
-                group.holders.push_back({StageId{s}, {run.module, layer}});
+                group.uses.push_back({StageId{s}, {run.module, layer}});
         groups.push_back(std::move(group));
       }
     }
   }
+  for (ParameterGroup& group : groups)
+    for (const ParameterUse& use : group.uses) {
+      const DeviceId device = plan.at(use.stage).devices.front();
+      if (std::find(group.holders.begin(), group.holders.end(), device) == group.holders.end())
+        group.holders.push_back(device);
+    }
   return groups;
-}
-
-std::vector<StageId> holding_stages(const ParameterGroup& group) {
-  std::vector<StageId> stages;
-  for (const auto& holder : group.holders)
-    if (stages.empty() || stages.back() != holder.stage) stages.push_back(holder.stage);
-  return stages;
 }
 
 }  // namespace troupe::scheduler

@@ -61,10 +61,7 @@ std::vector<ModuleGroup> encoders_and_llm(const ModelGraph& model);
 std::vector<std::size_t> topological_order(const ModelGraph& model, std::span<const Stage> stages);
 
 /// Who holds which trainable parameters: `ParallelPlan::groups` for its stages. In model order, a
-/// tied parameter right after its first layer's own group; holders by (stage, layer).
+/// tied parameter right after its first layer's own group.
 std::vector<ParameterGroup> parameter_groups(const ParallelPlan& plan);
-
-/// Stages that hold a group, each once, in holder order; the first one reduces.
-std::vector<StageId> holding_stages(const ParameterGroup& group);
 
 }  // namespace troupe::scheduler

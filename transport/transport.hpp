@@ -33,7 +33,7 @@ using Peer = std::int32_t;
 enum class TagKind : std::uint32_t {
   rows,        ///< Activations or boundary rows. By convention index = message of the plan.
   gradient,    ///< The gradient of those rows.
-  reduce,      ///< A holder's gradients on their way to the first holder.
+  reduce,      ///< A holder's gradients on their way to who adds them up.
   reduced,     ///< The sum on its way back.
   state,       ///< Parameters and optimizer state, on recovery.
   collective,  ///< Reserved for `Group`.

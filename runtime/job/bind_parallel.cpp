@@ -194,7 +194,7 @@ std::vector<LaterLayout> bind_later_layouts(const Value::Array& list,
       findings.add(Errc::invalid_argument, item.where(), path + ": no layout",
                    "give it pipelines or replicas, as [parallel] has");
     if (!layouts.empty() && later.step <= layouts.back().step)
-      findings.add_at(path + ".step", path + ".step: not after the one before",
+      findings.add_at(path + ".from_step", path + ".from_step: not after the one before",
                       "write the layouts in the order of their steps");
     layouts.push_back(std::move(later));
   }

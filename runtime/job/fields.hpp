@@ -153,7 +153,7 @@ void describe_slow_shape(V& v, S& x) {
 
 template <class V, class S>
 void describe_later_layout(V& v, S& x) {
-  v.integer("step", x.step, {2, kCountMax});
+  v.integer("from_step", x.step, {2, kCountMax});
 }
 
 template <class V, class S>

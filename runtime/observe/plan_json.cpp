@@ -78,11 +78,13 @@ Json groups_json(const ParallelPlan& plan) {
     return {{"name", group.name},
             {"tied", group.tied},
             {"elements", group.elements},
-            {"holders", list_of(group.holders, [&](const Holder& holder) -> Json {
-               auto json = layer_json(plan.model, holder.layer);
-               json["stage"] = holder.stage.value;
-               return json;
-             })}};
+            {"uses", list_of(group.uses,
+                             [&](const ParameterUse& use) -> Json {
+                               auto json = layer_json(plan.model, use.layer);
+                               json["stage"] = use.stage.value;
+                               return json;
+                             })},
+            {"holders", numbers(group.holders)}};
   });
 }
 

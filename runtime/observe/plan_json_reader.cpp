@@ -1,3 +1,4 @@
+#include <set>
 #include <stdexcept>
 
 #include <nlohmann/json.hpp>
@@ -40,6 +41,16 @@ ModuleId read_module(const ModelGraph& model, const Json& name) {
 LayerId read_layer(const ModelGraph& model, const Json& json) {
   const auto module = read_module(model, json.at("module"));
   return {module, index_below(json.at("layer"), model.at(module).layers.size(), "layer")};
+}
+
+/// Holders are the devices of the uses, each once.
+void check_holders(const ParallelPlan& plan, const ParameterGroup& group) {
+  if (group.elements < 1) throw BadPlan("group '" + group.name + "' has no elements");
+  std::set<DeviceId> devices;
+  for (const ParameterUse& use : group.uses) devices.insert(plan.at(use.stage).devices.front());
+  if (devices.empty() || group.holders.size() != devices.size() ||
+      std::set(group.holders.begin(), group.holders.end()) != devices)
+    throw BadPlan("holders of '" + group.name + "' are not the devices that use it");
 }
 
 ModelGraph read_model(const Json& json) {
@@ -135,8 +146,11 @@ RecordedPlan read_plan(const Json& json) {
     group.name = entry.at("name").get<std::string>();
     group.tied = entry.at("tied").get<bool>();
     group.elements = entry.at("elements").get<std::int64_t>();
+    for (const auto& use : entry.at("uses"))
+      group.uses.push_back({stage_id(use.at("stage")), read_layer(plan.model, use)});
     for (const auto& holder : entry.at("holders"))
-      group.holders.push_back({stage_id(holder.at("stage")), read_layer(plan.model, holder)});
+      group.holders.push_back(DeviceId{index_below(holder, plan.devices.size(), "device")});
+    check_holders(plan, group);
   }
   return recorded;
 }

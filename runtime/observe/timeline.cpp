@@ -12,7 +12,7 @@ namespace {
 
 // Both ends of a message or reduction make the same key; see arrows_of in trace_writer.cpp.
 enum class Route : std::uint8_t { rows, gradient, to_reduce, reduced };
-using LinkKey = std::tuple<std::int64_t, EpochNumber, Route, std::int32_t, DeviceId>;
+using LinkKey = std::tuple<std::int64_t, EpochNumber, Route, std::int32_t, DeviceId, DeviceId>;
 
 struct Ends {
   std::vector<std::int32_t> from, to;  // Intervals.
@@ -22,30 +22,23 @@ using EndsByKey = std::map<LinkKey, Ends>;
 void add_ends(const TraceEvent& event, const TraceNames& names, std::int32_t interval,
               EndsByKey& ends) {
   const auto& action = event.action;
-  const auto at = [&](Route route, std::int32_t number, DeviceId device) -> Ends& {
-    return ends[{event.step, event.epoch_number, route, number, device}];
+  const auto at = [&](Route route, std::int32_t number, DeviceId from, DeviceId to) -> Ends& {
+    return ends[{event.step, event.epoch_number, route, number, from, to}];
   };
   const auto message = action.message.value;
-  const auto group = action.group.value;
   switch (action.kind) {
-    case ActionKind::send: return at(Route::rows, message, {}).from.push_back(interval);
-    case ActionKind::receive: return at(Route::rows, message, {}).to.push_back(interval);
+    case ActionKind::send: return at(Route::rows, message, {}, {}).from.push_back(interval);
+    case ActionKind::receive: return at(Route::rows, message, {}, {}).to.push_back(interval);
     case ActionKind::send_gradient:
-      return at(Route::gradient, message, {}).from.push_back(interval);
+      return at(Route::gradient, message, {}, {}).from.push_back(interval);
     case ActionKind::receive_gradient:
-      return at(Route::gradient, message, {}).to.push_back(interval);
-    case ActionKind::reduce_send:
-      return at(Route::to_reduce, group, event.device).from.push_back(interval);
-    case ActionKind::reduce_receive:
-      return at(Route::reduced, group, event.device).to.push_back(interval);
-    case ActionKind::reduce: break;
-    default: return;
+      return at(Route::gradient, message, {}, {}).to.push_back(interval);
+    default: break;
   }
-  if (!action.group.valid() || action.group.index() >= names.group_devices.size()) return;
-  for (const auto device : names.group_devices[action.group.index()]) {
-    if (device == event.device) continue;
-    at(Route::to_reduce, group, device).to.push_back(interval);
-    at(Route::reduced, group, device).from.push_back(interval);
+  for (const SumEnd& end : sum_ends(names, event)) {
+    Ends& both =
+        at(end.is_return ? Route::reduced : Route::to_reduce, action.group.value, end.from, end.to);
+    (end.begins ? both.from : both.to).push_back(interval);
   }
 }
 

@@ -6,6 +6,8 @@
 #include <string_view>
 #include <utility>
 
+#include "runtime/vocabulary/gradient_sum.hpp"
+
 namespace troupe::observe {
 
 namespace {
@@ -73,13 +75,35 @@ TraceNames trace_names(const ParallelPlan& plan) {
   names.stages = stage_names(plan);
   for (const auto& group : plan.groups) {
     names.groups.push_back(group.name);
-    auto& devices = names.group_devices.emplace_back();
-    for (const auto& holder : group.holders)
-      for (const auto device : plan.at(holder.stage).devices)
-        if (std::find(devices.begin(), devices.end(), device) == devices.end())
-          devices.push_back(device);
+    auto& owners = names.group_owners.emplace_back();
+    for (const SumChunk& chunk : sum_chunks(group, GroupId{names.group_devices.size()}))
+      owners.push_back(group.holders[static_cast<std::size_t>(chunk.owner)]);
+    names.group_devices.push_back(group.holders);
   }
   return names;
+}
+
+std::vector<SumEnd> sum_ends(const TraceNames& names, const TraceEvent& event) {
+  const Action& action = event.action;
+  const DeviceId self = event.device;
+  if (!action.group.valid() || action.group.index() >= names.group_devices.size()) return {};
+  const auto& holders = names.group_devices[action.group.index()];
+  const auto& owners = names.group_owners[action.group.index()];
+  if (holders.size() > kSumHoldersShown) return {};
+  std::vector<SumEnd> ends;
+  if (action.kind == ActionKind::reduce) {
+    for (const DeviceId holder : holders) {
+      if (holder == self) continue;
+      ends.push_back({false, false, holder, self});
+      ends.push_back({true, true, self, holder});
+    }
+  }
+  for (const DeviceId owner : owners) {
+    if (owner == self) continue;
+    if (action.kind == ActionKind::reduce_send) ends.push_back({false, true, self, owner});
+    if (action.kind == ActionKind::reduce_receive) ends.push_back({true, false, owner, self});
+  }
+  return ends;
 }
 
 std::string event_name(const TraceNames& names, const Action& action) {

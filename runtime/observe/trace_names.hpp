@@ -15,13 +15,27 @@ namespace troupe::observe {
 /// What the writer needs of a ParallelPlan; indices are those of the plan.
 struct TraceNames {
   std::vector<DeviceSlot> devices;
-  std::vector<std::string> stages;  ///< See stage_names.
-  std::vector<std::string> groups;  ///< Layer or tied parameter.
-  std::vector<std::vector<DeviceId>>
-      group_devices;  ///< Holders' devices, first holder first, once.
+  std::vector<std::string> stages;                   ///< See stage_names.
+  std::vector<std::string> groups;                   ///< Layer or tied parameter.
+  std::vector<std::vector<DeviceId>> group_devices;  ///< Holders, in their order.
+  std::vector<std::vector<DeviceId>> group_owners;   ///< Those that add up a chunk of it.
 
   friend bool operator==(const TraceNames&, const TraceNames&) = default;
 };
+
+/// One end of a transfer between two holders of a group.
+struct SumEnd {
+  bool is_return = false;  ///< Of a sum, from its owner; else of gradients, to the owner.
+  bool begins = false;     ///< The event's end is the sender.
+  DeviceId from;
+  DeviceId to;
+};
+
+/// Groups with more holders show none: everybody sends to every owner.
+inline constexpr std::size_t kSumHoldersShown = 8;
+
+/// The transfers that begin or end in this event; none where it belongs to no group's sum.
+std::vector<SumEnd> sum_ends(const TraceNames& names, const TraceEvent& event);
 
 /// A name per stage: `vision` where the pipeline has the module's layers on one stage, else
 /// `llm.stage2`, counted from 0 within the module's own stages of that replica; `llm.1.stage2`

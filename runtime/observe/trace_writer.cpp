@@ -64,32 +64,25 @@ struct Arrow {
   std::uint64_t id;
 };
 
-// Arrows that begin or end in this event. Both ends of a reduction know the holders from the plan.
+// Arrows that begin or end in this event. Both ends of a sum's transfers know them from the plan.
 std::vector<Arrow> arrows_of(const TraceEvent& event, const TraceNames& names) {
   const auto& action = event.action;
   const auto message = [&](bool begins, FlowKind kind) {
     return std::vector<Arrow>{{begins, flow_id(event, action.message.value, 0, kind)}};
-  };
-  const auto own = [&](bool begins, FlowKind kind) {
-    return std::vector<Arrow>{
-        {begins, flow_id(event, action.group.value, event.device.value, kind)}};
   };
   switch (action.kind) {
     case ActionKind::send: return message(true, kRows);
     case ActionKind::receive: return message(false, kRows);
     case ActionKind::send_gradient: return message(true, kGradient);
     case ActionKind::receive_gradient: return message(false, kGradient);
-    case ActionKind::reduce_send: return own(true, kToReduce);
-    case ActionKind::reduce_receive: return own(false, kReduced);
-    case ActionKind::reduce: break;
-    default: return {};
+    default: break;
   }
   std::vector<Arrow> arrows;
-  if (!action.group.valid() || action.group.index() >= names.group_devices.size()) return arrows;
-  for (const auto device : names.group_devices[action.group.index()]) {
-    if (device == event.device) continue;
-    arrows.push_back({false, flow_id(event, action.group.value, device.value, kToReduce)});
-    arrows.push_back({true, flow_id(event, action.group.value, device.value, kReduced)});
+  for (const SumEnd& end : sum_ends(names, event)) {
+    constexpr std::int32_t kDevicesMax = 1 << 15;
+    const std::int32_t pair = end.from.value * kDevicesMax + end.to.value;
+    arrows.push_back({end.begins, flow_id(event, action.group.value, pair,
+                                          end.is_return ? kReduced : kToReduce)});
   }
   return arrows;
 }

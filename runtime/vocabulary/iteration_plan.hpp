@@ -25,9 +25,9 @@ enum class ActionKind : std::uint8_t {
   receive,           ///< message: waits for the rows.
   send_gradient,     ///< message: gradient of its rows, from destination to source.
   receive_gradient,  ///< message: waits for that gradient.
-  reduce_send,       ///< group: this holder's gradients to the first holder. Does not wait.
-  reduce,            ///< group, on the first holder: sum in holder order, norm, return the result.
-  reduce_receive,    ///< group: waits for the reduced gradients.
+  reduce_send,       ///< group: chunks of this device's gradients to their owners. Does not wait.
+  reduce,            ///< group, on an owner: sums its chunk in holder order, norm, gives it back.
+  reduce_receive,    ///< group: waits for the other owners' sums.
   commit,            ///< Report PREPARED, wait for COMMIT or DISCARD.
   optimizer_step,    ///< stage: update its parameters.
 };

@@ -93,30 +93,32 @@ struct DeviceSlot {
 };
 
 /// One use of a parameter group: this stage holds the layer that uses it.
-struct Holder {
+struct ParameterUse {
   StageId stage;
   LayerId layer;
 
-  friend auto operator<=>(const Holder&, const Holder&) = default;
+  friend auto operator<=>(const ParameterUse&, const ParameterUse&) = default;
   template <class Inspector>
-  friend typename Inspector::result_type inspect(Inspector& f, Holder& x) {
+  friend typename Inspector::result_type inspect(Inspector& f, ParameterUse& x) {
     return f(x.stage, x.layer);
   }
 };
 
 /// Trainable parameters whose gradients are reduced together: those of one layer, or one tied
-/// parameter. `holders` are in (stage, layer) order; the first one sums in that order,
-/// measures the squared norm and returns the result, so that the sum does not depend on arrival.
+/// parameter. The sum adds up device by device in the order of `holders`, each device's own uses
+/// first, whoever came first (gradient_sum.hpp): its bits follow from the plan.
 struct ParameterGroup {
   std::string name;   ///< Layer name, or the tied parameter's name.
   bool tied = false;  ///< True: exactly the tied parameter of this name; false: the layer's own.
   std::int64_t elements = 0;
-  std::vector<Holder> holders;
+  std::vector<ParameterUse> uses;  ///< By (stage, layer).
+  /// Devices that keep the parameters up to date: those of the uses, in their order.
+  std::vector<DeviceId> holders;
 
   friend bool operator==(const ParameterGroup&, const ParameterGroup&) = default;
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, ParameterGroup& x) {
-    return f(x.name, x.tied, x.elements, x.holders);
+    return f(x.name, x.tied, x.elements, x.uses, x.holders);
   }
 };
 

@@ -68,7 +68,7 @@ TEST_CASE("an update follows the decision: clip, learning rate, and the module's
   REQUIRE(cluster.advance_to(Progress::committing).ok());
   std::vector<at::Tensor> expected;
   for (std::size_t g = 0; g < cluster.plan().groups.size(); ++g) {
-    const auto module = cluster.plan().groups[g].holders.front().layer.module;
+    const auto module = cluster.plan().groups[g].uses.front().layer.module;
     HolderState& state = cluster.state(GroupId{g}, 0);
     std::map<std::string, at::Tensor> gradients;
     state.copy_gradients(gradients);
@@ -221,7 +221,7 @@ TEST_CASE("slow rows change times and nothing else", "[engine]") {
 
 /// Moves a group's parameters at all of its holders by `distance` along `direction`.
 void move(Cluster& cluster, GroupId group, const at::Tensor& direction, double distance) {
-  const auto& holders = cluster.plan().groups[group.index()].holders;
+  const auto& holders = cluster.plan().groups[group.index()].uses;
   for (std::size_t i = 0; i < holders.size(); ++i) {
     std::int64_t begin = 0;
     for (auto* parameter : cluster.state(group, i).parameters()) {
@@ -246,7 +246,7 @@ TEST_CASE("reduced gradients are the derivative of the step's loss, at every hol
     cluster.begin(0);
     REQUIRE(cluster.advance_to(Progress::committing).ok());
     const at::Tensor gradient = cluster.state(group, 0).gradients().clone();
-    for (std::size_t i = 1; i < cluster.plan().groups[g].holders.size(); ++i)
+    for (std::size_t i = 1; i < cluster.plan().groups[g].uses.size(); ++i)
       CHECK(at::equal(cluster.state(group, i).gradients(), gradient));
     cluster.decide({1, false, 1, 0, "only its gradients are asked for"});
     REQUIRE(cluster.advance_to(Progress::finished).ok());

@@ -59,7 +59,7 @@ struct Pair {
   std::vector<at::Tensor> gradients(ModelStage& stage, StageId id) const {
     std::vector<at::Tensor> all;
     for (std::size_t g = 0; g < plan.groups.size(); ++g)
-      for (const Holder& holder : plan.groups[g].holders)
+      for (const ParameterUse& holder : plan.groups[g].uses)
         if (holder.stage == id)
           all.push_back(stage.state(GroupId{g}, holder.layer).gradients().clone());
     return all;

@@ -41,7 +41,7 @@ import parity_rounding
 from parity_data import UnevenData
 from parity_layouts import CHANGING, CHANGING_BATCH, CHANGING_STEPS, REPLICAS, THREE_STAGES, TWO_DEVICES, faults_of_changes
 from parity_matrix import POLICIES, PROJECTORS_ONLY
-from parity_plans import faults_of_plans
+from parity_plans import DEFERRING, faults_of_plans
 from recorded_runs import read_lines, read_llm_shares
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -52,6 +52,7 @@ STEPS = 20
 BATCH = 16
 AT_A_TIME = 2
 SHORT = 3
+SHORT_DEFERRING = 8  # Whether a batch is worth a deferral depends on measured costs: not every one is.
 SLOW_STEPS = 16  # A correction waits for two measurements of a shape.
 TWICE = ["fp32", "auto/zero-bubble/projectors"]
 REPLAYED = ["layouts-split-auto", "auto/zero-bubble/projectors", "deferral-chain/eager-zero-bubble/all"]
@@ -379,7 +380,7 @@ def chosen_cases(arguments):
         return [(name, STEPS) for name in arguments.cases or parity_matrix.all_cases()]
     cases = [(name, SHORT) for name in arguments.cases]
     if not cases and arguments.slice is None:
-        cases = [(name, SHORT) for name in DEFAULT]
+        cases = [(name, SHORT_DEFERRING if policy_of(name) in DEFERRING else SHORT) for name in DEFAULT]
     if not arguments.cases:
         commit = arguments.slice or parity_matrix.commit_here()
         drawn = parity_matrix.slice_of(commit)

@@ -70,7 +70,7 @@ CHANGING_STEPS = 30
 CHANGING_BATCH = 12
 CHANGING = [
     "train.dtype=fp64", f"train.global_batch_size={CHANGING_BATCH}", "cluster.local_nodes=4", "cluster.devices_per_node=2",
-    "debug.layouts=[" + ",".join(f"{{step={step},{layout}}}" for step, layout in CHANGES.items()) + "]",
+    "debug.layouts=[" + ",".join(f"{{from_step={step},{layout}}}" for step, layout in CHANGES.items()) + "]",
 ]
 
 

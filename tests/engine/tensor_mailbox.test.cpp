@@ -101,7 +101,6 @@ TEST_CASE("rows and gradients of one message, and those of other steps, are kept
     CHECK(fixture.here().take(rows.key).item<double>() == static_cast<double>(step));
     CHECK(fixture.here().take(gradient.key).item<double>() == 10.0 * static_cast<double>(step));
   }
-  CHECK(reduction_index(GroupId{1}, 2) != reduction_index(GroupId{2}, 1));
 }
 
 TEST_CASE("what a lost peer owes is an error, on either way", "[engine][errors]") {

@@ -93,7 +93,7 @@ class Cluster {
 
   /// What a holder of a group keeps of it, by its place in the plan.
   HolderState& state(GroupId group, std::size_t holder) {
-    const Holder& use = plan_.groups[group.index()].holders[holder];
+    const ParameterUse& use = plan_.groups[group.index()].uses[holder];
     const auto device = plan_.at(use.stage).devices.front();
     return stages_[device.index()].at(use.stage)->state(group, use.layer);
   }

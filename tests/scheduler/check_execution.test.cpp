@@ -6,6 +6,7 @@
 #include <random>
 #include <set>
 
+#include "runtime/vocabulary/gradient_sum.hpp"
 #include "scheduler/check_plan.hpp"
 #include "tests/scheduler/checked_faults.hpp"
 #include "tests/scheduler/random_plans.hpp"
@@ -33,10 +34,13 @@ class Execution {
         iteration_(iteration),
         next_(iteration.actions.size()),
         peak(plan.stages.size()) {
-    for (const auto& group : plan.groups) {
-      std::set<std::int32_t> stages;
-      for (const auto& holder : group.holders) stages.insert(holder.stage.value);
-      senders_.push_back(stages.size() - 1);
+    for (std::size_t g = 0; g < plan.groups.size(); ++g) {
+      const auto chunks = sum_chunks(plan.groups[g], GroupId{g});
+      std::size_t senders = 0;
+      for (const DeviceId holder : plan.groups[g].holders)
+        senders += sum_role(plan.groups[g], chunks, holder).sends ? 1 : 0;
+      senders_.push_back(senders);
+      owners_.push_back(chunks.size());
     }
     for (const auto& list : iteration.actions)
       for (const auto& action : list)
@@ -71,21 +75,26 @@ class Execution {
  private:
   bool step(std::size_t d) {
     const Action& action = iteration_.actions[d][next_[d]];
-    if (!ready(action)) return false;
+    if (!ready(d, action)) return false;
     sound_ = sound_ && has_inputs(d, action);
-    done(action);
+    done(d, action);
     ++next_[d];
     return true;
   }
 
   /// False: the device waits.
-  bool ready(const Action& action) const {
+  bool ready(std::size_t d, const Action& action) const {
     switch (action.kind) {
       case ActionKind::receive: return sent_.contains(action.message.value);
       case ActionKind::receive_gradient: return gradient_sent_.contains(action.message.value);
       case ActionKind::reduce:
         return summands_.count(action.group.value) == senders_[action.group.index()];
-      case ActionKind::reduce_receive: return reduced_.contains(action.group.value);
+      case ActionKind::reduce_receive: {  // From all other owners.
+        std::size_t others = 0;
+        for (const auto& [group, device] : reduced_)
+          if (group == action.group.value && device != d) ++others;
+        return others + (owns(d, action.group) ? 1 : 0) == owners_[action.group.index()];
+      }
       case ActionKind::commit: return false;  // All at once, in `run`.
       default: return true;
     }
@@ -115,14 +124,25 @@ class Execution {
       case ActionKind::reduce_send:
         return std::none_of(iteration_.actions[d].begin() + static_cast<std::ptrdiff_t>(next_[d]),
                             iteration_.actions[d].end(), [&](const Action& later) {
-                              return later.stage == action.stage && makes_gradients(later.kind);
+                              return uses(later.stage, action.group) && makes_gradients(later.kind);
                             });
       case ActionKind::optimizer_step: return committed_;
       default: return true;
     }
   }
 
-  void done(const Action& action) {
+  bool uses(StageId stage, GroupId group) const {
+    const auto& all = plan_.groups[group.index()].uses;
+    return std::any_of(all.begin(), all.end(),
+                       [stage](const ParameterUse& use) { return use.stage == stage; });
+  }
+
+  bool owns(std::size_t d, GroupId group) const {
+    const auto& all = plan_.groups[group.index()];
+    return sum_role(all, sum_chunks(all, group), DeviceId{d}).adds > 0;
+  }
+
+  void done(std::size_t d, const Action& action) {
     switch (action.kind) {
       case ActionKind::forward: forward_.insert(key(action)); break;
       case ActionKind::backward:
@@ -132,7 +152,7 @@ class Execution {
       case ActionKind::send_gradient: gradient_sent_.insert(action.message.value); break;
       case ActionKind::receive_gradient: gradient_received_.insert(action.message.value); break;
       case ActionKind::reduce_send: summands_.insert(action.group.value); break;
-      case ActionKind::reduce: reduced_.insert(action.group.value); break;
+      case ActionKind::reduce: reduced_.insert({action.group.value, d}); break;
       default: break;
     }
     if (!action.microbatch.valid()) return;
@@ -147,12 +167,14 @@ class Execution {
   const ParallelPlan& plan_;
   const IterationPlan& iteration_;
   std::vector<std::size_t> next_;     // Per device.
-  std::vector<std::size_t> senders_;  // Per group: holders that send to the first.
+  std::vector<std::size_t> senders_;  // Per group: holders that give chunks to others.
+  std::vector<std::size_t> owners_;   // Per group: holders that add a chunk up.
   std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> left_;
   std::map<std::int32_t, std::set<std::int32_t>> open_;
   std::set<PartKey> forward_, backward_;
-  std::set<std::int32_t> sent_, received_, gradient_sent_, gradient_received_, reduced_;
+  std::set<std::int32_t> sent_, received_, gradient_sent_, gradient_received_;
   std::multiset<std::int32_t> summands_;
+  std::set<std::pair<std::int32_t, std::size_t>> reduced_;  // Group and device.
   bool committed_ = false;
   bool sound_ = true;
 

@@ -42,8 +42,7 @@ bool relates(const IterationPlan& iteration, const OrderRule& rule, const Action
   if (earlier.kind == receive_gradient) return source(earlier) == key(later);
   if (later.kind == receive || later.kind == receive_gradient)
     return later.message == earlier.message;
-  if (later.kind == reduce_receive || (later.kind == reduce && earlier.kind == reduce_send))
-    return later.group == earlier.group;
+  if (later.kind == reduce && earlier.kind == reduce_send) return later.group == earlier.group;
   if (later.kind == reduce || later.kind == reduce_send) return later.stage == earlier.stage;
   return key(later) == key(earlier);
 }
@@ -65,8 +64,7 @@ constexpr OrderRule kOrderRules[] = {
     {reduce, backward_weight},
     {reduce_send, backward},
     {reduce_send, backward_weight},
-    {reduce, reduce_send},     // Two pipelines on one device.
-    {reduce_receive, reduce},  // Likewise.
+    {reduce, reduce_send},  // A device that owns one chunk of several.
     {commit, forward},
     {commit, backward},
     {commit, reduce},

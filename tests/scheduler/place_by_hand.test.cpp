@@ -78,16 +78,18 @@ TEST_CASE("groups are per trainable layer, holders by pipeline and stage", "[sch
   const HandLayout layout{
       {{{0, 0, {run("llm", 0, 1)}}, {1, 0, {run("llm", 1, 3)}}}, {{2, 0, {all("llm")}}}}};
   const auto plan = place_by_hand(model, layout, {3, 1}).value();
-  const auto holder = [](int stage, int layer) {
-    return Holder{StageId{stage}, {ModuleId{0}, layer}};
+  const auto use = [](int stage, int layer) {
+    return ParameterUse{StageId{stage}, {ModuleId{0}, layer}};
   };
   CHECK(plan.groups ==
-        std::vector<ParameterGroup>{{"llm.embed_tokens.weight",
-                                     true,
-                                     640,
-                                     {holder(0, 0), holder(1, 2), holder(2, 0), holder(2, 2)}},
-                                    {"llm.layers.1", false, 11, {holder(1, 1), holder(2, 1)}},
-                                    {"llm.layers.2", false, 12, {holder(1, 2), holder(2, 2)}}});
+        std::vector<ParameterGroup>{
+            {"llm.embed_tokens.weight",
+             true,
+             640,
+             {use(0, 0), use(1, 2), use(2, 0), use(2, 2)},
+             {DeviceId{0}, DeviceId{1}, DeviceId{2}}},
+            {"llm.layers.1", false, 11, {use(1, 1), use(2, 1)}, {DeviceId{1}, DeviceId{2}}},
+            {"llm.layers.2", false, 12, {use(1, 2), use(2, 2)}, {DeviceId{1}, DeviceId{2}}}});
   model.modules[0].freeze = true;
   CHECK(place_by_hand(model, layout, {3, 1}).value().groups.empty());
 }

@@ -8,6 +8,7 @@
 
 #include "scheduler/place_by_hand.hpp"
 #include "tests/scheduler/example_models.hpp"
+#include "tests/scheduler/random_plans.hpp"
 
 namespace troupe::scheduler {
 namespace {
@@ -182,7 +183,7 @@ TEST_CASE("a frozen encoder with a frozen projector gets no gradient back", "[sc
 
 TEST_CASE("the step ends with sends, sums and receipts in group order, commit, update",
           "[scheduler]") {
-  // Two pipelines of one stage each, two layers: stage 0 sums for both.
+  // Two pipelines of one stage each, two small layers: each device adds up one of them.
   const auto plan =
       place_by_hand(text_llm(2), {{{{0, 0, {all("llm")}}}, {{1, 0, {all("llm")}}}}}, {2, 1})
           .value();
@@ -193,12 +194,51 @@ TEST_CASE("the step ends with sends, sums and receipts in group order, commit, u
   std::vector<std::string> kinds;
   for (const auto& list : iteration.actions)
     for (const auto& action : list) kinds.emplace_back(to_string(action.kind));
-  CHECK(kinds == std::vector<std::string>{"forward", "backward", "reduce", "reduce", "commit",
-                                          "optimizer_step", "reduce_send", "reduce_send",
-                                          "reduce_receive", "reduce_receive", "commit",
+  CHECK(kinds == std::vector<std::string>{"forward", "backward", "reduce_send", "reduce",
+                                          "reduce_receive", "commit", "optimizer_step",
+                                          "reduce_send", "reduce", "reduce_receive", "commit",
                                           "optimizer_step"});
   CHECK(iteration.actions[1][0].group == GroupId{0});
   CHECK(iteration.actions[1][0].stage == StageId{1});
+}
+
+TEST_CASE("gradients leave right behind the backward that completes them, sums come last",
+          "[scheduler][property]") {
+  const auto makes_gradients = [](const Action& action) {
+    return action.kind == ActionKind::backward || action.kind == ActionKind::backward_input ||
+           action.kind == ActionKind::backward_weight;
+  };
+  int beside_compute = 0;
+  for (std::uint32_t seed = 0; seed < 300; ++seed) {
+    CAPTURE(seed);
+    const auto made = testing::random_case(seed);
+    const auto iteration = plan_iteration(made.plan, made.input).value();
+    for (const auto& list : iteration.actions) {
+      const auto completes = [&](const Action& action, GroupId group) {
+        const auto& uses = made.plan.groups[group.index()].uses;
+        return makes_gradients(action) && std::any_of(uses.begin(), uses.end(), [&](auto& use) {
+                 return use.stage == action.stage;
+               });
+      };
+      for (std::size_t i = 0; i < list.size(); ++i) {
+        if (list[i].kind == ActionKind::reduce || list[i].kind == ActionKind::reduce_receive)
+          CHECK(std::none_of(list.begin() + static_cast<std::ptrdiff_t>(i), list.end(),
+                             [](const Action& later) { return later.microbatch.valid(); }));
+        if (list[i].kind != ActionKind::reduce_send) continue;
+        std::size_t before = i;
+        while (before > 0 && (list[before - 1].kind == ActionKind::reduce_send ||
+                              list[before - 1].kind == ActionKind::send_gradient))
+          --before;
+        const bool any = std::any_of(list.begin(), list.end(), [&](const Action& action) {
+          return completes(action, list[i].group);
+        });
+        if (any) CHECK((before > 0 && completes(list[before - 1], list[i].group)));
+        for (std::size_t later = i; later < list.size(); ++later)
+          if (list[later].microbatch.valid()) ++beside_compute;
+      }
+    }
+  }
+  CHECK(beside_compute > 100);
 }
 
 TEST_CASE("a stage that holds a tied parameter twice acts once for it", "[scheduler]") {
@@ -206,7 +246,7 @@ TEST_CASE("a stage that holds a tied parameter twice acts once for it", "[schedu
   for (auto& layer : model.modules[0].layers) layer.parameter_elements = 0;
   model.tied = {{"llm.embed", {{ModuleId{0}, 0}, {ModuleId{0}, 1}}, 40}};
   const auto plan = place_by_hand(model, {}, {1, 1}).value();
-  REQUIRE(plan.groups.at(0).holders.size() == 2);
+  REQUIRE(plan.groups.at(0).uses.size() == 2);
   const auto iteration = plan_iteration(plan, {}).ok();
   CHECK_FALSE(iteration);  // No list of microbatches for the pipeline.
   IterationInput input;

@@ -27,6 +27,8 @@ inline ModelGraph random_model(std::mt19937& random) {
   for (auto& module : graph.modules) {
     module.freeze = draw(random, 0, 1) == 1;
     if (draw(random, 0, 3) == 0) module.layers[0].parameter_elements = 0;
+    // Large enough to be summed in chunks.
+    if (draw(random, 0, 3) == 0) module.layers.back().parameter_elements = 20'000;
   }
   if (draw(random, 0, 2) == 0) {
     const ModuleId llm = graph.llm();

@@ -126,6 +126,23 @@ TEST_CASE("a sum waits for a holder on a device that is looked at later", "[sche
   CHECK(simulate(plan, iteration, costs).value().step_ms == Approx(11));
 }
 
+TEST_CASE("a large sum goes in chunks, each way half of its bytes", "[scheduler]") {
+  // 80,000 bytes in two chunks of a millisecond each. Device 0 is done at 2, device 1 at 4; its
+  // chunk is there at 6, sums are back at 8; commit 2.
+  auto model = text_llm(1);
+  model.modules[0].layers[0].parameter_elements = 20'000;
+  const HandLayout layout{{{{0, 0, {{"llm", {}}}}}, {{1, 0, {{"llm", {}}}}}}};
+  const auto plan = place_by_hand(model, layout, {2, 1}).value();
+  IterationInput input;
+  for (int i = 0; i < 2; ++i) input.samples.push_back(sample(0, 0));
+  input.microbatches = assign_by_count(plan, 2, 1);
+  const auto iteration = plan_iteration(plan, input).value();
+  SimulationCosts costs;
+  costs.task_ms = [](StageId stage, const auto&, TaskKind) { return 1.0 + stage.value; };
+  costs.network = {1, 4e-2};
+  CHECK(simulate(plan, iteration, costs).value().step_ms == Approx(10));
+}
+
 TEST_CASE("peak memory is state, parts in flight and what came for them", "[scheduler]") {
   TwoNodes two;
   // Messages have 2,560 bytes. Device 0 from 4 to 6: parts 0 and 1 and the gradient of part 0.

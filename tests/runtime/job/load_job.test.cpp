@@ -169,8 +169,8 @@ TEST_CASE("resolved.toml reads back as the same job", "[job][property]") {
           "cluster.device_memory_gib=1.5", "scheduler.max_in_flight=3", "balancer.evaluations=7",
           "balancer.adaptive_correction=true"},
       std::vector<std::string>{
-          "debug.layouts=[{step=3,pipelines=[{stages=[{node=0,vision=\"all\",llm=\"all\"}]}]},"
-          "{step=9,replicas=[{modules=[\"vision\"],stages=[{node=0,vision=\"all\"}]},"
+          "debug.layouts=[{from_step=3,pipelines=[{stages=[{node=0,vision=\"all\",llm=\"all\"}]}]},"
+          "{from_step=9,replicas=[{modules=[\"vision\"],stages=[{node=0,vision=\"all\"}]},"
           "{modules=[\"llm\"],stages=[{node=0,llm=\"all\"}]}]}]"});
 
   const auto first = read_job(folder.write("job.toml", text), overrides);

@@ -40,15 +40,19 @@ inline ParallelPlan example_plan() {
                  {ReplicaId{2}, encoders, {DeviceId{3}}},
                  {ReplicaId{3}, {{llm, {0, 4}}}, {DeviceId{3}}}};
   plan.pipelines = {{{ReplicaId{0}, ReplicaId{1}}}, {{ReplicaId{2}, ReplicaId{3}}}};
-  plan.groups = {
-      {"projector.0", false, 20, {{StageId{0}, {projector, 0}}, {StageId{3}, {projector, 0}}}},
-      {"llm.embed.weight",
-       true,
-       40,
-       {{StageId{1}, {llm, 0}},
-        {StageId{2}, {llm, 3}},
-        {StageId{4}, {llm, 0}},
-        {StageId{4}, {llm, 3}}}}};
+  plan.groups = {{"projector.0",
+                  false,
+                  20,
+                  {{StageId{0}, {projector, 0}}, {StageId{3}, {projector, 0}}},
+                  {DeviceId{0}, DeviceId{3}}},
+                 {"llm.embed.weight",
+                  true,
+                  40,
+                  {{StageId{1}, {llm, 0}},
+                   {StageId{2}, {llm, 3}},
+                   {StageId{4}, {llm, 0}},
+                   {StageId{4}, {llm, 3}}},
+                  {DeviceId{1}, DeviceId{2}, DeviceId{3}}}};
   return plan;
 }
 

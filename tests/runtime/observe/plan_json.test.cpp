@@ -66,7 +66,11 @@ TEST_CASE("indices out of range and unknown names are refused", "[observe][error
   refused("/pipelines/0/replicas/0", 4, "replica 4 is not below 4");
   refused("/pipelines/0/replicas", Json::array(), "no replica");
   refused("/module_groups/0/modules/0", "visoin", "\"visoin\" is unknown");
-  refused("/groups/0/holders/0/layer", 1.5, "layer");
+  refused("/groups/0/uses/0/layer", 1.5, "layer");
+  refused("/groups/0/holders/0", 4, "device 4 is not below 4");
+  refused("/groups/0/holders", Json::array(), "holders");
+  refused("/groups/0/holders", Json{0, 2}, "holders");
+  refused("/groups/0/holders", Json{0, 3, 0}, "holders");
   refused("/modules/0/kind", "decoder", "'decoder' is unknown");
   refused("/devices", "x", "type");
   CHECK_THAT(parse_plan("{").error().message, ContainsSubstring("not valid JSON"));

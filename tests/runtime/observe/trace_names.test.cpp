@@ -15,8 +15,34 @@ TEST_CASE("stages are named by module, numbered where a module is cut", "[observ
 TEST_CASE("each device of a group stands once, the first holder first", "[observe]") {
   const auto names = trace_names(testing::example_plan());
   CHECK(names.groups == std::vector<std::string>{"projector.0", "llm.embed.weight"});
-  // The tied parameter has two holders on device 3.
+  // Device 3 uses the tied parameter twice.
   CHECK(names.group_devices[1] == std::vector<DeviceId>{DeviceId{1}, DeviceId{2}, DeviceId{3}});
+  // Small groups are added up by one holder each, another one for each group.
+  CHECK(names.group_owners[0] == std::vector<DeviceId>{DeviceId{0}});
+  CHECK(names.group_owners[1] == std::vector<DeviceId>{DeviceId{2}});
+}
+
+TEST_CASE("everybody sends to every owner of a chunk, and owners to everybody", "[observe]") {
+  TraceNames names;
+  names.group_devices = {{DeviceId{4}, DeviceId{5}, DeviceId{6}}};
+  names.group_owners = {{DeviceId{4}, DeviceId{6}}};
+  const auto ends = [&](ActionKind kind, int device) {
+    TraceEvent event;
+    event.device = DeviceId{device};
+    event.action.kind = kind;
+    event.action.group = GroupId{0};
+    std::vector<std::pair<int, int>> pairs;
+    for (const SumEnd& end : sum_ends(names, event))
+      pairs.emplace_back(end.from.value, end.to.value);
+    return pairs;
+  };
+  using Pairs = std::vector<std::pair<int, int>>;
+  CHECK((ends(ActionKind::reduce_send, 5) == Pairs{{5, 4}, {5, 6}}));
+  CHECK((ends(ActionKind::reduce, 4) == Pairs{{5, 4}, {4, 5}, {6, 4}, {4, 6}}));
+  CHECK((ends(ActionKind::reduce_receive, 6) == Pairs{{4, 6}}));
+  CHECK(ends(ActionKind::commit, 6).empty());
+  names.group_devices[0].resize(kSumHoldersShown + 1);
+  CHECK(ends(ActionKind::reduce_send, 5).empty());
 }
 
 TEST_CASE("slices are called what people call them", "[observe]") {

@@ -150,15 +150,15 @@ TEST_CASE("an arrow joins each send with its receive, rows and gradients apart",
 }
 
 TEST_CASE("a reduction has an arrow from and to every other device", "[observe]") {
-  // Group 1: devices 1 (sums), 2 and 3. So 2 arrows in and 2 out.
+  // Group 1: devices 1, 2 (which owns its only chunk) and 3. So 2 arrows in and 2 out.
   const ScratchFolder folder;
   auto writer = TraceWriter::open(folder / "t.json", 0).value();
   REQUIRE(writer.set_names(trace_names(testing::example_plan())).ok());
   REQUIRE(writer
-              .write(std::vector{of_group(ActionKind::reduce_send, 2, 10, 20),
+              .write(std::vector{of_group(ActionKind::reduce_send, 1, 10, 20),
                                  of_group(ActionKind::reduce_send, 3, 10, 20),
-                                 of_group(ActionKind::reduce, 1, 10, 40),
-                                 of_group(ActionKind::reduce_receive, 2, 20, 50),
+                                 of_group(ActionKind::reduce, 2, 10, 40),
+                                 of_group(ActionKind::reduce_receive, 1, 20, 50),
                                  of_group(ActionKind::reduce_receive, 3, 20, 50)})
               .ok());
   const auto found = arrows(read(folder / "t.json"));

@@ -1,0 +1,126 @@
+#include "engine/group_sums.hpp"
+
+#include <cmath>
+#include <utility>
+
+#include "runtime/state/gradient_norm.hpp"
+
+namespace troupe::engine {
+
+using transport::TagKind;
+
+namespace {
+
+/// Packs a group and two of its holders into a message index.
+std::uint64_t sum_index(GroupId group, std::size_t from, std::size_t to) {
+  constexpr std::uint64_t kHoldersMax = 1 << 16;
+  return (group.index() * kHoldersMax + from) * kHoldersMax + to;
+}
+
+at::Tensor part_of(const at::Tensor& gradients, const SumChunk& chunk) {
+  return gradients.narrow(0, chunk.begin, chunk.size());
+}
+
+}  // namespace
+
+GroupSums::GroupSums(const ParallelPlan& plan, DeviceId device, Gradients gradients)
+    : plan_(plan), gradients_(std::move(gradients)) {
+  for (std::size_t g = 0; g < plan.groups.size(); ++g) {
+    const ParameterGroup& group = plan.groups[g];
+    Part& part = parts_.emplace_back();
+    part.chunks = sum_chunks(group, GroupId{g});
+    part.role = sum_role(group, part.chunks, device);
+    part.uses = uses_on(plan, group, device);
+    for (std::size_t c = 0; c < part.chunks.size(); ++c)
+      if (part.chunks[c].owner == part.role.place) part.own_chunk = static_cast<std::int32_t>(c);
+  }
+}
+
+transport::Peer GroupSums::peer(const ParameterGroup& group, std::int32_t holder) const {
+  return plan_.devices[group.holders[static_cast<std::size_t>(holder)].index()].node.value;
+}
+
+std::vector<Arrival> GroupSums::arrivals_of(const Action& action, at::ScalarType dtype) const {
+  std::vector<Arrival> arrivals;
+  const ParameterGroup& group = plan_.groups[action.group.index()];
+  const Part& part = parts_[action.group.index()];
+  const auto self = static_cast<std::size_t>(part.role.place);
+  if (action.kind == ActionKind::reduce) {
+    const SumChunk& chunk = part.chunks[static_cast<std::size_t>(part.own_chunk)];
+    for (std::size_t h = 0; h < group.holders.size(); ++h)
+      if (h != self)
+        arrivals.push_back({{TagKind::reduce, sum_index(action.group, h, self)},
+                            peer(group, static_cast<std::int32_t>(h)),
+                            false,
+                            {chunk.size()},
+                            dtype});
+  } else {
+    for (const SumChunk& chunk : part.chunks)
+      if (chunk.owner != part.role.place)
+        arrivals.push_back({{TagKind::reduced,
+                             sum_index(action.group, static_cast<std::size_t>(chunk.owner), self)},
+                            peer(group, chunk.owner),
+                            false,
+                            {chunk.size()},
+                            dtype});
+  }
+  return arrivals;
+}
+
+/// The first use's gradients, with those of the device's other uses added.
+at::Tensor& GroupSums::add_up_uses(GroupId group) {
+  const Part& part = parts_[group.index()];
+  at::Tensor& sum = gradients_(group, part.uses.front());
+  for (std::size_t u = 1; u < part.uses.size(); ++u) sum.add_(gradients_(group, part.uses[u]));
+  return sum;
+}
+
+void GroupSums::send(GroupId id, TensorMailbox& mailbox) {
+  const Part& part = parts_[id.index()];
+  const at::Tensor& sum = add_up_uses(id);
+  for (const SumChunk& chunk : part.chunks) {
+    if (chunk.owner == part.role.place) continue;
+    mailbox.send({TagKind::reduce, sum_index(id, static_cast<std::size_t>(part.role.place),
+                                             static_cast<std::size_t>(chunk.owner))},
+                 peer(plan_.groups[id.index()], chunk.owner), part_of(sum, chunk));
+  }
+}
+
+GroupNorm GroupSums::reduce(GroupId id, TensorMailbox& mailbox) {
+  const Part& part = parts_[id.index()];
+  const ParameterGroup& group = plan_.groups[id.index()];
+  const SumChunk& chunk = part.chunks[static_cast<std::size_t>(part.own_chunk)];
+  at::Tensor& gradients = part.role.sends ? gradients_(id, part.uses.front()) : add_up_uses(id);
+  const at::Tensor own = part_of(gradients, chunk);
+  const auto self = static_cast<std::size_t>(part.role.place);
+  at::Tensor sum;
+  for (std::size_t h = 0; h < group.holders.size(); ++h) {
+    const at::Tensor next =
+        h == self ? own : mailbox.take({TagKind::reduce, sum_index(id, h, self)});
+    if (!sum.defined()) {
+      sum = next;
+    } else {
+      sum.add_(next);
+    }
+  }
+  if (self > 0) own.copy_(sum);
+  for (std::size_t h = 0; h < group.holders.size(); ++h)
+    if (h != self)
+      mailbox.send({TagKind::reduced, sum_index(id, self, h)},
+                   peer(group, static_cast<std::int32_t>(h)), own);
+  const double squared = state::squared_norm(own);
+  return {id, squared, std::isfinite(squared), part.own_chunk};
+}
+
+void GroupSums::receive(GroupId id, TensorMailbox& mailbox) {
+  const Part& part = parts_[id.index()];
+  at::Tensor& gradients = gradients_(id, part.uses.front());
+  for (const SumChunk& chunk : part.chunks)
+    if (chunk.owner != part.role.place)
+      part_of(gradients, chunk)
+          .copy_(mailbox.take(
+              {TagKind::reduced, sum_index(id, static_cast<std::size_t>(chunk.owner),
+                                           static_cast<std::size_t>(part.role.place))}));
+}
+
+}  // namespace troupe::engine

@@ -1,0 +1,142 @@
+#include "tests/torch_catch.hpp"
+
+#include "engine/group_sums.hpp"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/randn.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "runtime/state/gradient_norm.hpp"
+#include "transport/inproc/hub.hpp"
+#include "transport/registry.hpp"
+
+namespace troupe::engine {
+namespace {
+
+/// Devices on nodes of their own that hold one group; the last one uses it twice.
+struct Holders {
+  ParallelPlan plan;
+  std::map<std::int32_t, std::map<std::size_t, at::Tensor>> gradients;  ///< By device and use.
+  std::vector<std::unique_ptr<transport::Transport>> transports;
+  std::vector<std::unique_ptr<TensorMailbox>> mailboxes;
+  std::vector<std::unique_ptr<GroupSums>> sums;
+  std::vector<GroupNorm> norms;
+
+  Holders(std::int32_t count, std::int64_t elements) {
+    ParameterGroup group{"layer", false, elements, {}, {}};
+    auto random = at::make_generator<at::CPUGeneratorImpl>(7);
+    for (std::int32_t d = 0; d < count; ++d) {
+      plan.devices.push_back({NodeId{d}, 0});
+      group.holders.push_back(DeviceId{d});
+      for (int uses = d + 1 == count ? 2 : 1; uses > 0; --uses) {
+        gradients[d][group.uses.size()] = at::randn({elements}, random, at::kFloat);
+        group.uses.push_back({StageId{plan.stages.size()}, {ModuleId{0}, 0}});
+        plan.stages.push_back({ReplicaId{d}, {}, {DeviceId{d}}});
+      }
+    }
+    plan.groups = {group};
+    transport::TransportOptions options;
+    options.hub = std::make_shared<transport::InprocHub>();
+    for (options.self = 0; options.self < count; ++options.self)
+      transports.push_back(transport::create_transport("inproc", options).value());
+    for (std::int32_t d = 0; d < count; ++d) {
+      for (std::int32_t peer = 0; peer < count; ++peer)
+        REQUIRE(transport(d).connect(peer, transport(peer).address()).ok());
+      mailboxes.push_back(std::make_unique<TensorMailbox>(transport(d), 1, [] {}));
+      mailboxes.back()->begin(1, Bytes{1 << 30});
+      sums.push_back(std::make_unique<GroupSums>(
+          plan, DeviceId{d},
+          [this, d](GroupId, std::size_t use) -> at::Tensor& { return gradients.at(d).at(use); }));
+    }
+  }
+
+  transport::Transport& transport(std::int32_t device) {
+    return *transports[static_cast<std::size_t>(device)];
+  }
+
+  /// Runs the group's actions, devices in this order.
+  void run(const std::vector<std::int32_t>& order) {
+    const auto chunks = sum_chunks(plan.groups[0], GroupId{0});
+    const auto role = [&](std::int32_t d) { return sum_role(plan.groups[0], chunks, DeviceId{d}); };
+    const auto take = [&](std::int32_t d, ActionKind kind) {
+      Action action;
+      action.kind = kind;
+      action.group = GroupId{0};
+      auto& mailbox = *mailboxes[static_cast<std::size_t>(d)];
+      const auto arrivals = sums[static_cast<std::size_t>(d)]->arrivals_of(action, at::kFloat);
+      REQUIRE(mailbox.post(arrivals).value());
+      REQUIRE(mailbox.arrived(arrivals).value());
+    };
+    for (const auto d : order)
+      if (role(d).sends)
+        sums[static_cast<std::size_t>(d)]->send(GroupId{0},
+                                                *mailboxes[static_cast<std::size_t>(d)]);
+    for (const auto d : order) {
+      if (role(d).adds == 0) continue;
+      take(d, ActionKind::reduce);
+      norms.push_back(sums[static_cast<std::size_t>(d)]->reduce(
+          GroupId{0}, *mailboxes[static_cast<std::size_t>(d)]));
+    }
+    for (const auto d : order) {
+      if (!role(d).sends) continue;
+      take(d, ActionKind::reduce_receive);
+      sums[static_cast<std::size_t>(d)]->receive(GroupId{0},
+                                                 *mailboxes[static_cast<std::size_t>(d)]);
+    }
+  }
+
+  /// Device after device, each device's uses first.
+  at::Tensor expected() const {
+    at::Tensor sum;
+    for (const auto& [device, uses] : gradients) {
+      at::Tensor own;
+      for (const auto& [use, tensor] : uses) own = own.defined() ? own.add(tensor) : tensor.clone();
+      sum = sum.defined() ? sum.add(own) : own;
+    }
+    return sum;
+  }
+};
+
+TEST_CASE("all holders get the sum in the order of holders, whoever comes first", "[engine]") {
+  for (const std::int64_t elements : {std::int64_t{10}, std::int64_t{9'001}, std::int64_t{40'000}})
+    for (const std::int32_t count : {1, 2, 3, 5}) {
+      CAPTURE(elements, count);
+      std::vector<std::int32_t> order;
+      for (std::int32_t d = 0; d < count; ++d) order.push_back(d);
+      for (const bool backwards : {false, true}) {
+        if (backwards) std::reverse(order.begin(), order.end());
+        Holders holders(count, elements);
+        const at::Tensor expected = holders.expected();
+        holders.run(order);
+        for (auto& [device, uses] : holders.gradients)
+          CHECK(at::equal(uses.begin()->second, expected));
+        // Every element is in one norm.
+        double squared = 0;
+        std::set<std::int32_t> chunks;
+        for (const GroupNorm& norm : holders.norms) {
+          CHECK(norm.finite);
+          squared += norm.squared;
+          CHECK(chunks.insert(norm.chunk).second);
+        }
+        CHECK(squared == Catch::Approx(state::squared_norm(expected)).epsilon(1e-12));
+      }
+    }
+}
+
+TEST_CASE("a gradient that is not finite shows in the norm of its chunk", "[engine]") {
+  Holders holders(3, 20'000);
+  holders.gradients[1].begin()->second.fill_(std::numeric_limits<float>::infinity());
+  holders.run({0, 1, 2});
+  REQUIRE(holders.norms.size() == 3);
+  for (const GroupNorm& norm : holders.norms) CHECK_FALSE(norm.finite);
+}
+
+}  // namespace
+}  // namespace troupe::engine
