@@ -3,6 +3,7 @@
 
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <optional>
@@ -26,6 +27,8 @@ struct NodeResources {
   engine::SampleStore samples;
   std::shared_ptr<const data::Dataset> dataset;
   NodeId node;
+  /// Of the layout that trains now: samples that were ordered for an older one are not kept.
+  std::atomic<EpochNumber> epoch_number = 0;
 };
 
 struct ExecutorState {

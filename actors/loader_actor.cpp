@@ -39,6 +39,7 @@ void deliver(Self self, std::int64_t batch, EpochNumber epoch_number) {
   auto taken = state.loader->take(batch, std::chrono::milliseconds(0));
   if (!taken.ok()) return self->send(state.node, failed_atom::value, taken.error());
   const auto order = state.orders.extract(ordered).mapped();
+  if (epoch_number < state.resources->epoch_number) return;  // Nobody will train them here.
   data::DecodedBatch decoded = std::move(taken).value();
   auto report = engine::report_on(state.resources->node, order, decoded.samples,
                                   state.resources->setup, decoded.decode_ms);

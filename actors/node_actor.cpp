@@ -1,6 +1,7 @@
 #include "actors/node_actor.hpp"
 
 #include <algorithm>
+#include <limits>
 
 #include "actors/exceptions.hpp"
 #include "actors/loader_actor.hpp"
@@ -168,9 +169,20 @@ void apply(Self self, const Configuration& configuration) {
               fetched_atom::value);  // A node without devices has all it needs.
 }
 
+/// Devices of this node that work in the present layout.
+std::size_t working_devices(const NodeState& state) {
+  const auto& devices = state.configuration.plan.devices;
+  return static_cast<std::size_t>(std::count_if(
+      devices.begin(), devices.end(),
+      [&](const DeviceSlot& device) { return device.node == state.resources->node; }));
+}
+
 void settle(Self self, EpochNumber epoch_number) {
   auto& state = self->state;
   if (epoch_number != state.configuration.epoch_number) return;
+  state.resources->epoch_number = epoch_number;
+  if (working_devices(state) == 0)
+    state.resources->samples.drop_before(std::numeric_limits<std::int64_t>::max());
   for (auto& [device, executor] : state.executors)
     self->send(executor, settle_atom::value, epoch_number);
   tell_if_all(self, state.applied, applied_atom::value);
@@ -187,14 +199,6 @@ void device_applied(Self self, std::int32_t device) {
   if (state.applied.size() == state.executors.size())
     state.resources->transport->drop_older_than(state.configuration.epoch_number);
   tell_if_all(self, state.applied, applied_atom::value);
-}
-
-/// Devices of this node that work in the present layout.
-std::size_t working_devices(const NodeState& state) {
-  const auto& devices = state.configuration.plan.devices;
-  return static_cast<std::size_t>(std::count_if(
-      devices.begin(), devices.end(),
-      [&](const DeviceSlot& device) { return device.node == state.resources->node; }));
 }
 
 void run(Self self, IterationPlan plan) {

@@ -16,6 +16,7 @@
 #include "actors/messages.hpp"
 #include "engine/batch_planner.hpp"
 #include "engine/reports.hpp"
+#include "runtime/observe/run_event.hpp"
 
 namespace troupe::actors {
 
@@ -31,11 +32,15 @@ using OffersPtr = std::shared_ptr<const std::vector<Offers>>;
 struct StepRecord;
 using StepRecordPtr = std::shared_ptr<const StepRecord>;
 
+/// Something that happened to the job, in the head process.
+using RunEventPtr = std::shared_ptr<const observe::RunEvent>;
+
 }  // namespace troupe::actors
 
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::PlannedBatchPtr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::IterationPlanPtr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::StepRecordPtr)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::RunEventPtr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::WakeFlag)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::OffersPtr)
 
@@ -139,6 +144,8 @@ using RecorderActor = caf::typed_actor<
     caf::reacts_to<PlannedBatchPtr>,
     // A finished or skipped step.
     caf::reacts_to<StepRecordPtr>,
+    // Something that happened to the job: a line of events.jsonl.
+    caf::reacts_to<RunEventPtr>,
     // Receive these tensors over the head's transport and write them; then reply.
     caf::replies_to<collect_atom, Collection, EpochNumber, OffersPtr>::with<finish_atom>,
     // Take the progress bar down, then reply.

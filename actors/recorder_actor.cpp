@@ -33,6 +33,7 @@ void open_trace(Self self) {
 void write_configuration(Self self, const Configuration& configuration) {
   auto& state = self->state;
   check(self, state.folder->write_plan(configuration.plan, configuration.epoch_number));
+  for (const auto& line : state.stage_times.lines(state.plan)) state.logger.info(line);
   state.plan = configuration.plan;
   state.stage_times = {};
   for (const auto& line : engine::layout_lines(state.plan)) state.logger.info(line);
@@ -115,6 +116,7 @@ RecorderActor::behavior_type recorder(Self self, std::shared_ptr<engine::RunFold
       },
       [self](const PlannedBatchPtr& batch) { write_batch(self, *batch); },
       [self](const StepRecordPtr& record) { write_step(self, *record); },
+      [self](const RunEventPtr& event) { check(self, self->state.folder->write_event(*event)); },
       [self](collect_atom, Collection collection, EpochNumber epoch_number,
              const OffersPtr& offers) -> caf::result<finish_atom> {
         check(self, collect(self, collection, epoch_number, *offers));

@@ -4,6 +4,7 @@
 
 #include "actors/exceptions.hpp"
 #include "actors/recorder_actor.hpp"
+#include "engine/profile_check.hpp"
 #include "engine/this_machine.hpp"
 #include "runtime/data/background_thread.hpp"
 
@@ -47,7 +48,7 @@ void begin(Self self, const Configuration& configuration,
   state.planner.emplace(
       state.configuration.plan,
       engine::planner_options(*state.setup, state.record_count, configuration.epoch_number));
-  state.check.emplace(*state.setup, state.configuration.plan, engine::core_count());
+  state.check.emplace(*state.setup, state.configuration.plan, engine::core_count(), state.began);
   std::set<NodeId> with_devices;
   for (const DeviceSlot& device : state.configuration.plan.devices)
     with_devices.insert(device.node);
@@ -64,6 +65,7 @@ SchedulerActor::behavior_type scheduler(Self self, const engine::JobSetup* setup
   self->state.setup = setup;
   self->state.record_count = record_count;
   self->state.next_plan = first_batch;
+  self->state.began = engine::utc_now();
   self->state.supervisor = supervisor;
   tell_of_exceptions(self, "the scheduler", [self](const Error& error) {
     self->send(self->state.supervisor, failed_atom::value, error);

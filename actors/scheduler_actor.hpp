@@ -22,6 +22,7 @@ struct SchedulerState {
   std::size_t reporters = 0;  ///< Nodes with devices: so many report on every batch.
   std::optional<engine::BatchPlanner> planner;
   std::optional<engine::RunCheck> check;  ///< Of the profile.
+  std::string began;                      ///< When the run did.
   std::int64_t next_order = 0;            ///< Batches below it have been ordered.
   std::int64_t next_plan = 0;             ///< Batches below it have been planned.
   std::int64_t wanted = 0;  ///< Batches below it have been asked for by the supervisor.

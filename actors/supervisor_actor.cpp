@@ -80,7 +80,8 @@ void node_ready(Self self, const NodeReady& ready) {
 /// layout waits until all steps before it have ended.
 void ask_for_plan(Self self) {
   auto& state = self->state;
-  if (state.planning || state.last_planned || state.steps.size() >= kStepsAhead) return;
+  if (state.phase != Phase::training || state.planning || state.last_planned) return;
+  if (state.steps.size() >= kStepsAhead) return;
   while (change_is_due(state))
     if (!state.steps.empty() || change_layout(self)) return;
   state.planning = true;
@@ -117,6 +118,7 @@ void decide(Self self, RunningStep& step) {
 void planned(Self self, const PlannedBatchPtr& batch) {
   auto& state = self->state;
   if (state.phase != Phase::training) return;
+  if (batch->iteration.epoch_number != state.configuration.epoch_number) return;
   state.planning = false;
   ++state.planned_steps;
   self->send(state.colleagues.recorder, batch);

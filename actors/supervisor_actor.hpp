@@ -74,6 +74,7 @@ struct RunningStep {
 struct LayoutChange {
   scheduler::StateMoves moves;
   StatePlacement want;
+  Time due;  ///< Decided from here on.
   Time begun;
   Time fetched;
 };

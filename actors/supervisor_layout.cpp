@@ -43,8 +43,12 @@ Result<LayoutChange> plan_fitting_change(const SupervisorState& state, const Par
   auto change = plan_change(state, plan);
   if (!change.ok()) return change;
   const job::Job& job = state.resources->setup.job;
+  const Bytes room = engine::memory_at_hand(job.cluster);
+  // With its gradients, once it is up.
+  if (auto fits = engine::check_state_memory(job, plan, room); !fits.ok())
+    return std::move(fits).error();
   auto fits =
-      engine::check_state_memory(job, state.configuration.plan, engine::memory_at_hand(job.cluster),
+      engine::check_state_memory(job, state.configuration.plan, room,
                                  scheduler::arriving_bytes(change.value().moves, job.train.dtype));
   if (!fits.ok()) return std::move(fits).error();
   return change;
@@ -93,8 +97,10 @@ bool change_is_due(const SupervisorState& state) {
 bool change_layout(Self self) {
   auto& state = self->state;
   const ParallelPlan& plan = state.resources->later[state.changes++];
+  const Time due = now(self);
   auto change = plan_fitting_change(state, plan);
   if (change.ok()) {
+    change.value().due = due;
     bring_up(self, plan, std::move(change).value());
     return true;
   }
@@ -120,7 +126,11 @@ bool node_applied(Self self, NodeId id, EpochNumber epoch_number) {
     return false;
   state.nodes[id.index()].phase = NodePhase::applied;
   if (!all_in(state, NodePhase::applied)) return false;
-  if (!state.placed.empty()) state.resources->logger.info(change_text(state, now(self)));
+  if (!state.placed.empty()) {
+    state.resources->logger.info(change_text(state, now(self)));
+    self->send(state.colleagues.recorder,
+               std::make_shared<const observe::RunEvent>(change_event(state, now(self))));
+  }
   state.placed = std::move(state.change.want);
   return true;
 }

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 
+#include "engine/profile_check.hpp"
 #include "runtime/observe/plan_words.hpp"
 #include "runtime/observe/stage_work.hpp"
 #include "scheduler/layout_request.hpp"
@@ -98,6 +100,34 @@ std::string change_text(const SupervisorState& state, Time now) {
          " of state between nodes, the busiest device sent " + bytes(change.moves.max_sent_bytes) +
          ", " + took(change.begun, change.fetched) + "; stages built in " +
          took(change.fetched, now);
+}
+
+std::int32_t tolerance_of(const StatePlacement& placement) {
+  std::size_t fewest = std::numeric_limits<std::int32_t>::max();
+  for (const Shard& shard : placement) {
+    std::set<NodeId> nodes;
+    for (const DeviceSlot& holder : shard.holders) nodes.insert(holder.node);
+    fewest = std::min(fewest, nodes.size());
+  }
+  return placement.empty() ? 0 : static_cast<std::int32_t>(fewest) - 1;
+}
+
+observe::RunEvent change_event(const SupervisorState& state, Time now) {
+  const LayoutChange& change = state.change;
+  const std::set<NodeId> nodes = nodes_of(state.configuration.plan);
+  observe::RunEvent event;
+  event.time = engine::utc_now();
+  event.step = state.planned_steps + 1;
+  event.generation = state.configuration.epoch_number;
+  event.kind = "layout";
+  event.nodes = {nodes.begin(), nodes.end()};
+  event.why = observe::layout_words(state.configuration.plan);
+  event.decide_ms = milliseconds_between(change.due, change.begun);
+  event.copy_ms = milliseconds_between(change.begun, change.fetched);
+  event.copy_bytes = change.moves.sent_bytes;
+  event.rebuild_ms = milliseconds_between(change.fetched, now);
+  event.tolerance_left = tolerance_of(change.want);
+  return event;
 }
 
 std::string stall_text(const SupervisorState& state, Time now) {

@@ -41,6 +41,12 @@ std::set<NodeId> nodes_of(const ParallelPlan& plan);
 /// What a change of layout brought and how long it took, a line for the log.
 std::string change_text(const SupervisorState& state, Time now);
 
+/// The same for events.jsonl.
+observe::RunEvent change_event(const SupervisorState& state, Time now);
+
+/// Nodes that may be lost, whichever, while each shard keeps a holder.
+std::int32_t tolerance_of(const StatePlacement& placement);
+
 /// True if every node is in this phase.
 bool all_in(const SupervisorState& state, NodeEntry::Phase phase);
 

@@ -68,6 +68,9 @@ std::vector<std::string> warnings_of(const job::LoadedJob& loaded, const engine:
     for (const auto& warning : engine::data_warnings(loaded, dataset.value()))
       warnings.push_back(engine::warning_text(warning));
   if (elsewhere) warn_of_elsewhere(loaded, warnings);
+  if (!loaded.job.debug.layouts.empty())
+    warnings.push_back(job::where_given(loaded.origins, "debug.layouts") +
+                       ": debug.layouts has no effect here: only the first layout is planned");
   return warnings;
 }
 
@@ -171,7 +174,8 @@ namespace {
 Result<scheduler::AutoLayout> layout_by_hand(const Planning& planning) {
   scheduler::AutoLayout made;
   made.layout = planning.setup.job.parallel.layout;
-  auto plan = scheduler::place_by_hand(planning.setup.model, made.layout, planning.request.cluster);
+  auto plan = scheduler::place_by_hand(planning.setup.model, made.layout, planning.request.cluster,
+                                       engine::idle_of(planning.setup.job));
   if (!plan.ok()) return std::move(plan).error();
   made.plan = std::move(plan).value();
   for (const auto& slot : made.plan.devices)

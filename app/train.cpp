@@ -92,9 +92,16 @@ Result<Opened> open_job(job::LoadedJob loaded, bool predicted) {
   // A model that fits nowhere is refused before its layers are measured.
   const auto first = engine::choose_layout(setup.value());
   if (!first.ok()) return first.error();
-  const auto fits = engine::check_state_memory(loaded.job, first.value().plan,
-                                               engine::memory_at_hand(loaded.job.cluster));
-  if (!fits.ok()) return fits.error();
+  auto later = engine::later_layouts(setup.value());
+  if (!later.ok()) return std::move(later).error();
+  opened.later = std::move(later).value();
+  auto all = opened.later;
+  all.push_back(first.value().plan);
+  for (const ParallelPlan& plan : all) {
+    auto fits =
+        engine::check_state_memory(loaded.job, plan, engine::memory_at_hand(loaded.job.cluster));
+    if (!fits.ok()) return std::move(fits).error();
+  }
   if (predicted) {
     auto profile = obtain_costs(setup.value());
     if (!profile.ok()) return std::move(profile).error();
@@ -102,9 +109,6 @@ Result<Opened> open_job(job::LoadedJob loaded, bool predicted) {
   }
   auto layout = engine::choose_layout(setup.value());
   if (!layout.ok()) return std::move(layout).error();
-  auto later = engine::later_layouts(setup.value());
-  if (!later.ok()) return std::move(later).error();
-  opened.later = std::move(later).value();
   opened.resolved = job::to_toml(loaded);
   opened.setup = std::move(setup).value();
   opened.plan = std::move(layout.value().plan);

@@ -71,13 +71,17 @@ std::vector<Error> planning_problems(const job::LoadedJob& loaded, const std::st
 /// What training would refuse here. A warning, since the job may run on another machine.
 std::vector<Error> memory_warnings(const job::Job& job, const engine::JobSetup& setup) {
   const auto plan = engine::make_parallel_plan(setup);
+  auto plans = engine::later_layouts(setup).value();
   if (job.cluster.local_nodes != job.cluster.nodes || !plan.ok()) return {};
-  const auto fits =
-      engine::check_state_memory(job, plan.value(), engine::memory_at_hand(job.cluster));
-  if (fits.ok()) return {};
-  Error warning = fits.error();
-  warning.message += "; training would be refused on this machine";
-  return {std::move(warning)};
+  plans.insert(plans.begin(), plan.value());
+  for (const ParallelPlan& each : plans) {
+    auto fits = engine::check_state_memory(job, each, engine::memory_at_hand(job.cluster));
+    if (fits.ok()) continue;
+    Error warning = std::move(fits).error();
+    warning.message += "; training would be refused on this machine";
+    return {std::move(warning)};
+  }
+  return {};
 }
 
 /// What the job says in vain. Data that cannot be opened are the business of `data check`.

@@ -59,6 +59,15 @@ scheduler::LayoutJudge training_judge(const JobSetup& setup, const PlanningCosts
   };
 }
 
+namespace {
+
+void replace_all(std::string& text, const std::string& what, const std::string& with) {
+  for (auto at = text.find(what); at != std::string::npos; at = text.find(what, at + with.size()))
+    text.replace(at, what.size(), with);
+}
+
+}  // namespace
+
 scheduler::IdleDevices idle_of(const job::Job& job) {
   return job.debug.layouts.empty() ? scheduler::IdleDevices::refused
                                    : scheduler::IdleDevices::left_out;
@@ -73,10 +82,11 @@ Result<std::vector<ParallelPlan>> later_layouts(const JobSetup& setup) {
                                          scheduler::IdleDevices::left_out);
     if (!plan.ok()) {
       Error error = std::move(plan).error();
-      const std::string section = "parallel";
-      if (error.where.starts_with(section))
-        error.where.replace(0, section.size(),
-                            "debug.layouts[" + std::to_string(plans.size()) + "]");
+      const std::string name = "debug.layouts[" + std::to_string(plans.size()) + "].";
+      for (std::string* text : {&error.where, &error.message, &error.fix}) {
+        replace_all(*text, "[[parallel.", "[[debug.layouts.");
+        replace_all(*text, "parallel.", name);
+      }
       return error;
     }
     plans.push_back(std::move(plan).value());

@@ -176,13 +176,14 @@ bool ProfileCheck::add(std::span<const double> profile_ms, std::span<const doubl
 
 double ProfileCheck::median() const { return engine::median(ratios_); }
 
-RunCheck::RunCheck(const JobSetup& setup, const ParallelPlan& plan, std::int32_t cores)
+RunCheck::RunCheck(const JobSetup& setup, const ParallelPlan& plan, std::int32_t cores,
+                   std::string began)
     : plan_(plan) {
   const bool crowded = !crowded_cores(plan, setup.job.cluster, cores).empty();
   if (!setup.costs || setup.job.balancer.adaptive_correction || crowded) return;
   profile_ = setup.profile.file;
   note_.run = setup.job.job.run_dir.string();
-  note_.date = utc_now();
+  note_.date = std::move(began);
   note_.profile = setup.profile.measured_at;
 }
 

@@ -95,7 +95,8 @@ class RunCheck {
   /// `plan` outlives it. Nothing is compared where costs come from no file, where predictions
   /// follow corrections (`adaptive_correction`), and where stages share `cores` of this machine:
   /// such runs say nothing of the profile.
-  RunCheck(const JobSetup& setup, const ParallelPlan& plan, std::int32_t cores);
+  /// `began`: when the run did (`utc_now`), whose layouts make one note together.
+  RunCheck(const JobSetup& setup, const ParallelPlan& plan, std::int32_t cores, std::string began);
 
   /// A finished step. A note that cannot be written is left out: it is no reason to end a run.
   void add(const Prediction& prediction, std::span<const observe::TraceEvent> events);

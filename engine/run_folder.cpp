@@ -160,6 +160,15 @@ Status RunFolder::write_batch(const PlannedBatch& batch) {
   return iterations_.write(observe::iteration_line(batch.iteration));
 }
 
+Status RunFolder::write_event(const observe::RunEvent& event) {
+  if (!events_) {
+    auto opened = observe::LineFile::open(path_ / "events.jsonl", Mode::replace);
+    if (!opened.ok()) return std::move(opened).error();
+    events_ = std::move(opened).value();
+  }
+  return events_->write(observe::event_line(event));
+}
+
 Status RunFolder::write_step(const observe::StepMetrics& metrics,
                              const std::vector<std::string>& ids) {
   if (auto written = metrics_.write(observe::metrics_line(metrics)); !written.ok()) return written;

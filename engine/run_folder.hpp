@@ -16,6 +16,7 @@
 
 #include "engine/batch_planner.hpp"
 #include "runtime/observe/line_file.hpp"
+#include "runtime/observe/run_event.hpp"
 #include "runtime/observe/step_metrics.hpp"
 #include "runtime/observe/trace_writer.hpp"
 #include "runtime/vocabulary/result.hpp"
@@ -54,6 +55,9 @@ class RunFolder {
   /// bad_samples.jsonl alone.
   Status write_dropped(const std::vector<DroppedSample>& dropped, std::int64_t epoch);
 
+  /// events.jsonl, which is there from the first event on.
+  Status write_event(const observe::RunEvent& event);
+
   /// metrics.jsonl and samples.jsonl (ids in training order; none for a skipped step).
   Status write_step(const observe::StepMetrics& metrics, const std::vector<std::string>& ids);
 
@@ -76,6 +80,7 @@ class RunFolder {
   observe::LineFile samples_;
   observe::LineFile bad_samples_;
   observe::LineFile iterations_;
+  std::optional<observe::LineFile> events_;
   std::set<std::string> bad_ids_;
 };
 

@@ -59,7 +59,7 @@ class StageProgram {
   /// Type of the rows that cross this stage's borders.
   virtual at::ScalarType row_dtype() const = 0;
 
-  /// State of the parameters that this stage holds as `holder` of a group; REQUIRES: it does.
+  /// State of the parameters of a group that `layer` of this stage uses; REQUIRES: it does.
   virtual HolderState& state(GroupId group, LayerId layer) = 0;
 
   /// All parameters of the stage, in layer order.

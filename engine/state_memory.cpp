@@ -33,8 +33,11 @@ Status check_state_memory(const job::Job& job, const ParallelPlan& plan, Bytes m
                           const std::map<DeviceSlot, Bytes>& beside) {
   scheduler::PredictionOptions options;
   options.dtype = job.train.dtype;
+  // Also those that a layout does without: their share of a machine's memory is free.
   std::set<DeviceSlot> devices(plan.devices.begin(), plan.devices.end());
-  for (const auto& [device, bytes] : beside) devices.insert(device);
+  for (std::int32_t node = 0; node < job.cluster.nodes; ++node)
+    for (std::int32_t device = 0; device < job.cluster.devices_per_node; ++device)
+      devices.insert({NodeId{node}, device});
   std::map<DeviceSlot, Pool> pools;
   for (const DeviceSlot& device : devices) {
     const auto [place, name] = pool_of(job.cluster, device);

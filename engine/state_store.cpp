@@ -29,6 +29,12 @@ std::int64_t numbers_in(const ShardKey& key) {
   return elements_of(key.box) * (key.kind == StateKind::moments ? 2 : 1);
 }
 
+/// Vectors of kernels begin at whole cache lines, also in bf16, as they do in tensors of their own.
+std::int64_t aligned(std::int64_t numbers) {
+  constexpr std::int64_t kNumbers = 32;
+  return (numbers + kNumbers - 1) / kNumbers * kNumbers;
+}
+
 bool contains(const Box& outer, const Box& inner) {
   for (std::size_t d = 0; d < outer.size(); ++d)
     if (inner[d].begin < outer[d].begin || inner[d].end > outer[d].end) return false;
@@ -69,12 +75,12 @@ auto StateStore::allocate(const std::vector<ShardKey>& keys) const -> Shards {
   Shards shards;
   for (const auto& [layer_and_kind, own] : buffers) {
     std::int64_t numbers = 0;
-    for (const ShardKey& key : own) numbers += numbers_in(key);
+    for (const ShardKey& key : own) numbers += aligned(numbers_in(key));
     const at::Tensor buffer = at::empty({numbers}, type_of(layer_and_kind.second, dtype_));
     std::int64_t begin = 0;
     for (const ShardKey& key : own) {
       shards[key] = buffer.narrow(0, begin, numbers_in(key)).view(shape_of(key));
-      begin += numbers_in(key);
+      begin += aligned(numbers_in(key));
     }
   }
   return shards;

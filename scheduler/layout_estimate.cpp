@@ -13,16 +13,16 @@ namespace {
 
 std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
 
-/// Milliseconds that a byte of a device's state takes in the reduction of its gradients: the first
-/// pipeline takes those of all others, adds them and returns the sums.
+/// Milliseconds that a byte of a device's state takes in the sum of its gradients: of n pipelines
+/// each adds up an nth of it n - 1 times, and moves the same twice (gradient_sum.hpp).
 double reduction_rate(const AutoLayoutRequest& request, std::int32_t pipelines) {
   const auto& speeds = request.prediction.speeds;
   const auto per_byte = [](double gigabytes_per_s) {
     return gigabytes_per_s > 0 ? 1 / (gigabytes_per_s * 1e6) : 0;
   };
   return bytes_per_element(request.prediction.dtype) /
-         state_bytes_per_trained_element(request.prediction.dtype) * (pipelines - 1) *
-         (per_byte(speeds.reduce_gigabytes_per_s) + per_byte(speeds.network.gigabytes_per_s));
+         state_bytes_per_trained_element(request.prediction.dtype) * (pipelines - 1) / pipelines *
+         (per_byte(speeds.reduce_gigabytes_per_s) + 2 * per_byte(speeds.network.gigabytes_per_s));
 }
 
 /// The largest sum over the devices of a shape; `bytes_of(track, segment, layer)` is one layer's.

@@ -34,10 +34,9 @@ enum class IdleDevices : std::uint8_t { refused, left_out };
 ///   Runs of a stage stand in module order, adjacent runs of one module are joined.
 /// - Several entries may name one device, in one pipeline or in several.
 /// - Every device must have a stage, unless `idle` says otherwise: a machine that would idle is
-/// most
-///   likely a slip.
+///   most likely a slip.
 /// - Groups stand in model order, a tied parameter right after its first layer's own group. Two
-///   layers of one stage that share a tied parameter are two holders.
+///   layers of one stage that share a tied parameter are two uses.
 ///
 /// An empty layout means `default_layout`.
 ///

@@ -54,7 +54,9 @@ Cluster bind_cluster(const Value* value, Findings& findings) {
   return cluster;
 }
 
-Debug bind_debug(const Value* value, const std::vector<std::string>& modules, Findings& findings) {
+/// `layouts_complete` becomes false where a layout is wrong already.
+Debug bind_debug(const Value* value, const std::vector<std::string>& modules,
+                 bool& layouts_complete, Findings& findings) {
   Debug debug;
   SectionReader reader{value, "debug", findings};
   if (const auto* shapes = reader.list("slow_shapes"))
@@ -64,8 +66,10 @@ Debug bind_debug(const Value* value, const std::vector<std::string>& modules, Fi
       describe_slow_shape(entry, debug.slow_shapes.emplace_back());
       entry.finish();
     }
+  const auto problems_before = findings.problems.size();
   if (const auto* layouts = reader.list("layouts"))
     debug.layouts = bind_later_layouts(*layouts, modules, findings);
+  if (findings.problems.size() > problems_before) layouts_complete = false;
   describe_debug(reader, debug);
   reader.finish();
   return debug;
@@ -97,8 +101,8 @@ BoundJob bind_job(const Value& root, Findings& findings) {
   bound.modules_complete = names.size() == job.modules.size();
   const auto problems_before = findings.problems.size();
   job.parallel = bind_parallel(reader.take("parallel"), names, findings);
-  job.debug = bind_debug(reader.take("debug"), names, findings);
   bound.layout_complete = findings.problems.size() == problems_before;
+  job.debug = bind_debug(reader.take("debug"), names, bound.layout_complete, findings);
   job.data = bind_data(reader.take("data"), findings);
   job.train = bind_section<Train>(reader.take("train"), "train", findings,
                                   [](auto& v, auto& x) { describe_train(v, x); });

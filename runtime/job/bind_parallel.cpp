@@ -188,6 +188,9 @@ std::vector<LaterLayout> bind_later_layouts(const Value::Array& list,
     SectionReader reader{&item, path, findings};
     LaterLayout later;
     describe_later_layout(reader, later);
+    if (reader.is_given() && item.find("from_step") == nullptr)
+      findings.add(Errc::invalid_argument, item.where(), path + ": from_step is missing",
+                   "say from which step on the job runs on it: from_step = 100");
     later.layout = bind_hand_layout(reader, path, modules, findings);
     reader.finish();
     if (later.layout.empty())

@@ -122,6 +122,20 @@ void warn_of_warm_up(const Job& job, Findings& findings) {
                    "lower it, or train longer");
 }
 
+void warn_of_later_layouts(const Job& job, Findings& findings) {
+  const auto& duration = job.train.duration;
+  if (duration.unit != DurationUnit::steps) return;
+  for (std::size_t i = 0; i < job.debug.layouts.size(); ++i) {
+    const auto from = job.debug.layouts[i].step;
+    const auto key = "debug.layouts[" + to_string(i) + "].from_step";
+    if (from > duration.amount)
+      findings.warn_at(key,
+                       key + " " + to_string(from) + " is beyond train.steps " +
+                           to_string(duration.amount) + ": the job never runs on it",
+                       "lower it, or train longer");
+  }
+}
+
 }  // namespace
 
 void check_effects(const Job& job, Findings& findings) {
@@ -131,6 +145,7 @@ void check_effects(const Job& job, Findings& findings) {
   warn_of_balancing(job, findings);
   warn_of_microbatches(job, findings);
   warn_of_warm_up(job, findings);
+  warn_of_later_layouts(job, findings);
 }
 
 }  // namespace troupe::job

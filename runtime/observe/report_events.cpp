@@ -28,15 +28,22 @@ void add_skipped(const MetricsTable& metrics, std::vector<ReportedEvent>& events
   }
 }
 
+bool has_event(const std::vector<ReportedEvent>& events, std::int64_t step) {
+  return std::any_of(events.begin(), events.end(),
+                     [step](const ReportedEvent& event) { return event.step == step; });
+}
+
+/// Where `told` has an event at the same step, that says more.
 void add_changes(const MetricsTable& metrics, const std::string& key, const std::string& what,
-                 std::vector<ReportedEvent>& events) {
+                 const std::vector<ReportedEvent>& told, std::vector<ReportedEvent>& events) {
   const auto* column = metrics.find(key);
   if (column == nullptr) return;
   double before = NAN;
   for (std::size_t i = 0; i < column->size(); ++i) {
     const double now = (*column)[i];
     if (!std::isfinite(now)) continue;
-    if (std::isfinite(before) && now != before)
+    const bool is_told = has_event(told, std::llround(metrics.steps[i]));
+    if (std::isfinite(before) && now != before && !is_told)
       events.push_back({std::llround(metrics.steps[i]),
                         what + " went from " + std::to_string(std::llround(before)) + " to " +
                             std::to_string(std::llround(now)) + "."});
@@ -85,11 +92,12 @@ void add_recorded(const std::filesystem::path& path, std::vector<ReportedEvent>&
 
 std::vector<ReportedEvent> read_events(const std::filesystem::path& folder,
                                        const MetricsTable& metrics) {
-  std::vector<ReportedEvent> events;
-  add_recorded(folder / "events.jsonl", events);
+  std::vector<ReportedEvent> told;
+  add_recorded(folder / "events.jsonl", told);
+  std::vector<ReportedEvent> events = told;
   add_skipped(metrics, events);
-  add_changes(metrics, "nodes", "The number of nodes", events);
-  add_changes(metrics, "epoch_number", "The configuration", events);
+  add_changes(metrics, "nodes", "The number of nodes", {}, events);
+  add_changes(metrics, "epoch_number", "The configuration", told, events);
   add_repeats(metrics, events);
   std::stable_sort(events.begin(), events.end(),
                    [](const auto& a, const auto& b) { return a.step < b.step; });

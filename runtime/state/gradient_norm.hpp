@@ -1,7 +1,7 @@
 // Norms of gradients, summed in a fixed order, and the clip factor that follows.
 //
-// For the engine and the reference run alike: one holder measures each parameter group, the
-// supervisor adds the squares in group order. Pure; deterministic to the bit for a given input,
+// For the engine and the reference run alike: one holder measures each chunk of a parameter group,
+// the supervisor adds the squares in group order. Pure; deterministic to the bit for a given input,
 // whatever the number of threads.
 
 #pragma once

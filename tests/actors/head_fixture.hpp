@@ -126,6 +126,7 @@ class Head {
     auto planned =
         engine::plan_tiny_batch(resources.setup, scheduler.begins.back().plan, store_, batch);
     REQUIRE(planned.ok());
+    planned.value().iteration.epoch_number = scheduler.begins.back().epoch_number;
     planned.value().plan_ms = plan_ms;
     planned.value().prediction.profile_step_ms = 11;
     planned.value().prediction.calibrated_step_ms = 12;

@@ -122,6 +122,7 @@ TEST_CASE("too many bad samples end the job before their batch is trained", "[ac
   head.resources.setup.job.data.max_bad_fraction = 0.01;  // Of 60 records: none.
   head.start_training();
   engine::PlannedBatch batch;
+  batch.iteration.epoch_number = 1;
   batch.dropped.push_back({0, {"s0", data::BadKind::missing_file, "x.png", "", "gone", ""}});
   head.tell(std::make_shared<const engine::PlannedBatch>(batch));
   REQUIRE(head.ended);

@@ -1,3 +1,5 @@
+#include "actors/supervisor_records.hpp"
+#include "engine/state_memory.hpp"
 #include "tests/actors/head_fixture.hpp"
 
 namespace troupe::actors {
@@ -34,6 +36,69 @@ TEST_CASE("a layout waits for the steps before it and comes up when all nodes ha
   for (std::size_t id = 0; id < 4; ++id) head.tell(applied_atom::value, NodeId{id}, EpochNumber{2});
   CHECK(head.scheduler.begins.size() == 2);
   CHECK(head.scheduler.asked == 2);
+}
+
+TEST_CASE("a change of layout is an event with its phases, the start is none", "[actors]") {
+  Head head(4, move_llm);
+  head.start_training();
+  head.plan(0);
+  head.run_step(1);
+  CHECK(head.recorder.events.empty());
+  head.system.pass(200ms);
+  for (std::size_t id = 0; id < 4; ++id) head.tell(fetched_atom::value, NodeId{id}, EpochNumber{2});
+  head.system.pass(100ms);
+  for (std::size_t id = 0; id < 4; ++id) head.tell(applied_atom::value, NodeId{id}, EpochNumber{2});
+  REQUIRE(head.recorder.events.size() == 1);
+  const auto& event = head.recorder.events[0];
+  CHECK(event.kind == "layout");
+  CHECK(event.step == 2);
+  CHECK(event.generation == 2);
+  CHECK((event.nodes == std::vector<NodeId>{NodeId{0}, NodeId{2}}));
+  CHECK(event.why == "1 pipeline of 2 stages");
+  CHECK(event.copy_ms == 200);
+  CHECK(event.rebuild_ms == 100);
+  CHECK(event.copy_bytes > 0);
+  CHECK(event.tolerance_left == 0);
+}
+
+TEST_CASE("as many nodes may be lost as the rarest shard has others", "[actors]") {
+  const auto shard = [](std::vector<DeviceSlot> holders) { return Shard{{}, std::move(holders)}; };
+  const DeviceSlot a{NodeId{0}, 0}, b{NodeId{0}, 1}, c{NodeId{1}, 0}, d{NodeId{2}, 0};
+  CHECK(tolerance_of({shard({a, c, d}), shard({a, c})}) == 1);
+  CHECK(tolerance_of({shard({a, b})}) == 0);  // Both are lost with their node.
+  CHECK(tolerance_of({}) == 0);
+}
+
+TEST_CASE("a layout that is due behind a batch without samples is planned for once", "[actors]") {
+  Head head(4, move_llm);
+  head.start_training();
+  engine::PlannedBatch empty;
+  empty.iteration.step = 1;
+  empty.iteration.epoch_number = 1;
+  head.tell(std::make_shared<const engine::PlannedBatch>(empty));
+  CHECK(head.scheduler.asked == 1);
+  REQUIRE(head.seen[0].configurations.size() == 2);
+  head.bring_up(2);
+  CHECK(head.scheduler.asked == 2);
+  head.plan(1);
+  CHECK(head.seen[0].plans.size() == 1);
+}
+
+TEST_CASE("a plan for a layout that is gone is dropped", "[actors]") {
+  Head head(4, move_llm);
+  head.start_training();
+  head.plan(0);
+  head.run_step(1);
+  head.bring_up(2);
+  engine::PlannedBatch stale;
+  stale.batch = 1;
+  stale.iteration.step = 2;
+  stale.iteration.epoch_number = 1;
+  stale.iteration.samples.resize(1);
+  head.tell(std::make_shared<const engine::PlannedBatch>(stale));
+  CHECK(head.seen[0].plans.size() == 1);
+  head.plan(1);
+  CHECK(head.seen[0].plans.size() == 2);
 }
 
 TEST_CASE("each node hears of its own moves, and state comes from who has it", "[actors]") {
@@ -86,9 +151,16 @@ TEST_CASE("nodes without a stage idle until they are needed, and are asked for w
 
 TEST_CASE("a layout that does not fit beside the present one is left, and training goes on",
           "[actors][errors]") {
+  // Nodes 0 and 1 change places: each has room for either half, not for both.
   Head head(4, [](job::Job& job) {
-    move_llm(job);
-    job.cluster.device_memory_gib = 1e-9;
+    const auto plan = engine::make_parallel_plan(engine::prepare(job).value()).value();
+    std::int64_t room = 1;
+    job.cluster.device_memory_gib = 1;
+    while (!engine::check_state_memory(job, plan, Bytes{room}).ok()) room += 64;
+    job.cluster.device_memory_gib = static_cast<double>(room) / 1024 / 1024 / 1024;
+    auto pipelines = job.parallel.layout.pipelines;
+    std::swap(pipelines[0][0].node, pipelines[0][1].node);
+    job.debug.layouts = {{2, {pipelines}}};
   });
   head.start_training();
   head.plan(0);

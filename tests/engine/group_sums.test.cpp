@@ -7,6 +7,7 @@
 #include <ATen/ops/randn.h>
 
 #include <algorithm>
+#include <catch2/catch_approx.hpp>
 #include <limits>
 #include <map>
 #include <memory>

@@ -228,7 +228,7 @@ TEST_CASE("a run notes what it found while it runs", "[engine]") {
   const auto plan = make_parallel_plan(setup).value();
   const auto notes_of = [&](std::int32_t cores, int steps) {
     std::filesystem::remove(notes_path(profile.file));
-    RunCheck check(setup, plan, cores);
+    RunCheck check(setup, plan, cores, utc_now());
     run_steps(check, plan, steps, 1.4);
     return load_notes(profile.file);
   };

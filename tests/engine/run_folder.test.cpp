@@ -2,6 +2,7 @@
 
 #include "engine/run_folder.hpp"
 
+#include <algorithm>
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <filesystem>
 #include <fstream>
@@ -68,6 +69,19 @@ TEST_CASE("plan.json is the present layout's, those before it are kept by number
   CHECK(number_in(scratch / "run" / "plan.json") == 5);
   CHECK(number_in(RunFolder::older_plan(scratch / "run", 1)) == 1);
   CHECK(number_in(RunFolder::older_plan(scratch / "run", 2)) == 2);
+}
+
+TEST_CASE("a run without events has no file of them, others a line for each", "[engine]") {
+  const testing::ScratchFolder scratch;
+  auto folder = RunFolder::create(scratch / "run", "job").value();
+  CHECK_FALSE(fs::exists(scratch / "run" / "events.jsonl"));
+  observe::RunEvent event;
+  event.kind = "layout";
+  event.copy_bytes = 77;
+  for (event.step = 3; event.step < 5; ++event.step) REQUIRE(folder.write_event(event).ok());
+  const std::string lines = content(scratch / "run" / "events.jsonl");
+  CHECK(std::count(lines.begin(), lines.end(), '\n') == 2);
+  CHECK_THAT(lines, ContainsSubstring(R"("step":4)") && ContainsSubstring(R"("copy_bytes":77)"));
 }
 
 TEST_CASE("new and empty folders are fit for a run", "[engine]") {

@@ -60,7 +60,18 @@ TEST_CASE("what a change of layout brings counts beside what is there", "[engine
     return check_state_memory(apart.job, apart.plan, room, {{{NodeId{node}, 0}, room}});
   };
   CHECK_FALSE(with(0).ok());
-  CHECK(with(9).ok());  // A node that had nothing.
+}
+
+TEST_CASE("memory of devices that a layout does without is there for the others", "[engine]") {
+  Case all;
+  all.job.cluster.local_nodes = all.job.cluster.nodes;
+  Case one = all;
+  one.job.debug.layouts = {{2, {}}};
+  one.job.parallel.layout.pipelines = {{{0, 0, {{"vision", {}}, {"llm", {}}}}}};
+  one.plan = make_parallel_plan(prepare(one.job).value()).value();
+  REQUIRE(one.plan.devices.size() == 1);
+  // One copy of the model instead of two, in the memory of the same machine.
+  CHECK(one.least() < 0.6 * all.least());
 }
 
 TEST_CASE("frozen modules need their parameters alone", "[engine]") {

@@ -75,6 +75,17 @@ TEST_CASE("keys without an effect in this job are warned of", "[job]") {
   check_one(kSmallJob, vain);
 }
 
+TEST_CASE("a layout beyond the last step is warned of", "[job]") {
+  const auto from = [](int step) {
+    return warnings(kSmallJob, {"debug.layouts=[{from_step=" + std::to_string(step) +
+                                    ",pipelines=[{stages=[{node=0,vision=\"all\",llm=\"all\"}]}]}]",
+                                "train.steps=10"});
+  };
+  CHECK(from(10).empty());
+  REQUIRE(from(11).size() == 1);
+  CHECK_THAT(from(11)[0].message, ContainsSubstring("debug.layouts[0].from_step 11 is beyond"));
+}
+
 TEST_CASE("pixels are no budget of a job without pictures", "[job]") {
   const std::string text =
       "[job]\nname = \"t\"\n[modules.llm]\nkind = \"llm\"\n[[data.sources]]\n"

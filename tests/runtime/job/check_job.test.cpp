@@ -164,6 +164,7 @@ TEST_CASE("values that contradict one another are refused", "[job][errors]") {
       {"slow factor", "[[debug.slow_shapes]]\nmodule = \"llm\"\nmax_rows = 9\nfactor = 0.5\n", {}, "debug.slow_shapes[0].factor", "0.5 is out of range", "1 to"},
       {"slow node", "[[debug.slow_shapes]]\nmodule = \"llm\"\nmax_rows = 9\nnode = 99\n", {}, "debug.slow_shapes[0].node", "there is no node 99", "name a node"},
       {"layout without one", "[[debug.layouts]]\nfrom_step = 3\n", {}, "debug.layouts[0]", "no layout", "pipelines or replicas"},
+      {"layout without a step", "", {"debug.layouts=[{pipelines=[{stages=[{node=0,vision=\"all\",llm=\"all\"}]}]}]"}, "debug.layouts[0]", "from_step is missing", "from_step = "},
       {"layout too early", "", {"debug.layouts=[{from_step=1,pipelines=[{stages=[{node=0,vision=\"all\",llm=\"all\"}]}]}]"}, "debug.layouts[0].from_step", "1 is out of range", "2 to"},
       {"layouts out of order", "", {"debug.layouts=[{from_step=5,pipelines=[{stages=[{node=0,vision=\"all\",llm=\"all\"}]}]},{from_step=5,pipelines=[{stages=[{node=0,vision=\"all\",llm=\"all\"}]}]}]"}, "debug.layouts[1].from_step", "not after the one before", "in the order"},
       {"layout with a gap", "", {"debug.layouts=[{from_step=5,pipelines=[{stages=[{node=0,vision=\"all\",llm=[0,2]}]}]}]"}, "debug.layouts[0].pipelines[0]", "llm has 6 layers", "must end at 6"},

@@ -6,6 +6,7 @@
 
 #include "runtime/observe/report.hpp"
 #include "runtime/observe/report_words.hpp"
+#include "runtime/observe/run_event.hpp"
 #include "tests/runtime/observe/example_plan.hpp"
 #include "tests/support/scratch_folder.hpp"
 
@@ -152,6 +153,24 @@ TEST_CASE("what happened is read from events and from metrics", "[observe]") {
                                  "5 The step left the parameters alone: other.",
                                  "5 The number of nodes went from 4 to 3.",
                                  "5 The configuration went from 1 to 2.", "9 Checkpoint written."});
+}
+
+TEST_CASE("a layout that was recorded is told once, by its own words", "[observe]") {
+  const ScratchFolder folder;
+  RunEvent event;
+  event.step = 5;
+  event.generation = 2;
+  event.kind = "layout";
+  event.nodes = {NodeId{0}, NodeId{2}};
+  event.why = "1 pipeline of 2 stages";
+  std::ofstream(folder / "events.jsonl") << event_line(event) << "\n";
+  MetricsTable metrics;
+  metrics.steps = {4, 5, 6};
+  metrics.columns["epoch_number"] = {1, 2, 3};
+  const auto events = read_events(folder.path(), metrics);
+  REQUIRE(events.size() == 2);
+  CHECK(events[0].words == "Another layout, nodes 0 2: 1 pipeline of 2 stages.");
+  CHECK(events[1].words == "The configuration went from 2 to 3.");
 }
 
 TEST_CASE("a page speaks words, not keys", "[observe]") {

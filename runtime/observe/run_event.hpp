@@ -1,0 +1,34 @@
+// A line of events.jsonl: what happened to a running job that its user should know.
+
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "runtime/vocabulary/units.hpp"
+
+namespace troupe::observe {
+
+/// Phases that an event did not have take 0 ms.
+struct RunEvent {
+  std::string time;                 ///< UTC, as `utc_now` writes it.
+  std::int64_t step = 0;            ///< The first one after it.
+  EpochNumber generation = 0;       ///< After it.
+  std::string kind;                 ///< `layout`.
+  std::vector<NodeId> nodes;        ///< Whom it is about; of a layout, those that work in it.
+  std::string why;                  ///< A clause for people.
+  double detect_ms = 0;             ///< Until it was noticed.
+  double decide_ms = 0;             ///< Until it was known what to do.
+  double connect_ms = 0;            ///< Of new connections.
+  double copy_ms = 0;               ///< Of state that moved.
+  std::int64_t copy_bytes = 0;      ///< Between nodes.
+  double rebuild_ms = 0;            ///< Of stages.
+  double replay_ms = 0;             ///< Of the step that was trained again.
+  std::int32_t tolerance_left = 0;  ///< Nodes that may be lost, whichever, and all state is left.
+};
+
+/// One line without a newline.
+std::string event_line(const RunEvent& event);
+
+}  // namespace troupe::observe
