@@ -181,6 +181,7 @@ void settle(Self self, EpochNumber epoch_number) {
   auto& state = self->state;
   if (epoch_number != state.configuration.epoch_number) return;
   state.resources->epoch_number = epoch_number;
+  state.resources->transport->drop_older_than(epoch_number);  // All its steps have ended.
   if (working_devices(state) == 0)
     state.resources->samples.drop_before(std::numeric_limits<std::int64_t>::max());
   for (auto& [device, executor] : state.executors)
@@ -194,11 +195,8 @@ void device_fetched(Self self, std::int32_t device) {
 }
 
 void device_applied(Self self, std::int32_t device) {
-  auto& state = self->state;
-  state.applied.insert(device);
-  if (state.applied.size() == state.executors.size())
-    state.resources->transport->drop_older_than(state.configuration.epoch_number);
-  tell_if_all(self, state.applied, applied_atom::value);
+  self->state.applied.insert(device);
+  tell_if_all(self, self->state.applied, applied_atom::value);
 }
 
 void run(Self self, IterationPlan plan) {

@@ -1,7 +1,5 @@
 #include "actors/scheduler_actor.hpp"
 
-#include <set>
-
 #include "actors/exceptions.hpp"
 #include "actors/recorder_actor.hpp"
 #include "engine/profile_check.hpp"
@@ -49,10 +47,7 @@ void begin(Self self, const Configuration& configuration,
       state.configuration.plan,
       engine::planner_options(*state.setup, state.record_count, configuration.epoch_number));
   state.check.emplace(*state.setup, state.configuration.plan, engine::core_count(), state.began);
-  std::set<NodeId> with_devices;
-  for (const DeviceSlot& device : state.configuration.plan.devices)
-    with_devices.insert(device.node);
-  state.reporters = with_devices.size();
+  state.reporters = state.configuration.plan.nodes().size();
   state.next_order = state.wanted = state.next_plan;
   state.reports.clear();
 }

@@ -111,7 +111,7 @@ void decide(Self self, RunningStep& step) {
   step.outcome = step.ledger.outcome(iteration.trained_tokens, policy);
   if (iteration.samples.empty()) return;
   step.waiting_for = all_devices(state.configuration.plan);
-  for (const NodeId node : nodes_of(state.configuration.plan))
+  for (const NodeId node : state.configuration.plan.nodes())
     send_to_node(self, state.nodes[node.index()], step.outcome->decision);
 }
 
@@ -140,7 +140,7 @@ void planned(Self self, const PlannedBatchPtr& batch) {
   state.last_planned = state.length->reached(batch->batch + 1, state.planned_tokens);
   state.steps.push_back(std::move(step));
   if (!batch->iteration.samples.empty())
-    for (const NodeId node : nodes_of(state.configuration.plan))
+    for (const NodeId node : state.configuration.plan.nodes())
       send_to_node(self, state.nodes[node.index()],
                    engine::slice_for(batch->iteration, state.configuration.plan, node));
   if (idle && batch->iteration.samples.empty()) {

@@ -80,12 +80,6 @@ std::set<DeviceId> all_devices(const ParallelPlan& plan) {
   return devices;
 }
 
-std::set<NodeId> nodes_of(const ParallelPlan& plan) {
-  std::set<NodeId> nodes;
-  for (const DeviceSlot& device : plan.devices) nodes.insert(device.node);
-  return nodes;
-}
-
 std::string change_text(const SupervisorState& state, Time now) {
   const auto took = [](Time begin, Time end) {
     return std::to_string(std::lround(milliseconds_between(begin, end))) + " ms";
@@ -114,7 +108,7 @@ std::int32_t tolerance_of(const StatePlacement& placement) {
 
 observe::RunEvent change_event(const SupervisorState& state, Time now) {
   const LayoutChange& change = state.change;
-  const std::set<NodeId> nodes = nodes_of(state.configuration.plan);
+  const std::set<NodeId> nodes = state.configuration.plan.nodes();
   observe::RunEvent event;
   event.time = engine::utc_now();
   event.step = state.planned_steps + 1;

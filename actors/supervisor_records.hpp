@@ -35,9 +35,6 @@ Error stalled_error(const SupervisorState& state, Time now);
 
 std::set<DeviceId> all_devices(const ParallelPlan& plan);
 
-/// Nodes that work in a layout.
-std::set<NodeId> nodes_of(const ParallelPlan& plan);
-
 /// What a change of layout brought and how long it took, a line for the log.
 std::string change_text(const SupervisorState& state, Time now);
 

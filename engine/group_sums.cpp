@@ -28,9 +28,9 @@ GroupSums::GroupSums(const ParallelPlan& plan, DeviceId device, Gradients gradie
   for (std::size_t g = 0; g < plan.groups.size(); ++g) {
     const ParameterGroup& group = plan.groups[g];
     Part& part = parts_.emplace_back();
-    part.chunks = sum_chunks(group, GroupId{g});
-    part.role = sum_role(group, part.chunks, device);
-    part.uses = uses_on(plan, group, device);
+    GroupSum sum = plan_sum(plan, GroupId{g});
+    part.role = role_of(sum, group, device);
+    part.chunks = std::move(sum.chunks);
     for (std::size_t c = 0; c < part.chunks.size(); ++c)
       if (part.chunks[c].owner == part.role.place) part.own_chunk = static_cast<std::int32_t>(c);
   }
@@ -70,8 +70,9 @@ std::vector<Arrival> GroupSums::arrivals_of(const Action& action, at::ScalarType
 /// The first use's gradients, with those of the device's other uses added.
 at::Tensor& GroupSums::add_up_uses(GroupId group) {
   const Part& part = parts_[group.index()];
-  at::Tensor& sum = gradients_(group, part.uses.front());
-  for (std::size_t u = 1; u < part.uses.size(); ++u) sum.add_(gradients_(group, part.uses[u]));
+  at::Tensor& sum = gradients_(group, part.role.uses.front());
+  for (std::size_t u = 1; u < part.role.uses.size(); ++u)
+    sum.add_(gradients_(group, part.role.uses[u]));
   return sum;
 }
 
@@ -90,7 +91,8 @@ GroupNorm GroupSums::reduce(GroupId id, TensorMailbox& mailbox) {
   const Part& part = parts_[id.index()];
   const ParameterGroup& group = plan_.groups[id.index()];
   const SumChunk& chunk = part.chunks[static_cast<std::size_t>(part.own_chunk)];
-  at::Tensor& gradients = part.role.sends ? gradients_(id, part.uses.front()) : add_up_uses(id);
+  at::Tensor& gradients =
+      part.role.sends ? gradients_(id, part.role.uses.front()) : add_up_uses(id);
   const at::Tensor own = part_of(gradients, chunk);
   const auto self = static_cast<std::size_t>(part.role.place);
   at::Tensor sum;
@@ -114,7 +116,7 @@ GroupNorm GroupSums::reduce(GroupId id, TensorMailbox& mailbox) {
 
 void GroupSums::receive(GroupId id, TensorMailbox& mailbox) {
   const Part& part = parts_[id.index()];
-  at::Tensor& gradients = gradients_(id, part.uses.front());
+  at::Tensor& gradients = gradients_(id, part.role.uses.front());
   for (const SumChunk& chunk : part.chunks)
     if (chunk.owner != part.role.place)
       part_of(gradients, chunk)

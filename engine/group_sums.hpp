@@ -40,7 +40,6 @@ class GroupSums {
   struct Part {
     SumRole role;
     std::vector<SumChunk> chunks;
-    std::vector<std::size_t> uses;
     std::int32_t own_chunk = -1;
   };
 

@@ -85,13 +85,13 @@ class Replay {
     std::vector<GroupNorm> norms;
     for (std::size_t g = 0; g < plan_.groups.size(); ++g) {
       const ParameterGroup& group = plan_.groups[g];
+      const auto [chunks, roles] = plan_sum(plan_, GroupId{g});
       at::Tensor sum;
-      for (const DeviceId holder : group.holders) {
+      for (const SumRole& role : roles) {
         at::Tensor own;
-        for (const std::size_t use : uses_on(plan_, group, holder)) add(own, gradients(g, use));
+        for (const std::size_t use : role.uses) add(own, gradients(g, use));
         add(sum, own);
       }
-      const auto chunks = sum_chunks(group, GroupId{g});
       for (std::size_t c = 0; c < chunks.size(); ++c) {
         const double squared =
             state::squared_norm(sum.narrow(0, chunks[c].begin, chunks[c].size()));

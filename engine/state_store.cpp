@@ -35,13 +35,16 @@ std::int64_t aligned(std::int64_t numbers) {
   return (numbers + kNumbers - 1) / kNumbers * kNumbers;
 }
 
-bool contains(const Box& outer, const Box& inner) {
-  for (std::size_t d = 0; d < outer.size(); ++d)
-    if (inner[d].begin < outer[d].begin || inner[d].end > outer[d].end) return false;
-  return true;
-}
-
 }  // namespace
+
+at::Tensor view_of(const at::Tensor& shard, const ShardKey& key, const Box& box) {
+  at::Tensor view = shard;
+  const std::int64_t first = key.kind == StateKind::moments ? 1 : 0;
+  for (std::size_t d = 0; d < box.size(); ++d)
+    view = view.narrow(first + static_cast<std::int64_t>(d), box[d].begin - key.box[d].begin,
+                       box[d].size());
+  return view;
+}
 
 StateStore::StateStore(DeviceSlot device, const std::vector<ParameterInfo>& parameters, Dtype dtype)
     : device_(device), parameters_(parameters), dtype_(dtype) {
@@ -92,12 +95,7 @@ at::Tensor StateStore::piece_of(const Shards& shards, const ShardKey& piece) {
     const auto& [key, tensor] = *shard;
     if (key.parameter != piece.parameter || key.kind != piece.kind) break;
     if (!contains(key.box, piece.box)) continue;
-    at::Tensor view = tensor;
-    const std::int64_t first = piece.kind == StateKind::moments ? 1 : 0;
-    for (std::size_t d = 0; d < piece.box.size(); ++d)
-      view = view.narrow(first + static_cast<std::int64_t>(d),
-                         piece.box[d].begin - key.box[d].begin, piece.box[d].size());
-    return view;
+    return view_of(tensor, key, piece.box);
   }
   return {};
 }

@@ -17,13 +17,6 @@ Error missing(const char* what, const ParameterInfo& info) {
   return {Errc::internal, std::string(what) + " of '" + info.name + "'", {}, {}};
 }
 
-/// The part of a whole parameter that a piece is.
-at::Tensor cut(at::Tensor whole, const Box& box) {
-  for (std::size_t d = 0; d < box.size(); ++d)
-    whole = whole.narrow(static_cast<std::int64_t>(d), box[d].begin, box[d].size());
-  return whole;
-}
-
 }  // namespace
 
 StateTransfer::StateTransfer(StateStore& store, const JobSetup& setup,
@@ -106,7 +99,9 @@ Status StateTransfer::make_from_seed() {
         continue;
       }
       for (const auto& parameter : layer.value()->parameters())
-        if (parameter.name == info.name) target.copy_(cut(parameter.value.detach(), piece.box));
+        if (parameter.name == info.name)
+          target.copy_(view_of(parameter.value.detach(),
+                               {piece.parameter, piece.kind, whole_box(info.shape)}, piece.box));
     }
   }
   return Done{};

@@ -172,20 +172,17 @@ class Collector {
   /// A group's chunks: its device's own gradients first, then those of all others, then back.
   void add_sum(std::size_t g, const std::vector<SitedAction>& commits) {
     const ParameterGroup& group = plan_.groups[g];
-    const auto chunks = sum_chunks(group, GroupId{g});
     std::vector<SitedAction> gives, adds, takes;
-    for (const DeviceId device : group.holders) {
-      const SumRole role = sum_role(group, chunks, device);
-      const auto uses = uses_on(plan_, group, device);
+    for (const SumRole& role : plan_sum(plan_, GroupId{g}).roles) {
       const auto on_device = [&](ActionKind kind) {
-        const auto action = grouped(kind, group.uses[uses.front()].stage, g);
+        const auto action = grouped(kind, group.uses[role.uses.front()].stage, g);
         actions_.push_back(action);
         return action;
       };
       if (role.sends) gives.push_back(on_device(ActionKind::reduce_send));
       if (role.adds > 0) adds.push_back(on_device(ActionKind::reduce));
       if (role.sends) takes.push_back(on_device(ActionKind::reduce_receive));
-      for (const std::size_t use : uses)
+      for (const std::size_t use : role.uses)
         for (const auto& backward : backwards_of_[group.uses[use].stage.index()]) {
           if (role.sends) need(gives.back(), backward);
           if (role.adds > 0) need(adds.back(), backward);

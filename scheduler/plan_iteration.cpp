@@ -124,15 +124,6 @@ void append_compute(const IterationGraph& graph, const std::vector<std::int32_t>
   }
 }
 
-Action sum_action(const ParallelPlan& plan, ActionKind kind, GroupId group, DeviceId device) {
-  const ParameterGroup& all = plan.groups[group.index()];
-  Action action;
-  action.kind = kind;
-  action.group = group;
-  action.stage = all.uses[uses_on(plan, all, device).front()].stage;
-  return action;
-}
-
 bool makes_gradients(ActionKind kind) {
   return kind == ActionKind::backward || kind == ActionKind::backward_input ||
          kind == ActionKind::backward_weight;
@@ -161,15 +152,17 @@ void append_sums(const ParallelPlan& plan, std::vector<std::vector<Action>>& act
   std::vector<std::vector<Action>> adds(actions.size()), takes(actions.size());
   for (std::size_t g = 0; g < plan.groups.size(); ++g) {
     const ParameterGroup& group = plan.groups[g];
-    const auto chunks = sum_chunks(group, GroupId{g});
-    for (const DeviceId device : group.holders) {
-      const SumRole role = sum_role(group, chunks, device);
+    for (const SumRole& role : plan_sum(plan, GroupId{g}).roles) {
       const auto action = [&](ActionKind kind) {
-        return sum_action(plan, kind, GroupId{g}, device);
+        Action made;
+        made.kind = kind;
+        made.group = GroupId{g};
+        made.stage = group.uses[role.uses.front()].stage;
+        return made;
       };
-      const auto d = device.index();
+      const auto d = group.holders[static_cast<std::size_t>(role.place)].index();
       if (role.sends) {
-        early[d].emplace(place_of_gradients(group, uses_on(plan, group, device), actions[d]),
+        early[d].emplace(place_of_gradients(group, role.uses, actions[d]),
                          action(ActionKind::reduce_send));
         takes[d].push_back(action(ActionKind::reduce_receive));
       }

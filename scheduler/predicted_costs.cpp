@@ -1,4 +1,5 @@
 #include "scheduler/predicted_costs.hpp"
+#include "scheduler/state_moves.hpp"
 
 #include <cstddef>
 #include <map>
@@ -109,12 +110,14 @@ SimulationCosts costs_of(const ParallelPlan& plan, const PredictionOptions& opti
 }  // namespace
 
 double bytes_per_element(Dtype dtype) {
-  return dtype == Dtype::bf16 ? 2 : dtype == Dtype::fp32 ? 4 : 8;
+  return static_cast<double>(bytes_per_element(StateKind::value, dtype));
 }
 
 double state_bytes_per_trained_element(Dtype dtype) {
-  const double wide = dtype == Dtype::fp64 ? 8 : 4;
-  return bytes_per_element(dtype) + 3 * wide + (dtype == Dtype::bf16 ? wide : 0);
+  const std::int64_t moments = bytes_per_element(StateKind::moments, dtype);
+  const std::int64_t gradient = moments / 2;  // In the type of either moment.
+  return static_cast<double>(bytes_per_element(StateKind::value, dtype) +
+                             bytes_per_element(StateKind::master, dtype) + moments + gradient);
 }
 
 Result<std::vector<SampleWork>> sample_workloads(const CostModel& model,

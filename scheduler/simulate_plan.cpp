@@ -45,9 +45,8 @@ class Simulation {
           devices_[d].stop_ms = std::min(devices_[d].stop_ms, failure.at_ms);
     }
     for (std::size_t g = 0; g < groups_.size(); ++g) {
-      groups_[g].chunks = sum_chunks(plan.groups[g], GroupId{g});
-      for (const DeviceId device : plan.groups[g].holders) {
-        const SumRole role = sum_role(plan.groups[g], groups_[g].chunks, device);
+      groups_[g].sum = plan_sum(plan, GroupId{g});
+      for (const SumRole& role : groups_[g].sum.roles) {
         groups_[g].gradients.left += role.sends ? 1 : 0;
         groups_[g].sums.left += role.adds > 0 ? 1 : 0;
       }
@@ -84,7 +83,7 @@ class Simulation {
     std::vector<std::int32_t> waiting;
   };
   struct Group {
-    std::vector<SumChunk> chunks;
+    GroupSum sum;
     Gathering gradients;  ///< All holders' gradients, at the owners of the chunks.
     Gathering sums;       ///< All owners' sums, at the holders.
   };
@@ -160,7 +159,7 @@ class Simulation {
     return static_cast<double>(elements) * costs_.bytes_per_element;
   }
   double own_bytes(GroupId g, std::int32_t d) const {
-    return bytes_of(sum_role(plan_.groups[g.index()], groups_[g.index()].chunks, DeviceId{d}).adds);
+    return bytes_of(role_of(groups_[g.index()].sum, plan_.groups[g.index()], DeviceId{d}).adds);
   }
 
   /// When gradients are at all owners, or a sum at all holders: one transfer per kind of link.
@@ -175,7 +174,7 @@ class Simulation {
       target[link] = to;
     };
     if (to_owners) {
-      for (const SumChunk& chunk : groups_[id.index()].chunks)
+      for (const SumChunk& chunk : groups_[id.index()].sum.chunks)
         add(group.holders[static_cast<std::size_t>(chunk.owner)], bytes_of(chunk.size()));
     } else {
       const double own = own_bytes(id, index);

@@ -23,12 +23,6 @@ std::span<const Shard> shards_of(const StatePlacement& placement, const ShardKey
   return {begin, end};
 }
 
-bool contains(const Box& outer, const Box& inner) {
-  for (std::size_t d = 0; d < outer.size(); ++d)
-    if (inner[d].begin < outer[d].begin || inner[d].end > outer[d].end) return false;
-  return true;
-}
-
 bool holds(const std::vector<DeviceSlot>& holders, const DeviceSlot& device) {
   return std::binary_search(holders.begin(), holders.end(), device);
 }

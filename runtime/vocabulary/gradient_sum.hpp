@@ -42,35 +42,45 @@ inline std::vector<SumChunk> sum_chunks(const ParameterGroup& group, GroupId id)
   return chunks;
 }
 
-/// What one device does for the sum of a group.
+/// What one holder does for the sum of a group.
 struct SumRole {
-  std::int32_t place = -1;  ///< Among the holders; -1: it is none of them.
-  bool sends = false;       ///< Others own chunks: it gives to them and gets their sums back.
-  std::int64_t adds = 0;    ///< Elements of the chunk that it owns; 0: it owns none.
+  std::int32_t place = -1;        ///< Among the holders; -1: of a device that is none of them.
+  std::vector<std::size_t> uses;  ///< Its own, added in this order first; indices into the uses.
+  bool sends = false;             ///< Others own chunks: it gives to them and gets their sums back.
+  std::int64_t adds = 0;          ///< Elements of the chunk that it owns; 0: it owns none.
 };
 
-inline SumRole sum_role(const ParameterGroup& group, const std::vector<SumChunk>& chunks,
-                        DeviceId device) {
-  const auto found = std::find(group.holders.begin(), group.holders.end(), device);
-  if (found == group.holders.end()) return {};
-  SumRole role{static_cast<std::int32_t>(found - group.holders.begin())};
-  for (const SumChunk& chunk : chunks) {
-    if (chunk.owner == role.place)
-      role.adds = chunk.size();
-    else
-      role.sends = true;
+/// How a group becomes its sum.
+struct GroupSum {
+  std::vector<SumChunk> chunks;
+  std::vector<SumRole> roles;  ///< Parallel to the holders.
+};
+
+/// Cost: linear in uses and holders.
+inline GroupSum plan_sum(const ParallelPlan& plan, GroupId id) {
+  const ParameterGroup& group = plan.groups[id.index()];
+  GroupSum sum{sum_chunks(group, id), {}};
+  std::vector<std::int32_t> places(plan.devices.size(), -1);
+  for (const DeviceId device : group.holders) {
+    const auto place = static_cast<std::int32_t>(sum.roles.size());
+    places[device.index()] = place;
+    sum.roles.push_back({place, {}, sum.chunks.size() > 1, 0});
   }
-  return role;
+  for (std::size_t u = 0; u < group.uses.size(); ++u) {
+    const DeviceId device = plan.at(group.uses[u].stage).devices.front();
+    sum.roles[static_cast<std::size_t>(places[device.index()])].uses.push_back(u);
+  }
+  for (const SumChunk& chunk : sum.chunks)
+    sum.roles[static_cast<std::size_t>(chunk.owner)].adds = chunk.size();
+  for (SumRole& role : sum.roles) role.sends = role.sends || role.adds == 0;
+  return sum;
 }
 
-/// The uses of a group on a device, whose gradients are added in this order before any other's;
-/// indices into `ParameterGroup::uses`.
-inline std::vector<std::size_t> uses_on(const ParallelPlan& plan, const ParameterGroup& group,
-                                        DeviceId device) {
-  std::vector<std::size_t> uses;
-  for (std::size_t u = 0; u < group.uses.size(); ++u)
-    if (plan.at(group.uses[u].stage).devices.front() == device) uses.push_back(u);
-  return uses;
+/// The role of one device in it.
+inline SumRole role_of(const GroupSum& sum, const ParameterGroup& group, DeviceId device) {
+  const auto found = std::find(group.holders.begin(), group.holders.end(), device);
+  if (found == group.holders.end()) return {};
+  return sum.roles[static_cast<std::size_t>(found - group.holders.begin())];
 }
 
 }  // namespace troupe

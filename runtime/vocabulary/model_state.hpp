@@ -64,6 +64,13 @@ inline std::int64_t elements_of(const Box& box) {
   return count;
 }
 
+/// Whether all of `inner` lies in `outer`; both of one parameter.
+inline bool contains(const Box& outer, const Box& inner) {
+  for (std::size_t d = 0; d < outer.size(); ++d)
+    if (inner[d].begin < outer[d].begin || inner[d].end > outer[d].end) return false;
+  return true;
+}
+
 /// What is kept of a parameter. Each kind has holders of its own.
 enum class StateKind : std::uint8_t {
   value,    ///< What layers compute with, in the model's type.

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -137,6 +138,12 @@ struct ParallelPlan {
   const Pipeline& at(PipelineId id) const { return pipelines[id.index()]; }
   Pipeline& at(PipelineId id) { return pipelines[id.index()]; }
   NodeId node_of(StageId id) const { return devices[at(id).devices.front().index()].node; }
+  /// Nodes that work in the layout.
+  std::set<NodeId> nodes() const {
+    std::set<NodeId> found;
+    for (const DeviceSlot& device : devices) found.insert(device.node);
+    return found;
+  }
   PipelineId pipeline_of(StageId id) const { return at(at(id).replica).pipeline; }
   bool is_llm(ReplicaId id) const { return at(id).group.index() + 1 == module_groups.size(); }
   bool is_llm(StageId id) const { return is_llm(at(id).replica); }

@@ -35,12 +35,11 @@ class Execution {
         next_(iteration.actions.size()),
         peak(plan.stages.size()) {
     for (std::size_t g = 0; g < plan.groups.size(); ++g) {
-      const auto chunks = sum_chunks(plan.groups[g], GroupId{g});
+      const GroupSum sum = plan_sum(plan, GroupId{g});
       std::size_t senders = 0;
-      for (const DeviceId holder : plan.groups[g].holders)
-        senders += sum_role(plan.groups[g], chunks, holder).sends ? 1 : 0;
+      for (const SumRole& role : sum.roles) senders += role.sends ? 1 : 0;
       senders_.push_back(senders);
-      owners_.push_back(chunks.size());
+      owners_.push_back(sum.chunks.size());
     }
     for (const auto& list : iteration.actions)
       for (const auto& action : list)
@@ -139,7 +138,7 @@ class Execution {
 
   bool owns(std::size_t d, GroupId group) const {
     const auto& all = plan_.groups[group.index()];
-    return sum_role(all, sum_chunks(all, group), DeviceId{d}).adds > 0;
+    return role_of(plan_sum(plan_, group), all, DeviceId{d}).adds > 0;
   }
 
   void done(std::size_t d, const Action& action) {

@@ -14,11 +14,8 @@
 namespace troupe::scheduler::testing {
 
 inline bool covers(const ShardKey& outer, const ShardKey& inner) {
-  if (outer.parameter != inner.parameter || outer.kind != inner.kind) return false;
-  for (std::size_t d = 0; d < outer.box.size(); ++d)
-    if (inner.box[d].begin < outer.box[d].begin || inner.box[d].end > outer.box[d].end)
-      return false;
-  return true;
+  return outer.parameter == inner.parameter && outer.kind == inner.kind &&
+         contains(outer.box, inner.box);
 }
 
 /// A few layers with matrices and vectors, some of which do not train.

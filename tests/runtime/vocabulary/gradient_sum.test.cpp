@@ -58,7 +58,10 @@ TEST_CASE("small groups are added up by one holder each, another one for the nex
 TEST_CASE("a holder sends unless it owns all, and adds what it owns", "[vocabulary]") {
   const auto one = group_of(100, 1), small = group_of(100, 2), large = group_of(10'000, 2);
   const auto role = [](const ParameterGroup& group, std::int32_t device) {
-    return sum_role(group, sum_chunks(group, GroupId{0}), DeviceId{device});
+    ParallelPlan plan;
+    plan.devices.resize(group.holders.size());
+    plan.groups = {group};
+    return role_of(plan_sum(plan, GroupId{0}), group, DeviceId{device});
   };
   CHECK_FALSE(role(one, 0).sends);
   CHECK(role(one, 0).adds == 100);
@@ -69,6 +72,20 @@ TEST_CASE("a holder sends unless it owns all, and adds what it owns", "[vocabula
   CHECK(role(large, 1).adds == 5000);
   CHECK(role(large, 5).place == -1);
   CHECK_FALSE(role(large, 5).sends);
+}
+
+TEST_CASE("a device's uses are its own, in their order", "[vocabulary]") {
+  ParallelPlan plan;
+  plan.devices.resize(3);
+  for (const int device : {2, 0, 2, 0, 1})
+    plan.stages.push_back({ReplicaId{0}, {}, {DeviceId{device}}});
+  ParameterGroup group{"tied", true, 9000, {}, {DeviceId{2}, DeviceId{0}}};
+  for (const int stage : {0, 1, 2, 3}) group.uses.push_back({StageId{stage}, {ModuleId{0}, 0}});
+  plan.groups = {group};
+  const auto sum = plan_sum(plan, GroupId{0});
+  REQUIRE(sum.roles.size() == 2);
+  CHECK(sum.roles[0].uses == std::vector<std::size_t>{0, 2});
+  CHECK(sum.roles[1].uses == std::vector<std::size_t>{1, 3});
 }
 
 }  // namespace
