@@ -8,6 +8,7 @@
 #include <atomic>
 
 #include "actors/exceptions.hpp"
+#include "runtime/state/checkpoint_manifest.hpp"
 #include "scheduler/state_moves.hpp"
 
 namespace troupe::actors {
@@ -59,6 +60,8 @@ Status build(Self self) {
   options.learning_rate_scales = setup.learning_rate_scales;
   options.adamw = setup.adamw;
   options.hash_parameters = setup.job.debug.parameter_hashes;
+  options.yields = [self] { return self->state.resources->save_number != self->state.save_number; };
+  options.may_update = [self] { return self->state.saver->may_change(); };
   for (const auto& slow : setup.job.debug.slow_shapes)
     if (!slow.node || NodeId{static_cast<std::size_t>(*slow.node)} == state.slot.node)
       options.slow_rows.push_back({plan.model.find(slow.module), slow.min_rows, slow.max_rows,
@@ -86,7 +89,10 @@ void apply(Self self, const Configuration& configuration) {
   pthread_setname_np(pthread_self(), ("device " + std::to_string(state.slot.node.value) + "." +
                                       std::to_string(state.slot.local_index))
                                          .c_str());
-  if (!state.store) state.store.emplace(state.slot, setup.parameters, dtype);
+  if (!state.store) {
+    state.store.emplace(state.slot, setup.parameters, dtype);
+    state.saver.emplace(make_wake(self));
+  }
   state.next = std::make_unique<Configuration>(configuration);
   state.transfer.reset();
   if (auto room =
@@ -94,7 +100,7 @@ void apply(Self self, const Configuration& configuration) {
       !room.ok())
     return fail(self, room.error());
   state.transfer.emplace(*state.store, setup, configuration.moves, *state.resources->transport,
-                         configuration.epoch_number, make_wake(self));
+                         configuration.epoch_number, configuration.checkpoint, make_wake(self));
   fetch(self);
 }
 
@@ -145,10 +151,51 @@ void advance(Self self) {
     auto progress = state.executor->advance();
     if (!progress.ok()) return fail(self, progress.error());
     if (progress.value() == engine::Progress::waiting) return;
+    if (progress.value() == engine::Progress::yielded)
+      return self->send(self, wake_atom::value, std::make_shared<std::atomic<bool>>(false));
     if (progress.value() == engine::Progress::committing) return report_prepared(self);
     state.running = false;
     self->send(state.node, state.executor->take_report());
   }
+}
+
+/// What the saver has done since it was looked at last.
+void report_saved(Self self) {
+  auto& state = self->state;
+  if (!state.saver) return;
+  const auto share = state.saver->take();
+  if (!share) return;
+  SaveReport report{share->number, state.slot, share->status.ok()};
+  if (!report.is_saved) report.error = share->status.error();
+  report.file = share->file.name;
+  report.bytes = share->file.bytes;
+  report.sha256 = share->file.sha256;
+  report.copy_ms = share->copy_ms;
+  report.write_ms = share->write_ms;
+  self->send(state.node, std::move(report));
+}
+
+void save(Self self, const SaveOrder& order) {
+  auto& state = self->state;
+  report_saved(self);
+  if (state.saver->busy()) {  // Of the checkpoint before, which was given up.
+    state.save_number = order.number;
+    const Error late{Errc::timed_out, "the checkpoint before is still being written", order.folder,
+                     "look at the file system of this folder"};
+    return self->send(state.node, SaveReport{order.number, state.slot, false, late});
+  }
+  state.save_number = order.number;
+  std::vector<std::pair<std::string, at::Tensor>> tensors;
+  for (const Shard& shard : order.shards) {
+    if (shard.holders.front() != state.slot) continue;
+    const ParameterInfo& info = state.store->parameters()[shard.key.parameter.index()];
+    tensors.emplace_back(state::tensor_name(state::saved_as(info), shard.key),
+                         state.store->held(shard.key));
+  }
+  if (tensors.empty()) return;
+  const std::string name = "state-" + std::to_string(state.slot.node.value) + "." +
+                           std::to_string(state.slot.local_index) + ".safetensors";
+  state.saver->start(order.number, std::filesystem::path(order.folder) / name, std::move(tensors));
 }
 
 void offer(Self self, Collection collection) {
@@ -203,10 +250,12 @@ ExecutorActor::behavior_type executor(Self self, NodeResources* resources, NodeA
       },
       [self](wake_atom, const WakeFlag& flag) {
         flag->store(false);
+        report_saved(self);
         if (self->state.transfer) fetch(self);
         if (self->state.running) advance(self);
       },
       [self](collect_atom, Collection collection) { offer(self, collection); },
+      [self](const SaveOrder& order) { save(self, order); },
   };
 }
 

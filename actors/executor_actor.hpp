@@ -14,6 +14,7 @@
 #include "engine/job_setup.hpp"
 #include "engine/model_stage.hpp"
 #include "engine/sample_store.hpp"
+#include "engine/state_saver.hpp"
 #include "engine/state_store.hpp"
 #include "engine/state_transfer.hpp"
 #include "transport/transport.hpp"
@@ -29,6 +30,8 @@ struct NodeResources {
   NodeId node;
   /// Of the layout that trains now: samples that were ordered for an older one are not kept.
   std::atomic<EpochNumber> epoch_number = 0;
+  /// Of the newest checkpoint that was ordered: devices in the middle of a step look at it.
+  std::atomic<std::int64_t> save_number = 0;
 };
 
 struct ExecutorState {
@@ -36,6 +39,8 @@ struct ExecutorState {
   NodeActor node;
   DeviceSlot slot;
   std::optional<engine::StateStore> store;
+  std::optional<engine::StateSaver> saver;        ///< Of `store`.
+  std::int64_t save_number = 0;                   ///< Of the checkpoint that it heard of last.
   std::unique_ptr<Configuration> next;            ///< Fetched or being fetched, not yet up.
   std::optional<engine::StateTransfer> transfer;  ///< Of `next`.
   // Lifetime: the executor refers to the stages and to the configuration's plan.

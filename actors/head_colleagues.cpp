@@ -1,5 +1,6 @@
 #include "actors/head_colleagues.hpp"
 
+#include "actors/keeper_actor.hpp"
 #include "actors/scheduler_actor.hpp"
 
 namespace troupe::actors {
@@ -13,9 +14,10 @@ SpawnColleagues head_colleagues(HeadResources& resources) {
         data::batches_per_epoch(resources.data.records, train.global_batch_size)};
     return {
         system.spawn<caf::detached>(scheduler, &resources.setup, resources.data.records,
-                                    std::int64_t{0}, supervisor),
+                                    resources.resume.progress.step, supervisor),
         system.spawn<caf::detached>(recorder, resources.folder, resources.console, resources.logger,
-                                    goal, resources.transport.get(), supervisor)};
+                                    goal, resources.transport.get(), supervisor),
+        system.spawn<caf::detached>(keeper, resources.setup.job.checkpoint.keep_last, supervisor)};
   };
 }
 

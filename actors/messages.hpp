@@ -62,10 +62,44 @@ struct Configuration {
   std::vector<NodeReady> nodes;  ///< Also the head, which takes part as one more peer.
   /// How the model's state gets to where the plan wants it; a node is told of its own moves only.
   std::vector<StateMove> moves = {};
+  /// The checkpoint from which moves without a source come; empty: from the seed.
+  std::string checkpoint = {};
 
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, Configuration& x) {
-    return f(x.epoch_number, x.plan, x.nodes, x.moves);
+    return f(x.epoch_number, x.plan, x.nodes, x.moves, x.checkpoint);
+  }
+};
+
+/// A checkpoint that is to be written. The state is that of `step` until the next optimizer step.
+struct SaveOrder {
+  std::int64_t number = 0;  ///< Of the save, counted by the supervisor.
+  std::int64_t step = 0;
+  std::string folder;         ///< Where the devices write their files; made by who comes first.
+  std::vector<Shard> shards;  ///< Of this node, each with the one device that writes it.
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, SaveOrder& x) {
+    return f(x.number, x.step, x.folder, x.shards);
+  }
+};
+
+/// What became of a device's share of a checkpoint.
+struct SaveReport {
+  std::int64_t number = 0;
+  DeviceSlot device;
+  bool is_saved = false;
+  Error error = {};  ///< Where it is not.
+  std::string file = {};
+  std::int64_t bytes = 0;
+  std::string sha256 = {};
+  double copy_ms = 0;
+  double write_ms = 0;
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, SaveReport& x) {
+    return f(x.number, x.device, x.is_saved, x.error, x.file, x.bytes, x.sha256, x.copy_ms,
+             x.write_ms);
   }
 };
 

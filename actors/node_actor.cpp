@@ -253,6 +253,10 @@ NodeActor::behavior_type node(Self self, NodeResources* resources, SupervisorAct
         for (auto& [device, executor] : self->state.executors)
           self->send(executor, collect_atom::value, collection);
       },
+      [self](const SaveOrder& order) {
+        self->state.resources->save_number = order.number;
+        for (auto& [device, executor] : self->state.executors) self->send(executor, order);
+      },
       [self](stop_atom, const std::string& why) {
         end(self, {why.empty() ? 0 : 1, why, true});
       },
@@ -265,6 +269,7 @@ NodeActor::behavior_type node(Self self, NodeResources* resources, SupervisorAct
       [self](applied_atom, std::int32_t device) { device_applied(self, device); },
       [self](const engine::BatchReport& report) { self->send(self->state.scheduler, report); },
       [self](const Offers& offers) { self->send(self->state.supervisor, offers); },
+      [self](const SaveReport& report) { self->send(self->state.supervisor, report); },
       [self](const NodeReady& ready) { opened(self, ready); },
       [self](failed_atom, const Error& error) { failed(self, error); },
   };

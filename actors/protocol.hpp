@@ -1,6 +1,7 @@
 // Every protocol of the engine on one page: who may send what to whom, and what comes back.
 //
-//   head process:  supervisor, scheduler, recorder        node process:  node, loader, executors
+//   head process:  supervisor, scheduler, recorder, keeper    node process:  node, loader,
+//   executors
 //
 // Control messages only; tensors travel over the transport. Epoch numbers make stale messages
 // recognisable: every receiver drops what belongs to an older configuration. A `reacts_to` has no
@@ -35,6 +36,12 @@ using StepRecordPtr = std::shared_ptr<const StepRecord>;
 /// Something that happened to the job, in the head process.
 using RunEventPtr = std::shared_ptr<const observe::RunEvent>;
 
+/// A checkpoint whose files are written, and what became of it, in the head process.
+struct WrittenCheckpoint;
+using WrittenCheckpointPtr = std::shared_ptr<const WrittenCheckpoint>;
+struct KeptCheckpoint;
+using KeptCheckpointPtr = std::shared_ptr<const KeptCheckpoint>;
+
 }  // namespace troupe::actors
 
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::PlannedBatchPtr)
@@ -43,6 +50,8 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::StepRecordPtr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::RunEventPtr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::WakeFlag)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::OffersPtr)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::WrittenCheckpointPtr)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::KeptCheckpointPtr)
 
 CAF_BEGIN_TYPE_ID_BLOCK(troupe, caf::first_custom_type_id)
 
@@ -62,6 +71,8 @@ CAF_ADD_TYPE_ID(troupe, (troupe::engine::BatchReport))
 CAF_ADD_TYPE_ID(troupe, (troupe::actors::Collection))
 CAF_ADD_TYPE_ID(troupe, (troupe::actors::Offers))
 CAF_ADD_TYPE_ID(troupe, (troupe::actors::JobEnd))
+CAF_ADD_TYPE_ID(troupe, (troupe::actors::SaveOrder))
+CAF_ADD_TYPE_ID(troupe, (troupe::actors::SaveReport))
 
 CAF_ADD_ATOM(troupe, troupe::actors, join_atom, "join")
 CAF_ADD_ATOM(troupe, troupe::actors, apply_atom, "apply")
@@ -80,6 +91,7 @@ CAF_ADD_ATOM(troupe, troupe::actors, finish_atom, "finish")
 CAF_ADD_ATOM(troupe, troupe::actors, alive_atom, "alive")
 CAF_ADD_ATOM(troupe, troupe::actors, fetched_atom, "fetched")
 CAF_ADD_ATOM(troupe, troupe::actors, settle_atom, "settle")
+CAF_ADD_ATOM(troupe, troupe::actors, save_atom, "save")
 
 CAF_END_TYPE_ID_BLOCK(troupe)
 
@@ -117,6 +129,12 @@ using SupervisorActor = caf::typed_actor<
     caf::reacts_to<exited_atom, std::int32_t, std::string>,
     // A signal asks to end the job (head only). A second one ends it at once.
     caf::reacts_to<stop_atom, std::int32_t>,
+    // Somebody wants a checkpoint now (head only).
+    caf::reacts_to<save_atom>,
+    // A device has written its share of a checkpoint, or could not.
+    caf::reacts_to<SaveReport>,
+    // The keeper has completed a checkpoint, or could not (head only).
+    caf::reacts_to<KeptCheckpointPtr>,
     // A node's connection was lost a moment ago (from itself).
     caf::reacts_to<lost_atom, NodeId>,
     // A node lives; every `cluster.heartbeat_interval_s`.
@@ -151,6 +169,14 @@ using RecorderActor = caf::typed_actor<
     // Take the progress bar down, then reply.
     caf::replies_to<finish_atom>::with<finish_atom>>;
 
+/// Completes checkpoints: the manifest, the name, what older ones go. Detached, and apart from the
+/// recorder: the folder of checkpoints may hang while the run's own does not.
+using KeeperActor = caf::typed_actor<
+    // Complete this checkpoint; a KeptCheckpointPtr goes to the supervisor.
+    caf::reacts_to<WrittenCheckpointPtr>,
+    // Remove what a checkpoint that came to nothing left in this folder.
+    caf::reacts_to<stop_atom, std::string>>;
+
 /// One node process as the supervisor sees it.
 using NodeActor = caf::typed_actor<
     // Fetch what this configuration wants here; `fetched_atom` or `failed_atom` goes to the
@@ -167,6 +193,8 @@ using NodeActor = caf::typed_actor<
     caf::reacts_to<engine::BatchOrder>,
     // Offer these tensors to the supervisor and send them to the head's transport.
     caf::reacts_to<collect_atom, Collection>,
+    // Write this node's share of a checkpoint; a SaveReport per device goes to the supervisor.
+    caf::reacts_to<SaveOrder>,
     // End: no more messages will come. The text says why; it is empty after a finished job.
     caf::reacts_to<stop_atom, std::string>,
     // A signal asks this process to end: the supervisor hears of it and ends the job.
@@ -180,7 +208,7 @@ using NodeActor = caf::typed_actor<
     // From its own executors and loader; before it is ready, from who opens its data.
     caf::reacts_to<engine::Prepared>, caf::reacts_to<engine::DeviceReport>,
     caf::reacts_to<fetched_atom, std::int32_t>, caf::reacts_to<applied_atom, std::int32_t>,
-    caf::reacts_to<engine::BatchReport>, caf::reacts_to<Offers>,
+    caf::reacts_to<engine::BatchReport>, caf::reacts_to<Offers>, caf::reacts_to<SaveReport>,
     caf::reacts_to<failed_atom, Error>>;
 
 /// Decodes a node's share of batches on the loader's threads.
@@ -204,6 +232,8 @@ using ExecutorActor = caf::typed_actor<
     // Something that an action waits for may have arrived; the flag says that a wake is on its way.
     caf::reacts_to<wake_atom, WakeFlag>,
     // Offer tensors and send them.
-    caf::reacts_to<collect_atom, Collection>>;
+    caf::reacts_to<collect_atom, Collection>,
+    // Copy and write this device's share of a checkpoint; a SaveReport goes to the node.
+    caf::reacts_to<SaveOrder>>;
 
 }  // namespace troupe::actors

@@ -4,6 +4,7 @@
 #include "actors/supervisor_end.hpp"
 #include "actors/supervisor_layout.hpp"
 #include "actors/supervisor_records.hpp"
+#include "actors/supervisor_save.hpp"
 #include "actors/supervisor_watch.hpp"
 
 namespace troupe::actors {
@@ -81,12 +82,15 @@ void node_ready(Self self, const NodeReady& ready) {
 void ask_for_plan(Self self) {
   auto& state = self->state;
   if (state.phase != Phase::training || state.planning || state.last_planned) return;
+  if (state.stopping) return;
   if (state.steps.size() >= kStepsAhead) return;
   while (change_is_due(state))
     if (!state.steps.empty() || change_layout(self)) return;
   state.planning = true;
   self->send(state.colleagues.scheduler, next_atom::value);
 }
+
+void begin_collecting(Self self);
 
 void start_training(Self self) {
   auto& state = self->state;
@@ -96,6 +100,13 @@ void start_training(Self self) {
   self->send(state.colleagues.recorder, begin_atom::value, state.configuration);
   self->send(state.colleagues.scheduler, begin_atom::value, state.configuration, handles);
   state.last_finish = now(self);
+  if (!state.is_announced && !state.resources->resume.is_start())
+    self->send(state.colleagues.recorder,
+               std::make_shared<const observe::RunEvent>(resumed_event(state)));
+  state.is_announced = true;
+  if (state.last_planned)
+    return begin_collecting(self);  // A job that had ended goes on with nothing.
+  if (state.saves.wanted || state.stopping) save_if_due(self);
   ask_for_plan(self);
 }
 
@@ -115,14 +126,20 @@ void decide(Self self, RunningStep& step) {
     send_to_node(self, state.nodes[node.index()], step.outcome->decision);
 }
 
+TokenCount tokens_of(const engine::PlannedBatch& batch) {
+  TokenCount tokens = 0;
+  for (const auto& sample : batch.iteration.samples) tokens += sample.llm_tokens;
+  return tokens;
+}
+
 void planned(Self self, const PlannedBatchPtr& batch) {
   auto& state = self->state;
-  if (state.phase != Phase::training) return;
+  if (state.phase != Phase::training || state.stopping) return;
   if (batch->iteration.epoch_number != state.configuration.epoch_number) return;
   state.planning = false;
   ++state.planned_steps;
   self->send(state.colleagues.recorder, batch);
-  for (const auto& dropped : batch->dropped) state.bad_ids.insert(dropped.why.id);
+  for (const auto& dropped : batch->dropped) state.bad_ids.emplace(dropped.why.id, batch->batch);
   const auto& resources = *state.resources;
   auto checked = engine::check_bad_samples(
       resources.setup.job, static_cast<std::int64_t>(state.bad_ids.size()), resources.data.records);
@@ -136,7 +153,7 @@ void planned(Self self, const PlannedBatchPtr& batch) {
                    state.planned_tokens,
                    idle ? milliseconds_between(state.last_finish, now(self)) : 0,
                    all_devices(state.configuration.plan)};
-  for (const auto& sample : batch->iteration.samples) state.planned_tokens += sample.llm_tokens;
+  state.planned_tokens += tokens_of(*batch);
   state.last_planned = state.length->reached(batch->batch + 1, state.planned_tokens);
   state.steps.push_back(std::move(step));
   if (!batch->iteration.samples.empty())
@@ -155,10 +172,9 @@ void prepared(Self self, const engine::Prepared& report) {
   RunningStep* step = find_step(state, report.step);
   if (state.phase != Phase::training || !step || !step->ledger.add(report)) return;
   step->waiting_for.erase(report.device);
-  if (step->ledger.complete()) decide(self, *step);
+  // A job that stops saves what is done; nothing new begins to change it.
+  if (step->ledger.complete() && !state.stopping) decide(self, *step);
 }
-
-void begin_collecting(Self self);
 
 /// The oldest step is complete: records it, and goes on or ends.
 void finish_step(Self self) {
@@ -170,12 +186,17 @@ void finish_step(Self self) {
   const auto counted =
       state.skipped->add(step.ledger.step(), *step.outcome, step.batch->iteration.trained_tokens,
                          step.batch->span.size());
+  state.progress.step = step.ledger.step();
+  state.progress.tokens = step.tokens_before + tokens_of(*step.batch);
   const auto record = std::make_shared<const StepRecord>(make_record(state, step, now(self)));
+  state.saves.written_ms = 0;
   self->send(state.colleagues.recorder, record);
   self->send(state.colleagues.scheduler, step.batch, record);
   state.stalls.ended(now(self) - state.last_finish);
   state.last_finish = now(self);
   if (!counted.ok()) return fail(self, counted.error());
+  save_if_due(self);
+  if (state.stopping || state.phase != Phase::training) return;
   if (state.steps.empty() && state.last_planned) return begin_collecting(self);
   if (!state.steps.empty() && state.steps.front().batch->iteration.samples.empty()) {
     decide(self, state.steps.front());
@@ -199,7 +220,11 @@ void device_finished(Self self, const engine::DeviceReport& report) {
 
 void collect_next(Self self) {
   auto& state = self->state;
-  if (state.collections.empty()) return end(self, {0, ""});
+  if (state.collections.empty()) {
+    state.saves.ends_job = true;
+    if (!saves_at_end(state)) end(self, {0, ""});
+    return;
+  }
   state.offers.clear();
   state.offering_devices = 0;
   for (const NodeEntry& node : state.nodes)
@@ -209,7 +234,8 @@ void collect_next(Self self) {
 void begin_collecting(Self self) {
   auto& state = self->state;
   state.phase = Phase::collecting;
-  if (state.resources->setup.job.train.dump_gradients)
+  // A job that goes on after step 1 has them no more; they were written before.
+  if (state.resources->setup.job.train.dump_gradients && state.resources->resume.is_start())
     state.collections.push_back(Collection::first_gradients);
   state.collections.push_back(Collection::parameters);
   collect_next(self);
@@ -244,7 +270,17 @@ void start(Self self, HeadResources* resources, const SpawnColleagues& spawn) {
   state.resources = resources;
   const job::Job& job = resources->setup.job;
   state.length.emplace(job, resources->data.records);
-  state.skipped.emplace(job.train.max_nonfinite_in_a_row, resources->data.records);
+  const JobProgress& before = resources->resume.progress;
+  state.skipped.emplace(job.train.max_nonfinite_in_a_row, resources->data.records, before.skipped);
+  state.progress = before;
+  state.progress.bad.clear();
+  state.progress.data = engine::data_order(job, resources->data);
+  for (const auto& [id, batch] : before.bad) state.bad_ids.emplace(id, batch);
+  state.planned_steps = state.saves.last_step = before.step;
+  state.planned_tokens = before.tokens;
+  state.configuration.epoch_number = before.generation;
+  state.last_planned = before.step > 0 && state.length->reached(before.step, before.tokens);
+  state.saves.last_begun = now(self);
   state.nodes.resize(static_cast<std::size_t>(job.cluster.nodes));
   state.deadline = now(self) + seconds(job.cluster.join_timeout_s);
   state.last_finish = now(self);
@@ -282,6 +318,9 @@ SupervisorActor::behavior_type supervisor(Self self, HeadResources* resources,
         process_exited(self, pid, how);
       },
       [self](stop_atom, std::int32_t signal) { stop(self, signal); },
+      [self](save_atom) { want_save(self); },
+      [self](const SaveReport& report) { share_saved(self, report); },
+      [self](const KeptCheckpointPtr& kept) { checkpoint_kept(self, *kept); },
       [self](lost_atom, NodeId id) { node_lost(self, id.index()); },
       [self](alive_atom, NodeId id) { self->state.nodes[id.index()].silence.heard(); },
       [self](tick_atom) { watch(self); },

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <deque>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <optional>
@@ -14,6 +15,7 @@
 #include "actors/recorder_actor.hpp"
 #include "actors/stall_watch.hpp"
 #include "engine/job_setup.hpp"
+#include "engine/resume.hpp"
 #include "engine/skipped_steps.hpp"
 #include "engine/step_ledger.hpp"
 #include "scheduler/state_moves.hpp"
@@ -32,6 +34,8 @@ struct HeadResources {
   observe::Console* console = nullptr;
   observe::Logger logger;
   std::unique_ptr<transport::Transport> transport;
+  /// Where a job goes on from; no folder: it begins.
+  engine::ResumePoint resume = {};
   std::string listen;  ///< Host and port where nodes of other machines join; empty: any free port.
   /// Called once with how the job ended.
   std::function<void(JobEnd)> on_end;
@@ -42,6 +46,7 @@ struct HeadResources {
 struct Colleagues {
   SchedulerActor scheduler;
   RecorderActor recorder;
+  KeeperActor keeper;
 };
 using SpawnColleagues =
     std::function<Colleagues(caf::actor_system&, const SupervisorActor&, std::int64_t total_steps)>;
@@ -79,6 +84,37 @@ struct LayoutChange {
   Time fetched;
 };
 
+/// A checkpoint on its way.
+struct Save {
+  std::int64_t number = 0;
+  JobProgress progress;
+  std::filesystem::path partial;  ///< Where its files are written.
+  std::map<DeviceSlot, std::vector<ShardKey>> writers;
+  std::map<DeviceSlot, SaveReport> shares;  ///< Of writers that are done.
+  bool is_written = false;                  ///< All are; the keeper has it.
+  Time begun;
+};
+
+/// Checkpoints of this job: one at a time.
+struct Saves {
+  std::int64_t number = 0;  ///< Of those that were begun.
+  std::optional<Save> running;
+  bool wanted = false;         ///< One is to begin as soon as it can.
+  bool ends_job = false;       ///< The job ends with the last of them.
+  std::int64_t last_step = 0;  ///< Of the newest whole one; 0: there is none.
+  Time last_begun;
+  double written_ms = 0;  ///< What the newest one took; the next step's metrics say so.
+};
+
+/// A job that is to stop once its state is saved.
+struct Stopping {
+  std::string what;            ///< `stopped by SIGTERM during step 12`.
+  std::int32_t exit_code = 0;  ///< Where nothing is saved.
+  Time until;                  ///< All must have ended.
+  Time save_until;
+  std::int64_t failed_step = 0;  ///< Whose state was tried to save.
+};
+
 struct SupervisorState {
   using Time = actors::Time;  ///< Of the actor system's clock, which tests drive.
   enum class Phase : std::uint8_t { joining, applying, training, collecting, ending, ended };
@@ -91,6 +127,10 @@ struct SupervisorState {
   StatePlacement placed;         ///< Where the model's state lies; empty before the first layout.
   std::set<DeviceSlot> devices;  ///< All that ever had a place: each keeps what it kept.
   std::size_t changes = 0;       ///< Of the layout, as `debug.layouts` lists them.
+  JobProgress progress;          ///< Of finished steps, but for bad samples and skipped steps.
+  Saves saves;
+  std::optional<Stopping> stopping;
+  bool is_announced = false;  ///< That it goes on.
   std::int64_t planned_steps = 0;
   LayoutChange change;
   Colleagues colleagues;
@@ -100,7 +140,7 @@ struct SupervisorState {
   TokenCount planned_tokens = 0;
   Time last_finish;
   std::optional<engine::SkippedSteps> skipped;
-  std::set<std::string> bad_ids;
+  std::map<std::string, std::int64_t> bad_ids;  ///< And the batch in which each was found.
   std::deque<Collection> collections;
   std::vector<Offers> offers;
   std::size_t offering_devices = 0;

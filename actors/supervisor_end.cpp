@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "actors/supervisor_records.hpp"
+#include "actors/supervisor_save.hpp"
 #include "actors/system.hpp"
 
 namespace troupe::actors {
@@ -37,6 +38,8 @@ void finish_if_all_gone(Self self, bool at_once) {
       state.how.left.push_back(NodeId{i});
   if (state.colleagues.scheduler)
     self->send_exit(state.colleagues.scheduler, caf::exit_reason::user_shutdown);
+  if (state.colleagues.keeper)
+    self->send_exit(state.colleagues.keeper, caf::exit_reason::user_shutdown);
   if (state.colleagues.recorder)
     self->send_exit(state.colleagues.recorder, caf::exit_reason::user_shutdown);
   if (auto on_end = std::exchange(state.resources->on_end, nullptr)) on_end(state.how);
@@ -49,6 +52,7 @@ void end(Self self, JobEnd how) {
   state.phase = Phase::ending;
   state.how = std::move(how);
   state.deadline = now(self) + seconds(state.resources->setup.job.cluster.stop_timeout_s);
+  if (state.stopping) state.deadline = std::min(state.deadline, state.stopping->until);
   for (const NodeEntry& node : state.nodes)
     send_to_node(self, node, stop_atom::value, state.how.message);
   const auto recorded = [self] {
@@ -65,14 +69,10 @@ void stop(Self self, std::int32_t signal) {
   auto& state = self->state;
   if (++state.signals > 1) {
     if (state.phase == Phase::ending) finish_if_all_gone(self, true);
+    if (state.stopping) end_stopped(self);
     return;
   }
-  const std::string where =
-      state.phase == Phase::training && !state.steps.empty()
-          ? " during step " + std::to_string(state.steps.front().ledger.step())
-          : "";
-  end(self, {128 + signal, "stopped by " + signal_name(signal) + where +
-                               "; there is no checkpoint to resume from"});
+  if (!state.stopping) begin_stop(self, "stopped by " + signal_name(signal), 128 + signal);
 }
 
 void node_lost(Self self, std::size_t id) {
@@ -91,6 +91,7 @@ void node_lost(Self self, std::size_t id) {
                                         "then start the job again"
                                       : "start the job again";
   const Error error{Errc::transport_failed, what + after, {}, fix};
+  if (state.stopping) return end_stopped(self);
   if (!is_collected(state)) return fail(self, error);
   state.resources->logger.warning(what + " while the model was collected");
   state.lost_while_collected = error;
@@ -115,6 +116,9 @@ void process_exited(Self self, std::int32_t pid, const std::string& how) {
 void node_failed(Self self, std::size_t id, Error& error) {
   const std::string who = describe(self->state.nodes[id], id);
   error.where = who + (error.where.empty() ? "" : ", " + error.where);
+  if (error.code == Errc::cancelled && !self->state.stopping)  // A signal to its process.
+    return begin_stop(self, error.message + " at " + who, exit_code(error));
+  if (error.code == Errc::cancelled) return;
   if (error.code != Errc::transport_failed) return fail(self, error);
   self->delayed_send(self, 2 * kReasonTimeout, failed_atom::value, error);
 }

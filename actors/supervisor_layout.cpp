@@ -67,6 +67,7 @@ void bring_up(Self self, const ParallelPlan& plan, LayoutChange change) {
     state.nodes[i].phase = NodePhase::ready;
     Configuration own = state.configuration;
     own.moves = moves_of(state.change.moves.moves, NodeId{i});
+    if (state.placed.empty()) own.checkpoint = state.resources->resume.folder.string();
     send_to_node(self, state.nodes[i], apply_atom::value, std::move(own));
   }
 }
@@ -84,9 +85,11 @@ void begin_job(Self self) {
   for (const std::string& remark : remarks_on_paths(transport, state.configuration.nodes))
     state.resources->logger.info(remark);
   state.configuration.nodes.push_back(introduce(NodeId{state.nodes.size()}, transport, {}));
-  auto change = plan_change(state, state.resources->plan);
+  const ParallelPlan* plan = &state.resources->plan;
+  while (change_is_due(state)) plan = &state.resources->later[state.changes++];
+  auto change = plan_change(state, *plan);
   if (!change.ok()) return fail(self, change.error());
-  bring_up(self, state.resources->plan, std::move(change).value());
+  bring_up(self, *plan, std::move(change).value());
 }
 
 bool change_is_due(const SupervisorState& state) {

@@ -106,6 +106,22 @@ std::int32_t tolerance_of(const StatePlacement& placement) {
   return placement.empty() ? 0 : static_cast<std::int32_t>(fewest) - 1;
 }
 
+observe::RunEvent resumed_event(const SupervisorState& state) {
+  const engine::ResumePoint& resume = state.resources->resume;
+  const std::set<NodeId> nodes = state.configuration.plan.nodes();
+  observe::RunEvent event;
+  event.time = engine::utc_now();
+  event.step = resume.progress.step + 1;
+  event.generation = state.configuration.epoch_number;
+  event.kind = "resumed";
+  event.nodes = {nodes.begin(), nodes.end()};
+  event.why = "from " + resume.folder.string() +
+              (resume.changes.empty() ? "" : "; changed: " + job::changes_text(resume.changes));
+  event.copy_ms = milliseconds_between(state.change.begun, state.change.fetched);
+  event.tolerance_left = tolerance_of(state.placed);
+  return event;
+}
+
 observe::RunEvent change_event(const SupervisorState& state, Time now) {
   const LayoutChange& change = state.change;
   const std::set<NodeId> nodes = state.configuration.plan.nodes();
@@ -224,6 +240,9 @@ StepRecord make_record(const SupervisorState& state, const RunningStep& step,
   metrics.epoch_number = state.configuration.epoch_number;
   metrics.skipped_steps = state.skipped->count();
   metrics.bad_samples = std::ssize(state.bad_ids);
+  metrics.checkpoint_ms = state.saves.written_ms;
+  for (const auto& report : step.reports)
+    metrics.checkpoint_stall_ms = std::max(metrics.checkpoint_stall_ms, report.stall_ms);
   for (const auto& report : step.reports)
     record.events.insert(record.events.end(), report.events.begin(), report.events.end());
   const auto work = observe::stage_work(record.events);

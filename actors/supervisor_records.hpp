@@ -41,6 +41,9 @@ std::string change_text(const SupervisorState& state, Time now);
 /// The same for events.jsonl.
 observe::RunEvent change_event(const SupervisorState& state, Time now);
 
+/// That a job goes on from a checkpoint, for events.jsonl.
+observe::RunEvent resumed_event(const SupervisorState& state);
+
 /// Nodes that may be lost, whichever, while each shard keeps a holder.
 std::int32_t tolerance_of(const StatePlacement& placement);
 

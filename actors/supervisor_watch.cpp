@@ -1,6 +1,7 @@
 #include "actors/supervisor_watch.hpp"
 
 #include "actors/supervisor_records.hpp"
+#include "actors/supervisor_save.hpp"
 
 namespace troupe::actors {
 
@@ -55,6 +56,7 @@ void watch(Self self) {
   send_signs_of_life(self);
   find_silent_nodes(self);
   find_stalls(self);
+  watch_saves(self);
   finish_if_all_gone(self);
   if (state.phase != Phase::ended)
     self->delayed_send(self, look_interval(state.resources->setup.job.cluster.heartbeat_interval_s),

@@ -135,7 +135,7 @@ int run_node(const Options& options) {
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (getppid() != options.parent) return kFailed;
   }
-  block_signals();
+  block_signals({SIGUSR1});  // The head saves on it; some systems send it to all.
   SystemConfig config;
   caf::actor_system system(config);
   const auto supervisor = look_for_job(system, options);

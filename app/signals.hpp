@@ -22,7 +22,7 @@ void block_signals(std::initializer_list<int> others = {});
 bool ends_process(int signal);
 
 /// What `wake_main_thread` sends; blocked and waited for like the others, it means nothing.
-inline constexpr int kWakeSignal = SIGUSR1;
+inline constexpr int kWakeSignal = SIGUSR2;
 
 /// How long a thread that is woken may wait at most, should nobody wake it.
 inline constexpr std::chrono::milliseconds kWaitMax{1000};

@@ -1,9 +1,6 @@
 // `troupe train`: the head of a job, or one of the reference runs.
 
-#include <ATen/Parallel.h>
 #include <CLI/CLI.hpp>
-#include <algorithm>
-#include <atomic>
 #include <caf/all.hpp>
 #include <cmath>
 #include <csignal>
@@ -18,19 +15,17 @@
 #include "app/commands.hpp"
 #include "app/doors.hpp"
 #include "app/local_nodes.hpp"
+#include "app/resuming.hpp"
+#include "app/run_argument.hpp"
 #include "app/run_record.hpp"
 #include "app/signals.hpp"
 #include "app/stalled_read.hpp"
 #include "app/terminal.hpp"
+#include "app/train_reference.hpp"
+#include "app/training_run.hpp"
 #include "app/version.hpp"
-#include "engine/choose_layout.hpp"
-#include "engine/data_warnings.hpp"
-#include "engine/nominal_profile.hpp"
 #include "engine/plan_summary.hpp"
-#include "engine/profile_run.hpp"
-#include "engine/reference.hpp"
 #include "engine/run_lock.hpp"
-#include "engine/state_memory.hpp"
 #include "engine/this_machine.hpp"
 #include "runtime/job/load_job.hpp"
 #include "runtime/observe/plan_words.hpp"
@@ -41,109 +36,12 @@ namespace {
 
 using namespace actors;
 
-/// For measuring layers at the start of a job; `troupe profile` takes longer and is more exact.
-constexpr double kProfileSeconds = 5;
-
 struct Options {
   JobArguments job;
   bool reference = false;
   std::string microbatches;
+  ResumeWish wish;
 };
-
-struct Opened {
-  job::LoadedJob loaded;
-  engine::JobSetup setup;
-  engine::DataIdentity data;
-  engine::ObtainedProfile profile;
-  ParallelPlan plan;
-  std::vector<ParallelPlan> later;               ///< That the job changes to while it runs.
-  std::vector<scheduler::LayoutReason> reasons;  ///< Of a chosen layout.
-  std::string resolved;
-  std::vector<std::string> warnings;  ///< What of the job has no effect: a line each.
-  std::string left_behind;            ///< Whose lock of the run folder was taken over.
-};
-
-/// Layer costs that plans are predicted with: a file, or measured now, which takes some seconds.
-Result<engine::ObtainedProfile> obtain_costs(engine::JobSetup& setup) {
-  observe::Console console(observe::detect_console(1));
-  engine::ProfileOptions options;
-  options.budget_s = kProfileSeconds;
-  options.on_progress = [&console](const std::string& kind, double share) {
-    if (console.options().terminal)
-      console.status("measuring " + kind + " (" + std::to_string(std::lround(100 * share)) + " %)");
-  };
-  auto obtained = engine::use_profile(setup, options);
-  if (console.options().terminal) console.status("");
-  return obtained;
-}
-
-/// Everything that can be wrong with a job before anything is started or written.
-Result<Opened> open_job(job::LoadedJob loaded, bool predicted) {
-  Opened opened;
-  auto setup = engine::prepare(loaded.job);
-  if (!setup.ok()) return std::move(setup).error();
-  auto dataset = data::Dataset::open(setup.value().data);
-  if (!dataset.ok()) return std::move(dataset).error();
-  opened.data = engine::identify(dataset.value(), setup.value().data.seed);
-  for (const auto& warning : loaded.warnings)
-    opened.warnings.push_back(engine::warning_text(warning));
-  for (const auto& warning : engine::data_warnings(loaded, dataset.value()))
-    opened.warnings.push_back(engine::warning_text(warning));
-  // A model that fits nowhere is refused before its layers are measured.
-  const auto first = engine::choose_layout(setup.value());
-  if (!first.ok()) return first.error();
-  auto later = engine::later_layouts(setup.value());
-  if (!later.ok()) return std::move(later).error();
-  opened.later = std::move(later).value();
-  auto all = opened.later;
-  all.push_back(first.value().plan);
-  for (const ParallelPlan& plan : all) {
-    auto fits =
-        engine::check_state_memory(loaded.job, plan, engine::memory_at_hand(loaded.job.cluster));
-    if (!fits.ok()) return std::move(fits).error();
-  }
-  if (predicted) {
-    auto profile = obtain_costs(setup.value());
-    if (!profile.ok()) return std::move(profile).error();
-    opened.profile = std::move(profile).value();
-  }
-  auto layout = engine::choose_layout(setup.value());
-  if (!layout.ok()) return std::move(layout).error();
-  opened.resolved = job::to_toml(loaded);
-  opened.setup = std::move(setup).value();
-  opened.plan = std::move(layout.value().plan);
-  opened.reasons = std::move(layout.value().reasons);
-  opened.loaded = std::move(loaded);
-  return opened;
-}
-
-/// The run folder, and the log that goes to the console and to `train.log` in there.
-struct Run {
-  std::shared_ptr<engine::RunFolder> folder;
-  observe::Logger logger;
-  observe::Logger file;  ///< `train.log` alone: for what the console is told in another way.
-};
-
-Result<Run> open_run(const Opened& opened, observe::Console& console, const std::string& name) {
-  auto folder = engine::RunFolder::create(opened.setup.job.job.run_dir, opened.resolved);
-  if (!folder.ok()) return std::move(folder).error();
-  const observe::LoggerOptions options{.node_name = name,
-                                       .file = folder.value().path() / engine::RunFolder::kLogFile};
-  auto logger = observe::Logger::create(&console, options);
-  if (!logger.ok()) return std::move(logger).error();
-  auto file = observe::Logger::create(nullptr, options);
-  if (!file.ok()) return std::move(file).error();
-  const observe::Logger& log = logger.value();
-  if (!opened.left_behind.empty())
-    log.info("the run folder was still locked by " + opened.left_behind + ", which is gone");
-  if (const auto& moved = folder.value().moved_to())
-    log.info("an older run was moved to " + moved->string());
-  for (const auto& warning : opened.warnings) log.warning(warning);
-  if (auto noted = record_begin(folder.value().path(), opened.setup.job); !noted.ok())
-    return std::move(noted).error();
-  return Run{std::make_shared<engine::RunFolder>(std::move(folder).value()),
-             std::move(logger).value(), std::move(file).value()};
-}
 
 void announce(const Opened& opened, const observe::Logger& logger) {
   const auto& job = opened.setup.job;
@@ -169,67 +67,6 @@ void announce(const Opened& opened, const observe::Logger& logger) {
     logger.info("because " + reason.choice + ": " + reason.why);
 }
 
-// ---- the reference runs
-// ---------------------------------------------------------------------------
-
-int train_by_reference(const Options& options, const Opened& opened) {
-  observe::Console console(observe::detect_console(1));
-  auto run = open_run(opened, console, "reference");
-  if (!run.ok()) return report(run.error());
-  const auto& [folder, logger, log_file] = run.value();
-  at::set_num_threads(opened.setup.job.cluster.threads_per_device);
-  std::atomic<bool> stop{false}, done{false};
-  int signal = 0;
-  std::atomic<std::int64_t> step{1};
-  const auto stopped = [&] { return "before step " + std::to_string(step) + " was done"; };
-  std::thread watcher([&] {
-    while (!done && !stop)
-      if ((signal = wait_for_signal({}, std::chrono::milliseconds(50))) != 0) stop = true;
-    // A step may take long, and nothing of it is kept.
-    const auto deadline = std::chrono::steady_clock::now() + kLeaveTime;
-    while (!done && std::chrono::steady_clock::now() < deadline)
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    if (done) return;
-    record_end(folder->path(), 128 + signal, "stopped " + stopped());
-    leave(report_signal(signal, stopped()));
-  });
-  std::optional<observe::StepReporter> reporter;
-  engine::ReferenceOptions reference;
-  reference.stop = &stop;
-  const auto& train = opened.setup.job.train;
-  const auto per_epoch = data::batches_per_epoch(opened.data.records, train.global_batch_size);
-  reference.on_step = [&](const observe::StepMetrics& metrics, std::int64_t total_steps) {
-    if (!reporter)
-      reporter.emplace(console, logger,
-                       observe::TrainingGoal{total_steps, train.duration.tokens(), per_epoch});
-    reporter->report(metrics);
-    step = metrics.step + 1;
-  };
-  Status trained = Done{};
-  if (options.microbatches.empty()) {
-    trained = engine::train_reference(opened.setup, *folder, reference);
-  } else {
-    std::optional<std::filesystem::path> recorded;
-    if (options.microbatches != "plan") recorded = options.microbatches;
-    trained = engine::train_plan_reference(opened.setup, recorded, *folder, reference);
-  }
-  done = true;
-  watcher.join();
-  if (reporter) reporter->finish();
-  const auto end = [&](int code, const std::string& message) {
-    if (code != kDone) log_file.error(message);
-    record_end(folder->path(), code, message);
-    return code;
-  };
-  if (stop)
-    return end(report_signal(signal, stopped()),
-               "stopped by " + actors::signal_name(signal) + " " + stopped());
-  if (!trained.ok()) return end(report(trained.error()), to_string(trained.error()));
-  end(kDone, "");
-  logger.info("done: " + folder->path().string());
-  return kDone;
-}
-
 // ---- the head
 // -------------------------------------------------------------------------------------
 
@@ -240,10 +77,11 @@ JobEnd watch(std::future<JobEnd>& ended, const SupervisorActor& supervisor, Loca
   const auto first = std::chrono::ceil<std::chrono::milliseconds>(seconds(stop_timeout_s));
   const int unheard = take_signals_until(
       [&] { return ended.wait_for(std::chrono::seconds(0)) == std::future_status::ready; },
-      {SIGCHLD}, {first + kLeaveTime, kLeaveTime},
+      {SIGCHLD, SIGUSR1}, {first + kLeaveTime, kLeaveTime},
       [&](int signal) {
         if (ends_process(signal))
           caf::anon_send(supervisor, stop_atom::value, static_cast<std::int32_t>(signal));
+        if (signal == SIGUSR1) caf::anon_send(supervisor, save_atom::value);
         for (const EndedChild& child : nodes.reap())
           caf::anon_send(supervisor, exited_atom::value, static_cast<std::int32_t>(child.pid),
                          child.how);
@@ -291,6 +129,7 @@ int train_as_head(Opened opened, Doors doors) {
                           &console,
                           logger,
                           std::move(doors.transport),
+                          std::move(opened.resume),
                           reachable(address, address.port),
                           [promise](JobEnd how) {
                             promise->set_value(std::move(how));
@@ -341,7 +180,7 @@ Result<std::shared_ptr<engine::RunLock>> reserve(const std::filesystem::path& ru
 
 /// What is refused at once comes first; then what takes time; the run folder is touched last.
 int train_reserved(const Options& options, job::LoadedJob loaded, const engine::RunLock& lock,
-                   std::unique_ptr<EndOnSignal> guard) {
+                   const ChosenCheckpoint& chosen, std::unique_ptr<EndOnSignal> guard) {
   std::optional<Doors> doors;
   if (!options.reference) {
     auto opened = open_doors(loaded.job);
@@ -349,26 +188,51 @@ int train_reserved(const Options& options, job::LoadedJob loaded, const engine::
     doors.emplace(std::move(opened).value());
   }
   auto reads = std::make_unique<EndOnStalledRead>(loaded.job.data.read_timeout_s);
-  auto opened = open_job(std::move(loaded), !options.reference || !options.microbatches.empty());
+  auto opened = open_job(std::move(loaded), !options.reference || !options.microbatches.empty(),
+                         chosen.checkpoint.get());
   if (!opened.ok()) return report(opened.error());
   opened.value().left_behind = lock.left_behind();
+  opened.value().warnings.insert(opened.value().warnings.begin(), chosen.warnings.begin(),
+                                 chosen.warnings.end());
   guard.reset();
-  if (options.reference) return train_by_reference(options, opened.value());
+  if (options.reference) return train_by_reference(opened.value(), options.microbatches);
   reads.reset();  // From here on the nodes read, and say so themselves.
   return train_as_head(std::move(opened).value(), std::move(*doors));
 }
 
-int train(const Options& options) {
-  block_signals({SIGCHLD});
+/// The job of the command line: a file, or what the run that goes on wrote of its own.
+Result<job::LoadedJob> load(Options& options) {
+  ResumeWish& wish = options.wish;
+  std::error_code code;
+  // `--resume job.toml`: the word is the job's.
+  if (options.job.file.empty() && std::filesystem::is_regular_file(wish.run, code))
+    options.job.file = std::exchange(wish.run, "latest");
+  if (wish.fresh && wish.resume)
+    return usage_error("--fresh and --resume ask for different things", "leave one of them out");
+  auto overrides = options.job.all();
+  if (const std::string run = wish.named_run(); !run.empty()) {
+    if (auto there = check_run_folder(run); !there.ok()) return std::move(there).error();
+    if (options.job.file.empty()) options.job.file = run + "/resolved.toml";
+    overrides.push_back("job.run_dir=" + run);
+  }
+  if (options.job.file.empty())
+    return usage_error("no job file", "troupe train JOB.toml, or troupe train --resume RUN");
+  return job::load_job(options.job.file, overrides);
+}
+
+int train(Options options) {
+  block_signals({SIGCHLD, SIGUSR1});
   auto guard = std::make_unique<EndOnSignal>("before the job started");
-  auto loaded = job::load_job(options.job.file, options.job.all());
+  auto loaded = load(options);
   if (!loaded.ok()) return report(loaded.error());
   if (!options.reference && !options.microbatches.empty())
     return report(usage_error("--microbatches goes with --reference", "add --reference"));
   auto lock = reserve(loaded.value().job.job.run_dir);
   if (!lock.ok()) return report(lock.error());
-  const int code =
-      train_reserved(options, std::move(loaded).value(), *lock.value(), std::move(guard));
+  const auto chosen = choose_checkpoint(loaded.value().job, options.wish);
+  if (!chosen.ok()) return report(chosen.error());
+  const int code = train_reserved(options, std::move(loaded).value(), *lock.value(), chosen.value(),
+                                  std::move(guard));
   lock.value()->release();
   return code;
 }
@@ -380,6 +244,15 @@ void add_train(Commands& commands) {
   auto* command = commands.add("train", "Run a job; starts its local node processes itself",
                                [options] { return train(*options); });
   options->job.add_to(*command);
+  command->get_option("JOB")->required(false);
+  command
+      ->add_option("--resume", options->wish.run,
+                   "Go on from the newest checkpoint: of this run, or of the job's own")
+      ->type_name("[RUN|latest]")
+      ->expected(0, 1)
+      ->each([options](const std::string&) { options->wish.resume = true; });
+  command->add_flag("--fresh", options->wish.fresh,
+                    "Begin anew where a run was cut off; it is moved aside");
   command->add_flag("--reference", options->reference,
                     "One process, one sample at a time: the oracle");
   command

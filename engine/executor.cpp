@@ -4,6 +4,7 @@
 #include <cmath>
 #include <optional>
 #include <thread>
+#include <utility>
 
 #include "engine/packing.hpp"
 #include "engine/receive_bound.hpp"
@@ -38,7 +39,7 @@ Status Executor::begin(std::shared_ptr<const IterationPlan> plan, const SampleSt
   next_action_ = next_post_ = 0;
   decision_.reset();
   prepared_ = {iteration_->step, options_.epoch_number, options_.device, {}, {}};
-  report_ = {iteration_->step, options_.epoch_number, options_.device, {}, {}, {}, {}};
+  report_ = {iteration_->step, options_.epoch_number, options_.device, {}, {}, {}, {}, 0};
   for (auto& [id, program] : stages_)
     if (auto begun = program->begin(*iteration_, samples); !begun.ok()) return begun;
   ready_ns_ = observe::trace_now_ns();
@@ -50,6 +51,7 @@ Result<Progress> Executor::advance() {
   while (next_action_ < actions.size()) {
     if (auto posted = post_receives(); !posted.ok()) return std::move(posted).error();
     if (auto sent = mailbox_.check(); !sent.ok()) return std::move(sent).error();
+    if (options_.yields && options_.yields()) return Progress::yielded;
     const Action& action = actions[next_action_];
     const std::int64_t cpu_begin_ns = observe::thread_cpu_ns();
     auto ran = run(action);
@@ -91,7 +93,9 @@ Result<bool> Executor::run(const Action& action) {
     case ActionKind::reduce: return reduce(action);
     case ActionKind::reduce_receive: return reduce_receive(action);
     case ActionKind::commit: return commit();
-    case ActionKind::optimizer_step: return optimizer_step(action.stage), true;
+    case ActionKind::optimizer_step:
+      if (!may_update()) return false;
+      return optimizer_step(action.stage), true;
   }
   return Error{Errc::internal, "unknown action in the plan", {}, {}};
 }
@@ -210,6 +214,16 @@ bool Executor::is_first_here(const std::vector<ParameterUse>& uses, std::size_t 
   for (std::size_t u = 0; u < index; ++u)
     if (is_here(uses[u].stage)) return false;
   return true;
+}
+
+/// A checkpoint that is being copied holds the first optimizer step of an iteration up.
+bool Executor::may_update() {
+  const bool free = !options_.may_update || !decision_->commit || options_.may_update();
+  const std::int64_t now_ns = observe::trace_now_ns();
+  if (!free && held_up_ns_ == 0) held_up_ns_ = now_ns;
+  if (free && held_up_ns_ != 0)
+    report_.stall_ms += static_cast<double>(now_ns - std::exchange(held_up_ns_, 0)) / 1e6;
+  return free;
 }
 
 void Executor::optimizer_step(StageId id) {

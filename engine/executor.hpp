@@ -35,6 +35,7 @@ struct SlowRows {
 /// How far `advance` came.
 enum class Progress : std::uint8_t {
   waiting,     ///< For rows, gradients or a reduction: `wake` follows.
+  yielded,     ///< On demand (`ExecutorOptions::yields`): `advance` goes on.
   committing,  ///< PREPARED is ready; waits for `decide`.
   finished,    ///< The list is done; the report is ready.
 };
@@ -47,6 +48,11 @@ struct ExecutorOptions {
   state::AdamWOptions adamw;
   bool hash_parameters = false;
   std::vector<SlowRows> slow_rows;
+  /// Asked before each action: true makes `advance` return, so that its owner can attend to
+  /// something else. Empty: never.
+  std::function<bool()> yields;
+  /// Whether parameters may change now; where not, `wake` follows. Empty: always.
+  std::function<bool()> may_update;
 };
 
 class Executor {
@@ -89,6 +95,7 @@ class Executor {
   Result<bool> reduce(const Action& action);
   Result<bool> reduce_receive(const Action& action);
   Result<bool> commit();
+  bool may_update();
   void optimizer_step(StageId stage);
   bool is_first_here(const std::vector<ParameterUse>& uses, std::size_t index) const;
   void finish();
@@ -111,6 +118,7 @@ class Executor {
   std::size_t next_action_ = 0;
   std::size_t next_post_ = 0;
   std::int64_t ready_ns_ = 0;
+  std::int64_t held_up_ns_ = 0;  ///< Since when `may_update` says no; 0: it does not.
   Prepared prepared_;
   std::optional<Decision> decision_;
   DeviceReport report_;

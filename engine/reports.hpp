@@ -89,11 +89,12 @@ struct DeviceReport {
   std::vector<HolderHash> hashes;  ///< Only where the job asks for them, and after a COMMIT.
   Bytes peak_activations;
   Bytes peak_received;  ///< Largest sum of posted and not yet used receives.
+  double stall_ms = 0;  ///< Its optimizer step waited so long for a checkpoint to be copied.
 
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, DeviceReport& x) {
     return f(x.step, x.epoch_number, x.device, x.events, x.hashes, x.peak_activations,
-             x.peak_received);
+             x.peak_received, x.stall_ms);
   }
 };
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "engine/continued_run.hpp"
 #include "runtime/observe/plan_json.hpp"
 #include "runtime/state/safetensors.hpp"
 
@@ -118,18 +119,37 @@ Result<RunFolder> RunFolder::create(const fs::path& given, const std::string& re
   if (code) return cannot("make the run folder", path, code);
   if (auto written = observe::write_whole_file(path / "resolved.toml", resolved_job); !written.ok())
     return std::move(written).error();
-  auto metrics = observe::LineFile::open(path / "metrics.jsonl", Mode::replace);
-  if (!metrics.ok()) return std::move(metrics).error();
-  auto samples = observe::LineFile::open(path / "samples.jsonl", Mode::replace);
-  if (!samples.ok()) return std::move(samples).error();
-  auto bad = observe::LineFile::open(path / "bad_samples.jsonl", Mode::replace);
-  if (!bad.ok()) return std::move(bad).error();
-  auto iterations = observe::LineFile::open(path / "iterations.jsonl", Mode::replace);
-  if (!iterations.ok()) return std::move(iterations).error();
-  RunFolder folder(path, std::move(metrics).value(), std::move(samples).value(),
-                   std::move(bad).value(), std::move(iterations).value());
-  folder.moved_to_ = std::move(moved).value();
+  auto folder = open(path, Mode::replace);
+  if (folder.ok()) folder.value().moved_to_ = std::move(moved).value();
   return folder;
+}
+
+Result<RunFolder> RunFolder::resume(const fs::path& given, const std::string& resolved_job,
+                                    const JobProgress& progress, EpochNumber generation) {
+  const fs::path path = real_folder(given);
+  if (auto laid = lay_aside(path, progress, generation); !laid.ok()) return std::move(laid).error();
+  if (auto written = observe::write_whole_file(path / "resolved.toml", resolved_job); !written.ok())
+    return std::move(written).error();
+  auto folder = open(path, Mode::resume);
+  if (!folder.ok()) return folder;
+  for (const BadSampleNote& sample : progress.bad) folder.value().bad_ids_.insert(sample.id);
+  folder.value().events_mode_ = Mode::resume;
+  std::error_code code;
+  if (fs::exists(path / "plan.json", code)) folder.value().planned_ = generation;
+  return folder;
+}
+
+Result<RunFolder> RunFolder::open(const fs::path& path, Mode mode) {
+  auto metrics = observe::LineFile::open(path / "metrics.jsonl", mode);
+  if (!metrics.ok()) return std::move(metrics).error();
+  auto samples = observe::LineFile::open(path / "samples.jsonl", mode);
+  if (!samples.ok()) return std::move(samples).error();
+  auto bad = observe::LineFile::open(path / "bad_samples.jsonl", mode);
+  if (!bad.ok()) return std::move(bad).error();
+  auto iterations = observe::LineFile::open(path / "iterations.jsonl", mode);
+  if (!iterations.ok()) return std::move(iterations).error();
+  return RunFolder(path, std::move(metrics).value(), std::move(samples).value(),
+                   std::move(bad).value(), std::move(iterations).value());
 }
 
 std::filesystem::path RunFolder::older_plan(const fs::path& run, EpochNumber epoch_number) {
@@ -162,7 +182,7 @@ Status RunFolder::write_batch(const PlannedBatch& batch) {
 
 Status RunFolder::write_event(const observe::RunEvent& event) {
   if (!events_) {
-    auto opened = observe::LineFile::open(path_ / "events.jsonl", Mode::replace);
+    auto opened = observe::LineFile::open(path_ / "events.jsonl", events_mode_);
     if (!opened.ok()) return std::move(opened).error();
     events_ = std::move(opened).value();
   }

@@ -19,6 +19,7 @@
 #include "runtime/observe/run_event.hpp"
 #include "runtime/observe/step_metrics.hpp"
 #include "runtime/observe/trace_writer.hpp"
+#include "runtime/vocabulary/job_progress.hpp"
 #include "runtime/vocabulary/result.hpp"
 
 namespace troupe::engine {
@@ -38,6 +39,13 @@ class RunFolder {
   /// (RunLock). Errors: as `check`; io_failed, with the path and the system's text.
   static Result<RunFolder> create(const std::filesystem::path& path,
                                   const std::string& resolved_job);
+
+  /// Goes on writing an older run's folder, from the step on that follows `progress`: what it wrote
+  /// beyond is laid aside (continued_run.hpp). `generation`: the newest one that wrote there.
+  /// REQUIRES and errors: as `create`.
+  static Result<RunFolder> resume(const std::filesystem::path& path,
+                                  const std::string& resolved_job, const JobProgress& progress,
+                                  EpochNumber generation);
 
   const std::filesystem::path& path() const { return path_; }
   const std::optional<std::filesystem::path>& moved_to() const { return moved_to_; }
@@ -70,6 +78,7 @@ class RunFolder {
   Status write_first_gradients(const std::map<std::string, at::Tensor>& gradients);
 
  private:
+  static Result<RunFolder> open(const std::filesystem::path& path, observe::LineFile::Mode mode);
   RunFolder(std::filesystem::path path, observe::LineFile metrics, observe::LineFile samples,
             observe::LineFile bad_samples, observe::LineFile iterations);
 
@@ -81,6 +90,7 @@ class RunFolder {
   observe::LineFile bad_samples_;
   observe::LineFile iterations_;
   std::optional<observe::LineFile> events_;
+  observe::LineFile::Mode events_mode_ = observe::LineFile::Mode::replace;
   std::set<std::string> bad_ids_;
 };
 

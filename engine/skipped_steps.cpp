@@ -22,21 +22,21 @@ Error too_many_nonfinite(std::int32_t count, std::int64_t step, const StepOutcom
 
 Status SkippedSteps::add(std::int64_t step, const StepOutcome& outcome, TokenCount trained_tokens,
                          std::int64_t positions) {
-  if (!outcome.decision.commit) ++count_;
+  if (!outcome.decision.commit) ++counts_.count;
   if (trained_tokens == 0) {
-    untrained_positions_ += positions;
-    if (untrained_positions_ < records_) return Done{};
+    counts_.untrained_positions += positions;
+    if (counts_.untrained_positions < records_) return Done{};
     return Error{Errc::bad_data,
-                 "none of the last " + std::to_string(untrained_positions_) +
+                 "none of the last " + std::to_string(counts_.untrained_positions) +
                      " samples, a whole epoch, could be trained",
                  "step " + std::to_string(step),
                  "bad_samples.jsonl says why each was dropped; a lower data.max_bad_fraction stops "
                  "earlier"};
   }
-  untrained_positions_ = 0;
-  nonfinite_in_a_row_ = outcome.decision.commit ? 0 : nonfinite_in_a_row_ + 1;
-  if (nonfinite_in_a_row_ >= max_in_a_row_)
-    return too_many_nonfinite(nonfinite_in_a_row_, step, outcome);
+  counts_.untrained_positions = 0;
+  counts_.nonfinite_in_a_row = outcome.decision.commit ? 0 : counts_.nonfinite_in_a_row + 1;
+  if (counts_.nonfinite_in_a_row >= max_in_a_row_)
+    return too_many_nonfinite(counts_.nonfinite_in_a_row, step, outcome);
   return Done{};
 }
 

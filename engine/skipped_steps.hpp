@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "engine/step_ledger.hpp"
+#include "runtime/vocabulary/job_progress.hpp"
 #include "runtime/vocabulary/result.hpp"
 
 namespace troupe::engine {
@@ -13,8 +14,9 @@ namespace troupe::engine {
 class SkippedSteps {
  public:
   /// REQUIRES: max_in_a_row >= 1, records >= 1.
-  SkippedSteps(std::int32_t max_in_a_row, std::int64_t records)
-      : max_in_a_row_(max_in_a_row), records_(records) {}
+  /// `counts`: of the steps before, where a job goes on.
+  SkippedSteps(std::int32_t max_in_a_row, std::int64_t records, SkipCounts counts = {})
+      : max_in_a_row_(max_in_a_row), records_(records), counts_(counts) {}
 
   /// Counts a finished step that consumed `positions` of the order. A step without trained tokens
   /// says nothing about the numbers, so it neither adds to a row of steps that were not finite nor
@@ -26,14 +28,13 @@ class SkippedSteps {
   Status add(std::int64_t step, const StepOutcome& outcome, TokenCount trained_tokens,
              std::int64_t positions);
 
-  std::int64_t count() const { return count_; }
+  std::int64_t count() const { return counts_.count; }
+  const SkipCounts& counts() const { return counts_; }
 
  private:
   std::int32_t max_in_a_row_;
   std::int64_t records_;
-  std::int64_t count_ = 0;
-  std::int32_t nonfinite_in_a_row_ = 0;
-  std::int64_t untrained_positions_ = 0;  // Since the last step with trained tokens.
+  SkipCounts counts_;
 };
 
 }  // namespace troupe::engine

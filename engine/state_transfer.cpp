@@ -6,6 +6,8 @@
 #include <string>
 #include <utility>
 
+#include "runtime/state/checkpoint.hpp"
+
 namespace troupe::engine {
 
 namespace {
@@ -21,18 +23,20 @@ Error missing(const char* what, const ParameterInfo& info) {
 
 StateTransfer::StateTransfer(StateStore& store, const JobSetup& setup,
                              const std::vector<StateMove>& moves, transport::Transport& transport,
-                             EpochNumber generation, std::function<void()> wake)
+                             EpochNumber generation, std::filesystem::path checkpoint,
+                             std::function<void()> wake)
     : store_(store),
       setup_(setup),
       transport_(transport),
       generation_(generation),
+      checkpoint_(std::move(checkpoint)),
       wake_(std::move(wake)) {
   const DeviceSlot self = store.device();
   std::map<DeviceSlot, std::uint64_t> sent, received;
   for (const StateMove& move : moves) {
     if (move.is_from_seed()) {
       const auto& info = store.parameters()[move.piece.parameter.index()];
-      if (move.to == self) seeded_[info.uses.front()].push_back(move.piece);
+      if (move.to == self) begun_pieces_[info.uses.front()].push_back(move.piece);
     } else if (move.from == self && move.to == self) {
       copies_.push_back({move, 0});
     } else if (move.from == self) {
@@ -78,12 +82,12 @@ Status StateTransfer::begin() {
     if (!from.defined() || !to.defined()) return missing("no room for a piece, or no piece,", info);
     to.copy_(from);
   }
-  return make_from_seed();
+  return checkpoint_.empty() ? make_from_seed() : read_checkpoint();
 }
 
 /// Layer by layer, so that no more than one is there twice.
 Status StateTransfer::make_from_seed() {
-  for (const auto& [id, pieces] : seeded_) {
+  for (const auto& [id, pieces] : begun_pieces_) {
     const ModuleSpec& spec = setup_.model.at(id.module);
     const auto config =
         std::find_if(setup_.modules().begin(), setup_.modules().end(),
@@ -104,6 +108,23 @@ Status StateTransfer::make_from_seed() {
                                {piece.parameter, piece.kind, whole_box(info.shape)}, piece.box));
     }
   }
+  return Done{};
+}
+
+Status StateTransfer::read_checkpoint() {
+  if (begun_pieces_.empty()) return Done{};
+  const auto checkpoint = state::Checkpoint::open(checkpoint_);
+  if (!checkpoint.ok()) return checkpoint.error();
+  for (const auto& [id, pieces] : begun_pieces_)
+    for (const ShardKey& piece : pieces) {
+      const ParameterInfo& info = store_.parameters()[piece.parameter.index()];
+      const at::Tensor target = store_.incoming(piece);
+      if (!target.defined()) return missing("no room for the saved value", info);
+      const auto saved =
+          checkpoint.value().read(info.name, piece.kind, piece.box, target.scalar_type());
+      if (!saved.ok()) return saved.error();
+      target.copy_(saved.value());
+    }
   return Done{};
 }
 

@@ -1,11 +1,12 @@
 // One device's part in bringing state to where a layout wants it: makes what begins from the seed,
-// sends what others lack, receives what its own store lacks.
+// or reads it from a checkpoint, sends what others lack, receives what its own store lacks.
 //
 // Owned and called by one thread; only `wake` is called from the transport.
 
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <vector>
@@ -20,10 +21,11 @@ class StateTransfer {
  public:
   /// `moves`: all that concern the device's node, ascending, the same on both sides; the rest is
   /// ignored. The store has staged the layout. `store`, `setup` and `transport` outlive this.
+  /// `checkpoint`: a folder from which comes what has no source; empty: the seed.
   /// Messages carry `generation`. `wake` may be called from any thread.
   StateTransfer(StateStore& store, const JobSetup& setup, const std::vector<StateMove>& moves,
                 transport::Transport& transport, EpochNumber generation,
-                std::function<void()> wake);
+                std::filesystem::path checkpoint, std::function<void()> wake);
   /// Withdraws receives that are still posted, so that the staged memory may be let go.
   ~StateTransfer();
   StateTransfer(const StateTransfer&) = delete;
@@ -32,7 +34,8 @@ class StateTransfer {
   /// Goes on as far as it can without waiting: true when everything has come and gone out.
   /// What lies in the store does not change; what is staged is whole when this is true.
   ///
-  /// Errors: as `Transport::send` and `receive`, as `models::make_layer`; internal: a move of a
+  /// Errors: as `Transport::send` and `receive`, `models::make_layer`, `Checkpoint::open` and
+  /// `read`; internal: a move of a
   /// piece that this device does not have or did not ask for.
   Result<bool> advance();
 
@@ -50,6 +53,7 @@ class StateTransfer {
   transport::Tag tag_of(const Message& message) const;
   Status begin();
   Status make_from_seed();
+  Status read_checkpoint();
   Status send(const Message& message);
   Status post_receives();
   Result<bool> take_arrived();
@@ -58,10 +62,11 @@ class StateTransfer {
   const JobSetup& setup_;
   transport::Transport& transport_;
   EpochNumber generation_;
+  std::filesystem::path checkpoint_;
   std::function<void()> wake_;
   bool begun_ = false;
-  std::map<LayerId, std::vector<ShardKey>> seeded_;
-  std::vector<Message> copies_;  ///< Within this device.
+  std::map<LayerId, std::vector<ShardKey>> begun_pieces_;  ///< From the seed or the checkpoint.
+  std::vector<Message> copies_;                            ///< Within this device.
   std::vector<Message> outgoing_;
   std::vector<Message> incoming_;
   std::size_t next_receive_ = 0;

@@ -112,6 +112,8 @@ BoundJob bind_job(const Value& root, Findings& findings) {
                                           [](auto& v, auto& x) { describe_scheduler(v, x); });
   job.balancer = bind_section<Balancer>(reader.take("balancer"), "balancer", findings,
                                         [](auto& v, auto& x) { describe_balancer(v, x); });
+  job.checkpoint = bind_section<Checkpointing>(reader.take("checkpoint"), "checkpoint", findings,
+                                               [](auto& v, auto& x) { describe_checkpoint(v, x); });
   job.cluster = bind_cluster(reader.take("cluster"), findings);
   reader.finish();
   return bound;

@@ -137,6 +137,15 @@ void describe_cluster(V& v, S& x) {
 }
 
 template <class V, class S>
+void describe_checkpoint(V& v, S& x) {
+  v.integer("every_steps", x.every_steps, {0, kCountMax});
+  v.number("every_minutes", x.every_minutes, {0, 1'000'000});
+  v.integer("keep_last", x.keep_last, {0, 1'000'000});
+  v.output_path("dir", x.dir);
+  v.number("timeout_s", x.timeout_s, kSeconds);
+}
+
+template <class V, class S>
 void describe_debug(V& v, S& x) {
   v.flag("parameter_hashes", x.parameter_hashes);
 }

@@ -162,6 +162,19 @@ struct Cluster {
   friend bool operator==(const Cluster&, const Cluster&) = default;
 };
 
+/// `[checkpoint]`: what a job leaves on disk to go on from. What ends a job by a signal saves too.
+struct Checkpointing {
+  std::int64_t every_steps = 0;  ///< 0: not by steps.
+  double every_minutes = 0;      ///< 0: not by time.
+  std::int32_t keep_last = 3;    ///< Older ones are removed; 0: none is.
+  std::filesystem::path dir;  ///< Empty: `checkpoints` in the run folder. Every node writes there.
+  double timeout_s = 1800;    ///< A save that takes longer is given up; training goes on.
+
+  /// Saved by itself, and at the end.
+  bool is_regular() const { return every_steps > 0 || every_minutes > 0; }
+  friend bool operator==(const Checkpointing&, const Checkpointing&) = default;
+};
+
 /// One `[[debug.slow_shapes]]`: forwards and backwards of a module over this many rows take
 /// `factor` times as long, as a device with a bad kernel for these sizes would; on one node, as a
 /// slow machine would. With `per_sample` not a part's rows count but each sample's: its share of
@@ -205,9 +218,14 @@ struct Job {
   Optimizer optimizer;
   Scheduler scheduler;
   Balancer balancer;
+  Checkpointing checkpoint;
   Cluster cluster;
   Debug debug;
 
+  /// Where its checkpoints are.
+  std::filesystem::path checkpoint_dir() const {
+    return checkpoint.dir.empty() ? job.run_dir / "checkpoints" : checkpoint.dir;
+  }
   friend bool operator==(const Job&, const Job&) = default;
 };
 

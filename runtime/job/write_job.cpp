@@ -116,6 +116,7 @@ class JobWriter {
     section("optimizer", [&](auto& v) { describe_optimizer(v, job.optimizer); });
     section("scheduler", [&](auto& v) { describe_scheduler(v, job.scheduler); });
     section("balancer", [&](auto& v) { describe_balancer(v, job.balancer); });
+    section("checkpoint", [&](auto& v) { describe_checkpoint(v, job.checkpoint); });
     section("cluster", [&](auto& v) { describe_cluster(v, job.cluster); });
     section("debug", [&](auto& v) { describe_debug(v, job.debug); });
     for (std::size_t i = 0; i < job.debug.slow_shapes.size(); ++i)

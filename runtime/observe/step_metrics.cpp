@@ -73,7 +73,10 @@ std::string metrics_line(const StepMetrics& metrics) {
                {"activations_over_promise", metrics.activations_over_promise},
                {"corrected_shapes", metrics.corrected_shapes},
                {"skipped_steps", metrics.skipped_steps},
-               {"bad_samples", metrics.bad_samples}};
+               {"bad_samples", metrics.bad_samples},
+               {"checkpoint_stall_ms", metrics.checkpoint_stall_ms},
+               {"checkpoint_ms", metrics.checkpoint_ms},
+               {"generation", metrics.epoch_number}};
   if (!metrics.skipped.empty()) line["skipped"] = metrics.skipped;
   return one_line(line);
 }

@@ -49,7 +49,9 @@ struct StepMetrics {
   std::int64_t corrected_shapes = 0;  ///< Whose predictions follow measured times.
   std::int64_t skipped_steps = 0;     ///< So far, this one included.
   std::int64_t bad_samples = 0;       ///< Different ones that were dropped so far.
-  std::string skipped;                ///< Why parameters were left alone; empty: they were updated.
+  double checkpoint_stall_ms = 0;     ///< The optimizer step waited so long for state to be copied.
+  double checkpoint_ms = 0;  ///< What the checkpoint took that was complete by now; 0: none.
+  std::string skipped;       ///< Why parameters were left alone; empty: they were updated.
 
   /// LLM tokens per second of this step; 0 where no time passed.
   double tokens_per_s() const {
@@ -64,7 +66,7 @@ struct StepMetrics {
              x.epoch_number, x.profile_step_ms, x.calibrated_step_ms, x.imbalance_in_order,
              x.imbalance_planned, x.deferred_samples, x.held_rows, x.held_bytes, x.activation_bytes,
              x.promised_activation_bytes, x.activations_over_promise, x.corrected_shapes,
-             x.skipped_steps, x.bad_samples, x.skipped);
+             x.skipped_steps, x.bad_samples, x.checkpoint_stall_ms, x.checkpoint_ms, x.skipped);
   }
 };
 

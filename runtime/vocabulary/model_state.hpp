@@ -97,6 +97,10 @@ struct Shard {
   std::vector<DeviceSlot> holders;
 
   friend bool operator==(const Shard&, const Shard&) = default;
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, Shard& x) {
+    return f(x.key, x.holders);
+  }
 };
 
 /// Where all of a job's state lies; ascending by key.

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "actors/keeper_actor.hpp"
 #include "actors/protocol.hpp"
 #include "actors/recorder_actor.hpp"
 
@@ -20,6 +21,7 @@ struct NodeSeen {
   std::vector<engine::Decision> decisions;
   std::vector<engine::BatchOrder> orders;
   std::vector<Collection> collections;
+  std::vector<SaveOrder> saves;
   std::vector<std::string> stops;
   int alive = 0;                             ///< Signs of life from the supervisor.
   bool deaf = false;                         ///< Does not end when it is told to.
@@ -36,6 +38,7 @@ inline NodeActor::behavior_type fake_node(NodeActor::pointer self, NodeSeen* see
       [seen](const engine::Decision& x) { seen->decisions.push_back(x); },
       [seen](const engine::BatchOrder& x) { seen->orders.push_back(x); },
       [seen](collect_atom, Collection x) { seen->collections.push_back(x); },
+      [seen](const SaveOrder& x) { seen->saves.push_back(x); },
       [self, seen](stop_atom, const std::string& why) {
         seen->stops.push_back(why);
         if (!seen->deaf) self->quit();
@@ -49,6 +52,7 @@ inline NodeActor::behavior_type fake_node(NodeActor::pointer self, NodeSeen* see
       [](applied_atom, std::int32_t) {},
       [seen](const engine::BatchReport& x) { seen->reports.push_back(x); },
       [](const Offers&) {},
+      [](const SaveReport&) {},
       [](const NodeReady&) {},
       [seen](failed_atom, const Error& x) { seen->failures.push_back(x); },
   };
@@ -107,6 +111,9 @@ inline SupervisorActor::behavior_type fake_supervisor(SupervisorActor::pointer,
       [seen](failed_atom, const Error& x) { seen->failures.push_back(x); },
       [](exited_atom, std::int32_t, const std::string&) {},
       [](stop_atom, std::int32_t) {},
+      [](save_atom) {},
+      [](const SaveReport&) {},
+      [](const KeptCheckpointPtr&) {},
       [](lost_atom, NodeId) {},
       [](alive_atom, NodeId) {},
       [](tick_atom) {},
@@ -128,6 +135,19 @@ inline SchedulerActor::behavior_type fake_scheduler(SchedulerActor::pointer, Sch
       [seen](next_atom) { ++seen->asked; },
       [](const engine::BatchReport&) {},
       [seen](const PlannedBatchPtr&, const StepRecordPtr&) { ++seen->told; },
+  };
+}
+
+/// What a fake keeper was told.
+struct KeeperSeen {
+  std::vector<WrittenCheckpoint> written;
+  std::vector<std::string> discarded;
+};
+
+inline KeeperActor::behavior_type fake_keeper(KeeperActor::pointer, KeeperSeen* seen) {
+  return {
+      [seen](const WrittenCheckpointPtr& x) { seen->written.push_back(*x); },
+      [seen](stop_atom, const std::string& x) { seen->discarded.push_back(x); },
   };
 }
 

@@ -25,12 +25,13 @@ inline bool says(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-/// A supervisor between four fake nodes (one device each), a fake scheduler and a fake recorder.
+/// A supervisor between four fake nodes (one device each), a fake scheduler, recorder and keeper.
 /// Two steps of six samples; learning rate 0.5 throughout; nodes have two seconds to join, and may
 /// be silent for long.
 class Head {
  public:
-  explicit Head(std::int64_t steps = 2, const std::function<void(job::Job&)>& edit = {}) {
+  explicit Head(std::int64_t steps = 2, const std::function<void(job::Job&)>& edit = {},
+                engine::ResumePoint resume = {}) {
     job::Job job = engine::tiny_job();
     job.train.duration = {job::DurationUnit::steps, steps};
     job.train.max_nonfinite_in_a_row = 2;
@@ -43,6 +44,7 @@ class Head {
     resources.plan = engine::make_parallel_plan(resources.setup).value();
     resources.later = engine::later_layouts(resources.setup).value();
     resources.data = {60, 7};
+    resources.resume = std::move(resume);
     resources.listen = "127.0.0.1:7000";
     resources.resolved_job = "the job";
     resources.build = "1.0 (abc)";
@@ -55,7 +57,8 @@ class Head {
     actor = system.get().spawn(
         supervisor, &resources,
         [this](caf::actor_system& at, const SupervisorActor&, std::int64_t) -> Colleagues {
-          colleagues = {at.spawn(fake_scheduler, &scheduler), at.spawn(fake_recorder, &recorder)};
+          colleagues = {at.spawn(fake_scheduler, &scheduler), at.spawn(fake_recorder, &recorder),
+                        at.spawn(fake_keeper, &keeper)};
           return colleagues;
         });
     system.run();
@@ -67,6 +70,7 @@ class Head {
     for (const auto& node : askers_) caf::anon_send_exit(node, caf::exit_reason::kill);
     caf::anon_send_exit(colleagues.scheduler, caf::exit_reason::kill);
     caf::anon_send_exit(colleagues.recorder, caf::exit_reason::kill);
+    caf::anon_send_exit(colleagues.keeper, caf::exit_reason::kill);
     caf::anon_send_exit(actor, caf::exit_reason::kill);
     system.run();
   }
@@ -146,7 +150,7 @@ class Head {
   void finished(std::size_t device, std::int64_t step, EpochNumber epoch_number = 1,
                 std::uint64_t hash = 7) {
     tell(engine::DeviceReport{
-        step, epoch_number, DeviceId{device}, {}, {{GroupId{0}, 0, hash}}, {}, {}});
+        step, epoch_number, DeviceId{device}, {}, {{GroupId{0}, 0, hash}}, {}, {}, 0});
   }
 
   /// These nodes' processes end, as they do when they were told to stop.
@@ -165,6 +169,7 @@ class Head {
   std::vector<NodeSeen> seen = std::vector<NodeSeen>(4);
   SchedulerSeen scheduler;
   RecorderSeen recorder;
+  KeeperSeen keeper;
   std::vector<NodeActor> nodes = std::vector<NodeActor>(4);  ///< Who got each place.
   Colleagues colleagues;
   SupervisorActor actor;

@@ -36,6 +36,8 @@ NodeActor::behavior_type relay(NodeActor::pointer, const caf::actor& target) {
       [](applied_atom, std::int32_t) {},
       [target](const engine::BatchReport& report) { caf::anon_send(target, report); },
       [](const Offers&) {},
+      [](const SaveOrder&) {},
+      [](const SaveReport&) {},
       [](const NodeReady&) {},
       [target](failed_atom, const Error& error) { caf::anon_send(target, error); },
   };

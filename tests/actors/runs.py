@@ -90,7 +90,7 @@ def ctrl_c_ends_all_nodes(bench):
     pids = children(head.pid)
     expect(len(pids) == 4, f"{len(pids)} node processes")
     head.send_signal(signal.SIGINT)
-    expect_end(head, 130, ["stopped by Ctrl-C"])
+    expect_end(head, 75, ["stopped by Ctrl-C during step", "is saved: the same command goes on"])
     expect_none_left(pids)
 
 
@@ -99,7 +99,7 @@ def sigterm_ends_all_nodes(bench):
     bench.wait_for_steps(1)
     pids = children(head.pid)
     head.send_signal(signal.SIGTERM)
-    expect_end(head, 143, ["stopped by SIGTERM"])
+    expect_end(head, 75, ["stopped by SIGTERM during step", "is saved: the same command goes on"])
     expect_none_left(pids)
 
 
@@ -329,9 +329,9 @@ def a_node_started_by_hand_tells_of_its_signal(bench):
         head, nodes = running_by_hand(bench)
         nodes[1].send_signal(wanted)
         begin = time.monotonic()
-        expect_end(head, 1, ["node 1 (", f"pid {nodes[1].pid}): stopped by {name}", "fix:"])
+        expect_end(head, 75, [f"stopped by {name} at node 1 (", f"pid {nodes[1].pid}) during step", "is saved"])
         expect_node_end(nodes[1], code, [], begin)
-        expect_node_end(nodes[0], 1, ["node 0 ends: node 1 (", f"stopped by {name}"], begin)
+        expect_node_end(nodes[0], 1, [f"node 0 ends: stopped by {name} at node 1 ("], begin)
 
 
 def wait_for_line(process, words):
@@ -369,9 +369,9 @@ def a_node_that_opens_its_data_tells_of_its_signal(bench):
         head, opening, ready = two_nodes_of_which_one_opens_its_data(bench, job, stalled)
         opening.send_signal(signal.SIGTERM)
         begin = time.monotonic()
-        expect_end(head, 1, ["node 0 (", f"pid {opening.pid}): stopped by SIGTERM"])
+        expect_end(head, 1, ["stopped by SIGTERM at node 0 (", f"pid {opening.pid})"])
         expect_node_end(opening, 143, ["stopped by SIGTERM"], begin)
-        expect_node_end(ready, 1, ["node 1 ends: node 0 (", "stopped by SIGTERM"], begin)
+        expect_node_end(ready, 1, ["node 1 ends: stopped by SIGTERM at node 0 ("], begin)
 
 
 def a_node_that_loses_its_network_is_named(bench):

@@ -231,9 +231,9 @@ def expect_steps_in_order(bench, least):
 
 
 def stop(head):
-    """A job that is well ends by Ctrl-C."""
+    """A job that is well saves and ends by Ctrl-C."""
     head.send_signal(signal.SIGINT)
-    expect_end(head, 130, ["stopped by Ctrl-C"], within=15)
+    expect_end(head, 75, ["stopped by Ctrl-C", "is saved"], within=15)
 
 
 def strangers_while_a_job_trains(bench):

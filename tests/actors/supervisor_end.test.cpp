@@ -190,7 +190,7 @@ TEST_CASE("a node that a signal ended is reported so", "[actors][errors]") {
             Error{Errc::cancelled, "stopped by SIGTERM", "", "start it again"});
   REQUIRE(head.ended);
   CHECK(head.ended->exit_code == 1);
-  CHECK(says(head.ended->message, "node 2 (host, pid 102): stopped by SIGTERM"));
+  CHECK(says(head.ended->message, "stopped by SIGTERM at node 2 (host, pid 102)"));
   CHECK(head.seen[2].stops.size() == 1);  // It leaves when it hears this.
   CHECK(head.ended->left.empty());
 }

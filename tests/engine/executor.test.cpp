@@ -8,6 +8,8 @@
 
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_floating_point.hpp>
+#include <chrono>
+#include <thread>
 
 #include "tests/engine/tiny_cluster.hpp"
 
@@ -98,6 +100,56 @@ TEST_CASE("a failure before COMMIT loses the iteration and nothing else", "[engi
   REQUIRE(cluster.advance_to(Progress::committing).ok());
   for (std::size_t device = 0; device < 4; ++device) cluster.executor(device).abandon();
   CHECK(equal(before, cluster.parameters()));
+}
+
+TEST_CASE("no parameter changes while a checkpoint is copied, and the wait is measured",
+          "[engine]") {
+  bool free = false;
+  Cluster cluster(tiny_job(), {},
+                  [&](ExecutorOptions& options) { options.may_update = [&] { return free; }; });
+  const auto before = cluster.parameters();
+  cluster.begin(0);
+  REQUIRE(cluster.advance_to(Progress::committing).ok());  // Forward and backward went on.
+  cluster.decide(cluster.outcome().decision);
+  REQUIRE(cluster.advance_to(Progress::waiting).ok());
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  REQUIRE(cluster.advance_to(Progress::waiting).ok());
+  CHECK(equal(before, cluster.parameters()));
+  free = true;
+  REQUIRE(cluster.advance_to(Progress::finished).ok());
+  CHECK_FALSE(equal(before, cluster.parameters()));
+  for (std::size_t device = 0; device < 4; ++device)
+    CHECK(cluster.executor(device).take_report().stall_ms >= 20);
+}
+
+TEST_CASE("a discarded step waits for no checkpoint", "[engine]") {
+  Cluster cluster(tiny_job(), {},
+                  [](ExecutorOptions& options) { options.may_update = [] { return false; }; });
+  cluster.begin(0);
+  REQUIRE(cluster.advance_to(Progress::committing).ok());
+  cluster.decide({1, false, 1, 0, "a test says so"});
+  REQUIRE(cluster.advance_to(Progress::finished).ok());
+  CHECK(cluster.executor(0).take_report().stall_ms == 0);
+}
+
+TEST_CASE("a device yields between two actions and goes on as if it had not", "[engine]") {
+  int yields = 0;
+  Cluster yielding(tiny_job(), {}, [&](ExecutorOptions& options) {
+    options.yields = [&yields, asked = 0]() mutable {
+      const bool yields_now = ++asked % 2 == 1 && asked < 10;  // All before COMMIT.
+      yields += yields_now ? 1 : 0;
+      return yields_now;
+    };
+  });
+  Cluster plain;
+  for (Cluster* cluster : {&yielding, &plain}) {
+    cluster->begin(0);
+    REQUIRE(cluster->advance_to(Progress::committing).ok());
+    cluster->decide(cluster->outcome().decision);
+    REQUIRE(cluster->advance_to(Progress::finished).ok());
+  }
+  CHECK(yields == 4 * 5);
+  CHECK(equal(yielding.parameters(), plain.parameters()));
 }
 
 TEST_CASE("after COMMIT a device can finish although another one is gone", "[engine]") {

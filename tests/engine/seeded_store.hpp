@@ -25,7 +25,7 @@ inline StateStore seeded_store(const JobSetup& setup, const ParallelPlan& plan, 
   options.hub = std::make_shared<transport::InprocHub>();
   options.self = store.device().node.value;
   const auto alone = transport::create_transport("inproc", options).value();
-  REQUIRE(StateTransfer(store, setup, moves, *alone, 1, [] {}).advance().value());
+  REQUIRE(StateTransfer(store, setup, moves, *alone, 1, {}, [] {}).advance().value());
   store.settle();
   return store;
 }

@@ -76,8 +76,9 @@ struct Machines {
     std::vector<std::unique_ptr<StateTransfer>> transfers;
     for (auto& [slot, store] : stores) {
       REQUIRE(store.stage(want).ok());
-      transfers.push_back(std::make_unique<StateTransfer>(
-          store, setup, moves, failing_transports.at(slot.node.value), 7, [] {}));
+      transfers.push_back(std::make_unique<StateTransfer>(store, setup, moves,
+                                                          failing_transports.at(slot.node.value), 7,
+                                                          std::filesystem::path{}, [] {}));
     }
     for (int round = 0; round < 1000; ++round) {
       bool all = true;

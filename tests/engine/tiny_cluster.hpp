@@ -7,6 +7,7 @@
 
 #include "tests/torch_catch.hpp"
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -26,8 +27,10 @@ namespace troupe::engine {
 /// Four nodes with one device each in this process, driven in turn by one thread.
 class Cluster {
  public:
-  explicit Cluster(const job::Job& job = tiny_job(), std::vector<SlowRows> slow = {})
+  explicit Cluster(const job::Job& job = tiny_job(), std::vector<SlowRows> slow = {},
+                   std::function<void(ExecutorOptions&)> edit = {})
       : slow_(std::move(slow)),
+        edit_(std::move(edit)),
         setup_(prepare(job).value()),
         plan_(make_parallel_plan(setup_).value()) {
     transport::TransportOptions options;
@@ -133,11 +136,13 @@ class Cluster {
     options.adamw = setup_.adamw;
     options.hash_parameters = true;
     options.slow_rows = slow_;
+    if (edit_) edit_(options);
     executors_.push_back(std::make_unique<Executor>(plan_, options, *transports_[device],
                                                     std::move(programs), [] {}));
   }
 
   std::vector<SlowRows> slow_;
+  std::function<void(ExecutorOptions&)> edit_;
   JobSetup setup_;
   ParallelPlan plan_;
   SampleStore store_;

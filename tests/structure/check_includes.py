@@ -40,7 +40,7 @@ LIBRARIES = {
     "spdlog": (r"spdlog/", ["runtime/observe"]),
     "image and audio decoders": (
         r"turbojpeg|jpeglib|png\.h|sndfile|soxr|kiss_fft|kissfft", ["runtime/data", "tests"]),
-    "OpenSSL": (r"openssl/", ["runtime/door"]),
+    "OpenSSL": (r"openssl/", ["runtime/door", "runtime/state"]),
     "CBC": (r"coin/|Cbc_", ["balancer"]),
     "CUDA": (r"cuda|cublas|cudnn|curand", ["kernels", "transport/nccl"]),
     "UCX": (r"uc[pst]/", ["transport"]),

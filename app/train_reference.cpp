@@ -1,0 +1,79 @@
+#include "app/train_reference.hpp"
+
+#include <ATen/Parallel.h>
+
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <optional>
+#include <thread>
+
+#include "actors/system.hpp"
+#include "app/run_record.hpp"
+#include "app/signals.hpp"
+#include "app/terminal.hpp"
+#include "engine/reference.hpp"
+#include "runtime/data/epoch_order.hpp"
+#include "runtime/observe/step_reporter.hpp"
+
+namespace troupe::app {
+
+int train_by_reference(const Opened& opened, const std::string& microbatches) {
+  observe::Console console(observe::detect_console(1));
+  auto run = open_run(opened, console, "reference");
+  if (!run.ok()) return report(run.error());
+  const auto& [folder, logger, log_file] = run.value();
+  at::set_num_threads(opened.setup.job.cluster.threads_per_device);
+  std::atomic<bool> stop{false}, done{false};
+  int signal = 0;
+  std::atomic<std::int64_t> step{1};
+  const auto stopped = [&] { return "before step " + std::to_string(step) + " was done"; };
+  std::thread watcher([&] {
+    while (!done && !stop)
+      if ((signal = wait_for_signal({}, std::chrono::milliseconds(50))) != 0) stop = true;
+    // A step may take long, and nothing of it is kept.
+    const auto deadline = std::chrono::steady_clock::now() + kLeaveTime;
+    while (!done && std::chrono::steady_clock::now() < deadline)
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    if (done) return;
+    record_end(folder->path(), 128 + signal, "stopped " + stopped());
+    leave(report_signal(signal, stopped()));
+  });
+  std::optional<observe::StepReporter> reporter;
+  engine::ReferenceOptions reference;
+  reference.stop = &stop;
+  const auto& train = opened.setup.job.train;
+  const auto per_epoch = data::batches_per_epoch(opened.data.records, train.global_batch_size);
+  reference.on_step = [&](const observe::StepMetrics& metrics, std::int64_t total_steps) {
+    if (!reporter)
+      reporter.emplace(console, logger,
+                       observe::TrainingGoal{total_steps, train.duration.tokens(), per_epoch});
+    reporter->report(metrics);
+    step = metrics.step + 1;
+  };
+  Status trained = Done{};
+  if (microbatches.empty()) {
+    trained = engine::train_reference(opened.setup, *folder, reference);
+  } else {
+    std::optional<std::filesystem::path> recorded;
+    if (microbatches != "plan") recorded = microbatches;
+    trained = engine::train_plan_reference(opened.setup, recorded, *folder, reference);
+  }
+  done = true;
+  watcher.join();
+  if (reporter) reporter->finish();
+  const auto end = [&](int code, const std::string& message) {
+    if (code != kDone) log_file.error(message);
+    record_end(folder->path(), code, message);
+    return code;
+  };
+  if (stop)
+    return end(report_signal(signal, stopped()),
+               "stopped by " + actors::signal_name(signal) + " " + stopped());
+  if (!trained.ok()) return end(report(trained.error()), to_string(trained.error()));
+  end(kDone, "");
+  logger.info("done: " + folder->path().string());
+  return kDone;
+}
+
+}  // namespace troupe::app

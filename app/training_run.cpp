@@ -1,0 +1,120 @@
+#include "app/training_run.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "app/run_record.hpp"
+#include "app/terminal.hpp"
+#include "engine/choose_layout.hpp"
+#include "engine/continued_run.hpp"
+#include "engine/data_warnings.hpp"
+#include "engine/nominal_profile.hpp"
+#include "engine/state_memory.hpp"
+#include "runtime/state/checkpoint_keeping.hpp"
+
+namespace troupe::app {
+
+namespace {
+
+/// For measuring layers at the start of a job; `troupe profile` takes longer and is more exact.
+constexpr double kProfileSeconds = 5;
+
+/// Layer costs that plans are predicted with: a file, or measured now, which takes some seconds.
+Result<engine::ObtainedProfile> obtain_costs(engine::JobSetup& setup) {
+  observe::Console console(observe::detect_console(1));
+  engine::ProfileOptions options;
+  options.budget_s = kProfileSeconds;
+  options.on_progress = [&console](const std::string& kind, double share) {
+    if (console.options().terminal)
+      console.status("measuring " + kind + " (" + std::to_string(std::lround(100 * share)) + " %)");
+  };
+  auto obtained = engine::use_profile(setup, options);
+  if (console.options().terminal) console.status("");
+  return obtained;
+}
+
+}  // namespace
+
+Result<Opened> open_job(job::LoadedJob loaded, bool predicted,
+                        const state::Checkpoint* checkpoint) {
+  Opened opened;
+  auto setup = engine::prepare(loaded.job);
+  if (!setup.ok()) return std::move(setup).error();
+  auto dataset = data::Dataset::open(setup.value().data);
+  if (!dataset.ok()) return std::move(dataset).error();
+  opened.data = engine::identify(dataset.value(), setup.value().data.seed);
+  if (checkpoint != nullptr) {
+    auto resume = engine::resume_from(*checkpoint, setup.value(), opened.data);
+    if (!resume.ok()) return std::move(resume).error();
+    opened.resume = std::move(resume).value();
+    auto& generation = opened.resume.progress.generation;
+    generation = std::max(generation, engine::newest_generation(loaded.job.job.run_dir));
+  }
+  for (const auto& warning : loaded.warnings)
+    opened.warnings.push_back(engine::warning_text(warning));
+  for (const auto& warning : engine::data_warnings(loaded, dataset.value()))
+    opened.warnings.push_back(engine::warning_text(warning));
+  // A model that fits nowhere is refused before its layers are measured.
+  const auto first = engine::choose_layout(setup.value());
+  if (!first.ok()) return first.error();
+  auto later = engine::later_layouts(setup.value());
+  if (!later.ok()) return std::move(later).error();
+  opened.later = std::move(later).value();
+  auto all = opened.later;
+  all.push_back(first.value().plan);
+  for (const ParallelPlan& plan : all) {
+    auto fits =
+        engine::check_state_memory(loaded.job, plan, engine::memory_at_hand(loaded.job.cluster));
+    if (!fits.ok()) return std::move(fits).error();
+  }
+  if (predicted) {
+    auto profile = obtain_costs(setup.value());
+    if (!profile.ok()) return std::move(profile).error();
+    opened.profile = std::move(profile).value();
+  }
+  auto layout = engine::choose_layout(setup.value());
+  if (!layout.ok()) return std::move(layout).error();
+  opened.resolved = job::to_toml(loaded);
+  opened.setup = std::move(setup).value();
+  opened.plan = std::move(layout.value().plan);
+  opened.reasons = std::move(layout.value().reasons);
+  opened.loaded = std::move(loaded);
+  return opened;
+}
+
+Result<Run> open_run(const Opened& opened, observe::Console& console, const std::string& name) {
+  const job::Job& job = opened.setup.job;
+  const JobProgress& progress = opened.resume.progress;
+  auto folder = opened.resume.is_start()
+                    ? engine::RunFolder::create(job.job.run_dir, opened.resolved)
+                    : engine::RunFolder::resume(job.job.run_dir, opened.resolved, progress,
+                                                progress.generation);
+  if (!folder.ok()) return std::move(folder).error();
+  state::discard_leftovers(job.checkpoint_dir());
+  if (!opened.resume.is_start())
+    state::supersede_checkpoints(job.checkpoint_dir(), progress.step, progress.generation);
+  const observe::LoggerOptions options{.node_name = name,
+                                       .file = folder.value().path() / engine::RunFolder::kLogFile};
+  auto logger = observe::Logger::create(&console, options);
+  if (!logger.ok()) return std::move(logger).error();
+  auto file = observe::Logger::create(nullptr, options);
+  if (!file.ok()) return std::move(file).error();
+  const observe::Logger& log = logger.value();
+  if (!opened.resume.is_start())
+    log.info("going on after step " + std::to_string(progress.step) + ", from " +
+             opened.resume.folder.string() +
+             (opened.resume.changes.empty()
+                  ? ", nothing changed"
+                  : "; changed since then: " + job::changes_text(opened.resume.changes)));
+  if (!opened.left_behind.empty())
+    log.info("the run folder was still locked by " + opened.left_behind + ", which is gone");
+  if (const auto& moved = folder.value().moved_to())
+    log.info("begins anew: an older run was moved to " + moved->string());
+  for (const auto& warning : opened.warnings) log.warning(warning);
+  if (auto noted = record_begin(folder.value().path(), opened.setup.job); !noted.ok())
+    return std::move(noted).error();
+  return Run{std::make_shared<engine::RunFolder>(std::move(folder).value()),
+             std::move(logger).value(), std::move(file).value()};
+}
+
+}  // namespace troupe::app

@@ -1,0 +1,52 @@
+// What `troupe train` has before it trains: a job that holds together, and the run folder it
+// writes. Shared by the head of a job and the reference runs.
+
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "app/resuming.hpp"
+#include "engine/data_identity.hpp"
+#include "engine/job_setup.hpp"
+#include "engine/profile_run.hpp"
+#include "engine/resume.hpp"
+#include "engine/run_folder.hpp"
+#include "runtime/job/load_job.hpp"
+#include "runtime/observe/console.hpp"
+#include "runtime/observe/logger.hpp"
+#include "scheduler/layout_reasons.hpp"
+
+namespace troupe::app {
+
+struct Opened {
+  job::LoadedJob loaded;
+  engine::JobSetup setup;
+  engine::DataIdentity data;
+  engine::ObtainedProfile profile;
+  ParallelPlan plan;
+  std::vector<ParallelPlan> later;               ///< That the job changes to while it runs.
+  std::vector<scheduler::LayoutReason> reasons;  ///< Of a chosen layout.
+  std::string resolved;
+  std::vector<std::string> warnings;  ///< What of the job has no effect: a line each.
+  engine::ResumePoint resume;         ///< Where it goes on.
+  std::string left_behind;            ///< Whose lock of the run folder was taken over.
+};
+
+/// Everything that can be wrong with a job before anything is started or written. `predicted`:
+/// plans are wanted, and with them layer costs, measured where no file has them. `checkpoint`: what
+/// it goes on from; null: it begins.
+Result<Opened> open_job(job::LoadedJob loaded, bool predicted, const state::Checkpoint* checkpoint);
+
+/// The run folder, and the log that goes to the console and to `train.log` in there.
+struct Run {
+  std::shared_ptr<engine::RunFolder> folder;
+  observe::Logger logger;
+  observe::Logger file;  ///< `train.log` alone: for what the console is told in another way.
+};
+
+/// Makes the run folder, or goes on with it, and says so first. `name`: of who writes, for the log.
+Result<Run> open_run(const Opened& opened, observe::Console& console, const std::string& name);
+
+}  // namespace troupe::app

@@ -1,0 +1,27 @@
+// A run folder that a job goes on writing: what followed the step it goes on from is laid aside.
+//
+// Touches files of the folder. REQUIRES of all: nobody else writes there (RunLock).
+
+#pragma once
+
+#include <filesystem>
+
+#include "runtime/vocabulary/job_progress.hpp"
+#include "runtime/vocabulary/result.hpp"
+
+namespace troupe::engine {
+
+/// The generation of the newest layout that wrote there; 0: none can be read.
+EpochNumber newest_generation(const std::filesystem::path& run);
+
+/// Moves what does not belong to the steps up to `progress.step` into `superseded/`, whole lines of
+/// metrics, samples, iterations, events and bad samples under their file's name and `generation`;
+/// the final model too. Traces and the job file stay, named after the generation. A line that is
+/// cut goes with the rest. Crash: again from the start gives the same, but for lines that stand in
+/// `superseded/` twice.
+///
+/// Errors: io_failed.
+Status lay_aside(const std::filesystem::path& run, const JobProgress& progress,
+                 EpochNumber generation);
+
+}  // namespace troupe::engine

@@ -1,0 +1,115 @@
+#include "engine/resume.hpp"
+
+#include <fstream>
+#include <map>
+#include <sstream>
+#include <utility>
+
+#include "runtime/job/load_job.hpp"
+
+namespace troupe::engine {
+
+namespace {
+
+constexpr const char* kElse = "or begin anew with --fresh, which keeps this run beside it";
+
+Error changed(const std::string& key, const std::string& what, const std::string& before,
+              const std::string& now, const std::string& fix) {
+  return {Errc::invalid_argument,
+          "a job cannot go on with " + what + ": saved with " + before + ", now " + now, key,
+          fix + ", " + kElse};
+}
+
+std::string yes_no(bool x) { return x ? "true" : "false"; }
+
+Status check_order(const DataOrder& before, const DataOrder& now) {
+  const std::string back = "set it back";
+  if (before.seed != now.seed)
+    return changed("job.seed", "another order of the data", std::to_string(before.seed),
+                   std::to_string(now.seed), back);
+  if (before.shuffle != now.shuffle)
+    return changed("data.shuffle", "another order of the data", yes_no(before.shuffle),
+                   yes_no(now.shuffle), back);
+  if (before.batch_size != now.batch_size)
+    return changed("train.global_batch_size", "another batch size",
+                   std::to_string(before.batch_size), std::to_string(now.batch_size), back);
+  if (before.records != now.records)
+    return changed("data.sources", "another number of samples", std::to_string(before.records),
+                   std::to_string(now.records), "give it the data that it had");
+  if (before.hash != now.hash)
+    return changed("data.sources", "other data", "samples of other ids, texts or media",
+                   "as many, but not the same", "give it the data that it had");
+  return Done{};
+}
+
+std::string shape_text(const std::vector<std::int64_t>& shape) {
+  std::string text = "[";
+  for (std::size_t d = 0; d < shape.size(); ++d) text += (d ? ", " : "") + std::to_string(shape[d]);
+  return text + "]";
+}
+
+/// `modules.vision`, of the parameter `vision.blocks.0.attn.proj.weight`.
+std::string module_key(const std::string& parameter) {
+  return "modules." + parameter.substr(0, parameter.find('.'));
+}
+
+Status check_model(const state::CheckpointManifest& saved,
+                   const std::vector<ParameterInfo>& parameters) {
+  std::map<std::string, const state::SavedParameter*> left;
+  for (const auto& parameter : saved.parameters) left[parameter.name] = &parameter;
+  const std::string another = "another model", fix = "set the module back";
+  for (const ParameterInfo& info : parameters) {
+    const auto found = left.extract(info.name);
+    if (!found)
+      return changed(module_key(info.name), another, "no parameter '" + info.name + "'",
+                     "one of shape " + shape_text(info.shape), fix);
+    const state::SavedParameter& before = *found.mapped();
+    if (before.shape != info.shape)
+      return changed(module_key(info.name), another,
+                     "'" + info.name + "' of shape " + shape_text(before.shape),
+                     shape_text(info.shape), fix);
+    if (before.trains != info.trains)
+      return changed(module_key(info.name) + ".freeze", "other modules frozen",
+                     yes_no(!before.trains), yes_no(!info.trains), fix);
+  }
+  if (!left.empty())
+    return changed(module_key(left.begin()->first), another,
+                   "a parameter '" + left.begin()->first + "'", "without it", fix);
+  return Done{};
+}
+
+Result<job::Job> saved_job(const std::filesystem::path& folder) {
+  const auto path = folder / state::kCheckpointJobFile;
+  std::ifstream file(path);
+  std::stringstream text;
+  text << file.rdbuf();
+  auto reading = job::parse_job(text.str(), path.string(), {}, job::Paths::of_another_machine);
+  if (!reading.ok()) {
+    Error error = reading.problems.front();
+    error.code = Errc::bad_data;
+    return error;
+  }
+  return std::move(reading.loaded.job);
+}
+
+}  // namespace
+
+DataOrder data_order(const job::Job& job, const DataIdentity& data) {
+  return {data.records, data.hash, job.train.global_batch_size,
+          static_cast<std::int64_t>(job.job.seed), job.data.shuffle};
+}
+
+Result<ResumePoint> resume_from(const state::Checkpoint& checkpoint, const JobSetup& setup,
+                                const DataIdentity& data) {
+  const auto& manifest = checkpoint.manifest();
+  if (auto same = check_model(manifest, setup.parameters); !same.ok())
+    return std::move(same).error();
+  if (auto same = check_order(manifest.progress.data, data_order(setup.job, data)); !same.ok())
+    return std::move(same).error();
+  auto before = saved_job(checkpoint.folder());
+  if (!before.ok()) return std::move(before).error();
+  return ResumePoint{std::filesystem::absolute(checkpoint.folder()), manifest.progress,
+                     job::changed_keys(before.value(), setup.job)};
+}
+
+}  // namespace troupe::engine

@@ -1,0 +1,40 @@
+// Going on from a checkpoint: whether a job may, and with what.
+//
+// Reads checkpoints; changes nothing.
+
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "engine/data_identity.hpp"
+#include "engine/job_setup.hpp"
+#include "runtime/job/changed_keys.hpp"
+#include "runtime/state/checkpoint.hpp"
+#include "runtime/vocabulary/job_progress.hpp"
+#include "runtime/vocabulary/result.hpp"
+
+namespace troupe::engine {
+
+/// Where a job goes on.
+struct ResumePoint {
+  std::filesystem::path folder;  ///< Of the checkpoint, absolute; empty: the job begins.
+  JobProgress progress;
+  std::vector<job::ChangedKey> changes;  ///< Of the job, since it was saved.
+
+  bool is_start() const { return folder.empty(); }
+};
+
+/// What decides which samples a step of this job takes.
+DataOrder data_order(const job::Job& job, const DataIdentity& data);
+
+/// Layout, nodes, type, schedule, policy, lengths and rates may have changed; the model, what of it
+/// trains and the order of the data may not.
+///
+/// Errors: invalid_argument: something that may not has; names the key, both values and the fix.
+/// bad_data: the checkpoint's job file cannot be read.
+Result<ResumePoint> resume_from(const state::Checkpoint& checkpoint, const JobSetup& setup,
+                                const DataIdentity& data);
+
+}  // namespace troupe::engine

@@ -1,0 +1,55 @@
+// How far a job has come: what it needs besides its model's state to go on as if it had never
+// stopped. Commits with each step.
+//
+// Values only.
+
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "runtime/vocabulary/units.hpp"
+
+namespace troupe {
+
+/// Steps that left parameters alone.
+struct SkipCounts {
+  std::int64_t count = 0;                ///< In all.
+  std::int32_t nonfinite_in_a_row = 0;   ///< The newest ones.
+  std::int64_t untrained_positions = 0;  ///< Of the order, since the last step with trained tokens.
+
+  friend bool operator==(const SkipCounts&, const SkipCounts&) = default;
+};
+
+/// What decides which samples a step takes. A job that goes on must have the same.
+struct DataOrder {
+  std::int64_t records = 0;
+  std::uint64_t hash = 0;  ///< Of ids, turns and names of media, in order.
+  std::int64_t batch_size = 0;
+  std::int64_t seed = 0;
+  bool shuffle = true;
+
+  friend bool operator==(const DataOrder&, const DataOrder&) = default;
+};
+
+/// A sample that was dropped, and the batch in which that was found first.
+struct BadSampleNote {
+  std::string id;
+  std::int64_t batch = 0;
+
+  friend bool operator==(const BadSampleNote&, const BadSampleNote&) = default;
+};
+
+struct JobProgress {
+  std::int64_t step = 0;  ///< The last finished one, from 1; the next batch has this number.
+  TokenCount tokens = 0;  ///< LLM tokens of all steps so far.
+  EpochNumber generation = 0;
+  DataOrder data;
+  SkipCounts skipped;
+  std::vector<BadSampleNote> bad;  ///< Of the batches so far; ascending by id.
+
+  friend bool operator==(const JobProgress&, const JobProgress&) = default;
+};
+
+}  // namespace troupe

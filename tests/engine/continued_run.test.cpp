@@ -1,0 +1,115 @@
+#include "tests/torch_catch.hpp"
+
+#include "engine/continued_run.hpp"
+
+#include <fstream>
+#include <sstream>
+#include <string>
+
+#include "engine/choose_layout.hpp"
+#include "engine/run_folder.hpp"
+#include "tests/engine/tiny_job.hpp"
+#include "tests/support/scratch_folder.hpp"
+
+namespace troupe::engine {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string content(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+void append(const fs::path& path, const std::string& text) {
+  std::ofstream(path, std::ios::binary | std::ios::app) << text;
+}
+
+std::string steps(const char* before, int first, int last) {
+  std::string lines;
+  for (int step = first; step <= last; ++step)
+    lines += std::string("{") + before + "\"step\":" + std::to_string(step) + "}\n";
+  return lines;
+}
+
+/// A run that wrote six steps on its third layout, with a cut line behind them.
+void write_run(const fs::path& run) {
+  auto folder = RunFolder::create(run, "first job").value();
+  const auto setup = prepare(tiny_job()).value();
+  REQUIRE(folder.write_plan(make_parallel_plan(setup).value(), 3).ok());
+  append(run / "metrics.jsonl", steps("\"loss\":1,", 1, 6) + "{\"step\":7,\"lo");
+  append(run / "samples.jsonl", steps("\"ids\":[],", 1, 6));
+  append(run / "iterations.jsonl", steps("", 1, 8));
+  append(run / "events.jsonl", steps("\"kind\":\"layout\",", 4, 6));
+  append(run / "bad_samples.jsonl", "{\"id\":\"early\"}\n{\"id\":\"late\"}\n");
+  append(run / "trace.json", "the trace");
+  fs::create_directories(run / "model");
+  append(run / "model" / "model.safetensors", "the end");
+}
+
+TEST_CASE("what follows the step that a run goes on from is laid aside, nothing is lost",
+          "[engine]") {
+  const testing::ScratchFolder scratch;
+  const fs::path run = scratch / "run";
+  write_run(run);
+  CHECK(newest_generation(run) == 3);
+  JobProgress progress;
+  progress.step = 4;
+  progress.bad = {{"early", 1}};
+  {
+    auto folder = RunFolder::resume(run, "second job", progress, 3);
+    REQUIRE(folder.ok());
+    CHECK(folder.value().bad_count() == 1);
+    observe::StepMetrics metrics;
+    metrics.step = 5;
+    REQUIRE(folder.value().write_step(metrics, {"a"}).ok());
+    observe::RunEvent event;
+    event.kind = "resumed";
+    REQUIRE(folder.value().write_event(event).ok());
+    const auto setup = prepare(tiny_job()).value();
+    REQUIRE(folder.value().write_plan(make_parallel_plan(setup).value(), 4).ok());
+  }
+  const std::string metrics = content(run / "metrics.jsonl");
+  CHECK(metrics.starts_with(steps("\"loss\":1,", 1, 4) + "{\"step\":5,"));
+  CHECK(std::count(metrics.begin(), metrics.end(), '\n') == 5);
+  CHECK(content(run / "superseded" / "metrics-3.jsonl") ==
+        steps("\"loss\":1,", 5, 6) + "{\"step\":7,\"lo\n");
+  CHECK(content(run / "superseded" / "samples-3.jsonl") == steps("\"ids\":[],", 5, 6));
+  CHECK(content(run / "iterations.jsonl") == steps("", 1, 4));
+  CHECK(content(run / "superseded" / "iterations-3.jsonl") == steps("", 5, 8));
+  // An event of step 5 stands before step 5.
+  CHECK(content(run / "events.jsonl").starts_with(steps("\"kind\":\"layout\",", 4, 5)));
+  CHECK(content(run / "events.jsonl").find("resumed") != std::string::npos);
+  CHECK(content(run / "bad_samples.jsonl") == "{\"id\":\"early\"}\n");
+  CHECK(content(run / "superseded" / "bad_samples-3.jsonl") == "{\"id\":\"late\"}\n");
+  CHECK(content(run / "resolved.toml") == "second job");
+  CHECK(content(run / "resolved-3.toml") == "first job");
+  CHECK(content(run / "trace-3.json") == "the trace");
+  CHECK(content(run / "superseded" / "model-3" / "model.safetensors") == "the end");
+  CHECK_FALSE(fs::exists(run / "model"));
+  CHECK(newest_generation(run) == 4);
+  CHECK(fs::exists(RunFolder::older_plan(run, 3)));
+}
+
+TEST_CASE("a second return adds to what was laid aside", "[engine]") {
+  const testing::ScratchFolder scratch;
+  const fs::path run = scratch / "run";
+  write_run(run);
+  JobProgress progress;
+  for (const std::int64_t step : {5, 4}) {
+    progress.step = step;
+    REQUIRE(lay_aside(run, progress, 3).ok());
+  }
+  CHECK(content(run / "superseded" / "samples-3.jsonl") ==
+        steps("\"ids\":[],", 6, 6) + steps("\"ids\":[],", 5, 5));
+}
+
+TEST_CASE("a run without a plan has no generation", "[engine]") {
+  const testing::ScratchFolder scratch;
+  CHECK(newest_generation(scratch.path()) == 0);
+  std::ofstream(scratch / "plan.json") << "{}";
+  CHECK(newest_generation(scratch.path()) == 0);
+}
+
+}  // namespace
+}  // namespace troupe::engine

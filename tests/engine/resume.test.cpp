@@ -1,0 +1,137 @@
+#include "tests/torch_catch.hpp"
+
+#include "engine/resume.hpp"
+
+#include <ATen/ops/zeros.h>
+
+#include <catch2/matchers/catch_matchers_string.hpp>
+#include <fstream>
+#include <functional>
+#include <string>
+
+#include "runtime/job/load_job.hpp"
+#include "runtime/state/checkpoint_keeping.hpp"
+#include "runtime/state/file_digest.hpp"
+#include "runtime/state/safetensors.hpp"
+#include "tests/engine/tiny_job.hpp"
+#include "tests/support/scratch_folder.hpp"
+
+namespace troupe::engine {
+namespace {
+
+using Catch::Matchers::ContainsSubstring;
+
+const DataIdentity kData{60, 7, {}};
+
+/// With data, as a job file must have them.
+job::Job saved_job() {
+  job::Job job = tiny_job();
+  job.job.run_dir = "runs/job";
+  job.data.sources = {{"llava", "samples.json", {}}};
+  return job;
+}
+
+std::string toml_of(const job::Job& job) {
+  job::LoadedJob loaded;
+  loaded.job = job;
+  return job::to_toml(loaded);
+}
+
+/// A checkpoint of step 4 of this job, all zeros, in one file.
+state::Checkpoint save(const std::filesystem::path& folder, const job::Job& job) {
+  const auto setup = prepare(job).value();
+  state::CheckpointManifest manifest;
+  manifest.dtype = job.train.dtype;
+  manifest.progress.step = 4;
+  manifest.progress.generation = 3;
+  manifest.progress.data = data_order(job, kData);
+  state::TensorMap tensors;
+  for (std::size_t p = 0; p < setup.parameters.size(); ++p) {
+    const ParameterInfo& info = setup.parameters[p];
+    manifest.parameters.push_back(state::saved_as(info));
+    for (const StateKind kind : {StateKind::value, StateKind::moments}) {
+      if (kind == StateKind::moments && !info.trains) continue;
+      const ShardKey key{ParameterId{p}, kind, whole_box(info.shape)};
+      manifest.shards.push_back({key, 0});
+      auto shape = info.shape;
+      if (kind == StateKind::moments) shape.insert(shape.begin(), 2);
+      tensors[state::tensor_name(manifest.parameters.back(), key)] = at::zeros(shape, at::kDouble);
+    }
+  }
+  const auto partial = state::partial_folder(folder, 4, 1), file = partial / "state";
+  REQUIRE(state::write_safetensors(file, tensors).ok());
+  manifest.files = {{"state", static_cast<std::int64_t>(std::filesystem::file_size(file)),
+                     state::sha256_of_file(file).value()}};
+  const auto complete = state::checkpoint_folder(folder, 4);
+  REQUIRE(state::complete_checkpoint(partial, complete, manifest, toml_of(job)).ok());
+  return state::Checkpoint::open(complete).value();
+}
+
+TEST_CASE("a job goes on where its layout, lengths and rates have changed, and says so",
+          "[engine]") {
+  const testing::ScratchFolder scratch;
+  const auto checkpoint = save(scratch.path(), saved_job());
+  const auto same = resume_from(checkpoint, prepare(saved_job()).value(), kData);
+  REQUIRE(same.ok());
+  CHECK(job::changes_text(same.value().changes) == "");
+  CHECK(same.value().progress.step == 4);
+  CHECK(same.value().folder.is_absolute());
+  CHECK_FALSE(same.value().is_start());
+  CHECK(ResumePoint{}.is_start());
+
+  job::Job job = saved_job();
+  job.parallel.layout.pipelines = {{{0, 0, {{"vision", {}}, {"llm", {}}}}}};
+  job.cluster.nodes = job.cluster.local_nodes = 1;
+  job.train.dtype = Dtype::fp32;
+  job.train.duration.amount = 99;
+  job.optimizer.lr = 0.125;
+  job.scheduler.schedule = "zero-bubble";
+  const auto other = resume_from(checkpoint, prepare(job).value(), kData);
+  REQUIRE(other.ok());
+  const std::string text = job::changes_text(other.value().changes);
+  for (const char* part : {"cluster.nodes 4 -> 1", "optimizer.lr 0.001 -> 0.125",
+                           "parallel.pipelines[1].stages", "train.dtype \"fp64\" -> \"fp32\"",
+                           "scheduler.schedule \"1f1b\" -> \"zero-bubble\"", "-> 99"})
+    CHECK_THAT(text, ContainsSubstring(part));
+}
+
+TEST_CASE("what may not change is refused by its key, with both values and the fix",
+          "[engine][errors]") {
+  const testing::ScratchFolder scratch;
+  const auto checkpoint = save(scratch.path(), saved_job());
+  const auto refused = [&](const std::function<void(job::Job&)>& change,
+                           const DataIdentity& data = kData) {
+    job::Job job = saved_job();
+    change(job);
+    const auto resumed = resume_from(checkpoint, prepare(job).value(), data);
+    REQUIRE_FALSE(resumed.ok());
+    CHECK(resumed.error().code == Errc::invalid_argument);
+    CHECK_THAT(resumed.error().fix, ContainsSubstring("--fresh"));
+    return to_string(resumed.error());
+  };
+  const auto nothing = [](job::Job&) {};
+  CHECK_THAT(refused([](job::Job& x) { x.job.seed = 4; }),
+             ContainsSubstring("job.seed") && ContainsSubstring("saved with 3, now 4"));
+  CHECK_THAT(refused([](job::Job& x) { x.data.shuffle = false; }),
+             ContainsSubstring("data.shuffle"));
+  CHECK_THAT(refused([](job::Job& x) { x.train.global_batch_size = 8; }),
+             ContainsSubstring("train.global_batch_size"));
+  CHECK_THAT(refused(nothing, {61, 7, {}}), ContainsSubstring("saved with 60, now 61"));
+  CHECK_THAT(refused(nothing, {60, 8, {}}), ContainsSubstring("other data"));
+  CHECK_THAT(refused([](job::Job& x) { x.modules[0].freeze = true; }),
+             ContainsSubstring("modules.vision.freeze") &&
+                 ContainsSubstring("saved with false, now true"));
+  CHECK_THAT(
+      refused([](job::Job& x) { std::get<LlmConfig>(x.modules[2].config).intermediate_size = 32; }),
+      ContainsSubstring("modules.llm") && ContainsSubstring("[24, 16]"));
+  CHECK_THAT(refused([](job::Job& x) {
+               std::get<LlmConfig>(x.modules[2].config).num_hidden_layers = 3;
+               x.parallel.layout.pipelines[1][1].runs[0].layers = LayerRange{2, 5};
+             }),
+             ContainsSubstring("modules.llm") && ContainsSubstring("layers.2"));
+  CHECK_THAT(refused([](job::Job& x) { std::get<VisionConfig>(x.modules[0].config).depth = 2; }),
+             ContainsSubstring("modules.vision"));
+}
+
+}  // namespace
+}  // namespace troupe::engine

@@ -1,0 +1,74 @@
+#include "tests/torch_catch.hpp"
+
+#include "engine/state_saver.hpp"
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+
+#include <atomic>
+#include <chrono>
+#include <fstream>
+#include <functional>
+#include <thread>
+
+#include "runtime/state/file_digest.hpp"
+#include "runtime/state/safetensors.hpp"
+#include "tests/support/scratch_folder.hpp"
+
+namespace troupe::engine {
+namespace {
+
+/// Waits for a minute at most.
+bool until(const std::function<bool()>& done) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  while (std::chrono::steady_clock::now() < deadline) {
+    if (done()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return false;
+}
+
+TEST_CASE("what is written is the state at the start, whatever follows the copy", "[engine]") {
+  const testing::ScratchFolder scratch;
+  std::atomic<int> woken = 0;
+  StateSaver saver([&] { ++woken; });
+  CHECK(saver.may_change());
+  CHECK_FALSE(saver.busy());
+  // Large enough that writing takes longer than copying.
+  at::Tensor weight = at::full({1000, 1000}, 3.0), bias = at::arange(4, at::kDouble);
+  saver.start(9, scratch / "new" / "state-0.0.safetensors", {{"w", weight}, {"b@moments", bias}});
+  CHECK(saver.busy());
+  REQUIRE(until([&] { return saver.may_change(); }));
+  weight.fill_(4);
+  bias.fill_(-1);
+  std::optional<SavedShare> share;
+  REQUIRE(until([&] { return (share = saver.take()).has_value(); }));
+  CHECK_FALSE(saver.busy());
+  CHECK_FALSE(saver.take());
+  CHECK(woken == 2);
+  REQUIRE(share->status.ok());
+  CHECK(share->number == 9);
+  CHECK(share->file.name == "state-0.0.safetensors");
+  const auto path = scratch / "new" / "state-0.0.safetensors";
+  CHECK(share->file.bytes == static_cast<std::int64_t>(std::filesystem::file_size(path)));
+  CHECK(share->file.sha256 == state::sha256_of_file(path).value());
+  const auto read = state::read_safetensors(path).value();
+  CHECK(at::equal(read.at("w"), at::full({1000, 1000}, 3.0)));
+  CHECK(at::equal(read.at("b@moments"), at::arange(4, at::kDouble)));
+}
+
+TEST_CASE("a share that cannot be written says why, and the state may change", "[engine][errors]") {
+  const testing::ScratchFolder scratch;
+  std::ofstream(scratch / "file") << "in the way";
+  StateSaver saver([] {});
+  saver.start(1, scratch / "file" / "state.safetensors", {{"w", at::arange(3)}});
+  std::optional<SavedShare> share;
+  REQUIRE(until([&] { return (share = saver.take()).has_value(); }));
+  CHECK(saver.may_change());
+  REQUIRE_FALSE(share->status.ok());
+  CHECK(share->status.error().code == Errc::io_failed);
+}
+
+}  // namespace
+}  // namespace troupe::engine
