@@ -14,7 +14,7 @@ SpawnColleagues head_colleagues(HeadResources& resources) {
         data::batches_per_epoch(resources.data.records, train.global_batch_size)};
     return {
         system.spawn<caf::detached>(scheduler, &resources.setup, resources.data.records,
-                                    resources.resume.progress.step, supervisor),
+                                    resources.resume.progress, supervisor),
         system.spawn<caf::detached>(recorder, resources.folder, resources.console, resources.logger,
                                     goal, resources.transport.get(), supervisor),
         system.spawn<caf::detached>(keeper, resources.setup.job.checkpoint.keep_last, supervisor)};

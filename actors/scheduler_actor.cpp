@@ -1,5 +1,7 @@
 #include "actors/scheduler_actor.hpp"
 
+#include <utility>
+
 #include "actors/exceptions.hpp"
 #include "actors/recorder_actor.hpp"
 #include "engine/profile_check.hpp"
@@ -46,6 +48,7 @@ void begin(Self self, const Configuration& configuration,
   state.planner.emplace(
       state.configuration.plan,
       engine::planner_options(*state.setup, state.record_count, configuration.epoch_number));
+  state.planner->restore(std::exchange(state.deals, {}));
   state.check.emplace(*state.setup, state.configuration.plan, engine::core_count(), state.began);
   state.reporters = state.configuration.plan.nodes().size();
   state.next_order = state.wanted = state.next_plan;
@@ -55,11 +58,12 @@ void begin(Self self, const Configuration& configuration,
 }  // namespace
 
 SchedulerActor::behavior_type scheduler(Self self, const engine::JobSetup* setup,
-                                        std::int64_t record_count, std::int64_t first_batch,
+                                        std::int64_t record_count, JobProgress before,
                                         SupervisorActor supervisor) {
   self->state.setup = setup;
   self->state.record_count = record_count;
-  self->state.next_plan = first_batch;
+  self->state.next_plan = before.step;
+  self->state.deals = std::move(before.deals);
   self->state.began = engine::utc_now();
   self->state.supervisor = supervisor;
   tell_of_exceptions(self, "the scheduler", [self](const Error& error) {

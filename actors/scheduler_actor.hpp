@@ -23,6 +23,7 @@ struct SchedulerState {
   std::optional<engine::BatchPlanner> planner;
   std::optional<engine::RunCheck> check;  ///< Of the profile.
   std::string began;                      ///< When the run did.
+  std::vector<DealNote> deals;            ///< Of before, for the first layout.
   std::int64_t next_order = 0;            ///< Batches below it have been ordered.
   std::int64_t next_plan = 0;             ///< Batches below it have been planned.
   std::int64_t wanted = 0;  ///< Batches below it have been asked for by the supervisor.
@@ -32,9 +33,9 @@ struct SchedulerState {
 };
 
 /// REQUIRES: spawned detached: its thread goes to the background (`data::run_in_background`).
-/// `setup` outlives the actor. `first_batch`: where training starts, from 0.
+/// `setup` outlives the actor. `before`: what was trained when the job begins.
 SchedulerActor::behavior_type scheduler(SchedulerActor::stateful_pointer<SchedulerState> self,
                                         const engine::JobSetup* setup, std::int64_t record_count,
-                                        std::int64_t first_batch, SupervisorActor supervisor);
+                                        JobProgress before, SupervisorActor supervisor);
 
 }  // namespace troupe::actors

@@ -110,6 +110,14 @@ void start_training(Self self) {
   ask_for_plan(self);
 }
 
+/// Keeps of the shares what batches to come look back at.
+void note_deal(SupervisorState& state, const engine::PlannedBatch& batch) {
+  auto& deals = state.progress.deals;
+  if (!batch.dealt.empty()) deals.push_back({batch.batch, batch.dealt});
+  const std::int64_t lag = state.resources->setup.job.data.prefetch + 1;
+  while (deals.size() > 1 && deals[1].batch <= batch.batch - lag) deals.erase(deals.begin());
+}
+
 void finish_step(Self self);
 
 /// The step's outcome is known: tells the devices, or closes a step that no device ran.
@@ -188,6 +196,7 @@ void finish_step(Self self) {
                          step.batch->span.size());
   state.progress.step = step.ledger.step();
   state.progress.tokens = step.tokens_before + tokens_of(*step.batch);
+  note_deal(state, *step.batch);
   const auto record = std::make_shared<const StepRecord>(make_record(state, step, now(self)));
   state.saves.written_ms = 0;
   self->send(state.colleagues.recorder, record);

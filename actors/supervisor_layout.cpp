@@ -130,6 +130,7 @@ bool node_applied(Self self, NodeId id, EpochNumber epoch_number) {
   state.nodes[id.index()].phase = NodePhase::applied;
   if (!all_in(state, NodePhase::applied)) return false;
   if (!state.placed.empty()) {
+    state.progress.deals.clear();  // Pipelines are others.
     state.resources->logger.info(change_text(state, now(self)));
     self->send(state.colleagues.recorder,
                std::make_shared<const observe::RunEvent>(change_event(state, now(self))));

@@ -6,6 +6,7 @@
 
 #include "actors/supervisor_records.hpp"
 #include "engine/profile_check.hpp"
+#include "engine/save_policy.hpp"
 #include "runtime/state/checkpoint.hpp"
 #include "runtime/state/checkpoint_keeping.hpp"
 #include "scheduler/layout_request.hpp"
@@ -133,12 +134,9 @@ observe::RunEvent saved_event(const SupervisorState& state, const Save& save, Ti
 
 bool is_due(const SupervisorState& state, Time now) {
   const job::Checkpointing& wish = state.resources->setup.job.checkpoint;
-  const std::int64_t step = state.progress.step;
-  if (wish.every_steps > 0 && step % wish.every_steps == 0) return true;
-  if (wish.every_minutes > 0 && now - state.saves.last_begun >= seconds(60 * wish.every_minutes))
-    return true;
-  const bool is_last = state.last_planned && state.steps.empty();
-  return is_last && wish.is_regular();
+  const double minutes = milliseconds_between(state.saves.last_begun, now) / 60'000;
+  return engine::save_is_due(wish, state.progress.step, minutes,
+                             state.last_planned && state.steps.empty());
 }
 
 }  // namespace

@@ -1,14 +1,12 @@
 #include "app/resuming.hpp"
 
-#include "app/commands.hpp"
+#include "app/terminal.hpp"
 #include "engine/data_warnings.hpp"
 #include "runtime/observe/run_facts.hpp"
 
 namespace troupe::app {
 
 namespace {
-
-constexpr int kResumable = 75;
 
 /// A run that began and was not ended on purpose.
 bool is_unfinished(const std::filesystem::path& run) {

@@ -15,6 +15,7 @@ namespace troupe::app {
 inline constexpr int kDone = 0;
 inline constexpr int kFailed = 1;
 inline constexpr int kUsage = 2;
+inline constexpr int kResumable = 75;
 
 /// Prints the error on stderr, cut to five lines, and returns its exit code.
 int report(const Error& error);

@@ -8,10 +8,12 @@
 #include <optional>
 #include <thread>
 
+#include "actors/heartbeat.hpp"
 #include "actors/system.hpp"
 #include "app/run_record.hpp"
 #include "app/signals.hpp"
 #include "app/terminal.hpp"
+#include "app/version.hpp"
 #include "engine/reference.hpp"
 #include "runtime/data/epoch_order.hpp"
 #include "runtime/observe/step_reporter.hpp"
@@ -26,22 +28,41 @@ int train_by_reference(const Opened& opened, const std::string& microbatches) {
   at::set_num_threads(opened.setup.job.cluster.threads_per_device);
   std::atomic<bool> stop{false}, done{false};
   int signal = 0;
-  std::atomic<std::int64_t> step{1};
-  const auto stopped = [&] { return "before step " + std::to_string(step) + " was done"; };
+  std::atomic<std::int64_t> step{opened.resume.progress.step + 1};
+  std::atomic<std::int64_t> saved{opened.resume.progress.step};
+  const double stop_timeout_s = opened.setup.job.cluster.stop_timeout_s;
+  const auto stopped = [&] {
+    return "before step " + std::to_string(step) + " was done; " +
+           (saved > 0
+                ? "step " + std::to_string(saved) + " is saved: the same command goes on from there"
+                : std::string("there is no checkpoint to resume from"));
+  };
   std::thread watcher([&] {
     while (!done && !stop)
       if ((signal = wait_for_signal({}, std::chrono::milliseconds(50))) != 0) stop = true;
-    // A step may take long, and nothing of it is kept.
-    const auto deadline = std::chrono::steady_clock::now() + kLeaveTime;
+    // A step may take long, and nothing of it is kept; what was done before it is saved.
+    const auto deadline = std::chrono::steady_clock::now() + actors::seconds(stop_timeout_s);
     while (!done && std::chrono::steady_clock::now() < deadline)
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     if (done) return;
-    record_end(folder->path(), 128 + signal, "stopped " + stopped());
-    leave(report_signal(signal, stopped()));
+    const int code = report_signal(signal, stopped());
+    record_end(folder->path(), saved > 0 ? kResumable : code, "stopped " + stopped());
+    leave(saved > 0 ? kResumable : code);
   });
   std::optional<observe::StepReporter> reporter;
   engine::ReferenceOptions reference;
   reference.stop = &stop;
+  reference.resume = opened.resume;
+  reference.data = engine::data_order(opened.setup.job, opened.data);
+  reference.build = build_id();
+  reference.resolved_job = opened.resolved;
+  reference.on_save = [&](std::int64_t at, const Status& status) {
+    if (!status.ok())
+      return logger.warning("no checkpoint of step " + std::to_string(at) + ": " +
+                            to_string(status.error()));
+    saved = at;
+    logger.info("step " + std::to_string(at) + " saved");
+  };
   const auto& train = opened.setup.job.train;
   const auto per_epoch = data::batches_per_epoch(opened.data.records, train.global_batch_size);
   reference.on_step = [&](const observe::StepMetrics& metrics, std::int64_t total_steps) {
@@ -67,9 +88,11 @@ int train_by_reference(const Opened& opened, const std::string& microbatches) {
     record_end(folder->path(), code, message);
     return code;
   };
-  if (stop)
-    return end(report_signal(signal, stopped()),
+  if (stop) {
+    const int code = report_signal(signal, stopped());
+    return end(saved > 0 ? kResumable : code,
                "stopped by " + actors::signal_name(signal) + " " + stopped());
+  }
   if (!trained.ok()) return end(report(trained.error()), to_string(trained.error()));
   end(kDone, "");
   logger.info("done: " + folder->path().string());

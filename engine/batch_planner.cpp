@@ -159,6 +159,7 @@ Result<PlannedBatch> BatchPlanner::plan(std::int64_t batch, std::span<const Batc
     return std::move(sound).error();
   planned.check_ms = guard_.check_ms();
   note(planned);
+  planned.dealt = dealing_.known(batch);
   const std::chrono::duration<double, std::milli> elapsed =
       std::chrono::steady_clock::now() - begin;
   planned.plan_ms = elapsed.count();

@@ -99,6 +99,7 @@ struct PlannedBatch {
   double plan_ms = 0;
   double check_ms = 0;   ///< Of planning: proving the plan sound (plan_guard.hpp); 0: not done.
   double decode_ms = 0;  ///< Sum over nodes and threads.
+  std::vector<PipelineShare> dealt;  ///< As `Dealing::known` with this batch.
 };
 
 struct BatchPlannerOptions {
@@ -138,6 +139,9 @@ class BatchPlanner {
   /// - as `Microbatching::plan`.
   /// REQUIRES: batches come in order.
   Result<PlannedBatch> plan(std::int64_t batch, std::span<const BatchReport> reports);
+
+  /// As `Dealing::restore`; before the first batch.
+  void restore(const std::vector<DealNote>& deals) { dealing_.restore(deals); }
 
   /// As `Microbatching::learn`.
   void learn(const PlannedBatch& batch, std::span<const observe::TraceEvent> events,

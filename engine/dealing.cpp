@@ -45,4 +45,14 @@ void Dealing::note(std::int64_t batch, const std::vector<Share>& shares) {
     sums_.erase(sums_.begin());
 }
 
+std::vector<Dealing::Share> Dealing::known(std::int64_t batch) const {
+  const auto found = sums_.find(batch);
+  return found == sums_.end() ? std::vector<Share>{} : found->second;
+}
+
+void Dealing::restore(const std::vector<DealNote>& notes) {
+  for (const DealNote& note : notes)
+    if (note.shares.size() == pipelines_) sums_[note.batch] = note.shares;
+}
+
 }  // namespace troupe::engine

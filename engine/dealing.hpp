@@ -11,6 +11,8 @@
 #include <map>
 #include <vector>
 
+#include "runtime/vocabulary/job_progress.hpp"
+
 namespace troupe::engine {
 
 class Dealing {
@@ -23,13 +25,14 @@ class Dealing {
   /// pipelines.
   std::vector<std::int64_t> counts(std::int64_t batch, std::int64_t size) const;
 
-  /// What one pipeline was given and how long its busiest device takes for it.
-  struct Share {
-    double work_ms = 0;  ///< Predicted, of all its samples in all modules.
-    double busy_ms = 0;
-  };
+  using Share = PipelineShare;
   /// Notes a planned batch. Batches come in order; one with a pipeline without work is left out.
   void note(std::int64_t batch, const std::vector<Share>& shares);
+
+  /// What is known with this batch; empty: nothing was noted of it.
+  std::vector<Share> known(std::int64_t batch) const;
+  /// Goes on from what was known in an earlier run; ignored where it had other pipelines.
+  void restore(const std::vector<DealNote>& notes);
 
  private:
   std::size_t pipelines_;

@@ -32,6 +32,9 @@ class HolderState {
   std::int64_t elements() const { return gradients_.numel(); }
   const std::vector<models::Parameter*>& parameters() const { return parameters_; }
 
+  /// Of each parameter, in their order.
+  std::vector<state::AdamWState>& optimizers() { return optimizers_; }
+
   /// Takes over parameters and optimizer state of another holder of the same group.
   void copy_from(const HolderState& other);
 

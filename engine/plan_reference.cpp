@@ -52,6 +52,14 @@ class Replay {
   }
 
   WholeModel& model() { return replicas_.front()->model(); }
+  ReferenceState saved_state() {
+    ReferenceState all;
+    for (std::size_t g = 0; g < plan_.groups.size(); ++g)
+      for (const ParameterUse& holder : plan_.groups[g].uses) all.add(state(GroupId{g}, holder));
+    for (auto& replica : replicas_)
+      for (WholeModel& model : replica->models()) all.add_frozen(model);
+    return all;
+  }
   const std::map<std::string, at::Tensor>& first_gradients() const { return first_gradients_; }
 
   Result<StepOutcome> step(const IterationPlan& iteration, const std::vector<Action>& backward,
@@ -278,11 +286,13 @@ Status train_plan_reference(const JobSetup& setup,
     if (auto built = next->build(); !built.ok()) return built;
     if (replay) next->take_over(*replay);
     planner.emplace(next->plan(), planner_options(setup, source.value().record_count(), 0));
+    if (!replay) planner->restore(options.resume.progress.deals);
     replay = std::move(next);
     present = epoch_number;
     return Done{};
   };
-  if (auto ready = turn_to(layouts.at(1)); !ready.ok()) return ready;
+  if (auto ready = turn_to(layouts.at(options.resume.progress.step + 1)); !ready.ok()) return ready;
+  if (auto loaded = load_resumed(options, replay->saved_state()); !loaded.ok()) return loaded;
 
   const auto step = [&](std::int64_t number, const ReferenceBatch& batch,
                         const StepPolicy& policy) -> Result<ReferenceLoop::StepResult> {
@@ -313,6 +323,7 @@ Status train_plan_reference(const JobSetup& setup,
       backward = recorded->iterations.at(iteration.step).backward;
     }
     ReferenceLoop::StepResult result;
+    result.dealt = planned.value().dealt;
     for (const auto& sample : iteration.samples) {
       result.ids.push_back(sample.id);
       result.tokens += sample.llm_tokens;
@@ -324,8 +335,9 @@ Status train_plan_reference(const JobSetup& setup,
     return result;
   };
   ReferenceLoop loop(setup, source.value(), folder, options);
-  if (auto trained = loop.run(step); !trained.ok()) return trained;
-  if (setup.job.train.dump_gradients)
+  const auto state = [&] { return replay->saved_state(); };
+  if (auto trained = loop.run(step, state); !trained.ok()) return trained;
+  if (setup.job.train.dump_gradients && options.resume.is_start())
     if (auto written = folder.write_first_gradients(replay->first_gradients()); !written.ok())
       return written;
   return folder.write_model(replay->model().parameters());

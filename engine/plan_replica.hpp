@@ -34,6 +34,7 @@ class PlanReplica {
   static std::size_t models_needed(const ParallelPlan& plan, PipelineId pipeline);
 
   WholeModel& model() { return models_.front(); }
+  std::vector<WholeModel>& models() { return models_; }
   HolderState& state(GroupId group, const ParameterUse& holder) {
     return *states_.at({group, holder}).held;
   }

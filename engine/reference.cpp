@@ -66,6 +66,15 @@ class Oracle {
 
   const std::map<std::string, at::Tensor>& first_gradients() const { return first_gradients_; }
 
+  ReferenceState state() {
+    ReferenceState state;
+    for (auto& trained : trained_)
+      for (std::size_t i = 0; i < trained.uses.size(); ++i)
+        state.add(trained.name, trained.uses[i], trained.optimizers[i]);
+    state.add_frozen(model_);
+    return state;
+  }
+
  private:
   void add(models::Parameter& parameter, double scale) {
     for (auto& trained : trained_) {
@@ -197,13 +206,14 @@ Status train_reference(const JobSetup& setup, RunFolder& folder, const Reference
   auto model = WholeModel::create(setup);
   if (!model.ok()) return std::move(model).error();
   Oracle oracle(setup, std::move(model).value());
+  if (auto loaded = load_resumed(options, oracle.state()); !loaded.ok()) return loaded;
   ReferenceLoop loop(setup, source.value(), folder, options);
   auto trained =
-      loop.run([&](std::int64_t step, const ReferenceBatch& batch, const StepPolicy& policy) {
-        return oracle.step(step, batch, policy);
-      });
+      loop.run([&](std::int64_t step, const ReferenceBatch& batch,
+                   const StepPolicy& policy) { return oracle.step(step, batch, policy); },
+               [&] { return oracle.state(); });
   if (!trained.ok()) return trained;
-  if (setup.job.train.dump_gradients)
+  if (setup.job.train.dump_gradients && options.resume.is_start())
     if (auto written = folder.write_first_gradients(oracle.first_gradients()); !written.ok())
       return written;
   return folder.write_model(oracle.model().parameters());

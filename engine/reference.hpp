@@ -13,6 +13,7 @@
 #include <optional>
 
 #include "engine/job_setup.hpp"
+#include "engine/resume.hpp"
 #include "engine/run_folder.hpp"
 #include "runtime/observe/step_metrics.hpp"
 
@@ -23,12 +24,19 @@ struct ReferenceOptions {
   std::function<void(const observe::StepMetrics&, std::int64_t total_steps)> on_step;
   /// Checked between steps: true ends the run early with `cancelled`.
   const std::atomic<bool>* stop = nullptr;
+  ResumePoint resume = {};  ///< Where the run goes on; its checkpoint is read first.
+  DataOrder data = {};      ///< Of the job (`data_order`), for its checkpoints.
+  std::string build = {};   ///< Who writes them.
+  std::string resolved_job = {};
+  /// Called after every attempt to save.
+  std::function<void(std::int64_t step, const Status&)> on_save = {};
 };
 
 /// One sample at a time: forward, backward, gradients added up in training order.
 ///
-/// Errors: those of data, `bad_data` above `data.max_bad_fraction`, io_failed, cancelled;
-/// internal: too many steps in a row without finite loss.
+/// Errors: those of data and of the checkpoint that it goes on from, `bad_data` above
+/// `data.max_bad_fraction`, io_failed, cancelled; internal: too many steps in a row without finite
+/// loss.
 Status train_reference(const JobSetup& setup, RunFolder& folder, const ReferenceOptions& options);
 
 /// The microbatches of the job's own plan, or those recorded in the run folder `recorded`.

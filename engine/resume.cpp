@@ -1,5 +1,6 @@
 #include "engine/resume.hpp"
 
+#include <algorithm>
 #include <fstream>
 #include <map>
 #include <sstream>
@@ -108,8 +109,15 @@ Result<ResumePoint> resume_from(const state::Checkpoint& checkpoint, const JobSe
     return std::move(same).error();
   auto before = saved_job(checkpoint.folder());
   if (!before.ok()) return std::move(before).error();
-  return ResumePoint{std::filesystem::absolute(checkpoint.folder()), manifest.progress,
-                     job::changed_keys(before.value(), setup.job)};
+  ResumePoint point{std::filesystem::absolute(checkpoint.folder()), manifest.progress,
+                    job::changed_keys(before.value(), setup.job)};
+  // Shares are those of pipelines on their devices.
+  const bool is_moved =
+      std::any_of(point.changes.begin(), point.changes.end(), [](const job::ChangedKey& change) {
+        return change.key.starts_with("parallel.") || change.key.starts_with("cluster.");
+      });
+  if (is_moved) point.progress.deals.clear();
+  return point;
 }
 
 }  // namespace troupe::engine

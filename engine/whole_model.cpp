@@ -2,6 +2,7 @@
 
 #include <chrono>
 
+#include "engine/save_policy.hpp"
 #include "engine/skipped_steps.hpp"
 
 namespace troupe::engine {
@@ -25,13 +26,25 @@ Result<WholeModel> WholeModel::create(const JobSetup& setup) {
   return whole;
 }
 
-std::map<std::string, at::Tensor> WholeModel::parameters() {
-  std::map<std::string, at::Tensor> parameters;
+std::vector<models::Parameter> WholeModel::all_parameters() {
+  std::vector<models::Parameter> all;
   for (auto& module : layers_)
     for (auto& layer : module)
-      for (auto& parameter : layer->parameters())
-        parameters.emplace(parameter.name, parameter.value.detach());
+      all.insert(all.end(), layer->parameters().begin(), layer->parameters().end());
+  return all;
+}
+
+std::map<std::string, at::Tensor> WholeModel::parameters() {
+  std::map<std::string, at::Tensor> parameters;
+  for (const auto& parameter : all_parameters())
+    parameters.emplace(parameter.name, parameter.value.detach());
   return parameters;
+}
+
+Status load_resumed(const ReferenceOptions& options, const ReferenceState& state) {
+  if (options.resume.is_start()) return Done{};
+  const auto checkpoint = state::Checkpoint::open(options.resume.folder);
+  return checkpoint.ok() ? state.load(checkpoint.value()) : Status(checkpoint.error());
 }
 
 Result<BatchSource> BatchSource::open(const JobSetup& setup) {
@@ -63,12 +76,27 @@ ReferenceBatch BatchSource::read(std::int64_t batch) {
   return read;
 }
 
-Status ReferenceLoop::run(const Step& step) {
+Status ReferenceLoop::save(const JobProgress& progress,
+                           const std::function<ReferenceState()>& state) {
+  auto saved = state().save(setup_, progress, options_.build, options_.resolved_job);
+  if (options_.on_save) options_.on_save(progress.step, saved);
+  return saved;
+}
+
+Status ReferenceLoop::run(const Step& step, const std::function<ReferenceState()>& state) {
   const job::Job& job = setup_.job;
   const TrainingLength length(job, source_.record_count());
-  TokenCount tokens = 0;
-  SkippedSteps skipped(job.train.max_nonfinite_in_a_row, source_.record_count());
-  for (std::int64_t number = 1;; ++number) {
+  JobProgress progress = options_.resume.progress;
+  progress.data = options_.data;
+  TokenCount& tokens = progress.tokens;
+  SkippedSteps skipped(job.train.max_nonfinite_in_a_row, source_.record_count(), progress.skipped);
+  std::map<std::string, std::int64_t> bad;
+  for (const auto& [id, batch] : progress.bad) bad.emplace(id, batch);
+  auto last_save = std::chrono::steady_clock::now();
+  if (progress.step > 0 && length.reached(progress.step, tokens)) return Done{};
+  for (std::int64_t number = progress.step + 1;; ++number) {
+    if (options_.stop && options_.stop->load() && progress.step > options_.resume.progress.step)
+      if (auto saved = save(progress, state); !saved.ok()) return saved;
     if (options_.stop && options_.stop->load())
       return Error{Errc::cancelled, "stopped before step " + std::to_string(number), {}, {}};
     const auto begin = std::chrono::steady_clock::now();
@@ -101,7 +129,23 @@ Status ReferenceLoop::run(const Step& step) {
     if (!written.ok()) return written;
     if (options_.on_step) options_.on_step(metrics, length.steps());
     if (!counted.ok()) return counted;
-    if (length.reached(number, tokens)) return Done{};
+    progress.step = number;
+    progress.skipped = skipped.counts();
+    for (const auto& dropped : batch.dropped) bad.emplace(dropped.why.id, number - 1);
+    if (!done.dealt.empty()) progress.deals.push_back({number - 1, done.dealt});
+    if (std::ssize(progress.deals) > job.data.prefetch + 2)
+      progress.deals.erase(progress.deals.begin());
+    progress.bad.clear();
+    for (const auto& [id, found] : bad) progress.bad.push_back({id, found});
+    const bool is_last = length.reached(number, tokens);
+    const std::chrono::duration<double, std::ratio<60>> since =
+        std::chrono::steady_clock::now() - last_save;
+    // A save that fails is told by `on_save`, and training goes on.
+    if (save_is_due(job.checkpoint, number, since.count(), is_last)) {
+      (void)save(progress, state);
+      last_save = std::chrono::steady_clock::now();
+    }
+    if (is_last) return Done{};
   }
 }
 

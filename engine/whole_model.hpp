@@ -10,6 +10,7 @@
 
 #include "engine/job_setup.hpp"
 #include "engine/reference.hpp"
+#include "engine/reference_state.hpp"
 #include "engine/run_folder.hpp"
 #include "engine/step_ledger.hpp"
 #include "models/layer.hpp"
@@ -28,12 +29,18 @@ class WholeModel {
     return *layers_[id.module.index()][static_cast<std::size_t>(id.layer)];
   }
 
+  /// Every parameter of every layer: tied ones as often as they are used.
+  std::vector<models::Parameter> all_parameters();
   /// Parameters by name, each logical one once.
   std::map<std::string, at::Tensor> parameters();
 
  private:
   std::vector<std::vector<std::unique_ptr<models::Layer>>> layers_;
 };
+
+/// Reads the checkpoint that a run goes on from, where it does. Errors: as `Checkpoint::open` and
+/// `read`.
+Status load_resumed(const ReferenceOptions& options, const ReferenceState& state);
 
 /// A batch of the epoch's order, decoded here and now.
 struct ReferenceBatch {
@@ -70,6 +77,7 @@ class ReferenceLoop {
     std::vector<std::string> ids;  ///< In training order.
     TokenCount tokens = 0;
     TokenCount trained_tokens = 0;
+    std::vector<PipelineShare> dealt = {};  ///< Where batches are dealt to pipelines.
   };
   using Step = std::function<Result<StepResult>(std::int64_t step, const ReferenceBatch& batch,
                                                 const StepPolicy& policy)>;
@@ -78,9 +86,12 @@ class ReferenceLoop {
                 const ReferenceOptions& options)
       : setup_(setup), source_(source), folder_(folder), options_(options) {}
 
-  Status run(const Step& step);
+  /// Goes on after `ReferenceOptions::resume`; saves the state that `state` gives handles to, as
+  /// the job file says and when the run is stopped.
+  Status run(const Step& step, const std::function<ReferenceState()>& state);
 
  private:
+  Status save(const JobProgress& progress, const std::function<ReferenceState()>& state);
   const JobSetup& setup_;
   BatchSource& source_;
   RunFolder& folder_;

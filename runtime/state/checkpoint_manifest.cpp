@@ -67,6 +67,13 @@ Json json_of(const JobProgress& progress) {
   Json bad = Json::array();
   for (const BadSampleNote& sample : progress.bad)
     bad.push_back({{"id", sample.id}, {"batch", sample.batch}});
+  Json deals = Json::array();
+  for (const DealNote& note : progress.deals) {
+    Json shares = Json::array();
+    for (const PipelineShare& share : note.shares)
+      shares.push_back(Json::array({share.work_ms, share.busy_ms}));
+    deals.push_back({{"batch", note.batch}, {"shares", shares}});
+  }
   const DataOrder& data = progress.data;
   return {{"step", progress.step},
           {"tokens", progress.tokens},
@@ -81,7 +88,8 @@ Json json_of(const JobProgress& progress) {
            {{"count", progress.skipped.count},
             {"nonfinite_in_a_row", progress.skipped.nonfinite_in_a_row},
             {"untrained_positions", progress.skipped.untrained_positions}}},
-          {"bad", bad}};
+          {"bad", bad},
+          {"deals", deals}};
 }
 
 JobProgress read_progress(const Json& json) {
@@ -104,6 +112,15 @@ JobProgress read_progress(const Json& json) {
                       number(skipped, "untrained_positions")};
   for (const Json& sample : list(json, "bad"))
     progress.bad.push_back({text(sample, "id"), number(sample, "batch")});
+  for (const Json& note : list(json, "deals")) {
+    DealNote deal{number(note, "batch"), {}};
+    for (const Json& share : list(note, "shares")) {
+      const PipelineShare read{share.at(0).get<double>(), share.at(1).get<double>()};
+      if (!(read.work_ms > 0 && read.busy_ms > 0)) throw BadManifest("a share takes no time");
+      deal.shares.push_back(read);
+    }
+    progress.deals.push_back(std::move(deal));
+  }
   return progress;
 }
 

@@ -41,6 +41,23 @@ struct BadSampleNote {
   friend bool operator==(const BadSampleNote&, const BadSampleNote&) = default;
 };
 
+/// What one pipeline was given of batches and how long its busiest device takes for it; later ones
+/// weigh more.
+struct PipelineShare {
+  double work_ms = 0;  ///< Predicted, of all its samples in all modules.
+  double busy_ms = 0;
+
+  friend bool operator==(const PipelineShare&, const PipelineShare&) = default;
+};
+
+/// The shares of all pipelines up to and with a batch: later batches are dealt by them.
+struct DealNote {
+  std::int64_t batch = 0;
+  std::vector<PipelineShare> shares;
+
+  friend bool operator==(const DealNote&, const DealNote&) = default;
+};
+
 struct JobProgress {
   std::int64_t step = 0;  ///< The last finished one, from 1; the next batch has this number.
   TokenCount tokens = 0;  ///< LLM tokens of all steps so far.
@@ -48,6 +65,7 @@ struct JobProgress {
   DataOrder data;
   SkipCounts skipped;
   std::vector<BadSampleNote> bad;  ///< Of the batches so far; ascending by id.
+  std::vector<DealNote> deals;     ///< That batches to come look back at; of this layout.
 
   friend bool operator==(const JobProgress&, const JobProgress&) = default;
 };

@@ -25,7 +25,9 @@ struct Fixture {
     plan = engine::make_parallel_plan(setup).value();
     for (NodeSeen& node : seen) nodes.push_back(system.get().spawn(fake_node, &node));
     supervisor = system.get().spawn(fake_supervisor, &told);
-    actor = system.get().spawn(scheduler, &setup, std::int64_t{60}, first_batch, supervisor);
+    JobProgress before;
+    before.step = first_batch;
+    actor = system.get().spawn(scheduler, &setup, std::int64_t{60}, before, supervisor);
   }
 
   ~Fixture() {

@@ -45,6 +45,26 @@ TEST_CASE("a pipeline that slows down after a long time is seen within twenty ba
   CHECK((dealing.counts(batch, 12) == Counts{9, 3}));
 }
 
+TEST_CASE("a job that goes on deals as it would have, from what it has saved", "[engine]") {
+  Dealing whole(2, 3), resumed(2, 3);
+  std::vector<DealNote> saved;
+  for (std::int64_t batch = 0; batch < 6; ++batch) {
+    whole.note(batch, {{12, 6.0 + static_cast<double>(batch)}, {12, 12}});
+    saved.push_back({batch, whole.known(batch)});
+  }
+  saved.erase(saved.begin(), saved.begin() + 2);  // Deals look back by 3.
+  resumed.restore(saved);
+  for (std::int64_t batch = 6; batch < 12; ++batch) {
+    CHECK(resumed.counts(batch, 100) == whole.counts(batch, 100));
+    for (Dealing* dealing : {&whole, &resumed}) dealing->note(batch, {{9, 3}, {9, 8}});
+  }
+  CHECK(whole.known(99).empty());
+
+  Dealing other(3, 3);  // Shares of other pipelines say nothing.
+  other.restore(saved);
+  CHECK((other.counts(6, 9) == Counts{3, 3, 3}));
+}
+
 TEST_CASE("a batch that leaves a pipeline idle teaches nothing", "[engine]") {
   Dealing dealing(2, 1);
   dealing.note(0, {{12, 6}, {0, 0}});

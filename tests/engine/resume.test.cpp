@@ -45,6 +45,7 @@ state::Checkpoint save(const std::filesystem::path& folder, const job::Job& job)
   manifest.progress.step = 4;
   manifest.progress.generation = 3;
   manifest.progress.data = data_order(job, kData);
+  manifest.progress.deals = {{3, {{1, 2}, {3, 4}}}};
   state::TensorMap tensors;
   for (std::size_t p = 0; p < setup.parameters.size(); ++p) {
     const ParameterInfo& info = setup.parameters[p];
@@ -75,6 +76,7 @@ TEST_CASE("a job goes on where its layout, lengths and rates have changed, and s
   REQUIRE(same.ok());
   CHECK(job::changes_text(same.value().changes) == "");
   CHECK(same.value().progress.step == 4);
+  CHECK(same.value().progress.deals.size() == 1);
   CHECK(same.value().folder.is_absolute());
   CHECK_FALSE(same.value().is_start());
   CHECK(ResumePoint{}.is_start());
@@ -88,6 +90,7 @@ TEST_CASE("a job goes on where its layout, lengths and rates have changed, and s
   job.scheduler.schedule = "zero-bubble";
   const auto other = resume_from(checkpoint, prepare(job).value(), kData);
   REQUIRE(other.ok());
+  CHECK(other.value().progress.deals.empty());  // Of pipelines that are no more.
   const std::string text = job::changes_text(other.value().changes);
   for (const char* part : {"cluster.nodes 4 -> 1", "optimizer.lr 0.001 -> 0.125",
                            "parallel.pipelines[1].stages", "train.dtype \"fp64\" -> \"fp32\"",

@@ -75,6 +75,8 @@ TEST_CASE("what is wrong with a manifest is named", "[state][errors]") {
              ContainsSubstring("the moments of 'llm.a' is not whole"));
   CHECK_THAT(why([](Json& x) { x["shards"][3]["kind"] = "moments"; }),
              ContainsSubstring("of 'vision.b'"));
+  CHECK_THAT(why([](Json& x) { x["progress"]["deals"][0]["shares"][0][0] = 0; }),
+             ContainsSubstring("takes no time"));
   CHECK_FALSE(parse_manifest("").ok());
   CHECK_FALSE(parse_manifest("[1, 2]").ok());
 }

@@ -18,6 +18,7 @@ inline CheckpointManifest example_manifest(std::int64_t step = 4, Dtype dtype = 
   manifest.progress.data = {60, 0xFFFF'FFFF'FFFF'FFFF, 16, 42, true};
   manifest.progress.skipped = {3, 1, 5};
   manifest.progress.bad = {{"a", 0}, {"b", 3}};
+  manifest.progress.deals = {{2, {{1.5, 0.25}, {0.1, 3}}}};
   manifest.parameters = {{"llm.a", {4, 6}, true}, {"vision.b", {3}, false}};
   manifest.files = {{"state-0.0.safetensors", 10, "00"}, {"state-1.0.safetensors", 20, "11"}};
   const auto add = [&](std::int32_t parameter, StateKind kind, Box box, std::int32_t file) {

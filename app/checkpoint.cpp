@@ -1,0 +1,226 @@
+// `troupe checkpoint`: what a run has saved, and whether it is whole.
+
+#include "runtime/state/checkpoint.hpp"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iomanip>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <sstream>
+#include <string>
+
+#include "app/commands.hpp"
+#include "app/run_argument.hpp"
+#include "app/terminal.hpp"
+#include "runtime/job/load_job.hpp"
+#include "scheduler/layout_request.hpp"
+
+namespace troupe::app {
+
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+struct Options {
+  std::string run;
+  std::optional<std::int64_t> step;
+  bool json = false;
+};
+
+/// Where a run's checkpoints are; the folder itself where it is one of checkpoints.
+Result<fs::path> folder_of(const fs::path& run) {
+  std::error_code code;
+  if (!fs::exists(run / "resolved.toml", code) && !state::checkpoints_in(run).empty()) return run;
+  if (auto there = check_run_folder(run); !there.ok()) return std::move(there).error();
+  std::ifstream file(run / "resolved.toml");
+  std::stringstream text;
+  text << file.rdbuf();
+  // Data that are gone are no reason not to look at what was saved.
+  const auto reading = job::parse_job(text.str(), (run / "resolved.toml").string(), {},
+                                      job::Paths::of_another_machine);
+  const fs::path& dir = reading.loaded.job.checkpoint.dir;
+  return dir.empty() ? run / "checkpoints" : dir;
+}
+
+/// The checkpoints that are asked about, oldest first.
+Result<std::map<std::int64_t, fs::path>> chosen(const Options& options) {
+  const auto folder = folder_of(options.run);
+  if (!folder.ok()) return folder.error();
+  auto all = state::checkpoints_in(folder.value());
+  if (options.step && !all.contains(*options.step))
+    return Error{Errc::not_found, "no checkpoint of step " + std::to_string(*options.step),
+                 folder.value().string(), "troupe checkpoint list names those that are there"};
+  if (options.step) return std::map<std::int64_t, fs::path>{*all.find(*options.step)};
+  return all;
+}
+
+std::string size_text(std::int64_t bytes) {
+  return scheduler::byte_text(static_cast<double>(bytes));
+}
+
+std::string dtype_text(Dtype dtype) {
+  return dtype == Dtype::fp32 ? "fp32" : dtype == Dtype::bf16 ? "bf16" : "fp64";
+}
+
+Json json_of(const state::Checkpoint& checkpoint) {
+  const auto& manifest = checkpoint.manifest();
+  return {{"step", manifest.progress.step},
+          {"folder", checkpoint.folder().string()},
+          {"written_at", manifest.written_at},
+          {"bytes", manifest.bytes()},
+          {"files", manifest.files.size()},
+          {"dtype", dtype_text(manifest.dtype)},
+          {"job", manifest.job},
+          {"build", manifest.build},
+          {"generation", manifest.progress.generation},
+          {"tokens", manifest.progress.tokens}};
+}
+
+Json json_of(const Error& error) {
+  return {{"where", error.where}, {"error", error.message}, {"fix", error.fix}};
+}
+
+int list(const Options& options) {
+  const auto all = chosen(options);
+  if (!all.ok()) return report(all.error());
+  Json json = Json::array();
+  std::ostringstream text;
+  text << "   step  written               size      files  dtype\n";
+  for (const auto& [step, folder] : all.value()) {
+    const auto checkpoint = state::Checkpoint::open(folder);
+    text << std::setw(7) << step << "  ";
+    if (!checkpoint.ok()) {
+      json.push_back({{"step", step}, {"damaged", json_of(checkpoint.error())}});
+      text << "damaged: " << checkpoint.error().where << ": " << checkpoint.error().message << "\n";
+      continue;
+    }
+    const auto& manifest = checkpoint.value().manifest();
+    json.push_back(json_of(checkpoint.value()));
+    text << std::left << std::setw(20) << manifest.written_at << "  " << std::setw(8)
+         << size_text(manifest.bytes()) << std::right << "  " << std::setw(5)
+         << manifest.files.size() << "  " << dtype_text(manifest.dtype) << "\n";
+  }
+  if (options.json)
+    std::cout << json.dump(2) << "\n";
+  else if (all.value().empty())
+    std::cout << "no checkpoint yet\n";
+  else
+    std::cout << text.str();
+  return kDone;
+}
+
+/// Per module: parameters, trained ones, and bytes of what was saved of them.
+struct ModuleSum {
+  std::int64_t parameters = 0, trained = 0;
+};
+
+std::map<std::string, ModuleSum> sums(const state::CheckpointManifest& manifest) {
+  std::map<std::string, ModuleSum> modules;
+  for (const auto& parameter : manifest.parameters) {
+    const std::int64_t elements = elements_of(whole_box(parameter.shape));
+    ModuleSum& sum = modules[parameter.name.substr(0, parameter.name.find('.'))];
+    sum.parameters += elements;
+    if (parameter.trains) sum.trained += elements;
+  }
+  return modules;
+}
+
+int show(const Options& options) {
+  const auto all = chosen(options);
+  if (!all.ok()) return report(all.error());
+  if (all.value().empty()) return report({Errc::not_found, "no checkpoint yet", options.run, ""});
+  const auto checkpoint = state::Checkpoint::open(all.value().rbegin()->second);
+  if (!checkpoint.ok()) return report(checkpoint.error());
+  const auto& manifest = checkpoint.value().manifest();
+  const JobProgress& progress = manifest.progress;
+  const DataOrder& data = progress.data;
+  const std::int64_t batches = (data.records + data.batch_size - 1) / data.batch_size;
+  if (options.json) {
+    Json json = json_of(checkpoint.value());
+    for (const auto& [name, sum] : sums(manifest))
+      json["modules"][name] = {{"parameters", sum.parameters}, {"trained", sum.trained}};
+    json["epoch"] = progress.step / batches + 1;
+    json["batch_of_epoch"] = progress.step % batches;
+    json["skipped_steps"] = progress.skipped.count;
+    json["bad_samples"] = progress.bad.size();
+    for (const auto& file : manifest.files)
+      json["file_list"].push_back(
+          {{"name", file.name}, {"bytes", file.bytes}, {"sha256", file.sha256}});
+    std::cout << json.dump(2) << "\n";
+    return kDone;
+  }
+  std::cout << checkpoint.value().folder().string() << "\n"
+            << "  job         " << manifest.job << ", written " << manifest.written_at << " by "
+            << manifest.build << "\n"
+            << "  progress    step " << progress.step << ", " << with_unit(progress.tokens)
+            << " llm tokens, epoch " << progress.step / batches + 1 << " of the data, "
+            << progress.step % batches << " of its " << batches << " batches\n"
+            << "              " << progress.skipped.count << " skipped steps, "
+            << progress.bad.size() << " bad samples, generation " << progress.generation << "\n"
+            << "  state       " << dtype_text(manifest.dtype) << ", " << size_text(manifest.bytes())
+            << " in " << manifest.files.size() << " files\n";
+  for (const auto& [name, sum] : sums(manifest))
+    std::cout << "  " << std::left << std::setw(20) << name << std::right
+              << with_unit(sum.parameters) << " parameters" << (sum.trained == 0 ? ", frozen" : "")
+              << "\n";
+  return kDone;
+}
+
+int verify(const Options& options) {
+  const auto all = chosen(options);
+  if (!all.ok()) return report(all.error());
+  Json json = Json::array();
+  int exit_code = kDone;
+  for (const auto& [step, folder] : all.value()) {
+    const auto checkpoint = state::Checkpoint::open(folder);
+    const Status whole = checkpoint.ok() ? checkpoint.value().verify() : Status(checkpoint.error());
+    json.push_back({{"step", step}, {"whole", whole.ok()}});
+    if (!whole.ok()) {
+      exit_code = troupe::exit_code({Errc::bad_data, "", "", ""});
+      json.back()["error"] = json_of(whole.error());
+    }
+    if (options.json) continue;
+    if (whole.ok())
+      std::cout << "step " << step << ": whole, "
+                << size_text(checkpoint.value().manifest().bytes()) << "\n";
+    else
+      std::cout << "step " << step << ": " << to_string(whole.error()) << "\n";
+  }
+  if (options.json)
+    std::cout << json.dump(2) << "\n";
+  else if (all.value().empty())
+    std::cout << "no checkpoint yet\n";
+  return exit_code;
+}
+
+}  // namespace
+
+void add_checkpoint(Commands& commands) {
+  auto* group =
+      commands.root.add_subcommand("checkpoint", "What a run has saved, and whether it is whole");
+  group->require_subcommand(1);
+  const auto add = [&](const char* name, const char* about, int (*run)(const Options&),
+                       const char* about_step) {
+    auto options = std::make_shared<Options>();
+    auto* command = group->add_subcommand(name, about);
+    command->add_option("RUN", options->run, "The run's folder, or one of checkpoints")
+        ->required()
+        ->type_name("FOLDER");
+    if (about_step != nullptr) command->add_option("--step", options->step, about_step);
+    command->add_flag("--json", options->json, "For programs");
+    command->callback([&commands, options, run] { commands.exit_code = run(*options); });
+  };
+  add("list", "The checkpoints of a run, oldest first", list, nullptr);
+  add("show", "What is in a checkpoint", show, "Which one; the newest without it");
+  add("verify", "Read every byte and compare checksums; exit code 3 where one differs", verify,
+      "Which one; all without it");
+}
+
+}  // namespace troupe::app

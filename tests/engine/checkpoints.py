@@ -1,0 +1,323 @@
+"""Going on from a checkpoint equals never having stopped.
+
+    checkpoints.py BINARY [CASE...]     prints `N passed, M failed, K skipped` last
+    checkpoints.py BINARY --pairs N     N random pairs of layouts instead of a few
+
+A pair trains on one layout, goes back to a checkpoint in the middle of an epoch, and goes on in another one: other cuts,
+numbers of nodes, devices and replicas, another schedule and policy. Data are made by `data make --uneven`, some of them
+spoilt; the job is parity.toml.
+"""
+
+import argparse
+import filecmp
+import json
+import os
+import pathlib
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(ROOT / "tests" / "engine"))
+
+from parity_data import UnevenData  # noqa: E402
+from parity_layouts import REPLICAS, THREE_STAGES, TWO_DEVICES  # noqa: E402
+from parity_matrix import POLICIES, SCHEDULES  # noqa: E402
+from tests.support.recorded_runs import read_lines  # noqa: E402
+from tests.support.run_cases import Failure, run_cases  # noqa: E402
+
+JOB = ROOT / "tests" / "engine" / "parity.toml"
+STEPS, SAVED, BATCH, RECORDS = 6, 3, 8, 40  # Five steps are an epoch.
+FP64 = "train.dtype=fp64"
+ALONE = ["cluster.local_nodes=1", 'parallel.pipelines=[{stages=[{node=0,vision="all",audio="all",llm="all"}]}]']
+CUT = ["cluster.local_nodes=3", 'parallel.pipelines=[{stages=[{node=0,vision="all",audio="all"},{node=1,llm=[0,3]},'
+       '{node=2,llm=[3,7]}]}]']
+LAYOUTS = {"two-pipelines": [], "three-stages": [THREE_STAGES], "two-devices": TWO_DEVICES, "alone": ALONE, "cut": CUT,
+           **{f"replicas-{name}": words for name, words in REPLICAS.items()}}
+# What the model trains: its state has other shards.
+MODELS = {"all": [], "vision-frozen": ["modules.vision.freeze=true"],
+          "projectors": ["modules.vision.freeze=true", "modules.audio.freeze=true", "modules.llm.freeze=true"],
+          "tied": ["modules.llm.config.tie_word_embeddings=true"]}
+PAIRS, SEED = 5, 20
+
+
+def expect(condition, what):
+    if not condition:
+        raise Failure(what)
+
+
+class Bench:
+    def __init__(self, binary, folder):
+        self.binary, self.folder = binary, folder
+        data = UnevenData(binary, folder / "data")
+        chosen = random.Random(3).sample(data.samples, RECORDS)
+        for index in (2, 21, 33):  # Of the first batches and of later ones.
+            chosen[index] = dict(chosen[index], id=f"spoilt-{index}", image="is-not-there.png")
+        self.job = [data.write("some", chosen), f"train.steps={STEPS}", f"train.global_batch_size={BATCH}",
+                    "train.microbatches=2", "data.max_bad_fraction=1"]
+        self.references = {}
+
+    def popen(self, words):
+        return subprocess.Popen([str(self.binary), *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                env={**os.environ, "OMP_NUM_THREADS": "1"})
+
+    def run(self, words, code=0, timeout=300):
+        process = self.popen(words)
+        try:
+            output = process.communicate(timeout=timeout)[0]
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise Failure(f"{' '.join(words)}\ntakes more than {timeout} s\n{process.communicate()[0][-1500:]}") from None
+        expect(process.returncode == code,
+               f"{' '.join(words)}\nexit {process.returncode} instead of {code}\n{output[-2500:]}")
+        return output
+
+    def path(self, name):
+        return self.folder / name
+
+    def train(self, name, *words, code=0):
+        return self.run(["train", str(JOB), *self.job, f"job.run_dir={self.path(name)}", *words], code)
+
+    def reference(self, model):
+        if model not in self.references:
+            name = f"reference-{model}"
+            self.train(name, FP64, "--reference", *MODELS[model])
+            self.references[model] = self.path(name)
+        return self.references[model]
+
+    def back_to(self, name, copy, step=SAVED):
+        """A copy of a run as it was when it had saved this step, and what it has written since."""
+        shutil.copytree(self.path(name), self.path(copy))
+        for folder in self.path(copy).glob("checkpoints/step-*"):
+            if folder.name != f"step-{step}":
+                shutil.rmtree(folder)
+        facts = json.loads((self.path(copy) / "run.json").read_text(encoding="utf-8"))
+        for key in ("ended", "exit_code", "message"):  # It was killed.
+            facts.pop(key)
+        (self.path(copy) / "run.json").write_text(json.dumps(facts), encoding="utf-8")
+
+    def equal(self, a, b, rtol):
+        self.run(["compare", str(a), str(b), "--rtol", str(rtol), "--loss-rtol", str(rtol)])
+
+
+def same_bits(a, b):
+    expect(filecmp.cmp(a / "model/model.safetensors", b / "model/model.safetensors", shallow=False),
+           f"{a.name} and {b.name} end with other parameters")
+
+
+def steps_of(run, file="metrics.jsonl"):
+    return [line["step"] for line in read_lines(run / file)]
+
+
+def expect_continued(whole, run, generation=2):
+    """Files of a run that went back and on are those of one that never stopped."""
+    for file in ("metrics.jsonl", "samples.jsonl", "iterations.jsonl"):
+        expect(steps_of(run, file) == list(range(1, STEPS + 1)), f"steps of {file}: {steps_of(run, file)}")
+    samples = [sorted(line["ids"]) for line in read_lines(run / "samples.jsonl")]
+    expect(samples == [sorted(line["ids"]) for line in read_lines(whole / "samples.jsonl")], "other samples were trained")
+    bad = [sorted(line["id"] for line in read_lines(of / "bad_samples.jsonl")) for of in (whole, run)]
+    expect(bad[0] == bad[1] and bad[0], f"bad samples: {bad}")
+    generations = [line["generation"] for line in read_lines(run / "metrics.jsonl")]
+    expect(generations == [1] * SAVED + [generation] * (STEPS - SAVED), f"generations {generations}")
+    expect(any(line["kind"] == "resumed" for line in read_lines(run / "events.jsonl")), "no event tells of it")
+
+
+# ---- cases ----------------------------------------------------------------------------------------
+
+def the_same_layout_goes_on_to_the_bit(bench):
+    for layout, words in {"two-pipelines": ["scheduler.schedule=zero-bubble", "balancer.policy=deferral"],
+                          "replicas-2-1-3": ["balancer.policy=dflop"]}.items():
+        for dtype in ("fp64", "bf16"):
+            words = [*LAYOUTS[layout], *words, f"train.dtype={dtype}"]
+            whole, back = f"whole-{layout}-{dtype}", f"back-{layout}-{dtype}"
+            bench.train(whole, *words, f"checkpoint.every_steps={SAVED}")
+            bench.back_to(whole, back)
+            output = bench.train(back, *words, f"checkpoint.every_steps={SAVED}")
+            expect(f"going on after step {SAVED}" in output, f"it did not go on:\n{output[:600]}")
+            same_bits(bench.path(whole), bench.path(back))
+            expect_continued(bench.path(whole), bench.path(back))
+            expect(steps_of(bench.path(back) / "superseded", "metrics-1.jsonl") == [4, 5, 6], "superseded steps")
+
+
+def random_pairs_of_layouts(bench):
+    draw = random.Random(SEED)
+    names = list(LAYOUTS)
+    policies = [policy for policy in POLICIES if policy != "auto"] + ["auto"]
+    runs = {}
+    for number in range(bench.pairs):
+        before, after = draw.sample(names, 2)
+        model = list(MODELS)[number % len(MODELS)]
+        words = [FP64, *MODELS[model]]
+        if (before, model) not in runs:
+            runs[before, model] = f"from-{before}-{model}"
+            bench.train(runs[before, model], *words, *LAYOUTS[before], f"checkpoint.every_steps={SAVED}")
+        schedule, policy = SCHEDULES[number % len(SCHEDULES)], policies[number % len(policies)]
+        back = f"pair-{number}"
+        bench.back_to(runs[before, model], back)
+        print(f"  {before} -> {after}, {model}, {schedule}, {policy}", flush=True)
+        output = bench.train(back, *words, *LAYOUTS[after], f"scheduler.schedule={schedule}", f"balancer.policy={policy}")
+        expect("changed since then: " in output, "what changed is not told")
+        bench.equal(bench.reference(model), bench.path(back), 1e-10)
+        expect_continued(bench.reference(model), bench.path(back))
+
+
+def references_save_and_go_on(bench):
+    """Each kind of reference goes on from a job's checkpoint, and a job from theirs."""
+    bench.train("saved-by-job", FP64, *CUT, f"checkpoint.every_steps={SAVED}")
+    bench.back_to("saved-by-job", "reference-goes-on")
+    bench.train("reference-goes-on", FP64, "--reference")
+    bench.equal(bench.reference("all"), bench.path("reference-goes-on"), 1e-10)
+    bench.back_to("saved-by-job", "plan-goes-on")
+    bench.train("plan-goes-on", FP64, *CUT, "--reference", "--microbatches", "plan")
+    same_bits(bench.path("saved-by-job"), bench.path("plan-goes-on"))
+    bench.train("saved-by-reference", FP64, "--reference", f"checkpoint.every_steps={SAVED}")
+    bench.back_to("saved-by-reference", "job-goes-on")
+    bench.train("job-goes-on", FP64, *LAYOUTS["replicas-1-4"])
+    bench.equal(bench.reference("all"), bench.path("job-goes-on"), 1e-10)
+
+
+def a_job_killed_again_and_again_comes_to_its_end(bench):
+    words = [FP64, *CUT, "checkpoint.every_steps=1", "checkpoint.keep_last=2", "train.steps=40"]
+    bench.train("undisturbed", *words)
+    draw, kills = random.Random(8), 0
+    while True:
+        process = bench.popen(["train", str(JOB), *bench.job, f"job.run_dir={bench.path('killed')}", *words])
+        try:
+            output = process.communicate(timeout=1.2 + draw.random())[0]
+            break
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+            kills += 1
+            expect(kills < 60, "it makes no progress")
+    expect(process.returncode == 0, output[-1500:])
+    expect(kills >= 2, f"it was killed {kills} times only")
+    print(f"  killed {kills} times", flush=True)
+    same_bits(bench.path("undisturbed"), bench.path("killed"))
+    for file in ("metrics.jsonl", "samples.jsonl"):
+        expect(steps_of(bench.path("killed"), file) == list(range(1, 41)), f"steps of {file}")
+    left = sorted(path.name for path in (bench.path("killed") / "checkpoints").iterdir() if path.name != "superseded")
+    expect(left == ["step-39", "step-40"], f"checkpoints: {left}")
+
+
+def signals_save(bench):
+    run = bench.path("signals")
+    words = ["train", str(JOB), *bench.job, f"job.run_dir={run}", FP64, *CUT, "train.steps=100000"]
+    process = bench.popen(words)
+    wait_for(lambda: (run / "metrics.jsonl").exists() and len(read_lines(run / "metrics.jsonl")) >= 2, process)
+    process.send_signal(signal.SIGUSR1)
+    wait_for(lambda: list(run.glob("checkpoints/step-*/manifest.json")), process)
+    first = max(int(path.name[5:]) for path in run.glob("checkpoints/step-*"))
+    wait_for(lambda: len(read_lines(run / "metrics.jsonl")) > first + 2, process)
+    process.send_signal(signal.SIGTERM)
+    output = process.communicate(timeout=30)[0]
+    expect(process.returncode == 75, f"exit {process.returncode}\n{output[-800:]}")
+    last = max(int(path.name[5:]) for path in run.glob("checkpoints/step-*"))
+    expect(last > first and f"step {last} is saved: the same command goes on" in output, output[-800:])
+    expect(steps_of(run)[-1] == last, "a finished step is not saved")
+    output = bench.run([*words[:-1], f"train.steps={last + 2}"])
+    expect(f"going on after step {last}" in output and "train.steps 100000 -> " in output, output[:800])
+    expect(steps_of(run) == list(range(1, last + 3)), "steps")
+
+
+def wait_for(done, process, within=60):
+    deadline = time.monotonic() + within
+    while not done():
+        expect(process.poll() is None, f"it ended: {process.stdout.read()[-800:] if process.poll() is not None else ''}")
+        expect(time.monotonic() < deadline, "it takes too long")
+        time.sleep(0.02)
+
+
+def flip(path):
+    data = bytearray(path.read_bytes())
+    data[-9] ^= 1
+    path.write_bytes(bytes(data))
+
+
+def a_damaged_checkpoint_is_passed_over(bench):
+    words = [FP64, *CUT]
+    bench.train("damage", *words, "checkpoint.every_steps=2")
+    damages = {"flipped": lambda folder: flip(folder / "state-0.0.safetensors"),
+               "cut": lambda folder: os.truncate(folder / "state-1.0.safetensors", 1000),
+               "torn": lambda folder: os.truncate(folder / "manifest.json", 1000),
+               "foreign": lambda folder: (folder / "manifest.json").write_text('{"format": 1}', encoding="utf-8")}
+    for name, damage in damages.items():
+        bench.back_to("damage", name, 4)
+        shutil.copytree(bench.path("damage") / "checkpoints/step-2", bench.path(name) / "checkpoints/step-2")
+        damage(bench.path(name) / "checkpoints/step-4")
+        output = bench.train(name, *words)
+        expect("going on after step 2" in output, output[:800])
+        expect("warning" in output and "step-4" in output, f"the damaged one is not named:\n{output[:800]}")
+        same_bits(bench.path("damage"), bench.path(name))
+        expect((bench.path(name) / "checkpoints/superseded").is_dir(), "the damaged one still stands among the others")
+    bench.back_to("damage", "none-good", 4)
+    flip(bench.path("none-good") / "checkpoints/step-4/resolved.toml")
+    output = bench.train("none-good", *words, code=3)
+    expect("no checkpoint of this run is whole" in output and "--fresh" in output, output)
+    bench.run(["checkpoint", "verify", str(bench.path("none-good"))], code=3)
+    output = bench.train("none-good", *words, "--fresh")
+    expect("an older run was moved to" in output, output[:600])
+    same_bits(bench.path("damage"), bench.path("none-good"))
+
+
+def what_cannot_be_saved_does_not_stop_training(bench):
+    (bench.folder / "a-file").write_text("in the way", encoding="utf-8")
+    words = [FP64, *CUT, "checkpoint.every_steps=2", f"checkpoint.dir={bench.folder / 'a-file' / 'checkpoints'}"]
+    output = bench.train("unsaved", *words)
+    expect(output.count("no checkpoint of step") == 3 and "training goes on" in output, output[-2000:])
+    bench.equal(bench.reference("all"), bench.path("unsaved"), 1e-10)
+
+
+def what_may_not_change_is_refused(bench):
+    bench.train("refusals", FP64, *CUT, f"checkpoint.every_steps={SAVED}")
+    bench.back_to("refusals", "refused")
+    before = {path: path.read_bytes() for path in bench.path("refused").rglob("*") if path.is_file()}
+    for words, key in {"modules.vision.freeze=true": "modules.vision.freeze", "job.seed=7": "job.seed",
+                       "modules.llm.config.intermediate_size=80": "modules.llm", "train.global_batch_size=4":
+                       "train.global_batch_size"}.items():
+        output = bench.train("refused", FP64, *CUT, words, code=2)
+        expect(key in output and "cannot go on" in output and "--fresh" in output, output)
+    after = {path: path.read_bytes() for path in bench.path("refused").rglob("*") if path.is_file()}
+    expect(before == after, "a refused job has changed the run")
+    for words in (["--resume", "--fresh"], ["--resume", str(bench.folder / "nothing")]):
+        bench.run(["train", *words], code=2)
+
+
+def another_type_goes_on(bench):
+    for before, after in (("fp32", "bf16"), ("bf16", "fp32"), ("fp32", "fp64")):
+        name = f"{before}-{after}"
+        bench.train(name, f"train.dtype={before}", *CUT, f"checkpoint.every_steps={SAVED}")
+        bench.back_to(name, f"{name}-on")
+        bench.train(f"{name}-on", f"train.dtype={after}", *CUT)
+        losses = [[line["loss"] for line in read_lines(bench.path(run) / "metrics.jsonl")]
+                  for run in (name, f"{name}-on")]
+        expect(losses[0][:SAVED] == losses[1][:SAVED], "what was trained before has changed")
+        gap = max(abs(a - b) / abs(a) for a, b in zip(*losses))
+        expect(0 < gap < 0.01, f"{name}: losses are {gap:.2e} apart")
+
+
+CASES = [the_same_layout_goes_on_to_the_bit, random_pairs_of_layouts, references_save_and_go_on,
+         a_job_killed_again_and_again_comes_to_its_end, signals_save, a_damaged_checkpoint_is_passed_over,
+         what_cannot_be_saved_does_not_stop_training, what_may_not_change_is_refused, another_type_goes_on]
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("binary", type=pathlib.Path)
+    parser.add_argument("cases", nargs="*")
+    parser.add_argument("--pairs", type=int, default=PAIRS)
+    arguments = parser.parse_args()
+    cases = [case for case in CASES if not arguments.cases or case.__name__ in arguments.cases]
+    with tempfile.TemporaryDirectory(prefix="troupe-checkpoints-") as name:
+        bench = Bench(arguments.binary.resolve(), pathlib.Path(name))
+        bench.pairs = arguments.pairs
+        return run_cases(cases, lambda case: case(bench))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
