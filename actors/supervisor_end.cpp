@@ -63,7 +63,15 @@ void end(Self self, JobEnd how) {
       .then([recorded](finish_atom) { recorded(); }, [recorded](const caf::error&) { recorded(); });
 }
 
-void fail(Self self, const Error& error) { end(self, {exit_code(error), to_string(error)}); }
+void fail(Self self, const Error& error) {
+  // Who is lost or late may be back, and nothing of the job is wrong.
+  const bool is_outer = error.code == Errc::transport_failed || error.code == Errc::timed_out;
+  if (!is_outer || self->state.saves.last_step == 0)
+    return end(self, {exit_code(error), to_string(error)});
+  Error resumable = error;
+  resumable.fix = how_to_go_on(self->state);
+  end(self, {kResumable, to_string(resumable)});
+}
 
 void stop(Self self, std::int32_t signal) {
   auto& state = self->state;

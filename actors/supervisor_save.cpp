@@ -111,11 +111,6 @@ state::CheckpointManifest manifest_of(const SupervisorState& state, const Save& 
   return manifest;
 }
 
-std::string how_to_go_on(const SupervisorState& state) {
-  return "the same command goes on from there (" +
-         state::checkpoint_folder(folder_of(state), state.saves.last_step).string() + ")";
-}
-
 observe::RunEvent saved_event(const SupervisorState& state, const Save& save, Time now) {
   observe::RunEvent event;
   event.time = engine::utc_now();
@@ -140,6 +135,14 @@ bool is_due(const SupervisorState& state, Time now) {
 }
 
 }  // namespace
+
+std::string how_to_go_on(const SupervisorState& state) {
+  const std::int64_t saved = state.saves.last_step;
+  return step_text(saved) + " is saved" +
+         (saved < state.progress.step ? " and what followed is lost" : "") +
+         ": the same command goes on from there (" +
+         state::checkpoint_folder(folder_of(state), saved).string() + ")";
+}
 
 void save_if_due(Self self) {
   auto& state = self->state;
@@ -251,13 +254,10 @@ void go_on_stopping(Self self) {
 
 void end_stopped(Self self) {
   auto& state = self->state;
-  const std::int64_t saved = state.saves.last_step, done = state.progress.step;
   const std::string& what = state.stopping->what;
-  if (saved == 0)
+  if (state.saves.last_step == 0)
     return end(self, {state.stopping->exit_code, what + "; there is no checkpoint to resume from"});
-  end(self,
-      {75, what + "; " + step_text(saved) + " is saved" +
-               (saved < done ? " and what followed is lost" : "") + ": " + how_to_go_on(state)});
+  end(self, {kResumable, what + "; " + how_to_go_on(state)});
 }
 
 }  // namespace troupe::actors

@@ -4,7 +4,9 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <atomic>
 #include <caf/all.hpp>
+#include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <future>
@@ -12,6 +14,7 @@
 #include <memory>
 #include <string>
 
+#include "actors/heartbeat.hpp"
 #include "actors/node_actor.hpp"
 #include "actors/peers.hpp"
 #include "actors/system.hpp"
@@ -103,12 +106,16 @@ Result<SupervisorActor> look_for_job(caf::actor_system& system, const Options& o
 /// Waits until the node's actor is done. A signal ends it by way of the supervisor, so that all
 /// others hear why; a second one, or a supervisor that does not answer, ends the process at once.
 /// Returns the signal, or 0.
-int wait_for_end(std::future<JobEnd>& ended, const NodeActor& node) {
-  constexpr std::chrono::seconds kAnswerTime{2};
+/// `stop_timeout_s`: what the job gives its nodes to save and to end, once it is known.
+int wait_for_end(std::future<JobEnd>& ended, const NodeActor& node,
+                 const std::atomic<double>& stop_timeout_s) {
   int signal = 0;
   take_signals_until(
       [&] { return ended.wait_for(std::chrono::seconds(0)) == std::future_status::ready; }, {},
-      {kAnswerTime, std::chrono::milliseconds(0)},
+      [&] {
+        return EndLimits{std::chrono::ceil<std::chrono::milliseconds>(seconds(stop_timeout_s)),
+                         std::chrono::milliseconds(0)};
+      },
       [&](int seen) {
         signal = seen;
         caf::anon_send(node, stop_atom::value, static_cast<std::int32_t>(seen));
@@ -143,19 +150,24 @@ int run_node(const Options& options) {
     return report(supervisor.error());
   }
   NodeResources resources;
+  std::atomic<double> stop_timeout_s = 2;  // While it opens its data nothing is there to save.
   auto promise = std::make_shared<std::promise<JobEnd>>();
   auto ended = promise->get_future();
   NodeStart start{
       {engine::host_name(), static_cast<std::int32_t>(getpid()), options.node, build_id()},
       options.join,
-      [&](const NodeWelcome& welcome) { return open_resources(welcome, options, resources); },
+      [&](const NodeWelcome& welcome) {
+        auto ready = open_resources(welcome, options, resources);
+        if (ready.ok()) stop_timeout_s = resources.setup.job.cluster.stop_timeout_s;
+        return ready;
+      },
       [promise](JobEnd how) {
         promise->set_value(std::move(how));
         wake_main_thread();
       }};
   const std::string when = options.parent == 0 ? "as a node of " + options.join : "";
   const NodeActor actor = system.spawn(node, &resources, supervisor.value(), std::move(start));
-  const int signal = wait_for_end(ended, actor);
+  const int signal = wait_for_end(ended, actor, stop_timeout_s);
   const int code =
       signal != 0 ? report_signal(signal, when) : say_how(ended.get(), resources.node, options);
   leave_at_latest(code, kLeaveTime);

@@ -64,18 +64,22 @@ int wait_for_signal(std::initializer_list<int> others, std::chrono::milliseconds
 }
 
 int take_signals_until(const std::function<bool()>& is_over, std::initializer_list<int> others,
-                       EndLimits limits, const std::function<void(int)>& take) {
+                       const std::function<EndLimits()>& limits,
+                       const std::function<void(int)>& take) {
   sigset_t set = ending_and(others);
   sigaddset(&set, kWakeSignal);
   auto deadline = std::chrono::steady_clock::time_point::max();
+  auto taken_at = std::chrono::steady_clock::time_point::min();
   int last = 0;
   while (!is_over()) {
     const int signal = wait_for(set, last == 0 ? kWaitMax : kLookInterval);
     const auto now = std::chrono::steady_clock::now();
     if (now > deadline) return last;
     if (ends_process(signal)) {
-      deadline = now + (last == 0 ? limits.first : limits.second);
+      if (last != 0 && now - taken_at < kSameSignal) continue;
+      deadline = now + (last == 0 ? limits().first : limits().second);
       last = signal;
+      taken_at = now;
     }
     if (signal != 0 && signal != kWakeSignal) take(signal);
   }

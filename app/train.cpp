@@ -77,7 +77,10 @@ JobEnd watch(std::future<JobEnd>& ended, const SupervisorActor& supervisor, Loca
   const auto first = std::chrono::ceil<std::chrono::milliseconds>(seconds(stop_timeout_s));
   const int unheard = take_signals_until(
       [&] { return ended.wait_for(std::chrono::seconds(0)) == std::future_status::ready; },
-      {SIGCHLD, SIGUSR1}, {first + kLeaveTime, kLeaveTime},
+      {SIGCHLD, SIGUSR1},
+      [&] {
+        return EndLimits{first + kLeaveTime, kLeaveTime};
+      },
       [&](int signal) {
         if (ends_process(signal))
           caf::anon_send(supervisor, stop_atom::value, static_cast<std::int32_t>(signal));
@@ -210,6 +213,9 @@ Result<job::LoadedJob> load(Options& options) {
   if (wish.fresh && wish.resume)
     return usage_error("--fresh and --resume ask for different things", "leave one of them out");
   auto overrides = options.job.all();
+  // `--resume train.steps=40`: so is this one.
+  if (wish.run.find('=') != std::string::npos && !std::filesystem::exists(wish.run, code))
+    overrides.insert(overrides.begin(), std::exchange(wish.run, "latest"));
   if (const std::string run = wish.named_run(); !run.empty()) {
     if (auto there = check_run_folder(run); !there.ok()) return std::move(there).error();
     if (options.job.file.empty()) options.job.file = run + "/resolved.toml";
@@ -242,15 +248,18 @@ int train(Options options) {
 void add_train(Commands& commands) {
   auto options = std::make_shared<Options>();
   auto* command = commands.add("train", "Run a job; starts its local node processes itself",
-                               [options] { return train(*options); });
+                               [options, &root = commands.root] {
+                                 options->wish.resume =
+                                     !root.get_subcommand("train")->get_option("--resume")->empty();
+                                 return train(*options);
+                               });
   options->job.add_to(*command);
   command->get_option("JOB")->required(false);
   command
       ->add_option("--resume", options->wish.run,
                    "Go on from the newest checkpoint: of this run, or of the job's own")
       ->type_name("[RUN|latest]")
-      ->expected(0, 1)
-      ->each([options](const std::string&) { options->wish.resume = true; });
+      ->expected(0, 1);
   command->add_flag("--fresh", options->wish.fresh,
                     "Begin anew where a run was cut off; it is moved aside");
   command->add_flag("--reference", options->reference,

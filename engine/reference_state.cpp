@@ -96,12 +96,12 @@ Status ReferenceState::save(const JobSetup& setup, const JobProgress& progress,
   const auto folder = setup.job.checkpoint_dir();
   const auto partial = state::partial_folder(folder, progress.step, 1);
   const auto file = partial / kStateFile;
-  if (auto written = state::write_safetensors(file, tensors); !written.ok()) return written;
-  auto digest = state::sha256_of_file(file);
-  if (!digest.ok()) return digest.error();
+  state::Sha256 digest;
+  if (auto written = state::write_safetensors(file, tensors, {}, &digest); !written.ok())
+    return written;
   std::error_code code;
   manifest.files = {{kStateFile, static_cast<std::int64_t>(std::filesystem::file_size(file, code)),
-                     std::move(digest).value()}};
+                     digest.text()}};
   auto complete = state::complete_checkpoint(
       partial, state::checkpoint_folder(folder, progress.step), manifest, resolved_job);
   if (complete.ok())

@@ -172,7 +172,9 @@ Result<RunLock> RunLock::take(const fs::path& run_dir) {
     if (const auto owner = read_owner(file)) {
       // A file system without locks says so; then only what the file says counts.
       const bool here = owner->host == host_name();
-      const bool lives = here ? !locked && is_alive(static_cast<pid_t>(owner->process))
+      // Whoever had this process's own number is gone: in a container numbers begin anew.
+      const auto process = static_cast<pid_t>(owner->process);
+      const bool lives = here ? !locked && process != ::getpid() && is_alive(process)
                               : age_of(file) < kLockSilence;
       if (lives) {
         ::close(file);

@@ -65,19 +65,15 @@ void StateSaver::save(Share& share, const std::function<void()>& wake) {
   if (!result.status.ok()) return;
   data::run_in_background();  // Training goes first from here on.
   const auto writing = Clock::now();
-  result.status = state::write_safetensors(share.path, copies);
+  state::Sha256 digest;
+  result.status = state::write_safetensors(share.path, copies, {}, &digest);
   copies.clear();
   if (!result.status.ok()) return;
   std::error_code code;
   result.file = {share.path.filename().string(),
                  static_cast<std::int64_t>(std::filesystem::file_size(share.path, code)),
                  {}};
-  auto digest = state::sha256_of_file(share.path);
-  if (!digest.ok()) {
-    result.status = digest.error();
-    return;
-  }
-  result.file.sha256 = std::move(digest).value();
+  result.file.sha256 = digest.text();
   result.write_ms = milliseconds_since(writing);
 }
 

@@ -16,29 +16,6 @@ namespace {
 
 constexpr std::size_t kBlock = std::size_t{1} << 20;
 
-class Digest {
- public:
-  Digest() : context_(EVP_MD_CTX_new(), EVP_MD_CTX_free) {
-    EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr);
-  }
-  void add(const void* bytes, std::size_t count) { EVP_DigestUpdate(context_.get(), bytes, count); }
-  std::string text() {
-    std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
-    unsigned int size = 0;
-    EVP_DigestFinal_ex(context_.get(), digest.data(), &size);
-    static constexpr std::string_view kDigits = "0123456789abcdef";
-    std::string text;
-    for (unsigned int i = 0; i < size; ++i) {
-      text += kDigits[digest[i] >> 4];
-      text += kDigits[digest[i] & 15];
-    }
-    return text;
-  }
-
- private:
-  std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> context_;
-};
-
 Error failed(const std::filesystem::path& path, const std::string& doing) {
   return {Errc::io_failed, doing + " failed: " + std::strerror(errno), path.string(),
           "check the file's permissions and its disk"};
@@ -46,8 +23,35 @@ Error failed(const std::filesystem::path& path, const std::string& doing) {
 
 }  // namespace
 
+struct Sha256::State {
+  std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> context{EVP_MD_CTX_new(), EVP_MD_CTX_free};
+};
+
+Sha256::Sha256() : state_(std::make_unique<State>()) {
+  EVP_DigestInit_ex(state_->context.get(), EVP_sha256(), nullptr);
+}
+
+Sha256::~Sha256() = default;
+
+void Sha256::add(const void* bytes, std::size_t count) {
+  EVP_DigestUpdate(state_->context.get(), bytes, count);
+}
+
+std::string Sha256::text() {
+  std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
+  unsigned int size = 0;
+  EVP_DigestFinal_ex(state_->context.get(), digest.data(), &size);
+  static constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string text;
+  for (unsigned int i = 0; i < size; ++i) {
+    text += kDigits[digest[i] >> 4];
+    text += kDigits[digest[i] & 15];
+  }
+  return text;
+}
+
 std::string sha256_of(std::string_view bytes) {
-  Digest digest;
+  Sha256 digest;
   digest.add(bytes.data(), bytes.size());
   return digest.text();
 }
@@ -55,7 +59,7 @@ std::string sha256_of(std::string_view bytes) {
 Result<std::string> sha256_of_file(const std::filesystem::path& path) {
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (file < 0) return failed(path, "opening");
-  Digest digest;
+  Sha256 digest;
   std::vector<char> block(kBlock);
   for (;;) {
     const auto got = ::read(file, block.data(), block.size());

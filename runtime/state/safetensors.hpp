@@ -13,6 +13,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "runtime/state/file_digest.hpp"
 #include "runtime/state/safetensors_header.hpp"
 #include "runtime/vocabulary/result.hpp"
 
@@ -70,10 +71,13 @@ Result<TensorMap> read_safetensors(const std::filesystem::path& path);
 /// device; the largest element size comes first, then names ascend, so that every tensor is
 /// aligned. `metadata` is written as given, plus `format: pt`, which Python's loaders ask for.
 ///
+/// `digest`: takes the file's bytes as they are written, while the disk works.
+///
 /// Errors:
 /// - invalid_argument: an undefined tensor, a type the format lacks, or the name `__metadata__`.
 /// - io_failed: the folder or file cannot be written; the text of the system's error.
 Status write_safetensors(const std::filesystem::path& path, const TensorMap& tensors,
-                         const std::map<std::string, std::string>& metadata = {});
+                         const std::map<std::string, std::string>& metadata = {},
+                         Sha256* digest = nullptr);
 
 }  // namespace troupe::state

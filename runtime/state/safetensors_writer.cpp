@@ -19,11 +19,14 @@ namespace troupe::state {
 
 namespace {
 
+constexpr std::int64_t kBlock = std::int64_t{8} << 20;
+
 // A file under a temporary name that is removed again unless it was committed.
 class PendingFile {
  public:
-  explicit PendingFile(std::filesystem::path target)
-      : target_(std::move(target)),
+  PendingFile(std::filesystem::path target, Sha256* digest)
+      : digest_(digest),
+        target_(std::move(target)),
         temporary_(target_.string() + ".tmp-" + std::to_string(::getpid())),
         file_(::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644)) {}
   PendingFile(const PendingFile&) = delete;
@@ -44,9 +47,14 @@ class PendingFile {
   Status write(const void* from, std::int64_t count) {
     const auto* bytes = static_cast<const char*>(from);
     while (count > 0) {
-      const auto put = ::write(file_, bytes, static_cast<std::size_t>(count));
+      const auto put =
+          ::write(file_, bytes, static_cast<std::size_t>(std::min<std::int64_t>(count, kBlock)));
       if (put < 0 && errno == EINTR) continue;
       if (put < 0) return error("writing");
+      // The disk begins with this block while the next one is hashed; the last word has fsync.
+      if (put == kBlock) (void)::sync_file_range(file_, written_, put, SYNC_FILE_RANGE_WRITE);
+      if (digest_ != nullptr) digest_->add(bytes, static_cast<std::size_t>(put));
+      written_ += put;
       bytes += put;
       count -= put;
     }
@@ -69,6 +77,8 @@ class PendingFile {
   }
 
  private:
+  Sha256* digest_;
+  std::int64_t written_ = 0;
   std::filesystem::path target_;
   std::filesystem::path temporary_;
   int file_;
@@ -116,7 +126,7 @@ Status write_tensors(PendingFile& file, const TensorIndex& index, const TensorMa
 }  // namespace
 
 Status write_safetensors(const std::filesystem::path& path, const TensorMap& tensors,
-                         const std::map<std::string, std::string>& metadata) {
+                         const std::map<std::string, std::string>& metadata, Sha256* digest) {
   try {
     auto index = lay_out(tensors, path);
     if (!index) return index.error();
@@ -127,7 +137,7 @@ Status write_safetensors(const std::filesystem::path& path, const TensorMap& ten
     if (code)
       return Error{Errc::io_failed, "creating the folder failed: " + code.message(), path.string(),
                    ""};
-    PendingFile file(path);
+    PendingFile file(path, digest);
     if (!file.opened()) return file.error("opening for writing");
     if (auto put = write_tensors(file, index.value(), tensors); !put) return put;
     return file.commit();

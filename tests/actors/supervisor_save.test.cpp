@@ -260,6 +260,26 @@ TEST_CASE("a stop does not wait for ever for its save", "[actors][errors]") {
                                             : "there is no checkpoint to resume from"));
 }
 
+TEST_CASE("a lost node ends a job that has a checkpoint so that it can go on", "[actors][errors]") {
+  SavingHead saving(9, [](job::Checkpointing& x) { x.every_steps = 1; });
+  Head& head = saving.head;
+  saving.run_step(1);
+  const bool is_saved = GENERATE(true, false);
+  if (is_saved) {
+    saving.write();
+    saving.keep();
+  }
+  saving.run_step(2);
+  head.leave({3});
+  head.pass(400ms, {0, 1, 2});
+  REQUIRE(head.ended);
+  CHECK(head.ended->exit_code == (is_saved ? 75 : 1));
+  CHECK(says(head.ended->message, "node 3 (host, pid 103) was lost"));
+  CHECK(says(head.ended->message, is_saved ? "step 1 is saved and what followed is lost: the same "
+                                             "command goes on from there"
+                                           : "start the job again"));
+}
+
 TEST_CASE("a job that goes on begins with what is saved, in a generation of its own", "[actors]") {
   const testing::ScratchFolder scratch;
   engine::ResumePoint resume;

@@ -33,6 +33,8 @@ int exit_code_of(Work work) {
 }
 
 bool never() { return false; }
+EndLimits limits() { return kLimits; }
+EndLimits slow() { return {std::chrono::minutes(1), milliseconds(50)}; }
 
 milliseconds since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration_cast<milliseconds>(std::chrono::steady_clock::now() - begin);
@@ -45,7 +47,7 @@ TEST_CASE("a signal ends a process whose supervisor does not", "[app]") {
       kill(getpid(), signal);
       const auto begin = std::chrono::steady_clock::now();
       int taken = 0;
-      const int unheard = take_signals_until(never, {}, kLimits, [&](int seen) { taken = seen; });
+      const int unheard = take_signals_until(never, {}, limits, [&](int seen) { taken = seen; });
       return unheard == signal && taken == signal && since(begin) >= kLimits.first ? 7 : 1;
     });
     CHECK(code == 7);
@@ -58,11 +60,26 @@ TEST_CASE("a second signal ends it sooner", "[app]") {
     kill(getpid(), SIGINT);
     const auto begin = std::chrono::steady_clock::now();
     int taken = 0;
-    const int unheard =
-        take_signals_until(never, {}, {std::chrono::minutes(1), milliseconds(50)}, [&](int) {
-          if (++taken == 1) kill(getpid(), SIGTERM);
-        });
+    const int unheard = take_signals_until(never, {}, slow, [&](int) {
+      if (++taken > 1) return;
+      std::thread([] {
+        std::this_thread::sleep_for(kSameSignal + milliseconds(100));
+        kill(getpid(), SIGTERM);
+      }).detach();
+    });
     return unheard == SIGTERM && taken == 2 && since(begin) < std::chrono::seconds(10) ? 7 : 1;
+  });
+  CHECK(code == 7);
+}
+
+TEST_CASE("two signals at once, as launchers send them to a group and to each, are one", "[app]") {
+  const int code = exit_code_of([] {
+    block_signals();
+    for (const int signal : {SIGINT, SIGTERM}) kill(getpid(), signal);
+    const auto begin = std::chrono::steady_clock::now();
+    int taken = 0;
+    const int unheard = take_signals_until(never, {}, limits, [&](int) { ++taken; });
+    return unheard != 0 && taken == 1 && since(begin) >= kLimits.first ? 7 : 1;
   });
   CHECK(code == 7);
 }
@@ -73,7 +90,7 @@ TEST_CASE("what ends in time is not ended by force, and hears of its children", 
     std::set<int> seen;
     kill(getpid(), SIGCHLD);
     kill(getpid(), SIGTERM);
-    const int unheard = take_signals_until([&] { return seen.size() == 2; }, {SIGCHLD}, kLimits,
+    const int unheard = take_signals_until([&] { return seen.size() == 2; }, {SIGCHLD}, limits,
                                            [&](int signal) { seen.insert(signal); });
     return unheard == 0 && seen == std::set{SIGCHLD, SIGTERM} ? 7 : 1;
   });

@@ -284,6 +284,8 @@ def what_may_not_change_is_refused(bench):
         expect(key in output and "cannot go on" in output and "--fresh" in output, output)
     after = {path: path.read_bytes() for path in bench.path("refused").rglob("*") if path.is_file()}
     expect(before == after, "a refused job has changed the run")
+    output = bench.train("refused", FP64, *CUT, "--resume", f"train.steps={STEPS + 1}")
+    expect(f"going on after step {SAVED}" in output, output[:600])
     for words in (["--resume", "--fresh"], ["--resume", str(bench.folder / "nothing")]):
         bench.run(["train", *words], code=2)
 

@@ -114,6 +114,16 @@ TEST_CASE("whether a job writes a folder is told without a lock", "[engine]") {
   CHECK_FALSE(is_locked(run));
 }
 
+TEST_CASE("a lock with this process's own number was left behind, in a container that began anew",
+          "[engine]") {
+  const testing::ScratchFolder scratch;
+  leave_lock(scratch / "run", host_name(), ::getpid(), 5);
+  const auto lock = RunLock::take(scratch / "run");
+  REQUIRE(lock.ok());
+  CHECK(lock.value().left_behind() ==
+        "process " + std::to_string(::getpid()) + " on " + host_name());
+}
+
 TEST_CASE("another machine's lock holds while it is touched", "[engine]") {
   const testing::ScratchFolder scratch;
   leave_lock(scratch / "run", "another-host", 1, 5);

@@ -2,10 +2,7 @@
 
 #include "runtime/state/checkpoint.hpp"
 
-#include <ATen/ops/add.h>
-#include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
-#include <ATen/ops/stack.h>
 
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <fstream>
@@ -13,7 +10,7 @@
 
 #include "runtime/state/checkpoint_keeping.hpp"
 #include "runtime/state/file_digest.hpp"
-#include "tests/runtime/state/example_checkpoint.hpp"
+#include "tests/runtime/state/example_state.hpp"
 #include "tests/support/scratch_folder.hpp"
 
 using Catch::Matchers::ContainsSubstring;
@@ -26,42 +23,11 @@ namespace fs = std::filesystem;
 
 const Box kAll{{0, 4}, {0, 6}};
 
-at::Tensor plus(const at::Tensor& tensor, double more) { return at::add(tensor, more); }
-
-/// 0.01, 1.01, ...: not to be told by bf16.
-at::Tensor exact() { return plus(at::arange(24, at::kFloat).view({4, 6}), 0.01); }
-
-/// Both means.
-at::Tensor moments() { return at::stack({plus(exact(), 1), plus(exact(), 2)}); }
-
-/// The example, with contents, as `step-N` of the folder. Values of a bf16 model are rounded.
+/// The example as a checkpoint of this step; where it is.
 fs::path write_example(const fs::path& folder, std::int64_t step, Dtype dtype = Dtype::fp32) {
-  CheckpointManifest manifest = example_manifest(step, dtype);
-  const fs::path partial = partial_folder(folder, step, 1);
-  const auto value = dtype == Dtype::bf16 ? exact().to(at::kBFloat16) : exact();
-  const std::vector<at::Tensor> of{value, at::arange(3, at::kFloat)};
-  std::vector<TensorMap> files(2);
-  for (const auto& shard : manifest.shards) {
-    const auto& box = shard.key.box;
-    auto tensor = of[shard.key.parameter.index()];
-    if (shard.key.kind == StateKind::master) tensor = exact();
-    if (shard.key.kind == StateKind::moments) tensor = moments();
-    const std::int64_t first = shard.key.kind == StateKind::moments ? 1 : 0;
-    for (std::size_t d = 0; d < box.size(); ++d)
-      tensor = tensor.narrow(first + static_cast<std::int64_t>(d), box[d].begin, box[d].size());
-    const auto& parameter = manifest.parameters[shard.key.parameter.index()];
-    files[static_cast<std::size_t>(shard.file)][tensor_name(parameter, shard.key)] = tensor;
-  }
-  for (std::size_t f = 0; f < files.size(); ++f) {
-    const fs::path path = partial / manifest.files[f].name;
-    REQUIRE(write_safetensors(path, files[f]).ok());
-    manifest.files[f].bytes = static_cast<std::int64_t>(fs::file_size(path));
-    manifest.files[f].sha256 = sha256_of_file(path).value();
-  }
-  const fs::path complete = checkpoint_folder(folder, step);
-  REQUIRE(complete_checkpoint(partial, complete, manifest, "the job").ok());
-  CHECK_FALSE(fs::exists(partial));
-  return complete;
+  REQUIRE(write_example_checkpoint(folder, step, dtype).ok());
+  CHECK_FALSE(fs::exists(partial_folder(folder, step, 1)));
+  return checkpoint_folder(folder, step);
 }
 
 void flip_a_bit(const fs::path& path) {
