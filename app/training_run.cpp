@@ -8,6 +8,7 @@
 #include "engine/choose_layout.hpp"
 #include "engine/continued_run.hpp"
 #include "engine/data_warnings.hpp"
+#include "engine/initial_layers.hpp"
 #include "engine/nominal_profile.hpp"
 #include "engine/state_memory.hpp"
 #include "runtime/state/checkpoint_keeping.hpp"
@@ -38,6 +39,9 @@ Result<engine::ObtainedProfile> obtain_costs(engine::JobSetup& setup) {
 Result<Opened> open_job(job::LoadedJob loaded, bool predicted,
                         const state::Checkpoint* checkpoint) {
   Opened opened;
+  // What a job goes on from has all values.
+  if (checkpoint == nullptr)
+    if (auto found = engine::resolve_init(loaded.job); !found.ok()) return std::move(found).error();
   auto setup = engine::prepare(loaded.job);
   if (!setup.ok()) return std::move(setup).error();
   auto dataset = data::Dataset::open(setup.value().data);
@@ -54,6 +58,11 @@ Result<Opened> open_job(job::LoadedJob loaded, bool predicted,
     opened.warnings.push_back(engine::warning_text(warning));
   for (const auto& warning : engine::data_warnings(loaded, dataset.value()))
     opened.warnings.push_back(engine::warning_text(warning));
+  if (checkpoint == nullptr) {
+    if (auto problems = engine::init_problems(setup.value()); !problems.empty())
+      return std::move(problems.front());
+    for (auto& line : engine::unused_init(setup.value())) opened.warnings.push_back(line);
+  }
   // A model that fits nowhere is refused before its layers are measured.
   const auto first = engine::choose_layout(setup.value());
   if (!first.ok()) return first.error();

@@ -6,6 +6,7 @@
 #include "app/terminal.hpp"
 #include "engine/choose_layout.hpp"
 #include "engine/data_warnings.hpp"
+#include "engine/initial_layers.hpp"
 #include "engine/job_setup.hpp"
 #include "engine/nominal_profile.hpp"
 #include "engine/state_memory.hpp"
@@ -51,7 +52,10 @@ std::vector<Error> planning_problems(const job::Job& job) {
                                                  engine::idle_of(job));
   problems.insert(problems.end(), layout.begin(), layout.end());
   if (!problems.empty()) return problems;
-  const auto setup = engine::prepare(job).value();
+  job::Job resolved = job;
+  if (auto found = engine::resolve_init(resolved); !found.ok()) return {found.error()};
+  const auto setup = engine::prepare(resolved).value();
+  problems = engine::init_problems(setup);
   if (auto plan = engine::make_parallel_plan(setup); !plan.ok()) problems.push_back(plan.error());
   if (auto later = engine::later_layouts(setup); !later.ok()) problems.push_back(later.error());
   return problems;

@@ -111,6 +111,10 @@ Result<ResumePoint> resume_from(const state::Checkpoint& checkpoint, const JobSe
   if (!before.ok()) return std::move(before).error();
   ResumePoint point{std::filesystem::absolute(checkpoint.folder()), manifest.progress,
                     job::changed_keys(before.value(), setup.job)};
+  // What begins from other weights has them already, and a folder may have been moved.
+  std::erase_if(point.changes, [](const job::ChangedKey& change) {
+    return change.key.ends_with(".init") || change.key == "job.run_dir";
+  });
   // Shares are those of pipelines on their devices.
   const bool is_moved =
       std::any_of(point.changes.begin(), point.changes.end(), [](const job::ChangedKey& change) {

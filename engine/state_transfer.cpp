@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "engine/initial_layers.hpp"
 #include "runtime/state/checkpoint.hpp"
 
 namespace troupe::engine {
@@ -87,12 +88,9 @@ Status StateTransfer::begin() {
 
 /// Layer by layer, so that no more than one is there twice.
 Status StateTransfer::make_from_seed() {
+  InitialLayers layers(setup_);
   for (const auto& [id, pieces] : begun_pieces_) {
-    const ModuleSpec& spec = setup_.model.at(id.module);
-    const auto config =
-        std::find_if(setup_.modules().begin(), setup_.modules().end(),
-                     [&](const ModuleConfig& module) { return module.name == spec.name; });
-    auto layer = models::make_layer(*config, setup_.modules(), id.layer, setup_.layers);
+    auto layer = layers.make(id, setup_.layers);
     if (!layer.ok()) return std::move(layer).error();
     for (const ShardKey& piece : pieces) {
       const ParameterInfo& info = store_.parameters()[piece.parameter.index()];

@@ -2,6 +2,7 @@
 
 #include <chrono>
 
+#include "engine/initial_layers.hpp"
 #include "engine/save_policy.hpp"
 #include "engine/skipped_steps.hpp"
 
@@ -9,16 +10,14 @@ namespace troupe::engine {
 
 Result<WholeModel> WholeModel::create(const JobSetup& setup) {
   WholeModel whole;
-  for (const ModuleSpec& spec : setup.model.modules) {
+  InitialLayers initial(setup);
+  for (std::size_t m = 0; m < setup.model.modules.size(); ++m) {
+    const ModuleSpec& spec = setup.model.modules[m];
     auto& layers = whole.layers_.emplace_back();
-    const auto& modules = setup.modules();
-    const auto config =
-        std::find_if(modules.begin(), modules.end(),
-                     [&](const ModuleConfig& module) { return module.name == spec.name; });
     auto options = setup.layers;
     options.trainable = !spec.freeze;
     for (std::size_t i = 0; i < spec.layers.size(); ++i) {
-      auto layer = models::make_layer(*config, modules, static_cast<int>(i), options);
+      auto layer = initial.make({ModuleId{m}, static_cast<std::int32_t>(i)}, options);
       if (!layer.ok()) return std::move(layer).error();
       layers.push_back(std::move(layer).value());
     }

@@ -95,6 +95,18 @@ std::optional<ModuleConfig> bind_module(const Member& member,
   if (!reader.is_given()) return std::nullopt;
   const auto problems_before = findings.problems.size();
   describe_module(reader, module);
+  const Value* init = member.value.find("init");
+  const auto* word = init == nullptr ? nullptr : std::get_if<std::string>(&init->data);
+  if (word != nullptr && *word == "hf") {
+    findings.add_at(path + ".init",
+                    path + ".init: starting from Hugging Face weights is not there yet",
+                    "name a run or a checkpoint, or leave it out", Errc::unavailable);
+  } else if (word == nullptr || *word != "seed") {
+    std::filesystem::path from;
+    reader.input_path("init", from);
+    module.init = from.string();
+  }
+  reader.take("init");
   bool usable = findings.problems.size() == problems_before;
   if (member.value.find("kind") == nullptr) {
     findings.add_at(path, path + ": kind is missing", kind_fix(member.key, others));

@@ -158,9 +158,9 @@ std::string in_place(std::string path, const std::string& table) {
 }  // namespace
 
 std::vector<std::string> known_keys() {
-  std::vector<std::string> keys{
-      "extends",           "modules.NAME.config", "modules.NAME.hf",   "parallel.pipelines",
-      "parallel.replicas", "data.sources",        "debug.slow_shapes", "debug.layouts"};
+  std::vector<std::string> keys{"extends",           "modules.NAME.config", "modules.NAME.hf",
+                                "modules.NAME.init", "parallel.pipelines",  "parallel.replicas",
+                                "data.sources",      "debug.slow_shapes",   "debug.layouts"};
   const auto walk = [&](const char* prefix, auto section, auto describe) {
     collect(keys, prefix, describe, section);
   };

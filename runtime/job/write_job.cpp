@@ -140,7 +140,10 @@ class JobWriter {
 
   void write_module(const ModuleConfig& module) {
     const auto path = "modules." + module.name;
-    section(path, [&](auto& v) { describe_module(v, module); });
+    section(path, [&](auto& v) {
+      describe_module(v, module);
+      v.line("init", quoted(module.init.empty() ? "seed" : module.init));
+    });
     section(path + ".config", [&](auto& v) { describe_config(v, module.config); });
   }
 

@@ -81,6 +81,8 @@ struct ModuleConfig {
   std::optional<double> lr;         ///< Own peak learning rate; none: the optimizer's.
   double initializer_range = 0.02;  ///< Standard deviation of initial weights.
   std::variant<VisionConfig, AudioConfig, ProjectorConfig, LlmConfig> config;
+  /// Where its first values are: a run, a checkpoint, or a safetensors file. Empty: the seed.
+  std::string init = {};
 
   friend bool operator==(const ModuleConfig&, const ModuleConfig&) = default;
 };

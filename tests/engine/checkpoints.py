@@ -303,9 +303,52 @@ def another_type_goes_on(bench):
         expect(0 < gap < 0.01, f"{name}: losses are {gap:.2e} apart")
 
 
+def values_of(path):
+    """Bytes of each tensor of a safetensors file."""
+    data = path.read_bytes()
+    end = 8 + int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:end])
+    return {name: data[end + entry["data_offsets"][0]:end + entry["data_offsets"][1]]
+            for name, entry in header.items() if name != "__metadata__"}
+
+
+def first_values_come_from_another_job(bench):
+    """An encoder of a run, frozen, another one of a checkpoint, behind an llm of another size; as the oracles have it."""
+    bench.train("teacher", FP64, *CUT, f"checkpoint.every_steps={SAVED}")
+    words = [f"modules.vision.init={bench.path('teacher')}", "modules.vision.freeze=true",
+             f"modules.audio.init={bench.path('teacher') / 'checkpoints' / f'step-{SAVED}'}",
+             "modules.llm.config.intermediate_size=80"]
+    bench.train("pupil", FP64, *CUT, *words)
+    bench.train("pupil-reference", FP64, "--reference", *words)
+    bench.equal(bench.path("pupil-reference"), bench.path("pupil"), 1e-10)
+    teacher, pupil = (values_of(bench.path(run) / "model/model.safetensors") for run in ("teacher", "pupil"))
+    frozen = [name for name in teacher if name.startswith("vision.")]
+    expect(frozen and all(pupil[name] == teacher[name] for name in frozen), "the frozen encoder is not the teacher's")
+    words[1] = "modules.vision.freeze=false"
+    bench.train("pupil-bf16", "train.dtype=bf16", *LAYOUTS["replicas-2-1-3"], *words)
+    bench.train("pupil-plan", "train.dtype=bf16", *LAYOUTS["replicas-2-1-3"], *words, "--reference", "--microbatches", "plan")
+    same_bits(bench.path("pupil-bf16"), bench.path("pupil-plan"))
+    # An interrupted one goes on from its own state, not from the teacher's.
+    bench.train("pupil-saved", FP64, *CUT, *words, f"checkpoint.every_steps={SAVED}")
+    bench.back_to("pupil-saved", "pupil-back")
+    output = bench.train("pupil-back", FP64, *CUT, *words, f"checkpoint.every_steps={SAVED}")
+    expect("nothing changed" in output, output[:600])
+    same_bits(bench.path("pupil-saved"), bench.path("pupil-back"))
+
+    wrong = ["modules.llm.config.num_hidden_layers=6", "parallel.mode=auto", "parallel.pipelines=[]"]
+    for command in ("train", "validate"):
+        output = bench.run([command, str(JOB), *bench.job, f"job.run_dir={bench.path('wrong')}",
+                            f"modules.llm.init={bench.path('teacher')}", *wrong], code=2)
+        expect("modules.llm.init" in output and "lacks llm." in output, output)
+    wrong[0] = "modules.llm.config.num_hidden_layers=4"
+    output = bench.train("fewer", f"modules.llm.init={bench.path('teacher')}", *wrong)
+    expect("which the module has no place for" in output, output[:900])
+
+
 CASES = [the_same_layout_goes_on_to_the_bit, random_pairs_of_layouts, references_save_and_go_on,
          a_job_killed_again_and_again_comes_to_its_end, signals_save, a_damaged_checkpoint_is_passed_over,
-         what_cannot_be_saved_does_not_stop_training, what_may_not_change_is_refused, another_type_goes_on]
+         what_cannot_be_saved_does_not_stop_training, what_may_not_change_is_refused, another_type_goes_on,
+         first_values_come_from_another_job]
 
 
 def main():

@@ -88,6 +88,8 @@ TEST_CASE("a job goes on where its layout, lengths and rates have changed, and s
   job.train.duration.amount = 99;
   job.optimizer.lr = 0.125;
   job.scheduler.schedule = "zero-bubble";
+  job.job.run_dir = "runs/moved";
+  job.modules[0].init = "/runs/teacher";  // It has its values already.
   const auto other = resume_from(checkpoint, prepare(job).value(), kData);
   REQUIRE(other.ok());
   CHECK(other.value().progress.deals.empty());  // Of pipelines that are no more.
@@ -96,6 +98,7 @@ TEST_CASE("a job goes on where its layout, lengths and rates have changed, and s
                            "parallel.pipelines[1].stages", "train.dtype \"fp64\" -> \"fp32\"",
                            "scheduler.schedule \"1f1b\" -> \"zero-bubble\"", "-> 99"})
     CHECK_THAT(text, ContainsSubstring(part));
+  for (const char* part : {"run_dir", "init"}) CHECK_THAT(text, !ContainsSubstring(part));
 }
 
 TEST_CASE("what may not change is refused by its key, with both values and the fix",
