@@ -213,9 +213,13 @@ Result<job::LoadedJob> load(Options& options) {
   if (wish.fresh && wish.resume)
     return usage_error("--fresh and --resume ask for different things", "leave one of them out");
   auto overrides = options.job.all();
-  // `--resume train.steps=40`: so is this one.
-  if (wish.run.find('=') != std::string::npos && !std::filesystem::exists(wish.run, code))
-    overrides.insert(overrides.begin(), std::exchange(wish.run, "latest"));
+  // Nor are values: `--resume train.steps=40`, and `--resume RUN train.steps=40` without a job.
+  const auto is_value = [&](const std::string& word) {
+    return word.find('=') != std::string::npos && !std::filesystem::exists(word, code);
+  };
+  if (is_value(wish.run)) overrides.insert(overrides.begin(), std::exchange(wish.run, "latest"));
+  if (wish.resume && is_value(options.job.file))
+    overrides.insert(overrides.begin(), std::exchange(options.job.file, ""));
   if (const std::string run = wish.named_run(); !run.empty()) {
     if (auto there = check_run_folder(run); !there.ok()) return std::move(there).error();
     if (options.job.file.empty()) options.job.file = run + "/resolved.toml";

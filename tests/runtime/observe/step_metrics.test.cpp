@@ -68,7 +68,10 @@ TEST_CASE("the metrics line has every key of the interface and every bit of the 
                           "activations_over_promise",
                           "corrected_shapes",
                           "skipped_steps",
-                          "bad_samples"})
+                          "bad_samples",
+                          "checkpoint_stall_ms",
+                          "checkpoint_ms",
+                          "generation"})
     CHECK(json.contains(key));
   CHECK(json["loss"].get<double>() == 1.0 / 3);
   CHECK(json["tokens_per_s"] == 12000);
@@ -169,7 +172,7 @@ struct FieldCounter {
 TEST_CASE("every field of the metrics travels", "[observe]") {
   FieldCounter counter;
   StepMetrics metrics;
-  CHECK(inspect(counter, metrics) == 30);
+  CHECK(inspect(counter, metrics) == 32);
 }
 
 }  // namespace
