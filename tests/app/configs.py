@@ -48,7 +48,7 @@ def follow_readme(binary, root):
                 and carry_out(folder, "README.md", binary, "train", "first.toml", "train.steps=2",
                               "modules.vision.freeze=true")
                 and carry_out(folder, "README.md", binary, "train", "saving.toml", "train.steps=3", "checkpoint.every_steps=2")
-                and carry_out(folder, "README.md", binary, "train", "--resume", "runs/first", "cluster.local_nodes=1",
+                and carry_out(folder, "README.md", binary, "train", "--resume", "runs/first", "cluster.nodes=1", "cluster.local_nodes=1",
                               "parallel.pipelines=[]", "parallel.mode=auto", "train.steps=4")
                 and carry_out(folder, "README.md", binary, "checkpoint", "list", "runs/first")
                 and carry_out(folder, "README.md", binary, "checkpoint", "verify", "runs/first")
