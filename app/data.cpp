@@ -48,6 +48,14 @@ void add_make(Commands& commands, CLI::App& data) {
                  "together, most small and one in sixteen a giant; for tests of balancing");
 }
 
+void add_audit(Commands& commands, CLI::App& data) {
+  auto options = std::make_shared<AuditOptions>();
+  auto* audit = data.add_subcommand("audit", "Whether a run trained every sample exactly once");
+  audit->callback([&commands, options] { commands.exit_code = audit_data(*options); });
+  audit->add_option("RUN", options->run, "The run's folder")->required()->type_name("RUN");
+  audit->add_flag("--json", options->json, "Print one JSON object instead");
+}
+
 }  // namespace
 
 void add_data(Commands& commands) {
@@ -73,6 +81,7 @@ void add_data(Commands& commands) {
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   show->add_option("--id", options->only_id, "Only the sample of this id");
+  add_audit(commands, *data);
   add_make(commands, *data);
 }
 

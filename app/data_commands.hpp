@@ -1,4 +1,5 @@
-// `troupe data check`, `data show` and `data make`: one function each. Private to app/.
+// `troupe data check`, `data show`, `data audit` and `data make`: one function each. Private to
+// app/.
 
 #pragma once
 
@@ -28,6 +29,11 @@ struct MakeOptions {
   bool uneven = false;
 };
 
+struct AuditOptions {
+  std::string run;
+  bool json = false;
+};
+
 /// A job's data set, opened, and everything that says how samples are prepared.
 struct OpenedData {
   engine::JobSetup setup;
@@ -43,6 +49,10 @@ int check_data(const DataOptions& options);
 
 /// Prints samples as the model sees them: trained parts apart from ignored ones.
 int show_data(const DataOptions& options);
+
+/// Tells from a run's own record whether it trained every sample exactly once. Exit code 1 where
+/// not.
+int audit_data(const AuditOptions& options);
 
 /// Writes the demo's data set below a folder.
 int make_data(const MakeOptions& options);

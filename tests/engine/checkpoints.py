@@ -201,8 +201,24 @@ def a_job_killed_again_and_again_comes_to_its_end(bench):
     same_bits(bench.path("undisturbed"), bench.path("killed"))
     for file in ("metrics.jsonl", "samples.jsonl"):
         expect(steps_of(bench.path("killed"), file) == list(range(1, 41)), f"steps of {file}")
+    audit = json.loads(bench.run(["data", "audit", str(bench.path("killed")), "--json"]))
+    expect(audit["trained_twice"] == [] and audit["never"] == [] and audit["steps"] == 40, f"audit: {audit}")
+    expect(audit["generations"] >= 2, f"{audit['generations']} generations")
+    lost_and_doubled(bench)
     left = sorted(path.name for path in (bench.path("killed") / "checkpoints").iterdir() if path.name != "superseded")
     expect(left == ["step-39", "step-40"], f"checkpoints: {left}")
+
+
+def lost_and_doubled(bench):
+    """The audit finds what is not as it should be."""
+    file = bench.path("undisturbed") / "samples.jsonl"
+    lines = read_lines(file)
+    lost = lines[4]["ids"].pop()
+    doubled = lines[7]["ids"][0]
+    lines[6]["ids"].append(doubled)
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    audit = json.loads(bench.run(["data", "audit", str(bench.path("undisturbed")), "--json"], code=1))
+    expect(audit["trained_twice"] == [doubled] and audit["never"] == [lost], f"{audit}; {doubled}, {lost}")
 
 
 def signals_save(bench):
