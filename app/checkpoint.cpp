@@ -19,6 +19,7 @@
 #include "app/run_argument.hpp"
 #include "app/terminal.hpp"
 #include "runtime/job/load_job.hpp"
+#include "runtime/vocabulary/model_words.hpp"
 #include "scheduler/layout_request.hpp"
 
 namespace troupe::app {
@@ -65,10 +66,6 @@ std::string size_text(std::int64_t bytes) {
   return scheduler::byte_text(static_cast<double>(bytes));
 }
 
-std::string dtype_text(Dtype dtype) {
-  return dtype == Dtype::fp32 ? "fp32" : dtype == Dtype::bf16 ? "bf16" : "fp64";
-}
-
 Json json_of(const state::Checkpoint& checkpoint) {
   const auto& manifest = checkpoint.manifest();
   return {{"step", manifest.progress.step},
@@ -76,7 +73,7 @@ Json json_of(const state::Checkpoint& checkpoint) {
           {"written_at", manifest.written_at},
           {"bytes", manifest.bytes()},
           {"files", manifest.files.size()},
-          {"dtype", dtype_text(manifest.dtype)},
+          {"dtype", dtype_word(manifest.dtype)},
           {"job", manifest.job},
           {"build", manifest.build},
           {"generation", manifest.progress.generation},
@@ -105,7 +102,7 @@ int list(const Options& options) {
     json.push_back(json_of(checkpoint.value()));
     text << std::left << std::setw(20) << manifest.written_at << "  " << std::setw(8)
          << size_text(manifest.bytes()) << std::right << "  " << std::setw(5)
-         << manifest.files.size() << "  " << dtype_text(manifest.dtype) << "\n";
+         << manifest.files.size() << "  " << dtype_word(manifest.dtype) << "\n";
   }
   if (options.json)
     std::cout << json.dump(2) << "\n";
@@ -164,7 +161,7 @@ int show(const Options& options) {
             << progress.step % batches << " of its " << batches << " batches\n"
             << "              " << progress.skipped.count << " skipped steps, "
             << progress.bad.size() << " bad samples, generation " << progress.generation << "\n"
-            << "  state       " << dtype_text(manifest.dtype) << ", " << size_text(manifest.bytes())
+            << "  state       " << dtype_word(manifest.dtype) << ", " << size_text(manifest.bytes())
             << " in " << manifest.files.size() << " files\n";
   for (const auto& [name, sum] : sums(manifest))
     std::cout << "  " << std::left << std::setw(20) << name << std::right

@@ -7,6 +7,7 @@
 #include "app/version.hpp"
 #include "engine/this_machine.hpp"
 #include "runtime/observe/run_facts.hpp"
+#include "runtime/vocabulary/model_words.hpp"
 
 namespace troupe::app {
 
@@ -25,15 +26,6 @@ std::string command_line() {
   return text;
 }
 
-std::string name_of(Dtype dtype) {
-  switch (dtype) {
-    case Dtype::fp32: return "fp32";
-    case Dtype::bf16: return "bf16";
-    case Dtype::fp64: return "fp64";
-  }
-  return "";
-}
-
 }  // namespace
 
 Status record_begin(const std::filesystem::path& run, const job::Job& job) {
@@ -49,7 +41,7 @@ Status record_begin(const std::filesystem::path& run, const job::Job& job) {
   facts.local_nodes = job.cluster.local_nodes;
   facts.schedule = job.scheduler.schedule;
   facts.policy = job.balancer.policy;
-  facts.dtype = name_of(job.train.dtype);
+  facts.dtype = dtype_word(job.train.dtype);
   if (job.train.duration.unit == job::DurationUnit::steps) facts.steps = job.train.duration.amount;
   facts.batch = job.train.global_batch_size;
   facts.started_s = std::time(nullptr);

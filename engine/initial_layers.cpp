@@ -4,6 +4,8 @@
 #include <set>
 #include <utility>
 
+#include "runtime/vocabulary/model_words.hpp"
+
 namespace troupe::engine {
 
 namespace {
@@ -25,12 +27,6 @@ std::string listed(const std::vector<std::string>& names) {
   if (names.size() > kNamesMax)
     text += " and " + std::to_string(names.size() - kNamesMax) + " more";
   return text;
-}
-
-std::string shape_text(const std::vector<std::int64_t>& shape) {
-  std::string text = "[";
-  for (std::size_t d = 0; d < shape.size(); ++d) text += (d ? ", " : "") + std::to_string(shape[d]);
-  return text + "]";
 }
 
 /// The parameters that a module gives their first values.

@@ -16,6 +16,7 @@
 #include "engine/profile_speeds.hpp"
 #include "engine/this_machine.hpp"
 #include "models/description.hpp"
+#include "runtime/vocabulary/model_words.hpp"
 
 namespace troupe::engine {
 
@@ -34,10 +35,6 @@ std::string processor() {
       if (const auto colon = line.find(": "); colon != std::string::npos)
         return line.substr(colon + 2);
   return "cpu";
-}
-
-const char* name_of(Dtype dtype) {
-  return dtype == Dtype::fp32 ? "fp32" : dtype == Dtype::bf16 ? "bf16" : "fp64";
 }
 
 std::string shape_text(const VisionConfig& c) {
@@ -290,7 +287,7 @@ void describe_quietness(const StoredProfile& stored, ObtainedProfile& obtained) 
 ProfileKey profile_key(const JobSetup& setup) {
   return {hash_of(model_text(setup)), processor() + ", " + std::to_string(core_count()) + " cores",
           std::string("LibTorch ") + TORCH_VERSION + ", " + kProfiler,
-          name_of(setup.job.train.dtype), setup.job.cluster.threads_per_device};
+          dtype_word(setup.job.train.dtype), setup.job.cluster.threads_per_device};
 }
 
 fs::path default_profile_path(const JobSetup& setup) {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "runtime/job/load_job.hpp"
+#include "runtime/vocabulary/model_words.hpp"
 
 namespace troupe::engine {
 
@@ -41,12 +42,6 @@ Status check_order(const DataOrder& before, const DataOrder& now) {
     return changed("data.sources", "other data", "samples of other ids, texts or media",
                    "as many, but not the same", "give it the data that it had");
   return Done{};
-}
-
-std::string shape_text(const std::vector<std::int64_t>& shape) {
-  std::string text = "[";
-  for (std::size_t d = 0; d < shape.size(); ++d) text += (d ? ", " : "") + std::to_string(shape[d]);
-  return text + "]";
 }
 
 /// `modules.vision`, of the parameter `vision.blocks.0.attn.proj.weight`.

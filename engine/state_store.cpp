@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "models/factory.hpp"
+#include "runtime/state/shard_view.hpp"
 
 namespace troupe::engine {
 
@@ -15,14 +16,6 @@ namespace {
 at::ScalarType type_of(StateKind kind, Dtype dtype) {
   if (kind == StateKind::value) return models::to_torch(dtype);
   return dtype == Dtype::fp64 ? at::kDouble : at::kFloat;
-}
-
-/// Moments are two tensors in one.
-std::vector<std::int64_t> shape_of(const ShardKey& key) {
-  std::vector<std::int64_t> shape;
-  if (key.kind == StateKind::moments) shape.push_back(2);
-  for (const IndexRange& range : key.box) shape.push_back(range.size());
-  return shape;
 }
 
 std::int64_t numbers_in(const ShardKey& key) {
@@ -36,15 +29,6 @@ std::int64_t aligned(std::int64_t numbers) {
 }
 
 }  // namespace
-
-at::Tensor view_of(const at::Tensor& shard, const ShardKey& key, const Box& box) {
-  at::Tensor view = shard;
-  const std::int64_t first = key.kind == StateKind::moments ? 1 : 0;
-  for (std::size_t d = 0; d < box.size(); ++d)
-    view = view.narrow(first + static_cast<std::int64_t>(d), box[d].begin - key.box[d].begin,
-                       box[d].size());
-  return view;
-}
 
 StateStore::StateStore(DeviceSlot device, const std::vector<ParameterInfo>& parameters, Dtype dtype)
     : device_(device), parameters_(parameters), dtype_(dtype) {
@@ -82,7 +66,7 @@ auto StateStore::allocate(const std::vector<ShardKey>& keys) const -> Shards {
     const at::Tensor buffer = at::empty({numbers}, type_of(layer_and_kind.second, dtype_));
     std::int64_t begin = 0;
     for (const ShardKey& key : own) {
-      shards[key] = buffer.narrow(0, begin, numbers_in(key)).view(shape_of(key));
+      shards[key] = buffer.narrow(0, begin, numbers_in(key)).view(state::shape_of(key));
       begin += aligned(numbers_in(key));
     }
   }
@@ -95,7 +79,7 @@ at::Tensor StateStore::piece_of(const Shards& shards, const ShardKey& piece) {
     const auto& [key, tensor] = *shard;
     if (key.parameter != piece.parameter || key.kind != piece.kind) break;
     if (!contains(key.box, piece.box)) continue;
-    return view_of(tensor, key, piece.box);
+    return state::view_of(tensor, key, piece.box);
   }
   return {};
 }

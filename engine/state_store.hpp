@@ -21,10 +21,6 @@
 
 namespace troupe::engine {
 
-/// The part of a shard, or of a whole parameter, that a box of the same parameter is: a view.
-/// Moments: of both. REQUIRES: the shard's box contains it.
-at::Tensor view_of(const at::Tensor& shard, const ShardKey& key, const Box& box);
-
 class StateStore {
  public:
   /// `parameters` outlive the store.

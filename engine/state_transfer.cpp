@@ -8,6 +8,7 @@
 
 #include "engine/initial_layers.hpp"
 #include "runtime/state/checkpoint.hpp"
+#include "runtime/state/shard_view.hpp"
 
 namespace troupe::engine {
 
@@ -102,8 +103,9 @@ Status StateTransfer::make_from_seed() {
       }
       for (const auto& parameter : layer.value()->parameters())
         if (parameter.name == info.name)
-          target.copy_(view_of(parameter.value.detach(),
-                               {piece.parameter, piece.kind, whole_box(info.shape)}, piece.box));
+          target.copy_(state::view_of(parameter.value.detach(),
+                                      {piece.parameter, piece.kind, whole_box(info.shape)},
+                                      piece.box));
     }
   }
   return Done{};

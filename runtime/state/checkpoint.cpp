@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "runtime/state/file_digest.hpp"
+#include "runtime/state/shard_view.hpp"
 
 namespace troupe::state {
 
@@ -54,22 +55,6 @@ Status check_size(const fs::path& path, std::int64_t bytes) {
     return damaged(path, "this file has " + std::to_string(size) + " bytes, it was written with " +
                              std::to_string(bytes));
   return Done{};
-}
-
-std::vector<std::int64_t> shape_of(const ShardKey& key) {
-  std::vector<std::int64_t> shape;
-  if (key.kind == StateKind::moments) shape.push_back(2);
-  for (const IndexRange& range : key.box) shape.push_back(range.size());
-  return shape;
-}
-
-/// The part of a tensor that holds `whole` which `part`, within it, is.
-at::Tensor part_of(at::Tensor tensor, StateKind kind, const Box& whole, const Box& part) {
-  const std::int64_t first = kind == StateKind::moments ? 1 : 0;
-  for (std::size_t d = 0; d < part.size(); ++d)
-    tensor = tensor.narrow(first + static_cast<std::int64_t>(d), part[d].begin - whole[d].begin,
-                           part[d].size());
-  return tensor;
 }
 
 /// What two boxes share; empty: nothing.
@@ -155,8 +140,7 @@ Result<at::Tensor> Checkpoint::read(const std::string& parameter, StateKind kind
       if (shared.size() != box.size()) continue;
       auto tensor = read_shard(shard);
       if (!tensor.ok()) return tensor;
-      part_of(target, kind, box, shared)
-          .copy_(part_of(tensor.value(), kind, shard.key.box, shared));
+      view_of(target, {id, kind, box}, shared).copy_(view_of(tensor.value(), shard.key, shared));
       copied += elements_of(shared);
     }
     if (copied != elements_of(box))
