@@ -27,10 +27,19 @@ std::function<void()> make_wake(Self self) {
   };
 }
 
+/// The layout that this device works in, or fetches.
+EpochNumber own_epoch(const ExecutorState& state) {
+  if (state.next) return state.next->epoch_number;
+  return state.configuration ? state.configuration->epoch_number : 0;
+}
+
 void fail(Self self, Error error) {
   auto& state = self->state;
   state.running = false;
-  self->send(state.node, failed_atom::value, std::move(error));
+  state.transfer.reset();
+  // What a newer layout has ended is no failure; the word of it is on its way.
+  if (state.resources->wanted_epoch > own_epoch(state)) return;
+  self->send(state.node, failed_atom::value, own_epoch(state), std::move(error));
 }
 
 /// This device's number in the layout; invalid where the layout does without it.
@@ -60,7 +69,11 @@ Status build(Self self) {
   options.learning_rate_scales = setup.learning_rate_scales;
   options.adamw = setup.adamw;
   options.hash_parameters = setup.job.debug.parameter_hashes;
-  options.yields = [self] { return self->state.resources->save_number != self->state.save_number; };
+  options.yields = [self] {
+    const auto& now = self->state;
+    return now.resources->save_number != now.save_number ||
+           now.resources->wanted_epoch != now.configuration->epoch_number;
+  };
   options.may_update = [self] { return self->state.saver->may_change(); };
   for (const auto& slow : setup.job.debug.slow_shapes)
     if (!slow.node || NodeId{static_cast<std::size_t>(*slow.node)} == state.slot.node)
@@ -77,10 +90,18 @@ void fetch(Self self) {
   if (!fetched.ok()) return fail(self, std::move(fetched).error());
   if (!fetched.value()) return;
   state.transfer.reset();
-  self->send(state.node, fetched_atom::value, state.slot.local_index);
+  self->send(state.node, fetched_atom::value, state.slot.local_index, state.next->epoch_number);
 }
 
-/// The first half of a change of layout: what runs now stays whole, so that the change may fail.
+/// A step that nobody will decide any more. Its gradients go with its stages; what it holds beside
+/// them would be in the way of what is fetched.
+void give_up_step(ExecutorState& state) {
+  state.queue = {};
+  state.running = state.prepared_sent = false;
+  if (state.executor) state.executor->abandon();
+}
+
+/// The first half of a change of layout: the state that is here stays, so that the change may fail.
 void apply(Self self, const Configuration& configuration) {
   auto& state = self->state;
   const engine::JobSetup& setup = state.resources->setup;
@@ -93,6 +114,7 @@ void apply(Self self, const Configuration& configuration) {
     state.store.emplace(state.slot, setup.parameters, dtype);
     state.saver.emplace(make_wake(self));
   }
+  give_up_step(state);
   state.next = std::make_unique<Configuration>(configuration);
   state.transfer.reset();
   if (auto room =
@@ -113,7 +135,7 @@ void settle(Self self, EpochNumber epoch_number) {
   state.store->settle();
   state.configuration = std::move(state.next);
   if (auto built = build(self); !built.ok()) return fail(self, built.error());
-  self->send(state.node, applied_atom::value, state.slot.local_index);
+  self->send(state.node, applied_atom::value, state.slot.local_index, epoch_number);
 }
 
 /// Keeps the reduced gradients of step 1 for `train.dump_gradients`: the groups summed here.
@@ -200,7 +222,7 @@ void save(Self self, const SaveOrder& order) {
 
 void offer(Self self, Collection collection) {
   auto& state = self->state;
-  Offers offers{state.resources->node, {}};
+  Offers offers{state.resources->node, state.configuration->epoch_number, {}};
   std::map<std::string, at::Tensor> tensors;
   if (collection == Collection::first_gradients) {
     tensors = state.first_gradients;

@@ -32,6 +32,8 @@ struct NodeResources {
   std::atomic<EpochNumber> epoch_number = 0;
   /// Of the newest checkpoint that was ordered: devices in the middle of a step look at it.
   std::atomic<std::int64_t> save_number = 0;
+  /// Of the newest layout that was ordered: devices in the middle of a step give it up.
+  std::atomic<EpochNumber> wanted_epoch = 0;
 };
 
 struct ExecutorState {

@@ -122,11 +122,24 @@ enum class Collection : std::uint8_t { parameters, first_gradients };
 /// All tensors of one node of a collection; their bytes follow over the transport to the head.
 struct Offers {
   NodeId node;
+  EpochNumber epoch_number = 0;
   std::vector<TensorOffer> tensors;
 
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, Offers& x) {
-    return f(x.node, x.tensors);
+    return f(x.node, x.epoch_number, x.tensors);
+  }
+};
+
+/// What the job's owner asks of a running job.
+struct ControlRequest {
+  enum class Kind : std::uint8_t { status, checkpoint, stop, drain };
+  Kind kind = Kind::status;
+  NodeId node;  ///< To be drained.
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, ControlRequest& x) {
+    return f(x.kind, x.node);
   }
 };
 

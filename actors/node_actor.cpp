@@ -107,6 +107,10 @@ void join(Self self) {
 void opened(Self self, const NodeReady& ready) {
   auto& state = self->state;
   state.is_open = true;
+  state.resources->transport->on_peer_failure(
+      [node = caf::actor_cast<NodeActor>(self)](transport::Peer peer, const Error&) {
+        caf::anon_send(node, lost_atom::value, NodeId{peer});
+      });
   state.loader =
       self->spawn<caf::detached>(loader, state.resources, caf::actor_cast<NodeActor>(self));
   self->send(state.supervisor, ready);
@@ -133,9 +137,29 @@ void stop(Self self, std::int32_t signal) {
 
 // ---- work
 
+/// Lets go of the peers that the job does without, and of those in whose place another process is.
+void disconnect_peers(NodeState& state) {
+  const auto is_peer = [&](const std::pair<const NodeId, ByteString>& known) {
+    return std::any_of(state.configuration.nodes.begin(), state.configuration.nodes.end(),
+                       [&](const NodeReady& peer) {
+                         return peer.node == known.first && peer.address == known.second;
+                       });
+  };
+  for (auto peer = state.connected.begin(); peer != state.connected.end();)
+    if (is_peer(*peer)) {
+      ++peer;
+    } else {
+      const std::int32_t node = peer->first.value;
+      state.resources->transport->disconnect(
+          node,
+          {Errc::transport_failed, "the job goes on without node " + std::to_string(node), {}, {}});
+      peer = state.connected.erase(peer);
+    }
+}
+
 Status connect_peers(NodeState& state) {
   for (const NodeReady& peer : state.configuration.nodes) {
-    if (!state.connected.insert(peer.node).second) continue;
+    if (!state.connected.emplace(peer.node, peer.address).second) continue;
     if (auto connected = connect_to(*state.resources->transport, peer); !connected.ok())
       return connected;
   }
@@ -154,9 +178,14 @@ void apply(Self self, const Configuration& configuration) {
   state.configuration = configuration;
   state.fetched.clear();
   state.applied.clear();
+  state.finished_devices.clear();
+  state.resources->wanted_epoch = configuration.epoch_number;
+  // All steps of older layouts have ended, or will not; what they wait for must not be in the way.
+  state.resources->transport->drop_older_than(configuration.epoch_number);
+  disconnect_peers(state);
   if (auto connected = connect_peers(state); !connected.ok())
     return self->send(state.supervisor, failed_atom::value, state.resources->node,
-                      connected.error());
+                      configuration.epoch_number, connected.error());
   for (const DeviceSlot& device : configuration.plan.devices) {
     if (device.node != state.resources->node || state.executors.contains(device.local_index))
       continue;
@@ -181,7 +210,6 @@ void settle(Self self, EpochNumber epoch_number) {
   auto& state = self->state;
   if (epoch_number != state.configuration.epoch_number) return;
   state.resources->epoch_number = epoch_number;
-  state.resources->transport->drop_older_than(epoch_number);  // All its steps have ended.
   if (working_devices(state) == 0)
     state.resources->samples.drop_before(std::numeric_limits<std::int64_t>::max());
   for (auto& [device, executor] : state.executors)
@@ -189,12 +217,22 @@ void settle(Self self, EpochNumber epoch_number) {
   tell_if_all(self, state.applied, applied_atom::value);
 }
 
-void device_fetched(Self self, std::int32_t device) {
+/// Only the supervisor can tell whether the peer is lost, or the way to it, or this node.
+void peer_lost(Self self, NodeId peer) {
+  auto& state = self->state;
+  if (state.connected.contains(peer))
+    self->send(state.supervisor, lost_atom::value, state.resources->node, peer,
+               state.configuration.epoch_number);
+}
+
+void device_fetched(Self self, std::int32_t device, EpochNumber epoch_number) {
+  if (epoch_number != self->state.configuration.epoch_number) return;
   self->state.fetched.insert(device);
   tell_if_all(self, self->state.fetched, fetched_atom::value);
 }
 
-void device_applied(Self self, std::int32_t device) {
+void device_applied(Self self, std::int32_t device, EpochNumber epoch_number) {
+  if (epoch_number != self->state.configuration.epoch_number) return;
   self->state.applied.insert(device);
   tell_if_all(self, self->state.applied, applied_atom::value);
 }
@@ -262,16 +300,25 @@ NodeActor::behavior_type node(Self self, NodeResources* resources, SupervisorAct
       },
       [self](stop_atom, std::int32_t signal) { stop(self, signal); },
       [self](alive_atom) { self->state.silence.heard(); },
+      [self](lost_atom, NodeId peer) { peer_lost(self, peer); },
       [self](tick_atom) { watch(self); },
       [self](const engine::Prepared& prepared) { self->send(self->state.supervisor, prepared); },
       [self](const engine::DeviceReport& report) { device_finished(self, report); },
-      [self](fetched_atom, std::int32_t device) { device_fetched(self, device); },
-      [self](applied_atom, std::int32_t device) { device_applied(self, device); },
+      [self](fetched_atom, std::int32_t device, EpochNumber epoch_number) {
+        device_fetched(self, device, epoch_number);
+      },
+      [self](applied_atom, std::int32_t device, EpochNumber epoch_number) {
+        device_applied(self, device, epoch_number);
+      },
       [self](const engine::BatchReport& report) { self->send(self->state.scheduler, report); },
       [self](const Offers& offers) { self->send(self->state.supervisor, offers); },
       [self](const SaveReport& report) { self->send(self->state.supervisor, report); },
       [self](const NodeReady& ready) { opened(self, ready); },
       [self](failed_atom, const Error& error) { failed(self, error); },
+      [self](failed_atom, EpochNumber epoch, const Error& error) {
+        self->send(self->state.supervisor, failed_atom::value, self->state.resources->node, epoch,
+                   error);
+      },
   };
 }
 

@@ -36,7 +36,7 @@ struct NodeState {
   SchedulerActor scheduler;  ///< Known from the first order on.
   LoaderActor loader;
   std::map<std::int32_t, ExecutorActor> executors;  ///< By the device's number on this node.
-  std::set<NodeId> connected;
+  std::map<NodeId, ByteString> connected;   ///< And where: a place may be taken by another process.
   std::set<std::int32_t> fetched, applied;  ///< Devices that have done their part of an apply.
   std::map<std::int64_t, std::size_t> finished_devices;  ///< Per step, until all have finished.
   Configuration configuration;

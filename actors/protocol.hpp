@@ -9,49 +9,14 @@
 
 #pragma once
 
-#include <atomic>
 #include <caf/all.hpp>
-#include <memory>
 #include <string>
+#include <vector>
 
 #include "actors/messages.hpp"
+#include "actors/shared_values.hpp"
 #include "engine/batch_planner.hpp"
 #include "engine/reports.hpp"
-#include "runtime/observe/run_event.hpp"
-
-namespace troupe::actors {
-
-/// Within one process values are shared, not copied.
-using PlannedBatchPtr = std::shared_ptr<const engine::PlannedBatch>;
-using IterationPlanPtr = std::shared_ptr<const IterationPlan>;
-using WakeFlag = std::shared_ptr<std::atomic<bool>>;
-
-/// Offers of all devices, in the head process.
-using OffersPtr = std::shared_ptr<const std::vector<Offers>>;
-
-/// What the recorder writes about a step, in the head process.
-struct StepRecord;
-using StepRecordPtr = std::shared_ptr<const StepRecord>;
-
-/// Something that happened to the job, in the head process.
-using RunEventPtr = std::shared_ptr<const observe::RunEvent>;
-
-/// A checkpoint whose files are written, and what became of it, in the head process.
-struct WrittenCheckpoint;
-using WrittenCheckpointPtr = std::shared_ptr<const WrittenCheckpoint>;
-struct KeptCheckpoint;
-using KeptCheckpointPtr = std::shared_ptr<const KeptCheckpoint>;
-
-}  // namespace troupe::actors
-
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::PlannedBatchPtr)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::IterationPlanPtr)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::StepRecordPtr)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::RunEventPtr)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::WakeFlag)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::OffersPtr)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::WrittenCheckpointPtr)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::KeptCheckpointPtr)
 
 CAF_BEGIN_TYPE_ID_BLOCK(troupe, caf::first_custom_type_id)
 
@@ -73,6 +38,7 @@ CAF_ADD_TYPE_ID(troupe, (troupe::actors::Offers))
 CAF_ADD_TYPE_ID(troupe, (troupe::actors::JobEnd))
 CAF_ADD_TYPE_ID(troupe, (troupe::actors::SaveOrder))
 CAF_ADD_TYPE_ID(troupe, (troupe::actors::SaveReport))
+CAF_ADD_TYPE_ID(troupe, (troupe::actors::ControlRequest))
 
 CAF_ADD_ATOM(troupe, troupe::actors, join_atom, "join")
 CAF_ADD_ATOM(troupe, troupe::actors, apply_atom, "apply")
@@ -92,6 +58,8 @@ CAF_ADD_ATOM(troupe, troupe::actors, alive_atom, "alive")
 CAF_ADD_ATOM(troupe, troupe::actors, fetched_atom, "fetched")
 CAF_ADD_ATOM(troupe, troupe::actors, settle_atom, "settle")
 CAF_ADD_ATOM(troupe, troupe::actors, save_atom, "save")
+CAF_ADD_ATOM(troupe, troupe::actors, control_atom, "control")
+CAF_ADD_ATOM(troupe, troupe::actors, leave_atom, "leave")
 
 CAF_END_TYPE_ID_BLOCK(troupe)
 
@@ -103,7 +71,8 @@ void add_messages(caf::actor_system_config& config);
 
 /// Keeps the job alive: joins nodes, applies layouts, decides steps, ends the job.
 using SupervisorActor = caf::typed_actor<
-    // A node wants to join. From the welcome on it hears of the job's end, and shows that it lives.
+    // A node wants to join, at any time. From the welcome on it hears of the job's end, and shows
+    // that it lives.
     // Errors (texts of the reply's error: why, and the fix): the job is full or ends, the wanted id
     // is taken, another build.
     caf::replies_to<join_atom, NodeHello>::with<NodeWelcome>,
@@ -121,14 +90,27 @@ using SupervisorActor = caf::typed_actor<
     caf::reacts_to<Offers>,
     // A node cannot go on.
     caf::reacts_to<failed_atom, NodeId, Error>,
+    // A node cannot go on in this configuration; of an older one it means nothing any more.
+    caf::reacts_to<failed_atom, NodeId, EpochNumber, Error>,
     // The scheduler has planned the next batch (head only).
     caf::reacts_to<PlannedBatchPtr>,
+    // The scheduler has seen samples, and knows how pipelines of other sizes would be cut (head
+    // only).
+    caf::reacts_to<TemplateSetPtr>,
     // The scheduler or the recorder cannot go on (head only).
     caf::reacts_to<failed_atom, Error>,
+    // Peers that missed each other in this configuration have had time to be explained (from
+    // itself).
+    caf::reacts_to<failed_atom, EpochNumber, Error>,
     // A local node process has ended: its pid and how (head only).
     caf::reacts_to<exited_atom, std::int32_t, std::string>,
     // A signal asks to end the job (head only). A second one ends it at once.
     caf::reacts_to<stop_atom, std::int32_t>,
+    // The job's owner asks or orders something (`troupe ctl`): a line of JSON for the status, else
+    // what will be done, a sentence. Errors, as for joining: it cannot be done.
+    caf::replies_to<control_atom, ControlRequest>::with<std::string>,
+    // Nodes whose processes were told to end have all said so by now (from itself).
+    caf::reacts_to<leave_atom>,
     // Somebody wants a checkpoint now (head only).
     caf::reacts_to<save_atom>,
     // A device has written its share of a checkpoint, or could not.
@@ -137,6 +119,8 @@ using SupervisorActor = caf::typed_actor<
     caf::reacts_to<KeptCheckpointPtr>,
     // A node's connection was lost a moment ago (from itself).
     caf::reacts_to<lost_atom, NodeId>,
+    // A node has lost its connection to another one.
+    caf::reacts_to<lost_atom, NodeId, NodeId, EpochNumber>,
     // A node lives; every `cluster.heartbeat_interval_s`.
     caf::reacts_to<alive_atom, NodeId>,
     // Time passes: deadlines, signs of life, stalls (from itself).
@@ -145,8 +129,9 @@ using SupervisorActor = caf::typed_actor<
 /// Plans iterations: asks nodes to decode, joins their reports, makes the plan. One batch at a
 /// time, in order; decoding runs `data.prefetch` batches ahead.
 using SchedulerActor = caf::typed_actor<
-    // Start planning for a configuration; handles of the nodes in order of their ids.
-    caf::reacts_to<begin_atom, Configuration, std::vector<caf::strong_actor_ptr>>,
+    // Start planning for a configuration, from this batch on; handles of the nodes in order of
+    // their ids. What was planned beyond for an older one is planned anew.
+    caf::reacts_to<begin_atom, Configuration, std::vector<caf::strong_actor_ptr>, std::int64_t>,
     // Plan the next batch; the answer is a PlannedBatchPtr to the supervisor.
     caf::reacts_to<next_atom>,
     // A node has decoded its share of a batch.
@@ -180,7 +165,7 @@ using KeeperActor = caf::typed_actor<
 /// One node process as the supervisor sees it.
 using NodeActor = caf::typed_actor<
     // Fetch what this configuration wants here; `fetched_atom` or `failed_atom` goes to the
-    // supervisor.
+    // supervisor. A step that is not decided yet is given up.
     caf::reacts_to<apply_atom, Configuration>,
     // Every node has fetched: let go of the old configuration and bring up this one; `applied_atom`
     // or `failed_atom` goes to the supervisor.
@@ -201,15 +186,18 @@ using NodeActor = caf::typed_actor<
     caf::reacts_to<stop_atom, std::int32_t>,
     // The supervisor lives; every `cluster.heartbeat_interval_s`.
     caf::reacts_to<alive_atom>,
+    // The connection to another node was lost (from its transport).
+    caf::reacts_to<lost_atom, NodeId>,
     // Time passes (from itself).
     caf::reacts_to<tick_atom>,
     // It has opened what it works with (from itself).
     caf::reacts_to<NodeReady>,
     // From its own executors and loader; before it is ready, from who opens its data.
     caf::reacts_to<engine::Prepared>, caf::reacts_to<engine::DeviceReport>,
-    caf::reacts_to<fetched_atom, std::int32_t>, caf::reacts_to<applied_atom, std::int32_t>,
-    caf::reacts_to<engine::BatchReport>, caf::reacts_to<Offers>, caf::reacts_to<SaveReport>,
-    caf::reacts_to<failed_atom, Error>>;
+    caf::reacts_to<fetched_atom, std::int32_t, EpochNumber>,
+    caf::reacts_to<applied_atom, std::int32_t, EpochNumber>, caf::reacts_to<engine::BatchReport>,
+    caf::reacts_to<Offers>, caf::reacts_to<SaveReport>, caf::reacts_to<failed_atom, Error>,
+    caf::reacts_to<failed_atom, EpochNumber, Error>>;
 
 /// Decodes a node's share of batches on the loader's threads.
 using LoaderActor = caf::typed_actor<

@@ -4,6 +4,7 @@
 
 #include "actors/exceptions.hpp"
 #include "actors/recorder_actor.hpp"
+#include "engine/choose_layout.hpp"
 #include "engine/profile_check.hpp"
 #include "engine/this_machine.hpp"
 #include "runtime/data/background_thread.hpp"
@@ -33,13 +34,19 @@ void plan_ready(Self self) {
     if (!planned.ok()) return self->send(state.supervisor, failed_atom::value, planned.error());
     state.reports.erase(found);
     ++state.next_plan;
+    const auto batch = std::make_shared<const engine::PlannedBatch>(std::move(planned).value());
+    self->send(state.supervisor, batch);
+    if (state.has_templates || batch->iteration.samples.empty()) continue;
+    // Behind the first batch, which then trains while this is worked out.
+    state.has_templates = true;
     self->send(state.supervisor,
-               std::make_shared<const engine::PlannedBatch>(std::move(planned).value()));
+               std::make_shared<const scheduler::TemplateSet>(engine::templates_for_losses(
+                   *state.setup, state.configuration.plan, batch->iteration.samples)));
   }
 }
 
 void begin(Self self, const Configuration& configuration,
-           const std::vector<caf::strong_actor_ptr>& nodes) {
+           const std::vector<caf::strong_actor_ptr>& nodes, std::int64_t next) {
   data::run_in_background();  // On the actor's own thread.
   auto& state = self->state;
   state.configuration = configuration;
@@ -51,7 +58,7 @@ void begin(Self self, const Configuration& configuration,
   state.planner->restore(std::exchange(state.deals, {}));
   state.check.emplace(*state.setup, state.configuration.plan, engine::core_count(), state.began);
   state.reporters = state.configuration.plan.nodes().size();
-  state.next_order = state.wanted = state.next_plan;
+  state.next_plan = state.next_order = state.wanted = next;
   state.reports.clear();
 }
 
@@ -71,9 +78,8 @@ SchedulerActor::behavior_type scheduler(Self self, const engine::JobSetup* setup
   });
   return {
       [self](begin_atom, const Configuration& configuration,
-             const std::vector<caf::strong_actor_ptr>& nodes) {
-        begin(self, configuration, nodes);
-      },
+             const std::vector<caf::strong_actor_ptr>& nodes,
+             std::int64_t next) { begin(self, configuration, nodes, next); },
       [self](next_atom) {
         ++self->state.wanted;
         order_ahead(self);

@@ -23,6 +23,7 @@ struct SchedulerState {
   std::optional<engine::BatchPlanner> planner;
   std::optional<engine::RunCheck> check;  ///< Of the profile.
   std::string began;                      ///< When the run did.
+  bool has_templates = false;             ///< They were sent to the supervisor.
   std::vector<DealNote> deals;            ///< Of before, for the first layout.
   std::int64_t next_order = 0;            ///< Batches below it have been ordered.
   std::int64_t next_plan = 0;             ///< Batches below it have been planned.

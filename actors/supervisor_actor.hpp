@@ -18,6 +18,7 @@
 #include "engine/resume.hpp"
 #include "engine/skipped_steps.hpp"
 #include "engine/step_ledger.hpp"
+#include "scheduler/pipeline_templates.hpp"
 #include "scheduler/state_moves.hpp"
 
 namespace troupe::actors {
@@ -62,6 +63,7 @@ struct NodeEntry {
   Silence silence;
   bool silent = false;    ///< Lost by its silence: its process may still be there.
   std::string how_ended;  ///< "was killed by signal 9", where more is known than its loss.
+  Time since;             ///< Of its welcome.
 };
 
 /// A step that was sent to the devices and is not finished.
@@ -82,6 +84,28 @@ struct LayoutChange {
   Time due;  ///< Decided from here on.
   Time begun;
   Time fetched;
+  bool is_settling = false;  ///< All have fetched and were told to turn over to it.
+};
+
+/// What a job does about nodes that were lost, join or leave, until it trains with those there are.
+struct Regrouping {
+  std::vector<NodeId> lost;
+  std::vector<NodeId> joined;
+  std::vector<NodeId> drained;  ///< They give their state away, and then go.
+  std::string why;              ///< Of the first loss; else of the first that leaves or joins.
+  Time noticed;                 ///< The same.
+  double detect_ms = 0;
+  StatePlacement left;    ///< Where state lies without the lost ones.
+  ParallelPlan plan;      ///< With which it goes on.
+  std::set<NodeId> idle;  ///< Nodes that `plan` does without.
+  LayoutChange change;    ///< To `plan`.
+};
+
+/// A node that is to leave as soon as a step has ended.
+struct Leaving {
+  std::string why;  ///< `stopped by SIGTERM`.
+  Time since;
+  bool by_signal = false;  ///< Its process ends in any case.
 };
 
 /// A checkpoint on its way.
@@ -133,6 +157,19 @@ struct SupervisorState {
   bool is_announced = false;  ///< That it goes on.
   std::int64_t planned_steps = 0;
   LayoutChange change;
+  TemplateSetPtr templates =
+      std::make_shared<const scheduler::TemplateSet>();  ///< Of whole pipelines; none at first.
+  std::optional<Regrouping> regrouping;
+  std::set<NodeId> newcomers;         ///< Ready, and not yet part of a layout.
+  std::map<NodeId, Leaving> leaving;  ///< Before the next step.
+  std::map<NodeId, std::string>
+      signals_of_nodes;  ///< Told to end within the last half second, and by what.
+  std::optional<observe::RunEvent> replay;  ///< Of a regrouping whose first step still runs.
+  std::string replayed_change;              ///< `the loss of node 2`: the same one.
+  double step_ms_before = 0;                ///< Of the last finished step; 0: there is none.
+  double last_loss = 0;                     ///< The same.
+  std::map<NodeId, std::set<NodeId>>
+      missed;  ///< Whose connections broke in this layout, and who says so.
   Colleagues colleagues;
   std::deque<RunningStep> steps;  ///< At most two: one runs, one waits in the devices' queues.
   bool planning = false;          ///< A plan was asked for and has not come.

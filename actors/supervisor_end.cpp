@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "actors/supervisor_members.hpp"
 #include "actors/supervisor_records.hpp"
+#include "actors/supervisor_recovery.hpp"
 #include "actors/supervisor_save.hpp"
 #include "actors/system.hpp"
 
@@ -17,6 +19,11 @@ using NodePhase = NodeEntry::Phase;
 /// Time for the better reason: a process that ended says more than its lost connection, and both
 /// say more than the peers that missed it.
 constexpr auto kReasonTimeout = std::chrono::milliseconds(300);
+
+std::string loss_text(const NodeEntry& node, std::size_t id) {
+  return describe(node, id) + " was lost: " +
+         (node.how_ended.empty() ? "the connection to it was lost" : node.how_ended);
+}
 
 /// Whether the recorder collects the last tensors, so that no node has anything left to say.
 bool is_collected(const SupervisorState& state) {
@@ -87,10 +94,22 @@ void node_lost(Self self, std::size_t id) {
   auto& state = self->state;
   NodeEntry& node = state.nodes[id];
   if (node.phase == NodePhase::gone) return;
+  if (state.phase == Phase::ending) {
+    node.phase = NodePhase::gone;
+    return finish_if_all_gone(self);
+  }
+  if (node.phase == NodePhase::joined && state.phase != Phase::joining)
+    return newcomer_lost(self, NodeId{id},
+                         node.how_ended.empty() ? "the connection to it was lost" : node.how_ended);
+  const std::string what = loss_text(node, id);
+  std::string hindrance;
+  if (!is_collected(state)) {
+    const auto goes_on = recover(self, NodeId{id}, what);
+    if (goes_on.ok()) return;
+    if (goes_on.error().code != Errc::unavailable)
+      hindrance = "; it cannot be done without: " + goes_on.error().message;
+  }
   node.phase = NodePhase::gone;
-  if (state.phase == Phase::ending) return finish_if_all_gone(self);
-  const std::string why = node.how_ended.empty() ? "the connection to it was lost" : node.how_ended;
-  const std::string what = describe(node, id) + " was lost: " + why;
   const std::string after =
       state.steps.empty()
           ? ""
@@ -98,7 +117,7 @@ void node_lost(Self self, std::size_t id) {
   const std::string fix = node.silent ? "look whether its machine is stopped, crowded or cut off, "
                                         "then start the job again"
                                       : "start the job again";
-  const Error error{Errc::transport_failed, what + after, {}, fix};
+  const Error error{Errc::transport_failed, what + after + hindrance, {}, fix};
   if (state.stopping) return end_stopped(self);
   if (!is_collected(state)) return fail(self, error);
   state.resources->logger.warning(what + " while the model was collected");
@@ -109,7 +128,13 @@ void process_exited(Self self, std::int32_t pid, const std::string& how) {
   auto& state = self->state;
   for (std::size_t i = 0; i < state.nodes.size(); ++i) {
     NodeEntry& node = state.nodes[i];
-    if (node.pid != pid || node.phase == NodePhase::gone) continue;
+    if (node.pid != pid) continue;
+    if (node.phase == NodePhase::gone) {  // The job goes on, or ends, without it.
+      if (node.how_ended.empty() && state.phase != Phase::ending)
+        state.resources->logger.info(describe(node, i) + " " + how);
+      node.how_ended = how;
+      return;
+    }
     node.how_ended = how;
     return node_lost(self, i);
   }
@@ -121,14 +146,27 @@ void process_exited(Self self, std::int32_t pid, const std::string& how) {
           "its own message stands above"});
 }
 
+void expect_reason(Self self, const Error& error) {
+  self->delayed_send(self, 2 * kReasonTimeout, failed_atom::value,
+                     self->state.configuration.epoch_number, error);
+}
+
 void node_failed(Self self, std::size_t id, Error& error) {
   const std::string who = describe(self->state.nodes[id], id);
   error.where = who + (error.where.empty() ? "" : ", " + error.where);
-  if (error.code == Errc::cancelled && !self->state.stopping)  // A signal to its process.
+  auto& state = self->state;
+  if (error.code == Errc::cancelled) {  // A signal to its process.
+    if (state.stopping || state.phase == Phase::ending) return;
+    if (state.phase == Phase::applying || state.phase == Phase::training)
+      return node_told_to_end(self, NodeId{id}, error.message);
     return begin_stop(self, error.message + " at " + who, exit_code(error));
-  if (error.code == Errc::cancelled) return;
+  }
+  if (!takes_part(state.nodes[id]) && state.phase != Phase::joining) {
+    if (is_there(state.nodes[id])) newcomer_lost(self, NodeId{id}, error.message);
+    return;
+  }
   if (error.code != Errc::transport_failed) return fail(self, error);
-  self->delayed_send(self, 2 * kReasonTimeout, failed_atom::value, error);
+  expect_reason(self, error);
 }
 
 void connection_lost(Self self, const caf::actor_addr& source) {
@@ -138,6 +176,9 @@ void connection_lost(Self self, const caf::actor_addr& source) {
     if (!node.handle || caf::actor_cast<caf::actor_addr>(node.handle) != source) continue;
     if (node.phase == NodePhase::gone) return;
     if (state.phase == Phase::ending) return node_lost(self, i);
+    if (takes_part(node) && !is_collected(state) &&
+        recover(self, NodeId{i}, loss_text(node, i)).ok())
+      return;
     self->delayed_send(self, kReasonTimeout, lost_atom::value, NodeId{i});
     return;
   }

@@ -19,6 +19,11 @@ inline bool is_there(const NodeEntry& node) {
   return node.phase != NodeEntry::Phase::missing && node.phase != NodeEntry::Phase::gone;
 }
 
+/// True of a node that has opened everything and is not lost.
+inline bool takes_part(const NodeEntry& node) {
+  return is_there(node) && node.phase != NodeEntry::Phase::joined;
+}
+
 /// Sends to a node that is there.
 void send_to_node(SupervisorSelf self, const NodeEntry& node, auto&&... values) {
   if (is_there(node))
@@ -42,6 +47,9 @@ void finish_if_all_gone(SupervisorSelf self, bool at_once = false);
 /// ends already.
 void node_lost(SupervisorSelf self, std::size_t id);
 
+/// Trouble between nodes is told now; whose fault it was shows in a moment, or it ends the job.
+void expect_reason(SupervisorSelf self, const Error& error);
+
 /// A node says that it cannot go on. What it says about peers is believed a moment later, because a
 /// lost peer is the better reason.
 void node_failed(SupervisorSelf self, std::size_t id, Error& error);
@@ -49,7 +57,8 @@ void node_failed(SupervisorSelf self, std::size_t id, Error& error);
 /// A local process ended. What it says about the reason is better than a lost connection.
 void process_exited(SupervisorSelf self, std::int32_t pid, const std::string& how);
 
-/// An actor of a node is gone: it is lost, unless a better reason comes first.
+/// An actor of a node is gone: it is lost. Where the job cannot go on without it, a better reason
+/// may come first.
 void connection_lost(SupervisorSelf self, const caf::actor_addr& source);
 
 }  // namespace troupe::actors

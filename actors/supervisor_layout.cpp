@@ -6,6 +6,7 @@
 
 #include "actors/peers.hpp"
 #include "actors/supervisor_records.hpp"
+#include "actors/supervisor_regrouping.hpp"
 #include "engine/nominal_profile.hpp"
 #include "engine/state_memory.hpp"
 
@@ -26,21 +27,16 @@ std::vector<StateMove> moves_of(const std::vector<StateMove>& all, NodeId node) 
   return own;
 }
 
-/// How the present state gets to where `plan` wants it.
-Result<LayoutChange> plan_change(const SupervisorState& state, const ParallelPlan& plan) {
-  const engine::JobSetup& setup = state.resources->setup;
-  const Dtype dtype = setup.job.train.dtype;
-  LayoutChange change;
-  change.want = scheduler::place_state(plan, setup.parameters, dtype);
-  auto moves = scheduler::plan_state_moves(setup.parameters, dtype, state.placed, change.want);
-  if (!moves.ok()) return std::move(moves).error();
-  change.moves = std::move(moves).value();
-  return change;
-}
-
 /// A change that fits into memory beside the present layout.
 Result<LayoutChange> plan_fitting_change(const SupervisorState& state, const ParallelPlan& plan) {
-  auto change = plan_change(state, plan);
+  const auto places = plan.nodes();
+  for (const NodeId node : places)
+    if (!takes_part(state.nodes[node.index()]))
+      return Error{Errc::infeasible,
+                   "node " + std::to_string(node.value) + " is not there any more",
+                   "debug.layouts",
+                   {}};
+  auto change = plan_change(state, plan, state.placed);
   if (!change.ok()) return change;
   const job::Job& job = state.resources->setup.job;
   const Bytes room = engine::memory_at_hand(job.cluster);
@@ -54,6 +50,20 @@ Result<LayoutChange> plan_fitting_change(const SupervisorState& state, const Par
   return change;
 }
 
+}  // namespace
+
+Result<LayoutChange> plan_change(const SupervisorState& state, const ParallelPlan& plan,
+                                 const StatePlacement& left) {
+  const engine::JobSetup& setup = state.resources->setup;
+  const Dtype dtype = setup.job.train.dtype;
+  LayoutChange change;
+  change.want = scheduler::place_state(plan, setup.parameters, dtype);
+  auto moves = scheduler::plan_state_moves(setup.parameters, dtype, left, change.want);
+  if (!moves.ok()) return std::move(moves).error();
+  change.moves = std::move(moves).value();
+  return change;
+}
+
 void bring_up(Self self, const ParallelPlan& plan, LayoutChange change) {
   auto& state = self->state;
   state.phase = Phase::applying;
@@ -63,7 +73,14 @@ void bring_up(Self self, const ParallelPlan& plan, LayoutChange change) {
   ++state.configuration.epoch_number;
   state.configuration.plan = plan;
   state.devices.insert(plan.devices.begin(), plan.devices.end());
+  state.missed.clear();
+  state.configuration.nodes.clear();
+  for (const NodeEntry& node : state.nodes)
+    if (takes_part(node)) state.configuration.nodes.push_back(node.ready);
+  state.configuration.nodes.push_back(
+      introduce(NodeId{state.nodes.size()}, *state.resources->transport, {}));
   for (std::size_t i = 0; i < state.nodes.size(); ++i) {
+    if (!takes_part(state.nodes[i])) continue;
     state.nodes[i].phase = NodePhase::ready;
     Configuration own = state.configuration;
     own.moves = moves_of(state.change.moves.moves, NodeId{i});
@@ -72,22 +89,20 @@ void bring_up(Self self, const ParallelPlan& plan, LayoutChange change) {
   }
 }
 
-}  // namespace
-
 void begin_job(Self self) {
   auto& state = self->state;
   transport::Transport& transport = *state.resources->transport;
+  std::vector<NodeReady> nodes;
   for (const NodeEntry& node : state.nodes) {
-    state.configuration.nodes.push_back(node.ready);
+    nodes.push_back(node.ready);
     auto connected = connect_to(transport, node.ready);
     if (!connected.ok()) return fail(self, connected.error());
   }
-  for (const std::string& remark : remarks_on_paths(transport, state.configuration.nodes))
+  for (const std::string& remark : remarks_on_paths(transport, nodes))
     state.resources->logger.info(remark);
-  state.configuration.nodes.push_back(introduce(NodeId{state.nodes.size()}, transport, {}));
   const ParallelPlan* plan = &state.resources->plan;
   while (change_is_due(state)) plan = &state.resources->later[state.changes++];
-  auto change = plan_change(state, *plan);
+  auto change = plan_change(state, *plan, state.placed);
   if (!change.ok()) return fail(self, change.error());
   bring_up(self, *plan, std::move(change).value());
 }
@@ -119,8 +134,9 @@ void node_fetched(Self self, NodeId id, EpochNumber epoch_number) {
   state.nodes[id.index()].phase = NodePhase::fetched;
   if (!all_in(state, NodePhase::fetched)) return;
   state.change.fetched = now(self);
+  state.change.is_settling = true;
   for (const NodeEntry& node : state.nodes)
-    send_to_node(self, node, settle_atom::value, epoch_number);
+    if (takes_part(node)) send_to_node(self, node, settle_atom::value, epoch_number);
 }
 
 bool node_applied(Self self, NodeId id, EpochNumber epoch_number) {
@@ -129,13 +145,17 @@ bool node_applied(Self self, NodeId id, EpochNumber epoch_number) {
     return false;
   state.nodes[id.index()].phase = NodePhase::applied;
   if (!all_in(state, NodePhase::applied)) return false;
-  if (!state.placed.empty()) {
+  if (state.regrouping) {
+    state.progress.deals.clear();
+    regrouped(self);
+  } else if (!state.placed.empty()) {
     state.progress.deals.clear();  // Pipelines are others.
     state.resources->logger.info(change_text(state, now(self)));
     self->send(state.colleagues.recorder,
                std::make_shared<const observe::RunEvent>(change_event(state, now(self))));
   }
   state.placed = std::move(state.change.want);
+  state.change.is_settling = false;
   return true;
 }
 

@@ -17,6 +17,13 @@ bool change_is_due(const SupervisorState& state);
 /// it beside the present one. Returns whether it is on its way; else a warning says why not.
 bool change_layout(SupervisorSelf self);
 
+/// How the state that is left gets to where `plan` wants it. Errors: as `plan_state_moves`.
+Result<LayoutChange> plan_change(const SupervisorState& state, const ParallelPlan& plan,
+                                 const StatePlacement& left);
+
+/// Tells all nodes to bring a layout up, as a new generation. What they have under way is given up.
+void bring_up(SupervisorSelf self, const ParallelPlan& plan, LayoutChange change);
+
 /// A node has the state that the new layout gives it. When all have, all turn over to it: until
 /// then nobody has lost anything.
 void node_fetched(SupervisorSelf self, NodeId id, EpochNumber epoch_number);

@@ -5,6 +5,7 @@
 #include <limits>
 #include <map>
 
+#include "actors/supervisor_end.hpp"
 #include "engine/profile_check.hpp"
 #include "runtime/observe/plan_words.hpp"
 #include "runtime/observe/stage_work.hpp"
@@ -69,7 +70,9 @@ Error slow_set_up(const std::vector<NodeEntry>& nodes, double timeout_s) {
   return {Errc::timed_out,
           "the model was not set up within " + in_seconds(timeout_s) + "; still at it: " +
               names(nodes,
-                    [](const NodeEntry& node) { return node.phase != NodeEntry::Phase::applied; }),
+                    [](const NodeEntry& node) {
+                      return takes_part(node) && node.phase != NodeEntry::Phase::applied;
+                    }),
           {},
           "look at the load and memory of these machines, or raise cluster.join_timeout_s"};
 }
@@ -236,7 +239,8 @@ StepRecord make_record(const SupervisorState& state, const RunningStep& step,
   metrics.plan_ms = batch.plan_ms;
   metrics.plan_wait_ms = std::min(step.wait_ms, batch.plan_ms);
   metrics.data_wait_ms = step.wait_ms - metrics.plan_wait_ms;
-  metrics.nodes = static_cast<std::int32_t>(state.nodes.size());
+  metrics.nodes =
+      static_cast<std::int32_t>(std::count_if(state.nodes.begin(), state.nodes.end(), takes_part));
   metrics.epoch_number = state.configuration.epoch_number;
   metrics.skipped_steps = state.skipped->count();
   metrics.bad_samples = std::ssize(state.bad_ids);
@@ -259,15 +263,19 @@ StepRecord make_record(const SupervisorState& state, const RunningStep& step,
 std::size_t free_place(const SupervisorState& state, std::int32_t wanted) {
   const auto local = static_cast<std::size_t>(state.resources->setup.job.cluster.local_nodes);
   for (std::size_t i = 0; i < state.nodes.size(); ++i) {
-    const bool suits = wanted < 0 ? i >= local : static_cast<std::size_t>(wanted) == i;
-    if (suits && state.nodes[i].phase == NodeEntry::Phase::missing) return i;
+    const NodeEntry::Phase phase = state.nodes[i].phase;
+    // The head starts its own nodes once.
+    const bool is_local = i < local && phase == NodeEntry::Phase::missing;
+    const bool suits = wanted < 0 ? !is_local : static_cast<std::size_t>(wanted) == i;
+    if (suits && (phase == NodeEntry::Phase::missing || phase == NodeEntry::Phase::gone)) return i;
   }
   return state.nodes.size();
 }
 
 bool all_in(const SupervisorState& state, NodeEntry::Phase phase) {
-  return std::all_of(state.nodes.begin(), state.nodes.end(),
-                     [&](const NodeEntry& node) { return node.phase == phase; });
+  return std::all_of(state.nodes.begin(), state.nodes.end(), [&](const NodeEntry& node) {
+    return node.phase == phase || !takes_part(node);
+  });
 }
 
 RunningStep* find_step(SupervisorState& state, std::int64_t number) {

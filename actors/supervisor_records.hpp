@@ -21,7 +21,7 @@ std::string roll_call(const std::vector<NodeEntry>& nodes);
 Error late_error(const std::vector<NodeEntry>& nodes, const std::string& listen, bool all_local);
 
 /// The place of a node that joins: the wanted one, or with -1 the first that no local node will
-/// take. As many as there are nodes: it is not free.
+/// take; a lost node's is free again. As many as there are nodes: it is not free.
 std::size_t free_place(const SupervisorState& state, std::int32_t wanted);
 
 /// Why bringing a layout up took too long: names the nodes that have not said that they did.
@@ -47,7 +47,7 @@ observe::RunEvent resumed_event(const SupervisorState& state);
 /// Nodes that may be lost, whichever, while each shard keeps a holder.
 std::int32_t tolerance_of(const StatePlacement& placement);
 
-/// True if every node is in this phase.
+/// True if every node that takes part is in this phase.
 bool all_in(const SupervisorState& state, NodeEntry::Phase phase);
 
 /// The running step of this number, or nullptr.

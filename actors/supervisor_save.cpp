@@ -29,7 +29,7 @@ std::filesystem::path folder_of(const SupervisorState& state) {
 /// Whether all devices hold the state of the last finished step, and will until they are told.
 bool is_at_rest(const SupervisorState& state) {
   const bool applied = state.phase == Phase::training || state.phase == Phase::collecting;
-  return applied && state.progress.step > 0 &&
+  return applied && !state.regrouping && state.progress.step > 0 &&
          (state.steps.empty() || !state.steps.front().outcome);
 }
 
@@ -150,6 +150,10 @@ void save_if_due(Self self) {
   if (state.stopping) return go_on_stopping(self);
   if (!is_due(state, now(self)) && !saves.wanted) return;
   if (saves.last_step == state.progress.step) return;
+  if (state.regrouping) {  // As soon as the layout without the lost nodes is up.
+    saves.wanted = true;
+    return;
+  }
   if (!saves.running) return begin_save(self);
   // The last state of a job is not left out, only late.
   if (state.last_planned && state.steps.empty()) saves.wanted = true;
@@ -208,6 +212,13 @@ void checkpoint_kept(Self self, const KeptCheckpoint& kept) {
   for (const Error& error : kept.left_behind) state.resources->logger.warning(to_string(error));
   self->send(state.colleagues.recorder, std::make_shared<const observe::RunEvent>(event));
   save_ended(self);
+}
+
+void give_up_save(Self self, const std::string& why) {
+  auto& state = self->state;
+  if (!state.saves.running) return;
+  state.saves.wanted = true;
+  save_failed(self, {Errc::transport_failed, why, {}, "none needed: it is tried again"});
 }
 
 void watch_saves(Self self) {

@@ -28,6 +28,9 @@ void share_saved(SupervisorSelf self, const SaveReport& report);
 /// The keeper has completed a checkpoint, or could not.
 void checkpoint_kept(SupervisorSelf self, const KeptCheckpoint& kept);
 
+/// A node is lost: a save that is under way will not be whole; another one follows it.
+void give_up_save(SupervisorSelf self, const std::string& why);
+
 /// Gives a save up that takes too long, and a stop that does.
 void watch_saves(SupervisorSelf self);
 

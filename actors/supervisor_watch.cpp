@@ -1,5 +1,6 @@
 #include "actors/supervisor_watch.hpp"
 
+#include "actors/supervisor_members.hpp"
 #include "actors/supervisor_records.hpp"
 #include "actors/supervisor_save.hpp"
 
@@ -56,6 +57,7 @@ void watch(Self self) {
   send_signs_of_life(self);
   find_silent_nodes(self);
   find_stalls(self);
+  watch_newcomers(self);
   watch_saves(self);
   finish_if_all_gone(self);
   if (state.phase != Phase::ended)

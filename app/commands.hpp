@@ -44,6 +44,7 @@ void add_help(Commands& commands);
 void add_train(Commands& commands);
 void add_node(Commands& commands);
 void add_checkpoint(Commands& commands);
+void add_ctl(Commands& commands);
 void add_key(Commands& commands);
 void add_validate(Commands& commands);
 void add_compare(Commands& commands);

@@ -6,8 +6,8 @@
 
 #include "app/terminal.hpp"
 #include "runtime/observe/console.hpp"
-#include "scheduler/layout_score.hpp"
 #include "scheduler/profile_batch.hpp"
+#include "scheduler/template_layout.hpp"
 
 namespace troupe::app {
 
@@ -90,36 +90,8 @@ Result<std::int64_t> smallest_batch(const Planning& planning, std::int32_t devic
 
 Result<scheduler::TemplateSet> planned_templates(const Planning& planning, std::int32_t pipelines,
                                                  std::int64_t nodes, std::int64_t fault_tolerance) {
-  const auto& request = planning.request;
-  scheduler::LayoutScorer scorer(request);
-  auto weights = scorer.weights(pipelines, {});
-  if (!weights.ok()) return std::move(weights).error();
-  const auto& whole = weights.value();
-  std::vector<scheduler::TemplateLayer> layers;
-  // Templates ask for the sum of forward and backward alone.
-  for (const double work_ms : whole.work_ms) layers.push_back({work_ms, 0, {}, {}});
-  // What a layer takes on k devices beyond a k-th of its work is what splitting it costs.
-  for (std::int32_t k = 2; request.planned_only && k <= request.cluster.devices_per_node; k *= 2) {
-    const std::vector<scheduler::Parallelism> degrees(planning.setup.model.modules.size(), {k, 1});
-    const auto split = scorer.weights(pipelines, degrees);
-    if (!split.ok()) break;
-    for (std::size_t i = 0; i < layers.size(); ++i)
-      layers[i].in_node_sync_ms[k] = std::max(0.0, split.value().work_ms[i] - whole.work_ms[i] / k);
-  }
-  scheduler::TemplateRequest made;
-  made.node_count = nodes;
-  made.gpus_per_node = request.cluster.devices_per_node;
-  made.fault_tolerance = fault_tolerance;
-  made.device_memory = request.device_memory;
-  made.microbatches = request.microbatches;
-  return scheduler::make_templates_in_flight(
-      made, [&](std::int64_t in_flight) -> Result<std::vector<scheduler::TemplateLayer>> {
-        const auto held = static_cast<double>(std::min(in_flight, request.microbatches));
-        for (std::size_t i = 0; i < layers.size(); ++i)
-          layers[i].memory = Bytes{
-              static_cast<std::int64_t>(whole.state_bytes[i] + held * whole.activation_bytes[i])};
-        return layers;
-      });
+  return scheduler::layout_templates(planning.request, planning.setup.model, pipelines, nodes,
+                                     fault_tolerance);
 }
 
 Result<PlanningNotes> planning_notes(const Planning& planning,

@@ -13,6 +13,7 @@
 #include "actors/supervisor_actor.hpp"
 #include "actors/system.hpp"
 #include "app/commands.hpp"
+#include "app/control_file.hpp"
 #include "app/doors.hpp"
 #include "app/local_nodes.hpp"
 #include "app/resuming.hpp"
@@ -152,6 +153,11 @@ int train_as_head(Opened opened, Doors doors) {
     if (remote > 0)
       logger.info("waiting for " + std::to_string(remote) + " nodes: troupe node --join " + joined);
     const std::string local = address.is_any() ? "127.0.0.1:" + std::to_string(port) : joined;
+    before_leaving([run = job.job.run_dir] { remove_control(run); });
+    if (auto told =
+            write_control(job.job.run_dir, {engine::host_name(), local, joined, doors.key.key});
+        !told.ok())
+      logger.warning("troupe ctl cannot reach this job: " + to_string(told.error()));
     auto started = nodes.start(job.cluster.local_nodes, local, doors.key.key.text());
     if (!started.ok()) caf::anon_send(actor, failed_atom::value, started.error());
     how = watch(ended, actor, nodes, job.cluster.stop_timeout_s);

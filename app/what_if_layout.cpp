@@ -9,6 +9,7 @@
 #include "app/progress.hpp"
 #include "scheduler/instantiate.hpp"
 #include "scheduler/layout_score.hpp"
+#include "scheduler/template_layout.hpp"
 
 namespace troupe::app {
 
@@ -48,15 +49,6 @@ std::vector<std::int64_t> bytes_of_layers(const Planning& planning) {
           static_cast<double>(layer.parameter_elements) * (module.freeze ? element : trained) +
           static_cast<double>(layer.constant_elements) * element));
   return bytes;
-}
-
-/// Layers counted through the model, as templates number them.
-std::vector<LayerId> layers_of(const ModelGraph& model) {
-  std::vector<LayerId> layers;
-  for (std::size_t m = 0; m < model.modules.size(); ++m)
-    for (std::size_t l = 0; l < model.modules[m].layers.size(); ++l)
-      layers.push_back({ModuleId{m}, static_cast<std::int32_t>(l)});
-  return layers;
 }
 
 /// Who holds what in each pipeline, and its time per microbatch as a template would count it.
@@ -120,29 +112,6 @@ Result<std::vector<RankList>> instantiated_pipelines(const Planning& planning,
   return pipelines;
 }
 
-/// A template on these nodes as a layout by hand; none where a stage has several devices.
-std::optional<std::vector<HandStage>> stages_of_template(
-    const ModelGraph& model, const std::vector<LayerId>& layers,
-    const scheduler::PipelineTemplate& made, const RankList& nodes,
-    const std::map<std::int64_t, std::int32_t>& place) {
-  std::vector<HandStage> stages;
-  std::map<std::int32_t, std::int32_t> devices;  // Used on each node of the template.
-  for (const auto& stage : made.stages) {
-    if (stage.gpu_count > 1) return std::nullopt;
-    HandStage& own = stages.emplace_back();
-    own.node = place.at(nodes[static_cast<std::size_t>(stage.node)]);
-    own.device = devices[stage.node]++;
-    for (auto l = stage.layers.begin; l < stage.layers.end; ++l) {
-      const auto& layer = layers[static_cast<std::size_t>(l)];
-      const auto& name = model.at(layer.module).name;
-      if (own.runs.empty() || own.runs.back().module != name)
-        own.runs.push_back({name, LayerRange{layer.layer, layer.layer}});
-      own.runs.back().layers->end = layer.layer + 1;
-    }
-  }
-  return stages;
-}
-
 /// The simulated step of a configuration; none where the simulator has no such layout.
 std::optional<double> simulated_step(const Planning& planning, const WhatIfAnswer& answer,
                                      const scheduler::AutoLayout& now,
@@ -155,7 +124,6 @@ std::optional<double> simulated_step(const Planning& planning, const WhatIfAnswe
     for (const auto node : nodes) place[node] = 0;
   std::int32_t next = 0;
   for (auto& [node, index] : place) index = next++;
-  const auto layers = layers_of(model);
   const auto& before = answer.request.pipelines;
   scheduler::AutoLayout made;
   for (const auto& nodes : configuration.pipelines) {
@@ -168,7 +136,9 @@ std::optional<double> simulated_step(const Planning& planning, const WhatIfAnswe
     }
     for (const auto& candidate : answer.request.templates.templates) {
       if (static_cast<std::size_t>(candidate.node_count) != nodes.size()) continue;
-      auto stages = stages_of_template(model, layers, candidate, nodes, place);
+      std::vector<std::int32_t> places;
+      for (const auto node : nodes) places.push_back(place[node]);
+      auto stages = scheduler::stages_of_template(model, candidate, places);
       if (!stages) return std::nullopt;
       made.layout.pipelines.push_back(std::move(*stages));
     }
@@ -215,7 +185,7 @@ Result<WhatIfAnswer> answer_what_if(const Planning& planning, const RankList& lo
   if (!layout.ok()) return layout.error();
   const Progress progress("planning the change");
   const auto pipeline_count = layout.value().plan.pipelines.size();
-  const auto layers = layers_of(planning.setup.model);
+  const auto layers = scheduler::layers_of(planning.setup.model);
   // A pipeline may come to span all nodes there are before or after.
   const std::int64_t now = planning.request.cluster.nodes;
   const std::int64_t then =

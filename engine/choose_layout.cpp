@@ -8,6 +8,7 @@
 #include "engine/profile_speeds.hpp"
 #include "scheduler/layout_score.hpp"
 #include "scheduler/place_by_hand.hpp"
+#include "scheduler/template_layout.hpp"
 
 namespace troupe::engine {
 
@@ -92,6 +93,17 @@ Result<std::vector<ParallelPlan>> later_layouts(const JobSetup& setup) {
     plans.push_back(std::move(plan).value());
   }
   return plans;
+}
+
+scheduler::TemplateSet templates_for_losses(const JobSetup& setup, const ParallelPlan& plan,
+                                            std::vector<SampleShape> samples) {
+  const job::Job& job = setup.job;
+  if (job.cluster.nodes < 2 || !setup.costs || samples.empty()) return {};
+  auto request = layout_request(setup, setup.costs->model, setup.costs->options.speeds);
+  request.samples = std::move(samples);
+  auto made = scheduler::layout_templates(
+      request, setup.model, static_cast<std::int32_t>(plan.pipelines.size()), job.cluster.nodes, 0);
+  return made.ok() ? std::move(made).value() : scheduler::TemplateSet{};
 }
 
 Result<JobLayout> choose_layout(const JobSetup& setup) {

@@ -14,6 +14,7 @@
 #include "runtime/vocabulary/result.hpp"
 #include "runtime/vocabulary/sample_shape.hpp"
 #include "scheduler/auto_layout.hpp"
+#include "scheduler/pipeline_templates.hpp"
 
 namespace troupe::engine {
 
@@ -53,6 +54,12 @@ inline constexpr std::uint64_t kJudgedBatches = 3;
 /// Errors: as `scheduler::place_by_hand`; for a layout that is to be chosen as `auto_layout`,
 /// `draw_shapes` and `profile_at_hand`.
 Result<JobLayout> choose_layout(const JobSetup& setup);
+
+/// Templates of pipelines on 1 to all nodes of the job, for when nodes are lost or join: one device
+/// per stage, balanced for `samples`. None where the job has one node, no costs or no samples, or
+/// where the model cannot be cut so.
+scheduler::TemplateSet templates_for_losses(const JobSetup& setup, const ParallelPlan& plan,
+                                            std::vector<SampleShape> samples);
 
 /// Whether devices without a stage are a fault of the job.
 scheduler::IdleDevices idle_of(const job::Job& job);

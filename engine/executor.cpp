@@ -38,6 +38,7 @@ Status Executor::begin(std::shared_ptr<const IterationPlan> plan, const SampleSt
   mailbox_.begin(iteration_->step, bound_of_receives());
   next_action_ = next_post_ = 0;
   decision_.reset();
+  is_prepared_ = false;
   prepared_ = {iteration_->step, options_.epoch_number, options_.device, {}, {}};
   report_ = {iteration_->step, options_.epoch_number, options_.device, {}, {}, {}, {}, 0};
   for (auto& [id, program] : stages_)
@@ -50,7 +51,7 @@ Result<Progress> Executor::advance() {
   const auto& actions = iteration_->actions[options_.device.index()];
   while (next_action_ < actions.size()) {
     if (auto posted = post_receives(); !posted.ok()) return std::move(posted).error();
-    if (auto sent = mailbox_.check(); !sent.ok()) return std::move(sent).error();
+    if (auto sent = check_sends(); !sent.ok()) return std::move(sent).error();
     if (options_.yields && options_.yields()) return Progress::yielded;
     const Action& action = actions[next_action_];
     const std::int64_t cpu_begin_ns = observe::thread_cpu_ns();
@@ -68,7 +69,7 @@ Result<Progress> Executor::advance() {
     ++next_action_;
   }
   // The next iteration must not reuse a buffer that is still on its way out.
-  if (auto sent = mailbox_.check(); !sent.ok()) return std::move(sent).error();
+  if (auto sent = check_sends(); !sent.ok()) return std::move(sent).error();
   if (!mailbox_.all_sent()) return Progress::waiting;
   finish();
   return Progress::finished;
@@ -198,8 +199,15 @@ Result<bool> Executor::reduce_receive(const Action& action) {
   return true;
 }
 
+Status Executor::check_sends() {
+  if (!is_prepared_) return mailbox_.check();
+  mailbox_.forget_ended_sends();
+  return Done{};
+}
+
 Result<bool> Executor::commit() {
   if (decision_) return true;
+  is_prepared_ = true;
   if (prepared_.losses.empty())
     for (auto& [id, program] : stages_)
       for (auto& loss : program->losses()) prepared_.losses.push_back(std::move(loss));
@@ -249,6 +257,7 @@ void Executor::finish() {
 
 void Executor::abandon() {
   mailbox_.begin(0, {});
+  for (auto& [id, program] : stages_) program->abandon();
   iteration_.reset();
 }
 

@@ -68,6 +68,9 @@ class Executor {
 
   /// Runs actions until one must wait.
   ///
+  /// From `committing` on no peer is needed: every holder has its sums, and one that is lost then
+  /// does not keep this device from finishing a step that was decided.
+  ///
   /// Errors: what a stage or the transport reports; the iteration is then lost and `abandon` is
   /// the only legal call.
   Result<Progress> advance();
@@ -75,7 +78,8 @@ class Executor {
   /// The supervisor's word on this step. REQUIRES: `advance` returned `committing`.
   void decide(const Decision& decision);
 
-  /// Drops the unfinished iteration. Parameters stay as they were unless COMMIT was decided.
+  /// Drops the unfinished iteration, if there is one, and what it holds. Parameters stay as they
+  /// were unless COMMIT was decided.
   void abandon();
 
   /// What the running iteration allows posted receives to hold.
@@ -99,6 +103,7 @@ class Executor {
   void optimizer_step(StageId stage);
   bool is_first_here(const std::vector<ParameterUse>& uses, std::size_t index) const;
   void finish();
+  Status check_sends();
   Status post_receives();
   Bytes bound_of_receives() const;
   std::vector<Arrival> arrivals_of(const Action& action) const;
@@ -118,6 +123,7 @@ class Executor {
   std::size_t next_action_ = 0;
   std::size_t next_post_ = 0;
   std::int64_t ready_ns_ = 0;
+  bool is_prepared_ = false;     ///< Of this iteration `commit` was reached.
   std::int64_t held_up_ns_ = 0;  ///< Since when `may_update` says no; 0: it does not.
   Prepared prepared_;
   std::optional<Decision> decision_;

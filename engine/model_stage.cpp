@@ -81,13 +81,9 @@ std::vector<models::Parameter*> ModelStage::parameters() {
 }
 
 Status ModelStage::begin(const IterationPlan& plan, const SampleStore& samples) {
+  abandon();
   iteration_ = &plan;
   samples_ = &samples;
-  flights_.clear();
-  losses_.clear();
-  incoming_.clear();
-  outgoing_.clear();
-  activations_ = Bytes{};
   for (auto& [key, state] : states_) state->zero();
   for (std::size_t i = 0; i < plan.messages.size(); ++i) {
     const MessageId id{i};
@@ -97,14 +93,12 @@ Status ModelStage::begin(const IterationPlan& plan, const SampleStore& samples) 
   return Done{};
 }
 
-PartKey ModelStage::source_part(MessageId id) const {
-  const MessageEnd& end = iteration_->messages[id.index()].source;
-  return {end.microbatch, end.part};
-}
-
-PartKey ModelStage::destination_part(MessageId id) const {
-  const MessageEnd& end = iteration_->messages[id.index()].destination;
-  return {end.microbatch, end.part};
+void ModelStage::abandon() {
+  flights_.clear();
+  losses_.clear();
+  incoming_.clear();
+  outgoing_.clear();
+  activations_ = Bytes{};
 }
 
 const std::vector<std::int32_t>& ModelStage::samples_of(PartKey part) const {

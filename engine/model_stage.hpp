@@ -31,6 +31,7 @@ class ModelStage final : public StageProgram {
                                                     const StateStore& store);
 
   Status begin(const IterationPlan& plan, const SampleStore& samples) override;
+  void abandon() override;
   Status forward(PartKey part) override;
   Status backward(PartKey part) override;
   Status backward_input(PartKey part) override;
@@ -65,8 +66,13 @@ class ModelStage final : public StageProgram {
 
   const std::vector<std::int32_t>& samples_of(PartKey part) const;
   Flight& flight(PartKey part) { return flights_[part]; }
-  PartKey source_part(MessageId id) const;
-  PartKey destination_part(MessageId id) const;
+  static PartKey part_of(const MessageEnd& end) { return {end.microbatch, end.part}; }
+  PartKey source_part(MessageId id) const {
+    return part_of(iteration_->messages[id.index()].source);
+  }
+  PartKey destination_part(MessageId id) const {
+    return part_of(iteration_->messages[id.index()].destination);
+  }
   Result<models::PackedBatch> pack(const Run& run, PartKey part, Flight& flight);
   Result<at::Tensor> input_rows(std::size_t run_index, PartKey part, Flight& flight);
   Status attach_media(PartKey part, Flight& flight, const PackedText& text,

@@ -37,6 +37,9 @@ class StageProgram {
   /// until the next call.
   virtual Status begin(const IterationPlan& plan, const SampleStore& samples) = 0;
 
+  /// Drops what the iteration has in flight; nothing of it goes on. Gradients may be left over.
+  virtual void abandon() = 0;
+
   /// Runs the stage's layers on a part. All rows of its messages were handed in before.
   virtual Status forward(PartKey part) = 0;
   /// Input and weight gradients of a part. All gradients of its outgoing rows were handed in.

@@ -108,8 +108,12 @@ Status TensorMailbox::check() {
     if (!operation.done()) continue;
     if (auto status = operation.wait(transport::within({})); !status.ok()) return status;
   }
-  std::erase_if(sends_, [](const transport::Operation& operation) { return operation.done(); });
+  forget_ended_sends();
   return Done{};
+}
+
+void TensorMailbox::forget_ended_sends() {
+  std::erase_if(sends_, [](const transport::Operation& operation) { return operation.done(); });
 }
 
 }  // namespace troupe::engine

@@ -64,6 +64,9 @@ class TensorMailbox {
   /// The first failure of a send, if any; forgets completed sends.
   Status check();
 
+  /// Forgets sends that ended, well or not.
+  void forget_ended_sends();
+
   /// Nothing is on its way out any more.
   bool all_sent() const { return sends_.empty(); }
 

@@ -48,13 +48,15 @@ inline NodeActor::behavior_type fake_node(NodeActor::pointer self, NodeSeen* see
       [](tick_atom) {},
       [](const engine::Prepared&) {},
       [](const engine::DeviceReport&) {},
-      [](fetched_atom, std::int32_t) {},
-      [](applied_atom, std::int32_t) {},
+      [](fetched_atom, std::int32_t, EpochNumber) {},
+      [](applied_atom, std::int32_t, EpochNumber) {},
       [seen](const engine::BatchReport& x) { seen->reports.push_back(x); },
       [](const Offers&) {},
       [](const SaveReport&) {},
       [](const NodeReady&) {},
       [seen](failed_atom, const Error& x) { seen->failures.push_back(x); },
+      [seen](failed_atom, EpochNumber, const Error& x) { seen->failures.push_back(x); },
+      [](lost_atom, NodeId) {},
   };
 }
 
@@ -84,6 +86,7 @@ inline NodeActor::behavior_type joining_node(NodeActor::pointer self,
 /// What a fake supervisor was told, and what it says to nodes that want to join.
 struct SupervisorSeen {
   std::vector<PlannedBatchPtr> batches;
+  std::vector<TemplateSetPtr> templates;
   std::vector<Error> failures;
   NodeWelcome welcome;
   std::optional<Error> refusal;                ///< Instead of the welcome: message and fix.
@@ -108,12 +111,21 @@ inline SupervisorActor::behavior_type fake_supervisor(SupervisorActor::pointer,
         if (seen->on_fault) seen->on_fault(x);
       },
       [seen](const PlannedBatchPtr& x) { seen->batches.push_back(x); },
+      [seen](const TemplateSetPtr& x) { seen->templates.push_back(x); },
       [seen](failed_atom, const Error& x) { seen->failures.push_back(x); },
       [](exited_atom, std::int32_t, const std::string&) {},
       [](stop_atom, std::int32_t) {},
       [](save_atom) {},
       [](const SaveReport&) {},
       [](const KeptCheckpointPtr&) {},
+      [seen](failed_atom, NodeId, EpochNumber, const Error& x) {
+        seen->failures.push_back(x);
+        if (seen->on_fault) seen->on_fault(x);
+      },
+      [](failed_atom, EpochNumber, const Error&) {},
+      [](lost_atom, NodeId, NodeId, EpochNumber) {},
+      [](control_atom, const ControlRequest&) { return std::string(); },
+      [](leave_atom) {},
       [](lost_atom, NodeId) {},
       [](alive_atom, NodeId) {},
       [](tick_atom) {},
@@ -123,14 +135,17 @@ inline SupervisorActor::behavior_type fake_supervisor(SupervisorActor::pointer,
 /// What a fake scheduler was told.
 struct SchedulerSeen {
   std::vector<Configuration> begins;
+  std::vector<std::int64_t> next;  ///< First batch of each of them.
   int asked = 0;
   int told = 0;  ///< What steps took.
 };
 
 inline SchedulerActor::behavior_type fake_scheduler(SchedulerActor::pointer, SchedulerSeen* seen) {
   return {
-      [seen](begin_atom, const Configuration& x, const std::vector<caf::strong_actor_ptr>&) {
+      [seen](begin_atom, const Configuration& x, const std::vector<caf::strong_actor_ptr>&,
+             std::int64_t next) {
         seen->begins.push_back(x);
+        seen->next.push_back(next);
       },
       [seen](next_atom) { ++seen->asked; },
       [](const engine::BatchReport&) {},

@@ -25,6 +25,14 @@ inline bool says(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
+/// Cuts the model over all nodes, so that each has the only copy of something.
+inline void one_pipeline(job::Job& job) {
+  job.parallel.layout.pipelines = {{{0, 0, {{"vision", {}}}},
+                                    {1, 0, {{"llm", LayerRange{0, 1}}}},
+                                    {2, 0, {{"llm", LayerRange{1, 2}}}},
+                                    {3, 0, {{"llm", LayerRange{2, 4}}}}}};
+}
+
 /// A supervisor between four fake nodes (one device each), a fake scheduler, recorder and keeper.
 /// Two steps of six samples; learning rate 0.5 throughout; nodes have two seconds to join, and may
 /// be silent for long.

@@ -32,14 +32,16 @@ NodeActor::behavior_type relay(NodeActor::pointer, const caf::actor& target) {
       [](const engine::Prepared&) {},
       [](const engine::DeviceReport&) {},
       [](settle_atom, EpochNumber) {},
-      [](fetched_atom, std::int32_t) {},
-      [](applied_atom, std::int32_t) {},
+      [](fetched_atom, std::int32_t, EpochNumber) {},
+      [](applied_atom, std::int32_t, EpochNumber) {},
       [target](const engine::BatchReport& report) { caf::anon_send(target, report); },
       [](const Offers&) {},
       [](const SaveOrder&) {},
       [](const SaveReport&) {},
       [](const NodeReady&) {},
       [target](failed_atom, const Error& error) { caf::anon_send(target, error); },
+      [](failed_atom, EpochNumber, const Error&) {},
+      [](lost_atom, NodeId) {},
   };
 }
 

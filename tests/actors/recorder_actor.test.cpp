@@ -106,7 +106,8 @@ TEST_CASE("a skipped step names the samples of its loss", "[actors]") {
 
 TEST_CASE("an exception ends the recorder, and the supervisor hears why", "[actors][errors]") {
   Fixture fixture;
-  const Offers offers{NodeId{0}, {{"llm.w", 6, {std::int64_t{1} << 60}, 0}}};  // No memory for it.
+  const Offers offers{
+      NodeId{0}, 1, {{"llm.w", 6, {std::int64_t{1} << 60}, 0}}};  // No memory for it.
   fixture.tell(collect_atom::value, Collection::parameters, EpochNumber{1},
                std::make_shared<const std::vector<Offers>>(1, offers));
   REQUIRE(fixture.told.failures.size() == 1);
@@ -203,7 +204,7 @@ TEST_CASE("offered tensors are received and written as one model", "[actors]") {
                                        static_cast<std::uint64_t>(Collection::parameters), 9);
   fixture.node->send(1, tag, {values.data(), 12, nullptr});
   const auto offers = std::make_shared<const std::vector<Offers>>(std::vector<Offers>{
-      {NodeId{0}, {{"llm.weight", static_cast<std::uint8_t>(at::kFloat), {3}, 9}}}});
+      {NodeId{0}, 1, {{"llm.weight", static_cast<std::uint8_t>(at::kFloat), {3}, 9}}}});
   fixture.tell(collect_atom::value, Collection::parameters, EpochNumber{1}, OffersPtr{offers});
 
   CHECK(fixture.told.failures.empty());

@@ -23,23 +23,28 @@ from whole_jobs import (END_WITHIN_S, JOB, ROOT, TWO_NODES, children, expect, ex
 from run_cases import Failure, Skipped
 from stalled_file import StalledFile
 
+# Every node has the only copy of something.
+ONE_PIPELINE = ('parallel.pipelines=[{stages=[{node=0,vision="all",audio="all"},{node=1,llm=[0,2]},{node=2,llm=[2,4]},'
+                "{node=3,llm=[4,6]}]}]")
+
 # ---- processes that end ---------------------------------------------------------------------------
 
 
-def a_killed_node_ends_the_job(bench):
-    head = bench.start()
+def a_killed_node_with_the_only_copy_ends_the_job(bench):
+    head = bench.start(ONE_PIPELINE)
     bench.wait_for_steps(2)
     pids = children(head.pid)
     os.kill(pids[2], signal.SIGKILL)
     _, _, err = finish(head, END_WITHIN_S)
     expect(head.returncode == 1 and "node 2" in err, f"exit {head.returncode}\n{err[-800:]}")
     # Local nodes share this stderr and do not repeat what the head says.
+    expect("no other node has llm." in err, f"what is lost is not said:\n{err[-800:]}")
     expect(err.count("killed by signal 9") == 1 and "ends:" not in err, f"said once:\n{err[-800:]}")
     expect_none_left(pids)
 
 
 def a_stopped_node_is_found_by_its_silence(bench):
-    head = bench.start()
+    head = bench.start(ONE_PIPELINE)
     bench.wait_for_steps(2)
     pids = children(head.pid)
     os.kill(pids[1], signal.SIGSTOP)
@@ -323,15 +328,31 @@ def a_killed_node_started_by_hand_is_named(bench):
     nodes[0].communicate()
 
 
-def a_node_started_by_hand_tells_of_its_signal(bench):
+def a_node_that_is_told_to_end_leaves_and_the_job_goes_on(bench):
     for wanted, code, name in ((signal.SIGTERM, 143, "SIGTERM"), (signal.SIGINT, 130, "Ctrl-C")):
         bench.run_dir = bench.folder / name
         head, nodes = running_by_hand(bench)
         nodes[1].send_signal(wanted)
-        begin = time.monotonic()
-        expect_end(head, 75, [f"stopped by {name} at node 1 (", f"pid {nodes[1].pid}) during step", "is saved"])
-        expect_node_end(nodes[1], code, [], begin)
-        expect_node_end(nodes[0], 1, [f"node 0 ends: stopped by {name} at node 1 ("], begin)
+        expect_node_end(nodes[1], code, [], time.monotonic())
+        bench.wait_for_steps(len(bench.metrics()) + 3)
+        head.send_signal(signal.SIGTERM)
+        expect_end(head, 75, ["stopped by SIGTERM", "is saved"])
+        drained = [json.loads(line) for line in (bench.run_dir / "events.jsonl").read_text(encoding="utf-8").splitlines()]
+        drained = [event for event in drained if event["kind"] == "drained"]
+        expect(len(drained) == 1 and drained[0]["nodes"] == [1] and f"stopped by {name}" in drained[0]["why"],
+               f"events: {drained}")
+        expect([line["step"] for line in bench.metrics()] == list(range(1, len(bench.metrics()) + 1)), "a step was lost")
+        nodes[0].communicate()
+
+
+def nodes_that_are_told_to_end_together_end_the_job(bench):
+    head, nodes = running_by_hand(bench)
+    for node in nodes:
+        node.send_signal(signal.SIGTERM)
+    begin = time.monotonic()
+    expect_end(head, 75, ["stopped by SIGTERM at node ", "during step", "is saved"])
+    for node in nodes:
+        expect_node_end(node, 143, [], begin)
 
 
 def wait_for_line(process, words):

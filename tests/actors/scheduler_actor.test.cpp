@@ -37,10 +37,10 @@ struct Fixture {
     system.run();
   }
 
-  void begin(EpochNumber epoch_number) {
+  void begin(EpochNumber epoch_number, std::int64_t next = 0) {
     std::vector<caf::strong_actor_ptr> handles;
     for (const auto& node : nodes) handles.push_back(caf::actor_cast<caf::strong_actor_ptr>(node));
-    caf::anon_send(actor, begin_atom::value, Configuration{epoch_number, plan, {}}, handles);
+    caf::anon_send(actor, begin_atom::value, Configuration{epoch_number, plan, {}}, handles, next);
     system.run();
   }
 
@@ -166,9 +166,29 @@ TEST_CASE("a new configuration drops what was reported and decoded for the old o
   CHECK(fixture.told.failures.empty());
 }
 
-TEST_CASE("planning begins with the first batch that is not trained yet", "[actors]") {
-  Fixture fixture(7);  // Of ten batches in an epoch.
+TEST_CASE("what was planned beyond the last finished step is planned again", "[actors]") {
+  Fixture fixture;
   fixture.begin(1);
+  for (int batch = 0; batch < 2; ++batch) {
+    fixture.ask();
+    for (std::size_t node = 0; node < 4; ++node)
+      fixture.tell(fixture.report(node, static_cast<std::size_t>(batch)));
+  }
+  REQUIRE((fixture.planned() == Batches{0, 1}));
+  fixture.begin(2, 1);  // The second batch was under way when a node was lost.
+  fixture.ask();
+  const auto& orders = fixture.seen[0].orders;
+  REQUIRE(orders.size() == 7);
+  CHECK(orders[4].batch == 1);
+  for (std::size_t node = 0; node < 4; ++node) fixture.tell(fixture.report(node, 4));
+  REQUIRE((fixture.planned() == Batches{0, 1, 1}));
+  CHECK(fixture.told.batches[2]->iteration.samples.size() ==
+        fixture.told.batches[1]->iteration.samples.size());
+}
+
+TEST_CASE("planning begins with the first batch that is not trained yet", "[actors]") {
+  Fixture fixture;
+  fixture.begin(1, 7);  // Of ten batches in an epoch.
   fixture.ask();
   CHECK((fixture.ordered(2) == Batches{7, 8, 9}));
   for (std::size_t node = 0; node < 4; ++node) fixture.tell(fixture.report(node, 0));

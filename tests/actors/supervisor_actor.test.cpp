@@ -40,11 +40,12 @@ TEST_CASE("who joins by hand leaves the head's own nodes their places", "[actors
   CHECK(head.join("here", 1) == "1");
 }
 
-TEST_CASE("nobody joins a job that has started", "[actors][errors]") {
+TEST_CASE("nobody joins a job whose places are taken", "[actors][errors]") {
   Head head;
   head.start_training();
-  CHECK(head.join("late") == "the job has started without this node");
-  CHECK(says(head.fix, "start the job again"));
+  CHECK(head.join("late") == "all nodes that are not the head's own have joined already");
+  CHECK(says(head.fix, "cluster.nodes"));
+  CHECK(head.join("late", 2) == "node 2 does not exist or has joined already");
 }
 
 TEST_CASE("a roll call names the node that did not come in time", "[actors][errors]") {
@@ -320,7 +321,7 @@ TEST_CASE("after the last step the parameters are collected, then the job ends",
     CHECK((node.collections == std::vector<Collection>{Collection::parameters}));
   for (std::size_t id = 0; id < 4; ++id) {
     CHECK_FALSE(head.ended);
-    head.tell(Offers{NodeId{id}, {}});
+    head.tell(Offers{NodeId{id}, 1, {}});
   }
   REQUIRE(head.ended);
   CHECK(head.ended->exit_code == 0);
@@ -334,7 +335,7 @@ TEST_CASE("parameters that cannot be collected end the job with a fix", "[actors
   head.start_training();
   head.plan(0);
   head.run_step(1);
-  for (std::size_t id = 0; id < 4; ++id) head.tell(Offers{NodeId{id}, {}});
+  for (std::size_t id = 0; id < 4; ++id) head.tell(Offers{NodeId{id}, 1, {}});
   REQUIRE(head.ended);
   CHECK(head.ended->exit_code == 1);
   CHECK(says(head.ended->message, "the final parameters could not be collected"));

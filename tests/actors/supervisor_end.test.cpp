@@ -12,7 +12,7 @@ namespace {
 using namespace std::chrono_literals;
 
 TEST_CASE("a node lost before COMMIT leaves the step undecided and is named", "[actors][errors]") {
-  Head head;
+  Head head(2, one_pipeline);
   head.start_training();
   head.plan(0);
   for (std::size_t device = 0; device < 3; ++device) head.prepared(device, 1, 1, 1);
@@ -33,7 +33,7 @@ TEST_CASE("a node lost before COMMIT leaves the step undecided and is named", "[
 }
 
 TEST_CASE("a node lost after COMMIT does not take the word back", "[actors][errors]") {
-  Head head;
+  Head head(2, one_pipeline);
   head.start_training();
   head.plan(0);
   for (std::size_t device = 0; device < 4; ++device) head.prepared(device, 1, 1, 1);
@@ -55,7 +55,7 @@ TEST_CASE("a node lost while the model is written does no harm", "[actors]") {
   head.start_training();
   head.plan(0);
   head.run_step(1);
-  for (std::size_t id = 0; id < 4; ++id) head.tell(Offers{NodeId{id}, {}});
+  for (std::size_t id = 0; id < 4; ++id) head.tell(Offers{NodeId{id}, 1, {}});
   REQUIRE(head.recorder.collections.size() == 1);
   head.tell(exited_atom::value, std::int32_t{103}, std::string("was killed by signal 9"));
   CHECK_FALSE(head.ended);
@@ -76,11 +76,11 @@ TEST_CASE("a node lost while the model is written does no harm", "[actors]") {
 }
 
 TEST_CASE("a node lost before it has offered its tensors ends the job", "[actors][errors]") {
-  Head head(1);
+  Head head(1, one_pipeline);
   head.start_training();
   head.plan(0);
   head.run_step(1);
-  for (std::size_t id = 0; id < 3; ++id) head.tell(Offers{NodeId{id}, {}});
+  for (std::size_t id = 0; id < 3; ++id) head.tell(Offers{NodeId{id}, 1, {}});
   head.tell(exited_atom::value, std::int32_t{103}, std::string("was killed by signal 9"));
   head.leave({0, 1, 2});
   REQUIRE(head.ended);
@@ -89,7 +89,7 @@ TEST_CASE("a node lost before it has offered its tensors ends the job", "[actors
 }
 
 TEST_CASE("a lost node is the reason, not the peers that missed it", "[actors][errors]") {
-  Head head;
+  Head head(2, one_pipeline);
   head.start_training();
   head.plan(0);
   head.tell(failed_atom::value, NodeId{1},
@@ -184,10 +184,12 @@ TEST_CASE("a second signal, or cluster.stop_timeout_s, end the job without the o
 }
 
 TEST_CASE("a node that a signal ended is reported so", "[actors][errors]") {
-  Head head;
+  Head head(2, one_pipeline);
   head.start_training();
   head.tell(failed_atom::value, NodeId{2},
             Error{Errc::cancelled, "stopped by SIGTERM", "", "start it again"});
+  head.pass(600ms, {0, 1, 2, 3});  // Others may have been told so too.
+  head.leave({0, 1, 2, 3});
   REQUIRE(head.ended);
   CHECK(head.ended->exit_code == 1);
   CHECK(says(head.ended->message, "stopped by SIGTERM at node 2 (host, pid 102)"));

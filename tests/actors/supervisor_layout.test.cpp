@@ -143,9 +143,9 @@ TEST_CASE("nodes without a stage idle until they are needed, and are asked for w
   for (std::size_t device = 0; device < 2; ++device) head.finished(device, 2, 2);
   CHECK(head.recorder.steps.size() == 2);
   for (const NodeSeen& node : head.seen) CHECK(node.collections.size() == 1);
-  for (std::int32_t id = 0; id < 3; ++id) head.tell(Offers{NodeId{id}, {}});
+  for (std::int32_t id = 0; id < 3; ++id) head.tell(Offers{NodeId{id}, 2, {}});
   CHECK(head.recorder.collections.empty());
-  head.tell(Offers{NodeId{3}, {}});
+  head.tell(Offers{NodeId{3}, 2, {}});
   CHECK(head.recorder.collections.size() == 1);
 }
 

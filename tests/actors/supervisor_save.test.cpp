@@ -19,11 +19,13 @@ using namespace std::chrono_literals;
 
 /// A head whose job saves as `edit` says, with a log.
 struct SavingHead {
-  explicit SavingHead(std::int64_t steps, const std::function<void(job::Checkpointing&)>& edit)
+  SavingHead(std::int64_t steps, const std::function<void(job::Checkpointing&)>& edit,
+             const std::function<void(job::Job&)>& place = {})
       : head(steps, [&](job::Job& job) {
           job.job.run_dir = scratch / "run";
           job.cluster.stop_timeout_s = 8;
           edit(job.checkpoint);
+          if (place) place(job);
         }) {
     head.resources.logger =
         observe::Logger::create(nullptr, {"head", observe::LogLevel::info, scratch / "log"})
@@ -127,7 +129,7 @@ TEST_CASE("the job ends when its last checkpoint is complete", "[actors]") {
   Head& head = saving.head;
   saving.run_step(1);
   REQUIRE(head.seen[0].saves.size() == 1);
-  for (std::size_t node = 0; node < 4; ++node) head.tell(Offers{NodeId{node}, {}});
+  for (std::size_t node = 0; node < 4; ++node) head.tell(Offers{NodeId{node}, 1, {}});
   CHECK(head.seen[0].stops.empty());
   saving.write();
   saving.keep();
@@ -189,7 +191,8 @@ TEST_CASE("somebody who wants a checkpoint gets that of the last step", "[actors
 }
 
 TEST_CASE("a signal saves the last finished step and ends the job with 75", "[actors]") {
-  SavingHead saving(9, [](job::Checkpointing&) {});
+  SavingHead saving(
+      9, [](job::Checkpointing&) {}, one_pipeline);
   Head& head = saving.head;
   saving.run_step(1);
   head.plan(1);
@@ -211,6 +214,7 @@ TEST_CASE("a signal saves the last finished step and ends the job with 75", "[ac
   }
   SECTION("a node's own signal") {
     head.tell(failed_atom::value, NodeId{2}, Error{Errc::cancelled, "stopped by SIGTERM", "", ""});
+    head.pass(600ms, {0, 1, 2, 3});
   }
   REQUIRE(head.seen[0].saves.size() == 1);
   CHECK(saving.order().step == saved);
@@ -261,7 +265,8 @@ TEST_CASE("a stop does not wait for ever for its save", "[actors][errors]") {
 }
 
 TEST_CASE("a lost node ends a job that has a checkpoint so that it can go on", "[actors][errors]") {
-  SavingHead saving(9, [](job::Checkpointing& x) { x.every_steps = 1; });
+  SavingHead saving(
+      9, [](job::Checkpointing& x) { x.every_steps = 1; }, one_pipeline);
   Head& head = saving.head;
   saving.run_step(1);
   const bool is_saved = GENERATE(true, false);

@@ -29,7 +29,7 @@ TEST_CASE("nodes that do not set the model up in time are named", "[actors][erro
 }
 
 TEST_CASE("a node that falls silent is lost, and nobody waits for it", "[actors][errors]") {
-  Head head;
+  Head head(2, one_pipeline);
   head.resources.setup.job.cluster.heartbeat_timeout_s = 3;
   head.start_training();
   head.pass(10s, {0, 1, 2, 3});

@@ -11,6 +11,7 @@
 #include <chrono>
 #include <thread>
 
+#include "tests/engine/failing_transport.hpp"
 #include "tests/engine/tiny_cluster.hpp"
 
 namespace troupe::engine {
@@ -100,6 +101,48 @@ TEST_CASE("a failure before COMMIT loses the iteration and nothing else", "[engi
   REQUIRE(cluster.advance_to(Progress::committing).ok());
   for (std::size_t device = 0; device < 4; ++device) cluster.executor(device).abandon();
   CHECK(equal(before, cluster.parameters()));
+}
+
+TEST_CASE("who is prepared needs no peer to finish a step that is decided", "[engine][recovery]") {
+  std::vector<LateTransport*> late;
+  Cluster lonely(tiny_job(), {}, {}, [&](std::unique_ptr<transport::Transport>& transport) {
+    auto wrapped = std::make_unique<LateTransport>(std::move(transport));
+    late.push_back(wrapped.get());
+    transport = std::move(wrapped);
+  });
+  Cluster undisturbed;
+  for (Cluster* cluster : {&lonely, &undisturbed}) {
+    cluster->begin(0);
+    REQUIRE(cluster->advance_to(Progress::committing).ok());
+  }
+  const Decision decision = undisturbed.outcome().decision;
+  const bool is_before_decision = GENERATE(true, false);
+  if (!is_before_decision) lonely.decide(decision);
+  for (LateTransport* transport : late) transport->fail_sends();
+  if (is_before_decision) {
+    REQUIRE(lonely.advance_to(Progress::committing).ok());
+    lonely.decide(decision);
+  }
+  undisturbed.decide(decision);
+  REQUIRE(lonely.advance_to(Progress::finished).ok());
+  REQUIRE(undisturbed.advance_to(Progress::finished).ok());
+  CHECK(equal(lonely.parameters(), undisturbed.parameters()));
+}
+
+TEST_CASE("a send that fails before a device is prepared is an error", "[engine][recovery]") {
+  std::vector<LateTransport*> late;
+  Cluster cluster(tiny_job(), {}, {}, [&](std::unique_ptr<transport::Transport>& transport) {
+    auto wrapped = std::make_unique<LateTransport>(std::move(transport));
+    late.push_back(wrapped.get());
+    transport = std::move(wrapped);
+  });
+  cluster.begin(0);
+  auto& first = cluster.executor(0);
+  REQUIRE(first.advance().value() == Progress::waiting);  // Rows are on their way to the llm.
+  late[0]->fail_sends();
+  CHECK_FALSE(first.advance().ok());
+  first.abandon();
+  CHECK(cluster.activations(0) == Bytes{});
 }
 
 TEST_CASE("no parameter changes while a checkpoint is copied, and the wait is measured",

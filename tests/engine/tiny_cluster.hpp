@@ -27,8 +27,10 @@ namespace troupe::engine {
 /// Four nodes with one device each in this process, driven in turn by one thread.
 class Cluster {
  public:
+  /// `wrap` may put another transport in place of each node's.
   explicit Cluster(const job::Job& job = tiny_job(), std::vector<SlowRows> slow = {},
-                   std::function<void(ExecutorOptions&)> edit = {})
+                   std::function<void(ExecutorOptions&)> edit = {},
+                   const std::function<void(std::unique_ptr<transport::Transport>&)>& wrap = {})
       : slow_(std::move(slow)),
         edit_(std::move(edit)),
         setup_(prepare(job).value()),
@@ -38,6 +40,7 @@ class Cluster {
     for (std::int32_t node = 0; node < 4; ++node) {
       options.self = node;
       transports_.push_back(transport::create_transport("inproc", options).value());
+      if (wrap) wrap(transports_.back());
     }
     for (auto& transport : transports_)
       for (std::int32_t peer = 0; peer < 4; ++peer)

@@ -1,0 +1,76 @@
+#include "app/control_file.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+namespace troupe::app {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+fs::path file_of(const fs::path& run) { return run / "control"; }
+
+Error failed(const fs::path& file, const std::string& what) {
+  return {Errc::io_failed, what + ": " + std::strerror(errno), file.string(),
+          "look at the permissions and the disk of the run folder"};
+}
+
+}  // namespace
+
+Status write_control(const fs::path& run, const ControlFile& control) {
+  const fs::path file = file_of(run);
+  remove_control(run);
+  const int descriptor = ::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  if (descriptor < 0) return failed(file, "it cannot be made");
+  const nlohmann::ordered_json json = {{"host", control.host},
+                                       {"local", control.local},
+                                       {"far", control.far},
+                                       {"key", control.key.text()}};
+  const std::string text = json.dump() + "\n";
+  const bool written =
+      ::write(descriptor, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  Status status = Done{};
+  if (!written) status = failed(file, "writing failed");
+  ::close(descriptor);
+  return status;
+}
+
+void remove_control(const fs::path& run) {
+  std::error_code ignored;
+  fs::remove(file_of(run), ignored);
+}
+
+Result<ControlFile> read_control(const fs::path& run) {
+  const fs::path file = file_of(run);
+  struct stat facts {};
+  if (::stat(file.c_str(), &facts) != 0)
+    return Error{Errc::not_found, "no job runs in this folder", run.string(),
+                 "start it: troupe train --resume " + run.string()};
+  if ((facts.st_mode & (S_IRWXG | S_IRWXO)) != 0)
+    return Error{Errc::invalid_argument, "others may read the job's key", file.string(),
+                 "chmod 600 " + file.string()};
+  std::ifstream stream(file);
+  std::stringstream text;
+  text << stream.rdbuf();
+  if (!stream) return failed(file, "it cannot be read");
+  try {
+    const auto json = nlohmann::json::parse(text.str());
+    const auto key = door::JobKey::parse(json.at("key").get<std::string>(), file.string());
+    if (!key.ok()) return key.error();
+    return ControlFile{json.at("host").get<std::string>(), json.at("local").get<std::string>(),
+                       json.at("far").get<std::string>(), key.value()};
+  } catch (const nlohmann::json::exception& fault) {
+    return Error{Errc::bad_data, std::string("it makes no sense: ") + fault.what(), file.string(),
+                 "start the job again"};
+  }
+}
+
+}  // namespace troupe::app

@@ -1,0 +1,32 @@
+// RUN/control: how `troupe ctl` reaches the head of a running job. Holds the job's key, so that
+// only the job's owner may read it (mode 600).
+
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "runtime/door/job_key.hpp"
+#include "runtime/vocabulary/host_port.hpp"
+#include "runtime/vocabulary/result.hpp"
+
+namespace troupe::app {
+
+struct ControlFile {
+  std::string host;   ///< Where the head runs.
+  std::string local;  ///< `HOST:PORT` on that machine.
+  std::string far;    ///< The same from other machines.
+  door::JobKey key;
+};
+
+/// Writes it into a run's folder; takes the place of an older one. Errors: io_failed.
+Status write_control(const std::filesystem::path& run, const ControlFile& control);
+
+/// It is of no use any more.
+void remove_control(const std::filesystem::path& run);
+
+/// Errors: not_found: no job runs there; io_failed; bad_data; invalid_argument: group or others may
+/// read it.
+Result<ControlFile> read_control(const std::filesystem::path& run);
+
+}  // namespace troupe::app

@@ -1,0 +1,111 @@
+// `troupe ctl`: asks and orders a running job.
+
+#include <CLI/CLI.hpp>
+#include <caf/all.hpp>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "actors/system.hpp"
+#include "app/commands.hpp"
+#include "app/control_file.hpp"
+#include "app/run_argument.hpp"
+#include "app/signals.hpp"
+#include "app/terminal.hpp"
+#include "engine/this_machine.hpp"
+#include "runtime/observe/job_status.hpp"
+
+namespace troupe::app {
+
+namespace {
+
+using namespace actors;
+using Kind = ControlRequest::Kind;
+
+/// A head that computes nothing answers at once; one that is stopped does not.
+constexpr double kFindSeconds = 5;
+constexpr std::chrono::seconds kAnswerTime{10};
+
+struct Options {
+  std::string run;
+  std::int32_t node = 0;
+  bool json = false;
+};
+
+Result<std::string> ask(caf::actor_system& system, const SupervisorActor& supervisor,
+                        const ControlRequest& request) {
+  std::optional<Result<std::string>> answer;
+  caf::scoped_actor self(system);
+  self->request(supervisor, kAnswerTime, control_atom::value, request)
+      .receive([&](const std::string& text) { answer = text; },
+               [&](const caf::error& error) {
+                 const caf::message& context = error.context();
+                 if (context.match_elements<std::string, std::string>())
+                   answer = Error{Errc::unavailable,
+                                  context.get_as<std::string>(0),
+                                  {},
+                                  context.get_as<std::string>(1)};
+                 else
+                   answer = Error{Errc::timed_out,
+                                  "the job did not answer",
+                                  {},
+                                  "look whether its head is stopped or crowded"};
+               });
+  return *std::move(answer);
+}
+
+int control(const Options& options, Kind kind) {
+  const auto asked = [&]() -> Result<std::string> {
+    if (auto there = check_run_folder(options.run); !there.ok()) return std::move(there).error();
+    const auto file = read_control(options.run);
+    if (!file.ok()) return file.error();
+    const bool is_here = file.value().host == engine::host_name();
+    const auto address = parse_host_port(is_here ? file.value().local : file.value().far);
+    if (!address.ok()) return address.error();
+    SystemConfig config;
+    caf::actor_system system(config);
+    auto supervisor = find_supervisor(
+        system, address.value(), [&]() -> Result<door::JobKey> { return file.value().key; },
+        kFindSeconds);
+    if (!supervisor.ok()) {
+      Error error = std::move(supervisor).error();
+      error.fix = "look whether the job still runs: " + options.run + "/train.log";
+      return error;
+    }
+    auto answer = ask(system, supervisor.value(), {kind, NodeId{options.node}});
+    supervisor = Error{Errc::cancelled, {}, {}, {}};  // Lets go of it before the system ends.
+    return answer;
+  }();
+  if (!asked.ok()) return report(asked.error());
+  if (kind != Kind::status || options.json) {
+    std::cout << asked.value() << "\n";
+    return 0;
+  }
+  const auto status = observe::read_status(asked.value());
+  if (!status.ok()) return report(status.error());
+  std::cout << observe::status_text(status.value());
+  return 0;
+}
+
+}  // namespace
+
+void add_ctl(Commands& commands) {
+  auto options = std::make_shared<Options>();
+  auto* group = commands.root.add_subcommand("ctl", "Ask or order a running job");
+  group->add_option("RUN", options->run, "The job's run folder")->required()->type_name("FOLDER");
+  group->require_subcommand(1);
+  const auto add = [&](const char* name, const char* about, Kind kind) {
+    auto* command = group->add_subcommand(name, about);
+    command->callback([&commands, options, kind] { commands.exit_code = control(*options, kind); });
+    return command;
+  };
+  auto* status = add("status", "What it does, and who takes part", Kind::status);
+  status->add_flag("--json", options->json, "For programs");
+  add("checkpoint", "Save the state of the last finished step", Kind::checkpoint);
+  add("stop", "Save, and end", Kind::stop);
+  auto* drain = add("drain", "Let a node leave; its state goes to others first", Kind::drain);
+  drain->add_option("NODE", options->node, "Its number")->required();
+}
+
+}  // namespace troupe::app

@@ -1,0 +1,104 @@
+#include "runtime/observe/job_status.hpp"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+namespace troupe::observe {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string counted(std::int64_t count, const std::string& noun) {
+  return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
+}
+
+}  // namespace
+
+std::string status_line(const JobStatus& status) {
+  Json nodes = Json::array();
+  for (const NodeStatus& node : status.nodes)
+    nodes.push_back({{"node", node.node.value},
+                     {"host", node.host},
+                     {"pid", node.pid},
+                     {"state", node.state},
+                     {"devices", node.devices}});
+  const Json json = {{"job", status.job},
+                     {"run", status.run},
+                     {"phase", status.phase},
+                     {"step", status.step},
+                     {"total_steps", status.total_steps},
+                     {"tokens", status.tokens},
+                     {"step_ms", status.step_ms},
+                     {"loss", status.loss},
+                     {"generation", status.generation},
+                     {"layout", status.layout},
+                     {"tolerance_left", status.tolerance_left},
+                     {"saved_step", status.saved_step},
+                     {"is_saving", status.is_saving},
+                     {"nodes", std::move(nodes)}};
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+Result<JobStatus> read_status(const std::string& line) {
+  try {
+    const Json json = Json::parse(line);
+    JobStatus status;
+    json.at("job").get_to(status.job);
+    json.at("run").get_to(status.run);
+    json.at("phase").get_to(status.phase);
+    json.at("step").get_to(status.step);
+    json.at("total_steps").get_to(status.total_steps);
+    json.at("tokens").get_to(status.tokens);
+    // A loss that is not finite is `null` in JSON.
+    status.step_ms = json.at("step_ms").is_number() ? json.at("step_ms").get<double>() : 0;
+    status.loss = json.at("loss").is_number() ? json.at("loss").get<double>() : std::nan("");
+    json.at("generation").get_to(status.generation);
+    json.at("layout").get_to(status.layout);
+    json.at("tolerance_left").get_to(status.tolerance_left);
+    json.at("saved_step").get_to(status.saved_step);
+    json.at("is_saving").get_to(status.is_saving);
+    for (const Json& own : json.at("nodes")) {
+      NodeStatus& node = status.nodes.emplace_back();
+      own.at("node").get_to(node.node.value);
+      own.at("host").get_to(node.host);
+      own.at("pid").get_to(node.pid);
+      own.at("state").get_to(node.state);
+      own.at("devices").get_to(node.devices);
+    }
+    return status;
+  } catch (const Json::exception& fault) {
+    return Error{Errc::bad_data,
+                 std::string("the job's answer makes no sense: ") + fault.what(),
+                 {},
+                 "use the troupe that the job runs"};
+  }
+}
+
+std::string status_text(const JobStatus& status) {
+  std::ostringstream text;
+  text << status.job << ": " << status.phase << ", step " << status.step;
+  if (status.total_steps > 0) text << " of " << status.total_steps;
+  text << " done";
+  if (status.step > 0 && status.step_ms > 0)
+    text << ", loss " << status.loss << ", " << std::lround(status.step_ms) << " ms a step";
+  text << "\n";
+  if (!status.layout.empty())
+    text << "layout " << status.generation << ": " << status.layout << "; "
+         << (status.tolerance_left > 0 ? counted(status.tolerance_left, "node") + " may be lost"
+                                       : "no node may be lost")
+         << "\n";
+  text << (status.saved_step > 0 ? "newest checkpoint: step " + std::to_string(status.saved_step)
+                                 : std::string("no checkpoint yet"))
+       << (status.is_saving ? "; one is being written" : "") << "\n";
+  for (const NodeStatus& node : status.nodes) {
+    text << "node " << node.node.value << "  " << node.state;
+    if (!node.host.empty()) text << "  " << node.host << ", pid " << node.pid;
+    if (node.devices > 0) text << "  " << counted(node.devices, "device");
+    text << "\n";
+  }
+  return text.str();
+}
+
+}  // namespace troupe::observe

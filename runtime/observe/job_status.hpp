@@ -1,0 +1,47 @@
+// What a running job says of itself when its owner asks (`troupe ctl RUN status`).
+
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "runtime/vocabulary/result.hpp"
+#include "runtime/vocabulary/units.hpp"
+
+namespace troupe::observe {
+
+struct NodeStatus {
+  NodeId node;
+  std::string host;  ///< Empty: nobody has taken the place yet.
+  std::int32_t pid = 0;
+  std::string state;         ///< `working`, `waiting for work`, `leaving`, `gone`, ...
+  std::int32_t devices = 0;  ///< That work in the layout.
+};
+
+struct JobStatus {
+  std::string job, run;
+  std::string phase;             ///< `training`, `waiting for nodes`, ...
+  std::int64_t step = 0;         ///< Last finished one.
+  std::int64_t total_steps = 0;  ///< 0: tokens decide.
+  std::int64_t tokens = 0;
+  double step_ms = 0;  ///< Of the last finished step; 0: none yet.
+  double loss = 0;     ///< The same.
+  EpochNumber generation = 0;
+  std::string layout;
+  std::int32_t tolerance_left = 0;  ///< Nodes that may be lost, whichever, and all state is left.
+  std::int64_t saved_step = 0;      ///< Of the newest checkpoint; 0: there is none.
+  bool is_saving = false;
+  std::vector<NodeStatus> nodes;
+};
+
+/// One line of JSON without a newline.
+std::string status_line(const JobStatus& status);
+
+/// What `status_line` wrote. Errors: bad_data: it did not.
+Result<JobStatus> read_status(const std::string& line);
+
+/// For people: a few lines, with a newline behind each.
+std::string status_text(const JobStatus& status);
+
+}  // namespace troupe::observe

@@ -1,0 +1,46 @@
+// The layout with which a job goes on when nodes are lost or join.
+//
+// Pure; the same answer on every node.
+
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <vector>
+
+#include "runtime/vocabulary/parallel_plan.hpp"
+#include "runtime/vocabulary/result.hpp"
+#include "scheduler/pipeline_templates.hpp"
+#include "scheduler/place_by_hand.hpp"
+
+namespace troupe::scheduler {
+
+struct RelayoutRequest {
+  const ParallelPlan& plan;      ///< What runs, or ran until nodes were lost.
+  ClusterShape cluster;          ///< All places for nodes.
+  const TemplateSet& templates;  ///< Of pipelines of whole nodes; may have none.
+  std::int64_t global_batch = 1;
+  std::int64_t fault_tolerance = 0;
+  std::set<NodeId> nodes;  ///< That are there: without lost ones, with those that joined.
+};
+
+struct Relayout {
+  ParallelPlan plan;
+  std::set<NodeId> idle;  ///< Nodes that are there and have no stage.
+};
+
+/// What survives whole stays as it is, so that little moves; the rest is made anew. In this order:
+///
+/// 1. Replicas with a stage on a lost node go; where nobody would idle and `fault_tolerance` + 1 of
+///    each group are left, that is all.
+/// 2. Pipelines of one replica per group, each on nodes of its own, change as `reconfigure` says
+///    (reinstantiate, borrow, merge; Oobleck, dissertation 2.5.1). Changed ones take templates.
+///    Where too few nodes are left for the tolerance, the largest that still works counts.
+/// 3. As in 1, with idle nodes: replicas of different groups stay apart, a group that lost nothing
+///    keeps its stages.
+/// 4. The best combination of templates on the nodes that are there (Oobleck, 2.4.2).
+///
+/// Errors: infeasible: none of these works; the message is that of the last one.
+Result<Relayout> relayout(const RelayoutRequest& request);
+
+}  // namespace troupe::scheduler

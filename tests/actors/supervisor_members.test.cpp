@@ -1,0 +1,248 @@
+#include "actors/supervisor_members.hpp"
+
+#include <fstream>
+
+#include "runtime/observe/job_status.hpp"
+#include "tests/actors/head_fixture.hpp"
+#include "tests/support/scratch_folder.hpp"
+
+namespace troupe::actors {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// A head that trains, knows how pipelines of other sizes would be cut, and keeps a log.
+struct Members {
+  explicit Members(const std::function<void(job::Job&)>& edit = {}) : head(9, edit) {
+    head.resources.logger =
+        observe::Logger::create(nullptr, {"head", observe::LogLevel::info, scratch / "log"})
+            .value();
+    head.start_training();
+    scheduler::TemplateRequest request;
+    for (const auto& module : head.resources.setup.model.modules)
+      request.layers.insert(request.layers.end(), module.layers.size(), {1, 1, Bytes{1}, {}});
+    request.node_count = 4;
+    request.device_memory = Bytes{100};
+    head.tell(
+        std::make_shared<const scheduler::TemplateSet>(scheduler::make_templates(request).value()));
+  }
+
+  std::string log() const {
+    std::ifstream stream(scratch / "log");
+    return {std::istreambuf_iterator<char>(stream), {}};
+  }
+
+  void bring_up(EpochNumber epoch, const std::vector<std::size_t>& nodes) {
+    for (const std::size_t id : nodes) head.tell(fetched_atom::value, NodeId{id}, epoch);
+    for (const std::size_t id : nodes) head.tell(applied_atom::value, NodeId{id}, epoch);
+  }
+
+  void run_step(std::int64_t step, EpochNumber epoch) {
+    const std::size_t devices = head.scheduler.begins.back().plan.devices.size();
+    for (std::size_t device = 0; device < devices; ++device)
+      head.prepared(device, step, 1, 1, epoch);
+    for (std::size_t device = 0; device < devices; ++device) head.finished(device, step, epoch);
+  }
+
+  void lose(std::size_t node) {
+    head.tell(exited_atom::value, static_cast<std::int32_t>(100 + node),
+              std::string("was killed by signal 9"));
+  }
+
+  /// The answer to a request, or why there is none.
+  std::string ask(ControlRequest::Kind kind, std::int32_t node = -1) {
+    std::string answer;
+    const auto asker = head.system.get().spawn([&answer, kind, node,
+                                                actor = head.actor](caf::event_based_actor* self) {
+      self->request(actor, caf::infinite, control_atom::value, ControlRequest{kind, NodeId{node}})
+          .then([&answer](const std::string& text) { answer = text; },
+                [&answer](const caf::error& error) {
+                  answer = "no: " + error.context().get_as<std::string>(0);
+                });
+    });
+    head.system.run();
+    return answer;
+  }
+
+  testing::ScratchFolder scratch;
+  Head head;
+};
+
+TEST_CASE("a node that joins a running job works from the next step on", "[actors][members]") {
+  Members members;
+  Head& head = members.head;
+  head.plan(0);
+  members.lose(1);
+  members.bring_up(2, {0, 2, 3});
+  head.plan(0);
+  CHECK(head.join("another") == "1");
+  CHECK(head.seen[1].configurations.size() == 1);
+  head.ready(1);
+  CHECK(head.seen[0].configurations.size() == 2);  // The step under way comes first.
+  members.run_step(1, 2);
+  REQUIRE(head.seen[0].configurations.size() == 3);
+  REQUIRE(head.seen[1].configurations.size() == 2);
+  const Configuration& next = head.seen[1].configurations[1];
+  CHECK(next.epoch_number == 3);
+  CHECK(next.plan.nodes().contains(NodeId{1}));
+  CHECK(next.nodes.size() == 5);  // And the head.
+  CHECK_FALSE(next.moves.empty());
+  members.bring_up(3, {0, 1, 2, 3});
+  CHECK(head.scheduler.next.back() == 1);
+  head.plan(1);
+  members.run_step(2, 3);
+  REQUIRE(head.recorder.events.size() == 2);
+  CHECK(head.recorder.events[1].kind == "joined");
+  CHECK((head.recorder.events[1].nodes == std::vector<NodeId>{NodeId{1}}));
+  CHECK(says(head.recorder.events[1].why, "another"));
+}
+
+TEST_CASE("a node that nobody needs waits until somebody is lost", "[actors][members]") {
+  Members members;
+  Head& head = members.head;
+  head.tell(std::make_shared<const scheduler::TemplateSet>());  // Nothing can be cut anew.
+  head.plan(0);
+  members.lose(1);
+  members.bring_up(2, {0, 2, 3});
+  head.plan(0);
+  head.join("another");
+  head.ready(1);
+  members.run_step(1, 2);
+  CHECK(head.seen[0].configurations.size() == 2);
+  CHECK(says(members.log(), "node 1 joined and waits for work"));
+  CHECK(head.scheduler.asked >= 2);  // Training goes on.
+  const auto status = observe::read_status(members.ask(ControlRequest::Kind::status)).value();
+  CHECK(status.nodes[1].state == "waiting for work");
+}
+
+TEST_CASE("what happens to a node that is not ready yet is no loss", "[actors][members][errors]") {
+  Members members([](job::Job& job) { job.cluster.join_timeout_s = 5; });
+  Head& head = members.head;
+  head.plan(0);
+  members.lose(1);
+  members.bring_up(2, {0, 2, 3});
+  head.join("another");
+  SECTION("its process ends") {
+    caf::anon_send_exit(head.nodes[1], caf::exit_reason::kill);
+    head.system.run();
+    head.system.pass(400ms);
+  }
+  SECTION("it cannot open its data") {
+    head.tell(failed_atom::value, NodeId{1}, Error{Errc::not_found, "no data here", "x", ""});
+    CHECK(says(members.log(), "no data here"));
+  }
+  SECTION("it has other data") { head.ready(1, {61, 7}); }
+  SECTION("it takes too long") { head.pass(6s, {0, 1, 2, 3}); }
+  CHECK_FALSE(head.ended);
+  CHECK(says(members.log(), "did not join"));
+  CHECK(head.seen[0].configurations.size() == 2);
+  CHECK(head.join("a third") == "1");
+}
+
+TEST_CASE("a node that is drained gives its state away and ends well", "[actors][members]") {
+  Members members;
+  Head& head = members.head;
+  head.plan(0);
+  CHECK(says(members.ask(ControlRequest::Kind::drain, 3), "leaves before the next step"));
+  CHECK(head.seen[0].configurations.size() == 1);
+  members.run_step(1, 1);
+  for (std::size_t id = 0; id < 4; ++id) {
+    REQUIRE(head.seen[id].configurations.size() == 2);
+    CHECK_FALSE(head.seen[id].configurations[1].plan.nodes().contains(NodeId{3}));
+  }
+  CHECK(head.seen[3].stops.empty());
+  members.bring_up(2, {0, 1, 2, 3});
+  CHECK((head.seen[3].stops == std::vector<std::string>{""}));
+  CHECK(head.recorder.steps.size() == 1);  // No step is lost.
+  CHECK(head.scheduler.next.back() == 1);
+  head.plan(1);
+  members.run_step(2, 2);
+  REQUIRE(head.recorder.events.size() == 1);
+  CHECK(head.recorder.events[0].kind == "drained");
+  CHECK((head.recorder.events[0].nodes == std::vector<NodeId>{NodeId{3}}));
+  CHECK(head.recorder.steps[1]->metrics.nodes == 3);
+}
+
+TEST_CASE("a node that dies while it is drained is lost", "[actors][members]") {
+  Members members;
+  Head& head = members.head;
+  head.plan(0);
+  members.ask(ControlRequest::Kind::drain, 1);
+  members.run_step(1, 1);
+  members.lose(1);
+  CHECK_FALSE(head.ended);
+  CHECK(head.seen[0].configurations.back().epoch_number == 3);
+  members.bring_up(3, {0, 2, 3});
+  head.plan(1);
+  members.run_step(2, 3);
+  REQUIRE(head.recorder.events.size() == 1);
+  CHECK(head.recorder.events[0].kind == "lost");
+}
+
+TEST_CASE("a signal to one node drains it, to most it ends the job", "[actors][members]") {
+  Members members;
+  Head& head = members.head;
+  head.plan(0);
+  const auto signal = [&](std::size_t node) {
+    head.tell(failed_atom::value, NodeId{node},
+              Error{Errc::cancelled, "stopped by SIGTERM", "", ""});
+  };
+  SECTION("one") {
+    signal(1);
+    head.pass(600ms, {0, 1, 2, 3});
+    members.run_step(1, 1);
+    CHECK_FALSE(head.seen[0].configurations.back().plan.nodes().contains(NodeId{1}));
+    CHECK_FALSE(head.ended);
+  }
+  SECTION("two of four, in turn") {
+    signal(1);
+    head.pass(600ms, {0, 1, 2, 3});
+    signal(0);
+    head.pass(600ms, {0, 1, 2, 3});
+    members.run_step(1, 1);
+    CHECK((head.seen[2].configurations.back().plan.nodes() ==
+           std::set<NodeId>{NodeId{2}, NodeId{3}}));
+  }
+  SECTION("three of four") {
+    for (const std::size_t node : {1u, 2u, 3u}) signal(node);
+    head.pass(600ms, {0, 1, 2, 3});
+    head.leave({0, 1, 2, 3});
+    REQUIRE(head.ended);
+    CHECK(says(head.ended->message, "stopped by SIGTERM"));
+  }
+}
+
+TEST_CASE("the job's owner is answered", "[actors][members]") {
+  Members members;
+  Head& head = members.head;
+  using Kind = ControlRequest::Kind;
+  head.plan(0);
+  members.run_step(1, 1);
+  auto status = observe::read_status(members.ask(Kind::status)).value();
+  CHECK(status.phase == "training");
+  CHECK(status.step == 1);
+  CHECK(status.total_steps == 9);
+  CHECK(status.generation == 1);
+  CHECK(status.tolerance_left == 1);
+  CHECK(status.loss > 0);
+  CHECK(status.layout == "2 pipelines of 2 and 3 stages");
+  REQUIRE(status.nodes.size() == 4);
+  CHECK(status.nodes[2].state == "working");
+  CHECK(status.nodes[2].pid == 102);
+  CHECK(says(observe::status_text(status), "training, step 1 of 9 done"));
+  CHECK(says(members.ask(Kind::drain, 7), "no: there is no node 7"));
+  CHECK(says(members.ask(Kind::checkpoint), "being saved"));
+  CHECK(head.seen[0].saves.size() == 1);
+  CHECK(says(members.ask(Kind::stop), "saves and ends"));
+  CHECK(observe::read_status(members.ask(Kind::status)).value().phase == "stopping");
+  CHECK(says(members.ask(Kind::drain, 1), "no: the job ends"));
+  CHECK(says(head.join("late"), "the job ends: stopped by troupe ctl"));
+}
+
+TEST_CASE("an answer that makes no sense is an error", "[actors][errors]") {
+  CHECK(observe::read_status("{}").error().code == Errc::bad_data);
+  CHECK(observe::read_status("nothing").error().code == Errc::bad_data);
+}
+
+}  // namespace
+}  // namespace troupe::actors

@@ -1,0 +1,400 @@
+"""Nodes die, are stopped and vanish while a job trains, and its parameters are as if nothing had happened.
+
+    recovery.py BINARY [CASE...]     prints `N passed, M failed, K skipped` last
+    recovery.py BINARY --chaos N     N random events instead of a few
+    recovery.py BINARY --seed S      of the events; default: another one every day
+
+The job is parity.toml on data that `data make --uneven` makes, some of them spoilt. Every run is held against
+`--reference` (fp64, 1e-10); that it went on, and how, is read from its events and its record.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "engine"), str(ROOT / "tests" / "actors")]
+
+from parity_data import UnevenData  # noqa: E402
+from parity_layouts import REPLICAS, THREE_STAGES  # noqa: E402
+from parity_matrix import POLICIES, SCHEDULES  # noqa: E402
+from whole_jobs import alive, children  # noqa: E402
+from tests.support.recorded_runs import read_lines  # noqa: E402
+from tests.support.run_cases import Failure, run_cases  # noqa: E402
+
+JOB = ROOT / "tests" / "engine" / "parity.toml"
+STEPS, BATCH, RECORDS = 20, 8, 60
+FP64 = "train.dtype=fp64"
+RESOLVED_WITHIN_S = 10  # Of each event, besides the time until silence counts.
+ENCODERS, LLM = '{node=N,vision="all",audio="all"}', '{node=N,llm="all"}'
+
+
+def pipelines(*nodes):
+    """A pipeline for each list of nodes: the encoders on the first, the llm cut over the others, or beside them."""
+    tables = []
+    for own in nodes:
+        if len(own) == 1:
+            stages = [f'{{node={own[0]},vision="all",audio="all",llm="all"}}']
+        else:
+            cuts = [round(7 * i / (len(own) - 1)) for i in range(len(own))]
+            stages = [f'{{node={own[0]},vision="all",audio="all"}}']
+            stages += [f"{{node={node},llm=[{a},{b}]}}" for node, a, b in zip(own[1:], cuts, cuts[1:])]
+        tables.append(f"{{stages=[{','.join(stages)}]}}")
+    count = 1 + max(node for own in nodes for node in own)
+    return [f"parallel.pipelines=[{','.join(tables)}]", f"cluster.local_nodes={count}"]
+
+
+def expect(condition, what):
+    if not condition:
+        raise Failure(what)
+
+
+class Job:
+    """A running job."""
+
+    def __init__(self, bench, name, words, steps):
+        self.bench, self.run = bench, bench.folder / name
+        self.process = subprocess.Popen(
+            [str(bench.binary), "train", str(JOB), *bench.job, FP64, f"train.steps={steps}", f"job.run_dir={self.run}", *words],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+        self.nodes = []
+
+    def steps(self):
+        path = self.run / "metrics.jsonl"
+        return len({line["step"] for line in read_lines(path)}) if path.exists() else 0
+
+    def wait_for(self, step, within=60):
+        deadline = time.monotonic() + within
+        while self.steps() < step:
+            if self.process.poll() is not None:
+                raise Failure(f"it ended with {self.process.returncode}\n{self.process.communicate()[0][-2500:]}")
+            expect(time.monotonic() < deadline, f"no step {step} within {within} s")
+            time.sleep(0.01)
+        self.nodes = self.nodes or children(self.process.pid)
+
+    def signal(self, node, which):
+        os.kill(self.nodes[node], which)
+
+    def finish(self, code=0, within=120):
+        try:
+            output = self.process.communicate(timeout=within)[0]
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise Failure(f"it hangs\n{self.process.communicate()[0][-2500:]}") from None
+        expect(self.process.returncode == code, f"exit {self.process.returncode} instead of {code}\n{output[-2500:]}")
+        deadline = time.monotonic() + 5
+        while any(alive(pid) for pid in self.nodes):
+            expect(time.monotonic() < deadline, "processes of nodes are left behind")
+            time.sleep(0.05)
+        return output
+
+    def events(self, kind="lost"):
+        path = self.run / "events.jsonl"
+        return [line for line in read_lines(path) if line["kind"] == kind] if path.exists() else []
+
+
+class Bench:
+    def __init__(self, binary, folder):
+        self.binary, self.folder = binary, folder
+        data = UnevenData(binary, folder / "data")
+        chosen = random.Random(5).sample(data.samples, RECORDS)
+        for index in (7, 31):
+            chosen[index] = dict(chosen[index], id=f"spoilt-{index}", image="is-not-there.png")
+        profile = folder / "profile.json"
+        self.job = [data.write("some", chosen), f"train.global_batch_size={BATCH}", "train.microbatches=2",
+                    "data.max_bad_fraction=1", "debug.parameter_hashes=true", "cluster.heartbeat_interval_s=0.2",
+                    "cluster.heartbeat_timeout_s=1.5"]
+        self.run(["profile", str(JOB), *self.job, FP64, "--out", str(profile), "--budget", "3"])
+        self.job.append(f"scheduler.profile={profile}")
+        self.references = {}
+
+    def run(self, words, code=0, timeout=300):
+        done = subprocess.run([str(self.binary), *words], capture_output=True, text=True, timeout=timeout, check=False,
+                              env={**os.environ, "OMP_NUM_THREADS": "1"})
+        expect(done.returncode == code, f"{' '.join(words)}\nexit {done.returncode} instead of {code}\n"
+                                        f"{done.stdout[-1500:]}{done.stderr[-1500:]}")
+        return done.stdout
+
+    def reference(self, model, steps):
+        if (tuple(model), steps) not in self.references:
+            run = self.folder / f"reference-{len(self.references)}"
+            self.run(["train", str(JOB), *self.job, FP64, f"train.steps={steps}", "--reference", f"job.run_dir={run}", *model])
+            self.references[tuple(model), steps] = run
+        return self.references[tuple(model), steps]
+
+    def start(self, name, *words, steps=STEPS):
+        return Job(self, name, words, steps)
+
+    def check(self, job, model=(), steps=STEPS):
+        """The run equals the reference, each sample was trained once, each loss is told."""
+        self.run(["compare", str(self.reference(list(model), steps)), str(job.run), "--rtol", "1e-10", "--loss-rtol", "1e-10"])
+        audit = json.loads(self.run(["data", "audit", str(job.run), "--json"]))
+        expect(audit["steps"] == steps, f"audit: {audit}")
+        for event in job.events():
+            for key in ("decide_ms", "copy_ms", "rebuild_ms", "replay_ms"):
+                expect(event[key] >= 0, f"{key} of {event}")
+            expect(event["replay_ms"] > 0, f"no step was trained again: {event}")
+
+
+# ---- cases ----------------------------------------------------------------------------------------
+
+LAYOUTS = {
+    "two pipelines": pipelines([0, 1], [2, 3]),
+    "one and three": pipelines([0], [1, 2, 3]),
+    "three": pipelines([0], [1], [2]),
+    "three stages": [THREE_STAGES],
+    "two on a node": ["cluster.local_nodes=2", "cluster.devices_per_node=2",
+                      "parallel.pipelines=[" + ",".join(
+                          f'{{stages=[{{node={node},device={device},vision="all",audio="all",llm="all"}}]}}'
+                          for node in (0, 1) for device in (0, 1)) + "]"],
+    "3 encoders, 2 llms": REPLICAS["3-2"],
+}
+MODELS = {"all": [], "vision frozen": ["modules.vision.freeze=true"],
+          "tied": ["modules.llm.config.tie_word_embeddings=true"]}
+
+
+def a_killed_node_changes_nothing(bench):
+    """Every layout, with schedules, policies and models that change from run to run."""
+    for number, (layout, words) in enumerate(LAYOUTS.items()):
+        schedule, policy = bench.draw.choice(SCHEDULES), bench.draw.choice(POLICIES)
+        model = bench.draw.choice(list(MODELS))
+        step, node = bench.draw.randint(2, 9), bench.draw.randrange(2)
+        print(f"  {layout}: {model}, {schedule}, {policy}; node {node} in step {step + 1}", flush=True)
+        job = bench.start(f"killed-{number}", *words, *MODELS[model], f"scheduler.schedule={schedule}",
+                          f"balancer.policy={policy}")
+        job.wait_for(step)
+        time.sleep(0.2 * bench.draw.random())
+        job.signal(node, signal.SIGKILL)
+        output = job.finish()
+        bench.check(job, MODELS[model])
+        events = job.events()
+        expect([event["nodes"] for event in events] == [[node]], f"events: {events}")
+        expect("was lost" in output and "goes on without it" in output and f"the loss of node {node}: noticed" in output,
+               f"the log does not tell:\n{output[-2500:]}")
+        lines = read_lines(job.run / "metrics.jsonl")
+        expect([line["step"] for line in lines] == list(range(1, STEPS + 1)), "a step stands twice, or not at all")
+        nodes = [line["nodes"] for line in lines]
+        expect(nodes[0] == nodes[-1] + 1, f"nodes of the steps: {nodes}")
+        expect({line["generation"] for line in lines} == {1, 2}, "generations")
+
+
+def only_the_encoders_change_where_one_of_them_is_lost(bench):
+    job = bench.start("encoder", *REPLICAS["3-2"])
+    job.wait_for(3)
+    job.signal(1, signal.SIGKILL)
+    job.finish()
+    bench.check(job)
+    before, after = (json.loads((job.run / name).read_text(encoding="utf-8")) for name in ("plan-1.json", "plan.json"))
+    counts = [sum(replica["group"] == 0 for replica in plan["replicas"]) for plan in (before, after)]
+    expect(counts == [3, 2], f"replicas of the encoders: {counts}")
+    expect(job.events()[0]["copy_bytes"] == 0, "state was moved")
+
+
+def one_after_the_other_down_to_one(bench):
+    job = bench.start("down", *LAYOUTS["two pipelines"])
+    for step, node in ((2, 1), (5, 3), (9, 0)):
+        job.wait_for(step)
+        job.signal(node, signal.SIGKILL)
+    job.finish()
+    bench.check(job)
+    expect([event["nodes"] for event in job.events()] == [[1], [3], [0]], f"events: {job.events()}")
+    expect([event["tolerance_left"] for event in job.events()] == [1, 1, 0], f"tolerance: {job.events()}")
+
+
+def two_at_once(bench):
+    for number in range(2):
+        job = bench.start(f"two-{number}", *LAYOUTS["two pipelines"])
+        job.wait_for(4)
+        job.signal(0, signal.SIGKILL)
+        time.sleep(0.02 * number)
+        job.signal(1, signal.SIGKILL)
+        job.finish()
+        bench.check(job)
+        expect(sorted(node for event in job.events() for node in event["nodes"]) == [0, 1], f"events: {job.events()}")
+
+
+def a_stopped_node_is_done_without_and_ends_when_it_goes_on(bench):
+    job = bench.start("stopped", *LAYOUTS["two pipelines"], steps=40)
+    job.wait_for(3)
+    job.signal(1, signal.SIGSTOP)
+    begin = time.monotonic()
+    job.wait_for(8)
+    expect(time.monotonic() - begin < 1.5 + RESOLVED_WITHIN_S, "it took too long")
+    job.signal(1, signal.SIGCONT)
+    deadline = time.monotonic() + 5
+    while alive(job.nodes[1]):
+        expect(time.monotonic() < deadline, "the node that was away does not end")
+        time.sleep(0.05)
+    job.finish()
+    bench.check(job, steps=40)
+    expect(job.events()[0]["detect_ms"] >= 1500, f"events: {job.events()}")
+
+
+def the_last_copy(bench):
+    """Without a checkpoint the job ends and names what is lost; with one it can be gone on with."""
+    words = pipelines([0, 1])
+    for name, more, code in (("last", [], 1), ("last-saved", ["checkpoint.every_steps=2"], 75)):
+        job = bench.start(name, *words, *more)
+        job.wait_for(4)
+        if more:
+            while not list(job.run.glob("checkpoints/step-*/manifest.json")):
+                time.sleep(0.02)
+        job.signal(1, signal.SIGKILL)
+        output = job.finish(code)
+        expect("no other node has llm." in output, f"what is lost is not named:\n{output[-1500:]}")
+    job = bench.start("last-saved", *words, "checkpoint.every_steps=2")
+    job.finish()
+    bench.check(job)
+
+
+def a_loss_while_it_saves(bench):
+    job = bench.start("saving", *LAYOUTS["two pipelines"], "checkpoint.every_steps=1", "checkpoint.keep_last=2")
+    for step, node in ((3, 1), (8, 0)):
+        job.wait_for(step)
+        job.signal(node, signal.SIGKILL)
+    job.finish()
+    bench.check(job)
+    listed = json.loads(bench.run(["checkpoint", "verify", str(job.run), "--json"]))
+    expect(f'"step": {STEPS}' in json.dumps(listed), f"the last step is not saved: {listed}")
+
+
+def a_loss_while_the_job_starts(bench):
+    """From the joining of nodes on at any moment: it either trains without the node or says which one is missing."""
+    for number in range(6):
+        job = bench.start(f"start-{number}", *LAYOUTS["two pipelines"])
+        deadline = time.monotonic() + 30
+        while len(children(job.process.pid)) < 4:
+            expect(time.monotonic() < deadline, "nodes are not started")
+            time.sleep(0.005)
+        time.sleep(0.5 * number + 0.4 * bench.draw.random())
+        job.nodes = children(job.process.pid)
+        job.signal(3, signal.SIGKILL)
+        try:
+            output = job.process.communicate(timeout=60)[0]
+        except subprocess.TimeoutExpired:
+            job.process.kill()
+            raise Failure("it hangs") from None
+        if job.process.returncode == 0:
+            bench.check(job)
+        else:
+            expect(job.process.returncode == 1 and ("node 3" in output or "killed by signal 9" in output),
+                   f"exit {job.process.returncode}\n{output[-1500:]}")
+        print(f"  exit {job.process.returncode}, lost: {[event['step'] for event in job.events()]}", flush=True)
+
+
+def ctl(bench, job, *words, code=0):
+    return bench.run(["ctl", str(job.run), *words], code)
+
+
+def a_node_leaves_and_another_one_comes(bench):
+    job = bench.start("members", *LAYOUTS["two pipelines"], steps=60)
+    job.wait_for(3)
+    expect("leaves before the next step" in ctl(bench, job, "drain", "1"), "it is not told what happens")
+    job.wait_for(8)
+    status = json.loads(ctl(bench, job, "status", "--json"))
+    expect([node["state"] for node in status["nodes"]] == ["working", "gone", "working", "working"], f"status: {status}")
+    door = json.loads((job.run / "control").read_text(encoding="utf-8"))
+    expect((job.run / "control").stat().st_mode & 0o77 == 0, "others may read the job's key")
+    joiner = subprocess.Popen([str(bench.binary), "node", "--join", door["local"]], stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True,
+                              env={**os.environ, "OMP_NUM_THREADS": "1", "TROUPE_KEY": door["key"]})
+    deadline = time.monotonic() + 30
+    while not job.events("joined"):
+        expect(time.monotonic() < deadline and job.process.poll() is None, "the node does not come in")
+        time.sleep(0.05)
+    job.signal(0, signal.SIGTERM)
+    job.finish()
+    expect(joiner.wait(timeout=10) == 0, f"the node that joined:\n{joiner.communicate()[0]}")
+    bench.check(job, steps=60)
+    kinds = [(event["kind"], event["nodes"]) for event in read_lines(job.run / "events.jsonl")]
+    expect(kinds == [("drained", [1]), ("joined", [1]), ("drained", [0])], f"events: {kinds}")
+    steps = [line["step"] for line in read_lines(job.run / "metrics.jsonl")]
+    expect(steps == list(range(1, 61)), "a step stands twice, or not at all")
+    expect(not (job.run / "control").exists(), "the way to a job that has ended is left behind")
+
+
+def a_job_is_asked_and_ordered(bench):
+    job = bench.start("asked", *LAYOUTS["three"], steps=400)
+    job.wait_for(2)
+    expect("training, step " in ctl(bench, job, "status"), "status")
+    expect("saved" in ctl(bench, job, "checkpoint"), "checkpoint")
+    ctl(bench, job, "drain", "7", code=2)
+    expect("saves and ends" in ctl(bench, job, "stop"), "stop")
+    job.finish(75)
+    ctl(bench, job, "status", code=2)
+    job = bench.start("asked", *LAYOUTS["three"], steps=20)
+    job.finish()
+    bench.check(job)
+
+
+def random_events(bench):
+    """Jobs of five nodes, each with several events at random times, until all events have happened."""
+    done = number = 0
+    while done < bench.events:
+        words = bench.draw.choice([pipelines([0, 1], [2, 3, 4]), pipelines([0], [1, 2], [3, 4]),
+                                   pipelines([0, 1, 2], [3, 4]), REPLICAS["3-2"]])
+        schedule, policy = bench.draw.choice(SCHEDULES), bench.draw.choice([p for p in POLICIES if p != "auto"])
+        job = bench.start(f"random-{number}", *words, f"scheduler.schedule={schedule}", f"balancer.policy={policy}", steps=40)
+        job.wait_for(1)
+        told = []
+        for _ in range(bench.draw.randint(1, 3)):
+            if job.steps() > 30:
+                break
+            time.sleep(bench.draw.choice([0.01, 0.1, 0.5]) * (1 + bench.draw.random()))
+            # Of each group and pipeline somebody is left.
+            left = [node for node in (0, 1, 3) if node not in told]
+            if not left or len(told) == 2:
+                break
+            told.append(bench.draw.choice(left))
+            which = bench.draw.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGSTOP])
+            if job.process.poll() is None:
+                job.signal(told[-1], which)
+                done += 1
+        print(f"  {schedule}, {policy}: nodes {told}", flush=True)
+        output = ""
+        try:
+            output = job.process.communicate(timeout=150)[0]
+        except subprocess.TimeoutExpired:
+            job.process.kill()
+            raise Failure(f"seed {bench.seed}: it hangs\n{job.process.communicate()[0][-2500:]}") from None
+        for pid in job.nodes:
+            if alive(pid):
+                os.kill(pid, signal.SIGKILL)
+        if job.process.returncode == 0:
+            bench.check(job, steps=40)
+        else:
+            expect("no other node has" in output, f"seed {bench.seed}: exit {job.process.returncode}\n{output[-2500:]}")
+        number += 1
+
+
+CASES = [a_killed_node_changes_nothing, only_the_encoders_change_where_one_of_them_is_lost, one_after_the_other_down_to_one,
+         two_at_once, a_stopped_node_is_done_without_and_ends_when_it_goes_on, the_last_copy, a_loss_while_it_saves,
+         a_loss_while_the_job_starts, a_node_leaves_and_another_one_comes, a_job_is_asked_and_ordered]
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("binary", type=pathlib.Path)
+    parser.add_argument("cases", nargs="*")
+    parser.add_argument("--chaos", type=int, default=int(os.environ.get("TROUPE_CHAOS_EVENTS", 0)))
+    parser.add_argument("--seed", type=int, default=int(time.time()) // 86400)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(arguments.binary.resolve(), pathlib.Path(folder))
+        bench.seed, bench.events, bench.draw = arguments.seed, arguments.chaos or 15, random.Random(arguments.seed)
+        print(f"seed {arguments.seed}", flush=True)
+        cases = [random_events] if arguments.chaos else [*CASES, random_events]
+        if arguments.cases:
+            cases = [case for case in [*CASES, random_events] if any(word in case.__name__ for word in arguments.cases)]
+        return run_cases(cases, lambda case: case(bench))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

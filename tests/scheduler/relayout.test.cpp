@@ -1,0 +1,199 @@
+#include "scheduler/relayout.hpp"
+
+#include <algorithm>
+#include <catch2/catch_test_macros.hpp>
+#include <map>
+#include <random>
+
+#include "tests/scheduler/example_models.hpp"
+
+namespace troupe::scheduler {
+namespace {
+
+using testing::draw;
+using testing::text_llm;
+using testing::vision_audio_llm;
+
+/// Templates of a model whose layers take 1 ms; a device holds `held` of them.
+TemplateSet templates(std::size_t layers, std::int64_t nodes, std::int64_t held) {
+  TemplateRequest request;
+  request.layers.assign(layers, {1, 2, Bytes{1}, {}});
+  request.node_count = nodes;
+  request.device_memory = Bytes{held};
+  return make_templates(request).value();
+}
+
+std::set<NodeId> but(std::int32_t nodes, const std::set<std::int32_t>& lost) {
+  std::set<NodeId> there;
+  for (std::int32_t node = 0; node < nodes; ++node)
+    if (!lost.contains(node)) there.insert(NodeId{node});
+  return there;
+}
+
+std::vector<HandStage> llm_on(const std::vector<std::int32_t>& nodes, std::int32_t layers) {
+  std::vector<HandStage> stages;
+  const auto count = static_cast<std::int32_t>(nodes.size());
+  for (std::int32_t s = 0; s < count; ++s)
+    stages.push_back({nodes[static_cast<std::size_t>(s)],
+                      0,
+                      {{"llm", LayerRange{layers * s / count, layers * (s + 1) / count}}}});
+  return stages;
+}
+
+std::vector<std::set<NodeId>> nodes_of_pipelines(const ParallelPlan& plan) {
+  std::vector<std::set<NodeId>> nodes(plan.pipelines.size());
+  for (std::size_t s = 0; s < plan.stages.size(); ++s)
+    nodes[plan.pipeline_of(StageId{s}).index()].insert(plan.node_of(StageId{s}));
+  return nodes;
+}
+
+/// The stages of the pipeline on exactly these nodes: layers and device of each.
+std::vector<std::pair<DeviceSlot, std::vector<LayerRun>>> stages_on(const ParallelPlan& plan,
+                                                                    const std::set<NodeId>& nodes) {
+  std::vector<std::pair<DeviceSlot, std::vector<LayerRun>>> found;
+  const auto all = nodes_of_pipelines(plan);
+  for (std::size_t p = 0; p < all.size(); ++p)
+    if (all[p] == nodes)
+      for (const StageId stage : plan.stages_of(PipelineId{p}))
+        found.emplace_back(plan.devices[plan.at(stage).devices.front().index()],
+                           plan.at(stage).runs);
+  return found;
+}
+
+TEST_CASE("a pipeline of one node goes with it, the others stay as they are", "[scheduler]") {
+  const auto plan =
+      place_by_hand(text_llm(6), {{llm_on({0}, 6), llm_on({1, 2}, 6)}}, {3, 1}).value();
+  const auto made = relayout({plan, {3, 1}, templates(6, 3, 6), 8, 0, but(3, {0})}).value();
+  CHECK(made.plan.pipelines.size() == 1);
+  CHECK(made.idle.empty());
+  const std::set<NodeId> left{NodeId{1}, NodeId{2}};
+  CHECK(stages_on(made.plan, left) == stages_on(plan, left));
+}
+
+TEST_CASE("what is left of a pipeline takes the template of its size", "[scheduler]") {
+  const auto plan =
+      place_by_hand(text_llm(6), {{llm_on({0, 1}, 6), llm_on({2, 3}, 6)}}, {4, 1}).value();
+  const auto made = relayout({plan, {4, 1}, templates(6, 4, 6), 8, 0, but(4, {1})}).value();
+  REQUIRE(made.plan.pipelines.size() == 2);
+  CHECK(made.idle.empty());
+  const std::set<NodeId> whole{NodeId{2}, NodeId{3}};
+  CHECK(stages_on(made.plan, whole) == stages_on(plan, whole));
+  const auto alone = stages_on(made.plan, {NodeId{0}});
+  REQUIRE(alone.size() == 1);
+  CHECK(alone[0].second == std::vector<LayerRun>{{ModuleId{0}, {0, 6}}});
+}
+
+TEST_CASE("a pipeline that is too small borrows, and merges where nobody can give", "[scheduler]") {
+  // A node holds four of six layers, so that a pipeline needs two.
+  const auto borrow =
+      place_by_hand(text_llm(6), {{llm_on({0, 1}, 6), llm_on({2, 3, 4}, 6)}}, {5, 1}).value();
+  auto made = relayout({borrow, {5, 1}, templates(6, 5, 4), 8, 0, but(5, {1})}).value();
+  CHECK(nodes_of_pipelines(made.plan) ==
+        std::vector<std::set<NodeId>>{{NodeId{0}, NodeId{4}}, {NodeId{2}, NodeId{3}}});
+  const auto merge =
+      place_by_hand(text_llm(6), {{llm_on({0, 1}, 6), llm_on({2, 3}, 6)}}, {4, 1}).value();
+  made = relayout({merge, {4, 1}, templates(6, 4, 4), 8, 0, but(4, {1})}).value();
+  CHECK(nodes_of_pipelines(made.plan) ==
+        std::vector<std::set<NodeId>>{{NodeId{0}, NodeId{2}, NodeId{3}}});
+  CHECK(made.plan.stages.size() == 3);
+}
+
+TEST_CASE("losing an encoder's node changes the encoder group alone", "[scheduler]") {
+  const HandRun vision{"vision", {}}, audio{"audio", {}}, llm{"llm", {}};
+  const HandLayout layout{{},
+                          {{{"vision", "audio"}, {{0, 0, {vision, audio}}}},
+                           {{"vision", "audio"}, {{1, 0, {vision, audio}}}},
+                           {{"vision", "audio"}, {{2, 0, {vision, audio}}}},
+                           {{"llm"}, {{3, 0, {llm}}}},
+                           {{"llm"}, {{4, 0, {llm}}}}}};
+  const auto plan = place_by_hand(vision_audio_llm(), layout, {5, 1}).value();
+  const TemplateSet made_templates = templates(15, 5, 15);
+  const auto made = relayout({plan, {5, 1}, made_templates, 8, 0, but(5, {1})}).value();
+  CHECK(made.plan.pipelines.size() == 1);
+  REQUIRE(made.plan.replicas.size() == 4);
+  CHECK(made.plan.nodes() == but(5, {1}));
+  std::map<NodeId, std::vector<LayerRun>> before, after;
+  for (const Stage& stage : plan.stages)
+    before[plan.devices[stage.devices[0].index()].node] = stage.runs;
+  for (const Stage& stage : made.plan.stages)
+    after[made.plan.devices[stage.devices[0].index()].node] = stage.runs;
+  before.erase(NodeId{1});
+  CHECK(after == before);
+
+  // The last replica of a group: what is left of the nodes becomes whole pipelines.
+  const auto last = relayout({plan, {5, 1}, made_templates, 8, 0, but(5, {3, 4})}).value();
+  CHECK(last.plan.module_groups.size() == 2);
+  CHECK(last.plan.nodes() == but(5, {3, 4}));
+}
+
+TEST_CASE("pipelines that share nodes go one by one where nobody idles", "[scheduler]") {
+  HandLayout layout;
+  for (std::int32_t device = 0; device < 2; ++device) {
+    layout.pipelines.push_back({{0, device, {{"llm", LayerRange{0, 4}}}}});
+    layout.pipelines.push_back({{1, device, {{"llm", LayerRange{0, 4}}}}});
+  }
+  const auto plan = place_by_hand(text_llm(4), layout, {2, 2}).value();
+  const auto made = relayout({plan, {2, 2}, templates(4, 2, 4), 8, 0, but(2, {1})}).value();
+  CHECK(made.plan.pipelines.size() == 2);
+  CHECK(made.plan.nodes() == but(2, {1}));
+}
+
+TEST_CASE("without templates pipelines that are whole go on, and the rest idles", "[scheduler]") {
+  const auto plan =
+      place_by_hand(text_llm(6), {{llm_on({0, 1}, 6), llm_on({2, 3}, 6)}}, {4, 1}).value();
+  const auto made = relayout({plan, {4, 1}, TemplateSet{}, 8, 0, but(4, {1})}).value();
+  CHECK(made.plan.nodes() == std::set<NodeId>{NodeId{2}, NodeId{3}});
+  CHECK(made.idle == std::set<NodeId>{NodeId{0}});
+  CHECK_FALSE(relayout({plan, {4, 1}, TemplateSet{}, 8, 0, but(4, {1, 2})}).ok());
+}
+
+TEST_CASE("a node that joins is put to work", "[scheduler]") {
+  const auto plan =
+      place_by_hand(text_llm(6), {{llm_on({0, 1}, 6)}}, {4, 1}, IdleDevices::left_out).value();
+  const auto made = relayout({plan, {4, 1}, templates(6, 4, 4), 8, 0, but(4, {})}).value();
+  CHECK(made.idle.empty());
+  CHECK(made.plan.pipelines.size() == 2);
+  const std::set<NodeId> stayed{NodeId{0}, NodeId{1}};
+  CHECK(stages_on(made.plan, stayed) == stages_on(plan, stayed));
+}
+
+TEST_CASE("random losses and joins: every node works, f + 1 replicas where they can be",
+          "[scheduler]") {
+  for (unsigned seed = 0; seed < 300; ++seed) {
+    std::mt19937 random(seed);
+    const std::int32_t nodes = draw(random, 4, 14), layers = draw(random, 14, 20);
+    const std::int64_t minimum = draw(random, 1, 3), tolerance = draw(random, 0, 1);
+    const TemplateSet set =
+        templates(static_cast<std::size_t>(layers), nodes, (layers + minimum - 1) / minimum);
+    REQUIRE(set.min_nodes == minimum);
+    std::vector<std::int32_t> order(static_cast<std::size_t>(nodes));
+    for (std::int32_t i = 0; i < nodes; ++i) order[static_cast<std::size_t>(i)] = i;
+    HandLayout layout;
+    const auto pipelines = std::max<std::int64_t>(1, nodes / (minimum + 1));
+    for (std::int64_t p = 0; p < pipelines; ++p)
+      layout.pipelines.push_back(llm_on(
+          {order.begin() + nodes * p / pipelines, order.begin() + nodes * (p + 1) / pipelines},
+          layers));
+    auto plan = place_by_hand(text_llm(layers), layout, {nodes, 1}).value();
+    std::set<NodeId> there = but(nodes, {});
+    for (int event = 0; event < 6; ++event) {
+      const NodeId node{draw(random, 0, nodes - 1)};
+      if (!there.erase(node)) there.insert(node);
+      const auto made = relayout({plan, {nodes, 1}, set, 64, tolerance, there});
+      if (static_cast<std::int64_t>(there.size()) < minimum) {
+        CHECK_FALSE(made.ok());
+        break;
+      }
+      REQUIRE(made.ok());
+      CAPTURE(seed, event, nodes, layers, minimum, tolerance);
+      CHECK(made.value().idle.empty());
+      CHECK(made.value().plan.nodes() == there);
+      const auto most = static_cast<std::int64_t>(there.size()) / minimum;
+      CHECK(std::ssize(made.value().plan.pipelines) >= std::min(most, tolerance + 1));
+      plan = made.value().plan;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace troupe::scheduler
