@@ -241,6 +241,9 @@ StepRecord make_record(const SupervisorState& state, const RunningStep& step,
   metrics.data_wait_ms = step.wait_ms - metrics.plan_wait_ms;
   metrics.nodes =
       static_cast<std::int32_t>(std::count_if(state.nodes.begin(), state.nodes.end(), takes_part));
+  metrics.work = {batch.model_flops,
+                  static_cast<std::int32_t>(state.configuration.plan.devices.size()),
+                  state.resources->setup.job.cluster.device_tflops};
   metrics.epoch_number = state.configuration.epoch_number;
   metrics.skipped_steps = state.skipped->count();
   metrics.bad_samples = std::ssize(state.bad_ids);

@@ -158,6 +158,7 @@ Result<PlannedBatch> BatchPlanner::plan(std::int64_t batch, std::span<const Batc
       !sound.ok())
     return std::move(sound).error();
   planned.check_ms = guard_.check_ms();
+  if (options_.flops) planned.model_flops = options_.flops->of(planned.iteration.samples);
   note(planned);
   planned.dealt = dealing_.known(batch);
   const std::chrono::duration<double, std::milli> elapsed =

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -19,6 +20,7 @@
 #include "runtime/vocabulary/iteration_plan.hpp"
 #include "runtime/vocabulary/parallel_plan.hpp"
 #include "runtime/vocabulary/result.hpp"
+#include "scheduler/model_flops.hpp"
 
 namespace troupe::engine {
 
@@ -97,8 +99,9 @@ struct PlannedBatch {
   Prediction prediction;
   std::vector<DroppedSample> dropped;  ///< In order of position.
   double plan_ms = 0;
-  double check_ms = 0;   ///< Of planning: proving the plan sound (plan_guard.hpp); 0: not done.
-  double decode_ms = 0;  ///< Sum over nodes and threads.
+  double check_ms = 0;     ///< Of planning: proving the plan sound (plan_guard.hpp); 0: not done.
+  double decode_ms = 0;    ///< Sum over nodes and threads.
+  double model_flops = 0;  ///< What its samples need (scheduler/model_flops.hpp).
   std::vector<PipelineShare> dealt;  ///< As `Dealing::known` with this batch.
 };
 
@@ -108,7 +111,8 @@ struct BatchPlannerOptions {
   std::int64_t max_seq_len = 0;  ///< 0: no limit.
   EpochNumber epoch_number = 0;
   MicrobatchingOptions microbatching;
-  std::shared_ptr<const PlanningCosts> costs;  ///< See `Microbatching`.
+  std::shared_ptr<const PlanningCosts> costs;          ///< See `Microbatching`.
+  std::shared_ptr<const scheduler::ModelFlops> flops;  ///< Null: they are not counted.
   /// Batches whose media are ordered before the one at hand is planned.
   std::int64_t prefetch = 2;
 };

@@ -155,6 +155,7 @@ BatchPlannerOptions planner_options(const JobSetup& setup, std::int64_t record_c
   options.max_seq_len = job.data.max_seq_len;
   options.epoch_number = epoch_number;
   options.costs = setup.costs;
+  options.flops = std::make_shared<scheduler::ModelFlops>(setup.model, setup.modules());
   options.prefetch = job.data.prefetch;
   options.microbatching = {job.balancer.policy,
                            job.scheduler.schedule,

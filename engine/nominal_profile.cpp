@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <variant>
 
 #include "engine/profile_file.hpp"
 #include "engine/profile_run.hpp"
@@ -40,23 +39,14 @@ scheduler::Profile computed_profile(const JobSetup& setup, const scheduler::Devi
   profile.device = device.name + " (computed)";
   scheduler::RooflineOptions options;
   options.dtype = setup.job.train.dtype;
-  for (const auto& spec : setup.model.modules) {
-    std::int64_t input_width = 0;
-    for (const auto& before : setup.model.modules)
-      for (const ModuleId next : before.next)
-        if (setup.model.at(next).name == spec.name) input_width = before.output_width;
-    for (auto module : setup.modules()) {
-      if (module.name != spec.name) continue;
-      // The graph knows the width that a projector without one takes from the llm.
-      if (auto* projector = std::get_if<ProjectorConfig>(&module.config);
-          projector && projector->output_size == 0)
-        projector->output_size = static_cast<std::int32_t>(spec.output_width);
-      const auto works = scheduler::layer_works(module, input_width);
-      for (std::size_t l = 0; l < spec.layers.size(); ++l)
-        profile.layers.push_back({spec.layers[l].name, works[std::min(l, works.size() - 1)].kind});
-      for (auto& made : scheduler::computed_profiles(works, device, degrees, options))
-        profile.profiles.push_back(std::move(made));
-    }
+  const auto model = scheduler::model_works(setup.model, setup.modules());
+  for (std::size_t m = 0; m < model.size(); ++m) {
+    const auto& works = model[m];
+    const auto& layers = setup.model.modules[m].layers;
+    for (std::size_t l = 0; l < layers.size(); ++l)
+      profile.layers.push_back({layers[l].name, works[std::min(l, works.size() - 1)].kind});
+    for (auto& made : scheduler::computed_profiles(works, device, degrees, options))
+      profile.profiles.push_back(std::move(made));
   }
   const double bandwidth = device.memory_gigabytes_per_s * options.bandwidth_share;
   auto& speeds = profile.speeds;

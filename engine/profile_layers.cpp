@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "scheduler/roofline.hpp"
+#include "scheduler/layer_work.hpp"
 
 namespace troupe::engine {
 

@@ -75,6 +75,13 @@ ReferenceBatch BatchSource::read(std::int64_t batch) {
   return read;
 }
 
+std::vector<SampleShape> ReferenceLoop::shapes_of(const ReferenceBatch& batch) const {
+  std::vector<SampleShape> shapes;
+  for (const auto& sample : batch.samples)
+    shapes.push_back(data::shape_of(sample, setup_.data, media_modules(setup_)));
+  return shapes;
+}
+
 Status ReferenceLoop::save(const JobProgress& progress,
                            const std::function<ReferenceState()>& state) {
   auto saved = state().save(setup_, progress, options_.build, options_.resolved_job);
@@ -85,6 +92,7 @@ Status ReferenceLoop::save(const JobProgress& progress,
 Status ReferenceLoop::run(const Step& step, const std::function<ReferenceState()>& state) {
   const job::Job& job = setup_.job;
   const TrainingLength length(job, source_.record_count());
+  const scheduler::ModelFlops flops(setup_.model, setup_.modules());
   JobProgress progress = options_.resume.progress;
   progress.data = options_.data;
   TokenCount& tokens = progress.tokens;
@@ -117,6 +125,7 @@ Status ReferenceLoop::run(const Step& step, const std::function<ReferenceState()
     metrics.tokens = done.tokens;
     metrics.trained_tokens = done.trained_tokens;
     metrics.nodes = 1;
+    metrics.work = {flops.of(shapes_of(batch)), 1, job.cluster.device_tflops};
     metrics.skipped = done.outcome.decision.reason;
     metrics.step_ms =
         std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();

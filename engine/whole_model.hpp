@@ -91,7 +91,9 @@ class ReferenceLoop {
   Status run(const Step& step, const std::function<ReferenceState()>& state);
 
  private:
+  std::vector<SampleShape> shapes_of(const ReferenceBatch& batch) const;
   Status save(const JobProgress& progress, const std::function<ReferenceState()>& state);
+
   const JobSetup& setup_;
   BatchSource& source_;
   RunFolder& folder_;

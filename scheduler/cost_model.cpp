@@ -227,4 +227,10 @@ std::vector<TokenCount> sequence_lengths(const ModelGraph& graph, const SampleSh
   return lengths;
 }
 
+bool is_head(const ModelGraph& graph, LayerId layer) {
+  const auto& layers = graph.at(layer.module).layers;
+  return layer.module == graph.llm() && layers.size() > 1 &&
+         layer.layer == static_cast<std::int32_t>(layers.size()) - 1;
+}
+
 }  // namespace troupe::scheduler

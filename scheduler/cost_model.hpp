@@ -107,4 +107,7 @@ class CostModel {
 std::vector<TokenCount> sequence_lengths(const ModelGraph& graph, const SampleShape& sample,
                                          ModuleId module);
 
+/// True for the llm's last layer, which works on trained tokens alone.
+bool is_head(const ModelGraph& graph, LayerId layer);
+
 }  // namespace troupe::scheduler

@@ -1,7 +1,6 @@
 #include "scheduler/roofline.hpp"
 
 #include <algorithm>
-#include <variant>
 
 namespace troupe::scheduler {
 
@@ -10,76 +9,6 @@ namespace {
 double bytes_per_element(Dtype dtype) {
   return dtype == Dtype::bf16 ? 2 : dtype == Dtype::fp32 ? 4 : 8;
 }
-
-LayerWork dense(std::string kind, double weights, std::int64_t width, double kept) {
-  return {std::move(kind), weights, weights, 0, width, kept};
-}
-
-// Attention and feed-forward of a block. Scores and values take 2 flops each per pair of tokens and
-// column; a causal block needs half of the pairs.
-LayerWork block(std::string kind, double width, double kv_share, double feed_forward, bool gated,
-                bool causal) {
-  const double attention = width * width * (2 + 2 * kv_share);
-  const double dense_weights = attention + width * feed_forward * (gated ? 3 : 2);
-  const double kept = width * (6 + 2 * kv_share) + feed_forward * (gated ? 3 : 2);
-  return {std::move(kind),
-          dense_weights,
-          dense_weights,
-          4 * width * (causal ? 0.5 : 1),
-          static_cast<std::int64_t>(width),
-          kept};
-}
-
-std::vector<LayerWork> surrounded(LayerWork first, const LayerWork& inner, std::int32_t count,
-                                  LayerWork last) {
-  std::vector<LayerWork> works{std::move(first)};
-  works.insert(works.end(), static_cast<std::size_t>(std::max(count, 0)), inner);
-  works.push_back(std::move(last));
-  return works;
-}
-
-struct Works {
-  const std::string& name;
-  std::int64_t input_width;
-
-  std::vector<LayerWork> operator()(const VisionConfig& c) const {
-    const double patch =
-        double(c.in_channels) * c.temporal_patch_size * c.patch_size * c.patch_size;
-    const double merged = double(c.embed_dim) * c.spatial_merge_size * c.spatial_merge_size;
-    // The merger sees one row per group of patches: per patch a share of its weights.
-    const double merger = merged * merged + merged * c.hidden_size;
-    const double groups = double(c.spatial_merge_size) * c.spatial_merge_size;
-    LayerWork last = dense(name + ".merger", merger, c.embed_dim, 3.0 * c.embed_dim);
-    last.used_weights = merger / groups;
-    return surrounded(
-        dense(name + ".embed", patch * c.embed_dim, c.embed_dim, c.embed_dim),
-        block(name + ".block", c.embed_dim, 1, c.embed_dim * c.mlp_ratio, false, false), c.depth,
-        std::move(last));
-  }
-  std::vector<LayerWork> operator()(const AudioConfig& c) const {
-    const double convolutions = 3.0 * c.num_mel_bins * c.d_model + 3.0 * c.d_model * c.d_model;
-    return surrounded(dense(name + ".embed", convolutions, c.d_model, 2.0 * c.d_model),
-                      block(name + ".block", c.d_model, 1, c.encoder_ffn_dim, false, false),
-                      c.encoder_layers, dense(name + ".norm", c.d_model, c.d_model, c.d_model));
-  }
-  std::vector<LayerWork> operator()(const ProjectorConfig& c) const {
-    const double in = static_cast<double>(c.input_size > 0 ? c.input_size : input_width);
-    const double out = c.output_size;
-    const double hidden = c.hidden_size > 0 ? c.hidden_size : out;
-    return {dense(name + ".mlp", in * hidden + hidden * out, c.output_size, in + 2 * hidden)};
-  }
-  std::vector<LayerWork> operator()(const LlmConfig& c) const {
-    const double kv = double(c.num_key_value_heads) / c.num_attention_heads;
-    LayerWork first =
-        dense(name + ".embed", double(c.vocab_size) * c.hidden_size, c.hidden_size, c.hidden_size);
-    first.used_weights = 0;  // A look-up multiplies nothing.
-    return surrounded(std::move(first),
-                      block(name + ".block", c.hidden_size, kv, c.intermediate_size, true, true),
-                      c.num_hidden_layers,
-                      dense(name + ".head", double(c.vocab_size) * c.hidden_size, c.hidden_size,
-                            double(c.vocab_size) + c.hidden_size));
-  }
-};
 
 class Roofline {
  public:
@@ -93,14 +22,14 @@ class Roofline {
   ProfilePoint point(const LayerWork& work, TokenCount tokens, Parallelism parallelism) const {
     const double rows = static_cast<double>(tokens) / parallelism.cp;
     const double matrix_flops = 2 * work.used_weights / parallelism.tp * rows;
-    // Every pass reads the weights it uses and reads and writes its rows.
-    const double traffic =
-        element_ * (work.used_weights / parallelism.tp + rows * work.activation_elements);
+    // Every pass reads the weights it uses, once, and reads and writes its rows.
+    const double read = std::min(work.weights, work.used_weights) / parallelism.tp;
+    const double traffic = element_ * (read + rows * work.activation_elements);
     const double pass = std::max(matrix_flops / flops_per_ms_, traffic / bytes_per_ms_);
     const double collective = collective_ms(work, rows, parallelism);
-    const double attention = work.attention_flops * static_cast<double>(tokens) *
-                             static_cast<double>(tokens) / parallelism.cp / parallelism.tp /
-                             flops_per_ms_;
+    const double attention = work.attention_flops *
+                             work.attention_pairs(static_cast<double>(tokens)) / parallelism.cp /
+                             parallelism.tp / flops_per_ms_;
     ProfilePoint made;
     made.tokens = tokens;
     made.linear = {pass + collective + launch_ms_, pass + collective + launch_ms_,
@@ -128,10 +57,6 @@ class Roofline {
 };
 
 }  // namespace
-
-std::vector<LayerWork> layer_works(const ModuleConfig& module, std::int64_t input_width) {
-  return std::visit(Works{module.name, input_width}, module.config);
-}
 
 std::vector<LayerProfile> computed_profiles(const std::vector<LayerWork>& works,
                                             const DeviceSpec& device,

@@ -7,26 +7,14 @@
 
 #pragma once
 
-#include <cstdint>
-#include <string>
 #include <vector>
 
 #include "runtime/vocabulary/model_config.hpp"
-#include "runtime/vocabulary/units.hpp"
 #include "scheduler/device_catalog.hpp"
+#include "scheduler/layer_work.hpp"
 #include "scheduler/profile.hpp"
 
 namespace troupe::scheduler {
-
-/// What one kind of layer computes and moves, independent of any device.
-struct LayerWork {
-  std::string kind;
-  double weights = 0;              ///< Elements of its matrices: 2 flops each per token.
-  double used_weights = 0;         ///< Of them, those that each token multiplies with.
-  double attention_flops = 0;      ///< Forward flops per squared sequence length.
-  std::int64_t width = 0;          ///< Columns of its rows, for collectives.
-  double activation_elements = 0;  ///< Kept per token until the backward.
-};
 
 struct RooflineOptions {
   Dtype dtype = Dtype::bf16;
@@ -35,10 +23,6 @@ struct RooflineOptions {
   double link_share = 0.7;       ///< Of the link's rate that collectives attain.
   double launch_ms = 0.05;       ///< Per layer and pass: about ten kernels.
 };
-
-/// Work of every layer of a module, in order: embedding, blocks, head (see `VisionConfig` and so
-/// on). `input_width` is the width of the rows that come in, for a projector.
-std::vector<LayerWork> layer_works(const ModuleConfig& module, std::int64_t input_width = 0);
 
 /// Profiles of these kinds at token counts 64 .. 16384 and every (tp, cp) given. A tensor-parallel
 /// layer divides weights and attention by tp and adds two ring all-reduces of its rows each way; a

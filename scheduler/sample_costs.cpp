@@ -16,12 +16,6 @@ PassCosts each(const PartCurves& curves, Value value) {
           value(curves.activations)};
 }
 
-bool is_head(const ModelGraph& graph, LayerId layer) {
-  const auto& layers = graph.at(layer.module).layers;
-  return layer.module == graph.llm() && layers.size() > 1 &&
-         layer.layer == static_cast<std::int32_t>(layers.size()) - 1;
-}
-
 /// What one sample brings to every layer of one kind in one module.
 struct SampleTerm {
   double tokens = 0;

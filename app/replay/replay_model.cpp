@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "scheduler/cost_model.hpp"
+#include "scheduler/layer_work.hpp"
 #include "scheduler/pipeline_templates.hpp"
 #include "scheduler/predicted_costs.hpp"
 #include "scheduler/roofline.hpp"

@@ -125,6 +125,7 @@ void describe_cluster(V& v, S& x) {
   v.word("device", x.device, kDevices);
   v.integer("threads_per_device", x.threads_per_device, {1, 1024});
   v.number("device_memory_gib", x.device_memory_gib, {0, 1'000'000});
+  v.number("device_tflops", x.device_tflops, {0, 1'000'000});
   v.integer("fault_tolerance", x.fault_tolerance, {0, 100'000});
   v.text("listen", x.listen);
   v.input_path("key", x.key);

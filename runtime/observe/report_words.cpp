@@ -19,6 +19,8 @@ const std::map<std::string, KeyWords>& known() {
       {"trained_tokens", {"Trained tokens", "per step"}},
       {"tokens_per_s", {"Throughput", "tokens/s"}},
       {"samples_per_s", {"Throughput", "samples/s"}},
+      {"tflops_per_device", {"Model arithmetic per device", "TFLOP/s"}},
+      {"mfu", {"Model FLOPs utilization (MFU)", "%", 100}},
       {"step_ms", {"Step time", "ms"}},
       {"plan_ms", {"Planning", "ms"}},
       {"plan_wait_ms", {"Waited for planning", "ms"}},

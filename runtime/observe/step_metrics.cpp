@@ -77,6 +77,9 @@ std::string metrics_line(const StepMetrics& metrics) {
                {"checkpoint_stall_ms", metrics.checkpoint_stall_ms},
                {"checkpoint_ms", metrics.checkpoint_ms},
                {"generation", metrics.epoch_number}};
+  // A peak that nobody knows gives no share of it.
+  if (metrics.work.flops > 0) line["tflops_per_device"] = metrics.tflops_per_device();
+  if (metrics.mfu() > 0) line["mfu"] = metrics.mfu();
   if (!metrics.skipped.empty()) line["skipped"] = metrics.skipped;
   return one_line(line);
 }
@@ -100,8 +103,11 @@ std::string step_line(const StepMetrics& metrics, const StepLineOptions& options
       {fmt::format("  grad {:.3g}", metrics.grad_norm), 2},
       {fmt::format("  {} tok/s", short_count(metrics.tokens_per_s()))},
       {fmt::format("  {:.0f} ms", metrics.step_ms)},
-      {fmt::format("  bubble {:.0f} %", 100 * metrics.bubble), 3},
+      {fmt::format("  bubble {:.0f} %", 100 * metrics.bubble), 4},
   };
+  if (metrics.work.flops > 0)
+    figures.push_back({fmt::format("  tflops {:.3g}", metrics.tflops_per_device()), 3});
+  if (metrics.mfu() > 0) figures.push_back({fmt::format("  mfu {:.3g} %", 100 * metrics.mfu()), 5});
   // Waits are silent as long as they stay invisible.
   if (metrics.data_wait_ms >= 1)
     figures.push_back({fmt::format("  data wait {:.0f} ms", metrics.data_wait_ms)});
@@ -109,7 +115,7 @@ std::string step_line(const StepMetrics& metrics, const StepLineOptions& options
     figures.push_back({fmt::format("  plan wait {:.0f} ms", metrics.plan_wait_ms)});
   std::size_t length = line.size();
   for (const auto& figure : figures) length += figure.text.size();
-  for (int turn = 1; turn <= 3 && options.columns > 0 && length > options.columns; ++turn)
+  for (int turn = 1; turn <= 5 && options.columns > 0 && length > options.columns; ++turn)
     for (auto& figure : figures)
       if (figure.leaves == turn) length -= std::exchange(figure.text, {}).size();
   for (const auto& figure : figures) line += figure.text;

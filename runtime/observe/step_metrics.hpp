@@ -15,6 +15,29 @@
 
 namespace troupe::observe {
 
+/// What a step's samples asked of the devices: arithmetic of the model alone (model FLOPs: without
+/// recomputation, padding and optimizer), so that numbers of different plans can be compared.
+struct ModelWork {
+  double flops = 0;          ///< Forward and backward; 0: unknown.
+  std::int32_t devices = 0;  ///< Of the layout.
+  double device_tflops = 0;  ///< Peak of one; 0: unknown.
+
+  /// 10^12 model FLOPs per second of the step and device; 0 where something is unknown.
+  double tflops_per_device(double step_ms) const {
+    return step_ms > 0 && devices > 0 ? flops / (step_ms * 1e9) / devices : 0;
+  }
+  /// Model FLOPs utilization: share of the peak; 0 where that is unknown.
+  double mfu(double step_ms) const {
+    return device_tflops > 0 ? tflops_per_device(step_ms) / device_tflops : 0;
+  }
+
+  friend bool operator==(const ModelWork&, const ModelWork&) = default;
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, ModelWork& x) {
+    return f(x.flops, x.devices, x.device_tflops);
+  }
+};
+
 /// One optimizer step, measured.
 struct StepMetrics {
   std::int64_t step = 0;  ///< From 1.
@@ -31,6 +54,7 @@ struct StepMetrics {
   double imbalance = 1;     ///< Largest over mean stage work.
   double data_wait_ms = 0;  ///< What the step waited for decoding.
   StepTimes times;          ///< Zeros: no device told.
+  ModelWork work;
   std::int32_t nodes = 0;
   EpochNumber epoch_number = 0;
   double profile_step_ms = 0;     ///< Predicted by the profile alone; 0: nothing was predicted.
@@ -53,6 +77,8 @@ struct StepMetrics {
   double checkpoint_ms = 0;  ///< What the checkpoint took that was complete by now; 0: none.
   std::string skipped;       ///< Why parameters were left alone; empty: they were updated.
 
+  double tflops_per_device() const { return work.tflops_per_device(step_ms); }
+  double mfu() const { return work.mfu(step_ms); }
   /// LLM tokens per second of this step; 0 where no time passed.
   double tokens_per_s() const {
     return step_ms > 0 ? 1000 * static_cast<double>(tokens) / step_ms : 0;
@@ -62,8 +88,8 @@ struct StepMetrics {
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, StepMetrics& x) {
     return f(x.step, x.loss, x.lr, x.grad_norm, x.samples, x.tokens, x.trained_tokens, x.step_ms,
-             x.plan_ms, x.plan_wait_ms, x.bubble, x.imbalance, x.data_wait_ms, x.times, x.nodes,
-             x.epoch_number, x.profile_step_ms, x.calibrated_step_ms, x.imbalance_in_order,
+             x.plan_ms, x.plan_wait_ms, x.bubble, x.imbalance, x.data_wait_ms, x.times, x.work,
+             x.nodes, x.epoch_number, x.profile_step_ms, x.calibrated_step_ms, x.imbalance_in_order,
              x.imbalance_planned, x.deferred_samples, x.held_rows, x.held_bytes, x.activation_bytes,
              x.promised_activation_bytes, x.activations_over_promise, x.corrected_shapes,
              x.skipped_steps, x.bad_samples, x.checkpoint_stall_ms, x.checkpoint_ms, x.skipped);
@@ -86,8 +112,8 @@ struct StepLineOptions {
 };
 
 /// One line for people: `step 12/100  epoch 3  loss 2.3461  lr 3.0e-04  ...`; epochs count from 1.
-/// Where there is no room, the learning rate, the gradient's norm and the bubble go, in this order;
-/// the rest stays whatever its length. metrics.jsonl has all of it.
+/// Where there is no room, the learning rate, the gradient's norm, TFLOP/s per device, the bubble
+/// and MFU go, in this order; the rest stays whatever its length. metrics.jsonl has all of it.
 std::string step_line(const StepMetrics& metrics, const StepLineOptions& options);
 
 /// `[#####...............]  12/100  1.25 s/step  1:50 left`, at most `width` columns;

@@ -69,6 +69,9 @@ TEST_CASE("reports of several nodes join into one plan", "[engine]") {
   }
   CHECK(iteration.step == 1);
   CHECK(planned.value().dropped.empty());
+  const scheduler::ModelFlops flops(fixture.setup.model, fixture.setup.modules());
+  CHECK(planned.value().model_flops == flops.of(iteration.samples));
+  CHECK(planned.value().model_flops > 0);
 }
 
 TEST_CASE("a sample that is bad on one node is dropped on all", "[engine]") {

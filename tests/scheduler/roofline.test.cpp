@@ -35,17 +35,6 @@ TEST_CASE("devices are found by full or unambiguous name", "[scheduler]") {
   CHECK_THAT(find_device("H100-80").error().fix, ContainsSubstring("H100-80G"));
 }
 
-TEST_CASE("the work of an 8B llm follows from its widths", "[scheduler]") {
-  const auto works = layer_works(llm(4096, 14336, 32));
-  REQUIRE(works.size() == 34);
-  // Attention 4096^2 x (2 + 2/4), three matrices of 4096 x 14336: 218.1 M per block.
-  CHECK(works[1].weights == Approx(4096.0 * 4096 * 2.5 + 3 * 4096.0 * 14336));
-  double weights = 0;
-  for (const auto& work : works) weights += work.weights;
-  CHECK(weights == Approx(8.03e9).epsilon(0.01));
-  CHECK(works[0].used_weights == 0);
-}
-
 TEST_CASE("large layers are bound by arithmetic, small ones by traffic and launches",
           "[scheduler]") {
   const RooflineOptions options;
@@ -91,19 +80,6 @@ TEST_CASE("computed profiles make a cost model that says so", "[scheduler]") {
   CHECK(two.parameters == one.parameters);
   // The knee of the roofline lies between two points, where a curve must miss it.
   for (const auto& error : model.value().errors()) CHECK(error.left_out.worst < 0.2);
-}
-
-TEST_CASE("every family has work for each of its layers", "[scheduler]") {
-  ModuleConfig vision, audio, projector;
-  vision.name = "vision", vision.config = VisionConfig{};
-  audio.name = "audio", audio.config = AudioConfig{};
-  ProjectorConfig mlp;
-  mlp.output_size = 128;
-  projector.name = "projector", projector.config = mlp;
-  CHECK(layer_works(vision).size() == 6);
-  CHECK(layer_works(audio).size() == 4);
-  REQUIRE(layer_works(projector, 64).size() == 1);
-  CHECK(layer_works(projector, 64)[0].weights == 64 * 128 + 128 * 128);
 }
 
 }  // namespace

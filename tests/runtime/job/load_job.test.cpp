@@ -166,7 +166,8 @@ TEST_CASE("resolved.toml reads back as the same job", "[job][property]") {
       std::vector<std::string>{"job.run_dir=a \"b\\\\c", "modules.vision.freeze=true"},
       std::vector<std::string>{
           "debug.slow_shapes=[{module=\"llm\",max_rows=64,factor=2.5,per_sample=true,node=0}]",
-          "cluster.device_memory_gib=1.5", "scheduler.max_in_flight=3", "balancer.evaluations=7",
+          "cluster.device_memory_gib=1.5", "cluster.device_tflops=0.05",
+          "scheduler.max_in_flight=3", "balancer.evaluations=7",
           "balancer.adaptive_correction=true"},
       std::vector<std::string>{
           "debug.layouts=[{from_step=3,pipelines=[{stages=[{node=0,vision=\"all\",llm=\"all\"}]}]},"

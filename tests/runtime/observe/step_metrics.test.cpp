@@ -81,6 +81,23 @@ TEST_CASE("the metrics line has every key of the interface and every bit of the 
   CHECK_FALSE(json.contains("skipped"));
 }
 
+TEST_CASE("throughput is of a device, and a share only of a peak that is known", "[observe]") {
+  auto metrics = example();  // Half a second.
+  CHECK_FALSE(Json::parse(metrics_line(metrics)).contains("tflops_per_device"));
+  // 6 x 10^12 in 0.5 s on 4 devices: 3 TFLOP/s each, of 8.
+  metrics.work = {6e12, 4, 0};
+  auto json = Json::parse(metrics_line(metrics));
+  CHECK(json["tflops_per_device"] == 3);
+  CHECK_FALSE(json.contains("mfu"));
+  CHECK(step_line(metrics, {}).ends_with("  bubble 23 %  tflops 3"));
+  metrics.work.device_tflops = 8;
+  json = Json::parse(metrics_line(metrics));
+  CHECK(json["mfu"] == 0.375);
+  CHECK(step_line(metrics, {}).ends_with("  tflops 3  mfu 37.5 %"));
+  // The share is what people ask for last of all.
+  CHECK(step_line(metrics, {0, 0, 60}).ends_with("  500 ms  mfu 37.5 %"));
+}
+
 TEST_CASE("a loss that is not a number is null, and the reason is there", "[observe]") {
   auto metrics = example();
   metrics.loss = std::numeric_limits<double>::quiet_NaN();
@@ -172,7 +189,7 @@ struct FieldCounter {
 TEST_CASE("every field of the metrics travels", "[observe]") {
   FieldCounter counter;
   StepMetrics metrics;
-  CHECK(inspect(counter, metrics) == 32);
+  CHECK(inspect(counter, metrics) == 33);
 }
 
 }  // namespace
