@@ -11,7 +11,8 @@ SpawnColleagues head_colleagues(HeadResources& resources) {
     const auto& train = resources.setup.job.train;
     const observe::TrainingGoal goal{
         total_steps, train.duration.tokens(),
-        data::batches_per_epoch(resources.data.records, train.global_batch_size)};
+        data::batches_per_epoch(resources.data.records, train.global_batch_size),
+        resources.resume.progress.tokens};
     return {
         system.spawn<caf::detached>(scheduler, &resources.setup, resources.data.records,
                                     resources.resume.progress, supervisor),

@@ -68,7 +68,8 @@ int train_by_reference(const Opened& opened, const std::string& microbatches) {
   reference.on_step = [&](const observe::StepMetrics& metrics, std::int64_t total_steps) {
     if (!reporter)
       reporter.emplace(console, logger,
-                       observe::TrainingGoal{total_steps, train.duration.tokens(), per_epoch});
+                       observe::TrainingGoal{total_steps, train.duration.tokens(), per_epoch,
+                                             opened.resume.progress.tokens});
     reporter->report(metrics);
     step = metrics.step + 1;
   };

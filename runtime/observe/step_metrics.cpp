@@ -99,15 +99,17 @@ std::string step_line(const StepMetrics& metrics, const StepLineOptions& options
   };
   std::vector<Figure> figures{
       {fmt::format("  loss {:.4f}", metrics.loss)},
-      {fmt::format("  lr {:.1e}", metrics.lr), 1},
-      {fmt::format("  grad {:.3g}", metrics.grad_norm), 2},
+      {fmt::format("  lr {:.1e}", metrics.lr), 2},
+      {fmt::format("  grad {:.3g}", metrics.grad_norm), 3},
       {fmt::format("  {} tok/s", short_count(metrics.tokens_per_s()))},
       {fmt::format("  {:.0f} ms", metrics.step_ms)},
-      {fmt::format("  bubble {:.0f} %", 100 * metrics.bubble), 4},
+      {fmt::format("  bubble {:.0f} %", 100 * metrics.bubble), 5},
   };
   if (metrics.work.flops > 0)
-    figures.push_back({fmt::format("  tflops {:.3g}", metrics.tflops_per_device()), 3});
-  if (metrics.mfu() > 0) figures.push_back({fmt::format("  mfu {:.3g} %", 100 * metrics.mfu()), 5});
+    figures.push_back({fmt::format("  tflops {:.3g}", metrics.tflops_per_device()), 4});
+  if (metrics.mfu() > 0) figures.push_back({fmt::format("  mfu {:.3g} %", 100 * metrics.mfu()), 6});
+  if (options.left_s.value_or(0) > 0)
+    figures.push_back({"  eta " + remaining_time(*options.left_s), 1});
   // Waits are silent as long as they stay invisible.
   if (metrics.data_wait_ms >= 1)
     figures.push_back({fmt::format("  data wait {:.0f} ms", metrics.data_wait_ms)});
@@ -115,7 +117,7 @@ std::string step_line(const StepMetrics& metrics, const StepLineOptions& options
     figures.push_back({fmt::format("  plan wait {:.0f} ms", metrics.plan_wait_ms)});
   std::size_t length = line.size();
   for (const auto& figure : figures) length += figure.text.size();
-  for (int turn = 1; turn <= 5 && options.columns > 0 && length > options.columns; ++turn)
+  for (int turn = 1; turn <= 6 && options.columns > 0 && length > options.columns; ++turn)
     for (auto& figure : figures)
       if (figure.leaves == turn) length -= std::exchange(figure.text, {}).size();
   for (const auto& figure : figures) line += figure.text;

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -106,14 +107,16 @@ std::string samples_line(std::int64_t step, std::span<const std::string> ids);
 
 /// What a line of a step knows besides the step itself.
 struct StepLineOptions {
-  std::int64_t total_steps = 0;      ///< 0: unknown.
-  std::int64_t steps_per_epoch = 0;  ///< Of the data; 0: unknown, the epoch is left out.
-  std::size_t columns = 0;           ///< Room for the line; 0: any.
+  std::int64_t total_steps = 0;       ///< 0: unknown.
+  std::int64_t steps_per_epoch = 0;   ///< Of the data; 0: unknown, the epoch is left out.
+  std::size_t columns = 0;            ///< Room for the line; 0: any.
+  std::optional<double> left_s = {};  ///< Until the job ends; none: unknown.
 };
 
 /// One line for people: `step 12/100  epoch 3  loss 2.3461  lr 3.0e-04  ...`; epochs count from 1.
-/// Where there is no room, the learning rate, the gradient's norm, TFLOP/s per device, the bubble
-/// and MFU go, in this order; the rest stays whatever its length. metrics.jsonl has all of it.
+/// Where there is no room, the time left (a bar tells it too), the learning rate, the gradient's
+/// norm, TFLOP/s per device, the bubble and MFU go, in this order; the rest stays whatever its
+/// length. metrics.jsonl has all of it.
 std::string step_line(const StepMetrics& metrics, const StepLineOptions& options);
 
 /// `[#####...............]  12/100  1.25 s/step  1:50 left`, at most `width` columns;

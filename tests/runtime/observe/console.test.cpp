@@ -117,6 +117,7 @@ TEST_CASE("steps are lines everywhere and a bar on terminals", "[observe]") {
     CHECK(text.find("warning: step 2/4  skipped: loss is not finite (samples s1)") !=
           std::string::npos);
     CHECK((text.find("2/4  1.00 s/step  2 s left") != std::string::npos) == terminal);
+    CHECK((text.find("  eta 3 s\n") != std::string::npos) != terminal);  // No room there.
   }
 }
 

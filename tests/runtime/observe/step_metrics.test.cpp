@@ -131,6 +131,20 @@ TEST_CASE("the step line is short, and waits show only when there are some", "[o
   CHECK(line.ends_with("data wait 40 ms  plan wait 7 ms"));
 }
 
+TEST_CASE("the step line says when the job will end, where there is room", "[observe]") {
+  auto metrics = example();
+  StepLineOptions options{100, 0};
+  options.left_s = 187;
+  CHECK(step_line(metrics, options).ends_with("  bubble 23 %  eta 3:07"));
+  options.left_s = 0;
+  CHECK(step_line(metrics, options).ends_with("  bubble 23 %"));
+  // A terminal's bar tells it too.
+  options.left_s = 187;
+  options.columns = 80;
+  CHECK(step_line(metrics, options)
+            .ends_with("  lr 3.0e-04  grad 1.25  12k tok/s  500 ms  bubble 23 %"));
+}
+
 TEST_CASE("the step line says the epoch of its batch", "[observe]") {
   // Three steps take all samples once: 1, 2, 3 | 4, 5, 6 | 7 ...
   auto metrics = example();
