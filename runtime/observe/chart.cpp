@@ -6,6 +6,8 @@
 #include <cmath>
 #include <cstdio>
 #include <limits>
+#include <map>
+#include <set>
 
 #include <nlohmann/json.hpp>
 
@@ -174,11 +176,30 @@ std::string curve(const Plot& plot, const Chart& chart, const ChartSeries& serie
   return marks + "\n";
 }
 
+// Behind the curves. Marks of a kind that fall together are one, so that their number is bounded.
+std::string marks_of(const Plot& plot, const Chart& chart) {
+  constexpr double kApart = kSide / 200;
+  std::map<std::string, double> last;
+  std::string lines;
+  for (const ChartMark& mark : chart.marks) {
+    if (chart.x.empty() || mark.x < chart.x.front() || mark.x > chart.x.back()) continue;
+    const double x = plot.px(mark.x);
+    const auto [before, first] = last.try_emplace(mark.name, x);
+    if (!first && x - before->second < kApart) continue;
+    before->second = x;
+    const std::string at = coordinate(x);
+    lines += "<line class=\"mark " + mark.look + "\" x1=\"" + at + "\" x2=\"" + at +
+             "\" y1=\"0\" y2=\"1000\"><title>" + html_text(mark.name) + ", step " + figure(mark.x) +
+             "</title></line>";
+  }
+  return lines.empty() ? "" : lines + "\n";
+}
+
 std::string lines(const Chart& chart, const ChartScale& y, const std::vector<std::size_t>& rows,
                   bool with_data) {
   const Plot plot(chart, y);
   const auto looks = looks_of(chart);
-  std::string marks;
+  std::string marks = marks_of(plot, chart);
   for (std::size_t s = 0; s < chart.series.size(); ++s)
     marks += curve(plot, chart, chart.series[s], looks[s], rows);
   return plot.html(marks, described(chart)) + (with_data ? plot.data(rows) : "");
@@ -189,11 +210,10 @@ std::string key(const std::string& sign, const std::string& name) {
 }
 
 std::string legend(const Chart& chart) {
-  if (chart.series.size() < 2) return "";
   std::string keys;
   const auto looks = looks_of(chart);
   bool hidden = false;
-  for (std::size_t s = 0; s < chart.series.size(); ++s) {
+  for (std::size_t s = 0; s < chart.series.size() && chart.series.size() > 1; ++s) {
     const auto& series = chart.series[s];
     // Beside other lines, what is faint has their colours.
     if (series.look == SeriesLook::faint && chart.series.size() > 3) {
@@ -207,6 +227,13 @@ std::string legend(const Chart& chart) {
                 series.name);
   }
   if (hidden) keys += "<span class=\"key\">(faint: each step)</span>";
+  std::set<std::string> named;
+  for (const ChartMark& mark : chart.marks)
+    if (named.insert(mark.name).second)
+      keys += key("<svg viewBox=\"0 0 22 12\" aria-hidden=\"true\"><line class=\"mark " +
+                      mark.look + "\" x1=\"11\" x2=\"11\" y1=\"0\" y2=\"12\"/></svg>",
+                  mark.name);
+  if (keys.empty()) return "";
   return "<span class=\"keys\">" + keys + "</span>";
 }
 

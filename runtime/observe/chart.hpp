@@ -25,6 +25,13 @@ struct ChartSeries {
   std::string paint{};  ///< Stacked: a class of page.css that fills the area.
 };
 
+/// Something that happened at a step: a line across the chart, with a key in its legend.
+struct ChartMark {
+  double x = 0;
+  std::string name;  ///< `checkpoint`; the same for all of a kind.
+  std::string look;  ///< A class of page.css.
+};
+
 struct Chart {
   std::string title;
   std::string unit;                 ///< Of y: `tokens/s`; empty: none.
@@ -33,6 +40,7 @@ struct Chart {
   bool from_zero = true;            ///< The y axis begins at zero where no value is below.
   bool logarithmic = false;         ///< Can be switched to a logarithmic axis.
   bool large = false;               ///< One of the charts that a reader looks at first.
+  std::vector<ChartMark> marks{};  ///< Ascending; of a kind as many are drawn as can be told apart.
 };
 
 /// A `<figure>`. Of many points the lowest and highest of each small span are drawn, so that no

@@ -88,6 +88,19 @@ double largest(const MetricsTable& metrics, const std::string& key) {
   return found;
 }
 
+// Of settled steps, each counted for as long as it took: what was done in all over the time in all.
+double mean_over_time(const MetricsTable& metrics, const char* key) {
+  const auto *values = metrics.find(key), *times = metrics.find("step_ms");
+  if (values == nullptr || times == nullptr) return kUnknown;
+  double sum = 0, ms = 0;
+  for (std::size_t i = times->size() > 1 ? 1 : 0; i < times->size(); ++i) {
+    if (!std::isfinite((*values)[i]) || !std::isfinite((*times)[i])) continue;
+    sum += (*values)[i] * (*times)[i];
+    ms += (*times)[i];
+  }
+  return ms > 0 ? sum / ms : kUnknown;
+}
+
 // Amount per second of the settled steps together: long steps count as long as they took.
 double rate(const MetricsTable& metrics, const std::string& amount) {
   const auto *amounts = metrics.find(amount), *times = metrics.find("step_ms");
@@ -119,6 +132,13 @@ double end_of(const MetricsTable& metrics, const std::string& key, bool last) {
   return found;
 }
 
+// NaN: none.
+double checkpoint_count(const RunRecord& run) {
+  const auto count = std::count_if(run.events.begin(), run.events.end(),
+                                   [](const auto& event) { return event.kind == "checkpoint"; });
+  return count > 0 ? static_cast<double>(count) : kUnknown;
+}
+
 // Columns under the names that the report knows, without those that say nothing.
 void tidy(MetricsTable& metrics) {
   // Runs before the key had its present name know it by the old one, later ones by both. Loss on
@@ -133,6 +153,9 @@ void tidy(MetricsTable& metrics) {
       column.key() = name;
       metrics.columns.insert(std::move(column));
     }
+  // A step in whose time no checkpoint was completed says nothing about checkpoints.
+  if (const auto column = metrics.columns.find("checkpoint_ms"); column != metrics.columns.end())
+    std::replace(column->second.begin(), column->second.end(), 0.0, kUnknown);
   // Zeros alone say that nothing was predicted or measured.
   for (const auto* key : {"profile_step_ms", "calibrated_step_ms", "compute_ms"}) {
     const auto* column = metrics.find(key);
@@ -184,6 +207,9 @@ std::vector<ReportFigure> report_figures(const RunRecord& run) {
       {"held_out_loss_last", "Held-out loss, last", end_of(metrics, "held_out_loss", true), ""},
       {"tokens_per_s", "Throughput", rate(metrics, "tokens"), "tokens/s"},
       {"samples_per_s", "Throughput", rate(metrics, "samples"), "samples/s"},
+      {"tflops_per_device_mean", "Model arithmetic per device",
+       mean_over_time(metrics, "tflops_per_device"), "TFLOP/s"},
+      {"mfu_percent_mean", "Model FLOPs utilization", percent(mean_over_time(metrics, "mfu")), "%"},
       {"step_ms_median", "Step time, median", median(of("step_ms")), "ms"},
       {"profile_step_ms_median", "Predicted by the profile, median", median(of("profile_step_ms")),
        "ms"},
@@ -201,6 +227,10 @@ std::vector<ReportFigure> report_figures(const RunRecord& run) {
       {"plan_ms_mean", "Planning, mean", mean(of("plan_ms")), "ms"},
       {"plan_wait_ms_mean", "Waited for planning, mean", mean(of("plan_wait_ms")), "ms"},
       {"data_wait_ms_mean", "Waited for data, mean", mean(of("data_wait_ms")), "ms"},
+      {"checkpoints", "Checkpoints", checkpoint_count(run), ""},
+      {"checkpoint_ms_median", "Writing a checkpoint, median", median(of("checkpoint_ms")), "ms"},
+      {"checkpoint_stall_ms_max", "Waited for a checkpoint, most",
+       checkpoint_count(run) > 0 ? largest(metrics, "checkpoint_stall_ms") : kUnknown, "ms"},
       {"bad_samples", "Bad samples", static_cast<double>(run.bad_samples.size()), ""},
       {"nodes_last", "Nodes at the end", end_of(metrics, "nodes", true), ""},
       {"epoch_number_last", "Configuration at the end", end_of(metrics, "epoch_number", true), ""},

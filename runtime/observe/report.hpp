@@ -28,6 +28,12 @@ struct ReportedSample {
 struct ReportedEvent {
   std::int64_t step = 0;
   std::string words;  ///< `The number of nodes went from 4 to 3.`
+  // Of those in events.jsonl:
+  std::string kind = {};     ///< As there; empty: the metrics show it by themselves.
+  std::string time = {};     ///< UTC.
+  std::string details = {};  ///< Why, and which nodes.
+  double took_ms = 0;        ///< All phases together.
+  double bytes = 0;          ///< That were copied or written.
 };
 
 /// What a run folder holds. Everything but metrics may be missing: a run that was killed early.

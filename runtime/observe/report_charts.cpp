@@ -46,6 +46,8 @@ const std::vector<ChartPlan>& leading_plans() {
 const std::vector<ChartPlan>& further_plans() {
   static const std::vector<ChartPlan> plans{
       {"Throughput", "samples/s", {{"samples_per_s", "samples"}}},
+      {"Model arithmetic per device", "TFLOP/s", {{"tflops_per_device", "devices"}}},
+      {"Model FLOPs utilization (MFU)", "% of a device's peak", {{"mfu", "devices"}}, 100},
       {"Step time",
        "ms; predicted by the profile alone, and calibrated: with speeds measured earlier in the "
        "run",
@@ -76,6 +78,9 @@ const std::vector<ChartPlan>& further_plans() {
        {{"plan_ms", "planning"},
         {"plan_wait_ms", "waited for it"},
         {"data_wait_ms", "waited for data"}}},
+      {"Checkpoints",
+       "ms",
+       {{"checkpoint_ms", "written in"}, {"checkpoint_stall_ms", "a step waited"}}},
       {"Gradient norm", "before clipping", {{"grad_norm", "norm"}}, 1, true, true},
       {"Learning rate", "", {{"lr", "rate"}}},
   };
@@ -145,10 +150,12 @@ void add_means(Chart& chart, std::size_t from) {
   chart.series = std::move(pairs);
 }
 
-std::string leading_chart(const ChartPlan& plan, const MetricsTable& metrics) {
+std::string leading_chart(const ChartPlan& plan, const MetricsTable& metrics,
+                          const std::vector<ChartMark>& marks) {
   auto chart = chart_of(plan, metrics);
   if (chart.series.empty()) return "";
   chart.large = true;
+  chart.marks = marks;
   add_means(chart, kSmoothedFrom);
   return chart_figure(chart);
 }
@@ -312,7 +319,7 @@ class Gallery {
 std::string leading_charts(const RunRecord& run) {
   const auto metrics = with_rates(run.metrics);
   std::string html = "<div class=\"charts leading\">\n";
-  for (const auto& plan : leading_plans()) html += leading_chart(plan, metrics);
+  for (const auto& plan : leading_plans()) html += leading_chart(plan, metrics, event_marks(run));
   return html + time_chart(metrics) + "</div>\n";
 }
 

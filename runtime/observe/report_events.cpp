@@ -76,15 +76,31 @@ void add_recorded(const std::filesystem::path& path, std::vector<ReportedEvent>&
   for (std::string line; std::getline(file, line);) {
     const auto json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
     if (!json.is_object() || !json.contains("kind") || !json["kind"].is_string()) continue;
+    const auto text = [&](const char* key) {
+      return json.contains(key) && json[key].is_string() ? json[key].get<std::string>() : "";
+    };
+    const auto number = [&](const char* key) {
+      return json.contains(key) && json[key].is_number() ? json[key].get<double>() : 0;
+    };
+    ReportedEvent event{0, {}, json["kind"], text("time")};
+    for (const auto* phase :
+         {"detect_ms", "decide_ms", "connect_ms", "copy_ms", "rebuild_ms", "replay_ms"})
+      event.took_ms += number(phase);
+    event.bytes = number("copy_bytes");
     std::string words = words_of_kind(json["kind"]);
     if (json.contains("nodes") && json["nodes"].is_array() && !json["nodes"].empty()) {
-      words += words == "Lost" || words == "Joined" || words == "Drained" ? ": nodes" : ", nodes";
-      for (const auto& node : json["nodes"]) words += " " + node.dump();
+      event.details = "nodes";
+      for (const auto& node : json["nodes"]) event.details += " " + node.dump();
+      words += (words == "Lost" || words == "Joined" || words == "Drained" ? ": " : ", ") +
+               event.details;
     }
-    if (json.contains("why") && json["why"].is_string())
-      words += ": " + json["why"].get<std::string>();
-    const bool has_step = json.contains("step") && json["step"].is_number_integer();
-    events.push_back({has_step ? json["step"].get<std::int64_t>() : 0, words + "."});
+    if (const std::string why = text("why"); !why.empty()) {
+      event.details += (event.details.empty() ? "" : ": ") + why;
+      words += ": " + why;
+    }
+    if (json.contains("step") && json["step"].is_number_integer()) event.step = json["step"];
+    event.words = words + ".";
+    events.push_back(std::move(event));
   }
 }
 

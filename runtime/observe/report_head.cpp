@@ -136,9 +136,15 @@ std::string tiles(const std::vector<ReportFigure>& figures) {
 }
 
 bool comes_first(const ReportFigure& figure) {
-  constexpr std::string_view kFirst[]{
-      "steps",        "loss_last",     "loss_smoothed_last", "held_out_loss_last",
-      "tokens_per_s", "samples_per_s", "step_ms_median",     "bubble_percent_mean"};
+  constexpr std::string_view kFirst[]{"steps",
+                                      "loss_last",
+                                      "loss_smoothed_last",
+                                      "held_out_loss_last",
+                                      "tokens_per_s",
+                                      "mfu_percent_mean",
+                                      "samples_per_s",
+                                      "step_ms_median",
+                                      "bubble_percent_mean"};
   return std::find(std::begin(kFirst), std::end(kFirst), figure.key) != std::end(kFirst);
 }
 
@@ -173,8 +179,21 @@ std::string event_rows(const std::vector<ReportedEvent>& events, std::size_t beg
   return html + "</ul>\n";
 }
 
-std::string events_words(const RunRecord& run) {
-  const auto& events = run.events;
+// What a reader is to notice. Checkpoints are in order: they are counted, and stand in a table.
+std::vector<ReportedEvent> notable(const RunRecord& run) {
+  auto events = run.events;
+  std::erase_if(events, [](const ReportedEvent& event) { return event.kind == "checkpoint"; });
+  return events;
+}
+
+std::string checkpoints_words(const RunRecord& run) {
+  const auto count = run.events.size() - notable(run).size();
+  if (count == 0) return "";
+  return "<p><a href=\"#events\">" + counted(count, "checkpoint") +
+         (count == 1 ? "</a> was written.</p>\n" : "</a> were written.</p>\n");
+}
+
+std::string events_words(const std::vector<ReportedEvent>& events) {
   const auto open = std::min(events.size(), kEventsMax);
   const auto folded = std::min(events.size(), open + kEventsFoldedMax);
   std::string html = "<p>" + counted(events.size(), "event") + ":</p>\n";
@@ -188,14 +207,17 @@ std::string events_words(const RunRecord& run) {
 }
 
 std::string attention_html(const RunRecord& run) {
-  const bool samples = !run.bad_samples.empty(), events = !run.events.empty();
+  const auto noted = notable(run);
+  const bool samples = !run.bad_samples.empty(), events = !noted.empty();
   if (!samples && !events)
-    return "<p class=\"calm\">Bad samples: none, every sample could be decoded. Events: "
-           "none.</p>\n";
+    return "<div class=\"calm\"><p>Bad samples: none, every sample could be decoded. Events: "
+           "none.</p>\n" +
+           checkpoints_words(run) + "</div>\n";
   std::string html = "<section class=\"attention\" aria-label=\"Bad samples and events\">\n";
   html += samples ? "<div>" + samples_words(run) + "</div>\n"
                   : "<p>Bad samples: none, every sample could be decoded.</p>\n";
-  html += events ? "<div>" + events_words(run) + "</div>\n" : "<p>Events: none.</p>\n";
+  html += "<div>" + (events ? events_words(noted) : "<p>Events: none.</p>\n") +
+          checkpoints_words(run) + "</div>\n";
   return html + "</section>\n";
 }
 

@@ -100,7 +100,7 @@ std::string job_html(const RunRecord& run) {
 std::string report_page(const RunRecord& run, const std::vector<Timeline>& timelines,
                         const std::string& no_timeline) {
   std::string body = head_html(run);
-  body += leading_charts(run) + all_figures_html(run) + further_charts(run);
+  body += leading_charts(run) + events_table(run) + all_figures_html(run) + further_charts(run);
   body += notes_html(missing_figures(run), "What this run did not record:");
   int number = 0;
   for (const auto& timeline : timelines) body += timeline_section(timeline, number++);

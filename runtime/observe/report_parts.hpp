@@ -5,7 +5,9 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
+#include "runtime/observe/chart.hpp"
 #include "runtime/observe/report.hpp"
 
 namespace troupe::observe {
@@ -16,6 +18,12 @@ std::string head_html(const RunRecord& run);
 
 /// Loss, throughput and where time went, large.
 std::string leading_charts(const RunRecord& run);
+
+/// What events.jsonl says, as marks for charts over steps.
+std::vector<ChartMark> event_marks(const RunRecord& run);
+
+/// The same as a table, the last ones where there are many.
+std::string events_table(const RunRecord& run);
 
 /// Every figure of `report_figures`, folded away.
 std::string all_figures_html(const RunRecord& run);

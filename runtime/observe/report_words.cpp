@@ -48,6 +48,7 @@ const std::map<std::string, KeyWords>& known() {
       {"skipped_steps", {"Skipped steps so far", ""}},
       {"bad_samples", {"Bad samples so far", ""}},
       {"checkpoint_stall_ms", {"Waited for checkpoints", "ms"}},
+      {"checkpoint_ms", {"Writing a checkpoint", "ms"}},
       {"generation", {"Generation", ""}},
   };
   return words;

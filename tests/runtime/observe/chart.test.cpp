@@ -52,6 +52,28 @@ TEST_CASE("a chart keeps the peak of many points", "[observe]") {
   CHECK(figure.size() < 100'000);
 }
 
+TEST_CASE("marks stand at their steps, with a key for each kind", "[observe]") {
+  // Steps 1 to 101: step 26 is a quarter of the way.
+  auto chart = long_chart(101, [](int) { return 1.0; });
+  chart.marks = {{26, "checkpoint", "m-checkpoint"},
+                 {51, "checkpoint", "m-checkpoint"},
+                 {51, "resumed", "m-resumed"},
+                 {500, "checkpoint", "m-checkpoint"}};
+  const auto figure = chart_figure(chart);
+  CHECK_THAT(figure, ContainsSubstring("class=\"mark m-checkpoint\" x1=\"250.0\"") &&
+                         ContainsSubstring("class=\"mark m-resumed\" x1=\"500.0\""));
+  CHECK(count_of(figure, "<title>checkpoint") == 2);  // Step 500 is not on the chart.
+  CHECK(count_of(figure, "</svg>checkpoint") == 1);
+  CHECK(count_of(figure, "</svg>resumed") == 1);
+}
+
+TEST_CASE("as many marks are drawn as can be told apart", "[observe]") {
+  auto chart = long_chart(20'000, [](int) { return 1.0; });
+  for (int step = 1; step <= 20'000; ++step)
+    chart.marks.push_back({double(step), "checkpoint", "m-checkpoint"});
+  CHECK(count_of(chart_figure(chart), "<title>checkpoint") <= 201);
+}
+
 TEST_CASE("a chart without a number says so, and gaps break its line", "[observe]") {
   Chart chart{"Loss <a>", "ms", {1, 2, 3, 4, 5}, {{"loss", {NAN, NAN, NAN, NAN, NAN}}}, true};
   CHECK_THAT(chart_figure(chart),

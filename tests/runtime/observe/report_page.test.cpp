@@ -5,6 +5,7 @@
 #include <regex>
 
 #include "runtime/observe/report.hpp"
+#include "runtime/observe/report_parts.hpp"
 #include "runtime/observe/report_words.hpp"
 #include "runtime/observe/run_event.hpp"
 #include "tests/runtime/observe/example_plan.hpp"
@@ -171,6 +172,81 @@ TEST_CASE("a layout that was recorded is told once, by its own words", "[observe
   REQUIRE(events.size() == 2);
   CHECK(events[0].words == "Another layout, nodes 0 2: 1 pipeline of 2 stages.");
   CHECK(events[1].words == "The configuration went from 2 to 3.");
+}
+
+TEST_CASE("checkpoints and resumes are marks of charts and rows of a table", "[observe]") {
+  const ScratchFolder folder;
+  std::ofstream(folder / "events.jsonl")
+      << R"({"time":"2026-11-23T19:11:29Z","step":21,"kind":"checkpoint","nodes":[],"why":"state of )"
+      << R"(step 20","copy_ms":2,"copy_bytes":14820048,"rebuild_ms":108})"
+      << "\n"
+      << R"({"time":"2026-11-23T19:12:00Z","step":31,"kind":"resumed","nodes":[0],"why":"from x"})"
+      << "\n";
+  auto run = run_of(60);
+  run.events = read_events(folder.path(), run.metrics);
+  const auto marks = event_marks(run);
+  REQUIRE(marks.size() == 2);
+  // A checkpoint holds the state of the step before.
+  CHECK(marks[0].x == 20);
+  CHECK(marks[0].name == "checkpoint");
+  CHECK(marks[1].x == 31);
+  CHECK(marks[1].name == "resumed");
+
+  const auto page = page_of(run);
+  const auto throughput = place(page, "<h3>Throughput, <span class=\"unit\">tokens/s");
+  const auto loss = page.substr(place(page, "<h3>Loss"), throughput - place(page, "<h3>Loss"));
+  CHECK_THAT(loss, ContainsSubstring("m-checkpoint") && ContainsSubstring("m-resumed"));
+  // 2 + 108 ms, 14.82 MB.
+  CHECK_THAT(page.substr(place(page, "id=\"events\"")),
+             ContainsSubstring("<th scope=\"row\">20</th><td class=\"text\">checkpoint</td><td "
+                               "class=\"text\">2026-11-23T19:11:29Z</td><td>110</td><td>14.82</td>"
+                               "<td class=\"text\">state of step 20</td>"));
+  // That it was resumed is news; that it saved is as it should be.
+  const auto first_chart = place(page, "<figure");
+  CHECK(place(page, "<b>Step 31</b> Resumed") < first_chart);
+  CHECK(place(page, ">1 checkpoint</a> was written") < first_chart);
+  CHECK(page.find("<b>Step 21</b>") == std::string::npos);
+}
+
+TEST_CASE("of very many checkpoints a page has the last and the number", "[observe]") {
+  auto run = run_of(60);
+  for (int i = 1; i <= 3000; ++i) {
+    ReportedEvent event{i, "Checkpoint written."};
+    event.kind = "checkpoint";
+    run.events.push_back(event);
+  }
+  const auto page = page_of(run);
+  CHECK_THAT(page, ContainsSubstring("The last 50 of 3000") &&
+                       ContainsSubstring("<th scope=\"row\">2999</th>") &&
+                       ContainsSubstring("3,000 checkpoints</a> were written"));
+  CHECK(page.find("<th scope=\"row\">2949</th>") == std::string::npos);
+}
+
+TEST_CASE("times of checkpoints are drawn where one was completed", "[observe]") {
+  const ScratchFolder folder;
+  std::ofstream metrics(folder / "metrics.jsonl");
+  for (int step = 1; step <= 9; ++step)
+    metrics << "{\"step\":" << step << ",\"loss\":1,\"step_ms\":" << (step == 5 ? 300 : 100)
+            << ",\"tflops_per_device\":" << (step == 5 ? 1 : 3) << ",\"mfu\":0.25"
+            << ",\"checkpoint_stall_ms\":" << (step == 6 ? 7 : 0) << ",\"checkpoint_ms\":"
+            << (step == 3   ? 80
+                : step == 6 ? 40
+                            : 0)
+            << "}\n";
+  metrics.close();
+  std::ofstream(folder / "events.jsonl") << R"({"step":3,"kind":"checkpoint","nodes":[]})"
+                                         << "\n";
+  const auto run = read_run(folder.path()).value();
+  std::map<std::string, double> figures;
+  for (const auto& figure : report_figures(run)) figures[figure.key] = figure.value;
+  CHECK(figures.at("checkpoint_ms_median") == 60);
+  CHECK(figures.at("checkpoint_stall_ms_max") == 7);
+  CHECK(figures.at("checkpoints") == 1);
+  CHECK(figures.at("mfu_percent_mean") == 25);
+  // Without the first step: (7 x 100 x 3 + 300 x 1) / 1000.
+  CHECK(figures.at("tflops_per_device_mean") == 2.4);
+  CHECK_THAT(page_of(run), ContainsSubstring("<h3>Checkpoints, <span class=\"unit\">ms") &&
+                               ContainsSubstring("<h3>Model arithmetic per device"));
 }
 
 TEST_CASE("a page speaks words, not keys", "[observe]") {
