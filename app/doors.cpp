@@ -21,4 +21,19 @@ Result<Doors> open_doors(const job::Job& job) {
                std::move(transport).value()};
 }
 
+Result<std::shared_ptr<observe::MetricsEndpoint>> open_metrics(const job::Observation& observe) {
+  if (observe.metrics_listen.empty()) return std::shared_ptr<observe::MetricsEndpoint>();
+  const auto named = [](Error error) {
+    error.code = Errc::unavailable;
+    error.where = "observe.metrics_listen";
+    return error;
+  };
+  auto address = parse_host_port(observe.metrics_listen);
+  if (!address.ok()) return named(address.error());
+  // The server does not say why it cannot listen; this does. It is closed again at once.
+  if (auto free = door::listen_at(address.value()); !free.ok()) return named(free.error());
+  auto endpoint = observe::MetricsEndpoint::listen(address.value());
+  return endpoint.ok() ? endpoint : named(endpoint.error());
+}
+
 }  // namespace troupe::app

@@ -7,6 +7,7 @@
 #include "app/keys.hpp"
 #include "runtime/door/listening.hpp"
 #include "runtime/job/job.hpp"
+#include "runtime/observe/metrics_endpoint.hpp"
 #include "transport/transport.hpp"
 
 namespace troupe::app {
@@ -22,5 +23,9 @@ struct Doors {
 /// Opens them all; a key that was made for the job is taken away when the process leaves.
 /// Errors: those of `listen_at`, `head_key` and `create_transport`.
 Result<Doors> open_doors(const job::Job& job);
+
+/// Where Prometheus finds the figures of a job; null: the job wants none.
+/// Errors: unavailable: the port is taken, or the address is not of this machine.
+Result<std::shared_ptr<observe::MetricsEndpoint>> open_metrics(const job::Observation& observe);
 
 }  // namespace troupe::app

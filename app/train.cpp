@@ -196,11 +196,14 @@ int train_reserved(const Options& options, job::LoadedJob loaded, const engine::
     if (!opened.ok()) return report(opened.error());
     doors.emplace(std::move(opened).value());
   }
+  auto endpoint = open_metrics(loaded.job.observe);
+  if (!endpoint.ok()) return report(endpoint.error());
   auto reads = std::make_unique<EndOnStalledRead>(loaded.job.data.read_timeout_s);
   auto opened = open_job(std::move(loaded), !options.reference || !options.microbatches.empty(),
                          chosen.checkpoint.get());
   if (!opened.ok()) return report(opened.error());
   opened.value().left_behind = lock.left_behind();
+  opened.value().endpoint = std::move(endpoint).value();
   opened.value().warnings.insert(opened.value().warnings.begin(), chosen.warnings.begin(),
                                  chosen.warnings.end());
   guard.reset();

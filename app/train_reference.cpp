@@ -61,6 +61,7 @@ int train_by_reference(const Opened& opened, const std::string& microbatches) {
       return logger.warning("no checkpoint of step " + std::to_string(at) + ": " +
                             to_string(status.error()));
     saved = at;
+    if (opened.endpoint) opened.endpoint->show_checkpoint(std::chrono::system_clock::now());
     logger.info("step " + std::to_string(at) + " saved");
   };
   const auto& train = opened.setup.job.train;

@@ -1,6 +1,7 @@
 #include "app/training_run.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 
 #include "app/run_record.hpp"
@@ -12,6 +13,7 @@
 #include "engine/nominal_profile.hpp"
 #include "engine/state_memory.hpp"
 #include "runtime/state/checkpoint_keeping.hpp"
+#include "runtime/vocabulary/host_port.hpp"
 
 namespace troupe::app {
 
@@ -32,6 +34,23 @@ Result<engine::ObtainedProfile> obtain_costs(engine::JobSetup& setup) {
   auto obtained = engine::use_profile(setup, options);
   if (console.options().terminal) console.status("");
   return obtained;
+}
+
+/// What the folder records, Prometheus can ask for.
+void show_figures(const Opened& opened, engine::RunFolder& folder, const observe::Logger& log) {
+  folder.show_at(opened.endpoint);
+  if (!opened.resume.is_start()) {
+    std::error_code unknown;
+    const auto saved =
+        std::filesystem::last_write_time(opened.resume.folder / "manifest.json", unknown);
+    using Time = observe::MetricsEndpoint::Time;
+    if (!unknown)
+      opened.endpoint->show_checkpoint(
+          std::chrono::time_point_cast<Time::duration>(std::chrono::file_clock::to_sys(saved)));
+  }
+  HostPort address = parse_host_port(opened.setup.job.observe.metrics_listen).value();
+  address.port = opened.endpoint->port();
+  log.info("figures for Prometheus: http://" + address.text() + "/metrics");
 }
 
 }  // namespace
@@ -119,6 +138,7 @@ Result<Run> open_run(const Opened& opened, observe::Console& console, const std:
     log.info("the run folder was still locked by " + opened.left_behind + ", which is gone");
   if (const auto& moved = folder.value().moved_to())
     log.info("begins anew: an older run was moved to " + moved->string());
+  if (opened.endpoint) show_figures(opened, folder.value(), log);
   for (const auto& warning : opened.warnings) log.warning(warning);
   if (auto noted = record_begin(folder.value().path(), opened.setup.job); !noted.ok())
     return std::move(noted).error();

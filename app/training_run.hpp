@@ -16,6 +16,7 @@
 #include "runtime/job/load_job.hpp"
 #include "runtime/observe/console.hpp"
 #include "runtime/observe/logger.hpp"
+#include "runtime/observe/metrics_endpoint.hpp"
 #include "scheduler/layout_reasons.hpp"
 
 namespace troupe::app {
@@ -31,7 +32,8 @@ struct Opened {
   std::string resolved;
   std::vector<std::string> warnings;  ///< What of the job has no effect: a line each.
   engine::ResumePoint resume;         ///< Where it goes on.
-  std::string left_behind;            ///< Whose lock of the run folder was taken over.
+  std::shared_ptr<observe::MetricsEndpoint> endpoint;  ///< Shows what is recorded; null: none does.
+  std::string left_behind;  ///< Whose lock of the run folder was taken over.
 };
 
 /// Everything that can be wrong with a job before anything is started or written. `predicted`:

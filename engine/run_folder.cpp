@@ -186,11 +186,13 @@ Status RunFolder::write_event(const observe::RunEvent& event) {
     if (!opened.ok()) return std::move(opened).error();
     events_ = std::move(opened).value();
   }
+  if (endpoint_) endpoint_->show(event);
   return events_->write(observe::event_line(event));
 }
 
 Status RunFolder::write_step(const observe::StepMetrics& metrics,
                              const std::vector<std::string>& ids) {
+  if (endpoint_) endpoint_->show(metrics);
   if (auto written = metrics_.write(observe::metrics_line(metrics)); !written.ok()) return written;
   return samples_.write(observe::samples_line(metrics.step, ids));
 }

@@ -16,6 +16,7 @@
 
 #include "engine/batch_planner.hpp"
 #include "runtime/observe/line_file.hpp"
+#include "runtime/observe/metrics_endpoint.hpp"
 #include "runtime/observe/run_event.hpp"
 #include "runtime/observe/step_metrics.hpp"
 #include "runtime/observe/trace_writer.hpp"
@@ -69,6 +70,11 @@ class RunFolder {
   /// metrics.jsonl and samples.jsonl (ids in training order; none for a skipped step).
   Status write_step(const observe::StepMetrics& metrics, const std::vector<std::string>& ids);
 
+  /// What is written from now on is shown there too.
+  void show_at(std::shared_ptr<observe::MetricsEndpoint> endpoint) {
+    endpoint_ = std::move(endpoint);
+  }
+
   /// Distinct bad samples so far.
   std::int64_t bad_count() const { return static_cast<std::int64_t>(bad_ids_.size()); }
 
@@ -92,6 +98,7 @@ class RunFolder {
   std::optional<observe::LineFile> events_;
   observe::LineFile::Mode events_mode_ = observe::LineFile::Mode::replace;
   std::set<std::string> bad_ids_;
+  std::shared_ptr<observe::MetricsEndpoint> endpoint_;  ///< Null: nowhere.
 };
 
 }  // namespace troupe::engine

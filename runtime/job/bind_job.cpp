@@ -54,6 +54,18 @@ Cluster bind_cluster(const Value* value, Findings& findings) {
   return cluster;
 }
 
+Observation bind_observe(const Value* value, Findings& findings) {
+  Observation observe;
+  SectionReader reader{value, "observe", findings};
+  describe_observe(reader, observe);
+  reader.finish();
+  auto& listen = observe.metrics_listen;
+  // Figures are nobody else's business unless the job says so.
+  if (!listen.empty() && listen.find_first_not_of("0123456789") == std::string::npos)
+    listen = "127.0.0.1:" + listen;
+  return observe;
+}
+
 /// `layouts_complete` becomes false where a layout is wrong already.
 Debug bind_debug(const Value* value, const std::vector<std::string>& modules,
                  bool& layouts_complete, Findings& findings) {
@@ -115,6 +127,7 @@ BoundJob bind_job(const Value& root, Findings& findings) {
   job.checkpoint = bind_section<Checkpointing>(reader.take("checkpoint"), "checkpoint", findings,
                                                [](auto& v, auto& x) { describe_checkpoint(v, x); });
   job.cluster = bind_cluster(reader.take("cluster"), findings);
+  job.observe = bind_observe(reader.take("observe"), findings);
   reader.finish();
   return bound;
 }

@@ -111,6 +111,14 @@ void check_cluster(const Cluster& cluster, Findings& findings) {
                     "wait for several heartbeats: give at least three intervals");
 }
 
+void check_observe(const Observation& observe, Findings& findings) {
+  if (observe.metrics_listen.empty() || parse_host_port(observe.metrics_listen).ok()) return;
+  findings.add_at("observe.metrics_listen",
+                  "observe.metrics_listen: '" + observe.metrics_listen + "' is no HOST:PORT",
+                  "write a port, which is then on this machine alone, as \"9400\", or an address "
+                  "and a port, as \"10.0.0.4:9400\"");
+}
+
 void check_slow_shapes(const Job& job, Findings& findings) {
   for (std::size_t i = 0; i < job.debug.slow_shapes.size(); ++i) {
     const auto& shape = job.debug.slow_shapes[i];
@@ -155,6 +163,7 @@ void check_job(BoundJob& bound, Findings& findings) {
   check_files(job.data, findings);
   check_train(job, findings);
   check_cluster(job.cluster, findings);
+  check_observe(job.observe, findings);
   if (usable) check_slow_shapes(job, findings);
   check_available(job, findings);
 }

@@ -147,6 +147,11 @@ void describe_checkpoint(V& v, S& x) {
 }
 
 template <class V, class S>
+void describe_observe(V& v, S& x) {
+  v.text("metrics_listen", x.metrics_listen);
+}
+
+template <class V, class S>
 void describe_debug(V& v, S& x) {
   v.flag("parameter_hashes", x.parameter_hashes);
 }

@@ -176,6 +176,15 @@ struct Checkpointing {
   friend bool operator==(const Checkpointing&, const Checkpointing&) = default;
 };
 
+/// `[observe]`: how a running job can be watched.
+struct Observation {
+  /// Where Prometheus finds its figures: HOST:PORT, or a port, which is then on the loopback; port
+  /// 0: any free one. Empty: nowhere. Whoever reaches the address can read them.
+  std::string metrics_listen;
+
+  friend bool operator==(const Observation&, const Observation&) = default;
+};
+
 /// One `[[debug.slow_shapes]]`: forwards and backwards of a module over this many rows take
 /// `factor` times as long, as a device with a bad kernel for these sizes would; on one node, as a
 /// slow machine would. With `per_sample` not a part's rows count but each sample's: its share of
@@ -221,6 +230,7 @@ struct Job {
   Balancer balancer;
   Checkpointing checkpoint;
   Cluster cluster;
+  Observation observe;
   Debug debug;
 
   /// Where its checkpoints are.

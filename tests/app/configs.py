@@ -37,10 +37,11 @@ def carry_out(folder, name, *words):
 
 def follow_readme(binary, root):
     """True if the commands of "A first job file", "Stop, and go on" and "Several machines" do what they say."""
-    first, saving, by_hand = re.findall(r"```toml\n(.*?)```", (root / "README.md").read_text(), re.DOTALL)[:3]
+    first, saving, watched, by_hand = re.findall(r"```toml\n(.*?)```", (root / "README.md").read_text(), re.DOTALL)[:4]
     with tempfile.TemporaryDirectory() as folder:
         (pathlib.Path(folder) / "first.toml").write_text(first)
         (pathlib.Path(folder) / "saving.toml").write_text(first + saving)
+        (pathlib.Path(folder) / "watched.toml").write_text(first + watched)
         # One section takes the place of the other; local nodes join as those of other shells would.
         joined = first[:first.index("[cluster]")] + re.sub(r'listen = "\S+"', 'listen = "127.0.0.1:0"', by_hand)
         (pathlib.Path(folder) / "joined.toml").write_text(joined + "local_nodes = 2\n")
@@ -50,6 +51,7 @@ def follow_readme(binary, root):
                 and carry_out(folder, "README.md", binary, "train", "saving.toml", "train.steps=3", "checkpoint.every_steps=2")
                 and carry_out(folder, "README.md", binary, "train", "--resume", "runs/first", "cluster.nodes=1", "cluster.local_nodes=1",
                               "parallel.pipelines=[]", "parallel.mode=auto", "train.steps=4")
+                and carry_out(folder, "README.md", binary, "validate", "watched.toml")
                 and carry_out(folder, "README.md", binary, "checkpoint", "list", "runs/first")
                 and carry_out(folder, "README.md", binary, "checkpoint", "verify", "runs/first")
                 and carry_out(folder, "README.md", binary, "train", "first.toml", "train.steps=1", "--fresh")

@@ -38,6 +38,7 @@ TORCH_USERS = ["runtime/state", "kernels", "models", "transport", "engine", "act
 LIBRARIES = {
     "toml++": (r"toml\+\+/|toml\.hpp", ["runtime/job"]),
     "spdlog": (r"spdlog/", ["runtime/observe"]),
+    "prometheus-cpp": (r"prometheus/", ["runtime/observe"]),
     "image and audio decoders": (
         r"turbojpeg|jpeglib|png\.h|sndfile|soxr|kiss_fft|kissfft", ["runtime/data", "tests"]),
     "OpenSSL": (r"openssl/", ["runtime/door", "runtime/state"]),

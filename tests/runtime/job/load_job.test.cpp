@@ -167,7 +167,7 @@ TEST_CASE("resolved.toml reads back as the same job", "[job][property]") {
       std::vector<std::string>{
           "debug.slow_shapes=[{module=\"llm\",max_rows=64,factor=2.5,per_sample=true,node=0}]",
           "cluster.device_memory_gib=1.5", "cluster.device_tflops=0.05",
-          "scheduler.max_in_flight=3", "balancer.evaluations=7",
+          "observe.metrics_listen=9400", "scheduler.max_in_flight=3", "balancer.evaluations=7",
           "balancer.adaptive_correction=true"},
       std::vector<std::string>{
           "debug.layouts=[{from_step=3,pipelines=[{stages=[{node=0,vision=\"all\",llm=\"all\"}]}]},"
@@ -198,6 +198,18 @@ TEST_CASE("a job of another machine may name files that are not here", "[job]") 
   REQUIRE(shown(reading) == "");
   CHECK(reading.loaded.job.data.sources.back().json == "/of/another/machine.json");
   CHECK(reading.loaded.job.data.sources.back().media == "/of/another");
+}
+
+TEST_CASE("figures are shown on the loopback where only a port is given", "[job]") {
+  const JobFolder folder;
+  const auto listen = [&](const std::string& value) {
+    return read_job(folder.write("job.toml", kSmallJob), {"observe.metrics_listen=" + value})
+        .loaded.job.observe.metrics_listen;
+  };
+  CHECK(listen("9400") == "127.0.0.1:9400");
+  CHECK(listen("\"9400\"") == "127.0.0.1:9400");
+  CHECK(listen("0.0.0.0:9400") == "0.0.0.0:9400");
+  CHECK(listen("") == "");
 }
 
 TEST_CASE("resolved.toml names the origin of every value", "[job]") {
