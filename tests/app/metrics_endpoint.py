@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""The figures that a running job shows to Prometheus (`observe.metrics_listen`).
+"""The figures that a running job shows to Prometheus (`observe.metrics_listen`), and what they are worth.
 
     metrics_endpoint.py TROUPE [CASE...]
 """
@@ -144,8 +144,27 @@ def a_port_alone_is_open_to_this_machine_alone(binary, folder, data):
             expect(other.connect_ex(("127.0.0.2", port)) != 0, "it listens on other addresses too")
 
 
+def a_step_needs_the_same_arithmetic_in_every_layout(binary, folder, data):
+    flops = {}
+    for name, devices, words in (("pipelines", 4, []), ("one", 1, ["cluster.local_nodes=1", "parallel.mode=auto", "parallel.pipelines=[]"]),
+                                 ("reference", 1, ["--reference"]), ("frozen", 4, ["modules.vision.freeze=true"])):
+        run = folder / f"flops-{name}"
+        done = subprocess.run([binary, "train", str(DEMO), data, f"job.run_dir={run}", "train.steps=2", *words],
+                              capture_output=True, text=True, timeout=WITHIN_S)
+        expect(done.returncode == 0, f"{name}: exit {done.returncode}:\n{done.stderr[-400:]}")
+        lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+        expect(not any("mfu" in line for line in lines), f"{name}: a share of a peak that nobody told")
+        flops[name] = [line["tflops_per_device"] * devices * line["step_ms"] * 1e9 for line in lines]
+    for name in ("one", "reference"):
+        for ours, wanted in zip(flops[name], flops["pipelines"], strict=True):
+            expect(abs(ours - wanted) <= 1e-9 * wanted, f"{name}: {ours} instead of {wanted}")
+    for frozen, all_of_it in zip(flops["frozen"], flops["pipelines"], strict=True):
+        expect(0.3 * all_of_it < frozen < all_of_it, f"a frozen encoder takes {frozen} of {all_of_it}")
+
+
 CASES = (a_scraper_sees_what_the_run_records, a_run_that_goes_on_knows_the_age_of_its_checkpoint,
-         a_port_that_is_taken_is_refused_before_anything_is_written, a_port_alone_is_open_to_this_machine_alone)
+         a_port_that_is_taken_is_refused_before_anything_is_written, a_port_alone_is_open_to_this_machine_alone,
+         a_step_needs_the_same_arithmetic_in_every_layout)
 
 
 def main(binary, wanted):
