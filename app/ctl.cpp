@@ -56,12 +56,14 @@ Result<std::string> ask(caf::actor_system& system, const SupervisorActor& superv
 }
 
 int control(const Options& options, Kind kind) {
+  std::string joins;
   const auto asked = [&]() -> Result<std::string> {
     if (auto there = check_run_folder(options.run); !there.ok()) return std::move(there).error();
     const auto file = read_control(options.run);
     if (!file.ok()) return file.error();
     const bool is_here = file.value().host == engine::host_name();
-    const auto address = parse_host_port(is_here ? file.value().local : file.value().far);
+    joins = is_here ? file.value().local : file.value().far;
+    const auto address = parse_host_port(joins);
     if (!address.ok()) return address.error();
     SystemConfig config;
     caf::actor_system system(config);
@@ -84,7 +86,8 @@ int control(const Options& options, Kind kind) {
   }
   const auto status = observe::read_status(asked.value());
   if (!status.ok()) return report(status.error());
-  std::cout << observe::status_text(status.value());
+  std::cout << observe::status_text(status.value()) << "nodes join by: troupe node --join " << joins
+            << "\n";
   return 0;
 }
 

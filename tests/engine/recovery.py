@@ -1,8 +1,8 @@
 """Nodes die, are stopped and vanish while a job trains, and its parameters are as if nothing had happened.
 
     recovery.py BINARY [CASE...]     prints `N passed, M failed, K skipped` last
-    recovery.py BINARY --chaos N     N random events instead of a few
-    recovery.py BINARY --seed S      of the events; default: another one every day
+    recovery.py --chaos N BINARY     N random events instead of a few
+    recovery.py --seed S BINARY      of the events; default: another one every day
 
 The job is parity.toml on data that `data make --uneven` makes, some of them spoilt. Every run is held against
 `--reference` (fp64, 1e-10); that it went on, and how, is read from its events and its record.
@@ -293,6 +293,17 @@ def ctl(bench, job, *words, code=0):
     return bench.run(["ctl", str(job.run), *words], code)
 
 
+def join(bench, job):
+    """A node that joins a running job, or None where the job has ended."""
+    try:
+        door = json.loads((job.run / "control").read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    return subprocess.Popen([str(bench.binary), "node", "--join", door["local"], "--timeout", "5"], stdout=subprocess.PIPE,
+                            stderr=subprocess.STDOUT, text=True,
+                            env={**os.environ, "OMP_NUM_THREADS": "1", "TROUPE_KEY": door["key"]})
+
+
 def a_node_leaves_and_another_one_comes(bench):
     job = bench.start("members", *LAYOUTS["two pipelines"], steps=60)
     job.wait_for(3)
@@ -300,11 +311,8 @@ def a_node_leaves_and_another_one_comes(bench):
     job.wait_for(8)
     status = json.loads(ctl(bench, job, "status", "--json"))
     expect([node["state"] for node in status["nodes"]] == ["working", "gone", "working", "working"], f"status: {status}")
-    door = json.loads((job.run / "control").read_text(encoding="utf-8"))
     expect((job.run / "control").stat().st_mode & 0o77 == 0, "others may read the job's key")
-    joiner = subprocess.Popen([str(bench.binary), "node", "--join", door["local"]], stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, text=True,
-                              env={**os.environ, "OMP_NUM_THREADS": "1", "TROUPE_KEY": door["key"]})
+    joiner = join(bench, job)
     deadline = time.monotonic() + 30
     while not job.events("joined"):
         expect(time.monotonic() < deadline and job.process.poll() is None, "the node does not come in")
@@ -321,7 +329,7 @@ def a_node_leaves_and_another_one_comes(bench):
 
 
 def a_job_is_asked_and_ordered(bench):
-    job = bench.start("asked", *LAYOUTS["three"], steps=400)
+    job = bench.start("asked", *LAYOUTS["three"], steps=60)
     job.wait_for(2)
     expect("training, step " in ctl(bench, job, "status"), "status")
     expect("saved" in ctl(bench, job, "checkpoint"), "checkpoint")
@@ -329,46 +337,55 @@ def a_job_is_asked_and_ordered(bench):
     expect("saves and ends" in ctl(bench, job, "stop"), "stop")
     job.finish(75)
     ctl(bench, job, "status", code=2)
-    job = bench.start("asked", *LAYOUTS["three"], steps=20)
+    job = bench.start("asked", *LAYOUTS["three"], steps=60)
     job.finish()
-    bench.check(job)
+    bench.check(job, steps=60)
 
 
 def random_events(bench):
     """Jobs of five nodes, each with several events at random times, until all events have happened."""
-    done = number = 0
+    draw, done, number = bench.draw, 0, 0
     while done < bench.events:
-        words = bench.draw.choice([pipelines([0, 1], [2, 3, 4]), pipelines([0], [1, 2], [3, 4]),
-                                   pipelines([0, 1, 2], [3, 4]), REPLICAS["3-2"]])
-        schedule, policy = bench.draw.choice(SCHEDULES), bench.draw.choice([p for p in POLICIES if p != "auto"])
-        job = bench.start(f"random-{number}", *words, f"scheduler.schedule={schedule}", f"balancer.policy={policy}", steps=40)
+        words = draw.choice([pipelines([0, 1], [2, 3, 4]), pipelines([0], [1, 2], [3, 4]), pipelines([0, 1, 2], [3, 4]),
+                             REPLICAS["3-2"]])
+        schedule, policy = draw.choice(SCHEDULES), draw.choice([p for p in POLICIES if p != "auto"])
+        job = bench.start(f"random-{number}", *words, f"scheduler.schedule={schedule}", f"balancer.policy={policy}", steps=60)
         job.wait_for(1)
-        told = []
-        for _ in range(bench.draw.randint(1, 3)):
-            if job.steps() > 30:
+        told, joined = [], []
+        for _ in range(draw.randint(2, 4)):
+            if job.steps() > 45 or job.process.poll() is not None:
                 break
-            time.sleep(bench.draw.choice([0.01, 0.1, 0.5]) * (1 + bench.draw.random()))
+            time.sleep(draw.choice([0.01, 0.1, 0.5]) * (1 + draw.random()))
             # Of each group and pipeline somebody is left.
-            left = [node for node in (0, 1, 3) if node not in told]
-            if not left or len(told) == 2:
+            left = [node for node in (0, 1, 3) if node not in [which for _, which in told]]
+            event = draw.choice(["kill", "kill", "stop", "drain", "join"])
+            done += 1
+            if event == "join":
+                joined.append(join(bench, job))
+                continue
+            if len(told) == 2:
                 break
-            told.append(bench.draw.choice(left))
-            which = bench.draw.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGSTOP])
-            if job.process.poll() is None:
-                job.signal(told[-1], which)
-                done += 1
-        print(f"  {schedule}, {policy}: nodes {told}", flush=True)
-        output = ""
+            told.append((event, draw.choice(left)))
+            which = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "drain": signal.SIGTERM}[event]
+            if alive(job.nodes[told[-1][1]]):
+                job.signal(told[-1][1], which)
+        print(f"  {schedule}, {policy}: {', '.join(f'{event} {node}' for event, node in told)}, {len(joined)} join", flush=True)
         try:
             output = job.process.communicate(timeout=150)[0]
         except subprocess.TimeoutExpired:
             job.process.kill()
             raise Failure(f"seed {bench.seed}: it hangs\n{job.process.communicate()[0][-2500:]}") from None
         for pid in job.nodes:
-            if alive(pid):
+            if alive(pid):  # It was stopped, and its head has gone.
                 os.kill(pid, signal.SIGKILL)
+        for node in filter(None, joined):
+            try:
+                node.communicate(timeout=20)
+            except subprocess.TimeoutExpired:
+                node.kill()
+                raise Failure(f"seed {bench.seed}: a node that joined does not end\n{node.communicate()[0][-800:]}") from None
         if job.process.returncode == 0:
-            bench.check(job, steps=40)
+            bench.check(job, steps=60)
         else:
             expect("no other node has" in output, f"seed {bench.seed}: exit {job.process.returncode}\n{output[-2500:]}")
         number += 1
