@@ -148,14 +148,14 @@ std::vector<ParameterGroup> parameter_groups(const ParallelPlan& plan) {
       const LayerId id{ModuleId{m}, static_cast<std::int32_t>(l)};
       if (module.layers[l].parameter_elements > 0)
         groups.push_back(
-            {module.layers[l].name, false, module.layers[l].parameter_elements, uses[m][l], {}});
+            {module.layers[l].name, false, module.layers[l].parameter_elements, uses[m][l], {}, 0});
       for (const auto& tied : plan.model.tied) {
         // A frozen module's layer uses the tensor but does not train it.
         const auto first = std::find_if(tied.layers.begin(), tied.layers.end(), [&](LayerId user) {
           return !plan.model.at(user.module).freeze;
         });
         if (first == tied.layers.end() || *first != id) continue;
-        ParameterGroup group{tied.name, true, tied.parameter_elements, {}, {}};
+        ParameterGroup group{tied.name, true, tied.parameter_elements, {}, {}, 0};
         for (std::size_t s = 0; s < plan.stages.size(); ++s)
           for (const auto& run : plan.stages[s].runs)
             for (auto layer = run.layers.begin; layer < run.layers.end; ++layer)
@@ -171,6 +171,13 @@ std::vector<ParameterGroup> parameter_groups(const ParallelPlan& plan) {
       if (std::find(group.holders.begin(), group.holders.end(), device) == group.holders.end())
         group.holders.push_back(device);
     }
+  for (const Standby& standby : plan.standbys)
+    for (ParameterGroup& group : groups)
+      if (group.tied ? group.name == standby.tied
+                     : standby.tied.empty() && group.uses.front().layer == standby.layer) {
+        group.holders.push_back(standby.device);
+        ++group.standbys;
+      }
   return groups;
 }
 

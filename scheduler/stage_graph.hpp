@@ -60,8 +60,8 @@ std::vector<ModuleGroup> encoders_and_llm(const ModelGraph& model);
 /// Stages on or behind a circle are left out. REQUIRES: as `stage_edges`.
 std::vector<std::size_t> topological_order(const ModelGraph& model, std::span<const Stage> stages);
 
-/// Who holds which trainable parameters: `ParallelPlan::groups` for its stages. In model order, a
-/// tied parameter right after its first layer's own group.
+/// Who holds which trainable parameters: `ParallelPlan::groups` for its stages and standbys. In
+/// model order, a tied parameter right after its first layer's own group.
 std::vector<ParameterGroup> parameter_groups(const ParallelPlan& plan);
 
 }  // namespace troupe::scheduler

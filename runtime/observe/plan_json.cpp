@@ -88,6 +88,15 @@ Json groups_json(const ParallelPlan& plan) {
   });
 }
 
+Json standbys_json(const ParallelPlan& plan) {
+  return list_of(plan.standbys, [&](const Standby& standby) -> Json {
+    auto json = layer_json(plan.model, standby.layer);
+    json["tied"] = standby.tied;
+    json["device"] = standby.device.value;
+    return json;
+  });
+}
+
 Json microbatches_json(const MicrobatchList& microbatches) {
   return list_of(microbatches, [](const Microbatch& microbatch) -> Json {
     return list_of(microbatch.parts, [](const Part& part) -> Json { return part.samples; });
@@ -149,7 +158,8 @@ std::string plan_json(const ParallelPlan& plan, EpochNumber epoch_number) {
                             [](const Pipeline& pipeline) -> Json {
                               return {{"replicas", numbers(pipeline.replicas)}};
                             })},
-      {"groups", groups_json(plan)}};
+      {"groups", groups_json(plan)},
+      {"standbys", standbys_json(plan)}};
   return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <set>
 #include <stdexcept>
 
@@ -43,14 +44,32 @@ LayerId read_layer(const ModelGraph& model, const Json& json) {
   return {module, index_below(json.at("layer"), model.at(module).layers.size(), "layer")};
 }
 
-/// Holders are the devices of the uses, each once.
+/// The devices that are on standby for a group, in the order of the plan.
+std::vector<DeviceId> standby_devices(const ParallelPlan& plan, const ParameterGroup& group) {
+  std::vector<DeviceId> devices;
+  for (const Standby& standby : plan.standbys)
+    if (group.tied ? standby.tied == group.name
+                   : standby.tied.empty() && standby.layer == group.uses.front().layer)
+      devices.push_back(standby.device);
+  return devices;
+}
+
+/// Holders are the devices of the uses, each once, and behind them those on standby.
 void check_holders(const ParallelPlan& plan, const ParameterGroup& group) {
   if (group.elements < 1) throw BadPlan("group '" + group.name + "' has no elements");
   std::set<DeviceId> devices;
   for (const ParameterUse& use : group.uses) devices.insert(plan.at(use.stage).devices.front());
-  if (devices.empty() || group.holders.size() != devices.size() ||
-      std::set(group.holders.begin(), group.holders.end()) != devices)
+  if (devices.empty() || group.holders.size() < devices.size())
     throw BadPlan("holders of '" + group.name + "' are not the devices that use it");
+  const auto users = group.holders.begin() + static_cast<std::ptrdiff_t>(devices.size());
+  if (std::set(group.holders.begin(), users) != devices)
+    throw BadPlan("holders of '" + group.name + "' are not the devices that use it");
+  const auto standbys = standby_devices(plan, group);
+  if (!std::equal(users, group.holders.end(), standbys.begin(), standbys.end()))
+    throw BadPlan("the last holders of '" + group.name + "' are not those on standby for it");
+  for (const DeviceId device : standbys)
+    if (devices.contains(device) || std::count(standbys.begin(), standbys.end(), device) > 1)
+      throw BadPlan("device " + std::to_string(device.value) + " holds '" + group.name + "' twice");
 }
 
 ModelGraph read_model(const Json& json) {
@@ -141,6 +160,11 @@ RecordedPlan read_plan(const Json& json) {
     return StageId{index_below(value, plan.stages.size(), "stage")};
   };
   read_replicas(json, plan);
+  // Plans of older runs have none.
+  for (const auto& entry : json.value("standbys", Json::array()))
+    plan.standbys.push_back(
+        {DeviceId{index_below(entry.at("device"), plan.devices.size(), "device")},
+         read_layer(plan.model, entry), entry.at("tied").get<std::string>()});
   for (const auto& entry : json.at("groups")) {
     auto& group = plan.groups.emplace_back();
     group.name = entry.at("name").get<std::string>();
@@ -151,6 +175,7 @@ RecordedPlan read_plan(const Json& json) {
     for (const auto& holder : entry.at("holders"))
       group.holders.push_back(DeviceId{index_below(holder, plan.devices.size(), "device")});
     check_holders(plan, group);
+    group.standbys = static_cast<std::int32_t>(standby_devices(plan, group).size());
   }
   return recorded;
 }

@@ -13,11 +13,13 @@
 
 namespace troupe {
 
-/// Elements [begin, end) of a group, which one holder gets from all others, adds up in the order of
-/// holders, measures, and gives back to all others. A reduce-scatter and an all-gather: with n
-/// chunks each of n holders sends and receives 2 (n - 1) / n of the bytes.
+/// Elements [begin, end) of a group, which one holder gets from all others that have gradients,
+/// adds up in the order of holders, measures, and gives to all others. A reduce-scatter and an
+/// all-gather: with n chunks each of n holders sends and receives 2 (n - 1) / n of the bytes.
 struct SumChunk {
-  std::int32_t owner = 0;  ///< Index into `ParameterGroup::holders`; at most one chunk each.
+  /// Index into `ParameterGroup::holders`; at most one chunk each, and none of a standby holder,
+  /// which has nothing to add. So standby holders change neither chunks nor norms.
+  std::int32_t owner = 0;
   std::int64_t begin = 0;
   std::int64_t end = 0;
 
@@ -32,13 +34,13 @@ inline constexpr std::int64_t kSumChunksMax = 64;
 /// The chunks of a group, ascending. Of groups that are not worth a chunk for each holder different
 /// holders own the chunks, so that small groups keep all of them busy.
 inline std::vector<SumChunk> sum_chunks(const ParameterGroup& group, GroupId id) {
-  const auto holders = static_cast<std::int64_t>(group.holders.size());
+  const std::int64_t users = group.users();
   const std::int64_t count = std::clamp<std::int64_t>(group.elements / kChunkElementsMin, 1,
-                                                      std::min(holders, kSumChunksMax));
+                                                      std::min(users, kSumChunksMax));
   std::vector<SumChunk> chunks;
   for (std::int64_t c = 0; c < count; ++c)
-    chunks.push_back({static_cast<std::int32_t>((id.value + c) % holders),
-                      c * group.elements / count, (c + 1) * group.elements / count});
+    chunks.push_back({static_cast<std::int32_t>((id.value + c) % users), c * group.elements / count,
+                      (c + 1) * group.elements / count});
   return chunks;
 }
 
@@ -46,7 +48,8 @@ inline std::vector<SumChunk> sum_chunks(const ParameterGroup& group, GroupId id)
 struct SumRole {
   std::int32_t place = -1;        ///< Among the holders; -1: of a device that is none of them.
   std::vector<std::size_t> uses;  ///< Its own, added in this order first; indices into the uses.
-  bool sends = false;             ///< Others own chunks: it gives to them and gets their sums back.
+  bool sends = false;             ///< Others own chunks and it has gradients: it gives to them.
+  bool takes = false;             ///< Others own chunks: it gets their sums.
   std::int64_t adds = 0;          ///< Elements of the chunk that it owns; 0: it owns none.
 };
 
@@ -64,7 +67,7 @@ inline GroupSum plan_sum(const ParallelPlan& plan, GroupId id) {
   for (const DeviceId device : group.holders) {
     const auto place = static_cast<std::int32_t>(sum.roles.size());
     places[device.index()] = place;
-    sum.roles.push_back({place, {}, sum.chunks.size() > 1, 0});
+    sum.roles.push_back({place, {}, false, sum.chunks.size() > 1, 0});
   }
   for (std::size_t u = 0; u < group.uses.size(); ++u) {
     const DeviceId device = plan.at(group.uses[u].stage).devices.front();
@@ -72,7 +75,10 @@ inline GroupSum plan_sum(const ParallelPlan& plan, GroupId id) {
   }
   for (const SumChunk& chunk : sum.chunks)
     sum.roles[static_cast<std::size_t>(chunk.owner)].adds = chunk.size();
-  for (SumRole& role : sum.roles) role.sends = role.sends || role.adds == 0;
+  for (SumRole& role : sum.roles) {
+    role.takes = role.takes || role.adds == 0;
+    role.sends = role.takes && role.place < group.users();
+  }
   return sum;
 }
 

@@ -1,5 +1,5 @@
-// Where every layer lives: replicas of module groups, stages, devices, and who shares which
-// parameters.
+// Where every layer lives: replicas of module groups, stages, devices, who shares which parameters,
+// and who keeps some of them without a stage.
 //
 // A plan is a value. It is made by `scheduler/`, executed by the engine and by the simulator.
 
@@ -105,21 +105,41 @@ struct ParameterUse {
   }
 };
 
+/// Parameters that a device keeps up to date though no stage of it uses them: it is their standby
+/// holder. It gets their sums and updates them as every holder does, and sees no sample for it.
+struct Standby {
+  DeviceId device;
+  LayerId layer;     ///< Its own parameters, tied ones left out; of a tied one its first user.
+  std::string tied;  ///< Not empty: the tied parameter of this name instead.
+
+  friend auto operator<=>(const Standby&, const Standby&) = default;
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, Standby& x) {
+    return f(x.device, x.layer, x.tied);
+  }
+};
+
 /// Trainable parameters whose gradients are reduced together: those of one layer, or one tied
 /// parameter. The sum adds up device by device in the order of `holders`, each device's own uses
-/// first, whoever came first (gradient_sum.hpp): its bits follow from the plan.
+/// first, whoever came first (gradient_sum.hpp): its bits follow from the plan. Standby holders add
+/// nothing and stand last, so that they change no bit of it.
 struct ParameterGroup {
   std::string name;   ///< Layer name, or the tied parameter's name.
   bool tied = false;  ///< True: exactly the tied parameter of this name; false: the layer's own.
   std::int64_t elements = 0;
   std::vector<ParameterUse> uses;  ///< By (stage, layer).
-  /// Devices that keep the parameters up to date: those of the uses, in their order.
+  /// Devices that keep the parameters up to date: those of the uses, in their order, then those of
+  /// `ParallelPlan::standbys`.
   std::vector<DeviceId> holders;
+  std::int32_t standbys = 0;  ///< So many of the last holders have no use.
+
+  /// Holders that have a use, and so gradients of their own: the first ones.
+  std::int32_t users() const { return static_cast<std::int32_t>(holders.size()) - standbys; }
 
   friend bool operator==(const ParameterGroup&, const ParameterGroup&) = default;
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, ParameterGroup& x) {
-    return f(x.name, x.tied, x.elements, x.uses, x.holders);
+    return f(x.name, x.tied, x.elements, x.uses, x.holders, x.standbys);
   }
 };
 
@@ -132,6 +152,7 @@ struct ParallelPlan {
   std::vector<Stage> stages;               ///< Grouped by replica.
   std::vector<Pipeline> pipelines;
   std::vector<ParameterGroup> groups;  ///< In model order; only trainable parameters.
+  std::vector<Standby> standbys;       ///< Ascending; also of parameters that do not train.
 
   const Stage& at(StageId id) const { return stages[id.index()]; }
   const Replica& at(ReplicaId id) const { return replicas[id.index()]; }
@@ -171,7 +192,8 @@ struct ParallelPlan {
   friend bool operator==(const ParallelPlan&, const ParallelPlan&) = default;
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, ParallelPlan& x) {
-    return f(x.model, x.devices, x.module_groups, x.replicas, x.stages, x.pipelines, x.groups);
+    return f(x.model, x.devices, x.module_groups, x.replicas, x.stages, x.pipelines, x.groups,
+             x.standbys);
   }
 };
 

@@ -23,6 +23,37 @@ TEST_CASE("a plan is read back equal", "[observe]") {
   CHECK(read.value().plan == plan);
 }
 
+/// The example with a device on standby for its first group.
+ParallelPlan plan_with_standby() {
+  auto plan = testing::example_plan();
+  ParameterGroup& group = plan.groups.front();
+  plan.standbys = {{DeviceId{1}, group.uses.front().layer, {}}};
+  group.holders.push_back(DeviceId{1});
+  group.standbys = 1;
+  return plan;
+}
+
+TEST_CASE("standby holders are read back, and must be those of the plan", "[observe][errors]") {
+  const auto plan = plan_with_standby();
+  CHECK(parse_plan(plan_json(plan, 3)).value().plan == plan);
+  const auto refused = [&](const char* pointer, const Json& value, const char* message) {
+    auto json = Json::parse(plan_json(plan, 3));
+    json[Json::json_pointer(pointer)] = value;
+    const auto read = parse_plan(json.dump());
+    CAPTURE(pointer);
+    REQUIRE_FALSE(read.ok());
+    CHECK_THAT(read.error().message, ContainsSubstring(message));
+  };
+  refused("/standbys", Json::array(), "are not those on standby");
+  refused("/standbys/0/device", 2, "are not those on standby");
+  refused("/standbys/0/device", 4, "device 4 is not below 4");
+  refused("/standbys/0/module", "visoin", "is unknown");
+  refused("/groups/0/holders", Json{1, 0, 3}, "are not the devices that use it");
+  auto older = Json::parse(plan_json(testing::example_plan(), 3));
+  older.erase("standbys");
+  CHECK(parse_plan(older.dump()).value().plan == testing::example_plan());
+}
+
 TEST_CASE("plan.json names stages and modules for people", "[observe]") {
   const auto json = Json::parse(plan_json(testing::example_plan(), 0));
   CHECK(json["stages"][2]["name"] == "llm.stage1");

@@ -74,6 +74,36 @@ TEST_CASE("a holder sends unless it owns all, and adds what it owns", "[vocabula
   CHECK_FALSE(role(large, 5).sends);
 }
 
+TEST_CASE("standby holders own no chunk, give nothing and take all sums",
+          "[vocabulary][property]") {
+  for (const std::int64_t elements : {1, 4096, 8192, 100'003})
+    for (std::int32_t users = 1; users <= 9; ++users)
+      for (std::int32_t standbys = 0; standbys <= 3; ++standbys) {
+        CAPTURE(elements, users, standbys);
+        const auto alone = group_of(elements, users);
+        auto group = group_of(elements, users + standbys);
+        group.standbys = standbys;
+        const auto expected = sum_chunks(alone, GroupId{5}), chunks = sum_chunks(group, GroupId{5});
+        REQUIRE(chunks.size() == expected.size());
+        for (std::size_t c = 0; c < chunks.size(); ++c) {
+          CHECK(chunks[c].owner == expected[c].owner);
+          CHECK(chunks[c].begin == expected[c].begin);
+        }
+        ParallelPlan plan;
+        plan.devices.resize(group.holders.size());
+        plan.groups.assign(6, group);
+        const auto roles = plan_sum(plan, GroupId{5}).roles;
+        for (std::int32_t h = 0; h < users + standbys; ++h) {
+          const SumRole& role = roles[static_cast<std::size_t>(h)];
+          if (h < users) {
+            CHECK(role.sends == role.takes);
+          } else {
+            CHECK((!role.sends && role.takes && role.adds == 0));
+          }
+        }
+      }
+}
+
 TEST_CASE("a device's uses are its own, in their order", "[vocabulary]") {
   ParallelPlan plan;
   plan.devices.resize(3);

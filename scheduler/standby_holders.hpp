@@ -1,0 +1,48 @@
+// Standby holders: devices that keep parameters up to date without a stage for them, so that no
+// loss of a few nodes takes the last copy of anything.
+//
+// Pure; thread-safe; the same answer on every node.
+
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "runtime/vocabulary/model_config.hpp"
+#include "runtime/vocabulary/parallel_plan.hpp"
+#include "runtime/vocabulary/result.hpp"
+
+namespace troupe::scheduler {
+
+/// What a holder keeps all of or nothing of: the own parameters of a layer, or a tied parameter.
+struct StateUnit {
+  LayerId layer;              ///< Of a tied parameter its first user.
+  std::string tied;           ///< Its name; empty: the layer's own parameters.
+  std::int64_t trained = 0;   ///< Elements with a gradient and moments.
+  std::int64_t constant = 0;  ///< Elements of which there is a value alone: frozen ones too.
+
+  /// All that a holder keeps of it, its gradients included.
+  double bytes(Dtype dtype) const;
+};
+
+/// The units of a model that have elements, in model order; a tied one behind its first layer.
+std::vector<StateUnit> state_units(const ModelGraph& model);
+
+/// The unit that a device is on standby for. REQUIRES: it has elements.
+const StateUnit& unit_of(const std::vector<StateUnit>& units, const Standby& standby);
+
+/// The devices that keep a unit, ascending: those whose stages use it and those on standby for it.
+std::vector<DeviceId> holders_of(const ParallelPlan& plan, const StateUnit& unit);
+
+/// Adds standby holders until each unit has holders on `fault_tolerance` + 1 nodes of the plan;
+/// units that have them get none, so that 0 changes nothing. The largest units go first, each to
+/// the node that keeps least so far, by bytes, and there to the device that does; ties go to the
+/// lower unit, node and device. Standby holders that are there already stay and count.
+/// Cost: O(units x (log units + nodes + devices)).
+///
+/// Errors:
+/// - infeasible: the plan has fewer nodes than that.
+Result<ParallelPlan> add_standbys(ParallelPlan plan, std::int64_t fault_tolerance, Dtype dtype);
+
+}  // namespace troupe::scheduler
