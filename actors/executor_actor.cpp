@@ -63,8 +63,12 @@ Status build(Self self) {
     programs[StageId{i}] = stage.value().get();
     state.stages[StageId{i}] = std::move(stage).value();
   }
+  auto standby = engine::StandbyState::create(plan, device, *state.store);
+  if (!standby.ok()) return std::move(standby).error();
+  state.standby = std::move(standby).value();
   engine::ExecutorOptions options;
   options.device = device;
+  options.row_dtype = setup.layers.dtype;
   options.epoch_number = state.configuration->epoch_number;
   options.learning_rate_scales = setup.learning_rate_scales;
   options.adamw = setup.adamw;
@@ -79,8 +83,9 @@ Status build(Self self) {
     if (!slow.node || NodeId{static_cast<std::size_t>(*slow.node)} == state.slot.node)
       options.slow_rows.push_back({plan.model.find(slow.module), slow.min_rows, slow.max_rows,
                                    slow.factor, slow.per_sample});
-  state.executor = std::make_unique<engine::Executor>(
-      plan, std::move(options), *state.resources->transport, std::move(programs), make_wake(self));
+  state.executor =
+      std::make_unique<engine::Executor>(plan, std::move(options), *state.resources->transport,
+                                         std::move(programs), state.standby, make_wake(self));
   return Done{};
 }
 
@@ -132,6 +137,7 @@ void settle(Self self, EpochNumber epoch_number) {
   if (!state.next || state.next->epoch_number != epoch_number || state.transfer) return;
   state.executor.reset();
   state.stages.clear();
+  state.standby = {};
   state.store->settle();
   state.configuration = std::move(state.next);
   if (auto built = build(self); !built.ok()) return fail(self, built.error());

@@ -45,9 +45,11 @@ struct ExecutorState {
   std::int64_t save_number = 0;                   ///< Of the checkpoint that it heard of last.
   std::unique_ptr<Configuration> next;            ///< Fetched or being fetched, not yet up.
   std::optional<engine::StateTransfer> transfer;  ///< Of `next`.
-  // Lifetime: the executor refers to the stages and to the configuration's plan.
+  // Lifetime: the executor refers to the stages, to what the device keeps without one, and to the
+  // configuration's plan.
   std::unique_ptr<Configuration> configuration;
   std::map<StageId, std::unique_ptr<engine::StageProgram>> stages;
+  engine::StandbyState standby;
   std::unique_ptr<engine::Executor> executor;
   std::queue<IterationPlanPtr> queue;  ///< At most two: the supervisor dispatches no more.
   bool running = false;

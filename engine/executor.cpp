@@ -15,14 +15,16 @@ using transport::TagKind;
 
 Executor::Executor(const ParallelPlan& plan, ExecutorOptions options,
                    transport::Transport& transport, std::map<StageId, StageProgram*> stages,
-                   std::function<void()> wake)
+                   StandbyState& standby, std::function<void()> wake)
     : plan_(plan),
       options_(std::move(options)),
       stages_(std::move(stages)),
+      standby_(standby),
       mailbox_(transport, options_.epoch_number, std::move(wake)),
-      sums_(plan, options_.device, [this](GroupId group, std::size_t use) -> at::Tensor& {
-        return holder(group, use).gradients();
-      }) {}
+      sums_(plan, options_.device,
+            [this](GroupId group, std::optional<std::size_t> use) -> at::Tensor& {
+              return use ? holder(group, *use).gradients() : standby_.at(group).gradients();
+            }) {}
 
 at::ScalarType Executor::gradient_dtype() const {
   return row_dtype() == at::kDouble ? at::kDouble : at::kFloat;
@@ -96,7 +98,8 @@ Result<bool> Executor::run(const Action& action) {
     case ActionKind::commit: return commit();
     case ActionKind::optimizer_step:
       if (!may_update()) return false;
-      return optimizer_step(action.stage), true;
+      if (!decision_->commit) return true;
+      return action.stage.valid() ? optimizer_step(action.stage) : standby_step(), true;
   }
   return Error{Errc::internal, "unknown action in the plan", {}, {}};
 }
@@ -235,19 +238,26 @@ bool Executor::may_update() {
 }
 
 void Executor::optimizer_step(StageId id) {
-  if (!decision_->commit) return;
   for (std::size_t g = 0; g < plan_.groups.size(); ++g) {
     const auto& uses = plan_.groups[g].uses;
-    for (std::size_t i = 0; i < uses.size(); ++i) {
-      if (uses[i].stage != id || !is_first_here(uses, i)) continue;
-      HolderState& state = holder(GroupId{g}, i);
-      const double scale = options_.learning_rate_scales[uses[i].layer.module.index()];
-      state.update(options_.adamw, iteration_->step, decision_->learning_rate * scale,
-                   decision_->clip);
-      if (options_.hash_parameters)
-        report_.hashes.push_back({GroupId{g}, static_cast<std::int32_t>(i), state.hash()});
-    }
+    for (std::size_t i = 0; i < uses.size(); ++i)
+      if (uses[i].stage == id && is_first_here(uses, i))
+        update(GroupId{g}, i, holder(GroupId{g}, i));
   }
+}
+
+void Executor::standby_step() {
+  for (const auto& [group, state] : standby_.groups())
+    update(group, plan_.groups[group.index()].uses.size(), *state);
+}
+
+/// Every holder of a group takes the same step, the learning rate of its first layer's module.
+void Executor::update(GroupId group, std::size_t holder, HolderState& state) {
+  const ModuleId module = plan_.groups[group.index()].uses.front().layer.module;
+  const double scale = options_.learning_rate_scales[module.index()];
+  state.update(options_.adamw, iteration_->step, decision_->learning_rate * scale, decision_->clip);
+  if (options_.hash_parameters)
+    report_.hashes.push_back({group, static_cast<std::int32_t>(holder), state.hash()});
 }
 
 void Executor::finish() {

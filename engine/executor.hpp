@@ -16,6 +16,7 @@
 #include "engine/group_sums.hpp"
 #include "engine/reports.hpp"
 #include "engine/stage_program.hpp"
+#include "engine/standby_state.hpp"
 #include "engine/tensor_mailbox.hpp"
 #include "runtime/vocabulary/iteration_plan.hpp"
 #include "runtime/vocabulary/result.hpp"
@@ -47,6 +48,8 @@ struct ExecutorOptions {
   std::vector<double> learning_rate_scales;
   state::AdamWOptions adamw;
   bool hash_parameters = false;
+  /// The model's, in which rows cross between stages; gradients are fp64 where it is, else fp32.
+  at::ScalarType row_dtype = at::kFloat;
   std::vector<SlowRows> slow_rows;
   /// Asked before each action: true makes `advance` return, so that its owner can attend to
   /// something else. Empty: never.
@@ -57,10 +60,11 @@ struct ExecutorOptions {
 
 class Executor {
  public:
-  /// `stages` maps each stage of `plan` on this device to its program. All referenced objects
-  /// outlive the executor.
+  /// `stages` maps each stage of `plan` on this device to its program; there may be none.
+  /// `standby`: what the device keeps without a stage. All referenced objects outlive the executor.
   Executor(const ParallelPlan& plan, ExecutorOptions options, transport::Transport& transport,
-           std::map<StageId, StageProgram*> stages, std::function<void()> wake);
+           std::map<StageId, StageProgram*> stages, StandbyState& standby,
+           std::function<void()> wake);
 
   /// Starts an iteration. Its receives are posted ahead of use up to `receive_bound`. REQUIRES:
   /// none is running.
@@ -101,6 +105,8 @@ class Executor {
   Result<bool> commit();
   bool may_update();
   void optimizer_step(StageId stage);
+  void standby_step();
+  void update(GroupId group, std::size_t holder, HolderState& state);
   bool is_first_here(const std::vector<ParameterUse>& uses, std::size_t index) const;
   void finish();
   Status check_sends();
@@ -110,13 +116,14 @@ class Executor {
   bool is_here(StageId stage) const { return stages_.contains(stage); }
   StageProgram& stage(StageId id) { return *stages_.at(id); }
   HolderState& holder(GroupId group, std::size_t index);
-  at::ScalarType row_dtype() const { return stages_.begin()->second->row_dtype(); }
+  at::ScalarType row_dtype() const { return options_.row_dtype; }
   at::ScalarType gradient_dtype() const;
   transport::Peer peer(StageId stage) const { return plan_.node_of(stage).value; }
 
   const ParallelPlan& plan_;
   ExecutorOptions options_;
   std::map<StageId, StageProgram*> stages_;
+  StandbyState& standby_;
   std::shared_ptr<const IterationPlan> iteration_;
   TensorMailbox mailbox_;
   GroupSums sums_;

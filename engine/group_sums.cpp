@@ -17,6 +17,11 @@ std::uint64_t sum_index(GroupId group, std::size_t from, std::size_t to) {
   return (group.index() * kHoldersMax + from) * kHoldersMax + to;
 }
 
+/// Holders that have gradients; those on standby stand behind them.
+std::size_t users_of(const ParameterGroup& group) {
+  return static_cast<std::size_t>(group.users());
+}
+
 at::Tensor part_of(const at::Tensor& gradients, const SumChunk& chunk) {
   return gradients.narrow(0, chunk.begin, chunk.size());
 }
@@ -47,7 +52,7 @@ std::vector<Arrival> GroupSums::arrivals_of(const Action& action, at::ScalarType
   const auto self = static_cast<std::size_t>(part.role.place);
   if (action.kind == ActionKind::reduce) {
     const SumChunk& chunk = part.chunks[static_cast<std::size_t>(part.own_chunk)];
-    for (std::size_t h = 0; h < group.holders.size(); ++h)
+    for (std::size_t h = 0; h < users_of(group); ++h)
       if (h != self)
         arrivals.push_back({{TagKind::reduce, sum_index(action.group, h, self)},
                             peer(group, static_cast<std::int32_t>(h)),
@@ -67,10 +72,16 @@ std::vector<Arrival> GroupSums::arrivals_of(const Action& action, at::ScalarType
   return arrivals;
 }
 
+/// Where the device keeps the sum: with its first use, or with what it keeps on standby.
+at::Tensor& GroupSums::sum_of(GroupId group) {
+  const auto& uses = parts_[group.index()].role.uses;
+  return gradients_(group, uses.empty() ? std::nullopt : std::optional(uses.front()));
+}
+
 /// The first use's gradients, with those of the device's other uses added.
 at::Tensor& GroupSums::add_up_uses(GroupId group) {
   const Part& part = parts_[group.index()];
-  at::Tensor& sum = gradients_(group, part.role.uses.front());
+  at::Tensor& sum = sum_of(group);
   for (std::size_t u = 1; u < part.role.uses.size(); ++u)
     sum.add_(gradients_(group, part.role.uses[u]));
   return sum;
@@ -91,12 +102,11 @@ GroupNorm GroupSums::reduce(GroupId id, TensorMailbox& mailbox) {
   const Part& part = parts_[id.index()];
   const ParameterGroup& group = plan_.groups[id.index()];
   const SumChunk& chunk = part.chunks[static_cast<std::size_t>(part.own_chunk)];
-  at::Tensor& gradients =
-      part.role.sends ? gradients_(id, part.role.uses.front()) : add_up_uses(id);
+  at::Tensor& gradients = part.role.sends ? sum_of(id) : add_up_uses(id);
   const at::Tensor own = part_of(gradients, chunk);
   const auto self = static_cast<std::size_t>(part.role.place);
   at::Tensor sum;
-  for (std::size_t h = 0; h < group.holders.size(); ++h) {
+  for (std::size_t h = 0; h < users_of(group); ++h) {
     const at::Tensor next =
         h == self ? own : mailbox.take({TagKind::reduce, sum_index(id, h, self)});
     if (!sum.defined()) {
@@ -116,7 +126,7 @@ GroupNorm GroupSums::reduce(GroupId id, TensorMailbox& mailbox) {
 
 void GroupSums::receive(GroupId id, TensorMailbox& mailbox) {
   const Part& part = parts_[id.index()];
-  at::Tensor& gradients = gradients_(id, part.role.uses.front());
+  at::Tensor& gradients = sum_of(id);
   for (const SumChunk& chunk : part.chunks)
     if (chunk.owner != part.role.place)
       part_of(gradients, chunk)

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "engine/reports.hpp"
@@ -16,8 +17,9 @@ namespace troupe::engine {
 
 class GroupSums {
  public:
-  /// The flat gradients of a use of a group on this device, by its place among the group's uses.
-  using Gradients = std::function<at::Tensor&(GroupId group, std::size_t use)>;
+  /// The flat gradients of a use of a group on this device, by its place among the group's uses; of
+  /// none where the device is on standby for the group.
+  using Gradients = std::function<at::Tensor&(GroupId group, std::optional<std::size_t> use)>;
 
   /// `plan` outlives this.
   GroupSums(const ParallelPlan& plan, DeviceId device, Gradients gradients);
@@ -32,7 +34,8 @@ class GroupSums {
   /// others and returns its norm. REQUIRES: its arrivals are there.
   GroupNorm reduce(GroupId group, TensorMailbox& mailbox);
 
-  /// Puts the other owners' sums beside its own. REQUIRES: its arrivals are there.
+  /// Puts the other owners' sums beside its own, where it has one. REQUIRES: its arrivals are
+  /// there.
   void receive(GroupId group, TensorMailbox& mailbox);
 
  private:
@@ -45,6 +48,7 @@ class GroupSums {
 
   transport::Peer peer(const ParameterGroup& group, std::int32_t holder) const;
   at::Tensor& add_up_uses(GroupId group);
+  at::Tensor& sum_of(GroupId group);
 
   const ParallelPlan& plan_;
   Gradients gradients_;

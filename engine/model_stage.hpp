@@ -41,7 +41,6 @@ class ModelStage final : public StageProgram {
   Result<at::Tensor> rows_for(MessageId message) override;
   void accept_gradient(MessageId message, at::Tensor gradient) override;
   Result<at::Tensor> gradient_for(MessageId message) override;
-  at::ScalarType row_dtype() const override { return options_.dtype; }
   HolderState& state(GroupId group, LayerId layer) override;
   std::vector<models::Parameter*> parameters() override;
   std::vector<PartLoss> losses() const override { return losses_; }

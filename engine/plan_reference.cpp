@@ -96,6 +96,7 @@ class Replay {
       const auto [chunks, roles] = plan_sum(plan_, GroupId{g});
       at::Tensor sum;
       for (const SumRole& role : roles) {
+        if (role.uses.empty()) continue;  // On standby: it adds nothing.
         at::Tensor own;
         for (const std::size_t use : role.uses) add(own, gradients(g, use));
         add(sum, own);

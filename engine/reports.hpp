@@ -71,7 +71,8 @@ struct Decision {
 /// Hash of a group's parameters at one holder after the step.
 struct HolderHash {
   GroupId group;
-  std::int32_t holder = 0;  ///< Index into `ParameterGroup::uses`: the first one there.
+  /// Index into `ParameterGroup::uses`: the first one there; behind them: it is on standby.
+  std::int32_t holder = 0;
   std::uint64_t hash = 0;
 
   template <class Inspector>

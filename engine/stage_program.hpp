@@ -59,9 +59,6 @@ class StageProgram {
   /// Gradient of the rows of a message whose destination is this stage, contiguous.
   virtual Result<at::Tensor> gradient_for(MessageId message) = 0;
 
-  /// Type of the rows that cross this stage's borders.
-  virtual at::ScalarType row_dtype() const = 0;
-
   /// State of the parameters of a group that `layer` of this stage uses; REQUIRES: it does.
   virtual HolderState& state(GroupId group, LayerId layer) = 0;
 

@@ -20,6 +20,7 @@ std::vector<double> measured_stage_ms(std::size_t stages,
   for (const auto& event : events) {
     const bool update = event.action.kind == ActionKind::optimizer_step;
     if (!update && observe::time_kind(event.action.kind) != observe::TimeKind::compute) continue;
+    if (!event.action.stage.valid()) continue;  // What is kept on standby is no stage's.
     measured_ms[event.action.stage.index()] += 1e-6 * static_cast<double>(event.duration_ns());
   }
   return measured_ms;

@@ -208,6 +208,7 @@ std::vector<Fault> check(const ParallelPlan& plan, const IterationPlan& iteratio
 
 std::string describe(const ParallelPlan& plan, const Action& action) {
   std::string text(to_string(action.kind));
+  if (action.kind == ActionKind::optimizer_step && !action.stage.valid()) text += " on standby";
   if (action.stage.valid()) {
     text += " stage " + std::to_string(action.stage.value);
     if (action.stage.index() < plan.stages.size() && !plan.at(action.stage).runs.empty()) {

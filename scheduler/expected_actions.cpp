@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <set>
 
 #include "runtime/vocabulary/gradient_sum.hpp"
 
@@ -65,12 +66,13 @@ class Collector {
     action.message = MessageId{message};
     return sited(action);
   }
-  SitedAction grouped(ActionKind kind, StageId stage, std::size_t group) const {
+  /// `stage`: the device's first use of the group; none: it is on standby for it.
+  static SitedAction grouped(ActionKind kind, DeviceId device, StageId stage, std::size_t group) {
     Action action;
     action.kind = kind;
     action.stage = stage;
     action.group = GroupId{group};
-    return sited(action);
+    return {action, device.value};
   }
   bool is_split(const MessageEnd& end) const {
     return std::binary_search(split_.begin(), split_.end(), end);
@@ -154,19 +156,30 @@ class Collector {
       actions_.push_back(commits.back());
     }
     for (const auto& done : computes_) need(commits[static_cast<std::size_t>(done.device)], done);
-    std::vector<bool> steps(plan_.stages.size());
+    Action step;
+    step.kind = ActionKind::optimizer_step;
+    std::set<SitedAction> steps;
     for (std::size_t g = 0; g < plan_.groups.size(); ++g) {
       add_sum(g, commits);
-      for (const auto& use : plan_.groups[g].uses) steps[use.stage.index()] = true;
+      const ParameterGroup& group = plan_.groups[g];
+      for (const auto& use : group.uses) {
+        step.stage = use.stage;
+        steps.insert(sited(step));
+      }
+      step.stage = StageId{};
+      for (std::size_t h = 0; h < group.holders.size(); ++h)
+        if (!uses_here(group, group.holders[h])) steps.insert({step, group.holders[h].value});
     }
-    for (std::size_t s = 0; s < steps.size(); ++s) {
-      if (!steps[s]) continue;
-      Action step;
-      step.kind = ActionKind::optimizer_step;
-      step.stage = StageId{s};
-      actions_.push_back(sited(step));
-      need(actions_.back(), commits[static_cast<std::size_t>(actions_.back().device)]);
+    for (const SitedAction& update : steps) {
+      actions_.push_back(update);
+      need(update, commits[static_cast<std::size_t>(update.device)]);
     }
+  }
+
+  bool uses_here(const ParameterGroup& group, DeviceId device) const {
+    return std::any_of(group.uses.begin(), group.uses.end(), [&](const ParameterUse& use) {
+      return plan_.at(use.stage).devices.front() == device;
+    });
   }
 
   /// A group's chunks: its device's own gradients first, then those of all others, then back.
@@ -174,14 +187,16 @@ class Collector {
     const ParameterGroup& group = plan_.groups[g];
     std::vector<SitedAction> gives, adds, takes;
     for (const SumRole& role : plan_sum(plan_, GroupId{g}).roles) {
+      const DeviceId device = group.holders[static_cast<std::size_t>(role.place)];
+      const StageId stage = role.uses.empty() ? StageId{} : group.uses[role.uses.front()].stage;
       const auto on_device = [&](ActionKind kind) {
-        const auto action = grouped(kind, group.uses[role.uses.front()].stage, g);
+        const auto action = grouped(kind, device, stage, g);
         actions_.push_back(action);
         return action;
       };
       if (role.sends) gives.push_back(on_device(ActionKind::reduce_send));
       if (role.adds > 0) adds.push_back(on_device(ActionKind::reduce));
-      if (role.sends) takes.push_back(on_device(ActionKind::reduce_receive));
+      if (role.takes) takes.push_back(on_device(ActionKind::reduce_receive));
       for (const std::size_t use : role.uses)
         for (const auto& backward : backwards_of_[group.uses[use].stage.index()]) {
           if (role.sends) need(gives.back(), backward);

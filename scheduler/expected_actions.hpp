@@ -37,7 +37,9 @@ using SplitParts = std::vector<MessageEnd>;  ///< Sorted.
 /// Waits: compute for its rows and gradients, sends for compute, receives for sends; reductions for
 /// the last backward of their stage and for the gradients of the other holders; `commit` for the
 /// compute and the reductions of its device and, as it ends everywhere at once, for everything that
-/// stands before any other `commit` (not listed in `needs`); `optimizer_step` for `commit`.
+/// stands before any other `commit` (not listed in `needs`); `optimizer_step` for `commit`. A
+/// standby holder gets every chunk of its groups from their owners and updates in a step of its
+/// device.
 ///
 /// REQUIRES: sound microbatches; messages between existing stages and parts.
 ExpectedActions expected_actions(const ParallelPlan& plan, const IterationPlan& iteration,

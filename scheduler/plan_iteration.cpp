@@ -157,15 +157,14 @@ void append_sums(const ParallelPlan& plan, std::vector<std::vector<Action>>& act
         Action made;
         made.kind = kind;
         made.group = GroupId{g};
-        made.stage = group.uses[role.uses.front()].stage;
+        if (!role.uses.empty()) made.stage = group.uses[role.uses.front()].stage;
         return made;
       };
       const auto d = group.holders[static_cast<std::size_t>(role.place)].index();
-      if (role.sends) {
+      if (role.sends)
         early[d].emplace(place_of_gradients(group, role.uses, actions[d]),
                          action(ActionKind::reduce_send));
-        takes[d].push_back(action(ActionKind::reduce_receive));
-      }
+      if (role.takes) takes[d].push_back(action(ActionKind::reduce_receive));
       if (role.adds > 0) adds[d].push_back(action(ActionKind::reduce));
     }
   }
@@ -199,6 +198,16 @@ void append_tail(const ParallelPlan& plan, std::vector<std::vector<Action>>& act
     step.kind = ActionKind::optimizer_step;
     step.stage = StageId{s};
     actions[plan.at(step.stage).devices.front().index()].push_back(step);
+  }
+  std::vector<bool> stands_by(plan.devices.size());
+  for (const auto& group : plan.groups)
+    for (auto place = group.holders.begin() + group.users(); place != group.holders.end(); ++place)
+      stands_by[place->index()] = true;
+  for (std::size_t d = 0; d < stands_by.size(); ++d) {
+    if (!stands_by[d]) continue;
+    Action step;
+    step.kind = ActionKind::optimizer_step;
+    actions[d].push_back(step);
   }
 }
 

@@ -55,9 +55,10 @@ struct IterationInput {
 /// A group's `reduce_send` stands behind the last backward of the device's stages that use it (and
 /// what that backward sends), beside whatever compute is left. After its compute a device finishes
 /// the step: its `reduce`s, then its `reduce_receive`s, each in group order, `commit`, and one
-/// `optimizer_step` per stage that trains. A device acts once for a group, however many uses it has
-/// (gradient_sum.hpp). No device waits for a sum before it has sent all its own gradients and made
-/// its own sums, so no layout can deadlock here.
+/// `optimizer_step` per stage that trains, then one for all groups that the device is on standby
+/// for. A device acts once for a group, however many uses it has (gradient_sum.hpp); what it does
+/// for one without a use names no stage. No device waits for a sum before it has sent all its own
+/// gradients and made its own sums, so no layout can deadlock here.
 ///
 /// Cost: O(actions * log(stages per device)).
 ///

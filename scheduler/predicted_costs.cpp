@@ -1,4 +1,5 @@
 #include "scheduler/predicted_costs.hpp"
+#include "scheduler/standby_holders.hpp"
 #include "scheduler/state_moves.hpp"
 
 #include <cstddef>
@@ -50,11 +51,35 @@ std::vector<StageState> stage_states(const ParallelPlan& plan, const PredictionO
   return states;
 }
 
+/// What each device keeps and updates without a stage.
+std::vector<StageState> standby_states(const ParallelPlan& plan, const PredictionOptions& options) {
+  std::vector<StageState> states(plan.devices.size());
+  if (plan.standbys.empty()) return states;
+  const auto units = state_units(plan.model);
+  for (const Standby& standby : plan.standbys) {
+    const StateUnit& unit = unit_of(units, standby);
+    const auto m = standby.layer.module.index();
+    const double share = m < options.parallelisms.size() ? 1.0 / options.parallelisms[m].tp : 1.0;
+    StageState& state = states[standby.device.index()];
+    state.bytes += share * unit.bytes(options.dtype);
+    state.elements += share * static_cast<double>(unit.trained);
+    state.groups += unit.trained > 0 ? 1 : 0;
+  }
+  return states;
+}
+
 }  // namespace
 
 std::vector<double> stage_state_bytes(const ParallelPlan& plan, const PredictionOptions& options) {
   std::vector<double> bytes;
   for (const auto& state : stage_states(plan, options)) bytes.push_back(state.bytes);
+  return bytes;
+}
+
+std::vector<double> standby_state_bytes(const ParallelPlan& plan,
+                                        const PredictionOptions& options) {
+  std::vector<double> bytes;
+  for (const auto& state : standby_states(plan, options)) bytes.push_back(state.bytes);
   return bytes;
 }
 
@@ -94,10 +119,18 @@ SimulationCosts costs_of(const ParallelPlan& plan, const PredictionOptions& opti
   };
   const auto states = std::make_shared<const std::vector<StageState>>(stage_states(plan, options));
   costs.state_bytes = [states](StageId stage) { return (*states)[stage.index()].bytes; };
-  costs.optimizer_ms = [states, speeds = options.speeds](StageId stage) {
-    const StageState& state = (*states)[stage.index()];
+  const auto update_ms = [speeds = options.speeds](const StageState& state) {
     const double rate = speeds.optimizer_elements_per_s / 1000;
     return state.groups * speeds.optimizer_group_ms + (rate > 0 ? state.elements / rate : 0);
+  };
+  costs.optimizer_ms = [states, update_ms](StageId stage) {
+    return update_ms((*states)[stage.index()]);
+  };
+  const auto standbys =
+      std::make_shared<const std::vector<StageState>>(standby_states(plan, options));
+  costs.standby_bytes = [standbys](DeviceId device) { return (*standbys)[device.index()].bytes; };
+  costs.standby_optimizer_ms = [standbys, update_ms](DeviceId device) {
+    return update_ms((*standbys)[device.index()]);
   };
   costs.bytes_per_element = bytes_per_element(options.dtype);
   costs.reduce_gigabytes_per_s = options.speeds.reduce_gigabytes_per_s;

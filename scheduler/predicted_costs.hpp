@@ -39,6 +39,9 @@ double state_bytes_per_trained_element(Dtype dtype);
 /// Per stage: bytes of parameters, gradients and optimizer, whatever the samples.
 std::vector<double> stage_state_bytes(const ParallelPlan& plan, const PredictionOptions& options);
 
+/// Per device: the same of what it keeps without a stage (`ParallelPlan::standbys`).
+std::vector<double> standby_state_bytes(const ParallelPlan& plan, const PredictionOptions& options);
+
 /// Predicted milliseconds of one sample in all encoder-side modules (projectors included) and in
 /// the llm. Frozen-aware: a backward counts only what is needed.
 ///

@@ -10,6 +10,7 @@
 #include "runtime/vocabulary/gradient_sum.hpp"
 #include "runtime/vocabulary/random.hpp"
 #include "scheduler/check_plan.hpp"
+#include "scheduler/check_simulation.hpp"
 #include "scheduler/device_memory.hpp"
 
 namespace troupe::scheduler {
@@ -96,6 +97,9 @@ class Simulation {
       for (std::size_t s = 0; s < plan_.stages.size(); ++s)
         devices_[plan_.stages[s].devices.front().index()].memory.add_state(
             costs_.state_bytes(StageId{s}));
+    if (costs_.standby_bytes)
+      for (std::size_t d = 0; d < devices_.size(); ++d)
+        devices_[d].memory.add_state(costs_.standby_bytes(DeviceId{d}));
   }
 
   DeviceId device_of(StageId stage) const { return plan_.at(stage).devices.front(); }
@@ -216,12 +220,14 @@ class Simulation {
       case ActionKind::backward_input: return task_ms(index, action, TaskKind::backward_input);
       case ActionKind::backward_weight: return task_ms(index, action, TaskKind::backward_weight);
       case ActionKind::optimizer_step:
+        if (!action.stage.valid())
+          return costs_.standby_optimizer_ms
+                     ? costs_.standby_optimizer_ms(DeviceId{index}) * noise(index)
+                     : 0;
         return costs_.optimizer_ms ? costs_.optimizer_ms(action.stage) * noise(index) : 0;
-      case ActionKind::reduce: {
-        const auto holders = plan_.groups[action.group.index()].holders.size();
-        return static_cast<double>(holders - 1) *
+      case ActionKind::reduce:
+        return static_cast<double>(plan_.groups[action.group.index()].users() - 1) *
                bytes_ms(own_bytes(action.group, index), costs_.reduce_gigabytes_per_s);
-      }
       default: return 0;
     }
   }
@@ -297,7 +303,7 @@ class Simulation {
   void account(Device& device, const Action& action, double ms) {
     if (!action.microbatch.valid() && action.kind != ActionKind::optimizer_step) return;
     device.busy_ms += ms;
-    result_.stage_ms[action.stage.index()] += ms;
+    if (action.stage.valid()) result_.stage_ms[action.stage.index()] += ms;
     if (!action.microbatch.valid() || !costs_.activation_bytes) return;
     device.memory.compute({action.stage, action.microbatch, action.part},
                           costs_.activation_bytes(action.stage, part_of(action)),
@@ -347,52 +353,12 @@ class Simulation {
   SimulatedStep result_;
 };
 
-Status check_costs(const SimulationCosts& costs, const SimulationOptions& options) {
-  for (const double value :
-       {costs.bytes_per_element, costs.reduce_gigabytes_per_s, costs.device.latency_ms,
-        costs.device.gigabytes_per_s, costs.node.latency_ms, costs.node.gigabytes_per_s,
-        costs.network.latency_ms, costs.network.gigabytes_per_s, options.noise})
-    if (!(value >= 0 && std::isfinite(value)))
-      return Error{Errc::invalid_argument, "a speed, latency or noise is negative or not finite",
-                   "simulate", "use values of at least 0"};
-  return Done{};
-}
-
-/// Ids exist: the simulation indexes with them.
-Status check_ids(const ParallelPlan& plan, const IterationPlan& iteration) {
-  const auto wrong = [](std::string message) {
-    return Error{Errc::invalid_argument, std::move(message), "simulate", "check the plan"};
-  };
-  if (iteration.actions.size() != plan.devices.size())
-    return wrong("the plan has lists for " + std::to_string(iteration.actions.size()) + " of " +
-                 std::to_string(plan.devices.size()) + " devices");
-  const auto exists = [](auto id, std::size_t count) { return !id.valid() || id.index() < count; };
-  for (const auto& list : iteration.actions)
-    for (const auto& action : list) {
-      bool known = exists(action.stage, plan.stages.size()) &&
-                   exists(action.message, iteration.messages.size()) &&
-                   exists(action.group, plan.groups.size());
-      if (known && action.microbatch.valid()) {
-        known = action.stage.valid() && action.part.valid();
-        const auto replica = known ? plan.at(action.stage).replica.index() : 0;
-        known = known && replica < iteration.microbatches.size();
-        if (known) {
-          const MicrobatchList& list = iteration.microbatches[replica];
-          known = action.microbatch.index() < list.size() &&
-                  action.part.index() < list[action.microbatch.index()].parts.size();
-        }
-      }
-      if (!known) return wrong("there is no such thing as " + describe(plan, action));
-    }
-  return Done{};
-}
-
 }  // namespace
 
 Result<SimulatedStep> simulate(const ParallelPlan& plan, const IterationPlan& iteration,
                                const SimulationCosts& costs, const SimulationOptions& options) {
-  if (auto status = check_costs(costs, options); !status.ok()) return status.error();
-  if (auto status = check_ids(plan, iteration); !status.ok()) return status.error();
+  if (auto status = check_simulation(plan, iteration, costs, options); !status.ok())
+    return status.error();
   return Simulation(plan, iteration, costs, options).run();
 }
 

@@ -24,7 +24,9 @@ struct SimulationCosts {
   std::function<double(StageId stage, const std::vector<std::int32_t>& samples)> activation_bytes;
   std::function<double(StageId stage)> state_bytes;   ///< Parameters, gradients, optimizer.
   std::function<double(StageId stage)> optimizer_ms;  ///< Of one `optimizer_step`.
-  double bytes_per_element = 4;                       ///< Of rows and gradients on a link.
+  /// The same of what a device keeps and updates without a stage.
+  std::function<double(DeviceId device)> standby_bytes, standby_optimizer_ms;
+  double bytes_per_element = 4;       ///< Of rows and gradients on a link.
   double reduce_gigabytes_per_s = 0;  ///< Summing gradients of one holder; 0: no time.
   LinkSpeed device;                   ///< Between stages on one device.
   LinkSpeed node;                     ///< Between devices of one node.

@@ -181,6 +181,11 @@ class Planner {
   std::set<std::string> lost_;
 };
 
+bool is_on_standby(const Standby& standby, const ParameterInfo& parameter) {
+  if (!standby.tied.empty()) return standby.tied == parameter.name;
+  return parameter.uses.size() == 1 && parameter.uses.front() == standby.layer;
+}
+
 }  // namespace
 
 std::int64_t bytes_per_element(StateKind kind, Dtype dtype) {
@@ -206,6 +211,9 @@ StatePlacement place_state(const ParallelPlan& plan, const std::vector<Parameter
     std::set<DeviceSlot> holders;
     for (const LayerId use : parameters[p].uses)
       holders.insert(users[use].begin(), users[use].end());
+    for (const Standby& standby : plan.standbys)
+      if (is_on_standby(standby, parameters[p]))
+        holders.insert(plan.devices[standby.device.index()]);
     for (const StateKind kind : {StateKind::value, StateKind::master, StateKind::moments}) {
       const bool is_kept = kind == StateKind::value || parameters[p].trains;
       if (!is_kept || bytes_per_element(kind, dtype) == 0) continue;

@@ -79,6 +79,7 @@ TraceNames trace_names(const ParallelPlan& plan) {
     for (const SumChunk& chunk : sum_chunks(group, GroupId{names.group_devices.size()}))
       owners.push_back(group.holders[static_cast<std::size_t>(chunk.owner)]);
     names.group_devices.push_back(group.holders);
+    names.group_users.push_back(static_cast<std::size_t>(group.users()));
   }
   return names;
 }
@@ -92,10 +93,11 @@ std::vector<SumEnd> sum_ends(const TraceNames& names, const TraceEvent& event) {
   if (holders.size() > kSumHoldersShown) return {};
   std::vector<SumEnd> ends;
   if (action.kind == ActionKind::reduce) {
-    for (const DeviceId holder : holders) {
-      if (holder == self) continue;
-      ends.push_back({false, false, holder, self});
-      ends.push_back({true, true, self, holder});
+    for (std::size_t h = 0; h < holders.size(); ++h) {
+      if (holders[h] == self) continue;
+      if (h < names.group_users[action.group.index()])
+        ends.push_back({false, false, holders[h], self});
+      ends.push_back({true, true, self, holders[h]});
     }
   }
   for (const DeviceId owner : owners) {
@@ -112,6 +114,7 @@ std::string event_name(const TraceNames& names, const Action& action) {
     return std::string(short_name(action.kind)) + " " +
            name_or_number(names.groups, action.group.value, "group");
   if (action.stage.valid()) name = name_or_number(names.stages, action.stage.value, "stage") + " ";
+  if (action.kind == ActionKind::optimizer_step && !action.stage.valid()) name = "standby ";
   name += short_name(action.kind);
   if (action.microbatch.valid()) name += " mb" + std::to_string(action.microbatch.value);
   // Most microbatches have one part; its number would only be noise.

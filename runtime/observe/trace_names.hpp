@@ -4,6 +4,7 @@
 
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,7 @@ struct TraceNames {
   std::vector<std::string> groups;                   ///< Layer or tied parameter.
   std::vector<std::vector<DeviceId>> group_devices;  ///< Holders, in their order.
   std::vector<std::vector<DeviceId>> group_owners;   ///< Those that add up a chunk of it.
+  std::vector<std::size_t> group_users;  ///< So many of the holders, the first, have gradients.
 
   friend bool operator==(const TraceNames&, const TraceNames&) = default;
 };
@@ -45,8 +47,8 @@ std::vector<std::string> stage_names(const ParallelPlan& plan);
 
 TraceNames trace_names(const ParallelPlan& plan);
 
-/// `vision F mb3`, `llm.stage2 B mb1.1` (second part), `reduce llm.layers.3`, `commit`. Ids outside
-/// of the names are printed as numbers.
+/// `vision F mb3`, `llm.stage2 B mb1.1` (second part), `reduce llm.layers.3`, `commit`,
+/// `standby optimizer`. Ids outside of the names are printed as numbers.
 std::string event_name(const TraceNames& names, const Action& action);
 
 }  // namespace troupe::observe

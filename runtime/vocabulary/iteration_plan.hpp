@@ -29,7 +29,7 @@ enum class ActionKind : std::uint8_t {
   reduce,            ///< group, on an owner: sums its chunk in holder order, norm, gives it back.
   reduce_receive,    ///< group: waits for the other owners' sums.
   commit,            ///< Report PREPARED, wait for COMMIT or DISCARD.
-  optimizer_step,    ///< stage: update its parameters.
+  optimizer_step,    ///< stage: update its parameters; none: those that it is on standby for.
 };
 
 std::string_view to_string(ActionKind kind);

@@ -105,7 +105,7 @@ TEST_CASE("a failure before COMMIT loses the iteration and nothing else", "[engi
 
 TEST_CASE("who is prepared needs no peer to finish a step that is decided", "[engine][recovery]") {
   std::vector<LateTransport*> late;
-  Cluster lonely(tiny_job(), {}, {}, [&](std::unique_ptr<transport::Transport>& transport) {
+  Cluster lonely(tiny_job(), {}, {}, {}, [&](std::unique_ptr<transport::Transport>& transport) {
     auto wrapped = std::make_unique<LateTransport>(std::move(transport));
     late.push_back(wrapped.get());
     transport = std::move(wrapped);
@@ -131,7 +131,7 @@ TEST_CASE("who is prepared needs no peer to finish a step that is decided", "[en
 
 TEST_CASE("a send that fails before a device is prepared is an error", "[engine][recovery]") {
   std::vector<LateTransport*> late;
-  Cluster cluster(tiny_job(), {}, {}, [&](std::unique_ptr<transport::Transport>& transport) {
+  Cluster cluster(tiny_job(), {}, {}, {}, [&](std::unique_ptr<transport::Transport>& transport) {
     auto wrapped = std::make_unique<LateTransport>(std::move(transport));
     late.push_back(wrapped.get());
     transport = std::move(wrapped);

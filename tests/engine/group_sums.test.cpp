@@ -4,6 +4,7 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/randn.h>
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <vector>
 
@@ -21,27 +23,35 @@
 namespace troupe::engine {
 namespace {
 
-/// Devices on nodes of their own that hold one group; the last one uses it twice.
+/// Devices on nodes of their own that hold one group; the last one uses it twice. Behind them
+/// stand those on standby.
 struct Holders {
   ParallelPlan plan;
+  std::map<std::int32_t, at::Tensor> kept;                              ///< By device on standby.
   std::map<std::int32_t, std::map<std::size_t, at::Tensor>> gradients;  ///< By device and use.
   std::vector<std::unique_ptr<transport::Transport>> transports;
   std::vector<std::unique_ptr<TensorMailbox>> mailboxes;
   std::vector<std::unique_ptr<GroupSums>> sums;
   std::vector<GroupNorm> norms;
 
-  Holders(std::int32_t count, std::int64_t elements) {
+  Holders(std::int32_t users, std::int64_t elements, std::int32_t standbys = 0) {
+    const std::int32_t count = users + standbys;
     ParameterGroup group{"layer", false, elements, {}, {}};
     auto random = at::make_generator<at::CPUGeneratorImpl>(7);
     for (std::int32_t d = 0; d < count; ++d) {
       plan.devices.push_back({NodeId{d}, 0});
       group.holders.push_back(DeviceId{d});
-      for (int uses = d + 1 == count ? 2 : 1; uses > 0; --uses) {
+      if (d >= users) {
+        kept[d] = at::full({elements}, 1e30, at::kFloat);  // Of a step that was discarded.
+        continue;
+      }
+      for (int uses = d + 1 == users ? 2 : 1; uses > 0; --uses) {
         gradients[d][group.uses.size()] = at::randn({elements}, random, at::kFloat);
         group.uses.push_back({StageId{plan.stages.size()}, {ModuleId{0}, 0}});
         plan.stages.push_back({ReplicaId{d}, {}, {DeviceId{d}}});
       }
     }
+    group.standbys = standbys;
     plan.groups = {group};
     transport::TransportOptions options;
     options.hub = std::make_shared<transport::InprocHub>();
@@ -53,8 +63,9 @@ struct Holders {
       mailboxes.push_back(std::make_unique<TensorMailbox>(transport(d), 1, [] {}));
       mailboxes.back()->begin(1, Bytes{1 << 30});
       sums.push_back(std::make_unique<GroupSums>(
-          plan, DeviceId{d},
-          [this, d](GroupId, std::size_t use) -> at::Tensor& { return gradients.at(d).at(use); }));
+          plan, DeviceId{d}, [this, d](GroupId, std::optional<std::size_t> use) -> at::Tensor& {
+            return use ? gradients.at(d).at(*use) : kept.at(d);
+          }));
     }
   }
 
@@ -86,7 +97,7 @@ struct Holders {
           GroupId{0}, *mailboxes[static_cast<std::size_t>(d)]));
     }
     for (const auto d : order) {
-      if (!role(d).sends) continue;
+      if (!role(d).takes) continue;
       take(d, ActionKind::reduce_receive);
       sums[static_cast<std::size_t>(d)]->receive(GroupId{0},
                                                  *mailboxes[static_cast<std::size_t>(d)]);
@@ -129,6 +140,29 @@ TEST_CASE("all holders get the sum in the order of holders, whoever comes first"
         CHECK(squared == Catch::Approx(state::squared_norm(expected)).epsilon(1e-12));
       }
     }
+}
+
+TEST_CASE("standby holders get the sum, and change neither its bits nor its norms", "[engine]") {
+  for (const std::int64_t elements : {std::int64_t{10}, std::int64_t{40'000}})
+    for (const std::int32_t users : {1, 2, 3})
+      for (const std::int32_t standbys : {1, 2}) {
+        CAPTURE(elements, users, standbys);
+        std::vector<std::int32_t> order;
+        for (std::int32_t d = users + standbys; d > 0; --d) order.push_back(d - 1);
+        Holders alone(users, elements), holders(users, elements, standbys);
+        const at::Tensor expected = alone.expected();
+        alone.run({order.begin() + standbys, order.end()});
+        holders.run(order);
+        for (auto& [device, uses] : holders.gradients)
+          CHECK(at::equal(uses.begin()->second, expected));
+        REQUIRE(std::ssize(holders.kept) == standbys);
+        for (auto& [device, sum] : holders.kept) CHECK(at::equal(sum, expected));
+        REQUIRE(holders.norms.size() == alone.norms.size());
+        for (std::size_t n = 0; n < alone.norms.size(); ++n) {
+          CHECK(holders.norms[n].squared == alone.norms[n].squared);
+          CHECK(holders.norms[n].chunk == alone.norms[n].chunk);
+        }
+      }
 }
 
 TEST_CASE("a gradient that is not finite shows in the norm of its chunk", "[engine]") {

@@ -27,14 +27,16 @@ namespace troupe::engine {
 /// Four nodes with one device each in this process, driven in turn by one thread.
 class Cluster {
  public:
-  /// `wrap` may put another transport in place of each node's.
+  /// `place` may put another plan, `wrap` another transport of each node in place of the usual.
   explicit Cluster(const job::Job& job = tiny_job(), std::vector<SlowRows> slow = {},
                    std::function<void(ExecutorOptions&)> edit = {},
+                   const std::function<ParallelPlan(ParallelPlan)>& place = {},
                    const std::function<void(std::unique_ptr<transport::Transport>&)>& wrap = {})
       : slow_(std::move(slow)),
         edit_(std::move(edit)),
         setup_(prepare(job).value()),
         plan_(make_parallel_plan(setup_).value()) {
+    if (place) plan_ = place(std::move(plan_));
     transport::TransportOptions options;
     options.hub = std::make_shared<transport::InprocHub>();
     for (std::int32_t node = 0; node < 4; ++node) {
@@ -47,6 +49,7 @@ class Cluster {
         REQUIRE(
             transport->connect(peer, transports_[static_cast<std::size_t>(peer)]->address()).ok());
     stages_.resize(4);
+    standbys_.resize(4);
     for (std::size_t device = 0; device < 4; ++device) build(device);
   }
 
@@ -97,6 +100,9 @@ class Cluster {
     return loss;
   }
 
+  /// What a device keeps without a stage.
+  StandbyState& standby(std::size_t device) { return standbys_[device]; }
+
   /// What a holder of a group keeps of it, by its place in the plan.
   HolderState& state(GroupId group, std::size_t holder) {
     const ParameterUse& use = plan_.groups[group.index()].uses[holder];
@@ -132,8 +138,10 @@ class Cluster {
       programs[StageId{i}] = stage.value().get();
       stages_[device][StageId{i}] = std::move(stage).value();
     }
+    standbys_[device] = StandbyState::create(plan_, DeviceId{device}, kept).value();
     ExecutorOptions options;
     options.device = DeviceId{device};
+    options.row_dtype = setup_.layers.dtype;
     options.epoch_number = 1;
     options.learning_rate_scales = setup_.learning_rate_scales;
     options.adamw = setup_.adamw;
@@ -141,7 +149,7 @@ class Cluster {
     options.slow_rows = slow_;
     if (edit_) edit_(options);
     executors_.push_back(std::make_unique<Executor>(plan_, options, *transports_[device],
-                                                    std::move(programs), [] {}));
+                                                    std::move(programs), standbys_[device], [] {}));
   }
 
   std::vector<SlowRows> slow_;
@@ -151,6 +159,7 @@ class Cluster {
   SampleStore store_;
   std::vector<std::unique_ptr<transport::Transport>> transports_;
   std::vector<std::map<StageId, std::unique_ptr<ModelStage>>> stages_;
+  std::vector<StandbyState> standbys_;
   std::vector<std::unique_ptr<Executor>> executors_;
   std::shared_ptr<const IterationPlan> iteration_;
 };

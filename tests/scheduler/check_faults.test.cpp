@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
+#include <map>
 #include <random>
 #include <set>
 
@@ -130,6 +131,63 @@ TEST_CASE("what another device waits for and comes after commit is a deadlock",
       }
   }
   CHECK(tried.size() == 3);
+}
+
+TEST_CASE("each rule about standby holders finds its planted fault", "[scheduler][property]") {
+  std::map<std::string, int> planted;
+  for (std::uint32_t seed = 0; seed < 400; ++seed) {
+    CAPTURE(seed);
+    const auto made = random_case(seed);
+    const auto sound = plan_iteration(made.plan, made.input).value();
+    for (std::size_t d = 0; d < sound.actions.size(); ++d) {
+      const auto place_of = [&](ActionKind kind) {
+        const auto& list = sound.actions[d];
+        return std::find_if(list.begin(), list.end(),
+                            [&](const Action& action) {
+                              return action.kind == kind && !action.stage.valid();
+                            }) -
+               list.begin();
+      };
+      const auto count = static_cast<std::ptrdiff_t>(sound.actions[d].size());
+      const auto finds = [&](const char* rule, FaultKind kind, const Action& action,
+                             const IterationPlan& iteration) {
+        ++planted[rule];
+        const auto faults = check(made.plan, iteration);
+        INFO(rule << "\n" << text_of(faults));
+        REQUIRE(std::any_of(faults.begin(), faults.end(), [&](const Fault& fault) {
+          return fault.kind == kind && fault.device == DeviceId{d} &&
+                 fault.action == describe(made.plan, action);
+        }));
+      };
+      const auto without = [&](const char* rule, std::ptrdiff_t place) {
+        if (place == count) return;
+        auto iteration = sound;
+        auto& list = iteration.actions[d];
+        const Action action = list[static_cast<std::size_t>(place)];
+        list.erase(list.begin() + place);
+        finds(rule, FaultKind::missing, action, iteration);
+      };
+      without("without its sum", place_of(reduce_receive));
+      without("without its update", place_of(optimizer_step));
+      if (place_of(reduce_receive) == count) continue;
+      // It would give gradients that it does not have, or sum up what its owner sums up.
+      for (const auto kind : {reduce_send, reduce}) {
+        auto iteration = sound;
+        auto& list = iteration.actions[d];
+        Action action = list[static_cast<std::size_t>(place_of(reduce_receive))];
+        action.kind = kind;
+        list.insert(list.begin(), action);
+        finds("summed twice", FaultKind::unknown, action, iteration);
+      }
+      auto iteration = sound;
+      auto& list = iteration.actions[d];
+      const Action taken = list[static_cast<std::size_t>(place_of(reduce_receive))];
+      list.insert(list.begin(), taken);
+      finds("taken twice", FaultKind::duplicate, taken, iteration);
+    }
+  }
+  CHECK(planted.size() == 4);
+  for (const auto& [rule, times] : planted) CHECK(times > 50);
 }
 
 /// A plan with messages, deferral and two pipelines.

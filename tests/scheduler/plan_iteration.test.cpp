@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "scheduler/place_by_hand.hpp"
+#include "scheduler/stage_graph.hpp"
 #include "tests/scheduler/example_models.hpp"
 #include "tests/scheduler/random_plans.hpp"
 
@@ -239,6 +240,50 @@ TEST_CASE("gradients leave right behind the backward that completes them, sums c
     }
   }
   CHECK(beside_compute > 100);
+}
+
+TEST_CASE("a standby holder takes the sum, updates, and does nothing else", "[scheduler]") {
+  // Node 0 computes all, node 1 keeps a second copy. Both layers are one group each.
+  const HandLayout layout{{{{0, 0, {{"llm", {}}}}}}};
+  auto plan = place_by_hand(text_llm(2), layout, {1, 1}).value();
+  plan.devices.push_back({NodeId{1}, 0});
+  plan = add_standbys(plan, 1, Dtype::fp32).value();
+  IterationInput input;
+  input.samples.push_back(sample(0, 0));
+  input.microbatches = assign_by_count(plan, 1, 1);
+  const auto iteration = plan_iteration(plan, input).value();
+  const auto kinds = [&](std::size_t device) {
+    std::vector<ActionKind> list;
+    for (const Action& action : iteration.actions[device]) list.push_back(action.kind);
+    return list;
+  };
+  using enum ActionKind;
+  CHECK(kinds(0) == std::vector{forward, backward, reduce, reduce, commit, optimizer_step});
+  CHECK(kinds(1) == std::vector{reduce_receive, reduce_receive, commit, optimizer_step});
+  for (const Action& action : iteration.actions[1]) CHECK_FALSE(action.stage.valid());
+  CHECK(iteration.actions[1][1].group == GroupId{1});
+}
+
+TEST_CASE("standby holders change nothing of what stages do", "[scheduler][property]") {
+  int more = 0;
+  for (std::uint32_t seed = 0; seed < 300; ++seed) {
+    CAPTURE(seed);
+    auto made = testing::random_case(seed);
+    const auto planned = plan_iteration(made.plan, made.input).value();
+    auto alone = made.plan;
+    alone.standbys.clear();
+    alone.groups = parameter_groups(alone);
+    const auto expected = plan_iteration(alone, made.input).value();
+    CHECK(planned.messages == expected.messages);
+    for (std::size_t d = 0; d < expected.actions.size(); ++d) {
+      auto own = planned.actions[d];
+      more += static_cast<int>(std::erase_if(own, [](const Action& action) {
+        return !action.stage.valid() && action.kind != ActionKind::commit;
+      }));
+      CHECK(own == expected.actions[d]);
+    }
+  }
+  CHECK(more > 500);
 }
 
 TEST_CASE("a stage that holds a tied parameter twice acts once for it", "[scheduler]") {

@@ -118,6 +118,30 @@ TEST_CASE("updates take a time per group and one per element", "[scheduler]") {
   CHECK(costs.optimizer_ms(StageId{0}) == Approx(3 * 0.5 + 3));
 }
 
+TEST_CASE("a standby holder keeps and updates what the stage does", "[scheduler]") {
+  // Two layers on two nodes, each kept by the other node too; one of another model is frozen.
+  for (const bool frozen : {false, true})
+    for (const Dtype dtype : {Dtype::fp32, Dtype::bf16}) {
+      auto graph = text_llm(2);
+      graph.modules[0].layers[0].constant_elements = 5;
+      graph.modules[0].freeze = frozen;
+      const auto plan = add_standbys(place_by_hand(graph, {}, {2, 1}).value(), 1, dtype).value();
+      PredictionOptions options;
+      options.dtype = dtype;
+      options.speeds.optimizer_group_ms = 0.5;
+      options.speeds.optimizer_elements_per_s = 11'000;
+      const auto costs = predicted_costs(plan, cost_model(graph), {}, options).value();
+      for (const int device : {0, 1}) {
+        const StageId stage{1 - device};
+        CHECK(costs.standby_bytes(DeviceId{device}) == costs.state_bytes(stage));
+        CHECK(costs.standby_bytes(DeviceId{device}) > 0);
+        CHECK(costs.standby_optimizer_ms(DeviceId{device}) == costs.optimizer_ms(stage));
+      }
+      CHECK(standby_state_bytes(plan, options) ==
+            std::vector<double>{costs.state_bytes(StageId{1}), costs.state_bytes(StageId{0})});
+    }
+}
+
 TEST_CASE("a message takes the latency and speed of its link", "[scheduler]") {
   const auto plan = place_by_hand(text_llm(2), {}, {2, 1}).value();
   PredictionOptions options;

@@ -11,6 +11,7 @@
 #include "scheduler/place_by_hand.hpp"
 #include "scheduler/plan_iteration.hpp"
 #include "scheduler/schedules.hpp"
+#include "scheduler/standby_holders.hpp"
 #include "tests/scheduler/example_models.hpp"
 
 namespace troupe::scheduler::testing {
@@ -170,9 +171,19 @@ inline std::vector<MicrobatchList> random_deferral(const ParallelPlan& plan,
   return list;
 }
 
+/// The plan with standby holders of one or two losses, and now and then nodes without a stage.
+inline ParallelPlan with_standbys(ParallelPlan plan, std::mt19937& random) {
+  for (int spares = draw(random, 0, 2), node = 100; spares > 0; --spares)
+    plan.devices.push_back({NodeId{node++}, 0});
+  const auto most = static_cast<int>(plan.nodes().size()) - 1;
+  return add_standbys(std::move(plan), std::min(most, draw(random, 1, 2)), Dtype::fp32).value();
+}
+
 inline RandomCase random_case(std::uint32_t seed) {
   std::mt19937 random(seed);
   RandomCase result{random_plan(random), {}};
+  std::mt19937 tolerance(seed + 1'000'000);
+  if (draw(tolerance, 0, 1) == 1) result.plan = with_standbys(std::move(result.plan), tolerance);
   const int count = draw(random, 0, 14);
   const int microbatches = std::vector<int>{1, 3, 8}[static_cast<std::size_t>(draw(random, 0, 2))];
   result.input.samples = random_samples(random, result.plan.model.modules.size() > 1, count);

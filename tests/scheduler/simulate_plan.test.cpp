@@ -143,6 +143,32 @@ TEST_CASE("a large sum goes in chunks, each way half of its bytes", "[scheduler]
   CHECK(step_of_two_copies(model, layout, costs) == Approx(10));
 }
 
+TEST_CASE("a standby holder's sums, update and state take their time and room", "[scheduler]") {
+  // One layer of 10 elements on node 0, kept on node 1 too. Passes end at 3; the sum of one holder
+  // takes nothing and is at the other one at 5; commit 2; its update 4, the stage's own 1.
+  auto plan = place_by_hand(text_llm(1), {{{{0, 0, {{"llm", {}}}}}}}, {1, 1}).value();
+  plan.devices.push_back({NodeId{1}, 0});
+  plan = add_standbys(plan, 1, Dtype::fp32).value();
+  IterationInput input;
+  input.samples.push_back(sample(0, 0));
+  input.microbatches = assign_by_count(plan, 1, 1);
+  const auto iteration = plan_iteration(plan, input).value();
+  SimulationCosts costs;
+  costs.task_ms = [](StageId, const auto&, TaskKind kind) {
+    return kind == TaskKind::forward ? 1.0 : 2.0;
+  };
+  costs.network = {1, 4e-5};
+  costs.reduce_gigabytes_per_s = 4e-5;
+  costs.optimizer_ms = [](StageId) { return 1.0; };
+  costs.standby_optimizer_ms = [](DeviceId device) { return 4.0 * device.value; };
+  costs.state_bytes = [](StageId) { return 100.0; };
+  costs.standby_bytes = [](DeviceId device) { return 30.0 * device.value; };
+  const auto step = simulate(plan, iteration, costs).value();
+  CHECK(step.step_ms == Approx(11));
+  CHECK(step.stage_ms == std::vector<double>{4});
+  CHECK(step.peak_memory_bytes == std::vector<double>{100, 30});
+}
+
 TEST_CASE("peak memory is state, parts in flight and what came for them", "[scheduler]") {
   TwoNodes two;
   // Messages have 2,560 bytes. Device 0 from 4 to 6: parts 0 and 1 and the gradient of part 0.

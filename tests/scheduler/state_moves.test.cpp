@@ -7,6 +7,7 @@
 #include <random>
 
 #include "scheduler/place_by_hand.hpp"
+#include "scheduler/standby_holders.hpp"
 #include "tests/scheduler/example_models.hpp"
 #include "tests/scheduler/random_states.hpp"
 
@@ -101,6 +102,44 @@ TEST_CASE("a layout wants what its stages use and train, a tied parameter once",
   CHECK(narrow[3] == value_of(1, whole_box({2}), {slot(0)}));
   CHECK(narrow[6] == value_of(2, whole_box({3}), {slot(1)}));
   CHECK(place_state(plan, parameters, Dtype::fp32).size() == 5);
+}
+
+TEST_CASE("state lies with standby holders too, and a stage that moves to one brings no bytes",
+          "[scheduler]") {
+  // A layer with a vector of its own on each node; a matrix tied between them.
+  auto model = testing::text_llm(2);
+  model.tied.push_back({"tied", {{ModuleId{0}, 0}, {ModuleId{0}, 1}}, 24});
+  const std::vector<ParameterInfo> parameters{
+      {"a", {10}, {{ModuleId{0}, 0}}, true},
+      {"tied", {4, 6}, {{ModuleId{0}, 0}, {ModuleId{0}, 1}}, true},
+      {"b", {11}, {{ModuleId{0}, 1}}, true}};
+  auto plan = place_by_hand(model, {}, {2, 1}).value();
+  plan.devices.push_back({NodeId{2}, 0});
+  const auto holders = [&](const StatePlacement& placement, std::int32_t parameter) {
+    std::vector<DeviceSlot> common;
+    for (const Shard& shard : placement) {
+      if (shard.key.parameter != ParameterId{parameter}) continue;
+      if (!common.empty()) CHECK(shard.holders == common);  // All kinds.
+      common = shard.holders;
+    }
+    return common;
+  };
+  const auto safe = add_standbys(plan, 1, Dtype::bf16).value();
+  const auto placed = place_state(safe, parameters, Dtype::bf16);
+  CHECK(placed.size() == 9);
+  CHECK(holders(placed, 0) == std::vector{slot(0), slot(2)});
+  CHECK(holders(placed, 1) == std::vector{slot(0), slot(1)});
+  CHECK(holders(placed, 2) == std::vector{slot(1), slot(2)});
+  const auto all = place_state(add_standbys(plan, 2, Dtype::bf16).value(), parameters, Dtype::bf16);
+  for (const std::int32_t parameter : {0, 1, 2})
+    CHECK(holders(all, parameter) == std::vector{slot(0), slot(1), slot(2)});
+  // Node 2 takes over all stages: everything is there already.
+  auto later = place_by_hand(model, {{{{2, 0, {{"llm", {}}}}}}}, {3, 1}, IdleDevices::left_out);
+  const auto want = place_state(later.value(), parameters, Dtype::bf16);
+  CHECK(plan_state_moves(parameters, Dtype::bf16, all, want).value().moves.empty());
+  // Without the tied parameter's standby holder that one comes, of it alone.
+  const auto moves = plan_state_moves(parameters, Dtype::bf16, placed, want).value();
+  CHECK(moves.sent_bytes == 24 * (2 + 4 + 8));
 }
 
 TEST_CASE("after the moves everybody has what is wanted, whatever the layouts",

@@ -26,6 +26,7 @@ TEST_CASE("everybody sends to every owner of a chunk, and owners to everybody", 
   TraceNames names;
   names.group_devices = {{DeviceId{4}, DeviceId{5}, DeviceId{6}}};
   names.group_owners = {{DeviceId{4}, DeviceId{6}}};
+  names.group_users = {3};
   const auto ends = [&](ActionKind kind, int device) {
     TraceEvent event;
     event.device = DeviceId{device};
@@ -41,6 +42,10 @@ TEST_CASE("everybody sends to every owner of a chunk, and owners to everybody", 
   CHECK((ends(ActionKind::reduce, 4) == Pairs{{5, 4}, {4, 5}, {6, 4}, {4, 6}}));
   CHECK((ends(ActionKind::reduce_receive, 6) == Pairs{{4, 6}}));
   CHECK(ends(ActionKind::commit, 6).empty());
+  // A device on standby gives nothing and takes from both.
+  names.group_devices[0].push_back(DeviceId{7});
+  CHECK((ends(ActionKind::reduce, 4) == Pairs{{5, 4}, {4, 5}, {6, 4}, {4, 6}, {4, 7}}));
+  CHECK((ends(ActionKind::reduce_receive, 7) == Pairs{{4, 7}, {6, 7}}));
   names.group_devices[0].resize(kSumHoldersShown + 1);
   CHECK(ends(ActionKind::reduce_send, 5).empty());
 }
@@ -58,6 +63,7 @@ TEST_CASE("slices are called what people call them", "[observe]") {
   CHECK(name(ActionKind::reduce, -1, -1, -1, 1) == "reduce llm.embed.weight");
   CHECK(name(ActionKind::optimizer_step, 4, -1, -1, -1) == "llm optimizer");
   CHECK(name(ActionKind::commit, -1, -1, -1, -1) == "commit");
+  CHECK(name(ActionKind::optimizer_step, -1, -1, -1, -1) == "standby optimizer");
   // What the plan does not know has a number.
   CHECK(name(ActionKind::forward, 9, 0, 0, -1) == "stage9 F mb0");
   CHECK(name(ActionKind::reduce, -1, -1, -1, 7) == "reduce group7");
