@@ -175,7 +175,8 @@ Result<scheduler::AutoLayout> layout_by_hand(const Planning& planning) {
   scheduler::AutoLayout made;
   made.layout = planning.setup.job.parallel.layout;
   auto plan = scheduler::place_by_hand(planning.setup.model, made.layout, planning.request.cluster,
-                                       engine::idle_of(planning.setup.job));
+                                       engine::idle_of(planning.setup.job),
+                                       engine::tolerance_of(planning.setup.job));
   if (!plan.ok()) return std::move(plan).error();
   made.plan = std::move(plan).value();
   for (const auto& slot : made.plan.devices)

@@ -4,10 +4,10 @@
 #include <cstddef>
 #include <iostream>
 
+#include "app/standby_text.hpp"
 #include "app/terminal.hpp"
 #include "runtime/observe/console.hpp"
 #include "scheduler/profile_batch.hpp"
-#include "scheduler/template_layout.hpp"
 
 namespace troupe::app {
 
@@ -72,45 +72,7 @@ Json templates_json(const scheduler::TemplateSet& set) {
   return list;
 }
 
-/// Work of each drawn sample per side: what Entrain's algorithm allocates devices by.
-Result<std::int64_t> smallest_batch(const Planning& planning, std::int32_t devices) {
-  const auto& request = planning.request;
-  if (planning.setup.model.modules.size() < 2 || devices < 2) return std::int64_t{0};
-  auto works = scheduler::sample_workloads(planning.model, request.samples);
-  if (!works.ok()) return std::move(works).error();
-  scheduler::ProfileBatchInput input;
-  for (const auto& work : works.value())
-    input.samples.push_back({work.encoder_total_ms, work.llm_total_ms});
-  input.devices = devices;
-  input.seed = request.seed;
-  return scheduler::smallest_batch(input);
-}
-
 }  // namespace
-
-Result<scheduler::TemplateSet> planned_templates(const Planning& planning, std::int32_t pipelines,
-                                                 std::int64_t nodes, std::int64_t fault_tolerance) {
-  return scheduler::layout_templates(planning.request, planning.setup.model, pipelines, nodes,
-                                     fault_tolerance);
-}
-
-Result<PlanningNotes> planning_notes(const Planning& planning,
-                                     const scheduler::AutoLayout& layout) {
-  PlanningNotes notes;
-  auto b_min = smallest_batch(planning, static_cast<std::int32_t>(layout.plan.devices.size() /
-                                                                  layout.plan.pipelines.size()));
-  if (!b_min.ok()) return std::move(b_min).error();
-  notes.b_min = b_min.value();
-  if (planning.request.fault_tolerance == 0) return notes;
-  auto templates =
-      planned_templates(planning, planning.request.fault_tolerance + 1,
-                        planning.request.cluster.nodes, planning.request.fault_tolerance);
-  if (templates.ok())
-    notes.templates = std::move(templates).value();
-  else
-    notes.no_templates = templates.error().message;
-  return notes;
-}
 
 std::string percent(double share) {
   return std::to_string(static_cast<int>(100 * share + 0.5)) + " %";
@@ -278,6 +240,7 @@ Json layout_json(const Planning& planning, const PlannedStep& planned, const Pla
     json["degrees"][planning.setup.model.modules[m].name] = {{"tp", layout.parallelisms[m].tp},
                                                              {"cp", layout.parallelisms[m].cp}};
   json["stages"] = stages_json(layout);
+  json["standby"] = standbys_json(planning, layout);
   json["reasons"] = Json::array();
   for (const auto& reason : layout.reasons)
     json["reasons"].push_back({{"choice", reason.choice}, {"why", reason.why}});
@@ -361,6 +324,7 @@ void print_layout(const Planning& planning, const PlannedStep& planned,
   std::cout << wrapped(cluster_text(planning), 2) << '\n'
             << wrapped(headline(planned), 2) << "\n\n";
   print_stages(planning, planned.layout);
+  print_standbys(planning, planned.layout);
   print_reasons(planned.layout.reasons);
   print_warnings(warnings_of(planning, notes));
   for (const auto& suggestion : notes.suggestions)

@@ -9,6 +9,7 @@
 #include "engine/initial_layers.hpp"
 #include "engine/job_setup.hpp"
 #include "engine/nominal_profile.hpp"
+#include "engine/plan_summary.hpp"
 #include "engine/state_memory.hpp"
 #include "models/factory.hpp"
 #include "runtime/job/load_job.hpp"
@@ -40,6 +41,20 @@ void print_summary(const job::Job& job, const ModelGraph& model, const ParallelP
     std::cout << "  " << module.name << ": " << parts_text(module) << '\n';
   std::cout << "  layout: " << observe::layout_words(plan) << " on " << job.cluster.nodes
             << (job.cluster.nodes == 1 ? " node\n" : " nodes\n");
+  for (const std::string& line : engine::standby_lines(plan, job.train.dtype))
+    std::cout << "  " << line << '\n';
+}
+
+/// Whether the state of every layout fits into its devices. REQUIRES: there are layouts.
+Status check_memory(const engine::JobSetup& setup) {
+  auto plans = engine::later_layouts(setup).value();
+  plans.insert(plans.begin(), engine::make_parallel_plan(setup).value());
+  for (const ParallelPlan& each : plans) {
+    auto fits =
+        engine::check_state_memory(setup.job, each, engine::memory_at_hand(setup.job.cluster));
+    if (!fits.ok()) return fits;
+  }
+  return Done{};
 }
 
 /// What only the model builder and the planner can tell.
@@ -49,7 +64,7 @@ std::vector<Error> planning_problems(const job::Job& job) {
   if (!model.ok()) return problems;
   const auto layout = scheduler::layout_problems(model.value(), job.parallel.layout,
                                                  {job.cluster.nodes, job.cluster.devices_per_node},
-                                                 engine::idle_of(job));
+                                                 engine::idle_of(job), engine::tolerance_of(job));
   problems.insert(problems.end(), layout.begin(), layout.end());
   if (!problems.empty()) return problems;
   job::Job resolved = job;
@@ -58,6 +73,9 @@ std::vector<Error> planning_problems(const job::Job& job) {
   problems = engine::init_problems(setup);
   if (auto plan = engine::make_parallel_plan(setup); !plan.ok()) problems.push_back(plan.error());
   if (auto later = engine::later_layouts(setup); !later.ok()) problems.push_back(later.error());
+  // Where the job says what devices have, no machine can make it fit.
+  if (problems.empty() && job.cluster.device_memory_gib > 0)
+    if (auto fits = check_memory(setup); !fits.ok()) problems.push_back(fits.error());
   return problems;
 }
 
@@ -74,18 +92,12 @@ std::vector<Error> planning_problems(const job::LoadedJob& loaded, const std::st
 
 /// What training would refuse here. A warning, since the job may run on another machine.
 std::vector<Error> memory_warnings(const job::Job& job, const engine::JobSetup& setup) {
-  const auto plan = engine::make_parallel_plan(setup);
-  auto plans = engine::later_layouts(setup).value();
-  if (job.cluster.local_nodes != job.cluster.nodes || !plan.ok()) return {};
-  plans.insert(plans.begin(), plan.value());
-  for (const ParallelPlan& each : plans) {
-    auto fits = engine::check_state_memory(job, each, engine::memory_at_hand(job.cluster));
-    if (fits.ok()) continue;
-    Error warning = std::move(fits).error();
-    warning.message += "; training would be refused on this machine";
-    return {std::move(warning)};
-  }
-  return {};
+  if (job.cluster.local_nodes != job.cluster.nodes) return {};
+  auto fits = check_memory(setup);
+  if (fits.ok()) return {};
+  Error warning = std::move(fits).error();
+  warning.message += "; training would be refused on this machine";
+  return {std::move(warning)};
 }
 
 /// What the job says in vain. Data that cannot be opened are the business of `data check`.

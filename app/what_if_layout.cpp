@@ -54,7 +54,7 @@ std::vector<std::int64_t> bytes_of_layers(const Planning& planning) {
 /// Who holds what in each pipeline, and its time per microbatch as a template would count it.
 Result<std::vector<scheduler::RunningPipeline>> running_pipelines(
     const Planning& planning, const scheduler::AutoLayout& layout,
-    const std::vector<LayerId>& layers) {
+    const std::vector<LayerId>& layers, const RankList& lost) {
   const auto& plan = layout.plan;
   scheduler::LayoutScorer scorer(planning.request);
   const auto weights =
@@ -78,6 +78,12 @@ Result<std::vector<scheduler::RunningPipeline>> running_pipelines(
     double sum = 0, slowest = 0;
     for (const auto& [device, ms] : work) sum += ms, slowest = std::max(slowest, ms);
     made.microbatch_ms = (sum + (microbatches - 1) * slowest) / microbatches;
+  }
+  // Standby holders belong to no pipeline; the first one speaks for those that are left.
+  for (const Standby& standby : plan.standbys) {
+    const auto node = plan.devices[standby.device.index()].node.value;
+    if (standby.tied.empty() && std::find(lost.begin(), lost.end(), node) == lost.end())
+      running.front().holders[index[standby.layer]].push_back(node);
   }
   return running;
 }
@@ -200,7 +206,9 @@ Result<WhatIfAnswer> answer_what_if(const Planning& planning, const RankList& lo
   for (const auto& layer : layers)
     request.layer_names.push_back(
         planning.setup.model.at(layer.module).layers[static_cast<std::size_t>(layer.layer)].name);
-  request.fault_tolerance = planning.request.fault_tolerance;
+  // Copies of everything need no pipelines of their own: standby holders keep them.
+  request.fault_tolerance = std::min<std::int64_t>(planning.request.fault_tolerance,
+                                                   static_cast<std::int64_t>(pipeline_count) - 1);
   request.global_batch = planning.request.global_batch;
   request.microbatch_size = microbatch_size(planning, pipeline_count);
   request.lost = answer.lost = lost;
@@ -212,7 +220,7 @@ Result<WhatIfAnswer> answer_what_if(const Planning& planning, const RankList& lo
     if (!pipelines.ok()) return pipelines.error();
     request.pipelines = std::move(pipelines).value();
   } else {
-    auto running = running_pipelines(planning, layout.value(), layers);
+    auto running = running_pipelines(planning, layout.value(), layers, lost);
     if (!running.ok()) return running.error();
     request.running = std::move(running).value();
   }

@@ -74,13 +74,17 @@ scheduler::IdleDevices idle_of(const job::Job& job) {
                                    : scheduler::IdleDevices::left_out;
 }
 
+scheduler::Tolerance tolerance_of(const job::Job& job) {
+  return {job.cluster.fault_tolerance, job.train.dtype};
+}
+
 Result<std::vector<ParallelPlan>> later_layouts(const JobSetup& setup) {
   const job::Cluster& cluster = setup.job.cluster;
   std::vector<ParallelPlan> plans;
   for (const job::LaterLayout& later : setup.job.debug.layouts) {
     auto plan = scheduler::place_by_hand(setup.model, later.layout,
                                          {cluster.nodes, cluster.devices_per_node},
-                                         scheduler::IdleDevices::left_out);
+                                         scheduler::IdleDevices::left_out, tolerance_of(setup.job));
     if (!plan.ok()) {
       Error error = std::move(plan).error();
       const std::string name = "debug.layouts[" + std::to_string(plans.size()) + "].";
@@ -111,7 +115,8 @@ Result<JobLayout> choose_layout(const JobSetup& setup) {
   const scheduler::ClusterShape cluster{job.cluster.nodes, job.cluster.devices_per_node};
   const bool one = cluster.devices() == 1 && job.parallel.modules.empty();
   if (job.parallel.mode == job::LayoutMode::manual || one) {
-    auto plan = scheduler::place_by_hand(setup.model, job.parallel.layout, cluster, idle_of(job));
+    auto plan = scheduler::place_by_hand(setup.model, job.parallel.layout, cluster, idle_of(job),
+                                         tolerance_of(job));
     if (!plan.ok()) return std::move(plan).error();
     return JobLayout{std::move(plan).value(), {}, 0};
   }

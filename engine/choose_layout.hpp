@@ -64,6 +64,9 @@ scheduler::TemplateSet templates_for_losses(const JobSetup& setup, const Paralle
 /// Whether devices without a stage are a fault of the job.
 scheduler::IdleDevices idle_of(const job::Job& job);
 
+/// How many nodes any layout of the job may lose and still have a holder of everything.
+scheduler::Tolerance tolerance_of(const job::Job& job);
+
 /// The layouts that the job changes to while it runs (`debug.layouts`), in order.
 /// Errors: as `scheduler::place_by_hand`, with `where` a key below `debug.layouts`.
 Result<std::vector<ParallelPlan>> later_layouts(const JobSetup& setup);

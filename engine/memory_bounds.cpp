@@ -23,6 +23,7 @@ Room room_beside(const ParallelPlan& plan, const scheduler::SimulationCosts& cos
     room.bytes -= costs.state_bytes(StageId{s});
     room.stages += 1;
   }
+  if (costs.standby_bytes) room.bytes -= costs.standby_bytes(plan.at(stage).devices.front());
   room.bytes = std::max(0.0, room.bytes);
   return room;
 }

@@ -2,10 +2,14 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <numeric>
 #include <set>
 #include <utility>
 
 #include "engine/stage_speeds.hpp"
+#include "scheduler/layout_request.hpp"
+#include "scheduler/predicted_costs.hpp"
+#include "scheduler/standby_holders.hpp"
 
 namespace troupe::engine {
 
@@ -26,6 +30,21 @@ std::string stage_text(const ParallelPlan& plan, StageId stage) {
   for (const LayerRun& run : plan.at(stage).runs)
     text += (text.empty() ? "" : ", ") + run_text(plan, run);
   return text;
+}
+
+/// `standby: node 0: llm 2-3 | node 1: vision`; empty where nobody is on standby.
+std::string standby_text(const ParallelPlan& plan) {
+  std::string line;
+  for (std::size_t d = 0; d < plan.devices.size(); ++d) {
+    const auto kept = scheduler::standby_runs(plan, DeviceId{d});
+    std::string text;
+    for (const LayerRun& run : kept.runs) text += (text.empty() ? "" : ", ") + run_text(plan, run);
+    for (const std::string& name : kept.tied) text += (text.empty() ? "" : ", ") + name;
+    if (text.empty()) continue;
+    line += (line.empty() ? "standby: node " : " | node ") +
+            std::to_string(plan.devices[d].node.value) + ": " + text;
+  }
+  return line;
 }
 
 std::string time_line(const std::string& what, const StageTimes::Sums& ms, double steps) {
@@ -63,7 +82,19 @@ std::vector<std::string> layout_lines(const ParallelPlan& plan) {
   if (plan.pipelines.size() > kPipelinesShown)
     lines.push_back("and " + std::to_string(plan.pipelines.size() - kPipelinesShown) +
                     " more pipelines; plan.json has them");
+  if (const auto standby = standby_text(plan); !standby.empty()) lines.push_back(standby);
   return lines;
+}
+
+std::vector<std::string> standby_lines(const ParallelPlan& plan, Dtype dtype) {
+  if (plan.standbys.empty()) return {};
+  scheduler::PredictionOptions options;
+  options.dtype = dtype;
+  const auto bytes = scheduler::standby_state_bytes(plan, options);
+  return {standby_text(plan),
+          "standby holders keep " +
+              scheduler::byte_text(std::accumulate(bytes.begin(), bytes.end(), 0.0)) +
+              " more, gradients included"};
 }
 
 std::string crowded_cores(const ParallelPlan& plan, const job::Cluster& cluster,

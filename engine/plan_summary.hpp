@@ -13,15 +13,20 @@
 #include "engine/prediction.hpp"
 #include "runtime/job/job.hpp"
 #include "runtime/observe/trace_event.hpp"
+#include "runtime/vocabulary/model_config.hpp"
 #include "runtime/vocabulary/parallel_plan.hpp"
 
 namespace troupe::engine {
 
 /// One line per pipeline: `pipeline 0: node 0: vision, audio | node 1: llm 0-3`. After
-/// `kPipelinesShown` pipelines one line says how many more there are.
+/// `kPipelinesShown` pipelines one line says how many more there are. Then who stands by for what.
 std::vector<std::string> layout_lines(const ParallelPlan& plan);
 
 inline constexpr std::size_t kPipelinesShown = 8;
+
+/// Who keeps what without a stage, as `standby: node 0: llm 2-3 | node 1: vision`, and what that
+/// takes. Empty where nobody does.
+std::vector<std::string> standby_lines(const ParallelPlan& plan, Dtype dtype);
 
 /// A warning where the devices of local nodes want more operator threads than this machine has
 /// `cores` (>= 1); empty where they fit, and for devices that are no processors.

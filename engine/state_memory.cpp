@@ -52,6 +52,9 @@ Status check_state_memory(const job::Job& job, const ParallelPlan& plan, Bytes m
     for (const DeviceId device : plan.stages[s].devices)
       pools[pool_of(job.cluster, plan.devices[device.index()]).first].state_bytes +=
           bytes[s] / static_cast<double>(plan.stages[s].devices.size());
+  const auto standby_bytes = scheduler::standby_state_bytes(plan, options);
+  for (std::size_t d = 0; d < plan.devices.size(); ++d)
+    pools[pool_of(job.cluster, plan.devices[d]).first].state_bytes += standby_bytes[d];
   for (const auto& [place, pool] : pools) {
     const double room = pool.devices * static_cast<double>(memory.count());
     if (pool.state_bytes <= room) continue;
@@ -59,9 +62,10 @@ Status check_state_memory(const job::Job& job, const ParallelPlan& plan, Bytes m
                  "parameters, gradients and optimizer of " + pool.name + " take " +
                      scheduler::byte_text(pool.state_bytes) + ", there are " +
                      scheduler::byte_text(room),
-                 "memory",
-                 "use more nodes or a smaller model, or freeze modules; cluster.device_memory_gib "
-                 "says what a device has"};
+                 job.cluster.device_memory_gib > 0 ? "cluster.device_memory_gib" : "memory",
+                 std::string("use more nodes or a smaller model, or freeze modules") +
+                     (plan.standbys.empty() ? "" : ", or lower cluster.fault_tolerance") +
+                     "; cluster.device_memory_gib says what a device has"};
   }
   return Done{};
 }

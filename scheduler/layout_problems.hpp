@@ -14,6 +14,7 @@ namespace troupe::scheduler {
 /// otherwise its error comes first.
 std::vector<Error> layout_problems(const ModelGraph& model, const HandLayout& layout,
                                    const ClusterShape& cluster,
-                                   IdleDevices idle = IdleDevices::refused);
+                                   IdleDevices idle = IdleDevices::refused,
+                                   const Tolerance& tolerance = {});
 
 }  // namespace troupe::scheduler

@@ -16,6 +16,7 @@ namespace {
 Status check_devices_used(const ParallelPlan& plan, const std::string& key) {
   std::vector<bool> used(plan.devices.size());
   for (const auto& stage : plan.stages) used[stage.devices.front().index()] = true;
+  for (const auto& standby : plan.standbys) used[standby.device.index()] = true;
   for (std::size_t d = 0; d < used.size(); ++d) {
     if (used[d]) continue;
     return wrong_layout(key,
@@ -183,29 +184,13 @@ void place_replicas(const HandLayout& layout, const ClusterShape& cluster, Place
     }
 }
 
-/// Takes devices without a stage out of the plan.
-void leave_out_idle(ParallelPlan& plan) {
-  std::vector<DeviceId> places(plan.devices.size());
-  for (const Stage& stage : plan.stages)
-    for (const DeviceId device : stage.devices) places[device.index()] = device;
-  std::vector<DeviceSlot> used;
-  for (std::size_t d = 0; d < places.size(); ++d) {
-    if (!places[d].valid()) continue;
-    places[d] = DeviceId{used.size()};
-    used.push_back(plan.devices[d]);
-  }
-  plan.devices = std::move(used);
-  for (Stage& stage : plan.stages)
-    for (DeviceId& device : stage.devices) device = places[device.index()];
-}
-
 Placement place(const ModelGraph& model, const HandLayout& layout, const ClusterShape& cluster,
-                IdleDevices idle) {
+                IdleDevices idle, const Tolerance& tolerance) {
   if (auto status = check_cluster(model, cluster); !status.ok()) return {{}, {status.error()}};
   if (layout.empty()) {
     auto chosen = default_layout(model, cluster);
     if (!chosen.ok()) return {{}, {chosen.error()}};
-    return place(model, chosen.value(), cluster, idle);
+    return place(model, chosen.value(), cluster, idle, tolerance);
   }
   Placement placement;
   ParallelPlan& plan = placement.plan;
@@ -218,6 +203,10 @@ Placement place(const ModelGraph& model, const HandLayout& layout, const Cluster
   else
     place_replicas(layout, cluster, placement);
   if (!placement.problems.empty()) return placement;
+  plan.groups = parameter_groups(plan);
+  auto safe = add_standbys(std::move(plan), tolerance);
+  if (!safe.ok()) return {{}, {safe.error()}};
+  plan = std::move(safe).value();
   if (idle == IdleDevices::left_out) {
     leave_out_idle(plan);
     return placement;
@@ -231,15 +220,16 @@ Placement place(const ModelGraph& model, const HandLayout& layout, const Cluster
 }  // namespace
 
 std::vector<Error> layout_problems(const ModelGraph& model, const HandLayout& layout,
-                                   const ClusterShape& cluster, IdleDevices idle) {
-  return place(model, layout, cluster, idle).problems;
+                                   const ClusterShape& cluster, IdleDevices idle,
+                                   const Tolerance& tolerance) {
+  return place(model, layout, cluster, idle, tolerance).problems;
 }
 
 Result<ParallelPlan> place_by_hand(const ModelGraph& model, const HandLayout& layout,
-                                   const ClusterShape& cluster, IdleDevices idle) {
-  Placement placement = place(model, layout, cluster, idle);
+                                   const ClusterShape& cluster, IdleDevices idle,
+                                   const Tolerance& tolerance) {
+  Placement placement = place(model, layout, cluster, idle, tolerance);
   if (!placement.problems.empty()) return placement.problems.front();
-  placement.plan.groups = parameter_groups(placement.plan);
   return std::move(placement.plan);
 }
 

@@ -9,6 +9,7 @@
 #include "runtime/vocabulary/hand_layout.hpp"
 #include "runtime/vocabulary/parallel_plan.hpp"
 #include "runtime/vocabulary/result.hpp"
+#include "scheduler/standby_holders.hpp"
 
 namespace troupe::scheduler {
 
@@ -21,8 +22,8 @@ struct ClusterShape {
   std::int32_t devices() const { return nodes * devices_per_node; }
 };
 
-/// What becomes of a device without a stage. Left out, it is not in the plan, and others count on
-/// without it.
+/// What becomes of a device without a stage, that is not on standby for anything either. Left out,
+/// it is not in the plan, and others count on without it.
 enum class IdleDevices : std::uint8_t { refused, left_out };
 
 /// Checks a layout and completes it.
@@ -33,8 +34,10 @@ enum class IdleDevices : std::uint8_t { refused, left_out };
 /// - Stages of a pipeline are put in topological order; independent ones keep the written order.
 ///   Runs of a stage stand in module order, adjacent runs of one module are joined.
 /// - Several entries may name one device, in one pipeline or in several.
-/// - Every device must have a stage, unless `idle` says otherwise: a machine that would idle is
-///   most likely a slip.
+/// - Where nodes may be lost, devices of the cluster, also those without a stage, become standby
+///   holders (standby_holders.hpp) until everything is on as many nodes as `tolerance` asks for.
+/// - Every device must have a stage or stand by, unless `idle` says otherwise: a machine that would
+///   idle is most likely a slip.
 /// - Groups stand in model order, a tied parameter right after its first layer's own group. Two
 ///   layers of one stage that share a tied parameter are two uses.
 ///
@@ -47,9 +50,11 @@ enum class IdleDevices : std::uint8_t { refused, left_out };
 ///   name;
 /// - stages that wait for each other in a circle;
 /// - a device without a stage.
+/// Or infeasible: as `add_standbys`.
 Result<ParallelPlan> place_by_hand(const ModelGraph& model, const HandLayout& layout,
                                    const ClusterShape& cluster,
-                                   IdleDevices idle = IdleDevices::refused);
+                                   IdleDevices idle = IdleDevices::refused,
+                                   const Tolerance& tolerance = {});
 
 /// One pipeline over all devices in order: the layers, modules one after the other, are cut into as
 /// many runs of nearly equal layer count as there are devices (longer runs first). Projectors are

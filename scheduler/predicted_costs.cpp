@@ -51,18 +51,17 @@ std::vector<StageState> stage_states(const ParallelPlan& plan, const PredictionO
   return states;
 }
 
-/// What each device keeps and updates without a stage.
+/// What each device keeps and updates without a stage: whole parameters, also where stages split
+/// them, as one device may have to hand them to stages of any degrees.
 std::vector<StageState> standby_states(const ParallelPlan& plan, const PredictionOptions& options) {
   std::vector<StageState> states(plan.devices.size());
   if (plan.standbys.empty()) return states;
   const auto units = state_units(plan.model);
   for (const Standby& standby : plan.standbys) {
     const StateUnit& unit = unit_of(units, standby);
-    const auto m = standby.layer.module.index();
-    const double share = m < options.parallelisms.size() ? 1.0 / options.parallelisms[m].tp : 1.0;
     StageState& state = states[standby.device.index()];
-    state.bytes += share * unit.bytes(options.dtype);
-    state.elements += share * static_cast<double>(unit.trained);
+    state.bytes += unit.bytes(options.dtype);
+    state.elements += static_cast<double>(unit.trained);
     state.groups += unit.trained > 0 ? 1 : 0;
   }
   return states;

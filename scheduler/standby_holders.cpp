@@ -126,21 +126,21 @@ std::vector<DeviceId> holders_of(const ParallelPlan& plan, const StateUnit& unit
   return {};
 }
 
-Result<ParallelPlan> add_standbys(ParallelPlan plan, std::int64_t fault_tolerance, Dtype dtype) {
-  if (fault_tolerance <= 0) return plan;
-  const auto wanted = static_cast<std::size_t>(fault_tolerance) + 1;
+Result<ParallelPlan> add_standbys(ParallelPlan plan, const Tolerance& tolerance) {
+  if (tolerance.lost_nodes <= 0) return plan;
+  const auto wanted = static_cast<std::size_t>(tolerance.lost_nodes) + 1;
   Loads loads(plan);
   if (loads.node_count() < wanted) {
     const auto count = loads.node_count();
     return Error{Errc::infeasible,
-                 "to keep everything through the loss of " + std::to_string(fault_tolerance) +
-                     (fault_tolerance == 1 ? " node" : " nodes") + " takes holders on " +
+                 "to keep everything through the loss of " + std::to_string(tolerance.lost_nodes) +
+                     (tolerance.lost_nodes == 1 ? " node" : " nodes") + " takes holders on " +
                      std::to_string(wanted) + " nodes; there " +
                      (count == 1 ? "is 1" : "are " + std::to_string(count)),
                  "cluster.fault_tolerance",
                  "nearest choice: cluster.fault_tolerance = " + std::to_string(count - 1)};
   }
-  std::vector<Held> units = held_units(plan, dtype);
+  std::vector<Held> units = held_units(plan, tolerance.dtype);
   for (const Held& held : units)
     for (const DeviceId device : held.holders) loads.add(device, held.bytes);
   // Large ones first, so that small ones even out what they leave uneven.
@@ -159,6 +159,41 @@ Result<ParallelPlan> add_standbys(ParallelPlan plan, std::int64_t fault_toleranc
   std::sort(plan.standbys.begin(), plan.standbys.end());
   plan.groups = parameter_groups(plan);
   return plan;
+}
+
+void leave_out_idle(ParallelPlan& plan) {
+  std::vector<DeviceId> places(plan.devices.size());
+  const auto keep = [&](DeviceId device) { places[device.index()] = device; };
+  for (const Stage& stage : plan.stages)
+    std::for_each(stage.devices.begin(), stage.devices.end(), keep);
+  for (const Standby& standby : plan.standbys) keep(standby.device);
+  std::vector<DeviceSlot> used;
+  for (std::size_t d = 0; d < places.size(); ++d) {
+    if (!places[d].valid()) continue;
+    places[d] = DeviceId{used.size()};
+    used.push_back(plan.devices[d]);
+  }
+  plan.devices = std::move(used);
+  for (Stage& stage : plan.stages)
+    for (DeviceId& device : stage.devices) device = places[device.index()];
+  for (Standby& standby : plan.standbys) standby.device = places[standby.device.index()];
+  plan.groups = parameter_groups(plan);
+}
+
+StandbyRuns standby_runs(const ParallelPlan& plan, DeviceId device) {
+  StandbyRuns kept;
+  for (const Standby& standby : plan.standbys) {
+    if (standby.device != device) continue;
+    const LayerId layer = standby.layer;
+    if (!standby.tied.empty())
+      kept.tied.push_back(standby.tied);
+    else if (!kept.runs.empty() && kept.runs.back().module == layer.module &&
+             kept.runs.back().layers.end == layer.layer)
+      ++kept.runs.back().layers.end;
+    else
+      kept.runs.push_back({layer.module, {layer.layer, layer.layer + 1}});
+  }
+  return kept;
 }
 
 }  // namespace troupe::scheduler

@@ -15,6 +15,12 @@
 
 namespace troupe::scheduler {
 
+/// How many nodes a layout may lose and still have a holder of everything.
+struct Tolerance {
+  std::int64_t lost_nodes = 0;  ///< >= 0; 0: stages alone hold state.
+  Dtype dtype = Dtype::fp32;    ///< Of the model: what holders keep weighs by it.
+};
+
 /// What a holder keeps all of or nothing of: the own parameters of a layer, or a tied parameter.
 struct StateUnit {
   LayerId layer;              ///< Of a tied parameter its first user.
@@ -35,14 +41,24 @@ const StateUnit& unit_of(const std::vector<StateUnit>& units, const Standby& sta
 /// The devices that keep a unit, ascending: those whose stages use it and those on standby for it.
 std::vector<DeviceId> holders_of(const ParallelPlan& plan, const StateUnit& unit);
 
-/// Adds standby holders until each unit has holders on `fault_tolerance` + 1 nodes of the plan;
-/// units that have them get none, so that 0 changes nothing. The largest units go first, each to
-/// the node that keeps least so far, by bytes, and there to the device that does; ties go to the
-/// lower unit, node and device. Standby holders that are there already stay and count.
-/// Cost: O(units x (log units + nodes + devices)).
+/// Adds standby holders until each unit has holders on `lost_nodes` + 1 nodes of the plan; units
+/// that have them get none, so that 0 changes nothing. The largest units go first, each to the node
+/// that keeps least so far, by bytes, and there to the device that does; ties go to the lower unit,
+/// node and device. Standby holders that are there already stay and count. Cost: O(units x (log
+/// units + nodes + devices)).
 ///
 /// Errors:
 /// - infeasible: the plan has fewer nodes than that.
-Result<ParallelPlan> add_standbys(ParallelPlan plan, std::int64_t fault_tolerance, Dtype dtype);
+Result<ParallelPlan> add_standbys(ParallelPlan plan, const Tolerance& tolerance);
+
+/// Takes devices out of the plan that have no stage and stand by for nothing.
+void leave_out_idle(ParallelPlan& plan);
+
+/// What a device stands by for, as layers: runs in model order, and tied parameters by name.
+struct StandbyRuns {
+  std::vector<LayerRun> runs;
+  std::vector<std::string> tied;
+};
+StandbyRuns standby_runs(const ParallelPlan& plan, DeviceId device);
 
 }  // namespace troupe::scheduler

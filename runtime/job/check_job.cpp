@@ -145,10 +145,6 @@ void check_available(const Job& job, Findings& findings) {
   if (job.cluster.device == "cuda")
     findings.add_at("cluster.device", "cluster.device: training on GPUs is not there yet",
                     "use device = \"cpu\"", Errc::unavailable);
-  if (job.cluster.fault_tolerance > 0)
-    findings.add_at("cluster.fault_tolerance",
-                    "cluster.fault_tolerance: going on without a lost node is not there yet",
-                    "leave it out; a lost node ends the job and is named", Errc::unavailable);
 }
 
 }  // namespace

@@ -86,9 +86,10 @@ void check_stages(const Job& job, const std::vector<HandStage>& stages,
 }
 
 /// A machine without a stage is most likely a slip; it would wait for ever. Not where layouts
-/// change: each may leave machines to others.
+/// change: each may leave machines to others. Where nodes may be lost it may be a standby holder,
+/// and only the planner knows.
 void check_idle(const Job& job, Findings& findings) {
-  if (!job.debug.layouts.empty()) return;
+  if (!job.debug.layouts.empty() || job.cluster.fault_tolerance > 0) return;
   const auto per_node = job.cluster.devices_per_node;
   for (std::int32_t i = 0; i < job.cluster.nodes * per_node; ++i) {
     const auto runs_here = [&](const HandStage& stage) {

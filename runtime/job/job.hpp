@@ -149,7 +149,8 @@ struct Cluster {
   std::int32_t threads_per_device = 1;  ///< Operator threads of a CPU device.
   double device_memory_gib = 0;         ///< Memory of one device for planning; 0: ask the device.
   double device_tflops = 0;             ///< Peak of one at `train.dtype`, for MFU; 0: unknown.
-  std::int32_t fault_tolerance = 0;     ///< Nodes that may fail at once.
+  std::int32_t fault_tolerance = 0;     ///< Nodes that may fail at once without taking the last
+                                        ///< holder of anything: all is kept on one node more.
   std::string listen = "127.0.0.1:0";   ///< Where nodes join; port 0: any free one.
   std::filesystem::path key;            ///< What nodes show to join; empty: TROUPE_KEY, or one
                                         ///< made for the job, which then listens on the loopback.

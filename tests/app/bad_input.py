@@ -150,6 +150,8 @@ JOB_FILE = [
     validate("small vocabulary", ["vocab_size", "tokenizer's 320", "fix:"], overrides=["modules.llm.config.vocab_size=100"]),
     validate("pixel budget", ["data.max_pixels 100 holds not one merged patch", "at least 784"], overrides=["data.max_pixels=100", "data.min_pixels=1"]),
     validate("node out of range", ["stages[1].node: 5, but the job has 2 nodes", "fix:"], job=LAYOUT, overrides=["parallel.pipelines[0].stages[1].node=5"]),
+    validate("more losses than nodes leave", ["cluster.fault_tolerance: to keep everything through the loss of 2 nodes takes holders on 3 nodes; there are 2", "nearest choice: cluster.fault_tolerance = 1"], job=LAYOUT, overrides=["cluster.fault_tolerance=2"]),
+    validate("copies beyond memory", ["cluster.device_memory_gib: parameters, gradients and optimizer of device 0 of node 0 take", "or lower cluster.fault_tolerance"], job=LAYOUT, overrides=["cluster.fault_tolerance=1", "cluster.device_memory_gib=0.001"]),
     validate("layer gap", ["layer 5 of llm is on no stage|llm has 6 layers", "fix:"], job=LAYOUT, overrides=["parallel.pipelines[0].stages[1].llm=[0, 5]"]),
     validate("layer twice", ["layer 0 of vision is on two stages", "fix:"], job=LAYOUT, overrides=["parallel.pipelines[0].stages[1].vision=[0, 6]"]),
     validate("idle device", ["no stage on device 1 of node 0", "fix:"], job=LAYOUT, overrides=["cluster.devices_per_node=2"]),

@@ -38,6 +38,13 @@ TEST_CASE("a microbatch of the llm takes what state leaves", "[engine]") {
       llm_cap_ms(fixture.plan, fixture.costs, Bytes{140}, ReplicaId{1}, {0}, 6).has_value());
 }
 
+TEST_CASE("what a device keeps on standby leaves less for microbatches", "[engine]") {
+  Fixture fixture;
+  // As above with 20 of the 40 bytes taken on the llm's device: 20 of 30 bytes for 6 ms are 4.
+  fixture.costs.standby_bytes = [](DeviceId device) { return device.value == 1 ? 20.0 : 0.0; };
+  CHECK(*llm_cap_ms(fixture.plan, fixture.costs, Bytes{140}, ReplicaId{1}, {0, 1, 2}, 6) == 4);
+}
+
 TEST_CASE("the deeper a stage, the smaller the microbatches that fit", "[engine]") {
   // The llm in two stages on devices of their own: two microbatches are in flight on the first, so
   // that 60 bytes of room are 30 for each, and 30 of 30 bytes for 6 ms are 6.

@@ -18,6 +18,18 @@ TEST_CASE("a layout is told by pipelines, with nodes and layers", "[engine]") {
   CHECK(lines[0] == "pipeline 0: node 0: llm 0-1 | node 1: llm 2-3");
 }
 
+TEST_CASE("who stands by for what is told, and what it takes", "[engine]") {
+  auto model = scheduler::testing::text_llm(4);
+  model.tied.push_back({"llm.embed", {{ModuleId{0}, 0}, {ModuleId{0}, 1}}, 640});
+  const auto plan =
+      place_by_hand(model, {}, {2, 1}, scheduler::IdleDevices::refused, {1, Dtype::fp32}).value();
+  CHECK(layout_lines(plan).back() == "standby: node 0: llm 2-3 | node 1: llm 0-1, llm.embed");
+  const auto lines = standby_lines(plan, Dtype::fp32);
+  REQUIRE(lines.size() == 2);
+  CHECK(lines[1].starts_with("standby holders keep 1 MB more"));  // 686 elements, rounded up.
+  CHECK(standby_lines(place_by_hand(model, {}, {2, 1}).value(), Dtype::fp32).empty());
+}
+
 TEST_CASE("devices that share the cores of a machine are told", "[engine]") {
   const auto plan = place_by_hand(scheduler::testing::text_llm(4), {}, {4, 1}).value();
   job::Cluster cluster;

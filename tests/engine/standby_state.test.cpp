@@ -25,7 +25,7 @@ job::Job one_pipeline() {
 /// All four nodes hold everything; those beyond the plan's without a stage.
 ParallelPlan held_by_all(ParallelPlan plan) {
   while (plan.devices.size() < 4) plan.devices.push_back({NodeId{plan.devices.size()}, 0});
-  return scheduler::add_standbys(std::move(plan), 3, Dtype::fp64).value();
+  return scheduler::add_standbys(std::move(plan), {3, Dtype::fp64}).value();
 }
 
 /// The four nodes, those beyond the plan's with nothing to do.

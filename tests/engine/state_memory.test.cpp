@@ -1,5 +1,6 @@
 #include "engine/state_memory.hpp"
 
+#include <catch2/catch_approx.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
 #include "engine/job_setup.hpp"
@@ -49,6 +50,26 @@ TEST_CASE("nodes of this machine share its memory, others do not", "[engine]") {
   CHECK(stated.least() >= apart.least() - 2);
   CHECK_THAT(shared.check(1000).error().message, ContainsSubstring("the nodes of this machine"));
   CHECK_THAT(stated.check(1000).error().message, ContainsSubstring("device 0 of node"));
+  CHECK(stated.check(1000).error().where == "cluster.device_memory_gib");
+}
+
+TEST_CASE("what is kept on standby takes room of its device, its gradients included", "[engine]") {
+  // One pipeline on two nodes that keep each other's layers: each has room for the whole model.
+  Case alone;
+  alone.job.cluster.local_nodes = 0;
+  alone.job.cluster.nodes = 2;
+  alone.job.parallel.layout.pipelines.resize(1);
+  alone.plan = make_parallel_plan(prepare(alone.job).value()).value();
+  Case safe = alone;
+  safe.job.cluster.fault_tolerance = 1;
+  safe.plan = make_parallel_plan(prepare(safe.job).value()).value();
+  Case whole = alone;
+  whole.job.cluster.nodes = 1;
+  whole.job.parallel.layout.pipelines = {{{0, 0, {{"vision", {}}, {"llm", {}}}}}};
+  whole.plan = make_parallel_plan(prepare(whole.job).value()).value();
+  CHECK(safe.least() > alone.least() * 1.1);
+  CHECK(safe.least() == Catch::Approx(whole.least()).margin(2));
+  CHECK_THAT(safe.check(1000).error().fix, ContainsSubstring("cluster.fault_tolerance"));
 }
 
 TEST_CASE("what a change of layout brings counts beside what is there", "[engine]") {

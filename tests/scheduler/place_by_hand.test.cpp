@@ -181,6 +181,53 @@ TEST_CASE("a device without a stage is refused", "[scheduler][errors]") {
   CHECK(contains(idle.message, "device 1 of node 0"));
 }
 
+TEST_CASE("a device without a stage stands by where nodes may be lost", "[scheduler]") {
+  const HandLayout layout{{{{0, 0, {all("vision"), all("audio"), all("llm")}}}}};
+  // Refused as idle until it has something to keep.
+  CHECK_FALSE(place_by_hand(vision_audio_llm(), layout, {2, 1}).ok());
+  const auto plan =
+      place_by_hand(vision_audio_llm(), layout, {2, 1}, IdleDevices::refused, {1, Dtype::fp32})
+          .value();
+  CHECK(plan.devices.size() == 2);
+  CHECK(plan.standbys.size() == state_units(plan.model).size());
+  for (const ParameterGroup& group : plan.groups)
+    CHECK(group.holders == std::vector<DeviceId>{DeviceId{0}, DeviceId{1}});
+  const auto kept = standby_runs(plan, DeviceId{1});
+  REQUIRE(kept.runs.size() == 5);
+  CHECK(kept.runs.back() == LayerRun{ModuleId{4}, {0, 6}});
+  CHECK(kept.tied.empty());
+  CHECK(standby_runs(plan, DeviceId{0}).runs.empty());
+  // A third one has nothing to keep.
+  const auto idle =
+      place_by_hand(vision_audio_llm(), layout, {2, 2}, IdleDevices::refused, {1, Dtype::fp32});
+  REQUIRE_FALSE(idle.ok());
+  CHECK(contains(idle.error().message, "device 1 of node 0"));
+}
+
+TEST_CASE("devices that keep nothing are left out, others are found again", "[scheduler]") {
+  const HandLayout layout{{{{1, 1, {all("vision"), all("audio"), all("llm")}}}}};
+  const auto plan =
+      place_by_hand(vision_audio_llm(), layout, {2, 2}, IdleDevices::left_out, {1, Dtype::fp32})
+          .value();
+  // Both devices of node 0 keep a part; the other one of node 1 would be no second node.
+  CHECK((plan.devices == std::vector<DeviceSlot>{{NodeId{0}, 0}, {NodeId{0}, 1}, {NodeId{1}, 1}}));
+  for (const Standby& standby : plan.standbys)
+    CHECK(plan.devices[standby.device.index()].node == NodeId{0});
+  for (const ParameterGroup& group : plan.groups) {
+    CHECK(group.holders.front() == DeviceId{2});
+    CHECK(group.standbys == 1);
+  }
+}
+
+TEST_CASE("more losses than nodes are a problem of the layout", "[scheduler][errors]") {
+  const HandLayout layout{{{{0, 0, {all("vision"), all("audio")}}, {1, 0, {all("llm")}}}}};
+  const auto problems =
+      layout_problems(vision_audio_llm(), layout, {2, 1}, IdleDevices::refused, {2, Dtype::fp32});
+  REQUIRE(problems.size() == 1);
+  CHECK(problems.front().where == "cluster.fault_tolerance");
+  CHECK(contains(problems.front().fix, "cluster.fault_tolerance = 1"));
+}
+
 TEST_CASE("every layer is held once per replica, upstream stages first", "[scheduler][property]") {
   for (std::uint32_t seed = 0; seed < 500; ++seed) {
     std::mt19937 random(seed);

@@ -247,7 +247,7 @@ TEST_CASE("a standby holder takes the sum, updates, and does nothing else", "[sc
   const HandLayout layout{{{{0, 0, {{"llm", {}}}}}}};
   auto plan = place_by_hand(text_llm(2), layout, {1, 1}).value();
   plan.devices.push_back({NodeId{1}, 0});
-  plan = add_standbys(plan, 1, Dtype::fp32).value();
+  plan = add_standbys(plan, {1, Dtype::fp32}).value();
   IterationInput input;
   input.samples.push_back(sample(0, 0));
   input.microbatches = assign_by_count(plan, 1, 1);

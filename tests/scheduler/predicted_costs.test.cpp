@@ -125,7 +125,7 @@ TEST_CASE("a standby holder keeps and updates what the stage does", "[scheduler]
       auto graph = text_llm(2);
       graph.modules[0].layers[0].constant_elements = 5;
       graph.modules[0].freeze = frozen;
-      const auto plan = add_standbys(place_by_hand(graph, {}, {2, 1}).value(), 1, dtype).value();
+      const auto plan = add_standbys(place_by_hand(graph, {}, {2, 1}).value(), {1, dtype}).value();
       PredictionOptions options;
       options.dtype = dtype;
       options.speeds.optimizer_group_ms = 0.5;

@@ -176,7 +176,7 @@ inline ParallelPlan with_standbys(ParallelPlan plan, std::mt19937& random) {
   for (int spares = draw(random, 0, 2), node = 100; spares > 0; --spares)
     plan.devices.push_back({NodeId{node++}, 0});
   const auto most = static_cast<int>(plan.nodes().size()) - 1;
-  return add_standbys(std::move(plan), std::min(most, draw(random, 1, 2)), Dtype::fp32).value();
+  return add_standbys(std::move(plan), {std::min(most, draw(random, 1, 2)), Dtype::fp32}).value();
 }
 
 inline RandomCase random_case(std::uint32_t seed) {

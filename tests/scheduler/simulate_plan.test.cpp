@@ -148,7 +148,7 @@ TEST_CASE("a standby holder's sums, update and state take their time and room", 
   // takes nothing and is at the other one at 5; commit 2; its update 4, the stage's own 1.
   auto plan = place_by_hand(text_llm(1), {{{{0, 0, {{"llm", {}}}}}}}, {1, 1}).value();
   plan.devices.push_back({NodeId{1}, 0});
-  plan = add_standbys(plan, 1, Dtype::fp32).value();
+  plan = add_standbys(plan, {1, Dtype::fp32}).value();
   IterationInput input;
   input.samples.push_back(sample(0, 0));
   input.microbatches = assign_by_count(plan, 1, 1);

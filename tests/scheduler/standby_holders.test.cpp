@@ -48,7 +48,7 @@ std::map<NodeId, double> loads_of(const ParallelPlan& plan) {
 
 TEST_CASE("two nodes of one pipeline keep each other's layers", "[scheduler]") {
   const auto plan = chain_on({0, 1}, testing::text_llm(2));
-  const auto safe = add_standbys(plan, 1, Dtype::fp32).value();
+  const auto safe = add_standbys(plan, {1, Dtype::fp32}).value();
   const LayerId first{ModuleId{0}, 0}, second{ModuleId{0}, 1};
   CHECK(safe.standbys == std::vector<Standby>{{DeviceId{0}, second, {}}, {DeviceId{1}, first, {}}});
   CHECK(safe.groups[0].holders == std::vector<DeviceId>{DeviceId{0}, DeviceId{1}});
@@ -64,7 +64,7 @@ TEST_CASE("the largest goes first, each to the node that keeps least", "[schedul
   model.modules[0].layers[3].parameter_elements = 40;
   auto plan = chain_on({0, 1, 2, 2}, model);
   plan.devices.push_back({NodeId{3}, 0});
-  const auto safe = add_standbys(plan, 1, Dtype::fp32).value();
+  const auto safe = add_standbys(plan, {1, Dtype::fp32}).value();
   const auto layer = [](std::int32_t index) { return LayerId{ModuleId{0}, index}; };
   CHECK(safe.standbys == std::vector<Standby>{{DeviceId{0}, layer(1), {}},
                                               {DeviceId{0}, layer(2), {}},
@@ -90,7 +90,7 @@ TEST_CASE("a frozen layer is kept by its value, a tied parameter once", "[schedu
   const HandLayout layout{{{{0, 0, {{"vision", {}}, {"audio", {}}, {"llm", LayerRange{0, 3}}}},
                             {1, 0, {{"llm", LayerRange{3, 6}}}}}}};
   const auto plan =
-      add_standbys(place_by_hand(model, layout, {2, 1}).value(), 1, Dtype::bf16).value();
+      add_standbys(place_by_hand(model, layout, {2, 1}).value(), {1, Dtype::bf16}).value();
   for (const Standby& standby : plan.standbys) CHECK(standby.tied.empty());
   CHECK(std::any_of(plan.standbys.begin(), plan.standbys.end(), [](const Standby& standby) {
     return standby.device == DeviceId{1} && standby.layer.module == ModuleId{0};
@@ -98,7 +98,7 @@ TEST_CASE("a frozen layer is kept by its value, a tied parameter once", "[schedu
 }
 
 TEST_CASE("fewer nodes than copies are refused with the nearest choice", "[scheduler][errors]") {
-  const auto refused = add_standbys(chain_on({0, 1}, testing::text_llm(2)), 2, Dtype::fp32);
+  const auto refused = add_standbys(chain_on({0, 1}, testing::text_llm(2)), {2, Dtype::fp32});
   REQUIRE_FALSE(refused.ok());
   CHECK(refused.error().code == Errc::infeasible);
   CHECK(refused.error().where == "cluster.fault_tolerance");
@@ -115,9 +115,9 @@ TEST_CASE("every unit gets holders on f + 1 nodes, none twice, and no more than 
     auto plan = random_plan(random);
     for (int more = draw(random, 0, 2), next = 100; more > 0; --more)
       plan.devices.push_back({NodeId{next++}, 0});  // Nodes without a stage.
-    CHECK(add_standbys(plan, 0, Dtype::fp32).value() == plan);
+    CHECK(add_standbys(plan, {0, Dtype::fp32}).value() == plan);
     const int f = draw(random, 1, 3);
-    const auto made = add_standbys(plan, f, Dtype::fp32);
+    const auto made = add_standbys(plan, {f, Dtype::fp32});
     REQUIRE(made.ok() == (static_cast<int>(plan.nodes().size()) > f));
     if (!made.ok()) continue;
     const ParallelPlan& safe = made.value();
@@ -143,7 +143,7 @@ TEST_CASE("every unit gets holders on f + 1 nodes, none twice, and no more than 
       tied += !standby.tied.empty();
       spare += safe.devices[standby.device.index()].node.value >= 100;
     }
-    CHECK(add_standbys(safe, f, Dtype::fp32).value() == safe);  // What is there counts.
+    CHECK(add_standbys(safe, {f, Dtype::fp32}).value() == safe);  // What is there counts.
     // The smallest that a node got came last: nobody who could have had it kept less then.
     const auto loads = loads_of(safe);
     std::map<NodeId, std::pair<double, StateUnit>> smallest;

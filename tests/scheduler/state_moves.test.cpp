@@ -124,13 +124,14 @@ TEST_CASE("state lies with standby holders too, and a stage that moves to one br
     }
     return common;
   };
-  const auto safe = add_standbys(plan, 1, Dtype::bf16).value();
+  const auto safe = add_standbys(plan, {1, Dtype::bf16}).value();
   const auto placed = place_state(safe, parameters, Dtype::bf16);
   CHECK(placed.size() == 9);
   CHECK(holders(placed, 0) == std::vector{slot(0), slot(2)});
   CHECK(holders(placed, 1) == std::vector{slot(0), slot(1)});
   CHECK(holders(placed, 2) == std::vector{slot(1), slot(2)});
-  const auto all = place_state(add_standbys(plan, 2, Dtype::bf16).value(), parameters, Dtype::bf16);
+  const auto all =
+      place_state(add_standbys(plan, {2, Dtype::bf16}).value(), parameters, Dtype::bf16);
   for (const std::int32_t parameter : {0, 1, 2})
     CHECK(holders(all, parameter) == std::vector{slot(0), slot(1), slot(2)});
   // Node 2 takes over all stages: everything is there already.
