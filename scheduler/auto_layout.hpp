@@ -49,8 +49,10 @@ struct AutoLayoutRequest {
   std::int64_t global_batch = 1;           ///< Samples per step.
   std::int64_t microbatches = 1;           ///< Mean per pipeline and step.
   std::string schedule = "1f1b";
-  std::int32_t fault_tolerance = 0;  ///< At least so many pipelines more than one, on whole nodes.
-  PredictionOptions prediction;      ///< `parallelisms` is not read.
+  /// Nodes that may be lost and leave a holder of everything: standby holders, on idle devices too,
+  /// are part of every candidate, its memory and its time.
+  std::int32_t fault_tolerance = 0;
+  PredictionOptions prediction;  ///< `parallelisms` is not read.
   /// True: stages of several devices (every tp, cp the profile has) and idle devices are allowed,
   /// as for a cluster that is only planned for. False: what the engine runs, one device per stage
   /// and no device without one.
@@ -115,10 +117,9 @@ struct AutoLayout {
 /// - not_found: a pinned (tp, cp) has no profile; the message names those there are.
 /// - as the judge, other than infeasible.
 /// - infeasible: more than `kAutoLayoutLayersMax` layers; pins that contradict each other or the
-/// cluster, fewer pipelines possible than
-///   `fault_tolerance` needs, more devices than the batch and the layers can use, a layer larger
-///   than a device, or nothing fits into memory. The message names the rule that failed, the fix
-///   the nearest choice that works.
+///   cluster, no more nodes than `fault_tolerance`, more devices than the batch and the layers can
+///   use, a layer larger than a device, or nothing fits into memory. The message names the rule
+///   that failed, the fix the nearest choice that works.
 Result<AutoLayout> auto_layout(const AutoLayoutRequest& request);
 
 /// What the simulator says of one step of any plan: the costs of `prediction` over batches drawn

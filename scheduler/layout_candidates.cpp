@@ -217,28 +217,23 @@ class Collector {
     return count;
   }
 
-  /// The pipelines that pins or failures to be survived ask for find no devices.
+  /// The pipelines that pins ask for find no devices.
   Error room_error() const {
     const auto& cluster = request_.cluster;
-    const bool whole_nodes = request_.fault_tolerance > 0;
     const std::int32_t dp = pinned_pipelines(request_);
-    const std::int32_t pipelines = std::max(dp, request_.fault_tolerance + 1);
-    const std::int32_t nodes = (least_devices_ - 1) / cluster.devices_per_node + 1;
+    const std::int32_t pipelines = std::max(dp, 1);
     const auto text = [](Parallelism p) {
       return "tp " + to_string(p.tp) + " cp " + to_string(p.cp);
     };
     const auto& [encoders, llm] = least_degrees_;
-    const std::int32_t devices =
-        pipelines * (whole_nodes ? nodes * cluster.devices_per_node : least_devices_);
-    const std::int32_t possible =
-        whole_nodes ? cluster.nodes / nodes : cluster.devices() / least_devices_;
+    const std::int32_t devices = pipelines * least_devices_;
+    const std::int32_t possible = cluster.devices() / least_devices_;
     return none((pipelines == 1 ? "a pipeline takes " : to_string(pipelines) + " pipelines take ") +
-                    "at least " + to_string(devices) + " devices" +
-                    (whole_nodes ? " of whole nodes" : "") + ", there are " +
+                    "at least " + to_string(devices) + " devices, there are " +
                     to_string(cluster.devices()) + ": stages of encoders have " + text(encoders) +
                     ", those of the llm " + text(llm),
                 "cluster",
-                possible > request_.fault_tolerance && possible < dp
+                possible > 0 && possible < dp
                     ? "nearest choice: dp = " + to_string(possible)
                     : "nearest choice: " + to_string(devices) + " devices, or smaller tp and cp");
   }

@@ -31,7 +31,7 @@ class DegreeSearch {
 
   /// Degrees per module, or nothing where the search finds no layout.
   std::vector<Parallelism> run() {
-    const auto single = scorer_.weights(request_.fault_tolerance + 1, {});
+    const auto single = scorer_.weights(1, {});
     if (!single.ok()) return {};
     LayoutInput input;
     input.modules = {side("encoders", Side::encoder, single.value()),
@@ -94,7 +94,7 @@ class DegreeSearch {
       std::vector<Parallelism> degrees(model_.modules.size());
       for (std::size_t m = 0; m < degrees.size(); ++m)
         if (on_side(model_, ModuleId{m}, which)) degrees[m] = p;
-      const auto weights = scorer_.weights(request_.fault_tolerance + 1, degrees);
+      const auto weights = scorer_.weights(1, degrees);
       if (!weights.ok()) continue;
       const double ms = sum(weights.value(), which, &LayerWeights::work_ms);
       module.speedup[{p.tp, p.cp}] = ms > 0 ? base_ms / ms : 1;
@@ -112,9 +112,8 @@ class DegreeSearch {
   /// The search knows modules by their time per sample; the mean serves. The weights know already
   /// what is frozen, so all of it counts as forward, which the search always takes in full.
   void set_samples(const LayerWeights& single, LayoutInput& input) const {
-    const auto pipelines = request_.fault_tolerance + 1;
     const double size =
-        std::max(1.0, static_cast<double>(request_.global_batch) / pipelines /
+        std::max(1.0, static_cast<double>(request_.global_batch) /
                           static_cast<double>(std::max<std::int64_t>(request_.microbatches, 1)));
     auto& sample = input.samples.emplace_back();
     for (const Side s : {Side::encoder, Side::llm})

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <cstddef>
 #include <numeric>
+#include <set>
 #include <string>
 #include <utility>
 
 #include "scheduler/layout_candidates.hpp"
+#include "scheduler/standby_holders.hpp"
 
 namespace troupe::scheduler {
 
@@ -29,9 +31,9 @@ std::vector<std::int32_t> group_widths(const LayoutCandidate& candidate,
   return widths;
 }
 
-/// Gives out groups of consecutive devices of nodes from `first` on: the widest first, so that
-/// powers of two leave no holes.
-Result<std::vector<DeviceGroup>> allocate(std::int32_t first, const ClusterShape& cluster,
+/// Gives out groups of consecutive devices of nodes: the widest first, so that powers of two leave
+/// no holes.
+Result<std::vector<DeviceGroup>> allocate(const ClusterShape& cluster,
                                           const std::vector<std::int32_t>& widths) {
   std::vector<std::size_t> order(widths.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -48,7 +50,7 @@ Result<std::vector<DeviceGroup>> allocate(std::int32_t first, const ClusterShape
                    "groups of " + to_string(width) + " devices do not fit into nodes of " +
                        to_string(cluster.devices_per_node),
                    "cluster", "choose degrees that divide the devices of a node"};
-    groups[i] = {NodeId{first + node}, used[at(node)], width};
+    groups[i] = {NodeId{node}, used[at(node)], width};
     used[at(node)] += width;
   }
   return groups;
@@ -58,24 +60,45 @@ Result<std::vector<DeviceGroup>> allocate(std::int32_t first, const ClusterShape
 
 Result<std::vector<DeviceGroup>> device_groups(const AutoLayoutRequest& request,
                                                const LayoutCandidate& candidate) {
-  const bool apart = request.fault_tolerance > 0;
-  const std::int32_t nodes = request.cluster.nodes, pipelines = candidate.pipelines();
-  std::vector<DeviceGroup> groups;
   std::vector<std::int32_t> widths;
-  std::int32_t first = 0;
-  for (std::int32_t p = 0; p < pipelines; ++p) {
+  for (std::int32_t p = 0; p < candidate.pipelines(); ++p) {
     const auto own = group_widths(candidate, candidate.shapes[candidate.shape_of[at(p)]]);
     widths.insert(widths.end(), own.begin(), own.end());
-    if (!apart && p + 1 < pipelines) continue;
-    const std::int32_t count = apart ? nodes / pipelines + (p < nodes % pipelines ? 1 : 0) : nodes;
-    auto made = allocate(first, {count, request.cluster.devices_per_node}, widths);
-    if (!made.ok()) return made;
-    groups.insert(groups.end(), made.value().begin(), made.value().end());
-    widths.clear();
-    first += count;
   }
-  return groups;
+  return allocate(request.cluster, widths);
 }
+
+namespace {
+
+/// Gives devices that no stage takes the chance to keep what stages alone would lose.
+Status add_standbys_to(const AutoLayoutRequest& request, PlacedCandidate& placed) {
+  if (request.fault_tolerance == 0) return Done{};
+  std::set<DeviceSlot> taken;
+  for (const DeviceGroup& group : placed.groups)
+    for (std::int32_t device = 0; device < group.count; ++device)
+      taken.insert({group.node, group.first + device});
+  for (std::int32_t node = 0; node < request.cluster.nodes; ++node)
+    for (std::int32_t device = 0; device < request.cluster.devices_per_node; ++device)
+      if (!taken.contains({NodeId{node}, device})) {
+        placed.plan.devices.push_back({NodeId{node}, device});
+        placed.groups.push_back({NodeId{node}, device, 1});
+      }
+  auto safe =
+      add_standbys(std::move(placed.plan), {request.fault_tolerance, request.prediction.dtype});
+  if (!safe.ok()) return std::move(safe).error();
+  placed.plan = std::move(safe).value();
+  const auto before = placed.plan.devices;
+  leave_out_idle(placed.plan);
+  std::vector<DeviceGroup> groups;
+  for (std::size_t d = 0; d < before.size(); ++d)
+    if (groups.size() < placed.plan.devices.size() &&
+        before[d] == placed.plan.devices[groups.size()])
+      groups.push_back(placed.groups[d]);
+  placed.groups = std::move(groups);
+  return Done{};
+}
+
+}  // namespace
 
 Result<PlacedCandidate> place(const AutoLayoutRequest& request, const LayoutCandidate& candidate) {
   const ModelGraph& model = request.model->graph();
@@ -99,6 +122,7 @@ Result<PlacedCandidate> place(const AutoLayoutRequest& request, const LayoutCand
       stage.node = group.node.value;
       stage.device = group.first;
     }
+  if (auto added = add_standbys_to(request, placed); !added.ok()) return std::move(added).error();
   return placed;
 }
 

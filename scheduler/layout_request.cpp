@@ -62,13 +62,12 @@ Status check_layers(const ModelGraph& model) {
 }
 
 Status check_tolerance(const AutoLayoutRequest& request) {
-  const auto most = std::min<std::int64_t>(request.cluster.nodes, request.global_batch);
+  const std::int32_t most = request.cluster.nodes;
   if (request.fault_tolerance >= 0 && request.fault_tolerance < most) return Done{};
-  const bool by_nodes = most == request.cluster.nodes;
-  return none("to survive " + to_string(request.fault_tolerance) + " lost nodes takes " +
-                  to_string(request.fault_tolerance + 1) + " pipelines on nodes of their own; " +
-                  (by_nodes ? "the cluster has " + to_string(most) + " nodes"
-                            : "a batch of " + to_string(most) + " samples feeds no more"),
+  return none("to keep everything through the loss of " + to_string(request.fault_tolerance) +
+                  (request.fault_tolerance == 1 ? " node" : " nodes") + " takes holders on " +
+                  to_string(request.fault_tolerance + 1) + " nodes; the cluster has " +
+                  to_string(most),
               "cluster.fault_tolerance",
               "nearest choice: cluster.fault_tolerance = " + to_string(most - 1));
 }
@@ -183,19 +182,13 @@ Status check_pins(const AutoLayoutRequest& request) {
   }
   if (auto checked = check_encoder_pins(request); !checked.ok()) return checked;
   if (!dp) return Done{};
-  const std::int64_t units =
-      request.fault_tolerance > 0 ? request.cluster.nodes : request.cluster.devices();
-  const std::int64_t most = std::min(units, request.global_batch);
-  const std::int64_t least = request.fault_tolerance + 1;
-  if (dp->second <= most && dp->second >= least) return Done{};
-  return none(dp->second < least
-                  ? to_string(dp->second) + " pipelines do not survive " +
-                        to_string(request.fault_tolerance) + " lost nodes"
-                  : to_string(dp->second) + " pipelines need as many " +
-                        (most == units ? request.fault_tolerance > 0 ? "nodes" : "devices"
-                                       : "samples per step") +
-                        ", there are " + to_string(most),
-              dp->first, "nearest choice: dp = " + to_string(dp->second < least ? least : most));
+  const std::int64_t devices = request.cluster.devices();
+  const std::int64_t most = std::min(devices, request.global_batch);
+  if (dp->second >= 1 && dp->second <= most) return Done{};
+  return none(to_string(dp->second) + " pipelines need as many " +
+                  (most == devices ? "devices" : "samples per step") + ", there are " +
+                  to_string(most),
+              dp->first, "nearest choice: dp = " + to_string(most));
 }
 
 }  // namespace

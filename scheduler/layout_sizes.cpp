@@ -19,14 +19,14 @@ std::vector<std::int32_t> PipelineSizes::pipeline_counts() const {
   const auto& cluster = request_.cluster;
   const std::int32_t wide = std::max(widths_.encoder, widths_.llm);
   const std::int32_t groups = cluster.nodes * (cluster.devices_per_node / wide);
-  const std::int32_t units = request_.fault_tolerance > 0 ? cluster.nodes : groups;
-  const auto most = static_cast<std::int32_t>(std::min<std::int64_t>(units, request_.global_batch));
+  const auto most =
+      static_cast<std::int32_t>(std::min<std::int64_t>(groups, request_.global_batch));
   std::vector<std::int32_t> counts;
   if (const auto dp = pinned_pipelines(request_); dp > 0) {
     if (dp <= most) counts.push_back(dp);
     return counts;
   }
-  for (std::int32_t dp = request_.fault_tolerance + 1; dp <= most; ++dp)
+  for (std::int32_t dp = 1; dp <= most; ++dp)
     if (dp <= kAllBelow || groups % dp == 0 || cluster.nodes % dp == 0) counts.push_back(dp);
   return counts;
 }
@@ -36,17 +36,15 @@ std::vector<std::int32_t> PipelineSizes::shares(std::int32_t pipelines) const {
   // Stages of one width fill nodes as far as their width divides the node.
   const std::int32_t in_node =
       equal_ ? cluster.devices_per_node / widths_.llm : cluster.devices_per_node;
-  const bool whole_nodes = request_.fault_tolerance > 0;
-  const std::int32_t units = whole_nodes ? cluster.nodes : cluster.nodes * in_node;
-  const std::int32_t unit = (equal_ ? widths_.llm : 1) * (whole_nodes ? in_node : 1);
+  const std::int32_t units = cluster.nodes * in_node;
+  const std::int32_t unit = equal_ ? widths_.llm : 1;
   std::vector<std::int32_t> sizes;
   for (std::int32_t p = 0; p < pipelines; ++p) {
     // Unequal widths: equal shares, so that one shape serves all.
-    const bool larger = (equal_ || whole_nodes) && p < units % pipelines;
+    const bool larger = equal_ && p < units % pipelines;
     const std::int32_t own = units / pipelines + (larger ? 1 : 0);
-    const std::int64_t nodes_x_pipelines = whole_nodes ? own : cluster.nodes;
-    const std::int64_t llm_stages = nodes_x_pipelines * (cluster.devices_per_node / widths_.llm) /
-                                    (whole_nodes ? 1 : pipelines);
+    const std::int64_t llm_stages =
+        std::int64_t{cluster.nodes} * (cluster.devices_per_node / widths_.llm) / pipelines;
     sizes.push_back(request_.planned_only ? usable(unit * own, llm_stages) : unit * own);
     if (sizes.back() < least()) return {};
   }
@@ -55,8 +53,7 @@ std::vector<std::int32_t> PipelineSizes::shares(std::int32_t pipelines) const {
 
 std::vector<std::int32_t> PipelineSizes::smaller(std::int32_t share) const {
   constexpr std::int32_t kAllBelow = 8;
-  // Pipelines on whole nodes take all of their devices.
-  if (!request_.planned_only || request_.fault_tolerance > 0) return {};
+  if (!request_.planned_only) return {};
   std::set<std::int32_t> sizes;
   const auto add = [&](std::int32_t size) {
     if (size >= least() && size < share) sizes.insert(size);

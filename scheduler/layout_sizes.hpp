@@ -20,12 +20,11 @@ class PipelineSizes {
   PipelineSizes(const AutoLayoutRequest& request, StageWidths widths);
 
   /// Numbers of pipelines worth a look, ascending: all of a few, else those that divide the devices
-  /// or nodes. Empty where pins or failures to be survived ask for more than there is room for.
+  /// or nodes. Empty where pins ask for more than there is room for.
   std::vector<std::int32_t> pipeline_counts() const;
 
-  /// Devices of each pipeline, larger ones first: equal shares, whole nodes where failures are to
-  /// be survived. Of a cluster that is only planned for what no stage can use is left out. Empty if
-  /// a share holds no pipeline.
+  /// Devices of each pipeline, larger ones first: equal shares. Of a cluster that is only planned
+  /// for what no stage can use is left out. Empty if a share holds no pipeline.
   std::vector<std::int32_t> shares(std::int32_t pipelines) const;
 
   /// Sizes below `share` that leave devices idle: a few stages, then powers of two. None where no

@@ -246,7 +246,7 @@ PLAN = [
     plan("what if all are lost", ["fix:"], ["--lose", "0,1", "--cluster", "2x1xH100"], command="whatif"),
     plan("what if the last holder is lost", ["--lose", "llm.", "checkpoint"], ["--lose", "1", "parallel.llm.dp=1", "parallel.llm.pp=2", "--cluster", "2x1xH100"], command="whatif"),
     plan("a model larger than the cluster", ["needs", "nearest choice"], ["modules.llm.config.num_hidden_layers=80", "modules.llm.config.hidden_size=8192", "modules.llm.config.intermediate_size=28672", "modules.llm.config.num_attention_heads=64", "modules.llm.config.num_key_value_heads=8", "--cluster", "1x1xA40"]),
-    plan("more failures than nodes", ["takes 6 pipelines on nodes of their own; the cluster has 2 nodes", "nearest choice: cluster.fault_tolerance = 1"], ["cluster.fault_tolerance=5", *CLUSTER]),
+    plan("more failures than nodes", ["takes holders on 6 nodes; the cluster has 2", "nearest choice: cluster.fault_tolerance = 1"], ["cluster.fault_tolerance=5", *CLUSTER]),
     plan("several problems of a job to plan", ["train.steps", "1 more problems", "troupe validate job.toml"], ["train.steps=x", "optimizer.lr=x", *CLUSTER]),
     plan("no such cluster to simulate", ["--cluster", "fix:|--help"], ["--cluster", "-1x8xH100"], command="simulate"),
     plan("profile of no cluster", ["--cluster 2x8 ", "4x8xH100-80G"], ["--cluster", "2x8"], command="profile"),

@@ -114,7 +114,7 @@ def check_all(commands):
     rows = {row["policy"]: row["all"] for row in json.loads(answer.stdout)["policies"]}
     commands.expect("balance --json is JSON alone", answer, set(rows) == {"random", "disttrain", "llm-only", "dflop"}
                     and rows["dflop"]["llm"]["std_ms"] <= 1e-9 and rows["dflop"]["step_ms"] >= rows["dflop"]["lower_bound_ms"] > 0)
-    later = ["cluster.fault_tolerance=1", "cluster.device=cuda"]
+    later = ["cluster.device=cuda"]
     answer = commands.run("balance", "job.toml", "--policy", "dflop", "--steps", "1", *later, *batch)
     commands.expect("balance answers for jobs that training refuses for now", answer, answer.returncode == 0)
     answer = commands.run("balance", "job.toml", "--policy", "all", *batch)
@@ -364,14 +364,24 @@ def check_suggestions(commands, words):
 def check_planned_only(commands):
     """What training cannot do yet can be planned, and stages of different widths find devices."""
     words = ["plan", "job.toml", "cluster.fault_tolerance=1", "cluster.device=cuda", "train.global_batch_size=8", "train.microbatches=4"]
-    answer = commands.run(*words, "--cluster", "4x1xH100-80G", "--json")
+    answer = commands.run(*words, "parallel.llm.dp=2", "--cluster", "4x1xH100-80G", "--json")
     templates = json.loads(answer.stdout)["templates"]
     commands.expect("templates reach from the fewest nodes to all but one pipeline's", answer, [made["nodes"] for made in templates] == [1, 2, 3]
                     and all(made["stages"][0]["layers"][0] == 0 and made["stages"][-1]["layers"][1] == 6 for made in templates)
                     and all(a["microbatch_ms"] > b["microbatch_ms"] > 0 for a, b in zip(templates, templates[1:])))
-    commands.expect("a pipeline more than failures", answer, json.loads(answer.stdout)["pipelines"] >= 2)
-    answer = commands.run(*words, "--cluster", "4x1xH100-80G")
+    commands.expect("two pipelines are two copies", answer, json.loads(answer.stdout)["standby"]["copies"] == 2)
+    one = [*words, "parallel.llm.dp=1", "--cluster", "4x1xH100-80G"]
+    answer = commands.run(*one, "--json")
+    standby = json.loads(answer.stdout)["standby"]
+    commands.expect("one pipeline is kept twice by standby holders", answer, standby["fault_tolerance"] == 1 and standby["copies"] == 2
+                    and standby["bytes"] == sum(node["bytes"] for node in standby["nodes"]) > 0
+                    and all(node["memory_bytes"] >= node["bytes"] for node in standby["nodes"])
+                    and sum(end - begin for node in standby["nodes"] for begin, end in (run["layers"] for run in node["runs"])) == 6)
+    answer = commands.run(*one)
+    commands.expect("plan shows them", answer, "standby holders keep " in answer.stdout and "everything is on 2 nodes" in answer.stdout)
     commands.expect("plan shows templates", answer, "\ntemplates, by nodes of a pipeline:\n" in answer.stdout)
+    answer = commands.run(*[word for word in one if "fault_tolerance" not in word])
+    commands.expect("without losses nobody stands by", answer, "standby" not in answer.stdout)
     answer = commands.run("whatif", *words[1:], "--cluster", "4x1xH100-80G", "--lose", "1", "--json")
     commands.expect("whatif takes a job that is to survive", answer, json.loads(answer.stdout)["lost"] == [1])
     answer = commands.run("simulate", *words[1:], "--cluster", "4x1xH100-80G", "--steps", "1", "--json")

@@ -214,10 +214,12 @@ TEST_CASE("plans are sound, whole and repeatable", "[scheduler][property]") {
       request.microbatches = 2;
       request.fault_tolerance = std::min(tolerance, devices - 1);
       const auto made = auto_layout(request).value();
-      CHECK(made.plan.pipelines.size() > static_cast<std::size_t>(request.fault_tolerance));
       CHECK((auto_layout(request).value().layout == made.layout));
-      // What is printed is what is planned.
-      CHECK((place_by_hand(model.graph(), made.layout, request.cluster).value() == made.plan));
+      // What is printed is what is planned, standby holders included.
+      const Tolerance wanted{request.fault_tolerance, Dtype::fp32};
+      CHECK(
+          (place_by_hand(model.graph(), made.layout, request.cluster, IdleDevices::refused, wanted)
+               .value() == made.plan));
     }
 }
 

@@ -1,6 +1,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <map>
+#include <set>
 
 #include "scheduler/auto_layout.hpp"
 #include "tests/scheduler/example_models.hpp"
@@ -139,13 +140,7 @@ TEST_CASE("stages wider than what is left say how many devices it takes", "[sche
   error = planned.refuse();
   CHECK_THAT(error.message, ContainsSubstring("2 pipelines take at least 18 devices"));
   CHECK_THAT(error.fix, ContainsSubstring("nearest choice: dp = 1"));
-  // Whole nodes where one may be lost: a pipeline of nine devices takes two nodes.
-  planned.request.pins["llm"].dp = {};
-  planned.request.fault_tolerance = 1;
-  error = planned.refuse();
-  CHECK_THAT(error.message, ContainsSubstring("2 pipelines take at least 32 devices of whole"));
   // More pipelines than stages fit: three of two stages of eight devices.
-  planned.request.fault_tolerance = 0;
   planned.request.pins = {};
   planned.request.pins["llm"].dp = 3;
   planned.request.pins["llm"].tp = planned.request.pins["vision"].tp = 8;
@@ -184,20 +179,54 @@ TEST_CASE("nodes that stages do not divide keep a device idle", "[scheduler]") {
   CHECK_THAT(four.refuse().fix, ContainsSubstring("parallel.llm.pp = "));
 }
 
-TEST_CASE("pipelines that must survive each other's nodes share none", "[scheduler]") {
-  // Four nodes of four devices, a failure to survive; llm stages of two devices, encoders of one.
-  Planned planned({4, 4});
-  planned.request.pins["llm"].tp = 2;
-  planned.request.pins["vision"].tp = 1;
-  planned.request.fault_tolerance = 1;
-  const auto made = auto_layout(planned.request).value();
-  REQUIRE(made.plan.pipelines.size() >= 2);
-  std::map<std::int32_t, std::size_t> owner;
-  for (std::size_t s = 0; s < made.plan.stages.size(); ++s) {
-    const auto node = made.groups[made.plan.stages[s].devices.front().index()].node.value;
-    const auto pipeline = made.plan.pipeline_of(StageId{s}).index();
-    CHECK(owner.try_emplace(node, pipeline).first->second == pipeline);
-  }
+TEST_CASE("everything is on as many nodes as losses ask for, whatever the pipelines",
+          "[scheduler][property]") {
+  int standbys = 0, idle = 0;
+  for (const std::int32_t tolerance : {0, 1, 2})
+    for (const bool one : {true, false}) {
+      // Four nodes of four devices; llm stages of two devices, encoders of one.
+      Planned planned({4, 4});
+      planned.request.pins["llm"].tp = 2;
+      planned.request.pins["vision"].tp = 1;
+      if (one) planned.request.pins["llm"].dp = 1;
+      planned.request.fault_tolerance = tolerance;
+      const auto made = auto_layout(planned.request).value();
+      CAPTURE(tolerance, one, made.plan.pipelines.size());
+      REQUIRE(made.groups.size() == made.plan.devices.size());
+      for (std::size_t d = 0; d < made.groups.size(); ++d) {
+        CHECK(made.groups[d].node == made.plan.devices[d].node);
+        CHECK(made.groups[d].first == made.plan.devices[d].local_index);
+      }
+      for (const StateUnit& unit : state_units(made.plan.model)) {
+        std::set<NodeId> nodes;
+        for (const DeviceId device : holders_of(made.plan, unit))
+          nodes.insert(made.plan.devices[device.index()].node);
+        CHECK(nodes.size() > static_cast<std::size_t>(tolerance));
+      }
+      standbys += static_cast<int>(made.plan.standbys.size());
+      std::set<DeviceId> working;
+      for (const Stage& stage : made.plan.stages) working.insert(stage.devices.front());
+      idle += static_cast<int>(made.plan.devices.size() - working.size());
+      if (tolerance == 0) CHECK(made.plan.standbys.empty());
+    }
+  CHECK(standbys > 0);
+  CHECK(idle > 0);
+}
+
+TEST_CASE("standby state counts as memory of a layout", "[scheduler]") {
+  // One pipeline of two stages on two nodes: each keeps the other's half as well.
+  FourLayers four;
+  four.request.cluster = {2, 1};
+  four.request.pins["llm"].dp = 1;
+  const auto alone = four.choose().predicted.peak_memory_bytes;
+  four.request.fault_tolerance = 1;
+  const auto safe = four.choose();
+  REQUIRE(safe.plan.pipelines.size() == 1);
+  for (std::size_t d = 0; d < 2; ++d) CHECK(safe.predicted.peak_memory_bytes[d] > alone[d] + 100);
+  const auto most =
+      std::max(safe.predicted.peak_memory_bytes[0], safe.predicted.peak_memory_bytes[1]);
+  four.request.device_memory = Bytes{static_cast<std::int64_t>(most) - 50};
+  CHECK(four.refuse().code == Errc::infeasible);
 }
 
 TEST_CASE("a model of too many layers is refused at once", "[scheduler][errors]") {
