@@ -28,6 +28,7 @@ sys.path.insert(0, str(ROOT / "tests" / "engine"))
 from parity_data import UnevenData  # noqa: E402
 from parity_layouts import REPLICAS, THREE_STAGES, TWO_DEVICES  # noqa: E402
 from parity_matrix import POLICIES, SCHEDULES  # noqa: E402
+from parity_standby import one_pipeline  # noqa: E402
 from tests.support.recorded_runs import read_lines  # noqa: E402
 from tests.support.run_cases import Failure, run_cases  # noqa: E402
 
@@ -38,6 +39,7 @@ ALONE = ["cluster.local_nodes=1", 'parallel.pipelines=[{stages=[{node=0,vision="
 CUT = ["cluster.local_nodes=3", 'parallel.pipelines=[{stages=[{node=0,vision="all",audio="all"},{node=1,llm=[0,3]},'
        '{node=2,llm=[3,7]}]}]']
 LAYOUTS = {"two-pipelines": [], "three-stages": [THREE_STAGES], "two-devices": TWO_DEVICES, "alone": ALONE, "cut": CUT,
+           "standby": one_pipeline(3, 2),  # Node 2 has no stage and keeps everything.
            **{f"replicas-{name}": words for name, words in REPLICAS.items()}}
 # What the model trains: its state has other shards.
 MODELS = {"all": [], "vision-frozen": ["modules.vision.freeze=true"],
@@ -131,7 +133,7 @@ def expect_continued(whole, run, generation=2):
 
 def the_same_layout_goes_on_to_the_bit(bench):
     for layout, words in {"two-pipelines": ["scheduler.schedule=zero-bubble", "balancer.policy=deferral"],
-                          "replicas-2-1-3": ["balancer.policy=dflop"]}.items():
+                          "replicas-2-1-3": ["balancer.policy=dflop"], "standby": []}.items():
         for dtype in ("fp64", "bf16"):
             words = [*LAYOUTS[layout], *words, f"train.dtype={dtype}"]
             whole, back = f"whole-{layout}-{dtype}", f"back-{layout}-{dtype}"

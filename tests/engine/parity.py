@@ -42,6 +42,7 @@ from parity_data import UnevenData
 from parity_layouts import CHANGING, CHANGING_BATCH, CHANGING_STEPS, REPLICAS, THREE_STAGES, TWO_DEVICES, faults_of_changes
 from parity_matrix import POLICIES, PROJECTORS_ONLY
 from parity_plans import DEFERRING, faults_of_plans
+from parity_standby import STANDBY, faults_of_standby
 from recorded_runs import read_lines, read_llm_shares
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -55,7 +56,8 @@ SHORT = 3
 SHORT_DEFERRING = 8  # Whether a batch is worth a deferral depends on measured costs: not every one is.
 SLOW_STEPS = 16  # A correction waits for two measurements of a shape.
 TWICE = ["fp32", "auto/zero-bubble/projectors"]
-REPLAYED = ["layouts-split-auto", "auto/zero-bubble/projectors", "deferral-chain/eager-zero-bubble/all"]
+ALONE_TOO = ["standby-one-pipeline", "standby-bf16", "standby-1-2-frozen"]  # Devices without a stage would be refused.
+REPLAYED = ["standby-layouts", "layouts-split-auto", "auto/zero-bubble/projectors", "deferral-chain/eager-zero-bubble/all"]
 AUTO = ["parallel.mode=auto", "parallel.pipelines=[]", "cluster.local_nodes=2"]
 FULL_RESOLUTION = ["train.dtype=fp64", "data.max_pixels=1003520", "data.max_seq_len=20000"]
 
@@ -93,6 +95,8 @@ CASES = {
     "layouts-split-auto": (
         [*CHANGING, "balancer.policy=auto", "scheduler.schedule=split-1f1b"], "all", CHANGING_STEPS),
     "layouts-bf16": (["train.dtype=bf16", *CHANGING[1:]], "all", CHANGING_STEPS),
+    # Everything is kept on several nodes.
+    **{name: (overrides, "all", steps) for name, (overrides, steps) in STANDBY.items()},
     "full-resolution": (FULL_RESOLUTION, "all", 2),
     "real-mini-fp64": (["train.dtype=fp64"], "real-mini", STEPS),
     "real-mini-fp32": (["train.dtype=fp32"], "real-mini", STEPS),
@@ -311,9 +315,11 @@ def run_case(bench, name, steps):
     case = Case(bench, f"{name.replace('/', '-')}-{steps}", overrides, samples, steps)
     case.measure_layers()
     pipelined = case.train("pipelined")
-    changing = any(override.startswith("debug.layouts=") for override in overrides)
+    changing = CHANGING[-1] in overrides
     check_audit(pipelined, steps, CHANGING_BATCH if changing else BATCH)
     if changing and (faults := faults_of_changes(pipelined)):
+        raise Failure("\n".join(faults))
+    if name in STANDBY and (faults := faults_of_standby(pipelined, overrides)):
         raise Failure("\n".join(faults))
     if of_matrix and (faults := faults_of_plans(pipelined, *name.split("/")[:2])):
         raise Failure("\n".join(faults))
@@ -325,6 +331,8 @@ def run_case(bench, name, steps):
     line = check_against_oracle(case, pipelined)
     if name in TWICE:
         same_bits(pipelined, case.train("again"), "the same run twice")
+    if name in ALONE_TOO:
+        same_bits(pipelined, case.train("alone", "cluster.fault_tolerance=0"), "with and without standby holders")
     if name in REPLAYED:
         same_bits(pipelined, case.replay(pipelined), "the recorded plans replayed")
     return line
