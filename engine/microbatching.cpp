@@ -306,8 +306,9 @@ Status Microbatching::predict(const IterationPlan& iteration, const Work& work,
   for (std::size_t s = 0; s < plan_.stages.size(); ++s)
     step.peak_memory_bytes[plan_.stages[s].devices.front().index()] -=
         work.costs.state_bytes(StageId{s});
-  for (const double bytes : step.peak_memory_bytes)
-    prediction.activations.push_back(Bytes{static_cast<std::int64_t>(bytes)});
+  for (std::size_t d = 0; d < step.peak_memory_bytes.size(); ++d)
+    prediction.activations.push_back(Bytes{static_cast<std::int64_t>(
+        step.peak_memory_bytes[d] - work.costs.standby_bytes(DeviceId{d}))});
   const auto width = plan_.model.at(plan_.model.llm()).hidden_width;
   prediction.held_bytes = Bytes{static_cast<std::int64_t>(
       static_cast<double>(prediction.held_rows * width) * work.costs.bytes_per_element)};

@@ -7,6 +7,7 @@
 #include "engine/nominal_profile.hpp"
 #include "engine/packing.hpp"
 #include "scheduler/roofline.hpp"
+#include "scheduler/standby_holders.hpp"
 #include "tests/engine/measured_events.hpp"
 #include "tests/engine/tiny_job.hpp"
 
@@ -53,6 +54,17 @@ TEST_CASE("media go to nodes where encoders begin, text to the llm's ends", "[en
          std::vector<OrderedSample>{{3, vision, true}, {4, vision, true}, {5, vision, true}}));
   const auto& head = orders.at(NodeId{3}).samples;
   CHECK((head == std::vector<OrderedSample>{{3, {}, true}, {4, {}, true}, {5, {}, true}}));
+}
+
+TEST_CASE("a node that only stands by decodes nothing and is asked all the same", "[engine]") {
+  Fixture fixture;
+  fixture.plan.devices.push_back({NodeId{4}, 0});
+  fixture.plan = scheduler::add_standbys(fixture.plan, {3, Dtype::fp64}).value();
+  BatchPlanner planner{fixture.plan, planner_options(fixture.setup, 16, 1)};
+  const auto orders = planner.orders(0);
+  REQUIRE(orders.size() == 5);
+  CHECK(orders.at(NodeId{4}).samples.empty());
+  CHECK((orders.at(NodeId{0}).samples == fixture.planner.orders(0).at(NodeId{0}).samples));
 }
 
 TEST_CASE("reports of several nodes join into one plan", "[engine]") {

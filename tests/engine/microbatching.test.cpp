@@ -11,6 +11,7 @@
 #include "engine/memory_bounds.hpp"
 #include "engine/nominal_profile.hpp"
 #include "scheduler/check_plan.hpp"
+#include "scheduler/standby_holders.hpp"
 #include "tests/engine/measured_events.hpp"
 #include "tests/engine/tiny_job.hpp"
 
@@ -95,6 +96,20 @@ TEST_CASE("every policy and schedule gives a sound plan with every sample on bot
   CHECK(1e-6 * static_cast<double>(last_ns) ==
         Catch::Approx(prediction.calibrated_step_ms).epsilon(1e-3));
   CHECK(prediction.activations[0] > Bytes{});
+}
+
+TEST_CASE("what is kept on standby is no activation, and cuts no batch otherwise", "[engine]") {
+  const Fixture alone;
+  Fixture safe;
+  safe.plan.devices.push_back({NodeId{2}, 0});
+  safe.plan = scheduler::add_standbys(safe.plan, {2, Dtype::fp64}).value();
+  const auto expected = alone.make("in-order", "1f1b").plan(alone.batch()).value();
+  const auto made = safe.make("in-order", "1f1b").plan(safe.batch()).value();
+  CHECK((made.iteration.microbatches == expected.iteration.microbatches));
+  REQUIRE(made.prediction.activations.size() == 3);
+  for (const std::size_t device : {0, 1})
+    CHECK(made.prediction.activations[device] == expected.prediction.activations[device]);
+  CHECK(made.prediction.activations[2] == Bytes{});
 }
 
 TEST_CASE("rows wait for one microbatch at most, and are counted", "[engine]") {
