@@ -61,10 +61,9 @@ std::map<NodeId, StandbyNode> nodes_of(const Planning& planning,
 /// On how many nodes at least everything is.
 std::size_t copies_of(const ParallelPlan& plan) {
   std::size_t fewest = plan.nodes().size();
-  for (const auto& unit : scheduler::state_units(plan.model)) {
+  for (const auto& holders : scheduler::unit_holders(plan)) {
     std::set<NodeId> nodes;
-    for (const DeviceId device : scheduler::holders_of(plan, unit))
-      nodes.insert(plan.devices[device.index()].node);
+    for (const DeviceId device : holders) nodes.insert(plan.devices[device.index()].node);
     fewest = std::min(fewest, nodes.size());
   }
   return fewest;

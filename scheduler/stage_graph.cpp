@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <functional>
 #include <limits>
+#include <map>
 #include <queue>
+#include <string>
+#include <utility>
 
 namespace troupe::scheduler {
 
@@ -171,13 +174,18 @@ std::vector<ParameterGroup> parameter_groups(const ParallelPlan& plan) {
       if (std::find(group.holders.begin(), group.holders.end(), device) == group.holders.end())
         group.holders.push_back(device);
     }
+  if (plan.standbys.empty()) return groups;
+  using Unit = std::pair<LayerId, std::string>;  // A layer, or the name of a tied parameter.
+  std::map<Unit, std::size_t> places;
+  for (std::size_t g = 0; g < groups.size(); ++g)
+    places[groups[g].tied ? Unit{{}, groups[g].name} : Unit{groups[g].uses.front().layer, {}}] = g;
   for (const Standby& standby : plan.standbys)
-    for (ParameterGroup& group : groups)
-      if (group.tied ? group.name == standby.tied
-                     : standby.tied.empty() && group.uses.front().layer == standby.layer) {
-        group.holders.push_back(standby.device);
-        ++group.standbys;
-      }
+    if (const auto place =
+            places.find(standby.tied.empty() ? Unit{standby.layer, {}} : Unit{{}, standby.tied});
+        place != places.end()) {
+      groups[place->second].holders.push_back(standby.device);
+      ++groups[place->second].standbys;
+    }
   return groups;
 }
 

@@ -26,6 +26,9 @@ std::vector<Held> held_units(const ParallelPlan& plan, Dtype dtype) {
     for (const LayerRun& run : stage.runs)
       for (auto layer = run.layers.begin; layer < run.layers.end; ++layer)
         users[{run.module, layer}].insert(stage.devices.begin(), stage.devices.end());
+  std::map<std::pair<LayerId, std::string>, std::vector<DeviceId>> standbys;
+  for (const Standby& standby : plan.standbys)
+    standbys[{standby.layer, standby.tied}].push_back(standby.device);
   std::vector<Held> list;
   for (StateUnit& unit : state_units(plan.model)) {
     Held held{std::move(unit), 0, {}};
@@ -38,9 +41,8 @@ std::vector<Held> held_units(const ParallelPlan& plan, Dtype dtype) {
           for (const LayerId user : tied.layers)
             held.holders.insert(users[user].begin(), users[user].end());
     }
-    for (const Standby& standby : plan.standbys)
-      if (standby.layer == held.unit.layer && standby.tied == held.unit.tied)
-        held.holders.insert(standby.device);
+    const auto& more = standbys[{held.unit.layer, held.unit.tied}];
+    held.holders.insert(more.begin(), more.end());
     list.push_back(std::move(held));
   }
   return list;
@@ -114,16 +116,18 @@ std::vector<StateUnit> state_units(const ModelGraph& model) {
 }
 
 const StateUnit& unit_of(const std::vector<StateUnit>& units, const Standby& standby) {
-  return *std::find_if(units.begin(), units.end(), [&](const StateUnit& unit) {
-    return unit.layer == standby.layer && unit.tied == standby.tied;
-  });
+  const auto first = std::lower_bound(
+      units.begin(), units.end(), standby.layer,
+      [](const StateUnit& unit, const LayerId& layer) { return unit.layer < layer; });
+  return *std::find_if(first, units.end(),
+                       [&](const StateUnit& unit) { return unit.tied == standby.tied; });
 }
 
-std::vector<DeviceId> holders_of(const ParallelPlan& plan, const StateUnit& unit) {
+std::vector<std::vector<DeviceId>> unit_holders(const ParallelPlan& plan) {
+  std::vector<std::vector<DeviceId>> holders;
   for (const Held& held : held_units(plan, Dtype::fp32))
-    if (held.unit.layer == unit.layer && held.unit.tied == unit.tied)
-      return {held.holders.begin(), held.holders.end()};
-  return {};
+    holders.emplace_back(held.holders.begin(), held.holders.end());
+  return holders;
 }
 
 Result<ParallelPlan> add_standbys(ParallelPlan plan, const Tolerance& tolerance) {

@@ -38,8 +38,9 @@ std::vector<StateUnit> state_units(const ModelGraph& model);
 /// The unit that a device is on standby for. REQUIRES: it has elements.
 const StateUnit& unit_of(const std::vector<StateUnit>& units, const Standby& standby);
 
-/// The devices that keep a unit, ascending: those whose stages use it and those on standby for it.
-std::vector<DeviceId> holders_of(const ParallelPlan& plan, const StateUnit& unit);
+/// Per unit of `state_units` the devices that keep it, ascending: those whose stages use it and
+/// those on standby for it.
+std::vector<std::vector<DeviceId>> unit_holders(const ParallelPlan& plan);
 
 /// Adds standby holders until each unit has holders on `lost_nodes` + 1 nodes of the plan; units
 /// that have them get none, so that 0 changes nothing. The largest units go first, each to the node

@@ -181,11 +181,6 @@ class Planner {
   std::set<std::string> lost_;
 };
 
-bool is_on_standby(const Standby& standby, const ParameterInfo& parameter) {
-  if (!standby.tied.empty()) return standby.tied == parameter.name;
-  return parameter.uses.size() == 1 && parameter.uses.front() == standby.layer;
-}
-
 }  // namespace
 
 std::int64_t bytes_per_element(StateKind kind, Dtype dtype) {
@@ -206,14 +201,17 @@ StatePlacement place_state(const ParallelPlan& plan, const std::vector<Parameter
       for (std::int32_t layer = run.layers.begin; layer < run.layers.end; ++layer)
         for (const DeviceId device : stage.devices)
           users[{run.module, layer}].insert(plan.devices[device.index()]);
+  std::map<std::pair<LayerId, std::string>, std::vector<DeviceSlot>> standbys;
+  for (const Standby& standby : plan.standbys)
+    standbys[{standby.layer, standby.tied}].push_back(plan.devices[standby.device.index()]);
   StatePlacement placement;
   for (std::size_t p = 0; p < parameters.size(); ++p) {
     std::set<DeviceSlot> holders;
     for (const LayerId use : parameters[p].uses)
       holders.insert(users[use].begin(), users[use].end());
-    for (const Standby& standby : plan.standbys)
-      if (is_on_standby(standby, parameters[p]))
-        holders.insert(plan.devices[standby.device.index()]);
+    const bool is_tied = parameters[p].uses.size() > 1;
+    const auto& more = standbys[{parameters[p].uses.front(), is_tied ? parameters[p].name : ""}];
+    holders.insert(more.begin(), more.end());
     for (const StateKind kind : {StateKind::value, StateKind::master, StateKind::moments}) {
       const bool is_kept = kind == StateKind::value || parameters[p].trains;
       if (!is_kept || bytes_per_element(kind, dtype) == 0) continue;

@@ -197,10 +197,9 @@ TEST_CASE("everything is on as many nodes as losses ask for, whatever the pipeli
         CHECK(made.groups[d].node == made.plan.devices[d].node);
         CHECK(made.groups[d].first == made.plan.devices[d].local_index);
       }
-      for (const StateUnit& unit : state_units(made.plan.model)) {
+      for (const auto& holders : unit_holders(made.plan)) {
         std::set<NodeId> nodes;
-        for (const DeviceId device : holders_of(made.plan, unit))
-          nodes.insert(made.plan.devices[device.index()].node);
+        for (const DeviceId device : holders) nodes.insert(made.plan.devices[device.index()].node);
         CHECK(nodes.size() > static_cast<std::size_t>(tolerance));
       }
       standbys += static_cast<int>(made.plan.standbys.size());

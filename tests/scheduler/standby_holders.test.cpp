@@ -29,6 +29,14 @@ ParallelPlan chain_on(const std::vector<std::int32_t>& nodes, ModelGraph model) 
   return place_by_hand(model, layout, {most + 1, 1}).value();
 }
 
+std::vector<DeviceId> holders_of(const ParallelPlan& plan, const StateUnit& unit) {
+  const auto units = state_units(plan.model);
+  const auto place = std::find_if(units.begin(), units.end(), [&](const StateUnit& other) {
+    return other.layer == unit.layer && other.tied == unit.tied;
+  });
+  return unit_holders(plan)[static_cast<std::size_t>(place - units.begin())];
+}
+
 std::set<NodeId> nodes_of(const ParallelPlan& plan, const StateUnit& unit) {
   std::set<NodeId> nodes;
   for (const DeviceId device : holders_of(plan, unit))
