@@ -384,6 +384,9 @@ def check_planned_only(commands):
     commands.expect("without losses nobody stands by", answer, "standby" not in answer.stdout)
     answer = commands.run("whatif", *words[1:], "--cluster", "4x1xH100-80G", "--lose", "1", "--json")
     commands.expect("whatif takes a job that is to survive", answer, json.loads(answer.stdout)["lost"] == [1])
+    # Without standby holders the same loss takes the last holder (bad_input.py).
+    answer = commands.run("whatif", *words[1:], "parallel.llm.dp=1", "parallel.llm.pp=2", "--cluster", "2x1xH100-80G", "--lose", "1", "--json")
+    commands.expect("whatif finds what standby holders keep", answer, json.loads(answer.stdout or "{}").get("copies") == [])
     answer = commands.run("simulate", *words[1:], "--cluster", "4x1xH100-80G", "--steps", "1", "--json")
     commands.expect("simulate takes one, too", answer, json.loads(answer.stdout)["step_ms"] > 0)
     # One vision device beside an llm of two or eight: others stay idle.
