@@ -6,6 +6,7 @@
 
 #include "actors/supervisor_layout.hpp"
 #include "actors/supervisor_records.hpp"
+#include "engine/choose_layout.hpp"
 #include "engine/nominal_profile.hpp"
 #include "engine/profile_check.hpp"
 #include "engine/state_memory.hpp"
@@ -97,7 +98,7 @@ Status plan_regrouping(const SupervisorState& state, const std::set<NodeId>& nod
                                    {job.cluster.nodes, job.cluster.devices_per_node},
                                    *state.templates,
                                    job.train.global_batch_size,
-                                   job.cluster.fault_tolerance,
+                                   engine::tolerance_of(job),
                                    nodes});
   if (!made.ok()) return made.error();
   regrouping.plan = std::move(made.value().plan);

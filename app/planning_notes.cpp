@@ -4,8 +4,8 @@
 #include <cstddef>
 #include <utility>
 
-#include "scheduler/template_layout.hpp"
 #include "scheduler/profile_batch.hpp"
+#include "scheduler/template_layout.hpp"
 
 namespace troupe::app {
 

@@ -53,7 +53,7 @@ class Relayouter {
   bool is_tolerant(const ParallelPlan& made) const {
     std::vector<std::int64_t> counts(made.module_groups.size());
     for (const Replica& replica : made.replicas) ++counts[replica.group.index()];
-    return *std::min_element(counts.begin(), counts.end()) > request_.fault_tolerance;
+    return *std::min_element(counts.begin(), counts.end()) > request_.tolerance.lost_nodes;
   }
 
   /// Stages as they stand, as a job file would write them.
@@ -73,9 +73,59 @@ class Relayouter {
   Result<Relayout> place(const HandLayout& layout) const {
     auto placed = place_by_hand(plan().model, layout, request_.cluster, IdleDevices::left_out);
     if (!placed.ok()) return std::move(placed).error();
-    Relayout made{std::move(placed).value(), request_.nodes};
+    auto safe = with_standbys(std::move(placed).value());
+    if (!safe.ok()) return std::move(safe).error();
+    Relayout made{std::move(safe).value(), request_.nodes};
     for (const NodeId node : made.plan.nodes()) made.idle.erase(node);
     return made;
+  }
+
+  /// Standby holders on any device of the nodes that are there.
+  Result<ParallelPlan> with_standbys(ParallelPlan made) const {
+    const auto others = static_cast<std::int64_t>(request_.nodes.size()) - 1;
+    const Tolerance tolerance{std::min(request_.tolerance.lost_nodes, others),
+                              request_.tolerance.dtype};
+    if (tolerance.lost_nodes <= 0) return made;
+    offer_all_devices(made);
+    keep_standbys(made, static_cast<std::size_t>(tolerance.lost_nodes) + 1);
+    auto safe = add_standbys(std::move(made), tolerance);
+    if (safe.ok()) leave_out_idle(safe.value());
+    return safe;
+  }
+
+  /// Puts every device of the nodes that are there into the plan, in order.
+  void offer_all_devices(ParallelPlan& made) const {
+    const auto used = std::exchange(made.devices, {});
+    for (const NodeId node : request_.nodes)
+      for (std::int32_t d = 0; d < request_.cluster.devices_per_node; ++d)
+        made.devices.push_back({node, d});
+    for (Stage& stage : made.stages)
+      for (DeviceId& device : stage.devices) device = *find_device(made, used[device.index()]);
+  }
+
+  static std::optional<DeviceId> find_device(const ParallelPlan& made, const DeviceSlot& slot) {
+    const auto found = std::find(made.devices.begin(), made.devices.end(), slot);
+    if (found == made.devices.end()) return std::nullopt;
+    return DeviceId{found - made.devices.begin()};
+  }
+
+  /// Takes over those of the plan before whose state is kept by fewer than `wanted` nodes.
+  void keep_standbys(ParallelPlan& made, std::size_t wanted) const {
+    const auto units = state_units(made.model);
+    for (const Standby& before : plan().standbys) {
+      const auto device = find_device(made, plan().devices[before.device.index()]);
+      if (!device) continue;
+      const auto unit = std::find_if(units.begin(), units.end(), [&](const StateUnit& own) {
+        return own.layer == before.layer && own.tied == before.tied;
+      });
+      const std::vector<DeviceId> holders =
+          unit_holders(made)[static_cast<std::size_t>(unit - units.begin())];
+      std::set<NodeId> nodes;
+      for (const DeviceId holder : holders) nodes.insert(made.devices[holder.index()].node);
+      if (nodes.size() < wanted && !nodes.contains(made.devices[device->index()].node))
+        made.standbys.push_back({*device, before.layer, before.tied});
+    }
+    std::sort(made.standbys.begin(), made.standbys.end());
   }
 
   /// None where a group would have no replica left.
@@ -146,7 +196,7 @@ class Relayouter {
     for (const NodeId node : request_.nodes)
       if (!working.contains(node)) change.joined.push_back(node.value);
     change.minimum = request_.templates.min_nodes;
-    for (change.fault_tolerance = request_.fault_tolerance; change.fault_tolerance >= 0;
+    for (change.fault_tolerance = request_.tolerance.lost_nodes; change.fault_tolerance >= 0;
          --change.fault_tolerance) {
       const auto changed = reconfigure(change);
       if (!changed.ok()) continue;
@@ -166,7 +216,7 @@ class Relayouter {
                "no other way",
                "cluster.nodes", "start the job again with a layout for the nodes there are"};
     if (model.templates.templates.empty()) return last;
-    for (model.fault_tolerance = request_.fault_tolerance; model.fault_tolerance >= 0;
+    for (model.fault_tolerance = request_.tolerance.lost_nodes; model.fault_tolerance >= 0;
          --model.fault_tolerance) {
       const auto best = combined_layout(model, nodes);
       if (!best.ok()) {

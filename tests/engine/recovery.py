@@ -197,6 +197,23 @@ def only_the_encoders_change_where_one_of_them_is_lost(bench):
     expect(job.events()[0]["copy_bytes"] == 0, "state was moved")
 
 
+def standby_holders_take_over(bench):
+    """One copy of the model and one node that may be lost: what a lost node trained, others kept up to date."""
+    for name, nodes, model in (("two", [0, 1], "all"), ("three", [0, 1, 2], "tied"), ("frozen", [0, 1, 2], "vision frozen")):
+        job = bench.start(f"standby-{name}", *pipelines(nodes), *MODELS[model], "cluster.fault_tolerance=1")
+        job.wait_for(4)
+        job.signal(1, signal.SIGKILL)
+        if len(nodes) > 2:
+            job.wait_for(9)
+            job.signal(bench.draw.choice([0, 2]), signal.SIGKILL)
+        job.finish()
+        bench.check(job, MODELS[model])
+        events = job.events()
+        expect(len(events) == len(nodes) - 1, f"events: {events}")
+        expect([event["tolerance_left"] for event in events] == list(range(len(nodes) - 2, -1, -1)), f"events: {events}")
+        expect(events[-1]["copy_bytes"] == 0, f"the last node had not everything: {events}")
+
+
 def one_after_the_other_down_to_one(bench):
     job = bench.start("down", *LAYOUTS["two pipelines"])
     for step, node in ((2, 1), (5, 3), (9, 0)):
@@ -391,7 +408,8 @@ def random_events(bench):
         number += 1
 
 
-CASES = [a_killed_node_changes_nothing, only_the_encoders_change_where_one_of_them_is_lost, one_after_the_other_down_to_one,
+CASES = [a_killed_node_changes_nothing, only_the_encoders_change_where_one_of_them_is_lost,
+         standby_holders_take_over, one_after_the_other_down_to_one,
          two_at_once, a_stopped_node_is_done_without_and_ends_when_it_goes_on, the_last_copy, a_loss_while_it_saves,
          a_loss_while_the_job_starts, a_node_leaves_and_another_one_comes, a_job_is_asked_and_ordered]
 

@@ -63,7 +63,7 @@ std::vector<std::pair<DeviceSlot, std::vector<LayerRun>>> stages_on(const Parall
 TEST_CASE("a pipeline of one node goes with it, the others stay as they are", "[scheduler]") {
   const auto plan =
       place_by_hand(text_llm(6), {{llm_on({0}, 6), llm_on({1, 2}, 6)}}, {3, 1}).value();
-  const auto made = relayout({plan, {3, 1}, templates(6, 3, 6), 8, 0, but(3, {0})}).value();
+  const auto made = relayout({plan, {3, 1}, templates(6, 3, 6), 8, {}, but(3, {0})}).value();
   CHECK(made.plan.pipelines.size() == 1);
   CHECK(made.idle.empty());
   const std::set<NodeId> left{NodeId{1}, NodeId{2}};
@@ -73,7 +73,7 @@ TEST_CASE("a pipeline of one node goes with it, the others stay as they are", "[
 TEST_CASE("what is left of a pipeline takes the template of its size", "[scheduler]") {
   const auto plan =
       place_by_hand(text_llm(6), {{llm_on({0, 1}, 6), llm_on({2, 3}, 6)}}, {4, 1}).value();
-  const auto made = relayout({plan, {4, 1}, templates(6, 4, 6), 8, 0, but(4, {1})}).value();
+  const auto made = relayout({plan, {4, 1}, templates(6, 4, 6), 8, {}, but(4, {1})}).value();
   REQUIRE(made.plan.pipelines.size() == 2);
   CHECK(made.idle.empty());
   const std::set<NodeId> whole{NodeId{2}, NodeId{3}};
@@ -87,12 +87,12 @@ TEST_CASE("a pipeline that is too small borrows, and merges where nobody can giv
   // A node holds four of six layers, so that a pipeline needs two.
   const auto borrow =
       place_by_hand(text_llm(6), {{llm_on({0, 1}, 6), llm_on({2, 3, 4}, 6)}}, {5, 1}).value();
-  auto made = relayout({borrow, {5, 1}, templates(6, 5, 4), 8, 0, but(5, {1})}).value();
+  auto made = relayout({borrow, {5, 1}, templates(6, 5, 4), 8, {}, but(5, {1})}).value();
   CHECK(nodes_of_pipelines(made.plan) ==
         std::vector<std::set<NodeId>>{{NodeId{0}, NodeId{4}}, {NodeId{2}, NodeId{3}}});
   const auto merge =
       place_by_hand(text_llm(6), {{llm_on({0, 1}, 6), llm_on({2, 3}, 6)}}, {4, 1}).value();
-  made = relayout({merge, {4, 1}, templates(6, 4, 4), 8, 0, but(4, {1})}).value();
+  made = relayout({merge, {4, 1}, templates(6, 4, 4), 8, {}, but(4, {1})}).value();
   CHECK(nodes_of_pipelines(made.plan) ==
         std::vector<std::set<NodeId>>{{NodeId{0}, NodeId{2}, NodeId{3}}});
   CHECK(made.plan.stages.size() == 3);
@@ -108,7 +108,7 @@ TEST_CASE("losing an encoder's node changes the encoder group alone", "[schedule
                            {{"llm"}, {{4, 0, {llm}}}}}};
   const auto plan = place_by_hand(vision_audio_llm(), layout, {5, 1}).value();
   const TemplateSet made_templates = templates(15, 5, 15);
-  const auto made = relayout({plan, {5, 1}, made_templates, 8, 0, but(5, {1})}).value();
+  const auto made = relayout({plan, {5, 1}, made_templates, 8, {}, but(5, {1})}).value();
   CHECK(made.plan.pipelines.size() == 1);
   REQUIRE(made.plan.replicas.size() == 4);
   CHECK(made.plan.nodes() == but(5, {1}));
@@ -121,7 +121,7 @@ TEST_CASE("losing an encoder's node changes the encoder group alone", "[schedule
   CHECK(after == before);
 
   // The last replica of a group: what is left of the nodes becomes whole pipelines.
-  const auto last = relayout({plan, {5, 1}, made_templates, 8, 0, but(5, {3, 4})}).value();
+  const auto last = relayout({plan, {5, 1}, made_templates, 8, {}, but(5, {3, 4})}).value();
   CHECK(last.plan.module_groups.size() == 2);
   CHECK(last.plan.nodes() == but(5, {3, 4}));
 }
@@ -133,7 +133,7 @@ TEST_CASE("pipelines that share nodes go one by one where nobody idles", "[sched
     layout.pipelines.push_back({{1, device, {{"llm", LayerRange{0, 4}}}}});
   }
   const auto plan = place_by_hand(text_llm(4), layout, {2, 2}).value();
-  const auto made = relayout({plan, {2, 2}, templates(4, 2, 4), 8, 0, but(2, {1})}).value();
+  const auto made = relayout({plan, {2, 2}, templates(4, 2, 4), 8, {}, but(2, {1})}).value();
   CHECK(made.plan.pipelines.size() == 2);
   CHECK(made.plan.nodes() == but(2, {1}));
 }
@@ -141,16 +141,16 @@ TEST_CASE("pipelines that share nodes go one by one where nobody idles", "[sched
 TEST_CASE("without templates pipelines that are whole go on, and the rest idles", "[scheduler]") {
   const auto plan =
       place_by_hand(text_llm(6), {{llm_on({0, 1}, 6), llm_on({2, 3}, 6)}}, {4, 1}).value();
-  const auto made = relayout({plan, {4, 1}, TemplateSet{}, 8, 0, but(4, {1})}).value();
+  const auto made = relayout({plan, {4, 1}, TemplateSet{}, 8, {}, but(4, {1})}).value();
   CHECK(made.plan.nodes() == std::set<NodeId>{NodeId{2}, NodeId{3}});
   CHECK(made.idle == std::set<NodeId>{NodeId{0}});
-  CHECK_FALSE(relayout({plan, {4, 1}, TemplateSet{}, 8, 0, but(4, {1, 2})}).ok());
+  CHECK_FALSE(relayout({plan, {4, 1}, TemplateSet{}, 8, {}, but(4, {1, 2})}).ok());
 }
 
 TEST_CASE("a node that joins is put to work", "[scheduler]") {
   const auto plan =
       place_by_hand(text_llm(6), {{llm_on({0, 1}, 6)}}, {4, 1}, IdleDevices::left_out).value();
-  const auto made = relayout({plan, {4, 1}, templates(6, 4, 4), 8, 0, but(4, {})}).value();
+  const auto made = relayout({plan, {4, 1}, templates(6, 4, 4), 8, {}, but(4, {})}).value();
   CHECK(made.idle.empty());
   CHECK(made.plan.pipelines.size() == 2);
   const std::set<NodeId> stayed{NodeId{0}, NodeId{1}};
@@ -179,7 +179,7 @@ TEST_CASE("random losses and joins: every node works, f + 1 replicas where they 
     for (int event = 0; event < 6; ++event) {
       const NodeId node{draw(random, 0, nodes - 1)};
       if (!there.erase(node)) there.insert(node);
-      const auto made = relayout({plan, {nodes, 1}, set, 64, tolerance, there});
+      const auto made = relayout({plan, {nodes, 1}, set, 64, {tolerance, Dtype::fp32}, there});
       if (static_cast<std::int64_t>(there.size()) < minimum) {
         CHECK_FALSE(made.ok());
         break;
@@ -190,9 +190,41 @@ TEST_CASE("random losses and joins: every node works, f + 1 replicas where they 
       CHECK(made.value().plan.nodes() == there);
       const auto most = static_cast<std::int64_t>(there.size()) / minimum;
       CHECK(std::ssize(made.value().plan.pipelines) >= std::min(most, tolerance + 1));
+      // Everything is on f + 1 nodes, wherever there are as many.
+      const auto copies =
+          std::min<std::size_t>(static_cast<std::size_t>(tolerance) + 1, there.size());
+      for (const auto& holders : unit_holders(made.value().plan)) {
+        std::set<NodeId> holding;
+        for (const DeviceId device : holders)
+          holding.insert(made.value().plan.devices[device.index()].node);
+        CHECK(holding.size() >= copies);
+      }
       plan = made.value().plan;
     }
   }
+}
+
+TEST_CASE("what is kept on standby stays where it is and takes over", "[scheduler]") {
+  const Tolerance one{1, Dtype::fp32};
+  const auto plan =
+      place_by_hand(text_llm(6), {{llm_on({0, 1, 2}, 6)}}, {3, 1}, IdleDevices::refused, one)
+          .value();
+  REQUIRE(plan.standbys.size() == 6);
+  const auto made = relayout({plan, {3, 1}, templates(6, 3, 4), 8, one, but(3, {1})}).value();
+  CHECK(made.idle.empty());
+  std::size_t stayed = 0;
+  for (const Standby& standby : made.plan.standbys)
+    for (const Standby& before : plan.standbys)
+      stayed += standby.layer == before.layer && made.plan.devices[standby.device.index()] ==
+                                                     plan.devices[before.device.index()]
+                    ? 1u
+                    : 0u;
+  CHECK(stayed > 0);
+  for (const auto& holders : unit_holders(made.plan)) CHECK(holders.size() == 2);
+  // A node alone holds no pipeline.
+  CHECK_FALSE(relayout({made.plan, {3, 1}, templates(6, 3, 4), 8, one, but(3, {0, 1})}).ok());
+  const auto last = relayout({made.plan, {3, 1}, templates(6, 3, 6), 8, one, but(3, {0, 1})});
+  CHECK(last.value().plan.standbys.empty());
 }
 
 }  // namespace
