@@ -262,6 +262,8 @@ ExecutorActor::behavior_type executor(Self self, NodeResources* resources, NodeA
   self->state.resources = resources;
   self->state.node = node;
   self->state.slot = {resources->node, local_index};
+  // Checkpoints that were ordered before are others' work.
+  self->state.save_number = resources->save_number;
   tell_of_exceptions(self, "device " + std::to_string(local_index),
                      [self](Error error) { fail(self, std::move(error)); });
   return {

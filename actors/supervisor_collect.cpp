@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "actors/supervisor_regrouping.hpp"
 #include "actors/supervisor_save.hpp"
 
 namespace troupe::actors {
@@ -32,6 +33,7 @@ void collect_next(Self self) {
 void begin_collecting(Self self) {
   auto& state = self->state;
   state.phase = Phase::collecting;
+  tell_of_change(self);
   // A job that goes on after step 1 has them no more; they were written before.
   if (state.resources->setup.job.train.dump_gradients && state.resources->resume.is_start())
     state.collections.push_back(Collection::first_gradients);
@@ -45,15 +47,18 @@ void offered(Self self, const Offers& offers) {
   if (offers.epoch_number != state.configuration.epoch_number) return;
   state.offers.push_back(offers);
   if (++state.offering_devices < state.devices.size()) return;
+  const EpochNumber epoch = state.configuration.epoch_number;
   const auto all = std::make_shared<const std::vector<Offers>>(state.offers);
   self->request(state.colleagues.recorder, kCollectTimeout, collect_atom::value,
                 state.collections.front(), state.configuration.epoch_number, all)
       .then(
-          [self](finish_atom) {
+          [self, epoch](finish_atom) {
+            if (epoch != self->state.configuration.epoch_number) return;  // Collected anew.
             self->state.collections.pop_front();
             collect_next(self);
           },
-          [self](const caf::error&) {
+          [self, epoch](const caf::error&) {
+            if (epoch != self->state.configuration.epoch_number) return;
             if (const auto& lost = self->state.lost_while_collected) return fail(self, *lost);
             fail(self, {Errc::timed_out,
                         "the final parameters could not be collected within " +

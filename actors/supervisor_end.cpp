@@ -5,6 +5,7 @@
 #include "actors/supervisor_members.hpp"
 #include "actors/supervisor_records.hpp"
 #include "actors/supervisor_recovery.hpp"
+#include "actors/supervisor_regrouping.hpp"
 #include "actors/supervisor_save.hpp"
 #include "actors/system.hpp"
 
@@ -56,6 +57,7 @@ void finish_if_all_gone(Self self, bool at_once) {
 void end(Self self, JobEnd how) {
   auto& state = self->state;
   if (state.phase == Phase::ending || state.phase == Phase::ended) return;
+  tell_of_change(self);
   state.phase = Phase::ending;
   state.how = std::move(how);
   state.deadline = now(self) + seconds(state.resources->setup.job.cluster.stop_timeout_s);
@@ -120,6 +122,7 @@ void node_lost(Self self, std::size_t id) {
   const Error error{Errc::transport_failed, what + after + hindrance, {}, fix};
   if (state.stopping) return end_stopped(self);
   if (!is_collected(state)) return fail(self, error);
+  do_without_holder(self, NodeId{id}, what);
   state.resources->logger.warning(what + " while the model was collected");
   state.lost_while_collected = error;
 }
@@ -157,7 +160,8 @@ void node_failed(Self self, std::size_t id, Error& error) {
   auto& state = self->state;
   if (error.code == Errc::cancelled) {  // A signal to its process.
     if (state.stopping || state.phase == Phase::ending) return;
-    if (state.phase == Phase::applying || state.phase == Phase::training)
+    if (state.phase == Phase::applying || state.phase == Phase::training ||
+        state.phase == Phase::collecting)
       return node_told_to_end(self, NodeId{id}, error.message);
     return begin_stop(self, error.message + " at " + who, exit_code(error));
   }

@@ -74,6 +74,7 @@ void bring_up(Self self, const ParallelPlan& plan, LayoutChange change) {
   state.configuration.plan = plan;
   state.devices.insert(plan.devices.begin(), plan.devices.end());
   state.missed.clear();
+  state.resources->transport->drop_older_than(state.configuration.epoch_number);
   state.configuration.nodes.clear();
   for (const NodeEntry& node : state.nodes)
     if (takes_part(node)) state.configuration.nodes.push_back(node.ready);

@@ -199,6 +199,11 @@ void settle_told_nodes(Self self) {
   for (const auto& [node, why] : told) {
     if (!is_there(state.nodes[node.index()])) continue;
     if (2 * told.size() > present) return stop_all(node, why);
+    if (state.last_planned || state.phase == Phase::collecting) {
+      state.resources->logger.info(describe(state.nodes[node.index()], node.index()) + " was " +
+                                   why + "; the job is all but done, and can bear its loss");
+      continue;
+    }
     if (!drain(self, node, why, true).ok()) return stop_all(node, why);
   }
 }

@@ -276,8 +276,10 @@ std::size_t free_place(const SupervisorState& state, std::int32_t wanted) {
 }
 
 bool all_in(const SupervisorState& state, NodeEntry::Phase phase) {
-  return std::all_of(state.nodes.begin(), state.nodes.end(), [&](const NodeEntry& node) {
-    return node.phase == phase || !takes_part(node);
+  const auto& told = state.configuration.nodes;
+  return std::all_of(told.begin(), told.end(), [&](const NodeReady& ready) {
+    return ready.node.index() >= state.nodes.size() ||  // The head.
+           state.nodes[ready.node.index()].phase == phase;
   });
 }
 

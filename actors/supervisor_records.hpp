@@ -47,7 +47,8 @@ observe::RunEvent resumed_event(const SupervisorState& state);
 /// Nodes that may be lost, whichever, while each shard keeps a holder.
 std::int32_t tolerance_of(const StatePlacement& placement);
 
-/// True if every node that takes part is in this phase.
+/// True if every node that was told of the present configuration is in this phase. One that joins
+/// meanwhile was not.
 bool all_in(const SupervisorState& state, NodeEntry::Phase phase);
 
 /// The running step of this number, or nullptr.

@@ -1,7 +1,11 @@
 #include "actors/supervisor_recovery.hpp"
 
 #include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
 #include <utility>
+#include <vector>
 
 #include "actors/supervisor_records.hpp"
 #include "actors/supervisor_regrouping.hpp"
@@ -48,8 +52,18 @@ Status recover(Self self, NodeId lost, const std::string& what) {
   Regrouping regrouping;
   if (state.regrouping) regrouping = *state.regrouping;
   regrouping.left = placed_without(state, lost);
-  if (auto decided = plan_regrouping(state, nodes_without(state, lost), regrouping); !decided.ok())
-    return decided;
+  auto decided = plan_regrouping(state, nodes_without(state, lost), regrouping);
+  if (!decided.ok() && !state.leaving.empty()) {  // Who wanted to leave is needed now.
+    const auto leaving = std::exchange(state.leaving, {});
+    decided = plan_regrouping(state, nodes_without(state, lost), regrouping);
+    if (!decided.ok()) state.leaving = leaving;
+    if (decided.ok()) regrouping.drained.clear();
+  }
+  if (!decided.ok()) return decided;
+  for (const NodeId node : state.newcomers)
+    if (std::find(regrouping.joined.begin(), regrouping.joined.end(), node) ==
+        regrouping.joined.end())
+      regrouping.joined.push_back(node);
   if (regrouping.lost.empty()) {
     regrouping.noticed = noticed;
     regrouping.why = what;
@@ -74,11 +88,27 @@ Status recover(Self self, NodeId lost, const std::string& what) {
   return Done{};
 }
 
+void do_without_holder(Self self, NodeId lost, const std::string& what) {
+  auto& state = self->state;
+  auto left = placed_without(state, lost);
+  const bool is_whole = std::none_of(left.begin(), left.end(),
+                                     [](const Shard& shard) { return shard.holders.empty(); });
+  if (is_whole) state.placed = std::move(left);
+  std::erase_if(state.devices, [lost](const DeviceSlot& device) { return device.node == lost; });
+  if (is_awaited_by_save(state, lost)) give_up_save(self, what);
+}
+
 void peer_missed(Self self, NodeId reporter, NodeId peer, EpochNumber epoch_number) {
   auto& state = self->state;
   if (epoch_number != state.configuration.epoch_number || peer.index() >= state.nodes.size())
     return;
-  if (!is_there(state.nodes[peer.index()]) || !is_there(state.nodes[reporter.index()])) return;
+  const auto belongs = [&](NodeId node) {
+    const auto& told = state.configuration.nodes;
+    return std::any_of(told.begin(), told.end(),
+                       [node](const NodeReady& ready) { return ready.node == node; });
+  };
+  // Not one that left in order, nor the process that took its place.
+  if (!belongs(peer) || !belongs(reporter)) return;
   state.missed[peer].insert(reporter);
   expect_reason(self, {Errc::transport_failed,
                        "node " + std::to_string(reporter.value) + " lost its connection to node " +
@@ -89,17 +119,36 @@ void peer_missed(Self self, NodeId reporter, NodeId peer, EpochNumber epoch_numb
 
 void settle_missed_peers(Self self, EpochNumber epoch_number, const Error& error) {
   auto& state = self->state;
-  if (epoch_number != state.configuration.epoch_number || state.regrouping) return;
+  if (epoch_number != state.configuration.epoch_number) return;
+  // While a decided step is finished a loss is dealt with already.
+  if (state.regrouping && state.phase != Phase::applying) return;
   if (state.phase == Phase::ending || state.phase == Phase::ended) return;
-  std::vector<std::pair<std::size_t, NodeId>> missed;
-  for (const auto& [peer, reporters] : state.missed) missed.emplace_back(reporters.size(), peer);
+  // Who lost its network may name many others before any of them names it: what counts is with how
+  // many it lost its connection, whoever noticed.
+  std::map<NodeId, std::set<NodeId>> apart;
+  for (const auto& [peer, reporters] : state.missed)
+    for (const NodeId reporter : reporters) {
+      apart[peer].insert(reporter);
+      apart[reporter].insert(peer);
+    }
+  std::vector<std::tuple<std::size_t, std::size_t, NodeId>> missed;
+  for (const auto& [node, others] : apart) {
+    const auto named = state.missed.find(node);
+    if (is_there(state.nodes[node.index()]))
+      missed.emplace_back(others.size(), named == state.missed.end() ? 0 : named->second.size(),
+                          node);
+  }
+  const bool explained =
+      !state.missed.empty() &&
+      std::none_of(state.missed.begin(), state.missed.end(),
+                   [&](const auto& entry) { return is_there(state.nodes[entry.first.index()]); });
+  if (explained) return;  // Those that were missed are lost, and known to be.
   // Of two that miss each other, either may be at fault: the one goes that can be done without.
   std::sort(missed.rbegin(), missed.rend());
-  for (const auto& [count, peer] : missed) {
+  for (const auto& [count, named, peer] : missed) {
     NodeEntry& node = state.nodes[peer.index()];
-    if (!is_there(node)) continue;
     std::string reporters;
-    for (const NodeId reporter : state.missed[peer])
+    for (const NodeId reporter : apart[peer])
       reporters += (reporters.empty() ? "" : ", ") + std::to_string(reporter.value);
     const std::string what = describe(node, peer.index()) +
                              " was lost: it answers, but its connections to nodes " + reporters +

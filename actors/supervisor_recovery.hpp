@@ -20,6 +20,9 @@ namespace troupe::actors {
 /// - unavailable: the job has not begun, or ends.
 Status recover(SupervisorSelf self, NodeId lost, const std::string& what);
 
+/// A node is lost after it has offered all that is collected: only a save may still wait for it.
+void do_without_holder(SupervisorSelf self, NodeId lost, const std::string& what);
+
 /// A node misses a peer; who of them is lost shows a moment later.
 void peer_missed(SupervisorSelf self, NodeId reporter, NodeId peer, EpochNumber epoch_number);
 

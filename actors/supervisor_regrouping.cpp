@@ -6,6 +6,7 @@
 
 #include "actors/supervisor_layout.hpp"
 #include "actors/supervisor_records.hpp"
+#include "actors/supervisor_save.hpp"
 #include "engine/choose_layout.hpp"
 #include "engine/nominal_profile.hpp"
 #include "engine/profile_check.hpp"
@@ -34,6 +35,25 @@ Status check_holders(const SupervisorState& state, const StatePlacement& left) {
                "parallel", "give each module replicas on several nodes"};
 }
 
+/// The same with copies on so many nodes.
+Status plan_with(const SupervisorState& state, const std::set<NodeId>& nodes,
+                 const scheduler::Tolerance& tolerance, Regrouping& regrouping) {
+  const job::Job& job = state.resources->setup.job;
+  auto made = scheduler::relayout({state.configuration.plan,
+                                   {job.cluster.nodes, job.cluster.devices_per_node},
+                                   *state.templates,
+                                   job.train.global_batch_size,
+                                   tolerance,
+                                   nodes});
+  if (!made.ok()) return made.error();
+  regrouping.plan = std::move(made.value().plan);
+  regrouping.idle = std::move(made.value().idle);
+  auto change = plan_change(state, regrouping.plan, regrouping.left);
+  if (!change.ok()) return change.error();
+  regrouping.change = std::move(change).value();
+  return engine::check_state_memory(job, regrouping.plan, engine::memory_at_hand(job.cluster));
+}
+
 /// Back to the last finished step: nothing that was planned beyond it counts.
 void rewind(SupervisorState& state) {
   state.steps.clear();
@@ -42,6 +62,7 @@ void rewind(SupervisorState& state) {
   state.planned_tokens = state.progress.tokens;
   state.last_planned = state.length->reached(state.progress.step, state.progress.tokens);
   state.collections.clear();
+  state.saves.ends_job = false;
   std::erase_if(state.bad_ids, [&](const auto& bad) { return bad.second >= state.progress.step; });
 }
 
@@ -94,19 +115,12 @@ Status plan_regrouping(const SupervisorState& state, const std::set<NodeId>& nod
                        Regrouping& regrouping) {
   if (auto held = check_holders(state, regrouping.left); !held.ok()) return held;
   const job::Job& job = state.resources->setup.job;
-  auto made = scheduler::relayout({state.configuration.plan,
-                                   {job.cluster.nodes, job.cluster.devices_per_node},
-                                   *state.templates,
-                                   job.train.global_batch_size,
-                                   engine::tolerance_of(job),
-                                   nodes});
-  if (!made.ok()) return made.error();
-  regrouping.plan = std::move(made.value().plan);
-  regrouping.idle = std::move(made.value().idle);
-  auto change = plan_change(state, regrouping.plan, regrouping.left);
-  if (!change.ok()) return change.error();
-  regrouping.change = std::move(change).value();
-  return engine::check_state_memory(job, regrouping.plan, engine::memory_at_hand(job.cluster));
+  scheduler::Tolerance tolerance = engine::tolerance_of(job);
+  for (;; --tolerance.lost_nodes) {  // What does not fit goes on with fewer copies.
+    auto planned = plan_with(state, nodes, tolerance, regrouping);
+    if (planned.ok() || planned.error().code != Errc::infeasible || tolerance.lost_nodes <= 0)
+      return planned;
+  }
 }
 
 void regroup(Self self) {
@@ -118,6 +132,10 @@ void regroup(Self self) {
 void regrouped(Self self) {
   auto& state = self->state;
   const Regrouping regrouping = *state.regrouping;
+  tell_of_change(self);
+  for (const NodeId node : regrouping.drained)
+    if (is_awaited_by_save(state, node))
+      give_up_save(self, "a node that leaves has not written its share");
   state.replay = event_of(state, now(self));
   state.replayed_change = change_words(regrouping);
   std::string idle;
@@ -135,11 +153,18 @@ void regrouped(Self self) {
   state.regrouping.reset();
 }
 
+void tell_of_change(Self self) {
+  auto& state = self->state;
+  if (!state.replay) return;
+  self->send(state.colleagues.recorder,
+             std::make_shared<const observe::RunEvent>(*std::exchange(state.replay, std::nullopt)));
+}
+
 void replayed(Self self, double step_ms) {
   auto& state = self->state;
   if (!state.replay) return;
-  observe::RunEvent event = *std::exchange(state.replay, std::nullopt);
-  event.replay_ms = step_ms;
+  state.replay->replay_ms = step_ms;
+  const observe::RunEvent event = *state.replay;
   const double before_ms = state.step_ms_before;
   state.resources->logger.info(
       state.replayed_change + ": noticed after " + in_ms(event.detect_ms) + ", decided in " +
@@ -150,8 +175,7 @@ void replayed(Self self, double step_ms) {
       "; " +
       (event.tolerance_left > 0 ? std::to_string(event.tolerance_left) + " more may be lost"
                                 : "from now on the loss of a node may end the job"));
-  self->send(state.colleagues.recorder,
-             std::make_shared<const observe::RunEvent>(std::move(event)));
+  tell_of_change(self);
 }
 
 void forget_node(Self self, NodeId id, const std::string& why) {
@@ -163,6 +187,8 @@ void forget_node(Self self, NodeId id, const std::string& why) {
                why.empty() ? "" : "the job goes on without this node: " + why);
   state.resources->transport->disconnect(id.value, {Errc::transport_failed, why, {}, {}});
   state.newcomers.erase(id);
+  std::erase_if(state.configuration.nodes,
+                [id](const NodeReady& ready) { return ready.node == id; });
   std::erase_if(state.devices, [id](const DeviceSlot& device) { return device.node == id; });
   const auto& devices = state.configuration.plan.devices;
   for (RunningStep& step : state.steps)

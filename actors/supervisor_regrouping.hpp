@@ -30,6 +30,10 @@ void regroup(SupervisorSelf self);
 /// The layout is up: lets go of nodes that leave; the next step is the first of the new layout.
 void regrouped(SupervisorSelf self);
 
+/// Writes the event of a change whose first step has not ended, and will not: another one follows,
+/// or the job ends.
+void tell_of_change(SupervisorSelf self);
+
 /// The first step of a new layout has ended: says what the change took.
 void replayed(SupervisorSelf self, double step_ms);
 

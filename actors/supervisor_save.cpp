@@ -149,7 +149,10 @@ void save_if_due(Self self) {
   Saves& saves = state.saves;
   if (state.stopping) return go_on_stopping(self);
   if (!is_due(state, now(self)) && !saves.wanted) return;
-  if (saves.last_step == state.progress.step) return;
+  if (saves.last_step == state.progress.step) {
+    saves.wanted = false;
+    return;
+  }
   if (state.regrouping) {  // As soon as the layout without the lost nodes is up.
     saves.wanted = true;
     return;
@@ -214,9 +217,17 @@ void checkpoint_kept(Self self, const KeptCheckpoint& kept) {
   save_ended(self);
 }
 
+bool is_awaited_by_save(const SupervisorState& state, NodeId node) {
+  const auto& running = state.saves.running;
+  if (!running || running->is_written) return false;
+  return std::any_of(running->writers.begin(), running->writers.end(), [&](const auto& writer) {
+    return writer.first.node == node && !running->shares.contains(writer.first);
+  });
+}
+
 void give_up_save(Self self, const std::string& why) {
   auto& state = self->state;
-  if (!state.saves.running) return;
+  if (!state.saves.running || state.saves.running->is_written) return;
   state.saves.wanted = true;
   save_failed(self, {Errc::transport_failed, why, {}, "none needed: it is tried again"});
 }

@@ -28,7 +28,10 @@ void share_saved(SupervisorSelf self, const SaveReport& report);
 /// The keeper has completed a checkpoint, or could not.
 void checkpoint_kept(SupervisorSelf self, const KeptCheckpoint& kept);
 
-/// A node is lost: a save that is under way will not be whole; another one follows it.
+/// Whether the running save waits for what this node is to write.
+bool is_awaited_by_save(const SupervisorState& state, NodeId node);
+
+/// A node is gone: a save that is not written will not be whole; another one follows it.
 void give_up_save(SupervisorSelf self, const std::string& why);
 
 /// Gives a save up that takes too long, and a stop that does.

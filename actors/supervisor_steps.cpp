@@ -111,9 +111,10 @@ void start_training(Self self) {
     self->send(state.colleagues.recorder,
                std::make_shared<const observe::RunEvent>(resumed_event(state)));
   state.is_announced = true;
+  if (state.saves.wanted || state.stopping) save_if_due(self);
+  if (state.phase != Phase::training) return;
   if (state.last_planned)
     return begin_collecting(self);  // A job that had ended goes on with nothing.
-  if (state.saves.wanted || state.stopping) save_if_due(self);
   ask_for_plan(self);
 }
 

@@ -97,6 +97,83 @@ TEST_CASE("a node that joins a running job works from the next step on", "[actor
   CHECK(says(head.recorder.events[1].why, "another"));
 }
 
+TEST_CASE("a node that gets ready while a layout comes up does not hold it up",
+          "[actors][members]") {
+  Members members;
+  Head& head = members.head;
+  head.plan(0);
+  members.lose(1);
+  head.join("another");
+  SECTION("before all have fetched") {
+    head.ready(1);
+    members.bring_up(2, {0, 2, 3});
+  }
+  SECTION("before all have turned over") {
+    for (const std::size_t id : {0u, 2u, 3u})
+      head.tell(fetched_atom::value, NodeId{id}, EpochNumber{2});
+    head.ready(1);
+    for (const std::size_t id : {0u, 2u, 3u})
+      head.tell(applied_atom::value, NodeId{id}, EpochNumber{2});
+  }
+  CHECK(head.scheduler.begins.size() >= 2);
+  CHECK(head.seen[1].configurations.back().epoch_number == 3);  // It is taken in at once.
+}
+
+TEST_CASE("who takes the place of a node that left is not blamed for its goodbye",
+          "[actors][members]") {
+  Members members;
+  Head& head = members.head;
+  head.plan(0);
+  members.ask(ControlRequest::Kind::drain, 3);
+  members.run_step(1, 1);
+  members.bring_up(2, {0, 1, 2, 3});
+  head.plan(1);
+  CHECK(head.join("another", 3) == "3");
+  head.tell(lost_atom::value, NodeId{0}, NodeId{3}, EpochNumber{2});
+  head.pass(1s, {0, 1, 2, 3});
+  CHECK(head.seen[3].stops.size() == 1);  // The word to the one that left.
+}
+
+TEST_CASE("a node that leaves before it has written its share of a checkpoint holds nobody up",
+          "[actors][members]") {
+  Members members([](job::Job& job) { job.checkpoint.every_steps = 1; });
+  Head& head = members.head;
+  head.plan(0);
+  members.run_step(1, 1);
+  REQUIRE(head.seen[3].saves.size() == 1);
+  head.plan(1);
+  members.ask(ControlRequest::Kind::drain, 3);
+  members.run_step(2, 1);
+  members.bring_up(2, {0, 1, 2, 3});
+  CHECK(head.keeper.discarded.size() == 1);
+  REQUIRE(head.seen[0].saves.size() == 2);
+  CHECK(head.seen[0].saves[1].step == 2);
+}
+
+TEST_CASE("who wants to leave stays where its loss is one too many", "[actors][members]") {
+  Members members;
+  Head& head = members.head;
+  head.tell(std::make_shared<const scheduler::TemplateSet>());  // Nothing can be cut anew.
+  head.plan(0);
+  members.ask(ControlRequest::Kind::drain, 3);
+  members.lose(1);
+  CHECK_FALSE(head.ended);
+  CHECK(
+      (head.seen[3].configurations.back().plan.nodes() == std::set<NodeId>{NodeId{2}, NodeId{3}}));
+}
+
+TEST_CASE("a signal to one node at the end of a job is left to itself", "[actors][members]") {
+  Head head(1);
+  head.start_training();
+  head.plan(0);
+  head.tell(failed_atom::value, NodeId{1}, Error{Errc::cancelled, "stopped by SIGTERM", "", ""});
+  head.pass(600ms, {0, 1, 2, 3});
+  CHECK(head.seen[0].stops.empty());
+  head.run_step(1);
+  CHECK(head.recorder.steps.size() == 1);
+  CHECK(head.seen[0].collections.size() == 1);
+}
+
 TEST_CASE("a node that nobody needs waits until somebody is lost", "[actors][members]") {
   Members members;
   Head& head = members.head;

@@ -253,6 +253,76 @@ TEST_CASE("of nodes that miss each other the one goes that most miss and that ca
   if (gone == 1) CHECK(says(head.seen[1].stops.at(0), "its connections to nodes 0"));
 }
 
+TEST_CASE("a loss while the last checkpoint is written: it is made again, and the job ends",
+          "[actors][recovery]") {
+  RecoveringHead recovering(1, [](job::Job& job) { job.checkpoint.every_steps = 1; });
+  Head& head = recovering.head;
+  head.plan(0);
+  head.run_step(1);
+  REQUIRE(head.seen[2].saves.size() == 1);
+  recovering.lose(1);
+  recovering.bring_up(2, {0, 2, 3});
+  REQUIRE(head.seen[2].saves.size() == 2);
+  for (const std::size_t id : {2u, 3u}) head.tell(Offers{NodeId{id}, 2, {}});
+  head.tell(Offers{NodeId{0}, 2, {}});
+  for (const std::size_t id : {0u, 2u, 3u})
+    if (!head.seen[id].saves.back().shards.empty())
+      head.tell(SaveReport{head.seen[id].saves.back().number, {NodeId{id}, 0}, true});
+  REQUIRE(head.keeper.written.size() == 1);
+  head.tell(std::make_shared<const KeptCheckpoint>(
+      KeptCheckpoint{head.keeper.written[0].number, Done{}, {}}));
+  CHECK(head.seen[2].stops.size() == 1);
+}
+
+TEST_CASE("peers that miss each other while a layout comes up lead to another one",
+          "[actors][recovery]") {
+  RecoveringHead recovering;
+  Head& head = recovering.head;
+  head.plan(0);
+  recovering.lose(2);
+  head.tell(lost_atom::value, NodeId{3}, NodeId{0}, EpochNumber{2});
+  head.tell(lost_atom::value, NodeId{3}, NodeId{1}, EpochNumber{2});
+  head.pass(1s, {0, 1, 3});
+  CHECK_FALSE(head.ended);
+  // Node 3 names two and is named by nobody: it lost its network.
+  CHECK(head.seen[3].stops.size() == 1);
+  CHECK(head.seen[0].configurations.back().epoch_number == 3);
+}
+
+TEST_CASE("each loss is told, also of one that another follows", "[actors][recovery]") {
+  RecoveringHead recovering;
+  Head& head = recovering.head;
+  head.plan(0);
+  recovering.lose(1);
+  recovering.bring_up(2, {0, 2, 3});
+  recovering.lose(0);
+  recovering.bring_up(3, {2, 3});
+  recovering.run_step(1, 3, 2);
+  REQUIRE(head.recorder.events.size() == 2);
+  CHECK((head.recorder.events[0].nodes == std::vector<NodeId>{NodeId{1}}));
+  CHECK(head.recorder.events[0].replay_ms == 0);
+  CHECK((head.recorder.events[1].nodes == std::vector<NodeId>{NodeId{0}}));
+}
+
+TEST_CASE("a node that dies while its tensors are written is no more trouble when peers say so",
+          "[actors][recovery]") {
+  RecoveringHead recovering(1, [](job::Job& job) { job.checkpoint.every_steps = 1; });
+  Head& head = recovering.head;
+  head.recorder.busy = true;
+  head.plan(0);
+  head.run_step(1);
+  for (std::size_t id = 0; id < 4; ++id) head.tell(Offers{NodeId{id}, 1, {}});
+  head.tell(lost_atom::value, NodeId{0}, NodeId{1}, EpochNumber{1});
+  recovering.lose(1);
+  head.pass(1s, {0, 2, 3});
+  CHECK(head.seen[0].stops.empty());
+  // Its share of the checkpoint is written by another one.
+  REQUIRE(head.seen[2].saves.size() == 2);
+  for (const std::size_t id : {0u, 2u, 3u})
+    for (const Shard& shard : head.seen[id].saves[1].shards)
+      CHECK(shard.holders[0].node != NodeId{1});
+}
+
 TEST_CASE("trouble of an older layout is no trouble", "[actors][recovery]") {
   RecoveringHead recovering;
   Head& head = recovering.head;
