@@ -353,12 +353,15 @@ def pods_that_end_together_are_saved_and_go_on(bench):
     bench.expect_whole_run(resumed_after=saved)
 
 
-def a_pod_that_is_evicted_alone_ends_the_job_with_its_state_saved(bench):
+def a_pod_that_is_evicted_alone_leaves_and_the_job_goes_on(bench):
     started = bench.pods(TROUPE_EVICTED_S="1")
     bench.wait_for_steps(5)
     started[2].terminate()
-    bench.ends(started, [75, 75, 75])
-    expect(bench.saved_step() == len(bench.steps()), "steps were lost")
+    bench.ends(started, [0, 0, 75])
+    events = [json.loads(line) for line in (bench.run_dir / "events.jsonl").read_text(encoding="utf-8").splitlines()]
+    expect([event["nodes"] for event in events if event["kind"] == "drained"] == [[2]], f"events: {events}")
+    steps = [line["step"] for line in bench.steps()]
+    expect(steps == list(range(1, len(steps) + 1)), "a step was lost")
 
 
 def a_pod_whose_head_is_killed_asks_for_another_one(bench):
