@@ -290,9 +290,10 @@ def a_loss_while_the_job_starts(bench):
         while len(children(job.process.pid)) < 4:
             expect(time.monotonic() < deadline, "nodes are not started")
             time.sleep(0.005)
-        time.sleep(0.5 * number + 0.4 * bench.draw.random())
         job.nodes = children(job.process.pid)
-        job.signal(3, signal.SIGKILL)
+        time.sleep(0.4 * number + 0.3 * bench.draw.random())
+        if alive(job.nodes[3]):
+            job.signal(3, signal.SIGKILL)
         try:
             output = job.process.communicate(timeout=60)[0]
         except subprocess.TimeoutExpired:
@@ -322,7 +323,7 @@ def join(bench, job):
 
 
 def a_node_leaves_and_another_one_comes(bench):
-    job = bench.start("members", *LAYOUTS["two pipelines"], "checkpoint.every_steps=4", "checkpoint.keep_last=2", steps=60)
+    job = bench.start("members", *LAYOUTS["two pipelines"], "checkpoint.every_steps=1", "checkpoint.keep_last=2", steps=60)
     job.wait_for(3)
     expect("leaves before the next step" in ctl(bench, job, "drain", "1"), "it is not told what happens")
     job.wait_for(8)

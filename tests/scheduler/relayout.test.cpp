@@ -71,8 +71,10 @@ TEST_CASE("a pipeline of one node goes with it, the others stay as they are", "[
 }
 
 TEST_CASE("what is left of a pipeline takes the template of its size", "[scheduler]") {
-  const auto plan =
-      place_by_hand(text_llm(6), {{llm_on({0, 1}, 6), llm_on({2, 3}, 6)}}, {4, 1}).value();
+  // The pipeline that stays is cut as no template would be.
+  const std::vector<HandStage> uneven{{2, 0, {{"llm", LayerRange{0, 1}}}},
+                                      {3, 0, {{"llm", LayerRange{1, 6}}}}};
+  const auto plan = place_by_hand(text_llm(6), {{llm_on({0, 1}, 6), uneven}}, {4, 1}).value();
   const auto made = relayout({plan, {4, 1}, templates(6, 4, 6), 8, {}, but(4, {1})}).value();
   REQUIRE(made.plan.pipelines.size() == 2);
   CHECK(made.idle.empty());
@@ -212,19 +214,40 @@ TEST_CASE("what is kept on standby stays where it is and takes over", "[schedule
   REQUIRE(plan.standbys.size() == 6);
   const auto made = relayout({plan, {3, 1}, templates(6, 3, 4), 8, one, but(3, {1})}).value();
   CHECK(made.idle.empty());
-  std::size_t stayed = 0;
-  for (const Standby& standby : made.plan.standbys)
-    for (const Standby& before : plan.standbys)
-      stayed += standby.layer == before.layer && made.plan.devices[standby.device.index()] ==
-                                                     plan.devices[before.device.index()]
-                    ? 1u
-                    : 0u;
-  CHECK(stayed > 0);
   for (const auto& holders : unit_holders(made.plan)) CHECK(holders.size() == 2);
   // A node alone holds no pipeline.
   CHECK_FALSE(relayout({made.plan, {3, 1}, templates(6, 3, 4), 8, one, but(3, {0, 1})}).ok());
   const auto last = relayout({made.plan, {3, 1}, templates(6, 3, 6), 8, one, but(3, {0, 1})});
   CHECK(last.value().plan.standbys.empty());
+}
+
+TEST_CASE("who stands by for something that one node trains goes on doing so", "[scheduler]") {
+  const Tolerance one{1, Dtype::fp32};
+  const auto plan = place_by_hand(text_llm(10), {{llm_on({0, 1, 2, 3, 4}, 10)}}, {5, 1},
+                                  IdleDevices::refused, one)
+                        .value();
+  const TemplateSet set = templates(10, 5, 3);  // Four nodes hold a pipeline.
+  std::size_t stayed = 0;
+  for (std::int32_t lost = 0; lost < 5; ++lost) {
+    const auto made = relayout({plan, {5, 1}, set, 8, one, but(5, {lost})}).value().plan;
+    for (const Standby& before : plan.standbys) {
+      const DeviceSlot& slot = plan.devices[before.device.index()];
+      const auto unit = static_cast<std::size_t>(before.layer.layer);
+      bool trains = false;
+      for (const Stage& stage : made.stages)
+        for (const LayerRun& run : stage.runs)
+          trains = trains ||
+                   (made.devices[stage.devices.front().index()] == slot &&
+                    run.layers.begin <= before.layer.layer && before.layer.layer < run.layers.end);
+      if (slot.node == NodeId{lost} || trains) continue;
+      const auto holders = unit_holders(made)[unit];
+      CAPTURE(lost, unit, slot.node.value);
+      CHECK(std::any_of(holders.begin(), holders.end(),
+                        [&](DeviceId id) { return made.devices[id.index()] == slot; }));
+      ++stayed;
+    }
+  }
+  CHECK(stayed > 10);
 }
 
 }  // namespace
