@@ -7,7 +7,9 @@
 #include <vector>
 
 #include "engine/data_identity.hpp"
+#include "engine/step_note.hpp"
 #include "runtime/vocabulary/iteration_plan.hpp"
+#include "runtime/vocabulary/job_progress.hpp"
 #include "runtime/vocabulary/model_state.hpp"
 #include "runtime/vocabulary/parallel_plan.hpp"
 #include "runtime/vocabulary/result.hpp"
@@ -16,16 +18,48 @@ namespace troupe::actors {
 
 using ByteString = std::vector<std::uint8_t>;
 
+/// A node that has opened its data, its devices and its transport.
+struct NodeReady {
+  NodeId node;
+  ByteString address;  ///< For `Transport::connect`.
+  engine::DataIdentity data;
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, NodeReady& x) {
+    return f(x.node, x.address, x.data);
+  }
+};
+
+/// What a node has kept of a job whose head it lost.
+struct NodeHolding {
+  NodeReady ready;
+  EpochNumber epoch_number = 0;   ///< Of the layout whose state it has.
+  EpochNumber fetched_epoch = 0;  ///< Of a newer one to which it could turn over; 0: of none.
+  EpochNumber newest_epoch = 0;   ///< That it heard of.
+  std::int64_t save_number = 0;   ///< Of the newest checkpoint that was ordered.
+  ParallelPlan plan;              ///< Of the fetched layout, else of its own.
+  JobProgress progress;           ///< After the last step that all its devices finished.
+  /// The newest ones, ascending, up to that step.
+  std::vector<engine::StepVerdict> verdicts;
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, NodeHolding& x) {
+    return f(x.ready, x.epoch_number, x.fetched_epoch, x.newest_epoch, x.save_number, x.plan,
+             x.progress, x.verdicts);
+  }
+};
+
 /// How a node introduces itself.
 struct NodeHello {
   std::string host;
   std::int32_t pid = 0;
-  std::int32_t wanted_node = -1;  ///< Node id it was started as; -1: any free one.
-  std::string build;              ///< Version and commit; must be the supervisor's own.
+  std::int32_t wanted_node = -1;          ///< Node id it was started as; -1: any free one.
+  std::string build;                      ///< Version and commit; must be the supervisor's own.
+  std::vector<NodeHolding> holding = {};  ///< One where it lost its head; else none.
 
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, NodeHello& x) {
-    return f(x.host, x.pid, x.wanted_node, x.build);
+    return f(x.host, x.pid, x.wanted_node, x.build, x.holding);
   }
 };
 
@@ -43,18 +77,6 @@ struct NodeWelcome {
   }
 };
 
-/// A node that has opened its data, its devices and its transport.
-struct NodeReady {
-  NodeId node;
-  ByteString address;  ///< For `Transport::connect`.
-  engine::DataIdentity data;
-
-  template <class Inspector>
-  friend typename Inspector::result_type inspect(Inspector& f, NodeReady& x) {
-    return f(x.node, x.address, x.data);
-  }
-};
-
 /// A layout to be brought up, from nothing or from an older one.
 struct Configuration {
   EpochNumber epoch_number = 0;
@@ -64,10 +86,11 @@ struct Configuration {
   std::vector<StateMove> moves = {};
   /// The checkpoint from which moves without a source come; empty: from the seed.
   std::string checkpoint = {};
+  JobProgress progress = {};  ///< Before the layout's first step.
 
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, Configuration& x) {
-    return f(x.epoch_number, x.plan, x.nodes, x.moves, x.checkpoint);
+    return f(x.epoch_number, x.plan, x.nodes, x.moves, x.checkpoint, x.progress);
   }
 };
 

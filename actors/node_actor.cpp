@@ -5,6 +5,7 @@
 
 #include "actors/exceptions.hpp"
 #include "actors/loader_actor.hpp"
+#include "actors/node_head.hpp"
 #include "actors/peers.hpp"
 #include "actors/system.hpp"
 #include "runtime/data/epoch_order.hpp"
@@ -13,25 +14,10 @@ namespace troupe::actors {
 
 namespace {
 
-using Self = NodeActor::stateful_pointer<NodeState>;
+using Self = NodeSelf;
 
 /// Long enough for a busy head; a lost one is noticed sooner.
 constexpr std::chrono::seconds kJoinTimeout{30};
-
-void end(Self self, JobEnd how) {
-  auto& state = self->state;
-  for (auto& [device, executor] : state.executors)
-    self->send_exit(executor, caf::exit_reason::user_shutdown);
-  if (state.loader) self->send_exit(state.loader, caf::exit_reason::user_shutdown);
-  if (state.own_fault) how = std::move(*state.own_fault);
-  if (auto on_end = std::exchange(state.start.on_end, nullptr)) on_end(std::move(how));
-  self->quit();
-}
-
-void end_without_supervisor(Self self, const std::string& why) {
-  const auto& welcome = self->state.welcome;
-  end(self, {1, (welcome ? "node " + std::to_string(welcome->node.value) + " ends: " : "") + why});
-}
 
 /// Tells the supervisor of a file that cannot be read; its answer ends this node. While data are
 /// opened the supervisor has a limit of its own, `cluster.join_timeout_s`.
@@ -50,8 +36,9 @@ void watch(Self self) {
   if (state.pace.due(now, seconds(state.welcome->heartbeat_interval_s)))
     self->send(state.supervisor, alive_atom::value, state.welcome->node);
   const double timeout_s = state.welcome->heartbeat_timeout_s;
-  if (state.silence.pass(now, seconds(timeout_s)))
-    return end_without_supervisor(self, "the supervisor was lost: " + silent_for(timeout_s));
+  if (!state.lost_head && state.silence.pass(now, seconds(timeout_s)))
+    head_lost(self, "the supervisor was lost: " + silent_for(timeout_s), false);
+  watch_for_head(self);
   watch_reads(self, now);
   self->delayed_send(self, look_interval(state.welcome->heartbeat_interval_s), tick_atom::value);
 }
@@ -100,13 +87,14 @@ void join(Self self) {
       .then([self](const NodeWelcome& welcome) { welcomed(self, welcome); },
             [self](const caf::error& error) {
               const Error why = refusal(error, self->state.start.joins);
-              end(self, {exit_code(why), to_string(why)});
+              end_node(self, {exit_code(why), to_string(why)});
             });
 }
 
 void opened(Self self, const NodeReady& ready) {
   auto& state = self->state;
   state.is_open = true;
+  state.ready = ready;
   state.resources->transport->on_peer_failure(
       [node = caf::actor_cast<NodeActor>(self)](transport::Peer peer, const Error&) {
         caf::anon_send(node, lost_atom::value, NodeId{peer});
@@ -127,7 +115,7 @@ void failed(Self self, const Error& error) {
 /// Asks the supervisor to end the job; its answer ends this node.
 void stop(Self self, std::int32_t signal) {
   auto& state = self->state;
-  if (!state.welcome) return end(self, {128 + signal, ""});
+  if (!state.welcome || state.lost_head) return end_node(self, {128 + signal, ""});
   self->send(state.supervisor, failed_atom::value, state.welcome->node,
              Error{Errc::cancelled,
                    "stopped by " + signal_name(signal),
@@ -176,6 +164,7 @@ void tell_if_all(Self self, const std::set<std::int32_t>& done, auto what) {
 void apply(Self self, const Configuration& configuration) {
   auto& state = self->state;
   state.configuration = configuration;
+  state.progress = configuration.progress;
   state.fetched.clear();
   state.applied.clear();
   state.finished_devices.clear();
@@ -210,6 +199,7 @@ void settle(Self self, EpochNumber epoch_number) {
   auto& state = self->state;
   if (epoch_number != state.configuration.epoch_number) return;
   state.resources->epoch_number = epoch_number;
+  state.plan = state.configuration.plan;
   if (working_devices(state) == 0)
     state.resources->samples.drop_before(std::numeric_limits<std::int64_t>::max());
   for (auto& [device, executor] : state.executors)
@@ -252,6 +242,7 @@ void device_finished(Self self, const engine::DeviceReport& report) {
   self->send(state.supervisor, report);
   if (++state.finished_devices[report.step] < working_devices(state)) return;
   state.finished_devices.erase(report.step);
+  step_finished(self, report.step);
   const std::int64_t records = state.resources->dataset->size();
   const auto next =
       data::batch_span(report.step, state.resources->setup.job.train.global_batch_size, records);
@@ -259,6 +250,17 @@ void device_finished(Self self, const engine::DeviceReport& report) {
 }
 
 }  // namespace
+
+void end_node(Self self, JobEnd how) {
+  auto& state = self->state;
+  if (state.lost_head) *state.lost_head->called_off = true;
+  for (auto& [device, executor] : state.executors)
+    self->send_exit(executor, caf::exit_reason::user_shutdown);
+  if (state.loader) self->send_exit(state.loader, caf::exit_reason::user_shutdown);
+  if (state.own_fault) how = std::move(*state.own_fault);
+  if (auto on_end = std::exchange(state.start.on_end, nullptr)) on_end(std::move(how));
+  self->quit();
+}
 
 NodeActor::behavior_type node(Self self, NodeResources* resources, SupervisorActor supervisor,
                               NodeStart start) {
@@ -268,39 +270,55 @@ NodeActor::behavior_type node(Self self, NodeResources* resources, SupervisorAct
   state.start = std::move(start);
   tell_of_exceptions(self, "the node", [self](const Error& error) {
     if (self->state.welcome) failed(self, error);
-    end(self, {exit_code(error), to_string(error)});
+    end_node(self, {exit_code(error), to_string(error)});
   });
   self->monitor(supervisor);
-  self->set_down_handler([self](const caf::down_msg&) {
-    end_without_supervisor(self, "the connection to the supervisor was lost");
-  });
-  self->set_exit_handler([self](const caf::exit_msg&) { end(self, {1, ""}); });
+  self->set_down_handler(
+      [self](const caf::down_msg& down) { connection_ended(self, down.source); });
+  self->set_exit_handler([self](const caf::exit_msg&) { end_node(self, {1, ""}); });
   join(self);
   return {
-      [self](apply_atom, const Configuration& configuration) { apply(self, configuration); },
-      [self](settle_atom, EpochNumber epoch_number) { settle(self, epoch_number); },
-      [self](IterationPlan& plan) { run(self, std::move(plan)); },
-      [self](const engine::Decision& decision) {
-        for (auto& [device, executor] : self->state.executors) self->send(executor, decision);
+      [self](apply_atom, const Configuration& configuration) {
+        if (counts(self)) apply(self, configuration);
+      },
+      [self](settle_atom, EpochNumber epoch_number) {
+        if (counts(self)) settle(self, epoch_number);
+      },
+      [self](IterationPlan& plan) {
+        if (counts(self)) run(self, std::move(plan));
+      },
+      [self](const engine::StepVerdict& verdict) {
+        if (!counts(self)) return;
+        note_verdict(self->state, verdict);
+        for (auto& [device, executor] : self->state.executors)
+          self->send(executor, verdict.decision);
       },
       [self](const engine::BatchOrder& order) {
+        if (!counts(self)) return;
         self->state.scheduler = caf::actor_cast<SchedulerActor>(self->current_sender());
         self->send(self->state.loader, order);
       },
       [self](collect_atom, Collection collection) {
+        if (!counts(self)) return;
         for (auto& [device, executor] : self->state.executors)
           self->send(executor, collect_atom::value, collection);
       },
       [self](const SaveOrder& order) {
+        if (!counts(self)) return;
         self->state.resources->save_number = order.number;
         for (auto& [device, executor] : self->state.executors) self->send(executor, order);
       },
       [self](stop_atom, const std::string& why) {
-        end(self, {why.empty() ? 0 : 1, why, true});
+        if (counts(self)) end_node(self, {why.empty() ? 0 : 1, why, true});
       },
       [self](stop_atom, std::int32_t signal) { stop(self, signal); },
-      [self](alive_atom) { self->state.silence.heard(); },
+      [self](alive_atom) {
+        if (!counts(self)) return;
+        self->state.silence.heard();
+        head_is_back(self);
+      },
       [self](lost_atom, NodeId peer) { peer_lost(self, peer); },
+      [self](join_atom, const caf::strong_actor_ptr& found) { head_found(self, found); },
       [self](tick_atom) { watch(self); },
       [self](const engine::Prepared& prepared) { self->send(self->state.supervisor, prepared); },
       [self](const engine::DeviceReport& report) { device_finished(self, report); },

@@ -3,8 +3,11 @@
 
 #pragma once
 
+#include <atomic>
+#include <deque>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -25,6 +28,22 @@ struct NodeStart {
   std::function<Result<NodeReady>(const NodeWelcome&)> open;
   /// Called once, from the actor, when the node has nothing more to do.
   std::function<void(JobEnd)> on_end;
+  /// Looks once where the head of the job should be, on a thread of its own; null: nobody is there.
+  /// Empty: a node that loses its head ends.
+  std::function<caf::strong_actor_ptr()> find_head = {};
+  /// The head was lost and the node waits for another one. `speaks_for_all`: of all nodes, this one
+  /// should say so where they share a terminal.
+  std::function<void(const std::string& text, bool speaks_for_all)> tell_of_loss = {};
+};
+
+/// A head that was lost, while another one is looked for.
+struct LostHead {
+  Time until;
+  std::string why;
+  bool is_gone = false;  ///< Its connection broke.
+  std::shared_ptr<std::atomic<bool>> called_off = std::make_shared<std::atomic<bool>>(false);
+  caf::strong_actor_ptr found;  ///< To be asked as soon as no decided step is under way.
+  caf::strong_actor_ptr asked;  ///< It was found, and has not answered yet.
 };
 
 struct NodeState {
@@ -40,6 +59,11 @@ struct NodeState {
   std::set<std::int32_t> fetched, applied;  ///< Devices that have done their part of an apply.
   std::map<std::int64_t, std::size_t> finished_devices;  ///< Per step, until all have finished.
   Configuration configuration;
+  ParallelPlan plan;                         ///< Of the layout whose state it has.
+  NodeReady ready;                           ///< As it introduced itself.
+  JobProgress progress;                      ///< After the last step that all its devices finished.
+  std::deque<engine::StepVerdict> verdicts;  ///< The newest ones, ascending.
+  std::optional<LostHead> lost_head;
   Pace pace;                        ///< Of its own signs of life.
   Silence silence;                  ///< The supervisor's.
   ReadWatch reads;                  ///< Of the data, once they are open.

@@ -39,6 +39,7 @@ CAF_ADD_TYPE_ID(troupe, (troupe::actors::JobEnd))
 CAF_ADD_TYPE_ID(troupe, (troupe::actors::SaveOrder))
 CAF_ADD_TYPE_ID(troupe, (troupe::actors::SaveReport))
 CAF_ADD_TYPE_ID(troupe, (troupe::actors::ControlRequest))
+CAF_ADD_TYPE_ID(troupe, (troupe::engine::StepVerdict))
 
 CAF_ADD_ATOM(troupe, troupe::actors, join_atom, "join")
 CAF_ADD_ATOM(troupe, troupe::actors, apply_atom, "apply")
@@ -173,7 +174,7 @@ using NodeActor = caf::typed_actor<
     // Run this iteration after those before it: the node's slice of the plan.
     caf::reacts_to<IterationPlan>,
     // The word on a step.
-    caf::reacts_to<engine::Decision>,
+    caf::reacts_to<engine::StepVerdict>,
     // Decode this share of a batch; a BatchReport goes to the sender.
     caf::reacts_to<engine::BatchOrder>,
     // Offer these tensors to the supervisor and send them to the head's transport.
@@ -188,6 +189,8 @@ using NodeActor = caf::typed_actor<
     caf::reacts_to<alive_atom>,
     // The connection to another node was lost (from its transport).
     caf::reacts_to<lost_atom, NodeId>,
+    // A head was found, in place of one that was lost (from itself).
+    caf::reacts_to<join_atom, caf::strong_actor_ptr>,
     // Time passes (from itself).
     caf::reacts_to<tick_atom>,
     // It has opened what it works with (from itself).

@@ -4,11 +4,13 @@
 #include "actors/supervisor_collect.hpp"
 #include "actors/supervisor_control.hpp"
 #include "actors/supervisor_end.hpp"
+#include "actors/supervisor_gather.hpp"
 #include "actors/supervisor_layout.hpp"
 #include "actors/supervisor_members.hpp"
 #include "actors/supervisor_records.hpp"
 #include "actors/supervisor_recovery.hpp"
 #include "actors/supervisor_save.hpp"
+#include "actors/supervisor_start.hpp"
 #include "actors/supervisor_steps.hpp"
 #include "actors/supervisor_watch.hpp"
 
@@ -23,24 +25,12 @@ using NodePhase = NodeEntry::Phase;
 void start(Self self, HeadResources* resources, const SpawnColleagues& spawn) {
   auto& state = self->state;
   state.resources = resources;
-  const job::Job& job = resources->setup.job;
-  state.length.emplace(job, resources->data.records);
-  const JobProgress& before = resources->resume.progress;
-  state.skipped.emplace(job.train.max_nonfinite_in_a_row, resources->data.records, before.skipped);
-  state.progress = before;
-  state.progress.bad.clear();
-  state.progress.data = engine::data_order(job, resources->data);
-  for (const auto& [id, batch] : before.bad) state.bad_ids.emplace(id, batch);
-  state.planned_steps = state.saves.last_step = before.step;
-  state.planned_tokens = before.tokens;
-  state.configuration.epoch_number = before.generation;
-  state.last_planned = before.step > 0 && state.length->reached(before.step, before.tokens);
-  state.saves.last_begun = now(self);
-  state.nodes.resize(static_cast<std::size_t>(job.cluster.nodes));
-  state.deadline = now(self) + seconds(job.cluster.join_timeout_s);
-  state.last_finish = now(self);
-  state.colleagues =
-      spawn(self->system(), caf::actor_cast<SupervisorActor>(self), state.length->steps());
+  state.spawn = spawn;
+  state.nodes.resize(static_cast<std::size_t>(resources->setup.job.cluster.nodes));
+  if (resources->gather)
+    begin_gathering(self);
+  else
+    begin(self);
   self->set_down_handler([self](const caf::down_msg& down) { connection_lost(self, down.source); });
   watch(self);
 }
@@ -62,7 +52,10 @@ SupervisorActor::behavior_type supervisor(Self self, HeadResources* resources,
         if (node_applied(self, id, epoch)) start_training(self);
       },
       [self](const engine::Prepared& report) { prepared(self, report); },
-      [self](const engine::DeviceReport& report) { device_finished(self, report); },
+      [self](const engine::DeviceReport& report) {
+        if (self->state.gathering) return gathered_device_finished(self, report);
+        device_finished(self, report);
+      },
       [self](const Offers& offers) { offered(self, offers); },
       [self](failed_atom, NodeId id, Error& error) { node_failed(self, id.index(), error); },
       [self](failed_atom, NodeId id, EpochNumber epoch, Error& error) {

@@ -23,6 +23,16 @@
 
 namespace troupe::actors {
 
+/// How a head takes over a run whose head was lost, while nodes may wait for it with their state.
+struct GatherWish {
+  double window_s = 0;  ///< So long nodes are waited for.
+  /// Opens the run folder, and puts it, its logger and where the job goes on into the resources:
+  /// after the nodes' progress; or, without, from a checkpoint or from the beginning.
+  std::function<Status(const JobProgress* live)> open;
+  /// Starts the head's own node processes, but for these.
+  std::function<void(const std::set<NodeId>& there)> start_nodes;
+};
+
 /// What the head process gives its supervisor. Outlives it.
 struct HeadResources {
   engine::JobSetup setup;
@@ -38,6 +48,8 @@ struct HeadResources {
   /// Where a job goes on from; no folder: it begins.
   engine::ResumePoint resume = {};
   std::string listen;  ///< Host and port where nodes of other machines join; empty: any free port.
+  std::string who;     ///< `process 71 on host`: of the head.
+  std::optional<GatherWish> gather;  ///< None: no node can be waiting.
   /// Called once with how the job ended.
   std::function<void(JobEnd)> on_end;
 };
@@ -75,6 +87,8 @@ struct RunningStep {
   TokenCount tokens_before = 0;
   double wait_ms = 0;              ///< Devices were idle for so long before it was sent.
   std::set<DeviceId> waiting_for;  ///< Devices that have not reported yet, PREPARED or their end.
+  engine::StepNote note = {};      ///< Once there is an outcome.
+  Status counted = Done{};         ///< Whether a job may go on after it.
 };
 
 /// A layout on its way.
@@ -89,6 +103,7 @@ struct LayoutChange {
 
 /// What a job does about nodes that were lost, join or leave, until it trains with those there are.
 struct Regrouping {
+  bool is_takeover = false;  ///< The head itself was lost.
   std::vector<NodeId> lost;
   std::vector<NodeId> joined;
   std::vector<NodeId> drained;  ///< They give their state away, and then go.
@@ -139,11 +154,40 @@ struct Stopping {
   std::int64_t failed_step = 0;  ///< Whose state was tried to save.
 };
 
+/// A node that begins, while those of a lost head are gathered.
+struct Latecomer {
+  caf::typed_response_promise<NodeWelcome> promise;
+  NodeHello hello;
+  caf::strong_actor_ptr sender;
+};
+
+/// Nodes of a lost head, on their way to this one.
+struct Gathering {
+  Time begun;
+  Time until;
+  Time last_join;
+  std::map<NodeId, NodeHolding> holdings;
+  std::vector<Latecomer> later;
+  bool is_decided = false;                ///< No more nodes are waited for.
+  std::map<DeviceId, NodeId> unfinished;  ///< Devices in the last step of the head before.
+  JobProgress finished;                   ///< After that step.
+};
+
 struct SupervisorState {
   using Time = actors::Time;  ///< Of the actor system's clock, which tests drive.
-  enum class Phase : std::uint8_t { joining, applying, training, collecting, ending, ended };
+  enum class Phase : std::uint8_t {
+    gathering,
+    joining,
+    applying,
+    training,
+    collecting,
+    ending,
+    ended
+  };
 
   HeadResources* resources = nullptr;
+  SpawnColleagues spawn;
+  std::optional<Gathering> gathering;
   std::optional<engine::TrainingLength> length;
   Phase phase = Phase::joining;
   std::vector<NodeEntry> nodes;
@@ -178,6 +222,7 @@ struct SupervisorState {
   Time last_finish;
   std::optional<engine::SkippedSteps> skipped;
   std::map<std::string, std::int64_t> bad_ids;  ///< And the batch in which each was found.
+  std::vector<BadSampleNote> untold_bad;        ///< Of decided steps that no device ran.
   std::deque<Collection> collections;
   std::vector<Offers> offers;
   std::size_t offering_devices = 0;

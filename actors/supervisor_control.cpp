@@ -16,6 +16,7 @@ using Phase = SupervisorState::Phase;
 std::string phase_word(const SupervisorState& state) {
   if (state.stopping) return "stopping";
   switch (state.phase) {
+    case Phase::gathering: return "gathering the nodes of a lost head";
     case Phase::joining: return "waiting for nodes";
     case Phase::applying: return "setting up";
     case Phase::training: return "training";
@@ -42,7 +43,7 @@ observe::JobStatus status_of(const SupervisorState& state) {
   status.run = resources.setup.job.job.run_dir.string();
   status.phase = phase_word(state);
   status.step = state.progress.step;
-  status.total_steps = state.length->steps();
+  status.total_steps = state.length ? state.length->steps() : 0;
   status.tokens = state.progress.tokens;
   status.step_ms = state.step_ms_before;
   status.loss = state.last_loss;

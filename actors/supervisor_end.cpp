@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "actors/supervisor_gather.hpp"
 #include "actors/supervisor_members.hpp"
 #include "actors/supervisor_records.hpp"
 #include "actors/supervisor_recovery.hpp"
@@ -58,6 +59,8 @@ void end(Self self, JobEnd how) {
   auto& state = self->state;
   if (state.phase == Phase::ending || state.phase == Phase::ended) return;
   tell_of_change(self);
+  if (state.gathering)  // They wait for another head, with their state.
+    for (NodeEntry& node : state.nodes) node.phase = NodePhase::gone;
   state.phase = Phase::ending;
   state.how = std::move(how);
   state.deadline = now(self) + seconds(state.resources->setup.job.cluster.stop_timeout_s);
@@ -68,6 +71,7 @@ void end(Self self, JobEnd how) {
     self->state.recorded = true;
     finish_if_all_gone(self);
   };
+  if (!state.colleagues.recorder) return recorded();
   self->request(state.colleagues.recorder, caf::infinite, finish_atom::value)
       .then([recorded](finish_atom) { recorded(); }, [recorded](const caf::error&) { recorded(); });
 }
@@ -100,6 +104,7 @@ void node_lost(Self self, std::size_t id) {
     node.phase = NodePhase::gone;
     return finish_if_all_gone(self);
   }
+  if (state.gathering) return gathered_lost(self, NodeId{id});
   if (node.phase == NodePhase::joined && state.phase != Phase::joining)
     return newcomer_lost(self, NodeId{id},
                          node.how_ended.empty() ? "the connection to it was lost" : node.how_ended);
@@ -158,6 +163,7 @@ void node_failed(Self self, std::size_t id, Error& error) {
   const std::string who = describe(self->state.nodes[id], id);
   error.where = who + (error.where.empty() ? "" : ", " + error.where);
   auto& state = self->state;
+  if (state.gathering) return gathered_failed(self, NodeId{id}, error);
   if (error.code == Errc::cancelled) {  // A signal to its process.
     if (state.stopping || state.phase == Phase::ending) return;
     if (state.phase == Phase::applying || state.phase == Phase::training ||
@@ -179,7 +185,7 @@ void connection_lost(Self self, const caf::actor_addr& source) {
     NodeEntry& node = state.nodes[i];
     if (!node.handle || caf::actor_cast<caf::actor_addr>(node.handle) != source) continue;
     if (node.phase == NodePhase::gone) return;
-    if (state.phase == Phase::ending) return node_lost(self, i);
+    if (state.phase == Phase::ending || state.gathering) return node_lost(self, i);
     if (takes_part(node) && !is_collected(state) &&
         recover(self, NodeId{i}, loss_text(node, i)).ok())
       return;

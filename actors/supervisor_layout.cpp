@@ -86,6 +86,7 @@ void bring_up(Self self, const ParallelPlan& plan, LayoutChange change) {
     Configuration own = state.configuration;
     own.moves = moves_of(state.change.moves.moves, NodeId{i});
     if (state.placed.empty()) own.checkpoint = state.resources->resume.folder.string();
+    if (state.resources->setup.job.cluster.head_timeout_s > 0) own.progress = progress_now(state);
     send_to_node(self, state.nodes[i], apply_atom::value, std::move(own));
   }
 }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "actors/peers.hpp"
+#include "actors/supervisor_gather.hpp"
 #include "actors/supervisor_layout.hpp"
 #include "actors/supervisor_records.hpp"
 #include "actors/supervisor_regrouping.hpp"
@@ -80,6 +81,14 @@ void give_up_change(Self self, const Error& error) {
 }  // namespace
 
 caf::result<NodeWelcome> join(Self self, const NodeHello& hello) {
+  if (self->state.gathering || !hello.holding.empty()) return join_gathered(self, hello);
+  auto answer = take_in(self, hello, self->current_sender());
+  if (auto* welcome = std::get_if<NodeWelcome>(&answer)) return std::move(*welcome);
+  return std::get<caf::error>(std::move(answer));
+}
+
+std::variant<NodeWelcome, caf::error> take_in(Self self, const NodeHello& hello,
+                                              const caf::strong_actor_ptr& sender) {
   auto& state = self->state;
   const std::string& build = state.resources->build;
   if (hello.build != build)
@@ -108,7 +117,7 @@ caf::result<NodeWelcome> join(Self self, const NodeHello& hello) {
   node.phase = NodePhase::joined;
   node.host = hello.host;
   node.pid = hello.pid;
-  node.handle = self->current_sender();
+  node.handle = sender;
   node.since = now(self);
   self->monitor(node.handle);
   const job::Cluster& cluster = state.resources->setup.job.cluster;
@@ -145,7 +154,7 @@ void newcomer_lost(Self self, NodeId id, const std::string& why) {
 
 void watch_newcomers(Self self) {
   auto& state = self->state;
-  if (state.phase == Phase::joining) return;
+  if (state.phase == Phase::joining || state.phase == Phase::gathering) return;
   const double timeout_s = state.resources->setup.job.cluster.join_timeout_s;
   for (std::size_t i = 0; i < state.nodes.size(); ++i) {
     const NodeEntry& node = state.nodes[i];

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <string>
+#include <variant>
 
 #include "actors/supervisor_end.hpp"
 
@@ -11,6 +12,10 @@ namespace troupe::actors {
 
 /// A node wants a place. Errors: why it gets none, and the fix.
 caf::result<NodeWelcome> join(SupervisorSelf self, const NodeHello& hello);
+
+/// The same of a node that said so a while ago.
+std::variant<NodeWelcome, caf::error> take_in(SupervisorSelf self, const NodeHello& hello,
+                                              const caf::strong_actor_ptr& sender);
 
 /// A node has opened its data. The last one that was waited for begins the job; one that comes
 /// later gets work when the step under way has ended.

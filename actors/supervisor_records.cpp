@@ -283,6 +283,15 @@ bool all_in(const SupervisorState& state, NodeEntry::Phase phase) {
   });
 }
 
+JobProgress progress_now(const SupervisorState& state) {
+  JobProgress progress = state.progress;
+  progress.generation = state.configuration.epoch_number;
+  progress.skipped = state.skipped->counts();
+  for (const auto& [id, batch] : state.bad_ids)
+    if (batch < progress.step) progress.bad.push_back({id, batch});
+  return progress;
+}
+
 RunningStep* find_step(SupervisorState& state, std::int64_t number) {
   for (RunningStep& step : state.steps)
     if (step.ledger.step() == number) return &step;

@@ -51,6 +51,9 @@ std::int32_t tolerance_of(const StatePlacement& placement);
 /// meanwhile was not.
 bool all_in(const SupervisorState& state, NodeEntry::Phase phase);
 
+/// The job after its last finished step, whole.
+JobProgress progress_now(const SupervisorState& state);
+
 /// The running step of this number, or nullptr.
 RunningStep* find_step(SupervisorState& state, std::int64_t number);
 

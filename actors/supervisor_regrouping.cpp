@@ -70,7 +70,7 @@ std::string in_ms(double ms) { return std::to_string(std::lround(ms)) + " ms"; }
 
 /// `the loss of node 2 and the joining of node 5`.
 std::string change_words(const Regrouping& regrouping) {
-  std::string text;
+  std::string text = regrouping.is_takeover ? "the loss of the head" : "";
   for (const auto& [what, nodes] : {std::pair{"the loss of ", &regrouping.lost},
                                     std::pair{"the leave of ", &regrouping.drained},
                                     std::pair{"the joining of ", &regrouping.joined}})
@@ -86,7 +86,8 @@ observe::RunEvent event_of(const SupervisorState& state, Time now) {
   event.time = engine::utc_now();
   event.step = state.progress.step + 1;
   event.generation = state.configuration.epoch_number;
-  event.kind = !regrouping.lost.empty()     ? "lost"
+  event.kind = regrouping.is_takeover       ? "head-lost"
+               : !regrouping.lost.empty()   ? "lost"
                : regrouping.drained.empty() ? "joined"
                                             : "drained";
   event.nodes = !regrouping.lost.empty()      ? regrouping.lost

@@ -33,15 +33,6 @@ bool is_at_rest(const SupervisorState& state) {
          (state.steps.empty() || !state.steps.front().outcome);
 }
 
-JobProgress progress_now(const SupervisorState& state) {
-  JobProgress progress = state.progress;
-  progress.generation = state.configuration.epoch_number;
-  progress.skipped = state.skipped->counts();
-  for (const auto& [id, batch] : state.bad_ids)
-    if (batch < progress.step) progress.bad.push_back({id, batch});
-  return progress;
-}
-
 std::string step_text(std::int64_t step) { return "step " + std::to_string(step); }
 
 void begin_save(Self self) {
@@ -251,6 +242,9 @@ bool saves_at_end(const SupervisorState& state) {
 
 void begin_stop(Self self, const std::string& why, std::int32_t exit_code) {
   auto& state = self->state;
+  if (state.gathering)
+    return end(self,
+               {exit_code, why + "; nodes of this run go on waiting for a head, with their state"});
   const auto stop_time = seconds(state.resources->setup.job.cluster.stop_timeout_s);
   const std::string where = state.phase == Phase::training && !state.steps.empty()
                                 ? " during " + step_text(state.steps.front().ledger.step())

@@ -34,12 +34,40 @@ void ask_for_plan(Self self) {
   self->send(state.colleagues.scheduler, next_atom::value);
 }
 
-/// Keeps of the shares what batches to come look back at.
-void note_deal(SupervisorState& state, const engine::PlannedBatch& batch) {
-  auto& deals = state.progress.deals;
+/// Of the shares what batches to come look back at.
+std::vector<DealNote> deals_after(const SupervisorState& state, const engine::PlannedBatch& batch) {
+  auto deals = state.progress.deals;
   if (!batch.dealt.empty()) deals.push_back({batch.batch, batch.dealt});
   const std::int64_t lag = state.resources->setup.job.data.prefetch + 1;
   while (deals.size() > 1 && deals[1].batch <= batch.batch - lag) deals.erase(deals.begin());
+  return deals;
+}
+
+TokenCount tokens_of(const engine::PlannedBatch& batch) {
+  TokenCount tokens = 0;
+  for (const auto& sample : batch.iteration.samples) tokens += sample.llm_tokens;
+  return tokens;
+}
+
+/// What the job is after this step, whose outcome is known. The steps before it have ended.
+void note_step(SupervisorState& state, RunningStep& step) {
+  const engine::PlannedBatch& batch = *step.batch;
+  auto skipped = *state.skipped;
+  step.counted = skipped.add(step.ledger.step(), *step.outcome, batch.iteration.trained_tokens,
+                             batch.span.size());
+  engine::StepNote& note = step.note;
+  note.step = step.ledger.step();
+  note.step_tokens = tokens_of(batch);
+  note.tokens = step.tokens_before + note.step_tokens;
+  note.skipped = skipped.counts();
+  note.deals = deals_after(state, batch);
+  note.loss = step.outcome->loss;
+  note.grad_norm = step.outcome->grad_norm;
+  note.trained_tokens = batch.iteration.trained_tokens;
+  for (const auto& sample : batch.iteration.samples) note.ids.push_back(sample.id);
+  for (const auto& dropped : batch.dropped)
+    state.untold_bad.push_back({dropped.why.id, batch.batch});
+  note.bad = state.untold_bad;
 }
 
 /// The step's outcome is known: tells the devices, or closes a step that no device ran.
@@ -50,16 +78,13 @@ void decide(Self self, RunningStep& step) {
       state.length->learning_rate(step.batch->batch + 1, step.tokens_before),
       state.resources->setup.job.optimizer.max_grad_norm};
   step.outcome = step.ledger.outcome(iteration.trained_tokens, policy);
+  note_step(state, step);
   if (iteration.samples.empty()) return;
   step.waiting_for = all_devices(state.configuration.plan);
+  const engine::StepVerdict verdict{step.outcome->decision, step.note};
   for (const NodeId node : state.configuration.plan.nodes())
-    send_to_node(self, state.nodes[node.index()], step.outcome->decision);
-}
-
-TokenCount tokens_of(const engine::PlannedBatch& batch) {
-  TokenCount tokens = 0;
-  for (const auto& sample : batch.iteration.samples) tokens += sample.llm_tokens;
-  return tokens;
+    send_to_node(self, state.nodes[node.index()], verdict);
+  state.untold_bad.clear();
 }
 
 /// The oldest step is complete: records it, and goes on or ends.
@@ -69,19 +94,17 @@ void finish_step(Self self) {
   state.steps.pop_front();
   if (auto same = compare_hashes(state.configuration.plan, step.reports); !same.ok())
     return fail(self, same.error());
-  const auto counted =
-      state.skipped->add(step.ledger.step(), *step.outcome, step.batch->iteration.trained_tokens,
-                         step.batch->span.size());
-  state.progress.step = step.ledger.step();
-  state.progress.tokens = step.tokens_before + tokens_of(*step.batch);
-  note_deal(state, *step.batch);
+  state.skipped->go_on_from(step.note.skipped);
+  state.progress.step = step.note.step;
+  state.progress.tokens = step.note.tokens;
+  state.progress.deals = step.note.deals;
   const auto record = std::make_shared<const StepRecord>(make_record(state, step, now(self)));
   state.saves.written_ms = 0;
   self->send(state.colleagues.recorder, record);
   self->send(state.colleagues.scheduler, step.batch, record);
   state.stalls.ended(now(self) - state.last_finish);
   state.last_finish = now(self);
-  if (!counted.ok()) return fail(self, counted.error());
+  if (!step.counted.ok()) return fail(self, step.counted.error());
   replayed(self, record->metrics.step_ms);
   state.step_ms_before = record->metrics.step_ms;
   state.last_loss = record->metrics.loss;
@@ -107,7 +130,7 @@ void start_training(Self self) {
   self->send(state.colleagues.scheduler, begin_atom::value, state.configuration, handles,
              state.progress.step);
   state.last_finish = now(self);
-  if (!state.is_announced && !state.resources->resume.is_start())
+  if (!state.is_announced && !state.resources->resume.folder.empty())
     self->send(state.colleagues.recorder,
                std::make_shared<const observe::RunEvent>(resumed_event(state)));
   state.is_announced = true;

@@ -1,5 +1,6 @@
 #include "actors/supervisor_watch.hpp"
 
+#include "actors/supervisor_gather.hpp"
 #include "actors/supervisor_members.hpp"
 #include "actors/supervisor_records.hpp"
 #include "actors/supervisor_save.hpp"
@@ -53,6 +54,7 @@ void find_stalls(Self self) {
 
 void watch(Self self) {
   auto& state = self->state;
+  if (state.phase == Phase::gathering) watch_gathering(self);
   check_deadline(self);
   send_signs_of_life(self);
   find_silent_nodes(self);

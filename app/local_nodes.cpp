@@ -68,14 +68,16 @@ LocalNodes::~LocalNodes() {
   for (const Child& child : children_) waitpid(child.pid, nullptr, 0);
 }
 
-Status LocalNodes::start(std::int32_t count, const std::string& address, const std::string& key) {
+Status LocalNodes::start(const std::vector<NodeId>& nodes, const std::string& address,
+                         const std::string& key) {
   const SpawnAttributes attributes;
   const std::string parent = std::to_string(getpid());
   auto variables = environment_with(key);
   const auto environment = pointers_to(variables);
-  for (std::int32_t node = 0; node < count; ++node) {
-    std::vector<std::string> words{
-        "troupe", "node", "--join", address, "--node", std::to_string(node), "--parent", parent};
+  for (const NodeId node : nodes) {
+    std::vector<std::string> words{"troupe",   "node",   "--join",
+                                   address,    "--node", std::to_string(node.value),
+                                   "--parent", parent};
     const auto arguments = pointers_to(words);
     pid_t pid = 0;
     const int code = posix_spawn(&pid, "/proc/self/exe", nullptr, attributes.get(),
@@ -83,7 +85,7 @@ Status LocalNodes::start(std::int32_t count, const std::string& address, const s
     if (code != 0)
       return Error{Errc::io_failed, std::string("cannot start a node process: ") + strerror(code),
                    "cluster.local_nodes", "check the limits of this machine (ulimit -u)"};
-    children_.push_back({pid, NodeId{node}});
+    children_.push_back({pid, node});
   }
   return Done{};
 }

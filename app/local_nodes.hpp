@@ -30,11 +30,12 @@ class LocalNodes {
   /// Kills and reaps what is left.
   ~LocalNodes();
 
-  /// Starts `count` processes of this binary that join `address` as nodes 0..count-1 with this key,
+  /// Starts processes of this binary that join `address` as these nodes with this key,
   /// which they find in TROUPE_KEY. They form process groups of their own, so that Ctrl-C reaches
   /// the supervisor alone.
   /// Errors: io_failed, with the system's text.
-  Status start(std::int32_t count, const std::string& address, const std::string& key);
+  Status start(const std::vector<NodeId>& nodes, const std::string& address,
+               const std::string& key);
 
   /// Children that have ended since the last call.
   std::vector<EndedChild> reap();

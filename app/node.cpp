@@ -19,6 +19,7 @@
 #include "actors/peers.hpp"
 #include "actors/system.hpp"
 #include "app/commands.hpp"
+#include "app/control_file.hpp"
 #include "app/keys.hpp"
 #include "app/signals.hpp"
 #include "app/terminal.hpp"
@@ -92,6 +93,29 @@ Result<NodeReady> open_resources(const NodeWelcome& welcome, const Options& opti
                    engine::identify(*resources.dataset, resources.setup.data.seed));
 }
 
+/// Looks once where a new head of the job should be: where the run folder says, and where the old
+/// one listened.
+caf::strong_actor_ptr look_for_head(caf::actor_system& system, const Options& options,
+                                    const std::filesystem::path& run) {
+  constexpr double kTryS = 0.5;
+  const auto try_at = [&](const std::string& text, const KeySource& key) {
+    const auto address = parse_host_port(text);
+    if (!address.ok()) return caf::strong_actor_ptr();
+    auto found = find_supervisor(system, address.value(), key, kTryS);
+    return found.ok() ? caf::actor_cast<caf::strong_actor_ptr>(found.value())
+                      : caf::strong_actor_ptr();
+  };
+  if (const auto control = read_control(run); control.ok()) {
+    const auto& [host, local, far, key] = control.value();
+    const KeySource source = [key]() -> Result<door::JobKey> { return key; };
+    if (auto found = try_at(host == engine::host_name() ? local : far, source)) return found;
+  }
+  const auto address = parse_host_port(options.join);
+  if (!address.ok()) return {};
+  const auto key = node_key(options.key_file, options.job_file, address.value());
+  return key.ok() ? try_at(options.join, key.value()) : caf::strong_actor_ptr();
+}
+
 /// Finds the job. Signals end the process meanwhile.
 Result<SupervisorActor> look_for_job(caf::actor_system& system, const Options& options) {
   const EndOnSignal guard(options.parent == 0 ? "before it joined the job" : "");
@@ -107,11 +131,17 @@ Result<SupervisorActor> look_for_job(caf::actor_system& system, const Options& o
 /// others hear why; a second one, or a supervisor that does not answer, ends the process at once.
 /// Returns the signal, or 0.
 /// `stop_timeout_s`: what the job gives its nodes to save and to end, once it is known.
+/// `waits_for_head`: it may outlive the process that started it.
 int wait_for_end(std::future<JobEnd>& ended, const NodeActor& node,
-                 const std::atomic<double>& stop_timeout_s) {
+                 const std::atomic<double>& stop_timeout_s,
+                 const std::atomic<bool>& waits_for_head) {
   int signal = 0;
   take_signals_until(
-      [&] { return ended.wait_for(std::chrono::seconds(0)) == std::future_status::ready; }, {},
+      [&] {
+        if (waits_for_head) prctl(PR_SET_PDEATHSIG, 0);  // Of this thread, which asked for it.
+        return ended.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+      },
+      {},
       [&] {
         return EndLimits{std::chrono::ceil<std::chrono::milliseconds>(seconds(stop_timeout_s)),
                          std::chrono::milliseconds(0)};
@@ -150,6 +180,8 @@ int run_node(const Options& options) {
     return report(supervisor.error());
   }
   NodeResources resources;
+  std::filesystem::path run_dir;
+  std::atomic<bool> waits_for_head = false;
   std::atomic<double> stop_timeout_s = 2;  // While it opens its data nothing is there to save.
   auto promise = std::make_shared<std::promise<JobEnd>>();
   auto ended = promise->get_future();
@@ -158,16 +190,25 @@ int run_node(const Options& options) {
       options.join,
       [&](const NodeWelcome& welcome) {
         auto ready = open_resources(welcome, options, resources);
-        if (ready.ok()) stop_timeout_s = resources.setup.job.cluster.stop_timeout_s;
+        if (!ready.ok()) return ready;
+        const job::Job& job = resources.setup.job;
+        stop_timeout_s = job.cluster.stop_timeout_s;
+        run_dir = job.job.run_dir;
+        waits_for_head = job.cluster.head_timeout_s > 0;
+        wake_main_thread();
         return ready;
       },
       [promise](JobEnd how) {
         promise->set_value(std::move(how));
         wake_main_thread();
+      },
+      [&] { return look_for_head(system, options, run_dir); },
+      [&options](const std::string& text, bool speaks_for_all) {
+        if (options.parent == 0 || speaks_for_all) std::cerr << "troupe: " + text + "\n";
       }};
   const std::string when = options.parent == 0 ? "as a node of " + options.join : "";
   const NodeActor actor = system.spawn(node, &resources, supervisor.value(), std::move(start));
-  const int signal = wait_for_end(ended, actor, stop_timeout_s);
+  const int signal = wait_for_end(ended, actor, stop_timeout_s, waits_for_head);
   const int code =
       signal != 0 ? report_signal(signal, when) : say_how(ended.get(), resources.node, options);
   leave_at_latest(code, kLeaveTime);

@@ -26,6 +26,7 @@ struct ResumeWish {
 struct ChosenCheckpoint {
   std::unique_ptr<state::Checkpoint> checkpoint;  ///< Null: the job begins.
   std::vector<std::string> warnings;  ///< Newer checkpoints that are damaged, a line each.
+  Status status = Done{};             ///< Why none can be gone on from though one should.
 };
 
 /// The newest whole checkpoint of the job's run where one is wished, or where the run that is there

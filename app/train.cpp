@@ -1,13 +1,19 @@
 // `troupe train`: the head of a job, or one of the reference runs.
 
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <caf/all.hpp>
 #include <cmath>
 #include <csignal>
 #include <future>
 #include <iostream>
 #include <memory>
-#include <thread>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <utility>
 
 #include "actors/head_colleagues.hpp"
 #include "actors/supervisor_actor.hpp"
@@ -21,10 +27,12 @@
 #include "app/run_record.hpp"
 #include "app/signals.hpp"
 #include "app/stalled_read.hpp"
+#include "app/taking_over.hpp"
 #include "app/terminal.hpp"
 #include "app/train_reference.hpp"
 #include "app/training_run.hpp"
 #include "app/version.hpp"
+#include "engine/continued_run.hpp"
 #include "engine/plan_summary.hpp"
 #include "engine/run_lock.hpp"
 #include "engine/this_machine.hpp"
@@ -71,13 +79,40 @@ void announce(const Opened& opened, const observe::Logger& logger) {
 // ---- the head
 // -------------------------------------------------------------------------------------
 
-/// Passes signals and ended children on until the job has ended. What a signal begins ends within
-/// `cluster.stop_timeout_s`, whatever the supervisor does, and after a second one at once.
+/// Local nodes that the supervisor wants; the main thread, whose children they are, starts them.
+class WantedNodes {
+ public:
+  /// All but these, of a job with so many local ones. From any thread.
+  void want(std::int32_t local_nodes, const std::set<NodeId>& there) {
+    {
+      const std::lock_guard lock(mutex_);
+      for (std::int32_t i = 0; i < local_nodes; ++i)
+        if (!there.contains(NodeId{i})) wanted_.push_back(NodeId{i});
+    }
+    wake_main_thread();
+  }
+
+  std::vector<NodeId> take() {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(wanted_, {});
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<NodeId> wanted_;
+};
+
+/// Passes signals and ended children on, and calls `look` in between, until the job has ended. What
+/// a signal begins ends within `cluster.stop_timeout_s`, whatever the supervisor does, and after a
+/// second one at once.
 JobEnd watch(std::future<JobEnd>& ended, const SupervisorActor& supervisor, LocalNodes& nodes,
-             double stop_timeout_s) {
+             double stop_timeout_s, const std::function<void()>& look) {
   const auto first = std::chrono::ceil<std::chrono::milliseconds>(seconds(stop_timeout_s));
   const int unheard = take_signals_until(
-      [&] { return ended.wait_for(std::chrono::seconds(0)) == std::future_status::ready; },
+      [&] {
+        look();
+        return ended.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+      },
       {SIGCHLD, SIGUSR1},
       [&] {
         return EndLimits{first + kLeaveTime, kLeaveTime};
@@ -112,64 +147,127 @@ std::string reachable(const HostPort& address, std::uint16_t port) {
   return (address.is_any() ? engine::host_name() : address.host) + ":" + std::to_string(port);
 }
 
+/// What the head tells `troupe ctl`, and nodes that look for it.
+void show_control(const std::filesystem::path& run, const ControlFile& control,
+                  const observe::Logger& logger) {
+  if (auto told = write_control(run, control); !told.ok())
+    logger.warning("troupe ctl cannot reach this job: " + to_string(told.error()));
+}
+
+/// Before it is known where the job goes on, the log is the older run's.
+Result<observe::Logger> log_of_older_run(const job::Job& job, observe::Console& console) {
+  return observe::Logger::create(
+      &console, {.node_name = "head", .file = job.job.run_dir / engine::RunFolder::kLogFile});
+}
+
+/// A job that goes on with the state of its nodes.
+engine::ResumePoint live_resume(const Opened& opened, const JobProgress& live) {
+  engine::ResumePoint resume;
+  resume.is_live = true;
+  resume.progress = live;
+  const auto& run = opened.setup.job.job.run_dir;
+  auto& generation = resume.progress.generation;
+  generation = std::max(generation, engine::newest_generation(run));
+  if (!opened.resume.is_start()) resume.saved_step = opened.resume.progress.step;
+  resume.recorded_step = engine::last_recorded_step(run);
+  return resume;
+}
+
+/// The end of a job, on the console and in its run folder.
+void tell_end(const std::optional<Run>& run, const std::filesystem::path& run_dir,
+              observe::Console& console, const JobEnd& how) {
+  if (run) record_end(run_dir, how.exit_code, how.message);
+  if (how.exit_code == 0) return run->logger.info("done: " + run_dir.string());
+  if (run) run->file.error(how.message);
+  console.status("");
+  std::cerr << how.message << '\n';
+}
+
 int train_as_head(Opened opened, Doors doors) {
   const job::Job job = opened.setup.job;
+  const std::filesystem::path& run_dir = job.job.run_dir;
   observe::Console console(observe::detect_console(1));
   const HostPort& address = doors.address;
-  auto run = open_run(opened, console, "head");
-  if (!run.ok()) return report(run.error());
-  const auto& [folder, logger, log_file] = run.value();
-  announce(opened, logger);
+  std::optional<Run> run;  // Once it is known where the job goes on; by the supervisor's thread.
+  HeadResources resources;
+  const auto open = [&]() -> Status {
+    auto begun = open_run(opened, console, "head");
+    if (!begun.ok()) return std::move(begun).error();
+    run.emplace(std::move(begun).value());
+    announce(opened, run->logger);
+    resources.folder = run->folder;
+    resources.logger = run->logger;
+    resources.resume = opened.resume;
+    return Done{};
+  };
+  if (!opened.gathers) {
+    if (auto begun = open(); !begun.ok()) return report(begun.error());
+  } else {
+    auto log = log_of_older_run(job, console);
+    if (!log.ok()) return report(log.error());
+    resources.logger = std::move(log).value();
+  }
 
   auto promise = std::make_shared<std::promise<JobEnd>>();
   auto ended = promise->get_future();
-  HeadResources resources{std::move(opened.setup),
-                          std::move(opened.plan),
-                          std::move(opened.later),
-                          std::move(opened.resolved),
-                          build_id(),
-                          opened.data,
-                          folder,
-                          &console,
-                          logger,
-                          std::move(doors.transport),
-                          std::move(opened.resume),
-                          reachable(address, address.port),
-                          [promise](JobEnd how) {
-                            promise->set_value(std::move(how));
-                            wake_main_thread();
-                          }};
+  resources.setup = opened.setup;
+  resources.plan = opened.plan;
+  resources.later = opened.later;
+  resources.resolved_job = opened.resolved;
+  resources.build = build_id();
+  resources.data = opened.data;
+  resources.console = &console;
+  resources.transport = std::move(doors.transport);
+  resources.listen = reachable(address, address.port);
+  resources.who = "process " + std::to_string(getpid()) + " on " + engine::host_name();
+  resources.on_end = [promise](JobEnd how) {
+    promise->set_value(std::move(how));
+    wake_main_thread();
+  };
   JobEnd how;
   LocalNodes nodes;
+  WantedNodes wanted;
+  std::optional<ControlFile> control;
+  if (opened.gathers)
+    resources.gather = GatherWish{
+        gathering_window_s(job.cluster),
+        [&](const JobProgress* live) -> Status {
+          if (live == nullptr && !opened.without_nodes.ok()) return opened.without_nodes;
+          if (live != nullptr) {
+            if (auto same = check_same_job(job, *live); !same.ok()) return same;
+            opened.resume = live_resume(opened, *live);
+          }
+          if (auto begun = open(); !begun.ok()) return begun;
+          show_control(run_dir, *control, run->logger);  // The folder may be another one now.
+          return Done{};
+        },
+        [&](const std::set<NodeId>& there) { wanted.want(job.cluster.local_nodes, there); }};
   {
     SystemConfig config;
     caf::actor_system system(config);
+    // The door is opened to nodes below; until then nobody waits.
     const SupervisorActor actor = system.spawn(supervisor, &resources, head_colleagues(resources));
-    const std::uint16_t port =
-        publish(system, actor, std::move(doors.listening), doors.key.key,
-                [log = logger](const std::string& line) { log.warning(line); });
+    const observe::Logger log = resources.logger;
+    const std::uint16_t port = publish(system, actor, std::move(doors.listening), doors.key.key,
+                                       [log](const std::string& line) { log.warning(line); });
     const std::string joined = reachable(address, port);
     const std::int32_t remote = job.cluster.nodes - job.cluster.local_nodes;
     if (remote > 0)
-      logger.info("waiting for " + std::to_string(remote) + " nodes: troupe node --join " + joined);
+      log.info("waiting for " + std::to_string(remote) + " nodes: troupe node --join " + joined);
     const std::string local = address.is_any() ? "127.0.0.1:" + std::to_string(port) : joined;
-    before_leaving([run = job.job.run_dir] { remove_control(run); });
-    if (auto told =
-            write_control(job.job.run_dir, {engine::host_name(), local, joined, doors.key.key});
-        !told.ok())
-      logger.warning("troupe ctl cannot reach this job: " + to_string(told.error()));
-    auto started = nodes.start(job.cluster.local_nodes, local, doors.key.key.text());
-    if (!started.ok()) caf::anon_send(actor, failed_atom::value, started.error());
-    how = watch(ended, actor, nodes, job.cluster.stop_timeout_s);
+    // Nodes that still wait find the way to the next head by it.
+    before_leaving([run_dir, &run] {
+      if (run) remove_control(run_dir);
+    });
+    control = ControlFile{engine::host_name(), local, joined, doors.key.key};
+    show_control(run_dir, *control, log);
+    if (!opened.gathers) wanted.want(job.cluster.local_nodes, {});
+    how = watch(ended, actor, nodes, job.cluster.stop_timeout_s, [&] {
+      auto started = nodes.start(wanted.take(), local, doors.key.key.text());
+      if (!started.ok()) caf::anon_send(actor, failed_atom::value, started.error());
+    });
     wait_for_children(nodes, how);
-    record_end(job.job.run_dir, how.exit_code, how.message);
-    if (how.exit_code == 0) {
-      logger.info("done: " + job.job.run_dir.string());
-    } else {
-      log_file.error(how.message);
-      console.status("");
-      std::cerr << how.message << '\n';
-    }
+    tell_end(run, run_dir, console, how);
     leave_at_latest(how.exit_code, kLeaveTime);
     system.await_all_actors_done();
     resources.transport.reset();
@@ -199,9 +297,12 @@ int train_reserved(const Options& options, job::LoadedJob loaded, const engine::
   auto endpoint = open_metrics(loaded.job.observe);
   if (!endpoint.ok()) return report(endpoint.error());
   auto reads = std::make_unique<EndOnStalledRead>(loaded.job.data.read_timeout_s);
+  const bool gathers = !options.reference && may_have_waiting_nodes(loaded.job, options.wish);
   auto opened = open_job(std::move(loaded), !options.reference || !options.microbatches.empty(),
                          chosen.checkpoint.get());
   if (!opened.ok()) return report(opened.error());
+  opened.value().gathers = gathers;
+  opened.value().without_nodes = chosen.status;
   opened.value().left_behind = lock.left_behind();
   opened.value().endpoint = std::move(endpoint).value();
   opened.value().warnings.insert(opened.value().warnings.begin(), chosen.warnings.begin(),
@@ -248,8 +349,15 @@ int train(Options options) {
     return report(usage_error("--microbatches goes with --reference", "add --reference"));
   auto lock = reserve(loaded.value().job.job.run_dir);
   if (!lock.ok()) return report(lock.error());
-  const auto chosen = choose_checkpoint(loaded.value().job, options.wish);
-  if (!chosen.ok()) return report(chosen.error());
+  auto chosen = choose_checkpoint(loaded.value().job, options.wish);
+  if (!chosen.ok()) {
+    // Nodes that kept their state make up for it.
+    if (options.reference || !may_have_waiting_nodes(loaded.value().job, options.wish))
+      return report(chosen.error());
+    ChosenCheckpoint none;
+    none.status = chosen.error();
+    chosen = std::move(none);
+  }
   const int code = train_reserved(options, std::move(loaded).value(), *lock.value(), chosen.value(),
                                   std::move(guard));
   lock.value()->release();

@@ -129,11 +129,12 @@ Result<Run> open_run(const Opened& opened, observe::Console& console, const std:
   if (!file.ok()) return std::move(file).error();
   const observe::Logger& log = logger.value();
   if (!opened.resume.is_start())
-    log.info("going on after step " + std::to_string(progress.step) + ", from " +
-             opened.resume.folder.string() +
-             (opened.resume.changes.empty()
-                  ? ", nothing changed"
-                  : "; changed since then: " + job::changes_text(opened.resume.changes)));
+    log.info(
+        "going on after step " + std::to_string(progress.step) + ", from " +
+        (opened.resume.is_live ? "nodes that kept their state" : opened.resume.folder.string()) +
+        (opened.resume.changes.empty()
+             ? ", nothing changed"
+             : "; changed since then: " + job::changes_text(opened.resume.changes)));
   if (!opened.left_behind.empty())
     log.info("the run folder was still locked by " + opened.left_behind + ", which is gone");
   if (const auto& moved = folder.value().moved_to())

@@ -34,6 +34,9 @@ struct Opened {
   engine::ResumePoint resume;         ///< Where it goes on.
   std::shared_ptr<observe::MetricsEndpoint> endpoint;  ///< Shows what is recorded; null: none does.
   std::string left_behind;  ///< Whose lock of the run folder was taken over.
+  /// Nodes of the run may wait for a head; else, why the job cannot go on where none does.
+  bool gathers = false;
+  Status without_nodes = Done{};
 };
 
 /// Everything that can be wrong with a job before anything is started or written. `predicted`:

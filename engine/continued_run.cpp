@@ -1,5 +1,6 @@
 #include "engine/continued_run.hpp"
 
+#include <algorithm>
 #include <fstream>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -76,6 +77,16 @@ EpochNumber newest_generation(const fs::path& run) {
   text << file.rdbuf();
   const auto plan = observe::parse_plan(text.str());
   return plan.ok() ? plan.value().epoch_number : 0;
+}
+
+std::int64_t last_recorded_step(const fs::path& run) {
+  std::ifstream file(run / "metrics.jsonl", std::ios::binary);
+  std::int64_t last = 0;
+  for (std::string line; std::getline(file, line);) {
+    const Json json = Json::parse(line, nullptr, false);
+    if (json.is_object()) last = std::max(last, step_of(json));
+  }
+  return last;
 }
 
 Status lay_aside(const fs::path& run, const JobProgress& progress, EpochNumber generation) {

@@ -4,6 +4,7 @@
 
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 
 #include "runtime/vocabulary/job_progress.hpp"
@@ -13,6 +14,9 @@ namespace troupe::engine {
 
 /// The generation of the newest layout that wrote there; 0: none can be read.
 EpochNumber newest_generation(const std::filesystem::path& run);
+
+/// The last step in metrics.jsonl; 0: there is none.
+std::int64_t last_recorded_step(const std::filesystem::path& run);
 
 /// Moves what does not belong to the steps up to `progress.step` into `superseded/`, whole lines of
 /// metrics, samples, iterations, events and bad samples under their file's name and `generation`;

@@ -19,11 +19,14 @@ namespace troupe::engine {
 
 /// Where a job goes on.
 struct ResumePoint {
-  std::filesystem::path folder;  ///< Of the checkpoint, absolute; empty: the job begins.
+  std::filesystem::path folder;  ///< Of the checkpoint, absolute; empty: none is read.
   JobProgress progress;
   std::vector<job::ChangedKey> changes;  ///< Of the job, since it was saved.
+  bool is_live = false;                  ///< From its nodes, which have kept their state.
+  std::int64_t saved_step = 0;           ///< Of the newest checkpoint; 0: there is none.
+  std::int64_t recorded_step = 0;        ///< Where `is_live`: the last one in metrics.jsonl.
 
-  bool is_start() const { return folder.empty(); }
+  bool is_start() const { return folder.empty() && !is_live; }
 };
 
 /// What decides which samples a step of this job takes.

@@ -28,6 +28,9 @@ class SkippedSteps {
   Status add(std::int64_t step, const StepOutcome& outcome, TokenCount trained_tokens,
              std::int64_t positions);
 
+  /// As if the steps up to some later one had been added.
+  void go_on_from(const SkipCounts& counts) { counts_ = counts; }
+
   std::int64_t count() const { return counts_.count; }
   const SkipCounts& counts() const { return counts_; }
 

@@ -51,6 +51,10 @@ Cluster bind_cluster(const Value* value, Findings& findings) {
   const bool says_local = findings.origins.contains("cluster.local_nodes");
   if (says_nodes && !says_local) cluster.local_nodes = 0;
   if (!says_nodes) cluster.nodes = std::max(cluster.local_nodes, 1);
+  // Nodes of one machine alone go with their head unless the job wants them to wait for another.
+  constexpr double kHeadTimeoutS = 60;
+  if (!findings.origins.contains("cluster.head_timeout_s") && cluster.nodes > cluster.local_nodes)
+    cluster.head_timeout_s = kHeadTimeoutS;
   return cluster;
 }
 

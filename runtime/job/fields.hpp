@@ -134,6 +134,7 @@ void describe_cluster(V& v, S& x) {
   v.number("join_timeout_s", x.join_timeout_s, kSeconds);
   v.number("heartbeat_interval_s", x.heartbeat_interval_s, kSeconds);
   v.number("heartbeat_timeout_s", x.heartbeat_timeout_s, kSeconds);
+  v.number("head_timeout_s", x.head_timeout_s, {0, kSeconds.max});
   v.number("stop_timeout_s", x.stop_timeout_s, kSeconds);
 }
 

@@ -159,6 +159,9 @@ struct Cluster {
   double join_timeout_s = 60;           ///< Until all nodes are there; again until all are set up.
   double heartbeat_interval_s = 0.5;    ///< Between two signs of life, of nodes and of the head.
   double heartbeat_timeout_s = 3;       ///< Silence after which a node, or the head, is lost.
+  double head_timeout_s = 0;            ///< Nodes that lost the head keep their state so long for
+                                        ///< another one; 0: they end. Default 0, or 60 where nodes
+                                        ///< of other machines take part.
   double stop_timeout_s = 10;           ///< From the word to end until nodes are ended by force.
 
   friend bool operator==(const Cluster&, const Cluster&) = default;

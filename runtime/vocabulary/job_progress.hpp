@@ -20,6 +20,10 @@ struct SkipCounts {
   std::int64_t untrained_positions = 0;  ///< Of the order, since the last step with trained tokens.
 
   friend bool operator==(const SkipCounts&, const SkipCounts&) = default;
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, SkipCounts& x) {
+    return f(x.count, x.nonfinite_in_a_row, x.untrained_positions);
+  }
 };
 
 /// What decides which samples a step takes. A job that goes on must have the same.
@@ -31,6 +35,10 @@ struct DataOrder {
   bool shuffle = true;
 
   friend bool operator==(const DataOrder&, const DataOrder&) = default;
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, DataOrder& x) {
+    return f(x.records, x.hash, x.batch_size, x.seed, x.shuffle);
+  }
 };
 
 /// A sample that was dropped, and the batch in which that was found first.
@@ -39,6 +47,10 @@ struct BadSampleNote {
   std::int64_t batch = 0;
 
   friend bool operator==(const BadSampleNote&, const BadSampleNote&) = default;
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, BadSampleNote& x) {
+    return f(x.id, x.batch);
+  }
 };
 
 /// What one pipeline was given of batches and how long its busiest device takes for it; later ones
@@ -48,6 +60,10 @@ struct PipelineShare {
   double busy_ms = 0;
 
   friend bool operator==(const PipelineShare&, const PipelineShare&) = default;
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, PipelineShare& x) {
+    return f(x.work_ms, x.busy_ms);
+  }
 };
 
 /// The shares of all pipelines up to and with a batch: later batches are dealt by them.
@@ -56,6 +72,10 @@ struct DealNote {
   std::vector<PipelineShare> shares;
 
   friend bool operator==(const DealNote&, const DealNote&) = default;
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, DealNote& x) {
+    return f(x.batch, x.shares);
+  }
 };
 
 struct JobProgress {
@@ -68,6 +88,10 @@ struct JobProgress {
   std::vector<DealNote> deals;     ///< That batches to come look back at; of this layout.
 
   friend bool operator==(const JobProgress&, const JobProgress&) = default;
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, JobProgress& x) {
+    return f(x.step, x.tokens, x.generation, x.data, x.skipped, x.bad, x.deals);
+  }
 };
 
 }  // namespace troupe

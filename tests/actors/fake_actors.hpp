@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <optional>
 #include <string>
@@ -19,6 +20,7 @@ struct NodeSeen {
   std::vector<EpochNumber> settled;
   std::vector<IterationPlan> plans;
   std::vector<engine::Decision> decisions;
+  std::vector<engine::StepNote> notes;  ///< That came with them.
   std::vector<engine::BatchOrder> orders;
   std::vector<Collection> collections;
   std::vector<SaveOrder> saves;
@@ -35,7 +37,10 @@ inline NodeActor::behavior_type fake_node(NodeActor::pointer self, NodeSeen* see
       [seen](apply_atom, const Configuration& x) { seen->configurations.push_back(x); },
       [seen](settle_atom, EpochNumber x) { seen->settled.push_back(x); },
       [seen](const IterationPlan& x) { seen->plans.push_back(x); },
-      [seen](const engine::Decision& x) { seen->decisions.push_back(x); },
+      [seen](const engine::StepVerdict& x) {
+        seen->decisions.push_back(x.decision);
+        seen->notes.push_back(x.note);
+      },
       [seen](const engine::BatchOrder& x) { seen->orders.push_back(x); },
       [seen](collect_atom, Collection x) { seen->collections.push_back(x); },
       [seen](const SaveOrder& x) { seen->saves.push_back(x); },
@@ -44,6 +49,7 @@ inline NodeActor::behavior_type fake_node(NodeActor::pointer self, NodeSeen* see
         if (!seen->deaf) self->quit();
       },
       [](stop_atom, std::int32_t) {},
+      [](join_atom, const caf::strong_actor_ptr&) {},
       [seen](alive_atom) { ++seen->alive; },
       [](tick_atom) {},
       [](const engine::Prepared&) {},
@@ -91,18 +97,28 @@ struct SupervisorSeen {
   NodeWelcome welcome;
   std::optional<Error> refusal;                ///< Instead of the welcome: message and fix.
   std::function<void(const Error&)> on_fault;  ///< A node cannot go on.
+  std::atomic<int> hellos = 0;
+  std::atomic<int> readies = 0;
+  std::atomic<int> applied = 0;
+  std::atomic<int> alive = 0;
+
+  /// The last one. REQUIRES: `hellos` says that there is one, and no other comes.
+  NodeHello hello() const { return hello_; }
+  NodeHello hello_;
 };
 
 inline SupervisorActor::behavior_type fake_supervisor(SupervisorActor::pointer,
                                                       SupervisorSeen* seen) {
   return {
-      [seen](join_atom, const NodeHello&) -> caf::result<NodeWelcome> {
+      [seen](join_atom, const NodeHello& hello) -> caf::result<NodeWelcome> {
+        seen->hello_ = hello;
+        ++seen->hellos;
         if (!seen->refusal) return seen->welcome;
         return caf::make_error(caf::sec::runtime_error, seen->refusal->message, seen->refusal->fix);
       },
-      [](const NodeReady&) {},
+      [seen](const NodeReady&) { ++seen->readies; },
       [](fetched_atom, NodeId, EpochNumber) {},
-      [](applied_atom, NodeId, EpochNumber) {},
+      [seen](applied_atom, NodeId, EpochNumber) { ++seen->applied; },
       [](const engine::Prepared&) {},
       [](const engine::DeviceReport&) {},
       [](const Offers&) {},
@@ -127,7 +143,7 @@ inline SupervisorActor::behavior_type fake_supervisor(SupervisorActor::pointer,
       [](control_atom, const ControlRequest&) { return std::string(); },
       [](leave_atom) {},
       [](lost_atom, NodeId) {},
-      [](alive_atom, NodeId) {},
+      [seen](alive_atom, NodeId) { ++seen->alive; },
       [](tick_atom) {},
   };
 }

@@ -39,7 +39,7 @@ inline void one_pipeline(job::Job& job) {
 class Head {
  public:
   explicit Head(std::int64_t steps = 2, const std::function<void(job::Job&)>& edit = {},
-                engine::ResumePoint resume = {}) {
+                engine::ResumePoint resume = {}, const std::function<void(Head&)>& arrange = {}) {
     job::Job job = engine::tiny_job();
     job.train.duration = {job::DurationUnit::steps, steps};
     job.train.max_nonfinite_in_a_row = 2;
@@ -62,6 +62,7 @@ class Head {
     for (options.self = 0; options.self < 5; ++options.self)
       transports_.push_back(transport::create_transport("inproc", options).value());
     resources.transport = std::move(transports_.back());
+    if (arrange) arrange(*this);
     actor = system.get().spawn(
         supervisor, &resources,
         [this](caf::actor_system& at, const SupervisorActor&, std::int64_t) -> Colleagues {
@@ -92,14 +93,14 @@ class Head {
   /// A node asks for a place: the id it got, or why it got none (and `fix`).
   std::string join(const std::string& host, std::int32_t wanted = -1,
                    const std::string& build = "1.0 (abc)") {
-    const NodeHello hello{host, 100 + static_cast<int>(askers_.size()), wanted, build};
-    JoinAnswer answer;
-    askers_.push_back(system.get().spawn(joining_node, actor, hello, &seen, &answer));
-    system.run();
-    fix = answer.fix;
-    if (!answer.place) return answer.why;
-    nodes[answer.place->index()] = askers_.back();
-    return std::to_string(answer.place->value);
+    return join({host, 100 + static_cast<int>(askers_.size()), wanted, build});
+  }
+
+  /// A node that lost its head shows what it holds; it is introduced like others.
+  std::string join_with(NodeHolding holding, const std::string& build = "1.0 (abc)") {
+    const NodeId node = holding.ready.node;
+    holding.ready = introduce(node, *transports_[node.index()], {60, 7});
+    return join({"host", 100 + node.value, node.value, build, {std::move(holding)}});
   }
 
   /// Lets time pass while these nodes show that they live.
@@ -186,7 +187,19 @@ class Head {
   std::string fix;  ///< Of the last refusal.
 
  private:
-  std::vector<NodeActor> askers_;  ///< Who asked for a place, in order.
+  std::string join(const NodeHello& hello) {
+    answers_.push_back(std::make_unique<JoinAnswer>());
+    JoinAnswer& answer = *answers_.back();
+    askers_.push_back(system.get().spawn(joining_node, actor, hello, &seen, &answer));
+    system.run();
+    fix = answer.fix;
+    if (!answer.place) return answer.why;
+    nodes[answer.place->index()] = askers_.back();
+    return std::to_string(answer.place->value);
+  }
+
+  std::vector<std::unique_ptr<JoinAnswer>> answers_;  ///< Some come later.
+  std::vector<NodeActor> askers_;                     ///< Who asked for a place, in order.
   std::vector<std::unique_ptr<transport::Transport>> transports_;
   engine::SampleStore store_;
 };

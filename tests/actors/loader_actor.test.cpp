@@ -22,11 +22,12 @@ NodeActor::behavior_type relay(NodeActor::pointer, const caf::actor& target) {
   return {
       [](apply_atom, const Configuration&) {},
       [](const IterationPlan&) {},
-      [](const engine::Decision&) {},
+      [](const engine::StepVerdict&) {},
       [](const engine::BatchOrder&) {},
       [](collect_atom, Collection) {},
       [](stop_atom, const std::string&) {},
       [](stop_atom, std::int32_t) {},
+      [](join_atom, const caf::strong_actor_ptr&) {},
       [](alive_atom) {},
       [](tick_atom) {},
       [](const engine::Prepared&) {},

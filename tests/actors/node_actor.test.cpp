@@ -4,10 +4,18 @@
 
 #include "actors/node_actor.hpp"
 
+#include <atomic>
 #include <csignal>
+#include <fstream>
 #include <future>
+#include <mutex>
+#include <thread>
 
 #include "tests/actors/fake_actors.hpp"
+#include "tests/engine/tiny_job.hpp"
+#include "tests/support/scratch_folder.hpp"
+#include "transport/inproc/hub.hpp"
+#include "transport/registry.hpp"
 
 namespace troupe::actors {
 namespace {
@@ -82,6 +90,181 @@ class Fixture {
   SupervisorActor supervisor_;
   NodeActor node_;
 };
+
+/// A node that has the state of a layout without devices of its own, and knows two steps.
+class Waiting {
+ public:
+  explicit Waiting(double head_timeout_s) {
+    first_.welcome = second_.welcome = {NodeId{2}, "the job", 0.05, 60};
+    std::ofstream file(folder_ / "samples.json");
+    file << R"([{"id": "s", "conversations": [{"from": "human", "value": "q"}, )"
+         << R"({"from": "gpt", "value": "a"}]}])";
+    file.close();
+    job::Job job = engine::tiny_job();
+    job.data.sources = {{"llava", folder_ / "samples.json", folder_.path()}};
+    job.cluster.head_timeout_s = head_timeout_s;
+    resources_.setup = engine::prepare(job).value();
+    resources_.dataset =
+        std::make_shared<const data::Dataset>(data::Dataset::open(resources_.setup.data).value());
+    head_ = system_.spawn(fake_supervisor, &first_);
+    NodeStart start{{"host", 7, -1, "1.0"}, "head:7000", {}, {}};
+    start.open = [this](const NodeWelcome&) -> Result<NodeReady> {
+      resources_.transport = transport();
+      return NodeReady{NodeId{2}, {1, 2}, {60, 7}};
+    };
+    start.on_end = [this](JobEnd how) { ended_.set_value(std::move(how)); };
+    start.find_head = [this] {
+      ++looks;
+      const std::lock_guard lock(mutex_);
+      return caf::actor_cast<caf::strong_actor_ptr>(next_);
+    };
+    start.tell_of_loss = [this](const std::string& text, bool) { told = text; };
+    node_ = system_.spawn(node, &resources_, head_, std::move(start));
+    wait_until([this] { return first_.readies == 1; });
+    Configuration layout;
+    layout.epoch_number = 3;
+    layout.progress.step = 4;
+    send_as_head(apply_atom::value, layout);
+    send_as_head(settle_atom::value, EpochNumber{3});
+    send_word(4);  // Of the layout before: its devices have finished it.
+    wait_until([this] { return first_.applied == 1; });
+  }
+
+  ~Waiting() {
+    caf::anon_send_exit(node_, caf::exit_reason::kill);
+    caf::anon_send_exit(head_, caf::exit_reason::kill);
+    caf::anon_send_exit(next_, caf::exit_reason::kill);
+  }
+
+  template <class... Values>
+  void send_as_head(Values&&... values) {
+    caf::send_as(head_, node_, std::forward<Values>(values)...);
+  }
+
+  void send_word(std::int64_t step) {
+    engine::StepVerdict word;
+    word.decision.step = word.note.step = step;
+    word.note.tokens = 10 * step;
+    send_as_head(word);
+  }
+
+  void lose_head() { caf::anon_send_exit(head_, caf::exit_reason::kill); }
+
+  void start_another() {
+    const auto next = system_.spawn(fake_supervisor, &second_);
+    const std::lock_guard lock(mutex_);
+    next_ = next;
+  }
+
+  static void wait_until(const std::function<bool()>& is_so) {
+    const auto deadline = std::chrono::steady_clock::now() + kPatience;
+    while (!is_so()) {
+      REQUIRE(std::chrono::steady_clock::now() < deadline);
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+  }
+
+  JobEnd how_it_ended() {
+    auto ended = ended_.get_future();
+    REQUIRE(ended.wait_for(kPatience) == std::future_status::ready);
+    return ended.get();
+  }
+
+  SupervisorSeen first_, second_;
+  NodeActor node_;
+  std::atomic<int> looks = 0;
+  std::string told;
+
+ private:
+  struct Config : caf::actor_system_config {
+    Config() { add_messages(*this); }
+  };
+
+  static std::unique_ptr<transport::Transport> transport() {
+    transport::TransportOptions options;
+    options.hub = std::make_shared<transport::InprocHub>();
+    options.self = 2;
+    return transport::create_transport("inproc", options).value();
+  }
+
+  testing::ScratchFolder folder_;
+  NodeResources resources_;
+  std::promise<JobEnd> ended_;
+  std::mutex mutex_;
+  Config config_;
+  caf::actor_system system_{config_};
+  SupervisorActor head_, next_;
+};
+
+TEST_CASE("a node that loses its head shows another one what it holds", "[actors][takeover]") {
+  Waiting waiting(60);
+  waiting.lose_head();
+  Waiting::wait_until([&] { return waiting.looks > 0; });
+  CHECK(waiting.told.find("keep the state of step 4 for 60 s") != std::string::npos);
+  waiting.start_another();
+  Waiting::wait_until([&] { return waiting.second_.hellos == 1; });
+  const NodeHello hello = waiting.second_.hello();
+  CHECK(hello.wanted_node == 2);
+  REQUIRE(hello.holding.size() == 1);
+  const NodeHolding& holding = hello.holding[0];
+  CHECK(holding.ready.node == NodeId{2});
+  CHECK((holding.ready.address == ByteString{1, 2}));
+  CHECK(holding.epoch_number == 3);
+  CHECK(holding.newest_epoch == 3);
+  CHECK(holding.fetched_epoch == 0);
+  CHECK(holding.progress.step == 4);
+  CHECK(holding.verdicts.size() == 1);
+  // It obeys that one now.
+  Waiting::wait_until([&] { return waiting.second_.alive > 0; });
+}
+
+TEST_CASE("a node finishes a step whose word it heard before it shows what it holds",
+          "[actors][takeover]") {
+  Waiting waiting(60);
+  waiting.send_word(5);
+  waiting.lose_head();
+  waiting.start_another();
+  Waiting::wait_until([&] { return waiting.looks > 0; });
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  CHECK(waiting.second_.hellos == 0);
+  caf::anon_send(waiting.node_, engine::DeviceReport{5, 3, DeviceId{0}, {}, {}, {}, {}, 0});
+  Waiting::wait_until([&] { return waiting.second_.hellos == 1; });
+  CHECK(waiting.second_.hello().holding.at(0).progress.step == 5);
+  CHECK(waiting.second_.hello().holding.at(0).progress.tokens == 50);
+}
+
+TEST_CASE("a node waits for another head only so long", "[actors][takeover]") {
+  Waiting waiting(0.3);
+  waiting.lose_head();
+  const JobEnd how = waiting.how_it_ended();
+  CHECK(how.exit_code == 1);
+  CHECK(how.message ==
+        "node 2 ends: the connection to the supervisor was lost, and no other head came within "
+        "0.3 s (cluster.head_timeout_s)");
+}
+
+TEST_CASE("a node whose job does not want it waits for no head", "[actors][takeover]") {
+  Waiting waiting(0);
+  waiting.lose_head();
+  CHECK(waiting.how_it_ended().message == "node 2 ends: the connection to the supervisor was lost");
+  CHECK(waiting.looks == 0);
+}
+
+TEST_CASE("a node that another head refuses ends and says why", "[actors][takeover]") {
+  Waiting waiting(60);
+  waiting.second_.refusal = Error{Errc::unavailable, "the job goes on without it", "", "none"};
+  waiting.lose_head();
+  waiting.start_another();
+  CHECK(waiting.how_it_ended().message == "node 2 ends: the job goes on without it");
+}
+
+TEST_CASE("a node that waits for a head ends at a signal", "[actors][takeover]") {
+  Waiting waiting(60);
+  waiting.lose_head();
+  Waiting::wait_until([&] { return waiting.looks > 0; });
+  caf::anon_send(waiting.node_, stop_atom::value, static_cast<std::int32_t>(SIGTERM));
+  CHECK(waiting.how_it_ended().exit_code == 128 + SIGTERM);
+}
 
 TEST_CASE("a node that opens its data hears why the job ends", "[actors][errors]") {
   Fixture fixture;

@@ -363,6 +363,106 @@ def a_job_is_asked_and_ordered(bench):
     bench.check(job, steps=60)
 
 
+def kill_head(job):
+    """The head's process alone; returns its nodes' processes."""
+    nodes = children(job.process.pid)
+    job.process.kill()
+    job.process.wait()  # Its nodes still hold its output.
+    return nodes
+
+
+def another_head(bench, job, name, words, steps):
+    """The same command again: the nodes that are left belong to it."""
+    follower = bench.start(name, *words, steps=steps)
+    follower.nodes = job.nodes
+    return follower
+
+
+def the_head_is_killed_and_another_one_goes_on(bench):
+    """Nodes keep their state; nothing is read from files, no step is trained twice but the one under way."""
+    for number, layout in enumerate(("two pipelines", "3 encoders, 2 llms", "two on a node")):
+        words = [*LAYOUTS[layout], "cluster.head_timeout_s=60"]
+        job = bench.start(f"head-{number}", *words, steps=60)
+        for step in (3, 12, 20):
+            job.wait_for(step)
+            time.sleep(0.1 * bench.draw.random())
+            before = children(job.process.pid) or before
+            kill_head(job)
+            expect(all(alive(pid) for pid in before), "nodes went with their head")
+            seen = job.steps()
+            job = another_head(bench, job, f"head-{number}", words, 60)
+            job.nodes = before
+        job.finish()
+        bench.check(job, steps=60)
+        heads = job.events("head-lost")
+        expect(len(heads) == 3 and not job.events(), f"events: {heads}, {job.events()}")
+        expect(all(event["copy_bytes"] == 0 for event in heads), f"state was moved: {heads}")
+        expect(heads[-1]["step"] > seen, f"steps were lost: {heads[-1]} after {seen}")
+        steps = [line["step"] for line in read_lines(job.run / "metrics.jsonl")]
+        expect(steps == list(range(1, 61)), "a step stands twice, or not at all")
+        expect(not list(job.run.glob("checkpoints/*")), "something was saved")
+
+
+def a_head_is_lost_with_a_node(bench):
+    """What the node kept, others have too; its place is taken by a new process."""
+    words = [*LAYOUTS["two pipelines"], "cluster.head_timeout_s=60"]
+    job = bench.start("head-and-node", *words, steps=60)
+    job.wait_for(5)
+    nodes = kill_head(job)
+    os.kill(nodes[2], signal.SIGKILL)
+    job = another_head(bench, job, "head-and-node", words, 60)
+    deadline = time.monotonic() + 60
+    while not job.events("joined"):
+        expect(time.monotonic() < deadline and job.process.poll() is None, "the new process does not come in")
+        time.sleep(0.05)
+    job.finish()
+    bench.check(job, steps=60)
+    expect([event["nodes"] for event in job.events("head-lost")] == [[2]], f"events: {job.events('head-lost')}")
+
+
+def a_stopped_head_comes_back(bench):
+    words = [*LAYOUTS["two pipelines"], "cluster.head_timeout_s=60"]
+    job = bench.start("head-stopped", *words, steps=40)
+    job.wait_for(4)
+    job.process.send_signal(signal.SIGSTOP)
+    time.sleep(3)
+    expect(all(alive(pid) for pid in job.nodes), "nodes went with a head that is silent")
+    job.process.send_signal(signal.SIGCONT)
+    job.finish()
+    bench.check(job, steps=40)
+    expect(not job.events() and not job.events("head-lost"), f"events: {job.events()}")
+
+
+def nodes_end_where_no_head_comes(bench):
+    words = [*LAYOUTS["two pipelines"], "cluster.head_timeout_s=2"]
+    job = bench.start("headless", *words)
+    job.wait_for(3)
+    kill_head(job)
+    time.sleep(1)
+    expect(all(alive(pid) for pid in job.nodes), "nodes do not wait")
+    deadline = time.monotonic() + 6
+    while any(alive(pid) for pid in job.nodes):
+        expect(time.monotonic() < deadline, "nodes wait for ever")
+        time.sleep(0.05)
+    bench.start("headless", *words).finish()
+
+
+def a_changed_job_is_no_head(bench):
+    """Its nodes go on waiting; the job as it was is taken."""
+    words = [*LAYOUTS["two pipelines"], "cluster.head_timeout_s=60"]
+    job = bench.start("changed", *words, steps=40)
+    job.wait_for(3)
+    nodes = kill_head(job)
+    other = bench.start("changed", *words, "optimizer.lr=0.5", steps=40)
+    output = other.finish(2)
+    expect("optimizer.lr" in output and "run the job as it was" in output, f"it is not said why:\n{output}")
+    expect(all(alive(pid) for pid in nodes), "nodes went with a head that was refused")
+    job = another_head(bench, job, "changed", words, 40)
+    job.finish()
+    bench.check(job, steps=40)
+    expect(len(job.events("head-lost")) == 1, f"events: {job.events('head-lost')}")
+
+
 def random_events(bench):
     """Jobs of five nodes, each with several events at random times, until all events have happened."""
     draw, done, number = bench.draw, 0, 0
@@ -370,17 +470,24 @@ def random_events(bench):
         words = draw.choice([pipelines([0, 1], [2, 3, 4]), pipelines([0], [1, 2], [3, 4]), pipelines([0, 1, 2], [3, 4]),
                              REPLICAS["3-2"]])
         schedule, policy = draw.choice(SCHEDULES), draw.choice([p for p in POLICIES if p != "auto"])
-        job = bench.start(f"random-{number}", *words, f"scheduler.schedule={schedule}", f"balancer.policy={policy}", steps=60)
+        words = [*words, f"scheduler.schedule={schedule}", f"balancer.policy={policy}", "cluster.head_timeout_s=60"]
+        job = bench.start(f"random-{number}", *words, steps=60)
         job.wait_for(1)
-        told, joined = [], []
+        told, joined, heads = [], [], 0
         for _ in range(draw.randint(2, 4)):
             if job.steps() > 45 or job.process.poll() is not None:
                 break
             time.sleep(draw.choice([0.01, 0.1, 0.5]) * (1 + draw.random()))
             # Of each group and pipeline somebody is left.
             left = [node for node in (0, 1, 3) if node not in [which for _, which in told]]
-            event = draw.choice(["kill", "kill", "stop", "drain", "join"])
+            event = draw.choice(["kill", "kill", "stop", "drain", "join", "head"])
             done += 1
+            if event == "head":
+                heads += 1
+                kill_head(job)
+                job = another_head(bench, job, f"random-{number}", words, 60)
+                time.sleep(draw.choice([0, 4, 8]))
+                continue
             if event == "join":
                 joined.append(join(bench, job))
                 continue
@@ -390,7 +497,7 @@ def random_events(bench):
             which = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "drain": signal.SIGTERM}[event]
             if alive(job.nodes[told[-1][1]]):
                 job.signal(told[-1][1], which)
-        print(f"  {schedule}, {policy}: {', '.join(f'{event} {node}' for event, node in told)}, {len(joined)} join", flush=True)
+        print(f"  {schedule}, {policy}: {', '.join(f'{event} {node}' for event, node in told)}, {len(joined)} join, {heads} heads", flush=True)
         try:
             output = job.process.communicate(timeout=150)[0]
         except subprocess.TimeoutExpired:
@@ -415,7 +522,9 @@ def random_events(bench):
 CASES = [a_killed_node_changes_nothing, only_the_encoders_change_where_one_of_them_is_lost,
          standby_holders_take_over, one_after_the_other_down_to_one,
          two_at_once, a_stopped_node_is_done_without_and_ends_when_it_goes_on, the_last_copy, a_loss_while_it_saves,
-         a_loss_while_the_job_starts, a_node_leaves_and_another_one_comes, a_job_is_asked_and_ordered]
+         a_loss_while_the_job_starts, a_node_leaves_and_another_one_comes, a_job_is_asked_and_ordered,
+         the_head_is_killed_and_another_one_goes_on, a_head_is_lost_with_a_node, a_stopped_head_comes_back,
+         nodes_end_where_no_head_comes, a_changed_job_is_no_head]
 
 
 def main():

@@ -30,6 +30,20 @@ TEST_CASE("a small job file becomes a job with every default filled", "[job]") {
   CHECK(job.parallel.mode == LayoutMode::automatic);
 }
 
+TEST_CASE("nodes wait for another head where some are of other machines, unless the job says",
+          "[job]") {
+  const JobFolder folder;
+  const auto timeout = [&](const std::vector<std::string>& words) {
+    return read_job(folder.write("job.toml", kSmallJob), words).loaded.job.cluster.head_timeout_s;
+  };
+  CHECK(timeout({"cluster.local_nodes=3"}) == 0);
+  CHECK(timeout({"cluster.nodes=3"}) == 60);
+  CHECK(timeout({"cluster.nodes=3", "cluster.local_nodes=1"}) == 60);
+  CHECK(timeout({"cluster.nodes=3", "cluster.local_nodes=3"}) == 0);
+  CHECK(timeout({"cluster.nodes=3", "cluster.head_timeout_s=0"}) == 0);
+  CHECK(timeout({"cluster.local_nodes=3", "cluster.head_timeout_s=5"}) == 5);
+}
+
 TEST_CASE("a run folder has a name, also where a slash ends it", "[job]") {
   const JobFolder folder;
   for (const char* given : {"job.run_dir=runs/x/", "job.run_dir=runs/./x", "job.run_dir=runs/x"})

@@ -1,0 +1,292 @@
+#include "actors/supervisor_gather.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "actors/gathered.hpp"
+#include "actors/peers.hpp"
+#include "actors/supervisor_layout.hpp"
+#include "actors/supervisor_members.hpp"
+#include "actors/supervisor_records.hpp"
+#include "actors/supervisor_regrouping.hpp"
+#include "actors/supervisor_start.hpp"
+#include "scheduler/state_moves.hpp"
+
+namespace troupe::actors {
+
+namespace {
+
+using Self = SupervisorSelf;
+using Phase = SupervisorState::Phase;
+using NodePhase = NodeEntry::Phase;
+
+/// Nodes look for a head several times a second: after so long without another one, those that the
+/// layout needs are there, and so are the others.
+constexpr auto kQuiet = std::chrono::milliseconds(600);
+
+/// It is of no use, and may join anew.
+void dismiss(Self self, NodeId id, const std::string& why) {
+  auto& state = self->state;
+  NodeEntry& node = state.nodes[id.index()];
+  state.resources->logger.warning(describe(node, id.index()) + " cannot go on: " + why);
+  send_to_node(self, node, stop_atom::value, "it cannot go on: " + why);
+  node = {};
+  state.gathering->holdings.erase(id);
+}
+
+void answer_later_ones(Self self, std::vector<Latecomer> later) {
+  for (Latecomer& one : later) {
+    auto answer = take_in(self, one.hello, one.sender);
+    if (auto* welcome = std::get_if<NodeWelcome>(&answer))
+      one.promise.deliver(std::move(*welcome));
+    else
+      one.promise.deliver(std::get<caf::error>(answer));
+  }
+}
+
+/// Nobody holds all of the model: the job goes on from its checkpoint, or begins.
+void go_on_without(Self self) {
+  auto& state = self->state;
+  const GatherWish& wish = *state.resources->gather;
+  if (auto opened = wish.open(nullptr); !opened.ok()) return fail(self, opened.error());
+  Gathering gathering = *std::exchange(state.gathering, std::nullopt);
+  begin(self);
+  wish.start_nodes({});
+  answer_later_ones(self, std::move(gathering.later));
+}
+
+StatePlacement placement_of(const SupervisorState& state, const Gathered& gathered) {
+  auto placed = scheduler::place_state(gathered.plan, state.resources->setup.parameters,
+                                       state.resources->setup.job.train.dtype);
+  for (Shard& shard : placed)
+    std::erase_if(shard.holders, [&](const DeviceSlot& device) {
+      return !gathered.members.contains(device.node);
+    });
+  return placed;
+}
+
+/// The order to finish what the head before began. Their devices say so.
+void give_word(Self self, const Gathered& gathered) {
+  auto& state = self->state;
+  Gathering& gathering = *state.gathering;
+  for (const NodeId id : gathered.must_settle) {
+    send_to_node(self, state.nodes[id.index()], settle_atom::value, gathered.epoch_number);
+    gathering.holdings[id].epoch_number = gathered.epoch_number;
+  }
+  for (std::size_t i = 0; i < gathered.plan.devices.size(); ++i)
+    if (gathered.must_finish.contains(gathered.plan.devices[i].node))
+      gathering.unfinished[DeviceId{i}] = gathered.plan.devices[i].node;
+  for (const NodeId id : gathered.must_finish)
+    send_to_node(self, state.nodes[id.index()], gathered.verdicts.back());
+  gathering.finished = gathered.progress;
+  gathering.until = now(self) + seconds(state.resources->setup.job.cluster.join_timeout_s);
+}
+
+/// What the head before did not come to write of finished steps.
+void write_missed_steps(Self self, const Gathered& gathered) {
+  auto& state = self->state;
+  for (const auto& verdict : gathered.verdicts) {
+    const engine::StepNote& note = verdict.note;
+    if (note.step <= state.resources->resume.recorded_step) continue;
+    StepRecord record;
+    observe::StepMetrics& metrics = record.metrics;
+    metrics.step = note.step;
+    metrics.loss = note.loss;
+    metrics.lr = verdict.decision.learning_rate;
+    metrics.grad_norm = note.grad_norm;
+    metrics.samples = std::ssize(note.ids);
+    metrics.tokens = note.step_tokens;
+    metrics.trained_tokens = note.trained_tokens;
+    metrics.nodes = static_cast<std::int32_t>(gathered.plan.nodes().size());
+    metrics.epoch_number = gathered.epoch_number;
+    metrics.skipped = verdict.decision.reason;
+    metrics.skipped_steps = note.skipped.count;
+    metrics.bad_samples = std::ssize(state.bad_ids);
+    if (verdict.decision.commit) record.ids = note.ids;
+    self->send(state.colleagues.recorder, std::make_shared<const StepRecord>(std::move(record)));
+  }
+}
+
+/// Places of nodes that the layout had and nobody takes: they were lost with the head.
+std::vector<NodeId> missing_nodes(const Gathered& gathered) {
+  std::vector<NodeId> missing;
+  for (const NodeId node : gathered.plan.nodes())
+    if (!gathered.members.contains(node)) missing.push_back(node);
+  return missing;
+}
+
+Status connect_members(SupervisorState& state, const Gathering& gathering) {
+  for (const auto& [id, holding] : gathering.holdings) {
+    NodeEntry& node = state.nodes[id.index()];
+    node.phase = NodePhase::ready;
+    node.ready = holding.ready;
+    if (auto connected = connect_to(*state.resources->transport, node.ready); !connected.ok())
+      return connected;
+    node.ready.data = {};
+  }
+  return Done{};
+}
+
+/// The job goes on from the last step that its nodes finished, as after a loss.
+void take_over(Self self, Gathered gathered, StatePlacement placed) {
+  auto& state = self->state;
+  const GatherWish& wish = *state.resources->gather;
+  if (auto opened = wish.open(&gathered.progress); !opened.ok()) return fail(self, opened.error());
+  Gathering gathering = *std::exchange(state.gathering, std::nullopt);
+  begin(self);
+  if (auto connected = connect_members(state, gathering); !connected.ok())
+    return fail(self, connected.error());
+  state.configuration.plan = gathered.plan;
+  state.configuration.epoch_number = gathered.newest_epoch;
+  state.placed = std::move(placed);
+  state.saves.number = gathered.save_number;
+  for (const DeviceSlot& device : gathered.plan.devices)
+    if (gathered.members.contains(device.node)) state.devices.insert(device);
+  const auto& layouts = state.resources->setup.job.debug.layouts;
+  while (state.changes < layouts.size() && layouts[state.changes].step <= gathered.progress.step)
+    ++state.changes;
+  Regrouping regrouping;
+  regrouping.is_takeover = true;
+  regrouping.lost = missing_nodes(gathered);
+  for (const NodeId id : regrouping.lost) state.nodes[id.index()].phase = NodePhase::gone;
+  regrouping.why =
+      "the head was lost; another one, " + state.resources->who + ", gathered its nodes";
+  regrouping.noticed = gathering.begun;
+  regrouping.left = state.placed;
+  state.phase = Phase::applying;
+  if (auto decided = plan_regrouping(state, gathered.members, regrouping); !decided.ok())
+    return fail(self, decided.error());
+  write_missed_steps(self, gathered);
+  state.regrouping = std::move(regrouping);
+  regroup(self);
+  wish.start_nodes(gathered.members);
+  answer_later_ones(self, std::move(gathering.later));
+}
+
+void decide(Self self) {
+  auto& state = self->state;
+  Gathered gathered = weigh(state.gathering->holdings);
+  for (const auto& [id, why] : gathered.strays) dismiss(self, id, why);
+  if (gathered.members.empty()) {
+    state.resources->logger.info("no node of the job before waits for its head any more");
+    return go_on_without(self);
+  }
+  auto placed = placement_of(state, gathered);
+  const auto orphans = std::count_if(placed.begin(), placed.end(),
+                                     [](const Shard& shard) { return shard.holders.empty(); });
+  if (orphans > 0) {
+    for (const NodeId id : gathered.members)
+      dismiss(self, id, "nobody else has " + std::to_string(orphans) + " shards of the model");
+    return go_on_without(self);
+  }
+  if (gathered.must_finish.empty() && gathered.must_settle.empty())
+    return take_over(self, std::move(gathered), std::move(placed));
+  give_word(self, gathered);
+}
+
+/// Whether all that the newest layout needs are there, and nobody came for a while.
+bool is_complete(const Gathering& gathering, Time now) {
+  const auto places = weigh(gathering.holdings).plan.nodes();
+  return !places.empty() && now - gathering.last_join > kQuiet &&
+         std::all_of(places.begin(), places.end(),
+                     [&](NodeId node) { return gathering.holdings.contains(node); });
+}
+
+caf::error refuse(Self self, const NodeHello& hello, const std::string& why) {
+  self->state.resources->logger.warning("refused " + hello.host + " (pid " +
+                                        std::to_string(hello.pid) + "): " + why);
+  return caf::make_error(caf::sec::runtime_error, why, std::string("start it again"));
+}
+
+}  // namespace
+
+void begin_gathering(Self self) {
+  auto& state = self->state;
+  state.phase = Phase::gathering;
+  state.gathering.emplace();
+  state.gathering->begun = now(self);
+  state.gathering->until = now(self) + seconds(state.resources->gather->window_s);
+  state.resources->logger.info("looking for nodes that wait for the head of this run");
+}
+
+caf::result<NodeWelcome> join_gathered(Self self, const NodeHello& hello) {
+  auto& state = self->state;
+  if (hello.holding.empty()) {
+    const auto sender = self->current_sender();  // The promise takes it away.
+    auto promise = self->make_response_promise<NodeWelcome>();
+    state.gathering->later.push_back({promise, hello, sender});
+    return promise;
+  }
+  if (hello.build != state.resources->build)
+    return refuse(
+        self, hello,
+        "it is build " + hello.build + " of troupe, its new head is " + state.resources->build);
+  if (state.phase != Phase::gathering)
+    return refuse(self, hello, "the job goes on without it since it lost its head");
+  const NodeHolding& holding = hello.holding.front();
+  const NodeId id = holding.ready.node;
+  if (id.value < 0 || id.index() >= state.nodes.size() || is_there(state.nodes[id.index()]))
+    return refuse(self, hello, "there is no place for node " + std::to_string(id.value));
+  NodeEntry& node = state.nodes[id.index()];
+  node = {};
+  node.phase = NodePhase::joined;
+  node.host = hello.host;
+  node.pid = hello.pid;
+  node.handle = self->current_sender();
+  node.since = state.gathering->last_join = now(self);
+  self->monitor(node.handle);
+  state.gathering->holdings[id] = holding;
+  state.resources->logger.info(describe(node, id.index()) + " has the state of step " +
+                               std::to_string(holding.progress.step));
+  const job::Cluster& cluster = state.resources->setup.job.cluster;
+  return NodeWelcome{id, state.resources->resolved_job, cluster.heartbeat_interval_s,
+                     cluster.heartbeat_timeout_s};
+}
+
+void gathered_device_finished(Self self, const engine::DeviceReport& report) {
+  Gathering& gathering = *self->state.gathering;
+  const auto device = gathering.unfinished.find(report.device);
+  if (device == gathering.unfinished.end() || report.step != gathering.finished.step) return;
+  const NodeId node = device->second;
+  gathering.unfinished.erase(device);
+  const bool all = std::none_of(gathering.unfinished.begin(), gathering.unfinished.end(),
+                                [node](const auto& other) { return other.second == node; });
+  if (all) gathering.holdings[node].progress = gathering.finished;
+}
+
+void gathered_lost(Self self, NodeId node) {
+  auto& state = self->state;
+  state.resources->logger.warning(describe(state.nodes[node.index()], node.index()) +
+                                  " was lost while its head was replaced");
+  state.nodes[node.index()] = {};
+  state.gathering->holdings.erase(node);
+  std::erase_if(state.gathering->unfinished,
+                [node](const auto& device) { return device.second == node; });
+}
+
+void gathered_failed(Self self, NodeId node, const Error& error) {
+  // What peers of a step that nobody decides miss in each other means nothing.
+  if (error.code == Errc::transport_failed) return;
+  send_to_node(self, self->state.nodes[node.index()], stop_atom::value, error.message);
+  if (is_there(self->state.nodes[node.index()])) gathered_lost(self, node);
+}
+
+void watch_gathering(Self self) {
+  auto& state = self->state;
+  Gathering& gathering = *state.gathering;
+  const bool is_late = now(self) > gathering.until;
+  if (gathering.is_decided) {
+    if (!gathering.unfinished.empty() && !is_late) return;
+    std::set<NodeId> late;
+    for (const auto& [device, node] : gathering.unfinished) late.insert(node);
+    for (const NodeId node : late)
+      dismiss(self, node, "it did not finish step " + std::to_string(gathering.finished.step));
+    gathering.unfinished.clear();
+    return decide(self);
+  }
+  if (!is_late && !is_complete(gathering, now(self))) return;
+  gathering.is_decided = true;
+  decide(self);
+}
+
+}  // namespace troupe::actors

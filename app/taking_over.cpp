@@ -1,0 +1,80 @@
+#include "app/taking_over.hpp"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <string_view>
+#include <utility>
+
+#include "app/control_file.hpp"
+#include "engine/run_lock.hpp"
+#include "runtime/job/changed_keys.hpp"
+#include "runtime/job/load_job.hpp"
+#include "runtime/observe/run_facts.hpp"
+
+namespace troupe::app {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+/// A head writes at the end of each step and whenever something happens; a step may take long.
+constexpr std::chrono::minutes kQuietest{30};
+
+/// Until a search of a node that goes on has come round.
+constexpr double kSearchS = 5;
+
+/// The head's own affairs, and what nodes never look at.
+constexpr std::array<std::string_view, 6> kHeadKeys = {"cluster.listen",      "cluster.key",
+                                                       "cluster.local_nodes", "observe.",
+                                                       "scheduler.profile",   "checkpoint."};
+
+/// How long ago a file of the run was written.
+std::chrono::seconds quiet_for(const fs::path& run) {
+  const auto now = fs::file_time_type::clock::now();
+  auto newest = std::chrono::seconds::max();
+  for (const char* name : {"metrics.jsonl", "train.log", "iterations.jsonl", "control"}) {
+    std::error_code code;
+    const auto written = fs::last_write_time(run / name, code);
+    if (!code)
+      newest = std::min(newest, std::chrono::duration_cast<std::chrono::seconds>(now - written));
+  }
+  return newest;
+}
+
+}  // namespace
+
+bool may_have_waiting_nodes(const job::Job& job, const ResumeWish& wish) {
+  if (wish.fresh || job.cluster.head_timeout_s <= 0) return false;
+  const fs::path& run = job.job.run_dir;
+  const auto facts = observe::read_run_facts(run);
+  if (!facts.ok() || facts.value().end || !read_control(run).ok()) return false;
+  const std::chrono::duration<double> timeout(job.cluster.head_timeout_s);
+  return quiet_for(run) < kQuietest + timeout;
+}
+
+double gathering_window_s(const job::Cluster& cluster) {
+  return cluster.heartbeat_timeout_s + kSearchS;
+}
+
+Status check_same_job(const job::Job& job, const JobProgress& live) {
+  const fs::path file = job.job.run_dir / "resolved.toml";
+  auto before = job::load_job(file, {});
+  if (!before.ok()) return std::move(before).error();
+  auto changes = job::changed_keys(before.value().job, job);
+  std::erase_if(changes, [](const job::ChangedKey& change) {
+    return std::any_of(kHeadKeys.begin(), kHeadKeys.end(),
+                       [&](std::string_view key) { return change.key.starts_with(key); });
+  });
+  if (changes.empty()) return Done{};
+  return Error{Errc::invalid_argument,
+               "nodes of this run wait for their head with the state of step " +
+                   std::to_string(live.step) +
+                   ", and run the job as it was; changed since then: " + job::changes_text(changes),
+               file.string(),
+               "go on as it was (troupe train --resume " + job.job.run_dir.string() +
+                   "), end it with a signal, which saves, and change it then; --fresh gives the "
+                   "state up"};
+}
+
+}  // namespace troupe::app

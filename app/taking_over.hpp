@@ -1,0 +1,28 @@
+// Whether nodes of a run whose head was lost may wait for another one, and whether this job is it.
+//
+// Reads files of the run folder; changes nothing.
+
+#pragma once
+
+#include <filesystem>
+
+#include "app/resuming.hpp"
+#include "runtime/job/job.hpp"
+#include "runtime/vocabulary/job_progress.hpp"
+#include "runtime/vocabulary/result.hpp"
+
+namespace troupe::app {
+
+/// True of a run that nobody ended, whose last sign is not older than `cluster.head_timeout_s` and
+/// what a step may take, and that is not to begin anew.
+bool may_have_waiting_nodes(const job::Job& job, const ResumeWish& wish);
+
+/// So long a new head waits for them: they look for it several times a second from the moment on
+/// when the old one's silence was noticed.
+double gathering_window_s(const job::Cluster& cluster);
+
+/// Nodes run the job as they were told it. Errors: invalid_argument: the run's own job file says
+/// something else than this one where it matters to them; names the keys.
+Status check_same_job(const job::Job& job, const JobProgress& live);
+
+}  // namespace troupe::app

@@ -1,0 +1,290 @@
+#include "actors/supervisor_gather.hpp"
+
+#include "tests/actors/head_fixture.hpp"
+
+namespace troupe::actors {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// A head that takes over the job of `RecoveringHead`: two pipelines on four nodes, one device
+/// each. Nodes come one by one with what they hold; it waits five seconds for them.
+class TakingOver {
+ public:
+  explicit TakingOver(const std::function<void(job::Job&)>& edit = {})
+      : head(9, edit, {}, [this](Head& it) { arrange(it); }) {}
+
+  NodeHolding at_step(std::size_t node, std::int64_t step, EpochNumber epoch = 1) const {
+    NodeHolding holding;
+    holding.ready.node = NodeId{node};
+    holding.epoch_number = holding.newest_epoch = epoch;
+    holding.save_number = 3;
+    holding.plan = head.resources.plan;
+    holding.progress.step = step;
+    holding.progress.tokens = 100 * step;
+    for (std::int64_t i = 1; i <= step; ++i) {
+      engine::StepVerdict word;
+      word.decision = {i, true, 1, 0.5, ""};
+      word.note.step = i;
+      word.note.tokens = 100 * i;
+      word.note.loss = static_cast<double>(i);
+      word.note.ids = {"s" + std::to_string(i)};
+      holding.verdicts.push_back(word);
+    }
+    return holding;
+  }
+
+  void pass(std::chrono::milliseconds time) { head.pass(time, {}); }
+
+  std::vector<std::optional<JobProgress>> opened;  ///< How the run folder was, in order.
+  std::vector<std::set<NodeId>> started;           ///< Nodes that were there then.
+  std::int64_t recorded_step = 9;
+  Status opens = Done{};
+  Head head;
+
+ private:
+  void arrange(Head& it) {
+    it.resources.who = "process 9 on host";
+    it.resources.gather =
+        GatherWish{5,
+                   [this, &it](const JobProgress* live) -> Status {
+                     if (!opens.ok()) return opens;
+                     opened.push_back(live ? std::optional(*live) : std::nullopt);
+                     if (!live) return Done{};
+                     it.resources.resume.is_live = true;
+                     it.resources.resume.progress = *live;
+                     it.resources.resume.recorded_step = recorded_step;
+                     return Done{};
+                   },
+                   [this](const std::set<NodeId>& there) { started.push_back(there); }};
+  }
+};
+
+TEST_CASE("a new head goes on from the step that all nodes finished", "[actors][takeover]") {
+  TakingOver taking;
+  Head& head = taking.head;
+  for (std::size_t id = 0; id < 4; ++id)
+    CHECK(head.join_with(taking.at_step(id, 4)) == std::to_string(id));
+  CHECK(taking.opened.empty());
+  taking.pass(1s);
+  REQUIRE(taking.opened.size() == 1);
+  REQUIRE(taking.opened[0]);
+  CHECK(taking.opened[0]->step == 4);
+  REQUIRE(taking.started.size() == 1);
+  CHECK(taking.started[0].size() == 4);
+  for (const NodeSeen& node : head.seen) {
+    REQUIRE(node.configurations.size() == 1);
+    CHECK(node.configurations[0].epoch_number == 2);
+    CHECK(node.configurations[0].plan == head.resources.plan);
+    CHECK(node.configurations[0].moves.empty());
+    CHECK(node.decisions.empty());
+    CHECK(node.stops.empty());
+    CHECK(node.alive > 0);
+  }
+  head.bring_up(2);
+  REQUIRE(head.scheduler.next.size() == 1);
+  CHECK(head.scheduler.next[0] == 4);
+  head.plan(4);
+  for (std::size_t device = 0; device < 4; ++device) head.prepared(device, 5, 1, 1, 2);
+  for (std::size_t device = 0; device < 4; ++device) head.finished(device, 5, 2);
+  REQUIRE(head.recorder.steps.size() == 1);
+  CHECK(head.recorder.steps[0]->metrics.step == 5);
+  REQUIRE(head.recorder.events.size() == 1);
+  CHECK(head.recorder.events[0].kind == "head-lost");
+  CHECK(head.recorder.events[0].why ==
+        "the head was lost; another one, process 9 on host, gathered its nodes");
+  CHECK(head.recorder.events[0].nodes.empty());
+  CHECK(head.seen[0].notes.back().tokens > 400);
+}
+
+TEST_CASE("a step that one node heard the word on is finished by the others first",
+          "[actors][takeover]") {
+  TakingOver taking;
+  Head& head = taking.head;
+  head.join_with(taking.at_step(0, 4));
+  head.join_with(taking.at_step(1, 3));
+  head.join_with(taking.at_step(2, 4));
+  head.join_with(taking.at_step(3, 3));
+  taking.pass(1s);
+  CHECK(taking.opened.empty());
+  for (const std::size_t id : {0u, 2u}) CHECK(head.seen[id].decisions.empty());
+  for (const std::size_t id : {1u, 3u}) {
+    REQUIRE(head.seen[id].decisions.size() == 1);
+    CHECK(head.seen[id].decisions[0].step == 4);
+    CHECK(head.seen[id].decisions[0].learning_rate == 0.5);
+  }
+  head.finished(1, 4);
+  taking.pass(400ms);
+  CHECK(taking.opened.empty());
+  head.finished(3, 4);
+  taking.pass(400ms);
+  REQUIRE(taking.opened.size() == 1);
+  CHECK(taking.opened[0]->step == 4);
+  CHECK(taking.opened[0]->tokens == 400);
+  CHECK(head.seen[1].configurations.size() == 1);
+}
+
+TEST_CASE("steps that the head before did not write are written from what nodes kept",
+          "[actors][takeover]") {
+  TakingOver taking;
+  taking.recorded_step = 2;
+  for (std::size_t id = 0; id < 4; ++id) taking.head.join_with(taking.at_step(id, 4));
+  taking.pass(1s);
+  const auto& steps = taking.head.recorder.steps;
+  REQUIRE(steps.size() == 2);
+  CHECK(steps[0]->metrics.step == 3);
+  CHECK(steps[0]->metrics.loss == 3);
+  CHECK((steps[1]->ids == std::vector<std::string>{"s4"}));
+}
+
+TEST_CASE("a node that does not come is done without", "[actors][takeover]") {
+  TakingOver taking;
+  Head& head = taking.head;
+  for (const std::size_t id : {0u, 2u, 3u}) head.join_with(taking.at_step(id, 4));
+  taking.pass(4s);
+  CHECK(taking.opened.empty());  // It may still come.
+  taking.pass(2s);
+  REQUIRE(taking.opened.size() == 1);
+  REQUIRE(taking.opened[0]);
+  CHECK((taking.started[0] == std::set<NodeId>{NodeId{0}, NodeId{2}, NodeId{3}}));
+  REQUIRE(head.seen[2].configurations.size() == 1);
+  const Configuration& next = head.seen[2].configurations.back();
+  CHECK((next.plan.nodes() == std::set<NodeId>{NodeId{2}, NodeId{3}}));
+  for (const NodeReady& node : next.nodes) CHECK(node.node != NodeId{1});
+}
+
+TEST_CASE("where the nodes do not hold all of the model the job goes on without them",
+          "[actors][takeover]") {
+  TakingOver taking(one_pipeline);
+  Head& head = taking.head;
+  for (const std::size_t id : {0u, 2u, 3u}) head.join_with(taking.at_step(id, 4));
+  taking.pass(6s);
+  REQUIRE(taking.opened.size() == 1);
+  CHECK_FALSE(taking.opened[0]);
+  CHECK(taking.started[0].empty());
+  for (const std::size_t id : {0u, 2u, 3u}) {
+    REQUIRE(head.seen[id].stops.size() == 1);
+    CHECK(says(head.seen[id].stops[0], "nobody else has"));
+  }
+  head.seen = std::vector<NodeSeen>(4);
+  head.start_training();  // From the beginning, here.
+  CHECK(head.scheduler.next == std::vector<std::int64_t>{0});
+}
+
+TEST_CASE("where nobody waits the job begins as it would have", "[actors][takeover]") {
+  TakingOver taking;
+  Head& head = taking.head;
+  taking.pass(6s);
+  REQUIRE(taking.opened.size() == 1);
+  CHECK_FALSE(taking.opened[0]);
+  head.start_training();
+  CHECK(head.scheduler.next == std::vector<std::int64_t>{0});
+}
+
+TEST_CASE("a job that cannot go on leaves the nodes their state", "[actors][takeover]") {
+  TakingOver taking;
+  Head& head = taking.head;
+  taking.opens = Error{Errc::invalid_argument, "another job", "train.lr", "set it back"};
+  for (std::size_t id = 0; id < 4; ++id) head.join_with(taking.at_step(id, 4));
+  taking.pass(1s);
+  REQUIRE(head.ended);
+  CHECK(head.ended->exit_code == 2);
+  for (const NodeSeen& node : head.seen) CHECK(node.stops.empty());
+}
+
+TEST_CASE("a signal while nodes are gathered leaves them their state", "[actors][takeover]") {
+  TakingOver taking;
+  Head& head = taking.head;
+  head.join_with(taking.at_step(0, 4));
+  head.tell(stop_atom::value, static_cast<std::int32_t>(15));
+  taking.pass(400ms);
+  REQUIRE(head.ended);
+  CHECK(head.ended->exit_code == 128 + 15);
+  CHECK(head.ended->message ==
+        "stopped by SIGTERM; nodes of this run go on waiting for a head, with their state");
+  CHECK(head.seen[0].stops.empty());
+}
+
+TEST_CASE("a node that is lost while it is gathered may come again", "[actors][takeover]") {
+  TakingOver taking;
+  Head& head = taking.head;
+  for (std::size_t id = 0; id < 3; ++id) head.join_with(taking.at_step(id, 4));
+  head.leave({0});
+  CHECK(head.join_with(taking.at_step(3, 4)) == "3");
+  taking.pass(2s);
+  CHECK(taking.opened.empty());
+  CHECK(head.join_with(taking.at_step(0, 4)) == "0");
+  taking.pass(1s);
+  REQUIRE(taking.opened.size() == 1);
+  CHECK(taking.opened[0]->step == 4);
+}
+
+TEST_CASE("a node that is told to end while it is gathered ends", "[actors][takeover]") {
+  TakingOver taking;
+  Head& head = taking.head;
+  for (std::size_t id = 0; id < 4; ++id) head.join_with(taking.at_step(id, 4));
+  head.tell(failed_atom::value, NodeId{1}, Error{Errc::cancelled, "stopped by SIGTERM", {}, {}});
+  CHECK(head.seen[1].stops == std::vector<std::string>{"stopped by SIGTERM"});
+  taking.pass(6s);
+  REQUIRE(taking.started.size() == 1);
+  CHECK(taking.started[0].size() == 3);
+}
+
+TEST_CASE("a node that begins is answered when the others are gathered", "[actors][takeover]") {
+  TakingOver taking;
+  Head& head = taking.head;
+  for (const std::size_t id : {0u, 2u, 3u}) head.join_with(taking.at_step(id, 4));
+  CHECK(head.join("new", 1).empty());  // No answer yet.
+  taking.pass(6s);
+  REQUIRE(taking.opened.size() == 1);
+  CHECK(head.seen[1].alive > 0);
+}
+
+TEST_CASE("a node that comes too late, or of another build, is refused", "[actors][takeover]") {
+  TakingOver taking;
+  Head& head = taking.head;
+  CHECK(says(head.join_with(taking.at_step(0, 4), "0.9"), "it is build 0.9 of troupe"));
+  for (const std::size_t id : {0u, 2u, 3u}) head.join_with(taking.at_step(id, 4));
+  taking.pass(6s);
+  CHECK(head.join_with(taking.at_step(1, 4)) ==
+        "the job goes on without it since it lost its head");
+}
+
+TEST_CASE("a head that was not lost refuses who says so", "[actors][takeover]") {
+  Head head;
+  head.start_training();
+  NodeHolding holding;
+  holding.ready.node = NodeId{1};
+  CHECK(says(head.join_with(holding), "goes on without it"));
+}
+
+TEST_CASE("nodes hear with each layout and step what another head will need",
+          "[actors][takeover]") {
+  engine::ResumePoint resume;
+  resume.folder = "checkpoint";
+  resume.progress.step = 2;
+  resume.progress.tokens = 50;
+  resume.progress.bad = {{"a", 0}};
+  Head head(
+      9,
+      [](job::Job& job) {
+        job.cluster.head_timeout_s = 60;
+        job.data.max_bad_fraction = 1;
+      },
+      resume);
+  head.start_training();
+  CHECK(head.seen[0].configurations[0].progress.step == 2);
+  CHECK(head.seen[0].configurations[0].progress.tokens == 50);
+  CHECK((head.seen[0].configurations[0].progress.bad == std::vector<BadSampleNote>{{"a", 0}}));
+  head.plan(2);
+  for (std::size_t device = 0; device < 4; ++device) head.prepared(device, 3, 1, 1);
+  REQUIRE(head.seen[3].notes.size() == 1);
+  const engine::StepNote& note = head.seen[3].notes[0];
+  CHECK(note.step == 3);
+  CHECK(note.tokens == 50 + note.step_tokens);
+  CHECK(note.step_tokens > 0);
+  CHECK(note.ids.size() == 6);
+}
+
+}  // namespace
+}  // namespace troupe::actors
