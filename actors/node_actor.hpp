@@ -34,6 +34,9 @@ struct NodeStart {
   /// The head was lost and the node waits for another one. `speaks_for_all`: of all nodes, this one
   /// should say so where they share a terminal.
   std::function<void(const std::string& text, bool speaks_for_all)> tell_of_loss = {};
+  /// Starts a head here that saves what all nodes hold and ends the job, because no other one came.
+  /// Empty: nothing is saved then.
+  std::function<void()> save_as_head = {};
 };
 
 /// A head that was lost, while another one is looked for.
@@ -43,6 +46,7 @@ struct LostHead {
   bool is_gone = false;  ///< Its connection broke.
   std::shared_ptr<std::atomic<bool>> called_off = std::make_shared<std::atomic<bool>>(false);
   caf::strong_actor_ptr found;  ///< To be asked as soon as no decided step is under way.
+  bool saves = false;           ///< Its time is over: a head that only saves is started.
   caf::strong_actor_ptr asked;  ///< It was found, and has not answered yet.
 };
 

@@ -21,6 +21,11 @@ constexpr std::chrono::seconds kAnswerTimeout{60};
 
 constexpr std::chrono::milliseconds kSearchInterval{300};
 
+constexpr std::chrono::seconds kTurn{6};
+
+/// For a head that only saves: to start, to gather the nodes, and to find that another has begun.
+constexpr std::chrono::seconds kSaveTime{30};
+
 std::string seconds_text(double seconds) {
   std::ostringstream text;
   text << seconds << " s";
@@ -41,6 +46,16 @@ bool is_first(const NodeState& state) {
   const auto& nodes = state.configuration.nodes;
   return std::all_of(nodes.begin(), nodes.end(),
                      [&](const NodeReady& node) { return node.node >= state.welcome->node; });
+}
+
+/// Nodes end their waiting one after the other, so that one of them starts a head that saves and
+/// the others find it.
+Duration turn_of(const NodeState& state) {
+  const auto& nodes = state.configuration.nodes;
+  const auto before = std::count_if(nodes.begin(), nodes.end(), [&](const NodeReady& node) {
+    return node.node < state.welcome->node;
+  });
+  return std::min<Duration>(before * kTurn, kSaveTime);
 }
 
 /// Looks for a head on a thread of its own, until one is found or the search is called off.
@@ -154,7 +169,7 @@ void head_lost(Self self, const std::string& why, bool is_gone) {
     return end_node(self,
                     {1, "node " + std::to_string(state.welcome->node.value) + " ends: " + why});
   state.lost_head.emplace();
-  state.lost_head->until = self->clock().now() + seconds(timeout_s);
+  state.lost_head->until = self->clock().now() + seconds(timeout_s) + turn_of(state);
   state.lost_head->why = why;
   state.lost_head->is_gone = is_gone;
   if (state.start.tell_of_loss)
@@ -184,6 +199,12 @@ void head_found(Self self, const caf::strong_actor_ptr& found) {
 void watch_for_head(Self self) {
   auto& state = self->state;
   if (!state.lost_head || self->clock().now() <= state.lost_head->until) return;
+  if (!state.lost_head->saves && state.start.save_as_head) {
+    state.lost_head->saves = true;
+    state.lost_head->until += kSaveTime;
+    state.start.save_as_head();
+    return;
+  }
   const double timeout_s = state.resources->setup.job.cluster.head_timeout_s;
   end_node(self, {1, "node " + std::to_string(state.welcome->node.value) +
                          " ends: " + state.lost_head->why + ", and no other head came within " +

@@ -26,6 +26,7 @@ namespace troupe::actors {
 /// How a head takes over a run whose head was lost, while nodes may wait for it with their state.
 struct GatherWish {
   double window_s = 0;  ///< So long nodes are waited for.
+  bool ends = false;    ///< It only saves what they hold.
   /// Opens the run folder, and puts it, its logger and where the job goes on into the resources:
   /// after the nodes' progress; or, without, from a checkpoint or from the beginning.
   std::function<Status(const JobProgress* live)> open;

@@ -9,6 +9,7 @@
 #include "actors/supervisor_members.hpp"
 #include "actors/supervisor_records.hpp"
 #include "actors/supervisor_regrouping.hpp"
+#include "actors/supervisor_save.hpp"
 #include "actors/supervisor_start.hpp"
 #include "scheduler/state_moves.hpp"
 
@@ -19,6 +20,9 @@ namespace {
 using Self = SupervisorSelf;
 using Phase = SupervisorState::Phase;
 using NodePhase = NodeEntry::Phase;
+
+/// Exit code of a head that was to save what nodes hold, and could not.
+constexpr std::int32_t kUnsaved = 1;
 
 /// Nodes look for a head several times a second: after so long without another one, those that the
 /// layout needs are there, and so are the others.
@@ -159,6 +163,7 @@ void take_over(Self self, Gathered gathered, StatePlacement placed) {
   write_missed_steps(self, gathered);
   state.regrouping = std::move(regrouping);
   regroup(self);
+  if (wish.ends) begin_stop(self, "no head came for the nodes in time", kUnsaved);
   wish.start_nodes(gathered.members);
   answer_later_ones(self, std::move(gathering.later));
 }

@@ -1,59 +1,19 @@
 #include "app/local_nodes.hpp"
 
-#include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
 #include <cstring>
+#include <utility>
 
-extern char** environ;
+#include "app/signals.hpp"
+#include "app/spawn.hpp"
 
 namespace troupe::app {
 
 namespace {
-
-/// Attributes of a child: own process group, no blocked signals.
-class SpawnAttributes {
- public:
-  SpawnAttributes() {
-    posix_spawnattr_init(&attributes_);
-    sigset_t none, all;
-    sigemptyset(&none);
-    sigfillset(&all);
-    posix_spawnattr_setsigmask(&attributes_, &none);
-    posix_spawnattr_setsigdefault(&attributes_, &all);
-    posix_spawnattr_setpgroup(&attributes_, 0);
-    posix_spawnattr_setflags(
-        &attributes_, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);
-  }
-  ~SpawnAttributes() { posix_spawnattr_destroy(&attributes_); }
-  SpawnAttributes(const SpawnAttributes&) = delete;
-  SpawnAttributes& operator=(const SpawnAttributes&) = delete;
-
-  const posix_spawnattr_t* get() const { return &attributes_; }
-
- private:
-  posix_spawnattr_t attributes_;
-};
-
-/// This process's environment with the key in it: it is readable by this user alone.
-std::vector<std::string> environment_with(const std::string& key) {
-  constexpr std::string_view kName = "TROUPE_KEY=";
-  std::vector<std::string> variables{std::string(kName) + key};
-  for (char** variable = environ; *variable != nullptr; ++variable)
-    if (!std::string_view(*variable).starts_with(kName)) variables.emplace_back(*variable);
-  return variables;
-}
-
-/// As system calls take lists of texts. Points into `texts`.
-std::vector<char*> pointers_to(std::vector<std::string>& texts) {
-  std::vector<char*> pointers;
-  for (auto& text : texts) pointers.push_back(text.data());
-  pointers.push_back(nullptr);
-  return pointers;
-}
 
 std::string describe(int status) {
   if (WIFEXITED(status)) return "exited with code " + std::to_string(WEXITSTATUS(status));
@@ -70,22 +30,17 @@ LocalNodes::~LocalNodes() {
 
 Status LocalNodes::start(const std::vector<NodeId>& nodes, const std::string& address,
                          const std::string& key) {
-  const SpawnAttributes attributes;
   const std::string parent = std::to_string(getpid());
-  auto variables = environment_with(key);
-  const auto environment = pointers_to(variables);
   for (const NodeId node : nodes) {
-    std::vector<std::string> words{"troupe",   "node",   "--join",
-                                   address,    "--node", std::to_string(node.value),
-                                   "--parent", parent};
-    const auto arguments = pointers_to(words);
-    pid_t pid = 0;
-    const int code = posix_spawn(&pid, "/proc/self/exe", nullptr, attributes.get(),
-                                 arguments.data(), environment.data());
-    if (code != 0)
-      return Error{Errc::io_failed, std::string("cannot start a node process: ") + strerror(code),
-                   "cluster.local_nodes", "check the limits of this machine (ulimit -u)"};
-    children_.push_back({pid, node});
+    auto started = spawn_self({"troupe", "node", "--join", address, "--node",
+                               std::to_string(node.value), "--parent", parent},
+                              key);
+    if (!started.ok()) {
+      Error error = std::move(started).error();
+      error.where = "cluster.local_nodes";
+      return error;
+    }
+    children_.push_back({started.value(), node});
   }
   return Done{};
 }
@@ -108,6 +63,20 @@ void LocalNodes::kill_node(NodeId node) {
 
 void LocalNodes::kill_all() {
   for (const Child& child : children_) kill(child.pid, SIGKILL);
+}
+
+void WantedNodes::want(std::int32_t local_nodes, const std::set<NodeId>& there) {
+  {
+    const std::lock_guard lock(mutex_);
+    for (std::int32_t i = 0; i < local_nodes; ++i)
+      if (!there.contains(NodeId{i})) wanted_.push_back(NodeId{i});
+  }
+  wake_main_thread();
+}
+
+std::vector<NodeId> WantedNodes::take() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(wanted_, {});
 }
 
 }  // namespace troupe::app

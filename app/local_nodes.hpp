@@ -8,6 +8,8 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -52,6 +54,20 @@ class LocalNodes {
     NodeId node;
   };
   std::vector<Child> children_;
+};
+
+/// Local nodes that the supervisor wants; the main thread, whose children they are, starts them.
+class WantedNodes {
+ public:
+  /// All but these, of a job with so many local ones; wakes the main thread. From any thread.
+  void want(std::int32_t local_nodes, const std::set<NodeId>& there);
+
+  /// Those that were wanted since the last call.
+  std::vector<NodeId> take();
+
+ private:
+  std::mutex mutex_;
+  std::vector<NodeId> wanted_;
 };
 
 }  // namespace troupe::app

@@ -1,6 +1,7 @@
 // `troupe node`: one node process of a job.
 
 #include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -13,6 +14,7 @@
 #include <iostream>
 #include <memory>
 #include <string>
+#include <thread>
 
 #include "actors/heartbeat.hpp"
 #include "actors/node_actor.hpp"
@@ -22,6 +24,7 @@
 #include "app/control_file.hpp"
 #include "app/keys.hpp"
 #include "app/signals.hpp"
+#include "app/spawn.hpp"
 #include "app/terminal.hpp"
 #include "app/transport_options.hpp"
 #include "app/version.hpp"
@@ -116,6 +119,45 @@ caf::strong_actor_ptr look_for_head(caf::actor_system& system, const Options& op
   return key.ok() ? try_at(options.join, key.value()) : caf::strong_actor_ptr();
 }
 
+/// What this node was given to show its head; empty: nothing that another head could use.
+std::string own_key(const Options& options) {
+  const auto address = parse_host_port(options.join);
+  if (!address.ok()) return "";
+  const auto source = node_key(options.key_file, options.job_file, address.value());
+  if (!source.ok()) return "";
+  const auto key = source.value()();
+  return key.ok() ? key.value().text() : "";
+}
+
+/// A head on this node's machine that saves what the nodes hold and ends the job.
+class SavingHead {
+ public:
+  /// Once; where another node's is first the run folder is locked, and this one ends.
+  void start(const job::Job& job, const std::string& key) {
+    const bool is_near = key.empty() || parse_host_port(job.cluster.listen).value().is_loopback();
+    const auto started =
+        spawn_self({"troupe", "train", "--resume", job.job.run_dir.string(), "--save-and-end",
+                    "cluster.local_nodes=0", "cluster.key=", "observe.metrics_listen=",
+                    is_near ? "cluster.listen=127.0.0.1:0" : "cluster.listen=0.0.0.0:0"},
+                   key);
+    if (started.ok())
+      pid_ = started.value();
+    else
+      std::cerr << "troupe: " + to_string(started.error()) + "\n";
+  }
+
+  /// It must not go with this process, which may be all that its machine runs.
+  void wait(std::chrono::milliseconds time) const {
+    const auto deadline = std::chrono::steady_clock::now() + time;
+    while (pid_ > 0 && waitpid(pid_, nullptr, WNOHANG) == 0 &&
+           std::chrono::steady_clock::now() < deadline)
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+
+ private:
+  std::atomic<pid_t> pid_ = 0;
+};
+
 /// Finds the job. Signals end the process meanwhile.
 Result<SupervisorActor> look_for_job(caf::actor_system& system, const Options& options) {
   const EndOnSignal guard(options.parent == 0 ? "before it joined the job" : "");
@@ -181,6 +223,7 @@ int run_node(const Options& options) {
   }
   NodeResources resources;
   std::filesystem::path run_dir;
+  SavingHead saving_head;
   std::atomic<bool> waits_for_head = false;
   std::atomic<double> stop_timeout_s = 2;  // While it opens its data nothing is there to save.
   auto promise = std::make_shared<std::promise<JobEnd>>();
@@ -205,12 +248,14 @@ int run_node(const Options& options) {
       [&] { return look_for_head(system, options, run_dir); },
       [&options](const std::string& text, bool speaks_for_all) {
         if (options.parent == 0 || speaks_for_all) std::cerr << "troupe: " + text + "\n";
-      }};
+      },
+      [&] { saving_head.start(resources.setup.job, own_key(options)); }};
   const std::string when = options.parent == 0 ? "as a node of " + options.join : "";
   const NodeActor actor = system.spawn(node, &resources, supervisor.value(), std::move(start));
   const int signal = wait_for_end(ended, actor, stop_timeout_s, waits_for_head);
   const int code =
       signal != 0 ? report_signal(signal, when) : say_how(ended.get(), resources.node, options);
+  saving_head.wait(std::chrono::ceil<std::chrono::milliseconds>(seconds(stop_timeout_s)));
   leave_at_latest(code, kLeaveTime);
   system.await_all_actors_done();
   resources.transport.reset();

@@ -10,7 +10,6 @@
 #include <future>
 #include <iostream>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <utility>
@@ -49,6 +48,7 @@ struct Options {
   JobArguments job;
   bool reference = false;
   std::string microbatches;
+  bool saves_only = false;  ///< Saves what nodes hold whose head was lost, and ends.
   ResumeWish wish;
 };
 
@@ -78,29 +78,6 @@ void announce(const Opened& opened, const observe::Logger& logger) {
 
 // ---- the head
 // -------------------------------------------------------------------------------------
-
-/// Local nodes that the supervisor wants; the main thread, whose children they are, starts them.
-class WantedNodes {
- public:
-  /// All but these, of a job with so many local ones. From any thread.
-  void want(std::int32_t local_nodes, const std::set<NodeId>& there) {
-    {
-      const std::lock_guard lock(mutex_);
-      for (std::int32_t i = 0; i < local_nodes; ++i)
-        if (!there.contains(NodeId{i})) wanted_.push_back(NodeId{i});
-    }
-    wake_main_thread();
-  }
-
-  std::vector<NodeId> take() {
-    const std::lock_guard lock(mutex_);
-    return std::exchange(wanted_, {});
-  }
-
- private:
-  std::mutex mutex_;
-  std::vector<NodeId> wanted_;
-};
 
 /// Passes signals and ended children on, and calls `look` in between, until the job has ended. What
 /// a signal begins ends within `cluster.stop_timeout_s`, whatever the supervisor does, and after a
@@ -230,7 +207,7 @@ int train_as_head(Opened opened, Doors doors) {
   std::optional<ControlFile> control;
   if (opened.gathers)
     resources.gather = GatherWish{
-        gathering_window_s(job.cluster),
+        gathering_window_s(job.cluster), opened.saves_only,
         [&](const JobProgress* live) -> Status {
           if (live == nullptr && !opened.without_nodes.ok()) return opened.without_nodes;
           if (live != nullptr) {
@@ -285,6 +262,12 @@ Result<std::shared_ptr<engine::RunLock>> reserve(const std::filesystem::path& ru
   return shared;
 }
 
+/// Of a head that would only save: there is nobody whose state it could.
+Error nothing_to_save() {
+  return {Errc::unavailable, "no nodes wait that hold all of the model", "--save-and-end",
+          "start the job again: it goes on from its checkpoint"};
+}
+
 /// What is refused at once comes first; then what takes time; the run folder is touched last.
 int train_reserved(const Options& options, job::LoadedJob loaded, const engine::RunLock& lock,
                    const ChosenCheckpoint& chosen, std::unique_ptr<EndOnSignal> guard) {
@@ -298,11 +281,13 @@ int train_reserved(const Options& options, job::LoadedJob loaded, const engine::
   if (!endpoint.ok()) return report(endpoint.error());
   auto reads = std::make_unique<EndOnStalledRead>(loaded.job.data.read_timeout_s);
   const bool gathers = !options.reference && may_have_waiting_nodes(loaded.job, options.wish);
+  if (options.saves_only && !gathers) return report(nothing_to_save());
   auto opened = open_job(std::move(loaded), !options.reference || !options.microbatches.empty(),
                          chosen.checkpoint.get());
   if (!opened.ok()) return report(opened.error());
   opened.value().gathers = gathers;
-  opened.value().without_nodes = chosen.status;
+  opened.value().saves_only = options.saves_only;
+  opened.value().without_nodes = options.saves_only ? nothing_to_save() : chosen.status;
   opened.value().left_behind = lock.left_behind();
   opened.value().endpoint = std::move(endpoint).value();
   opened.value().warnings.insert(opened.value().warnings.begin(), chosen.warnings.begin(),
@@ -385,6 +370,7 @@ void add_train(Commands& commands) {
                     "Begin anew where a run was cut off; it is moved aside");
   command->add_flag("--reference", options->reference,
                     "One process, one sample at a time: the oracle");
+  command->add_flag("--save-and-end", options->saves_only)->group("");  // Of a node without a head.
   command
       ->add_option("--microbatches", options->microbatches,
                    "With --reference: `plan`, or a run folder whose plans are replayed")

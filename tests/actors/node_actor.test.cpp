@@ -94,7 +94,7 @@ class Fixture {
 /// A node that has the state of a layout without devices of its own, and knows two steps.
 class Waiting {
  public:
-  explicit Waiting(double head_timeout_s) {
+  explicit Waiting(double head_timeout_s, bool may_save = false) {
     first_.welcome = second_.welcome = {NodeId{2}, "the job", 0.05, 60};
     std::ofstream file(folder_ / "samples.json");
     file << R"([{"id": "s", "conversations": [{"from": "human", "value": "q"}, )"
@@ -118,6 +118,7 @@ class Waiting {
       const std::lock_guard lock(mutex_);
       return caf::actor_cast<caf::strong_actor_ptr>(next_);
     };
+    if (may_save) start.save_as_head = [this] { ++saves; };
     start.tell_of_loss = [this](const std::string& text, bool) { told = text; };
     node_ = system_.spawn(node, &resources_, head_, std::move(start));
     wait_until([this] { return first_.readies == 1; });
@@ -173,6 +174,7 @@ class Waiting {
   SupervisorSeen first_, second_;
   NodeActor node_;
   std::atomic<int> looks = 0;
+  std::atomic<int> saves = 0;
   std::string told;
 
  private:
@@ -241,6 +243,17 @@ TEST_CASE("a node waits for another head only so long", "[actors][takeover]") {
   CHECK(how.message ==
         "node 2 ends: the connection to the supervisor was lost, and no other head came within "
         "0.3 s (cluster.head_timeout_s)");
+  CHECK(waiting.saves == 0);
+}
+
+TEST_CASE("a node whose time is over starts a head that saves, once", "[actors][takeover]") {
+  Waiting waiting(0.3, true);
+  waiting.lose_head();
+  Waiting::wait_until([&] { return waiting.saves == 1; });
+  waiting.start_another();  // That one.
+  Waiting::wait_until([&] { return waiting.second_.hellos == 1; });
+  Waiting::wait_until([&] { return waiting.second_.alive > 0; });
+  CHECK(waiting.saves == 1);
 }
 
 TEST_CASE("a node whose job does not want it waits for no head", "[actors][takeover]") {

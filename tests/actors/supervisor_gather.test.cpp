@@ -46,7 +46,7 @@ class TakingOver {
   void arrange(Head& it) {
     it.resources.who = "process 9 on host";
     it.resources.gather =
-        GatherWish{5,
+        GatherWish{5, false,
                    [this, &it](const JobProgress* live) -> Status {
                      if (!opens.ok()) return opens;
                      opened.push_back(live ? std::optional(*live) : std::nullopt);
@@ -122,6 +122,19 @@ TEST_CASE("a step that one node heard the word on is finished by the others firs
   CHECK(taking.opened[0]->step == 4);
   CHECK(taking.opened[0]->tokens == 400);
   CHECK(head.seen[1].configurations.size() == 1);
+}
+
+TEST_CASE("a head that only saves takes over, saves and ends", "[actors][takeover]") {
+  TakingOver taking;
+  Head& head = taking.head;
+  head.resources.gather->ends = true;
+  for (std::size_t id = 0; id < 4; ++id) head.join_with(taking.at_step(id, 4));
+  taking.pass(1s);
+  head.bring_up(2);
+  CHECK(head.scheduler.asked == 0);
+  REQUIRE(head.seen[0].saves.size() == 1);
+  CHECK(head.seen[0].saves[0].step == 4);
+  CHECK(head.seen[0].saves[0].number == 4);  // The head before ordered three.
 }
 
 TEST_CASE("steps that the head before did not write are written from what nodes kept",

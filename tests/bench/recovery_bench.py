@@ -7,7 +7,8 @@ Text-only llms, two pipelines of two stages on 4 local nodes, 10 and 100 MB of s
 node at a time that changes nothing for the others but what it held. From the run's events: detect + decide + connect +
 rebuild (the goal is 300 ms) and the copy, whose GB/s stand beside those of `transport_bench`'s path only in kind: it is
 this machine's shared memory. By the clock: from the kill to the end of the next step, less the step itself; and the same
-for a head that is killed with all its nodes and started again by the same command, with a checkpoint of every step.
+for a head that is killed with all its nodes and started again by the same command, with a checkpoint of every step; and for
+a head that is killed alone and replaced.
 Seconds of training lost per failure, medians (the goal is a tenth of the restart's).
 """
 
@@ -112,14 +113,30 @@ def start_again(folder, run):
     return lost
 
 
+def replace_the_head(folder, run):
+    """Seconds lost where the head alone dies and the same command takes its place at once."""
+    job = Job(folder, run, "cluster.head_timeout_s=60")
+    job.wait_for(8)
+    usual, before = step_s(job), job.steps()
+    begin = time.monotonic()
+    job.end()
+    job = Job(folder, run, "cluster.head_timeout_s=60")
+    job.wait_for(before + 2)  # One line may stand for a step that was finished before.
+    lost = time.monotonic() - begin - 2 * usual
+    job.process.terminate()
+    job.process.wait()
+    return lost
+
+
 def measure(folder, size, losses):
     (folder / "job.toml").write_text(JOB.format(width=SIZES[size], wide=3 * SIZES[size]), encoding="utf-8")
-    lost, again, events = [], [], []
+    lost, again, replaced, events = [], [], [], []
     for number in range(losses):
         seconds, event = lose_a_node(folder, f"lost-{size.replace(' ', '')}-{number}")
         lost.append(seconds)
         events.append(event)
         again.append(start_again(folder, f"again-{size.replace(' ', '')}-{number}"))
+        replaced.append(replace_the_head(folder, f"head-{size.replace(' ', '')}-{number}"))
     copied = statistics.median(event["copy_bytes"] for event in events)
     text = f"{size}, {copied / 1e6:.1f} MB moved, {losses} losses"
     phases = [sum(event[key] for key in ("detect_ms", "decide_ms", "connect_ms", "rebuild_ms")) for event in events]
@@ -127,6 +144,7 @@ def measure(folder, size, losses):
     report("copy", statistics.median(event["copy_ms"] for event in events), "ms", text)
     report("training lost per loss of a node", statistics.median(lost), "s", text,
            bound=GOAL_SHARE * statistics.median(again))
+    report("training lost per loss of the head, another one started at once", statistics.median(replaced), "s", text)
     report("training lost per restart from a checkpoint of every step", statistics.median(again), "s", text)
 
 

@@ -433,18 +433,32 @@ def a_stopped_head_comes_back(bench):
     expect(not job.events() and not job.events("head-lost"), f"events: {job.events()}")
 
 
-def nodes_end_where_no_head_comes(bench):
+def nodes_save_and_end_where_no_head_comes(bench):
+    """One of them starts a head that saves what all of them hold, also where the first one is lost with the head."""
     words = [*LAYOUTS["two pipelines"], "cluster.head_timeout_s=2"]
-    job = bench.start("headless", *words)
-    job.wait_for(3)
-    kill_head(job)
-    time.sleep(1)
-    expect(all(alive(pid) for pid in job.nodes), "nodes do not wait")
-    deadline = time.monotonic() + 6
-    while any(alive(pid) for pid in job.nodes):
-        expect(time.monotonic() < deadline, "nodes wait for ever")
-        time.sleep(0.05)
-    bench.start("headless", *words).finish()
+    for number in range(2):
+        job = bench.start(f"headless-{number}", *words, steps=40)
+        job.wait_for(3)
+        kill_head(job)
+        seen = job.steps()
+        if number:
+            os.kill(job.nodes[0], signal.SIGKILL)
+        time.sleep(1)
+        expect(all(alive(pid) for pid in job.nodes[number:]), "nodes do not wait")
+        deadline = time.monotonic() + 40
+        while any(alive(pid) for pid in job.nodes):
+            expect(time.monotonic() < deadline, "nodes wait for ever")
+            time.sleep(0.05)
+        while "exit_code" not in (facts := json.loads((job.run / "run.json").read_text(encoding="utf-8"))):
+            expect(time.monotonic() < deadline, "the head that saves does not end")
+            time.sleep(0.05)
+        expect(facts["exit_code"] == 75, f"the run's end: {facts}")
+        listed = json.loads(bench.run(["checkpoint", "verify", str(job.run), "--json"]))
+        follower = another_head(bench, job, f"headless-{number}", words, 40)
+        follower.finish()
+        bench.check(follower, steps=40)
+        resumed = follower.events("resumed")
+        expect(len(resumed) == 1 and resumed[0]["step"] > seen, f"not from what was saved: {resumed}, {listed}")
 
 
 def a_changed_job_is_no_head(bench):
@@ -524,7 +538,7 @@ CASES = [a_killed_node_changes_nothing, only_the_encoders_change_where_one_of_th
          two_at_once, a_stopped_node_is_done_without_and_ends_when_it_goes_on, the_last_copy, a_loss_while_it_saves,
          a_loss_while_the_job_starts, a_node_leaves_and_another_one_comes, a_job_is_asked_and_ordered,
          the_head_is_killed_and_another_one_goes_on, a_head_is_lost_with_a_node, a_stopped_head_comes_back,
-         nodes_end_where_no_head_comes, a_changed_job_is_no_head]
+         nodes_save_and_end_where_no_head_comes, a_changed_job_is_no_head]
 
 
 def main():
