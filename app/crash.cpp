@@ -66,7 +66,7 @@ constexpr bool is_sanitized() {
 
 void report_crashes() {
   std::set_terminate(on_terminate);
-  transport::leave_crashes_alone();
+  transport::leave_signals_alone();
   if (is_sanitized()) return;
   for (Crash& crash : crashes) {
     crash.text = "troupe: defect: process " + std::to_string(getpid()) + " crashed (" + crash.name +

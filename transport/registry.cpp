@@ -54,6 +54,6 @@ Result<std::unique_ptr<Transport>> create_transport(std::string_view name,
                "use one of: " + known_names()};
 }
 
-void leave_crashes_alone() { keep_ucx_from_crashes(); }
+void leave_signals_alone() { keep_ucx_from_signals(); }
 
 }  // namespace troupe::transport

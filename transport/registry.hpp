@@ -54,8 +54,9 @@ std::vector<std::string_view> transport_names();
 Result<std::unique_ptr<Transport>> create_transport(std::string_view name,
                                                     const TransportOptions& options);
 
-/// Gives back the signals of a crash, which the libraries of backends take when they are loaded to
-/// print their own report. UCX keeps them where the environment has UCX_HANDLE_ERRORS.
-void leave_crashes_alone();
+/// Gives back the signals that the libraries of backends take when they are loaded: those of a
+/// crash and of a closed terminal. UCX keeps them where the environment has UCX_HANDLE_ERRORS and
+/// UCX_DEBUG_SIGNO.
+void leave_signals_alone();
 
 }  // namespace troupe::transport

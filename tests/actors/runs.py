@@ -18,14 +18,10 @@ import sys
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from whole_jobs import (END_WITHIN_S, JOB, ROOT, TWO_NODES, children, expect, expect_end, expect_none_left, finish,
-                        port_of, run_script)
+from whole_jobs import (END_WITHIN_S, JOB, ONE_PIPELINE, TWO_NODES, Hosts, children, expect, expect_end,
+                        expect_none_left, finish, port_of, run_quietly, run_script)
 from run_cases import Failure, Skipped
 from stalled_file import StalledFile
-
-# Every node has the only copy of something.
-ONE_PIPELINE = ('parallel.pipelines=[{stages=[{node=0,vision="all",audio="all"},{node=1,llm=[0,2]},{node=2,llm=[2,4]},'
-                "{node=3,llm=[4,6]}]}]")
 
 # ---- processes that end ---------------------------------------------------------------------------
 
@@ -206,47 +202,6 @@ def the_key_of_a_job_is_gone_with_it(bench):
     expect(made[0].read_text(encoding="utf-8").strip() not in resolved, "the key stands in the run folder")
     expect_end(head, 0, [], within=30)
     expect(not list((keys / "troupe").iterdir()), "the key was left behind")
-
-
-def run_quietly(*words):
-    return subprocess.run(words, capture_output=True, text=True, check=False).returncode == 0
-
-
-class Hosts:
-    """Hosts in network namespaces of this machine, joined by a bridge of their own."""
-
-    def __init__(self, count):
-        self.names = [f"troupe-{os.getpid()}-{i}" for i in range(count)]
-        self.bridge = f"trp{os.getpid() % 100000}"
-
-    def __enter__(self):
-        if os.geteuid() != 0 or not shutil.which("ip") or not run_quietly("ip", "netns", "add", self.names[0]):
-            raise Skipped("needs root and network namespaces")
-        switch = self.names[0]  # The first host carries the bridge.
-        for name in self.names[1:]:
-            run_quietly("ip", "netns", "add", name)
-        inside = ["ip", "-n", switch]
-        run_quietly(*inside, "link", "add", self.bridge, "type", "bridge")
-        run_quietly(*inside, "addr", "add", "10.77.0.1/24", "dev", self.bridge)
-        run_quietly(*inside, "link", "set", self.bridge, "up")
-        run_quietly(*inside, "link", "set", "lo", "up")
-        for i, name in enumerate(self.names[1:], start=2):
-            run_quietly("ip", "-n", name, "link", "set", "lo", "up")
-            run_quietly("ip", "link", "add", f"tv{i}", "netns", name, "type", "veth", "peer", "name", f"tp{i}",
-                        "netns", switch)
-            run_quietly("ip", "-n", name, "addr", "add", f"10.77.0.{i}/24", "dev", f"tv{i}")
-            run_quietly("ip", "-n", name, "link", "set", f"tv{i}", "up")
-            run_quietly(*inside, "link", "set", f"tp{i}", "master", self.bridge)
-            if not run_quietly(*inside, "link", "set", f"tp{i}", "up"):
-                raise Skipped("this kernel has no veth or bridge devices")
-        return self
-
-    def __exit__(self, *_):
-        for name in self.names:
-            run_quietly("ip", "netns", "del", name)
-
-    def prefix(self, index):
-        return ["ip", "netns", "exec", self.names[index]]
 
 
 def queues_in_shared_memory(process):

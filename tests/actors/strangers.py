@@ -21,7 +21,8 @@ import threading
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from whole_jobs import TWO_NODES, alive, children, expect, expect_end, expect_none_left, finish, port_of, run_script
+from whole_jobs import (TWO_NODES, alive, children, expect, expect_end, expect_none_left, finish, listening_sockets,
+                        port_of, run_script)
 from run_cases import Failure
 
 CHAOS = bool(os.environ.get("TROUPE_CHAOS"))
@@ -195,21 +196,8 @@ def resident_kib(pid):
 
 
 def listens_at(pid):
-    """Addresses at which a process listens."""
-    inodes = set()
-    for entry in pathlib.Path(f"/proc/{pid}/fd").iterdir():
-        with contextlib.suppress(OSError):
-            name = os.readlink(entry)
-            if name.startswith("socket:["):
-                inodes.add(name[8:-1])
-    found = []
-    for line in pathlib.Path(f"/proc/{pid}/net/tcp").read_text(encoding="utf-8").splitlines()[1:]:
-        words = line.split()
-        if words[3] == "0A" and words[9] in inodes:
-            host, port = words[1].split(":")
-            host = socket.inet_ntoa(struct.pack("<I", int(host, 16)))
-            found.append(f"{'127.0.0.1' if host == '0.0.0.0' else host}:{int(port, 16)}")
-    return found
+    """Addresses at which a process can be reached from here."""
+    return [f"{'127.0.0.1' if host == '0.0.0.0' else host}:{port}" for host, port in listening_sockets(pid)]
 
 
 def attack(addresses, pids, records, frames):

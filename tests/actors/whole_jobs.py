@@ -1,11 +1,14 @@
 """What scripts about whole jobs share: the demo as a job, its processes, and how they are seen to end."""
 
+import contextlib
 import inspect
 import json
 import os
 import pathlib
 import re
 import shutil
+import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -13,7 +16,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "support"))
-from run_cases import Failure, run_cases
+from run_cases import Failure, Skipped, run_cases
 
 JOB = ROOT / "configs" / "demo.toml"
 END_WITHIN_S = 5
@@ -110,6 +113,27 @@ def alive(pid):
         return False
 
 
+def listening_sockets(pid):
+    """(host, port) of each TCP socket at which a process listens, in its own network namespace."""
+    inodes = set()
+    for entry in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(OSError):
+            name = os.readlink(entry)
+            if name.startswith("socket:["):
+                inodes.add(name[8:-1])
+    found = []
+    for table, family in (("tcp", socket.AF_INET), ("tcp6", socket.AF_INET6)):
+        for line in pathlib.Path(f"/proc/{pid}/net/{table}").read_text(encoding="utf-8").splitlines()[1:]:
+            words = line.split()
+            if words[3] != "0A" or words[9] not in inodes:
+                continue
+            host, port = words[1].split(":")
+            # Words of four bytes, each as this machine orders them.
+            packed = b"".join(struct.pack("=I", int(host[i:i + 8], 16)) for i in range(0, len(host), 8))
+            found.append((socket.inet_ntop(family, packed), int(port, 16)))
+    return found
+
+
 def expect_none_left(pids, within=END_WITHIN_S):
     deadline = time.monotonic() + within
     while any(alive(pid) for pid in pids):
@@ -128,6 +152,14 @@ def finish(process, within):
     return time.monotonic() - begin, out, err
 
 
+def ended_with(process, within):
+    try:
+        return process.wait(timeout=within)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise Failure(f"did not end within {within} s") from None
+
+
 def expect_end(process, code, words, within=END_WITHIN_S):
     _, out, err = finish(process, within)
     expect(process.returncode == code, f"exit {process.returncode}, expected {code}\n{out[-800:]}{err[-800:]}")
@@ -137,6 +169,52 @@ def expect_end(process, code, words, within=END_WITHIN_S):
 
 TWO_NODES = ("cluster.nodes=2", "cluster.local_nodes=0",
              "parallel.pipelines=[{stages=[{node=0,vision=\"all\",audio=\"all\"},{node=1,llm=\"all\"}]}]")
+
+
+# Every node has the only copy of something.
+ONE_PIPELINE = ('parallel.pipelines=[{stages=[{node=0,vision="all",audio="all"},{node=1,llm=[0,2]},{node=2,llm=[2,4]},'
+                "{node=3,llm=[4,6]}]}]")
+
+
+def run_quietly(*words):
+    return subprocess.run(words, capture_output=True, text=True, check=False).returncode == 0
+
+
+class Hosts:
+    """Hosts in network namespaces of this machine, joined by a bridge of their own."""
+
+    def __init__(self, count):
+        self.names = [f"troupe-{os.getpid()}-{i}" for i in range(count)]
+        self.bridge = f"trp{os.getpid() % 100000}"
+
+    def __enter__(self):
+        if os.geteuid() != 0 or not shutil.which("ip") or not run_quietly("ip", "netns", "add", self.names[0]):
+            raise Skipped("needs root and network namespaces")
+        switch = self.names[0]  # The first host carries the bridge.
+        for name in self.names[1:]:
+            run_quietly("ip", "netns", "add", name)
+        inside = ["ip", "-n", switch]
+        run_quietly(*inside, "link", "add", self.bridge, "type", "bridge")
+        run_quietly(*inside, "addr", "add", "10.77.0.1/24", "dev", self.bridge)
+        run_quietly(*inside, "link", "set", self.bridge, "up")
+        run_quietly(*inside, "link", "set", "lo", "up")
+        for i, name in enumerate(self.names[1:], start=2):
+            run_quietly("ip", "-n", name, "link", "set", "lo", "up")
+            run_quietly("ip", "link", "add", f"tv{i}", "netns", name, "type", "veth", "peer", "name", f"tp{i}",
+                        "netns", switch)
+            run_quietly("ip", "-n", name, "addr", "add", f"10.77.0.{i}/24", "dev", f"tv{i}")
+            run_quietly("ip", "-n", name, "link", "set", f"tv{i}", "up")
+            run_quietly(*inside, "link", "set", f"tp{i}", "master", self.bridge)
+            if not run_quietly(*inside, "link", "set", f"tp{i}", "up"):
+                raise Skipped("this kernel has no veth or bridge devices")
+        return self
+
+    def __exit__(self, *_):
+        for name in self.names:
+            run_quietly("ip", "netns", "del", name)
+
+    def prefix(self, index):
+        return ["ip", "netns", "exec", self.names[index]]
 
 
 def port_of(head):

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Ctrl-C and SIGTERM before a job runs: at once, with the right exit code, and with a line that says so.
+"""Ctrl-C, SIGTERM and SIGHUP before a job runs: at once, with the right exit code, and with a line that says so.
 
     signals.py TROUPE
 
@@ -23,6 +23,7 @@ from stalled_file import StalledFile
 
 DEMO = ROOT / "configs" / "demo.toml"
 PROMPT_S = 5
+ENDING = ((signal.SIGINT, 130, "Ctrl-C"), (signal.SIGTERM, 143, "SIGTERM"), (signal.SIGHUP, 129, "SIGHUP (the terminal closed)"))
 
 
 def expect(condition, what):
@@ -94,7 +95,7 @@ LISTENERS = (nobody, silent_listener, full_listener)
 
 def a_node_that_looks_for_its_job_ends_by_a_signal(binary, folder, _data):
     for listener in LISTENERS:
-        for wanted, code, name in ((signal.SIGINT, 130, "Ctrl-C"), (signal.SIGTERM, 143, "SIGTERM")):
+        for wanted, code, name in ENDING:
             with listener() as address:
                 node = start(binary, folder, "node", "--join", address, "--timeout", "60")
                 wait_until_it_takes_signals(node)
@@ -112,7 +113,7 @@ def a_node_looks_no_longer_than_it_was_told(binary, folder, _data):
 
 
 def training_ends_by_a_signal_while_layers_are_measured(binary, folder, data):
-    for wanted, code, name in ((signal.SIGINT, 130, "Ctrl-C"), (signal.SIGTERM, 143, "SIGTERM")):
+    for wanted, code, name in ENDING:
         run = folder / name
         train = start(binary, folder, "train", str(DEMO), data, f"job.run_dir={run}")
         wait_until_it_takes_signals(train)
@@ -123,7 +124,7 @@ def training_ends_by_a_signal_while_layers_are_measured(binary, folder, data):
 
 def training_ends_by_a_signal_while_a_layout_is_searched_for(binary, folder, data):
     picture = sorted((folder / "data" / "images").iterdir())[0]
-    for wanted, code, name in ((signal.SIGINT, 130, "Ctrl-C"), (signal.SIGTERM, 143, "SIGTERM")):
+    for wanted, code, name in ENDING:
         run = folder / f"layout-{name}"
         with StalledFile(picture) as stalled:  # Before it trains, only the search looks into media.
             train = start(binary, folder, "train", str(DEMO), data, f"job.run_dir={run}", "parallel.mode=auto", "parallel.pipelines=[]")
@@ -134,7 +135,7 @@ def training_ends_by_a_signal_while_a_layout_is_searched_for(binary, folder, dat
 
 
 def the_reference_ends_by_a_signal_and_says_before_which_step(binary, folder, data):
-    for wanted, name in ((signal.SIGINT, "Ctrl-C"), (signal.SIGTERM, "SIGTERM")):
+    for wanted, _, name in ENDING:
         run = folder / f"reference-{name}"
         train = start(binary, folder, "train", str(DEMO), data, f"job.run_dir={run}", "train.steps=100000", "--reference")
         metrics = run / "metrics.jsonl"
@@ -144,6 +145,24 @@ def the_reference_ends_by_a_signal_and_says_before_which_step(binary, folder, da
             time.sleep(0.05)
         train.send_signal(wanted)
         end(train, 75, [f"stopped by {name} before step ", "is saved: the same command goes on from there"])
+
+
+def under_nohup_a_closed_terminal_is_not_heard(binary, folder, data):
+    run = folder / "outlives"
+    train = start("nohup", folder, binary, "train", str(DEMO), data, f"job.run_dir={run}", "train.steps=2")
+    wait_until_it_takes_signals(train)
+    train.send_signal(signal.SIGHUP)
+    end(train, 0, [], within=120)
+    expect((run / "model" / "model.safetensors").is_file(), "no model was written")
+
+
+def a_closed_terminal_ends_what_only_measures(binary, folder, data):
+    profile = start(binary, folder, "profile", str(DEMO), data, "--budget", "60", "--out", str(folder / "long.json"))
+    expect("measuring" in profile.stderr.readline(), "it did not begin to measure")
+    profile.send_signal(signal.SIGHUP)
+    out, err = profile.communicate(timeout=PROMPT_S)
+    told = [line for line in (out + err).splitlines() if "measuring" not in line]
+    expect(profile.returncode == -signal.SIGHUP and not told, f"exit {profile.returncode}\n{out[-400:]}{err[-400:]}")
 
 
 def a_crash_is_told_in_two_lines_of_our_own(binary, folder, data):
@@ -161,7 +180,8 @@ def a_crash_is_told_in_two_lines_of_our_own(binary, folder, data):
 
 CASES = (a_node_that_looks_for_its_job_ends_by_a_signal, a_node_looks_no_longer_than_it_was_told,
          training_ends_by_a_signal_while_layers_are_measured, training_ends_by_a_signal_while_a_layout_is_searched_for,
-         the_reference_ends_by_a_signal_and_says_before_which_step, a_crash_is_told_in_two_lines_of_our_own)
+         the_reference_ends_by_a_signal_and_says_before_which_step,
+         under_nohup_a_closed_terminal_is_not_heard, a_closed_terminal_ends_what_only_measures, a_crash_is_told_in_two_lines_of_our_own)
 
 
 def main(binary):

@@ -47,7 +47,10 @@ void take_over_ucx_log() {
   });
 }
 
-void keep_ucx_from_crashes() {
+void keep_ucx_from_signals() {
+  // A closed terminal would end nothing any more, and `nohup` be forgotten.
+  if (std::getenv("UCX_DEBUG_SIGNO") == nullptr && ucs_global_opts.debug_signo > 0)
+    ucs_debug_disable_signal(static_cast<int>(std::exchange(ucs_global_opts.debug_signo, 0)));
   if (std::getenv("UCX_HANDLE_ERRORS") != nullptr) return;
   for (const int signal : {SIGSEGV, SIGBUS, SIGILL, SIGFPE}) ucs_debug_disable_signal(signal);
   ucs_global_opts.handle_errors = 0;  // Of its own assertions.

@@ -1,7 +1,8 @@
 // Keeps UCX from printing: what it has to say becomes part of our errors.
 //
 // Why: UCX writes every refused connection and dead peer to standard output, which belongs to the
-// program. A user who sets UCX_LOG_LEVEL or UCX_HANDLE_ERRORS wants to see it and does.
+// program. A user who sets UCX_LOG_LEVEL, UCX_HANDLE_ERRORS or UCX_DEBUG_SIGNO wants to see it and
+// does.
 
 #pragma once
 
@@ -13,9 +14,11 @@ namespace troupe::transport {
 /// process, is printed as one line of ours. Thread-safe.
 void take_over_ucx_log();
 
-/// Takes back the signals of a crash, which UCX handles from its loading on with a backtrace on
-/// standard output, unless the environment has UCX_HANDLE_ERRORS. Not thread-safe.
-void keep_ucx_from_crashes();
+/// Takes back the signals that UCX handles from its loading on, each with what it did before: those
+/// of a crash, which bring a backtrace on standard output, unless the environment has
+/// UCX_HANDLE_ERRORS; and SIGHUP, which makes UCX log everything, unless it has UCX_DEBUG_SIGNO.
+/// Not thread-safe.
+void keep_ucx_from_signals();
 
 /// The latest error or warning that UCX logged in this thread, at most once; empty when none.
 std::string take_ucx_message();

@@ -1,0 +1,245 @@
+"""Whole jobs and the machine they run on: terminals that close, readers that leave, ports and memory that are not
+there, networks, and libraries that would speak.
+
+    machine.py BINARY [CASE...]       prints `N passed, M failed, K skipped` last
+"""
+
+import contextlib
+import fcntl
+import os
+import pathlib
+import pty
+import re
+import signal
+import socket
+import subprocess
+import sys
+import termios
+import threading
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from whole_jobs import (END_WITHIN_S, ONE_PIPELINE, Hosts, children, ended_with, expect, expect_end, expect_none_left,
+                        finish, listening_sockets, run_quietly, run_script)
+from run_cases import Skipped
+
+# ---- terminals and readers ------------------------------------------------------------------------
+
+
+def sighup_ends_all_nodes(bench):
+    head = bench.start()
+    bench.wait_for_steps(1)
+    pids = children(head.pid)
+    head.send_signal(signal.SIGHUP)
+    expect_end(head, 75, ["stopped by SIGHUP (the terminal closed) during step", "is saved: the same command goes on"])
+    expect_none_left(pids)
+
+
+@contextlib.contextmanager
+def in_a_terminal(bench, command):
+    """A command as the leader of a terminal's session, and what closes that terminal."""
+    ours, terminal = pty.openpty()
+    closed = []
+
+    def close():
+        closed.append(True)
+        os.close(ours)
+
+    process = subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=terminal, start_new_session=True, cwd=bench.folder,
+                               preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
+    bench.processes.append(process)
+    os.close(terminal)
+    reader = threading.Thread(target=read_until_closed, args=(ours,), daemon=True)
+    reader.start()
+    try:
+        yield process, close
+    finally:
+        if not closed:
+            close()
+
+
+def read_until_closed(file):
+    """Keeps a terminal from filling up."""
+    with contextlib.suppress(OSError):
+        while os.read(file, 1 << 16):
+            pass
+
+
+def a_terminal_that_closes_ends_training_with_a_checkpoint(bench):
+    with in_a_terminal(bench, bench.command()) as (head, close):
+        bench.wait_for_steps(2)
+        pids = children(head.pid)
+        close()
+        expect(ended_with(head, END_WITHIN_S) == 75, f"exit {head.returncode} instead of 75")
+    expect_none_left(pids)
+    said = (bench.run_dir / "train.log").read_text(encoding="utf-8")
+    expect("stopped by SIGHUP (the terminal closed) during step" in said and "is saved" in said, said[-800:])
+    again = bench.start(steps=len(bench.metrics()) + 2)
+    _, out, err = finish(again, 60)
+    expect(again.returncode == 0 and "going on after step" in out, f"exit {again.returncode}\n{out[-800:]}{err[-800:]}")
+
+
+def under_nohup_training_outlives_its_terminal(bench):
+    with in_a_terminal(bench, ["nohup", *bench.command(steps=40)]) as (head, close):
+        bench.wait_for_steps(2)
+        pids = children(head.pid)
+        close()
+        steps = len(bench.metrics())
+        expect(ended_with(head, 60) == 0, f"exit {head.returncode}\n{(bench.folder / 'nohup.out').read_text()[-800:]}")
+    expect(steps < 40 and len(bench.metrics()) == 40, f"{steps} steps before the terminal closed, {len(bench.metrics())} in all")
+    expect((bench.run_dir / "model" / "model.safetensors").is_file(), "no model was written")
+    expect_none_left(pids)
+
+
+def a_reader_that_leaves_does_not_end_training(bench):
+    """As `troupe train ... | head -1` has it."""
+    head = bench.start(steps=20)
+    line = head.stdout.readline()
+    head.stdout.close()
+    expect("[head] demo: " in line, f"the first line: {line}")
+    pids = children(head.pid)
+    expect(ended_with(head, 60) == 0, f"exit {head.returncode}\n{head.stderr.read()[-800:]}")
+    expect(len(bench.metrics()) == 20, f"{len(bench.metrics())} of 20 steps")
+    expect((bench.run_dir / "model" / "model.safetensors").is_file(), "no model was written")
+    said = (bench.run_dir / "train.log").read_text(encoding="utf-8")
+    expect("step 20/20" in said and "done: " in said, f"the log in the run folder ends early:\n{said[-800:]}")
+    expect_none_left(pids)
+
+
+# ---- networks -------------------------------------------------------------------------------------
+
+
+def reaches(prefix, host, port):
+    """Whether a connection from a host of ours comes about."""
+    return run_quietly(*prefix, sys.executable, "-c", "import socket, sys; socket.create_connection((sys.argv[1], "
+                       "int(sys.argv[2])), timeout=5)", host, str(port))
+
+
+def tensors_go_over_the_interface_of_the_job(bench):
+    """Each time one that the job would not choose by itself."""
+    bench.use_key()
+    with Hosts(2) as hosts:
+        for interface, own, control in ((hosts.bridge, "10.77.0.1", "127.0.0.1"), ("lo", "127.0.0.1", "10.77.0.1")):
+            bench.run_dir = bench.folder / interface
+            head = bench.start(f"cluster.data_interface={interface}", f"cluster.listen={control}:0", prefix=hosts.prefix(0))
+            bench.wait_for_steps(2)
+            nodes = children(head.pid)
+            expect(len(nodes) == 4, f"{len(nodes)} node processes")
+            found = {host for host, _ in listening_sockets(head.pid)}
+            expect(found == {own, control}, f"{interface}: the head listens at {found}")
+            for pid in nodes:
+                sockets = listening_sockets(pid)
+                expect(sockets and {host for host, _ in sockets} == {own}, f"{interface} is {own}; a node listens at {sockets}")
+                for _, port in sockets:
+                    expect(reaches(hosts.prefix(0), own, port), f"nobody answers at {own}:{port}")
+                    from_elsewhere = reaches(hosts.prefix(1), "10.77.0.1", port)
+                    expect(from_elsewhere == (interface != "lo"), f"{interface}: reached from elsewhere: {from_elsewhere}")
+            head.send_signal(signal.SIGINT)
+            expect_end(head, 75, ["is saved"])
+            expect_none_left(nodes)
+
+
+# ---- what is refused before anything is done ------------------------------------------------------
+
+
+def entries_of(folder):
+    """Name, size and time of all that lies below a folder."""
+    return sorted((str(path.relative_to(folder)), path.stat().st_size, path.stat().st_mtime_ns) for path in folder.rglob("*"))
+
+
+def expect_refused_at_once(bench, code, words, *overrides, prefix=()):
+    """No layer was measured for this job, and the older run lies where it lay."""
+    if not bench.run_dir.exists():
+        expect_end(bench.start(steps=2), 0, [], within=60)
+    before = entries_of(bench.folder)
+    command = [word for word in bench.command(*overrides) if not word.startswith("scheduler.profile=")]
+    head = bench.popen([*prefix, *command], {})
+    expect_end(head, code, words, within=20)
+    after = [entry for entry in entries_of(bench.folder) if entry not in before]
+    expect(not after and len(before) == len(entries_of(bench.folder)), f"'{words[0]}' came after {after}")
+
+
+def a_taken_port_is_found_before_anything_is_done(bench):
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        taken = f"127.0.0.1:{other.getsockname()[1]}"
+        for key, code in (("cluster.listen", 1), ("observe.metrics_listen", 2)):
+            expect_refused_at_once(bench, code, ["another program listens there", key, "fix: "], f"{key}={taken}")
+
+
+def too_large_a_model_is_found_before_anything_is_done(bench):
+    # 600 layers of 0.27 GB each, several times over.
+    wide = "modules.llm.config={hidden_size=2048,num_hidden_layers=600,intermediate_size=8192,num_attention_heads=16}"
+    cut = ('parallel.pipelines=[{stages=[{node=0,vision="all",audio="all"},{node=1,llm=[0,200]},{node=2,llm=[200,400]},'
+           "{node=3,llm=[400,602]}]}]")
+    words = ["parameters, gradients and optimizer of the nodes of this machine take", "fix: use more nodes or a smaller model"]
+    expect_refused_at_once(bench, 2, words, wide, cut)
+    expect_refused_at_once(bench, 2, ["alone needs", "fix:"], wide, "parallel.pipelines=[]", "parallel.mode=auto",
+                           "cluster.device_memory_gib=0.1")
+
+
+def small_shared_memory_is_found_before_anything_is_done(bench):
+    if os.geteuid() != 0 or not run_quietly("unshare", "-m", "mount", "-t", "tmpfs", "-o", "size=1m", "none", "/dev/shm"):
+        raise Skipped("needs root and mount namespaces")
+    small = ["unshare", "-m", "sh", "-c", 'mount -t tmpfs -o size=1m none /dev/shm && exec "$@"', "sh"]
+    expect_refused_at_once(bench, 2, ["/dev/shm has 1024 KiB free", "fix: enlarge it", "--shm-size"], prefix=small)
+
+
+# ---- libraries ------------------------------------------------------------------------------------
+
+# A line of the log as a user sees it; one may stand farther in.
+OWN_LINE = re.compile(r"\d\d:\d\d:\d\d \[head\] +\S")
+# What libraries call themselves; users are told about nodes.
+LIBRARIES = ("CAF", "caf::", "UCX", "UCS", "ucp_", "uct_", "OpenSSL", "SSL", "terminate called")
+
+
+def expect_own_lines(out, err, reason=()):
+    """The whole output is the engine's: lines of its log, and on stderr nothing but the reason of its end."""
+    foreign = [line for line in out.splitlines() if not OWN_LINE.match(line)]
+    expect(not foreign, f"lines that no log of ours has: {foreign}")
+    lines = err.splitlines()
+    expect(len(lines) == len(reason) and all(word in line for word, line in zip(reason, lines)),
+           f"stderr has other lines than the reason, {reason}:\n{err}")
+    named = [line for line in (out + err).splitlines() if any(word in line for word in LIBRARIES)]
+    expect(not named, f"libraries speak: {named}")
+
+
+def lost_nodes_bring_no_words_of_libraries(bench):
+    """One is killed while tensors move, and one falls silent and is told to leave when it wakes."""
+    for transports in ("self,tcp", "self,tcp,posix"):
+        bench.run_dir = bench.folder / transports
+        head = bench.start("cluster.heartbeat_interval_s=0.2", "cluster.heartbeat_timeout_s=1", "cluster.fault_tolerance=2",
+                           steps=60, env={"UCX_TLS": transports})
+        said = []
+        reader = threading.Thread(target=lambda: said.extend(head.stdout), daemon=True)
+        reader.start()
+        bench.wait_for_steps(3)
+        pids = children(head.pid)
+        os.kill(pids[1], signal.SIGKILL)
+        bench.wait_for_steps(len(bench.metrics()) + 10)
+        os.kill(pids[3], signal.SIGSTOP)
+        bench.wait_for_steps(len(bench.metrics()) + 10)
+        os.kill(pids[3], signal.SIGCONT)
+        code = ended_with(head, 60)
+        reader.join()
+        out, err = "".join(said), head.stderr.read()
+        expect(code == 0 and out.count(" was lost: ") == 2, f"exit {code}, two losses:\n{out[-2000:]}{err[-800:]}")
+        expect_own_lines(out, err)
+        expect_none_left(pids)
+
+
+def an_end_by_a_lost_node_brings_no_words_of_libraries(bench):
+    for transports in ("self,tcp", "self,tcp,posix"):
+        bench.run_dir = bench.folder / transports
+        head = bench.start(ONE_PIPELINE, env={"UCX_TLS": transports})
+        bench.wait_for_steps(2)
+        pids = children(head.pid)
+        os.kill(pids[2], signal.SIGKILL)
+        _, out, err = finish(head, END_WITHIN_S)
+        expect(head.returncode == 1, f"exit {head.returncode}")
+        expect_own_lines(out, err, ["no other node has llm.", "  fix: "])
+        expect_none_left(pids)
+
+
+if __name__ == "__main__":
+    sys.exit(run_script(dict(globals())))
