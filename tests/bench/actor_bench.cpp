@@ -3,57 +3,35 @@
 //
 // Bounds, measured in the same run: two threads handing over by a condition variable, and two
 // threads over a loopback socket. Between two processes it is measured twice, side by side: over
-// plain TCP, and as a job does, behind the door (TLS 1.3 with a key). `actor_bench --serve KIND
-// WAY` is the second process.
+// plain TCP, and as a job does, behind the door (TLS 1.3 with a key): see second_process.hpp.
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <spawn.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <caf/all.hpp>
-#include <caf/io/all.hpp>
-#include <caf/io/basp_broker.hpp>
 #include <condition_variable>
-#include <csignal>
 #include <cstdlib>
-#include <cstring>
 #include <future>
 #include <mutex>
 #include <thread>
 
-#include "actors/tls_doorman.hpp"
-#include "actors/tls_scribe.hpp"
 #include "tests/bench/report.hpp"
-
-extern char** environ;
+#include "tests/bench/second_process.hpp"
 
 namespace {
 
+using troupe::bench::connect;
+using troupe::bench::immortal_system;
+using troupe::bench::pong;
+using troupe::bench::Server;
 using Clock = std::chrono::steady_clock;
 using Count = std::uint64_t;
 
 double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
-}
-
-// What the engine's control plane uses: dependencies of CAF's default scheduler on idle polling
-// cost 250 us per remote round trip, these settings 90 us.
-struct Config : caf::actor_system_config {
-  explicit Config(bool remote) {
-    load<caf::io::middleman>();
-    set("scheduler.max-threads", 2);
-    if (!remote) return;
-    set("scheduler.policy", caf::atom("sharing"));
-    set("middleman.workers", 0);
-  }
-};
-
-caf::behavior pong(caf::event_based_actor*) {
-  return {[](caf::ping_atom, Count number) { return number; }};
 }
 
 // Keeps `window` requests in flight until `count` were answered, then fulfils `finished`.
@@ -130,110 +108,12 @@ void measure(const std::string& where, caf::actor_system& system, const caf::act
                         {{"size", "64 in flight"}});
 }
 
-// A system that lives until the program ends. The destructor of CAF 0.17 sometimes waits for ever
-// for the thread of a detached actor that exchanged messages with another process.
-caf::actor_system& immortal_system(bool remote) {
-  return *new caf::actor_system(*new Config(remote));
-}
-
 void measure_local(bool detached, double bound_us) {
   auto& system = immortal_system(/*remote=*/false);
   const auto target = detached ? system.spawn<caf::detached>(pong) : system.spawn(pong);
   measure("in one process", system, target, 2'000, detached, bound_us);
   caf::anon_send_exit(target, caf::exit_reason::user_shutdown);
 }
-
-namespace door = troupe::door;
-
-// Both processes know it; what it is does not matter here.
-door::JobKey bench_key() { return door::JobKey::parse(std::string(64, '7'), "").value(); }
-
-caf::io::network::default_multiplexer& multiplexer_of(caf::actor_system& system) {
-  return dynamic_cast<caf::io::network::default_multiplexer&>(system.middleman().backend());
-}
-
-caf::actor broker_of(caf::actor_system& system) {
-  return system.middleman().named_broker<caf::io::basp_broker>(caf::atom("BASP"));
-}
-
-std::uint16_t publish(caf::actor_system& system, const caf::actor& target, bool behind_door) {
-  if (!behind_door) return *system.middleman().publish(target, 0, "127.0.0.1");
-  caf::io::doorman_ptr doorman = caf::make_counted<troupe::actors::TlsDoorman>(
-      multiplexer_of(system), door::listen_at({"127.0.0.1", 0}).value(), bench_key(),
-      [](const std::string&) {});
-  const auto port = doorman->port();
-  caf::anon_send(broker_of(system), caf::publish_atom::value, std::move(doorman), port,
-                 caf::actor_cast<caf::strong_actor_ptr>(target), std::set<std::string>());
-  return port;
-}
-
-caf::actor connect(caf::actor_system& system, std::uint16_t port, bool behind_door) {
-  if (!behind_door) return *system.middleman().remote_actor("127.0.0.1", port);
-  const troupe::HostPort address{"127.0.0.1", port};
-  const auto deadline = Clock::now() + std::chrono::seconds(20);
-  const door::TlsContext context(bench_key(), door::TlsContext::Side::client);
-  auto session =
-      door::shake_hands(context, door::connect_to(address, deadline).value(), address, deadline);
-  caf::io::scribe_ptr scribe = caf::make_counted<troupe::actors::TlsScribe>(
-      multiplexer_of(system), std::move(session).value());
-  caf::scoped_actor self(system);
-  caf::actor found;
-  self->request(broker_of(system), std::chrono::seconds(20), caf::connect_atom::value,
-                std::move(scribe), port)
-      .receive([&](caf::node_id&, caf::strong_actor_ptr& actor,
-                   std::set<std::string>&) { found = caf::actor_cast<caf::actor>(actor); },
-               [](const caf::error&) { throw std::runtime_error("cannot connect"); });
-  return found;
-}
-
-// The second process: publishes a pong, says on which port, ends with its standard input.
-int serve(bool detached, bool behind_door) {
-  auto& system = immortal_system(/*remote=*/true);
-  const auto target = detached ? system.spawn<caf::detached>(pong) : system.spawn(pong);
-  std::cout << publish(system, target, behind_door) << std::endl;
-  std::string ignored;
-  std::getline(std::cin, ignored);
-  return 0;
-}
-
-// Runs `actor_bench --serve KIND WAY` and knows its port.
-class Server {
- public:
-  Server(bool detached, bool behind_door) {
-    std::array<int, 2> in{}, out{};
-    if (::pipe(in.data()) != 0 || ::pipe(out.data()) != 0) throw std::runtime_error("no pipe");
-    posix_spawn_file_actions_t actions;
-    ::posix_spawn_file_actions_init(&actions);
-    ::posix_spawn_file_actions_adddup2(&actions, in[0], 0);
-    ::posix_spawn_file_actions_adddup2(&actions, out[1], 1);
-    for (const int end : {in[1], out[0]}) ::posix_spawn_file_actions_addclose(&actions, end);
-    char name[] = "actor_bench", serve[] = "--serve", first[] = "detached", second[] = "scheduled";
-    char plain[] = "plain", door[] = "door";
-    std::array<char*, 5> arguments{name, serve, detached ? first : second,
-                                   behind_door ? door : plain, nullptr};
-    if (::posix_spawn(&process_, "/proc/self/exe", &actions, nullptr, arguments.data(), environ) !=
-        0)
-      throw std::runtime_error("no second process");
-    ::posix_spawn_file_actions_destroy(&actions);
-    ::close(in[0]);
-    ::close(out[1]);
-    input_ = in[1];
-    std::string text;
-    for (char letter = 0; ::read(out[0], &letter, 1) == 1 && letter != '\n';) text += letter;
-    ::close(out[0]);
-    port_ = static_cast<std::uint16_t>(std::stoi(text));
-  }
-  ~Server() {
-    ::close(input_);
-    ::waitpid(process_, nullptr, 0);
-  }
-  std::uint16_t port() const { return port_; }
-
- private:
-  pid_t process_ = -1;
-  int input_ = -1;
-  std::uint16_t port_ = 0;
-};
 
 void measure_remote(bool detached, double bound_us, bool behind_door) {
   const Server server(detached, behind_door);
@@ -324,12 +204,8 @@ void measure_all() {
 int main(int count, char** arguments) {
   int code = 0;
   try {
-    std::signal(SIGPIPE, SIG_IGN);
-    if (count == 4 && std::strcmp(arguments[1], "--serve") == 0)
-      code =
-          serve(std::strcmp(arguments[2], "detached") == 0, std::strcmp(arguments[3], "door") == 0);
-    else
-      measure_all();
+    troupe::bench::serve_if_asked(count, arguments);
+    measure_all();
   } catch (const std::exception& error) {
     std::cerr << "actor_bench: " << error.what() << '\n';
     code = 1;
