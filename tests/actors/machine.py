@@ -10,6 +10,7 @@ import os
 import pathlib
 import pty
 import re
+import select
 import signal
 import socket
 import subprocess
@@ -34,42 +35,48 @@ def sighup_ends_all_nodes(bench):
     expect_none_left(pids)
 
 
-@contextlib.contextmanager
-def in_a_terminal(bench, command):
-    """A command as the leader of a terminal's session, and what closes that terminal."""
-    ours, terminal = pty.openpty()
-    closed = []
+class Terminal:
+    """A command as the leader of a terminal's session."""
 
-    def close():
-        closed.append(True)
-        os.close(ours)
+    def __init__(self, bench, command):
+        self.ours, theirs = pty.openpty()
+        self.said = b""
+        self.process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
+                                        cwd=bench.folder, env={**os.environ, "TERM": "xterm"},
+                                        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
+        bench.processes.append(self.process)
+        os.close(theirs)
+        self.closing = threading.Event()
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.reader.start()
 
-    process = subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=terminal, start_new_session=True, cwd=bench.folder,
-                               preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
-    bench.processes.append(process)
-    os.close(terminal)
-    reader = threading.Thread(target=read_until_closed, args=(ours,), daemon=True)
-    reader.start()
-    try:
-        yield process, close
-    finally:
-        if not closed:
-            close()
+    def _read(self):
+        """Shows what is said until nobody has the terminal open any more, or it is closed."""
+        with contextlib.suppress(OSError):
+            while not self.closing.is_set():
+                if select.select([self.ours], [], [], 0.02)[0]:
+                    self.said += os.read(self.ours, 1 << 16)
+        os.close(self.ours)
 
+    def close(self):
+        self.closing.set()
+        self.reader.join()
 
-def read_until_closed(file):
-    """Keeps a terminal from filling up."""
-    with contextlib.suppress(OSError):
-        while os.read(file, 1 << 16):
-            pass
+    def ended_with(self, within):
+        """The exit code, and all that was shown."""
+        code = ended_with(self.process, within)
+        self.reader.join(timeout=5)  # Until the last word is read.
+        self.close()
+        return code, self.said.decode(errors="replace")
 
 
 def a_terminal_that_closes_ends_training_with_a_checkpoint(bench):
-    with in_a_terminal(bench, bench.command()) as (head, close):
-        bench.wait_for_steps(2)
-        pids = children(head.pid)
-        close()
-        expect(ended_with(head, END_WITHIN_S) == 75, f"exit {head.returncode} instead of 75")
+    terminal = Terminal(bench, bench.command())
+    bench.wait_for_steps(2)
+    pids = children(terminal.process.pid)
+    terminal.close()
+    code, _ = terminal.ended_with(END_WITHIN_S)
+    expect(code == 75, f"exit {code} instead of 75")
     expect_none_left(pids)
     said = (bench.run_dir / "train.log").read_text(encoding="utf-8")
     expect("stopped by SIGHUP (the terminal closed) during step" in said and "is saved" in said, said[-800:])
@@ -79,12 +86,13 @@ def a_terminal_that_closes_ends_training_with_a_checkpoint(bench):
 
 
 def under_nohup_training_outlives_its_terminal(bench):
-    with in_a_terminal(bench, ["nohup", *bench.command(steps=40)]) as (head, close):
-        bench.wait_for_steps(2)
-        pids = children(head.pid)
-        close()
-        steps = len(bench.metrics())
-        expect(ended_with(head, 60) == 0, f"exit {head.returncode}\n{(bench.folder / 'nohup.out').read_text()[-800:]}")
+    terminal = Terminal(bench, ["nohup", *bench.command(steps=40)])
+    bench.wait_for_steps(2)
+    pids = children(terminal.process.pid)
+    terminal.close()
+    steps = len(bench.metrics())
+    code, _ = terminal.ended_with(60)
+    expect(code == 0, f"exit {code}\n{(bench.folder / 'nohup.out').read_text(encoding='utf-8')[-800:]}")
     expect(steps < 40 and len(bench.metrics()) == 40, f"{steps} steps before the terminal closed, {len(bench.metrics())} in all")
     expect((bench.run_dir / "model" / "model.safetensors").is_file(), "no model was written")
     expect_none_left(pids)
@@ -152,8 +160,10 @@ def expect_refused_at_once(bench, code, words, *overrides, prefix=()):
         expect_end(bench.start(steps=2), 0, [], within=60)
     before = entries_of(bench.folder)
     command = [word for word in bench.command(*overrides) if not word.startswith("scheduler.profile=")]
-    head = bench.popen([*prefix, *command], {})
-    expect_end(head, code, words, within=20)
+    terminal = Terminal(bench, [*prefix, *command])
+    ended, said = terminal.ended_with(40)
+    expect(ended == code and all(word in said for word in words), f"exit {ended}, not {code} and {words}\n{said[-800:]}")
+    expect("measuring" not in said, f"'{words[0]}' came after layers were measured:\n{said[:400]}")
     after = [entry for entry in entries_of(bench.folder) if entry not in before]
     expect(not after and len(before) == len(entries_of(bench.folder)), f"'{words[0]}' came after {after}")
 
@@ -178,11 +188,17 @@ def too_large_a_model_is_found_before_anything_is_done(bench):
                            "cluster.device_memory_gib=0.1")
 
 
-def small_shared_memory_is_found_before_anything_is_done(bench):
-    if os.geteuid() != 0 or not run_quietly("unshare", "-m", "mount", "-t", "tmpfs", "-o", "size=1m", "none", "/dev/shm"):
+def with_shared_memory(mebibytes):
+    """A prefix of commands: /dev/shm as large as containers have it, for them alone."""
+    mount = f"mount -t tmpfs -o size={mebibytes}m none /dev/shm"
+    if os.geteuid() != 0 or not run_quietly("unshare", "-m", "sh", "-c", mount):
         raise Skipped("needs root and mount namespaces")
-    small = ["unshare", "-m", "sh", "-c", 'mount -t tmpfs -o size=1m none /dev/shm && exec "$@"', "sh"]
-    expect_refused_at_once(bench, 2, ["/dev/shm has 1024 KiB free", "fix: enlarge it", "--shm-size"], prefix=small)
+    return ["unshare", "-m", "sh", "-c", mount + ' && exec "$@"', "sh"]
+
+
+def small_shared_memory_is_found_before_anything_is_done(bench):
+    expect_refused_at_once(bench, 2, ["/dev/shm has 1024 KiB free", "fix: enlarge it", "--shm-size"],
+                           prefix=with_shared_memory(1))
 
 
 # ---- libraries ------------------------------------------------------------------------------------
@@ -226,6 +242,14 @@ def lost_nodes_bring_no_words_of_libraries(bench):
         expect(code == 0 and out.count(" was lost: ") == 2, f"exit {code}, two losses:\n{out[-2000:]}{err[-800:]}")
         expect_own_lines(out, err)
         expect_none_left(pids)
+
+
+def shared_memory_that_fills_up_brings_no_words_of_libraries(bench):
+    """Enough at first, but not for all nine pairs of neighbours: one exchanges rows over the network."""
+    head = bench.start(steps=5, prefix=with_shared_memory(34))
+    _, out, err = finish(head, 60)
+    expect(head.returncode == 0 and "step 5/5" in out, f"exit {head.returncode}\n{out[-800:]}{err[-800:]}")
+    expect_own_lines(out, err)
 
 
 def an_end_by_a_lost_node_brings_no_words_of_libraries(bench):
