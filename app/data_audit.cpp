@@ -73,7 +73,9 @@ int audit_data(const AuditOptions& options) {
   } else {
     print("samples were trained more often than their epochs allow", audit.trained_twice);
     print("samples of finished steps were neither trained nor bad", audit.never);
-    std::cout << trained.size() << " steps in " << generations.size() << " generations: "
+    const auto count = [](const auto& set) { return static_cast<std::int64_t>(set.size()); };
+    std::cout << counted(count(trained), "step") + " in " +
+                     counted(count(generations), "generation") + ": "
               << (audit.is_clean() ? "every sample exactly once\n" : "not every sample once\n");
   }
   return audit.is_clean() ? kDone : kFailed;

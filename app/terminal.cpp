@@ -49,6 +49,10 @@ std::string wrapped(const std::string& text, std::size_t indent, std::size_t col
   return lines;
 }
 
+std::string counted(std::int64_t count, const std::string& noun) {
+  return with_commas(count) + " " + noun + (count == 1 ? "" : "s");
+}
+
 std::string with_commas(std::int64_t number) {
   std::string digits = std::to_string(number);
   for (auto at = static_cast<std::ptrdiff_t>(digits.size()) - 3; at > (number < 0 ? 1 : 0); at -= 3)

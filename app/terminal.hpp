@@ -27,6 +27,9 @@ Error usage_error(std::string message, std::string fix);
 /// first has so many columns less. A word that is longer has a line of its own.
 std::string wrapped(const std::string& text, std::size_t indent, std::size_t columns = 80);
 
+/// (4, "node") as `4 nodes`, (1, "node") as `1 node`.
+std::string counted(std::int64_t count, const std::string& noun);
+
 /// 558128 as `558,128`.
 std::string with_commas(std::int64_t number);
 

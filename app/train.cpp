@@ -61,8 +61,8 @@ void announce(const Opened& opened, const observe::Logger& logger) {
       if (!module.freeze) trained += layer.parameter_elements;
     }
   logger.info(job.job.name + ": " + with_unit(parameters) + " parameters (" + with_unit(trained) +
-              " trained), " + with_commas(opened.data.records) + " samples, " +
-              std::to_string(job.cluster.nodes) + " nodes, " + observe::layout_words(opened.plan) +
+              " trained), " + counted(opened.data.records, "sample") + ", " +
+              counted(job.cluster.nodes, "node") + ", " + observe::layout_words(opened.plan) +
               ", run folder " + job.job.run_dir.string());
   const auto& profile = opened.profile;
   logger.info("layer costs: " + profile.file.string() +
