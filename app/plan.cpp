@@ -23,20 +23,29 @@ struct Options {
   std::string timeline;
 };
 
-/// The layout as `[[parallel.pipelines]]`.
+std::string stages_toml(const std::vector<HandStage>& stages) {
+  std::string text = "stages = [\n";
+  for (const auto& stage : stages) {
+    text += "  { node = " + std::to_string(stage.node) +
+            (stage.device > 0 ? ", device = " + std::to_string(stage.device) : "");
+    for (const auto& run : stage.runs)
+      text += ", " + run.module + " = [" + std::to_string(run.layers->begin) + ", " +
+              std::to_string(run.layers->end) + "]";
+    text += " },\n";
+  }
+  return text + "]\n";
+}
+
+/// The layout as `[[parallel.pipelines]]`, or `[[parallel.replicas]]`.
 std::string layout_toml(const HandLayout& layout) {
   std::string text = "[parallel]\nmode = \"manual\"\n";
-  for (const auto& pipeline : layout.pipelines) {
-    text += "\n[[parallel.pipelines]]\nstages = [\n";
-    for (const auto& stage : pipeline) {
-      text += "  { node = " + std::to_string(stage.node) +
-              (stage.device > 0 ? ", device = " + std::to_string(stage.device) : "");
-      for (const auto& run : stage.runs)
-        text += ", " + run.module + " = [" + std::to_string(run.layers->begin) + ", " +
-                std::to_string(run.layers->end) + "]";
-      text += " },\n";
-    }
-    text += "]\n";
+  for (const auto& pipeline : layout.pipelines)
+    text += "\n[[parallel.pipelines]]\n" + stages_toml(pipeline);
+  for (const auto& replica : layout.replicas) {
+    std::string modules;
+    for (const auto& module : replica.modules)
+      modules += (modules.empty() ? "\"" : ", \"") + module + "\"";
+    text += "\n[[parallel.replicas]]\nmodules = [" + modules + "]\n" + stages_toml(replica.stages);
   }
   return text;
 }
@@ -94,7 +103,7 @@ void add_plan(Commands& commands) {
   auto* command = commands.add("plan", "Find a layout for a job and a cluster, and say why",
                                [options] { return plan(*options); });
   options->planning.add_to(*command);
-  command->add_option("--save", options->save, "Write the layout as [[parallel.pipelines]]")
+  command->add_option("--save", options->save, "Write the layout as a job file says it")
       ->type_name("FILE");
   command
       ->add_option("--timeline", options->timeline,

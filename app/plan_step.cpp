@@ -5,6 +5,7 @@
 #include <functional>
 #include <numeric>
 
+#include "app/planning_text.hpp"
 #include "app/progress.hpp"
 #include "engine/choose_layout.hpp"
 #include "scheduler/layout_score.hpp"
@@ -64,8 +65,8 @@ StepTimes times_with(const Planning& planning, std::int64_t count) {
   const auto other = with_microbatches(planning, count);
   const auto planned = plan_step(*other);
   if (!planned.ok() || !fits(*other, planned.value())) return {};
-  const auto pipelines = static_cast<std::int64_t>(planned.value().layout.plan.pipelines.size());
-  if (count * pipelines > planning.request.global_batch) return {};  // Fewer would be made.
+  if (count * llm_replicas(planned.value().layout.plan) > planning.request.global_batch)
+    return {};  // Fewer would be made.
   return times_of(planned.value());
 }
 

@@ -191,11 +191,12 @@ Result<scheduler::AutoLayout> layout_by_hand(const Planning& planning) {
 
 }  // namespace
 
-Result<scheduler::AutoLayout> make_layout(const Planning& planning) {
+Result<scheduler::AutoLayout> make_layout(const Planning& planning, bool one_number) {
   const Progress progress(planning.by_hand ? "simulating the layout" : "searching for a layout");
   const auto judge =
       engine::training_judge(planning.setup, costs_of(planning), planning.request.samples);
   auto request = planning.request;
+  request.one_number = one_number;
   if (planning.setup.job.balancer.policy != "in-order") request.judge = judge;
   auto made = planning.by_hand ? layout_by_hand(planning) : scheduler::auto_layout(request);
   if (!made.ok() || made.value().judged > 0) return made;

@@ -70,8 +70,9 @@ struct Planning {
 Result<std::unique_ptr<Planning>> open_planning(const PlanningArguments& arguments);
 
 /// The layout by hand of the job, or the chosen one, with its step as training would cut it.
+/// `one_number`: see `AutoLayoutRequest`.
 /// Errors: as `place_by_hand`, `auto_layout` and `SimulatedTraining::step`.
-Result<scheduler::AutoLayout> make_layout(const Planning& planning);
+Result<scheduler::AutoLayout> make_layout(const Planning& planning, bool one_number = false);
 
 using PredictedBatch = engine::SimulatedBatch;
 

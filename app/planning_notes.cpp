@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <utility>
 
+#include "app/planning_text.hpp"
 #include "scheduler/profile_batch.hpp"
 #include "scheduler/template_layout.hpp"
 
@@ -42,7 +43,7 @@ Result<PlanningNotes> planning_notes(const Planning& planning,
   notes.b_min = b_min.value();
   if (planning.request.fault_tolerance == 0) return notes;
   // Standby holders make up for pipelines that are not there: nodes are not kept for them.
-  const auto pipelines = static_cast<std::int32_t>(layout.plan.pipelines.size());
+  const auto pipelines = static_cast<std::int32_t>(llm_replicas(layout.plan));
   auto templates = planned_templates(planning, pipelines, planning.request.cluster.nodes,
                                      std::min(planning.request.fault_tolerance, pipelines - 1));
   if (templates.ok())

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <iostream>
+#include <map>
+#include <utility>
 
 #include "app/standby_text.hpp"
 #include "app/terminal.hpp"
@@ -159,20 +161,69 @@ std::string cluster_text(const Planning& planning) {
          " microbatches per pipeline, " + request.schedule;
 }
 
+std::int64_t llm_replicas(const ParallelPlan& plan) {
+  std::int64_t count = 0;
+  for (std::size_t r = 0; r < plan.replicas.size(); ++r) count += plan.is_llm(ReplicaId{r}) ? 1 : 0;
+  return count;
+}
+
+namespace {
+
+/// Whether module groups have numbers of replicas of their own.
+bool has_own_numbers(const ParallelPlan& plan) {
+  return plan.replicas.size() != plan.pipelines.size() * plan.module_groups.size();
+}
+
+std::map<std::string, std::int64_t> replicas_by_group(const ParallelPlan& plan) {
+  std::map<std::string, std::int64_t> counts;
+  for (const auto& replica : plan.replicas)
+    ++counts[plan.module_groups[replica.group.index()].name];
+  return counts;
+}
+
+/// Where a stage belongs: its pipeline and its number there; with numbers of their own the replica,
+/// counted in its group, as `vision 2`.
+std::pair<std::string, std::string> place_of(const ParallelPlan& plan, StageId stage) {
+  const ReplicaId replica = plan.at(stage).replica;
+  if (!has_own_numbers(plan)) {
+    const PipelineId pipeline = plan.pipeline_of(stage);
+    return {std::to_string(pipeline.value),
+            std::to_string(stage.index() - plan.stages_of(pipeline).front().index())};
+  }
+  std::int64_t number = 0;
+  for (std::size_t r = 0; r < replica.index(); ++r)
+    number += plan.replicas[r].group == plan.at(replica).group ? 1 : 0;
+  return {plan.module_groups[plan.at(replica).group.index()].name + " " + std::to_string(number),
+          std::to_string(stage.index() - plan.at(replica).stages.front().index())};
+}
+
+}  // namespace
+
+std::string copies_text(const ParallelPlan& plan) {
+  const auto pipelines = plan.pipelines.size();
+  if (!has_own_numbers(plan))
+    return std::to_string(pipelines) + (pipelines == 1 ? " pipeline" : " pipelines");
+  const auto counts = replicas_by_group(plan);
+  std::string text;
+  for (const auto& group : plan.module_groups)
+    text += (text.empty() ? "replicas: " : ", ") + std::to_string(counts.at(group.name)) + " of " +
+            group.name;
+  return text;
+}
+
 void print_stages(const Planning& planning, const scheduler::AutoLayout& layout) {
   constexpr std::size_t kShown = 40;
   const auto memory = static_cast<double>(planning.request.device_memory.count());
-  std::vector<std::vector<std::string>> rows{
-      {"pipe", "stage", "node", "device", "layers", "memory", "limit", "work", "idle"}};
+  std::vector<std::vector<std::string>> rows{{has_own_numbers(layout.plan) ? "replica" : "pipe",
+                                              "stage", "node", "device", "layers", "memory",
+                                              "limit", "work", "idle"}};
   for (std::size_t s = 0; s < layout.plan.stages.size() && s < kShown; ++s) {
     const Stage& stage = layout.plan.stages[s];
     const auto device = stage.devices.front().index();
     const auto& group = group_of(layout, stage);
-    const PipelineId pipeline = layout.plan.pipeline_of(StageId{s});
-    rows.push_back({std::to_string(pipeline.value),
-                    std::to_string(s - layout.plan.stages_of(pipeline).front().index()),
-                    std::to_string(group.node.value), devices_text(group),
-                    runs_text(layout.plan, stage),
+    auto [copy, number] = place_of(layout.plan, StageId{s});
+    rows.push_back({std::move(copy), std::move(number), std::to_string(group.node.value),
+                    devices_text(group), runs_text(layout.plan, stage),
                     size_text(layout.predicted.peak_memory_bytes[device]),
                     memory > 0 ? size_text(memory) : "-", time_text(layout.predicted.stage_ms[s]),
                     percent(layout.predicted.stage_bubble[s])});
@@ -193,6 +244,7 @@ Json planning_json(const Planning& planning, const scheduler::AutoLayout& layout
           {"costs", planning.costs},
           {"chosen", !planning.by_hand},
           {"pipelines", layout.plan.pipelines.size()},
+          {"replicas", replicas_by_group(layout.plan)},
           {"microbatches", request.microbatches},
           {"schedule", request.schedule}};
 }
@@ -230,6 +282,7 @@ Json layout_json(const Planning& planning, const PlannedStep& planned, const Pla
   const scheduler::AutoLayout& layout = planned.layout;
   Json json = planning_json(planning, layout);
   json["step_ms"] = layout.predicted.step_ms;
+  if (layout.one_number_ms) json["one_number_step_ms"] = *layout.one_number_ms;
   json["step_ms_min"] = planned.least_ms;
   json["step_ms_max"] = planned.most_ms;
   json["bubble"] = layout.predicted.bubble;
@@ -300,12 +353,10 @@ namespace {
 /// `predicted step 101 ms (98.2 ms to 112 ms over the batches tried), bubble 39 %, 1 pipeline`.
 std::string headline(const PlannedStep& planned) {
   const auto& layout = planned.layout;
-  const auto pipelines = layout.plan.pipelines.size();
   std::string text = "predicted step " + time_text(layout.predicted.step_ms);
   const auto least = time_text(planned.least_ms), most = time_text(planned.most_ms);
   if (least != most) text += " (other batches " + least + " to " + most + ")";
-  return text + ", bubble " + percent(layout.predicted.bubble) + ", " + std::to_string(pipelines) +
-         (pipelines == 1 ? " pipeline" : " pipelines");
+  return text + ", bubble " + percent(layout.predicted.bubble) + ", " + copies_text(layout.plan);
 }
 
 void print_reasons(const std::vector<scheduler::LayoutReason>& reasons) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <set>
 #include <string>
@@ -25,13 +26,20 @@ void print_table(std::vector<std::vector<std::string>> rows, const std::set<std:
 /// `27 %`.
 std::string percent(double share);
 
+/// Replicas of the llm: among so many a batch is dealt.
+std::int64_t llm_replicas(const ParallelPlan& plan);
+
+/// `2 pipelines`, or `replicas: 3 of vision, 2 of llm` where module groups have numbers of their
+/// own.
+std::string copies_text(const ParallelPlan& plan);
+
 /// What is planned for, and on which costs: one line without its end.
 std::string cluster_text(const Planning& planning);
 
 /// One row per stage: layers, memory, work, idle share; at most 40.
 void print_stages(const Planning& planning, const scheduler::AutoLayout& layout);
 
-/// `cluster`, `costs`, `chosen`, `pipelines`, `microbatches`, `schedule`.
+/// `cluster`, `costs`, `chosen`, `pipelines`, `replicas` (by group), `microbatches`, `schedule`.
 Json planning_json(const Planning& planning, const scheduler::AutoLayout& layout);
 /// `stages`.
 Json stages_json(const scheduler::AutoLayout& layout);

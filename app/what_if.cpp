@@ -97,6 +97,7 @@ Json to_json(const Planning& planning, const WhatIfAnswer& answer) {
   Json json{{"lost", answer.lost}, {"joined", answer.request.joined}, {"spare", answer.spare}};
   json["costs"] = planning.costs;
   json["layout"] = answer.from_templates ? "templates" : planning.by_hand ? "by hand" : "chosen";
+  if (!answer.instead.empty()) json["instead"] = answer.instead;
   json["step_ms_simulated"] = answer.step_before_ms && answer.step_after_ms;
   json["before"] = side_json(change.before, answer.step_before_ms);
   json["after"] = side_json(change.after, answer.step_after_ms);
@@ -178,6 +179,7 @@ void print(const Planning& planning, const WhatIfAnswer& answer) {
     std::cout << "joined: " << list_text(answer.request.joined)
               << (answer.spare.empty() ? "" : ", of them had no stage: " + list_text(answer.spare))
               << '\n';
+  if (!answer.instead.empty()) std::cout << "note: " << wrapped(answer.instead, 6) << '\n';
   if (answer.from_templates)
     std::cout << "pipelines of this layout share nodes; shown is the job on pipeline templates\n";
   const bool simulated = answer.step_before_ms && answer.step_after_ms;

@@ -177,17 +177,42 @@ void use_spares(const Planning& planning, WhatIfAnswer& answer) {
   request.joined.insert(request.joined.end(), answer.spare.begin(), answer.spare.end());
 }
 
+/// The layout that a change can be planned for. What the planner would choose instead, if it would,
+/// goes to `instead`.
+Result<scheduler::AutoLayout> changeable_layout(const Planning& planning, std::string& instead) {
+  const auto refused = [](const std::string& why, const std::string& where,
+                          const std::string& fix) {
+    return Error{Errc::unavailable,
+                 "changes of a layout with replicas of its own for each module group cannot be "
+                 "planned yet" +
+                     why,
+                 where, fix};
+  };
+  if (!planning.setup.job.parallel.layout.replicas.empty() && planning.by_hand)
+    return refused("", "parallel.replicas",
+                   "write the layout as [[parallel.pipelines]], or leave it out");
+  auto layout = make_layout(planning);
+  if (!layout.ok() || planning.by_hand || layout.value().layout.replicas.empty()) return layout;
+  const auto& reasons = layout.value().reasons;  // The first two speak of numbers.
+  const std::string chosen =
+      copies_text(layout.value().plan) + " (" + reasons[1].choice + ": " + reasons[1].why + ")";
+  auto pipelines = make_layout(planning, true);
+  if (!pipelines.ok())
+    return refused("; the planner chooses " + chosen +
+                       ", and with one number for all: " + pipelines.error().message,
+                   "parallel", pipelines.error().fix);
+  instead = "the planner would choose " + chosen +
+            "; changes of such a layout cannot be planned yet, so this is the best one with one "
+            "number for all";
+  return pipelines;
+}
+
 }  // namespace
 
 Result<WhatIfAnswer> answer_what_if(const Planning& planning, const RankList& lost,
                                     const RankList& joined) {
-  if (!planning.setup.job.parallel.layout.replicas.empty())
-    return Error{Errc::unavailable,
-                 "changes of a layout with replicas of its own for each module group cannot be "
-                 "planned yet",
-                 "parallel.replicas",
-                 "write the layout as [[parallel.pipelines]], or leave it out"};
-  const auto layout = make_layout(planning);
+  WhatIfAnswer answer;
+  const auto layout = changeable_layout(planning, answer.instead);
   if (!layout.ok()) return layout.error();
   const Progress progress("planning the change");
   const auto pipeline_count = layout.value().plan.pipelines.size();
@@ -199,7 +224,6 @@ Result<WhatIfAnswer> answer_what_if(const Planning& planning, const RankList& lo
   auto set = planned_templates(planning, static_cast<std::int32_t>(pipeline_count),
                                std::max(now, then), 0);
   if (!set.ok()) return set.error();
-  WhatIfAnswer answer;
   auto& request = answer.request;
   request.templates = std::move(set).value();
   request.layer_bytes = bytes_of_layers(planning);

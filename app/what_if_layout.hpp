@@ -4,6 +4,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 
 #include "app/planning.hpp"
 #include "scheduler/what_if.hpp"
@@ -18,12 +19,17 @@ struct WhatIfAnswer {
   bool from_templates = false;  ///< Pipelines share nodes, so templates stand for the layout.
   /// One simulated step of either configuration; none where a stage has several devices.
   std::optional<double> step_before_ms, step_after_ms;
+  std::string
+      instead;         ///< What the planner would choose in place of this layout, and why; or none.
   double copy_ms = 0;  ///< Of the busiest sender, on the predicted network.
 };
 
-/// Pipelines whose nodes stay keep their stages; the others take templates.
+/// Pipelines whose nodes stay keep their stages; the others take templates. Where the planner would
+/// give module groups numbers of replicas of their own, the answer is for the best layout with one
+/// number for all, and says so.
 ///
-/// Errors: as `make_layout`, `make_templates`, `instantiate` and `what_if`.
+/// Errors: unavailable: the job's layout or pins leave no layout with one number for all. Others as
+/// `make_layout`, `make_templates`, `instantiate` and `what_if`.
 Result<WhatIfAnswer> answer_what_if(const Planning& planning, const scheduler::RankList& lost,
                                     const scheduler::RankList& joined);
 

@@ -105,8 +105,10 @@ scheduler::TemplateSet templates_for_losses(const JobSetup& setup, const Paralle
   if (job.cluster.nodes < 2 || !setup.costs || samples.empty()) return {};
   auto request = layout_request(setup, setup.costs->model, setup.costs->options.speeds);
   request.samples = std::move(samples);
-  auto made = scheduler::layout_templates(
-      request, setup.model, static_cast<std::int32_t>(plan.pipelines.size()), job.cluster.nodes, 0);
+  std::int32_t llm_replicas = 0;  // Among them a batch is dealt.
+  for (std::size_t r = 0; r < plan.replicas.size(); ++r)
+    llm_replicas += plan.is_llm(ReplicaId{r}) ? 1 : 0;
+  auto made = scheduler::layout_templates(request, setup.model, llm_replicas, job.cluster.nodes, 0);
   return made.ok() ? std::move(made).value() : scheduler::TemplateSet{};
 }
 

@@ -3,9 +3,10 @@
 //
 // Pure and seeded: every process that sees the same request makes the same plan. Candidates are
 // numbers of pipelines, forms of a pipeline (encoders apart or on the llm's devices, side by side
-// or one after another) and tensor and context degrees where the profile has them; layers are cut
-// frozen-aware. What is compared is the step time of the *simulator* over seeded batches of the
-// sampled shapes, cut into microbatches as the engine does, and the memory it finds on each device.
+// or one after another), module groups with numbers of replicas of their own (3 encoders beside 2
+// llms) and tensor and context degrees where the profile has them; layers are cut frozen-aware.
+// What is compared is the step time of the *simulator* over seeded batches of the sampled shapes,
+// cut into microbatches as the engine does, and the memory it finds on each device.
 
 #pragma once
 
@@ -31,7 +32,7 @@ namespace troupe::scheduler {
 struct ModulePins {
   std::optional<std::int32_t> tp, cp;  ///< Devices per stage: tp x cp.
   std::optional<std::int32_t> pp;      ///< Stages per pipeline that hold layers of it.
-  std::optional<std::int32_t> dp;      ///< Pipelines.
+  std::optional<std::int32_t> dp;      ///< Replicas; equal ones of all modules are pipelines.
 };
 
 struct PredictedStep;
@@ -57,7 +58,8 @@ struct AutoLayoutRequest {
   /// as for a cluster that is only planned for. False: what the engine runs, one device per stage
   /// and no device without one.
   bool planned_only = false;
-  std::uint64_t seed = 0;  ///< Of the batches.
+  bool one_number = false;  ///< True: no numbers of replicas of their own for module groups.
+  std::uint64_t seed = 0;   ///< Of the batches.
   /// Has the last word among the best of each kind of layout, which the search has found with
   /// batches cut in order: how the job really cuts them, at the price of planning. May be empty. A
   /// layout that it calls infeasible does not fit.
@@ -89,11 +91,15 @@ struct LayoutReason {
 };
 
 struct AutoLayout {
-  HandLayout layout;  ///< As `[[parallel.pipelines]]` writes it; a group by its first device.
+  /// As `[[parallel.pipelines]]` or `[[parallel.replicas]]` writes it; a group by its first device.
+  HandLayout layout;
   ParallelPlan plan;  ///< Placed by `place_by_hand`. A device of it is a group's first one.
   std::vector<DeviceGroup> groups;        ///< Per device of the plan.
   std::vector<Parallelism> parallelisms;  ///< Per module.
   PredictedStep predicted;
+  /// Where module groups have numbers of their own: the step of the best layout with one number for
+  /// all, compared in the same way; none where pins exclude it or none fits.
+  std::optional<double> one_number_ms;
   std::vector<LayoutReason> reasons;
   std::int64_t simulated = 0;  ///< Layouts that were scored by the simulator.
   std::int64_t judged = 0;  ///< Of these, by the request's judge, which `predicted` is then from.
@@ -101,10 +107,17 @@ struct AutoLayout {
 
 /// Finds the layout with the least predicted step time that fits and keeps all pins.
 ///
+/// Two searches, over layouts with one number of replicas for all modules and over those in which
+/// module groups have numbers of their own (replica_candidates.hpp), as far as pins allow them. The
+/// latter are chosen where the former do not fit, or where they save `kWorthNumbers` of the step
+/// (if they take more devices `kWorthDevices`): pipelines can be cut anew when nodes are lost. So
+/// the choice never takes longer than the best layout with one number.
+///
 /// The forms are those of `layout_shapes.hpp`, each with balanced cuts; the most promising by their
 /// slowest device and longest path are simulated, and the best are refined by moving cuts, all of
 /// them where a pipeline has few. With a judge the best `kJudgedPerKind` of each number of
-/// pipelines, form and degrees are compared by it, `kJudged` in all. Where devices may stay idle,
+/// pipelines, form and degrees are compared by it, `kJudged` in all, and `kJudgedNumbers` with
+/// numbers of their own. Where devices may stay idle,
 /// the layout with the fewest of them is chosen among those that take at most `kWorthDevices`
 /// longer than the fastest. Ties: the cuts that share out work more evenly, then the candidate
 /// found first (fewer pipelines, order of forms). Cost: bounded by `kAutoLayoutActionsMax`
@@ -117,9 +130,10 @@ struct AutoLayout {
 /// - not_found: a pinned (tp, cp) has no profile; the message names those there are.
 /// - as the judge, other than infeasible.
 /// - infeasible: more than `kAutoLayoutLayersMax` layers; pins that contradict each other or the
-///   cluster, no more nodes than `fault_tolerance`, more devices than the batch and the layers can
-///   use, a layer larger than a device, or nothing fits into memory. The message names the rule
-///   that failed, the fix the nearest choice that works.
+///   cluster, as two numbers for an encoder and its projector, no more nodes than
+///   `fault_tolerance`, more devices than the batch and the layers can use, a layer larger than a
+///   device, or nothing fits into memory. The message names the rule that failed, the fix the
+///   nearest choice that works.
 Result<AutoLayout> auto_layout(const AutoLayoutRequest& request);
 
 /// What the simulator says of one step of any plan: the costs of `prediction` over batches drawn
@@ -137,6 +151,9 @@ std::vector<SampleShape> draw_batch(const std::vector<SampleShape>& samples, std
 inline constexpr double kAutoLayoutActionsMax = 2.5e5;
 inline constexpr std::size_t kJudged = 8;
 inline constexpr std::size_t kJudgedPerKind = 2;
+inline constexpr std::size_t kJudgedNumbers = 4;
+inline constexpr double kWorthNumbers =
+    0.02;  ///< Share of a step that differing numbers must save.
 inline constexpr double kWorthDevices = 0.05;  ///< Share of a step that more devices must save.
 inline constexpr std::size_t kAutoLayoutLayersMax = 4096;  ///< Of the whole model.
 

@@ -292,7 +292,8 @@ bool keeps_pins(const AutoLayoutRequest& request, const PipelineShape& shape,
   const ModelGraph& model = request.model->graph();
   return std::all_of(request.pins.begin(), request.pins.end(), [&](const auto& entry) {
     const auto& pp = entry.second.pp;
-    return !pp || stages_of(shape, weights, model.find(entry.first)) == *pp;
+    const auto stages = pp ? stages_of(shape, weights, model.find(entry.first)) : 0;
+    return stages == 0 || stages == *pp;
   });
 }
 

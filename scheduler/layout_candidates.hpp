@@ -15,17 +15,26 @@
 
 namespace troupe::scheduler {
 
-/// One way to lay out the model on the whole cluster. Pipelines of equal size have one shape.
+/// One way to lay out the model on the whole cluster: copies of the whole model, which are
+/// pipelines, or of module groups with numbers of replicas of their own. Copies of equal size have
+/// one shape.
 struct LayoutCandidate {
   std::vector<Parallelism> parallelisms;  ///< Per module.
-  std::vector<PipelineShape> shapes;      ///< One, or two for pipelines of two sizes.
-  std::vector<std::size_t> shape_of;      ///< Per pipeline: index into `shapes`.
+  std::vector<PipelineShape> shapes;      ///< Of pipelines, or of each group: one, or two sizes.
+  std::vector<std::size_t> shape_of;      ///< Per copy: index into `shapes`.
   std::shared_ptr<const LayerWeights> weights;
   double estimate_ms = 0;  ///< Longest path, slowest device for all other microbatches, reduction.
   bool may_fit = true;     ///< With as many microbatches in flight as 1F1B has.
+  /// Empty, as `numbers`, where copies are pipelines. The llm's group is the last one; copies stand
+  /// in the order of groups.
+  std::vector<std::vector<ModuleId>> module_groups = {};
+  std::vector<std::int32_t> numbers = {};  ///< Replicas of each group.
 
-  std::int32_t pipelines() const { return static_cast<std::int32_t>(shape_of.size()); }
-  /// Groups that a stage may be on, of all pipelines.
+  /// Copies of the llm: among them the samples of a step are shared out.
+  std::int32_t pipelines() const {
+    return numbers.empty() ? static_cast<std::int32_t>(shape_of.size()) : numbers.back();
+  }
+  /// Groups that a stage may be on, of all copies.
   std::int32_t groups() const {
     std::int32_t count = 0;
     for (const auto shape : shape_of) count += shapes[shape].devices;
@@ -40,7 +49,7 @@ struct PlacedCandidate {
   std::vector<DeviceGroup> groups;
 };
 
-/// True if modules with a pinned number of stages have it.
+/// True if those modules of a pipeline or replica that have a pinned number of stages have it.
 bool keeps_pins(const AutoLayoutRequest& request, const PipelineShape& shape,
                 const LayerWeights& weights);
 

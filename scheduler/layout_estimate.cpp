@@ -13,18 +13,6 @@ namespace {
 
 std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
 
-/// Milliseconds that a byte of a device's state takes in the sum of its gradients: of n pipelines
-/// each adds up an nth of it n - 1 times, and moves the same twice (gradient_sum.hpp).
-double reduction_rate(const AutoLayoutRequest& request, std::int32_t pipelines) {
-  const auto& speeds = request.prediction.speeds;
-  const auto per_byte = [](double gigabytes_per_s) {
-    return gigabytes_per_s > 0 ? 1 / (gigabytes_per_s * 1e6) : 0;
-  };
-  return bytes_per_element(request.prediction.dtype) /
-         state_bytes_per_trained_element(request.prediction.dtype) * (pipelines - 1) / pipelines *
-         (per_byte(speeds.reduce_gigabytes_per_s) + 2 * per_byte(speeds.network.gigabytes_per_s));
-}
-
 /// The largest sum over the devices of a shape; `bytes_of(track, segment, layer)` is one layer's.
 template <class BytesOf>
 double fullest(const PipelineShape& shape, BytesOf bytes_of) {
@@ -38,11 +26,21 @@ double fullest(const PipelineShape& shape, BytesOf bytes_of) {
 
 }  // namespace
 
+double reduction_ms_per_byte(const AutoLayoutRequest& request, std::int32_t holders) {
+  const auto& speeds = request.prediction.speeds;
+  const auto per_byte = [](double gigabytes_per_s) {
+    return gigabytes_per_s > 0 ? 1 / (gigabytes_per_s * 1e6) : 0;
+  };
+  return bytes_per_element(request.prediction.dtype) /
+         state_bytes_per_trained_element(request.prediction.dtype) * (holders - 1) / holders *
+         (per_byte(speeds.reduce_gigabytes_per_s) + 2 * per_byte(speeds.network.gigabytes_per_s));
+}
+
 LayoutEstimate::LayoutEstimate(const AutoLayoutRequest& request,
                                std::shared_ptr<const LayerWeights> weights, std::int32_t pipelines)
     : request_(request),
       weights_(std::move(weights)),
-      reduction_ms_per_byte_(reduction_rate(request, pipelines)) {
+      reduction_ms_per_byte_(reduction_ms_per_byte(request, pipelines)) {
   const auto own = std::max<std::int64_t>(request.global_batch / pipelines, 1);
   microbatches_ = static_cast<double>(std::min(request.microbatches, own));
   const ModelGraph& model = request.model->graph();

@@ -13,6 +13,11 @@
 
 namespace troupe::scheduler {
 
+/// Milliseconds that a byte of a device's state takes in the sum of its gradients: of n holders
+/// each adds up an nth of it n - 1 times, and moves the same twice (gradient_sum.hpp). REQUIRES:
+/// holders >= 1.
+double reduction_ms_per_byte(const AutoLayoutRequest& request, std::int32_t holders);
+
 /// Of one number of pipelines at one choice of degrees. Bytes are those of one device.
 class LayoutEstimate {
  public:

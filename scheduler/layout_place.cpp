@@ -61,8 +61,8 @@ Result<std::vector<DeviceGroup>> allocate(const ClusterShape& cluster,
 Result<std::vector<DeviceGroup>> device_groups(const AutoLayoutRequest& request,
                                                const LayoutCandidate& candidate) {
   std::vector<std::int32_t> widths;
-  for (std::int32_t p = 0; p < candidate.pipelines(); ++p) {
-    const auto own = group_widths(candidate, candidate.shapes[candidate.shape_of[at(p)]]);
+  for (const auto shape : candidate.shape_of) {
+    const auto own = group_widths(candidate, candidate.shapes[shape]);
     widths.insert(widths.end(), own.begin(), own.end());
   }
   return allocate(request.cluster, widths);
@@ -98,6 +98,20 @@ Status add_standbys_to(const AutoLayoutRequest& request, PlacedCandidate& placed
   return Done{};
 }
 
+/// Turns tables of copies into replicas of the candidate's groups. Projectors go along unnamed.
+void make_replicas(const ModelGraph& model, const LayoutCandidate& candidate, HandLayout& layout) {
+  auto stages = layout.pipelines.begin();
+  for (std::size_t g = 0; g < candidate.numbers.size(); ++g)
+    for (std::int32_t r = 0; r < candidate.numbers[g]; ++r) {
+      HandReplica& replica = layout.replicas.emplace_back();
+      for (const ModuleId module : candidate.module_groups[g])
+        if (model.at(module).kind != ModuleKind::projector)
+          replica.modules.push_back(model.at(module).name);
+      replica.stages = std::move(*stages++);
+    }
+  layout.pipelines.clear();
+}
+
 }  // namespace
 
 Result<PlacedCandidate> place(const AutoLayoutRequest& request, const LayoutCandidate& candidate) {
@@ -111,17 +125,21 @@ Result<PlacedCandidate> place(const AutoLayoutRequest& request, const LayoutCand
     on_groups.pipelines.push_back(hand_stages(model, *candidate.weights, shape, count));
     count += shape.devices;
   }
+  if (!candidate.numbers.empty()) make_replicas(model, candidate, on_groups);
   auto plan = place_by_hand(model, on_groups, {count, 1});
   if (!plan.ok()) return std::move(plan).error();
   PlacedCandidate placed{std::move(on_groups), std::move(plan).value(), std::move(groups).value()};
   for (std::size_t g = 0; g < placed.groups.size(); ++g)
     placed.plan.devices[g] = {placed.groups[g].node, placed.groups[g].first};
-  for (auto& pipeline : placed.layout.pipelines)
-    for (auto& stage : pipeline) {
+  const auto move_to_groups = [&](std::vector<HandStage>& stages) {
+    for (auto& stage : stages) {
       const DeviceGroup& group = placed.groups[at(stage.node)];
       stage.node = group.node.value;
       stage.device = group.first;
     }
+  };
+  for (auto& pipeline : placed.layout.pipelines) move_to_groups(pipeline);
+  for (auto& replica : placed.layout.replicas) move_to_groups(replica.stages);
   if (auto added = add_standbys_to(request, placed); !added.ok()) return std::move(added).error();
   return placed;
 }

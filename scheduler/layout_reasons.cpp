@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <map>
 #include <string>
 
 #include "scheduler/layout_request.hpp"
+#include "scheduler/stage_graph.hpp"
 
 namespace troupe::scheduler {
 
@@ -63,10 +65,51 @@ std::string cuts_reason(const AutoLayoutRequest& request, const ScoredLayout& be
   return text;
 }
 
-std::int32_t devices_of(const ScoredLayout& scored) {
-  std::int32_t count = 0;
-  for (const auto& group : scored.placed.groups) count += group.count;
-  return count;
+/// `2 pipelines`, or `3 replicas of vision, 2 of llm`.
+std::string numbers_text(const ModelGraph& model, const LayoutCandidate& candidate) {
+  const auto counted = [](std::int32_t count, const std::string& what) {
+    return to_string(count) + " " + what + (count == 1 ? "" : "s");
+  };
+  if (candidate.numbers.empty()) return counted(candidate.pipelines(), "pipeline");
+  std::string text = counted(candidate.numbers.front(), "replica");
+  for (std::size_t g = 0; g < candidate.numbers.size(); ++g)
+    text += (g == 0 ? " of " : ", " + to_string(candidate.numbers[g]) + " of ") +
+            group_name(model, candidate.module_groups[g]);
+  return text;
+}
+
+/// What the best layout of the other kind takes, which is why it was not chosen.
+std::string others_text(const AutoLayoutRequest& request, const ScoredLayout& best,
+                        const std::vector<ScoredLayout>& others) {
+  if (others.empty()) return "";
+  const ScoredLayout& other = others.front();
+  std::string text = numbers_text(request.model->graph(), other.candidate) + ": ";
+  if (!other.fits) return text + "does not fit";
+  text += longer(other.step.step_ms, best.step.step_ms);
+  // It would have been chosen, had it saved as much as what it costs is worth.
+  if (other.step.step_ms < best.step.step_ms)
+    text += devices_of(other) > devices_of(best) ? ", which is not worth its devices"
+                                                 : ", too little to give up pipelines for";
+  return text;
+}
+
+/// One number of replicas for all modules, or numbers of their own.
+void add_numbers_reasons(const AutoLayoutRequest& request, const std::vector<ScoredLayout>& scored,
+                         const std::vector<ScoredLayout>& others,
+                         std::vector<LayoutReason>& reasons) {
+  const ModelGraph& model = request.model->graph();
+  const ScoredLayout& best = scored.front();
+  const bool own = !best.candidate.numbers.empty();
+  const auto number = [&](const ScoredLayout& s) {
+    return own ? numbers_text(model, s.candidate) : to_string(s.candidate.pipelines());
+  };
+  const std::string other = others_text(request, best, others);
+  reasons.push_back({numbers_text(model, best.candidate), compared(scored, number)});
+  if (own)
+    reasons.push_back({"numbers of their own", other.empty() ? "no layout has one number for all"
+                                                             : "time per step with " + other});
+  else if (!other.empty())
+    reasons.push_back({"one number for all", "time per step with " + other});
 }
 
 /// What more or fewer devices would bring.
@@ -106,24 +149,30 @@ LayoutReason devices_reason(const AutoLayoutRequest& request,
 
 }  // namespace
 
+std::int32_t devices_of(const ScoredLayout& scored) {
+  std::int32_t count = 0;
+  for (const auto& group : scored.placed.groups) count += group.count;
+  return count;
+}
+
 std::vector<LayoutReason> layout_reasons(const AutoLayoutRequest& request,
-                                         const std::vector<ScoredLayout>& scored) {
+                                         const std::vector<ScoredLayout>& scored,
+                                         const std::vector<ScoredLayout>& others) {
   const ScoredLayout& best = scored.front();
   const ModelGraph& model = request.model->graph();
-  const auto pipelines = [](const ScoredLayout& s) { return to_string(s.candidate.pipelines()); };
   const auto form = [](const ScoredLayout& s) { return describe(s.candidate.shapes.front().form); };
   const auto degrees = [&](const ScoredLayout& s) {
     return degrees_text(model, s.candidate.parallelisms);
   };
   std::vector<LayoutReason> reasons;
-  reasons.push_back({pipelines(best) + (pipelines(best) == "1" ? " pipeline" : " pipelines"),
-                     compared(scored, pipelines)});
+  add_numbers_reasons(request, scored, others, reasons);
   if (request.planned_only) reasons.push_back({degrees(best), compared(scored, degrees)});
-  std::vector<ScoredLayout> alike;  // Forms compare at the same number of pipelines and degrees.
+  std::vector<ScoredLayout> alike;  // Forms compare at the same numbers and degrees.
   for (const auto& other : scored)
-    if (pipelines(other) == pipelines(best) && degrees(other) == degrees(best))
+    if (other.candidate.pipelines() == best.candidate.pipelines() &&
+        degrees(other) == degrees(best))
       alike.push_back(other);
-  reasons.push_back({form(best), compared(alike, form)});
+  if (best.candidate.numbers.empty()) reasons.push_back({form(best), compared(alike, form)});
   reasons.push_back({"cuts", cuts_reason(request, best)});
   const double fullest =
       *std::max_element(best.step.peak_memory_bytes.begin(), best.step.peak_memory_bytes.end());

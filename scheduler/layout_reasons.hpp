@@ -4,6 +4,7 @@
 
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "scheduler/auto_layout.hpp"
@@ -19,9 +20,15 @@ struct ScoredLayout {
   bool fits = true;  ///< Into the memory of every device.
 };
 
-/// Reasons for the first of `scored`. REQUIRES: sorted best first, the first one fits.
+/// Devices that a layout occupies.
+std::int32_t devices_of(const ScoredLayout& scored);
+
+/// Reasons for the first of `scored`, which all have one number of replicas for all modules, or all
+/// numbers of their own; `others` are the best of the other kind, and may be none.
+/// REQUIRES: both sorted best first, the first of `scored` fits.
 std::vector<LayoutReason> layout_reasons(const AutoLayoutRequest& request,
-                                         const std::vector<ScoredLayout>& scored);
+                                         const std::vector<ScoredLayout>& scored,
+                                         const std::vector<ScoredLayout>& others);
 
 /// The error where no scored layout fits: how much the least demanding one needs.
 Error memory_error(const AutoLayoutRequest& request, const std::vector<ScoredLayout>& scored);

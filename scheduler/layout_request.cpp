@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <limits>
 #include <optional>
 #include <utility>
 
 #include "runtime/vocabulary/nearest_word.hpp"
 #include "scheduler/layout_degrees.hpp"
+#include "scheduler/replica_candidates.hpp"
 #include "scheduler/schedules.hpp"
+#include "scheduler/stage_graph.hpp"
 
 namespace troupe::scheduler {
 
@@ -145,12 +148,79 @@ Status check_encoder_pins(const AutoLayoutRequest& request) {
               "nearest choice: one of " + known_degrees(side_degrees(free, Side::encoder)));
 }
 
+/// Modules that are joined have one number of replicas: a projector goes along with its encoder.
+Status check_joined_numbers(const AutoLayoutRequest& request, const std::vector<NumberPin>& pins) {
+  for (const auto& modules : joined_encoders(request.model->graph())) {
+    const NumberPin* first = nullptr;
+    for (const auto& own : pins) {
+      if (std::find(modules.begin(), modules.end(), own.module) == modules.end()) continue;
+      if (!first) first = &own;
+      if (own.number != first->number)
+        return none(first->text() + " and " + own.text() +
+                        " exclude each other: an encoder and its projector have replicas together",
+                    own.key, "nearest choice: " + own.key + " = " + to_string(first->number));
+    }
+  }
+  return Done{};
+}
+
+/// Numbers that differ put module groups on devices of their own, at least one for each replica.
+Status check_room(const AutoLayoutRequest& request, const std::vector<NumberPin>& pins) {
+  const ModelGraph& model = request.model->graph();
+  const std::int32_t devices = request.cluster.devices();
+  const auto stage_devices = [&](const std::vector<ModuleId>& modules) {
+    std::int32_t most = 1;
+    for (const auto& [name, own] : request.pins)
+      if (std::find(modules.begin(), modules.end(), model.find(name)) != modules.end())
+        most = std::max(most, own.tp.value_or(1) * own.cp.value_or(1));
+    return most;
+  };
+  std::int32_t least = std::numeric_limits<std::int32_t>::max();
+  for (const auto& groups : module_groupings(request)) {
+    std::int32_t all = 0;
+    for (const auto& modules : groups)
+      all += stage_devices(modules) * pinned_number(request, modules).value_or(1);
+    least = std::min(least, all);
+  }
+  if (least <= devices) return Done{};
+  std::string text;
+  for (const auto& own : pins) text += (text.empty() ? "" : " and ") + own.text();
+  const auto largest = std::max_element(
+      pins.begin(), pins.end(), [](const auto& a, const auto& b) { return a.number < b.number; });
+  const std::int32_t smaller =
+      largest->number - (least - devices) / stage_devices({largest->module});
+  return none(text + " take at least " + to_string(least) + " devices, there are " +
+                  to_string(devices) + ": modules of different numbers share none",
+              largest->key,
+              "nearest choice: " + to_string(least) + " devices" +
+                  (smaller >= 1 ? ", or " + largest->key + " = " + to_string(smaller)
+                                : ", or one number for all modules"));
+}
+
+Status check_numbers(const AutoLayoutRequest& request) {
+  const auto pins = number_pins(request);
+  const std::int64_t devices = request.cluster.devices();
+  const std::int64_t most = std::min(devices, request.global_batch);
+  for (const auto& own : pins) {
+    if (own.number <= most) continue;
+    return none(to_string(own.number) + " replicas of " +
+                    request.model->graph().at(own.module).name + " need as many " +
+                    (most == devices ? "devices" : "samples per step") + ", there are " +
+                    to_string(most),
+                own.key, "nearest choice: dp = " + to_string(most));
+  }
+  if (auto checked = check_joined_numbers(request, pins); !checked.ok()) return checked;
+  if (allows_one_number(request)) return Done{};
+  if (request.one_number)
+    return none("the numbers of replicas that are pinned differ, and one for all is asked for",
+                pins.front().key, "pin one number for all modules");
+  return check_room(request, pins);
+}
+
 Status check_pins(const AutoLayoutRequest& request) {
   const ModelGraph& model = request.model->graph();
   std::vector<std::string> names;
   for (const auto& module : model.modules) names.push_back(module.name);
-  const std::pair<std::string, std::int32_t>* dp = nullptr;
-  std::vector<std::pair<std::string, std::int32_t>> dps;
   for (const auto& [name, pins] : request.pins) {
     const std::string key = "parallel." + name;
     const ModuleId module = model.find(name);
@@ -170,25 +240,9 @@ Status check_pins(const AutoLayoutRequest& request) {
       return none(name + " has " + to_string(layers) + " layers, which are too few for " +
                       to_string(*pins.pp) + " stages",
                   key + ".pp", "nearest choice: " + key + ".pp = " + to_string(layers));
-    if (pins.dp) dps.emplace_back(key + ".dp", *pins.dp);
-  }
-  for (const auto& own : dps) {
-    if (!dp) dp = &own;
-    if (own.second != dp->second)
-      return none(dp->first + " = " + to_string(dp->second) + " and " + own.first + " = " +
-                      to_string(own.second) +
-                      " contradict each other: each pipeline holds all modules once",
-                  own.first, "nearest choice: " + own.first + " = " + to_string(dp->second));
   }
   if (auto checked = check_encoder_pins(request); !checked.ok()) return checked;
-  if (!dp) return Done{};
-  const std::int64_t devices = request.cluster.devices();
-  const std::int64_t most = std::min(devices, request.global_batch);
-  if (dp->second >= 1 && dp->second <= most) return Done{};
-  return none(to_string(dp->second) + " pipelines need as many " +
-                  (most == devices ? "devices" : "samples per step") + ", there are " +
-                  to_string(most),
-              dp->first, "nearest choice: dp = " + to_string(most));
+  return check_numbers(request);
 }
 
 }  // namespace

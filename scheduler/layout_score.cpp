@@ -128,9 +128,17 @@ Result<const LayoutScorer::Known*> LayoutScorer::known(
 
 Result<LayerWeights> LayoutScorer::weights(std::int32_t pipelines,
                                            const std::vector<Parallelism>& parallelisms) {
+  const auto before = weighed_.find({pipelines, parallelisms});
+  if (before != weighed_.end()) return before->second;
   const auto degrees = known(parallelisms);
   if (!degrees.ok()) return degrees.error();
-  const SampleCosts& costs = degrees.value()->batches.front();
+  auto weights = weigh(*degrees.value(), pipelines);
+  weighed_.emplace(std::pair{pipelines, parallelisms}, weights);
+  return weights;
+}
+
+LayerWeights LayoutScorer::weigh(const Known& known, std::int32_t pipelines) const {
+  const SampleCosts& costs = known.batches.front();
   // Samples are dealt in order, larger shares first: the first pipeline has the first ones.
   const auto own = (request_.global_batch + pipelines - 1) / pipelines;
   auto microbatches = cut_by_count(0, narrow(own), narrow(request_.microbatches));
@@ -141,7 +149,7 @@ Result<LayerWeights> LayoutScorer::weights(std::int32_t pipelines,
   if (microbatches.size() > weighed_count) microbatches.resize(weighed_count);
 
   LayerWeights weights;
-  weights.state_bytes = degrees.value()->state_bytes;
+  weights.state_bytes = known.state_bytes;
   const ModelGraph& model = request_.model->graph();
   std::vector<AlikeLayers> layers, before;
   for (std::size_t m = 0; m < model.modules.size(); ++m)

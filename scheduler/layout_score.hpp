@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "scheduler/auto_layout.hpp"
@@ -31,7 +32,7 @@ class LayoutScorer {
   explicit LayoutScorer(const AutoLayoutRequest& request);
 
   /// What layers weigh when the batch is dealt to `pipelines`, with these degrees per module.
-  /// Errors: as `predicted_costs`.
+  /// Remembered. Errors: as `predicted_costs`.
   Result<LayerWeights> weights(std::int32_t pipelines,
                                const std::vector<Parallelism>& parallelisms);
 
@@ -51,6 +52,7 @@ class LayoutScorer {
     std::vector<double> state_bytes;  ///< Per layer, in model order.
   };
 
+  LayerWeights weigh(const Known& known, std::int32_t pipelines) const;
   /// Errors: as `predicted_costs`.
   Result<const Known*> known(const std::vector<Parallelism>& parallelisms);
   PredictionOptions options(const std::vector<Parallelism>& parallelisms) const;
@@ -61,6 +63,7 @@ class LayoutScorer {
   std::unique_ptr<SampleSums> sums_;                 ///< Over each drawn sample once.
   std::vector<std::vector<std::int32_t>> drawn_of_;  ///< Per batch and position: its sample there.
   std::map<std::vector<Parallelism>, Known> known_;
+  std::map<std::pair<std::int32_t, std::vector<Parallelism>>, LayerWeights> weighed_;
 };
 
 }  // namespace troupe::scheduler

@@ -6,10 +6,13 @@
 #include <cstddef>
 #include <initializer_list>
 #include <limits>
+#include <map>
 #include <numeric>
 #include <span>
 #include <tuple>
 #include <utility>
+
+#include "scheduler/stage_graph.hpp"
 
 namespace troupe::scheduler {
 
@@ -139,6 +142,7 @@ std::string describe(PipelineForm form) {
     case PipelineForm::encoders_first: return "encoders before the llm";
     case PipelineForm::side_by_side: return "encoders side by side";
     case PipelineForm::shared: return "encoders on devices of the llm";
+    case PipelineForm::replica: return "module groups on devices of their own";
   }
   return "unknown";
 }
@@ -147,17 +151,15 @@ std::string describe(PipelineForm form) {
 /// joined with each other, and the llm.
 struct PipelineShapes::Rows {
   Row all, llm, encoders;
-  std::vector<Row> own;  ///< Per joined encoders.
+  std::vector<Row> own;                             ///< Per joined encoders.
+  std::map<std::vector<ModuleId>, Row> of_modules;  ///< Of replicas that were asked for.
 
   Rows(const ModelGraph& model, const LayerWeights& weights) {
-    std::vector<std::size_t> component(model.modules.size()), place(model.modules.size());
-    std::iota(component.begin(), component.end(), std::size_t{0});
-    for (std::size_t m = 0; m < model.modules.size(); ++m)
-      for (const ModuleId next : model.modules[m].next)
-        if (next != model.llm()) {
-          const auto from = component[next.index()], to = component[m];
-          std::replace(component.begin(), component.end(), from, to);
-        }
+    const auto joined = joined_encoders(model);
+    own.resize(joined.size());
+    std::vector<std::size_t> place(model.modules.size());
+    for (std::size_t g = 0; g < joined.size(); ++g)
+      for (const ModuleId module : joined[g]) place[module.index()] = g;
     for (std::size_t i = 0; i < weights.layers.size(); ++i) {
       const ModuleId module = weights.layers[i].module;
       all.add(i, weights);
@@ -166,12 +168,7 @@ struct PipelineShapes::Rows {
         continue;
       }
       encoders.add(i, weights);
-      auto& row = place[component[module.index()]];  // From 1.
-      if (row == 0) {
-        own.emplace_back();
-        row = own.size();
-      }
-      own[row - 1].add(i, weights);
+      own[place[module.index()]].add(i, weights);
     }
   }
 };
@@ -338,6 +335,19 @@ std::vector<FoundShape> PipelineShapes::best(std::int32_t devices, const ShapeSe
     if (first || best.size() < search.count) best.push_back(std::move(found));
   }
   return best;
+}
+
+PipelineShape PipelineShapes::replica(const std::vector<ModuleId>& modules, std::int32_t devices) {
+  auto [known, fresh] = rows_->of_modules.try_emplace(modules);
+  Row& row = known->second;
+  for (std::size_t i = 0; fresh && i < weights_.layers.size(); ++i)
+    if (std::find(modules.begin(), modules.end(), weights_.layers[i].module) != modules.end())
+      row.add(i, weights_);
+  PipelineShape shape{PipelineForm::replica, devices, {}, 0};
+  std::vector<double> loads(at(devices));
+  cut_row(row, weights_, devices, shape.tracks.emplace_back(), loads);
+  shape.slowest_ms = *std::max_element(loads.begin(), loads.end());
+  return shape;
 }
 
 PipelineShape with_cut(const PipelineShape& shape, const LayerWeights& weights, std::size_t track,

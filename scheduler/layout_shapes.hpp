@@ -41,6 +41,7 @@ enum class PipelineForm : std::uint8_t {
   encoders_first,  ///< Encoders one after another on devices before the llm's.
   side_by_side,    ///< Each encoder on devices of its own, all working at once.
   shared,          ///< Encoders on devices that also run a stage of the llm.
+  replica,         ///< No pipeline: one copy of a module group, in one row.
 };
 
 /// `encoders before the llm`, as shown to users.
@@ -94,6 +95,10 @@ class PipelineShapes {
   /// Cost: at most O(devices^2 x log layers) for each form.
   std::vector<FoundShape> best(std::int32_t devices, const ShapeSearch& search);
 
+  /// One copy of these modules in a row, cut so that the slowest device is as fast as possible.
+  /// REQUIRES: modules in model order; 1 <= devices <= their layers.
+  PipelineShape replica(const std::vector<ModuleId>& modules, std::int32_t devices);
+
  private:
   struct Rows;
   class Drafts;
@@ -113,7 +118,7 @@ PipelineShape with_cut(const PipelineShape& shape, const LayerWeights& weights, 
 std::vector<HandStage> hand_stages(const ModelGraph& model, const LayerWeights& weights,
                                    const PipelineShape& shape, std::int32_t first_device);
 
-/// Stages that hold layers of `module`.
+/// Stages that hold layers of `module`; 0 in a replica of other modules.
 std::int32_t stages_of(const PipelineShape& shape, const LayerWeights& weights, ModuleId module);
 
 }  // namespace troupe::scheduler

@@ -47,7 +47,7 @@ class PipelineSizes {
   std::int32_t encoder_layers_ = 0, llm_layers_ = 0;
 };
 
-/// Pipelines that a `dp` pin asks for; 0: none does.
+/// Pipelines that `dp` pins of equal number ask for; 0: none does.
 std::int32_t pinned_pipelines(const AutoLayoutRequest& request);
 
 }  // namespace troupe::scheduler

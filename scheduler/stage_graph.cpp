@@ -1,9 +1,11 @@
 #include "scheduler/stage_graph.hpp"
 
 #include <algorithm>
+#include <cstddef>
 #include <functional>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <queue>
 #include <string>
 #include <utility>
@@ -109,6 +111,26 @@ std::vector<ModuleGroup> encoders_and_llm(const ModelGraph& model) {
   if (!encoders.empty()) groups.push_back({group_name(model, encoders), encoders});
   groups.push_back({group_name(model, {model.llm()}), {model.llm()}});
   return groups;
+}
+
+std::vector<std::vector<ModuleId>> joined_encoders(const ModelGraph& model) {
+  std::vector<std::size_t> component(model.modules.size());
+  std::iota(component.begin(), component.end(), std::size_t{0});
+  for (std::size_t m = 0; m < model.modules.size(); ++m)
+    for (const ModuleId next : model.modules[m].next)
+      if (next != model.llm()) {
+        const auto from = component[next.index()], to = component[m];
+        std::replace(component.begin(), component.end(), from, to);
+      }
+  std::map<std::size_t, std::size_t> place;  // Of components, in the order in which they appear.
+  std::vector<std::vector<ModuleId>> joined;
+  for (std::size_t m = 0; m < model.modules.size(); ++m) {
+    if (ModuleId{m} == model.llm()) continue;
+    const auto [known, fresh] = place.try_emplace(component[m], joined.size());
+    if (fresh) joined.emplace_back();
+    joined[known->second].push_back(ModuleId{m});
+  }
+  return joined;
 }
 
 std::vector<std::size_t> topological_order(const ModelGraph& model, std::span<const Stage> stages) {

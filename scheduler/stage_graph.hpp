@@ -56,6 +56,10 @@ std::string group_name(const ModelGraph& model, const std::vector<ModuleId>& mod
 /// projectors, if there are any, and the llm.
 std::vector<ModuleGroup> encoders_and_llm(const ModelGraph& model);
 
+/// Modules before the llm that are joined with each other, as an encoder with its projector: the
+/// smallest groups that can have replicas of their own. In model order.
+std::vector<std::vector<ModuleId>> joined_encoders(const ModelGraph& model);
+
 /// Indices of the stages of one pipeline in topological order, independent ones in the order given.
 /// Stages on or behind a circle are left out. REQUIRES: as `stage_edges`.
 std::vector<std::size_t> topological_order(const ModelGraph& model, std::span<const Stage> stages);

@@ -188,6 +188,17 @@ CostModel layout_model() {
   return CostModel::create(graph, profile).value();
 }
 
+void measure_auto_layout(const AutoLayoutRequest& request, const std::string& what,
+                         const std::string& step, const std::string& size) {
+  const auto chosen = auto_layout(request);
+  bench::print(what, planning_ms([&] { return auto_layout(request); }, 3), "ms", 200, size);
+  bench::print(step, chosen.ok() ? chosen.value().predicted.step_ms : HUGE_VAL, "ms", std::nullopt,
+               size);
+  if (chosen.ok() && chosen.value().one_number_ms)
+    bench::print(step + ", with one number of replicas for all", *chosen.value().one_number_ms,
+                 "ms", std::nullopt, size);
+}
+
 // What `troupe plan` asks for: every number of pipelines, form and degree, scored by simulation.
 void measure_auto_layouts() {
   const CostModel model = layout_model();
@@ -213,12 +224,13 @@ void measure_auto_layouts() {
   for (const int devices : {64, 256, 1024}) {
     request.cluster = {devices / 8, 8};
     request.global_batch = 2 * devices;
-    const auto chosen = auto_layout(request);
     const std::string size = "113 layers, " + std::to_string(devices) + " GPUs";
-    bench::print("automatic layout", planning_ms([&] { return auto_layout(request); }, 3), "ms",
-                 200, size);
-    bench::print("its predicted step", chosen.ok() ? chosen.value().predicted.step_ms : HUGE_VAL,
-                 "ms", std::nullopt, size);
+    measure_auto_layout(request, "automatic layout", "its predicted step", size);
+    // Pins of equal numbers leave pipelines alone to be looked at.
+    request.pins = {{"vision", {{}, {}, {}, devices / 32}}, {"llm", {{}, {}, {}, devices / 32}}};
+    measure_auto_layout(request, "automatic layout of pinned pipelines", "its predicted step",
+                        size);
+    request.pins.clear();
   }
 }
 

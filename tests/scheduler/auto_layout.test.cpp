@@ -233,7 +233,8 @@ TEST_CASE("pins are kept", "[scheduler]") {
   request.microbatches = 4;
   for (const std::int32_t dp : {1, 2})
     for (std::int32_t pp = 1; pp <= 4 / dp; ++pp) {
-      request.pins["vision"].dp = dp;
+      // Pinned alike, all modules are in pipelines.
+      for (const char* name : {"vision", "audio", "llm"}) request.pins[name].dp = dp;
       request.pins["llm"].pp = pp;
       const auto made = auto_layout(request).value();
       INFO("dp " << dp << " pp " << pp);

@@ -76,18 +76,71 @@ TEST_CASE("what cannot be is refused with the nearest choice", "[scheduler][erro
   }
 }
 
-TEST_CASE("pins of different modules may not contradict", "[scheduler][errors]") {
+TEST_CASE("numbers of replicas that cannot be are refused with the fix", "[scheduler][errors]") {
   const auto model = model_of(vision_audio_llm(), {1});
   AutoLayoutRequest request;
   request.model = &model;
   request.samples = {sample(1, 1)};
   request.cluster = {6, 1};
   request.global_batch = 6;
-  request.pins["vision"].dp = 2;
-  request.pins["llm"].dp = 3;
-  const auto error = auto_layout(request).error();
-  CHECK(error.code == Errc::infeasible);
-  CHECK_THAT(error.message, ContainsSubstring("contradict each other"));
+  const auto refused = [&] {
+    const auto made = auto_layout(request);
+    REQUIRE_FALSE(made.ok());
+    CHECK(made.error().code == Errc::infeasible);
+    return made.error();
+  };
+  SECTION("an encoder and its projector") {
+    request.pins["vision"].dp = 2;
+    request.pins["vision_projector"].dp = 3;
+    CHECK_THAT(refused().message, ContainsSubstring("have replicas together"));
+    CHECK(refused().where == "parallel.vision_projector.dp");
+    CHECK(refused().fix == "nearest choice: parallel.vision_projector.dp = 2");
+  }
+  SECTION("more replicas than devices") {
+    request.pins["vision"].dp = 4;
+    request.pins["llm"].dp = 3;
+    CHECK_THAT(refused().message, ContainsSubstring("take at least 7 devices, there are 6"));
+    CHECK(refused().where == "parallel.vision.dp");
+    CHECK_THAT(refused().fix, ContainsSubstring("7 devices, or parallel.vision.dp = 3"));
+  }
+  SECTION("more replicas of two encoders than devices") {
+    request.pins["vision"].dp = 3;
+    request.pins["audio"].dp = 2;
+    request.pins["llm"].dp = 2;
+    CHECK_THAT(refused().message, ContainsSubstring("take at least 7 devices"));
+  }
+  SECTION("more replicas than samples") {
+    request.global_batch = 3;
+    request.pins["vision"].dp = 4;
+    CHECK_THAT(refused().message, ContainsSubstring("4 replicas of vision need as many samples"));
+    CHECK_THAT(refused().fix, ContainsSubstring("dp = 3"));
+  }
+  SECTION("devices that would be left over") {
+    // Vision and audio with their projectors have 9 layers, the llm 6.
+    request.cluster = {17, 1};
+    request.global_batch = 17;
+    request.pins["vision"].dp = request.pins["audio"].dp = 1;
+    request.pins["llm"].dp = 17;
+    CHECK_THAT(refused().message, ContainsSubstring("take at least 18 devices"));
+    request.cluster = {40, 1};
+    request.global_batch = 40;
+    request.pins["llm"].dp = 2;
+    CHECK_THAT(refused().message, ContainsSubstring("40 devices cannot be shared out to "
+                                                    "parallel.vision.dp = 1 and "));
+  }
+  SECTION("memory") {
+    request.pins["vision"].dp = 3;
+    request.pins["llm"].dp = 2;
+    request.device_memory = Bytes{300};
+    CHECK_THAT(refused().message, ContainsSubstring("the fullest device needs at least 1 MB"));
+    CHECK(refused().where == "memory");
+  }
+  SECTION("one number for all although numbers differ") {
+    request.one_number = true;
+    request.pins["vision"].dp = 3;
+    request.pins["llm"].dp = 2;
+    CHECK_THAT(refused().message, ContainsSubstring("differ"));
+  }
 }
 
 /// vision, audio, their projectors and an llm, on machines that are only planned for.
