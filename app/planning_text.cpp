@@ -282,7 +282,7 @@ Json layout_json(const Planning& planning, const PlannedStep& planned, const Pla
   const scheduler::AutoLayout& layout = planned.layout;
   Json json = planning_json(planning, layout);
   json["step_ms"] = layout.predicted.step_ms;
-  if (layout.one_number_ms) json["one_number_step_ms"] = *layout.one_number_ms;
+  if (layout.one_number_ms) json["one_number_ratio"] = *layout.one_number_ms / planned.mean_ms;
   json["step_ms_min"] = planned.least_ms;
   json["step_ms_max"] = planned.most_ms;
   json["bubble"] = layout.predicted.bubble;

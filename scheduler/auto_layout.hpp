@@ -152,8 +152,8 @@ inline constexpr double kAutoLayoutActionsMax = 2.5e5;
 inline constexpr std::size_t kJudged = 8;
 inline constexpr std::size_t kJudgedPerKind = 2;
 inline constexpr std::size_t kJudgedNumbers = 4;
-inline constexpr double kWorthNumbers =
-    0.02;  ///< Share of a step that differing numbers must save.
+/// Share of a step that numbers of their own must save.
+inline constexpr double kWorthNumbers = 0.02;
 inline constexpr double kWorthDevices = 0.05;  ///< Share of a step that more devices must save.
 inline constexpr std::size_t kAutoLayoutLayersMax = 4096;  ///< Of the whole model.
 

@@ -59,6 +59,12 @@ class Commands:
         self.failed += 1
         print(f"{what}: exit code {answer.returncode}\n{answer.stdout[-800:]}{answer.stderr[-800:]}")
 
+    def expect_refusal(self, what, answer, said):
+        if answer.returncode not in (0, 134, 139) and said in answer.stderr:
+            return
+        self.failed += 1
+        print(f"{what}: exit code {answer.returncode}\n{answer.stdout[-800:]}{answer.stderr[-800:]}")
+
 
 def check_full_disk(commands):
     """What could not be written is no success."""
@@ -301,6 +307,7 @@ def check_planning(commands):
     answer = commands.run("plan", "job.toml", "cluster.local_nodes=3", "--cluster", "3x1xA40", "--json")
     commands.expect("costs of machines that are not here are labelled", answer, json.loads(answer.stdout)["costs"] == "computed")
     check_planned_only(commands)
+    check_own_numbers(commands)
     check_simulation(commands, two)
 
 
@@ -327,6 +334,46 @@ def check_one_number(commands, words):
     commands.expect("reasons compare without another time", answer, not re.search(r"\d ms", answer.stdout.split("\nwhy:\n")[1].split("\none step")[0]
                                                                                  .split("suggestion:")[0]))
     commands.expect("a plan fits 80 columns", answer, max(map(len, answer.stdout.splitlines())) <= 80)
+
+
+def check_own_numbers(commands):
+    """Module groups with numbers of replicas of their own: pinned, chosen, saved, and what whatif says of them."""
+    text = re.sub(r"\[\[parallel\.pipelines\]\]\nstages = \[.*?\n\]\n", "", DEMO.read_text(), flags=re.DOTALL)
+    (commands.folder / "open.toml").write_text(text)
+    data = f"data.sources[0].json={commands.folder}/demo/samples.json"
+    pinned = ["parallel.vision.dp=2", "parallel.audio.dp=1", "parallel.llm.dp=3"]
+    words = ["open.toml", data, "cluster.local_nodes=6"]
+    answer = commands.run("plan", *words, *pinned, "--json", "--save", "numbers.toml")
+    chosen = json.loads(answer.stdout)
+    commands.expect("pins give each module its number of replicas", answer, chosen["replicas"] == {"vision": 2, "audio": 1, "llm": 3})
+    commands.expect("the plan says why", answer, chosen["reasons"][1]["why"] == "no layout has one number for all")
+    (commands.folder / "by-replica.toml").write_text(text + (commands.folder / "numbers.toml").read_text())
+    answer = commands.run("plan", "by-replica.toml", *words[1:], "--json")
+    again = json.loads(answer.stdout)
+    commands.expect("saved replicas are a layout by hand with the same prediction", answer,
+                    again["replicas"] == chosen["replicas"] and abs(again["step_ms"] - chosen["step_ms"]) < 1e-6 * chosen["step_ms"])
+    answer = commands.run("plan", *words, *pinned)
+    commands.expect("a replica is a row's place", answer, all(part in answer.stdout for part in (
+        "replicas: 2 of vision, 1 of audio, 3 of llm", "vision 1 ", "llm 2 ")))
+    answer = commands.run("whatif", *words, *pinned, "--lose", "1")
+    commands.expect_refusal("whatif names numbers that it cannot change", answer, "2 of vision, 1 of audio, 3 of llm")
+
+    # A heavy encoder beside two llms on five nodes: two pipelines take longer, whatever the machine.
+    commands.run("profile", *words, "--budget", "1")
+    profile = json.loads(next(path for path in commands.folder.glob("**/profiles/*.json") if "demo" in path.name).read_text())
+    for kind in profile["kinds"]:
+        for point in kind["points"]:
+            ms = {"vision.merger": 2.0, "llm.head": 0.5}.get(kind["kind"], 1e-4) * point["tokens"]
+            point["linear"], point["attention"] = [ms, ms, ms, point["linear"][3]], [0, 0, 0, point["attention"][3]]
+    (commands.folder / "heavy.json").write_text(json.dumps(profile))
+    heavy = ["open.toml", data, "cluster.local_nodes=5", "scheduler.profile=heavy.json", "parallel.llm.dp=2"]
+    answer = commands.run("plan", *heavy, "--json")
+    chosen = json.loads(answer.stdout)
+    commands.expect("numbers of their own are chosen where they pay", answer, chosen["replicas"] == {"vision+audio": 3, "llm": 2}
+                    and chosen["one_number_ratio"] > 1.02 and "2 pipelines: +" in chosen["reasons"][1]["why"])
+    answer = commands.run("whatif", *heavy, "--lose", "1", "--json")
+    commands.expect("whatif answers for one number and says so", answer,
+                    "replicas: 3 of vision+audio, 2 of llm" in json.loads(answer.stdout)["instead"])
 
 
 def check_suggestions(commands, words):

@@ -68,13 +68,21 @@ TEST_CASE("layouts are compared with batches cut as training cuts them", "[engin
   CHECK(open.choose().error().code == Errc::not_found);
 }
 
+/// Replicas of the group that a module is in.
+std::size_t replicas_of(const ParallelPlan& plan, const std::string& module) {
+  const auto group = plan.group_of(plan.model.find(module));
+  std::size_t count = 0;
+  for (const auto& replica : plan.replicas) count += replica.group == group ? 1 : 0;
+  return count;
+}
+
 TEST_CASE("pinned degrees are kept by a chosen layout", "[engine]") {
   OpenJob open(4);
   for (const std::int32_t dp : {1, 2, 4}) {
     open.job.parallel.modules["llm"] = {{}, {}, {}, dp};
     const auto layout = open.choose();
     REQUIRE(layout.ok());
-    CHECK(layout.value().plan.pipelines.size() == static_cast<std::size_t>(dp));
+    CHECK(replicas_of(layout.value().plan, "llm") == static_cast<std::size_t>(dp));
     CHECK(devices_used(layout.value().plan) == 4);
   }
   open.job.parallel.modules["llm"] = {2, {}, {}, {}};
@@ -82,6 +90,20 @@ TEST_CASE("pinned degrees are kept by a chosen layout", "[engine]") {
   REQUIRE_FALSE(refused.ok());
   CHECK(refused.error().code == Errc::infeasible);
   CHECK(refused.error().where == "parallel.llm.tp");
+}
+
+TEST_CASE("modules may be pinned to numbers that differ", "[engine]") {
+  OpenJob open(4);
+  open.job.parallel.modules["vision"].dp = 3;
+  open.job.parallel.modules["llm"].dp = 1;
+  const auto layout = open.choose();
+  REQUIRE(layout.ok());
+  CHECK(replicas_of(layout.value().plan, "vision") == 3);
+  CHECK(replicas_of(layout.value().plan, "llm") == 1);
+  CHECK(devices_used(layout.value().plan) == 4);
+  CHECK(layout.value().reasons.front().choice == "3 replicas of vision, 1 of llm");
+  open.job.parallel.modules["llm"].dp = 2;
+  CHECK(open.choose().error().where == "parallel.vision.dp");
 }
 
 TEST_CASE("a layout by hand and one device leave nothing to choose", "[engine]") {

@@ -38,6 +38,7 @@ import time
 
 import parity_matrix
 import parity_rounding
+from parity_auto import AUTO_NUMBERS, faults_of_numbers, write_profile
 from parity_data import UnevenData
 from parity_layouts import CHANGING, CHANGING_BATCH, CHANGING_STEPS, REPLICAS, THREE_STAGES, TWO_DEVICES, faults_of_changes
 from parity_matrix import POLICIES, PROJECTORS_ONLY
@@ -81,6 +82,8 @@ CASES = {
         ["train.dtype=fp64", *TWO_DEVICES, "modules.vision.lr=3e-4", "modules.llm.lr=2e-3"], "all", 5),
     # The planner lays out two nodes; both runs find the same profile.
     "auto-layout": (["train.dtype=fp64", *AUTO], "all", 5),
+    # It may give module groups numbers of replicas of their own.
+    **{name: (overrides, "all", steps) for name, (overrides, steps, _) in AUTO_NUMBERS.items()},
     "bf16": (["train.dtype=bf16"], "all", 5),
     # Replicas per module group.
     **{f"replicas-{name}-{schedule}": (["train.dtype=fp64", *REPLICAS[name], f"balancer.policy={policy}",
@@ -314,7 +317,13 @@ def run_case(bench, name, steps):
     overrides, samples, steps = (parity_matrix.overrides_of(name), "all", steps) if of_matrix else CASES[name]
     case = Case(bench, f"{name.replace('/', '-')}-{steps}", overrides, samples, steps)
     case.measure_layers()
+    if name in AUTO_NUMBERS:
+        profile = bench.root / f"{name}.json"
+        write_profile(bench.root / "profiles", profile)
+        case.overrides = [*overrides, f"scheduler.profile={profile}"]
     pipelined = case.train("pipelined")
+    if name in AUTO_NUMBERS and (faults := faults_of_numbers(pipelined, AUTO_NUMBERS[name][2])):
+        raise Failure("\n".join(faults))
     changing = CHANGING[-1] in overrides
     check_audit(pipelined, steps, CHANGING_BATCH if changing else BATCH)
     if changing and (faults := faults_of_changes(pipelined)):

@@ -53,6 +53,10 @@ TEST_CASE("an encoder replica has its part of all microbatches", "[scheduler]") 
   const auto times = std::vector<GroupTimes>{{18, 0}, {6, 0}};
   // 3 microbatches on 2 encoders: the busiest has 2: 18 + 12 + max(18, 2 x 6).
   CHECK(shared_step_ms(request, {{2, 1, 0}, {1, 2, 0}}, times) == Approx(48));
+  // One encoder for two llms has all six microbatches: 18 + 12 + max(5 x 18, 2 x 12).
+  request.llm_replicas = 2;
+  CHECK(shared_step_ms(request, {{1, 1, 0}, {2, 1, 0}}, {{18, 0}, {12, 0}}) == Approx(120));
+  request.llm_replicas = 1;
   request.reduction_ms = [](std::int32_t replicas, double bytes) { return replicas * bytes; };
   CHECK(shared_step_ms(request, {{2, 1, 0}, {1, 2, 0}}, {{18, 2}, {6, 3}}) == Approx(52));
 }

@@ -1,0 +1,45 @@
+"""Cases of the parity test in which the planner gives module groups numbers of replicas of their own, and what it must
+choose.
+
+Times come from a profile whose merger and head take nearly all of it, whatever the machine: so the choice is the same
+everywhere. Bytes are as measured.
+"""
+
+import json
+
+PLANNER = ["train.dtype=fp64", "parallel.mode=auto", "parallel.pipelines=[]"]
+HEAVY = {"vision.merger": 2.0, "llm.head": 0.5}  # Milliseconds a row, each pass; of all other kinds 1e-4.
+
+# name: (overrides, steps, replicas of each module group)
+AUTO_NUMBERS = {
+    # Two pipelines of these five devices take a third longer, by the search's simulator.
+    "auto-numbers": ([*PLANNER, "cluster.local_nodes=5", "parallel.llm.dp=2", "balancer.policy=deferral",
+                      "scheduler.schedule=eager-1f1b"], 5, {"vision+audio": 3, "llm": 2}),
+    # Pinned: two encoders with numbers that differ.
+    "auto-numbers-pinned": ([*PLANNER, "cluster.local_nodes=7", "parallel.vision.dp=2", "parallel.audio.dp=1",
+                             "parallel.llm.dp=3", "balancer.policy=hierarchical", "scheduler.schedule=split-1f1b"], 5,
+                            {"vision": 2, "audio": 1, "llm": 3}),
+    "auto-numbers-few-encoders": ([*PLANNER, "cluster.local_nodes=5", "parallel.vision.dp=1", "parallel.llm.dp=4",
+                                   "scheduler.schedule=zero-bubble"], 5, {"vision+audio": 1, "llm": 4}),
+}
+
+
+def write_profile(profiles, path):
+    """Writes the profile that the folder has for fp64, with the times of `HEAVY`, to `path`."""
+    measured = [json.loads(file.read_text(encoding="utf-8")) for file in sorted(profiles.glob("parity-*.json"))
+                if not file.name.endswith(".runs.json")]
+    profile = next(one for one in measured if one["key"]["dtype"] == "fp64")
+    for kind in profile["kinds"]:
+        for point in kind["points"]:
+            ms = HEAVY.get(kind["kind"], 1e-4) * point["tokens"]
+            point["linear"] = [ms, ms, ms, point["linear"][3]]
+            point["attention"] = [0, 0, 0, point["attention"][3]]
+    path.write_text(json.dumps(profile), encoding="utf-8")
+
+
+def faults_of_numbers(run, expected):
+    """Whether the planner chose these numbers of replicas."""
+    plan = json.loads((run / "plan.json").read_text(encoding="utf-8"))
+    names = [plan["module_groups"][replica["group"]]["name"] for replica in plan["replicas"]]
+    numbers = {name: names.count(name) for name in dict.fromkeys(names)}
+    return [] if numbers == expected else [f"the planner chose {numbers}, expected {expected}"]
