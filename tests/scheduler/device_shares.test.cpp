@@ -61,7 +61,7 @@ TEST_CASE("an encoder replica has its part of all microbatches", "[scheduler]") 
   CHECK(shared_step_ms(request, {{2, 1, 0}, {1, 2, 0}}, {{18, 2}, {6, 3}}) == Approx(52));
 }
 
-TEST_CASE("shares keep pins, memory and room", "[scheduler]") {
+TEST_CASE("shares keep pins and memory and room", "[scheduler]") {
   auto request = request_of({load(4, 18), load(4, 12)}, 7, 2);
   request.groups[0].pinned = 3;
   for (const auto& share : share_devices(request)) {
@@ -81,6 +81,8 @@ TEST_CASE("shares keep pins, memory and room", "[scheduler]") {
 }
 
 TEST_CASE("one number for all is not a share", "[scheduler]") {
+  // Of one layer each on four devices, two llms leave room for two encoders and no others.
+  CHECK(share_devices(request_of({load(1, 12), load(1, 12)}, 4, 2)).empty());
   for (const bool may_idle : {false, true}) {
     auto request = request_of({load(3, 18), load(3, 3), load(3, 12)}, 12, 2);
     request.may_idle = may_idle;
