@@ -116,6 +116,8 @@ using SupervisorActor = caf::typed_actor<
     caf::reacts_to<save_atom>,
     // A device has written its share of a checkpoint, or could not.
     caf::reacts_to<SaveReport>,
+    // The scheduler has learned this when this save was ordered (head only).
+    caf::reacts_to<save_atom, std::int64_t, LearnedCostsPtr>,
     // The keeper has completed a checkpoint, or could not (head only).
     caf::reacts_to<KeptCheckpointPtr>,
     // A node's connection was lost a moment ago (from itself).
@@ -138,7 +140,9 @@ using SchedulerActor = caf::typed_actor<
     // A node has decoded its share of a batch.
     caf::reacts_to<engine::BatchReport>,
     // What a step took, to be held against its plan; sent where predictions are to be corrected.
-    caf::reacts_to<PlannedBatchPtr, StepRecordPtr>>;
+    caf::reacts_to<PlannedBatchPtr, StepRecordPtr>,
+    // Say what was learned so far, for this save; a LearnedCostsPtr goes to the supervisor.
+    caf::reacts_to<save_atom, std::int64_t>>;
 
 /// Writes the run folder: metrics, samples, bad samples, plans, traces, the log. Detached.
 using RecorderActor = caf::typed_actor<

@@ -49,6 +49,9 @@ void begin(Self self, const Configuration& configuration,
            const std::vector<caf::strong_actor_ptr>& nodes, std::int64_t next) {
   data::run_in_background();  // On the actor's own thread.
   auto& state = self->state;
+  // Before its plan changes under the old planner.
+  const LearnedCosts learned =
+      state.planner ? state.planner->learned() : std::exchange(state.learned, {});
   state.configuration = configuration;
   state.nodes.clear();
   for (const auto& node : nodes) state.nodes.push_back(caf::actor_cast<NodeActor>(node));
@@ -56,10 +59,19 @@ void begin(Self self, const Configuration& configuration,
       state.configuration.plan,
       engine::planner_options(*state.setup, state.record_count, configuration.epoch_number));
   state.planner->restore(std::exchange(state.deals, {}));
+  state.planner->restore(learned);
   state.check.emplace(*state.setup, state.configuration.plan, engine::core_count(), state.began);
   state.reporters = state.configuration.plan.nodes().size();
   state.next_plan = state.next_order = state.wanted = next;
   state.reports.clear();
+}
+
+void say_what_was_learned(Self self, std::int64_t number) {
+  auto& state = self->state;
+  LearnedCosts learned = state.planner ? state.planner->learned() : state.learned;
+  learned.profile = state.setup->profile.measured_at;
+  self->send(state.supervisor, save_atom::value, number,
+             std::make_shared<const LearnedCosts>(std::move(learned)));
 }
 
 }  // namespace
@@ -71,6 +83,9 @@ SchedulerActor::behavior_type scheduler(Self self, const engine::JobSetup* setup
   self->state.record_count = record_count;
   self->state.next_plan = before.step;
   self->state.deals = std::move(before.deals);
+  // Factors are over a profile's times; one that was measured anew knows better.
+  if (before.learned.profile == setup->profile.measured_at)
+    self->state.learned = std::move(before.learned);
   self->state.began = engine::utc_now();
   self->state.supervisor = supervisor;
   tell_of_exceptions(self, "the scheduler", [self](const Error& error) {
@@ -97,6 +112,7 @@ SchedulerActor::behavior_type scheduler(Self self, const engine::JobSetup* setup
         self->state.planner->learn(*batch, record->events, record->metrics.step_ms);
         self->state.check->add(batch->prediction, record->events);
       },
+      [self](save_atom, std::int64_t number) { say_what_was_learned(self, number); },
   };
 }
 

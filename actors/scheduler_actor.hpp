@@ -25,6 +25,7 @@ struct SchedulerState {
   std::string began;                      ///< When the run did.
   bool has_templates = false;             ///< They were sent to the supervisor.
   std::vector<DealNote> deals;            ///< Of before, for the first layout.
+  LearnedCosts learned;                   ///< The same.
   std::int64_t next_order = 0;            ///< Batches below it have been ordered.
   std::int64_t next_plan = 0;             ///< Batches below it have been planned.
   std::int64_t wanted = 0;  ///< Batches below it have been asked for by the supervisor.

@@ -10,6 +10,7 @@
 #include "actors/messages.hpp"
 #include "engine/batch_planner.hpp"
 #include "runtime/observe/run_event.hpp"
+#include "runtime/vocabulary/learned_costs.hpp"
 #include "scheduler/pipeline_templates.hpp"
 
 namespace troupe::actors {
@@ -35,6 +36,9 @@ using WrittenCheckpointPtr = std::shared_ptr<const WrittenCheckpoint>;
 struct KeptCheckpoint;
 using KeptCheckpointPtr = std::shared_ptr<const KeptCheckpoint>;
 
+/// What the scheduler has learned, in the head process.
+using LearnedCostsPtr = std::shared_ptr<const LearnedCosts>;
+
 /// How pipelines of other sizes would be cut, in the head process.
 using TemplateSetPtr = std::shared_ptr<const scheduler::TemplateSet>;
 
@@ -48,4 +52,5 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::WakeFlag)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::OffersPtr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::WrittenCheckpointPtr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::KeptCheckpointPtr)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::LearnedCostsPtr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::TemplateSetPtr)

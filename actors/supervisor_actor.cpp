@@ -79,6 +79,9 @@ SupervisorActor::behavior_type supervisor(Self self, HeadResources* resources,
       [self](leave_atom) { settle_told_nodes(self); },
       [self](save_atom) { want_save(self); },
       [self](const SaveReport& report) { share_saved(self, report); },
+      [self](save_atom, std::int64_t number, const LearnedCostsPtr& learned) {
+        learned_for_save(self, number, *learned);
+      },
       [self](const TemplateSetPtr& templates) { self->state.templates = templates; },
       [self](const KeptCheckpointPtr& kept) { checkpoint_kept(self, *kept); },
       [self](lost_atom, NodeId id) { node_lost(self, id.index()); },

@@ -131,6 +131,7 @@ struct Save {
   std::filesystem::path partial;  ///< Where its files are written.
   std::map<DeviceSlot, std::vector<ShardKey>> writers;
   std::map<DeviceSlot, SaveReport> shares;  ///< Of writers that are done.
+  bool is_learned = false;                  ///< The scheduler has said what it learned.
   bool is_written = false;                  ///< All are; the keeper has it.
   Time begun;
 };

@@ -54,6 +54,8 @@ void begin_save(Self self) {
         if (device.node == NodeId{i}) order.shards.push_back({key, {device}});
     send_to_node(self, state.nodes[i], std::move(order));
   }
+  // It has heard of the step's end before, and of no later one.
+  self->send(state.colleagues.scheduler, save_atom::value, save.number);
   saves.running = std::move(save);
 }
 
@@ -100,6 +102,19 @@ state::CheckpointManifest manifest_of(const SupervisorState& state, const Save& 
   std::sort(manifest.shards.begin(), manifest.shards.end(),
             [](const auto& a, const auto& b) { return a.key < b.key; });
   return manifest;
+}
+
+/// The keeper completes it once everything for its manifest has come.
+void complete_if_written(Self self) {
+  auto& state = self->state;
+  auto& running = state.saves.running;
+  if (!running->is_learned || running->shares.size() < running->writers.size()) return;
+  running->is_written = true;
+  self->send(state.colleagues.keeper,
+             std::make_shared<const WrittenCheckpoint>(WrittenCheckpoint{
+                 running->number, running->partial,
+                 state::checkpoint_folder(folder_of(state), running->progress.step),
+                 manifest_of(state, *running), state.resources->resolved_job}));
 }
 
 observe::RunEvent saved_event(const SupervisorState& state, const Save& save, Time now) {
@@ -180,13 +195,15 @@ void share_saved(Self self, const SaveReport& report) {
     return save_failed(self, std::move(error));
   }
   running->shares[report.device] = report;
-  if (running->shares.size() < running->writers.size()) return;
-  running->is_written = true;
-  self->send(state.colleagues.keeper,
-             std::make_shared<const WrittenCheckpoint>(WrittenCheckpoint{
-                 running->number, running->partial,
-                 state::checkpoint_folder(folder_of(state), running->progress.step),
-                 manifest_of(state, *running), state.resources->resolved_job}));
+  complete_if_written(self);
+}
+
+void learned_for_save(Self self, std::int64_t number, const LearnedCosts& learned) {
+  auto& running = self->state.saves.running;
+  if (!running || running->number != number) return;
+  running->progress.learned = learned;
+  running->is_learned = true;
+  complete_if_written(self);
 }
 
 void checkpoint_kept(Self self, const KeptCheckpoint& kept) {

@@ -25,6 +25,9 @@ std::string how_to_go_on(const SupervisorState& state);
 /// A device has written its share, or could not.
 void share_saved(SupervisorSelf self, const SaveReport& report);
 
+/// The scheduler says what it had learned when this save was ordered.
+void learned_for_save(SupervisorSelf self, std::int64_t number, const LearnedCosts& learned);
+
 /// The keeper has completed a checkpoint, or could not.
 void checkpoint_kept(SupervisorSelf self, const KeptCheckpoint& kept);
 

@@ -50,10 +50,13 @@ void AdaptiveCorrection::end_iteration() {
   window_count_ = 0;
 }
 
-void AdaptiveCorrection::restart_tracking() {
-  tracking_ = true;
-  iteration_sum_ = window_sum_ = 0;
-  iteration_count_ = window_count_ = 0;
+void AdaptiveCorrection::restore(const ShapeFactors::Entries& factors, const Watch& watch) {
+  factors_.restore(factors);
+  tracking_ = watch.tracking;
+  iteration_sum_ = 0;
+  iteration_count_ = 0;
+  window_sum_ = watch.benefit;
+  window_count_ = watch.iterations;
 }
 
 }  // namespace troupe::balancer

@@ -48,8 +48,21 @@ class AdaptiveCorrection {
   void end_iteration();
 
   bool tracking() const { return tracking_; }
-  /// Starts tracking again, after a change of layout, model or device.
-  void restart_tracking();
+
+  /// What it knows of the benefit of tracking, between two iterations.
+  struct Watch {
+    bool tracking = true;
+    double benefit = 0;           ///< Sum over the iterations of the running window.
+    std::int64_t iterations = 0;  ///< Of that window.
+
+    friend bool operator==(const Watch&, const Watch&) = default;
+  };
+  Watch watch() const { return {tracking_, window_sum_, window_count_}; }
+  const ShapeFactors& factors() const { return factors_; }
+  /// Goes on with what an earlier one had learned. Another layout, model or device is worth
+  /// watching anew: then `watch` is a new one.
+  void restore(const ShapeFactors::Entries& factors, const Watch& watch);
+
   /// Mean benefit of the last full window, tokens per millisecond.
   double mean_benefit() const { return mean_benefit_; }
   /// Shapes whose predictions are corrected at present.

@@ -55,6 +55,11 @@ double SampleCorrection::record(std::span<const ShapeShare> part, double ratio) 
   return shares.empty() ? 1 : now_expected;
 }
 
+void SampleCorrection::restore(const ShapeFactors::Entries& factors) {
+  factors_.restore(factors);
+  end_iteration();
+}
+
 void SampleCorrection::end_iteration() {
   medians_.clear();
   for (auto& [module, list] : factors_.known_by_module()) {

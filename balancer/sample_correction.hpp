@@ -62,6 +62,10 @@ class SampleCorrection {
   /// Ends an iteration: medians follow what was recorded.
   void end_iteration();
 
+  const ShapeFactors& factors() const { return factors_; }
+  /// Goes on with what an earlier one had learned up to an iteration's end.
+  void restore(const ShapeFactors::Entries& factors);
+
   /// Shapes that were measured often enough and deviate.
   std::size_t corrected_shapes() const { return factors_.deviating(); }
 

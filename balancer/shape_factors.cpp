@@ -30,6 +30,11 @@ ShapeFactor& ShapeFactors::entry(WorkShape filed) {
   return entries_[filed];
 }
 
+void ShapeFactors::restore(const Entries& entries) {
+  entries_.clear();
+  for (const auto& [shape, factor] : entries) entry(filed(shape)) = factor;
+}
+
 bool ShapeFactors::deviates(double factor) const {
   return std::abs(factor - 1) > rules_.deviation_min;
 }

@@ -34,6 +34,8 @@ struct ShapeFactorRules {
 struct ShapeFactor {
   double factor = 1;
   std::int64_t measurements = 0;
+
+  friend bool operator==(const ShapeFactor&, const ShapeFactor&) = default;
 };
 
 class ShapeFactors {
@@ -51,6 +53,12 @@ class ShapeFactors {
   /// Cost: O(log shapes), O(shapes) where one goes.
   ShapeFactor& entry(WorkShape filed);
 
+  using Entries = std::map<WorkShape, ShapeFactor>;
+  /// All that it holds, to be saved.
+  const Entries& entries() const { return entries_; }
+  /// Goes on with what an earlier table held, as far as there is room.
+  void restore(const Entries& entries);
+
   bool deviates(double factor) const;
   /// Shapes that are known and deviate.
   std::size_t deviating() const;
@@ -63,7 +71,7 @@ class ShapeFactors {
   }
 
   ShapeFactorRules rules_;
-  std::map<WorkShape, ShapeFactor> entries_;
+  Entries entries_;
 };
 
 }  // namespace troupe::balancer

@@ -146,6 +146,9 @@ class BatchPlanner {
 
   /// As `Dealing::restore`; before the first batch.
   void restore(const std::vector<DealNote>& deals) { dealing_.restore(deals); }
+  /// As `Microbatching::learned` and `restore`; the latter before the first batch.
+  LearnedCosts learned() const { return microbatching_.learned(); }
+  void restore(const LearnedCosts& learned) { microbatching_.restore(learned); }
 
   /// As `Microbatching::learn`.
   void learn(const PlannedBatch& batch, std::span<const observe::TraceEvent> events,

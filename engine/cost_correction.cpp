@@ -125,4 +125,34 @@ void CostCorrection::learn(const IterationPlan& iteration, const scheduler::Task
   parts_.end_iteration();
 }
 
+void CostCorrection::save(LearnedCosts& learned) const {
+  const auto modules = static_cast<std::int32_t>(plan_.model.modules.size());
+  for (const auto& [shape, entry] : samples_.factors().entries())
+    learned.samples.push_back(
+        {shape.module / modules,
+         plan_.model.modules[static_cast<std::size_t>(shape.module % modules)].name, shape.tokens,
+         entry.factor, entry.measurements});
+  for (const auto& [shape, entry] : parts_.factors().entries())
+    learned.parts.push_back({shape.module, {}, shape.tokens, entry.factor, entry.measurements});
+  const auto watch = parts_.watch();
+  learned.watches = watch.tracking;
+  learned.benefit = watch.benefit;
+  learned.benefit_steps = watch.iterations;
+}
+
+void CostCorrection::restore(const LearnedCosts& learned) {
+  const auto& modules = plan_.model.modules;
+  balancer::ShapeFactors::Entries samples, parts;
+  for (const LearnedFactor& entry : learned.samples)
+    for (std::size_t m = 0; m < modules.size(); ++m)
+      if (modules[m].name == entry.module)
+        samples[{
+            static_cast<std::int32_t>(static_cast<std::size_t>(entry.stage) * modules.size() + m),
+            entry.tokens}] = {entry.factor, entry.measurements};
+  for (const LearnedFactor& entry : learned.parts)
+    parts[{entry.stage, entry.tokens}] = {entry.factor, entry.measurements};
+  samples_.restore(samples);
+  parts_.restore(parts, {learned.watches, learned.benefit, learned.benefit_steps});
+}
+
 }  // namespace troupe::engine

@@ -19,6 +19,7 @@
 #include "balancer/workload.hpp"
 #include "runtime/observe/trace_event.hpp"
 #include "runtime/vocabulary/iteration_plan.hpp"
+#include "runtime/vocabulary/learned_costs.hpp"
 #include "runtime/vocabulary/parallel_plan.hpp"
 #include "scheduler/iteration_graph.hpp"
 #include "scheduler/sample_costs.hpp"
@@ -66,6 +67,11 @@ class CostCorrection {
   void learn(const IterationPlan& iteration, const scheduler::TaskCost& task_ms,
              const StageShares& shares, std::span<const observe::TraceEvent> events,
              double step_ms);
+
+  /// Adds what it knows after a step to `learned`, whose stages are the plan's.
+  void save(LearnedCosts& learned) const;
+  /// Goes on from there. REQUIRES: stages are the plan's (learned_state.hpp).
+  void restore(const LearnedCosts& learned);
 
   bool tracking() const { return parts_.tracking(); }
   /// Shapes of samples and sizes of parts whose predictions are corrected at present.

@@ -18,6 +18,7 @@
 #include "balancer/policies.hpp"
 #include "balancer/workload.hpp"
 #include "engine/cost_correction.hpp"
+#include "engine/learned_state.hpp"
 #include "engine/prediction.hpp"
 #include "engine/stage_speeds.hpp"
 #include "runtime/observe/trace_event.hpp"
@@ -98,6 +99,14 @@ class Microbatching {
   void learn(const IterationPlan& iteration, const Prediction& prediction,
              std::span<const observe::TraceEvent> events, double step_ms);
 
+  /// All that `learn` has taught, but for `LearnedCosts::profile`.
+  LearnedCosts learned() const { return save_learned(plan_, speeds_, corrections()); }
+  /// Goes on with what an earlier planner learned, on this layout or another one
+  /// (learned_state.hpp); before the first batch.
+  void restore(const LearnedCosts& before) {
+    restore_learned(before, plan_, speeds_, correction_ ? &*correction_ : nullptr);
+  }
+
  private:
   struct Work;
   struct Share;
@@ -126,6 +135,7 @@ class Microbatching {
   scheduler::SimulationCosts present_costs(const Work& work) const;
   void correct(const IterationPlan& iteration, std::span<const observe::TraceEvent> events,
                double step_ms);
+  const CostCorrection* corrections() const { return correction_ ? &*correction_ : nullptr; }
   std::vector<std::int32_t> in_flight_bounds() const;
   bool bounds_memory() const { return costs_ && costs_->device_memory > Bytes{}; }
   Result<IterationPlan> order(const DealtBatch& batch, const Work& work,

@@ -110,12 +110,16 @@ Result<ResumePoint> resume_from(const state::Checkpoint& checkpoint, const JobSe
   std::erase_if(point.changes, [](const job::ChangedKey& change) {
     return change.key.ends_with(".init") || change.key == "job.run_dir";
   });
-  // Shares are those of pipelines on their devices.
+  // Shares and speeds are those of pipelines and stages on their devices.
   const bool is_moved =
       std::any_of(point.changes.begin(), point.changes.end(), [](const job::ChangedKey& change) {
         return change.key.starts_with("parallel.") || change.key.starts_with("cluster.");
       });
-  if (is_moved) point.progress.deals.clear();
+  if (is_moved) {
+    point.progress.deals.clear();
+    point.progress.learned.speed_steps = 0;
+    for (LearnedStage& stage : point.progress.learned.stages) stage.speed = 0;
+  }
   return point;
 }
 

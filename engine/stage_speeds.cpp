@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace troupe::engine {
 
@@ -26,7 +27,14 @@ std::vector<double> measured_stage_ms(std::size_t stages,
   return measured_ms;
 }
 
+void StageSpeeds::restore(std::vector<double> factors, std::int64_t steps) {
+  factors_ = std::move(factors);
+  steps_ = steps;
+  warms_up_ = steps > 0;
+}
+
 void StageSpeeds::learn(std::span<const double> profile_ms, std::span<const double> measured_ms) {
+  if (std::exchange(warms_up_, false)) return;
   factors_.resize(profile_ms.size());
   bool any = false;
   for (std::size_t s = 0; s < std::min(profile_ms.size(), measured_ms.size()); ++s) {

@@ -27,6 +27,13 @@ class StageSpeeds {
   /// either side is left as it was.
   void learn(std::span<const double> profile_ms, std::span<const double> measured_ms);
 
+  /// Measured over profile of each stage, 0 where nothing is known; and the steps behind it.
+  const std::vector<double>& factors() const { return factors_; }
+  std::int64_t steps() const { return steps_; }
+  /// Goes on with what an earlier run of this layout learned. Its next step warms up again, and
+  /// says nothing.
+  void restore(std::vector<double> factors, std::int64_t steps);
+
   /// Whether anything was learned.
   bool known() const { return steps_ > 0; }
 
@@ -36,6 +43,7 @@ class StageSpeeds {
  private:
   std::vector<double> factors_;  ///< Per stage; 0: unknown.
   std::int64_t steps_ = 0;
+  bool warms_up_ = false;  ///< With factors of an earlier run.
 };
 
 }  // namespace troupe::engine

@@ -3,21 +3,15 @@
 #include <algorithm>
 #include <limits>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
-#include <stdexcept>
 #include <utility>
+
+#include "runtime/state/manifest_reading.hpp"
+#include "runtime/state/progress_json.hpp"
 
 namespace troupe::state {
 
 namespace {
-
-using Json = nlohmann::json;
-
-// Thrown and caught within this file only: nested functions read, one place makes an Error of it.
-struct BadManifest : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
 
 constexpr std::int64_t kElementsMax = std::int64_t{1} << 50;
 /// Of one parameter and kind; pairs of them are compared.
@@ -40,88 +34,6 @@ T value_of(const std::pair<T, const char*> (&table)[N], const std::string& word,
   for (const auto& [known, name] : table)
     if (name == word) return known;
   throw BadManifest(std::string(what) + " '" + word + "' is unknown");
-}
-
-std::int64_t number(const Json& json, const char* key, std::int64_t min = 0) {
-  const Json& value = json.at(key);
-  const bool fits = value.is_number_unsigned()
-                        ? value.get<std::uint64_t>() <= std::numeric_limits<std::int64_t>::max()
-                        : value.is_number_integer();
-  if (!fits || value.get<std::int64_t>() < min)
-    throw BadManifest(std::string("'") + key + "' is no whole number from " + std::to_string(min) +
-                      " on");
-  return value.get<std::int64_t>();
-}
-
-std::string text(const Json& json, const char* key) { return json.at(key).get<std::string>(); }
-
-const Json& list(const Json& json, const char* key) {
-  const Json& value = json.at(key);
-  if (!value.is_array()) throw BadManifest(std::string("'") + key + "' is no list");
-  return value;
-}
-
-// ---- progress
-
-Json json_of(const JobProgress& progress) {
-  Json bad = Json::array();
-  for (const BadSampleNote& sample : progress.bad)
-    bad.push_back({{"id", sample.id}, {"batch", sample.batch}});
-  Json deals = Json::array();
-  for (const DealNote& note : progress.deals) {
-    Json shares = Json::array();
-    for (const PipelineShare& share : note.shares)
-      shares.push_back(Json::array({share.work_ms, share.busy_ms}));
-    deals.push_back({{"batch", note.batch}, {"shares", shares}});
-  }
-  const DataOrder& data = progress.data;
-  return {{"step", progress.step},
-          {"tokens", progress.tokens},
-          {"generation", progress.generation},
-          {"data",
-           {{"records", data.records},
-            {"hash", data.hash},
-            {"batch_size", data.batch_size},
-            {"seed", data.seed},
-            {"shuffle", data.shuffle}}},
-          {"skipped",
-           {{"count", progress.skipped.count},
-            {"nonfinite_in_a_row", progress.skipped.nonfinite_in_a_row},
-            {"untrained_positions", progress.skipped.untrained_positions}}},
-          {"bad", bad},
-          {"deals", deals}};
-}
-
-JobProgress read_progress(const Json& json) {
-  JobProgress progress;
-  progress.step = number(json, "step", 1);
-  progress.tokens = number(json, "tokens");
-  const std::int64_t generation = number(json, "generation");
-  if (generation > std::numeric_limits<EpochNumber>::max())
-    throw BadManifest("'generation' is too large");
-  progress.generation = static_cast<EpochNumber>(generation);
-  const Json& data = json.at("data");
-  progress.data = {number(data, "records", 1), data.at("hash").get<std::uint64_t>(),
-                   number(data, "batch_size", 1), number(data, "seed"),
-                   data.at("shuffle").get<bool>()};
-  const Json& skipped = json.at("skipped");
-  const std::int64_t in_a_row = number(skipped, "nonfinite_in_a_row");
-  if (in_a_row > std::numeric_limits<std::int32_t>::max())
-    throw BadManifest("'nonfinite_in_a_row' is too large");
-  progress.skipped = {number(skipped, "count"), static_cast<std::int32_t>(in_a_row),
-                      number(skipped, "untrained_positions")};
-  for (const Json& sample : list(json, "bad"))
-    progress.bad.push_back({text(sample, "id"), number(sample, "batch")});
-  for (const Json& note : list(json, "deals")) {
-    DealNote deal{number(note, "batch"), {}};
-    for (const Json& share : list(note, "shares")) {
-      const PipelineShare read{share.at(0).get<double>(), share.at(1).get<double>()};
-      if (!(read.work_ms > 0 && read.busy_ms > 0)) throw BadManifest("a share takes no time");
-      deal.shares.push_back(read);
-    }
-    progress.deals.push_back(std::move(deal));
-  }
-  return progress;
 }
 
 // ---- parameters, files, shards

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/vocabulary/learned_costs.hpp"
 #include "runtime/vocabulary/units.hpp"
 
 namespace troupe {
@@ -86,6 +87,7 @@ struct JobProgress {
   SkipCounts skipped;
   std::vector<BadSampleNote> bad;  ///< Of the batches so far; ascending by id.
   std::vector<DealNote> deals;     ///< That batches to come look back at; of this layout.
+  LearnedCosts learned;            ///< From the steps up to this one.
 
   friend bool operator==(const JobProgress&, const JobProgress&) = default;
   template <class Inspector>

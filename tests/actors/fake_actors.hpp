@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -91,6 +92,7 @@ inline NodeActor::behavior_type joining_node(NodeActor::pointer self,
 
 /// What a fake supervisor was told, and what it says to nodes that want to join.
 struct SupervisorSeen {
+  std::map<std::int64_t, LearnedCosts> learned;  ///< By save.
   std::vector<PlannedBatchPtr> batches;
   std::vector<TemplateSetPtr> templates;
   std::vector<Error> failures;
@@ -134,6 +136,9 @@ inline SupervisorActor::behavior_type fake_supervisor(SupervisorActor::pointer,
       [](save_atom) {},
       [](const SaveReport&) {},
       [](const KeptCheckpointPtr&) {},
+      [seen](save_atom, std::int64_t number, const LearnedCostsPtr& x) {
+        seen->learned[number] = *x;
+      },
       [seen](failed_atom, NodeId, EpochNumber, const Error& x) {
         seen->failures.push_back(x);
         if (seen->on_fault) seen->on_fault(x);
@@ -150,13 +155,16 @@ inline SupervisorActor::behavior_type fake_supervisor(SupervisorActor::pointer,
 
 /// What a fake scheduler was told.
 struct SchedulerSeen {
+  LearnedCosts learned;      ///< What it says where a save asks.
+  bool is_planning = false;  ///< It does not come to say it.
   std::vector<Configuration> begins;
   std::vector<std::int64_t> next;  ///< First batch of each of them.
   int asked = 0;
   int told = 0;  ///< What steps took.
 };
 
-inline SchedulerActor::behavior_type fake_scheduler(SchedulerActor::pointer, SchedulerSeen* seen) {
+inline SchedulerActor::behavior_type fake_scheduler(SchedulerActor::pointer self,
+                                                    SchedulerSeen* seen) {
   return {
       [seen](begin_atom, const Configuration& x, const std::vector<caf::strong_actor_ptr>&,
              std::int64_t next) {
@@ -166,6 +174,11 @@ inline SchedulerActor::behavior_type fake_scheduler(SchedulerActor::pointer, Sch
       [seen](next_atom) { ++seen->asked; },
       [](const engine::BatchReport&) {},
       [seen](const PlannedBatchPtr&, const StepRecordPtr&) { ++seen->told; },
+      [self, seen](save_atom, std::int64_t number) {
+        if (seen->is_planning) return;
+        self->send(caf::actor_cast<SupervisorActor>(self->current_sender()), save_atom::value,
+                   number, std::make_shared<const LearnedCosts>(seen->learned));
+      },
   };
 }
 

@@ -18,7 +18,7 @@ namespace {
 /// A scheduler between four fake nodes and a fake supervisor. 60 records in batches of 6; nodes
 /// decode two batches ahead.
 struct Fixture {
-  explicit Fixture(std::int64_t first_batch = 0) {
+  explicit Fixture(std::int64_t first_batch = 0, const LearnedCosts& learned = {}) {
     job::Job job = engine::tiny_job();
     job.data.prefetch = 2;
     setup = engine::prepare(job).value();
@@ -27,6 +27,7 @@ struct Fixture {
     supervisor = system.get().spawn(fake_supervisor, &told);
     JobProgress before;
     before.step = first_batch;
+    before.learned = learned;
     actor = system.get().spawn(scheduler, &setup, std::int64_t{60}, before, supervisor);
   }
 
@@ -194,6 +195,36 @@ TEST_CASE("planning begins with the first batch that is not trained yet", "[acto
   for (std::size_t node = 0; node < 4; ++node) fixture.tell(fixture.report(node, 0));
   REQUIRE((fixture.planned() == Batches{7}));
   CHECK(fixture.told.batches[0]->iteration.step == 8);
+}
+
+TEST_CASE("what was learned is said to a save, and taken up by the planners that follow",
+          "[actors]") {
+  const auto say = [](Fixture& fixture, std::int64_t save) {
+    caf::anon_send(fixture.actor, save_atom::value, save);
+    fixture.system.run();
+    return fixture.told.learned.at(save);
+  };
+  LearnedCosts learned;
+  {
+    Fixture fixture;
+    fixture.begin(1);
+    CHECK((say(fixture, 1) == LearnedCosts{}));
+    learned.stages = engine::learned_stages(fixture.plan);
+  }
+  learned.stages[0].speed = 1.5;
+  learned.speed_steps = 3;
+  {
+    Fixture fixture(4, learned);
+    CHECK((say(fixture, 1) == learned));  // Before there is a layout.
+    fixture.begin(1, 4);
+    CHECK((say(fixture, 2) == learned));
+    fixture.begin(2, 4);  // Nodes were lost and came back.
+    CHECK((say(fixture, 3) == learned));
+  }
+  learned.profile = "measured before";
+  Fixture fixture(4, learned);
+  fixture.begin(1, 4);
+  CHECK((say(fixture, 1) == LearnedCosts{}));  // Relative to times that nobody plans with any more.
 }
 
 TEST_CASE("finished steps are held against the profile", "[actors]") {

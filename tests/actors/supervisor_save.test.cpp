@@ -109,6 +109,33 @@ TEST_CASE("a job saves every n steps: each shard once, one holder writes it", "[
   CHECK(head.seen[0].saves.size() == 1);
 }
 
+TEST_CASE("a checkpoint has what was learned when its save was ordered, and waits for it",
+          "[actors]") {
+  SavingHead saving(2, [](job::Checkpointing& x) { x.every_steps = 1; });
+  Head& head = saving.head;
+  LearnedCosts learned;
+  learned.stages = {{"llm 0-4 on 1.0", {"llm"}, 1.5}};
+  SECTION("it comes first") {
+    head.scheduler.learned = learned;
+    saving.run_step(1);
+    CHECK(head.keeper.written.empty());
+    saving.write();
+  }
+  SECTION("it comes last") {
+    head.scheduler.is_planning = true;
+    saving.run_step(1);
+    saving.write();
+    CHECK(head.keeper.written.empty());
+    head.tell(save_atom::value, saving.order().number + 1,
+              std::make_shared<const LearnedCosts>());  // Of another save.
+    CHECK(head.keeper.written.empty());
+    head.tell(save_atom::value, saving.order().number,
+              std::make_shared<const LearnedCosts>(learned));
+  }
+  REQUIRE(head.keeper.written.size() == 1);
+  CHECK((head.keeper.written[0].manifest.progress.learned == learned));
+}
+
 TEST_CASE("a save that is late is said and not queued; the last state only waits", "[actors]") {
   SavingHead saving(3, [](job::Checkpointing& x) { x.every_steps = 1; });
   Head& head = saving.head;

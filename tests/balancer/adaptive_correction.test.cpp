@@ -56,7 +56,8 @@ TEST_CASE("tracking stops when its benefit falls below its cost, and what it lea
   CHECK(correction.corrected_ms(kSlow, 10) == Catch::Approx(20));
   correction.record(kSlow, 10, 40);  // Not watched any more.
   CHECK(correction.corrected_ms(kSlow, 10) == Catch::Approx(20));
-  correction.restart_tracking();
+  AdaptiveCorrection::Watch anew;
+  correction.restore(ShapeFactors::Entries(correction.factors().entries()), anew);
   correction.record(kSlow, 10, 40);
   CHECK(correction.corrected_ms(kSlow, 10) == Catch::Approx(30));
 }

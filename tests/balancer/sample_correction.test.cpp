@@ -98,6 +98,17 @@ TEST_CASE("shapes nobody measured follow the others of a module that is slow as 
   CHECK(correction.factor({1, 1000}) == 1);
 }
 
+TEST_CASE("one that goes on knows what the one before knew, medians too", "[balancer]") {
+  SampleCorrection before, after;
+  for (TokenCount kind = 1; kind <= 5; ++kind) measure(before, {{{0, 64 * kind}, 10}}, 2, 6);
+  before.end_iteration();
+  after.restore(before.factors().entries());
+  CHECK(after.factor({0, 64}) == before.factor({0, 64}));
+  CHECK(before.factor({0, 6400}) == Catch::Approx(2));  // Never measured.
+  CHECK(after.factor({0, 6400}) == before.factor({0, 6400}));
+  CHECK(after.corrected_shapes() == 5);
+}
+
 TEST_CASE("a few odd shapes say nothing about the others", "[balancer]") {
   SampleCorrection correction;
   for (TokenCount kind = 1; kind <= 7; ++kind)

@@ -183,6 +183,35 @@ def references_save_and_go_on(bench):
     bench.equal(bench.reference("all"), bench.path("job-goes-on"), 1e-10)
 
 
+def what_was_learned_goes_on(bench):
+    """The first step after a resume is planned by what was measured before: in the same layout by all of it, in another one
+    by what is the module's."""
+    slow = ['debug.slow_shapes=[{module="llm",min_rows=1,max_rows=100000,factor=4}]', FP64, "train.steps=8"]
+    save = ["checkpoint.every_steps=6"]
+
+    def first_after(name, *words):
+        bench.back_to(name.split("-")[0], name, 6)
+        bench.train(name, *slow, *words)
+        line = read_lines(bench.path(name) / "metrics.jsonl")[6]
+        expect(line["step"] == 7, str(line))
+        return line["corrected_shapes"], line["calibrated_step_ms"] / line["profile_step_ms"]
+
+    adaptive = "balancer.adaptive_correction=true"
+    bench.train("corrected", *slow, *save, *CUT, adaptive)
+    shapes, ratio = first_after("corrected-same", *CUT, adaptive)
+    expect(shapes > 0 and ratio > 2, f"same layout: {shapes} shapes corrected, {ratio:.2f} times the profile")
+    told = f"{ratio:.1f} times the profile in the same layout"
+    shapes, ratio = first_after("corrected-other", adaptive)  # Two pipelines.
+    expect(shapes > 0 and ratio > 2, f"other layout: {shapes} shapes corrected, {ratio:.2f} times the profile")
+    bench.train("plain", *slow, *save, *CUT)
+    shapes, speed = first_after("plain-same", *CUT)
+    expect(shapes == 0 and speed > 2, f"same layout: stages {speed:.2f} times as slow as the profile")
+    shapes, speed = first_after("plain-other")
+    expect(speed == 1, f"other layout: stages {speed:.2f} times as slow as the profile")
+    same_bits(bench.path("plain"), bench.path("plain-same"))
+    print(f"  {told}, {ratio:.1f} in another one", flush=True)
+
+
 def a_job_killed_again_and_again_comes_to_its_end(bench):
     words = [FP64, *CUT, "checkpoint.every_steps=1", "checkpoint.keep_last=2", "train.steps=40"]
     bench.train("undisturbed", *words)
@@ -363,7 +392,7 @@ def first_values_come_from_another_job(bench):
     expect("which the module has no place for" in output, output[:900])
 
 
-CASES = [the_same_layout_goes_on_to_the_bit, random_pairs_of_layouts, references_save_and_go_on,
+CASES = [the_same_layout_goes_on_to_the_bit, random_pairs_of_layouts, references_save_and_go_on, what_was_learned_goes_on,
          a_job_killed_again_and_again_comes_to_its_end, signals_save, a_damaged_checkpoint_is_passed_over,
          what_cannot_be_saved_does_not_stop_training, what_may_not_change_is_refused, another_type_goes_on,
          first_values_come_from_another_job]

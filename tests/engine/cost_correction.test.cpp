@@ -183,5 +183,31 @@ TEST_CASE("policies that weigh work plan around one slow shape, and its steps ge
   CHECK(corrected_ms < plain_ms);
 }
 
+TEST_CASE("a planner that goes on plans and learns as if it had never stopped", "[engine]") {
+  const SlowPicture world;
+  auto whole = world.make("deferral", true);
+  world.train(whole, 13);  // In the middle of a window of watching.
+  auto resumed = world.make("deferral", true);
+  resumed.restore(whole.learned());
+  CHECK((resumed.learned() == whole.learned()));
+  CHECK(whole.learned().benefit_steps == 13);
+  const auto plain = world.make("deferral", false);
+  int changed = 0;
+  for (std::uint64_t seed = 100; seed < 110; ++seed) {
+    const auto batch = SlowPicture::batch(seed, 2);
+    const auto plan = resumed.plan(batch).value();
+    CHECK((plan.iteration == whole.plan(batch).value().iteration));
+    CHECK(plan.prediction.calibrated_step_ms ==
+          whole.plan(batch).value().prediction.calibrated_step_ms);
+    changed += plan.iteration.microbatches != plain.plan(batch).value().iteration.microbatches;
+  }
+  CHECK(changed > 0);
+  for (Microbatching* each : {&whole, &resumed}) world.train(*each, 9);
+  // Each measured its own cost of watching; all else is the same.
+  CHECK((resumed.learned().samples == whole.learned().samples));
+  CHECK((resumed.learned().parts == whole.learned().parts));
+  CHECK(resumed.learned().benefit_steps == whole.learned().benefit_steps);
+}
+
 }  // namespace
 }  // namespace troupe::engine

@@ -46,6 +46,9 @@ state::Checkpoint save(const std::filesystem::path& folder, const job::Job& job)
   manifest.progress.generation = 3;
   manifest.progress.data = data_order(job, kData);
   manifest.progress.deals = {{3, {{1, 2}, {3, 4}}}};
+  manifest.progress.learned.stages = {{"vision 0-1 on 0.0", {"vision"}, 1.5}};
+  manifest.progress.learned.speed_steps = 2;
+  manifest.progress.learned.samples = {{0, "vision", 64, 2, 4}};
   state::TensorMap tensors;
   for (std::size_t p = 0; p < setup.parameters.size(); ++p) {
     const ParameterInfo& info = setup.parameters[p];
@@ -77,6 +80,7 @@ TEST_CASE("a job goes on where its layout, lengths and rates have changed, and s
   CHECK(job::changes_text(same.value().changes) == "");
   CHECK(same.value().progress.step == 4);
   CHECK(same.value().progress.deals.size() == 1);
+  CHECK(same.value().progress.learned.stages.at(0).speed == 1.5);
   CHECK(same.value().folder.is_absolute());
   CHECK_FALSE(same.value().is_start());
   CHECK(ResumePoint{}.is_start());
@@ -93,6 +97,10 @@ TEST_CASE("a job goes on where its layout, lengths and rates have changed, and s
   const auto other = resume_from(checkpoint, prepare(job).value(), kData);
   REQUIRE(other.ok());
   CHECK(other.value().progress.deals.empty());  // Of pipelines that are no more.
+  const LearnedCosts& learned = other.value().progress.learned;
+  CHECK(learned.stages.at(0).speed == 0);  // Of devices that may be others.
+  CHECK(learned.speed_steps == 0);
+  CHECK((learned.samples == same.value().progress.learned.samples));
   const std::string text = job::changes_text(other.value().changes);
   for (const char* part : {"cluster.nodes 4 -> 1", "optimizer.lr 0.001 -> 0.125",
                            "parallel.pipelines[1].stages", "train.dtype \"fp64\" -> \"fp32\"",

@@ -47,6 +47,24 @@ TEST_CASE("the first step counts only until the second, then newer ones weigh mo
   CHECK(speeds.factor(StageId{1}) == Catch::Approx(0.5).epsilon(1e-4));
 }
 
+TEST_CASE("a run that goes on has the speeds of before, and its first step warms up", "[engine]") {
+  StageSpeeds before, after;
+  for (int i = 0; i < 3; ++i) learn(before, {10, 10}, {20, 30});
+  after.restore(before.factors(), before.steps());
+  CHECK(after.known());
+  CHECK(after.factor(StageId{0}) == 2);
+  CHECK(after.factor(StageId{1}) == 3);
+  learn(after, {10, 10}, {900, 900});
+  CHECK(after.factor(StageId{0}) == 2);
+  learn(after, {10, 10}, {40, 30});
+  CHECK(after.factor(StageId{0}) == 3);  // As if it had never stopped: half of each.
+
+  StageSpeeds nothing;
+  nothing.restore({}, 0);
+  learn(nothing, {10}, {50});
+  CHECK(nothing.factor(StageId{0}) == 5);
+}
+
 TEST_CASE("a stage without a time keeps what is known of it", "[engine]") {
   const double infinite = std::numeric_limits<double>::infinity();
   StageSpeeds speeds;

@@ -27,6 +27,16 @@ TEST_CASE("a manifest is read back as it was written", "[state]") {
   }
 }
 
+TEST_CASE("a manifest of an older build, which kept nothing that was learned, is read", "[state]") {
+  auto manifest = example_manifest();
+  Json json = Json::parse(manifest_json(manifest));
+  json["progress"].erase("learned");
+  manifest.progress.learned = {};
+  const auto read = parse_manifest(json.dump());
+  REQUIRE(read.ok());
+  CHECK(read.value() == manifest);
+}
+
 TEST_CASE("a tensor is called after its parameter, its kind and its box", "[state]") {
   const SavedParameter parameter{"llm.a", {4, 6}, true};
   const ParameterId id{0};
@@ -77,6 +87,19 @@ TEST_CASE("what is wrong with a manifest is named", "[state][errors]") {
              ContainsSubstring("of 'vision.b'"));
   CHECK_THAT(why([](Json& x) { x["progress"]["deals"][0]["shares"][0][0] = 0; }),
              ContainsSubstring("takes no time"));
+  const auto why_learned = [&](const char* key, const Json& value) {
+    return why([&](Json& x) { x["progress"]["learned"][key] = value; });
+  };
+  const auto row = [](std::int64_t stage, double factor, std::int64_t measurements) {
+    return Json::array({Json::array({stage, "llm", 64, factor, measurements})});
+  };
+  CHECK_THAT(why_learned("samples", row(2, 1, 1)), ContainsSubstring("stage that is not listed"));
+  CHECK_THAT(why_learned("samples", row(0, 0, 1)),
+             ContainsSubstring("'factor' is no number above"));
+  CHECK_THAT(why_learned("samples", row(0, 1, 0)), ContainsSubstring("'measurements'"));
+  CHECK_THAT(why_learned("benefit", -1), ContainsSubstring("'benefit'"));
+  CHECK_THAT(why_learned("stages", 3), ContainsSubstring("'stages' is no list"));
+  CHECK_THAT(why_learned("parts", std::vector<int>(70'000)), ContainsSubstring("too much"));
   CHECK_FALSE(parse_manifest("").ok());
   CHECK_FALSE(parse_manifest("[1, 2]").ok());
 }

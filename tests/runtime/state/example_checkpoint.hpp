@@ -19,6 +19,15 @@ inline CheckpointManifest example_manifest(std::int64_t step = 4, Dtype dtype = 
   manifest.progress.skipped = {3, 1, 5};
   manifest.progress.bad = {{"a", 0}, {"b", 3}};
   manifest.progress.deals = {{2, {{1.5, 0.25}, {0.1, 3}}}};
+  manifest.progress.learned = {
+      "2026-11-23T14:00:00Z",
+      {{"vision 0-1 on 0.0", {"vision"}, 1.25}, {"llm 0-2 on 1.0", {"llm"}, 0}},
+      7,
+      {{0, "vision", 64, 1.0 / 3, 5}, {1, "llm", 128, 2.5, 1}},
+      {{1, "", 256, 1.5, 4}},
+      false,
+      0.125,
+      3};
   manifest.parameters = {{"llm.a", {4, 6}, true}, {"vision.b", {3}, false}};
   manifest.files = {{"state-0.0.safetensors", 10, "00"}, {"state-1.0.safetensors", 20, "11"}};
   const auto add = [&](std::int32_t parameter, StateKind kind, Box box, std::int32_t file) {
