@@ -16,9 +16,14 @@ data::LoaderLimits limits(const job::Job& job) {
   return limits;
 }
 
+data::Epochs epochs_of(const LoaderState& state, const engine::BatchOrder& order) {
+  return order.epochs.empty() ? data::Epochs(state.resources->dataset->size())
+                              : data::Epochs(order.epochs);
+}
+
 void request(Self self, const engine::BatchOrder& order) {
   auto& state = self->state;
-  data::BatchRequest request{order.batch, order.epoch, {}};
+  data::BatchRequest request{order.batch, order.epoch, {}, epochs_of(state, order)};
   const auto modules = engine::media_modules(state.resources->setup);
   for (const auto& sample : order.samples)
     request.samples.push_back({sample.position, engine::wanted_parts(sample, modules)});
@@ -43,11 +48,11 @@ void deliver(Self self, std::int64_t batch, EpochNumber epoch_number) {
   data::DecodedBatch decoded = std::move(taken).value();
   auto report = engine::report_on(state.resources->node, order, decoded.samples,
                                   state.resources->setup, decoded.decode_ms);
-  const std::int64_t records = state.resources->dataset->size();
+  const std::int64_t before = epochs_of(state, order).places_before(order.epoch);
   for (std::size_t i = 0; i < decoded.samples.size(); ++i) {
     auto* sample = std::get_if<data::DecodedSample>(&decoded.samples[i]);
     if (!sample) continue;
-    sample->position = order.epoch * records + order.samples[i].position;
+    sample->position = before + order.samples[i].position;
     const std::int64_t key = sample->position;
     state.resources->samples.put(key,
                                  std::make_shared<const data::DecodedSample>(std::move(*sample)));

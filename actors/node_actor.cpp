@@ -243,10 +243,9 @@ void device_finished(Self self, const engine::DeviceReport& report) {
   if (++state.finished_devices[report.step] < working_devices(state)) return;
   state.finished_devices.erase(report.step);
   step_finished(self, report.step);
-  const std::int64_t records = state.resources->dataset->size();
   const auto next =
-      data::batch_span(report.step, state.resources->setup.job.train.global_batch_size, records);
-  state.resources->samples.drop_before(next.epoch * records + next.begin);
+      state.epochs.span(report.step, state.resources->setup.job.train.global_batch_size);
+  state.resources->samples.drop_before(state.epochs.places_before(next.epoch) + next.begin);
 }
 
 }  // namespace
@@ -296,6 +295,9 @@ NodeActor::behavior_type node(Self self, NodeResources* resources, SupervisorAct
       [self](const engine::BatchOrder& order) {
         if (!counts(self)) return;
         self->state.scheduler = caf::actor_cast<SchedulerActor>(self->current_sender());
+        self->state.epochs = order.epochs.empty()
+                                 ? data::Epochs(self->state.resources->dataset->size())
+                                 : data::Epochs(order.epochs);
         self->send(self->state.loader, order);
       },
       [self](collect_atom, Collection collection) {

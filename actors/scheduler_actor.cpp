@@ -57,7 +57,7 @@ void begin(Self self, const Configuration& configuration,
   for (const auto& node : nodes) state.nodes.push_back(caf::actor_cast<NodeActor>(node));
   state.planner.emplace(
       state.configuration.plan,
-      engine::planner_options(*state.setup, state.record_count, configuration.epoch_number));
+      engine::planner_options(*state.setup, state.epochs, configuration.epoch_number));
   state.planner->restore(std::exchange(state.deals, {}));
   state.planner->restore(learned);
   state.check.emplace(*state.setup, state.configuration.plan, engine::core_count(), state.began);
@@ -77,10 +77,9 @@ void say_what_was_learned(Self self, std::int64_t number) {
 }  // namespace
 
 SchedulerActor::behavior_type scheduler(Self self, const engine::JobSetup* setup,
-                                        std::int64_t record_count, JobProgress before,
-                                        SupervisorActor supervisor) {
+                                        JobProgress before, SupervisorActor supervisor) {
   self->state.setup = setup;
-  self->state.record_count = record_count;
+  self->state.epochs = data::Epochs(std::move(before.data.epochs));
   self->state.next_plan = before.step;
   self->state.deals = std::move(before.deals);
   // Factors are over a profile's times; one that was measured anew knows better.

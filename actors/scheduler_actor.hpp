@@ -16,7 +16,7 @@ namespace troupe::actors {
 struct SchedulerState {
   const engine::JobSetup* setup = nullptr;
   SupervisorActor supervisor;
-  std::int64_t record_count = 0;
+  data::Epochs epochs;
   Configuration configuration;
   std::vector<NodeActor> nodes;
   std::size_t reporters = 0;  ///< Nodes with devices: so many report on every batch.
@@ -35,9 +35,10 @@ struct SchedulerState {
 };
 
 /// REQUIRES: spawned detached: its thread goes to the background (`data::run_in_background`).
-/// `setup` outlives the actor. `before`: what was trained when the job begins.
+/// `setup` outlives the actor. `before`: what was trained when the job begins,
+/// and the order of its data.
 SchedulerActor::behavior_type scheduler(SchedulerActor::stateful_pointer<SchedulerState> self,
-                                        const engine::JobSetup* setup, std::int64_t record_count,
-                                        JobProgress before, SupervisorActor supervisor);
+                                        const engine::JobSetup* setup, JobProgress before,
+                                        SupervisorActor supervisor);
 
 }  // namespace troupe::actors

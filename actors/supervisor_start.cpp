@@ -7,12 +7,12 @@ void begin(SupervisorSelf self) {
   HeadResources& resources = *state.resources;
   const job::Job& job = resources.setup.job;
   state.phase = SupervisorState::Phase::joining;
-  state.length.emplace(job, resources.data.records);
   const JobProgress& before = resources.resume.progress;
   state.skipped.emplace(job.train.max_nonfinite_in_a_row, resources.data.records, before.skipped);
   state.progress = before;
   state.progress.bad.clear();
-  state.progress.data = engine::data_order(job, resources.data);
+  state.progress.data = engine::data_order(job, resources.data, resources.resume);
+  state.length.emplace(job, data::Epochs(state.progress.data.epochs));
   for (const auto& [id, batch] : before.bad) state.bad_ids.emplace(id, batch);
   state.planned_steps = before.step;
   state.saves.last_step = resources.resume.is_live ? resources.resume.saved_step : before.step;

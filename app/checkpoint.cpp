@@ -18,6 +18,7 @@
 #include "app/commands.hpp"
 #include "app/run_argument.hpp"
 #include "app/terminal.hpp"
+#include "runtime/data/epochs.hpp"
 #include "runtime/job/load_job.hpp"
 #include "runtime/vocabulary/model_words.hpp"
 #include "scheduler/layout_request.hpp"
@@ -138,13 +139,18 @@ int show(const Options& options) {
   const auto& manifest = checkpoint.value().manifest();
   const JobProgress& progress = manifest.progress;
   const DataOrder& data = progress.data;
-  const std::int64_t batches = (data.records + data.batch_size - 1) / data.batch_size;
+  const data::Epochs epochs =
+      data.epochs.empty() ? data::Epochs(data.records) : data::Epochs(data.epochs);
+  // The epoch of the last finished step's successor.
+  const std::int64_t epoch = epochs.span(progress.step, data.batch_size).epoch;
+  const std::int64_t batches = data::batches_per_epoch(epochs.count(epoch), data.batch_size);
+  const std::int64_t batch = progress.step - epochs.batches_before(epoch, data.batch_size);
   if (options.json) {
     Json json = json_of(checkpoint.value());
     for (const auto& [name, sum] : sums(manifest))
       json["modules"][name] = {{"parameters", sum.parameters}, {"trained", sum.trained}};
-    json["epoch"] = progress.step / batches + 1;
-    json["batch_of_epoch"] = progress.step % batches;
+    json["epoch"] = epoch + 1;
+    json["batch_of_epoch"] = batch;
     json["skipped_steps"] = progress.skipped.count;
     json["bad_samples"] = progress.bad.size();
     for (const auto& file : manifest.files)
@@ -157,8 +163,8 @@ int show(const Options& options) {
             << "  job         " << manifest.job << ", written " << manifest.written_at << " by "
             << manifest.build << "\n"
             << "  progress    step " << progress.step << ", " << with_unit(progress.tokens)
-            << " llm tokens, epoch " << progress.step / batches + 1 << " of the data, "
-            << progress.step % batches << " of its " << batches << " batches\n"
+            << " llm tokens, epoch " << epoch + 1 << " of the data, " << batch << " of its "
+            << batches << " batches\n"
             << "              " << progress.skipped.count << " skipped steps, "
             << progress.bad.size() << " bad samples, generation " << progress.generation << "\n"
             << "  state       " << dtype_word(manifest.dtype) << ", " << size_text(manifest.bytes())

@@ -11,6 +11,8 @@
 #include "app/run_argument.hpp"
 #include "app/terminal.hpp"
 #include "engine/sample_audit.hpp"
+#include "runtime/data/epochs.hpp"
+#include "runtime/observe/run_facts.hpp"
 
 namespace troupe::app {
 
@@ -20,6 +22,7 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 constexpr std::size_t kShown = 10;
+constexpr std::int64_t kNever = std::int64_t{1} << 31;  // An epoch; its batches can be counted.
 
 /// Whole lines of a file of the run that are objects.
 std::vector<Json> lines_of(const fs::path& path) {
@@ -37,6 +40,24 @@ std::map<std::int64_t, std::vector<std::string>> trained_in(const fs::path& run)
   for (const Json& line : lines_of(run / "samples.jsonl"))
     steps[line.value("step", std::int64_t{0})] = line.value("ids", std::vector<std::string>{});
   return steps;
+}
+
+/// What epochs of the run took, as records of the data set that is there now: since it was
+/// trained, sources may have grown.
+Result<data::Epochs> epochs_of(const fs::path& run, const data::Dataset& dataset) {
+  const auto facts = observe::read_run_facts(run);
+  if (!facts.ok() || facts.value().epochs.empty()) return data::Epochs(dataset.size());
+  const data::Epochs epochs(facts.value().epochs);
+  const auto& had = epochs.stretches().back().records;
+  const auto has = dataset.source_counts();
+  bool fits = had.size() <= has.size() && epochs.newest_count() <= dataset.size();
+  for (std::size_t s = 0; fits && had.size() > 1 && s < had.size(); ++s) fits = had[s] <= has[s];
+  if (!fits)
+    return Error{Errc::bad_data,
+                 "the run trained " + std::to_string(epochs.newest_count()) +
+                     " records, and its sources do not have all of them any more",
+                 "data.sources", "give it the data that it trained"};
+  return had == has ? epochs : epochs.grown(kNever, has);
 }
 
 void print(const char* what, const std::vector<std::string>& ids) {
@@ -62,8 +83,10 @@ int audit_data(const AuditOptions& options) {
   for (const Json& line : lines_of(run / "metrics.jsonl"))
     generations.insert(line.value("generation", std::int64_t{0}));
   const auto trained = trained_in(run);
+  const auto epochs = epochs_of(run, *opened.value().dataset);
+  if (!epochs.ok()) return report(epochs.error());
   const auto audit = engine::audit_samples(trained, bad, *opened.value().dataset, setup.data,
-                                           setup.job.train.global_batch_size);
+                                           epochs.value(), setup.job.train.global_batch_size);
   if (options.json) {
     const nlohmann::ordered_json json{{"trained_twice", audit.trained_twice},
                                       {"never", audit.never},

@@ -28,7 +28,7 @@ std::string command_line() {
 
 }  // namespace
 
-Status record_begin(const std::filesystem::path& run, const job::Job& job) {
+Status record_begin(const std::filesystem::path& run, const job::Job& job, const DataOrder& data) {
   observe::RunFacts facts;
   facts.job = job.job.name;
   facts.command = command_line();
@@ -44,6 +44,7 @@ Status record_begin(const std::filesystem::path& run, const job::Job& job) {
   facts.dtype = dtype_word(job.train.dtype);
   if (job.train.duration.unit == job::DurationUnit::steps) facts.steps = job.train.duration.amount;
   facts.batch = job.train.global_batch_size;
+  facts.epochs = data.epochs;
   facts.started_s = std::time(nullptr);
   return observe::write_run_facts(run, facts);
 }

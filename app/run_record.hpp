@@ -8,13 +8,14 @@
 #include <string>
 
 #include "runtime/job/job.hpp"
+#include "runtime/vocabulary/job_progress.hpp"
 #include "runtime/vocabulary/result.hpp"
 
 namespace troupe::app {
 
 /// Notes job, machine, versions and the time. REQUIRES: the run folder is there.
 /// Errors: io_failed.
-Status record_begin(const std::filesystem::path& run, const job::Job& job);
+Status record_begin(const std::filesystem::path& run, const job::Job& job, const DataOrder& data);
 
 /// Adds how the run ended. A file that is missing or cannot be written is left so: a run that is
 /// over is not made to fail for a note.

@@ -53,7 +53,7 @@ int train_by_reference(const Opened& opened, const std::string& microbatches) {
   engine::ReferenceOptions reference;
   reference.stop = &stop;
   reference.resume = opened.resume;
-  reference.data = engine::data_order(opened.setup.job, opened.data);
+  reference.data = engine::data_order(opened.setup.job, opened.data, opened.resume);
   reference.build = build_id();
   reference.resolved_job = opened.resolved;
   reference.on_save = [&](std::int64_t at, const Status& status) {
@@ -65,7 +65,7 @@ int train_by_reference(const Opened& opened, const std::string& microbatches) {
     logger.info("step " + std::to_string(at) + " saved");
   };
   const auto& train = opened.setup.job.train;
-  const auto per_epoch = data::batches_per_epoch(opened.data.records, train.global_batch_size);
+  const auto per_epoch = engine::steps_per_epoch(reference.data);
   reference.on_step = [&](const observe::StepMetrics& metrics, std::int64_t total_steps) {
     if (!reporter)
       reporter.emplace(console, logger,

@@ -67,7 +67,10 @@ Result<Opened> open_job(job::LoadedJob loaded, bool predicted,
   if (!dataset.ok()) return std::move(dataset).error();
   opened.data = engine::identify(dataset.value(), setup.value().data.seed);
   if (checkpoint != nullptr) {
-    auto resume = engine::resume_from(*checkpoint, setup.value(), opened.data);
+    auto resume = engine::resume_from(*checkpoint, setup.value(), opened.data,
+                                      [&](std::span<const std::int64_t> records) {
+                                        return engine::hash_of_first(dataset.value(), records);
+                                      });
     if (!resume.ok()) return std::move(resume).error();
     opened.resume = std::move(resume).value();
     auto& generation = opened.resume.progress.generation;
@@ -113,6 +116,7 @@ Result<Opened> open_job(job::LoadedJob loaded, bool predicted,
 Result<Run> open_run(const Opened& opened, observe::Console& console, const std::string& name) {
   const job::Job& job = opened.setup.job;
   const JobProgress& progress = opened.resume.progress;
+  const DataOrder order = engine::data_order(job, opened.data, opened.resume);
   auto folder = opened.resume.is_start()
                     ? engine::RunFolder::create(job.job.run_dir, opened.resolved)
                     : engine::RunFolder::resume(job.job.run_dir, opened.resolved, progress,
@@ -135,13 +139,17 @@ Result<Run> open_run(const Opened& opened, observe::Console& console, const std:
         (opened.resume.changes.empty()
              ? ", nothing changed"
              : "; changed since then: " + job::changes_text(opened.resume.changes)));
+  if (opened.resume.appended > 0)
+    log.info(std::to_string(opened.resume.appended) +
+             " samples were appended to the data; they are trained from epoch " +
+             std::to_string(order.epochs.back().first_epoch + 1) + " of the data on");
   if (!opened.left_behind.empty())
     log.info("the run folder was still locked by " + opened.left_behind + ", which is gone");
   if (const auto& moved = folder.value().moved_to())
     log.info("begins anew: an older run was moved to " + moved->string());
   if (opened.endpoint) show_figures(opened, folder.value(), log);
   for (const auto& warning : opened.warnings) log.warning(warning);
-  if (auto noted = record_begin(folder.value().path(), opened.setup.job); !noted.ok())
+  if (auto noted = record_begin(folder.value().path(), job, order); !noted.ok())
     return std::move(noted).error();
   return Run{std::make_shared<engine::RunFolder>(std::move(folder).value()),
              std::move(logger).value(), std::move(file).value()};

@@ -82,10 +82,11 @@ void BatchPlanner::note(const PlannedBatch& planned) {
 }
 
 std::map<NodeId, BatchOrder> BatchPlanner::orders(std::int64_t batch) const {
-  const auto span = data::batch_span(batch, options_.global_batch_size, options_.record_count);
+  const auto span = options_.epochs.span(batch, options_.global_batch_size);
   std::map<NodeId, BatchOrder> orders;
   for (const DeviceSlot& device : plan_.devices)
-    orders[device.node] = {options_.epoch_number, batch, span.epoch, {}};
+    orders[device.node] = {
+        options_.epoch_number, batch, span.epoch, {}, options_.epochs.stretches()};
   std::vector<Readers> readers;
   for (std::size_t p = 0; p < plan_.pipelines.size(); ++p)
     readers.push_back(readers_of(plan_, PipelineId{p}));
@@ -108,7 +109,7 @@ Result<PlannedBatch> BatchPlanner::plan(std::int64_t batch, std::span<const Batc
   const auto begin = std::chrono::steady_clock::now();
   PlannedBatch planned;
   planned.batch = batch;
-  planned.span = data::batch_span(batch, options_.global_batch_size, options_.record_count);
+  planned.span = options_.epochs.span(batch, options_.global_batch_size);
   const auto& span = planned.span;
   std::vector<Joined> joined(static_cast<std::size_t>(span.size()));
   for (const BatchReport& report : reports) {
@@ -138,7 +139,7 @@ Result<PlannedBatch> BatchPlanner::plan(std::int64_t batch, std::span<const Batc
     SampleShape& shape = entry.shape;
     std::sort(shape.media.begin(), shape.media.end(),
               [](const ModuleMedia& a, const ModuleMedia& b) { return a.module < b.module; });
-    shape.position = span.epoch * options_.record_count + span.begin + offset;
+    shape.position = options_.epochs.places_before(span.epoch) + span.begin + offset;
     for (const auto& media : shape.media) shape.llm_tokens += shape.output_rows(media.module);
     if (options_.max_seq_len > 0 && shape.llm_tokens > options_.max_seq_len) {
       planned.dropped.push_back(

@@ -16,7 +16,7 @@
 #include "engine/microbatching.hpp"
 #include "engine/plan_guard.hpp"
 #include "runtime/data/bad_sample.hpp"
-#include "runtime/data/epoch_order.hpp"
+#include "runtime/data/epochs.hpp"
 #include "runtime/vocabulary/iteration_plan.hpp"
 #include "runtime/vocabulary/parallel_plan.hpp"
 #include "runtime/vocabulary/result.hpp"
@@ -43,10 +43,12 @@ struct BatchOrder {
   std::int64_t batch = 0;
   std::int64_t epoch = 0;  ///< Of the data.
   std::vector<OrderedSample> samples;
+  /// Which records the epochs take; none: all of them the whole data set.
+  std::vector<SourceCounts> epochs = {};
 
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, BatchOrder& x) {
-    return f(x.epoch_number, x.batch, x.epoch, x.samples);
+    return f(x.epoch_number, x.batch, x.epoch, x.samples, x.epochs);
   }
 };
 
@@ -106,7 +108,7 @@ struct PlannedBatch {
 };
 
 struct BatchPlannerOptions {
-  std::int64_t record_count = 0;
+  data::Epochs epochs;
   std::int64_t global_batch_size = 1;
   std::int64_t max_seq_len = 0;  ///< 0: no limit.
   EpochNumber epoch_number = 0;

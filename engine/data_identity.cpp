@@ -23,6 +23,16 @@ std::uint64_t add(std::uint64_t hash, const std::vector<std::string>& texts) {
   return hash;
 }
 
+std::uint64_t add(std::uint64_t hash, const data::Record& record) {
+  hash = add(hash, record.id);
+  hash = add(hash, std::to_string(record.turns.size()));
+  for (const auto& turn : record.turns) {
+    hash = add(hash, std::to_string(static_cast<int>(turn.role)));
+    hash = add(hash, turn.text);
+  }
+  return add(add(hash, record.images), record.audio);
+}
+
 std::int64_t size_of(const std::filesystem::path& file) {
   const data::ReadingFile reading(file);
   std::error_code fault;
@@ -52,18 +62,20 @@ Error other_data(const std::string& who, const std::string& how, const std::stri
 }  // namespace
 
 DataIdentity identify(const data::Dataset& dataset, std::uint64_t seed) {
-  DataIdentity identity{dataset.size(), state::kHashSeed, some_sizes(dataset, seed)};
-  for (const auto& record : dataset.records()) {
-    std::uint64_t& hash = identity.hash;
-    hash = add(hash, record.id);
-    hash = add(hash, std::to_string(record.turns.size()));
-    for (const auto& turn : record.turns) {
-      hash = add(hash, std::to_string(static_cast<int>(turn.role)));
-      hash = add(hash, turn.text);
-    }
-    hash = add(add(hash, record.images), record.audio);
-  }
+  DataIdentity identity{dataset.size(), state::kHashSeed, some_sizes(dataset, seed),
+                        dataset.source_counts()};
+  for (const auto& record : dataset.records()) identity.hash = add(identity.hash, record);
   return identity;
+}
+
+std::uint64_t hash_of_first(const data::Dataset& dataset, std::span<const std::int64_t> records) {
+  std::uint64_t hash = state::kHashSeed;
+  std::vector<std::int64_t> left(records.begin(), records.end());
+  for (const auto& record : dataset.records()) {
+    const auto source = left.size() == 1 ? 0 : static_cast<std::size_t>(record.source);
+    if (source < left.size() && left[source]-- > 0) hash = add(hash, record);
+  }
+  return hash;
 }
 
 Status same_data(const DataIdentity& here, const DataIdentity& there, const std::string& who) {

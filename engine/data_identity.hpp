@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -33,16 +34,21 @@ struct DataIdentity {
   std::uint64_t hash = 0;  ///< Of ids, turns, and names of media, in order.
   /// Of the records that the first shuffled epoch begins with, in that order.
   std::vector<MediaSize> media = {};
+  std::vector<std::int64_t> sources = {};  ///< Records of each; none: not known.
 
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, DataIdentity& x) {
-    return f(x.records, x.hash, x.media);
+    return f(x.records, x.hash, x.media, x.sources);
   }
 };
 
 /// The same on every machine of one byte order. `seed`: chooses the media; the job's. Cost: linear
 /// in the text; looks at the sizes of `kComparedMedia` files and opens none.
 DataIdentity identify(const data::Dataset& dataset, std::uint64_t seed);
+
+/// The hash of the first records alone, so many of each source; of one number: of all sources.
+/// REQUIRES: the data set has as many.
+std::uint64_t hash_of_first(const data::Dataset& dataset, std::span<const std::int64_t> records);
 
 /// Errors: bad_data: `there` is not `here`; says whether the number, the content, or the size of a
 /// media file differs that both have. `who`: a node, as the message calls it.

@@ -22,11 +22,6 @@ const ModuleConfig* find_config(const job::Job& job, const std::string& name) {
 }
 
 /// Steps until so many positions are consumed; an epoch's last batch may be smaller.
-std::int64_t steps_for_samples(std::int64_t samples, std::int64_t records, std::int64_t batch) {
-  const std::int64_t epochs = samples / records, rest = samples % records;
-  return epochs * data::batches_per_epoch(records, batch) + (rest + batch - 1) / batch;
-}
-
 /// What the media encoders take; of several of a kind the first one's.
 void read_media_inputs(const job::Job& job, data::DataOptions& options) {
   options.takes_images = options.takes_audio = false;
@@ -146,11 +141,11 @@ data::WantedParts wanted_parts(const OrderedSample& sample, const data::MediaMod
   return {wants(modules.vision), wants(modules.audio), sample.text};
 }
 
-BatchPlannerOptions planner_options(const JobSetup& setup, std::int64_t record_count,
+BatchPlannerOptions planner_options(const JobSetup& setup, data::Epochs epochs,
                                     EpochNumber epoch_number) {
   const job::Job& job = setup.job;
   BatchPlannerOptions options;
-  options.record_count = record_count;
+  options.epochs = std::move(epochs);
   options.global_batch_size = job.train.global_batch_size;
   options.max_seq_len = job.data.max_seq_len;
   options.epoch_number = epoch_number;
@@ -167,17 +162,13 @@ BatchPlannerOptions planner_options(const JobSetup& setup, std::int64_t record_c
   return options;
 }
 
-TrainingLength::TrainingLength(const job::Job& job, std::int64_t record_count)
+TrainingLength::TrainingLength(const job::Job& job, const data::Epochs& epochs)
     : duration_(job.train.duration), peak_(job.optimizer.lr) {
   const std::int64_t batch = job.train.global_batch_size;
   switch (duration_.unit) {
     case job::DurationUnit::steps: steps_ = duration_.amount; break;
-    case job::DurationUnit::epochs:
-      steps_ = duration_.amount * data::batches_per_epoch(record_count, batch);
-      break;
-    case job::DurationUnit::samples:
-      steps_ = steps_for_samples(duration_.amount, record_count, batch);
-      break;
+    case job::DurationUnit::epochs: steps_ = epochs.batches_before(duration_.amount, batch); break;
+    case job::DurationUnit::samples: steps_ = epochs.batches_for(duration_.amount, batch); break;
     case job::DurationUnit::tokens: steps_ = 0; break;
   }
   const auto& optimizer = job.optimizer;

@@ -73,7 +73,7 @@ data::MediaModules media_modules(const JobSetup& setup);
 /// What an ordered sample asks of the decoder.
 data::WantedParts wanted_parts(const OrderedSample& sample, const data::MediaModules& modules);
 
-BatchPlannerOptions planner_options(const JobSetup& setup, std::int64_t record_count,
+BatchPlannerOptions planner_options(const JobSetup& setup, data::Epochs epochs,
                                     EpochNumber epoch_number);
 
 /// How long the job trains, and the learning rate along the way. Counts consumed positions of the
@@ -81,7 +81,7 @@ BatchPlannerOptions planner_options(const JobSetup& setup, std::int64_t record_c
 /// runs.
 class TrainingLength {
  public:
-  TrainingLength(const job::Job& job, std::int64_t record_count);
+  TrainingLength(const job::Job& job, const data::Epochs& epochs);
 
   /// Number of steps, or 0 where only the tokens decide.
   std::int64_t steps() const { return steps_; }

@@ -276,7 +276,7 @@ Status train_plan_reference(const JobSetup& setup,
   auto made = recorded ? Result<Layouts>(Layouts::of_run(*recorded)) : Layouts::of_job(setup);
   if (!made.ok()) return std::move(made).error();
   const Layouts layouts = std::move(made).value();
-  auto source = BatchSource::open(setup);
+  auto source = BatchSource::open(setup, options.data);
   if (!source.ok()) return std::move(source).error();
   std::optional<EpochNumber> present;
   std::unique_ptr<Replay> replay;
@@ -286,7 +286,7 @@ Status train_plan_reference(const JobSetup& setup,
     auto next = std::make_unique<Replay>(setup, layouts.plan(epoch_number));
     if (auto built = next->build(); !built.ok()) return built;
     if (replay) next->take_over(*replay);
-    planner.emplace(next->plan(), planner_options(setup, source.value().record_count(), 0));
+    planner.emplace(next->plan(), planner_options(setup, source.value().epochs(), 0));
     if (!replay) planner->restore(options.resume.progress.deals);
     replay = std::move(next);
     present = epoch_number;
@@ -304,7 +304,8 @@ Status train_plan_reference(const JobSetup& setup,
     std::vector<data::DecodeOutcome> outcomes;
     for (const auto& sample : batch.samples) {
       order.samples.push_back(
-          {sample.position - batch.span.epoch * source.value().record_count(), encoders, true});
+          {sample.position - source.value().epochs().places_before(batch.span.epoch), encoders,
+           true});
       outcomes.emplace_back(sample);
       store.put(sample.position, std::make_shared<const data::DecodedSample>(sample));
     }

@@ -201,7 +201,7 @@ class Oracle {
 }  // namespace
 
 Status train_reference(const JobSetup& setup, RunFolder& folder, const ReferenceOptions& options) {
-  auto source = BatchSource::open(setup);
+  auto source = BatchSource::open(setup, options.data);
   if (!source.ok()) return std::move(source).error();
   auto model = WholeModel::create(setup);
   if (!model.ok()) return std::move(model).error();

@@ -6,6 +6,7 @@
 #include <sstream>
 #include <utility>
 
+#include "runtime/data/epochs.hpp"
 #include "runtime/job/load_job.hpp"
 #include "runtime/vocabulary/model_words.hpp"
 
@@ -35,13 +36,41 @@ Status check_order(const DataOrder& before, const DataOrder& now) {
   if (before.batch_size != now.batch_size)
     return changed("train.global_batch_size", "another batch size",
                    std::to_string(before.batch_size), std::to_string(now.batch_size), back);
-  if (before.records != now.records)
-    return changed("data.sources", "another number of samples", std::to_string(before.records),
-                   std::to_string(now.records), "give it the data that it had");
-  if (before.hash != now.hash)
-    return changed("data.sources", "other data", "samples of other ids, texts or media",
-                   "as many, but not the same", "give it the data that it had");
   return Done{};
+}
+
+constexpr const char* kSameData =
+    "give it the data that it had (records may be appended at the end of a source)";
+
+Error fewer(const std::string& key, std::int64_t before, std::int64_t now) {
+  return changed(key, "fewer samples", std::to_string(before), std::to_string(now), kSameData);
+}
+
+/// The order from here on, where all records of before are the first ones of their sources now.
+Result<DataOrder> continued_order(const DataOrder& before, DataOrder now, std::int64_t next_batch,
+                                  const HashOfFirst& hash_of_first) {
+  const data::Epochs epochs =
+      before.epochs.empty() ? data::Epochs(before.records) : data::Epochs(before.epochs);
+  const auto& had = epochs.stretches().back().records;
+  const auto& has = now.epochs.back().records;
+  if (had.size() > has.size() && before.records != now.records)
+    return changed("data.sources", "fewer sources", std::to_string(had.size()),
+                   std::to_string(has.size()), kSameData);
+  for (std::size_t s = 0; had.size() > 1 && s < std::min(had.size(), has.size()); ++s)
+    if (has[s] < had[s])
+      return fewer("data.sources[" + std::to_string(s) + "].json", had[s], has[s]);
+  if (now.records < before.records) return fewer("data.sources", before.records, now.records);
+  const bool has_grown = now.records > before.records;
+  if ((has_grown ? hash_of_first(had) : now.hash) != before.hash)
+    return changed("data.sources", "other data", "samples of other ids, texts or media",
+                   has_grown ? "the first " + std::to_string(before.records) + " are not the same"
+                             : "as many, but not the same",
+                   kSameData);
+  if (has_grown)
+    now.epochs = epochs.grown(epochs.first_untouched(next_batch, now.batch_size), has).stretches();
+  else if (epochs.stretches().size() > 1)
+    now.epochs = epochs.stretches();
+  return now;
 }
 
 /// `modules.vision`, of the parameter `vision.blocks.0.attn.proj.weight`.
@@ -91,21 +120,37 @@ Result<job::Job> saved_job(const std::filesystem::path& folder) {
 }  // namespace
 
 DataOrder data_order(const job::Job& job, const DataIdentity& data) {
-  return {data.records, data.hash, job.train.global_batch_size,
-          static_cast<std::int64_t>(job.job.seed), job.data.shuffle};
+  DataOrder order{data.records, data.hash, job.train.global_batch_size,
+                  static_cast<std::int64_t>(job.job.seed), job.data.shuffle};
+  order.epochs = {{0, data.sources.empty() ? std::vector{data.records} : data.sources}};
+  return order;
+}
+
+DataOrder data_order(const job::Job& job, const DataIdentity& data, const ResumePoint& resume) {
+  return resume.progress.data.epochs.empty() ? data_order(job, data) : resume.progress.data;
+}
+
+std::int64_t steps_per_epoch(const DataOrder& order) {
+  if (order.epochs.size() > 1) return 0;
+  return data::batches_per_epoch(order.records, order.batch_size);
 }
 
 Result<ResumePoint> resume_from(const state::Checkpoint& checkpoint, const JobSetup& setup,
-                                const DataIdentity& data) {
+                                const DataIdentity& data, const HashOfFirst& hash_of_first) {
   const auto& manifest = checkpoint.manifest();
   if (auto same = check_model(manifest, setup.parameters); !same.ok())
     return std::move(same).error();
-  if (auto same = check_order(manifest.progress.data, data_order(setup.job, data)); !same.ok())
-    return std::move(same).error();
+  const DataOrder& before_order = manifest.progress.data;
+  const DataOrder now = data_order(setup.job, data);
+  if (auto same = check_order(before_order, now); !same.ok()) return std::move(same).error();
+  auto order = continued_order(before_order, now, manifest.progress.step, hash_of_first);
+  if (!order.ok()) return std::move(order).error();
   auto before = saved_job(checkpoint.folder());
   if (!before.ok()) return std::move(before).error();
   ResumePoint point{std::filesystem::absolute(checkpoint.folder()), manifest.progress,
-                    job::changed_keys(before.value(), setup.job)};
+                    job::changed_keys(before.value(), setup.job),
+                    data.records - before_order.records};
+  point.progress.data = std::move(order).value();
   // What begins from other weights has them already, and a folder may have been moved.
   std::erase_if(point.changes, [](const job::ChangedKey& change) {
     return change.key.ends_with(".init") || change.key == "job.run_dir";

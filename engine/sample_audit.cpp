@@ -1,22 +1,21 @@
 #include "engine/sample_audit.hpp"
 
-#include "runtime/data/epoch_order.hpp"
-
 namespace troupe::engine {
 
 SampleAudit audit_samples(const std::map<std::int64_t, std::vector<std::string>>& trained,
                           const std::set<std::string>& bad, const data::Dataset& dataset,
-                          const data::DataOptions& options, std::int64_t batch_size) {
+                          const data::DataOptions& options, const data::Epochs& epochs,
+                          std::int64_t batch_size) {
   std::map<std::string, std::int64_t> balance;  // Trained less expected.
   std::set<std::string> never;
   std::int64_t epoch = -1;
   std::vector<std::int64_t> order;
   for (const auto& [step, ids] : trained) {
     if (ids.empty()) continue;
-    const auto span = data::batch_span(step - 1, batch_size, dataset.size());
+    const auto span = epochs.span(step - 1, batch_size);
     if (span.epoch != epoch) {
       epoch = span.epoch;
-      order = data::record_order(options, epoch, dataset.size());
+      order = epochs.order(options, epoch);
     }
     const std::set<std::string> own(ids.begin(), ids.end());
     for (const std::string& id : ids) ++balance[id];

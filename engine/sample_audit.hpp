@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "runtime/data/dataset.hpp"
+#include "runtime/data/epochs.hpp"
 #include "runtime/data/options.hpp"
 
 namespace troupe::engine {
@@ -24,9 +25,11 @@ struct SampleAudit {
 
 /// `trained`: per finished step the ids that it trained; none where it was skipped, and then
 /// nothing is asked of its samples. `bad`: ids that were dropped. A sample that stands in a step of
-/// another batch counts as trained too often. Cost: steps x batch, and an epoch's order per epoch.
+/// another batch counts as trained too often. `epochs`: what they took, the newest all of
+/// `dataset`. Cost: steps x batch, and an epoch's order per epoch.
 SampleAudit audit_samples(const std::map<std::int64_t, std::vector<std::string>>& trained,
                           const std::set<std::string>& bad, const data::Dataset& dataset,
-                          const data::DataOptions& options, std::int64_t batch_size);
+                          const data::DataOptions& options, const data::Epochs& epochs,
+                          std::int64_t batch_size);
 
 }  // namespace troupe::engine

@@ -46,29 +46,29 @@ Status load_resumed(const ReferenceOptions& options, const ReferenceState& state
   return checkpoint.ok() ? state.load(checkpoint.value()) : Status(checkpoint.error());
 }
 
-Result<BatchSource> BatchSource::open(const JobSetup& setup) {
+Result<BatchSource> BatchSource::open(const JobSetup& setup, const DataOrder& order) {
   auto dataset = data::Dataset::open(setup.data);
   if (!dataset.ok()) return std::move(dataset).error();
-  return BatchSource(setup, std::move(dataset).value());
+  data::Epochs epochs =
+      order.epochs.empty() ? data::Epochs(dataset.value().size()) : data::Epochs(order.epochs);
+  return BatchSource(setup, std::move(dataset).value(), std::move(epochs));
 }
 
 ReferenceBatch BatchSource::read(std::int64_t batch) {
   ReferenceBatch read;
-  read.span = data::batch_span(batch, setup_.job.train.global_batch_size, record_count());
+  read.span = epochs_.span(batch, setup_.job.train.global_batch_size);
   if (read.span.epoch != epoch_) {
     epoch_ = read.span.epoch;
-    order_ = setup_.data.shuffle ? data::epoch_order(setup_.data.seed, epoch_, record_count())
-                                 : std::vector<std::int64_t>{};
+    order_ = epochs_.order(setup_.data, epoch_);
   }
   for (std::int64_t position = read.span.begin; position < read.span.end; ++position) {
-    const std::int64_t index =
-        order_.empty() ? position : order_[static_cast<std::size_t>(position)];
+    const std::int64_t index = order_[static_cast<std::size_t>(position)];
     auto outcome = data::decode_sample(dataset_, dataset_[index], setup_.data);
     if (auto* bad = std::get_if<data::BadSample>(&outcome)) {
       read.dropped.push_back({position, std::move(*bad)});
     } else {
       auto& sample = std::get<data::DecodedSample>(outcome);
-      sample.position = epoch_ * record_count() + position;
+      sample.position = epochs_.places_before(epoch_) + position;
       read.samples.push_back(std::move(sample));
     }
   }
@@ -91,12 +91,13 @@ Status ReferenceLoop::save(const JobProgress& progress,
 
 Status ReferenceLoop::run(const Step& step, const std::function<ReferenceState()>& state) {
   const job::Job& job = setup_.job;
-  const TrainingLength length(job, source_.record_count());
+  const std::int64_t records = source_.epochs().newest_count();
+  const TrainingLength length(job, source_.epochs());
   const scheduler::ModelFlops flops(setup_.model, setup_.modules());
   JobProgress progress = options_.resume.progress;
   progress.data = options_.data;
   TokenCount& tokens = progress.tokens;
-  SkippedSteps skipped(job.train.max_nonfinite_in_a_row, source_.record_count(), progress.skipped);
+  SkippedSteps skipped(job.train.max_nonfinite_in_a_row, records, progress.skipped);
   std::map<std::string, std::int64_t> bad;
   for (const auto& [id, batch] : progress.bad) bad.emplace(id, batch);
   auto last_save = std::chrono::steady_clock::now();
@@ -109,8 +110,7 @@ Status ReferenceLoop::run(const Step& step, const std::function<ReferenceState()
     const auto begin = std::chrono::steady_clock::now();
     const ReferenceBatch batch = source_.read(number - 1);
     if (auto done = folder_.write_dropped(batch.dropped, batch.span.epoch); !done.ok()) return done;
-    if (auto done = check_bad_samples(job, folder_.bad_count(), source_.record_count()); !done.ok())
-      return done;
+    if (auto done = check_bad_samples(job, folder_.bad_count(), records); !done.ok()) return done;
     const StepPolicy policy{length.learning_rate(number, tokens), job.optimizer.max_grad_norm};
     auto result = step(number, batch, policy);
     if (!result.ok()) return std::move(result).error();

@@ -51,18 +51,20 @@ struct ReferenceBatch {
 
 class BatchSource {
  public:
+  /// `order`: of the job; one without epochs: each takes the whole data set.
   /// Errors: as `Dataset::open`.
-  static Result<BatchSource> open(const JobSetup& setup);
+  static Result<BatchSource> open(const JobSetup& setup, const DataOrder& order);
 
-  std::int64_t record_count() const { return dataset_.size(); }
+  const data::Epochs& epochs() const { return epochs_; }
   ReferenceBatch read(std::int64_t batch);
 
  private:
-  BatchSource(const JobSetup& setup, data::Dataset dataset)
-      : setup_(setup), dataset_(std::move(dataset)) {}
+  BatchSource(const JobSetup& setup, data::Dataset dataset, data::Epochs epochs)
+      : setup_(setup), dataset_(std::move(dataset)), epochs_(std::move(epochs)) {}
 
   const JobSetup& setup_;
   data::Dataset dataset_;
+  data::Epochs epochs_;
   std::int64_t epoch_ = -1;
   std::vector<std::int64_t> order_;
 };

@@ -68,7 +68,7 @@ struct BatchLoader::Shared {
   void stop();
   void decode(const Task& task);
   std::optional<Task> next_task() const;
-  Order order_of(std::int64_t epoch);
+  Order order_of(const BatchRequest& request);
   JobPointer find(std::int64_t batch) const;
   void remove(const JobPointer& job);
   Status check_request(const BatchRequest& request) const;
@@ -154,14 +154,15 @@ void BatchLoader::Shared::stop() {
     if (thread.joinable()) thread.join();
 }
 
-Order BatchLoader::Shared::order_of(std::int64_t epoch) {
+Order BatchLoader::Shared::order_of(const BatchRequest& request) {
   constexpr std::size_t kKept = 2;  // Requests run from one epoch into the next.
-  auto found = orders.find(epoch);
+  auto found = orders.find(request.epoch);
   if (found != orders.end()) return found->second;
   if (orders.size() >= kKept) orders.erase(orders.begin());
   auto order = std::make_shared<const std::vector<std::int64_t>>(
-      record_order(options, epoch, dataset->size()));
-  orders.emplace(epoch, order);
+      request.epochs.newest_count() == 0 ? record_order(options, request.epoch, dataset->size())
+                                         : request.epochs.order(options, request.epoch));
+  orders.emplace(request.epoch, order);
   return order;
 }
 
@@ -225,7 +226,7 @@ Status BatchLoader::request(BatchRequest request, std::function<void()> on_ready
     const std::lock_guard lock(shared_->mutex);
     if (Status fine = shared_->check_request(request); !fine) return fine;
     auto job = std::make_shared<Job>();
-    job->order = shared_->order_of(request.epoch);
+    job->order = shared_->order_of(request);
     job->outcomes.resize(request.samples.size());
     job->request = std::move(request);
     shared_->jobs.push_back(job);

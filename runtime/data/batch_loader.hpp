@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "runtime/data/decode_sample.hpp"
+#include "runtime/data/epochs.hpp"
 #include "runtime/vocabulary/result.hpp"
 
 namespace troupe::data {
@@ -39,6 +40,8 @@ struct BatchRequest {
   std::int64_t batch = 0;  ///< Key for `take`; runs on across epochs.
   std::int64_t epoch = 0;  ///< Selects the order that positions refer to (see `batch_span`).
   std::vector<WantedSample> samples;
+  /// Whose orders those are; of no records: every epoch takes the whole data set.
+  Epochs epochs = {};
 };
 
 /// One outcome per wanted sample, in the order of the request.

@@ -99,6 +99,12 @@ Result<Dataset> Dataset::open(const DataOptions& options) {
   return dataset;
 }
 
+std::vector<std::int64_t> Dataset::source_counts() const {
+  std::vector<std::int64_t> counts(media_folders_.size());
+  for (const Record& record : records_) ++counts[static_cast<std::size_t>(record.source)];
+  return counts;
+}
+
 std::filesystem::path Dataset::media_path(const Record& record, const std::string& name) const {
   return media_folders_[static_cast<std::size_t>(record.source)] / name;
 }

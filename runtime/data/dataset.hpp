@@ -38,6 +38,8 @@ class Dataset {
     return records_[static_cast<std::size_t>(index)];
   }
   const std::vector<Record>& records() const { return records_; }
+  /// How many of them each source has, in order of the sources.
+  std::vector<std::int64_t> source_counts() const;
 
   /// Where a media file of this record lies: `name` below its source's media folder.
   std::filesystem::path media_path(const Record& record, const std::string& name) const;

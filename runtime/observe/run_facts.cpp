@@ -5,6 +5,7 @@
 #include <ctime>
 #include <fstream>
 #include <iterator>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
@@ -45,6 +46,27 @@ void take(const Json& json, const char* key, Value& value) {
   }
 }
 
+// As `data::Epochs` has them; empty where anything is odd.
+std::vector<SourceCounts> take_epochs(const Json& json) {
+  std::vector<SourceCounts> epochs;
+  const auto found = json.find("epochs");
+  if (found == json.end() || !found->is_array()) return epochs;
+  for (const Json& entry : *found) {
+    SourceCounts stretch{-1, {}};
+    if (!entry.is_object() || !entry.contains("records") || !entry["records"].is_array()) return {};
+    take(entry, "first", stretch.first_epoch);
+    for (const Json& records : entry["records"]) {
+      if (!records.is_number_integer() || records.get<std::int64_t>() < 0) return {};
+      stretch.records.push_back(records.get<std::int64_t>());
+    }
+    const bool follows =
+        epochs.empty() ? stretch.first_epoch == 0 : stretch.first_epoch > epochs.back().first_epoch;
+    if (!follows) return {};
+    epochs.push_back(std::move(stretch));
+  }
+  return epochs;
+}
+
 std::int64_t take_time(const Json& json, const char* key) {
   std::string text;
   take(json, key, text);
@@ -69,6 +91,8 @@ std::string run_facts_json(const RunFacts& facts) {
             {"steps", facts.steps},
             {"global_batch_size", facts.batch},
             {"started", formatted(facts.started_s, kStamp)}};
+  for (const SourceCounts& stretch : facts.epochs)
+    json["epochs"].push_back({{"first", stretch.first_epoch}, {"records", stretch.records}});
   if (facts.end) {
     json["ended"] = formatted(facts.end->time_s, kStamp);
     json["exit_code"] = facts.end->exit_code;
@@ -97,6 +121,7 @@ Result<RunFacts> parse_run_facts(const std::string& text) {
   take(json, "dtype", facts.dtype);
   take(json, "steps", facts.steps);
   take(json, "global_batch_size", facts.batch);
+  facts.epochs = take_epochs(json);
   facts.started_s = take_time(json, "started");
   if (json.contains("exit_code")) {
     RunEnd end;

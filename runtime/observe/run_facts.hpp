@@ -8,7 +8,9 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "runtime/vocabulary/job_progress.hpp"
 #include "runtime/vocabulary/result.hpp"
 
 namespace troupe::observe {
@@ -36,9 +38,10 @@ struct RunFacts {
   std::string schedule;          ///< `scheduler.schedule`.
   std::string policy;            ///< `balancer.policy`.
   std::string dtype;
-  std::int64_t steps = 0;      ///< To train; 0 also where another unit says how long.
-  std::int64_t batch = 0;      ///< Samples per step.
-  std::int64_t started_s = 0;  ///< Unix time.
+  std::int64_t steps = 0;            ///< To train; 0 also where another unit says how long.
+  std::int64_t batch = 0;            ///< Samples per step.
+  std::vector<SourceCounts> epochs;  ///< Which records they train.
+  std::int64_t started_s = 0;        ///< Unix time.
   std::optional<RunEnd> end;
 
   friend bool operator==(const RunFacts&, const RunFacts&) = default;

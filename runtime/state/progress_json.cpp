@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 namespace troupe::state {
@@ -68,6 +69,38 @@ std::vector<LearnedFactor> read_factors(const Json& rows, const LearnedCosts& le
   return factors;
 }
 
+/// Of records, and of epochs: their product can be counted.
+constexpr std::int64_t kCountMax = std::int64_t{1} << 31;
+
+/// Only what `data::Epochs` can go by.
+std::vector<SourceCounts> read_epochs(const Json& data, std::int64_t records) {
+  std::vector<SourceCounts> epochs;
+  for (const Json& entry : list(data, "epochs")) {
+    SourceCounts stretch{number(entry, "first"), {}};
+    std::int64_t sum = 0;
+    for (const Json& source : list(entry, "records")) {
+      stretch.records.push_back(number_in(source, "records"));
+      if (stretch.records.back() > records - sum)
+        throw BadManifest("epochs have more records than there are");
+      sum += stretch.records.back();
+    }
+    const std::int64_t first_min = epochs.empty() ? 0 : epochs.back().first_epoch + 1;
+    const bool is_first = epochs.empty() && stretch.first_epoch == 0;
+    if (sum > kCountMax || stretch.first_epoch > kCountMax)
+      throw BadManifest("epochs count more than can be");
+    if (sum == 0 || stretch.first_epoch < first_min || (epochs.empty() && !is_first))
+      throw BadManifest("epochs begin out of order, or have no records");
+    for (std::size_t s = 0; !epochs.empty() && s < epochs.back().records.size(); ++s)
+      if (s >= stretch.records.size() || stretch.records[s] < epochs.back().records[s])
+        throw BadManifest("a source of records becomes smaller");
+    epochs.push_back(std::move(stretch));
+  }
+  if (!epochs.empty() && std::accumulate(epochs.back().records.begin(), epochs.back().records.end(),
+                                         std::int64_t{0}) != records)
+    throw BadManifest("the newest epochs do not have all records");
+  return epochs;
+}
+
 LearnedCosts read_learned(const Json& json) {
   LearnedCosts learned;
   learned.profile = text(json, "profile");
@@ -98,6 +131,9 @@ Json json_of(const JobProgress& progress) {
     deals.push_back({{"batch", note.batch}, {"shares", shares}});
   }
   const DataOrder& data = progress.data;
+  Json epochs = Json::array();
+  for (const SourceCounts& stretch : data.epochs)
+    epochs.push_back({{"first", stretch.first_epoch}, {"records", stretch.records}});
   return {{"step", progress.step},
           {"tokens", progress.tokens},
           {"generation", progress.generation},
@@ -106,7 +142,8 @@ Json json_of(const JobProgress& progress) {
             {"hash", data.hash},
             {"batch_size", data.batch_size},
             {"seed", data.seed},
-            {"shuffle", data.shuffle}}},
+            {"shuffle", data.shuffle},
+            {"epochs", epochs}}},
           {"skipped",
            {{"count", progress.skipped.count},
             {"nonfinite_in_a_row", progress.skipped.nonfinite_in_a_row},
@@ -128,6 +165,8 @@ JobProgress read_progress(const Json& json) {
   progress.data = {number(data, "records", 1), data.at("hash").get<std::uint64_t>(),
                    number(data, "batch_size", 1), number(data, "seed"),
                    data.at("shuffle").get<bool>()};
+  // As the next: checkpoints of older builds have none.
+  if (data.contains("epochs")) progress.data.epochs = read_epochs(data, progress.data.records);
   const Json& skipped = json.at("skipped");
   const std::int64_t in_a_row = number(skipped, "nonfinite_in_a_row");
   if (in_a_row > std::numeric_limits<std::int32_t>::max())
@@ -145,7 +184,6 @@ JobProgress read_progress(const Json& json) {
     }
     progress.deals.push_back(std::move(deal));
   }
-  // Checkpoints of older builds have none.
   if (json.contains("learned")) progress.learned = read_learned(json["learned"]);
   return progress;
 }

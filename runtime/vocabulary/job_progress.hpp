@@ -27,18 +27,33 @@ struct SkipCounts {
   }
 };
 
+/// How many records of each source the epochs from one on train: the first ones of each.
+struct SourceCounts {
+  std::int64_t first_epoch = 0;
+  /// In order of the sources; one number where only their sum is known.
+  std::vector<std::int64_t> records;
+
+  friend bool operator==(const SourceCounts&, const SourceCounts&) = default;
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, SourceCounts& x) {
+    return f(x.first_epoch, x.records);
+  }
+};
+
 /// What decides which samples a step takes. A job that goes on must have the same.
 struct DataOrder {
   std::int64_t records = 0;
-  std::uint64_t hash = 0;  ///< Of ids, turns and names of media, in order.
+  std::uint64_t hash = 0;  ///< Of ids, turns and names of media of all records, in order.
   std::int64_t batch_size = 0;
   std::int64_t seed = 0;
   bool shuffle = true;
+  /// Ascending: another one where a job went on with more records. The newest has all of them.
+  std::vector<SourceCounts> epochs = {};
 
   friend bool operator==(const DataOrder&, const DataOrder&) = default;
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, DataOrder& x) {
-    return f(x.records, x.hash, x.batch_size, x.seed, x.shuffle);
+    return f(x.records, x.hash, x.batch_size, x.seed, x.shuffle, x.epochs);
   }
 };
 

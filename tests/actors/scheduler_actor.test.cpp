@@ -28,7 +28,8 @@ struct Fixture {
     JobProgress before;
     before.step = first_batch;
     before.learned = learned;
-    actor = system.get().spawn(scheduler, &setup, std::int64_t{60}, before, supervisor);
+    before.data.epochs = {{0, {60}}};
+    actor = system.get().spawn(scheduler, &setup, before, supervisor);
   }
 
   ~Fixture() {

@@ -95,7 +95,7 @@ TEST_CASE("a job saves every n steps: each shard once, one holder writes it", "[
   CHECK(manifest.progress.step == 2);
   CHECK(manifest.progress.generation == 1);
   CHECK(manifest.progress.tokens > 0);
-  CHECK((manifest.progress.data == DataOrder{60, 7, 6, 3, true}));
+  CHECK((manifest.progress.data == DataOrder{60, 7, 6, 3, true, {{0, {60}}}}));
   // What the keeper would write can be read again.
   CHECK(state::parse_manifest(state::manifest_json(manifest)).value() == manifest);
   CHECK(saving.log().find("saved") == std::string::npos);

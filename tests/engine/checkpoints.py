@@ -60,6 +60,7 @@ class Bench:
         chosen = random.Random(3).sample(data.samples, RECORDS)
         for index in (2, 21, 33):  # Of the first batches and of later ones.
             chosen[index] = dict(chosen[index], id=f"spoilt-{index}", image="is-not-there.png")
+        self.data, self.samples = data, chosen
         self.job = [data.write("some", chosen), f"train.steps={STEPS}", f"train.global_batch_size={BATCH}",
                     "train.microbatches=2", "data.max_bad_fraction=1"]
         self.references = {}
@@ -95,6 +96,7 @@ class Bench:
     def back_to(self, name, copy, step=SAVED):
         """A copy of a run as it was when it had saved this step, and what it has written since."""
         shutil.copytree(self.path(name), self.path(copy))
+        expect((self.path(copy) / f"checkpoints/step-{step}").is_dir(), f"{name} has no checkpoint of step {step}")
         for folder in self.path(copy).glob("checkpoints/step-*"):
             if folder.name != f"step-{step}":
                 shutil.rmtree(folder)
@@ -210,6 +212,66 @@ def what_was_learned_goes_on(bench):
     expect(speed == 1, f"other layout: stages {speed:.2f} times as slow as the profile")
     same_bits(bench.path("plain"), bench.path("plain-same"))
     print(f"  {told}, {ratio:.1f} in another one", flush=True)
+
+
+def data_that_grew_are_taken_up_at_the_next_epoch(bench):
+    """Two sources grow while the job is stopped: the running epoch ends as it would have, the next one trains all. Twice."""
+    sources = [bench.samples[:24], bench.samples[24:36]]  # Five batches of 8, the last one smaller.
+    known = {sample["id"] for sample in bench.samples}
+    more = [sample for sample in bench.data.samples if sample["id"] not in known][:14]
+    names = ["grows-a", "grows-b"]
+
+    def write(a, b):
+        files = [bench.data.write(name, [*samples, *added])[len("data.sources=["):-1]
+                 for name, samples, added in zip(names, sources, (a, b))]
+        rest = [word for word in bench.job[1:] if not word.startswith("train.steps")]
+        return [*rest, f"data.sources=[{','.join(files)}]", FP64, "train.epochs=3"]
+
+    def train(name, job, *words, code=0):
+        return bench.run(["train", str(JOB), *job, f"job.run_dir={bench.path(name)}", *words], code)
+
+    def ids(name, first, last):
+        return sorted(identity for line in read_lines(bench.path(name) / "samples.jsonl")
+                      if first <= line["step"] <= last for identity in line["ids"])
+
+    def audit(name, steps):
+        told = json.loads(bench.run(["data", "audit", str(bench.path(name)), "--json"]))
+        expect(told["trained_twice"] == [] and told["never"] == [] and told["steps"] == steps, f"{name}: {told}")
+
+    train("small", write([], []), *CUT, f"checkpoint.every_steps={SAVED}", "checkpoint.keep_last=0")
+    expect(steps_of(bench.path("small"))[-1] == 15, f"three epochs of five batches: {steps_of(bench.path('small'))}")
+    job = write(more[:5], more[5:8])  # 44 records: six batches.
+    audit("small", 15)  # What it trained, though there is more now.
+    # Ends of both kinds of reference, and of jobs on two layouts, all from the same checkpoint.
+    bench.back_to("small", "grown-reference")
+    train("grown-reference", job, "--reference", f"checkpoint.every_steps={SAVED}")
+    for name, words in {"grown-cut": CUT, "grown-pipelines": [], "grown-replicas": LAYOUTS["replicas-2-1-3"]}.items():
+        bench.back_to("small", name)
+        output = train(name, job, *words, "checkpoint.every_steps=7")
+        expect("8 samples were appended to the data; they are trained from epoch 2" in output, output[:900])
+        bench.equal(bench.path("grown-reference"), bench.path(name), 1e-10)
+        audit(name, 17)
+        expect(ids(name, 1, 5) == ids("small", 1, 5), f"{name}: the running epoch trained other samples")
+        good = sorted(sample["id"] for sample in [*bench.samples[:36], *more[:8]] if "spoilt" not in sample["id"])
+        expect(ids(name, 6, 11) == good, f"{name}: the next epoch is {ids(name, 6, 11)}")
+    bench.back_to("small", "grown-plan")
+    train("grown-plan", job, *CUT, "--reference", "--microbatches", "plan")
+    same_bits(bench.path("grown-cut"), bench.path("grown-plan"))
+    # They grow again while the second epoch trains: seven batches from the third on.
+    job = write(more[:5] + more[8:11], more[5:8] + more[11:14])
+    for name, words in {"again-reference": ["--reference"], "again-cut": CUT}.items():
+        bench.back_to("grown-pipelines", name, 7)
+        train(name, job, *words)
+        audit(name, 18)
+        expect(ids(name, 6, 11) == ids("grown-pipelines", 6, 11), f"{name}: the running epoch trained other samples")
+    bench.equal(bench.path("again-reference"), bench.path("again-cut"), 1e-10)
+    shown = json.loads(bench.run(["checkpoint", "show", str(bench.path("grown-pipelines")), "--json"]))
+    expect((shown["step"], shown["epoch"], shown["batch_of_epoch"]) == (17, 4, 0), f"shown: {shown}")
+    # Another beginning.
+    sources[1][0] = dict(sources[1][0], id="another")
+    bench.back_to("small", "other-beginning")
+    output = train("other-beginning", write(more[:5], []), *CUT, code=2)
+    expect("data.sources" in output and "the first 36 are not the same" in output, output)
 
 
 def a_job_killed_again_and_again_comes_to_its_end(bench):
@@ -393,6 +455,7 @@ def first_values_come_from_another_job(bench):
 
 
 CASES = [the_same_layout_goes_on_to_the_bit, random_pairs_of_layouts, references_save_and_go_on, what_was_learned_goes_on,
+         data_that_grew_are_taken_up_at_the_next_epoch,
          a_job_killed_again_and_again_comes_to_its_end, signals_save, a_damaged_checkpoint_is_passed_over,
          what_cannot_be_saved_does_not_stop_training, what_may_not_change_is_refused, another_type_goes_on,
          first_values_come_from_another_job]

@@ -48,6 +48,31 @@ TEST_CASE("data that differ in anything that is trained are other data", "[engin
   CHECK(fewer.error().message.find("it has 1 sample, the head 2") != std::string::npos);
 }
 
+TEST_CASE("the first records of each source have the hash that they had when they were all",
+          "[engine]") {
+  const data::TempFolder folder;
+  const std::string third = replaced(kSecond, "\"b\"", "\"c\""),
+                    fourth = replaced(kSecond, "\"b\"", "\"d\"");
+  const auto open = [&](const std::string& name, const std::vector<std::string>& sources) {
+    data::DataOptions options;
+    for (const auto& lines : sources)
+      options.sources.push_back(
+          {folder.write(name + std::to_string(options.sources.size()), lines), folder.path()});
+    return data::Dataset::open(options).value();
+  };
+  const auto before = open("before", {kFirst, kSecond});
+  const auto after = open("after", {kFirst + "\n" + third, kSecond + "\n" + fourth});
+  const std::uint64_t hash = identify(before, 7).hash;
+  CHECK(identify(before, 7).sources == std::vector<std::int64_t>{1, 1});
+  CHECK(identify(after, 7).sources == std::vector<std::int64_t>{2, 2});
+  CHECK(identify(after, 7).hash != hash);
+  CHECK(hash_of_first(after, std::vector<std::int64_t>{1, 1}) == hash);
+  CHECK(hash_of_first(after, std::vector<std::int64_t>{2, 2}) == identify(after, 7).hash);
+  CHECK(hash_of_first(after, std::vector<std::int64_t>{2}) != hash);
+  // One number: of all, whatever source they are in.
+  CHECK(hash_of_first(before, std::vector<std::int64_t>{2}) == hash);
+}
+
 TEST_CASE("a media file of another size is other data, a missing one is not", "[engine][errors]") {
   const data::TempFolder here_folder, there_folder, without;
   here_folder.write("x.png", "picture");

@@ -75,6 +75,11 @@ TEST_CASE("epochs and samples are as many steps as it takes to consume them", "[
     CHECK(length_of(job::DurationUnit::samples, samples).steps() == steps_of[i]);
   }
   CHECK_FALSE(length_of(job::DurationUnit::samples, 10).reached(2, 1000000));
+  // From the second epoch on there are 14: 3 steps and 4.
+  job::Job job;
+  job.train.global_batch_size = 4;
+  job.train.duration = {job::DurationUnit::epochs, 2};
+  CHECK(TrainingLength(job, data::Epochs(10).grown(1, {14})).steps() == 7);
   CHECK(length_of(job::DurationUnit::samples, 10).reached(3, 0));
 }
 

@@ -95,6 +95,12 @@ TEST_CASE("speeds and corrections come back from what was saved", "[engine]") {
   before.profile.clear();  // The planner does not know it.
   CHECK((save_learned(plan, speeds, &correction) == before));
   CHECK_FALSE(correction.tracking());
+
+  const ParallelPlan other = apart();
+  StageSpeeds anew;
+  restore_learned(before, other, anew, nullptr);
+  CHECK_FALSE(anew.known());
+  CHECK(anew.factor(StageId{0}) == 1);
 }
 
 }  // namespace

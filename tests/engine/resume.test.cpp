@@ -23,6 +23,13 @@ using Catch::Matchers::ContainsSubstring;
 
 const DataIdentity kData{60, 7, {}};
 
+/// Of data whose beginning is that of before, whatever follows.
+std::uint64_t same_beginning(std::span<const std::int64_t> records) {
+  std::int64_t sum = 0;
+  for (const auto count : records) sum += count;
+  return sum == 60 ? 7 : 0;
+}
+
 /// With data, as a job file must have them.
 job::Job saved_job() {
   job::Job job = tiny_job();
@@ -38,13 +45,14 @@ std::string toml_of(const job::Job& job) {
 }
 
 /// A checkpoint of step 4 of this job, all zeros, in one file.
-state::Checkpoint save(const std::filesystem::path& folder, const job::Job& job) {
+state::Checkpoint save(const std::filesystem::path& folder, const job::Job& job,
+                       const DataIdentity& data = kData) {
   const auto setup = prepare(job).value();
   state::CheckpointManifest manifest;
   manifest.dtype = job.train.dtype;
   manifest.progress.step = 4;
   manifest.progress.generation = 3;
-  manifest.progress.data = data_order(job, kData);
+  manifest.progress.data = data_order(job, data);
   manifest.progress.deals = {{3, {{1, 2}, {3, 4}}}};
   manifest.progress.learned.stages = {{"vision 0-1 on 0.0", {"vision"}, 1.5}};
   manifest.progress.learned.speed_steps = 2;
@@ -75,7 +83,7 @@ TEST_CASE("a job goes on where its layout, lengths and rates have changed, and s
           "[engine]") {
   const testing::ScratchFolder scratch;
   const auto checkpoint = save(scratch.path(), saved_job());
-  const auto same = resume_from(checkpoint, prepare(saved_job()).value(), kData);
+  const auto same = resume_from(checkpoint, prepare(saved_job()).value(), kData, same_beginning);
   REQUIRE(same.ok());
   CHECK(job::changes_text(same.value().changes) == "");
   CHECK(same.value().progress.step == 4);
@@ -94,7 +102,7 @@ TEST_CASE("a job goes on where its layout, lengths and rates have changed, and s
   job.scheduler.schedule = "zero-bubble";
   job.job.run_dir = "runs/moved";
   job.modules[0].init = "/runs/teacher";  // It has its values already.
-  const auto other = resume_from(checkpoint, prepare(job).value(), kData);
+  const auto other = resume_from(checkpoint, prepare(job).value(), kData, same_beginning);
   REQUIRE(other.ok());
   CHECK(other.value().progress.deals.empty());  // Of pipelines that are no more.
   const LearnedCosts& learned = other.value().progress.learned;
@@ -117,7 +125,7 @@ TEST_CASE("what may not change is refused by its key, with both values and the f
                            const DataIdentity& data = kData) {
     job::Job job = saved_job();
     change(job);
-    const auto resumed = resume_from(checkpoint, prepare(job).value(), data);
+    const auto resumed = resume_from(checkpoint, prepare(job).value(), data, same_beginning);
     REQUIRE_FALSE(resumed.ok());
     CHECK(resumed.error().code == Errc::invalid_argument);
     CHECK_THAT(resumed.error().fix, ContainsSubstring("--fresh"));
@@ -130,7 +138,8 @@ TEST_CASE("what may not change is refused by its key, with both values and the f
              ContainsSubstring("data.shuffle"));
   CHECK_THAT(refused([](job::Job& x) { x.train.global_batch_size = 8; }),
              ContainsSubstring("train.global_batch_size"));
-  CHECK_THAT(refused(nothing, {61, 7, {}}), ContainsSubstring("saved with 60, now 61"));
+  CHECK_THAT(refused(nothing, {59, 7, {}}),
+             ContainsSubstring("fewer samples: saved with 60, now 59"));
   CHECK_THAT(refused(nothing, {60, 8, {}}), ContainsSubstring("other data"));
   CHECK_THAT(refused([](job::Job& x) { x.modules[0].freeze = true; }),
              ContainsSubstring("modules.vision.freeze") &&
@@ -145,6 +154,60 @@ TEST_CASE("what may not change is refused by its key, with both values and the f
              ContainsSubstring("modules.llm") && ContainsSubstring("layers.2"));
   CHECK_THAT(refused([](job::Job& x) { std::get<VisionConfig>(x.modules[0].config).depth = 2; }),
              ContainsSubstring("modules.vision"));
+}
+
+TEST_CASE("records that were appended are taken up by the first epoch that has not begun",
+          "[engine]") {
+  using Stretches = std::vector<SourceCounts>;
+  const testing::ScratchFolder scratch;
+  job::Job job = saved_job();
+  const auto go_on = [&](const state::Checkpoint& checkpoint, const DataIdentity& data) {
+    return resume_from(checkpoint, prepare(job).value(), data, same_beginning);
+  };
+  // Ten batches of six are an epoch; step 4 is within the first.
+  const auto known = save(scratch / "known", job, {60, 7, {}, {40, 20}});
+  auto grown = go_on(known, {70, 9, {}, {46, 24}});
+  REQUIRE(grown.ok());
+  CHECK(grown.value().appended == 10);
+  const DataOrder& order = grown.value().progress.data;
+  CHECK(order.records == 70);
+  CHECK(order.hash == 9);
+  CHECK((order.epochs == Stretches{{0, {40, 20}}, {1, {46, 24}}}));
+  CHECK((data_order(job, {70, 9, {}, {46, 24}}, grown.value()) == order));
+  CHECK(steps_per_epoch(order) == 0);
+
+  const auto more = go_on(known, {65, 9, {}, {40, 20, 5}});  // A source of its own.
+  REQUIRE(more.ok());
+  CHECK((more.value().progress.data.epochs == Stretches{{0, {40, 20}}, {1, {40, 20, 5}}}));
+  const auto same = go_on(known, {60, 7, {}, {40, 20}});
+  REQUIRE(same.ok());
+  CHECK(same.value().appended == 0);
+  CHECK((same.value().progress.data.epochs == Stretches{{0, {40, 20}}}));
+  CHECK(steps_per_epoch(same.value().progress.data) == 10);
+
+  // Its division is not known, as of a checkpoint of an older build.
+  const auto older = save(scratch / "older", job);
+  grown = go_on(older, {61, 9, {}, {61}});
+  REQUIRE(grown.ok());
+  CHECK((grown.value().progress.data.epochs == Stretches{{0, {60}}, {1, {61}}}));
+}
+
+TEST_CASE("data that begin otherwise, or lack something, are refused", "[engine][errors]") {
+  const testing::ScratchFolder scratch;
+  const job::Job job = saved_job();
+  const auto checkpoint = save(scratch.path(), job, {60, 7, {}, {40, 20}});
+  const auto refused = [&](const DataIdentity& data, const HashOfFirst& hash = same_beginning) {
+    const auto resumed = resume_from(checkpoint, prepare(job).value(), data, hash);
+    REQUIRE_FALSE(resumed.ok());
+    CHECK_THAT(resumed.error().fix, ContainsSubstring("appended at the end of a source"));
+    return to_string(resumed.error());
+  };
+  CHECK_THAT(
+      refused({70, 9, {}, {46, 24}}, [](auto) { return 8; }),
+      ContainsSubstring("data.sources") && ContainsSubstring("the first 60 are not the same"));
+  CHECK_THAT(refused({70, 9, {}, {51, 19}}),
+             ContainsSubstring("data.sources[1].json") && ContainsSubstring("20, now 19"));
+  CHECK_THAT(refused({70, 9, {}, {70}}), ContainsSubstring("fewer sources"));
 }
 
 }  // namespace

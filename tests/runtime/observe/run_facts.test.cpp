@@ -26,6 +26,7 @@ RunFacts example() {
   facts.dtype = "bf16";
   facts.steps = 6000;
   facts.batch = 16;
+  facts.epochs = {{0, {40, 8}}, {2, {40, 12}}};
   facts.started_s = 1'795'411'353;
   return facts;
 }

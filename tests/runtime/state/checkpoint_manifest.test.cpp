@@ -27,11 +27,13 @@ TEST_CASE("a manifest is read back as it was written", "[state]") {
   }
 }
 
-TEST_CASE("a manifest of an older build, which kept nothing that was learned, is read", "[state]") {
+TEST_CASE("a manifest of an older build, which lacks what came later, is read", "[state]") {
   auto manifest = example_manifest();
   Json json = Json::parse(manifest_json(manifest));
   json["progress"].erase("learned");
   manifest.progress.learned = {};
+  json["progress"]["data"].erase("epochs");
+  manifest.progress.data.epochs.clear();
   const auto read = parse_manifest(json.dump());
   REQUIRE(read.ok());
   CHECK(read.value() == manifest);
@@ -87,6 +89,19 @@ TEST_CASE("what is wrong with a manifest is named", "[state][errors]") {
              ContainsSubstring("of 'vision.b'"));
   CHECK_THAT(why([](Json& x) { x["progress"]["deals"][0]["shares"][0][0] = 0; }),
              ContainsSubstring("takes no time"));
+  const auto why_epochs = [&](const std::vector<Json>& epochs) {
+    return why([&](Json& x) { x["progress"]["data"]["epochs"] = epochs; });
+  };
+  const auto stretch = [](std::int64_t first, const std::vector<std::int64_t>& records) {
+    return Json{{"first", first}, {"records", records}};
+  };
+  CHECK_THAT(why_epochs({stretch(1, {60})}), ContainsSubstring("out of order"));
+  CHECK_THAT(why_epochs({stretch(0, {50}), stretch(0, {60})}), ContainsSubstring("out of order"));
+  CHECK_THAT(why_epochs({stretch(0, {0})}), ContainsSubstring("have no records"));
+  CHECK_THAT(why_epochs({stretch(0, {40, 10}), stretch(1, {30, 30})}),
+             ContainsSubstring("becomes smaller"));
+  CHECK_THAT(why_epochs({stretch(0, {50, 11})}), ContainsSubstring("more records than there are"));
+  CHECK_THAT(why_epochs({stretch(0, {50})}), ContainsSubstring("do not have all records"));
   const auto why_learned = [&](const char* key, const Json& value) {
     return why([&](Json& x) { x["progress"]["learned"][key] = value; });
   };

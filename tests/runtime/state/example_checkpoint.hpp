@@ -15,7 +15,7 @@ inline CheckpointManifest example_manifest(std::int64_t step = 4, Dtype dtype = 
   manifest.progress.step = step;
   manifest.progress.tokens = 1000;
   manifest.progress.generation = 2;
-  manifest.progress.data = {60, 0xFFFF'FFFF'FFFF'FFFF, 16, 42, true};
+  manifest.progress.data = {60, 0xFFFF'FFFF'FFFF'FFFF, 16, 42, true, {{0, {40, 8}}, {3, {50, 10}}}};
   manifest.progress.skipped = {3, 1, 5};
   manifest.progress.bad = {{"a", 0}, {"b", 3}};
   manifest.progress.deals = {{2, {{1.5, 0.25}, {0.1, 3}}}};
