@@ -14,6 +14,7 @@
 #include "app/planning.hpp"
 #include "app/progress.hpp"
 #include "app/terminal.hpp"
+#include "app/text_table.hpp"
 #include "engine/nominal_profile.hpp"
 #include "engine/profile_data.hpp"
 #include "engine/profile_run.hpp"

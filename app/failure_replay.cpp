@@ -13,6 +13,7 @@
 #include "app/replay/failure_trace.hpp"
 #include "app/replay/replay_model.hpp"
 #include "app/terminal.hpp"
+#include "app/text_table.hpp"
 #include "engine/job_setup.hpp"
 #include "models/widths.hpp"
 #include "scheduler/failure_events.hpp"

@@ -4,11 +4,13 @@
 #include <cstddef>
 #include <iostream>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "app/standby_text.hpp"
 #include "app/terminal.hpp"
-#include "runtime/observe/console.hpp"
+#include "app/text_table.hpp"
+#include "engine/state_memory.hpp"
 #include "scheduler/profile_batch.hpp"
 
 namespace troupe::app {
@@ -16,12 +18,6 @@ namespace troupe::app {
 namespace {
 
 std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
-
-std::string padded(std::string text, std::size_t width, bool right = false) {
-  if (text.size() >= width) return text;
-  const std::string blanks(width - text.size(), ' ');
-  return right ? blanks + text : text + blanks;
-}
 
 std::string devices_text(const scheduler::DeviceGroup& group) {
   return group.count == 1
@@ -82,73 +78,6 @@ std::string percent(double share) {
 
 const scheduler::DeviceGroup& group_of(const scheduler::AutoLayout& layout, const Stage& stage) {
   return layout.groups[stage.devices.front().index()];
-}
-
-namespace {
-
-using Rows = std::vector<std::vector<std::string>>;
-
-std::vector<std::size_t> widths_of(const Rows& rows) {
-  std::vector<std::size_t> widths(rows.front().size());
-  for (const auto& row : rows)
-    for (std::size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], row[c].size());
-  return widths;
-}
-
-/// A list in lines of `width` where its parts are no longer: `a, b,` and `c`.
-std::vector<std::string> broken(const std::string& list, std::size_t width) {
-  std::vector<std::string> lines{""};
-  for (std::size_t begin = 0; begin < list.size();) {
-    const auto comma = list.find(", ", begin);
-    const auto end = comma == std::string::npos ? list.size() : comma + 1;
-    const auto part = list.substr(begin, end - begin);
-    if (!lines.back().empty() && lines.back().size() + 1 + part.size() > width)
-      lines.emplace_back();
-    lines.back() += (lines.back().empty() ? "" : " ") + part;
-    begin = comma == std::string::npos ? end : end + 1;
-  }
-  return lines;
-}
-
-/// Breaks the cells of a column so that rows have `columns` at most, if they can.
-void fit(Rows& rows, std::size_t column, std::size_t columns) {
-  constexpr std::size_t kNarrowest = 12;
-  const auto widths = widths_of(rows);
-  std::size_t whole = 0;
-  for (const auto width : widths) whole += width + 2;
-  if (whole <= columns) return;
-  const std::size_t others = whole - widths[column];
-  const std::size_t room = std::max(kNarrowest, columns > others ? columns - others : 0);
-  Rows fitted;
-  for (auto& row : rows) {
-    const auto lines = broken(row[column], room);
-    for (std::size_t i = 0; i < lines.size(); ++i) {
-      auto next = i == 0 ? row : std::vector<std::string>(row.size());
-      next[column] = lines[i];
-      fitted.push_back(std::move(next));
-    }
-  }
-  rows = std::move(fitted);
-}
-
-std::size_t terminal_width() {
-  return static_cast<std::size_t>(
-      std::max(40, observe::Console(observe::detect_console(1)).width()));
-}
-
-}  // namespace
-
-void print_table(Rows rows, const std::set<std::size_t>& left,
-                 std::optional<std::size_t> flexible) {
-  if (flexible) fit(rows, *flexible, terminal_width());
-  const auto widths = widths_of(rows);
-  for (const auto& row : rows) {
-    std::string line;
-    for (std::size_t c = 0; c < row.size(); ++c)
-      line += "  " + padded(row[c], widths[c], !left.contains(c));
-    line.erase(line.find_last_not_of(' ') + 1);
-    std::cout << line << '\n';
-  }
 }
 
 std::string cluster_text(const Planning& planning) {
@@ -234,6 +163,24 @@ void print_stages(const Planning& planning, const scheduler::AutoLayout& layout)
               << " more stages; --json lists all\n";
 }
 
+/// The device that copies most of the state while a checkpoint is saved; none where none is.
+std::optional<std::pair<DeviceSlot, Bytes>> largest_copy(const Planning& planning,
+                                                         const scheduler::AutoLayout& layout) {
+  const auto copies = engine::checkpoint_copies(planning.setup.job, layout.plan);
+  if (copies.empty()) return std::nullopt;
+  return *std::max_element(copies.begin(), copies.end(),
+                           [](const auto& a, const auto& b) { return a.second < b.second; });
+}
+
+void print_checkpoint_copy(const Planning& planning, const scheduler::AutoLayout& layout) {
+  const auto largest = largest_copy(planning, layout);
+  if (!largest) return;
+  std::cout << "memory while a checkpoint is saved: "
+            << size_text(static_cast<double>(largest->second.count()))
+            << " more at most, for a copy of the state (node " << largest->first.node.value
+            << ")\n";
+}
+
 Json planning_json(const Planning& planning, const scheduler::AutoLayout& layout) {
   const auto& request = planning.request;
   return {{"cluster",
@@ -293,6 +240,8 @@ Json layout_json(const Planning& planning, const PlannedStep& planned, const Pla
     json["degrees"][planning.setup.model.modules[m].name] = {{"tp", layout.parallelisms[m].tp},
                                                              {"cp", layout.parallelisms[m].cp}};
   json["stages"] = stages_json(layout);
+  const auto copy = largest_copy(planning, planned.layout);
+  json["checkpoint_copy_bytes"] = copy ? copy->second.count() : 0;
   json["standby"] = standbys_json(planning, layout);
   json["reasons"] = Json::array();
   for (const auto& reason : layout.reasons)
@@ -375,6 +324,7 @@ void print_layout(const Planning& planning, const PlannedStep& planned,
   std::cout << wrapped(cluster_text(planning), 2) << '\n'
             << wrapped(headline(planned), 2) << "\n\n";
   print_stages(planning, planned.layout);
+  print_checkpoint_copy(planning, planned.layout);
   print_standbys(planning, planned.layout);
   print_reasons(planned.layout.reasons);
   print_warnings(warnings_of(planning, notes));

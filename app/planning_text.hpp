@@ -18,11 +18,6 @@ namespace troupe::app {
 /// Devices of a stage.
 const scheduler::DeviceGroup& group_of(const scheduler::AutoLayout& layout, const Stage& stage);
 
-/// Cells in columns as wide as their widest; only columns of `left` are flush left. With `flexible`
-/// its cells go over several lines, broken behind commas, where the terminal is too narrow.
-void print_table(std::vector<std::vector<std::string>> rows, const std::set<std::size_t>& left,
-                 std::optional<std::size_t> flexible = {});
-
 /// `27 %`.
 std::string percent(double share);
 

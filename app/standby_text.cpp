@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "app/planning_text.hpp"
+#include "app/text_table.hpp"
 #include "scheduler/predicted_costs.hpp"
 #include "scheduler/standby_holders.hpp"
 

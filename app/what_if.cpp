@@ -13,6 +13,7 @@
 #include "app/planning.hpp"
 #include "app/planning_text.hpp"
 #include "app/terminal.hpp"
+#include "app/text_table.hpp"
 #include "app/what_if_layout.hpp"
 
 namespace troupe::app {

@@ -4,8 +4,11 @@
 #include <string>
 #include <utility>
 
+#include "models/factory.hpp"
 #include "scheduler/layout_request.hpp"
 #include "scheduler/predicted_costs.hpp"
+#include "scheduler/save_plan.hpp"
+#include "scheduler/state_moves.hpp"
 
 namespace troupe::engine {
 
@@ -16,6 +19,7 @@ struct Pool {
   std::string name;
   double devices = 0;
   double state_bytes = 0;
+  double copy_bytes = 0;  ///< For a checkpoint.
 };
 
 /// The pool of a device: its number, and how errors call it.
@@ -27,7 +31,33 @@ std::pair<DeviceSlot, std::string> pool_of(const job::Cluster& cluster, const De
   return {{slot.node, 0}, node};
 }
 
+Error too_large(const job::Job& job, const ParallelPlan& plan, const Pool& pool, double room) {
+  const bool fits_alone = pool.state_bytes <= room;
+  std::string message = "parameters, gradients and optimizer of " + pool.name + " take " +
+                        scheduler::byte_text(pool.state_bytes);
+  if (pool.copy_bytes > 0)
+    message += ", the copy while a checkpoint is saved " + scheduler::byte_text(pool.copy_bytes);
+  return {Errc::infeasible, message + ", there are " + scheduler::byte_text(room),
+          job.cluster.device_memory_gib > 0 ? "cluster.device_memory_gib" : "memory",
+          std::string("use more nodes or a smaller model, or freeze modules") +
+              (plan.standbys.empty() ? "" : ", or lower cluster.fault_tolerance") +
+              (fits_alone ? ", or save no checkpoints" : "") +
+              "; cluster.device_memory_gib says what a device has"};
+}
+
 }  // namespace
+
+std::map<DeviceSlot, Bytes> checkpoint_copies(const job::Job& job, const ParallelPlan& plan) {
+  std::map<DeviceSlot, Bytes> copies;
+  if (!job.checkpoint.is_regular()) return copies;
+  const Dtype dtype = job.train.dtype;
+  const auto placed =
+      scheduler::place_state(plan, models::list_parameters(job.modules, plan.model), dtype);
+  for (const auto& [device, keys] : scheduler::plan_save(placed, dtype))
+    for (const ShardKey& key : keys)
+      copies[device] += Bytes{elements_of(key.box) * scheduler::bytes_per_element(key.kind, dtype)};
+  return copies;
+}
 
 Status check_state_memory(const job::Job& job, const ParallelPlan& plan, Bytes memory,
                           const std::map<DeviceSlot, Bytes>& beside) {
@@ -47,6 +77,8 @@ Status check_state_memory(const job::Job& job, const ParallelPlan& plan, Bytes m
     if (const auto more = beside.find(device); more != beside.end())
       pool.state_bytes += static_cast<double>(more->second.count());
   }
+  for (const auto& [device, copy] : checkpoint_copies(job, plan))
+    pools[pool_of(job.cluster, device).first].copy_bytes += static_cast<double>(copy.count());
   const auto bytes = scheduler::stage_state_bytes(plan, options);
   for (std::size_t s = 0; s < plan.stages.size(); ++s)
     for (const DeviceId device : plan.stages[s].devices)
@@ -57,15 +89,7 @@ Status check_state_memory(const job::Job& job, const ParallelPlan& plan, Bytes m
     pools[pool_of(job.cluster, plan.devices[d]).first].state_bytes += standby_bytes[d];
   for (const auto& [place, pool] : pools) {
     const double room = pool.devices * static_cast<double>(memory.count());
-    if (pool.state_bytes <= room) continue;
-    return Error{Errc::infeasible,
-                 "parameters, gradients and optimizer of " + pool.name + " take " +
-                     scheduler::byte_text(pool.state_bytes) + ", there are " +
-                     scheduler::byte_text(room),
-                 job.cluster.device_memory_gib > 0 ? "cluster.device_memory_gib" : "memory",
-                 std::string("use more nodes or a smaller model, or freeze modules") +
-                     (plan.standbys.empty() ? "" : ", or lower cluster.fault_tolerance") +
-                     "; cluster.device_memory_gib says what a device has"};
+    if (pool.state_bytes + pool.copy_bytes > room) return too_large(job, plan, pool, room);
   }
   return Done{};
 }

@@ -83,6 +83,42 @@ TEST_CASE("what a change of layout brings counts beside what is there", "[engine
   CHECK_FALSE(with(0).ok());
 }
 
+TEST_CASE("the copy while a checkpoint is saved takes room, where the job saves any", "[engine]") {
+  // One device has everything: in fp64 three of the four parts of its state (values, two moments;
+  // not gradients) are copied.
+  Case without;
+  without.job.cluster.local_nodes = 0;
+  without.job.cluster.nodes = 1;
+  without.job.parallel.layout.pipelines = {{{0, 0, {{"vision", {}}, {"llm", {}}}}}};
+  without.plan = make_parallel_plan(prepare(without.job).value()).value();
+  Case with = without;
+  with.job.checkpoint.every_steps = 5;
+  CHECK(checkpoint_copies(without.job, without.plan).empty());
+  CHECK(with.least() == Catch::Approx(without.least() * 1.75).margin(2));
+  const double copy = without.least() * 0.75;
+  CHECK(static_cast<double>(checkpoint_copies(with.job, with.plan).at({NodeId{0}, 0}).count()) ==
+        Catch::Approx(copy).margin(2));
+  const auto refused = with.check(without.least() * 1.5);
+  REQUIRE_FALSE(refused.ok());
+  CHECK_THAT(refused.error().message, ContainsSubstring("the copy while a checkpoint is saved"));
+  CHECK_THAT(refused.error().fix, ContainsSubstring("save no checkpoints"));
+  CHECK_THAT(with.check(1000).error().fix, !ContainsSubstring("save no checkpoints"));
+  with.job.checkpoint = {};
+  with.job.checkpoint.every_minutes = 1;
+  CHECK(with.least() > without.least() * 1.7);
+}
+
+TEST_CASE("holders of the same state copy a part of it each", "[engine]") {
+  Case tiny;  // Two pipelines on four nodes.
+  tiny.job.checkpoint.every_steps = 5;
+  Bytes all{}, one{};
+  for (const auto& [device, copy] : checkpoint_copies(tiny.job, tiny.plan)) {
+    all += copy;
+    one = std::max(one, copy);
+  }
+  CHECK(one.count() < 0.5 * static_cast<double>(all.count()));
+}
+
 TEST_CASE("memory of devices that a layout does without is there for the others", "[engine]") {
   Case all;
   all.job.cluster.local_nodes = all.job.cluster.nodes;
