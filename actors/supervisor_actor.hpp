@@ -140,6 +140,9 @@ struct Save {
 struct Saves {
   std::int64_t number = 0;  ///< Of those that were begun.
   std::optional<Save> running;
+  /// Folders of the newest saves that failed, by number: who was still writing there may have made
+  /// it again.
+  std::map<std::int64_t, std::filesystem::path> failed;
   bool wanted = false;         ///< One is to begin as soon as it can.
   bool ends_job = false;       ///< The job ends with the last of them.
   std::int64_t last_step = 0;  ///< Of the newest whole one; 0: there is none.

@@ -22,6 +22,8 @@ using Phase = SupervisorState::Phase;
 /// Of the time to stop, what saving may take; the rest is for the nodes to end.
 constexpr double kShareOfStop = 0.75;
 
+constexpr std::size_t kFailedKept = 16;
+
 std::filesystem::path folder_of(const SupervisorState& state) {
   return std::filesystem::absolute(state.resources->setup.job.checkpoint_dir());
 }
@@ -72,6 +74,8 @@ void save_failed(Self self, Error error) {
   auto& state = self->state;
   const Save& save = *state.saves.running;
   self->send(state.colleagues.keeper, stop_atom::value, save.partial.string());
+  state.saves.failed[save.number] = save.partial;
+  if (state.saves.failed.size() > kFailedKept) state.saves.failed.erase(state.saves.failed.begin());
   state.resources->logger.warning(
       "no checkpoint of " + step_text(save.progress.step) + ": " + to_string(error) +
       (state.stopping
@@ -187,6 +191,9 @@ void want_save(Self self) {
 void share_saved(Self self, const SaveReport& report) {
   auto& state = self->state;
   auto& running = state.saves.running;
+  if (const auto failed = state.saves.failed.find(report.number);
+      failed != state.saves.failed.end())
+    self->send(state.colleagues.keeper, stop_atom::value, failed->second.string());
   if (!running || running->number != report.number || running->is_written) return;
   if (!report.is_saved) {
     Error error = report.error;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tests/runtime/state/example_checkpoint.hpp"
+#include "tests/support/many_tries.hpp"
 
 using Catch::Matchers::ContainsSubstring;
 using Json = nlohmann::json;
@@ -126,7 +127,8 @@ TEST_CASE("mutated manifests give a manifest or an error, never more", "[state][
   std::mt19937_64 random(11);
   const auto below = [&](std::size_t end) { return random() % end; };
   int accepted = 0;
-  for (int round = 0; round < 20000; ++round) {
+  const std::int64_t memory_before = testing::peak_memory_mib();
+  for (std::uint32_t rounds = testing::tries(20'000); rounds > 0; --rounds) {
     std::string text = whole;
     for (std::size_t change = 1 + below(4); change > 0; --change) {
       const std::size_t at = below(text.size());
@@ -149,6 +151,7 @@ TEST_CASE("mutated manifests give a manifest or an error, never more", "[state][
       CHECK(static_cast<std::size_t>(shard.file) < read.value().files.size());
     }
   }
+  CHECK(testing::peak_memory_mib() - memory_before < testing::kMemoryOfTriesMax);
   CHECK(accepted > 0);  // A changed name or number is no fault.
 }
 
