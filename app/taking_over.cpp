@@ -57,7 +57,17 @@ double gathering_window_s(const job::Cluster& cluster) {
   return cluster.heartbeat_timeout_s + kSearchS;
 }
 
-Status check_same_job(const job::Job& job, const JobProgress& live) {
+Status check_same_job(const job::Job& job, const engine::DataIdentity& data,
+                      const JobProgress& live) {
+  if (data.records != live.data.records || data.hash != live.data.hash)
+    return Error{Errc::invalid_argument,
+                 "nodes of this run wait for their head with the state of step " +
+                     std::to_string(live.step) +
+                     ", and have opened other data: " + std::to_string(live.data.records) +
+                     " samples, now there are " + std::to_string(data.records),
+                 "data.sources",
+                 "set the data back, or wait until the nodes have saved and ended "
+                 "(cluster.head_timeout_s): then samples may be appended"};
   const fs::path file = job.job.run_dir / "resolved.toml";
   auto before = job::load_job(file, {});
   if (!before.ok()) return std::move(before).error();

@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "app/resuming.hpp"
+#include "engine/data_identity.hpp"
 #include "runtime/job/job.hpp"
 #include "runtime/vocabulary/job_progress.hpp"
 #include "runtime/vocabulary/result.hpp"
@@ -21,8 +22,10 @@ bool may_have_waiting_nodes(const job::Job& job, const ResumeWish& wish);
 /// when the old one's silence was noticed.
 double gathering_window_s(const job::Cluster& cluster);
 
-/// Nodes run the job as they were told it. Errors: invalid_argument: the run's own job file says
-/// something else than this one where it matters to them; names the keys.
-Status check_same_job(const job::Job& job, const JobProgress& live);
+/// Nodes run the job as they were told it, on the data that they opened. Errors: invalid_argument:
+/// the run's own job file says something else than this one where it matters to them, or the data
+/// are others; names the keys.
+Status check_same_job(const job::Job& job, const engine::DataIdentity& data,
+                      const JobProgress& live);
 
 }  // namespace troupe::app

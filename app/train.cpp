@@ -211,7 +211,7 @@ int train_as_head(Opened opened, Doors doors) {
         [&](const JobProgress* live) -> Status {
           if (live == nullptr && !opened.without_nodes.ok()) return opened.without_nodes;
           if (live != nullptr) {
-            if (auto same = check_same_job(job, *live); !same.ok()) return same;
+            if (auto same = check_same_job(job, opened.data, *live); !same.ok()) return same;
             opened.resume = live_resume(opened, *live);
           }
           if (auto begun = open(); !begun.ok()) return begun;
