@@ -70,10 +70,12 @@ struct NodeWelcome {
   /// Of `cluster`, from now on; the node reads the job file later, while it opens its data.
   double heartbeat_interval_s = 0;
   double heartbeat_timeout_s = 0;
+  /// Absolute, on the head's machine: another head may be found there where it is shared.
+  std::string run_folder = {};
 
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, NodeWelcome& x) {
-    return f(x.node, x.resolved_job, x.heartbeat_interval_s, x.heartbeat_timeout_s);
+    return f(x.node, x.resolved_job, x.heartbeat_interval_s, x.heartbeat_timeout_s, x.run_folder);
   }
 };
 

@@ -95,6 +95,7 @@ void opened(Self self, const NodeReady& ready) {
   auto& state = self->state;
   state.is_open = true;
   state.ready = ready;
+  state.epochs = data::Epochs(state.resources->dataset->size());
   state.resources->transport->on_peer_failure(
       [node = caf::actor_cast<NodeActor>(self)](transport::Peer peer, const Error&) {
         caf::anon_send(node, lost_atom::value, NodeId{peer});

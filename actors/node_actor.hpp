@@ -62,7 +62,7 @@ struct NodeState {
   std::map<NodeId, ByteString> connected;   ///< And where: a place may be taken by another process.
   std::set<std::int32_t> fetched, applied;  ///< Devices that have done their part of an apply.
   std::map<std::int64_t, std::size_t> finished_devices;  ///< Per step, until all have finished.
-  data::Epochs epochs;                                   ///< Of the data; known with `scheduler`.
+  data::Epochs epochs;                                   ///< Of the data; as the scheduler says.
   Configuration configuration;
   ParallelPlan plan;                         ///< Of the layout whose state it has.
   NodeReady ready;                           ///< As it introduced itself.

@@ -176,7 +176,7 @@ void head_lost(Self self, const std::string& why, bool is_gone) {
     state.start.tell_of_loss(why + "; its nodes keep the state of step " +
                                  std::to_string(state.progress.step) + " for " +
                                  seconds_text(timeout_s) + ": troupe train --resume " +
-                                 state.resources->setup.job.job.run_dir.string() + " goes on",
+                                 state.welcome->run_folder + " goes on",
                              is_first(state));
   search(self);
 }

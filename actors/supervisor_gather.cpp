@@ -243,9 +243,7 @@ caf::result<NodeWelcome> join_gathered(Self self, const NodeHello& hello) {
   state.gathering->holdings[id] = holding;
   state.resources->logger.info(describe(node, id.index()) + " has the state of step " +
                                std::to_string(holding.progress.step));
-  const job::Cluster& cluster = state.resources->setup.job.cluster;
-  return NodeWelcome{id, state.resources->resolved_job, cluster.heartbeat_interval_s,
-                     cluster.heartbeat_timeout_s};
+  return welcome_to(state, id);
 }
 
 void gathered_device_finished(Self self, const engine::DeviceReport& report) {

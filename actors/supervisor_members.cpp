@@ -120,9 +120,7 @@ std::variant<NodeWelcome, caf::error> take_in(Self self, const NodeHello& hello,
   node.handle = sender;
   node.since = now(self);
   self->monitor(node.handle);
-  const job::Cluster& cluster = state.resources->setup.job.cluster;
-  return NodeWelcome{NodeId{id}, state.resources->resolved_job, cluster.heartbeat_interval_s,
-                     cluster.heartbeat_timeout_s};
+  return welcome_to(state, NodeId{id});
 }
 
 void node_ready(Self self, const NodeReady& ready) {

@@ -283,6 +283,14 @@ bool all_in(const SupervisorState& state, NodeEntry::Phase phase) {
   });
 }
 
+NodeWelcome welcome_to(const SupervisorState& state, NodeId node) {
+  const job::Job& job = state.resources->setup.job;
+  std::error_code unknown;  // Of a folder that has no name, in tests.
+  return {node, state.resources->resolved_job, job.cluster.heartbeat_interval_s,
+          job.cluster.heartbeat_timeout_s,
+          std::filesystem::absolute(job.job.run_dir, unknown).string()};
+}
+
 JobProgress progress_now(const SupervisorState& state) {
   JobProgress progress = state.progress;
   progress.generation = state.configuration.epoch_number;

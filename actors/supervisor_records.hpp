@@ -51,6 +51,9 @@ std::int32_t tolerance_of(const StatePlacement& placement);
 /// meanwhile was not.
 bool all_in(const SupervisorState& state, NodeEntry::Phase phase);
 
+/// What a node hears that gets this place.
+NodeWelcome welcome_to(const SupervisorState& state, NodeId node);
+
 /// The job after its last finished step, whole.
 JobProgress progress_now(const SupervisorState& state);
 

@@ -133,10 +133,10 @@ std::string own_key(const Options& options) {
 class SavingHead {
  public:
   /// Once; where another node's is first the run folder is locked, and this one ends.
-  void start(const job::Job& job, const std::string& key) {
+  void start(const job::Job& job, const std::filesystem::path& run, const std::string& key) {
     const bool is_near = key.empty() || parse_host_port(job.cluster.listen).value().is_loopback();
     const auto started =
-        spawn_self({"troupe", "train", "--resume", job.job.run_dir.string(), "--save-and-end",
+        spawn_self({"troupe", "train", "--resume", run.string(), "--save-and-end",
                     "cluster.local_nodes=0", "cluster.key=", "observe.metrics_listen=",
                     is_near ? "cluster.listen=127.0.0.1:0" : "cluster.listen=0.0.0.0:0"},
                    key);
@@ -236,7 +236,7 @@ int run_node(const Options& options) {
         if (!ready.ok()) return ready;
         const job::Job& job = resources.setup.job;
         stop_timeout_s = job.cluster.stop_timeout_s;
-        run_dir = job.job.run_dir;
+        run_dir = welcome.run_folder;
         waits_for_head = job.cluster.head_timeout_s > 0;
         wake_main_thread();
         return ready;
@@ -249,7 +249,7 @@ int run_node(const Options& options) {
       [&options](const std::string& text, bool speaks_for_all) {
         if (options.parent == 0 || speaks_for_all) std::cerr << "troupe: " + text + "\n";
       },
-      [&] { saving_head.start(resources.setup.job, own_key(options)); }};
+      [&] { saving_head.start(resources.setup.job, run_dir, own_key(options)); }};
   const std::string when = options.parent == 0 ? "as a node of " + options.join : "";
   const NodeActor actor = system.spawn(node, &resources, supervisor.value(), std::move(start));
   const int signal = wait_for_end(ended, actor, stop_timeout_s, waits_for_head);

@@ -95,7 +95,7 @@ class Fixture {
 class Waiting {
  public:
   explicit Waiting(double head_timeout_s, bool may_save = false) {
-    first_.welcome = second_.welcome = {NodeId{2}, "the job", 0.05, 60};
+    first_.welcome = second_.welcome = {NodeId{2}, "the job", 0.05, 60, "/shared/run"};
     std::ofstream file(folder_ / "samples.json");
     file << R"([{"id": "s", "conversations": [{"from": "human", "value": "q"}, )"
          << R"({"from": "gpt", "value": "a"}]}])";
@@ -202,7 +202,9 @@ TEST_CASE("a node that loses its head shows another one what it holds", "[actors
   Waiting waiting(60);
   waiting.lose_head();
   Waiting::wait_until([&] { return waiting.looks > 0; });
-  CHECK(waiting.told.find("keep the state of step 4 for 60 s") != std::string::npos);
+  CHECK(waiting.told ==
+        "the connection to the supervisor was lost; its nodes keep the state of step 4 for 60 s: "
+        "troupe train --resume /shared/run goes on");
   waiting.start_another();
   Waiting::wait_until([&] { return waiting.second_.hellos == 1; });
   const NodeHello hello = waiting.second_.hello();

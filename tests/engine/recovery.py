@@ -420,6 +420,36 @@ def a_head_is_lost_with_a_node(bench):
     expect([event["nodes"] for event in job.events("head-lost")] == [[2]], f"events: {job.events('head-lost')}")
 
 
+def nodes_in_another_folder_find_the_next_head(bench):
+    """The run folder is named relative to the head's; nodes were started elsewhere, and by hand."""
+    words = [*pipelines([0], [1])[:1], "cluster.nodes=2", "cluster.local_nodes=0", "job.run_dir=run-of-the-head"]
+    command = [str(bench.binary), "train", str(JOB), *bench.job, FP64, "train.steps=40", *words]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    run = bench.folder / "run-of-the-head"
+    head = subprocess.Popen(command, cwd=bench.folder, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT, env=environment)
+    deadline = time.monotonic() + 60
+    while not (run / "control").exists():
+        expect(time.monotonic() < deadline, "the head does not begin")
+        time.sleep(0.05)
+    door = json.loads((run / "control").read_text(encoding="utf-8"))
+    nodes = [subprocess.Popen([str(bench.binary), "node", "--join", door["local"]], cwd="/", stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, env={**environment, "TROUPE_KEY": door["key"]})
+             for _ in range(2)]
+    while len(read_lines(run / "metrics.jsonl") if (run / "metrics.jsonl").exists() else []) < 4:
+        expect(time.monotonic() < deadline, "training does not begin")
+        time.sleep(0.02)
+    head.kill()
+    head.wait()
+    follower = subprocess.run(command, cwd=bench.folder, capture_output=True, text=True, timeout=120, check=False, env=environment)
+    expect(follower.returncode == 0, f"the next head:\n{follower.stdout[-1500:]}{follower.stderr[-1500:]}")
+    for node in nodes:
+        output = node.communicate(timeout=20)[0]
+        expect(node.returncode == 0 and "keep the state of step" in output, f"a node:\n{output}")
+    bench.run(["compare", str(bench.reference([], 40)), str(run), "--rtol", "1e-10", "--loss-rtol", "1e-10"])
+    events = [line["kind"] for line in read_lines(run / "events.jsonl")]
+    expect(events == ["head-lost"], f"events: {events}")
+
+
 def a_stopped_head_comes_back(bench):
     words = [*LAYOUTS["two pipelines"], "cluster.head_timeout_s=60"]
     job = bench.start("head-stopped", *words, steps=40)
@@ -537,7 +567,8 @@ CASES = [a_killed_node_changes_nothing, only_the_encoders_change_where_one_of_th
          standby_holders_take_over, one_after_the_other_down_to_one,
          two_at_once, a_stopped_node_is_done_without_and_ends_when_it_goes_on, the_last_copy, a_loss_while_it_saves,
          a_loss_while_the_job_starts, a_node_leaves_and_another_one_comes, a_job_is_asked_and_ordered,
-         the_head_is_killed_and_another_one_goes_on, a_head_is_lost_with_a_node, a_stopped_head_comes_back,
+         the_head_is_killed_and_another_one_goes_on, a_head_is_lost_with_a_node,
+         nodes_in_another_folder_find_the_next_head, a_stopped_head_comes_back,
          nodes_save_and_end_where_no_head_comes, a_changed_job_is_no_head]
 
 
