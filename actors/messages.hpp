@@ -33,19 +33,20 @@ struct NodeReady {
 /// What a node has kept of a job whose head it lost.
 struct NodeHolding {
   NodeReady ready;
-  EpochNumber epoch_number = 0;   ///< Of the layout whose state it has.
-  EpochNumber fetched_epoch = 0;  ///< Of a newer one to which it could turn over; 0: of none.
-  EpochNumber newest_epoch = 0;   ///< That it heard of.
-  std::int64_t save_number = 0;   ///< Of the newest checkpoint that was ordered.
-  ParallelPlan plan;              ///< Of the fetched layout, else of its own.
-  JobProgress progress;           ///< After the last step that all its devices finished.
+  EpochNumber epoch_number = 0;       ///< Of the layout whose state it has.
+  EpochNumber fetched_epoch = 0;      ///< Of a newer one to which it could turn over; 0: of none.
+  EpochNumber newest_epoch = 0;       ///< That it heard of.
+  std::int64_t save_number = 0;       ///< Of the newest checkpoint that was ordered.
+  ParallelPlan plan;                  ///< Of the layout whose state it has.
+  std::vector<std::int32_t> devices;  ///< That have had a place: each says what it offers.
+  JobProgress progress;               ///< After the last step that all its devices finished.
   /// The newest ones, ascending, up to that step.
   std::vector<engine::StepVerdict> verdicts;
 
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, NodeHolding& x) {
     return f(x.ready, x.epoch_number, x.fetched_epoch, x.newest_epoch, x.save_number, x.plan,
-             x.progress, x.verdicts);
+             x.devices, x.progress, x.verdicts);
   }
 };
 

@@ -86,6 +86,7 @@ NodeHolding holding_of(const NodeState& state) {
     holding.fetched_epoch = holding.newest_epoch;
   holding.save_number = resources.save_number;
   holding.plan = state.plan;
+  for (const auto& [device, executor] : state.executors) holding.devices.push_back(device);
   holding.progress = state.progress;
   holding.verdicts.assign(state.verdicts.begin(), state.verdicts.end());
   return holding;

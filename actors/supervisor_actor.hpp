@@ -10,6 +10,7 @@
 #include <set>
 #include <vector>
 
+#include "actors/gathering.hpp"
 #include "actors/heartbeat.hpp"
 #include "actors/protocol.hpp"
 #include "actors/recorder_actor.hpp"
@@ -22,17 +23,6 @@
 #include "scheduler/state_moves.hpp"
 
 namespace troupe::actors {
-
-/// How a head takes over a run whose head was lost, while nodes may wait for it with their state.
-struct GatherWish {
-  double window_s = 0;  ///< So long nodes are waited for.
-  bool ends = false;    ///< It only saves what they hold.
-  /// Opens the run folder, and puts it, its logger and where the job goes on into the resources:
-  /// after the nodes' progress; or, without, from a checkpoint or from the beginning.
-  std::function<Status(const JobProgress* live)> open;
-  /// Starts the head's own node processes, but for these.
-  std::function<void(const std::set<NodeId>& there)> start_nodes;
-};
 
 /// What the head process gives its supervisor. Outlives it.
 struct HeadResources {
@@ -157,25 +147,6 @@ struct Stopping {
   Time until;                  ///< All must have ended.
   Time save_until;
   std::int64_t failed_step = 0;  ///< Whose state was tried to save.
-};
-
-/// A node that begins, while those of a lost head are gathered.
-struct Latecomer {
-  caf::typed_response_promise<NodeWelcome> promise;
-  NodeHello hello;
-  caf::strong_actor_ptr sender;
-};
-
-/// Nodes of a lost head, on their way to this one.
-struct Gathering {
-  Time begun;
-  Time until;
-  Time last_join;
-  std::map<NodeId, NodeHolding> holdings;
-  std::vector<Latecomer> later;
-  bool is_decided = false;                ///< No more nodes are waited for.
-  std::map<DeviceId, NodeId> unfinished;  ///< Devices in the last step of the head before.
-  JobProgress finished;                   ///< After that step.
 };
 
 struct SupervisorState {

@@ -46,7 +46,7 @@ void offered(Self self, const Offers& offers) {
   if (state.phase != Phase::collecting) return;
   if (offers.epoch_number != state.configuration.epoch_number) return;
   state.offers.push_back(offers);
-  if (++state.offering_devices < state.devices.size()) return;
+  if (++state.offering_devices != state.devices.size()) return;
   const EpochNumber epoch = state.configuration.epoch_number;
   const auto all = std::make_shared<const std::vector<Offers>>(state.offers);
   self->request(state.colleagues.recorder, kCollectTimeout, collect_atom::value,

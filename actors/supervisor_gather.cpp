@@ -11,6 +11,7 @@
 #include "actors/supervisor_regrouping.hpp"
 #include "actors/supervisor_save.hpp"
 #include "actors/supervisor_start.hpp"
+#include "engine/choose_layout.hpp"
 #include "scheduler/state_moves.hpp"
 
 namespace troupe::actors {
@@ -75,7 +76,10 @@ void give_word(Self self, const Gathered& gathered) {
   Gathering& gathering = *state.gathering;
   for (const NodeId id : gathered.must_settle) {
     send_to_node(self, state.nodes[id.index()], settle_atom::value, gathered.epoch_number);
-    gathering.holdings[id].epoch_number = gathered.epoch_number;
+    NodeHolding& holding = gathering.holdings[id];
+    holding.epoch_number = gathered.epoch_number;
+    holding.fetched_epoch = 0;
+    holding.plan = gathered.plan;
   }
   for (std::size_t i = 0; i < gathered.plan.devices.size(); ++i)
     if (gathered.must_finish.contains(gathered.plan.devices[i].node))
@@ -131,61 +135,91 @@ Status connect_members(SupervisorState& state, const Gathering& gathering) {
   return Done{};
 }
 
-/// The job goes on from the last step that its nodes finished, as after a loss.
-void take_over(Self self, Gathered gathered, StatePlacement placed) {
+/// Devices of the members, those without a place in the layout too.
+std::set<DeviceSlot> devices_of(const Gathering& gathering) {
+  std::set<DeviceSlot> devices;
+  for (const auto& [id, holding] : gathering.holdings)
+    for (const std::int32_t device : holding.devices) devices.insert({id, device});
+  return devices;
+}
+
+/// On which layout the job goes on, as after a loss. Changes nothing that another try would miss.
+Result<Regrouping> plan_takeover(Self self, const Gathered& gathered,
+                                 const StatePlacement& placed) {
   auto& state = self->state;
   const GatherWish& wish = *state.resources->gather;
-  if (auto opened = wish.open(&gathered.progress); !opened.ok()) return fail(self, opened.error());
-  Gathering gathering = *std::exchange(state.gathering, std::nullopt);
-  begin(self);
-  if (auto connected = connect_members(state, gathering); !connected.ok())
-    return fail(self, connected.error());
+  if (auto connected = connect_members(state, *state.gathering); !connected.ok())
+    return std::move(connected).error();
   state.configuration.plan = gathered.plan;
-  state.configuration.epoch_number = gathered.newest_epoch;
-  state.placed = std::move(placed);
-  state.saves.number = gathered.save_number;
-  for (const DeviceSlot& device : gathered.plan.devices)
-    if (gathered.members.contains(device.node)) state.devices.insert(device);
-  const auto& layouts = state.resources->setup.job.debug.layouts;
-  while (state.changes < layouts.size() && layouts[state.changes].step <= gathered.progress.step)
-    ++state.changes;
   Regrouping regrouping;
   regrouping.is_takeover = true;
   regrouping.lost = missing_nodes(gathered);
-  for (const NodeId id : regrouping.lost) state.nodes[id.index()].phase = NodePhase::gone;
   regrouping.why =
       "the head was lost; another one, " + state.resources->who + ", gathered its nodes";
-  regrouping.noticed = gathering.begun;
-  regrouping.left = state.placed;
+  regrouping.noticed = state.gathering->begun;
+  regrouping.left = placed;
+  if (!regrouping.lost.empty())
+    state.templates = std::make_shared<const scheduler::TemplateSet>(
+        engine::templates_for_losses(state.resources->setup, gathered.plan, wish.samples));
+  auto decided = plan_regrouping(state, gathered.members, regrouping);
+  if (!decided.ok()) return std::move(decided).error();
+  return regrouping;
+}
+
+/// The job goes on from the last step that its nodes finished.
+void take_over(Self self, const Gathered& gathered, const StatePlacement& placed) {
+  auto& state = self->state;
+  const GatherWish& wish = *state.resources->gather;
+  // Where something is in the way, nodes keep their state, and the folder is as it was.
+  auto regrouping = plan_takeover(self, gathered, placed);
+  if (!regrouping.ok()) return fail(self, regrouping.error());
+  if (auto opened = wish.open(&gathered.progress); !opened.ok()) return fail(self, opened.error());
+  Gathering gathering = *std::exchange(state.gathering, std::nullopt);
+  begin(self);
+  state.configuration.epoch_number =
+      std::max(gathered.newest_epoch, state.configuration.epoch_number);
+  state.placed = placed;
+  state.saves.number = gathered.save_number;
+  state.devices = devices_of(gathering);
+  const auto& layouts = state.resources->setup.job.debug.layouts;
+  while (state.changes < layouts.size() && layouts[state.changes].step <= gathered.progress.step)
+    ++state.changes;
+  for (const NodeId id : regrouping.value().lost) state.nodes[id.index()].phase = NodePhase::gone;
   state.phase = Phase::applying;
-  if (auto decided = plan_regrouping(state, gathered.members, regrouping); !decided.ok())
-    return fail(self, decided.error());
   write_missed_steps(self, gathered);
-  state.regrouping = std::move(regrouping);
+  state.regrouping = std::move(regrouping).value();
   regroup(self);
   if (wish.ends) begin_stop(self, "no head came for the nodes in time", kUnsaved);
   wish.start_nodes(gathered.members);
   answer_later_ones(self, std::move(gathering.later));
 }
 
+/// Those that were gathered are of no use to the job, which can go on without them.
+void do_without(Self self, const std::string& why) {
+  auto& state = self->state;
+  if (const Status& without = state.resources->gather->without; !without.ok())
+    return fail(self, without.error());  // They may be of use to another head.
+  while (!state.gathering->holdings.empty())
+    dismiss(self, state.gathering->holdings.begin()->first, why);
+  go_on_without(self);
+}
+
 void decide(Self self) {
   auto& state = self->state;
   Gathered gathered = weigh(state.gathering->holdings);
   for (const auto& [id, why] : gathered.strays) dismiss(self, id, why);
-  if (gathered.members.empty()) {
-    state.resources->logger.info("no node of the job before waits for its head any more");
-    return go_on_without(self);
-  }
+  if (gathered.members.empty()) return do_without(self, "no node has the state of any stage");
   auto placed = placement_of(state, gathered);
   const auto orphans = std::count_if(placed.begin(), placed.end(),
                                      [](const Shard& shard) { return shard.holders.empty(); });
-  if (orphans > 0) {
-    for (const NodeId id : gathered.members)
-      dismiss(self, id, "nobody else has " + std::to_string(orphans) + " shards of the model");
-    return go_on_without(self);
-  }
+  if (orphans > 0)
+    return do_without(self, "nobody else has " + std::to_string(orphans) + " shards of the model");
+  if (gathered.progress.step < state.resources->gather->saved_step)
+    return do_without(self, "step " + std::to_string(state.resources->gather->saved_step) +
+                                " is saved, and they have only come to " +
+                                std::to_string(gathered.progress.step));
   if (gathered.must_finish.empty() && gathered.must_settle.empty())
-    return take_over(self, std::move(gathered), std::move(placed));
+    return take_over(self, gathered, placed);
   give_word(self, gathered);
 }
 
@@ -261,6 +295,7 @@ void gathered_lost(Self self, NodeId node) {
   auto& state = self->state;
   state.resources->logger.warning(describe(state.nodes[node.index()], node.index()) +
                                   " was lost while its head was replaced");
+  send_to_node(self, state.nodes[node.index()], stop_atom::value, "it was silent for too long");
   state.nodes[node.index()] = {};
   state.gathering->holdings.erase(node);
   std::erase_if(state.gathering->unfinished,

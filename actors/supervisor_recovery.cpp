@@ -64,7 +64,7 @@ Status recover(Self self, NodeId lost, const std::string& what) {
     if (std::find(regrouping.joined.begin(), regrouping.joined.end(), node) ==
         regrouping.joined.end())
       regrouping.joined.push_back(node);
-  if (regrouping.lost.empty()) {
+  if (regrouping.lost.empty() && !regrouping.is_takeover) {
     regrouping.noticed = noticed;
     regrouping.why = what;
     if (state.nodes[lost.index()].silent)

@@ -163,6 +163,8 @@ void print_stages(const Planning& planning, const scheduler::AutoLayout& layout)
               << " more stages; --json lists all\n";
 }
 
+namespace {
+
 /// The device that copies most of the state while a checkpoint is saved; none where none is.
 std::optional<std::pair<DeviceSlot, Bytes>> largest_copy(const Planning& planning,
                                                          const scheduler::AutoLayout& layout) {
@@ -180,6 +182,8 @@ void print_checkpoint_copy(const Planning& planning, const scheduler::AutoLayout
             << " more at most, for a copy of the state (node " << largest->first.node.value
             << ")\n";
 }
+
+}  // namespace
 
 Json planning_json(const Planning& planning, const scheduler::AutoLayout& layout) {
   const auto& request = planning.request;

@@ -31,8 +31,10 @@
 #include "app/train_reference.hpp"
 #include "app/training_run.hpp"
 #include "app/version.hpp"
+#include "engine/choose_layout.hpp"
 #include "engine/continued_run.hpp"
 #include "engine/plan_summary.hpp"
+#include "engine/profile_data.hpp"
 #include "engine/run_lock.hpp"
 #include "engine/this_machine.hpp"
 #include "runtime/job/load_job.hpp"
@@ -145,7 +147,9 @@ engine::ResumePoint live_resume(const Opened& opened, const JobProgress& live) {
   const auto& run = opened.setup.job.job.run_dir;
   auto& generation = resume.progress.generation;
   generation = std::max(generation, engine::newest_generation(run));
-  if (!opened.resume.is_start()) resume.saved_step = opened.resume.progress.step;
+  // A later one goes out of the way.
+  if (!opened.resume.is_start() && opened.resume.progress.step <= live.step)
+    resume.saved_step = opened.resume.progress.step;
   resume.recorded_step = engine::last_recorded_step(run);
   return resume;
 }
@@ -207,9 +211,12 @@ int train_as_head(Opened opened, Doors doors) {
   std::optional<ControlFile> control;
   if (opened.gathers)
     resources.gather = GatherWish{
-        gathering_window_s(job.cluster), opened.saves_only,
+        gathering_window_s(job.cluster),
+        opened.saves_only,
+        opened.resume.is_start() ? 0 : opened.resume.progress.step,
+        opened.without_nodes,
+        opened.samples,
         [&](const JobProgress* live) -> Status {
-          if (live == nullptr && !opened.without_nodes.ok()) return opened.without_nodes;
           if (live != nullptr) {
             if (auto same = check_same_job(job, opened.data, *live); !same.ok()) return same;
             opened.resume = live_resume(opened, *live);
@@ -287,6 +294,11 @@ int train_reserved(const Options& options, job::LoadedJob loaded, const engine::
   if (!opened.ok()) return report(opened.error());
   opened.value().gathers = gathers;
   opened.value().saves_only = options.saves_only;
+  if (gathers) {
+    auto samples = engine::draw_shapes(opened.value().setup, engine::kLayoutSamples, /*seed=*/0);
+    if (!samples.ok()) return report(samples.error());
+    opened.value().samples = std::move(samples).value();
+  }
   opened.value().without_nodes = options.saves_only ? nothing_to_save() : chosen.status;
   opened.value().left_behind = lock.left_behind();
   opened.value().endpoint = std::move(endpoint).value();

@@ -36,7 +36,8 @@ struct Opened {
   std::string left_behind;  ///< Whose lock of the run folder was taken over.
   /// Nodes of the run may wait for a head; else, why the job cannot go on where none does.
   bool gathers = false;
-  bool saves_only = false;  ///< It then saves what they hold, and ends.
+  bool saves_only = false;           ///< It then saves what they hold, and ends.
+  std::vector<SampleShape> samples;  ///< Where it gathers: drawn from the data.
   Status without_nodes = Done{};
 };
 

@@ -1,5 +1,8 @@
 #include "actors/supervisor_gather.hpp"
 
+#include <algorithm>
+
+#include "scheduler/state_moves.hpp"
 #include "tests/actors/head_fixture.hpp"
 
 namespace troupe::actors {
@@ -20,6 +23,7 @@ class TakingOver {
     holding.epoch_number = holding.newest_epoch = epoch;
     holding.save_number = 3;
     holding.plan = head.resources.plan;
+    holding.devices = {0};
     holding.progress.step = step;
     holding.progress.tokens = 100 * step;
     for (std::int64_t i = 1; i <= step; ++i) {
@@ -46,7 +50,11 @@ class TakingOver {
   void arrange(Head& it) {
     it.resources.who = "process 9 on host";
     it.resources.gather =
-        GatherWish{5, false,
+        GatherWish{5,
+                   false,
+                   0,
+                   Done{},
+                   {},
                    [this, &it](const JobProgress* live) -> Status {
                      if (!opens.ok()) return opens;
                      opened.push_back(live ? std::optional(*live) : std::nullopt);
@@ -182,6 +190,82 @@ TEST_CASE("where the nodes do not hold all of the model the job goes on without 
   head.seen = std::vector<NodeSeen>(4);
   head.start_training();  // From the beginning, here.
   CHECK(head.scheduler.next == std::vector<std::int64_t>{0});
+}
+
+TEST_CASE("a head that cannot go on without them leaves half a model to another one",
+          "[actors][takeover]") {
+  TakingOver taking(one_pipeline);
+  Head& head = taking.head;
+  head.resources.gather->without = Error{Errc::unavailable, "nothing is saved", {}, {}};
+  for (const std::size_t id : {0u, 2u, 3u}) head.join_with(taking.at_step(id, 4));
+  taking.pass(6s);
+  REQUIRE(head.ended);
+  CHECK(says(head.ended->message, "nothing is saved"));
+  for (const NodeSeen& node : head.seen) CHECK(node.stops.empty());
+}
+
+TEST_CASE("a checkpoint that is newer than what nodes hold is gone on from", "[actors][takeover]") {
+  TakingOver taking;
+  Head& head = taking.head;
+  head.resources.gather->saved_step = 5;
+  for (std::size_t id = 0; id < 4; ++id) head.join_with(taking.at_step(id, 4));
+  taking.pass(1s);
+  REQUIRE(taking.opened.size() == 1);
+  CHECK_FALSE(taking.opened[0]);
+  for (const NodeSeen& node : head.seen)
+    CHECK((node.stops == std::vector<std::string>{
+                             "it cannot go on: step 5 is saved, and they have only come to 4"}));
+}
+
+TEST_CASE("a layout that one node turned over to comes up on all", "[actors][takeover]") {
+  TakingOver taking;
+  Head& head = taking.head;
+  ParallelPlan other = head.resources.plan;
+  std::swap(other.devices[0], other.devices[2]);  // The pipelines change places.
+  std::swap(other.devices[1], other.devices[3]);
+  for (std::size_t id = 0; id < 4; ++id) {
+    NodeHolding holding = taking.at_step(id, 4);
+    holding.newest_epoch = 2;
+    if (id == 3) {
+      holding.epoch_number = 2;
+      holding.plan = other;
+    } else {
+      holding.fetched_epoch = 2;
+    }
+    head.join_with(std::move(holding));
+  }
+  taking.pass(2s);
+  for (const std::size_t id : {0u, 1u, 2u})
+    CHECK((head.seen[id].settled == std::vector<EpochNumber>{2}));
+  CHECK(head.seen[3].settled.empty());
+  REQUIRE(head.seen[0].configurations.size() == 1);
+  const auto places = [&](const ParallelPlan& plan) {
+    auto placed = scheduler::place_state(plan, head.resources.setup.parameters, Dtype::fp32);
+    for (Shard& shard : placed) std::sort(shard.holders.begin(), shard.holders.end());
+    return placed;
+  };
+  CHECK((places(head.seen[0].configurations[0].plan) == places(other)));
+  CHECK(head.seen[0].configurations[0].epoch_number == 3);
+  CHECK(head.seen[0].configurations[0].moves.empty());
+}
+
+TEST_CASE("devices without a place are asked for what they offer too", "[actors][takeover]") {
+  TakingOver taking;
+  Head& head = taking.head;
+  for (std::size_t id = 0; id < 4; ++id) {
+    NodeHolding holding = taking.at_step(id, 9);  // The last step.
+    if (id == 0) holding.devices = {0, 1};        // One of an older layout.
+    head.join_with(std::move(holding));
+  }
+  taking.pass(1s);
+  head.bring_up(2);
+  for (std::size_t id = 0; id < 4; ++id) {
+    CHECK(head.recorder.collections.empty());
+    head.tell(Offers{NodeId{id}, 2, {}});
+  }
+  CHECK(head.recorder.collections.empty());  // The fifth device may have all of it.
+  head.tell(Offers{NodeId{0}, 2, {}});
+  CHECK(head.recorder.collections.size() == 1);
 }
 
 TEST_CASE("where nobody waits the job begins as it would have", "[actors][takeover]") {

@@ -213,7 +213,7 @@ PLAN = [
     plan("cluster without end", ["more than 100,000 devices", "fix:"], ["--cluster", "99999x99999xH100-80G"]),
     plan("unknown device", ["no device is called 'H101'", "A100-40G", "fix:"], ["--cluster", "2x8xH101"]),
     plan("layer larger than a device", ["layer llm.|alone needs", "nearest choice: devices of"], ["modules.llm.config.vocab_size=60000000", "modules.llm.config.hidden_size=2048", *CLUSTER]),
-    plan("contradictory pins", ["parallel.vision.dp = 2", "contradict each other", "nearest choice"], ["parallel.llm.dp=1", "parallel.vision.dp=2", *CLUSTER]),
+    plan("contradictory pins", ["parallel.vision.dp = 2 and parallel.vision_projector.dp = 3", "exclude each other: an encoder and its projector have replicas together", "nearest choice"], ["parallel.vision.dp=2", "parallel.vision_projector.dp=3", *CLUSTER]),
     plan("encoder pins that exclude each other", ["parallel.audio.tp = 4 and parallel.vision.tp = 2 exclude each other", "nearest choice: parallel.vision.tp = 4"], ["parallel.vision.tp=2", "parallel.audio.tp=4", *CLUSTER], job=MEDIA_JOB),
     plan("encoder pins without a common profile", ["parallel.vision.tp = 8 and parallel.vision_projector.cp = 2", "nearest choice: one of tp 1 cp 1"], ["parallel.vision.tp=8", "parallel.vision_projector.cp=2", "--cluster", "1x16xH100-80G"]),
     plan("stages wider than the devices", ["a pipeline takes at least 3 devices, there are 2", "nearest choice: 3 devices"], ["parallel.llm.tp=2", "parallel.vision.tp=1", "--cluster", "1x2xH100"]),

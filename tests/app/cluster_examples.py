@@ -22,6 +22,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "support"))
+from fake_slurm import FAKE_SCONTROL, FAKE_SRUN
 from run_cases import Failure, Skipped, run_cases
 
 CLUSTER = ROOT / "examples" / "cluster"
@@ -30,37 +31,10 @@ JOB = ROOT / "configs" / "demo.toml"
 MACHINES = 3
 STEPS = 60
 LAYOUT = ('parallel.pipelines=[{stages=[{node=0,vision="all",audio="all"},{node=1,llm=[0,3]},{node=2,llm=[3,6]}]}]')
+# A copy of the model on each machine.
+COPIES = "parallel.pipelines=[" + ",".join(
+    f'{{stages=[{{node={node},vision="all",audio="all",llm="all"}}]}}' for node in range(MACHINES)) + "]"
 WITHIN_S = 60  # What only a failure takes.
-
-# Like Slurm's: a task per machine, each a process group here. It ends with the largest exit code of its tasks; who has
-# not ended `--wait` seconds after the first of them is killed, seconds that FAKE_WAIT_S makes shorter.
-FAKE_SRUN = r"""#!/usr/bin/python3
-import os, pathlib, signal, subprocess, sys, time
-folder, count, words = pathlib.Path(os.environ["FAKE_SLURM"]), int(os.environ["SLURM_NTASKS"]), sys.argv[1:]
-waits = [word for word in words if word.startswith("--wait=")]
-while words[0].startswith("--"):
-    words.pop(0)
-tasks = []
-for i in range(count):
-    names = {"SLURM_NODEID": str(i), "SLURM_PROCID": str(i), "SLURM_STEP_NUM_NODES": str(count)}
-    with open(folder / f"{i}.log", "w") as log:
-        tasks.append(subprocess.Popen(words, stdout=log, stderr=log, env={**os.environ, **names}, process_group=0))
-    (folder / f"{i}.pid").write_text(str(tasks[i].pid))
-while all(task.poll() is None for task in tasks):
-    time.sleep(0.02)
-wait_s = float(os.environ.get("FAKE_WAIT_S") or waits[0].split("=")[1])
-last = time.monotonic() + wait_s
-while any(task.poll() is None for task in tasks) and time.monotonic() < last:
-    time.sleep(0.02)
-for task in tasks:
-    if task.poll() is None:
-        os.killpg(task.pid, signal.SIGKILL)
-        task.wait()
-codes = [task.returncode if task.returncode >= 0 else 128 - task.returncode for task in tasks]
-(folder / "codes").write_text(" ".join(map(str, codes)))
-sys.exit(max(codes))
-"""
-FAKE_SCONTROL = '#!/usr/bin/env bash\necho "$*" >>"$FAKE_SLURM/scontrol"\n'
 
 
 def expect(condition, what):
@@ -98,13 +72,13 @@ class Bench:
 
     def __init__(self, binary, data, folder):
         self.binary, self.data, self.folder = binary, data, folder
-        self.run_dir, self.port = folder / "run", free_port()
+        self.run_dir, self.port, self.layout = folder / "run", free_port(), LAYOUT
         self.processes = []
         (folder / "examples").symlink_to(ROOT / "examples")
 
     def job(self):
         """The arguments of start.sh: quotes and brackets have to come through."""
-        return [str(JOB), f'data.sources=[{{json="{self.data}/samples.json"}}]', LAYOUT, f"job.run_dir={self.run_dir}",
+        return [str(JOB), f'data.sources=[{{json="{self.data}/samples.json"}}]', self.layout, f"job.run_dir={self.run_dir}",
                 f"scheduler.profile={self.data}/profile.json", f"train.steps={STEPS}"]
 
     def start(self, command, log, **variables):
@@ -364,11 +338,25 @@ def a_pod_that_is_evicted_alone_leaves_and_the_job_goes_on(bench):
     expect(steps == list(range(1, len(steps) + 1)), "a step was lost")
 
 
-def a_pod_whose_head_is_killed_asks_for_another_one(bench):
+def pods_of_a_head_that_is_killed_are_replaced_where_it_had_state_alone(bench):
     started = bench.pods()
     bench.wait_for_steps(2)
     os.killpg(started[0].pid, signal.SIGKILL)
+    head = bench.pod(0)
     bench.ends(started, [-signal.SIGKILL, 75, 75])
+    bench.ends([head, bench.pod(1), bench.pod(2)], [0, 0, 0])
+    bench.expect_whole_run()
+
+
+def the_next_pod_of_a_head_goes_on_with_the_state_of_the_others(bench):
+    bench.layout = COPIES
+    started = bench.pods()
+    bench.wait_for_steps(5)
+    os.killpg(started[0].pid, signal.SIGKILL)
+    bench.ends([bench.pod(0), *started[1:]], [0, 0, 0])
+    bench.expect_whole_run()
+    events = [json.loads(line) for line in (bench.run_dir / "events.jsonl").read_text(encoding="utf-8").splitlines()]
+    expect(["head-lost", [0]] in [[event["kind"], event["nodes"]] for event in events], f"events: {events}")
 
 
 def is_case(value):
