@@ -47,8 +47,12 @@ Gathered weigh(const std::map<NodeId, NodeHolding>& holdings) {
   const bool is_word_known = verdicts.contains(gathered.progress.step);
   for (const auto& [node, holding] : holdings) {
     if (gathered.strays.contains(node)) continue;
-    const std::int64_t behind = gathered.progress.step - holding.progress.step;
-    if (works(node) && (behind > 1 || (behind == 1 && !is_word_known))) {
+    // Steps whose samples are all bad run on no device, and nodes do not hear of them.
+    const auto behind = std::count_if(verdicts.begin(), verdicts.end(), [&](const auto& verdict) {
+      return verdict.first > holding.progress.step && verdict.first <= gathered.progress.step;
+    });
+    const bool is_level = holding.progress.step == gathered.progress.step;
+    if (works(node) && !is_level && (behind != 1 || !is_word_known)) {
       gathered.strays[node] = "it holds the state of step " +
                               std::to_string(holding.progress.step) + ", others that of " +
                               std::to_string(gathered.progress.step);
@@ -56,7 +60,7 @@ Gathered weigh(const std::map<NodeId, NodeHolding>& holdings) {
     }
     gathered.members.insert(node);
     if (holding.epoch_number != gathered.epoch_number) gathered.must_settle.insert(node);
-    if (works(node) && behind == 1) gathered.must_finish.insert(node);
+    if (works(node) && !is_level) gathered.must_finish.insert(node);
   }
   for (auto& [step, verdict] : verdicts)
     if (step <= gathered.progress.step) gathered.verdicts.push_back(std::move(verdict));

@@ -50,6 +50,9 @@ struct NodeHolding {
   }
 };
 
+/// A head that was killed has written nothing of so many of the newest steps, at most.
+inline constexpr std::size_t kVerdictsKept = 16;
+
 /// How a node introduces itself.
 struct NodeHello {
   std::string host;
@@ -57,10 +60,11 @@ struct NodeHello {
   std::int32_t wanted_node = -1;          ///< Node id it was started as; -1: any free one.
   std::string build;                      ///< Version and commit; must be the supervisor's own.
   std::vector<NodeHolding> holding = {};  ///< One where it lost its head; else none.
+  std::string run_id = {};                ///< The same: of the run that it is a node of.
 
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, NodeHello& x) {
-    return f(x.host, x.pid, x.wanted_node, x.build, x.holding);
+    return f(x.host, x.pid, x.wanted_node, x.build, x.holding, x.run_id);
   }
 };
 
@@ -73,10 +77,12 @@ struct NodeWelcome {
   double heartbeat_timeout_s = 0;
   /// Absolute, on the head's machine: another head may be found there where it is shared.
   std::string run_folder = {};
+  std::string run_id = {};  ///< By which another head of the run is told from other jobs' heads.
 
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, NodeWelcome& x) {
-    return f(x.node, x.resolved_job, x.heartbeat_interval_s, x.heartbeat_timeout_s, x.run_folder);
+    return f(x.node, x.resolved_job, x.heartbeat_interval_s, x.heartbeat_timeout_s, x.run_folder,
+             x.run_id);
   }
 };
 

@@ -13,10 +13,7 @@ namespace {
 
 using Self = NodeSelf;
 
-/// A head that was killed has written nothing of the last steps at most.
-constexpr std::size_t kVerdictsKept = 16;
-
-/// A new head gathers all nodes before it answers any; it has a limit of its own for that.
+/// A head that gathers answers at once; one that hangs is as good as lost.
 constexpr std::chrono::seconds kAnswerTimeout{60};
 
 constexpr std::chrono::milliseconds kSearchInterval{300};
@@ -58,15 +55,16 @@ Duration turn_of(const NodeState& state) {
   return std::min<Duration>(before * kTurn, kSaveTime);
 }
 
-/// Looks for a head on a thread of its own, until one is found or the search is called off.
+/// Looks for a head on a thread of its own, until one is found or the search is called off. After a
+/// pause: the one that was found just now may be of no use.
 void search(Self self) {
   auto& lost = *self->state.lost_head;
   self->spawn<caf::detached>(
       [find = self->state.start.find_head, called_off = lost.called_off,
        node = caf::actor_cast<NodeActor>(self)](caf::event_based_actor* seeker) {
         while (!*called_off) {
-          if (const auto found = find()) return seeker->send(node, join_atom::value, found);
           std::this_thread::sleep_for(kSearchInterval);
+          if (const auto found = find()) return seeker->send(node, join_atom::value, found);
         }
       });
 }
@@ -101,11 +99,13 @@ void taken_over(Self self, const caf::strong_actor_ptr& found, const NodeWelcome
   state.silence = {};
 }
 
-/// A head that refuses has gone on without this node; one that does not answer is lost too.
+/// A head that refuses with what is to be done has gone on without this node. One of another job,
+/// or one that does not answer, is not the one that is looked for.
 void not_taken(Self self, const caf::strong_actor_ptr& asked, const caf::error& error) {
   auto& state = self->state;
   if (!state.lost_head || state.lost_head->asked != asked) return;
-  if (error.context().match_elements<std::string, std::string>())
+  if (error.context().match_elements<std::string, std::string>() &&
+      !error.context().get_as<std::string>(1).empty())
     return end_node(self, {1, "node " + std::to_string(state.welcome->node.value) +
                                   " ends: " + error.context().get_as<std::string>(0)});
   state.lost_head->asked = nullptr;
@@ -123,6 +123,7 @@ void ask(Self self) {
   NodeHello hello = state.start.hello;
   hello.wanted_node = state.welcome->node.value;
   hello.holding = {holding_of(state)};
+  hello.run_id = state.welcome->run_id;
   self->request(caf::actor_cast<SupervisorActor>(found), kAnswerTimeout, join_atom::value,
                 std::move(hello))
       .then([self, found](const NodeWelcome& welcome) { taken_over(self, found, welcome); },

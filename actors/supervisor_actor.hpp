@@ -31,6 +31,7 @@ struct HeadResources {
   std::vector<ParallelPlan> later;  ///< Of `debug.layouts`, in order.
   std::string resolved_job;
   std::string build;  ///< Version and commit that nodes must have too.
+  std::string run_id = {};  ///< Of the run, kept over its heads.
   engine::DataIdentity data;
   std::shared_ptr<engine::RunFolder> folder;
   observe::Console* console = nullptr;
@@ -210,6 +211,7 @@ struct SupervisorState {
   Pace pace;      ///< Of its own signs of life.
   StallWatch stalls;
   std::int32_t signals = 0;
+  std::set<std::string> turned_away;  ///< Processes that wait for another head, and ask again.
   bool recorded = false;  ///< The recorder has written everything that was sent to it.
 
   static inline const char* name = "supervisor";

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "actors/gathered.hpp"
+#include "actors/missed_steps.hpp"
 #include "actors/peers.hpp"
 #include "actors/supervisor_layout.hpp"
 #include "actors/supervisor_members.hpp"
@@ -93,26 +94,8 @@ void give_word(Self self, const Gathered& gathered) {
 /// What the head before did not come to write of finished steps.
 void write_missed_steps(Self self, const Gathered& gathered) {
   auto& state = self->state;
-  for (const auto& verdict : gathered.verdicts) {
-    const engine::StepNote& note = verdict.note;
-    if (note.step <= state.resources->resume.recorded_step) continue;
-    StepRecord record;
-    observe::StepMetrics& metrics = record.metrics;
-    metrics.step = note.step;
-    metrics.loss = note.loss;
-    metrics.lr = verdict.decision.learning_rate;
-    metrics.grad_norm = note.grad_norm;
-    metrics.samples = std::ssize(note.ids);
-    metrics.tokens = note.step_tokens;
-    metrics.trained_tokens = note.trained_tokens;
-    metrics.nodes = static_cast<std::int32_t>(gathered.plan.nodes().size());
-    metrics.epoch_number = gathered.epoch_number;
-    metrics.skipped = verdict.decision.reason;
-    metrics.skipped_steps = note.skipped.count;
-    metrics.bad_samples = std::ssize(state.bad_ids);
-    if (verdict.decision.commit) record.ids = note.ids;
+  for (StepRecord& record : missed_steps(gathered, state.resources->resume.recorded_step))
     self->send(state.colleagues.recorder, std::make_shared<const StepRecord>(std::move(record)));
-  }
 }
 
 /// Places of nodes that the layout had and nobody takes: they were lost with the head.
@@ -237,6 +220,30 @@ caf::error refuse(Self self, const NodeHello& hello, const std::string& why) {
   return caf::make_error(caf::sec::runtime_error, why, std::string("start it again"));
 }
 
+/// Waits for another head: looks on, and comes by here again.
+caf::error turn_away(Self self, const NodeHello& hello, const std::string& why) {
+  const std::string who = hello.host + " (pid " + std::to_string(hello.pid) + ")";
+  if (self->state.turned_away.insert(who).second)
+    self->state.resources->logger.warning("turned away " + who + ": " + why);
+  return caf::make_error(caf::sec::runtime_error, why, std::string());
+}
+
+/// Its state would be lost to a job that goes on without it.
+Error other_build(const NodeHello& hello, const std::string& build) {
+  return {Errc::invalid_argument,
+          "nodes of this run wait for their head with the state of step " +
+              std::to_string(hello.holding.front().progress.step) + ", and are build " +
+              hello.build + " of troupe; this is " + build,
+          hello.host,
+          "start that build, or wait until the nodes have saved and ended "
+          "(cluster.head_timeout_s); --fresh gives the state up"};
+}
+
+/// Whether it has come before, and its connection broke since.
+bool is_same_process(const NodeEntry& node, const NodeHello& hello) {
+  return node.phase == NodePhase::joined && node.host == hello.host && node.pid == hello.pid;
+}
+
 }  // namespace
 
 void begin_gathering(Self self) {
@@ -256,15 +263,20 @@ caf::result<NodeWelcome> join_gathered(Self self, const NodeHello& hello) {
     state.gathering->later.push_back({promise, hello, sender});
     return promise;
   }
-  if (hello.build != state.resources->build)
-    return refuse(
-        self, hello,
-        "it is build " + hello.build + " of troupe, its new head is " + state.resources->build);
+  if (hello.run_id != state.resources->run_id)
+    return turn_away(self, hello, "it waits for the head of another run");
+  if (hello.build != state.resources->build && state.phase == Phase::gathering) {
+    fail(self, other_build(hello, state.resources->build));
+    return turn_away(self, hello, "it is another build of troupe");
+  }
   if (state.phase != Phase::gathering)
     return refuse(self, hello, "the job goes on without it since it lost its head");
   const NodeHolding& holding = hello.holding.front();
   const NodeId id = holding.ready.node;
-  if (id.value < 0 || id.index() >= state.nodes.size() || is_there(state.nodes[id.index()]))
+  const bool has_place = id.value >= 0 && id.index() < state.nodes.size();
+  if (has_place && is_same_process(state.nodes[id.index()], hello))
+    return turn_away(self, hello, "the end of its last connection is not noticed yet");
+  if (!has_place || is_there(state.nodes[id.index()]))
     return refuse(self, hello, "there is no place for node " + std::to_string(id.value));
   NodeEntry& node = state.nodes[id.index()];
   node = {};

@@ -288,7 +288,7 @@ NodeWelcome welcome_to(const SupervisorState& state, NodeId node) {
   std::error_code unknown;  // Of a folder that has no name, in tests.
   return {node, state.resources->resolved_job, job.cluster.heartbeat_interval_s,
           job.cluster.heartbeat_timeout_s,
-          std::filesystem::absolute(job.job.run_dir, unknown).string()};
+          std::filesystem::absolute(job.job.run_dir, unknown).string(), state.resources->run_id};
 }
 
 JobProgress progress_now(const SupervisorState& state) {

@@ -2,7 +2,10 @@
 
 #include <ctime>
 #include <fstream>
+#include <iomanip>
 #include <iterator>
+#include <random>
+#include <sstream>
 
 #include "app/version.hpp"
 #include "engine/this_machine.hpp"
@@ -28,8 +31,20 @@ std::string command_line() {
 
 }  // namespace
 
-Status record_begin(const std::filesystem::path& run, const job::Job& job, const DataOrder& data) {
+std::string run_id(const std::filesystem::path& run, bool is_continued) {
+  if (is_continued)
+    if (const auto facts = observe::read_run_facts(run); facts.ok() && !facts.value().id.empty())
+      return facts.value().id;
+  std::random_device device;
+  std::ostringstream text;
+  for (int i = 0; i < 2; ++i) text << std::hex << std::setw(8) << std::setfill('0') << device();
+  return text.str();
+}
+
+Status record_begin(const std::filesystem::path& run, const std::string& id, const job::Job& job,
+                    const DataOrder& data) {
   observe::RunFacts facts;
+  facts.id = id;
   facts.job = job.job.name;
   facts.command = command_line();
   facts.version = build_id();

@@ -13,9 +13,14 @@
 
 namespace troupe::app {
 
+/// By which a run is told from others in the same place, `5f0c9e1b7a3d2486`: that of the run in
+/// this folder, or a new one.
+std::string run_id(const std::filesystem::path& run, bool is_continued);
+
 /// Notes job, machine, versions and the time. REQUIRES: the run folder is there.
 /// Errors: io_failed.
-Status record_begin(const std::filesystem::path& run, const job::Job& job, const DataOrder& data);
+Status record_begin(const std::filesystem::path& run, const std::string& id, const job::Job& job,
+                    const DataOrder& data);
 
 /// Adds how the run ended. A file that is missing or cannot be written is left so: a run that is
 /// over is not made to fail for a note.

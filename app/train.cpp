@@ -196,6 +196,7 @@ int train_as_head(Opened opened, Doors doors) {
   resources.later = opened.later;
   resources.resolved_job = opened.resolved;
   resources.build = build_id();
+  resources.run_id = opened.run_id;
   resources.data = opened.data;
   resources.console = &console;
   resources.transport = std::move(doors.transport);
@@ -292,6 +293,8 @@ int train_reserved(const Options& options, job::LoadedJob loaded, const engine::
   auto opened = open_job(std::move(loaded), !options.reference || !options.microbatches.empty(),
                          chosen.checkpoint.get());
   if (!opened.ok()) return report(opened.error());
+  opened.value().run_id =
+      run_id(opened.value().setup.job.job.run_dir, gathers || chosen.checkpoint != nullptr);
   opened.value().gathers = gathers;
   opened.value().saves_only = options.saves_only;
   if (gathers) {

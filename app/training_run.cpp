@@ -117,9 +117,12 @@ Result<Run> open_run(const Opened& opened, observe::Console& console, const std:
   const job::Job& job = opened.setup.job;
   const JobProgress& progress = opened.resume.progress;
   const DataOrder order = engine::data_order(job, opened.data, opened.resume);
+  const std::int64_t recorded = opened.resume.is_live
+                                    ? std::min(progress.step, opened.resume.recorded_step)
+                                    : progress.step;
   auto folder = opened.resume.is_start()
                     ? engine::RunFolder::create(job.job.run_dir, opened.resolved)
-                    : engine::RunFolder::resume(job.job.run_dir, opened.resolved, progress,
+                    : engine::RunFolder::resume(job.job.run_dir, opened.resolved, progress, recorded,
                                                 progress.generation);
   if (!folder.ok()) return std::move(folder).error();
   state::discard_leftovers(job.checkpoint_dir());
@@ -149,7 +152,7 @@ Result<Run> open_run(const Opened& opened, observe::Console& console, const std:
     log.info("begins anew: an older run was moved to " + moved->string());
   if (opened.endpoint) show_figures(opened, folder.value(), log);
   for (const auto& warning : opened.warnings) log.warning(warning);
-  if (auto noted = record_begin(folder.value().path(), job, order); !noted.ok())
+  if (auto noted = record_begin(folder.value().path(), opened.run_id, job, order); !noted.ok())
     return std::move(noted).error();
   return Run{std::make_shared<engine::RunFolder>(std::move(folder).value()),
              std::move(logger).value(), std::move(file).value()};

@@ -30,6 +30,7 @@ struct Opened {
   std::vector<ParallelPlan> later;               ///< That the job changes to while it runs.
   std::vector<scheduler::LayoutReason> reasons;  ///< Of a chosen layout.
   std::string resolved;
+  std::string run_id;
   std::vector<std::string> warnings;  ///< What of the job has no effect: a line each.
   engine::ResumePoint resume;         ///< Where it goes on.
   std::shared_ptr<observe::MetricsEndpoint> endpoint;  ///< Shows what is recorded; null: none does.

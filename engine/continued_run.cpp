@@ -80,16 +80,22 @@ EpochNumber newest_generation(const fs::path& run) {
 }
 
 std::int64_t last_recorded_step(const fs::path& run) {
-  std::ifstream file(run / "metrics.jsonl", std::ios::binary);
-  std::int64_t last = 0;
-  for (std::string line; std::getline(file, line);) {
-    const Json json = Json::parse(line, nullptr, false);
-    if (json.is_object()) last = std::max(last, step_of(json));
-  }
-  return last;
+  const auto last_in = [&](const char* name) {
+    std::ifstream file(run / name, std::ios::binary);
+    std::int64_t last = 0;
+    for (std::string line; std::getline(file, line);) {
+      const Json json = Json::parse(line, nullptr, false);
+      if (json.is_object()) last = std::max(last, step_of(json));
+    }
+    return last;
+  };
+  // A head that was killed may have written one of the two.
+  return std::min(last_in("metrics.jsonl"), last_in("samples.jsonl"));
 }
 
-Status lay_aside(const fs::path& run, const JobProgress& progress, EpochNumber generation) {
+Status lay_aside(const fs::path& run, const JobProgress& progress, std::int64_t recorded_step,
+                 EpochNumber generation) {
+  const Keep is_recorded = [&](const Json& line) { return step_of(line) <= recorded_step; };
   const Keep is_step = [&](const Json& line) { return step_of(line) <= progress.step; };
   // An event stands before its step.
   const Keep is_event = [&](const Json& line) { return step_of(line) <= progress.step + 1; };
@@ -99,15 +105,21 @@ Status lay_aside(const fs::path& run, const JobProgress& progress, EpochNumber g
     const auto id = line.find("id");
     return id != line.end() && id->is_string() && bad.contains(id->get<std::string>());
   };
-  for (const auto& [name, keep] : {std::pair<const char*, const Keep*>{"metrics.jsonl", &is_step},
-                                   {"samples.jsonl", &is_step},
+  for (const auto& [name, keep] : {std::pair<const char*, const Keep*>{"metrics.jsonl", &is_recorded},
+                                   {"samples.jsonl", &is_recorded},
                                    {"iterations.jsonl", &is_step},
                                    {"events.jsonl", &is_event},
                                    {"bad_samples.jsonl", &is_bad}})
     if (auto done = split(run, name, generation, *keep); !done.ok()) return done;
-  for (const char* name : {"trace.json", "predicted.json", "resolved.toml"})
+  for (const char* name : {"trace.json", "predicted.json"})
     if (auto moved = move_aside(run / name, run / numbered(name, generation)); !moved.ok())
       return moved;
+  // Without it the folder is no run: it stays until the next one takes its place.
+  std::error_code code;
+  const fs::path resolved = "resolved.toml";
+  fs::copy_file(run / resolved, run / numbered(resolved, generation),
+                fs::copy_options::overwrite_existing, code);
+  if (code && fs::exists(run / resolved)) return failed("copying it", run / resolved, code.message());
   return move_aside(run / "model", run / "superseded" / ("model-" + std::to_string(generation)));
 }
 

@@ -15,17 +15,18 @@ namespace troupe::engine {
 /// The generation of the newest layout that wrote there; 0: none can be read.
 EpochNumber newest_generation(const std::filesystem::path& run);
 
-/// The last step in metrics.jsonl; 0: there is none.
+/// The last step in both metrics.jsonl and samples.jsonl; 0: there is none.
 std::int64_t last_recorded_step(const std::filesystem::path& run);
 
 /// Moves what does not belong to the steps up to `progress.step` into `superseded/`, whole lines of
 /// metrics, samples, iterations, events and bad samples under their file's name and `generation`;
 /// the final model too. Traces and the job file stay, named after the generation. A line that is
-/// cut goes with the rest. Crash: again from the start gives the same, but for lines that stand in
+/// cut goes with the rest. `recorded_step`: at most `progress.step`; records of steps behind it are
+/// not whole, and go too. Crash: again from the start gives the same, but for lines that stand in
 /// `superseded/` twice.
 ///
 /// Errors: io_failed.
 Status lay_aside(const std::filesystem::path& run, const JobProgress& progress,
-                 EpochNumber generation);
+                 std::int64_t recorded_step, EpochNumber generation);
 
 }  // namespace troupe::engine

@@ -27,7 +27,7 @@ struct ResumePoint {
   std::int64_t appended = 0;             ///< Records of the data, since it was saved.
   bool is_live = false;                  ///< From its nodes, which have kept their state.
   std::int64_t saved_step = 0;           ///< Of the newest checkpoint; 0: there is none.
-  std::int64_t recorded_step = 0;        ///< Where `is_live`: the last one in metrics.jsonl.
+  std::int64_t recorded_step = 0;        ///< Where `is_live`: the last one whose records are whole.
 
   bool is_start() const { return folder.empty() && !is_live; }
 };

@@ -42,11 +42,12 @@ class RunFolder {
                                   const std::string& resolved_job);
 
   /// Goes on writing an older run's folder, from the step on that follows `progress`: what it wrote
-  /// beyond is laid aside (continued_run.hpp). `generation`: the newest one that wrote there.
+  /// beyond is laid aside (continued_run.hpp), with records behind `recorded_step`. `generation`: the
+  /// newest one that wrote there.
   /// REQUIRES and errors: as `create`.
   static Result<RunFolder> resume(const std::filesystem::path& path,
                                   const std::string& resolved_job, const JobProgress& progress,
-                                  EpochNumber generation);
+                                  std::int64_t recorded_step, EpochNumber generation);
 
   const std::filesystem::path& path() const { return path_; }
   const std::optional<std::filesystem::path>& moved_to() const { return moved_to_; }

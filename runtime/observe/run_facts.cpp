@@ -76,7 +76,8 @@ std::int64_t take_time(const Json& json, const char* key) {
 }  // namespace
 
 std::string run_facts_json(const RunFacts& facts) {
-  Json json{{"job", facts.job},
+  Json json{{"id", facts.id},
+            {"job", facts.job},
             {"command", facts.command},
             {"version", facts.version},
             {"libraries", facts.libraries},
@@ -107,6 +108,7 @@ Result<RunFacts> parse_run_facts(const std::string& text) {
     return Error{Errc::bad_data, "expected a JSON object", "run.json",
                  "take the run folder as `troupe train` left it"};
   RunFacts facts;
+  take(json, "id", facts.id);
   take(json, "job", facts.job);
   take(json, "command", facts.command);
   take(json, "version", facts.version);

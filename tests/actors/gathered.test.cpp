@@ -72,6 +72,15 @@ TEST_CASE("who is further behind is of no use", "[actors][takeover]") {
   CHECK(gathered.strays.at(NodeId{1}) == "it holds the state of step 5, others that of 7");
 }
 
+TEST_CASE("steps that run on no device set nobody behind", "[actors][takeover]") {
+  NodeHolding ahead = at_step(0, 5);  // The samples of steps 6 and 7 were all bad.
+  ahead.progress.step = 8;
+  ahead.verdicts.push_back(verdict(8));
+  const auto gathered = weigh(all({ahead, at_step(1, 5), at_step(2, 4)}));
+  CHECK((gathered.must_finish == std::set<NodeId>{NodeId{1}}));
+  CHECK(gathered.strays.contains(NodeId{2}));
+}
+
 TEST_CASE("who is one step behind and cannot hear the word is of no use", "[actors][takeover]") {
   NodeHolding ahead = at_step(0, 7);
   ahead.verdicts.clear();  // It came into the job after that step.

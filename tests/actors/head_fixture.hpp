@@ -56,6 +56,7 @@ class Head {
     resources.listen = "127.0.0.1:7000";
     resources.resolved_job = "the job";
     resources.build = "1.0 (abc)";
+    resources.run_id = "5f0c";
     resources.on_end = [this](JobEnd how) { ended = std::move(how); };
     transport::TransportOptions options;
     options.hub = std::make_shared<transport::InprocHub>();
@@ -97,10 +98,11 @@ class Head {
   }
 
   /// A node that lost its head shows what it holds; it is introduced like others.
-  std::string join_with(NodeHolding holding, const std::string& build = "1.0 (abc)") {
+  std::string join_with(NodeHolding holding, const std::string& build = "1.0 (abc)",
+                        const std::string& run_id = "5f0c") {
     const NodeId node = holding.ready.node;
     holding.ready = introduce(node, *transports_[node.index()], {60, 7});
-    return join({"host", 100 + node.value, node.value, build, {std::move(holding)}});
+    return join({"host", 100 + node.value, node.value, build, {std::move(holding)}, run_id});
   }
 
   /// Lets time pass while these nodes show that they live.

@@ -95,7 +95,7 @@ class Fixture {
 class Waiting {
  public:
   explicit Waiting(double head_timeout_s, bool may_save = false) {
-    first_.welcome = second_.welcome = {NodeId{2}, "the job", 0.05, 60, "/shared/run"};
+    first_.welcome = second_.welcome = {NodeId{2}, "the job", 0.05, 60, "/shared/run", "5f0c"};
     std::ofstream file(folder_ / "samples.json");
     file << R"([{"id": "s", "conversations": [{"from": "human", "value": "q"}, )"
          << R"({"from": "gpt", "value": "a"}]}])";
@@ -271,6 +271,18 @@ TEST_CASE("a node that another head refuses ends and says why", "[actors][takeov
   waiting.lose_head();
   waiting.start_another();
   CHECK(waiting.how_it_ended().message == "node 2 ends: the job goes on without it");
+}
+
+TEST_CASE("a node that the head of another run turns away looks on", "[actors][takeover]") {
+  Waiting waiting(60);
+  waiting.second_.refusal = Error{Errc::unavailable, "it waits for another run's head", "", ""};
+  waiting.lose_head();
+  waiting.start_another();
+  Waiting::wait_until([&] { return waiting.second_.hellos >= 2; });
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  CHECK(waiting.second_.hellos < 10);  // It is not pestered.
+  CHECK(waiting.second_.alive == 0);
+  CHECK(waiting.second_.hello().run_id == "5f0c");
 }
 
 TEST_CASE("a node that waits for a head ends at a signal", "[actors][takeover]") {

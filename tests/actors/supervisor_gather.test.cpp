@@ -3,70 +3,12 @@
 #include <algorithm>
 
 #include "scheduler/state_moves.hpp"
-#include "tests/actors/head_fixture.hpp"
+#include "tests/actors/taking_over.hpp"
 
 namespace troupe::actors {
 namespace {
 
 using namespace std::chrono_literals;
-
-/// A head that takes over the job of `RecoveringHead`: two pipelines on four nodes, one device
-/// each. Nodes come one by one with what they hold; it waits five seconds for them.
-class TakingOver {
- public:
-  explicit TakingOver(const std::function<void(job::Job&)>& edit = {})
-      : head(9, edit, {}, [this](Head& it) { arrange(it); }) {}
-
-  NodeHolding at_step(std::size_t node, std::int64_t step, EpochNumber epoch = 1) const {
-    NodeHolding holding;
-    holding.ready.node = NodeId{node};
-    holding.epoch_number = holding.newest_epoch = epoch;
-    holding.save_number = 3;
-    holding.plan = head.resources.plan;
-    holding.devices = {0};
-    holding.progress.step = step;
-    holding.progress.tokens = 100 * step;
-    for (std::int64_t i = 1; i <= step; ++i) {
-      engine::StepVerdict word;
-      word.decision = {i, true, 1, 0.5, ""};
-      word.note.step = i;
-      word.note.tokens = 100 * i;
-      word.note.loss = static_cast<double>(i);
-      word.note.ids = {"s" + std::to_string(i)};
-      holding.verdicts.push_back(word);
-    }
-    return holding;
-  }
-
-  void pass(std::chrono::milliseconds time) { head.pass(time, {}); }
-
-  std::vector<std::optional<JobProgress>> opened;  ///< How the run folder was, in order.
-  std::vector<std::set<NodeId>> started;           ///< Nodes that were there then.
-  std::int64_t recorded_step = 9;
-  Status opens = Done{};
-  Head head;
-
- private:
-  void arrange(Head& it) {
-    it.resources.who = "process 9 on host";
-    it.resources.gather =
-        GatherWish{5,
-                   false,
-                   0,
-                   Done{},
-                   {},
-                   [this, &it](const JobProgress* live) -> Status {
-                     if (!opens.ok()) return opens;
-                     opened.push_back(live ? std::optional(*live) : std::nullopt);
-                     if (!live) return Done{};
-                     it.resources.resume.is_live = true;
-                     it.resources.resume.progress = *live;
-                     it.resources.resume.recorded_step = recorded_step;
-                     return Done{};
-                   },
-                   [this](const std::set<NodeId>& there) { started.push_back(there); }};
-  }
-};
 
 TEST_CASE("a new head goes on from the step that all nodes finished", "[actors][takeover]") {
   TakingOver taking;
@@ -300,59 +242,6 @@ TEST_CASE("a signal while nodes are gathered leaves them their state", "[actors]
   CHECK(head.ended->message ==
         "stopped by SIGTERM; nodes of this run go on waiting for a head, with their state");
   CHECK(head.seen[0].stops.empty());
-}
-
-TEST_CASE("a node that is lost while it is gathered may come again", "[actors][takeover]") {
-  TakingOver taking;
-  Head& head = taking.head;
-  for (std::size_t id = 0; id < 3; ++id) head.join_with(taking.at_step(id, 4));
-  head.leave({0});
-  CHECK(head.join_with(taking.at_step(3, 4)) == "3");
-  taking.pass(2s);
-  CHECK(taking.opened.empty());
-  CHECK(head.join_with(taking.at_step(0, 4)) == "0");
-  taking.pass(1s);
-  REQUIRE(taking.opened.size() == 1);
-  CHECK(taking.opened[0]->step == 4);
-}
-
-TEST_CASE("a node that is told to end while it is gathered ends", "[actors][takeover]") {
-  TakingOver taking;
-  Head& head = taking.head;
-  for (std::size_t id = 0; id < 4; ++id) head.join_with(taking.at_step(id, 4));
-  head.tell(failed_atom::value, NodeId{1}, Error{Errc::cancelled, "stopped by SIGTERM", {}, {}});
-  CHECK(head.seen[1].stops == std::vector<std::string>{"stopped by SIGTERM"});
-  taking.pass(6s);
-  REQUIRE(taking.started.size() == 1);
-  CHECK(taking.started[0].size() == 3);
-}
-
-TEST_CASE("a node that begins is answered when the others are gathered", "[actors][takeover]") {
-  TakingOver taking;
-  Head& head = taking.head;
-  for (const std::size_t id : {0u, 2u, 3u}) head.join_with(taking.at_step(id, 4));
-  CHECK(head.join("new", 1).empty());  // No answer yet.
-  taking.pass(6s);
-  REQUIRE(taking.opened.size() == 1);
-  CHECK(head.seen[1].alive > 0);
-}
-
-TEST_CASE("a node that comes too late, or of another build, is refused", "[actors][takeover]") {
-  TakingOver taking;
-  Head& head = taking.head;
-  CHECK(says(head.join_with(taking.at_step(0, 4), "0.9"), "it is build 0.9 of troupe"));
-  for (const std::size_t id : {0u, 2u, 3u}) head.join_with(taking.at_step(id, 4));
-  taking.pass(6s);
-  CHECK(head.join_with(taking.at_step(1, 4)) ==
-        "the job goes on without it since it lost its head");
-}
-
-TEST_CASE("a head that was not lost refuses who says so", "[actors][takeover]") {
-  Head head;
-  head.start_training();
-  NodeHolding holding;
-  holding.ready.node = NodeId{1};
-  CHECK(says(head.join_with(holding), "goes on without it"));
 }
 
 TEST_CASE("nodes hear with each layout and step what another head will need",

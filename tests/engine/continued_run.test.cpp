@@ -57,7 +57,7 @@ TEST_CASE("what follows the step that a run goes on from is laid aside, nothing 
   progress.step = 4;
   progress.bad = {{"early", 1}};
   {
-    auto folder = RunFolder::resume(run, "second job", progress, 3);
+    auto folder = RunFolder::resume(run, "second job", progress, 4, 3);
     REQUIRE(folder.ok());
     CHECK(folder.value().bad_count() == 1);
     observe::StepMetrics metrics;
@@ -98,10 +98,25 @@ TEST_CASE("a second return adds to what was laid aside", "[engine]") {
   JobProgress progress;
   for (const std::int64_t step : {5, 4}) {
     progress.step = step;
-    REQUIRE(lay_aside(run, progress, 3).ok());
+    REQUIRE(lay_aside(run, progress, step, 3).ok());
   }
   CHECK(content(run / "superseded" / "samples-3.jsonl") ==
         steps("\"ids\":[],", 6, 6) + steps("\"ids\":[],", 5, 5));
+}
+
+TEST_CASE("records of a step are whole where both files have it", "[engine]") {
+  const testing::ScratchFolder scratch;
+  const fs::path run = scratch / "run";
+  CHECK(last_recorded_step(run) == 0);
+  write_run(run);
+  REQUIRE(last_recorded_step(run) == 6);  // The line of step 7 is cut.
+  std::ofstream(run / "samples.jsonl") << steps("\"ids\":[],", 1, 4);
+  CHECK(last_recorded_step(run) == 4);
+  JobProgress progress;
+  progress.step = 6;
+  REQUIRE(lay_aside(run, progress, 4, 3).ok());
+  CHECK(content(run / "metrics.jsonl") == steps("\"loss\":1,", 1, 4));
+  CHECK(content(run / "iterations.jsonl") == steps("", 1, 6));
 }
 
 TEST_CASE("a run without a plan has no generation", "[engine]") {
