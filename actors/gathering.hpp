@@ -18,8 +18,6 @@ struct GatherWish {
   bool ends = false;            ///< It only saves what they hold.
   std::int64_t saved_step = 0;  ///< Of the checkpoint that it would go on from without them.
   Status without = Done{};      ///< Why it cannot go on without them.
-  /// Drawn from the job's data: for layouts without nodes that were lost with the head.
-  std::vector<SampleShape> samples = {};
   /// Opens the run folder, and puts it, its logger and where the job goes on into the resources:
   /// after the nodes' progress; or, without, from a checkpoint or from the beginning.
   std::function<Status(const JobProgress* live)> open;

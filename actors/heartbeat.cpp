@@ -9,6 +9,12 @@ Duration seconds(double seconds) {
   return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
 }
 
+std::string seconds_text(double seconds) {
+  std::ostringstream text;
+  text << seconds << " s";
+  return text.str();
+}
+
 Duration look_interval(double heartbeat_interval_s) {
   constexpr Duration kShortest = std::chrono::milliseconds(10);
   return std::clamp(seconds(heartbeat_interval_s), kShortest, kLookInterval);

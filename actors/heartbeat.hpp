@@ -16,6 +16,9 @@ using Duration = std::chrono::steady_clock::duration;
 /// `seconds` as a duration.
 Duration seconds(double seconds);
 
+/// `0.5 s`.
+std::string seconds_text(double seconds);
+
 /// How often supervisor and nodes look at the time, at most; more often where signs of life are.
 inline constexpr Duration kLookInterval = std::chrono::milliseconds(200);
 

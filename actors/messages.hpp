@@ -50,6 +50,9 @@ struct NodeHolding {
   }
 };
 
+/// Exit code of a job that ends and may go on.
+inline constexpr std::int32_t kResumable = 75;
+
 /// A head that was killed has written nothing of so many of the newest steps, at most.
 inline constexpr std::size_t kVerdictsKept = 16;
 
@@ -182,10 +185,13 @@ struct JobEnd {
   bool was_told = false;  ///< A node: the supervisor gave this reason, and its process prints it.
   /// The head: nodes that have not ended and will not by themselves.
   std::vector<NodeId> left = {};
+  /// The job begins again from its newest checkpoint, for the n-th time from there, and so does
+  /// this process. 0: it ends.
+  std::int32_t again = 0;
 
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, JobEnd& x) {
-    return f(x.exit_code, x.message, x.was_told, x.left);
+    return f(x.exit_code, x.message, x.was_told, x.left, x.again);
   }
 };
 

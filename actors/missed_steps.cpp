@@ -62,8 +62,8 @@ std::vector<StepRecord> missed_steps(const Gathered& gathered, std::int64_t reco
     const engine::StepNote& note = verdict.note;
     if (note.step <= recorded_step) continue;
     // Of steps before the oldest that is kept nobody knows whether a device ran them.
-    const bool is_known = last >= gathered.verdicts.front().note.step ||
-                          gathered.verdicts.size() < kVerdictsKept;
+    const bool is_known =
+        last >= gathered.verdicts.front().note.step || gathered.verdicts.size() < kVerdictsKept;
     const std::int64_t skipped = note.skipped.count - (verdict.decision.commit ? 0 : 1);
     for (std::int64_t step = last + 1; is_known && step < note.step; ++step)
       records.push_back(record_of_none(gathered, step, skipped - (note.step - 1 - step),

@@ -87,7 +87,9 @@ void join(Self self) {
       .then([self](const NodeWelcome& welcome) { welcomed(self, welcome); },
             [self](const caf::error& error) {
               const Error why = refusal(error, self->state.start.joins);
-              end_node(self, {exit_code(why), to_string(why)});
+              // A head that says nothing to be done begins again itself.
+              const bool is_early = why.fix.empty();
+              end_node(self, {exit_code(why), to_string(why), is_early, {}, is_early ? 1 : 0});
             });
 }
 
@@ -313,6 +315,9 @@ NodeActor::behavior_type node(Self self, NodeResources* resources, SupervisorAct
       },
       [self](stop_atom, const std::string& why) {
         if (counts(self)) end_node(self, {why.empty() ? 0 : 1, why, true});
+      },
+      [self](begin_atom, const std::string& why) {
+        if (counts(self)) end_node(self, {kResumable, why, true, {}, 1});
       },
       [self](stop_atom, std::int32_t signal) { stop(self, signal); },
       [self](alive_atom) {

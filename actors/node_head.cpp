@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <map>
-#include <sstream>
 #include <thread>
 #include <utility>
 
@@ -22,12 +21,6 @@ constexpr std::chrono::seconds kTurn{6};
 
 /// For a head that only saves: to start, to gather the nodes, and to find that another has begun.
 constexpr std::chrono::seconds kSaveTime{30};
-
-std::string seconds_text(double seconds) {
-  std::ostringstream text;
-  text << seconds << " s";
-  return text.str();
-}
 
 bool has_state(const NodeState& state) {
   return state.is_open && state.resources->epoch_number > 0;

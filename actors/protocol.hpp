@@ -187,6 +187,8 @@ using NodeActor = caf::typed_actor<
     caf::reacts_to<SaveOrder>,
     // End: no more messages will come. The text says why; it is empty after a finished job.
     caf::reacts_to<stop_atom, std::string>,
+    // The same, and the job begins again from a checkpoint: look for it anew.
+    caf::reacts_to<begin_atom, std::string>,
     // A signal asks this process to end: the supervisor hears of it and ends the job.
     caf::reacts_to<stop_atom, std::int32_t>,
     // The supervisor lives; every `cluster.heartbeat_interval_s`.

@@ -30,8 +30,11 @@ struct HeadResources {
   ParallelPlan plan;
   std::vector<ParallelPlan> later;  ///< Of `debug.layouts`, in order.
   std::string resolved_job;
-  std::string build;  ///< Version and commit that nodes must have too.
+  std::string build;        ///< Version and commit that nodes must have too.
   std::string run_id = {};  ///< Of the run, kept over its heads.
+  /// Drawn from the data, for layouts without nodes that do not come. Empty: all have to.
+  std::vector<SampleShape> samples = {};
+  std::int32_t tries = 0;  ///< So often the job has begun again from where it goes on now.
   engine::DataIdentity data;
   std::shared_ptr<engine::RunFolder> folder;
   observe::Console* console = nullptr;
@@ -210,9 +213,10 @@ struct SupervisorState {
   Time deadline;  ///< Of joining, of applying, or of ending.
   Pace pace;      ///< Of its own signs of life.
   StallWatch stalls;
+  std::optional<Time> few_since;  ///< Fewer nodes take part than `cluster.min_nodes`.
   std::int32_t signals = 0;
   std::set<std::string> turned_away;  ///< Processes that wait for another head, and ask again.
-  bool recorded = false;  ///< The recorder has written everything that was sent to it.
+  bool recorded = false;              ///< The recorder has written everything that was sent to it.
 
   static inline const char* name = "supervisor";
 };

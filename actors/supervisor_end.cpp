@@ -33,6 +33,20 @@ bool is_collected(const SupervisorState& state) {
          state.offering_devices == state.devices.size();
 }
 
+/// Where the same losses come again and again, somebody has to look.
+constexpr std::int32_t kMostTries = 3;
+
+/// Begins again from the newest checkpoint: for which time from there; 0: it does not.
+std::int32_t next_try(const SupervisorState& state) {
+  const HeadResources& resources = *state.resources;
+  const bool at_work = state.phase == Phase::applying || state.phase == Phase::training ||
+                       state.phase == Phase::collecting;
+  if (!resources.setup.job.recovery.from_checkpoint || !at_work || state.stopping) return 0;
+  const bool is_same = resources.resume.progress.step == state.saves.last_step;
+  const std::int32_t next = is_same ? resources.tries + 1 : 1;
+  return next <= kMostTries ? next : 0;
+}
+
 }  // namespace
 
 void finish_if_all_gone(Self self, bool at_once) {
@@ -65,8 +79,12 @@ void end(Self self, JobEnd how) {
   state.how = std::move(how);
   state.deadline = now(self) + seconds(state.resources->setup.job.cluster.stop_timeout_s);
   if (state.stopping) state.deadline = std::min(state.deadline, state.stopping->until);
-  for (const NodeEntry& node : state.nodes)
-    send_to_node(self, node, stop_atom::value, state.how.message);
+  for (const NodeEntry& node : state.nodes) {
+    if (state.how.again > 0)
+      send_to_node(self, node, begin_atom::value, state.how.message);
+    else
+      send_to_node(self, node, stop_atom::value, state.how.message);
+  }
   const auto recorded = [self] {
     self->state.recorded = true;
     finish_if_all_gone(self);
@@ -81,9 +99,10 @@ void fail(Self self, const Error& error) {
   const bool is_outer = error.code == Errc::transport_failed || error.code == Errc::timed_out;
   if (!is_outer || self->state.saves.last_step == 0)
     return end(self, {exit_code(error), to_string(error)});
+  const std::int32_t again = next_try(self->state);
   Error resumable = error;
-  resumable.fix = how_to_go_on(self->state);
-  end(self, {kResumable, to_string(resumable)});
+  resumable.fix = how_to_go_on(self->state, again > 0);
+  end(self, {kResumable, to_string(resumable), false, {}, again});
 }
 
 void stop(Self self, std::int32_t signal) {

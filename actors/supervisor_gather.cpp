@@ -30,12 +30,12 @@ constexpr std::int32_t kUnsaved = 1;
 /// layout needs are there, and so are the others.
 constexpr auto kQuiet = std::chrono::milliseconds(600);
 
-/// It is of no use, and may join anew.
+/// What it holds is of no use: it begins anew, and joins like others.
 void dismiss(Self self, NodeId id, const std::string& why) {
   auto& state = self->state;
   NodeEntry& node = state.nodes[id.index()];
   state.resources->logger.warning(describe(node, id.index()) + " cannot go on: " + why);
-  send_to_node(self, node, stop_atom::value, "it cannot go on: " + why);
+  send_to_node(self, node, begin_atom::value, "it cannot go on: " + why);
   node = {};
   state.gathering->holdings.erase(id);
 }
@@ -130,7 +130,6 @@ std::set<DeviceSlot> devices_of(const Gathering& gathering) {
 Result<Regrouping> plan_takeover(Self self, const Gathered& gathered,
                                  const StatePlacement& placed) {
   auto& state = self->state;
-  const GatherWish& wish = *state.resources->gather;
   if (auto connected = connect_members(state, *state.gathering); !connected.ok())
     return std::move(connected).error();
   state.configuration.plan = gathered.plan;
@@ -142,8 +141,8 @@ Result<Regrouping> plan_takeover(Self self, const Gathered& gathered,
   regrouping.noticed = state.gathering->begun;
   regrouping.left = placed;
   if (!regrouping.lost.empty())
-    state.templates = std::make_shared<const scheduler::TemplateSet>(
-        engine::templates_for_losses(state.resources->setup, gathered.plan, wish.samples));
+    state.templates = std::make_shared<const scheduler::TemplateSet>(engine::templates_for_losses(
+        state.resources->setup, gathered.plan, state.resources->samples));
   auto decided = plan_regrouping(state, gathered.members, regrouping);
   if (!decided.ok()) return std::move(decided).error();
   return regrouping;

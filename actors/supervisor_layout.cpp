@@ -7,8 +7,10 @@
 #include "actors/peers.hpp"
 #include "actors/supervisor_records.hpp"
 #include "actors/supervisor_regrouping.hpp"
+#include "engine/choose_layout.hpp"
 #include "engine/nominal_profile.hpp"
 #include "engine/state_memory.hpp"
+#include "runtime/observe/plan_words.hpp"
 
 namespace troupe::actors {
 
@@ -91,11 +93,39 @@ void bring_up(Self self, const ParallelPlan& plan, LayoutChange change) {
   }
 }
 
+namespace {
+
+/// The layout as after the loss of those that are not there.
+void begin_with_few(Self self, const ParallelPlan& plan) {
+  auto& state = self->state;
+  state.configuration.plan = plan;
+  state.templates = std::make_shared<const scheduler::TemplateSet>(
+      engine::templates_for_losses(state.resources->setup, plan, state.resources->samples));
+  std::set<NodeId> nodes;
+  std::vector<NodeId> missing;
+  for (std::size_t i = 0; i < state.nodes.size(); ++i)
+    if (takes_part(state.nodes[i]))
+      nodes.insert(NodeId{i});
+    else
+      missing.push_back(NodeId{i});
+  Regrouping few;
+  if (auto decided = plan_regrouping(state, nodes, few); !decided.ok())
+    return fail(self, decided.error());
+  state.resources->logger.warning(who_text(missing) + " did not come: the job begins without (" +
+                                  "cluster.min_nodes), on " + observe::layout_words(few.plan));
+  for (const NodeId node : missing)
+    if (!is_there(state.nodes[node.index()])) state.nodes[node.index()].phase = NodePhase::gone;
+  bring_up(self, few.plan, std::move(few.change));
+}
+
+}  // namespace
+
 void begin_job(Self self) {
   auto& state = self->state;
   transport::Transport& transport = *state.resources->transport;
   std::vector<NodeReady> nodes;
   for (const NodeEntry& node : state.nodes) {
+    if (!takes_part(node)) continue;
     nodes.push_back(node.ready);
     auto connected = connect_to(transport, node.ready);
     if (!connected.ok()) return fail(self, connected.error());
@@ -104,6 +134,7 @@ void begin_job(Self self) {
     state.resources->logger.info(remark);
   const ParallelPlan* plan = &state.resources->plan;
   while (change_is_due(state)) plan = &state.resources->later[state.changes++];
+  if (nodes.size() < state.nodes.size()) return begin_with_few(self, *plan);
   auto change = plan_change(state, *plan, state.placed);
   if (!change.ok()) return fail(self, change.error());
   bring_up(self, *plan, std::move(change).value());

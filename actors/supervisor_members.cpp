@@ -95,6 +95,9 @@ std::variant<NodeWelcome, caf::error> take_in(Self self, const NodeHello& hello,
     return refuse(self, hello, "it is build " + hello.build + " of troupe, the job runs " + build,
                   "build the same sources on every machine: one commit, and any local edits of it "
                   "(troupe --version)");
+  if (state.how.again > 0)  // It comes again, and finds the next head.
+    return caf::make_error(caf::sec::runtime_error, std::string("the job begins again"),
+                           std::string());
   if (state.phase == Phase::ending || state.phase == Phase::ended || state.stopping)
     return refuse(self, hello,
                   "the job ends: " +

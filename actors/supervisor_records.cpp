@@ -118,7 +118,7 @@ observe::RunEvent resumed_event(const SupervisorState& state) {
   event.generation = state.configuration.epoch_number;
   event.kind = "resumed";
   event.nodes = {nodes.begin(), nodes.end()};
-  event.why = "from " + resume.folder.string() +
+  event.why = (resume.why.empty() ? "" : resume.why + "; ") + "from " + resume.folder.string() +
               (resume.changes.empty() ? "" : "; changed: " + job::changes_text(resume.changes));
   event.copy_ms = milliseconds_between(state.change.begun, state.change.fetched);
   event.tolerance_left = tolerance_of(state.placed);
@@ -286,9 +286,12 @@ bool all_in(const SupervisorState& state, NodeEntry::Phase phase) {
 NodeWelcome welcome_to(const SupervisorState& state, NodeId node) {
   const job::Job& job = state.resources->setup.job;
   std::error_code unknown;  // Of a folder that has no name, in tests.
-  return {node, state.resources->resolved_job, job.cluster.heartbeat_interval_s,
+  return {node,
+          state.resources->resolved_job,
+          job.cluster.heartbeat_interval_s,
           job.cluster.heartbeat_timeout_s,
-          std::filesystem::absolute(job.job.run_dir, unknown).string(), state.resources->run_id};
+          std::filesystem::absolute(job.job.run_dir, unknown).string(),
+          state.resources->run_id};
 }
 
 JobProgress progress_now(const SupervisorState& state) {

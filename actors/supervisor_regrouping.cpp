@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <utility>
 
 #include "actors/supervisor_layout.hpp"
@@ -52,6 +53,20 @@ Status plan_with(const SupervisorState& state, const std::set<NodeId>& nodes,
   if (!change.ok()) return change.error();
   regrouping.change = std::move(change).value();
   return engine::check_state_memory(job, regrouping.plan, engine::memory_at_hand(job.cluster));
+}
+
+/// Those that a layout may use: as many nodes as the job keeps spare do nothing, the ones that had
+/// no work before first.
+std::set<NodeId> without_spares(const SupervisorState& state, std::set<NodeId> nodes) {
+  const job::Cluster& cluster = state.resources->setup.job.cluster;
+  if (cluster.spares == 0) return nodes;
+  const auto most = static_cast<std::size_t>(engine::working_nodes(cluster));
+  const std::set<NodeId> working = state.configuration.plan.nodes();
+  const std::vector<NodeId> all(nodes.rbegin(), nodes.rend());
+  for (const bool may_work : {false, true})
+    for (const NodeId node : all)
+      if (nodes.size() > most && (may_work || !working.contains(node))) nodes.erase(node);
+  return nodes;
 }
 
 /// Back to the last finished step: nothing that was planned beyond it counts.
@@ -116,9 +131,13 @@ Status plan_regrouping(const SupervisorState& state, const std::set<NodeId>& nod
                        Regrouping& regrouping) {
   if (auto held = check_holders(state, regrouping.left); !held.ok()) return held;
   const job::Job& job = state.resources->setup.job;
+  const std::set<NodeId> workers = without_spares(state, nodes);
   scheduler::Tolerance tolerance = engine::tolerance_of(job);
   for (;; --tolerance.lost_nodes) {  // What does not fit goes on with fewer copies.
-    auto planned = plan_with(state, nodes, tolerance, regrouping);
+    auto planned = plan_with(state, workers, tolerance, regrouping);
+    if (planned.ok())
+      std::set_difference(nodes.begin(), nodes.end(), workers.begin(), workers.end(),
+                          std::inserter(regrouping.idle, regrouping.idle.end()));
     if (planned.ok() || planned.error().code != Errc::infeasible || tolerance.lost_nodes <= 0)
       return planned;
   }

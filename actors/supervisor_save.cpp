@@ -146,11 +146,12 @@ bool is_due(const SupervisorState& state, Time now) {
 
 }  // namespace
 
-std::string how_to_go_on(const SupervisorState& state) {
+std::string how_to_go_on(const SupervisorState& state, bool by_itself) {
   const std::int64_t saved = state.saves.last_step;
   return step_text(saved) + " is saved" +
          (saved < state.progress.step ? " and what followed is lost" : "") +
-         ": the same command goes on from there (" +
+         (by_itself ? ": the job begins again from there ("
+                    : ": the same command goes on from there (") +
          state::checkpoint_folder(folder_of(state), saved).string() + ")";
 }
 

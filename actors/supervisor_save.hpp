@@ -16,11 +16,9 @@ void save_if_due(SupervisorSelf self);
 /// Somebody wants a checkpoint; it is made as soon as the state allows.
 void want_save(SupervisorSelf self);
 
-/// Of a job that ends and may go on.
-inline constexpr std::int32_t kResumable = 75;
-
-/// `step 40 is saved: the same command goes on from there (FOLDER)`. REQUIRES: one is.
-std::string how_to_go_on(const SupervisorState& state);
+/// `step 40 is saved: the same command goes on from there (FOLDER)`. `by_itself`: the job does.
+/// REQUIRES: one is.
+std::string how_to_go_on(const SupervisorState& state, bool by_itself = false);
 
 /// A device has written its share, or could not.
 void share_saved(SupervisorSelf self, const SaveReport& report);

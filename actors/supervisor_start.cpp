@@ -1,5 +1,7 @@
 #include "actors/supervisor_start.hpp"
 
+#include <algorithm>
+
 namespace troupe::actors {
 
 void begin(SupervisorSelf self) {
@@ -20,7 +22,9 @@ void begin(SupervisorSelf self) {
   state.configuration.epoch_number = before.generation;
   state.last_planned = before.step > 0 && state.length->reached(before.step, before.tokens);
   state.saves.last_begun = now(self);
-  state.deadline = now(self) + seconds(job.cluster.join_timeout_s);
+  state.deadline = now(self) + seconds(resources.tries > 0 ? std::max(job.cluster.join_timeout_s,
+                                                                      job.recovery.wait_for_nodes_s)
+                                                           : job.cluster.join_timeout_s);
   state.last_finish = now(self);
   state.colleagues =
       state.spawn(self->system(), caf::actor_cast<SupervisorActor>(self), state.length->steps());

@@ -1,12 +1,11 @@
 #include "app/run_record.hpp"
 
 #include <ctime>
-#include <fstream>
 #include <iomanip>
-#include <iterator>
 #include <random>
 #include <sstream>
 
+#include "app/spawn.hpp"
 #include "app/version.hpp"
 #include "engine/this_machine.hpp"
 #include "runtime/observe/run_facts.hpp"
@@ -18,9 +17,8 @@ namespace {
 
 /// The command line of this process, as it could be typed again.
 std::string command_line() {
-  std::ifstream file("/proc/self/cmdline", std::ios::binary);
   std::string text;
-  for (std::string word; std::getline(file, word, '\0');) {
+  for (const std::string& word : own_words()) {
     const bool plain =
         !word.empty() && word.find_first_of(" \t\n\"'$\\*?[]{}()<>|&;#~`!") == std::string::npos;
     if (!text.empty()) text += ' ';

@@ -1,8 +1,11 @@
 #include "app/signals.hpp"
 
+#include <linux/close_range.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <ctime>
 #include <iostream>
 #include <mutex>
@@ -95,17 +98,39 @@ void before_leaving(std::function<void()> clean_up) {
   at_leaving.push_back(std::move(clean_up));
 }
 
-void leave(int exit_code) {
+namespace {
+
+void clean_up_for_good() {
   clean_up_mutex.lock();  // Never let go: another thread that leaves too waits for this one's end.
   for (const auto& clean_up : at_leaving) clean_up();
   std::cout.flush();
   std::cerr.flush();
+}
+
+}  // namespace
+
+void leave(int exit_code) {
+  clean_up_for_good();
   std::_Exit(exit_code);
 }
 
-void leave_at_latest(int exit_code, std::chrono::milliseconds time) {
-  std::thread([exit_code, time] {
+void leave_into(std::vector<std::string> words, int exit_code) {
+  clean_up_for_good();
+  std::vector<char*> arguments;
+  for (auto& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  // Libraries leave sockets and files open that a program begun anew would hold for ever.
+  close_range(3, ~0U, CLOSE_RANGE_CLOEXEC);
+  execv("/proc/self/exe", arguments.data());
+  std::cerr << "troupe: it cannot begin again: " << std::strerror(errno) << std::endl;
+  std::_Exit(exit_code);
+}
+
+void leave_at_latest(int exit_code, std::chrono::milliseconds time,
+                     std::vector<std::string> words) {
+  std::thread([exit_code, time, words = std::move(words)]() mutable {
     std::this_thread::sleep_for(time);
+    if (!words.empty()) leave_into(std::move(words), exit_code);
     leave(exit_code);
   }).detach();
 }

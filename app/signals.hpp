@@ -9,6 +9,7 @@
 #include <initializer_list>
 #include <string>
 #include <thread>
+#include <vector>
 
 namespace troupe::app {
 
@@ -61,12 +62,19 @@ void before_leaving(std::function<void()> clean_up);
 /// actor system, which can wait for ever for a detached thread. Open files must be flushed before.
 [[noreturn]] void leave(int exit_code);
 
+/// As `leave`, but under the same process id this binary begins anew with these words, the first of
+/// which is its name: nothing stays open. Signals that are blocked stay so, and none is lost. Where
+/// it fails it leaves with `exit_code`.
+[[noreturn]] void leave_into(std::vector<std::string> words, int exit_code);
+
 /// What a process whose job is over may take for its last clean-up: an executor may be in the
 /// middle of a long action, and nothing of it is kept.
 inline constexpr std::chrono::milliseconds kLeaveTime{1000};
 
-/// Leaves with this exit code if the process has not ended within so much time.
-void leave_at_latest(int exit_code, std::chrono::milliseconds time);
+/// Leaves with this exit code if the process has not ended within so much time; into `words`, where
+/// there are any.
+void leave_at_latest(int exit_code, std::chrono::milliseconds time,
+                     std::vector<std::string> words = {});
 
 /// Ends the process on a signal that ends it (blocked) while this lives: for work that does not
 /// look for signals itself. Says `stopped by Ctrl-C WHEN` on stderr and leaves with 128 + the

@@ -5,6 +5,7 @@
 
 #include <csignal>
 #include <cstring>
+#include <fstream>
 #include <string_view>
 
 extern char** environ;
@@ -56,6 +57,13 @@ std::vector<char*> pointers_to(std::vector<std::string>& texts) {
 }
 
 }  // namespace
+
+std::vector<std::string> own_words() {
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  std::vector<std::string> words;
+  for (std::string word; std::getline(file, word, '\0');) words.push_back(word);
+  return words;
+}
 
 Result<pid_t> spawn_self(std::vector<std::string> words, const std::string& key) {
   const SpawnAttributes attributes;

@@ -1,4 +1,4 @@
-// Starts processes of this binary.
+// Processes of this binary.
 
 #pragma once
 
@@ -15,5 +15,8 @@ namespace troupe::app {
 /// its own, so that Ctrl-C does not reach it, blocks no signals, and finds `key` in TROUPE_KEY,
 /// unless it is empty. The caller reaps it. Errors: io_failed, with the system's text.
 Result<pid_t> spawn_self(std::vector<std::string> words, const std::string& key);
+
+/// The command line of this process.
+std::vector<std::string> own_words();
 
 }  // namespace troupe::app

@@ -25,9 +25,9 @@ constexpr std::chrono::minutes kQuietest{30};
 constexpr double kSearchS = 5;
 
 /// The head's own affairs, and what nodes never look at.
-constexpr std::array<std::string_view, 6> kHeadKeys = {"cluster.listen",      "cluster.key",
-                                                       "cluster.local_nodes", "observe.",
-                                                       "scheduler.profile",   "checkpoint."};
+constexpr std::array<std::string_view, 9> kHeadKeys = {
+    "cluster.listen",      "cluster.key", "cluster.min_nodes", "cluster.spares", "recovery.",
+    "cluster.local_nodes", "observe.",    "scheduler.profile", "checkpoint."};
 
 /// How long ago a file of the run was written.
 std::chrono::seconds quiet_for(const fs::path& run) {

@@ -117,13 +117,12 @@ Result<Run> open_run(const Opened& opened, observe::Console& console, const std:
   const job::Job& job = opened.setup.job;
   const JobProgress& progress = opened.resume.progress;
   const DataOrder order = engine::data_order(job, opened.data, opened.resume);
-  const std::int64_t recorded = opened.resume.is_live
-                                    ? std::min(progress.step, opened.resume.recorded_step)
-                                    : progress.step;
+  const std::int64_t recorded =
+      opened.resume.is_live ? std::min(progress.step, opened.resume.recorded_step) : progress.step;
   auto folder = opened.resume.is_start()
                     ? engine::RunFolder::create(job.job.run_dir, opened.resolved)
-                    : engine::RunFolder::resume(job.job.run_dir, opened.resolved, progress, recorded,
-                                                progress.generation);
+                    : engine::RunFolder::resume(job.job.run_dir, opened.resolved, progress,
+                                                recorded, progress.generation);
   if (!folder.ok()) return std::move(folder).error();
   state::discard_leftovers(job.checkpoint_dir());
   if (!opened.resume.is_start())

@@ -18,7 +18,7 @@ scheduler::AutoLayoutRequest layout_request(const JobSetup& setup,
   const job::Job& job = setup.job;
   scheduler::AutoLayoutRequest request;
   request.model = &model;
-  request.cluster = {job.cluster.nodes, job.cluster.devices_per_node};
+  request.cluster = {working_nodes(job.cluster), job.cluster.devices_per_node};
   request.device_memory = memory_at_hand(job.cluster);
   for (const auto& [name, pins] : job.parallel.modules)
     request.pins[name] = {pins.tp, pins.cp, pins.pp, pins.dp};
@@ -69,9 +69,11 @@ void replace_all(std::string& text, const std::string& what, const std::string& 
 
 }  // namespace
 
+std::int32_t working_nodes(const job::Cluster& cluster) { return cluster.nodes - cluster.spares; }
+
 scheduler::IdleDevices idle_of(const job::Job& job) {
-  return job.debug.layouts.empty() ? scheduler::IdleDevices::refused
-                                   : scheduler::IdleDevices::left_out;
+  return job.debug.layouts.empty() && job.cluster.spares == 0 ? scheduler::IdleDevices::refused
+                                                              : scheduler::IdleDevices::left_out;
 }
 
 scheduler::Tolerance tolerance_of(const job::Job& job) {
@@ -115,7 +117,8 @@ scheduler::TemplateSet templates_for_losses(const JobSetup& setup, const Paralle
 Result<JobLayout> choose_layout(const JobSetup& setup) {
   const job::Job& job = setup.job;
   const scheduler::ClusterShape cluster{job.cluster.nodes, job.cluster.devices_per_node};
-  const bool one = cluster.devices() == 1 && job.parallel.modules.empty();
+  const bool one =
+      working_nodes(job.cluster) * cluster.devices_per_node == 1 && job.parallel.modules.empty();
   if (job.parallel.mode == job::LayoutMode::manual || one) {
     auto plan = scheduler::place_by_hand(setup.model, job.parallel.layout, cluster, idle_of(job),
                                          tolerance_of(job));

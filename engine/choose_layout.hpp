@@ -61,6 +61,9 @@ Result<JobLayout> choose_layout(const JobSetup& setup);
 scheduler::TemplateSet templates_for_losses(const JobSetup& setup, const ParallelPlan& plan,
                                             std::vector<SampleShape> samples);
 
+/// Nodes that a layout may use while none is lost.
+std::int32_t working_nodes(const job::Cluster& cluster);
+
 /// Whether devices without a stage are a fault of the job.
 scheduler::IdleDevices idle_of(const job::Job& job);
 

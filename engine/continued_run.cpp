@@ -105,11 +105,12 @@ Status lay_aside(const fs::path& run, const JobProgress& progress, std::int64_t 
     const auto id = line.find("id");
     return id != line.end() && id->is_string() && bad.contains(id->get<std::string>());
   };
-  for (const auto& [name, keep] : {std::pair<const char*, const Keep*>{"metrics.jsonl", &is_recorded},
-                                   {"samples.jsonl", &is_recorded},
-                                   {"iterations.jsonl", &is_step},
-                                   {"events.jsonl", &is_event},
-                                   {"bad_samples.jsonl", &is_bad}})
+  for (const auto& [name, keep] :
+       {std::pair<const char*, const Keep*>{"metrics.jsonl", &is_recorded},
+        {"samples.jsonl", &is_recorded},
+        {"iterations.jsonl", &is_step},
+        {"events.jsonl", &is_event},
+        {"bad_samples.jsonl", &is_bad}})
     if (auto done = split(run, name, generation, *keep); !done.ok()) return done;
   for (const char* name : {"trace.json", "predicted.json"})
     if (auto moved = move_aside(run / name, run / numbered(name, generation)); !moved.ok())
@@ -119,7 +120,8 @@ Status lay_aside(const fs::path& run, const JobProgress& progress, std::int64_t 
   const fs::path resolved = "resolved.toml";
   fs::copy_file(run / resolved, run / numbered(resolved, generation),
                 fs::copy_options::overwrite_existing, code);
-  if (code && fs::exists(run / resolved)) return failed("copying it", run / resolved, code.message());
+  if (code && fs::exists(run / resolved))
+    return failed("copying it", run / resolved, code.message());
   return move_aside(run / "model", run / "superseded" / ("model-" + std::to_string(generation)));
 }
 

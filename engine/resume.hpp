@@ -25,6 +25,7 @@ struct ResumePoint {
   JobProgress progress;
   std::vector<job::ChangedKey> changes;  ///< Of the job, since it was saved.
   std::int64_t appended = 0;             ///< Records of the data, since it was saved.
+  std::string why = {};                  ///< It begins again by itself; else empty.
   bool is_live = false;                  ///< From its nodes, which have kept their state.
   std::int64_t saved_step = 0;           ///< Of the newest checkpoint; 0: there is none.
   std::int64_t recorded_step = 0;        ///< Where `is_live`: the last one whose records are whole.

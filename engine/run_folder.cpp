@@ -128,7 +128,8 @@ Result<RunFolder> RunFolder::resume(const fs::path& given, const std::string& re
                                     const JobProgress& progress, std::int64_t recorded_step,
                                     EpochNumber generation) {
   const fs::path path = real_folder(given);
-  if (auto laid = lay_aside(path, progress, recorded_step, generation); !laid.ok()) return std::move(laid).error();
+  if (auto laid = lay_aside(path, progress, recorded_step, generation); !laid.ok())
+    return std::move(laid).error();
   if (auto written = observe::write_whole_file(path / "resolved.toml", resolved_job); !written.ok())
     return std::move(written).error();
   auto folder = open(path, Mode::resume);

@@ -42,9 +42,8 @@ class RunFolder {
                                   const std::string& resolved_job);
 
   /// Goes on writing an older run's folder, from the step on that follows `progress`: what it wrote
-  /// beyond is laid aside (continued_run.hpp), with records behind `recorded_step`. `generation`: the
-  /// newest one that wrote there.
-  /// REQUIRES and errors: as `create`.
+  /// beyond is laid aside (continued_run.hpp), with records behind `recorded_step`. `generation`:
+  /// the newest one that wrote there. REQUIRES and errors: as `create`.
   static Result<RunFolder> resume(const std::filesystem::path& path,
                                   const std::string& resolved_job, const JobProgress& progress,
                                   std::int64_t recorded_step, EpochNumber generation);

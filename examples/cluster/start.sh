@@ -50,6 +50,9 @@ fi
 
 # `train` and `node` take the key from TROUPE_KEY by themselves.
 train_key=() node_key=()
+# A lost task does not come back within the job, which is requeued; a pod does.
+again=()
+if [ "$launcher" = slurm ]; then again=(recovery.from_checkpoint=false); fi
 if [ -z "${TROUPE_KEY:-}" ]; then
   [ -n "${TROUPE_KEY_FILE:-}" ] || fail "neither TROUPE_KEY nor TROUPE_KEY_FILE is set: troupe key new FILE"
   train_key=("cluster.key=$TROUPE_KEY_FILE")
@@ -59,7 +62,7 @@ fi
 # Before the arguments stands what they may change, behind them what the machines depend on. Both launchers leave 120 s
 # between SIGTERM and the end by force: 90 are the head's, of which it saves in three quarters.
 start_head() {
-  "$troupe" train "$job" cluster.stop_timeout_s=90 "cluster.join_timeout_s=$join_s" "$@" \
+  "$troupe" train "$job" cluster.stop_timeout_s=90 "cluster.join_timeout_s=$join_s" "${again[@]}" "$@" \
     "cluster.nodes=$nodes" cluster.local_nodes=0 "cluster.listen=0.0.0.0:$port" "${train_key[@]}" &
   head=$!
 }

@@ -131,6 +131,8 @@ BoundJob bind_job(const Value& root, Findings& findings) {
   job.checkpoint = bind_section<Checkpointing>(reader.take("checkpoint"), "checkpoint", findings,
                                                [](auto& v, auto& x) { describe_checkpoint(v, x); });
   job.cluster = bind_cluster(reader.take("cluster"), findings);
+  job.recovery = bind_section<Recovery>(reader.take("recovery"), "recovery", findings,
+                                        [](auto& v, auto& x) { describe_recovery(v, x); });
   job.observe = bind_observe(reader.take("observe"), findings);
   reader.finish();
   return bound;

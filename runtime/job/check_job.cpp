@@ -104,6 +104,16 @@ void check_cluster(const Cluster& cluster, Findings& findings) {
                     "cluster.local_nodes " + std::to_string(cluster.local_nodes) +
                         " is more than cluster.nodes " + std::to_string(cluster.nodes),
                     "cluster.nodes counts all nodes, the local ones included");
+  if (cluster.spares >= cluster.nodes)
+    findings.add_at("cluster.spares",
+                    "cluster.spares " + std::to_string(cluster.spares) + " leaves no node of " +
+                        std::to_string(cluster.nodes) + " to work",
+                    "cluster.nodes counts all nodes, the spare ones included");
+  if (cluster.min_nodes > cluster.nodes)
+    findings.add_at("cluster.min_nodes",
+                    "cluster.min_nodes " + std::to_string(cluster.min_nodes) +
+                        " is more than cluster.nodes " + std::to_string(cluster.nodes),
+                    "give at most the number of nodes of the job");
   check_door(cluster, findings);
   if (cluster.heartbeat_timeout_s <= cluster.heartbeat_interval_s)
     findings.add_at("cluster.heartbeat_timeout_s",

@@ -89,7 +89,8 @@ void check_stages(const Job& job, const std::vector<HandStage>& stages,
 /// change: each may leave machines to others. Where nodes may be lost it may be a standby holder,
 /// and only the planner knows.
 void check_idle(const Job& job, Findings& findings) {
-  if (!job.debug.layouts.empty() || job.cluster.fault_tolerance > 0) return;
+  if (!job.debug.layouts.empty() || job.cluster.fault_tolerance > 0 || job.cluster.spares > 0)
+    return;
   const auto per_node = job.cluster.devices_per_node;
   for (std::int32_t i = 0; i < job.cluster.nodes * per_node; ++i) {
     const auto runs_here = [&](const HandStage& stage) {

@@ -181,6 +181,7 @@ std::vector<std::string> known_keys() {
   walk("balancer.", Balancer{}, [](auto& v, auto& x) { describe_balancer(v, x); });
   walk("checkpoint.", Checkpointing{}, [](auto& v, auto& x) { describe_checkpoint(v, x); });
   walk("cluster.", Cluster{}, [](auto& v, auto& x) { describe_cluster(v, x); });
+  walk("recovery.", Recovery{}, [](auto& v, auto& x) { describe_recovery(v, x); });
   walk("observe.", Observation{}, [](auto& v, auto& x) { describe_observe(v, x); });
   walk("debug.slow_shapes[].", SlowShape{}, [](auto& v, auto& x) { describe_slow_shape(v, x); });
   walk("debug.layouts[].", LaterLayout{}, [](auto& v, auto& x) { describe_later_layout(v, x); });

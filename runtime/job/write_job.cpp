@@ -118,6 +118,7 @@ class JobWriter {
     section("balancer", [&](auto& v) { describe_balancer(v, job.balancer); });
     section("checkpoint", [&](auto& v) { describe_checkpoint(v, job.checkpoint); });
     section("cluster", [&](auto& v) { describe_cluster(v, job.cluster); });
+    section("recovery", [&](auto& v) { describe_recovery(v, job.recovery); });
     section("observe", [&](auto& v) { describe_observe(v, job.observe); });
     section("debug", [&](auto& v) { describe_debug(v, job.debug); });
     for (std::size_t i = 0; i < job.debug.slow_shapes.size(); ++i)

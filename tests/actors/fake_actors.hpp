@@ -26,6 +26,7 @@ struct NodeSeen {
   std::vector<Collection> collections;
   std::vector<SaveOrder> saves;
   std::vector<std::string> stops;
+  std::vector<std::string> restarts;
   int alive = 0;                             ///< Signs of life from the supervisor.
   bool deaf = false;                         ///< Does not end when it is told to.
   std::vector<engine::BatchReport> reports;  ///< From a loader.
@@ -47,6 +48,10 @@ inline NodeActor::behavior_type fake_node(NodeActor::pointer self, NodeSeen* see
       [seen](const SaveOrder& x) { seen->saves.push_back(x); },
       [self, seen](stop_atom, const std::string& why) {
         seen->stops.push_back(why);
+        if (!seen->deaf) self->quit();
+      },
+      [self, seen](begin_atom, const std::string& why) {
+        seen->restarts.push_back(why);
         if (!seen->deaf) self->quit();
       },
       [](stop_atom, std::int32_t) {},

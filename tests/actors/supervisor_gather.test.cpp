@@ -126,8 +126,8 @@ TEST_CASE("where the nodes do not hold all of the model the job goes on without 
   CHECK_FALSE(taking.opened[0]);
   CHECK(taking.started[0].empty());
   for (const std::size_t id : {0u, 2u, 3u}) {
-    REQUIRE(head.seen[id].stops.size() == 1);
-    CHECK(says(head.seen[id].stops[0], "nobody else has"));
+    REQUIRE(head.seen[id].restarts.size() == 1);
+    CHECK(says(head.seen[id].restarts[0], "nobody else has"));
   }
   head.seen = std::vector<NodeSeen>(4);
   head.start_training();  // From the beginning, here.
@@ -155,8 +155,8 @@ TEST_CASE("a checkpoint that is newer than what nodes hold is gone on from", "[a
   REQUIRE(taking.opened.size() == 1);
   CHECK_FALSE(taking.opened[0]);
   for (const NodeSeen& node : head.seen)
-    CHECK((node.stops == std::vector<std::string>{
-                             "it cannot go on: step 5 is saved, and they have only come to 4"}));
+    CHECK((node.restarts == std::vector<std::string>{
+                                "it cannot go on: step 5 is saved, and they have only come to 4"}));
 }
 
 TEST_CASE("a layout that one node turned over to comes up on all", "[actors][takeover]") {

@@ -327,8 +327,8 @@ TEST_CASE("a lost node ends a job that has a checkpoint so that it can go on", "
   REQUIRE(head.ended);
   CHECK(head.ended->exit_code == (is_saved ? 75 : 1));
   CHECK(says(head.ended->message, "node 3 (host, pid 103) was lost"));
-  CHECK(says(head.ended->message, is_saved ? "step 1 is saved and what followed is lost: the same "
-                                             "command goes on from there"
+  CHECK(says(head.ended->message, is_saved ? "step 1 is saved and what followed is lost: the "
+                                             "job begins again from there"
                                            : "start the job again"));
 }
 

@@ -55,7 +55,6 @@ class TakingOver {
                    false,
                    0,
                    Done{},
-                   {},
                    [this, &it](const JobProgress* live) -> Status {
                      if (!opens.ok()) return opens;
                      opened.push_back(live ? std::optional(*live) : std::nullopt);

@@ -338,14 +338,24 @@ def a_pod_that_is_evicted_alone_leaves_and_the_job_goes_on(bench):
     expect(steps == list(range(1, len(steps) + 1)), "a step was lost")
 
 
-def pods_of_a_head_that_is_killed_are_replaced_where_it_had_state_alone(bench):
+def pods_of_a_head_that_had_state_alone_begin_anew(bench):
     started = bench.pods()
     bench.wait_for_steps(2)
     os.killpg(started[0].pid, signal.SIGKILL)
-    head = bench.pod(0)
-    bench.ends(started, [-signal.SIGKILL, 75, 75])
-    bench.ends([head, bench.pod(1), bench.pod(2)], [0, 0, 0])
+    bench.ends([bench.pod(0), *started[1:]], [0, 0, 0])
     bench.expect_whole_run()
+    expect("begins again" in text_of(bench.folder / "pod-1.log"), "it did not begin anew")
+
+
+def pods_begin_again_where_another_one_had_state_alone(bench):
+    started = bench.pods()
+    bench.wait_for_steps(3)
+    started[0].send_signal(signal.SIGUSR1)
+    bench.wait_until(lambda: list(bench.run_dir.glob("checkpoints/step-*/manifest.json")), "a checkpoint")
+    saved = bench.saved_step()
+    os.killpg(started[1].pid, signal.SIGKILL)
+    bench.ends([started[0], bench.pod(1), started[2]], [0, 0, 0])
+    bench.expect_whole_run(resumed_after=saved)
 
 
 def the_next_pod_of_a_head_goes_on_with_the_state_of_the_others(bench):

@@ -19,6 +19,7 @@ import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "support"))
+from free_port import free_port
 from run_cases import Failure, run_cases
 
 DEMO = ROOT / "configs" / "demo.toml"
@@ -79,12 +80,6 @@ class Job:
     def stop(self):
         self.process.send_signal(signal.SIGINT)
         expect(self.process.wait(WITHIN_S) == 75, f"exit {self.process.returncode}:\n{self.said()[-600:]}")
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def a_scraper_sees_what_the_run_records(binary, folder, data):

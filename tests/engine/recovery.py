@@ -260,7 +260,7 @@ def a_stopped_node_is_done_without_and_ends_when_it_goes_on(bench):
 def the_last_copy(bench):
     """Without a checkpoint the job ends and names what is lost; with one it can be gone on with."""
     words = pipelines([0, 1])
-    for name, more, code in (("last", [], 1), ("last-saved", ["checkpoint.every_steps=2"], 75)):
+    for name, more, code in (("last", [], 1), ("last-saved", ["checkpoint.every_steps=2", "recovery.from_checkpoint=false"], 75)):
         job = bench.start(name, *words, *more)
         job.wait_for(4)
         if more:

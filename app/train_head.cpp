@@ -1,0 +1,263 @@
+#include "app/train_head.hpp"
+
+#include <unistd.h>
+
+#include <caf/all.hpp>
+#include <cmath>
+#include <csignal>
+#include <future>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "actors/head_colleagues.hpp"
+#include "actors/supervisor_actor.hpp"
+#include "actors/system.hpp"
+#include "app/control_file.hpp"
+#include "app/local_nodes.hpp"
+#include "app/run_record.hpp"
+#include "app/signals.hpp"
+#include "app/taking_over.hpp"
+#include "app/terminal.hpp"
+#include "app/version.hpp"
+#include "engine/choose_layout.hpp"
+#include "engine/continued_run.hpp"
+#include "engine/plan_summary.hpp"
+#include "engine/this_machine.hpp"
+#include "runtime/observe/plan_words.hpp"
+
+namespace troupe::app {
+
+namespace {
+
+using namespace actors;
+
+void announce(const Opened& opened, const observe::Logger& logger) {
+  const auto& job = opened.setup.job;
+  std::int64_t parameters = 0, trained = 0;
+  for (const auto& module : opened.setup.model.modules)
+    for (const auto& layer : module.layers) {
+      parameters += layer.parameter_elements + layer.constant_elements;
+      if (!module.freeze) trained += layer.parameter_elements;
+    }
+  logger.info(job.job.name + ": " + with_unit(parameters) + " parameters (" + with_unit(trained) +
+              " trained), " + counted(opened.data.records, "sample") + ", " +
+              counted(job.cluster.nodes, "node") + ", " + observe::layout_words(opened.plan) +
+              ", run folder " + job.job.run_dir.string());
+  const auto& profile = opened.profile;
+  logger.info("layer costs: " + profile.file.string() +
+              (profile.reused ? ""
+                              : ", measured in " + std::to_string(std::lround(profile.measured_s)) +
+                                    " s, because " + profile.reason));
+  for (const auto& warning : profile.warnings) logger.warning(warning);
+  const auto crowded = engine::crowded_cores(opened.plan, job.cluster, engine::core_count());
+  if (!crowded.empty()) logger.warning(crowded);
+  for (const auto& reason : opened.reasons)
+    logger.info("because " + reason.choice + ": " + reason.why);
+}
+
+/// Passes signals and ended children on, and calls `look` in between, until the job has ended. What
+/// a signal begins ends within `cluster.stop_timeout_s`, whatever the supervisor does, and after a
+/// second one at once.
+JobEnd watch(std::future<JobEnd>& ended, const SupervisorActor& supervisor, LocalNodes& nodes,
+             double stop_timeout_s, const std::function<void()>& look) {
+  const auto first = std::chrono::ceil<std::chrono::milliseconds>(seconds(stop_timeout_s));
+  const int unheard = take_signals_until(
+      [&] {
+        look();
+        return ended.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+      },
+      {SIGCHLD, SIGUSR1},
+      [&] {
+        return EndLimits{first + kLeaveTime, kLeaveTime};
+      },
+      [&](int signal) {
+        if (ends_process(signal))
+          caf::anon_send(supervisor, stop_atom::value, static_cast<std::int32_t>(signal));
+        if (signal == SIGUSR1) caf::anon_send(supervisor, save_atom::value);
+        for (const EndedChild& child : nodes.reap())
+          caf::anon_send(supervisor, exited_atom::value, static_cast<std::int32_t>(child.pid),
+                         child.how);
+      });
+  if (unheard == 0) return ended.get();
+  nodes.kill_all();
+  leave(report_signal(unheard, "by force: its supervisor did not end the job"));
+}
+
+/// Kills local nodes that will not end by themselves and waits for the others, which leave at once;
+/// what is left after that is killed too.
+void wait_for_children(LocalNodes& nodes, const JobEnd& how) {
+  for (const NodeId node : how.left) nodes.kill_node(node);
+  const auto deadline = std::chrono::steady_clock::now() + 2 * kLeaveTime;
+  while (!nodes.empty() && std::chrono::steady_clock::now() < deadline) {
+    nodes.reap();
+    wait_for_signal_only({SIGCHLD}, std::chrono::milliseconds(20));
+  }
+  nodes.kill_all();
+}
+
+std::string reachable(const HostPort& address, std::uint16_t port) {
+  if (port == 0) return "";  // Not known before it is bound.
+  return (address.is_any() ? engine::host_name() : address.host) + ":" + std::to_string(port);
+}
+
+/// What the head tells `troupe ctl`, and nodes that look for it.
+void show_control(const std::filesystem::path& run, const ControlFile& control,
+                  const observe::Logger& logger) {
+  if (auto told = write_control(run, control); !told.ok())
+    logger.warning("troupe ctl cannot reach this job: " + to_string(told.error()));
+}
+
+/// Before it is known where the job goes on, the log is the older run's.
+Result<observe::Logger> log_of_older_run(const job::Job& job, observe::Console& console) {
+  return observe::Logger::create(
+      &console, {.node_name = "head", .file = job.job.run_dir / engine::RunFolder::kLogFile});
+}
+
+/// A job that goes on with the state of its nodes.
+engine::ResumePoint live_resume(const Opened& opened, const JobProgress& live) {
+  engine::ResumePoint resume;
+  resume.is_live = true;
+  resume.progress = live;
+  const auto& run = opened.setup.job.job.run_dir;
+  auto& generation = resume.progress.generation;
+  generation = std::max(generation, engine::newest_generation(run));
+  // A later one goes out of the way.
+  if (!opened.resume.is_start() && opened.resume.progress.step <= live.step)
+    resume.saved_step = opened.resume.progress.step;
+  resume.recorded_step = engine::last_recorded_step(run);
+  return resume;
+}
+
+/// The end of a job, on the console and in its run folder.
+void tell_end(const std::optional<Run>& run, const std::filesystem::path& run_dir,
+              observe::Console& console, const JobEnd& how) {
+  if (run) record_end(run_dir, how.exit_code, how.message);
+  if (how.exit_code == 0) return run->logger.info("done: " + run_dir.string());
+  if (how.again > 0) return run->logger.warning(how.message);
+  if (run) run->file.error(how.message);
+  console.status("");
+  std::cerr << how.message << '\n';
+}
+
+/// The command that goes on from the newest checkpoint, at the door that nodes know.
+std::vector<std::string> words_to_begin_again(const std::filesystem::path& run_dir,
+                                              const HostPort& address, const JobEnd& how) {
+  return {"troupe",
+          "train",
+          "--resume",
+          run_dir.string(),
+          "--again",
+          std::to_string(how.again),
+          "--because",
+          how.message.substr(0, how.message.find('\n')),
+          "cluster.listen=" + address.text()};
+}
+
+}  // namespace
+
+int train_as_head(Opened opened, Doors doors) {
+  const job::Job job = opened.setup.job;
+  const std::filesystem::path& run_dir = job.job.run_dir;
+  observe::Console console(observe::detect_console(1));
+  const HostPort& address = doors.address;
+  std::optional<Run> run;  // Once it is known where the job goes on; by the supervisor's thread.
+  HeadResources resources;
+  const auto open = [&]() -> Status {
+    auto begun = open_run(opened, console, "head");
+    if (!begun.ok()) return std::move(begun).error();
+    run.emplace(std::move(begun).value());
+    announce(opened, run->logger);
+    resources.folder = run->folder;
+    resources.logger = run->logger;
+    resources.resume = opened.resume;
+    return Done{};
+  };
+  if (!opened.gathers) {
+    if (auto begun = open(); !begun.ok()) return report(begun.error());
+  } else {
+    auto log = log_of_older_run(job, console);
+    if (!log.ok()) return report(log.error());
+    resources.logger = std::move(log).value();
+  }
+
+  auto promise = std::make_shared<std::promise<JobEnd>>();
+  auto ended = promise->get_future();
+  resources.setup = opened.setup;
+  resources.plan = opened.plan;
+  resources.later = opened.later;
+  resources.resolved_job = opened.resolved;
+  resources.build = build_id();
+  resources.run_id = opened.run_id;
+  resources.samples = opened.samples;
+  resources.tries = opened.tries;
+  resources.data = opened.data;
+  resources.console = &console;
+  resources.transport = std::move(doors.transport);
+  resources.listen = reachable(address, address.port);
+  resources.who = "process " + std::to_string(getpid()) + " on " + engine::host_name();
+  resources.on_end = [promise](JobEnd how) {
+    promise->set_value(std::move(how));
+    wake_main_thread();
+  };
+  JobEnd how;
+  LocalNodes nodes;
+  WantedNodes wanted;
+  std::optional<ControlFile> control;
+  if (opened.gathers)
+    resources.gather = GatherWish{
+        gathering_window_s(job.cluster),
+        opened.saves_only,
+        opened.resume.is_start() ? 0 : opened.resume.progress.step,
+        opened.without_nodes,
+        [&](const JobProgress* live) -> Status {
+          if (live != nullptr) {
+            if (auto same = check_same_job(job, opened.data, *live); !same.ok()) return same;
+            opened.resume = live_resume(opened, *live);
+          }
+          if (auto begun = open(); !begun.ok()) return begun;
+          show_control(run_dir, *control, run->logger);  // The folder may be another one now.
+          return Done{};
+        },
+        [&](const std::set<NodeId>& there) { wanted.want(job.cluster.local_nodes, there); }};
+  {
+    SystemConfig config;
+    caf::actor_system system(config);
+    // The door is opened to nodes below; until then nobody waits.
+    const SupervisorActor actor = system.spawn(supervisor, &resources, head_colleagues(resources));
+    const observe::Logger log = resources.logger;
+    const std::uint16_t port = publish(system, actor, std::move(doors.listening), doors.key.key,
+                                       [log](const std::string& line) { log.warning(line); });
+    const std::string joined = reachable(address, port);
+    const std::int32_t remote = job.cluster.nodes - job.cluster.local_nodes;
+    if (remote > 0)
+      log.info("waiting for " + std::to_string(remote) + " nodes: troupe node --join " + joined);
+    const std::string local = address.is_any() ? "127.0.0.1:" + std::to_string(port) : joined;
+    // Nodes that still wait find the way to the next head by it.
+    before_leaving([run_dir, &run] {
+      if (run) remove_control(run_dir);
+    });
+    control = ControlFile{engine::host_name(), local, joined, doors.key.key};
+    show_control(run_dir, *control, log);
+    if (!opened.gathers) wanted.want(job.cluster.local_nodes, {});
+    how = watch(ended, actor, nodes, job.cluster.stop_timeout_s, [&] {
+      auto started = nodes.start(wanted.take(), local, doors.key.key.text());
+      if (!started.ok()) caf::anon_send(actor, failed_atom::value, started.error());
+    });
+    wait_for_children(nodes, how);
+    tell_end(run, run_dir, console, how);
+    HostPort again_at = address;
+    if (remote > 0) again_at.port = port;
+    const auto words =
+        how.again > 0 ? words_to_begin_again(run_dir, again_at, how) : std::vector<std::string>();
+    leave_at_latest(how.exit_code, kLeaveTime, words);
+    system.await_all_actors_done();
+    resources.transport.reset();
+    if (!words.empty()) leave_into(words, how.exit_code);
+    leave(how.exit_code);
+  }
+}
+
+}  // namespace troupe::app

@@ -1,0 +1,52 @@
+// The words and numbers that keys of the job file take. Private to runtime/job.
+
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+#include <utility>
+
+#include "runtime/job/job.hpp"
+
+namespace troupe::job {
+
+/// Closed range of a number or integer.
+template <class T>
+struct Range {
+  T min;
+  T max;
+};
+
+inline constexpr std::int64_t kCountMax = 1'000'000'000'000;
+inline constexpr Range<std::int64_t> kCount{1, kCountMax};
+inline constexpr Range<std::int64_t> kSmallCount{1, 100'000};
+inline constexpr Range<std::int64_t> kWidth{1, 1 << 20};
+inline constexpr Range<double> kSeconds{0.01, 86'400};
+
+inline constexpr std::array<std::pair<std::string_view, Dtype>, 3> kDtypes{
+    {{"fp32", Dtype::fp32}, {"bf16", Dtype::bf16}, {"fp64", Dtype::fp64}}};
+inline constexpr std::array<std::pair<std::string_view, ModuleKind>, 3> kModuleKinds{
+    {{"encoder", ModuleKind::encoder},
+     {"projector", ModuleKind::projector},
+     {"llm", ModuleKind::llm}}};
+inline constexpr std::array<std::pair<std::string_view, LayoutMode>, 2> kLayoutModes{
+    {{"auto", LayoutMode::automatic}, {"manual", LayoutMode::manual}}};
+inline constexpr std::array<std::pair<std::string_view, DurationUnit>, 4> kDurations{
+    {{"steps", DurationUnit::steps},
+     {"epochs", DurationUnit::epochs},
+     {"samples", DurationUnit::samples},
+     {"tokens", DurationUnit::tokens}}};
+
+inline constexpr std::array<std::string_view, 1> kFormats{"llava"};
+inline constexpr std::array<std::string_view, 2> kDevices{"cpu", "cuda"};
+inline constexpr std::array<std::string_view, 1> kTransports{"ucx"};
+inline constexpr std::array<std::string_view, 8> kSchedules{
+    "1f1b",  "eager-1f1b", "split-1f1b", "zero-bubble", "eager-zero-bubble",
+    "gpipe", "dip",        "three-phase"};
+inline constexpr std::array<std::string_view, 14> kPolicies{
+    "in-order",       "random",         "disttrain", "llm-only",     "karmarkar-karp",
+    "dflop",          "hierarchical",   "deferral",  "dflop-search", "deferral-exchange",
+    "deferral-chain", "balanced-chain", "tapered",   "auto"};
+
+}  // namespace troupe::job

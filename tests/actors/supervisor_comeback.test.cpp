@@ -1,0 +1,189 @@
+// Jobs that begin again, with few nodes, or with spare ones.
+
+#include "runtime/observe/job_status.hpp"
+#include "tests/actors/head_fixture.hpp"
+
+namespace troupe::actors {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// A job that goes on from step 5, whose nodes are the only ones to have what they have.
+struct Resumed {
+  explicit Resumed(std::int32_t tries = 0, const std::function<void(job::Job&)>& edit = {},
+                   const std::string& why = "")
+      : head(
+            9,
+            [&](job::Job& job) {
+              one_pipeline(job);
+              if (edit) edit(job);
+            },
+            at_step_5(why), [tries](Head& it) { it.resources.tries = tries; }) {
+    head.start_training();
+  }
+
+  static engine::ResumePoint at_step_5(const std::string& why) {
+    engine::ResumePoint resume;
+    resume.folder = "/run/checkpoints/step-5";
+    resume.progress.step = 5;
+    resume.why = why;
+    return resume;
+  }
+
+  void lose(std::size_t node) {
+    head.tell(exited_atom::value, static_cast<std::int32_t>(100 + node),
+              std::string("was killed by signal 9"));
+    head.system.pass(400ms);
+  }
+
+  Head head;
+};
+
+TEST_CASE("a job that loses a last copy begins again from its checkpoint", "[actors][comeback]") {
+  Resumed resumed;
+  Head& head = resumed.head;
+  resumed.lose(1);
+  REQUIRE(head.ended);
+  CHECK(head.ended->exit_code == kResumable);
+  CHECK(head.ended->again == 1);
+  CHECK(says(head.ended->message, "no other node has llm."));
+  CHECK(says(head.ended->message, "step 5 is saved: the job begins again from there"));
+  for (const std::size_t id : {0u, 2u, 3u}) {
+    CHECK(head.seen[id].restarts.size() == 1);
+    CHECK(head.seen[id].stops.empty());
+  }
+}
+
+TEST_CASE("a job begins again from one checkpoint three times", "[actors][comeback]") {
+  {
+    Resumed third(2);
+    third.lose(1);
+    REQUIRE(third.head.ended);
+    CHECK(third.head.ended->again == 3);
+  }
+  Resumed last(3);
+  last.lose(1);
+  REQUIRE(last.head.ended);
+  CHECK(last.head.ended->exit_code == kResumable);
+  CHECK(last.head.ended->again == 0);
+  CHECK(says(last.head.ended->message, "the same command goes on from there"));
+  CHECK(last.head.seen[0].stops.size() == 1);
+}
+
+TEST_CASE("a job that is not to begin again ends with what the same command needs",
+          "[actors][comeback]") {
+  Resumed resumed(0, [](job::Job& job) { job.recovery.from_checkpoint = false; });
+  resumed.lose(1);
+  REQUIRE(resumed.head.ended);
+  CHECK(resumed.head.ended->exit_code == kResumable);
+  CHECK(resumed.head.ended->again == 0);
+}
+
+TEST_CASE("a job that is told to end does not begin again", "[actors][comeback]") {
+  Resumed resumed;
+  resumed.head.plan(5);
+  resumed.head.tell(stop_atom::value, static_cast<std::int32_t>(15));
+  resumed.lose(1);
+  REQUIRE(resumed.head.ended);
+  CHECK(resumed.head.ended->again == 0);
+}
+
+TEST_CASE("who joins while the job begins again is sent to the next head", "[actors][comeback]") {
+  Resumed resumed;
+  Head& head = resumed.head;
+  for (auto& node : head.seen) node.deaf = true;
+  resumed.lose(1);
+  REQUIRE_FALSE(head.ended);
+  CHECK(head.join("late") == "the job begins again");
+  CHECK(head.fix.empty());
+}
+
+TEST_CASE("the event of a job that began again says why", "[actors][comeback]") {
+  Resumed resumed(1, {}, "node 1 was lost");
+  REQUIRE(resumed.head.recorder.events.size() == 1);
+  CHECK(resumed.head.recorder.events[0].why == "node 1 was lost; from /run/checkpoints/step-5");
+}
+
+TEST_CASE("a job that begins again waits longer for its nodes", "[actors][comeback]") {
+  for (const std::int32_t tries : {0, 1}) {
+    Head head(
+        9, [](job::Job& job) { job.recovery.wait_for_nodes_s = 10; }, Resumed::at_step_5(""),
+        [=](Head& it) { it.resources.tries = tries; });
+    head.system.pass(5s);
+    CHECK(head.ended.has_value() == (tries == 0));
+    head.system.pass(6s);
+    CHECK(head.ended.has_value());
+  }
+}
+
+TEST_CASE("a job begins with the nodes that come where these are enough", "[actors][comeback]") {
+  for (const std::int32_t enough : {0, 2, 3}) {
+    Head head(9, [=](job::Job& job) { job.cluster.min_nodes = enough; });
+    for (const std::int32_t id : {2, 3}) {
+      head.join("host", id);
+      head.ready(static_cast<std::size_t>(id));
+    }
+    CHECK(head.seen[2].configurations.empty());
+    head.system.pass(3s);
+    CHECK(head.ended.has_value() == (enough != 2));
+    if (enough != 2) continue;
+    REQUIRE(head.seen[2].configurations.size() == 1);
+    const Configuration& first = head.seen[2].configurations[0];
+    CHECK((first.plan.nodes() == std::set<NodeId>{NodeId{2}, NodeId{3}}));
+    CHECK(first.epoch_number == 1);
+    CHECK(first.nodes.size() == 3);  // And the head.
+    head.join("late", 0);
+    head.ready(0);
+    for (const std::size_t id : {2u, 3u})
+      head.tell(fetched_atom::value, NodeId{id}, EpochNumber{1});
+    CHECK_FALSE(head.ended);
+  }
+}
+
+TEST_CASE("a job with too few nodes trains on, then saves and ends", "[actors][comeback]") {
+  Head head(9, [](job::Job& job) {
+    job.cluster.min_nodes = 4;
+    job.recovery.wait_for_nodes_s = 10;
+  });
+  head.start_training();
+  head.plan(0);
+  head.run_step(1);
+  head.tell(exited_atom::value, 101, std::string("was killed by signal 9"));
+  for (const std::size_t id : {0u, 2u, 3u})
+    head.tell(fetched_atom::value, NodeId{id}, EpochNumber{2});
+  for (const std::size_t id : {0u, 2u, 3u})
+    head.tell(applied_atom::value, NodeId{id}, EpochNumber{2});
+  head.pass(9s, {0, 2, 3});
+  CHECK_FALSE(head.ended);
+  CHECK(head.seen[2].saves.empty());
+  head.pass(2s, {0, 2, 3});
+  CHECK(head.seen[2].saves.size() == 1);
+}
+
+TEST_CASE("a spare node works once another one is lost", "[actors][comeback]") {
+  Head head(9, [](job::Job& job) {
+    job.cluster.nodes = 4;
+    job.cluster.spares = 1;
+    job.parallel.layout.pipelines = {{{0, 0, {{"vision", {}}, {"llm", {}}}}},
+                                     {{1, 0, {{"vision", {}}, {"llm", {}}}}},
+                                     {{2, 0, {{"vision", {}}, {"llm", {}}}}}};
+  });
+  head.start_training();
+  scheduler::TemplateRequest request;
+  for (const auto& module : head.resources.setup.model.modules)
+    request.layers.insert(request.layers.end(), module.layers.size(), {1, 1, Bytes{1}, {}});
+  request.node_count = 4;
+  request.device_memory = Bytes{100};
+  head.tell(
+      std::make_shared<const scheduler::TemplateSet>(scheduler::make_templates(request).value()));
+  CHECK((head.seen[3].configurations.at(0).plan.nodes() ==
+         std::set<NodeId>{NodeId{0}, NodeId{1}, NodeId{2}}));
+  head.plan(0);
+  head.tell(exited_atom::value, 101, std::string("was killed by signal 9"));
+  REQUIRE(head.seen[3].configurations.size() == 2);
+  CHECK(head.seen[3].configurations[1].plan.nodes().size() == 3);
+  CHECK(head.seen[3].configurations[1].plan.nodes().contains(NodeId{3}));
+}
+
+}  // namespace
+}  // namespace troupe::actors

@@ -1,0 +1,214 @@
+"""Jobs that lose what nobody else has, that begin with few nodes, and that keep some spare: they come back by themselves.
+
+    comeback.py BINARY [CASE...]     prints `N passed, M failed, K skipped` last
+
+Jobs, data and oracle are those of recovery.py.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "engine"), str(ROOT / "tests" / "actors")]
+
+from recovery import STEPS, Bench, Job, ctl, expect, pipelines  # noqa: E402
+from whole_jobs import alive, children  # noqa: E402
+from tests.support.free_port import free_port  # noqa: E402
+from tests.support.recorded_runs import read_lines  # noqa: E402
+from tests.support.run_cases import run_cases  # noqa: E402
+
+KEY = "5a" * 32
+
+
+def wait_until(is_so, what, within=60):
+    deadline = time.monotonic() + within
+    while not is_so():
+        expect(time.monotonic() < deadline, f"not within {within} s: {what}")
+        time.sleep(0.02)
+
+
+def saved(job):
+    return max((int(path.parent.name[5:]) for path in job.run.glob("checkpoints/step-*/manifest.json")), default=0)
+
+
+def steps_once(job, steps=STEPS):
+    found = [line["step"] for line in read_lines(job.run / "metrics.jsonl")]
+    expect(found == list(range(1, steps + 1)), f"a step stands twice, or not at all: {found}")
+
+
+class ByHand(Job):
+    """A head whose nodes are all started like those of other machines."""
+
+    def __init__(self, bench, name, count, words, steps=STEPS):
+        os.environ["TROUPE_KEY"] = KEY
+        try:
+            self.port = free_port()
+            super().__init__(bench, name, [*words, f"cluster.nodes={count}", "cluster.local_nodes=0", "cluster.head_timeout_s=0",
+                                           f"cluster.listen=127.0.0.1:{self.port}"], steps)
+        finally:
+            del os.environ["TROUPE_KEY"]
+        self.machines = {}
+
+    def start_node(self, node):
+        self.machines[node] = subprocess.Popen(
+            [str(self.bench.binary), "node", "--join", f"127.0.0.1:{self.port}", "--node", str(node)],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1", "TROUPE_KEY": KEY})
+
+    def wait_for(self, step, within=60):
+        wait_until(lambda: self.steps() >= step, f"step {step}", within)
+
+    def kill(self, node):
+        self.machines[node].kill()
+        self.machines.pop(node).communicate()
+
+    def all_end(self, code=0):
+        output = self.finish(code)
+        for node, process in self.machines.items():
+            said = process.communicate(timeout=20)[0]
+            expect(process.returncode == code, f"node {node}: {process.returncode}\n{said}")
+        return output
+
+
+# ---- cases ----------------------------------------------------------------------------------------
+
+
+def a_job_begins_again_from_its_checkpoint_by_itself(bench):
+    """Three times the last copy of something is lost, at last within the first step after one."""
+    job = bench.start("again", *pipelines([0, 1]), "checkpoint.every_steps=2")
+    pid = job.process.pid
+    for step in (4, 9, 10):
+        job.wait_for(step)
+        wait_until(lambda: saved(job) >= 2, "a checkpoint")
+        before = saved(job)
+        nodes = children(pid)
+        os.kill(nodes[1], signal.SIGKILL)
+        wait_until(lambda: len(set(children(pid)) - set(nodes)) == 2, "new nodes")
+        expect(not any(alive(node) for node in nodes), "nodes of before are left behind")
+        wait_until(lambda: len(job.events("resumed")) > 0 and job.events("resumed")[-1]["step"] > before, "it goes on")
+    job.nodes = children(pid)
+    output = job.finish()
+    expect(output.count("the job begins again from there") == 3, f"the log does not tell:\n{output[-2500:]}")
+    bench.check(job)
+    steps_once(job)
+    why = [event["why"] for event in job.events("resumed")]
+    expect(len(why) == 3 and all("was lost: was killed by signal 9" in text and "/step-" in text for text in why), f"why: {why}")
+    expect([line["generation"] for line in read_lines(job.run / "metrics.jsonl")][-1] == 4, "generations")
+
+
+def a_job_that_is_lost_again_and_again_ends(bench):
+    """Whatever kills it needs somebody's eyes: after three tries from one checkpoint it ends with 75."""
+    job = bench.start("hopeless", *pipelines([0, 1]), steps=400)
+    job.wait_for(3)
+    ctl(bench, job, "checkpoint")
+    wait_until(lambda: saved(job) > 0, "a checkpoint")
+    pid, killed = job.process.pid, set()
+    for tries in range(4):
+        wait_until(lambda: len(set(children(pid)) - killed) == 2, f"nodes of try {tries}")
+        job.nodes = sorted(set(children(pid)) - killed)
+        first = saved(job) + 1
+        wait_until(lambda: len(job.events("resumed")) >= min(tries, 1) and job.steps() >= first, "it trains")
+        time.sleep(0.3)
+        killed |= set(job.nodes)
+        os.kill(job.nodes[0], signal.SIGKILL)
+    output = job.finish(75)
+    expect(output.count("the job begins again from there") == 3, f"tries:\n{output[-2500:]}")
+    expect("the same command goes on from there" in output, f"no way on is named:\n{output[-2500:]}")
+
+
+def nodes_of_other_machines_begin_again_too(bench):
+    job = ByHand(bench, "by-hand", 2, [*pipelines([0, 1])[:1], "checkpoint.every_steps=2"])
+    for node in (0, 1):
+        job.start_node(node)
+    job.wait_for(5)
+    wait_until(lambda: saved(job) >= 2, "a checkpoint")
+    job.kill(1)
+    wait_until(lambda: "the job begins again" in (job.run / "train.log").read_text(encoding="utf-8"), "the word to begin again")
+    time.sleep(1.5)  # The other machine takes its time.
+    job.start_node(1)
+    survivor = job.machines[0]
+    job.finish()
+    said = survivor.communicate(timeout=20)[0]
+    expect(survivor.returncode == 0 and "begins again: node 1" in said and "the job is done" in said, f"node 0:\n{said}")
+    expect(job.machines[1].wait(timeout=20) == 0, "the new node")
+    bench.check(job)
+    steps_once(job)
+
+
+def a_job_begins_with_few_nodes_and_takes_up_a_late_one(bench):
+    job = ByHand(bench, "few", 3, [*pipelines([0], [1], [2])[:1], "cluster.min_nodes=2", "cluster.join_timeout_s=5"], steps=40)
+    for node in (0, 2):
+        job.start_node(node)
+    job.wait_for(4)
+    log = (job.run / "train.log").read_text(encoding="utf-8")
+    expect("node 1 did not come: the job begins without" in log, f"the log does not tell:\n{log}")
+    job.start_node(1)
+    wait_until(lambda: job.events("joined"), "the late node comes in")
+    job.all_end()
+    bench.check(job, steps=40)
+    steps_once(job, 40)
+    nodes = [line["nodes"] for line in read_lines(job.run / "metrics.jsonl")]
+    expect(nodes[0] == 2 and nodes[-1] == 3, f"nodes: {nodes}")
+
+
+def too_few_nodes_save_and_end(bench):
+    """Below cluster.min_nodes it trains on for recovery.wait_for_nodes_s: a node that comes ends the wait, none the job."""
+    words = [*pipelines([0], [1])[:1], "cluster.min_nodes=2", "recovery.wait_for_nodes_s=4"]
+    job = ByHand(bench, "too-few", 2, words, steps=4000)
+    for node in (0, 1):
+        job.start_node(node)
+    job.wait_for(3)
+    job.kill(1)
+    wait_until(lambda: "1 of at least 2 nodes" in (job.run / "train.log").read_text(encoding="utf-8"), "the warning")
+    job.start_node(1)
+    wait_until(lambda: job.events("joined"), "a node joins")
+    time.sleep(5)
+    expect(job.process.poll() is None, "it ended although a node came")
+    job.kill(0)
+    output = job.finish(75)
+    expect("1 of at least 2 nodes (cluster.min_nodes) took part for 4 s" in output, f"the reason:\n{output[-1500:]}")
+    expect(saved(job) == job.steps(), "the last step is not saved")
+    job.machines[1].communicate(timeout=20)
+
+
+def a_spare_node_takes_the_place_of_a_lost_one(bench):
+    for name, words in (("hand", pipelines([0], [1])[:1]), ("auto", ["parallel.pipelines=[]", "parallel.mode=auto", "cluster.fault_tolerance=1"])):
+        job = bench.start(f"spare-{name}", *words, "cluster.local_nodes=3", "cluster.spares=1")
+        job.wait_for(4)
+        plans = [json.loads((job.run / "plan.json").read_text(encoding="utf-8"))]
+        job.signal(0, signal.SIGKILL)
+        wait_until(lambda: job.events() or job.process.poll() is not None, "the loss")
+        plans.append(json.loads((job.run / "plan.json").read_text(encoding="utf-8")))
+        job.finish()
+        bench.check(job)
+        nodes = [{device["node"] for device in plan["devices"]} for plan in plans]
+        expect(nodes == [{0, 1}, {1, 2}], f"{name}: nodes of the layouts: {nodes}")
+
+
+CASES = [a_job_begins_again_from_its_checkpoint_by_itself, a_job_that_is_lost_again_and_again_ends,
+         nodes_of_other_machines_begin_again_too, a_job_begins_with_few_nodes_and_takes_up_a_late_one,
+         too_few_nodes_save_and_end, a_spare_node_takes_the_place_of_a_lost_one]
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("binary", type=pathlib.Path)
+    parser.add_argument("cases", nargs="*")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(arguments.binary.resolve(), pathlib.Path(folder))
+        bench.draw = random.Random(1)
+        cases = [case for case in CASES if not arguments.cases or any(word in case.__name__ for word in arguments.cases)]
+        return run_cases(cases, lambda case: case(bench))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
