@@ -31,6 +31,10 @@ std::vector<LaterLayout> bind_later_layouts(const Value::Array& list,
                                             const std::vector<std::string>& module_names,
                                             Findings& findings);
 
+/// The root of a layout file: `[parallel]` with a layout by hand, and nothing else.
+HandLayout bind_layout_file(const Value& root, const std::vector<std::string>& module_names,
+                            Findings& findings);
+
 /// `[parallel]`; `module_names` are the keys that may stand beside its own.
 Parallel bind_parallel(const Value* parallel, const std::vector<std::string>& module_names,
                        Findings& findings);

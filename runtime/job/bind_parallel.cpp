@@ -179,6 +179,32 @@ Parallel bind_parallel(const Value* value, const std::vector<std::string>& modul
   return parallel;
 }
 
+HandLayout bind_layout_file(const Value& root, const std::vector<std::string>& modules,
+                            Findings& findings) {
+  SectionReader file{&root, "", findings};
+  SectionReader reader{file.take("parallel"), "parallel", findings};
+  for (const auto* member : file.rest())
+    findings.add(Errc::invalid_argument, member->value.where(),
+                 member->key + ": a layout file holds [parallel] alone",
+                 "remove it: the rest of a running job stays as it is");
+  auto layout = bind_hand_layout(reader, "parallel", modules, findings);
+  LayoutMode mode = LayoutMode::manual;
+  reader.choice("mode", mode, kLayoutModes);
+  if (mode != LayoutMode::manual)
+    findings.add_at("parallel.mode", "parallel.mode: a running job takes up layouts by hand alone",
+                    "remove it, or write mode = \"manual\"");
+  for (const auto& name : modules)
+    if (const Value* pins = reader.take(name.c_str()))
+      findings.add(Errc::invalid_argument, pins->where(),
+                   "parallel." + name + ": pins the planner's choice; this layout is by hand",
+                   "remove it, and say by stages where " + name + " runs");
+  reader.finish();
+  if (layout.empty() && findings.problems.empty())
+    findings.add_at("parallel", "no layout",
+                    "add [[parallel.pipelines]] or [[parallel.replicas]] tables");
+  return layout;
+}
+
 std::vector<LaterLayout> bind_later_layouts(const Value::Array& list,
                                             const std::vector<std::string>& modules,
                                             Findings& findings) {

@@ -32,6 +32,10 @@ void check_effects(const Job& job, Findings& findings);
 /// Layout by hand: nodes and devices that exist, every layer exactly once per pipeline or replica.
 void check_layout(const Job& job, Findings& findings);
 
+/// The same of one layout, whose tables stand in `section`; devices may be without a stage.
+void check_hand_layout(const Job& job, const HandLayout& layout, const std::string& section,
+                       Findings& findings);
+
 /// Copies of the llm in the layout by hand, each of which trains samples of its own; 0: there is
 /// no such layout.
 std::int64_t llm_copies(const Job& job);

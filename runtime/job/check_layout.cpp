@@ -109,6 +109,16 @@ void check_idle(const Job& job, Findings& findings) {
   }
 }
 
+/// In the layout that has most of them: each must get samples.
+std::int64_t most_copies(const Job& job, const std::string& module) {
+  std::int64_t most = std::ssize(job.parallel.layout.copies_of(module));
+  for (const auto& later : job.debug.layouts)
+    most = std::max(most, std::ssize(later.layout.copies_of(module)));
+  return most;
+}
+
+}  // namespace
+
 void check_hand_layout(const Job& job, const HandLayout& layout, const std::string& section,
                        Findings& findings) {
   std::vector<std::string> all;
@@ -120,16 +130,6 @@ void check_hand_layout(const Job& job, const HandLayout& layout, const std::stri
     check_stages(job, layout.replicas[i].stages, layout.replicas[i].modules,
                  section + ".replicas[" + to_string(i) + "]", findings);
 }
-
-/// In the layout that has most of them: each must get samples.
-std::int64_t most_copies(const Job& job, const std::string& module) {
-  std::int64_t most = std::ssize(job.parallel.layout.copies_of(module));
-  for (const auto& later : job.debug.layouts)
-    most = std::max(most, std::ssize(later.layout.copies_of(module)));
-  return most;
-}
-
-}  // namespace
 
 void check_layout(const Job& job, Findings& findings) {
   const auto problems_before = findings.problems.size();

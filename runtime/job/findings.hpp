@@ -41,4 +41,8 @@ struct Findings {
   }
 };
 
+/// Several problems as one error of at most five lines; `rest` says how to see those beyond the
+/// fourth. REQUIRES: not empty.
+Error one_error(const std::vector<Error>& problems, const std::string& rest);
+
 }  // namespace troupe::job

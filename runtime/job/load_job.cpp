@@ -1,14 +1,12 @@
 #include "runtime/job/load_job.hpp"
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
-#include <system_error>
 
 #include "runtime/job/bind_job.hpp"
 #include "runtime/job/check_job.hpp"
 #include "runtime/job/document.hpp"
 #include "runtime/job/findings.hpp"
+#include "runtime/job/read_text.hpp"
 #include "runtime/job/toml_text.hpp"
 
 namespace troupe::job {
@@ -18,27 +16,6 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::uintmax_t kFileBytesMax = 4 << 20;  // A job file is written by hand.
-
-Result<std::string> read_text(const fs::path& file) {
-  std::error_code error;
-  const auto fail = [&](Errc code, std::string message, std::string fix) {
-    return Error{code, std::move(message), file.string(), std::move(fix)};
-  };
-  if (!fs::exists(file, error))
-    return fail(Errc::not_found, "no such job file",
-                "check the path; it starts from the current directory");
-  if (!fs::is_regular_file(file, error))
-    return fail(Errc::invalid_argument, "not a file", "name a job file, as configs/demo.toml");
-  if (fs::file_size(file, error) > kFileBytesMax)
-    return fail(Errc::invalid_argument, "larger than 4 MiB; this is no job file",
-                "name a job file");
-  std::ifstream stream(file, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(stream), {}};
-  if (!stream.good() && !stream.eof())
-    return fail(Errc::io_failed, "cannot be read", "check its permissions");
-  if (!stream.is_open()) return fail(Errc::io_failed, "cannot be opened", "check its permissions");
-  return text;
-}
 
 /// Reads files and what they extend into one tree.
 class Assembler {
@@ -50,7 +27,7 @@ class Assembler {
     const auto id = fs::weakly_canonical(file);
     if (const auto found = std::find(open_.begin(), open_.end(), id); found != open_.end())
       return report_cycle(found);
-    const auto text = read_text(file);
+    const auto text = read_text(file, kFileBytesMax, {"job file", "as configs/demo.toml"});
     if (!text.ok()) return findings_.problems.push_back(at_extends(text.error()));
     open_.push_back(id);
     add_text(text.value(), std::make_shared<Source>(Source{file.string(), file.parent_path()}),
@@ -173,20 +150,7 @@ JobReading parse_job(const std::string& text, const std::string& name,
 Result<LoadedJob> load_job(const fs::path& file, const std::vector<std::string>& overrides) {
   auto reading = read_job(file, overrides);
   if (reading.ok()) return std::move(reading.loaded);
-  const auto& problems = reading.problems;
-  if (problems.size() == 1) return problems.front();
-  // One line each, four of them at most: an error message has five lines.
-  constexpr std::size_t kShown = 4;
-  Error all{problems.front().code, {}, {}, {}};
-  for (std::size_t i = 0; i < std::min(problems.size(), kShown); ++i) {
-    const auto& problem = problems[i];
-    all.message +=
-        (i == 0 ? "" : "\n") + problem.where + ": " + problem.message + "; " + problem.fix;
-  }
-  if (problems.size() > kShown)
-    all.message += "\n" + std::to_string(problems.size() - kShown) +
-                   " more problems: `troupe validate " + file.string() + "` shows all";
-  return all;
+  return one_error(reading.problems, "`troupe validate " + file.string() + "` shows all");
 }
 
 }  // namespace troupe::job
