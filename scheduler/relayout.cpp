@@ -28,6 +28,17 @@ class Relayouter {
     return made;
   }
 
+  /// The layout with standby holders.
+  Result<Relayout> place(const HandLayout& layout) const {
+    auto placed = place_by_hand(plan().model, layout, request_.cluster, IdleDevices::left_out);
+    if (!placed.ok()) return std::move(placed).error();
+    auto safe = with_standbys(std::move(placed).value());
+    if (!safe.ok()) return std::move(safe).error();
+    Relayout made{std::move(safe).value(), request_.nodes};
+    for (const NodeId node : made.plan.nodes()) made.idle.erase(node);
+    return made;
+  }
+
  private:
   const ParallelPlan& plan() const { return request_.plan; }
 
@@ -68,16 +79,6 @@ class Relayouter {
         entry.runs.push_back({plan().model.at(run.module).name, run.layers});
     }
     return entries;
-  }
-
-  Result<Relayout> place(const HandLayout& layout) const {
-    auto placed = place_by_hand(plan().model, layout, request_.cluster, IdleDevices::left_out);
-    if (!placed.ok()) return std::move(placed).error();
-    auto safe = with_standbys(std::move(placed).value());
-    if (!safe.ok()) return std::move(safe).error();
-    Relayout made{std::move(safe).value(), request_.nodes};
-    for (const NodeId node : made.plan.nodes()) made.idle.erase(node);
-    return made;
   }
 
   /// Standby holders on any device of the nodes that are there.
@@ -234,5 +235,9 @@ class Relayouter {
 }  // namespace
 
 Result<Relayout> relayout(const RelayoutRequest& request) { return Relayouter(request).find(); }
+
+Result<Relayout> relayout_by_hand(const RelayoutRequest& request, const HandLayout& layout) {
+  return Relayouter(request).place(layout);
+}
 
 }  // namespace troupe::scheduler

@@ -8,6 +8,7 @@
 #include <set>
 #include <vector>
 
+#include "runtime/vocabulary/hand_layout.hpp"
 #include "runtime/vocabulary/parallel_plan.hpp"
 #include "runtime/vocabulary/result.hpp"
 #include "scheduler/pipeline_templates.hpp"
@@ -47,5 +48,11 @@ struct Relayout {
 ///
 /// Errors: infeasible: none of these works; the message is that of the last one.
 Result<Relayout> relayout(const RelayoutRequest& request);
+
+/// A layout by hand on the nodes that are there, with standby holders as above. Templates and batch
+/// of the request do not matter.
+///
+/// Errors: as `place_by_hand`; REQUIRES of the layout's nodes that they are there.
+Result<Relayout> relayout_by_hand(const RelayoutRequest& request, const HandLayout& layout);
 
 }  // namespace troupe::scheduler

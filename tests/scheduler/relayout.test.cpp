@@ -250,5 +250,30 @@ TEST_CASE("who stands by for something that one node trains goes on doing so", "
   CHECK(stayed > 10);
 }
 
+TEST_CASE("a layout by hand has its standby holders on nodes that are there", "[scheduler]") {
+  const auto plan =
+      place_by_hand(text_llm(6), {{llm_on({0, 1, 2, 3}, 6)}}, {5, 1}, IdleDevices::left_out)
+          .value();
+  const Tolerance one{1, Dtype::fp32};
+  const TemplateSet none;
+  // Node 4 is lost; by itself place_by_hand would have it stand by.
+  const HandLayout cut{{llm_on({3, 0}, 6)}};
+  const auto made = relayout_by_hand({plan, {5, 1}, none, 8, one, but(5, {4})}, cut).value();
+  CHECK(made.plan.pipelines.size() == 1);
+  CHECK_FALSE(made.plan.nodes().contains(NodeId{4}));
+  CHECK_FALSE(made.plan.standbys.empty());
+  for (const auto& holders : unit_holders(made.plan)) {
+    std::set<NodeId> nodes;
+    for (const DeviceId holder : holders) nodes.insert(made.plan.devices[holder.index()].node);
+    CHECK(nodes.size() >= 2);
+  }
+  // What stands by where it is of use stays there, so that asking again changes nothing.
+  CHECK((relayout_by_hand({made.plan, {5, 1}, none, 8, one, but(5, {4})}, cut).value().plan ==
+         made.plan));
+  const auto alone = relayout_by_hand({plan, {5, 1}, none, 8, {}, but(5, {4})}, cut).value();
+  CHECK((alone.idle == std::set<NodeId>{NodeId{1}, NodeId{2}}));
+  CHECK_FALSE(relayout_by_hand({plan, {5, 1}, none, 8, {}, but(5, {4})}, {{llm_on({3}, 5)}}).ok());
+}
+
 }  // namespace
 }  // namespace troupe::scheduler

@@ -1,0 +1,49 @@
+#include "engine/asked_layout.hpp"
+
+#include <utility>
+
+#include "engine/choose_layout.hpp"
+#include "engine/dealing.hpp"
+#include "engine/microbatching.hpp"
+#include "engine/nominal_profile.hpp"
+#include "engine/plan_guard.hpp"
+#include "engine/state_memory.hpp"
+
+namespace troupe::engine {
+
+Result<scheduler::Relayout> plan_asked_layout(const JobSetup& setup, const HandLayout& layout,
+                                              const ParallelPlan& present,
+                                              const std::set<NodeId>& nodes) {
+  const job::Job& job = setup.job;
+  const scheduler::TemplateSet none;
+  auto made = scheduler::relayout_by_hand({present,
+                                           {job.cluster.nodes, job.cluster.devices_per_node},
+                                           none,
+                                           job.train.global_batch_size,
+                                           tolerance_of(job),
+                                           nodes},
+                                          layout);
+  if (!made.ok()) return made;
+  auto fits = check_state_memory(job, made.value().plan, memory_at_hand(job.cluster));
+  if (!fits.ok()) return std::move(fits).error();
+  return made;
+}
+
+Status rehearse(const JobSetup& setup, const ParallelPlan& plan, std::vector<SampleShape> samples) {
+  auto options = planner_options(setup, 0, 0).microbatching;
+  options.policy =
+      "in-order";  // How samples are cut is no matter of the layout, and searches take time.
+  const auto count = static_cast<std::int64_t>(samples.size());
+  const auto shares = Dealing(plan.pipelines.size(), 1).counts(0, count);
+  DealtBatch batch{1, 0, std::move(samples), {}};
+  std::int32_t next = 0;
+  for (const std::int64_t share : shares) {
+    auto& own = batch.pipelines.emplace_back();
+    for (std::int64_t i = 0; i < share; ++i) own.push_back(next++);
+  }
+  auto planned = Microbatching(plan, std::move(options), setup.costs).plan(std::move(batch));
+  if (!planned.ok()) return std::move(planned).error();
+  return PlanGuard(plan).pass(planned.value().iteration, 0);
+}
+
+}  // namespace troupe::engine
