@@ -168,13 +168,15 @@ struct Offers {
 
 /// What the job's owner asks of a running job.
 struct ControlRequest {
-  enum class Kind : std::uint8_t { status, checkpoint, stop, drain };
+  enum class Kind : std::uint8_t { status, checkpoint, stop, drain, layout };
   Kind kind = Kind::status;
-  NodeId node;  ///< To be drained.
+  NodeId node = {};         ///< To be drained.
+  std::string layout = {};  ///< The text of a layout file.
+  std::string file = {};    ///< How its owner calls that file.
 
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, ControlRequest& x) {
-    return f(x.kind, x.node);
+    return f(x.kind, x.node, x.layout, x.file);
   }
 };
 

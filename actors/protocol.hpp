@@ -61,6 +61,7 @@ CAF_ADD_ATOM(troupe, troupe::actors, settle_atom, "settle")
 CAF_ADD_ATOM(troupe, troupe::actors, save_atom, "save")
 CAF_ADD_ATOM(troupe, troupe::actors, control_atom, "control")
 CAF_ADD_ATOM(troupe, troupe::actors, leave_atom, "leave")
+CAF_ADD_ATOM(troupe, troupe::actors, layout_atom, "layout")
 
 CAF_END_TYPE_ID_BLOCK(troupe)
 
@@ -108,7 +109,8 @@ using SupervisorActor = caf::typed_actor<
     // A signal asks to end the job (head only). A second one ends it at once.
     caf::reacts_to<stop_atom, std::int32_t>,
     // The job's owner asks or orders something (`troupe ctl`): a line of JSON for the status, else
-    // what will be done, a sentence. Errors, as for joining: it cannot be done.
+    // what will be done, a sentence. Errors, as for joining: it cannot be done; of a layout file
+    // also what is wrong in it.
     caf::replies_to<control_atom, ControlRequest>::with<std::string>,
     // Nodes whose processes were told to end have all said so by now (from itself).
     caf::reacts_to<leave_atom>,
@@ -135,6 +137,9 @@ using SchedulerActor = caf::typed_actor<
     // Start planning for a configuration, from this batch on; handles of the nodes in order of
     // their ids. What was planned beyond for an older one is planned anew.
     caf::reacts_to<begin_atom, Configuration, std::vector<caf::strong_actor_ptr>, std::int64_t>,
+    // The next configuration is one that was asked for: how pipelines of other sizes are cut is
+    // worked out anew for it.
+    caf::reacts_to<layout_atom>,
     // Plan the next batch; the answer is a PlannedBatchPtr to the supervisor.
     caf::reacts_to<next_atom>,
     // A node has decoded its share of a batch.

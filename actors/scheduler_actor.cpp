@@ -52,6 +52,7 @@ void begin(Self self, const Configuration& configuration,
   // Before its plan changes under the old planner.
   const LearnedCosts learned =
       state.planner ? state.planner->learned() : std::exchange(state.learned, {});
+  if (std::exchange(state.is_asked_layout, false)) state.has_templates = false;
   state.configuration = configuration;
   state.nodes.clear();
   for (const auto& node : nodes) state.nodes.push_back(caf::actor_cast<NodeActor>(node));
@@ -94,6 +95,7 @@ SchedulerActor::behavior_type scheduler(Self self, const engine::JobSetup* setup
       [self](begin_atom, const Configuration& configuration,
              const std::vector<caf::strong_actor_ptr>& nodes,
              std::int64_t next) { begin(self, configuration, nodes, next); },
+      [self](layout_atom) { self->state.is_asked_layout = true; },
       [self](next_atom) {
         ++self->state.wanted;
         order_ahead(self);

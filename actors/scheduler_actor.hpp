@@ -24,6 +24,7 @@ struct SchedulerState {
   std::optional<engine::RunCheck> check;  ///< Of the profile.
   std::string began;                      ///< When the run did.
   bool has_templates = false;             ///< They were sent to the supervisor.
+  bool is_asked_layout = false;           ///< The next one: they are to be made anew.
   std::vector<DealNote> deals;            ///< Of before, for the first layout.
   LearnedCosts learned;                   ///< The same.
   std::int64_t next_order = 0;            ///< Batches below it have been ordered.

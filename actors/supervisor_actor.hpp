@@ -94,6 +94,7 @@ struct LayoutChange {
   Time begun;
   Time fetched;
   bool is_settling = false;  ///< All have fetched and were told to turn over to it.
+  std::string why = {};      ///< Where somebody asked for it: who.
 };
 
 /// What a job does about nodes that were lost, join or leave, until it trains with those there are.
@@ -175,7 +176,9 @@ struct SupervisorState {
   StatePlacement placed;         ///< Where the model's state lies; empty before the first layout.
   std::set<DeviceSlot> devices;  ///< All that ever had a place: each keeps what it kept.
   std::size_t changes = 0;       ///< Of the layout, as `debug.layouts` lists them.
-  JobProgress progress;          ///< Of finished steps, but for bad samples and skipped steps.
+  std::optional<HandLayout> asked_layout;  ///< From the next step on.
+  PlannedBatchPtr newest_batch;            ///< Of those with samples.
+  JobProgress progress;  ///< Of finished steps, but for bad samples and skipped steps.
   Saves saves;
   std::optional<Stopping> stopping;
   bool is_announced = false;  ///< That it goes on.

@@ -1,5 +1,6 @@
 #include "actors/supervisor_control.hpp"
 
+#include "actors/supervisor_asked_layout.hpp"
 #include "actors/supervisor_members.hpp"
 #include "actors/supervisor_records.hpp"
 #include "actors/supervisor_save.hpp"
@@ -90,6 +91,12 @@ caf::result<std::string> control(Self self, const ControlRequest& request) {
       const auto drained = drain(self, request.node, "troupe ctl asks for it", false);
       if (!drained.ok()) return refusal(drained.error().message, drained.error().fix);
       return "node " + std::to_string(request.node.value) + " leaves before the next step";
+    }
+    case ControlRequest::Kind::layout: {
+      auto asked = ask_for_layout(self, request);
+      if (asked.ok()) return std::move(asked).value();
+      const Error& why = asked.error();
+      return refusal((why.where.empty() ? "" : why.where + ": ") + why.message, why.fix);
     }
     case ControlRequest::Kind::status: break;
   }

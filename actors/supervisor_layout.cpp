@@ -29,14 +29,27 @@ std::vector<StateMove> moves_of(const std::vector<StateMove>& all, NodeId node) 
   return own;
 }
 
-/// A change that fits into memory beside the present layout.
+}  // namespace
+
+Result<LayoutChange> plan_change(const SupervisorState& state, const ParallelPlan& plan,
+                                 const StatePlacement& left) {
+  const engine::JobSetup& setup = state.resources->setup;
+  const Dtype dtype = setup.job.train.dtype;
+  LayoutChange change;
+  change.want = scheduler::place_state(plan, setup.parameters, dtype);
+  auto moves = scheduler::plan_state_moves(setup.parameters, dtype, left, change.want);
+  if (!moves.ok()) return std::move(moves).error();
+  change.moves = std::move(moves).value();
+  return change;
+}
+
 Result<LayoutChange> plan_fitting_change(const SupervisorState& state, const ParallelPlan& plan) {
   const auto places = plan.nodes();
   for (const NodeId node : places)
     if (!takes_part(state.nodes[node.index()]))
       return Error{Errc::infeasible,
                    "node " + std::to_string(node.value) + " is not there any more",
-                   "debug.layouts",
+                   {},
                    {}};
   auto change = plan_change(state, plan, state.placed);
   if (!change.ok()) return change;
@@ -52,20 +65,6 @@ Result<LayoutChange> plan_fitting_change(const SupervisorState& state, const Par
   return change;
 }
 
-}  // namespace
-
-Result<LayoutChange> plan_change(const SupervisorState& state, const ParallelPlan& plan,
-                                 const StatePlacement& left) {
-  const engine::JobSetup& setup = state.resources->setup;
-  const Dtype dtype = setup.job.train.dtype;
-  LayoutChange change;
-  change.want = scheduler::place_state(plan, setup.parameters, dtype);
-  auto moves = scheduler::plan_state_moves(setup.parameters, dtype, left, change.want);
-  if (!moves.ok()) return std::move(moves).error();
-  change.moves = std::move(moves).value();
-  return change;
-}
-
 void bring_up(Self self, const ParallelPlan& plan, LayoutChange change) {
   auto& state = self->state;
   state.phase = Phase::applying;
@@ -76,6 +75,7 @@ void bring_up(Self self, const ParallelPlan& plan, LayoutChange change) {
   state.configuration.plan = plan;
   state.devices.insert(plan.devices.begin(), plan.devices.end());
   state.missed.clear();
+  state.planning = false;  // What was asked for is of another layout, and dropped.
   state.resources->transport->drop_older_than(state.configuration.epoch_number);
   state.configuration.nodes.clear();
   for (const NodeEntry& node : state.nodes)
@@ -145,6 +145,13 @@ bool change_is_due(const SupervisorState& state) {
   return state.changes < layouts.size() && state.planned_steps + 1 >= layouts[state.changes].step;
 }
 
+void take_up(Self self, const ParallelPlan& plan, LayoutChange change) {
+  auto& state = self->state;
+  tell_of_change(self);
+  self->send(state.colleagues.scheduler, layout_atom::value);
+  bring_up(self, plan, std::move(change));
+}
+
 bool change_layout(Self self) {
   auto& state = self->state;
   const ParallelPlan& plan = state.resources->later[state.changes++];
@@ -152,7 +159,7 @@ bool change_layout(Self self) {
   auto change = plan_fitting_change(state, plan);
   if (change.ok()) {
     change.value().due = due;
-    bring_up(self, plan, std::move(change).value());
+    take_up(self, plan, std::move(change).value());
     return true;
   }
   state.resources->logger.warning(

@@ -21,6 +21,14 @@ bool change_layout(SupervisorSelf self);
 Result<LayoutChange> plan_change(const SupervisorState& state, const ParallelPlan& plan,
                                  const StatePlacement& left);
 
+/// The same of a change that fits into memory beside the present layout.
+/// Errors: as above; infeasible: no room, or a node of it is not there.
+Result<LayoutChange> plan_fitting_change(const SupervisorState& state, const ParallelPlan& plan);
+
+/// Between two steps: changes to a layout that was asked for. What it takes when nodes are lost or
+/// join is worked out anew.
+void take_up(SupervisorSelf self, const ParallelPlan& plan, LayoutChange change);
+
 /// Tells all nodes to bring a layout up, as a new generation. What they have under way is given up.
 void bring_up(SupervisorSelf self, const ParallelPlan& plan, LayoutChange change);
 

@@ -45,13 +45,6 @@ Status take_note_of(Self self, const NodeReady& ready) {
   return Done{};
 }
 
-std::set<NodeId> nodes_that_stay(const SupervisorState& state) {
-  std::set<NodeId> nodes;
-  for (std::size_t i = 0; i < state.nodes.size(); ++i)
-    if (takes_part(state.nodes[i]) && !state.leaving.contains(NodeId{i})) nodes.insert(NodeId{i});
-  return nodes;
-}
-
 /// Room for what comes, beside what is there.
 Status fits_beside(const SupervisorState& state, const Regrouping& regrouping) {
   const job::Job& job = state.resources->setup.job;
@@ -79,6 +72,13 @@ void give_up_change(Self self, const Error& error) {
 }
 
 }  // namespace
+
+std::set<NodeId> nodes_that_stay(const SupervisorState& state) {
+  std::set<NodeId> nodes;
+  for (std::size_t i = 0; i < state.nodes.size(); ++i)
+    if (takes_part(state.nodes[i]) && !state.leaving.contains(NodeId{i})) nodes.insert(NodeId{i});
+  return nodes;
+}
 
 caf::result<NodeWelcome> join(Self self, const NodeHello& hello) {
   if (self->state.gathering || !hello.holding.empty()) return join_gathered(self, hello);

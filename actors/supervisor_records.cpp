@@ -96,7 +96,7 @@ std::string change_text(const SupervisorState& state, Time now) {
          observe::layout_words(state.configuration.plan) + ": " + bytes(change.moves.sent_bytes) +
          " of state between nodes, the busiest device sent " + bytes(change.moves.max_sent_bytes) +
          ", " + took(change.begun, change.fetched) + "; stages built in " +
-         took(change.fetched, now);
+         took(change.fetched, now) + (change.why.empty() ? "" : "; " + change.why);
 }
 
 std::int32_t tolerance_of(const StatePlacement& placement) {
@@ -134,7 +134,7 @@ observe::RunEvent change_event(const SupervisorState& state, Time now) {
   event.generation = state.configuration.epoch_number;
   event.kind = "layout";
   event.nodes = {nodes.begin(), nodes.end()};
-  event.why = observe::layout_words(state.configuration.plan);
+  event.why = change.why.empty() ? observe::layout_words(state.configuration.plan) : change.why;
   event.decide_ms = milliseconds_between(change.due, change.begun);
   event.copy_ms = milliseconds_between(change.begun, change.fetched);
   event.copy_bytes = change.moves.sent_bytes;

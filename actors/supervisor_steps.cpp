@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "actors/supervisor_asked_layout.hpp"
 #include "actors/supervisor_collect.hpp"
 #include "actors/supervisor_layout.hpp"
 #include "actors/supervisor_members.hpp"
@@ -17,22 +18,6 @@ using Self = SupervisorSelf;
 using Phase = SupervisorState::Phase;
 
 constexpr std::size_t kStepsAhead = 2;
-
-/// Asks for one plan at a time, as long as devices have room for another step. A step of another
-/// layout waits until all steps before it have ended.
-void ask_for_plan(Self self) {
-  auto& state = self->state;
-  if (state.phase != Phase::training || state.last_planned) return;
-  if (state.stopping || state.regrouping) return;
-  // Who joins or leaves does not wait for a plan that nobody will use.
-  if (members_change(state) && (!state.steps.empty() || change_members(self))) return;
-  if (state.stopping || state.planning) return;  // Who wanted to leave may take the job with it.
-  if (state.steps.size() >= kStepsAhead) return;
-  while (change_is_due(state))
-    if (!state.steps.empty() || change_layout(self)) return;
-  state.planning = true;
-  self->send(state.colleagues.scheduler, next_atom::value);
-}
 
 /// Of the shares what batches to come look back at.
 std::vector<DealNote> deals_after(const SupervisorState& state, const engine::PlannedBatch& batch) {
@@ -111,7 +96,10 @@ void finish_step(Self self) {
   save_if_due(self);
   if (state.regrouping) return regroup(self);
   if (state.stopping || state.phase != Phase::training) return;
-  if (state.steps.empty() && state.last_planned) return begin_collecting(self);
+  if (state.steps.empty() && state.last_planned) {
+    drop_asked_layout(self);
+    return begin_collecting(self);
+  }
   if (!state.steps.empty() && state.steps.front().batch->iteration.samples.empty()) {
     decide(self, state.steps.front());
     return finish_step(self);
@@ -120,6 +108,22 @@ void finish_step(Self self) {
 }
 
 }  // namespace
+
+void ask_for_plan(Self self) {
+  auto& state = self->state;
+  if (state.phase != Phase::training || state.last_planned) return;
+  if (state.stopping || state.regrouping) return;
+  // Who joins or leaves does not wait for a plan that nobody will use.
+  if (members_change(state) && (!state.steps.empty() || change_members(self))) return;
+  if (state.stopping) return;  // Who wanted to leave may take the job with it.
+  if (state.asked_layout && (!state.steps.empty() || take_up_asked_layout(self))) return;
+  if (state.planning) return;
+  if (state.steps.size() >= kStepsAhead) return;
+  while (change_is_due(state))
+    if (!state.steps.empty() || change_layout(self)) return;
+  state.planning = true;
+  self->send(state.colleagues.scheduler, next_atom::value);
+}
 
 void start_training(Self self) {
   auto& state = self->state;
@@ -153,6 +157,7 @@ void planned(Self self, const PlannedBatchPtr& batch) {
   auto checked = engine::check_bad_samples(
       resources.setup.job, static_cast<std::int64_t>(state.bad_ids.size()), resources.data.records);
   if (!checked.ok()) return fail(self, checked.error());
+  if (!batch->iteration.samples.empty()) state.newest_batch = batch;
   const bool idle = state.steps.empty();
   RunningStep step{batch,
                    engine::StepLedger(batch->batch + 1, state.configuration.epoch_number,

@@ -10,6 +10,10 @@ namespace troupe::actors {
 /// A layout is up: plans from the last finished step on.
 void start_training(SupervisorSelf self);
 
+/// Asks for one plan at a time, as long as devices have room for another step. A step of another
+/// layout waits until all steps before it have ended. REQUIRES: not while a step is being finished.
+void ask_for_plan(SupervisorSelf self);
+
 /// The scheduler has planned the next batch: sends it to the devices, one step ahead of them.
 void planned(SupervisorSelf self, const PlannedBatchPtr& batch);
 

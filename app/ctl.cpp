@@ -14,6 +14,7 @@
 #include "app/signals.hpp"
 #include "app/terminal.hpp"
 #include "engine/this_machine.hpp"
+#include "runtime/job/read_layout.hpp"
 #include "runtime/observe/job_status.hpp"
 
 namespace troupe::app {
@@ -30,6 +31,7 @@ constexpr std::chrono::seconds kAnswerTime{10};
 struct Options {
   std::string run;
   std::int32_t node = 0;
+  std::string layout;  ///< A file.
   bool json = false;
 };
 
@@ -58,6 +60,13 @@ Result<std::string> ask(caf::actor_system& system, const SupervisorActor& superv
 int control(const Options& options, Kind kind) {
   std::string joins;
   const auto asked = [&]() -> Result<std::string> {
+    ControlRequest request{kind, NodeId{options.node}};
+    if (kind == Kind::layout) {
+      auto text = job::read_layout_text(options.layout);
+      if (!text.ok()) return std::move(text).error();
+      request.layout = std::move(text).value();
+      request.file = options.layout;
+    }
     if (auto there = check_run_folder(options.run); !there.ok()) return std::move(there).error();
     const auto file = read_control(options.run);
     if (!file.ok()) return file.error();
@@ -75,7 +84,7 @@ int control(const Options& options, Kind kind) {
       error.fix = "look whether the job still runs: " + options.run + "/train.log";
       return error;
     }
-    auto answer = ask(system, supervisor.value(), {kind, NodeId{options.node}});
+    auto answer = ask(system, supervisor.value(), request);
     supervisor = Error{Errc::cancelled, {}, {}, {}};  // Lets go of it before the system ends.
     return answer;
   }();
@@ -109,6 +118,12 @@ void add_ctl(Commands& commands) {
   add("stop", "Save, and end", Kind::stop);
   auto* drain = add("drain", "Let a node leave; its state goes to others first", Kind::drain);
   drain->add_option("NODE", options->node, "Its number")->required();
+  auto* layout = add("layout", "Train on another layout from the next step on", Kind::layout);
+  layout
+      ->add_option("FILE", options->layout,
+                   "[[parallel.pipelines]] or [[parallel.replicas]], as in a job file")
+      ->required()
+      ->type_name("FILE.toml");
 }
 
 }  // namespace troupe::app

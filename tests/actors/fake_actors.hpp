@@ -165,7 +165,8 @@ struct SchedulerSeen {
   std::vector<Configuration> begins;
   std::vector<std::int64_t> next;  ///< First batch of each of them.
   int asked = 0;
-  int told = 0;  ///< What steps took.
+  int told = 0;           ///< What steps took.
+  int asked_layouts = 0;  ///< Before the begin of each.
 };
 
 inline SchedulerActor::behavior_type fake_scheduler(SchedulerActor::pointer self,
@@ -176,6 +177,7 @@ inline SchedulerActor::behavior_type fake_scheduler(SchedulerActor::pointer self
         seen->begins.push_back(x);
         seen->next.push_back(next);
       },
+      [seen](layout_atom) { ++seen->asked_layouts; },
       [seen](next_atom) { ++seen->asked; },
       [](const engine::BatchReport&) {},
       [seen](const PlannedBatchPtr&, const StepRecordPtr&) { ++seen->told; },

@@ -260,5 +260,30 @@ TEST_CASE("finished steps are held against the profile", "[actors]") {
   CHECK(notes[0].ratio == Catch::Approx(1.4));
 }
 
+TEST_CASE("what to do when nodes are lost is worked out anew for a layout that was asked for",
+          "[actors]") {
+  Fixture fixture;
+  fixture.setup.costs =
+      engine::planning_costs(fixture.setup, engine::nominal_profile(fixture.setup),
+                             Bytes{std::int64_t{1} << 30})
+          .value();
+  const auto first_batch = [&](EpochNumber epoch) {
+    for (NodeSeen& node : fixture.seen) node.orders.clear();
+    fixture.begin(epoch);
+    fixture.ask();
+    for (std::size_t node = 0; node < 4; ++node) fixture.tell(fixture.report(node, 0));
+  };
+  first_batch(1);
+  REQUIRE(fixture.told.templates.size() == 1);
+  CHECK(fixture.told.templates[0]->templates.size() > 1);
+  first_batch(2);  // After a loss, say: the same set serves.
+  CHECK(fixture.told.templates.size() == 1);
+  caf::anon_send(fixture.actor, layout_atom::value);
+  first_batch(3);
+  CHECK(fixture.told.templates.size() == 2);
+  first_batch(4);
+  CHECK(fixture.told.templates.size() == 2);
+}
+
 }  // namespace
 }  // namespace troupe::actors

@@ -1,72 +1,12 @@
 #include "actors/supervisor_members.hpp"
 
-#include <fstream>
-
 #include "runtime/observe/job_status.hpp"
-#include "tests/actors/head_fixture.hpp"
-#include "tests/support/scratch_folder.hpp"
+#include "tests/actors/members_fixture.hpp"
 
 namespace troupe::actors {
 namespace {
 
 using namespace std::chrono_literals;
-
-/// A head that trains, knows how pipelines of other sizes would be cut, and keeps a log.
-struct Members {
-  explicit Members(const std::function<void(job::Job&)>& edit = {}) : head(9, edit) {
-    head.resources.logger =
-        observe::Logger::create(nullptr, {"head", observe::LogLevel::info, scratch / "log"})
-            .value();
-    head.start_training();
-    scheduler::TemplateRequest request;
-    for (const auto& module : head.resources.setup.model.modules)
-      request.layers.insert(request.layers.end(), module.layers.size(), {1, 1, Bytes{1}, {}});
-    request.node_count = 4;
-    request.device_memory = Bytes{100};
-    head.tell(
-        std::make_shared<const scheduler::TemplateSet>(scheduler::make_templates(request).value()));
-  }
-
-  std::string log() const {
-    std::ifstream stream(scratch / "log");
-    return {std::istreambuf_iterator<char>(stream), {}};
-  }
-
-  void bring_up(EpochNumber epoch, const std::vector<std::size_t>& nodes) {
-    for (const std::size_t id : nodes) head.tell(fetched_atom::value, NodeId{id}, epoch);
-    for (const std::size_t id : nodes) head.tell(applied_atom::value, NodeId{id}, epoch);
-  }
-
-  void run_step(std::int64_t step, EpochNumber epoch) {
-    const std::size_t devices = head.scheduler.begins.back().plan.devices.size();
-    for (std::size_t device = 0; device < devices; ++device)
-      head.prepared(device, step, 1, 1, epoch);
-    for (std::size_t device = 0; device < devices; ++device) head.finished(device, step, epoch);
-  }
-
-  void lose(std::size_t node) {
-    head.tell(exited_atom::value, static_cast<std::int32_t>(100 + node),
-              std::string("was killed by signal 9"));
-  }
-
-  /// The answer to a request, or why there is none.
-  std::string ask(ControlRequest::Kind kind, std::int32_t node = -1) {
-    std::string answer;
-    const auto asker = head.system.get().spawn([&answer, kind, node,
-                                                actor = head.actor](caf::event_based_actor* self) {
-      self->request(actor, caf::infinite, control_atom::value, ControlRequest{kind, NodeId{node}})
-          .then([&answer](const std::string& text) { answer = text; },
-                [&answer](const caf::error& error) {
-                  answer = "no: " + error.context().get_as<std::string>(0);
-                });
-    });
-    head.system.run();
-    return answer;
-  }
-
-  testing::ScratchFolder scratch;
-  Head head;
-};
 
 TEST_CASE("a node that joins a running job works from the next step on", "[actors][members]") {
   Members members;
