@@ -23,7 +23,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "engine"), str(ROOT / "tests" / "actors")]
 
 from parity_data import UnevenData  # noqa: E402
-from parity_layouts import REPLICAS, THREE_STAGES  # noqa: E402
+from parity_layouts import BOTH, REPLICAS, THREE_STAGES, by_replicas  # noqa: E402
 from parity_matrix import POLICIES, SCHEDULES  # noqa: E402
 from whole_jobs import alive, children  # noqa: E402
 from tests.support.recorded_runs import read_lines  # noqa: E402
@@ -363,6 +363,72 @@ def a_job_is_asked_and_ordered(bench):
     bench.check(job, steps=60)
 
 
+def layout_file(bench, name, words):
+    """A layout file of the tables that these words of a command line give to [parallel]."""
+    tables = [word for word in words if word.startswith("parallel.") and not word.endswith("=[]")]
+    file = bench.folder / f"{name}.toml"
+    file.write_text("\n".join(tables) + "\n", encoding="utf-8")
+    return str(file)
+
+
+def the_layout_is_changed_by_hand(bench):
+    """Twice while the job trains: other cuts and another number of pipelines, then replicas per module; then a node dies."""
+    job = bench.start("by-hand", *LAYOUTS["two pipelines"], steps=80)
+    job.wait_for(3)
+    for name, words, why in (("no-node", pipelines([0], [7]), "no-node.toml:1: parallel.pipelines[1].stages[0].node: 7, but the job has 4 nodes"),
+                             ("no-llm", ['parallel.pipelines=[{stages=[{node=0,vision="all",audio="all"}]}]'], "no stage holds llm")):
+        done = subprocess.run([str(bench.binary), "ctl", str(job.run), "layout", layout_file(bench, name, words)],
+                              capture_output=True, text=True, timeout=60, check=False)
+        expect(done.returncode == 2 and why in done.stderr and "fix: " in done.stderr, f"{name}: {done.returncode} {done.stderr}")
+    ctl(bench, job, "layout", str(bench.folder / "nowhere.toml"), code=2)
+    for words in (pipelines([0], [3], [2, 1]), by_replicas((BOTH, ENCODERS, ENCODERS), ('"llm"', LLM, LLM))):
+        seen = job.steps()
+        answer = ctl(bench, job, "layout", layout_file(bench, "other", words))
+        expect("layout changes before the next step: " in answer, f"it is not told what happens: {answer}")
+        job.wait_for(seen + 8)
+        expect(job.events("layout"), "the layout did not change")
+    job.signal(1, signal.SIGKILL)
+    output = job.finish()
+    bench.check(job, steps=80)
+    events = read_lines(job.run / "events.jsonl")
+    expect([(event["kind"], event["generation"]) for event in events] == [("layout", 2), ("layout", 3), ("lost", 4)],
+           f"events: {events}")
+    expect(all(event["why"] == "troupe ctl asks for it" and event["copy_bytes"] > 0 for event in events[:2]), f"why: {events}")
+    expect(events[2]["copy_bytes"] == 0, "the other encoder had not everything")
+    lines = read_lines(job.run / "metrics.jsonl")
+    expect([line["step"] for line in lines] == list(range(1, 81)), "a step stands twice, or not at all")
+    expect([line["generation"] for line in lines] == sorted(line["generation"] for line in lines) and
+           [next(line["step"] for line in lines if line["generation"] == event["generation"]) for event in events] ==
+           [event["step"] for event in events], "generations of the steps")
+    plans = [json.loads((job.run / name).read_text(encoding="utf-8")) for name in ("plan-1.json", "plan-2.json", "plan-3.json", "plan.json")]
+    expect([len(plan["replicas"]) for plan in plans] == [4, 6, 4, 3], f"replicas: {[len(plan['replicas']) for plan in plans]}")
+    expect("troupe ctl asks for another layout" in output, f"the log does not tell:\n{output[-2500:]}")
+    expect(not list(job.run.glob("checkpoints/*")), "something was saved")
+    bench.run(["report", str(job.run)])
+    page = (job.run / "report.html").read_text(encoding="utf-8")
+    expect(page.count("troupe ctl asks for it") >= 2, "the report does not tell")
+    traced = json.loads(bench.run(["trace", str(job.run), "--json"]))["stages"]
+    llm_nodes = {stage["node"] for stage in traced if stage["name"].startswith("llm")}
+    expect(llm_nodes == {0, 1, 2, 3}, f"the trace has not the stages of all layouts: {traced}")
+
+
+def a_layout_by_hand_outlives_the_head(bench):
+    words = [*LAYOUTS["two pipelines"], "cluster.head_timeout_s=60"]
+    job = bench.start("by-hand-head", *words, steps=60)
+    job.wait_for(3)
+    ctl(bench, job, "layout", layout_file(bench, "three", pipelines([0], [3], [2, 1])))
+    job.wait_for(job.steps() + 6)
+    kill_head(job)
+    job = another_head(bench, job, "by-hand-head", words, 60)
+    job.finish()
+    bench.check(job, steps=60)
+    events = read_lines(job.run / "events.jsonl")
+    expect([(event["kind"], event["generation"]) for event in events] == [("layout", 2), ("head-lost", 3)], f"events: {events}")
+    expect(events[1]["copy_bytes"] == 0, "state was moved")
+    plan = json.loads((job.run / "plan.json").read_text(encoding="utf-8"))
+    expect(len(plan["pipelines"]) == 3, "the next head laid the model out anew")
+
+
 def kill_head(job):
     """The head's process alone; returns its nodes' processes."""
     nodes = children(job.process.pid)
@@ -567,6 +633,7 @@ CASES = [a_killed_node_changes_nothing, only_the_encoders_change_where_one_of_th
          standby_holders_take_over, one_after_the_other_down_to_one,
          two_at_once, a_stopped_node_is_done_without_and_ends_when_it_goes_on, the_last_copy, a_loss_while_it_saves,
          a_loss_while_the_job_starts, a_node_leaves_and_another_one_comes, a_job_is_asked_and_ordered,
+         the_layout_is_changed_by_hand, a_layout_by_hand_outlives_the_head,
          the_head_is_killed_and_another_one_goes_on, a_head_is_lost_with_a_node,
          nodes_in_another_folder_find_the_next_head, a_stopped_head_comes_back,
          nodes_save_and_end_where_no_head_comes, a_changed_job_is_no_head]
