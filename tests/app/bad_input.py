@@ -268,6 +268,7 @@ PROFILE = [
 
 TRAIN = [
     Row("train without a job", ["train", "nowhere.toml"], 2, ["nowhere.toml: no such job file", "fix:"]),
+    Row("a layout that is not there", ["ctl", "nowhere", "layout", "nowhere.toml"], 2, ["nowhere.toml: no such layout file", "fix:"]),
     train("train with many problems", 2, ["train.a: unknown key", "2 more problems", "troupe validate job.toml"], [f"train.{key}=1" for key in "abcdef"]),
     train("recorded microbatches without reference", 2, ["--microbatches goes with --reference", "fix:"], ["--microbatches", "plan"]),
     train("recorded microbatches of no run", 2, ["nowhere", "fix:"], ["--reference", "--microbatches", "nowhere"]),
