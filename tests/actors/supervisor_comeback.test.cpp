@@ -183,6 +183,18 @@ TEST_CASE("a spare node works once another one is lost", "[actors][comeback]") {
   REQUIRE(head.seen[3].configurations.size() == 2);
   CHECK(head.seen[3].configurations[1].plan.nodes().size() == 3);
   CHECK(head.seen[3].configurations[1].plan.nodes().contains(NodeId{3}));
+  // Who comes after that is the next spare one.
+  for (const std::size_t id : {0u, 2u, 3u})
+    head.tell(fetched_atom::value, NodeId{id}, EpochNumber{2});
+  for (const std::size_t id : {0u, 2u, 3u})
+    head.tell(applied_atom::value, NodeId{id}, EpochNumber{2});
+  head.join("host", 1);
+  head.ready(1);
+  head.plan(0);
+  for (std::size_t device = 0; device < 3; ++device) head.prepared(device, 1, 1, 1, 2);
+  for (std::size_t device = 0; device < 3; ++device) head.finished(device, 1, 2);
+  CHECK(head.recorder.steps.size() == 1);
+  CHECK(head.seen[0].configurations.size() == 2);
 }
 
 }  // namespace

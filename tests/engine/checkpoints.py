@@ -299,7 +299,8 @@ def a_job_killed_again_and_again_comes_to_its_end(bench):
     expect(audit["generations"] >= 2, f"{audit['generations']} generations")
     lost_and_doubled(bench)
     left = sorted(path.name for path in (bench.path("killed") / "checkpoints").iterdir() if path.name != "superseded")
-    expect(left == ["step-39", "step-40"], f"checkpoints: {left}")
+    # One that is due while another is still being written is left out.
+    expect(len(left) == 2 and left[-1] == "step-40", f"checkpoints: {left}")
 
 
 def lost_and_doubled(bench):
