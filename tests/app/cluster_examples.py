@@ -354,6 +354,8 @@ def pods_begin_again_where_another_one_had_state_alone(bench):
     bench.wait_until(lambda: list(bench.run_dir.glob("checkpoints/step-*/manifest.json")), "a checkpoint")
     saved = bench.saved_step()
     os.killpg(started[1].pid, signal.SIGKILL)
+    # A pod that comes before its loss is noticed is refused, ends with 75 and is replaced.
+    bench.wait_until(lambda: "begins again" in bench.said(), "the loss")
     bench.ends([started[0], bench.pod(1), started[2]], [0, 0, 0])
     bench.expect_whole_run(resumed_after=saved)
 
