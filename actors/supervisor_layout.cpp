@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "actors/peers.hpp"
+#include "actors/supervisor_members.hpp"
 #include "actors/supervisor_records.hpp"
 #include "actors/supervisor_regrouping.hpp"
 #include "engine/choose_layout.hpp"
@@ -101,13 +102,10 @@ void begin_with_few(Self self, const ParallelPlan& plan) {
   state.configuration.plan = plan;
   state.templates = std::make_shared<const scheduler::TemplateSet>(
       engine::templates_for_losses(state.resources->setup, plan, state.resources->samples));
-  std::set<NodeId> nodes;
+  const std::set<NodeId> nodes = nodes_that_stay(state);
   std::vector<NodeId> missing;
   for (std::size_t i = 0; i < state.nodes.size(); ++i)
-    if (takes_part(state.nodes[i]))
-      nodes.insert(NodeId{i});
-    else
-      missing.push_back(NodeId{i});
+    if (!nodes.contains(NodeId{i})) missing.push_back(NodeId{i});
   Regrouping few;
   if (auto decided = plan_regrouping(state, nodes, few); !decided.ok())
     return fail(self, decided.error());

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tests/actors/head_fixture.hpp"
+#include "tests/actors/template_set.hpp"
 #include "tests/support/scratch_folder.hpp"
 
 namespace troupe::actors {
@@ -20,13 +21,7 @@ struct Members {
         observe::Logger::create(nullptr, {"head", observe::LogLevel::info, scratch / "log"})
             .value();
     head.start_training();
-    scheduler::TemplateRequest request;
-    for (const auto& module : head.resources.setup.model.modules)
-      request.layers.insert(request.layers.end(), module.layers.size(), {1, 1, Bytes{1}, {}});
-    request.node_count = 4;
-    request.device_memory = Bytes{100};
-    templates =
-        std::make_shared<const scheduler::TemplateSet>(scheduler::make_templates(request).value());
+    templates = templates_of(head.resources.setup);
     head.tell(templates);
   }
 

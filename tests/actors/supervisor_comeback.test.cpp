@@ -2,6 +2,7 @@
 
 #include "runtime/observe/job_status.hpp"
 #include "tests/actors/head_fixture.hpp"
+#include "tests/actors/template_set.hpp"
 
 namespace troupe::actors {
 namespace {
@@ -169,13 +170,7 @@ TEST_CASE("a spare node works once another one is lost", "[actors][comeback]") {
                                      {{2, 0, {{"vision", {}}, {"llm", {}}}}}};
   });
   head.start_training();
-  scheduler::TemplateRequest request;
-  for (const auto& module : head.resources.setup.model.modules)
-    request.layers.insert(request.layers.end(), module.layers.size(), {1, 1, Bytes{1}, {}});
-  request.node_count = 4;
-  request.device_memory = Bytes{100};
-  head.tell(
-      std::make_shared<const scheduler::TemplateSet>(scheduler::make_templates(request).value()));
+  head.tell(templates_of(head.resources.setup));
   CHECK((head.seen[3].configurations.at(0).plan.nodes() ==
          std::set<NodeId>{NodeId{0}, NodeId{1}, NodeId{2}}));
   head.plan(0);

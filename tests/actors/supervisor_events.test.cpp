@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "tests/actors/head_fixture.hpp"
+#include "tests/actors/template_set.hpp"
 #include "tests/support/scratch_folder.hpp"
 
 namespace troupe::actors {
@@ -54,13 +55,7 @@ class Episode {
           job.checkpoint.every_steps = static_cast<std::int64_t>(below(4));
           job.cluster.stop_timeout_s = 2;
         }) {
-    scheduler::TemplateRequest request;
-    for (const auto& module : head_.resources.setup.model.modules)
-      request.layers.insert(request.layers.end(), module.layers.size(), {1, 1, Bytes{1}, {}});
-    request.node_count = 4;
-    request.device_memory = Bytes{100};
-    templates_ =
-        std::make_shared<const scheduler::TemplateSet>(scheduler::make_templates(request).value());
+    templates_ = templates_of(head_.resources.setup);
   }
 
   /// So many events at most; returns how many.

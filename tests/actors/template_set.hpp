@@ -1,0 +1,23 @@
+// How pipelines of other sizes would be cut, for tests.
+
+#pragma once
+
+#include <memory>
+
+#include "actors/shared_values.hpp"
+#include "engine/job_setup.hpp"
+#include "scheduler/pipeline_templates.hpp"
+
+namespace troupe::actors {
+
+/// Of a job on up to four nodes, all of whose layers are alike.
+inline TemplateSetPtr templates_of(const engine::JobSetup& setup) {
+  scheduler::TemplateRequest request;
+  for (const auto& module : setup.model.modules)
+    request.layers.insert(request.layers.end(), module.layers.size(), {1, 1, Bytes{1}, {}});
+  request.node_count = 4;
+  request.device_memory = Bytes{100};
+  return std::make_shared<const scheduler::TemplateSet>(scheduler::make_templates(request).value());
+}
+
+}  // namespace troupe::actors
