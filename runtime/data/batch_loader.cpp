@@ -11,6 +11,7 @@
 #include <string>
 #include <system_error>
 #include <thread>
+#include <variant>
 
 #include "runtime/data/background_thread.hpp"
 #include "runtime/data/epoch_order.hpp"
@@ -21,13 +22,16 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Order = std::shared_ptr<const std::vector<std::int64_t>>;
 
+/// What became of a wanted sample: content or lengths, as the request says.
+using Outcome = std::variant<DecodeOutcome, MeasureOutcome>;
+
 /// A batch between request and take. Guarded by the loader's mutex, `outcomes[i]` apart: while a
 /// thread decodes sample i it alone writes there.
 struct Job {
   BatchRequest request;
   Order order;
   std::function<void()> on_ready;
-  std::vector<std::optional<DecodeOutcome>> outcomes;
+  std::vector<std::optional<Outcome>> outcomes;
   std::size_t next = 0;  // First sample that no thread has begun.
   std::size_t done = 0;
   int waiters = 0;  // Threads inside take().
@@ -38,9 +42,10 @@ struct Job {
   bool is_complete() const { return done == outcomes.size(); }
 };
 
-Bytes bytes_of(const DecodeOutcome& outcome) {
-  const auto* sample = std::get_if<DecodedSample>(&outcome);
-  return sample != nullptr ? sample->bytes() : Bytes{sizeof(DecodeOutcome)};
+Bytes bytes_of(const Outcome& outcome) {
+  const auto* decoded = std::get_if<DecodeOutcome>(&outcome);
+  const auto* sample = decoded != nullptr ? std::get_if<DecodedSample>(decoded) : nullptr;
+  return sample != nullptr ? sample->bytes() : Bytes{sizeof(Outcome)};
 }
 
 Error cancelled() { return {Errc::cancelled, "the batch loader was cancelled", "", ""}; }
@@ -66,7 +71,10 @@ struct BatchLoader::Shared {
 
   void run();
   void stop();
-  void decode(const Task& task);
+  void work_on(const Task& task);
+  /// What the request asks of one of its samples.
+  Outcome outcome_of(const BatchRequest& request, const WantedSample& wanted,
+                     const Record& record) const;
   std::optional<Task> next_task() const;
   Order order_of(const BatchRequest& request);
   JobPointer find(std::int64_t batch) const;
@@ -88,9 +96,12 @@ struct BatchLoader::Shared {
   std::vector<std::thread> threads;  // Last: they use everything above.
 };
 
-// The oldest batch may always go on, and so may one that somebody waits for: with these two the
-// bound on memory can never stop the batch that would free it.
+// Lengths take no memory worth a bound, and a plan waits for them. The oldest batch may always go
+// on, and so may one that somebody waits for: with these two the bound on memory can never stop the
+// batch that would free it.
 std::optional<BatchLoader::Shared::Task> BatchLoader::Shared::next_task() const {
+  for (const auto& job : jobs)
+    if (job->request.measure && job->next < job->outcomes.size()) return Task{job, job->next};
   for (const auto& job : jobs) {
     if (job->next == job->outcomes.size()) continue;
     if (job == jobs.front() || job->waiters > 0 || held < limits.bytes_ahead)
@@ -109,18 +120,29 @@ void BatchLoader::Shared::run() {
     if (is_cancelled) return;
     ++task->job->next;
     lock.unlock();
-    decode(*task);
+    work_on(*task);
     lock.lock();
   }
 }
 
-void BatchLoader::Shared::decode(const Task& task) {
+Outcome BatchLoader::Shared::outcome_of(const BatchRequest& request, const WantedSample& wanted,
+                                        const Record& record) const {
+  if (request.measure) {
+    auto lengths = measure_sample(*dataset, record, options, *request.measure);
+    if (auto* shape = std::get_if<SampleShape>(&lengths)) shape->position = wanted.position;
+    return lengths;
+  }
+  auto decoded = decode_sample(*dataset, record, options, wanted.parts);
+  if (auto* sample = std::get_if<DecodedSample>(&decoded)) sample->position = wanted.position;
+  return decoded;
+}
+
+void BatchLoader::Shared::work_on(const Task& task) {
   const auto start = Clock::now();
   Job& job = *task.job;
   const WantedSample& wanted = job.request.samples[task.sample];
   const auto index = (*job.order)[static_cast<std::size_t>(wanted.position)];
-  auto outcome = decode_sample(*dataset, (*dataset)[index], options, wanted.parts);
-  if (auto* sample = std::get_if<DecodedSample>(&outcome)) sample->position = wanted.position;
+  auto outcome = outcome_of(job.request, wanted, (*dataset)[index]);
   const Bytes size = bytes_of(outcome);
   const std::chrono::duration<double, std::milli> elapsed = Clock::now() - start;
 
@@ -260,8 +282,12 @@ Result<DecodedBatch> BatchLoader::take(std::int64_t batch, std::chrono::millisec
                      " of " + std::to_string(job->outcomes.size()) + " samples are",
                  "", ""};
   shared_->remove(job);
-  DecodedBatch decoded{batch, job->request.epoch, {}, job->decode_ms};
-  for (auto& outcome : job->outcomes) decoded.samples.push_back(std::move(*outcome));
+  DecodedBatch decoded{batch, job->request.epoch, {}, {}, job->decode_ms};
+  for (auto& outcome : job->outcomes)
+    if (job->request.measure)
+      decoded.lengths.push_back(std::get<MeasureOutcome>(std::move(*outcome)));
+    else
+      decoded.samples.push_back(std::get<DecodeOutcome>(std::move(*outcome)));
   return decoded;
 }
 

@@ -1,4 +1,4 @@
-// Decodes batches ahead of training, on its own threads, within bounds.
+// Measures and decodes batches ahead of training, on its own threads, within bounds.
 //
 // Thread-safe. A node asks early (`request`), and takes when the batch is needed (`take`). What is
 // delivered depends on the data and the request alone, never on timing. Not an actor: the loader
@@ -10,10 +10,12 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "runtime/data/decode_sample.hpp"
 #include "runtime/data/epochs.hpp"
+#include "runtime/data/measure_sample.hpp"
 #include "runtime/vocabulary/result.hpp"
 
 namespace troupe::data {
@@ -42,14 +44,18 @@ struct BatchRequest {
   std::vector<WantedSample> samples;
   /// Whose orders those are; of no records: every epoch takes the whole data set.
   Epochs epochs = {};
+  /// Set: lengths alone are wanted, for these encoders, whatever `WantedSample::parts` says
+  /// (measure_sample.hpp). Such a batch goes before those that are decoded.
+  std::optional<MediaModules> measure = {};
 };
 
 /// One outcome per wanted sample, in the order of the request.
 struct DecodedBatch {
   std::int64_t batch = 0;
   std::int64_t epoch = 0;
-  std::vector<DecodeOutcome> samples;
-  double decode_ms = 0;  ///< Sum over threads.
+  std::vector<DecodeOutcome> samples;   ///< Empty where lengths were asked for.
+  std::vector<MeasureOutcome> lengths;  ///< Empty where they were not.
+  double decode_ms = 0;                 ///< Sum over threads, also of measuring.
 };
 
 class BatchLoader {
@@ -64,9 +70,9 @@ class BatchLoader {
   /// Cancels and joins: waits for the samples being decoded now, at most.
   ~BatchLoader();
 
-  /// Asks for a batch; returns at once. Batches are decoded in the order of requests. `on_ready` is
-  /// called once when the batch is complete, on a loader thread (or here, for an empty batch),
-  /// never after `cancel` returned; it must not block.
+  /// Asks for a batch; returns at once. Batches are decoded in the order of requests, after those
+  /// that are measured. `on_ready` is called once when the batch is complete, on a loader thread
+  /// (or here, for an empty batch), never after `cancel` returned; it must not block.
   ///
   /// Errors:
   /// - invalid_argument: batch requested twice and not taken, or a position outside the data.

@@ -10,7 +10,8 @@
 
 namespace troupe::data {
 
-Result<std::string> read_file(const std::filesystem::path& path, const AcceptFile& accept) {
+Result<std::string> read_file(const std::filesystem::path& path, const AcceptFile& accept,
+                              std::uintmax_t bytes_max) {
   const ReadingFile reading(path);
   std::error_code code;
   const auto status = std::filesystem::status(path, code);
@@ -41,7 +42,7 @@ Result<std::string> read_file(const std::filesystem::path& path, const AcceptFil
   if (accept)
     if (auto fine = accept(std::string_view(bytes).substr(0, filled), code ? 0 : size); !fine.ok())
       return std::move(fine).error();
-  if (!code) bytes.resize(std::max<std::uintmax_t>(size, filled));
+  if (!code) bytes.resize(std::max<std::uintmax_t>(std::min(size, bytes_max), filled));
   filled += std::fread(bytes.data() + filled, 1, bytes.size() - filled, file.get());
   bytes.resize(filled);
   if (std::ferror(file.get())) return failed("read");

@@ -1,4 +1,4 @@
-// Reads a whole file into memory, with errors that say which file and why.
+// Reads a file into memory, whole or its beginning, with errors that say which file and why.
 
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace troupe::data {
 
-/// The bytes of a file.
+/// The bytes of a file, `bytes_max` of them at most.
 ///
 /// Errors (without `where`: the caller knows what the file is for):
 /// - not_found: there is no such file.
@@ -21,6 +21,7 @@ namespace troupe::data {
 ///   before more of it is read.
 using AcceptFile = std::function<Status(std::string_view head, std::uintmax_t bytes)>;
 inline constexpr std::size_t kHeadBytes = 16;
-Result<std::string> read_file(const std::filesystem::path& path, const AcceptFile& accept = {});
+Result<std::string> read_file(const std::filesystem::path& path, const AcceptFile& accept = {},
+                              std::uintmax_t bytes_max = UINTMAX_MAX);
 
 }  // namespace troupe::data

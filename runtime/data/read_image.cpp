@@ -40,10 +40,12 @@ Status check_file(std::string_view head, std::uintmax_t bytes, std::int64_t pixe
 
 }  // namespace
 
-Result<std::string> read_image_file(const std::filesystem::path& path, std::int64_t pixels_max) {
-  return read_file(path, [pixels_max](std::string_view head, std::uintmax_t bytes) {
+Result<std::string> read_image_file(const std::filesystem::path& path, std::int64_t pixels_max,
+                                    std::uintmax_t bytes_max) {
+  const auto accept = [pixels_max](std::string_view head, std::uintmax_t bytes) {
     return check_file(head, bytes, pixels_max);
-  });
+  };
+  return read_file(path, accept, bytes_max);
 }
 
 Result<RgbImage> decode_image(std::string_view bytes, std::int64_t pixels_max) {

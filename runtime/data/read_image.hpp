@@ -15,6 +15,7 @@
 #include <string>
 #include <string_view>
 
+#include "runtime/data/resize_image.hpp"
 #include "runtime/data/rgb_image.hpp"
 #include "runtime/vocabulary/result.hpp"
 
@@ -32,10 +33,12 @@ inline bool is_png(std::string_view bytes) { return bytes.starts_with("\x89PNG\r
 ///   `pixels_max` pixels (found before decoding), or what the decoder says.
 Result<RgbImage> decode_image(std::string_view bytes, std::int64_t pixels_max);
 
-/// The bytes of a JPEG or PNG file, refused by its first bytes or its size before it is read.
+/// The bytes of a JPEG or PNG file, `bytes_max` of them at most, refused by its first bytes or its
+/// size before it is read.
 /// Errors: those of `read_file`; bad_data: empty, neither JPEG nor PNG, or larger than any picture
 /// of `pixels_max` pixels.
-Result<std::string> read_image_file(const std::filesystem::path& path, std::int64_t pixels_max);
+Result<std::string> read_image_file(const std::filesystem::path& path, std::int64_t pixels_max,
+                                    std::uintmax_t bytes_max = UINTMAX_MAX);
 
 /// Reads and decodes a file. Errors: as `decode_image` and `read_image_file`.
 Result<RgbImage> read_image(const std::filesystem::path& path, std::int64_t pixels_max);
@@ -43,6 +46,10 @@ Result<RgbImage> read_image(const std::filesystem::path& path, std::int64_t pixe
 /// The two formats, each with the errors of `decode_image`.
 Result<RgbImage> decode_jpeg(std::string_view bytes, std::int64_t pixels_max);
 Result<RgbImage> decode_png(std::string_view bytes, std::int64_t pixels_max);
+
+/// Width and height by the first header of a JPEG file, of which `bytes` are the beginning.
+/// Errors: bad_data (none of it is in them).
+Result<ImageSize> jpeg_size(std::string_view bytes);
 
 /// The check on a picture's announced size, made before memory is taken for it.
 /// Errors: bad_data (a side of zero, or more than `pixels_max` pixels).

@@ -25,9 +25,20 @@ class MarkerWalk {
   explicit MarkerWalk(std::string_view bytes) : bytes_(bytes) {}
 
   /// The header, if the file goes on to its end marker.
-  Result<JpegHeader> run() {
+  Result<JpegHeader> whole() {
+    return run([] { return false; });
+  }
+
+  /// The header, whatever follows it.
+  Result<JpegHeader> beginning() {
+    return run([this] { return header_.components != 0; });
+  }
+
+ private:
+  template <class Enough>
+  Result<JpegHeader> run(Enough is_enough) {
     at_ = 2;
-    while (true) {
+    while (!is_enough()) {
       const int marker = next_marker();
       if (marker < 0) return bad("the JPEG file is truncated: it has no end marker");
       if (marker == 0xD9) break;
@@ -43,7 +54,6 @@ class MarkerWalk {
     return header_;
   }
 
- private:
   static bool is_alone(int marker) { return marker == 0x01 || (marker >= 0xD0 && marker <= 0xD8); }
   // SOF0..SOF15 without DHT (C4), JPG (C8) and DAC (CC).
   static bool is_frame(int marker) {
@@ -97,8 +107,15 @@ std::vector<std::uint8_t> rgb_from_inverted_cmyk(const std::vector<std::uint8_t>
 
 }  // namespace
 
+Result<ImageSize> jpeg_size(std::string_view bytes) {
+  auto header = MarkerWalk(bytes).beginning();
+  if (!header) return header.error();
+  return ImageSize{static_cast<std::int32_t>(header.value().width),
+                   static_cast<std::int32_t>(header.value().height)};
+}
+
 Result<RgbImage> decode_jpeg(std::string_view bytes, std::int64_t pixels_max) {
-  auto header = MarkerWalk(bytes).run();
+  auto header = MarkerWalk(bytes).whole();
   if (!header) return header.error();
   const auto [width, height, components] = header.value();
   if (Status fine = check_image_size(width, height, pixels_max); !fine) return fine.error();

@@ -58,6 +58,43 @@ BatchRequest whole_epoch(std::int64_t batch, std::int64_t epoch) {
   return request;
 }
 
+TEST_CASE("BatchLoader measures before it decodes, as measure_sample does", "[data]") {
+  Fixture fixture;
+  auto loader = fixture.loader({.threads = 1});
+  REQUIRE(loader.request(whole_epoch(0, 0)).ok());
+  REQUIRE(loader.request(whole_epoch(1, 0)).ok());
+  BatchRequest lengths = whole_epoch(2, 0);
+  const MediaModules modules{ModuleId{0}, ModuleId{1}};
+  lengths.measure = modules;
+  std::atomic<int> decoded = 0, decoded_before = -1;
+  REQUIRE(loader.request(lengths, [&] { decoded_before = decoded.load(); }).ok());
+  REQUIRE(loader.request(whole_epoch(3, 0), [&] { ++decoded; }).ok());
+  const auto measured = loader.take(2, kPatience);
+  REQUIRE(measured.ok());
+  CHECK(measured.value().samples.empty());
+  REQUIRE(measured.value().lengths.size() == 20);
+  CHECK(decoded_before == 0);
+  const auto order = epoch_order(fixture.options.seed, 0, 20);
+  const auto content = loader.take(1, kPatience);
+  REQUIRE(content.ok());
+  CHECK(content.value().lengths.empty());
+  int good = 0;
+  for (std::size_t i = 0; i < 20; ++i) {
+    auto expected =
+        measure_sample(*fixture.dataset, (*fixture.dataset)[order[i]], fixture.options, modules);
+    if (auto* shape = std::get_if<SampleShape>(&expected))
+      shape->position = static_cast<std::int64_t>(i), ++good;
+    CHECK(measured.value().lengths[i] == expected);
+    // What decodes has the lengths that were measured.
+    const auto* sample = std::get_if<DecodedSample>(&content.value().samples[i]);
+    REQUIRE((sample != nullptr) == std::holds_alternative<SampleShape>(expected));
+    if (sample)
+      CHECK(shape_of(*sample, fixture.options, modules).media ==
+            std::get<SampleShape>(expected).media);
+  }
+  CHECK(good == 15);
+}
+
 TEST_CASE("BatchLoader delivers each wanted position in the order of the request", "[data]") {
   Fixture fixture;
   auto loader = fixture.loader();

@@ -6,6 +6,7 @@
 #include "golden.hpp"
 #include "runtime/data/demo_data.hpp"
 #include "runtime/data/read_audio.hpp"
+#include "runtime/data/read_image.hpp"
 #include "temp_folder.hpp"
 
 namespace troupe::data {
@@ -74,6 +75,60 @@ TEST_CASE("media that announce nothing usable are bad", "[data][errors]") {
   CHECK(image_size(golden_path("rgb.jpg"), 100).error().code == Errc::bad_data);
   CHECK(audio_samples(folder.path() / "none.wav", 10).error().code == Errc::not_found);
   CHECK(audio_samples(folder.write("a.wav", "RIFF"), 10).error().code == Errc::bad_data);
+}
+
+TEST_CASE("what stands before a picture's size may be long", "[data]") {
+  const TempFolder folder;
+  const auto pixels_max = DataOptions{}.decoded_pixels_max;
+  const std::string jpeg = golden_bytes("rgb.jpg");
+  const auto plain = image_size(golden_path("rgb.jpg"), pixels_max).value();
+  std::string comments;  // Of 65,535 bytes each, as long as they may be.
+  for (int i = 0; i < 3; ++i) comments += "\xFF\xFE\xFF\xFF" + std::string(65533, 'c');
+  const auto path = folder.write("long.jpg", jpeg.substr(0, 2) + comments + jpeg.substr(2));
+  const auto size = image_size(path, pixels_max);
+  REQUIRE(size.ok());
+  CHECK(size.value().width == plain.width);
+  CHECK(size.value().height == plain.height);
+}
+
+TEST_CASE("media that can be decoded can be measured, whatever happened to them",
+          "[data][property]") {
+  // Else a sample would be dropped by its header that a reader of whole files trains.
+  const TempFolder folder;
+  int decoded = 0;
+  const auto check = [&](const std::string& name, const std::string& bytes) {
+    const auto path = folder.write(name, bytes);
+    if (name.ends_with(".wav") || name.ends_with(".flac")) {
+      const auto samples = decode_audio(bytes, 60);
+      if (!samples.ok()) return;
+      const auto announced = audio_samples(path, 60);
+      REQUIRE(announced.ok());
+      CHECK(std::abs(announced.value() - std::ssize(samples.value())) <= 1);
+    } else {
+      const auto image = decode_image(bytes, 1 << 14);
+      if (!image.ok()) return;
+      const auto size = image_size(path, 1 << 14);
+      REQUIRE(size.ok());
+      CHECK(size.value().width == image.value().width);
+      CHECK(size.value().height == image.value().height);
+    }
+    ++decoded;
+  };
+  for (const std::string name : {"rgb.jpg", "progressive.jpg", "cmyk.jpg", "palette.png",
+                                 "mono8k.wav", "deep24.wav", "mulaw.wav", "mono.flac"}) {
+    const std::string whole = golden_bytes(name);
+    CAPTURE(name);
+    for (std::size_t at = 0; at < std::min<std::size_t>(whole.size(), 700); ++at)
+      for (const int mask : {0xFF, 0x11, 0x80}) {
+        CAPTURE(at, mask);
+        std::string damaged = whole;
+        damaged[at] = static_cast<char>(damaged[at] ^ mask);
+        check(name, damaged);
+      }
+    for (std::size_t size = 0; size < whole.size(); size += 1 + whole.size() / 97)
+      check(name, whole.substr(0, size));
+  }
+  CHECK(decoded > 1000);
 }
 
 }  // namespace
