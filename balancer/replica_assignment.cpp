@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <compare>
+#include <limits>
 #include <numeric>
 #include <string>
-#include <tuple>
 
+#include "balancer/first_to_finish.hpp"
 #include "balancer/partition_search.hpp"
 
 namespace troupe::balancer {
@@ -25,6 +27,20 @@ Status check_speeds(std::span<const double> speeds) {
   return Done{};
 }
 
+/// Work so far; the LLM's decides, the encoder's where that is equal.
+struct Load {
+  double llm_ms = 0;
+  double encoder_ms = 0;
+
+  Load operator+(const Load& other) const {
+    return {llm_ms + other.llm_ms, encoder_ms + other.encoder_ms};
+  }
+  Load operator/(double speed) const { return {llm_ms / speed, encoder_ms / speed}; }
+  friend auto operator<=>(const Load&, const Load&) = default;
+};
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
+
 }  // namespace
 
 Result<SampleGroups> assign_replicas(std::span<const Workload> workloads,
@@ -37,19 +53,14 @@ Result<SampleGroups> assign_replicas(std::span<const Workload> workloads,
     return workloads[static_cast<std::size_t>(a)].encoder_ms >
            workloads[static_cast<std::size_t>(b)].encoder_ms;
   });
-  std::vector<Workload> loads(speeds.size());
+  FirstToFinish<Load> first(speeds, {kNever, kNever});
   SampleGroups replicas(speeds.size());
-  const auto finish = [&](std::size_t replica, const Workload& sample) {
-    return std::tuple{(loads[replica].llm_ms + sample.llm_ms) / speeds[replica],
-                      (loads[replica].encoder_ms + sample.encoder_ms) / speeds[replica]};
-  };
   for (const auto sample : order) {
-    const auto& work = workloads[static_cast<std::size_t>(sample)];
-    std::size_t best = 0;
-    for (std::size_t r = 1; r < speeds.size(); ++r)
-      if (finish(r, work) < finish(best, work)) best = r;
-    loads[best] += work;
-    replicas[best].push_back(sample);
+    const Workload& work = workloads[static_cast<std::size_t>(sample)];
+    const Load more{work.llm_ms, work.encoder_ms};
+    const std::size_t replica = first.find(more);
+    first.add(replica, more);
+    replicas[replica].push_back(sample);
   }
   for (auto& replica : replicas) std::sort(replica.begin(), replica.end());
   return replicas;

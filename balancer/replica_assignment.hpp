@@ -18,9 +18,9 @@ namespace troupe::balancer {
 /// `speeds`: work per millisecond of each replica, finite and > 0; only their ratios matter.
 /// Ties: equal encoder workloads by lower sample index; equal finishing times by the least encoder
 /// work per speed, then by the lower replica. A replica may stay empty.
-/// Cost: O(n log n + n * replicas). No bound on the largest LLM load better than list
-/// scheduling's, sum / replicas + largest sample; the encoder load has none.
-/// Source: Entrain section 4.3; speeds are Troupe's.
+/// Cost: O(n log n + n log(replicas) * speeds that differ). No bound on the largest LLM load better
+/// than list scheduling's, sum / replicas + largest sample; the encoder load has none. Source:
+/// Entrain section 4.3; speeds are Troupe's.
 ///
 /// Errors:
 /// - invalid_argument: a bad workload, no speed, or a speed that is not finite and > 0.
