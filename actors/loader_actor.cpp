@@ -8,11 +8,12 @@ namespace {
 
 using Self = LoaderActor::stateful_pointer<LoaderState>;
 
-/// Batches that may be requested before they are taken: what the scheduler asks ahead and one more.
+/// Batches that may be requested before they are taken: what the scheduler asks ahead, the one that
+/// is measured beyond that, and one more.
 data::LoaderLimits limits(const job::Job& job) {
   data::LoaderLimits limits;
   limits.threads = job.data.threads;
-  limits.batches_ahead = job.data.prefetch + 2;
+  limits.batches_ahead = job.data.prefetch + 3;
   return limits;
 }
 
@@ -25,6 +26,7 @@ void request(Self self, const engine::BatchOrder& order) {
   auto& state = self->state;
   data::BatchRequest request{order.batch, order.epoch, {}, epochs_of(state, order)};
   const auto modules = engine::media_modules(state.resources->setup);
+  if (order.measure) request.measure = modules;
   for (const auto& sample : order.samples)
     request.samples.push_back({sample.position, engine::wanted_parts(sample, modules)});
   state.loader->drop(order.batch);  // Where an older configuration ordered it too.
@@ -46,8 +48,12 @@ void deliver(Self self, std::int64_t batch, EpochNumber epoch_number) {
   const auto order = state.orders.extract(ordered).mapped();
   if (epoch_number < state.resources->epoch_number) return;  // Nobody will train them here.
   data::DecodedBatch decoded = std::move(taken).value();
-  auto report = engine::report_on(state.resources->node, order, decoded.samples,
-                                  state.resources->setup, decoded.decode_ms);
+  const NodeId node = state.resources->node;
+  if (order.measure)
+    return self->send(state.node,
+                      engine::report_lengths(node, order, decoded.lengths, decoded.decode_ms));
+  auto report =
+      engine::report_on(node, order, decoded.samples, state.resources->setup, decoded.decode_ms);
   const std::int64_t before = epochs_of(state, order).places_before(order.epoch);
   for (std::size_t i = 0; i < decoded.samples.size(); ++i) {
     auto* sample = std::get_if<data::DecodedSample>(&decoded.samples[i]);

@@ -1,4 +1,4 @@
-// Decodes a node's share of each batch and says what it found.
+// Measures and decodes a node's share of each batch and says what it found.
 
 #pragma once
 

@@ -131,8 +131,9 @@ using SupervisorActor = caf::typed_actor<
     // Time passes: deadlines, signs of life, stalls (from itself).
     caf::reacts_to<tick_atom>>;
 
-/// Plans iterations: asks nodes to decode, joins their reports, makes the plan. One batch at a
-/// time, in order; decoding runs `data.prefetch` batches ahead.
+/// Plans iterations: asks nodes to measure a batch, makes the plan from the lengths, asks nodes to
+/// decode what it has them work on, and puts right what was found different. One batch at a time,
+/// in order; decoding runs `data.prefetch` batches ahead, measuring one more.
 using SchedulerActor = caf::typed_actor<
     // Start planning for a configuration, from this batch on; handles of the nodes in order of
     // their ids. What was planned beyond for an older one is planned anew.

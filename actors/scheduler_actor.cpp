@@ -15,24 +15,44 @@ namespace {
 
 using Self = SchedulerActor::stateful_pointer<SchedulerState>;
 
-/// Orders batches up to `data.prefetch` beyond what was asked for.
+using Reports = std::map<std::int64_t, std::vector<engine::BatchReport>>;
+
+/// What all nodes have said of a batch; nothing before the last of them did.
+std::optional<std::vector<engine::BatchReport>> complete(const SchedulerState& state,
+                                                         Reports& reports, std::int64_t batch) {
+  const auto found = reports.find(batch);
+  if (found == reports.end() || found->second.size() < state.reporters) return std::nullopt;
+  return std::move(reports.extract(found).mapped());
+}
+
+void tell_nodes(Self self, std::map<NodeId, engine::BatchOrder> orders) {
+  for (auto& [node, order] : orders) self->send(self->state.nodes[node.index()], std::move(order));
+}
+
+/// Has batches decoded up to `data.prefetch` beyond what was asked for, each once it is measured;
+/// one more is measured.
 void order_ahead(Self self) {
   auto& state = self->state;
   const std::int64_t end = state.wanted + state.setup->job.data.prefetch;
-  for (; state.next_order < end; ++state.next_order)
-    for (auto& [node, order] : state.planner->orders(state.next_order))
-      self->send(state.nodes[node.index()], std::move(order));
+  for (; state.next_measure <= end; ++state.next_measure)
+    tell_nodes(self, state.planner->measures(state.next_measure));
+  for (; state.next_order < end; ++state.next_order) {
+    const auto lengths = complete(state, state.lengths, state.next_order);
+    if (!lengths) return;
+    auto orders = state.planner->orders(state.next_order, *lengths);
+    if (!orders.ok()) return self->send(state.supervisor, failed_atom::value, orders.error());
+    tell_nodes(self, std::move(orders).value());
+  }
 }
 
 /// Plans what is asked for and decoded, in order.
 void plan_ready(Self self) {
   auto& state = self->state;
   while (state.next_plan < state.wanted) {
-    const auto found = state.reports.find(state.next_plan);
-    if (found == state.reports.end() || found->second.size() < state.reporters) return;
-    auto planned = state.planner->plan(state.next_plan, found->second);
+    const auto reports = complete(state, state.reports, state.next_plan);
+    if (!reports) return;
+    auto planned = state.planner->plan(state.next_plan, *reports);
     if (!planned.ok()) return self->send(state.supervisor, failed_atom::value, planned.error());
-    state.reports.erase(found);
     ++state.next_plan;
     const auto batch = std::make_shared<const engine::PlannedBatch>(std::move(planned).value());
     self->send(state.supervisor, batch);
@@ -63,7 +83,8 @@ void begin(Self self, const Configuration& configuration,
   state.planner->restore(learned);
   state.check.emplace(*state.setup, state.configuration.plan, engine::core_count(), state.began);
   state.reporters = state.configuration.plan.nodes().size();
-  state.next_plan = state.next_order = state.wanted = next;
+  state.next_plan = state.next_order = state.next_measure = state.wanted = next;
+  state.lengths.clear();
   state.reports.clear();
 }
 
@@ -98,13 +119,16 @@ SchedulerActor::behavior_type scheduler(Self self, const engine::JobSetup* setup
       [self](layout_atom) { self->state.is_asked_layout = true; },
       [self](next_atom) {
         ++self->state.wanted;
-        order_ahead(self);
+        // What is due goes before what is looked at ahead.
         plan_ready(self);
+        order_ahead(self);
       },
       [self](const engine::BatchReport& report) {
         if (report.epoch_number != self->state.configuration.epoch_number) return;
-        self->state.reports[report.batch].push_back(report);
-        plan_ready(self);
+        auto& state = self->state;
+        (report.measured ? state.lengths : state.reports)[report.batch].push_back(report);
+        if (!report.measured) return plan_ready(self);
+        order_ahead(self);
       },
       [self](const PlannedBatchPtr& batch, const StepRecordPtr& record) {
         const bool current =

@@ -27,10 +27,12 @@ struct SchedulerState {
   bool is_asked_layout = false;           ///< The next one: they are to be made anew.
   std::vector<DealNote> deals;            ///< Of before, for the first layout.
   LearnedCosts learned;                   ///< The same.
-  std::int64_t next_order = 0;            ///< Batches below it have been ordered.
+  std::int64_t next_measure = 0;          ///< Batches below it are being measured, or are.
+  std::int64_t next_order = 0;            ///< Batches below it are being decoded, or are.
   std::int64_t next_plan = 0;             ///< Batches below it have been planned.
   std::int64_t wanted = 0;  ///< Batches below it have been asked for by the supervisor.
-  std::map<std::int64_t, std::vector<engine::BatchReport>> reports;
+  std::map<std::int64_t, std::vector<engine::BatchReport>> lengths;  ///< Of who has measured.
+  std::map<std::int64_t, std::vector<engine::BatchReport>> reports;  ///< Of who has decoded.
 
   static inline const char* name = "scheduler";
 };

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "actors/supervisor_end.hpp"
+#include "engine/phase_exchange.hpp"
 #include "engine/profile_check.hpp"
 #include "runtime/observe/plan_words.hpp"
 #include "runtime/observe/stage_work.hpp"
@@ -216,6 +217,30 @@ void add_prediction(const engine::Prediction& prediction, const RunningStep& ste
   }
 }
 
+/// Largest over mean time in the busiest stages of a group's replicas.
+double measured_imbalance(const ParallelPlan& plan, ModuleGroupId group,
+                          std::span<const observe::StageWork> work) {
+  std::map<ReplicaId, std::int64_t> busiest_ns;
+  for (const ReplicaId replica : engine::replicas_of(plan, group)) busiest_ns[replica] = 0;
+  for (const auto& stage : work) {
+    const auto found = busiest_ns.find(plan.at(stage.stage).replica);
+    if (found != busiest_ns.end()) found->second = std::max(found->second, stage.work_ns);
+  }
+  std::int64_t largest = 0, sum = 0;
+  for (const auto& [replica, ns] : busiest_ns) largest = std::max(largest, ns), sum += ns;
+  const auto count = static_cast<double>(busiest_ns.size());
+  return sum > 0 ? static_cast<double>(largest) * count / static_cast<double>(sum) : 1;
+}
+
+void add_phases(const ParallelPlan& plan, const engine::Prediction& prediction,
+                std::span<const observe::StageWork> work, observe::StepMetrics& metrics) {
+  for (std::size_t g = 0; g < prediction.phases.size(); ++g) {
+    const engine::PhaseBalance& phase = prediction.phases[g];
+    metrics.phases.push_back({plan.module_groups[g].name, phase.drawn, phase.planned, phase.bound,
+                              measured_imbalance(plan, ModuleGroupId{g}, work)});
+  }
+}
+
 }  // namespace
 
 StepRecord make_record(const SupervisorState& state, const RunningStep& step,
@@ -260,6 +285,7 @@ StepRecord make_record(const SupervisorState& state, const RunningStep& step,
   metrics.imbalance = balance.imbalance;
   record.nonfinite_samples = outcome.nonfinite_samples;
   add_prediction(batch.prediction, step, record);
+  add_phases(state.configuration.plan, batch.prediction, work, metrics);
   return record;
 }
 

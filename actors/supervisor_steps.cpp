@@ -19,15 +19,6 @@ using Phase = SupervisorState::Phase;
 
 constexpr std::size_t kStepsAhead = 2;
 
-/// Of the shares what batches to come look back at.
-std::vector<DealNote> deals_after(const SupervisorState& state, const engine::PlannedBatch& batch) {
-  auto deals = state.progress.deals;
-  if (!batch.dealt.empty()) deals.push_back({batch.batch, batch.dealt});
-  const std::int64_t lag = state.resources->setup.job.data.prefetch + 1;
-  while (deals.size() > 1 && deals[1].batch <= batch.batch - lag) deals.erase(deals.begin());
-  return deals;
-}
-
 TokenCount tokens_of(const engine::PlannedBatch& batch) {
   TokenCount tokens = 0;
   for (const auto& sample : batch.iteration.samples) tokens += sample.llm_tokens;
@@ -45,7 +36,7 @@ void note_step(SupervisorState& state, RunningStep& step) {
   note.step_tokens = tokens_of(batch);
   note.tokens = step.tokens_before + note.step_tokens;
   note.skipped = skipped.counts();
-  note.deals = deals_after(state, batch);
+  if (!batch.dealt.empty()) note.deals = {{batch.batch, batch.dealt}};
   note.loss = step.outcome->loss;
   note.grad_norm = step.outcome->grad_norm;
   note.trained_tokens = batch.iteration.trained_tokens;

@@ -126,7 +126,7 @@ Result<Material> read_material(const BalanceArguments& arguments, Progress& prog
   const auto options = engine::planner_options(setup, 0, 0);
   Material material;
   auto& question = material.question;
-  question = {std::move(plan).value(), options.microbatching, setup.costs, options.prefetch + 1,
+  question = {std::move(plan).value(), options.microbatching, setup.costs,
               std::move(batches).value()};
   question.options.seed = arguments.seed.value_or(question.options.seed);
   std::erase_if(question.batches, [](const auto& samples) { return samples.empty(); });

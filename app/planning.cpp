@@ -207,9 +207,9 @@ Result<scheduler::AutoLayout> make_layout(const Planning& planning, bool one_num
 }
 
 engine::SimulatedTraining training_on_paper(const Planning& planning,
-                                            const scheduler::AutoLayout& layout, std::int64_t lag) {
+                                            const scheduler::AutoLayout& layout) {
   return engine::training_on_paper(planning.setup, costs_of(planning), layout.plan,
-                                   layout.parallelisms, lag);
+                                   layout.parallelisms);
 }
 
 std::vector<SampleShape> draw_batch(const Planning& planning, std::uint64_t seed) {

@@ -77,10 +77,8 @@ Result<scheduler::AutoLayout> make_layout(const Planning& planning, bool one_num
 using PredictedBatch = engine::SimulatedBatch;
 
 /// Steps of a layout as training would make them, from its first one on, `layout` outlives it.
-/// `lag`: see `SimulatedTraining`; 0: as in training.
 engine::SimulatedTraining training_on_paper(const Planning& planning,
-                                            const scheduler::AutoLayout& layout,
-                                            std::int64_t lag = 0);
+                                            const scheduler::AutoLayout& layout);
 
 /// A batch of the job's shapes. Seeds of a layout's prediction: those from `request.seed` on.
 std::vector<SampleShape> draw_batch(const Planning& planning, std::uint64_t seed);

@@ -155,7 +155,7 @@ std::optional<double> simulated_step(const Planning& planning, const WhatIfAnswe
   made.plan = std::move(plan).value();
   made.parallelisms.resize(model.modules.size());
   // The second step: its deal has learned from the first how fast each pipeline is.
-  auto training = training_on_paper(planning, made, 1);
+  auto training = training_on_paper(planning, made);
   const auto first = training.step(draw_batch(planning, planning.request.seed));
   if (!first.ok()) return std::nullopt;
   const auto second = training.step(draw_batch(planning, planning.request.seed));

@@ -33,15 +33,10 @@ Status rehearse(const JobSetup& setup, const ParallelPlan& plan, std::vector<Sam
   auto options = planner_options(setup, 0, 0).microbatching;
   options.policy =
       "in-order";  // How samples are cut is no matter of the layout, and searches take time.
-  const auto count = static_cast<std::int64_t>(samples.size());
-  const auto shares = Dealing(plan.pipelines.size(), 1).counts(0, count);
-  DealtBatch batch{1, 0, std::move(samples), {}};
-  std::int32_t next = 0;
-  for (const std::int64_t share : shares) {
-    auto& own = batch.pipelines.emplace_back();
-    for (std::int64_t i = 0; i < share; ++i) own.push_back(next++);
-  }
-  auto planned = Microbatching(plan, std::move(options), setup.costs).plan(std::move(batch));
+  const Microbatching microbatching(plan, std::move(options), setup.costs);
+  auto dealt = microbatching.deal({1, 0, std::move(samples)}, Dealing(plan.pipelines.size()));
+  if (!dealt.ok()) return std::move(dealt).error();
+  auto planned = microbatching.plan(dealt.value());
   if (!planned.ok()) return std::move(planned).error();
   return PlanGuard(plan).pass(planned.value().iteration, 0);
 }

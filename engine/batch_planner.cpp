@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <set>
+#include <variant>
 
 #include "engine/pipeline_shares.hpp"
 
@@ -10,15 +12,21 @@ namespace troupe::engine {
 
 namespace {
 
-/// Nodes of a pipeline where encoders begin (which ones), and where the llm begins and ends.
+using Clock = std::chrono::steady_clock;
+
+double ms_since(Clock::time_point begin) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
+}
+
+/// Nodes of a replica where encoders begin (which ones), and where the llm begins and ends.
 struct Readers {
   std::map<NodeId, std::set<ModuleId>> media;
   std::set<NodeId> text;
 };
 
-Readers readers_of(const ParallelPlan& plan, PipelineId pipeline) {
+Readers readers_of(const ParallelPlan& plan, const Replica& replica) {
   Readers readers;
-  for (const StageId stage : plan.stages_of(pipeline)) {
+  for (const StageId stage : replica.stages) {
     for (const LayerRun& run : plan.at(stage).runs) {
       const ModuleSpec& module = plan.model.at(run.module);
       const bool first = run.layers.begin == 0;
@@ -61,110 +69,203 @@ void join(Joined& entry, const SampleReport& sample, NodeId node) {
   entry.shape.trained_tokens = sample.trained_tokens;
 }
 
+/// Per position of the span what reports say of it.
+Result<std::vector<Joined>> join_all(const data::BatchSpan& span,
+                                     std::span<const BatchReport> reports) {
+  std::vector<Joined> joined(static_cast<std::size_t>(span.size()));
+  for (const BatchReport& report : reports)
+    for (const SampleReport& sample : report.samples) {
+      if (sample.position < span.begin || sample.position >= span.end)
+        return Error{Errc::internal, "a node reported a sample outside the batch", sample.id, {}};
+      join(joined[static_cast<std::size_t>(sample.position - span.begin)], sample, report.node);
+    }
+  return joined;
+}
+
+bool knows(const Joined& entry, const std::vector<ModuleId>& encoders) {
+  return entry.has_text && std::all_of(encoders.begin(), encoders.end(), [&](ModuleId encoder) {
+           return entry.media_known.contains(encoder);
+         });
+}
+
+Error nobody_reported(std::int64_t position) {
+  return {Errc::internal, "no node reported position " + std::to_string(position), {}, {}};
+}
+
+/// Adds the rows of media to its length. REQUIRES: it is known.
+SampleShape whole_shape(Joined& entry, std::int64_t position) {
+  SampleShape shape = std::move(entry.shape);
+  std::sort(shape.media.begin(), shape.media.end(),
+            [](const ModuleMedia& a, const ModuleMedia& b) { return a.module < b.module; });
+  shape.position = position;
+  for (const auto& media : shape.media) shape.llm_tokens += shape.output_rows(media.module);
+  return shape;
+}
+
 data::BadSample bad_sample(const SampleReport& report) {
   return {report.id,         static_cast<data::BadKind>(report.bad_kind),
           report.bad_file,   report.where,
           report.bad_reason, report.bad_fix};
 }
 
+/// A sample that decoding leaves, or why it is dropped.
+using Kept = std::variant<SampleShape, data::BadSample>;
+
+Kept keep(Joined& entry, std::int64_t position, TokenCount max_seq_len) {
+  if (entry.bad) return bad_sample(*entry.bad);
+  SampleShape shape = whole_shape(entry, position);
+  if (max_seq_len > 0 && shape.llm_tokens > max_seq_len)
+    return data::too_long(shape.id, entry.where, shape.llm_tokens, max_seq_len);
+  return shape;
+}
+
 }  // namespace
 
-std::vector<std::size_t> BatchPlanner::deal(std::int64_t batch, std::int64_t size) const {
-  std::vector<std::size_t> pipelines;
-  const auto counts = dealing_.counts(batch, size);
-  for (std::size_t p = 0; p < counts.size(); ++p)
-    pipelines.insert(pipelines.end(), static_cast<std::size_t>(counts[p]), p);
-  return pipelines;
-}
-
-void BatchPlanner::note(const PlannedBatch& planned) {
-  dealing_.note(planned.batch, shares_of(plan_, planned.prediction));
-}
-
-std::map<NodeId, BatchOrder> BatchPlanner::orders(std::int64_t batch) const {
-  const auto span = options_.epochs.span(batch, options_.global_batch_size);
+std::map<NodeId, BatchOrder> BatchPlanner::empty_orders(std::int64_t batch,
+                                                        std::int64_t epoch) const {
   std::map<NodeId, BatchOrder> orders;
-  for (const DeviceSlot& device : plan_.devices)
-    orders[device.node] = {
-        options_.epoch_number, batch, span.epoch, {}, options_.epochs.stretches()};
-  std::vector<Readers> readers;
-  for (std::size_t p = 0; p < plan_.pipelines.size(); ++p)
-    readers.push_back(readers_of(plan_, PipelineId{p}));
-  const auto dealt = deal(batch, span.size());
-  for (std::int64_t offset = 0; offset < span.size(); ++offset) {
-    const Readers& pipeline = readers[dealt[static_cast<std::size_t>(offset)]];
-    for (auto& [node, order] : orders) {
-      const auto media = pipeline.media.find(node);
-      const bool text = pipeline.text.contains(node);
-      OrderedSample sample{span.begin + offset, {}, text};
-      if (media != pipeline.media.end())
-        sample.media.assign(media->second.begin(), media->second.end());
-      if (text || !sample.media.empty()) order.samples.push_back(std::move(sample));
-    }
+  for (const NodeId node : plan_.nodes())
+    orders[node] = {options_.epoch_number, batch, epoch, {}, options_.epochs.stretches()};
+  return orders;
+}
+
+std::map<NodeId, BatchOrder> BatchPlanner::measures(std::int64_t batch) const {
+  const auto span = options_.epochs.span(batch, options_.global_batch_size);
+  auto orders = empty_orders(batch, span.epoch);
+  for (auto& [node, order] : orders) order.measure = true;
+  const auto encoders = all_encoders(plan_.model);
+  auto next = orders.begin();
+  for (std::int64_t position = span.begin; position < span.end; ++position) {
+    next->second.samples.push_back({position, encoders, true});
+    if (++next == orders.end()) next = orders.begin();
   }
   return orders;
 }
 
-Result<PlannedBatch> BatchPlanner::plan(std::int64_t batch, std::span<const BatchReport> reports) {
-  const auto begin = std::chrono::steady_clock::now();
-  PlannedBatch planned;
+Result<std::map<NodeId, BatchOrder>> BatchPlanner::orders(std::int64_t batch,
+                                                          std::span<const BatchReport> measured) {
+  const auto begin = Clock::now();
+  Draft draft;
+  PlannedBatch& planned = draft.planned;
   planned.batch = batch;
   planned.span = options_.epochs.span(batch, options_.global_batch_size);
-  const auto& span = planned.span;
-  std::vector<Joined> joined(static_cast<std::size_t>(span.size()));
-  for (const BatchReport& report : reports) {
-    planned.decode_ms += report.decode_ms;
-    for (const SampleReport& sample : report.samples) {
-      if (sample.position < span.begin || sample.position >= span.end)
-        return Error{Errc::internal, "a node reported a sample outside the batch", sample.id, {}};
-      join(joined[static_cast<std::size_t>(sample.position - span.begin)], sample, report.node);
-    }
-  }
-  const auto pipelines = deal(batch, span.size());
-  DealtBatch dealt{batch + 1, options_.epoch_number, {}, {}};
-  dealt.pipelines.resize(plan_.pipelines.size());
+  for (const BatchReport& report : measured) planned.decode_ms += report.decode_ms;
+  auto joined = join_all(planned.span, measured);
+  if (!joined.ok()) return std::move(joined).error();
   const auto encoders = all_encoders(plan_.model);
-  const std::set<ModuleId> wanted_media(encoders.begin(), encoders.end());
-  for (std::int64_t offset = 0; offset < span.size(); ++offset) {
-    Joined& entry = joined[static_cast<std::size_t>(offset)];
-    if (entry.bad) {
-      planned.dropped.push_back({span.begin + offset, bad_sample(*entry.bad)});
-      continue;
-    }
-    if (!entry.has_text || entry.media_known != wanted_media)
-      return Error{Errc::internal,
-                   "no node reported position " + std::to_string(span.begin + offset),
-                   {},
-                   {}};
-    SampleShape& shape = entry.shape;
-    std::sort(shape.media.begin(), shape.media.end(),
-              [](const ModuleMedia& a, const ModuleMedia& b) { return a.module < b.module; });
-    shape.position = options_.epochs.places_before(span.epoch) + span.begin + offset;
-    for (const auto& media : shape.media) shape.llm_tokens += shape.output_rows(media.module);
-    if (options_.max_seq_len > 0 && shape.llm_tokens > options_.max_seq_len) {
-      planned.dropped.push_back(
-          {span.begin + offset,
-           data::too_long(shape.id, entry.where, shape.llm_tokens, options_.max_seq_len)});
-      continue;
-    }
-    dealt.pipelines[pipelines[static_cast<std::size_t>(offset)]].push_back(
-        static_cast<std::int32_t>(dealt.samples.size()));
-    dealt.samples.push_back(std::move(shape));
+  DealtBatch good{batch + 1, options_.epoch_number, {}};
+  for (std::int64_t position = planned.span.begin; position < planned.span.end; ++position) {
+    Joined& entry = joined.value()[static_cast<std::size_t>(position - planned.span.begin)];
+    if (!entry.bad && !knows(entry, encoders)) return nobody_reported(position);
+    Kept kept = keep(entry, places_before(planned) + position, options_.max_seq_len);
+    if (auto* shape = std::get_if<SampleShape>(&kept))
+      good.samples.push_back(std::move(*shape));
+    else
+      planned.dropped.push_back({position, std::get<data::BadSample>(std::move(kept))});
   }
-  auto iteration = microbatching_.plan(std::move(dealt));
-  if (!iteration.ok()) return std::move(iteration).error();
-  planned.iteration = std::move(iteration.value().iteration);
-  planned.prediction = std::move(iteration.value().prediction);
+  auto predicted = deal_and_plan(std::move(good));
+  std::map<NodeId, BatchOrder> orders;
+  if (predicted.ok()) {
+    draft.predicted = std::move(predicted).value();
+    dealing_.note(shares_of(plan_, draft.predicted.prediction));
+    orders = orders_of(draft);
+  } else {
+    draft.refusal = std::move(predicted).error();
+    orders = empty_orders(batch, planned.span.epoch);
+  }
+  planned.dealt = dealing_.known();
+  planned.plan_ms = ms_since(begin);
+  drafts_.insert_or_assign(batch, std::move(draft));
+  return orders;
+}
+
+Result<PredictedIteration> BatchPlanner::deal_and_plan(DealtBatch good) const {
+  auto dealt = microbatching_.deal(std::move(good), dealing_);
+  if (!dealt.ok()) return std::move(dealt).error();
+  return microbatching_.plan(dealt.value());
+}
+
+std::map<NodeId, BatchOrder> BatchPlanner::orders_of(const Draft& draft) const {
+  const PlannedBatch& planned = draft.planned;
+  const IterationPlan& iteration = draft.predicted.iteration;
+  std::map<NodeId, std::map<std::int32_t, OrderedSample>> wanted;  // By place in the batch.
+  const auto entry = [&](NodeId node, std::int32_t sample) -> OrderedSample& {
+    const auto& shape = iteration.samples[static_cast<std::size_t>(sample)];
+    auto& own = wanted[node][sample];
+    own.position = shape.position - places_before(planned);
+    return own;
+  };
+  for (std::size_t r = 0; r < plan_.replicas.size(); ++r) {
+    const Readers readers = readers_of(plan_, plan_.replicas[r]);
+    for (const Microbatch& microbatch : iteration.microbatches[r])
+      for (const Part& part : microbatch.parts)
+        for (const std::int32_t sample : part.samples) {
+          const auto& shape = iteration.samples[static_cast<std::size_t>(sample)];
+          for (const auto& [node, modules] : readers.media)
+            for (const ModuleId module : modules)
+              if (shape.items(module)) entry(node, sample).media.push_back(module);
+          for (const NodeId node : readers.text) entry(node, sample).text = true;
+        }
+  }
+  auto orders = empty_orders(planned.batch, planned.span.epoch);
+  for (auto& [node, samples] : wanted)
+    for (auto& [sample, order] : samples) {
+      std::sort(order.media.begin(), order.media.end());
+      orders.at(node).samples.push_back(std::move(order));
+    }
+  return orders;
+}
+
+Status BatchPlanner::amend(Draft& draft, std::span<const BatchReport> decoded) {
+  PlannedBatch& planned = draft.planned;
+  auto joined = join_all(planned.span, decoded);
+  if (!joined.ok()) return std::move(joined).error();
+  std::vector<SampleShape> samples;
+  SamplePlaces places;
+  for (const SampleShape& measured : draft.predicted.iteration.samples) {
+    const std::int64_t position = measured.position - places_before(planned);
+    Joined& entry = joined.value()[static_cast<std::size_t>(position - planned.span.begin)];
+    std::vector<ModuleId> encoders;
+    for (const ModuleMedia& media : measured.media) encoders.push_back(media.module);
+    if (!entry.bad && !knows(entry, encoders)) return nobody_reported(position);
+    Kept kept = keep(entry, measured.position, options_.max_seq_len);
+    const auto* shape = std::get_if<SampleShape>(&kept);
+    places.push_back(shape ? std::optional(static_cast<std::int32_t>(samples.size()))
+                           : std::nullopt);
+    if (!shape || *shape != measured) ++planned.amended;
+    if (shape)
+      samples.push_back(*shape);
+    else
+      planned.dropped.push_back({position, std::get<data::BadSample>(std::move(kept))});
+  }
+  if (planned.amended == 0) return microbatching_.refresh(draft.predicted);
+  std::sort(planned.dropped.begin(), planned.dropped.end(),
+            [](const auto& a, const auto& b) { return a.position < b.position; });
+  auto amended = microbatching_.amend(std::move(draft.predicted), std::move(samples), places);
+  if (!amended.ok()) return std::move(amended).error();
+  draft.predicted = std::move(amended).value();
+  return Done{};
+}
+
+Result<PlannedBatch> BatchPlanner::plan(std::int64_t batch, std::span<const BatchReport> decoded) {
+  const auto begin = Clock::now();
+  const auto found = drafts_.find(batch);
+  if (found == drafts_.end())
+    return Error{
+        Errc::internal, "batch " + std::to_string(batch) + " was not measured before", {}, {}};
+  Draft draft = std::move(drafts_.extract(found).mapped());
+  if (draft.refusal) return *std::move(draft.refusal);
+  if (auto done = amend(draft, decoded); !done.ok()) return std::move(done).error();
+  PlannedBatch planned = std::move(draft.planned);
+  for (const BatchReport& report : decoded) planned.decode_ms += report.decode_ms;
+  planned.iteration = std::move(draft.predicted.iteration);
+  planned.prediction = std::move(draft.predicted.prediction);
   if (auto sound = guard_.pass(planned.iteration, planned.prediction.calibrated_step_ms);
       !sound.ok())
     return std::move(sound).error();
   planned.check_ms = guard_.check_ms();
   if (options_.flops) planned.model_flops = options_.flops->of(planned.iteration.samples);
-  note(planned);
-  planned.dealt = dealing_.known(batch);
-  const std::chrono::duration<double, std::milli> elapsed =
-      std::chrono::steady_clock::now() - begin;
-  planned.plan_ms = elapsed.count();
+  planned.plan_ms += ms_since(begin);
   return planned;
 }
 

@@ -1,4 +1,5 @@
-// Which node decodes what of a batch, and the iteration plan of a batch once it is decoded.
+// The way of a batch to its plan: nodes measure its samples, the plan is made from the lengths,
+// each node decodes what the plan has it work on, and what decoding finds different is put right.
 //
 // Pure apart from timing itself. Owned by the scheduler actor; also used by the reference run that
 // replays the plan's microbatches, so that both see the same plans.
@@ -8,6 +9,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -37,7 +39,7 @@ struct OrderedSample {
   }
 };
 
-/// What a node is to decode of a batch.
+/// What a node is to measure or to decode of a batch.
 struct BatchOrder {
   EpochNumber epoch_number = 0;  ///< Configuration it was ordered for; the report repeats it.
   std::int64_t batch = 0;
@@ -45,10 +47,11 @@ struct BatchOrder {
   std::vector<OrderedSample> samples;
   /// Which records the epochs take; none: all of them the whole data set.
   std::vector<SourceCounts> epochs = {};
+  bool measure = false;  ///< Lengths of whole samples, from text and headers; nothing is decoded.
 
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, BatchOrder& x) {
-    return f(x.epoch_number, x.batch, x.epoch, x.samples, x.epochs);
+    return f(x.epoch_number, x.batch, x.epoch, x.samples, x.epochs, x.measure);
   }
 };
 
@@ -60,7 +63,7 @@ struct SampleReport {
   std::uint8_t bad_kind = 0;  ///< `data::BadKind`, with the texts below, where bad.
   std::string bad_file, bad_reason, bad_fix;
   std::string where;                  ///< Of the record; of a good sample where it has text.
-  std::vector<ModuleId> media_known;  ///< Encoders whose media were decoded, as ordered.
+  std::vector<ModuleId> media_known;  ///< Encoders whose media were looked at, as ordered.
   std::vector<ModuleMedia> media;     ///< Of these, where the sample has any.
   bool has_text = false;              ///< The two below are known.
   TokenCount text_tokens = 0;         ///< Tokens without media rows and without their placeholders.
@@ -80,10 +83,11 @@ struct BatchReport {
   std::int64_t batch = 0;
   std::vector<SampleReport> samples;
   double decode_ms = 0;
+  bool measured = false;  ///< It answers an order to measure.
 
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, BatchReport& x) {
-    return f(x.node, x.epoch_number, x.batch, x.samples, x.decode_ms);
+    return f(x.node, x.epoch_number, x.batch, x.samples, x.decode_ms, x.measured);
   }
 };
 
@@ -102,9 +106,10 @@ struct PlannedBatch {
   std::vector<DroppedSample> dropped;  ///< In order of position.
   double plan_ms = 0;
   double check_ms = 0;     ///< Of planning: proving the plan sound (plan_guard.hpp); 0: not done.
-  double decode_ms = 0;    ///< Sum over nodes and threads.
+  double decode_ms = 0;    ///< Sum over nodes and threads; measuring is part of it.
   double model_flops = 0;  ///< What its samples need (scheduler/model_flops.hpp).
   std::vector<PipelineShare> dealt;  ///< As `Dealing::known` with this batch.
+  std::int64_t amended = 0;  ///< Samples that decoding found different, dropped ones included.
 };
 
 struct BatchPlannerOptions {
@@ -115,8 +120,6 @@ struct BatchPlannerOptions {
   MicrobatchingOptions microbatching;
   std::shared_ptr<const PlanningCosts> costs;          ///< See `Microbatching`.
   std::shared_ptr<const scheduler::ModelFlops> flops;  ///< Null: they are not counted.
-  /// Batches whose media are ordered before the one at hand is planned.
-  std::int64_t prefetch = 2;
 };
 
 class BatchPlanner {
@@ -127,24 +130,32 @@ class BatchPlanner {
         options_(std::move(options)),
         microbatching_(plan, options_.microbatching, options_.costs),
         guard_(plan),
-        dealing_(plan.pipelines.size(), options_.prefetch + 1) {}
+        dealing_(plan.pipelines.size()) {}
 
-  /// Per node (ascending) what it decodes of a batch: an encoder's media where it begins in a
-  /// pipeline, text where the llm begins and ends. Positions are dealt to pipelines in contiguous
-  /// runs, longer ones to faster pipelines (dealing.hpp); a sample is trained by the pipeline it
-  /// was dealt to, so no media move.
-  /// REQUIRES: batches before `batch - prefetch` were planned.
-  std::map<NodeId, BatchOrder> orders(std::int64_t batch) const;
+  /// Per node (ascending) what it measures of a batch: all nodes share its positions out.
+  std::map<NodeId, BatchOrder> measures(std::int64_t batch) const;
 
-  /// Joins the nodes' reports, in whatever order they came, drops bad samples everywhere, plans the
-  /// rest. Of two faults of a sample the one on the lower node is named.
+  /// Plans a batch from its samples' lengths, those left out that are bad by their headers or too
+  /// long. Per node (ascending) what it then decodes: of each sample an encoder's media where the
+  /// replica that encodes them begins, text where the llm replica that trains it begins and ends.
+  /// So no media move, and each medium is decoded once. Of a batch that cannot be planned nothing
+  /// is decoded, and `plan` says why: it may be one that is never trained.
   ///
   /// Errors:
-  /// - internal: a report is missing, reports of one sample contradict each other, or the plan is
-  ///   unsound.
-  /// - as `Microbatching::plan`.
+  /// - internal: a report is missing.
   /// REQUIRES: batches come in order.
-  Result<PlannedBatch> plan(std::int64_t batch, std::span<const BatchReport> reports);
+  Result<std::map<NodeId, BatchOrder>> orders(std::int64_t batch,
+                                              std::span<const BatchReport> measured);
+
+  /// Joins what the nodes decoded, in whatever order it came, and puts the plan right where that
+  /// is not what was measured: bad samples are dropped everywhere, others keep their places. Of two
+  /// faults of a sample the one on the lower node is named.
+  ///
+  /// Errors:
+  /// - internal: a report is missing, or the plan is unsound.
+  /// - as `Microbatching::deal`, `plan` and `amend`.
+  /// REQUIRES: `orders` of the batch; once for each batch.
+  Result<PlannedBatch> plan(std::int64_t batch, std::span<const BatchReport> decoded);
 
   /// As `Dealing::restore`; before the first batch.
   void restore(const std::vector<DealNote>& deals) { dealing_.restore(deals); }
@@ -159,15 +170,29 @@ class BatchPlanner {
   }
 
  private:
-  /// Per position of a batch: its pipeline.
-  std::vector<std::size_t> deal(std::int64_t batch, std::int64_t size) const;
-  void note(const PlannedBatch& planned);
+  /// A batch whose samples are being decoded.
+  struct Draft {
+    PlannedBatch planned;  ///< As far as lengths tell.
+    PredictedIteration predicted;
+    std::optional<Error> refusal;  ///< It cannot be planned.
+  };
+
+  /// Positions of the order in all epochs before the batch's.
+  std::int64_t places_before(const PlannedBatch& planned) const {
+    return options_.epochs.places_before(planned.span.epoch);
+  }
+  std::map<NodeId, BatchOrder> empty_orders(std::int64_t batch, std::int64_t epoch) const;
+  std::map<NodeId, BatchOrder> orders_of(const Draft& draft) const;
+  Result<PredictedIteration> deal_and_plan(DealtBatch good) const;
+  /// Puts right what decoding found different.
+  Status amend(Draft& draft, std::span<const BatchReport> decoded);
 
   const ParallelPlan& plan_;
   BatchPlannerOptions options_;
   Microbatching microbatching_;
   PlanGuard guard_;
   Dealing dealing_;
+  std::map<std::int64_t, Draft> drafts_;
 };
 
 /// Encoders of the model, ascending: of a good sample the media of each are known, though it may

@@ -34,12 +34,10 @@ scheduler::AutoLayoutRequest layout_request(const JobSetup& setup,
 
 SimulatedTraining training_on_paper(const JobSetup& setup, PlanningCosts costs,
                                     const ParallelPlan& plan,
-                                    const std::vector<scheduler::Parallelism>& parallelisms,
-                                    std::int64_t lag) {
+                                    const std::vector<scheduler::Parallelism>& parallelisms) {
   costs.options.parallelisms = parallelisms;
-  const auto options = planner_options(setup, 0, 0);
-  return {plan, options.microbatching, std::make_shared<const PlanningCosts>(std::move(costs)),
-          lag > 0 ? lag : options.prefetch + 1};
+  return {plan, planner_options(setup, 0, 0).microbatching,
+          std::make_shared<const PlanningCosts>(std::move(costs))};
 }
 
 scheduler::LayoutJudge training_judge(const JobSetup& setup, const PlanningCosts& costs,

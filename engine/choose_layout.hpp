@@ -32,11 +32,10 @@ scheduler::AutoLayoutRequest layout_request(const JobSetup& setup,
                                             const scheduler::DeviceSpeeds& speeds);
 
 /// Training on paper of a job on `plan`, which outlives it, with these degrees per module in place
-/// of those of `costs`. `lag`: see `SimulatedTraining`; 0: as in training.
+/// of those of `costs`.
 SimulatedTraining training_on_paper(const JobSetup& setup, PlanningCosts costs,
                                     const ParallelPlan& plan,
-                                    const std::vector<scheduler::Parallelism>& parallelisms,
-                                    std::int64_t lag = 0);
+                                    const std::vector<scheduler::Parallelism>& parallelisms);
 
 /// Predicts a layout by mean steps as training would make them (`SimulatedTraining`), over
 /// `kJudgedBatches` batches drawn from `samples`; memory: the largest. `setup` outlives it; of

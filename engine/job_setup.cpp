@@ -151,14 +151,10 @@ BatchPlannerOptions planner_options(const JobSetup& setup, data::Epochs epochs,
   options.epoch_number = epoch_number;
   options.costs = setup.costs;
   options.flops = std::make_shared<scheduler::ModelFlops>(setup.model, setup.modules());
-  options.prefetch = job.data.prefetch;
-  options.microbatching = {job.balancer.policy,
-                           job.scheduler.schedule,
-                           job.train.microbatches,
-                           job.job.seed,
-                           job.balancer.evaluations,
-                           job.scheduler.max_in_flight,
-                           job.balancer.adaptive_correction};
+  options.microbatching = {
+      job.balancer.dealing,     job.balancer.exchange,       job.balancer.policy,
+      job.scheduler.schedule,   job.train.microbatches,      job.job.seed,
+      job.balancer.evaluations, job.scheduler.max_in_flight, job.balancer.adaptive_correction};
   return options;
 }
 
@@ -203,6 +199,22 @@ Status check_bad_samples(const job::Job& job, std::int64_t bad_count, std::int64
                "repair or remove the samples listed there, or raise data.max_bad_fraction"};
 }
 
+namespace {
+
+SampleReport report_of(const data::BadSample& bad) {
+  SampleReport report;
+  report.id = bad.id;
+  report.bad = true;
+  report.bad_kind = static_cast<std::uint8_t>(bad.kind);
+  report.bad_file = bad.file;
+  report.bad_reason = bad.reason;
+  report.bad_fix = bad.fix;
+  report.where = bad.where;
+  return report;
+}
+
+}  // namespace
+
 BatchReport report_on(NodeId node, const BatchOrder& order,
                       const std::vector<data::DecodeOutcome>& outcomes, const JobSetup& setup,
                       double decode_ms) {
@@ -210,18 +222,13 @@ BatchReport report_on(NodeId node, const BatchOrder& order,
   const auto modules = media_modules(setup);
   for (std::size_t i = 0; i < outcomes.size(); ++i) {
     SampleReport sample;
-    sample.position = order.samples[i].position;
     if (const auto* bad = std::get_if<data::BadSample>(&outcomes[i])) {
-      sample.id = bad->id;
-      sample.bad = true;
-      sample.bad_kind = static_cast<std::uint8_t>(bad->kind);
-      sample.bad_file = bad->file;
-      sample.bad_reason = bad->reason;
-      sample.bad_fix = bad->fix;
-      sample.where = bad->where;
+      sample = report_of(*bad);
+      sample.position = order.samples[i].position;
       report.samples.push_back(std::move(sample));
       continue;
     }
+    sample.position = order.samples[i].position;
     const auto& decoded = std::get<data::DecodedSample>(outcomes[i]);
     sample.id = decoded.id;
     sample.media_known = order.samples[i].media;
@@ -234,6 +241,29 @@ BatchReport report_on(NodeId node, const BatchOrder& order,
           static_cast<TokenCount>(text.tokens.size()) - text.image_markers - text.audio_markers;
       sample.trained_tokens = decoded.trained_tokens;
     }
+    report.samples.push_back(std::move(sample));
+  }
+  return report;
+}
+
+BatchReport report_lengths(NodeId node, const BatchOrder& order,
+                           const std::vector<data::MeasureOutcome>& outcomes, double decode_ms) {
+  BatchReport report{node, order.epoch_number, order.batch, {}, decode_ms, true};
+  for (std::size_t i = 0; i < outcomes.size(); ++i) {
+    SampleReport sample;
+    if (const auto* bad = std::get_if<data::BadSample>(&outcomes[i])) {
+      sample = report_of(*bad);
+    } else {
+      const auto& shape = std::get<SampleShape>(outcomes[i]);
+      sample.id = shape.id;
+      sample.media_known = order.samples[i].media;
+      sample.media = shape.media;
+      sample.has_text = true;
+      sample.text_tokens = shape.llm_tokens;
+      for (const auto& media : shape.media) sample.text_tokens -= shape.output_rows(media.module);
+      sample.trained_tokens = shape.trained_tokens;
+    }
+    sample.position = order.samples[i].position;
     report.samples.push_back(std::move(sample));
   }
   return report;

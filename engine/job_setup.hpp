@@ -17,6 +17,7 @@
 #include "models/factory.hpp"
 #include "runtime/data/dataset.hpp"
 #include "runtime/data/decode_sample.hpp"
+#include "runtime/data/measure_sample.hpp"
 #include "runtime/job/job.hpp"
 #include "runtime/state/adamw.hpp"
 #include "runtime/state/learning_rate.hpp"
@@ -108,5 +109,8 @@ Status check_bad_samples(const job::Job& job, std::int64_t bad_count, std::int64
 BatchReport report_on(NodeId node, const BatchOrder& order,
                       const std::vector<data::DecodeOutcome>& outcomes, const JobSetup& setup,
                       double decode_ms);
+/// The same of a batch that was measured.
+BatchReport report_lengths(NodeId node, const BatchOrder& order,
+                           const std::vector<data::MeasureOutcome>& outcomes, double decode_ms);
 
 }  // namespace troupe::engine

@@ -1,5 +1,6 @@
-// From the samples of a batch to its iteration plan: which samples share a microbatch on either
-// side of the boundary, which parts an encoder's microbatch has, and what that will cost.
+// From the samples of a batch to its iteration plan: which pipeline trains which sample, which
+// samples share a microbatch on either side of the boundary, which parts an encoder's microbatch
+// has, and what that will cost.
 //
 // Deterministic: the same samples, options, costs and measurements give the same plan in every
 // process; without `adaptive_correction` measurements change what is predicted alone. Single owner,
@@ -17,16 +18,18 @@
 
 #include "balancer/policies.hpp"
 #include "balancer/workload.hpp"
+#include "engine/amended_cut.hpp"
+#include "engine/batch_work.hpp"
 #include "engine/cost_correction.hpp"
+#include "engine/dealing.hpp"
 #include "engine/learned_state.hpp"
+#include "engine/phase_exchange.hpp"
 #include "engine/prediction.hpp"
 #include "engine/stage_speeds.hpp"
 #include "runtime/observe/trace_event.hpp"
 #include "runtime/vocabulary/iteration_plan.hpp"
 #include "runtime/vocabulary/parallel_plan.hpp"
 #include "runtime/vocabulary/result.hpp"
-#include "scheduler/cost_model.hpp"
-#include "scheduler/predicted_costs.hpp"
 
 namespace troupe::engine {
 
@@ -34,6 +37,8 @@ class PipelineCosts;
 
 /// What a job says about cutting a batch.
 struct MicrobatchingOptions {
+  std::string dealing = "work";  ///< To pipelines and llm replicas: `balancer.dealing`.
+  std::string exchange = "off";  ///< `balancer.exchange`.
   std::string policy = "in-order";
   std::string schedule = "1f1b";
   std::int64_t microbatches = 1;  ///< Per llm replica; some policies use fewer.
@@ -45,25 +50,22 @@ struct MicrobatchingOptions {
   bool adaptive_correction = false;  ///< Predictions follow what `learn` is told.
 };
 
-/// What is known about the cost of layers, and how rows travel.
-struct PlanningCosts {
-  scheduler::CostModel model;
-  scheduler::PredictionOptions options;
-  Bytes device_memory{};  ///< Of one device; 0: no bound.
-};
-
 /// Samples of one step, before they are cut.
 struct DealtBatch {
   std::int64_t step = 1;
   EpochNumber epoch_number = 0;
   std::vector<SampleShape> samples;  ///< In training order.
   /// Per pipeline: indices of its samples, ascending. Every sample once.
-  std::vector<std::vector<std::int32_t>> pipelines;
+  std::vector<std::vector<std::int32_t>> pipelines = {};
+  /// The same by llm work alone, for a plan whose encoders share the batch out among themselves;
+  /// empty: as `pipelines`.
+  std::vector<std::vector<std::int32_t>> by_phase = {};
 };
 
 struct PredictedIteration {
   IterationPlan iteration;
   Prediction prediction;
+  std::shared_ptr<const BatchWork> work = {};  ///< What it was predicted with.
 };
 
 class Microbatching {
@@ -73,9 +75,18 @@ class Microbatching {
   Microbatching(const ParallelPlan& plan, MicrobatchingOptions options,
                 std::shared_ptr<const PlanningCosts> costs);
 
+  /// Deals samples to pipelines (`deal_samples`), by the profile's work and the pipelines' speeds.
+  /// Errors: as `scheduler::sample_workloads` and `deal_samples`.
+  Result<DealtBatch> deal(DealtBatch batch, const Dealing& dealing) const;
+
   /// Cuts, orders and predicts a batch. An encoder's microbatch has one part per llm microbatch
   /// that it feeds, where the schedule runs the backwards of parts apart and the encoder side
   /// trains; else one part. Samples without media go with the first part.
+  ///
+  /// With `exchange` encoders are balanced on their own (phase_exchange.hpp), over the replicas of
+  /// all pipelines: `per-phase` always, except in a phase that it would not make more even, or
+  /// where bounds on microbatches in flight leave no order for it; `auto` where the profile
+  /// predicts no longer step with it.
   ///
   /// Where module groups of a pipeline have different numbers of replicas, its samples are spread
   /// over the llm replicas by llm work (Entrain section 4.3), cut for each of them, and the
@@ -86,7 +97,19 @@ class Microbatching {
   /// flight as stages follow, and schedules run ahead as far as the largest microbatch fits.
   ///
   /// Errors: as `balancer::assign_microbatches`, `memory_bounds` and `scheduler::plan_iteration`.
-  Result<PredictedIteration> plan(DealtBatch batch) const;
+  Result<PredictedIteration> plan(const DealtBatch& batch) const;
+
+  /// The same cut (`amend_cut`) for samples that turned out otherwise than `plan` was told, ordered
+  /// and predicted anew. `samples`: those that are left. What the prediction says of the cut
+  /// (imbalance, deferred samples) stays as it was.
+  ///
+  /// Errors: as `plan`.
+  Result<PredictedIteration> amend(PredictedIteration planned, std::vector<SampleShape> samples,
+                                   const SamplePlaces& places) const;
+
+  /// Predicts again by what was learned since.
+  /// Errors: as `scheduler::simulate`.
+  Status refresh(PredictedIteration& planned) const;
 
   /// Holds the compute events of a finished step against what `plan` said of it. Later
   /// predictions follow the speed of each stage as a whole; plans stay as they are.
@@ -108,13 +131,21 @@ class Microbatching {
   }
 
  private:
-  struct Work;
+  using Work = BatchWork;
   struct Share;
+  enum class Exchange : std::uint8_t { off, per_phase };
+
+  /// Whether plans are made that way.
+  bool tries(Exchange exchange) const;
+  Result<PredictedIteration> plan_by(const DealtBatch& batch, Exchange exchange) const;
+  /// What samples weigh for who trains them: with an exchange their llm work alone.
+  static std::vector<balancer::Workload> weights_for(Exchange exchange,
+                                                     std::vector<balancer::Workload> weights);
 
   Result<Work> work_of(const DealtBatch& batch) const;
   /// The samples of each llm replica of a pipeline.
   Result<std::vector<Share>> shares_of(const DealtBatch& batch, const Work& work,
-                                       PipelineId pipeline) const;
+                                       PipelineId pipeline, Exchange exchange) const;
   Result<balancer::MicrobatchPlan> cut(const DealtBatch& batch, const Work& work,
                                        const Share& share) const;
   /// What the policy makes of these weights of a share's samples.
@@ -123,14 +154,29 @@ class Microbatching {
                                           std::span<const balancer::Workload> weights) const;
   /// The most llm work of a microbatch, where all samples of the share are so much.
   std::optional<double> llm_cap(const Work& work, const Share& share, double llm_ms) const;
-  /// Microbatches of all replicas of a pipeline.
+  /// Adds the cuts of all llm replicas of a pipeline.
   Status cut_pipeline(const DealtBatch& batch, const Work& work, PipelineId pipeline,
-                      std::vector<MicrobatchList>& microbatches, Prediction& prediction) const;
+                      Exchange exchange, std::vector<LlmCut>& cuts, Prediction& prediction) const;
+  /// Microbatches of all replicas.
+  std::vector<MicrobatchList> deal_cuts(const Work& work, const std::vector<LlmCut>& cuts,
+                                        Exchange exchange) const;
   /// What `auto` may do for one pipeline of a step of about so long: `PolicyOptions::work_max`.
   double planning_work(double step_ms) const;
-  void describe(const DealtBatch& batch, const Work& work, const Share& share,
-                const balancer::MicrobatchPlan& plan, Prediction& prediction) const;
+  /// Whether what is measured in this run changes predictions.
+  bool is_calibrated() const { return correction_ || speeds_.known(); }
   Status predict(const IterationPlan& iteration, const Work& work, Prediction& prediction) const;
+  /// What follows from measured times alone.
+  Status predict_present(const IterationPlan& iteration, const Work& work,
+                         Prediction& prediction) const;
+  void note_present(const IterationPlan& iteration, const Work& work, scheduler::SimulatedStep step,
+                    Prediction& prediction) const;
+  Result<scheduler::SimulatedStep> simulate(const IterationPlan& iteration,
+                                            const scheduler::SimulationCosts& costs,
+                                            bool records) const;
+  /// Orders and predicts what was cut.
+  Result<PredictedIteration> finish(const DealtBatch& batch, Work work,
+                                    std::vector<MicrobatchList> microbatches,
+                                    Prediction prediction) const;
   /// The costs of `work`, which must outlive them, as stages run at present.
   scheduler::SimulationCosts present_costs(const Work& work) const;
   void correct(const IterationPlan& iteration, std::span<const observe::TraceEvent> events,
@@ -145,6 +191,7 @@ class Microbatching {
   MicrobatchingOptions options_;
   std::shared_ptr<const PlanningCosts> costs_;
   bool splits_parts_ = false;
+  bool can_exchange_ = false;  ///< Some encoder has several replicas.
   std::optional<CostCorrection> correction_;
   StageSpeeds speeds_;  ///< Unused with `correction_`, which knows more.
 };

@@ -12,7 +12,7 @@
 namespace troupe::engine {
 
 /// Per pipeline the work of its samples and of its busiest device; zeros where nothing is
-/// predicted.
+/// predicted, and but for the llm where encoders have worked for other pipelines.
 std::vector<Dealing::Share> shares_of(const ParallelPlan& plan, const Prediction& prediction);
 
 }  // namespace troupe::engine

@@ -67,12 +67,9 @@ class Replay {
     std::vector<PartLoss> losses;
     std::vector<GroupNorm> norms;
     try {
-      for (auto& replica : replicas_) {
-        replica->begin(backward);
-        if (auto done = replica->train(iteration, store); !done.ok())
-          return std::move(done).error();
+      if (auto done = train(iteration, backward, store); !done.ok()) return std::move(done).error();
+      for (auto& replica : replicas_)
         losses.insert(losses.end(), replica->losses().begin(), replica->losses().end());
-      }
       norms = reduce();
     } catch (const c10::Error& error) {
       return Error{Errc::internal, "LibTorch: " + error.msg(), {}, {}};
@@ -84,6 +81,21 @@ class Replay {
   }
 
  private:
+  /// Phase after phase over all pipelines.
+  Status train(const IterationPlan& iteration, const std::vector<Action>& backward,
+               const SampleStore& store) {
+    PlanReplica::Crossings crossings;
+    for (auto& replica : replicas_) {
+      replica->begin(backward);
+      if (auto done = replica->encode(iteration, store, crossings); !done.ok()) return done;
+    }
+    for (auto& replica : replicas_)
+      if (auto done = replica->train_llm(iteration, store, crossings); !done.ok()) return done;
+    for (auto& replica : replicas_)
+      if (auto done = replica->finish(iteration, crossings); !done.ok()) return done;
+    return Done{};
+  }
+
   HolderState& state(GroupId group, const ParameterUse& holder) {
     return replicas_[plan_.pipeline_of(holder.stage).index()]->state(group, holder);
   }
@@ -262,6 +274,33 @@ Result<IterationPlan> apply_recorded(const Recorded& recorded, IterationPlan ite
   return iteration;
 }
 
+/// The plan of a batch as one node that measures and decodes all of it has it made. Fills `store`.
+Result<PlannedBatch> plan_batch(const JobSetup& setup, BatchSource& source, BatchPlanner& planner,
+                                std::int64_t number, const ReferenceBatch& batch,
+                                SampleStore& store) {
+  const auto encoders = all_encoders(setup.model);
+  BatchOrder measure{0, number, batch.span.epoch, {}};
+  for (std::int64_t position = batch.span.begin; position < batch.span.end; ++position)
+    measure.samples.push_back({position, encoders, true});
+  const BatchReport lengths = report_lengths(NodeId{0}, measure, source.measure(number), 0);
+  if (auto ordered = planner.orders(number, {&lengths, 1}); !ordered.ok())
+    return std::move(ordered).error();
+  BatchOrder order{0, number, batch.span.epoch, {}};
+  std::vector<data::DecodeOutcome> outcomes;
+  for (const auto& sample : batch.samples) {
+    order.samples.push_back(
+        {sample.position - source.epochs().places_before(batch.span.epoch), encoders, true});
+    outcomes.emplace_back(sample);
+    store.put(sample.position, std::make_shared<const data::DecodedSample>(sample));
+  }
+  for (const auto& dropped : batch.dropped) {
+    order.samples.push_back({dropped.position, encoders, true});
+    outcomes.emplace_back(dropped.why);
+  }
+  const BatchReport report = report_on(NodeId{0}, order, outcomes, setup, 0);
+  return planner.plan(number, {&report, 1});
+}
+
 }  // namespace
 
 Status train_plan_reference(const JobSetup& setup,
@@ -299,22 +338,7 @@ Status train_plan_reference(const JobSetup& setup,
                         const StepPolicy& policy) -> Result<ReferenceLoop::StepResult> {
     if (auto ready = turn_to(layouts.at(number)); !ready.ok()) return std::move(ready).error();
     SampleStore store;
-    BatchOrder order{0, number - 1, batch.span.epoch, {}};
-    const auto encoders = all_encoders(setup.model);
-    std::vector<data::DecodeOutcome> outcomes;
-    for (const auto& sample : batch.samples) {
-      order.samples.push_back(
-          {sample.position - source.value().epochs().places_before(batch.span.epoch), encoders,
-           true});
-      outcomes.emplace_back(sample);
-      store.put(sample.position, std::make_shared<const data::DecodedSample>(sample));
-    }
-    for (const auto& dropped : batch.dropped) {
-      order.samples.push_back({dropped.position, encoders, true});
-      outcomes.emplace_back(dropped.why);
-    }
-    const BatchReport report = report_on(NodeId{0}, order, outcomes, setup, 0);
-    auto planned = planner->plan(number - 1, {&report, 1});
+    auto planned = plan_batch(setup, source.value(), *planner, number - 1, batch, store);
     if (!planned.ok()) return std::move(planned).error();
     IterationPlan iteration = std::move(planned.value().iteration);
     auto backward = observe::backward_order(iteration);

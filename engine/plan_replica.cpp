@@ -24,6 +24,16 @@ std::map<ReplicaId, std::size_t> ordinals_of(const ParallelPlan& plan, PipelineI
   return ordinals;
 }
 
+/// Rows of `encoder` for a sample: which crossing has them, and where.
+std::pair<PlanReplica::Crossing*, RowSpan> find_rows(PlanReplica::Crossings& crossings,
+                                                     ModuleId encoder, std::int32_t sample) {
+  for (auto& crossing : crossings)
+    if (crossing.encoder == encoder)
+      for (const RowSpan& span : crossing.spans)
+        if (span.sample == sample) return {&crossing, span};
+  return {nullptr, {}};
+}
+
 }  // namespace
 
 std::size_t PlanReplica::models_needed(const ParallelPlan& plan, PipelineId pipeline) {
@@ -72,18 +82,23 @@ void PlanReplica::begin(const std::vector<Action>& backward) {
   losses_.clear();
 }
 
-Status PlanReplica::train(const IterationPlan& iteration, const SampleStore& store) {
-  crossings_.clear();
-  auto done = for_each_part(iteration, false, [&](ReplicaId replica, PartKey part) {
-    return encode(iteration, replica, part, store);
+Status PlanReplica::encode(const IterationPlan& iteration, const SampleStore& store,
+                           Crossings& crossings) {
+  return for_each_part(iteration, false, [&](ReplicaId replica, PartKey part) {
+    return encode_part(iteration, replica, part, store, crossings);
   });
-  if (!done.ok()) return done;
-  done = for_each_part(iteration, true, [&](ReplicaId replica, PartKey part) {
-    return train_llm(iteration, replica, part, store);
+}
+
+Status PlanReplica::train_llm(const IterationPlan& iteration, const SampleStore& store,
+                              Crossings& crossings) {
+  return for_each_part(iteration, true, [&](ReplicaId replica, PartKey part) {
+    return train_part(iteration, replica, part, store, crossings);
   });
-  if (!done.ok()) return done;
-  done = for_each_part(iteration, false, [&](ReplicaId replica, PartKey part) -> Status {
-    encode_backward(replica, part);
+}
+
+Status PlanReplica::finish(const IterationPlan& iteration, const Crossings& crossings) {
+  auto done = for_each_part(iteration, false, [&](ReplicaId replica, PartKey part) -> Status {
+    encode_backward(replica, part, crossings);
     return Done{};
   });
   if (!done.ok()) return done;
@@ -142,9 +157,9 @@ void PlanReplica::run_backward(ReplicaId replica, PartKey part,
   take(replica, {part, true});
 }
 
-void PlanReplica::encode_backward(ReplicaId replica, PartKey part) {
+void PlanReplica::encode_backward(ReplicaId replica, PartKey part, const Crossings& crossings) {
   std::vector<at::Tensor> roots, gradients;
-  for (const Crossing& crossing : crossings_) {
+  for (const Crossing& crossing : crossings) {
     if (crossing.replica != replica || crossing.part != part) continue;
     if (!crossing.output.requires_grad()) continue;
     if (!crossing.leaf.grad().defined()) continue;
@@ -154,8 +169,8 @@ void PlanReplica::encode_backward(ReplicaId replica, PartKey part) {
   run_backward(replica, part, roots, gradients);
 }
 
-Status PlanReplica::encode(const IterationPlan& iteration, ReplicaId replica, PartKey key,
-                           const SampleStore& store) {
+Status PlanReplica::encode_part(const IterationPlan& iteration, ReplicaId replica, PartKey key,
+                                const SampleStore& store, Crossings& crossings) {
   const auto& part = iteration.microbatches[replica.index()][key.microbatch.index()]
                          .parts[key.part.index()]
                          .samples;
@@ -175,23 +190,13 @@ Status PlanReplica::encode(const IterationPlan& iteration, ReplicaId replica, Pa
         encoder,       rows,
         rows.detach(), row_spans(plan_.model, encoder, RowKind::output, iteration.samples, part)};
     crossing.leaf.requires_grad_(rows.requires_grad());
-    crossings_.push_back(std::move(crossing));
+    crossings.push_back(std::move(crossing));
   }
   return Done{};
 }
 
-/// Rows of `encoder` for a sample: which crossing has them, and where.
-auto PlanReplica::find_rows(ModuleId encoder, std::int32_t sample)
-    -> std::pair<Crossing*, RowSpan> {
-  for (Crossing& crossing : crossings_)
-    if (crossing.encoder == encoder)
-      for (const RowSpan& span : crossing.spans)
-        if (span.sample == sample) return {&crossing, span};
-  return {nullptr, {}};
-}
-
-Status PlanReplica::train_llm(const IterationPlan& iteration, ReplicaId replica, PartKey key,
-                              const SampleStore& store) {
+Status PlanReplica::train_part(const IterationPlan& iteration, ReplicaId replica, PartKey key,
+                               const SampleStore& store, Crossings& crossings) {
   const auto& part = iteration.microbatches[replica.index()][key.microbatch.index()]
                          .parts[key.part.index()]
                          .samples;
@@ -204,7 +209,7 @@ Status PlanReplica::train_llm(const IterationPlan& iteration, ReplicaId replica,
     const auto& lists = text.value().media_positions[m];
     for (std::size_t i = 0; i < lists.size(); ++i) {
       if (lists[i].empty()) continue;
-      const auto [crossing, span] = find_rows(ModuleId{m}, part[i]);
+      const auto [crossing, span] = find_rows(crossings, ModuleId{m}, part[i]);
       if (!crossing) return Error{Errc::internal, "no rows for a sample of the plan", {}, {}};
       batch.media.push_back(
           {at::tensor(lists[i], at::kLong), crossing->leaf.narrow(0, span.begin, span.rows)});

@@ -1,5 +1,6 @@
-// One complete copy of the model that trains a plan's parts without stages, messages or transport,
-// and adds up gradients in the order of the plan's stages: a pipeline of `--microbatches plan`.
+// One complete copy of the model that trains the parts of one pipeline of a plan without stages,
+// messages or transport, and adds up gradients in the order of the plan's stages, for
+// `--microbatches plan`.
 //
 // Not thread-safe. Whatever it computes has the same bits as the pipelined run of the same plan.
 
@@ -39,21 +40,6 @@ class PlanReplica {
     return *states_.at({group, holder}).held;
   }
 
-  /// Starts an iteration. `backward`: the order in which stages of the plan add up gradients.
-  void begin(const std::vector<Action>& backward);
-
-  /// Forward of all encoder parts, then forward and backward of the llm's parts, then backward of
-  /// the encoders'. What each part gives to a parameter is added up in the order of its stage.
-  ///
-  /// Errors:
-  /// - internal: a gradient was planned and not made, or made and not planned.
-  /// - as `pack_media` and `pack_text`. Throws c10::Error where LibTorch does.
-  Status train(const IterationPlan& iteration, const SampleStore& store);
-
-  /// Of the iteration, per llm part.
-  const std::vector<PartLoss>& losses() const { return losses_; }
-
- private:
   /// Rows of one encoder for one part, on both sides of the boundary.
   struct Crossing {
     ReplicaId replica;
@@ -63,6 +49,27 @@ class PlanReplica {
     at::Tensor leaf;    ///< What the llm reads; collects the gradient.
     std::vector<RowSpan> spans;
   };
+  /// Of one iteration, in all pipelines: an encoder may work for the llm of another one.
+  using Crossings = std::vector<Crossing>;
+
+  /// Starts an iteration. `backward`: the order in which stages of the plan add up gradients.
+  void begin(const std::vector<Action>& backward);
+
+  /// The three phases of an iteration, each for all pipelines before the next one. What each part
+  /// gives to a parameter is added up in the order of its stage.
+  ///
+  /// Errors:
+  /// - internal: no rows for a sample; in the end a gradient was planned and not made, or made and
+  ///   not planned.
+  /// - as `pack_media` and `pack_text`. Throws c10::Error where LibTorch does.
+  Status encode(const IterationPlan& iteration, const SampleStore& store, Crossings& crossings);
+  Status train_llm(const IterationPlan& iteration, const SampleStore& store, Crossings& crossings);
+  Status finish(const IterationPlan& iteration, const Crossings& crossings);
+
+  /// Of the iteration, per llm part.
+  const std::vector<PartLoss>& losses() const { return losses_; }
+
+ private:
   /// When a stage adds what a part gives: with its input gradients, or with its weight gradients.
   struct Turn {
     PartKey part;
@@ -90,12 +97,11 @@ class PlanReplica {
   void take(ReplicaId replica, Turn made);
   void run_backward(ReplicaId replica, PartKey part, const std::vector<at::Tensor>& roots,
                     const std::vector<at::Tensor>& gradients);
-  Status encode(const IterationPlan& iteration, ReplicaId replica, PartKey key,
-                const SampleStore& store);
-  void encode_backward(ReplicaId replica, PartKey part);
-  std::pair<Crossing*, RowSpan> find_rows(ModuleId encoder, std::int32_t sample);
-  Status train_llm(const IterationPlan& iteration, ReplicaId replica, PartKey key,
-                   const SampleStore& store);
+  Status encode_part(const IterationPlan& iteration, ReplicaId replica, PartKey key,
+                     const SampleStore& store, Crossings& crossings);
+  void encode_backward(ReplicaId replica, PartKey part, const Crossings& crossings);
+  Status train_part(const IterationPlan& iteration, ReplicaId replica, PartKey key,
+                    const SampleStore& store, Crossings& crossings);
   void record(const IterationPlan& iteration, ReplicaId replica, PartKey key,
               const std::vector<std::int32_t>& part, const at::Tensor& losses);
 
@@ -105,7 +111,6 @@ class PlanReplica {
   std::map<ReplicaId, std::size_t> ordinals_;  ///< Which of the models each replica works on.
   std::map<std::pair<GroupId, ParameterUse>, State> states_;
   bool splits_weight_ = false;
-  std::vector<Crossing> crossings_;
   std::vector<PartLoss> losses_;
 };
 

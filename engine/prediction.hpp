@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "balancer/workload.hpp"
+#include "engine/phase_exchange.hpp"
 #include "runtime/observe/trace_event.hpp"
 #include "runtime/vocabulary/units.hpp"
 
@@ -23,14 +25,17 @@ struct Prediction {
   double calibrated_step_ms = 0;
   std::vector<double> calibrated_stage_ms;
   std::vector<double> planned_stage_ms;  ///< By what the plan was made of, which is one of the two.
-  std::vector<double>
-      work_ms;  ///< Per pipeline: of its samples in all modules, by the profile alone.
+  /// Per pipeline: of its samples, by the profile alone.
+  std::vector<balancer::Workload> work;
+  bool exchanged = false;  ///< Encoders share samples of all pipelines out (`balancer.exchange`).
   /// Per device: most bytes of activations, rows and gradients at any time, held rows included.
   std::vector<Bytes> activations;
   /// Largest over mean microbatch work, the worse side of the worst pipeline; of the order of
   /// arrival, and of the plan.
   double imbalance_in_order = 1;
   double imbalance = 1;
+  /// Per module group: how even its replicas' work is.
+  std::vector<PhaseBalance> phases;
   std::int64_t deferred_samples = 0;
   std::int64_t corrected_shapes = 0;  ///< Whose predictions follow what `learn` was told.
   /// Most rows, and their bytes in the rows' dtype, that wait for a later llm microbatch than the

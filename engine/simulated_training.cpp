@@ -12,27 +12,22 @@
 namespace troupe::engine {
 
 SimulatedTraining::SimulatedTraining(const ParallelPlan& plan, MicrobatchingOptions options,
-                                     std::shared_ptr<const PlanningCosts> costs, std::int64_t lag)
+                                     std::shared_ptr<const PlanningCosts> costs)
     : plan_(plan),
       costs_(std::move(costs)),
       splits_weight_gradient_(scheduler::splits_weight_gradient(options.schedule)),
       microbatching_(plan, std::move(options), costs_),
-      dealing_(plan.pipelines.size(), lag) {}
+      dealing_(plan.pipelines.size()) {}
 
 Result<SimulatedBatch> SimulatedTraining::step(std::vector<SampleShape> samples,
                                                const scheduler::SimulationOptions& options) {
   auto costs = scheduler::predicted_costs(plan_, costs_->model, samples, costs_->options);
   if (!costs.ok()) return std::move(costs).error();
-  DealtBatch dealt{batch_ + 1, 0, std::move(samples), {}};
-  std::int32_t next = 0;
-  for (const auto count :
-       dealing_.counts(batch_, static_cast<std::int64_t>(dealt.samples.size()))) {
-    auto& own = dealt.pipelines.emplace_back();
-    for (std::int64_t i = 0; i < count; ++i) own.push_back(next++);
-  }
-  auto planned = microbatching_.plan(std::move(dealt));
+  auto dealt = microbatching_.deal({++batch_, 0, std::move(samples)}, dealing_);
+  if (!dealt.ok()) return std::move(dealt).error();
+  auto planned = microbatching_.plan(dealt.value());
   if (!planned.ok()) return std::move(planned).error();
-  dealing_.note(batch_++, shares_of(plan_, planned.value().prediction));
+  dealing_.note(shares_of(plan_, planned.value().prediction));
   SimulatedBatch batch{
       std::move(planned.value().iteration), {}, std::move(planned.value().prediction)};
   auto step = scheduler::simulate(plan_, batch.iteration, costs.value(), options);

@@ -32,10 +32,9 @@ struct SimulatedBatch {
 
 class SimulatedTraining {
  public:
-  /// `plan` outlives this object. `lag`: the deal of a batch knows the batches up to so many before
-  /// it; in training `data.prefetch` + 1. REQUIRES: costs, lag >= 1.
+  /// `plan` outlives this object. REQUIRES: costs.
   SimulatedTraining(const ParallelPlan& plan, MicrobatchingOptions options,
-                    std::shared_ptr<const PlanningCosts> costs, std::int64_t lag);
+                    std::shared_ptr<const PlanningCosts> costs);
 
   /// The next step, over these samples in training order.
   /// Errors: as `Microbatching::plan` and `scheduler::simulate`.

@@ -19,7 +19,7 @@ struct StepNote {
   TokenCount tokens = 0;  ///< LLM tokens of all steps so far.
   SkipCounts skipped;
   std::vector<BadSampleNote> bad;  ///< Of batches since the last step that devices ran.
-  std::vector<DealNote> deals;     ///< That batches to come look back at.
+  std::vector<DealNote> deals;     ///< That the next batch looks back at.
   double loss = 0;
   double grad_norm = 0;
   TokenCount step_tokens = 0;  ///< Of this step alone.

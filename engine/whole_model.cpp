@@ -54,13 +54,27 @@ Result<BatchSource> BatchSource::open(const JobSetup& setup, const DataOrder& or
   return BatchSource(setup, std::move(dataset).value(), std::move(epochs));
 }
 
+data::BatchSpan BatchSource::turn_to(std::int64_t batch) {
+  const auto span = epochs_.span(batch, setup_.job.train.global_batch_size);
+  if (span.epoch == epoch_) return span;
+  epoch_ = span.epoch;
+  order_ = epochs_.order(setup_.data, epoch_);
+  return span;
+}
+
+std::vector<data::MeasureOutcome> BatchSource::measure(std::int64_t batch) {
+  const auto span = turn_to(batch);
+  std::vector<data::MeasureOutcome> outcomes;
+  for (std::int64_t position = span.begin; position < span.end; ++position)
+    outcomes.push_back(data::measure_sample(dataset_,
+                                            dataset_[order_[static_cast<std::size_t>(position)]],
+                                            setup_.data, media_modules(setup_)));
+  return outcomes;
+}
+
 ReferenceBatch BatchSource::read(std::int64_t batch) {
   ReferenceBatch read;
-  read.span = epochs_.span(batch, setup_.job.train.global_batch_size);
-  if (read.span.epoch != epoch_) {
-    epoch_ = read.span.epoch;
-    order_ = epochs_.order(setup_.data, epoch_);
-  }
+  read.span = turn_to(batch);
   for (std::int64_t position = read.span.begin; position < read.span.end; ++position) {
     const std::int64_t index = order_[static_cast<std::size_t>(position)];
     auto outcome = data::decode_sample(dataset_, dataset_[index], setup_.data);
@@ -140,9 +154,7 @@ Status ReferenceLoop::run(const Step& step, const std::function<ReferenceState()
     progress.step = number;
     progress.skipped = skipped.counts();
     for (const auto& dropped : batch.dropped) bad.emplace(dropped.why.id, number - 1);
-    if (!done.dealt.empty()) progress.deals.push_back({number - 1, done.dealt});
-    if (std::ssize(progress.deals) > job.data.prefetch + 2)
-      progress.deals.erase(progress.deals.begin());
+    if (!done.dealt.empty()) progress.deals = {{number - 1, done.dealt}};
     progress.bad.clear();
     for (const auto& [id, found] : bad) progress.bad.push_back({id, found});
     const bool is_last = length.reached(number, tokens);

@@ -57,6 +57,8 @@ class BatchSource {
 
   const data::Epochs& epochs() const { return epochs_; }
   ReferenceBatch read(std::int64_t batch);
+  /// What training's plans know of a batch before it is decoded, per position.
+  std::vector<data::MeasureOutcome> measure(std::int64_t batch);
 
  private:
   BatchSource(const JobSetup& setup, data::Dataset dataset, data::Epochs epochs)
@@ -65,6 +67,9 @@ class BatchSource {
   const JobSetup& setup_;
   data::Dataset dataset_;
   data::Epochs epochs_;
+  /// Turns to the order of a batch's epoch.
+  data::BatchSpan turn_to(std::int64_t batch);
+
   std::int64_t epoch_ = -1;
   std::vector<std::int64_t> order_;
 };

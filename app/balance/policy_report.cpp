@@ -96,7 +96,7 @@ Result<PolicyReport> report_policy(const std::string& policy, const PolicyQuesti
                                    const std::function<void(std::size_t)>& on_batch) {
   auto options = question.options;
   options.policy = policy;
-  engine::SimulatedTraining training(question.plan, options, question.costs, question.lag);
+  engine::SimulatedTraining training(question.plan, options, question.costs);
   PolicyReport report{policy, {}, {}};
   for (const auto& samples : question.batches) {
     if (on_batch) on_batch(report.batches.size());

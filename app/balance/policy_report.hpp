@@ -26,7 +26,6 @@ struct PolicyQuestion {
   ParallelPlan plan;
   engine::MicrobatchingOptions options;                ///< All but the policy.
   std::shared_ptr<const engine::PlanningCosts> costs;  ///< REQUIRES: not null.
-  std::int64_t lag = 1;                                ///< As `SimulatedTraining`'s.
   std::vector<std::vector<SampleShape>> batches;       ///< In training order; none is empty.
 };
 

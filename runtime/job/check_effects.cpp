@@ -83,7 +83,16 @@ bool searches(const std::string& policy) {
 
 void warn_of_balancing(const Job& job, Findings& findings) {
   const Balancer defaults;
-  const auto& [policy, evaluations, correction] = job.balancer;
+  const auto& [dealing, exchange, policy, evaluations, correction] = job.balancer;
+  if (dealing != defaults.dealing && llm_copies(job) == 1)
+    findings.warn_at(
+        "balancer.dealing",
+        "balancer.dealing has no effect: the layout trains every sample in one pipeline",
+        "remove it, or lay out more pipelines or llm replicas");
+  if (exchange != defaults.exchange && !job.parallel.layout.empty() && encoder_copies(job) < 2)
+    findings.warn_at("balancer.exchange",
+                     "balancer.exchange has no effect: no encoder has two replicas to share work",
+                     "remove it, or lay out more replicas of an encoder");
   if (job.train.microbatches == 1 && policy != defaults.policy)
     findings.warn_at("balancer.policy",
                      "balancer.policy has no effect: one microbatch per pipeline leaves nothing to "

@@ -39,7 +39,9 @@ void check_hand_layout(const Job& job, const HandLayout& layout, const std::stri
 /// Copies of the llm in the layout by hand, each of which trains samples of its own; 0: there is
 /// no such layout.
 std::int64_t llm_copies(const Job& job);
-/// What they are called: `pipelines`, or `llm replicas`.
+/// The same of the encoder that has most.
+std::int64_t encoder_copies(const Job& job);
+/// What copies of the llm are called: `pipelines`, or `llm replicas`.
 std::string llm_copies_noun(const Job& job);
 
 }  // namespace troupe::job

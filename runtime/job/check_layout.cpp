@@ -147,6 +147,13 @@ std::int64_t llm_copies(const Job& job) {
   return 0;
 }
 
+std::int64_t encoder_copies(const Job& job) {
+  std::int64_t most = 0;
+  for (const auto& module : job.modules)
+    if (module.kind == ModuleKind::encoder) most = std::max(most, most_copies(job, module.name));
+  return most;
+}
+
 std::string llm_copies_noun(const Job& job) {
   return job.parallel.layout.pipelines.empty() ? "llm replicas" : "pipelines";
 }

@@ -44,6 +44,8 @@ inline constexpr std::array<std::string_view, 1> kTransports{"ucx"};
 inline constexpr std::array<std::string_view, 8> kSchedules{
     "1f1b",  "eager-1f1b", "split-1f1b", "zero-bubble", "eager-zero-bubble",
     "gpipe", "dip",        "three-phase"};
+inline constexpr std::array<std::string_view, 2> kDealings{"work", "count"};
+inline constexpr std::array<std::string_view, 3> kExchanges{"off", "per-phase", "auto"};
 inline constexpr std::array<std::string_view, 14> kPolicies{
     "in-order",       "random",         "disttrain", "llm-only",     "karmarkar-karp",
     "dflop",          "hierarchical",   "deferral",  "dflop-search", "deferral-exchange",

@@ -71,6 +71,8 @@ void describe_scheduler(V& v, S& x) {
 
 template <class V, class S>
 void describe_balancer(V& v, S& x) {
+  v.word("dealing", x.dealing, kDealings);
+  v.word("exchange", x.exchange, kExchanges);
   v.word("policy", x.policy, kPolicies);
   v.integer("evaluations", x.evaluations, {1, 1'000'000});
   v.flag("adaptive_correction", x.adaptive_correction);

@@ -130,6 +130,12 @@ struct Scheduler {
 
 /// `[balancer]`: which sample goes into which microbatch.
 struct Balancer {
+  /// How samples are shared out to pipelines, and to the llm replicas of a pipeline: by predicted
+  /// work, or as many to each as its speed asks for.
+  std::string dealing = "work";
+  /// Whether encoders share the samples of a batch out among all their replicas, whoever trains
+  /// them: "off", "per-phase", or "auto", which does where the step is predicted to be no longer.
+  std::string exchange = "off";
   std::string policy = "in-order";  ///< A policy of `troupe balance`.
   /// Plans that "auto" may cost per pipeline and step, and thousands of exchanges that a search
   /// may look at: more plan better and take longer.

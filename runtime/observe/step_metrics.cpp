@@ -77,6 +77,11 @@ std::string metrics_line(const StepMetrics& metrics) {
                {"checkpoint_stall_ms", metrics.checkpoint_stall_ms},
                {"checkpoint_ms", metrics.checkpoint_ms},
                {"generation", metrics.epoch_number}};
+  for (const auto& phase : metrics.phases)
+    line["phases"][phase.group] = {{"imbalance_drawn", phase.drawn},
+                                   {"imbalance_planned", phase.planned},
+                                   {"imbalance_bound", phase.bound},
+                                   {"imbalance", phase.measured}};
   // A peak that nobody knows gives no share of it.
   if (metrics.work.flops > 0) line["tflops_per_device"] = metrics.tflops_per_device();
   if (metrics.mfu() > 0) line["mfu"] = metrics.mfu();

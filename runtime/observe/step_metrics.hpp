@@ -10,6 +10,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "runtime/observe/stage_work.hpp"
 #include "runtime/vocabulary/units.hpp"
@@ -36,6 +37,21 @@ struct ModelWork {
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, ModelWork& x) {
     return f(x.flops, x.devices, x.device_tflops);
+  }
+};
+
+/// How even the work of one module group's replicas was: largest over mean; >= 1.
+struct PhaseFigures {
+  std::string group;    ///< `vision+audio`, `llm`.
+  double drawn = 1;     ///< Predicted, had samples been dealt as they came.
+  double planned = 1;   ///< Predicted, of the plan.
+  double bound = 1;     ///< No deal of whole samples is more even, as predicted.
+  double measured = 1;  ///< Of the time in its replicas' busiest stages.
+
+  friend bool operator==(const PhaseFigures&, const PhaseFigures&) = default;
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, PhaseFigures& x) {
+    return f(x.group, x.drawn, x.planned, x.bound, x.measured);
   }
 };
 
@@ -76,7 +92,8 @@ struct StepMetrics {
   std::int64_t bad_samples = 0;       ///< Different ones that were dropped so far.
   double checkpoint_stall_ms = 0;     ///< The optimizer step waited so long for state to be copied.
   double checkpoint_ms = 0;  ///< What the checkpoint took that was complete by now; 0: none.
-  std::string skipped;       ///< Why parameters were left alone; empty: they were updated.
+  std::vector<PhaseFigures> phases;  ///< Of the layout, in model order.
+  std::string skipped;               ///< Why parameters were left alone; empty: they were updated.
 
   double tflops_per_device() const { return work.tflops_per_device(step_ms); }
   double mfu() const { return work.mfu(step_ms); }
@@ -93,7 +110,8 @@ struct StepMetrics {
              x.nodes, x.epoch_number, x.profile_step_ms, x.calibrated_step_ms, x.imbalance_in_order,
              x.imbalance_planned, x.deferred_samples, x.held_rows, x.held_bytes, x.activation_bytes,
              x.promised_activation_bytes, x.activations_over_promise, x.corrected_shapes,
-             x.skipped_steps, x.bad_samples, x.checkpoint_stall_ms, x.checkpoint_ms, x.skipped);
+             x.skipped_steps, x.bad_samples, x.checkpoint_stall_ms, x.checkpoint_ms, x.phases,
+             x.skipped);
   }
 };
 

@@ -117,6 +117,20 @@ LearnedCosts read_learned(const Json& json) {
   return learned;
 }
 
+PipelineShare read_share(const Json& json) {
+  PipelineShare share{json.at(0).get<double>(), json.at(1).get<double>()};
+  // Checkpoints of older builds have no more.
+  if (json.size() > 2)
+    share.llm_work_ms = json.at(2).get<double>(), share.llm_busy_ms = json.at(3).get<double>();
+  const auto is_sound = [](double work_ms, double busy_ms) {
+    return (work_ms > 0 && busy_ms > 0) || (work_ms == 0 && busy_ms == 0);
+  };
+  if (!is_sound(share.work_ms, share.busy_ms) || !is_sound(share.llm_work_ms, share.llm_busy_ms) ||
+      share == PipelineShare{})
+    throw BadManifest("a share takes no time");
+  return share;
+}
+
 }  // namespace
 
 Json json_of(const JobProgress& progress) {
@@ -127,7 +141,8 @@ Json json_of(const JobProgress& progress) {
   for (const DealNote& note : progress.deals) {
     Json shares = Json::array();
     for (const PipelineShare& share : note.shares)
-      shares.push_back(Json::array({share.work_ms, share.busy_ms}));
+      shares.push_back(
+          Json::array({share.work_ms, share.busy_ms, share.llm_work_ms, share.llm_busy_ms}));
     deals.push_back({{"batch", note.batch}, {"shares", shares}});
   }
   const DataOrder& data = progress.data;
@@ -178,9 +193,7 @@ JobProgress read_progress(const Json& json) {
   for (const Json& note : list(json, "deals")) {
     DealNote deal{number(note, "batch"), {}};
     for (const Json& share : list(note, "shares")) {
-      const PipelineShare read{share.at(0).get<double>(), share.at(1).get<double>()};
-      if (!(read.work_ms > 0 && read.busy_ms > 0)) throw BadManifest("a share takes no time");
-      deal.shares.push_back(read);
+      deal.shares.push_back(read_share(share));
     }
     progress.deals.push_back(std::move(deal));
   }

@@ -72,13 +72,15 @@ struct BadSampleNote {
 /// What one pipeline was given of batches and how long its busiest device takes for it; later ones
 /// weigh more.
 struct PipelineShare {
-  double work_ms = 0;  ///< Predicted, of all its samples in all modules.
+  double work_ms = 0;  ///< Predicted, of all its samples in all modules; 0: nothing is known.
   double busy_ms = 0;
+  double llm_work_ms = 0;  ///< The same of the llm alone, by its own stages.
+  double llm_busy_ms = 0;
 
   friend bool operator==(const PipelineShare&, const PipelineShare&) = default;
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, PipelineShare& x) {
-    return f(x.work_ms, x.busy_ms);
+    return f(x.work_ms, x.busy_ms, x.llm_work_ms, x.llm_busy_ms);
   }
 };
 
@@ -101,7 +103,7 @@ struct JobProgress {
   DataOrder data;
   SkipCounts skipped;
   std::vector<BadSampleNote> bad;  ///< Of the batches so far; ascending by id.
-  std::vector<DealNote> deals;     ///< That batches to come look back at; of this layout.
+  std::vector<DealNote> deals;     ///< That the next batch looks back at; of this layout.
   LearnedCosts learned;            ///< From the steps up to this one.
 
   friend bool operator==(const JobProgress&, const JobProgress&) = default;

@@ -69,8 +69,9 @@ struct Replica {
   }
 };
 
-/// Replicas that are planned together: at least one of every group, in the order of groups. The
-/// samples that are dealt to a pipeline stay in it.
+/// Replicas that are planned together: at least one of every group, in the order of groups. Samples
+/// that are dealt to a pipeline are trained by its llm replicas; their media may be encoded in
+/// another one (`balancer.exchange`).
 struct Pipeline {
   std::vector<ReplicaId> replicas;
 

@@ -88,6 +88,13 @@ class Fixture {
     caf::anon_send(actor_, order);
   }
 
+  void measure(std::int64_t batch, std::vector<std::int64_t> positions) {
+    engine::BatchOrder order{1, batch, 1, {}};
+    order.measure = true;
+    for (const std::int64_t position : positions) order.samples.push_back({position, {}, true});
+    caf::anon_send(actor_, order);
+  }
+
   NodeResources resources;
 
  private:
@@ -125,6 +132,29 @@ TEST_CASE("a loader reports on its share and keeps the samples for the devices",
   CHECK(fixture.resources.samples.find(14)->id == "s4");
   CHECK(fixture.resources.samples.find(16)->id == "s6");
   CHECK_FALSE(fixture.resources.samples.find(19));
+}
+
+TEST_CASE("a loader measures what it is asked to, and keeps nothing of it", "[actors]") {
+  Fixture fixture;
+  fixture.measure(3, {4, 9});
+  const auto told = fixture.next();
+  REQUIRE(std::holds_alternative<engine::BatchReport>(told));
+  const auto& report = std::get<engine::BatchReport>(told);
+  CHECK(report.measured);
+  CHECK(report.node == NodeId{2});
+  REQUIRE(report.samples.size() == 2);
+  CHECK(report.samples[0].position == 4);
+  CHECK(report.samples[0].text_tokens == 7);
+  CHECK(report.samples[0].trained_tokens == 2);
+  CHECK(report.samples[0].has_text);
+  CHECK(report.samples[1].bad);
+  CHECK_FALSE(fixture.resources.samples.find(14));
+  // The same batch is decoded next.
+  fixture.order(3, {4});
+  const auto decoded = fixture.next();
+  REQUIRE(std::holds_alternative<engine::BatchReport>(decoded));
+  CHECK_FALSE(std::get<engine::BatchReport>(decoded).measured);
+  CHECK(fixture.resources.samples.find(14));
 }
 
 TEST_CASE("an empty share is answered too", "[actors]") {

@@ -16,11 +16,12 @@ namespace troupe::actors {
 namespace {
 
 /// A scheduler between four fake nodes and a fake supervisor. 60 records in batches of 6; nodes
-/// decode two batches ahead.
+/// measure at once what they are asked to, and decode two batches ahead when a test says so.
 struct Fixture {
   explicit Fixture(std::int64_t first_batch = 0, const LearnedCosts& learned = {}) {
     job::Job job = engine::tiny_job();
     job.data.prefetch = 2;
+    job.balancer.dealing = "count";
     setup = engine::prepare(job).value();
     plan = engine::make_parallel_plan(setup).value();
     for (NodeSeen& node : seen) nodes.push_back(system.get().spawn(fake_node, &node));
@@ -49,11 +50,37 @@ struct Fixture {
   void ask() {
     caf::anon_send(actor, next_atom::value);
     system.run();
+    measure();
+  }
+
+  /// All that is to be measured is.
+  void measure() {
+    for (std::size_t id = 0; id < seen.size(); ++id)
+      for (; measured[id] < seen[id].orders.size(); ++measured[id]) {
+        const auto order = seen[id].orders[measured[id]];
+        if (order.measure && measures) tell(lengths(id, order));
+      }
+    system.run();
+  }
+
+  engine::BatchReport lengths(std::size_t id, const engine::BatchOrder& order) const {
+    auto report = engine::tiny_lengths(setup, order);
+    report.node = NodeId{id};
+    report.decode_ms = 0.5;
+    return report;
+  }
+
+  /// What a node was told to decode, in order.
+  std::vector<engine::BatchOrder> decodes(std::size_t id) const {
+    std::vector<engine::BatchOrder> orders;
+    for (const auto& order : seen[id].orders)
+      if (!order.measure) orders.push_back(order);
+    return orders;
   }
 
   /// What node `id` finds in the batch it was given as order number `order`.
   engine::BatchReport report(std::size_t id, std::size_t order) const {
-    const engine::BatchOrder& ordered = seen[id].orders.at(order);
+    const engine::BatchOrder ordered = decodes(id).at(order);
     std::vector<data::DecodeOutcome> outcomes;
     for (const auto& sample : ordered.samples)
       outcomes.emplace_back(engine::tiny_sample(sample.position));
@@ -73,7 +100,7 @@ struct Fixture {
 
   std::vector<std::int64_t> ordered(std::size_t node) const {
     std::vector<std::int64_t> batches;
-    for (const auto& order : seen[node].orders) batches.push_back(order.batch);
+    for (const auto& order : decodes(node)) batches.push_back(order.batch);
     return batches;
   }
 
@@ -81,6 +108,8 @@ struct Fixture {
   engine::JobSetup setup;
   ParallelPlan plan;
   std::vector<NodeSeen> seen = std::vector<NodeSeen>(4);
+  std::vector<std::size_t> measured = std::vector<std::size_t>(4);  ///< Orders looked at.
+  bool measures = true;                                             ///< Nodes answer at once.
   SupervisorSeen told;
   std::vector<NodeActor> nodes;
   SupervisorActor supervisor;
@@ -99,9 +128,35 @@ TEST_CASE("nodes decode as many batches ahead as the job says", "[actors]") {
   fixture.ask();
   CHECK((fixture.ordered(3) == Batches{0, 1, 2, 3}));
   // Each node gets its own share: node 0 has an encoder, node 1 the llm of the same pipeline.
-  CHECK_FALSE(fixture.seen[0].orders[0].samples[0].text);
-  CHECK(fixture.seen[1].orders[0].samples[0].text);
-  CHECK(fixture.seen[1].orders[0].samples[0].media.empty());
+  CHECK_FALSE(fixture.decodes(0)[0].samples[0].text);
+  CHECK(fixture.decodes(1)[0].samples[0].text);
+  CHECK(fixture.decodes(1)[0].samples[0].media.empty());
+}
+
+TEST_CASE("a batch is measured before it is decoded, one beyond those that are", "[actors]") {
+  Fixture fixture;
+  fixture.measures = false;
+  fixture.begin(1);
+  fixture.ask();
+  std::vector<engine::BatchOrder> asked = fixture.seen[0].orders;
+  REQUIRE(asked.size() == 4);
+  for (std::size_t batch = 0; batch < 4; ++batch) {
+    CHECK(asked[batch].measure);
+    CHECK(asked[batch].batch == static_cast<std::int64_t>(batch));
+  }
+  // Batch 1 is known before batch 0: neither is decoded until the first is planned.
+  const auto answer = [&](std::size_t batch, std::size_t nodes) {
+    for (std::size_t id = 0; id < nodes; ++id)
+      fixture.tell(fixture.lengths(id, fixture.seen[id].orders[batch]));
+  };
+  answer(1, 4);
+  answer(0, 3);
+  CHECK(fixture.ordered(0).empty());
+  fixture.tell(fixture.lengths(3, fixture.seen[3].orders[0]));
+  CHECK((fixture.ordered(0) == Batches{0, 1}));
+  answer(2, 4);
+  answer(3, 4);
+  CHECK((fixture.ordered(0) == Batches{0, 1, 2}));  // Batch 3 waits for the next step.
 }
 
 TEST_CASE("a batch is planned once all nodes have reported, whatever their order", "[actors]") {
@@ -119,7 +174,7 @@ TEST_CASE("a batch is planned once all nodes have reported, whatever their order
   CHECK(iteration.step == 1);
   CHECK(iteration.epoch_number == 1);
   CHECK(iteration.samples.size() == 6);
-  CHECK(fixture.told.batches[0]->decode_ms == 4);  // 1 ms on each of four nodes.
+  CHECK(fixture.told.batches[0]->decode_ms == 6);  // 1 and 0.5 ms on each of four nodes.
 }
 
 TEST_CASE("plans come in order and only as many as were asked for", "[actors]") {
@@ -159,7 +214,7 @@ TEST_CASE("a new configuration drops what was reported and decoded for the old o
   fixture.ask();
   // The batch that was not planned is ordered again, now for epoch number 2.
   CHECK((fixture.ordered(0) == Batches{0, 1, 2, 0, 1, 2}));
-  CHECK(fixture.seen[0].orders[3].epoch_number == 2);
+  CHECK(fixture.decodes(0)[3].epoch_number == 2);
   fixture.tell(late);  // Would have completed batch 0 of the old configuration.
   CHECK(fixture.planned().empty());
   for (std::size_t node = 0; node < 4; ++node) fixture.tell(fixture.report(node, 3));
@@ -179,7 +234,7 @@ TEST_CASE("what was planned beyond the last finished step is planned again", "[a
   REQUIRE((fixture.planned() == Batches{0, 1}));
   fixture.begin(2, 1);  // The second batch was under way when a node was lost.
   fixture.ask();
-  const auto& orders = fixture.seen[0].orders;
+  const auto orders = fixture.decodes(0);
   REQUIRE(orders.size() == 7);
   CHECK(orders[4].batch == 1);
   for (std::size_t node = 0; node < 4; ++node) fixture.tell(fixture.report(node, 4));
@@ -269,6 +324,7 @@ TEST_CASE("what to do when nodes are lost is worked out anew for a layout that w
           .value();
   const auto first_batch = [&](EpochNumber epoch) {
     for (NodeSeen& node : fixture.seen) node.orders.clear();
+    fixture.measured.assign(4, 0);
     fixture.begin(epoch);
     fixture.ask();
     for (std::size_t node = 0; node < 4; ++node) fixture.tell(fixture.report(node, 0));

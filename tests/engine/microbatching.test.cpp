@@ -82,7 +82,8 @@ TEST_CASE("every policy and schedule gives a sound plan with every sample on bot
   INFO(policy << " x " << schedule);
   const auto made = fixture.make(policy, schedule).plan(fixture.batch());
   REQUIRE(made.ok());
-  const auto& [iteration, prediction] = made.value();
+  const IterationPlan& iteration = made.value().iteration;
+  const Prediction& prediction = made.value().prediction;
   CHECK(scheduler::check(fixture.plan, iteration).empty());
   CHECK(all_of(iteration.microbatches[0]).size() == 12);
   CHECK((all_of(iteration.microbatches[0]) == all_of(iteration.microbatches[1])));
@@ -96,6 +97,63 @@ TEST_CASE("every policy and schedule gives a sound plan with every sample on bot
   CHECK(1e-6 * static_cast<double>(last_ns) ==
         Catch::Approx(prediction.calibrated_step_ms).epsilon(1e-3));
   CHECK(prediction.activations[0] > Bytes{});
+}
+
+TEST_CASE("a batch of which samples turn out bad or longer keeps a sound plan of the others",
+          "[engine][property]") {
+  const Fixture fixture;
+  const auto policy = GENERATE(from_range(balancer::policy_names()));
+  const std::string schedule = GENERATE("1f1b", "split-1f1b", "eager-zero-bubble");
+  INFO(policy << " x " << schedule);
+  const auto microbatching = fixture.make(policy, schedule);
+  const auto batch = fixture.batch();
+  for (const std::uint32_t gone : {0x001U, 0x800U, 0x249U, 0x6DBU, 0xFF7U}) {
+    auto planned = microbatching.plan(batch).value();
+    const auto before = planned.iteration.microbatches;
+    SamplePlaces places;
+    std::vector<SampleShape> left;
+    for (std::size_t i = 0; i < batch.samples.size(); ++i) {
+      const bool is_gone = (gone >> i & 1U) != 0;
+      places.push_back(is_gone ? std::nullopt
+                               : std::optional(static_cast<std::int32_t>(left.size())));
+      if (!is_gone) left.push_back(batch.samples[i]);
+    }
+    left.front().llm_tokens += 50;
+    const auto made = microbatching.amend(std::move(planned), left, places);
+    REQUIRE(made.ok());
+    const IterationPlan& iteration = made.value().iteration;
+    CHECK(scheduler::check(fixture.plan, iteration).empty());
+    CHECK((iteration.samples == left));
+    CHECK((all_of(iteration.microbatches[0]) == all_of(iteration.microbatches[1])));
+    CHECK(all_of(iteration.microbatches[1]).size() == left.size());
+    CHECK(iteration.microbatches[1].size() <= before[1].size());
+  }
+}
+
+TEST_CASE("inside a pipeline samples are dealt to llm replicas by work, or by count", "[engine]") {
+  auto job = tiny_job();
+  job.parallel.layout = {};
+  job.parallel.layout.replicas = {{{"vision"}, {{0, 0, {{"vision", {}}}}}},
+                                  {{"vision"}, {{1, 0, {{"vision", {}}}}}},
+                                  {{"llm"}, {{2, 0, {{"llm", {}}}}}},
+                                  {{"llm"}, {{3, 0, {{"llm", {}}}}}}};
+  const auto plan = make_parallel_plan(prepare(job).value()).value();
+  DealtBatch batch{1, 1, {}, {{0, 1, 2, 3, 4, 5}}};
+  for (int i = 0; i < 6; ++i) {
+    SampleShape sample;
+    sample.llm_tokens = i == 0 ? 1000 : 100;
+    sample.trained_tokens = 10;
+    batch.samples.push_back(sample);
+  }
+  const auto trained_by_first = [&](const std::string& dealing) {
+    MicrobatchingOptions options;
+    options.dealing = dealing;
+    options.microbatches = 2;
+    return all_of(
+        Microbatching(plan, options, nullptr).plan(batch).value().iteration.microbatches[2]);
+  };
+  CHECK((trained_by_first("count") == std::vector<std::int32_t>{0, 1, 2}));
+  CHECK((trained_by_first("work") == std::vector<std::int32_t>{0}));
 }
 
 TEST_CASE("what is kept on standby is no activation, and cuts no batch otherwise", "[engine]") {
@@ -117,7 +175,8 @@ TEST_CASE("rows wait for one microbatch at most, and are counted", "[engine]") {
   const auto batch = fixture.batch();
   const auto made = fixture.make("deferral", "split-1f1b").plan(batch);
   REQUIRE(made.ok());
-  const auto& [iteration, prediction] = made.value();
+  const IterationPlan& iteration = made.value().iteration;
+  const Prediction& prediction = made.value().prediction;
   const auto &encoder = iteration.microbatches[0], &llm = iteration.microbatches[1];
   TokenCount most = 0;
   for (std::size_t e = 0; e < encoder.size(); ++e) {

@@ -5,7 +5,7 @@ the pipelined run; `--reference` (one sample at a time), within a tolerance; and
 `--reference --microbatches plan`, to the bit. Recorded plans must show that policy and schedule did something.
 
     parity.py BINARY                    the cases below, and the slice of the matrix that the commit's hash draws
-    parity.py BINARY CASE...            these
+    parity.py BINARY CASE...            these; `exchange`: all those of parity_exchange.py
     parity.py BINARY --slice COMMIT     the slice that this commit draws, 20 steps
     parity.py BINARY --matrix [FILE]    every policy x schedule x freezing, 20 steps: about 40 minutes on two cores. With
                                         FILE, cases that passed with this build are kept there and not run again; CASEs
@@ -36,10 +36,12 @@ import tempfile
 import threading
 import time
 
+import parity_exchange
 import parity_matrix
 import parity_rounding
 from parity_auto import AUTO_NUMBERS, faults_of_numbers, write_profile
 from parity_data import UnevenData
+from parity_dealing import ALIKE, DAMAGED_LAYOUTS, faults_of_counts, faults_of_dropped, unevenness
 from parity_layouts import CHANGING, CHANGING_BATCH, CHANGING_STEPS, REPLICAS, THREE_STAGES, TWO_DEVICES, faults_of_changes
 from parity_matrix import POLICIES, PROJECTORS_ONLY
 from parity_plans import DEFERRING, faults_of_plans
@@ -55,6 +57,7 @@ BATCH = 16
 AT_A_TIME = 2
 SHORT = 3
 SHORT_DEFERRING = 8  # Whether a batch is worth a deferral depends on measured costs: not every one is.
+DEALING_STEPS = 6
 SLOW_STEPS = 16  # A correction waits for two measurements of a shape.
 TWICE = ["fp32", "auto/zero-bubble/projectors"]
 ALONE_TOO = ["standby-one-pipeline", "standby-bf16", "standby-1-2-frozen"]  # Devices without a stage would be refused.
@@ -100,6 +103,8 @@ CASES = {
     "layouts-bf16": (["train.dtype=bf16", *CHANGING[1:]], "all", CHANGING_STEPS),
     # Everything is kept on several nodes.
     **{name: (overrides, "all", steps) for name, (overrides, steps) in STANDBY.items()},
+    # Encoders share a batch out among all their replicas.
+    **{name: (overrides, "all", 5) for name, overrides in parity_exchange.CASES.items()},
     "full-resolution": (FULL_RESOLUTION, "all", 2),
     "real-mini-fp64": (["train.dtype=fp64"], "real-mini", STEPS),
     "real-mini-fp32": (["train.dtype=fp32"], "real-mini", STEPS),
@@ -112,7 +117,8 @@ COVERING = ["random/gpipe/encoders", "disttrain/dip/projectors", "dflop/three-ph
             "deferral-chain/eager-zero-bubble/all", "tapered/zero-bubble/encoders", "auto/zero-bubble/projectors"]
 
 
-DEFAULT = [*CASES, "zero-bubble", "slow-shapes", "slow-node", *COVERING]
+DEFAULT = [*(name for name in CASES if name not in parity_exchange.CASES), *parity_exchange.SHORT, "zero-bubble",
+           "slow-shapes", "slow-node", "dealing", "damaged", *COVERING]
 
 # Layers of parity.toml from the first of a module to the loss.
 LAYERS_TO_LOSS = {"vision": 6 + 1 + 7, "audio": 4 + 1 + 7, "vision_projector": 1 + 7, "audio_projector": 1 + 7, "llm": 7}
@@ -150,6 +156,7 @@ class Bench:
     def __init__(self, binary, root):
         self.binary, self.root, self.shared = binary, root, Once()
         self.data = UnevenData(binary, root / "data")
+        self.damaged_data, self.damaged = self.data.damaged()
 
     def job(self, samples):
         """The job file, and the override that names its data."""
@@ -159,6 +166,8 @@ class Bench:
             return [str(REAL_JOB)]
         if samples == "all":
             return [str(JOB), self.data.whole]
+        if samples == "damaged":
+            return [str(JOB), self.damaged_data]
         return [str(JOB), self.shared.get(samples, lambda: self.data.subset(samples, STEPS * BATCH))]
 
 
@@ -291,13 +300,51 @@ def run_slow_node(bench):
     """A pipeline whose llm is measured four times as slow gets fewer samples."""
     run = run_slow(bench, "factor=4,node=3")
     dealt = read_llm_shares(run)
-    first, last = dealt[0], dealt[-1]
-    if first[0] - first[1] > 2 or last[0] < 1.5 * last[1] or sum(last) != BATCH:
-        raise Failure(f"samples per pipeline at first {first}, at the end {last}")
-    return f"samples per pipeline at first {first}, at the end {last}"
+    first, last = ([sum(step[pipeline] for step in steps) for pipeline in (0, 1)] for steps in (dealt[:3], dealt[-3:]))
+    line = f"samples per pipeline in the first three steps {first}, in the last {last}"
+    if last[0] * first[1] < 1.5 * first[0] * last[1] or any(sum(step) != BATCH for step in dealt):
+        raise Failure(line)
+    return line
 
 
-ALONE = {"zero-bubble": run_zero_bubble, "slow-shapes": run_slow_shapes, "slow-node": run_slow_node}
+def run_dealing(bench):
+    """By work, pipelines that are alike get much the same, which by count they do not; both give the reference's parameters."""
+    uneven = {}
+    for dealing in ("count", "work"):
+        overrides = ["train.dtype=fp64", ALIKE, "balancer.policy=hierarchical", f"balancer.dealing={dealing}"]
+        case = Case(bench, f"dealing-{dealing}", overrides, "all", DEALING_STEPS)
+        case.measure_layers()
+        run = case.train("pipelined")
+        check_audit(run, DEALING_STEPS, BATCH)
+        if dealing == "count" and (faults := faults_of_counts(run)):
+            raise Failure("\n".join(faults))
+        same_bits(run, case.train("by-plan", "--reference", "--microbatches", "plan"), f"dealt by {dealing}")
+        check_against_oracle(case, run)
+        uneven[dealing] = statistics.mean(unevenness(run, bench.data.samples))
+    line = ", ".join(f"{ratio:.3f}x the mean at the fuller pipeline by {dealing}" for dealing, ratio in uneven.items())
+    # Looked at by rows; dealt by what small layers take, which is less uneven.
+    if uneven["work"] - 1 > 0.75 * (uneven["count"] - 1):
+        raise Failure(f"dealing by work evens nothing out: {line}")
+    return line
+
+
+def run_damaged(bench):
+    """Samples that a header or only decoding shows to be bad leave pipelines and replicas as they leave the reference."""
+    for name, layout in DAMAGED_LAYOUTS.items():
+        overrides = ["train.dtype=fp64", *layout, "balancer.policy=deferral", "scheduler.schedule=split-1f1b",
+                     "data.max_bad_fraction=0.5"]
+        case = Case(bench, f"damaged-{name}", overrides, "damaged", SHORT_DEFERRING)
+        case.measure_layers()
+        run = case.train("pipelined")
+        if faults := faults_of_dropped(run, case.oracle(), bench.damaged):
+            raise Failure("\n".join(faults))
+        same_bits(run, case.train("by-plan", "--reference", "--microbatches", "plan"), f"damaged samples, {name}")
+        check_against_oracle(case, run)
+    return f"{len(read_lines(run / 'bad_samples.jsonl'))} samples dropped"
+
+
+ALONE = {"zero-bubble": run_zero_bubble, "slow-shapes": run_slow_shapes, "slow-node": run_slow_node,
+         "dealing": run_dealing, "damaged": run_damaged}
 
 
 def check_against_oracle(case, pipelined):
@@ -323,6 +370,8 @@ def run_case(bench, name, steps):
         case.overrides = [*overrides, f"scheduler.profile={profile}"]
     pipelined = case.train("pipelined")
     if name in AUTO_NUMBERS and (faults := faults_of_numbers(pipelined, AUTO_NUMBERS[name][2])):
+        raise Failure("\n".join(faults))
+    if name in parity_exchange.CASES and (faults := parity_exchange.faults_of_exchange(pipelined)):
         raise Failure("\n".join(faults))
     changing = CHANGING[-1] in overrides
     check_audit(pipelined, steps, CHANGING_BATCH if changing else BATCH)
@@ -380,7 +429,7 @@ def policy_of(name):
 def check_lists(binary, names):
     """Ends the test where a case has an unknown name, or where the program has a policy that nothing here runs."""
     for name in names:
-        if name not in DEFAULT and name not in parity_matrix.all_cases():
+        if name not in DEFAULT and name not in CASES and name not in parity_matrix.all_cases():
             sys.exit(f"no case is called '{name}' (known: {', '.join(DEFAULT)}, or POLICY/SCHEDULE/FREEZING)")
     schema = subprocess.run([str(binary), "solve", "--schema", "simulate"], capture_output=True, text=True, timeout=60,
                             check=True).stdout
@@ -395,7 +444,8 @@ def chosen_cases(arguments):
     """Names and steps of what is to run."""
     if arguments.matrix is not None:
         return [(name, STEPS) for name in arguments.cases or parity_matrix.all_cases()]
-    cases = [(name, SHORT) for name in arguments.cases]
+    named = [case for name in arguments.cases for case in (parity_exchange.CASES if name == "exchange" else [name])]
+    cases = [(name, SHORT) for name in named]
     if not cases and arguments.slice is None:
         cases = [(name, SHORT_DEFERRING if policy_of(name) in DEFERRING else SHORT) for name in DEFAULT]
     if not arguments.cases:

@@ -1,4 +1,5 @@
-"""The data of parity.py: what `troupe data make --uneven` makes, without the longest samples, and subsets of one kind."""
+"""The data of parity.py: what `troupe data make --uneven` makes, without the longest samples; subsets of one kind; a set
+in which some files are damaged."""
 
 import json
 import pathlib
@@ -46,3 +47,28 @@ class UnevenData:
         chosen = chosen[:3 * len(chosen) // 4]
         copies = -(-count // len(chosen))
         return self.write(kind, [dict(sample, id=f"{sample['id']}-{copy}") for copy in range(copies) for sample in chosen])
+
+    def damaged(self):
+        """The whole set with every fifth picture and clip damaged: some are missing, the others end in the middle, so that
+        a header still tells their size. Returns the override, and which samples have one."""
+        bad = set()
+        samples = []
+        for number, sample in enumerate(self.samples):
+            sample = dict(sample)
+            kind = "image" if "image" in sample else "audio"
+            if kind in sample and number % 5 == 0:
+                files = [sample[kind]] if isinstance(sample[kind], str) else list(sample[kind])
+                files[-1] = self.spoil(files[-1], number % 10 == 0)
+                sample[kind] = files[0] if isinstance(sample[kind], str) else files
+                bad.add(sample["id"])
+            samples.append(sample)
+        return self.write("damaged", samples), bad
+
+    def spoil(self, name, missing):
+        """The name of a file that is not there, or of a copy without its second half."""
+        path = pathlib.Path(name)
+        other = path.with_name(("missing-" if missing else "half-") + path.name)
+        if not missing:
+            content = (self.folder / path).read_bytes()
+            (self.folder / other).write_bytes(content[:len(content) // 2])
+        return str(other)

@@ -26,7 +26,7 @@ JobSetup costed_setup(const std::string& policy, const std::string& schedule) {
 
 SimulatedTraining on_paper(const JobSetup& setup, const ParallelPlan& plan) {
   const auto options = planner_options(setup, 600, 1);
-  return {plan, options.microbatching, options.costs, options.prefetch + 1};
+  return {plan, options.microbatching, options.costs};
 }
 
 TEST_CASE("what is simulated is what training runs, for every policy and step", "[engine]") {
@@ -41,8 +41,7 @@ TEST_CASE("what is simulated is what training runs, for every policy and step", 
 
   std::set<std::size_t> dealt;  // Samples of pipeline 0 in each step.
   for (std::int64_t batch = 0; batch < 6; ++batch) {
-    const auto report = tiny_report(setup, plan, batch);
-    const auto trained = planner.plan(batch, {&report, 1});
+    const auto trained = plan_tiny(planner, setup, plan, batch);
     REQUIRE(trained.ok());
     auto simulated = training.step(trained.value().iteration.samples);
     REQUIRE(simulated.ok());

@@ -76,6 +76,26 @@ inline BatchReport tiny_report(const JobSetup& setup, const ParallelPlan& plan,
   return report_on(NodeId{0}, order, outcomes, setup, 0);
 }
 
+/// The same of lengths.
+inline BatchReport tiny_lengths(const JobSetup& setup, const BatchOrder& order) {
+  std::vector<data::MeasureOutcome> lengths;
+  for (const auto& sample : order.samples)
+    lengths.emplace_back(
+        data::shape_of(tiny_sample(sample.position), setup.data, media_modules(setup)));
+  return report_lengths(NodeId{0}, order, lengths, 0);
+}
+
+/// Measures, decodes and plans a batch of tiny samples, none of which is bad.
+inline Result<PlannedBatch> plan_tiny(BatchPlanner& planner, const JobSetup& setup,
+                                      const ParallelPlan& plan, std::int64_t batch) {
+  std::vector<BatchReport> lengths;
+  for (const auto& [node, order] : planner.measures(batch))
+    lengths.push_back(tiny_lengths(setup, order));
+  if (auto ordered = planner.orders(batch, lengths); !ordered.ok()) return ordered.error();
+  const BatchReport report = tiny_report(setup, plan, batch);
+  return planner.plan(batch, {&report, 1});
+}
+
 /// Plans a batch of 600 tiny samples; fills `store` with its samples.
 inline Result<PlannedBatch> plan_tiny_batch(const JobSetup& setup, const ParallelPlan& plan,
                                             SampleStore& store, std::int64_t batch = 0) {
@@ -84,7 +104,7 @@ inline Result<PlannedBatch> plan_tiny_batch(const JobSetup& setup, const Paralle
   for (const auto& sample : report.samples)
     store.put(sample.position,
               std::make_shared<const data::DecodedSample>(tiny_sample(sample.position)));
-  return planner.plan(batch, {&report, 1});
+  return plan_tiny(planner, setup, plan, batch);
 }
 
 }  // namespace troupe::engine

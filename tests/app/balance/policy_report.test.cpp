@@ -117,11 +117,10 @@ TEST_CASE("a report says of a job's batches what training predicts", "[app]") {
   const auto plan = engine::make_parallel_plan(setup).value();
   const auto options = engine::planner_options(setup, 600, 1);
   engine::BatchPlanner planner(plan, options);
-  PolicyQuestion question{plan, options.microbatching, setup.costs, options.prefetch + 1, {}};
+  PolicyQuestion question{plan, options.microbatching, setup.costs, {}};
   std::vector<double> predicted;
   for (std::int64_t batch = 0; batch < 5; ++batch) {
-    const auto node = engine::tiny_report(setup, plan, batch);
-    const auto planned = planner.plan(batch, {&node, 1}).value();
+    const auto planned = engine::plan_tiny(planner, setup, plan, batch).value();
     predicted.push_back(planned.prediction.calibrated_step_ms);
     question.batches.push_back(planned.iteration.samples);
   }

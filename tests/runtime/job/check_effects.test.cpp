@@ -75,6 +75,38 @@ TEST_CASE("keys without an effect in this job are warned of", "[job]") {
   check_one(kSmallJob, vain);
 }
 
+TEST_CASE("dealing is warned of where one pipeline trains all samples", "[job]") {
+  const auto with = [](const std::string& pipelines) {
+    return warnings(kSmallJob, {"balancer.dealing=count", "cluster.local_nodes=2",
+                                "parallel.mode=manual", "parallel.pipelines=[" + pipelines + "]"});
+  };
+  const std::string first = "{stages=[{node=0,vision=\"all\",llm=\"all\"}]}";
+  const std::string second = ",{stages=[{node=1,vision=\"all\",llm=\"all\"}]}";
+  CHECK(with(first + second).empty());
+  const auto found = with("{stages=[{node=0,vision=\"all\"},{node=1,llm=\"all\"}]}");
+  REQUIRE(found.size() == 1);
+  CHECK_THAT(found.front().message, ContainsSubstring("in one pipeline"));
+  CHECK_FALSE(found.front().fix.empty());
+}
+
+TEST_CASE("an exchange is warned of where no encoder has a second replica", "[job]") {
+  const auto with = [](const std::string& replicas) {
+    return warnings(kSmallJob, {"balancer.exchange=per-phase", "cluster.local_nodes=3",
+                                "parallel.mode=manual", "parallel.replicas=[" + replicas + "]"});
+  };
+  const auto vision = [](int node) {
+    return "{modules=[\"vision\"],stages=[{node=" + std::to_string(node) + ",vision=\"all\"}]},";
+  };
+  const auto llm = [](int node) {
+    return "{modules=[\"llm\"],stages=[{node=" + std::to_string(node) + ",llm=\"all\"}]},";
+  };
+  CHECK(with(vision(0) + vision(1) + llm(2)).empty());
+  const auto found = with(vision(0) + llm(1) + llm(2));
+  REQUIRE(found.size() == 1);
+  CHECK_THAT(found.front().message, ContainsSubstring("no encoder has two replicas"));
+  CHECK(warnings(kSmallJob, {"balancer.exchange=auto"}).empty());  // The planner may lay out more.
+}
+
 TEST_CASE("a layout beyond the last step is warned of", "[job]") {
   const auto from = [](int step) {
     return warnings(kSmallJob, {"debug.layouts=[{from_step=" + std::to_string(step) +

@@ -156,6 +156,8 @@ TEST_CASE("values that contradict one another are refused", "[job][errors]") {
       {"text for boolean", "", {"data.shuffle=maybe"}, "data.shuffle", "true or false", "true"},
       {"local nodes", "", {"cluster.nodes=1", "cluster.local_nodes=2"}, "cluster.local_nodes", "more than cluster.nodes 1", "local ones included"},
       {"fault tolerance", "", {"cluster.fault_tolerance=-1"}, "cluster.fault_tolerance", "-1 is out of range", "0 to"},
+      {"dealing", "", {"balancer.dealing=rows"}, "balancer.dealing", "not one of work, count", "choose"},
+      {"exchange", "", {"balancer.exchange=on"}, "balancer.exchange", "not one of off, per-phase, auto", "choose"},
       {"evaluations", "", {"balancer.evaluations=0"}, "balancer.evaluations", "0 is out of range", "1 to"},
       {"profile", "", {"scheduler.profile=nowhere.json"}, "scheduler.profile", "is not there", "correct the path"},
       {"in flight", "", {"scheduler.max_in_flight=-1"}, "scheduler.max_in_flight", "-1 is out of range", "0 to"},

@@ -79,6 +79,19 @@ TEST_CASE("the metrics line has every key of the interface and every bit of the 
   CHECK(json["calibrated_step_ms"] == 480);
   CHECK(json["predicted_step_ms"] == 480);  // The older name of the line above.
   CHECK_FALSE(json.contains("skipped"));
+  CHECK_FALSE(json.contains("phases"));
+}
+
+TEST_CASE("how even each phase was stands under the name of its module group", "[observe]") {
+  auto metrics = example();
+  metrics.phases = {{"vision+audio", 1.75, 1.25, 1, 1.5}, {"llm", 2, 1, 1, 1.125}};
+  const auto json = Json::parse(metrics_line(metrics));
+  CHECK(json["phases"].size() == 2);
+  CHECK(json["phases"]["vision+audio"] == Json{{"imbalance_drawn", 1.75},
+                                               {"imbalance_planned", 1.25},
+                                               {"imbalance_bound", 1},
+                                               {"imbalance", 1.5}});
+  CHECK(json["phases"]["llm"]["imbalance"] == 1.125);
 }
 
 TEST_CASE("throughput is of a device, and a share only of a peak that is known", "[observe]") {
@@ -203,7 +216,7 @@ struct FieldCounter {
 TEST_CASE("every field of the metrics travels", "[observe]") {
   FieldCounter counter;
   StepMetrics metrics;
-  CHECK(inspect(counter, metrics) == 33);
+  CHECK(inspect(counter, metrics) == 34);
 }
 
 }  // namespace

@@ -1,0 +1,63 @@
+"""Cases of parity.py whose encoders share a batch out among all their replicas (`balancer.exchange`), and what their runs
+must show."""
+
+import json
+import pathlib
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from parity_layouts import REPLICAS
+from recorded_runs import read_lines
+
+
+def colocated(llm_stages):
+    """Four nodes with an encoder replica each, and llm replicas over `llm_stages` of them."""
+    cuts = {1: ["[0,7]"], 2: ["[0,3]", "[3,7]"]}[llm_stages]
+    encoders = [f'{{modules=["vision","audio"],stages=[{{node={node},vision="all",audio="all"}}]}}' for node in range(4)]
+    llms = ['{modules=["llm"],stages=[' + ",".join(
+        f"{{node={first + place},llm={cut}}}" for place, cut in enumerate(cuts)) + "]}" for first in range(0, 4, llm_stages)]
+    return [f"parallel.replicas=[{','.join(encoders + llms)}]", "parallel.pipelines=[]", "cluster.local_nodes=4"]
+
+
+LAYOUTS = {"3-2": REPLICAS["3-2"], "5-3": REPLICAS["5-3"], "1-4": REPLICAS["1-4"], "4-4": colocated(1), "4-2": colocated(2),
+           "pipelines": []}
+SCHEDULES = {"1f1b": ("1f1b", "hierarchical"), "split": ("split-1f1b", "deferral"), "zero-bubble": ("zero-bubble", "dflop"),
+             "three-phase": ("three-phase", "in-order")}
+FREEZING = {"all": [], "encoders": ["modules.vision.freeze=true", "modules.audio.freeze=true"]}
+
+# name: overrides
+CASES = {f"exchange-{layout}-{schedule}-{freezing}":
+         ["train.dtype=fp64", *LAYOUTS[layout], "balancer.exchange=per-phase", f"scheduler.schedule={SCHEDULES[schedule][0]}",
+          f"balancer.policy={SCHEDULES[schedule][1]}", *FREEZING[freezing]]
+         for layout in LAYOUTS for schedule in SCHEDULES for freezing in FREEZING}
+# Those that a plain run of parity.py has: each layout, each schedule, both ways to freeze. The others: `parity.py BINARY exchange`.
+SHORT = ["exchange-3-2-1f1b-all", "exchange-5-3-split-all", "exchange-1-4-zero-bubble-all", "exchange-4-4-three-phase-all",
+         "exchange-4-2-split-encoders", "exchange-pipelines-zero-bubble-all"]
+
+
+def faults_of_exchange(run):
+    """Encoder replicas must feed several llm replicas, all of them work, and no phase may be less even than as drawn."""
+    plan = json.loads((run / "plan.json").read_text(encoding="utf-8"))
+    groups = [replica["group"] for replica in plan["replicas"]]
+    llms = [place for place, group in enumerate(groups) if group == len(plan["module_groups"]) - 1]
+    mixed, idle = 0, []
+    for line in read_lines(run / "iterations.jsonl"):
+        llm_of = {sample: place for place in llms for microbatch in line["replicas"][place] for part in microbatch
+                  for sample in part}
+        for place, lists in enumerate(line["replicas"]):
+            if place in llms:
+                continue
+            if not lists:
+                idle.append(place)
+            mixed += sum(len({llm_of[sample] for part in microbatch for sample in part}) > 1 for microbatch in lists)
+    faults = []
+    if len(groups) - len(llms) > 1 and mixed == 0:
+        faults.append("no encoder microbatch has samples of two llm replicas")
+    if idle:
+        faults.append(f"replicas {sorted(set(idle))} had nothing to encode")
+    for group in plan["module_groups"]:
+        figures = [line["phases"][group["name"]] for line in read_lines(run / "metrics.jsonl")]
+        planned, drawn = (sum(each[key] for each in figures) / len(figures) for key in ("imbalance_planned", "imbalance_drawn"))
+        if planned > drawn + 1e-9:
+            faults.append(f"{group['name']}: {planned:.3f}x the mean as planned, {drawn:.3f}x as drawn")
+    return faults

@@ -1,0 +1,174 @@
+#include "engine/phase_exchange.hpp"
+
+#include <algorithm>
+#include <catch2/catch_approx.hpp>
+#include <random>
+#include <set>
+
+#include "tests/engine/tiny_job.hpp"
+#include "tests/torch_catch.hpp"
+
+namespace troupe::engine {
+namespace {
+
+/// Vision encoders and llms, so many of each, as replicas of one pipeline.
+ParallelPlan replicas(int encoders, int llms) {
+  auto job = tiny_job();
+  job.cluster.nodes = job.cluster.local_nodes = encoders + llms;
+  job.parallel.layout = {};
+  for (int node = 0; node < encoders + llms; ++node) {
+    const std::string module = node < encoders ? "vision" : "llm";
+    job.parallel.layout.replicas.push_back({{module}, {{node, 0, {{module, {}}}}}});
+  }
+  return make_parallel_plan(prepare(job).value()).value();
+}
+
+Microbatch one_part(std::vector<std::int32_t> samples) { return {{{std::move(samples)}}}; }
+
+PhaseWork work_of(std::vector<double> samples, std::size_t replicas) {
+  return {std::move(samples), std::vector<double>(replicas, 1)};
+}
+
+std::vector<double> loads(const std::vector<MicrobatchList>& lists, const PhaseWork& work) {
+  std::vector<double> found;
+  for (std::size_t r = 0; r < lists.size(); ++r) {
+    double sum = 0;
+    for (const auto& microbatch : lists[r])
+      for (const auto& part : microbatch.parts)
+        for (const auto sample : part.samples)
+          sum += work.samples[static_cast<std::size_t>(sample)];
+    found.push_back(sum * work.shares[r]);
+  }
+  return found;
+}
+
+TEST_CASE("samples of all llm replicas are spread over all encoders, longest first", "[engine]") {
+  const auto plan = replicas(2, 2);
+  // Llm replica 2 trains all pictures, 3 has text alone.
+  const std::vector<LlmCut> cuts{{ReplicaId{2}, {{one_part({0, 1, 2})}, {one_part({0, 1, 2})}}},
+                                 {ReplicaId{3}, {{one_part({3, 4})}, {one_part({3, 4})}}}};
+  const auto work = work_of({5, 4, 3, 0, 0}, 2);
+  const auto lists = spread_phase(plan, ModuleGroupId{0}, cuts, work, false);
+  REQUIRE(lists.size() == 2);
+  // 5 to the first, 4 and 3 to the second; samples without pictures stay where their llm's number
+  // points.
+  CHECK((lists[0] == MicrobatchList{one_part({0})}));
+  CHECK((lists[1] == MicrobatchList{one_part({1, 2, 3, 4})}));
+}
+
+TEST_CASE("what rounds before left uneven, later ones make up for", "[engine]") {
+  const auto plan = replicas(2, 2);
+  const std::vector<LlmCut> cuts{
+      {ReplicaId{2}, {{one_part({0}), one_part({2})}, {one_part({0}), one_part({2})}}},
+      {ReplicaId{3}, {{one_part({1}), one_part({3})}, {one_part({1}), one_part({3})}}}};
+  const auto work = work_of({9, 1, 9, 1}, 2);
+  const auto lists = spread_phase(plan, ModuleGroupId{0}, cuts, work, false);
+  CHECK((lists[0] == MicrobatchList{one_part({0}), one_part({3})}));
+  CHECK((lists[1] == MicrobatchList{one_part({1}), one_part({2})}));
+}
+
+TEST_CASE("a replica of half the speed gets half the work", "[engine]") {
+  const auto plan = replicas(2, 2);
+  const std::vector<LlmCut> cuts{{ReplicaId{2}, {{one_part({0, 1, 2})}, {one_part({0, 1, 2})}}},
+                                 {ReplicaId{3}, {{one_part({3, 4, 5})}, {one_part({3, 4, 5})}}}};
+  PhaseWork work = work_of({1, 1, 1, 1, 1, 1}, 2);
+  work.shares = {1, 0.5};  // The second's busiest stage takes half of it.
+  const auto found = loads(spread_phase(plan, ModuleGroupId{0}, cuts, work, false), work);
+  CHECK(found[0] == 2);
+  CHECK(found[1] == 2);
+}
+
+TEST_CASE("one part for each llm microbatch that is fed, the one needed first in front",
+          "[engine]") {
+  const auto plan = replicas(2, 2);
+  // Of llm replica 2 sample 0 is deferred to the second llm microbatch; sample 5 is text.
+  const std::vector<LlmCut> cuts{
+      {ReplicaId{2}, {{one_part({0, 1, 5})}, {one_part({1, 5}), one_part({0})}}},
+      {ReplicaId{3}, {{one_part({2, 3})}, {one_part({2, 3})}}}};
+  const auto work = work_of({4, 4, 4, 4, 0, 0}, 2);
+  const auto lists = spread_phase(plan, ModuleGroupId{0}, cuts, work, true);
+  // 0 and 2 on the first, 1 and 3 on the second.
+  CHECK((lists[0] == MicrobatchList{{{{{2, 5}}, {{0}}}}}));
+  CHECK((lists[1] == MicrobatchList{{{{{1}}, {{3}}}}}));
+}
+
+TEST_CASE("fewer encoders than llm replicas cut their share of a round for them", "[engine]") {
+  const auto plan = replicas(2, 4);
+  std::vector<LlmCut> cuts;
+  for (std::int32_t r = 0; r < 4; ++r)
+    cuts.push_back(
+        {ReplicaId{2 + r}, {{one_part({2 * r, 2 * r + 1})}, {one_part({2 * r, 2 * r + 1})}}});
+  const auto work = work_of(std::vector<double>(8, 1), 2);
+  const auto lists = spread_phase(plan, ModuleGroupId{0}, cuts, work, false);
+  for (const auto& list : lists) {
+    REQUIRE(list.size() == 2);  // Four llm replicas over two encoders.
+    for (const auto& microbatch : list) CHECK(microbatch.parts[0].samples.size() == 2);
+  }
+  CHECK((lists[0] == MicrobatchList{one_part({0, 2}), one_part({4, 6})}));
+}
+
+TEST_CASE("every sample once, no replica above an even share and the largest sample",
+          "[engine][property]") {
+  std::mt19937_64 random(11);
+  for (int turn = 0; turn < 300; ++turn) {
+    const int encoders = 1 + static_cast<int>(random() % 5),
+              llms = 1 + static_cast<int>(random() % 5);
+    const auto plan = replicas(encoders, llms);
+    std::vector<LlmCut> cuts;
+    std::vector<double> weights;
+    for (int r = 0; r < llms; ++r) {
+      LlmCut cut{ReplicaId{encoders + r}, {}};
+      for (std::size_t m = 0, count = random() % 4; m < count; ++m) {
+        std::vector<std::int32_t> own;
+        for (std::size_t i = 0, size = 1 + random() % 6; i < size; ++i) {
+          own.push_back(static_cast<std::int32_t>(weights.size()));
+          weights.push_back(random() % 3 == 0 ? 0.0 : 1.0 + static_cast<double>(random() % 100));
+        }
+        cut.cut.encoder.push_back(one_part(own));
+        cut.cut.llm.push_back(one_part(own));
+      }
+      cuts.push_back(std::move(cut));
+    }
+    const auto work = work_of(weights, static_cast<std::size_t>(encoders));
+    for (const bool splits : {false, true}) {
+      const auto lists = spread_phase(plan, ModuleGroupId{0}, cuts, work, splits);
+      REQUIRE(lists.size() == static_cast<std::size_t>(encoders));
+      std::multiset<std::int32_t> seen;
+      for (const auto& list : lists)
+        for (const auto& microbatch : list) {
+          CHECK_FALSE(microbatch.parts.empty());
+          CHECK((splits || microbatch.parts.size() == 1));
+          for (const auto& part : microbatch.parts) {
+            CHECK_FALSE(part.samples.empty());
+            seen.insert(part.samples.begin(), part.samples.end());
+          }
+        }
+      CHECK(seen.size() == weights.size());
+      CHECK(std::set<std::int32_t>(seen.begin(), seen.end()).size() == weights.size());
+      double total = 0, largest = 0;
+      for (const double weight : weights) total += weight, largest = std::max(largest, weight);
+      CHECK(largest_load(lists, work) <= total / encoders + largest + 1e-9);
+    }
+  }
+}
+
+TEST_CASE("the balance of a phase, by hand", "[engine]") {
+  const auto plan = replicas(2, 1);
+  PhaseWork work = work_of({6, 2, 1, 3}, 2);
+  // As they came 8 and 4; planned 7 and 5; the mean is 6, and no deal is below the largest sample.
+  const std::vector<MicrobatchList> planned{{one_part({0, 2})}, {one_part({1, 3})}, {}};
+  const auto balance = phase_balance(plan, ModuleGroupId{0}, planned, work);
+  CHECK(balance.drawn == Catch::Approx(8.0 / 6));
+  CHECK(balance.planned == Catch::Approx(7.0 / 6));
+  CHECK(balance.bound == 1);
+  work.samples = {9, 1, 1, 1};
+  CHECK(phase_balance(plan, ModuleGroupId{0}, planned, work).bound == Catch::Approx(1.5));
+  work.shares = {1, 0.5};  // The mean is 12 / (1 + 2) = 4; the larger one fits the faster replica.
+  CHECK(phase_balance(plan, ModuleGroupId{0}, planned, work).planned == Catch::Approx(10.0 / 4));
+  CHECK(phase_balance(plan, ModuleGroupId{0}, planned, work).bound == Catch::Approx(4.5 / 4));
+  work.samples = {0, 0, 0, 0};
+  CHECK((phase_balance(plan, ModuleGroupId{0}, planned, work) == PhaseBalance{}));
+}
+
+}  // namespace
+}  // namespace troupe::engine
