@@ -146,7 +146,7 @@ def measure_sharing(folder, rounds, steps):
     pipelines = [f'{{stages=[{{node={p},{STAGES[0]}}},{{node={p + 2},{STAGES[1]}}}]}}' for p in range(2)]
     least, median, profiled = compare(folder, {
         "by workload": [*words, f"parallel.replicas=[{','.join(tables)}]"],
-        "by count": [*words, f"parallel.pipelines=[{','.join(pipelines)}]"]}, rounds, steps)
+        "by count": [*words, f"parallel.pipelines=[{','.join(pipelines)}]", "balancer.dealing=count"]}, rounds, steps)
     label = "2 vision : 2 llm, 16 samples"
     report("step, samples shared out by workload", least["by workload"], "ms", label)
     report("step, samples dealt by count", least["by count"], "ms", label)

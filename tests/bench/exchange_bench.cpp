@@ -1,0 +1,101 @@
+// Planning time of what balances every phase over replicas, at the size of OrchMLLM's largest
+// cluster: 2,560 ranks of 80 samples, each with a replica of two encoders and of the llm.
+
+#include <random>
+
+#include "engine/dealing.hpp"
+#include "engine/phase_exchange.hpp"
+#include "tests/bench/measure.hpp"
+
+using namespace troupe;
+using namespace troupe::engine;
+
+namespace {
+
+constexpr std::size_t kRanks = 2560, kSamplesPerRank = 80, kMicrobatches = 4;
+
+/// Replicas of two encoders and the llm on every rank; nothing else of a plan is looked at.
+ParallelPlan ranks() {
+  ParallelPlan plan;
+  plan.module_groups = {{"vision", {}}, {"audio", {}}, {"llm", {}}};
+  for (std::size_t p = 0; p < kRanks; ++p) {
+    Pipeline& pipeline = plan.pipelines.emplace_back();
+    for (std::size_t group = 0; group < 3; ++group) {
+      pipeline.replicas.emplace_back(plan.replicas.size());
+      plan.replicas.push_back({ModuleGroupId{group}, PipelineId{p}, {}});
+    }
+  }
+  return plan;
+}
+
+/// Work of a phase: a share of the samples has none, the others' is log-normal.
+PhaseWork draw(std::mt19937_64& random, double share, double spread) {
+  PhaseWork work;
+  std::lognormal_distribution<double> size(0, spread);
+  std::bernoulli_distribution has(share);
+  for (std::size_t s = 0; s < kRanks * kSamplesPerRank; ++s)
+    work.samples.push_back(has(random) ? size(random) : 0);
+  work.shares.assign(kRanks, 1);
+  return work;
+}
+
+/// Each rank's samples in runs of as many.
+std::vector<LlmCut> cut(const balancer::SampleGroups& groups) {
+  std::vector<LlmCut> cuts;
+  for (std::size_t r = 0; r < groups.size(); ++r) {
+    LlmCut& made = cuts.emplace_back(LlmCut{ReplicaId{3 * r + 2}, {}});
+    for (std::size_t m = 0; m < kMicrobatches; ++m) {
+      const auto at = [&](std::size_t part) {
+        return groups[r].begin() +
+               static_cast<std::ptrdiff_t>(part * groups[r].size() / kMicrobatches);
+      };
+      const Microbatch microbatch{{{{at(m), at(m + 1)}}}};
+      made.cut.encoder.push_back(microbatch);
+      made.cut.llm.push_back(microbatch);
+    }
+  }
+  return cuts;
+}
+
+}  // namespace
+
+int main() {
+  std::mt19937_64 random(5);
+  const auto plan = ranks();
+  const PhaseWork vision = draw(random, 0.7, 1), audio = draw(random, 0.3, 0.7),
+                  llm = draw(random, 1, 0.6);
+  std::vector<balancer::Workload> weights;
+  for (const double work : llm.samples) weights.push_back({work, work});
+  const std::vector<double> alike(kRanks, 1);
+  const std::string size = "2560 ranks x 80 samples, 4 rounds";
+
+  balancer::SampleGroups dealt;
+  const double deal_ms =
+      bench::cpu_ms([&] { dealt = deal_samples("work", weights, alike).value(); }, 3);
+  const auto cuts = cut(dealt);
+  std::vector<MicrobatchList> lists[2];
+  const auto spread_ms = [&](std::size_t group, const PhaseWork& work) {
+    return bench::cpu_ms(
+        [&] { lists[group] = spread_phase(plan, ModuleGroupId{group}, cuts, work, true); }, 3);
+  };
+  const double vision_ms = spread_ms(0, vision), audio_ms = spread_ms(1, audio);
+  bench::print("samples dealt to llm replicas by work", deal_ms, "ms", std::nullopt, size);
+  bench::print("vision spread over its replicas", vision_ms, "ms", std::nullopt, size);
+  bench::print("audio spread over its replicas", audio_ms, "ms", std::nullopt, size);
+  bench::print("balancing of three phases", deal_ms + vision_ms + audio_ms, "ms", 100, size);
+
+  std::vector<MicrobatchList> microbatches(plan.replicas.size());
+  for (std::size_t r = 0; r < kRanks; ++r) {
+    microbatches[3 * r] = lists[0][r];
+    microbatches[3 * r + 1] = lists[1][r];
+    microbatches[3 * r + 2] = cuts[r].cut.llm;
+  }
+  const PhaseWork* works[]{&vision, &audio, &llm};
+  for (std::size_t g = 0; g < 3; ++g) {
+    const auto balance = phase_balance(plan, ModuleGroupId{g}, microbatches, *works[g]);
+    const std::string& name = plan.module_groups[g].name;
+    bench::print(name + ": largest / mean as drawn", balance.drawn, "x", std::nullopt, size);
+    bench::print(name + ": largest / mean planned", balance.planned, "x", std::nullopt, size);
+    bench::print(name + ": no deal is below", balance.bound, "x", std::nullopt, size);
+  }
+}

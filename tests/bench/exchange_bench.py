@@ -1,0 +1,168 @@
+#!/usr/bin/python3
+"""Encoders that share a batch out among all their replicas, live, beside other ways to share it out.
+
+    exchange_bench.py [--folder DIR] [--rounds N] [--steps N]
+
+Four node processes, each with a replica of both encoders and one of the llm, as data-parallel ranks have them. Two cores are
+too few for four devices, so stages are paced: they sleep `FACTOR` times what they compute (`debug.slow_shapes`), and the
+planner has a profile with these times. Mixed data (`data make --uneven`: text alone, large pictures, long clips, interleaved)
+and even data (its samples with one small picture). Ways take turns within a round; of each step the least disturbed round
+counts, over the steps behind the first two; beside it what the profile says of the very same steps, and how even the work of
+each phase was: largest over mean of its replicas, predicted and measured.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "tests" / "bench")]
+
+from checkpoint_bench import lines, report  # noqa: E402
+
+BINARY = pathlib.Path(os.environ.get("TROUPE_BINARY", ROOT / "build/release/troupe")).resolve()
+FACTOR, NODES, WARM_UP, BATCH = 12, 4, 2, 32
+PACED = "debug.slow_shapes=[%s]" % ",".join(
+    f'{{module="{module}",min_rows=1,max_rows=1000000,factor={FACTOR}}}' for module in ("vision", "audio", "llm"))
+JOB = f"""
+[job]
+name = "exchange-bench"
+[modules.vision]
+kind = "encoder"
+family = "qwen2-vl"
+next = "vision_projector"
+config = {{ depth = 3, embed_dim = 128, num_heads = 4, hidden_size = 128 }}
+[modules.vision_projector]
+kind = "projector"
+next = "llm"
+[modules.audio]
+kind = "encoder"
+family = "whisper"
+next = "audio_projector"
+config = {{ encoder_layers = 2, d_model = 96, encoder_attention_heads = 4, encoder_ffn_dim = 192 }}
+[modules.audio_projector]
+kind = "projector"
+next = "llm"
+[modules.llm]
+kind = "llm"
+config = {{ num_hidden_layers = 2, hidden_size = 128, intermediate_size = 256, num_attention_heads = 4, \
+num_key_value_heads = 2, vocab_size = 1024 }}
+[data]
+max_pixels = 50176
+max_seq_len = 1500
+max_bad_fraction = 1.0
+[train]
+global_batch_size = {BATCH}
+microbatches = 2
+[cluster]
+local_nodes = {NODES}
+"""
+REPLICAS = "parallel.replicas=[%s]" % ",".join(
+    [f'{{modules=["vision"],stages=[{{node={node},vision="all"}}]}}' for node in range(NODES)]
+    + [f'{{modules=["audio"],stages=[{{node={node},audio="all"}}]}}' for node in range(NODES)]
+    + [f'{{modules=["llm"],stages=[{{node={node},llm="all"}}]}}' for node in range(NODES)])
+# Data are shuffled: runs of samples as they come are samples at random.
+WAYS = {
+    "random": ["balancer.dealing=count", "balancer.policy=in-order"],
+    "llm only": ["balancer.dealing=work", "balancer.policy=llm-only"],
+    "count, balanced within": ["balancer.dealing=count", "balancer.policy=hierarchical"],
+    "both workloads": ["balancer.dealing=work", "balancer.policy=hierarchical"],
+    "per phase": ["balancer.dealing=work", "balancer.policy=hierarchical", "balancer.exchange=per-phase"],
+    "auto": ["balancer.dealing=work", "balancer.policy=hierarchical", "balancer.exchange=auto"],
+}
+
+
+def troupe(folder, *words):
+    answer = subprocess.run([str(BINARY), *words], cwd=folder, capture_output=True, text=True, timeout=600)
+    if answer.returncode != 0:
+        sys.exit(f"troupe {' '.join(words)}: exit {answer.returncode}\n{answer.stdout[-800:]}{answer.stderr[-800:]}")
+    return answer.stdout
+
+
+def prepare(folder):
+    """Both data sets, and a profile whose times are those of paced stages."""
+    (folder / "job.toml").write_text(JOB)
+    troupe(folder, "data", "make", "mixed", "--uneven")
+    troupe(folder, "data", "make", "even")
+    samples = json.loads((folder / "even/samples.json").read_text())
+    alike = [sample for sample in samples if "image" in sample and "audio" not in sample]
+    copies = [dict(sample, id=f"{sample['id']}-{copy}") for copy in range(-(-512 // len(alike))) for sample in alike]
+    (folder / "even/alike.json").write_text(json.dumps(copies))
+    data = {name: f'data.sources=[{{json="{name}/{file}.json"}}]' for name, file in (("mixed", "samples"), ("even", "alike"))}
+    troupe(folder, "profile", "job.toml", data["mixed"], "--budget", "8")
+    profile = json.loads(next((folder / "runs/profiles").glob("exchange-bench-*.json")).read_text())
+    for kind in profile["kinds"]:
+        for point in kind["points"]:
+            for part in ("linear", "attention"):
+                point[part] = [FACTOR * ms for ms in point[part][:3]] + point[part][3:]
+    (folder / "paced.json").write_text(json.dumps(profile))
+    return data
+
+
+def run(folder, name, words, steps):
+    troupe(folder, "train", "job.toml", "--fresh", REPLICAS, "parallel.mode=manual", *words, PACED, "scheduler.profile=paced.json",
+           f"train.steps={steps}", f"job.run_dir={name}")
+    return lines(folder / name / "metrics.jsonl")[WARM_UP:]
+
+
+def compare(folder, data, rounds, steps):
+    """{way: milliseconds of a step (least disturbed round, by the profile), and figures of phases}."""
+    taken = {way: [] for way in WAYS}
+    for _ in range(rounds):
+        for way, words in WAYS.items():
+            taken[way].append(run(folder, way.replace(" ", "-").replace(",", ""), [*words, data], steps))
+    figures = {}
+    for way, runs in taken.items():
+        steps_ms = [min(each) for each in zip(*[[line["step_ms"] for line in one] for one in runs], strict=True)]
+        phases = {group: {key: statistics.mean(line["phases"][group][key] for one in runs for line in one)
+                          for key in ("imbalance_drawn", "imbalance_planned", "imbalance_bound", "imbalance")}
+                  for group in runs[0][0]["phases"]}
+        figures[way] = {"live": statistics.mean(steps_ms), "phases": phases,
+                        "profile": statistics.mean(line["profile_step_ms"] for line in runs[0]),
+                        "median": statistics.median(statistics.mean(line["step_ms"] for line in one) for one in runs),
+                        "plan_ms": max(line["plan_ms"] for one in runs for line in one),
+                        "plan_wait_ms": max(line["plan_wait_ms"] for one in runs for line in one)}
+    return figures
+
+
+def tell(name, figures, size):
+    base = figures["random"]
+    for way, found in figures.items():
+        if way == "random":
+            continue
+        goal = {"mixed": 1.3, "even": 0.98}[name] if way == "per phase" else None
+        report(f"{name}: step at random / {way}", base["live"] / found["live"], "x", size, "higher", goal)
+        report(f"{name}: the same, medians of rounds", base["median"] / found["median"], "x", size, "higher")
+        report(f"{name}: the same, by the profile", base["profile"] / found["profile"], "x", size, "higher")
+    for way in ("random", "both workloads", "per phase"):
+        for group, phase in figures[way]["phases"].items():
+            report(f"{name}: {way}, {group}: largest / mean, planned", phase["imbalance_planned"], "x", size)
+            report(f"{name}: {way}, {group}: the same, measured", phase["imbalance"], "x", size)
+    for group, phase in figures["per phase"]["phases"].items():
+        report(f"{name}: {group}: no deal is below", phase["imbalance_bound"], "x", size)
+    report(f"{name}: longest wait for a plan, per phase", figures["per phase"]["plan_wait_ms"], "ms", size)
+    report(f"{name}: longest planning, per phase", figures["per phase"]["plan_ms"], "ms", size)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", type=pathlib.Path)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=8)
+    arguments = parser.parse_args()
+    os.environ["OMP_NUM_THREADS"] = "1"
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = arguments.folder or pathlib.Path(scratch)
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, data in prepare(folder).items():
+            size = f"{BATCH} samples in 2 microbatches, {NODES} nodes paced {FACTOR}x, {arguments.rounds} x {arguments.steps} steps"
+            tell(name, compare(folder, data, arguments.rounds, arguments.steps), size)
+
+
+if __name__ == "__main__":
+    main()
