@@ -236,8 +236,10 @@ void add_phases(const ParallelPlan& plan, const engine::Prediction& prediction,
                 std::span<const observe::StageWork> work, observe::StepMetrics& metrics) {
   for (std::size_t g = 0; g < prediction.phases.size(); ++g) {
     const engine::PhaseBalance& phase = prediction.phases[g];
+    const engine::FarRows& far = prediction.far_rows[g];
     metrics.phases.push_back({plan.module_groups[g].name, phase.drawn, phase.planned, phase.bound,
-                              measured_imbalance(plan, ModuleGroupId{g}, work)});
+                              measured_imbalance(plan, ModuleGroupId{g}, work), far.planned,
+                              far.bound});
   }
 }
 

@@ -67,6 +67,12 @@ class GroupWork {
     }
   }
 
+  double output_rows(const SampleShape& sample) const {
+    TokenCount rows = 0;
+    for (const ModuleId module : group_.modules) rows += sample.output_rows(module);
+    return static_cast<double>(rows);
+  }
+
   double of(const SampleShape& sample, std::size_t index) const {
     // A curve may say that a few rows cost nothing; that they are there must not be lost.
     constexpr double kLeastPerRow = 1e-9;
@@ -108,8 +114,10 @@ std::vector<PhaseWork> phase_works(const ParallelPlan& plan, std::span<const Sam
   for (std::size_t g = 0; g < plan.module_groups.size(); ++g) {
     PhaseWork& phase = phases.emplace_back();
     const GroupWork work(plan, plan.module_groups[g], costs);
-    for (std::size_t s = 0; s < samples.size(); ++s)
+    for (std::size_t s = 0; s < samples.size(); ++s) {
       phase.samples.push_back(work.of(samples[s], s));
+      phase.rows.push_back(work.output_rows(samples[s]));
+    }
     std::map<DeviceRuns, double> known;  // Most replicas are cut alike.
     for (const ReplicaId replica : replicas_of(plan, ModuleGroupId{g})) {
       const auto [found, is_new] = known.try_emplace(runs_of(plan, replica), 1);

@@ -213,9 +213,12 @@ Result<PredictedIteration> Microbatching::finish(const DealtBatch& batch, Work w
   PredictedIteration result{
       {}, std::move(prediction), std::make_shared<const Work>(std::move(work))};
   result.prediction.phases.clear();
-  for (std::size_t g = 0; g < plan_.module_groups.size(); ++g)
-    result.prediction.phases.push_back(
-        phase_balance(plan_, ModuleGroupId{g}, microbatches, result.work->phases[g]));
+  result.prediction.far_rows.clear();
+  for (std::size_t g = 0; g < plan_.module_groups.size(); ++g) {
+    const PhaseWork& phase = result.work->phases[g];
+    result.prediction.phases.push_back(phase_balance(plan_, ModuleGroupId{g}, microbatches, phase));
+    result.prediction.far_rows.push_back(far_rows(plan_, ModuleGroupId{g}, microbatches, phase));
+  }
   auto iteration = order(batch, *result.work, std::move(microbatches));
   if (!iteration.ok()) return std::move(iteration).error();
   result.iteration = std::move(iteration).value();

@@ -6,13 +6,22 @@
 #include <numeric>
 #include <utility>
 
-#include "balancer/load_tree.hpp"
+#include "engine/near_replicas.hpp"
 
 namespace troupe::engine {
 
 namespace {
 
 std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
+
+/// The node that a replica's last stage is on, which hands rows on; and the one of the llm's first,
+/// which takes them.
+NodeId made_on(const ParallelPlan& plan, ReplicaId replica) {
+  return plan.node_of(plan.at(replica).stages.back());
+}
+NodeId wanted_on(const ParallelPlan& plan, ReplicaId llm) {
+  return plan.node_of(plan.at(llm).stages.front());
+}
 
 /// One sample of a round, and where the llm wants it.
 struct Placed {
@@ -22,51 +31,34 @@ struct Placed {
   double work = 0;
 };
 
-/// Who ends first with one more sample: a tree of loads for each speed that replicas have.
-class LeastLoaded {
- public:
-  explicit LeastLoaded(const std::vector<double>& shares) {
-    std::map<double, std::vector<std::size_t>> alike;
-    for (std::size_t r = 0; r < shares.size(); ++r) alike[shares[r]].push_back(r);
-    for (auto& [share, replicas] : alike) {
-      balancer::LoadTree<double> loads(replicas.size());
-      kinds_.push_back({share, std::move(replicas), std::move(loads)});
-    }
-  }
+// How much later the last replica of a round may end for rows that stay on their node.
+constexpr double kWorthStaying = 1.01;
 
-  /// Adds the sample to that replica and names it; of equal ones the lower.
-  std::size_t add(double work) {
-    Kind* best = nullptr;
-    std::pair<double, std::size_t> best_end;
-    for (Kind& kind : kinds_) {
-      const std::size_t place = kind.loads.least();
-      const std::pair end{(kind.loads.key(place) + work) * kind.share, kind.replicas[place]};
-      if (best == nullptr || end < best_end) best = &kind, best_end = end;
-    }
-    const std::size_t place = best->loads.least();
-    best->loads.set(place, best->loads.key(place) + work);
-    return best_end.second;
-  }
-
- private:
-  struct Kind {
-    double share = 1;
-    std::vector<std::size_t> replicas;  ///< Ascending.
-    balancer::LoadTree<double> loads;
-  };
-  std::vector<Kind> kinds_;
-};
+std::vector<double> speeds_of(const PhaseWork& work) {
+  std::vector<double> speeds;
+  for (const double share : work.shares) speeds.push_back(1 / share);
+  return speeds;
+}
 
 /// Spreads the rounds of one group over its replicas.
 class Spreader {
  public:
-  Spreader(std::span<const LlmCut> cuts, const PhaseWork& work, bool splits_parts)
+  Spreader(const ParallelPlan& plan, ModuleGroupId group, std::span<const LlmCut> cuts,
+           const PhaseWork& work, bool splits_parts)
       : cuts_(cuts),
         work_(work),
         splits_parts_(splits_parts),
-        loads_(work.shares),
+        loads_(speeds_of(work)),
         lists_(work.shares.size()),
         pieces_((cuts.size() + lists_.size() - 1) / lists_.size()) {
+    std::map<NodeId, std::size_t> nodes;
+    for (const LlmCut& own : cuts_)
+      node_.push_back(nodes.try_emplace(wanted_on(plan, own.llm), nodes.size()).first->second);
+    near_.resize(nodes.size());
+    const auto replicas = replicas_of(plan, group);
+    for (std::size_t r = 0; r < replicas.size(); ++r)
+      if (const auto found = nodes.find(made_on(plan, replicas[r])); found != nodes.end())
+        near_[found->second].push_back(r);
     llm_microbatch_.resize(work.samples.size());
     for (const LlmCut& own : cuts_)
       for (std::size_t m = 0; m < own.cut.llm.size(); ++m)
@@ -100,21 +92,40 @@ class Spreader {
 
   /// Per replica its samples, in the order of `round`.
   std::vector<std::vector<Placed>> share_out(const std::vector<Placed>& round) {
-    std::vector<std::size_t> order(round.size());
-    std::iota(order.begin(), order.end(), 0);
+    std::vector<std::size_t> order;
+    for (std::size_t place = 0; place < round.size(); ++place)
+      if (round[place].work > 0) order.push_back(place);
     std::stable_sort(order.begin(), order.end(),
                      [&](std::size_t a, std::size_t b) { return round[a].work > round[b].work; });
-    std::vector<std::size_t> replica(round.size());
-    for (const std::size_t place : order) {
-      const double work = round[place].work;
-      // Who has no media waits for nobody, so it may stand anywhere; here, with its llm replica's
-      // neighbours.
-      replica[place] = work > 0 ? loads_.add(work) : round[place].cut % lists_.size();
-    }
+    std::vector<WantedSample> samples;
+    for (const std::size_t place : order)
+      samples.push_back({round[place].work, node_[round[place].cut]});
+    const auto chosen = deal(samples);
+    // Who has no media waits for nobody, so it may stand anywhere; here, with its llm replica's
+    // neighbours.
+    std::vector<std::size_t> replica;
+    for (const Placed& sample : round) replica.push_back(sample.cut % lists_.size());
+    for (std::size_t i = 0; i < order.size(); ++i) replica[order[i]] = chosen[i];
     std::vector<std::vector<Placed>> shares(lists_.size());
     for (std::size_t place = 0; place < round.size(); ++place)
       shares[replica[place]].push_back(round[place]);
     return shares;
+  }
+
+  /// Where samples go, by descending work: where they are wanted, if the last replica then ends
+  /// about as soon as if it did not matter where they go.
+  std::vector<std::size_t> deal(const std::vector<WantedSample>& samples) {
+    auto plain = loads_;
+    std::vector<std::size_t> chosen;
+    for (const WantedSample& sample : samples) {
+      chosen.push_back(plain.find(sample.work));
+      plain.add(chosen.back(), sample.work);
+    }
+    double end = 0;
+    for (std::size_t r = 0; r < plain.size(); ++r) end = std::max(end, plain.end(r));
+    if (auto near = keep_near(samples, near_, kWorthStaying * end, loads_)) return *near;
+    loads_ = std::move(plain);
+    return chosen;
   }
 
   /// Cuts a replica's share of a round into `pieces_` microbatches of about as much work.
@@ -155,18 +166,43 @@ class Spreader {
   std::span<const LlmCut> cuts_;
   const PhaseWork& work_;
   const bool splits_parts_;
-  LeastLoaded loads_;  ///< Work of all rounds so far.
+  balancer::FirstToFinish<double> loads_;  ///< Work of all rounds so far.
   std::vector<MicrobatchList> lists_;
   std::size_t pieces_;
   std::vector<std::size_t> llm_microbatch_;  ///< Per sample.
+  std::vector<std::size_t> node_;            ///< Per cut, where its llm wants rows; numbered here.
+  std::vector<std::vector<std::size_t>> near_;  ///< Per such node, the group's replicas there.
 };
+
+template <class Visit>
+void for_each_sample(const MicrobatchList& list, Visit visit) {
+  for (const Microbatch& microbatch : list)
+    for (const Part& part : microbatch.parts)
+      for (const auto sample : part.samples) visit(at(sample));
+}
 
 double load_of(const MicrobatchList& list, const PhaseWork& work) {
   double sum = 0;
-  for (const Microbatch& microbatch : list)
-    for (const Part& part : microbatch.parts)
-      for (const auto sample : part.samples) sum += work.samples[at(sample)];
+  for_each_sample(list, [&](std::size_t sample) { sum += work.samples[sample]; });
   return sum;
+}
+
+/// The least rows that leave a node which keeps `room` of the work of these samples, were they
+/// divisible: those with the fewest rows for their work. REQUIRES: all have some.
+double rows_beyond(std::vector<std::size_t>& samples, double room, const PhaseWork& work) {
+  double excess = -room;
+  for (const std::size_t s : samples) excess += work.samples[s];
+  std::sort(samples.begin(), samples.end(), [&](std::size_t a, std::size_t b) {
+    return work.rows[a] * work.samples[b] < work.rows[b] * work.samples[a];
+  });
+  double rows = 0;
+  for (const std::size_t s : samples) {
+    if (!(excess > 0)) break;
+    const double part = std::min(1.0, excess / work.samples[s]);
+    rows += part * work.rows[s];
+    excess -= part * work.samples[s];
+  }
+  return rows;
 }
 
 }  // namespace
@@ -182,7 +218,7 @@ std::vector<MicrobatchList> spread_phase(const ParallelPlan& plan, ModuleGroupId
                                          std::span<const LlmCut> cuts, const PhaseWork& work,
                                          bool splits_parts) {
   if (cuts.empty()) return std::vector<MicrobatchList>(replicas_of(plan, group).size());
-  return Spreader(cuts, work, splits_parts).run();
+  return Spreader(plan, group, cuts, work, splits_parts).run();
 }
 
 double largest_load(std::span<const MicrobatchList> lists, const PhaseWork& work) {
@@ -190,6 +226,37 @@ double largest_load(std::span<const MicrobatchList> lists, const PhaseWork& work
   for (std::size_t r = 0; r < lists.size(); ++r)
     largest = std::max(largest, load_of(lists[r], work) * work.shares[r]);
   return largest;
+}
+
+FarRows far_rows(const ParallelPlan& plan, ModuleGroupId group,
+                 std::span<const MicrobatchList> microbatches, const PhaseWork& work) {
+  FarRows found;
+  if (group.index() + 1 == plan.module_groups.size()) return found;
+  std::vector<NodeId> wanted(work.samples.size());
+  for (std::size_t r = 0; r < plan.replicas.size(); ++r)
+    if (plan.is_llm(ReplicaId{r}))
+      for_each_sample(microbatches[r],
+                      [&](std::size_t s) { wanted[s] = wanted_on(plan, ReplicaId{r}); });
+  std::map<NodeId, double> room;  // Work that a node's replicas do in an even phase.
+  std::map<NodeId, std::vector<std::size_t>> wanting;
+  double total = 0, speeds = 0, rows = 0, far = 0;
+  const auto replicas = replicas_of(plan, group);
+  for (std::size_t i = 0; i < replicas.size(); ++i) {
+    room[made_on(plan, replicas[i])] += 1 / work.shares[i];
+    speeds += 1 / work.shares[i];
+    for_each_sample(microbatches[replicas[i].index()], [&](std::size_t s) {
+      if (!(work.samples[s] > 0)) return;
+      total += work.samples[s];
+      rows += work.rows[s];
+      if (wanted[s] != made_on(plan, replicas[i])) far += work.rows[s];
+      wanting[wanted[s]].push_back(s);
+    });
+  }
+  if (!(rows > 0)) return found;
+  double least = 0;
+  for (auto& [node, samples] : wanting)
+    least += rows_beyond(samples, room[node] / speeds * total, work);
+  return {far / rows, least / rows};
 }
 
 PhaseBalance phase_balance(const ParallelPlan& plan, ModuleGroupId group,

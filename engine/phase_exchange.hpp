@@ -23,6 +23,7 @@ struct PhaseWork {
   /// Per sample of the batch: of all the group's layers, forward and backward; 0: none of its
   /// media are for this group. Any unit.
   std::vector<double> samples;
+  std::vector<double> rows;  ///< Per sample: what the group hands on of it.
   /// Per replica of the group, in the plan's order: which share of a sample's work its busiest
   /// stage takes. All > 0.
   std::vector<double> shares;
@@ -41,9 +42,10 @@ std::vector<ReplicaId> replicas_of(const ParallelPlan& plan, ModuleGroupId group
 /// `work`. Rounds stay as they were cut: the k-th encoder microbatches of all llm replicas together
 /// are spread, the largest sample first, each to the replica that would then have the least of this
 /// and all rounds before (post-balancing's algorithm 1, OrchMLLM section 5.1, with replicas of
-/// different speed). Where the group has fewer replicas than the llm, a replica's share of a round
-/// is as many microbatches as one of them feeds llm replicas, samples of the same llm replica
-/// side by side.
+/// different speed). Where the llm's node has replicas of the group samples stay there instead
+/// (near_replicas.hpp), as long as the last replica ends at most 1 % later for it. Where the group
+/// has fewer replicas than the llm, a replica's share of a round is as many microbatches as one of
+/// them feeds llm replicas, samples of the same llm replica side by side.
 ///
 /// With `splits_parts` a microbatch has one part per llm microbatch that it feeds, the one needed
 /// first in front; else one. Samples without work are kept out of the way: they go with the first
@@ -67,6 +69,20 @@ struct PhaseBalance {
 
   friend bool operator==(const PhaseBalance&, const PhaseBalance&) = default;
 };
+
+/// Rows that a phase hands to the llm on another node, as shares of all its rows.
+struct FarRows {
+  double planned = 0;
+  /// No even deal sends less, were samples divisible: what llm replicas of a node want beyond the
+  /// share of work that the node's encoders have.
+  double bound = 0;
+
+  friend bool operator==(const FarRows&, const FarRows&) = default;
+};
+
+/// `microbatches`: per replica of the plan.
+FarRows far_rows(const ParallelPlan& plan, ModuleGroupId group,
+                 std::span<const MicrobatchList> microbatches, const PhaseWork& work);
 
 /// `microbatches`: per replica of the plan.
 PhaseBalance phase_balance(const ParallelPlan& plan, ModuleGroupId group,

@@ -36,6 +36,7 @@ struct Prediction {
   double imbalance = 1;
   /// Per module group: how even its replicas' work is.
   std::vector<PhaseBalance> phases;
+  std::vector<FarRows> far_rows;  ///< Per module group: rows that leave the node they are made on.
   std::int64_t deferred_samples = 0;
   std::int64_t corrected_shapes = 0;  ///< Whose predictions follow what `learn` was told.
   /// Most rows, and their bytes in the rows' dtype, that wait for a later llm microbatch than the

@@ -78,10 +78,10 @@ std::string metrics_line(const StepMetrics& metrics) {
                {"checkpoint_ms", metrics.checkpoint_ms},
                {"generation", metrics.epoch_number}};
   for (const auto& phase : metrics.phases)
-    line["phases"][phase.group] = {{"imbalance_drawn", phase.drawn},
-                                   {"imbalance_planned", phase.planned},
-                                   {"imbalance_bound", phase.bound},
-                                   {"imbalance", phase.measured}};
+    line["phases"][phase.group] = {
+        {"imbalance_drawn", phase.drawn},       {"imbalance_planned", phase.planned},
+        {"imbalance_bound", phase.bound},       {"imbalance", phase.measured},
+        {"rows_between_nodes", phase.far_rows}, {"rows_between_nodes_bound", phase.far_rows_bound}};
   // A peak that nobody knows gives no share of it.
   if (metrics.work.flops > 0) line["tflops_per_device"] = metrics.tflops_per_device();
   if (metrics.mfu() > 0) line["mfu"] = metrics.mfu();

@@ -42,16 +42,18 @@ struct ModelWork {
 
 /// How even the work of one module group's replicas was: largest over mean; >= 1.
 struct PhaseFigures {
-  std::string group;    ///< `vision+audio`, `llm`.
-  double drawn = 1;     ///< Predicted, had samples been dealt as they came.
-  double planned = 1;   ///< Predicted, of the plan.
-  double bound = 1;     ///< No deal of whole samples is more even, as predicted.
-  double measured = 1;  ///< Of the time in its replicas' busiest stages.
+  std::string group;          ///< `vision+audio`, `llm`.
+  double drawn = 1;           ///< Predicted, had samples been dealt as they came.
+  double planned = 1;         ///< Predicted, of the plan.
+  double bound = 1;           ///< No deal of whole samples is more even, as predicted.
+  double measured = 1;        ///< Of the time in its replicas' busiest stages.
+  double far_rows = 0;        ///< Share of the rows handed to the llm that leave their node for it.
+  double far_rows_bound = 0;  ///< No even deal of parts of samples sends less, as predicted.
 
   friend bool operator==(const PhaseFigures&, const PhaseFigures&) = default;
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, PhaseFigures& x) {
-    return f(x.group, x.drawn, x.planned, x.bound, x.measured);
+    return f(x.group, x.drawn, x.planned, x.bound, x.measured, x.far_rows, x.far_rows_bound);
   }
 };
 

@@ -14,15 +14,21 @@ namespace {
 
 constexpr std::size_t kRanks = 2560, kSamplesPerRank = 80, kMicrobatches = 4;
 
-/// Replicas of two encoders and the llm on every rank; nothing else of a plan is looked at.
+constexpr std::size_t kRanksPerNode = 8;
+
+/// Replicas of two encoders and the llm on every rank, a stage each.
 ParallelPlan ranks() {
   ParallelPlan plan;
   plan.module_groups = {{"vision", {}}, {"audio", {}}, {"llm", {}}};
   for (std::size_t p = 0; p < kRanks; ++p) {
     Pipeline& pipeline = plan.pipelines.emplace_back();
+    plan.devices.push_back(
+        {NodeId{p / kRanksPerNode}, static_cast<std::int32_t>(p % kRanksPerNode)});
     for (std::size_t group = 0; group < 3; ++group) {
-      pipeline.replicas.emplace_back(plan.replicas.size());
-      plan.replicas.push_back({ModuleGroupId{group}, PipelineId{p}, {}});
+      const ReplicaId replica{plan.replicas.size()};
+      pipeline.replicas.push_back(replica);
+      plan.replicas.push_back({ModuleGroupId{group}, PipelineId{p}, {StageId{plan.stages.size()}}});
+      plan.stages.push_back({replica, {}, {DeviceId{p}}});
     }
   }
   return plan;
@@ -35,6 +41,7 @@ PhaseWork draw(std::mt19937_64& random, double share, double spread) {
   std::bernoulli_distribution has(share);
   for (std::size_t s = 0; s < kRanks * kSamplesPerRank; ++s)
     work.samples.push_back(has(random) ? size(random) : 0);
+  work.rows = work.samples;  // As work without attention has them.
   work.shares.assign(kRanks, 1);
   return work;
 }
@@ -97,5 +104,8 @@ int main() {
     bench::print(name + ": largest / mean as drawn", balance.drawn, "x", std::nullopt, size);
     bench::print(name + ": largest / mean planned", balance.planned, "x", std::nullopt, size);
     bench::print(name + ": no deal is below", balance.bound, "x", std::nullopt, size);
+    if (g == 2) continue;
+    const auto far = far_rows(plan, ModuleGroupId{g}, microbatches, *works[g]);
+    bench::print(name + ": rows between nodes of 8 ranks", far.planned, "of all", far.bound, size);
   }
 }

@@ -126,7 +126,8 @@ TEST_CASE("encoders work for llm replicas of all pipelines, and more evenly", "[
   const auto on = fixture.train(fixture.make("per-phase")).value();
   std::size_t several = 0;
   for (const auto& [encoder, llms] : fixture.fed(on.iteration)) several += llms.size() > 1 ? 1 : 0;
-  CHECK(several >= 2);
+  // Where an llm shares its node with an encoder, what that node wants stays there.
+  CHECK(several >= (layout == Layout::three_to_two ? 2 : 1));
   if (layout == Layout::pipelines)
     for (const auto& [encoder, llms] : fixture.fed(off.iteration)) CHECK(llms.size() == 1);
   for (std::size_t phase = 0; phase < 2; ++phase) {

@@ -35,26 +35,45 @@ SHORT = ["exchange-3-2-1f1b-all", "exchange-5-3-split-all", "exchange-1-4-zero-b
          "exchange-4-2-split-encoders", "exchange-pipelines-zero-bubble-all"]
 
 
+def faults_of_nodes(run, plan):
+    """Where each node has an encoder and an llm, fewer rows leave their node than if it did not matter who encodes what."""
+    def nodes_of(is_llm):
+        stages = {stage for replica in plan["replicas"] if (replica["group"] == len(plan["module_groups"]) - 1) == is_llm
+                  for stage in replica["stages"][:1]}
+        return {plan["devices"][plan["stages"][stage]["devices"][0]]["node"] for stage in stages}
+    nodes = nodes_of(True)
+    if nodes_of(False) != nodes or len(plan["module_groups"]) != 2:
+        return []
+    group = plan["module_groups"][0]["name"]
+    figures = [line["phases"][group] for line in read_lines(run / "metrics.jsonl")]
+    far, least = (sum(each[key] for each in figures) / len(figures)
+                  for key in ("rows_between_nodes", "rows_between_nodes_bound"))
+    if least > far + 1e-9 or far > 0.8 * (1 - 1 / len(nodes)):
+        return [f"{far:.2f} of the rows leave their node; {least:.2f} must, {1 - 1 / len(nodes):.2f} would at random"]
+    return []
+
+
 def faults_of_exchange(run):
     """Encoder replicas must feed several llm replicas, all of them work, and no phase may be less even than as drawn."""
     plan = json.loads((run / "plan.json").read_text(encoding="utf-8"))
     groups = [replica["group"] for replica in plan["replicas"]]
     llms = [place for place, group in enumerate(groups) if group == len(plan["module_groups"]) - 1]
-    mixed, idle = 0, []
+    mixed, busy = 0, set()
     for line in read_lines(run / "iterations.jsonl"):
         llm_of = {sample: place for place in llms for microbatch in line["replicas"][place] for part in microbatch
                   for sample in part}
         for place, lists in enumerate(line["replicas"]):
             if place in llms:
                 continue
-            if not lists:
-                idle.append(place)
+            if lists:
+                busy.add(place)
             mixed += sum(len({llm_of[sample] for part in microbatch for sample in part}) > 1 for microbatch in lists)
     faults = []
     if len(groups) - len(llms) > 1 and mixed == 0:
         faults.append("no encoder microbatch has samples of two llm replicas")
-    if idle:
-        faults.append(f"replicas {sorted(set(idle))} had nothing to encode")
+    if idle := sorted(set(range(len(groups))) - set(llms) - busy):
+        faults.append(f"replicas {idle} never had anything to encode")
+    faults += faults_of_nodes(run, plan)
     for group in plan["module_groups"]:
         figures = [line["phases"][group["name"]] for line in read_lines(run / "metrics.jsonl")]
         planned, drawn = (sum(each[key] for each in figures) / len(figures) for key in ("imbalance_planned", "imbalance_drawn"))

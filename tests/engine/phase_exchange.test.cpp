@@ -23,10 +23,22 @@ ParallelPlan replicas(int encoders, int llms) {
   return make_parallel_plan(prepare(job).value()).value();
 }
 
+/// Two nodes, each with an encoder and an llm.
+ParallelPlan colocated() {
+  auto job = tiny_job();
+  job.cluster.nodes = job.cluster.local_nodes = 2;
+  job.parallel.layout = {};
+  for (const std::string module : {"vision", "llm"})
+    for (int node = 0; node < 2; ++node)
+      job.parallel.layout.replicas.push_back({{module}, {{node, 0, {{module, {}}}}}});
+  return make_parallel_plan(prepare(job).value()).value();
+}
+
 Microbatch one_part(std::vector<std::int32_t> samples) { return {{{std::move(samples)}}}; }
 
 PhaseWork work_of(std::vector<double> samples, std::size_t replicas) {
-  return {std::move(samples), std::vector<double>(replicas, 1)};
+  const auto rows = samples;
+  return {std::move(samples), rows, std::vector<double>(replicas, 1)};
 }
 
 std::vector<double> loads(const std::vector<MicrobatchList>& lists, const PhaseWork& work) {
@@ -150,6 +162,44 @@ TEST_CASE("every sample once, no replica above an even share and the largest sam
       CHECK(largest_load(lists, work) <= total / encoders + largest + 1e-9);
     }
   }
+}
+
+TEST_CASE("what an llm's node wants is encoded there, where that is as soon done", "[engine]") {
+  const auto plan = colocated();  // On node 0 encoder 0 and llm 2, on node 1 encoder 1 and llm 3.
+  const std::vector<LlmCut> cuts{{ReplicaId{2}, {{one_part({0, 1, 2})}, {one_part({0, 1, 2})}}},
+                                 {ReplicaId{3}, {{one_part({3, 4})}, {one_part({3, 4})}}}};
+  PhaseWork work = work_of({3, 2, 1, 3, 3}, 2);
+  work.rows = {30, 20, 10, 30, 30};
+  auto lists = spread_phase(plan, ModuleGroupId{0}, cuts, work, false);
+  // The largest first would have gone 3 | 3, 3 | 2, 1: one of node 1's on node 0.
+  CHECK((lists[0] == MicrobatchList{one_part({0, 1, 2})}));
+  CHECK((lists[1] == MicrobatchList{one_part({3, 4})}));
+  const auto far = [&] {
+    std::vector<MicrobatchList> all{lists[0], lists[1], cuts[0].cut.llm, cuts[1].cut.llm};
+    return far_rows(plan, ModuleGroupId{0}, all, work);
+  };
+  CHECK((far() == FarRows{0, 0}));
+  // Node 0 wants 9 of 12: 3 must leave it.
+  work = work_of({3, 3, 3, 2, 1}, 2);
+  work.rows = {30, 30, 30, 20, 10};
+  lists = spread_phase(plan, ModuleGroupId{0}, cuts, work, false);
+  CHECK((lists[0] == MicrobatchList{one_part({0, 1})}));
+  CHECK((lists[1] == MicrobatchList{one_part({2, 3, 4})}));
+  CHECK(far().planned == Catch::Approx(30.0 / 120));
+  CHECK(far().bound == Catch::Approx(30.0 / 120));
+}
+
+TEST_CASE("rows with the most work for their number are the ones that must leave", "[engine]") {
+  const auto plan = colocated();
+  PhaseWork work = work_of({4, 4, 2, 2}, 2);
+  work.rows = {10, 40, 20, 20};
+  // All are wanted on node 0, whose encoder has room for 6 of 12: 4 with 10 rows leave it, and 2 of
+  // the others', which have 10 rows for each.
+  const std::vector<MicrobatchList> all{
+      {one_part({0, 1})}, {one_part({2, 3})}, {one_part({0, 1, 2, 3})}, {}};
+  CHECK(far_rows(plan, ModuleGroupId{0}, all, work).planned == Catch::Approx(40.0 / 90));
+  CHECK(far_rows(plan, ModuleGroupId{0}, all, work).bound == Catch::Approx(30.0 / 90));
+  CHECK((far_rows(plan, ModuleGroupId{1}, all, work) == FarRows{}));
 }
 
 TEST_CASE("the balance of a phase, by hand", "[engine]") {

@@ -84,13 +84,15 @@ TEST_CASE("the metrics line has every key of the interface and every bit of the 
 
 TEST_CASE("how even each phase was stands under the name of its module group", "[observe]") {
   auto metrics = example();
-  metrics.phases = {{"vision+audio", 1.75, 1.25, 1, 1.5}, {"llm", 2, 1, 1, 1.125}};
+  metrics.phases = {{"vision+audio", 1.75, 1.25, 1, 1.5, 0.25, 0.125}, {"llm", 2, 1, 1, 1.125}};
   const auto json = Json::parse(metrics_line(metrics));
   CHECK(json["phases"].size() == 2);
   CHECK(json["phases"]["vision+audio"] == Json{{"imbalance_drawn", 1.75},
                                                {"imbalance_planned", 1.25},
                                                {"imbalance_bound", 1},
-                                               {"imbalance", 1.5}});
+                                               {"imbalance", 1.5},
+                                               {"rows_between_nodes", 0.25},
+                                               {"rows_between_nodes_bound", 0.125}});
   CHECK(json["phases"]["llm"]["imbalance"] == 1.125);
 }
 
