@@ -14,6 +14,7 @@
 #include "actors/heartbeat.hpp"
 #include "actors/protocol.hpp"
 #include "actors/recorder_actor.hpp"
+#include "actors/slow_nodes.hpp"
 #include "actors/stall_watch.hpp"
 #include "engine/job_setup.hpp"
 #include "engine/resume.hpp"
@@ -216,6 +217,7 @@ struct SupervisorState {
   Time deadline;  ///< Of joining, of applying, or of ending.
   Pace pace;      ///< Of its own signs of life.
   StallWatch stalls;
+  SlowNodes slow_nodes;
   std::optional<Time> few_since;  ///< Fewer nodes take part than `cluster.min_nodes`.
   std::int32_t signals = 0;
   std::set<std::string> turned_away;  ///< Processes that wait for another head, and ask again.

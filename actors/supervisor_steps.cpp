@@ -9,6 +9,7 @@
 #include "actors/supervisor_records.hpp"
 #include "actors/supervisor_regrouping.hpp"
 #include "actors/supervisor_save.hpp"
+#include "actors/supervisor_speeds.hpp"
 
 namespace troupe::actors {
 
@@ -78,6 +79,7 @@ void finish_step(Self self) {
   state.saves.written_ms = 0;
   self->send(state.colleagues.recorder, record);
   self->send(state.colleagues.scheduler, step.batch, record);
+  watch_speeds(self, *record);
   state.stalls.ended(now(self) - state.last_finish);
   state.last_finish = now(self);
   if (!step.counted.ok()) return fail(self, step.counted.error());

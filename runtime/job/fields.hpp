@@ -114,6 +114,7 @@ template <class V, class S>
 void describe_recovery(V& v, S& x) {
   v.flag("from_checkpoint", x.from_checkpoint);
   v.number("wait_for_nodes_s", x.wait_for_nodes_s, {0, kSeconds.max});
+  v.flag("drain_slow", x.drain_slow);
 }
 
 template <class V, class S>

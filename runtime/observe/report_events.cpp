@@ -63,6 +63,7 @@ std::string words_of_kind(const std::string& kind) {
   if (kind == "lost") return "Lost";
   if (kind == "joined") return "Joined";
   if (kind == "drained") return "Drained";
+  if (kind == "slow") return "Slowed down";
   if (kind == "layout") return "Another layout";
   if (kind == "checkpoint") return "Checkpoint written";
   if (kind == "resumed") return "Resumed";

@@ -15,6 +15,7 @@
 #include "engine/choose_layout.hpp"
 #include "tests/actors/fake_actors.hpp"
 #include "tests/actors/test_system.hpp"
+#include "tests/engine/measured_events.hpp"
 #include "tests/engine/tiny_job.hpp"
 #include "transport/inproc/hub.hpp"
 #include "transport/registry.hpp"
@@ -144,6 +145,9 @@ class Head {
     planned.value().iteration.epoch_number = scheduler.begins.back().epoch_number;
     planned.value().plan_ms = plan_ms;
     planned.value().prediction.profile_step_ms = 11;
+    if (profile_stage_ms > 0)
+      planned.value().prediction.profile_stage_ms.assign(scheduler.begins.back().plan.stages.size(),
+                                                         profile_stage_ms);
     planned.value().prediction.calibrated_step_ms = 12;
     trained_tokens = planned.value().iteration.trained_tokens;
     tell(std::make_shared<const engine::PlannedBatch>(std::move(planned).value()));
@@ -162,6 +166,17 @@ class Head {
                 std::uint64_t hash = 7) {
     tell(engine::DeviceReport{
         step, epoch_number, DeviceId{device}, {}, {{GroupId{0}, 0, hash}}, {}, {}, 0});
+  }
+
+  /// The same of a device each of whose stages took so long.
+  void finished_in(std::size_t device, std::int64_t step, std::int64_t stage_ms) {
+    const ParallelPlan& plan = scheduler.begins.back().plan;
+    engine::DeviceReport report{step, 1, DeviceId{device}, {}, {{GroupId{0}, 0, 7}}, {}, {}, 0};
+    for (std::size_t s = 0; s < plan.stages.size(); ++s)
+      if (plan.stages[s].devices.front() == DeviceId{device})
+        report.events.push_back(
+            engine::slice(ActionKind::forward, static_cast<std::int32_t>(s), stage_ms));
+    tell(report);
   }
 
   /// These nodes' processes end, as they do when they were told to stop.
@@ -186,7 +201,8 @@ class Head {
   SupervisorActor actor;
   std::optional<JobEnd> ended;
   TokenCount trained_tokens = 0;
-  std::string fix;  ///< Of the last refusal.
+  std::string fix;              ///< Of the last refusal.
+  double profile_stage_ms = 0;  ///< What plans say of every stage; 0: nothing.
 
  private:
   std::string join(const NodeHello& hello) {

@@ -1,5 +1,7 @@
 #include "actors/supervisor_members.hpp"
 
+#include <catch2/generators/catch_generators.hpp>
+
 #include "runtime/observe/job_status.hpp"
 #include "tests/actors/members_fixture.hpp"
 
@@ -178,6 +180,37 @@ TEST_CASE("a node that is drained gives its state away and ends well", "[actors]
   CHECK(head.recorder.events[0].kind == "drained");
   CHECK((head.recorder.events[0].nodes == std::vector<NodeId>{NodeId{3}}));
   CHECK(head.recorder.steps[1]->metrics.nodes == 3);
+}
+
+TEST_CASE("a node that slows down is named, and leaves where the job says so",
+          "[actors][members]") {
+  const bool drains = GENERATE(false, true);
+  Members members([drains](job::Job& job) { job.recovery.drain_slow = drains; }, 99);
+  Head& head = members.head;
+  head.profile_stage_ms = 10;
+  std::int64_t step = 0;
+  const auto run = [&](int steps, std::int64_t ms_of_last) {
+    for (; steps > 0 && head.seen[0].configurations.size() == 1; --steps) {
+      head.plan(step++);
+      for (std::size_t device = 0; device < 4; ++device) head.prepared(device, step, 1, 1);
+      for (std::size_t device = 0; device < 4; ++device)
+        head.finished_in(device, step, device == 3 ? ms_of_last : 10);
+    }
+  };
+  run(25, 10);
+  CHECK(head.recorder.events.empty());
+  run(25, 40);
+  REQUIRE_FALSE(head.recorder.events.empty());
+  CHECK(head.recorder.events[0].kind == "slow");
+  CHECK((head.recorder.events[0].nodes == std::vector<NodeId>{NodeId{3}}));
+  CHECK(says(head.recorder.events[0].why, "4.0 times as long for the same work"));
+  CHECK(says(members.log(), "node 3 (host, pid 103) has slowed down"));
+  CHECK(says(members.log(), "ctl RUN drain 3") == !drains);
+  REQUIRE(head.seen[0].configurations.size() == (drains ? 2 : 1));
+  if (!drains) return;
+  CHECK_FALSE(head.seen[0].configurations[1].plan.nodes().contains(NodeId{3}));
+  members.bring_up(2, {0, 1, 2, 3});
+  CHECK((head.seen[3].stops == std::vector<std::string>{""}));
 }
 
 TEST_CASE("a node that dies while it is drained is lost", "[actors][members]") {

@@ -9,6 +9,7 @@ The job is parity.toml on data that `data make --uneven` makes, some of them spo
 """
 
 import argparse
+import contextlib
 import json
 import os
 import pathlib
@@ -31,6 +32,7 @@ from tests.support.run_cases import Failure, run_cases  # noqa: E402
 
 JOB = ROOT / "tests" / "engine" / "parity.toml"
 STEPS, BATCH, RECORDS = 20, 8, 60
+SLOW_STEPS = 90  # Usual speed is known after 20 steps, and a node slow after 16.
 FP64 = "train.dtype=fp64"
 RESOLVED_WITHIN_S = 10  # Of each event, besides the time until silence counts.
 ENCODERS, LLM = '{node=N,vision="all",audio="all"}', '{node=N,llm="all"}'
@@ -349,6 +351,29 @@ def a_node_leaves_and_another_one_comes(bench):
     expect(not (job.run / "control").exists(), "the way to a job that has ended is left behind")
 
 
+def a_node_that_slows_down_leaves(bench):
+    """A process that runs a sixth of the time, as on a machine that others keep busy."""
+    job = bench.start("slow", *LAYOUTS["two pipelines"], "recovery.drain_slow=true", steps=SLOW_STEPS)
+    job.wait_for(25)
+    deadline = time.monotonic() + 90
+    while not job.events("drained"):
+        expect(job.process.poll() is None and time.monotonic() < deadline, "the slow node does not leave")
+        if not alive(job.nodes[3]):
+            break
+        for which, seconds in ((signal.SIGSTOP, 0.05), (signal.SIGCONT, 0.01)):
+            with contextlib.suppress(ProcessLookupError):
+                job.signal(3, which)
+            time.sleep(seconds)
+    output = job.finish()
+    bench.check(job, steps=SLOW_STEPS)
+    slow, drained = job.events("slow"), job.events("drained")
+    expect(slow and slow[0]["nodes"] == [3], f"events: {slow}")
+    expect(drained and drained[0]["nodes"] == [3] and drained[0]["why"].endswith(slow[0]["why"]), f"events: {drained}, {slow}")
+    expect("has slowed down: it takes" in output, f"the log does not tell:\n{output[-2500:]}")
+    steps = [line["step"] for line in read_lines(job.run / "metrics.jsonl")]
+    expect(steps == list(range(1, SLOW_STEPS + 1)), "a step stands twice, or not at all")
+
+
 def a_job_is_asked_and_ordered(bench):
     job = bench.start("asked", *LAYOUTS["three"], steps=60)
     job.wait_for(2)
@@ -632,7 +657,8 @@ def random_events(bench):
 CASES = [a_killed_node_changes_nothing, only_the_encoders_change_where_one_of_them_is_lost,
          standby_holders_take_over, one_after_the_other_down_to_one,
          two_at_once, a_stopped_node_is_done_without_and_ends_when_it_goes_on, the_last_copy, a_loss_while_it_saves,
-         a_loss_while_the_job_starts, a_node_leaves_and_another_one_comes, a_job_is_asked_and_ordered,
+         a_loss_while_the_job_starts, a_node_leaves_and_another_one_comes, a_node_that_slows_down_leaves,
+         a_job_is_asked_and_ordered,
          the_layout_is_changed_by_hand, a_layout_by_hand_outlives_the_head,
          the_head_is_killed_and_another_one_goes_on, a_head_is_lost_with_a_node,
          nodes_in_another_folder_find_the_next_head, a_stopped_head_comes_back,

@@ -1,0 +1,69 @@
+// Which nodes have long been under half their usual speed.
+//
+// A node is held against itself and against the others of the same step: what slows all of them
+// down is no node's fault, and a node whose work the profile misjudges always did take so long.
+// Pure but for what it remembers. Single owner, not thread-safe.
+
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <map>
+#include <set>
+#include <span>
+#include <vector>
+
+#include "runtime/vocabulary/units.hpp"
+
+namespace troupe::actors {
+
+/// What the stages of one node took in a step, and would have by the profile.
+struct NodePace {
+  NodeId node;
+  double measured_ms = 0;
+  double profile_ms = 0;
+};
+
+/// A node that has slowed down, or is as fast as it was again.
+struct SpeedChange {
+  NodeId node;
+  double times = 1;  ///< As long for the same work as usual.
+  bool is_slow = true;
+
+  friend bool operator==(const SpeedChange&, const SpeedChange&) = default;
+};
+
+class SlowNodes {
+ public:
+  static constexpr std::size_t kWindow = 20;  ///< Steps that are looked at together.
+
+  /// Notes a finished step of a layout; a change of it forgets everything. A node is slow once
+  /// three quarters of its last `kWindow` steps took more than twice what is usual, which is the
+  /// least median of so many steps so far; it is told once, until three quarters took less than 1.5
+  /// times that. A step says nothing of nodes without work or profile, nor where only one has some.
+  std::vector<SpeedChange> note(EpochNumber generation, std::span<const NodePace> paces);
+
+ private:
+  /// One figure of a node over time; larger is slower.
+  class Record {
+   public:
+    void add(double figure);
+    bool is_full() const { return recent_.size() == kWindow; }
+    /// Of the last steps the one that so large a share is below, over what is usual.
+    double times_usual(double share) const;
+
+   private:
+    std::deque<double> recent_;
+    double usual_ = 0;  ///< 0: not known yet.
+  };
+  struct Node {
+    Record own;     ///< Measured over profile.
+    Record beside;  ///< That, over what the middle one of all nodes has.
+  };
+
+  EpochNumber generation_ = 0;
+  std::map<NodeId, Node> nodes_;
+  std::set<NodeId> slow_;
+};
+
+}  // namespace troupe::actors
