@@ -120,18 +120,24 @@ std::string reason_of(const Json::exception& fault) {
   return bracket == std::string::npos ? why : why.substr(bracket + 2);
 }
 
+std::string read_path(const Json& path, const char* field, std::vector<std::string>& out) {
+  if (!path.is_string())
+    return std::string("'") + field + "' holds a " + path.type_name() + " instead of a path";
+  if (path.get_ref<const std::string&>().empty())
+    return std::string("'") + field + "' holds an empty path";
+  out.push_back(path.get<std::string>());
+  return {};
+}
+
 /// A field's paths: a string, a list of strings, null or absent. Empty when fine, else the defect.
+/// Never by a copy of the value: the library copies what stands in it by recursion, and a list that
+/// is deep enough would end the process.
 std::string read_paths(const Json& object, const char* field, std::vector<std::string>& out) {
   const auto found = object.find(field);
   if (found == object.end() || found->is_null()) return {};
-  const Json list = found->is_array() ? *found : Json::array({*found});
-  for (const auto& path : list) {
-    if (!path.is_string())
-      return std::string("'") + field + "' holds a " + path.type_name() + " instead of a path";
-    if (path.get_ref<const std::string&>().empty())
-      return std::string("'") + field + "' holds an empty path";
-    out.push_back(path.get<std::string>());
-  }
+  if (!found->is_array()) return read_path(*found, field, out);
+  for (const auto& path : *found)
+    if (auto defect = read_path(path, field, out); !defect.empty()) return defect;
   return {};
 }
 

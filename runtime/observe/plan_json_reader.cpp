@@ -105,7 +105,8 @@ LayerRun read_run(const ModelGraph& model, const Json& json) {
   const auto count = model.at(run.module).layers.size();
   run.layers = {index_below(layers.at(0), count + 1, "layer"),
                 index_below(layers.at(1), count + 1, "layer")};
-  if (run.layers.begin >= run.layers.end) throw BadPlan("layers " + layers.dump() + " are none");
+  if (run.layers.begin >= run.layers.end)
+    throw BadPlan("layers " + layers.at(0).dump() + " to " + layers.at(1).dump() + " are none");
   return run;
 }
 
@@ -160,8 +161,10 @@ RecordedPlan read_plan(const Json& json) {
     return StageId{index_below(value, plan.stages.size(), "stage")};
   };
   read_replicas(json, plan);
-  // Plans of older runs have none.
-  for (const auto& entry : json.value("standbys", Json::array()))
+  // Plans of older runs have none. By reference: the library copies a deep value by recursion.
+  static const Json none = Json::array();
+  const auto standbys = json.find("standbys");
+  for (const auto& entry : standbys == json.end() ? none : *standbys)
     plan.standbys.push_back(
         {DeviceId{index_below(entry.at("device"), plan.devices.size(), "device")},
          read_layer(plan.model, entry), entry.at("tied").get<std::string>()});

@@ -157,15 +157,19 @@ class StepReader {
     attempts_.push_back(args.value("epoch_number", EpochNumber{0}));
   }
 
+  static std::string name_of(const Json& stage) {
+    if (stage.is_string()) return stage.get<std::string>();
+    // Numbers alone: the library writes a deep list by recursion.
+    return "stage" + (stage.is_number() ? stage.dump() : "");
+  }
+
   std::int32_t stage_of(const Json& args) {
     if (!args.contains("stage")) return -1;
     // Stages of two pipelines share their names.
     const auto id = args.value("stage_id", -1);
     const auto next = static_cast<std::int32_t>(timeline_.stages.size());
     const auto [place, fresh] = stages_.try_emplace({args.value("epoch_number", 0), id}, next);
-    if (fresh)
-      timeline_.stages.push_back(args["stage"].is_string() ? args["stage"].get<std::string>()
-                                                           : "stage" + args["stage"].dump());
+    if (fresh) timeline_.stages.push_back(name_of(args["stage"]));
     return place->second;
   }
 

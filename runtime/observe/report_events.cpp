@@ -91,7 +91,8 @@ void add_recorded(const std::filesystem::path& path, std::vector<ReportedEvent>&
     std::string words = words_of_kind(json["kind"]);
     if (json.contains("nodes") && json["nodes"].is_array() && !json["nodes"].empty()) {
       event.details = "nodes";
-      for (const auto& node : json["nodes"]) event.details += " " + node.dump();
+      for (const auto& node : json["nodes"])  // Of a deep list the library writes by recursion.
+        if (node.is_number()) event.details += " " + node.dump();
       words += (words == "Lost" || words == "Joined" || words == "Drained" ? ": " : ", ") +
                event.details;
     }

@@ -197,6 +197,9 @@ def data(name, says, *samples, text=None, files=None, job=MEDIA_JOB):
     return Row(name, ["data", "check", "job.toml"], 3, says, {"job.toml": job, "samples.json": content, **(files or {})})
 
 
+DEEP = "[" * 100_000 + "]" * 100_000
+
+
 def train(name, code, says, overrides=(), samples=GOOD, job=JOB):
     return Row(name, ["train", "job.toml", *overrides], code, says, {"job.toml": job, "samples.json": samples})
 
@@ -302,6 +305,12 @@ DATA = [
     data("picture of another format", ["sample a", "text.png"], sample("a", "<image>", image="text.png"), files={"text.png": "hello"}),
     data("truncated JPEG", ["sample a", "half.jpg"], sample("a", "<image>", image="half.jpg"), files={"half.jpg": b"\xff\xd8\xff\xe0\0\x10JFIF"}),
     data("sliver of a picture", ["sample a", "sliver.png"], sample("a", "<image>", image="sliver.png"), files={"sliver.png": png(401, 2)}),
+    data("picture a hundred thousand deep", ["sample a", "'image' holds a array", "correct the record"],
+         text=f'[{json.dumps(sample("good"))}, {{"id": "a", "image": {DEEP}}}]'),
+    data("picture a hundred thousand deep in JSON lines", ["sample a", "'image' holds a array", "samples.json:2"],
+         text=f'{json.dumps(sample("good"))}\n{{"id": "a", "image": {DEEP}}}\n'),
+    data("clip a hundred thousand deep", ["sample a", "'audio' holds a array"], text=f'[{{"id": "a", "audio": {DEEP}}}]'),
+    train("train on a picture a hundred thousand deep", 3, ["data.max_bad_fraction", "fix:"], samples=f'[{{"id": "a", "image": {DEEP}}}]'),
     data("missing clip", ["sample a", "nowhere.wav"], sample("a", "<audio>", audio="nowhere.wav")),
     data("clip that is none", ["sample a", "bad.wav"], sample("a", "<audio>", audio="bad.wav"), files={"bad.wav": "RIFF"}),
     data("truncated clip", ["sample a", "half.wav", "truncated", "replace the file"], sample("a", "<audio>", audio="half.wav"), files={"half.wav": wav()[:-800]}),
@@ -372,7 +381,7 @@ SLICE = '[\n{"ph":"X","pid":1,"tid":1,"ts":0.0,"dur":5.0,"name":"llm F mb0","cat
 
 def run_folder(command, name, code, says, words=(), **files):
     """A command about the run folder `run`, which holds these files."""
-    names = {"metrics": "metrics.jsonl", "trace": "trace.json", "job": "resolved.toml"}
+    names = {"metrics": "metrics.jsonl", "trace": "trace.json", "job": "resolved.toml", "events": "events.jsonl"}
     return Row(name, [command, "run", *words], code, says, {f"run/{names[key]}": text for key, text in files.items()})
 
 
@@ -388,6 +397,9 @@ RUNS = [
     run_folder("report", "report of a step that is not there", 2, ["step 7 is not in the trace: it has step 1", "--step"], ["--step", "7"], job="", metrics=STEP, trace=SLICE),
     run_folder("report", "report of a damaged trace", 3, ["trace.json:2: not a trace that Troupe wrote"], job="", metrics=STEP, trace="[\nhello\n]\n"),
     run_folder("report", "report where nothing can be written", 1, ["/proc/nowhere", "troupe"], ["--out", "/proc/nowhere/r.html"], job="", metrics=STEP, trace=SLICE),
+    run_folder("report", "report of events a hundred thousand deep", 0, [], job="", metrics=STEP, events=f'{{"kind":"lost","nodes":[{DEEP}]}}\n'),
+    run_folder("trace", "trace of a stage a hundred thousand deep", 0, [], ["--step", "1", "--out", "t.html"], job="",
+               trace=SLICE.replace('"step":1', f'"step":1,"stage":{DEEP}')),
     run_folder("trace", "trace of a run without one", 2, ["trace.json"], job=""),
     run_folder("trace", "trace of a step without a file", 2, ["--step needs --out", "fix:"], ["--step", "1"], job="", trace=SLICE),
     run_folder("trace", "trace of another kind of file", 2, [".html", ".json", "t.png"], ["--out", "t.png"], job="", trace=SLICE),

@@ -110,6 +110,22 @@ TEST_CASE("Dataset turns a broken record into a defect of that record", "[data][
   CHECK(defect_of("{" + kTurns + "}").empty());
 }
 
+TEST_CASE("media nested a hundred thousand deep are a defect of their record", "[data][errors]") {
+  const std::string deep = std::string(100'000, '[') + std::string(100'000, ']');
+  for (const auto* field : {"image", "audio", "id", "conversations", "images", "note"}) {
+    CAPTURE(field);
+    const std::string record = std::string("{\"") + field + "\": " + deep + "}";
+    for (const auto& text : {"[" + record + "]", record + "\n{" + kTurns + "}\n"}) {
+      TempFolder folder;
+      const auto dataset = open_text(folder, text);
+      REQUIRE(dataset.ok());
+      CHECK_FALSE(dataset.value()[0].defect.empty());
+    }
+  }
+  CHECK(defect_of("{\"image\": " + deep + ", " + kTurns + "}") ==
+        "'image' holds a array instead of a path");
+}
+
 TEST_CASE("media under another format's key make a defect, not a sample without them",
           "[data][errors]") {
   const auto with = [](const std::string& field) {

@@ -73,6 +73,20 @@ TEST_CASE("an iteration keeps samples, microbatches and parts", "[observe]") {
   CHECK(read.value().microbatches == plan.microbatches);
 }
 
+TEST_CASE("a plan nested a hundred thousand deep is refused", "[observe][errors]") {
+  const std::string deep = std::string(100'000, '[') + std::string(100'000, ']');
+  for (const auto& [pointer, value] :
+       {std::pair{"/standbys", Json{"here"}}, {"/stages/0/runs/0/layers", Json{1, 1, "here"}}}) {
+    auto json = Json::parse(plan_json(testing::example_plan(), 0));
+    json[Json::json_pointer(pointer)] = value;
+    std::string text = json.dump();
+    text.replace(text.find("\"here\""), 6, deep);
+    const auto read = parse_plan(text);
+    REQUIRE_FALSE(read.ok());
+    CHECK(read.error().code == Errc::bad_data);
+  }
+}
+
 TEST_CASE("indices out of range and unknown names are refused", "[observe][errors]") {
   const auto good = Json::parse(plan_json(testing::example_plan(), 0));
   const auto refused = [&](const char* pointer, const Json& value, const char* message) {

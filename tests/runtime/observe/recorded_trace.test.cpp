@@ -104,6 +104,18 @@ TEST_CASE("a trace whose end is cut is read up to there", "[observe]") {
   CHECK(timeline_of_step(path, 1).value().intervals.size() == 6);
 }
 
+TEST_CASE("a stage whose name is nested without end has none", "[observe][errors]") {
+  const ScratchFolder folder;
+  const std::string deep = std::string(100'000, '[') + std::string(100'000, ']');
+  std::ofstream(folder / "trace.json")
+      << "[\n"
+      << R"({"ph":"X","pid":1,"tid":1,"ts":0,"dur":1,"args":{"step":1,"kind":"forward",)"
+      << R"("stage":)" << deep << "}},\n]\n";
+  const auto read = timeline_of_step(folder / "trace.json", 1);
+  REQUIRE(read.ok());
+  CHECK(read.value().stages == std::vector<std::string>{"stage"});
+}
+
 TEST_CASE("a trace that is missing, foreign or without the step is refused", "[observe][errors]") {
   const ScratchFolder folder;
   CHECK(steps_in_trace(folder / "nowhere.json").error().code == Errc::not_found);

@@ -156,6 +156,17 @@ TEST_CASE("what happened is read from events and from metrics", "[observe]") {
                                  "5 The configuration went from 1 to 2.", "9 Checkpoint written."});
 }
 
+TEST_CASE("an event whose nodes are nested without end names none", "[observe][errors]") {
+  const ScratchFolder folder;
+  const std::string deep = std::string(100'000, '[') + std::string(100'000, ']');
+  std::ofstream(folder / "events.jsonl")
+      << R"({"step":4,"kind":"lost","nodes":[1,)" << deep << R"(],"why":"it died"})"
+      << "\n";
+  const auto events = read_events(folder.path(), {});
+  REQUIRE(events.size() == 1);
+  CHECK(events[0].words == "Lost: nodes 1: it died.");
+}
+
 TEST_CASE("a layout that was recorded is told once, by its own words", "[observe]") {
   const ScratchFolder folder;
   RunEvent event;
