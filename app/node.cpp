@@ -198,16 +198,15 @@ int wait_for_end(std::future<JobEnd>& ended, const NodeActor& node,
 /// Until the old head has gone and the next one listens it may take some tries.
 constexpr std::chrono::milliseconds kBeforeNext{300};
 
-/// Says how this node ended, in one line unless the fault is its own; returns its exit code. A
-/// local node shares its terminal with the head, which says what it told its nodes.
-int say_how(const JobEnd& how, NodeId node, const Options& options) {
+/// Says how this node ended, in one line unless the fault is its own. A local node shares its
+/// terminal with the head, which says what it told its nodes.
+void say_how(const JobEnd& how, NodeId node, const Options& options) {
   const std::string first_line = how.message.substr(0, how.message.find('\n'));
   if (how.exit_code == 0) tell(options, name_of(node) + ": the job is done");
   if (!how.was_told && !how.message.empty()) std::cerr << "troupe: " + how.message + "\n";
   if (how.was_told && !how.message.empty() && options.parent == 0)
     std::cerr << name_of(node) + (how.again > 0 ? " begins again: " : " ends: ") + first_line +
                      "\n";
-  return how.exit_code;
 }
 
 int run_node(const Options& options) {
@@ -257,20 +256,24 @@ int run_node(const Options& options) {
   const std::string when = options.parent == 0 ? "as a node of " + options.join : "";
   const NodeActor actor = system.spawn(node, &resources, supervisor.value(), std::move(start));
   const int signal = wait_for_end(ended, actor, stop_timeout_s, waits_for_head);
-  const JobEnd how = signal != 0 ? JobEnd{report_signal(signal, when), ""} : ended.get();
-  const int code = signal != 0 ? how.exit_code : say_how(how, resources.node, options);
+  const JobEnd how = signal != 0 ? JobEnd{128 + signal, ""} : ended.get();
   saving_head.wait(std::chrono::ceil<std::chrono::milliseconds>(seconds(stop_timeout_s)));
   // The head starts local ones itself.
   const auto words =
       how.again > 0 && options.parent == 0 ? own_words() : std::vector<std::string>();
-  leave_at_latest(code, kLeaveTime, words);
+  say_last(how.exit_code, signal, words, [&] {
+    if (signal != 0)
+      report_signal(signal, when);
+    else
+      say_how(how, resources.node, options);
+  });
   system.await_all_actors_done();
   resources.transport.reset();
   if (!words.empty()) {
     std::this_thread::sleep_for(kBeforeNext);
-    leave_into(words, code);
+    leave_into(words, how.exit_code);
   }
-  leave(code);
+  leave(how.exit_code);
 }
 
 }  // namespace

@@ -114,32 +114,63 @@ void leave(int exit_code) {
   std::_Exit(exit_code);
 }
 
-void leave_into(std::vector<std::string> words, int exit_code) {
-  clean_up_for_good();
+namespace {
+
+[[noreturn]] void begin_anew(std::vector<std::string> words, int exit_code) {
   std::vector<char*> arguments;
   for (auto& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
   // Libraries leave sockets and files open that a program begun anew would hold for ever.
   close_range(3, ~0U, CLOSE_RANGE_CLOEXEC);
   execv("/proc/self/exe", arguments.data());
+  leave_at_latest(exit_code, std::chrono::milliseconds(0));  // Should nobody read this.
   std::cerr << "troupe: it cannot begin again: " << std::strerror(errno) << std::endl;
   std::_Exit(exit_code);
 }
 
+}  // namespace
+
+void leave_into(std::vector<std::string> words, int exit_code) {
+  clean_up_for_good();
+  begin_anew(std::move(words), exit_code);
+}
+
 void leave_at_latest(int exit_code, std::chrono::milliseconds time,
                      std::vector<std::string> words) {
-  std::thread([exit_code, time, words = std::move(words)]() mutable {
+  std::thread([exit_code, time, words = std::move(words)] {
     std::this_thread::sleep_for(time);
-    if (!words.empty()) leave_into(std::move(words), exit_code);
-    leave(exit_code);
+    std::thread([exit_code, words] {
+      if (!words.empty()) leave_into(words, exit_code);
+      leave(exit_code);
+    }).detach();
+    // What is written may stand in a pipe that nobody reads, and whoever leaves in good order waits
+    // for it; so may another thread that leaves and has cleaned up.
+    std::this_thread::sleep_for(kLastWordsTime);
+    if (!words.empty()) begin_anew(words, exit_code);
+    std::_Exit(exit_code);
   }).detach();
+}
+
+void leave_on_signal(int signal, const std::string& when) {
+  leave_at_latest(128 + signal, kLastWordsTime);
+  leave(report_signal(signal, when));
+}
+
+void say_last(int exit_code, int signal, const std::vector<std::string>& words,
+              const std::function<void()>& say) {
+  {
+    const EndOnSignal guard("");
+    if (signal != 0) leave_at_latest(exit_code, kLeaveTime, words);
+    say();
+  }
+  if (signal == 0) leave_at_latest(exit_code, kLeaveTime, words);
 }
 
 EndOnSignal::EndOnSignal(std::string when)
     : watcher_([this, when = std::move(when)] {
         while (!done_)
           if (const int signal = wait_for_signal({}, kLookInterval); signal != 0)
-            leave(report_signal(signal, when));
+            leave_on_signal(signal, when);
       }) {}
 
 EndOnSignal::~EndOnSignal() {

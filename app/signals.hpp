@@ -71,10 +71,24 @@ void before_leaving(std::function<void()> clean_up);
 /// middle of a long action, and nothing of it is kept.
 inline constexpr std::chrono::milliseconds kLeaveTime{1000};
 
+/// How long words may take that say why a process ends: a pipe that nobody reads is full some time.
+inline constexpr std::chrono::milliseconds kLastWordsTime{300};
+
 /// Leaves with this exit code if the process has not ended within so much time; into `words`, where
-/// there are any.
+/// there are any. Within `kLastWordsTime` after that it is gone, whether its output is written or
+/// not, and whatever holds up the threads that should end it.
 void leave_at_latest(int exit_code, std::chrono::milliseconds time,
                      std::vector<std::string> words = {});
+
+/// Says that a signal ended the process (`report_signal`) and leaves with 128 + the signal: within
+/// twice `kLastWordsTime`, also where nobody reads it.
+[[noreturn]] void leave_on_signal(int signal, const std::string& when);
+
+/// Calls `say`, which tells how the process ends, and sees to it that it does end: after a signal
+/// (`signal` is not 0) `kLeaveTime` from now, otherwise from when it was told. Until then a signal
+/// ends it too: whoever reads the output may have stopped.
+void say_last(int exit_code, int signal, const std::vector<std::string>& words,
+              const std::function<void()>& say);
 
 /// Ends the process on a signal that ends it (blocked) while this lives: for work that does not
 /// look for signals itself. Says `stopped by Ctrl-C WHEN` on stderr and leaves with 128 + the

@@ -87,10 +87,12 @@ int train_reserved(const Options& options, job::LoadedJob loaded, const engine::
   opened.value().endpoint = std::move(endpoint).value();
   opened.value().warnings.insert(opened.value().warnings.begin(), chosen.warnings.begin(),
                                  chosen.warnings.end());
-  guard.reset();
-  if (options.reference) return train_by_reference(opened.value(), options.microbatches);
+  if (options.reference) {
+    guard.reset();
+    return train_by_reference(opened.value(), options.microbatches);
+  }
   reads.reset();  // From here on the nodes read, and say so themselves.
-  return train_as_head(std::move(opened).value(), std::move(*doors));
+  return train_as_head(std::move(opened).value(), std::move(*doors), std::move(guard));
 }
 
 /// The job of the command line: a file, or what the run that goes on wrote of its own.

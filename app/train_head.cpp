@@ -58,11 +58,18 @@ void announce(const Opened& opened, const observe::Logger& logger) {
     logger.info("because " + reason.choice + ": " + reason.why);
 }
 
+/// How a job ended, and the last signal that was to end it, or 0.
+struct Watched {
+  JobEnd how;
+  int signal = 0;
+};
+
 /// Passes signals and ended children on, and calls `look` in between, until the job has ended. What
 /// a signal begins ends within `cluster.stop_timeout_s`, whatever the supervisor does, and after a
 /// second one at once.
-JobEnd watch(std::future<JobEnd>& ended, const SupervisorActor& supervisor, LocalNodes& nodes,
-             double stop_timeout_s, const std::function<void()>& look) {
+Watched watch(std::future<JobEnd>& ended, const SupervisorActor& supervisor, LocalNodes& nodes,
+              double stop_timeout_s, const std::function<void()>& look) {
+  int told = 0;
   const auto first = std::chrono::ceil<std::chrono::milliseconds>(seconds(stop_timeout_s));
   const int unheard = take_signals_until(
       [&] {
@@ -74,16 +81,18 @@ JobEnd watch(std::future<JobEnd>& ended, const SupervisorActor& supervisor, Loca
         return EndLimits{first + kLeaveTime, kLeaveTime};
       },
       [&](int signal) {
-        if (ends_process(signal))
+        if (ends_process(signal)) {
+          told = signal;
           caf::anon_send(supervisor, stop_atom::value, static_cast<std::int32_t>(signal));
+        }
         if (signal == SIGUSR1) caf::anon_send(supervisor, save_atom::value);
         for (const EndedChild& child : nodes.reap())
           caf::anon_send(supervisor, exited_atom::value, static_cast<std::int32_t>(child.pid),
                          child.how);
       });
-  if (unheard == 0) return ended.get();
+  if (unheard == 0) return {ended.get(), told};
   nodes.kill_all();
-  leave(report_signal(unheard, "by force: its supervisor did not end the job"));
+  leave_on_signal(unheard, "by force: its supervisor did not end the job");
 }
 
 /// Kills local nodes that will not end by themselves and waits for the others, which leave at once;
@@ -131,10 +140,9 @@ engine::ResumePoint live_resume(const Opened& opened, const JobProgress& live) {
   return resume;
 }
 
-/// The end of a job, on the console and in its run folder.
+/// The end of a job, on the console and in its log.
 void tell_end(const std::optional<Run>& run, const std::filesystem::path& run_dir,
               observe::Console& console, const JobEnd& how) {
-  if (run) record_end(run_dir, how.exit_code, how.message);
   if (how.exit_code == 0) return run->logger.info("done: " + run_dir.string());
   if (how.again > 0) return run->logger.warning(how.message);
   if (run) run->file.error(how.message);
@@ -158,7 +166,7 @@ std::vector<std::string> words_to_begin_again(const std::filesystem::path& run_d
 
 }  // namespace
 
-int train_as_head(Opened opened, Doors doors) {
+int train_as_head(Opened opened, Doors doors, std::unique_ptr<EndOnSignal> guard) {
   const job::Job job = opened.setup.job;
   const std::filesystem::path& run_dir = job.job.run_dir;
   observe::Console console(observe::detect_console(1));
@@ -202,7 +210,6 @@ int train_as_head(Opened opened, Doors doors) {
     promise->set_value(std::move(how));
     wake_main_thread();
   };
-  JobEnd how;
   LocalNodes nodes;
   WantedNodes wanted;
   std::optional<ControlFile> control;
@@ -242,17 +249,19 @@ int train_as_head(Opened opened, Doors doors) {
     control = ControlFile{engine::host_name(), local, joined, doors.key.key};
     show_control(run_dir, *control, log);
     if (!opened.gathers) wanted.want(job.cluster.local_nodes, {});
-    how = watch(ended, actor, nodes, job.cluster.stop_timeout_s, [&] {
+    guard.reset();  // Until here lines are written that nobody may read; now signals are the job's.
+    const auto [how, signal] = watch(ended, actor, nodes, job.cluster.stop_timeout_s, [&] {
       auto started = nodes.start(wanted.take(), local, doors.key.key.text());
       if (!started.ok()) caf::anon_send(actor, failed_atom::value, started.error());
     });
     wait_for_children(nodes, how);
-    tell_end(run, run_dir, console, how);
     HostPort again_at = address;
     if (remote > 0) again_at.port = port;
     const auto words =
         how.again > 0 ? words_to_begin_again(run_dir, again_at, how) : std::vector<std::string>();
-    leave_at_latest(how.exit_code, kLeaveTime, words);
+    if (run) record_end(run_dir, how.exit_code, how.message);
+    say_last(how.exit_code, signal, words,
+             [&, &end = how] { tell_end(run, run_dir, console, end); });
     system.await_all_actors_done();
     resources.transport.reset();
     if (!words.empty()) leave_into(words, how.exit_code);

@@ -45,9 +45,11 @@ int train_by_reference(const Opened& opened, const std::string& microbatches) {
     while (!done && std::chrono::steady_clock::now() < deadline)
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     if (done) return;
-    const int code = report_signal(signal, stopped());
-    record_end(folder->path(), saved > 0 ? kResumable : code, "stopped " + stopped());
-    leave(saved > 0 ? kResumable : code);
+    const int code = saved > 0 ? kResumable : 128 + signal;
+    record_end(folder->path(), code, "stopped " + stopped());
+    leave_at_latest(code, kLastWordsTime);
+    report_signal(signal, stopped());
+    leave(code);
   });
   std::optional<observe::StepReporter> reporter;
   engine::ReferenceOptions reference;
@@ -84,6 +86,7 @@ int train_by_reference(const Opened& opened, const std::string& microbatches) {
   }
   done = true;
   watcher.join();
+  const EndOnSignal guard("");  // Who reads the last lines may have stopped.
   if (reporter) reporter->finish();
   const auto end = [&](int code, const std::string& message) {
     if (code != kDone) log_file.error(message);
@@ -91,9 +94,11 @@ int train_by_reference(const Opened& opened, const std::string& microbatches) {
     return code;
   };
   if (stop) {
-    const int code = report_signal(signal, stopped());
-    return end(saved > 0 ? kResumable : code,
-               "stopped by " + actors::signal_name(signal) + " " + stopped());
+    const int code = saved > 0 ? kResumable : 128 + signal;
+    leave_at_latest(code, kLeaveTime);
+    end(code, "stopped by " + actors::signal_name(signal) + " " + stopped());
+    report_signal(signal, stopped());
+    return code;
   }
   if (!trained.ok()) return end(report(trained.error()), to_string(trained.error()));
   end(kDone, "");

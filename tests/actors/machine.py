@@ -17,6 +17,7 @@ import subprocess
 import sys
 import termios
 import threading
+import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from whole_jobs import (ONE_PIPELINE, Hosts, children, ended_with, expect, expect_end, expect_none_left,
@@ -111,6 +112,63 @@ def a_reader_that_leaves_does_not_end_training(bench):
     said = (bench.run_dir / "train.log").read_text(encoding="utf-8")
     expect("step 20/20" in said and "done: " in said, f"the log in the run folder ends early:\n{said[-800:]}")
     expect_none_left(pids)
+
+
+def with_a_full_pipe(bench, command, stderr=None):
+    """A process whose stdout and stderr (where it has no other) are one pipe of a page, which is full; and its other end,
+    which must stay open."""
+    ours, theirs = os.pipe()
+    fcntl.fcntl(theirs, fcntl.F_SETPIPE_SZ, 4096)
+    fcntl.fcntl(theirs, fcntl.F_SETFL, os.O_NONBLOCK)
+    with contextlib.suppress(BlockingIOError):
+        while os.write(theirs, b"x"):
+            pass
+    fcntl.fcntl(theirs, fcntl.F_SETFL, 0)
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=theirs, stderr=stderr or theirs, cwd=bench.folder)
+    os.close(theirs)
+    bench.processes.append(process)
+    return process, ours
+
+
+def expect_ended_by_sigterm(process, codes, within, when):
+    process.send_signal(signal.SIGTERM)
+    begin = time.monotonic()
+    code = ended_with(process, within + 10)
+    took = time.monotonic() - begin
+    expect(code in codes and took < within, f"{when}: exit {code} after {took:.1f} s, not {codes} within {within} s")
+
+
+def who_writes_where_nobody_reads_still_hears_signals(bench):
+    """`troupe train ... 2>&1 | something that hangs`: before it trains, while it trains, and as a node of its own."""
+    stop_timeout_s = 3
+    for stderr in (None, subprocess.DEVNULL):  # Then the first word is one of its log, in the run folder.
+        head, ours = with_a_full_pipe(bench, bench.command(f"cluster.stop_timeout_s={stop_timeout_s}"), stderr)
+        deadline = time.monotonic() + 60
+        while stderr and not (bench.run_dir / "train.log").exists() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        time.sleep(3)  # It cannot say its first line, and starts no node.
+        expect(not children(head.pid) and head.poll() is None, "it went on although nobody reads")
+        expect_ended_by_sigterm(head, (143,), 2, "before it trains")
+        expect(not (bench.run_dir / "control").exists(), "it left its control file")
+
+    head, reads = with_a_full_pipe(bench, bench.command(f"cluster.stop_timeout_s={stop_timeout_s}"))
+    # Its first lines are read, until nodes are there.
+    deadline = time.monotonic() + 60
+    while not bench.metrics() and time.monotonic() < deadline:
+        os.read(reads, 1 << 16)
+    pids = children(head.pid)
+    expect(len(pids) == 4, f"{len(pids)} nodes")
+    time.sleep(5)
+    expect_ended_by_sigterm(head, (75, 143), stop_timeout_s + 2, "while it trains")
+    expect_none_left(pids)
+
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        node, _ = with_a_full_pipe(bench, [str(bench.binary), "node", "--join", address])
+        time.sleep(1)
+        expect_ended_by_sigterm(node, (143,), 2, "a node that looks for its job")
 
 
 # ---- networks -------------------------------------------------------------------------------------

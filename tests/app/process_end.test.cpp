@@ -1,10 +1,12 @@
 #include "app/signals.hpp"
 
+#include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
+#include <iostream>
 #include <set>
 #include <stdexcept>
 #include <string>
@@ -116,6 +118,61 @@ TEST_CASE("a reader of the output that leaves does not end a process", "[app]") 
     return write(ends[1], "x", 1) < 0 ? 7 : 1;
   });
   CHECK(code == 7);
+}
+
+/// Makes stdout and stderr of this process one pipe that is full and that nobody reads.
+void write_where_nobody_reads() {
+  int ends[2];
+  if (pipe2(ends, O_NONBLOCK) != 0) _exit(1);
+  const std::string block(4096, 'x');
+  while (write(ends[1], block.data(), block.size()) > 0) continue;
+  while (write(ends[1], "x", 1) > 0) continue;
+  fcntl(ends[1], F_SETFL, 0);
+  for (const int own : {STDOUT_FILENO, STDERR_FILENO}) dup2(ends[1], own);
+}
+
+TEST_CASE("a process whose words nobody reads ends by a signal, and gives back what it held",
+          "[app]") {
+  int given_back[2];
+  REQUIRE(pipe(given_back) == 0);
+  const int code = exit_code_of([&] {
+    block_signals();
+    write_where_nobody_reads();
+    before_leaving([&] { write(given_back[1], "x", 1); });
+    const EndOnSignal guard("while it wrote");
+    std::thread([] { std::cout << std::string(100'000, 'x') << std::endl; }).detach();
+    std::this_thread::sleep_for(milliseconds(100));
+    kill(getpid(), SIGTERM);
+    std::this_thread::sleep_for(std::chrono::seconds(15));
+    return 1;
+  });
+  CHECK(code == 128 + SIGTERM);
+  close(given_back[1]);
+  char byte = 0;
+  CHECK(read(given_back[0], &byte, 1) == 1);
+  close(given_back[0]);
+}
+
+TEST_CASE("last words that nobody reads hold no process up that a signal is to end", "[app]") {
+  const auto blocked = [] { std::cerr << std::string(100'000, 'x') << std::endl; };
+  const int code = exit_code_of([&] {
+    block_signals();
+    write_where_nobody_reads();
+    say_last(75, SIGTERM, {}, blocked);
+    return 1;
+  });
+  CHECK(code == 75);
+  const int later = exit_code_of([&] {
+    block_signals();
+    write_where_nobody_reads();
+    std::thread([] {
+      std::this_thread::sleep_for(milliseconds(100));
+      kill(getpid(), SIGTERM);
+    }).detach();
+    say_last(0, 0, {}, blocked);
+    return 1;
+  });
+  CHECK(later == 128 + SIGTERM);
 }
 
 /// What a process of its own that calls `work` writes on stderr.
