@@ -21,6 +21,7 @@
 #include "runtime/data/epochs.hpp"
 #include "runtime/job/load_job.hpp"
 #include "runtime/vocabulary/model_words.hpp"
+#include "runtime/vocabulary/printable.hpp"
 #include "scheduler/layout_request.hpp"
 
 namespace troupe::app {
@@ -96,12 +97,13 @@ int list(const Options& options) {
     text << std::setw(7) << step << "  ";
     if (!checkpoint.ok()) {
       json.push_back({{"step", step}, {"damaged", json_of(checkpoint.error())}});
-      text << "damaged: " << checkpoint.error().where << ": " << checkpoint.error().message << "\n";
+      text << "damaged: " << printable(checkpoint.error().where + ": " + checkpoint.error().message)
+           << "\n";
       continue;
     }
     const auto& manifest = checkpoint.value().manifest();
     json.push_back(json_of(checkpoint.value()));
-    text << std::left << std::setw(20) << manifest.written_at << "  " << std::setw(8)
+    text << std::left << std::setw(20) << printable(manifest.written_at) << "  " << std::setw(8)
          << size_text(manifest.bytes()) << std::right << "  " << std::setw(5)
          << manifest.files.size() << "  " << dtype_word(manifest.dtype) << "\n";
   }
@@ -159,9 +161,10 @@ int show(const Options& options) {
     std::cout << json.dump(2) << "\n";
     return kDone;
   }
-  std::cout << checkpoint.value().folder().string() << "\n"
-            << "  job         " << manifest.job << ", written " << manifest.written_at << " by "
-            << manifest.build << "\n"
+  const std::string origin =
+      manifest.job + ", written " + manifest.written_at + " by " + manifest.build;
+  std::cout << printable(checkpoint.value().folder().string()) << "\n"
+            << "  job         " << printable(origin) << "\n"
             << "  progress    step " << progress.step << ", " << with_unit(progress.tokens)
             << " llm tokens, epoch " << epoch + 1 << " of the data, " << batch << " of its "
             << batches << " batches\n"
@@ -170,7 +173,7 @@ int show(const Options& options) {
             << "  state       " << dtype_word(manifest.dtype) << ", " << size_text(manifest.bytes())
             << " in " << manifest.files.size() << " files\n";
   for (const auto& [name, sum] : sums(manifest))
-    std::cout << "  " << std::left << std::setw(20) << name << std::right
+    std::cout << "  " << std::left << std::setw(20) << printable(name) << std::right
               << with_unit(sum.parameters) << " parameters" << (sum.trained == 0 ? ", frozen" : "")
               << "\n";
   return kDone;

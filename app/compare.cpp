@@ -7,6 +7,7 @@
 
 #include "app/commands.hpp"
 #include "app/terminal.hpp"
+#include "runtime/vocabulary/printable.hpp"
 
 namespace troupe::app {
 
@@ -37,11 +38,11 @@ void print_tensors(const char* title, const state::TensorsComparison& compared) 
             << compared.tensor_count << " tensors"
             << (compared.equal_to_the_bit ? ", equal to the bit" : "") << '\n';
   for (const auto& module : compared.modules)
-    std::cout << "  " << module.name << "  " << shown(module.difference) << '\n';
+    std::cout << "  " << printable(module.name) << "  " << shown(module.difference) << '\n';
   if (compared.equal_to_the_bit) return;
   std::cout << "  worst:\n";
   for (const auto& tensor : compared.worst)
-    std::cout << "    " << shown(tensor.difference) << "  " << tensor.name << '\n';
+    std::cout << "    " << shown(tensor.difference) << "  " << printable(tensor.name) << '\n';
 }
 
 void print_losses(const state::LossComparison& losses) {
@@ -117,7 +118,7 @@ int compare(const Options& options) {
     print_tensors("parameters", result.parameters);
     if (result.losses) print_losses(*result.losses);
     if (result.gradients) print_tensors("gradients of step 1", *result.gradients);
-    for (const auto& note : result.notes) std::cout << "note: " << note << '\n';
+    for (const auto& note : result.notes) std::cout << "note: " << printable(note) << '\n';
     std::cout << verdict.text;
   }
   return verdict.within ? kDone : kFailed;

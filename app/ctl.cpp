@@ -16,6 +16,7 @@
 #include "engine/this_machine.hpp"
 #include "runtime/job/read_layout.hpp"
 #include "runtime/observe/job_status.hpp"
+#include "runtime/vocabulary/printable.hpp"
 
 namespace troupe::app {
 
@@ -90,13 +91,13 @@ int control(const Options& options, Kind kind) {
   }();
   if (!asked.ok()) return report(asked.error());
   if (kind != Kind::status || options.json) {
-    std::cout << asked.value() << "\n";
+    std::cout << (options.json ? asked.value() : printable(asked.value())) << "\n";
     return 0;
   }
   const auto status = observe::read_status(asked.value());
   if (!status.ok()) return report(status.error());
-  std::cout << observe::status_text(status.value()) << "nodes join by: troupe node --join " << joins
-            << "\n";
+  std::cout << observe::status_text(status.value())
+            << printable("nodes join by: troupe node --join " + joins) << "\n";
   return 0;
 }
 

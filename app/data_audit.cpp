@@ -13,6 +13,7 @@
 #include "engine/sample_audit.hpp"
 #include "runtime/data/epochs.hpp"
 #include "runtime/observe/run_facts.hpp"
+#include "runtime/vocabulary/printable.hpp"
 
 namespace troupe::app {
 
@@ -63,7 +64,8 @@ Result<data::Epochs> epochs_of(const fs::path& run, const data::Dataset& dataset
 void print(const char* what, const std::vector<std::string>& ids) {
   if (ids.empty()) return;
   std::cout << ids.size() << " " << what << ":";
-  for (std::size_t i = 0; i < std::min(ids.size(), kShown); ++i) std::cout << " " << ids[i];
+  for (std::size_t i = 0; i < std::min(ids.size(), kShown); ++i)
+    std::cout << " " << printable(ids[i]);
   std::cout << (ids.size() > kShown ? " ...\n" : "\n");
 }
 

@@ -14,6 +14,7 @@
 #include "app/terminal.hpp"
 #include "engine/run_lock.hpp"
 #include "runtime/observe/line_file.hpp"
+#include "runtime/vocabulary/printable.hpp"
 
 namespace troupe::app {
 
@@ -71,7 +72,7 @@ int write_report(const Options& options) {
               << '\n';
     return kDone;
   }
-  for (const auto& note : run.value().notes) std::cout << "note: " << note << '\n';
+  for (const auto& note : run.value().notes) std::cout << "note: " << printable(note) << '\n';
   std::cout << "wrote " << out.string() << " (open it in a browser)\n";
   return kDone;
 }

@@ -15,6 +15,7 @@
 #include "runtime/observe/recorded_trace.hpp"
 #include "runtime/observe/timeline_page.hpp"
 #include "runtime/observe/trace_summary.hpp"
+#include "runtime/vocabulary/printable.hpp"
 
 namespace troupe::app {
 
@@ -100,7 +101,7 @@ int trace(const Options& options) {
     std::cout << summary_json(summary.value()).dump(2) << '\n';
     return kDone;
   }
-  std::cout << to_text(summary.value()) << "\nPerfetto: open " << path.string()
+  std::cout << printable(to_text(summary.value())) << "\nPerfetto: open " << path.string()
             << " in ui.perfetto.dev\nPage:     troupe trace " << options.run
             << " --step N --out step.html\n";
   return kDone;

@@ -104,11 +104,13 @@ std::string show_tokens(const ExpandedText& text, bool colour) {
 }
 
 std::string show_sample(const DecodeOutcome& outcome, const DataOptions& options, bool colour) {
-  if (const auto* bad = std::get_if<BadSample>(&outcome)) return "BAD " + to_string(*bad) + "\n";
+  if (const auto* bad = std::get_if<BadSample>(&outcome))
+    return "BAD " + printable(to_string(*bad)) + "\n";
   const auto& sample = std::get<DecodedSample>(outcome);
+  const std::string name = "sample " + printable(sample.id) + ": ";
   auto expanded = expand(sample, options);
-  if (!expanded) return "sample " + sample.id + ": " + to_string(expanded.error()) + "\n";
-  return "sample " + sample.id + ": " + std::to_string(sample.llm_tokens) + " tokens, " +
+  if (!expanded) return name + to_string(expanded.error()) + "\n";
+  return name + std::to_string(sample.llm_tokens) + " tokens, " +
          std::to_string(sample.trained_tokens) + " trained\n" + media_lines(sample, options) +
          show_tokens(expanded.value(), colour);
 }

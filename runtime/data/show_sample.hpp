@@ -13,7 +13,8 @@ namespace troupe::data {
 /// A decoded sample for a reader: a heading, a line per media item, then the tokens as runs, each
 /// headed `[ignored]` or `[TRAINED]`; media rows as `<|image| x 140>`, line breaks as `\n` within
 /// the line, control characters and broken UTF-8 as `\xNN`. With `colour`, trained runs are green
-/// and ignored ones dim (ANSI sequences). A bad sample is one line with its reason.
+/// and ignored ones dim (ANSI sequences). A bad sample is one line with its reason. Nothing of the
+/// data set acts on a terminal.
 /// REQUIRES: decoded with media and text wanted.
 std::string show_sample(const DecodeOutcome& outcome, const DataOptions& options, bool colour);
 

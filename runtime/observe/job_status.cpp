@@ -4,6 +4,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "runtime/vocabulary/printable.hpp"
+
 namespace troupe::observe {
 
 namespace {
@@ -98,7 +100,7 @@ std::string status_text(const JobStatus& status) {
     if (node.devices > 0) text << "  " << counted(node.devices, "device");
     text << "\n";
   }
-  return text.str();
+  return printable(text.str());  // Hosts and names are what others sent.
 }
 
 }  // namespace troupe::observe

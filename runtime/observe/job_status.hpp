@@ -41,7 +41,7 @@ std::string status_line(const JobStatus& status);
 /// What `status_line` wrote. Errors: bad_data: it did not.
 Result<JobStatus> read_status(const std::string& line);
 
-/// For people: a few lines, with a newline behind each.
+/// For people: a few lines, with a newline behind each. Nothing in it acts on a terminal.
 std::string status_text(const JobStatus& status);
 
 }  // namespace troupe::observe

@@ -10,6 +10,7 @@ import pathlib
 import pty
 import re
 import select
+import struct
 import subprocess
 import sys
 import tempfile
@@ -152,6 +153,7 @@ def check_all(commands):
     answer = commands.run("solve", "rearrange", stdin=json.dumps({"first": [[[0, 1]], [[0, 0]]], "second": [[[1, 0]], [[0, 0]]]}))
     commands.expect("solve reads stdin and prints one object", answer, "compute_ms" in json.loads(answer.stdout))
     check_progress(commands, batch)
+    check_terminal(commands)
 
 
 def check_help(commands):
@@ -552,6 +554,52 @@ def check_simulation(commands, two):
                     and change["after"]["pipelines"][0]["change"] == "kept" and change["costs"] == "computed")
     answer = commands.run("whatif", *idle, "--join", "1", "--json")
     commands.expect("a node joins machines that are not here", answer, json.loads(answer.stdout)["joined"] == [4])
+
+
+# Clears a screen, and turns the direction of what follows.
+ACTING = "\x1b[2J\u202eelif"
+
+
+def model_of(value):
+    """A file of one tensor with a name that would act on a terminal."""
+    header = json.dumps({f"llm.{ACTING}": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}, ensure_ascii=False).encode()
+    return struct.pack("<Q", len(header)) + header + struct.pack("<f", value)
+
+
+def check_terminal(commands):
+    """What stands in data sets and run folders does not act on a terminal."""
+    def expect_shown(what, answer, times, code=0):
+        said = answer.stdout + answer.stderr
+        commands.expect(what, subprocess.CompletedProcess("", 0 if answer.returncode == code else 1, answer.stdout, answer.stderr),
+                        "\x1b" not in said and "\u202e" not in said and said.count("\\x1b[2J\\u202eelif") == times)
+
+    bad = {"id": ACTING + "2", "image": ACTING, "conversations": [{"from": "human", "value": "<image>"}, {"from": "gpt", "value": "x"}]}
+    (commands.folder / "acting.json").write_text(json.dumps([{**SAMPLES[0], "id": ACTING}, bad]))
+    source = "data.sources[0].json=acting.json"
+    # The id of a good sample; of a bad one its id, its file and what was not found.
+    expect_shown("data show writes ids and reasons out", commands.run("data", "show", "job.toml", source), 3)
+    expect_shown("data check writes them out", commands.run("data", "check", "job.toml", source), 4, code=3)
+
+    run = commands.folder / "acting"
+    run.mkdir()
+    resolved = commands.run("validate", "job.toml", "--resolved", source, "train.global_batch_size=2", "train.microbatches=1")
+    (run / "resolved.toml").write_text(resolved.stdout)
+    twice = "".join(json.dumps({"step": step, "ids": [ACTING, ACTING]}) + "\n" for step in (1, 2))
+    (run / "samples.jsonl").write_text(twice)
+    expect_shown("data audit writes ids out", commands.run("data", "audit", "acting"), 2, code=1)
+
+    for name, value in (("acting-a", 1), ("acting-b", 2)):
+        (commands.folder / name / "model").mkdir(parents=True)
+        (commands.folder / name / "model" / "model.safetensors").write_bytes(model_of(value))
+    expect_shown("compare writes names out", commands.run("compare", "acting-a", "acting-b"), 1)
+
+    commands.run("train", "job.toml", "train.steps=1", "job.run_dir=acting-saved", "checkpoint.every_steps=1", "train.global_batch_size=4", "--reference")
+    manifest = commands.folder / "acting-saved" / "checkpoints" / "step-1" / "manifest.json"
+    made = json.loads(manifest.read_text())
+    made["job"] = made["written_at"] = made["build"] = ACTING
+    manifest.write_text(json.dumps(made))
+    expect_shown("checkpoint show writes out what was saved", commands.run("checkpoint", "show", "acting-saved"), 3)
+    expect_shown("checkpoint list does so too", commands.run("checkpoint", "list", "acting-saved"), 1)
 
 
 def main(binary):

@@ -51,5 +51,14 @@ TEST_CASE("show_sample gives the reason of a bad sample", "[data]") {
         "BAD sample s1 (f.json:3): a.jpg: there is no file a.jpg; check the path\n");
 }
 
+TEST_CASE("what show_sample quotes of a data set does not act on a terminal", "[data]") {
+  DecodedSample sample = sample_of({{Role::assistant, "a"}});
+  sample.id = "\x1b[2J\u202e";
+  CHECK(show_sample(sample, {}, false).starts_with("sample \\x1b[2J\\u202e: 0 tokens"));
+  const BadSample bad{sample.id, BadKind::missing_file, sample.id, "f.json:3", "no file", "check"};
+  CHECK(show_sample(bad, {}, true) ==
+        "BAD sample \\x1b[2J\\u202e (f.json:3): \\x1b[2J\\u202e: no file; check\n");
+}
+
 }  // namespace
 }  // namespace troupe::data
