@@ -14,6 +14,7 @@
 #include "engine/nominal_profile.hpp"
 #include "engine/profile_data.hpp"
 #include "engine/simulated_trace.hpp"
+#include "engine/state_memory.hpp"
 #include "runtime/job/where_given.hpp"
 #include "runtime/observe/timeline_page.hpp"
 #include "scheduler/layout_score.hpp"
@@ -179,6 +180,10 @@ Result<scheduler::AutoLayout> layout_by_hand(const Planning& planning) {
                                        engine::tolerance_of(planning.setup.job));
   if (!plan.ok()) return std::move(plan).error();
   made.plan = std::move(plan).value();
+  // The check of training, in its words; what else a step takes is looked at with its prediction.
+  auto fits = engine::check_state_memory(planning.setup.job, made.plan,
+                                         engine::memory_at_hand(planning.setup.job.cluster));
+  if (!fits.ok()) return std::move(fits).error();
   for (const auto& slot : made.plan.devices)
     made.groups.push_back({slot.node, slot.local_index, 1});
   made.parallelisms.resize(planning.setup.model.modules.size());

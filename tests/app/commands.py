@@ -153,6 +153,7 @@ def check_all(commands):
     answer = commands.run("solve", "rearrange", stdin=json.dumps({"first": [[[0, 1]], [[0, 0]]], "second": [[[1, 0]], [[0, 0]]]}))
     commands.expect("solve reads stdin and prints one object", answer, "compute_ms" in json.loads(answer.stdout))
     check_progress(commands, batch)
+    check_memory(commands)
     check_terminal(commands)
 
 
@@ -554,6 +555,24 @@ def check_simulation(commands, two):
                     and change["after"]["pipelines"][0]["change"] == "kept" and change["costs"] == "computed")
     answer = commands.run("whatif", *idle, "--join", "1", "--json")
     commands.expect("a node joins machines that are not here", answer, json.loads(answer.stdout)["joined"] == [4])
+
+
+def check_memory(commands):
+    """A layout by hand whose state does not fit is answered with one sentence, whoever is asked."""
+    pair = ["cluster.local_nodes=2", "parallel.pipelines=[{stages=[{node=0,llm=[0,300]},{node=1,llm=[300,602]}]}]",
+            "modules.llm.config={hidden_size=16384,num_hidden_layers=600,intermediate_size=65536,num_attention_heads=128}",
+            "train.global_batch_size=4", "train.microbatches=1"]
+    for memory, where in ((), "the nodes of this machine"), (("cluster.device_memory_gib=20",), "device 0 of node 0"):
+        said = set()
+        for command in ("validate", "plan", "simulate", "train"):
+            answer = commands.run(command, "job.toml", *pair, *memory)
+            found = re.search(r"parameters, gradients and optimizer of .* take .*, there are [^;\n]*", answer.stderr)
+            # Another machine may have room for what this one has not.
+            code = 0 if command == "validate" and not memory else 2
+            commands.expect(f"{command} says that state does not fit", subprocess.CompletedProcess("", answer.returncode != code, answer.stdout, answer.stderr),
+                            found and where in found[0])
+            said.add(found[0] if found else "")
+        commands.expect(f"one sentence for {where}", subprocess.CompletedProcess("", 0, "\n".join(said), ""), len(said) == 1)
 
 
 # Clears a screen, and turns the direction of what follows.
