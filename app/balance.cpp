@@ -13,6 +13,7 @@
 #include "app/commands.hpp"
 #include "app/planning.hpp"
 #include "app/progress.hpp"
+#include "app/stalled_read.hpp"
 #include "app/terminal.hpp"
 #include "app/text_table.hpp"
 #include "engine/nominal_profile.hpp"
@@ -105,6 +106,7 @@ Status use_costs(engine::JobSetup& setup, const std::string& cluster, Progress& 
 Result<Material> read_material(const BalanceArguments& arguments, Progress& progress) {
   const auto job = read_job_on_paper(arguments.job, true);
   if (!job.ok()) return job.error();
+  const EndOnStalledRead reads(job.value().job.data.read_timeout_s);
   auto prepared = engine::prepare(job.value().job);
   if (!prepared.ok()) return prepared.error();
   auto& setup = prepared.value();

@@ -12,11 +12,12 @@ namespace troupe::app {
 Result<OpenedData> open_data(const JobArguments& arguments) {
   auto loaded = job::load_job(arguments.file, arguments.all());
   if (!loaded.ok()) return std::move(loaded).error();
+  auto reads = std::make_unique<EndOnStalledRead>(loaded.value().job.data.read_timeout_s);
   auto setup = engine::prepare(loaded.value().job);
   if (!setup.ok()) return std::move(setup).error();
   auto dataset = data::Dataset::open(setup.value().data);
   if (!dataset.ok()) return std::move(dataset).error();
-  return OpenedData{std::move(setup).value(),
+  return OpenedData{std::move(reads), std::move(setup).value(),
                     std::make_shared<const data::Dataset>(std::move(dataset).value())};
 }
 

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "app/commands.hpp"
+#include "app/stalled_read.hpp"
 #include "engine/job_setup.hpp"
 #include "runtime/data/dataset.hpp"
 #include "runtime/vocabulary/result.hpp"
@@ -34,8 +35,10 @@ struct AuditOptions {
   bool json = false;
 };
 
-/// A job's data set, opened, and everything that says how samples are prepared.
+/// A job's data set, opened, and everything that says how samples are prepared. While it is there a
+/// file that cannot be read ends the process (`data.read_timeout_s`).
 struct OpenedData {
+  std::unique_ptr<EndOnStalledRead> reads;
   engine::JobSetup setup;
   std::shared_ptr<const data::Dataset> dataset;
 };

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "app/commands.hpp"
+#include "app/stalled_read.hpp"
 #include "engine/job_setup.hpp"
 #include "engine/simulated_training.hpp"
 #include "runtime/job/load_job.hpp"
@@ -49,8 +50,10 @@ Result<PlannedCluster> parse_cluster(const std::string& text);
 /// Errors: the first other problem of `job::read_job`.
 Result<job::LoadedJob> read_job_on_paper(const JobArguments& arguments, bool with_data);
 
-/// A job ready to be planned. Not movable, because the request points at the model.
+/// A job ready to be planned. Not movable, because the request points at the model. While it is
+/// there a file of its data that cannot be read ends the process (`data.read_timeout_s`).
 struct Planning {
+  std::unique_ptr<EndOnStalledRead> reads;
   engine::JobSetup setup;
   scheduler::CostModel model;
   scheduler::AutoLayoutRequest request;

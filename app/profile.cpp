@@ -9,6 +9,7 @@
 #include "app/planning.hpp"
 #include "app/profile_text.hpp"
 #include "app/progress.hpp"
+#include "app/stalled_read.hpp"
 #include "app/terminal.hpp"
 #include "engine/nominal_profile.hpp"
 #include "engine/profile_data.hpp"
@@ -71,6 +72,7 @@ Result<ProfileFindings> find_out(const ProfileArguments& arguments) {
   findings.computed = !arguments.cluster.empty();
   findings.costs = std::move(costs).value();
   // The layers' profile is of use without the data, which may lie elsewhere.
+  const EndOnStalledRead reads(job.value().job.data.read_timeout_s);
   const Progress progress("reading the lengths of samples");
   auto data = engine::profile_data(setup.value());
   if (data.ok())

@@ -10,7 +10,6 @@ namespace troupe::app {
 
 namespace {
 
-/// Short, because the end of what was guarded waits for it.
 constexpr std::chrono::milliseconds kLookInterval{50};
 
 }  // namespace
@@ -18,15 +17,22 @@ constexpr std::chrono::milliseconds kLookInterval{50};
 EndOnStalledRead::EndOnStalledRead(double timeout_s)
     : watcher_([this, timeout_s] {
         actors::ReadWatch reads;
-        for (; !done_; std::this_thread::sleep_for(kLookInterval))
+        std::unique_lock lock(mutex_);
+        while (!is_over_.wait_for(lock, kLookInterval, [this] { return done_; }))
           if (auto fine =
                   reads.pass(std::chrono::steady_clock::now(), timeout_s, data::oldest_read());
-              !fine.ok())
+              !fine.ok()) {
+            leave_at_latest(exit_code(fine.error()), kLastWordsTime);  // Nobody may read this.
             leave(report(fine.error()));
+          }
       }) {}
 
 EndOnStalledRead::~EndOnStalledRead() {
-  done_ = true;
+  {
+    const std::lock_guard lock(mutex_);
+    done_ = true;
+  }
+  is_over_.notify_one();
   watcher_.join();
 }
 

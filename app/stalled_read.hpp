@@ -1,9 +1,11 @@
 // The end of a process whose data cannot be read. Node processes of a job have the supervisor for
-// that (`actors/read_watch.hpp`); this is for the head before it starts them, and for references.
+// that (`actors/read_watch.hpp`); this is for the head before it starts them, for references, and
+// for every command that looks into the data of a job.
 
 #pragma once
 
-#include <atomic>
+#include <condition_variable>
+#include <mutex>
 #include <thread>
 
 namespace troupe::app {
@@ -18,8 +20,10 @@ class EndOnStalledRead {
   EndOnStalledRead& operator=(const EndOnStalledRead&) = delete;
 
  private:
-  std::atomic<bool> done_{false};
-  std::thread watcher_;
+  std::mutex mutex_;
+  std::condition_variable is_over_;
+  bool done_ = false;
+  std::thread watcher_;  // Last: it uses the others.
 };
 
 }  // namespace troupe::app

@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "app/commands.hpp"
+#include "app/stalled_read.hpp"
 #include "app/terminal.hpp"
 #include "engine/choose_layout.hpp"
 #include "engine/data_warnings.hpp"
@@ -127,8 +128,11 @@ int report(const Options& options, const job::LoadedJob& loaded) {
 
 int validate(const Options& options) {
   auto reading = job::read_job(options.job.file, options.job.all());
-  if (reading.ok()) reading.problems = planning_problems(reading.loaded, options.job.file);
-  if (reading.ok()) return report(options, reading.loaded);
+  if (reading.ok()) {
+    const EndOnStalledRead reads(reading.loaded.job.data.read_timeout_s);
+    reading.problems = planning_problems(reading.loaded, options.job.file);
+    if (reading.ok()) return report(options, reading.loaded);
+  }
   // The one command that prints more than five lines: it was asked for all of them.
   int code = kUsage;
   for (const auto& problem : reading.problems) {

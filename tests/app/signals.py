@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""Ctrl-C, SIGTERM and SIGHUP before a job runs: at once, with the right exit code, and with a line that says so.
+"""Ctrl-C, SIGTERM and SIGHUP before a job runs: at once, with the right exit code, and with a line that says so. And files
+that cannot be read, which end what reads them.
 
     signals.py TROUPE
 
@@ -147,6 +148,23 @@ def the_reference_ends_by_a_signal_and_says_before_which_step(binary, folder, da
         end(train, 75, [f"stopped by {name} before step ", "is saved: the same command goes on from there"])
 
 
+def what_looks_into_data_ends_where_they_cannot_be_read(binary, folder, data):
+    """A list of samples, and a picture: `data.read_timeout_s` is for whoever reads them."""
+    picture = sorted((folder / "data" / "images").iterdir())[0]
+    samples = folder / "data" / "samples.json"
+    measured = f"scheduler.profile={folder / 'profile.json'}"
+    subprocess.run([binary, "profile", str(DEMO), data, "--budget", "1", "--out", str(folder / "profile.json")], check=True, capture_output=True)
+    policy = ("--policy", "dflop", "--cluster", "H100-80G")
+    for file, commands in ((samples, (("data", "check"), ("data", "show"), ("validate",), ("plan",), ("simulate",), ("whatif", "--join", "1"),
+                                      ("balance", *policy), ("profile", "--out", str(folder / "profile.json")))),
+                           (picture, (("data", "check"), ("plan",)))):
+        for words in commands:
+            verb = words[:2] if words[0] == "data" else words[:1]
+            with StalledFile(file):
+                process = start(binary, folder, *verb, str(DEMO), data, measured, "data.read_timeout_s=1", *words[len(verb):])
+                end(process, 1, [f"{file} could not be read within 1 s", "fix: look at the disk"], within=30)
+
+
 def under_nohup_a_closed_terminal_is_not_heard(binary, folder, data):
     run = folder / "outlives"
     train = start("nohup", folder, binary, "train", str(DEMO), data, f"job.run_dir={run}", "train.steps=2")
@@ -180,7 +198,7 @@ def a_crash_is_told_in_two_lines_of_our_own(binary, folder, data):
 
 CASES = (a_node_that_looks_for_its_job_ends_by_a_signal, a_node_looks_no_longer_than_it_was_told,
          training_ends_by_a_signal_while_layers_are_measured, training_ends_by_a_signal_while_a_layout_is_searched_for,
-         the_reference_ends_by_a_signal_and_says_before_which_step,
+         the_reference_ends_by_a_signal_and_says_before_which_step, what_looks_into_data_ends_where_they_cannot_be_read,
          under_nohup_a_closed_terminal_is_not_heard, a_closed_terminal_ends_what_only_measures, a_crash_is_told_in_two_lines_of_our_own)
 
 
