@@ -12,6 +12,7 @@
 #include "app/balance/policy_report.hpp"
 #include "app/commands.hpp"
 #include "app/planning.hpp"
+#include "app/planning_text.hpp"
 #include "app/progress.hpp"
 #include "app/stalled_read.hpp"
 #include "app/terminal.hpp"
@@ -63,6 +64,7 @@ struct Material {
   std::vector<PipelineShape> shapes;  // Per pipeline.
   std::string costs;                  // `measured`, `computed`.
   std::size_t samples = 0;
+  std::vector<std::string> warnings;  // What the job says in vain.
 };
 
 constexpr const char* kCompared[] = {"random", "disttrain", "llm-only"};
@@ -110,6 +112,8 @@ Result<Material> read_material(const BalanceArguments& arguments, Progress& prog
   auto prepared = engine::prepare(job.value().job);
   if (!prepared.ok()) return prepared.error();
   auto& setup = prepared.value();
+  Material material;
+  material.warnings = warnings_of(job.value(), setup, /*elsewhere=*/false);  // Its own layout.
   if (auto used = use_costs(setup, arguments.cluster, progress); !used.ok()) return used.error();
   progress.now("placing the layout");
   auto plan = engine::make_parallel_plan(setup);
@@ -126,7 +130,6 @@ Result<Material> read_material(const BalanceArguments& arguments, Progress& prog
   auto batches = engine::batch_shapes(setup, 0, arguments.steps);
   if (!batches.ok()) return std::move(batches).error();
   const auto options = engine::planner_options(setup, 0, 0);
-  Material material;
   auto& question = material.question;
   question = {std::move(plan).value(), options.microbatching, setup.costs,
               std::move(batches).value()};
@@ -229,7 +232,8 @@ Json to_json(const Material& material, const Answers& answers) {
           {"schedule", question.options.schedule},
           {"costs", material.costs},
           {"policies", std::move(policies)},
-          {"refused", std::move(refused)}};
+          {"refused", std::move(refused)},
+          {"warnings", material.warnings}};
 }
 
 // One bar per microbatch, eight heights; full height is the largest of all that are compared.
@@ -309,6 +313,7 @@ void print_text(const Material& material, const Answers& answers) {
   for (const auto& [policy, why] : answers.refused)
     std::printf("No plan by %s: %s\n", policy.c_str(), why.message.c_str());
   print_pictures(answers.reports);
+  print_warnings(material.warnings);
 }
 
 int balance(const BalanceArguments& arguments) {

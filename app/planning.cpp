@@ -58,6 +58,8 @@ void warn_of_elsewhere(const job::LoadedJob& loaded, std::vector<std::string>& w
     warn("scheduler.profile", "costs are computed for the device named there");
 }
 
+}  // namespace
+
 std::vector<std::string> warnings_of(const job::LoadedJob& loaded, const engine::JobSetup& setup,
                                      bool elsewhere) {
   std::vector<std::string> warnings;
@@ -74,6 +76,8 @@ std::vector<std::string> warnings_of(const job::LoadedJob& loaded, const engine:
                        ": debug.layouts has no effect here: only the first layout is planned");
   return warnings;
 }
+
+namespace {
 
 engine::PlanningCosts costs_of(const Planning& planning) {
   return {planning.model, planning.request.prediction, planning.request.device_memory};

@@ -67,6 +67,11 @@ struct Planning {
   Planning& operator=(const Planning&) = delete;
 };
 
+/// What the job says in vain, a line each; `elsewhere`: planned for machines that are not here,
+/// whose layout is chosen. Opens the data set; one that cannot be opened is told elsewhere.
+std::vector<std::string> warnings_of(const job::LoadedJob& loaded, const engine::JobSetup& setup,
+                                     bool elsewhere);
+
 /// Reads job and data, and makes the costs. Shows progress.
 ///
 /// Errors: those of the job file, of its data, of `parse_cluster` and of the profile.

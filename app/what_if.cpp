@@ -99,6 +99,7 @@ Json to_json(const Planning& planning, const WhatIfAnswer& answer) {
   json["costs"] = planning.costs;
   json["layout"] = answer.from_templates ? "templates" : planning.by_hand ? "by hand" : "chosen";
   if (!answer.instead.empty()) json["instead"] = answer.instead;
+  json["warnings"] = planning.warnings;
   json["step_ms_simulated"] = answer.step_before_ms && answer.step_after_ms;
   json["before"] = side_json(change.before, answer.step_before_ms);
   json["after"] = side_json(change.after, answer.step_after_ms);
@@ -194,6 +195,7 @@ void print(const Planning& planning, const WhatIfAnswer& answer) {
   print_pipelines(answer);
   std::cout << '\n';
   print_copies(answer);
+  print_warnings(planning.warnings);
 }
 
 int what_if(const Options& options) {

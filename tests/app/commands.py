@@ -181,6 +181,13 @@ def check_warnings(commands):
     answer = commands.run("plan", "job.toml", *vain)
     flat = " ".join(answer.stdout.split())
     commands.expect("plan warns of it", answer, all("warning: command line: " + text in flat for text in says))
+    for words in (["whatif", "job.toml", *vain, "--join", "1"], ["balance", "job.toml", *vain, "--policy", "dflop", "--cluster", "H100"]):
+        answer = commands.run(*words, "--json")
+        told = json.loads(answer.stdout)["warnings"]
+        commands.expect(f"{words[0]} --json warns of it", answer, all(any(text in warning for warning in told) for text in says))
+        answer = commands.run(*words)
+        flat = " ".join(answer.stdout.split())
+        commands.expect(f"{words[0]} warns of it", answer, all("warning: command line: " + text in flat for text in says))
     answer = commands.run("plan", "job.toml", *vain, "--cluster", "1x2xH100", "cluster.device_memory_gib=1", "--json")
     planned = json.loads(answer.stdout)["warnings"]
     commands.expect("a plan for other machines warns of the layout and the memory it leaves out, not of the pin it keeps", answer,
