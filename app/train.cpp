@@ -37,14 +37,37 @@ struct Options {
   ResumeWish wish;
 };
 
-/// The run folder for this process alone, until the job ends.
-Result<std::shared_ptr<engine::RunLock>> reserve(const std::filesystem::path& run_dir) {
-  auto lock = engine::RunLock::take(run_dir);
+/// What is for this process alone, until the job ends.
+struct Reserved {
+  std::shared_ptr<engine::RunLock> run;
+  std::shared_ptr<engine::RunLock> checkpoints;  ///< Null: they lie in the run folder.
+
+  void release() const {
+    run->release();
+    if (checkpoints) checkpoints->release();
+  }
+};
+
+/// The run folder, and that of the checkpoints where it is another one: what a job that is gone
+/// left half-written there is cleared away, and of one that runs it would be lost.
+Result<Reserved> reserve(const job::Job& job) {
+  auto lock = engine::RunLock::take(job.job.run_dir);
   if (!lock.ok()) return std::move(lock).error();
-  if (auto fits = engine::RunFolder::check(run_dir); !fits.ok()) return std::move(fits).error();
-  auto shared = std::make_shared<engine::RunLock>(std::move(lock).value());
-  before_leaving([shared] { shared->release(); });
-  return shared;
+  if (auto fits = engine::RunFolder::check(job.job.run_dir); !fits.ok())
+    return std::move(fits).error();
+  Reserved reserved{std::make_shared<engine::RunLock>(std::move(lock).value()), nullptr};
+  std::error_code ignored;
+  const auto below =
+      std::filesystem::weakly_canonical(job.checkpoint_dir(), ignored)
+          .lexically_relative(std::filesystem::weakly_canonical(job.job.run_dir, ignored));
+  const bool is_own = !below.empty() && *below.begin() != "..";
+  if (!is_own) {
+    auto checkpoints = engine::lock_checkpoints(job.checkpoint_dir());
+    if (!checkpoints.ok()) return std::move(checkpoints).error();
+    reserved.checkpoints = std::move(checkpoints).value();
+  }
+  before_leaving([reserved] { reserved.release(); });
+  return reserved;
 }
 
 /// Of a head that would only save: there is nobody whose state it could.
@@ -129,7 +152,7 @@ int train(Options options) {
   if (!loaded.ok()) return report(loaded.error());
   if (!options.reference && !options.microbatches.empty())
     return report(usage_error("--microbatches goes with --reference", "add --reference"));
-  auto lock = reserve(loaded.value().job.job.run_dir);
+  auto lock = reserve(loaded.value().job);
   if (!lock.ok()) return report(lock.error());
   auto chosen = choose_checkpoint(loaded.value().job, options.wish);
   if (!chosen.ok()) {
@@ -140,9 +163,9 @@ int train(Options options) {
     none.status = chosen.error();
     chosen = std::move(none);
   }
-  const int code = train_reserved(options, std::move(loaded).value(), *lock.value(), chosen.value(),
-                                  std::move(guard));
-  lock.value()->release();
+  const int code = train_reserved(options, std::move(loaded).value(), *lock.value().run,
+                                  chosen.value(), std::move(guard));
+  lock.value().release();
   return code;
 }
 

@@ -43,9 +43,10 @@ std::string now_text() {
   return text.data();
 }
 
-Error failed(const std::string& doing, const fs::path& path) {
-  return {Errc::io_failed, doing + " failed: " + std::strerror(errno), path.string(),
-          "choose a job.run_dir in a folder that can be written"};
+Error failed(const std::string& doing, const fs::path& path, const LockedFolder& what) {
+  return {Errc::io_failed,
+          doing + " the lock of the " + what.name + " failed: " + std::strerror(errno),
+          path.string(), std::string("choose a ") + what.key + " in a folder that can be written"};
 }
 
 /// Nothing where the file says nothing: its owner has not written yet, or it is not ours.
@@ -62,20 +63,21 @@ std::optional<Owner> read_owner(int file) {
   return Owner{*host, *process, *since};
 }
 
-Status write_owner(int file, const fs::path& path) {
+Status write_owner(int file, const fs::path& path, const LockedFolder& what) {
   const nlohmann::json json{{"host", host_name()}, {"process", ::getpid()}, {"since", now_text()}};
   const std::string text = json.dump() + "\n";
   if (::ftruncate(file, 0) != 0 ||
       ::pwrite(file, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()))
-    return failed("writing the lock of the run folder", path);
+    return failed("writing", path, what);
   return Done{};
 }
 
-Error in_use(const std::optional<Owner>& owner, const fs::path& run_dir) {
+Error in_use(const std::optional<Owner>& owner, const fs::path& run_dir, const LockedFolder& what) {
   const std::string who =
       owner ? owner->text() + " since " + owner->since : std::string("another process");
-  return {Errc::unavailable, "another job writes this run folder: " + who, run_dir.string(),
-          "wait for it or stop it, or give this job another job.run_dir"};
+  return {Errc::unavailable, std::string("another job writes this ") + what.name + ": " + who,
+          run_dir.string(),
+          std::string("wait for it or stop it, or give this job another ") + what.key};
 }
 
 /// Whether the open file is still the one at `path`.
@@ -134,16 +136,24 @@ fs::path lock_path(const fs::path& run_dir) {
   return real.parent_path() / ("." + real.filename().string() + ".lock");
 }
 
-bool is_locked(const fs::path& run_dir) {
+namespace {
+
+/// Who writes the folder now; nothing where nobody does.
+std::optional<Owner> living_owner(const fs::path& run_dir) {
   const int file = ::open(lock_path(run_dir).c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0) return false;
-  const auto owner = read_owner(file);
+  if (file < 0) return std::nullopt;
+  auto owner = read_owner(file);
   const bool fresh = age_of(file) < kLockSilence;
   ::close(file);
   // A number that the system gave to another process since is told by the file's age.
-  return owner && fresh &&
-         (owner->host != host_name() || is_alive(static_cast<pid_t>(owner->process)));
+  const bool lives = owner && fresh &&
+                     (owner->host != host_name() || is_alive(static_cast<pid_t>(owner->process)));
+  return lives ? owner : std::nullopt;
 }
+
+}  // namespace
+
+bool is_locked(const fs::path& run_dir) { return living_owner(run_dir).has_value(); }
 
 RunLock::RunLock() = default;
 RunLock::RunLock(RunLock&&) noexcept = default;
@@ -151,19 +161,19 @@ RunLock& RunLock::operator=(RunLock&&) noexcept = default;
 RunLock::~RunLock() = default;
 void RunLock::release() { held_.reset(); }
 
-Result<RunLock> RunLock::take(const fs::path& run_dir) {
+Result<RunLock> RunLock::take(const fs::path& run_dir, const LockedFolder& what) {
   const fs::path path = lock_path(run_dir);
   std::error_code code;
   fs::create_directories(path.parent_path(), code);
   for (int tries = 0; tries < kTriesMax; ++tries) {
     const int file = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-    if (file < 0) return failed("making the lock of the run folder", path);
+    if (file < 0) return failed("making", path, what);
     RunLock lock;
     const bool locked = ::flock(file, LOCK_EX | LOCK_NB) == 0;
     if (!locked && errno == EWOULDBLOCK) {
       const auto owner = read_owner(file);
       ::close(file);
-      return in_use(owner, run_dir);
+      return in_use(owner, run_dir, what);
     }
     if (!is_at(file, path)) {  // Its owner removed it between our two calls.
       ::close(file);
@@ -178,18 +188,34 @@ Result<RunLock> RunLock::take(const fs::path& run_dir) {
                               : age_of(file) < kLockSilence;
       if (lives) {
         ::close(file);
-        return in_use(owner, run_dir);
+        return in_use(owner, run_dir, what);
       }
       lock.left_behind_ = owner->text();
     }
     lock.held_ = std::make_unique<Held>();
     lock.held_->path = path;
     lock.held_->file = file;
-    if (auto written = write_owner(file, path); !written.ok()) return std::move(written).error();
+    if (auto written = write_owner(file, path, what); !written.ok())
+      return std::move(written).error();
     lock.held_->toucher = std::thread([held = lock.held_.get()] { held->touch_until_end(); });
     return lock;
   }
-  return in_use(std::nullopt, run_dir);
+  return in_use(std::nullopt, run_dir, what);
+}
+
+Result<std::shared_ptr<RunLock>> lock_checkpoints(const fs::path& folder) {
+  constexpr LockedFolder kWhat{"folder of checkpoints", "checkpoint.dir"};
+  const fs::path parent = lock_path(folder).parent_path();
+  if (const auto owner = living_owner(parent)) return in_use(owner, folder, kWhat);
+  for (const fs::path& place : {folder, folder / "job"}) {
+    auto lock = RunLock::take(place, kWhat);
+    if (lock.ok()) return std::make_shared<RunLock>(std::move(lock).value());
+    if (lock.error().code != Errc::unavailable) continue;
+    Error error = std::move(lock).error();
+    error.where = folder.string();
+    return error;
+  }
+  return std::shared_ptr<RunLock>();
 }
 
 }  // namespace troupe::engine

@@ -20,6 +20,12 @@ namespace troupe::engine {
 /// A lock that another machine holds counts as left behind when it was not touched for so long.
 inline constexpr std::chrono::seconds kLockSilence{60};
 
+/// What a lock is of, in the words of errors, and the key that names another.
+struct LockedFolder {
+  const char* name = "run folder";
+  const char* key = "job.run_dir";
+};
+
 class RunLock {
  public:
   /// Holds the lock of `run_dir` until `release` or the end of the process. A lock whose process is
@@ -28,7 +34,7 @@ class RunLock {
   /// Errors:
   /// - unavailable: another job writes there; host, process and since when.
   /// - io_failed: the file cannot be made, with the system's text.
-  static Result<RunLock> take(const std::filesystem::path& run_dir);
+  static Result<RunLock> take(const std::filesystem::path& run_dir, const LockedFolder& what = {});
 
   RunLock(RunLock&&) noexcept;
   RunLock& operator=(RunLock&&) noexcept;
@@ -48,6 +54,12 @@ class RunLock {
   std::unique_ptr<Held> held_;
   std::string left_behind_;
 };
+
+/// The lock of a folder that is for checkpoints alone: beside it, or in it where its parent cannot
+/// be written. Nothing where neither can: saving tells that, and training goes on.
+///
+/// Errors: unavailable: another job saves there, or it belongs to the run folder of one that runs.
+Result<std::shared_ptr<RunLock>> lock_checkpoints(const std::filesystem::path& folder);
 
 /// Whether a job writes the folder now: its process lives, and touched the lock file not long ago.
 /// Takes nothing, so that a job which starts at this moment is not refused.

@@ -402,6 +402,25 @@ def a_second_job_in_a_live_runs_folder_is_refused(bench):
     expect(not lock_of(bench.run_dir).exists(), "a lock stayed behind")
 
 
+def a_second_job_with_a_live_jobs_checkpoints_is_refused(bench):
+    """Each would clear away what the other has half saved, and put its steps over the other's."""
+    saved = bench.folder / "saved"
+    words = (f"checkpoint.dir={saved}", "checkpoint.every_steps=1")
+    head = bench.start(*words, steps=1000)
+    bench.wait_for_steps(2)
+    first, bench.run_dir = bench.run_dir, bench.folder / "other"
+    refused = ["another job writes this folder of checkpoints: process ", str(saved), "fix: wait for it or stop it, or give this job another checkpoint.dir"]
+    for flags in ((), ("--reference",)):
+        expect_end(bench.start(*words, *flags, steps=2), 2, [*refused, f"{head.pid} on "], within=10)
+    expect_end(bench.start(f"checkpoint.dir={first / 'checkpoints'}", steps=2), 2, [refused[0], "another checkpoint.dir"], within=10)
+    expect(not bench.run_dir.exists(), "a run folder was made for a job that was refused")
+    head.send_signal(signal.SIGINT)
+    expect_end(head, 75, ["is saved"], within=15)
+    expect_end(bench.start(*words, steps=2), 0, [], within=60)
+    left = [path.name for path in bench.folder.iterdir() if path.name.endswith(".lock")]
+    expect(not left, f"locks stayed behind: {left}")
+
+
 def a_killed_jobs_folder_is_free_again(bench):
     head = bench.start()
     bench.wait_for_steps(2)

@@ -57,6 +57,33 @@ TEST_CASE("a run folder has one job at a time, and the other is named", "[engine
   CHECK(RunLock::take(scratch / "run").ok());
 }
 
+TEST_CASE("a folder of checkpoints has one job at a time, and a live run's is its own",
+          "[engine][errors]") {
+  const testing::ScratchFolder scratch;
+  const auto first = lock_checkpoints(scratch / "saved");
+  REQUIRE((first.ok() && first.value()));
+  const auto second = lock_checkpoints(scratch / "saved");
+  REQUIRE_FALSE(second.ok());
+  CHECK(second.error().code == Errc::unavailable);
+  CHECK_THAT(second.error().message,
+             ContainsSubstring("another job writes this folder of checkpoints: process "));
+  CHECK(second.error().where == (scratch / "saved").string());
+  CHECK_THAT(second.error().fix, ContainsSubstring("another checkpoint.dir"));
+  first.value()->release();
+  CHECK(lock_checkpoints(scratch / "saved").ok());
+
+  const auto run = RunLock::take(scratch / "run");
+  REQUIRE(run.ok());
+  std::filesystem::create_directories(scratch / "run" / "checkpoints");
+  CHECK_FALSE(lock_checkpoints(scratch / "run" / "checkpoints").ok());
+}
+
+TEST_CASE("checkpoints that cannot be locked are no reason not to train", "[engine]") {
+  const auto none = lock_checkpoints("/proc/nowhere/checkpoints");
+  REQUIRE(none.ok());
+  CHECK_FALSE(none.value());
+}
+
 TEST_CASE("the lock stays while the folder below it is moved aside", "[engine]") {
   const testing::ScratchFolder scratch;
   std::filesystem::create_directories(scratch / "run");
