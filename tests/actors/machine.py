@@ -1,5 +1,5 @@
-"""Whole jobs and the machine they run on: terminals that close, readers that leave, ports and memory that are not
-there, networks, and libraries that would speak.
+"""Whole jobs and the machine they run on: terminals that close, readers that leave or stop, heads that hang, ports and memory
+that are not there, networks, and libraries that would speak.
 
     machine.py BINARY [CASE...]       prints `N passed, M failed, K skipped` last
 """
@@ -23,6 +23,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from whole_jobs import (ONE_PIPELINE, Hosts, children, ended_with, expect, expect_end, expect_none_left,
                         finish, listening_sockets, run_quietly, run_script)
 from run_cases import Skipped
+from stopped_threads import StoppedThreads, threads_of
 
 # ---- terminals and readers ------------------------------------------------------------------------
 
@@ -169,6 +170,38 @@ def who_writes_where_nobody_reads_still_hears_signals(bench):
         node, _ = with_a_full_pipe(bench, [str(bench.binary), "node", "--join", address])
         time.sleep(1)
         expect_ended_by_sigterm(node, (143,), 2, "a node that looks for its job")
+
+
+# ---- a head that hangs ------------------------------------------------------------------------------
+
+
+def a_head_whose_supervisor_hangs_ends_by_force(bench):
+    """First its actors' threads alone stand still, then all but the main thread, which takes signals."""
+    stop_timeout_s = 2
+    for which, chosen in (("actors", lambda _, name: name.startswith("caf.")), ("all but the main thread", lambda number, _: number != head.pid)):
+        head = bench.start(f"cluster.stop_timeout_s={stop_timeout_s}", steps=100_000)
+        bench.wait_for_steps(2)
+        pids = children(head.pid)
+        with StoppedThreads(head.pid, chosen) as threads:
+            names = sorted(name for _, name in threads_of(head.pid))
+            expect(len(threads.stopped) >= 2, f"too few threads stand still: {names}")
+            time.sleep(0.5)
+            steps = len(bench.metrics())
+            time.sleep(0.5)
+            expect(len(bench.metrics()) == steps, f"{which}: it trains on, its threads are {names}")
+            head.send_signal(signal.SIGTERM)
+            begin = time.monotonic()
+            while head.poll() is None and time.monotonic() < begin + 20:
+                threads.reap()
+                time.sleep(0.02)
+            took = time.monotonic() - begin
+        expect(head.poll() == 143, f"{which}: exit {head.poll()} after {took:.1f} s")
+        # A second for what it does then, and its last words.
+        expect(stop_timeout_s <= took < stop_timeout_s + 2, f"{which}: it took {took:.1f} s, cluster.stop_timeout_s is {stop_timeout_s}")
+        said = head.stderr.read()
+        expect("stopped by SIGTERM by force: its supervisor did not end the job" in said, f"{which}: it said {said[-800:]}")
+        expect_none_left(pids)
+        bench.run_dir = bench.folder / "again"
 
 
 # ---- networks -------------------------------------------------------------------------------------
