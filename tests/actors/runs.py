@@ -13,6 +13,7 @@ import re
 import shutil
 import signal
 import socket
+import statistics
 import subprocess
 import sys
 import time
@@ -216,10 +217,30 @@ def nodes_in_one_network_share_memory(bench):
     expect(all(count > 0 for count in counts), f"queues in shared memory: {counts}")
 
 
+STEPS_MEASURED = 24
+
+
+def median_step_ms(bench, hosts, places):
+    """Of a run whose two nodes are on these hosts; steps that set up connections left out."""
+    head = bench.start(*TWO_NODES, "cluster.listen=10.77.0.1:7700", steps=STEPS_MEASURED, prefix=hosts.prefix(0))
+    address = port_of(head)
+    nodes = [bench.node(address, prefix=hosts.prefix(place)) for place in places]
+    expect_end(head, 0, [], within=90)
+    for node in nodes:
+        finish(node, 8)
+    return median_of_steps(bench)
+
+
+def median_of_steps(bench):
+    return statistics.median(step["step_ms"] for step in bench.metrics()[4:])
+
+
 def hosts_join_over_a_network(bench):
     bench.use_key()
     with Hosts(3) as hosts:
-        head = bench.start(*TWO_NODES, "cluster.listen=10.77.0.1:7701", steps=8, prefix=hosts.prefix(0))
+        # Both in one namespace first: what the interfaces between them are measured against.
+        in_one_ms = median_step_ms(bench, hosts, (1, 1))
+        head = bench.start(*TWO_NODES, "cluster.listen=10.77.0.1:7701", steps=STEPS_MEASURED, prefix=hosts.prefix(0))
         address = port_of(head)
         nodes = [bench.node(address, prefix=hosts.prefix(i)) for i in (1, 2)]
         bench.wait_for_steps(1)
@@ -228,12 +249,14 @@ def hosts_join_over_a_network(bench):
         for node in nodes:
             finish(node, 8)
             expect(node.returncode == 0, f"a node ended with {node.returncode}")
-        expect(len(bench.metrics()) == 8, "eight steps were to be recorded")
+        expect(len(bench.metrics()) == STEPS_MEASURED, f"{len(bench.metrics())} of {STEPS_MEASURED} steps were recorded")
         # One machine after all, whose shared memory would answer six times slower between namespaces.
         said = (bench.run_dir / "train.log").read_text(encoding="utf-8")
         expect("nodes 0 and 1 are on one machine, but in network namespaces of their own" in said,
                f"nothing is said of the namespaces:\n{said}")
         expect(counts == [0, 0], f"queues in shared memory all the same: {counts}")
+        between_ms = median_of_steps(bench)
+        expect(between_ms <= 2 * in_one_ms, f"a step takes {between_ms:.0f} ms between namespaces, {in_one_ms:.0f} ms within one")
 
 
 def an_unreachable_host_is_missing_in_the_roll_call(bench):
