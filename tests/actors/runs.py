@@ -6,6 +6,7 @@ Every case starts real node processes on this machine and checks exit code, mess
 process is left behind. Makes its own data; needs nothing but the binary.
 """
 
+import contextlib
 import json
 import os
 import pathlib
@@ -410,6 +411,35 @@ def nodes_leave_from_the_middle_of_a_long_action(bench):
 
 def lock_of(run_dir):
     return run_dir.parent / f".{run_dir.name}.lock"
+
+
+def a_node_killed_after_the_last_step_loses_no_model(bench):
+    """Each node of two layouts in turn, as soon as the last step is recorded: the model is being collected and written."""
+    ends = []
+    for layout in ((), (ONE_PIPELINE,)):
+        for node in range(4):
+            bench.run_dir = bench.folder / f"run-{len(ends)}"
+            head = bench.start(*layout, "checkpoint.every_steps=2", steps=5)
+            deadline = time.monotonic() + 60
+            bench.wait_for_steps(1)
+            pids = children(head.pid)
+            # Without a pause: what is to be hit takes milliseconds.
+            while (bench.run_dir / "metrics.jsonl").read_bytes().count(b"\n") < 5 and time.monotonic() < deadline:
+                pass
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pids[node], signal.SIGKILL)
+            _, out, err = finish(head, 60)
+            model = bench.run_dir / "model" / "model.safetensors"
+            what = f"node {node}, {'one pipeline' if layout else 'two pipelines'}: exit {head.returncode}\n{out[-1500:]}{err[-800:]}"
+            expect(head.returncode in (0, 75), what)
+            if head.returncode == 0:
+                expect(model.is_file() and not err, f"it ended well without a model, or with words: {what}")
+            else:
+                expect(f"node {node} (" in err and "was lost: " in err and "is saved" in err, what)
+            expect(len(bench.metrics()) == 5, what)
+            expect_none_left(pids)
+            ends.append(head.returncode)
+    expect(0 in ends, f"no job wrote its model: {ends}")
 
 
 def a_second_job_in_a_live_runs_folder_is_refused(bench):
