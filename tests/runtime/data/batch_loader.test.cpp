@@ -66,14 +66,17 @@ TEST_CASE("BatchLoader measures before it decodes, as measure_sample does", "[da
   BatchRequest lengths = whole_epoch(2, 0);
   const MediaModules modules{ModuleId{0}, ModuleId{1}};
   lengths.measure = modules;
-  std::atomic<int> decoded = 0, decoded_before = -1;
-  REQUIRE(loader.request(lengths, [&] { decoded_before = decoded.load(); }).ok());
+  std::atomic<int> decoded = 0;
+  std::promise<int> decoded_before;  // It is told on another thread, maybe after the batch is taken.
+  REQUIRE(loader.request(lengths, [&] { decoded_before.set_value(decoded.load()); }).ok());
   REQUIRE(loader.request(whole_epoch(3, 0), [&] { ++decoded; }).ok());
   const auto measured = loader.take(2, kPatience);
   REQUIRE(measured.ok());
   CHECK(measured.value().samples.empty());
   REQUIRE(measured.value().lengths.size() == 20);
-  CHECK(decoded_before == 0);
+  auto told = decoded_before.get_future();
+  REQUIRE(told.wait_for(kPatience) == std::future_status::ready);
+  CHECK(told.get() == 0);
   const auto order = epoch_order(fixture.options.seed, 0, 20);
   const auto content = loader.take(1, kPatience);
   REQUIRE(content.ok());
