@@ -67,7 +67,8 @@ TEST_CASE("BatchLoader measures before it decodes, as measure_sample does", "[da
   const MediaModules modules{ModuleId{0}, ModuleId{1}};
   lengths.measure = modules;
   std::atomic<int> decoded = 0;
-  std::promise<int> decoded_before;  // It is told on another thread, maybe after the batch is taken.
+  std::promise<int>
+      decoded_before;  // It is told on another thread, maybe after the batch is taken.
   REQUIRE(loader.request(lengths, [&] { decoded_before.set_value(decoded.load()); }).ok());
   REQUIRE(loader.request(whole_epoch(3, 0), [&] { ++decoded; }).ok());
   const auto measured = loader.take(2, kPatience);
