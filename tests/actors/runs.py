@@ -229,11 +229,11 @@ def median_step_ms(bench, hosts, places):
     expect_end(head, 0, [], within=90)
     for node in nodes:
         finish(node, 8)
-    return median_of_steps(bench)
+    return median_of_steps(bench.metrics())
 
 
-def median_of_steps(bench):
-    return statistics.median(step["step_ms"] for step in bench.metrics()[4:])
+def median_of_steps(metrics):
+    return statistics.median(step["step_ms"] for step in metrics[4:])
 
 
 def hosts_join_over_a_network(bench):
@@ -256,7 +256,7 @@ def hosts_join_over_a_network(bench):
         expect("nodes 0 and 1 are on one machine, but in network namespaces of their own" in said,
                f"nothing is said of the namespaces:\n{said}")
         expect(counts == [0, 0], f"queues in shared memory all the same: {counts}")
-        between_ms = median_of_steps(bench)
+        between_ms = median_of_steps(bench.metrics())
         expect(between_ms <= 2 * in_one_ms, f"a step takes {between_ms:.0f} ms between namespaces, {in_one_ms:.0f} ms within one")
 
 
