@@ -1,5 +1,5 @@
 // Which replica of an encoder works on which sample, so that few rows leave the node where the llm
-// wants them, and no replica gets more to do for it.
+// wants them, and the phase takes no longer for it.
 //
 // Source: OrchMLLM section 5.2.2, whose node-wise rearrangement moves whole batches of equal ranks;
 // here samples stay where they are wanted as far as balance allows, whatever numbers of replicas
@@ -25,10 +25,8 @@ struct WantedSample {
 
 /// Per sample its replica, so that none ends after `end_max`; none where this finds no such deal.
 ///
-/// Every sample first goes to a replica of the node that wants it, the largest first, each to the
-/// first to finish; replicas that would end too late give samples away, each time the smallest that
-/// is enough, or their largest; these, and those whose node has no replica, go to the first to
-/// finish of all.
+/// The largest sample first, each to the replica of the node that wants it which would be the first
+/// to finish, or where it would end too late, or the node has none, to the first of all.
 ///
 /// `near`: per node its replicas, ascending; may be empty. `loads`: what replicas have by now; what
 /// is dealt is added to them, unless nothing is.

@@ -20,20 +20,17 @@ TEST_CASE("samples stay where they are wanted while nobody ends too late", "[eng
   CHECK((loads.load(0) == 9 && loads.load(1) == 6));
 }
 
-TEST_CASE("a replica that would end too late gives away the smallest sample that is enough",
-          "[engine]") {
+TEST_CASE("a sample that would end too late goes to the first to finish", "[engine]") {
   const std::vector<WantedSample> samples{{5, 0}, {4, 1}, {3, 0}, {2, 1}, {1, 0}};
   Loads loads = even(2);
-  // 9 is one too many: 1 goes. Then both have 8 and 7.
-  CHECK((keep_near(samples, {{0}, {1}}, 8, loads) == Chosen{0, 1, 0, 1, 1}));
-  // Two too many, and none of 2: the 3 goes.
+  CHECK((keep_near(samples, {{0}, {1}}, 8, loads) == Chosen{0, 1, 0, 1, 1}));  // 9 is too many.
+  // The largest first: the 3 leaves, so that later ones may stay.
   Loads others = even(2);
   CHECK((keep_near(std::vector<WantedSample>{{5, 0}, {3, 0}, {1, 1}, {1, 0}}, {{0}, {1}}, 7,
                    others) == Chosen{0, 1, 1, 0}));
-  // The 3 goes, and then the other has 8. (5, 1, 1 and 4, 3 would do: this does not look for it.)
-  const std::vector<WantedSample> coarse{{5, 0}, {4, 1}, {3, 0}, {1, 1}, {1, 0}};
+  // The 3 ends at 8 here and at 7 there.
   Loads tight = even(2);
-  CHECK((keep_near(coarse, {{0}, {1}}, 7, tight) == std::nullopt));
+  CHECK((keep_near(samples, {{0}, {1}}, 6, tight) == std::nullopt));
   CHECK((tight.load(0) == 0 && tight.load(1) == 0));  // As they were.
 }
 
