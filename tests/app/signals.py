@@ -185,7 +185,7 @@ def a_closed_terminal_ends_what_only_measures(binary, folder, data):
 
 def a_crash_is_told_in_two_lines_of_our_own(binary, folder, data):
     for wanted in (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL):
-        train = start(binary, folder, "train", str(DEMO), data, f"job.run_dir={folder / f'crash-{wanted}'}")
+        train = start(binary, folder, "train", str(DEMO), data, f"job.run_dir={folder / f'ended-{wanted}'}")
         wait_until_it_takes_signals(train)
         train.send_signal(wanted)
         out, err = train.communicate(timeout=PROMPT_S)
@@ -203,7 +203,7 @@ CASES = (a_node_that_looks_for_its_job_ends_by_a_signal, a_node_looks_no_longer_
 
 
 def main(binary):
-    with tempfile.TemporaryDirectory(prefix="troupe-signals-") as name:
+    with tempfile.TemporaryDirectory(prefix="troupe-ends-") as name:
         folder = pathlib.Path(name)
         subprocess.run([binary, "data", "make", str(folder / "data")], check=True, capture_output=True)
         data = f'data.sources=[{{json="{folder}/data/samples.json"}}]'
