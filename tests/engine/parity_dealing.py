@@ -30,14 +30,16 @@ def trained_by_llms(run):
             for line in read_lines(run / "iterations.jsonl")]
 
 
+def rows_by_llm(run, samples):
+    """Per step, per llm replica: rows of its samples."""
+    rows = {sample["id"]: rows_and_tones(sample)[0] for sample in samples}
+    return [[sum(rows[ids[place]] for place in share) for share in shares]
+            for ids, shares in zip((line["ids"] for line in read_lines(run / "samples.jsonl")), trained_by_llms(run))]
+
+
 def unevenness(run, samples):
     """Per step: rows of the llm replica that has most over their mean."""
-    rows = {sample["id"]: rows_and_tones(sample)[0] for sample in samples}
-    found = []
-    for ids, shares in zip((line["ids"] for line in read_lines(run / "samples.jsonl")), trained_by_llms(run)):
-        sums = [sum(rows[ids[place]] for place in share) for share in shares]
-        found.append(max(sums) / statistics.mean(sums))
-    return found
+    return [max(sums) / statistics.mean(sums) for sums in rows_by_llm(run, samples)]
 
 
 def faults_of_counts(run):
