@@ -216,6 +216,8 @@ TEST_CASE("the balance of a phase, by hand", "[engine]") {
   work.shares = {1, 0.5};  // The mean is 12 / (1 + 2) = 4; the larger one fits the faster replica.
   CHECK(phase_balance(plan, ModuleGroupId{0}, planned, work).planned == Catch::Approx(10.0 / 4));
   CHECK(phase_balance(plan, ModuleGroupId{0}, planned, work).bound == Catch::Approx(4.5 / 4));
+  work.shares = {0.25, 1};  // 10 at a quarter and 2; the mean is 12 / (4 + 1).
+  CHECK(phase_balance(plan, ModuleGroupId{0}, planned, work).planned == Catch::Approx(2.5 / 2.4));
   work.samples = {0, 0, 0, 0};
   CHECK((phase_balance(plan, ModuleGroupId{0}, planned, work) == PhaseBalance{}));
 }

@@ -61,12 +61,12 @@ BatchRequest whole_epoch(std::int64_t batch, std::int64_t epoch) {
 TEST_CASE("BatchLoader measures before it decodes, as measure_sample does", "[data]") {
   Fixture fixture;
   auto loader = fixture.loader({.threads = 1});
+  std::atomic<int> decoded = 0;
   REQUIRE(loader.request(whole_epoch(0, 0)).ok());
-  REQUIRE(loader.request(whole_epoch(1, 0)).ok());
+  REQUIRE(loader.request(whole_epoch(1, 0), [&] { ++decoded; }).ok());
   BatchRequest lengths = whole_epoch(2, 0);
   const MediaModules modules{ModuleId{0}, ModuleId{1}};
   lengths.measure = modules;
-  std::atomic<int> decoded = 0;
   std::promise<int>
       decoded_before;  // It is told on another thread, maybe after the batch is taken.
   REQUIRE(loader.request(lengths, [&] { decoded_before.set_value(decoded.load()); }).ok());
