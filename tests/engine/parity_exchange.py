@@ -48,7 +48,8 @@ def faults_of_nodes(run, plan):
     figures = [line["phases"][group] for line in read_lines(run / "metrics.jsonl")]
     far, least = (sum(each[key] for each in figures) / len(figures)
                   for key in ("rows_between_nodes", "rows_between_nodes_bound"))
-    if least > far + 1e-9 or far > 0.6 * (1 - 1 / len(nodes)):
+    # Phases with a giant are not even, and may send less than the least of even ones.
+    if far > 0.6 * (1 - 1 / len(nodes)):
         return [f"{far:.2f} of the rows leave their node; {least:.2f} must, {1 - 1 / len(nodes):.2f} would at random"]
     return []
 
