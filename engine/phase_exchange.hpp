@@ -51,9 +51,10 @@ std::vector<ReplicaId> replicas_of(const ParallelPlan& plan, ModuleGroupId group
 /// first in front; else one. Samples without work are kept out of the way: they go with the first
 /// part of one that has some.
 ///
-/// Bound: no replica gets more than an even share of each of its rounds and the largest sample.
-/// Ties: equal samples by number, equal replicas the lower one. Cost: O(samples x (log(samples) +
-/// log(replicas) x speeds that differ)).
+/// Bound: no replica gets more than an even share of each of its rounds and the largest sample, and
+/// 1 % of that where rows stay on their node. Ties: equal samples by number, equal replicas the
+/// lower one. Cost: O(samples x (log(samples) + log(replicas) x speeds that differ + replicas of
+/// the group on a node)).
 /// REQUIRES: a work for every sample of the cuts, a share for every replica.
 std::vector<MicrobatchList> spread_phase(const ParallelPlan& plan, ModuleGroupId group,
                                          std::span<const LlmCut> cuts, const PhaseWork& work,
