@@ -2,7 +2,6 @@
 
 import contextlib
 import inspect
-import json
 import os
 import pathlib
 import re
@@ -16,6 +15,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "support"))
+from recorded_runs import read_lines_so_far
 from run_cases import Failure, Skipped, run_cases
 
 JOB = ROOT / "configs" / "demo.toml"
@@ -76,10 +76,7 @@ class Bench:
         return job, samples
 
     def metrics(self):
-        path = self.run_dir / "metrics.jsonl"
-        if not path.exists():
-            return []
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        return read_lines_so_far(self.run_dir / "metrics.jsonl")
 
     def wait_for_steps(self, count, seconds=60):
         deadline = time.monotonic() + seconds

@@ -8,7 +8,6 @@ runs between an srun and an scontrol that stand in for Slurm's. Neither a Slurm 
 """
 
 import inspect
-import json
 import os
 import pathlib
 import re
@@ -23,6 +22,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "support"))
 from fake_slurm import FAKE_SCONTROL, FAKE_SRUN
+from recorded_runs import read_lines_so_far
 from run_cases import Failure, Skipped, run_cases
 
 CLUSTER = ROOT / "examples" / "cluster"
@@ -131,7 +131,7 @@ class Bench:
             process.wait()
 
     def steps(self):
-        return [json.loads(line) for line in text_of(self.run_dir / "metrics.jsonl").splitlines()]
+        return read_lines_so_far(self.run_dir / "metrics.jsonl")
 
     def said(self):
         return text_of(self.run_dir / "train.log")
@@ -332,7 +332,7 @@ def a_pod_that_is_evicted_alone_leaves_and_the_job_goes_on(bench):
     bench.wait_for_steps(5)
     started[2].terminate()
     bench.ends(started, [0, 0, 75])
-    events = [json.loads(line) for line in (bench.run_dir / "events.jsonl").read_text(encoding="utf-8").splitlines()]
+    events = read_lines_so_far(bench.run_dir / "events.jsonl")
     expect([event["nodes"] for event in events if event["kind"] == "drained"] == [[2]], f"events: {events}")
     steps = [line["step"] for line in bench.steps()]
     expect(steps == list(range(1, len(steps) + 1)), "a step was lost")
@@ -367,7 +367,7 @@ def the_next_pod_of_a_head_goes_on_with_the_state_of_the_others(bench):
     os.killpg(started[0].pid, signal.SIGKILL)
     bench.ends([bench.pod(0), *started[1:]], [0, 0, 0])
     bench.expect_whole_run()
-    events = [json.loads(line) for line in (bench.run_dir / "events.jsonl").read_text(encoding="utf-8").splitlines()]
+    events = read_lines_so_far(bench.run_dir / "events.jsonl")
     expect(["head-lost", [0]] in [[event["kind"], event["nodes"]] for event in events], f"events: {events}")
 
 

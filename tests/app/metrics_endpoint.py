@@ -20,6 +20,7 @@ import urllib.request
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "support"))
 from free_port import free_port
+from recorded_runs import read_lines_so_far
 from run_cases import Failure, run_cases
 
 DEMO = ROOT / "configs" / "demo.toml"
@@ -75,7 +76,7 @@ class Job:
                              lambda: re.search(r"figures for Prometheus: (http://\S+/metrics)", self.said()).group(1))
 
     def recorded(self):
-        return {line["step"]: line for line in map(json.loads, (self.run / "metrics.jsonl").read_text().splitlines())}
+        return {line["step"]: line for line in read_lines_so_far(self.run / "metrics.jsonl")}
 
     def stop(self):
         self.process.send_signal(signal.SIGINT)

@@ -112,7 +112,7 @@ def a_folder_hangs(bench):
     folder = run / "checkpoints"
     process = bench.popen(["train", str(JOB), *bench.job, f"job.run_dir={run}", FP64, *ALONE, "checkpoint.every_steps=20",
                            "checkpoint.timeout_s=1", "train.steps=100000"])
-    wait_for(lambda: (run / "metrics.jsonl").exists() and len(steps_of(run)) >= 2, process)
+    wait_for(lambda: len(steps_of(run)) >= 2, process)
     partial = folder / ".step-20.partial-1"
     partial.mkdir()
     pipes = [partial / f"state-0.0.safetensors.tmp-{pid}" for pid in family_of(process.pid)]

@@ -29,7 +29,7 @@ from parity_data import UnevenData  # noqa: E402
 from parity_layouts import REPLICAS, THREE_STAGES, TWO_DEVICES  # noqa: E402
 from parity_matrix import POLICIES, SCHEDULES  # noqa: E402
 from parity_standby import one_pipeline  # noqa: E402
-from tests.support.recorded_runs import read_lines  # noqa: E402
+from tests.support.recorded_runs import read_lines, read_lines_so_far  # noqa: E402
 from tests.support.run_cases import Failure, run_cases  # noqa: E402
 
 JOB = ROOT / "tests" / "engine" / "parity.toml"
@@ -115,7 +115,7 @@ def same_bits(a, b):
 
 
 def steps_of(run, file="metrics.jsonl"):
-    return [line["step"] for line in read_lines(run / file)]
+    return [line["step"] for line in read_lines_so_far(run / file)]
 
 
 def expect_continued(whole, run, generation=2):
@@ -319,11 +319,11 @@ def signals_save(bench):
     run = bench.path("signals")
     words = ["train", str(JOB), *bench.job, f"job.run_dir={run}", FP64, *CUT, "train.steps=100000"]
     process = bench.popen(words)
-    wait_for(lambda: (run / "metrics.jsonl").exists() and len(read_lines(run / "metrics.jsonl")) >= 2, process)
+    wait_for(lambda: len(read_lines_so_far(run / "metrics.jsonl")) >= 2, process)
     process.send_signal(signal.SIGUSR1)
     wait_for(lambda: list(run.glob("checkpoints/step-*/manifest.json")), process)
     first = max(int(path.name[5:]) for path in run.glob("checkpoints/step-*"))
-    wait_for(lambda: len(read_lines(run / "metrics.jsonl")) > first + 2, process)
+    wait_for(lambda: len(read_lines_so_far(run / "metrics.jsonl")) > first + 2, process)
     process.send_signal(signal.SIGTERM)
     output = process.communicate(timeout=30)[0]
     expect(process.returncode == 75, f"exit {process.returncode}\n{output[-800:]}")

@@ -27,7 +27,7 @@ from parity_data import UnevenData  # noqa: E402
 from parity_layouts import BOTH, REPLICAS, THREE_STAGES, by_replicas  # noqa: E402
 from parity_matrix import POLICIES, SCHEDULES  # noqa: E402
 from whole_jobs import alive, children  # noqa: E402
-from tests.support.recorded_runs import read_lines  # noqa: E402
+from tests.support.recorded_runs import read_lines, read_lines_so_far  # noqa: E402
 from tests.support.run_cases import Failure, run_cases  # noqa: E402
 
 JOB = ROOT / "tests" / "engine" / "parity.toml"
@@ -69,8 +69,7 @@ class Job:
         self.nodes = []
 
     def steps(self):
-        path = self.run / "metrics.jsonl"
-        return len({line["step"] for line in read_lines(path)}) if path.exists() else 0
+        return len({line["step"] for line in read_lines_so_far(self.run / "metrics.jsonl")})
 
     def wait_for(self, step, within=60):
         deadline = time.monotonic() + within
@@ -98,8 +97,7 @@ class Job:
         return output
 
     def events(self, kind="lost"):
-        path = self.run / "events.jsonl"
-        return [line for line in read_lines(path) if line["kind"] == kind] if path.exists() else []
+        return [line for line in read_lines_so_far(self.run / "events.jsonl") if line["kind"] == kind]
 
 
 class Bench:
@@ -526,7 +524,7 @@ def nodes_in_another_folder_find_the_next_head(bench):
     nodes = [subprocess.Popen([str(bench.binary), "node", "--join", door["local"]], cwd="/", stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, text=True, env={**environment, "TROUPE_KEY": door["key"]})
              for _ in range(2)]
-    while len(read_lines(run / "metrics.jsonl") if (run / "metrics.jsonl").exists() else []) < 4:
+    while len(read_lines_so_far(run / "metrics.jsonl")) < 4:
         expect(time.monotonic() < deadline, "training does not begin")
         time.sleep(0.02)
     head.kill()

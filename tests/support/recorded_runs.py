@@ -8,6 +8,16 @@ def read_lines(path):
         return [json.loads(line) for line in file]
 
 
+def read_lines_so_far(path):
+    """Of a run that may be writing now: a line that crosses a page of the file can be seen before its end is there.
+    None where there is no file yet."""
+    try:
+        whole = path.read_bytes().rpartition(b"\n")[0]
+    except FileNotFoundError:
+        return []
+    return [json.loads(line) for line in whole.splitlines()]
+
+
 def read_iterations(run):
     """iterations.jsonl. Each line has besides, under `pipelines`, the `encoder` and `llm` microbatches of every pipeline
     that has one replica of each module group (`encoder` is the llm's where the model has no other group)."""

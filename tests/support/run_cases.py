@@ -2,6 +2,7 @@
 
 import subprocess
 import time
+import traceback
 
 
 class Failure(Exception):
@@ -28,6 +29,8 @@ def run_cases(cases, run):
             verdict, reason = "skipped", f": {why}"
         except (Failure, subprocess.SubprocessError) as why:
             verdict, reason = "failed", f": {why}"
+        except Exception:  # The script's own fault ends this case, not those behind it.
+            verdict, reason = "failed", f":\n{traceback.format_exc()}"
         counts[verdict] += 1
         seconds = time.monotonic() - begin
         print(f"{verdict}: {case.__name__.replace('_', ' ')} ({seconds:.1f} s){reason}", flush=True)
