@@ -114,6 +114,8 @@ def a_run_that_goes_on_knows_the_age_of_its_checkpoint(binary, folder, data):
     with Job(binary, folder, "on", data, "observe.metrics_listen=0", "data.prefetch=1") as job:
         url = job.url()
         expect(scraped(url).get("troupe_checkpoint_age_seconds", 0) >= 3, f"not 3 s old: {scraped(url)}")
+        before = len(job.recorded())
+        job.wait_for("a step of its own", lambda: len(job.recorded()) > before)
         job.stop()
 
 
