@@ -46,6 +46,7 @@ void add_node(Commands& commands);
 void add_checkpoint(Commands& commands);
 void add_ctl(Commands& commands);
 void add_key(Commands& commands);
+void add_new(Commands& commands);
 void add_validate(Commands& commands);
 void add_compare(Commands& commands);
 void add_data(Commands& commands);

@@ -15,7 +15,6 @@
 #include "app/terminal.hpp"
 #include "app/text_table.hpp"
 #include "engine/job_setup.hpp"
-#include "models/widths.hpp"
 #include "scheduler/failure_events.hpp"
 #include "scheduler/profile.hpp"
 
@@ -104,12 +103,8 @@ struct Played {
 
 Result<std::vector<Played>> play(const Options& options, const engine::JobSetup& setup,
                                  const PlannedCluster& cluster, const FailureTrace& trace) {
-  auto modules = setup.modules();
-  for (auto& module : modules)
-    if (module.kind == ModuleKind::projector)
-      module.config = models::resolve_projector(module, setup.modules());
   Progress progress("making pipeline templates");
-  auto model = recovery_model(setup.job, setup.model, modules,
+  auto model = recovery_model(setup.job, setup.model, setup.modules(),
                               {trace.peak_nodes, cluster.shape.devices_per_node, cluster.device},
                               options.model);
   if (!model.ok()) return model.error();

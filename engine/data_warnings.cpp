@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "models/family/registry.hpp"
 #include "runtime/job/where_given.hpp"
 
 namespace troupe::engine {
@@ -35,8 +36,9 @@ class Warnings {
 /// An encoder whose media no record names trains nothing and is never run.
 void warn_of_idle_encoders(const job::Job& job, const data::Dataset& dataset, Warnings& warnings) {
   for (const auto& module : job.modules) {
-    const bool images = std::holds_alternative<VisionConfig>(module.config);
-    if (!images && !std::holds_alternative<AudioConfig>(module.config)) continue;
+    const auto medium = models::media_input(module).medium;
+    if (medium == Medium::none) continue;
+    const bool images = medium == Medium::image;
     const auto has = [&](const data::Record& record) {
       return images ? !record.images.empty() : !record.audio.empty();
     };

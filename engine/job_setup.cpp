@@ -6,6 +6,7 @@
 
 #include "engine/choose_layout.hpp"
 #include "engine/profile_speeds.hpp"
+#include "models/family/registry.hpp"
 #include "models/graph_problems.hpp"
 
 namespace troupe::engine {
@@ -21,17 +22,15 @@ const ModuleConfig* find_config(const job::Job& job, const std::string& name) {
   return nullptr;
 }
 
-/// Steps until so many positions are consumed; an epoch's last batch may be smaller.
 /// What the media encoders take; of several of a kind the first one's.
 void read_media_inputs(const job::Job& job, data::DataOptions& options) {
   options.takes_images = options.takes_audio = false;
   for (const auto& module : job.modules) {
-    const auto* vision = std::get_if<VisionConfig>(&module.config);
-    if (vision && !std::exchange(options.takes_images, true))
-      options.vision = {vision->patch_size, vision->spatial_merge_size,
-                        vision->temporal_patch_size};
-    const auto* audio = std::get_if<AudioConfig>(&module.config);
-    if (audio && !std::exchange(options.takes_audio, true)) options.mel_bins = audio->num_mel_bins;
+    const auto media = models::media_input(module);
+    if (media.medium == Medium::image && !std::exchange(options.takes_images, true))
+      options.vision = media.vision;
+    if (media.medium == Medium::audio && !std::exchange(options.takes_audio, true))
+      options.audio = media.audio;
   }
 }
 
@@ -45,15 +44,18 @@ std::vector<Error> feeding_problems(const job::Job& job) {
   std::int32_t vision_count = 0;
   std::int32_t audio_count = 0;
   for (const auto& module : job.modules) {
-    if (std::holds_alternative<VisionConfig>(module.config) && vision_count++ > 0)
+    const auto family = models::family_of(module);
+    if (!family) continue;  // Told by who builds the graph.
+    const auto medium = models::media_input(module).medium;
+    if (medium == Medium::image && vision_count++ > 0)
       add(module.name, "two vision encoders: a sample's images go to one", "keep one of them");
-    if (std::holds_alternative<AudioConfig>(module.config) && audio_count++ > 0)
+    if (medium == Medium::audio && audio_count++ > 0)
       add(module.name, "two audio encoders: a sample's audio goes to one", "keep one of them");
-    const auto* llm = std::get_if<LlmConfig>(&module.config);
+    const auto vocabulary = family.value()->sizes(module.config).vocabulary;
     const auto tokens = data::ByteTokenizer::kVocabSize;
-    if (llm && llm->vocab_size < tokens)
+    if (module.kind == ModuleKind::llm && vocabulary < tokens)
       add(module.name + ".config.vocab_size",
-          "vocab_size is " + std::to_string(llm->vocab_size) + ", the tokenizer has " +
+          "vocab_size is " + std::to_string(vocabulary) + ", the tokenizer has " +
               std::to_string(tokens) + " tokens",
           "set it to at least " + std::to_string(tokens));
   }
@@ -126,10 +128,9 @@ Result<ParallelPlan> make_parallel_plan(const JobSetup& setup) {
 data::MediaModules media_modules(const JobSetup& setup) {
   data::MediaModules modules;
   for (const auto& module : setup.job.modules) {
-    if (std::holds_alternative<VisionConfig>(module.config))
-      modules.vision = setup.model.find(module.name);
-    if (std::holds_alternative<AudioConfig>(module.config))
-      modules.audio = setup.model.find(module.name);
+    const auto medium = models::media_input(module).medium;
+    if (medium == Medium::image) modules.vision = setup.model.find(module.name);
+    if (medium == Medium::audio) modules.audio = setup.model.find(module.name);
   }
   return modules;
 }

@@ -17,7 +17,8 @@
 #include "engine/memory_count.hpp"
 #include "kernels/deferred_gradients.hpp"
 #include "kernels/packed_attention.hpp"
-#include "models/widths.hpp"
+#include "models/family/registry.hpp"
+#include "models/family/widths.hpp"
 
 namespace troupe::engine {
 
@@ -81,7 +82,8 @@ class KindBench::Bench {
       : setup_(setup),
         module_(module),
         spec_(setup.model.at(kind.example.module)),
-        attention_(attention_of(setup, kind)),
+        attention_(work_of(setup, kind).attention),
+        media_(models::media_input(module)),
         watch_(watch),
         layers_(std::move(layers)),
         first_(kind.example.layer == 0 && spec_.kind != ModuleKind::projector),
@@ -208,24 +210,24 @@ class KindBench::Bench {
     if (head_) segments = {tokens + 1};  // A sequence's first label is never a target.
     batch.segments = std::move(segments);
     const auto ids = at::TensorOptions().dtype(at::kLong);
-    if (const auto* vision = std::get_if<VisionConfig>(&module_.config)) {
+    if (media_.medium == Medium::image) {
       for (const auto length : batch.segments) batch.grids.push_back(grid_of(length));
-      const auto columns = std::int64_t{vision->in_channels} * vision->temporal_patch_size *
-                           vision->patch_size * vision->patch_size;
-      if (first_) batch.input = at::randn({tokens, columns});
-    } else if (const auto* audio = std::get_if<AudioConfig>(&module_.config)) {
-      for (const auto length : batch.segments) batch.input_segments.push_back(2 * length);
-      if (first_) batch.input = at::randn({2 * tokens, audio->num_mel_bins});
-    } else if (const auto* llm = std::get_if<LlmConfig>(&module_.config)) {
-      if (first_) batch.input = at::arange(tokens, ids).remainder(llm->vocab_size);
-      if (head_) batch.labels = at::arange(tokens + 1, ids).remainder(llm->vocab_size);
+      if (first_) batch.input = at::randn({tokens, media_.vision.columns()});
+    } else if (media_.medium == Medium::audio) {
+      const auto& audio = media_.audio;
+      for (const auto length : batch.segments)
+        batch.input_segments.push_back(audio.frames_per_row * length);
+      if (first_) batch.input = at::randn({audio.frames_per_row * tokens, audio.mel_bins});
+    } else if (spec_.kind == ModuleKind::llm && (first_ || head_)) {
+      const auto vocabulary = models::checked_family(module_).sizes(module_.config).vocabulary;
+      auto& ids_of = first_ ? batch.input : batch.labels;
+      ids_of = at::arange(first_ ? tokens : tokens + 1, ids).remainder(vocabulary);
     }
     return batch;
   }
 
   std::int64_t input_width() const {
-    if (spec_.kind == ModuleKind::projector)
-      return models::resolve_projector(module_, setup_.modules()).input_size;
+    if (spec_.kind == ModuleKind::projector) return models::input_width(module_, setup_.modules());
     return spec_.hidden_width;
   }
 
@@ -358,6 +360,7 @@ class KindBench::Bench {
   const ModuleConfig& module_;
   const ModuleSpec& spec_;
   const std::optional<AttentionShape> attention_;
+  const MediaInput media_;
   QuietWatch& watch_;
   const Layers layers_;
   const bool first_, head_;

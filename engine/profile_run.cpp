@@ -15,8 +15,9 @@
 #include "engine/profile_shards.hpp"
 #include "engine/profile_speeds.hpp"
 #include "engine/this_machine.hpp"
-#include "models/description.hpp"
+#include "models/family/registry.hpp"
 #include "runtime/vocabulary/model_words.hpp"
+#include "scheduler/layer_work.hpp"
 
 namespace troupe::engine {
 
@@ -37,26 +38,36 @@ std::string processor() {
   return "cpu";
 }
 
-std::string shape_text(const VisionConfig& c) {
-  return std::to_string(c.num_heads) + " " + std::to_string(c.patch_size) + " " +
-         std::to_string(c.spatial_merge_size);
+/// What an encoder makes of its media.
+std::string media_text(const MediaInput& media) {
+  const auto& vision = media.vision;
+  const auto& audio = media.audio;
+  std::string text;
+  for (const auto number : {vision.patch_size, vision.merge_size, vision.rows_per_image,
+                            audio.frames_per_row, audio.pooled_rows, audio.rows_per_window})
+    text += " " + std::to_string(number);
+  return text;
 }
-std::string shape_text(const AudioConfig& c) { return std::to_string(c.encoder_attention_heads); }
-std::string shape_text(const ProjectorConfig&) { return {}; }
-std::string shape_text(const LlmConfig& c) {
-  return std::to_string(c.num_attention_heads) + " " + std::to_string(c.num_key_value_heads);
+
+std::string work_text(const LayerWork& work) {
+  std::string text = " " + work.kind;
+  if (const auto& attention = work.attention)
+    text += " " + std::to_string(attention->heads) + " " + std::to_string(attention->kv_heads) +
+            (attention->causal ? " causal" : "");
+  return text;
 }
 
 /// Names and shapes of all layers, and what their cost depends on besides.
 std::string model_text(const JobSetup& setup) {
   std::string text;
   for (const auto& module : setup.modules()) {
-    text += module.name + " " + module.family + " ";
-    text += std::visit([](const auto& config) { return shape_text(config); }, module.config) + "\n";
+    text += module.name + " " + module.family + media_text(models::media_input(module)) + "\n";
     const auto description = models::describe_module(module, setup.modules());
     if (!description.ok()) continue;  // `prepare` has refused such a model.
-    for (const auto& layer : description.value().layers) {
-      text += layer.name;
+    const auto works = scheduler::layer_works(module);
+    for (std::size_t l = 0; l < works.size(); ++l) {
+      const auto& layer = description.value().layers[l];
+      text += layer.name + work_text(works[l]);
       for (const auto& parameter : layer.parameters)
         for (const auto size : parameter.shape) text += " " + std::to_string(size);
       text += "\n";

@@ -10,13 +10,12 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <string_view>
 
 #include "engine/measured_kind.hpp"
 #include "kernels/deferred_gradients.hpp"
 #include "kernels/linear.hpp"
 #include "kernels/packed_attention.hpp"
-#include "models/description.hpp"
+#include "models/family/registry.hpp"
 #include "scheduler/predicted_costs.hpp"
 
 namespace troupe::engine {
@@ -28,15 +27,9 @@ using scheduler::PartCost;
 
 constexpr MeasuredRuns::Limits kRuns{5, 5, 0};
 
-bool contains_any(std::string_view name, std::initializer_list<const char*> parts) {
-  return std::any_of(parts.begin(), parts.end(),
-                     [&](const char* part) { return name.find(part) != name.npos; });
-}
-
-/// Whether a matrix reads what the matrices before it, split over devices, have made.
-bool joins(std::string_view name) {
-  return contains_any(name, {".o_proj.", ".out_proj.", ".attn.proj.", ".fc2.", ".down_proj.",
-                             ".linear_2.", ".mlp.2."});
+/// Whether the layer looks rows up by token ids, which multiplies nothing.
+bool looks_up(const JobSetup& setup, const LayerKind& kind) {
+  return kind.example.layer == 0 && setup.model.at(kind.example.module).kind == ModuleKind::llm;
 }
 
 Error not_split(const std::string& what, std::int64_t count, std::int32_t tp) {
@@ -89,14 +82,13 @@ class ShardBench {
              Parallelism degrees, const scheduler::LinkSpeed& link, QuietWatch& watch)
       : setup_(setup),
         matrices_(std::move(matrices)),
-        heads_(attention_of(setup, kind)),
+        work_(work_of(setup, kind)),
+        heads_(work_.attention),
         degrees_(degrees),
         link_(link),
         watch_(watch),
         width_(setup.model.at(kind.example.module).hidden_width),
-        looks_up_(kind.name.ends_with(".embed") &&
-                  setup.model.at(kind.example.module).kind == ModuleKind::llm),
-        merges_(kind.name.ends_with(".merger")),
+        looks_up_(looks_up(setup, kind)),
         element_bytes_(scheduler::bytes_per_element(setup.job.train.dtype)) {}
 
   /// `base` is the whole layer at tokens / cp.
@@ -127,7 +119,7 @@ class ShardBench {
 
   /// Rows that a matrix sees: a merger joins several into one.
   std::int64_t rows_of(TokenCount rows) const {
-    return merges_ ? std::max<std::int64_t>(1, rows * width_ / matrices_.front().in) : rows;
+    return std::max<std::int64_t>(1, rows / work_.joined_rows);
   }
 
   /// Medians of the passes of an operation.
@@ -223,13 +215,14 @@ class ShardBench {
 
   const JobSetup& setup_;
   const std::vector<ShardedMatrix> matrices_;
+  const LayerWork work_;
   const std::optional<AttentionShape> heads_;
   const Parallelism degrees_;
   const scheduler::LinkSpeed link_;
   QuietWatch& watch_;
   KindQuietness quiet_;
   const std::int64_t width_;
-  const bool looks_up_, merges_;
+  const bool looks_up_;
   const double element_bytes_;
 };
 
@@ -238,24 +231,23 @@ class ShardBench {
 Result<std::vector<ShardedMatrix>> sharded_matrices(const JobSetup& setup, const LayerKind& kind,
                                                     std::int32_t tp) {
   std::vector<ShardedMatrix> matrices;
-  if (kind.name.ends_with(".embed")) return matrices;
-  const auto heads = attention_of(setup, kind);
+  if (looks_up(setup, kind)) return matrices;
+  const auto heads = work_of(setup, kind).attention;
   if (heads && heads->heads % tp != 0) return not_split(kind.name + " heads", heads->heads, tp);
   const auto description =
       models::describe_module(config_of(setup, kind.example.module), setup.modules());
   if (!description.ok()) return description.error();
   const auto& layer = description.value().layers[static_cast<std::size_t>(kind.example.layer)];
   for (const auto& parameter : layer.parameters) {
-    if (parameter.shape.size() != 2) continue;
-    ShardedMatrix m{parameter.shape[0], parameter.shape[1], 0, 0, joins(parameter.name)};
+    const auto& shared = parameter.split;
+    if (shared.by == models::TensorSplit::By::none) continue;
+    ShardedMatrix m{parameter.shape[0], parameter.shape[1], 0, 0,
+                    shared.by == models::TensorSplit::By::input};
     m.shard_out = m.out, m.shard_in = m.in;
-    // Fewer key heads than devices: each device has one, some have the same.
-    const bool keys = heads && contains_any(parameter.name, {".k_proj.", ".v_proj."});
-    const auto ways = keys ? std::min<std::int64_t>(tp, heads->kv_heads) : tp;
+    // Fewer parts than devices: each device has one, some have the same.
+    const auto ways = shared.parts > 0 ? std::min<std::int64_t>(tp, shared.parts) : tp;
     auto& split = m.joins ? m.shard_in : m.shard_out;
-    // A vocabulary is padded to a multiple; inner widths are not.
-    if (split % ways != 0 && !kind.name.ends_with(".head"))
-      return not_split(parameter.name, split, tp);
+    if (split % ways != 0 && !shared.padded) return not_split(parameter.name, split, tp);
     split = (split + ways - 1) / ways;
     matrices.push_back(m);
   }

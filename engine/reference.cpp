@@ -119,10 +119,10 @@ class Oracle {
     std::vector<at::Tensor> rows;
     for (const auto& window : sample.audio) {
       models::PackedBatch item;
-      item.segments = {(window.frames + 1) / 2};
+      item.segments = {data::audio_shape(window.frames, setup_.data.audio, 0).hidden_rows};
       item.input_segments = {window.frames};
       item.input = at::from_blob(const_cast<float*>(window.mel.data()),
-                                 {window.frames, setup_.data.mel_bins}, at::kFloat);
+                                 {window.frames, setup_.data.audio.mel_bins}, at::kFloat);
       rows.push_back(encode(encoder, item));
     }
     return rows;

@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <map>
 
-#include "models/description.hpp"
 #include "models/factory.hpp"
+#include "models/family/registry.hpp"
 #include "models/graph_problems.hpp"
 
 namespace troupe::models {

@@ -7,7 +7,7 @@
 
 #include "kernels/linear.hpp"
 #include "kernels/norms.hpp"
-#include "models/family.hpp"
+#include "models/parameter_layer.hpp"
 
 namespace troupe::models {
 

@@ -2,8 +2,8 @@
 
 #include <c10/util/Exception.h>
 
-#include "models/description.hpp"
-#include "models/family.hpp"
+#include "models/built_in_layers.hpp"
+#include "models/family/registry.hpp"
 #include "models/initial_value.hpp"
 
 namespace troupe::models {
@@ -19,6 +19,8 @@ Parameter make_parameter(const ParameterSpec& spec, double deviation, const Laye
 }
 
 }  // namespace
+
+Layer::~Layer() = default;
 
 Result<std::unique_ptr<Layer>> make_layer(const ModuleConfig& module,
                                           const std::vector<ModuleConfig>& all, int layer_index,
@@ -36,7 +38,9 @@ Result<std::unique_ptr<Layer>> make_layer(const ModuleConfig& module,
     std::vector<Parameter> parameters;
     for (const auto& spec : layers[static_cast<std::size_t>(layer_index)].parameters)
       parameters.push_back(make_parameter(spec, module.initializer_range, options));
-    return find_family(module).value()->make(module, layer_index, std::move(parameters));
+    const auto& make = checked_family(module).make;
+    return make ? make(module, layer_index, std::move(parameters))
+                : make_built_in(module, layer_index, std::move(parameters));
   } catch (const c10::Error& error) {  // No memory, or no such device.
     return Error{Errc::unavailable,
                  "layer " + layers[static_cast<std::size_t>(layer_index)].name +

@@ -5,9 +5,8 @@
 #include <optional>
 #include <set>
 
-#include "models/description.hpp"
-#include "models/family.hpp"
-#include "models/widths.hpp"
+#include "models/family/registry.hpp"
+#include "models/family/widths.hpp"
 
 namespace troupe::models {
 
@@ -73,9 +72,7 @@ std::optional<Error> check_widths(const Modules& modules, const ModuleConfig& mo
   if (module.kind == ModuleKind::llm) return {};
   const auto& next = *find_module(modules, module.next);
   const auto given = output_width(module, modules);
-  const auto taken = next.kind == ModuleKind::projector
-                         ? resolve_projector(next, modules).input_size
-                         : output_width(next, modules);
+  const auto taken = input_width(next, modules);
   if (given == taken) return {};
   return config_error(module, "next",
                       "'" + module.name + "' hands on rows of " + std::to_string(given) +
@@ -104,7 +101,7 @@ std::vector<Error> graph_problems(const std::vector<ModuleConfig>& modules) {
   Problems problems;
   add_name_problems(modules, problems);
   for (const auto& module : modules)
-    if (auto family = find_family(module); !family) problems.push_back(family.error());
+    if (auto family = family_of(module); !family) problems.push_back(family.error());
   for (const auto& module : modules)
     if (auto problem = check_next(modules, module)) problems.push_back(std::move(*problem));
   return problems.empty() ? size_problems(modules) : problems;

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "models/description.hpp"
+#include "models/family/description.hpp"
 
 namespace troupe::models {
 

@@ -22,7 +22,7 @@ struct LayerLoad {
 double flops_of(const LayerWork& work, const LayerLoad& load) {
   const double products = 2 * work.used_weights * load.rows;
   const double entry = 2 * work.entry_weights * load.rows;
-  const double attention = work.attention_flops * load.pairs;
+  const double attention = work.attention_flops() * load.pairs;
   double flops = products + attention;
   if (load.trains) flops += products;
   // Scores and values are two products, each differentiated for both of its factors.

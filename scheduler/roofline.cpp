@@ -27,7 +27,7 @@ class Roofline {
     const double traffic = element_ * (read + rows * work.activation_elements);
     const double pass = std::max(matrix_flops / flops_per_ms_, traffic / bytes_per_ms_);
     const double collective = collective_ms(work, rows, parallelism);
-    const double attention = work.attention_flops *
+    const double attention = work.attention_flops() *
                              work.attention_pairs(static_cast<double>(tokens)) / parallelism.cp /
                              parallelism.tp / flops_per_ms_;
     ProfilePoint made;
@@ -48,7 +48,7 @@ class Roofline {
     const double row_bytes = rows * static_cast<double>(work.width) * element_;
     double bytes = 0;
     if (parallelism.tp > 1) bytes += 2 * 2 * row_bytes * (1 - 1.0 / parallelism.tp);
-    if (parallelism.cp > 1 && work.attention_flops > 0)
+    if (parallelism.cp > 1 && work.attention_flops() > 0)
       bytes += 2 * row_bytes * (parallelism.cp - 1);
     return bytes / link_bytes_per_ms_;
   }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "models/family/registry.hpp"
+#include "runtime/data/decode_sample.hpp"
 #include "scheduler/cost_model.hpp"
 #include "scheduler/layer_work.hpp"
 #include "scheduler/pipeline_templates.hpp"
@@ -15,6 +17,7 @@ namespace {
 
 constexpr std::int64_t kNodesMax = 10'000;
 constexpr std::int64_t kDevicesPerNodeMax = 64;
+constexpr std::int32_t kWindowFrames = 3000;  // 30 s.
 
 using scheduler::Parallelism;
 
@@ -24,21 +27,18 @@ SampleShape largest_sample(const job::Job& job, const ModelGraph& graph,
   SampleShape sample;
   sample.llm_tokens = sample.trained_tokens = job.data.max_seq_len;
   for (std::size_t m = 0; m < graph.modules.size(); ++m) {
-    MediaShape item;
-    if (const auto* vision = std::get_if<VisionConfig>(&modules[m].config)) {
-      const std::int64_t merge = vision->spatial_merge_size;
-      item.output_rows = static_cast<std::int32_t>(std::max<std::int64_t>(
-          1, job.data.max_pixels /
-                 (std::int64_t{vision->patch_size} * vision->patch_size * merge * merge)));
-      item.input_rows = item.hidden_rows =
-          static_cast<std::int32_t>(item.output_rows * merge * merge);
-    } else if (const auto* audio = std::get_if<AudioConfig>(&modules[m].config)) {
-      item.hidden_rows = item.output_rows = audio->max_source_positions;
-      item.input_rows = 2 * item.hidden_rows;
-    } else {
-      continue;
+    const auto media = models::media_input(modules[m]);
+    if (media.medium == Medium::image) {
+      const std::int64_t side = media.vision.factor();
+      const auto groups = std::max<std::int64_t>(1, job.data.max_pixels / (side * side));
+      sample.media.push_back(
+          {ModuleId{m},
+           {data::image_shape(media.vision.merge_size,
+                              static_cast<std::int32_t>(groups * media.vision.merge_size),
+                              media.vision, 0)}});
+    } else if (media.medium == Medium::audio) {
+      sample.media.push_back({ModuleId{m}, {data::audio_shape(kWindowFrames, media.audio, 0)}});
     }
-    sample.media.push_back({ModuleId{m}, {item}});
   }
   return sample;
 }
@@ -49,8 +49,7 @@ class Chain {
   Chain(const job::Job& job, const ModelGraph& graph, const std::vector<ModuleConfig>& modules,
         const ReplayMachines& machines, const ReplayModelOptions& options)
       : job_(job), graph_(graph), machines_(machines), options_(options) {
-    for (std::size_t m = 0; m < modules.size(); ++m)
-      works_.push_back(scheduler::layer_works(modules[m]));
+    works_ = scheduler::model_works(graph, modules);
     for (std::int64_t k = 1; k <= machines.devices_per_node; k *= 2)
       degrees_.push_back(static_cast<std::int32_t>(k));
     sample_ = largest_sample(job, graph, modules);
@@ -155,7 +154,7 @@ class Chain {
   const ModelGraph& graph_;
   const ReplayMachines& machines_;
   const ReplayModelOptions& options_;
-  std::vector<std::vector<scheduler::LayerWork>> works_;
+  std::vector<std::vector<LayerWork>> works_;
   std::vector<std::int32_t> degrees_;
   SampleShape sample_;
 };

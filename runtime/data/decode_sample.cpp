@@ -66,7 +66,7 @@ Fault decode_clips(const Dataset& dataset, const Record& record, const DataOptio
   for (const auto& name : record.audio) {
     auto clip = read_audio(dataset.media_path(record, name), options.audio_seconds_max);
     if (!clip) return bad_media(record, name, clip.error());
-    auto windows = log_mel_windows(clip.value(), options.mel_bins, options.pad_audio);
+    auto windows = log_mel_windows(clip.value(), options.audio.mel_bins, options.pad_audio);
     if (!windows) return bad_media(record, name, windows.error());
     for (auto& window : windows.value())
       sample.audio.push_back({std::move(window.mel), window.frames, marker});
@@ -83,7 +83,7 @@ void measure(const DataOptions& options, DecodedSample& sample) {
     sample.llm_tokens +=
         image_shape(image.grid_height, image.grid_width, options.vision, 0).output_rows;
   for (const auto& window : sample.audio)
-    sample.llm_tokens += audio_shape(window.frames, window.marker).output_rows;
+    sample.llm_tokens += audio_shape(window.frames, options.audio, window.marker).output_rows;
 }
 
 DecodeOutcome decode(const Dataset& dataset, const Record& record, const DataOptions& options,
@@ -133,15 +133,24 @@ MediaShape image_shape(std::int32_t grid_height, std::int32_t grid_width, const 
   const std::int32_t patches = grid_height * grid_width;
   return {.input_rows = patches,
           .hidden_rows = patches,
-          .output_rows = patches / (vision.merge_size * vision.merge_size),
+          .output_rows = vision.rows_per_image > 0
+                             ? vision.rows_per_image
+                             : patches / (vision.merge_size * vision.merge_size),
           .grid_height = grid_height,
           .grid_width = grid_width,
           .marker = marker};
 }
 
-MediaShape audio_shape(std::int32_t frames, std::int32_t marker) {
-  const std::int32_t rows = (frames + 1) / 2;
-  return {.input_rows = frames, .hidden_rows = rows, .output_rows = rows, .marker = marker};
+MediaShape audio_shape(std::int32_t frames, const AudioInput& audio, std::int32_t marker) {
+  const auto joined = [](std::int32_t rows, std::int32_t group) {
+    return (rows + group - 1) / group;
+  };
+  const std::int32_t rows = joined(frames, audio.frames_per_row);
+  return {.input_rows = frames,
+          .hidden_rows = rows,
+          .output_rows =
+              audio.rows_per_window > 0 ? audio.rows_per_window : joined(rows, audio.pooled_rows),
+          .marker = marker};
 }
 
 SampleShape shape_of(const DecodedSample& sample, const DataOptions& options,
@@ -151,7 +160,7 @@ SampleShape shape_of(const DecodedSample& sample, const DataOptions& options,
     vision.items.push_back(image_shape(image.grid_height, image.grid_width, options.vision,
                                        static_cast<std::int32_t>(vision.items.size())));
   for (const auto& window : sample.audio)
-    audio.items.push_back(audio_shape(window.frames, window.marker));
+    audio.items.push_back(audio_shape(window.frames, options.audio, window.marker));
 
   SampleShape shape;
   shape.position = sample.position;

@@ -77,7 +77,8 @@ SampleShape shape_of(const DecodedSample& sample, const DataOptions& options,
 /// Rows of the vision encoder for a picture of this grid; `marker`: which `<image>` it belongs to.
 MediaShape image_shape(std::int32_t grid_height, std::int32_t grid_width, const VisionInput& vision,
                        std::int32_t marker);
-/// Rows of the audio encoder for a window: frames in, frames / 2 rounded up between layers and out.
-MediaShape audio_shape(std::int32_t frames, std::int32_t marker);
+/// Rows of the audio encoder for a window; with Whisper's sizes: frames in, frames / 2 rounded up
+/// between layers and out.
+MediaShape audio_shape(std::int32_t frames, const AudioInput& audio, std::int32_t marker);
 
 }  // namespace troupe::data

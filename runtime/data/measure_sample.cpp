@@ -61,7 +61,8 @@ std::optional<BadSample> measure_clips(const Dataset& dataset, const Record& rec
     for (std::int64_t left = samples.value(); left >= kHopSamples; left -= kWindowSamples) {
       const auto window =
           options.pad_audio ? kWindowSamples : std::min<std::int64_t>(left, kWindowSamples);
-      media.items.push_back(audio_shape(static_cast<std::int32_t>(window / kHopSamples), marker));
+      media.items.push_back(
+          audio_shape(static_cast<std::int32_t>(window / kHopSamples), options.audio, marker));
     }
     ++marker;
   }

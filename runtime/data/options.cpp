@@ -38,9 +38,9 @@ std::vector<Error> problems_of(const DataOptions& options) {
                              "leave them out for 14, 2 and 2"));
   else
     add_pixel_problems(options, problems);
-  if (options.mel_bins < 1 || options.mel_bins > 201)
+  if (options.audio.mel_bins < 1 || options.audio.mel_bins > 201)
     problems.push_back(wrong("modules.audio.config.num_mel_bins",
-                             "is " + std::to_string(options.mel_bins) + ", outside 1..201",
+                             "is " + std::to_string(options.audio.mel_bins) + ", outside 1..201",
                              "use 80, or 128 for whisper-large-v3"));
   if (options.max_seq_len < 0)
     problems.push_back(wrong("data.max_seq_len",

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/vocabulary/media_input.hpp"
 #include "runtime/vocabulary/result.hpp"
 
 namespace troupe::data {
@@ -21,20 +22,6 @@ struct DataSource {
   std::string format = "llava";  ///< The only one today.
 
   friend bool operator==(const DataSource&, const DataSource&) = default;
-};
-
-/// Sizes of the vision encoder's input, as in Qwen2-VL.
-struct VisionInput {
-  std::int32_t patch_size = 14;          ///< Pixels per patch side.
-  std::int32_t merge_size = 2;           ///< Patches per side that become one llm row.
-  std::int32_t temporal_patch_size = 2;  ///< A picture is repeated to this many frames.
-
-  /// Side of the square of pixels behind one llm row; sizes are rounded to multiples of it.
-  std::int32_t factor() const { return patch_size * merge_size; }
-  /// Columns of one patch row: 3 channels x frames x side x side.
-  std::int32_t columns() const { return 3 * temporal_patch_size * patch_size * patch_size; }
-
-  friend bool operator==(const VisionInput&, const VisionInput&) = default;
 };
 
 /// Everything that decides what a sample looks like to the model.
@@ -49,8 +36,8 @@ struct DataOptions {
   /// A file that claims more pixels is refused before it is decoded (memory, decompression bombs).
   std::int64_t decoded_pixels_max = 178956970;
 
-  std::int32_t mel_bins = 80;  ///< 80, or 128 for whisper-large-v3.
-  bool pad_audio = false;      ///< True: every window is padded with silence to 30 s.
+  AudioInput audio;
+  bool pad_audio = false;  ///< True: every window is padded with silence to 30 s.
   /// A clip that is longer is refused before it is decoded.
   std::int32_t audio_seconds_max = 3600;
 

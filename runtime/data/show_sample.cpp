@@ -73,7 +73,8 @@ std::string media_lines(const DecodedSample& sample, const DataOptions& options)
   }
   for (const auto& window : sample.audio)
     text += "  audio " + std::to_string(window.marker) + ": " + std::to_string(window.frames) +
-            " frames -> " + std::to_string(audio_shape(window.frames, window.marker).output_rows) +
+            " frames -> " +
+            std::to_string(audio_shape(window.frames, options.audio, window.marker).output_rows) +
             " rows\n";
   return text;
 }

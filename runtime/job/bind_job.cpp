@@ -1,4 +1,5 @@
 #include "runtime/job/bind_job.hpp"
+#include "models/family/load_plugin.hpp"
 
 #include <algorithm>
 
@@ -58,6 +59,22 @@ Cluster bind_cluster(const Value* value, Findings& findings) {
   return cluster;
 }
 
+/// Loads the libraries: what they add is there when the modules are read.
+Plugins bind_plugins(const Value* value, Findings& findings) {
+  Plugins plugins;
+  const auto problems_before = findings.problems.size();
+  SectionReader reader{value, "plugins", findings};
+  describe_plugins(reader, plugins);
+  reader.finish();
+  if (findings.problems.size() != problems_before) return plugins;
+  for (std::size_t i = 0; i < plugins.libraries.size(); ++i)
+    if (auto loaded = models::load_plugin(plugins.libraries[i]); !loaded.ok())
+      findings.add_at("plugins.libraries",
+                      "plugins.libraries[" + std::to_string(i) + "]: " + loaded.error().message,
+                      loaded.error().fix, loaded.error().code);
+  return plugins;
+}
+
 Observation bind_observe(const Value* value, Findings& findings) {
   Observation observe;
   SectionReader reader{value, "observe", findings};
@@ -108,7 +125,10 @@ BoundJob bind_job(const Value& root, Findings& findings) {
   SectionReader reader{&root, "", findings};
   reader.take("extends");  // Already followed.
   job.job = bind_identity(reader.take("job"), findings);
-  job.modules = bind_modules(reader.take("modules"), findings);
+  const auto problems_at_first = findings.problems.size();
+  job.plugins = bind_plugins(reader.take("plugins"), findings);
+  const bool has_all_plugins = findings.problems.size() == problems_at_first;
+  job.modules = bind_modules(reader.take("modules"), has_all_plugins, findings);
   // Also those whose table was wrong: a layout may name them without a second complaint.
   std::vector<std::string> names;
   if (const Value* modules = root.find("modules");

@@ -23,8 +23,10 @@ struct BoundJob {
 /// `next` as written; check_job.hpp sorts and completes them.
 BoundJob bind_job(const Value& root, Findings& findings);
 
-/// `[modules]`. A module of unknown kind or family is left out after its problem was reported.
-std::vector<ModuleConfig> bind_modules(const Value* modules, Findings& findings);
+/// `[modules]`. A module of unknown kind or family is left out after its problem was reported; the
+/// family is no problem of its own where plug-ins are missing, one of which may have it.
+std::vector<ModuleConfig> bind_modules(const Value* modules, bool has_all_plugins,
+                                       Findings& findings);
 
 /// `[[debug.layouts]]`.
 std::vector<LaterLayout> bind_later_layouts(const Value::Array& list,

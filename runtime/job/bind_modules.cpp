@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <map>
 
+#include "models/family/registry.hpp"
 #include "runtime/job/bind_job.hpp"
 #include "runtime/job/section_reader.hpp"
 #include "runtime/vocabulary/nearest_word.hpp"
@@ -9,25 +10,10 @@ namespace troupe::job {
 
 namespace {
 
-/// A family, the kind of module it can be, and its default hyperparameters.
-struct Family {
-  std::string name;
-  ModuleKind kind;
-  std::variant<VisionConfig, AudioConfig, ProjectorConfig, LlmConfig> config;
-};
-
-const std::vector<Family>& families() {
-  static const std::vector<Family> all{{"qwen2-vl", ModuleKind::encoder, VisionConfig{}},
-                                       {"whisper", ModuleKind::encoder, AudioConfig{}},
-                                       {"mlp", ModuleKind::projector, ProjectorConfig{}},
-                                       {"llama", ModuleKind::llm, LlmConfig{}}};
-  return all;
-}
-
 std::vector<std::string> families_of(ModuleKind kind) {
   std::vector<std::string> names;
-  for (const auto& family : families())
-    if (family.kind == kind) names.push_back(family.name);
+  for (const auto* family : models::families())
+    if (family->kind == kind) names.push_back(family->name);
   return names;
 }
 
@@ -37,15 +23,28 @@ std::string listed(const std::vector<std::string>& words) {
   return text;
 }
 
-/// Fills family and config. A kind with one family needs none named. False: unknown, reported.
-bool choose_family(ModuleConfig& module, const std::string& path, Findings& findings) {
-  const auto names = families_of(module.kind);
-  if (module.family.empty() && names.size() == 1) module.family = names.front();
-  for (const auto& family : families()) {
-    if (family.name != module.family || family.kind != module.kind) continue;
-    module.config = family.config;
-    return true;
+/// The family that needs not be named: the only built-in one of its kind. One that is added later
+/// does not change what a job file means.
+std::string default_family(ModuleKind kind) {
+  switch (kind) {
+    case ModuleKind::encoder: break;
+    case ModuleKind::projector: return "mlp";
+    case ModuleKind::llm: return "llama";
   }
+  return {};
+}
+
+/// Fills family and config; nullptr: unknown, reported.
+const models::Family* choose_family(ModuleConfig& module, const std::string& path,
+                                    bool has_all_plugins, Findings& findings) {
+  if (module.family.empty()) module.family = default_family(module.kind);
+  const auto* family = models::find_family(module.family);
+  if (family != nullptr && family->kind == module.kind) {
+    module.config = family->defaults;
+    return family;
+  }
+  if (!has_all_plugins) return nullptr;
+  const auto names = families_of(module.kind);
   const auto near = nearest_word(module.family, names);
   const std::string fix =
       near.empty() ? "choose one of " + listed(names) : "did you mean \"" + near + "\"?";
@@ -56,7 +55,7 @@ bool choose_family(ModuleConfig& module, const std::string& path, Findings& find
                     path + ".family: '" + module.family +
                         "' is no family of this kind of module; there are " + listed(names),
                     fix);
-  return false;
+  return nullptr;
 }
 
 bool is_name(const std::string& name) {
@@ -84,7 +83,7 @@ std::string kind_fix(const std::string& name, const std::vector<std::string>& ot
 /// kind.
 std::optional<ModuleConfig> bind_module(const Member& member,
                                         const std::vector<std::string>& others,
-                                        Findings& findings) {
+                                        bool has_all_plugins, Findings& findings) {
   ModuleConfig module;
   module.name = member.key;
   const std::string path = "modules." + member.key;
@@ -115,20 +114,21 @@ std::optional<ModuleConfig> bind_module(const Member& member,
   if (reader.take("hf") != nullptr)
     findings.add_at(path + ".hf", path + ".hf: starting from Hugging Face weights is not there yet",
                     "remove it and describe the module by family and config", Errc::unavailable);
-  usable = usable && choose_family(module, path, findings);
+  const auto* family = usable ? choose_family(module, path, has_all_plugins, findings) : nullptr;
   const Value* config = reader.take("config");
-  if (usable) {
+  if (family != nullptr) {
     SectionReader config_reader{config, path + ".config", findings};
-    describe_config(config_reader, module.config);
+    describe_config(config_reader, *family, module.config);
     config_reader.finish();
   }
   reader.finish();
-  return usable ? std::optional(module) : std::nullopt;
+  return family != nullptr ? std::optional(module) : std::nullopt;
 }
 
 }  // namespace
 
-std::vector<ModuleConfig> bind_modules(const Value* modules, Findings& findings) {
+std::vector<ModuleConfig> bind_modules(const Value* modules, bool has_all_plugins,
+                                       Findings& findings) {
   std::vector<ModuleConfig> bound;
   SectionReader reader{modules, "modules", findings};
   const auto members = reader.rest();
@@ -136,7 +136,8 @@ std::vector<ModuleConfig> bind_modules(const Value* modules, Findings& findings)
   for (const auto* member : members)
     if (member->value.find("kind") != nullptr) complete.push_back(member->key);
   for (const auto* member : members)
-    if (auto module = bind_module(*member, complete, findings)) bound.push_back(std::move(*module));
+    if (auto module = bind_module(*member, complete, has_all_plugins, findings))
+      bound.push_back(std::move(*module));
   return bound;
 }
 

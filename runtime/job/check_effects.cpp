@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <string>
 
+#include "models/family/registry.hpp"
 #include "runtime/job/check_job.hpp"
 
 namespace troupe::job {
@@ -9,10 +10,9 @@ namespace {
 
 using std::to_string;
 
-template <class Config>
-bool has_encoder(const Job& job) {
-  return std::any_of(job.modules.begin(), job.modules.end(), [](const auto& module) {
-    return std::holds_alternative<Config>(module.config);
+bool has_encoder(const Job& job, Medium medium) {
+  return std::any_of(job.modules.begin(), job.modules.end(), [&](const auto& module) {
+    return models::media_input(module).medium == medium;
   });
 }
 
@@ -59,11 +59,11 @@ void warn_of_media(const Job& job, Findings& findings) {
     findings.warn_at(path, path + " has no effect: no module takes " + takes,
                      "remove it, or add an encoder of that kind to [modules]");
   };
-  if (!has_encoder<VisionConfig>(job)) {
+  if (!has_encoder(job, Medium::image)) {
     if (data.max_pixels != defaults.max_pixels) warn("data.max_pixels", "images");
     if (data.min_pixels != defaults.min_pixels) warn("data.min_pixels", "images");
   }
-  if (!has_encoder<AudioConfig>(job) && data.pad_audio) warn("data.pad_audio", "audio");
+  if (!has_encoder(job, Medium::audio) && data.pad_audio) warn("data.pad_audio", "audio");
 }
 
 void warn_of_frozen(const std::vector<ModuleConfig>& modules, Findings& findings) {

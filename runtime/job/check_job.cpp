@@ -1,4 +1,5 @@
 #include "runtime/job/check_job.hpp"
+#include "models/family/registry.hpp"
 
 #include <algorithm>
 #include <cstdlib>
@@ -33,9 +34,9 @@ void check_data(const Job& job, bool modules_complete, Findings& findings) {
                     "lower min_pixels or raise max_pixels");
   if (!modules_complete) return;
   for (const auto& module : job.modules) {
-    const auto* vision = std::get_if<VisionConfig>(&module.config);
-    if (vision == nullptr) continue;
-    const std::int64_t side = std::int64_t{vision->patch_size} * vision->spatial_merge_size;
+    const auto media = models::media_input(module);
+    if (media.medium != Medium::image) continue;
+    const std::int64_t side = media.vision.factor();
     if (data.max_pixels < side * side)
       findings.add_at("data.max_pixels",
                       "data.max_pixels " + std::to_string(data.max_pixels) +

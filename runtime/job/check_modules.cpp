@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "models/family/registry.hpp"
 #include "runtime/job/check_job.hpp"
 #include "runtime/vocabulary/nearest_word.hpp"
 
@@ -104,15 +105,15 @@ std::string cycle_of(const Modules& rest) {
 }
 
 /// A sample's images go to one encoder, its audio to one.
-template <class Config>
-void check_single(const Modules& modules, const char* medium, Findings& findings) {
+void check_single(const Modules& modules, Medium medium, const std::string& noun,
+                  Findings& findings) {
   const ModuleConfig* first = nullptr;
   for (const auto& module : modules) {
-    if (!std::holds_alternative<Config>(module.config)) continue;
+    if (models::media_input(module).medium != medium) continue;
     if (first != nullptr)
       findings.add_at("modules." + module.name,
-                      "modules." + module.name + ": both it and " + first->name + " take " + medium,
-                      "keep one of them: a sample's " + std::string(medium) + " go to one encoder");
+                      "modules." + module.name + ": both it and " + first->name + " take " + noun,
+                      "keep one of them: a sample's " + noun + " go to one encoder");
     first = &module;
   }
 }
@@ -151,8 +152,8 @@ bool check_modules(Modules& modules, Findings& findings) {
   for (const auto& module : modules) good = check_next(modules, module, findings) && good;
   good = good && sort(modules, findings);
   good = good && check_inputs(modules, findings);
-  check_single<VisionConfig>(modules, "images", findings);
-  check_single<AudioConfig>(modules, "sounds", findings);
+  check_single(modules, Medium::image, "images", findings);
+  check_single(modules, Medium::audio, "sounds", findings);
   if (std::all_of(modules.begin(), modules.end(), [](const auto& m) { return m.freeze; }))
     findings.add_at("modules." + modules.back().name + ".freeze",
                     "modules: all are frozen, nothing would be trained",

@@ -1,13 +1,16 @@
 // The keys of the job file: for each section one function that names every key, the member it
 // fills and the values it takes. Reading, writing and "did you mean" all walk these.
 //
-// Private to runtime/job. A visitor offers flag, integer, number, pair, text, choice, path,
+// Private to runtime/job. A visitor offers flag, integer, number, pair, text, choice, path, paths,
 // duration; `S` is the section, const for a writer. To add a key: a member in job.hpp, a line here.
 
 #pragma once
 
 #include <limits>
+#include <string>
+#include <vector>
 
+#include "models/family/family.hpp"
 #include "runtime/job/field_values.hpp"
 #include "runtime/job/job.hpp"
 
@@ -18,6 +21,11 @@ void describe_identity(V& v, S& x) {
   v.text("name", x.name);
   v.integer("seed", x.seed, {0, std::numeric_limits<std::int64_t>::max()});
   v.output_path("run_dir", x.run_dir);
+}
+
+template <class V, class S>
+void describe_plugins(V& v, S& x) {
+  v.input_paths("libraries", x.libraries);
 }
 
 template <class V, class S>
@@ -161,59 +169,32 @@ void describe_module(V& v, S& x) {
   v.number("initializer_range", x.initializer_range, {0, 1000});
 }
 
-// Hyperparameters in Hugging Face's names. One overload per family's values.
-
+/// Lets a family name its keys to a visitor.
 template <class V>
-void describe_vision(V& v, auto& x) {
-  v.integer("depth", x.depth, {1, 10'000});
-  v.integer("embed_dim", x.embed_dim, kWidth);
-  v.integer("num_heads", x.num_heads, kWidth);
-  v.number("mlp_ratio", x.mlp_ratio, {0.01, 1000});
-  v.integer("hidden_size", x.hidden_size, kWidth);
-  v.integer("patch_size", x.patch_size, {1, 1024});
-  v.integer("spatial_merge_size", x.spatial_merge_size, {1, 64});
-  v.integer("temporal_patch_size", x.temporal_patch_size, {1, 64});
-  v.integer("in_channels", x.in_channels, {1, 64});
-}
+class ConfigWalk final : public models::ConfigFields {
+ public:
+  explicit ConfigWalk(V& visitor) : v_(visitor) {}
 
+  void flag(const char* key, bool& x) override { v_.flag(key, x); }
+  void integer(const char* key, std::int32_t& x, std::int64_t min, std::int64_t max) override {
+    v_.integer(key, x, Range<std::int64_t>{min, max});
+  }
+  void number(const char* key, double& x, double min, double max) override {
+    v_.number(key, x, Range<double>{min, max});
+  }
+  void word(const char* key, std::string& x, const std::vector<std::string>& words) override {
+    v_.word(key, x, words);
+  }
+
+ private:
+  V& v_;
+};
+
+/// Walks the keys of `[modules.NAME.config]`, which are the family's.
 template <class V>
-void describe_audio(V& v, auto& x) {
-  v.integer("encoder_layers", x.encoder_layers, {1, 10'000});
-  v.integer("d_model", x.d_model, kWidth);
-  v.integer("encoder_attention_heads", x.encoder_attention_heads, kWidth);
-  v.integer("encoder_ffn_dim", x.encoder_ffn_dim, kWidth);
-  v.integer("num_mel_bins", x.num_mel_bins, {1, 201});
-  v.integer("max_source_positions", x.max_source_positions, {1, 1 << 20});
-}
-
-template <class V>
-void describe_projector(V& v, auto& x) {
-  v.integer("input_size", x.input_size, {0, 1 << 20});
-  v.integer("hidden_size", x.hidden_size, {0, 1 << 20});
-  v.integer("output_size", x.output_size, {0, 1 << 20});
-}
-
-template <class V>
-void describe_llm(V& v, auto& x) {
-  v.integer("num_hidden_layers", x.num_hidden_layers, {1, 10'000});
-  v.integer("hidden_size", x.hidden_size, kWidth);
-  v.integer("intermediate_size", x.intermediate_size, kWidth);
-  v.integer("num_attention_heads", x.num_attention_heads, kWidth);
-  v.integer("num_key_value_heads", x.num_key_value_heads, kWidth);
-  v.integer("head_dim", x.head_dim, {0, 1 << 20});
-  v.integer("vocab_size", x.vocab_size, {1, 1 << 26});
-  v.number("rms_norm_eps", x.rms_norm_eps, {1e-30, 1});
-  v.number("rope_theta", x.rope_theta, {1, 1e12});
-  v.flag("tie_word_embeddings", x.tie_word_embeddings);
-}
-
-/// Walks the config of whatever family `config` holds.
-template <class V, class Variant>
-void describe_config(V& v, Variant& config) {
-  if (auto* vision = std::get_if<VisionConfig>(&config)) describe_vision(v, *vision);
-  if (auto* audio = std::get_if<AudioConfig>(&config)) describe_audio(v, *audio);
-  if (auto* projector = std::get_if<ProjectorConfig>(&config)) describe_projector(v, *projector);
-  if (auto* llm = std::get_if<LlmConfig>(&config)) describe_llm(v, *llm);
+void describe_config(V& v, const models::Family& family, FamilyConfig& config) {
+  ConfigWalk<V> walk(v);
+  family.fields(walk, config);
 }
 
 }  // namespace troupe::job

@@ -146,6 +146,13 @@ struct Balancer {
   friend bool operator==(const Balancer&, const Balancer&) = default;
 };
 
+/// `[plugins]`: code of the user's own. It is loaded before the modules are read, on every node.
+struct Plugins {
+  std::vector<std::filesystem::path> libraries;  ///< Shared libraries made by `TROUPE_PLUGIN`.
+
+  friend bool operator==(const Plugins&, const Plugins&) = default;
+};
+
 /// `[observe]`: how a running job can be watched.
 struct Observation {
   /// Where Prometheus finds its figures: HOST:PORT, or a port, which is then on the loopback; port
@@ -191,6 +198,7 @@ struct Debug {
 /// The whole job. `modules` stand in topological order, the llm last, `next` filled.
 struct Job {
   Identity job;
+  Plugins plugins;
   std::vector<ModuleConfig> modules;
   Parallel parallel;
   Data data;

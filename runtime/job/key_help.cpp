@@ -5,6 +5,7 @@
 #include <string_view>
 #include <utility>
 
+#include "models/family/registry.hpp"
 #include "runtime/job/fields.hpp"
 #include "runtime/job/load_job.hpp"
 #include "runtime/vocabulary/nearest_word.hpp"
@@ -28,6 +29,7 @@ class KeyCollector {
   void choice(const char* key, auto&, const auto&) { add(key); }
   void input_path(const char* key, std::filesystem::path&) { add(key); }
   void output_path(const char* key, std::filesystem::path&) { add(key); }
+  void input_paths(const char* key, std::vector<std::filesystem::path>&) { add(key); }
   void duration(Duration&) {
     for (const auto& [name, unit] : kDurations) add(name);
   }
@@ -165,12 +167,11 @@ std::vector<std::string> known_keys() {
     collect(keys, prefix, describe, section);
   };
   walk("job.", Identity{}, [](auto& v, auto& x) { describe_identity(v, x); });
+  walk("plugins.", Plugins{}, [](auto& v, auto& x) { describe_plugins(v, x); });
   walk("modules.NAME.", ModuleConfig{}, [](auto& v, auto& x) { describe_module(v, x); });
-  walk("modules.NAME.config.", LlmConfig{}, [](auto& v, auto& x) { describe_llm(v, x); });
-  walk("modules.NAME.config.", VisionConfig{}, [](auto& v, auto& x) { describe_vision(v, x); });
-  walk("modules.NAME.config.", AudioConfig{}, [](auto& v, auto& x) { describe_audio(v, x); });
-  walk("modules.NAME.config.", ProjectorConfig{},
-       [](auto& v, auto& x) { describe_projector(v, x); });
+  for (const auto* family : models::families())
+    walk("modules.NAME.config.", family->defaults,
+         [&](auto& v, auto& x) { describe_config(v, *family, x); });
   walk("parallel.", Parallel{}, [](auto& v, auto& x) { v.choice("mode", x.mode, kLayoutModes); });
   walk("parallel.NAME.", ModuleLayout{}, [](auto& v, auto& x) { describe_module_layout(v, x); });
   walk("data.", Data{}, [](auto& v, auto& x) { describe_data(v, x); });

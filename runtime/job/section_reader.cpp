@@ -139,20 +139,39 @@ void SectionReader::input_path(const char* key, fs::path& x) {
   std::string written;
   text(key, written);
   const Value* value = value_ == nullptr ? nullptr : value_->find(key);
-  if (value == nullptr || written.empty()) return;
-  if (findings_.paths == Paths::of_another_machine) {
-    x = written;
-    return;
+  if (value != nullptr && !written.empty()) x = found_path(*value, written, at(key));
+}
+
+void SectionReader::input_paths(const char* key, std::vector<fs::path>& x) {
+  const auto* entries = list(key);
+  if (entries == nullptr) return;
+  x.clear();
+  for (std::size_t i = 0; i < entries->size(); ++i) {
+    const Value& entry = (*entries)[i];
+    const auto name = at(key) + "[" + std::to_string(i) + "]";
+    const auto* written = std::get_if<std::string>(&entry.data);
+    if (written == nullptr || written->empty())
+      findings_.add(Errc::invalid_argument, entry.where(), name + ": expected a path",
+                    "write it in quotes");
+    else
+      x.push_back(found_path(entry, *written, name));
   }
+}
+
+/// Reported where it is not there.
+fs::path SectionReader::found_path(const Value& value, const std::string& written,
+                                   const std::string& key) {
+  if (findings_.paths == Paths::of_another_machine) return written;
   std::error_code ignored;
-  const fs::path beside = fs::absolute(value->source->folder / written).lexically_normal();
+  const fs::path beside = fs::absolute(value.source->folder / written).lexically_normal();
   const fs::path here = fs::absolute(written).lexically_normal();
-  x = !fs::exists(beside, ignored) && fs::exists(here, ignored) ? here : beside;
-  if (fs::exists(x, ignored)) return;
+  auto found = !fs::exists(beside, ignored) && fs::exists(here, ignored) ? here : beside;
+  if (fs::exists(found, ignored)) return found;
   const std::string also = beside == here ? "" : ", nor is " + here.string();
-  findings_.add(Errc::not_found, value->where(),
-                at(key) + ": " + beside.string() + " is not there" + also,
+  findings_.add(Errc::not_found, value.where(),
+                key + ": " + beside.string() + " is not there" + also,
                 "correct the path; it starts from the job file's folder or the current directory");
+  return found;
 }
 
 void SectionReader::output_path(const char* key, fs::path& x) {

@@ -54,6 +54,8 @@ class SectionReader {
   /// it or in the current directory, and made absolute. One of another machine is left as it is.
   void input_path(const char* key, std::filesystem::path& x);
   void output_path(const char* key, std::filesystem::path& x);
+  /// A list of them.
+  void input_paths(const char* key, std::vector<std::filesystem::path>& x);
   /// Exactly one of the keys of kDurations.
   void duration(Duration& x);
 
@@ -74,6 +76,8 @@ class SectionReader {
   std::optional<std::int64_t> read_integer(const char* key, Range<std::int64_t> range);
   std::optional<double> read_number(const char* key, Range<double> range);
   std::optional<double> as_number(const Value& value, const std::string& path, Range<double> range);
+  std::filesystem::path found_path(const Value& value, const std::string& written,
+                                   const std::string& key);
   bool read_word(const char* key, std::string& x, const std::vector<std::string>& words);
   void wrong_type(const char* key, const Value& value, const std::string& expected);
 

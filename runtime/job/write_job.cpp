@@ -1,6 +1,7 @@
 #include <array>
 #include <charconv>
 
+#include "models/family/registry.hpp"
 #include "runtime/job/fields.hpp"
 #include "runtime/job/load_job.hpp"
 
@@ -67,6 +68,12 @@ class SectionWriter {
   void output_path(const char* key, const std::filesystem::path& x) {
     line(key, quoted(x.string()));
   }
+  void input_paths(const char* key, const std::vector<std::filesystem::path>& x) {
+    if (x.empty()) return;
+    std::string text;
+    for (const auto& path : x) text += (text.empty() ? "" : ", ") + quoted(path.string());
+    line(key, "[" + text + "]");
+  }
   void duration(const Duration& x) {
     for (const auto& [name, unit] : kDurations)
       if (unit == x.unit) line(name, std::to_string(x.amount));
@@ -106,6 +113,7 @@ class JobWriter {
     out_ =
         "# Every value of this job and where it came from. Reading this file gives the same job.\n";
     section("job", [&](auto& v) { describe_identity(v, job.job); });
+    section("plugins", [&](auto& v) { describe_plugins(v, job.plugins); });
     for (const auto& module : job.modules) write_module(module);
     write_parallel(job.parallel);
     section("data", [&](auto& v) { describe_data(v, job.data); });
@@ -146,7 +154,9 @@ class JobWriter {
       describe_module(v, module);
       v.line("init", quoted(module.init.empty() ? "seed" : module.init));
     });
-    section(path + ".config", [&](auto& v) { describe_config(v, module.config); });
+    auto config = module.config;
+    section(path + ".config",
+            [&](auto& v) { describe_config(v, models::checked_family(module), config); });
   }
 
   void write_parallel(const Parallel& parallel) {

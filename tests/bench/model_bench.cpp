@@ -16,6 +16,9 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "models/llama/family.hpp"
+#include "models/qwen2_vl/family.hpp"
+#include "models/whisper/family.hpp"
 #include "tests/models/chain.hpp"
 
 using namespace troupe;
@@ -79,9 +82,9 @@ Microbatch make_microbatch(const nlohmann::json& shapes, std::size_t begin, std:
 
 std::vector<ModuleConfig> real_mini() {
   auto model = small_model();
-  model[0].config = VisionConfig{};
-  model[2].config = AudioConfig{};
-  model[4].config = LlmConfig{};
+  model[0].config = models::VisionConfig{};
+  model[2].config = models::AudioConfig{};
+  model[4].config = models::LlmConfig{};
   for (auto& module : model) module.initializer_range = 0.02;
   return model;
 }

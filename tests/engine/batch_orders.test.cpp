@@ -1,10 +1,10 @@
+#include "engine/nominal_profile.hpp"
+#include "models/whisper/family.hpp"
+#include "scheduler/standby_holders.hpp"
+#include "tests/engine/planner_fixture.hpp"
 #include "tests/torch_catch.hpp"
 
 #include <algorithm>
-
-#include "engine/nominal_profile.hpp"
-#include "scheduler/standby_holders.hpp"
-#include "tests/engine/planner_fixture.hpp"
 
 namespace troupe::engine {
 namespace {
@@ -103,7 +103,7 @@ TEST_CASE("each encoder's media go to its own node, and the reports join", "[eng
   job.balancer.dealing = "count";
   ModuleConfig audio{"audio", ModuleKind::encoder, "whisper", "audio_projector", false, {}, 0.02,
                      {}};
-  audio.config = AudioConfig{
+  audio.config = models::AudioConfig{
       .encoder_layers = 1, .d_model = 16, .encoder_attention_heads = 2, .encoder_ffn_dim = 16};
   ModuleConfig projector = job.modules[1];
   projector.name = "audio_projector";

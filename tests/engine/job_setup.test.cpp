@@ -1,13 +1,13 @@
-#include "tests/torch_catch.hpp"
-
 #include "engine/job_setup.hpp"
+#include "models/llama/family.hpp"
+#include "models/qwen2_vl/family.hpp"
+#include "tests/engine/tiny_job.hpp"
+#include "tests/torch_catch.hpp"
 
 #include <catch2/catch_approx.hpp>
 #include <string>
 #include <variant>
 #include <vector>
-
-#include "tests/engine/tiny_job.hpp"
 
 namespace troupe::engine {
 namespace {
@@ -18,9 +18,10 @@ TEST_CASE("all that keeps a job from being prepared is told at once", "[engine][
 
   job.data.max_pixels = 1;
   for (auto& module : job.modules)
-    if (auto* llm = std::get_if<LlmConfig>(&module.config)) {
-      llm->vocab_size = 10;
-      llm->head_dim = 7;
+    if (module.kind == ModuleKind::llm) {
+      auto& llm = module.config.edit<models::LlmConfig>();
+      llm.vocab_size = 10;
+      llm.head_dim = 7;
     }
   std::vector<std::string> wheres;
   for (const auto& problem : setup_problems(job)) wheres.push_back(problem.where);
@@ -37,14 +38,15 @@ TEST_CASE("all that keeps a job from being prepared is told at once", "[engine][
 TEST_CASE("a size that breaks the model and its data is told once", "[engine][errors]") {
   job::Job job = tiny_job();
   for (auto& module : job.modules)
-    if (auto* vision = std::get_if<VisionConfig>(&module.config)) vision->patch_size = 0;
+    if (module.config.get_if<models::VisionConfig>())
+      module.config.edit<models::VisionConfig>().patch_size = 0;
   CHECK(setup_problems(job).size() == 1);
 }
 
 TEST_CASE("a second encoder of a kind is refused: a sample's media go to one", "[engine][errors]") {
   job::Job job = tiny_job();
   auto second = job.modules.front();
-  REQUIRE(std::holds_alternative<VisionConfig>(second.config));
+  REQUIRE((second.config.get_if<models::VisionConfig>() != nullptr));
   second.name = "second";
   job.modules.push_back(second);
   const auto problems = setup_problems(job);

@@ -1,4 +1,14 @@
 #include "engine/profile_run.hpp"
+#include "engine/profile_layers.hpp"
+#include "engine/profile_speeds.hpp"
+#include "models/llama/family.hpp"
+#include "models/mlp/family.hpp"
+#include "models/qwen2_vl/family.hpp"
+#include "models/whisper/family.hpp"
+#include "scheduler/cost_model.hpp"
+#include "tests/engine/tiny_job.hpp"
+#include "tests/runtime/data/temp_folder.hpp"
+#include "tests/torch_catch.hpp"
 
 #include <torch/version.h>
 
@@ -11,13 +21,6 @@
 #include <string>
 #include <thread>
 #include <type_traits>
-
-#include "engine/profile_layers.hpp"
-#include "engine/profile_speeds.hpp"
-#include "scheduler/cost_model.hpp"
-#include "tests/engine/tiny_job.hpp"
-#include "tests/runtime/data/temp_folder.hpp"
-#include "tests/torch_catch.hpp"
 
 namespace troupe::engine {
 namespace {
@@ -188,11 +191,11 @@ job::Job job_of_all_families() {
   auto job = tiny_job();
   ModuleConfig audio{"audio", ModuleKind::encoder, "whisper", "audio_projector", false, {}, 0.02,
                      {}};
-  audio.config = AudioConfig{
+  audio.config = models::AudioConfig{
       .encoder_layers = 1, .d_model = 16, .encoder_attention_heads = 2, .encoder_ffn_dim = 24};
   ModuleConfig projector{
       "audio_projector", ModuleKind::projector, "mlp", "llm", false, {}, 0.02, {}};
-  projector.config = ProjectorConfig{};
+  projector.config = models::ProjectorConfig{};
   job.modules.insert(job.modules.begin(), {audio, projector});
   job.parallel = {};
   return job;
@@ -209,36 +212,36 @@ template <class Config, class Value>
 Change config_change(const char* what, std::size_t index, Value Config::*field,
                      std::type_identity_t<Value> value) {
   return {what, [index, field, value](job::Job& job) {
-            std::get<Config>(job.modules[index].config).*field = value;
+            job.modules[index].config.edit<Config>().*field = value;
           }};
 }
 
 TEST_CASE("whatever shapes a layer makes another key", "[engine]") {
   // Modules: 0 audio, 1 its projector, 2 vision, 3 its projector, 4 llm.
   const std::vector<Change> changes{
-      config_change("audio layers", 0, &AudioConfig::encoder_layers, 2),
-      config_change("audio width", 0, &AudioConfig::d_model, 32),
-      config_change("audio heads", 0, &AudioConfig::encoder_attention_heads, 4),
-      config_change("audio feed-forward", 0, &AudioConfig::encoder_ffn_dim, 32),
-      config_change("mel bins", 0, &AudioConfig::num_mel_bins, 128),
-      config_change("audio positions", 0, &AudioConfig::max_source_positions, 750),
-      config_change("projector between", 1, &ProjectorConfig::hidden_size, 48),
-      config_change("vision depth", 2, &VisionConfig::depth, 2),
-      config_change("vision width", 2, &VisionConfig::embed_dim, 32),
-      config_change("vision heads", 2, &VisionConfig::num_heads, 4),
-      config_change("vision feed-forward", 2, &VisionConfig::mlp_ratio, 2.0),
-      config_change("vision output", 2, &VisionConfig::hidden_size, 32),
-      config_change("patch size", 2, &VisionConfig::patch_size, 28),
-      config_change("merged patches", 2, &VisionConfig::spatial_merge_size, 1),
-      config_change("frames of a patch", 2, &VisionConfig::temporal_patch_size, 1),
-      config_change("colours", 2, &VisionConfig::in_channels, 1),
-      config_change("llm depth", 4, &LlmConfig::num_hidden_layers, 3),
-      config_change("llm width", 4, &LlmConfig::hidden_size, 32),
-      config_change("llm feed-forward", 4, &LlmConfig::intermediate_size, 32),
-      config_change("llm heads", 4, &LlmConfig::num_attention_heads, 4),
-      config_change("llm key-value heads", 4, &LlmConfig::num_key_value_heads, 2),
-      config_change("llm head width", 4, &LlmConfig::head_dim, 16),
-      config_change("vocabulary", 4, &LlmConfig::vocab_size, 400),
+      config_change("audio layers", 0, &models::AudioConfig::encoder_layers, 2),
+      config_change("audio width", 0, &models::AudioConfig::d_model, 32),
+      config_change("audio heads", 0, &models::AudioConfig::encoder_attention_heads, 4),
+      config_change("audio feed-forward", 0, &models::AudioConfig::encoder_ffn_dim, 32),
+      config_change("mel bins", 0, &models::AudioConfig::num_mel_bins, 128),
+      config_change("audio positions", 0, &models::AudioConfig::max_source_positions, 750),
+      config_change("projector between", 1, &models::ProjectorConfig::hidden_size, 48),
+      config_change("vision depth", 2, &models::VisionConfig::depth, 2),
+      config_change("vision width", 2, &models::VisionConfig::embed_dim, 32),
+      config_change("vision heads", 2, &models::VisionConfig::num_heads, 4),
+      config_change("vision feed-forward", 2, &models::VisionConfig::mlp_ratio, 2.0),
+      config_change("vision output", 2, &models::VisionConfig::hidden_size, 32),
+      config_change("patch size", 2, &models::VisionConfig::patch_size, 28),
+      config_change("merged patches", 2, &models::VisionConfig::spatial_merge_size, 1),
+      config_change("frames of a patch", 2, &models::VisionConfig::temporal_patch_size, 1),
+      config_change("colours", 2, &models::VisionConfig::in_channels, 1),
+      config_change("llm depth", 4, &models::LlmConfig::num_hidden_layers, 3),
+      config_change("llm width", 4, &models::LlmConfig::hidden_size, 32),
+      config_change("llm feed-forward", 4, &models::LlmConfig::intermediate_size, 32),
+      config_change("llm heads", 4, &models::LlmConfig::num_attention_heads, 4),
+      config_change("llm key-value heads", 4, &models::LlmConfig::num_key_value_heads, 2),
+      config_change("llm head width", 4, &models::LlmConfig::head_dim, 16),
+      config_change("vocabulary", 4, &models::LlmConfig::vocab_size, 400),
       {"name of a module", [](job::Job& job) { job.modules[2].name = "sight"; }}};
   const auto wanted = setup_of(job_of_all_families());
   std::set<std::string> models{profile_key(wanted).model};
@@ -285,10 +288,10 @@ TEST_CASE("what layers cost the same with leaves the key alone", "[engine]") {
       {"learning rates", [](job::Job& job) { job.modules[0].lr = 0.5, job.optimizer.lr = 0.25; }},
       {"initial weights",
        [](job::Job& job) { job.modules[0].initializer_range = 0.5, job.job.seed = 99; }},
-      config_change("norms", 4, &LlmConfig::rms_norm_eps, 1e-3),
-      config_change("positions", 4, &LlmConfig::rope_theta, 5e5),
+      config_change("norms", 4, &models::LlmConfig::rms_norm_eps, 1e-3),
+      config_change("positions", 4, &models::LlmConfig::rope_theta, 5e5),
       // The head then uses another layer's tensor, of the same shape.
-      config_change("tied head", 4, &LlmConfig::tie_word_embeddings, true),
+      config_change("tied head", 4, &models::LlmConfig::tie_word_embeddings, true),
       {"name of the job", [](job::Job& job) { job.job.name = "other"; }},
       {"data",
        [](job::Job& job) {
@@ -365,7 +368,7 @@ TEST_CASE("every kind of every family can be measured in every dtype", "[engine]
   auto job = tiny_job();
   job.train.dtype = GENERATE(Dtype::fp32, Dtype::bf16, Dtype::fp64);
   ModuleConfig audio{"audio", ModuleKind::encoder, "whisper", "llm", false, {}, 0.02, {}};
-  audio.config = AudioConfig{
+  audio.config = models::AudioConfig{
       .encoder_layers = 1, .d_model = 16, .encoder_attention_heads = 2, .encoder_ffn_dim = 24};
   job.modules.insert(job.modules.begin(), audio);
   const auto setup = prepare(job).value();

@@ -1,16 +1,15 @@
-#include "tests/torch_catch.hpp"
-
 #include "engine/profile_shards.hpp"
+#include "engine/profile_run.hpp"
+#include "models/whisper/family.hpp"
+#include "scheduler/cost_model.hpp"
+#include "tests/engine/tiny_job.hpp"
+#include "tests/runtime/data/temp_folder.hpp"
+#include "tests/torch_catch.hpp"
 
 #include <algorithm>
 #include <catch2/catch_approx.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
-
-#include "engine/profile_run.hpp"
-#include "scheduler/cost_model.hpp"
-#include "tests/engine/tiny_job.hpp"
-#include "tests/runtime/data/temp_folder.hpp"
 
 namespace troupe::engine {
 namespace {
@@ -55,7 +54,7 @@ TEST_CASE("a block splits heads and inner columns, and keys no further than thei
 TEST_CASE("every kind of every family splits in two", "[engine][property]") {
   auto job = tiny_job();
   ModuleConfig audio{"audio", ModuleKind::encoder, "whisper", "llm", false, {}, 0.02, {}};
-  audio.config = AudioConfig{
+  audio.config = models::AudioConfig{
       .encoder_layers = 1, .d_model = 16, .encoder_attention_heads = 2, .encoder_ffn_dim = 24};
   job.modules.insert(job.modules.begin(), audio);
   const auto setup = prepare(job).value();

@@ -1,6 +1,13 @@
-#include "tests/torch_catch.hpp"
-
 #include "engine/resume.hpp"
+#include "models/llama/family.hpp"
+#include "models/qwen2_vl/family.hpp"
+#include "runtime/job/load_job.hpp"
+#include "runtime/state/checkpoint_keeping.hpp"
+#include "runtime/state/file_digest.hpp"
+#include "runtime/state/safetensors.hpp"
+#include "tests/engine/tiny_job.hpp"
+#include "tests/support/scratch_folder.hpp"
+#include "tests/torch_catch.hpp"
 
 #include <ATen/ops/zeros.h>
 
@@ -8,13 +15,6 @@
 #include <fstream>
 #include <functional>
 #include <string>
-
-#include "runtime/job/load_job.hpp"
-#include "runtime/state/checkpoint_keeping.hpp"
-#include "runtime/state/file_digest.hpp"
-#include "runtime/state/safetensors.hpp"
-#include "tests/engine/tiny_job.hpp"
-#include "tests/support/scratch_folder.hpp"
 
 namespace troupe::engine {
 namespace {
@@ -144,16 +144,18 @@ TEST_CASE("what may not change is refused by its key, with both values and the f
   CHECK_THAT(refused([](job::Job& x) { x.modules[0].freeze = true; }),
              ContainsSubstring("modules.vision.freeze") &&
                  ContainsSubstring("saved with false, now true"));
-  CHECK_THAT(
-      refused([](job::Job& x) { std::get<LlmConfig>(x.modules[2].config).intermediate_size = 32; }),
-      ContainsSubstring("modules.llm") && ContainsSubstring("[24, 16]"));
   CHECK_THAT(refused([](job::Job& x) {
-               std::get<LlmConfig>(x.modules[2].config).num_hidden_layers = 3;
+               x.modules[2].config.edit<models::LlmConfig>().intermediate_size = 32;
+             }),
+             ContainsSubstring("modules.llm") && ContainsSubstring("[24, 16]"));
+  CHECK_THAT(refused([](job::Job& x) {
+               x.modules[2].config.edit<models::LlmConfig>().num_hidden_layers = 3;
                x.parallel.layout.pipelines[1][1].runs[0].layers = LayerRange{2, 5};
              }),
              ContainsSubstring("modules.llm") && ContainsSubstring("layers.2"));
-  CHECK_THAT(refused([](job::Job& x) { std::get<VisionConfig>(x.modules[0].config).depth = 2; }),
-             ContainsSubstring("modules.vision"));
+  CHECK_THAT(
+      refused([](job::Job& x) { x.modules[0].config.edit<models::VisionConfig>().depth = 2; }),
+      ContainsSubstring("modules.vision"));
 }
 
 TEST_CASE("records that were appended are taken up by the first epoch that has not begun",

@@ -10,6 +10,9 @@
 #include "engine/batch_planner.hpp"
 #include "engine/job_setup.hpp"
 #include "engine/sample_store.hpp"
+#include "models/llama/family.hpp"
+#include "models/mlp/family.hpp"
+#include "models/qwen2_vl/family.hpp"
 #include "runtime/data/encode_text.hpp"
 
 namespace troupe::engine {
@@ -18,15 +21,16 @@ inline job::Job tiny_job() {
   job::Job job;
   job.job.seed = 3;
   ModuleConfig vision{"vision", ModuleKind::encoder, "qwen2-vl", "projector", false, {}, 0.02, {}};
-  vision.config = VisionConfig{.depth = 1, .embed_dim = 16, .num_heads = 2, .hidden_size = 24};
+  vision.config =
+      models::VisionConfig{.depth = 1, .embed_dim = 16, .num_heads = 2, .hidden_size = 24};
   ModuleConfig projector{"projector", ModuleKind::projector, "mlp", "llm", false, {}, 0.02, {}};
-  projector.config = ProjectorConfig{};
+  projector.config = models::ProjectorConfig{};
   ModuleConfig llm{"llm", ModuleKind::llm, "llama", "", false, {}, 0.02, {}};
-  llm.config = LlmConfig{.num_hidden_layers = 2,
-                         .hidden_size = 16,
-                         .intermediate_size = 24,
-                         .num_attention_heads = 2,
-                         .num_key_value_heads = 1};
+  llm.config = models::LlmConfig{.num_hidden_layers = 2,
+                                 .hidden_size = 16,
+                                 .intermediate_size = 24,
+                                 .num_attention_heads = 2,
+                                 .num_key_value_heads = 1};
   job.modules = {vision, projector, llm};
   job.parallel.mode = job::LayoutMode::manual;
   job.parallel.layout.pipelines = {

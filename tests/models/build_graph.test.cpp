@@ -1,10 +1,14 @@
 #include <algorithm>
 
 #include "models/graph_problems.hpp"
+#include "models/llama/family.hpp"
+#include "models/mlp/family.hpp"
+#include "models/qwen2_vl/family.hpp"
+#include "models/whisper/family.hpp"
 #include "tests/models/chain.hpp"
+#include "tests/torch_catch.hpp"
 
 // After LibTorch's headers, some of which use the macros that this one removes.
-#include "tests/torch_catch.hpp"
 
 #include <catch2/matchers/catch_matchers_string.hpp>
 
@@ -55,7 +59,7 @@ TEST_CASE("the graph names layers and counts parameters", "[models]") {
 TEST_CASE("what the graph counts is what the layers hold", "[models][property]") {
   for (const bool tied : {false, true}) {
     auto all = small_model();
-    std::get<LlmConfig>(all[4].config).tie_word_embeddings = tied;
+    all[4].config.edit<LlmConfig>().tie_word_embeddings = tied;
     const auto graph = build_graph(all).value();
     for (const auto& module : all) {
       const auto& layers = graph.at(graph.find(module.name)).layers;
@@ -78,7 +82,7 @@ TEST_CASE("the list of parameters is that of the layers, a tied one once", "[mod
   for (const bool tied : {false, true}) {
     auto all = small_model();
     all[0].freeze = true;
-    std::get<LlmConfig>(all[4].config).tie_word_embeddings = tied;
+    all[4].config.edit<LlmConfig>().tie_word_embeddings = tied;
     const auto graph = build_graph(all).value();
     const auto list = list_parameters(all, graph);
     std::size_t seen = 0;
@@ -104,7 +108,7 @@ TEST_CASE("the list of parameters is that of the layers, a tied one once", "[mod
 
 TEST_CASE("a tied embedding is counted once, for both layers", "[models]") {
   auto model = small_model();
-  std::get<LlmConfig>(model[4].config).tie_word_embeddings = true;
+  model[4].config.edit<LlmConfig>().tie_word_embeddings = true;
   const auto graph = build_graph(model).value();
   REQUIRE(graph.tied.size() == 1);
   CHECK(graph.tied[0].name == "llm.model.embed_tokens.weight");
@@ -169,24 +173,24 @@ TEST_CASE("a model that cannot be built says which module and why", "[models][er
 
 TEST_CASE("sizes that do not fit are named with the fix", "[models][errors]") {
   auto model = small_model();
-  std::get<VisionConfig>(model[0].config).num_heads = 3;
-  CHECK(where(model, "multiple of 4") == "modules.vision.config.embed_dim");
+  model[0].config.edit<VisionConfig>().num_heads = 3;
+  CHECK(where(model, "does not divide embed_dim") == "modules.vision.config.num_heads");
   model = small_model();
-  std::get<AudioConfig>(model[2].config).encoder_attention_heads = 3;
-  CHECK(where(model, "multiple of encoder_attention_heads") == "modules.audio.config.d_model");
+  model[2].config.edit<AudioConfig>().encoder_attention_heads = 3;
+  CHECK(where(model, "does not divide d_model") == "modules.audio.config.encoder_attention_heads");
   model = small_model();
-  std::get<LlmConfig>(model[4].config).num_key_value_heads = 3;
-  CHECK(where(model, "multiple of num_key_value_heads") ==
+  model[4].config.edit<LlmConfig>().num_key_value_heads = 3;
+  CHECK(where(model, "does not divide num_attention_heads") ==
         "modules.llm.config.num_key_value_heads");
   model = small_model();
-  std::get<LlmConfig>(model[4].config).head_dim = 7;
-  CHECK(where(model, "must be even") == "modules.llm.config.head_dim");
+  model[4].config.edit<LlmConfig>().head_dim = 7;
+  CHECK(where(model, "is odd") == "modules.llm.config.head_dim");
   model = small_model();
-  std::get<LlmConfig>(model[4].config).num_attention_heads = 10;
+  model[4].config.edit<LlmConfig>().num_attention_heads = 10;
   CHECK(where(model, "hidden_size 24") == "modules.llm.config.num_attention_heads");
   model = small_model();
-  std::get<VisionConfig>(model[0].config).depth = 0;
-  CHECK(where(model, "at least 1") == "modules.vision.config");
+  model[0].config.edit<VisionConfig>().depth = 0;
+  CHECK(where(model, "outside 1 .. 10000") == "modules.vision.config.depth");
 }
 
 TEST_CASE("all that is wrong with a model is told at once", "[models][errors]") {
@@ -206,11 +210,12 @@ TEST_CASE("all that is wrong with a model is told at once", "[models][errors]") 
   // Sizes: the audio encoder is wrong in itself, so its rows are not held against what the
   // projector takes.
   model = small_model();
-  std::get<VisionConfig>(model[0].config).num_heads = 3;
-  std::get<AudioConfig>(model[2].config).encoder_attention_heads = 3;
-  std::get<ProjectorConfig>(model[3].config).input_size = 99;
-  std::get<LlmConfig>(model[4].config).head_dim = 7;
-  CHECK((wheres(model) == Wheres{"modules.vision.config.embed_dim", "modules.audio.config.d_model",
+  model[0].config.edit<VisionConfig>().num_heads = 3;
+  model[2].config.edit<AudioConfig>().encoder_attention_heads = 3;
+  model[3].config.edit<ProjectorConfig>().input_size = 99;
+  model[4].config.edit<LlmConfig>().head_dim = 7;
+  CHECK((wheres(model) == Wheres{"modules.vision.config.num_heads",
+                                 "modules.audio.config.encoder_attention_heads",
                                  "modules.llm.config.head_dim"}));
 }
 

@@ -7,6 +7,10 @@
 #include <vector>
 
 #include "models/factory.hpp"
+#include "models/llama/family.hpp"
+#include "models/mlp/family.hpp"
+#include "models/qwen2_vl/family.hpp"
+#include "models/whisper/family.hpp"
 
 namespace troupe::models {
 

@@ -5,12 +5,16 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/index_select.h>
 
-#include "models/llama.hpp"
+#include "models/llama/family.hpp"
+#include "models/llama/logits.hpp"
+#include "models/mlp/family.hpp"
+#include "models/qwen2_vl/family.hpp"
+#include "models/whisper/family.hpp"
 #include "runtime/state/safetensors.hpp"
 #include "tests/models/chain.hpp"
+#include "tests/torch_catch.hpp"
 
 // After LibTorch's headers, some of which use the macros that this one removes.
-#include "tests/torch_catch.hpp"
 
 #include <catch2/generators/catch_generators.hpp>
 
@@ -185,7 +189,7 @@ TEST_CASE("the projector equals LLaVA's", "[models][golden]") {
   auto all = small_model();
   auto& module = named(all, "vision_projector");
   module.config = ProjectorConfig{12, 20, 20};
-  std::get<VisionConfig>(named(all, "vision").config).hidden_size = 12;
+  named(all, "vision").config.edit<VisionConfig>().hidden_size = 12;
   named(all, "llm").config = LlmConfig{.hidden_size = 20, .num_attention_heads = 2};
   auto chain = load_chain(golden, module, all);
   auto input = golden["input.features"].to(golden.dtype).set_requires_grad(true);

@@ -1,13 +1,13 @@
 #include "models/initial_value.hpp"
+#include "models/llama/family.hpp"
+#include "tests/models/chain.hpp"
+#include "tests/torch_catch.hpp"
 
 #include <ATen/ops/cat.h>
 
 #include <cmath>
 
-#include "tests/models/chain.hpp"
-
 // After LibTorch's headers, some of which use the macros that this one removes.
-#include "tests/torch_catch.hpp"
 
 using namespace troupe;
 using namespace troupe::models;
@@ -72,7 +72,7 @@ TEST_CASE("norms start at one, biases at zero", "[models]") {
 
 TEST_CASE("a tied head starts as its embedding, with its own tensor", "[models]") {
   auto all = small_model();
-  std::get<LlmConfig>(all[4].config).tie_word_embeddings = true;
+  all[4].config.edit<LlmConfig>().tie_word_embeddings = true;
   const auto chain = make_chain(all[4], all);
   const auto& embedding = chain.layers.front()->parameters()[0];
   const auto& head = chain.layers.back()->parameters()[1];

@@ -1,4 +1,7 @@
 #include "scheduler/model_flops.hpp"
+#include "models/llama/family.hpp"
+#include "models/mlp/family.hpp"
+#include "models/qwen2_vl/family.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators_all.hpp>
@@ -28,21 +31,24 @@ std::vector<LayerSpec> layers(const std::string& name, int count) {
 ModelFlops tiny_model(Frozen frozen) {
   ModuleConfig vision, projector, llm;
   vision.name = "vision";
-  vision.config = VisionConfig{.depth = 1,
-                               .embed_dim = 8,
-                               .num_heads = 2,
-                               .hidden_size = 12,
-                               .patch_size = 2,
-                               .temporal_patch_size = 1};
+  vision.family = "qwen2-vl";
+  vision.config = models::VisionConfig{.depth = 1,
+                                       .embed_dim = 8,
+                                       .num_heads = 2,
+                                       .hidden_size = 12,
+                                       .patch_size = 2,
+                                       .temporal_patch_size = 1};
   projector.name = "projector";
-  projector.config = ProjectorConfig{};
+  projector.family = "mlp";
+  projector.config = models::ProjectorConfig{};
   llm.name = "llm";
-  llm.config = LlmConfig{.num_hidden_layers = 1,
-                         .hidden_size = 8,
-                         .intermediate_size = 16,
-                         .num_attention_heads = 2,
-                         .num_key_value_heads = 1,
-                         .vocab_size = 32};
+  llm.family = "llama";
+  llm.config = models::LlmConfig{.num_hidden_layers = 1,
+                                 .hidden_size = 8,
+                                 .intermediate_size = 16,
+                                 .num_attention_heads = 2,
+                                 .num_key_value_heads = 1,
+                                 .vocab_size = 32};
   ModelGraph graph;
   graph.modules = {
       {"vision", ModuleKind::encoder, frozen.vision, {ModuleId{1}}, layers("v", 3), 8, 12},

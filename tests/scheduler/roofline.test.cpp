@@ -1,10 +1,10 @@
 #include "scheduler/roofline.hpp"
+#include "models/llama/family.hpp"
+#include "scheduler/cost_model.hpp"
 
 #include <catch2/catch_approx.hpp>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
-
-#include "scheduler/cost_model.hpp"
 
 namespace troupe::scheduler {
 namespace {
@@ -13,7 +13,7 @@ using Catch::Approx;
 using Catch::Matchers::ContainsSubstring;
 
 ModuleConfig llm(std::int32_t hidden, std::int32_t feed_forward, std::int32_t layers) {
-  LlmConfig config;
+  models::LlmConfig config;
   config.hidden_size = hidden;
   config.intermediate_size = feed_forward;
   config.num_hidden_layers = layers;
@@ -22,6 +22,7 @@ ModuleConfig llm(std::int32_t hidden, std::int32_t feed_forward, std::int32_t la
   config.vocab_size = 128'256;
   ModuleConfig module;
   module.name = "llm";
+  module.family = "llama";
   module.config = config;
   return module;
 }

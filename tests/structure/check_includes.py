@@ -12,25 +12,29 @@ import tempfile
 
 VOCABULARY = "runtime/vocabulary"
 RUNTIME = [VOCABULARY, "runtime/door", "runtime/job", "runtime/data", "runtime/state", "runtime/observe"]
-BELOW_ENGINE = RUNTIME + ["scheduler", "balancer", "kernels", "models", "transport"]
+FAMILY = "models/family"
+FAMILIES = ["models/llama", "models/mlp", "models/qwen2_vl", "models/whisper"]
+BELOW_ENGINE = RUNTIME + [FAMILY, "scheduler", "balancer", "kernels", "models", "transport"]
 
 # Folder -> folders it may include from, besides itself. Longest match wins.
 ALLOWED = {
     VOCABULARY: [],
     "runtime/door": [VOCABULARY],
-    "runtime/job": [VOCABULARY],
+    FAMILY: [VOCABULARY, *FAMILIES],  # Its table names all.
+    **{folder: [VOCABULARY, "kernels", "models", FAMILY] for folder in FAMILIES},
+    "runtime/job": [VOCABULARY, FAMILY],
     "runtime/data": [VOCABULARY],
     "runtime/state": [VOCABULARY],
     "runtime/observe": [VOCABULARY],
-    "scheduler": [VOCABULARY],
+    "scheduler": [VOCABULARY, FAMILY],
     "balancer": [VOCABULARY],
     "kernels": [VOCABULARY],
-    "models": [VOCABULARY, "kernels"],
+    "models": [VOCABULARY, "kernels", FAMILY],
     "transport": [VOCABULARY],
     "engine": BELOW_ENGINE,
     "actors": BELOW_ENGINE + ["engine"],
     "app": BELOW_ENGINE + ["engine", "actors"],
-    "tests": BELOW_ENGINE + ["engine", "actors", "app"],
+    "tests": BELOW_ENGINE + FAMILIES + ["engine", "actors", "app"],
 }
 
 # Library: pattern of its headers, and the only folders that know it.

@@ -207,5 +207,23 @@ TEST_CASE("decode_sample reports faults of the text where media are not wanted",
   CHECK(OneSample(R"("image": "none.jpg")", "<image>").good(text_only).id == "s");
 }
 
+TEST_CASE("an encoder may pool its rows or hand on a fixed number", "[data]") {
+  VisionInput vision;
+  CHECK(image_shape(4, 6, vision, 0).output_rows == 6);  // 2 x 2 patches each.
+  vision.rows_per_image = 5;
+  const auto resampled = image_shape(4, 6, vision, 1);
+  CHECK(resampled.hidden_rows == 24);
+  CHECK(resampled.output_rows == 5);
+  AudioInput audio;
+  CHECK(audio_shape(7, audio, 0).output_rows == 4);  // Two frames make one, rounded up.
+  audio.pooled_rows = 3;
+  CHECK(audio_shape(7, audio, 0).hidden_rows == 4);
+  CHECK(audio_shape(7, audio, 0).output_rows == 2);
+  audio.rows_per_window = 9;
+  CHECK(audio_shape(7, audio, 0).output_rows == 9);
+  audio.frames_per_row = 1;
+  CHECK(audio_shape(7, audio, 0).hidden_rows == 7);
+}
+
 }  // namespace
 }  // namespace troupe::data

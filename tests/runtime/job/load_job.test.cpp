@@ -1,12 +1,12 @@
 #include "runtime/job/load_job.hpp"
+#include "models/llama/family.hpp"
+#include "tests/runtime/job/job_files.hpp"
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators_all.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <random>
-
-#include "tests/runtime/job/job_files.hpp"
 
 using namespace troupe;
 using namespace troupe::job;
@@ -107,7 +107,7 @@ TEST_CASE("the command line wins over the file and takes bare words", "[job]") {
   CHECK(job.train.dtype == Dtype::bf16);
   CHECK(job.job.name == "7");
   CHECK(job.optimizer.beta1 == 0.8);
-  CHECK(std::get<LlmConfig>(job.modules.back().config).num_hidden_layers == 2);
+  CHECK(job.modules.back().config.as<models::LlmConfig>().num_hidden_layers == 2);
   CHECK(reading.loaded.origins.at("train.dtype").where == "command line");
 }
 

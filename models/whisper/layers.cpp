@@ -11,7 +11,9 @@
 #include "kernels/norms.hpp"
 #include "kernels/packed_attention.hpp"
 #include "kernels/window_convolution.hpp"
+#include "models/built_in_layers.hpp"
 #include "models/encoder_block.hpp"
+#include "models/whisper/family.hpp"
 
 namespace troupe::models {
 
@@ -96,68 +98,14 @@ class FinalNorm : public ParameterLayer {
   }
 };
 
-LayerDescription describe_block(const std::string& name, const AudioConfig& config) {
-  const std::int64_t width = config.d_model, inner = config.encoder_ffn_dim;
-  LayerDescription block{name, {}};
-  block.parameters.push_back({name + ".self_attn.k_proj.weight", {width, width}, Initial::normal});
-  add_linear(block, name + ".self_attn.v_proj", width, width);
-  add_linear(block, name + ".self_attn.q_proj", width, width);
-  add_linear(block, name + ".self_attn.out_proj", width, width);
-  add_norm(block, name + ".self_attn_layer_norm", width);
-  add_linear(block, name + ".fc1", inner, width);
-  add_linear(block, name + ".fc2", width, inner);
-  add_norm(block, name + ".final_layer_norm", width);
-  return block;
-}
+}  // namespace
 
-LayerDescription describe_convolutions(const std::string& module, const AudioConfig& config) {
-  const std::int64_t width = config.d_model;
-  const auto convolution = [&](LayerDescription& layer, const std::string& name, std::int64_t in) {
-    layer.parameters.push_back({name + ".weight", {width, in, 3}, Initial::normal});
-    layer.parameters.push_back({name + ".bias", {width}, Initial::zeros});
-  };
-  LayerDescription layer{module + ".conv", {}};
-  convolution(layer, module + ".conv1", config.num_mel_bins);
-  convolution(layer, module + ".conv2", width);
-  layer.parameters.push_back({module + ".embed_positions.weight",
-                              {config.max_source_positions, width},
-                              Initial::sinusoid});
-  return layer;
-}
-
-Result<ModuleDescription> describe(const ModuleConfig& module, const std::vector<ModuleConfig>&) {
-  const auto& config = std::get<AudioConfig>(module.config);
-  if (config.encoder_layers < 1 || config.encoder_attention_heads < 1 ||
-      config.encoder_ffn_dim < 1 || config.num_mel_bins < 1 || config.max_source_positions < 1)
-    return config_error(module, "config", "every size of an audio encoder must be at least 1",
-                        "correct the sizes in this table");
-  if (config.d_model < 4 || config.d_model % 2 != 0 ||
-      config.d_model % config.encoder_attention_heads != 0)
-    return config_error(module, "config.d_model",
-                        "d_model " + std::to_string(config.d_model) +
-                            " must be even, at least 4 and a multiple of encoder_attention_heads " +
-                            std::to_string(config.encoder_attention_heads),
-                        "choose d_model as a multiple of encoder_attention_heads");
-  ModuleDescription result{{}, config.d_model, config.d_model};
-  result.layers.push_back(describe_convolutions(module.name, config));
-  for (int i = 0; i < config.encoder_layers; ++i)
-    result.layers.push_back(describe_block(module.name + ".layers." + std::to_string(i), config));
-  LayerDescription norm{module.name + ".layer_norm", {}};
-  add_norm(norm, norm.name, config.d_model);
-  result.layers.push_back(std::move(norm));
-  return result;
-}
-
-std::unique_ptr<Layer> make(const ModuleConfig& module, int index,
-                            std::vector<Parameter> parameters) {
-  const auto& config = std::get<AudioConfig>(module.config);
+std::unique_ptr<Layer> make_whisper(const ModuleConfig& module, int index,
+                                    std::vector<Parameter> parameters) {
+  const auto& config = module.config.as<AudioConfig>();
   if (index == 0) return std::make_unique<Convolutions>(std::move(parameters));
   if (index > config.encoder_layers) return std::make_unique<FinalNorm>(std::move(parameters));
   return std::make_unique<AudioBlock>(config, std::move(parameters));
 }
-
-}  // namespace
-
-const Family kWhisper{"whisper", ModuleKind::encoder, 1, describe, make};
 
 }  // namespace troupe::models

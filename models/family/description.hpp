@@ -7,9 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "runtime/vocabulary/model_config.hpp"
-#include "runtime/vocabulary/result.hpp"
-
 namespace troupe::models {
 
 /// How a parameter starts.
@@ -20,11 +17,26 @@ enum class Initial : std::uint8_t {
   sinusoid,  ///< Whisper's positions: sines, then cosines. Never trained.
 };
 
+/// Along which dimension of a matrix [out, in] tensor-parallel ranks share it.
+struct TensorSplit {
+  enum class By : std::uint8_t {
+    none,    ///< Every rank holds the whole.
+    output,  ///< Column parallel: a rank makes some of the columns of what comes out.
+    input    ///< Row parallel: it reads what the matrices before it, split by output, have made;
+             ///< what comes out is summed over the ranks.
+  };
+  By by = By::none;
+  /// Parts that may not be cut, as heads; more ranks than parts have the same ones. 0: any column.
+  std::int64_t parts = 0;
+  bool padded = false;  ///< Padded to a multiple of the ranks, as a vocabulary is.
+};
+
 struct ParameterSpec {
   std::string name;  ///< Full name, as in `Parameter`.
   std::vector<std::int64_t> shape;
   Initial initial = Initial::normal;
   bool tied_use = false;  ///< As in `Parameter`.
+  TensorSplit split = {};
 
   std::int64_t elements() const;
 };
@@ -40,17 +52,9 @@ struct ModuleDescription {
   std::int64_t output_width = 0;  ///< As in `ModuleSpec`; 0 for the llm, which hands on nothing.
 };
 
-/// Layers of one module; `all` are the modules of the model.
-///
-/// Errors:
-/// - invalid_argument: unknown family, another kind of module than the family, or sizes that do
-///   not fit. Names the module, the field, both values, and the fix.
-Result<ModuleDescription> describe_module(const ModuleConfig& module,
-                                          const std::vector<ModuleConfig>& all);
-
 /// The `weight` and `bias` of a linear layer [out, in], or of a norm (`out` only).
-void add_linear(LayerDescription& layer, const std::string& name, std::int64_t out,
-                std::int64_t in);
+void add_linear(LayerDescription& layer, const std::string& name, std::int64_t out, std::int64_t in,
+                TensorSplit split = {});
 void add_norm(LayerDescription& layer, const std::string& name, std::int64_t width);
 
 }  // namespace troupe::models

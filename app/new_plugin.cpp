@@ -1,0 +1,118 @@
+// `troupe new`: a small working example of the user's own, to begin from.
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "app/commands.hpp"
+#include "app/plugin_example.hpp"
+#include "app/terminal.hpp"
+
+namespace troupe::app {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kExampleName = "resampler";
+
+struct NewOptions {
+  std::string name;
+  fs::path folder;
+};
+
+bool is_good_name(const std::string& name) {
+  const auto good = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
+  };
+  return !name.empty() && name.front() >= 'a' && name.front() <= 'z' &&
+         std::all_of(name.begin(), name.end(), good);
+}
+
+/// The example's text with another name in it.
+std::string renamed(std::string_view text, const std::string& name) {
+  std::string out(text);
+  for (auto at = out.find(kExampleName); at != std::string::npos;
+       at = out.find(kExampleName, at + name.size()))
+    out.replace(at, kExampleName.size(), name);
+  return out;
+}
+
+Status write(const fs::path& file, const std::string& text, bool is_program) {
+  std::ofstream out(file, std::ios::binary);
+  out << text;
+  out.close();
+  std::error_code failed;
+  if (out && is_program)
+    fs::permissions(file, fs::perms::owner_exec | fs::perms::group_exec | fs::perms::others_exec,
+                    fs::perm_options::add, failed);
+  if (!out || failed)
+    return Error{Errc::io_failed, "cannot be written", file.string(),
+                 "check the folder and the space on its disk"};
+  return Done{};
+}
+
+Status write_example(const NewOptions& options) {
+  if (!is_good_name(options.name))
+    return Error{Errc::invalid_argument, "'" + options.name + "' is no name of a family", "NAME",
+                 "use small letters, digits and _, beginning with a letter"};
+  std::error_code failed;
+  if (fs::exists(options.folder, failed) && !fs::is_empty(options.folder, failed))
+    return Error{Errc::invalid_argument, "is there already, and not empty", options.folder.string(),
+                 "name another folder with --dir"};
+  fs::create_directories(options.folder, failed);
+  if (failed)
+    return Error{Errc::io_failed, failed.message(), options.folder.string(),
+                 "name another folder with --dir"};
+  const std::pair<std::string, std::string_view> files[] = {{options.name + ".cpp", kExampleSource},
+                                                            {"CMakeLists.txt", kExampleBuild},
+                                                            {"job.toml", kExampleJob},
+                                                            {"test.sh", kExampleTest}};
+  for (const auto& [file, text] : files)
+    if (auto done = write(options.folder / file, renamed(text, options.name), file == "test.sh");
+        !done.ok())
+      return done;
+  return Done{};
+}
+
+int make_family(const NewOptions& options) {
+  if (auto done = write_example(options); !done.ok()) return report(done.error());
+  std::error_code ignored;
+  // PREFIX/bin/troupe, where it is installed.
+  const auto prefix = fs::read_symlink("/proc/self/exe", ignored).parent_path().parent_path();
+  const auto folder = options.folder.string();
+  std::cout << "a family of your own, which trains as it is: " << folder << "\n"
+            << "  " << options.name
+            << ".cpp   a vision encoder with learned queries: change what you like\n"
+            << "  job.toml, CMakeLists.txt\n"
+            << "  test.sh    builds it, and holds two stages against one process\n";
+  if (fs::exists(prefix / "include" / "troupe", ignored))
+    std::cout << "Next:  " << folder << "/test.sh " << prefix.string() << "\n";
+  else
+    std::cout
+        << "Next, where this program was built:  cmake --install build/release --prefix FOLDER\n"
+        << "and then:  " << folder << "/test.sh FOLDER\n";
+  return kDone;
+}
+
+}  // namespace
+
+void add_new(Commands& commands) {
+  auto* fresh = commands.root.add_subcommand("new", "An example to begin a part of your own from");
+  fresh->require_subcommand(1);
+  auto* family = fresh->add_subcommand("family", "A model family, as a plug-in");
+  auto options = std::make_shared<NewOptions>();
+  family->add_option("NAME", options->name, "What job files call it")->required();
+  family->add_option("--dir", options->folder, "Where to put it (default: ./NAME)");
+  family->callback([&commands, options] {
+    if (options->folder.empty()) options->folder = options->name;
+    commands.exit_code = make_family(*options);
+  });
+}
+
+}  // namespace troupe::app

@@ -1,0 +1,67 @@
+# The interface of plug-ins: which headers their authors see, and what it is called.
+#
+# TROUPE_INTERFACE is made from the text of these headers, the compiler and LibTorch: whoever was built against
+# the same has the same layout of every value that crosses the border.
+
+set(TROUPE_PLUGIN_HEADERS
+  kernels/activations.hpp
+  kernels/cross_entropy.hpp
+  kernels/linear.hpp
+  kernels/norms.hpp
+  kernels/packed_attention.hpp
+  kernels/rotary.hpp
+  kernels/token_embedding.hpp
+  kernels/window_convolution.hpp
+  models/family/block_work.hpp
+  models/family/description.hpp
+  models/family/family.hpp
+  models/family/registry.hpp
+  models/family/size_problems.hpp
+  models/encoder_block.hpp
+  models/family/widths.hpp
+  models/layer.hpp
+  models/parameter_layer.hpp
+  models/plugin.hpp
+  runtime/vocabulary/family_config.hpp
+  runtime/vocabulary/layer_work.hpp
+  runtime/vocabulary/media_input.hpp
+  runtime/vocabulary/model_config.hpp
+  runtime/vocabulary/model_graph.hpp
+  runtime/vocabulary/result.hpp
+  runtime/vocabulary/units.hpp)
+
+set(text "")
+foreach(header ${TROUPE_PLUGIN_HEADERS})
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${header})
+  file(SHA256 ${CMAKE_SOURCE_DIR}/${header} hash)
+  string(APPEND text "${header} ${hash}\n")
+endforeach()
+string(SHA256 hash "${text}")
+string(SUBSTRING ${hash} 0 12 hash)
+set(torch_version unknown)
+if(EXISTS ${TORCH_DIR}/version.py)
+  file(STRINGS ${TORCH_DIR}/version.py torch_version REGEX "^__version__")
+  string(REGEX REPLACE ".*'(.*)'" "\\1" torch_version "${torch_version}")
+endif()
+set(TROUPE_INTERFACE "Troupe ${PROJECT_VERSION}, headers ${hash}, ${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}, LibTorch ${torch_version}")
+if(TROUPE_SANITIZE)
+  string(APPEND TROUPE_INTERFACE ", sanitizers ${TROUPE_SANITIZE}")
+endif()
+
+# `cmake --install`: the program, the headers above, and a CMake package that builds plug-ins against them.
+function(troupe_install)
+  include(GNUInstallDirs)
+  install(TARGETS troupe RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  foreach(header ${TROUPE_PLUGIN_HEADERS})
+    get_filename_component(folder ${header} DIRECTORY)
+    install(FILES ${CMAKE_SOURCE_DIR}/${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/troupe/${folder})
+  endforeach()
+  set(made ${CMAKE_BINARY_DIR}/package)
+  set(package ${CMAKE_INSTALL_LIBDIR}/cmake/troupe)
+  include(CMakePackageConfigHelpers)
+  configure_package_config_file(cmake/troupe-config.cmake.in ${made}/troupe-config.cmake
+    INSTALL_DESTINATION ${package} PATH_VARS CMAKE_INSTALL_INCLUDEDIR CMAKE_INSTALL_BINDIR)
+  write_basic_package_version_file(${made}/troupe-config-version.cmake COMPATIBILITY ExactVersion)
+  install(FILES ${made}/troupe-config.cmake ${made}/troupe-config-version.cmake
+    DESTINATION ${package})
+endfunction()

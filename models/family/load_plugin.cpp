@@ -1,0 +1,81 @@
+#include "models/family/load_plugin.hpp"
+
+#include <dlfcn.h>
+
+#include <map>
+#include <mutex>
+#include <string>
+
+namespace troupe::models {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+using AskInterface = const char* (*)();
+using AskRegistration = void (*)(Status* answer);
+
+template <class Function>
+Function find_symbol(void* library, const char* name) {
+  return reinterpret_cast<Function>(dlsym(library, name));
+}
+
+Status refused(Errc code, const fs::path& library, const std::string& message, std::string fix) {
+  return Error{code, library.string() + " " + message, library.string(), std::move(fix)};
+}
+
+const std::string kRebuild =
+    "build the plug-in anew against the headers that are installed with this program";
+
+/// Names this program lacks mean that the plug-in was made for another one.
+Status not_loaded(const fs::path& library) {
+  const char* told = dlerror();
+  const std::string reason = told == nullptr ? "for no told reason" : told;
+  if (reason.find("undefined symbol") != std::string::npos)
+    return refused(Errc::unavailable, library, "was built for another program: " + reason,
+                   kRebuild);
+  return refused(Errc::invalid_argument, library, "cannot be loaded: " + reason,
+                 "name a shared library (.so) for this machine");
+}
+
+Status load(const fs::path& path) {
+  std::error_code ignored;
+  if (!fs::is_regular_file(path, ignored))
+    return refused(Errc::not_found, path, "is not there", "correct the path, or build the plug-in");
+  // Names of functions are looked up when they are first called: what it was built for can be asked
+  // before one that is not there ends the process.
+  void* library = dlopen(path.c_str(), RTLD_LAZY | RTLD_LOCAL);
+  if (library == nullptr) return not_loaded(path);
+  const auto interface = find_symbol<AskInterface>(library, "troupe_plugin_interface");
+  const auto registration = find_symbol<AskRegistration>(library, "troupe_plugin_register");
+  if (interface == nullptr || registration == nullptr)
+    return refused(Errc::invalid_argument, path, "is no plug-in of Troupe",
+                   "end its source with TROUPE_PLUGIN(function), of models/plugin.hpp");
+  if (const std::string theirs = interface(); theirs != TROUPE_INTERFACE)
+    return refused(Errc::unavailable, path,
+                   "was built for [" + theirs + "], this program is [" TROUPE_INTERFACE "]",
+                   kRebuild);
+  Status answer = Done{};
+  registration(&answer);
+  if (answer.ok()) return answer;
+  return refused(answer.error().code, path, "refuses: " + answer.error().message,
+                 answer.error().fix);
+}
+
+}  // namespace
+
+Status load_plugin(const fs::path& library) {
+  static std::mutex mutex;
+  static std::map<fs::path, Status> answers;
+  const std::lock_guard lock(mutex);
+  std::error_code ignored;
+  const auto path = fs::weakly_canonical(library, ignored);
+  const auto known = answers.find(path);
+  if (known != answers.end()) return known->second;
+  auto answer = load(path);
+  // One that could not be loaded may be put right while this process lives.
+  if (answer.ok() || answer.error().code != Errc::not_found) answers.emplace(path, answer);
+  return answer;
+}
+
+}  // namespace troupe::models

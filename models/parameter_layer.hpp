@@ -1,0 +1,26 @@
+// A layer whose tensors stand in a list; derived classes name the entries.
+
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "models/layer.hpp"
+
+namespace troupe::models {
+
+class ParameterLayer : public Layer {
+ public:
+  explicit ParameterLayer(std::vector<Parameter> parameters) : parameters_(std::move(parameters)) {}
+  std::vector<Parameter>& parameters() override { return parameters_; }
+
+ protected:
+  const at::Tensor& operator[](int index) const {
+    return parameters_[static_cast<std::size_t>(index)].value;
+  }
+
+ private:
+  std::vector<Parameter> parameters_;
+};
+
+}  // namespace troupe::models

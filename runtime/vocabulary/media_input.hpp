@@ -1,0 +1,50 @@
+// How pictures and sounds become rows of an encoder: what the data part must know of the encoder
+// that takes them.
+
+#pragma once
+
+#include <cstdint>
+
+namespace troupe {
+
+/// Which media of a sample an encoder takes.
+enum class Medium : std::uint8_t { none, image, audio };
+
+/// Sizes of a vision encoder's input, as in Qwen2-VL.
+struct VisionInput {
+  std::int32_t patch_size = 14;          ///< Pixels per patch side.
+  std::int32_t merge_size = 2;           ///< Patches per side that become one llm row.
+  std::int32_t temporal_patch_size = 2;  ///< A picture is repeated to this many frames.
+  /// Rows that each picture hands to the llm, as a resampler's queries; 0: one per
+  /// merge_size x merge_size patches.
+  std::int32_t rows_per_image = 0;
+
+  /// Side of the square of pixels behind one llm row; sizes are rounded to multiples of it.
+  std::int32_t factor() const { return patch_size * merge_size; }
+  /// Columns of one patch row: 3 channels x frames x side x side.
+  std::int32_t columns() const { return 3 * temporal_patch_size * patch_size * patch_size; }
+
+  friend bool operator==(const VisionInput&, const VisionInput&) = default;
+};
+
+/// Sizes of an audio encoder's input: windows of up to 30 s of log-mel frames, 10 ms each.
+struct AudioInput {
+  std::int32_t mel_bins = 80;       ///< 80, or 128 for whisper-large-v3.
+  std::int32_t frames_per_row = 2;  ///< Frames that become one row between layers, rounded up.
+  std::int32_t pooled_rows = 1;     ///< Rows between layers that become one llm row, rounded up.
+  /// Rows that each window hands to the llm, as a resampler's queries; 0: by `pooled_rows`.
+  std::int32_t rows_per_window = 0;
+
+  friend bool operator==(const AudioInput&, const AudioInput&) = default;
+};
+
+/// What an encoder takes; only the member of its medium means something.
+struct MediaInput {
+  Medium medium = Medium::none;
+  VisionInput vision = {};
+  AudioInput audio = {};
+
+  friend bool operator==(const MediaInput&, const MediaInput&) = default;
+};
+
+}  // namespace troupe

@@ -1,0 +1,189 @@
+#!/usr/bin/python3
+"""Plug-ins as their authors meet them: installed headers, the example built against them, a family that trains, dies and
+comes back like a built-in one, and what is said of libraries that are none.
+
+    plugins.py BINARY CMAKE BUILD_FOLDER [CASE...]
+"""
+
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "engine"), str(ROOT / "tests" / "actors")]
+from parity_layouts import by_replicas  # noqa: E402
+from tests.support.recorded_runs import read_lines, read_lines_so_far  # noqa: E402
+from tests.support.run_cases import Failure, run_cases  # noqa: E402
+from whole_jobs import children  # noqa: E402
+
+EXAMPLE = ROOT / "examples" / "resampler"
+STEPS = 20
+WITHIN_S = 90
+THREE_TO_TWO = by_replicas(('"vision","audio"', *['{node=N,vision="all",audio="all"}'] * 3),
+                           ('"llm"', *['{node=N,llm="all"}'] * 2))
+
+
+def expect(condition, what):
+    if not condition:
+        raise Failure(what)
+
+
+def ran(command, **options):
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=300, **options)
+    expect(done.returncode == 0, f"{command[:3]}: exit {done.returncode}:\n{done.stdout[-1500:]}{done.stderr[-1500:]}")
+    return done.stdout
+
+
+class Bench:
+    def __init__(self, binary, cmake, build, folder):
+        self.cmake, self.folder, self.prefix = cmake, folder, folder / "prefix"
+        ran([cmake, "--install", build, "--prefix", self.prefix])
+        self.binary = self.prefix / "bin" / "troupe"
+        self.library = self.built(EXAMPLE) / "resampler.so"
+        ran([self.binary, "data", "make", folder / "data", "--uneven", "--samples", "200"])
+
+    def built(self, source):
+        """The plug-in of this folder, built as its author would."""
+        build = self.folder / f"build-{source.name}"
+        package = f"-Dtroupe_DIR={next(self.prefix.glob('lib*/cmake/troupe'), self.prefix / 'lib/cmake/troupe')}"
+        ran([self.cmake, "-S", source, "-B", build, "-G", "Ninja", package])
+        ran([self.cmake, "--build", build])
+        return build
+
+    def words(self, library=None):
+        return [EXAMPLE / "job.toml", f'plugins.libraries=["{library or self.library}"]', "train.dtype=fp64",
+                f'data.sources=[{{json="{self.folder}/data/samples.json"}}]', f"train.steps={STEPS}",
+                "train.global_batch_size=8", "optimizer.warmup_steps=2", "data.max_pixels=12544"]
+
+    def job(self, name, *words):
+        return [str(word) for word in (self.binary, "train", *self.words(), f"job.run_dir={self.folder / name}", *words)]
+
+    def equal(self, *names):
+        """Whether both runs trained the same parameters."""
+        ran([self.binary, "compare", *[self.folder / name for name in names], "--rtol", "1e-10", "--loss-rtol", "1e-10"])
+
+    def reference(self):
+        if not (self.folder / "reference").exists():
+            ran(self.job("reference", "--reference"))
+        return "reference"
+
+    def said(self, command, *words, code=2):
+        done = subprocess.run([str(word) for word in (self.binary, command, *words)], capture_output=True, text=True,
+                              timeout=60)
+        expect(done.returncode == code, f"exit {done.returncode} instead of {code}:\n{done.stderr[-800:]}")
+        return done.stderr
+
+
+def the_example_trains_over_two_stages_like_its_reference(bench):
+    ran(bench.job("two-stages"))
+    bench.equal(bench.reference(), "two-stages")
+    rows = {sum(len(part) for part in line["replicas"][0]) for line in read_lines(bench.folder / "two-stages/iterations.jsonl")}
+    expect(rows, "no iterations were recorded")
+
+
+def it_survives_a_killed_node_and_a_restart_on_replicas_with_deferral(bench):
+    run = bench.folder / "replicas"
+    command = bench.job("replicas", *THREE_TO_TWO, "balancer.policy=deferral", "scheduler.schedule=split-1f1b",
+                        "train.microbatches=4", "cluster.fault_tolerance=1")
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT)
+
+    def wait_for(step):
+        deadline = time.monotonic() + WITHIN_S
+        while not any(line["step"] >= step for line in read_lines_so_far(run / "metrics.jsonl")):
+            expect(process.poll() is None, f"it ended with {process.returncode} before step {step}")
+            expect(time.monotonic() < deadline, f"no step {step} within {WITHIN_S} s")
+            time.sleep(0.02)
+
+    try:
+        wait_for(3)
+        os.kill(children(process.pid)[1], signal.SIGKILL)
+        lost = len(read_lines_so_far(run / "metrics.jsonl"))
+        wait_for(lost + 3)
+        process.send_signal(signal.SIGTERM)
+        expect(process.wait(WITHIN_S) == 75, f"exit {process.returncode} instead of 75")
+    finally:
+        process.kill()
+        process.wait()
+    ran(command)
+    bench.equal(bench.reference(), "replicas")
+    kinds = [line["kind"] for line in read_lines(run / "events.jsonl")]
+    expect("lost" in kinds and "resumed" in kinds, f"events: {kinds}")
+
+
+def planners_know_it(bench):
+    plan = ran([bench.binary, "plan", *bench.words()])
+    expect("vision" in plan, plan)
+    said = bench.said("validate", *bench.words(), "modules.vision.config.heads=5")
+    expect("5 does not divide width 64" in said and "heads = 4" in said, said)
+    said = bench.said("validate", *bench.words(), "modules.vision.config.querys=5")
+    expect("queries" in said, said)
+
+
+def a_job_without_its_plugin_says_which_families_there_are(bench):
+    said = bench.said("validate", *bench.words(), "plugins.libraries=[]")
+    expect("'resampler' is no family" in said and "qwen2-vl, whisper" in said, said)
+
+
+def what_is_no_plugin_is_refused_with_the_fix(bench):
+    missing = bench.folder / "none.so"
+    expect("is not there" in bench.said("validate", *bench.words(missing)), "a file that is not there")
+    text = bench.folder / "text.so"
+    text.write_text("no library")
+    said = bench.said("validate", *bench.words(text))
+    expect("cannot be loaded" in said and "fix:" in said, said)
+    plain = bench.folder / "plain.so"
+    source = bench.folder / "plain.cpp"
+    source.write_text("int nothing() { return 0; }\n")
+    ran(["c++", "-shared", "-fPIC", "-o", plain, source])
+    said = bench.said("validate", *bench.words(plain))
+    expect("is no plug-in of Troupe" in said and "TROUPE_PLUGIN" in said, said)
+    other = bench.folder / "other.so"
+    source.write_text('extern "C" const char* troupe_plugin_interface() { return "Troupe of yesterday"; }\n'
+                      'extern "C" void troupe_plugin_register(void*) {}\n')
+    ran(["c++", "-shared", "-fPIC", "-o", other, source])
+    said = bench.said("validate", *bench.words(other))
+    expect("Troupe of yesterday" in said and "build the plug-in anew" in said, said)
+    expect("is no family" not in said, f"a second complaint, which only misleads:\n{said}")
+
+
+def two_plugins_of_one_name_are_refused(bench):
+    twin = bench.folder / "twin.so"
+    shutil.copy(bench.library, twin)
+    words = [word for word in bench.words() if not str(word).startswith("plugins.")]
+    said = bench.said("validate", *words, f'plugins.libraries=["{bench.library}","{twin}"]')
+    expect("there is a family 'resampler' already" in said, said)
+
+
+def a_new_family_passes_its_own_test_under_its_own_name(bench):
+    folder = bench.folder / "pooled"
+    said = ran([bench.binary, "new", "family", "pooled", "--dir", folder])
+    expect(f"Next:  {folder}/test.sh {bench.prefix}" in said, said)
+    expect(not any("resampler" in path.read_text() for path in folder.iterdir()), "the example's name is left in it")
+    (folder / "data").symlink_to(bench.folder / "data")
+    ran([folder / "test.sh", bench.prefix])
+    said = bench.said("new", "family", "pooled", "--dir", folder)
+    expect("not empty" in said and "--dir" in said, said)
+    expect("is no name of a family" in bench.said("new", "family", "My-Family", "--dir", bench.folder / "x"), "a bad name")
+    expect(not (bench.folder / "x").exists(), "a folder was made")
+
+
+CASES = [the_example_trains_over_two_stages_like_its_reference,
+         it_survives_a_killed_node_and_a_restart_on_replicas_with_deferral, planners_know_it,
+         a_job_without_its_plugin_says_which_families_there_are, what_is_no_plugin_is_refused_with_the_fix,
+         two_plugins_of_one_name_are_refused, a_new_family_passes_its_own_test_under_its_own_name]
+
+
+def main(binary, cmake, build, *wanted):
+    with tempfile.TemporaryDirectory(prefix="troupe-plugins-") as name:
+        bench = Bench(pathlib.Path(binary), cmake, build, pathlib.Path(name))
+        return run_cases([case for case in CASES if not wanted or any(word in case.__name__ for word in wanted)],
+                         lambda case: case(bench))
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
