@@ -6,9 +6,6 @@ namespace troupe::app {
 
 namespace {
 
-/// A key that was given; none where nobody gave one.
-using GivenKey = Result<std::optional<door::JobKey>>;
-
 GivenKey key_in(const std::filesystem::path& file) {
   auto key = door::read_key(file);
   if (!key.ok()) return std::move(key).error();
@@ -43,8 +40,12 @@ actors::KeySource loopback_source(const HostPort& address) {
 
 }  // namespace
 
+GivenKey given_to_head(const job::Cluster& cluster) {
+  return cluster.key.empty() ? door::key_of_environment() : key_in(cluster.key);
+}
+
 Result<HeadKey> head_key(const job::Cluster& cluster, std::uint16_t port) {
-  auto given = cluster.key.empty() ? door::key_of_environment() : key_in(cluster.key);
+  auto given = given_to_head(cluster);
   if (!given.ok()) return std::move(given).error();
   if (given.value()) return HeadKey{*given.value(), {}};
   const auto key = door::JobKey::random();

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "actors/system.hpp"
@@ -11,6 +12,12 @@
 #include "runtime/job/job.hpp"
 
 namespace troupe::app {
+
+/// A key that was given; none where nobody gave one.
+using GivenKey = Result<std::optional<door::JobKey>>;
+
+/// `cluster.key`, else TROUPE_KEY. Errors: those of `read_key` and `key_of_environment`.
+GivenKey given_to_head(const job::Cluster& cluster);
 
 /// The head's: `cluster.key`, else TROUPE_KEY; else one for this job alone, which listens on the
 /// loopback then and leaves the key there for this user's processes.

@@ -27,6 +27,8 @@ std::string libraries_text() {
          kUcxVersion + ", Boost " + boost_version();
 }
 
+BuildParts build_parts() { return {kCompiler, kBuildType, kSanitizers, kUcxVersion}; }
+
 std::string build_id() { return std::string(kVersion) + " (" + kCommit + ")"; }
 
 std::string version_text() {

@@ -17,6 +17,8 @@ Error cuda_error(const char* call, cudaError_t code) {
 
 }  // namespace
 
+bool has_cuda() { return true; }
+
 Result<std::vector<GpuInfo>> query_gpus() {
   int count = 0;
   if (const auto code = cudaGetDeviceCount(&count); code != cudaSuccess)
@@ -32,6 +34,27 @@ Result<std::vector<GpuInfo>> query_gpus() {
                     properties.multiProcessorCount, 10 * properties.major + properties.minor});
   }
   return gpus;
+}
+
+Result<GpuSystem> query_gpu_system() {
+  GpuSystem system;
+  if (const auto code = cudaDriverGetVersion(&system.driver_cuda); code != cudaSuccess)
+    return cuda_error("cudaDriverGetVersion", code);
+  if (const auto code = cudaRuntimeGetVersion(&system.toolkit_cuda); code != cudaSuccess)
+    return cuda_error("cudaRuntimeGetVersion", code);
+  int count = 0;
+  if (const auto code = cudaGetDeviceCount(&count); code != cudaSuccess)
+    return cuda_error("cudaGetDeviceCount", code);
+  for (int from = 0; from < count; ++from)
+    for (int to = from + 1; to < count; ++to) {
+      int there = 0, back = 0;
+      if (const auto code = cudaDeviceCanAccessPeer(&there, from, to); code != cudaSuccess)
+        return cuda_error("cudaDeviceCanAccessPeer", code);
+      if (const auto code = cudaDeviceCanAccessPeer(&back, to, from); code != cudaSuccess)
+        return cuda_error("cudaDeviceCanAccessPeer", code);
+      if (there == 0 || back == 0) system.apart.emplace_back(from, to);
+    }
+  return system;
 }
 
 }  // namespace troupe::kernels

@@ -4,16 +4,27 @@
 #include <fcntl.h>
 #include <sys/statvfs.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <string>
 
 namespace troupe::transport {
-namespace {
 
-/// A worker's queues take about 5 MiB, and each large message in flight some more.
-constexpr std::uint64_t kSharedMemoryMin = 32u << 20;
+Bytes shared_memory_of(std::int64_t processes) {
+  constexpr Bytes kPerConnection{4128 << 10};  // 128 segments of 32 KiB, and what UCX adds.
+  return std::max(kSharedMemoryMin, kPerConnection * (processes * (processes - 1)));
+}
 
-}  // namespace
+Status check_room(const char* folder, Bytes free) {
+  if (free >= kSharedMemoryMin) return Done{};
+  return Error{Errc::unavailable,
+               std::string(folder) + " has " + std::to_string(free.count() >> 10) +
+                   " KiB free, shared memory between nodes needs " +
+                   std::to_string(kSharedMemoryMin.count() >> 10) + " per node",
+               "",
+               "enlarge it (docker: --shm-size=1g), or do without: UCX_TLS=self,tcp in the "
+               "environment"};
+}
 
 Status check_shared_memory(const char* folder) {
   struct statvfs space {};
@@ -21,15 +32,7 @@ Status check_shared_memory(const char* folder) {
     return Error{Errc::unavailable, std::string("shared memory is not there: no ") + folder, "",
                  "mount a tmpfs there, or do without: UCX_TLS=self,tcp in the environment"};
   }
-  const std::uint64_t free = std::uint64_t{space.f_bavail} * space.f_frsize;
-  if (free >= kSharedMemoryMin) return Done{};
-  return Error{Errc::unavailable,
-               std::string(folder) + " has " + std::to_string(free >> 10) +
-                   " KiB free, shared memory between nodes needs " +
-                   std::to_string(kSharedMemoryMin >> 10) + " per node",
-               "",
-               "enlarge it (docker: --shm-size=1g), or do without: UCX_TLS=self,tcp in the "
-               "environment"};
+  return check_room(folder, Bytes{static_cast<std::int64_t>(space.f_bavail * space.f_frsize)});
 }
 
 std::set<int> open_descriptors() {

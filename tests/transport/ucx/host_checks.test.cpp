@@ -24,6 +24,14 @@ TEST_CASE("too little shared memory is found before UCX starts", "[transport][er
   CHECK_THAT(small.error().fix, ContainsSubstring("--shm-size"));
 }
 
+TEST_CASE("processes of one machine share queues, each with each other", "[transport]") {
+  CHECK(shared_memory_of(0) == kSharedMemoryMin);
+  CHECK(shared_memory_of(2) == kSharedMemoryMin);
+  CHECK(shared_memory_of(5) == Bytes{82560 << 10});  // By hand: 20 of 4128 KiB.
+  CHECK(check_room("/dev/shm", kSharedMemoryMin).ok());
+  CHECK_FALSE(check_room("/dev/shm", kSharedMemoryMin - Bytes{1}).ok());
+}
+
 TEST_CASE("only new descriptors are closed on exec", "[transport]") {
   const int old_fd = open("/dev/null", O_RDONLY);
   const auto before = open_descriptors();

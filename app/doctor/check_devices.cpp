@@ -1,0 +1,69 @@
+#include <string>
+
+#include "app/doctor/checks.hpp"
+
+namespace troupe::app {
+
+namespace {
+
+/// 13000 as `13.0`.
+std::string cuda_words(std::int32_t version) {
+  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
+
+std::string gpu_words(const GpuFacts& facts) {
+  const auto count = facts.gpus.size();
+  return std::to_string(count) + " x " + facts.gpus.front().name + ", " +
+         size_words(facts.gpus.front().memory) + ", driver for CUDA " +
+         cuda_words(facts.driver_cuda);
+}
+
+}  // namespace
+
+Finding check_build(const BuildFacts& facts) {
+  const std::string found = facts.version + ", " + facts.build_type +
+                            (facts.sanitizers.empty() ? "" : " with " + facts.sanitizers) + ", " +
+                            facts.compiler + "; " + facts.libraries + "; transports " +
+                            facts.transports +
+                            (facts.has_cuda ? "; CUDA built in" : "; CUDA left out");
+  if (facts.build_type == "release" && facts.sanitizers.empty()) return fine("build", found);
+  return warning("build", found + "; several times slower than a release",
+                 "train with `scripts/build release`");
+}
+
+Finding check_gpu(const GpuFacts& facts) {
+  if (facts.gpus.empty()) {
+    if (!facts.has_card) return fine("gpu", "none; jobs run on the CPU");
+    if (!facts.has_cuda)
+      return warning("gpu", "there is one of NVIDIA, and this build has no CUDA part",
+                     "install the CUDA toolkit (nvcc), then build again in a new folder");
+    return warning("gpu", "there is one of NVIDIA, and " + facts.why_none.message,
+                   facts.why_none.fix);
+  }
+  if (facts.driver_cuda / 1000 < facts.toolkit_cuda / 1000)
+    return warning("gpu",
+                   gpu_words(facts) + ", older than the build's " + cuda_words(facts.toolkit_cuda),
+                   "update the driver, or build with an older CUDA toolkit");
+  if (!facts.apart.empty()) {
+    const auto& [one, other] = facts.apart.front();
+    return warning("gpu",
+                   gpu_words(facts) + "; " + std::to_string(facts.apart.size()) +
+                       (facts.apart.size() == 1 ? " pair (" : " pairs (first: ") +
+                       std::to_string(one) + " and " + std::to_string(other) +
+                       ") cannot read each other's memory, so that rows pass through the host's",
+                   "see `nvidia-smi topo -p2p r`; an IOMMU or a virtual machine may forbid it");
+  }
+  return fine("gpu", gpu_words(facts) + (facts.gpus.size() > 1 ? ", all reach each other" : ""));
+}
+
+Finding check_nccl(const NcclFacts& facts) {
+  const std::string use = "this build has no NCCL part: all tensors go over UCX";
+  if (!facts) return fine("nccl", "not on this machine, and not needed: " + use);
+  const std::string version = *facts == 0 ? ""
+                                          : " " + std::to_string(*facts / 10000) + "." +
+                                                std::to_string(*facts / 100 % 100) + "." +
+                                                std::to_string(*facts % 100);
+  return fine("nccl", "library" + version + " is here; " + use);
+}
+
+}  // namespace troupe::app

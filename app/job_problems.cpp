@@ -1,0 +1,84 @@
+#include "app/job_problems.hpp"
+
+#include <utility>
+
+#include "engine/choose_layout.hpp"
+#include "engine/data_warnings.hpp"
+#include "engine/initial_layers.hpp"
+#include "engine/nominal_profile.hpp"
+#include "engine/plan_summary.hpp"
+#include "engine/state_memory.hpp"
+#include "models/factory.hpp"
+#include "runtime/job/where_given.hpp"
+#include "scheduler/layout_problems.hpp"
+
+namespace troupe::app {
+
+namespace {
+
+/// Whether the state of every layout fits into its devices. REQUIRES: there are layouts.
+Status check_memory(const engine::JobSetup& setup) {
+  auto plans = engine::later_layouts(setup).value();
+  plans.insert(plans.begin(), engine::make_parallel_plan(setup).value());
+  for (const ParallelPlan& each : plans) {
+    auto fits =
+        engine::check_state_memory(setup.job, each, engine::memory_at_hand(setup.job.cluster));
+    if (!fits.ok()) return fits;
+  }
+  return Done{};
+}
+
+/// What only the model builder and the planner can tell.
+std::vector<Error> planning_problems(const job::Job& job) {
+  auto problems = engine::setup_problems(job);
+  const auto model = models::build_graph(job.modules);
+  if (!model.ok()) return problems;
+  const auto layout = scheduler::layout_problems(model.value(), job.parallel.layout,
+                                                 {job.cluster.nodes, job.cluster.devices_per_node},
+                                                 engine::idle_of(job), engine::tolerance_of(job));
+  problems.insert(problems.end(), layout.begin(), layout.end());
+  if (!problems.empty()) return problems;
+  job::Job resolved = job;
+  if (auto found = engine::resolve_init(resolved); !found.ok()) return {found.error()};
+  const auto setup = engine::prepare(resolved).value();
+  problems = engine::init_problems(setup);
+  if (auto plan = engine::make_parallel_plan(setup); !plan.ok()) problems.push_back(plan.error());
+  if (auto later = engine::later_layouts(setup); !later.ok()) problems.push_back(later.error());
+  // Where the job says what devices have, no machine can make it fit.
+  if (problems.empty() && job.cluster.device_memory_gib > 0)
+    if (auto fits = check_memory(setup); !fits.ok()) problems.push_back(fits.error());
+  return problems;
+}
+
+}  // namespace
+
+std::vector<Error> job_problems(const job::LoadedJob& loaded, const std::string& file) {
+  auto problems = planning_problems(loaded.job);
+  for (Error& problem : problems) {
+    const std::string given = job::where_given(loaded.origins, problem.where);
+    problem.message = problem.where + ": " + problem.message;
+    problem.where = given.empty() ? file : given;
+  }
+  return problems;
+}
+
+Status check_memory_here(const engine::JobSetup& setup) {
+  const auto& cluster = setup.job.cluster;
+  return cluster.local_nodes == cluster.nodes ? check_memory(setup) : Status(Done{});
+}
+
+std::vector<Error> job_warnings(const job::LoadedJob& loaded, const engine::JobSetup& setup) {
+  auto warnings = loaded.warnings;
+  if (auto fits = check_memory_here(setup); !fits.ok()) {
+    // No problem, since the job may run on another machine.
+    warnings.push_back(std::move(fits).error());
+    warnings.back().message += "; training would be refused on this machine";
+  }
+  const auto dataset = data::Dataset::open(setup.data);
+  if (!dataset.ok()) return warnings;
+  for (auto& warning : engine::data_warnings(loaded, dataset.value()))
+    warnings.push_back(std::move(warning));
+  return warnings;
+}
+
+}  // namespace troupe::app

@@ -1,0 +1,29 @@
+// What keeps a job that could be read from training: for `validate`, which says nothing else, and
+// for `doctor`, which looks at the machine too.
+
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "engine/job_setup.hpp"
+#include "runtime/job/load_job.hpp"
+#include "runtime/vocabulary/result.hpp"
+
+namespace troupe::app {
+
+/// What only the model builder and the planner can tell, at the lines of the job file, which is
+/// `file`. Empty: `engine::prepare` and `engine::make_parallel_plan` succeed. Reads what
+/// `modules.NAME.init` names.
+std::vector<Error> job_problems(const job::LoadedJob& loaded, const std::string& file);
+
+/// Whether the state of every layout fits into the memory of this machine, where all nodes of the
+/// job are on it. REQUIRES: the job has no problems.
+/// Errors: infeasible: training would be refused here.
+Status check_memory_here(const engine::JobSetup& setup);
+
+/// What the job says in vain, and what does not fit into this machine. Data that cannot be opened
+/// are the business of `data check`. REQUIRES: the job has no problems.
+std::vector<Error> job_warnings(const job::LoadedJob& loaded, const engine::JobSetup& setup);
+
+}  // namespace troupe::app
