@@ -25,22 +25,108 @@ using Json = nlohmann::json;
 constexpr std::size_t kShown = 10;
 constexpr std::int64_t kNever = std::int64_t{1} << 31;  // An epoch; its batches can be counted.
 
-/// Whole lines of a file of the run that are objects.
-std::vector<Json> lines_of(const fs::path& path) {
-  std::vector<Json> lines;
+/// A line of a file of the run.
+struct Line {
+  Json json;
+  std::string where;  ///< `samples.jsonl:3`, with its folder.
+};
+
+Error wrong(const Line& line, const std::string& expected) {
+  return {Errc::bad_data, "expected " + expected, line.where,
+          "remove that line, or take the file as `troupe train` wrote it"};
+}
+
+/// The lines of a file, none where it is not there. One that a killed run cut off at the file's end
+/// does not count. Errors: bad_data: another line is no object.
+Result<std::vector<Line>> lines_of(const fs::path& path) {
+  std::vector<Line> lines;
   std::ifstream file(path, std::ios::binary);
-  for (std::string line; std::getline(file, line);)
-    if (Json json = Json::parse(line, nullptr, false); json.is_object())
-      lines.push_back(std::move(json));
+  std::int64_t number = 0;
+  for (std::string text; std::getline(file, text);) {
+    const bool is_whole = !file.eof();
+    Line line{Json::parse(text, nullptr, false), path.string() + ":" + std::to_string(++number)};
+    if (text.empty() || (line.json.is_discarded() && !is_whole)) continue;
+    if (!line.json.is_object()) return wrong(line, "an object on each line");
+    lines.push_back(std::move(line));
+  }
   return lines;
 }
 
-/// A step that stands twice: the last one counts.
-std::map<std::int64_t, std::vector<std::string>> trained_in(const fs::path& run) {
-  std::map<std::int64_t, std::vector<std::string>> steps;
-  for (const Json& line : lines_of(run / "samples.jsonl"))
-    steps[line.value("step", std::int64_t{0})] = line.value("ids", std::vector<std::string>{});
-  return steps;
+/// A whole number from `least` to `kNever`; `otherwise` where the line has none.
+Result<std::int64_t> number_of(const Line& line, const char* key, std::int64_t least,
+                               std::int64_t otherwise) {
+  const auto value = line.json.find(key);
+  if (value == line.json.end() && otherwise >= least) return otherwise;
+  // A larger one is a negative one to those who read it as signed.
+  const bool fits = value != line.json.end() && value->is_number_integer() &&
+                    (!value->is_number_unsigned() || value->get<std::uint64_t>() <= kNever) &&
+                    value->get<std::int64_t>() >= least;
+  if (!fits)
+    return wrong(line, std::string(key) + ", a whole number from " + std::to_string(least) +
+                           " to " + std::to_string(kNever));
+  return value->get<std::int64_t>();
+}
+
+Result<std::vector<std::string>> ids_of(const Line& line) {
+  std::vector<std::string> ids;
+  const auto list = line.json.find("ids");
+  if (list == line.json.end()) return ids;
+  const bool fits =
+      list->is_array() && std::ranges::all_of(*list, [](const Json& id) { return id.is_string(); });
+  if (!fits) return wrong(line, "ids, a list of texts");
+  return list->get<std::vector<std::string>>();
+}
+
+/// What a run wrote about its samples.
+struct Record {
+  std::map<std::int64_t, std::vector<std::string>> trained;  ///< By step; of a step that stands
+                                                             ///< twice the last one.
+  std::set<std::string> bad;
+  std::set<std::int64_t> generations;
+};
+
+Status read_trained(const fs::path& path, Record& record) {
+  const auto lines = lines_of(path);
+  if (!lines.ok()) return lines.error();
+  for (const Line& line : lines.value()) {
+    const auto step = number_of(line, "step", 1, /*otherwise=*/0);
+    if (!step.ok()) return step.error();
+    auto ids = ids_of(line);
+    if (!ids.ok()) return std::move(ids).error();
+    record.trained[step.value()] = std::move(ids).value();
+  }
+  return Done{};
+}
+
+Status read_bad(const fs::path& path, Record& record) {
+  const auto lines = lines_of(path);
+  if (!lines.ok()) return lines.error();
+  for (const Line& line : lines.value()) {
+    const auto id = line.json.find("id");
+    if (id == line.json.end() || !id->is_string()) return wrong(line, "id, a text");
+    record.bad.insert(id->get<std::string>());
+  }
+  return Done{};
+}
+
+Status read_generations(const fs::path& path, Record& record) {
+  const auto lines = lines_of(path);
+  if (!lines.ok()) return lines.error();
+  for (const Line& line : lines.value()) {
+    const auto generation = number_of(line, "generation", 0, /*otherwise=*/0);
+    if (!generation.ok()) return generation.error();
+    record.generations.insert(generation.value());
+  }
+  return Done{};
+}
+
+/// Errors: bad_data: a line is not as `train` writes it.
+Result<Record> record_of(const fs::path& run) {
+  Record record;
+  if (auto read = read_trained(run / "samples.jsonl", record); !read.ok()) return read.error();
+  if (auto read = read_bad(run / "bad_samples.jsonl", record); !read.ok()) return read.error();
+  if (auto read = read_generations(run / "metrics.jsonl", record); !read.ok()) return read.error();
+  return record;
 }
 
 /// What epochs of the run took, as records of the data set that is there now: since it was
@@ -79,12 +165,9 @@ int audit_data(const AuditOptions& options) {
   const auto opened = open_data(arguments);
   if (!opened.ok()) return report(opened.error());
   const auto& setup = opened.value().setup;
-  std::set<std::string> bad;
-  for (const Json& line : lines_of(run / "bad_samples.jsonl")) bad.insert(line.value("id", ""));
-  std::set<std::int64_t> generations;
-  for (const Json& line : lines_of(run / "metrics.jsonl"))
-    generations.insert(line.value("generation", std::int64_t{0}));
-  const auto trained = trained_in(run);
+  auto record = record_of(run);
+  if (!record.ok()) return report(record.error());
+  const auto& [trained, bad, generations] = record.value();
   const auto epochs = epochs_of(run, *opened.value().dataset);
   if (!epochs.ok()) return report(epochs.error());
   const auto audit = engine::audit_samples(trained, bad, *opened.value().dataset, setup.data,

@@ -385,6 +385,33 @@ def run_folder(command, name, code, says, words=(), **files):
     return Row(name, [command, "run", *words], code, says, {f"run/{names[key]}": text for key, text in files.items()})
 
 
+def audit(name, says, code=3, **files):
+    """`data audit` of a run that wrote these lines."""
+    run = {f"run/{key}.jsonl": text for key, text in files.items()}
+    return Row(name, ["data", "audit", "run"], code, says, {"run/resolved.toml": JOB.replace("samples.json", "../samples.json"), "samples.json": GOOD, **run})
+
+
+TRAINED = '{"step": 1, "ids": ["s0"]}\n'
+
+AUDIT = [
+    Row("audit of no run", ["data", "audit", "nowhere"], 2, ["nowhere: no such run folder", "fix:"]),
+    audit("audit of a step that is a text", ["samples.jsonl:2: expected step, a whole number from 1", "fix:"], samples=TRAINED + '{"step": "2", "ids": []}\n'),
+    audit("audit of a step of no number", ["samples.jsonl:1: expected step"], samples='{"ids": ["s0"]}\n'),
+    audit("audit of half a step", ["samples.jsonl:1: expected step"], samples='{"step": 1.5, "ids": []}\n'),
+    audit("audit of a step before the first", ["samples.jsonl:1: expected step"], samples='{"step": 0, "ids": ["s0"]}\n'),
+    audit("audit of a step beyond all", ["samples.jsonl:1: expected step"], samples='{"step": 18446744073709551615, "ids": ["s0"]}\n'),
+    audit("audit of ids that are a text", ["samples.jsonl:1: expected ids, a list of texts"], samples='{"step": 1, "ids": "s0"}\n'),
+    audit("audit of ids that are numbers", ["samples.jsonl:1: expected ids, a list of texts"], samples='{"step": 1, "ids": ["s0", 1]}\n'),
+    audit("audit of ids a hundred thousand deep", ["samples.jsonl:1: expected ids"], samples=f'{{"step": 1, "ids": {DEEP}}}\n'),
+    audit("audit of a line that is none", ["samples.jsonl:1: expected an object"], samples="hello\n" + TRAINED),
+    audit("audit of a line that is a list", ["samples.jsonl:2: expected an object"], samples=TRAINED + "[1]\n"),
+    audit("audit of bad samples without ids", ["bad_samples.jsonl:1: expected id, a text"], samples=TRAINED, bad_samples='{"id": 3}\n'),
+    audit("audit of a generation that is a text", ["metrics.jsonl:1: expected generation, a whole number from 0"], samples=TRAINED, metrics='{"step": 1, "generation": "1"}\n'),
+    # By hand: batches of four, of which the first step trained one.
+    audit("audit of a run killed in its last line", [], code=1, samples=TRAINED + '{"step": 2, "id'),
+]
+
+
 RUNS = [
     Row("report of no run", ["report", "nowhere"], 2, ["nowhere: no such run folder", "fix:"]),
     Row("trace of no run", ["trace", "nowhere"], 2, ["nowhere: no such run folder", "fix:"]),
@@ -407,7 +434,7 @@ RUNS = [
     run_folder("trace", "trace of no step", 2, ["the trace has no step yet"], ["--out", "t.html"], job="", trace="[\n]\n"),
 ]
 
-ROWS = COMMAND_LINE + JOB_FILE + PLAN + PROFILE + TRAIN + DATA + SOLVE + RUNS
+ROWS = COMMAND_LINE + JOB_FILE + PLAN + PROFILE + TRAIN + DATA + AUDIT + SOLVE + RUNS
 
 
 def check(row, binary, folder):
