@@ -25,7 +25,7 @@ void watch_reads(Self self, Time now) {
   auto& state = self->state;
   if (!state.is_open) return;
   const double timeout_s = state.resources->setup.job.data.read_timeout_s;
-  if (auto fine = state.reads.pass(now, timeout_s, data::oldest_read()); !fine.ok())
+  if (auto fine = state.reads.pass(now, timeout_s, files::oldest_read()); !fine.ok())
     self->send(state.supervisor, failed_atom::value, state.welcome->node, fine.error());
 }
 

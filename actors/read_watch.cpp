@@ -4,7 +4,7 @@
 
 namespace troupe::actors {
 
-Status ReadWatch::pass(Time now, double timeout_s, const std::optional<data::FileRead>& oldest) {
+Status ReadWatch::pass(Time now, double timeout_s, const std::optional<files::FileRead>& oldest) {
   const std::int64_t number = oldest ? oldest->number : 0;
   const bool over = silence_.pass(now, seconds(timeout_s));
   if (number != number_) silence_.heard();
@@ -14,9 +14,10 @@ Status ReadWatch::pass(Time now, double timeout_s, const std::optional<data::Fil
   std::ostringstream text;
   text << oldest->file.string() << " could not be read within " << timeout_s
        << " s: its file system does not answer";
-  return Error{Errc::timed_out, text.str(), "data.read_timeout_s",
-               "look at the disk or the network file system that holds it, then start the job "
-               "again; raise data.read_timeout_s where it may take longer"};
+  return Error{
+      Errc::timed_out, text.str(), setting_,
+      "look at the disk or the network file system that holds it, then start again; raise " +
+          setting_ + " where it may take longer"};
 }
 
 }  // namespace troupe::actors

@@ -17,8 +17,10 @@
 
 #include "app/commands.hpp"
 #include "app/run_argument.hpp"
+#include "app/stalled_read.hpp"
 #include "app/terminal.hpp"
 #include "runtime/data/epochs.hpp"
+#include "runtime/files/file_reads.hpp"
 #include "runtime/job/load_job.hpp"
 #include "runtime/vocabulary/model_words.hpp"
 #include "runtime/vocabulary/printable.hpp"
@@ -34,20 +36,28 @@ using Json = nlohmann::ordered_json;
 struct Options {
   std::string run;
   std::optional<std::int64_t> step;
+  double timeout_s = job::Data().read_timeout_s;  ///< Without an answer of a file.
   bool json = false;
 };
+
+/// The text of a run's own job file.
+std::string job_text(const fs::path& path) {
+  const files::ReadingFile reading(path);
+  std::ifstream file(path);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
 
 /// Where a run's checkpoints are; the folder itself where it is one of checkpoints.
 Result<fs::path> folder_of(const fs::path& run) {
   std::error_code code;
   if (!fs::exists(run / "resolved.toml", code) && !state::checkpoints_in(run).empty()) return run;
   if (auto there = check_run_folder(run); !there.ok()) return std::move(there).error();
-  std::ifstream file(run / "resolved.toml");
-  std::stringstream text;
-  text << file.rdbuf();
   // Data that are gone are no reason not to look at what was saved.
-  const auto reading = job::parse_job(text.str(), (run / "resolved.toml").string(), {},
-                                      job::Paths::of_another_machine);
+  const fs::path file = run / "resolved.toml";
+  const auto reading =
+      job::parse_job(job_text(file), file.string(), {}, job::Paths::of_another_machine);
   const fs::path& dir = reading.loaded.job.checkpoint.dir;
   return dir.empty() ? run / "checkpoints" : dir;
 }
@@ -220,8 +230,16 @@ void add_checkpoint(Commands& commands) {
         ->required()
         ->type_name("FOLDER");
     if (about_step != nullptr) command->add_option("--step", options->step, about_step);
+    command
+        ->add_option("--timeout", options->timeout_s,
+                     "Seconds that a file may be waited for; then the command ends with an error")
+        ->check(CLI::Range(0.1, 1e6))
+        ->capture_default_str();
     command->add_flag("--json", options->json, "For programs");
-    command->callback([&commands, options, run] { commands.exit_code = run(*options); });
+    command->callback([&commands, options, run] {
+      const EndOnStalledRead reads(options->timeout_s, "--timeout");
+      commands.exit_code = run(*options);
+    });
   };
   add("list", "The checkpoints of a run, oldest first", list, nullptr);
   add("show", "What is in a checkpoint", show, "Which one; the newest without it");

@@ -78,7 +78,8 @@ Error nothing_to_save() {
 
 /// What is refused at once comes first; then what takes time; the run folder is touched last.
 int train_reserved(const Options& options, job::LoadedJob loaded, const engine::RunLock& lock,
-                   const ChosenCheckpoint& chosen, std::unique_ptr<EndOnSignal> guard) {
+                   const ChosenCheckpoint& chosen, std::unique_ptr<EndOnStalledRead> reads,
+                   std::unique_ptr<EndOnSignal> guard) {
   std::optional<Doors> doors;
   if (!options.reference) {
     auto opened = open_doors(loaded.job);
@@ -87,7 +88,6 @@ int train_reserved(const Options& options, job::LoadedJob loaded, const engine::
   }
   auto endpoint = open_metrics(loaded.job.observe);
   if (!endpoint.ok()) return report(endpoint.error());
-  auto reads = std::make_unique<EndOnStalledRead>(loaded.job.data.read_timeout_s);
   const bool gathers = !options.reference && may_have_waiting_nodes(loaded.job, options.wish);
   if (options.saves_only && !gathers) return report(nothing_to_save());
   auto opened = open_job(std::move(loaded), !options.reference || !options.microbatches.empty(),
@@ -152,6 +152,7 @@ int train(Options options) {
   if (!loaded.ok()) return report(loaded.error());
   if (!options.reference && !options.microbatches.empty())
     return report(usage_error("--microbatches goes with --reference", "add --reference"));
+  auto reads = std::make_unique<EndOnStalledRead>(loaded.value().job.data.read_timeout_s);
   auto lock = reserve(loaded.value().job);
   if (!lock.ok()) return report(lock.error());
   auto chosen = choose_checkpoint(loaded.value().job, options.wish);
@@ -164,7 +165,7 @@ int train(Options options) {
     chosen = std::move(none);
   }
   const int code = train_reserved(options, std::move(loaded).value(), *lock.value().run,
-                                  chosen.value(), std::move(guard));
+                                  chosen.value(), std::move(reads), std::move(guard));
   lock.value().release();
   return code;
 }

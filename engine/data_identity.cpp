@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "runtime/data/epoch_order.hpp"
-#include "runtime/data/file_reads.hpp"
+#include "runtime/files/file_reads.hpp"
 #include "runtime/state/tensor_hash.hpp"
 
 namespace troupe::engine {
@@ -34,7 +34,7 @@ std::uint64_t add(std::uint64_t hash, const data::Record& record) {
 }
 
 std::int64_t size_of(const std::filesystem::path& file) {
-  const data::ReadingFile reading(file);
+  const files::ReadingFile reading(file);
   std::error_code fault;
   const auto bytes = std::filesystem::file_size(file, fault);
   return fault ? -1 : static_cast<std::int64_t>(bytes);

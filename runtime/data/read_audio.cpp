@@ -10,7 +10,7 @@
 #include <memory>
 #include <string>
 
-#include "runtime/data/file_reads.hpp"
+#include "runtime/files/file_reads.hpp"
 #include "runtime/data/read_file.hpp"
 
 namespace troupe::data {
@@ -138,7 +138,7 @@ Result<std::vector<float>> decode_audio(std::string_view bytes, std::int32_t sec
 }
 
 Result<std::int64_t> audio_samples(const std::filesystem::path& path, std::int32_t seconds_max) {
-  const ReadingFile reading(path);
+  const files::ReadingFile reading(path);
   if (!std::filesystem::exists(path))
     return Error{Errc::not_found, "there is no such file", "", ""};
   SF_INFO info{};

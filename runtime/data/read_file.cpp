@@ -6,13 +6,13 @@
 #include <cstring>
 #include <memory>
 
-#include "runtime/data/file_reads.hpp"
+#include "runtime/files/file_reads.hpp"
 
 namespace troupe::data {
 
 Result<std::string> read_file(const std::filesystem::path& path, const AcceptFile& accept,
                               std::uintmax_t bytes_max) {
-  const ReadingFile reading(path);
+  const files::ReadingFile reading(path);
   std::error_code code;
   const auto status = std::filesystem::status(path, code);
   if (!std::filesystem::exists(status)) {

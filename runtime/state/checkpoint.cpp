@@ -9,6 +9,7 @@
 #include <sstream>
 #include <utility>
 
+#include "runtime/files/file_reads.hpp"
 #include "runtime/state/file_digest.hpp"
 #include "runtime/state/shard_view.hpp"
 
@@ -31,6 +32,7 @@ Error damaged(const fs::path& where, const std::string& how) {
 }
 
 Result<std::string> read_manifest_text(const fs::path& path) {
+  const files::ReadingFile reading(path);
   std::error_code code;
   const auto size = fs::file_size(path, code);
   if (code == std::errc::no_such_file_or_directory)
@@ -47,6 +49,7 @@ Result<std::string> read_manifest_text(const fs::path& path) {
 }
 
 Status check_size(const fs::path& path, std::int64_t bytes) {
+  const files::ReadingFile reading(path);
   std::error_code code;
   const auto size = fs::file_size(path, code);
   if (code == std::errc::no_such_file_or_directory) return damaged(path, "this file is missing");
@@ -160,6 +163,7 @@ fs::path checkpoint_folder(const fs::path& folder, std::int64_t step) {
 std::map<std::int64_t, fs::path> checkpoints_in(const fs::path& folder) {
   std::map<std::int64_t, fs::path> found;
   std::error_code code;
+  const files::ReadingFile reading(folder);
   for (fs::directory_iterator entry(folder, code), end; !code && entry != end;
        entry.increment(code)) {
     const std::string name = entry->path().filename().string();

@@ -10,6 +10,8 @@
 #include <memory>
 #include <vector>
 
+#include "runtime/files/file_reads.hpp"
+
 namespace troupe::state {
 
 namespace {
@@ -57,12 +59,14 @@ std::string sha256_of(std::string_view bytes) {
 }
 
 Result<std::string> sha256_of_file(const std::filesystem::path& path) {
+  files::ReadingFile reading(path);
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (file < 0) return failed(path, "opening");
   Sha256 digest;
   std::vector<char> block(kBlock);
   for (;;) {
     const auto got = ::read(file, block.data(), block.size());
+    reading.went_on();
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) {
       auto error = failed(path, "reading");

@@ -14,6 +14,7 @@
 #include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
 
+#include "runtime/files/file_reads.hpp"
 #include "runtime/state/element_types.hpp"
 #include "runtime/vocabulary/nearest_word.hpp"
 
@@ -31,12 +32,18 @@ Error not_safetensors(const std::filesystem::path& path, const std::string& why)
           "check that the file was copied completely, or write it again"};
 }
 
+// What is read at once: whoever watches hears of each such piece.
+constexpr std::int64_t kPiece = std::int64_t{16} << 20;
+
 // Reads exactly `count` bytes at `offset`; a short file is an error.
 Status read_at(int file, void* to, std::int64_t count, std::int64_t offset,
                const std::filesystem::path& path) {
   auto* bytes = static_cast<char*>(to);
+  files::ReadingFile reading(path);
   while (count > 0) {
-    const auto got = ::pread(file, bytes, static_cast<std::size_t>(count), offset);
+    const auto piece = static_cast<std::size_t>(std::min(count, kPiece));
+    const auto got = ::pread(file, bytes, piece, offset);
+    reading.went_on();
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return failed(path, "reading");
     if (got == 0)
@@ -46,6 +53,11 @@ Status read_at(int file, void* to, std::int64_t count, std::int64_t offset,
     offset += got;
   }
   return Done{};
+}
+
+int open_to_read(const std::filesystem::path& path) {
+  const files::ReadingFile reading(path);
+  return ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
 }
 
 Result<std::int64_t> regular_file_size(int file, const std::filesystem::path& path) {
@@ -110,7 +122,7 @@ SafetensorsReader::~SafetensorsReader() {
 Result<SafetensorsReader> SafetensorsReader::open(const std::filesystem::path& path) {
   SafetensorsReader reader;
   reader.path_ = path;
-  reader.file_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  reader.file_ = open_to_read(path);
   if (reader.file_ < 0 && errno == ENOENT)
     return Error{Errc::not_found, "no such file", path.string(), "check the path"};
   if (reader.file_ < 0) return failed(path, "opening");

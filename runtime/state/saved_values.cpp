@@ -2,21 +2,32 @@
 
 #include <utility>
 
+#include "runtime/files/file_reads.hpp"
+
 namespace troupe::state {
 
 namespace fs = std::filesystem;
 
-Result<fs::path> find_saved_values(const fs::path& named) {
+namespace {
+
+bool is_file(const fs::path& path) {
+  const files::ReadingFile reading(path);
   std::error_code code;
-  if (fs::is_regular_file(named, code)) return named;
-  if (fs::exists(named / kManifestFile, code)) {
+  return fs::is_regular_file(path, code);
+}
+
+}  // namespace
+
+Result<fs::path> find_saved_values(const fs::path& named) {
+  if (is_file(named)) return named;
+  if (is_file(named / kManifestFile)) {
     auto checkpoint = Checkpoint::open(named);
     if (!checkpoint.ok()) return std::move(checkpoint).error();
     if (auto whole = checkpoint.value().verify(); !whole.ok()) return std::move(whole).error();
     return named;
   }
   const fs::path model = named / "model" / "model.safetensors";
-  if (fs::is_regular_file(model, code)) return model;
+  if (is_file(model)) return model;
   auto found = find_checkpoint(named / "checkpoints");
   if (found.newest) return found.newest->folder();
   if (!found.passed_over.empty()) return std::move(found.passed_over.front());

@@ -8,11 +8,11 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr Time kStart{1h};
-const std::optional<data::FileRead> kFirst = data::FileRead{1, "/far/a.png"};
-const std::optional<data::FileRead> kSecond = data::FileRead{2, "/far/b.png"};
+const std::optional<files::FileRead> kFirst = files::FileRead{1, "/far/a.png"};
+const std::optional<files::FileRead> kSecond = files::FileRead{2, "/far/b.png"};
 
 /// Looks every 200 ms from `from` until before `to`; true where all was well.
-bool fine(ReadWatch& watch, Duration from, Duration to, const std::optional<data::FileRead>& read) {
+bool fine(ReadWatch& watch, Duration from, Duration to, const std::optional<files::FileRead>& read) {
   for (Duration at = from; at < to; at += 200ms)
     if (!watch.pass(kStart + at, 3, read).ok()) return false;
   return true;

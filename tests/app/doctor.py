@@ -182,8 +182,8 @@ def a_job_file_that_is_wrong(doctor):
     expect("disk" in checks and "data" not in checks, f"the checks are {list(checks)}")
     doctor.expect_problem(doctor.ask("nowhere.toml", code=2), "job", "nowhere.toml", "")
     # What only the planner can tell `validate` and `doctor` find by the same function.
-    checks = doctor.ask("job.toml", "parallel.pipelines=[{stages=[{node=0,llm=[0,2]}]}]", code=2)
-    doctor.expect_problem(checks, "job", "llm", "")
+    checks = doctor.ask("job.toml", "cluster.local_nodes=9", code=2)
+    doctor.expect_problem(checks, "job", "cannot use 9 devices", "at most ")
 
 
 def a_model_that_does_not_fit(doctor):

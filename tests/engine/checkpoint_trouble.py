@@ -1,4 +1,4 @@
-"""A folder of checkpoints that is full, read-only or hangs while a job trains.
+"""A folder of checkpoints that is full, read-only or hangs while a job trains, and what saved state is read from that hangs.
 
     checkpoint_trouble.py BINARY [CASE...]     prints `N passed, M failed, K skipped` last
 
@@ -16,12 +16,15 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 sys.path.insert(0, str(ROOT / "tests" / "engine"))
+sys.path.insert(0, str(ROOT / "tests" / "support"))
 
 from checkpoints import ALONE, CUT, FP64, JOB, Bench, expect, same_bits, steps_of, wait_for  # noqa: E402
+from stalled_file import NoLeases, StalledFile  # noqa: E402
 from tests.support.run_cases import Skipped, run_cases  # noqa: E402
 
 LAST = 6  # Steps of a job of checkpoints.py.
@@ -140,13 +143,95 @@ def a_folder_hangs(bench):
     bench.run(["checkpoint", "verify", str(folder)])
 
 
+@contextlib.contextmanager
+def stalled(file):
+    """Nobody can open it meanwhile."""
+    try:
+        with StalledFile(file):
+            yield
+    except NoLeases as why:  # The script's own kind of it.
+        raise Skipped(str(why)) from None
+
+
+def expect_stall(bench, words, file, setting, within=40):
+    """The command ends soon, names the file and says what to raise."""
+    begin = time.monotonic()
+    output = bench.run(words, code=1, timeout=within)
+    expect(f"{setting}: {file} could not be read within 1 s" in output and f"raise {setting}" in output, output[-1500:])
+    expect(time.monotonic() - begin < within, "it took too long")
+
+
+def saved_state_that_hangs(bench):
+    """A checkpoint's manifest, then a file of its state: who goes on from it, looks at it or begins with it."""
+    bench.train("stalled", FP64, *CUT, "checkpoint.every_steps=3", "train.steps=6")
+    run = bench.path("stalled")
+    saved = run / "checkpoints" / "step-6"
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    limit, go_on = "data.read_timeout_s=1", ["train", str(JOB), *bench.job, f"job.run_dir={run}", FP64, *CUT, "train.steps=9"]
+    begin_with = [f"modules.llm.init={saved}", f"job.run_dir={bench.path('pupil')}"]
+    look = [(["checkpoint", verb, str(run), "--timeout", "1"], "--timeout") for verb in ("list", "show", "verify")]
+    setting = "data.read_timeout_s"
+    train = [([*go_on, "--resume", limit], setting), (["validate", str(JOB), *bench.job, limit, *begin_with], setting),
+             (["train", str(JOB), *bench.job, limit, *begin_with], setting)]
+    for file, commands in ((saved / "manifest.json", [*look, *train]), (saved / "state-0.0.safetensors", [look[2], *train]),
+                           (run / "resolved.toml", look)):
+        for words, named in commands:
+            with stalled(file):
+                expect_stall(bench, words, file, named)
+    expect(not bench.path("pupil").exists(), "a run folder was made for a job that cannot begin")
+    after = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    expect(before == after, f"changed: {[str(path) for path in before if after.get(path) != before[path]]}")
+    # Weights in a file of their own.
+    model = run / "model" / "model.safetensors"
+    with stalled(model):
+        expect_stall(bench, ["validate", str(JOB), *bench.job, limit, f"modules.llm.init={model}"], model, setting)
+    # All is well once the server is back.
+    output = bench.run([*go_on, "--resume", limit])
+    expect("going on after step 6" in output, output[:800])
+
+
+def pipes_in_place_of_files(bench):
+    """Whoever opens a pipe that nobody writes waits, as for a server that is gone."""
+    bench.train("piped", FP64, *ALONE, "checkpoint.every_steps=3", "train.steps=3")
+    run = bench.path("piped")
+    for file, words, setting in (
+            (run / "run.json", ["train", str(JOB), *bench.job, f"job.run_dir={run}", FP64, *ALONE, "data.read_timeout_s=1"], "data.read_timeout_s"),
+            (run / "resolved.toml", ["checkpoint", "list", str(run), "--timeout", "1"], "--timeout")):
+        aside = file.with_suffix(".aside")
+        file.rename(aside)
+        os.mkfifo(file)
+        expect_stall(bench, words, file, setting)
+        file.unlink()
+        aside.rename(file)
+
+
+def a_node_whose_checkpoint_hangs(bench):
+    """The head has read it; when the nodes come to it, its server is gone."""
+    bench.train("node-stalled", FP64, *CUT, "checkpoint.every_steps=3", "train.steps=3")
+    run = bench.path("node-stalled")
+    file = run / "checkpoints" / "step-3" / "state-0.0.safetensors"
+    process = bench.popen(["train", str(JOB), *bench.job, f"job.run_dir={run}", FP64, *CUT, "train.steps=6", "--resume",
+                           "data.read_timeout_s=1"])
+    try:
+        while "going on after step 3" not in (line := process.stdout.readline()):
+            expect(line, f"exit {process.wait()}: it did not go on")
+        with stalled(file):
+            output = process.communicate(timeout=40)[0]
+    finally:
+        process.kill()
+        process.wait()
+    expect(process.returncode == 1, f"exit {process.returncode}\n{output[-1500:]}")
+    expect(f"{file} could not be read within 1 s" in output and "raise data.read_timeout_s" in output, output[-1500:])
+
+
 def family_of(pid):
     """A process and its children."""
     children = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
     return [pid, *map(int, children)]
 
 
-CASES = [a_full_folder, a_folder_becomes_read_only, a_folder_hangs]
+CASES = [a_full_folder, a_folder_becomes_read_only, a_folder_hangs, saved_state_that_hangs, pipes_in_place_of_files,
+         a_node_whose_checkpoint_hangs]
 
 
 def main():

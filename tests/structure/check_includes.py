@@ -11,7 +11,8 @@ import sys
 import tempfile
 
 VOCABULARY = "runtime/vocabulary"
-RUNTIME = [VOCABULARY, "runtime/door", "runtime/job", "runtime/data", "runtime/state", "runtime/observe"]
+FILES = "runtime/files"
+RUNTIME = [VOCABULARY, FILES, "runtime/door", "runtime/job", "runtime/data", "runtime/state", "runtime/observe"]
 FAMILY = "models/family"
 FAMILIES = ["models/llama", "models/mlp", "models/qwen2_vl", "models/whisper"]
 BELOW_ENGINE = RUNTIME + [FAMILY, "scheduler", "balancer", "kernels", "models", "transport"]
@@ -19,12 +20,13 @@ BELOW_ENGINE = RUNTIME + [FAMILY, "scheduler", "balancer", "kernels", "models", 
 # Folder -> folders it may include from, besides itself. Longest match wins.
 ALLOWED = {
     VOCABULARY: [],
+    FILES: [],
     "runtime/door": [VOCABULARY],
     FAMILY: [VOCABULARY, *FAMILIES],  # Its table names all.
     **{folder: [VOCABULARY, "kernels", "models", FAMILY] for folder in FAMILIES},
     "runtime/job": [VOCABULARY, FAMILY],
-    "runtime/data": [VOCABULARY],
-    "runtime/state": [VOCABULARY],
+    "runtime/data": [VOCABULARY, FILES],
+    "runtime/state": [VOCABULARY, FILES],
     "runtime/observe": [VOCABULARY],
     "scheduler": [VOCABULARY, FAMILY],
     "balancer": [VOCABULARY],

@@ -15,7 +15,7 @@ TEST_CASE("nobody waits for a question that is never answered", "[app][errors]")
   const auto begin = std::chrono::steady_clock::now();
   {
     Asked<int> asked([gate = never.get_future().share()] {
-      gate.wait();
+      gate.wait_for(30s);  // Longer than anybody should wait, and not for ever.
       return 7;
     });
     CHECK_FALSE(asked.answer(begin + 50ms));

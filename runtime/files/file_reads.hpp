@@ -1,8 +1,8 @@
-// Which files of the data set this process is reading, so that a read that never returns (a network
-// file system whose server is gone) can be told instead of waited for.
+// Which files this process is reading, so that a read that never returns (a network file system
+// whose server is gone) can be told instead of waited for.
 //
-// Process-wide, as file systems are, and thread-safe. `read_file` and `audio_samples` take part;
-// nobody here measures time.
+// Process-wide, as file systems are, and thread-safe. Whoever reads files of the data set,
+// checkpoints or saved weights takes part; nobody here measures time.
 
 #pragma once
 
@@ -10,7 +10,7 @@
 #include <filesystem>
 #include <optional>
 
-namespace troupe::data {
+namespace troupe::files {
 
 /// A file that a thread has begun to open, read or look up, and has not done with.
 struct FileRead {
@@ -20,13 +20,18 @@ struct FileRead {
   friend bool operator==(const FileRead&, const FileRead&) = default;
 };
 
-/// Says for as long as it lives that its thread waits for a file.
+/// Says for as long as it lives that its thread waits for a file. One at a time per thread: of two
+/// the outer one would be the oldest however well the inner one gets on.
 class ReadingFile {
  public:
   explicit ReadingFile(std::filesystem::path file);
   ~ReadingFile();
   ReadingFile(const ReadingFile&) = delete;
   ReadingFile& operator=(const ReadingFile&) = delete;
+
+  /// Some of the file was read: what is waited for from here on is another read, the youngest. For
+  /// files that take long because they are large.
+  void went_on();
 
  private:
   std::int64_t number_;
@@ -35,4 +40,4 @@ class ReadingFile {
 /// The read that began first of those that have not ended; none where no file is being read.
 std::optional<FileRead> oldest_read();
 
-}  // namespace troupe::data
+}  // namespace troupe::files

@@ -1,10 +1,10 @@
-#include "runtime/data/file_reads.hpp"
+#include "runtime/files/file_reads.hpp"
 
 #include <map>
 #include <mutex>
 #include <utility>
 
-namespace troupe::data {
+namespace troupe::files {
 
 namespace {
 
@@ -33,6 +33,13 @@ ReadingFile::~ReadingFile() {
   reads().files.erase(number_);
 }
 
+void ReadingFile::went_on() {
+  const std::lock_guard lock(reads().mutex);
+  auto node = reads().files.extract(number_);
+  number_ = node.key() = ++reads().begun;
+  reads().files.insert(std::move(node));
+}
+
 std::optional<FileRead> oldest_read() {
   const std::lock_guard lock(reads().mutex);
   if (reads().files.empty()) return std::nullopt;
@@ -40,4 +47,4 @@ std::optional<FileRead> oldest_read() {
   return FileRead{number, file};
 }
 
-}  // namespace troupe::data
+}  // namespace troupe::files
