@@ -1,8 +1,10 @@
 #include "actors/supervisor_recovery.hpp"
 
 #include <algorithm>
+#include <charconv>
 #include <map>
 #include <set>
+#include <string_view>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -114,8 +116,45 @@ void peer_missed(Self self, NodeId reporter, NodeId peer, EpochNumber epoch_numb
                        "node " + std::to_string(reporter.value) + " lost its connection to node " +
                            std::to_string(peer.value),
                        {},
-                       "look at the network between these machines, then start the job again"});
+                       {}});
 }
+
+namespace {
+
+/// The words of a transport, which knows peers by their numbers alone, with host and process.
+std::string with_hosts(const SupervisorState& state, const std::string& text) {
+  constexpr std::string_view kPeer = "peer ";
+  const auto begin = text.find(kPeer);
+  if (begin == std::string::npos) return text;
+  std::size_t id = 0;
+  const char* const number = text.data() + begin + kPeer.size();
+  const auto [end, fault] = std::from_chars(number, text.data() + text.size(), id);
+  if (fault != std::errc{} || id >= state.nodes.size()) return text;
+  return text.substr(0, begin) + describe(state.nodes[id], id) + end;
+}
+
+/// The end of a job whose nodes all answer, though some do not reach each other. `hindrance`: why
+/// none of them could be done without; empty where that could not be tried.
+Error broken_way(const SupervisorState& state, const Error& error, const std::string& hindrance) {
+  Error told = error;
+  told.message = with_hosts(state, error.message);
+  if (!state.missed.empty()) {
+    const auto& [peer, reporters] = *state.missed.begin();
+    const NodeId reporter = *reporters.begin();
+    told.where.clear();
+    told.message = describe(state.nodes[reporter.index()], reporter.index()) +
+                   " lost its connection to " + describe(state.nodes[peer.index()], peer.index()) +
+                   ", and both answer the head";
+  }
+  if (!hindrance.empty()) told.message += "; going on without one of them was tried: " + hindrance;
+  if (told.fix.empty())
+    told.fix =
+        "look at the network between these machines, and name the interface for tensors "
+        "(cluster.data_interface), then start the job again";
+  return told;
+}
+
+}  // namespace
 
 void settle_missed_peers(Self self, EpochNumber epoch_number, const Error& error) {
   auto& state = self->state;
@@ -145,6 +184,7 @@ void settle_missed_peers(Self self, EpochNumber epoch_number, const Error& error
   if (explained) return;  // Those that were missed are lost, and known to be.
   // Of two that miss each other, either may be at fault: the one goes that can be done without.
   std::sort(missed.rbegin(), missed.rend());
+  std::string hindrance;
   for (const auto& [count, named, peer] : missed) {
     NodeEntry& node = state.nodes[peer.index()];
     std::string reporters;
@@ -153,12 +193,14 @@ void settle_missed_peers(Self self, EpochNumber epoch_number, const Error& error
     const std::string what = describe(node, peer.index()) +
                              " was lost: it answers, but its connections to nodes " + reporters +
                              " broke";
-    if (recover(self, peer, what).ok()) {
+    const auto goes_on = recover(self, peer, what);
+    if (goes_on.ok()) {
       node.silent = true;  // Its process may still be there.
       return;
     }
+    if (goes_on.error().code != Errc::unavailable) hindrance = goes_on.error().message;
   }
-  fail(self, error);
+  fail(self, broken_way(state, error, hindrance));
 }
 
 }  // namespace troupe::actors

@@ -10,8 +10,8 @@
 #include <memory>
 #include <string>
 
-#include "runtime/files/file_reads.hpp"
 #include "runtime/data/read_file.hpp"
+#include "runtime/files/file_reads.hpp"
 
 namespace troupe::data {
 namespace {

@@ -11,6 +11,7 @@ import pathlib
 import pty
 import re
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -332,6 +333,39 @@ def lost_nodes_bring_no_words_of_libraries(bench):
     out, err = "".join(said), head.stderr.read()
     expect(code == 75 and out.count(" was lost: ") >= 2, f"exit {code}, two losses:\n{out[-2000:]}{err[-800:]}")
     expect_own_lines(out, err, ["stopped by Ctrl-C during step "])
+    expect_none_left(pids)
+
+
+def sockets_between(one, other):
+    """(local, remote) of the connections that two processes of this machine have with each other, as the first has them."""
+    listed = subprocess.run(["ss", "-tnpH"], capture_output=True, text=True, check=True).stdout
+    ends = [(words[3], words[4], int(pid)) for words, pid in ((line.split(), re.search(r"pid=(\d+)", line)[1])
+                                                              for line in listed.splitlines() if "pid=" in line)]
+    owners = {local: pid for local, _, pid in ends}
+    return [(local, remote) for local, remote, pid in ends if pid == one and owners.get(remote) == other]
+
+
+def a_broken_way_between_two_nodes_is_told_with_both(bench):
+    """Their sockets are closed by the system; both live, and nobody else has what they hold."""
+    if os.geteuid() != 0 or not shutil.which("ss"):
+        raise Skipped("needs root and ss")
+    head = bench.start(ONE_PIPELINE, steps=100_000, prefix=["env", "UCX_TLS=self,tcp"])
+    bench.wait_for_steps(3)
+    pids = children(head.pid)
+    ways = sockets_between(pids[1], pids[2])
+    expect(ways, "nodes 1 and 2 have no connection")
+    for local, remote in ways:
+        killed = subprocess.run(["ss", "-H", "-K", "-tn", "src", local, "dst", remote], capture_output=True, text=True, check=False)
+        if local not in killed.stdout:
+            raise Skipped("this kernel closes nobody's sockets")
+    code = ended_with(head, 15)
+    out, err = head.stdout.read(), head.stderr.read()
+    nodes = re.match(r"node (\d) \(\S+, pid (\d+)\) lost its connection to node (\d) \(\S+, pid (\d+)\), and both answer the head", err)
+    expect(code == 1 and nodes, f"exit {code}\n{out[-1500:]}{err}")
+    told = {int(nodes[1]): int(nodes[2]), int(nodes[3]): int(nodes[4])}
+    expect(told == {1: pids[1], 2: pids[2]}, f"told are {told}, not {pids}")
+    expect("going on without one of them was tried: no other node has " in err, err)
+    expect_own_lines(out, err, ["lost its connection to node", "fix: look at the network between these machines"])
     expect_none_left(pids)
 
 

@@ -12,7 +12,8 @@ const std::optional<files::FileRead> kFirst = files::FileRead{1, "/far/a.png"};
 const std::optional<files::FileRead> kSecond = files::FileRead{2, "/far/b.png"};
 
 /// Looks every 200 ms from `from` until before `to`; true where all was well.
-bool fine(ReadWatch& watch, Duration from, Duration to, const std::optional<files::FileRead>& read) {
+bool fine(ReadWatch& watch, Duration from, Duration to,
+          const std::optional<files::FileRead>& read) {
   for (Duration at = from; at < to; at += 200ms)
     if (!watch.pass(kStart + at, 3, read).ok()) return false;
   return true;

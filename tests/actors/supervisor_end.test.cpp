@@ -93,7 +93,7 @@ TEST_CASE("a lost node is the reason, not the peers that missed it", "[actors][e
   head.start_training();
   head.plan(0);
   head.tell(failed_atom::value, NodeId{1},
-            Error{Errc::transport_failed, "peer 3 is lost: timeout", "", ""});
+            Error{Errc::transport_failed, "peer 3 is lost: the connection to it broke", "", ""});
   head.system.pass(200ms);
   CHECK_FALSE(head.ended);
   SECTION("its process tells how it ended") {
@@ -104,7 +104,21 @@ TEST_CASE("a lost node is the reason, not the peers that missed it", "[actors][e
   SECTION("nothing more is heard, as where a cable is cut between two nodes") {
     head.system.pass(500ms);
     REQUIRE(head.ended);
-    CHECK(head.ended->message == "node 1 (host, pid 101): peer 3 is lost: timeout");
+    CHECK(says(head.ended->message,
+               "node 1 (host, pid 101): node 3 (host, pid 103) is lost: the "
+               "connection to it broke\n  fix: look at the network"));
+  }
+  SECTION("both ends of the way are known, and the job cannot do without them") {
+    head.tell(lost_atom::value, NodeId{1}, NodeId{3}, EpochNumber{1});
+    head.system.pass(700ms);
+    REQUIRE(head.ended);
+    CHECK(says(head.ended->message,
+               "node 1 (host, pid 101) lost its connection to node 3 (host, "
+               "pid 103), and both answer the head; going on without one of "
+               "them was tried: "));
+    CHECK(says(head.ended->message, "no other node has"));
+    CHECK(says(head.ended->message, "fix: look at the network between these machines"));
+    CHECK_FALSE(says(head.ended->message, "peer"));
   }
 }
 

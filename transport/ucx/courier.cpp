@@ -7,7 +7,7 @@
 
 #include "transport/failures.hpp"
 #include "transport/ucx/connection.hpp"
-#include "transport/ucx/status.hpp"
+#include "transport/ucx/loss_words.hpp"
 
 namespace troupe::transport {
 namespace {
@@ -103,9 +103,10 @@ Status Courier::add_path(Connection& connection, const UcxWorker& worker,
     connection.paths.push_back(path);
     return Done{};
   }
-  auto error = ucx_error("connecting to peer " + std::to_string(connection.peer), status);
-  error.fix = "let both nodes use the same transports and network devices";
-  return error;
+  return Error{
+      Errc::transport_failed,
+      "cannot connect to peer " + std::to_string(connection.peer) + ": " + loss_words(status), "",
+      "let both nodes use the same transports and network devices"};
 }
 
 void Courier::watch_process(Connection& connection, const ProcessIdentity& identity) {
@@ -121,7 +122,7 @@ void Courier::watch_process(Connection& connection, const ProcessIdentity& ident
 
 void Courier::on_endpoint_error(void* argument, ucp_ep_h, ucs_status_t status) {
   auto& connection = *static_cast<Connection*>(argument);
-  connection.courier->fail_later(connection.theirs, "is lost: " + reason_of(status));
+  connection.courier->fail_later(connection.theirs, "is lost: " + loss_words(status));
 }
 
 void Courier::fail_later(Link link, const std::string& how) {

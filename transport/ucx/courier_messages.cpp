@@ -7,7 +7,7 @@
 
 #include "transport/failures.hpp"
 #include "transport/ucx/connection.hpp"
-#include "transport/ucx/status.hpp"
+#include "transport/ucx/loss_words.hpp"
 
 namespace troupe::transport {
 
@@ -244,7 +244,7 @@ void Courier::on_fetched(void* handle, ucs_status_t status, std::size_t, void* u
 void Courier::finish(Request& request, ucs_status_t status) {
   auto& connection = *request.connection;
   if (status != UCS_OK && !connection.error) {
-    fail_later(connection.theirs, "is lost: " + reason_of(status));
+    fail_later(connection.theirs, "is lost: " + loss_words(status));
   }
   if (!request.told) {
     // What ends after the connection was closed has failed, even if the bytes still made it.
@@ -252,7 +252,7 @@ void Courier::finish(Request& request, ucs_status_t status) {
     if (connection.error) {
       outcome = *connection.error;
     } else if (status != UCS_OK) {
-      outcome = peer_lost(connection.peer, "is lost: " + reason_of(status));
+      outcome = peer_lost(connection.peer, "is lost: " + loss_words(status));
     }
     tell(request, std::move(outcome));
   }
