@@ -1,7 +1,6 @@
 // Attention work per block of queries, from sample lengths and spans alone.
 
 #include <algorithm>
-#include <optional>
 #include <string>
 
 #include "balancer/token_blocks.hpp"
@@ -10,38 +9,20 @@ namespace troupe::balancer {
 
 namespace {
 
-constexpr TokenCount kTokensMax = TokenCount{1} << 40;
 constexpr TokenCount kBlocksMax = TokenCount{1} << 23;  // 2^30 tokens in blocks of 128.
-constexpr std::uint64_t kCausalBit = std::uint64_t{1} << 63;
-
-Error bad_sample(std::size_t sample, std::string message) {
-  return {Errc::invalid_argument, std::move(message), "sample " + std::to_string(sample), {}};
-}
 
 Status check(std::span<const TokenSample> samples, BlockShape shape) {
   if (shape.block < 1 || shape.tile < 1)
     return Error{Errc::invalid_argument, "block and tile must be at least 1", "block", {}};
+  if (auto fine = check_samples(samples); !fine.ok()) return fine;
   TokenCount all = 0;
   for (std::size_t s = 0; s < samples.size(); ++s) {
-    const TokenCount tokens = samples[s].tokens;
-    if (tokens < 0 || tokens > kTokensMax || (all += tokens) > kTokensMax)
-      return bad_sample(
-          s, "tokens must be >= 0 and at most 2^40 in all, found " + std::to_string(tokens));
-    if ((all + shape.block - 1) / shape.block > kBlocksMax) {
-      auto error =
-          bad_sample(s, "the samples up to this one have more than " + std::to_string(kBlocksMax) +
-                            " blocks of " + std::to_string(shape.block) + " tokens");
-      error.fix = "take larger blocks, or fewer samples at a time";
-      return error;
-    }
-    TokenCount end = 0;
-    for (const auto& span : samples[s].spans) {
-      if (span.begin < end || span.end <= span.begin || span.end > tokens)
-        return bad_sample(
-            s, "span [" + std::to_string(span.begin) + ", " + std::to_string(span.end) +
-                   ") is empty, out of order or outside its " + std::to_string(tokens) + " tokens");
-      end = span.end;
-    }
+    all += samples[s].tokens;
+    if ((all + shape.block - 1) / shape.block > kBlocksMax)
+      return Error{Errc::invalid_argument,
+                   "the samples up to this one have more than " + std::to_string(kBlocksMax) +
+                       " blocks of " + std::to_string(shape.block) + " tokens",
+                   "sample " + std::to_string(s), "take larger blocks, or fewer samples at a time"};
   }
   return Done{};
 }
@@ -117,21 +98,6 @@ class BlockWalk {
 };
 
 }  // namespace
-
-TokenSample sample_from_bitfield(std::span<const std::uint64_t> bits) {
-  TokenSample sample;
-  sample.tokens = static_cast<TokenCount>(bits.size());
-  for (std::size_t i = 0; i < bits.size(); ++i) {
-    if ((bits[i] & kCausalBit) != 0) continue;
-    const auto at = static_cast<TokenCount>(i);
-    if (i > 0 && bits[i] == bits[i - 1]) {
-      sample.spans.back().end = at + 1;
-    } else {
-      sample.spans.push_back({at, at + 1});
-    }
-  }
-  return sample;
-}
 
 Result<std::vector<std::int64_t>> block_loads(std::span<const TokenSample> samples,
                                               BlockShape shape) {

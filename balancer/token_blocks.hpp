@@ -11,45 +11,16 @@
 #include <vector>
 
 #include "runtime/vocabulary/result.hpp"
-#include "runtime/vocabulary/units.hpp"
+#include "runtime/vocabulary/token_mask.hpp"
 
 namespace troupe::balancer {
-
-/// Tokens [begin, end) of a sample that came from one image or audio window.
-struct TokenSpan {
-  TokenCount begin = 0;
-  TokenCount end = 0;
-
-  friend bool operator==(const TokenSpan&, const TokenSpan&) = default;
-};
-
-/// One sample of a packed sequence. A text token sees everything before it in its sample; a token
-/// of a span sees its own span in full and nothing else. Samples never see each other.
-struct TokenSample {
-  TokenCount tokens = 0;
-  std::vector<TokenSpan> spans;  ///< Ascending, not overlapping, within the sample.
-
-  friend bool operator==(const TokenSample&, const TokenSample&) = default;
-};
-
-/// Reads one sample from a bitfield mask: bit 63 set means a text token, otherwise the bits name a
-/// modality; a run of equal modality tokens is one span (two spans side by side need different
-/// bits to be told apart).
-TokenSample sample_from_bitfield(std::span<const std::uint64_t> bits);
-
-/// Sizes in tokens. A block of queries meets the keys in tiles.
-struct BlockShape {
-  TokenCount block = 128;  ///< Queries; >= 1.
-  TokenCount tile = 32;    ///< Keys; >= 1.
-};
 
 /// Work of each block: the number of its tiles (block x tile) that are not fully masked. Blocks are
 /// cut from the samples laid end to end; the last one may be shorter.
 /// Cost: O(blocks + samples + spans), not the size of the mask.
 ///
 /// Errors:
-/// - invalid_argument: a negative length, more than 2^40 tokens or 2^23 blocks, a span outside its
-///   sample or out of order, or a shape below 1.
+/// - as `check_samples`; invalid_argument for more than 2^23 blocks, or a shape below 1.
 Result<std::vector<std::int64_t>> block_loads(std::span<const TokenSample> samples,
                                               BlockShape shape);
 

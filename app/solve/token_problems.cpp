@@ -9,12 +9,12 @@ namespace {
 
 constexpr std::int64_t kTokensMax = std::int64_t{1} << 40;
 
-std::vector<balancer::TokenSample> read_token_samples(Reader& in) {
-  std::vector<balancer::TokenSample> samples;
+std::vector<TokenSample> read_token_samples(Reader& in) {
+  std::vector<TokenSample> samples;
   const std::size_t count = in.array("samples").size();
   for (std::size_t i = 0; i < count && in.ok(); ++i) {
     Reader sample = in.element("samples", i);
-    balancer::TokenSample read;
+    TokenSample read;
     read.tokens = sample.integer("tokens", 0, kTokensMax);
     if (sample.has("spans"))
       for (const auto& span : read_rows(sample, "spans", 0, kTokensMax)) {

@@ -122,13 +122,6 @@ TEST_CASE("zigzag gives each device a run from either end", "[balancer]") {
   CHECK(blocks.loads == Loads{4 + 8 + 28 + 32, 12 + 16 + 20 + 24});
 }
 
-TEST_CASE("a bitfield mask becomes spans", "[balancer]") {
-  const std::uint64_t text = (std::uint64_t{1} << 63) | 7;
-  const std::vector<std::uint64_t> bits{text, 2, 2, 4, text, 2};
-  CHECK(sample_from_bitfield(bits) == TokenSample{6, {{1, 3}, {3, 4}, {5, 6}}});
-  CHECK(sample_from_bitfield({}) == TokenSample{});
-}
-
 TEST_CASE("loads are those of the mask, tile by tile", "[balancer][property]") {
   Random random(GENERATE(range(0u, 1000u)));
   const auto samples = random_samples(random);
