@@ -1,0 +1,121 @@
+#include "kernels/mask_tiles.hpp"
+
+#include <algorithm>
+#include <cassert>
+#include <optional>
+#include <utility>
+
+namespace troupe::kernels {
+
+namespace {
+
+// Classifies the tiles of one block after the other.
+class TileFinder {
+ public:
+  TileFinder(const TokenMask& mask, BlockShape shape)
+      : mask_(mask),
+        shape_(shape),
+        touched_(static_cast<std::size_t>(tiles_before(mask.size()) + 1)),
+        covered_(touched_.size()),
+        words_(touched_.size()) {
+    for (TokenCount token = 0; token < mask.size(); ++token) {
+      auto& words = words_[static_cast<std::size_t>(token / shape.tile)];
+      const auto place = std::lower_bound(words.begin(), words.end(), mask.word(token));
+      if (place == words.end() || *place != mask.word(token)) words.insert(place, mask.word(token));
+    }
+  }
+
+  void append(TokenCount block, std::vector<MaskTile>& to) {
+    const TokenCount begin = block * shape_.block;
+    const TokenCount end = std::min(begin + shape_.block, mask_.size());
+    const auto [first, last] = count(begin, end);
+    std::int64_t touching = 0, covering = 0;
+    for (TokenCount tile = first; tile < last; ++tile) {
+      touching += std::exchange(touched_[static_cast<std::size_t>(tile)], 0);
+      covering += std::exchange(covered_[static_cast<std::size_t>(tile)], 0);
+      if (touching == 0) continue;
+      const auto by_range = covering == end - begin ? TileTest::none : TileTest::ranges;
+      const auto test = words_agree(begin, end, tile) ? by_range : by_pair(begin, end, tile);
+      if (test)
+        to.push_back({static_cast<std::int32_t>(block), static_cast<std::int32_t>(tile), *test});
+    }
+    touched_[static_cast<std::size_t>(last)] = covered_[static_cast<std::size_t>(last)] = 0;
+  }
+
+ private:
+  TokenCount tiles_before(TokenCount token) const {
+    return (token + shape_.tile - 1) / shape_.tile;
+  }
+
+  // Notes at which tiles the ranges of the rows begin and end, touching and covering in full.
+  // Returns the tiles from the first to behind the last.
+  std::pair<TokenCount, TokenCount> count(TokenCount begin, TokenCount end) {
+    TokenCount first = tiles_before(mask_.size()), last = 0;
+    const auto note = [&](std::vector<std::int64_t>& counts, TokenCount from, TokenCount to) {
+      if (to <= from) return;
+      ++counts[static_cast<std::size_t>(from)];
+      --counts[static_cast<std::size_t>(to)];
+    };
+    for (TokenCount row = begin; row < end; ++row) {
+      const auto& keys = mask_.range(row);
+      if (keys.begin == keys.end) continue;
+      const TokenCount from = keys.begin / shape_.tile, to = tiles_before(keys.end);
+      note(touched_, from, to);
+      note(covered_, tiles_before(keys.begin), keys.end / shape_.tile);
+      first = std::min(first, from);
+      last = std::max(last, to);
+    }
+    return {std::min(first, last), last};
+  }
+
+  // Whether each word of the tile shares a modality with all causal words of the block. A token of
+  // a span meets only its own word.
+  bool words_agree(TokenCount begin, TokenCount end, TokenCount tile) const {
+    std::uint64_t common = ~kCausalBit;
+    for (TokenCount row = begin; row < end; ++row)
+      if ((mask_.word(row) & kCausalBit) != 0) common &= mask_.word(row);
+    const auto& words = words_[static_cast<std::size_t>(tile)];
+    return std::all_of(words.begin(), words.end(),
+                       [common](std::uint64_t word) { return (word & common) != 0; });
+  }
+
+  std::optional<TileTest> by_pair(TokenCount begin, TokenCount end, TokenCount tile) const {
+    const TokenCount key_begin = tile * shape_.tile;
+    const TokenCount key_end = std::min(key_begin + shape_.tile, mask_.size());
+    bool any = false, all = key_end - key_begin == shape_.tile;
+    for (TokenCount row = begin; row < end; ++row)
+      for (TokenCount key = key_begin; key < key_end && (all || !any); ++key)
+        (mask_.sees(row, key) ? any : all) = mask_.sees(row, key);
+    if (!any) return std::nullopt;
+    return all ? TileTest::none : TileTest::words;
+  }
+
+  const TokenMask& mask_;
+  BlockShape shape_;
+  std::vector<std::int64_t> touched_, covered_;    // By tile: change against the tile before.
+  std::vector<std::vector<std::uint64_t>> words_;  // By tile: which ones it has, ascending.
+};
+
+}  // namespace
+
+MaskTiles::MaskTiles(TokenMask mask, BlockShape shape) : mask_(std::move(mask)), shape_(shape) {
+  assert(shape.block >= 1 && shape.tile >= 1);
+  TileFinder finder(mask_, shape_);
+  block_begin_.push_back(0);
+  for (TokenCount block = 0; block * shape_.block < mask_.size(); ++block) {
+    finder.append(block, by_block_);
+    block_begin_.push_back(by_block_.size());
+  }
+  by_tile_ = by_block_;
+  std::stable_sort(by_tile_.begin(), by_tile_.end(),
+                   [](const MaskTile& a, const MaskTile& b) { return a.tile < b.tile; });
+  const auto tile_count = (mask_.size() + shape_.tile - 1) / shape_.tile;
+  for (TokenCount tile = 0; tile <= tile_count; ++tile) {
+    const auto place = std::lower_bound(
+        by_tile_.begin(), by_tile_.end(), tile,
+        [](const MaskTile& entry, TokenCount value) { return entry.tile < value; });
+    tile_begin_.push_back(static_cast<std::size_t>(place - by_tile_.begin()));
+  }
+}
+
+}  // namespace troupe::kernels

@@ -1,0 +1,68 @@
+// The work that a mask leaves: which tiles of keys each block of queries has to compute, worked out
+// once for all heads and layers that share the mask.
+//
+// Pure values: immutable once made, hence free to share between threads.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "runtime/vocabulary/token_mask.hpp"
+
+namespace troupe::kernels {
+
+/// What decides which pairs of a tile see each other.
+enum class TileTest : std::uint8_t {
+  none,    ///< All do.
+  ranges,  ///< `TokenMask::range` of the query alone.
+  words,   ///< Ranges and words: text that leaves out a modality, or padding.
+};
+
+/// A tile of keys that some query of a block sees.
+struct MaskTile {
+  std::int32_t block = 0;
+  std::int32_t tile = 0;
+  TileTest test = TileTest::none;
+
+  friend bool operator==(const MaskTile&, const MaskTile&) = default;
+};
+
+/// All tiles of a mask in which some query sees some key. Blocks and tiles are cut from the pack
+/// from its beginning; the last ones may be shorter, and a shorter tile always has a test.
+class MaskTiles {
+ public:
+  /// REQUIRES: a shape of at least 1 each.
+  /// Cost: O(tokens + blocks * tiles within reach of a block), more where words decide.
+  MaskTiles(TokenMask mask, BlockShape shape);
+
+  const TokenMask& mask() const { return mask_; }
+  BlockShape shape() const { return shape_; }
+  std::int64_t block_count() const { return static_cast<std::int64_t>(block_begin_.size()) - 1; }
+  std::int64_t tile_count() const { return static_cast<std::int64_t>(tile_begin_.size()) - 1; }
+
+  /// Tiles that a block of queries meets, ascending.
+  std::span<const MaskTile> of_block(std::int64_t block) const {
+    return part(by_block_, block_begin_, block);
+  }
+  /// The same by tile of keys, ascending block: what a tile's gradients add up.
+  std::span<const MaskTile> of_tile(std::int64_t tile) const {
+    return part(by_tile_, tile_begin_, tile);
+  }
+
+ private:
+  static std::span<const MaskTile> part(const std::vector<MaskTile>& tiles,
+                                        const std::vector<std::size_t>& begin, std::int64_t index) {
+    const auto at = static_cast<std::size_t>(index);
+    return std::span(tiles).subspan(begin[at], begin[at + 1] - begin[at]);
+  }
+
+  TokenMask mask_;
+  BlockShape shape_;
+  std::vector<MaskTile> by_block_, by_tile_;
+  std::vector<std::size_t> block_begin_, tile_begin_;  // One more than there are.
+};
+
+}  // namespace troupe::kernels
