@@ -43,6 +43,9 @@ class MaskTiles {
   std::int64_t block_count() const { return static_cast<std::int64_t>(block_begin_.size()) - 1; }
   std::int64_t tile_count() const { return static_cast<std::int64_t>(tile_begin_.size()) - 1; }
 
+  /// Tiles of all blocks.
+  std::int64_t size() const { return static_cast<std::int64_t>(by_block_.size()); }
+
   /// Tiles that a block of queries meets, ascending.
   std::span<const MaskTile> of_block(std::int64_t block) const {
     return part(by_block_, block_begin_, block);

@@ -15,3 +15,26 @@
 #define TROUPE_CLONES
 #endif
 #define TROUPE_INLINE inline __attribute__((always_inline))
+
+// Where clones will not do, since a loop's shape depends on the registers: functions of one level
+// each, and a choice by the machine's.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define TROUPE_LEVELS
+#define TROUPE_LEVEL(name) __attribute__((target("arch=" name)))
+#endif
+
+namespace troupe {
+
+/// 4, 3 or 1: the highest of the psABI's levels x86-64-v4, -v3 and the plain one that runs here.
+inline int cpu_level() {
+#ifdef TROUPE_LEVELS
+  static const int level = __builtin_cpu_supports("x86-64-v4")   ? 4
+                           : __builtin_cpu_supports("x86-64-v3") ? 3
+                                                                 : 1;
+  return level;
+#else
+  return 1;
+#endif
+}
+
+}  // namespace troupe

@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>
@@ -11,6 +12,18 @@
 #include "tests/kernels/random_mask.hpp"
 
 namespace troupe::kernels {
+
+/// While alive, LibTorch works with so many threads.
+class UseThreads {
+ public:
+  explicit UseThreads(int count) : before_(at::get_num_threads()) { at::set_num_threads(count); }
+  ~UseThreads() { at::set_num_threads(before_); }
+  UseThreads(const UseThreads&) = delete;
+  UseThreads& operator=(const UseThreads&) = delete;
+
+ private:
+  int before_;
+};
 
 struct Heads {
   at::Tensor query, key, value;

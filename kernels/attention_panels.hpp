@@ -1,0 +1,155 @@
+// Scratch memory, packing into panels and sharing of tasks for both passes of blocked attention.
+//
+// Internal to kernels/.
+
+#pragma once
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <new>
+
+#include "kernels/attention_loops.hpp"
+#include "kernels/mask_tiles.hpp"
+
+namespace troupe::kernels::cpu {
+
+/// Uninitialised numbers at the start of a cache line.
+template <class T>
+class Scratch {
+ public:
+  explicit Scratch(std::int64_t count)
+      : data_(
+            static_cast<T*>(::operator new[](static_cast<std::size_t>(count) * sizeof(T), kLine))) {
+  }
+  T* data() const { return data_.get(); }
+
+ private:
+  static constexpr std::align_val_t kLine{64};
+  struct Free {
+    void operator()(T* data) const { ::operator delete[](data, kLine); }
+  };
+  std::unique_ptr<T[], Free> data_;
+};
+
+/// Rows of one head, `stride` apart, `dim` long.
+template <class T>
+struct HeadSlice {
+  const T* data;
+  std::int64_t stride;
+  std::int64_t rows;
+  std::int64_t dim;
+};
+
+/// Rows times factor end to end, and rows of zeros up to `padded_rows`: a left operand.
+template <class T>
+void pack_rows(const HeadSlice<T>& from, T factor, std::int64_t padded_rows, T* to) {
+  for (std::int64_t row = 0; row < from.rows; ++row)
+    for (std::int64_t d = 0; d < from.dim; ++d) *to++ = from.data[row * from.stride + d] * factor;
+  std::fill_n(to, (padded_rows - from.rows) * from.dim, T(0));
+}
+
+/// The same as a right operand: panels of elements, each with `padded_rows` rows.
+template <class T>
+void pack_panels(const HeadSlice<T>& from, T factor, std::int64_t padded_rows, T* to) {
+  for (std::int64_t first = 0; first < from.dim; first += kPanel<T>) {
+    const std::int64_t width = std::min(kPanel<T>, from.dim - first);
+    for (std::int64_t row = 0; row < padded_rows; ++row, to += kPanel<T>) {
+      const T* source = from.data + row * from.stride + first;
+      std::int64_t d = 0;
+      for (; row < from.rows && d < width; ++d) to[d] = source[d] * factor;
+      for (; d < kPanel<T>; ++d) to[d] = T(0);
+    }
+  }
+}
+
+/// Transposed, as a right operand: panels of rows, each with `dim` elements deep.
+template <class T>
+void pack_transposed(const HeadSlice<T>& from, std::int64_t padded_rows, T* to) {
+  for (std::int64_t first = 0; first < padded_rows; first += kPanel<T>)
+    for (std::int64_t d = 0; d < from.dim; ++d)
+      for (std::int64_t row = first; row < first + kPanel<T>; ++row)
+        *to++ = row < from.rows ? from.data[row * from.stride + d] : T(0);
+}
+
+/// Multiply-adds that are worth waking a thread.
+inline constexpr std::int64_t kWorkOfThread = std::int64_t{1} << 20;
+
+/// Runs `Worker(arguments...)(task)` for each task in [0, task_count): each thread has a worker and
+/// takes the next task. work: multiply-adds of all. REQUIRES: tasks that do not depend on each
+/// other, nor on their worker's past.
+template <class Worker, class... Arguments>
+void share_tasks(std::int64_t task_count, std::int64_t work, const Arguments&... arguments) {
+  std::atomic<std::int64_t> next{0};
+  const auto threads = std::min<std::int64_t>(
+      {at::get_num_threads(), task_count, std::max<std::int64_t>(1, work / kWorkOfThread)});
+  at::parallel_for(0, threads, 1, [&](std::int64_t begin, std::int64_t end) {
+    if (begin == end) return;
+    Worker run(arguments...);
+    for (auto task = next++; task < task_count; task = next++) run(task);
+  });
+}
+
+/// [begin, end), empty where begin >= end.
+struct Extent {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+};
+
+/// Which keys the queries of a strip see in one tile, and hiding the others.
+class TileView {
+ public:
+  TileView(const MaskTiles& tiles, const MaskTile& tile)
+      : mask_(tiles.mask()),
+        tested_by_word_(tile.test == TileTest::words),
+        query_begin_(tile.block * tiles.shape().block),
+        key_begin_(tile.tile * tiles.shape().tile),
+        key_end_(std::min(key_begin_ + tiles.shape().tile, mask_.size())) {}
+
+  /// Columns of the tile that a row of the block sees none outside of.
+  Extent columns(std::int64_t row) const {
+    const auto query = query_begin_ + row;
+    if (query >= mask_.size()) return {};
+    const auto& keys = mask_.range(query);
+    return {std::max(keys.begin, key_begin_) - key_begin_,
+            std::min(keys.end, key_end_) - key_begin_};
+  }
+
+  /// The same of the strip that begins at `row`.
+  Extent strip_columns(std::int64_t row) const {
+    Extent all{key_end_ - key_begin_, 0};
+    for (std::int64_t r = row; r < row + kStrip; ++r)
+      if (const auto own = columns(r); own.begin < own.end)
+        all = {std::min(all.begin, own.begin), std::max(all.end, own.end)};
+    return all;
+  }
+
+  /// Sets scores[0, count), which belong to columns from `first` on, to -infinity where `row` does
+  /// not see the key.
+  template <class T>
+  void hide(std::int64_t row, std::int64_t first, std::int64_t count, T* scores) const;
+
+ private:
+  const TokenMask& mask_;
+  bool tested_by_word_;
+  std::int64_t query_begin_, key_begin_, key_end_;
+};
+
+template <class T>
+void TileView::hide(std::int64_t row, std::int64_t first, std::int64_t count, T* scores) const {
+  constexpr T kHidden = -std::numeric_limits<T>::infinity();
+  const auto seen = columns(row);
+  const auto begin = std::clamp<std::int64_t>(seen.begin - first, 0, count);
+  const auto end = std::clamp<std::int64_t>(seen.end - first, begin, count);
+  std::fill_n(scores, begin, kHidden);
+  std::fill_n(scores + end, count - end, kHidden);
+  if (!tested_by_word_) return;
+  for (auto column = begin; column < end; ++column)
+    if (!mask_.sees(query_begin_ + row, key_begin_ + first + column)) scores[column] = kHidden;
+}
+
+}  // namespace troupe::kernels::cpu
