@@ -15,9 +15,8 @@ class TileFinder {
   TileFinder(const TokenMask& mask, BlockShape shape)
       : mask_(mask),
         shape_(shape),
-        touched_(static_cast<std::size_t>(tiles_before(mask.size()) + 1)),
-        covered_(touched_.size()),
-        words_(touched_.size()) {
+        covered_(static_cast<std::size_t>(tiles_before(mask.size()) + 1)),
+        words_(covered_.size()) {
     for (TokenCount token = 0; token < mask.size(); ++token) {
       auto& words = words_[static_cast<std::size_t>(token / shape.tile)];
       const auto place = std::lower_bound(words.begin(), words.end(), mask.word(token));
@@ -29,17 +28,15 @@ class TileFinder {
     const TokenCount begin = block * shape_.block;
     const TokenCount end = std::min(begin + shape_.block, mask_.size());
     const auto [first, last] = count(begin, end);
-    std::int64_t touching = 0, covering = 0;
+    std::int64_t covering = 0;
     for (TokenCount tile = first; tile < last; ++tile) {
-      touching += std::exchange(touched_[static_cast<std::size_t>(tile)], 0);
       covering += std::exchange(covered_[static_cast<std::size_t>(tile)], 0);
-      if (touching == 0) continue;
       const auto by_range = covering == end - begin ? TileTest::none : TileTest::ranges;
       const auto test = words_agree(begin, end, tile) ? by_range : by_pair(begin, end, tile);
       if (test)
         to.push_back({static_cast<std::int32_t>(block), static_cast<std::int32_t>(tile), *test});
     }
-    touched_[static_cast<std::size_t>(last)] = covered_[static_cast<std::size_t>(last)] = 0;
+    covered_[static_cast<std::size_t>(last)] = 0;
   }
 
  private:
@@ -47,23 +44,20 @@ class TileFinder {
     return (token + shape_.tile - 1) / shape_.tile;
   }
 
-  // Notes at which tiles the ranges of the rows begin and end, touching and covering in full.
-  // Returns the tiles from the first to behind the last.
+  // Notes at which tiles the ranges of the rows begin and end to cover a tile in full. Returns the
+  // tiles from the first that one touches to behind the last: those of neighbouring rows leave
+  // nothing between them but padding, whose words say so.
   std::pair<TokenCount, TokenCount> count(TokenCount begin, TokenCount end) {
     TokenCount first = tiles_before(mask_.size()), last = 0;
-    const auto note = [&](std::vector<std::int64_t>& counts, TokenCount from, TokenCount to) {
-      if (to <= from) return;
-      ++counts[static_cast<std::size_t>(from)];
-      --counts[static_cast<std::size_t>(to)];
-    };
     for (TokenCount row = begin; row < end; ++row) {
       const auto& keys = mask_.range(row);
       if (keys.begin == keys.end) continue;
-      const TokenCount from = keys.begin / shape_.tile, to = tiles_before(keys.end);
-      note(touched_, from, to);
-      note(covered_, tiles_before(keys.begin), keys.end / shape_.tile);
-      first = std::min(first, from);
-      last = std::max(last, to);
+      first = std::min(first, keys.begin / shape_.tile);
+      last = std::max(last, tiles_before(keys.end));
+      const TokenCount from = tiles_before(keys.begin), to = keys.end / shape_.tile;
+      if (to <= from) continue;
+      ++covered_[static_cast<std::size_t>(from)];
+      --covered_[static_cast<std::size_t>(to)];
     }
     return {std::min(first, last), last};
   }
@@ -92,7 +86,7 @@ class TileFinder {
 
   const TokenMask& mask_;
   BlockShape shape_;
-  std::vector<std::int64_t> touched_, covered_;    // By tile: change against the tile before.
+  std::vector<std::int64_t> covered_;              // By tile: change against the tile before.
   std::vector<std::vector<std::uint64_t>> words_;  // By tile: which ones it has, ascending.
 };
 
