@@ -84,7 +84,7 @@ std::vector<Error> setup_problems(const job::Job& job) {
     for (const auto& problem : found)
       // A size that breaks both the model and its data is told once.
       if (std::none_of(problems.begin(), problems.end(),
-                       [&](const Error& told) { return told.where == problem.where; }))
+                       [&](const Error& told) { return told.where.starts_with(problem.where); }))
         problems.push_back(problem);
   return problems;
 }

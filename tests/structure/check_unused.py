@@ -59,8 +59,8 @@ def is_called(name, source):
     word = name.rpartition("::")[2]
     if not word.isidentifier() or name.split("::")[-2:-1] == [word]:
         return True
-    # Its definition is one place; comments are none.
-    code = re.sub(r"//[^\n]*", "", source)
+    # Its definition is one place; comments are none, nor is a header of that name.
+    code = re.sub(r"//[^\n]*|#include[^\n]*", "", source)
     return len(re.findall(rf"\b{word}\b", code)) > 1
 
 
@@ -81,7 +81,7 @@ def used_by_nobody(product, tests, sources):
     """Names that no object needs and no source has more often than a declaration and a definition do."""
     needed = set().union(*(needs for _, needs in [*product.values(), *tests.values()]))
     defined = set().union(*(names for names, _ in product.values()))
-    words = collections.Counter(re.findall(r"\w+", re.sub(r"//[^\n]*", "", sources)))
+    words = collections.Counter(re.findall(r"\w+", re.sub(r"//[^\n]*|#include[^\n]*", "", sources)))
     return {name for name in defined - needed if words[name.rpartition("::")[2]] in (1, 2)}
 
 
@@ -122,7 +122,7 @@ def check_itself():
     assert strip_arguments("troupe::a::h<int (*)(int)>(int)") == "troupe::a::h<int (*)(int)>"
     product = {"a": ({"troupe::used", "troupe::alone", "troupe::inside"}, set()), "b": (set(), {"troupe::used"})}
     tests = {"t": (set(), {"troupe::used", "troupe::alone", "troupe::inside"})}
-    source = "void alone() {}\nvoid inside() {}\nvoid used() { inside(); }  // alone"
+    source = "#include \"alone.hpp\"\nvoid alone() {}\nvoid inside() {}\nvoid used() { inside(); }  // alone"
     assert used_by_tests_alone(product, tests, lambda _: source) == {"troupe::alone"}
     tests["t"] = (set(), {"troupe::used"})
     sources = source + "\nvoid alone();\nvoid inside();\n"
