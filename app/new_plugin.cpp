@@ -2,6 +2,8 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <array>
+#include <cctype>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -12,6 +14,7 @@
 #include "app/commands.hpp"
 #include "app/plugin_example.hpp"
 #include "app/terminal.hpp"
+#include "models/family/registry.hpp"
 
 namespace troupe::app {
 
@@ -25,6 +28,21 @@ struct NewOptions {
   std::string name;
   fs::path folder;
 };
+
+/// As a shell reads it back.
+std::string quoted_word(const std::string& word) {
+  const auto plain = [](unsigned char c) {
+    return std::isalnum(c) != 0 ||
+           std::string_view("/._-+~").find(char(c)) != std::string_view::npos;
+  };
+  if (std::all_of(word.begin(), word.end(), plain)) return word;
+  std::string out = "'";
+  for (const char c : word) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return out + "'";
+}
+
+/// What the build of the example calls something else already.
+constexpr std::array kBuildWords{"all", "clean", "help", "install", "test", "package", "depend"};
 
 bool is_good_name(const std::string& name) {
   const auto good = [](char c) {
@@ -61,6 +79,13 @@ Status write_example(const NewOptions& options) {
   if (!is_good_name(options.name))
     return Error{Errc::invalid_argument, "'" + options.name + "' is no name of a family", "NAME",
                  "use small letters, digits and _, beginning with a letter"};
+  const bool is_build_word =
+      std::find(kBuildWords.begin(), kBuildWords.end(), options.name) != kBuildWords.end();
+  if (is_build_word || models::find_family(options.name) != nullptr)
+    return Error{Errc::invalid_argument,
+                 "'" + options.name +
+                     (is_build_word ? "' is a word of its build already" : "' is a family already"),
+                 "NAME", "choose another name"};
   std::error_code failed;
   if (fs::exists(options.folder, failed) && !fs::is_empty(options.folder, failed))
     return Error{Errc::invalid_argument, "is there already, and not empty", options.folder.string(),
@@ -86,17 +111,18 @@ int make_family(const NewOptions& options) {
   // PREFIX/bin/troupe, where it is installed.
   const auto prefix = fs::read_symlink("/proc/self/exe", ignored).parent_path().parent_path();
   const auto folder = options.folder.string();
+  const auto test = quoted_word((options.folder / "test.sh").string());
   std::cout << "a family of your own, which trains as it is: " << folder << "\n"
             << "  " << options.name
             << ".cpp   a vision encoder with learned queries: change what you like\n"
             << "  job.toml, CMakeLists.txt\n"
             << "  test.sh    builds it, and holds two stages against one process\n";
   if (fs::exists(prefix / "include" / "troupe", ignored))
-    std::cout << "Next:  " << folder << "/test.sh " << prefix.string() << "\n";
+    std::cout << "Next:  " << test << " " << quoted_word(prefix.string()) << "\n";
   else
     std::cout
         << "Next, where this program was built:  cmake --install build/release --prefix FOLDER\n"
-        << "and then:  " << folder << "/test.sh FOLDER\n";
+        << "and then:  " << test << " FOLDER\n";
   return kDone;
 }
 

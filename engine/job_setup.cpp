@@ -83,8 +83,9 @@ std::vector<Error> setup_problems(const job::Job& job) {
   for (auto& found : {feeding_problems(job), data::problems_of(data_options(job))})
     for (const auto& problem : found)
       // A size that breaks both the model and its data is told once.
-      if (std::none_of(problems.begin(), problems.end(),
-                       [&](const Error& told) { return told.where.starts_with(problem.where); }))
+      if (std::none_of(problems.begin(), problems.end(), [&](const Error& told) {
+            return (told.where + ".").starts_with(problem.where + ".");
+          }))
         problems.push_back(problem);
   return problems;
 }

@@ -87,7 +87,8 @@ class KindBench::Bench {
         watch_(watch),
         layers_(std::move(layers)),
         first_(kind.example.layer == 0 && spec_.kind != ModuleKind::projector),
-        head_(spec_.kind == ModuleKind::llm && !first_ && !attention_) {}
+        head_(spec_.kind == ModuleKind::llm &&
+              kind.example.layer + 1 == static_cast<std::int32_t>(spec_.layers.size())) {}
 
   bool begin(TokenCount tokens) {
     const auto segments = packed(tokens);
@@ -218,10 +219,11 @@ class KindBench::Bench {
       for (const auto length : batch.segments)
         batch.input_segments.push_back(audio.frames_per_row * length);
       if (first_) batch.input = at::randn({audio.frames_per_row * tokens, audio.mel_bins});
-    } else if (spec_.kind == ModuleKind::llm && (first_ || head_)) {
+    } else if (spec_.kind == ModuleKind::llm) {
       const auto vocabulary = models::checked_family(module_).sizes(module_.config).vocabulary;
-      auto& ids_of = first_ ? batch.input : batch.labels;
-      ids_of = at::arange(first_ ? tokens : tokens + 1, ids).remainder(vocabulary);
+      const auto rows = head_ ? tokens + 1 : tokens;
+      if (first_) batch.input = at::arange(rows, ids).remainder(vocabulary);
+      if (head_) batch.labels = at::arange(rows, ids).remainder(vocabulary);
     }
     return batch;
   }

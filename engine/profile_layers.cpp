@@ -1,10 +1,9 @@
 #include "engine/profile_layers.hpp"
 
 #include <c10/util/Exception.h>
+#include "models/family/registry.hpp"
 
 #include <algorithm>
-
-#include "scheduler/layer_work.hpp"
 
 namespace troupe::engine {
 
@@ -164,7 +163,7 @@ std::vector<std::vector<std::string>> layer_kind_names(const JobSetup& setup) {
   std::vector<std::vector<std::string>> names;
   for (std::size_t m = 0; m < setup.model.modules.size(); ++m) {
     auto& list = names.emplace_back();
-    for (const auto& work : scheduler::layer_works(config_of(setup, ModuleId{m})))
+    for (const auto& work : models::module_works(config_of(setup, ModuleId{m}), setup.modules()))
       list.push_back(work.kind);
   }
   return names;

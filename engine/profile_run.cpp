@@ -17,7 +17,6 @@
 #include "engine/this_machine.hpp"
 #include "models/family/registry.hpp"
 #include "runtime/vocabulary/model_words.hpp"
-#include "scheduler/layer_work.hpp"
 
 namespace troupe::engine {
 
@@ -27,7 +26,7 @@ namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
 /// Raised whenever a change of the profiler makes older numbers wrong.
-constexpr const char* kProfiler = "profiler 5";
+constexpr const char* kProfiler = "profiler 6";
 
 std::string processor() {
   std::ifstream info("/proc/cpuinfo");
@@ -64,7 +63,7 @@ std::string model_text(const JobSetup& setup) {
     text += module.name + " " + module.family + media_text(models::media_input(module)) + "\n";
     const auto description = models::describe_module(module, setup.modules());
     if (!description.ok()) continue;  // `prepare` has refused such a model.
-    const auto works = scheduler::layer_works(module);
+    const auto works = models::module_works(module, setup.modules());
     for (std::size_t l = 0; l < works.size(); ++l) {
       const auto& layer = description.value().layers[l];
       text += layer.name + work_text(works[l]);

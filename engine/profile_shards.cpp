@@ -240,7 +240,7 @@ Result<std::vector<ShardedMatrix>> sharded_matrices(const JobSetup& setup, const
   const auto& layer = description.value().layers[static_cast<std::size_t>(kind.example.layer)];
   for (const auto& parameter : layer.parameters) {
     const auto& shared = parameter.split;
-    if (shared.by == models::TensorSplit::By::none) continue;
+    if (shared.by == models::TensorSplit::By::none || parameter.shape.size() != 2) continue;
     ShardedMatrix m{parameter.shape[0], parameter.shape[1], 0, 0,
                     shared.by == models::TensorSplit::By::input};
     m.shard_out = m.out, m.shard_in = m.in;

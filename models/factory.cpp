@@ -39,13 +39,23 @@ Result<std::unique_ptr<Layer>> make_layer(const ModuleConfig& module,
     for (const auto& spec : layers[static_cast<std::size_t>(layer_index)].parameters)
       parameters.push_back(make_parameter(spec, module.initializer_range, options));
     const auto& make = checked_family(module).make;
-    return make ? make(module, layer_index, std::move(parameters))
-                : make_built_in(module, layer_index, std::move(parameters));
+    auto layer = make ? make(module, layer_index, std::move(parameters))
+                      : make_built_in(module, layer_index, std::move(parameters));
+    if (layer != nullptr) return layer;
+    return config_error(
+        module, "family",
+        "family '" + module.family + "' makes no layer " + std::to_string(layer_index),
+        "correct its `make`");
   } catch (const c10::Error& error) {  // No memory, or no such device.
     return Error{Errc::unavailable,
                  "layer " + layers[static_cast<std::size_t>(layer_index)].name +
                      " cannot be made: " + error.what_without_backtrace(),
                  "modules." + module.name, "use a smaller model or another device"};
+  } catch (const std::exception& error) {  // Of a family that was added.
+    return config_error(module, "family",
+                        "family '" + module.family + "' cannot make layer " +
+                            std::to_string(layer_index) + ": " + error.what(),
+                        "correct its `make`");
   }
 }
 

@@ -24,7 +24,7 @@
 
 #define TROUPE_PLUGIN(register_all)                                                             \
   extern "C" __attribute__((visibility("default"))) const char* troupe_plugin_interface() {     \
-    return TROUPE_INTERFACE;                                                                    \
+    return TROUPE_INTERFACE ", by " __VERSION__;                                                \
   }                                                                                             \
   extern "C" __attribute__((visibility("default"))) void troupe_plugin_register(                \
       troupe::Status* answer) {                                                                 \
@@ -32,5 +32,8 @@
       *answer = register_all();                                                                 \
     } catch (const std::exception& fault) {                                                     \
       *answer = troupe::Error{troupe::Errc::internal, fault.what(), {}, "correct the plug-in"}; \
+    } catch (...) {                                                                             \
+      *answer = troupe::Error{                                                                  \
+          troupe::Errc::internal, "it throws no std::exception", {}, "correct the plug-in"};    \
     }                                                                                           \
   }

@@ -15,6 +15,7 @@ std::vector<LayerWork> layer_works(const ModuleConfig& module, std::int64_t inpu
 std::vector<std::vector<LayerWork>> model_works(const ModelGraph& graph,
                                                 const std::vector<ModuleConfig>& modules) {
   std::vector<std::vector<LayerWork>> works;
+  const std::int64_t llm_width = graph.at(graph.llm()).hidden_width;
   for (const ModuleSpec& spec : graph.modules) {
     std::int64_t input_width = 0;
     for (const ModuleSpec& before : graph.modules)
@@ -23,7 +24,7 @@ std::vector<std::vector<LayerWork>> model_works(const ModelGraph& graph,
     const auto found = std::find_if(modules.begin(), modules.end(),
                                     [&](const auto& module) { return module.name == spec.name; });
     assert(found != modules.end());
-    works.push_back(layer_works(*found, input_width, spec.output_width));
+    works.push_back(layer_works(*found, input_width, llm_width));
   }
   return works;
 }

@@ -2,6 +2,8 @@
 
 #include <dlfcn.h>
 
+#include <fstream>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <string>
@@ -24,6 +26,7 @@ Status refused(Errc code, const fs::path& library, const std::string& message, s
   return Error{code, library.string() + " " + message, library.string(), std::move(fix)};
 }
 
+const std::string kInterface = TROUPE_INTERFACE ", by " __VERSION__;
 const std::string kRebuild =
     "build the plug-in anew against the headers that are installed with this program";
 
@@ -51,9 +54,9 @@ Status load(const fs::path& path) {
   if (interface == nullptr || registration == nullptr)
     return refused(Errc::invalid_argument, path, "is no plug-in of Troupe",
                    "end its source with TROUPE_PLUGIN(function), of models/plugin.hpp");
-  if (const std::string theirs = interface(); theirs != TROUPE_INTERFACE)
+  if (const std::string theirs = interface(); theirs != kInterface)
     return refused(Errc::unavailable, path,
-                   "was built for [" + theirs + "], this program is [" TROUPE_INTERFACE "]",
+                   "was built for [" + theirs + "], this program is [" + kInterface + "]",
                    kRebuild);
   Status answer = Done{};
   registration(&answer);
@@ -66,15 +69,14 @@ Status load(const fs::path& path) {
 
 Status load_plugin(const fs::path& library) {
   static std::mutex mutex;
-  static std::map<fs::path, Status> answers;
+  static std::map<std::string, Status> answers;  // By what the file holds.
   const std::lock_guard lock(mutex);
-  std::error_code ignored;
-  const auto path = fs::weakly_canonical(library, ignored);
-  const auto known = answers.find(path);
+  std::ifstream file(library, std::ios::binary);
+  const std::string content{std::istreambuf_iterator<char>(file), {}};
+  const auto known = answers.find(content);
   if (known != answers.end()) return known->second;
-  auto answer = load(path);
-  // One that could not be loaded may be put right while this process lives.
-  if (answer.ok() || answer.error().code != Errc::not_found) answers.emplace(path, answer);
+  auto answer = load(library);
+  if (answer.ok()) answers.emplace(content, answer);
   return answer;
 }
 

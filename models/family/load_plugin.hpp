@@ -9,15 +9,14 @@
 
 namespace troupe::models {
 
-/// Loads a plug-in into this process for good, and lets it register what it has. Thread-safe; a
-/// library that is loaded already is not asked again, and answers as it did then.
+/// Loads a plug-in into this process for good, and lets it register what it has. Thread-safe. A
+/// library that is loaded already, or a copy of it elsewhere, is not loaded again.
 ///
 /// Errors:
 /// - not_found: no such file.
 /// - invalid_argument: no shared library, or not one of a plug-in; what the plug-in's own
 ///   registration says.
-/// - unavailable: it was built against other headers, another compiler or another LibTorch than
-///   this program.
+/// - unavailable: it was built against other headers than this program, or by another compiler.
 Status load_plugin(const std::filesystem::path& library);
 
 }  // namespace troupe::models

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <deque>
+#include <exception>
 #include <mutex>
+#include <set>
 
 #include "models/family/built_in.hpp"
 #include "models/family/widths.hpp"
@@ -64,6 +66,7 @@ Error refused(const Family& family, const std::string& message, const std::strin
 
 /// A member that is not there, or nullptr.
 const char* missing_member(const Family& family) {
+  if (family.defaults == FamilyConfig{}) return "defaults";
   if (!family.fields) return "fields";
   if (!family.sizes) return "sizes";
   if (!family.describe) return "describe";
@@ -71,6 +74,64 @@ const char* missing_member(const Family& family) {
   if (family.kind == ModuleKind::encoder && !family.media) return "media";
   if (!family.make) return "make";
   return nullptr;
+}
+
+/// What two answers of a family for one configuration say against each other; empty: they agree.
+std::string contradiction(const Family& family, const ModuleConfig& module, const Widths& widths) {
+  const auto layers = static_cast<std::size_t>(std::max(0, family.sizes(module.config).layers));
+  const auto description = family.describe(module, widths);
+  const auto works = family.works(module, widths);
+  if (layers == 0 || description.layers.size() != layers || works.size() != layers)
+    return "`sizes` says " + std::to_string(layers) + " layers, `describe` lists " +
+           std::to_string(description.layers.size()) + " and `works` " +
+           std::to_string(works.size());
+  std::set<std::string> names;
+  for (const auto& layer : description.layers)
+    for (const auto& parameter : layer.parameters) {
+      if (!parameter.name.starts_with(module.name + ".") || parameter.elements() < 1)
+        return "a parameter is called '" + parameter.name + "' and has " +
+               std::to_string(parameter.elements()) +
+               " elements; its name begins with the module's and a dot";
+      if (!names.insert(parameter.name).second && !parameter.tied_use)
+        return "two parameters are called '" + parameter.name + "', and the second is no tied use";
+      if (parameter.split.by != TensorSplit::By::none && parameter.shape.size() != 2)
+        return "'" + parameter.name + "' is split over ranks, but no matrix";
+    }
+  for (const auto& work : works)
+    if (!work.kind.starts_with(module.name + ".") || work.joined_rows < 1)
+      return "the work of a layer is of kind '" + work.kind +
+             "'; a kind begins with the module's name and a dot, and joins one row at least";
+  const auto own = family.sizes(module.config).output_width;
+  const auto output = own > 0 ? own : widths.output;
+  if (module.kind != ModuleKind::llm && description.output_width != output)
+    return "rows of " + std::to_string(output) + " columns are handed on by `sizes`, of " +
+           std::to_string(description.output_width) + " by `describe`";
+  return {};
+}
+
+/// What no encoder can make of its media; empty: all well.
+std::string media_contradiction(const Family& family, const FamilyConfig& config) {
+  if (family.kind != ModuleKind::encoder) return {};
+  const auto media = family.media(config);
+  const auto& vision = media.vision;
+  const auto& audio = media.audio;
+  if (media.medium == Medium::none) return "`media` names no medium";
+  const bool sees = vision.patch_size > 0 && vision.merge_size > 0 &&
+                    vision.temporal_patch_size > 0 && vision.rows_per_image >= 0;
+  const bool hears = audio.mel_bins > 0 && audio.mel_bins <= 201 && audio.frames_per_row > 0 &&
+                     audio.pooled_rows > 0 && audio.rows_per_window >= 0;
+  return sees && hears ? "" : "`media` has a size that is not positive, or over 201 mel bins";
+}
+
+/// The same in code of the user's, which may throw.
+std::string any_contradiction(const Family& family, const ModuleConfig& module,
+                              const Widths& widths) {
+  try {
+    const auto fault = media_contradiction(family, module.config);
+    return fault.empty() ? contradiction(family, module, widths) : fault;
+  } catch (const std::exception& fault) {
+    return std::string("it throws: ") + fault.what();
+  }
 }
 
 /// Whether the answers for the defaults agree with each other.
@@ -81,25 +142,8 @@ Status check_answers(const Family& family) {
   if (const auto problems = problems_of(family, module.config); !problems.empty())
     return refused(family, "its defaults are refused: " + problems.front().message,
                    "correct `defaults` or `problems`");
-  const Widths widths{64, 128};
-  const auto layers = static_cast<std::size_t>(std::max(0, family.sizes(module.config).layers));
-  const auto description = family.describe(module, widths);
-  const auto works = family.works(module, widths);
-  if (layers == 0 || description.layers.size() != layers || works.size() != layers)
-    return refused(family,
-                   "`sizes` says " + std::to_string(layers) + " layers, `describe` lists " +
-                       std::to_string(description.layers.size()) + " and `works` " +
-                       std::to_string(works.size()),
-                   "let all three agree, and have one at least");
-  for (const auto& layer : description.layers)
-    for (const auto& parameter : layer.parameters)
-      if (!parameter.name.starts_with(module.name + ".") || parameter.elements() < 1)
-        return refused(family,
-                       "a parameter is called '" + parameter.name + "' and has " +
-                           std::to_string(parameter.elements()) + " elements",
-                       "begin its name with the module's and a dot, and give it a size");
-  if (family.kind == ModuleKind::encoder && family.media(module.config).medium == Medium::none)
-    return refused(family, "`media` names no medium", "say image or audio");
+  if (const auto fault = any_contradiction(family, module, {64, 128}); !fault.empty())
+    return refused(family, fault, "let its answers agree");
   return Done{};
 }
 
@@ -174,7 +218,15 @@ Result<ModuleDescription> describe_module(const ModuleConfig& module,
                             " columns and hands on " + std::to_string(output_width(module, all)) +
                             "; both must be at least 1",
                         "set `next` of the encoder before it to this module, or give the widths");
+  if (const auto fault = any_contradiction(*family.value(), module, widths); !fault.empty())
+    return config_error(module, "family", "family '" + module.family + "': " + fault,
+                        "correct the family for this configuration");
   return family.value()->describe(module, widths);
+}
+
+std::vector<LayerWork> module_works(const ModuleConfig& module,
+                                    const std::vector<ModuleConfig>& all) {
+  return checked_family(module).works(module, widths_around(module, all));
 }
 
 }  // namespace troupe::models

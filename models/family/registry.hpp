@@ -14,8 +14,8 @@ namespace troupe::models {
 /// the list already does not see it. Thread-safe; addresses of families stay as they are.
 ///
 /// Errors: invalid_argument: a name that is taken or empty, a member that its kind needs is not
-/// set, or answers that contradict each other for the defaults (as many layers in `sizes` as in
-/// `describe` and `works`, parameter names that begin with the module's). Names the member.
+/// set, or answers that contradict each other for the defaults, as `describe_module` checks them
+/// for the configuration of a job. Names the member.
 Status register_family(Family family);
 
 /// In the order in which they came; built-in ones first.
@@ -38,9 +38,17 @@ MediaInput media_input(const ModuleConfig& module);
 ///
 /// Errors:
 /// - invalid_argument: unknown family, another kind of module than the family, or sizes that do
-///   not fit. Names the module, the field, both values, and the fix.
+///   not fit. Names the module, the field, both values, and the fix. Also a family that throws, or
+///   contradicts itself: other numbers of layers in `sizes`, `describe` and `works`; names of
+///   parameters and kinds that do not begin with the module's, or stand twice; other widths in
+///   `sizes` and `describe`; a split of what is no matrix; media sizes that are not positive.
 Result<ModuleDescription> describe_module(const ModuleConfig& module,
                                           const std::vector<ModuleConfig>& all);
+
+/// What the layers of a module compute; widths as its neighbours have them. REQUIRES: `all` passed
+/// `describe_module`.
+std::vector<LayerWork> module_works(const ModuleConfig& module,
+                                    const std::vector<ModuleConfig>& all);
 
 /// An `Error` about a module's configuration.
 Error config_error(const ModuleConfig& module, std::string field, std::string message,

@@ -1,7 +1,5 @@
 #include "models/qwen2_vl/family.hpp"
 
-#include <cmath>
-
 #include "models/family/block_work.hpp"
 #include "models/family/size_problems.hpp"
 
@@ -10,6 +8,11 @@ namespace troupe::models {
 namespace {
 
 using By = TensorSplit::By;
+
+/// Columns inside the feed-forward of a block.
+std::int64_t inner_width(const VisionConfig& x) {
+  return static_cast<std::int64_t>(x.embed_dim * x.mlp_ratio);
+}
 
 void fields(ConfigFields& v, VisionConfig& x) {
   v.integer("depth", x.depth, 1, 10'000);
@@ -35,7 +38,7 @@ std::vector<ConfigProblem> problems(const VisionConfig& x) {
   if (x.in_channels != 3)
     found.push_back({"in_channels", "images have 3 channels, not " + std::to_string(x.in_channels),
                      "write in_channels = 3 or leave it out", /*only_with_data=*/true});
-  if (std::llround(x.embed_dim * x.mlp_ratio) < 1)
+  if (inner_width(x) < 1)
     found.push_back({"mlp_ratio", "embed_dim x mlp_ratio is below one column", "raise mlp_ratio"});
   return found;
 }
@@ -48,7 +51,7 @@ MediaInput media(const VisionConfig& x) {
 
 LayerDescription describe_block(const std::string& name, const VisionConfig& config) {
   const std::int64_t width = config.embed_dim;
-  const auto inner = static_cast<std::int64_t>(config.embed_dim * config.mlp_ratio);
+  const auto inner = inner_width(config);
   LayerDescription block{name, {}};
   add_norm(block, name + ".norm1", width);
   add_norm(block, name + ".norm2", width);

@@ -1,8 +1,8 @@
 #include "runtime/job/bind_job.hpp"
-#include "models/family/load_plugin.hpp"
 
 #include <algorithm>
 
+#include "models/family/load_plugin.hpp"
 #include "runtime/job/section_reader.hpp"
 
 namespace troupe::job {
@@ -59,8 +59,9 @@ Cluster bind_cluster(const Value* value, Findings& findings) {
   return cluster;
 }
 
-/// Loads the libraries: what they add is there when the modules are read.
-Plugins bind_plugins(const Value* value, Findings& findings) {
+/// Loads the libraries: what they add is there when the modules are read. Problems of loading are
+/// left to the caller.
+Plugins bind_plugins(const Value* value, Findings& findings, std::vector<Error>& not_loaded) {
   Plugins plugins;
   const auto problems_before = findings.problems.size();
   SectionReader reader{value, "plugins", findings};
@@ -69,9 +70,10 @@ Plugins bind_plugins(const Value* value, Findings& findings) {
   if (findings.problems.size() != problems_before) return plugins;
   for (std::size_t i = 0; i < plugins.libraries.size(); ++i)
     if (auto loaded = models::load_plugin(plugins.libraries[i]); !loaded.ok())
-      findings.add_at("plugins.libraries",
-                      "plugins.libraries[" + std::to_string(i) + "]: " + loaded.error().message,
-                      loaded.error().fix, loaded.error().code);
+      not_loaded.push_back(
+          {loaded.error().code,
+           "plugins.libraries[" + std::to_string(i) + "]: " + loaded.error().message,
+           "plugins.libraries", loaded.error().fix});
   return plugins;
 }
 
@@ -126,8 +128,9 @@ BoundJob bind_job(const Value& root, Findings& findings) {
   reader.take("extends");  // Already followed.
   job.job = bind_identity(reader.take("job"), findings);
   const auto problems_at_first = findings.problems.size();
-  job.plugins = bind_plugins(reader.take("plugins"), findings);
-  const bool has_all_plugins = findings.problems.size() == problems_at_first;
+  std::vector<Error> not_loaded;
+  job.plugins = bind_plugins(reader.take("plugins"), findings, not_loaded);
+  const bool has_all_plugins = findings.problems.size() == problems_at_first && not_loaded.empty();
   job.modules = bind_modules(reader.take("modules"), has_all_plugins, findings);
   // Also those whose table was wrong: a layout may name them without a second complaint.
   std::vector<std::string> names;
@@ -135,6 +138,11 @@ BoundJob bind_job(const Value& root, Findings& findings) {
       modules != nullptr && modules->table() != nullptr)
     for (const auto& member : *modules->table()) names.push_back(member.key);
   bound.modules_complete = names.size() == job.modules.size();
+  // On another machine a library may lie elsewhere, or be another build of it: what counts is that
+  // its families are known.
+  if (findings.paths != Paths::of_another_machine || !bound.modules_complete)
+    for (auto& error : not_loaded)
+      findings.add_at(error.where, std::move(error.message), std::move(error.fix), error.code);
   const auto problems_before = findings.problems.size();
   job.parallel = bind_parallel(reader.take("parallel"), names, findings);
   bound.layout_complete = findings.problems.size() == problems_before;

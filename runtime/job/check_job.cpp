@@ -1,9 +1,9 @@
 #include "runtime/job/check_job.hpp"
-#include "models/family/registry.hpp"
 
 #include <algorithm>
 #include <cstdlib>
 
+#include "models/family/registry.hpp"
 #include "runtime/vocabulary/host_port.hpp"
 
 namespace troupe::job {

@@ -113,7 +113,8 @@ class JobWriter {
     out_ =
         "# Every value of this job and where it came from. Reading this file gives the same job.\n";
     section("job", [&](auto& v) { describe_identity(v, job.job); });
-    section("plugins", [&](auto& v) { describe_plugins(v, job.plugins); });
+    if (!job.plugins.libraries.empty())
+      section("plugins", [&](auto& v) { describe_plugins(v, job.plugins); });
     for (const auto& module : job.modules) write_module(module);
     write_parallel(job.parallel);
     section("data", [&](auto& v) { describe_data(v, job.data); });

@@ -79,6 +79,32 @@ class Bench:
         return done.stderr
 
 
+class Running:
+    """A training that a test looks at and ends."""
+
+    def __init__(self, command, run):
+        self.run = run
+        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
+
+    def wait_for(self, step):
+        deadline = time.monotonic() + WITHIN_S
+        while not any(line["step"] >= step for line in read_lines_so_far(self.run / "metrics.jsonl")):
+            expect(self.process.poll() is None, f"it ended with {self.process.returncode} before step {step}")
+            expect(time.monotonic() < deadline, f"no step {step} within {WITHIN_S} s")
+            time.sleep(0.02)
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        expect(self.process.wait(WITHIN_S) == 75, f"exit {self.process.returncode} instead of 75")
+
+
 def the_example_trains_over_two_stages_like_its_reference(bench):
     ran(bench.job("two-stages"))
     bench.equal(bench.reference(), "two-stages")
@@ -90,25 +116,11 @@ def it_survives_a_killed_node_and_a_restart_on_replicas_with_deferral(bench):
     run = bench.folder / "replicas"
     command = bench.job("replicas", *THREE_TO_TWO, "balancer.policy=deferral", "scheduler.schedule=split-1f1b",
                         "train.microbatches=4", "cluster.fault_tolerance=1")
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT)
-
-    def wait_for(step):
-        deadline = time.monotonic() + WITHIN_S
-        while not any(line["step"] >= step for line in read_lines_so_far(run / "metrics.jsonl")):
-            expect(process.poll() is None, f"it ended with {process.returncode} before step {step}")
-            expect(time.monotonic() < deadline, f"no step {step} within {WITHIN_S} s")
-            time.sleep(0.02)
-
-    try:
-        wait_for(3)
-        os.kill(children(process.pid)[1], signal.SIGKILL)
-        lost = len(read_lines_so_far(run / "metrics.jsonl"))
-        wait_for(lost + 3)
-        process.send_signal(signal.SIGTERM)
-        expect(process.wait(WITHIN_S) == 75, f"exit {process.returncode} instead of 75")
-    finally:
-        process.kill()
-        process.wait()
+    with Running(command, run) as job:
+        job.wait_for(3)
+        os.kill(children(job.process.pid)[1], signal.SIGKILL)
+        job.wait_for(len(read_lines_so_far(run / "metrics.jsonl")) + 3)
+        job.stop()
     ran(command)
     bench.equal(bench.reference(), "replicas")
     kinds = [line["kind"] for line in read_lines(run / "events.jsonl")]
@@ -151,9 +163,26 @@ def what_is_no_plugin_is_refused_with_the_fix(bench):
     expect("is no family" not in said, f"a second complaint, which only misleads:\n{said}")
 
 
+def a_library_that_has_moved_is_found_where_the_job_says_now(bench):
+    """A run that goes on reads its old job, whose library is gone."""
+    first, second = bench.folder / "first", bench.folder / "second"
+    for folder in (first, second):
+        folder.mkdir()
+    shutil.copy(bench.library, first)
+    words = [word for word in bench.job("moved") if not word.startswith("plugins.")]
+    with Running([*words, f'plugins.libraries=["{first}/resampler.so"]'], bench.folder / "moved") as job:
+        job.wait_for(3)
+        job.stop()
+    shutil.move(first / "resampler.so", second)
+    ran([*words, f'plugins.libraries=["{second}/resampler.so"]', "--resume"])
+    bench.equal(bench.reference(), "moved")
+
+
 def two_plugins_of_one_name_are_refused(bench):
     twin = bench.folder / "twin.so"
     shutil.copy(bench.library, twin)
+    with open(twin, "ab") as file:
+        file.write(b"another build")
     words = [word for word in bench.words() if not str(word).startswith("plugins.")]
     said = bench.said("validate", *words, f'plugins.libraries=["{bench.library}","{twin}"]')
     expect("there is a family 'resampler' already" in said, said)
@@ -174,6 +203,7 @@ def a_new_family_passes_its_own_test_under_its_own_name(bench):
 
 CASES = [the_example_trains_over_two_stages_like_its_reference,
          it_survives_a_killed_node_and_a_restart_on_replicas_with_deferral, planners_know_it,
+         a_library_that_has_moved_is_found_where_the_job_says_now,
          a_job_without_its_plugin_says_which_families_there_are, what_is_no_plugin_is_refused_with_the_fix,
          two_plugins_of_one_name_are_refused, a_new_family_passes_its_own_test_under_its_own_name]
 

@@ -191,6 +191,9 @@ TEST_CASE("sizes that do not fit are named with the fix", "[models][errors]") {
   model = small_model();
   model[0].config.edit<VisionConfig>().depth = 0;
   CHECK(where(model, "outside 1 .. 10000") == "modules.vision.config.depth");
+  model = small_model();
+  model[0].config.edit<VisionConfig>().mlp_ratio = 0.06;  // 16 columns: 0.96 of one.
+  CHECK(where(model, "below one column") == "modules.vision.config.mlp_ratio");
 }
 
 TEST_CASE("all that is wrong with a model is told at once", "[models][errors]") {

@@ -5,6 +5,7 @@
 #include <ATen/ops/arange.h>
 
 #include <functional>
+#include <stdexcept>
 
 #include "models/factory.hpp"
 #include "models/family/registry.hpp"
@@ -176,6 +177,7 @@ std::string refusal(const std::function<void(Family&)>& fault) {
 
 TEST_CASE("a family that contradicts itself is refused", "[models][errors]") {
   CHECK_THAT(refusal([](Family& f) { f.name.clear(); }), ContainsSubstring("no name"));
+  CHECK_THAT(refusal([](Family& f) { f.defaults = {}; }), ContainsSubstring("`defaults`"));
   CHECK_THAT(refusal([](Family& f) { f.name = "llama"; }), ContainsSubstring("'llama' already"));
   CHECK_THAT(refusal([](Family& f) { f.fields = {}; }), ContainsSubstring("`fields`"));
   CHECK_THAT(refusal([](Family& f) { f.sizes = {}; }), ContainsSubstring("`sizes`"));
@@ -208,6 +210,107 @@ TEST_CASE("a family that contradicts itself is refused", "[models][errors]") {
         };
       }),
       ContainsSubstring("'scale.weight'"));
+}
+
+/// An encoder whose answers for widths above 8 are what `fault` makes of them.
+Family faulty_encoder(const std::string& name, const std::function<void(Family&)>& fault) {
+  auto family = added(name);
+  family.kind = ModuleKind::encoder;
+  family.media = [](const FamilyConfig&) { return MediaInput{Medium::image}; };
+  const auto good = family;
+  fault(family);
+  const auto is_default = [](const FamilyConfig& c) { return c.as<AddedConfig>().width == 8; };
+  const auto faulty = family;
+  family = good;
+  family.describe = [=](const ModuleConfig& m, const Widths& w) {
+    return (is_default(m.config) ? good : faulty).describe(m, w);
+  };
+  family.works = [=](const ModuleConfig& m, const Widths& w) {
+    return (is_default(m.config) ? good : faulty).works(m, w);
+  };
+  family.media = [=](const FamilyConfig& c) { return (is_default(c) ? good : faulty).media(c); };
+  return family;
+}
+
+TEST_CASE("a family that contradicts itself for a job's configuration is refused",
+          "[models][errors]") {
+  int number = 0;
+  const auto said = [&](const std::function<void(Family&)>& fault) {
+    const auto name = "faulty-" + std::to_string(number++);
+    REQUIRE(register_family(faulty_encoder(name, fault)).ok());
+    const ModuleConfig module{"eye", ModuleKind::encoder,    name, "llm", false, {},
+                              0.02,  AddedConfig{.width = 9}};
+    const auto described = describe_module(module, {module});
+    return described.ok() ? std::string("described") : described.error().message;
+  };
+  using Parameters = std::vector<ParameterSpec>;
+  const auto with_parameters = [](Parameters parameters) {
+    return [parameters](Family& f) {
+      f.describe = [parameters](const ModuleConfig&, const Widths&) {
+        return ModuleDescription{{{"eye.scale", parameters}}, 9, 9};
+      };
+    };
+  };
+  CHECK(said([](Family&) {}) == "described");
+  CHECK_THAT(said(with_parameters({{"scale", {9}}})), ContainsSubstring("called 'scale'"));
+  CHECK_THAT(said(with_parameters({{"eye.a", {9}}, {"eye.a", {9}}})),
+             ContainsSubstring("two parameters are called 'eye.a'"));
+  CHECK_THAT(
+      said(with_parameters({{"eye.a", {9}, Initial::zeros, false, {TensorSplit::By::output}}})),
+      ContainsSubstring("'eye.a' is split over ranks, but no matrix"));
+  CHECK_THAT(said([](Family& f) {
+               f.works = [](const ModuleConfig&, const Widths&) {
+                 return std::vector<LayerWork>(2);
+               };
+             }),
+             ContainsSubstring("`works` 2"));
+  CHECK_THAT(said([](Family& f) {
+               f.works = [](const ModuleConfig&, const Widths&) {
+                 LayerWork work;
+                 work.kind = "block";
+                 return std::vector{work};
+               };
+             }),
+             ContainsSubstring("of kind 'block'"));
+  CHECK_THAT(said([](Family& f) {
+               f.describe = [](const ModuleConfig&, const Widths&) {
+                 return ModuleDescription{{{"eye.scale", {{"eye.a", {9}}}}}, 9, 10};
+               };
+             }),
+             ContainsSubstring("of 10 by `describe`"));
+  CHECK_THAT(said([](Family& f) {
+               f.media = [](const FamilyConfig&) {
+                 return MediaInput{Medium::audio, {}, {.frames_per_row = 0}};
+               };
+             }),
+             ContainsSubstring("not positive"));
+  CHECK_THAT(said([](Family& f) {
+               f.works = [](const ModuleConfig&, const Widths&) -> std::vector<LayerWork> {
+                 throw std::runtime_error("no idea");
+               };
+             }),
+             ContainsSubstring("it throws: no idea"));
+}
+
+TEST_CASE("a layer that a family does not make is an error", "[models][errors]") {
+  const auto made = [](const char* name, auto make) {
+    auto family = added(name);
+    family.make = make;
+    REQUIRE(register_family(std::move(family)).ok());
+    const ModuleConfig scale{"scale", ModuleKind::projector, name, "llm", false, {},
+                             0.02,    AddedConfig{}};
+    const auto layer = make_layer(scale, {scale}, 0, {});
+    REQUIRE_FALSE(layer.ok());
+    return layer.error().message;
+  };
+  CHECK_THAT(made("makes-nothing", [](const ModuleConfig&, int,
+                                      std::vector<Parameter>) { return std::unique_ptr<Layer>(); }),
+             ContainsSubstring("makes no layer 0"));
+  CHECK_THAT(made("makes-trouble",
+                  [](const ModuleConfig&, int, std::vector<Parameter>) -> std::unique_ptr<Layer> {
+                    throw std::runtime_error("no idea");
+                  }),
+             ContainsSubstring("cannot make layer 0: no idea"));
 }
 
 }  // namespace
