@@ -1,5 +1,6 @@
 #include "kernels/attention_loops.hpp"
 
+#include <algorithm>
 #include <limits>
 
 #include "runtime/vocabulary/cpu_clones.hpp"
@@ -20,6 +21,60 @@ struct Registers {
   static TROUPE_INLINE void store(T* to, Vector value) { *reinterpret_cast<Vector*>(to) = value; }
   static TROUPE_INLINE Vector all(T value) { return Vector{} + value; }
 };
+
+template <class T>
+TROUPE_INLINE void pack_rows_body(const HeadSlice<T>& from, T factor, std::int64_t padded_rows,
+                                  T* __restrict to) {
+  const auto dim = from.dim;
+  for (std::int64_t row = 0; row < from.rows; ++row, to += dim) {
+    const T* source = from.data + row * from.stride;
+    for (std::int64_t d = 0; d < dim; ++d) to[d] = source[d] * factor;
+  }
+  std::fill_n(to, (padded_rows - from.rows) * dim, T(0));
+}
+
+template <class T>
+TROUPE_INLINE void pack_panels_body(const HeadSlice<T>& from, T factor, std::int64_t padded_rows,
+                                    T* __restrict to) {
+  for (std::int64_t first = 0; first < from.dim; first += kPanel<T>) {
+    const std::int64_t width = std::min(kPanel<T>, from.dim - first);
+    const T* source = from.data + first;
+    for (std::int64_t row = 0; row < from.rows; ++row, to += kPanel<T>, source += from.stride) {
+      if (width == kPanel<T>) {
+        for (std::int64_t d = 0; d < kPanel<T>; ++d) to[d] = source[d] * factor;
+      } else {
+        for (std::int64_t d = 0; d < kPanel<T>; ++d) to[d] = d < width ? source[d] * factor : T(0);
+      }
+    }
+    to = std::fill_n(to, (padded_rows - from.rows) * kPanel<T>, T(0));
+  }
+}
+
+template <class T>
+TROUPE_INLINE void pack_transposed_body(const HeadSlice<T>& from, std::int64_t padded_rows,
+                                        T* __restrict to) {
+  for (std::int64_t first = 0; first < padded_rows; first += kPanel<T>) {
+    const std::int64_t width = std::clamp<std::int64_t>(from.rows - first, 0, kPanel<T>);
+    const T* source = from.data + first * from.stride;
+    for (std::int64_t d = 0; d < from.dim; ++d, to += kPanel<T>) {
+      if (width == kPanel<T>) {
+        for (std::int64_t row = 0; row < kPanel<T>; ++row) to[row] = source[row * from.stride + d];
+      } else {
+        for (std::int64_t row = 0; row < kPanel<T>; ++row)
+          to[row] = row < width ? source[row * from.stride + d] : T(0);
+      }
+    }
+  }
+}
+
+template <class T>
+TROUPE_INLINE void unpack_rows_body(const HeadSlice<T>& from, T factor, RowMatrix<T> to) {
+  for (std::int64_t row = 0; row < from.rows; ++row) {
+    const T* source = from.data + row * from.stride;
+    T* __restrict target = to.data + row * to.stride;
+    for (std::int64_t d = 0; d < from.dim; ++d) target[d] = source[d] * factor;
+  }
+}
 
 // kRows rows of one panel of the output, held in registers over the whole depth.
 template <class T, int kBytes, int kRows>
@@ -204,26 +259,45 @@ TROUPE_INLINE void softmax_gradient_body(const SoftmaxGradient<T>& step, std::in
 }
 
 // Wider registers hold more rows of a panel.
-#define TROUPE_LEVEL_LOOPS(level, attribute, bytes, rows)                                 \
-  namespace level {                                                                       \
-  template <class T>                                                                      \
-  attribute void product(LeftMatrix<T> left, PanelMatrix<T> right, RowMatrix<T> out,      \
-                         ProductShape shape, bool add) {                                  \
-    if (add)                                                                              \
-      product_body<T, bytes, rows>(left, right, out, shape, true);                        \
-    else                                                                                  \
-      product_body<T, bytes, rows>(left, right, out, shape, false);                       \
-  }                                                                                       \
-  template <class T>                                                                      \
-  attribute void online_softmax(const OnlineSoftmax<T>& step, std::int64_t count) {       \
-    online_softmax_body<T, bytes>(step, count);                                           \
-  }                                                                                       \
-  template <class T>                                                                      \
-  attribute void softmax_gradient(const SoftmaxGradient<T>& step, std::int64_t count) {   \
-    softmax_gradient_body<T, bytes>(step, count);                                         \
-  }                                                                                       \
-  template <class T>                                                                      \
-  constexpr AttentionLoops<T> kLoops{product<T>, online_softmax<T>, softmax_gradient<T>}; \
+#define TROUPE_LEVEL_LOOPS(level, attribute, bytes, rows)                                         \
+  namespace level {                                                                               \
+  template <class T>                                                                              \
+  attribute void pack_rows(const HeadSlice<T>& from, T factor, std::int64_t padded_rows, T* to) { \
+    pack_rows_body<T>(from, factor, padded_rows, to);                                             \
+  }                                                                                               \
+  template <class T>                                                                              \
+  attribute void pack_panels(const HeadSlice<T>& from, T factor, std::int64_t padded_rows,        \
+                             T* to) {                                                             \
+    pack_panels_body<T>(from, factor, padded_rows, to);                                           \
+  }                                                                                               \
+  template <class T>                                                                              \
+  attribute void pack_transposed(const HeadSlice<T>& from, std::int64_t padded_rows, T* to) {     \
+    pack_transposed_body<T>(from, padded_rows, to);                                               \
+  }                                                                                               \
+  template <class T>                                                                              \
+  attribute void unpack_rows(const HeadSlice<T>& from, T factor, RowMatrix<T> to) {               \
+    unpack_rows_body<T>(from, factor, to);                                                        \
+  }                                                                                               \
+  template <class T>                                                                              \
+  attribute void product(LeftMatrix<T> left, PanelMatrix<T> right, RowMatrix<T> out,              \
+                         ProductShape shape, bool add) {                                          \
+    if (add)                                                                                      \
+      product_body<T, bytes, rows>(left, right, out, shape, true);                                \
+    else                                                                                          \
+      product_body<T, bytes, rows>(left, right, out, shape, false);                               \
+  }                                                                                               \
+  template <class T>                                                                              \
+  attribute void online_softmax(const OnlineSoftmax<T>& step, std::int64_t count) {               \
+    online_softmax_body<T, bytes>(step, count);                                                   \
+  }                                                                                               \
+  template <class T>                                                                              \
+  attribute void softmax_gradient(const SoftmaxGradient<T>& step, std::int64_t count) {           \
+    softmax_gradient_body<T, bytes>(step, count);                                                 \
+  }                                                                                               \
+  template <class T>                                                                              \
+  constexpr AttentionLoops<T> kLoops{pack_rows<T>,       pack_panels<T>, pack_transposed<T>,      \
+                                     unpack_rows<T>,     product<T>,     online_softmax<T>,       \
+                                     softmax_gradient<T>};                                        \
   }
 
 TROUPE_LEVEL_LOOPS(plain, , 16, 2)

@@ -51,6 +51,15 @@ struct ProductShape {
   std::int64_t depth;   ///< Added up, in ascending order.
 };
 
+/// Rows of one head as they lie in a tensor, `stride` apart.
+template <class T>
+struct HeadSlice {
+  const T* data;
+  std::int64_t stride;
+  std::int64_t rows;
+  std::int64_t dim;
+};
+
 /// One step of an online softmax in base 2 over `columns` (a multiple of kPanel) more scores of
 /// each row: scores become 2^(score - top), total and out are scaled to the new top, and total
 /// grows. A score of -infinity counts for nothing; a row that saw no other keeps top = -infinity
@@ -78,6 +87,15 @@ struct SoftmaxGradient {
 /// The loops for one level of instruction sets.
 template <class T>
 struct AttentionLoops {
+  /// Rows times factor end to end, and rows of zeros up to `padded_rows`: a left operand.
+  void (*pack_rows)(const HeadSlice<T>& from, T factor, std::int64_t padded_rows, T* to);
+  /// The same as a right operand, each panel with `padded_rows` rows.
+  void (*pack_panels)(const HeadSlice<T>& from, T factor, std::int64_t padded_rows, T* to);
+  /// Transposed, as a right operand: panels of rows, each `dim` deep. padded_rows: as above, a
+  /// multiple of kPanel.
+  void (*pack_transposed)(const HeadSlice<T>& from, std::int64_t padded_rows, T* to);
+  /// to = from * factor: rows as they lie in a tensor again.
+  void (*unpack_rows)(const HeadSlice<T>& from, T factor, RowMatrix<T> to);
   /// out = left * right, or out += with `add`.
   void (*product)(LeftMatrix<T> left, PanelMatrix<T> right, RowMatrix<T> out, ProductShape shape,
                   bool add);

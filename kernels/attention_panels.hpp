@@ -1,4 +1,5 @@
-// Scratch memory, packing into panels and sharing of tasks for both passes of blocked attention.
+// Scratch memory, sharing of tasks and a tile's view of the mask, for both passes of blocked
+// attention.
 //
 // Internal to kernels/.
 
@@ -35,46 +36,6 @@ class Scratch {
   };
   std::unique_ptr<T[], Free> data_;
 };
-
-/// Rows of one head, `stride` apart, `dim` long.
-template <class T>
-struct HeadSlice {
-  const T* data;
-  std::int64_t stride;
-  std::int64_t rows;
-  std::int64_t dim;
-};
-
-/// Rows times factor end to end, and rows of zeros up to `padded_rows`: a left operand.
-template <class T>
-void pack_rows(const HeadSlice<T>& from, T factor, std::int64_t padded_rows, T* to) {
-  for (std::int64_t row = 0; row < from.rows; ++row)
-    for (std::int64_t d = 0; d < from.dim; ++d) *to++ = from.data[row * from.stride + d] * factor;
-  std::fill_n(to, (padded_rows - from.rows) * from.dim, T(0));
-}
-
-/// The same as a right operand: panels of elements, each with `padded_rows` rows.
-template <class T>
-void pack_panels(const HeadSlice<T>& from, T factor, std::int64_t padded_rows, T* to) {
-  for (std::int64_t first = 0; first < from.dim; first += kPanel<T>) {
-    const std::int64_t width = std::min(kPanel<T>, from.dim - first);
-    for (std::int64_t row = 0; row < padded_rows; ++row, to += kPanel<T>) {
-      const T* source = from.data + row * from.stride + first;
-      std::int64_t d = 0;
-      for (; row < from.rows && d < width; ++d) to[d] = source[d] * factor;
-      for (; d < kPanel<T>; ++d) to[d] = T(0);
-    }
-  }
-}
-
-/// Transposed, as a right operand: panels of rows, each with `dim` elements deep.
-template <class T>
-void pack_transposed(const HeadSlice<T>& from, std::int64_t padded_rows, T* to) {
-  for (std::int64_t first = 0; first < padded_rows; first += kPanel<T>)
-    for (std::int64_t d = 0; d < from.dim; ++d)
-      for (std::int64_t row = first; row < first + kPanel<T>; ++row)
-        *to++ = row < from.rows ? from.data[row * from.stride + d] : T(0);
-}
 
 /// Multiply-adds that are worth waking a thread.
 inline constexpr std::int64_t kWorkOfThread = std::int64_t{1} << 20;

@@ -103,10 +103,10 @@ void BackwardHead<T>::begin() {
   for (std::int64_t first = 0; first < rows_; first += block_) {
     const auto query = slice(attention_.query, head_, first, block_);
     const auto d_out = slice(gradients_.d_out, head_, first, block_);
-    pack_rows(query, factor, block_, query_.data() + first * dim_);
-    pack_panels(query, factor, block_, query_panels_.data() + first * padded_dim_);
-    pack_rows(d_out, T(1), block_, d_out_.data() + first * dim_);
-    pack_panels(d_out, T(1), block_, d_out_panels_.data() + first * padded_dim_);
+    loops_.pack_rows(query, factor, block_, query_.data() + first * dim_);
+    loops_.pack_panels(query, factor, block_, query_panels_.data() + first * padded_dim_);
+    loops_.pack_rows(d_out, T(1), block_, d_out_.data() + first * dim_);
+    loops_.pack_panels(d_out, T(1), block_, d_out_panels_.data() + first * padded_dim_);
   }
   std::fill_n(d_query_.data(), rows_ * padded_dim_, T(0));
   // Rows that fill up the last block weigh nothing.
@@ -122,10 +122,10 @@ template <class T>
 void BackwardHead<T>::begin_tile(std::int64_t tile) {
   const auto kv_head = head_ / attention_.sizes.group();
   const auto key = slice(attention_.key, kv_head, tile * tile_, tile_);
-  pack_transposed(key, tile_, key_transposed_.data());
-  pack_panels(key, T(1), tile_, key_panels_.data());
-  pack_transposed(slice(attention_.value, kv_head, tile * tile_, tile_), tile_,
-                  value_transposed_.data());
+  loops_.pack_transposed(key, tile_, key_transposed_.data());
+  loops_.pack_panels(key, T(1), tile_, key_panels_.data());
+  loops_.pack_transposed(slice(attention_.value, kv_head, tile * tile_, tile_), tile_,
+                         value_transposed_.data());
   std::fill_n(d_key_.data(), tile_ * padded_dim_, T(0));
   std::fill_n(d_value_.data(), tile_ * padded_dim_, T(0));
 }
@@ -221,9 +221,8 @@ void BackwardHead<T>::end_tile(std::int64_t tile) {
 template <class T>
 void BackwardHead<T>::store(const T* from, std::int64_t first, std::int64_t count, double factor,
                             const HeadRows<T>& to) const {
-  const auto end = std::min(first + count, attention_.sizes.rows);
-  for (std::int64_t row = first; row < end; ++row, from += padded_dim_)
-    for (std::int64_t d = 0; d < dim_; ++d) to.at(row, head_)[d] = from[d] * static_cast<T>(factor);
+  loops_.unpack_rows({from, padded_dim_, std::min(count, attention_.sizes.rows - first), dim_},
+                     static_cast<T>(factor), {to.at(first, head_), to.row_stride});
 }
 
 }  // namespace

@@ -57,10 +57,11 @@ struct PackTile {
     const auto slice = [&](const HeadRows<const T>& from) {
       return HeadSlice<T>{from.at(first, head), from.row_stride, rows, keys.sizes.dim};
     };
-    pack_transposed(slice(attention.key), keys.sizes.tile, keys.keys_of(head, tile));
-    pack_panels(slice(attention.value), T(1), keys.sizes.tile, keys.values_of(head, tile));
+    loops.pack_transposed(slice(attention.key), keys.sizes.tile, keys.keys_of(head, tile));
+    loops.pack_panels(slice(attention.value), T(1), keys.sizes.tile, keys.values_of(head, tile));
   }
 
+  const AttentionLoops<T>& loops = attention_loops<T>(cpu_level());
   const BlockedAttention<T>& attention;
   const PackedKeys<T>& keys;
 };
@@ -103,9 +104,9 @@ class ForwardBlock {
     // In base 2, whose powers are cheap.
     const T factor = static_cast<T>(attention_.sizes.scale() * std::numbers::log2e);
     for (std::int64_t member = 0; member < group_; ++member)
-      pack_rows<T>({attention_.query.at(first_row_, kv_head_ * group_ + member),
-                    attention_.query.row_stride, rows_, sizes_.dim},
-                   factor, padded_rows(), query_.data() + member * sizes_.block * sizes_.dim);
+      loops_.pack_rows({attention_.query.at(first_row_, kv_head_ * group_ + member),
+                        attention_.query.row_stride, rows_, sizes_.dim},
+                       factor, padded_rows(), query_.data() + member * sizes_.block * sizes_.dim);
     std::fill_n(out_.data(), group_ * sizes_.block * sizes_.padded_dim, T(0));
     std::fill_n(top_.data(), group_ * sizes_.block, -std::numeric_limits<T>::infinity());
     std::fill_n(total_.data(), group_ * sizes_.block, T(0));

@@ -31,6 +31,44 @@ std::vector<T> numbers(Random& random, std::int64_t count, double scale = 1) {
 template <class T>
 constexpr double kTolerance = sizeof(T) == 4 ? 2e-5 : 1e-13;
 
+TEMPLATE_TEST_CASE("packed rows are the same rows at every level", "[kernels][property]", float,
+                   double) {
+  using T = TestType;
+  constexpr auto kWide = kPanel<T>;
+  for (const int level : levels())
+    for (const std::int64_t dim : {std::int64_t{3}, kWide, 2 * kWide + 5})
+      for (const std::int64_t rows : {std::int64_t{0}, std::int64_t{9}, 2 * kWide}) {
+        CAPTURE(level, dim, rows);
+        const auto& loops = attention_loops<T>(level);
+        const std::int64_t stride = dim + 4, padded = 2 * kWide;
+        Random random(static_cast<std::uint64_t>(dim + rows));
+        const auto source = numbers<T>(random, (rows + 1) * stride);
+        const HeadSlice<T> slice{source.data(), stride, rows, dim};
+        const auto at = [&](std::int64_t row, std::int64_t d) {
+          return row < rows && d < dim ? source[static_cast<std::size_t>(row * stride + d)] : T(0);
+        };
+        const auto size = static_cast<std::size_t>(padded * round_up(dim, kWide));
+        std::vector<T> flat(size, T(7)), panels(size, T(7)), turned(size, T(7)), back(size, T(7));
+        loops.pack_rows(slice, T(2), padded, flat.data());
+        loops.pack_panels(slice, T(2), padded, panels.data());
+        loops.pack_transposed(slice, padded, turned.data());
+        loops.unpack_rows({flat.data(), dim, rows, dim}, T(0.5), {back.data(), dim});
+        std::size_t wrong = 0;
+        const auto expect = [&](const std::vector<T>& found, std::int64_t index, T value) {
+          wrong += found[static_cast<std::size_t>(index)] != value;
+        };
+        for (std::int64_t row = 0; row < padded; ++row)
+          for (std::int64_t d = 0; d < round_up(dim, kWide); ++d) {
+            expect(panels, (d / kWide * padded + row) * kWide + d % kWide, 2 * at(row, d));
+            if (d >= dim) continue;
+            expect(flat, row * dim + d, 2 * at(row, d));
+            expect(turned, (row / kWide * dim + d) * kWide + row % kWide, at(row, d));
+            expect(back, row * dim + d, row < rows ? at(row, d) : T(7));
+          }
+        CHECK(wrong == 0);
+      }
+}
+
 TEMPLATE_TEST_CASE("products are sums of products at every level", "[kernels][property]", float,
                    double) {
   using T = TestType;
