@@ -56,3 +56,15 @@ set_target_properties(Torch::c10 PROPERTIES IMPORTED_LOCATION ${TORCH_DIR}/lib/l
 add_library(Torch::cpu SHARED IMPORTED)
 set_target_properties(Torch::cpu PROPERTIES IMPORTED_LOCATION ${TORCH_DIR}/lib/libtorch_cpu.so
   INTERFACE_LINK_LIBRARIES Torch::c10)
+
+# The threads that LibTorch's operators run on: its own copy of GCC's OpenMP, so that there is one pool. Sanitizers
+# do not see what these threads wait for and would report races, so operators of ours are serial there.
+add_library(torch_threads INTERFACE)
+add_library(Torch::threads ALIAS torch_threads)
+set(TORCH_THREADS_OPTION)
+file(GLOB TORCH_OPENMP ${TORCH_DIR}/lib/libgomp*.so*)
+if(TORCH_OPENMP AND NOT TROUPE_SANITIZE)
+  list(GET TORCH_OPENMP 0 TORCH_OPENMP)
+  target_link_libraries(torch_threads INTERFACE ${TORCH_OPENMP})
+  set(TORCH_THREADS_OPTION -fopenmp)
+endif()

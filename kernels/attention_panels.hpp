@@ -5,8 +5,6 @@
 
 #pragma once
 
-#include <ATen/Parallel.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
@@ -16,6 +14,7 @@
 
 #include "kernels/attention_loops.hpp"
 #include "kernels/mask_tiles.hpp"
+#include "kernels/share_tasks.hpp"
 
 namespace troupe::kernels::cpu {
 
@@ -37,21 +36,16 @@ class Scratch {
   std::unique_ptr<T[], Free> data_;
 };
 
-/// Multiply-adds that are worth waking a thread.
-inline constexpr std::int64_t kWorkOfThread = std::int64_t{1} << 20;
-
 /// Runs `Worker(arguments...)(task)` for each task in [0, task_count): each thread has a worker and
 /// takes the next task. work: multiply-adds of all. REQUIRES: tasks that do not depend on each
 /// other, nor on their worker's past.
 template <class Worker, class... Arguments>
 void share_tasks(std::int64_t task_count, std::int64_t work, const Arguments&... arguments) {
   std::atomic<std::int64_t> next{0};
-  const auto threads = std::min<std::int64_t>(
-      {at::get_num_threads(), task_count, std::max<std::int64_t>(1, work / kWorkOfThread)});
-  at::parallel_for(0, threads, 1, [&](std::int64_t begin, std::int64_t end) {
-    if (begin == end) return;
-    Worker run(arguments...);
-    for (auto task = next++; task < task_count; task = next++) run(task);
+  run_on_threads(useful_threads(task_count, work), [&] {
+    auto task = next++;
+    if (task >= task_count) return;
+    for (Worker run(arguments...); task < task_count; task = next++) run(task);
   });
 }
 
