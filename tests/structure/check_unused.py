@@ -86,7 +86,7 @@ def used_by_nobody(product, tests, sources):
 
 
 def check(root, build):
-    objects = sorted(build.rglob("CMakeFiles/*.dir/**/*.cpp.o"))
+    objects = sorted([*build.rglob("CMakeFiles/*.dir/**/*.cpp.o"), *build.rglob("CMakeFiles/*.dir/Unity/*.cxx.o")])
     product = [path for path in objects if path.relative_to(build).parts[0] in FOLDERS]
     tests = [path for path in objects if path.relative_to(build).parts[0] == "tests"]
     if not product or not tests:
@@ -94,11 +94,16 @@ def check(root, build):
         return 1
 
     def path_of(object_file):
+        if object_file.name.endswith(".cxx.o"):  # Several sources at once, which it includes.
+            return object_file.with_suffix("")
         before, _, after = str(object_file.relative_to(build)).partition("/CMakeFiles/")
         return root / before / after.partition("/")[2].removesuffix(".o")
 
     def source_of(object_file):
-        return path_of(object_file).read_text(encoding="utf-8")
+        text = path_of(object_file).read_text(encoding="utf-8")
+        if not object_file.name.endswith(".cxx.o"):
+            return text
+        return "\n".join(pathlib.Path(name).read_text(encoding="utf-8") for name in re.findall(r'#include "([^"]+)"', text))
 
     # Objects of sources that are gone may still lie there.
     product, tests = [symbols_of([path for path in paths if path_of(path).is_file()]) for paths in (product, tests)]
