@@ -13,6 +13,7 @@
 #include <future>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -70,15 +71,20 @@ Status look_for_data(const std::vector<job::DataSource>& sources) {
 /// Opens everything a node works with, and introduces it.
 Result<NodeReady> open_resources(const NodeWelcome& welcome, const Options& options,
                                  NodeResources& resources) {
+  std::optional<job::LoadedJob> own;
+  if (!options.job_file.empty()) {
+    // First: its plug-ins are those of this machine.
+    auto loaded = job::load_job(options.job_file, {});
+    if (!loaded.ok()) return std::move(loaded).error();
+    own = std::move(loaded).value();
+  }
   auto reading =
       job::parse_job(welcome.resolved_job, "resolved.toml", {}, job::Paths::of_another_machine);
   if (!reading.ok()) return reading.problems.front();
   job::Job job = std::move(reading.loaded.job);
   tell(options, name_of(welcome.node) + " of job '" + job.job.name + "'");
-  if (!options.job_file.empty()) {
-    auto own = job::load_job(options.job_file, {});
-    if (!own.ok()) return std::move(own).error();
-    job.data.sources = std::move(own.value().job.data.sources);
+  if (own) {
+    job.data.sources = std::move(own->job.data.sources);
   } else if (Status there = look_for_data(job.data.sources); !there.ok()) {
     return std::move(there).error();
   }

@@ -15,7 +15,7 @@
 #include "models/batch_cache.hpp"
 #include "models/built_in_layers.hpp"
 #include "models/llama/family.hpp"
-#include "models/llama/logits.hpp"
+#include "models/llama_logits.hpp"
 #include "models/parameter_layer.hpp"
 
 namespace troupe::models {

@@ -5,6 +5,7 @@ comes back like a built-in one, and what is said of libraries that are none.
     plugins.py BINARY CMAKE BUILD_FOLDER [CASE...]
 """
 
+import json
 import os
 import pathlib
 import shutil
@@ -178,6 +179,38 @@ def a_library_that_has_moved_is_found_where_the_job_says_now(bench):
     bench.equal(bench.reference(), "moved")
 
 
+def a_node_finds_its_library_where_its_own_job_says(bench):
+    """The head's path is nothing on this node's machine: the library goes away when the head has read it."""
+    here, there = bench.folder / "of-the-head", bench.folder / "of-the-nodes"
+    for folder in (here, there):
+        folder.mkdir()
+        shutil.copy(bench.library, folder)
+    run = bench.folder / "by-hand"
+    words = [word for word in bench.job("by-hand") if not word.startswith("plugins.")]
+    own = bench.folder / "own.toml"
+    own.write_text(f'extends = "{EXAMPLE}/job.toml"\n[plugins]\nlibraries = ["{there}/resampler.so"]\n'
+                   f'[[data.sources]]\njson = "{bench.folder}/data/samples.json"\n')
+    nodes = []
+    with Running([*words, f'plugins.libraries=["{here}/resampler.so"]', "cluster.nodes=2", "cluster.local_nodes=0"], run) as job:
+        deadline = time.monotonic() + WITHIN_S
+        while not (run / "control").exists():
+            expect(job.process.poll() is None and time.monotonic() < deadline, "the head does not begin")
+            time.sleep(0.05)
+        (here / "resampler.so").unlink()
+        door = json.loads((run / "control").read_text())
+        try:
+            for _ in range(2):
+                nodes.append(subprocess.Popen([str(bench.binary), "node", "--join", door["local"], "--job", str(own)],
+                                              env={**os.environ, "TROUPE_KEY": door["key"]}, stdout=subprocess.DEVNULL,
+                                              stderr=subprocess.DEVNULL))
+            expect(job.process.wait(WITHIN_S) == 0, f"exit {job.process.returncode}")
+        finally:
+            for node in nodes:
+                node.kill()
+                node.wait()
+    bench.equal(bench.reference(), "by-hand")
+
+
 def two_plugins_of_one_name_are_refused(bench):
     twin = bench.folder / "twin.so"
     shutil.copy(bench.library, twin)
@@ -203,7 +236,7 @@ def a_new_family_passes_its_own_test_under_its_own_name(bench):
 
 CASES = [the_example_trains_over_two_stages_like_its_reference,
          it_survives_a_killed_node_and_a_restart_on_replicas_with_deferral, planners_know_it,
-         a_library_that_has_moved_is_found_where_the_job_says_now,
+         a_library_that_has_moved_is_found_where_the_job_says_now, a_node_finds_its_library_where_its_own_job_says,
          a_job_without_its_plugin_says_which_families_there_are, what_is_no_plugin_is_refused_with_the_fix,
          two_plugins_of_one_name_are_refused, a_new_family_passes_its_own_test_under_its_own_name]
 

@@ -6,7 +6,7 @@
 #include <ATen/ops/index_select.h>
 
 #include "models/llama/family.hpp"
-#include "models/llama/logits.hpp"
+#include "models/llama_logits.hpp"
 #include "models/mlp/family.hpp"
 #include "models/qwen2_vl/family.hpp"
 #include "models/whisper/family.hpp"

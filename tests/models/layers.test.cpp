@@ -14,7 +14,7 @@
 #include "kernels/norms.hpp"
 #include "kernels/rotary.hpp"
 #include "models/initial_value.hpp"
-#include "models/llama/logits.hpp"
+#include "models/llama_logits.hpp"
 #include "tests/models/chain.hpp"
 
 // After LibTorch's headers, some of which use the macros that this one removes.
