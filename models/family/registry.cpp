@@ -8,7 +8,6 @@
 
 #include "models/family/built_in.hpp"
 #include "models/family/widths.hpp"
-#include "runtime/vocabulary/nearest_word.hpp"
 
 namespace troupe::models {
 
@@ -31,10 +30,14 @@ class Registry {
 
   bool add(Family family) {
     const std::lock_guard lock(mutex_);
-    for (const auto& other : families_)
-      if (other.name == family.name) return false;
+    if (find_locked(family.name) != nullptr) return false;
     families_.push_back(std::move(family));
     return true;
+  }
+
+  const Family* find(const std::string& name) const {
+    const std::lock_guard lock(mutex_);
+    return find_locked(name);
   }
 
   std::vector<const Family*> all() const {
@@ -45,6 +48,12 @@ class Registry {
   }
 
  private:
+  const Family* find_locked(const std::string& name) const {
+    for (const auto& family : families_)
+      if (family.name == name) return &family;
+    return nullptr;
+  }
+
   mutable std::mutex mutex_;
   std::deque<Family> families_;  // Its elements never move.
 };
@@ -76,10 +85,12 @@ const char* missing_member(const Family& family) {
   return nullptr;
 }
 
-/// What two answers of a family for one configuration say against each other; empty: they agree.
-std::string contradiction(const Family& family, const ModuleConfig& module, const Widths& widths) {
-  const auto layers = static_cast<std::size_t>(std::max(0, family.sizes(module.config).layers));
-  const auto description = family.describe(module, widths);
+/// What a description and other answers for one configuration say against each other; empty: they
+/// agree.
+std::string contradiction(const Family& family, const ModuleConfig& module, const Widths& widths,
+                          const ModuleDescription& description) {
+  const auto sizes = family.sizes(module.config);
+  const auto layers = static_cast<std::size_t>(std::max(0, sizes.layers));
   const auto works = family.works(module, widths);
   if (layers == 0 || description.layers.size() != layers || works.size() != layers)
     return "`sizes` says " + std::to_string(layers) + " layers, `describe` lists " +
@@ -101,8 +112,7 @@ std::string contradiction(const Family& family, const ModuleConfig& module, cons
     if (!work.kind.starts_with(module.name + ".") || work.joined_rows < 1)
       return "the work of a layer is of kind '" + work.kind +
              "'; a kind begins with the module's name and a dot, and joins one row at least";
-  const auto own = family.sizes(module.config).output_width;
-  const auto output = own > 0 ? own : widths.output;
+  const auto output = sizes.output_width > 0 ? sizes.output_width : widths.output;
   if (module.kind != ModuleKind::llm && description.output_width != output)
     return "rows of " + std::to_string(output) + " columns are handed on by `sizes`, of " +
            std::to_string(description.output_width) + " by `describe`";
@@ -123,14 +133,22 @@ std::string media_contradiction(const Family& family, const FamilyConfig& config
   return sees && hears ? "" : "`media` has a size that is not positive, or over 201 mel bins";
 }
 
-/// The same in code of the user's, which may throw.
-std::string any_contradiction(const Family& family, const ModuleConfig& module,
-                              const Widths& widths) {
+/// The family's description of a module, where its other answers agree with it; else what they say
+/// against each other. Code of the user's may throw.
+Result<ModuleDescription> agreed_description(const Family& family, const ModuleConfig& module,
+                                             const Widths& widths) {
+  const auto refuse = [](std::string fault) {
+    return Error{Errc::invalid_argument, std::move(fault), {}, {}};
+  };
   try {
-    const auto fault = media_contradiction(family, module.config);
-    return fault.empty() ? contradiction(family, module, widths) : fault;
+    if (auto fault = media_contradiction(family, module.config); !fault.empty())
+      return refuse(std::move(fault));
+    auto description = family.describe(module, widths);
+    if (auto fault = contradiction(family, module, widths, description); !fault.empty())
+      return refuse(std::move(fault));
+    return description;
   } catch (const std::exception& fault) {
-    return std::string("it throws: ") + fault.what();
+    return refuse(std::string("it throws: ") + fault.what());
   }
 }
 
@@ -142,8 +160,8 @@ Status check_answers(const Family& family) {
   if (const auto problems = problems_of(family, module.config); !problems.empty())
     return refused(family, "its defaults are refused: " + problems.front().message,
                    "correct `defaults` or `problems`");
-  if (const auto fault = any_contradiction(family, module, {64, 128}); !fault.empty())
-    return refused(family, fault, "let its answers agree");
+  if (const auto agreed = agreed_description(family, module, {64, 128}); !agreed.ok())
+    return refused(family, agreed.error().message, "let its answers agree");
   return Done{};
 }
 
@@ -166,11 +184,7 @@ Status register_family(Family family) {
 
 std::vector<const Family*> families() { return registry().all(); }
 
-const Family* find_family(const std::string& name) {
-  for (const auto* family : families())
-    if (family->name == name) return family;
-  return nullptr;
-}
+const Family* find_family(const std::string& name) { return registry().find(name); }
 
 Error config_error(const ModuleConfig& module, std::string field, std::string message,
                    std::string fix) {
@@ -211,17 +225,17 @@ Result<ModuleDescription> describe_module(const ModuleConfig& module,
     if (!problem.only_with_data)
       return config_error(module, "config." + problem.key, problem.message, problem.fix);
   const auto widths = widths_around(module, all);
-  if (module.kind == ModuleKind::projector &&
-      (input_width(module, all) < 1 || output_width(module, all) < 1))
+  const auto input = input_width(module, all), output = output_width(module, all);
+  if (module.kind == ModuleKind::projector && (input < 1 || output < 1))
     return config_error(module, "config",
-                        "the projector takes rows of " + std::to_string(input_width(module, all)) +
-                            " columns and hands on " + std::to_string(output_width(module, all)) +
+                        "the projector takes rows of " + std::to_string(input) +
+                            " columns and hands on " + std::to_string(output) +
                             "; both must be at least 1",
                         "set `next` of the encoder before it to this module, or give the widths");
-  if (const auto fault = any_contradiction(*family.value(), module, widths); !fault.empty())
-    return config_error(module, "family", "family '" + module.family + "': " + fault,
-                        "correct the family for this configuration");
-  return family.value()->describe(module, widths);
+  auto agreed = agreed_description(*family.value(), module, widths);
+  if (agreed.ok()) return agreed;
+  return config_error(module, "family", "family '" + module.family + "': " + agreed.error().message,
+                      "correct the family for this configuration");
 }
 
 std::vector<LayerWork> module_works(const ModuleConfig& module,
