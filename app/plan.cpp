@@ -28,6 +28,11 @@ std::string stages_toml(const std::vector<HandStage>& stages) {
   for (const auto& stage : stages) {
     text += "  { node = " + std::to_string(stage.node) +
             (stage.device > 0 ? ", device = " + std::to_string(stage.device) : "");
+    for (std::size_t i = 0; i < stage.devices.size(); ++i)
+      text += (i == 0 ? ", devices = [" : ", ") + std::to_string(stage.devices[i]);
+    if (!stage.devices.empty()) text += "]";
+    if (stage.tp > 1) text += ", tp = " + std::to_string(stage.tp);
+    if (stage.cp > 1) text += ", cp = " + std::to_string(stage.cp);
     for (const auto& run : stage.runs)
       text += ", " + run.module + " = [" + std::to_string(run.layers->begin) + ", " +
               std::to_string(run.layers->end) + "]";
@@ -70,13 +75,9 @@ int plan(const Options& options) {
   if (!planned.ok()) return report(planned.error());
   const scheduler::AutoLayout& layout = planned.value().layout;
   if (!options.save.empty()) {
-    if (planning.by_hand || std::any_of(layout.groups.begin(), layout.groups.end(),
-                                        [](const auto& group) { return group.count > 1; }))
-      return report(usage_error(
-          planning.by_hand ? "--save: this layout is in the job file already"
-                           : "--save: a job file cannot say stages of several devices yet",
-          planning.by_hand ? "add parallel.mode=auto parallel.pipelines=[] to have one chosen"
-                           : "leave --save out"));
+    if (planning.by_hand)
+      return report(usage_error("--save: this layout is in the job file already",
+                                "add parallel.mode=auto parallel.pipelines=[] to have one chosen"));
     if (auto saved = save_layout(layout.layout, options.save); !saved.ok())
       return report(saved.error());
   }

@@ -46,8 +46,7 @@ bool fits(const Planning& planning, const PlannedStep& planned) {
 }
 
 std::int32_t devices_of(const scheduler::AutoLayout& layout) {
-  return std::accumulate(layout.groups.begin(), layout.groups.end(), 0,
-                         [](auto sum, const auto& group) { return sum + group.count; });
+  return static_cast<std::int32_t>(layout.plan.devices.size());
 }
 
 /// The mean step, and the one that stands for all.

@@ -189,9 +189,6 @@ Result<scheduler::AutoLayout> layout_by_hand(const Planning& planning) {
   auto fits = engine::check_state_memory(planning.setup.job, made.plan,
                                          engine::memory_at_hand(planning.setup.job.cluster));
   if (!fits.ok()) return std::move(fits).error();
-  for (const auto& slot : made.plan.devices)
-    made.groups.push_back({slot.node, slot.local_index, 1});
-  made.parallelisms.resize(planning.setup.model.modules.size());
   made.reasons = {
       {"by hand",
        "the job file says so; parallel.mode=auto parallel.pipelines=[] lets the planner choose"}};
@@ -210,7 +207,7 @@ Result<scheduler::AutoLayout> make_layout(const Planning& planning, bool one_num
   if (planning.setup.job.balancer.policy != "in-order") request.judge = judge;
   auto made = planning.by_hand ? layout_by_hand(planning) : scheduler::auto_layout(request);
   if (!made.ok() || made.value().judged > 0) return made;
-  auto predicted = judge(made.value().plan, made.value().parallelisms);
+  auto predicted = judge(made.value().plan);
   if (!predicted.ok()) return std::move(predicted).error();
   made.value().predicted = std::move(predicted).value();
   return made;
@@ -218,8 +215,7 @@ Result<scheduler::AutoLayout> make_layout(const Planning& planning, bool one_num
 
 engine::SimulatedTraining training_on_paper(const Planning& planning,
                                             const scheduler::AutoLayout& layout) {
-  return engine::training_on_paper(planning.setup, costs_of(planning), layout.plan,
-                                   layout.parallelisms);
+  return engine::training_on_paper(planning.setup, costs_of(planning), layout.plan);
 }
 
 std::vector<SampleShape> draw_batch(const Planning& planning, std::uint64_t seed) {

@@ -12,6 +12,7 @@
 #include "app/text_table.hpp"
 #include "engine/state_memory.hpp"
 #include "scheduler/profile_batch.hpp"
+#include "scheduler/stage_graph.hpp"
 
 namespace troupe::app {
 
@@ -19,10 +20,19 @@ namespace {
 
 std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
 
-std::string devices_text(const scheduler::DeviceGroup& group) {
-  return group.count == 1
-             ? std::to_string(group.first)
-             : std::to_string(group.first) + "-" + std::to_string(group.first + group.count - 1);
+/// `0`, `0-7`, or `0 2 4` where the devices of a stage do not follow one another.
+std::string devices_text(const ParallelPlan& plan, const Stage& stage) {
+  const auto index = [&](DeviceId id) { return plan.devices[id.index()].local_index; };
+  const std::int32_t first = index(stage.devices.front()), last = index(stage.devices.back());
+  std::string text = std::to_string(first);
+  if (stage.devices.size() == 1) return text;
+  bool in_row = true;
+  for (std::size_t r = 0; r < stage.devices.size(); ++r)
+    in_row = in_row && index(stage.devices[r]) == first + static_cast<std::int32_t>(r);
+  if (in_row) return text + "-" + std::to_string(last);
+  for (std::size_t r = 1; r < stage.devices.size(); ++r)
+    text += " " + std::to_string(index(stage.devices[r]));
+  return text;
 }
 
 void print_templates(const PlanningNotes& notes) {
@@ -74,10 +84,6 @@ Json templates_json(const scheduler::TemplateSet& set) {
 
 std::string percent(double share) {
   return std::to_string(static_cast<int>(100 * share + 0.5)) + " %";
-}
-
-const scheduler::DeviceGroup& group_of(const scheduler::AutoLayout& layout, const Stage& stage) {
-  return layout.groups[stage.devices.front().index()];
 }
 
 std::string cluster_text(const Planning& planning) {
@@ -149,10 +155,10 @@ void print_stages(const Planning& planning, const scheduler::AutoLayout& layout)
   for (std::size_t s = 0; s < layout.plan.stages.size() && s < kShown; ++s) {
     const Stage& stage = layout.plan.stages[s];
     const auto device = stage.devices.front().index();
-    const auto& group = group_of(layout, stage);
     auto [copy, number] = place_of(layout.plan, StageId{s});
-    rows.push_back({std::move(copy), std::move(number), std::to_string(group.node.value),
-                    devices_text(group), runs_text(layout.plan, stage),
+    rows.push_back({std::move(copy), std::move(number),
+                    std::to_string(layout.plan.node_of(StageId{s}).value),
+                    devices_text(layout.plan, stage), runs_text(layout.plan, stage),
                     size_text(layout.predicted.peak_memory_bytes[device]),
                     memory > 0 ? size_text(memory) : "-", time_text(layout.predicted.stage_ms[s]),
                     percent(layout.predicted.stage_bubble[s])});
@@ -204,11 +210,15 @@ Json stages_json(const scheduler::AutoLayout& layout) {
   Json stages = Json::array();
   for (std::size_t s = 0; s < layout.plan.stages.size(); ++s) {
     const Stage& stage = layout.plan.stages[s];
-    const auto& group = group_of(layout, stage);
+    Json devices = Json::array();
+    for (const DeviceId device : stage.devices)
+      devices.push_back(layout.plan.devices[device.index()].local_index);
     stages.push_back(
         {{"pipeline", layout.plan.pipeline_of(StageId{s}).value},
-         {"node", group.node.value},
-         {"devices", {group.first, group.first + group.count}},
+         {"node", layout.plan.node_of(StageId{s}).value},
+         {"devices", std::move(devices)},
+         {"tp", stage.grid.tp},
+         {"cp", stage.grid.cp},
          {"runs", runs_json(layout.plan, stage)},
          {"work_ms", layout.predicted.stage_ms[s]},
          {"idle", layout.predicted.stage_bubble[s]},
@@ -240,9 +250,10 @@ Json layout_json(const Planning& planning, const PlannedStep& planned, const Pla
   json["b_min"] = notes.b_min;
   json["simulated"] = layout.simulated;
   json["judged"] = layout.judged;
-  for (std::size_t m = 0; m < layout.parallelisms.size(); ++m)
-    json["degrees"][planning.setup.model.modules[m].name] = {{"tp", layout.parallelisms[m].tp},
-                                                             {"cp", layout.parallelisms[m].cp}};
+  const auto degrees = scheduler::module_degrees(layout.plan);
+  for (std::size_t m = 0; m < degrees.size(); ++m)
+    json["degrees"][planning.setup.model.modules[m].name] = {{"tp", degrees[m].tp},
+                                                             {"cp", degrees[m].cp}};
   json["stages"] = stages_json(layout);
   const auto copy = largest_copy(planning, planned.layout);
   json["checkpoint_copy_bytes"] = copy ? copy->second.count() : 0;
@@ -262,28 +273,39 @@ Json layout_json(const Planning& planning, const PlannedStep& planned, const Pla
 }
 
 std::string timeline_text(const scheduler::AutoLayout& layout, const PredictedBatch& batch) {
-  constexpr std::size_t kShown = 16, kLabel = 10;
-  const auto columns = terminal_width() - kLabel - 2;
-  const std::size_t count = std::min(kShown, layout.plan.devices.size());
-  std::vector<std::string> lines(count, std::string(columns, '.'));
+  constexpr std::size_t kShown = 16;
+  const ParallelPlan& plan = layout.plan;
+  // One line for all devices that run a list together.
+  std::map<DeviceId, std::string> lines;
+  const auto sizes = plan.team_sizes();
+  std::size_t label = 10, left = 0;
+  std::map<DeviceId, std::string> names;
+  for (std::size_t d = 0; d < plan.devices.size(); ++d) {
+    if (sizes[d] == 0) continue;
+    if (names.size() == kShown) {
+      ++left;
+      continue;
+    }
+    const auto& slot = plan.devices[d];
+    std::string& name = names[DeviceId{d}];
+    name = "n" + std::to_string(slot.node.value) + ".d" + std::to_string(slot.local_index);
+    if (sizes[d] > 1) name += " x" + std::to_string(sizes[d]);
+    label = std::max(label, name.size() + 2);
+  }
+  const auto columns = terminal_width() - label - 2;
   const double scale = static_cast<double>(columns) / std::max(batch.step.step_ms, 1e-9);
+  for (const auto& [device, name] : names) lines[device] = std::string(columns, '.');
   for (const auto& event : batch.step.events) {
-    const auto d = event.device.index();
-    const char mark = letter(batch.iteration.actions[d][at(event.index)].kind);
-    if (d >= count || mark == '.' || event.end_ms <= event.begin_ms) continue;
+    const auto line = lines.find(event.device);
+    const char mark = letter(batch.iteration.actions[event.device.index()][at(event.index)].kind);
+    if (line == lines.end() || mark == '.' || event.end_ms <= event.begin_ms) continue;
     const auto begin = static_cast<std::size_t>(event.begin_ms * scale);
     const auto end = std::max(begin + 1, static_cast<std::size_t>(event.end_ms * scale));
-    for (std::size_t i = begin; i < std::min(end, columns); ++i) lines[d][i] = mark;
+    for (std::size_t i = begin; i < std::min(end, columns); ++i) line->second[i] = mark;
   }
   std::string text;
-  for (std::size_t d = 0; d < count; ++d) {
-    const auto& slot = layout.plan.devices[d];
-    text += padded("n" + std::to_string(slot.node.value) + ".d" + std::to_string(slot.local_index),
-                   kLabel) +
-            lines[d] + "\n";
-  }
-  if (count < layout.plan.devices.size())
-    text += "... and " + std::to_string(layout.plan.devices.size() - count) + " more\n";
+  for (const auto& [device, name] : names) text += padded(name, label) + lines[device] + "\n";
+  if (left > 0) text += "... and " + std::to_string(left) + " more\n";
   return text;
 }
 

@@ -15,9 +15,6 @@
 
 namespace troupe::app {
 
-/// Devices of a stage.
-const scheduler::DeviceGroup& group_of(const scheduler::AutoLayout& layout, const Stage& stage);
-
 /// `27 %`.
 std::string percent(double share);
 
@@ -50,7 +47,8 @@ void print_warnings(const std::vector<std::string>& warnings);
 void print_timeline(const std::string& what, const scheduler::AutoLayout& layout,
                     const PredictedBatch& batch);
 
-/// One line per device, as wide as the terminal: F forward, B backward, r reduction, o optimizer.
+/// One line per device, or for all that run a list together, as wide as the terminal: F forward, B
+/// backward, r reduction, o optimizer.
 std::string timeline_text(const scheduler::AutoLayout& layout, const PredictedBatch& batch);
 
 }  // namespace troupe::app

@@ -49,8 +49,7 @@ std::map<NodeId, StandbyNode> nodes_of(const Planning& planning,
     node.runs.insert(node.runs.end(), kept.runs.begin(), kept.runs.end());
     node.tied.insert(node.tied.end(), kept.tied.begin(), kept.tied.end());
     node.bytes += bytes[d];
-    // A stage's devices hold as much each as is predicted for the first.
-    node.memory_bytes += layout.predicted.peak_memory_bytes[d] * layout.groups[d].count;
+    node.memory_bytes += layout.predicted.peak_memory_bytes[d];
   }
   for (auto& [id, node] : nodes) join_runs(node.runs);
   const double limit_bytes = static_cast<double>(planning.request.device_memory.count()) *

@@ -9,6 +9,7 @@
 #include "app/progress.hpp"
 #include "scheduler/instantiate.hpp"
 #include "scheduler/layout_score.hpp"
+#include "scheduler/stage_graph.hpp"
 #include "scheduler/template_layout.hpp"
 
 namespace troupe::app {
@@ -22,7 +23,7 @@ std::vector<RankList> nodes_of_pipelines(const scheduler::AutoLayout& layout) {
   std::vector<std::set<std::int64_t>> nodes(layout.plan.pipelines.size());
   for (std::size_t s = 0; s < layout.plan.stages.size(); ++s)
     nodes[layout.plan.pipeline_of(StageId{s}).index()].insert(
-        group_of(layout, layout.plan.stages[s]).node.value);
+        layout.plan.node_of(StageId{s}).value);
   std::set<std::int64_t> seen;
   std::size_t all = 0;
   std::vector<RankList> lists;
@@ -57,8 +58,8 @@ Result<std::vector<scheduler::RunningPipeline>> running_pipelines(
     const std::vector<LayerId>& layers, const RankList& lost) {
   const auto& plan = layout.plan;
   scheduler::LayoutScorer scorer(planning.request);
-  const auto weights =
-      scorer.weights(static_cast<std::int32_t>(plan.pipelines.size()), layout.parallelisms);
+  const auto weights = scorer.weights(static_cast<std::int32_t>(plan.pipelines.size()),
+                                      scheduler::module_degrees(plan));
   if (!weights.ok()) return weights.error();
   std::map<LayerId, std::size_t> index;
   for (std::size_t i = 0; i < layers.size(); ++i) index[layers[i]] = i;
@@ -72,8 +73,9 @@ Result<std::vector<scheduler::RunningPipeline>> running_pipelines(
       for (const auto& run : plan.stages[stage.index()].runs)
         for (auto layer = run.layers.begin; layer < run.layers.end; ++layer) {
           const auto i = index[{run.module, layer}];
-          made.holders[i].push_back(group_of(layout, plan.stages[stage.index()]).node.value);
-          work[plan.stages[stage.index()].devices.front()] += weights.value().work_ms[i];
+          made.holders[i].push_back(plan.node_of(stage).value);
+          for (const DeviceId device : plan.at(stage).devices)
+            work[device] += weights.value().work_ms[i];
         }
     double sum = 0, slowest = 0;
     for (const auto& [device, ms] : work) sum += ms, slowest = std::max(slowest, ms);
@@ -123,9 +125,9 @@ std::optional<double> simulated_step(const Planning& planning, const WhatIfAnswe
                                      const scheduler::AutoLayout& now,
                                      const scheduler::Configuration& configuration) {
   const auto& model = planning.setup.model;
-  for (const auto& group : now.groups)
-    if (group.count > 1) return std::nullopt;
-  std::map<std::int64_t, std::int32_t> place;  // Surviving nodes are counted anew.
+  for (const Stage& stage : now.plan.stages)
+    if (stage.grid.ranks() > 1) return std::nullopt;  // Templates have stages of one device alone.
+  std::map<std::int64_t, std::int32_t> place;         // Surviving nodes are counted anew.
   for (const auto& nodes : configuration.pipelines)
     for (const auto node : nodes) place[node] = 0;
   std::int32_t next = 0;
@@ -153,7 +155,6 @@ std::optional<double> simulated_step(const Planning& planning, const WhatIfAnswe
                                        {next, planning.request.cluster.devices_per_node});
   if (!plan.ok()) return std::nullopt;
   made.plan = std::move(plan).value();
-  made.parallelisms.resize(model.modules.size());
   // The second step: its deal has learned from the first how fast each pipeline is.
   auto training = training_on_paper(planning, made);
   const auto first = training.step(draw_batch(planning, planning.request.seed));

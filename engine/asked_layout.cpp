@@ -24,6 +24,7 @@ Result<scheduler::Relayout> plan_asked_layout(const JobSetup& setup, const HandL
                                            nodes},
                                           layout);
   if (!made.ok()) return made;
+  if (auto runs = check_executable(made.value().plan); !runs.ok()) return runs.error();
   auto fits = check_state_memory(job, made.value().plan, memory_at_hand(job.cluster));
   if (!fits.ok()) return std::move(fits).error();
   return made;

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "engine/pipeline_costs.hpp"
 #include "runtime/vocabulary/module_rows.hpp"
+#include "scheduler/stage_graph.hpp"
 
 namespace troupe::engine {
 
@@ -17,42 +19,51 @@ double total_ms(const scheduler::PassCosts& passes) {
   return passes.forward + passes.input_grad + passes.weight_grad;
 }
 
+/// A run at the degrees of its stage.
+using GridRun = std::pair<LayerRun, Parallelism>;
+
 /// Work of some layers for all samples asked, by the number of layers where nothing is known.
-double work_of(const std::vector<LayerRun>& runs, std::size_t samples,
+double work_of(const std::vector<GridRun>& runs, std::size_t samples,
                const scheduler::SampleCosts* costs) {
   double sum = 0;
   if (costs == nullptr) {
-    for (const LayerRun& run : runs) sum += run.layers.size();
+    for (const auto& [run, degrees] : runs) sum += run.layers.size();
     return sum;
   }
   std::vector<scheduler::AlikeLayers> layers;
-  for (const LayerRun& run : runs) costs->add(run, layers);
+  for (const auto& [run, degrees] : runs) costs->add(run, degrees, layers);
   for (std::size_t s = 0; s < samples; ++s) sum += total_ms(costs->sample(layers, s));
   return sum;
 }
 
-/// The layers of a replica, device by device.
-using DeviceRuns = std::vector<std::vector<LayerRun>>;
+/// The layers of a replica: all, and those of each device.
+struct ReplicaRuns {
+  std::vector<GridRun> all;
+  std::vector<std::vector<GridRun>> by_device;
 
-DeviceRuns runs_of(const ParallelPlan& plan, ReplicaId replica) {
-  std::map<DeviceId, std::vector<LayerRun>> runs;
+  friend auto operator<=>(const ReplicaRuns&, const ReplicaRuns&) = default;
+};
+
+ReplicaRuns runs_of(const ParallelPlan& plan, ReplicaId replica) {
+  ReplicaRuns found;
+  std::map<DeviceId, std::vector<GridRun>> runs;
   for (const StageId stage : plan.at(replica).stages)
-    for (const LayerRun& run : plan.at(stage).runs)
-      runs[plan.at(stage).devices.front()].push_back(run);
-  DeviceRuns found;
-  for (auto& [device, own] : runs) found.push_back(std::move(own));
+    for (const LayerRun& run : plan.at(stage).runs) {
+      found.all.emplace_back(run, plan.at(stage).grid);
+      for (const DeviceId device : plan.at(stage).devices) runs[device].push_back(found.all.back());
+    }
+  for (auto& [device, own] : runs)
+    if (found.by_device.empty() || found.by_device.back() != own)  // Ranks of a grid have the same.
+      found.by_device.push_back(std::move(own));
   return found;
 }
 
 /// Which share of a replica's work its busiest device has.
-double busiest_share(const DeviceRuns& runs, std::size_t samples,
+double busiest_share(const ReplicaRuns& runs, std::size_t samples,
                      const scheduler::SampleCosts* costs) {
-  double total = 0, busiest = 0;
-  for (const auto& own : runs) {
-    const double work = work_of(own, samples, costs);
-    total += work;
-    busiest = std::max(busiest, work);
-  }
+  double busiest = 0;
+  for (const auto& own : runs.by_device) busiest = std::max(busiest, work_of(own, samples, costs));
+  const double total = work_of(runs.all, samples, costs);
   return total > 0 ? busiest / total : 1;
 }
 
@@ -61,9 +72,11 @@ class GroupWork {
  public:
   GroupWork(const ParallelPlan& plan, const ModuleGroup& group, const scheduler::SampleCosts* costs)
       : plan_(plan), group_(group), costs_(costs) {
+    if (costs == nullptr) return;
+    const auto degrees = scheduler::module_degrees(plan);
     for (const ModuleId module : group.modules) {
       const auto count = static_cast<std::int32_t>(plan.model.at(module).layers.size());
-      if (costs != nullptr) costs->add({module, {0, count}}, layers_);
+      costs->add({module, {0, count}}, degrees[module.index()], layers_);
     }
   }
 
@@ -92,7 +105,8 @@ class GroupWork {
 
 }  // namespace
 
-Result<std::vector<balancer::Workload>> weigh_samples(const PlanningCosts* costs,
+Result<std::vector<balancer::Workload>> weigh_samples(const ParallelPlan& plan,
+                                                      const PlanningCosts* costs,
                                                       std::span<const SampleShape> samples) {
   std::vector<balancer::Workload> weights;
   if (costs == nullptr) {
@@ -101,7 +115,7 @@ Result<std::vector<balancer::Workload>> weigh_samples(const PlanningCosts* costs
           {static_cast<double>(boundary_rows(sample)), static_cast<double>(sample.llm_tokens)});
     return weights;
   }
-  auto costed = scheduler::sample_workloads(costs->model, samples, costs->options.parallelisms);
+  auto costed = scheduler::sample_workloads(costs->model, samples, scheduler::module_degrees(plan));
   if (!costed.ok()) return std::move(costed).error();
   for (const auto& weight : costed.value())
     weights.push_back({weight.encoder_total_ms, weight.llm_total_ms});
@@ -118,7 +132,7 @@ std::vector<PhaseWork> phase_works(const ParallelPlan& plan, std::span<const Sam
       phase.samples.push_back(work.of(samples[s], s));
       phase.rows.push_back(work.output_rows(samples[s]));
     }
-    std::map<DeviceRuns, double> known;  // Most replicas are cut alike.
+    std::map<ReplicaRuns, double> known;  // Most replicas are cut alike.
     for (const ReplicaId replica : replicas_of(plan, ModuleGroupId{g})) {
       const auto [found, is_new] = known.try_emplace(runs_of(plan, replica), 1);
       if (is_new)

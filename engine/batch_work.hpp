@@ -32,10 +32,11 @@ struct BatchWork {
   std::vector<PhaseWork> phases;     ///< Per module group, as the profile says.
 };
 
-/// Milliseconds of each sample in all encoders and projectors, and in the llm; where no costs are
-/// known (null) its rows.
+/// Milliseconds of each sample in all encoders and projectors, and in the llm, at the degrees of
+/// `plan`; where no costs are known (null) its rows.
 /// Errors: as `scheduler::sample_workloads`.
-Result<std::vector<balancer::Workload>> weigh_samples(const PlanningCosts* costs,
+Result<std::vector<balancer::Workload>> weigh_samples(const ParallelPlan& plan,
+                                                      const PlanningCosts* costs,
                                                       std::span<const SampleShape> samples);
 
 /// What samples take in each module group, by the profile; where no costs are known (null) their

@@ -33,9 +33,7 @@ scheduler::AutoLayoutRequest layout_request(const JobSetup& setup,
 }
 
 SimulatedTraining training_on_paper(const JobSetup& setup, PlanningCosts costs,
-                                    const ParallelPlan& plan,
-                                    const std::vector<scheduler::Parallelism>& parallelisms) {
-  costs.options.parallelisms = parallelisms;
+                                    const ParallelPlan& plan) {
   return {plan, planner_options(setup, 0, 0).microbatching,
           std::make_shared<const PlanningCosts>(std::move(costs))};
 }
@@ -43,9 +41,8 @@ SimulatedTraining training_on_paper(const JobSetup& setup, PlanningCosts costs,
 scheduler::LayoutJudge training_judge(const JobSetup& setup, const PlanningCosts& costs,
                                       std::vector<SampleShape> samples) {
   return [&setup, costs, samples = std::move(samples)](
-             const ParallelPlan& plan, const std::vector<scheduler::Parallelism>& parallelisms)
-             -> Result<scheduler::PredictedStep> {
-    auto training = training_on_paper(setup, costs, plan, parallelisms);
+             const ParallelPlan& plan) -> Result<scheduler::PredictedStep> {
+    auto training = training_on_paper(setup, costs, plan);
     scheduler::PredictedStep sum;
     for (std::uint64_t batch = 0; batch < kJudgedBatches; ++batch) {
       auto step = training.step(scheduler::draw_batch(samples, setup.job.train.global_batch_size,
@@ -94,9 +91,25 @@ Result<std::vector<ParallelPlan>> later_layouts(const JobSetup& setup) {
       }
       return error;
     }
+    if (auto runs = check_executable(plan.value()); !runs.ok()) return runs.error();
     plans.push_back(std::move(plan).value());
   }
   return plans;
+}
+
+Status check_executable(const ParallelPlan& plan) {
+  for (const Stage& stage : plan.stages) {
+    if (stage.grid.ranks() == 1) continue;
+    const ModuleSpec& module = plan.model.at(stage.runs.front().module);
+    return Error{Errc::unavailable,
+                 "a stage of " + module.name + " is on " + std::to_string(stage.grid.ranks()) +
+                     " devices (tp " + std::to_string(stage.grid.tp) + ", cp " +
+                     std::to_string(stage.grid.cp) +
+                     "): such layouts are planned and simulated, but not trained yet",
+                 "parallel",
+                 "give each stage one device to train; `troupe plan` shows this layout"};
+  }
+  return Done{};
 }
 
 scheduler::TemplateSet templates_for_losses(const JobSetup& setup, const ParallelPlan& plan,
@@ -121,6 +134,7 @@ Result<JobLayout> choose_layout(const JobSetup& setup) {
     auto plan = scheduler::place_by_hand(setup.model, job.parallel.layout, cluster, idle_of(job),
                                          tolerance_of(job));
     if (!plan.ok()) return std::move(plan).error();
+    if (auto runs = check_executable(plan.value()); !runs.ok()) return runs.error();
     return JobLayout{std::move(plan).value(), {}, 0};
   }
   auto costs = setup.costs;

@@ -31,15 +31,13 @@ scheduler::AutoLayoutRequest layout_request(const JobSetup& setup,
                                             const scheduler::CostModel& model,
                                             const scheduler::DeviceSpeeds& speeds);
 
-/// Training on paper of a job on `plan`, which outlives it, with these degrees per module in place
-/// of those of `costs`.
+/// Training on paper of a job on `plan`, which outlives it.
 SimulatedTraining training_on_paper(const JobSetup& setup, PlanningCosts costs,
-                                    const ParallelPlan& plan,
-                                    const std::vector<scheduler::Parallelism>& parallelisms);
+                                    const ParallelPlan& plan);
 
 /// Predicts a layout by mean steps as training would make them (`SimulatedTraining`), over
-/// `kJudgedBatches` batches drawn from `samples`; memory: the largest. `setup` outlives it; of
-/// `costs` the degrees are not read. REQUIRES: samples not empty.
+/// `kJudgedBatches` batches drawn from `samples`; memory: the largest. `setup` outlives it.
+/// REQUIRES: samples not empty.
 ///
 /// Errors of calls: as `SimulatedTraining::step`.
 scheduler::LayoutJudge training_judge(const JobSetup& setup, const PlanningCosts& costs,
@@ -59,6 +57,10 @@ Result<JobLayout> choose_layout(const JobSetup& setup);
 /// where the model cannot be cut so.
 scheduler::TemplateSet templates_for_losses(const JobSetup& setup, const ParallelPlan& plan,
                                             std::vector<SampleShape> samples);
+
+/// Whether the engine can run a layout.
+/// Errors: unavailable: a stage of several devices.
+Status check_executable(const ParallelPlan& plan);
 
 /// Nodes that a layout may use while none is lost.
 std::int32_t working_nodes(const job::Cluster& cluster);

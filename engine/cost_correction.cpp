@@ -39,7 +39,8 @@ StageShares::StageShares(const ParallelPlan& plan, const scheduler::SampleCosts&
   const auto modules = plan.model.modules.size();
   for (std::size_t stage = 0; stage < plan.stages.size(); ++stage) {
     std::vector<std::vector<scheduler::AlikeLayers>> layers;
-    for (const LayerRun& run : plan.stages[stage].runs) costs.add(run, layers.emplace_back());
+    for (const LayerRun& run : plan.stages[stage].runs)
+      costs.add(run, plan.stages[stage].grid, layers.emplace_back());
     runs_.push_back(layers.size());
     auto& own = shares_.emplace_back();
     for (std::size_t s = 0; s < samples.size(); ++s)

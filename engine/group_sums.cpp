@@ -31,10 +31,9 @@ at::Tensor part_of(const at::Tensor& gradients, const SumChunk& chunk) {
 GroupSums::GroupSums(const ParallelPlan& plan, DeviceId device, Gradients gradients)
     : plan_(plan), gradients_(std::move(gradients)) {
   for (std::size_t g = 0; g < plan.groups.size(); ++g) {
-    const ParameterGroup& group = plan.groups[g];
     Part& part = parts_.emplace_back();
     GroupSum sum = plan_sum(plan, GroupId{g});
-    part.role = role_of(sum, group, device);
+    part.role = role_of(sum, device);
     part.chunks = std::move(sum.chunks);
     for (std::size_t c = 0; c < part.chunks.size(); ++c)
       if (part.chunks[c].owner == part.role.place) part.own_chunk = static_cast<std::int32_t>(c);

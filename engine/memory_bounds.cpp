@@ -15,15 +15,23 @@ struct Room {
   double stages = 0;
 };
 
+bool shares_devices(const Stage& one, const Stage& other) {
+  return std::ranges::find_first_of(one.devices, other.devices) != one.devices.end();
+}
+
 Room room_beside(const ParallelPlan& plan, const scheduler::SimulationCosts& costs,
                  Bytes device_memory, StageId stage) {
   Room room{static_cast<double>(device_memory.count()), 0};
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
-    if (plan.stages[s].devices.front() != plan.at(stage).devices.front()) continue;
+    if (!shares_devices(plan.stages[s], plan.at(stage))) continue;
     room.bytes -= costs.state_bytes(StageId{s});
     room.stages += 1;
   }
-  if (costs.standby_bytes) room.bytes -= costs.standby_bytes(plan.at(stage).devices.front());
+  double standby = 0;  // Of the device that keeps most.
+  if (costs.standby_bytes)
+    for (const DeviceId device : plan.at(stage).devices)
+      standby = std::max(standby, costs.standby_bytes(device));
+  room.bytes -= standby;
   room.bytes = std::max(0.0, room.bytes);
   return room;
 }

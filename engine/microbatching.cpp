@@ -45,7 +45,7 @@ Result<DealtBatch> Microbatching::deal(DealtBatch batch, const Dealing& dealing)
     auto all = deal_samples("count", std::vector<balancer::Workload>(batch.samples.size()), {1});
     return batch.pipelines = std::move(all).value(), batch;
   }
-  const auto weights = weigh_samples(costs_.get(), batch.samples);
+  const auto weights = weigh_samples(plan_, costs_.get(), batch.samples);
   if (!weights.ok()) return weights.error();
   const auto dealt = [&](Exchange exchange) {
     return deal_samples(
@@ -68,15 +68,14 @@ bool Microbatching::tries(Exchange exchange) const {
 
 Result<Microbatching::Work> Microbatching::work_of(const DealtBatch& batch) const {
   Work work;
-  auto weights = weigh_samples(costs_.get(), batch.samples);
+  auto weights = weigh_samples(plan_, costs_.get(), batch.samples);
   if (!weights.ok()) return std::move(weights).error();
   work.workloads = work.profile = std::move(weights).value();
   if (!costs_) {
     work.phases = phase_works(plan_, batch.samples, nullptr);
     return work;
   }
-  const auto& degrees = costs_->options.parallelisms;
-  const auto samples = scheduler::SampleSums(costs_->model, batch.samples).at(degrees);
+  const auto samples = scheduler::SampleSums(costs_->model, batch.samples).of(plan_);
   if (!samples.ok()) return samples.error();
   work.costs = scheduler::predicted_costs(plan_, samples.value(), costs_->options);
   work.profile_ms = work.costs.task_ms;
@@ -156,8 +155,8 @@ void Microbatching::note_present(const IterationPlan& iteration, const Work& wor
   prediction.calibrated_step_ms = step.step_ms;
   prediction.calibrated_stage_ms = std::move(step.stage_ms);
   for (std::size_t s = 0; s < plan_.stages.size(); ++s)
-    step.peak_memory_bytes[plan_.stages[s].devices.front().index()] -=
-        work.costs.state_bytes(StageId{s});
+    for (const DeviceId device : plan_.stages[s].devices)
+      step.peak_memory_bytes[device.index()] -= work.costs.state_bytes(StageId{s});
   prediction.activations.clear();
   for (std::size_t d = 0; d < step.peak_memory_bytes.size(); ++d)
     prediction.activations.push_back(Bytes{static_cast<std::int64_t>(
@@ -268,8 +267,7 @@ void Microbatching::learn(const IterationPlan& iteration, const Prediction& pred
 
 void Microbatching::correct(const IterationPlan& iteration,
                             std::span<const observe::TraceEvent> events, double step_ms) {
-  const auto samples =
-      scheduler::SampleSums(costs_->model, iteration.samples).at(costs_->options.parallelisms);
+  const auto samples = scheduler::SampleSums(costs_->model, iteration.samples).of(plan_);
   if (!samples.ok()) return;
   correction_->learn(iteration,
                      scheduler::predicted_costs(plan_, samples.value(), costs_->options).task_ms,

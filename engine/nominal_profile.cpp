@@ -62,7 +62,12 @@ scheduler::Profile computed_profile(const JobSetup& setup, const scheduler::Devi
 }
 
 scheduler::Profile nominal_profile(const JobSetup& setup) {
-  return computed_profile(setup, nominal_cpu(setup.job.cluster), {{}}, {0.1, 1});
+  std::vector<scheduler::Parallelism> degrees{{}};
+  for (const HandStage* stage : setup.job.parallel.layout.all_stages()) {
+    const scheduler::Parallelism own{stage->tp, stage->cp};
+    if (std::find(degrees.begin(), degrees.end(), own) == degrees.end()) degrees.push_back(own);
+  }
+  return computed_profile(setup, nominal_cpu(setup.job.cluster), degrees, {0.1, 1});
 }
 
 Result<scheduler::Profile> profile_at_hand(const JobSetup& setup) {

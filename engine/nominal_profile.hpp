@@ -31,7 +31,8 @@ scheduler::Profile computed_profile(const JobSetup& setup, const scheduler::Devi
                                     const std::vector<scheduler::Parallelism>& degrees = {{}},
                                     scheduler::LinkSpeed network = planned_network());
 
-/// The profile of a core of this machine as its peak numbers would have it.
+/// The profile of a core of this machine as its peak numbers would have it, also at the degrees of
+/// a layout by hand.
 scheduler::Profile nominal_profile(const JobSetup& setup);
 
 /// The stored profile of this job on this machine; where none fits, the nominal one.

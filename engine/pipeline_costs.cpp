@@ -132,8 +132,9 @@ std::optional<scheduler::StepEstimator> PipelineCosts::estimator(
   std::map<DeviceId, std::int32_t> devices;
   for (const auto id : ids) {
     const Stage& stage = layout_.at(id);
-    const auto device =
-        devices.try_emplace(stage.devices.front(), static_cast<std::int32_t>(devices.size()));
+    // Of a grid whose devices run several lists the first: an estimate, which the simulator mends.
+    const auto device = devices.try_emplace(layout_.lead_of(stage.devices.front()),
+                                            static_cast<std::int32_t>(devices.size()));
     const bool encoder = !layout_.is_llm(id);
     const double load = encoder ? total.encoder_ms : total.llm_ms;
     const auto forward = rate_of(id, scheduler::TaskKind::forward, load);

@@ -12,11 +12,13 @@ std::vector<double> busiest_ms(const ParallelPlan& plan, const Prediction& predi
   std::map<DeviceId, double> busy_ms;
   const auto counts = [&](std::size_t s) { return !llm || plan.is_llm(StageId{s}); };
   for (std::size_t s = 0; s < plan.stages.size(); ++s)
-    if (counts(s)) busy_ms[plan.stages[s].devices.front()] += prediction.planned_stage_ms[s];
+    for (const DeviceId device : plan.stages[s].devices)
+      if (counts(s)) busy_ms[device] += prediction.planned_stage_ms[s];
   std::vector<double> busiest(plan.pipelines.size());
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     double& own = busiest[plan.pipeline_of(StageId{s}).index()];
-    if (counts(s)) own = std::max(own, busy_ms[plan.stages[s].devices.front()]);
+    for (const DeviceId device : plan.stages[s].devices)
+      if (counts(s)) own = std::max(own, busy_ms[device]);
   }
   return busiest;
 }

@@ -35,7 +35,8 @@ Result<SimulatedBatch> SimulatedTraining::step(std::vector<SampleShape> samples,
   batch.step = std::move(step).value();
   std::vector<double> work(plan_.devices.size());
   for (std::size_t s = 0; s < plan_.stages.size(); ++s)
-    work[plan_.stages[s].devices.front().index()] += batch.step.stage_ms[s];
+    for (const DeviceId device : plan_.stages[s].devices)
+      work[device.index()] += batch.step.stage_ms[s];
   batch.lower_bound_ms = *std::max_element(work.begin(), work.end());
   batch.pipeline_bound_ms = pipeline_bound_ms(batch.iteration, costs.value());
   return batch;

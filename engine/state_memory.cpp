@@ -82,8 +82,7 @@ Status check_state_memory(const job::Job& job, const ParallelPlan& plan, Bytes m
   const auto bytes = scheduler::stage_state_bytes(plan, options);
   for (std::size_t s = 0; s < plan.stages.size(); ++s)
     for (const DeviceId device : plan.stages[s].devices)
-      pools[pool_of(job.cluster, plan.devices[device.index()]).first].state_bytes +=
-          bytes[s] / static_cast<double>(plan.stages[s].devices.size());
+      pools[pool_of(job.cluster, plan.devices[device.index()]).first].state_bytes += bytes[s];
   const auto standby_bytes = scheduler::standby_state_bytes(plan, options);
   for (std::size_t d = 0; d < plan.devices.size(); ++d)
     pools[pool_of(job.cluster, plan.devices[d]).first].state_bytes += standby_bytes[d];

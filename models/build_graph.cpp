@@ -32,6 +32,26 @@ std::vector<const ModuleConfig*> order(const Modules& modules) {
   return result;
 }
 
+// Adds what tensor-parallel ranks share of a parameter, `times` times.
+void add_split(std::vector<SplitElements>& splits, const ParameterSpec& parameter, int times = 1) {
+  if (parameter.split.by == TensorSplit::By::none) return;
+  auto place = std::lower_bound(splits.begin(), splits.end(), parameter.split.parts,
+                                [](const auto& split, auto parts) { return split.parts < parts; });
+  if (place == splits.end() || place->parts != parameter.split.parts)
+    place = splits.insert(place, {0, parameter.split.parts});
+  place->elements += times * parameter.elements();
+  if (place->elements == 0) splits.erase(place);
+}
+
+ParameterSplit split_of(const ParameterSpec& parameter) {
+  switch (parameter.split.by) {
+    case TensorSplit::By::output: return {0, parameter.split.parts};
+    case TensorSplit::By::input: return {1, parameter.split.parts};
+    case TensorSplit::By::none: break;
+  }
+  return {};
+}
+
 // A parameter that two layers name is counted once, for both.
 void add_layers(ModelGraph& graph, const ModuleDescription& description, ModuleId id) {
   auto& layers = graph.modules[id.index()].layers;
@@ -39,16 +59,19 @@ void add_layers(ModelGraph& graph, const ModuleDescription& description, ModuleI
     LayerSpec spec{layer.name, 0, 0};
     for (const auto& parameter : layer.parameters) {
       if (!parameter.tied_use) {
-        (parameter.initial == Initial::sinusoid ? spec.constant_elements
-                                                : spec.parameter_elements) += parameter.elements();
+        const bool is_constant = parameter.initial == Initial::sinusoid;
+        (is_constant ? spec.constant_elements : spec.parameter_elements) += parameter.elements();
+        if (!is_constant) add_split(spec.splits, parameter);
         continue;
       }
       TiedParameter tied{parameter.name, {}, parameter.elements()};
+      add_split(tied.splits, parameter);
       for (std::size_t first = 0; first < layers.size(); ++first)
         for (const auto& candidate : description.layers[first].parameters)
           if (candidate.name == parameter.name) {
             tied.layers.push_back({id, static_cast<std::int32_t>(first)});
             layers[first].parameter_elements -= parameter.elements();
+            add_split(layers[first].splits, candidate, -1);
           }
       tied.layers.push_back({id, static_cast<std::int32_t>(layers.size())});
       graph.tied.push_back(std::move(tied));
@@ -94,7 +117,8 @@ std::vector<ParameterInfo> list_parameters(const Modules& modules, const ModelGr
           list.push_back({parameter.name,
                           parameter.shape,
                           {},
-                          !spec.freeze && parameter.initial != Initial::sinusoid});
+                          !spec.freeze && parameter.initial != Initial::sinusoid,
+                          split_of(parameter)});
         list[place->second].uses.push_back(user);
       }
     }

@@ -67,8 +67,6 @@ class BothSearches {
     ScoredLayout& best = scored.front();
     made.layout = std::move(best.placed.layout);
     made.plan = std::move(best.placed.plan);
-    made.groups = std::move(best.placed.groups);
-    made.parallelisms = std::move(best.candidate.parallelisms);
     made.predicted = std::move(best.step);
     return made;
   }
@@ -112,10 +110,9 @@ Result<AutoLayout> auto_layout(const AutoLayoutRequest& request) {
   return std::move(searches).choose();
 }
 
-Result<PredictedStep> predict_step(const ParallelPlan& plan, const AutoLayoutRequest& request,
-                                   const std::vector<Parallelism>& parallelisms) {
+Result<PredictedStep> predict_step(const ParallelPlan& plan, const AutoLayoutRequest& request) {
   if (auto checked = check_request(request); !checked.ok()) return std::move(checked).error();
-  return LayoutScorer(request).score(plan, parallelisms);
+  return LayoutScorer(request).score(plan);
 }
 
 }  // namespace troupe::scheduler

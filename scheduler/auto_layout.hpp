@@ -37,9 +37,8 @@ struct ModulePins {
 
 struct PredictedStep;
 
-/// Predicts steps of a layout with these degrees per module, in a way of its own.
-using LayoutJudge =
-    std::function<Result<PredictedStep>(const ParallelPlan& plan, const std::vector<Parallelism>&)>;
+/// Predicts steps of a layout in a way of its own.
+using LayoutJudge = std::function<Result<PredictedStep>(const ParallelPlan& plan)>;
 
 struct AutoLayoutRequest {
   const CostModel* model = nullptr;        ///< Outlives the call. Never null.
@@ -53,7 +52,7 @@ struct AutoLayoutRequest {
   /// Nodes that may be lost and leave a holder of everything: standby holders, on idle devices too,
   /// are part of every candidate, its memory and its time.
   std::int32_t fault_tolerance = 0;
-  PredictionOptions prediction;  ///< `parallelisms` is not read.
+  PredictionOptions prediction;
   /// True: stages of several devices (every tp, cp the profile has) and idle devices are allowed,
   /// as for a cluster that is only planned for. False: what the engine runs, one device per stage
   /// and no device without one.
@@ -64,15 +63,6 @@ struct AutoLayoutRequest {
   /// batches cut in order: how the job really cuts them, at the price of planning. May be empty. A
   /// layout that it calls infeasible does not fit.
   LayoutJudge judge;
-};
-
-/// Devices of one stage: consecutive ones of a node.
-struct DeviceGroup {
-  NodeId node;
-  std::int32_t first = 0;  ///< Local index.
-  std::int32_t count = 1;
-
-  friend bool operator==(const DeviceGroup&, const DeviceGroup&) = default;
 };
 
 /// What the simulator says of a layout: means over the batches, largest memory.
@@ -91,11 +81,8 @@ struct LayoutReason {
 };
 
 struct AutoLayout {
-  /// As `[[parallel.pipelines]]` or `[[parallel.replicas]]` writes it; a group by its first device.
-  HandLayout layout;
-  ParallelPlan plan;  ///< Placed by `place_by_hand`. A device of it is a group's first one.
-  std::vector<DeviceGroup> groups;        ///< Per device of the plan.
-  std::vector<Parallelism> parallelisms;  ///< Per module.
+  HandLayout layout;  ///< As `[[parallel.pipelines]]` or `[[parallel.replicas]]` writes it.
+  ParallelPlan plan;  ///< Placed by `place_by_hand`, without devices that idle.
   PredictedStep predicted;
   /// Where module groups have numbers of their own: the step of the best layout with one number for
   /// all, compared in the same way; none where pins exclude it or none fits.
@@ -140,8 +127,7 @@ Result<AutoLayout> auto_layout(const AutoLayoutRequest& request);
 /// like those of `auto_layout`. Used to show layouts by hand beside chosen ones.
 ///
 /// Errors: as `plan_iteration`, `predicted_costs` and `simulate`.
-Result<PredictedStep> predict_step(const ParallelPlan& plan, const AutoLayoutRequest& request,
-                                   const std::vector<Parallelism>& parallelisms = {});
+Result<PredictedStep> predict_step(const ParallelPlan& plan, const AutoLayoutRequest& request);
 
 /// `count` samples drawn with a seed, without repetition while there are enough.
 /// REQUIRES: samples not empty, count >= 0.

@@ -9,6 +9,7 @@
 #include "scheduler/expected_actions.hpp"
 #include "scheduler/message_check.hpp"
 #include "scheduler/redistribution.hpp"
+#include "scheduler/stage_graph.hpp"
 #include "scheduler/wait_graph.hpp"
 
 namespace troupe::scheduler {
@@ -30,6 +31,15 @@ std::vector<Fault> shape_faults(const ParallelPlan& plan, const IterationPlan& i
                             std::to_string(expected)});
   };
   wrong_size("lists of actions", iteration.actions.size(), plan.devices.size());
+  if (plan.leads != list_leads(plan))
+    faults.push_back(
+        {FaultKind::unknown,
+         {},
+         "leads",
+         "a device is to run the list of one that has other stages, or one of its own"});
+  for (std::size_t s = 0; s < plan.stages.size(); ++s)
+    wrong_size(("devices of stage " + std::to_string(s)).c_str(), plan.stages[s].devices.size(),
+               static_cast<std::size_t>(plan.stages[s].grid.ranks()));
   wrong_size("lists of microbatches", iteration.microbatches.size(), plan.replicas.size());
   wrong_size("bounds on microbatches in flight", iteration.max_in_flight.size(),
              plan.stages.size());
@@ -131,21 +141,30 @@ class ListCheck {
     waits_.nodes = static_cast<std::int32_t>(expected_.actions.size()) + 1;
     waits_.needs = expected_.needs;
     // `commit` ends on all devices at once: one more node that needs all that stands before.
+    // Compute of a grid begins in all of its lists at once, in the same way.
     const std::int32_t all_prepared = waits_.nodes - 1;
+    std::vector<std::int32_t> meeting_of(expected_.actions.size(), -1);
+    for (const auto& copies : expected_.rendezvous) {
+      for (const auto copy : copies) meeting_of[at(copy)] = waits_.nodes;
+      ++waits_.nodes;
+    }
     for (const auto& list : waits_.lists)
-      for (std::size_t i = 0; i < list.size(); ++i)
-        if (action(list[i]).kind == ActionKind::commit) {
-          if (i > 0) waits_.needs.emplace_back(all_prepared, list[i - 1]);
-          waits_.needs.emplace_back(list[i], all_prepared);
-        }
+      for (std::size_t i = 0; i < list.size(); ++i) {
+        const bool ends = action(list[i]).kind == ActionKind::commit;
+        const auto meeting = ends ? all_prepared : meeting_of[at(list[i])];
+        if (meeting < 0) continue;
+        if (i > 0) waits_.needs.emplace_back(meeting, list[i - 1]);
+        waits_.needs.emplace_back(list[i], meeting);
+      }
     const auto faults = find_wait_faults(waits_);
     for (const auto& [node, need] : faults.misplaced)
       report(FaultKind::dependency, device(node), action(node),
              "it stands before " + describe(plan_, action(need)) + ", which it needs");
     for (const auto& [head, need] : faults.stuck)
       report(FaultKind::deadlock, device(head), action(head),
-             need == all_prepared
-                 ? "another device never comes to commit"
+             need == all_prepared ? "another device never comes to commit"
+             : need > all_prepared
+                 ? "another device of its grid never comes to it"
                  : "it waits for " + describe(plan_, action(need)) + " on device " +
                        std::to_string(device(need)) + ", which never comes");
   }
@@ -156,17 +175,21 @@ class ListCheck {
   /// Microbatches between their first forward and the end of their last action, per stage.
   void check_memory() {
     std::map<std::pair<StageId, MicrobatchId>, std::int32_t> left;
-    const auto is_compute = [](const Action& action) { return action.microbatch.valid(); };
+    // Compute, on the first of a stage's lists: the others run the same.
+    const auto counts = [&](std::int32_t node) {
+      return action(node).microbatch.valid() &&
+             plan_.lead_of(plan_.at(action(node).stage).devices.front()).value == device(node);
+    };
     for (const auto& list : waits_.lists)
       for (const auto node : list)
-        if (is_compute(action(node))) ++left[{action(node).stage, action(node).microbatch}];
+        if (counts(node)) ++left[{action(node).stage, action(node).microbatch}];
     std::vector<std::int32_t> in_flight(plan_.stages.size());
     std::vector<bool> reported(plan_.stages.size());
     for (const auto& list : waits_.lists) {
       std::set<std::pair<StageId, MicrobatchId>> begun;
       for (const auto node : list) {
         const Action& next = action(node);
-        if (!is_compute(next)) continue;
+        if (!counts(node)) continue;
         const auto stage = next.stage.index();
         const std::pair key{next.stage, next.microbatch};
         if (begun.insert(key).second && ++in_flight[stage] > iteration_.max_in_flight[stage] &&

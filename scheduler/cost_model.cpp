@@ -114,7 +114,8 @@ Result<const KindCurves*> CostModel::curves(LayerId layer, Parallelism paralleli
                      graph_.at(layer.module).layers[static_cast<std::size_t>(layer.layer)].name +
                      "' at " + shown(parallelism) + "; there is " + known,
                  "profile",
-                 {}};
+                 "`troupe profile JOB --tp " + std::to_string(parallelism.tp) + " --cp " +
+                     std::to_string(parallelism.cp) + "` adds it"};
   }
   return &found->second;
 }

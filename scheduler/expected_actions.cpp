@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <map>
 #include <set>
 
 #include "runtime/vocabulary/gradient_sum.hpp"
@@ -20,6 +21,8 @@ class Collector {
         flow_(flow),
         split_(split),
         backwards_of_(plan.stages.size()) {
+    for (std::size_t s = 0; s < plan.stages.size(); ++s)
+      leads_.push_back(plan.leads_of(StageId{s}));
     for (const auto& message : iteration.messages)
       if (message.has_backward) gradient_to_.push_back(message.destination);
     std::sort(gradient_to_.begin(), gradient_to_.end());
@@ -29,7 +32,7 @@ class Collector {
     add_compute();
     add_transfers();
     add_tail();
-    ExpectedActions expected{std::move(actions_), {}};
+    ExpectedActions expected{std::move(actions_), {}, {}};
     auto& actions = expected.actions;
     std::sort(actions.begin(), actions.end());
     const auto index_of = [&](const SitedAction& action) {
@@ -44,27 +47,29 @@ class Collector {
       // A message may promise a gradient that no backward makes; the message check reports it.
       if (a >= 0 && b >= 0) expected.needs.emplace_back(a, b);
     }
+    for (const auto& copies : rendezvous_) {
+      auto& meeting = expected.rendezvous.emplace_back();
+      for (const auto& copy : copies) meeting.push_back(index_of(copy));
+    }
     return expected;
   }
 
  private:
-  SitedAction sited(Action action) const {
-    return {action, plan_.at(action.stage).devices.front().value};
-  }
-  SitedAction compute(ActionKind kind, const MessageEnd& end) const {
+  const std::vector<DeviceId>& leads(StageId stage) const { return leads_[stage.index()]; }
+  static SitedAction compute(ActionKind kind, const MessageEnd& end, DeviceId lead) {
     Action action;
     action.kind = kind;
     action.stage = end.stage;
     action.microbatch = end.microbatch;
     action.part = end.part;
-    return sited(action);
+    return {action, lead.value};
   }
-  SitedAction transfer(ActionKind kind, StageId stage, std::size_t message) const {
+  static SitedAction transfer(ActionKind kind, StageId stage, std::size_t message, DeviceId lead) {
     Action action;
     action.kind = kind;
     action.stage = stage;
     action.message = MessageId{message};
-    return sited(action);
+    return {action, lead.value};
   }
   /// `stage`: the device's first use of the group; none: it is on standby for it.
   static SitedAction grouped(ActionKind kind, DeviceId device, StageId stage, std::size_t group) {
@@ -77,9 +82,9 @@ class Collector {
   bool is_split(const MessageEnd& end) const {
     return std::binary_search(split_.begin(), split_.end(), end);
   }
-  /// The action of a part that takes and makes gradients.
-  SitedAction gradient_action(const MessageEnd& end) const {
-    return compute(is_split(end) ? ActionKind::backward_input : ActionKind::backward, end);
+  /// What takes and makes the gradients of a part.
+  ActionKind gradient_kind(const MessageEnd& end) const {
+    return is_split(end) ? ActionKind::backward_input : ActionKind::backward;
   }
   void need(const SitedAction& action, const SitedAction& what) {
     needs_.emplace_back(action, what);
@@ -105,57 +110,65 @@ class Collector {
           trains |= flow_.trains(run);
         }
     if (!works) return;
-    const auto forward = compute(ActionKind::forward, end);
-    actions_.push_back(forward);
-    // Loss and parameters: what has no backward must still come before the step ends.
-    computes_.push_back(forward);
-    if (!trains && !std::binary_search(gradient_to_.begin(), gradient_to_.end(), end)) return;
-    auto last = gradient_action(end);
-    actions_.push_back(last);
-    need(last, forward);
-    if (is_split(end) && trains) {
-      const auto weight = compute(ActionKind::backward_weight, end);
-      actions_.push_back(weight);
-      need(weight, last);
-      last = weight;
+    const bool has_backward =
+        trains || std::binary_search(gradient_to_.begin(), gradient_to_.end(), end);
+    std::vector<std::vector<SitedAction>> of_kind;
+    for (const DeviceId lead : leads(end.stage)) {
+      std::vector<SitedAction> own{compute(ActionKind::forward, end, lead)};
+      if (has_backward) own.push_back(compute(gradient_kind(end), end, lead));
+      if (is_split(end) && trains) own.push_back(compute(ActionKind::backward_weight, end, lead));
+      for (std::size_t i = 1; i < own.size(); ++i) need(own[i], own[i - 1]);
+      if (has_backward) backwards_of_[end.stage.index()].push_back(own.back());
+      // Loss and parameters: what has no backward must still come before the step ends.
+      computes_.push_back(own.front());
+      if (has_backward) computes_.push_back(own.back());
+      actions_.insert(actions_.end(), own.begin(), own.end());
+      of_kind.resize(own.size());
+      for (std::size_t i = 0; i < own.size(); ++i) of_kind[i].push_back(own[i]);
     }
-    backwards_of_[end.stage.index()].push_back(last);
-    computes_.push_back(last);
+    if (leads(end.stage).size() > 1)
+      rendezvous_.insert(rendezvous_.end(), of_kind.begin(), of_kind.end());
   }
 
   void add_transfers() {
     for (std::size_t m = 0; m < iteration_.messages.size(); ++m) {
       const auto& message = iteration_.messages[m];
-      const StageId from = message.source.stage;
-      const StageId to = message.destination.stage;
-      add_transfer(transfer(ActionKind::send, from, m), transfer(ActionKind::receive, to, m),
-                   compute(ActionKind::forward, message.source),
-                   compute(ActionKind::forward, message.destination));
+      add_transfer(m, ActionKind::send, message.source, ActionKind::forward, ActionKind::receive,
+                   message.destination, ActionKind::forward);
       if (!message.has_backward) continue;
-      add_transfer(transfer(ActionKind::send_gradient, to, m),
-                   transfer(ActionKind::receive_gradient, from, m),
-                   gradient_action(message.destination), gradient_action(message.source));
+      add_transfer(m, ActionKind::send_gradient, message.destination,
+                   gradient_kind(message.destination), ActionKind::receive_gradient, message.source,
+                   gradient_kind(message.source));
     }
   }
 
-  void add_transfer(const SitedAction& send, const SitedAction& receive, const SitedAction& maker,
-                    const SitedAction& user) {
-    actions_.push_back(send);
-    actions_.push_back(receive);
-    need(send, maker);
-    need(receive, send);
-    need(user, receive);
+  /// What `makes` at `from` is sent, then received where `uses` at `to` needs it.
+  void add_transfer(std::size_t message, ActionKind send, const MessageEnd& from, ActionKind makes,
+                    ActionKind receive, const MessageEnd& to, ActionKind uses) {
+    std::vector<SitedAction> sends;
+    for (const DeviceId lead : leads(from.stage)) {
+      sends.push_back(transfer(send, from.stage, message, lead));
+      need(sends.back(), compute(makes, from, lead));
+    }
+    for (const DeviceId lead : leads(to.stage)) {
+      const SitedAction taken = transfer(receive, to.stage, message, lead);
+      actions_.push_back(taken);
+      for (const auto& sent : sends) need(taken, sent);
+      need(compute(uses, to, lead), taken);
+    }
+    actions_.insert(actions_.end(), sends.begin(), sends.end());
   }
 
   void add_tail() {
-    std::vector<SitedAction> commits;
+    Commits commits;
     for (std::size_t d = 0; d < plan_.devices.size(); ++d) {
+      if (!plan_.is_lead(DeviceId{d})) continue;
       Action commit;
       commit.kind = ActionKind::commit;
-      commits.push_back({commit, static_cast<std::int32_t>(d)});
-      actions_.push_back(commits.back());
+      actions_.push_back({commit, static_cast<std::int32_t>(d)});
+      commits[static_cast<std::int32_t>(d)] = actions_.back();
     }
-    for (const auto& done : computes_) need(commits[static_cast<std::size_t>(done.device)], done);
+    for (const auto& done : computes_) need(commits[done.device], done);
     Action step;
     step.kind = ActionKind::optimizer_step;
     std::set<SitedAction> steps;
@@ -164,63 +177,62 @@ class Collector {
       const ParameterGroup& group = plan_.groups[g];
       for (const auto& use : group.uses) {
         step.stage = use.stage;
-        steps.insert(sited(step));
+        for (const DeviceId lead : leads(use.stage)) steps.insert({step, lead.value});
       }
       step.stage = StageId{};
-      for (std::size_t h = 0; h < group.holders.size(); ++h)
-        if (!uses_here(group, group.holders[h])) steps.insert({step, group.holders[h].value});
+      for (auto h = static_cast<std::size_t>(group.users()); h < group.holders.size(); ++h)
+        steps.insert({step, group.holders[h].value});
     }
     for (const SitedAction& update : steps) {
       actions_.push_back(update);
-      need(update, commits[static_cast<std::size_t>(update.device)]);
+      need(update, commits[update.device]);
     }
   }
 
-  bool uses_here(const ParameterGroup& group, DeviceId device) const {
-    return std::any_of(group.uses.begin(), group.uses.end(), [&](const ParameterUse& use) {
-      return plan_.at(use.stage).devices.front() == device;
-    });
-  }
+  using Commits = std::map<std::int32_t, SitedAction>;  // By device.
 
   /// A group's chunks: its device's own gradients first, then those of all others, then back.
-  void add_sum(std::size_t g, const std::vector<SitedAction>& commits) {
+  void add_sum(std::size_t g, Commits& commits) {
     const ParameterGroup& group = plan_.groups[g];
-    std::vector<SitedAction> gives, adds, takes;
+    std::set<SitedAction> gives, adds, takes;  // Rows of one grid may share a list.
     for (const SumRole& role : plan_sum(plan_, GroupId{g}).roles) {
-      const DeviceId device = group.holders[static_cast<std::size_t>(role.place)];
       const StageId stage = role.uses.empty() ? StageId{} : group.uses[role.uses.front()].stage;
-      const auto on_device = [&](ActionKind kind) {
-        const auto action = grouped(kind, device, stage, g);
-        actions_.push_back(action);
-        return action;
-      };
-      if (role.sends) gives.push_back(on_device(ActionKind::reduce_send));
-      if (role.adds > 0) adds.push_back(on_device(ActionKind::reduce));
-      if (role.takes) takes.push_back(on_device(ActionKind::reduce_receive));
-      for (const std::size_t use : role.uses)
-        for (const auto& backward : backwards_of_[group.uses[use].stage.index()]) {
-          if (role.sends) need(gives.back(), backward);
-          if (role.adds > 0) need(adds.back(), backward);
-        }
+      for (const DeviceId rank : role.ranks) {
+        const DeviceId lead = plan_.lead_of(rank);
+        std::vector<SitedAction> ready;  // Waits for the gradients of this list.
+        if (role.sends) ready.push_back(grouped(ActionKind::reduce_send, lead, stage, g));
+        if (role.sends) gives.insert(ready.back());
+        if (role.adds > 0) ready.push_back(grouped(ActionKind::reduce, lead, stage, g));
+        if (role.adds > 0) adds.insert(ready.back());
+        if (role.takes) takes.insert(grouped(ActionKind::reduce_receive, lead, stage, g));
+        for (const std::size_t use : role.uses)
+          for (const auto& backward : backwards_of_[group.uses[use].stage.index()])
+            if (backward.device == lead.value)
+              for (const auto& action : ready) need(action, backward);
+      }
     }
+    for (const auto* list : {&gives, &adds, &takes})
+      actions_.insert(actions_.end(), list->begin(), list->end());
     for (const auto& add : adds) {
       for (const auto& give : gives) need(add, give);
       for (const auto& take : takes)
         if (take.device != add.device) need(take, add);
-      need(commits[static_cast<std::size_t>(add.device)], add);
+      need(commits[add.device], add);
     }
-    for (const auto& take : takes) need(commits[static_cast<std::size_t>(take.device)], take);
+    for (const auto& take : takes) need(commits[take.device], take);
   }
 
   const ParallelPlan& plan_;
   const IterationPlan& iteration_;
   const RowFlow& flow_;
   const SplitParts& split_;
+  std::vector<std::vector<DeviceId>> leads_;            // Per stage.
   std::vector<MessageEnd> gradient_to_;                 // Ends that get rows whose gradient is due.
   std::vector<std::vector<SitedAction>> backwards_of_;  // Per stage: last backward of each part.
   std::vector<SitedAction> computes_;                   // Of all stages; `commit` ends them.
   std::vector<SitedAction> actions_;
   std::vector<std::pair<SitedAction, SitedAction>> needs_;
+  std::vector<std::vector<SitedAction>> rendezvous_;
 };
 
 }  // namespace

@@ -26,6 +26,8 @@ struct SitedAction {
 struct ExpectedActions {
   std::vector<SitedAction> actions;                          ///< Sorted.
   std::vector<std::pair<std::int32_t, std::int32_t>> needs;  ///< (action, what it needs).
+  /// Compute of one part on a grid whose devices run several lists: none begins before all.
+  std::vector<std::vector<std::int32_t>> rendezvous;
 };
 
 /// Parts whose backward the lists of a plan split: one of its halves is there for them.
@@ -39,7 +41,8 @@ using SplitParts = std::vector<MessageEnd>;  ///< Sorted.
 /// compute and the reductions of its device and, as it ends everywhere at once, for everything that
 /// stands before any other `commit` (not listed in `needs`); `optimizer_step` for `commit`. A
 /// standby holder gets every chunk of its groups from their owners and updates in a step of its
-/// device.
+/// device. Where the devices of a grid run several lists, its actions stand in each of them;
+/// receives wait for the sends of all.
 ///
 /// REQUIRES: sound microbatches; messages between existing stages and parts.
 ExpectedActions expected_actions(const ParallelPlan& plan, const IterationPlan& iteration,

@@ -57,8 +57,10 @@ class GraphBuilder {
     const auto depths = stage_depths(plan_);
     for (std::size_t s = 0; s < plan_.stages.size(); ++s) {
       const StageId stage{s};
-      graph_.tasks.stages.push_back(
-          {plan_.at(stage).devices.front().value, depths[s], !plan_.is_llm(stage)});
+      const auto leads = plan_.leads_of(stage);
+      StageSpec& spec = graph_.tasks.stages.emplace_back();
+      spec = {leads.front().value, depths[s], !plan_.is_llm(stage)};
+      for (std::size_t i = 1; i < leads.size(); ++i) spec.others.push_back(leads[i].value);
       const MicrobatchList& list = microbatches[plan_.at(stage).replica.index()];
       for (std::size_t m = 0; m < list.size(); ++m)
         for (std::size_t q = 0; q < list[m].parts.size(); ++q)

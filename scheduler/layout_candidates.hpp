@@ -42,11 +42,19 @@ struct LayoutCandidate {
   }
 };
 
-/// A candidate as a checked plan, and the devices of each of its groups.
+/// A candidate as a checked plan.
 struct PlacedCandidate {
   HandLayout layout;
   ParallelPlan plan;
-  std::vector<DeviceGroup> groups;
+};
+
+/// Consecutive devices of a node that one stage, or stages of several modules, are on.
+struct DeviceGroup {
+  NodeId node;
+  std::int32_t first = 0;  ///< Local index.
+  std::int32_t count = 1;
+
+  friend bool operator==(const DeviceGroup&, const DeviceGroup&) = default;
 };
 
 /// True if those modules of a pipeline or replica that have a pinned number of stages have it.

@@ -3,12 +3,10 @@
 #include <algorithm>
 #include <cstddef>
 #include <numeric>
-#include <set>
 #include <string>
 #include <utility>
 
 #include "scheduler/layout_candidates.hpp"
-#include "scheduler/standby_holders.hpp"
 
 namespace troupe::scheduler {
 
@@ -25,8 +23,8 @@ std::vector<std::int32_t> group_widths(const LayoutCandidate& candidate,
   for (const Track& track : shape.tracks)
     for (std::int32_t s = 0; s < track.segments(); ++s) {
       const LayerId layer = candidate.weights->layers[track.layers[at(track.cuts[at(s)])]];
-      const auto degrees = candidate.parallelisms[layer.module.index()];
-      widths[at(track.first_device + s)] = degrees.tp * degrees.cp;
+      auto& width = widths[at(track.first_device + s)];
+      width = std::max(width, candidate.parallelisms[layer.module.index()].ranks());
     }
   return widths;
 }
@@ -70,32 +68,29 @@ Result<std::vector<DeviceGroup>> device_groups(const AutoLayoutRequest& request,
 
 namespace {
 
-/// Gives devices that no stage takes the chance to keep what stages alone would lose.
-Status add_standbys_to(const AutoLayoutRequest& request, PlacedCandidate& placed) {
-  if (request.fault_tolerance == 0) return Done{};
-  std::set<DeviceSlot> taken;
-  for (const DeviceGroup& group : placed.groups)
-    for (std::int32_t device = 0; device < group.count; ++device)
-      taken.insert({group.node, group.first + device});
-  for (std::int32_t node = 0; node < request.cluster.nodes; ++node)
-    for (std::int32_t device = 0; device < request.cluster.devices_per_node; ++device)
-      if (!taken.contains({NodeId{node}, device})) {
-        placed.plan.devices.push_back({NodeId{node}, device});
-        placed.groups.push_back({NodeId{node}, device, 1});
+/// The entries of a stage whose `node` counts groups of devices, on the devices of its group: one,
+/// or one for each choice of degrees that its modules have.
+std::vector<HandStage> on_devices(const ModelGraph& model, const LayoutCandidate& candidate,
+                                  const std::vector<DeviceGroup>& groups, const HandStage& stage) {
+  const DeviceGroup& group = groups[at(stage.node)];
+  std::vector<HandStage> entries;
+  for (const HandRun& run : stage.runs) {
+    const Parallelism degrees = candidate.parallelisms[model.find(run.module).index()];
+    if (entries.empty() || entries.back().tp != degrees.tp || entries.back().cp != degrees.cp) {
+      HandStage& entry = entries.emplace_back();
+      entry.node = group.node.value;
+      entry.tp = degrees.tp;
+      entry.cp = degrees.cp;
+      if (degrees.ranks() == 1) {
+        entry.device = group.first;
+      } else {
+        entry.devices.resize(at(degrees.ranks()));
+        std::iota(entry.devices.begin(), entry.devices.end(), group.first);
       }
-  auto safe =
-      add_standbys(std::move(placed.plan), {request.fault_tolerance, request.prediction.dtype});
-  if (!safe.ok()) return std::move(safe).error();
-  placed.plan = std::move(safe).value();
-  const auto before = placed.plan.devices;
-  leave_out_idle(placed.plan);
-  std::vector<DeviceGroup> groups;
-  for (std::size_t d = 0; d < before.size(); ++d)
-    if (groups.size() < placed.plan.devices.size() &&
-        before[d] == placed.plan.devices[groups.size()])
-      groups.push_back(placed.groups[d]);
-  placed.groups = std::move(groups);
-  return Done{};
+    }
+    entries.back().runs.push_back(run);
+  }
+  return entries;
 }
 
 /// Turns tables of copies into replicas of the candidate's groups. Projectors go along unnamed.
@@ -118,29 +113,22 @@ Result<PlacedCandidate> place(const AutoLayoutRequest& request, const LayoutCand
   const ModelGraph& model = request.model->graph();
   auto groups = device_groups(request, candidate);
   if (!groups.ok()) return std::move(groups).error();
-  HandLayout on_groups;
+  PlacedCandidate placed;
+  HandLayout& layout = placed.layout;
   std::int32_t count = 0;
   for (const auto index : candidate.shape_of) {
     const PipelineShape& shape = candidate.shapes[index];
-    on_groups.pipelines.push_back(hand_stages(model, *candidate.weights, shape, count));
+    auto& stages = layout.pipelines.emplace_back();
+    for (HandStage& stage : hand_stages(model, *candidate.weights, shape, count))
+      for (HandStage& own : on_devices(model, candidate, groups.value(), stage))
+        stages.push_back(std::move(own));
     count += shape.devices;
   }
-  if (!candidate.numbers.empty()) make_replicas(model, candidate, on_groups);
-  auto plan = place_by_hand(model, on_groups, {count, 1});
+  if (!candidate.numbers.empty()) make_replicas(model, candidate, layout);
+  auto plan = place_by_hand(model, layout, request.cluster, IdleDevices::left_out,
+                            {request.fault_tolerance, request.prediction.dtype});
   if (!plan.ok()) return std::move(plan).error();
-  PlacedCandidate placed{std::move(on_groups), std::move(plan).value(), std::move(groups).value()};
-  for (std::size_t g = 0; g < placed.groups.size(); ++g)
-    placed.plan.devices[g] = {placed.groups[g].node, placed.groups[g].first};
-  const auto move_to_groups = [&](std::vector<HandStage>& stages) {
-    for (auto& stage : stages) {
-      const DeviceGroup& group = placed.groups[at(stage.node)];
-      stage.node = group.node.value;
-      stage.device = group.first;
-    }
-  };
-  for (auto& pipeline : placed.layout.pipelines) move_to_groups(pipeline);
-  for (auto& replica : placed.layout.replicas) move_to_groups(replica.stages);
-  if (auto added = add_standbys_to(request, placed); !added.ok()) return std::move(added).error();
+  placed.plan = std::move(plan).value();
   return placed;
 }
 

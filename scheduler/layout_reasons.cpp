@@ -53,7 +53,8 @@ std::string compared(const std::vector<ScoredLayout>& scored, KindOf kind_of) {
 std::string cuts_reason(const AutoLayoutRequest& request, const ScoredLayout& best) {
   std::vector<double> load(best.placed.plan.devices.size());
   for (std::size_t s = 0; s < best.step.stage_ms.size(); ++s)
-    load[best.placed.plan.stages[s].devices.front().index()] += best.step.stage_ms[s];
+    for (const DeviceId device : best.placed.plan.stages[s].devices)
+      load[device.index()] += best.step.stage_ms[s];
   double sum = 0;
   for (const double ms : load) sum += ms;
   const double mean = sum / static_cast<double>(load.size());
@@ -150,9 +151,7 @@ LayoutReason devices_reason(const AutoLayoutRequest& request,
 }  // namespace
 
 std::int32_t devices_of(const ScoredLayout& scored) {
-  std::int32_t count = 0;
-  for (const auto& group : scored.placed.groups) count += group.count;
-  return count;
+  return static_cast<std::int32_t>(scored.placed.plan.devices.size());
 }
 
 std::vector<LayoutReason> layout_reasons(const AutoLayoutRequest& request,

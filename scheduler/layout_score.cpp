@@ -99,46 +99,54 @@ LayoutScorer::LayoutScorer(const AutoLayoutRequest& request)
   sums_ = std::make_unique<SampleSums>(*request.model, drawn);
 }
 
-PredictionOptions LayoutScorer::options(const std::vector<Parallelism>& parallelisms) const {
-  PredictionOptions options = request_.prediction;
-  options.parallelisms = parallelisms;
-  return options;
+ParallelPlan LayoutScorer::finest_at(const std::vector<Parallelism>& parallelisms) const {
+  ParallelPlan plan = finest_.value();
+  for (Stage& stage : plan.stages)
+    if (const auto m = stage.runs.front().module.index(); m < parallelisms.size())
+      stage.grid = parallelisms[m];
+  return plan;
 }
 
-Result<const LayoutScorer::Known*> LayoutScorer::known(
-    const std::vector<Parallelism>& parallelisms) {
-  const auto before = known_.find(parallelisms);
+Result<const LayoutScorer::BatchCosts*> LayoutScorer::costs_at(const ParallelPlan& plan) {
+  Degrees degrees(plan.model.modules.size());
+  for (const Stage& stage : plan.stages)
+    for (const LayerRun& run : stage.runs) {
+      auto& own = degrees[run.module.index()];
+      if (std::ranges::find(own, stage.grid) == own.end()) own.push_back(stage.grid);
+    }
+  const auto before = known_.find(degrees);
   if (before != known_.end()) return &before->second;
-  if (!finest_.ok()) return finest_.error();
-  auto costs = sums_->at(parallelisms);
+  auto costs = sums_->of(plan);
   if (!costs.ok()) return std::move(costs).error();
-  Known made;
-  for (const auto& order : drawn_of_) made.batches.push_back(costs.value().in_order(order));
-  const ParallelPlan& plan = finest_.value();
-  const auto of_stages = predicted_costs(plan, costs.value(), options(parallelisms));
-  // Stages stand in topological order, which need not be that of the modules.
-  std::map<LayerId, double> bytes;
-  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
-    const LayerRun& run = plan.stages[s].runs.front();
-    bytes[{run.module, run.layers.begin}] = of_stages.state_bytes(StageId{s});
-  }
-  for (const auto& [layer, own] : bytes) made.state_bytes.push_back(own);
-  return &known_.emplace(parallelisms, std::move(made)).first->second;
+  BatchCosts made;
+  for (const auto& order : drawn_of_) made.push_back(costs.value().in_order(order));
+  return &known_.emplace(std::move(degrees), std::move(made)).first->second;
 }
 
 Result<LayerWeights> LayoutScorer::weights(std::int32_t pipelines,
                                            const std::vector<Parallelism>& parallelisms) {
   const auto before = weighed_.find({pipelines, parallelisms});
   if (before != weighed_.end()) return before->second;
-  const auto degrees = known(parallelisms);
-  if (!degrees.ok()) return degrees.error();
-  auto weights = weigh(*degrees.value(), pipelines);
+  if (!finest_.ok()) return finest_.error();
+  const ParallelPlan plan = finest_at(parallelisms);
+  const auto costs = costs_at(plan);
+  if (!costs.ok()) return costs.error();
+  auto weights = weigh(costs.value()->front(), parallelisms, pipelines);
+  // Stages stand in topological order, which need not be that of the modules.
+  const auto of_stages = stage_state_bytes(plan, request_.prediction);
+  std::map<LayerId, double> bytes;
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    const LayerRun& run = plan.stages[s].runs.front();
+    bytes[{run.module, run.layers.begin}] = of_stages[s];
+  }
+  for (const auto& [layer, own] : bytes) weights.state_bytes.push_back(own);
   weighed_.emplace(std::pair{pipelines, parallelisms}, weights);
   return weights;
 }
 
-LayerWeights LayoutScorer::weigh(const Known& known, std::int32_t pipelines) const {
-  const SampleCosts& costs = known.batches.front();
+LayerWeights LayoutScorer::weigh(const SampleCosts& costs,
+                                 const std::vector<Parallelism>& parallelisms,
+                                 std::int32_t pipelines) const {
   // Samples are dealt in order, larger shares first: the first pipeline has the first ones.
   const auto own = (request_.global_batch + pipelines - 1) / pipelines;
   auto microbatches = cut_by_count(0, narrow(own), narrow(request_.microbatches));
@@ -149,14 +157,14 @@ LayerWeights LayoutScorer::weigh(const Known& known, std::int32_t pipelines) con
   if (microbatches.size() > weighed_count) microbatches.resize(weighed_count);
 
   LayerWeights weights;
-  weights.state_bytes = known.state_bytes;
   const ModelGraph& model = request_.model->graph();
   std::vector<AlikeLayers> layers, before;
   for (std::size_t m = 0; m < model.modules.size(); ++m)
     for (std::int32_t l = 0; l < narrow(std::ssize(model.modules[m].layers)); ++l) {
       weights.layers.push_back({ModuleId{m}, l});
       layers.clear();
-      costs.add({ModuleId{m}, {l, l + 1}}, layers);
+      costs.add({ModuleId{m}, {l, l + 1}},
+                m < parallelisms.size() ? parallelisms[m] : Parallelism{}, layers);
       if (layers == before) {  // Most layers are like the one before them.
         weights.work_ms.push_back(weights.work_ms.back());
         weights.activation_bytes.push_back(weights.activation_bytes.back());
@@ -175,11 +183,9 @@ LayerWeights LayoutScorer::weigh(const Known& known, std::int32_t pipelines) con
   return weights;
 }
 
-Result<PredictedStep> LayoutScorer::score(const ParallelPlan& plan,
-                                          const std::vector<Parallelism>& parallelisms,
-                                          std::size_t batches) {
-  const auto degrees = known(parallelisms);
-  if (!degrees.ok()) return degrees.error();
+Result<PredictedStep> LayoutScorer::score(const ParallelPlan& plan, std::size_t batches) {
+  const auto of_batches = costs_at(plan);
+  if (!of_batches.ok()) return of_batches.error();
   const std::size_t count = batches == 0 ? batches_.size() : std::min(batches, batches_.size());
   PredictedStep sum;
   for (std::size_t b = 0; b < count; ++b) {
@@ -188,8 +194,8 @@ Result<PredictedStep> LayoutScorer::score(const ParallelPlan& plan,
     input.schedule = request_.schedule;
     input.microbatches =
         assign_by_count(plan, narrow(request_.global_batch), narrow(request_.microbatches));
-    const auto costs = predicted_costs(plan, degrees.value()->batches[b], input.microbatches,
-                                       options(parallelisms));
+    const auto costs =
+        predicted_costs(plan, (*of_batches.value())[b], input.microbatches, request_.prediction);
     input.task_cost = costs.task_ms;
     input.message_cost = message_costs(plan, costs);
     auto iteration = plan_iteration(plan, std::move(input));

@@ -38,31 +38,29 @@ class LayoutScorer {
 
   /// Simulates a step of every batch; `batches` limits how many (0: all).
   /// Errors: as `predict_step`.
-  Result<PredictedStep> score(const ParallelPlan& plan,
-                              const std::vector<Parallelism>& parallelisms,
-                              std::size_t batches = 0);
+  Result<PredictedStep> score(const ParallelPlan& plan, std::size_t batches = 0);
 
   /// Actions that one simulated step of such a layout has, about.
   double actions(std::int32_t pipelines, std::int32_t groups) const;
 
  private:
-  /// What does not change while degrees stay.
-  struct Known {
-    std::vector<SampleCosts> batches;
-    std::vector<double> state_bytes;  ///< Per layer, in model order.
-  };
+  /// Per module the degrees that it has somewhere in a layout.
+  using Degrees = std::vector<std::vector<Parallelism>>;
+  using BatchCosts = std::vector<SampleCosts>;  ///< Per batch.
 
-  LayerWeights weigh(const Known& known, std::int32_t pipelines) const;
-  /// Errors: as `predicted_costs`.
-  Result<const Known*> known(const std::vector<Parallelism>& parallelisms);
-  PredictionOptions options(const std::vector<Parallelism>& parallelisms) const;
+  LayerWeights weigh(const SampleCosts& costs, const std::vector<Parallelism>& parallelisms,
+                     std::int32_t pipelines) const;
+  /// Remembered. Errors: as `predicted_costs`.
+  Result<const BatchCosts*> costs_at(const ParallelPlan& plan);
+  /// The finest plan with stages of these degrees, whose devices nobody reads.
+  ParallelPlan finest_at(const std::vector<Parallelism>& parallelisms) const;
 
   const AutoLayoutRequest& request_;
   Result<ParallelPlan> finest_;  ///< Every layer a stage.
   std::vector<std::vector<SampleShape>> batches_;
   std::unique_ptr<SampleSums> sums_;                 ///< Over each drawn sample once.
   std::vector<std::vector<std::int32_t>> drawn_of_;  ///< Per batch and position: its sample there.
-  std::map<std::vector<Parallelism>, Known> known_;
+  std::map<Degrees, BatchCosts> known_;
   std::map<std::pair<std::int32_t, std::vector<Parallelism>>, LayerWeights> weighed_;
 };
 

@@ -113,7 +113,7 @@ Status LayoutSearch::judge(const std::vector<std::size_t>& chosen) {
   if (chosen.empty()) return Done{};
   std::vector<ScoredLayout> judged;
   for (const auto i : chosen) {
-    auto step = request_.judge(scored_[i].placed.plan, scored_[i].candidate.parallelisms);
+    auto step = request_.judge(scored_[i].placed.plan);
     if (!step.ok() && step.error().code != Errc::infeasible) return std::move(step).error();
     judged.push_back(std::move(scored_[i]));
     if (step.ok()) judged.back().step = std::move(step).value();
@@ -150,7 +150,7 @@ Result<ScoredLayout> LayoutSearch::score(LayoutCandidate candidate) {
   if (!placed.ok()) return std::move(placed).error();
   actions_ += cost(candidate);
   ++simulated_;
-  auto step = scorer_.score(placed.value().plan, candidate.parallelisms);
+  auto step = scorer_.score(placed.value().plan);
   if (!step.ok()) return std::move(step).error();
   const bool enough = fits(step.value());
   return ScoredLayout{std::move(candidate), std::move(placed).value(), std::move(step).value(),

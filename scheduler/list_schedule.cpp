@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cassert>
 #include <cstddef>
+#include <map>
 #include <queue>
 #include <tuple>
 
@@ -85,9 +86,7 @@ class Machine {
         needs_(graph.tasks.size()),
         ready_ms_(graph.tasks.size()),
         busy_(lanes_of_.size()) {
-    for (std::size_t lane = 0; lane < lanes.size(); ++lane)
-      if (!lanes[lane].tasks.empty())
-        lanes_of_[at(graph.device_of(lanes[lane].tasks.front()))].push_back(lane);
+    for (std::size_t lane = 0; lane < lanes.size(); ++lane) add_lane(lane);
     for (std::size_t task = 0; task < needs_.size(); ++task)
       needs_[task] = graph.needs_count(static_cast<std::int32_t>(task));
     result_.timeline.order.resize(lanes_of_.size());
@@ -105,8 +104,10 @@ class Machine {
       while (!events_.empty() && events_.top().ms == now) {
         const Event event = events_.top();
         events_.pop();
-        if (event.task >= 0) end(event.task, now);
         touched.push_back(event.device);
+        if (event.task < 0) continue;
+        end(event.task, now);
+        for (const auto other : graph_.stage_of(event.task).others) touched.push_back(at(other));
       }
       std::sort(touched.begin(), touched.end());
       touched.erase(std::unique(touched.begin(), touched.end()), touched.end());
@@ -116,6 +117,28 @@ class Machine {
   }
 
  private:
+  void add_lane(std::size_t index) {
+    const Lane& lane = lanes_[index];
+    if (lane.tasks.empty()) return;
+    const StageSpec& stage = graph_.stage_of(lane.tasks.front());
+    lanes_of_[at(lane.device >= 0 ? lane.device : stage.device)].push_back(index);
+    if (lane.device < 0)
+      for (const auto other : stage.others) lanes_of_[at(other)].push_back(index);
+    for (const auto task : lane.tasks)
+      if (!graph_.stage_of(task).others.empty()) lanes_with_[task].push_back(index);
+  }
+
+  /// Whether all devices of a task are free and have come to it.
+  bool has_met(std::int32_t index) const {
+    const StageSpec& stage = graph_.stage_of(index);
+    if (stage.others.empty()) return true;
+    const auto is_busy = [&](std::int32_t device) { return busy_[at(device)]; };
+    if (is_busy(stage.device) || std::ranges::any_of(stage.others, is_busy)) return false;
+    return std::ranges::all_of(lanes_with_.at(index), [&](std::size_t lane) {
+      return lanes_[lane].tasks[position_[lane]] == index;
+    });
+  }
+
   /// The end of a task, or (task -1) rows that arrived.
   struct Event {
     double ms;
@@ -147,25 +170,36 @@ class Machine {
       if (position_[lane] == lanes_[lane].tasks.size()) continue;
       const auto index = lanes_[lane].tasks[position_[lane]];
       if (needs_[at(index)] > 0 || ready_ms_[at(index)] > now) continue;
-      if (!may_begin(graph_.tasks[at(index)])) continue;
+      if (!may_begin(graph_.tasks[at(index)]) || !has_met(index)) continue;
       if (chosen == lanes_.size() ||
           preference(lane, index) < preference(chosen, lanes_[chosen].tasks[position_[chosen]]))
         chosen = lane;
     }
     if (chosen == lanes_.size()) return;
-    const auto index = lanes_[chosen].tasks[position_[chosen]++];
-    busy_[device] = true;
+    const auto index = lanes_[chosen].tasks[position_[chosen]];
+    const StageSpec& stage = graph_.stage_of(index);
+    if (stage.others.empty()) {
+      ++position_[chosen];
+    } else {
+      for (const auto lane : lanes_with_.at(index)) ++position_[lane];
+    }
+    take(at(stage.device), index);
+    for (const auto other : stage.others) take(at(other), index);
     in_flight_.begin(graph_.tasks[at(index)]);
     ahead_.begin(graph_.tasks[at(index)]);
-    result_.timeline.order[device].push_back(index);
     result_.timeline.begin_ms[at(index)] = now;
-    events_.push({now + graph_.tasks[at(index)].ms, device, index});
+    events_.push({now + graph_.tasks[at(index)].ms, at(stage.device), index});
+  }
+
+  void take(std::size_t device, std::int32_t index) {
+    busy_[device] = true;
+    result_.timeline.order[device].push_back(index);
   }
 
   void end(std::int32_t index, double now) {
     const Task& task = graph_.tasks[at(index)];
-    ++done_;
     busy_[at(graph_.device_of(index))] = false;
+    for (const auto other : graph_.stage_of(index).others) busy_[at(other)] = false;
     in_flight_.end(task);
     ahead_.end(task);
     result_.timeline.end_ms[at(index)] = now;
@@ -188,9 +222,11 @@ class Machine {
     }
     for (const double ms : timeline.end_ms) timeline.step_ms = std::max(timeline.step_ms, ms);
     timeline.idle_ms.assign(lanes_of_.size(), timeline.step_ms);
-    for (std::size_t task = 0; task < graph_.tasks.size(); ++task)
-      timeline.idle_ms[at(graph_.device_of(static_cast<std::int32_t>(task)))] -=
-          graph_.tasks[task].ms;
+    for (std::size_t task = 0; task < graph_.tasks.size(); ++task) {
+      const StageSpec& stage = graph_.stage_of(static_cast<std::int32_t>(task));
+      timeline.idle_ms[at(stage.device)] -= graph_.tasks[task].ms;
+      for (const auto other : stage.others) timeline.idle_ms[at(other)] -= graph_.tasks[task].ms;
+    }
     timeline.peak_in_flight = in_flight_.peaks();
     return std::move(result_);
   }
@@ -200,13 +236,13 @@ class Machine {
   const Bounds& bounds_;
   InFlight in_flight_;
   InFlight ahead_;
-  std::vector<std::vector<std::size_t>> lanes_of_;  // Per device.
-  std::vector<std::size_t> position_;               // Per lane.
-  std::vector<std::int32_t> needs_;                 // Per task: dependencies that are left.
-  std::vector<double> ready_ms_;                    // Per task: when the last one arrives.
-  std::vector<bool> busy_;                          // Per device.
+  std::vector<std::vector<std::size_t>> lanes_of_;               // Per device.
+  std::map<std::int32_t, std::vector<std::size_t>> lanes_with_;  // Of tasks of several devices.
+  std::vector<std::size_t> position_;                            // Per lane.
+  std::vector<std::int32_t> needs_;  // Per task: dependencies that are left.
+  std::vector<double> ready_ms_;     // Per task: when the last one arrives.
+  std::vector<bool> busy_;           // Per device.
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
-  std::size_t done_ = 0;
   ListResult result_;
 };
 
@@ -221,18 +257,19 @@ ListResult list_schedule(const TaskGraph& graph, const std::vector<Lane>& lanes,
 
 ListResult replay(const TaskGraph& graph, const DeviceOrders& order) {
   std::vector<Lane> lanes;
-  for (const auto& tasks : order) lanes.push_back({tasks, 0});
+  for (std::size_t d = 0; d < order.size(); ++d)
+    lanes.push_back({order[d], 0, static_cast<std::int32_t>(d)});
   return list_schedule(graph, lanes);
 }
 
 std::vector<std::int32_t> in_flight_peaks(const TaskGraph& graph, const DeviceOrders& order) {
   InFlight in_flight(graph);
-  for (const auto& tasks : order) {
-    for (const auto index : tasks) {
+  for (std::size_t device = 0; device < order.size(); ++device)
+    for (const auto index : order[device]) {
+      if (at(graph.device_of(index)) != device) continue;  // Counted on the first of its devices.
       in_flight.begin(graph.tasks[at(index)]);
       in_flight.end(graph.tasks[at(index)]);
     }
-  }
   return in_flight.peaks();
 }
 

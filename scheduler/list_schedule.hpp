@@ -1,8 +1,9 @@
 // The list scheduler under every named schedule, and the replay of an order that exists.
 //
-// Pure. A device that is free takes, among the heads of its lanes, the first that is ready. What
-// it records is an execution that happened, so the orders it returns cannot deadlock when nothing
-// but data makes a device wait.
+// Pure. A device that is free takes, among the heads of its lanes, the first that is ready. A task
+// of several devices begins when all of them are free. What it records is an execution that
+// happened, so the orders it returns cannot deadlock when nothing but data and the other devices of
+// a task make a device wait.
 
 #pragma once
 
@@ -15,8 +16,9 @@ namespace troupe::scheduler {
 
 /// Tasks that a device runs in exactly this order, relative to each other.
 struct Lane {
-  std::vector<std::int32_t> tasks;  ///< All of one device.
+  std::vector<std::int32_t> tasks;  ///< All of the same devices, unless `device` says which.
   std::int32_t priority = 0;        ///< Lower goes first among ready heads of a device.
+  std::int32_t device = -1;         ///< The one whose order this is; -1: those of its tasks.
 };
 
 /// An execution of a task graph.
@@ -49,7 +51,8 @@ struct Bounds {
 /// order is: backward before forward before weight gradient, lower microbatch, lower part, stage
 /// nearer to the sink, lower stage.
 ///
-/// REQUIRES: every task of the graph stands in exactly one lane.
+/// REQUIRES: every task of the graph stands in exactly one lane, or in the lane of each of its
+/// devices.
 /// Cost: O((tasks + dependencies) log tasks), times the lanes of a device.
 ///
 /// It sticks where a forward waits for memory, or a head for a task behind another head.

@@ -157,7 +157,9 @@ double lower_bound_ms(const TaskGraph& graph) {
   std::vector<double> device_work(at(graph.device_count()));
   std::vector<double> work(graph.stages.size()), weight(graph.stages.size());
   for (const auto& task : graph.tasks) {
-    device_work[at(graph.stages[at(task.stage)].device)] += task.ms;
+    const StageSpec& stage = graph.stages[at(task.stage)];
+    device_work[at(stage.device)] += task.ms;
+    for (const auto other : stage.others) device_work[at(other)] += task.ms;
     work[at(task.stage)] += task.ms;
     if (task.kind == TaskKind::backward_weight) weight[at(task.stage)] += task.ms;
   }

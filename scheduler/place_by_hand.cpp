@@ -15,7 +15,8 @@ namespace {
 
 Status check_devices_used(const ParallelPlan& plan, const std::string& key) {
   std::vector<bool> used(plan.devices.size());
-  for (const auto& stage : plan.stages) used[stage.devices.front().index()] = true;
+  for (const auto& stage : plan.stages)
+    for (const DeviceId device : stage.devices) used[device.index()] = true;
   for (const auto& standby : plan.standbys) used[standby.device.index()] = true;
   for (std::size_t d = 0; d < used.size(); ++d) {
     if (used[d]) continue;
@@ -203,7 +204,19 @@ Placement place(const ModelGraph& model, const HandLayout& layout, const Cluster
   else
     place_replicas(layout, cluster, placement);
   if (!placement.problems.empty()) return placement;
-  plan.groups = parameter_groups(plan);
+  complete(plan);
+  const std::string key = by_pipelines ? "parallel.pipelines" : "parallel.replicas";
+  if (const auto device = crossed_rows(plan)) {
+    const DeviceSlot slot = plan.devices[device->index()];
+    placement.problems.push_back(wrong_layout(
+        key,
+        "device " + std::to_string(slot.local_index) + " of node " +
+            std::to_string(slot.node.value) +
+            " is in two grids of other devices or degrees that train the same parameters",
+        "give both stages the same devices in the same order and the same tp, or devices of "
+        "their own"));
+    return placement;
+  }
   auto safe = add_standbys(std::move(plan), tolerance);
   if (!safe.ok()) return {{}, {safe.error()}};
   plan = std::move(safe).value();
@@ -211,8 +224,7 @@ Placement place(const ModelGraph& model, const HandLayout& layout, const Cluster
     leave_out_idle(plan);
     return placement;
   }
-  const auto used =
-      check_devices_used(plan, by_pipelines ? "parallel.pipelines" : "parallel.replicas");
+  const auto used = check_devices_used(plan, key);
   if (!used.ok()) placement.problems.push_back(used.error());
   return placement;
 }

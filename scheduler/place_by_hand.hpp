@@ -33,7 +33,8 @@ enum class IdleDevices : std::uint8_t { refused, left_out };
 /// - An entry that names encoder-side modules and the llm becomes two stages on its device.
 /// - Stages of a pipeline are put in topological order; independent ones keep the written order.
 ///   Runs of a stage stand in module order, adjacent runs of one module are joined.
-/// - Several entries may name one device, in one pipeline or in several.
+/// - Several entries may name one device, in one pipeline or in several, also as ranks of grids of
+///   other sizes; only what trains the same parameters must stand on the same grid or apart.
 /// - Where nodes may be lost, devices of the cluster, also those without a stage, become standby
 ///   holders (standby_holders.hpp) until everything is on as many nodes as `tolerance` asks for.
 /// - Every device must have a stage or stand by, unless `idle` says otherwise: a machine that would
@@ -46,6 +47,7 @@ enum class IdleDevices : std::uint8_t { refused, left_out };
 /// Errors (all invalid_argument; `where` is the job key, such as
 /// `parallel.pipelines[0].stages[2]`):
 /// - a node, device or module that does not exist, a range outside the module, an empty entry;
+/// - devices that are not tp x cp ones, each once, or grids that cross as said above;
 /// - a layer placed twice or not at all in a pipeline: the message lists the module's layers by
 ///   name;
 /// - stages that wait for each other in a circle;

@@ -76,17 +76,39 @@ Result<LayerRun> resolve_run(const ModelGraph& model, const HandRun& run,
   return LayerRun{module, layers};
 }
 
-/// Node and device of one entry, checked.
-Status check_slot(const HandStage& stage, const ClusterShape& cluster, const std::string& where) {
+/// As many devices as the grid has ranks, each once.
+Status check_grid(const HandStage& stage, const std::string& where) {
+  const std::int64_t ranks = std::int64_t{stage.tp} * stage.cp;
+  if (stage.tp < 1 || stage.cp < 1)
+    return wrong_layout(where,
+                        "a grid of tp " + std::to_string(stage.tp) + " x cp " +
+                            std::to_string(stage.cp) + " has no ranks",
+                        "use degrees of at least 1");
+  const auto devices = stage.all_devices();
+  if (std::ssize(devices) != ranks)
+    return wrong_layout(where + ".devices",
+                        "tp " + std::to_string(stage.tp) + " x cp " + std::to_string(stage.cp) +
+                            " takes " + counted(ranks, "device") + ", found " +
+                            std::to_string(devices.size()),
+                        "name one device per rank, those of tp next to each other");
+  if (std::set(devices.begin(), devices.end()).size() != devices.size())
+    return wrong_layout(where + ".devices", "a device is named twice", "name each once");
+  return Done{};
+}
+
+/// Node and devices of one entry, checked.
+Status check_slots(const HandStage& stage, const ClusterShape& cluster, const std::string& where) {
   if (stage.node < 0 || stage.node >= cluster.nodes) {
     return wrong_layout(where + ".node",
                         "there is no node " + std::to_string(stage.node) + ": the cluster has " +
                             counted(cluster.nodes, "node") + ", counted from 0",
                         "name a node that exists or raise cluster.local_nodes");
   }
-  if (stage.device < 0 || stage.device >= cluster.devices_per_node) {
-    return wrong_layout(where + ".device",
-                        "there is no device " + std::to_string(stage.device) + ": each node has " +
+  if (auto status = check_grid(stage, where); !status.ok()) return status;
+  for (const std::int32_t device : stage.all_devices()) {
+    if (device >= 0 && device < cluster.devices_per_node) continue;
+    return wrong_layout(where + (stage.devices.empty() ? ".device" : ".devices"),
+                        "there is no device " + std::to_string(device) + ": each node has " +
                             counted(cluster.devices_per_node, "device") + ", counted from 0",
                         "name a device that exists or raise cluster.devices_per_node");
   }
@@ -193,7 +215,7 @@ Result<std::vector<Stage>> place_table(const ModelGraph& model, const ClusterSha
   std::vector<PlacedRun> runs;
   for (std::size_t e = 0; e < entries.size(); ++e) {
     const std::string where = table.stage(e);
-    if (auto status = check_slot(entries[e], cluster, where); !status.ok()) return status.error();
+    if (auto status = check_slots(entries[e], cluster, where); !status.ok()) return status.error();
     if (entries[e].runs.empty())
       return wrong_layout(where, "the stage names no layers", "add layers, such as `llm = [0, 4]`");
     for (const auto& run : entries[e].runs) {
@@ -210,9 +232,11 @@ Result<std::vector<Stage>> place_table(const ModelGraph& model, const ClusterSha
   std::vector<std::vector<LayerRun>> own(entries.size());
   for (const auto& placed : runs) own[placed.entry].push_back(placed.run);
   for (std::size_t e = 0; e < entries.size(); ++e) {
-    const auto device = entries[e].node * cluster.devices_per_node + entries[e].device;
+    std::vector<DeviceId> devices;
+    for (const std::int32_t device : entries[e].all_devices())
+      devices.push_back(DeviceId{entries[e].node * cluster.devices_per_node + device});
     for (auto& group : split_groups(model, std::move(own[e]))) {
-      stages.push_back({ReplicaId{}, std::move(group), {DeviceId{device}}});
+      stages.push_back({ReplicaId{}, std::move(group), devices, {entries[e].tp, entries[e].cp}});
       entry_of.push_back(e);
     }
   }

@@ -147,47 +147,76 @@ std::size_t place_of_gradients(const ParameterGroup& group, const std::vector<st
 
 /// Gradients leave as soon as they are complete, beside the backwards that are left. Sums wait for
 /// others, so they come last, where no compute stands behind them.
-void append_sums(const ParallelPlan& plan, std::vector<std::vector<Action>>& actions) {
-  std::vector<std::multimap<std::size_t, Action>> early(actions.size());
-  std::vector<std::vector<Action>> adds(actions.size()), takes(actions.size());
-  for (std::size_t g = 0; g < plan.groups.size(); ++g) {
-    const ParameterGroup& group = plan.groups[g];
-    for (const SumRole& role : plan_sum(plan, GroupId{g}).roles) {
-      const auto action = [&](ActionKind kind) {
-        Action made;
-        made.kind = kind;
-        made.group = GroupId{g};
-        if (!role.uses.empty()) made.stage = group.uses[role.uses.front()].stage;
-        return made;
-      };
-      const auto d = group.holders[static_cast<std::size_t>(role.place)].index();
-      if (role.sends)
-        early[d].emplace(place_of_gradients(group, role.uses, actions[d]),
-                         action(ActionKind::reduce_send));
-      if (role.takes) takes[d].push_back(action(ActionKind::reduce_receive));
-      if (role.adds > 0) adds[d].push_back(action(ActionKind::reduce));
+class SumActions {
+ public:
+  SumActions(const ParallelPlan& plan, std::vector<std::vector<Action>>& actions)
+      : plan_(plan),
+        actions_(actions),
+        early_(actions.size()),
+        adds_(actions.size()),
+        takes_(actions.size()) {}
+
+  void append() {
+    for (std::size_t g = 0; g < plan_.groups.size(); ++g) {
+      const GroupId id{g};
+      // Rows of one grid may share a list, in which an action stands once for all of them.
+      for (const SumRole& role : plan_sum(plan_, id).roles)
+        for (std::size_t rank = 0; rank < role.ranks.size(); ++rank) {
+          const DeviceId lead = plan_.lead_of(role.ranks[rank]);
+          if (rank > 0 && lead == plan_.lead_of(role.ranks[rank - 1])) continue;
+          add(id, role, lead.index());
+        }
     }
+    for (std::size_t d = 0; d < actions_.size(); ++d) merge(d);
   }
-  for (std::size_t d = 0; d < actions.size(); ++d) {
+
+ private:
+  void add(GroupId group, const SumRole& role, std::size_t d) {
+    Action action;
+    action.group = group;
+    if (!role.uses.empty())
+      action.stage = plan_.groups[group.index()].uses[role.uses.front()].stage;
+    const auto append_once = [&](std::vector<Action>& list, ActionKind kind) {
+      action.kind = kind;
+      if (list.empty() || list.back().group != group) list.push_back(action);
+    };
+    if (role.takes) append_once(takes_[d], ActionKind::reduce_receive);
+    if (role.adds > 0) append_once(adds_[d], ActionKind::reduce);
+    if (!role.sends || (!sent_.empty() && sent_[d] == group)) return;
+    sent_.resize(actions_.size());
+    sent_[d] = group;
+    action.kind = ActionKind::reduce_send;
+    early_[d].emplace(place_of_gradients(plan_.groups[group.index()], role.uses, actions_[d]),
+                      action);
+  }
+
+  void merge(std::size_t d) {
     std::vector<Action> list;
-    auto next = early[d].begin();
-    for (std::size_t i = 0; i <= actions[d].size(); ++i) {
-      for (; next != early[d].end() && next->first == i; ++next) list.push_back(next->second);
-      if (i < actions[d].size()) list.push_back(actions[d][i]);
+    auto next = early_[d].begin();
+    for (std::size_t i = 0; i <= actions_[d].size(); ++i) {
+      for (; next != early_[d].end() && next->first == i; ++next) list.push_back(next->second);
+      if (i < actions_[d].size()) list.push_back(actions_[d][i]);
     }
-    list.insert(list.end(), adds[d].begin(), adds[d].end());
-    list.insert(list.end(), takes[d].begin(), takes[d].end());
-    actions[d] = std::move(list);
+    list.insert(list.end(), adds_[d].begin(), adds_[d].end());
+    list.insert(list.end(), takes_[d].begin(), takes_[d].end());
+    actions_[d] = std::move(list);
   }
-}
+
+  const ParallelPlan& plan_;
+  std::vector<std::vector<Action>>& actions_;
+  std::vector<std::multimap<std::size_t, Action>> early_;
+  std::vector<std::vector<Action>> adds_, takes_;
+  std::vector<GroupId> sent_;  // Per device: the last group whose gradients its list sends.
+};
 
 /// The end of the step on every device.
 void append_tail(const ParallelPlan& plan, std::vector<std::vector<Action>>& actions) {
-  append_sums(plan, actions);
-  for (auto& list : actions) {
+  SumActions(plan, actions).append();
+  for (std::size_t d = 0; d < actions.size(); ++d) {
+    if (!plan.is_lead(DeviceId{d})) continue;
     Action commit;
     commit.kind = ActionKind::commit;
-    list.push_back(commit);
+    actions[d].push_back(commit);
   }
   std::vector<bool> trains(plan.stages.size());
   for (const auto& group : plan.groups)
@@ -197,7 +226,7 @@ void append_tail(const ParallelPlan& plan, std::vector<std::vector<Action>>& act
     Action step;
     step.kind = ActionKind::optimizer_step;
     step.stage = StageId{s};
-    actions[plan.at(step.stage).devices.front().index()].push_back(step);
+    for (const DeviceId lead : plan.leads_of(step.stage)) actions[lead.index()].push_back(step);
   }
   std::vector<bool> stands_by(plan.devices.size());
   for (const auto& group : plan.groups)

@@ -1,4 +1,5 @@
 #include "scheduler/predicted_costs.hpp"
+#include "scheduler/rank_links.hpp"
 #include "scheduler/standby_holders.hpp"
 #include "scheduler/state_moves.hpp"
 
@@ -20,34 +21,34 @@ struct StageState {
 
 std::vector<StageState> stage_states(const ParallelPlan& plan, const PredictionOptions& options) {
   std::vector<StageState> states(plan.stages.size());
-  const auto share = [&](ModuleId module) {
-    const auto m = module.index();
-    return m < options.parallelisms.size() ? 1.0 / options.parallelisms[m].tp : 1.0;
-  };
   for (const auto& group : plan.groups)
     for (const auto& holder : group.uses) {
       StageState& state = states[holder.stage.index()];
-      const double elements = static_cast<double>(group.elements) * share(holder.layer.module);
+      const auto elements = static_cast<double>(group.elements_at(plan.at(holder.stage).grid.tp));
       state.elements += elements;
       state.groups += 1;
       state.bytes += elements * state_bytes_per_trained_element(options.dtype);
     }
   const double element = bytes_per_element(options.dtype);
-  for (std::size_t s = 0; s < plan.stages.size(); ++s)
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    const std::int32_t tp = plan.stages[s].grid.tp;
+    const auto keep = [&](std::int64_t elements) {
+      states[s].bytes += element * static_cast<double>(elements);
+    };
     for (const auto& run : plan.stages[s].runs) {
       const ModuleSpec& module = plan.model.at(run.module);
-      const double part = element * share(run.module);
       for (auto layer = run.layers.begin; layer < run.layers.end; ++layer) {
         const auto& spec = module.layers[static_cast<std::size_t>(layer)];
-        const auto still = spec.constant_elements + (module.freeze ? spec.parameter_elements : 0);
-        states[s].bytes += part * static_cast<double>(still);
+        keep(spec.constant_elements);
         if (!module.freeze) continue;
+        keep(split_over(spec.parameter_elements, spec.splits, tp));
         for (const auto& tied : plan.model.tied)
           for (const LayerId use : tied.layers)
             if (use == LayerId{run.module, layer})
-              states[s].bytes += part * static_cast<double>(tied.parameter_elements);
+              keep(split_over(tied.parameter_elements, tied.splits, tp));
       }
     }
+  }
   return states;
 }
 
@@ -99,7 +100,7 @@ std::vector<std::vector<AlikeLayers>> layers_of_stages(const ParallelPlan& plan,
   std::vector<std::vector<AlikeLayers>> layers;
   for (const auto& stage : plan.stages) {
     auto& own = layers.emplace_back();
-    for (const auto& run : stage.runs) samples.add(run, own);
+    for (const auto& run : stage.runs) samples.add(run, stage.grid, own);
   }
   return layers;
 }
@@ -162,6 +163,7 @@ Result<std::vector<SampleWork>> sample_workloads(const CostModel& model,
   for (std::size_t m = 0; m < graph.modules.size(); ++m) {
     const auto layers = static_cast<std::int32_t>(graph.modules[m].layers.size());
     costs.value().add({ModuleId{m}, {0, layers}},
+                      m < parallelisms.size() ? parallelisms[m] : Parallelism{},
                       graph.modules[m].kind == ModuleKind::llm ? llm : encoder);
   }
   std::vector<SampleWork> works;
@@ -177,7 +179,7 @@ Result<std::vector<SampleWork>> sample_workloads(const CostModel& model,
 Result<SimulationCosts> predicted_costs(const ParallelPlan& plan, const CostModel& model,
                                         std::span<const SampleShape> samples,
                                         const PredictionOptions& options) {
-  auto of_samples = SampleSums(model, samples).at(options.parallelisms);
+  auto of_samples = SampleSums(model, samples).of(plan);
   if (!of_samples.ok()) return std::move(of_samples).error();
   return predicted_costs(plan, of_samples.value(), options);
 }
@@ -228,12 +230,14 @@ SimulationCosts predicted_costs(const ParallelPlan& plan, const SampleCosts& sam
 MessageCost message_costs(const ParallelPlan& plan, const SimulationCosts& costs) {
   return [&plan, element = costs.bytes_per_element, device = costs.device, node = costs.node,
           network = costs.network](const Message& message) {
-    const DeviceId from = plan.at(message.source.stage).devices.front();
-    const DeviceId to = plan.at(message.destination.stage).devices.front();
-    const bool same_node = plan.devices[from.index()].node == plan.devices[to.index()].node;
-    const LinkSpeed& link = from == to ? device : same_node ? node : network;
-    const double bytes =
-        static_cast<double>(message.rows) * static_cast<double>(message.width) * element;
+    const Stage& from = plan.at(message.source.stage);
+    const Stage& to = plan.at(message.destination.stage);
+    const LinkClass kind = link_class(plan, from.devices, to.devices);
+    const LinkSpeed& link = kind == LinkClass::device ? device
+                            : kind == LinkClass::node ? node
+                                                      : network;
+    const double bytes = static_cast<double>(message.rows) * static_cast<double>(message.width) *
+                         element * rank_share(from.grid, to.grid);
     return link.latency_ms + (link.gigabytes_per_s > 0 ? bytes / (link.gigabytes_per_s * 1e6) : 0);
   };
 }

@@ -24,9 +24,8 @@ namespace troupe::scheduler {
 
 /// How the predicted machine works, besides its layers.
 struct PredictionOptions {
-  Dtype dtype = Dtype::fp32;              ///< Of parameters and of the rows between stages.
-  DeviceSpeeds speeds;                    ///< As the profile says; zeros: only layers take time.
-  std::vector<Parallelism> parallelisms;  ///< Per module; empty: tp 1, cp 1 everywhere.
+  Dtype dtype = Dtype::fp32;  ///< Of parameters and of the rows between stages.
+  DeviceSpeeds speeds;        ///< As the profile says; zeros: only layers take time.
 };
 
 /// Bytes of one element of parameters and rows.
@@ -36,7 +35,8 @@ double bytes_per_element(Dtype dtype);
 /// for bf16 an fp32 master copy (gradients and moments are fp32 too). fp32: 16, bf16: 18, fp64: 32.
 double state_bytes_per_trained_element(Dtype dtype);
 
-/// Per stage: bytes of parameters, gradients and optimizer, whatever the samples.
+/// Per stage: bytes of parameters, gradients and optimizer on each of its ranks, whatever the
+/// samples.
 std::vector<double> stage_state_bytes(const ParallelPlan& plan, const PredictionOptions& options);
 
 /// Per device: the same of what it keeps without a stage (`ParallelPlan::standbys`).
@@ -74,12 +74,12 @@ Result<std::vector<SampleWork>> sample_workloads(const CostModel& model,
 /// samples. Activations of layers without a backward count as 0.
 ///
 /// Errors:
-/// - not_found: no profile at one of `options.parallelisms`.
+/// - not_found: no profile at the degrees of a stage.
 Result<SimulationCosts> predicted_costs(const ParallelPlan& plan, const CostModel& model,
                                         std::span<const SampleShape> samples,
                                         const PredictionOptions& options = {});
 
-/// The same from what samples cost, which were asked for with `options.parallelisms`.
+/// The same from what samples cost at the degrees of all stages.
 SimulationCosts predicted_costs(const ParallelPlan& plan, const SampleCosts& samples,
                                 const PredictionOptions& options);
 

@@ -8,17 +8,12 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/vocabulary/parallelism.hpp"
 #include "runtime/vocabulary/units.hpp"
 
 namespace troupe::scheduler {
 
-/// Tensor- and context-parallel degree of one module.
-struct Parallelism {
-  std::int32_t tp = 1;
-  std::int32_t cp = 1;
-
-  friend auto operator<=>(const Parallelism&, const Parallelism&) = default;
-};
+using troupe::Parallelism;
 
 /// Where a number comes from. Shown wherever the number is shown.
 enum class CostOrigin : std::uint8_t {

@@ -38,7 +38,7 @@ Result<MeanSample> mean_sample(const CostModel& costs, std::span<const SampleSha
   for (std::size_t m = 0; m < graph.modules.size(); ++m)
     for (std::int32_t l = 0; l < static_cast<std::int32_t>(graph.modules[m].layers.size()); ++l) {
       layers.clear();
-      sums.value().add({ModuleId{m}, {l, l + 1}}, layers);
+      sums.value().add({ModuleId{m}, {l, l + 1}}, {}, layers);
       double ms = 0;
       for (std::size_t s = 0; s < samples.size(); ++s) {
         const PassCosts cost = sums.value().sample(layers, s);

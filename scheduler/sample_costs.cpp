@@ -1,5 +1,7 @@
 #include "scheduler/sample_costs.hpp"
 
+#include <algorithm>
+#include <cassert>
 #include <cstddef>
 #include <string>
 
@@ -82,14 +84,32 @@ SampleSums::SampleSums(const CostModel& model, std::span<const SampleShape> samp
   gradient_in_ = gradient_in;
 }
 
+Status SampleSums::add(ModuleId module, Parallelism degrees, SampleCosts& costs) {
+  costs.gradient_in_ = gradient_in_;
+  costs.modules_.resize(model_.graph().modules.size());
+  auto& known = costs.modules_[module.index()];
+  if (std::ranges::any_of(known, [&](const auto& at) { return at.degrees == degrees; }))
+    return Done{};
+  auto sums = sums_of(module, degrees);
+  if (!sums.ok()) return std::move(sums).error();
+  known.push_back({degrees, std::move(sums).value()});
+  return Done{};
+}
+
 Result<SampleCosts> SampleSums::at(std::span<const Parallelism> parallelisms) {
   SampleCosts costs;
-  costs.gradient_in_ = gradient_in_;
   for (std::size_t m = 0; m < model_.graph().modules.size(); ++m) {
-    auto sums = sums_of(ModuleId{m}, m < parallelisms.size() ? parallelisms[m] : Parallelism{});
-    if (!sums.ok()) return std::move(sums).error();
-    costs.modules_.push_back(std::move(sums).value());
+    const auto degrees = m < parallelisms.size() ? parallelisms[m] : Parallelism{};
+    if (auto status = add(ModuleId{m}, degrees, costs); !status.ok()) return status.error();
   }
+  return costs;
+}
+
+Result<SampleCosts> SampleSums::of(const ParallelPlan& plan) {
+  SampleCosts costs;
+  for (const Stage& stage : plan.stages)
+    for (const LayerRun& run : stage.runs)
+      if (auto status = add(run.module, stage.grid, costs); !status.ok()) return status.error();
   return costs;
 }
 
@@ -131,13 +151,18 @@ std::size_t SampleCosts::index_of(std::int32_t sample) const {
   return order_.empty() ? index : static_cast<std::size_t>(order_[index]);
 }
 
-void SampleCosts::add(const LayerRun& run, std::vector<AlikeLayers>& list) const {
+void SampleCosts::add(const LayerRun& run, const Parallelism& degrees,
+                      std::vector<AlikeLayers>& list) const {
+  const auto& known = modules_[run.module.index()];
+  const auto at = std::ranges::find(known, degrees, &AtDegrees::degrees);
+  assert(at != known.end());
   const std::size_t first = list.size();
   for (auto index = run.layers.begin; index < run.layers.end; ++index) {
-    const LayerFacts& layer = modules_[run.module.index()]->layers[static_cast<std::size_t>(index)];
+    const LayerFacts& layer = at->sums->layers[static_cast<std::size_t>(index)];
     std::size_t entry = first;
     while (entry < list.size() && list[entry].term != layer.term) ++entry;
-    if (entry == list.size()) list.push_back({layer.term, run.module});
+    if (entry == list.size())
+      list.push_back({layer.term, run.module, static_cast<std::size_t>(at - known.begin())});
     AlikeLayers& alike = list[entry];
     alike.count += 1;
     alike.weight_grads += layer.trains;
@@ -150,7 +175,7 @@ PassCosts SampleCosts::part(const std::vector<AlikeLayers>& list,
                             std::span<const std::int32_t> samples) const {
   PassCosts sum;
   for (const AlikeLayers& layers : list) {
-    const Term& term = modules_[layers.module.index()]->terms[layers.term];
+    const Term& term = modules_[layers.module.index()][layers.sums].sums->terms[layers.term];
     const auto& gradient_in = (*gradient_in_)[layers.module.index()];
     SampleTerm whole;
     bool passed = false;
@@ -173,7 +198,7 @@ PassCosts SampleCosts::sample(const std::vector<AlikeLayers>& list, std::size_t 
   PassCosts sum;
   const auto s = index_of(static_cast<std::int32_t>(sample));
   for (const AlikeLayers& layers : list) {
-    const Term& term = modules_[layers.module.index()]->terms[layers.term];
+    const Term& term = modules_[layers.module.index()][layers.sums].sums->terms[layers.term];
     PassCosts one = each(term.curves.linear, [&](const auto& curve) {
       return curve.variable_at(term.samples[s].tokens);
     });

@@ -34,6 +34,7 @@ struct PassCosts {
 struct AlikeLayers {
   std::size_t term = 0;
   ModuleId module;
+  std::size_t sums = 0;  ///< Which of the module's degrees.
   double count = 0;
   double weight_grads = 0;        ///< Layers that train.
   double input_grads = 0;         ///< Layers with something trainable before them in the module.
@@ -52,7 +53,8 @@ class SampleCosts {
   SampleCosts in_order(std::vector<std::int32_t> order) const;
 
   /// Appends the layers of `run` to `list`; each entry costs O(samples of a part) to ask for.
-  void add(const LayerRun& run, std::vector<AlikeLayers>& list) const;
+  /// REQUIRES: costs of the module at these degrees were asked for.
+  void add(const LayerRun& run, const Parallelism& degrees, std::vector<AlikeLayers>& list) const;
 
   /// Cost of these layers for the samples of a part, packed.
   PassCosts part(const std::vector<AlikeLayers>& list, std::span<const std::int32_t> samples) const;
@@ -68,7 +70,11 @@ class SampleCosts {
 
   std::size_t index_of(std::int32_t sample) const;
 
-  std::vector<std::shared_ptr<const ModuleSums>> modules_;
+  struct AtDegrees {
+    Parallelism degrees;
+    std::shared_ptr<const ModuleSums> sums;
+  };
+  std::vector<std::vector<AtDegrees>> modules_;  ///< Per module.
   std::shared_ptr<const GradientIn> gradient_in_;
   std::vector<std::int32_t> order_;  ///< Empty: as the samples were given.
 };
@@ -85,11 +91,14 @@ class SampleSums {
   /// Errors:
   /// - not_found: no profile at one of `parallelisms`.
   Result<SampleCosts> at(std::span<const Parallelism> parallelisms);
+  /// Costs at the degrees of all stages of a layout. Errors: as `at`.
+  Result<SampleCosts> of(const ParallelPlan& plan);
 
  private:
   using ModuleSums = SampleCosts::ModuleSums;
 
   Result<std::shared_ptr<const ModuleSums>> sums_of(ModuleId module, Parallelism degrees);
+  Status add(ModuleId module, Parallelism degrees, SampleCosts& costs);
 
   const CostModel& model_;
   std::vector<SampleShape> samples_;

@@ -1,17 +1,20 @@
 #include "scheduler/simulate_plan.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstddef>
 #include <limits>
+#include <map>
 #include <numbers>
+#include <set>
+#include <span>
 
-#include "runtime/vocabulary/gradient_sum.hpp"
 #include "runtime/vocabulary/random.hpp"
 #include "scheduler/check_plan.hpp"
 #include "scheduler/check_simulation.hpp"
 #include "scheduler/device_memory.hpp"
+#include "scheduler/rank_links.hpp"
+#include "scheduler/sum_traffic.hpp"
 
 namespace troupe::scheduler {
 
@@ -19,14 +22,11 @@ namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
-/// Something that devices wait for: when it is there, and who waits until it is.
-struct Arrival {
-  double ms = kNever;
-  std::vector<std::int32_t> waiting;
-};
-
 /// The run of one simulation. Devices run until they must wait; what arrives wakes them. As no
 /// device's time depends on the order in which devices are looked at, no clock is shared.
+///
+/// Devices that share a list (`ParallelPlan::leads`) do the same at the same time, each with links
+/// and memory of its own: the first of them stands for all.
 class Simulation {
  public:
   Simulation(const ParallelPlan& plan, const IterationPlan& iteration, const SimulationCosts& costs,
@@ -37,20 +37,24 @@ class Simulation {
         options_(options),
         devices_(plan.devices.size()),
         rows_(iteration.messages.size()),
-        gradients_(iteration.messages.size()),
-        groups_(plan.groups.size()) {
+        gradients_(iteration.messages.size()) {
     for (std::size_t d = 0; d < devices_.size(); ++d) {
+      list_count_ += plan.is_lead(DeviceId{d}) ? 1 : 0;
       devices_[d].stop_ms = kNever;
       for (const auto& failure : options.failures)
         if (failure.node == plan.devices[d].node)
           devices_[d].stop_ms = std::min(devices_[d].stop_ms, failure.at_ms);
     }
-    for (std::size_t g = 0; g < groups_.size(); ++g) {
-      groups_[g].sum = plan_sum(plan, GroupId{g});
-      for (const SumRole& role : groups_[g].sum.roles) {
-        groups_[g].gradients.left += role.sends ? 1 : 0;
-        groups_[g].sums.left += role.adds > 0 ? 1 : 0;
-      }
+    for (std::size_t s = 0; s < plan.stages.size(); ++s)
+      leads_.push_back(plan.leads_of(StageId{s}));
+    for (std::size_t m = 0; m < iteration.messages.size(); ++m) {
+      rows_[m].left = list_count(iteration.messages[m].source.stage);
+      gradients_[m].left = list_count(iteration.messages[m].destination.stage);
+    }
+    for (std::size_t g = 0; g < plan.groups.size(); ++g) {
+      Group& group = groups_.emplace_back(Group{SumTraffic(plan, GroupId{g}), {}, {}});
+      group.gradients.left = group.traffic.senders();
+      group.sums.left = group.traffic.owners();
     }
     result_.stage_ms.resize(plan.stages.size());
     place_state();
@@ -77,14 +81,20 @@ class Simulation {
     double link_free_ms[3] = {};  ///< Per link class: when the last transfer has left.
     DeviceMemory memory;          ///< Empty where no sizes are known.
   };
-  /// Something that several devices bring and several wait for.
+  /// Something that one or several devices bring and several wait for.
   struct Gathering {
     double ready_ms = 0;    ///< Latest arrival.
     std::int32_t left = 0;  ///< Devices that have not sent yet.
     std::vector<std::int32_t> waiting;
   };
+  /// Compute of a grid whose devices run several lists: begins when all of them have come.
+  struct Rendezvous {
+    Gathering come;
+    double ms = 0;  ///< What it takes the slowest of them.
+    std::set<std::int32_t> devices;
+  };
   struct Group {
-    GroupSum sum;
+    SumTraffic traffic;
     Gathering gradients;  ///< All holders' gradients, at the owners of the chunks.
     Gathering sums;       ///< All owners' sums, at the holders.
   };
@@ -95,14 +105,17 @@ class Simulation {
         devices_[d].memory = DeviceMemory(iteration_.actions[d]);
     if (costs_.state_bytes)
       for (std::size_t s = 0; s < plan_.stages.size(); ++s)
-        devices_[plan_.stages[s].devices.front().index()].memory.add_state(
-            costs_.state_bytes(StageId{s}));
+        for (const DeviceId lead : leads_[s])
+          devices_[lead.index()].memory.add_state(costs_.state_bytes(StageId{s}));
     if (costs_.standby_bytes)
       for (std::size_t d = 0; d < devices_.size(); ++d)
         devices_[d].memory.add_state(costs_.standby_bytes(DeviceId{d}));
   }
 
-  DeviceId device_of(StageId stage) const { return plan_.at(stage).devices.front(); }
+  const std::vector<DeviceId>& leads(StageId stage) const { return leads_[stage.index()]; }
+  std::int32_t list_count(StageId stage) const {
+    return static_cast<std::int32_t>(leads(stage).size());
+  }
   Device& at(std::int32_t device) { return devices_[static_cast<std::size_t>(device)]; }
 
   /// Runs the next action of a device; false if there is none, or it must wait or has stopped.
@@ -113,7 +126,7 @@ class Simulation {
     const Action& action = list[device.next];
     double begin = device.now_ms;
     if (!inputs_there(index, action, begin)) return false;
-    const double end = begin + duration(index, action);
+    const double end = begin + (meets(action) ? rendezvous_[action].ms : duration(index, action));
     if (end > device.stop_ms) {
       device.now_ms = std::min(std::max(begin, device.now_ms), device.stop_ms);
       return false;
@@ -130,21 +143,33 @@ class Simulation {
 
   /// True if the action can begin; raises `begin` to when. Otherwise the device waits.
   bool inputs_there(std::int32_t index, const Action& action, double& begin) {
-    const auto wait_for = [&](Arrival& arrival) {
-      if (arrival.ms == kNever) return arrival.waiting.push_back(index), false;
-      begin = std::max(begin, arrival.ms);
-      return true;
-    };
     switch (action.kind) {
-      case ActionKind::receive: return wait_for(rows_[action.message.index()]);
-      case ActionKind::receive_gradient: return wait_for(gradients_[action.message.index()]);
+      case ActionKind::receive: return has_gathered(rows_[action.message.index()], index, begin);
+      case ActionKind::receive_gradient:
+        return has_gathered(gradients_[action.message.index()], index, begin);
       case ActionKind::reduce:
         return has_gathered(groups_[action.group.index()].gradients, index, begin);
       case ActionKind::reduce_receive:
         return has_gathered(groups_[action.group.index()].sums, index, begin);
       case ActionKind::commit: return commit(index, begin);
-      default: return true;
+      default: return !meets(action) || has_met(index, action, begin);
     }
+  }
+
+  /// Whether an action is compute of a grid whose devices run several lists.
+  bool meets(const Action& action) const {
+    return action.microbatch.valid() && list_count(action.stage) > 1;
+  }
+
+  bool has_met(std::int32_t index, const Action& action, double& begin) {
+    Device& device = at(index);
+    Rendezvous& meeting = rendezvous_[action];
+    if (meeting.devices.empty()) meeting.come.left = list_count(action.stage);
+    if (device.now_ms <= device.stop_ms && meeting.devices.insert(index).second) {
+      meeting.ms = std::max(meeting.ms, duration(index, action));
+      gather(meeting.come, device.now_ms);
+    }
+    return has_gathered(meeting.come, index, begin);
   }
 
   static bool has_gathered(Gathering& gathering, std::int32_t index, double& begin) {
@@ -162,32 +187,13 @@ class Simulation {
   double bytes_of(std::int64_t elements) const {
     return static_cast<double>(elements) * costs_.bytes_per_element;
   }
-  double own_bytes(GroupId g, std::int32_t d) const {
-    return bytes_of(role_of(groups_[g.index()].sum, plan_.groups[g.index()], DeviceId{d}).adds);
-  }
-
   /// When gradients are at all owners, or a sum at all holders: one transfer per kind of link.
   double spread(Device& device, std::int32_t index, GroupId id, bool to_owners) {
-    const ParameterGroup& group = plan_.groups[id.index()];
-    std::array<double, 3> bytes{};
-    std::array<DeviceId, 3> target;
-    const auto add = [&](DeviceId to, double more) {
-      if (to.value == index) return;
-      const auto link = link_between(DeviceId{index}, to).first;
-      bytes[link] += more;
-      target[link] = to;
-    };
-    if (to_owners) {
-      for (const SumChunk& chunk : groups_[id.index()].sum.chunks)
-        add(group.holders[static_cast<std::size_t>(chunk.owner)], bytes_of(chunk.size()));
-    } else {
-      const double own = own_bytes(id, index);
-      for (const DeviceId holder : group.holders) add(holder, own);
-    }
+    const LinkElements elements = groups_[id.index()].traffic.sent(DeviceId{index}, to_owners);
     double ms = device.now_ms;
-    for (std::size_t link = 0; link < bytes.size(); ++link)
-      if (target[link].valid())
-        ms = std::max(ms, send(device, DeviceId{index}, target[link], bytes[link]));
+    for (std::size_t link = 0; link < elements.size(); ++link)
+      if (elements[link] > 0)
+        ms = std::max(ms, send(device, link, elements[link] * costs_.bytes_per_element));
     return ms;
   }
 
@@ -195,13 +201,13 @@ class Simulation {
   bool commit(std::int32_t index, double& begin) {
     Device& device = at(index);
     if (!device_came_.empty() && device_came_[static_cast<std::size_t>(index)]) {
-      if (came_ < devices_.size()) return false;
+      if (came_ < list_count_) return false;
     } else {
       if (device_came_.empty()) device_came_.resize(devices_.size());
       if (device.now_ms > device.stop_ms) return false;
       device_came_[static_cast<std::size_t>(index)] = true;
       commit_ms_ = std::max(commit_ms_, device.now_ms);
-      if (++came_ < devices_.size()) return false;
+      if (++came_ < list_count_) return false;
       for (std::size_t d = 0; d < devices_.size(); ++d)
         if (static_cast<std::int32_t>(d) != index) ready_.push_back(static_cast<std::int32_t>(d));
     }
@@ -225,9 +231,11 @@ class Simulation {
                      ? costs_.standby_optimizer_ms(DeviceId{index}) * noise(index)
                      : 0;
         return costs_.optimizer_ms ? costs_.optimizer_ms(action.stage) * noise(index) : 0;
-      case ActionKind::reduce:
+      case ActionKind::reduce: {
+        const double added = groups_[action.group.index()].traffic.added(DeviceId{index});
         return static_cast<double>(plan_.groups[action.group.index()].users() - 1) *
-               bytes_ms(own_bytes(action.group, index), costs_.reduce_gigabytes_per_s);
+               bytes_ms(added * costs_.bytes_per_element, costs_.reduce_gigabytes_per_s);
+      }
       default: return 0;
     }
   }
@@ -254,37 +262,36 @@ class Simulation {
     return gigabytes_per_s > 0 ? bytes / (gigabytes_per_s * 1e6) : 0;
   }
 
-  std::pair<std::size_t, const LinkSpeed*> link_between(DeviceId a, DeviceId b) const {
-    if (a == b) return {0, &costs_.device};
-    if (plan_.devices[a.index()].node == plan_.devices[b.index()].node) return {1, &costs_.node};
-    return {2, &costs_.network};
+  /// 0: on the same devices, 1: inside a node, 2: between nodes.
+  std::size_t link_between(std::span<const DeviceId> a, std::span<const DeviceId> b) const {
+    return static_cast<std::size_t>(link_class(plan_, a, b));
   }
 
-  /// When bytes that leave `from` now are at `to`.
-  double send(Device& from, DeviceId source, DeviceId target, double bytes) {
-    const auto [link, speed] = link_between(source, target);
+  /// When bytes that leave `from` now over a kind of link are there.
+  double send(Device& from, std::size_t link, double bytes) {
+    const LinkSpeed* const speeds[] = {&costs_.device, &costs_.node, &costs_.network};
     auto& free_ms = from.link_free_ms[link];
-    free_ms = std::max(free_ms, from.now_ms) + bytes_ms(bytes, speed->gigabytes_per_s);
-    return free_ms + speed->latency_ms;
-  }
-
-  void arrive(Arrival& arrival, double ms) {
-    arrival.ms = ms;
-    ready_.insert(ready_.end(), arrival.waiting.begin(), arrival.waiting.end());
-    arrival.waiting.clear();
+    free_ms = std::max(free_ms, from.now_ms) + bytes_ms(bytes, speeds[link]->gigabytes_per_s);
+    return free_ms + speeds[link]->latency_ms;
   }
 
   void take_effect(std::int32_t index, const Action& action) {
     Device& device = at(index);
     const auto transfer = [&](bool gradient) {
-      const auto& message = iteration_.messages[action.message.index()];
-      const auto& target = gradient ? message.source : message.destination;
+      const Message& message = iteration_.messages[action.message.index()];
+      const Stage& source = plan_.at(message.source.stage);
+      const Stage& destination = plan_.at(message.destination.stage);
+      const Stage& from = gradient ? destination : source;
+      const Stage& to = gradient ? source : destination;
       const double bytes = bytes_of(message.rows * message.width);
-      const double there_ms = send(device, DeviceId{index}, device_of(target.stage), bytes);
-      if (costs_.activation_bytes)
-        at(static_cast<std::int32_t>(device_of(target.stage).index()))
-            .memory.arrive(target, bytes, there_ms);
-      arrive((gradient ? gradients_ : rows_)[action.message.index()], there_ms);
+      const double there_ms = send(device, link_between(from.devices, to.devices),
+                                   bytes * rank_share(from.grid, to.grid));
+      Gathering& arrival = (gradient ? gradients_ : rows_)[action.message.index()];
+      gather(arrival, there_ms);
+      if (arrival.left > 0 || !costs_.activation_bytes) return;
+      const auto& target = gradient ? message.source : message.destination;
+      for (const DeviceId lead : leads(target.stage))
+        at(lead.value).memory.arrive(target, bytes / to.grid.cp, arrival.ready_ms);
     };
     switch (action.kind) {
       case ActionKind::send: return transfer(false);
@@ -303,7 +310,8 @@ class Simulation {
   void account(Device& device, const Action& action, double ms) {
     if (!action.microbatch.valid() && action.kind != ActionKind::optimizer_step) return;
     device.busy_ms += ms;
-    if (action.stage.valid()) result_.stage_ms[action.stage.index()] += ms;
+    if (action.stage.valid() && &device == &devices_[leads(action.stage).front().index()])
+      result_.stage_ms[action.stage.index()] += ms;
     if (!action.microbatch.valid() || !costs_.activation_bytes) return;
     device.memory.compute({action.stage, action.microbatch, action.part},
                           costs_.activation_bytes(action.stage, part_of(action)),
@@ -312,13 +320,16 @@ class Simulation {
 
   Result<SimulatedStep> finish() {
     double busy_ms = 0;
+    const auto sizes = plan_.team_sizes();
     for (std::size_t d = 0; d < devices_.size(); ++d) {
       const auto& device = devices_[d];
       result_.completed = result_.completed && device.next == iteration_.actions[d].size();
       result_.step_ms = std::max(result_.step_ms, device.now_ms);
       result_.done.push_back(static_cast<std::int64_t>(device.next));
-      result_.peak_memory_bytes.push_back(device.memory.peak_bytes());
-      busy_ms += device.busy_ms;
+      const DeviceId lead = plan_.lead_of(DeviceId{d});  // Its own memory peaks as its lead's does.
+      result_.peak_memory_bytes.push_back(lead.index() < d ? result_.peak_memory_bytes[lead.index()]
+                                                           : device.memory.peak_bytes());
+      busy_ms += device.busy_ms * sizes[d];
     }
     if (!result_.completed && options_.failures.empty()) {
       for (std::size_t d = 0; d < devices_.size(); ++d)
@@ -333,7 +344,8 @@ class Simulation {
       result_.bubble = 1 - busy_ms / (step_ms * static_cast<double>(devices_.size()));
     for (const auto& stage : plan_.stages)
       result_.stage_bubble.push_back(
-          step_ms > 0 ? 1 - devices_[stage.devices.front().index()].busy_ms / step_ms : 0);
+          step_ms > 0 ? 1 - devices_[plan_.lead_of(stage.devices.front()).index()].busy_ms / step_ms
+                      : 0);
     std::stable_sort(result_.events.begin(), result_.events.end(),
                      [](const auto& a, const auto& b) { return a.device < b.device; });
     return std::move(result_);
@@ -344,9 +356,12 @@ class Simulation {
   const SimulationCosts& costs_;
   const SimulationOptions& options_;
   std::vector<Device> devices_;
-  std::vector<Arrival> rows_, gradients_;  // Per message.
+  std::vector<std::vector<DeviceId>> leads_;  // Per stage.
+  std::vector<Gathering> rows_, gradients_;   // Per message.
   std::vector<Group> groups_;
+  std::map<Action, Rendezvous> rendezvous_;
   std::vector<bool> device_came_;  // To commit.
+  std::size_t list_count_ = 0;     // Devices that run a list of their own.
   std::size_t came_ = 0;
   double commit_ms_ = 0;
   std::vector<std::int32_t> ready_;  // Devices that may be able to go on.

@@ -6,6 +6,7 @@
 #include <limits>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <queue>
 #include <string>
 #include <utility>
@@ -155,6 +156,53 @@ std::vector<std::size_t> topological_order(const ModelGraph& model, std::span<co
   return order;
 }
 
+std::vector<DeviceId> list_leads(const ParallelPlan& plan) {
+  const bool is_alone = std::ranges::all_of(
+      plan.stages, [](const Stage& stage) { return stage.devices.size() == 1; });
+  if (is_alone) return {};
+  // What a device runs: its stages, and what it alone stands by for.
+  std::vector<std::vector<std::int64_t>> runs(plan.devices.size());
+  for (std::size_t s = 0; s < plan.stages.size(); ++s)
+    for (const DeviceId device : plan.stages[s].devices)
+      runs[device.index()].push_back(static_cast<std::int64_t>(s));
+  for (std::size_t d = 0; d < runs.size(); ++d)
+    if (runs[d].empty()) runs[d].push_back(-1 - static_cast<std::int64_t>(d));
+  for (const Standby& standby : plan.standbys)
+    runs[standby.device.index()].push_back(-1 - static_cast<std::int64_t>(standby.device.index()));
+  std::map<std::vector<std::int64_t>, DeviceId> first;
+  std::vector<DeviceId> leads;
+  for (std::size_t d = 0; d < runs.size(); ++d)
+    leads.push_back(first.try_emplace(std::move(runs[d]), DeviceId{d}).first->second);
+  return leads;
+}
+
+std::vector<Parallelism> module_degrees(const ParallelPlan& plan) {
+  std::vector<Parallelism> degrees(plan.model.modules.size());
+  for (auto stage = plan.stages.rbegin(); stage != plan.stages.rend(); ++stage)
+    for (const LayerRun& run : stage->runs) degrees[run.module.index()] = stage->grid;
+  return degrees;
+}
+
+void complete(ParallelPlan& plan) {
+  plan.groups = parameter_groups(plan);
+  plan.leads = list_leads(plan);
+}
+
+std::optional<DeviceId> crossed_rows(const ParallelPlan& plan) {
+  for (const ParameterGroup& group : plan.groups) {
+    std::map<DeviceId, std::span<const DeviceId>> row_of;
+    for (const ParameterUse& use : group.uses)
+      for (std::int32_t cp = 0; cp < plan.at(use.stage).grid.cp; ++cp) {
+        const auto row = plan.at(use.stage).row(cp);
+        for (const DeviceId device : row)
+          if (const auto [known, fresh] = row_of.try_emplace(device, row);
+              !fresh && !std::ranges::equal(known->second, row))
+            return device;
+      }
+  }
+  return std::nullopt;
+}
+
 std::vector<ParameterGroup> parameter_groups(const ParallelPlan& plan) {
   // Stages stand by (pipeline, topological place), runs by layer: this walk yields their order.
   std::vector<std::vector<std::vector<ParameterUse>>> uses(plan.model.modules.size());
@@ -172,15 +220,20 @@ std::vector<ParameterGroup> parameter_groups(const ParallelPlan& plan) {
     for (std::size_t l = 0; l < module.layers.size(); ++l) {
       const LayerId id{ModuleId{m}, static_cast<std::int32_t>(l)};
       if (module.layers[l].parameter_elements > 0)
-        groups.push_back(
-            {module.layers[l].name, false, module.layers[l].parameter_elements, uses[m][l], {}, 0});
+        groups.push_back({module.layers[l].name,
+                          false,
+                          module.layers[l].parameter_elements,
+                          uses[m][l],
+                          {},
+                          0,
+                          module.layers[l].splits});
       for (const auto& tied : plan.model.tied) {
         // A frozen module's layer uses the tensor but does not train it.
         const auto first = std::find_if(tied.layers.begin(), tied.layers.end(), [&](LayerId user) {
           return !plan.model.at(user.module).freeze;
         });
         if (first == tied.layers.end() || *first != id) continue;
-        ParameterGroup group{tied.name, true, tied.parameter_elements, {}, {}, 0};
+        ParameterGroup group{tied.name, true, tied.parameter_elements, {}, {}, 0, tied.splits};
         for (std::size_t s = 0; s < plan.stages.size(); ++s)
           for (const auto& run : plan.stages[s].runs)
             for (auto layer = run.layers.begin; layer < run.layers.end; ++layer)
@@ -191,11 +244,12 @@ std::vector<ParameterGroup> parameter_groups(const ParallelPlan& plan) {
     }
   }
   for (ParameterGroup& group : groups)
-    for (const ParameterUse& use : group.uses) {
-      const DeviceId device = plan.at(use.stage).devices.front();
-      if (std::find(group.holders.begin(), group.holders.end(), device) == group.holders.end())
-        group.holders.push_back(device);
-    }
+    for (const ParameterUse& use : group.uses)
+      for (std::int32_t cp = 0; cp < plan.at(use.stage).grid.cp; ++cp) {
+        const DeviceId holder = plan.at(use.stage).row(cp).front();
+        if (std::find(group.holders.begin(), group.holders.end(), holder) == group.holders.end())
+          group.holders.push_back(holder);
+      }
   if (plan.standbys.empty()) return groups;
   using Unit = std::pair<LayerId, std::string>;  // A layer, or the name of a tied parameter.
   std::map<Unit, std::size_t> places;

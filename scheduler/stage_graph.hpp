@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -67,5 +68,20 @@ std::vector<std::size_t> topological_order(const ModelGraph& model, std::span<co
 /// Who holds which trainable parameters: `ParallelPlan::groups` for its stages and standbys. In
 /// model order, a tied parameter right after its first layer's own group.
 std::vector<ParameterGroup> parameter_groups(const ParallelPlan& plan);
+
+/// Who runs whose list: `ParallelPlan::leads` for its stages and standbys. Devices are led by the
+/// first one that has the same stages; a standby holder has steps of its own, hence its own list.
+std::vector<DeviceId> list_leads(const ParallelPlan& plan);
+
+/// Per module the degrees of its first stage: where replicas differ, those that samples are weighed
+/// by. REQUIRES: every module has a stage.
+std::vector<Parallelism> module_degrees(const ParallelPlan& plan);
+
+/// Fills in what follows from stages and standbys: groups and leads.
+void complete(ParallelPlan& plan);
+
+/// A device that is in two rows of grids (`Stage::row`) which use the same parameters and are not
+/// the same row, so that it is no holder of theirs that counts once; none where all is well.
+std::optional<DeviceId> crossed_rows(const ParallelPlan& plan);
 
 }  // namespace troupe::scheduler

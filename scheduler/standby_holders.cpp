@@ -161,7 +161,7 @@ Result<ParallelPlan> add_standbys(ParallelPlan plan, const Tolerance& tolerance)
     }
   }
   std::sort(plan.standbys.begin(), plan.standbys.end());
-  plan.groups = parameter_groups(plan);
+  complete(plan);
   return plan;
 }
 
@@ -181,7 +181,7 @@ void leave_out_idle(ParallelPlan& plan) {
   for (Stage& stage : plan.stages)
     for (DeviceId& device : stage.devices) device = places[device.index()];
   for (Standby& standby : plan.standbys) standby.device = places[standby.device.index()];
-  plan.groups = parameter_groups(plan);
+  complete(plan);
 }
 
 StandbyRuns standby_runs(const ParallelPlan& plan, DeviceId device) {

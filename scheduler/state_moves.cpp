@@ -195,28 +195,38 @@ std::int64_t bytes_per_element(StateKind kind, Dtype dtype) {
 
 StatePlacement place_state(const ParallelPlan& plan, const std::vector<ParameterInfo>& parameters,
                            Dtype dtype) {
-  std::map<LayerId, std::set<DeviceSlot>> users;
+  /// A device whose stage uses a layer, as a rank of the stage's grid.
+  struct User {
+    DeviceSlot device;
+    std::int32_t tp, rank;
+  };
+  std::map<LayerId, std::vector<User>> users;
   for (const Stage& stage : plan.stages)
-    for (const LayerRun& run : stage.runs)
-      for (std::int32_t layer = run.layers.begin; layer < run.layers.end; ++layer)
-        for (const DeviceId device : stage.devices)
-          users[{run.module, layer}].insert(plan.devices[device.index()]);
+    for (std::size_t r = 0; r < stage.devices.size(); ++r) {
+      const User user{plan.devices[stage.devices[r].index()], stage.grid.tp,
+                      static_cast<std::int32_t>(r) % stage.grid.tp};
+      for (const LayerRun& run : stage.runs)
+        for (std::int32_t layer = run.layers.begin; layer < run.layers.end; ++layer)
+          users[{run.module, layer}].push_back(user);
+    }
   std::map<std::pair<LayerId, std::string>, std::vector<DeviceSlot>> standbys;
   for (const Standby& standby : plan.standbys)
     standbys[{standby.layer, standby.tied}].push_back(plan.devices[standby.device.index()]);
   StatePlacement placement;
   for (std::size_t p = 0; p < parameters.size(); ++p) {
-    std::set<DeviceSlot> holders;
+    std::map<Box, std::set<DeviceSlot>> holders;
     for (const LayerId use : parameters[p].uses)
-      holders.insert(users[use].begin(), users[use].end());
+      for (const User& user : users[use])
+        holders[rank_box(parameters[p], user.tp, user.rank)].insert(user.device);
     const bool is_tied = parameters[p].uses.size() > 1;
     const auto& more = standbys[{parameters[p].uses.front(), is_tied ? parameters[p].name : ""}];
-    holders.insert(more.begin(), more.end());
+    if (!more.empty() || holders.empty())
+      holders[whole_box(parameters[p].shape)].insert(more.begin(), more.end());
     for (const StateKind kind : {StateKind::value, StateKind::master, StateKind::moments}) {
       const bool is_kept = kind == StateKind::value || parameters[p].trains;
       if (!is_kept || bytes_per_element(kind, dtype) == 0) continue;
-      placement.push_back({{ParameterId{p}, kind, whole_box(parameters[p].shape)},
-                           {holders.begin(), holders.end()}});
+      for (const auto& [box, own] : holders)
+        placement.push_back({{ParameterId{p}, kind, box}, {own.begin(), own.end()}});
     }
   }
   return placement;

@@ -20,7 +20,10 @@ void TaskGraph::finish() {
 
 std::int32_t TaskGraph::device_count() const {
   std::int32_t count = 0;
-  for (const auto& stage : stages) count = std::max(count, stage.device + 1);
+  for (const auto& stage : stages) {
+    count = std::max(count, stage.device + 1);
+    for (const auto device : stage.others) count = std::max(count, device + 1);
+  }
   return count;
 }
 

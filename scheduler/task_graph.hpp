@@ -42,6 +42,7 @@ struct StageSpec {
   std::int32_t device = 0;
   std::int32_t depth = 1;  ///< Stages on the longest path from here to the sink, both included.
   bool encoder = false;    ///< On the encoder side of the boundary.
+  std::vector<std::int32_t> others = {};  ///< Further devices that each of its tasks takes.
 };
 
 /// Tasks with their dependencies. Add everything, then `finish()` once.
@@ -61,9 +62,10 @@ class TaskGraph {
   /// Builds the indices behind `users` and `needs_count`. REQUIRES: task indices exist.
   void finish();
 
-  std::int32_t device_of(std::int32_t task) const {
-    return stages[static_cast<std::size_t>(tasks[static_cast<std::size_t>(task)].stage)].device;
+  const StageSpec& stage_of(std::int32_t task) const {
+    return stages[static_cast<std::size_t>(tasks[static_cast<std::size_t>(task)].stage)];
   }
+  std::int32_t device_of(std::int32_t task) const { return stage_of(task).device; }
   std::int32_t device_count() const;
   /// Dependencies on `task`, in the order they were added.
   std::span<const Dependency> users(std::int32_t task) const {

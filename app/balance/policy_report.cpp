@@ -4,6 +4,7 @@
 
 #include "engine/simulated_training.hpp"
 #include "scheduler/predicted_costs.hpp"
+#include "scheduler/stage_graph.hpp"
 
 namespace troupe::app {
 
@@ -103,7 +104,7 @@ Result<PolicyReport> report_policy(const std::string& policy, const PolicyQuesti
     const auto batch = training.step(samples);
     if (!batch.ok()) return batch.error();
     const auto work = scheduler::sample_workloads(question.costs->model, samples,
-                                                  question.costs->options.parallelisms);
+                                                  scheduler::module_degrees(question.plan));
     if (!work.ok()) return work.error();
     report.batches.push_back(answer_of(question.plan, batch.value(), work.value()));
   }

@@ -35,12 +35,39 @@ std::optional<HandRun> bind_run(const Member& member, const std::string& path, F
   return std::nullopt;
 }
 
+constexpr std::int64_t kDeviceMax = 1023;
+
+/// `devices`, `tp` and `cp` of a stage; that they fit together is the planner's check.
+void bind_grid(const Value& value, const std::string& path, HandStage& stage, SectionReader& reader,
+               Findings& findings) {
+  reader.integer("tp", stage.tp, {1, kDeviceMax + 1});
+  reader.integer("cp", stage.cp, {1, kDeviceMax + 1});
+  const auto* written = reader.list("devices");
+  if (written == nullptr) return;
+  for (const Value& item : *written) {
+    const auto* index = std::get_if<std::int64_t>(&item.data);
+    if (index != nullptr && *index >= 0 && *index <= kDeviceMax)
+      stage.devices.push_back(static_cast<std::int32_t>(*index));
+    else
+      findings.add(Errc::invalid_argument, item.where(),
+                   path + ".devices: expected devices of the node, found " + item.shown(),
+                   "list their numbers, as devices = [0, 1]");
+  }
+  if (value.find("device") != nullptr)
+    findings.add(Errc::invalid_argument, value.where(), path + ": device and devices are given",
+                 "keep one of them: device for one, devices for a grid of tp x cp");
+  if (written->empty())
+    findings.add(Errc::invalid_argument, value.where(), path + ".devices: no device",
+                 "list as many as tp x cp, or write device");
+}
+
 HandStage bind_stage(const Value& value, const std::string& path,
                      const std::vector<std::string>& modules, Findings& findings) {
   HandStage stage;
   SectionReader reader{&value, path, findings};
   reader.integer("node", stage.node, {0, 100'000});
-  reader.integer("device", stage.device, {0, 1023});
+  reader.integer("device", stage.device, {0, kDeviceMax});
+  bind_grid(value, path, stage, reader, findings);
   if (reader.is_given() && value.find("node") == nullptr)
     findings.add(Errc::invalid_argument, value.where(), path + ": node is missing",
                  "say which node runs this stage: node = 0");

@@ -21,12 +21,14 @@ void check_devices(const HandStage& stage, const std::string& path, const Cluste
                     path + ".node: " + to_string(stage.node) + ", but the job has " +
                         to_string(cluster.nodes) + (cluster.nodes == 1 ? " node" : " nodes"),
                     "nodes count from 0; cluster.nodes or cluster.local_nodes says how many");
-  if (stage.device >= cluster.devices_per_node)
-    findings.add_at(path + ".device",
-                    path + ".device: " + to_string(stage.device) + ", but a node has " +
-                        to_string(cluster.devices_per_node) +
-                        (cluster.devices_per_node == 1 ? " device" : " devices"),
-                    "devices count from 0; cluster.devices_per_node says how many");
+  const std::string key = path + (stage.devices.empty() ? ".device" : ".devices");
+  for (const auto device : stage.all_devices())
+    if (device >= cluster.devices_per_node)
+      findings.add_at(key,
+                      key + ": " + to_string(device) + ", but a node has " +
+                          to_string(cluster.devices_per_node) +
+                          (cluster.devices_per_node == 1 ? " device" : " devices"),
+                      "devices count from 0; cluster.devices_per_node says how many");
 }
 
 /// Every layer of `module` exactly once; a projector may be left out.
@@ -94,7 +96,9 @@ void check_idle(const Job& job, Findings& findings) {
   const auto per_node = job.cluster.devices_per_node;
   for (std::int32_t i = 0; i < job.cluster.nodes * per_node; ++i) {
     const auto runs_here = [&](const HandStage& stage) {
-      return stage.node == i / per_node && stage.device == i % per_node;
+      const auto devices = stage.all_devices();
+      return stage.node == i / per_node &&
+             std::find(devices.begin(), devices.end(), i % per_node) != devices.end();
     };
     const auto stages = job.parallel.layout.all_stages();
     if (std::any_of(stages.begin(), stages.end(),

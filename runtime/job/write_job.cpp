@@ -92,8 +92,13 @@ class SectionWriter {
 };
 
 std::string stage_text(const HandStage& stage) {
-  std::string text =
-      "{node = " + std::to_string(stage.node) + ", device = " + std::to_string(stage.device);
+  std::string text = "{node = " + std::to_string(stage.node);
+  if (stage.devices.empty()) text += ", device = " + std::to_string(stage.device);
+  for (std::size_t i = 0; i < stage.devices.size(); ++i)
+    text += (i == 0 ? ", devices = [" : ", ") + std::to_string(stage.devices[i]);
+  if (!stage.devices.empty()) text += "]";
+  if (stage.tp > 1) text += ", tp = " + std::to_string(stage.tp);
+  if (stage.cp > 1) text += ", cp = " + std::to_string(stage.cp);
   for (const auto& run : stage.runs) {
     text += ", " + run.module + " = ";
     text += run.layers ? "[" + std::to_string(run.layers->begin) + ", " +

@@ -34,6 +34,13 @@ Json list_of(const std::vector<Value>& values, Function one) {
   return list;
 }
 
+/// What tensor-parallel ranks share: elements, and pieces that may not be cut.
+Json splits_json(const std::vector<SplitElements>& splits) {
+  return list_of(splits, [](const SplitElements& split) -> Json {
+    return {{"elements", split.elements}, {"parts", split.parts}};
+  });
+}
+
 Json model_json(const ModelGraph& model) {
   return list_of(model.modules, [&](const ModuleSpec& module) -> Json {
     return {{"name", module.name},
@@ -45,7 +52,8 @@ Json model_json(const ModelGraph& model) {
             {"layers", list_of(module.layers, [](const LayerSpec& layer) -> Json {
                return {{"name", layer.name},
                        {"parameter_elements", layer.parameter_elements},
-                       {"constant_elements", layer.constant_elements}};
+                       {"constant_elements", layer.constant_elements},
+                       {"splits", splits_json(layer.splits)}};
              })}};
   });
 }
@@ -68,7 +76,9 @@ Json stages_json(const ParallelPlan& plan) {
                             return {{"module", plan.model.at(run.module).name},
                                     {"layers", Json::array({run.layers.begin, run.layers.end})}};
                           })},
-         {"devices", numbers(stage.devices)}});
+         {"devices", numbers(stage.devices)},
+         {"tp", stage.grid.tp},
+         {"cp", stage.grid.cp}});
   }
   return list;
 }
@@ -133,7 +143,8 @@ std::string plan_json(const ParallelPlan& plan, EpochNumber epoch_number) {
                              {"name", tied.name},
                              {"layers", list_of(tied.layers,
                                                 [&](LayerId id) { return layer_json(model, id); })},
-                             {"parameter_elements", tied.parameter_elements}};
+                             {"parameter_elements", tied.parameter_elements},
+                             {"splits", splits_json(tied.splits)}};
                        })},
       {"devices", list_of(plan.devices,
                           [](const DeviceSlot& slot) -> Json {
@@ -159,7 +170,8 @@ std::string plan_json(const ParallelPlan& plan, EpochNumber epoch_number) {
                               return {{"replicas", numbers(pipeline.replicas)}};
                             })},
       {"groups", groups_json(plan)},
-      {"standbys", standbys_json(plan)}};
+      {"standbys", standbys_json(plan)},
+      {"leads", numbers(plan.leads)}};
   return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

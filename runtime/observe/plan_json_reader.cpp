@@ -54,11 +54,13 @@ std::vector<DeviceId> standby_devices(const ParallelPlan& plan, const ParameterG
   return devices;
 }
 
-/// Holders are the devices of the uses, each once, and behind them those on standby.
+/// Holders are rows of the uses' grids, each once, and behind them devices on standby.
 void check_holders(const ParallelPlan& plan, const ParameterGroup& group) {
   if (group.elements < 1) throw BadPlan("group '" + group.name + "' has no elements");
   std::set<DeviceId> devices;
-  for (const ParameterUse& use : group.uses) devices.insert(plan.at(use.stage).devices.front());
+  for (const ParameterUse& use : group.uses)
+    for (std::int32_t cp = 0; cp < plan.at(use.stage).grid.cp; ++cp)
+      devices.insert(plan.at(use.stage).row(cp).front());
   if (devices.empty() || group.holders.size() < devices.size())
     throw BadPlan("holders of '" + group.name + "' are not the devices that use it");
   const auto users = group.holders.begin() + static_cast<std::ptrdiff_t>(devices.size());
@@ -72,6 +74,24 @@ void check_holders(const ParallelPlan& plan, const ParameterGroup& group) {
       throw BadPlan("device " + std::to_string(device.value) + " holds '" + group.name + "' twice");
 }
 
+/// Plans of older runs have none.
+std::vector<SplitElements> read_splits(const Json& json) {
+  std::vector<SplitElements> splits;
+  if (!json.contains("splits")) return splits;
+  for (const auto& entry : json.at("splits"))
+    splits.push_back(
+        {entry.at("elements").get<std::int64_t>(), entry.at("parts").get<std::int64_t>()});
+  return splits;
+}
+
+/// What tensor parallelism splits of a group: as the layer or the tied parameter says.
+const std::vector<SplitElements>& splits_of(const ModelGraph& model, const ParameterGroup& group) {
+  for (const TiedParameter& tied : model.tied)
+    if (group.tied && tied.name == group.name) return tied.splits;
+  const LayerId layer = group.uses.front().layer;
+  return model.at(layer.module).layers[static_cast<std::size_t>(layer.layer)].splits;
+}
+
 ModelGraph read_model(const Json& json) {
   ModelGraph model;
   for (const auto& entry : json.at("modules")) {
@@ -82,9 +102,9 @@ ModelGraph read_model(const Json& json) {
     module.hidden_width = entry.at("hidden_width").get<std::int64_t>();
     module.output_width = entry.at("output_width").get<std::int64_t>();
     for (const auto& layer : entry.at("layers"))
-      module.layers.push_back({layer.at("name").get<std::string>(),
-                               layer.at("parameter_elements").get<std::int64_t>(),
-                               layer.at("constant_elements").get<std::int64_t>()});
+      module.layers.push_back(
+          {layer.at("name").get<std::string>(), layer.at("parameter_elements").get<std::int64_t>(),
+           layer.at("constant_elements").get<std::int64_t>(), read_splits(layer)});
   }
   // Successors stand after their predecessors, so names resolve only now.
   for (std::size_t i = 0; i < model.modules.size(); ++i)
@@ -94,6 +114,7 @@ ModelGraph read_model(const Json& json) {
     auto& tied = model.tied.emplace_back();
     tied.name = entry.at("name").get<std::string>();
     tied.parameter_elements = entry.at("parameter_elements").get<std::int64_t>();
+    tied.splits = read_splits(entry);
     for (const auto& layer : entry.at("layers")) tied.layers.push_back(read_layer(model, layer));
   }
   return model;
@@ -118,6 +139,14 @@ Stage read_stage(const ParallelPlan& plan, std::size_t replica_count, const Json
     stage.devices.push_back(DeviceId{index_below(device, plan.devices.size(), "device")});
   if (stage.runs.empty() || stage.devices.empty())
     throw BadPlan("a stage has no layers or no device");
+  constexpr std::size_t kDegreeMax = 1 << 16;
+  if (json.contains("tp"))  // Not in plans of older runs.
+    stage.grid = {index_below(json.at("tp"), kDegreeMax, "tp"),
+                  index_below(json.at("cp"), kDegreeMax, "cp")};
+  if (std::ssize(stage.devices) != std::int64_t{stage.grid.tp} * stage.grid.cp)
+    throw BadPlan("a stage of tp " + std::to_string(stage.grid.tp) + ", cp " +
+                  std::to_string(stage.grid.cp) + " has " + std::to_string(stage.devices.size()) +
+                  " devices");
   return stage;
 }
 
@@ -178,8 +207,14 @@ RecordedPlan read_plan(const Json& json) {
     for (const auto& holder : entry.at("holders"))
       group.holders.push_back(DeviceId{index_below(holder, plan.devices.size(), "device")});
     check_holders(plan, group);
+    group.splits = splits_of(plan.model, group);
     group.standbys = static_cast<std::int32_t>(standby_devices(plan, group).size());
   }
+  if (json.contains("leads"))
+    for (const auto& lead : json.at("leads"))
+      plan.leads.push_back(DeviceId{index_below(lead, plan.devices.size(), "device")});
+  if (!plan.leads.empty() && plan.leads.size() != plan.devices.size())
+    throw BadPlan("leads are not one per device");
   return recorded;
 }
 

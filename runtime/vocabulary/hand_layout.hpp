@@ -22,11 +22,20 @@ struct HandRun {
   friend bool operator==(const HandRun&, const HandRun&) = default;
 };
 
-/// One entry of `stages`: `{node = 0, device = 1, vision = [0, 4], audio = "all"}`.
+/// One entry of `stages`: `{node = 0, device = 1, vision = [0, 4], audio = "all"}`, or on several
+/// devices `{node = 0, devices = [0, 1, 2, 3], tp = 2, cp = 2, llm = "all"}`.
 struct HandStage {
   std::int32_t node = 0;
-  std::int32_t device = 0;  ///< Which of the node's devices.
+  std::int32_t device = 0;  ///< Which of the node's devices, where `devices` is empty.
   std::vector<HandRun> runs;
+  std::vector<std::int32_t> devices = {};  ///< tp x cp of them, tp fastest; or none.
+  std::int32_t tp = 1;
+  std::int32_t cp = 1;
+
+  /// Which of the node's devices it runs on.
+  std::vector<std::int32_t> all_devices() const {
+    return devices.empty() ? std::vector{device} : devices;
+  }
 
   friend bool operator==(const HandStage&, const HandStage&) = default;
 };

@@ -109,7 +109,9 @@ struct Message {
   }
 };
 
-/// The whole iteration. `actions[d]` is the list of device d of the `ParallelPlan`.
+/// The whole iteration. `actions[d]` is the list of device d of the `ParallelPlan`, and of all
+/// devices that it leads (`ParallelPlan::leads`): each runs it as a rank of its own. The lists of
+/// the led ones are empty.
 struct IterationPlan {
   std::int64_t step = 0;             ///< Optimizer step it belongs to, from 1.
   EpochNumber epoch_number = 0;      ///< Configuration it was planned for.

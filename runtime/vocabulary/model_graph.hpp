@@ -25,17 +25,43 @@ struct LayerRange {
   }
 };
 
+/// Elements of matrices that tensor-parallel ranks share, by how finely they can be cut.
+struct SplitElements {
+  std::int64_t elements = 0;
+  /// Pieces that may not be cut, as heads; ranks beyond their number keep the same ones. 0: any.
+  std::int64_t parts = 0;
+
+  friend auto operator<=>(const SplitElements&, const SplitElements&) = default;
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, SplitElements& x) {
+    return f(x.elements, x.parts);
+  }
+};
+
+/// Elements that the fullest of `tp` ranks keeps of `elements`, of which `splits` are shared and
+/// the rest is kept by all.
+inline std::int64_t split_over(std::int64_t elements, const std::vector<SplitElements>& splits,
+                               std::int32_t tp) {
+  const auto up = [](std::int64_t count, std::int64_t by) { return (count + by - 1) / by; };
+  for (const SplitElements& split : splits)
+    elements += (split.parts == 0 ? up(split.elements, tp)
+                                  : split.elements / split.parts * up(split.parts, tp)) -
+                split.elements;
+  return elements;
+}
+
 /// One layer: the smallest unit of partition, of reduction and of copying.
 struct LayerSpec {
   std::string name;  ///< `llm.layers.3`, `vision.merger`; unique in the model.
   /// Own parameters that train unless the module is frozen; without a tensor tied from elsewhere.
   std::int64_t parameter_elements = 0;
-  std::int64_t constant_elements = 0;  ///< Stored with the parameters, never trained.
+  std::int64_t constant_elements = 0;      ///< Stored with the parameters, never trained.
+  std::vector<SplitElements> splits = {};  ///< Of `parameter_elements`; by parts.
 
   friend bool operator==(const LayerSpec&, const LayerSpec&) = default;
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, LayerSpec& x) {
-    return f(x.name, x.parameter_elements, x.constant_elements);
+    return f(x.name, x.parameter_elements, x.constant_elements, x.splits);
   }
 };
 
@@ -71,14 +97,15 @@ struct LayerId {
 
 /// One logical parameter used by two layers (an embedding and the head tied to it).
 struct TiedParameter {
-  std::string name;                     ///< Full parameter name, that of its first use.
-  std::vector<LayerId> layers;          ///< Users in execution order.
-  std::int64_t parameter_elements = 0;  ///< Counted here, not in the layers.
+  std::string name;                        ///< Full parameter name, that of its first use.
+  std::vector<LayerId> layers;             ///< Users in execution order.
+  std::int64_t parameter_elements = 0;     ///< Counted here, not in the layers.
+  std::vector<SplitElements> splits = {};  ///< Of `parameter_elements`.
 
   friend bool operator==(const TiedParameter&, const TiedParameter&) = default;
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, TiedParameter& x) {
-    return f(x.name, x.layers, x.parameter_elements);
+    return f(x.name, x.layers, x.parameter_elements, x.splits);
   }
 };
 

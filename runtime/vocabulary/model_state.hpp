@@ -5,6 +5,7 @@
 
 #pragma once
 
+#include <algorithm>
 #include <compare>
 #include <cstdint>
 #include <string>
@@ -20,12 +21,19 @@ namespace troupe {
 /// Index into the list of a model's parameters.
 using ParameterId = Id<struct ParameterTag>;
 
+/// How tensor-parallel ranks share a parameter.
+struct ParameterSplit {
+  std::int32_t dimension = -1;  ///< -1: every rank keeps all of it.
+  std::int64_t parts = 0;       ///< As in `SplitElements`.
+};
+
 /// One logical parameter: a tied one once, frozen ones and constants too.
 struct ParameterInfo {
   std::string name;
   std::vector<std::int64_t> shape;
   std::vector<LayerId> uses;  ///< In model order; the first one gives it its initial value.
   bool trains = false;        ///< Has moments, and a master where its type is narrow.
+  ParameterSplit split = {};
 
   std::int64_t elements() const {
     std::int64_t count = 1;
@@ -55,6 +63,20 @@ using Box = std::vector<IndexRange>;
 inline Box whole_box(const std::vector<std::int64_t>& shape) {
   Box box;
   for (const std::int64_t size : shape) box.push_back({0, size});
+  return box;
+}
+
+/// What rank `rank` of `tp` keeps of a parameter. Ranks in order keep ranges in order; where parts
+/// are fewer than ranks, neighbours keep the same one. REQUIRES: 0 <= rank < tp.
+inline Box rank_box(const ParameterInfo& parameter, std::int32_t tp, std::int32_t rank) {
+  Box box = whole_box(parameter.shape);
+  if (parameter.split.dimension < 0) return box;
+  IndexRange& range = box[static_cast<std::size_t>(parameter.split.dimension)];
+  const std::int64_t size = range.end;
+  const std::int64_t parts = parameter.split.parts == 0 ? size : parameter.split.parts;
+  const std::int64_t first = parts * rank / tp;
+  const std::int64_t last = std::max(first + 1, parts * (rank + 1) / tp);
+  range = {size * first / parts, size * last / parts};
   return box;
 }
 

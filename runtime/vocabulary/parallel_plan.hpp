@@ -5,12 +5,15 @@
 
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "runtime/vocabulary/model_graph.hpp"
+#include "runtime/vocabulary/parallelism.hpp"
 #include "runtime/vocabulary/units.hpp"
 
 namespace troupe {
@@ -40,18 +43,25 @@ struct ModuleGroup {
   }
 };
 
-/// Layers that run together on one group of devices. A stage belongs to one replica, because
+/// Layers that run together on one grid of devices. A stage belongs to one replica, because
 /// module groups use different microbatches. A job-file entry that names modules of two groups
-/// becomes two stages on one device.
+/// becomes two stages on one grid.
 struct Stage {
   ReplicaId replica;
   std::vector<LayerRun> runs;     ///< In execution order.
-  std::vector<DeviceId> devices;  ///< tp x cp; one device today.
+  std::vector<DeviceId> devices;  ///< Of one node, each once: rank r is on devices[r]; tp fastest.
+  Parallelism grid = {};          ///< Has as many ranks as there are devices.
+
+  /// Devices that together hold each parameter of the stage once: ranks of one place along cp.
+  std::span<const DeviceId> row(std::int32_t cp) const {
+    const auto tp = static_cast<std::size_t>(grid.tp);
+    return std::span(devices).subspan(static_cast<std::size_t>(cp) * tp, tp);
+  }
 
   friend bool operator==(const Stage&, const Stage&) = default;
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, Stage& x) {
-    return f(x.replica, x.runs, x.devices);
+    return f(x.replica, x.runs, x.devices, x.grid);
   }
 };
 
@@ -121,18 +131,27 @@ struct Standby {
 };
 
 /// Trainable parameters whose gradients are reduced together: those of one layer, or one tied
-/// parameter. The sum adds up device by device in the order of `holders`, each device's own uses
+/// parameter. The sum adds up holder by holder in the order of `holders`, each holder's own uses
 /// first, whoever came first (gradient_sum.hpp): its bits follow from the plan. Standby holders add
 /// nothing and stand last, so that they change no bit of it.
+///
+/// A holder keeps all elements once. In a stage of several devices it is a row of its grid
+/// (`Stage::row`), named by the row's first device, whose ranks share the elements that tensor
+/// parallelism splits; ranks of another place along cp are another holder with gradients of its
+/// own.
 struct ParameterGroup {
   std::string name;   ///< Layer name, or the tied parameter's name.
   bool tied = false;  ///< True: exactly the tied parameter of this name; false: the layer's own.
   std::int64_t elements = 0;
   std::vector<ParameterUse> uses;  ///< By (stage, layer).
-  /// Devices that keep the parameters up to date: those of the uses, in their order, then those of
+  /// Who keeps the parameters up to date: rows of the uses' stages, in their order, then devices of
   /// `ParallelPlan::standbys`.
   std::vector<DeviceId> holders;
-  std::int32_t standbys = 0;  ///< So many of the last holders have no use.
+  std::int32_t standbys = 0;               ///< So many of the last holders have no use.
+  std::vector<SplitElements> splits = {};  ///< Of `elements`: what tensor parallelism splits.
+
+  /// Elements that one of a holder's `tp` ranks keeps.
+  std::int64_t elements_at(std::int32_t tp) const { return split_over(elements, splits, tp); }
 
   /// Holders that have a use, and so gradients of their own: the first ones.
   std::int32_t users() const { return static_cast<std::int32_t>(holders.size()) - standbys; }
@@ -140,7 +159,7 @@ struct ParameterGroup {
   friend bool operator==(const ParameterGroup&, const ParameterGroup&) = default;
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, ParameterGroup& x) {
-    return f(x.name, x.tied, x.elements, x.uses, x.holders, x.standbys);
+    return f(x.name, x.tied, x.elements, x.uses, x.holders, x.standbys, x.splits);
   }
 };
 
@@ -154,11 +173,34 @@ struct ParallelPlan {
   std::vector<Pipeline> pipelines;
   std::vector<ParameterGroup> groups;  ///< In model order; only trainable parameters.
   std::vector<Standby> standbys;       ///< Ascending; also of parameters that do not train.
+  /// Per device: the first one of those that run its list of actions with it, each as a rank of its
+  /// own, because all their stages and standby parameters are the same. Empty: each device runs a
+  /// list of its own.
+  std::vector<DeviceId> leads = {};
 
   const Stage& at(StageId id) const { return stages[id.index()]; }
   const Replica& at(ReplicaId id) const { return replicas[id.index()]; }
   const Pipeline& at(PipelineId id) const { return pipelines[id.index()]; }
   Pipeline& at(PipelineId id) { return pipelines[id.index()]; }
+  /// Whose list a device runs.
+  DeviceId lead_of(DeviceId id) const { return leads.empty() ? id : leads[id.index()]; }
+  bool is_lead(DeviceId id) const { return lead_of(id) == id; }
+  /// Devices whose lists a stage's actions stand in, each once, in the order of its ranks. With
+  /// several of them an action begins when all have come to it.
+  std::vector<DeviceId> leads_of(StageId id) const {
+    std::vector<DeviceId> list;
+    for (const DeviceId device : at(id).devices)
+      if (const DeviceId lead = lead_of(device);
+          std::find(list.begin(), list.end(), lead) == list.end())
+        list.push_back(lead);
+    return list;
+  }
+  /// Per device: how many run its list; 0 where another device leads.
+  std::vector<std::int32_t> team_sizes() const {
+    std::vector<std::int32_t> sizes(devices.size());
+    for (std::size_t d = 0; d < devices.size(); ++d) ++sizes[lead_of(DeviceId{d}).index()];
+    return sizes;
+  }
   NodeId node_of(StageId id) const { return devices[at(id).devices.front().index()].node; }
   /// Nodes that work in the layout.
   std::set<NodeId> nodes() const {
@@ -194,7 +236,7 @@ struct ParallelPlan {
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, ParallelPlan& x) {
     return f(x.model, x.devices, x.module_groups, x.replicas, x.stages, x.pipelines, x.groups,
-             x.standbys);
+             x.standbys, x.leads);
   }
 };
 

@@ -317,6 +317,7 @@ def check_planning(commands):
     answer = commands.run("plan", "job.toml", "cluster.local_nodes=3", "--cluster", "3x1xA40", "--json")
     commands.expect("costs of machines that are not here are labelled", answer, json.loads(answer.stdout)["costs"] == "computed")
     check_planned_only(commands)
+    check_grids(commands)
     check_own_numbers(commands)
     check_simulation(commands, two)
 
@@ -451,7 +452,29 @@ def check_planned_only(commands):
     for cluster, tp in (("1x3xH100", 2), ("2x8xH100", 8)):
         answer = commands.run("plan", "job.toml", *vision, f"parallel.llm.tp={tp}", "--cluster", cluster, "--json")
         stages = json.loads(answer.stdout)["stages"]
-        commands.expect(f"stages of {tp} devices beside one", answer, {end - begin for begin, end in (stage["devices"] for stage in stages)} == {1, tp})
+        commands.expect(f"stages of {tp} devices beside one", answer, {len(stage["devices"]) for stage in stages} == {1, tp} and {stage["tp"] for stage in stages} == {1, tp})
+
+
+def check_grids(commands):
+    """Stages on several devices are planned, saved and planned again by hand; they are not trained yet."""
+    cluster, words = "1x4xH100-80G", ["job.toml", "parallel.llm.tp=2", "parallel.llm.pp=2", "parallel.llm.dp=1", "train.global_batch_size=8", "train.microbatches=4"]
+    answer = commands.run("plan", *words, "--cluster", cluster, "--save", "grid.toml", "--json")
+    chosen = json.loads(answer.stdout)
+    commands.expect("a grid names its devices", answer, [stage["devices"] for stage in chosen["stages"]] == [[0, 1], [2, 3]]
+                    and all(stage["tp"] == 2 and stage["cp"] == 1 for stage in chosen["stages"]))
+    saved = (commands.folder / "grid.toml").read_text()
+    commands.expect("and the saved layout too", answer, "devices = [0, 1], tp = 2" in saved and "devices = [2, 3], tp = 2" in saved)
+    (commands.folder / "by-hand.toml").write_text((commands.folder / "job.toml").read_text() + "\n" + saved)
+    hand = ["by-hand.toml", "cluster.devices_per_node=4", "train.global_batch_size=8", "train.microbatches=4"]
+    answer = commands.run("plan", *hand, "--json")
+    again = json.loads(answer.stdout)
+    commands.expect("by hand it is the same layout", answer, [(stage["runs"], stage["devices"], stage["tp"]) for stage in again["stages"]]
+                    == [(stage["runs"], stage["devices"], stage["tp"]) for stage in chosen["stages"]] and again["chosen"] is False)
+    answer = commands.run("plan", *hand)
+    commands.expect("plan shows its devices", answer, " 0-1 " in answer.stdout and "n0.d2 x2" in answer.stdout)
+    for command in ("validate", "train"):
+        answer = commands.run(command, *hand)
+        commands.expect_refusal(f"{command} says that it cannot run it", answer, "tp 2, cp 1): such layouts are planned and simulated, but not trained yet")
 
 
 def check_batch_sizes(commands, media):

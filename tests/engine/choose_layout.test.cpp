@@ -51,6 +51,21 @@ TEST_CASE("a layout that is left open is chosen, with reasons", "[engine]") {
   CHECK((make_parallel_plan(prepare(open.job).value()).value() == layout.value().plan));
 }
 
+TEST_CASE("a layout on grids is planned and not trained", "[engine][errors]") {
+  OpenJob open(1);
+  open.job.cluster.devices_per_node = 2;
+  open.job.parallel.mode = job::LayoutMode::manual;
+  HandStage stage{.node = 0, .runs = {}, .devices = {0, 1}, .tp = 2};
+  for (const auto& module : open.job.modules) stage.runs.push_back({module.name, {}});
+  open.job.parallel.layout.pipelines = {{stage}};
+  const auto refused = open.choose();
+  REQUIRE_FALSE(refused.ok());
+  CHECK(refused.error().code == Errc::unavailable);
+  CHECK(refused.error().message.find("tp 2") != std::string::npos);
+  open.job.debug.layouts = {{2, open.job.parallel.layout}};
+  CHECK(later_layouts(prepare(open.job).value()).error().code == Errc::unavailable);
+}
+
 TEST_CASE("layouts are compared with batches cut as training cuts them", "[engine]") {
   OpenJob open(2);
   open.job.balancer.policy = "deferral-chain";
@@ -62,8 +77,7 @@ TEST_CASE("layouts are compared with batches cut as training cuts them", "[engin
           .value();
   const auto judge =
       training_judge(setup, *costs, draw_shapes(setup, kLayoutSamples, open.job.job.seed).value());
-  const std::vector<scheduler::Parallelism> whole(setup.model.modules.size());
-  CHECK(judge(layout.value().plan, whole).value().step_ms == layout.value().predicted_step_ms);
+  CHECK(judge(layout.value().plan).value().step_ms == layout.value().predicted_step_ms);
   open.job.balancer.policy = "deferal";
   CHECK(open.choose().error().code == Errc::not_found);
 }

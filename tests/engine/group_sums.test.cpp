@@ -76,7 +76,7 @@ struct Holders {
   /// Runs the group's actions, devices in this order.
   void run(const std::vector<std::int32_t>& order) {
     const GroupSum sum = plan_sum(plan, GroupId{0});
-    const auto role = [&](std::int32_t d) { return role_of(sum, plan.groups[0], DeviceId{d}); };
+    const auto role = [&](std::int32_t d) { return role_of(sum, DeviceId{d}); };
     const auto take = [&](std::int32_t d, ActionKind kind) {
       Action action;
       action.kind = kind;

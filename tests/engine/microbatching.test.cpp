@@ -11,6 +11,7 @@
 #include "engine/memory_bounds.hpp"
 #include "engine/nominal_profile.hpp"
 #include "scheduler/check_plan.hpp"
+#include "scheduler/stage_graph.hpp"
 #include "scheduler/standby_holders.hpp"
 #include "tests/engine/measured_events.hpp"
 #include "tests/engine/tiny_job.hpp"
@@ -260,7 +261,7 @@ TEST_CASE("no microbatch of the llm passes what its devices have room for", "[en
       scheduler::predicted_costs(open.plan, open.costs->model, batch.samples, open.costs->options)
           .value();
   const auto weights = scheduler::sample_workloads(open.costs->model, batch.samples,
-                                                   open.costs->options.parallelisms)
+                                                   scheduler::module_degrees(open.plan))
                            .value();
   double total = 0;
   for (const auto& weight : weights) total += weight.llm_total_ms;

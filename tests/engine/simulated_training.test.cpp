@@ -6,6 +6,7 @@
 #include <set>
 
 #include "engine/nominal_profile.hpp"
+#include "scheduler/place_by_hand.hpp"
 #include "tests/engine/tiny_job.hpp"
 
 namespace troupe::engine {
@@ -58,6 +59,37 @@ TEST_CASE("what is simulated is what training runs, for every policy and step", 
   }
   // The first deals are even, later ones know that the pipelines are not equally fast.
   CHECK(dealt.size() > 1);
+}
+
+TEST_CASE("the bound of a step counts every device of a grid", "[engine]") {
+  // Vision on both devices, the llm on the second one: that one does all there is.
+  auto setup = costed_setup("in-order", "1f1b");
+  const auto device = scheduler::find_device("H100-80G").value();
+  setup.costs =
+      planning_costs(setup, computed_profile(setup, device, {{1, 1}, {2, 1}}), device.memory)
+          .value();
+  const HandLayout layout{
+      {{{.node = 0, .runs = {{"vision", {}}}, .devices = {0, 1}, .tp = 2}, {0, 1, {{"llm", {}}}}}},
+      {}};
+  const auto plan = scheduler::place_by_hand(setup.model, layout, {1, 2}).value();
+  auto training = on_paper(setup, plan);
+  std::vector<SampleShape> samples(16);
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    samples[i].position = static_cast<std::int64_t>(i);
+    samples[i].id = std::to_string(i);
+    samples[i].llm_tokens = 10 + 4;
+    samples[i].trained_tokens = 5;
+    samples[i].media.push_back({ModuleId{0}, {{16, 16, 4, 4, 4, 0}}});
+  }
+  const auto batch = training.step(samples);
+  REQUIRE(batch.ok());
+  const auto& stages = batch.value().step.stage_ms;
+  REQUIRE(stages.size() == 2);
+  CHECK(stages[0] > 0);
+  CHECK(batch.value().lower_bound_ms == stages[0] + stages[1]);
+  // Both lists run the encoder; the second one alone the llm.
+  CHECK(plan.leads_of(StageId{0}).size() == 2);
+  CHECK(batch.value().step.peak_memory_bytes[1] > batch.value().step.peak_memory_bytes[0]);
 }
 
 TEST_CASE("a step on paper says why a batch cannot be planned", "[engine][errors]") {

@@ -119,6 +119,40 @@ TEST_CASE("a tied embedding is counted once, for both layers", "[models]") {
   CHECK(graph.modules[4].layers[3].parameter_elements == 24);
 }
 
+TEST_CASE("the graph knows what tensor parallelism splits, and how", "[models]") {
+  auto model = small_model();
+  const auto& config = model[4].config.as<LlmConfig>();
+  const std::int64_t width = config.hidden_size, inner = config.intermediate_size;
+  const std::int64_t keys = config.num_key_value_heads * config.head_width();
+  const auto graph = build_graph(model).value();
+  // Queries, output and the three matrices of the mlp anywhere; keys and values by heads.
+  using Splits = std::vector<SplitElements>;
+  const Splits block{{2 * width * width + 3 * width * inner, 0},
+                     {2 * keys * width, config.num_key_value_heads}};
+  CHECK((graph.modules[4].layers[1].splits == block));
+  CHECK((graph.modules[4].layers[0].splits == Splits{{37 * 24, 0}}));
+  model[4].config.edit<LlmConfig>().tie_word_embeddings = true;
+  const auto tied = build_graph(model).value();
+  CHECK((tied.tied[0].splits == Splits{{37 * 24, 0}}));
+  CHECK(tied.modules[4].layers[0].splits.empty());
+  CHECK(tied.modules[4].layers[3].splits.empty());
+  // The rest of a layer is kept by all ranks; what ranks keep together is at least the whole.
+  for (const auto& module : graph.modules)
+    for (const auto& layer : module.layers) {
+      std::int64_t split = 0;
+      for (const auto& each : layer.splits) split += each.elements;
+      CHECK(split <= layer.parameter_elements);
+      CHECK(2 * split_over(layer.parameter_elements, layer.splits, 2) >=
+            layer.parameter_elements + (layer.parameter_elements - split));
+    }
+  // By parameters it is the same: boxes of all ranks.
+  std::int64_t of_boxes = 0;
+  for (const auto& info : list_parameters(small_model(), graph))
+    if (info.uses.front() == LayerId{ModuleId{4}, 1}) of_boxes += elements_of(rank_box(info, 2, 0));
+  const auto& layer = graph.modules[4].layers[1];
+  CHECK(of_boxes == split_over(layer.parameter_elements, layer.splits, 2));
+}
+
 TEST_CASE("modules are ordered upstream first, the llm last", "[models]") {
   auto model = small_model();
   std::reverse(model.begin(),

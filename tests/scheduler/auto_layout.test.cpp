@@ -1,4 +1,5 @@
 #include "scheduler/auto_layout.hpp"
+#include "scheduler/stage_graph.hpp"
 
 #include <algorithm>
 #include <catch2/catch_approx.hpp>
@@ -8,6 +9,7 @@
 #include <random>
 
 #include "scheduler/check_plan.hpp"
+#include "scheduler/stage_graph.hpp"
 #include "tests/scheduler/example_models.hpp"
 #include "tests/scheduler/layout_requests.hpp"
 
@@ -42,7 +44,7 @@ TEST_CASE("two whole pipelines beat one of two stages", "[scheduler]") {
 TEST_CASE("a judge has the last word among the best of each kind", "[scheduler]") {
   FourLayers four;
   std::size_t asked = 0;
-  four.request.judge = [&](const ParallelPlan& plan, const std::vector<Parallelism>&) {
+  four.request.judge = [&](const ParallelPlan& plan) {
     ++asked;
     PredictedStep step;
     step.step_ms = plan.pipelines.size() == 1 ? 7 : 8;
@@ -59,13 +61,13 @@ TEST_CASE("a judge has the last word among the best of each kind", "[scheduler]"
   CHECK_THAT(made.reasons[0].why, ContainsSubstring("2: +14 %"));  // 8 / 7
 
   const auto equal = four.request.judge;
-  four.request.judge = [&](const ParallelPlan& plan, const std::vector<Parallelism>& degrees) {
+  four.request.judge = [&](const ParallelPlan& plan) {
     return plan.pipelines.size() == 1
                ? Result<PredictedStep>(Error{Errc::infeasible, "too large", "memory", ""})
-               : equal(plan, degrees);
+               : equal(plan);
   };
   CHECK(four.choose().plan.pipelines.size() == 2);
-  four.request.judge = [](const ParallelPlan&, const std::vector<Parallelism>&) {
+  four.request.judge = [](const ParallelPlan&) {
     return Result<PredictedStep>(Error{Errc::not_found, "no such policy", "", ""});
   };
   CHECK(four.refuse().message == "no such policy");
@@ -258,11 +260,16 @@ TEST_CASE("a cluster that is only planned for may split layers", "[scheduler]") 
   request.device_memory = Bytes{150};
   request.planned_only = true;
   const auto made = auto_layout(request).value();
-  CHECK((made.parallelisms == std::vector<Parallelism>{{2, 1}}));
-  for (const auto& group : made.groups) {
-    CHECK(group.count == 2);
-    CHECK(group.first + group.count <= 4);
+  CHECK((module_degrees(made.plan) == std::vector<Parallelism>{{2, 1}}));
+  for (const Stage& stage : made.plan.stages) {
+    REQUIRE(stage.devices.size() == 2);
+    const DeviceSlot first = made.plan.devices[stage.devices[0].index()];
+    CHECK((made.plan.devices[stage.devices[1].index()] ==
+           DeviceSlot{first.node, first.local_index + 1}));
   }
+  // What the job file can say of it is the same plan.
+  CHECK(place_by_hand(model.graph(), made.layout, {2, 4}, IdleDevices::left_out).value() ==
+        made.plan);
 }
 
 TEST_CASE("devices that bring less than a twentieth of a step stay idle", "[scheduler]") {
@@ -273,7 +280,7 @@ TEST_CASE("devices that bring less than a twentieth of a step stay idle", "[sche
   four.request.samples = {text(1)};
   four.request.global_batch = four.request.microbatches = 1;
   auto made = four.choose();
-  CHECK(made.groups.size() == 1);
+  CHECK(made.plan.devices.size() == 1);
   CHECK(made.reasons.back().choice == "1 of 4 devices");
   CHECK_THAT(made.reasons.back().why, ContainsSubstring("no more than with fewer"));
 
@@ -284,7 +291,7 @@ TEST_CASE("devices that bring less than a twentieth of a step stay idle", "[sche
   four.request.pins["llm"].dp = 1;
   four.request.global_batch = four.request.microbatches = 30;
   made = four.choose();
-  CHECK(made.groups.size() == 3);
+  CHECK(made.plan.devices.size() == 3);
   CHECK(made.reasons.back().choice == "3 of 4 devices");
 }
 

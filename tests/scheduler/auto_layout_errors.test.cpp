@@ -205,7 +205,8 @@ TEST_CASE("stages wider than what is left say how many devices it takes", "[sche
 TEST_CASE("stages of different widths leave devices idle rather than find none", "[scheduler]") {
   const auto widths = [](const AutoLayout& made) {
     std::vector<std::int32_t> list;
-    for (const auto& group : made.groups) list.push_back(group.count);
+    for (const Stage& stage : made.plan.stages)
+      list.push_back(static_cast<std::int32_t>(stage.devices.size()));
     return list;
   };
   Planned planned({1, 3});
@@ -216,7 +217,7 @@ TEST_CASE("stages of different widths leave devices idle rather than find none",
   planned.request.pins["llm"].tp = 8;
   const auto made = auto_layout(planned.request).value();
   CHECK(widths(made).back() == 8);
-  for (const auto& group : made.groups) CHECK(group.first + group.count <= 8);
+  for (const DeviceSlot& slot : made.plan.devices) CHECK(slot.local_index < 8);
 }
 
 TEST_CASE("nodes that stages do not divide keep a device idle", "[scheduler]") {
@@ -226,7 +227,7 @@ TEST_CASE("nodes that stages do not divide keep a device idle", "[scheduler]") {
   four.request.cluster = {2, 3};
   four.request.planned_only = true;
   four.request.pins["llm"].tp = 2;
-  for (const auto& group : four.choose().groups) CHECK(group.count == 2);
+  for (const Stage& stage : four.choose().plan.stages) CHECK(stage.devices.size() == 2);
   four.request.pins["llm"].pp = 3;  // Two nodes have room for two stages.
   CHECK_THAT(four.refuse().message, ContainsSubstring("has parallel.llm.pp = 3"));
   CHECK_THAT(four.refuse().fix, ContainsSubstring("parallel.llm.pp = "));
@@ -245,11 +246,6 @@ TEST_CASE("everything is on as many nodes as losses ask for, whatever the pipeli
       planned.request.fault_tolerance = tolerance;
       const auto made = auto_layout(planned.request).value();
       CAPTURE(tolerance, one, made.plan.pipelines.size());
-      REQUIRE(made.groups.size() == made.plan.devices.size());
-      for (std::size_t d = 0; d < made.groups.size(); ++d) {
-        CHECK(made.groups[d].node == made.plan.devices[d].node);
-        CHECK(made.groups[d].first == made.plan.devices[d].local_index);
-      }
       for (const auto& holders : unit_holders(made.plan)) {
         std::set<NodeId> nodes;
         for (const DeviceId device : holders) nodes.insert(made.plan.devices[device.index()].node);
@@ -257,7 +253,8 @@ TEST_CASE("everything is on as many nodes as losses ask for, whatever the pipeli
       }
       standbys += static_cast<int>(made.plan.standbys.size());
       std::set<DeviceId> working;
-      for (const Stage& stage : made.plan.stages) working.insert(stage.devices.front());
+      for (const Stage& stage : made.plan.stages)
+        working.insert(stage.devices.begin(), stage.devices.end());
       idle += static_cast<int>(made.plan.devices.size() - working.size());
       if (tolerance == 0) CHECK(made.plan.standbys.empty());
     }

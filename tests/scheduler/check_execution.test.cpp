@@ -137,8 +137,7 @@ class Execution {
   }
 
   bool owns(std::size_t d, GroupId group) const {
-    const auto& all = plan_.groups[group.index()];
-    return role_of(plan_sum(plan_, group), all, DeviceId{d}).adds > 0;
+    return role_of(plan_sum(plan_, group), DeviceId{d}).adds > 0;
   }
 
   void done(std::size_t d, const Action& action) {

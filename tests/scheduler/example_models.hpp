@@ -51,6 +51,13 @@ inline ModelGraph text_llm(int count) {
   return graph;
 }
 
+/// The same model, all of whose parameters tensor-parallel ranks share.
+inline ModelGraph split_by_ranks(ModelGraph graph) {
+  for (auto& module : graph.modules)
+    for (auto& layer : module.layers) layer.splits = {{layer.parameter_elements, 0}};
+  return graph;
+}
+
 /// A sample with this many images (8 patches, 2 rows each) and audio windows (10 frames, 5 hidden
 /// rows, 5 output rows), for `vision_audio_llm`.
 inline SampleShape sample(int images, int windows, TokenCount text = 7) {

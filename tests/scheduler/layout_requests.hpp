@@ -42,7 +42,7 @@ inline SampleShape text(TokenCount tokens) {
 inline ModelGraph narrow_llm() {
   ModelGraph graph = text_llm(4);
   graph.modules[0].hidden_width = graph.modules[0].output_width = 1;
-  return graph;
+  return split_by_ranks(std::move(graph));
 }
 
 /// Four equal layers of 1 ms per token and pass, two samples of one token, two devices.

@@ -11,12 +11,13 @@ namespace {
 
 using Catch::Approx;
 using testing::model_of;
+using testing::split_by_ranks;
 using testing::text;
 using testing::text_llm;
 
 /// Layers of 1, 2, 2 and 4 ms per token and pass, samples of ten tokens, batches of eight.
 struct Weighed {
-  CostModel model = model_of(text_llm(4), {1, 2, 2, 4}, {{}, {2, 1}});
+  CostModel model = model_of(split_by_ranks(text_llm(4)), {1, 2, 2, 4}, {{}, {2, 1}});
   AutoLayoutRequest request;
 
   Weighed() {
@@ -49,7 +50,7 @@ TEST_CASE("a layer weighs what a mean microbatch costs it", "[scheduler]") {
     CHECK(one.work_ms[1] == Approx(10 * 2 * 3));
     CHECK(one.activation_bytes[1] == Approx(10));
   }
-  // Two devices for a stage: half of the time, and of the state.
+  // Two devices for a stage: half of the time, and of the state, as all of it can be split.
   const auto split = scorer.weights(2, {{2, 1}}).value();
   CHECK(split.work_ms[1] == Approx(20 * 2 * 3 / 2));
   CHECK(split.state_bytes[0] == 80);

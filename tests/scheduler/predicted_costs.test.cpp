@@ -1,4 +1,5 @@
 #include "scheduler/predicted_costs.hpp"
+#include "scheduler/stage_graph.hpp"
 
 #include <catch2/catch_approx.hpp>
 #include <catch2/catch_test_macros.hpp>
@@ -100,7 +101,7 @@ TEST_CASE("state is what training keeps, by dtype", "[scheduler]") {
   const auto plan = place_by_hand(graph, {}, {1, 1}).value();
   const auto bytes = [&](const ParallelPlan& shown, Dtype dtype) {
     const auto model = cost_model(shown.model);
-    return predicted_costs(shown, model, {}, {dtype, {}, {}}).value().state_bytes(StageId{0});
+    return predicted_costs(shown, model, {}, {dtype, {}}).value().state_bytes(StageId{0});
   };
   CHECK(bytes(plan, Dtype::fp32) == 33 * 16 + 5 * 4);
   CHECK(bytes(plan, Dtype::bf16) == 33 * 18 + 5 * 2);
@@ -197,13 +198,12 @@ TEST_CASE("a sample's work leaves out what a launch costs in any case", "[schedu
 }
 
 TEST_CASE("a missing tensor-parallel profile is an error", "[scheduler][errors]") {
-  const auto plan = place_by_hand(text_llm(2), {}, {1, 1}).value();
-  PredictionOptions options;
-  options.parallelisms = {{4, 1}};
-  const auto costs = predicted_costs(plan, cost_model(plan.model), {}, options);
+  const HandLayout four{{{{.node = 0, .runs = {{"llm", {}}}, .devices = {0, 1, 2, 3}, .tp = 4}}}};
+  const auto plan = place_by_hand(text_llm(2), four, {1, 4}).value();
+  const auto costs = predicted_costs(plan, cost_model(plan.model), std::span<const SampleShape>());
   REQUIRE_FALSE(costs.ok());
   CHECK(costs.error().code == Errc::not_found);
-  CHECK_FALSE(sample_workloads(cost_model(plan.model), {}, options.parallelisms).ok());
+  CHECK_FALSE(sample_workloads(cost_model(plan.model), {}, module_degrees(plan)).ok());
 }
 
 TEST_CASE("a plan costs what its layers cost, wherever they lie", "[scheduler][property]") {
@@ -291,7 +291,7 @@ TEST_CASE("sums outlive what made them, and degrees without a profile are refuse
   const auto costs = sums->at({}).value();
   sums.reset();
   std::vector<AlikeLayers> layers;
-  costs.add({ModuleId{0}, {0, 2}}, layers);
+  costs.add({ModuleId{0}, {0, 2}}, {}, layers);
   REQUIRE(layers.size() == 1);  // Two blocks: 0.01 x 100 + 1, attention 1e-4 x 100^2 + 0.1 each.
   CHECK(costs.part(layers, std::vector<std::int32_t>{0}).forward == Approx(2 * 3.1));
   CHECK(costs.sample(layers, 0).forward == Approx(2 * 2.1));

@@ -120,6 +120,33 @@ inline ParallelPlan random_plan(std::mt19937& random) {
   }
 }
 
+/// Any layout of a model, some of whose stages stand on grids of any devices of their node; half of
+/// each layer is shared by tensor-parallel ranks.
+inline ParallelPlan random_grid_plan(std::mt19937& random, ModelGraph model) {
+  for (auto& module : model.modules)
+    for (auto& layer : module.layers)
+      layer.splits = {{layer.parameter_elements / 2, draw(random, 0, 2)}};
+  for (;;) {
+    HandLayout layout =
+        draw(random, 0, 2) == 0 ? random_replicas(model, random) : random_pipelines(model, random);
+    const int per_node = 4, nodes = draw(random, 1, 3);
+    const auto place = [&](HandStage& stage) {
+      stage.node = draw(random, 0, nodes - 1);
+      stage.tp = 1 << draw(random, 0, 1);
+      stage.cp = 1 << draw(random, 0, 1);
+      std::vector<std::int32_t> devices{0, 1, 2, 3};
+      if (draw(random, 0, 3) == 0) std::shuffle(devices.begin(), devices.end(), random);
+      const auto ranks = static_cast<std::ptrdiff_t>(stage.tp * stage.cp);
+      const auto first = draw(random, 0, 4 / static_cast<int>(ranks) - 1) * ranks;
+      stage.devices.assign(devices.begin() + first, devices.begin() + first + ranks);
+    };
+    for (auto& pipeline : layout.pipelines) std::ranges::for_each(pipeline, place);
+    for (auto& replica : layout.replicas) std::ranges::for_each(replica.stages, place);
+    auto plan = place_by_hand(model, layout, {nodes, per_node}, IdleDevices::left_out);
+    if (plan.ok()) return std::move(plan).value();
+  }
+}
+
 inline std::vector<SampleShape> random_samples(std::mt19937& random, bool media, int count) {
   const int flavour = draw(random, 0, 3);  // Text only, images only, audio only, anything.
   std::vector<SampleShape> samples;

@@ -102,7 +102,7 @@ TEST_CASE("what hardly saves time does not give up pipelines", "[scheduler]") {
   // A judge that likes numbers of their own better by 1 %, and by 3 %.
   TwoLayers two(5, 10);
   for (const double ms : {99.0, 97.0}) {
-    two.request.judge = [ms](const ParallelPlan& plan, const std::vector<Parallelism>&) {
+    two.request.judge = [ms](const ParallelPlan& plan) {
       PredictedStep step;
       step.step_ms = plan.pipelines.size() == 1 ? ms : 100;
       step.stage_ms.assign(plan.stages.size(), 1);

@@ -8,7 +8,7 @@
 
 #include "scheduler/place_by_hand.hpp"
 #include "scheduler/standby_holders.hpp"
-#include "tests/scheduler/example_models.hpp"
+#include "tests/scheduler/random_plans.hpp"
 #include "tests/scheduler/random_states.hpp"
 
 namespace troupe::scheduler {
@@ -182,6 +182,112 @@ TEST_CASE("after the moves everybody has what is wanted, whatever the layouts",
     CHECK(most == moves.max_sent_bytes);
     CHECK(static_cast<double>(most) <= 1.2 * static_cast<double>(moves.lower_bound_bytes));
   }
+}
+
+TEST_CASE("ranks of tensor parallelism keep ranges of a parameter, in order", "[scheduler]") {
+  const auto boxes = [](ParameterSplit split, std::int32_t tp) {
+    std::vector<IndexRange> ranges;
+    const ParameterInfo matrix{"a", {6, 4}, {}, true, split};
+    for (std::int32_t rank = 0; rank < tp; ++rank) {
+      const Box box = rank_box(matrix, tp, rank);
+      ranges.push_back(box[split.dimension == 1 ? 1 : 0]);
+      CHECK(box[split.dimension == 1 ? 0 : 1].size() == (split.dimension == 1 ? 6 : 4));
+    }
+    return ranges;
+  };
+  using Ranges = std::vector<IndexRange>;
+  CHECK(boxes({}, 2) == Ranges{{0, 6}, {0, 6}});
+  CHECK(boxes({0, 0}, 2) == Ranges{{0, 3}, {3, 6}});
+  CHECK(boxes({1, 0}, 4) == Ranges{{0, 1}, {1, 2}, {2, 3}, {3, 4}});
+  CHECK(boxes({0, 0}, 4) == Ranges{{0, 1}, {1, 3}, {3, 4}, {4, 6}});
+  CHECK(boxes({0, 2}, 4) == Ranges{{0, 3}, {0, 3}, {3, 6}, {3, 6}});  // Two heads, four ranks.
+  CHECK(boxes({0, 3}, 2) == Ranges{{0, 2}, {2, 6}});
+}
+
+TEST_CASE("each rank of a grid wants its own box", "[scheduler]") {
+  const std::vector<ParameterInfo> parameters{{"matrix", {4, 6}, {{ModuleId{0}, 0}}, true, {0, 0}},
+                                              {"norm", {6}, {{ModuleId{0}, 0}}, true}};
+  const HandLayout layout{
+      {{{.node = 0, .runs = {{"llm", {}}}, .devices = {0, 1, 2, 3}, .tp = 2, .cp = 2}}}, {}};
+  const auto plan = place_by_hand(testing::text_llm(1), layout, {1, 4}).value();
+  const auto device = [](std::int32_t index) { return DeviceSlot{NodeId{0}, index}; };
+  const auto placed = place_state(plan, parameters, Dtype::fp32);
+  REQUIRE(placed.size() == 6);
+  CHECK(placed[0] == value_of(0, {{0, 2}, {0, 6}}, {device(0), device(2)}));
+  CHECK(placed[1] == value_of(0, {{2, 4}, {0, 6}}, {device(1), device(3)}));
+  CHECK(placed[4] == value_of(1, {{0, 6}}, {device(0), device(1), device(2), device(3)}));
+  // On one device more than before: the halves come from those that have them.
+  const HandLayout single{{{{0, 4, {{"llm", {}}}}}}, {}};
+  const auto other =
+      place_by_hand(testing::text_llm(1), single, {1, 5}, IdleDevices::left_out).value();
+  const auto moves =
+      plan_state_moves(parameters, Dtype::fp32, placed, place_state(other, parameters, Dtype::fp32))
+          .value()
+          .moves;
+  REQUIRE(moves.size() == 6);
+  CHECK(moves[0].piece.box == Box{{0, 2}, {0, 6}});
+  CHECK(moves[1].piece.box == Box{{2, 4}, {0, 6}});
+}
+
+/// Shards of a device, of one kind, that have elements in common.
+bool overlaps(const StatePlacement& placement, const Shard& one, const DeviceSlot& device) {
+  const auto meet = [](const Box& a, const Box& b) {
+    for (std::size_t d = 0; d < a.size(); ++d)
+      if (a[d].end <= b[d].begin || b[d].end <= a[d].begin) return false;
+    return true;
+  };
+  return std::ranges::any_of(placement, [&](const Shard& other) {
+    return other.key != one.key && other.key.parameter == one.key.parameter &&
+           other.key.kind == one.key.kind && meet(other.key.box, one.key.box) &&
+           std::ranges::find(other.holders, device) != other.holders.end();
+  });
+}
+
+TEST_CASE("between random grids every element comes once, from a device that has it",
+          "[scheduler][property]") {
+  std::size_t moved = 0;
+  for (std::uint32_t seed = 0; seed < 200; ++seed) {
+    CAPTURE(seed);
+    std::mt19937 random(seed);
+    const auto model = testing::random_model(random);
+    std::vector<ParameterInfo> parameters;
+    for (std::size_t m = 0; m < model.modules.size(); ++m)
+      for (std::size_t l = 0; l < model.modules[m].layers.size(); ++l) {
+        ParameterInfo info{model.modules[m].layers[l].name,
+                           {testing::draw(random, 4, 9), testing::draw(random, 4, 9)},
+                           {{ModuleId{m}, static_cast<std::int32_t>(l)}},
+                           !model.modules[m].freeze};
+        info.split = {testing::draw(random, -1, 1), testing::draw(random, 0, 3)};
+        parameters.push_back(std::move(info));
+      }
+    const auto have =
+        place_state(testing::random_grid_plan(random, model), parameters, Dtype::bf16);
+    const auto want =
+        place_state(testing::random_grid_plan(random, model), parameters, Dtype::bf16);
+    const auto moves = plan_state_moves(parameters, Dtype::bf16, have, want).value().moves;
+    for (const StateMove& move : moves)
+      CHECK(std::ranges::any_of(have, [&](const Shard& shard) {
+        return shard.key.parameter == move.piece.parameter && shard.key.kind == move.piece.kind &&
+               contains(shard.key.box, move.piece.box) &&
+               std::ranges::find(shard.holders, move.from) != shard.holders.end();
+      }));
+    for (const Shard& shard : want)
+      for (const DeviceSlot& device : shard.holders) {
+        if (overlaps(want, shard, device)) continue;  // Frozen, on grids that cross.
+        std::int64_t elements = 0;
+        for (const StateMove& move : moves)
+          if (move.to == device && move.piece.parameter == shard.key.parameter &&
+              move.piece.kind == shard.key.kind && contains(shard.key.box, move.piece.box))
+            elements += elements_of(move.piece.box);
+        const bool stays = std::ranges::any_of(have, [&](const Shard& known) {
+          return known.key == shard.key &&
+                 std::ranges::find(known.holders, device) != known.holders.end();
+        });
+        CHECK(elements == (stays ? 0 : elements_of(shard.key.box)));
+        moved += elements > 0 ? 1 : 0;
+      }
+  }
+  CHECK(moved > 1000);
 }
 
 }  // namespace

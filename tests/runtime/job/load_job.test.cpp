@@ -79,6 +79,35 @@ TEST_CASE("a layout by hand is kept as values", "[job]") {
   CHECK(reading.loaded.job.parallel.mode == LayoutMode::manual);
 }
 
+TEST_CASE("a stage on several devices says which, and by which degrees", "[job]") {
+  const JobFolder folder;
+  const std::string text = kReplicasJob;
+  const std::string single = "stages = [{node = 0, vision = \"all\"}]";
+  REQUIRE(text.find(single) != std::string::npos);
+  const auto with = [&](const std::string& stage) {
+    std::string other = text;
+    other.replace(other.find(single), single.size(), "stages = [" + stage + "]");
+    return read_job(folder.write("job.toml", other), {"cluster.devices_per_node=4"});
+  };
+  const auto reading = with("{node = 0, devices = [0, 1, 3, 2], tp = 2, cp = 2, vision = \"all\"}");
+  const auto& stage = reading.loaded.job.parallel.layout.replicas[0].stages[0];
+  CHECK(stage.devices == std::vector<std::int32_t>{0, 1, 3, 2});
+  CHECK(stage.tp == 2);
+  CHECK(stage.cp == 2);
+  // What is written is read again.
+  CHECK_THAT(to_toml(reading.loaded),
+             ContainsSubstring("{node = 0, devices = [0, 1, 3, 2], tp = 2, cp = 2, vision"));
+  CHECK_THAT(shown(with("{node = 0, devices = [0, 4], tp = 2, vision = \"all\"}")),
+             ContainsSubstring("devices: 4, but a node has 4 devices"));
+  CHECK_THAT(shown(with("{node = 0, device = 1, devices = [0, 1], tp = 2, vision = \"all\"}")),
+             ContainsSubstring("device and devices are given"));
+  CHECK_THAT(shown(with("{node = 0, devices = [0, \"one\"], tp = 2, vision = \"all\"}")),
+             ContainsSubstring("expected devices of the node"));
+  CHECK_THAT(shown(with("{node = 0, devices = [], vision = \"all\"}")),
+             ContainsSubstring("no device"));
+  CHECK_THAT(shown(with("{node = 0, tp = 0, vision = \"all\"}")), ContainsSubstring("tp"));
+}
+
 TEST_CASE("a layout by replicas is kept as values", "[job]") {
   const JobFolder folder;
   const auto reading = read_job(folder.write("job.toml", kReplicasJob), {});

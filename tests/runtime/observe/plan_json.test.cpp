@@ -54,6 +54,33 @@ TEST_CASE("standby holders are read back, and must be those of the plan", "[obse
   CHECK(parse_plan(older.dump()).value().plan == testing::example_plan());
 }
 
+TEST_CASE("grids, their leads and what ranks share are read back", "[observe][errors]") {
+  auto plan = testing::example_plan();
+  Stage& last = plan.stages.back();  // On a device beside its own, which runs no other stage.
+  last.grid = {1, 2};
+  const DeviceId own = last.devices.front(), beside{plan.devices.size()};
+  plan.devices.push_back({plan.devices[own.index()].node, 7});
+  last.devices.push_back(beside);
+  for (std::size_t d = 0; d < plan.devices.size(); ++d) plan.leads.push_back(DeviceId{d});
+  plan.leads.back() = own;
+  for (auto& module : plan.model.modules)
+    for (auto& layer : module.layers) layer.splits = {{3, 0}, {4, 2}};
+  for (auto& group : plan.groups) {
+    if (!group.tied) group.splits = {{3, 0}, {4, 2}};
+    if (std::ranges::any_of(group.uses, [&](const auto& use) {
+          return use.stage.index() + 1 == plan.stages.size();
+        }))
+      group.holders.push_back(beside);
+  }
+  CHECK(parse_plan(plan_json(plan, 3)).value().plan == plan);
+  auto json = Json::parse(plan_json(plan, 3));
+  json["stages"].back()["cp"] = 1;
+  CHECK_THAT(parse_plan(json.dump()).error().message, ContainsSubstring("has 2 devices"));
+  json = Json::parse(plan_json(plan, 3));
+  json["leads"].erase(0);
+  CHECK_THAT(parse_plan(json.dump()).error().message, ContainsSubstring("not one per device"));
+}
+
 TEST_CASE("plan.json names stages and modules for people", "[observe]") {
   const auto json = Json::parse(plan_json(testing::example_plan(), 0));
   CHECK(json["stages"][2]["name"] == "llm.stage1");

@@ -61,7 +61,7 @@ TEST_CASE("a holder sends unless it owns all, and adds what it owns", "[vocabula
     ParallelPlan plan;
     plan.devices.resize(group.holders.size());
     plan.groups = {group};
-    return role_of(plan_sum(plan, GroupId{0}), group, DeviceId{device});
+    return role_of(plan_sum(plan, GroupId{0}), DeviceId{device});
   };
   CHECK_FALSE(role(one, 0).sends);
   CHECK(role(one, 0).adds == 100);

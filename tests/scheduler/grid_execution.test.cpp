@@ -1,0 +1,145 @@
+// Random layouts on grids: what is planned for them runs rank by rank, by an execution that knows
+// no shared lists.
+
+#include <algorithm>
+#include <catch2/catch_test_macros.hpp>
+#include <random>
+#include <set>
+
+#include "runtime/vocabulary/gradient_sum.hpp"
+#include "scheduler/check_plan.hpp"
+#include "scheduler/simulate_plan.hpp"
+#include "tests/scheduler/checked_faults.hpp"
+#include "tests/scheduler/random_plans.hpp"
+
+namespace troupe::scheduler {
+namespace {
+
+using testing::draw;
+using testing::text_of;
+
+/// Runs the lists on every device by itself, each as a rank: what a grid computes begins when all
+/// its devices stand at it, rows are there when all devices of the source have sent them, a sum
+/// when all ranks of all other holders have given theirs.
+class RankExecution {
+ public:
+  RankExecution(const ParallelPlan& plan, const IterationPlan& iteration)
+      : plan_(plan), iteration_(iteration), next_(plan.devices.size()) {}
+
+  bool run() {
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (std::size_t d = 0; d < next_.size(); ++d)
+        while (!done(d) && may(d)) {
+          took_.insert({at(d), d});
+          ++next_[d];
+          moved = true;
+        }
+      std::size_t waiting = 0;
+      for (std::size_t d = 0; d < next_.size(); ++d)
+        waiting += !done(d) && at(d).kind == ActionKind::commit ? 1 : 0;
+      if (!moved && waiting == next_.size())
+        for (auto& next : next_) ++next, moved = true;
+    }
+    for (std::size_t d = 0; d < next_.size(); ++d)
+      if (!done(d)) return false;
+    return true;
+  }
+
+ private:
+  const std::vector<Action>& list(std::size_t d) const {
+    return iteration_.actions[plan_.lead_of(DeviceId{d}).index()];
+  }
+  bool done(std::size_t d) const { return next_[d] == list(d).size(); }
+  const Action& at(std::size_t d) const { return list(d)[next_[d]]; }
+
+  bool took(ActionKind kind, Action action, const std::vector<DeviceId>& devices) const {
+    action.kind = kind;
+    return std::ranges::all_of(devices, [&](DeviceId d) {
+      return took_.contains({action, d.index()});
+    });
+  }
+
+  bool may(std::size_t d) const {
+    const Action& action = at(d);
+    if (action.kind == ActionKind::commit) return false;
+    if (action.microbatch.valid())  // All ranks are at it, or have been.
+      return std::ranges::all_of(plan_.at(action.stage).devices, [&](DeviceId rank) {
+        return took_.contains({action, rank.index()}) ||
+               (!done(rank.index()) && at(rank.index()) == action);
+      });
+    if (action.message.valid()) {
+      const Message& message = iteration_.messages[action.message.index()];
+      const bool gradient = action.kind == ActionKind::receive_gradient;
+      if (action.kind != ActionKind::receive && !gradient) return true;
+      Action sent = action;
+      sent.stage = gradient ? message.destination.stage : message.source.stage;
+      return took(gradient ? ActionKind::send_gradient : ActionKind::send, sent,
+                  plan_.at(sent.stage).devices);
+    }
+    if (action.kind == ActionKind::reduce) return has_all(action, ActionKind::reduce_send);
+    if (action.kind == ActionKind::reduce_receive) return has_all(action, ActionKind::reduce);
+    return true;
+  }
+
+  /// Whether every rank of every other holder that gives has given.
+  bool has_all(const Action& action, ActionKind kind) const {
+    const ParameterGroup& group = plan_.groups[action.group.index()];
+    for (const SumRole& role : plan_sum(plan_, action.group).roles) {
+      if (kind == ActionKind::reduce ? role.adds == 0 : !role.sends) continue;
+      Action given = action;
+      given.kind = kind;
+      if (!role.uses.empty()) given.stage = group.uses[role.uses.front()].stage;
+      for (const DeviceId rank : role.ranks)
+        if (!took_.contains({given, rank.index()})) return false;
+    }
+    return true;
+  }
+
+  const ParallelPlan& plan_;
+  const IterationPlan& iteration_;
+  std::vector<std::size_t> next_;
+  std::set<std::pair<Action, std::size_t>> took_;
+};
+
+TEST_CASE("random grids: every schedule is sound and runs rank by rank", "[scheduler][property]") {
+  std::size_t shared = 0, met = 0;
+  for (std::uint32_t seed = 0; seed < 400; ++seed) {
+    CAPTURE(seed);
+    std::mt19937 random(seed);
+    auto plan = testing::random_grid_plan(random, testing::random_model(random));
+    if (plan.nodes().size() > 1 && draw(random, 0, 2) == 0)
+      plan = add_standbys(std::move(plan), {1, Dtype::fp32}).value();
+    IterationInput input;
+    const int count = draw(random, 0, 10);
+    input.samples = testing::random_samples(random, plan.model.modules.size() > 1, count);
+    input.microbatches = assign_by_count(plan, count, draw(random, 1, 4));
+    if (draw(random, 0, 1) == 1)
+      input.microbatches = testing::random_deferral(plan, input.microbatches, random);
+    input.schedule = schedule_names()[seed % schedule_names().size()];
+    const auto made = plan_iteration(plan, std::move(input));
+    INFO((made.ok() ? "" : made.error().message));
+    REQUIRE(made.ok());
+    const IterationPlan& iteration = made.value();
+    const auto faults = check(plan, iteration);
+    INFO(text_of(faults));
+    REQUIRE(faults.empty());
+    REQUIRE(RankExecution(plan, iteration).run());
+    const auto step = simulate(plan, iteration, {});
+    REQUIRE(step.ok());
+    // The busiest device works no longer than the step takes, and each list has run to its end.
+    for (std::size_t d = 0; d < plan.devices.size(); ++d) {
+      CHECK(iteration.actions[d].empty() == !plan.is_lead(DeviceId{d}));
+      CHECK(step.value().done[d] == std::ssize(iteration.actions[d]));
+    }
+    for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+      shared += plan.stages[s].devices.size() > 1;
+      met += plan.leads_of(StageId{s}).size() > 1;
+    }
+  }
+  CHECK(shared > 400);
+  CHECK(met > 100);
+}
+
+}  // namespace
+}  // namespace troupe::scheduler
