@@ -277,9 +277,24 @@ std::vector<ModuleId> all_encoders(const ModelGraph& model) {
 }
 
 IterationPlan slice_for(const IterationPlan& iteration, const ParallelPlan& plan, NodeId node) {
-  IterationPlan slice = iteration;
+  IterationPlan slice;
+  slice.step = iteration.step;
+  slice.epoch_number = iteration.epoch_number;
+  slice.samples = iteration.samples;
+  slice.trained_tokens = iteration.trained_tokens;
+  slice.microbatches = iteration.microbatches;
+  slice.max_in_flight = iteration.max_in_flight;
+  slice.actions.resize(iteration.actions.size());
   for (std::size_t device = 0; device < slice.actions.size(); ++device)
-    if (plan.devices[device].node != node) slice.actions[device].clear();
+    if (plan.devices[device].node == node) slice.actions[device] = iteration.actions[device];
+  for (std::size_t m = 0; m < iteration.messages.size(); ++m) {
+    const Message& message = iteration.messages[m];
+    if (plan.node_of(message.source.stage) != node &&
+        plan.node_of(message.destination.stage) != node)
+      continue;
+    slice.messages.push_back(message);
+    slice.message_ids.push_back(iteration.id_of(m));
+  }
   return slice;
 }
 

@@ -157,7 +157,7 @@ void Executor::slow_down(const Action& action, std::int64_t begin_ns) const {
 }
 
 Status Executor::send(const Action& action) {
-  const Message& message = iteration_->messages[action.message.index()];
+  const Message& message = iteration_->at(action.message);
   const bool gradient = action.kind == ActionKind::send_gradient;
   const StageId from = gradient ? message.destination.stage : message.source.stage;
   const StageId to = gradient ? message.source.stage : message.destination.stage;
@@ -177,7 +177,7 @@ Result<bool> Executor::receive(const Action& action) {
   const auto expected = arrivals_of(action);
   auto arrived = mailbox_.arrived(expected);
   if (!arrived.ok() || !arrived.value()) return arrived;
-  const Message& message = iteration_->messages[action.message.index()];
+  const Message& message = iteration_->at(action.message);
   at::Tensor tensor = mailbox_.take(expected.front().key);
   if (action.kind == ActionKind::receive_gradient) {
     stage(message.source.stage).accept_gradient(action.message, std::move(tensor));
@@ -274,7 +274,7 @@ void Executor::abandon() {
 std::vector<Arrival> Executor::arrivals_of(const Action& action) const {
   std::vector<Arrival> arrivals;
   const auto add_rows = [&](TagKind kind, StageId from) {
-    const Message& message = iteration_->messages[action.message.index()];
+    const Message& message = iteration_->at(action.message);
     arrivals.push_back({{kind, action.message.index()},
                         peer(from),
                         is_here(from),
@@ -283,10 +283,10 @@ std::vector<Arrival> Executor::arrivals_of(const Action& action) const {
   };
   switch (action.kind) {
     case ActionKind::receive:
-      add_rows(TagKind::rows, iteration_->messages[action.message.index()].source.stage);
+      add_rows(TagKind::rows, iteration_->at(action.message).source.stage);
       break;
     case ActionKind::receive_gradient:
-      add_rows(TagKind::gradient, iteration_->messages[action.message.index()].destination.stage);
+      add_rows(TagKind::gradient, iteration_->at(action.message).destination.stage);
       break;
     case ActionKind::reduce:
     case ActionKind::reduce_receive: return sums_.arrivals_of(action, gradient_dtype());

@@ -86,7 +86,7 @@ Status ModelStage::begin(const IterationPlan& plan, const SampleStore& samples) 
   samples_ = &samples;
   for (auto& [key, state] : states_) state->zero();
   for (std::size_t i = 0; i < plan.messages.size(); ++i) {
-    const MessageId id{i};
+    const MessageId id = plan.id_of(i);
     if (plan.messages[i].source.stage == id_) outgoing_[source_part(id)].push_back(id);
     if (plan.messages[i].destination.stage == id_) incoming_[destination_part(id)].push_back(id);
   }
@@ -117,7 +117,7 @@ std::vector<RowSpan> ModelStage::output_spans(const Run& run, PartKey part) cons
 }
 
 void ModelStage::accept_rows(MessageId message, at::Tensor rows) {
-  if (iteration_->messages[message.index()].has_backward) rows.requires_grad_(true);
+  if (iteration_->at(message).has_backward) rows.requires_grad_(true);
   Flight& flight = this->flight(destination_part(message));
   hold(flight, static_cast<std::int64_t>(rows.nbytes()));
   flight.arrived[message] = std::move(rows);
@@ -172,7 +172,7 @@ Status ModelStage::attach_media(PartKey part, Flight& flight, const PackedText& 
                                 models::PackedBatch& batch) {
   const auto& part_samples = samples_of(part);
   for (const MessageId id : incoming_[part]) {
-    const Message& message = iteration_->messages[id.index()];
+    const Message& message = iteration_->at(id);
     if (!message.boundary) continue;
     const ModuleId encoder = encoder_of(plan_.model, message.module);
     std::vector<std::int64_t> positions;
@@ -208,7 +208,7 @@ Result<at::Tensor> ModelStage::input_rows(std::size_t run_index, PartKey part, F
     if (same || feeds) return flight.outputs[i];
   }
   for (const MessageId id : incoming_[part]) {
-    const Message& message = iteration_->messages[id.index()];
+    const Message& message = iteration_->at(id);
     const auto& next = plan_.model.at(message.module).next;
     const bool feeds = first ? message.boundary && std::find(next.begin(), next.end(),
                                                              run.range.module) != next.end()
@@ -282,7 +282,7 @@ void ModelStage::record_losses(PartKey part, const at::Tensor& losses) {
 }
 
 Result<at::Tensor> ModelStage::rows_for(MessageId id) {
-  const Message& message = iteration_->messages[id.index()];
+  const Message& message = iteration_->at(id);
   const PartKey part = source_part(id);
   Flight& flight = this->flight(part);
   for (std::size_t i = 0; i < flight.outputs.size(); ++i) {
@@ -309,7 +309,7 @@ at::Tensor ModelStage::assemble_gradient(std::size_t run_index, PartKey part,
   const auto spans = output_spans(run, part);
   at::Tensor gradient;
   for (const auto& [id, rows] : flight.gradients) {
-    const Message& message = iteration_->messages[id.index()];
+    const Message& message = iteration_->at(id);
     if (message.module != run.range.module || ends_module(run) != message.boundary) continue;
     if (covers(spans, message.samples)) return rows;
     if (!gradient.defined()) gradient = at::zeros(output.sizes(), output.options());

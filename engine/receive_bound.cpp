@@ -28,7 +28,7 @@ Bytes receive_bound(const IterationPlan& iteration, DeviceId device,
   for (std::size_t i = 0; i < actions.size(); ++i) {
     const Action& action = actions[i];
     if (action.kind == ActionKind::receive || action.kind == ActionKind::receive_gradient) {
-      const Message& message = iteration.messages[action.message.index()];
+      const Message& message = iteration.at(action.message);
       const MessageEnd& here =
           action.kind == ActionKind::receive ? message.destination : message.source;
       borders[here.stage][here.microbatch] += received[i];

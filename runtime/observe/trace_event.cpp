@@ -63,7 +63,7 @@ TraceEvent trace_event(const IterationPlan& plan, DeviceId device, const Action&
   event.epoch_number = plan.epoch_number;
   event.action = action;
   if (!action.message.valid() || action.message.index() >= plan.messages.size()) return event;
-  const auto& message = plan.messages[action.message.index()];
+  const auto& message = plan.at(action.message);
   const auto& end = at_source(action.kind) ? message.source : message.destination;
   event.action.stage = end.stage;
   event.action.microbatch = end.microbatch;

@@ -3,6 +3,7 @@
 
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string_view>
 #include <vector>
@@ -120,17 +121,30 @@ struct IterationPlan {
   /// Per replica. A sample stands in exactly one part of every module group, also where it has no
   /// rows there.
   std::vector<MicrobatchList> microbatches;
-  std::vector<Message> messages;             ///< Per edge and pair of parts: the redistribution.
+  std::vector<Message> messages;  ///< Per edge and pair of parts: the redistribution.
+  /// What a node has of it holds the messages of its own stages alone: message i is the one that
+  /// actions call `message_ids[i]`, ascending. Empty: all are there, and message i is i.
+  std::vector<MessageId> message_ids = {};
   std::vector<std::vector<Action>> actions;  ///< Per device.
   /// Per stage: the most microbatches that are ever between the begin of their forward and the end
   /// of their last backward. What the plan promises about memory; the checker holds it to that.
   std::vector<std::int32_t> max_in_flight;
 
+  /// REQUIRES: it is there.
+  const Message& at(MessageId id) const {
+    if (message_ids.empty()) return messages[id.index()];
+    const auto found = std::lower_bound(message_ids.begin(), message_ids.end(), id);
+    return messages[static_cast<std::size_t>(found - message_ids.begin())];
+  }
+  MessageId id_of(std::size_t place) const {
+    return message_ids.empty() ? MessageId{place} : message_ids[place];
+  }
+
   friend bool operator==(const IterationPlan&, const IterationPlan&) = default;
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, IterationPlan& x) {
     return f(x.step, x.epoch_number, x.samples, x.trained_tokens, x.microbatches, x.messages,
-             x.actions, x.max_in_flight);
+             x.message_ids, x.actions, x.max_in_flight);
   }
 };
 
