@@ -27,7 +27,8 @@ std::string parts_text(const ModuleSpec& module) {
     elements += layer.parameter_elements + layer.constant_elements;
   return std::to_string(module.layers.size()) +
          (module.layers.size() == 1 ? " layer, " : " layers, ") + with_unit(elements) +
-         " parameters" + (module.freeze ? ", frozen" : "");
+         " parameters" + (module.freeze ? ", frozen" : "") +
+         (module.attention == AttentionRule::modality ? ", attention by modality" : "");
 }
 
 /// What the job would do, in a few lines.

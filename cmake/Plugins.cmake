@@ -5,8 +5,10 @@
 
 set(TROUPE_PLUGIN_HEADERS
   kernels/activations.hpp
+  kernels/bitfield_attention.hpp
   kernels/cross_entropy.hpp
   kernels/linear.hpp
+  kernels/mask_tiles.hpp
   kernels/norms.hpp
   kernels/packed_attention.hpp
   kernels/rotary.hpp
@@ -28,6 +30,7 @@ set(TROUPE_PLUGIN_HEADERS
   runtime/vocabulary/model_config.hpp
   runtime/vocabulary/model_graph.hpp
   runtime/vocabulary/result.hpp
+  runtime/vocabulary/token_mask.hpp
   runtime/vocabulary/units.hpp)
 
 set(text "")

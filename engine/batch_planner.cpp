@@ -67,6 +67,7 @@ void join(Joined& entry, const SampleReport& sample, NodeId node) {
   entry.where = sample.where;
   entry.shape.llm_tokens = sample.text_tokens;
   entry.shape.trained_tokens = sample.trained_tokens;
+  entry.shape.markers = sample.markers;
 }
 
 /// Per position of the span what reports say of it.

@@ -65,14 +65,15 @@ struct SampleReport {
   std::string where;                  ///< Of the record; of a good sample where it has text.
   std::vector<ModuleId> media_known;  ///< Encoders whose media were looked at, as ordered.
   std::vector<ModuleMedia> media;     ///< Of these, where the sample has any.
-  bool has_text = false;              ///< The two below are known.
+  bool has_text = false;              ///< The three below are known.
   TokenCount text_tokens = 0;         ///< Tokens without media rows and without their placeholders.
   TokenCount trained_tokens = 0;
+  std::vector<MediaMarker> markers = {};  ///< As in `SampleShape`.
 
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, SampleReport& x) {
     return f(x.position, x.id, x.bad, x.bad_kind, x.bad_file, x.bad_reason, x.bad_fix, x.where,
-             x.media_known, x.media, x.has_text, x.text_tokens, x.trained_tokens);
+             x.media_known, x.media, x.has_text, x.text_tokens, x.trained_tokens, x.markers);
   }
 };
 

@@ -242,6 +242,7 @@ BatchReport report_on(NodeId node, const BatchOrder& order,
       sample.text_tokens =
           static_cast<TokenCount>(text.tokens.size()) - text.image_markers - text.audio_markers;
       sample.trained_tokens = decoded.trained_tokens;
+      sample.markers = data::markers_of(text, modules);
     }
     report.samples.push_back(std::move(sample));
   }
@@ -264,6 +265,7 @@ BatchReport report_lengths(NodeId node, const BatchOrder& order,
       sample.text_tokens = shape.llm_tokens;
       for (const auto& media : shape.media) sample.text_tokens -= shape.output_rows(media.module);
       sample.trained_tokens = shape.trained_tokens;
+      sample.markers = shape.markers;
     }
     sample.position = order.samples[i].position;
     report.samples.push_back(std::move(sample));

@@ -19,6 +19,7 @@
 #include "kernels/packed_attention.hpp"
 #include "models/family/registry.hpp"
 #include "models/family/widths.hpp"
+#include "models/text_batch.hpp"
 
 namespace troupe::engine {
 
@@ -207,9 +208,10 @@ class KindBench::Bench {
   }
 
   models::PackedBatch batch_of(TokenCount tokens, std::vector<std::int64_t> segments) const {
-    models::PackedBatch batch;
     if (head_) segments = {tokens + 1};  // A sequence's first label is never a target.
-    batch.segments = std::move(segments);
+    std::vector<TokenSample> texts;
+    for (const auto length : segments) texts.push_back({length, {}});
+    auto batch = models::text_batch(texts, spec_.attention).value();  // Encoders read lengths alone.
     const auto ids = at::TensorOptions().dtype(at::kLong);
     if (media_.medium == Medium::image) {
       for (const auto length : batch.segments) batch.grids.push_back(grid_of(length));

@@ -154,7 +154,9 @@ Result<models::PackedBatch> ModelStage::pack(const Run& run, PartKey part, Fligh
     }
     return batch;
   }
-  auto batch = pack_text_shapes(iteration_->samples, part_samples);
+  auto packed = pack_text_shapes(plan_.model, iteration_->samples, part_samples);
+  if (!packed.ok()) return packed;
+  models::PackedBatch& batch = packed.value();
   if (first || ends_module(run)) {
     auto text = pack_text(plan_.model, iteration_->samples, part_samples, *samples_);
     if (!text.ok()) return std::move(text).error();
@@ -164,7 +166,7 @@ Result<models::PackedBatch> ModelStage::pack(const Run& run, PartKey part, Fligh
       if (auto done = attach_media(part, flight, text.value(), batch); !done.ok())
         return std::move(done).error();
   }
-  return batch;
+  return packed;
 }
 
 /// One MediaRows per boundary message, its positions in the order of the message's samples.

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "models/text_batch.hpp"
 #include "runtime/vocabulary/module_rows.hpp"
 
 namespace troupe::engine {
@@ -29,6 +30,21 @@ Error not_decoded(const SampleShape& sample) {
           "sample '" + sample.id + "' was planned on a node that did not decode it",
           {},
           {}};
+}
+
+Error other_text(const SampleShape& sample) {
+  return {Errc::internal, "sample '" + sample.id + "' has other text than planned", {}, {}};
+}
+
+/// Whether media stand in the text where the plan has its spans: stages that do not read the text
+/// make the mask of these alone.
+bool stands_as_planned(const data::ExpandedText& text, const SampleShape& sample) {
+  std::vector<std::int64_t> planned, found = text.image_positions;
+  for (const TokenSpan& span : token_sample(sample).spans)
+    for (TokenCount token = span.begin; token < span.end; ++token) planned.push_back(token);
+  found.insert(found.end(), text.audio_positions.begin(), text.audio_positions.end());
+  std::sort(found.begin(), found.end());
+  return planned == found;
 }
 
 bool is_vision(const std::vector<MediaShape>& items) { return items.front().grid_height > 0; }
@@ -97,12 +113,13 @@ models::PackedBatch pack_media_shapes(ModuleId encoder, std::span<const SampleSh
   return batch;
 }
 
-models::PackedBatch pack_text_shapes(std::span<const SampleShape> samples,
-                                     std::span<const std::int32_t> part) {
-  models::PackedBatch batch;
+Result<models::PackedBatch> pack_text_shapes(const ModelGraph& graph,
+                                             std::span<const SampleShape> samples,
+                                             std::span<const std::int32_t> part) {
+  std::vector<TokenSample> packed;
   for (const std::int32_t index : part)
-    batch.segments.push_back(samples[static_cast<std::size_t>(index)].llm_tokens);
-  return batch;
+    packed.push_back(token_sample(samples[static_cast<std::size_t>(index)]));
+  return models::text_batch(packed, graph.at(graph.llm()).attention);
 }
 
 Result<at::Tensor> pack_media(const ModelGraph& graph, ModuleId encoder,
@@ -150,6 +167,7 @@ Result<PackedText> pack_text(const ModelGraph& graph, std::span<const SampleShap
   const auto total = row_count(row_spans(graph, graph.llm(), RowKind::hidden, samples, part));
   packed.token_ids = at::empty({total}, at::kLong);
   packed.labels = at::empty({total}, at::kLong);
+  const bool by_modality = graph.at(graph.llm()).attention == AttentionRule::modality;
   std::int64_t begin = 0;
   for (const std::int32_t index : part) {
     const SampleShape& sample = samples[static_cast<std::size_t>(index)];
@@ -166,9 +184,8 @@ Result<PackedText> pack_text(const ModelGraph& graph, std::span<const SampleShap
     auto expanded = data::expand_text(content->text, image_rows, audio_rows);
     if (!expanded.ok()) return std::move(expanded).error();
     const data::ExpandedText& text = expanded.value();
-    if (static_cast<TokenCount>(text.tokens.size()) != sample.llm_tokens)
-      return Error{
-          Errc::internal, "sample '" + sample.id + "' has other text than planned", {}, {}};
+    if (static_cast<TokenCount>(text.tokens.size()) != sample.llm_tokens) return other_text(sample);
+    if (by_modality && !stands_as_planned(text, sample)) return other_text(sample);
     std::copy(text.tokens.begin(), text.tokens.end(),
               packed.token_ids.data_ptr<std::int64_t>() + begin);
     std::copy(text.labels.begin(), text.labels.end(),

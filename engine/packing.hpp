@@ -42,9 +42,14 @@ const RowSpan* find_span(const std::vector<RowSpan>& spans, std::int32_t sample)
 models::PackedBatch pack_media_shapes(ModuleId encoder, std::span<const SampleShape> samples,
                                       std::span<const std::int32_t> part);
 
-/// Lengths of the llm's segments for a part: one per sample. No contents.
-models::PackedBatch pack_text_shapes(std::span<const SampleShape> samples,
-                                     std::span<const std::int32_t> part);
+/// What the llm's layers read of a part besides rows: a segment per sample, positions, and the mask
+/// where its attention is by modality. No contents.
+///
+/// Errors:
+/// - invalid_argument: as `models::text_batch`.
+Result<models::PackedBatch> pack_text_shapes(const ModelGraph& graph,
+                                             std::span<const SampleShape> samples,
+                                             std::span<const std::int32_t> part);
 
 /// The media of a part as the first layer of `encoder` reads it: [patches, columns] or
 /// [frames, mel], fp32.

@@ -200,7 +200,9 @@ Status PlanReplica::train_part(const IterationPlan& iteration, ReplicaId replica
   const auto& part = iteration.microbatches[replica.index()][key.microbatch.index()]
                          .parts[key.part.index()]
                          .samples;
-  auto batch = pack_text_shapes(iteration.samples, part);
+  auto packed = pack_text_shapes(plan_.model, iteration.samples, part);
+  if (!packed.ok()) return std::move(packed).error();
+  models::PackedBatch& batch = packed.value();
   auto text = pack_text(plan_.model, iteration.samples, part, store);
   if (!text.ok()) return std::move(text).error();
   batch.input = text.value().token_ids;

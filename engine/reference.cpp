@@ -10,6 +10,7 @@
 
 #include <cmath>
 
+#include "engine/packing.hpp"
 #include "engine/whole_model.hpp"
 #include "runtime/state/gradient_norm.hpp"
 
@@ -151,8 +152,11 @@ class Oracle {
     if (!text.ok()) return std::move(text).error();
     const std::vector<std::int64_t> ids(text.value().tokens.begin(), text.value().tokens.end());
     const std::vector<std::int64_t> labels(text.value().labels.begin(), text.value().labels.end());
-    models::PackedBatch batch;
-    batch.segments = {static_cast<std::int64_t>(ids.size())};
+    const SampleShape shape = data::shape_of(sample, setup_.data, encoders);
+    const std::int32_t only = 0;
+    auto packed = pack_text_shapes(setup_.model, {&shape, 1}, {&only, 1});
+    if (!packed.ok()) return std::move(packed).error();
+    models::PackedBatch& batch = packed.value();
     batch.input = at::tensor(ids, at::kLong);
     batch.labels = at::tensor(labels, at::kLong);
     if (!images.empty())

@@ -103,6 +103,20 @@ Status check_model(const state::CheckpointManifest& saved,
   return Done{};
 }
 
+const char* word_of(AttentionRule rule) {
+  return rule == AttentionRule::modality ? "\"modality\"" : "\"causal\"";
+}
+
+/// No parameter shows by which rule the llm attends.
+Status check_attention(const job::Job& saved, const job::Job& now) {
+  for (const ModuleConfig& before : saved.modules)
+    for (const ModuleConfig& module : now.modules)
+      if (module.name == before.name && module.attention != before.attention)
+        return changed("modules." + module.name + ".attention", "another attention",
+                       word_of(before.attention), word_of(module.attention), "set it back");
+  return Done{};
+}
+
 Result<job::Job> saved_job(const std::filesystem::path& folder) {
   const auto path = folder / state::kCheckpointJobFile;
   std::ifstream file(path);
@@ -147,6 +161,8 @@ Result<ResumePoint> resume_from(const state::Checkpoint& checkpoint, const JobSe
   if (!order.ok()) return std::move(order).error();
   auto before = saved_job(checkpoint.folder());
   if (!before.ok()) return std::move(before).error();
+  if (auto same = check_attention(before.value(), setup.job); !same.ok())
+    return std::move(same).error();
   ResumePoint point{std::filesystem::absolute(checkpoint.folder()), manifest.progress,
                     job::changed_keys(before.value(), setup.job),
                     data.records - before_order.records};

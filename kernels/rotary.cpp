@@ -86,16 +86,13 @@ struct Rotate : torch::autograd::Function<Rotate> {
 
 }  // namespace
 
-RotaryTable text_rotary(const std::vector<std::int64_t>& segments, std::int64_t head_dim,
+RotaryTable text_rotary(const std::vector<std::int64_t>& positions, std::int64_t head_dim,
                         double theta, at::ScalarType dtype, at::Device device) {
   const auto frequencies =
       inverse_frequencies(head_dim / 2, 2.0 / static_cast<double>(head_dim), theta);
-  std::vector<double> positions;
-  for (const auto segment : segments)
-    for (std::int64_t p = 0; p < segment; ++p) positions.push_back(static_cast<double>(p));
   return make_table(static_cast<std::int64_t>(positions.size()), head_dim / 2, dtype, device,
                     [&](std::int64_t row, std::int64_t j) {
-                      return positions[static_cast<std::size_t>(row)] *
+                      return static_cast<double>(positions[static_cast<std::size_t>(row)]) *
                              frequencies[static_cast<std::size_t>(j)];
                     });
 }

@@ -17,9 +17,9 @@ struct RotaryTable {
   at::Tensor sine;    ///< As `cosine`.
 };
 
-/// Angles of a language model: position p (0, 1, ... within each segment) times
+/// Angles of a language model: each row's position in its sample (from 0) times
 /// theta^(-2j / head_dim) for j < head_dim / 2. Computed in double, then rounded once.
-RotaryTable text_rotary(const std::vector<std::int64_t>& segments, std::int64_t head_dim,
+RotaryTable text_rotary(const std::vector<std::int64_t>& positions, std::int64_t head_dim,
                         double theta, at::ScalarType dtype, at::Device device);
 
 /// Angles of a vision transformer: the first head_dim / 4 from the patch's row, the others from its

@@ -2,33 +2,40 @@
 
 #include <c10/util/Exception.h>
 
+#include <numeric>
+
 namespace troupe::models {
 
 namespace {
 
+// `places`: what the table is made from, besides the grids.
 template <class Make>
-const kernels::RotaryTable& cached(const PackedBatch& batch, const RotaryConfig& config,
-                                   Make make) {
+const kernels::RotaryTable& cached(const PackedBatch& batch,
+                                   const std::vector<std::int64_t>& places,
+                                   const RotaryConfig& config, Make make) {
   if (!batch.cache) batch.cache = std::make_shared<BatchCache>();
   auto& entry = batch.cache->rotary;
-  if (!entry || entry->config != config || entry->segments != batch.segments ||
-      entry->grids != batch.grids)
-    entry = BatchCache::Rotary{config, batch.segments, batch.grids, make()};
+  if (!entry || entry->config != config || entry->places != places || entry->grids != batch.grids)
+    entry = BatchCache::Rotary{config, places, batch.grids, make()};
   return entry->table;
 }
 
 }  // namespace
 
 const kernels::RotaryTable& text_rotary(const PackedBatch& batch, const RotaryConfig& config) {
-  return cached(batch, config, [&] {
-    return kernels::text_rotary(batch.segments, config.head_dim, config.theta, config.dtype,
+  return cached(batch, batch.positions, config, [&] {
+    const auto rows =
+        std::accumulate(batch.segments.begin(), batch.segments.end(), std::int64_t{0});
+    TORCH_CHECK_VALUE(static_cast<std::int64_t>(batch.positions.size()) == rows, "there are ",
+                      batch.positions.size(), " positions for ", rows, " rows");
+    return kernels::text_rotary(batch.positions, config.head_dim, config.theta, config.dtype,
                                 config.device);
   });
 }
 
 const kernels::RotaryTable& grid_rotary(const PackedBatch& batch, const RotaryConfig& config,
                                         std::int64_t merge) {
-  return cached(batch, config, [&] {
+  return cached(batch, batch.segments, config, [&] {
     TORCH_CHECK_VALUE(batch.grids.size() == batch.segments.size(), "there are ", batch.grids.size(),
                       " grids for ", batch.segments.size(), " images");
     std::vector<std::int64_t> heights, widths;

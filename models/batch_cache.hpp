@@ -27,14 +27,15 @@ class BatchCache {
  public:
   struct Rotary {
     RotaryConfig config;
-    std::vector<std::int64_t> segments;
+    std::vector<std::int64_t> places;  // Positions of text, segments of pictures.
     std::vector<GridSize> grids;
     kernels::RotaryTable table;
   };
   std::optional<Rotary> rotary;
 };
 
-/// 1-D positions that restart with every segment.
+/// 1-D positions, those of the batch.
+/// Throws c10::Error where there is not one per row of the segments.
 const kernels::RotaryTable& text_rotary(const PackedBatch& batch, const RotaryConfig& config);
 
 /// 2-D positions of each image's patches, in merge x merge blocks.

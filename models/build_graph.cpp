@@ -91,8 +91,14 @@ Result<ModelGraph> build_graph(const std::vector<ModuleConfig>& modules) {
     auto description = describe_module(module, modules);
     if (!description) return description.error();
     const auto& value = description.value();
-    graph.modules.push_back(
-        {module.name, module.kind, module.freeze, {}, {}, value.hidden_width, value.output_width});
+    graph.modules.push_back({module.name,
+                             module.kind,
+                             module.freeze,
+                             {},
+                             {},
+                             value.hidden_width,
+                             value.output_width,
+                             module.attention});
     for (std::size_t next = 0; next < ordered.size(); ++next)
       if (ordered[next]->name == module.next) graph.modules[i].next.push_back(ModuleId{next});
     add_layers(graph, value, ModuleId{i});

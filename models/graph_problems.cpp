@@ -67,6 +67,13 @@ std::optional<Error> check_next(const Modules& modules, const ModuleConfig& modu
   return {};
 }
 
+std::optional<Error> check_attention(const ModuleConfig& module) {
+  if (module.attention == AttentionRule::causal || checked_family(module).takes_masks) return {};
+  return config_error(module, "attention",
+                      "family '" + module.family + "' does not attend by modality",
+                      "leave `attention` out, or choose a family of llms that takes masks");
+}
+
 // Rows must arrive with the columns that the next module takes.
 std::optional<Error> check_widths(const Modules& modules, const ModuleConfig& module) {
   if (module.kind == ModuleKind::llm) return {};
@@ -104,6 +111,9 @@ std::vector<Error> graph_problems(const std::vector<ModuleConfig>& modules) {
     if (auto family = family_of(module); !family) problems.push_back(family.error());
   for (const auto& module : modules)
     if (auto problem = check_next(modules, module)) problems.push_back(std::move(*problem));
+  for (const auto& module : modules)
+    if (find_family(module.family) != nullptr)
+      if (auto problem = check_attention(module)) problems.push_back(std::move(*problem));
   return problems.empty() ? size_problems(modules) : problems;
 }
 

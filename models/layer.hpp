@@ -14,6 +14,10 @@
 #include <string>
 #include <vector>
 
+namespace troupe::kernels {
+class MaskTiles;
+}
+
 namespace troupe::models {
 
 /// One tensor of a layer.
@@ -48,11 +52,16 @@ class BatchCache;
 /// One part of one microbatch as one module sees it. Samples are packed end to end, never padded.
 ///
 /// `forward` may fill `cache`, so one PackedBatch object must not be used by two threads at once.
-/// Copies share the cache; it notices by itself when the lengths below have changed.
+/// Copies share the cache; it notices by itself when lengths and positions below have changed.
 struct PackedBatch {
   /// Rows per attention segment between layers: per image (patches), per audio window (frames / 2
   /// rounded up), or per sample (llm). All > 0. Their sum is the number of rows.
   std::vector<std::int64_t> segments;
+  /// llm: each row's place in its sample, from 0, which is what rotary angles turn by. One per row.
+  std::vector<std::int64_t> positions;
+  /// llm, `AttentionRule::modality`: which rows see which, in tiles that all layers share. Null
+  /// under `causal`, where the segments say all.
+  std::shared_ptr<const kernels::MaskTiles> mask;
   /// Vision: the patch grid of each image; segments[i] == height * width.
   std::vector<GridSize> grids;
   /// Read by the first layer of a module only. vision: [patches, channels * temporal * patch^2] in

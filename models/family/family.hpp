@@ -80,6 +80,9 @@ struct Family {
   std::function<std::vector<LayerWork>(const ModuleConfig&, const Widths&)> works = {};
   /// Of an encoder: what it takes of a sample, and how many rows become of it.
   std::function<MediaInput(const FamilyConfig&)> media = {};
+  /// Of an llm: its layers attend by `PackedBatch::mask` where the module's `attention` is
+  /// `AttentionRule::modality`; false: such a job is refused.
+  bool takes_masks = false;
   /// Layer `index` from its parameters, in the order of `describe`.
   std::function<std::unique_ptr<Layer>(const ModuleConfig&, int index, std::vector<Parameter>)>
       make = {};

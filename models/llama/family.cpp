@@ -118,6 +118,7 @@ Family llama() {
   family.problems = asked(problems);
   family.describe = describe;
   family.works = works;
+  family.takes_masks = true;
   return family;
 }
 

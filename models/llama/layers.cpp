@@ -1,12 +1,15 @@
 // The decoder of Llama: RMSNorm, rotary positions, grouped-query attention, SwiGLU; a head that is
-// its own matrix or the embedding's. Positions are 1-D and restart per sample; attention is causal
-// over everything in the sample, encoder rows included.
+// its own matrix or the embedding's. Positions are 1-D and restart per sample. Attention is causal
+// over everything in the sample, encoder rows included; or, by modality, text is causal and a span
+// of encoder rows sees itself alone (Cornstarch section 3.4.2).
 //
 // Shapes: T tokens, E hidden_size, H query heads, K key heads, D head_dim, V vocabulary.
 
 #include <ATen/ops/cat.h>
+#include <c10/util/Exception.h>
 
 #include "kernels/activations.hpp"
+#include "kernels/bitfield_attention.hpp"
 #include "kernels/cross_entropy.hpp"
 #include "kernels/linear.hpp"
 #include "kernels/norms.hpp"
@@ -42,8 +45,8 @@ class TokenEmbedding : public ParameterLayer {
 
 class DecoderBlock : public ParameterLayer {
  public:
-  DecoderBlock(const LlmConfig& config, std::vector<Parameter> parameters)
-      : ParameterLayer(std::move(parameters)), config_(config) {}
+  DecoderBlock(const LlmConfig& config, AttentionRule rule, std::vector<Parameter> parameters)
+      : ParameterLayer(std::move(parameters)), config_(config), rule_(rule) {}
 
   at::Tensor forward(const at::Tensor& rows, const PackedBatch& batch) override {
     const auto& self = *this;
@@ -67,13 +70,24 @@ class DecoderBlock : public ParameterLayer {
       return kernels::linear(rows, self[weight])
           .view({rows.size(0), self[weight].size(0) / dim, dim});
     };
-    const auto out = kernels::packed_attention(kernels::rotate(project(kQuery), table),
-                                               kernels::rotate(project(kKey), table),
-                                               project(kValue), batch.segments, /*causal=*/true);
-    return kernels::linear(out.flatten(1), self[kOut]);
+    // In this order, which is that of their gradients' sum, and so of its bits.
+    const auto value = project(kValue);
+    const auto key = kernels::rotate(project(kKey), table);
+    const auto query = kernels::rotate(project(kQuery), table);
+    return kernels::linear(see(query, key, value, batch).flatten(1), self[kOut]);
+  }
+
+  at::Tensor see(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                 const PackedBatch& batch) const {
+    // A batch of the other rule would train another model without a word.
+    TORCH_CHECK_VALUE((batch.mask != nullptr) == (rule_ == AttentionRule::modality),
+                      batch.mask ? "a mask for a causal llm" : "no mask for attention by modality");
+    if (batch.mask) return kernels::bitfield_attention(query, key, value, batch.mask);
+    return kernels::packed_attention(query, key, value, batch.segments, /*causal=*/true);
   }
 
   LlmConfig config_;
+  AttentionRule rule_;
 };
 
 class Head : public ParameterLayer {
@@ -105,7 +119,7 @@ std::unique_ptr<Layer> make_llama(const ModuleConfig& module, int index,
   if (index == 0) return std::make_unique<TokenEmbedding>(std::move(parameters));
   if (index > config.num_hidden_layers)
     return std::make_unique<Head>(config, std::move(parameters));
-  return std::make_unique<DecoderBlock>(config, std::move(parameters));
+  return std::make_unique<DecoderBlock>(config, module.attention, std::move(parameters));
 }
 
 at::Tensor head_logits(Layer& head, const at::Tensor& rows) {

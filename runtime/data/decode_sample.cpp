@@ -153,6 +153,20 @@ MediaShape audio_shape(std::int32_t frames, const AudioInput& audio, std::int32_
           .marker = marker};
 }
 
+std::vector<MediaMarker> markers_of(const EncodedText& text, const MediaModules& modules) {
+  std::vector<MediaMarker> markers;
+  TokenCount text_before = 0;
+  for (const TokenId token : text.tokens) {
+    if (token == ByteTokenizer::kImage)
+      markers.push_back({modules.vision, text_before});
+    else if (token == ByteTokenizer::kAudio)
+      markers.push_back({modules.audio, text_before});
+    else
+      ++text_before;
+  }
+  return markers;
+}
+
 SampleShape shape_of(const DecodedSample& sample, const DataOptions& options,
                      const MediaModules& modules) {
   ModuleMedia vision{modules.vision, {}}, audio{modules.audio, {}};
@@ -171,6 +185,7 @@ SampleShape shape_of(const DecodedSample& sample, const DataOptions& options,
             [](const ModuleMedia& a, const ModuleMedia& b) { return a.module < b.module; });
   shape.llm_tokens = sample.llm_tokens;
   shape.trained_tokens = sample.trained_tokens;
+  shape.markers = markers_of(sample.text, modules);
   return shape;
 }
 

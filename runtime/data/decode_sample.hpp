@@ -70,6 +70,9 @@ struct MediaModules {
   ModuleId audio;
 };
 
+/// Where the text has markers, and of which encoder.
+std::vector<MediaMarker> markers_of(const EncodedText& text, const MediaModules& modules);
+
 /// What planners need of a sample: the media that were wanted, and its lengths.
 SampleShape shape_of(const DecodedSample& sample, const DataOptions& options,
                      const MediaModules& modules);

@@ -84,6 +84,7 @@ MeasureOutcome measure(const Dataset& dataset, const Record& record, const DataO
   shape.trained_tokens = decoded.trained_tokens;
   shape.llm_tokens = static_cast<TokenCount>(decoded.text.tokens.size()) -
                      decoded.text.image_markers - decoded.text.audio_markers;
+  shape.markers = markers_of(decoded.text, modules);
   for (auto* media : {&images, &clips}) {
     if (media->items.empty()) continue;
     for (const auto& item : media->items) shape.llm_tokens += item.output_rows;

@@ -94,6 +94,12 @@ std::optional<ModuleConfig> bind_module(const Member& member,
   if (!reader.is_given()) return std::nullopt;
   const auto problems_before = findings.problems.size();
   describe_module(reader, module);
+  if (module.kind != ModuleKind::llm && reader.take("attention") != nullptr)
+    findings.add_at(path + ".attention",
+                    path +
+                        ".attention: only the llm's attention can be chosen; encoders see all of "
+                        "a picture or sound, projectors each row alone",
+                    "remove it, or move it to the module with kind = \"llm\"");
   const Value* init = member.value.find("init");
   const auto* word = init == nullptr ? nullptr : std::get_if<std::string>(&init->data);
   if (word != nullptr && *word == "hf") {
@@ -116,6 +122,10 @@ std::optional<ModuleConfig> bind_module(const Member& member,
                     "remove it and describe the module by family and config", Errc::unavailable);
   const auto* family = usable ? choose_family(module, path, has_all_plugins, findings) : nullptr;
   const Value* config = reader.take("config");
+  if (family != nullptr && module.attention != AttentionRule::causal && !family->takes_masks)
+    findings.add_at(path + ".attention",
+                    path + ".attention: family '" + module.family + "' attends causally only",
+                    "write attention = \"causal\" or leave it out, or choose another family");
   if (family != nullptr) {
     SectionReader config_reader{config, path + ".config", findings};
     describe_config(config_reader, *family, module.config);

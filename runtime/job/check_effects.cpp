@@ -66,6 +66,16 @@ void warn_of_media(const Job& job, Findings& findings) {
   if (!has_encoder(job, Medium::audio) && data.pad_audio) warn("data.pad_audio", "audio");
 }
 
+void warn_of_attention(const Job& job, Findings& findings) {
+  if (has_encoder(job, Medium::image) || has_encoder(job, Medium::audio)) return;
+  for (const auto& module : job.modules) {
+    const std::string path = "modules." + module.name + ".attention";
+    if (module.attention != AttentionRule::causal)
+      findings.warn_at(path, path + " has no effect: no module takes media, and text is causal",
+                       "remove it, or add an encoder to [modules]");
+  }
+}
+
 void warn_of_frozen(const std::vector<ModuleConfig>& modules, Findings& findings) {
   for (const auto& module : modules) {
     const std::string path = "modules." + module.name + ".lr";
@@ -151,6 +161,7 @@ void check_effects(const Job& job, Findings& findings) {
   warn_of_pins(job.parallel, findings);
   warn_of_frozen(job.modules, findings);
   warn_of_media(job, findings);
+  warn_of_attention(job, findings);
   warn_of_balancing(job, findings);
   warn_of_microbatches(job, findings);
   warn_of_warm_up(job, findings);

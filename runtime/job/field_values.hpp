@@ -30,6 +30,8 @@ inline constexpr std::array<std::pair<std::string_view, ModuleKind>, 3> kModuleK
     {{"encoder", ModuleKind::encoder},
      {"projector", ModuleKind::projector},
      {"llm", ModuleKind::llm}}};
+inline constexpr std::array<std::pair<std::string_view, AttentionRule>, 2> kAttentionRules{
+    {{"causal", AttentionRule::causal}, {"modality", AttentionRule::modality}}};
 inline constexpr std::array<std::pair<std::string_view, LayoutMode>, 2> kLayoutModes{
     {{"auto", LayoutMode::automatic}, {"manual", LayoutMode::manual}}};
 inline constexpr std::array<std::pair<std::string_view, DurationUnit>, 4> kDurations{

@@ -167,6 +167,7 @@ void describe_module(V& v, S& x) {
   v.flag("freeze", x.freeze);
   v.number("lr", x.lr, {0, 1000});
   v.number("initializer_range", x.initializer_range, {0, 1000});
+  if (x.kind == ModuleKind::llm) v.choice("attention", x.attention, kAttentionRules);
 }
 
 /// Lets a family name its keys to a visitor.

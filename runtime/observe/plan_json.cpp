@@ -43,18 +43,20 @@ Json splits_json(const std::vector<SplitElements>& splits) {
 
 Json model_json(const ModelGraph& model) {
   return list_of(model.modules, [&](const ModuleSpec& module) -> Json {
-    return {{"name", module.name},
-            {"kind", kind_name(module.kind)},
-            {"freeze", module.freeze},
-            {"next", list_of(module.next, [&](ModuleId id) -> Json { return model.at(id).name; })},
-            {"hidden_width", module.hidden_width},
-            {"output_width", module.output_width},
-            {"layers", list_of(module.layers, [](const LayerSpec& layer) -> Json {
-               return {{"name", layer.name},
-                       {"parameter_elements", layer.parameter_elements},
-                       {"constant_elements", layer.constant_elements},
-                       {"splits", splits_json(layer.splits)}};
-             })}};
+    Json json{
+        {"name", module.name},
+        {"kind", kind_name(module.kind)},
+        {"freeze", module.freeze},
+        {"next", list_of(module.next, [&](ModuleId id) -> Json { return model.at(id).name; })},
+        {"hidden_width", module.hidden_width},
+        {"output_width", module.output_width},
+        {"layers", list_of(module.layers, [](const LayerSpec& layer) -> Json {
+           return {{"name", layer.name},
+                   {"parameter_elements", layer.parameter_elements},
+                   {"constant_elements", layer.constant_elements}};
+         })}};
+    if (module.attention == AttentionRule::modality) json["attention"] = "modality";
+    return json;
   });
 }
 

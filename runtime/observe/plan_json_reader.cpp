@@ -101,6 +101,11 @@ ModelGraph read_model(const Json& json) {
     module.freeze = entry.at("freeze").get<bool>();
     module.hidden_width = entry.at("hidden_width").get<std::int64_t>();
     module.output_width = entry.at("output_width").get<std::int64_t>();
+    // Plans of causal llms, and all older ones, say nothing of it.
+    if (const auto attention = entry.find("attention"); attention != entry.end()) {
+      if (*attention != "modality") throw BadPlan("there is no attention " + attention->dump());
+      module.attention = AttentionRule::modality;
+    }
     for (const auto& layer : entry.at("layers"))
       module.layers.push_back(
           {layer.at("name").get<std::string>(), layer.at("parameter_elements").get<std::int64_t>(),

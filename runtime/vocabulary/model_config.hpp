@@ -25,6 +25,7 @@ struct ModuleConfig {
   FamilyConfig config;              ///< The values of its family, `[modules.NAME.config]`.
   /// Where its first values are: a run, a checkpoint, or a safetensors file. Empty: the seed.
   std::string init = {};
+  AttentionRule attention = AttentionRule::causal;  ///< Of the llm.
 
   friend bool operator==(const ModuleConfig&, const ModuleConfig&) = default;
 };

@@ -12,6 +12,13 @@ namespace troupe {
 
 enum class ModuleKind : std::uint8_t { encoder, projector, llm };
 
+/// Which tokens of a sample see each other in the llm: `modules.NAME.attention`.
+enum class AttentionRule : std::uint8_t {
+  causal,    ///< Each sees itself and all before it, rows of media as text does.
+  modality,  ///< So text does; rows of a picture or sound see all of it and nothing else
+             ///< (Cornstarch section 3.4.2).
+};
+
 /// Half-open range of layers of one module, [begin, end).
 struct LayerRange {
   std::int32_t begin = 0;
@@ -75,11 +82,13 @@ struct ModuleSpec {
   std::vector<LayerSpec> layers;
   std::int64_t hidden_width = 0;  ///< Columns of the rows between two of its layers.
   std::int64_t output_width = 0;  ///< Columns of the rows it hands to `next`.
+  AttentionRule attention = AttentionRule::causal;  ///< Of the llm; others go by their own.
 
   friend bool operator==(const ModuleSpec&, const ModuleSpec&) = default;
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, ModuleSpec& x) {
-    return f(x.name, x.kind, x.freeze, x.next, x.layers, x.hidden_width, x.output_width);
+    return f(x.name, x.kind, x.freeze, x.next, x.layers, x.hidden_width, x.output_width,
+             x.attention);
   }
 };
 

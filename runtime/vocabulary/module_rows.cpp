@@ -1,6 +1,7 @@
 #include "runtime/vocabulary/module_rows.hpp"
 
 #include <algorithm>
+#include <map>
 
 namespace troupe {
 
@@ -24,6 +25,24 @@ TokenCount hidden_rows(const ModelGraph& graph, ModuleId module, const SampleSha
   const TokenCount rows = output_rows(graph, module, sample);
   if (rows == 0 || graph.at(module).kind != ModuleKind::encoder) return rows;
   return sample.hidden_rows(module);
+}
+
+TokenSample token_sample(const SampleShape& sample) {
+  TokenSample made{sample.llm_tokens, {}};
+  std::map<ModuleId, std::int32_t> seen;  // Markers of each module so far.
+  TokenCount media_before = 0;
+  for (const MediaMarker& marker : sample.markers) {
+    const std::int32_t ordinal = seen[marker.module]++;
+    TokenCount rows = 0;
+    if (const auto* items = sample.items(marker.module))
+      for (const auto& item : *items)
+        if (item.marker == ordinal) rows += item.output_rows;
+    if (rows == 0) continue;
+    const TokenCount begin = marker.text_before + media_before;
+    made.spans.push_back({begin, begin + rows});
+    media_before += rows;
+  }
+  return made;
 }
 
 }  // namespace troupe

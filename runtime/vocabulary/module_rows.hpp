@@ -7,6 +7,7 @@
 
 #include "runtime/vocabulary/model_graph.hpp"
 #include "runtime/vocabulary/sample_shape.hpp"
+#include "runtime/vocabulary/token_mask.hpp"
 #include "runtime/vocabulary/units.hpp"
 
 namespace troupe {
@@ -18,5 +19,9 @@ TokenCount output_rows(const ModelGraph& graph, ModuleId module, const SampleSha
 /// Rows between two layers of `module`. Zero where `output_rows` is zero: a sample whose media
 /// yield no output row does not pass through the module at all.
 TokenCount hidden_rows(const ModelGraph& graph, ModuleId module, const SampleShape& sample);
+
+/// The sample as the llm's attention takes it: its tokens, and a span for each marker that has
+/// rows. All windows of a long clip are one sound, and so one span.
+TokenSample token_sample(const SampleShape& sample);
 
 }  // namespace troupe

@@ -39,6 +39,18 @@ struct ModuleMedia {
   }
 };
 
+/// Where rows of a medium stand in the llm's sequence: its marker in the text.
+struct MediaMarker {
+  ModuleId module;             ///< The encoder that takes it.
+  TokenCount text_before = 0;  ///< Tokens of text before it in the sample, no rows of media.
+
+  friend bool operator==(const MediaMarker&, const MediaMarker&) = default;
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, MediaMarker& x) {
+    return f(x.module, x.text_before);
+  }
+};
+
 /// One sample of a batch. `position` is its place in the epoch's order; ids are unique in the data.
 struct SampleShape {
   std::int64_t position = 0;
@@ -46,6 +58,8 @@ struct SampleShape {
   std::vector<ModuleMedia> media;  ///< Only encoders that have items; ascending module.
   TokenCount llm_tokens = 0;       ///< Tokens of its llm sequence, media rows included; >= 1.
   TokenCount trained_tokens = 0;   ///< Labels that carry loss; >= 1.
+  /// In the order of the text: the k-th one of a module is where its items of marker k stand.
+  std::vector<MediaMarker> markers = {};
 
   /// Items for one encoder, or nullptr where the sample has none.
   const std::vector<MediaShape>* items(ModuleId module) const {
@@ -71,7 +85,7 @@ struct SampleShape {
   friend bool operator==(const SampleShape&, const SampleShape&) = default;
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, SampleShape& x) {
-    return f(x.position, x.id, x.media, x.llm_tokens, x.trained_tokens);
+    return f(x.position, x.id, x.media, x.llm_tokens, x.trained_tokens, x.markers);
   }
 };
 

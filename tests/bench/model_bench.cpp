@@ -18,6 +18,7 @@
 
 #include "models/llama/family.hpp"
 #include "models/qwen2_vl/family.hpp"
+#include "models/text_batch.hpp"
 #include "models/whisper/family.hpp"
 #include "tests/models/chain.hpp"
 
@@ -49,6 +50,7 @@ at::Tensor to_tensor(const std::vector<std::int64_t>& values) {
 Microbatch make_microbatch(const nlohmann::json& shapes, std::size_t begin, std::size_t end) {
   Microbatch batch;
   std::vector<std::int64_t> vision_positions, audio_positions, labels;
+  std::vector<TokenSample> samples;
   std::int64_t patches = 0, frames = 0, first = 0;
   for (auto i = begin; i < end; ++i) {
     auto position = first;
@@ -68,9 +70,10 @@ Microbatch make_microbatch(const nlohmann::json& shapes, std::size_t begin, std:
     const std::int64_t tokens = shapes[i]["tokens"], trained = shapes[i]["trained"];
     for (std::int64_t t = 0; t < tokens; ++t)
       labels.push_back(t + trained < tokens ? -100 : (first + t) % 256);
-    batch.llm.segments.push_back(tokens);
+    samples.push_back({tokens, {}});
     first += tokens;
   }
+  batch.llm = text_batch(samples, AttentionRule::causal).value();
   batch.vision.input = wave(patches, 1176);
   batch.audio.input = wave(frames, 80);
   batch.llm.labels = to_tensor(labels);

@@ -6,6 +6,7 @@
 
 #include <catch2/matchers/catch_matchers_string.hpp>
 
+#include "kernels/mask_tiles.hpp"
 #include "runtime/data/byte_tokenizer.hpp"
 #include "tests/engine/tiny_job.hpp"
 
@@ -15,10 +16,19 @@ namespace {
 using Part = std::vector<std::int32_t>;
 using Positions = std::vector<std::int64_t>;
 
+job::Job job_with(AttentionRule rule) {
+  job::Job job = tiny_job();
+  job.modules.back().attention = rule;
+  return job;
+}
+
 /// Six tiny samples; those at even positions have a picture of 16 patches, which are four rows of
 /// the llm.
 struct Fixture {
-  JobSetup setup = prepare(tiny_job()).value();
+  explicit Fixture(AttentionRule rule = AttentionRule::causal)
+      : setup(prepare(job_with(rule)).value()) {}
+
+  JobSetup setup;
   ParallelPlan plan = make_parallel_plan(setup).value();
   SampleStore store;
   std::vector<SampleShape> samples = plan_tiny_batch(setup, plan, store).value().iteration.samples;
@@ -72,6 +82,37 @@ TEST_CASE("media positions count from the begin of the packed sequence", "[engin
   for (const auto sample : part)
     trained += fixture.samples[static_cast<std::size_t>(sample)].trained_tokens;
   CHECK(packed.labels.ne(data::kIgnoreLabel).sum().item<std::int64_t>() == trained);
+}
+
+TEST_CASE("what the llm's layers read besides rows follows from the plan's samples", "[engine]") {
+  const Part part{2, 1, 0};
+  const Fixture causal;
+  const auto plain = pack_text_shapes(causal.graph, causal.samples, part).value();
+  const auto at = [&](int i) { return causal.samples[static_cast<std::size_t>(i)].llm_tokens; };
+  CHECK((plain.segments == Positions{at(2), at(1), at(0)}));
+  CHECK(plain.mask == nullptr);
+  REQUIRE(std::ssize(plain.positions) == at(2) + at(1) + at(0));
+  CHECK(plain.positions[static_cast<std::size_t>(at(2) - 1)] == at(2) - 1);
+  CHECK(plain.positions[static_cast<std::size_t>(at(2))] == 0);
+
+  const Fixture fixture(AttentionRule::modality);
+  const auto masked = pack_text_shapes(fixture.graph, fixture.samples, part).value();
+  CHECK(masked.segments == plain.segments);
+  CHECK(masked.positions == plain.positions);
+  REQUIRE(masked.mask != nullptr);
+  // <begin> <user>, then the picture's four rows; the one in the middle is text.
+  CHECK((masked.mask->mask().samples() ==
+         std::vector<TokenSample>{{at(2), {{2, 6}}}, {at(1), {}}, {at(0), {{2, 6}}}}));
+}
+
+TEST_CASE("media that stand elsewhere than planned are refused", "[engine][errors]") {
+  Fixture fixture(AttentionRule::modality);
+  CHECK(pack_text(fixture.graph, fixture.samples, Part{2, 0}, fixture.store).ok());
+  fixture.samples[2].markers[0].text_before = 3;
+  const auto moved = pack_text(fixture.graph, fixture.samples, Part{2}, fixture.store);
+  REQUIRE_FALSE(moved.ok());
+  CHECK_THAT(moved.error().message,
+             Catch::Matchers::ContainsSubstring("'s2' has other text than planned"));
 }
 
 TEST_CASE("pictures follow one another as their samples do", "[engine]") {

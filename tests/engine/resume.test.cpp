@@ -144,6 +144,9 @@ TEST_CASE("what may not change is refused by its key, with both values and the f
   CHECK_THAT(refused([](job::Job& x) { x.modules[0].freeze = true; }),
              ContainsSubstring("modules.vision.freeze") &&
                  ContainsSubstring("saved with false, now true"));
+  CHECK_THAT(refused([](job::Job& x) { x.modules[2].attention = AttentionRule::modality; }),
+             ContainsSubstring("modules.llm.attention") &&
+                 ContainsSubstring("saved with \"causal\", now \"modality\""));
   CHECK_THAT(refused([](job::Job& x) {
                x.modules[2].config.edit<models::LlmConfig>().intermediate_size = 32;
              }),

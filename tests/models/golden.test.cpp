@@ -9,6 +9,7 @@
 #include "models/llama_logits.hpp"
 #include "models/mlp/family.hpp"
 #include "models/qwen2_vl/family.hpp"
+#include "models/text_batch.hpp"
 #include "models/whisper/family.hpp"
 #include "runtime/state/safetensors.hpp"
 #include "tests/models/chain.hpp"
@@ -102,8 +103,9 @@ void check_llama(const Golden& golden, const LlmConfig& config) {
   module.config = config;
   auto chain = load_chain(golden, module, all);
   auto media = golden["input.media.rows"].to(golden.dtype).set_requires_grad(true);
-  PackedBatch batch;
-  batch.segments = to_vector(golden["input.samples"]);
+  std::vector<TokenSample> samples;
+  for (const auto tokens : to_vector(golden["input.samples"])) samples.push_back({tokens, {}});
+  auto batch = text_batch(samples, AttentionRule::causal).value();
   batch.input = golden["input.ids"];
   batch.labels = golden["input.labels"];
   // Two encoders, so that rows come from more than one place.

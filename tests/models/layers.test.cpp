@@ -9,12 +9,14 @@
 #include <ATen/ops/zeros.h>
 
 #include <map>
+#include <numeric>
 
 #include "kernels/deferred_gradients.hpp"
 #include "kernels/norms.hpp"
 #include "kernels/rotary.hpp"
 #include "models/initial_value.hpp"
 #include "models/llama_logits.hpp"
+#include "models/text_batch.hpp"
 #include "tests/models/chain.hpp"
 
 // After LibTorch's headers, some of which use the macros that this one removes.
@@ -73,12 +75,17 @@ std::vector<Item> items_of(const std::string& module) {
   return items;
 }
 
-PackedBatch pack(const std::vector<Item>& items, at::ScalarType dtype) {
-  PackedBatch batch;
+PackedBatch pack(const std::vector<Item>& items, at::ScalarType dtype,
+                 AttentionRule rule = AttentionRule::causal) {
+  std::vector<TokenSample> samples;
+  for (const auto& item : items) {
+    samples.push_back({item.segment, {}});
+    if (item.media_rows.defined()) samples.back().spans = {{1, 4}};
+  }
+  auto batch = text_batch(samples, rule).value();  // Encoders read the segments alone.
   std::vector<at::Tensor> inputs, labels;
   std::int64_t begin = 0;
   for (const auto& item : items) {
-    batch.segments.push_back(item.segment);
     if (item.input_segment > 0) batch.input_segments.push_back(item.input_segment);
     if (item.grid.height > 0) batch.grids.push_back(item.grid);
     inputs.push_back(item.input);
@@ -308,7 +315,9 @@ TEST_CASE("the number of threads changes no bit of our own loops", "[models]") {
     at::set_num_threads(threads);
     const auto input = rows.detach().set_requires_grad(true);
     const auto weight = wave({128}, 2).to(at::kFloat).set_requires_grad(true);
-    const auto table = kernels::text_rotary({600}, 32, 10000, at::kFloat, at::kCPU);
+    std::vector<std::int64_t> positions(600);
+    std::iota(positions.begin(), positions.end(), 0);
+    const auto table = kernels::text_rotary(positions, 32, 10000, at::kFloat, at::kCPU);
     const auto normed = kernels::rms_norm(input, weight, 1e-5);
     kernels::rotate(normed.view({600, 4, 32}), table).mul(rows.view({600, 4, 32})).sum().backward();
     outputs.push_back(at::cat({normed.detach(), input.grad(), weight.grad().unsqueeze(0)}));

@@ -71,6 +71,10 @@ TEST_CASE("decode_sample brings text, pictures and clips together", "[data]") {
   CHECK(shape.media[1].items[0] == picture);
   CHECK(shape.media[1].items[1].marker == 1);
 
+  // begin and user stand before the picture and the clip, \n besides before the other picture.
+  CHECK((shape.markers ==
+         std::vector<MediaMarker>{{ModuleId{2}, 2}, {ModuleId{0}, 2}, {ModuleId{2}, 3}}));
+
   // What the shape says is what the text takes.
   auto expanded = expand_text(sample.text, rows_per_marker(shape.items(ModuleId{2}), 2),
                               rows_per_marker(shape.items(ModuleId{0}), 1));

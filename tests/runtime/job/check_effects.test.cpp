@@ -75,6 +75,20 @@ TEST_CASE("keys without an effect in this job are warned of", "[job]") {
   check_one(kSmallJob, vain);
 }
 
+TEST_CASE("attention by modality is warned of where there is none but text", "[job]") {
+  const std::string text_job = R"(
+[modules.llm]
+kind = "llm"
+[[data.sources]]
+json = "samples.json"
+[train]
+steps = 1
+)";
+  check_one(text_job,
+            {"modules.llm.attention", {"modules.llm.attention=modality"}, "text is causal"});
+  CHECK(warnings(kSmallJob, {"modules.llm.attention=modality"}).empty());
+}
+
 TEST_CASE("dealing is warned of where one pipeline trains all samples", "[job]") {
   const auto with = [](const std::string& pipelines) {
     return warnings(kSmallJob, {"balancer.dealing=count", "cluster.local_nodes=2",

@@ -28,6 +28,7 @@ TEST_CASE("a small job file becomes a job with every default filled", "[job]") {
   CHECK(job.data.sources.at(0).media == folder.path());
   CHECK(job.cluster.nodes == 1);
   CHECK(job.parallel.mode == LayoutMode::automatic);
+  CHECK(job.modules.back().attention == AttentionRule::causal);
 }
 
 TEST_CASE("nodes wait for another head where some are of other machines, unless the job says",
@@ -206,7 +207,8 @@ TEST_CASE("resolved.toml reads back as the same job", "[job][property]") {
       std::vector<std::string>{"train.epochs=3", "train.dtype=fp64", "modules.vision.lr=1e-5"},
       std::vector<std::string>{"job.seed=9223372036854775807",
                                "optimizer.eps=1.2345678901234567e-9"},
-      std::vector<std::string>{"job.run_dir=a \"b\\\\c", "modules.vision.freeze=true"},
+      std::vector<std::string>{"job.run_dir=a \"b\\\\c", "modules.vision.freeze=true",
+                               "modules.llm.attention=modality"},
       std::vector<std::string>{
           "debug.slow_shapes=[{module=\"llm\",max_rows=64,factor=2.5,per_sample=true,node=0}]",
           "cluster.device_memory_gib=1.5", "cluster.device_tflops=0.05",
@@ -263,6 +265,11 @@ TEST_CASE("resolved.toml names the origin of every value", "[job]") {
 
   CHECK_THAT(resolved, ContainsSubstring("seed = 7  # command line"));
   CHECK_THAT(resolved, ContainsSubstring("eps = 1e-08  # default"));
+  // Of the llm alone: an encoder that names it is refused.
+  const auto attention = resolved.find("attention = \"causal\"  # default");
+  REQUIRE(attention != std::string::npos);
+  CHECK(resolved.rfind("[modules.", attention) == resolved.find("[modules.llm]"));
+  CHECK(resolved.find("attention = ", attention + 1) == std::string::npos);
   CHECK_THAT(resolved, ContainsSubstring("steps = 20  # " + folder.path().string() + "/job.toml:"));
 }
 

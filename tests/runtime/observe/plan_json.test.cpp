@@ -23,6 +23,18 @@ TEST_CASE("a plan is read back equal", "[observe]") {
   CHECK(read.value().plan == plan);
 }
 
+TEST_CASE("an llm that attends by modality is read back, a causal one says nothing of it",
+          "[observe][errors]") {
+  auto plan = testing::example_plan();
+  plan.model.modules.back().attention = AttentionRule::modality;
+  auto json = Json::parse(plan_json(plan, 3));
+  CHECK(parse_plan(json.dump()).value().plan == plan);
+  json["modules"].back()["attention"] = "causally";
+  CHECK_THAT(parse_plan(json.dump()).error().message, ContainsSubstring("no attention"));
+  json["modules"].back().erase("attention");
+  CHECK(parse_plan(json.dump()).value().plan == testing::example_plan());
+}
+
 /// The example with a device on standby for its first group.
 ParallelPlan plan_with_standby() {
   auto plan = testing::example_plan();
