@@ -13,10 +13,10 @@
 #include <optional>
 #include <utility>
 
+#include "engine/measured_attention.hpp"
 #include "engine/measured_kind.hpp"
 #include "engine/memory_count.hpp"
 #include "kernels/deferred_gradients.hpp"
-#include "kernels/packed_attention.hpp"
 #include "models/family/registry.hpp"
 #include "models/family/widths.hpp"
 #include "models/text_batch.hpp"
@@ -160,7 +160,7 @@ class KindBench::Bench {
 
   /// The attention of the copies without the rest of their layers.
   struct Attention {
-    std::vector<std::int64_t> segments;
+    MeasuredAttention attend;
     std::vector<std::array<at::Tensor, 3>> inputs;  // Query, key, value.
     std::vector<at::Tensor> outputs;
     MeasuredRuns runs{kRuns};
@@ -211,7 +211,8 @@ class KindBench::Bench {
     if (head_) segments = {tokens + 1};  // A sequence's first label is never a target.
     std::vector<TokenSample> texts;
     for (const auto length : segments) texts.push_back({length, {}});
-    auto batch = models::text_batch(texts, spec_.attention).value();  // Encoders read lengths alone.
+    auto batch =
+        models::text_batch(texts, spec_.attention).value();  // Encoders read lengths alone.
     const auto ids = at::TensorOptions().dtype(at::kLong);
     if (media_.medium == Medium::image) {
       for (const auto length : batch.segments) batch.grids.push_back(grid_of(length));
@@ -323,23 +324,18 @@ class KindBench::Bench {
     const auto make = [&](std::int64_t heads) {
       return at::randn({tokens, heads, attention_->head_dim}, options()).set_requires_grad(true);
     };
-    Attention made{std::move(segments), {}, {}, MeasuredRuns{kRuns}, 0};
+    Attention made{
+        {*attention_, std::move(segments), attention_->causal}, {}, {}, MeasuredRuns{kRuns}, 0};
     for (std::size_t i = 0; i < copies_; ++i)
       made.inputs.push_back(
           {make(attention_->heads), make(attention_->kv_heads), make(attention_->kv_heads)});
-    made.activation_bytes = bytes_kept([&] { return attend(made, made.inputs.front()); });
+    made.activation_bytes = bytes_kept([&] { return made.attend(made.inputs.front()); });
     return made;
-  }
-
-  at::Tensor attend(const Attention& attention, const std::array<at::Tensor, 3>& input) const {
-    return kernels::packed_attention(input[0], input[1], input[2], attention.segments,
-                                     attention_->causal);
   }
 
   double forward_ms(Attention& attention) const {
     const double begin = watch_.operator_ms();
-    for (const auto& input : attention.inputs)
-      attention.outputs.push_back(attend(attention, input));
+    for (const auto& input : attention.inputs) attention.outputs.push_back(attention.attend(input));
     return ms_since(begin);
   }
 

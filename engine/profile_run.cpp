@@ -52,7 +52,7 @@ std::string work_text(const LayerWork& work) {
   std::string text = " " + work.kind;
   if (const auto& attention = work.attention)
     text += " " + std::to_string(attention->heads) + " " + std::to_string(attention->kv_heads) +
-            (attention->causal ? " causal" : "");
+            (attention->causal ? " causal" : "") + (attention->by_modality ? " by modality" : "");
   return text;
 }
 

@@ -11,10 +11,10 @@
 #include <memory>
 #include <optional>
 
+#include "engine/measured_attention.hpp"
 #include "engine/measured_kind.hpp"
 #include "kernels/deferred_gradients.hpp"
 #include "kernels/linear.hpp"
-#include "kernels/packed_attention.hpp"
 #include "models/family/registry.hpp"
 #include "scheduler/predicted_costs.hpp"
 
@@ -173,9 +173,12 @@ class ShardBench {
                      key = leaf({rows, shared, heads_->head_dim}),
                      value = leaf({rows, shared, heads_->head_dim});
     const bool causal = heads_->causal && degrees_.cp == 1;
-    const PartCost block =
-        passes_of([&] { return kernels::packed_attention(query, key, value, {rows}, causal); },
-                  {query, key, value});
+    const MeasuredAttention attend(*heads_, {rows}, causal);
+    const PartCost block = passes_of(
+        [&] {
+          return attend({query, key, value});
+        },
+        {query, key, value});
     PartCost cost;
     add(cost, block, heads_->causal && degrees_.cp > 1 ? degrees_.cp / 2.0 : degrees_.cp);
     // The kernel keeps its inputs, its output and a sum per row and head.

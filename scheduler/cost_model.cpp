@@ -121,22 +121,24 @@ Result<const KindCurves*> CostModel::curves(LayerId layer, Parallelism paralleli
 }
 
 Result<LayerCost> CostModel::cost(LayerId layer, std::span<const TokenCount> lengths,
-                                  Parallelism parallelism) const {
+                                  Parallelism parallelism, double attention_share) const {
   const auto found = curves(layer, parallelism);
   if (!found.ok()) return found.error();
   const KindCurves& entry = *found.value();
   const auto tokens =
       static_cast<double>(std::accumulate(lengths.begin(), lengths.end(), TokenCount{0}));
   // The attention kernels run once per sequence, and so pay their constant.
-  const auto value = [&](CostCurve PartCurves::*quantity) {
+  const auto value = [&](CostCurve PartCurves::*quantity, double share) {
     const CostCurve& attention = entry.attention.*quantity;
     double sum = (entry.linear.*quantity).at(tokens);
-    for (const TokenCount length : lengths) sum += attention.at(static_cast<double>(length));
+    for (const TokenCount length : lengths)
+      sum += share * attention.at(static_cast<double>(length));
     return sum;
   };
   return LayerCost{
-      value(&PartCurves::forward), value(&PartCurves::input_grad), value(&PartCurves::weight_grad),
-      Bytes{static_cast<std::int64_t>(value(&PartCurves::activations))}, entry.parameters};
+      value(&PartCurves::forward, attention_share), value(&PartCurves::input_grad, attention_share),
+      value(&PartCurves::weight_grad, attention_share),
+      Bytes{static_cast<std::int64_t>(value(&PartCurves::activations, 1))}, entry.parameters};
 }
 
 Result<LayerCost> CostModel::cost(LayerId layer, TokenCount tokens, Parallelism parallelism) const {
@@ -145,11 +147,12 @@ Result<LayerCost> CostModel::cost(LayerId layer, TokenCount tokens, Parallelism 
 
 Result<std::vector<LayerCost>> CostModel::module_costs(ModuleId module,
                                                        std::span<const TokenCount> lengths,
-                                                       Parallelism parallelism) const {
+                                                       Parallelism parallelism,
+                                                       double attention_share) const {
   std::vector<LayerCost> costs;
   for (std::size_t layer = 0; layer < graph_.at(module).layers.size(); ++layer) {
     const LayerId id{module, static_cast<std::int32_t>(layer)};
-    auto full = cost(id, lengths, parallelism);
+    auto full = cost(id, lengths, parallelism, attention_share);
     if (!full.ok()) return full.error();
     costs.push_back(std::move(full).value());
   }
@@ -226,6 +229,12 @@ std::vector<TokenCount> sequence_lengths(const ModelGraph& graph, const SampleSh
       break;
   }
   return lengths;
+}
+
+double attention_share(const ModelGraph& graph, const SampleShape& sample, ModuleId module) {
+  if (graph.at(module).attention == AttentionRule::causal) return 1;
+  const TokenSample seen = token_sample(sample);
+  return seen_pairs(seen) / seen_pairs({seen.tokens, {}});
 }
 
 bool is_head(const ModelGraph& graph, LayerId layer) {

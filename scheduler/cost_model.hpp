@@ -56,12 +56,12 @@ class CostModel {
 
   /// Cost of `layer` for one microbatch with sequences of these lengths (>= 0 each), before
   /// freezing is taken into account (see `frozen_aware`). Zero for a microbatch without tokens.
-  /// Cost: O(lengths).
+  /// `attention_share`: what times of attention are multiplied by. Cost: O(lengths).
   ///
   /// Errors:
   /// - not_found: no profile at this (tp, cp); the message names those there are.
   Result<LayerCost> cost(LayerId layer, std::span<const TokenCount> lengths,
-                         Parallelism parallelism = {}) const;
+                         Parallelism parallelism = {}, double attention_share = 1) const;
 
   /// The same for one sequence.
   Result<LayerCost> cost(LayerId layer, TokenCount tokens, Parallelism parallelism = {}) const;
@@ -75,9 +75,11 @@ class CostModel {
   /// this model. Errors: as `cost`.
   Result<const KindCurves*> curves(LayerId layer, Parallelism parallelism = {}) const;
 
-  /// Costs of all layers of a module for one microbatch, frozen-aware.
+  /// Costs of all layers of a module for one microbatch, frozen-aware; times of its attention are
+  /// multiplied by `attention_share`.
   Result<std::vector<LayerCost>> module_costs(ModuleId module, std::span<const TokenCount> lengths,
-                                              Parallelism parallelism = {}) const;
+                                              Parallelism parallelism = {},
+                                              double attention_share = 1) const;
 
   /// Valid (tp, cp) of a module: those that every one of its layers has a profile for, ascending.
   std::vector<Parallelism> parallelisms(ModuleId module) const;
@@ -106,6 +108,12 @@ class CostModel {
 /// the sample has nothing for the module.
 std::vector<TokenCount> sequence_lengths(const ModelGraph& graph, const SampleShape& sample,
                                          ModuleId module);
+
+/// What attention over one sample takes in `module` of what it takes over as many tokens of text,
+/// which is what a profile measured: the pairs that see each other over those of text, as the
+/// kernel's time follows pairs. 1 where media change nothing: in encoders, and in an llm whose
+/// attention is causal. Between 0 and 2. Bytes that attention keeps follow tokens, not pairs.
+double attention_share(const ModelGraph& graph, const SampleShape& sample, ModuleId module);
 
 /// True for the llm's last layer, which works on trained tokens alone.
 bool is_head(const ModelGraph& graph, LayerId layer);

@@ -19,6 +19,16 @@ struct LayerLoad {
   bool trained_before = false;
 };
 
+/// Pairs of rows that attend in one layer, for the sequences of a sample.
+double pairs_of(const LayerWork& work, const SampleShape& sample,
+                std::span<const TokenCount> lengths) {
+  if (work.attention && work.attention->by_modality) return seen_pairs(token_sample(sample));
+  double pairs = 0;
+  for (const TokenCount length : lengths)
+    pairs += work.attention_pairs(static_cast<double>(length));
+  return pairs;
+}
+
 double flops_of(const LayerWork& work, const LayerLoad& load) {
   const double products = 2 * work.used_weights * load.rows;
   const double entry = 2 * work.entry_weights * load.rows;
@@ -50,12 +60,9 @@ double ModelFlops::of(std::span<const SampleShape> samples) const {
       for (std::size_t l = 0; l < works_[m].size(); ++l) {
         const LayerId layer{module, static_cast<std::int32_t>(l)};
         const LayerWork& work = works_[m][l];
-        LayerLoad load{0, 0, trains(graph_, layer),
+        LayerLoad load{0, pairs_of(work, samples[s], lengths), trains(graph_, layer),
                        flow.wants_gradient(module, layer.layer, static_cast<std::int32_t>(s))};
-        for (const TokenCount length : lengths) {
-          load.rows += static_cast<double>(length);
-          load.pairs += work.attention_pairs(static_cast<double>(length));
-        }
+        for (const TokenCount length : lengths) load.rows += static_cast<double>(length);
         if (is_head(graph_, layer)) load.rows = static_cast<double>(samples[s].trained_tokens);
         flops += flops_of(work, load);
       }

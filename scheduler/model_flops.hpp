@@ -25,10 +25,11 @@ namespace troupe::scheduler {
 ///                        2 E R                 where something before it does
 ///
 /// Rows are those between layers; at the llm's last layer the trained tokens, as it computes no
-/// other. Pairs are counted per sequence (a picture, a window of sound, a sample at the llm), under
-/// the causal mask where there is one. Before it: on the way of this sample's rows; nothing of a
-/// frozen llm is differentiated for a sample without media. Look-ups, norms, activations, softmax
-/// and the optimizer are left out, as is usual: their operations are few.
+/// other. Pairs are counted per sequence (a picture, a window of sound, a sample at the llm), those
+/// that see each other under the causal mask, or the mask by modality, where there is one. Before
+/// it: on the way of this sample's rows; nothing of a frozen llm is differentiated for a sample
+/// without media. Look-ups, norms, activations, softmax and the optimizer are left out, as is
+/// usual: their operations are few.
 class ModelFlops {
  public:
   /// REQUIRES: `modules` has a configuration for each module of the graph.

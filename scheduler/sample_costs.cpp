@@ -47,6 +47,11 @@ SampleTerm sample_term(const ModelGraph& graph, const SampleShape& sample, Layer
     made.attention += each(
         curves.attention, [&](const auto& curve) { return curve.at(static_cast<double>(length)); });
   }
+  // By exactly 1 where attention is causal: costs keep their bits.
+  const double share = attention_share(graph, sample, layer.module);
+  made.attention.forward *= share;
+  made.attention.input_grad *= share;
+  made.attention.weight_grad *= share;
   return made;
 }
 

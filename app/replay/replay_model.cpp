@@ -21,11 +21,12 @@ constexpr std::int32_t kWindowFrames = 3000;  // 30 s.
 
 using scheduler::Parallelism;
 
-// The largest sample that the job allows.
+// The largest sample that the job allows: media, then text.
 SampleShape largest_sample(const job::Job& job, const ModelGraph& graph,
                            const std::vector<ModuleConfig>& modules) {
   SampleShape sample;
   sample.llm_tokens = sample.trained_tokens = job.data.max_seq_len;
+  TokenCount left = sample.llm_tokens;
   for (std::size_t m = 0; m < graph.modules.size(); ++m) {
     const auto media = models::media_input(modules[m]);
     if (media.medium == Medium::image) {
@@ -38,6 +39,11 @@ SampleShape largest_sample(const job::Job& job, const ModelGraph& graph,
                               media.vision, 0)}});
     } else if (media.medium == Medium::audio) {
       sample.media.push_back({ModuleId{m}, {data::audio_shape(kWindowFrames, media.audio, 0)}});
+    }
+    // One that is longer than the llm takes costs its encoder all the same.
+    if (const TokenCount rows = sample.output_rows(ModuleId{m}); rows > 0 && rows <= left) {
+      sample.markers.push_back({ModuleId{m}, 0});
+      left -= rows;
     }
   }
   return sample;
@@ -65,7 +71,8 @@ class Chain {
       const auto once = lengths;
       for (std::int64_t i = 1; i < options_.microbatch_size; ++i)
         lengths.insert(lengths.end(), once.begin(), once.end());
-      const auto added = add_module(model.value(), ModuleId{m}, lengths, in_flight, made);
+      const double share = scheduler::attention_share(graph_, sample_, ModuleId{m});
+      const auto added = add_module(model.value(), ModuleId{m}, lengths, share, in_flight, made);
       if (!added.ok()) return added.error();
     }
     return made;
@@ -97,11 +104,11 @@ class Chain {
   }
 
   Status add_module(const scheduler::CostModel& model, ModuleId module,
-                    const std::vector<TokenCount>& lengths, std::int64_t in_flight,
-                    std::vector<scheduler::TemplateLayer>& made) const {
+                    const std::vector<TokenCount>& lengths, double attention_share,
+                    std::int64_t in_flight, std::vector<scheduler::TemplateLayer>& made) const {
     std::vector<std::vector<scheduler::LayerCost>> costs;  // Per degree.
     for (const auto degree : degrees_) {
-      auto found = model.module_costs(module, lengths, {degree, 1});
+      auto found = model.module_costs(module, lengths, {degree, 1}, attention_share);
       if (!found.ok()) return found.error();
       for (auto& cost : found.value())
         if (options_.recompute && cost.backward_ms() > 0) cost.input_grad_ms += cost.forward_ms;

@@ -100,7 +100,7 @@ std::vector<LayerWork> works(const ModuleConfig& module, const Widths&) {
   LayerWork first = dense_work(name + ".embed", vocabulary, c.hidden_size, c.hidden_size);
   first.used_weights = 0;  // A look-up multiplies nothing.
   const AttentionShape attention{c.num_attention_heads, c.num_key_value_heads, c.head_width(),
-                                 /*causal=*/true};
+                                 /*causal=*/true, module.attention == AttentionRule::modality};
   return surrounded(
       std::move(first),
       block_work(name + ".block", c.hidden_size, attention, c.intermediate_size,

@@ -14,6 +14,8 @@ namespace troupe {
 struct AttentionShape {
   std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
   bool causal = false;  ///< A row attends to itself and those before it, else to all.
+  /// Of a causal one: rows of media attend by `AttentionRule::modality`.
+  bool by_modality = false;
 
   friend bool operator==(const AttentionShape&, const AttentionShape&) = default;
 };
@@ -38,7 +40,8 @@ struct LayerWork {
   double attention_flops() const {
     return attention ? 4.0 * static_cast<double>(attention->heads * attention->head_dim) : 0;
   }
-  /// Pairs of rows that attend in one sequence of this length.
+  /// Pairs of rows that attend in one sequence of this length, in the llm one of text
+  /// (`seen_pairs` counts what media change).
   double attention_pairs(double length) const {
     return attention && attention->causal ? length * (length + 1) / 2 : length * length;
   }

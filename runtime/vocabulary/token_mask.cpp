@@ -93,6 +93,19 @@ Status check_samples(std::span<const TokenSample> samples) {
   return Done{};
 }
 
+double seen_pairs(const TokenSample& sample) {
+  // Of a text of so many tokens, each sees itself and those before it.
+  const auto of_text = [](TokenCount tokens) {
+    return static_cast<double>(tokens) * static_cast<double>(tokens + 1) / 2;
+  };
+  double pairs = of_text(sample.tokens);
+  for (const auto& span : sample.spans) {
+    const auto rows = static_cast<double>(span.end - span.begin);
+    pairs += rows * rows - (of_text(span.end) - of_text(span.begin));
+  }
+  return pairs;
+}
+
 Result<TokenMask> TokenMask::from_words(std::vector<std::uint64_t> words,
                                         std::span<const TokenCount> lengths,
                                         std::span<const TokenCount> span_starts) {

@@ -15,7 +15,7 @@
 
 namespace troupe {
 
-/// Tokens [begin, end) of a sample that came from one image or audio window.
+/// Tokens [begin, end) of a sample that came from one picture or one sound.
 struct TokenSpan {
   TokenCount begin = 0;
   TokenCount end = 0;
@@ -46,6 +46,11 @@ struct BlockShape {
 /// - invalid_argument: a negative length, more than 2^40 tokens in all, a span that is empty, out
 ///   of order or outside its sample.
 Status check_samples(std::span<const TokenSample> samples);
+
+/// Pairs of tokens of which one sees the other, each token and itself included: what attention
+/// under the mask computes. Exact below 2^53. Cost: O(spans).
+/// REQUIRES: a sample that `check_samples` passes.
+double seen_pairs(const TokenSample& sample);
 
 /// Set in the word of a token that sees backwards only: text.
 inline constexpr std::uint64_t kCausalBit = std::uint64_t{1} << 63;

@@ -162,6 +162,9 @@ TEST_CASE("each module sees the sequences that it computes on", "[scheduler]") {
   CHECK(sequence_lengths(graph, sample, ModuleId{0}) == std::vector<TokenCount>{16, 16});
   CHECK(sequence_lengths(graph, sample, ModuleId{1}) == std::vector<TokenCount>{8});
   CHECK(sequence_lengths(graph, sample, ModuleId{2}) == std::vector<TokenCount>{50});
+  // Its attention is that of text, also where its pictures are told.
+  sample.markers = {{ModuleId{0}, 0}};
+  CHECK(attention_share(graph, sample, ModuleId{2}) == 1);
   sample.media.clear();
   CHECK(sequence_lengths(graph, sample, ModuleId{0}).empty());
   CHECK(sequence_lengths(graph, sample, ModuleId{1}).empty());

@@ -28,7 +28,7 @@ std::vector<LayerSpec> layers(const std::string& name, int count) {
   return made;
 }
 
-ModelFlops tiny_model(Frozen frozen) {
+ModelFlops tiny_model(Frozen frozen, AttentionRule rule = AttentionRule::causal) {
   ModuleConfig vision, projector, llm;
   vision.name = "vision";
   vision.family = "qwen2-vl";
@@ -43,6 +43,7 @@ ModelFlops tiny_model(Frozen frozen) {
   projector.config = models::ProjectorConfig{};
   llm.name = "llm";
   llm.family = "llama";
+  llm.attention = rule;
   llm.config = models::LlmConfig{.num_hidden_layers = 1,
                                  .hidden_size = 8,
                                  .intermediate_size = 16,
@@ -80,6 +81,24 @@ TEST_CASE("a Llama block's operations are those counted by hand", "[scheduler]")
   const double block = (5760 + 480) + 5760 + (5760 + 2 * 480);
   const double head = 3 * 1024;
   CHECK(flops_of({}, text()) == block + head);
+}
+
+TEST_CASE("a Llama block that attends by modality computes the pairs of its mask", "[scheduler]") {
+  // Seven tokens: one of text sees itself, a picture of 3 rows sees 9 pairs, three of text see 5 +
+  // 6
+  // + 7: 28, which is by chance what causal attention sees. A picture of 5: 1 + 25 + 7.
+  SampleShape sample = text();
+  sample.llm_tokens = 7;
+  const auto with = [&](std::int32_t rows, AttentionRule rule) {
+    sample.media = {{ModuleId{0}, {{4, 4, rows, 2, 2, 0}}}};
+    sample.markers = {{ModuleId{0}, 1}};
+    return tiny_model({}, rule).of({&sample, 1});
+  };
+  CHECK(with(3, AttentionRule::modality) == with(3, AttentionRule::causal));
+  // 32 per pair, forward once and backward twice.
+  CHECK(with(5, AttentionRule::modality) - with(5, AttentionRule::causal) == 3 * 32 * (33 - 28));
+  // Text alone is causal; so is all that a causal llm reads.
+  CHECK(tiny_model({}, AttentionRule::modality).of(std::vector{text()}) == flops_of({}, text()));
 }
 
 TEST_CASE("a ViT block's operations are those counted by hand", "[scheduler]") {

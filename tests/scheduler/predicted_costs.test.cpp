@@ -63,6 +63,31 @@ TEST_CASE("a task costs what its packed rows cost in the layers of its stage", "
   CHECK(costs.activation_bytes(StageId{0}, {0, 1}) == Approx(2 * 4 * 300 + 40 * 152));
 }
 
+TEST_CASE("an llm that attends by modality costs the pairs of its mask", "[scheduler]") {
+  auto graph = vision_audio_llm();
+  graph.modules.back().attention = AttentionRule::modality;
+  const auto plan = place_by_hand(graph, {}, {1, 1}).value();
+  // A picture of 2 rows behind 40 of 98 tokens of text: of 100 x 101 / 2 = 5050 pairs its rows see
+  // 4 where text in their place sees 41 + 42. Text alone costs what it did.
+  std::vector<SampleShape> samples{sample(1, 0, 98), sample(0, 0, 100)};
+  samples[0].markers = {{ModuleId{0}, 40}};
+  const auto costs = predicted_costs(plan, cost_model(graph), samples).value();
+  const StageId llm{1};
+  const double share = (5050.0 - 83 + 4) / 5050;
+  // 5 blocks: 1 + 0.01 x 100, attention of 0.1 + 1e-4 x 100^2; head 1 + 0.1 x trained tokens.
+  CHECK(costs.task_ms(llm, {0}, TaskKind::forward) == Approx(5 * (2 + share * 1.1) + 6));
+  CHECK(costs.task_ms(llm, {1}, TaskKind::forward) == Approx(5 * (2 + 1.1) + 6.1));
+  CHECK(costs.task_ms(llm, {0, 1}, TaskKind::forward) ==
+        Approx(5 * (3 + share * 1.1 + 1.1) + 11.1));
+  // Gradients of rows: 0.02 x 100 and twice 1e-4 x 100^2; of the head's 0.2 x 50.
+  CHECK(costs.task_ms(llm, {0}, TaskKind::backward_input) == Approx(5 * (2 + share * 2) + 10));
+  // What waits for the backward follows tokens.
+  graph.modules.back().attention = AttentionRule::causal;
+  const auto causal = predicted_costs(plan, cost_model(graph), samples).value();
+  CHECK(costs.activation_bytes(llm, {0}) == causal.activation_bytes(llm, {0}));
+  CHECK(causal.task_ms(llm, {0}, TaskKind::forward) == Approx(5 * (2 + 1.1) + 6));
+}
+
 TEST_CASE("samples without media cost an encoder nothing", "[scheduler]") {
   const auto graph = vision_audio_llm();
   const auto plan = place_by_hand(graph, {}, {1, 1}).value();

@@ -48,6 +48,34 @@ TEST_CASE("text sees backwards, a span sees itself, samples see nothing of each 
   CHECK(mask.samples() == std::vector<TokenSample>{{6, {{1, 3}, {3, 4}, {5, 6}}}, {2, {{1, 2}}}});
 }
 
+TEST_CASE("pairs that see each other are counted as by hand", "[vocabulary]") {
+  // Two of text see 1 + 2; a picture of 3 sees 9; one of text sees 6; a sound of 3 sees 9; two of
+  // text see 10 + 11. The same without media: 11 x 12 / 2.
+  CHECK(seen_pairs({11, {{2, 5}, {6, 9}}}) == 3 + 9 + 6 + 9 + 21);
+  CHECK(seen_pairs({11, {}}) == 66);
+  CHECK(seen_pairs({4, {{0, 4}}}) == 16);
+  // Side by side they see 4 + 4, not 16.
+  CHECK(seen_pairs({4, {{0, 2}, {2, 4}}}) == 8);
+  CHECK(seen_pairs({0, {}}) == 0);
+  CHECK(seen_pairs({TokenCount{1} << 26, {}}) == 0x1p51 + 0x1p25);
+}
+
+TEST_CASE("counted pairs are those of the mask", "[vocabulary][property]") {
+  Random random(GENERATE(range(0u, 30u)));
+  TokenSample sample;
+  while (random.below(5) > 0) {
+    sample.tokens += static_cast<TokenCount>(random.below(4));
+    const auto rows = static_cast<TokenCount>(random.below(6));
+    if (rows > 0) sample.spans.push_back({sample.tokens, sample.tokens + rows});
+    sample.tokens += rows;
+  }
+  const auto mask = TokenMask::from_samples(std::vector{sample}).value();
+  double pairs = 0;
+  for (TokenCount query = 0; query < mask.size(); ++query)
+    for (TokenCount key = 0; key < mask.size(); ++key) pairs += mask.sees(query, key);
+  CHECK(seen_pairs(sample) == pairs);
+}
+
 TEST_CASE("a span start divides equal words, and a sample's end does so too", "[vocabulary]") {
   const auto mask = TokenMask::from_words({2, 2, 2, 2, 2}, Counts{3, 2}, Counts{1}).value();
   CHECK(picture(mask) == std::vector<std::string>{"#....", ".##..", ".##..", "...##", "...##"});
