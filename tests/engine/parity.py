@@ -63,6 +63,7 @@ TWICE = ["fp32", "auto/zero-bubble/projectors"]
 ALONE_TOO = ["standby-one-pipeline", "standby-bf16", "standby-1-2-frozen"]  # Devices without a stage would be refused.
 REPLAYED = ["standby-layouts", "layouts-split-auto", "auto/zero-bubble/projectors", "deferral-chain/eager-zero-bubble/all"]
 AUTO = ["parallel.mode=auto", "parallel.pipelines=[]", "cluster.local_nodes=2"]
+MODALITY = ["modules.llm.attention=modality"]
 FULL_RESOLUTION = ["train.dtype=fp64", "data.max_pixels=1003520", "data.max_seq_len=20000"]
 
 # name: (overrides, which samples, steps)
@@ -88,6 +89,17 @@ CASES = {
     # It may give module groups numbers of replicas of their own.
     **{name: (overrides, "all", steps) for name, (overrides, steps, _) in AUTO_NUMBERS.items()},
     "bf16": (["train.dtype=bf16"], "all", 5),
+    # Rows of media see their own picture or sound alone.
+    **{f"modality-{name}": ([*MODALITY, *overrides], samples, steps)
+       for name, (overrides, samples, steps) in {
+           "fp64": (["train.dtype=fp64"], "all", STEPS),
+           "deferral-split": (["train.dtype=fp64", "balancer.policy=deferral", "scheduler.schedule=split-1f1b"], "all",
+                              SHORT_DEFERRING),
+           "zero-bubble-frozen": (["train.dtype=fp64", *PROJECTORS_ONLY, "balancer.policy=auto",
+                                   "scheduler.schedule=zero-bubble"], "all", 5),
+           "text": (["train.dtype=fp64"], "text", 5),
+           "fp32": (["train.dtype=fp32"], "all", 5),
+           "bf16": (["train.dtype=bf16"], "all", 5)}.items()},
     # Replicas per module group.
     **{f"replicas-{name}-{schedule}": (["train.dtype=fp64", *REPLICAS[name], f"balancer.policy={policy}",
                                         f"scheduler.schedule={schedule}"], "all", 5)
