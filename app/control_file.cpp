@@ -6,9 +6,11 @@
 
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
+
+#include "runtime/files/file_reads.hpp"
+#include "runtime/files/read_stream.hpp"
 
 namespace troupe::app {
 
@@ -21,6 +23,11 @@ fs::path file_of(const fs::path& run) { return run / "control"; }
 Error failed(const fs::path& file, const std::string& what) {
   return {Errc::io_failed, what + ": " + std::strerror(errno), file.string(),
           "look at the permissions and the disk of the run folder"};
+}
+
+int look_at(const fs::path& file, struct stat& facts) {
+  const files::ReadingFile reading(file);
+  return ::stat(file.c_str(), &facts);
 }
 
 }  // namespace
@@ -51,13 +58,13 @@ void remove_control(const fs::path& run) {
 Result<ControlFile> read_control(const fs::path& run) {
   const fs::path file = file_of(run);
   struct stat facts {};
-  if (::stat(file.c_str(), &facts) != 0)
+  if (look_at(file, facts) != 0)
     return Error{Errc::not_found, "no job runs in this folder", run.string(),
                  "start it: troupe train --resume " + run.string()};
   if ((facts.st_mode & (S_IRWXG | S_IRWXO)) != 0)
     return Error{Errc::invalid_argument, "others may read the job's key", file.string(),
                  "chmod 600 " + file.string()};
-  std::ifstream stream(file);
+  files::ReadStream stream(file);
   std::stringstream text;
   text << stream.rdbuf();
   if (!stream) return failed(file, "it cannot be read");

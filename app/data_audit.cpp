@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -12,6 +11,7 @@
 #include "app/terminal.hpp"
 #include "engine/sample_audit.hpp"
 #include "runtime/data/epochs.hpp"
+#include "runtime/files/read_stream.hpp"
 #include "runtime/observe/run_facts.hpp"
 #include "runtime/vocabulary/printable.hpp"
 
@@ -40,7 +40,7 @@ Error wrong(const Line& line, const std::string& expected) {
 /// does not count. Errors: bad_data: another line is no object.
 Result<std::vector<Line>> lines_of(const fs::path& path) {
   std::vector<Line> lines;
-  std::ifstream file(path, std::ios::binary);
+  files::ReadStream file(path);
   std::int64_t number = 0;
   for (std::string text; std::getline(file, text);) {
     const bool is_whole = !file.eof();

@@ -2,7 +2,6 @@
 
 #include "app/terminal.hpp"
 #include "engine/data_warnings.hpp"
-#include "runtime/files/file_reads.hpp"
 #include "runtime/observe/run_facts.hpp"
 
 namespace troupe::app {
@@ -11,7 +10,6 @@ namespace {
 
 /// A run that began and was not ended on purpose.
 bool is_unfinished(const std::filesystem::path& run) {
-  const files::ReadingFile reading(run / "run.json");
   const auto facts = observe::read_run_facts(run);
   return facts.ok() && (!facts.value().end || facts.value().end->exit_code == kResumable);
 }

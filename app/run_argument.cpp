@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "runtime/files/look_up.hpp"
 #include "runtime/observe/recorded_trace.hpp"
 
 namespace troupe::app {
@@ -10,11 +11,10 @@ namespace troupe::app {
 namespace fs = std::filesystem;
 
 Status check_run_folder(const fs::path& run) {
-  std::error_code code;
-  if (!fs::is_directory(run, code))
+  if (!files::is_folder(run))
     return Error{Errc::not_found, "no such run folder", run.string(),
                  "give the job.run_dir of a job"};
-  if (!fs::exists(run / "resolved.toml", code))
+  if (!files::is_there(run / "resolved.toml"))
     return Error{Errc::not_found, "not a run folder: it has no resolved.toml", run.string(),
                  "give the job.run_dir of a job"};
   return Done{};
@@ -35,8 +35,7 @@ Result<std::vector<observe::Timeline>> timelines_of_run(const fs::path& run,
   if (!measured.ok()) return measured.error();
   measured.value().title = "Step " + std::to_string(*step) + ", measured";
   std::vector<observe::Timeline> timelines;
-  std::error_code code;
-  if (!fs::exists(run / "predicted.json", code)) {
+  if (!files::is_there(run / "predicted.json")) {
     measured.value().note += std::string(measured.value().note.empty() ? "" : " ") +
                              "This run recorded no prediction to compare it with.";
   } else {

@@ -17,6 +17,7 @@
 #include <thread>
 
 #include "engine/this_machine.hpp"
+#include "runtime/files/file_reads.hpp"
 
 namespace troupe::engine {
 
@@ -140,6 +141,7 @@ namespace {
 
 /// Who writes the folder now; nothing where nobody does.
 std::optional<Owner> living_owner(const fs::path& run_dir) {
+  const files::ReadingFile reading(run_dir);
   const int file = ::open(lock_path(run_dir).c_str(), O_RDONLY | O_CLOEXEC);
   if (file < 0) return std::nullopt;
   auto owner = read_owner(file);

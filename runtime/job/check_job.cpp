@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "models/family/registry.hpp"
+#include "runtime/files/look_up.hpp"
 #include "runtime/vocabulary/host_port.hpp"
 
 namespace troupe::job {
@@ -47,15 +48,13 @@ void check_data(const Job& job, bool modules_complete, Findings& findings) {
 }
 
 void check_files(const Data& data, Findings& findings) {
-  std::error_code ignored;
   for (std::size_t i = 0; i < data.sources.size(); ++i) {
     const auto path = "data.sources[" + std::to_string(i) + "]";
     const auto& source = data.sources[i];
-    if (std::filesystem::is_directory(source.json, ignored))
+    if (files::is_folder(source.json))
       findings.add_at(path + ".json", path + ".json: " + source.json.string() + " is a folder",
                       "name the JSON file in it");
-    if (std::filesystem::exists(source.media, ignored) &&
-        !std::filesystem::is_directory(source.media, ignored))
+    if (files::is_there(source.media) && !files::is_folder(source.media))
       findings.add_at(path + ".media", path + ".media: " + source.media.string() + " is no folder",
                       "name the folder that image and audio paths start from");
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "runtime/files/file_reads.hpp"
 #include "runtime/job/bind_job.hpp"
 #include "runtime/job/check_job.hpp"
 #include "runtime/job/document.hpp"
@@ -17,6 +18,11 @@ namespace {
 
 constexpr std::uintmax_t kFileBytesMax = 4 << 20;  // A job file is written by hand.
 
+fs::path real_path(const fs::path& file) {
+  const files::ReadingFile reading(file);
+  return fs::weakly_canonical(file);
+}
+
 /// Reads files and what they extend into one tree.
 class Assembler {
  public:
@@ -24,7 +30,7 @@ class Assembler {
 
   /// Lays `file` with its bases on `root`.
   void add_file(const fs::path& file, Value& root) {
-    const auto id = fs::weakly_canonical(file);
+    const auto id = real_path(file);
     if (const auto found = std::find(open_.begin(), open_.end(), id); found != open_.end())
       return report_cycle(found);
     const auto text = read_text(file, kFileBytesMax, {"job file", "as configs/demo.toml"});

@@ -1,33 +1,45 @@
 #include "runtime/job/read_text.hpp"
 
-#include <fstream>
 #include <iterator>
 #include <system_error>
+
+#include "runtime/files/file_reads.hpp"
+#include "runtime/files/look_up.hpp"
+#include "runtime/files/read_stream.hpp"
 
 namespace troupe::job {
 
 namespace fs = std::filesystem;
 
+namespace {
+
+std::uintmax_t size_of(const fs::path& file) {
+  const files::ReadingFile reading(file);
+  std::error_code ignored;
+  return fs::file_size(file, ignored);
+}
+
+}  // namespace
+
 Result<std::string> read_text(const fs::path& file, std::uintmax_t bytes_max,
                               const FileKind& kind) {
-  std::error_code error;
   const auto fail = [&](Errc code, std::string message, std::string fix) {
     return Error{code, std::move(message), file.string(), std::move(fix)};
   };
-  if (!fs::exists(file, error))
+  if (!files::is_there(file))
     return fail(Errc::not_found, "no such " + kind.name,
                 "check the path; it starts from the current directory");
-  if (!fs::is_regular_file(file, error))
+  if (!files::is_file(file))
     return fail(Errc::invalid_argument, "not a file", "name a " + kind.name + ", " + kind.example);
-  if (fs::file_size(file, error) > bytes_max)
+  if (size_of(file) > bytes_max)
     return fail(Errc::invalid_argument,
                 "larger than " + std::to_string(bytes_max >> 20) + " MiB; this is no " + kind.name,
                 "name a " + kind.name);
-  std::ifstream stream(file, std::ios::binary);
+  files::ReadStream stream(file);
+  if (!stream) return fail(Errc::io_failed, "cannot be opened", "check its permissions");
   std::string text{std::istreambuf_iterator<char>(stream), {}};
   if (!stream.good() && !stream.eof())
     return fail(Errc::io_failed, "cannot be read", "check its permissions");
-  if (!stream.is_open()) return fail(Errc::io_failed, "cannot be opened", "check its permissions");
   return text;
 }
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <system_error>
 
+#include "runtime/files/look_up.hpp"
 #include "runtime/job/key_help.hpp"
 #include "runtime/vocabulary/nearest_word.hpp"
 
@@ -162,11 +162,10 @@ void SectionReader::input_paths(const char* key, std::vector<fs::path>& x) {
 fs::path SectionReader::found_path(const Value& value, const std::string& written,
                                    const std::string& key) {
   if (findings_.paths == Paths::of_another_machine) return written;
-  std::error_code ignored;
   const fs::path beside = fs::absolute(value.source->folder / written).lexically_normal();
   const fs::path here = fs::absolute(written).lexically_normal();
-  auto found = !fs::exists(beside, ignored) && fs::exists(here, ignored) ? here : beside;
-  if (fs::exists(found, ignored)) return found;
+  auto found = !files::is_there(beside) && files::is_there(here) ? here : beside;
+  if (files::is_there(found)) return found;
   const std::string also = beside == here ? "" : ", nor is " + here.string();
   findings_.add(Errc::not_found, value.where(),
                 key + ": " + beside.string() + " is not there" + also,

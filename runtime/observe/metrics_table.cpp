@@ -1,9 +1,11 @@
 #include "runtime/observe/metrics_table.hpp"
 
-#include <fstream>
 #include <limits>
+#include <string>
 
 #include <nlohmann/json.hpp>
+
+#include "runtime/files/read_stream.hpp"
 
 namespace troupe::observe {
 
@@ -29,7 +31,7 @@ void add_row(const Json& row, MetricsTable& table) {
 }  // namespace
 
 Result<MetricsTable> read_metrics(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
+  files::ReadStream file(path);
   if (!file)
     return Error{Errc::not_found, "this run has no metrics", path.string(),
                  "give a run folder of `troupe train`"};
@@ -38,7 +40,7 @@ Result<MetricsTable> read_metrics(const std::filesystem::path& path) {
   for (int number = 1; std::getline(file, line); ++number) {
     if (line.empty()) continue;
     const auto row = Json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (row.is_discarded() && (file.eof() || file.peek() == std::ifstream::traits_type::eof())) {
+    if (row.is_discarded() && (file.eof() || file.peek() == std::char_traits<char>::eof())) {
       table.last_line_cut = true;
       break;
     }

@@ -1,7 +1,6 @@
 #include "runtime/observe/recorded_trace.hpp"
 
 #include <algorithm>
-#include <fstream>
 #include <functional>
 #include <iterator>
 #include <map>
@@ -9,6 +8,9 @@
 #include <utility>
 
 #include <nlohmann/json.hpp>
+
+#include "runtime/files/look_up.hpp"
+#include "runtime/files/read_stream.hpp"
 
 namespace troupe::observe {
 
@@ -34,11 +36,10 @@ Error bad_line(const std::filesystem::path& path, std::int64_t number, const std
 // Calls `visit` for every entry, in order.
 Status for_each_entry(const std::filesystem::path& path,
                       const std::function<void(const Entry&)>& visit) {
-  std::error_code code;
-  if (!std::filesystem::is_regular_file(path, code))
+  if (!files::is_file(path))
     return Error{Errc::not_found, "this run has no trace", path.string(),
                  "give a run folder of `troupe train`"};
-  std::ifstream file(path, std::ios::binary);
+  files::ReadStream file(path);
   if (!file) return Error{Errc::io_failed, "cannot be read", path.string(), ""};
   std::string line;
   for (std::int64_t number = 1; std::getline(file, line); ++number) {

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <iterator>
 #include <limits>
 
 #include <nlohmann/json.hpp>
 
+#include "runtime/files/read_stream.hpp"
 #include "runtime/observe/report_words.hpp"
 #include "runtime/observe/smoothing.hpp"
 
@@ -21,7 +21,7 @@ using Json = nlohmann::json;
 constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 
 std::optional<std::string> text_of(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
+  files::ReadStream file(path);
   if (!file) return std::nullopt;
   return std::string{std::istreambuf_iterator<char>(file), {}};
 }
@@ -38,7 +38,7 @@ void read_plan(RunRecord& run) {
 }
 
 void read_bad_samples(RunRecord& run) {
-  std::ifstream file(run.folder / "bad_samples.jsonl", std::ios::binary);
+  files::ReadStream file(run.folder / "bad_samples.jsonl");
   std::string line;
   while (std::getline(file, line)) {
     const auto json = Json::parse(line, nullptr, /*allow_exceptions=*/false);

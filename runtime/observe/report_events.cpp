@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 
 #include <nlohmann/json.hpp>
 
+#include "runtime/files/read_stream.hpp"
 #include "runtime/observe/report.hpp"
 
 namespace troupe::observe {
@@ -73,7 +73,7 @@ std::string words_of_kind(const std::string& kind) {
 
 // Lines that are cut or say nothing are left out: the run's metrics say the same, only later.
 void add_recorded(const std::filesystem::path& path, std::vector<ReportedEvent>& events) {
-  std::ifstream file(path, std::ios::binary);
+  files::ReadStream file(path);
   for (std::string line; std::getline(file, line);) {
     const auto json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
     if (!json.is_object() || !json.contains("kind") || !json["kind"].is_string()) continue;

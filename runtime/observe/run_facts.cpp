@@ -3,12 +3,12 @@
 #include <array>
 #include <cstdio>
 #include <ctime>
-#include <fstream>
 #include <iterator>
 #include <utility>
 
 #include <nlohmann/json.hpp>
 
+#include "runtime/files/read_stream.hpp"
 #include "runtime/observe/line_file.hpp"
 
 namespace troupe::observe {
@@ -136,7 +136,7 @@ Result<RunFacts> parse_run_facts(const std::string& text) {
 }
 
 Result<RunFacts> read_run_facts(const std::filesystem::path& run) {
-  std::ifstream file(run / "run.json", std::ios::binary);
+  files::ReadStream file(run / "run.json");
   if (!file) return Error{Errc::not_found, "no such file", (run / "run.json").string(), ""};
   return parse_run_facts({std::istreambuf_iterator<char>(file), {}});
 }

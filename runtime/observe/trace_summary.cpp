@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
 #include <limits>
 #include <map>
 #include <set>
@@ -12,6 +11,9 @@
 #include <utility>
 
 #include <nlohmann/json.hpp>
+
+#include "runtime/files/look_up.hpp"
+#include "runtime/files/read_stream.hpp"
 
 namespace troupe::observe {
 
@@ -110,11 +112,10 @@ TraceSummary summary_of(const Gathered& gathered) {
 }
 
 Result<std::string> read_text(const std::filesystem::path& path) {
-  std::error_code code;
-  if (!std::filesystem::exists(path, code))
+  if (!files::is_there(path))
     return Error{Errc::not_found, "no such trace", path.string(),
                  "training writes it with its first step; look at the run's log"};
-  std::ifstream file(path, std::ios::binary);
+  files::ReadStream file(path);
   std::ostringstream text;
   text << file.rdbuf();
   if (!file) return Error{Errc::io_failed, "reading failed", path.string(), ""};

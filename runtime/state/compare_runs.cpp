@@ -1,12 +1,14 @@
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <limits>
 #include <map>
 #include <system_error>
 
 #include <nlohmann/json.hpp>
 
+#include "runtime/files/file_reads.hpp"
+#include "runtime/files/look_up.hpp"
+#include "runtime/files/read_stream.hpp"
 #include "runtime/state/compare.hpp"
 
 namespace troupe::state {
@@ -34,7 +36,7 @@ Status read_loss_line(const Json& line, const std::string& where, LossCurve& cur
 }
 
 Result<LossCurve> read_losses(const fs::path& path) {
-  std::ifstream file(path);
+  files::ReadStream file(path);
   if (!file) return Error{Errc::not_found, "no such file", path.string(), kOtherRun};
   LossCurve curve;
   std::string line;
@@ -49,6 +51,15 @@ Result<LossCurve> read_losses(const fs::path& path) {
   return curve;
 }
 
+std::vector<fs::path> safetensors_in(const fs::path& folder) {
+  const files::ReadingFile reading(folder);
+  std::error_code code;
+  std::vector<fs::path> found;
+  for (const auto& entry : fs::directory_iterator(folder, code))
+    if (entry.path().extension() == ".safetensors") found.push_back(entry.path());
+  return found;
+}
+
 double loss_difference(double a, double b) {
   if (a == b || (std::isnan(a) && std::isnan(b))) return 0;
   const double difference = std::abs(a - b) / std::max(std::abs(a), 1e-8);
@@ -56,8 +67,7 @@ double loss_difference(double a, double b) {
 }
 
 Status require_folder(const fs::path& run) {
-  std::error_code code;
-  if (fs::is_directory(run, code)) return Done{};
+  if (files::is_folder(run)) return Done{};
   return Error{Errc::not_found, "no such run folder", run.string(),
                "give the folder that `job.run_dir` names"};
 }
@@ -67,7 +77,7 @@ Status add_gradients(const fs::path& run_a, const fs::path& run_b, DifferenceNor
                      RunComparison& result) {
   const fs::path file = fs::path("gradients") / "step-1.safetensors";
   for (const auto& run : {run_a, run_b}) {
-    if (fs::exists(run / file)) continue;
+    if (files::is_there(run / file)) continue;
     result.notes.push_back("gradients not compared: " + (run / file).string() +
                            " is missing (train.dump_gradients = true writes it)");
     return Done{};
@@ -84,7 +94,7 @@ Status add_gradients(const fs::path& run_a, const fs::path& run_b, DifferenceNor
 
 Status add_losses(const fs::path& run_a, const fs::path& run_b, RunComparison& result) {
   for (const auto& run : {run_a, run_b}) {
-    if (fs::exists(run / "metrics.jsonl")) continue;
+    if (files::is_there(run / "metrics.jsonl")) continue;
     result.notes.push_back("losses not compared: " + (run / "metrics.jsonl").string() +
                            " is missing");
     return Done{};
@@ -121,10 +131,7 @@ Result<LossComparison> compare_losses(const fs::path& a, const fs::path& b) {
 }
 
 Result<TensorMap> read_model(const fs::path& folder) {
-  std::error_code code;
-  std::vector<fs::path> files;
-  for (const auto& entry : fs::directory_iterator(folder, code))
-    if (entry.path().extension() == ".safetensors") files.push_back(entry.path());
+  auto files = safetensors_in(folder);
   if (files.empty())
     return Error{Errc::not_found, "no final parameters (*.safetensors)", folder.string(),
                  "the run has to end normally to write them; see its log"};

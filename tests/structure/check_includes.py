@@ -24,10 +24,10 @@ ALLOWED = {
     "runtime/door": [VOCABULARY],
     FAMILY: [VOCABULARY, *FAMILIES],  # Its table names all.
     **{folder: [VOCABULARY, "kernels", "models", FAMILY] for folder in FAMILIES},
-    "runtime/job": [VOCABULARY, FAMILY],
+    "runtime/job": [VOCABULARY, FILES, FAMILY],
     "runtime/data": [VOCABULARY, FILES],
     "runtime/state": [VOCABULARY, FILES],
-    "runtime/observe": [VOCABULARY],
+    "runtime/observe": [VOCABULARY, FILES],
     "scheduler": [VOCABULARY, FAMILY],
     "balancer": [VOCABULARY],
     "kernels": [VOCABULARY],

@@ -1,0 +1,26 @@
+#include "runtime/files/read_stream.hpp"
+
+#include "runtime/files/file_reads.hpp"
+
+namespace troupe::files {
+
+ReadStream::Blocks::Blocks(const std::filesystem::path& file) : file_(file) {
+  const ReadingFile reading(file_);
+  open(file_, std::ios::in | std::ios::binary);
+}
+
+ReadStream::Blocks::int_type ReadStream::Blocks::underflow() {
+  const ReadingFile reading(file_);
+  return std::filebuf::underflow();
+}
+
+std::streamsize ReadStream::Blocks::xsgetn(char* to, std::streamsize count) {
+  return std::streambuf::xsgetn(to, count);
+}
+
+ReadStream::ReadStream(const std::filesystem::path& file) : std::istream(nullptr), blocks_(file) {
+  rdbuf(&blocks_);
+  if (!blocks_.is_open()) setstate(std::ios::failbit);
+}
+
+}  // namespace troupe::files
