@@ -1,0 +1,165 @@
+"""Memory of whole runs: what a device holds is counted, and plans keep within what devices have.
+
+    memory.py BINARY [CASE...]        prints `N passed, M failed, K skipped` last
+"""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "support"))
+from recorded_runs import read_iterations, read_lines
+from run_cases import Failure, run_cases
+
+MODEL = """
+[job]
+name = "memory"
+[modules.vision]
+kind = "encoder"
+family = "qwen2-vl"
+config = { depth = 1, embed_dim = 16, num_heads = 2, hidden_size = 24 }
+freeze = true
+[modules.vision_projector]
+kind = "projector"
+[modules.audio]
+kind = "encoder"
+family = "whisper"
+config = { encoder_layers = 1, d_model = 16, encoder_attention_heads = 2, encoder_ffn_dim = 48 }
+freeze = true
+[modules.audio_projector]
+kind = "projector"
+[[data.sources]]
+json = "data/samples.json"
+[data]
+max_pixels = 25088
+[train]
+steps = STEPS
+global_batch_size = 32
+microbatches = 8
+"""
+
+# The llm's one block is alone on its device, and holds more per row than the embedding and the head hold on theirs: its
+# rows, q and attention, and little between. Of what it holds the gradient that came in is an eighth.
+ONE_BLOCK = MODEL.replace("STEPS", "8") + """
+[modules.llm]
+kind = "llm"
+config = { num_hidden_layers = 1, hidden_size = 512, intermediate_size = 16, num_attention_heads = 4, num_key_value_heads = 1 }
+[[parallel.pipelines]]
+stages = [
+  { node = 0, vision = "all", audio = "all" },
+  { node = 1, llm = [0, 1] },
+  { node = 2, llm = [1, 2] },
+  { node = 3, llm = [2, 3] },
+]
+[scheduler]
+schedule = "zero-bubble" # Weight gradients wait, and all that a part holds waits with them.
+max_in_flight = 1
+[cluster]
+nodes = 4
+local_nodes = 4
+"""
+
+# Two stages: the first one has two microbatches in flight, so that one may take half of what its device has room for.
+TWO_DEEP = MODEL.replace("STEPS", "1") + """
+[modules.llm]
+kind = "llm"
+config = { num_hidden_layers = 4, hidden_size = 64, intermediate_size = 256, num_attention_heads = 2, num_key_value_heads = 1 }
+[[parallel.pipelines]]
+stages = [
+  { node = 0, vision = "all", audio = "all" },
+  { node = 1, llm = [0, 3] },
+  { node = 2, llm = [3, 6] },
+]
+[cluster]
+nodes = 3
+local_nodes = 3
+"""
+
+
+def expect(condition, what):
+    if not condition:
+        raise Failure(what)
+
+
+class Bench:
+    def __init__(self, binary, folder):
+        self.binary, self.folder = binary, folder
+        self.troupe("data", "make", "data")
+        for name, text in (("one-block", ONE_BLOCK), ("two-deep", TWO_DEEP)):
+            (folder / f"{name}.toml").write_text(text, encoding="utf-8")
+            self.troupe("profile", f"{name}.toml", "--budget", "3", "--out", f"{name}.json")
+
+    def start(self, *words):
+        return subprocess.run([str(self.binary), *map(str, words)], cwd=self.folder, capture_output=True, text=True,
+                              check=False, timeout=120)
+
+    def troupe(self, *words):
+        ended = self.start(*words)
+        expect(ended.returncode == 0, f"troupe {' '.join(map(str, words))}: exit {ended.returncode}\n{ended.stderr[-800:]}")
+        return ended.stdout
+
+    def train(self, job, name, *settings):
+        run = self.folder / name
+        return run, self.start("train", f"{job}.toml", f"scheduler.profile={job}.json", f"job.run_dir={run}", *settings)
+
+
+def received_gradients_are_memory_of_their_device(bench):
+    """A plan counts what its devices will hold; the devices count what they hold. Both by themselves."""
+    run, ended = bench.train("one-block", "one-block")
+    expect(ended.returncode == 0, f"exit {ended.returncode}\n{ended.stderr[-800:]}")
+    shares = [step["activation_bytes"] / step["promised_activation_bytes"] for step in read_lines(run / "metrics.jsonl")]
+    print(f"  {min(shares):.3f} to {max(shares):.3f} of what plans promised")
+    # Rows that come late are not there when most is held: a step may see less than its plan promised.
+    expect(len(shares) == 8 and 0.97 < max(shares) < 1.03, f"shares of the promised bytes: {shares}")
+
+
+def refused_in_order(bench, memory_gib):
+    """Work of the largest llm microbatch of samples in their order, and the cap, where that is above it."""
+    run, ended = bench.train("two-deep", f"refused-{memory_gib:.6f}", "balancer.policy=in-order",
+                             f"cluster.device_memory_gib={memory_gib}")
+    said = re.search(r"the largest LLM microbatch of 'in-order' has ([\d.]+) ms, above the cap of ([\d.]+) ms", ended.stderr)
+    metrics = run / "metrics.jsonl"
+    expect(ended.returncode == 2 and said, f"{memory_gib} GiB: exit {ended.returncode}\n{ended.stderr[-800:]}")
+    expect(not metrics.exists() or not read_lines(metrics), "a step was trained")
+    return float(said[1]), float(said[2])
+
+
+def llm_microbatches_are_no_larger_than_their_devices_have_room_for(bench):
+    """`auto` plans other microbatches where devices are small, and a policy that cannot is refused before a step."""
+    least, more = 0.004, 0.005
+    largest_ms, least_ms = refused_in_order(bench, least)
+    slope = (refused_in_order(bench, more)[1] - least_ms) / (more - least)  # Of the cap, which is linear in memory.
+    state_gib = least - least_ms / slope  # The cap is 0 where state alone fits.
+    memory_for = lambda cap_ms: state_gib + cap_ms / slope
+    # Such a microbatch fits, but not as many as are in flight.
+    refused_in_order(bench, memory_for(0.95 * largest_ms))
+    tight_gib = memory_for(1.05 * largest_ms)
+    runs = {}
+    for name, memory_gib in (("roomy", 1), ("tight", tight_gib)):
+        run, ended = bench.train("two-deep", name, "balancer.policy=auto", f"cluster.device_memory_gib={memory_gib}")
+        expect(ended.returncode == 0, f"{name}: exit {ended.returncode}\n{ended.stderr[-800:]}")
+        microbatches = [sum(map(len, parts)) for parts in read_iterations(run)[0]["pipelines"][0]["llm"]]
+        runs[name] = read_lines(run / "metrics.jsonl")[0]["activation_bytes"], microbatches
+        print(f"  {name}: samples per llm microbatch {microbatches}, {runs[name][0] / 1e6:.2f} MB on the fullest device")
+    room = (tight_gib - state_gib) * 2**30
+    expect(runs["roomy"][0] > room, f"more than {room} bytes were to be wanted: {runs}")
+    expect(runs["tight"][0] <= 1.02 * room, f"more than {room} bytes were held: {runs}")
+    expect(max(runs["tight"][1]) <= max(runs["roomy"][1]) and runs["tight"][1] != runs["roomy"][1], f"the same microbatches: {runs}")
+
+
+def main():
+    binary, wanted = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2:]
+    os.environ["OMP_NUM_THREADS"] = "1"
+    with tempfile.TemporaryDirectory(prefix="troupe-memory-") as folder:
+        bench = Bench(binary, pathlib.Path(folder))
+        return run_cases([case for case in CASES if not wanted or case.__name__ in wanted], lambda case: case(bench))
+
+
+CASES = [received_gradients_are_memory_of_their_device, llm_microbatches_are_no_larger_than_their_devices_have_room_for]
+
+if __name__ == "__main__":
+    sys.exit(main())
