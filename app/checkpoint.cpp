@@ -5,7 +5,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <iomanip>
 #include <iostream>
 #include <map>
@@ -16,11 +15,12 @@
 #include <string>
 
 #include "app/commands.hpp"
+#include "app/read_limits.hpp"
 #include "app/run_argument.hpp"
-#include "app/stalled_read.hpp"
 #include "app/terminal.hpp"
 #include "runtime/data/epochs.hpp"
-#include "runtime/files/file_reads.hpp"
+#include "runtime/files/look_up.hpp"
+#include "runtime/files/read_stream.hpp"
 #include "runtime/job/load_job.hpp"
 #include "runtime/vocabulary/model_words.hpp"
 #include "runtime/vocabulary/printable.hpp"
@@ -36,14 +36,13 @@ using Json = nlohmann::ordered_json;
 struct Options {
   std::string run;
   std::optional<std::int64_t> step;
-  double timeout_s = job::Data().read_timeout_s;  ///< Without an answer of a file.
+  ReadTimeout timeout;
   bool json = false;
 };
 
 /// The text of a run's own job file.
 std::string job_text(const fs::path& path) {
-  const files::ReadingFile reading(path);
-  std::ifstream file(path);
+  files::ReadStream file(path);
   std::stringstream text;
   text << file.rdbuf();
   return text.str();
@@ -51,8 +50,7 @@ std::string job_text(const fs::path& path) {
 
 /// Where a run's checkpoints are; the folder itself where it is one of checkpoints.
 Result<fs::path> folder_of(const fs::path& run) {
-  std::error_code code;
-  if (!fs::exists(run / "resolved.toml", code) && !state::checkpoints_in(run).empty()) return run;
+  if (!files::is_there(run / "resolved.toml") && !state::checkpoints_in(run).empty()) return run;
   if (auto there = check_run_folder(run); !there.ok()) return std::move(there).error();
   // Data that are gone are no reason not to look at what was saved.
   const fs::path file = run / "resolved.toml";
@@ -230,15 +228,10 @@ void add_checkpoint(Commands& commands) {
         ->required()
         ->type_name("FOLDER");
     if (about_step != nullptr) command->add_option("--step", options->step, about_step);
-    command
-        ->add_option("--timeout", options->timeout_s,
-                     "Seconds that a file may be waited for; then the command ends with an error")
-        ->check(CLI::Range(0.1, 1e6))
-        ->capture_default_str();
+    options->timeout.add_to(*command);
     command->add_flag("--json", options->json, "For programs");
     command->callback([&commands, options, run] {
-      const EndOnStalledRead reads(options->timeout_s, "--timeout");
-      commands.exit_code = run(*options);
+      commands.exit_code = options->timeout.limit([&] { return run(*options); });
     });
   };
   add("list", "The checkpoints of a run, oldest first", list, nullptr);

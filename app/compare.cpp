@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "app/commands.hpp"
+#include "app/read_limits.hpp"
 #include "app/terminal.hpp"
 #include "runtime/vocabulary/printable.hpp"
 
@@ -22,6 +23,7 @@ struct Options {
   std::optional<double> loss_rtol;
   std::optional<double> gradient_rtol;
   std::string norm = "max";
+  ReadTimeout timeout;
   bool json = false;
 };
 
@@ -128,8 +130,9 @@ int compare(const Options& options) {
 
 void add_compare(Commands& commands) {
   auto options = std::make_shared<Options>();
-  auto* command = commands.add("compare", "Say how far the final parameters of two runs are apart",
-                               [options] { return compare(*options); });
+  auto* command =
+      commands.add("compare", "Say how far the final parameters of two runs are apart",
+                   [options] { return options->timeout.limit([&] { return compare(*options); }); });
   command->add_option("RUN_A", options->run_a, "A run folder")->required()->type_name("DIR");
   command->add_option("RUN_B", options->run_b, "Another one")->required()->type_name("DIR");
   const auto tolerance = [&](const char* flag, std::optional<double>& value, const char* help) {
@@ -142,6 +145,7 @@ void add_compare(Commands& commands) {
   command->add_option("--norm", options->norm, "max: max|a-b| / max|a|; l2: ratio of 2-norms")
       ->check(CLI::IsMember({"max", "l2"}))
       ->capture_default_str();
+  options->timeout.add_to(*command);
   command->add_flag("--json", options->json, "Print one JSON object instead");
 }
 

@@ -10,6 +10,7 @@
 #include "actors/system.hpp"
 #include "app/commands.hpp"
 #include "app/control_file.hpp"
+#include "app/read_limits.hpp"
 #include "app/run_argument.hpp"
 #include "app/signals.hpp"
 #include "app/terminal.hpp"
@@ -33,6 +34,7 @@ struct Options {
   std::string run;
   std::int32_t node = 0;
   std::string layout;  ///< A file.
+  ReadTimeout timeout;
   bool json = false;
 };
 
@@ -107,10 +109,13 @@ void add_ctl(Commands& commands) {
   auto options = std::make_shared<Options>();
   auto* group = commands.root.add_subcommand("ctl", "Ask or order a running job");
   group->add_option("RUN", options->run, "The job's run folder")->required()->type_name("FOLDER");
+  options->timeout.add_to(*group);
   group->require_subcommand(1);
   const auto add = [&](const char* name, const char* about, Kind kind) {
     auto* command = group->add_subcommand(name, about);
-    command->callback([&commands, options, kind] { commands.exit_code = control(*options, kind); });
+    command->callback([&commands, options, kind] {
+      commands.exit_code = options->timeout.limit([&] { return control(*options, kind); });
+    });
     return command;
   };
   auto* status = add("status", "What it does, and who takes part", Kind::status);

@@ -10,7 +10,7 @@
 namespace troupe::app {
 
 Result<OpenedData> open_data(const JobArguments& arguments) {
-  auto loaded = job::load_job(arguments.file, arguments.all());
+  auto loaded = load_job_in_time(arguments.file, arguments.all());
   if (!loaded.ok()) return std::move(loaded).error();
   auto reads = std::make_unique<EndOnStalledRead>(loaded.value().job.data.read_timeout_s);
   auto setup = engine::prepare(loaded.value().job);
@@ -52,8 +52,11 @@ void add_make(Commands& commands, CLI::App& data) {
 void add_audit(Commands& commands, CLI::App& data) {
   auto options = std::make_shared<AuditOptions>();
   auto* audit = data.add_subcommand("audit", "Whether a run trained every sample exactly once");
-  audit->callback([&commands, options] { commands.exit_code = audit_data(*options); });
+  audit->callback([&commands, options] {
+    commands.exit_code = options->timeout.limit([&] { return audit_data(*options); });
+  });
   audit->add_option("RUN", options->run, "The run's folder")->required()->type_name("RUN");
+  options->timeout.add_to(*audit);
   audit->add_flag("--json", options->json, "Print one JSON object instead");
 }
 

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "app/commands.hpp"
+#include "app/read_limits.hpp"
 #include "app/stalled_read.hpp"
 #include "engine/job_setup.hpp"
 #include "runtime/data/dataset.hpp"
@@ -32,6 +33,7 @@ struct MakeOptions {
 
 struct AuditOptions {
   std::string run;
+  ReadTimeout timeout;
   bool json = false;
 };
 

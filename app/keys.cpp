@@ -1,6 +1,6 @@
 #include "app/keys.hpp"
 
-#include "runtime/job/load_job.hpp"
+#include "app/read_limits.hpp"
 
 namespace troupe::app {
 
@@ -14,7 +14,7 @@ GivenKey key_in(const std::filesystem::path& file) {
 
 GivenKey key_of_job_file(const std::string& job_file) {
   if (job_file.empty()) return std::optional<door::JobKey>{};
-  auto own = job::load_job(job_file, {});
+  auto own = load_job_in_time(job_file, {});
   if (!own.ok()) return std::move(own).error();
   const auto& file = own.value().job.cluster.key;
   return file.empty() ? GivenKey{std::optional<door::JobKey>{}} : key_in(file);

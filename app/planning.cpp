@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "app/progress.hpp"
+#include "app/read_limits.hpp"
 #include "app/terminal.hpp"
 #include "engine/choose_layout.hpp"
 #include "engine/data_warnings.hpp"
@@ -119,7 +120,7 @@ Result<PlannedCluster> parse_cluster(const std::string& text) {
 }
 
 Result<job::LoadedJob> read_job_on_paper(const JobArguments& arguments, bool with_data) {
-  auto reading = job::read_job(arguments.file, arguments.all());
+  auto reading = read_job_in_time(arguments.file, arguments.all());
   std::erase_if(reading.problems, [&](const Error& problem) {
     const bool of_cluster = problem.message.starts_with("cluster.");
     const bool of_data = problem.message.starts_with("data.sources");

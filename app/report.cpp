@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "app/commands.hpp"
+#include "app/read_limits.hpp"
 #include "app/run_argument.hpp"
 #include "app/terminal.hpp"
 #include "engine/run_lock.hpp"
@@ -26,6 +27,7 @@ struct Options {
   std::string run;
   std::optional<std::int64_t> step;
   std::string out;
+  ReadTimeout timeout;
   bool json = false;
 };
 
@@ -81,14 +83,16 @@ int write_report(const Options& options) {
 
 void add_report(Commands& commands) {
   auto options = std::make_shared<Options>();
-  auto* command = commands.add("report", "Make an HTML report of a run, to read without network",
-                               [options] { return write_report(*options); });
+  auto* command = commands.add(
+      "report", "Make an HTML report of a run, to read without network",
+      [options] { return options->timeout.limit([&] { return write_report(*options); }); });
   command->add_option("RUN", options->run, "A run folder")->required()->type_name("DIR");
   command
       ->add_option("--step", options->step, "The step whose timeline is shown (default: the last)")
       ->type_name("N");
   command->add_option("--out", options->out, "The file (default: RUN/report.html)")
       ->type_name("FILE");
+  options->timeout.add_to(*command);
   command->add_flag("--json", options->json, "The figures as JSON; the page only with --out");
 }
 

@@ -2,15 +2,16 @@
 
 #include <CLI/CLI.hpp>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "app/commands.hpp"
+#include "app/read_limits.hpp"
 #include "app/run_argument.hpp"
 #include "app/terminal.hpp"
+#include "runtime/files/read_stream.hpp"
 #include "runtime/observe/line_file.hpp"
 #include "runtime/observe/recorded_trace.hpp"
 #include "runtime/observe/timeline_page.hpp"
@@ -28,11 +29,12 @@ struct Options {
   std::string run;
   std::optional<std::int64_t> step;
   std::string out;
+  ReadTimeout timeout;
   bool json = false;
 };
 
 Result<std::string> whole_trace(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
+  files::ReadStream file(path);
   std::string text{std::istreambuf_iterator<char>(file), {}};
   if (!file.good() && !file.eof())
     return Error{Errc::io_failed, "cannot be read", path.string(), ""};
@@ -113,7 +115,7 @@ void add_trace(Commands& commands) {
   auto options = std::make_shared<Options>();
   auto* command =
       commands.add("trace", "Show where a run's time went; write a Perfetto trace or page",
-                   [options] { return trace(*options); });
+                   [options] { return options->timeout.limit([&] { return trace(*options); }); });
   command->add_option("RUN", options->run, "A run folder")->required()->type_name("DIR");
   command
       ->add_option("--step", options->step,
@@ -123,6 +125,7 @@ void add_trace(Commands& commands) {
       ->add_option("--out", options->out,
                    "Write FILE.json for Perfetto, or FILE.html for a browser, without network")
       ->type_name("FILE");
+  options->timeout.add_to(*command);
   command->add_flag("--json", options->json, "The summary as JSON");
 }
 

@@ -8,6 +8,7 @@
 
 #include "app/commands.hpp"
 #include "app/doors.hpp"
+#include "app/read_limits.hpp"
 #include "app/resuming.hpp"
 #include "app/run_argument.hpp"
 #include "app/run_record.hpp"
@@ -21,6 +22,7 @@
 #include "engine/choose_layout.hpp"
 #include "engine/profile_data.hpp"
 #include "engine/run_lock.hpp"
+#include "runtime/files/look_up.hpp"
 #include "runtime/job/load_job.hpp"
 
 namespace troupe::app {
@@ -121,16 +123,15 @@ int train_reserved(const Options& options, job::LoadedJob loaded, const engine::
 /// The job of the command line: a file, or what the run that goes on wrote of its own.
 Result<job::LoadedJob> load(Options& options) {
   ResumeWish& wish = options.wish;
-  std::error_code code;
   // `--resume job.toml`: the word is the job's.
-  if (options.job.file.empty() && std::filesystem::is_regular_file(wish.run, code))
+  if (options.job.file.empty() && files::is_file(wish.run))
     options.job.file = std::exchange(wish.run, "latest");
   if (wish.fresh && wish.resume)
     return usage_error("--fresh and --resume ask for different things", "leave one of them out");
   auto overrides = options.job.all();
   // Nor are values: `--resume train.steps=40`, and `--resume RUN train.steps=40` without a job.
   const auto is_value = [&](const std::string& word) {
-    return word.find('=') != std::string::npos && !std::filesystem::exists(word, code);
+    return word.find('=') != std::string::npos && !files::is_there(word);
   };
   if (is_value(wish.run)) overrides.insert(overrides.begin(), std::exchange(wish.run, "latest"));
   if (wish.resume && is_value(options.job.file))
@@ -145,10 +146,18 @@ Result<job::LoadedJob> load(Options& options) {
   return job::load_job(options.job.file, overrides);
 }
 
+Result<job::LoadedJob> load_in_time(Options& options) {
+  auto words = options.job.all();
+  // Before it is known which of them are values.
+  words.insert(words.begin(), {options.wish.run, options.job.file});
+  const EndOnStalledRead reads(job_file_timeout_s(words), kJobFileTimeout);
+  return load(options);
+}
+
 int train(Options options) {
   block_signals({SIGCHLD, SIGUSR1});
   auto guard = std::make_unique<EndOnSignal>("before the job started");
-  auto loaded = load(options);
+  auto loaded = load_in_time(options);
   if (!loaded.ok()) return report(loaded.error());
   if (!options.reference && !options.microbatches.empty())
     return report(usage_error("--microbatches goes with --reference", "add --reference"));

@@ -4,6 +4,7 @@
 
 #include "app/commands.hpp"
 #include "app/job_problems.hpp"
+#include "app/read_limits.hpp"
 #include "app/stalled_read.hpp"
 #include "app/terminal.hpp"
 #include "engine/choose_layout.hpp"
@@ -56,7 +57,7 @@ int report(const Options& options, const job::LoadedJob& loaded) {
 }
 
 int validate(const Options& options) {
-  auto reading = job::read_job(options.job.file, options.job.all());
+  auto reading = read_job_in_time(options.job.file, options.job.all());
   if (reading.ok()) {
     const EndOnStalledRead reads(reading.loaded.job.data.read_timeout_s);
     reading.problems = job_problems(reading.loaded, options.job.file);

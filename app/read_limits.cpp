@@ -1,0 +1,42 @@
+#include "app/read_limits.hpp"
+
+#include <CLI/CLI.hpp>
+
+#include "app/stalled_read.hpp"
+
+namespace troupe::app {
+
+void ReadTimeout::add_to(CLI::App& command) {
+  command
+      .add_option("--timeout", seconds,
+                  "Seconds that a file may be waited for; then the command ends with an error")
+      ->check(CLI::Range(0.1, 1e6))
+      ->capture_default_str();
+}
+
+int ReadTimeout::limit(const std::function<int()>& command) const {
+  const EndOnStalledRead reads(seconds, "--timeout");
+  return command();
+}
+
+double job_file_timeout_s(const std::vector<std::string>& words) {
+  std::vector<std::string> own;
+  for (const auto& word : words)
+    if (word.starts_with("data.read_timeout_s=")) own.push_back(word);
+  return job::parse_job("", "command line", own, job::Paths::of_another_machine)
+      .loaded.job.data.read_timeout_s;
+}
+
+job::JobReading read_job_in_time(const std::filesystem::path& file,
+                                 const std::vector<std::string>& overrides) {
+  const EndOnStalledRead reads(job_file_timeout_s(overrides), kJobFileTimeout);
+  return job::read_job(file, overrides);
+}
+
+Result<job::LoadedJob> load_job_in_time(const std::filesystem::path& file,
+                                        const std::vector<std::string>& overrides) {
+  const EndOnStalledRead reads(job_file_timeout_s(overrides), kJobFileTimeout);
+  return job::load_job(file, overrides);
+}
+
+}  // namespace troupe::app

@@ -1,0 +1,46 @@
+// How long commands wait for files while no job says it: those that read a run's folder, and all of
+// them while they read the job file.
+
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "runtime/job/job.hpp"
+#include "runtime/job/load_job.hpp"
+#include "runtime/vocabulary/result.hpp"
+
+namespace CLI {
+class App;
+}
+
+namespace troupe::app {
+
+/// `--timeout SECONDS`, of commands that read a run's folder.
+struct ReadTimeout {
+  double seconds = job::Data().read_timeout_s;  ///< Without an answer of a file; 0.1 to 1e6.
+
+  void add_to(CLI::App& command);
+  /// Ends the process, as `EndOnStalledRead` does, where `command` waits longer for a file.
+  /// Returns its exit code.
+  int limit(const std::function<int()>& command) const;
+};
+
+/// The setting that counts while the job file is read, for errors.
+inline constexpr const char* kJobFileTimeout = "data.read_timeout_s on the command line";
+
+/// `data.read_timeout_s` as these words of the command line have it (the last one counts), or its
+/// default: what the job file says of it is not known before it is read. A word that makes no
+/// sense is left for whoever reads the job.
+double job_file_timeout_s(const std::vector<std::string>& words);
+
+/// As `job::read_job` and `job::load_job`. A file that is not read within that time ends the
+/// process.
+job::JobReading read_job_in_time(const std::filesystem::path& file,
+                                 const std::vector<std::string>& overrides);
+Result<job::LoadedJob> load_job_in_time(const std::filesystem::path& file,
+                                        const std::vector<std::string>& overrides);
+
+}  // namespace troupe::app
