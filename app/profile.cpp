@@ -61,6 +61,7 @@ Result<engine::ObtainedProfile> obtain(const engine::JobSetup& setup,
 Result<ProfileFindings> find_out(const ProfileArguments& arguments) {
   const auto job = read_job_on_paper(arguments.job, true);
   if (!job.ok()) return job.error();
+  const EndOnStalledRead reads(job.value().job.data.read_timeout_s);
   auto setup = engine::prepare(job.value().job);
   if (!setup.ok()) return std::move(setup).error();
   auto obtained = obtain(setup.value(), arguments);
@@ -72,7 +73,6 @@ Result<ProfileFindings> find_out(const ProfileArguments& arguments) {
   findings.computed = !arguments.cluster.empty();
   findings.costs = std::move(costs).value();
   // The layers' profile is of use without the data, which may lie elsewhere.
-  const EndOnStalledRead reads(job.value().job.data.read_timeout_s);
   const Progress progress("reading the lengths of samples");
   auto data = engine::profile_data(setup.value());
   if (data.ok())

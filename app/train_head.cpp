@@ -19,6 +19,7 @@
 #include "app/local_nodes.hpp"
 #include "app/run_record.hpp"
 #include "app/signals.hpp"
+#include "app/stalled_read.hpp"
 #include "app/taking_over.hpp"
 #include "app/terminal.hpp"
 #include "app/version.hpp"
@@ -174,6 +175,7 @@ int train_as_head(Opened opened, Doors doors, std::unique_ptr<EndOnSignal> guard
   std::optional<Run> run;  // Once it is known where the job goes on; by the supervisor's thread.
   HeadResources resources;
   const auto open = [&]() -> Status {
+    const EndOnStalledRead reads(job.data.read_timeout_s);  // Of an older run's records.
     auto begun = open_run(opened, console, "head");
     if (!begun.ok()) return std::move(begun).error();
     run.emplace(std::move(begun).value());

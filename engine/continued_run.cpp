@@ -1,13 +1,13 @@
 #include "engine/continued_run.hpp"
 
 #include <algorithm>
-#include <fstream>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
 #include <string>
 
+#include "runtime/files/read_stream.hpp"
 #include "runtime/observe/line_file.hpp"
 #include "runtime/observe/plan_json.hpp"
 
@@ -52,15 +52,16 @@ std::int64_t step_of(const Json& line) {
 /// The lines that stay replace the file at once, after the others are safe.
 Status split(const fs::path& run, const std::string& name, EpochNumber generation,
              const Keep& keep) {
-  std::ifstream file(run / name, std::ios::binary);
-  if (!file) return Done{};
   std::string stays, goes;
-  for (std::string line; std::getline(file, line);)
-    (is_kept(line, keep) ? stays : goes) += line + "\n";
-  file.close();
+  {
+    files::ReadStream file(run / name);
+    if (!file) return Done{};
+    for (std::string line; std::getline(file, line);)
+      (is_kept(line, keep) ? stays : goes) += line + "\n";
+  }
   if (goes.empty()) return Done{};
   const fs::path aside = run / "superseded" / numbered(name, generation);
-  std::ifstream before(aside, std::ios::binary);
+  files::ReadStream before(aside);
   std::stringstream all;
   if (before) all << before.rdbuf();
   std::error_code code;
@@ -72,7 +73,7 @@ Status split(const fs::path& run, const std::string& name, EpochNumber generatio
 }  // namespace
 
 EpochNumber newest_generation(const fs::path& run) {
-  std::ifstream file(run / "plan.json", std::ios::binary);
+  files::ReadStream file(run / "plan.json");
   std::stringstream text;
   text << file.rdbuf();
   const auto plan = observe::parse_plan(text.str());
@@ -81,7 +82,7 @@ EpochNumber newest_generation(const fs::path& run) {
 
 std::int64_t last_recorded_step(const fs::path& run) {
   const auto last_in = [&](const char* name) {
-    std::ifstream file(run / name, std::ios::binary);
+    files::ReadStream file(run / name);
     std::int64_t last = 0;
     for (std::string line; std::getline(file, line);) {
       const Json json = Json::parse(line, nullptr, false);

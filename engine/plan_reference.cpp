@@ -4,7 +4,6 @@
 #include <c10/util/Exception.h>
 
 #include <cmath>
-#include <fstream>
 #include <sstream>
 
 #include "engine/choose_layout.hpp"
@@ -12,6 +11,7 @@
 #include "engine/reference.hpp"
 #include "engine/whole_model.hpp"
 #include "runtime/data/decode_sample.hpp"
+#include "runtime/files/read_stream.hpp"
 #include "runtime/observe/plan_json.hpp"
 #include "runtime/state/gradient_norm.hpp"
 #include "runtime/vocabulary/gradient_sum.hpp"
@@ -165,7 +165,7 @@ struct Recorded {
 };
 
 Result<std::string> read_text(const std::filesystem::path& path) {
-  std::ifstream file(path);
+  files::ReadStream file(path);
   std::stringstream text;
   text << file.rdbuf();
   if (!file.good())

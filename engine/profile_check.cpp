@@ -4,13 +4,13 @@
 #include <cmath>
 #include <cstdio>
 #include <ctime>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "engine/median.hpp"
 #include "engine/plan_summary.hpp"
 #include "engine/stage_speeds.hpp"
+#include "runtime/files/read_stream.hpp"
 
 namespace troupe::engine {
 
@@ -77,7 +77,7 @@ fs::path notes_path(const fs::path& profile) {
 }
 
 std::vector<ProfileNote> load_notes(const fs::path& profile) {
-  std::ifstream file(notes_path(profile), std::ios::binary);
+  files::ReadStream file(notes_path(profile));
   std::ostringstream text;
   if (!file || !(text << file.rdbuf())) return {};
   const auto json = Json::parse(text.str(), nullptr, false);

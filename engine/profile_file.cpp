@@ -10,6 +10,9 @@
 #include <sstream>
 #include <system_error>
 
+#include "runtime/files/look_up.hpp"
+#include "runtime/files/read_stream.hpp"
+
 namespace troupe::engine {
 
 namespace {
@@ -301,11 +304,10 @@ Result<StoredProfile> profile_from_json(const std::string& text, const std::stri
 }
 
 Result<StoredProfile> load_profile(const std::filesystem::path& path) {
-  std::error_code ignored;
-  if (!std::filesystem::is_regular_file(path, ignored))
+  if (!files::is_file(path))
     return Error{Errc::not_found, "there is no profile here", path.string(),
                  "make one with `troupe profile`"};
-  std::ifstream file(path, std::ios::binary);
+  files::ReadStream file(path);
   std::ostringstream text;
   if (!file || !(text << file.rdbuf())) return io_failed(path, "read");
   return profile_from_json(text.str(), path.string());

@@ -1,12 +1,12 @@
 #include "engine/resume.hpp"
 
 #include <algorithm>
-#include <fstream>
 #include <map>
 #include <sstream>
 #include <utility>
 
 #include "runtime/data/epochs.hpp"
+#include "runtime/files/read_stream.hpp"
 #include "runtime/job/load_job.hpp"
 #include "runtime/vocabulary/model_words.hpp"
 
@@ -119,7 +119,7 @@ Status check_attention(const job::Job& saved, const job::Job& now) {
 
 Result<job::Job> saved_job(const std::filesystem::path& folder) {
   const auto path = folder / state::kCheckpointJobFile;
-  std::ifstream file(path);
+  files::ReadStream file(path);
   std::stringstream text;
   text << file.rdbuf();
   auto reading = job::parse_job(text.str(), path.string(), {}, job::Paths::of_another_machine);

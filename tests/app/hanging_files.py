@@ -135,6 +135,18 @@ def a_job_file_and_what_it_extends(bench):
     expect(not (bench.folder / "never").exists(), "a run folder was made for a job that could not be read")
 
 
+def a_profile_and_the_run_to_repeat(bench):
+    """What planning and the oracle read besides."""
+    profile = bench.folder / "profile.json"
+    bench.troupe("profile", DEMO, bench.data, "--budget", "1", "--out", profile)
+    job = [DEMO, bench.data, f"job.run_dir={bench.folder / 'never'}", JOB_LIMIT, f"scheduler.profile={profile}"]
+    for words in (["plan", *job], ["balance", *job, "--policy", "dflop"], ["train", *job], ["profile", *job]):
+        with StalledFile(profile):
+            bench.expect_end(words, profile, "data.read_timeout_s")
+    plan = bench.run / "plan.json"
+    expect_ends_while_it_hangs(bench, plan, [["train", *job[:4], "--reference", "--microbatches", bench.run]], "data.read_timeout_s")
+
+
 def a_folder_that_answers_nothing(bench):
     """Not even whether a file is there."""
     with dead_folder(bench.folder / "gone") as gone:
@@ -168,7 +180,7 @@ def all_is_well_once_files_can_be_read(bench):
 
 
 CASES = (every_file_of_a_run_that_a_report_or_trace_reads, a_comparison_of_runs, what_looks_into_a_run_besides,
-         a_job_file_and_what_it_extends, a_folder_that_answers_nothing,
+         a_job_file_and_what_it_extends, a_profile_and_the_run_to_repeat, a_folder_that_answers_nothing,
          a_folder_of_parameters_that_answers_nothing, all_is_well_once_files_can_be_read)
 
 

@@ -173,8 +173,9 @@ def saved_state_that_hangs(bench):
     setting = "data.read_timeout_s"
     train = [([*go_on, "--resume", limit], setting), (["validate", str(JOB), *bench.job, limit, *begin_with], setting),
              (["train", str(JOB), *bench.job, limit, *begin_with], setting)]
+    going_on = (saved / "resolved.toml", run / "plan.json", run / "metrics.jsonl")
     for file, commands in ((saved / "manifest.json", [*look, *train]), (saved / "state-0.0.safetensors", [look[2], *train]),
-                           (run / "resolved.toml", look)):
+                           (run / "resolved.toml", look), *((file, train[:1]) for file in going_on)):
         for words, named in commands:
             with stalled(file):
                 expect_stall(bench, words, file, named)
