@@ -19,11 +19,18 @@ std::vector<scheduler::ModuleWork> work_of(std::span<const balancer::Workload> l
 }  // namespace
 
 PolicySimulation::PolicySimulation(std::span<const balancer::Workload> samples,
-                                   const scheduler::ModulePipeline& shape, std::string schedule)
-    : work_(work_of(samples)), shape_(shape), schedule_(std::move(schedule)) {}
+                                   const scheduler::ModulePipeline& shape, std::string schedule,
+                                   const SimulatedMachine& machine)
+    : work_(work_of(samples)), shape_(shape), schedule_(std::move(schedule)), machine_(machine) {}
 
 scheduler::PipelineTimes PolicySimulation::times(const balancer::MicrobatchPlan& plan) const {
-  return scheduler::module_pipeline(work_, plan.encoder, plan.llm, shape_);
+  auto times = scheduler::module_pipeline(work_, plan.encoder, plan.llm, shape_);
+  times.link_ms = machine_.link_ms;
+  const double factor = machine_.backward_over_forward / SimulatedMachine().backward_over_forward;
+  for (auto& stage : times.stages)
+    for (auto* gradients : {&stage.input_grad_ms, &stage.weight_grad_ms})
+      for (double& ms : *gradients) ms *= factor;
+  return times;
 }
 
 scheduler::TaskGraph PolicySimulation::graph(const balancer::MicrobatchPlan& plan) const {
@@ -31,7 +38,11 @@ scheduler::TaskGraph PolicySimulation::graph(const balancer::MicrobatchPlan& pla
 }
 
 Result<scheduler::Timeline> PolicySimulation::run(const balancer::MicrobatchPlan& plan) const {
-  return scheduler::make_schedule(graph(plan), schedule_);
+  std::vector<std::int32_t> bounds;
+  if (machine_.max_in_flight > 0)
+    bounds.assign(static_cast<std::size_t>(shape_.encoder_stages + shape_.llm_stages),
+                  machine_.max_in_flight);
+  return scheduler::make_schedule(graph(plan), schedule_, bounds);
 }
 
 void PolicySimulation::guide(const std::string& policy, balancer::PolicyOptions& options) {
@@ -40,7 +51,7 @@ void PolicySimulation::guide(const std::string& policy, balancer::PolicyOptions&
     const auto timeline = run(plan);
     return timeline.ok() ? timeline.value().step_ms : std::numeric_limits<double>::infinity();
   };
-  if (policy != "auto") return;
+  if (policy != "auto" || machine_ != SimulatedMachine()) return;
   estimator_ = scheduler::StepEstimator::create(shape_, schedule_,
                                                 static_cast<std::int32_t>(options.microbatches));
   if (!estimator_) return;

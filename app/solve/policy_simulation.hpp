@@ -6,6 +6,7 @@
 
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -19,10 +20,20 @@
 
 namespace troupe::app {
 
+/// What a simulation takes for granted of the machine.
+struct SimulatedMachine {
+  double backward_over_forward = 2;  ///< Half of it for inputs, half for weights; >= 0.
+  double link_ms = 0;                ///< Of a message between devices; >= 0.
+  std::int32_t max_in_flight = 0;    ///< Microbatches that a stage has room for; 0: all.
+
+  friend bool operator==(const SimulatedMachine&, const SimulatedMachine&) = default;
+};
+
 class PolicySimulation {
  public:
   PolicySimulation(std::span<const balancer::Workload> samples,
-                   const scheduler::ModulePipeline& shape, std::string schedule);
+                   const scheduler::ModulePipeline& shape, std::string schedule,
+                   const SimulatedMachine& machine = {});
 
   scheduler::PipelineTimes times(const balancer::MicrobatchPlan& plan) const;
   scheduler::TaskGraph graph(const balancer::MicrobatchPlan& plan) const;
@@ -31,13 +42,15 @@ class PolicySimulation {
   Result<scheduler::Timeline> run(const balancer::MicrobatchPlan& plan) const;
 
   /// Makes `options` ask this simulation, which must outlive them: number of stages, cost and,
-  /// for `auto` where the schedule allows it, estimate. REQUIRES: `options.microbatches` >= 1.
+  /// for `auto` on the default machine where the schedule allows it, estimate. REQUIRES:
+  /// `options.microbatches` >= 1.
   void guide(const std::string& policy, balancer::PolicyOptions& options);
 
  private:
   std::vector<scheduler::ModuleWork> work_;
   scheduler::ModulePipeline shape_;
   std::string schedule_;
+  SimulatedMachine machine_;
   std::optional<scheduler::StepEstimator> estimator_;
 };
 

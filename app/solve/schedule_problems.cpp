@@ -99,6 +99,7 @@ Result<Json> solve_check(const Json& input) {
 struct SimulateInput {
   std::vector<balancer::Workload> samples;
   scheduler::ModulePipeline shape;
+  SimulatedMachine machine;
   std::string policy;
   std::string schedule;
   balancer::PolicyOptions options;
@@ -109,7 +110,7 @@ Result<SimulateInput> read_simulate_input(const Json& input) {
   constexpr std::int64_t kMaxCount = 100'000;
   Reader in(input, "input");
   in.only({"samples", "encoder_stages", "llm_stages", "microbatches", "policy", "schedule", "seed",
-           "freeze", "colocated", "llm_cap"});
+           "freeze", "colocated", "llm_cap", "backward_over_forward", "link_ms", "max_in_flight"});
   SimulateInput result;
   const auto count = in.array("samples").size();
   for (std::size_t s = 0; s < count && in.ok(); ++s) {
@@ -126,6 +127,13 @@ Result<SimulateInput> read_simulate_input(const Json& input) {
   result.options.microbatches = in.integer("microbatches", 1, kMaxCount);
   result.options.seed = static_cast<std::uint64_t>(in.integer_or("seed", 0, 0, INT64_MAX));
   if (in.has("llm_cap")) result.options.llm_cap_ms = in.number("llm_cap", 0, kMaxMs);
+  constexpr double kMaxRatio = 1000;
+  auto& machine = result.machine;
+  machine.backward_over_forward =
+      in.number_or("backward_over_forward", machine.backward_over_forward, 0, kMaxRatio);
+  machine.link_ms = in.number_or("link_ms", 0, 0, kMaxMs);
+  if (in.has("max_in_flight"))
+    machine.max_in_flight = static_cast<std::int32_t>(in.integer("max_in_flight", 1, kMaxCount));
   result.policy = in.text("policy");
   result.schedule = in.text("schedule");
   if (in.has("freeze"))
@@ -175,15 +183,15 @@ Result<NotedPlan> plan_by(const std::string& policy, std::span<const balancer::W
 Result<Json> solve_simulate(const Json& input) {
   auto read = read_simulate_input(input);
   if (!read.ok()) return read.error();
-  auto& [samples, shape, policy, schedule, options] = read.value();
-  PolicySimulation simulation(samples, shape, schedule);
+  auto& [samples, shape, machine, policy, schedule, options] = read.value();
+  PolicySimulation simulation(samples, shape, schedule, machine);
   simulation.guide(policy, options);
   const auto begin = Clock::now();
   auto planned = plan_by(policy, samples, options);
   if (!planned.ok()) return planned.error();
   const auto& [plan, notes] = planned.value();
   const auto graph = simulation.graph(plan);
-  const auto timeline = scheduler::make_schedule(graph, schedule);
+  const auto timeline = simulation.run(plan);
   if (!timeline.ok()) return timeline.error();
   const double compute_ms = ms_since(begin);
   const auto& [order, begin_ms, end_ms, step_ms, idle_ms, peaks] = timeline.value();
@@ -217,10 +225,12 @@ const char* const kSimulateSchema = R"({
             "deferral-chain" | "balanced-chain" | "tapered" | "auto",
   "schedule": as in `schedule`,
   "seed"?: integer >= 0 (default 0),
-  "freeze"?: ["encoder", "llm"] (those that are frozen; a backward takes 2 x forward, less what
-             this saves),
+  "freeze"?: ["encoder", "llm"] (those that are frozen; backwards are shorter by what this saves),
   "colocated"?: bool (llm stage i on the device of encoder stage i; default false),
-  "llm_cap"?: ms, bounds every llm microbatch
+  "llm_cap"?: ms, bounds every llm microbatch,
+  "backward_over_forward"?: number from 0 to 1000 (default 2; half of it for inputs, half for weights),
+  "link_ms"?: ms between devices (default 0),
+  "max_in_flight"?: microbatches >= 1 that a stage has room for (default: all)
 })";
 
 }  // namespace

@@ -26,6 +26,7 @@ sys.path.insert(0, str(HERE))
 import claims
 import inputs
 
+RUNS_ALL_AHEAD = ("dip",)  # Schedules that need room for all microbatches, and do not run with less.
 PUBLISHED_NAMES = {"disttrain": "DistTrain", "dip": "DIP", "entrain": "Entrain"}
 
 
@@ -154,7 +155,9 @@ def dealt(binary, samples, table, balanced):
 
 def step(binary, batch, stages, system, table, seed):
     """Time of a step, in which replicas wait for each other, and their mean deviations."""
-    how = {key: system[key] for key in ("policy", "schedule", "colocated")}
+    how = {key: system[key] for key in ("policy", "schedule", "colocated")} | {key: table[key] for key in ("backward_over_forward", "link_ms")}
+    if system["schedule"] not in RUNS_ALL_AHEAD:
+        how["max_in_flight"] = table["max_in_flight"]
     answers = [ask(binary, ["solve", "simulate"], {"samples": samples, "seed": seed, "microbatches": table["microbatches"],
                                                    "encoder_stages": stages[0], "llm_stages": stages[1], **how})
                for samples in dealt(binary, batch, table, system["balanced_replicas"])]

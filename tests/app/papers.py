@@ -91,6 +91,22 @@ def unread_claims(tables, binary):
     yield "a replay reads data.max_seq_len", played("data.max_seq_len=1024") != as_it_is, as_it_is
 
 
+def room_claims(tables, binary):
+    """Less room changes a step, and DIP's schedule does not run with less than all of it."""
+    table, _ = tables.inputs.load("entrain", [("entrain/table-4.1.json", "max_in_flight", ("set", 5))])
+    batch = tables.uneven_samples(table, table["llms"]["1b"], 0, 0)
+    def stepped(**changes):
+        return tables.step(binary, batch, table["llms"]["1b"]["stages"]["entrain"], table["systems"]["entrain"], table | changes, 0)[0]
+    with_five = stepped()
+    yield "a step takes longer with room for five microbatches", with_five > stepped(max_in_flight=table["microbatches"]), with_five
+    yield "a step takes longer over links that take time", stepped(link_ms=10) > with_five, with_five
+    yield "a step takes longer with longer backwards", stepped(backward_over_forward=4) > with_five, with_five
+    problem = {"samples": batch[:table["samples_per_replica"]], "microbatches": table["microbatches"], "encoder_stages": 8, "llm_stages": 8,
+               "policy": "in-order", "schedule": "dip", "colocated": True, "max_in_flight": table["microbatches"] - 1}
+    refused = subprocess.run([binary, "solve", "simulate"], input=json.dumps(problem), capture_output=True, text=True, timeout=60)
+    yield "DIP's schedule does not run with room for all but one", refused.returncode != 0 and "max_in_flight" in refused.stderr, refused
+
+
 def provenance_claims(inputs, root):
     """Every input says where it is from; printed ones are looked up where the paper lies beside the project."""
     paper = root.parent / "shared" / "papers" / "dissertation.txt"
@@ -202,6 +218,7 @@ def parts(binary, root, folder, tables, wanted):
     if "origins" in wanted:
         yield provenance_claims(tables.inputs, root)
         yield unread_claims(tables, binary)
+        yield room_claims(tables, binary)
     yield table_claims(tables, all_rows)
     yield readme_claims(tables, all_rows, "origins" in wanted)
     if "cornstarch" in wanted:

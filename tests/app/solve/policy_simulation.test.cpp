@@ -50,6 +50,46 @@ TEST_CASE("there is an estimate for auto alone, and only where an order is fixed
   CHECK(options.cost(balancer::without_deferral({{0}})) == Catch::Approx(one.step_ms));
 }
 
+TEST_CASE("a simulated machine may have longer backwards and links", "[app]") {
+  // One sample, encoder 2 and llm 3, on a stage of each. Forwards 5, backwards twice as long 10;
+  // four times as long 20; half as long 2.5. Rows and gradients cross the link once each.
+  const std::vector<Workload> samples{{2, 3}};
+  const auto step_ms = [&](const SimulatedMachine& machine) {
+    PolicySimulation simulation(samples, {}, "1f1b", machine);
+    return simulation.run(balancer::without_deferral({{0}})).value().step_ms;
+  };
+  CHECK(step_ms({}) == Catch::Approx(15));
+  CHECK(step_ms({.backward_over_forward = 4}) == Catch::Approx(25));
+  CHECK(step_ms({.backward_over_forward = 0.5}) == Catch::Approx(7.5));
+  CHECK(step_ms({.link_ms = 1}) == Catch::Approx(17));
+}
+
+TEST_CASE("a simulated machine may have room for few microbatches", "[app]") {
+  // Two samples of 1 and 1. With room for one the encoder waits: 1 + 1 + 2 + 2 twice. Else F0 0..1,
+  // F1 1..2; llm F0 1..2, B0 2..4, F1 4..5, B1 5..7; encoder B0 4..6, B1 7..9.
+  const std::vector<Workload> samples{{1, 1}, {1, 1}};
+  const auto plan = balancer::without_deferral({{0}, {1}});
+  const auto run = [&](const std::string& schedule, std::int32_t room) {
+    return PolicySimulation(samples, {}, schedule, {.max_in_flight = room}).run(plan);
+  };
+  CHECK(run("1f1b", 0).value().step_ms == Catch::Approx(9));
+  CHECK(run("1f1b", 2).value().step_ms == Catch::Approx(9));
+  CHECK(run("1f1b", 1).value().step_ms == Catch::Approx(12));
+  // Both stages on one device: all forwards of the encoder run before the llm's.
+  const auto apart = PolicySimulation(samples, {.colocated = true}, "dip", {.max_in_flight = 1});
+  CHECK(apart.run(plan).error().code == Errc::infeasible);
+}
+
+TEST_CASE("auto looks at the machine that is simulated", "[app]") {
+  // The estimate knows the default machine alone; costs are those of this one.
+  const std::vector<Workload> samples{{2, 3}};
+  PolicySimulation simulation(samples, {}, "1f1b", {.link_ms = 1});
+  PolicyOptions options;
+  simulation.guide("auto", options);
+  CHECK_FALSE(options.estimate);
+  CHECK(options.cost(balancer::without_deferral({{0}})) == Catch::Approx(17));
+}
+
 TEST_CASE("a schedule that nobody knows costs infinitely much", "[app][errors]") {
   const std::vector<Workload> samples{{1, 1}};
   PolicySimulation simulation(samples, {}, "2f2b");

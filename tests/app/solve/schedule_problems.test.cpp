@@ -160,6 +160,27 @@ TEST_CASE("simulate balances, bounds and repeats", "[app]") {
   CHECK(solved("simulate", frozen)["step_ms"] < random["step_ms"]);
 }
 
+TEST_CASE("simulate takes another machine", "[app]") {
+  const Json plain = solved("simulate", simulation("random", "1f1b"));
+  const auto with = [](const char* key, double value) {
+    Json input = simulation("random", "1f1b");
+    input[key] = value;
+    return input;
+  };
+  CHECK(solved("simulate", with("backward_over_forward", 2))["step_ms"] == plain["step_ms"]);
+  CHECK(solved("simulate", with("backward_over_forward", 4))["step_ms"] > plain["step_ms"]);
+  CHECK(solved("simulate", with("link_ms", 5))["step_ms"] > plain["step_ms"]);
+  Json tight = simulation("random", "1f1b");
+  tight["max_in_flight"] = 1;
+  const Json one = solved("simulate", tight);
+  CHECK(one["step_ms"] > plain["step_ms"]);
+  for (const auto& [stage, peak] : one["peak_in_flight"].items()) CHECK(peak == 1);
+  CHECK(refused("simulate", with("backward_over_forward", -1)).where ==
+        "input.backward_over_forward");
+  tight["max_in_flight"] = 0;
+  CHECK(refused("simulate", tight).where == "input.max_in_flight");
+}
+
 TEST_CASE("simulate refuses what it cannot run", "[app][errors]") {
   Json input = simulation("randm", "1f1b");
   CHECK(refused("simulate", input).fix.find("random") != std::string::npos);
