@@ -53,7 +53,8 @@ Json model_json(const ModelGraph& model) {
         {"layers", list_of(module.layers, [](const LayerSpec& layer) -> Json {
            return {{"name", layer.name},
                    {"parameter_elements", layer.parameter_elements},
-                   {"constant_elements", layer.constant_elements}};
+                   {"constant_elements", layer.constant_elements},
+                   {"splits", splits_json(layer.splits)}};
          })}};
     if (module.attention == AttentionRule::modality) json["attention"] = "modality";
     return json;
