@@ -66,12 +66,8 @@ class ModelStage final : public StageProgram {
   const std::vector<std::int32_t>& samples_of(PartKey part) const;
   Flight& flight(PartKey part) { return flights_[part]; }
   static PartKey part_of(const MessageEnd& end) { return {end.microbatch, end.part}; }
-  PartKey source_part(MessageId id) const {
-    return part_of(iteration_->at(id).source);
-  }
-  PartKey destination_part(MessageId id) const {
-    return part_of(iteration_->at(id).destination);
-  }
+  PartKey source_part(MessageId id) const { return part_of(iteration_->at(id).source); }
+  PartKey destination_part(MessageId id) const { return part_of(iteration_->at(id).destination); }
   Result<models::PackedBatch> pack(const Run& run, PartKey part, Flight& flight);
   Result<at::Tensor> input_rows(std::size_t run_index, PartKey part, Flight& flight);
   Status attach_media(PartKey part, Flight& flight, const PackedText& text,
