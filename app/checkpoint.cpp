@@ -40,22 +40,14 @@ struct Options {
   bool json = false;
 };
 
-/// The text of a run's own job file.
-std::string job_text(const fs::path& path) {
-  files::ReadStream file(path);
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
 /// Where a run's checkpoints are; the folder itself where it is one of checkpoints.
 Result<fs::path> folder_of(const fs::path& run) {
   if (!files::is_there(run / "resolved.toml") && !state::checkpoints_in(run).empty()) return run;
   if (auto there = check_run_folder(run); !there.ok()) return std::move(there).error();
   // Data that are gone are no reason not to look at what was saved.
   const fs::path file = run / "resolved.toml";
-  const auto reading =
-      job::parse_job(job_text(file), file.string(), {}, job::Paths::of_another_machine);
+  const auto reading = job::parse_job(files::read_whole(file).value_or(""), file.string(), {},
+                                      job::Paths::of_another_machine);
   const fs::path& dir = reading.loaded.job.checkpoint.dir;
   return dir.empty() ? run / "checkpoints" : dir;
 }

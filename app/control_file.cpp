@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <cstring>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "runtime/files/file_reads.hpp"
 #include "runtime/files/read_stream.hpp"
@@ -64,12 +63,10 @@ Result<ControlFile> read_control(const fs::path& run) {
   if ((facts.st_mode & (S_IRWXG | S_IRWXO)) != 0)
     return Error{Errc::invalid_argument, "others may read the job's key", file.string(),
                  "chmod 600 " + file.string()};
-  files::ReadStream stream(file);
-  std::stringstream text;
-  text << stream.rdbuf();
-  if (!stream) return failed(file, "it cannot be read");
+  const auto text = files::read_whole(file);
+  if (!text) return failed(file, "it cannot be read");
   try {
-    const auto json = nlohmann::json::parse(text.str());
+    const auto json = nlohmann::json::parse(*text);
     const auto key = door::JobKey::parse(json.at("key").get<std::string>(), file.string());
     if (!key.ok()) return key.error();
     return ControlFile{json.at("host").get<std::string>(), json.at("local").get<std::string>(),

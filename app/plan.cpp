@@ -28,11 +28,7 @@ std::string stages_toml(const std::vector<HandStage>& stages) {
   for (const auto& stage : stages) {
     text += "  { node = " + std::to_string(stage.node) +
             (stage.device > 0 ? ", device = " + std::to_string(stage.device) : "");
-    for (std::size_t i = 0; i < stage.devices.size(); ++i)
-      text += (i == 0 ? ", devices = [" : ", ") + std::to_string(stage.devices[i]);
-    if (!stage.devices.empty()) text += "]";
-    if (stage.tp > 1) text += ", tp = " + std::to_string(stage.tp);
-    if (stage.cp > 1) text += ", cp = " + std::to_string(stage.cp);
+    text += job::grid_toml(stage);
     for (const auto& run : stage.runs)
       text += ", " + run.module + " = [" + std::to_string(run.layers->begin) + ", " +
               std::to_string(run.layers->end) + "]";

@@ -275,36 +275,37 @@ Json layout_json(const Planning& planning, const PlannedStep& planned, const Pla
 std::string timeline_text(const scheduler::AutoLayout& layout, const PredictedBatch& batch) {
   constexpr std::size_t kShown = 16;
   const ParallelPlan& plan = layout.plan;
-  // One line for all devices that run a list together.
-  std::map<DeviceId, std::string> lines;
+  struct Line {
+    std::string name, marks;
+  };
+  std::map<DeviceId, Line> lines;  // Of all devices that run a list together, by the first one.
   const auto sizes = plan.team_sizes();
   std::size_t label = 10, left = 0;
-  std::map<DeviceId, std::string> names;
   for (std::size_t d = 0; d < plan.devices.size(); ++d) {
     if (sizes[d] == 0) continue;
-    if (names.size() == kShown) {
+    if (lines.size() == kShown) {
       ++left;
       continue;
     }
     const auto& slot = plan.devices[d];
-    std::string& name = names[DeviceId{d}];
+    std::string& name = lines[DeviceId{d}].name;
     name = "n" + std::to_string(slot.node.value) + ".d" + std::to_string(slot.local_index);
     if (sizes[d] > 1) name += " x" + std::to_string(sizes[d]);
     label = std::max(label, name.size() + 2);
   }
   const auto columns = terminal_width() - label - 2;
   const double scale = static_cast<double>(columns) / std::max(batch.step.step_ms, 1e-9);
-  for (const auto& [device, name] : names) lines[device] = std::string(columns, '.');
+  for (auto& [device, line] : lines) line.marks.assign(columns, '.');
   for (const auto& event : batch.step.events) {
     const auto line = lines.find(event.device);
     const char mark = letter(batch.iteration.actions[event.device.index()][at(event.index)].kind);
     if (line == lines.end() || mark == '.' || event.end_ms <= event.begin_ms) continue;
     const auto begin = static_cast<std::size_t>(event.begin_ms * scale);
     const auto end = std::max(begin + 1, static_cast<std::size_t>(event.end_ms * scale));
-    for (std::size_t i = begin; i < std::min(end, columns); ++i) line->second[i] = mark;
+    for (std::size_t i = begin; i < std::min(end, columns); ++i) line->second.marks[i] = mark;
   }
   std::string text;
-  for (const auto& [device, name] : names) text += padded(name, label) + lines[device] + "\n";
+  for (const auto& [device, line] : lines) text += padded(line.name, label) + line.marks + "\n";
   if (left > 0) text += "... and " + std::to_string(left) + " more\n";
   return text;
 }

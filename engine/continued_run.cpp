@@ -4,7 +4,6 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <sstream>
 #include <string>
 
 #include "runtime/files/read_stream.hpp"
@@ -61,22 +60,18 @@ Status split(const fs::path& run, const std::string& name, EpochNumber generatio
   }
   if (goes.empty()) return Done{};
   const fs::path aside = run / "superseded" / numbered(name, generation);
-  files::ReadStream before(aside);
-  std::stringstream all;
-  if (before) all << before.rdbuf();
+  const auto before = files::read_whole(aside);
   std::error_code code;
   fs::create_directories(aside.parent_path(), code);
-  if (auto put = observe::write_whole_file(aside, all.str() + goes); !put.ok()) return put;
+  if (auto put = observe::write_whole_file(aside, before.value_or("") + goes); !put.ok())
+    return put;
   return observe::write_whole_file(run / name, stays);
 }
 
 }  // namespace
 
 EpochNumber newest_generation(const fs::path& run) {
-  files::ReadStream file(run / "plan.json");
-  std::stringstream text;
-  text << file.rdbuf();
-  const auto plan = observe::parse_plan(text.str());
+  const auto plan = observe::parse_plan(files::read_whole(run / "plan.json").value_or(""));
   return plan.ok() ? plan.value().epoch_number : 0;
 }
 

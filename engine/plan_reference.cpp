@@ -165,13 +165,11 @@ struct Recorded {
 };
 
 Result<std::string> read_text(const std::filesystem::path& path) {
-  files::ReadStream file(path);
-  std::stringstream text;
-  text << file.rdbuf();
-  if (!file.good())
+  auto text = files::read_whole(path);
+  if (!text)
     return Error{Errc::not_found, "cannot read the recorded plan", path.string(),
                  "name the folder of a run that trained at least one step"};
-  return text.str();
+  return std::move(*text);
 }
 
 Error damaged(Error error, std::string where) {

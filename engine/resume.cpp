@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <sstream>
 #include <utility>
 
 #include "runtime/data/epochs.hpp"
@@ -119,10 +118,8 @@ Status check_attention(const job::Job& saved, const job::Job& now) {
 
 Result<job::Job> saved_job(const std::filesystem::path& folder) {
   const auto path = folder / state::kCheckpointJobFile;
-  files::ReadStream file(path);
-  std::stringstream text;
-  text << file.rdbuf();
-  auto reading = job::parse_job(text.str(), path.string(), {}, job::Paths::of_another_machine);
+  auto reading = job::parse_job(files::read_whole(path).value_or(""), path.string(), {},
+                                job::Paths::of_another_machine);
   if (!reading.ok()) {
     Error error = reading.problems.front();
     error.code = Errc::bad_data;

@@ -22,7 +22,7 @@ std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
 /// right divisor. Everything later relies on this.
 std::vector<Fault> shape_faults(const ParallelPlan& plan, const IterationPlan& iteration) {
   std::vector<Fault> faults;
-  const auto wrong_size = [&](const char* what, std::size_t found, std::size_t expected) {
+  const auto wrong_size = [&](const std::string& what, std::size_t found, std::size_t expected) {
     if (found != expected)
       faults.push_back({found < expected ? FaultKind::missing : FaultKind::unknown,
                         {},
@@ -37,9 +37,11 @@ std::vector<Fault> shape_faults(const ParallelPlan& plan, const IterationPlan& i
          {},
          "leads",
          "a device is to run the list of one that has other stages, or one of its own"});
-  for (std::size_t s = 0; s < plan.stages.size(); ++s)
-    wrong_size(("devices of stage " + std::to_string(s)).c_str(), plan.stages[s].devices.size(),
-               static_cast<std::size_t>(plan.stages[s].grid.ranks()));
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    const auto ranks = static_cast<std::size_t>(plan.stages[s].grid.ranks());
+    if (plan.stages[s].devices.size() != ranks)
+      wrong_size("devices of stage " + std::to_string(s), plan.stages[s].devices.size(), ranks);
+  }
   wrong_size("lists of microbatches", iteration.microbatches.size(), plan.replicas.size());
   wrong_size("bounds on microbatches in flight", iteration.max_in_flight.size(),
              plan.stages.size());

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <map>
 #include <set>
 
 #include "runtime/vocabulary/gradient_sum.hpp"
@@ -79,6 +78,11 @@ class Collector {
     action.group = GroupId{group};
     return {action, device.value};
   }
+  static SitedAction commit_of(std::int32_t device) {
+    Action commit;
+    commit.kind = ActionKind::commit;
+    return {commit, device};
+  }
   bool is_split(const MessageEnd& end) const {
     return std::binary_search(split_.begin(), split_.end(), end);
   }
@@ -112,22 +116,25 @@ class Collector {
     if (!works) return;
     const bool has_backward =
         trains || std::binary_search(gradient_to_.begin(), gradient_to_.end(), end);
-    std::vector<std::vector<SitedAction>> of_kind;
+    std::vector<ActionKind> kinds{ActionKind::forward};
+    if (has_backward) kinds.push_back(gradient_kind(end));
+    if (is_split(end) && trains) kinds.push_back(ActionKind::backward_weight);
     for (const DeviceId lead : leads(end.stage)) {
-      std::vector<SitedAction> own{compute(ActionKind::forward, end, lead)};
-      if (has_backward) own.push_back(compute(gradient_kind(end), end, lead));
-      if (is_split(end) && trains) own.push_back(compute(ActionKind::backward_weight, end, lead));
-      for (std::size_t i = 1; i < own.size(); ++i) need(own[i], own[i - 1]);
-      if (has_backward) backwards_of_[end.stage.index()].push_back(own.back());
+      for (std::size_t k = 0; k < kinds.size(); ++k) {
+        actions_.push_back(compute(kinds[k], end, lead));
+        if (k > 0) need(actions_.back(), compute(kinds[k - 1], end, lead));
+      }
       // Loss and parameters: what has no backward must still come before the step ends.
-      computes_.push_back(own.front());
-      if (has_backward) computes_.push_back(own.back());
-      actions_.insert(actions_.end(), own.begin(), own.end());
-      of_kind.resize(own.size());
-      for (std::size_t i = 0; i < own.size(); ++i) of_kind[i].push_back(own[i]);
+      computes_.push_back(compute(ActionKind::forward, end, lead));
+      if (!has_backward) continue;
+      computes_.push_back(actions_.back());
+      backwards_of_[end.stage.index()].push_back(actions_.back());
     }
-    if (leads(end.stage).size() > 1)
-      rendezvous_.insert(rendezvous_.end(), of_kind.begin(), of_kind.end());
+    if (leads(end.stage).size() == 1) return;
+    for (const ActionKind kind : kinds) {
+      auto& copies = rendezvous_.emplace_back();
+      for (const DeviceId lead : leads(end.stage)) copies.push_back(compute(kind, end, lead));
+    }
   }
 
   void add_transfers() {
@@ -160,20 +167,14 @@ class Collector {
   }
 
   void add_tail() {
-    Commits commits;
-    for (std::size_t d = 0; d < plan_.devices.size(); ++d) {
-      if (!plan_.is_lead(DeviceId{d})) continue;
-      Action commit;
-      commit.kind = ActionKind::commit;
-      actions_.push_back({commit, static_cast<std::int32_t>(d)});
-      commits[static_cast<std::int32_t>(d)] = actions_.back();
-    }
-    for (const auto& done : computes_) need(commits[done.device], done);
+    for (std::size_t d = 0; d < plan_.devices.size(); ++d)
+      if (plan_.is_lead(DeviceId{d})) actions_.push_back(commit_of(static_cast<std::int32_t>(d)));
+    for (const auto& done : computes_) need(commit_of(done.device), done);
     Action step;
     step.kind = ActionKind::optimizer_step;
     std::set<SitedAction> steps;
     for (std::size_t g = 0; g < plan_.groups.size(); ++g) {
-      add_sum(g, commits);
+      add_sum(g);
       const ParameterGroup& group = plan_.groups[g];
       for (const auto& use : group.uses) {
         step.stage = use.stage;
@@ -185,20 +186,17 @@ class Collector {
     }
     for (const SitedAction& update : steps) {
       actions_.push_back(update);
-      need(update, commits[update.device]);
+      need(update, commit_of(update.device));
     }
   }
 
-  using Commits = std::map<std::int32_t, SitedAction>;  // By device.
-
   /// A group's chunks: its device's own gradients first, then those of all others, then back.
-  void add_sum(std::size_t g, Commits& commits) {
+  void add_sum(std::size_t g) {
     const ParameterGroup& group = plan_.groups[g];
     std::set<SitedAction> gives, adds, takes;  // Rows of one grid may share a list.
     for (const SumRole& role : plan_sum(plan_, GroupId{g}).roles) {
       const StageId stage = role.uses.empty() ? StageId{} : group.uses[role.uses.front()].stage;
-      for (const DeviceId rank : role.ranks) {
-        const DeviceId lead = plan_.lead_of(rank);
+      for (const DeviceId lead : plan_.leads_of(role.ranks)) {
         std::vector<SitedAction> ready;  // Waits for the gradients of this list.
         if (role.sends) ready.push_back(grouped(ActionKind::reduce_send, lead, stage, g));
         if (role.sends) gives.insert(ready.back());
@@ -217,9 +215,9 @@ class Collector {
       for (const auto& give : gives) need(add, give);
       for (const auto& take : takes)
         if (take.device != add.device) need(take, add);
-      need(commits[add.device], add);
+      need(commit_of(add.device), add);
     }
-    for (const auto& take : takes) need(commits[take.device], take);
+    for (const auto& take : takes) need(commit_of(take.device), take);
   }
 
   const ParallelPlan& plan_;

@@ -154,18 +154,15 @@ class SumActions {
         actions_(actions),
         early_(actions.size()),
         adds_(actions.size()),
-        takes_(actions.size()) {}
+        takes_(actions.size()),
+        sent_(actions.size()) {}
 
   void append() {
     for (std::size_t g = 0; g < plan_.groups.size(); ++g) {
       const GroupId id{g};
       // Rows of one grid may share a list, in which an action stands once for all of them.
       for (const SumRole& role : plan_sum(plan_, id).roles)
-        for (std::size_t rank = 0; rank < role.ranks.size(); ++rank) {
-          const DeviceId lead = plan_.lead_of(role.ranks[rank]);
-          if (rank > 0 && lead == plan_.lead_of(role.ranks[rank - 1])) continue;
-          add(id, role, lead.index());
-        }
+        for (const DeviceId lead : plan_.leads_of(role.ranks)) add(id, role, lead.index());
     }
     for (std::size_t d = 0; d < actions_.size(); ++d) merge(d);
   }
@@ -182,8 +179,7 @@ class SumActions {
     };
     if (role.takes) append_once(takes_[d], ActionKind::reduce_receive);
     if (role.adds > 0) append_once(adds_[d], ActionKind::reduce);
-    if (!role.sends || (!sent_.empty() && sent_[d] == group)) return;
-    sent_.resize(actions_.size());
+    if (!role.sends || sent_[d] == group) return;
     sent_[d] = group;
     action.kind = ActionKind::reduce_send;
     early_[d].emplace(place_of_gradients(plan_.groups[group.index()], role.uses, actions_[d]),

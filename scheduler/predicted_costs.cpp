@@ -228,14 +228,14 @@ SimulationCosts predicted_costs(const ParallelPlan& plan, const SampleCosts& sam
 }
 
 MessageCost message_costs(const ParallelPlan& plan, const SimulationCosts& costs) {
-  return [&plan, element = costs.bytes_per_element, device = costs.device, node = costs.node,
-          network = costs.network](const Message& message) {
+  SimulationCosts links;  // The speeds alone: what stages cost may be large.
+  links.device = costs.device;
+  links.node = costs.node;
+  links.network = costs.network;
+  return [&plan, links, element = costs.bytes_per_element](const Message& message) {
     const Stage& from = plan.at(message.source.stage);
     const Stage& to = plan.at(message.destination.stage);
-    const LinkClass kind = link_class(plan, from.devices, to.devices);
-    const LinkSpeed& link = kind == LinkClass::device ? device
-                            : kind == LinkClass::node ? node
-                                                      : network;
+    const LinkSpeed& link = links.link(link_class(plan, from.devices, to.devices));
     const double bytes = static_cast<double>(message.rows) * static_cast<double>(message.width) *
                          element * rank_share(from.grid, to.grid);
     return link.latency_ms + (link.gigabytes_per_s > 0 ? bytes / (link.gigabytes_per_s * 1e6) : 0);

@@ -13,7 +13,6 @@
 #include "scheduler/check_plan.hpp"
 #include "scheduler/check_simulation.hpp"
 #include "scheduler/device_memory.hpp"
-#include "scheduler/rank_links.hpp"
 #include "scheduler/sum_traffic.hpp"
 
 namespace troupe::scheduler {
@@ -193,7 +192,8 @@ class Simulation {
     double ms = device.now_ms;
     for (std::size_t link = 0; link < elements.size(); ++link)
       if (elements[link] > 0)
-        ms = std::max(ms, send(device, link, elements[link] * costs_.bytes_per_element));
+        ms = std::max(ms, send(device, static_cast<LinkClass>(link),
+                               elements[link] * costs_.bytes_per_element));
     return ms;
   }
 
@@ -262,17 +262,12 @@ class Simulation {
     return gigabytes_per_s > 0 ? bytes / (gigabytes_per_s * 1e6) : 0;
   }
 
-  /// 0: on the same devices, 1: inside a node, 2: between nodes.
-  std::size_t link_between(std::span<const DeviceId> a, std::span<const DeviceId> b) const {
-    return static_cast<std::size_t>(link_class(plan_, a, b));
-  }
-
   /// When bytes that leave `from` now over a kind of link are there.
-  double send(Device& from, std::size_t link, double bytes) {
-    const LinkSpeed* const speeds[] = {&costs_.device, &costs_.node, &costs_.network};
-    auto& free_ms = from.link_free_ms[link];
-    free_ms = std::max(free_ms, from.now_ms) + bytes_ms(bytes, speeds[link]->gigabytes_per_s);
-    return free_ms + speeds[link]->latency_ms;
+  double send(Device& from, LinkClass kind, double bytes) {
+    const LinkSpeed& speed = costs_.link(kind);
+    auto& free_ms = from.link_free_ms[static_cast<std::size_t>(kind)];
+    free_ms = std::max(free_ms, from.now_ms) + bytes_ms(bytes, speed.gigabytes_per_s);
+    return free_ms + speed.latency_ms;
   }
 
   void take_effect(std::int32_t index, const Action& action) {
@@ -284,7 +279,7 @@ class Simulation {
       const Stage& from = gradient ? destination : source;
       const Stage& to = gradient ? source : destination;
       const double bytes = bytes_of(message.rows * message.width);
-      const double there_ms = send(device, link_between(from.devices, to.devices),
+      const double there_ms = send(device, link_class(plan_, from.devices, to.devices),
                                    bytes * rank_share(from.grid, to.grid));
       Gathering& arrival = (gradient ? gradients_ : rows_)[action.message.index()];
       gather(arrival, there_ms);

@@ -14,6 +14,7 @@
 #include "runtime/vocabulary/result.hpp"
 #include "scheduler/iteration_graph.hpp"
 #include "scheduler/profile.hpp"
+#include "scheduler/rank_links.hpp"
 
 namespace troupe::scheduler {
 
@@ -31,6 +32,10 @@ struct SimulationCosts {
   LinkSpeed device;                   ///< Between stages on one device.
   LinkSpeed node;                     ///< Between devices of one node.
   LinkSpeed network;                  ///< Between nodes; commit takes two of its latencies.
+
+  const LinkSpeed& link(LinkClass kind) const {
+    return kind == LinkClass::device ? device : kind == LinkClass::node ? node : network;
+  }
 };
 
 struct SimulationOptions {

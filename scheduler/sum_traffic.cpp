@@ -12,9 +12,9 @@ SumTraffic::SumTraffic(const ParallelPlan& plan, GroupId group)
     : plan_(plan), group_(plan.groups[group.index()]), sum_(plan_sum(plan, group)) {
   std::set<DeviceId> send, add;
   for (const SumRole& role : sum_.roles)
-    for (const DeviceId rank : role.ranks) {
-      if (role.sends) send.insert(plan.lead_of(rank));
-      if (role.adds > 0) add.insert(plan.lead_of(rank));
+    for (const DeviceId lead : plan.leads_of(role.ranks)) {
+      if (role.sends) send.insert(lead);
+      if (role.adds > 0) add.insert(lead);
     }
   senders_ = static_cast<std::int32_t>(send.size());
   owners_ = static_cast<std::int32_t>(add.size());

@@ -1,5 +1,8 @@
 #include "runtime/files/read_stream.hpp"
 
+#include <sstream>
+#include <utility>
+
 #include "runtime/files/file_reads.hpp"
 
 namespace troupe::files {
@@ -21,6 +24,14 @@ std::streamsize ReadStream::Blocks::xsgetn(char* to, std::streamsize count) {
 ReadStream::ReadStream(const std::filesystem::path& file) : std::istream(nullptr), blocks_(file) {
   rdbuf(&blocks_);
   if (!blocks_.is_open()) setstate(std::ios::failbit);
+}
+
+std::optional<std::string> read_whole(const std::filesystem::path& file) {
+  ReadStream stream(file);
+  std::ostringstream text;
+  text << stream.rdbuf();
+  if (!stream) return std::nullopt;
+  return std::move(text).str();
 }
 
 }  // namespace troupe::files

@@ -7,6 +7,8 @@
 #include <filesystem>
 #include <fstream>
 #include <istream>
+#include <optional>
+#include <string>
 
 namespace troupe::files {
 
@@ -33,5 +35,8 @@ class ReadStream : public std::istream {
 
   Blocks blocks_;
 };
+
+/// All of a file; none where it cannot be opened. REQUIRES: as `ReadStream`.
+std::optional<std::string> read_whole(const std::filesystem::path& file);
 
 }  // namespace troupe::files

@@ -73,4 +73,7 @@ NearKey nearest_key(const std::string& path);
 /// an equal `Job`, on any node that sees the same files.
 std::string to_toml(const LoadedJob& loaded);
 
+/// What an entry of `stages` says of several devices: `, devices = [0, 1], tp = 2`; nothing of one.
+std::string grid_toml(const HandStage& stage);
+
 }  // namespace troupe::job

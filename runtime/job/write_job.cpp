@@ -94,11 +94,7 @@ class SectionWriter {
 std::string stage_text(const HandStage& stage) {
   std::string text = "{node = " + std::to_string(stage.node);
   if (stage.devices.empty()) text += ", device = " + std::to_string(stage.device);
-  for (std::size_t i = 0; i < stage.devices.size(); ++i)
-    text += (i == 0 ? ", devices = [" : ", ") + std::to_string(stage.devices[i]);
-  if (!stage.devices.empty()) text += "]";
-  if (stage.tp > 1) text += ", tp = " + std::to_string(stage.tp);
-  if (stage.cp > 1) text += ", cp = " + std::to_string(stage.cp);
+  text += grid_toml(stage);
   for (const auto& run : stage.runs) {
     text += ", " + run.module + " = ";
     text += run.layers ? "[" + std::to_string(run.layers->begin) + ", " +
@@ -208,6 +204,16 @@ class JobWriter {
 };
 
 }  // namespace
+
+std::string grid_toml(const HandStage& stage) {
+  std::string text;
+  for (std::size_t i = 0; i < stage.devices.size(); ++i)
+    text += (i == 0 ? ", devices = [" : ", ") + std::to_string(stage.devices[i]);
+  if (!stage.devices.empty()) text += "]";
+  if (stage.tp > 1) text += ", tp = " + std::to_string(stage.tp);
+  if (stage.cp > 1) text += ", cp = " + std::to_string(stage.cp);
+  return text;
+}
 
 std::string to_toml(const LoadedJob& loaded) { return JobWriter{loaded}.write(); }
 

@@ -5,7 +5,6 @@
 #include <limits>
 #include <map>
 #include <set>
-#include <sstream>
 #include <string_view>
 #include <tuple>
 #include <utility>
@@ -115,11 +114,9 @@ Result<std::string> read_text(const std::filesystem::path& path) {
   if (!files::is_there(path))
     return Error{Errc::not_found, "no such trace", path.string(),
                  "training writes it with its first step; look at the run's log"};
-  files::ReadStream file(path);
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (!file) return Error{Errc::io_failed, "reading failed", path.string(), ""};
-  return std::move(text).str();
+  auto text = files::read_whole(path);
+  if (!text) return Error{Errc::io_failed, "reading failed", path.string(), ""};
+  return std::move(*text);
 }
 
 }  // namespace

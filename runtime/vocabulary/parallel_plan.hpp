@@ -185,16 +185,17 @@ struct ParallelPlan {
   /// Whose list a device runs.
   DeviceId lead_of(DeviceId id) const { return leads.empty() ? id : leads[id.index()]; }
   bool is_lead(DeviceId id) const { return lead_of(id) == id; }
-  /// Devices whose lists a stage's actions stand in, each once, in the order of its ranks. With
-  /// several of them an action begins when all have come to it.
-  std::vector<DeviceId> leads_of(StageId id) const {
+  /// Devices whose lists these run, each once, in their order.
+  std::vector<DeviceId> leads_of(std::span<const DeviceId> ranks) const {
     std::vector<DeviceId> list;
-    for (const DeviceId device : at(id).devices)
+    for (const DeviceId device : ranks)
       if (const DeviceId lead = lead_of(device);
           std::find(list.begin(), list.end(), lead) == list.end())
         list.push_back(lead);
     return list;
   }
+  /// Those that a stage's actions stand in: with several of them one begins when all have come.
+  std::vector<DeviceId> leads_of(StageId id) const { return leads_of(at(id).devices); }
   /// Per device: how many run its list; 0 where another device leads.
   std::vector<std::int32_t> team_sizes() const {
     std::vector<std::int32_t> sizes(devices.size());

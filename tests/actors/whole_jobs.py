@@ -16,15 +16,10 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "support"))
 from recorded_runs import read_lines_so_far
-from run_cases import Failure, Skipped, run_cases
+from run_cases import Failure, Skipped, expect, run_cases
 
 JOB = ROOT / "configs" / "demo.toml"
 END_WITHIN_S = 5
-
-
-def expect(condition, what):
-    if not condition:
-        raise Failure(what)
 
 
 class Bench:

@@ -23,7 +23,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "support"))
 from fake_slurm import FAKE_SCONTROL, FAKE_SRUN
 from recorded_runs import read_lines_so_far
-from run_cases import Failure, Skipped, run_cases
+from run_cases import Failure, Skipped, expect, run_cases
 
 CLUSTER = ROOT / "examples" / "cluster"
 START, SBATCH, MANIFEST = CLUSTER / "start.sh", CLUSTER / "slurm.sbatch", CLUSTER / "kubernetes.yaml"
@@ -35,11 +35,6 @@ LAYOUT = ('parallel.pipelines=[{stages=[{node=0,vision="all",audio="all"},{node=
 COPIES = "parallel.pipelines=[" + ",".join(
     f'{{stages=[{{node={node},vision="all",audio="all",llm="all"}}]}}' for node in range(MACHINES)) + "]"
 WITHIN_S = 60  # What only a failure takes.
-
-
-def expect(condition, what):
-    if not condition:
-        raise Failure(what)
 
 
 def text_of(path):

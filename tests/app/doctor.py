@@ -18,7 +18,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "support"))
-from run_cases import Failure, run_cases
+from run_cases import expect, run_cases
 from stalled_file import StalledFile
 
 # Of --json: programs rely on them (app/README.md).
@@ -37,11 +37,6 @@ steps = 2
 """
 SAMPLES = [{"id": f"s{i}", "conversations": [{"from": "human", "value": "hi\n"}, {"from": "gpt", "value": "ho"}]}
            for i in range(4)]
-
-
-def expect(condition, what):
-    if not condition:
-        raise Failure(what)
 
 
 class Doctor:

@@ -16,7 +16,7 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "support"))
 from dead_folder import dead_folder
-from run_cases import Failure, run_cases
+from run_cases import Failure, expect, run_cases
 from stalled_file import StalledFile
 
 DEMO = ROOT / "configs" / "demo.toml"
@@ -25,11 +25,6 @@ WITHIN_S = 20  # Many times what it takes; a wait without a limit lasts for 45 s
 RUN_LIMIT = ("--timeout", str(LIMIT_S))
 JOB_LIMIT = f"data.read_timeout_s={LIMIT_S}"
 ON_COMMAND_LINE = "data.read_timeout_s on the command line"
-
-
-def expect(condition, what):
-    if not condition:
-        raise Failure(what)
 
 
 class Bench:

@@ -21,15 +21,10 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "support"))
 from free_port import free_port
 from recorded_runs import read_lines_so_far
-from run_cases import Failure, run_cases
+from run_cases import Failure, expect, run_cases
 
 DEMO = ROOT / "configs" / "demo.toml"
 WITHIN_S = 120
-
-
-def expect(condition, what):
-    if not condition:
-        raise Failure(what)
 
 
 def scraped(url):

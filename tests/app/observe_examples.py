@@ -20,7 +20,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 OBSERVE = ROOT / "examples" / "observe"
 sys.path[:0] = [str(ROOT / "tests" / "support"), str(OBSERVE)]
 from follow import follow
-from run_cases import Failure, run_cases
+from run_cases import Failure, expect, run_cases
 
 WITHIN_S = 30  # What only a failure takes.
 
@@ -58,11 +58,6 @@ def init(project, id, name, resume):
 """,
 }
 MISSING = dict.fromkeys(("tensorboardX.py", "torch.py", "wandb.py"), "raise ImportError('not installed')\n")
-
-
-def expect(condition, what):
-    if not condition:
-        raise Failure(what)
 
 
 def expect_equal(found, expected):

@@ -19,7 +19,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "engine"), str(ROOT / "tests" / "actors")]
 from parity_layouts import by_replicas  # noqa: E402
 from tests.support.recorded_runs import read_lines, read_lines_so_far  # noqa: E402
-from tests.support.run_cases import Failure, run_cases  # noqa: E402
+from tests.support.run_cases import expect, run_cases  # noqa: E402
 from whole_jobs import children  # noqa: E402
 
 EXAMPLE = ROOT / "examples" / "resampler"
@@ -27,11 +27,6 @@ STEPS = 20
 WITHIN_S = 90
 THREE_TO_TWO = by_replicas(('"vision","audio"', *['{node=N,vision="all",audio="all"}'] * 3),
                            ('"llm"', *['{node=N,llm="all"}'] * 2))
-
-
-def expect(condition, what):
-    if not condition:
-        raise Failure(what)
 
 
 def ran(command, **options):

@@ -26,7 +26,7 @@ import time
 from pages import BROWSERS, Page
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
-from run_cases import Failure, Skipped, run_cases
+from run_cases import Skipped, expect, run_cases
 
 JOB = pathlib.Path(__file__).resolve().parents[1] / "engine" / "parity.toml"
 STEPS, BATCH = 6, 8
@@ -55,11 +55,6 @@ CURVES = {
 TIMES = {"computing": "compute_ms", "reducing gradients, optimizer": "update_ms", "sending": "transfer_ms",
          "waiting for other stages": "wait_ms", "waiting for data": "data_wait_ms", "waiting for planning": "plan_wait_ms"}
 TIME_CHART = "Where a step's time goes"
-
-
-def expect(truth, words):
-    if not truth:
-        raise Failure(words)
 
 
 def close(a, b):

@@ -19,17 +19,12 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "support"))
-from run_cases import Failure, run_cases
+from run_cases import Failure, expect, run_cases
 from stalled_file import StalledFile
 
 DEMO = ROOT / "configs" / "demo.toml"
 PROMPT_S = 5
 ENDING = ((signal.SIGINT, 130, "Ctrl-C"), (signal.SIGTERM, 143, "SIGTERM"), (signal.SIGHUP, 129, "SIGHUP (the terminal closed)"))
-
-
-def expect(condition, what):
-    if not condition:
-        raise Failure(what)
 
 
 def start(binary, folder, *words):

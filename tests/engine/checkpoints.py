@@ -30,7 +30,7 @@ from parity_layouts import REPLICAS, THREE_STAGES, TWO_DEVICES  # noqa: E402
 from parity_matrix import POLICIES, SCHEDULES  # noqa: E402
 from parity_standby import one_pipeline  # noqa: E402
 from tests.support.recorded_runs import read_lines, read_lines_so_far  # noqa: E402
-from tests.support.run_cases import Failure, run_cases  # noqa: E402
+from tests.support.run_cases import Failure, expect, run_cases  # noqa: E402
 
 JOB = ROOT / "tests" / "engine" / "parity.toml"
 STEPS, SAVED, BATCH, RECORDS = 6, 3, 8, 40  # Five steps are an epoch.
@@ -46,11 +46,6 @@ MODELS = {"all": [], "vision-frozen": ["modules.vision.freeze=true"],
           "projectors": ["modules.vision.freeze=true", "modules.audio.freeze=true", "modules.llm.freeze=true"],
           "tied": ["modules.llm.config.tie_word_embeddings=true"]}
 PAIRS, SEED = 5, 20
-
-
-def expect(condition, what):
-    if not condition:
-        raise Failure(what)
 
 
 class Bench:

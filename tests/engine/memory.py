@@ -13,7 +13,7 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "support"))
 from recorded_runs import read_iterations, read_lines
-from run_cases import Failure, run_cases
+from run_cases import expect, run_cases
 
 MODEL = """
 [job]
@@ -78,11 +78,6 @@ stages = [
 nodes = 3
 local_nodes = 3
 """
-
-
-def expect(condition, what):
-    if not condition:
-        raise Failure(what)
 
 
 class Bench:

@@ -28,7 +28,7 @@ from parity_layouts import BOTH, REPLICAS, THREE_STAGES, by_replicas  # noqa: E4
 from parity_matrix import POLICIES, SCHEDULES  # noqa: E402
 from whole_jobs import alive, children  # noqa: E402
 from tests.support.recorded_runs import read_lines, read_lines_so_far  # noqa: E402
-from tests.support.run_cases import Failure, run_cases  # noqa: E402
+from tests.support.run_cases import Failure, expect, run_cases  # noqa: E402
 
 JOB = ROOT / "tests" / "engine" / "parity.toml"
 STEPS, BATCH, RECORDS = 20, 8, 60
@@ -51,11 +51,6 @@ def pipelines(*nodes):
         tables.append(f"{{stages=[{','.join(stages)}]}}")
     count = 1 + max(node for own in nodes for node in own)
     return [f"parallel.pipelines=[{','.join(tables)}]", f"cluster.local_nodes={count}"]
-
-
-def expect(condition, what):
-    if not condition:
-        raise Failure(what)
 
 
 class Job:

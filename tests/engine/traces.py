@@ -17,7 +17,7 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "support"))
 from recorded_runs import read_iterations, read_lines
-from run_cases import Failure, run_cases
+from run_cases import Failure, expect, run_cases
 
 STEPS = 6
 ENCODERS, LLM_BEGIN, LLM_END = 0, 1, 2  # Stages; each is on a node of its own.
@@ -59,11 +59,6 @@ microbatches = 4
 nodes = 3
 local_nodes = 3
 """
-
-
-def expect(condition, what):
-    if not condition:
-        raise Failure(what)
 
 
 class Run:

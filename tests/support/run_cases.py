@@ -13,6 +13,12 @@ class Skipped(Exception):
     """This machine cannot run the case."""
 
 
+def expect(condition, what):
+    """Ends the case with `what` where it does not hold."""
+    if not condition:
+        raise Failure(what)
+
+
 def run_cases(cases, run):
     """Calls `run` with each case, a function with a sentence for a name; returns the script's exit code."""
     cases = list(cases)
