@@ -62,13 +62,13 @@ TraceEvent trace_event(const IterationPlan& plan, DeviceId device, const Action&
   event.step = plan.step;
   event.epoch_number = plan.epoch_number;
   event.action = action;
-  if (!action.message.valid() || action.message.index() >= plan.messages.size()) return event;
-  const auto& message = plan.at(action.message);
-  const auto& end = at_source(action.kind) ? message.source : message.destination;
+  const Message* message = plan.find(action.message);
+  if (!message) return event;
+  const auto& end = at_source(action.kind) ? message->source : message->destination;
   event.action.stage = end.stage;
   event.action.microbatch = end.microbatch;
   event.action.part = end.part;
-  event.bytes = message.rows * message.width * element_bytes;
+  event.bytes = message->rows * message->width * element_bytes;
   return event;
 }
 

@@ -130,12 +130,16 @@ struct IterationPlan {
   /// of their last backward. What the plan promises about memory; the checker holds it to that.
   std::vector<std::int32_t> max_in_flight;
 
-  /// REQUIRES: it is there.
-  const Message& at(MessageId id) const {
-    if (message_ids.empty()) return messages[id.index()];
+  /// Null when it is not there.
+  const Message* find(MessageId id) const {
+    if (message_ids.empty())
+      return id.valid() && id.index() < messages.size() ? &messages[id.index()] : nullptr;
     const auto found = std::lower_bound(message_ids.begin(), message_ids.end(), id);
-    return messages[static_cast<std::size_t>(found - message_ids.begin())];
+    if (found == message_ids.end() || *found != id) return nullptr;
+    return &messages[static_cast<std::size_t>(found - message_ids.begin())];
   }
+  /// REQUIRES: it is there.
+  const Message& at(MessageId id) const { return *find(id); }
   MessageId id_of(std::size_t place) const {
     return message_ids.empty() ? MessageId{place} : message_ids[place];
   }

@@ -43,6 +43,18 @@ TEST_CASE("an event of compute, or of a message the plan lacks, is taken as it i
   CHECK(trace_event(plan, DeviceId{2}, unknown, 4).action == unknown);
 }
 
+TEST_CASE("a node that has its own messages alone finds them by their names", "[observe]") {
+  const auto whole = testing::example_iteration();
+  auto own = whole;
+  own.message_ids = {MessageId{7}};
+  Action send = on_message(ActionKind::send);
+  CHECK(trace_event(own, DeviceId{0}, send, 4).action == send);  // Of another node.
+  send.message = MessageId{7};
+  const auto event = trace_event(own, DeviceId{0}, send, 4);
+  CHECK(event.action.microbatch == MicrobatchId{0});
+  CHECK(event.bytes == 6 * 16 * 4);
+}
+
 TEST_CASE("only forward, backward and recompute count as compute", "[observe]") {
   CHECK(time_kind(ActionKind::forward) == TimeKind::compute);
   CHECK(time_kind(ActionKind::backward_weight) == TimeKind::compute);
