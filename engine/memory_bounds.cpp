@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iomanip>
+#include <optional>
 #include <sstream>
 
 #include "scheduler/iteration_graph.hpp"
@@ -15,25 +16,28 @@ struct Room {
   double stages = 0;
 };
 
-bool shares_devices(const Stage& one, const Stage& other) {
-  return std::ranges::find_first_of(one.devices, other.devices) != one.devices.end();
-}
-
-Room room_beside(const ParallelPlan& plan, const scheduler::SimulationCosts& costs,
-                 Bytes device_memory, StageId stage) {
+Room room_on(const ParallelPlan& plan, const scheduler::SimulationCosts& costs,
+             Bytes device_memory, DeviceId device) {
   Room room{static_cast<double>(device_memory.count()), 0};
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
-    if (!shares_devices(plan.stages[s], plan.at(stage))) continue;
+    if (std::ranges::find(plan.stages[s].devices, device) == plan.stages[s].devices.end()) continue;
     room.bytes -= costs.state_bytes(StageId{s});
     room.stages += 1;
   }
-  double standby = 0;  // Of the device that keeps most.
-  if (costs.standby_bytes)
-    for (const DeviceId device : plan.at(stage).devices)
-      standby = std::max(standby, costs.standby_bytes(device));
-  room.bytes -= standby;
+  if (costs.standby_bytes) room.bytes -= costs.standby_bytes(device);
   room.bytes = std::max(0.0, room.bytes);
   return room;
+}
+
+/// On the device of the stage where each stage has least.
+Room room_beside(const ParallelPlan& plan, const scheduler::SimulationCosts& costs,
+                 Bytes device_memory, StageId stage) {
+  std::optional<Room> least;
+  for (const DeviceId device : plan.at(stage).devices) {
+    const Room room = room_on(plan, costs, device_memory, device);
+    if (!least || room.bytes / room.stages < least->bytes / least->stages) least = room;
+  }
+  return *least;
 }
 
 struct Largest {

@@ -1,6 +1,7 @@
 #include "tests/torch_catch.hpp"
 
 #include "engine/memory_bounds.hpp"
+#include "scheduler/place_by_hand.hpp"
 
 #include "tests/engine/tiny_job.hpp"
 
@@ -69,6 +70,24 @@ TEST_CASE("stages of one device share what their state leaves", "[engine]") {
   const std::vector<MicrobatchList> cut{{{{{{0}}}}}, {{{{{0, 1}}}}}};
   CHECK((memory_bounds(plan, fixture.costs, Bytes{280}, cut).value() ==
          std::vector<std::int32_t>{4, 2}));
+}
+
+TEST_CASE("stages that share some of their devices leave what the fullest one has", "[engine]") {
+  // The encoder on both devices, an llm replica on each: no device keeps the state of both.
+  const Fixture fixture;
+  const HandLayout layout{
+      {},
+      {{{"vision"}, {{.node = 0, .runs = {{"vision", {}}}, .devices = {0, 1}, .tp = 2}}},
+       {{"llm"}, {{0, 0, {{"llm", {}}}}}},
+       {{"llm"}, {{0, 1, {{"llm", {}}}}}}}};
+  const auto plan =
+      scheduler::place_by_hand(prepare(tiny_job()).value().model, layout, {1, 2}).value();
+  // 240 bytes less twice 100 are 40: 40 of 30 bytes for 6 ms are 8.
+  CHECK(*llm_cap_ms(plan, fixture.costs, Bytes{240}, ReplicaId{1}, {0, 1, 2}, 6) == 8);
+  // Both stages of a device have half of it, which takes two microbatches of 10 bytes.
+  const std::vector<MicrobatchList> cut{{{{{{0}}}}}, {{{{{0}}}}}, {{{{{0}}}}}};
+  CHECK((memory_bounds(plan, fixture.costs, Bytes{240}, cut).value() ==
+         std::vector<std::int32_t>{2, 2, 2}));
 }
 
 TEST_CASE("a stage runs ahead as far as its largest microbatch fits", "[engine]") {
