@@ -35,6 +35,14 @@ std::string devices_text(const ParallelPlan& plan, const Stage& stage) {
   return text;
 }
 
+/// Bytes on the fullest device of a stage.
+double peak_of(const scheduler::AutoLayout& layout, const Stage& stage) {
+  double peak = 0;
+  for (const DeviceId device : stage.devices)
+    peak = std::max(peak, layout.predicted.peak_memory_bytes[device.index()]);
+  return peak;
+}
+
 void print_templates(const PlanningNotes& notes) {
   if (!notes.no_templates.empty()) std::cout << "\ntemplates: " << notes.no_templates << '\n';
   if (!notes.templates) return;
@@ -154,14 +162,12 @@ void print_stages(const Planning& planning, const scheduler::AutoLayout& layout)
                                               "limit", "work", "idle"}};
   for (std::size_t s = 0; s < layout.plan.stages.size() && s < kShown; ++s) {
     const Stage& stage = layout.plan.stages[s];
-    const auto device = stage.devices.front().index();
     auto [copy, number] = place_of(layout.plan, StageId{s});
-    rows.push_back({std::move(copy), std::move(number),
-                    std::to_string(layout.plan.node_of(StageId{s}).value),
-                    devices_text(layout.plan, stage), runs_text(layout.plan, stage),
-                    size_text(layout.predicted.peak_memory_bytes[device]),
-                    memory > 0 ? size_text(memory) : "-", time_text(layout.predicted.stage_ms[s]),
-                    percent(layout.predicted.stage_bubble[s])});
+    rows.push_back(
+        {std::move(copy), std::move(number), std::to_string(layout.plan.node_of(StageId{s}).value),
+         devices_text(layout.plan, stage), runs_text(layout.plan, stage),
+         size_text(peak_of(layout, stage)), memory > 0 ? size_text(memory) : "-",
+         time_text(layout.predicted.stage_ms[s]), percent(layout.predicted.stage_bubble[s])});
   }
   print_table(std::move(rows), {4}, 4);
   if (layout.plan.stages.size() > kShown)
@@ -213,16 +219,15 @@ Json stages_json(const scheduler::AutoLayout& layout) {
     Json devices = Json::array();
     for (const DeviceId device : stage.devices)
       devices.push_back(layout.plan.devices[device.index()].local_index);
-    stages.push_back(
-        {{"pipeline", layout.plan.pipeline_of(StageId{s}).value},
-         {"node", layout.plan.node_of(StageId{s}).value},
-         {"devices", std::move(devices)},
-         {"tp", stage.grid.tp},
-         {"cp", stage.grid.cp},
-         {"runs", runs_json(layout.plan, stage)},
-         {"work_ms", layout.predicted.stage_ms[s]},
-         {"idle", layout.predicted.stage_bubble[s]},
-         {"memory_bytes", layout.predicted.peak_memory_bytes[stage.devices.front().index()]}});
+    stages.push_back({{"pipeline", layout.plan.pipeline_of(StageId{s}).value},
+                      {"node", layout.plan.node_of(StageId{s}).value},
+                      {"devices", std::move(devices)},
+                      {"tp", stage.grid.tp},
+                      {"cp", stage.grid.cp},
+                      {"runs", runs_json(layout.plan, stage)},
+                      {"work_ms", layout.predicted.stage_ms[s]},
+                      {"idle", layout.predicted.stage_bubble[s]},
+                      {"memory_bytes", peak_of(layout, stage)}});
   }
   return stages;
 }

@@ -69,16 +69,17 @@ Result<std::vector<scheduler::RunningPipeline>> running_pipelines(
     scheduler::RunningPipeline& made = running.emplace_back();
     made.holders.resize(layers.size());
     std::map<DeviceId, double> work;
+    double sum = 0, slowest = 0;  // A stage counts once, however many devices it has.
     for (const StageId stage : plan.stages_of(PipelineId{p}))
       for (const auto& run : plan.stages[stage.index()].runs)
         for (auto layer = run.layers.begin; layer < run.layers.end; ++layer) {
           const auto i = index[{run.module, layer}];
           made.holders[i].push_back(plan.node_of(stage).value);
+          sum += weights.value().work_ms[i];
           for (const DeviceId device : plan.at(stage).devices)
             work[device] += weights.value().work_ms[i];
         }
-    double sum = 0, slowest = 0;
-    for (const auto& [device, ms] : work) sum += ms, slowest = std::max(slowest, ms);
+    for (const auto& [device, ms] : work) slowest = std::max(slowest, ms);
     made.microbatch_ms = (sum + (microbatches - 1) * slowest) / microbatches;
   }
   // Standby holders belong to no pipeline; the first one speaks for those that are left.
