@@ -82,16 +82,20 @@ Result<std::vector<ParallelPlan>> later_layouts(const JobSetup& setup) {
     auto plan = scheduler::place_by_hand(setup.model, later.layout,
                                          {cluster.nodes, cluster.devices_per_node},
                                          scheduler::IdleDevices::left_out, tolerance_of(setup.job));
+    const std::string name = "debug.layouts[" + std::to_string(plans.size()) + "]";
     if (!plan.ok()) {
       Error error = std::move(plan).error();
-      const std::string name = "debug.layouts[" + std::to_string(plans.size()) + "].";
       for (std::string* text : {&error.where, &error.message, &error.fix}) {
         replace_all(*text, "[[parallel.", "[[debug.layouts.");
-        replace_all(*text, "parallel.", name);
+        replace_all(*text, "parallel.", name + ".");
       }
       return error;
     }
-    if (auto runs = check_executable(plan.value()); !runs.ok()) return runs.error();
+    if (auto runs = check_executable(plan.value()); !runs.ok()) {
+      Error error = runs.error();
+      error.where = name;
+      return error;
+    }
     plans.push_back(std::move(plan).value());
   }
   return plans;
@@ -107,7 +111,7 @@ Status check_executable(const ParallelPlan& plan) {
                      std::to_string(stage.grid.cp) +
                      "): such layouts are planned and simulated, but not trained yet",
                  "parallel",
-                 "give each stage one device to train; `troupe plan` shows this layout"};
+                 "give each stage one device to train; `troupe plan` shows such layouts"};
   }
   return Done{};
 }

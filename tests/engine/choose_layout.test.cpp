@@ -63,7 +63,9 @@ TEST_CASE("a layout on grids is planned and not trained", "[engine][errors]") {
   CHECK(refused.error().code == Errc::unavailable);
   CHECK(refused.error().message.find("tp 2") != std::string::npos);
   open.job.debug.layouts = {{2, open.job.parallel.layout}};
-  CHECK(later_layouts(prepare(open.job).value()).error().code == Errc::unavailable);
+  const auto later = later_layouts(prepare(open.job).value());
+  CHECK(later.error().code == Errc::unavailable);
+  CHECK(later.error().where == "debug.layouts[0]");
 }
 
 TEST_CASE("layouts are compared with batches cut as training cuts them", "[engine]") {
