@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <map>
+#include <optional>
 #include <set>
 #include <tuple>
 
@@ -17,6 +18,37 @@ namespace troupe::scheduler {
 namespace {
 
 std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
+
+/// A stage has a device for each of its ranks: different ones, all of one node.
+std::vector<Fault> grid_faults(const ParallelPlan& plan) {
+  std::vector<Fault> faults;
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    const auto& devices = plan.stages[s].devices;
+    const auto report = [&](FaultKind kind, DeviceId device, std::string why) {
+      faults.push_back({kind, device, "devices of stage " + std::to_string(s), std::move(why)});
+    };
+    const auto ranks = static_cast<std::size_t>(plan.stages[s].grid.ranks());
+    if (devices.size() != ranks)
+      report(devices.size() < ranks ? FaultKind::missing : FaultKind::unknown, {},
+             "there are " + std::to_string(devices.size()) + ", its grid has " +
+                 std::to_string(ranks) + " ranks");
+    std::set<DeviceId> seen;
+    std::optional<NodeId> node;
+    for (const DeviceId device : devices) {
+      if (device.index() >= plan.devices.size()) {
+        report(FaultKind::unknown, device, "the layout has no such device");
+        continue;
+      }
+      const NodeId here = plan.devices[device.index()].node;
+      if (node.value_or(here) != here)
+        report(FaultKind::unknown, device, "its ranks stand on two nodes");
+      node = here;
+      if (devices.size() > 1 && !seen.insert(device).second)
+        report(FaultKind::duplicate, device, "two of its ranks are one device");
+    }
+  }
+  return faults;
+}
 
 /// Samples stand once per module group, indices exist, lists have the right lengths, the loss the
 /// right divisor. Everything later relies on this.
@@ -37,11 +69,6 @@ std::vector<Fault> shape_faults(const ParallelPlan& plan, const IterationPlan& i
          {},
          "leads",
          "a device is to run the list of one that has other stages, or one of its own"});
-  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
-    const auto ranks = static_cast<std::size_t>(plan.stages[s].grid.ranks());
-    if (plan.stages[s].devices.size() != ranks)
-      wrong_size("devices of stage " + std::to_string(s), plan.stages[s].devices.size(), ranks);
-  }
   wrong_size("lists of microbatches", iteration.microbatches.size(), plan.replicas.size());
   wrong_size("bounds on microbatches in flight", iteration.max_in_flight.size(),
              plan.stages.size());
@@ -219,7 +246,8 @@ class ListCheck {
 }  // namespace
 
 std::vector<Fault> check(const ParallelPlan& plan, const IterationPlan& iteration) {
-  auto faults = shape_faults(plan, iteration);
+  auto faults = grid_faults(plan);
+  if (faults.empty()) faults = shape_faults(plan, iteration);
   if (!faults.empty()) return faults;
   faults = message_faults(plan, iteration);
   // Ends that do not exist would make every later finding noise.
