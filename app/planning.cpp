@@ -14,6 +14,7 @@
 #include "engine/data_warnings.hpp"
 #include "engine/nominal_profile.hpp"
 #include "engine/profile_data.hpp"
+#include "engine/profile_shards.hpp"
 #include "engine/simulated_trace.hpp"
 #include "engine/state_memory.hpp"
 #include "runtime/job/where_given.hpp"
@@ -186,6 +187,8 @@ Result<scheduler::AutoLayout> layout_by_hand(const Planning& planning) {
                                        engine::tolerance_of(planning.setup.job));
   if (!plan.ok()) return std::move(plan).error();
   made.plan = std::move(plan).value();
+  if (auto split = engine::check_grids(planning.setup, made.plan); !split.ok())
+    return std::move(split).error();
   // The check of training, in its words; what else a step takes is looked at with its prediction.
   auto fits = engine::check_state_memory(planning.setup.job, made.plan,
                                          engine::memory_at_hand(planning.setup.job.cluster));

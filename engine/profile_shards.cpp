@@ -237,6 +237,8 @@ Result<std::vector<ShardedMatrix>> sharded_matrices(const JobSetup& setup, const
   if (looks_up(setup, kind)) return matrices;
   const auto heads = work_of(setup, kind).attention;
   if (heads && heads->heads % tp != 0) return not_split(kind.name + " heads", heads->heads, tp);
+  if (heads && heads->kv_heads % tp != 0 && tp % heads->kv_heads != 0)
+    return not_split(kind.name + " key-value heads", heads->kv_heads, tp);
   const auto description =
       models::describe_module(config_of(setup, kind.example.module), setup.modules());
   if (!description.ok()) return description.error();
@@ -262,6 +264,24 @@ Status check_degrees(const JobSetup& setup, Parallelism degrees) {
     if (auto split = sharded_matrices(setup, kind, degrees.tp); !split.ok())
       return std::move(split).error();
   return check_context(degrees.cp);
+}
+
+Status check_grids(const JobSetup& setup, const ParallelPlan& plan) {
+  const auto blamed = [](Error error) {
+    error.where = "parallel";
+    return error;
+  };
+  const auto kinds = layer_kinds(setup);
+  for (const Stage& stage : plan.stages) {
+    if (auto checked = check_context(stage.grid.cp); !checked.ok()) return blamed(checked.error());
+    for (const LayerRun& run : stage.runs)
+      for (const auto& kind : kinds) {
+        if (kind.example.module != run.module || stage.grid.tp == 1) continue;
+        if (auto split = sharded_matrices(setup, kind, stage.grid.tp); !split.ok())
+          return blamed(split.error());
+      }
+  }
+  return Done{};
 }
 
 Result<scheduler::LayerProfile> profile_shard(const JobSetup& setup, const LayerKind& kind,

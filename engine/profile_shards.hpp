@@ -10,6 +10,7 @@
 
 #include "engine/job_setup.hpp"
 #include "engine/profile_layers.hpp"
+#include "runtime/vocabulary/parallel_plan.hpp"
 #include "runtime/vocabulary/result.hpp"
 #include "scheduler/profile.hpp"
 
@@ -34,6 +35,10 @@ Result<std::vector<ShardedMatrix>> sharded_matrices(const JobSetup& setup, const
 /// Whether every kind of the model can be split so.
 /// Errors: as `sharded_matrices`; infeasible: cp is no power of two.
 Status check_degrees(const JobSetup& setup, scheduler::Parallelism degrees);
+
+/// Whether the modules of each stage can be split over its grid.
+/// Errors: as `check_degrees`, of the layout's key.
+Status check_grids(const JobSetup& setup, const ParallelPlan& plan);
 
 /// The cost of a kind on one of tp x cp devices, from `whole`, its measured profile on one.
 ///

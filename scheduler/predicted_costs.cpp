@@ -235,7 +235,7 @@ MessageCost message_costs(const ParallelPlan& plan, const SimulationCosts& costs
   return [&plan, links, element = costs.bytes_per_element](const Message& message) {
     const Stage& from = plan.at(message.source.stage);
     const Stage& to = plan.at(message.destination.stage);
-    const LinkSpeed& link = links.link(link_class(plan, from.devices, to.devices));
+    const LinkSpeed& link = links.link(link_class(plan, from, to));
     const double bytes = static_cast<double>(message.rows) * static_cast<double>(message.width) *
                          element * rank_share(from.grid, to.grid);
     return link.latency_ms + (link.gigabytes_per_s > 0 ? bytes / (link.gigabytes_per_s * 1e6) : 0);

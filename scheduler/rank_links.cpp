@@ -4,11 +4,25 @@
 
 namespace troupe::scheduler {
 
+namespace {
+
+LinkClass between(const ParallelPlan& plan, DeviceId from, DeviceId to) {
+  return plan.devices[from.index()].node == plan.devices[to.index()].node ? LinkClass::node
+                                                                          : LinkClass::network;
+}
+
+}  // namespace
+
 LinkClass link_class(const ParallelPlan& plan, std::span<const DeviceId> from,
                      std::span<const DeviceId> to) {
   if (std::ranges::equal(from, to)) return LinkClass::device;
-  const auto node_of = [&](DeviceId device) { return plan.devices[device.index()].node; };
-  return node_of(from.front()) == node_of(to.front()) ? LinkClass::node : LinkClass::network;
+  return between(plan, from.front(), to.front());
+}
+
+LinkClass link_class(const ParallelPlan& plan, const Stage& from, const Stage& to) {
+  const bool has_all = from.grid.cp == 1 || from.grid == to.grid;
+  if (has_all && from.devices == to.devices) return LinkClass::device;
+  return between(plan, from.devices.front(), to.devices.front());
 }
 
 double rank_share(const Parallelism& from, const Parallelism& to) {

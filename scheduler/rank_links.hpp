@@ -21,6 +21,10 @@ enum class LinkClass : std::uint8_t {
 LinkClass link_class(const ParallelPlan& plan, std::span<const DeviceId> from,
                      std::span<const DeviceId> to);
 
+/// The link for rows that go from one stage to another. On the same devices they stay where they
+/// are, unless ranks along cp have parts of them and the other stage's need others.
+LinkClass link_class(const ParallelPlan& plan, const Stage& from, const Stage& to);
+
 /// What a rank sends of a message's rows, or a rank receives where that is more, as a share of them
 /// all. Ranks along tp all have, and all need, the rows of their place along cp; so each rank that
 /// receives gets 1 / cp of the rows, and those that send share out what all of these need. Each

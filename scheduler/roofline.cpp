@@ -56,6 +56,13 @@ class Roofline {
   double flops_per_ms_, bytes_per_ms_, link_bytes_per_ms_, launch_ms_, element_;
 };
 
+/// Whether ranks get whole heads, and as many each; keys may stand on several ranks.
+bool shares_heads(const LayerWork& work, std::int32_t tp) {
+  if (!work.attention) return true;
+  const std::int64_t keys = work.attention->kv_heads;
+  return work.attention->heads % tp == 0 && (keys % tp == 0 || tp % keys == 0);
+}
+
 }  // namespace
 
 std::vector<LayerProfile> computed_profiles(const std::vector<LayerWork>& works,
@@ -70,6 +77,7 @@ std::vector<LayerProfile> computed_profiles(const std::vector<LayerWork>& works,
                     [&](const auto& made) { return made.kind == work.kind; }))
       continue;
     for (const auto parallelism : parallelisms) {
+      if (!shares_heads(work, parallelism.tp)) continue;
       LayerProfile made{
           work.kind, parallelism, CostOrigin::computed, roofline.parameters(work, parallelism), {}};
       for (TokenCount tokens = 64; tokens <= 16384; tokens *= 2)

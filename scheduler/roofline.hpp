@@ -24,9 +24,10 @@ struct RooflineOptions {
   double launch_ms = 0.05;       ///< Per layer and pass: about ten kernels.
 };
 
-/// Profiles of these kinds at token counts 64 .. 16384 and every (tp, cp) given. A tensor-parallel
-/// layer divides weights and attention by tp and adds two ring all-reduces of its rows each way; a
-/// context-parallel one divides tokens by cp and adds the exchange of keys and values.
+/// Profiles of these kinds at token counts 64 .. 16384 and every (tp, cp) given whose tp divides
+/// the kind's heads. A tensor-parallel layer divides weights and attention by tp and adds two ring
+/// all-reduces of its rows each way; a context-parallel one divides tokens by cp and adds the
+/// exchange of keys and values.
 std::vector<LayerProfile> computed_profiles(const std::vector<LayerWork>& works,
                                             const DeviceSpec& device,
                                             const std::vector<Parallelism>& parallelisms,

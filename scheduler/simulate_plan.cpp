@@ -279,8 +279,8 @@ class Simulation {
       const Stage& from = gradient ? destination : source;
       const Stage& to = gradient ? source : destination;
       const double bytes = bytes_of(message.rows * message.width);
-      const double there_ms = send(device, link_class(plan_, from.devices, to.devices),
-                                   bytes * rank_share(from.grid, to.grid));
+      const double there_ms =
+          send(device, link_class(plan_, from, to), bytes * rank_share(from.grid, to.grid));
       Gathering& arrival = (gradient ? gradients_ : rows_)[action.message.index()];
       gather(arrival, there_ms);
       if (arrival.left > 0 || !costs_.activation_bytes) return;

@@ -44,6 +44,14 @@ local_nodes = 2
 stages = [{node = 0, vision = "all"}, {node = 1, llm = "all"}]
 """
 
+THREE_RANKS = JOB + """\
+[cluster]
+local_nodes = 1
+devices_per_node = 3
+[[parallel.pipelines]]
+stages = [{ node = 0, vision = "all", devices = [0] }, { node = 0, llm = "all", devices = [0, 1, 2], tp = 3 }]
+"""
+
 
 CIRCLES = """\
 [cluster]
@@ -218,11 +226,12 @@ PLAN = [
     plan("layer larger than a device", ["layer llm.|alone needs", "nearest choice: devices of"], ["modules.llm.config.vocab_size=60000000", "modules.llm.config.hidden_size=2048", *CLUSTER]),
     plan("contradictory pins", ["parallel.vision.dp = 2 and parallel.vision_projector.dp = 3", "exclude each other: an encoder and its projector have replicas together", "nearest choice"], ["parallel.vision.dp=2", "parallel.vision_projector.dp=3", *CLUSTER]),
     plan("encoder pins that exclude each other", ["parallel.audio.tp = 4 and parallel.vision.tp = 2 exclude each other", "nearest choice: parallel.vision.tp = 4"], ["parallel.vision.tp=2", "parallel.audio.tp=4", *CLUSTER], job=MEDIA_JOB),
-    plan("encoder pins without a common profile", ["parallel.vision.tp = 8 and parallel.vision_projector.cp = 2", "nearest choice: one of tp 1 cp 1"], ["parallel.vision.tp=8", "parallel.vision_projector.cp=2", "--cluster", "1x16xH100-80G"]),
+    plan("encoder pins without a common profile", ["parallel.vision.tp = 8 and parallel.vision_projector.cp = 2", "nearest choice: one of tp 1 cp 1"], ["parallel.vision.tp=8", "parallel.vision_projector.cp=2", "modules.vision.config.num_heads=8", "--cluster", "1x16xH100-80G"]),
     plan("stages wider than the devices", ["a pipeline takes at least 3 devices, there are 2", "nearest choice: 3 devices"], ["parallel.llm.tp=2", "parallel.vision.tp=1", "--cluster", "1x2xH100"]),
-    plan("wide stages in too many pipelines", ["2 pipelines take at least 18 devices, there are 16", "nearest choice: dp = 1"], ["parallel.llm.tp=8", "parallel.llm.dp=2", "parallel.vision.tp=1", "--cluster", "2x8xH100"]),
+    plan("wide stages in too many pipelines", ["2 pipelines take at least 18 devices, there are 16", "nearest choice: dp = 1"], ["parallel.llm.tp=8", "parallel.llm.dp=2", "parallel.vision.tp=1", "modules.llm.config.num_attention_heads=8", "--cluster", "2x8xH100"]),
     plan("more stages than wide ones fit", ["parallel.llm.pp = 5", "nearest choice: parallel.llm.pp = "], ["parallel.llm.tp=2", "parallel.llm.pp=5", "--cluster", "1x3xH100"]),
     plan("pins beyond the devices", ["parallel.llm.pp = 6", "nearest choice: parallel.llm.pp = "], ["parallel.llm.pp=6"]),
+    plan("degrees that cut heads", ["tensor parallel 3 does not divide llm.block heads = 4", "nearest choice: one of 1, 2, 4"], job=THREE_RANKS),
     plan("degrees without a profile", ["no profile of llm at tp 3", "there is tp 1"], ["parallel.llm.tp=3", *CLUSTER]),
     plan("degrees beyond the node", ["leaves the node", "nearest choice"], ["parallel.llm.tp=16", *CLUSTER]),
     plan("more nodes than the job can use", ["more than the job can use", "nearest choice: "], ["cluster.local_nodes=90"]),

@@ -2,6 +2,7 @@
 #include "engine/profile_run.hpp"
 #include "models/whisper/family.hpp"
 #include "scheduler/cost_model.hpp"
+#include "scheduler/place_by_hand.hpp"
 #include "tests/engine/tiny_job.hpp"
 #include "tests/runtime/data/temp_folder.hpp"
 #include "tests/torch_catch.hpp"
@@ -124,6 +125,19 @@ TEST_CASE("degrees that divide nothing are refused with those that do", "[engine
   CHECK(heads.code == Errc::infeasible);
   CHECK_THAT(heads.message, ContainsSubstring("heads = 2"));
   CHECK_THAT(heads.fix, ContainsSubstring("one of 1, 2"));
+  const auto on = [&](std::vector<std::int32_t> devices, std::int32_t tp, std::int32_t cp) {
+    const HandLayout layout{
+        {},
+        {{{"vision"}, {{0, 0, {{"vision", {}}}}}},
+         {{"llm"}, {{.runs = {{"llm", {}}}, .devices = devices, .tp = tp, .cp = cp}}}}};
+    return check_grids(setup, scheduler::place_by_hand(setup.model, layout, {1, 3},
+                                                       scheduler::IdleDevices::left_out)
+                                  .value());
+  };
+  CHECK(on({0, 1}, 2, 1).ok());
+  CHECK_THAT(on({0, 1, 2}, 3, 1).error().message, ContainsSubstring("heads = 2"));
+  CHECK(on({0, 1, 2}, 3, 1).error().where == "parallel");
+  CHECK_THAT(on({0, 1, 2}, 1, 3).error().message, ContainsSubstring("no power of two"));
   const auto context =
       profile_shard(setup, kind_of(setup, "llm.block"), nothing_at({16}, {}), {1, 3}, {1, 0}, watch)
           .error();

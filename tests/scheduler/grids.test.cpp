@@ -125,6 +125,24 @@ TEST_CASE("ranks share what they send", "[scheduler]") {
   CHECK(rank_share({2, 2}, {2, 1}) == 1);
 }
 
+TEST_CASE("rows stay on their devices where each rank has what it needs", "[scheduler]") {
+  ParallelPlan plan;
+  plan.devices.assign(2, {NodeId{0}, 0});
+  const auto kind = [&](Parallelism from, Parallelism to) {
+    const auto on = [](Parallelism grid) {
+      Stage stage;
+      stage.devices = {DeviceId{0}, DeviceId{1}};
+      stage.grid = grid;
+      return stage;
+    };
+    return link_class(plan, on(from), on(to));
+  };
+  CHECK(kind({2, 1}, {2, 1}) == LinkClass::device);
+  CHECK(kind({2, 1}, {1, 2}) == LinkClass::device);  // All have all, and need half.
+  CHECK(kind({1, 2}, {1, 2}) == LinkClass::device);
+  CHECK(kind({1, 2}, {2, 1}) == LinkClass::node);  // Each has the other's half.
+}
+
 /// Costs that are easy to add up: a forward takes 10 ms on the encoder and 4 on the llm.
 SimulationCosts simple_costs(const ParallelPlan& plan) {
   SimulationCosts costs;
@@ -257,6 +275,23 @@ TEST_CASE("actions of a grid stand in each of its lists, and in no other", "[sch
   narrow.stages[0].grid = {2, 2};
   CHECK(kinds(check(narrow, planned(led, {testing::sample(0, 0)}))) ==
         std::set{FaultKind::missing});
+}
+
+TEST_CASE("ranks are different devices of one node", "[scheduler][errors]") {
+  const HandLayout one{{{on_grid(0, {0, 1}, 2, 1, {all("llm")})}}, {}};
+  const auto sound = place_by_hand(testing::text_llm(4), one, {1, 2}).value();
+  const auto iteration = planned(sound, {testing::sample(0, 0)});
+  auto twice = sound;
+  twice.stages[0].devices[1] = DeviceId{0};
+  CHECK(kinds(check(twice, iteration)).contains(FaultKind::duplicate));
+  auto apart = sound;
+  apart.devices[1].node = NodeId{1};
+  const auto faults = check(apart, iteration);
+  CHECK(std::ranges::any_of(
+      faults, [](const Fault& fault) { return fault.why == "its ranks stand on two nodes"; }));
+  auto nowhere = sound;
+  nowhere.stages[0].devices[1] = DeviceId{7};
+  CHECK(kinds(check(nowhere, iteration)).contains(FaultKind::unknown));
 }
 
 TEST_CASE("each rank sums its own share", "[scheduler]") {

@@ -83,5 +83,16 @@ TEST_CASE("computed profiles make a cost model that says so", "[scheduler]") {
   for (const auto& error : model.value().errors()) CHECK(error.left_out.worst < 0.2);
 }
 
+TEST_CASE("no rank is given part of a head", "[scheduler]") {
+  LayerWork block = layer_works(llm(1024, 2816, 2))[1];
+  block.attention->heads = 12, block.attention->kv_heads = 4;
+  const auto computed = [&](std::int32_t tp) {
+    return !computed_profiles({block}, find_device("A40-48G").value(), {{tp, 1}}).empty();
+  };
+  for (const std::int32_t tp : {1, 2, 4, 12}) CHECK(computed(tp));
+  CHECK_FALSE(computed(8));
+  CHECK_FALSE(computed(3));  // Queries divide, keys neither divide nor repeat.
+}
+
 }  // namespace
 }  // namespace troupe::scheduler
