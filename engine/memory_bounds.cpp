@@ -16,8 +16,8 @@ struct Room {
   double stages = 0;
 };
 
-Room room_on(const ParallelPlan& plan, const scheduler::SimulationCosts& costs,
-             Bytes device_memory, DeviceId device) {
+Room room_on(const ParallelPlan& plan, const scheduler::SimulationCosts& costs, Bytes device_memory,
+             DeviceId device) {
   Room room{static_cast<double>(device_memory.count()), 0};
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     if (std::ranges::find(plan.stages[s].devices, device) == plan.stages[s].devices.end()) continue;

@@ -16,7 +16,8 @@ namespace troupe::scheduler {
 /// All faults of a plan; empty means sound. First what is wrong with its shape or messages, then
 /// missing, duplicate and unknown actions, then order, then memory.
 ///
-/// Proves: each sample stands once on each side and the loss is divided by all trained tokens; each
+/// Proves: each stage has a device for each rank, no two of them the same and all of one node; each
+/// sample stands once on each side and the loss is divided by all trained tokens; each
 /// message joins two ends that share its samples and no row that must move is left out; every send
 /// has its receive; every forward, backward, reduction, commit and optimizer step that the samples
 /// call for is there once, on its own device; everything is there when it is needed; the blocking
