@@ -45,7 +45,9 @@ Status for_each_entry(const std::filesystem::path& path,
   for (std::int64_t number = 1; std::getline(file, line); ++number) {
     const bool cut = file.eof();  // No newline at its end.
     if (number == 1 && line == "[") continue;
-    if (line == "]" || line.empty()) continue;
+    if (line.empty()) continue;
+    // A run that goes on writes over the bracket: what is read behind it now begins inside a line.
+    if (line.front() == ']') break;
     if (line.back() == ',') line.pop_back();
     const auto json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
     if (json.is_discarded() && cut) break;

@@ -104,6 +104,15 @@ TEST_CASE("a trace whose end is cut is read up to there", "[observe]") {
   CHECK(timeline_of_step(path, 1).value().intervals.size() == 6);
 }
 
+TEST_CASE("a trace that grows while it is read ends at its bracket", "[observe]") {
+  const ScratchFolder folder;
+  const auto path = write_trace(folder, {step_events(1, 1, 0)});
+  // The bracket was read, then overwritten: what follows is the rest of an entry, and more.
+  std::ofstream(path, std::ios::app) << R"("pid":1,"args":{"step":2}},)"
+                                     << "\n{}\n]\n";
+  CHECK(steps_in_trace(path).value() == std::vector<std::int64_t>{1});
+}
+
 TEST_CASE("a stage whose name is nested without end has none", "[observe][errors]") {
   const ScratchFolder folder;
   const std::string deep = std::string(100'000, '[') + std::string(100'000, ']');
