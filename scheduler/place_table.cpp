@@ -86,11 +86,11 @@ Status check_grid(const HandStage& stage, const std::string& where) {
                         "use degrees of at least 1");
   const auto devices = stage.all_devices();
   if (std::ssize(devices) != ranks)
-    return wrong_layout(where + ".devices",
+    return wrong_layout(where + (stage.devices.empty() ? ".device" : ".devices"),
                         "tp " + std::to_string(stage.tp) + " x cp " + std::to_string(stage.cp) +
                             " takes " + counted(ranks, "device") + ", found " +
                             std::to_string(devices.size()),
-                        "name one device per rank, those of tp next to each other");
+                        "name one device per rank in `devices`, those of tp next to each other");
   if (std::set(devices.begin(), devices.end()).size() != devices.size())
     return wrong_layout(where + ".devices", "a device is named twice", "name each once");
   return Done{};

@@ -24,6 +24,7 @@ namespace {
 
 using Catch::Approx;
 using Catch::Matchers::ContainsSubstring;
+using Catch::Matchers::EndsWith;
 using testing::draw;
 using testing::kinds;
 using testing::text_of;
@@ -89,6 +90,8 @@ TEST_CASE("a grid that is none is refused", "[scheduler][errors]") {
   };
   CHECK_THAT(refused(on_grid(0, {0, 1, 2}, 2, 2, {all("llm")})).message,
              ContainsSubstring("takes 4 devices, found 3"));
+  CHECK_THAT(refused(on_grid(0, {0, 1, 2}, 2, 2, {all("llm")})).where, EndsWith(".devices"));
+  CHECK_THAT(refused(on_grid(0, {}, 2, 1, {all("llm")})).where, EndsWith(".device"));
   CHECK_THAT(refused(on_grid(0, {1, 1}, 2, 1, {all("llm")})).message, ContainsSubstring("twice"));
   CHECK_THAT(refused(on_grid(0, {3, 4}, 1, 2, {all("llm")})).message,
              ContainsSubstring("no device 4"));
