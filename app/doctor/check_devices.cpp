@@ -25,7 +25,7 @@ Finding check_build(const BuildFacts& facts) {
                             (facts.sanitizers.empty() ? "" : " with " + facts.sanitizers) + ", " +
                             facts.compiler + "; " + facts.libraries + "; transports " +
                             facts.transports +
-                            (facts.has_cuda ? "; CUDA built in" : "; CUDA left out");
+                            (facts.has_cuda ? "; CUDA kernels built in, not used in training yet" : "; CUDA left out");
   if (facts.build_type == "release" && facts.sanitizers.empty()) return fine("build", found);
   return warning("build", found + "; several times slower than a release",
                  "train with `scripts/build release`");
