@@ -20,6 +20,7 @@
 #include "engine/nominal_profile.hpp"
 #include "engine/profile_data.hpp"
 #include "engine/profile_run.hpp"
+#include "runtime/policies/registry.hpp"
 #include "runtime/vocabulary/nearest_word.hpp"
 #include "scheduler/predicted_costs.hpp"
 
@@ -64,6 +65,7 @@ struct Material {
   std::vector<PipelineShape> shapes;  // Per pipeline.
   std::string costs;                  // `measured`, `computed`.
   std::size_t samples = 0;
+  std::vector<std::string> policies;  // Those to run.
   std::vector<std::string> warnings;  // What the job says in vain.
 };
 
@@ -72,7 +74,7 @@ constexpr std::size_t kBarsMax = 32;  // Microbatches in the picture.
 
 // The policies to run: the three that everything is compared with, and those asked for.
 Result<std::vector<std::string>> chosen_policies(const std::string& wanted) {
-  const auto known = balancer::policy_names();
+  const auto known = policies::policy_names();
   if (wanted == "all") return known;
   std::vector<std::string> chosen(std::begin(kCompared), std::end(kCompared));
   if (std::find(known.begin(), known.end(), wanted) == known.end()) {
@@ -108,12 +110,17 @@ Status use_costs(engine::JobSetup& setup, const std::string& cluster, Progress& 
 Result<Material> read_material(const BalanceArguments& arguments, Progress& progress) {
   const auto job = read_job_on_paper(arguments.job, true);
   if (!job.ok()) return job.error();
+  auto policies = chosen_policies(arguments.policy);  // Its plug-ins are loaded now.
+  if (!policies.ok()) return policies.error();
   const EndOnStalledRead reads(job.value().job.data.read_timeout_s);
   auto prepared = engine::prepare(job.value().job);
   if (!prepared.ok()) return prepared.error();
   auto& setup = prepared.value();
   Material material;
+  material.policies = std::move(policies).value();
   material.warnings = warnings_of(job.value(), setup, /*elsewhere=*/false);  // Its own layout.
+  if (setup.job.parallel.mode == job::LayoutMode::manual)  // Refused before anything is measured.
+    if (auto placed = engine::make_parallel_plan(setup); !placed.ok()) return placed.error();
   if (auto used = use_costs(setup, arguments.cluster, progress); !used.ok()) return used.error();
   progress.now("placing the layout");
   auto plan = engine::make_parallel_plan(setup);
@@ -317,13 +324,11 @@ void print_text(const Material& material, const Answers& answers) {
 }
 
 int balance(const BalanceArguments& arguments) {
-  const auto policies = chosen_policies(arguments.policy);
-  if (!policies.ok()) return report(policies.error());
   auto progress = std::make_optional<Progress>("reading the job");
   const auto material = read_material(arguments, *progress);
   if (!material.ok()) return progress.reset(), report(material.error());
   const auto answers =
-      ask(policies.value(), arguments.policy, material.value().question, *progress);
+      ask(material.value().policies, arguments.policy, material.value().question, *progress);
   progress.reset();
   if (!answers.ok()) return report(answers.error());
   if (arguments.json)

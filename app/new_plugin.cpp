@@ -15,6 +15,7 @@
 #include "app/plugin_example.hpp"
 #include "app/terminal.hpp"
 #include "models/family/registry.hpp"
+#include "runtime/policies/registry.hpp"
 
 namespace troupe::app {
 
@@ -22,7 +23,40 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kExampleName = "resampler";
+/// What a user may begin from.
+struct Example {
+  const char* kind;           // As the command line says it.
+  std::string_view own_name;  // In its files; the user's stands in its place.
+  std::string_view source, build, job, test;
+  const char* summary;  // Of its source.
+  const char* shows;    // What else its test does.
+  bool (*is_taken)(const std::string& name);
+};
+
+bool is_family(const std::string& name) { return models::find_family(name) != nullptr; }
+bool is_policy(const std::string& name) {
+  const auto names = policies::policy_names();
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+const Example kFamily{"family",
+                      "resampler",
+                      kFamilySource,
+                      kFamilyBuild,
+                      kFamilyJob,
+                      kFamilyTest,
+                      "a vision encoder with learned queries",
+                      "and holds two stages against one process",
+                      is_family};
+const Example kPolicy{"policy",
+                      "snake",
+                      kPolicySource,
+                      kPolicyBuild,
+                      kPolicyJob,
+                      kPolicyTest,
+                      "samples dealt by their work, forth and back",
+                      "shows it beside others, and holds two stages against one process",
+                      is_policy};
 
 struct NewOptions {
   std::string name;
@@ -53,11 +87,10 @@ bool is_good_name(const std::string& name) {
 }
 
 /// The example's text with another name in it.
-std::string renamed(std::string_view text, const std::string& name) {
+std::string renamed(std::string_view text, std::string_view from, const std::string& name) {
   std::string out(text);
-  for (auto at = out.find(kExampleName); at != std::string::npos;
-       at = out.find(kExampleName, at + name.size()))
-    out.replace(at, kExampleName.size(), name);
+  for (auto at = out.find(from); at != std::string::npos; at = out.find(from, at + name.size()))
+    out.replace(at, from.size(), name);
   return out;
 }
 
@@ -75,17 +108,19 @@ Status write(const fs::path& file, const std::string& text, bool is_program) {
   return Done{};
 }
 
-Status write_example(const NewOptions& options) {
+Status write_example(const Example& example, const NewOptions& options) {
+  const std::string kind = example.kind;
   if (!is_good_name(options.name))
-    return Error{Errc::invalid_argument, "'" + options.name + "' is no name of a family", "NAME",
+    return Error{Errc::invalid_argument, "'" + options.name + "' is no name of a " + kind, "NAME",
                  "use small letters, digits and _, beginning with a letter"};
   const bool is_build_word =
       std::find(kBuildWords.begin(), kBuildWords.end(), options.name) != kBuildWords.end();
-  if (is_build_word || models::find_family(options.name) != nullptr)
-    return Error{Errc::invalid_argument,
-                 "'" + options.name +
-                     (is_build_word ? "' is a word of its build already" : "' is a family already"),
-                 "NAME", "choose another name"};
+  if (is_build_word || example.is_taken(options.name))
+    return Error{
+        Errc::invalid_argument,
+        "'" + options.name +
+            (is_build_word ? "' is a word of its build already" : "' is a " + kind + " already"),
+        "NAME", "choose another name"};
   std::error_code failed;
   if (fs::exists(options.folder, failed) && !fs::is_empty(options.folder, failed))
     return Error{Errc::invalid_argument, "is there already, and not empty", options.folder.string(),
@@ -94,29 +129,29 @@ Status write_example(const NewOptions& options) {
   if (failed)
     return Error{Errc::io_failed, failed.message(), options.folder.string(),
                  "name another folder with --dir"};
-  const std::pair<std::string, std::string_view> files[] = {{options.name + ".cpp", kExampleSource},
-                                                            {"CMakeLists.txt", kExampleBuild},
-                                                            {"job.toml", kExampleJob},
-                                                            {"test.sh", kExampleTest}};
+  const std::pair<std::string, std::string_view> files[] = {{options.name + ".cpp", example.source},
+                                                            {"CMakeLists.txt", example.build},
+                                                            {"job.toml", example.job},
+                                                            {"test.sh", example.test}};
   for (const auto& [file, text] : files)
-    if (auto done = write(options.folder / file, renamed(text, options.name), file == "test.sh");
+    if (auto done = write(options.folder / file, renamed(text, example.own_name, options.name),
+                          file == "test.sh");
         !done.ok())
       return done;
   return Done{};
 }
 
-int make_family(const NewOptions& options) {
-  if (auto done = write_example(options); !done.ok()) return report(done.error());
+int make_example(const Example& example, const NewOptions& options) {
+  if (auto done = write_example(example, options); !done.ok()) return report(done.error());
   std::error_code ignored;
   // PREFIX/bin/troupe, where it is installed.
   const auto prefix = fs::read_symlink("/proc/self/exe", ignored).parent_path().parent_path();
   const auto folder = options.folder.string();
   const auto test = quoted_word((options.folder / "test.sh").string());
-  std::cout << "a family of your own, which trains as it is: " << folder << "\n"
-            << "  " << options.name
-            << ".cpp   a vision encoder with learned queries: change what you like\n"
+  std::cout << "a " << example.kind << " of your own, which trains as it is: " << folder << "\n"
+            << "  " << options.name << ".cpp   " << example.summary << ": change what you like\n"
             << "  job.toml, CMakeLists.txt\n"
-            << "  test.sh    builds it, and holds two stages against one process\n";
+            << "  test.sh    builds it, " << example.shows << "\n";
   if (fs::exists(prefix / "include" / "troupe", ignored))
     std::cout << "Next:  " << test << " " << quoted_word(prefix.string()) << "\n";
   else
@@ -131,14 +166,18 @@ int make_family(const NewOptions& options) {
 void add_new(Commands& commands) {
   auto* fresh = commands.root.add_subcommand("new", "An example to begin a part of your own from");
   fresh->require_subcommand(1);
-  auto* family = fresh->add_subcommand("family", "A model family, as a plug-in");
-  auto options = std::make_shared<NewOptions>();
-  family->add_option("NAME", options->name, "What job files call it")->required();
-  family->add_option("--dir", options->folder, "Where to put it (default: ./NAME)");
-  family->callback([&commands, options] {
-    if (options->folder.empty()) options->folder = options->name;
-    commands.exit_code = make_family(*options);
-  });
+  const auto add = [&](const Example& example, const char* summary) {
+    auto* command = fresh->add_subcommand(example.kind, summary);
+    auto options = std::make_shared<NewOptions>();
+    command->add_option("NAME", options->name, "What job files call it")->required();
+    command->add_option("--dir", options->folder, "Where to put it (default: ./NAME)");
+    command->callback([&commands, &example, options] {
+      if (options->folder.empty()) options->folder = options->name;
+      commands.exit_code = make_example(example, *options);
+    });
+  };
+  add(kFamily, "A model family, as a plug-in");
+  add(kPolicy, "A microbatch policy, as a plug-in");
 }
 
 }  // namespace troupe::app

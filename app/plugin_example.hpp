@@ -1,4 +1,5 @@
-// The files of examples/resampler, which `troupe new family` begins from.
+// The files of examples that `troupe new` begins from: a family's (examples/resampler), a policy's
+// (examples/snake).
 
 #pragma once
 
@@ -6,9 +7,14 @@
 
 namespace troupe::app {
 
-extern const std::string_view kExampleSource;
-extern const std::string_view kExampleBuild;
-extern const std::string_view kExampleJob;
-extern const std::string_view kExampleTest;
+extern const std::string_view kFamilySource;
+extern const std::string_view kFamilyBuild;
+extern const std::string_view kFamilyJob;
+extern const std::string_view kFamilyTest;
+
+extern const std::string_view kPolicySource;
+extern const std::string_view kPolicyBuild;
+extern const std::string_view kPolicyJob;
+extern const std::string_view kPolicyTest;
 
 }  // namespace troupe::app

@@ -135,7 +135,7 @@ const std::vector<Policy>& table() {
        plan_hierarchical},
       {{"deferral", "hierarchical, then pairwise deferral of LLM work (Entrain 4.5.2).", {8, 400}},
        plan_deferral},
-      {{"dflop-search", "dflop, then exchanges between two buckets at a time.", {6, 10}},
+      {{"dflop-search", "dflop, then exchanges between two buckets at a time.", {6, 10}, true},
        plan_dflop_search},
       {{"deferral-exchange", "deferral with exchanges both ways in every pair.", {8, 400}},
        plan_deferral_exchange},
@@ -143,13 +143,15 @@ const std::vector<Policy>& table() {
        plan_deferral_chain},
       {{"balanced-chain",
         "dflop-search on the encoder side, deferral-chain on the LLM's.",
-        {10, 1000}},
+        {10, 1000},
+        true},
        plan_balanced_chain},
       {{"tapered",
         "dflop-search with small first and last microbatches: less filling, draining.",
-        {5, 10}},
+        {5, 10},
+        true},
        plan_tapered},
-      {{"auto", "The best of all the above by cost, then local search.", {}}, plan_auto},
+      {{"auto", "The best of all the above by cost, then local search.", {}, true}, plan_auto},
   };
   return kTable;
 }
@@ -171,6 +173,18 @@ std::vector<std::string> policy_names() {
   return names;
 }
 
+Status check_llm_cap(std::string_view policy, std::span<const Workload> workloads,
+                     const MicrobatchPlan& plan, const PolicyOptions& options) {
+  if (!options.llm_cap_ms) return Done{};
+  const double largest = llm_spread(group_loads(workloads, plan.llm)).max_ms;
+  if (largest <= *options.llm_cap_ms) return Done{};
+  return Error{Errc::infeasible,
+               "the largest LLM microbatch of '" + std::string(policy) + "' has " +
+                   std::to_string(largest) + " ms, above the cap of " +
+                   std::to_string(*options.llm_cap_ms) + " ms",
+               "balancer.policy", "use more microbatches, another policy, or raise the cap"};
+}
+
 Result<MicrobatchPlan> assign_microbatches(std::string_view policy,
                                            std::span<const Workload> workloads,
                                            const PolicyOptions& options) {
@@ -185,13 +199,9 @@ Result<MicrobatchPlan> assign_microbatches(std::string_view policy,
                  "balancer.policy", name_fix(policy, policy_names())};
   auto plan = found->plan(workloads, options);
   if (!plan.ok()) return plan;
-  const double largest = llm_spread(group_loads(workloads, plan.value().llm)).max_ms;
-  if (largest <= options.llm_cap_ms.value_or(HUGE_VAL)) return plan;
-  return Error{Errc::infeasible,
-               "the largest LLM microbatch of '" + std::string(policy) + "' has " +
-                   std::to_string(largest) + " ms, above the cap of " +
-                   std::to_string(*options.llm_cap_ms) + " ms",
-               "balancer.policy", "use more microbatches, another policy, or raise the cap"};
+  if (auto fits = check_llm_cap(policy, workloads, plan.value(), options); !fits.ok())
+    return fits.error();
+  return plan;
 }
 
 }  // namespace troupe::balancer

@@ -60,6 +60,7 @@ struct PolicyInfo {
   std::string name;
   std::string summary;  ///< One sentence with its source.
   PolicyWork work;
+  bool searches = false;  ///< Looks at other plans until `evaluations_max` is spent.
 };
 
 /// All policies, `auto` last.
@@ -67,6 +68,10 @@ const std::vector<PolicyInfo>& policies();
 
 /// Their names, for messages and checks.
 std::vector<std::string> policy_names();
+
+/// Whether a plan keeps within `llm_cap_ms`. Errors: infeasible: not so; names the policy.
+Status check_llm_cap(std::string_view policy, std::span<const Workload> workloads,
+                     const MicrobatchPlan& plan, const PolicyOptions& options);
 
 /// Plans one replica's microbatches. Both sides of the plan hold every sample once.
 ///

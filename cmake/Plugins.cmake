@@ -4,6 +4,8 @@
 # the same has the same layout of every value that crosses the border.
 
 set(TROUPE_PLUGIN_HEADERS
+  balancer/policies.hpp
+  balancer/workload.hpp
   kernels/activations.hpp
   kernels/bitfield_attention.hpp
   kernels/cross_entropy.hpp
@@ -24,6 +26,8 @@ set(TROUPE_PLUGIN_HEADERS
   models/layer.hpp
   models/parameter_layer.hpp
   models/plugin.hpp
+  runtime/plugins/entry_point.hpp
+  runtime/policies/registry.hpp
   runtime/vocabulary/family_config.hpp
   runtime/vocabulary/layer_work.hpp
   runtime/vocabulary/media_input.hpp

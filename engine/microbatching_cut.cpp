@@ -9,6 +9,7 @@
 #include "engine/memory_bounds.hpp"
 #include "engine/microbatching.hpp"
 #include "engine/pipeline_costs.hpp"
+#include "runtime/policies/registry.hpp"
 #include "scheduler/step_estimator.hpp"
 
 namespace troupe::engine {
@@ -121,7 +122,14 @@ Result<balancer::MicrobatchPlan> Microbatching::assign(
     options.costing_work = kSampleStageWork * static_cast<double>(weights.size()) * stages +
                            kTaskWork * stages * static_cast<double>(options_.microbatches);
   }
-  return balancer::assign_microbatches(options_.policy, weights, options);
+  auto made = policies::run_policy(options_.policy, weights, options);
+  if (made.ok() || made.error().code != Errc::infeasible || !options.llm_cap_ms) return made;
+  Error error = std::move(made).error();
+  error.message += "; the cap is what the memory of the llm's devices has room for";
+  error.where = "cluster.device_memory_gib";
+  error.fix = "raise it or train.microbatches, or cut the llm into more stages";
+  if (options_.policy != "auto") error.fix += "; balancer.policy = \"auto\" looks for other plans";
+  return error;
 }
 
 Result<balancer::MicrobatchPlan> Microbatching::cut(const DealtBatch& batch, const Work& work,

@@ -1,9 +1,13 @@
 #include "runtime/job/bind_job.hpp"
 
 #include <algorithm>
+#include <string>
+#include <variant>
+#include <vector>
 
-#include "models/family/load_plugin.hpp"
 #include "runtime/job/section_reader.hpp"
+#include "runtime/plugins/load_plugin.hpp"
+#include "runtime/policies/registry.hpp"
 
 namespace troupe::job {
 
@@ -69,12 +73,25 @@ Plugins bind_plugins(const Value* value, Findings& findings, std::vector<Error>&
   reader.finish();
   if (findings.problems.size() != problems_before) return plugins;
   for (std::size_t i = 0; i < plugins.libraries.size(); ++i)
-    if (auto loaded = models::load_plugin(plugins.libraries[i]); !loaded.ok())
+    if (auto loaded = plugins::load_plugin(plugins.libraries[i]); !loaded.ok())
       not_loaded.push_back(
           {loaded.error().code,
            "plugins.libraries[" + std::to_string(i) + "]: " + loaded.error().message,
            "plugins.libraries", loaded.error().fix});
   return plugins;
+}
+
+/// Without all plug-ins any policy may be one of theirs, and what was said of them is enough.
+Balancer bind_balancer(const Value* value, bool has_all_plugins, Findings& findings) {
+  Balancer balancer;
+  auto known = policies::policy_names();
+  const Value* policy = value == nullptr ? nullptr : value->find("policy");
+  const auto* word = policy == nullptr ? nullptr : std::get_if<std::string>(&policy->data);
+  if (!has_all_plugins && word != nullptr) known.push_back(*word);
+  SectionReader reader{value, "balancer", findings};
+  describe_balancer(reader, balancer, known);
+  reader.finish();
+  return balancer;
 }
 
 Observation bind_observe(const Value* value, Findings& findings) {
@@ -154,8 +171,7 @@ BoundJob bind_job(const Value& root, Findings& findings) {
                                           [](auto& v, auto& x) { describe_optimizer(v, x); });
   job.scheduler = bind_section<Scheduler>(reader.take("scheduler"), "scheduler", findings,
                                           [](auto& v, auto& x) { describe_scheduler(v, x); });
-  job.balancer = bind_section<Balancer>(reader.take("balancer"), "balancer", findings,
-                                        [](auto& v, auto& x) { describe_balancer(v, x); });
+  job.balancer = bind_balancer(reader.take("balancer"), has_all_plugins, findings);
   job.checkpoint = bind_section<Checkpointing>(reader.take("checkpoint"), "checkpoint", findings,
                                                [](auto& v, auto& x) { describe_checkpoint(v, x); });
   job.cluster = bind_cluster(reader.take("cluster"), findings);

@@ -3,6 +3,7 @@
 
 #include "models/family/registry.hpp"
 #include "runtime/job/check_job.hpp"
+#include "runtime/policies/registry.hpp"
 
 namespace troupe::job {
 
@@ -85,12 +86,6 @@ void warn_of_frozen(const std::vector<ModuleConfig>& modules, Findings& findings
   }
 }
 
-/// Policies that look at other plans until the budget is spent.
-bool searches(const std::string& policy) {
-  return policy == "auto" || policy == "dflop-search" || policy == "balanced-chain" ||
-         policy == "tapered";
-}
-
 void warn_of_balancing(const Job& job, Findings& findings) {
   const Balancer defaults;
   const auto& [dealing, exchange, policy, evaluations, correction] = job.balancer;
@@ -108,7 +103,7 @@ void warn_of_balancing(const Job& job, Findings& findings) {
                      "balancer.policy has no effect: one microbatch per pipeline leaves nothing to "
                      "balance",
                      "raise train.microbatches");
-  if (!searches(policy) && evaluations != defaults.evaluations)
+  if (!policies::searches(policy) && evaluations != defaults.evaluations)
     findings.warn_at("balancer.evaluations",
                      "balancer.evaluations has no effect: \"" + policy + "\" does not search",
                      "remove it, or choose \"auto\" or another policy that searches");

@@ -48,9 +48,5 @@ inline constexpr std::array<std::string_view, 8> kSchedules{
     "gpipe", "dip",        "three-phase"};
 inline constexpr std::array<std::string_view, 2> kDealings{"work", "count"};
 inline constexpr std::array<std::string_view, 3> kExchanges{"off", "per-phase", "auto"};
-inline constexpr std::array<std::string_view, 14> kPolicies{
-    "in-order",       "random",         "disttrain", "llm-only",     "karmarkar-karp",
-    "dflop",          "hierarchical",   "deferral",  "dflop-search", "deferral-exchange",
-    "deferral-chain", "balanced-chain", "tapered",   "auto"};
 
 }  // namespace troupe::job

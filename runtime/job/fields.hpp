@@ -77,11 +77,12 @@ void describe_scheduler(V& v, S& x) {
   v.integer("max_in_flight", x.max_in_flight, {0, 1'000'000});
 }
 
+/// `policies`: their names.
 template <class V, class S>
-void describe_balancer(V& v, S& x) {
+void describe_balancer(V& v, S& x, const std::vector<std::string>& policies) {
   v.word("dealing", x.dealing, kDealings);
   v.word("exchange", x.exchange, kExchanges);
-  v.word("policy", x.policy, kPolicies);
+  v.word("policy", x.policy, policies);
   v.integer("evaluations", x.evaluations, {1, 1'000'000});
   v.flag("adaptive_correction", x.adaptive_correction);
 }

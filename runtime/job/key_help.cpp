@@ -179,7 +179,7 @@ std::vector<std::string> known_keys() {
   walk("train.", Train{}, [](auto& v, auto& x) { describe_train(v, x); });
   walk("optimizer.", Optimizer{}, [](auto& v, auto& x) { describe_optimizer(v, x); });
   walk("scheduler.", Scheduler{}, [](auto& v, auto& x) { describe_scheduler(v, x); });
-  walk("balancer.", Balancer{}, [](auto& v, auto& x) { describe_balancer(v, x); });
+  walk("balancer.", Balancer{}, [](auto& v, auto& x) { describe_balancer(v, x, {}); });
   walk("checkpoint.", Checkpointing{}, [](auto& v, auto& x) { describe_checkpoint(v, x); });
   walk("cluster.", Cluster{}, [](auto& v, auto& x) { describe_cluster(v, x); });
   walk("recovery.", Recovery{}, [](auto& v, auto& x) { describe_recovery(v, x); });

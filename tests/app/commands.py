@@ -10,6 +10,7 @@ import pathlib
 import pty
 import re
 import select
+import shlex
 import struct
 import subprocess
 import sys
@@ -245,7 +246,7 @@ def check_readme(commands):
     """The policies that README.md shows win on the data that it shows them on."""
     text = (DEMO.parents[1] / "README.md").read_text()
     (commands.folder / "first.toml").write_text(text.split("```toml\n")[1].split("```")[0].replace("runs/demo-data", "demo"))
-    lines = [line.split("#")[0].split()[1:] for line in text.splitlines() if line.startswith("    build/release/troupe ")]
+    lines = [shlex.split(line, comments=True)[1:] for line in text.splitlines() if line.startswith("    build/release/troupe ")]
     made = next(words for words in lines if words[:2] == ["data", "make"] and "--uneven" in words)
     commands.expect("README makes uneven data", commands.run(*made), True)
     for words in (words for words in lines if words[0] == "balance" or any("balancer.policy" in word for word in words)):

@@ -55,7 +55,7 @@ def follow_readme(binary, root):
                 and carry_out(folder, "README.md", binary, "checkpoint", "list", "runs/first")
                 and carry_out(folder, "README.md", binary, "checkpoint", "verify", "runs/first")
                 and carry_out(folder, "README.md", binary, "train", "first.toml", "train.steps=1", "--fresh")
-                and carry_out(folder, "README.md", binary, "key", "new", "first.key")
+                and carry_out(folder, "README.md", binary, "key", "new", "runs/first.key")
                 and carry_out(folder, "README.md", binary, "train", "joined.toml", "train.steps=1"))
     print("README.md: " + ("its first job trains" if good else "WRONG"))
     return good

@@ -130,6 +130,14 @@ def a_job_file_and_what_it_extends(bench):
     expect(not (bench.folder / "never").exists(), "a run folder was made for a job that could not be read")
 
 
+def a_plug_in(bench):
+    library = bench.folder / "plug-in.so"
+    library.write_text("no library; it is not read as far as that", encoding="utf-8")
+    for words in job_commands(bench, DEMO)[:4]:
+        with StalledFile(library):
+            bench.expect_end([*words, f'plugins.libraries=["{library}"]'], library, ON_COMMAND_LINE)
+
+
 def a_profile_and_the_run_to_repeat(bench):
     """What planning and the oracle read besides."""
     profile = bench.folder / "profile.json"
@@ -175,7 +183,7 @@ def all_is_well_once_files_can_be_read(bench):
 
 
 CASES = (every_file_of_a_run_that_a_report_or_trace_reads, a_comparison_of_runs, what_looks_into_a_run_besides,
-         a_job_file_and_what_it_extends, a_profile_and_the_run_to_repeat, a_folder_that_answers_nothing,
+         a_job_file_and_what_it_extends, a_plug_in, a_profile_and_the_run_to_repeat, a_folder_that_answers_nothing,
          a_folder_of_parameters_that_answers_nothing, all_is_well_once_files_can_be_read)
 
 

@@ -2,7 +2,7 @@
 """Plug-ins as their authors meet them: installed headers, the example built against them, a family that trains, dies and
 comes back like a built-in one, and what is said of libraries that are none.
 
-    plugins.py BINARY CMAKE BUILD_FOLDER [CASE...]
+    plugins.py BINARY [CASE...]      BINARY lies in the build folder that is installed from
 """
 
 import json
@@ -36,11 +36,13 @@ def ran(command, **options):
 
 
 class Bench:
-    def __init__(self, binary, cmake, build, folder):
-        self.cmake, self.folder, self.prefix = cmake, folder, folder / "prefix"
-        ran([cmake, "--install", build, "--prefix", self.prefix])
+    example, library_name = EXAMPLE, "resampler.so"
+
+    def __init__(self, binary, folder):
+        self.cmake, self.folder, self.prefix = shutil.which("cmake"), folder, folder / "prefix"
+        ran([self.cmake, "--install", binary.parent, "--prefix", self.prefix])
         self.binary = self.prefix / "bin" / "troupe"
-        self.library = self.built(EXAMPLE) / "resampler.so"
+        self.library = self.built(self.example) / self.library_name
         ran([self.binary, "data", "make", folder / "data", "--uneven", "--samples", "200"])
 
     def built(self, source):
@@ -52,7 +54,7 @@ class Bench:
         return build
 
     def words(self, library=None):
-        return [EXAMPLE / "job.toml", f'plugins.libraries=["{library or self.library}"]', "train.dtype=fp64",
+        return [self.example / "job.toml", f'plugins.libraries=["{library or self.library}"]', "train.dtype=fp64",
                 f'data.sources=[{{json="{self.folder}/data/samples.json"}}]', f"train.steps={STEPS}",
                 "train.global_batch_size=8", "optimizer.warmup_steps=2", "data.max_pixels=12544"]
 
@@ -236,9 +238,9 @@ CASES = [the_example_trains_over_two_stages_like_its_reference,
          two_plugins_of_one_name_are_refused, a_new_family_passes_its_own_test_under_its_own_name]
 
 
-def main(binary, cmake, build, *wanted):
+def main(binary, *wanted):
     with tempfile.TemporaryDirectory(prefix="troupe-plugins-") as name:
-        bench = Bench(pathlib.Path(binary), cmake, build, pathlib.Path(name))
+        bench = Bench(pathlib.Path(binary).resolve(), pathlib.Path(name))
         return run_cases([case for case in CASES if not wanted or any(word in case.__name__ for word in wanted)],
                          lambda case: case(bench))
 

@@ -118,7 +118,8 @@ def refused_in_order(bench, memory_gib):
                              f"cluster.device_memory_gib={memory_gib}")
     said = re.search(r"the largest LLM microbatch of 'in-order' has ([\d.]+) ms, above the cap of ([\d.]+) ms", ended.stderr)
     metrics = run / "metrics.jsonl"
-    expect(ended.returncode == 2 and said, f"{memory_gib} GiB: exit {ended.returncode}\n{ended.stderr[-800:]}")
+    says_so = "cluster.device_memory_gib: the largest" in ended.stderr and "fix: raise it or train.microbatches" in ended.stderr
+    expect(ended.returncode == 2 and said and says_so, f"{memory_gib} GiB: exit {ended.returncode}\n{ended.stderr[-800:]}")
     expect(not metrics.exists() or not read_lines(metrics), "a step was trained")
     return float(said[1]), float(said[2])
 

@@ -12,7 +12,9 @@ import tempfile
 
 VOCABULARY = "runtime/vocabulary"
 FILES = "runtime/files"
-RUNTIME = [VOCABULARY, FILES, "runtime/door", "runtime/job", "runtime/data", "runtime/state", "runtime/observe"]
+PLUGINS = "runtime/plugins"
+POLICIES = "runtime/policies"
+RUNTIME = [VOCABULARY, FILES, PLUGINS, POLICIES, "runtime/door", "runtime/job", "runtime/data", "runtime/state", "runtime/observe"]
 FAMILY = "models/family"
 FAMILIES = ["models/llama", "models/mlp", "models/qwen2_vl", "models/whisper"]
 BELOW_ENGINE = RUNTIME + [FAMILY, "scheduler", "balancer", "kernels", "models", "transport"]
@@ -22,16 +24,18 @@ ALLOWED = {
     VOCABULARY: [],
     FILES: [],
     "runtime/door": [VOCABULARY],
+    PLUGINS: [VOCABULARY, FILES],
+    POLICIES: [VOCABULARY, "balancer"],  # The built-in ones stand there.
     FAMILY: [VOCABULARY, *FAMILIES],  # Its table names all.
     **{folder: [VOCABULARY, "kernels", "models", FAMILY] for folder in FAMILIES},
-    "runtime/job": [VOCABULARY, FILES, FAMILY],
+    "runtime/job": [VOCABULARY, FILES, FAMILY, PLUGINS, POLICIES],
     "runtime/data": [VOCABULARY, FILES],
     "runtime/state": [VOCABULARY, FILES],
     "runtime/observe": [VOCABULARY, FILES],
     "scheduler": [VOCABULARY, FAMILY],
     "balancer": [VOCABULARY],
     "kernels": [VOCABULARY],
-    "models": [VOCABULARY, "kernels", FAMILY],
+    "models": [VOCABULARY, "kernels", FAMILY, PLUGINS],
     "transport": [VOCABULARY],
     "engine": BELOW_ENGINE,
     "actors": BELOW_ENGINE + ["engine"],

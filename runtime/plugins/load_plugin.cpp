@@ -1,14 +1,16 @@
-#include "models/family/load_plugin.hpp"
+#include "runtime/plugins/load_plugin.hpp"
 
 #include <dlfcn.h>
 
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 
-namespace troupe::models {
+#include "runtime/files/look_up.hpp"
+#include "runtime/files/read_stream.hpp"
+
+namespace troupe::plugins {
 
 namespace {
 
@@ -42,9 +44,6 @@ Status not_loaded(const fs::path& library) {
 }
 
 Status load(const fs::path& path) {
-  std::error_code ignored;
-  if (!fs::is_regular_file(path, ignored))
-    return refused(Errc::not_found, path, "is not there", "correct the path, or build the plug-in");
   // Names of functions are looked up when they are first called: what it was built for can be asked
   // before one that is not there ends the process.
   void* library = dlopen(path.c_str(), RTLD_LAZY | RTLD_LOCAL);
@@ -52,8 +51,9 @@ Status load(const fs::path& path) {
   const auto interface = find_symbol<AskInterface>(library, "troupe_plugin_interface");
   const auto registration = find_symbol<AskRegistration>(library, "troupe_plugin_register");
   if (interface == nullptr || registration == nullptr)
-    return refused(Errc::invalid_argument, path, "is no plug-in of Troupe",
-                   "end its source with TROUPE_PLUGIN(function), of models/plugin.hpp");
+    return refused(
+        Errc::invalid_argument, path, "is no plug-in of Troupe",
+        "end its source with TROUPE_PLUGIN(function), of runtime/plugins/entry_point.hpp");
   if (const std::string theirs = interface(); theirs != kInterface)
     return refused(Errc::unavailable, path,
                    "was built for [" + theirs + "], this program is [" + kInterface + "]",
@@ -71,13 +71,16 @@ Status load_plugin(const fs::path& library) {
   static std::mutex mutex;
   static std::map<std::string, Status> answers;  // By what the file holds.
   const std::lock_guard lock(mutex);
-  std::ifstream file(library, std::ios::binary);
-  const std::string content{std::istreambuf_iterator<char>(file), {}};
-  const auto known = answers.find(content);
+  // Read in sight of who watches for files that hang; what follows finds it in memory.
+  const auto content = files::is_file(library) ? files::read_whole(library) : std::nullopt;
+  if (!content)
+    return refused(Errc::not_found, library, "is not there, or cannot be read",
+                   "correct the path, or build the plug-in");
+  const auto known = answers.find(*content);
   if (known != answers.end()) return known->second;
   auto answer = load(library);
-  if (answer.ok()) answers.emplace(content, answer);
+  if (answer.ok()) answers.emplace(*content, answer);
   return answer;
 }
 
-}  // namespace troupe::models
+}  // namespace troupe::plugins

@@ -1,5 +1,5 @@
 // Shared libraries that add to the registries: `[plugins] libraries` of a job file. What their
-// authors include is models/plugin.hpp.
+// authors include is entry_point.hpp.
 
 #pragma once
 
@@ -7,7 +7,7 @@
 
 #include "runtime/vocabulary/result.hpp"
 
-namespace troupe::models {
+namespace troupe::plugins {
 
 /// Loads a plug-in into this process for good, and lets it register what it has. Thread-safe. A
 /// library that is loaded already, or a copy of it elsewhere, is not loaded again.
@@ -19,4 +19,4 @@ namespace troupe::models {
 /// - unavailable: it was built against other headers than this program, or by another compiler.
 Status load_plugin(const std::filesystem::path& library);
 
-}  // namespace troupe::models
+}  // namespace troupe::plugins

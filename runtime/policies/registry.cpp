@@ -1,0 +1,178 @@
+#include "runtime/policies/registry.hpp"
+
+#include <algorithm>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <set>
+#include <utility>
+
+namespace troupe::policies {
+
+namespace {
+
+class Registry {
+ public:
+  bool add(Policy policy) {
+    const std::lock_guard lock(mutex_);
+    if (find_locked(policy.name) != nullptr) return false;
+    added_.push_back(std::move(policy));
+    return true;
+  }
+
+  const Policy* find(std::string_view name) const {
+    const std::lock_guard lock(mutex_);
+    return find_locked(name);
+  }
+
+  std::vector<std::string> names() const {
+    const std::lock_guard lock(mutex_);
+    std::vector<std::string> list;
+    for (const auto& policy : added_) list.push_back(policy.name);
+    return list;
+  }
+
+ private:
+  const Policy* find_locked(std::string_view name) const {
+    const auto found = std::ranges::find(added_, name, &Policy::name);
+    return found == added_.end() ? nullptr : &*found;
+  }
+
+  mutable std::mutex mutex_;
+  std::deque<Policy> added_;  // Its elements never move.
+};
+
+Registry& registry() {
+  static Registry all;
+  return all;
+}
+
+const balancer::PolicyInfo* built_in(std::string_view name) {
+  const auto& all = balancer::policies();
+  const auto found = std::ranges::find(all, name, &balancer::PolicyInfo::name);
+  return found == all.end() ? nullptr : &*found;
+}
+
+Error blamed(const std::string& policy, const std::string& what, const std::string& fix) {
+  return {Errc::invalid_argument, "policy '" + policy + "' " + what, "balancer.policy", fix};
+}
+
+bool is_good_name(const std::string& name) {
+  return !name.empty() && std::ranges::all_of(name, [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
+  });
+}
+
+/// Where each sample stands on one side; what is wrong with the side, where that cannot be said.
+Result<std::vector<std::int32_t>> places_of(const balancer::SampleGroups& side,
+                                            const std::string& name, std::size_t samples) {
+  const auto wrong = [&](std::int64_t sample, const std::string& what) {
+    return Error{
+        Errc::invalid_argument, "has sample " + std::to_string(sample) + " " + what, {}, {}};
+  };
+  std::vector<std::int32_t> places(samples, -1);
+  for (std::size_t m = 0; m < side.size(); ++m)
+    for (const std::int32_t sample : side[m]) {
+      const std::string where = name + " microbatch " + std::to_string(m);
+      if (sample < 0 || static_cast<std::size_t>(sample) >= samples)
+        return wrong(sample, "in " + where + ", of " + std::to_string(samples));
+      auto& place = places[static_cast<std::size_t>(sample)];
+      if (place >= 0)
+        return wrong(sample, "in " + where + " and in microbatch " + std::to_string(place));
+      place = static_cast<std::int32_t>(m);
+    }
+  const auto left_out = std::ranges::find(places, -1);
+  if (left_out != places.end())
+    return wrong(left_out - places.begin(), "in no " + name + " microbatch");
+  return places;
+}
+
+/// The plan with all that follows from its two sides.
+Result<MicrobatchPlan> completed(MicrobatchPlan plan, std::size_t samples,
+                                 const PolicyOptions& options) {
+  const auto wrong = [](std::string what) {
+    return Error{Errc::invalid_argument, std::move(what), {}, {}};
+  };
+  const auto count = plan.llm.size();
+  if (plan.encoder.size() != count)
+    return wrong("has " + std::to_string(plan.encoder.size()) + " encoder microbatches and " +
+                 std::to_string(count) + " of the llm");
+  if (count == 0 || std::cmp_greater(count, options.microbatches))
+    return wrong("has " + std::to_string(count) + " microbatches, where 1 to " +
+                 std::to_string(options.microbatches) + " are asked for");
+  const auto encoder = places_of(plan.encoder, "encoder", samples);
+  if (!encoder.ok()) return encoder.error();
+  const auto llm = places_of(plan.llm, "llm", samples);
+  if (!llm.ok()) return llm.error();
+  plan.deferred.clear();
+  std::set<std::pair<std::int32_t, std::int32_t>> pairs;
+  for (std::size_t s = 0; s < samples; ++s) {
+    const auto from = encoder.value()[s], to = llm.value()[s];
+    if (from == to) continue;
+    plan.deferred.push_back(static_cast<std::int32_t>(s));
+    pairs.insert({from, to});
+  }
+  plan.pairs.assign(pairs.begin(), pairs.end());
+  for (auto* side : {&plan.encoder, &plan.llm})
+    for (auto& group : *side) std::ranges::sort(group);
+  return plan;
+}
+
+/// Code of the user's may throw.
+Result<MicrobatchPlan> asked(const Policy& policy, std::span<const Workload> workloads,
+                             const PolicyOptions& options) {
+  try {
+    return policy.plan(workloads, options);
+  } catch (const std::exception& fault) {
+    return Error{Errc::invalid_argument, std::string("throws: ") + fault.what(), {}, {}};
+  } catch (...) {
+    return Error{Errc::invalid_argument, "throws no std::exception", {}, {}};
+  }
+}
+
+}  // namespace
+
+Status register_policy(Policy policy) {
+  const std::string name = policy.name;
+  if (!is_good_name(name))
+    return blamed(name, "has no name for a job file", "use small letters, digits, `-` and `_`");
+  if (!policy.plan) return blamed(name, "has no `plan`", "set it");
+  if (built_in(name) != nullptr || !registry().add(std::move(policy)))
+    return blamed(name, "is there already", "choose another name, or register it once");
+  return Done{};
+}
+
+std::vector<std::string> policy_names() {
+  auto names = balancer::policy_names();
+  for (auto& name : registry().names()) names.push_back(std::move(name));
+  return names;
+}
+
+bool searches(std::string_view policy) {
+  if (const auto* info = built_in(policy)) return info->searches;
+  const auto* added = registry().find(policy);
+  return added != nullptr && added->searches;
+}
+
+Result<MicrobatchPlan> run_policy(std::string_view policy, std::span<const Workload> workloads,
+                                  const PolicyOptions& options) {
+  const Policy* added = registry().find(policy);
+  if (added == nullptr) return balancer::assign_microbatches(policy, workloads, options);
+  if (auto fine = balancer::check_workloads(workloads); !fine.ok()) return fine.error();
+  if (auto fine = balancer::check_group_count(options.microbatches, "microbatches"); !fine.ok())
+    return fine.error();
+  auto plan = asked(*added, workloads, options);
+  if (plan.ok()) plan = completed(std::move(plan).value(), workloads.size(), options);
+  if (!plan.ok()) {
+    Error fault = plan.error();
+    fault.message = "policy '" + added->name + "' " + fault.message;
+    fault.where = "balancer.policy";
+    if (fault.fix.empty()) fault.fix = "correct the policy, or choose another";
+    return fault;
+  }
+  if (auto fits = balancer::check_llm_cap(policy, workloads, plan.value(), options); !fits.ok())
+    return fits.error();
+  return plan;
+}
+
+}  // namespace troupe::policies

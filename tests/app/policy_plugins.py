@@ -1,0 +1,157 @@
+#!/usr/bin/python3
+"""Microbatch policies of the user's own: the example built against installed headers and trained, what a policy decides is
+what runs, and what faulty ones do.
+
+    policy_plugins.py BINARY [CASE...]      BINARY lies in the build folder that is installed from
+"""
+
+import json
+import os
+import pathlib
+import signal
+import sys
+import tempfile
+
+from plugins import ROOT, THREE_TO_TWO, Bench, Running, ran
+from tests.support.recorded_runs import read_iterations, read_lines, read_lines_so_far
+from tests.support.run_cases import expect, run_cases
+from whole_jobs import children
+
+EXAMPLE = ROOT / "examples" / "snake"
+
+# In-order microbatches, the last one first; and policies that break a rule each.
+OWN = r"""
+#include <stdexcept>
+#include "runtime/plugins/entry_point.hpp"
+#include "runtime/policies/registry.hpp"
+using namespace troupe;
+using namespace troupe::policies;
+
+MicrobatchPlan backwards(std::size_t samples, const PolicyOptions& options) {
+  MicrobatchPlan made;
+  const auto count = std::size_t(options.microbatches);
+  for (std::size_t m = count; m-- > 0;) {
+    auto& group = made.llm.emplace_back();
+    for (std::size_t s = samples * m / count; s < samples * (m + 1) / count; ++s) group.push_back(int(s));
+  }
+  made.encoder = made.llm;
+  return made;
+}
+
+Status add(const char* name, void (*spoil)(MicrobatchPlan&)) {
+  return register_policy({name, [spoil](std::span<const Workload> samples, const PolicyOptions& options) -> Result<MicrobatchPlan> {
+    auto plan = backwards(samples.size(), options);
+    spoil(plan);
+    return plan;
+  }});
+}
+
+Status register_all() {
+  for (const auto& [name, spoil] : std::initializer_list<std::pair<const char*, void (*)(MicrobatchPlan&)>>{
+           {"backwards", [](auto&) {}},
+           {"loses", [](auto& plan) { plan.llm[1].pop_back(); }},
+           {"doubles", [](auto& plan) { plan.encoder[0].push_back(plan.encoder[1][0]); }},
+           {"invents", [](auto& plan) { plan.llm[0][0] = 99; }},
+           {"splits-more", [](auto& plan) { plan.llm.push_back({}), plan.encoder.push_back({}); }},
+           {"crossed", [](auto& plan) { std::swap(plan.llm[0], plan.llm[1]); }},
+           {"throws", [](auto&) { throw std::runtime_error("of its own accord"); }}})
+    if (auto added = add(name, spoil); !added.ok()) return added;
+  return Done{};
+}
+
+TROUPE_PLUGIN(register_all)
+"""
+FAULTS = {"loses": "sample 3 in no llm microbatch", "doubles": "in encoder microbatch 1 and in microbatch 0",
+          "invents": "has sample 99 in llm microbatch 0", "splits-more": "has 3 microbatches, where 1 to 2 are asked for",
+          "throws": "throws: of its own accord"}
+
+
+class PolicyBench(Bench):
+    example, library_name = EXAMPLE, "snake.so"
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        source = self.folder / "own"
+        source.mkdir()
+        (source / "own.cpp").write_text(OWN)
+        (source / "CMakeLists.txt").write_text((EXAMPLE / "CMakeLists.txt").read_text().replace("snake", "own"))
+        self.own = self.built(source) / "own.so"
+
+    def by(self, policy, name, *words):
+        return [*self.job(name, *words), f'plugins.libraries=["{self.own}"]', f"balancer.policy={policy}"]
+
+
+def the_example_survives_a_killed_node_and_a_restart_and_equals_its_reference(bench):
+    run = bench.folder / "snake"
+    command = bench.job("snake", *THREE_TO_TWO, "scheduler.schedule=split-1f1b", "train.microbatches=4", "cluster.fault_tolerance=1")
+    with Running(command, run) as job:
+        job.wait_for(3)
+        os.kill(children(job.process.pid)[1], signal.SIGKILL)
+        job.wait_for(len(read_lines_so_far(run / "metrics.jsonl")) + 3)
+        job.stop()
+    ran(command)
+    bench.equal(bench.reference(), "snake")
+    kinds = [line["kind"] for line in read_lines(run / "events.jsonl")]
+    expect("lost" in kinds and "resumed" in kinds, f"events: {kinds}")
+
+
+def what_a_policy_decides_is_what_runs(bench):
+    ran(bench.job("in-order", "balancer.policy=in-order", "train.steps=4"))
+    ran(bench.by("backwards", "backwards", "train.steps=4"))
+    orders = [[step["pipelines"][0]["llm"] for step in read_iterations(bench.folder / name)] for name in ("in-order", "backwards")]
+    expect(len(orders[0]) == 4 and orders[1] == [step[::-1] for step in orders[0]], f"{orders[0][:1]}, backwards {orders[1][:1]}")
+    expect(all(len(step) > 1 for step in orders[0]), "steps of one microbatch show nothing")
+    bench.equal("in-order", "backwards")
+    # An llm microbatch whose encoders come later waits for them.
+    ran(bench.by("crossed", "crossed", "train.steps=4"))
+    bench.equal("in-order", "crossed")
+
+
+def balance_shows_it_beside_others(bench):
+    answer = json.loads(ran([bench.binary, "balance", *bench.words(), "--policy", "snake", "--steps", "1", "--cluster", "H100", "--json"]))
+    names = [row["policy"] for row in answer["policies"]]
+    expect("snake" in names and "random" in names, f"{names}")
+    expect("did you mean `snake`" in bench.said("balance", *bench.words(), "--policy", "snak", "--cluster", "H100"), "the nearest name")
+
+
+def a_faulty_policy_ends_the_job_by_its_name(bench):
+    for policy, fault in FAULTS.items():
+        name = f"run-{policy}"
+        said = bench.said(*map(str, bench.by(policy, name, "train.microbatches=2")[1:]))
+        expect(f"policy '{policy}'" in said and fault in said and "fix:" in said, f"{policy}: {said[-600:]}")
+        metrics = bench.folder / name / "metrics.jsonl"
+        expect(not metrics.exists() or not read_lines(metrics), f"{policy}: a step was trained")
+
+
+def a_job_without_its_plugin_names_the_policies_there_are(bench):
+    said = bench.said("validate", *bench.words(), "plugins.libraries=[]")
+    expect("'snake' is not one of" in said and "auto" in said, said)
+    missing = bench.folder / "none.so"
+    said = bench.said("validate", *bench.words(missing))
+    expect("is not there" in said and "is not one of" not in said, f"a second complaint, which only misleads:\n{said}")
+
+
+def a_new_policy_passes_its_own_test_under_its_own_name(bench):
+    folder = bench.folder / "mine"
+    said = ran([bench.binary, "new", "policy", "mine", "--dir", folder])
+    expect("a policy of your own" in said and f"Next:  {folder}/test.sh {bench.prefix}" in said, said)
+    expect(not any("snake" in path.read_text() for path in folder.iterdir()), "the example's name is left in it")
+    (folder / "data").symlink_to(bench.folder / "data")
+    ran([folder / "test.sh", bench.prefix])
+    expect("is a policy already" in bench.said("new", "policy", "random", "--dir", bench.folder / "x"), "a name that is taken")
+
+
+CASES = [the_example_survives_a_killed_node_and_a_restart_and_equals_its_reference, what_a_policy_decides_is_what_runs,
+         balance_shows_it_beside_others, a_faulty_policy_ends_the_job_by_its_name,
+         a_job_without_its_plugin_names_the_policies_there_are, a_new_policy_passes_its_own_test_under_its_own_name]
+
+
+def main(binary, *wanted):
+    with tempfile.TemporaryDirectory(prefix="troupe-policies-") as name:
+        bench = PolicyBench(pathlib.Path(binary).resolve(), pathlib.Path(name))
+        return run_cases([case for case in CASES if not wanted or any(word in case.__name__ for word in wanted)],
+                         lambda case: case(bench))
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
