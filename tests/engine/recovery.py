@@ -391,7 +391,8 @@ def layout_file(bench, name, words):
 
 def the_layout_is_changed_by_hand(bench):
     """Twice while the job trains: other cuts and another number of pipelines, then replicas per module; then a node dies."""
-    job = bench.start("by-hand", *LAYOUTS["two pipelines"], steps=80)
+    steps = 160  # Commands take a tenth of a second each, as ten steps do.
+    job = bench.start("by-hand", *LAYOUTS["two pipelines"], steps=steps)
     job.wait_for(3)
     for name, words, why in (("no-node", pipelines([0], [7]), "no-node.toml:1: parallel.pipelines[1].stages[0].node: 7, but the job has 4 nodes"),
                              ("no-llm", ['parallel.pipelines=[{stages=[{node=0,vision="all",audio="all"}]}]'], "no stage holds llm")):
@@ -399,22 +400,24 @@ def the_layout_is_changed_by_hand(bench):
                               capture_output=True, text=True, timeout=60, check=False)
         expect(done.returncode == 2 and why in done.stderr and "fix: " in done.stderr, f"{name}: {done.returncode} {done.stderr}")
     ctl(bench, job, "layout", str(bench.folder / "nowhere.toml"), code=2)
-    for words in (pipelines([0], [3], [2, 1]), by_replicas((BOTH, ENCODERS, ENCODERS), ('"llm"', LLM, LLM))):
-        seen = job.steps()
+    for changes, words in enumerate((pipelines([0], [3], [2, 1]), by_replicas((BOTH, ENCODERS, ENCODERS), ('"llm"', LLM, LLM))), 1):
         answer = ctl(bench, job, "layout", layout_file(bench, "other", words))
         expect("layout changes before the next step: " in answer, f"it is not told what happens: {answer}")
-        job.wait_for(seen + 8)
-        expect(job.events("layout"), "the layout did not change")
+        seen = job.steps()
+        while len(job.events("layout")) < changes and job.steps() < seen + 8:
+            job.wait_for(job.steps() + 1)
+        expect(len(job.events("layout")) == changes, f"the layout did not change within 8 steps of step {seen}")
+        job.wait_for(job.events("layout")[-1]["step"] + 2)  # It has trained, too.
     job.signal(1, signal.SIGKILL)
     output = job.finish()
-    bench.check(job, steps=80)
+    bench.check(job, steps=steps)
     events = read_lines(job.run / "events.jsonl")
     expect([(event["kind"], event["generation"]) for event in events] == [("layout", 2), ("layout", 3), ("lost", 4)],
            f"events: {events}")
     expect(all(event["why"] == "troupe ctl asks for it" and event["copy_bytes"] > 0 for event in events[:2]), f"why: {events}")
     expect(events[2]["copy_bytes"] == 0, "the other encoder had not everything")
     lines = read_lines(job.run / "metrics.jsonl")
-    expect([line["step"] for line in lines] == list(range(1, 81)), "a step stands twice, or not at all")
+    expect([line["step"] for line in lines] == list(range(1, steps + 1)), "a step stands twice, or not at all")
     expect([line["generation"] for line in lines] == sorted(line["generation"] for line in lines) and
            [next(line["step"] for line in lines if line["generation"] == event["generation"]) for event in events] ==
            [event["step"] for event in events], "generations of the steps")
