@@ -70,6 +70,20 @@ class Bench:
             ran(self.job("reference", "--reference"))
         return "reference"
 
+    def survives(self, name, *words):
+        """On 3:2 replicas with a split backward: a node is killed, the job stopped, and gone on with."""
+        run = self.folder / name
+        command = self.job(name, *THREE_TO_TWO, "scheduler.schedule=split-1f1b", "train.microbatches=4", "cluster.fault_tolerance=1", *words)
+        with Running(command, run) as job:
+            job.wait_for(3)
+            os.kill(children(job.process.pid)[1], signal.SIGKILL)
+            job.wait_for(len(read_lines_so_far(run / "metrics.jsonl")) + 3)
+            job.stop()
+        ran(command)
+        self.equal(self.reference(), name)
+        kinds = [line["kind"] for line in read_lines(run / "events.jsonl")]
+        expect("lost" in kinds and "resumed" in kinds, f"events: {kinds}")
+
     def said(self, command, *words, code=2):
         done = subprocess.run([str(word) for word in (self.binary, command, *words)], capture_output=True, text=True,
                               timeout=60)
@@ -111,18 +125,7 @@ def the_example_trains_over_two_stages_like_its_reference(bench):
 
 
 def it_survives_a_killed_node_and_a_restart_on_replicas_with_deferral(bench):
-    run = bench.folder / "replicas"
-    command = bench.job("replicas", *THREE_TO_TWO, "balancer.policy=deferral", "scheduler.schedule=split-1f1b",
-                        "train.microbatches=4", "cluster.fault_tolerance=1")
-    with Running(command, run) as job:
-        job.wait_for(3)
-        os.kill(children(job.process.pid)[1], signal.SIGKILL)
-        job.wait_for(len(read_lines_so_far(run / "metrics.jsonl")) + 3)
-        job.stop()
-    ran(command)
-    bench.equal(bench.reference(), "replicas")
-    kinds = [line["kind"] for line in read_lines(run / "events.jsonl")]
-    expect("lost" in kinds and "resumed" in kinds, f"events: {kinds}")
+    bench.survives("replicas", "balancer.policy=deferral")
 
 
 def planners_know_it(bench):
@@ -238,12 +241,12 @@ CASES = [the_example_trains_over_two_stages_like_its_reference,
          two_plugins_of_one_name_are_refused, a_new_family_passes_its_own_test_under_its_own_name]
 
 
-def main(binary, *wanted):
+def main(make_bench, cases, binary, *wanted):
     with tempfile.TemporaryDirectory(prefix="troupe-plugins-") as name:
-        bench = Bench(pathlib.Path(binary).resolve(), pathlib.Path(name))
-        return run_cases([case for case in CASES if not wanted or any(word in case.__name__ for word in wanted)],
+        bench = make_bench(pathlib.Path(binary).resolve(), pathlib.Path(name))
+        return run_cases([case for case in cases if not wanted or any(word in case.__name__ for word in wanted)],
                          lambda case: case(bench))
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    sys.exit(main(Bench, CASES, *sys.argv[1:]))

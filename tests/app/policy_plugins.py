@@ -6,16 +6,11 @@ what runs, and what faulty ones do.
 """
 
 import json
-import os
-import pathlib
-import signal
 import sys
-import tempfile
 
-from plugins import ROOT, THREE_TO_TWO, Bench, Running, ran
-from tests.support.recorded_runs import read_iterations, read_lines, read_lines_so_far
-from tests.support.run_cases import expect, run_cases
-from whole_jobs import children
+from plugins import ROOT, Bench, main, ran
+from tests.support.recorded_runs import read_iterations, read_lines
+from tests.support.run_cases import expect
 
 EXAMPLE = ROOT / "examples" / "snake"
 
@@ -82,17 +77,7 @@ class PolicyBench(Bench):
 
 
 def the_example_survives_a_killed_node_and_a_restart_and_equals_its_reference(bench):
-    run = bench.folder / "snake"
-    command = bench.job("snake", *THREE_TO_TWO, "scheduler.schedule=split-1f1b", "train.microbatches=4", "cluster.fault_tolerance=1")
-    with Running(command, run) as job:
-        job.wait_for(3)
-        os.kill(children(job.process.pid)[1], signal.SIGKILL)
-        job.wait_for(len(read_lines_so_far(run / "metrics.jsonl")) + 3)
-        job.stop()
-    ran(command)
-    bench.equal(bench.reference(), "snake")
-    kinds = [line["kind"] for line in read_lines(run / "events.jsonl")]
-    expect("lost" in kinds and "resumed" in kinds, f"events: {kinds}")
+    bench.survives("snake")
 
 
 def what_a_policy_decides_is_what_runs(bench):
@@ -146,12 +131,5 @@ CASES = [the_example_survives_a_killed_node_and_a_restart_and_equals_its_referen
          a_job_without_its_plugin_names_the_policies_there_are, a_new_policy_passes_its_own_test_under_its_own_name]
 
 
-def main(binary, *wanted):
-    with tempfile.TemporaryDirectory(prefix="troupe-policies-") as name:
-        bench = PolicyBench(pathlib.Path(binary).resolve(), pathlib.Path(name))
-        return run_cases([case for case in CASES if not wanted or any(word in case.__name__ for word in wanted)],
-                         lambda case: case(bench))
-
-
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    sys.exit(main(PolicyBench, CASES, *sys.argv[1:]))
