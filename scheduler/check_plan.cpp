@@ -54,7 +54,7 @@ std::vector<Fault> grid_faults(const ParallelPlan& plan) {
 /// right divisor. Everything later relies on this.
 std::vector<Fault> shape_faults(const ParallelPlan& plan, const IterationPlan& iteration) {
   std::vector<Fault> faults;
-  const auto wrong_size = [&](const std::string& what, std::size_t found, std::size_t expected) {
+  const auto wrong_size = [&](const char* what, std::size_t found, std::size_t expected) {
     if (found != expected)
       faults.push_back({found < expected ? FaultKind::missing : FaultKind::unknown,
                         {},
