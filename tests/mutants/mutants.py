@@ -197,9 +197,15 @@ class Copy:
 
 
 def failing_without(copy, mutants):
-    """The tests that fail before any mutant is there: they would seem to catch everything."""
+    """The tests that fail before any mutant is there, or say nothing: they would seem to catch everything."""
+    def passes(test):
+        try:
+            return copy.verdict(test) == PASSED
+        except Unusable:
+            return False
+
     tests = sorted({test for mutant in mutants for test in mutant.tests})
-    return [test for test in tests if copy.verdict(test) != PASSED]
+    return [test for test in tests if not passes(test)]
 
 
 def verdict_of(said):
@@ -210,11 +216,31 @@ def verdict_of(said):
     return "caught" + (f"; no end within {SECONDS_MAX} s: {'; '.join(endless)}" if endless else "")
 
 
+def verdict_without(mutant, verdict, broken):
+    """The verdict, unless a test that the mutant names fails anyway: then it says nothing."""
+    blind = [test for test in mutant.tests if test in broken]
+    return f"UNUSABLE: fails without it, too: {'; '.join(blind)}" if blind else verdict
+
+
+def in_order(mutants):
+    """Whole runs last, because one of them at a time holds all others up; mutants of a file together, because taking
+    one back and planting the next then compiles that file once."""
+    return sorted(mutants, key=lambda mutant: (any(test.startswith("script ") for test in mutant.tests), mutant.files,
+                                               mutant.targets, mutant.name))
+
+
 def try_all(copies, mutants, report):
-    """Tries each mutant in whichever copy is free; `report` hears of each as it ends. Returns how many were caught."""
-    free, lock, caught = queue.Queue(), threading.Lock(), []
-    for copy in copies:
+    """The tests that fail before any mutant is there: the first copy tries them while the others begin with mutants.
+    Each mutant is tried in whichever copy is free; `report` hears of each as it ends."""
+    free, lock = queue.Queue(), threading.Lock()
+    for copy in copies[1:]:
         free.put(copy)
+
+    def try_without():
+        try:
+            return failing_without(copies[0], mutants)
+        finally:
+            free.put(copies[0])
 
     def try_one(mutant):
         copy, begin = free.get(), time.monotonic()
@@ -225,12 +251,12 @@ def try_all(copies, mutants, report):
         finally:
             free.put(copy)
         with lock:
-            caught.append(verdict.startswith("caught"))
             report(mutant, verdict, time.monotonic() - begin)
 
-    with concurrent.futures.ThreadPoolExecutor(len(copies)) as pool:
-        list(pool.map(try_one, mutants))
-    return sum(caught)
+    with concurrent.futures.ThreadPoolExecutor(len(copies) + 1) as pool:
+        broken = pool.submit(try_without)
+        list(pool.map(try_one, in_order(mutants)))
+    return broken.result()
 
 
 def table_of(rows):
@@ -248,21 +274,21 @@ def run(mutants, workers, record):
     print(f"building {len(copies)} copies in {COPIES.relative_to(ROOT)}", flush=True)
     for copy in copies:
         copy.prepare(targets)
-    broken = failing_without(copies[0], mutants)
-    for test in broken:
-        print(f"failed: without any mutant: {test}", flush=True)
-    if broken:
-        print(f"0 passed, {len(broken)} failed, {len(mutants)} skipped")
-        return 1
     rows = []
 
     def report(mutant, verdict, seconds):
         rows.append((mutant, verdict))
         print(f"{mutant.name} ({seconds:.0f} s): {verdict}", flush=True)
+        if record:  # As it goes: what a run has seen before it is interrupted stays.
+            record.write_text(table_of(rows), encoding="utf-8")
 
-    caught = try_all(copies, mutants, report)
+    broken = try_all(copies, mutants, report)
+    for test in broken:
+        print(f"failed: without any mutant: {test}", flush=True)
+    rows = [(mutant, verdict_without(mutant, verdict, broken)) for mutant, verdict in rows]
     if record:
         record.write_text(table_of(rows), encoding="utf-8")
+    caught = sum(verdict.startswith("caught") for _, verdict in rows)
     print(f"{caught} passed, {len(mutants) - caught} failed, 0 skipped")
     return 0 if caught == len(mutants) else 1
 

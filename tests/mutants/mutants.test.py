@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 """The verdicts of mutants.py, on mutants and test programs made here."""
 
+import dataclasses
 import pathlib
 import subprocess
 import tempfile
@@ -80,8 +81,14 @@ def main():
         assert verdict(folder, ENDLESS, mutant) == 'caught; no end within 0.2 s: test_x "adds"'
         mutants.SECONDS_MAX = 60
         # A test that fails anyway would seem to catch everything.
-        assert mutants.failing_without(Copy(folder, "#!/bin/sh\necho 'test cases: 1 | 1 failed'\nexit 1\n"), [mutant])
-        assert not mutants.failing_without(Copy(folder, LOOKS), [mutant])
+        fails = Copy(folder, "#!/bin/sh\necho 'test cases: 1 | 1 failed'\nexit 1\n")
+        broken = mutants.try_all([fails], [mutant], lambda *_: None)
+        assert broken == ['test_x "adds"']
+        assert mutants.verdict_without(mutant, "caught", broken) == 'UNUSABLE: fails without it, too: test_x "adds"'
+        assert not mutants.try_all([Copy(folder, LOOKS)], [mutant], lambda *_: None)
+        assert mutants.verdict_without(mutant, "caught", []) == "caught"
+        runs = dataclasses.replace(mutant, name="a", tests=("script x.py",))
+        assert mutants.in_order([runs, mutant]) == [mutant, runs]
         (folder / "moved.patch").write_text(HEAD + PATCH.replace("-one", "-eleven"))
         moved = mutants.read_mutant(folder / "moved.patch")
         assert verdict(folder, LOOKS, moved).startswith("UNUSABLE: cannot be planted")
