@@ -313,8 +313,8 @@ NodeActor::behavior_type node(Self self, NodeResources* resources, SupervisorAct
         self->state.resources->save_number = order.number;
         for (auto& [device, executor] : self->state.executors) self->send(executor, order);
       },
-      [self](stop_atom, const std::string& why) {
-        if (counts(self)) end_node(self, {why.empty() ? 0 : 1, why, true});
+      [self](stop_atom, const std::string& why, std::int32_t exit_code) {
+        if (counts(self)) end_node(self, {exit_code, why, true});
       },
       [self](begin_atom, const std::string& why) {
         if (counts(self)) end_node(self, {kResumable, why, true, {}, 1});

@@ -191,8 +191,9 @@ using NodeActor = caf::typed_actor<
     caf::reacts_to<collect_atom, Collection>,
     // Write this node's share of a checkpoint; a SaveReport per device goes to the supervisor.
     caf::reacts_to<SaveOrder>,
-    // End: no more messages will come. The text says why; it is empty after a finished job.
-    caf::reacts_to<stop_atom, std::string>,
+    // End: no more messages will come. The text says why, empty after a finished job; then the exit
+    // code.
+    caf::reacts_to<stop_atom, std::string, std::int32_t>,
     // The same, and the job begins again from a checkpoint: look for it anew.
     caf::reacts_to<begin_atom, std::string>,
     // A signal asks this process to end: the supervisor hears of it and ends the job.

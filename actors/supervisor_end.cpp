@@ -79,11 +79,14 @@ void end(Self self, JobEnd how) {
   state.how = std::move(how);
   state.deadline = now(self) + seconds(state.resources->setup.job.cluster.stop_timeout_s);
   if (state.stopping) state.deadline = std::min(state.deadline, state.stopping->until);
+  // What only this machine knows of, a signal, say, is to others that the job failed.
+  const bool is_theirs = state.how.exit_code == 0 || state.how.exit_code == kResumable;
+  const std::int32_t code = is_theirs ? state.how.exit_code : 1;
   for (const NodeEntry& node : state.nodes) {
     if (state.how.again > 0)
       send_to_node(self, node, begin_atom::value, state.how.message);
     else
-      send_to_node(self, node, stop_atom::value, state.how.message);
+      send_to_node(self, node, stop_atom::value, state.how.message, code);
   }
   const auto recorded = [self] {
     self->state.recorded = true;

@@ -306,7 +306,8 @@ void gathered_lost(Self self, NodeId node) {
   auto& state = self->state;
   state.resources->logger.warning(describe(state.nodes[node.index()], node.index()) +
                                   " was lost while its head was replaced");
-  send_to_node(self, state.nodes[node.index()], stop_atom::value, "it was silent for too long");
+  send_to_node(self, state.nodes[node.index()], stop_atom::value, "it was silent for too long",
+               std::int32_t{1});
   state.nodes[node.index()] = {};
   state.gathering->holdings.erase(node);
   std::erase_if(state.gathering->unfinished,
@@ -316,7 +317,8 @@ void gathered_lost(Self self, NodeId node) {
 void gathered_failed(Self self, NodeId node, const Error& error) {
   // What peers of a step that nobody decides miss in each other means nothing.
   if (error.code == Errc::transport_failed) return;
-  send_to_node(self, self->state.nodes[node.index()], stop_atom::value, error.message);
+  send_to_node(self, self->state.nodes[node.index()], stop_atom::value, error.message,
+               std::int32_t{1});
   if (is_there(self->state.nodes[node.index()])) gathered_lost(self, node);
 }
 

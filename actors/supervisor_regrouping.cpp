@@ -204,7 +204,7 @@ void forget_node(Self self, NodeId id, const std::string& why) {
   node.phase = NodePhase::gone;
   if (node.handle)
     self->send(caf::actor_cast<NodeActor>(node.handle), stop_atom::value,
-               why.empty() ? "" : "the job goes on without this node: " + why);
+               why.empty() ? "" : "the job goes on without this node: " + why, why.empty() ? 0 : 1);
   state.resources->transport->disconnect(id.value, {Errc::transport_failed, why, {}, {}});
   state.newcomers.erase(id);
   std::erase_if(state.configuration.nodes,

@@ -12,6 +12,7 @@
 #include "app/progress.hpp"
 #include "app/replay/failure_trace.hpp"
 #include "app/replay/replay_model.hpp"
+#include "app/stalled_read.hpp"
 #include "app/terminal.hpp"
 #include "app/text_table.hpp"
 #include "engine/job_setup.hpp"
@@ -71,8 +72,13 @@ Result<engine::JobSetup> read_setup(const JobArguments& arguments) {
   return engine::prepare(job.value().job);
 }
 
-Result<FailureTrace> read_events(const Options& options, std::int64_t nodes) {
-  if (!options.trace.empty()) return read_failure_trace(options.trace, options.seed);
+/// `read_timeout_s`: a trace that is not read within that time ends the process.
+Result<FailureTrace> read_events(const Options& options, std::int64_t nodes,
+                                 double read_timeout_s) {
+  if (!options.trace.empty()) {
+    const EndOnStalledRead reads(read_timeout_s);
+    return read_failure_trace(options.trace, options.seed);
+  }
   // Until fewer than half of the nodes are left, unless the hours say otherwise.
   const double every_ms = options.failure_every_s * 1000;
   FailureTrace made;
@@ -225,7 +231,8 @@ int run_replay(const Options& options) {
   if (!setup.ok()) return report(setup.error());
   const auto cluster = parse_cluster(options.cluster);
   if (!cluster.ok()) return report(cluster.error());
-  const auto trace = read_events(options, cluster.value().shape.nodes);
+  const auto trace =
+      read_events(options, cluster.value().shape.nodes, setup.value().job.data.read_timeout_s);
   if (!trace.ok()) return report(trace.error());
   const auto all = play(options, setup.value(), cluster.value(), trace.value());
   if (!all.ok()) return report(all.error());

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "app/commands.hpp"
+#include "app/key_page.hpp"
 #include "app/near_miss.hpp"
 #include "app/terminal.hpp"
 
@@ -13,6 +14,8 @@ namespace troupe::app {
 namespace {
 
 int help(const CLI::App& root, const std::vector<std::string>& words) {
+  if (!words.empty() && words.front() == "keys" && words.size() <= 2)
+    return print_keys(words.size() == 2 ? words.back() : "");
   const CLI::App* command = &root;
   std::string path = "troupe";
   for (const auto& word : words) {
@@ -30,9 +33,13 @@ int help(const CLI::App& root, const std::vector<std::string>& words) {
 
 void add_help(Commands& commands) {
   auto words = std::make_shared<std::vector<std::string>>();
-  auto* command = commands.add("help", "Explain a command, or list them all",
+  auto* command = commands.add("help", "Explain a command or the keys of job files",
                                [&root = commands.root, words] { return help(root, *words); });
-  command->add_option("COMMAND", *words, "As in `troupe help data check`")->type_name("");
+  command
+      ->add_option(
+          "COMMAND", *words,
+          "As in `troupe help data check`; `troupe help keys train` explains keys of a job file")
+      ->type_name("");
 }
 
 }  // namespace troupe::app

@@ -30,6 +30,7 @@ constexpr const char* kAbout =
 constexpr const char* kMore =
     "Start with:  troupe validate configs/demo.toml\n"
     "Each command explains itself:  troupe help COMMAND\n"
+    "Keys of job files:  troupe help keys\n"
     "Exit codes: 0 done; 1 failed while running; 2 command line, job file or JSON wrong;\n"
     "            3 data wrong; 75 stopped and resumable; 129/130/143 ended by a closed\n"
     "            terminal, Ctrl-C, SIGTERM.";

@@ -210,9 +210,11 @@ void say_how(const JobEnd& how, NodeId node, const Options& options) {
   const std::string first_line = how.message.substr(0, how.message.find('\n'));
   if (how.exit_code == 0) tell(options, name_of(node) + ": the job is done");
   if (!how.was_told && !how.message.empty()) std::cerr << "troupe: " + how.message + "\n";
-  if (how.was_told && !how.message.empty() && options.parent == 0)
+  if (how.was_told && !how.message.empty() && options.parent == 0) {
+    const bool is_saved = how.exit_code == kResumable && how.again == 0;
     std::cerr << name_of(node) + (how.again > 0 ? " begins again: " : " ends: ") + first_line +
-                     "\n";
+                     (is_saved ? "; this command joins it again\n" : "\n");
+  }
 }
 
 int run_node(const Options& options) {
@@ -292,11 +294,11 @@ void add_node(Commands& commands) {
       ->required()
       ->type_name("HOST:PORT");
   command->add_option("--job", options->job_file,
-                      "Take the data paths from this job file instead of the supervisor's");
+                      "Take the data paths and plug-ins from this job file instead of the job's");
   command->add_option("--key", options->key_file,
                       "The job's key; default: TROUPE_KEY, or of your job on this machine");
   command->add_option("--node", options->node, "Node id to take; default: any free one");
-  command->add_option("--timeout", options->timeout_s, "Seconds to look for the supervisor")
+  command->add_option("--timeout", options->timeout_s, "Seconds to look for the job")
       ->capture_default_str();
   command->add_option("--parent", options->parent)->group("");  // Set by `troupe train`.
 }

@@ -27,9 +27,13 @@ Result<engine::ObtainedProfile> obtain_costs(engine::JobSetup& setup) {
   observe::Console console(observe::detect_console(1));
   engine::ProfileOptions options;
   options.budget_s = kProfileSeconds;
-  options.on_progress = [&console](const std::string& kind, double share) {
+  bool is_told = false;
+  options.on_progress = [&](const std::string& kind, double share) {
     if (console.options().terminal)
       console.status("measuring " + kind + " (" + std::to_string(std::lround(100 * share)) + " %)");
+    else if (!is_told)  // A log that says nothing for so long looks like a job that hangs.
+      console.line("measuring the model's layers first; the times are kept for the next job");
+    is_told = true;
   };
   auto obtained = engine::use_profile(setup, options);
   if (console.options().terminal) console.status("");

@@ -4,12 +4,12 @@
 #include <array>
 #include <charconv>
 #include <chrono>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
 
+#include "runtime/files/look_up.hpp"
+#include "runtime/files/read_stream.hpp"
 #include "scheduler/failure_events.hpp"
 
 namespace troupe::app {
@@ -170,13 +170,11 @@ Result<FailureTrace> read_failure_trace(const std::filesystem::path& file, std::
     return Error{
         Errc::invalid_argument, "a failure trace ends in .csv or .txt", file.string(),
         "name it by its format: .csv holds `ms,add|remove,name`, .txt `date, time, count`"};
-  std::error_code ignored;
-  std::ifstream stream(file, std::ios::binary);
-  if (!stream.is_open() || std::filesystem::is_directory(file, ignored))
+  const auto text = files::is_folder(file) ? std::nullopt : files::read_whole(file);
+  if (!text)
     return Error{Errc::not_found, "cannot read this failure trace", file.string(),
                  "name a file with `ms,add|remove,name` (.csv) or `date, time, count` (.txt)"};
-  const std::string text{std::istreambuf_iterator<char>(stream), {}};
-  return parse_failure_trace(text, file.string(),
+  return parse_failure_trace(*text, file.string(),
                              ending == ".csv" ? TraceFormat::changes : TraceFormat::counts, seed);
 }
 

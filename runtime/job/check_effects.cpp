@@ -17,12 +17,24 @@ bool has_encoder(const Job& job, Medium medium) {
   });
 }
 
+bool holds(const HandStage& stage, const std::string& module) {
+  return std::any_of(stage.runs.begin(), stage.runs.end(),
+                     [&](const auto& run) { return run.module == module; });
+}
+
+/// A degree of the stages that hold layers of a module, the pinned one if any has it; 1: none does.
+std::int32_t degree_of(const HandLayout& layout, const std::string& module,
+                       std::int32_t HandStage::*degree, std::optional<std::int32_t> pin) {
+  std::int32_t found = 1;
+  for (const HandStage* stage : layout.all_stages())
+    if (holds(*stage, module) && found != pin) found = stage->*degree;
+  return found;
+}
+
 /// Stages of a pipeline that hold layers of a module; one that no stage names rides along.
 std::int32_t stages_with(const std::vector<HandStage>& stages, const std::string& module) {
-  const auto count = std::count_if(stages.begin(), stages.end(), [&](const auto& stage) {
-    return std::any_of(stage.runs.begin(), stage.runs.end(),
-                       [&](const auto& run) { return run.module == module; });
-  });
+  const auto count = std::count_if(stages.begin(), stages.end(),
+                                   [&](const auto& stage) { return holds(stage, module); });
   return static_cast<std::int32_t>(std::max<std::ptrdiff_t>(count, 1));
 }
 
@@ -42,8 +54,8 @@ void warn_of_pins(const Parallel& parallel, Findings& findings) {
               ", the layout by hand, has " + to_string(actual),
           "remove it, or the " + form + " (on the command line parallel." + form + "=[])");
     };
-    warn("tp", pins.tp, 1);
-    warn("cp", pins.cp, 1);
+    warn("tp", pins.tp, degree_of(parallel.layout, name, &HandStage::tp, pins.tp));
+    warn("cp", pins.cp, degree_of(parallel.layout, name, &HandStage::cp, pins.cp));
     const auto copies = parallel.layout.copies_of(name);
     warn("dp", pins.dp, static_cast<std::int32_t>(copies.size()));
     std::int32_t stages = 0;

@@ -5,47 +5,13 @@
 #include <string_view>
 #include <utility>
 
-#include "models/family/registry.hpp"
-#include "runtime/job/fields.hpp"
+#include "runtime/job/key_list.hpp"
 #include "runtime/job/load_job.hpp"
 #include "runtime/vocabulary/nearest_word.hpp"
 
 namespace troupe::job {
 
 namespace {
-
-/// Visitor that only writes down key names.
-class KeyCollector {
- public:
-  explicit KeyCollector(std::string prefix) : prefix_(std::move(prefix)) {}
-  std::vector<std::string> keys;
-
-  void flag(const char* key, auto&) { add(key); }
-  void integer(const char* key, auto&, Range<std::int64_t>) { add(key); }
-  void number(const char* key, auto&, Range<double>) { add(key); }
-  void pair(const char* key, double&, double&, Range<double>) { add(key); }
-  void text(const char* key, std::string&) { add(key); }
-  void word(const char* key, std::string&, const auto&) { add(key); }
-  void choice(const char* key, auto&, const auto&) { add(key); }
-  void input_path(const char* key, std::filesystem::path&) { add(key); }
-  void output_path(const char* key, std::filesystem::path&) { add(key); }
-  void input_paths(const char* key, std::vector<std::filesystem::path>&) { add(key); }
-  void duration(Duration&) {
-    for (const auto& [name, unit] : kDurations) add(name);
-  }
-  void add(std::string_view key) { keys.push_back(prefix_ + std::string(key)); }
-
- private:
-  std::string prefix_;
-};
-
-template <class Describe, class Section>
-void collect(std::vector<std::string>& keys, const char* prefix, Describe describe,
-             Section section) {
-  KeyCollector collector{prefix};
-  describe(collector, section);
-  keys.insert(keys.end(), collector.keys.begin(), collector.keys.end());
-}
 
 using Alias = std::pair<std::string_view, std::string_view>;
 
@@ -145,6 +111,12 @@ std::string last_segment(const std::string& path) {
   return dot == std::string::npos ? path : path.substr(dot + 1);
 }
 
+std::vector<std::string> known_keys() {
+  std::vector<std::string> keys;
+  for (auto& entry : key_list()) keys.push_back(std::move(entry.path));
+  return keys;
+}
+
 /// `parallel.NAME.tp` with the module that the unknown key's own table names, if it names one.
 std::string in_place(std::string path, const std::string& table) {
   const auto at = path.find("NAME");
@@ -158,37 +130,6 @@ std::string in_place(std::string path, const std::string& table) {
 }
 
 }  // namespace
-
-std::vector<std::string> known_keys() {
-  std::vector<std::string> keys{"extends",           "modules.NAME.config", "modules.NAME.hf",
-                                "modules.NAME.init", "parallel.pipelines",  "parallel.replicas",
-                                "data.sources",      "debug.slow_shapes",   "debug.layouts"};
-  const auto walk = [&](const char* prefix, auto section, auto describe) {
-    collect(keys, prefix, describe, section);
-  };
-  walk("job.", Identity{}, [](auto& v, auto& x) { describe_identity(v, x); });
-  walk("plugins.", Plugins{}, [](auto& v, auto& x) { describe_plugins(v, x); });
-  walk("modules.NAME.", ModuleConfig{}, [](auto& v, auto& x) { describe_module(v, x); });
-  for (const auto* family : models::families())
-    walk("modules.NAME.config.", family->defaults,
-         [&](auto& v, auto& x) { describe_config(v, *family, x); });
-  walk("parallel.", Parallel{}, [](auto& v, auto& x) { v.choice("mode", x.mode, kLayoutModes); });
-  walk("parallel.NAME.", ModuleLayout{}, [](auto& v, auto& x) { describe_module_layout(v, x); });
-  walk("data.", Data{}, [](auto& v, auto& x) { describe_data(v, x); });
-  walk("data.sources[].", DataSource{}, [](auto& v, auto& x) { describe_source(v, x); });
-  walk("train.", Train{}, [](auto& v, auto& x) { describe_train(v, x); });
-  walk("optimizer.", Optimizer{}, [](auto& v, auto& x) { describe_optimizer(v, x); });
-  walk("scheduler.", Scheduler{}, [](auto& v, auto& x) { describe_scheduler(v, x); });
-  walk("balancer.", Balancer{}, [](auto& v, auto& x) { describe_balancer(v, x, {}); });
-  walk("checkpoint.", Checkpointing{}, [](auto& v, auto& x) { describe_checkpoint(v, x); });
-  walk("cluster.", Cluster{}, [](auto& v, auto& x) { describe_cluster(v, x); });
-  walk("recovery.", Recovery{}, [](auto& v, auto& x) { describe_recovery(v, x); });
-  walk("observe.", Observation{}, [](auto& v, auto& x) { describe_observe(v, x); });
-  walk("debug.slow_shapes[].", SlowShape{}, [](auto& v, auto& x) { describe_slow_shape(v, x); });
-  walk("debug.layouts[].", LaterLayout{}, [](auto& v, auto& x) { describe_later_layout(v, x); });
-  walk("debug.", Debug{}, [](auto& v, auto& x) { describe_debug(v, x); });
-  return keys;
-}
 
 NearKey nearest_key(const std::string& path) {
   // Any module stands for all of them.

@@ -7,9 +7,6 @@
 
 namespace troupe::job {
 
-/// Every key of a job file, full paths; `NAME` stands for a module's name.
-std::vector<std::string> known_keys();
-
 /// One sentence of help for the unknown key `key` of table `table` (both as written; `table` empty
 /// at the top), whose known keys are `here`: the meaning of a name other tools use, the section a
 /// key of this name belongs to, or the nearest known key. Ends with a list where nothing is near.

@@ -4,6 +4,8 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <sstream>
 
 namespace troupe::job {
@@ -162,6 +164,29 @@ Result<Value> parse_override(const std::string& text, const SourcePtr& source) {
     return Error{Errc::invalid_argument, "'" + text + "' is not a TOML value", source->name,
                  "lists are [1, 2], tables {a = 1}, strings \"text\"; quote them for the shell"};
   return value;
+}
+
+std::string toml_string(const std::string& text) {
+  static constexpr std::string_view kHex = "0123456789ABCDEF";
+  std::string out = "\"";
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\') {
+      out += std::string("\\") + c;
+    } else if (byte < 0x20 || byte == 0x7F) {
+      out += std::string("\\u00") + kHex[byte / 16] + kHex[byte % 16];
+    } else {
+      out += c;
+    }
+  }
+  return out + "\"";
+}
+
+std::string toml_number(double number) {
+  std::array<char, 40> buffer{};
+  std::string text(buffer.data(),
+                   std::to_chars(buffer.data(), buffer.data() + buffer.size(), number).ptr);
+  return text.find_first_of(".e") == std::string::npos ? text + ".0" : text;
 }
 
 }  // namespace troupe::job

@@ -1,4 +1,5 @@
-// TOML text to a tree of values. Private to runtime/job; the only user of toml++.
+// TOML text to a tree of values, and single values to text. Private to runtime/job; the only user
+// of toml++.
 
 #pragma once
 
@@ -22,5 +23,11 @@ Result<Value> parse_toml(const std::string& text, const std::shared_ptr<const So
 /// Errors:
 /// - invalid_argument: starts like a list, table or quoted string and is none.
 Result<Value> parse_override(const std::string& text, const std::shared_ptr<const Source>& source);
+
+/// The text in quotes; what would end it, and control characters, escaped.
+std::string toml_string(const std::string& text);
+
+/// The shortest number that reads back as the same one, with a point or exponent.
+std::string toml_number(double number);
 
 }  // namespace troupe::job

@@ -1,37 +1,11 @@
-#include <array>
-#include <charconv>
-
 #include "models/family/registry.hpp"
 #include "runtime/job/fields.hpp"
 #include "runtime/job/load_job.hpp"
+#include "runtime/job/toml_text.hpp"
 
 namespace troupe::job {
 
 namespace {
-
-std::string quoted(const std::string& text) {
-  static constexpr std::string_view kHex = "0123456789ABCDEF";
-  std::string out = "\"";
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (c == '"' || c == '\\') {
-      out += std::string("\\") + c;
-    } else if (byte < 0x20 || byte == 0x7F) {
-      out += std::string("\\u00") + kHex[byte / 16] + kHex[byte % 16];
-    } else {
-      out += c;
-    }
-  }
-  return out + "\"";
-}
-
-/// Shortest text that reads back as the same number, with a point so that it stays one.
-std::string number_text(double x) {
-  std::array<char, 40> buffer{};
-  std::string text(buffer.data(),
-                   std::to_chars(buffer.data(), buffer.data() + buffer.size(), x).ptr);
-  return text.find_first_of(".e") == std::string::npos ? text + ".0" : text;
-}
 
 /// Visitor of fields.hpp that writes `key = value  # origin`.
 class SectionWriter {
@@ -47,31 +21,31 @@ class SectionWriter {
     else if (x)
       line(key, std::to_string(*x));
   }
-  void number(const char* key, double x, Range<double>) { line(key, number_text(x)); }
+  void number(const char* key, double x, Range<double>) { line(key, toml_number(x)); }
   void number(const char* key, const std::optional<double>& x, Range<double>) {
-    if (x) line(key, number_text(*x));
+    if (x) line(key, toml_number(*x));
   }
   void pair(const char* key, double first, double second, Range<double>) {
-    line(key, "[" + number_text(first) + ", " + number_text(second) + "]");
+    line(key, "[" + toml_number(first) + ", " + toml_number(second) + "]");
   }
   void text(const char* key, const std::string& x) {
-    if (!x.empty()) line(key, quoted(x));
+    if (!x.empty()) line(key, toml_string(x));
   }
-  void word(const char* key, const std::string& x, const auto&) { line(key, quoted(x)); }
+  void word(const char* key, const std::string& x, const auto&) { line(key, toml_string(x)); }
   void choice(const char* key, auto x, const auto& names) {
     for (const auto& [name, value] : names)
-      if (value == x) line(key, quoted(std::string(name)));
+      if (value == x) line(key, toml_string(std::string(name)));
   }
   void input_path(const char* key, const std::filesystem::path& x) {
-    line(key, quoted(x.string()));
+    line(key, toml_string(x.string()));
   }
   void output_path(const char* key, const std::filesystem::path& x) {
-    line(key, quoted(x.string()));
+    line(key, toml_string(x.string()));
   }
   void input_paths(const char* key, const std::vector<std::filesystem::path>& x) {
     if (x.empty()) return;
     std::string text;
-    for (const auto& path : x) text += (text.empty() ? "" : ", ") + quoted(path.string());
+    for (const auto& path : x) text += (text.empty() ? "" : ", ") + toml_string(path.string());
     line(key, "[" + text + "]");
   }
   void duration(const Duration& x) {
@@ -154,7 +128,7 @@ class JobWriter {
     const auto path = "modules." + module.name;
     section(path, [&](auto& v) {
       describe_module(v, module);
-      v.line("init", quoted(module.init.empty() ? "seed" : module.init));
+      v.line("init", toml_string(module.init.empty() ? "seed" : module.init));
     });
     auto config = module.config;
     section(path + ".config",

@@ -26,6 +26,7 @@ struct NodeSeen {
   std::vector<Collection> collections;
   std::vector<SaveOrder> saves;
   std::vector<std::string> stops;
+  std::vector<std::int32_t> exit_codes;  ///< That came with them.
   std::vector<std::string> restarts;
   int alive = 0;                             ///< Signs of life from the supervisor.
   bool deaf = false;                         ///< Does not end when it is told to.
@@ -46,8 +47,9 @@ inline NodeActor::behavior_type fake_node(NodeActor::pointer self, NodeSeen* see
       [seen](const engine::BatchOrder& x) { seen->orders.push_back(x); },
       [seen](collect_atom, Collection x) { seen->collections.push_back(x); },
       [seen](const SaveOrder& x) { seen->saves.push_back(x); },
-      [self, seen](stop_atom, const std::string& why) {
+      [self, seen](stop_atom, const std::string& why, std::int32_t exit_code) {
         seen->stops.push_back(why);
+        seen->exit_codes.push_back(exit_code);
         if (!seen->deaf) self->quit();
       },
       [self, seen](begin_atom, const std::string& why) {

@@ -25,7 +25,7 @@ NodeActor::behavior_type relay(NodeActor::pointer, const caf::actor& target) {
       [](const engine::StepVerdict&) {},
       [](const engine::BatchOrder&) {},
       [](collect_atom, Collection) {},
-      [](stop_atom, const std::string&) {},
+      [](stop_atom, const std::string&, std::int32_t) {},
       [](begin_atom, const std::string&) {},
       [](stop_atom, std::int32_t) {},
       [](join_atom, const caf::strong_actor_ptr&) {},

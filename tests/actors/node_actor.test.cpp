@@ -63,7 +63,9 @@ class Fixture {
     opened_.set_value(std::move(with));
   }
 
-  void stop(const std::string& why) { caf::anon_send(node_, stop_atom::value, why); }
+  void stop(const std::string& why) {
+    caf::anon_send(node_, stop_atom::value, why, why.empty() ? 0 : 1);
+  }
   void stop(std::int32_t signal) { caf::anon_send(node_, stop_atom::value, signal); }
   void lose_supervisor() { caf::anon_send_exit(supervisor_, caf::exit_reason::kill); }
 

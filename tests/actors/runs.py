@@ -130,6 +130,19 @@ def nodes_join_by_hand(bench):
     expect(len(bench.metrics()) == 3, "three steps were to be recorded")
 
 
+def nodes_of_a_stopped_job_can_be_started_again(bench):
+    head = bench.start(*TWO_NODES, steps=2000)
+    address = port_of(head)
+    nodes = [bench.node(address) for _ in range(2)]
+    bench.wait_for_steps(2)
+    head.send_signal(signal.SIGTERM)
+    expect_end(head, 75, ["is saved: the same command goes on"])
+    for node in nodes:
+        _, _, err = finish(node, 6)
+        expect(node.returncode == 75 and "this command joins it again" in err, f"exit {node.returncode}: {err}")
+        expect(err.count("\n") == 1, f"a node has one line for its end:\n{err}")
+
+
 def a_missing_node_is_named(bench):
     head = bench.start(*TWO_NODES, "cluster.join_timeout_s=3")
     node = bench.node(port_of(head), "--node", "0")

@@ -68,7 +68,7 @@ TEST_CASE("a job begins again from one checkpoint three times", "[actors][comeba
   CHECK(last.head.ended->exit_code == kResumable);
   CHECK(last.head.ended->again == 0);
   CHECK(says(last.head.ended->message, "the same command goes on from there"));
-  CHECK(last.head.seen[0].stops.size() == 1);
+  CHECK(last.head.seen[0].exit_codes == std::vector{kResumable});
 }
 
 TEST_CASE("a job that is not to begin again ends with what the same command needs",

@@ -273,6 +273,8 @@ TEST_CASE("a signal saves the last finished step and ends the job with 75", "[ac
   CHECK(says(head.ended->message, "stopped by SIGTERM"));
   CHECK(says(head.ended->message, "step " + std::to_string(saved) + " is saved"));
   CHECK(says(head.ended->message, "step-" + std::to_string(saved)));
+  // Whoever started a node by hand, or a cluster that did, learns that it may be started again.
+  CHECK(head.seen[0].exit_codes == std::vector<std::int32_t>{75});
 }
 
 TEST_CASE("a stop does not wait for ever for its save", "[actors][errors]") {

@@ -72,6 +72,7 @@ TEST_CASE("a job that ends does not wait for a node that falls silent", "[actors
   head.pass(800ms, {});
   REQUIRE(head.ended);
   CHECK(head.ended->exit_code == 130);
+  CHECK(head.seen[0].exit_codes == std::vector<std::int32_t>{1});  // The signal was the head's.
   CHECK((head.ended->left == std::vector{NodeId{1}}));
 }
 

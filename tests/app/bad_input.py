@@ -110,6 +110,7 @@ COMMAND_LINE = [
     Row("job instead of a command", ["job.toml"], 2, ["no command is called 'job.toml'", "did you mean `troupe train job.toml`?"]),
     Row("help of no command", ["help", "trian"], 2, ["no command is called 'trian'", "did you mean `troupe train`?"]),
     Row("help of no command below one", ["help", "data", "chek"], 2, ["did you mean `troupe data check`?"]),
+    Row("help of no key", ["help", "keys", "train.stepps"], 2, ["'train.stepps' is no key or section of a job file", "did you mean train.steps?"]),
     Row("key with dashes", ["train", "job.toml", "--train.steps=10"], 2, ["has no flag '--train.steps=10'", "did you mean train.steps=10?"]),
     Row("key with dashes and a space", ["train", "job.toml", "--train.steps", "10"], 2, ["did you mean train.steps=10?"]),
     Row("key with dashes and a typo", ["plan", "job.toml", "--train.step=10"], 2, ["did you mean train.steps=10?"]),

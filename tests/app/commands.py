@@ -165,6 +165,23 @@ def check_help(commands):
         commands.expect(f"help {' '.join(words)} is what --help says", answer, answer.stdout == flag.stdout and "Usage:" in answer.stdout)
     answer = commands.run("help")
     commands.expect("help lists itself", answer, "\n  help " in answer.stdout)
+    check_key_help(commands)
+
+
+def check_key_help(commands):
+    """`troupe help keys` explains keys of job files."""
+    whole = commands.run("help", "keys").stdout
+    for text in ("\n[train]\n", "\n  global_batch_size = 16 (integer, 1 to 100000000)\n      Samples of a step",
+                 "\n[modules.NAME.config] of whisper\n", "\n[[data.sources]]\n"):
+        commands.expect(f"help keys has {text!r}", commands.run("help", "keys"), text in whole)
+    section = commands.run("help", "keys", "cluster")
+    commands.expect("help keys SECTION", section, "[cluster]" in section.stdout and "fault_tolerance = 0" in section.stdout
+                    and "[train]" not in section.stdout and "Prometheus" not in section.stdout)
+    for word, keys in (("train.steps", 1), ("steps", 1), ("modules.vision.freeze", 1), ("parallel.llm", 4), ("hidden_size", 3)):
+        answer = commands.run("help", "keys", word)
+        commands.expect(f"help keys {word}", answer, answer.returncode == 0 and len(re.findall("^  [a-z]", answer.stdout, re.M)) == keys)
+    narrow = max(len(line) for line in whole.splitlines())
+    commands.expect("help keys fits 80 columns", commands.run("help", "keys"), narrow <= 80)
 
 
 def check_warnings(commands):

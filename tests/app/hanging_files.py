@@ -146,6 +146,11 @@ def a_profile_and_the_run_to_repeat(bench):
     for words in (["plan", *job], ["balance", *job, "--policy", "dflop"], ["train", *job], ["profile", *job]):
         with StalledFile(profile):
             bench.expect_end(words, profile, "data.read_timeout_s")
+    failures = bench.folder / "failures.csv"
+    failures.write_text("0,add,a\n0,add,b\n1000,remove,a\n", encoding="utf-8")
+    with StalledFile(failures):
+        bench.expect_end(["replay", *job[:4], "--cluster", "2x1xH100-80G", "--failures", failures], failures,
+                         "data.read_timeout_s")
     plan = bench.run / "plan.json"
     expect_ends_while_it_hangs(bench, plan, [["train", *job[:4], "--reference", "--microbatches", bench.run]], "data.read_timeout_s")
 

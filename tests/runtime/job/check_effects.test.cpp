@@ -56,6 +56,21 @@ TEST_CASE("a pin that the layout by hand keeps is no word in vain", "[job]") {
             .empty());
 }
 
+TEST_CASE("a pin is held against the grids of the layout", "[job]") {
+  const std::vector<std::string> grid{"cluster.devices_per_node=2",
+                                      "parallel.pipelines=[{stages=[{node=0,vision=\"all\"},{node="
+                                      "1,devices=[0,1],tp=2,llm=\"all\"}]}]"};
+  const auto with = [&](const std::string& pin) {
+    auto words = grid;
+    words.push_back(pin);
+    return warnings(kLayoutJob, words);
+  };
+  CHECK(with("parallel.llm.tp=2").empty());
+  const auto found = with("parallel.vision.tp=2");
+  REQUIRE_FALSE(found.empty());
+  CHECK_THAT(found.back().message, ContainsSubstring("has 1"));
+}
+
 TEST_CASE("a pin in a file is warned of at its line", "[job]") {
   const auto found = warnings(std::string(kLayoutJob) + "[parallel.vision]\ntp = 2\n", {});
   REQUIRE(found.size() == 1);
