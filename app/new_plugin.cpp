@@ -10,11 +10,13 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "app/commands.hpp"
 #include "app/plugin_example.hpp"
 #include "app/terminal.hpp"
 #include "models/family/registry.hpp"
+#include "runtime/data/formats/registry.hpp"
 #include "runtime/policies/registry.hpp"
 
 namespace troupe::app {
@@ -34,10 +36,11 @@ struct Example {
 };
 
 bool is_family(const std::string& name) { return models::find_family(name) != nullptr; }
-bool is_policy(const std::string& name) {
-  const auto names = policies::policy_names();
+bool is_one_of(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
+bool is_policy(const std::string& name) { return is_one_of(policies::policy_names(), name); }
+bool is_format(const std::string& name) { return is_one_of(data::format_names(), name); }
 
 const Example kFamily{"family",
                       "resampler",
@@ -57,6 +60,15 @@ const Example kPolicy{"policy",
                       "samples dealt by their work, forth and back",
                       "shows it beside others, and holds two stages against one process",
                       is_policy};
+const Example kFormat{"format",
+                      "captions",
+                      kFormatSource,
+                      kFormatBuild,
+                      kFormatJob,
+                      kFormatTest,
+                      "lines of a picture's path and its caption",
+                      "shows what the model sees, and holds two stages against one process",
+                      is_format};
 
 struct NewOptions {
   std::string name;
@@ -178,6 +190,7 @@ void add_new(Commands& commands) {
   };
   add(kFamily, "A model family, as a plug-in");
   add(kPolicy, "A microbatch policy, as a plug-in");
+  add(kFormat, "A format of lists of samples, as a plug-in");
 }
 
 }  // namespace troupe::app

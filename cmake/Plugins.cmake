@@ -26,6 +26,8 @@ set(TROUPE_PLUGIN_HEADERS
   models/layer.hpp
   models/parameter_layer.hpp
   models/plugin.hpp
+  runtime/data/formats/record.hpp
+  runtime/data/formats/registry.hpp
   runtime/plugins/entry_point.hpp
   runtime/policies/registry.hpp
   runtime/vocabulary/family_config.hpp

@@ -1,13 +1,12 @@
 #include "models/family/registry.hpp"
 
 #include <algorithm>
-#include <deque>
 #include <exception>
-#include <mutex>
 #include <set>
 
 #include "models/family/built_in.hpp"
 #include "models/family/widths.hpp"
+#include "runtime/vocabulary/named_list.hpp"
 
 namespace troupe::models {
 
@@ -22,44 +21,8 @@ std::string kind_name(ModuleKind kind) {
   return "?";
 }
 
-class Registry {
- public:
-  Registry() {
-    for (auto& family : built_in_families()) families_.push_back(std::move(family));
-  }
-
-  bool add(Family family) {
-    const std::lock_guard lock(mutex_);
-    if (find_locked(family.name) != nullptr) return false;
-    families_.push_back(std::move(family));
-    return true;
-  }
-
-  const Family* find(const std::string& name) const {
-    const std::lock_guard lock(mutex_);
-    return find_locked(name);
-  }
-
-  std::vector<const Family*> all() const {
-    const std::lock_guard lock(mutex_);
-    std::vector<const Family*> list;
-    for (const auto& family : families_) list.push_back(&family);
-    return list;
-  }
-
- private:
-  const Family* find_locked(const std::string& name) const {
-    for (const auto& family : families_)
-      if (family.name == name) return &family;
-    return nullptr;
-  }
-
-  mutable std::mutex mutex_;
-  std::deque<Family> families_;  // Its elements never move.
-};
-
-Registry& registry() {
-  static Registry all;
+NamedList<Family>& registry() {
+  static NamedList<Family> all(built_in_families());
   return all;
 }
 

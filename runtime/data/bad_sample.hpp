@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "runtime/data/record.hpp"
+#include "runtime/data/formats/record.hpp"
 #include "runtime/vocabulary/result.hpp"
 
 namespace troupe::data {

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <unordered_map>
 
-#include "runtime/data/llava_json.hpp"
+#include "runtime/data/formats/registry.hpp"
 #include "runtime/data/read_file.hpp"
 
 namespace troupe::data {
@@ -36,18 +36,18 @@ bool uses_media(const std::vector<Record>& records) {
 
 Result<std::vector<Record>> read_source(const DataOptions& options, std::size_t index) {
   const DataSource& source = options.sources[index];
-  if (source.format != "llava")
-    return Error{Errc::invalid_argument, "unknown format '" + source.format + "'",
-                 source_key(index, "format"), "use \"llava\", the only one so far"};
   auto text = read_file(source.json);
   if (!text) {
     Error error = text.error();
     error.where = source_key(index, "json");
     return error;
   }
-  auto records = read_llava_json(text.value(), short_name(options.sources, index));
-  if (!records) return records;
-
+  auto records = read_records(source.format, text.value(), short_name(options.sources, index));
+  if (!records) {
+    Error error = records.error();
+    if (error.code == Errc::invalid_argument) error.where = source_key(index, "format");
+    return error;
+  }
   std::error_code ignored;
   const auto folder = media_folder(source);
   if (uses_media(records.value()) && !folder.empty() &&

@@ -7,8 +7,8 @@
 #include <filesystem>
 #include <vector>
 
+#include "runtime/data/formats/record.hpp"
 #include "runtime/data/options.hpp"
-#include "runtime/data/record.hpp"
 #include "runtime/vocabulary/result.hpp"
 
 namespace troupe::data {

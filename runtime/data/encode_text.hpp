@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "runtime/data/byte_tokenizer.hpp"
-#include "runtime/data/record.hpp"
+#include "runtime/data/formats/record.hpp"
 #include "runtime/vocabulary/result.hpp"
 #include "runtime/vocabulary/sample_shape.hpp"
 #include "runtime/vocabulary/units.hpp"

@@ -15,11 +15,11 @@
 
 namespace troupe::data {
 
-/// One file of samples in LLaVA's JSON (an array, or one object per line) and its media folder.
+/// One file of samples, as LLaVA's JSON (an array, or one object per line), and its media folder.
 struct DataSource {
   std::filesystem::path json;
   std::filesystem::path media;   ///< Media paths are relative to it; empty: the JSON file's folder.
-  std::string format = "llava";  ///< The only one today.
+  std::string format = "llava";  ///< One of `format_names`.
 
   friend bool operator==(const DataSource&, const DataSource&) = default;
 };

@@ -5,6 +5,7 @@
 #include <variant>
 #include <vector>
 
+#include "runtime/data/formats/registry.hpp"
 #include "runtime/job/section_reader.hpp"
 #include "runtime/plugins/load_plugin.hpp"
 #include "runtime/policies/registry.hpp"
@@ -22,10 +23,26 @@ Identity bind_identity(const Value* value, Findings& findings) {
   return identity;
 }
 
-DataSource bind_source(const Value& value, const std::string& path, Findings& findings) {
+/// The word at a key that names something of a list; nullptr where there is none.
+const std::string* word_at(const Value* table, const char* key) {
+  const Value* value = table == nullptr ? nullptr : table->find(key);
+  return value == nullptr ? nullptr : std::get_if<std::string>(&value->data);
+}
+
+/// Names of a list that plug-ins add to. Without all of them any word may be one of theirs, and
+/// what was said of them is enough.
+std::vector<std::string> names_with(std::vector<std::string> known, const std::string* word,
+                                    bool has_all_plugins) {
+  if (!has_all_plugins && word != nullptr) known.push_back(*word);
+  return known;
+}
+
+DataSource bind_source(const Value& value, const std::string& path, bool has_all_plugins,
+                       Findings& findings) {
   DataSource source;
   SectionReader reader{&value, path, findings};
-  describe_source(reader, source);
+  describe_source(reader, source,
+                  names_with(data::format_names(), word_at(&value, "format"), has_all_plugins));
   reader.finish();
   if (!reader.is_given()) return source;
   if (value.find("json") == nullptr)
@@ -35,13 +52,14 @@ DataSource bind_source(const Value& value, const std::string& path, Findings& fi
   return source;
 }
 
-Data bind_data(const Value* value, Findings& findings) {
+Data bind_data(const Value* value, bool has_all_plugins, Findings& findings) {
   Data data;
   SectionReader reader{value, "data", findings};
   if (const auto* sources = reader.list("sources"))
     for (const auto& source : *sources)
-      data.sources.push_back(bind_source(
-          source, "data.sources[" + std::to_string(data.sources.size()) + "]", findings));
+      data.sources.push_back(
+          bind_source(source, "data.sources[" + std::to_string(data.sources.size()) + "]",
+                      has_all_plugins, findings));
   describe_data(reader, data);
   reader.finish();
   return data;
@@ -81,15 +99,12 @@ Plugins bind_plugins(const Value* value, Findings& findings, std::vector<Error>&
   return plugins;
 }
 
-/// Without all plug-ins any policy may be one of theirs, and what was said of them is enough.
 Balancer bind_balancer(const Value* value, bool has_all_plugins, Findings& findings) {
   Balancer balancer;
-  auto known = policies::policy_names();
-  const Value* policy = value == nullptr ? nullptr : value->find("policy");
-  const auto* word = policy == nullptr ? nullptr : std::get_if<std::string>(&policy->data);
-  if (!has_all_plugins && word != nullptr) known.push_back(*word);
   SectionReader reader{value, "balancer", findings};
-  describe_balancer(reader, balancer, known);
+  describe_balancer(
+      reader, balancer,
+      names_with(policies::policy_names(), word_at(value, "policy"), has_all_plugins));
   reader.finish();
   return balancer;
 }
@@ -164,7 +179,7 @@ BoundJob bind_job(const Value& root, Findings& findings) {
   job.parallel = bind_parallel(reader.take("parallel"), names, findings);
   bound.layout_complete = findings.problems.size() == problems_before;
   job.debug = bind_debug(reader.take("debug"), names, bound.layout_complete, findings);
-  job.data = bind_data(reader.take("data"), findings);
+  job.data = bind_data(reader.take("data"), has_all_plugins, findings);
   job.train = bind_section<Train>(reader.take("train"), "train", findings,
                                   [](auto& v, auto& x) { describe_train(v, x); });
   job.optimizer = bind_section<Optimizer>(reader.take("optimizer"), "optimizer", findings,

@@ -40,7 +40,6 @@ inline constexpr std::array<std::pair<std::string_view, DurationUnit>, 4> kDurat
      {"samples", DurationUnit::samples},
      {"tokens", DurationUnit::tokens}}};
 
-inline constexpr std::array<std::string_view, 1> kFormats{"llava"};
 inline constexpr std::array<std::string_view, 2> kDevices{"cpu", "cuda"};
 inline constexpr std::array<std::string_view, 1> kTransports{"ucx"};
 inline constexpr std::array<std::string_view, 8> kSchedules{

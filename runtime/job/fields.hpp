@@ -28,9 +28,10 @@ void describe_plugins(V& v, S& x) {
   v.input_paths("libraries", x.libraries);
 }
 
+/// `formats`: their names.
 template <class V, class S>
-void describe_source(V& v, S& x) {
-  v.word("format", x.format, kFormats);
+void describe_source(V& v, S& x, const std::vector<std::string>& formats) {
+  v.word("format", x.format, formats);
   v.input_path("json", x.json);
   v.input_path("media", x.media);
 }

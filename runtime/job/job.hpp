@@ -52,7 +52,7 @@ struct Parallel {
 
 /// One `[[data.sources]]`. Paths are absolute after loading.
 struct DataSource {
-  std::string format = "llava";  ///< The only format today.
+  std::string format = "llava";  ///< Or one of a plug-in.
   std::filesystem::path json;    ///< The list of samples.
   std::filesystem::path media;   ///< Folder that image and audio paths start from; default: json's.
 

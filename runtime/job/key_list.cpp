@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "models/family/registry.hpp"
+#include "runtime/data/formats/registry.hpp"
 #include "runtime/job/fields.hpp"
 #include "runtime/job/key_meanings.hpp"
 #include "runtime/job/toml_text.hpp"
@@ -170,7 +171,9 @@ std::vector<KeyEntry> key_list() {
   list_parallel(sections);
   sections.table("data", Data{}, [](auto& v, auto& x) { describe_data(v, x); });
   sections.extra("[data]", "data.", "sources", "list of tables");
-  sections.list("data.sources", DataSource{}, [](auto& v, auto& x) { describe_source(v, x); });
+  const auto formats = data::format_names();
+  sections.list("data.sources", DataSource{},
+                [&](auto& v, auto& x) { describe_source(v, x, formats); });
   sections.table("train", Train{}, [](auto& v, auto& x) { describe_train(v, x); });
   sections.table("optimizer", Optimizer{}, [](auto& v, auto& x) { describe_optimizer(v, x); });
   sections.table("scheduler", Scheduler{}, [](auto& v, auto& x) { describe_scheduler(v, x); });

@@ -72,7 +72,9 @@ constexpr auto kMeanings = std::to_array<KeyMeaning>({
     {"data.read_timeout_s",
      "A file from which nothing comes for so long ends the job, with its name."},
     {"data.sources", "What is trained on: a table for each list of samples, at least one."},
-    {"data.sources[].format", "LLaVA's lists of conversations (runtime/data/README.md)."},
+    {"data.sources[].format",
+     "How it is written: LLaVA's lists of conversations (runtime/data/README.md), or a format of a "
+     "plug-in (`troupe new format`)."},
     {"data.sources[].json", "The list of samples.", "none: must be given"},
     {"data.sources[].media", "Folder that the paths of pictures and sounds start from.",
      "the folder of json"},

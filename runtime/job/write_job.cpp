@@ -95,7 +95,7 @@ class JobWriter {
     section("data", [&](auto& v) { describe_data(v, job.data); });
     for (std::size_t i = 0; i < job.data.sources.size(); ++i)
       table("[[data.sources]]", "data.sources[" + std::to_string(i) + "]",
-            [&](auto& v) { describe_source(v, job.data.sources[i]); });
+            [&](auto& v) { describe_source(v, job.data.sources[i], {}); });
     section("train", [&](auto& v) { describe_train(v, job.train); });
     section("optimizer", [&](auto& v) { describe_optimizer(v, job.optimizer); });
     section("scheduler", [&](auto& v) { describe_scheduler(v, job.scheduler); });

@@ -1,49 +1,18 @@
 #include "runtime/policies/registry.hpp"
 
 #include <algorithm>
-#include <deque>
 #include <exception>
-#include <mutex>
 #include <set>
 #include <utility>
+
+#include "runtime/vocabulary/named_list.hpp"
 
 namespace troupe::policies {
 
 namespace {
 
-class Registry {
- public:
-  bool add(Policy policy) {
-    const std::lock_guard lock(mutex_);
-    if (find_locked(policy.name) != nullptr) return false;
-    added_.push_back(std::move(policy));
-    return true;
-  }
-
-  const Policy* find(std::string_view name) const {
-    const std::lock_guard lock(mutex_);
-    return find_locked(name);
-  }
-
-  std::vector<std::string> names() const {
-    const std::lock_guard lock(mutex_);
-    std::vector<std::string> list;
-    for (const auto& policy : added_) list.push_back(policy.name);
-    return list;
-  }
-
- private:
-  const Policy* find_locked(std::string_view name) const {
-    const auto found = std::ranges::find(added_, name, &Policy::name);
-    return found == added_.end() ? nullptr : &*found;
-  }
-
-  mutable std::mutex mutex_;
-  std::deque<Policy> added_;  // Its elements never move.
-};
-
-Registry& registry() {
-  static Registry all;
+NamedList<Policy>& added() {
+  static NamedList<Policy> all;
   return all;
 }
 
@@ -55,12 +24,6 @@ const balancer::PolicyInfo* built_in(std::string_view name) {
 
 Error blamed(const std::string& policy, const std::string& what, const std::string& fix) {
   return {Errc::invalid_argument, "policy '" + policy + "' " + what, "balancer.policy", fix};
-}
-
-bool is_good_name(const std::string& name) {
-  return !name.empty() && std::ranges::all_of(name, [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
-  });
 }
 
 /// Where each sample stands on one side; what is wrong with the side, where that cannot be said.
@@ -134,38 +97,38 @@ Result<MicrobatchPlan> asked(const Policy& policy, std::span<const Workload> wor
 
 Status register_policy(Policy policy) {
   const std::string name = policy.name;
-  if (!is_good_name(name))
+  if (!is_list_name(name))
     return blamed(name, "has no name for a job file", "use small letters, digits, `-` and `_`");
   if (!policy.plan) return blamed(name, "has no `plan`", "set it");
-  if (built_in(name) != nullptr || !registry().add(std::move(policy)))
+  if (built_in(name) != nullptr || !added().add(std::move(policy)))
     return blamed(name, "is there already", "choose another name, or register it once");
   return Done{};
 }
 
 std::vector<std::string> policy_names() {
   auto names = balancer::policy_names();
-  for (auto& name : registry().names()) names.push_back(std::move(name));
+  for (const Policy* policy : added().all()) names.push_back(policy->name);
   return names;
 }
 
 bool searches(std::string_view policy) {
   if (const auto* info = built_in(policy)) return info->searches;
-  const auto* added = registry().find(policy);
-  return added != nullptr && added->searches;
+  const Policy* own = added().find(policy);
+  return own != nullptr && own->searches;
 }
 
 Result<MicrobatchPlan> run_policy(std::string_view policy, std::span<const Workload> workloads,
                                   const PolicyOptions& options) {
-  const Policy* added = registry().find(policy);
-  if (added == nullptr) return balancer::assign_microbatches(policy, workloads, options);
+  const Policy* own = added().find(policy);
+  if (own == nullptr) return balancer::assign_microbatches(policy, workloads, options);
   if (auto fine = balancer::check_workloads(workloads); !fine.ok()) return fine.error();
   if (auto fine = balancer::check_group_count(options.microbatches, "microbatches"); !fine.ok())
     return fine.error();
-  auto plan = asked(*added, workloads, options);
+  auto plan = asked(*own, workloads, options);
   if (plan.ok()) plan = completed(std::move(plan).value(), workloads.size(), options);
   if (!plan.ok()) {
     Error fault = plan.error();
-    fault.message = "policy '" + added->name + "' " + fault.message;
+    fault.message = "policy '" + own->name + "' " + fault.message;
     fault.where = "balancer.policy";
     if (fault.fix.empty()) fault.fix = "correct the policy, or choose another";
     return fault;

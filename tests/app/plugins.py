@@ -36,7 +36,7 @@ def ran(command, **options):
 
 
 class Bench:
-    example, library_name = EXAMPLE, "resampler.so"
+    example, library_name, replicas = EXAMPLE, "resampler.so", THREE_TO_TWO
 
     def __init__(self, binary, folder):
         self.cmake, self.folder, self.prefix = shutil.which("cmake"), folder, folder / "prefix"
@@ -73,7 +73,7 @@ class Bench:
     def survives(self, name, *words):
         """On 3:2 replicas with a split backward: a node is killed, the job stopped, and gone on with."""
         run = self.folder / name
-        command = self.job(name, *THREE_TO_TWO, "scheduler.schedule=split-1f1b", "train.microbatches=4", "cluster.fault_tolerance=1", *words)
+        command = self.job(name, *self.replicas, "scheduler.schedule=split-1f1b", "train.microbatches=4", "cluster.fault_tolerance=1", *words)
         with Running(command, run) as job:
             job.wait_for(3)
             os.kill(children(job.process.pid)[1], signal.SIGKILL)

@@ -14,7 +14,8 @@ VOCABULARY = "runtime/vocabulary"
 FILES = "runtime/files"
 PLUGINS = "runtime/plugins"
 POLICIES = "runtime/policies"
-RUNTIME = [VOCABULARY, FILES, PLUGINS, POLICIES, "runtime/door", "runtime/job", "runtime/data", "runtime/state", "runtime/observe"]
+FORMATS = "runtime/data/formats"
+RUNTIME = [VOCABULARY, FILES, PLUGINS, POLICIES, FORMATS, "runtime/door", "runtime/job", "runtime/data", "runtime/state", "runtime/observe"]
 FAMILY = "models/family"
 FAMILIES = ["models/llama", "models/mlp", "models/qwen2_vl", "models/whisper"]
 BELOW_ENGINE = RUNTIME + [FAMILY, "scheduler", "balancer", "kernels", "models", "transport"]
@@ -28,8 +29,9 @@ ALLOWED = {
     POLICIES: [VOCABULARY, "balancer"],  # The built-in ones stand there.
     FAMILY: [VOCABULARY, *FAMILIES],  # Its table names all.
     **{folder: [VOCABULARY, "kernels", "models", FAMILY] for folder in FAMILIES},
-    "runtime/job": [VOCABULARY, FILES, FAMILY, PLUGINS, POLICIES],
-    "runtime/data": [VOCABULARY, FILES],
+    FORMATS: [VOCABULARY],
+    "runtime/job": [VOCABULARY, FILES, FAMILY, PLUGINS, POLICIES, FORMATS],
+    "runtime/data": [VOCABULARY, FILES, FORMATS],
     "runtime/state": [VOCABULARY, FILES],
     "runtime/observe": [VOCABULARY, FILES],
     "scheduler": [VOCABULARY, FAMILY],

@@ -38,7 +38,7 @@ TEST_CASE("a machine without a GPU is fine, one whose GPU cannot be used is warn
   GpuFacts facts;
   CHECK(check_gpu(facts) == fine("gpu", "none; jobs run on the CPU"));
   facts.has_card = true;
-  CHECK(check_gpu(facts).level == Level::fine);
+  CHECK(check_gpu(facts).level == Level::ok);
   CHECK_THAT(check_gpu(facts).found, ContainsSubstring("does not use yet"));
   facts.has_cuda = true;
   facts.why_none = {Errc::unavailable, "no GPU can be used here", "", "check nvidia-smi"};

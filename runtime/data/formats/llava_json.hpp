@@ -1,6 +1,6 @@
 // LLaVA's JSON: splits a file into its records and reads one record.
 //
-// Pure. Kept apart from Dataset so that formats can be added beside it.
+// Pure.
 
 #pragma once
 
@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/data/record.hpp"
+#include "runtime/data/formats/record.hpp"
 #include "runtime/vocabulary/result.hpp"
 
 namespace troupe::data {

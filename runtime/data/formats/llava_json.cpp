@@ -1,4 +1,4 @@
-#include "runtime/data/llava_json.hpp"
+#include "runtime/data/formats/llava_json.hpp"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>

@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# Builds the plug-in, shows what the model sees of the file, trains some steps over two stages, and holds what they trained
+# against one process that trains the same batches on the whole model.
+#
+#   ./test.sh PREFIX      PREFIX: where Troupe is installed (cmake --install build/release --prefix PREFIX)
+set -euo pipefail
+prefix=$(realpath "${1:?usage: ./test.sh PREFIX}")
+cd "$(dirname "$0")"
+cmake -S . -B build -DCMAKE_PREFIX_PATH="$prefix"
+cmake --build build
+[ -e data ] || "$prefix/bin/troupe" data make data --samples 200
+# Of each conversation about one picture its first answer.
+[ -e data/captions.tsv ] || awk -F'"' '/"id"/ { image = "" } /"image": "/ { image = $4; turns = 0 }
+  /"value"/ && image != "" && ++turns == 2 { print image "\t" $4 }' data/samples.json > data/captions.tsv
+"$prefix/bin/troupe" data check job.toml
+"$prefix/bin/troupe" data show job.toml -n 2
+short=(train.steps=8 train.dtype=fp64)
+"$prefix/bin/troupe" train job.toml "${short[@]}" job.run_dir=build/staged --fresh
+"$prefix/bin/troupe" train job.toml "${short[@]}" job.run_dir=build/reference --reference --fresh
+"$prefix/bin/troupe" compare build/reference build/staged --rtol 1e-10 --loss-rtol 1e-10
