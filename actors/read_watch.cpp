@@ -12,7 +12,8 @@ Status ReadWatch::pass(Time now, double timeout_s, const std::optional<files::Fi
   number_ = number;
   if (!oldest || !same || !over) return Done{};
   std::ostringstream text;
-  text << oldest->file.string() << " could not be read within " << timeout_s
+  text << oldest->file.string() << " could not be "
+       << (oldest->use == files::FileUse::read ? "read" : "written") << " within " << timeout_s
        << " s: its file system does not answer";
   return Error{
       Errc::timed_out, text.str(), setting_,

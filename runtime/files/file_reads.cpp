@@ -11,7 +11,7 @@ namespace {
 struct Reads {
   std::mutex mutex;
   std::int64_t begun = 0;
-  std::map<std::int64_t, std::filesystem::path> files;  // By number: the first is the oldest.
+  std::map<std::int64_t, FileRead> files;  // By number: the first is the oldest.
 };
 
 Reads& reads() {
@@ -22,10 +22,10 @@ Reads& reads() {
 
 }  // namespace
 
-ReadingFile::ReadingFile(std::filesystem::path file) {
+ReadingFile::ReadingFile(std::filesystem::path file, FileUse use) {
   const std::lock_guard lock(reads().mutex);
   number_ = ++reads().begun;
-  reads().files.emplace(number_, std::move(file));
+  reads().files.emplace(number_, FileRead{number_, std::move(file), use});
 }
 
 ReadingFile::~ReadingFile() {
@@ -36,15 +36,14 @@ ReadingFile::~ReadingFile() {
 void ReadingFile::went_on() {
   const std::lock_guard lock(reads().mutex);
   auto node = reads().files.extract(number_);
-  number_ = node.key() = ++reads().begun;
+  number_ = node.key() = node.mapped().number = ++reads().begun;
   reads().files.insert(std::move(node));
 }
 
 std::optional<FileRead> oldest_read() {
   const std::lock_guard lock(reads().mutex);
   if (reads().files.empty()) return std::nullopt;
-  const auto& [number, file] = *reads().files.begin();
-  return FileRead{number, file};
+  return reads().files.begin()->second;
 }
 
 }  // namespace troupe::files

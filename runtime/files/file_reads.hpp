@@ -1,5 +1,5 @@
-// Which files this process is reading, so that a read that never returns (a network file system
-// whose server is gone) can be told instead of waited for.
+// Which files this process is reading, or writing for a command that waits, so that what never
+// returns (a network file system whose server is gone) can be told instead of waited for.
 //
 // Process-wide, as file systems are, and thread-safe. Whoever reads files of the data set,
 // checkpoints or saved weights takes part; nobody here measures time.
@@ -12,10 +12,13 @@
 
 namespace troupe::files {
 
-/// A file that a thread has begun to open, read or look up, and has not done with.
+enum class FileUse : std::uint8_t { read, write };
+
+/// A file that a thread has begun to open, read, look up or write, and has not done with.
 struct FileRead {
   std::int64_t number = 0;  ///< Counts reads from 1: two reads of one file are told apart.
   std::filesystem::path file;
+  FileUse use = FileUse::read;
 
   friend bool operator==(const FileRead&, const FileRead&) = default;
 };
@@ -24,7 +27,7 @@ struct FileRead {
 /// the outer one would be the oldest however well the inner one gets on.
 class ReadingFile {
  public:
-  explicit ReadingFile(std::filesystem::path file);
+  explicit ReadingFile(std::filesystem::path file, FileUse use = FileUse::read);
   ~ReadingFile();
   ReadingFile(const ReadingFile&) = delete;
   ReadingFile& operator=(const ReadingFile&) = delete;

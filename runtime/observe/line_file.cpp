@@ -13,6 +13,8 @@
 #include <system_error>
 #include <utility>
 
+#include "runtime/files/file_reads.hpp"
+
 namespace troupe::observe {
 
 namespace {
@@ -96,6 +98,7 @@ Status LineFile::write(std::string_view line) {
 }
 
 Status write_whole_file(const std::filesystem::path& path, std::string_view text) {
+  const files::ReadingFile waits(path, files::FileUse::write);
   if (auto made = make_folder(path); !made) return made;
   const auto temporary = path.string() + ".tmp-" + std::to_string(::getpid());
   const int file = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);

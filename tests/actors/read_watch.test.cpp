@@ -33,6 +33,15 @@ TEST_CASE("a file that is read for too long is named", "[actors][errors]") {
   CHECK(over.error().fix.find("raise data.read_timeout_s") != std::string::npos);
 }
 
+TEST_CASE("a file that is written for too long is told so", "[actors][errors]") {
+  const auto page = std::optional(files::FileRead{1, "/far/page.html", files::FileUse::write});
+  ReadWatch watch;
+  CHECK(fine(watch, 0s, 3s, page));
+  const auto over = watch.pass(kStart + 3200ms, 3, page);
+  REQUIRE_FALSE(over.ok());
+  CHECK(over.error().message.find("could not be written within 3 s") != std::string::npos);
+}
+
 TEST_CASE("reads that end leave the next ones their time", "[actors]") {
   ReadWatch watch;
   CHECK(fine(watch, 0s, 2800ms, kFirst));

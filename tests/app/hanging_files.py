@@ -43,7 +43,7 @@ class Bench:
     def troupe(self, *words):
         subprocess.run([self.binary, *map(str, words)], cwd=self.folder, check=True, capture_output=True, timeout=120)
 
-    def expect_end(self, words, file, setting):
+    def expect_end(self, words, file, setting, done="read"):
         """Ends with exit code 1, and what, where, why and the fix."""
         try:
             ended = subprocess.run([self.binary, *map(str, words)], cwd=self.folder, capture_output=True, text=True,
@@ -52,7 +52,7 @@ class Bench:
             raise Failure(f"{words[:2]} waits for {file}: no end within {WITHIN_S} s") from None
         said = f"{words[:2]}: exit {ended.returncode}\n{ended.stdout[-400:]}{ended.stderr[-600:]}"
         expect(ended.returncode == 1 and not ended.stdout, said)
-        expect(f"{setting}: {file} could not be read within {LIMIT_S} s: its file system does not answer" in ended.stderr,
+        expect(f"{setting}: {file} could not be {done} within {LIMIT_S} s: its file system does not answer" in ended.stderr,
                said)
         expect(f"fix: look at the disk or the network file system that holds it, then start again; raise {setting} where"
                in ended.stderr, said)
@@ -163,6 +163,9 @@ def a_folder_that_answers_nothing(bench):
             bench.expect_end(words, gone, "--timeout")
         for verb in ("list", "show", "verify"):
             bench.expect_end(["checkpoint", verb, gone, *RUN_LIMIT], gone / "resolved.toml", "--timeout")
+        page = gone / "page.html"
+        for words in (["report", bench.run, "--out", page], ["trace", bench.run, "--step", "1", "--out", page]):
+            bench.expect_end([*words, *RUN_LIMIT], page, "--timeout", "written")
         for words in job_commands(bench, gone / "job.toml"):
             bench.expect_end(words, gone / "job.toml", ON_COMMAND_LINE)
         # The job is here; its data are there.

@@ -13,6 +13,7 @@ TEST_CASE("the read that began first is told until it ends", "[files]") {
   const auto oldest = oldest_read();
   REQUIRE(oldest);
   CHECK(oldest->file == "a.png");
+  CHECK(oldest->use == FileUse::read);
   CHECK(oldest_read() == oldest);
   first.reset();
   REQUIRE(oldest_read());
