@@ -1,5 +1,5 @@
 // The files of examples that `troupe new` begins from: a family's (examples/resampler), a policy's
-// (examples/snake).
+// (examples/snake), a data format's (examples/captions).
 
 #pragma once
 
@@ -16,5 +16,10 @@ extern const std::string_view kPolicySource;
 extern const std::string_view kPolicyBuild;
 extern const std::string_view kPolicyJob;
 extern const std::string_view kPolicyTest;
+
+extern const std::string_view kFormatSource;
+extern const std::string_view kFormatBuild;
+extern const std::string_view kFormatJob;
+extern const std::string_view kFormatTest;
 
 }  // namespace troupe::app
