@@ -44,6 +44,8 @@ Result<std::vector<observe::Timeline>> timelines_of_run(const fs::path& run,
     if (!predicted.ok() && predicted.error().code != Errc::not_found) return predicted.error();
     if (predicted.ok()) {
       predicted.value().title = "Step " + std::to_string(*step) + ", predicted";
+      predicted.value().note += std::string(predicted.value().note.empty() ? "" : " ") +
+                                "By the profile, corrected by what earlier steps took.";
       timelines.push_back(std::move(predicted).value());
     } else {
       measured.value().note += " This step was not predicted.";

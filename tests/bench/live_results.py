@@ -20,6 +20,7 @@ from live_configurations import BASELINE_POLICY, BASELINE_SCHEDULE, CONFIGURATIO
 SHARE_GOAL = 0.8  # Of what could be saved, by the best policy under each schedule; uneven data.
 EVEN_GOAL = 0.98  # Random order's step over the worst policy's, where there is little to save.
 PREDICTION_GOAL = 0.1  # Error of a predicted step.
+DISTURBED = 1.15  # Measured over predicted by the profile, beside the median of that over a configuration's rows.
 PEER_GOAL = {"uneven": 1.2, "even": 1}  # The peer's step over the best policy's under the same schedule.
 PEER = "torch.distributed.pipelining"  # A policy of the table; its schedule is 1F1B.
 
@@ -113,6 +114,20 @@ def policies_under(table, schedule):
                    if name == schedule and policy not in (BASELINE_POLICY, PEER)), key=lambda row: row.step_ms)
 
 
+def disturbed(table):
+    """Keys of rows that took so much longer than their profile says, compared with the others of their configuration, that
+    something else ran beside them."""
+    ratios = {key: 1 / row.profile for key, row in table.items() if row.profile}
+    usual = statistics.median(ratios.values()) if ratios else 0
+    return {key for key, ratio in ratios.items() if ratio >= DISTURBED * usual}
+
+
+def mark(table, *rows):
+    """` †` where one of these rows was disturbed: what was figured from it says little."""
+    found = disturbed(table)
+    return " †" if any((row.schedule, row.policy) in found for row in rows) else ""
+
+
 def verdict(reached):
     return "reached" if reached else "missed"
 
@@ -128,11 +143,13 @@ def schedule_verdict(configuration, table, schedule):
         return None
     if CONFIGURATIONS[configuration].data == "even":
         ratio = random.step_ms / found[-1].step_ms
-        return f"slowest: {found[-1].policy}, {ratio:.2f}x; goal {EVEN_GOAL}x: {verdict(ratio >= EVEN_GOAL)}"
+        return (f"slowest: {found[-1].policy}, {ratio:.2f}x; goal {EVEN_GOAL}x: {verdict(ratio >= EVEN_GOAL)}"
+                f"{mark(table, random, found[-1])}")
     saved = share(random.step_ms, found[0].step_ms, bound(table).busiest_ms)
     if saved is None:
         return "nothing to save"
-    return f"{found[0].policy}, {percent(saved)}; goal {percent(SHARE_GOAL)}: {verdict(saved >= SHARE_GOAL)}"
+    return (f"{found[0].policy}, {percent(saved)}; goal {percent(SHARE_GOAL)}: {verdict(saved >= SHARE_GOAL)}"
+            f"{mark(table, random, found[0])}")
 
 
 def prediction_verdict(ratios):

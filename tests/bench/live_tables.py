@@ -4,8 +4,8 @@ import collections
 import statistics
 
 from live_configurations import BASELINE_POLICY, BASELINE_SCHEDULE, CONFIGURATIONS, ONLY_BASELINE, SCHEDULES
-from live_results import (PEER, PEER_GOAL, PREDICTION_GOAL, SHARE_GOAL, bound, median_error, mixed_best, names, percent, policies_under,
-                          prediction_verdict, rows, schedule_verdict, share, verdict)
+from live_results import (DISTURBED, PEER, PEER_GOAL, PREDICTION_GOAL, SHARE_GOAL, bound, disturbed, mark, median_error, mixed_best, names,
+                          percent, policies_under, prediction_verdict, rows, schedule_verdict, share, verdict)
 
 ABSENT = "-"
 
@@ -59,9 +59,10 @@ def policies_table(configuration, table):
             if not row:
                 cells.append(ABSENT)
             elif policy == BASELINE_POLICY or not random:
-                cells.append(f"{row.step_ms:.0f} ms")
+                cells.append(f"{row.step_ms:.0f} ms{mark(table, row)}")
             else:
-                cells.append(f"{over(random, row)}, {percent(share(random.step_ms, row.step_ms, bound(table).busiest_ms))}")
+                cells.append(f"{over(random, row)}, {percent(share(random.step_ms, row.step_ms, bound(table).busiest_ms))}"
+                             f"{mark(table, random, row)}")
         lines.append(line([f"`{policy}`", *cells]))
     lines.append(line(["goal", *(schedule_verdict(configuration, table, schedule) or ABSENT for schedule in schedules)]))
     return lines
@@ -78,11 +79,11 @@ def schedules_table(table):
     lines = head(["policy", "1f1b", *others])
     for policy in policies:
         plain = table[BASELINE_SCHEDULE, policy]
-        cells = [f"{plain.step_ms:.0f} ms"]
+        cells = [f"{plain.step_ms:.0f} ms{mark(table, plain)}"]
         for schedule in others:
             row = table.get((schedule, policy))
             cells.append(f"{over(plain, row)}, {percent(share(plain.step_ms, row.step_ms, bound(table).busiest_ms))}"
-                         if row else ABSENT)
+                         f"{mark(table, plain, row)}" if row else ABSENT)
         lines.append(line([f"`{policy}`", *cells]))
     return lines
 
@@ -113,6 +114,9 @@ def notes(configuration, table):
     if waits and memory:
         result.append(f"Longest wait for a plan {max(waits):.0f} ms; peak of activations over the promise {min(memory):.2f} to "
                       f"{max(memory):.2f}.")
+    if found := disturbed(table):
+        result.append(f"†: rests on a row that was disturbed ({len(found)} of {len(ours)}): measured over predicted by the profile, "
+                      f"it lies {percent(DISTURBED - 1)} or more above the median of this configuration.")
     runs = [row.runs for row in ours]
     if min(runs) != max(runs):
         result.append(f"Rows have {min(runs)} to {max(runs)} runs.")
