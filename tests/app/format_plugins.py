@@ -76,7 +76,7 @@ def what_a_format_reads_is_what_is_trained(bench):
     ran(bench.job("of-lines", "train.steps=4"))
     ran(bench.job("of-json", bench.source("same.json", "llava"), "train.steps=4"))
     bench.equal("of-lines", "of-json")
-    trained = [line["samples"] for line in read_lines(bench.folder / "of-lines" / "samples.jsonl")]
+    trained = [line["ids"] for line in read_lines(bench.folder / "of-lines" / "samples.jsonl")]
     expect(len(trained) == 4 and all(name.startswith("captions.tsv#") for step in trained for name in step), f"{trained[:1]}")
     shown = ran([bench.binary, "data", "show", *bench.words(), "-n", "1"])
     expect("picture " in shown, shown[-600:])
@@ -94,8 +94,8 @@ def a_line_that_is_no_sample_is_left_out_and_told(bench):
 def a_faulty_format_ends_by_its_name_before_anything_is_trained(bench):
     for form, fault in FAULTS.items():
         words = [*bench.words(), f'plugins.libraries=["{bench.own}"]', bench.source("captions.tsv", form)]
-        for command in (["validate"], ["train", f"job.run_dir={bench.folder / form}"]):
-            said = bench.said(command[0], *words, *command[1:], code=3)
+        for command in (["data", "check", *words], ["train", *words, f"job.run_dir={bench.folder / form}"]):
+            said = bench.said(*command, code=3)
             expect(fault in said and "captions.tsv" in said and "fix:" in said, f"{form}: {said[-600:]}")
         expect(not (bench.folder / form).exists(), f"{form}: a run was begun")
 
