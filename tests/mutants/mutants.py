@@ -33,7 +33,7 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 COPIES = ROOT / "build" / "mutants"
-SECONDS_MAX = 600  # Of one test: a mutant may make it wait for ever.
+CASE_SECONDS_MAX, SCRIPT_SECONDS_MAX = 60, 600  # Of one test: a mutant may make it wait for ever.
 CASES_FAILED = re.compile(r"^test cases: .*\b\d+ failed", re.MULTILINE)
 NO_CASE = "No test cases matched"
 PASSED, FAILED, ENDLESS = "passed", "failed", "no end"
@@ -115,12 +115,16 @@ def check(mutants, build):
     return faults
 
 
-def run_to_end(command, folder):
-    """Exit code and output; no code where it was ended after SECONDS_MAX, with all that it had started."""
+def seconds_max(test):
+    return SCRIPT_SECONDS_MAX if test.startswith("script ") else CASE_SECONDS_MAX
+
+
+def run_to_end(command, folder, seconds):
+    """Exit code and output; no code where it was ended after so many seconds, with all that it had started."""
     process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                                errors="replace", start_new_session=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     try:
-        output = process.communicate(timeout=SECONDS_MAX)[0]
+        output = process.communicate(timeout=seconds)[0]
         return process.returncode, output
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
@@ -171,7 +175,7 @@ class Copy:
         """What a test says here: PASSED, FAILED, or ENDLESS. Raises Unusable where it does not run at all."""
         # Whole runs have deadlines: one at a time, as CTest runs them.
         with SCRIPTS if test.startswith("script ") else contextlib.nullcontext():
-            code, output = run_to_end(command_of(test, self.tree, self.build), self.tree)
+            code, output = run_to_end(command_of(test, self.tree, self.build), self.tree, seconds_max(test))
         if code is None:
             return ENDLESS
         if NO_CASE in output:
@@ -213,7 +217,7 @@ def verdict_of(said):
     if survived := [test for test, verdict in said.items() if verdict == PASSED]:
         return f"NOT CAUGHT by {'; '.join(survived)}"
     endless = [test for test, verdict in said.items() if verdict == ENDLESS]
-    return "caught" + (f"; no end within {SECONDS_MAX} s: {'; '.join(endless)}" if endless else "")
+    return "caught" + "".join(f"; no end within {seconds_max(test)} s: {test}" for test in endless)
 
 
 def verdict_without(mutant, verdict, broken):

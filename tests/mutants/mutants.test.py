@@ -77,9 +77,9 @@ def main():
         assert verdict(folder, BLIND, mutant) == 'NOT CAUGHT by test_x "adds"'
         assert verdict(folder, OTHERWISE, mutant).startswith("UNUSABLE: exit code 1 without a failed case")
         assert verdict(folder, NAMELESS, mutant).startswith("UNUSABLE: no case of that name")
-        mutants.SECONDS_MAX = 0.2
+        mutants.CASE_SECONDS_MAX = 0.2
         assert verdict(folder, ENDLESS, mutant) == 'caught; no end within 0.2 s: test_x "adds"'
-        mutants.SECONDS_MAX = 60
+        mutants.CASE_SECONDS_MAX = 60
         # A test that fails anyway would seem to catch everything.
         fails = Copy(folder, "#!/bin/sh\necho 'test cases: 1 | 1 failed'\nexit 1\n")
         broken = mutants.try_all([fails], [mutant], lambda *_: None)
