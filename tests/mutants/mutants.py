@@ -6,7 +6,9 @@
                                  programs there have the cases that mutants name. Takes a second or two
     mutants.py --list            a line for each
 
-    --record FILE     leaves a table of what caught what: Markdown
+    --record FILE     leaves a table of what caught what, as it goes: Markdown
+    --go-on           what that FILE says was caught is not tried again, nor tests that passed without a mutant: after a
+                      run that was interrupted
     --workers N       copies that are built and tested side by side (default: one per two cores, at least two)
 
 A mutant is a patch, AREA/NAME.patch, below a few lines that say what it breaks, what to build and which tests must
@@ -200,7 +202,7 @@ class Copy:
                 self.restore(name)
 
 
-def failing_without(copy, mutants):
+def failing_without(copy, mutants, seen):
     """The tests that fail before any mutant is there, or say nothing: they would seem to catch everything."""
     def passes(test):
         try:
@@ -208,8 +210,13 @@ def failing_without(copy, mutants):
         except Unusable:
             return False
 
-    tests = sorted({test for mutant in mutants for test in mutant.tests})
-    return [test for test in tests if not passes(test)]
+    failing = []
+    for test in sorted({test for mutant in mutants for test in mutant.tests} - seen.sound):
+        if passes(test):
+            seen.saw_sound(test)
+        else:
+            failing.append(test)
+    return failing
 
 
 def verdict_of(said):
@@ -233,16 +240,16 @@ def in_order(mutants):
                                                mutant.targets, mutant.name))
 
 
-def try_all(copies, mutants, report):
+def try_all(copies, mutants, seen):
     """The tests that fail before any mutant is there: the first copy tries them while the others begin with mutants.
-    Each mutant is tried in whichever copy is free; `report` hears of each as it ends."""
-    free, lock = queue.Queue(), threading.Lock()
+    Each mutant is tried in whichever copy is free."""
+    free = queue.Queue()
     for copy in copies[1:]:
         free.put(copy)
 
     def try_without():
         try:
-            return failing_without(copies[0], mutants)
+            return failing_without(copies[0], mutants, seen)
         finally:
             free.put(copies[0])
 
@@ -254,8 +261,7 @@ def try_all(copies, mutants, report):
             verdict = f"UNUSABLE: {why}"
         finally:
             free.put(copy)
-        with lock:
-            report(mutant, verdict, time.monotonic() - begin)
+        seen.saw(mutant, verdict, time.monotonic() - begin)
 
     with concurrent.futures.ThreadPoolExecutor(len(copies) + 1) as pool:
         broken = pool.submit(try_without)
@@ -263,36 +269,64 @@ def try_all(copies, mutants, report):
     return broken.result()
 
 
-def table_of(rows):
-    """What caught what, as Markdown."""
-    lines = ["| Mutant | Breaks | Tests that must fail | Verdict |", "|---|---|---|---|"]
-    for mutant, verdict in sorted(rows, key=lambda row: row[0].name):
+class Seen:
+    """What has been found so far: verdicts of mutants, and tests that pass without one. Kept in a file, where there is one,
+    so that a run which is interrupted can be gone on with. Thread-safe."""
+
+    HEAD = ["| Mutant | Breaks | Tests that must fail | Verdict |", "|---|---|---|---|"]
+    SOUND = "Pass without a mutant:"
+
+    def __init__(self, file=None):
+        self.file, self.rows, self.sound, self.lock = file, {}, set(), threading.Lock()
+
+    def go_on(self, mutants):
+        """Takes up what the file says of these. Returns those that are still to be tried."""
+        lines = self.file.read_text(encoding="utf-8").splitlines() if self.file and self.file.is_file() else []
+        self.sound = {line[3:-1] for line in lines if line.startswith("- `")}
+        for mutant in mutants:
+            begin = self.row_before_verdict(mutant)
+            self.rows |= {mutant: line[len(begin):-2] for line in lines if line.startswith(begin + "caught")}
+        return [mutant for mutant in mutants if mutant not in self.rows]
+
+    def saw(self, mutant, verdict, seconds):
+        with self.lock:
+            self.rows[mutant] = verdict
+            print(f"{mutant.name} ({seconds:.0f} s): {verdict}", flush=True)
+            self.write()
+
+    def saw_sound(self, test):
+        with self.lock:
+            self.sound.add(test)
+            self.write()
+
+    @staticmethod
+    def row_before_verdict(mutant):
         tests = "<br>".join(f"`{test}`" for test in mutant.tests)
-        lines.append(f"| {mutant.name} | {mutant.breaks} | {tests} | {verdict.splitlines()[0]} |")
-    return "\n".join(lines) + "\n"
+        return f"| {mutant.name} | {mutant.breaks} | {tests} | "
+
+    def write(self):
+        """What caught what, as Markdown."""
+        if self.file:
+            rows = [f"{self.row_before_verdict(mutant)}{verdict.splitlines()[0]} |"
+                    for mutant, verdict in sorted(self.rows.items(), key=lambda row: row[0].name)]
+            sound = [f"- `{test}`" for test in sorted(self.sound)]
+            self.file.write_text("\n".join([*self.HEAD, *rows, "", self.SOUND, *sound, ""]), encoding="utf-8")
 
 
-def run(mutants, workers, record):
-    targets = sorted({target for mutant in mutants for target in mutant.targets})
-    copies = [Copy(number) for number in range(min(workers, len(mutants)))]
+def run(mutants, workers, seen, goes_on):
+    left = seen.go_on(mutants) if goes_on else mutants
+    targets = sorted({target for mutant in left for target in mutant.targets})
+    copies = [Copy(number) for number in range(min(workers, len(left)))]
     print(f"building {len(copies)} copies in {COPIES.relative_to(ROOT)}", flush=True)
     for copy in copies:
         copy.prepare(targets)
-    rows = []
-
-    def report(mutant, verdict, seconds):
-        rows.append((mutant, verdict))
-        print(f"{mutant.name} ({seconds:.0f} s): {verdict}", flush=True)
-        if record:  # As it goes: what a run has seen before it is interrupted stays.
-            record.write_text(table_of(rows), encoding="utf-8")
-
-    broken = try_all(copies, mutants, report)
+    broken = try_all(copies, left, seen) if copies else []
     for test in broken:
         print(f"failed: without any mutant: {test}", flush=True)
-    rows = [(mutant, verdict_without(mutant, verdict, broken)) for mutant, verdict in rows]
-    if record:
-        record.write_text(table_of(rows), encoding="utf-8")
-    caught = sum(verdict.startswith("caught") for _, verdict in rows)
+    for mutant in left:
+        seen.rows[mutant] = verdict_without(mutant, seen.rows[mutant], broken)
+    seen.write()
+    caught = sum(seen.rows[mutant].startswith("caught") for mutant in mutants)
     print(f"{caught} passed, {len(mutants) - caught} failed, 0 skipped")
     return 0 if caught == len(mutants) else 1
 
@@ -303,6 +337,7 @@ def read_arguments():
     parser.add_argument("--check", nargs="?", const="", metavar="BUILD")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--record", type=pathlib.Path)
+    parser.add_argument("--go-on", action="store_true")
     parser.add_argument("--workers", type=int, default=max(2, (os.cpu_count() or 1) // 2))
     return parser.parse_args()
 
@@ -330,7 +365,7 @@ def main():
         bad = {fault.partition(":")[0] for fault in faults}
         print("\n".join([*faults, f"{len(mutants) - len(bad)} passed, {len(bad)} failed, 0 skipped"]))
         return 1 if faults or not mutants else 0
-    return run(mutants, max(1, arguments.workers), arguments.record)
+    return run(mutants, max(1, arguments.workers), Seen(arguments.record), arguments.go_on)
 
 
 if __name__ == "__main__":

@@ -61,11 +61,27 @@ class Copy(mutants.Copy):
 
 
 def verdict(folder, program, mutant):
-    words = []
-    copy = Copy(folder, program)
-    mutants.try_all([copy], [mutant], lambda _, verdict, __: words.append(verdict))
+    seen, copy = mutants.Seen(), Copy(folder, program)
+    mutants.try_all([copy], [mutant], seen)
     assert (copy.tree / "x.txt").read_text() == "one\n"
-    return words[0]
+    return seen.rows[mutant]
+
+
+def check_record(folder, mutant):
+    """A run that was interrupted is gone on with."""
+    file = folder / "record.md"
+    first = mutants.Seen(file)
+    assert not mutants.try_all([Copy(folder, LOOKS)], [mutant], first)
+    other = dataclasses.replace(mutant, name="other")
+    first.saw(other, "NOT CAUGHT by what\nsaid more", 1)
+    again = mutants.Seen(file)
+    assert again.go_on([mutant, other]) == [other]
+    assert again.rows == {mutant: "caught"} and again.sound == set(mutant.tests)
+    # Another test of the same mutant is another question.
+    assert mutants.Seen(file).go_on([dataclasses.replace(mutant, tests=("test_x \"else\"",))])
+    assert mutants.Seen().go_on([mutant]) == [mutant]
+    # What passed before is not asked again.
+    assert not mutants.try_all([Copy(folder, BLIND.replace("0", "1"))], [mutant], again)
 
 
 def main():
@@ -82,10 +98,10 @@ def main():
         mutants.CASE_SECONDS_MAX = 60
         # A test that fails anyway would seem to catch everything.
         fails = Copy(folder, "#!/bin/sh\necho 'test cases: 1 | 1 failed'\nexit 1\n")
-        broken = mutants.try_all([fails], [mutant], lambda *_: None)
+        broken = mutants.try_all([fails], [mutant], mutants.Seen())
         assert broken == ['test_x "adds"']
         assert mutants.verdict_without(mutant, "caught", broken) == 'UNUSABLE: fails without it, too: test_x "adds"'
-        assert not mutants.try_all([Copy(folder, LOOKS)], [mutant], lambda *_: None)
+        check_record(folder, mutant)
         assert mutants.verdict_without(mutant, "caught", []) == "caught"
         runs = dataclasses.replace(mutant, name="a", tests=("script x.py",))
         assert mutants.in_order([runs, mutant]) == [mutant, runs]
