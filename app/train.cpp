@@ -22,6 +22,7 @@
 #include "engine/choose_layout.hpp"
 #include "engine/profile_data.hpp"
 #include "engine/run_lock.hpp"
+#include "runtime/files/file_reads.hpp"
 #include "runtime/files/look_up.hpp"
 #include "runtime/job/load_job.hpp"
 
@@ -58,10 +59,12 @@ Result<Reserved> reserve(const job::Job& job) {
   if (auto fits = engine::RunFolder::check(job.job.run_dir); !fits.ok())
     return std::move(fits).error();
   Reserved reserved{std::make_shared<engine::RunLock>(std::move(lock).value()), nullptr};
-  std::error_code ignored;
-  const auto below =
-      std::filesystem::weakly_canonical(job.checkpoint_dir(), ignored)
-          .lexically_relative(std::filesystem::weakly_canonical(job.job.run_dir, ignored));
+  const auto real = [](const std::filesystem::path& folder) {
+    const files::ReadingFile waits(folder, files::FileUse::write);
+    std::error_code ignored;
+    return std::filesystem::weakly_canonical(folder, ignored);
+  };
+  const auto below = real(job.checkpoint_dir()).lexically_relative(real(job.job.run_dir));
   const bool is_own = !below.empty() && *below.begin() != "..";
   if (!is_own) {
     auto checkpoints = engine::lock_checkpoints(job.checkpoint_dir());

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "engine/continued_run.hpp"
+#include "runtime/files/file_reads.hpp"
 #include "runtime/observe/plan_json.hpp"
 #include "runtime/state/safetensors.hpp"
 
@@ -90,6 +91,7 @@ RunFolder::RunFolder(fs::path path, observe::LineFile metrics, observe::LineFile
       iterations_(std::move(iterations)) {}
 
 Status RunFolder::check(const fs::path& given) {
+  const files::ReadingFile waits(given, files::FileUse::write);
   const fs::path path = real_folder(given);
   std::error_code code;
   const auto kind = fs::status(path, code).type();

@@ -164,6 +164,7 @@ RunLock::~RunLock() = default;
 void RunLock::release() { held_.reset(); }
 
 Result<RunLock> RunLock::take(const fs::path& run_dir, const LockedFolder& what) {
+  const files::ReadingFile waits(run_dir, files::FileUse::write);
   const fs::path path = lock_path(run_dir);
   std::error_code code;
   fs::create_directories(path.parent_path(), code);
@@ -207,7 +208,10 @@ Result<RunLock> RunLock::take(const fs::path& run_dir, const LockedFolder& what)
 
 Result<std::shared_ptr<RunLock>> lock_checkpoints(const fs::path& folder) {
   constexpr LockedFolder kWhat{"folder of checkpoints", "checkpoint.dir"};
-  const fs::path parent = lock_path(folder).parent_path();
+  const fs::path parent = [&] {
+    const files::ReadingFile waits(folder, files::FileUse::write);
+    return lock_path(folder).parent_path();
+  }();
   if (const auto owner = living_owner(parent)) return in_use(owner, folder, kWhat);
   for (const fs::path& place : {folder, folder / "job"}) {
     auto lock = RunLock::take(place, kWhat);

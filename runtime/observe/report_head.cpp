@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <map>
+#include <set>
 #include <string_view>
 
 #include "runtime/observe/html_page.hpp"
@@ -242,7 +243,8 @@ std::string outcome(const RunRecord& run) {
   if (end->exit_code == 0)
     return goal > 0 ? "Done: " + counted(last) + " of " + counted(goal) + " steps"
                     : "Done: " + counted(last) + " steps";
-  const bool told = end->exit_code == 130 || end->exit_code == 143 || end->exit_code == 75;
+  static const std::set<std::int32_t> kTold{75, 129, 130, 143};  // Resumable, and three signals.
+  const bool told = kTold.contains(end->exit_code);
   const auto why = flat(end->message);
   return (told ? "Stopped after " : "Failed after ") + steps + (why.empty() ? "" : ": " + why);
 }

@@ -21,8 +21,8 @@ import threading
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from whole_jobs import (ONE_PIPELINE, Hosts, children, ended_with, expect, expect_end, expect_none_left,
-                        finish, listening_sockets, run_quietly, run_script)
+from whole_jobs import (ONE_PIPELINE, TWO_NODES, Hosts, children, ended_with, expect, expect_end, expect_none_left,
+                        finish, listening_sockets, port_of, run_quietly, run_script)
 from run_cases import Skipped
 from stopped_threads import StoppedThreads, threads_of
 
@@ -236,6 +236,24 @@ def tensors_go_over_the_interface_of_the_job(bench):
             head.send_signal(signal.SIGINT)
             expect_end(head, 75, ["is saved"], within=15)
             expect_none_left(nodes)
+
+
+def tensors_of_a_job_on_the_loopback_stay_on_the_machine(bench):
+    """Whoever starts its nodes: nobody needs a key there, and tensors are not encrypted."""
+    for name in ("127.0.0.1", "localhost"):
+        bench.run_dir = bench.folder / name
+        head = bench.start(*TWO_NODES, f"cluster.listen={name}:0", steps=2000)
+        address = port_of(head)
+        nodes = [bench.node(address) for _ in range(2)]
+        bench.wait_for_steps(2)
+        for pid in (head.pid, *(node.pid for node in nodes)):
+            found = {host for host, _ in listening_sockets(pid)}
+            near = {host for host in found if host.startswith(("127.", "::1", "::ffff:127."))}
+            expect(found and found == near, f"{name}: process {pid} listens at {found}")
+        head.send_signal(signal.SIGINT)
+        expect_end(head, 75, ["is saved"], within=15)
+        for node in nodes:
+            finish(node, 6)
 
 
 # ---- what is refused before anything is done ------------------------------------------------------

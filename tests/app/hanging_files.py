@@ -163,6 +163,10 @@ def a_folder_that_answers_nothing(bench):
             bench.expect_end(words, gone, "--timeout")
         for verb in ("list", "show", "verify"):
             bench.expect_end(["checkpoint", verb, gone, *RUN_LIMIT], gone / "resolved.toml", "--timeout")
+        own = [DEMO, bench.data, JOB_LIMIT]
+        for words, folder in (([f"job.run_dir={gone}/run"], gone / "run"),
+                              ([f"job.run_dir={bench.folder}/never", f"checkpoint.dir={gone}/saved"], gone / "saved")):
+            bench.expect_end(["train", *own, *words], folder, "data.read_timeout_s", "written")
         page = gone / "page.html"
         for words in (["report", bench.run, "--out", page], ["trace", bench.run, "--step", "1", "--out", page]):
             bench.expect_end([*words, *RUN_LIMIT], page, "--timeout", "written")
