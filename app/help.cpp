@@ -14,8 +14,11 @@ namespace troupe::app {
 namespace {
 
 int help(const CLI::App& root, const std::vector<std::string>& words) {
-  if (!words.empty() && words.front() == "keys" && words.size() <= 2)
+  if (!words.empty() && words.front() == "keys") {
+    if (words.size() > 2)
+      return report(usage_error("one section or key at a time", "as in `troupe help keys train`"));
     return print_keys(words.size() == 2 ? words.back() : "");
+  }
   const CLI::App* command = &root;
   std::string path = "troupe";
   for (const auto& word : words) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iostream>
+#include <regex>
 #include <vector>
 
 #include "app/terminal.hpp"
@@ -15,8 +16,10 @@ namespace {
 
 using job::KeyEntry;
 
-/// `modules.vision.freeze` as the list has it: `modules.NAME.freeze`.
-std::string with_any_module(const std::string& word) {
+/// `modules.vision.freeze` as the list has it: `modules.NAME.freeze`; `data.sources[0]` as
+/// `data.sources[]`.
+std::string as_listed(const std::string& written) {
+  const std::string word = std::regex_replace(written, std::regex("\\[[0-9]+\\]"), "[]");
   for (const std::string section : {"modules.", "parallel."}) {
     if (!word.starts_with(section)) continue;
     const auto end = word.find('.', section.size());
@@ -39,7 +42,7 @@ std::vector<KeyEntry> matching(const std::vector<KeyEntry>& keys, const std::str
   const auto copy = [&](auto wanted) {
     std::copy_if(keys.begin(), keys.end(), std::back_inserter(found), wanted);
   };
-  const auto path = with_any_module(word);
+  const auto path = as_listed(word);
   copy([&](const KeyEntry& entry) { return word.empty() || is_in(entry, path); });
   if (found.empty()) copy([&](const KeyEntry& entry) { return entry.key() == word; });
   return found;
@@ -70,8 +73,8 @@ int print_keys(const std::string& word) {
   }
   if (word.empty())
     std::cout
-        << "Keys of a job file: their defaults, what they take, what they mean. On the command "
-           "line: train.steps=10.\nOne section or key: troupe help keys train.\n";
+        << "Keys of a job file: their defaults, what they take, what they mean.\n"
+           "On the command line: train.steps=10. One section or key: troupe help keys train.\n";
   print(keys);
   return kDone;
 }

@@ -206,14 +206,20 @@ constexpr std::chrono::milliseconds kBeforeNext{300};
 
 /// Says how this node ended, in one line unless the fault is its own. A local node shares its
 /// terminal with the head, which says what it told its nodes.
-void say_how(const JobEnd& how, NodeId node, const Options& options) {
+void say_how(const JobEnd& how, const NodeResources& resources, const Options& options) {
+  const NodeId node = resources.node;
   const std::string first_line = how.message.substr(0, how.message.find('\n'));
   if (how.exit_code == 0) tell(options, name_of(node) + ": the job is done");
   if (!how.was_told && !how.message.empty()) std::cerr << "troupe: " + how.message + "\n";
   if (how.was_told && !how.message.empty() && options.parent == 0) {
     const bool is_saved = how.exit_code == kResumable && how.again == 0;
+    // Where the port is any free one, the next head has another.
+    const auto door = parse_host_port(resources.setup.job.cluster.listen);
+    const bool stays = door.ok() && door.value().port != 0;
     std::cerr << name_of(node) + (how.again > 0 ? " begins again: " : " ends: ") + first_line +
-                     (is_saved ? "; this command joins it again\n" : "\n");
+                     (!is_saved ? "\n"
+                      : stays   ? "; this command joins it again\n"
+                                : "; it can be joined again where it listens then\n");
   }
 }
 
@@ -273,7 +279,7 @@ int run_node(const Options& options) {
     if (signal != 0)
       report_signal(signal, when);
     else
-      say_how(how, resources.node, options);
+      say_how(how, resources, options);
   });
   system.await_all_actors_done();
   resources.transport.reset();

@@ -30,7 +30,8 @@ std::uint64_t add(std::uint64_t hash, const data::Record& record) {
     hash = add(hash, std::to_string(static_cast<int>(turn.role)));
     hash = add(hash, turn.text);
   }
-  return add(add(hash, record.images), record.audio);
+  hash = add(add(hash, record.images), record.audio);
+  return record.defect.empty() ? hash : add(hash, "cannot be a sample");
 }
 
 std::int64_t size_of(const std::filesystem::path& file) {

@@ -12,12 +12,14 @@ using namespace troupe;
 using namespace troupe::data;
 
 Result<std::vector<Record>> read_lines(std::string_view text, const std::string& file) {
+  if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);  // A mark that says it is UTF-8.
   std::vector<Record> records;
   std::size_t number = 0;
   for (std::size_t begin = 0; begin < text.size();) {
     const auto end = std::min(text.find('\n', begin), text.size());
-    const auto line = text.substr(begin, end - begin);
+    auto line = text.substr(begin, end - begin);
     begin = end + 1;
+    if (line.ends_with('\r')) line.remove_suffix(1);
     ++number;
     if (line.empty()) continue;
     Record& record = records.emplace_back();

@@ -17,7 +17,8 @@ class Dataset {
  public:
   /// Reads every source in order. Cost: O(bytes); memory is about that of the files' text.
   ///
-  /// A file is a JSON array of objects or one object per line (JSONL; empty lines are skipped); the
+  /// Of LLaVA's format, other ones are those of plug-ins (formats/registry.hpp): a
+  /// file is a JSON array of objects or one object per line (JSONL; empty lines are skipped); the
   /// first character that is not white space decides. Fields of an object: `conversations` (list of
   /// {`from`, `value`}; a system turn only first), `image` and `audio` (a path or a list of paths;
   /// absent, null or an empty list: none), `id` (string or whole number; absent: made from file and
@@ -29,8 +30,10 @@ class Dataset {
   /// - invalid_argument: no source, an unknown format, or what `check(options)` says.
   /// - not_found: a JSON file is missing, or a media folder that records need.
   /// - io_failed: a file cannot be read.
-  /// - bad_data: not JSON (with line and column), no array or objects in it, no records at all, or
-  ///   an id used twice (names both places; at most the first five are listed).
+  /// - bad_data: not JSON (with line and column), no array or objects in it, no records at all,
+  /// what
+  ///   an added format says, or an id used twice (names both places; at most the first five are
+  ///   listed).
   static Result<Dataset> open(const DataOptions& options);
 
   std::int64_t size() const { return static_cast<std::int64_t>(records_.size()); }

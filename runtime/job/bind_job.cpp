@@ -170,16 +170,20 @@ BoundJob bind_job(const Value& root, Findings& findings) {
       modules != nullptr && modules->table() != nullptr)
     for (const auto& member : *modules->table()) names.push_back(member.key);
   bound.modules_complete = names.size() == job.modules.size();
+  job.data = bind_data(reader.take("data"), has_all_plugins, findings);
+  const auto formats = data::format_names();
+  const bool are_formats_known = std::ranges::all_of(job.data.sources, [&](const auto& source) {
+    return std::ranges::find(formats, source.format) != formats.end();
+  });
   // On another machine a library may lie elsewhere, or be another build of it: what counts is that
-  // its families are known.
-  if (findings.paths != Paths::of_another_machine || !bound.modules_complete)
+  // its families and formats are known. Policies are asked by the head alone.
+  if (findings.paths != Paths::of_another_machine || !bound.modules_complete || !are_formats_known)
     for (auto& error : not_loaded)
       findings.add_at(error.where, std::move(error.message), std::move(error.fix), error.code);
   const auto problems_before = findings.problems.size();
   job.parallel = bind_parallel(reader.take("parallel"), names, findings);
   bound.layout_complete = findings.problems.size() == problems_before;
   job.debug = bind_debug(reader.take("debug"), names, bound.layout_complete, findings);
-  job.data = bind_data(reader.take("data"), has_all_plugins, findings);
   job.train = bind_section<Train>(reader.take("train"), "train", findings,
                                   [](auto& v, auto& x) { describe_train(v, x); });
   job.optimizer = bind_section<Optimizer>(reader.take("optimizer"), "optimizer", findings,

@@ -25,10 +25,10 @@ bool holds(const HandStage& stage, const std::string& module) {
 /// A degree of the stages that hold layers of a module, the pinned one if any has it; 1: none does.
 std::int32_t degree_of(const HandLayout& layout, const std::string& module,
                        std::int32_t HandStage::*degree, std::optional<std::int32_t> pin) {
-  std::int32_t found = 1;
+  std::optional<std::int32_t> found;
   for (const HandStage* stage : layout.all_stages())
-    if (holds(*stage, module) && found != pin) found = stage->*degree;
-  return found;
+    if (holds(*stage, module) && (!found || found != pin)) found = stage->*degree;
+  return found.value_or(1);
 }
 
 /// Stages of a pipeline that hold layers of a module; one that no stage names rides along.

@@ -1,8 +1,8 @@
 // Every key of a job file for people who look one up: what it takes, its default, what it means.
 //
 // Names, ranges and defaults come from where job files are read by (fields.hpp), so that they
-// cannot be wrong; the sentences stand in key_list.cpp. Knows the families and policies that are
-// there when it is asked, plug-ins that were loaded among them.
+// cannot be wrong; the sentences stand in key_meanings.cpp. Knows families, policies and formats
+// that are there when it is asked, plug-ins that were loaded among them.
 
 #pragma once
 

@@ -16,7 +16,7 @@ constexpr auto kMeanings = std::to_array<KeyMeaning>({
     {"job.run_dir", "Folder that everything is written to; relative to the current directory.",
      "runs/NAME OF THE JOB"},
     {"plugins.libraries",
-     "Families and policies of your own, loaded on every node before modules "
+     "Families, policies and data formats of your own, loaded on every node before modules "
      "are read (`troupe new`)."},
 
     {"modules.NAME.kind",
@@ -35,8 +35,8 @@ constexpr auto kMeanings = std::to_array<KeyMeaning>({
     {"modules.NAME.lr", "Peak learning rate of this module.", "optimizer.lr"},
     {"modules.NAME.initializer_range", "Standard deviation of initial weights."},
     {"modules.NAME.attention",
-     "Of the llm. By modality: rows of a picture or sound see all of it and "
-     "of other media nothing; text sees what came before it."},
+     "Of the llm. By modality: rows of a picture or sound see all of it and nothing else; text "
+     "sees all that came before it."},
     {"modules.NAME.init",
      "Where its first weights come from: a run, a checkpoint, or a safetensors "
      "file.",
@@ -45,7 +45,7 @@ constexpr auto kMeanings = std::to_array<KeyMeaning>({
     {"modules.NAME.config", "Sizes, under the names of the family's config.json."},
 
     {"parallel.mode", "Whether the planner chooses the layout, or it is written by hand.",
-     "\"manual\" where a layout is given"},
+     "\"manual\" where a layout is given, else \"auto\""},
     {"parallel.pipelines",
      "Whole copies of the model, a table each: stages = [{node = 0, vision = "
      "\"all\", llm = [0, 3]}, ...]. A stage runs on one device of its node "
@@ -88,7 +88,8 @@ constexpr auto kMeanings = std::to_array<KeyMeaning>({
      "many.",
      "none"},
     {"train.global_batch_size", "Samples of a step, over all copies of the model."},
-    {"train.microbatches", "Microbatches of each pipeline in a step."},
+    {"train.microbatches",
+     "Microbatches of each llm replica in a step (a pipeline has one); some policies make fewer."},
     {"train.dtype", "Of parameters, activations and gradients."},
     {"train.dump_gradients", "Write the gradients of step 1 to gradients/ of the run folder."},
     {"train.max_nonfinite_in_a_row",
@@ -125,7 +126,9 @@ constexpr auto kMeanings = std::to_array<KeyMeaning>({
     {"balancer.policy",
      "Which samples run together in a microbatch; auto tries several and takes the "
      "shortest predicted step (balancer/README.md)."},
-    {"balancer.evaluations", "Plans that auto may try per pipeline and step."},
+    {"balancer.evaluations",
+     "Plans that auto may try per pipeline and step, and thousands of exchanges that a search "
+     "may."},
     {"balancer.adaptive_correction",
      "Correct the profile's predictions by times measured while "
      "training."},
@@ -152,8 +155,8 @@ constexpr auto kMeanings = std::to_array<KeyMeaning>({
      "node more."},
     {"cluster.spares", "Nodes without work that take the places of lost ones."},
     {"cluster.min_nodes",
-     "The job begins and goes on with so many; 0: it begins with all, and goes "
-     "on with those that are left."},
+     "After join_timeout_s the job begins with so many, and it goes on with so many; 0: it begins "
+     "with all, and goes on with those that are left."},
     {"cluster.listen",
      "HOST:PORT where nodes join; port 0: any free one. An address that other "
      "machines reach needs a key."},
@@ -205,9 +208,9 @@ constexpr auto kMeanings = std::to_array<KeyMeaning>({
 std::span<const KeyMeaning> key_meanings() { return kMeanings; }
 
 KeyMeaning meaning_of(std::string_view path) {
-  const auto found = std::find_if(kMeanings.begin(), kMeanings.end(),
-                                  [&](const auto& meaning) { return meaning.path == path; });
-  return found == kMeanings.end() ? KeyMeaning{} : *found;
+  const auto all = key_meanings();
+  const auto found = std::ranges::find(all, path, &KeyMeaning::path);
+  return found == all.end() ? KeyMeaning{} : *found;
 }
 
 }  // namespace troupe::job

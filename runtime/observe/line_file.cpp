@@ -98,12 +98,17 @@ Status LineFile::write(std::string_view line) {
 }
 
 Status write_whole_file(const std::filesystem::path& path, std::string_view text) {
-  const files::ReadingFile waits(path, files::FileUse::write);
+  files::ReadingFile waits(path, files::FileUse::write);
   if (auto made = make_folder(path); !made) return made;
   const auto temporary = path.string() + ".tmp-" + std::to_string(::getpid());
   const int file = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (file < 0) return failed(path, "opening for writing");
-  auto done = write_all(file, text, path);
+  Status done = Done{};
+  constexpr std::size_t kPiece = 1 << 20;
+  for (std::size_t at = 0; done && at < text.size(); at += kPiece) {
+    done = write_all(file, text.substr(at, kPiece), path);
+    waits.went_on();
+  }
   if (done && ::fsync(file) != 0) done = failed(path, "flushing to disk");
   ::close(file);
   if (done && ::rename(temporary.c_str(), path.c_str()) != 0) done = failed(path, "renaming");

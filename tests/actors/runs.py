@@ -131,16 +131,20 @@ def nodes_join_by_hand(bench):
 
 
 def nodes_of_a_stopped_job_can_be_started_again(bench):
-    head = bench.start(*TWO_NODES, steps=2000)
-    address = port_of(head)
-    nodes = [bench.node(address) for _ in range(2)]
-    bench.wait_for_steps(2)
-    head.send_signal(signal.SIGTERM)
-    expect_end(head, 75, ["is saved: the same command goes on"])
-    for node in nodes:
-        _, _, err = finish(node, 6)
-        expect(node.returncode == 75 and "this command joins it again" in err, f"exit {node.returncode}: {err}")
-        expect(err.count("\n") == 1, f"a node has one line for its end:\n{err}")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    for listen, words in ((port, "this command joins it again"), (0, "it can be joined again where it listens then")):
+        bench.run_dir = bench.folder / f"run-{listen}"
+        head = bench.start(*TWO_NODES, f"cluster.listen=127.0.0.1:{listen}", steps=2000)
+        address = port_of(head)
+        nodes = [bench.node(address) for _ in range(2)]
+        bench.wait_for_steps(2)
+        head.send_signal(signal.SIGTERM)
+        expect_end(head, 75, ["is saved: the same command goes on"])
+        for node in nodes:
+            _, _, err = finish(node, 6)
+            expect(node.returncode == 75 and words in err, f"exit {node.returncode}: {err}")
+            expect(err.count("\n") == 1, f"a node has one line for its end:\n{err}")
 
 
 def a_missing_node_is_named(bench):

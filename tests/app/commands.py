@@ -177,7 +177,7 @@ def check_key_help(commands):
     section = commands.run("help", "keys", "cluster")
     commands.expect("help keys SECTION", section, "[cluster]" in section.stdout and "fault_tolerance = 0" in section.stdout
                     and "[train]" not in section.stdout and "Prometheus" not in section.stdout)
-    for word, keys in (("train.steps", 1), ("steps", 1), ("modules.vision.freeze", 1), ("parallel.llm", 4), ("hidden_size", 3)):
+    for word, keys in (("train.steps", 1), ("steps", 1), ("modules.vision.freeze", 1), ("parallel.llm", 4), ("hidden_size", 3), ("data.sources[0].format", 1)):
         answer = commands.run("help", "keys", word)
         commands.expect(f"help keys {word}", answer, answer.returncode == 0 and len(re.findall("^  [a-z]", answer.stdout, re.M)) == keys)
     narrow = max(len(line) for line in whole.splitlines())

@@ -8,7 +8,7 @@ trained, and what faulty ones do.
 import json
 import sys
 
-from plugins import ROOT, Bench, by_replicas, main, ran
+from plugins import ROOT, Bench, a_node_finds_its_library_where_its_own_job_says, by_replicas, main, ran
 from tests.support.recorded_runs import read_lines
 from tests.support.run_cases import expect
 
@@ -47,8 +47,8 @@ class FormatBench(Bench):
         super().__init__(*arguments)
         data = self.folder / "data"
         samples = json.loads((data / "samples.json").read_text())
-        self.pairs = [(sample["image"], f"picture {place}\twith a tab") for place, sample in enumerate(samples)
-                      if isinstance(sample.get("image"), str)]
+        first = [sample["image"] if isinstance(sample["image"], str) else sample["image"][0] for sample in samples if sample.get("image")]
+        self.pairs = [(image, f"picture {place}\twith a tab") for place, image in enumerate(first)]
         (data / "captions.tsv").write_text("".join(f"{image}\t{text}\n" for image, text in self.pairs))
         source = self.folder / "own"
         source.mkdir()
@@ -58,6 +58,9 @@ class FormatBench(Bench):
 
     def words(self, library=None):
         return [*super().words(library), self.source("captions.tsv", "captions")]
+
+    def own_source(self):
+        return f'format = "captions"\njson = "{self.folder}/data/captions.tsv"'
 
     def source(self, file, form):
         return f'data.sources=[{{json="{self.folder}/data/{file}", format="{form}"}}]'
@@ -84,7 +87,9 @@ def what_a_format_reads_is_what_is_trained(bench):
 
 def a_line_that_is_no_sample_is_left_out_and_told(bench):
     lines = (bench.folder / "data" / "captions.tsv").read_text().splitlines(keepends=True)
-    (bench.folder / "data" / "holes.tsv").write_text("".join([*lines[:2], "no tab in this one\n", *lines[2:]]))
+    # As other systems write it: a mark at the begin, two characters at the end of a line.
+    text = "\ufeff" + "".join([*lines[:2], "no tab in this one\n", "\n", *lines[2:]]).replace("\n", "\r\n")
+    (bench.folder / "data" / "holes.tsv").write_bytes(text.encode())
     ran(bench.job("holes", bench.source("holes.tsv", "captions"), "train.steps=30", "data.max_bad_fraction=0.5"))
     bad = read_lines(bench.folder / "holes" / "bad_samples.jsonl")
     expect({line["id"] for line in bad} == {"holes.tsv#2"}, f"{bad}")
@@ -107,6 +112,14 @@ def a_job_without_its_plugin_names_the_formats_there_are(bench):
     expect("is not there" in said and "is not one of" not in said, f"a second complaint, which only misleads:\n{said}")
 
 
+def a_node_without_the_plugin_says_so(bench):
+    with bench.waiting_for_nodes("without") as (_, join):
+        node = join()
+        said = node.communicate(timeout=60)[1]
+        expect(node.returncode != 0 and "plugins.libraries[0]" in said and "is not there" in said, f"{node.returncode}: {said}")
+        expect("unknown format" not in said, said)
+
+
 def a_new_format_passes_its_own_test_under_its_own_name(bench):
     folder = bench.folder / "mine"
     said = ran([bench.binary, "new", "format", "mine", "--dir", folder])
@@ -119,7 +132,8 @@ def a_new_format_passes_its_own_test_under_its_own_name(bench):
 
 CASES = [the_example_survives_a_killed_node_and_a_restart_and_equals_its_reference, what_a_format_reads_is_what_is_trained,
          a_line_that_is_no_sample_is_left_out_and_told, a_faulty_format_ends_by_its_name_before_anything_is_trained,
-         a_job_without_its_plugin_names_the_formats_there_are, a_new_format_passes_its_own_test_under_its_own_name]
+         a_job_without_its_plugin_names_the_formats_there_are, a_node_finds_its_library_where_its_own_job_says,
+         a_node_without_the_plugin_says_so, a_new_format_passes_its_own_test_under_its_own_name]
 
 
 if __name__ == "__main__":

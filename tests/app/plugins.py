@@ -5,6 +5,7 @@ comes back like a built-in one, and what is said of libraries that are none.
     plugins.py BINARY [CASE...]      BINARY lies in the build folder that is installed from
 """
 
+import contextlib
 import json
 import os
 import pathlib
@@ -83,6 +84,41 @@ class Bench:
         self.equal(self.reference(), name)
         kinds = [line["kind"] for line in read_lines(run / "events.jsonl")]
         expect("lost" in kinds and "resumed" in kinds, f"events: {kinds}")
+
+    def own_source(self):
+        """Of a job file for one node."""
+        return f'json = "{self.folder}/data/samples.json"'
+
+    @contextlib.contextmanager
+    def waiting_for_nodes(self, name):
+        """A head that waits for two nodes, and what starts one. Its own library goes away when it has read it: its path is
+        nothing on their machines."""
+        here = self.folder / f"library-of-{name}"
+        here.mkdir()
+        shutil.copy(self.library, here)
+        run, nodes = self.folder / name, []
+        words = [word for word in self.job(name) if not word.startswith("plugins.")]
+        library = here / self.library_name
+        with Running([*words, f'plugins.libraries=["{library}"]', "cluster.nodes=2", "cluster.local_nodes=0"], run) as job:
+            deadline = time.monotonic() + WITHIN_S
+            while not (run / "control").exists():
+                expect(job.process.poll() is None and time.monotonic() < deadline, "the head does not begin")
+                time.sleep(0.05)
+            library.unlink()
+            door = json.loads((run / "control").read_text())
+
+            def join(*flags):
+                nodes.append(subprocess.Popen([str(self.binary), "node", "--join", door["local"], *map(str, flags)], text=True,
+                                              env={**os.environ, "TROUPE_KEY": door["key"]}, stdout=subprocess.DEVNULL,
+                                              stderr=subprocess.PIPE))
+                return nodes[-1]
+
+            try:
+                yield job, join
+            finally:
+                for node in nodes:
+                    node.kill()
+                    node.wait()
 
     def said(self, command, *words, code=2):
         done = subprocess.run([str(word) for word in (self.binary, command, *words)], capture_output=True, text=True,
@@ -180,34 +216,12 @@ def a_library_that_has_moved_is_found_where_the_job_says_now(bench):
 
 
 def a_node_finds_its_library_where_its_own_job_says(bench):
-    """The head's path is nothing on this node's machine: the library goes away when the head has read it."""
-    here, there = bench.folder / "of-the-head", bench.folder / "of-the-nodes"
-    for folder in (here, there):
-        folder.mkdir()
-        shutil.copy(bench.library, folder)
-    run = bench.folder / "by-hand"
-    words = [word for word in bench.job("by-hand") if not word.startswith("plugins.")]
-    own = bench.folder / "own.toml"
-    own.write_text(f'extends = "{EXAMPLE}/job.toml"\n[plugins]\nlibraries = ["{there}/resampler.so"]\n'
-                   f'[[data.sources]]\njson = "{bench.folder}/data/samples.json"\n')
-    nodes = []
-    with Running([*words, f'plugins.libraries=["{here}/resampler.so"]', "cluster.nodes=2", "cluster.local_nodes=0"], run) as job:
-        deadline = time.monotonic() + WITHIN_S
-        while not (run / "control").exists():
-            expect(job.process.poll() is None and time.monotonic() < deadline, "the head does not begin")
-            time.sleep(0.05)
-        (here / "resampler.so").unlink()
-        door = json.loads((run / "control").read_text())
-        try:
-            for _ in range(2):
-                nodes.append(subprocess.Popen([str(bench.binary), "node", "--join", door["local"], "--job", str(own)],
-                                              env={**os.environ, "TROUPE_KEY": door["key"]}, stdout=subprocess.DEVNULL,
-                                              stderr=subprocess.DEVNULL))
-            expect(job.process.wait(WITHIN_S) == 0, f"exit {job.process.returncode}")
-        finally:
-            for node in nodes:
-                node.kill()
-                node.wait()
+    with bench.waiting_for_nodes("by-hand") as (job, join):
+        own = bench.folder / "own.toml"
+        own.write_text(f'extends = "{bench.example}/job.toml"\n[plugins]\nlibraries = ["{bench.library}"]\n'
+                       f'[[data.sources]]\n{bench.own_source()}\n')
+        nodes = [join("--job", own) for _ in range(2)]
+        expect(job.process.wait(WITHIN_S) == 0, f"exit {job.process.returncode}\n{nodes[0].stderr.read()[-800:]}")
     bench.equal(bench.reference(), "by-hand")
 
 

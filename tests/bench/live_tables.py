@@ -42,9 +42,9 @@ def overview(tables):
         mixed, _ = mixed_best(table)
         lines.append(line([
             configuration, f"{random.step_ms:.0f}", f"{bound(table).busiest_ms:.0f}",
-            f"`{found[0].policy}` {found[0].step_ms:.0f}", f"{random.step_ms / found[0].step_ms:.2f}x",
+            f"`{found[0].policy}` {found[0].step_ms:.0f}", f"{random.step_ms / found[0].step_ms:.2f}x{mark(table, random, found[0])}",
             schedule_verdict(configuration, table, BASELINE_SCHEDULE),
-            f"{random.step_ms / mixed.step_ms:.2f}x (`{mixed.policy}`, {mixed.schedule})"]))
+            f"{random.step_ms / mixed.step_ms:.2f}x (`{mixed.policy}`, {mixed.schedule}){mark(table, random, mixed)}"]))
     return lines
 
 

@@ -33,9 +33,13 @@ TEST_CASE("the same samples are the same data wherever they lie", "[engine]") {
 TEST_CASE("data that differ in anything that is trained are other data", "[engine][errors]") {
   const data::TempFolder folder;
   const auto here = of(folder, "here.json", kFirst + "\n" + kSecond);
-  for (const auto& other : {kSecond + "\n" + kFirst, replaced(kFirst, "one", "1") + "\n" + kSecond,
-                            replaced(kFirst, "x.png", "y.png") + "\n" + kSecond,
-                            replaced(kFirst, "\"a\"", "\"c\"") + "\n" + kSecond}) {
+  for (const auto& other :
+       {kSecond + "\n" + kFirst, replaced(kFirst, "one", "1") + "\n" + kSecond,
+        replaced(kFirst, "x.png", "y.png") + "\n" + kSecond,
+        replaced(kFirst, "\"a\"", "\"c\"") + "\n" + kSecond,
+        // The same turns, and a defect behind them.
+        replaced(kFirst, "\"one\"}", R"("one"}, {"from": "system", "value": "!"})") + "\n" +
+            kSecond}) {
     const auto checked = same_data(here, of(folder, "there.json", other), "node 1 (host, pid 7)");
     REQUIRE_FALSE(checked.ok());
     CHECK(checked.error().code == Errc::bad_data);

@@ -212,7 +212,8 @@ def failing_without(copy, mutants, seen):
 
     failing = []
     for test in sorted({test for mutant in mutants for test in mutant.tests} - seen.sound):
-        if passes(test):
+        # Once more: it ran beside compilers, which may keep it from its deadlines.
+        if passes(test) or passes(test):
             seen.saw_sound(test)
         else:
             failing.append(test)
@@ -240,16 +241,16 @@ def in_order(mutants):
                                                mutant.targets, mutant.name))
 
 
-def try_all(copies, mutants, seen):
+def try_all(copies, mutants, seen, tried=()):
     """The tests that fail before any mutant is there: the first copy tries them while the others begin with mutants.
-    Each mutant is tried in whichever copy is free."""
+    Each mutant is tried in whichever copy is free. Tests of mutants that were `tried` before are asked, too."""
     free = queue.Queue()
     for copy in copies[1:]:
         free.put(copy)
 
     def try_without():
         try:
-            return failing_without(copies[0], mutants, seen)
+            return failing_without(copies[0], [*mutants, *tried], seen)
         finally:
             free.put(copies[0])
 
@@ -315,15 +316,15 @@ class Seen:
 
 def run(mutants, workers, seen, goes_on):
     left = seen.go_on(mutants) if goes_on else mutants
-    targets = sorted({target for mutant in left for target in mutant.targets})
-    copies = [Copy(number) for number in range(min(workers, len(left)))]
+    targets = sorted({target for mutant in mutants for target in mutant.targets})
+    copies = [Copy(number) for number in range(min(workers, max(1, len(left))))]
     print(f"building {len(copies)} copies in {COPIES.relative_to(ROOT)}", flush=True)
     for copy in copies:
         copy.prepare(targets)
-    broken = try_all(copies, left, seen) if copies else []
+    broken = try_all(copies, left, seen, tried=set(mutants) - set(left))
     for test in broken:
         print(f"failed: without any mutant: {test}", flush=True)
-    for mutant in left:
+    for mutant in mutants:
         seen.rows[mutant] = verdict_without(mutant, seen.rows[mutant], broken)
     seen.write()
     caught = sum(seen.rows[mutant].startswith("caught") for mutant in mutants)

@@ -1,4 +1,4 @@
-// One sample as its JSON file describes it: text and the names of its media. Nothing is decoded.
+// One sample as its file describes it: text and the names of its media. Nothing is decoded.
 
 #pragma once
 

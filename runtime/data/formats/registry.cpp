@@ -106,6 +106,7 @@ Result<std::vector<Record>> read_records(const std::string& format, std::string_
   if (records.ok()) records = completed(std::move(records).value(), file);
   if (records.ok()) return records;
   Error fault = records.error();
+  fault.code = Errc::bad_data;
   fault.message = "format '" + format + "' " + fault.message;
   if (fault.where.empty()) fault.where = file;
   if (fault.fix.empty()) fault.fix = "correct the file, or the plug-in that reads it";

@@ -121,7 +121,7 @@ TEST_CASE("what a format does to a whole file ends with its name and the file", 
   refused(answer_to([](auto, const auto&) -> Result<std::vector<Record>> { throw 7; }),
           "throws no std::exception");
   refused(answer_to([](auto, const std::string& file) -> Result<std::vector<Record>> {
-            return Error{Errc::bad_data, "line 3 has no tab", file + ":3", {}};
+            return Error{Errc::invalid_argument, "line 3 has no tab", file + ":3", {}};
           }),
           "line 3 has no tab");
 }
