@@ -11,7 +11,7 @@ namespace troupe::observe {
 
 namespace {
 
-constexpr std::size_t kEventsMax = 8, kEventsFoldedMax = 200, kReasonsMax = 5;
+constexpr std::size_t kEventsMax = 3, kEventsFoldedMax = 200, kReasonsMax = 3;
 constexpr std::size_t kReasonBytesMax = 160;
 
 // 12345 as 12,345.

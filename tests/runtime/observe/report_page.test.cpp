@@ -128,7 +128,7 @@ TEST_CASE("bad samples and events stand above the charts", "[observe]") {
   // All of ten thousand events would be a page of their own.
   for (int i = 8; i < 10'000; ++i) run.events.push_back({i, "The step left the parameters alone."});
   const auto long_page = page_of(run);
-  CHECK(place(long_page, "9,985 more events, of which the first 200") <
+  CHECK(place(long_page, "9,990 more events, of which the first 200") <
         place(long_page, "<figure"));
   CHECK(long_page.find("<b>Step 300</b>") == std::string::npos);
 }
