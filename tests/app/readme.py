@@ -1,0 +1,191 @@
+#!/usr/bin/python3
+"""README.md word by word: its job files, and its commands as they stand there, in a folder where it has just been built.
+
+    readme.py TROUPE ROOT [CASE...]
+
+Changed are the steps of trainings, HOST:PORT and PID, which a reader fills in, and the address of the first of
+several machines: all are this one. What installs (scripts, cmake) has tests of its own.
+"""
+
+import contextlib
+import os
+import pathlib
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "actors")]
+from tests.support.recorded_runs import read_lines_so_far  # noqa: E402
+from tests.support.run_cases import expect, run_cases  # noqa: E402
+from whole_jobs import children  # noqa: E402
+
+WITHIN_S = 180  # Many times what one takes where nothing else runs.
+
+
+def shortened(command):
+    """A training of the first job file has a hundred steps."""
+    return command + " train.steps=10" if " train " in command and "train.steps" not in command else command
+
+
+class Readme:
+    """A folder as a reader has it, and what README.md says by section."""
+
+    def __init__(self, binary, root, folder):
+        self.folder, text = folder, (root / "README.md").read_text(encoding="utf-8")
+        self.sections = {title: body for title, _, body in (part.partition("\n") for part in text.split("\n## "))}
+        (folder / "build" / "release").mkdir(parents=True)
+        (folder / "build" / "release" / "troupe").symlink_to(binary)
+        (folder / "configs").symlink_to(root / "configs")
+        (folder / "first.toml").write_text(self.toml("A first job file"))
+        self.run("build/release/troupe data make runs/demo-data")
+        self.lines, self.processes = [], []
+
+    def toml(self, title):
+        return re.search(r"```toml\n(.*?)```", self.sections[title], re.DOTALL)[1]
+
+    def commands(self, title):
+        """The indented lines of a section that call the program, without what they say of themselves."""
+        found = [" ".join(shlex.quote(word) for word in shlex.split(line, comments=True))
+                 for line in self.sections[title].splitlines() if line.startswith("    build/release/troupe ")]
+        expect(found, f"'{title}' has no command")
+        return found
+
+    def shells(self, title):
+        """Lines as `shell 1 $ COMMAND`."""
+        found = re.findall(r"^    (?:shell|machine) \d \$ (.*?)(?:  +#.*)?$", self.sections[title], re.MULTILINE)
+        expect(found, f"'{title}' has no shell")
+        return found
+
+    def run(self, command, code=0):
+        # Without a shell, whose own command line `pkill -f` would find.
+        done = subprocess.run(shlex.split(command), cwd=self.folder, capture_output=True, text=True, timeout=WITHIN_S)
+        expect(done.returncode == code, f"{command}: exit {done.returncode}\n{done.stdout[-800:]}{done.stderr[-800:]}")
+        return done.stdout
+
+    @contextlib.contextmanager
+    def running(self, command):
+        """A shell of its own: its process, and all that it says into a file."""
+        with open(self.folder / f"shell-{len(self.processes)}.log", "w+", encoding="utf-8") as log:
+            process = subprocess.Popen(["bash", "-c", f"exec {command}"], cwd=self.folder, stdout=log, stderr=subprocess.STDOUT)
+            self.processes.append(process)
+            try:
+                yield process
+            finally:
+                for pid in [*children(process.pid), process.pid]:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+                process.wait()
+
+    def metrics(self, run):
+        return read_lines_so_far(self.folder / "runs" / run / "metrics.jsonl")
+
+    def wait_for(self, what, words):
+        deadline = time.monotonic() + WITHIN_S
+        while not what():
+            said = "".join(path.read_text()[-600:] for path in sorted(self.folder.glob("shell-*.log")))
+            expect(time.monotonic() < deadline, f"{words}: not within {WITHIN_S} s\n{said}")
+            time.sleep(0.05)
+
+    def wait_for_steps(self, run, count):
+        """So many more."""
+        least = len(self.metrics(run)) + count
+        self.wait_for(lambda: len(self.metrics(run)) >= least, f"{least} steps of {run}")
+
+
+def a_first_job_file(readme):
+    said = [readme.run(shortened(command)) for command in readme.commands("A first job file")]
+    expect("no problems" in said[0], said[0])
+    expect("within" in said[-1], said[-1])
+
+
+def stop_and_go_on(readme):
+    with open(readme.folder / "first.toml", "a", encoding="utf-8") as job:
+        job.write(readme.toml("Stop, and go on"))
+    stopped, *others = readme.commands("Stop, and go on")
+    with readme.running(stopped) as job:
+        readme.wait_for_steps("first", 3)
+        job.send_signal(signal.SIGINT)
+        expect(job.wait(WITHIN_S) == 75, f"exit {job.returncode}")
+    said = {command: readme.run(shortened(command)) for command in others}
+    expect(any("going on after step" in words for words in said.values()), "it did not go on")
+    readme.run("build/release/troupe checkpoint show runs/first")
+    readme.run("build/release/troupe checkpoint verify runs/first")
+
+
+def plan_balance_look(readme):
+    commands = readme.commands("Plan, balance, look")
+    expect(len(commands) > 8, f"{len(commands)} commands")
+    for command in commands:
+        readme.run(shortened(command) + (" --fresh" if " train " in command else ""))
+    expect((readme.folder / "step.html").stat().st_size > 10_000, "the trace's page is empty")
+    (readme.folder / "watched.toml").write_text((readme.folder / "first.toml").read_text() + readme.toml("Plan, balance, look"))
+    readme.run("build/release/troupe validate watched.toml")
+
+
+def when_machines_fail(readme):
+    section = readme.sections["When machines fail"]
+    layout = section[section.index("    [[parallel.pipelines]]"):]
+    (readme.folder / "other.toml").write_text("".join(line[4:] + "\n" for line in layout[:layout.index("\nWhat cannot")].splitlines()))
+    train, status, kill, node, drain, other, stop, long, dead, again = readme.shells("When machines fail")
+    with readme.running(train) as job:
+        readme.wait_for_steps("failing", 3)
+        where = re.search(r"troupe node --join (\S+)", readme.run(status) + (readme.folder / "runs/failing/train.log").read_text())
+        readme.run(kill.replace("PID", str(children(job.pid)[1])))
+        readme.wait_for_steps("failing", 3)
+        expect(where, "status does not say where nodes join")
+        with readme.running(node.replace("HOST:PORT", where[1])):
+            readme.wait_for(lambda: "joined" in (readme.folder / "runs/failing/events.jsonl").read_text(), "a node that joins")
+            readme.run(drain)
+            readme.wait_for_steps("failing", 3)
+            readme.run(other)
+            readme.wait_for_steps("failing", 3)
+            readme.run(stop)
+            expect(job.wait(WITHIN_S) == 75, f"exit {job.returncode}")
+    with readme.running(long + " --fresh"):
+        readme.wait_for_steps("failing", 3)
+        readme.run(dead)
+        with readme.running(again) as job:
+            readme.wait_for_steps("failing", 3)
+            readme.run(stop)
+            expect(job.wait(WITHIN_S) == 75, f"exit {job.returncode}")
+
+
+def several_machines(readme):
+    first = readme.toml("A first job file")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    by_hand = re.sub(r'listen = "\S+"', f'listen = "{address}"', readme.toml("Several machines"))
+    with_key = first[:first.index("[cluster]")] + by_hand
+    without = "".join(line for line in with_key.splitlines(keepends=True) if not line.startswith("key = "))
+    make_key, train, *nodes = [re.sub(r"--join \S+", f"--join {address}", line) for line in readme.shells("Several machines")]
+    readme.run(make_key)
+    # On three machines, and in three shells of one, which need no key.
+    for job, strip in ((with_key, ""), (without, " --key runs/first.key")):
+        (readme.folder / "first.toml").write_text(job)
+        with contextlib.ExitStack() as shells:
+            head = shells.enter_context(readme.running(train + " train.steps=3 --fresh"))
+            others = [shells.enter_context(readme.running(node.replace(strip, "") if strip else node)) for node in nodes]
+            for process in (head, *others):
+                expect(process.wait(WITHIN_S) == 0, f"exit {process.returncode}")
+        expect(len(readme.metrics("first")) == 3, f"{len(readme.metrics('first'))} steps")
+    (readme.folder / "first.toml").write_text(first)
+
+
+CASES = [a_first_job_file, stop_and_go_on, plan_balance_look, when_machines_fail, several_machines]
+
+
+def main(binary, root, *wanted):
+    with tempfile.TemporaryDirectory(prefix="troupe-readme-") as name:
+        readme = Readme(pathlib.Path(binary).resolve(), pathlib.Path(root).resolve(), pathlib.Path(name))
+        chosen = [case for case in CASES if not wanted or any(word in case.__name__ for word in wanted)]
+        return run_cases(chosen, lambda case: case(readme))
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
