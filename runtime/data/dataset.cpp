@@ -36,6 +36,11 @@ bool uses_media(const std::vector<Record>& records) {
 
 Result<std::vector<Record>> read_source(const DataOptions& options, std::size_t index) {
   const DataSource& source = options.sources[index];
+  if (auto known = check_format(source.format); !known.ok()) {
+    Error error = known.error();
+    error.where = source_key(index, "format");
+    return error;
+  }
   auto text = read_file(source.json);
   if (!text) {
     Error error = text.error();
@@ -43,11 +48,8 @@ Result<std::vector<Record>> read_source(const DataOptions& options, std::size_t 
     return error;
   }
   auto records = read_records(source.format, text.value(), short_name(options.sources, index));
-  if (!records) {
-    Error error = records.error();
-    if (error.code == Errc::invalid_argument) error.where = source_key(index, "format");
-    return error;
-  }
+  if (!records) return records;
+
   std::error_code ignored;
   const auto folder = media_folder(source);
   if (uses_media(records.value()) && !folder.empty() &&

@@ -171,10 +171,8 @@ BoundJob bind_job(const Value& root, Findings& findings) {
     for (const auto& member : *modules->table()) names.push_back(member.key);
   bound.modules_complete = names.size() == job.modules.size();
   job.data = bind_data(reader.take("data"), has_all_plugins, findings);
-  const auto formats = data::format_names();
-  const bool are_formats_known = std::ranges::all_of(job.data.sources, [&](const auto& source) {
-    return std::ranges::find(formats, source.format) != formats.end();
-  });
+  const bool are_formats_known = std::ranges::all_of(
+      job.data.sources, [](const auto& source) { return data::check_format(source.format).ok(); });
   // On another machine a library may lie elsewhere, or be another build of it: what counts is that
   // its families and formats are known. Policies are asked by the head alone.
   if (findings.paths != Paths::of_another_machine || !bound.modules_complete || !are_formats_known)

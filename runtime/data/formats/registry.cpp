@@ -95,12 +95,16 @@ std::vector<std::string> format_names() {
   return names;
 }
 
+Status check_format(const std::string& name) {
+  if (formats().find(name) != nullptr) return Done{};
+  return Error{
+      Errc::invalid_argument, "unknown format '" + name + "'", {}, name_fix(name, format_names())};
+}
+
 Result<std::vector<Record>> read_records(const std::string& format, std::string_view text,
                                          const std::string& file) {
+  if (auto known = check_format(format); !known.ok()) return known.error();
   const Format* known = formats().find(format);
-  if (known == nullptr)
-    return Error{Errc::invalid_argument, "unknown format '" + format + "'", file,
-                 name_fix(format, format_names())};
   if (known == formats().all().front()) return known->read(text, file);
   auto records = asked(*known, text, file);
   if (records.ok()) records = completed(std::move(records).value(), file);

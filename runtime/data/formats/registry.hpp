@@ -37,11 +37,14 @@ Status register_format(Format format);
 /// The built-in one first, then in the order in which they came.
 std::vector<std::string> format_names();
 
+/// Errors: invalid_argument: no format is called so; the nearest is given.
+Status check_format(const std::string& name);
+
 /// Reads a file's text in the format of that name. Ids that are left out become `FILE#PLACE`, PLACE
 /// counting from 0.
 ///
 /// Errors:
-/// - invalid_argument: no format is called so.
+/// - invalid_argument: as `check_format`.
 /// - bad_data: what the format says of the file; an added one throws, finds no record, or makes an
 ///   id that is no UTF-8: the message names it.
 Result<std::vector<Record>> read_records(const std::string& format, std::string_view text,

@@ -58,9 +58,11 @@ TEST_CASE("a pin that the layout by hand keeps is no word in vain", "[job]") {
 }
 
 TEST_CASE("a pin is held against the grids of the layout", "[job]") {
-  const std::vector<std::string> grid{"cluster.devices_per_node=2",
-                                      "parallel.pipelines=[{stages=[{node=0,vision=\"all\"},{node="
-                                      "1,devices=[0,1],tp=2,llm=\"all\"}]}]"};
+  // The llm on two devices of node 1; every device has a stage.
+  const std::vector<std::string> grid{
+      "cluster.devices_per_node=2",
+      "parallel.pipelines=[{stages=[{node=0,vision=[0,3]},{node=0,device=1,vision=[3,6]},"
+      "{node=1,devices=[0,1],tp=2,llm=\"all\"}]}]"};
   const auto with = [&](const std::string& pin) {
     auto words = grid;
     words.push_back(pin);
