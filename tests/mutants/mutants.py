@@ -20,6 +20,8 @@ import argparse
 import concurrent.futures
 import contextlib
 import dataclasses
+import fnmatch
+import functools
 import os
 import pathlib
 import queue
@@ -93,6 +95,13 @@ def command_of(test, tree, build):
     return [str(build / "tests" / words[0]), words[1]]
 
 
+@functools.cache
+def cases_of(program):
+    """Names of a test program's cases. Asked once: it takes as long to load as some cases to run."""
+    listed = subprocess.run([str(program), "--list-tests", "--verbosity", "quiet"], capture_output=True, text=True, timeout=60)
+    return [line.strip() for line in listed.stdout.splitlines()]
+
+
 def check(mutants, build):
     """What keeps mutants from being planted; with a build, what keeps their tests from being found."""
     faults = []
@@ -109,11 +118,10 @@ def check(mutants, build):
             program = build / "tests" / words[0] if build else None
             if build and not program.is_file():
                 faults.append(f"{mutant.name}: there is no program {words[0]}")
-            elif build:
-                listed = subprocess.run([str(program), "--list-tests", "--verbosity", "quiet", words[1]],
-                                        capture_output=True, text=True, timeout=60)
-                if not listed.stdout.strip():
-                    faults.append(f"{mutant.name}: {words[0]} has no case '{words[1]}'")
+            elif "," in words[1]:
+                faults.append(f"{mutant.name}: a comma ends a pattern of Catch2: write `*` in place of what follows '{words[1]}'")
+            elif build and not any(fnmatch.fnmatchcase(name, words[1]) for name in cases_of(program)):
+                faults.append(f"{mutant.name}: {words[0]} has no case '{words[1]}'")
     return faults
 
 

@@ -84,6 +84,20 @@ def check_record(folder, mutant):
     assert not mutants.try_all([Copy(folder, BLIND.replace("0", "1"))], [mutant], again)
 
 
+def check_cases(folder, mutant):
+    """Cases are looked for in what their programs list."""
+    build = folder / "listing"
+    (build / "tests").mkdir(parents=True)
+    program = build / "tests" / "test_x"
+    program.write_text("#!/bin/sh\nprintf 'adds\\nadds what is there\\n'\n")
+    program.chmod(0o755)
+    mutants.ROOT = folder
+    (folder / "x.txt").write_text("one\n")
+    for pattern, fault in (("adds", ""), ("adds what*", ""), ("subtracts*", "has no case"), ("adds, and more*", "a comma ends")):
+        found = mutants.check([dataclasses.replace(mutant, tests=(f'test_x "{pattern}"',))], build)
+        assert bool(found) == bool(fault) and fault in "".join(found), (pattern, found)
+
+
 def main():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
@@ -102,6 +116,7 @@ def main():
         assert broken == ['test_x "adds"']
         assert mutants.verdict_without(mutant, "caught", broken) == 'UNUSABLE: fails without it, too: test_x "adds"'
         check_record(folder, mutant)
+        check_cases(folder, mutant)
         assert mutants.verdict_without(mutant, "caught", []) == "caught"
         runs = dataclasses.replace(mutant, name="a", tests=("script x.py",))
         assert mutants.in_order([runs, mutant]) == [mutant, runs]
