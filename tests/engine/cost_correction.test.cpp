@@ -156,8 +156,9 @@ TEST_CASE("a part that was never measured takes what its samples say", "[engine]
 
 TEST_CASE("policies that weigh work plan around one slow shape, and its steps get faster",
           "[engine][property]") {
-  const std::string policy = GENERATE("karmarkar-karp", "dflop", "hierarchical", "deferral",
-                                      "dflop-search", "deferral-chain", "auto");
+  const std::string policy =
+      GENERATE("karmarkar-karp", "dflop", "hierarchical", "deferral", "dflop-search",
+               "deferral-chain", "deferral-exchange", "balanced-chain", "auto");
   CAPTURE(policy);
   const SlowPicture world;
   auto with = world.make(policy, true);
