@@ -50,11 +50,7 @@ class FormatBench(Bench):
         first = [sample["image"] if isinstance(sample["image"], str) else sample["image"][0] for sample in samples if sample.get("image")]
         self.pairs = [(image, f"picture {place}\twith a tab") for place, image in enumerate(first)]
         (data / "captions.tsv").write_text("".join(f"{image}\t{text}\n" for image, text in self.pairs))
-        source = self.folder / "own"
-        source.mkdir()
-        (source / "own.cpp").write_text(OWN)
-        (source / "CMakeLists.txt").write_text((EXAMPLE / "CMakeLists.txt").read_text().replace("captions", "own"))
-        self.own = self.built(source) / "own.so"
+        self.own = self.built_beside(OWN)
 
     def words(self, library=None):
         return [*super().words(library), self.source("captions.tsv", "captions")]

@@ -54,6 +54,14 @@ class Bench:
         ran([self.cmake, "--build", build])
         return build
 
+    def built_beside(self, text):
+        """The library of another plug-in with this source, built as the example is."""
+        source, name = self.folder / "own", self.library_name.removesuffix(".so")
+        source.mkdir()
+        (source / "own.cpp").write_text(text)
+        (source / "CMakeLists.txt").write_text((self.example / "CMakeLists.txt").read_text().replace(name, "own"))
+        return self.built(source) / "own.so"
+
     def words(self, library=None):
         return [self.example / "job.toml", f'plugins.libraries=["{library or self.library}"]', "train.dtype=fp64",
                 f'data.sources=[{{json="{self.folder}/data/samples.json"}}]', f"train.steps={STEPS}",

@@ -66,11 +66,7 @@ class PolicyBench(Bench):
 
     def __init__(self, *arguments):
         super().__init__(*arguments)
-        source = self.folder / "own"
-        source.mkdir()
-        (source / "own.cpp").write_text(OWN)
-        (source / "CMakeLists.txt").write_text((EXAMPLE / "CMakeLists.txt").read_text().replace("snake", "own"))
-        self.own = self.built(source) / "own.so"
+        self.own = self.built_beside(OWN)
 
     def by(self, policy, name, *words):
         return [*self.job(name, *words), f'plugins.libraries=["{self.own}"]', f"balancer.policy={policy}"]

@@ -251,6 +251,7 @@ class Tables(unittest.TestCase):
     def test_policies_and_schedules_stand_apart_with_misses(self):
         # By hand, bound 100: under 1F1B auto saves 60 of 100, under gpipe 140 of 150; under auto gpipe saves 30 of the
         # 40 that 1F1B leaves; under random it loses 50 of 100.
+        # (auto's profile said 0.8 of a step here until such a row counted as disturbed.)
         text = live_tables.markdown([
             record("1f1b", "random", 0, 200, 150), record("1f1b", "auto", 0, 140, 100, profile=0.88),
             record("gpipe", "random", 0, 250, 150), record("gpipe", "auto", 0, 110, 120, calibrated=1.3)])

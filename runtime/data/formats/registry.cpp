@@ -13,8 +13,10 @@ namespace troupe::data {
 
 namespace {
 
+constexpr const char* kBuiltIn = "llava";
+
 NamedList<Format>& formats() {
-  static NamedList<Format> all({{"llava", read_llava_json}});
+  static NamedList<Format> all({{kBuiltIn, read_llava_json}});
   return all;
 }
 
@@ -105,7 +107,7 @@ Result<std::vector<Record>> read_records(const std::string& format, std::string_
                                          const std::string& file) {
   if (auto known = check_format(format); !known.ok()) return known.error();
   const Format* known = formats().find(format);
-  if (known == formats().all().front()) return known->read(text, file);
+  if (format == kBuiltIn) return known->read(text, file);
   auto records = asked(*known, text, file);
   if (records.ok()) records = completed(std::move(records).value(), file);
   if (records.ok()) return records;
