@@ -83,9 +83,9 @@ Status build(Self self) {
     if (!slow.node || NodeId{static_cast<std::size_t>(*slow.node)} == state.slot.node)
       options.slow_rows.push_back({plan.model.find(slow.module), slow.min_rows, slow.max_rows,
                                    slow.factor, slow.per_sample});
-  state.executor =
-      std::make_unique<engine::Executor>(plan, std::move(options), *state.resources->transport,
-                                         std::move(programs), state.standby, make_wake(self));
+  state.executor = std::make_unique<engine::Executor>(
+      plan, std::move(options), *state.resources->transport, *state.device, std::move(programs),
+      state.standby, make_wake(self));
   return Done{};
 }
 
@@ -118,6 +118,9 @@ void apply(Self self, const Configuration& configuration) {
   if (!state.store) {
     state.store.emplace(state.slot, setup.parameters, dtype);
     state.saver.emplace(make_wake(self));
+    state.device = engine::make_device({setup.job.debug.delayed_device_ms,
+                                        static_cast<std::uint64_t>(state.slot.node.value),
+                                        setup.job.cluster.threads_per_device});
   }
   give_up_step(state);
   state.next = std::make_unique<Configuration>(configuration);

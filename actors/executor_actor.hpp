@@ -10,6 +10,7 @@
 #include <queue>
 
 #include "actors/protocol.hpp"
+#include "engine/device.hpp"
 #include "engine/executor.hpp"
 #include "engine/job_setup.hpp"
 #include "engine/model_stage.hpp"
@@ -45,8 +46,9 @@ struct ExecutorState {
   std::int64_t save_number = 0;                   ///< Of the checkpoint that it heard of last.
   std::unique_ptr<Configuration> next;            ///< Fetched or being fetched, not yet up.
   std::optional<engine::StateTransfer> transfer;  ///< Of `next`.
-  // Lifetime: the executor refers to the stages, to what the device keeps without one, and to the
-  // configuration's plan.
+  // Lifetime: the executor refers to the device, to the stages, to what the device keeps without
+  // one, and to the configuration's plan.
+  std::unique_ptr<engine::Device> device;
   std::unique_ptr<Configuration> configuration;
   std::map<StageId, std::unique_ptr<engine::StageProgram>> stages;
   engine::StandbyState standby;

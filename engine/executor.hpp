@@ -1,18 +1,22 @@
-// Runs the action list of one device: takes the next action, waits for what it needs, computes,
-// sends. Never skips ahead, so that a run repeats to the bit.
+// Runs the action list of one device: takes the next action, waits for what it needs from other
+// devices, launches it; sends what it has made when it has completed. Never skips ahead, so that a
+// run repeats to the bit.
 //
 // Not thread-safe: one thread owns it and calls `advance`. It never blocks: where an action must
-// wait, `advance` returns and the transport later calls `wake` (from any thread), upon which the
-// owner calls `advance` again. Actors own it in training, a plain loop owns it in tests.
+// wait, `advance` returns, and the transport or the device later calls `wake` (from any thread),
+// upon which the owner calls `advance` again. Actors own it in training, a plain loop in tests.
 
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
+#include "engine/device.hpp"
 #include "engine/group_sums.hpp"
 #include "engine/reports.hpp"
 #include "engine/stage_program.hpp"
@@ -35,7 +39,7 @@ struct SlowRows {
 
 /// How far `advance` came.
 enum class Progress : std::uint8_t {
-  waiting,     ///< For rows, gradients or a reduction: `wake` follows.
+  waiting,     ///< For another device, or for work of this one: `wake` follows.
   yielded,     ///< On demand (`ExecutorOptions::yields`): `advance` goes on.
   committing,  ///< PREPARED is ready; waits for `decide`.
   finished,    ///< The list is done; the report is ready.
@@ -61,10 +65,14 @@ struct ExecutorOptions {
 class Executor {
  public:
   /// `stages` maps each stage of `plan` on this device to its program; there may be none.
-  /// `standby`: what the device keeps without a stage. All referenced objects outlive the executor.
+  /// `standby`: what the device keeps without a stage. `device` runs what all of them compute. All
+  /// referenced objects outlive the executor.
   Executor(const ParallelPlan& plan, ExecutorOptions options, transport::Transport& transport,
-           std::map<StageId, StageProgram*> stages, StandbyState& standby,
+           Device& device, std::map<StageId, StageProgram*> stages, StandbyState& standby,
            std::function<void()> wake);
+  ~Executor();  ///< Waits for what is under way on the device.
+  Executor(const Executor&) = delete;
+  Executor& operator=(const Executor&) = delete;
 
   /// Starts an iteration. Its receives are posted ahead of use up to `receive_bound`. REQUIRES:
   /// none is running.
@@ -72,18 +80,19 @@ class Executor {
 
   /// Runs actions until one must wait.
   ///
-  /// From `committing` on no peer is needed: every holder has its sums, and one that is lost then
-  /// does not keep this device from finishing a step that was decided.
+  /// `committing` and `finished` come when all work has completed. From `committing` on no peer is
+  /// needed: every holder has its sums, and one that is lost then does not keep this device from
+  /// finishing a step that was decided.
   ///
-  /// Errors: what a stage or the transport reports; the iteration is then lost and `abandon` is
-  /// the only legal call.
+  /// Errors: what a stage or the transport reports; internal: an exception of a stage, with stage,
+  /// step and samples. The iteration is then lost and `abandon` is the only legal call.
   Result<Progress> advance();
 
   /// The supervisor's word on this step. REQUIRES: `advance` returned `committing`.
   void decide(const Decision& decision);
 
   /// Drops the unfinished iteration, if there is one, and what it holds. Parameters stay as they
-  /// were unless COMMIT was decided.
+  /// were unless COMMIT was decided; updates that were launched then are completed.
   void abandon();
 
   /// What the running iteration allows posted receives to hold.
@@ -93,20 +102,43 @@ class Executor {
   DeviceReport take_report() { return std::move(report_); }
 
  private:
-  Result<bool> run(const Action& action);
-  Result<bool> receive(const Action& action);
-  Status send(const Action& action);
+  /// What work of an action leaves to whoever waits for it.
+  struct Outcome {
+    std::vector<Parcel> parcels;  ///< In host memory.
+    std::vector<GroupNorm> norms;
+    std::vector<HolderHash> hashes;
+    Bytes activations;  ///< Of the stages, after a computation.
+  };
+  /// Work that was launched.
+  struct InFlight {
+    const Action* action = nullptr;  ///< None: the beginning of the iteration.
+    std::shared_ptr<Outcome> outcome;
+    std::shared_ptr<const Launch> launch;
+  };
+  using Work = std::function<Status(Outcome&)>;
+
+  Result<bool> is_ready(const Action& action);
+  void launch(const Action* action, Work work);
+  Status complete_launches();
+  void complete(const InFlight& done);
+  Error describe(const Action* action, const std::string& thrown, std::string fix = {}) const;
+  void end_work();
+  Work work_of(const Action& action);
+  Work send(const Action& action);
+  Status give(std::vector<Parcel> parcels, Outcome& outcome);
+  Work receive(const Action& action);
+  Work take_sums(const Action& action);
+  Work update(const Action& action);
   Status compute(const Action& action);
   void slow_down(const Action& action, std::int64_t begin_ns) const;
   double slowness(const SlowRows& slow, const Stage& stage,
                   const std::vector<std::int32_t>& part) const;
-  Result<bool> reduce(const Action& action);
-  Result<bool> reduce_receive(const Action& action);
-  Result<bool> commit();
+  bool is_decided();
   bool may_update();
-  void optimizer_step(StageId stage);
-  void standby_step();
-  void update(GroupId group, std::size_t holder, HolderState& state);
+  void optimizer_step(StageId stage, std::vector<HolderHash>& hashes);
+  void standby_step(std::vector<HolderHash>& hashes);
+  void update(GroupId group, std::size_t holder, HolderState& state,
+              std::vector<HolderHash>& hashes);
   bool is_first_here(const std::vector<ParameterUse>& uses, std::size_t index) const;
   void finish();
   Status check_sends();
@@ -124,11 +156,14 @@ class Executor {
   ExecutorOptions options_;
   std::map<StageId, StageProgram*> stages_;
   StandbyState& standby_;
+  Device& device_;
+  std::function<void()> wake_;
   std::shared_ptr<const IterationPlan> iteration_;
   TensorMailbox mailbox_;
   GroupSums sums_;
   std::size_t next_action_ = 0;
   std::size_t next_post_ = 0;
+  std::deque<InFlight> in_flight_;
   std::int64_t ready_ns_ = 0;
   bool is_prepared_ = false;     ///< Of this iteration `commit` was reached.
   std::int64_t held_up_ns_ = 0;  ///< Since when `may_update` says no; 0: it does not.

@@ -86,18 +86,21 @@ at::Tensor& GroupSums::add_up_uses(GroupId group) {
   return sum;
 }
 
-void GroupSums::send(GroupId id, TensorMailbox& mailbox) {
+std::vector<Parcel> GroupSums::send(GroupId id) {
   const Part& part = parts_[id.index()];
   const at::Tensor& sum = add_up_uses(id);
+  std::vector<Parcel> parcels;
   for (const SumChunk& chunk : part.chunks) {
     if (chunk.owner == part.role.place) continue;
-    mailbox.send({TagKind::reduce, sum_index(id, static_cast<std::size_t>(part.role.place),
-                                             static_cast<std::size_t>(chunk.owner))},
-                 peer(plan_.groups[id.index()], chunk.owner), part_of(sum, chunk));
+    parcels.push_back({{TagKind::reduce, sum_index(id, static_cast<std::size_t>(part.role.place),
+                                                   static_cast<std::size_t>(chunk.owner))},
+                       peer(plan_.groups[id.index()], chunk.owner),
+                       part_of(sum, chunk)});
   }
+  return parcels;
 }
 
-GroupNorm GroupSums::reduce(GroupId id, TensorMailbox& mailbox) {
+GroupSums::Sum GroupSums::reduce(GroupId id, const std::vector<at::Tensor>& others) {
   const Part& part = parts_[id.index()];
   const ParameterGroup& group = plan_.groups[id.index()];
   const SumChunk& chunk = part.chunks[static_cast<std::size_t>(part.own_chunk)];
@@ -105,9 +108,9 @@ GroupNorm GroupSums::reduce(GroupId id, TensorMailbox& mailbox) {
   const at::Tensor own = part_of(gradients, chunk);
   const auto self = static_cast<std::size_t>(part.role.place);
   at::Tensor sum;
+  std::size_t other = 0;
   for (std::size_t h = 0; h < users_of(group); ++h) {
-    const at::Tensor next =
-        h == self ? own : mailbox.take({TagKind::reduce, sum_index(id, h, self)});
+    const at::Tensor& next = h == self ? own : others[other++];
     if (!sum.defined()) {
       sum = next;
     } else {
@@ -115,23 +118,22 @@ GroupNorm GroupSums::reduce(GroupId id, TensorMailbox& mailbox) {
     }
   }
   if (self > 0) own.copy_(sum);
+  const double squared = state::squared_norm(own);
+  Sum done{{id, squared, std::isfinite(squared), part.own_chunk}, {}};
   for (std::size_t h = 0; h < group.holders.size(); ++h)
     if (h != self)
-      mailbox.send({TagKind::reduced, sum_index(id, self, h)},
-                   peer(group, static_cast<std::int32_t>(h)), own);
-  const double squared = state::squared_norm(own);
-  return {id, squared, std::isfinite(squared), part.own_chunk};
+      done.parcels.push_back({{TagKind::reduced, sum_index(id, self, h)},
+                              peer(group, static_cast<std::int32_t>(h)),
+                              own});
+  return done;
 }
 
-void GroupSums::receive(GroupId id, TensorMailbox& mailbox) {
+void GroupSums::receive(GroupId id, const std::vector<at::Tensor>& sums) {
   const Part& part = parts_[id.index()];
   at::Tensor& gradients = sum_of(id);
+  std::size_t sum = 0;
   for (const SumChunk& chunk : part.chunks)
-    if (chunk.owner != part.role.place)
-      part_of(gradients, chunk)
-          .copy_(mailbox.take(
-              {TagKind::reduced, sum_index(id, static_cast<std::size_t>(chunk.owner),
-                                           static_cast<std::size_t>(part.role.place))}));
+    if (chunk.owner != part.role.place) part_of(gradients, chunk).copy_(sums[sum++]);
 }
 
 }  // namespace troupe::engine

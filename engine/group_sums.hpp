@@ -1,7 +1,8 @@
 // One device's part in adding up the gradients of parameter groups over their holders
 // (runtime/vocabulary/gradient_sum.hpp): gives chunks away, adds up its own, takes sums back.
 //
-// Owned and called by one executor. Nothing here waits: `arrivals_of` says what must have come.
+// Owned by one executor. Nothing here waits: `arrivals_of` says what must have come. What adds and
+// copies is called in work of the device and deals in its tensors.
 
 #pragma once
 
@@ -27,16 +28,20 @@ class GroupSums {
   /// What `reduce` or `reduce_receive` of a group takes from other devices.
   std::vector<Arrival> arrivals_of(const Action& action, at::ScalarType dtype) const;
 
-  /// Gives every other owner its chunk of this device's gradients.
-  void send(GroupId group, TensorMailbox& mailbox);
+  /// Every other owner's chunk of this device's gradients.
+  std::vector<Parcel> send(GroupId group);
 
-  /// Adds this device's chunk up in the order of holders, whoever came first, gives it to all
-  /// others and returns its norm. REQUIRES: its arrivals are there.
-  GroupNorm reduce(GroupId group, TensorMailbox& mailbox);
+  struct Sum {
+    GroupNorm norm;
+    std::vector<Parcel> parcels;  ///< The sum for all other holders.
+  };
+  /// Adds this device's chunk up in the order of holders, whoever came first. `others`: what
+  /// `arrivals_of` names, in that order.
+  Sum reduce(GroupId group, const std::vector<at::Tensor>& others);
 
-  /// Puts the other owners' sums beside its own, where it has one. REQUIRES: its arrivals are
-  /// there.
-  void receive(GroupId group, TensorMailbox& mailbox);
+  /// Puts the other owners' sums beside its own, where it has one. `sums`: what `arrivals_of`
+  /// names, in that order.
+  void receive(GroupId group, const std::vector<at::Tensor>& sums);
 
  private:
   /// What the plan says of one group, worked out once.

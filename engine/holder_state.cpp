@@ -29,8 +29,10 @@ HolderState::HolderState(std::vector<models::Parameter*> parameters,
     : parameters_(std::move(parameters)), optimizers_(std::move(optimizers)) {
   std::int64_t elements = 0;
   for (const auto* parameter : parameters_) elements += parameter->value.numel();
-  const bool fp64 = !parameters_.empty() && parameters_[0]->value.scalar_type() == at::kDouble;
-  gradients_ = at::zeros({elements}, fp64 ? at::kDouble : at::kFloat);
+  const at::TensorOptions like =
+      parameters_.empty() ? at::TensorOptions(at::kFloat) : parameters_[0]->value.options();
+  const bool fp64 = like.dtype() == at::kDouble;
+  gradients_ = at::zeros({elements}, like.dtype(fp64 ? at::kDouble : at::kFloat));
   std::int64_t begin = 0;
   for (const auto* parameter : parameters_) {
     const at::Tensor& value = parameter->value;

@@ -248,7 +248,7 @@ Status ModelStage::forward(PartKey part) {
       flight.outputs[i] = std::move(output).value();
       if (flight.outputs[i].defined() && runs_[i].range.module == plan_.model.llm() &&
           ends_module(runs_[i]))
-        record_losses(part, flight.outputs[i]);
+        losses_.emplace_back(part, flight.outputs[i].detach());
     }
   } catch (const c10::Error& error) {
     return from_torch(error);
@@ -268,9 +268,15 @@ void ModelStage::release(PartKey part) {
   flights_.erase(part);
 }
 
-void ModelStage::record_losses(PartKey part, const at::Tensor& losses) {
+std::vector<PartLoss> ModelStage::losses() const {
+  std::vector<PartLoss> losses;
+  for (const auto& [part, sample_losses] : losses_) losses.push_back(loss_of(part, sample_losses));
+  return losses;
+}
+
+PartLoss ModelStage::loss_of(PartKey part, const at::Tensor& sample_losses) const {
   PartLoss loss{plan_.at(id_).replica, part.microbatch, part.part, 0, {}};
-  const at::Tensor values = losses.detach().to(at::kDouble).contiguous();
+  const at::Tensor values = sample_losses.to(at::kCPU, at::kDouble).contiguous();
   const auto& part_samples = samples_of(part);
   for (std::int64_t i = 0; i < values.numel(); ++i) {
     const double value = values.data_ptr<double>()[i];
@@ -280,7 +286,7 @@ void ModelStage::record_losses(PartKey part, const at::Tensor& losses) {
           iteration_->samples[static_cast<std::size_t>(part_samples[static_cast<std::size_t>(i)])]
               .id);
   }
-  losses_.push_back(std::move(loss));
+  return loss;
 }
 
 Result<at::Tensor> ModelStage::rows_for(MessageId id) {

@@ -43,7 +43,7 @@ class ModelStage final : public StageProgram {
   Result<at::Tensor> gradient_for(MessageId message) override;
   HolderState& state(GroupId group, LayerId layer) override;
   std::vector<models::Parameter*> parameters() override;
-  std::vector<PartLoss> losses() const override { return losses_; }
+  std::vector<PartLoss> losses() const override;
   Bytes activations() const override { return activations_; }
 
  private:
@@ -77,7 +77,7 @@ class ModelStage final : public StageProgram {
   void hold(Flight& flight, std::int64_t bytes);
   void let_go(Flight& flight);
   bool ends_module(const Run& run) const;
-  void record_losses(PartKey part, const at::Tensor& losses);
+  PartLoss loss_of(PartKey part, const at::Tensor& sample_losses) const;
   at::Tensor assemble_gradient(std::size_t run_index, PartKey part, const Flight& flight) const;
   Status run_backward(PartKey part);
   std::vector<RowSpan> output_spans(const Run& run, PartKey part) const;
@@ -92,7 +92,8 @@ class ModelStage final : public StageProgram {
   std::map<PartKey, std::vector<MessageId>> incoming_;
   std::map<PartKey, std::vector<MessageId>> outgoing_;
   std::map<PartKey, Flight> flights_;
-  std::vector<PartLoss> losses_;
+  std::vector<std::pair<PartKey, at::Tensor>>
+      losses_;  ///< Of samples; nobody looks into them here.
   Bytes activations_;
 };
 

@@ -1,8 +1,12 @@
 // What a stage can do, as the executor of its device sees it. Built-in stages and custom ones
 // written by users implement the same interface.
 //
-// Called by one thread, the device's executor, in the order of the device's action list. Nothing
-// here blocks on other devices: rows and gradients are handed in when they have arrived.
+// Called in work of the device (engine/device.hpp), one call at a time, in the order of the
+// device's action list; tensors are the device's. Nothing here blocks on other devices: rows and
+// gradients are handed in when they have arrived. `abandon` and `losses` are called by the
+// executor's thread while the device has nothing to do; what leaves the device before (`losses` of
+// an accelerator) waits for it. An exception ends the step with an error that names stage and
+// samples.
 
 #pragma once
 

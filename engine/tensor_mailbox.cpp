@@ -1,8 +1,7 @@
 #include "engine/tensor_mailbox.hpp"
 
-#include <ATen/ops/empty.h>
-
 #include <algorithm>
+#include <utility>
 
 namespace troupe::engine {
 
@@ -23,9 +22,9 @@ Bytes bytes_to_post(const std::vector<Arrival>& arrivals) {
   return bytes;
 }
 
-TensorMailbox::TensorMailbox(transport::Transport& transport, EpochNumber epoch_number,
-                             std::function<void()> wake)
-    : transport_(transport), epoch_number_(epoch_number), wake_(std::move(wake)) {}
+TensorMailbox::TensorMailbox(transport::Transport& transport, Device& device,
+                             EpochNumber epoch_number, std::function<void()> wake)
+    : transport_(transport), device_(device), epoch_number_(epoch_number), wake_(std::move(wake)) {}
 
 void TensorMailbox::begin(std::int64_t step, Bytes receive_bound) {
   for (auto& [key, posted] : posted_) posted.operation.cancel();
@@ -43,12 +42,11 @@ Result<bool> TensorMailbox::post(const std::vector<Arrival>& arrivals) {
   if (outstanding_ != Bytes{} && outstanding_ + wanted > receive_bound_) return false;
   for (const Arrival& arrival : arrivals) {
     if (arrival.local) continue;
-    at::Tensor tensor = at::empty(arrival.shape, arrival.dtype);
-    auto owner = std::make_shared<at::Tensor>(tensor);
+    auto tensor = std::make_shared<at::Tensor>(device_.host_buffer(arrival.shape, arrival.dtype));
     const transport::Tag tag{epoch_number_, arrival.key.kind, static_cast<std::uint64_t>(step_),
                              arrival.key.index};
-    auto operation = transport_.receive(arrival.from, tag,
-                                        {tensor.data_ptr(), bytes_of(arrival), std::move(owner)});
+    auto operation =
+        transport_.receive(arrival.from, tag, {tensor->data_ptr(), bytes_of(arrival), tensor});
     operation.on_done([wake = wake_](const Status&) { wake(); });
     posted_.insert_or_assign(arrival.key, Posted{std::move(tensor), std::move(operation)});
   }
@@ -57,15 +55,21 @@ Result<bool> TensorMailbox::post(const std::vector<Arrival>& arrivals) {
   return true;
 }
 
-void TensorMailbox::send(Arrival::Key key, transport::Peer to, const at::Tensor& tensor) {
-  const transport::Tag tag{epoch_number_, key.kind, static_cast<std::uint64_t>(step_), key.index};
-  auto owner = std::make_shared<const at::Tensor>(tensor);
-  auto operation = transport_.send(to, tag, {tensor.const_data_ptr(), tensor.nbytes(), owner});
+void TensorMailbox::send(const Parcel& parcel) {
+  const transport::Tag tag{epoch_number_, parcel.key.kind, static_cast<std::uint64_t>(step_),
+                           parcel.key.index};
+  auto tensor = std::make_shared<const at::Tensor>(parcel.tensor);
+  auto operation =
+      transport_.send(parcel.to, tag, {tensor->const_data_ptr(), tensor->nbytes(), tensor});
   operation.on_done([wake = wake_](const Status&) { wake(); });
   sends_.push_back(std::move(operation));
 }
 
-void TensorMailbox::put(Arrival::Key key, at::Tensor tensor) { local_[key] = std::move(tensor); }
+std::shared_ptr<at::Tensor> TensorMailbox::put(Arrival::Key key, Bytes bytes) {
+  auto tensor = std::make_shared<at::Tensor>();
+  local_.insert_or_assign(key, Local{tensor, bytes});
+  return tensor;
+}
 
 Result<bool> TensorMailbox::arrived(const std::vector<Arrival>& arrivals) const {
   for (const Arrival& arrival : arrivals) {
@@ -80,25 +84,24 @@ Result<bool> TensorMailbox::arrived(const std::vector<Arrival>& arrivals) const 
 
 Bytes TensorMailbox::held() const {
   Bytes held;
-  for (const auto& [key, tensor] : local_)
-    held += Bytes{static_cast<std::int64_t>(tensor.nbytes())};
+  for (const auto& [key, local] : local_) held += local.bytes;
   for (const auto& [key, posted] : posted_) {
     const bool rows = key.kind == transport::TagKind::rows;
     if ((rows || key.kind == transport::TagKind::gradient) && posted.operation.done())
-      held += Bytes{static_cast<std::int64_t>(posted.tensor.nbytes())};
+      held += Bytes{static_cast<std::int64_t>(posted.tensor->nbytes())};
   }
   return held;
 }
 
-at::Tensor TensorMailbox::take(Arrival::Key key) {
+std::shared_ptr<at::Tensor> TensorMailbox::take(Arrival::Key key) {
   if (const auto found = local_.find(key); found != local_.end()) {
-    at::Tensor tensor = std::move(found->second);
+    auto tensor = std::move(found->second.tensor);
     local_.erase(found);
     return tensor;
   }
   const auto found = posted_.find(key);
-  at::Tensor tensor = std::move(found->second.tensor);
-  outstanding_ -= Bytes{static_cast<std::int64_t>(tensor.nbytes())};
+  auto tensor = std::move(found->second.tensor);
+  outstanding_ -= Bytes{static_cast<std::int64_t>(tensor->nbytes())};
   posted_.erase(found);
   return tensor;
 }

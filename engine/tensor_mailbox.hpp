@@ -1,5 +1,5 @@
-// Moves tensors between the devices of an iteration: over the transport between devices, by handle
-// within one. Keeps the sum of posted receives within a bound.
+// Moves tensors between the devices of an iteration: over the transport, in host memory, between
+// devices, by handle within one. Keeps the sum of posted receives within a bound.
 //
 // Owned by one executor and called by its thread; only `wake` is called from the transport.
 
@@ -10,8 +10,10 @@
 #include <compare>
 #include <functional>
 #include <map>
+#include <memory>
 #include <vector>
 
+#include "engine/device.hpp"
 #include "runtime/vocabulary/result.hpp"
 #include "runtime/vocabulary/units.hpp"
 #include "transport/transport.hpp"
@@ -33,12 +35,20 @@ struct Arrival {
   at::ScalarType dtype = at::kFloat;
 };
 
+/// A tensor on its way to another device, in host memory.
+struct Parcel {
+  Arrival::Key key;
+  transport::Peer to = -1;
+  at::Tensor tensor;
+};
+
 /// Bytes of those that are not local.
 Bytes bytes_to_post(const std::vector<Arrival>& arrivals);
 
 class TensorMailbox {
  public:
-  TensorMailbox(transport::Transport& transport, EpochNumber epoch_number,
+  /// Receives into host memory of `device`. Both outlive the mailbox.
+  TensorMailbox(transport::Transport& transport, Device& device, EpochNumber epoch_number,
                 std::function<void()> wake);
 
   /// Forgets everything and numbers the following messages by `step`. Posted receives that were not
@@ -50,16 +60,18 @@ class TensorMailbox {
   Result<bool> post(const std::vector<Arrival>& arrivals);
 
   /// Sends without waiting; a failure shows at the next `take` or `check`.
-  void send(Arrival::Key key, transport::Peer to, const at::Tensor& tensor);
+  void send(const Parcel& parcel);
 
-  /// Hands a tensor to a later `take` on this device.
-  void put(Arrival::Key key, at::Tensor tensor);
+  /// A place for a tensor of so many bytes that work fills, and later work takes (`take`), both on
+  /// this device, which keeps their order.
+  std::shared_ptr<at::Tensor> put(Arrival::Key key, Bytes bytes);
 
   /// Whether all of these are there, or the error that keeps one away.
   Result<bool> arrived(const std::vector<Arrival>& arrivals) const;
 
-  /// Hands over a tensor, once. REQUIRES: it has arrived.
-  at::Tensor take(Arrival::Key key);
+  /// Hands over a tensor, once: one from another device in host memory, one of this device for work
+  /// to look into. REQUIRES: it has arrived.
+  std::shared_ptr<at::Tensor> take(Arrival::Key key);
 
   /// The first failure of a send, if any; forgets completed sends.
   Status check();
@@ -78,17 +90,22 @@ class TensorMailbox {
 
  private:
   struct Posted {
-    at::Tensor tensor;
+    std::shared_ptr<at::Tensor> tensor;
     transport::Operation operation;
+  };
+  struct Local {
+    std::shared_ptr<at::Tensor> tensor;
+    Bytes bytes;
   };
 
   transport::Transport& transport_;
+  Device& device_;
   EpochNumber epoch_number_;
   std::function<void()> wake_;
   std::int64_t step_ = 0;
   Bytes receive_bound_;
   std::map<Arrival::Key, Posted> posted_;
-  std::map<Arrival::Key, at::Tensor> local_;
+  std::map<Arrival::Key, Local> local_;
   std::vector<transport::Operation> sends_;
   Bytes outstanding_;
   Bytes peak_;

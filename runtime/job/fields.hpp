@@ -135,6 +135,7 @@ void describe_observe(V& v, S& x) {
 template <class V, class S>
 void describe_debug(V& v, S& x) {
   v.flag("parameter_hashes", x.parameter_hashes);
+  v.number("delayed_device_ms", x.delayed_device_ms, {0, 1000});
 }
 
 template <class V, class S>

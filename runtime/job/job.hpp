@@ -191,6 +191,8 @@ struct Debug {
   std::vector<SlowShape> slow_shapes;
   /// Changes of the layout while the job runs. Devices may then idle, in `[parallel]` too.
   std::vector<LaterLayout> layouts;
+  /// Above 0: work of a device completes up to so many milliseconds late, on a thread of its own.
+  double delayed_device_ms = 0;
 
   friend bool operator==(const Debug&, const Debug&) = default;
 };

@@ -21,7 +21,7 @@ import threading
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from whole_jobs import (ONE_PIPELINE, TWO_NODES, Hosts, children, ended_with, expect, expect_end, expect_none_left,
+from whole_jobs import (ONE_PIPELINE, TWO_NODES, Hosts, children, ended_with, expect, expect_end, expect_none_left, expect_own_lines, lines_of,
                         finish, listening_sockets, port_of, run_quietly, run_script)
 from run_cases import Skipped
 from stopped_threads import StoppedThreads, threads_of
@@ -313,29 +313,10 @@ def small_shared_memory_is_found_before_anything_is_done(bench):
 
 # ---- libraries ------------------------------------------------------------------------------------
 
-# A line of the log as a user sees it; one may stand farther in.
-OWN_LINE = re.compile(r"\d\d:\d\d:\d\d \[head\] +\S")
-# What libraries call themselves; users are told about nodes.
-LIBRARIES = ("CAF", "caf::", "UCX", "UCS", "ucp_", "uct_", "OpenSSL", "SSL", "terminate called")
-
-
-def expect_own_lines(out, err, reason=()):
-    """The whole output is the engine's: lines of its log, and on stderr nothing but the reason of its end."""
-    foreign = [line for line in out.splitlines() if not OWN_LINE.match(line)]
-    expect(not foreign, f"lines that no log of ours has: {foreign}")
-    lines = err.splitlines()
-    expect(len(lines) == len(reason) and all(word in line for word, line in zip(reason, lines)),
-           f"stderr has other lines than the reason, {reason}:\n{err}")
-    named = [line for line in (out + err).splitlines() if any(word in line for word in LIBRARIES)]
-    expect(not named, f"libraries speak: {named}")
-
-
 def lost_nodes_bring_no_words_of_libraries(bench):
     """One is killed while tensors move, and one falls silent and is told to leave when it wakes."""
     head = bench.start("cluster.fault_tolerance=2", steps=100_000)
-    said = []
-    reader = threading.Thread(target=lambda: said.extend(head.stdout), daemon=True)
-    reader.start()
+    said = lines_of(head)
     bench.wait_for_steps(3)
     pids = children(head.pid)
     os.kill(pids[1], signal.SIGKILL)
@@ -347,8 +328,7 @@ def lost_nodes_bring_no_words_of_libraries(bench):
     bench.wait_for_steps(len(bench.metrics()) + 2)
     head.send_signal(signal.SIGINT)
     code = ended_with(head, 15)
-    reader.join()
-    out, err = "".join(said), head.stderr.read()
+    out, err = said.text(), head.stderr.read()
     expect(code == 75 and out.count(" was lost: ") >= 2, f"exit {code}, two losses:\n{out[-2000:]}{err[-800:]}")
     expect_own_lines(out, err, ["stopped by Ctrl-C during step "])
     expect_none_left(pids)

@@ -13,17 +13,21 @@ import os
 import pathlib
 import random
 import selectors
+import shutil
 import signal
 import socket
+import ssl
 import struct
+import subprocess
 import sys
 import threading
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from whole_jobs import (TWO_NODES, alive, children, expect, expect_end, expect_none_left, finish, listening_sockets,
+from whole_jobs import (TWO_NODES, alive, children, ended_with, expect, expect_end, expect_no_library_speaks,
+                        expect_none_left, expect_own_lines, finish, lines_of, listening_sockets,
                         port_of, run_script)
-from run_cases import Failure
+from run_cases import Failure, Skipped
 
 CHAOS = bool(os.environ.get("TROUPE_CHAOS"))
 CONNECTIONS, FRAMES = (300, 100_000) if CHAOS else (60, 3_000)
@@ -228,24 +232,26 @@ def expect_steps_in_order(bench, least):
     expect(len(steps) >= least, f"{len(steps)} steps, {least} at least were to be trained")
 
 
-def stop(head):
-    """A job that is well saves and ends by Ctrl-C."""
+def stop(head, said):
+    """A job that is well saves and ends by Ctrl-C. Whatever came meanwhile, it has spoken in its own words alone."""
     head.send_signal(signal.SIGINT)
-    expect_end(head, 75, ["stopped by Ctrl-C", "is saved"], within=15)
+    code, out, err = ended_with(head, 15), said.text(), head.stderr.read()
+    expect(code == 75 and "stopped by Ctrl-C" in err and "is saved" in err, f"exit {code}\n{out[-800:]}{err[-800:]}")
+    expect_own_lines(out, err, ["stopped by Ctrl-C"])
 
 
 def strangers_while_a_job_trains(bench):
     bench.use_key()
     records = records_of(record_join(bench))
     head = bench.start(steps=100_000)
+    said = lines_of(head)
     bench.wait_for_steps(3)
     nodes = children(head.pid)
     steps = len(bench.metrics())
-    drain(head)
     attack([address for pid in (head.pid, *nodes) for address in listens_at(pid)], (head.pid, *nodes), records, FRAMES)
     bench.wait_for_steps(len(bench.metrics()) + 3)
     expect_steps_in_order(bench, steps + 3)
-    stop(head)
+    stop(head, said)
     expect_none_left(nodes)
 
 
@@ -254,7 +260,7 @@ def strangers_while_nodes_join(bench):
     records = records_of(record_join(bench))
     head = bench.start(*TWO_NODES, "cluster.join_timeout_s=600", steps=100_000)
     address = port_of(head)
-    drain(head)
+    said = lines_of(head)
     attack([address], [head.pid], records, FRAMES // 4)
     nodes = []
     for _ in range(2):  # The second one makes the job begin.
@@ -265,9 +271,11 @@ def strangers_while_nodes_join(bench):
     attack([address, *ports], [head.pid, *pids], records, FRAMES // 4)
     bench.wait_for_steps(len(bench.metrics()) + 3)
     expect_steps_in_order(bench, 3)
-    stop(head)
+    stop(head, said)
     for node in nodes:
-        expect_end(node, 75, ["it can be joined again"])
+        _, out, err = finish(node, 10)
+        expect(node.returncode == 75 and "it can be joined again" in err, f"exit {node.returncode}\n{err[-800:]}")
+        expect_no_library_speaks(out + err)
 
 
 def a_join_that_is_replayed_gets_nowhere(bench):
@@ -305,9 +313,35 @@ def strangers_fill_no_log(bench):
         expect_end(node, 0, [])
 
 
-def drain(process):
-    """Keeps a long run's output from filling its pipe."""
-    threading.Thread(target=lambda: [None for _ in process.stdout], daemon=True).start()
+def a_server_with_a_certificate_is_no_head(bench):
+    """Whoever listens where a node would join, with TLS of its own, learns nothing and is no head."""
+    if not shutil.which("openssl"):
+        raise Skipped("needs openssl, the command")
+    bench.use_key()
+    pem = bench.folder / "server.pem"
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=head",
+                    "-keyout", pem, "-out", bench.folder / "certificate.pem"], check=True, capture_output=True)
+    for oldest in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = context.maximum_version = oldest
+        context.load_cert_chain(bench.folder / "certificate.pem", pem)
+        heard = []
+
+        def serve(listener):
+            with contextlib.suppress(OSError):
+                while True:
+                    stranger, _ = listener.accept()
+                    with contextlib.suppress(OSError, ssl.SSLError), context.wrap_socket(stranger, server_side=True) as tls:
+                        heard.append(tls.recv(1 << 16))
+
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            threading.Thread(target=serve, args=(listener,), daemon=True).start()
+            node = bench.node(f"127.0.0.1:{listener.getsockname()[1]}", "--timeout", "3")
+            _, out, err = finish(node, 20)
+        expect(node.returncode in (1, 2), f"{oldest}: exit {node.returncode}\n{err}")
+        expect("who listens there" in err or "no job let this node in" in err, f"{oldest}: {err}")
+        expect_no_library_speaks(out + err)
+        expect(not any(heard), f"{oldest}: it was told {heard}")
 
 
 if __name__ == "__main__":

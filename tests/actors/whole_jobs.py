@@ -11,6 +11,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -157,6 +158,44 @@ def expect_end(process, code, words, within=END_WITHIN_S):
     expect(process.returncode == code, f"exit {process.returncode}, expected {code}\n{out[-800:]}{err[-800:]}")
     for word in words:
         expect(word in err, f"'{word}' is missing on stderr:\n{err[-800:]}")
+
+
+class lines_of(threading.Thread):
+    """What a long run writes to stdout, read all the while, so that its pipe never fills."""
+
+    def __init__(self, process):
+        super().__init__(daemon=True)
+        self.process, self.lines = process, []
+        self.start()
+
+    def run(self):
+        self.lines.extend(self.process.stdout)
+
+    def text(self):
+        """All of it. The process has ended."""
+        self.join()
+        return "".join(self.lines)
+
+
+# A line of the log as a user sees it; one may stand farther in.
+OWN_LINE = re.compile(r"\d\d:\d\d:\d\d \[head\] +\S")
+# What libraries call themselves; users are told about nodes.
+LIBRARIES = ("CAF", "caf::", "UCX", "UCS", "ucp_", "uct_", "OpenSSL", "SSL", "terminate called")
+
+
+def expect_own_lines(out, err, reason=()):
+    """The whole output is the engine's: lines of its log, and on stderr nothing but the reason of its end."""
+    foreign = [line for line in out.splitlines() if not OWN_LINE.match(line)]
+    expect(not foreign, f"lines that no log of ours has: {foreign}")
+    lines = err.splitlines()
+    expect(len(lines) == len(reason) and all(word in line for word, line in zip(reason, lines)),
+           f"stderr has other lines than the reason, {reason}:\n{err}")
+    expect_no_library_speaks(out + err)
+
+
+def expect_no_library_speaks(said):
+    named = [line for line in said.splitlines() if any(word in line for word in LIBRARIES)]
+    expect(not named, f"libraries speak: {named}")
 
 
 TWO_NODES = ("cluster.nodes=2", "cluster.local_nodes=0",

@@ -206,6 +206,7 @@ def data(name, says, *samples, text=None, files=None, job=MEDIA_JOB):
 
 
 DEEP = "[" * 100_000 + "]" * 100_000
+FIVE_GIGABYTES = "five-gigabytes.png"  # A file of this name is made that long, of nothing but holes.
 
 
 def train(name, code, says, overrides=(), samples=GOOD, job=JOB):
@@ -315,6 +316,9 @@ DATA = [
     data("picture of another format", ["sample a", "text.png"], sample("a", "<image>", image="text.png"), files={"text.png": "hello"}),
     data("truncated JPEG", ["sample a", "half.jpg"], sample("a", "<image>", image="half.jpg"), files={"half.jpg": b"\xff\xd8\xff\xe0\0\x10JFIF"}),
     data("sliver of a picture", ["sample a", "sliver.png"], sample("a", "<image>", image="sliver.png"), files={"sliver.png": png(401, 2)}),
+    *[data(f"picture of five gigabytes: {what}", ["sample a", FIVE_GIGABYTES, says], sample("a", "<image>", image=FIVE_GIGABYTES), files={FIVE_GIGABYTES: head})
+      for what, head, says in (("text", b"hello", "neither JPEG nor PNG|not a picture|JPEG"), ("a PNG", png(), "more than any picture"),
+                               ("a JPEG", b"\xff\xd8\xff\xe0\0\x10JFIF", "more than any picture"))],
     data("picture a hundred thousand deep", ["sample a", "'image' holds a array", "correct the record"],
          text=f'[{json.dumps(sample("good"))}, {{"id": "a", "image": {DEEP}}}]'),
     data("picture a hundred thousand deep in JSON lines", ["sample a", "'image' holds a array", "samples.json:2"],
@@ -357,6 +361,9 @@ SOLVE = [
     solve("objects a hundred thousand deep", "partition", '{"costs":' * 100_000 + "1" + "}" * 100_000, ["more than 64 deep", "fix:"]),
     Row("key of many parts", ["validate", "deep.toml"], 2, ["deep.toml:2", "a key of more than 64 parts", "fix:"], {"deep.toml": "\n" + ".".join("a" * 200_000) + " = 1\n"}),
     Row("section of many parts", ["validate", "deep.toml"], 2, ["deep.toml:1", "a key of more than 64 parts", "fix:"], {"deep.toml": "[" + ".".join("a" * 200_000) + "]\n"}),
+    Row("arrays a hundred thousand deep", ["validate", "deep.toml"], 2, ["deep.toml:1: not TOML", "depth", "fix:"], {"deep.toml": "a = " + "[" * 100_000 + "]" * 100_000 + "\n"}),
+    Row("tables a hundred thousand deep", ["validate", "deep.toml"], 2, ["deep.toml:1: not TOML", "depth", "fix:"], {"deep.toml": "a = " + "{a=" * 100_000 + "1" + "}" * 100_000 + "\n"}),
+    train("override a hundred thousand deep", 2, ["command line", "fix:"], ["data.sources=" + "[" * 50_000 + "]" * 50_000]),
     train("override of many parts", 2, ["command line", "fix:"], [".".join("a" * 50_000) + "=1"]),
     solve("not an object", "partition", "[1, 2]", ["expected an object"]),
     solve("cost that is no number", "partition", "{\"costs\": [NaN], \"stages\": 1}", ["not JSON", "finite"]),
@@ -453,8 +460,12 @@ def check(row, binary, folder):
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        if name == FIVE_GIGABYTES:
+            os.truncate(path, 5 << 30)
+    # Whoever reads such a file whole has no memory for it.
+    limited = ["sh", "-c", f'ulimit -v {4 << 20} && exec "$@"', "sh"] if FIVE_GIGABYTES in row.files else []
     try:
-        run = subprocess.run([binary, *row.command], cwd=folder, input=row.stdin.encode(), capture_output=True, timeout=60)
+        run = subprocess.run([*limited, binary, *row.command], cwd=folder, input=row.stdin.encode(), capture_output=True, timeout=60)
     except subprocess.TimeoutExpired:
         return ["it did not end within 60 s"]
     errors = run.stderr.decode(errors="replace")

@@ -215,6 +215,12 @@ def check_warnings(commands):
     answer = commands.run("train", "job.toml", *vain, "job.run_dir=warned", "scheduler.profile=", "train.steps=1")
     log = (commands.folder / "warned" / "train.log").read_text()
     commands.expect("train warns of it", answer, all(f"warning: command line: {text}" in answer.stdout and text in log for text in says))
+    idle = ['modules.vision={kind="encoder",family="qwen2-vl"}', 'modules.vision_projector={kind="projector"}', "train.global_batch_size=4"]
+    for words in (["validate"], ["plan"], ["train", "job.run_dir=idle", "train.steps=1"]):
+        answer = commands.run(words[0], "job.toml", *idle, *words[1:])
+        flat = " ".join((answer.stdout + answer.stderr).split())
+        commands.expect(f"{words[0]} warns of an encoder without work", answer,
+                        "modules.vision has nothing to do: no sample has images" in flat and "remove the module and its projector" in flat)
     answer = commands.run("train", "job.toml", "train.steps=1", "job.run_dir=alone", "train.global_batch_size=4", "--reference")
     commands.expect("a job that says nothing in vain is not warned of", answer, "warning" not in answer.stdout)
     check_log(commands)
@@ -311,6 +317,11 @@ def check_profile(commands):
                     {kind["origin"] for kind in kinds} == {"computed"} and {kind["tp"] for kind in kinds} == {1, 2, 4, 8})
     answer = commands.run("plan", "job.toml", *small, "scheduler.profile=profile.json", "--json")
     commands.expect("plan takes a measured profile", answer, json.loads(answer.stdout)["costs"] == "measured")
+    # Without a terminal nothing moves while layers are measured.
+    for run, times in (("measured/first", 1), ("measured/again", 0)):
+        answer = commands.run("train", "job.toml", *small, "train.steps=1", "train.global_batch_size=4", f"job.run_dir={run}")
+        commands.expect(f"{run}: training says that it measures layers, where it does", answer, answer.returncode == 0
+                        and answer.stdout.count("measuring the model's layers first") == times)
 
 
 def check_planning(commands):

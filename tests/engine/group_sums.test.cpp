@@ -29,6 +29,7 @@ struct Holders {
   ParallelPlan plan;
   std::map<std::int32_t, at::Tensor> kept;                              ///< By device on standby.
   std::map<std::int32_t, std::map<std::size_t, at::Tensor>> gradients;  ///< By device and use.
+  std::unique_ptr<Device> host = make_device({});
   std::vector<std::unique_ptr<transport::Transport>> transports;
   std::vector<std::unique_ptr<TensorMailbox>> mailboxes;
   std::vector<std::unique_ptr<GroupSums>> sums;
@@ -60,7 +61,7 @@ struct Holders {
     for (std::int32_t d = 0; d < count; ++d) {
       for (std::int32_t peer = 0; peer < count; ++peer)
         REQUIRE(transport(d).connect(peer, transport(peer).address()).ok());
-      mailboxes.push_back(std::make_unique<TensorMailbox>(transport(d), 1, [] {}));
+      mailboxes.push_back(std::make_unique<TensorMailbox>(transport(d), *host, 1, [] {}));
       mailboxes.back()->begin(1, Bytes{1 << 30});
       sums.push_back(std::make_unique<GroupSums>(
           plan, DeviceId{d}, [this, d](GroupId, std::optional<std::size_t> use) -> at::Tensor& {
@@ -73,6 +74,11 @@ struct Holders {
     return *transports[static_cast<std::size_t>(device)];
   }
 
+  GroupSums& sums_of(std::int32_t device) { return *sums[static_cast<std::size_t>(device)]; }
+  TensorMailbox& mailbox(std::int32_t device) {
+    return *mailboxes[static_cast<std::size_t>(device)];
+  }
+
   /// Runs the group's actions, devices in this order.
   void run(const std::vector<std::int32_t>& order) {
     const GroupSum sum = plan_sum(plan, GroupId{0});
@@ -81,27 +87,24 @@ struct Holders {
       Action action;
       action.kind = kind;
       action.group = GroupId{0};
-      auto& mailbox = *mailboxes[static_cast<std::size_t>(d)];
-      const auto arrivals = sums[static_cast<std::size_t>(d)]->arrivals_of(action, at::kFloat);
-      REQUIRE(mailbox.post(arrivals).value());
-      REQUIRE(mailbox.arrived(arrivals).value());
+      const auto arrivals = sums_of(d).arrivals_of(action, at::kFloat);
+      REQUIRE(mailbox(d).post(arrivals).value());
+      REQUIRE(mailbox(d).arrived(arrivals).value());
+      std::vector<at::Tensor> taken;
+      for (const Arrival& arrival : arrivals) taken.push_back(*mailbox(d).take(arrival.key));
+      return taken;
     };
     for (const auto d : order)
       if (role(d).sends)
-        sums[static_cast<std::size_t>(d)]->send(GroupId{0},
-                                                *mailboxes[static_cast<std::size_t>(d)]);
+        for (const Parcel& parcel : sums_of(d).send(GroupId{0})) mailbox(d).send(parcel);
     for (const auto d : order) {
       if (role(d).adds == 0) continue;
-      take(d, ActionKind::reduce);
-      norms.push_back(sums[static_cast<std::size_t>(d)]->reduce(
-          GroupId{0}, *mailboxes[static_cast<std::size_t>(d)]));
+      const GroupSums::Sum done = sums_of(d).reduce(GroupId{0}, take(d, ActionKind::reduce));
+      norms.push_back(done.norm);
+      for (const Parcel& parcel : done.parcels) mailbox(d).send(parcel);
     }
-    for (const auto d : order) {
-      if (!role(d).takes) continue;
-      take(d, ActionKind::reduce_receive);
-      sums[static_cast<std::size_t>(d)]->receive(GroupId{0},
-                                                 *mailboxes[static_cast<std::size_t>(d)]);
-    }
+    for (const auto d : order)
+      if (role(d).takes) sums_of(d).receive(GroupId{0}, take(d, ActionKind::reduce_receive));
   }
 
   /// Device after device, each device's uses first.

@@ -10,6 +10,7 @@ the pipelined run; `--reference` (one sample at a time), within a tolerance; and
     parity.py BINARY --matrix [FILE]    every policy x schedule x freezing, 20 steps: about 40 minutes on two cores. With
                                         FILE, cases that passed with this build are kept there and not run again; CASEs
                                         before it are the only ones. `--record FILE` writes the result to be kept.
+    parity.py BINARY --late MS ...      the same, and devices of pipelined runs complete their work up to MS milliseconds late
 
 Each prints `N passed, M failed, K skipped` last. The data are made by `data make --uneven`, the job is parity.toml beside
 this file; the cases called real-mini-* train configs/real-mini.toml and are skipped where ../shared/data is not there.
@@ -64,6 +65,7 @@ ALONE_TOO = ["standby-one-pipeline", "standby-bf16", "standby-1-2-frozen"]  # De
 REPLAYED = ["standby-layouts", "layouts-split-auto", "auto/zero-bubble/projectors", "deferral-chain/eager-zero-bubble/all"]
 AUTO = ["parallel.mode=auto", "parallel.pipelines=[]", "cluster.local_nodes=2"]
 MODALITY = ["modules.llm.attention=modality"]
+LATE = ["debug.delayed_device_ms=0.4"]  # Devices complete work late, on threads of their own: who forgets to wait is found.
 FULL_RESOLUTION = ["train.dtype=fp64", "data.max_pixels=1003520", "data.max_seq_len=20000"]
 
 # name: (overrides, which samples, steps)
@@ -117,6 +119,15 @@ CASES = {
     **{name: (overrides, "all", steps) for name, (overrides, steps) in STANDBY.items()},
     # Encoders share a batch out among all their replicas.
     **{name: (overrides, "all", 5) for name, overrides in parity_exchange.CASES.items()},
+    **{f"late-{name}": ([*LATE, *overrides], "all", steps)
+       for name, overrides, steps in [
+           ("1f1b", ["train.dtype=fp64"], 5),
+           ("bf16", ["train.dtype=bf16"], 3),
+           ("two-devices", ["train.dtype=fp64", *TWO_DEVICES, "balancer.policy=deferral", "scheduler.schedule=split-1f1b"], 5),
+           ("replicas-5-3", ["train.dtype=fp64", *REPLICAS["5-3"], "scheduler.schedule=zero-bubble"], 5),
+           ("standby", STANDBY["standby-one-pipeline"][0], STANDBY["standby-one-pipeline"][1]),
+           ("exchange", parity_exchange.CASES[parity_exchange.SHORT[0]], 5),
+           ("layouts", [*CHANGING, "balancer.policy=auto", "scheduler.schedule=eager-zero-bubble"], CHANGING_STEPS)]},
     "full-resolution": (FULL_RESOLUTION, "all", 2),
     "real-mini-fp64": (["train.dtype=fp64"], "real-mini", STEPS),
     "real-mini-fp32": (["train.dtype=fp32"], "real-mini", STEPS),
@@ -165,8 +176,9 @@ class Once:
 class Bench:
     """The program, where runs go, the data, and what cases share."""
 
-    def __init__(self, binary, root):
+    def __init__(self, binary, root, late=None):
         self.binary, self.root, self.shared = binary, root, Once()
+        self.late = [] if late is None else [f"debug.delayed_device_ms={late}"]
         self.data = UnevenData(binary, root / "data")
         self.damaged_data, self.damaged = self.data.damaged()
 
@@ -193,14 +205,15 @@ class Case:
     def train(self, name, *flags, overrides=None, run=None):
         """Runs the job and returns its run folder, FOLDER@NAME; so all runs share the profiles beside them."""
         run = run or self.folder.parent / f"{self.folder.name}@{name}"
+        late = [] if "--reference" in flags else self.bench.late
         run_and_wait([str(self.bench.binary), "train", *self.job, *(self.overrides if overrides is None else overrides),
                       f"train.steps={self.steps}", f"job.run_dir={run}", "train.dump_gradients=true",
-                      "debug.parameter_hashes=true", *flags])
+                      "debug.parameter_hashes=true", *late, *flags])
         return run
 
     def oracle(self, dtype=None):
         """The oracle knows neither policy nor schedule nor microbatches nor nodes: one run serves all that differ in these."""
-        ignored = ("balancer.", "scheduler.", "train.microbatches", "parallel.", "cluster.", "debug.layouts")
+        ignored = ("balancer.", "scheduler.", "train.microbatches", "parallel.", "cluster.", "debug.")
         mathematics = [override for override in self.overrides if not override.startswith(ignored)]
         if dtype:
             mathematics = [f"train.dtype={dtype}", *(word for word in mathematics if not word.startswith("train.dtype"))]
@@ -479,6 +492,7 @@ def parse(words):
     parser.add_argument("--slice", metavar="COMMIT")
     parser.add_argument("--matrix", nargs="?", const="", metavar="FILE")
     parser.add_argument("--record", type=pathlib.Path, metavar="FILE")
+    parser.add_argument("--late", type=float, metavar="MS")
     arguments = parser.parse_args(words)
     if arguments.record and arguments.matrix is None:
         parser.error("--record needs --matrix")
@@ -498,7 +512,7 @@ def main():
     root = pathlib.Path(tempfile.mkdtemp(prefix="troupe-parity-"))
     begin = time.monotonic()
     try:
-        bench = Bench(arguments.binary, root)
+        bench = Bench(arguments.binary, root, arguments.late)
         with concurrent.futures.ThreadPoolExecutor(AT_A_TIME) as pool:
             verdicts = list(pool.map(lambda case: run_and_report(bench, ledger, *case), cases))
     finally:

@@ -18,6 +18,7 @@ using transport::TagKind;
 
 /// A mailbox on node 0 and the one of its peer, node 1.
 struct Fixture {
+  std::unique_ptr<Device> device = make_device({});
   std::vector<std::unique_ptr<transport::Transport>> transports;
   std::vector<TensorMailbox> mailboxes;
 
@@ -32,7 +33,7 @@ struct Fixture {
                   ->connect(peer, transports[static_cast<std::size_t>(peer)]->address())
                   .ok());
     }
-    for (auto& transport : transports) mailboxes.emplace_back(*transport, 1, [] {});
+    for (auto& transport : transports) mailboxes.emplace_back(*transport, *device, 1, [] {});
   }
 
   TensorMailbox& here() { return mailboxes[0]; }
@@ -57,9 +58,9 @@ TEST_CASE("receives are posted as far as the bound has room, and again after a t
   CHECK_FALSE(fixture.here().post({second}).value());  // 16 + 16 bytes are more than 24.
   CHECK(fixture.here().peak() == Bytes{16});
 
-  fixture.there().send(first.key, 0, tensor(2, 5));
+  fixture.there().send({first.key, 0, tensor(2, 5)});
   REQUIRE(fixture.here().arrived({first}).value());
-  CHECK(at::equal(fixture.here().take(first.key), tensor(2, 5)));
+  CHECK(at::equal(*fixture.here().take(first.key), tensor(2, 5)));
   CHECK(fixture.here().post({second}).value());
   CHECK(fixture.here().peak() == Bytes{16});
   // What is larger than the bound is posted alone.
@@ -76,11 +77,11 @@ TEST_CASE("what has arrived is held until it is taken; reductions are gradients'
   const auto sum = arrival(TagKind::reduce, 0, 100);
   REQUIRE(fixture.here().post({rows, gradient, sum}).value());
   CHECK(fixture.here().held() == Bytes{});
-  fixture.there().send(rows.key, 0, tensor(2, 1));
-  fixture.there().send(gradient.key, 0, tensor(3, 2));
-  fixture.there().send(sum.key, 0, tensor(100, 3));
+  fixture.there().send({rows.key, 0, tensor(2, 1)});
+  fixture.there().send({gradient.key, 0, tensor(3, 2)});
+  fixture.there().send({sum.key, 0, tensor(100, 3)});
   CHECK(fixture.here().held() == Bytes{16 + 24});
-  fixture.here().put({TagKind::rows, 7}, tensor(4, 4));  // From this device itself.
+  fixture.here().put({TagKind::rows, 7}, Bytes{32});  // From this device itself.
   CHECK(fixture.here().held() == Bytes{16 + 24 + 32});
   fixture.here().take(gradient.key);
   CHECK(fixture.here().held() == Bytes{16 + 32});
@@ -94,12 +95,12 @@ TEST_CASE("rows and gradients of one message, and those of other steps, are kept
     fixture.there().begin(step, {});
     const auto rows = arrival(TagKind::rows, 4, 1), gradient = arrival(TagKind::gradient, 4, 1);
     REQUIRE(fixture.here().post({rows, gradient}).value());
-    fixture.there().send(gradient.key, 0, tensor(1, 10.0 * static_cast<double>(step)));
+    fixture.there().send({gradient.key, 0, tensor(1, 10.0 * static_cast<double>(step))});
     CHECK_FALSE(fixture.here().arrived({rows}).value());
-    fixture.there().send(rows.key, 0, tensor(1, static_cast<double>(step)));
+    fixture.there().send({rows.key, 0, tensor(1, static_cast<double>(step))});
     REQUIRE(fixture.here().arrived({rows, gradient}).value());
-    CHECK(fixture.here().take(rows.key).item<double>() == static_cast<double>(step));
-    CHECK(fixture.here().take(gradient.key).item<double>() == 10.0 * static_cast<double>(step));
+    CHECK(fixture.here().take(rows.key)->item<double>() == static_cast<double>(step));
+    CHECK(fixture.here().take(gradient.key)->item<double>() == 10.0 * static_cast<double>(step));
   }
 }
 
@@ -108,7 +109,7 @@ TEST_CASE("what a lost peer owes is an error, on either way", "[engine][errors]"
   fixture.here().begin(1, Bytes{1000});
   const auto rows = arrival(TagKind::rows, 0, 2);
   REQUIRE(fixture.here().post({rows}).value());
-  fixture.here().send({TagKind::gradient, 0}, 1, tensor(2, 1));
+  fixture.here().send({{TagKind::gradient, 0}, 1, tensor(2, 1)});
   CHECK(fixture.here().check().ok());
   CHECK_FALSE(fixture.here().all_sent());
   fixture.transports[0]->disconnect(1, {Errc::transport_failed, "it is gone", {}, {}});

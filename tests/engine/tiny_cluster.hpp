@@ -7,6 +7,8 @@
 
 #include "tests/torch_catch.hpp"
 
+#include <algorithm>
+#include <chrono>
 #include <functional>
 #include <map>
 #include <memory>
@@ -14,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+#include "engine/device.hpp"
 #include "engine/executor.hpp"
 #include "engine/model_stage.hpp"
 #include "engine/step_ledger.hpp"
@@ -27,12 +30,15 @@ namespace troupe::engine {
 /// Four nodes with one device each in this process, driven in turn by one thread.
 class Cluster {
  public:
-  /// `place` may put another plan, `wrap` another transport of each node in place of the usual.
+  /// `place` may put another plan, `wrap` another transport of each node, `program` another program
+  /// of a stage in place of the usual.
   explicit Cluster(const job::Job& job = tiny_job(), std::vector<SlowRows> slow = {},
                    std::function<void(ExecutorOptions&)> edit = {},
                    const std::function<ParallelPlan(ParallelPlan)>& place = {},
-                   const std::function<void(std::unique_ptr<transport::Transport>&)>& wrap = {})
-      : slow_(std::move(slow)),
+                   const std::function<void(std::unique_ptr<transport::Transport>&)>& wrap = {},
+                   std::function<StageProgram*(StageId, ModelStage&)> program = {})
+      : program_(std::move(program)),
+        slow_(std::move(slow)),
         edit_(std::move(edit)),
         setup_(prepare(job).value()),
         plan_(make_parallel_plan(setup_).value()) {
@@ -67,15 +73,20 @@ class Cluster {
 
   /// Advances all devices until each is at `goal`; returns the first error, if any.
   Status advance_to(Progress goal) {
-    for (int round = 0; round < 5000; ++round) {
-      std::size_t there = 0;
-      for (auto& executor : executors_) {
-        auto progress = executor->advance();
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    const bool delayed = setup_.job.debug.delayed_device_ms > 0;
+    std::vector<bool> there(executors_.size(), false);
+    for (int round = 0; round < 5000 || (delayed && std::chrono::steady_clock::now() < end);
+         ++round) {
+      for (std::size_t device = 0; device < executors_.size(); ++device) {
+        if (there[device] && goal == Progress::finished)
+          continue;  // It has nothing to do any more.
+        auto progress = executors_[device]->advance();
         if (!progress.ok()) return std::move(progress).error();
-        there += progress.value() == goal ? 1 : 0;
+        there[device] = progress.value() == goal;
       }
-      if (there == executors_.size()) return Done{};
-      std::this_thread::yield();
+      if (std::ranges::all_of(there, std::identity())) return Done{};
+      std::this_thread::sleep_for(std::chrono::microseconds(delayed ? 20 : 0));
     }
     return Error{Errc::timed_out, "devices did not get there", {}, {}};
   }
@@ -135,7 +146,7 @@ class Cluster {
       if (plan_.stages[i].devices.front() != DeviceId{device}) continue;
       auto stage = ModelStage::create(plan_, StageId{i}, setup_.modules(), setup_.layers, kept);
       REQUIRE(stage.ok());
-      programs[StageId{i}] = stage.value().get();
+      programs[StageId{i}] = program_ ? program_(StageId{i}, *stage.value()) : stage.value().get();
       stages_[device][StageId{i}] = std::move(stage).value();
     }
     standbys_[device] = StandbyState::create(plan_, DeviceId{device}, kept).value();
@@ -148,10 +159,13 @@ class Cluster {
     options.hash_parameters = true;
     options.slow_rows = slow_;
     if (edit_) edit_(options);
+    devices_.push_back(make_device({setup_.job.debug.delayed_device_ms, device}));
     executors_.push_back(std::make_unique<Executor>(plan_, options, *transports_[device],
-                                                    std::move(programs), standbys_[device], [] {}));
+                                                    *devices_[device], std::move(programs),
+                                                    standbys_[device], [] {}));
   }
 
+  std::function<StageProgram*(StageId, ModelStage&)> program_;
   std::vector<SlowRows> slow_;
   std::function<void(ExecutorOptions&)> edit_;
   JobSetup setup_;
@@ -160,6 +174,7 @@ class Cluster {
   std::vector<std::unique_ptr<transport::Transport>> transports_;
   std::vector<std::map<StageId, std::unique_ptr<ModelStage>>> stages_;
   std::vector<StandbyState> standbys_;
+  std::vector<std::unique_ptr<Device>> devices_;
   std::vector<std::unique_ptr<Executor>> executors_;
   std::shared_ptr<const IterationPlan> iteration_;
 };

@@ -1,0 +1,83 @@
+// What computes the actions of a device, as its executor sees it: work is launched in order and
+// completes later, by itself. A CPU completes it at once; a device with a queue of its own does
+// not, and then nobody may look at what work leaves behind before it has completed.
+//
+// One thread launches. Work runs one piece at a time, on whatever thread the device likes.
+
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "runtime/vocabulary/result.hpp"
+
+namespace troupe::engine {
+
+/// A piece of work on a device, from its launch on.
+class Launch {
+ public:
+  /// Whether it has completed, well or not; what it did is visible then.
+  bool done() const { return done_.load(std::memory_order_acquire); }
+
+  /// What follows REQUIRES: done.
+  const Status& status() const { return status_; }
+  std::int64_t end_ns() const { return end_ns_; }  ///< When it completed, by `trace_now_ns`.
+  std::int64_t cpu_ns() const { return cpu_ns_; }  ///< Processor time that it took.
+
+  /// For devices: runs `work` and keeps what became of it.
+  void run(const std::function<Status()>& work);
+  /// For devices: it has completed with this. Once.
+  void complete(Status status);
+
+ private:
+  Status status_ = Done{};
+  std::int64_t end_ns_ = 0;
+  std::int64_t cpu_ns_ = 0;
+  std::atomic<bool> done_ = false;
+};
+
+class Device {
+ public:
+  using Work = std::function<Status()>;
+
+  virtual ~Device() = default;
+
+  /// Puts `work` behind all that was launched before and does not wait for it. `work`, and what it
+  /// refers to by value, is kept until it has completed. Where it has not on return, `on_done` is
+  /// called when it has, from any thread. Behind work that fails nothing runs any more: it
+  /// completes with the same error, until `drop`.
+  virtual std::shared_ptr<const Launch> launch(Work work, std::function<void()> on_done) = 0;
+
+  /// Host memory that a transport writes and work reads; its contents are unspecified.
+  virtual at::Tensor host_buffer(at::IntArrayRef shape, at::ScalarType dtype) = 0;
+
+  /// In work: a contiguous tensor of this device as host memory for a transport, which has its
+  /// contents when the work has completed.
+  virtual at::Tensor to_host(at::Tensor tensor) = 0;
+
+  /// In work: a `host_buffer` as a tensor of this device.
+  virtual at::Tensor to_device(at::Tensor buffer) = 0;
+
+  /// Gives up what has not begun and waits for what has: nothing of it is under way any more. What
+  /// is given up never completes.
+  virtual void drop() = 0;
+
+  /// Waits for all that was launched.
+  virtual void wait() = 0;
+};
+
+struct DeviceOptions {
+  /// Above 0: work completes up to so many milliseconds late, on a thread of the device's own, as
+  /// on an accelerator: a test of whoever launches it.
+  double delay_ms_max = 0;
+  std::uint64_t seed = 0;  ///< Of the delays.
+  int threads = 1;         ///< That LibTorch's operators may use.
+};
+
+std::unique_ptr<Device> make_device(const DeviceOptions& options);
+
+}  // namespace troupe::engine

@@ -1,0 +1,308 @@
+#include "tests/torch_catch.hpp"
+
+#include "engine/device.hpp"
+
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <future>
+#include <stdexcept>
+#include <thread>
+
+#include "tests/engine/tiny_cluster.hpp"
+
+namespace troupe::engine {
+namespace {
+
+constexpr DeviceOptions kDelayed{.delay_ms_max = 2, .seed = 5};
+
+Device::Work nothing() {
+  return [] { return Done{}; };
+}
+
+/// Until it has completed, at most ten seconds.
+bool completes(const Launch& launch) {
+  for (int round = 0; round < 100'000 && !launch.done(); ++round)
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  return launch.done();
+}
+
+bool equal(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
+  if (a.size() != b.size()) return false;
+  for (std::size_t i = 0; i < a.size(); ++i)
+    if (!at::equal(a[i], b[i])) return false;
+  return true;
+}
+
+/// The tiny job on devices whose work completes late, by up to `delay_ms`.
+job::Job late_job(double delay_ms = 0.2) {
+  job::Job job = tiny_job();
+  job.debug.delayed_device_ms = delay_ms;
+  return job;
+}
+
+/// A step and its COMMIT.
+void train(Cluster& cluster, std::int64_t batch) {
+  cluster.begin(batch);
+  REQUIRE(cluster.advance_to(Progress::committing).ok());
+  cluster.decide(cluster.outcome().decision);
+  REQUIRE(cluster.advance_to(Progress::finished).ok());
+}
+
+TEST_CASE("a host completes work at once, where it was launched", "[engine]") {
+  const auto host = make_device({});
+  std::thread::id where;
+  const auto launch = host->launch(
+      [&]() -> Status {
+        where = std::this_thread::get_id();
+        return Error{Errc::internal, "it says so", {}, {}};
+      },
+      [] { FAIL("nobody waits for it"); });
+  REQUIRE(launch->done());
+  CHECK(where == std::this_thread::get_id());
+  CHECK(launch->status().error().message == "it says so");
+  CHECK(launch->end_ns() > 0);
+}
+
+TEST_CASE("a delayed device runs work in order, elsewhere, and tells when it has", "[engine]") {
+  const auto device = make_device(kDelayed);
+  std::vector<int> order;
+  std::atomic<int> told = 0;
+  std::vector<std::shared_ptr<const Launch>> launches;
+  for (int i = 0; i < 20; ++i)
+    launches.push_back(device->launch(
+        [&order, i]() -> Status {
+          order.push_back(i);
+          return Done{};
+        },
+        [&] { ++told; }));
+  CHECK_FALSE(launches.back()->done());
+  device->wait();
+  for (std::size_t i = 0; i < launches.size(); ++i) {
+    REQUIRE(launches[i]->done());
+    CHECK(order[i] == static_cast<int>(i));
+    if (i > 0) CHECK(launches[i]->end_ns() >= launches[i - 1]->end_ns());
+  }
+  for (int round = 0; round < 10'000 && told < 20; ++round)
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  CHECK(told == 20);
+}
+
+TEST_CASE("behind work that failed nothing runs, until it is dropped", "[engine][errors]") {
+  const auto device = make_device(kDelayed);
+  const auto fails = device->launch(
+      []() -> Status {
+        return Error{Errc::internal, "first", {}, {}};
+      },
+      [] {});
+  bool ran = false;
+  const auto behind = device->launch(
+      [&]() -> Status {
+        ran = true;
+        return Done{};
+      },
+      [] {});
+  REQUIRE(completes(*behind));
+  CHECK(fails->status().error().message == "first");
+  CHECK(behind->status().error().message == "first");
+  CHECK_FALSE(ran);
+  device->drop();
+  const auto next = device->launch(nothing(), [] {});
+  REQUIRE(completes(*next));
+  CHECK(next->status().ok());
+}
+
+TEST_CASE("after a drop nothing is under way, and what was behind never runs", "[engine]") {
+  const auto device = make_device(kDelayed);
+  std::promise<void> entered;
+  std::atomic<bool> left = false, ran = false;
+  device->launch(
+      [&]() -> Status {
+        entered.set_value();
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        left = true;
+        return Done{};
+      },
+      [] {});
+  const auto behind = device->launch(
+      [&]() -> Status {
+        ran = true;
+        return Done{};
+      },
+      [] {});
+  entered.get_future().wait();
+  device->drop();
+  CHECK(left);
+  std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  CHECK_FALSE(ran);
+  CHECK_FALSE(behind->done());
+}
+
+TEST_CASE("host memory of a delayed device holds nothing before it is filled", "[engine]") {
+  const auto device = make_device(kDelayed);
+  at::Tensor buffer = device->host_buffer({3}, at::kDouble);
+  for (int i = 0; i < 3; ++i) CHECK(std::isnan(buffer[i].item<double>()));
+  buffer.fill_(4);
+  at::Tensor inside, outside;
+  const auto launch = device->launch(
+      [&]() -> Status {
+        inside = device->to_device(buffer);
+        outside = device->to_host(inside);
+        return Done{};
+      },
+      [] {});
+  REQUIRE(completes(*launch));
+  CHECK(at::equal(inside, at::full({3}, 4, at::kDouble)));
+  CHECK(at::equal(outside, inside));
+  buffer.zero_();  // Neither is a view of it.
+  CHECK(inside[0].item<double>() == 4);
+  CHECK(outside[0].item<double>() == 4);
+}
+
+TEST_CASE("late devices train the parameters of prompt ones, to the bit", "[engine]") {
+  Cluster prompt, late(late_job());
+  for (std::int64_t batch = 0; batch < 3; ++batch) {
+    train(prompt, batch);
+    train(late, batch);
+    CHECK(equal(prompt.parameters(), late.parameters()));
+    for (std::size_t device = 0; device < 4; ++device) {
+      const DeviceReport there = prompt.executor(device).take_report();
+      const DeviceReport here = late.executor(device).take_report();
+      REQUIRE(here.events.size() == there.events.size());
+      std::int64_t end_ns = 0;
+      for (std::size_t i = 0; i < here.events.size(); ++i) {
+        CHECK(here.events[i].action == there.events[i].action);
+        CHECK(here.events[i].begin_ns >= end_ns);
+        CHECK(here.events[i].end_ns >= here.events[i].begin_ns);
+        end_ns = here.events[i].end_ns;
+      }
+      REQUIRE(here.hashes.size() == there.hashes.size());
+      for (std::size_t i = 0; i < here.hashes.size(); ++i)
+        CHECK(here.hashes[i].hash == there.hashes[i].hash);
+      CHECK(here.peak_activations > Bytes{});
+    }
+  }
+}
+
+TEST_CASE("PREPARED of a late device holds all losses and norms", "[engine]") {
+  Cluster prompt, late(late_job(2));
+  for (Cluster* cluster : {&prompt, &late}) {
+    cluster->begin(0);
+    REQUIRE(cluster->advance_to(Progress::committing).ok());
+  }
+  for (std::size_t device = 0; device < 4; ++device) {
+    CHECK(late.executor(device).prepared().norms.size() ==
+          prompt.executor(device).prepared().norms.size());
+    CHECK(late.executor(device).prepared().losses.size() ==
+          prompt.executor(device).prepared().losses.size());
+  }
+  CHECK(late.outcome().loss == prompt.outcome().loss);
+}
+
+TEST_CASE("a step that is given up in the middle leaves nothing under way", "[engine][recovery]") {
+  Cluster late(late_job(1)), fresh;
+  const auto before = late.parameters();
+  for (int round = 0; round < 8; ++round) {
+    late.begin(0);
+    for (int turn = 0; turn < 10 * round; ++turn)
+      for (std::size_t device = 0; device < 4; ++device)
+        REQUIRE(late.executor(device).advance().ok());
+    for (std::size_t device = 0; device < 4; ++device) late.executor(device).abandon();
+    for (std::size_t device = 0; device < 4; ++device) CHECK(late.activations(device) == Bytes{});
+    CHECK(equal(before, late.parameters()));
+    std::this_thread::sleep_for(std::chrono::milliseconds(3));
+    for (std::size_t device = 0; device < 4; ++device) CHECK(late.activations(device) == Bytes{});
+  }
+}
+
+TEST_CASE("what COMMIT has launched is completed although the step is given up",
+          "[engine][recovery]") {
+  Cluster late(late_job(5)), whole;
+  for (Cluster* cluster : {&late, &whole}) {
+    cluster->begin(0);
+    REQUIRE(cluster->advance_to(Progress::committing).ok());
+    cluster->decide(cluster->outcome().decision);
+  }
+  for (std::size_t device = 0; device < 4; ++device) {
+    REQUIRE(late.executor(device).advance().value() == Progress::waiting);
+    late.executor(device).abandon();
+  }
+  REQUIRE(whole.advance_to(Progress::finished).ok());
+  CHECK(equal(late.parameters(), whole.parameters()));
+}
+
+/// A user's stage that throws in one forward of the llm's first half, and is a built-in one else.
+class Throwing final : public StageProgram {
+ public:
+  Throwing(StageProgram& inner, std::function<void()> thrower)
+      : inner_(inner), throw_(std::move(thrower)) {}
+
+  Status begin(const IterationPlan& plan, const SampleStore& samples) override {
+    return inner_.begin(plan, samples);
+  }
+  void abandon() override { inner_.abandon(); }
+  Status forward(PartKey part) override {
+    if (part.microbatch == MicrobatchId{1}) throw_();
+    return inner_.forward(part);
+  }
+  Status backward(PartKey part) override { return inner_.backward(part); }
+  Status backward_input(PartKey part) override { return inner_.backward_input(part); }
+  Status backward_weight(PartKey part) override { return inner_.backward_weight(part); }
+  Status recompute(PartKey part) override { return inner_.recompute(part); }
+  void accept_rows(MessageId id, at::Tensor rows) override {
+    inner_.accept_rows(id, std::move(rows));
+  }
+  Result<at::Tensor> rows_for(MessageId id) override { return inner_.rows_for(id); }
+  void accept_gradient(MessageId id, at::Tensor gradient) override {
+    inner_.accept_gradient(id, std::move(gradient));
+  }
+  Result<at::Tensor> gradient_for(MessageId id) override { return inner_.gradient_for(id); }
+  HolderState& state(GroupId group, LayerId layer) override { return inner_.state(group, layer); }
+  std::vector<models::Parameter*> parameters() override { return inner_.parameters(); }
+  std::vector<PartLoss> losses() const override { return inner_.losses(); }
+  Bytes activations() const override { return inner_.activations(); }
+
+ private:
+  StageProgram& inner_;
+  std::function<void()> throw_;
+};
+
+TEST_CASE("what a stage throws is an error that names stage, step and samples",
+          "[engine][errors]") {
+  const std::vector<std::pair<std::function<void()>, std::string>> throwers{
+      {[] { throw std::runtime_error("no such row\nand a trace of calls"); }, "no such row, in"},
+      {[] { throw std::bad_alloc(); }, "out of memory, in"},
+      {[] { throw 7; }, "an exception of unknown type, in"}};
+  for (const job::Job& job : {tiny_job(), late_job()})
+    for (const auto& [thrower, words] : throwers) {
+      std::vector<std::unique_ptr<Throwing>> throwing;
+      bool throws = true;
+      Cluster cluster(job, {}, {}, {}, {}, [&](StageId stage, ModelStage& inner) -> StageProgram* {
+        if (stage != StageId{1}) return &inner;
+        throwing.push_back(std::make_unique<Throwing>(inner, [&] {
+          if (throws) thrower();
+        }));
+        return throwing.back().get();
+      });
+      cluster.begin(0);
+      const Status ended = cluster.advance_to(Progress::committing);
+      REQUIRE_FALSE(ended.ok());
+      CHECK(ended.error().code == Errc::internal);
+      INFO(ended.error().message);
+      CHECK(ended.error().message.starts_with(words));
+      for (const std::string part :
+           {"step 1", "device 1", "forward of stage 1", "llm layers 0 to 3", "'s"})
+        CHECK(ended.error().message.find(part) != std::string::npos);
+      CHECK(ended.error().message.find("trace") == std::string::npos);
+      CHECK(ended.error().fix.empty() == (words.find("memory") == std::string::npos));
+      // The step can be given up.
+      for (std::size_t device = 0; device < 4; ++device) cluster.executor(device).abandon();
+      throws = false;
+    }
+}
+
+}  // namespace
+}  // namespace troupe::engine
