@@ -2,6 +2,8 @@
 
 #include <new>
 
+#include "engine/executor.hpp"
+
 namespace troupe::actors {
 
 Error describe_exception(const std::string& who, const std::exception_ptr& exception) {
@@ -12,8 +14,7 @@ Error describe_exception(const std::string& who, const std::exception_ptr& excep
   try {
     std::rethrow_exception(exception);
   } catch (const std::bad_alloc&) {
-    return error("out of memory",
-                 "give the machine more memory, or the job smaller microbatches or more nodes");
+    return error("out of memory", engine::kMemoryFix);
   } catch (const std::exception& what) {
     return error(what.what(), report);
   } catch (...) {

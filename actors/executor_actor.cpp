@@ -78,6 +78,7 @@ Status build(Self self) {
     return now.resources->save_number != now.save_number ||
            now.resources->wanted_epoch != now.configuration->epoch_number;
   };
+  options.observing = state.resources->observing.get();
   options.may_update = [self] { return self->state.saver->may_change(); };
   for (const auto& slow : setup.job.debug.slow_shapes)
     if (!slow.node || NodeId{static_cast<std::size_t>(*slow.node)} == state.slot.node)
@@ -100,10 +101,10 @@ void fetch(Self self) {
 
 /// A step that nobody will decide any more. Its gradients go with its stages; what it holds beside
 /// them would be in the way of what is fetched.
-void give_up_step(ExecutorState& state) {
+Status give_up_step(ExecutorState& state) {
   state.queue = {};
   state.running = state.prepared_sent = false;
-  if (state.executor) state.executor->abandon();
+  return state.executor ? state.executor->abandon() : Status(Done{});
 }
 
 /// The first half of a change of layout: the state that is here stays, so that the change may fail.
@@ -119,12 +120,14 @@ void apply(Self self, const Configuration& configuration) {
     state.store.emplace(state.slot, setup.parameters, dtype);
     state.saver.emplace(make_wake(self));
     state.device = engine::make_device({setup.job.debug.delayed_device_ms,
-                                        static_cast<std::uint64_t>(state.slot.node.value),
+                                        static_cast<std::uint64_t>(state.slot.node.value) * 1024 +
+                                            static_cast<std::uint64_t>(state.slot.local_index),
                                         setup.job.cluster.threads_per_device});
   }
-  give_up_step(state);
+  const Status given_up = give_up_step(state);
   state.next = std::make_unique<Configuration>(configuration);
   state.transfer.reset();
+  if (!given_up.ok()) return fail(self, given_up.error());
   if (auto room =
           state.store->stage(scheduler::place_state(configuration.plan, setup.parameters, dtype));
       !room.ok())

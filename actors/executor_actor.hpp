@@ -18,6 +18,7 @@
 #include "engine/state_saver.hpp"
 #include "engine/state_store.hpp"
 #include "engine/state_transfer.hpp"
+#include "runtime/observers/observing.hpp"
 #include "transport/transport.hpp"
 
 namespace troupe::actors {
@@ -29,6 +30,7 @@ struct NodeResources {
   engine::SampleStore samples;
   std::shared_ptr<const data::Dataset> dataset;
   NodeId node;
+  std::unique_ptr<observers::Observing> observing;  ///< None: the job has no observers.
   /// Of the layout that trains now: samples that were ordered for an older one are not kept.
   std::atomic<EpochNumber> epoch_number = 0;
   /// Of the newest checkpoint that was ordered: devices in the middle of a step look at it.
@@ -61,7 +63,7 @@ struct ExecutorState {
   static inline const char* name = "executor";
 };
 
-/// REQUIRES: spawned detached; it computes in its handlers.
+/// REQUIRES: spawned detached; on a host it computes in its handlers.
 ExecutorActor::behavior_type executor(ExecutorActor::stateful_pointer<ExecutorState> self,
                                       NodeResources* resources, NodeActor node,
                                       std::int32_t local_index);

@@ -239,9 +239,19 @@ void run(Self self, IterationPlan plan) {
       self->send(state.executors.at(device.local_index), shared);
 }
 
+/// What observers hear of a step: behind all that its devices have shown of it.
+void show_verdict(NodeState& state, const engine::StepVerdict& verdict) {
+  if (!state.resources->observing) return;
+  const auto& [decision, note] = verdict;
+  state.resources->observing->show(observers::ObservedStep{
+      note.step, decision.commit, note.loss, note.grad_norm, decision.learning_rate,
+      note.step_tokens, note.trained_tokens, note.ids});
+}
+
 /// When all devices have finished a step, its samples are no longer needed.
-void device_finished(Self self, const engine::DeviceReport& report) {
+void device_finished(Self self, engine::DeviceReport report) {
   auto& state = self->state;
+  if (state.resources->observing) report.observed = state.resources->observing->take_tally();
   self->send(state.supervisor, report);
   if (++state.finished_devices[report.step] < working_devices(state)) return;
   state.finished_devices.erase(report.step);
@@ -292,6 +302,7 @@ NodeActor::behavior_type node(Self self, NodeResources* resources, SupervisorAct
       [self](const engine::StepVerdict& verdict) {
         if (!counts(self)) return;
         note_verdict(self->state, verdict);
+        show_verdict(self->state, verdict);
         for (auto& [device, executor] : self->state.executors)
           self->send(executor, verdict.decision);
       },

@@ -2,6 +2,8 @@
 
 #include <ATen/ops/empty.h>
 
+#include <bit>
+
 #include "actors/exceptions.hpp"
 #include "runtime/observe/trace_names.hpp"
 
@@ -48,6 +50,11 @@ void write_batch(Self self, const engine::PlannedBatch& batch) {
   check(self, state.folder->write_batch(batch));
 }
 
+std::string observed_words(const observers::Tally& observed) {
+  return "observers were shown " + std::to_string(observed.shown) + " parts and missed " +
+         std::to_string(observed.dropped);
+}
+
 void write_trace(Self self, const StepRecord& record) {
   auto& state = self->state;
   if (!state.trace) return;
@@ -58,11 +65,26 @@ void write_trace(Self self, const StepRecord& record) {
                       std::to_string(stride) + " divides");
 }
 
+/// Says once what an observer lacks, and how much it has not seen from time to time.
+void note_observed(Self self, const StepRecord& record) {
+  auto& state = self->state;
+  for (const auto& trouble : record.observed.troubles) state.logger.warning(trouble);
+  const auto before = state.observed.dropped;
+  state.observed.shown += record.observed.shown;
+  state.observed.dropped += record.observed.dropped;
+  // At the first one, and whenever they have doubled since.
+  if (std::bit_width(static_cast<std::uint64_t>(before)) <
+      std::bit_width(static_cast<std::uint64_t>(state.observed.dropped)))
+    state.logger.warning(observed_words(state.observed) +
+                         "; raise observe.observers[].every_steps or queue to lose fewer");
+}
+
 void write_step(Self self, const StepRecord& record) {
   auto& state = self->state;
   check(self, state.folder->write_step(record.metrics, record.ids));
   write_trace(self, record);
   state.reporter->report(record.metrics);
+  note_observed(self, record);
   state.stage_times.add(record.prediction, record.events, record.metrics.step_ms);
   if (record.nonfinite_samples.empty()) return;
   std::string names;
@@ -127,6 +149,8 @@ RecorderActor::behavior_type recorder(Self self, std::shared_ptr<engine::RunFold
         recorded.reporter->finish();
         for (const auto& line : recorded.stage_times.lines(recorded.plan))
           recorded.logger.info(line);
+        if (recorded.observed.shown + recorded.observed.dropped > 0)
+          recorded.logger.info(observed_words(recorded.observed));
         return finish_atom::value;
       },
   };

@@ -23,6 +23,7 @@ struct StepRecord {
   std::vector<std::string> nonfinite_samples;
   std::vector<observe::TraceEvent> events;
   engine::Prediction prediction;
+  observers::Tally observed;
 };
 
 struct RecorderState {
@@ -34,6 +35,7 @@ struct RecorderState {
   SupervisorActor supervisor;
   ParallelPlan plan;
   engine::StageTimes stage_times;
+  observers::Tally observed;  ///< So far.
   std::int64_t trace_origin_ns = 0;
   bool failed = false;
 

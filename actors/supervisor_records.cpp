@@ -277,6 +277,7 @@ StepRecord make_record(const SupervisorState& state, const RunningStep& step,
   metrics.checkpoint_ms = state.saves.written_ms;
   for (const auto& report : step.reports)
     metrics.checkpoint_stall_ms = std::max(metrics.checkpoint_stall_ms, report.stall_ms);
+  for (const auto& report : step.reports) record.observed.add(report.observed);
   for (const auto& report : step.reports)
     record.events.insert(record.events.end(), report.events.begin(), report.events.end());
   const auto work = observe::stage_work(record.events);

@@ -17,6 +17,7 @@
 #include "app/terminal.hpp"
 #include "models/family/registry.hpp"
 #include "runtime/data/formats/registry.hpp"
+#include "runtime/observers/observer.hpp"
 #include "runtime/policies/registry.hpp"
 
 namespace troupe::app {
@@ -41,6 +42,8 @@ bool is_one_of(const std::vector<std::string>& names, const std::string& name) {
 }
 bool is_policy(const std::string& name) { return is_one_of(policies::policy_names(), name); }
 bool is_format(const std::string& name) { return is_one_of(data::format_names(), name); }
+
+bool is_observer(const std::string& name) { return observers::find_observer(name) != nullptr; }
 
 const Example kFamily{"family",
                       "resampler",
@@ -70,10 +73,24 @@ const Example kFormat{"format",
                       "shows what the model sees, and holds two stages against one process",
                       is_format};
 
+const Example kObserver{"observer",
+                        "statistics",
+                        kObserverSource,
+                        kObserverBuild,
+                        kObserverJob,
+                        kObserverTest,
+                        "means and deviations of what modules compute, a line each",
+                        "shows what it saw, and that nothing else changed",
+                        is_observer};
+
 struct NewOptions {
   std::string name;
   fs::path folder;
 };
+
+std::string with_article(const std::string& kind) {
+  return (kind.front() == 'o' ? "an " : "a ") + kind;
+}
 
 /// As a shell reads it back.
 std::string quoted_word(const std::string& word) {
@@ -121,9 +138,9 @@ Status write(const fs::path& file, const std::string& text, bool is_program) {
 }
 
 Status write_example(const Example& example, const NewOptions& options) {
-  const std::string kind = example.kind;
+  const std::string kind = with_article(example.kind);
   if (!is_good_name(options.name))
-    return Error{Errc::invalid_argument, "'" + options.name + "' is no name of a " + kind, "NAME",
+    return Error{Errc::invalid_argument, "'" + options.name + "' is no name of " + kind, "NAME",
                  "use small letters, digits and _, beginning with a letter"};
   const bool is_build_word =
       std::find(kBuildWords.begin(), kBuildWords.end(), options.name) != kBuildWords.end();
@@ -131,7 +148,7 @@ Status write_example(const Example& example, const NewOptions& options) {
     return Error{
         Errc::invalid_argument,
         "'" + options.name +
-            (is_build_word ? "' is a word of its build already" : "' is a " + kind + " already"),
+            (is_build_word ? "' is a word of its build already" : "' is " + kind + " already"),
         "NAME", "choose another name"};
   std::error_code failed;
   if (fs::exists(options.folder, failed) && !fs::is_empty(options.folder, failed))
@@ -160,7 +177,8 @@ int make_example(const Example& example, const NewOptions& options) {
   const auto prefix = fs::read_symlink("/proc/self/exe", ignored).parent_path().parent_path();
   const auto folder = options.folder.string();
   const auto test = quoted_word((options.folder / "test.sh").string());
-  std::cout << "a " << example.kind << " of your own, which trains as it is: " << folder << "\n"
+  std::cout << with_article(example.kind) << " of your own, which trains as it is: " << folder
+            << "\n"
             << "  " << options.name << ".cpp   " << example.summary << ": change what you like\n"
             << "  job.toml, CMakeLists.txt\n"
             << "  test.sh    builds it, " << example.shows << "\n";
@@ -191,6 +209,7 @@ void add_new(Commands& commands) {
   add(kFamily, "A model family, as a plug-in");
   add(kPolicy, "A microbatch policy, as a plug-in");
   add(kFormat, "A format of lists of samples, as a plug-in");
+  add(kObserver, "An observer of what modules compute, as a plug-in");
 }
 
 }  // namespace troupe::app

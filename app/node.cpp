@@ -254,6 +254,9 @@ int run_node(const Options& options) {
         const job::Job& job = resources.setup.job;
         stop_timeout_s = job.cluster.stop_timeout_s;
         run_dir = welcome.run_folder;
+        if (!job.observe.observers.empty())
+          resources.observing = std::make_unique<observers::Observing>(
+              job.observe.observers, job.job.name, welcome.node.value, run_dir);
         waits_for_head = job.cluster.head_timeout_s > 0;
         wake_main_thread();
         return ready;
@@ -271,6 +274,7 @@ int run_node(const Options& options) {
   const NodeActor actor = system.spawn(node, &resources, supervisor.value(), std::move(start));
   const int signal = wait_for_end(ended, actor, stop_timeout_s, waits_for_head);
   const JobEnd how = signal != 0 ? JobEnd{128 + signal, ""} : ended.get();
+  if (resources.observing) resources.observing->end();
   saving_head.wait(std::chrono::ceil<std::chrono::milliseconds>(seconds(stop_timeout_s)));
   // The head starts local ones itself.
   const auto words =

@@ -1,5 +1,5 @@
 // The files of examples that `troupe new` begins from: a family's (examples/resampler), a policy's
-// (examples/snake), a data format's (examples/captions).
+// (examples/snake), a data format's (examples/captions), an observer's (examples/statistics).
 
 #pragma once
 
@@ -21,5 +21,10 @@ extern const std::string_view kFormatSource;
 extern const std::string_view kFormatBuild;
 extern const std::string_view kFormatJob;
 extern const std::string_view kFormatTest;
+
+extern const std::string_view kObserverSource;
+extern const std::string_view kObserverBuild;
+extern const std::string_view kObserverJob;
+extern const std::string_view kObserverTest;
 
 }  // namespace troupe::app

@@ -28,6 +28,7 @@ set(TROUPE_PLUGIN_HEADERS
   models/plugin.hpp
   runtime/data/formats/record.hpp
   runtime/data/formats/registry.hpp
+  runtime/observers/observer.hpp
   runtime/plugins/entry_point.hpp
   runtime/policies/registry.hpp
   runtime/vocabulary/family_config.hpp

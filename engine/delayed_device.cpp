@@ -80,8 +80,12 @@ void DelayedDevice::run(const Piece& piece) {
   sleep();
   Status status = Done{};
   piece.launch->run([&] {
+    copies_.clear();
     status = piece.work();
-    sleep();  // As a copy takes time that was launched last.
+    sleep();
+    for (const auto& [host, tensor] : copies_)  // As copies go behind what else was launched.
+      std::memcpy(host.data_ptr(), tensor.const_data_ptr(), host.nbytes());
+    copies_.clear();
     return status;
   });
   if (!status.ok()) failed_ = status.error();
@@ -97,9 +101,9 @@ at::Tensor DelayedDevice::host_buffer(at::IntArrayRef shape, at::ScalarType dtyp
 }
 
 at::Tensor DelayedDevice::to_host(at::Tensor tensor) {
-  at::Tensor copy = poisoned(tensor.sizes(), tensor.scalar_type());
-  std::memcpy(copy.data_ptr(), tensor.const_data_ptr(), tensor.nbytes());
-  return copy;
+  at::Tensor host = poisoned(tensor.sizes(), tensor.scalar_type());
+  copies_.emplace_back(host, std::move(tensor));
+  return host;
 }
 
 at::Tensor DelayedDevice::to_device(at::Tensor buffer) {

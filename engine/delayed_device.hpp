@@ -13,6 +13,8 @@
 #include <optional>
 #include <random>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "engine/device.hpp"
 
@@ -48,6 +50,8 @@ class DelayedDevice final : public Device {
   bool stops_ = false;
   std::optional<Error> failed_;  ///< What the pieces behind a failed one complete with.
 
+  /// Of the piece that runs: host memory, and what it gets at the end.
+  std::vector<std::pair<at::Tensor, at::Tensor>> copies_;
   double delay_ms_max_;
   std::minstd_rand random_;
   std::thread thread_;  // Last: it uses all of the above.

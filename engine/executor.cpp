@@ -1,9 +1,12 @@
 #include "engine/executor.hpp"
 
+#include <c10/util/Exception.h>
 #include <algorithm>
+
 #include <exception>
 #include <new>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "engine/receive_bound.hpp"
@@ -14,8 +17,11 @@ using transport::TagKind;
 
 namespace {
 
-const char* const kMemoryFix =
-    "give the machine more memory, or the job smaller microbatches or more nodes";
+/// LibTorch says it in words alone.
+bool is_about_memory(const std::string& what) {
+  return what.find("not enough memory") != std::string::npos ||
+         what.find("can't allocate memory") != std::string::npos;
+}
 
 }  // namespace
 
@@ -35,7 +41,10 @@ Executor::Executor(const ParallelPlan& plan, ExecutorOptions options,
               return use ? holder(group, *use).gradients() : standby_.at(group).gradients();
             }) {}
 
-Executor::~Executor() { end_work(); }
+Executor::~Executor() {
+  static_cast<void>(end_work());
+  for (auto& [id, program] : stages_) program->show_to(nullptr);
+}
 
 at::ScalarType Executor::gradient_dtype() const {
   return row_dtype() == at::kDouble ? at::kDouble : at::kFloat;
@@ -47,17 +56,20 @@ HolderState& Executor::holder(GroupId group, std::size_t index) {
 }
 
 Status Executor::begin(std::shared_ptr<const IterationPlan> plan, const SampleStore& samples) {
+  if (auto ended = end_work(); !ended.ok()) return ended;
   iteration_ = std::move(plan);
   mailbox_.begin(iteration_->step, bound_of_receives());
   next_action_ = next_post_ = 0;
   decision_.reset();
   is_prepared_ = false;
   prepared_ = {iteration_->step, options_.epoch_number, options_.device, {}, {}};
-  report_ = {iteration_->step, options_.epoch_number, options_.device, {}, {}, {}, {}, 0};
+  report_ = {iteration_->step, options_.epoch_number, options_.device, {}, {}, {}, {}, 0, {}};
   ready_ns_ = observe::trace_now_ns();
   launch(nullptr, [this, &samples](Outcome&) -> Status {
-    for (auto& [id, program] : stages_)
+    for (auto& [id, program] : stages_) {
+      program->show_to(options_.observing != nullptr ? this : nullptr);
       if (auto begun = program->begin(*iteration_, samples); !begun.ok()) return begun;
+    }
     return Done{};
   });
   return complete_launches();
@@ -106,6 +118,9 @@ void Executor::launch(const Action* action, Work work) {
       [this, action, outcome, work = std::move(work)]() -> Status {
         try {
           return work(*outcome);
+        } catch (const c10::Error& error) {
+          const std::string what = error.what_without_backtrace();
+          return describe(action, "LibTorch: " + what, is_about_memory(what) ? kMemoryFix : "");
         } catch (const std::bad_alloc&) {
           return describe(action, "out of memory", kMemoryFix);
         } catch (const std::exception& exception) {
@@ -115,7 +130,8 @@ void Executor::launch(const Action* action, Work work) {
         }
       },
       wake_);
-  in_flight_.push_back({action, std::move(outcome), std::move(launched)});
+  in_flight_.push_back(
+      {action, std::exchange(taken_, {}), std::move(outcome), std::move(launched)});
 }
 
 /// Takes what completed work has left, in the order of the list.
@@ -133,20 +149,33 @@ void Executor::complete(const InFlight& done) {
   const std::int64_t cpu_begin_ns = observe::thread_cpu_ns();
   Outcome& outcome = *done.outcome;
   for (const Parcel& parcel : outcome.parcels) mailbox_.send(parcel);
+  for (const auto& key : done.taken) mailbox_.release(key);
   for (const GroupNorm& norm : outcome.norms) prepared_.norms.push_back(norm);
   report_.hashes.insert(report_.hashes.end(), outcome.hashes.begin(), outcome.hashes.end());
-  if (outcome.activations != Bytes{})
+  if (outcome.activations)
     report_.peak_activations =
-        std::max(report_.peak_activations, outcome.activations + mailbox_.held());
+        std::max(report_.peak_activations, *outcome.activations + mailbox_.held());
+  for (Shown& shown : outcome.shown)
+    options_.observing->show(observed(*done.action, std::move(shown)));
+  note_times(done, done.launch->cpu_ns() + observe::thread_cpu_ns() - cpu_begin_ns);
+  // The sum is on its way; who waits for it need not wait for its norm.
+  if (done.action != nullptr && done.action->kind == ActionKind::reduce)
+    launch(nullptr, measure(done.action->group));
+}
+
+void Executor::note_times(const InFlight& done, std::int64_t cpu_ns) {
   // The slice begins when the device turned to the action, so that waiting shows.
   const std::int64_t begin_ns = std::exchange(ready_ns_, done.launch->end_ns());
-  if (done.action == nullptr) return;
-  auto event = observe::trace_event(*iteration_, options_.device, *done.action,
-                                    static_cast<std::int64_t>(c10::elementSize(row_dtype())));
-  event.begin_ns = begin_ns;
-  event.end_ns = ready_ns_;
-  event.cpu_ns = done.launch->cpu_ns() + observe::thread_cpu_ns() - cpu_begin_ns;
-  report_.events.push_back(event);
+  if (done.action != nullptr) {
+    auto event = observe::trace_event(*iteration_, options_.device, *done.action,
+                                      static_cast<std::int64_t>(c10::elementSize(row_dtype())));
+    event.begin_ns = begin_ns;
+    report_.events.push_back(event);
+  } else if (report_.events.empty()) {
+    return;  // The beginning.
+  }
+  report_.events.back().end_ns = ready_ns_;
+  report_.events.back().cpu_ns += cpu_ns;
 }
 
 Status Executor::check_sends() {
@@ -156,17 +185,23 @@ Status Executor::check_sends() {
 }
 
 /// Whether COMMIT or DISCARD is there. Before it all work has completed and is reported.
-bool Executor::is_decided() {
+Result<bool> Executor::is_decided() {
   if (decision_) return true;
   if (!in_flight_.empty()) return false;
-  if (!is_prepared_)
-    for (auto& [id, program] : stages_)
-      for (auto& loss : program->losses()) prepared_.losses.push_back(std::move(loss));
+  try {
+    if (!is_prepared_)
+      for (auto& [id, program] : stages_)
+        for (auto& loss : program->losses()) prepared_.losses.push_back(std::move(loss));
+  } catch (const std::exception& exception) {
+    return describe(nullptr, exception.what());
+  }
   is_prepared_ = true;
   return false;
 }
 
-void Executor::decide(const Decision& decision) { decision_ = decision; }
+void Executor::decide(const Decision& decision) {
+  if (!decision_) decision_ = decision;
+}
 
 /// A checkpoint that is being copied holds the first optimizer step of an iteration up.
 bool Executor::may_update() {
@@ -185,17 +220,25 @@ void Executor::finish() {
 
 /// Nothing of the iteration is under way any more. What COMMIT has launched is completed: a holder
 /// must not be left with half an update.
-void Executor::end_work() {
-  if (decision_ && decision_->commit) device_.wait();
+Status Executor::end_work() {
+  Status ended = Done{};
+  if (decision_ && decision_->commit) {
+    device_.wait();
+    for (const InFlight& update : in_flight_)
+      if (ended.ok() && !update.launch->status().ok()) ended = update.launch->status();
+  }
   device_.drop();
   in_flight_.clear();
+  taken_.clear();
+  return ended;
 }
 
-void Executor::abandon() {
-  end_work();
+Status Executor::abandon() {
+  Status ended = end_work();
   mailbox_.begin(0, {});
   for (auto& [id, program] : stages_) program->abandon();
   iteration_.reset();
+  return ended;
 }
 
 std::vector<Arrival> Executor::arrivals_of(const Action& action) const {

@@ -2,8 +2,8 @@
 // devices, launches it; sends what it has made when it has completed. Never skips ahead, so that a
 // run repeats to the bit.
 //
-// Not thread-safe: one thread owns it and calls `advance`. It never blocks: where an action must
-// wait, `advance` returns, and the transport or the device later calls `wake` (from any thread),
+// Not thread-safe: one thread owns it and calls `advance`, which never blocks: where an action must
+// wait, it returns, and the transport or the device later calls `wake` (from any thread),
 // upon which the owner calls `advance` again. Actors own it in training, a plain loop in tests.
 
 #pragma once
@@ -22,6 +22,7 @@
 #include "engine/stage_program.hpp"
 #include "engine/standby_state.hpp"
 #include "engine/tensor_mailbox.hpp"
+#include "runtime/observers/observing.hpp"
 #include "runtime/vocabulary/iteration_plan.hpp"
 #include "runtime/vocabulary/result.hpp"
 
@@ -36,6 +37,10 @@ struct SlowRows {
   double factor = 1;        ///< >= 1.
   bool per_sample = false;
 };
+
+/// What helps where memory runs out.
+inline constexpr const char* kMemoryFix =
+    "give the machine more memory, or the job smaller microbatches or more nodes";
 
 /// How far `advance` came.
 enum class Progress : std::uint8_t {
@@ -60,9 +65,11 @@ struct ExecutorOptions {
   std::function<bool()> yields;
   /// Whether parameters may change now; where not, `wake` follows. Empty: always.
   std::function<bool()> may_update;
+  /// Who sees what stages compute; none: nobody. Outlives the executor.
+  observers::Observing* observing = nullptr;
 };
 
-class Executor {
+class Executor : private Viewer {
  public:
   /// `stages` maps each stage of `plan` on this device to its program; there may be none.
   /// `standby`: what the device keeps without a stage. `device` runs what all of them compute. All
@@ -74,8 +81,8 @@ class Executor {
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
-  /// Starts an iteration. Its receives are posted ahead of use up to `receive_bound`. REQUIRES:
-  /// none is running.
+  /// Starts an iteration. Its receives are posted ahead of use up to `receive_bound`. One that
+  /// failed and was not abandoned is given up first. REQUIRES: no other one is running.
   Status begin(std::shared_ptr<const IterationPlan> plan, const SampleStore& samples);
 
   /// Runs actions until one must wait.
@@ -88,12 +95,15 @@ class Executor {
   /// step and samples. The iteration is then lost and `abandon` is the only legal call.
   Result<Progress> advance();
 
-  /// The supervisor's word on this step. REQUIRES: `advance` returned `committing`.
+  /// The supervisor's word on this step; a second one is the same. REQUIRES: `advance` returned
+  /// `committing`.
   void decide(const Decision& decision);
 
   /// Drops the unfinished iteration, if there is one, and what it holds. Parameters stay as they
-  /// were unless COMMIT was decided; updates that were launched then are completed.
-  void abandon();
+  /// were unless COMMIT was decided; updates that were launched then are completed. Waits for the
+  /// work that is under way.
+  /// Errors: such an update failed, and its holder has half of it.
+  Status abandon();
 
   /// What the running iteration allows posted receives to hold.
   Bytes receive_bound() const { return mailbox_.bound(); }
@@ -102,16 +112,24 @@ class Executor {
   DeviceReport take_report() { return std::move(report_); }
 
  private:
+  /// What a module computed, for observers.
+  struct Shown {
+    ModuleId module;
+    observers::Kind kind = observers::Kind::rows;
+    at::Tensor values;
+  };
   /// What work of an action leaves to whoever waits for it.
   struct Outcome {
     std::vector<Parcel> parcels;  ///< In host memory.
     std::vector<GroupNorm> norms;
     std::vector<HolderHash> hashes;
-    Bytes activations;  ///< Of the stages, after a computation.
+    std::optional<Bytes> activations;  ///< Of the stages, after a computation.
+    std::vector<Shown> shown;          ///< In host memory.
   };
   /// Work that was launched.
   struct InFlight {
-    const Action* action = nullptr;  ///< None: the beginning of the iteration.
+    const Action* action = nullptr;  ///< None: it is no action of the list.
+    std::vector<Arrival::Key> taken;
     std::shared_ptr<Outcome> outcome;
     std::shared_ptr<const Launch> launch;
   };
@@ -121,23 +139,29 @@ class Executor {
   void launch(const Action* action, Work work);
   Status complete_launches();
   void complete(const InFlight& done);
+  void note_times(const InFlight& done, std::int64_t cpu_ns);
+  bool wants(ModuleId module, observers::Kind kind) const override;
+  void show(ModuleId module, observers::Kind kind, at::Tensor values) override;
+  std::shared_ptr<const observers::Observed> observed(const Action& action, Shown shown) const;
   Error describe(const Action* action, const std::string& thrown, std::string fix = {}) const;
-  void end_work();
+  Status end_work();
   Work work_of(const Action& action);
   Work send(const Action& action);
   Status give(std::vector<Parcel> parcels, Outcome& outcome);
   Work receive(const Action& action);
   Work take_sums(const Action& action);
+  Work measure(GroupId group);
+  std::shared_ptr<at::Tensor> take(Arrival::Key key);
   Work update(const Action& action);
   Status compute(const Action& action);
   void slow_down(const Action& action, std::int64_t begin_ns) const;
   double slowness(const SlowRows& slow, const Stage& stage,
                   const std::vector<std::int32_t>& part) const;
-  bool is_decided();
+  Result<bool> is_decided();
   bool may_update();
-  void optimizer_step(StageId stage, std::vector<HolderHash>& hashes);
-  void standby_step(std::vector<HolderHash>& hashes);
-  void update(GroupId group, std::size_t holder, HolderState& state,
+  void optimizer_step(StageId stage, const Decision& decision, std::vector<HolderHash>& hashes);
+  void standby_step(const Decision& decision, std::vector<HolderHash>& hashes);
+  void update(GroupId group, std::size_t holder, HolderState& state, const Decision& decision,
               std::vector<HolderHash>& hashes);
   bool is_first_here(const std::vector<ParameterUse>& uses, std::size_t index) const;
   void finish();
@@ -164,6 +188,8 @@ class Executor {
   std::size_t next_action_ = 0;
   std::size_t next_post_ = 0;
   std::deque<InFlight> in_flight_;
+  std::vector<Arrival::Key> taken_;      ///< By the action that is launched next.
+  std::vector<Shown>* shown_ = nullptr;  ///< Of the work that runs.
   std::int64_t ready_ns_ = 0;
   bool is_prepared_ = false;     ///< Of this iteration `commit` was reached.
   std::int64_t held_up_ns_ = 0;  ///< Since when `may_update` says no; 0: it does not.

@@ -22,13 +22,17 @@ constexpr std::size_t kNamedSamplesMax = 3;
 
 /// What a stage has thrown (the first line), and where: stages may be a user's.
 Error Executor::describe(const Action* action, const std::string& thrown, std::string fix) const {
+  if (fix.empty())
+    fix =
+        "where a plug-in computes there, correct it; else it is a defect: please report it with "
+        "the job file and the log";
   std::string message = thrown.substr(0, thrown.find('\n')) + ", in step " +
                         std::to_string(iteration_->step) + " on device " +
                         std::to_string(options_.device.index());
+  if (action != nullptr) message += ", " + std::string(to_string(action->kind));
   if (action == nullptr || !action->microbatch.valid() || !action->stage.valid())
     return {Errc::internal, message, {}, std::move(fix)};
-  message += ", " + std::string(to_string(action->kind)) + " of stage " +
-             std::to_string(action->stage.index()) + " (";
+  message += " of stage " + std::to_string(action->stage.index()) + " (";
   for (const LayerRun& run : plan_.at(action->stage).runs)
     message += (message.back() == '(' ? "" : ", ") + plan_.model.at(run.module).name + " layers " +
                std::to_string(run.layers.begin) + " to " + std::to_string(run.layers.end - 1);
@@ -42,6 +46,51 @@ Error Executor::describe(const Action* action, const std::string& thrown, std::s
   return {Errc::internal, message, {}, std::move(fix)};
 }
 
+bool Executor::wants(ModuleId module, observers::Kind kind) const {
+  return options_.observing->wants(iteration_->step, plan_.model.at(module).name, kind);
+}
+
+/// Observers see copies: what a stage computes is not theirs, and may be written over.
+void Executor::show(ModuleId module, observers::Kind kind, at::Tensor values) {
+  values = values.contiguous();
+  at::Tensor host = device_.to_host(values);
+  if (host.is_same(values)) host = host.clone();
+  shown_->push_back({module, kind, std::move(host)});
+}
+
+std::shared_ptr<const observers::Observed> Executor::observed(const Action& action,
+                                                              Shown shown) const {
+  auto seen = std::make_shared<observers::Observed>();
+  seen->step = iteration_->step;
+  seen->module = plan_.model.at(shown.module).name;
+  seen->kind = shown.kind;
+  seen->replica = static_cast<std::int32_t>(plan_.at(action.stage).replica.index());
+  seen->microbatch = static_cast<std::int32_t>(action.microbatch.index());
+  seen->part = static_cast<std::int32_t>(action.part.index());
+  const auto& part = samples_of(plan_, *iteration_, action.stage, action.microbatch, action.part);
+  const auto id_of = [&](std::int32_t sample) {
+    return iteration_->samples[static_cast<std::size_t>(sample)].id;
+  };
+  if (shown.kind == observers::Kind::losses) {
+    for (const auto sample : part) seen->ids.push_back(id_of(sample));
+    seen->rows.assign(part.size(), 1);
+    seen->width = 1;
+  } else {
+    for (const RowSpan& span :
+         row_spans(plan_.model, shown.module, RowKind::output, iteration_->samples, part)) {
+      seen->ids.push_back(id_of(span.sample));
+      seen->rows.push_back(span.rows);
+    }
+    seen->width = shown.values.size(-1);
+  }
+  auto owner = std::make_shared<const at::Tensor>(std::move(shown.values));
+  const auto dtype = owner->scalar_type() == at::kDouble     ? Dtype::fp64
+                     : owner->scalar_type() == at::kBFloat16 ? Dtype::bf16
+                                                             : Dtype::fp32;
+  seen->values = {owner, owner->const_data_ptr(), static_cast<std::size_t>(owner->numel()), dtype};
+  return seen;
+}
+
 /// What an action computes. REQUIRES: it is ready.
 Executor::Work Executor::work_of(const Action& action) {
   switch (action.kind) {
@@ -51,8 +100,11 @@ Executor::Work Executor::work_of(const Action& action) {
     case ActionKind::backward_weight:
     case ActionKind::recompute:
       return [this, &action](Outcome& outcome) {
+        shown_ = &outcome.shown;
         Status status = compute(action);
-        for (const auto& [id, program] : stages_) outcome.activations += program->activations();
+        Bytes activations;
+        for (const auto& [id, program] : stages_) activations += program->activations();
+        outcome.activations = activations;
         return status;
       };
     case ActionKind::send:
@@ -149,7 +201,7 @@ Executor::Work Executor::receive(const Action& action) {
   const bool gradient = action.kind == ActionKind::receive_gradient;
   const StageId from = gradient ? message.destination.stage : message.source.stage;
   const StageId to = gradient ? message.source.stage : message.destination.stage;
-  auto taken = mailbox_.take(arrivals_of(action).front().key);
+  auto taken = take(arrivals_of(action).front().key);
   return [=, this, id = action.message](Outcome&) -> Status {
     at::Tensor rows = is_here(from) ? std::move(*taken) : device_.to_device(std::move(*taken));
     if (gradient) {
@@ -161,18 +213,29 @@ Executor::Work Executor::receive(const Action& action) {
   };
 }
 
+std::shared_ptr<at::Tensor> Executor::take(Arrival::Key key) {
+  taken_.push_back(key);
+  return mailbox_.take(key);
+}
+
 /// All holders' chunks are there before any is added: the bits do not depend on who was first.
 Executor::Work Executor::take_sums(const Action& action) {
   std::vector<std::shared_ptr<at::Tensor>> taken;
-  for (const Arrival& arrival : arrivals_of(action)) taken.push_back(mailbox_.take(arrival.key));
+  for (const Arrival& arrival : arrivals_of(action)) taken.push_back(take(arrival.key));
   return [this, &action, taken = std::move(taken)](Outcome& outcome) -> Status {
     std::vector<at::Tensor> chunks;
     for (const auto& chunk : taken) chunks.push_back(device_.to_device(std::move(*chunk)));
-    if (action.kind == ActionKind::reduce_receive)
-      return sums_.receive(action.group, chunks), Done{};
-    GroupSums::Sum sum = sums_.reduce(action.group, chunks);
-    outcome.norms.push_back(sum.norm);
-    return give(std::move(sum.parcels), outcome);
+    if (action.kind == ActionKind::reduce)
+      return give(sums_.reduce(action.group, std::move(chunks)), outcome);
+    sums_.receive(action.group, std::move(chunks));
+    return Done{};
+  };
+}
+
+Executor::Work Executor::measure(GroupId group) {
+  return [this, group](Outcome& outcome) -> Status {
+    outcome.norms.push_back(sums_.measure(group));
+    return Done{};
   };
 }
 
@@ -185,37 +248,38 @@ bool Executor::is_first_here(const std::vector<ParameterUse>& uses, std::size_t 
 }
 
 Executor::Work Executor::update(const Action& action) {
-  return [this, stage = action.stage](Outcome& outcome) -> Status {
-    if (!decision_->commit) return Done{};
+  return [this, stage = action.stage, decision = *decision_](Outcome& outcome) -> Status {
+    if (!decision.commit) return Done{};
     if (stage.valid()) {
-      optimizer_step(stage, outcome.hashes);
+      optimizer_step(stage, decision, outcome.hashes);
     } else {
-      standby_step(outcome.hashes);
+      standby_step(decision, outcome.hashes);
     }
     return Done{};
   };
 }
 
-void Executor::optimizer_step(StageId id, std::vector<HolderHash>& hashes) {
+void Executor::optimizer_step(StageId id, const Decision& decision,
+                              std::vector<HolderHash>& hashes) {
   for (std::size_t g = 0; g < plan_.groups.size(); ++g) {
     const auto& uses = plan_.groups[g].uses;
     for (std::size_t i = 0; i < uses.size(); ++i)
       if (uses[i].stage == id && is_first_here(uses, i))
-        update(GroupId{g}, i, holder(GroupId{g}, i), hashes);
+        update(GroupId{g}, i, holder(GroupId{g}, i), decision, hashes);
   }
 }
 
-void Executor::standby_step(std::vector<HolderHash>& hashes) {
+void Executor::standby_step(const Decision& decision, std::vector<HolderHash>& hashes) {
   for (const auto& [group, state] : standby_.groups())
-    update(group, plan_.groups[group.index()].uses.size(), *state, hashes);
+    update(group, plan_.groups[group.index()].uses.size(), *state, decision, hashes);
 }
 
 /// Every holder of a group takes the same step, the learning rate of its first layer's module.
 void Executor::update(GroupId group, std::size_t holder, HolderState& state,
-                      std::vector<HolderHash>& hashes) {
+                      const Decision& decision, std::vector<HolderHash>& hashes) {
   const ModuleId module = plan_.groups[group.index()].uses.front().layer.module;
   const double scale = options_.learning_rate_scales[module.index()];
-  state.update(options_.adamw, iteration_->step, decision_->learning_rate * scale, decision_->clip);
+  state.update(options_.adamw, iteration_->step, decision.learning_rate * scale, decision.clip);
   if (options_.hash_parameters)
     hashes.push_back({group, static_cast<std::int32_t>(holder), state.hash()});
 }

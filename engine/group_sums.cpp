@@ -100,17 +100,21 @@ std::vector<Parcel> GroupSums::send(GroupId id) {
   return parcels;
 }
 
-GroupSums::Sum GroupSums::reduce(GroupId id, const std::vector<at::Tensor>& others) {
+at::Tensor GroupSums::own_chunk_of(GroupId id) {
+  const Part& part = parts_[id.index()];
+  return part_of(sum_of(id), part.chunks[static_cast<std::size_t>(part.own_chunk)]);
+}
+
+std::vector<Parcel> GroupSums::reduce(GroupId id, std::vector<at::Tensor> others) {
   const Part& part = parts_[id.index()];
   const ParameterGroup& group = plan_.groups[id.index()];
-  const SumChunk& chunk = part.chunks[static_cast<std::size_t>(part.own_chunk)];
-  at::Tensor& gradients = part.role.sends ? sum_of(id) : add_up_uses(id);
-  const at::Tensor own = part_of(gradients, chunk);
+  if (!part.role.sends) add_up_uses(id);
+  const at::Tensor own = own_chunk_of(id);
   const auto self = static_cast<std::size_t>(part.role.place);
   at::Tensor sum;
   std::size_t other = 0;
   for (std::size_t h = 0; h < users_of(group); ++h) {
-    const at::Tensor& next = h == self ? own : others[other++];
+    const at::Tensor next = h == self ? own : std::exchange(others[other++], {});
     if (!sum.defined()) {
       sum = next;
     } else {
@@ -118,22 +122,27 @@ GroupSums::Sum GroupSums::reduce(GroupId id, const std::vector<at::Tensor>& othe
     }
   }
   if (self > 0) own.copy_(sum);
-  const double squared = state::squared_norm(own);
-  Sum done{{id, squared, std::isfinite(squared), part.own_chunk}, {}};
+  std::vector<Parcel> parcels;
   for (std::size_t h = 0; h < group.holders.size(); ++h)
     if (h != self)
-      done.parcels.push_back({{TagKind::reduced, sum_index(id, self, h)},
-                              peer(group, static_cast<std::int32_t>(h)),
-                              own});
-  return done;
+      parcels.push_back({{TagKind::reduced, sum_index(id, self, h)},
+                         peer(group, static_cast<std::int32_t>(h)),
+                         own});
+  return parcels;
 }
 
-void GroupSums::receive(GroupId id, const std::vector<at::Tensor>& sums) {
+GroupNorm GroupSums::measure(GroupId id) {
+  const double squared = state::squared_norm(own_chunk_of(id));
+  return {id, squared, std::isfinite(squared), parts_[id.index()].own_chunk};
+}
+
+void GroupSums::receive(GroupId id, std::vector<at::Tensor> sums) {
   const Part& part = parts_[id.index()];
   at::Tensor& gradients = sum_of(id);
   std::size_t sum = 0;
   for (const SumChunk& chunk : part.chunks)
-    if (chunk.owner != part.role.place) part_of(gradients, chunk).copy_(sums[sum++]);
+    if (chunk.owner != part.role.place)
+      part_of(gradients, chunk).copy_(std::exchange(sums[sum++], {}));
 }
 
 }  // namespace troupe::engine

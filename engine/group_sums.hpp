@@ -31,17 +31,16 @@ class GroupSums {
   /// Every other owner's chunk of this device's gradients.
   std::vector<Parcel> send(GroupId group);
 
-  struct Sum {
-    GroupNorm norm;
-    std::vector<Parcel> parcels;  ///< The sum for all other holders.
-  };
-  /// Adds this device's chunk up in the order of holders, whoever came first. `others`: what
-  /// `arrivals_of` names, in that order.
-  Sum reduce(GroupId group, const std::vector<at::Tensor>& others);
+  /// Adds this device's chunk up in the order of holders, whoever came first: the sum for all other
+  /// holders. `others`: what `arrivals_of` names, in that order; let go of one by one.
+  std::vector<Parcel> reduce(GroupId group, std::vector<at::Tensor> others);
+
+  /// The norm of the chunk that `reduce` has added up. On its own, so that nobody waits for it.
+  GroupNorm measure(GroupId group);
 
   /// Puts the other owners' sums beside its own, where it has one. `sums`: what `arrivals_of`
-  /// names, in that order.
-  void receive(GroupId group, const std::vector<at::Tensor>& sums);
+  /// names, in that order; let go of one by one.
+  void receive(GroupId group, std::vector<at::Tensor> sums);
 
  private:
   /// What the plan says of one group, worked out once.
@@ -54,6 +53,7 @@ class GroupSums {
   transport::Peer peer(const ParameterGroup& group, std::int32_t holder) const;
   at::Tensor& add_up_uses(GroupId group);
   at::Tensor& sum_of(GroupId group);
+  at::Tensor own_chunk_of(GroupId group);
 
   const ParallelPlan& plan_;
   Gradients gradients_;

@@ -1,7 +1,7 @@
 // Parameters, gradients and optimizer state of one parameter group at one of its holders.
 //
-// Owned by a stage, used by its executor's thread alone. Gradients of all parameters of the group
-// lie one behind the other in one flat tensor, which is what travels in a reduction.
+// Owned by a stage, used in work of its device, and between steps. Gradients of all parameters of
+// the group lie one behind the other in one flat tensor, which is what travels in a reduction.
 
 #pragma once
 

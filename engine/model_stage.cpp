@@ -5,22 +5,11 @@
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
-#include <c10/util/Exception.h>
 #include <torch/csrc/autograd/autograd.h>
-
-#include <cmath>
 
 #include "engine/memory_count.hpp"
 
 namespace troupe::engine {
-
-namespace {
-
-Error from_torch(const c10::Error& error) {
-  return {Errc::internal, "LibTorch: " + error.msg(), {}, {}};
-}
-
-}  // namespace
 
 ModelStage::ModelStage(const ParallelPlan& plan, StageId id, models::LayerOptions options)
     : plan_(plan), id_(id), options_(std::move(options)) {}
@@ -241,19 +230,16 @@ Status ModelStage::forward(PartKey part) {
   Flight& flight = this->flight(part);
   flight.outputs.assign(runs_.size(), at::Tensor{});
   const CountMemory count;
-  try {
-    for (std::size_t i = 0; i < runs_.size(); ++i) {
-      auto output = run_layers(i, part, flight);
-      if (!output.ok()) return std::move(output).error();
-      flight.outputs[i] = std::move(output).value();
-      if (flight.outputs[i].defined() && runs_[i].range.module == plan_.model.llm() &&
-          ends_module(runs_[i]))
-        losses_.emplace_back(part, flight.outputs[i].detach());
-    }
-  } catch (const c10::Error& error) {
-    return from_torch(error);
+  for (std::size_t i = 0; i < runs_.size(); ++i) {
+    auto output = run_layers(i, part, flight);
+    if (!output.ok()) return std::move(output).error();
+    flight.outputs[i] = std::move(output).value();
+    if (flight.outputs[i].defined() && runs_[i].range.module == plan_.model.llm() &&
+        ends_module(runs_[i]))
+      losses_.emplace_back(part, flight.outputs[i].detach());
   }
   hold(flight, count.bytes());
+  if (viewer_ != nullptr) show_outputs(flight);
   flight.unsent = outgoing_[part].size();
   if (flight.unsent == 0) release(part);
   return Done{};
@@ -266,27 +252,6 @@ void ModelStage::release(PartKey part) {
     if (output.defined() && output.requires_grad()) return;
   let_go(flight);
   flights_.erase(part);
-}
-
-std::vector<PartLoss> ModelStage::losses() const {
-  std::vector<PartLoss> losses;
-  for (const auto& [part, sample_losses] : losses_) losses.push_back(loss_of(part, sample_losses));
-  return losses;
-}
-
-PartLoss ModelStage::loss_of(PartKey part, const at::Tensor& sample_losses) const {
-  PartLoss loss{plan_.at(id_).replica, part.microbatch, part.part, 0, {}};
-  const at::Tensor values = sample_losses.to(at::kCPU, at::kDouble).contiguous();
-  const auto& part_samples = samples_of(part);
-  for (std::int64_t i = 0; i < values.numel(); ++i) {
-    const double value = values.data_ptr<double>()[i];
-    loss.sum += value;
-    if (!std::isfinite(value))
-      loss.nonfinite_samples.push_back(
-          iteration_->samples[static_cast<std::size_t>(part_samples[static_cast<std::size_t>(i)])]
-              .id);
-  }
-  return loss;
 }
 
 Result<at::Tensor> ModelStage::rows_for(MessageId id) {
@@ -346,11 +311,8 @@ Status ModelStage::run_backward(PartKey part) {
     roots.push_back(output);
     gradients.push_back(std::move(gradient));
   }
-  try {
-    if (!roots.empty()) torch::autograd::backward(roots, gradients);
-  } catch (const c10::Error& error) {
-    return from_torch(error);
-  }
+  if (!roots.empty()) torch::autograd::backward(roots, gradients);
+  if (viewer_ != nullptr) show_gradients(flight);
   flight.outputs.clear();
   flight.gradients.clear();
   if (!flight.deferred) let_go(flight);  // Else what weight gradients need is still there.
@@ -371,11 +333,9 @@ Status ModelStage::backward_weight(PartKey part) {
   Flight& flight = this->flight(part);
   if (!flight.deferred)
     return Error{Errc::internal, "weight gradients asked for before input gradients", {}, {}};
-  try {
+  {
     const c10::NoGradGuard no_grad;
     flight.deferred->run();
-  } catch (const c10::Error& error) {
-    return from_torch(error);
   }
   flight.deferred.reset();
   let_go(flight);

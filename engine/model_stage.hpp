@@ -30,6 +30,7 @@ class ModelStage final : public StageProgram {
                                                     const models::LayerOptions& options,
                                                     const StateStore& store);
 
+  void show_to(Viewer* viewer) override { viewer_ = viewer; }
   Status begin(const IterationPlan& plan, const SampleStore& samples) override;
   void abandon() override;
   Status forward(PartKey part) override;
@@ -80,6 +81,8 @@ class ModelStage final : public StageProgram {
   PartLoss loss_of(PartKey part, const at::Tensor& sample_losses) const;
   at::Tensor assemble_gradient(std::size_t run_index, PartKey part, const Flight& flight) const;
   Status run_backward(PartKey part);
+  void show_outputs(const Flight& flight) const;
+  void show_gradients(const Flight& flight) const;
   std::vector<RowSpan> output_spans(const Run& run, PartKey part) const;
 
   const ParallelPlan& plan_;
@@ -89,6 +92,7 @@ class ModelStage final : public StageProgram {
   std::map<std::pair<GroupId, LayerId>, std::unique_ptr<HolderState>> states_;
   const IterationPlan* iteration_ = nullptr;
   const SampleStore* samples_ = nullptr;
+  Viewer* viewer_ = nullptr;  ///< None: nobody looks.
   std::map<PartKey, std::vector<MessageId>> incoming_;
   std::map<PartKey, std::vector<MessageId>> outgoing_;
   std::map<PartKey, Flight> flights_;

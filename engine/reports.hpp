@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "runtime/observe/trace_event.hpp"
+#include "runtime/observers/observing.hpp"
 #include "runtime/vocabulary/iteration_plan.hpp"
 #include "runtime/vocabulary/units.hpp"
 
@@ -89,13 +90,14 @@ struct DeviceReport {
   std::vector<observe::TraceEvent> events;  ///< Every action of the list, in order.
   std::vector<HolderHash> hashes;  ///< Only where the job asks for them, and after a COMMIT.
   Bytes peak_activations;
-  Bytes peak_received;  ///< Largest sum of posted and not yet used receives.
-  double stall_ms = 0;  ///< Its optimizer step waited so long for a checkpoint to be copied.
+  Bytes peak_received;        ///< Largest sum of posted and not yet used receives.
+  double stall_ms = 0;        ///< Its optimizer step waited so long for a checkpoint to be copied.
+  observers::Tally observed;  ///< Of all devices of its node.
 
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, DeviceReport& x) {
     return f(x.step, x.epoch_number, x.device, x.events, x.hashes, x.peak_activations,
-             x.peak_received, x.stall_ms);
+             x.peak_received, x.stall_ms, x.observed);
   }
 };
 

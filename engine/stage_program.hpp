@@ -19,6 +19,7 @@
 #include "engine/holder_state.hpp"
 #include "engine/reports.hpp"
 #include "engine/sample_store.hpp"
+#include "runtime/observers/observer.hpp"
 #include "runtime/vocabulary/iteration_plan.hpp"
 #include "runtime/vocabulary/result.hpp"
 
@@ -32,10 +33,23 @@ struct PartKey {
   friend auto operator<=>(const PartKey&, const PartKey&) = default;
 };
 
+/// Who is shown what modules compute (runtime/observers), while work runs.
+class Viewer {
+ public:
+  virtual ~Viewer() = default;
+  virtual bool wants(ModuleId module, observers::Kind kind) const = 0;
+  /// `values`: [rows, width], or [samples] of losses; the device's, and detached from autograd.
+  virtual void show(ModuleId module, observers::Kind kind, at::Tensor values) = 0;
+};
+
 /// One stage of a pipeline.
 class StageProgram {
  public:
   virtual ~StageProgram() = default;
+
+  /// From now on `forward` and the backwards show what they compute of a part. `viewer` outlives
+  /// this. A stage that shows nothing leaves it out.
+  virtual void show_to(Viewer* /*viewer*/) {}
 
   /// Starts an iteration: gradients are zero, nothing is in flight. `plan` and `samples` stay valid
   /// until the next call.
@@ -69,6 +83,7 @@ class StageProgram {
   /// All parameters of the stage, in layer order.
   virtual std::vector<models::Parameter*> parameters() = 0;
 
+  /// REQUIRES: the iteration has not ended.
   /// Losses of the parts that went forward in this iteration, in order of execution; empty for a
   /// stage without the head.
   virtual std::vector<PartLoss> losses() const = 0;

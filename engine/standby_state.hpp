@@ -2,7 +2,7 @@
 // that it is on standby for, with room for their sums. (Frozen parameters lie in its store and
 // never change.)
 //
-// Owned by the device's actor, used by its executor's thread alone.
+// Owned by the device's actor, used in work of the device, and between steps.
 
 #pragma once
 

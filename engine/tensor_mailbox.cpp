@@ -13,6 +13,11 @@ std::size_t bytes_of(const Arrival& arrival) {
   return elements * c10::elementSize(arrival.dtype);
 }
 
+/// Gradients on their way to be summed are no activations.
+bool is_for_stages(const Arrival::Key& key) {
+  return key.kind == transport::TagKind::rows || key.kind == transport::TagKind::gradient;
+}
+
 }  // namespace
 
 Bytes bytes_to_post(const std::vector<Arrival>& arrivals) {
@@ -30,6 +35,7 @@ void TensorMailbox::begin(std::int64_t step, Bytes receive_bound) {
   for (auto& [key, posted] : posted_) posted.operation.cancel();
   posted_.clear();
   local_.clear();
+  taken_.clear();
   sends_.clear();
   step_ = step;
   receive_bound_ = receive_bound;
@@ -85,9 +91,9 @@ Result<bool> TensorMailbox::arrived(const std::vector<Arrival>& arrivals) const 
 Bytes TensorMailbox::held() const {
   Bytes held;
   for (const auto& [key, local] : local_) held += local.bytes;
+  for (const auto& [key, taken] : taken_) held += taken.held;
   for (const auto& [key, posted] : posted_) {
-    const bool rows = key.kind == transport::TagKind::rows;
-    if ((rows || key.kind == transport::TagKind::gradient) && posted.operation.done())
+    if (is_for_stages(key) && posted.operation.done())
       held += Bytes{static_cast<std::int64_t>(posted.tensor->nbytes())};
   }
   return held;
@@ -96,14 +102,22 @@ Bytes TensorMailbox::held() const {
 std::shared_ptr<at::Tensor> TensorMailbox::take(Arrival::Key key) {
   if (const auto found = local_.find(key); found != local_.end()) {
     auto tensor = std::move(found->second.tensor);
+    taken_[key] = {{}, found->second.bytes};
     local_.erase(found);
     return tensor;
   }
   const auto found = posted_.find(key);
   auto tensor = std::move(found->second.tensor);
-  outstanding_ -= Bytes{static_cast<std::int64_t>(tensor->nbytes())};
+  const Bytes bytes{static_cast<std::int64_t>(tensor->nbytes())};
+  taken_[key] = {bytes, is_for_stages(key) ? bytes : Bytes{}};
   posted_.erase(found);
   return tensor;
+}
+
+void TensorMailbox::release(Arrival::Key key) {
+  const auto found = taken_.find(key);
+  outstanding_ -= found->second.received;
+  taken_.erase(found);
 }
 
 Status TensorMailbox::check() {

@@ -59,7 +59,7 @@ class TensorMailbox {
   /// whether it did. Local arrivals need no room.
   Result<bool> post(const std::vector<Arrival>& arrivals);
 
-  /// Sends without waiting; a failure shows at the next `take` or `check`.
+  /// Sends without waiting; a failure shows at the next `check`.
   void send(const Parcel& parcel);
 
   /// A place for a tensor of so many bytes that work fills, and later work takes (`take`), both on
@@ -70,8 +70,11 @@ class TensorMailbox {
   Result<bool> arrived(const std::vector<Arrival>& arrivals) const;
 
   /// Hands over a tensor, once: one from another device in host memory, one of this device for work
-  /// to look into. REQUIRES: it has arrived.
+  /// to look into. REQUIRES: it has arrived. It counts as received, and as held, until `release`.
   std::shared_ptr<at::Tensor> take(Arrival::Key key);
+
+  /// The work that took it has completed.
+  void release(Arrival::Key key);
 
   /// The first failure of a send, if any; forgets completed sends.
   Status check();
@@ -85,7 +88,7 @@ class TensorMailbox {
   Bytes peak() const { return peak_; }
   Bytes bound() const { return receive_bound_; }
 
-  /// Rows and gradients that are there and were not taken yet: what deferral holds back.
+  /// Rows and gradients that are there and no stage has yet: what deferral holds back.
   Bytes held() const;
 
  private:
@@ -97,6 +100,11 @@ class TensorMailbox {
     std::shared_ptr<at::Tensor> tensor;
     Bytes bytes;
   };
+  /// What was taken counts until it is released.
+  struct Taken {
+    Bytes received;
+    Bytes held;
+  };
 
   transport::Transport& transport_;
   Device& device_;
@@ -106,6 +114,7 @@ class TensorMailbox {
   Bytes receive_bound_;
   std::map<Arrival::Key, Posted> posted_;
   std::map<Arrival::Key, Local> local_;
+  std::map<Arrival::Key, Taken> taken_;
   std::vector<transport::Operation> sends_;
   Bytes outstanding_;
   Bytes peak_;

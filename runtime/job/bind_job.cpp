@@ -7,6 +7,7 @@
 
 #include "runtime/data/formats/registry.hpp"
 #include "runtime/job/section_reader.hpp"
+#include "runtime/observers/observer.hpp"
 #include "runtime/plugins/load_plugin.hpp"
 #include "runtime/policies/registry.hpp"
 
@@ -109,9 +110,27 @@ Balancer bind_balancer(const Value* value, bool has_all_plugins, Findings& findi
   return balancer;
 }
 
-Observation bind_observe(const Value* value, Findings& findings) {
+observers::Watch bind_watch(const Value& value, const std::string& path, bool has_all_plugins,
+                            Findings& findings) {
+  observers::Watch watch;
+  SectionReader reader{&value, path, findings};
+  describe_watch(reader, watch,
+                 names_with(observers::observer_names(), word_at(&value, "name"), has_all_plugins));
+  reader.finish();
+  if (reader.is_given() && value.find("name") == nullptr)
+    findings.add(Errc::invalid_argument, value.where(), path + ": name is missing",
+                 "name an observer of a plug-in: `troupe new observer NAME` writes one");
+  return watch;
+}
+
+Observation bind_observe(const Value* value, bool has_all_plugins, Findings& findings) {
   Observation observe;
   SectionReader reader{value, "observe", findings};
+  if (const auto* watches = reader.list("observers"))
+    for (const auto& watch : *watches)
+      observe.observers.push_back(
+          bind_watch(watch, "observe.observers[" + std::to_string(observe.observers.size()) + "]",
+                     has_all_plugins, findings));
   describe_observe(reader, observe);
   reader.finish();
   auto& listen = observe.metrics_listen;
@@ -194,7 +213,7 @@ BoundJob bind_job(const Value& root, Findings& findings) {
   job.cluster = bind_cluster(reader.take("cluster"), findings);
   job.recovery = bind_section<Recovery>(reader.take("recovery"), "recovery", findings,
                                         [](auto& v, auto& x) { describe_recovery(v, x); });
-  job.observe = bind_observe(reader.take("observe"), findings);
+  job.observe = bind_observe(reader.take("observe"), has_all_plugins, findings);
   reader.finish();
   return bound;
 }

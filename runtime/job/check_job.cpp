@@ -121,6 +121,20 @@ void check_cluster(const Cluster& cluster, Findings& findings) {
                     "wait for several heartbeats: give at least three intervals");
 }
 
+/// REQUIRES for `modules`: they are complete.
+void check_observers(const Job& job, Findings& findings) {
+  for (std::size_t i = 0; i < job.observe.observers.size(); ++i) {
+    const auto& watch = job.observe.observers[i];
+    const auto path = "observe.observers[" + std::to_string(i) + "]";
+    const bool known = std::any_of(job.modules.begin(), job.modules.end(),
+                                   [&](const auto& module) { return module.name == watch.module; });
+    if (!watch.module.empty() && !known)
+      findings.add_at(path + ".module",
+                      path + ".module: no module is called '" + watch.module + "'",
+                      "name a module of [modules], or leave it out for all");
+  }
+}
+
 void check_observe(const Observation& observe, Findings& findings) {
   if (observe.metrics_listen.empty() || parse_host_port(observe.metrics_listen).ok()) return;
   findings.add_at("observe.metrics_listen",
@@ -171,6 +185,7 @@ void check_job(BoundJob& bound, Findings& findings) {
   check_cluster(job.cluster, findings);
   check_observe(job.observe, findings);
   if (usable) check_slow_shapes(job, findings);
+  if (usable) check_observers(job, findings);
   check_available(job, findings);
 }
 

@@ -132,6 +132,19 @@ void describe_observe(V& v, S& x) {
   v.text("metrics_listen", x.metrics_listen);
 }
 
+/// `observers`: their names.
+template <class V, class S>
+void describe_watch(V& v, S& x, const std::vector<std::string>& observers) {
+  v.word("name", x.name, observers);
+  v.text("module", x.module);
+  v.flag("rows", x.rows);
+  v.flag("gradients", x.gradients);
+  v.flag("losses", x.losses);
+  v.integer("every_steps", x.every_steps, {1, kCountMax});
+  v.integer("queue", x.queue, {1, 1'000'000});
+  v.text("options", x.options);
+}
+
 template <class V, class S>
 void describe_debug(V& v, S& x) {
   v.flag("parameter_hashes", x.parameter_hashes);

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "runtime/job/cluster.hpp"
+#include "runtime/observers/watch.hpp"
 #include "runtime/vocabulary/hand_layout.hpp"
 #include "runtime/vocabulary/model_config.hpp"
 
@@ -158,6 +159,7 @@ struct Observation {
   /// Where Prometheus finds its figures: HOST:PORT, or a port, which is then on the loopback; port
   /// 0: any free one. Empty: nowhere. Whoever reaches the address can read them.
   std::string metrics_listen;
+  std::vector<observers::Watch> observers;  ///< Of the user's own.
 
   friend bool operator==(const Observation&, const Observation&) = default;
 };

@@ -11,6 +11,7 @@
 #include "runtime/job/fields.hpp"
 #include "runtime/job/key_meanings.hpp"
 #include "runtime/job/toml_text.hpp"
+#include "runtime/observers/observer.hpp"
 #include "runtime/policies/registry.hpp"
 
 namespace troupe::job {
@@ -185,6 +186,11 @@ std::vector<KeyEntry> key_list() {
   sections.table("cluster", Cluster{}, [](auto& v, auto& x) { describe_cluster(v, x); });
   sections.table("recovery", Recovery{}, [](auto& v, auto& x) { describe_recovery(v, x); });
   sections.table("observe", Observation{}, [](auto& v, auto& x) { describe_observe(v, x); });
+  sections.extra("[observe]", "observe.", "observers", "list of tables");
+  auto observers = observers::observer_names();
+  if (observers.empty()) observers = {"an observer of a plug-in"};
+  sections.list("observe.observers", observers::Watch{},
+                [&](auto& v, auto& x) { describe_watch(v, x, observers); });
   list_debug(sections);
   return std::move(sections.keys);
 }

@@ -187,6 +187,18 @@ constexpr auto kMeanings = std::to_array<KeyMeaning>({
      "run's figures.",
      "nowhere"},
 
+    {"observe.observers", "Code of your own that sees what modules compute, as plug-ins have it."},
+    {"observe.observers[].name", "Which one (`troupe new observer` writes one).",
+     "none: must be given"},
+    {"observe.observers[].module", "Of this module alone.", "all modules"},
+    {"observe.observers[].rows", "It sees what a module's last layer gives to the next module."},
+    {"observe.observers[].gradients", "It sees the gradients of that."},
+    {"observe.observers[].losses", "It sees the loss of each sample."},
+    {"observe.observers[].every_steps", "In steps that this divides."},
+    {"observe.observers[].queue",
+     "Parts of microbatches that may wait for it; others are dropped and counted."},
+    {"observe.observers[].options", "Text for the observer alone.", "none"},
+
     {"debug.parameter_hashes", "After each step compare the parameters of all who hold the same."},
     {"debug.delayed_device_ms",
      "Work of a device completes up to so many milliseconds late, on a thread of its own, as on an "

@@ -104,6 +104,9 @@ class JobWriter {
     section("cluster", [&](auto& v) { describe_cluster(v, job.cluster); });
     section("recovery", [&](auto& v) { describe_recovery(v, job.recovery); });
     section("observe", [&](auto& v) { describe_observe(v, job.observe); });
+    for (std::size_t i = 0; i < job.observe.observers.size(); ++i)
+      table("[[observe.observers]]", "observe.observers[" + std::to_string(i) + "]",
+            [&](auto& v) { describe_watch(v, job.observe.observers[i], {}); });
     section("debug", [&](auto& v) { describe_debug(v, job.debug); });
     for (std::size_t i = 0; i < job.debug.slow_shapes.size(); ++i)
       table("[[debug.slow_shapes]]", "debug.slow_shapes[" + std::to_string(i) + "]",

@@ -3,9 +3,9 @@
 //   TROUPE_PLUGIN(register_all)
 //
 // where `troupe::Status register_all()` registers what the library has: families
-// (models/plugin.hpp), policies (runtime/policies/registry.hpp) or formats of data
-// (runtime/data/formats/registry.hpp). Built with `troupe_plugin` of
-// the installed CMake package and named in a job file:
+// (models/plugin.hpp), policies (runtime/policies/registry.hpp), formats of data
+// (runtime/data/formats/registry.hpp) or observers (runtime/observers/observer.hpp). Built with
+// `troupe_plugin` of the installed CMake package and named in a job file:
 //
 //   [plugins]
 //   libraries = ["libmine.so"]

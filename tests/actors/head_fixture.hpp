@@ -165,13 +165,13 @@ class Head {
   void finished(std::size_t device, std::int64_t step, EpochNumber epoch_number = 1,
                 std::uint64_t hash = 7) {
     tell(engine::DeviceReport{
-        step, epoch_number, DeviceId{device}, {}, {{GroupId{0}, 0, hash}}, {}, {}, 0});
+        step, epoch_number, DeviceId{device}, {}, {{GroupId{0}, 0, hash}}, {}, {}, 0, {}});
   }
 
   /// The same of a device each of whose stages took so long.
   void finished_in(std::size_t device, std::int64_t step, std::int64_t stage_ms) {
     const ParallelPlan& plan = scheduler.begins.back().plan;
-    engine::DeviceReport report{step, 1, DeviceId{device}, {}, {{GroupId{0}, 0, 7}}, {}, {}, 0};
+    engine::DeviceReport report{step, 1, DeviceId{device}, {}, {{GroupId{0}, 0, 7}}, {}, {}, 0, {}};
     for (std::size_t s = 0; s < plan.stages.size(); ++s)
       if (plan.stages[s].devices.front() == DeviceId{device})
         report.events.push_back(

@@ -233,7 +233,7 @@ TEST_CASE("a node finishes a step whose word it heard before it shows what it ho
   Waiting::wait_until([&] { return waiting.looks > 0; });
   std::this_thread::sleep_for(std::chrono::milliseconds(300));
   CHECK(waiting.second_.hellos == 0);
-  caf::anon_send(waiting.node_, engine::DeviceReport{5, 3, DeviceId{0}, {}, {}, {}, {}, 0});
+  caf::anon_send(waiting.node_, engine::DeviceReport{5, 3, DeviceId{0}, {}, {}, {}, {}, 0, {}});
   Waiting::wait_until([&] { return waiting.second_.hellos == 1; });
   CHECK(waiting.second_.hello().holding.at(0).progress.step == 5);
   CHECK(waiting.second_.hello().holding.at(0).progress.tokens == 50);

@@ -99,7 +99,8 @@ TEST_CASE("a failure before COMMIT loses the iteration and nothing else", "[engi
   cluster.begin(0);
   // Every device is PREPARED; then, before the decision arrives, the iteration is dropped.
   REQUIRE(cluster.advance_to(Progress::committing).ok());
-  for (std::size_t device = 0; device < 4; ++device) cluster.executor(device).abandon();
+  for (std::size_t device = 0; device < 4; ++device)
+    REQUIRE(cluster.executor(device).abandon().ok());
   CHECK(equal(before, cluster.parameters()));
 }
 
@@ -141,7 +142,7 @@ TEST_CASE("a send that fails before a device is prepared is an error", "[engine]
   REQUIRE(first.advance().value() == Progress::waiting);  // Rows are on their way to the llm.
   late[0]->fail_sends();
   CHECK_FALSE(first.advance().ok());
-  first.abandon();
+  REQUIRE(first.abandon().ok());
   CHECK(cluster.activations(0) == Bytes{});
 }
 

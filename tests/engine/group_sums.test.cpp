@@ -99,9 +99,9 @@ struct Holders {
         for (const Parcel& parcel : sums_of(d).send(GroupId{0})) mailbox(d).send(parcel);
     for (const auto d : order) {
       if (role(d).adds == 0) continue;
-      const GroupSums::Sum done = sums_of(d).reduce(GroupId{0}, take(d, ActionKind::reduce));
-      norms.push_back(done.norm);
-      for (const Parcel& parcel : done.parcels) mailbox(d).send(parcel);
+      const auto parcels = sums_of(d).reduce(GroupId{0}, take(d, ActionKind::reduce));
+      for (const Parcel& parcel : parcels) mailbox(d).send(parcel);
+      norms.push_back(sums_of(d).measure(GroupId{0}));
     }
     for (const auto d : order)
       if (role(d).takes) sums_of(d).receive(GroupId{0}, take(d, ActionKind::reduce_receive));

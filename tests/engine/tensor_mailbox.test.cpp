@@ -49,7 +49,8 @@ at::Tensor tensor(std::int64_t elements, double value) {
   return at::full({elements}, value, at::kDouble);
 }
 
-TEST_CASE("receives are posted as far as the bound has room, and again after a take", "[engine]") {
+TEST_CASE("receives are posted as far as the bound has room, and again after a release",
+          "[engine]") {
   Fixture fixture;
   fixture.here().begin(1, Bytes{24});
   fixture.there().begin(1, {});
@@ -61,6 +62,9 @@ TEST_CASE("receives are posted as far as the bound has room, and again after a t
   fixture.there().send({first.key, 0, tensor(2, 5)});
   REQUIRE(fixture.here().arrived({first}).value());
   CHECK(at::equal(*fixture.here().take(first.key), tensor(2, 5)));
+  // The work that took it may not have looked into it yet.
+  CHECK_FALSE(fixture.here().post({second}).value());
+  fixture.here().release(first.key);
   CHECK(fixture.here().post({second}).value());
   CHECK(fixture.here().peak() == Bytes{16});
   // What is larger than the bound is posted alone.
@@ -68,7 +72,7 @@ TEST_CASE("receives are posted as far as the bound has room, and again after a t
   CHECK(fixture.here().post({arrival(TagKind::rows, 0, 9)}).value());
 }
 
-TEST_CASE("what has arrived is held until it is taken; reductions are gradients' own memory",
+TEST_CASE("what has arrived is held until work has it; reductions are gradients' own memory",
           "[engine]") {
   Fixture fixture;
   fixture.here().begin(1, Bytes{1000});
@@ -84,7 +88,14 @@ TEST_CASE("what has arrived is held until it is taken; reductions are gradients'
   fixture.here().put({TagKind::rows, 7}, Bytes{32});  // From this device itself.
   CHECK(fixture.here().held() == Bytes{16 + 24 + 32});
   fixture.here().take(gradient.key);
+  fixture.here().take(sum.key);
+  fixture.here().take({TagKind::rows, 7});
+  CHECK(fixture.here().held() == Bytes{16 + 24 + 32});
+  fixture.here().release(gradient.key);
+  fixture.here().release(sum.key);
   CHECK(fixture.here().held() == Bytes{16 + 32});
+  fixture.here().release({TagKind::rows, 7});
+  CHECK(fixture.here().held() == Bytes{16});
 }
 
 TEST_CASE("rows and gradients of one message, and those of other steps, are kept apart",

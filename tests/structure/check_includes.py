@@ -15,7 +15,8 @@ FILES = "runtime/files"
 PLUGINS = "runtime/plugins"
 POLICIES = "runtime/policies"
 FORMATS = "runtime/data/formats"
-RUNTIME = [VOCABULARY, FILES, PLUGINS, POLICIES, FORMATS, "runtime/door", "runtime/job", "runtime/data", "runtime/state", "runtime/observe"]
+OBSERVERS = "runtime/observers"
+RUNTIME = [VOCABULARY, FILES, PLUGINS, POLICIES, FORMATS, OBSERVERS, "runtime/door", "runtime/job", "runtime/data", "runtime/state", "runtime/observe"]
 FAMILY = "models/family"
 FAMILIES = ["models/llama", "models/mlp", "models/qwen2_vl", "models/whisper"]
 BELOW_ENGINE = RUNTIME + [FAMILY, "scheduler", "balancer", "kernels", "models", "transport"]
@@ -30,7 +31,8 @@ ALLOWED = {
     FAMILY: [VOCABULARY, *FAMILIES],  # Its table names all.
     **{folder: [VOCABULARY, "kernels", "models", FAMILY] for folder in FAMILIES},
     FORMATS: [VOCABULARY],
-    "runtime/job": [VOCABULARY, FILES, FAMILY, PLUGINS, POLICIES, FORMATS],
+    OBSERVERS: [VOCABULARY],
+    "runtime/job": [VOCABULARY, FILES, FAMILY, PLUGINS, POLICIES, FORMATS, OBSERVERS],
     "runtime/data": [VOCABULARY, FILES, FORMATS],
     "runtime/state": [VOCABULARY, FILES],
     "runtime/observe": [VOCABULARY, FILES],
