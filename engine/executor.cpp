@@ -1,8 +1,8 @@
 #include "engine/executor.hpp"
 
 #include <c10/util/Exception.h>
-#include <algorithm>
 
+#include <algorithm>
 #include <exception>
 #include <new>
 #include <optional>

@@ -121,17 +121,21 @@ void check_cluster(const Cluster& cluster, Findings& findings) {
                     "wait for several heartbeats: give at least three intervals");
 }
 
-/// REQUIRES for `modules`: they are complete.
+/// REQUIRES: the job's modules are complete.
+void check_module_name(const Job& job, const std::string& key, const std::string& name,
+                       const std::string& fix, Findings& findings) {
+  if (std::none_of(job.modules.begin(), job.modules.end(),
+                   [&](const auto& module) { return module.name == name; }))
+    findings.add_at(key, key + ": no module is called '" + name + "'", fix);
+}
+
 void check_observers(const Job& job, Findings& findings) {
   for (std::size_t i = 0; i < job.observe.observers.size(); ++i) {
     const auto& watch = job.observe.observers[i];
     const auto path = "observe.observers[" + std::to_string(i) + "]";
-    const bool known = std::any_of(job.modules.begin(), job.modules.end(),
-                                   [&](const auto& module) { return module.name == watch.module; });
-    if (!watch.module.empty() && !known)
-      findings.add_at(path + ".module",
-                      path + ".module: no module is called '" + watch.module + "'",
-                      "name a module of [modules], or leave it out for all");
+    if (!watch.module.empty())
+      check_module_name(job, path + ".module", watch.module,
+                        "name a module of [modules], or leave it out for all", findings);
   }
 }
 
@@ -147,12 +151,7 @@ void check_slow_shapes(const Job& job, Findings& findings) {
   for (std::size_t i = 0; i < job.debug.slow_shapes.size(); ++i) {
     const auto& shape = job.debug.slow_shapes[i];
     const auto path = "debug.slow_shapes[" + std::to_string(i) + "]";
-    const bool known = std::any_of(job.modules.begin(), job.modules.end(),
-                                   [&](const auto& module) { return module.name == shape.module; });
-    if (!known)
-      findings.add_at(path + ".module",
-                      path + ".module: no module is called '" + shape.module + "'",
-                      "name a module of [modules]");
+    check_module_name(job, path + ".module", shape.module, "name a module of [modules]", findings);
     if (shape.node && *shape.node >= job.cluster.nodes)
       findings.add_at(path + ".node",
                       path + ".node: there is no node " + std::to_string(*shape.node) + " among " +
