@@ -17,6 +17,7 @@
 #include "app/stalled_read.hpp"
 #include "app/terminal.hpp"
 #include "app/text_table.hpp"
+#include "engine/choose_layout.hpp"
 #include "engine/nominal_profile.hpp"
 #include "engine/profile_data.hpp"
 #include "engine/profile_run.hpp"

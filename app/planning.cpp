@@ -20,6 +20,7 @@
 #include "runtime/job/where_given.hpp"
 #include "runtime/observe/timeline_page.hpp"
 #include "scheduler/layout_score.hpp"
+#include "scheduler/state_bytes.hpp"
 
 namespace troupe::app {
 

@@ -10,6 +10,7 @@
 #include "scheduler/instantiate.hpp"
 #include "scheduler/layout_score.hpp"
 #include "scheduler/stage_graph.hpp"
+#include "scheduler/state_bytes.hpp"
 #include "scheduler/template_layout.hpp"
 
 namespace troupe::app {

@@ -116,6 +116,12 @@ Status check_executable(const ParallelPlan& plan) {
   return Done{};
 }
 
+Result<ParallelPlan> make_parallel_plan(const JobSetup& setup) {
+  auto layout = choose_layout(setup);
+  if (!layout.ok()) return std::move(layout).error();
+  return std::move(layout).value().plan;
+}
+
 scheduler::TemplateSet templates_for_losses(const JobSetup& setup, const ParallelPlan& plan,
                                             std::vector<SampleShape> samples) {
   const job::Job& job = setup.job;

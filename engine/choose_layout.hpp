@@ -52,6 +52,9 @@ inline constexpr std::uint64_t kJudgedBatches = 3;
 /// `draw_shapes` and `profile_at_hand`.
 Result<JobLayout> choose_layout(const JobSetup& setup);
 
+/// The same without reasons: the plan that a job starts with.
+Result<ParallelPlan> make_parallel_plan(const JobSetup& setup);
+
 /// Templates of pipelines on 1 to all nodes of the job, for when nodes are lost or join: one device
 /// per stage, balanced for `samples`. None where the job has one node, no costs or no samples, or
 /// where the model cannot be cut so.

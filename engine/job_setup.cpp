@@ -4,8 +4,6 @@
 #include <cmath>
 #include <utility>
 
-#include "engine/choose_layout.hpp"
-#include "engine/profile_speeds.hpp"
 #include "models/family/registry.hpp"
 #include "models/graph_problems.hpp"
 
@@ -108,6 +106,11 @@ Result<JobSetup> prepare(const job::Job& job) {
   return setup;
 }
 
+scheduler::DeviceSpeeds speeds_for(const job::Cluster& cluster, scheduler::DeviceSpeeds speeds) {
+  if (cluster.local_nodes == cluster.nodes) speeds.network = speeds.machine;
+  return speeds;
+}
+
 Result<std::shared_ptr<const PlanningCosts>> planning_costs(const JobSetup& setup,
                                                             const scheduler::Profile& profile,
                                                             Bytes device_memory) {
@@ -118,12 +121,6 @@ Result<std::shared_ptr<const PlanningCosts>> planning_costs(const JobSetup& setu
   options.speeds = speeds_for(setup.job.cluster, profile.speeds);
   return std::make_shared<const PlanningCosts>(
       PlanningCosts{std::move(model).value(), std::move(options), device_memory});
-}
-
-Result<ParallelPlan> make_parallel_plan(const JobSetup& setup) {
-  auto layout = choose_layout(setup);
-  if (!layout.ok()) return std::move(layout).error();
-  return std::move(layout).value().plan;
 }
 
 data::MediaModules media_modules(const JobSetup& setup) {

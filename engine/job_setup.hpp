@@ -57,16 +57,15 @@ std::vector<Error> setup_problems(const job::Job& job);
 /// Errors: the first of `setup_problems`.
 Result<JobSetup> prepare(const job::Job& job);
 
+/// The speeds as a job sees them: where all its nodes are local, their network is the machine.
+scheduler::DeviceSpeeds speeds_for(const job::Cluster& cluster, scheduler::DeviceSpeeds speeds);
+
 /// Costs for planning from a profile of the job's model, on devices with this much memory each (for
 /// those of this machine: `memory_at_hand`).
 /// Errors: as `scheduler::CostModel::create`.
 Result<std::shared_ptr<const PlanningCosts>> planning_costs(const JobSetup& setup,
                                                             const scheduler::Profile& profile,
                                                             Bytes device_memory);
-
-/// The layout of the job file, or the chosen one, on the job's nodes and devices: the plan of
-/// `choose_layout`, with its errors.
-Result<ParallelPlan> make_parallel_plan(const JobSetup& setup);
 
 /// Which modules of the model take images and audio.
 data::MediaModules media_modules(const JobSetup& setup);

@@ -17,6 +17,7 @@
 #include "kernels/linear.hpp"
 #include "models/family/registry.hpp"
 #include "scheduler/predicted_costs.hpp"
+#include "scheduler/state_bytes.hpp"
 
 namespace troupe::engine {
 

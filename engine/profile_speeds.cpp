@@ -156,9 +156,4 @@ Result<scheduler::DeviceSpeeds> measure_speeds(const JobSetup& setup, QuietWatch
   return speeds;
 }
 
-scheduler::DeviceSpeeds speeds_for(const job::Cluster& cluster, scheduler::DeviceSpeeds speeds) {
-  if (cluster.local_nodes == cluster.nodes) speeds.network = speeds.machine;
-  return speeds;
-}
-
 }  // namespace troupe::engine

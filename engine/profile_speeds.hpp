@@ -20,7 +20,4 @@ namespace troupe::engine {
 /// Errors: as `transport::create_transport`; timed_out.
 Result<scheduler::DeviceSpeeds> measure_speeds(const JobSetup& setup, QuietWatch& watch);
 
-/// The speeds as a job sees them: where all its nodes are local, their network is the machine.
-scheduler::DeviceSpeeds speeds_for(const job::Cluster& cluster, scheduler::DeviceSpeeds speeds);
-
 }  // namespace troupe::engine

@@ -8,6 +8,7 @@
 #include "scheduler/layout_request.hpp"
 #include "scheduler/predicted_costs.hpp"
 #include "scheduler/save_plan.hpp"
+#include "scheduler/state_bytes.hpp"
 #include "scheduler/state_moves.hpp"
 
 namespace troupe::engine {

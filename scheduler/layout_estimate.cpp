@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "scheduler/predicted_costs.hpp"
+#include "scheduler/state_bytes.hpp"
 
 namespace troupe::scheduler {
 

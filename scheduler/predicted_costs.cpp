@@ -1,6 +1,7 @@
 #include "scheduler/predicted_costs.hpp"
 #include "scheduler/rank_links.hpp"
 #include "scheduler/standby_holders.hpp"
+#include "scheduler/state_bytes.hpp"
 #include "scheduler/state_moves.hpp"
 
 #include <cstddef>
@@ -141,17 +142,6 @@ SimulationCosts costs_of(const ParallelPlan& plan, const PredictionOptions& opti
 }
 
 }  // namespace
-
-double bytes_per_element(Dtype dtype) {
-  return static_cast<double>(bytes_per_element(StateKind::value, dtype));
-}
-
-double state_bytes_per_trained_element(Dtype dtype) {
-  const std::int64_t moments = bytes_per_element(StateKind::moments, dtype);
-  const std::int64_t gradient = moments / 2;  // In the type of either moment.
-  return static_cast<double>(bytes_per_element(StateKind::value, dtype) +
-                             bytes_per_element(StateKind::master, dtype) + moments + gradient);
-}
 
 Result<std::vector<SampleWork>> sample_workloads(const CostModel& model,
                                                  std::span<const SampleShape> samples,

@@ -28,13 +28,6 @@ struct PredictionOptions {
   DeviceSpeeds speeds;        ///< As the profile says; zeros: only layers take time.
 };
 
-/// Bytes of one element of parameters and rows.
-double bytes_per_element(Dtype dtype);
-
-/// Bytes that training keeps per element that trains: parameter, gradient, AdamW's two moments, and
-/// for bf16 an fp32 master copy (gradients and moments are fp32 too). fp32: 16, bf16: 18, fp64: 32.
-double state_bytes_per_trained_element(Dtype dtype);
-
 /// Per stage: bytes of parameters, gradients and optimizer on each of its ranks, whatever the
 /// samples.
 std::vector<double> stage_state_bytes(const ParallelPlan& plan, const PredictionOptions& options);

@@ -2,13 +2,11 @@
 
 #include <algorithm>
 
+#include "scheduler/state_bytes.hpp"
+
 namespace troupe::scheduler {
 
 namespace {
-
-double bytes_per_element(Dtype dtype) {
-  return dtype == Dtype::bf16 ? 2 : dtype == Dtype::fp32 ? 4 : 8;
-}
 
 class Roofline {
  public:

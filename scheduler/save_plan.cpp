@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "scheduler/state_bytes.hpp"
 #include "scheduler/state_moves.hpp"
 
 namespace troupe::scheduler {

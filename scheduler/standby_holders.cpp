@@ -6,8 +6,8 @@
 #include <set>
 #include <utility>
 
-#include "scheduler/predicted_costs.hpp"
 #include "scheduler/stage_graph.hpp"
+#include "scheduler/state_bytes.hpp"
 
 namespace troupe::scheduler {
 

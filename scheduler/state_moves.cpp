@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "scheduler/copy_plan.hpp"
+#include "scheduler/state_bytes.hpp"
 
 namespace troupe::scheduler {
 
@@ -182,16 +183,6 @@ class Planner {
 };
 
 }  // namespace
-
-std::int64_t bytes_per_element(StateKind kind, Dtype dtype) {
-  const std::int64_t wide = dtype == Dtype::fp64 ? 8 : 4;
-  switch (kind) {
-    case StateKind::value: return dtype == Dtype::bf16 ? 2 : wide;
-    case StateKind::master: return dtype == Dtype::bf16 ? wide : 0;
-    case StateKind::moments: return 2 * wide;
-  }
-  return 0;
-}
 
 StatePlacement place_state(const ParallelPlan& plan, const std::vector<ParameterInfo>& parameters,
                            Dtype dtype) {

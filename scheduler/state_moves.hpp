@@ -15,9 +15,6 @@
 
 namespace troupe::scheduler {
 
-/// Bytes that one element of a parameter takes in a shard of this kind: 0 where there is none.
-std::int64_t bytes_per_element(StateKind kind, Dtype dtype);
-
 /// What a layout needs: of every parameter its value on each device whose stages use it, of that
 /// the share of its tensor-parallel rank (`rank_box`), and all of it on each device that is on
 /// standby for it; where it trains its master (narrow types only) and moments there too.

@@ -10,6 +10,7 @@
 #include "scheduler/pipeline_templates.hpp"
 #include "scheduler/predicted_costs.hpp"
 #include "scheduler/roofline.hpp"
+#include "scheduler/state_bytes.hpp"
 
 namespace troupe::app {
 

@@ -10,6 +10,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "engine/choose_layout.hpp"
 #include "runtime/observe/recorded_trace.hpp"
 #include "tests/actors/fake_actors.hpp"
 #include "tests/actors/test_system.hpp"

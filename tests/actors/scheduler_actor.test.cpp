@@ -5,6 +5,7 @@
 #include <catch2/catch_approx.hpp>
 
 #include "actors/recorder_actor.hpp"
+#include "engine/choose_layout.hpp"
 #include "engine/nominal_profile.hpp"
 #include "tests/actors/fake_actors.hpp"
 #include "tests/actors/test_system.hpp"

@@ -1,5 +1,6 @@
 #include "actors/supervisor_asked_layout.hpp"
 
+#include "engine/choose_layout.hpp"
 #include "engine/nominal_profile.hpp"
 #include "engine/state_memory.hpp"
 #include "scheduler/relayout.hpp"

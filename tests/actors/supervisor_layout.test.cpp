@@ -1,4 +1,5 @@
 #include "actors/supervisor_records.hpp"
+#include "engine/choose_layout.hpp"
 #include "engine/state_memory.hpp"
 #include "tests/actors/head_fixture.hpp"
 

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "engine/choose_layout.hpp"
 #include "engine/job_setup.hpp"
 #include "engine/profile_data.hpp"
 #include "engine/profile_run.hpp"

@@ -1,5 +1,6 @@
 #include "engine/asked_layout.hpp"
 
+#include "engine/choose_layout.hpp"
 #include "engine/nominal_profile.hpp"
 #include "engine/state_memory.hpp"
 #include "tests/engine/tiny_job.hpp"

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "engine/choose_layout.hpp"
 #include "engine/nominal_profile.hpp"
 #include "engine/packing.hpp"
 #include "scheduler/roofline.hpp"

@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "engine/choose_layout.hpp"
 #include "engine/dealing.hpp"
 #include "engine/microbatching.hpp"
 #include "engine/nominal_profile.hpp"

@@ -1,5 +1,6 @@
 #include "tests/torch_catch.hpp"
 
+#include "engine/choose_layout.hpp"
 #include "engine/memory_bounds.hpp"
 #include "scheduler/place_by_hand.hpp"
 

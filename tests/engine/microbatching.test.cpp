@@ -8,6 +8,7 @@
 #include <catch2/generators/catch_generators_range.hpp>
 #include <set>
 
+#include "engine/choose_layout.hpp"
 #include "engine/memory_bounds.hpp"
 #include "engine/nominal_profile.hpp"
 #include "scheduler/check_plan.hpp"

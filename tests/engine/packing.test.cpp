@@ -1,5 +1,6 @@
 #include "tests/torch_catch.hpp"
 
+#include "engine/choose_layout.hpp"
 #include "engine/packing.hpp"
 
 #include <ATen/ops/equal.h>

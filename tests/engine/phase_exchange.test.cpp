@@ -5,6 +5,7 @@
 #include <random>
 #include <set>
 
+#include "engine/choose_layout.hpp"
 #include "tests/engine/tiny_job.hpp"
 #include "tests/torch_catch.hpp"
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/batch_planner.hpp"
+#include "engine/choose_layout.hpp"
 #include "tests/engine/tiny_job.hpp"
 
 namespace troupe::engine {

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <thread>
 
+#include "engine/choose_layout.hpp"
 #include "engine/profile_run.hpp"
 #include "tests/engine/fake_machine.hpp"
 #include "tests/engine/measured_events.hpp"

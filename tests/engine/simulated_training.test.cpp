@@ -5,6 +5,7 @@
 #include <catch2/generators/catch_generators.hpp>
 #include <set>
 
+#include "engine/choose_layout.hpp"
 #include "engine/nominal_profile.hpp"
 #include "scheduler/place_by_hand.hpp"
 #include "tests/engine/tiny_job.hpp"

@@ -9,6 +9,7 @@
 #include <optional>
 #include <random>
 
+#include "engine/choose_layout.hpp"
 #include "engine/model_stage.hpp"
 #include "engine/state_transfer.hpp"
 #include "scheduler/state_moves.hpp"

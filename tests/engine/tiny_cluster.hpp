@@ -16,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+#include "engine/choose_layout.hpp"
 #include "engine/device.hpp"
 #include "engine/executor.hpp"
 #include "engine/model_stage.hpp"

@@ -8,6 +8,7 @@
 
 #include "scheduler/place_by_hand.hpp"
 #include "scheduler/standby_holders.hpp"
+#include "scheduler/state_bytes.hpp"
 #include "tests/scheduler/random_plans.hpp"
 #include "tests/scheduler/random_states.hpp"
 

@@ -6,6 +6,7 @@
 #include <catch2/generators/catch_generators_range.hpp>
 
 #include "balancer/policies.hpp"
+#include "engine/choose_layout.hpp"
 #include "engine/nominal_profile.hpp"
 #include "scheduler/place_by_hand.hpp"
 #include "tests/engine/tiny_job.hpp"
