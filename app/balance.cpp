@@ -17,13 +17,13 @@
 #include "app/stalled_read.hpp"
 #include "app/terminal.hpp"
 #include "app/text_table.hpp"
-#include "engine/choose_layout.hpp"
-#include "engine/nominal_profile.hpp"
-#include "engine/profile_data.hpp"
-#include "engine/profile_run.hpp"
+#include "engine/layout/choose_layout.hpp"
+#include "engine/profiling/nominal_profile.hpp"
+#include "engine/profiling/profile_data.hpp"
+#include "engine/profiling/profile_run.hpp"
 #include "runtime/policies/registry.hpp"
 #include "runtime/vocabulary/nearest_word.hpp"
-#include "scheduler/predicted_costs.hpp"
+#include "scheduler/simulate/predicted_costs.hpp"
 
 namespace troupe::app {
 

@@ -18,13 +18,13 @@
 #include "app/read_limits.hpp"
 #include "app/run_argument.hpp"
 #include "app/terminal.hpp"
-#include "runtime/data/epochs.hpp"
+#include "runtime/data/batches/epochs.hpp"
 #include "runtime/files/look_up.hpp"
 #include "runtime/files/read_stream.hpp"
 #include "runtime/job/load_job.hpp"
 #include "runtime/vocabulary/model_words.hpp"
 #include "runtime/vocabulary/printable.hpp"
-#include "scheduler/layout_request.hpp"
+#include "scheduler/layout/layout_request.hpp"
 
 namespace troupe::app {
 

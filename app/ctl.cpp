@@ -7,14 +7,14 @@
 #include <optional>
 #include <string>
 
-#include "actors/system.hpp"
+#include "actors/link/system.hpp"
 #include "app/commands.hpp"
 #include "app/control_file.hpp"
 #include "app/read_limits.hpp"
 #include "app/run_argument.hpp"
 #include "app/signals.hpp"
 #include "app/terminal.hpp"
-#include "engine/this_machine.hpp"
+#include "engine/profiling/this_machine.hpp"
 #include "runtime/job/read_layout.hpp"
 #include "runtime/observe/job_status.hpp"
 #include "runtime/vocabulary/printable.hpp"

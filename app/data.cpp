@@ -4,7 +4,7 @@
 
 #include "app/data_commands.hpp"
 #include "app/terminal.hpp"
-#include "runtime/data/demo_data.hpp"
+#include "runtime/data/made/demo_data.hpp"
 #include "runtime/job/load_job.hpp"
 
 namespace troupe::app {

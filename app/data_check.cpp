@@ -3,8 +3,8 @@
 
 #include "app/data_commands.hpp"
 #include "app/terminal.hpp"
-#include "engine/this_machine.hpp"
-#include "runtime/data/data_summary.hpp"
+#include "engine/profiling/this_machine.hpp"
+#include "runtime/data/samples/data_summary.hpp"
 #include "runtime/vocabulary/printable.hpp"
 
 namespace troupe::app {

@@ -10,8 +10,8 @@
 #include "app/commands.hpp"
 #include "app/read_limits.hpp"
 #include "app/stalled_read.hpp"
-#include "engine/job_setup.hpp"
-#include "runtime/data/dataset.hpp"
+#include "engine/setup/job_setup.hpp"
+#include "runtime/data/samples/dataset.hpp"
 #include "runtime/vocabulary/result.hpp"
 
 namespace troupe::app {

@@ -2,9 +2,9 @@
 
 #include "app/data_commands.hpp"
 #include "app/terminal.hpp"
-#include "runtime/data/decode_sample.hpp"
-#include "runtime/data/epoch_order.hpp"
-#include "runtime/data/show_sample.hpp"
+#include "runtime/data/batches/epoch_order.hpp"
+#include "runtime/data/samples/decode_sample.hpp"
+#include "runtime/data/samples/show_sample.hpp"
 
 namespace troupe::app {
 

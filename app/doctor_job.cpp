@@ -10,9 +10,9 @@
 #include "app/doors.hpp"
 #include "app/job_problems.hpp"
 #include "app/terminal.hpp"
-#include "engine/run_folder.hpp"
-#include "engine/run_lock.hpp"
-#include "runtime/data/dataset.hpp"
+#include "engine/run/run_folder.hpp"
+#include "engine/run/run_lock.hpp"
+#include "runtime/data/samples/dataset.hpp"
 
 namespace troupe::app {
 

@@ -15,9 +15,9 @@
 #include "app/stalled_read.hpp"
 #include "app/terminal.hpp"
 #include "app/text_table.hpp"
-#include "engine/job_setup.hpp"
-#include "scheduler/failure_events.hpp"
-#include "scheduler/profile.hpp"
+#include "engine/setup/job_setup.hpp"
+#include "scheduler/cost/profile.hpp"
+#include "scheduler/recovery/failure_events.hpp"
 
 namespace troupe::app {
 

@@ -2,15 +2,15 @@
 
 #include <utility>
 
-#include "engine/choose_layout.hpp"
-#include "engine/data_warnings.hpp"
-#include "engine/initial_layers.hpp"
-#include "engine/nominal_profile.hpp"
-#include "engine/plan_summary.hpp"
-#include "engine/state_memory.hpp"
+#include "engine/iteration/data_warnings.hpp"
+#include "engine/iteration/plan_summary.hpp"
+#include "engine/layout/choose_layout.hpp"
+#include "engine/profiling/nominal_profile.hpp"
+#include "engine/setup/initial_layers.hpp"
+#include "engine/state/state_memory.hpp"
 #include "models/factory.hpp"
 #include "runtime/job/where_given.hpp"
-#include "scheduler/layout_problems.hpp"
+#include "scheduler/layout/layout_problems.hpp"
 
 namespace troupe::app {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/job_setup.hpp"
+#include "engine/setup/job_setup.hpp"
 #include "runtime/job/load_job.hpp"
 #include "runtime/vocabulary/result.hpp"
 

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "actors/system.hpp"
+#include "actors/link/system.hpp"
 #include "runtime/door/job_key.hpp"
 #include "runtime/door/loopback_key.hpp"
 #include "runtime/job/job.hpp"

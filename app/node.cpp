@@ -17,10 +17,10 @@
 #include <string>
 #include <thread>
 
-#include "actors/heartbeat.hpp"
-#include "actors/node_actor.hpp"
-#include "actors/peers.hpp"
-#include "actors/system.hpp"
+#include "actors/link/heartbeat.hpp"
+#include "actors/link/system.hpp"
+#include "actors/node/node_actor.hpp"
+#include "actors/node/peers.hpp"
 #include "app/commands.hpp"
 #include "app/control_file.hpp"
 #include "app/keys.hpp"
@@ -29,7 +29,7 @@
 #include "app/terminal.hpp"
 #include "app/transport_options.hpp"
 #include "app/version.hpp"
-#include "engine/this_machine.hpp"
+#include "engine/profiling/this_machine.hpp"
 #include "runtime/job/load_job.hpp"
 #include "transport/registry.hpp"
 

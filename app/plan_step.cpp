@@ -7,8 +7,8 @@
 
 #include "app/planning_text.hpp"
 #include "app/progress.hpp"
-#include "engine/choose_layout.hpp"
-#include "scheduler/layout_score.hpp"
+#include "engine/layout/choose_layout.hpp"
+#include "scheduler/layout/layout_score.hpp"
 
 namespace troupe::app {
 

@@ -12,12 +12,12 @@
 
 #include "app/commands.hpp"
 #include "app/stalled_read.hpp"
-#include "engine/job_setup.hpp"
-#include "engine/simulated_training.hpp"
+#include "engine/layout/simulated_training.hpp"
+#include "engine/setup/job_setup.hpp"
 #include "runtime/job/load_job.hpp"
 #include "runtime/vocabulary/result.hpp"
-#include "scheduler/auto_layout.hpp"
-#include "scheduler/device_catalog.hpp"
+#include "scheduler/cost/device_catalog.hpp"
+#include "scheduler/layout/auto_layout.hpp"
 
 namespace troupe::app {
 

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "app/planning_text.hpp"
-#include "scheduler/profile_batch.hpp"
-#include "scheduler/template_layout.hpp"
+#include "scheduler/cost/profile_batch.hpp"
+#include "scheduler/recovery/template_layout.hpp"
 
 namespace troupe::app {
 

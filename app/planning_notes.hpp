@@ -10,7 +10,7 @@
 
 #include "app/plan_step.hpp"
 #include "app/planning.hpp"
-#include "scheduler/pipeline_templates.hpp"
+#include "scheduler/recovery/pipeline_templates.hpp"
 
 namespace troupe::app {
 

@@ -10,9 +10,9 @@
 #include "app/standby_text.hpp"
 #include "app/terminal.hpp"
 #include "app/text_table.hpp"
-#include "engine/state_memory.hpp"
-#include "scheduler/profile_batch.hpp"
-#include "scheduler/stage_graph.hpp"
+#include "engine/state/state_memory.hpp"
+#include "scheduler/cost/profile_batch.hpp"
+#include "scheduler/iteration/stage_graph.hpp"
 
 namespace troupe::app {
 

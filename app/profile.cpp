@@ -11,10 +11,10 @@
 #include "app/progress.hpp"
 #include "app/stalled_read.hpp"
 #include "app/terminal.hpp"
-#include "engine/nominal_profile.hpp"
-#include "engine/profile_data.hpp"
-#include "engine/profile_run.hpp"
-#include "scheduler/cost_model.hpp"
+#include "engine/profiling/nominal_profile.hpp"
+#include "engine/profiling/profile_data.hpp"
+#include "engine/profiling/profile_run.hpp"
+#include "scheduler/cost/cost_model.hpp"
 
 namespace troupe::app {
 

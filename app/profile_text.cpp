@@ -5,7 +5,7 @@
 #include <cstdio>
 
 #include "app/terminal.hpp"
-#include "engine/nominal_profile.hpp"
+#include "engine/profiling/nominal_profile.hpp"
 
 namespace troupe::app {
 

@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "engine/profile_data.hpp"
-#include "engine/profile_run.hpp"
-#include "scheduler/cost_model.hpp"
-#include "scheduler/profile_verdict.hpp"
+#include "engine/profiling/profile_data.hpp"
+#include "engine/profiling/profile_run.hpp"
+#include "scheduler/cost/cost_model.hpp"
+#include "scheduler/cost/profile_verdict.hpp"
 
 namespace troupe::app {
 

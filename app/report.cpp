@@ -13,7 +13,7 @@
 #include "app/read_limits.hpp"
 #include "app/run_argument.hpp"
 #include "app/terminal.hpp"
-#include "engine/run_lock.hpp"
+#include "engine/run/run_lock.hpp"
 #include "runtime/observe/line_file.hpp"
 #include "runtime/vocabulary/printable.hpp"
 

@@ -1,7 +1,7 @@
 #include "app/resuming.hpp"
 
 #include "app/terminal.hpp"
-#include "engine/data_warnings.hpp"
+#include "engine/iteration/data_warnings.hpp"
 #include "runtime/observe/run_facts.hpp"
 
 namespace troupe::app {

@@ -7,7 +7,7 @@
 
 #include "app/spawn.hpp"
 #include "app/version.hpp"
-#include "engine/this_machine.hpp"
+#include "engine/profiling/this_machine.hpp"
 #include "runtime/observe/run_facts.hpp"
 #include "runtime/vocabulary/model_words.hpp"
 

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "actors/system.hpp"
+#include "actors/link/system.hpp"
 
 namespace troupe::app {
 

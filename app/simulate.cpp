@@ -10,7 +10,7 @@
 #include "app/planning_text.hpp"
 #include "app/progress.hpp"
 #include "app/terminal.hpp"
-#include "scheduler/layout_score.hpp"
+#include "scheduler/layout/layout_score.hpp"
 
 namespace troupe::app {
 

@@ -3,7 +3,7 @@
 #include <chrono>
 #include <utility>
 
-#include "actors/read_watch.hpp"
+#include "actors/node/read_watch.hpp"
 #include "app/signals.hpp"
 #include "app/terminal.hpp"
 

@@ -1,6 +1,7 @@
 // The end of a process whose files cannot be read: its data, a checkpoint, saved weights. Node
-// processes of a job have the supervisor for that (`actors/read_watch.hpp`); this is for the head
-// before it starts them, for references, and for every command that looks into the data of a job.
+// processes of a job have the supervisor for that (`actors/node/read_watch.hpp`); this is for the
+// head before it starts them, for references, and for every command that looks into the data of a
+// job.
 
 #pragma once
 

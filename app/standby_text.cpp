@@ -10,8 +10,8 @@
 
 #include "app/planning_text.hpp"
 #include "app/text_table.hpp"
-#include "scheduler/predicted_costs.hpp"
-#include "scheduler/standby_holders.hpp"
+#include "scheduler/simulate/predicted_costs.hpp"
+#include "scheduler/state/standby_holders.hpp"
 
 namespace troupe::app {
 

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "app/control_file.hpp"
-#include "engine/run_lock.hpp"
+#include "engine/run/run_lock.hpp"
 #include "runtime/job/changed_keys.hpp"
 #include "runtime/job/load_job.hpp"
 #include "runtime/observe/run_facts.hpp"

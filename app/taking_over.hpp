@@ -7,7 +7,7 @@
 #include <filesystem>
 
 #include "app/resuming.hpp"
-#include "engine/data_identity.hpp"
+#include "engine/setup/data_identity.hpp"
 #include "runtime/job/job.hpp"
 #include "runtime/vocabulary/job_progress.hpp"
 #include "runtime/vocabulary/result.hpp"

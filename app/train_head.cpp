@@ -12,9 +12,9 @@
 #include <set>
 #include <utility>
 
-#include "actors/head_colleagues.hpp"
-#include "actors/supervisor_actor.hpp"
-#include "actors/system.hpp"
+#include "actors/link/system.hpp"
+#include "actors/supervisor/head_colleagues.hpp"
+#include "actors/supervisor/supervisor_actor.hpp"
 #include "app/control_file.hpp"
 #include "app/local_nodes.hpp"
 #include "app/run_record.hpp"
@@ -23,10 +23,10 @@
 #include "app/taking_over.hpp"
 #include "app/terminal.hpp"
 #include "app/version.hpp"
-#include "engine/choose_layout.hpp"
-#include "engine/continued_run.hpp"
-#include "engine/plan_summary.hpp"
-#include "engine/this_machine.hpp"
+#include "engine/iteration/plan_summary.hpp"
+#include "engine/layout/choose_layout.hpp"
+#include "engine/profiling/this_machine.hpp"
+#include "engine/run/continued_run.hpp"
 #include "runtime/observe/plan_words.hpp"
 
 namespace troupe::app {

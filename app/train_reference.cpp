@@ -8,14 +8,14 @@
 #include <optional>
 #include <thread>
 
-#include "actors/heartbeat.hpp"
-#include "actors/system.hpp"
+#include "actors/link/heartbeat.hpp"
+#include "actors/link/system.hpp"
 #include "app/run_record.hpp"
 #include "app/signals.hpp"
 #include "app/terminal.hpp"
 #include "app/version.hpp"
-#include "engine/reference.hpp"
-#include "runtime/data/epoch_order.hpp"
+#include "engine/reference/reference.hpp"
+#include "runtime/data/batches/epoch_order.hpp"
 #include "runtime/observe/step_reporter.hpp"
 
 namespace troupe::app {

@@ -6,12 +6,12 @@
 
 #include "app/run_record.hpp"
 #include "app/terminal.hpp"
-#include "engine/choose_layout.hpp"
-#include "engine/continued_run.hpp"
-#include "engine/data_warnings.hpp"
-#include "engine/initial_layers.hpp"
-#include "engine/nominal_profile.hpp"
-#include "engine/state_memory.hpp"
+#include "engine/iteration/data_warnings.hpp"
+#include "engine/layout/choose_layout.hpp"
+#include "engine/profiling/nominal_profile.hpp"
+#include "engine/run/continued_run.hpp"
+#include "engine/setup/initial_layers.hpp"
+#include "engine/state/state_memory.hpp"
 #include "runtime/state/checkpoint_keeping.hpp"
 #include "runtime/vocabulary/host_port.hpp"
 

@@ -8,16 +8,16 @@
 #include <vector>
 
 #include "app/resuming.hpp"
-#include "engine/data_identity.hpp"
-#include "engine/job_setup.hpp"
-#include "engine/profile_run.hpp"
-#include "engine/resume.hpp"
-#include "engine/run_folder.hpp"
+#include "engine/profiling/profile_run.hpp"
+#include "engine/run/run_folder.hpp"
+#include "engine/setup/data_identity.hpp"
+#include "engine/setup/job_setup.hpp"
+#include "engine/setup/resume.hpp"
 #include "runtime/job/load_job.hpp"
 #include "runtime/observe/console.hpp"
 #include "runtime/observe/logger.hpp"
 #include "runtime/observe/metrics_endpoint.hpp"
-#include "scheduler/layout_reasons.hpp"
+#include "scheduler/layout/layout_reasons.hpp"
 
 namespace troupe::app {
 

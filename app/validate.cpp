@@ -7,9 +7,9 @@
 #include "app/read_limits.hpp"
 #include "app/stalled_read.hpp"
 #include "app/terminal.hpp"
-#include "engine/choose_layout.hpp"
-#include "engine/job_setup.hpp"
-#include "engine/plan_summary.hpp"
+#include "engine/iteration/plan_summary.hpp"
+#include "engine/layout/choose_layout.hpp"
+#include "engine/setup/job_setup.hpp"
 #include "runtime/job/load_job.hpp"
 #include "runtime/observe/plan_words.hpp"
 

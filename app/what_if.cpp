@@ -1,6 +1,6 @@
 // `troupe whatif`: what losing or adding nodes would do to a job.
 
-#include "scheduler/what_if.hpp"
+#include "scheduler/recovery/what_if.hpp"
 
 #include <CLI/CLI.hpp>
 #include <algorithm>

@@ -7,11 +7,11 @@
 
 #include "app/planning_text.hpp"
 #include "app/progress.hpp"
-#include "scheduler/instantiate.hpp"
-#include "scheduler/layout_score.hpp"
-#include "scheduler/stage_graph.hpp"
-#include "scheduler/state_bytes.hpp"
-#include "scheduler/template_layout.hpp"
+#include "scheduler/cost/state_bytes.hpp"
+#include "scheduler/iteration/stage_graph.hpp"
+#include "scheduler/layout/layout_score.hpp"
+#include "scheduler/recovery/instantiate.hpp"
+#include "scheduler/recovery/template_layout.hpp"
 
 namespace troupe::app {
 

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "app/planning.hpp"
-#include "scheduler/what_if.hpp"
+#include "scheduler/recovery/what_if.hpp"
 
 namespace troupe::app {
 

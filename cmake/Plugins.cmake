@@ -4,8 +4,8 @@
 # the same has the same layout of every value that crosses the border.
 
 set(TROUPE_PLUGIN_HEADERS
-  balancer/policies.hpp
-  balancer/workload.hpp
+  balancer/microbatches/policies.hpp
+  balancer/loads/workload.hpp
   kernels/activations.hpp
   kernels/bitfield_attention.hpp
   kernels/cross_entropy.hpp

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "engine/simulated_training.hpp"
-#include "scheduler/predicted_costs.hpp"
-#include "scheduler/stage_graph.hpp"
+#include "engine/layout/simulated_training.hpp"
+#include "scheduler/iteration/stage_graph.hpp"
+#include "scheduler/simulate/predicted_costs.hpp"
 
 namespace troupe::app {
 

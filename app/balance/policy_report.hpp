@@ -1,8 +1,8 @@
 // What `troupe balance` reports about a policy on batches of samples: how even its microbatches
 // are, what it defers, and what a step takes where training cuts its batches by it.
 //
-// Pure: values in, values out. Steps are those of engine/simulated_training.hpp, so that this
-// command, `troupe simulate` and the prediction of a run say the same of the same batches.
+// Pure: values in, values out. Steps are those of engine/layout/simulated_training.hpp, so that
+// this command, `troupe simulate` and the prediction of a run say the same of the same batches.
 
 #pragma once
 
@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
-#include "balancer/workload.hpp"
-#include "engine/microbatching.hpp"
+#include "balancer/loads/workload.hpp"
+#include "engine/iteration/microbatching.hpp"
 #include "runtime/vocabulary/parallel_plan.hpp"
 #include "runtime/vocabulary/result.hpp"
 #include "runtime/vocabulary/sample_shape.hpp"

@@ -10,7 +10,7 @@
 
 #include "runtime/files/look_up.hpp"
 #include "runtime/files/read_stream.hpp"
-#include "scheduler/failure_events.hpp"
+#include "scheduler/recovery/failure_events.hpp"
 
 namespace troupe::app {
 

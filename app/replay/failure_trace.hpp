@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "runtime/vocabulary/result.hpp"
-#include "scheduler/replay_failures.hpp"
+#include "scheduler/recovery/replay_failures.hpp"
 
 namespace troupe::app {
 

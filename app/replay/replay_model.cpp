@@ -4,13 +4,13 @@
 #include <cmath>
 
 #include "models/family/registry.hpp"
-#include "runtime/data/decode_sample.hpp"
-#include "scheduler/cost_model.hpp"
-#include "scheduler/layer_work.hpp"
-#include "scheduler/pipeline_templates.hpp"
-#include "scheduler/predicted_costs.hpp"
-#include "scheduler/roofline.hpp"
-#include "scheduler/state_bytes.hpp"
+#include "runtime/data/samples/decode_sample.hpp"
+#include "scheduler/cost/cost_model.hpp"
+#include "scheduler/cost/layer_work.hpp"
+#include "scheduler/cost/roofline.hpp"
+#include "scheduler/cost/state_bytes.hpp"
+#include "scheduler/recovery/pipeline_templates.hpp"
+#include "scheduler/simulate/predicted_costs.hpp"
 
 namespace troupe::app {
 

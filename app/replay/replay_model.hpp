@@ -13,8 +13,8 @@
 #include "runtime/job/job.hpp"
 #include "runtime/vocabulary/model_graph.hpp"
 #include "runtime/vocabulary/result.hpp"
-#include "scheduler/device_catalog.hpp"
-#include "scheduler/recovery_layouts.hpp"
+#include "scheduler/cost/device_catalog.hpp"
+#include "scheduler/recovery/recovery_layouts.hpp"
 
 namespace troupe::app {
 

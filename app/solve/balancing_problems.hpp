@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "app/solve/problem.hpp"
-#include "balancer/workload.hpp"
+#include "balancer/loads/workload.hpp"
 
 namespace troupe::app {
 

@@ -8,8 +8,8 @@
 #include <map>
 
 #include "runtime/vocabulary/nearest_word.hpp"
-#include "scheduler/layout.hpp"
-#include "scheduler/profile_batch.hpp"
+#include "scheduler/cost/profile_batch.hpp"
+#include "scheduler/layout/layout.hpp"
 
 namespace troupe::app {
 

@@ -1,10 +1,10 @@
 // Samples to replicas, microbatches and buckets.
 
 #include "app/solve/balancing_problems.hpp"
-#include "balancer/hierarchical.hpp"
-#include "balancer/partition_ilp.hpp"
-#include "balancer/policies.hpp"
-#include "balancer/replica_assignment.hpp"
+#include "balancer/microbatches/hierarchical.hpp"
+#include "balancer/microbatches/partition_ilp.hpp"
+#include "balancer/microbatches/policies.hpp"
+#include "balancer/ranks/replica_assignment.hpp"
 
 namespace troupe::app {
 

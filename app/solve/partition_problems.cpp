@@ -1,8 +1,8 @@
 // Cutting layers into stages: one list of layers, or a whole model with frozen modules.
 
 #include "app/solve/planning_problems.hpp"
-#include "scheduler/module_partition.hpp"
-#include "scheduler/partition.hpp"
+#include "scheduler/layout/module_partition.hpp"
+#include "scheduler/layout/partition.hpp"
 
 namespace troupe::app {
 

@@ -3,7 +3,7 @@
 #include <limits>
 #include <utility>
 
-#include "scheduler/schedules.hpp"
+#include "scheduler/iteration/schedules.hpp"
 
 namespace troupe::app {
 

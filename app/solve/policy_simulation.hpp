@@ -2,7 +2,7 @@
 // `auto` chooses by what this simulation says.
 //
 // Pure. Used by `troupe solve simulate` and by the measurements of policies; jobs, whose stages are
-// cut by layers, are simulated by engine/simulated_training.hpp.
+// cut by layers, are simulated by engine/layout/simulated_training.hpp.
 
 #pragma once
 
@@ -12,11 +12,11 @@
 #include <string>
 #include <vector>
 
-#include "balancer/policies.hpp"
-#include "balancer/workload.hpp"
-#include "scheduler/list_schedule.hpp"
-#include "scheduler/module_pipeline.hpp"
-#include "scheduler/step_estimator.hpp"
+#include "balancer/loads/workload.hpp"
+#include "balancer/microbatches/policies.hpp"
+#include "scheduler/iteration/list_schedule.hpp"
+#include "scheduler/layout/module_pipeline.hpp"
+#include "scheduler/layout/step_estimator.hpp"
 
 namespace troupe::app {
 

@@ -3,9 +3,9 @@
 #include <cmath>
 
 #include "app/solve/balancing_problems.hpp"
-#include "balancer/node_wise.hpp"
-#include "balancer/post_balance.hpp"
-#include "balancer/rearrangement.hpp"
+#include "balancer/ranks/node_wise.hpp"
+#include "balancer/ranks/post_balance.hpp"
+#include "balancer/ranks/rearrangement.hpp"
 
 namespace troupe::app {
 

@@ -3,8 +3,8 @@
 #include <map>
 
 #include "app/solve/planning_problems.hpp"
-#include "scheduler/copy_plan.hpp"
-#include "scheduler/reconfigure.hpp"
+#include "scheduler/recovery/reconfigure.hpp"
+#include "scheduler/state/copy_plan.hpp"
 
 namespace troupe::app {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "app/solve/problem.hpp"
-#include "scheduler/stage_times.hpp"
+#include "scheduler/cost/stage_times.hpp"
 
 namespace troupe::app {
 

@@ -8,12 +8,12 @@
 #include "app/solve/policy_simulation.hpp"
 #include "app/solve/problem.hpp"
 #include "app/solve/schedule_input.hpp"
-#include "balancer/policies.hpp"
-#include "balancer/portfolio.hpp"
-#include "balancer/workload.hpp"
-#include "scheduler/check_order.hpp"
-#include "scheduler/module_pipeline.hpp"
-#include "scheduler/schedules.hpp"
+#include "balancer/loads/workload.hpp"
+#include "balancer/microbatches/policies.hpp"
+#include "balancer/microbatches/portfolio.hpp"
+#include "scheduler/check/check_order.hpp"
+#include "scheduler/iteration/schedules.hpp"
+#include "scheduler/layout/module_pipeline.hpp"
 
 namespace troupe::app {
 

@@ -3,9 +3,9 @@
 #include <charconv>
 
 #include "app/solve/planning_problems.hpp"
-#include "scheduler/distribute.hpp"
-#include "scheduler/instantiate.hpp"
-#include "scheduler/pipeline_templates.hpp"
+#include "scheduler/iteration/distribute.hpp"
+#include "scheduler/recovery/instantiate.hpp"
+#include "scheduler/recovery/pipeline_templates.hpp"
 
 namespace troupe::app {
 

@@ -1,7 +1,7 @@
 // Token blocks to devices of a context-parallel group.
 
 #include "app/solve/balancing_problems.hpp"
-#include "balancer/token_blocks.hpp"
+#include "balancer/tokens/token_blocks.hpp"
 
 namespace troupe::app {
 

@@ -2,7 +2,7 @@
 // timeline pages, whether it was measured or simulated.
 //
 // Plain values and pure functions. `timeline_page.hpp` draws it, `recorded_trace.hpp` reads one
-// from a run, `engine/simulated_trace.hpp` makes the events of a simulated step.
+// from a run, `engine/iteration/simulated_trace.hpp` makes the events of a simulated step.
 
 #pragma once
 

@@ -1,5 +1,5 @@
-// All microbatch policies that a job can name: the built-in ones of balancer/policies.hpp, and
-// those that a program or plug-in adds.
+// All microbatch policies that a job can name: the built-in ones of
+// balancer/microbatches/policies.hpp, and those that a program or plug-in adds.
 //
 // A policy of one's own decides, for the samples of one llm replica, which run together on either
 // side of the encoder-LLM boundary. It never touches training: what it returns is checked here, and
@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "balancer/policies.hpp"
+#include "balancer/microbatches/policies.hpp"
 #include "runtime/vocabulary/result.hpp"
 
 namespace troupe::policies {

@@ -1,7 +1,7 @@
 // A layout as a user writes it in the job file: which layers of which module run on which device.
 //
-// Values only, unchecked: `scheduler/place_by_hand.hpp` turns one into a `ParallelPlan` or says
-// what is wrong with it.
+// Values only, unchecked: `scheduler/layout/place_by_hand.hpp` turns one into a `ParallelPlan` or
+// says what is wrong with it.
 
 #pragma once
 

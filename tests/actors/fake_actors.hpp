@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "actors/keeper_actor.hpp"
-#include "actors/protocol.hpp"
-#include "actors/recorder_actor.hpp"
+#include "actors/head/recorder_actor.hpp"
+#include "actors/link/protocol.hpp"
+#include "actors/node/keeper_actor.hpp"
 
 namespace troupe::actors {
 

@@ -1,6 +1,6 @@
 #include "tests/torch_catch.hpp"
 
-#include "actors/gathered.hpp"
+#include "actors/supervisor/gathered.hpp"
 
 namespace troupe::actors {
 namespace {

@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "actors/peers.hpp"
-#include "actors/supervisor_actor.hpp"
-#include "engine/choose_layout.hpp"
+#include "actors/node/peers.hpp"
+#include "actors/supervisor/supervisor_actor.hpp"
+#include "engine/layout/choose_layout.hpp"
 #include "tests/actors/fake_actors.hpp"
 #include "tests/actors/test_system.hpp"
 #include "tests/engine/measured_events.hpp"

@@ -1,8 +1,8 @@
-#include "actors/heartbeat.hpp"
+#include "actors/link/heartbeat.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 
-#include "actors/stall_watch.hpp"
+#include "actors/node/stall_watch.hpp"
 #include "runtime/job/job.hpp"
 
 namespace troupe::actors {

@@ -2,12 +2,12 @@
 
 #include "tests/torch_catch.hpp"
 
-#include "actors/loader_actor.hpp"
+#include "actors/node/loader_actor.hpp"
 
 #include <fstream>
 #include <variant>
 
-#include "runtime/data/epoch_order.hpp"
+#include "runtime/data/batches/epoch_order.hpp"
 #include "tests/engine/tiny_job.hpp"
 #include "tests/support/scratch_folder.hpp"
 

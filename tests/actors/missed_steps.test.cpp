@@ -1,6 +1,6 @@
 #include "tests/torch_catch.hpp"
 
-#include "actors/missed_steps.hpp"
+#include "actors/supervisor/missed_steps.hpp"
 
 namespace troupe::actors {
 namespace {

@@ -2,7 +2,7 @@
 
 #include "tests/torch_catch.hpp"
 
-#include "actors/node_actor.hpp"
+#include "actors/node/node_actor.hpp"
 
 #include <atomic>
 #include <csignal>

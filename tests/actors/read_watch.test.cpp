@@ -1,4 +1,4 @@
-#include "actors/read_watch.hpp"
+#include "actors/node/read_watch.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 

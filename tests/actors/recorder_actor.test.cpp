@@ -1,6 +1,6 @@
 #include "tests/torch_catch.hpp"
 
-#include "actors/recorder_actor.hpp"
+#include "actors/head/recorder_actor.hpp"
 
 #include <ATen/ops/full.h>
 
@@ -10,7 +10,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
-#include "engine/choose_layout.hpp"
+#include "engine/layout/choose_layout.hpp"
 #include "runtime/observe/recorded_trace.hpp"
 #include "tests/actors/fake_actors.hpp"
 #include "tests/actors/test_system.hpp"

@@ -1,12 +1,12 @@
 #include "tests/torch_catch.hpp"
 
-#include "actors/scheduler_actor.hpp"
+#include "actors/head/scheduler_actor.hpp"
 
 #include <catch2/catch_approx.hpp>
 
-#include "actors/recorder_actor.hpp"
-#include "engine/choose_layout.hpp"
-#include "engine/nominal_profile.hpp"
+#include "actors/head/recorder_actor.hpp"
+#include "engine/layout/choose_layout.hpp"
+#include "engine/profiling/nominal_profile.hpp"
 #include "tests/actors/fake_actors.hpp"
 #include "tests/actors/test_system.hpp"
 #include "tests/engine/measured_events.hpp"

@@ -1,4 +1,4 @@
-#include "actors/slow_nodes.hpp"
+#include "actors/supervisor/slow_nodes.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 #include <random>

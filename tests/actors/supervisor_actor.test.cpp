@@ -1,6 +1,6 @@
 #include "tests/torch_catch.hpp"
 
-#include "actors/supervisor_actor.hpp"
+#include "actors/supervisor/supervisor_actor.hpp"
 
 #include <limits>
 

@@ -1,9 +1,9 @@
-#include "actors/supervisor_asked_layout.hpp"
+#include "actors/supervisor/supervisor_asked_layout.hpp"
 
-#include "engine/choose_layout.hpp"
-#include "engine/nominal_profile.hpp"
-#include "engine/state_memory.hpp"
-#include "scheduler/relayout.hpp"
+#include "engine/layout/choose_layout.hpp"
+#include "engine/profiling/nominal_profile.hpp"
+#include "engine/state/state_memory.hpp"
+#include "scheduler/recovery/relayout.hpp"
 #include "tests/actors/members_fixture.hpp"
 
 namespace troupe::actors {

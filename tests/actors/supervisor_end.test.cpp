@@ -1,6 +1,6 @@
 #include "tests/torch_catch.hpp"
 
-#include "actors/supervisor_end.hpp"
+#include "actors/supervisor/supervisor_end.hpp"
 
 #include <csignal>
 

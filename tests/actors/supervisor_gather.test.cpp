@@ -1,8 +1,8 @@
-#include "actors/supervisor_gather.hpp"
+#include "actors/supervisor/supervisor_gather.hpp"
 
 #include <algorithm>
 
-#include "scheduler/state_moves.hpp"
+#include "scheduler/state/state_moves.hpp"
 #include "tests/actors/taking_over.hpp"
 
 namespace troupe::actors {

@@ -1,6 +1,6 @@
-#include "actors/supervisor_records.hpp"
-#include "engine/choose_layout.hpp"
-#include "engine/state_memory.hpp"
+#include "actors/supervisor/supervisor_records.hpp"
+#include "engine/layout/choose_layout.hpp"
+#include "engine/state/state_memory.hpp"
 #include "tests/actors/head_fixture.hpp"
 
 namespace troupe::actors {

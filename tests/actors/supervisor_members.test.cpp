@@ -1,4 +1,4 @@
-#include "actors/supervisor_members.hpp"
+#include "actors/supervisor/supervisor_members.hpp"
 
 #include <catch2/generators/catch_generators.hpp>
 

@@ -1,4 +1,4 @@
-#include "actors/supervisor_recovery.hpp"
+#include "actors/supervisor/supervisor_recovery.hpp"
 
 #include <catch2/generators/catch_generators.hpp>
 

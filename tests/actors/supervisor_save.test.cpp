@@ -1,6 +1,6 @@
 #include "tests/torch_catch.hpp"
 
-#include "actors/supervisor_save.hpp"
+#include "actors/supervisor/supervisor_save.hpp"
 
 #include <catch2/generators/catch_generators.hpp>
 #include <csignal>

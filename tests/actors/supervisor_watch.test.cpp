@@ -1,6 +1,6 @@
 #include "tests/torch_catch.hpp"
 
-#include "actors/supervisor_watch.hpp"
+#include "actors/supervisor/supervisor_watch.hpp"
 
 #include <csignal>
 #include <fstream>

@@ -1,4 +1,4 @@
-#include "actors/system.hpp"
+#include "actors/link/system.hpp"
 
 #include <atomic>
 #include <caf/all.hpp>
@@ -6,7 +6,7 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <csignal>
 
-#include "actors/tls_scribe.hpp"
+#include "actors/link/tls_scribe.hpp"
 #include "tests/actors/fake_actors.hpp"
 
 namespace troupe::actors {

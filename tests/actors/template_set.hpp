@@ -4,9 +4,9 @@
 
 #include <memory>
 
-#include "actors/shared_values.hpp"
-#include "engine/job_setup.hpp"
-#include "scheduler/pipeline_templates.hpp"
+#include "actors/link/shared_values.hpp"
+#include "engine/setup/job_setup.hpp"
+#include "scheduler/recovery/pipeline_templates.hpp"
 
 namespace troupe::actors {
 

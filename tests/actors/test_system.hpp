@@ -7,7 +7,7 @@
 #include <caf/scheduler/test_coordinator.hpp>
 #include <chrono>
 
-#include "actors/protocol.hpp"
+#include "actors/link/protocol.hpp"
 
 namespace troupe::actors {
 

@@ -1,10 +1,10 @@
-#include "balancer/adaptive_correction.hpp"
+#include "balancer/corrections/adaptive_correction.hpp"
 
 #include <catch2/catch_approx.hpp>
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
 
-#include "balancer/partition_search.hpp"
+#include "balancer/microbatches/partition_search.hpp"
 #include "runtime/vocabulary/random.hpp"
 
 namespace troupe::balancer {

@@ -1,4 +1,4 @@
-#include "balancer/baselines.hpp"
+#include "balancer/microbatches/baselines.hpp"
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>

@@ -1,4 +1,4 @@
-#include "balancer/bottleneck_match.hpp"
+#include "balancer/microbatches/bottleneck_match.hpp"
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>

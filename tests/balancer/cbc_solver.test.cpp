@@ -1,4 +1,4 @@
-#include "balancer/cbc_solver.hpp"
+#include "balancer/loads/cbc_solver.hpp"
 
 #include <catch2/catch_approx.hpp>
 #include <catch2/catch_test_macros.hpp>

@@ -1,4 +1,4 @@
-#include "balancer/deferral_search.hpp"
+#include "balancer/microbatches/deferral_search.hpp"
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
@@ -6,9 +6,9 @@
 #include <catch2/generators/catch_generators_range.hpp>
 #include <cstdlib>
 
-#include "balancer/baselines.hpp"
-#include "balancer/distributions.hpp"
-#include "balancer/hierarchical.hpp"
+#include "balancer/loads/distributions.hpp"
+#include "balancer/microbatches/baselines.hpp"
+#include "balancer/microbatches/hierarchical.hpp"
 #include "tests/balancer/instances.hpp"
 
 namespace troupe::balancer {

@@ -1,4 +1,4 @@
-#include "balancer/distributions.hpp"
+#include "balancer/loads/distributions.hpp"
 
 #include <algorithm>
 #include <catch2/catch_approx.hpp>

@@ -1,4 +1,4 @@
-#include "balancer/hierarchical.hpp"
+#include "balancer/microbatches/hierarchical.hpp"
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
@@ -7,7 +7,7 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <cmath>
 
-#include "balancer/baselines.hpp"
+#include "balancer/microbatches/baselines.hpp"
 #include "tests/balancer/instances.hpp"
 
 namespace troupe::balancer {

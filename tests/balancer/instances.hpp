@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "balancer/workload.hpp"
+#include "balancer/loads/workload.hpp"
 #include "runtime/vocabulary/random.hpp"
 
 namespace troupe::balancer {

@@ -1,4 +1,4 @@
-#include "balancer/node_wise.hpp"
+#include "balancer/ranks/node_wise.hpp"
 
 #include <algorithm>
 #include <catch2/catch_approx.hpp>

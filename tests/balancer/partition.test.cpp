@@ -1,4 +1,4 @@
-#include "balancer/partition.hpp"
+#include "balancer/microbatches/partition.hpp"
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
@@ -6,8 +6,8 @@
 #include <catch2/generators/catch_generators_range.hpp>
 #include <cmath>
 
-#include "balancer/partition_ilp.hpp"
-#include "balancer/partition_search.hpp"
+#include "balancer/microbatches/partition_ilp.hpp"
+#include "balancer/microbatches/partition_search.hpp"
 #include "tests/balancer/instances.hpp"
 
 namespace troupe::balancer {

@@ -1,4 +1,4 @@
-#include "balancer/policies.hpp"
+#include "balancer/microbatches/policies.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
@@ -6,7 +6,7 @@
 #include <cmath>
 #include <string_view>
 
-#include "balancer/distributions.hpp"
+#include "balancer/loads/distributions.hpp"
 #include "tests/balancer/instances.hpp"
 #include "tests/sanitized.hpp"
 

@@ -1,4 +1,4 @@
-#include "balancer/portfolio.hpp"
+#include "balancer/microbatches/portfolio.hpp"
 
 #include <catch2/catch_approx.hpp>
 #include <catch2/catch_test_macros.hpp>
@@ -6,7 +6,7 @@
 #include <catch2/generators/catch_generators_range.hpp>
 #include <cmath>
 
-#include "balancer/distributions.hpp"
+#include "balancer/loads/distributions.hpp"
 #include "tests/balancer/instances.hpp"
 #include "tests/sanitized.hpp"
 

@@ -1,4 +1,4 @@
-#include "balancer/post_balance.hpp"
+#include "balancer/ranks/post_balance.hpp"
 
 #include <algorithm>
 #include <catch2/catch_approx.hpp>
@@ -8,7 +8,7 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <cmath>
 
-#include "balancer/sorted_items.hpp"
+#include "balancer/ranks/sorted_items.hpp"
 #include "tests/balancer/instances.hpp"
 
 namespace troupe::balancer {

@@ -1,4 +1,4 @@
-#include "balancer/rearrangement.hpp"
+#include "balancer/ranks/rearrangement.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>

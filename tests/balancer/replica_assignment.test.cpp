@@ -1,4 +1,4 @@
-#include "balancer/replica_assignment.hpp"
+#include "balancer/ranks/replica_assignment.hpp"
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>

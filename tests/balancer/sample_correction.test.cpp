@@ -1,4 +1,4 @@
-#include "balancer/sample_correction.hpp"
+#include "balancer/corrections/sample_correction.hpp"
 
 #include <catch2/catch_approx.hpp>
 #include <catch2/catch_test_macros.hpp>

@@ -1,4 +1,4 @@
-#include "balancer/sample_exchange.hpp"
+#include "balancer/microbatches/sample_exchange.hpp"
 
 #include <algorithm>
 #include <catch2/catch_approx.hpp>

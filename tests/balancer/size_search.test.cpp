@@ -1,4 +1,4 @@
-#include "balancer/size_search.hpp"
+#include "balancer/microbatches/size_search.hpp"
 
 #include <catch2/catch_approx.hpp>
 #include <catch2/catch_test_macros.hpp>

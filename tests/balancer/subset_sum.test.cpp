@@ -1,4 +1,4 @@
-#include "balancer/subset_sum.hpp"
+#include "balancer/microbatches/subset_sum.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>

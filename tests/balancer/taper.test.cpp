@@ -1,11 +1,11 @@
-#include "balancer/taper.hpp"
+#include "balancer/microbatches/taper.hpp"
 
 #include <catch2/catch_approx.hpp>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/generators/catch_generators_range.hpp>
 
-#include "balancer/partition.hpp"
+#include "balancer/microbatches/partition.hpp"
 #include "tests/balancer/instances.hpp"
 
 namespace troupe::balancer {

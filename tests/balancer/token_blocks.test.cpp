@@ -1,4 +1,4 @@
-#include "balancer/token_blocks.hpp"
+#include "balancer/tokens/token_blocks.hpp"
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>

@@ -1,4 +1,4 @@
-#include "balancer/workload.hpp"
+#include "balancer/loads/workload.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>

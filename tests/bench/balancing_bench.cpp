@@ -10,14 +10,14 @@
 #include <functional>
 #include <string_view>
 
-#include "balancer/distributions.hpp"
-#include "balancer/hierarchical.hpp"
-#include "balancer/node_wise.hpp"
-#include "balancer/partition.hpp"
-#include "balancer/partition_ilp.hpp"
-#include "balancer/partition_search.hpp"
-#include "balancer/post_balance.hpp"
-#include "balancer/token_blocks.hpp"
+#include "balancer/loads/distributions.hpp"
+#include "balancer/microbatches/hierarchical.hpp"
+#include "balancer/microbatches/partition.hpp"
+#include "balancer/microbatches/partition_ilp.hpp"
+#include "balancer/microbatches/partition_search.hpp"
+#include "balancer/ranks/node_wise.hpp"
+#include "balancer/ranks/post_balance.hpp"
+#include "balancer/tokens/token_blocks.hpp"
 #include "runtime/vocabulary/random.hpp"
 #include "tests/bench/balancing_small.hpp"
 #include "tests/bench/balancing_steps.hpp"

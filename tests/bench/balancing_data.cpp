@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "balancer/distributions.hpp"
+#include "balancer/loads/distributions.hpp"
 #include "tests/bench/real_mini_lengths.hpp"
 
 namespace troupe::bench {

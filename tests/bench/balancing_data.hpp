@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "balancer/workload.hpp"
+#include "balancer/loads/workload.hpp"
 
 namespace troupe::bench {
 

@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "balancer/distributions.hpp"
-#include "balancer/policies.hpp"
-#include "scheduler/module_pipeline.hpp"
-#include "scheduler/schedules.hpp"
+#include "balancer/loads/distributions.hpp"
+#include "balancer/microbatches/policies.hpp"
+#include "scheduler/iteration/schedules.hpp"
+#include "scheduler/layout/module_pipeline.hpp"
 #include "tests/bench/real_mini_lengths.hpp"
 
 namespace troupe::bench {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "app/solve/policy_simulation.hpp"
-#include "balancer/policies.hpp"
-#include "scheduler/module_pipeline.hpp"
+#include "balancer/microbatches/policies.hpp"
+#include "scheduler/layout/module_pipeline.hpp"
 #include "tests/bench/balancing_data.hpp"
 #include "tests/bench/measure.hpp"
 

@@ -3,9 +3,9 @@
 #include <cstdio>
 #include <map>
 
-#include "balancer/distributions.hpp"
-#include "balancer/hierarchical.hpp"
-#include "balancer/policies.hpp"
+#include "balancer/loads/distributions.hpp"
+#include "balancer/microbatches/hierarchical.hpp"
+#include "balancer/microbatches/policies.hpp"
 #include "tests/bench/balancing_data.hpp"
 #include "tests/bench/measure.hpp"
 

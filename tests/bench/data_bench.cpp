@@ -18,11 +18,11 @@
 #include <string>
 #include <vector>
 
-#include "runtime/data/data_summary.hpp"
-#include "runtime/data/demo_data.hpp"
-#include "runtime/data/log_mel.hpp"
-#include "runtime/data/read_audio.hpp"
-#include "runtime/data/read_image.hpp"
+#include "runtime/data/made/demo_data.hpp"
+#include "runtime/data/reading/log_mel.hpp"
+#include "runtime/data/reading/read_audio.hpp"
+#include "runtime/data/reading/read_image.hpp"
+#include "runtime/data/samples/data_summary.hpp"
 #include "tests/bench/report.hpp"
 
 namespace {

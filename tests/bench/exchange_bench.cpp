@@ -3,8 +3,8 @@
 
 #include <random>
 
-#include "engine/dealing.hpp"
-#include "engine/phase_exchange.hpp"
+#include "engine/iteration/dealing.hpp"
+#include "engine/iteration/phase_exchange.hpp"
 #include "tests/bench/measure.hpp"
 
 using namespace troupe;

@@ -3,14 +3,14 @@
 #include <cmath>
 #include <random>
 
-#include "scheduler/auto_layout.hpp"
-#include "scheduler/copy_plan.hpp"
-#include "scheduler/distribute.hpp"
-#include "scheduler/instantiate.hpp"
-#include "scheduler/layout.hpp"
-#include "scheduler/module_partition.hpp"
-#include "scheduler/partition.hpp"
-#include "scheduler/pipeline_templates.hpp"
+#include "scheduler/iteration/distribute.hpp"
+#include "scheduler/layout/auto_layout.hpp"
+#include "scheduler/layout/layout.hpp"
+#include "scheduler/layout/module_partition.hpp"
+#include "scheduler/layout/partition.hpp"
+#include "scheduler/recovery/instantiate.hpp"
+#include "scheduler/recovery/pipeline_templates.hpp"
+#include "scheduler/state/copy_plan.hpp"
 #include "tests/bench/measure.hpp"
 
 using namespace troupe;

@@ -8,13 +8,13 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "engine/choose_layout.hpp"
-#include "engine/job_setup.hpp"
-#include "engine/profile_data.hpp"
-#include "engine/profile_run.hpp"
+#include "engine/layout/choose_layout.hpp"
+#include "engine/profiling/profile_data.hpp"
+#include "engine/profiling/profile_run.hpp"
+#include "engine/setup/job_setup.hpp"
 #include "runtime/job/load_job.hpp"
-#include "scheduler/plan_iteration.hpp"
-#include "scheduler/predicted_costs.hpp"
+#include "scheduler/iteration/plan_iteration.hpp"
+#include "scheduler/simulate/predicted_costs.hpp"
 
 namespace troupe {
 namespace {

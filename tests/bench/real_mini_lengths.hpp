@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "balancer/distributions.hpp"
+#include "balancer/loads/distributions.hpp"
 
 namespace troupe::bench {
 

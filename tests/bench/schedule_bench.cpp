@@ -8,13 +8,13 @@
 #include <string>
 
 #include "runtime/vocabulary/random.hpp"
-#include "scheduler/check_plan.hpp"
-#include "scheduler/layout.hpp"
-#include "scheduler/place_by_hand.hpp"
-#include "scheduler/plan_iteration.hpp"
-#include "scheduler/schedules.hpp"
-#include "scheduler/simulate_plan.hpp"
-#include "scheduler/stage_times.hpp"
+#include "scheduler/check/check_plan.hpp"
+#include "scheduler/cost/stage_times.hpp"
+#include "scheduler/iteration/plan_iteration.hpp"
+#include "scheduler/iteration/schedules.hpp"
+#include "scheduler/layout/layout.hpp"
+#include "scheduler/layout/place_by_hand.hpp"
+#include "scheduler/simulate/simulate_plan.hpp"
 #include "tests/bench/report.hpp"
 
 namespace {

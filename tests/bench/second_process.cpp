@@ -14,8 +14,8 @@
 #include <cstring>
 #include <iostream>
 
-#include "actors/tls_doorman.hpp"
-#include "actors/tls_scribe.hpp"
+#include "actors/link/tls_doorman.hpp"
+#include "actors/link/tls_scribe.hpp"
 
 extern char** environ;
 

@@ -1,6 +1,6 @@
-#include "engine/amended_cut.hpp"
+#include "engine/iteration/amended_cut.hpp"
 
-#include "engine/choose_layout.hpp"
+#include "engine/layout/choose_layout.hpp"
 #include "tests/engine/tiny_job.hpp"
 #include "tests/torch_catch.hpp"
 

@@ -1,8 +1,8 @@
-#include "engine/asked_layout.hpp"
+#include "engine/layout/asked_layout.hpp"
 
-#include "engine/choose_layout.hpp"
-#include "engine/nominal_profile.hpp"
-#include "engine/state_memory.hpp"
+#include "engine/layout/choose_layout.hpp"
+#include "engine/profiling/nominal_profile.hpp"
+#include "engine/state/state_memory.hpp"
 #include "tests/engine/tiny_job.hpp"
 #include "tests/torch_catch.hpp"
 

@@ -1,6 +1,6 @@
-#include "engine/nominal_profile.hpp"
+#include "engine/profiling/nominal_profile.hpp"
 #include "models/whisper/family.hpp"
-#include "scheduler/standby_holders.hpp"
+#include "scheduler/state/standby_holders.hpp"
 #include "tests/engine/planner_fixture.hpp"
 #include "tests/torch_catch.hpp"
 

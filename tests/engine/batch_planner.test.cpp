@@ -1,13 +1,13 @@
 #include "tests/torch_catch.hpp"
 
-#include "engine/batch_planner.hpp"
+#include "engine/iteration/batch_planner.hpp"
 
 #include <algorithm>
 
-#include "engine/choose_layout.hpp"
-#include "engine/nominal_profile.hpp"
-#include "engine/packing.hpp"
-#include "scheduler/roofline.hpp"
+#include "engine/execution/packing.hpp"
+#include "engine/layout/choose_layout.hpp"
+#include "engine/profiling/nominal_profile.hpp"
+#include "scheduler/cost/roofline.hpp"
 #include "tests/engine/measured_events.hpp"
 #include "tests/engine/planner_fixture.hpp"
 

@@ -1,10 +1,10 @@
-#include "engine/choose_layout.hpp"
+#include "engine/layout/choose_layout.hpp"
 
 #include <set>
 
-#include "engine/nominal_profile.hpp"
-#include "engine/profile_data.hpp"
-#include "runtime/data/demo_data.hpp"
+#include "engine/profiling/nominal_profile.hpp"
+#include "engine/profiling/profile_data.hpp"
+#include "runtime/data/made/demo_data.hpp"
 #include "tests/engine/tiny_job.hpp"
 #include "tests/runtime/data/temp_folder.hpp"
 #include "tests/torch_catch.hpp"

@@ -1,13 +1,13 @@
 #include "tests/torch_catch.hpp"
 
-#include "engine/continued_run.hpp"
+#include "engine/run/continued_run.hpp"
 
 #include <fstream>
 #include <sstream>
 #include <string>
 
-#include "engine/choose_layout.hpp"
-#include "engine/run_folder.hpp"
+#include "engine/layout/choose_layout.hpp"
+#include "engine/run/run_folder.hpp"
 #include "tests/engine/tiny_job.hpp"
 #include "tests/support/scratch_folder.hpp"
 

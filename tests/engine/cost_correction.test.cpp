@@ -1,15 +1,15 @@
 #include "tests/torch_catch.hpp"
 
-#include "engine/cost_correction.hpp"
+#include "engine/learning/cost_correction.hpp"
 
 #include <algorithm>
 #include <catch2/catch_approx.hpp>
 #include <catch2/generators/catch_generators.hpp>
 
-#include "engine/microbatching.hpp"
+#include "engine/iteration/microbatching.hpp"
 #include "runtime/vocabulary/random.hpp"
-#include "scheduler/place_by_hand.hpp"
-#include "scheduler/simulate_plan.hpp"
+#include "scheduler/layout/place_by_hand.hpp"
+#include "scheduler/simulate/simulate_plan.hpp"
 #include "tests/engine/measured_events.hpp"
 #include "tests/scheduler/two_layers.hpp"
 

@@ -1,4 +1,4 @@
-#include "engine/data_identity.hpp"
+#include "engine/setup/data_identity.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 

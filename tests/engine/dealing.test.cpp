@@ -1,4 +1,4 @@
-#include "engine/dealing.hpp"
+#include "engine/iteration/dealing.hpp"
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>

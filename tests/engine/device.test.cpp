@@ -1,6 +1,6 @@
 #include "tests/torch_catch.hpp"
 
-#include "engine/device.hpp"
+#include "engine/execution/device.hpp"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>

@@ -6,12 +6,12 @@
 #include <map>
 #include <set>
 
-#include "engine/choose_layout.hpp"
-#include "engine/dealing.hpp"
-#include "engine/microbatching.hpp"
-#include "engine/nominal_profile.hpp"
-#include "engine/pipeline_shares.hpp"
-#include "scheduler/check_plan.hpp"
+#include "engine/iteration/dealing.hpp"
+#include "engine/iteration/microbatching.hpp"
+#include "engine/iteration/pipeline_shares.hpp"
+#include "engine/layout/choose_layout.hpp"
+#include "engine/profiling/nominal_profile.hpp"
+#include "scheduler/check/check_plan.hpp"
 #include "tests/engine/tiny_job.hpp"
 #include "tests/torch_catch.hpp"
 

@@ -1,6 +1,6 @@
 #include "tests/torch_catch.hpp"
 
-#include "engine/executor.hpp"
+#include "engine/execution/executor.hpp"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/equal.h>

@@ -7,7 +7,7 @@
 #include <functional>
 #include <utility>
 
-#include "engine/profile_quiet.hpp"
+#include "engine/profiling/profile_quiet.hpp"
 
 namespace troupe::engine {
 

@@ -1,6 +1,6 @@
 #include "tests/torch_catch.hpp"
 
-#include "engine/group_sums.hpp"
+#include "engine/execution/group_sums.hpp"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/equal.h>

@@ -1,6 +1,6 @@
 #include "tests/torch_catch.hpp"
 
-#include "engine/holder_state.hpp"
+#include "engine/execution/holder_state.hpp"
 
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>

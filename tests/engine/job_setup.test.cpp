@@ -1,4 +1,4 @@
-#include "engine/job_setup.hpp"
+#include "engine/setup/job_setup.hpp"
 #include "models/llama/family.hpp"
 #include "models/qwen2_vl/family.hpp"
 #include "tests/engine/tiny_job.hpp"

@@ -1,8 +1,8 @@
 #include "tests/torch_catch.hpp"
 
-#include "engine/learned_state.hpp"
+#include "engine/learning/learned_state.hpp"
 
-#include "scheduler/place_by_hand.hpp"
+#include "scheduler/layout/place_by_hand.hpp"
 #include "tests/scheduler/two_layers.hpp"
 
 namespace troupe::engine {

@@ -7,10 +7,10 @@
 #include <iostream>
 #include <string>
 
-#include "engine/simulated_trace.hpp"
+#include "engine/iteration/simulated_trace.hpp"
 #include "runtime/observe/timeline_page.hpp"
-#include "scheduler/place_by_hand.hpp"
-#include "scheduler/plan_iteration.hpp"
+#include "scheduler/iteration/plan_iteration.hpp"
+#include "scheduler/layout/place_by_hand.hpp"
 #include "tests/scheduler/example_models.hpp"
 
 namespace troupe::engine {

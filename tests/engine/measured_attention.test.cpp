@@ -1,11 +1,11 @@
-#include "engine/measured_attention.hpp"
+#include "engine/profiling/measured_attention.hpp"
 
 #include <ATen/ops/randn.h>
 
 #include <algorithm>
 
-#include "engine/profile_layers.hpp"
-#include "engine/profile_run.hpp"
+#include "engine/profiling/profile_layers.hpp"
+#include "engine/profiling/profile_run.hpp"
 #include "tests/engine/tiny_job.hpp"
 #include "tests/torch_catch.hpp"
 

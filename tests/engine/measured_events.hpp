@@ -5,7 +5,7 @@
 #include <functional>
 #include <vector>
 
-#include "engine/microbatching.hpp"
+#include "engine/iteration/microbatching.hpp"
 #include "runtime/observe/trace_event.hpp"
 
 namespace troupe::engine {

@@ -1,8 +1,8 @@
 #include "tests/torch_catch.hpp"
 
-#include "engine/choose_layout.hpp"
-#include "engine/memory_bounds.hpp"
-#include "scheduler/place_by_hand.hpp"
+#include "engine/iteration/memory_bounds.hpp"
+#include "engine/layout/choose_layout.hpp"
+#include "scheduler/layout/place_by_hand.hpp"
 
 #include "tests/engine/tiny_job.hpp"
 

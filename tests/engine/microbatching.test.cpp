@@ -1,6 +1,6 @@
 #include "tests/torch_catch.hpp"
 
-#include "engine/microbatching.hpp"
+#include "engine/iteration/microbatching.hpp"
 
 #include <algorithm>
 #include <catch2/catch_approx.hpp>
@@ -8,12 +8,12 @@
 #include <catch2/generators/catch_generators_range.hpp>
 #include <set>
 
-#include "engine/choose_layout.hpp"
-#include "engine/memory_bounds.hpp"
-#include "engine/nominal_profile.hpp"
-#include "scheduler/check_plan.hpp"
-#include "scheduler/stage_graph.hpp"
-#include "scheduler/standby_holders.hpp"
+#include "engine/iteration/memory_bounds.hpp"
+#include "engine/layout/choose_layout.hpp"
+#include "engine/profiling/nominal_profile.hpp"
+#include "scheduler/check/check_plan.hpp"
+#include "scheduler/iteration/stage_graph.hpp"
+#include "scheduler/state/standby_holders.hpp"
 #include "tests/engine/measured_events.hpp"
 #include "tests/engine/tiny_job.hpp"
 

@@ -1,7 +1,7 @@
 #include "tests/torch_catch.hpp"
 
-#include "engine/choose_layout.hpp"
-#include "engine/model_stage.hpp"
+#include "engine/execution/model_stage.hpp"
+#include "engine/layout/choose_layout.hpp"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/cat.h>

@@ -1,4 +1,4 @@
-#include "engine/near_replicas.hpp"
+#include "engine/iteration/near_replicas.hpp"
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>

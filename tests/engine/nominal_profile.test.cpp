@@ -1,10 +1,10 @@
 #include "tests/torch_catch.hpp"
 
-#include "engine/nominal_profile.hpp"
+#include "engine/profiling/nominal_profile.hpp"
 
 #include <algorithm>
 
-#include "scheduler/cost_model.hpp"
+#include "scheduler/cost/cost_model.hpp"
 #include "tests/engine/tiny_job.hpp"
 
 namespace troupe::engine {

@@ -1,14 +1,14 @@
 #include "tests/torch_catch.hpp"
 
-#include "engine/choose_layout.hpp"
-#include "engine/packing.hpp"
+#include "engine/execution/packing.hpp"
+#include "engine/layout/choose_layout.hpp"
 
 #include <ATen/ops/equal.h>
 
 #include <catch2/matchers/catch_matchers_string.hpp>
 
 #include "kernels/mask_tiles.hpp"
-#include "runtime/data/byte_tokenizer.hpp"
+#include "runtime/data/reading/byte_tokenizer.hpp"
 #include "tests/engine/tiny_job.hpp"
 
 namespace troupe::engine {

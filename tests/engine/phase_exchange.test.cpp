@@ -1,11 +1,11 @@
-#include "engine/phase_exchange.hpp"
+#include "engine/iteration/phase_exchange.hpp"
 
 #include <algorithm>
 #include <catch2/catch_approx.hpp>
 #include <random>
 #include <set>
 
-#include "engine/choose_layout.hpp"
+#include "engine/layout/choose_layout.hpp"
 #include "tests/engine/tiny_job.hpp"
 #include "tests/torch_catch.hpp"
 

@@ -1,13 +1,13 @@
 #include "tests/torch_catch.hpp"
 
-#include "engine/pipeline_costs.hpp"
+#include "engine/iteration/pipeline_costs.hpp"
 
 #include <catch2/catch_approx.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <limits>
 
-#include "scheduler/place_by_hand.hpp"
-#include "scheduler/predicted_costs.hpp"
+#include "scheduler/layout/place_by_hand.hpp"
+#include "scheduler/simulate/predicted_costs.hpp"
 #include "tests/scheduler/two_layers.hpp"
 
 namespace troupe::engine {

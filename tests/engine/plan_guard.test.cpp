@@ -1,9 +1,9 @@
-#include "engine/plan_guard.hpp"
+#include "engine/iteration/plan_guard.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 
-#include "scheduler/place_by_hand.hpp"
-#include "scheduler/plan_iteration.hpp"
+#include "scheduler/iteration/plan_iteration.hpp"
+#include "scheduler/layout/place_by_hand.hpp"
 #include "tests/scheduler/example_models.hpp"
 
 namespace troupe::engine {

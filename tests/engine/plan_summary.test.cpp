@@ -1,8 +1,8 @@
-#include "engine/plan_summary.hpp"
+#include "engine/iteration/plan_summary.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 
-#include "scheduler/place_by_hand.hpp"
+#include "scheduler/layout/place_by_hand.hpp"
 #include "tests/engine/measured_events.hpp"
 #include "tests/scheduler/example_models.hpp"
 

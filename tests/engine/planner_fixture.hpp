@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/batch_planner.hpp"
-#include "engine/choose_layout.hpp"
+#include "engine/iteration/batch_planner.hpp"
+#include "engine/layout/choose_layout.hpp"
 #include "tests/engine/tiny_job.hpp"
 
 namespace troupe::engine {

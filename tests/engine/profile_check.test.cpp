@@ -1,12 +1,12 @@
-#include "engine/profile_check.hpp"
+#include "engine/profiling/profile_check.hpp"
 
 #include <catch2/catch_approx.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <fstream>
 #include <thread>
 
-#include "engine/choose_layout.hpp"
-#include "engine/profile_run.hpp"
+#include "engine/layout/choose_layout.hpp"
+#include "engine/profiling/profile_run.hpp"
 #include "tests/engine/fake_machine.hpp"
 #include "tests/engine/measured_events.hpp"
 #include "tests/engine/tiny_job.hpp"

@@ -1,9 +1,9 @@
-#include "engine/profile_data.hpp"
+#include "engine/profiling/profile_data.hpp"
 
 #include <catch2/catch_approx.hpp>
 
-#include "runtime/data/demo_data.hpp"
-#include "runtime/data/epoch_order.hpp"
+#include "runtime/data/batches/epoch_order.hpp"
+#include "runtime/data/made/demo_data.hpp"
 #include "tests/engine/tiny_job.hpp"
 #include "tests/runtime/data/temp_folder.hpp"
 #include "tests/torch_catch.hpp"

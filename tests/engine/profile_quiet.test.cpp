@@ -1,12 +1,12 @@
-#include "engine/profile_quiet.hpp"
+#include "engine/profiling/profile_quiet.hpp"
 
 #include <algorithm>
 #include <catch2/catch_approx.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <utility>
 
-#include "engine/profile_layers.hpp"
-#include "engine/profile_run.hpp"
+#include "engine/profiling/profile_layers.hpp"
+#include "engine/profiling/profile_run.hpp"
 #include "tests/engine/fake_machine.hpp"
 #include "tests/engine/tiny_job.hpp"
 #include "tests/runtime/data/temp_folder.hpp"

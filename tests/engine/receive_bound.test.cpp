@@ -1,4 +1,4 @@
-#include "engine/receive_bound.hpp"
+#include "engine/execution/receive_bound.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 #include <vector>

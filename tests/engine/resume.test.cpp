@@ -1,4 +1,4 @@
-#include "engine/resume.hpp"
+#include "engine/setup/resume.hpp"
 #include "models/llama/family.hpp"
 #include "models/qwen2_vl/family.hpp"
 #include "runtime/job/load_job.hpp"

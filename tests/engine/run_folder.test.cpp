@@ -1,6 +1,6 @@
 #include "tests/torch_catch.hpp"
 
-#include "engine/run_folder.hpp"
+#include "engine/run/run_folder.hpp"
 
 #include <algorithm>
 #include <catch2/matchers/catch_matchers_string.hpp>

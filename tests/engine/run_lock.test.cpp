@@ -1,6 +1,6 @@
 #include "tests/torch_catch.hpp"
 
-#include "engine/run_lock.hpp"
+#include "engine/run/run_lock.hpp"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -14,7 +14,7 @@
 #include <fstream>
 #include <string>
 
-#include "engine/this_machine.hpp"
+#include "engine/profiling/this_machine.hpp"
 #include "tests/support/scratch_folder.hpp"
 
 namespace troupe::engine {

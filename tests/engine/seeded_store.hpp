@@ -6,9 +6,9 @@
 
 #include <memory>
 
-#include "engine/state_store.hpp"
-#include "engine/state_transfer.hpp"
-#include "scheduler/state_moves.hpp"
+#include "engine/state/state_store.hpp"
+#include "engine/state/state_transfer.hpp"
+#include "scheduler/state/state_moves.hpp"
 #include "transport/inproc/hub.hpp"
 #include "transport/registry.hpp"
 

@@ -1,10 +1,10 @@
-#include "engine/simulated_trace.hpp"
+#include "engine/iteration/simulated_trace.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 
 #include "runtime/observe/timeline.hpp"
-#include "scheduler/place_by_hand.hpp"
-#include "scheduler/plan_iteration.hpp"
+#include "scheduler/iteration/plan_iteration.hpp"
+#include "scheduler/layout/place_by_hand.hpp"
 #include "tests/scheduler/example_models.hpp"
 
 namespace troupe::engine {

@@ -1,13 +1,13 @@
 #include "tests/torch_catch.hpp"
 
-#include "engine/simulated_training.hpp"
+#include "engine/layout/simulated_training.hpp"
 
 #include <catch2/generators/catch_generators.hpp>
 #include <set>
 
-#include "engine/choose_layout.hpp"
-#include "engine/nominal_profile.hpp"
-#include "scheduler/place_by_hand.hpp"
+#include "engine/layout/choose_layout.hpp"
+#include "engine/profiling/nominal_profile.hpp"
+#include "scheduler/layout/place_by_hand.hpp"
 #include "tests/engine/tiny_job.hpp"
 
 namespace troupe::engine {

@@ -1,4 +1,4 @@
-#include "engine/skipped_steps.hpp"
+#include "engine/iteration/skipped_steps.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 

@@ -1,4 +1,4 @@
-#include "engine/stage_speeds.hpp"
+#include "engine/learning/stage_speeds.hpp"
 
 #include <catch2/catch_approx.hpp>
 #include <catch2/catch_test_macros.hpp>

@@ -1,14 +1,14 @@
 #include "tests/torch_catch.hpp"
 
-#include "engine/choose_layout.hpp"
-#include "engine/standby_state.hpp"
+#include "engine/execution/standby_state.hpp"
+#include "engine/layout/choose_layout.hpp"
 
 #include <ATen/ops/equal.h>
 
 #include <map>
 #include <vector>
 
-#include "scheduler/standby_holders.hpp"
+#include "scheduler/state/standby_holders.hpp"
 #include "tests/engine/tiny_cluster.hpp"
 
 namespace troupe::engine {

@@ -1,10 +1,10 @@
-#include "engine/state_memory.hpp"
+#include "engine/state/state_memory.hpp"
 
 #include <catch2/catch_approx.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
-#include "engine/choose_layout.hpp"
-#include "engine/job_setup.hpp"
+#include "engine/layout/choose_layout.hpp"
+#include "engine/setup/job_setup.hpp"
 #include "tests/engine/tiny_job.hpp"
 #include "tests/torch_catch.hpp"
 

@@ -1,6 +1,6 @@
 #include "tests/torch_catch.hpp"
 
-#include "engine/state_saver.hpp"
+#include "engine/state/state_saver.hpp"
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>

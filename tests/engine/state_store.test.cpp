@@ -1,6 +1,6 @@
 #include "tests/torch_catch.hpp"
 
-#include "engine/state_store.hpp"
+#include "engine/state/state_store.hpp"
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
@@ -9,10 +9,10 @@
 #include <optional>
 #include <random>
 
-#include "engine/choose_layout.hpp"
-#include "engine/model_stage.hpp"
-#include "engine/state_transfer.hpp"
-#include "scheduler/state_moves.hpp"
+#include "engine/execution/model_stage.hpp"
+#include "engine/layout/choose_layout.hpp"
+#include "engine/state/state_transfer.hpp"
+#include "scheduler/state/state_moves.hpp"
 #include "tests/engine/failing_transport.hpp"
 #include "tests/engine/seeded_store.hpp"
 #include "tests/engine/tiny_job.hpp"

@@ -1,4 +1,4 @@
-#include "engine/step_ledger.hpp"
+#include "engine/iteration/step_ledger.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "engine/step_note.hpp"
+#include "engine/iteration/step_note.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 

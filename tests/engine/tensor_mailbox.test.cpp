@@ -1,6 +1,6 @@
 #include "tests/torch_catch.hpp"
 
-#include "engine/tensor_mailbox.hpp"
+#include "engine/execution/tensor_mailbox.hpp"
 
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>

@@ -16,11 +16,11 @@
 #include <thread>
 #include <vector>
 
-#include "engine/choose_layout.hpp"
-#include "engine/device.hpp"
-#include "engine/executor.hpp"
-#include "engine/model_stage.hpp"
-#include "engine/step_ledger.hpp"
+#include "engine/execution/device.hpp"
+#include "engine/execution/executor.hpp"
+#include "engine/execution/model_stage.hpp"
+#include "engine/iteration/step_ledger.hpp"
+#include "engine/layout/choose_layout.hpp"
 #include "tests/engine/seeded_store.hpp"
 #include "tests/engine/tiny_job.hpp"
 #include "transport/inproc/hub.hpp"

@@ -7,13 +7,13 @@
 #include <string>
 #include <vector>
 
-#include "engine/batch_planner.hpp"
-#include "engine/job_setup.hpp"
-#include "engine/sample_store.hpp"
+#include "engine/execution/sample_store.hpp"
+#include "engine/iteration/batch_planner.hpp"
+#include "engine/setup/job_setup.hpp"
 #include "models/llama/family.hpp"
 #include "models/mlp/family.hpp"
 #include "models/qwen2_vl/family.hpp"
-#include "runtime/data/encode_text.hpp"
+#include "runtime/data/reading/encode_text.hpp"
 
 namespace troupe::engine {
 

@@ -4,7 +4,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <string>
 
-#include "balancer/token_blocks.hpp"
+#include "balancer/tokens/token_blocks.hpp"
 #include "tests/kernels/random_mask.hpp"
 
 namespace troupe::kernels {

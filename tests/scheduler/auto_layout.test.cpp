@@ -1,5 +1,5 @@
-#include "scheduler/auto_layout.hpp"
-#include "scheduler/stage_graph.hpp"
+#include "scheduler/layout/auto_layout.hpp"
+#include "scheduler/iteration/stage_graph.hpp"
 
 #include <algorithm>
 #include <catch2/catch_approx.hpp>
@@ -8,8 +8,8 @@
 #include <limits>
 #include <random>
 
-#include "scheduler/check_plan.hpp"
-#include "scheduler/stage_graph.hpp"
+#include "scheduler/check/check_plan.hpp"
+#include "scheduler/iteration/stage_graph.hpp"
 #include "tests/scheduler/example_models.hpp"
 #include "tests/scheduler/layout_requests.hpp"
 

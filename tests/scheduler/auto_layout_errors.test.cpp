@@ -3,7 +3,7 @@
 #include <map>
 #include <set>
 
-#include "scheduler/auto_layout.hpp"
+#include "scheduler/layout/auto_layout.hpp"
 #include "tests/scheduler/example_models.hpp"
 #include "tests/scheduler/layout_requests.hpp"
 

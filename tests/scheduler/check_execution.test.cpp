@@ -7,7 +7,7 @@
 #include <set>
 
 #include "runtime/vocabulary/gradient_sum.hpp"
-#include "scheduler/check_plan.hpp"
+#include "scheduler/check/check_plan.hpp"
 #include "tests/scheduler/checked_faults.hpp"
 #include "tests/scheduler/random_plans.hpp"
 

@@ -6,7 +6,7 @@
 #include <random>
 #include <set>
 
-#include "scheduler/check_plan.hpp"
+#include "scheduler/check/check_plan.hpp"
 #include "tests/scheduler/checked_faults.hpp"
 #include "tests/scheduler/random_plans.hpp"
 

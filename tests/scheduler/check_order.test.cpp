@@ -1,11 +1,11 @@
-#include "scheduler/check_order.hpp"
+#include "scheduler/check/check_order.hpp"
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <random>
 
-#include "scheduler/list_schedule.hpp"
-#include "scheduler/schedules.hpp"
+#include "scheduler/iteration/list_schedule.hpp"
+#include "scheduler/iteration/schedules.hpp"
 #include "tests/scheduler/example_models.hpp"
 
 namespace troupe::scheduler {

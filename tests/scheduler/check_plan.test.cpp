@@ -1,4 +1,4 @@
-#include "scheduler/check_plan.hpp"
+#include "scheduler/check/check_plan.hpp"
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "runtime/vocabulary/iteration_plan.hpp"
-#include "scheduler/check_plan.hpp"
+#include "scheduler/check/check_plan.hpp"
 
 namespace troupe::scheduler::testing {
 

@@ -1,4 +1,4 @@
-#include "scheduler/copy_plan.hpp"
+#include "scheduler/state/copy_plan.hpp"
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>

@@ -1,4 +1,4 @@
-#include "scheduler/cost_curve.hpp"
+#include "scheduler/cost/cost_curve.hpp"
 
 #include <catch2/catch_approx.hpp>
 #include <catch2/catch_test_macros.hpp>

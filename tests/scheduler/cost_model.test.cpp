@@ -1,4 +1,4 @@
-#include "scheduler/cost_model.hpp"
+#include "scheduler/cost/cost_model.hpp"
 
 #include <catch2/catch_approx.hpp>
 #include <catch2/catch_test_macros.hpp>

@@ -1,10 +1,10 @@
-#include "scheduler/deal_microbatches.hpp"
+#include "scheduler/iteration/deal_microbatches.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 #include <string>
 
-#include "scheduler/iteration_graph.hpp"
-#include "scheduler/place_by_hand.hpp"
+#include "scheduler/iteration/iteration_graph.hpp"
+#include "scheduler/layout/place_by_hand.hpp"
 #include "tests/scheduler/example_models.hpp"
 
 namespace troupe::scheduler {

@@ -1,4 +1,4 @@
-#include "scheduler/device_shares.hpp"
+#include "scheduler/layout/device_shares.hpp"
 
 #include <algorithm>
 #include <catch2/catch_approx.hpp>

@@ -1,4 +1,4 @@
-#include "scheduler/distribute.hpp"
+#include "scheduler/iteration/distribute.hpp"
 
 #include <algorithm>
 #include <catch2/catch_approx.hpp>

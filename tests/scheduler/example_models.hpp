@@ -9,7 +9,7 @@
 
 #include "runtime/vocabulary/model_graph.hpp"
 #include "runtime/vocabulary/sample_shape.hpp"
-#include "scheduler/place_by_hand.hpp"
+#include "scheduler/layout/place_by_hand.hpp"
 
 namespace troupe::scheduler::testing {
 

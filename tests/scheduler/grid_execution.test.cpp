@@ -7,8 +7,8 @@
 #include <set>
 
 #include "runtime/vocabulary/gradient_sum.hpp"
-#include "scheduler/check_plan.hpp"
-#include "scheduler/simulate_plan.hpp"
+#include "scheduler/check/check_plan.hpp"
+#include "scheduler/simulate/simulate_plan.hpp"
 #include "tests/scheduler/checked_faults.hpp"
 #include "tests/scheduler/random_plans.hpp"
 

@@ -9,13 +9,13 @@
 #include <set>
 
 #include "runtime/vocabulary/gradient_sum.hpp"
-#include "scheduler/check_plan.hpp"
-#include "scheduler/list_schedule.hpp"
-#include "scheduler/place_by_hand.hpp"
-#include "scheduler/predicted_costs.hpp"
-#include "scheduler/rank_links.hpp"
-#include "scheduler/simulate_plan.hpp"
-#include "scheduler/stage_graph.hpp"
+#include "scheduler/check/check_plan.hpp"
+#include "scheduler/iteration/list_schedule.hpp"
+#include "scheduler/iteration/rank_links.hpp"
+#include "scheduler/iteration/stage_graph.hpp"
+#include "scheduler/layout/place_by_hand.hpp"
+#include "scheduler/simulate/predicted_costs.hpp"
+#include "scheduler/simulate/simulate_plan.hpp"
 #include "tests/scheduler/checked_faults.hpp"
 #include "tests/scheduler/random_plans.hpp"
 

@@ -1,4 +1,4 @@
-#include "scheduler/instantiate.hpp"
+#include "scheduler/recovery/instantiate.hpp"
 
 #include <algorithm>
 #include <catch2/catch_approx.hpp>
@@ -9,7 +9,7 @@
 #include <limits>
 #include <random>
 
-#include "scheduler/distribute.hpp"
+#include "scheduler/iteration/distribute.hpp"
 
 namespace troupe::scheduler {
 namespace {

@@ -1,4 +1,4 @@
-#include "scheduler/layer_cost.hpp"
+#include "scheduler/cost/layer_cost.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 

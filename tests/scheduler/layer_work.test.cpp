@@ -1,4 +1,4 @@
-#include "scheduler/layer_work.hpp"
+#include "scheduler/cost/layer_work.hpp"
 #include "models/llama/family.hpp"
 #include "models/mlp/family.hpp"
 #include "models/qwen2_vl/family.hpp"

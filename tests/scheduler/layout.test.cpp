@@ -1,4 +1,4 @@
-#include "scheduler/layout.hpp"
+#include "scheduler/layout/layout.hpp"
 
 #include <algorithm>
 #include <catch2/catch_approx.hpp>
@@ -6,7 +6,7 @@
 #include <cmath>
 #include <random>
 
-#include "scheduler/profile_batch.hpp"
+#include "scheduler/cost/profile_batch.hpp"
 #include "tests/scheduler/example_models.hpp"
 
 namespace troupe::scheduler {

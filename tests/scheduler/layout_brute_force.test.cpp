@@ -10,7 +10,7 @@
 #include <random>
 
 #include "runtime/vocabulary/random.hpp"
-#include "scheduler/layout.hpp"
+#include "scheduler/layout/layout.hpp"
 #include "tests/scheduler/example_models.hpp"
 
 namespace troupe::scheduler {

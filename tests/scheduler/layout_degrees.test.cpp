@@ -1,8 +1,8 @@
-#include "scheduler/layout_degrees.hpp"
+#include "scheduler/layout/layout_degrees.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 
-#include "scheduler/layout_request.hpp"
+#include "scheduler/layout/layout_request.hpp"
 #include "tests/scheduler/layout_requests.hpp"
 
 namespace troupe::scheduler {

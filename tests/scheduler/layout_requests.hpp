@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "scheduler/auto_layout.hpp"
+#include "scheduler/layout/auto_layout.hpp"
 #include "tests/scheduler/example_models.hpp"
 
 namespace troupe::scheduler::testing {

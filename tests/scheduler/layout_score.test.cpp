@@ -1,4 +1,4 @@
-#include "scheduler/layout_score.hpp"
+#include "scheduler/layout/layout_score.hpp"
 
 #include <algorithm>
 #include <catch2/catch_approx.hpp>

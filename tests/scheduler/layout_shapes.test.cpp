@@ -1,4 +1,4 @@
-#include "scheduler/layout_shapes.hpp"
+#include "scheduler/layout/layout_shapes.hpp"
 
 #include <algorithm>
 #include <catch2/catch_approx.hpp>
@@ -6,7 +6,7 @@
 #include <limits>
 #include <random>
 
-#include "scheduler/layout_estimate.hpp"
+#include "scheduler/layout/layout_estimate.hpp"
 #include "tests/scheduler/example_models.hpp"
 #include "tests/scheduler/layout_requests.hpp"
 

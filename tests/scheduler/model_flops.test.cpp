@@ -1,4 +1,4 @@
-#include "scheduler/model_flops.hpp"
+#include "scheduler/cost/model_flops.hpp"
 #include "models/llama/family.hpp"
 #include "models/mlp/family.hpp"
 #include "models/qwen2_vl/family.hpp"

@@ -1,4 +1,4 @@
-#include "scheduler/module_partition.hpp"
+#include "scheduler/layout/module_partition.hpp"
 
 #include <algorithm>
 #include <catch2/catch_approx.hpp>

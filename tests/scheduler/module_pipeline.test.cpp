@@ -1,11 +1,11 @@
-#include "scheduler/module_pipeline.hpp"
+#include "scheduler/layout/module_pipeline.hpp"
 
 #include <algorithm>
 #include <catch2/catch_approx.hpp>
 #include <catch2/catch_test_macros.hpp>
 #include <random>
 
-#include "scheduler/schedules.hpp"
+#include "scheduler/iteration/schedules.hpp"
 #include "tests/scheduler/example_models.hpp"
 
 namespace troupe::scheduler {

@@ -6,7 +6,7 @@
 #include <map>
 #include <set>
 
-#include "scheduler/schedules.hpp"
+#include "scheduler/iteration/schedules.hpp"
 #include "tests/scheduler/random_times.hpp"
 
 namespace troupe::scheduler {

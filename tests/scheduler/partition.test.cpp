@@ -1,4 +1,4 @@
-#include "scheduler/partition.hpp"
+#include "scheduler/layout/partition.hpp"
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>

@@ -1,4 +1,4 @@
-#include "scheduler/pipeline_templates.hpp"
+#include "scheduler/recovery/pipeline_templates.hpp"
 
 #include <algorithm>
 #include <catch2/catch_approx.hpp>
@@ -9,7 +9,7 @@
 #include <limits>
 #include <random>
 
-#include "scheduler/instantiate.hpp"
+#include "scheduler/recovery/instantiate.hpp"
 
 namespace troupe::scheduler {
 namespace {

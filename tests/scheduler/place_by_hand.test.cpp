@@ -1,11 +1,11 @@
-#include "scheduler/place_by_hand.hpp"
+#include "scheduler/layout/place_by_hand.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 #include <random>
 #include <string>
 
-#include "scheduler/layout_problems.hpp"
-#include "scheduler/stage_graph.hpp"
+#include "scheduler/iteration/stage_graph.hpp"
+#include "scheduler/layout/layout_problems.hpp"
 #include "tests/scheduler/random_plans.hpp"
 
 namespace troupe::scheduler {

@@ -1,4 +1,4 @@
-#include "scheduler/plan_iteration.hpp"
+#include "scheduler/iteration/plan_iteration.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 #include <map>
@@ -6,8 +6,8 @@
 #include <string>
 #include <tuple>
 
-#include "scheduler/place_by_hand.hpp"
-#include "scheduler/stage_graph.hpp"
+#include "scheduler/iteration/stage_graph.hpp"
+#include "scheduler/layout/place_by_hand.hpp"
 #include "tests/scheduler/example_models.hpp"
 #include "tests/scheduler/random_plans.hpp"
 

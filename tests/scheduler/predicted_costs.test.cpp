@@ -1,5 +1,5 @@
-#include "scheduler/predicted_costs.hpp"
-#include "scheduler/stage_graph.hpp"
+#include "scheduler/simulate/predicted_costs.hpp"
+#include "scheduler/iteration/stage_graph.hpp"
 
 #include <catch2/catch_approx.hpp>
 #include <catch2/catch_test_macros.hpp>

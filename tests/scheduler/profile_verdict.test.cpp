@@ -1,4 +1,4 @@
-#include "scheduler/profile_verdict.hpp"
+#include "scheduler/cost/profile_verdict.hpp"
 
 #include <catch2/catch_approx.hpp>
 #include <catch2/catch_test_macros.hpp>

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "runtime/vocabulary/hand_layout.hpp"
-#include "scheduler/place_by_hand.hpp"
-#include "scheduler/plan_iteration.hpp"
-#include "scheduler/schedules.hpp"
-#include "scheduler/standby_holders.hpp"
+#include "scheduler/iteration/plan_iteration.hpp"
+#include "scheduler/iteration/schedules.hpp"
+#include "scheduler/layout/place_by_hand.hpp"
+#include "scheduler/state/standby_holders.hpp"
 #include "tests/scheduler/example_models.hpp"
 
 namespace troupe::scheduler::testing {

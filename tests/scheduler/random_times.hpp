@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "scheduler/stage_times.hpp"
+#include "scheduler/cost/stage_times.hpp"
 #include "tests/scheduler/example_models.hpp"
 
 namespace troupe::scheduler::testing {

@@ -1,4 +1,4 @@
-#include "scheduler/rank_grid.hpp"
+#include "scheduler/iteration/rank_grid.hpp"
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>

@@ -1,4 +1,4 @@
-#include "scheduler/reconfigure.hpp"
+#include "scheduler/recovery/reconfigure.hpp"
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>

@@ -1,4 +1,4 @@
-#include "scheduler/relayout.hpp"
+#include "scheduler/recovery/relayout.hpp"
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>

@@ -1,4 +1,4 @@
-#include "scheduler/replay_failures.hpp"
+#include "scheduler/recovery/replay_failures.hpp"
 
 #include <catch2/catch_approx.hpp>
 #include <catch2/catch_test_macros.hpp>
@@ -10,7 +10,7 @@
 #include <set>
 
 #include "runtime/vocabulary/random.hpp"
-#include "scheduler/failure_events.hpp"
+#include "scheduler/recovery/failure_events.hpp"
 
 namespace troupe::scheduler {
 namespace {

@@ -1,4 +1,4 @@
-#include "scheduler/replica_candidates.hpp"
+#include "scheduler/layout/replica_candidates.hpp"
 
 #include <algorithm>
 #include <catch2/catch_approx.hpp>
@@ -7,8 +7,8 @@
 #include <map>
 #include <random>
 
-#include "scheduler/check_plan.hpp"
-#include "scheduler/plan_iteration.hpp"
+#include "scheduler/check/check_plan.hpp"
+#include "scheduler/iteration/plan_iteration.hpp"
 #include "tests/scheduler/example_models.hpp"
 #include "tests/scheduler/layout_requests.hpp"
 

@@ -1,6 +1,6 @@
-#include "scheduler/roofline.hpp"
+#include "scheduler/cost/roofline.hpp"
 #include "models/llama/family.hpp"
-#include "scheduler/cost_model.hpp"
+#include "scheduler/cost/cost_model.hpp"
 
 #include <catch2/catch_approx.hpp>
 #include <catch2/catch_test_macros.hpp>

@@ -1,4 +1,4 @@
-#include "scheduler/row_routes.hpp"
+#include "scheduler/iteration/row_routes.hpp"
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>

@@ -1,4 +1,4 @@
-#include "scheduler/save_plan.hpp"
+#include "scheduler/state/save_plan.hpp"
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
@@ -6,7 +6,7 @@
 #include <random>
 #include <set>
 
-#include "scheduler/state_moves.hpp"
+#include "scheduler/state/state_moves.hpp"
 
 namespace troupe::scheduler {
 namespace {

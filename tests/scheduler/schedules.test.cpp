@@ -1,12 +1,12 @@
-#include "scheduler/schedules.hpp"
+#include "scheduler/iteration/schedules.hpp"
 #include "runtime/vocabulary/random.hpp"
 
 #include <algorithm>
 #include <catch2/catch_approx.hpp>
 #include <catch2/catch_test_macros.hpp>
 
-#include "scheduler/check_order.hpp"
-#include "scheduler/stage_times.hpp"
+#include "scheduler/check/check_order.hpp"
+#include "scheduler/cost/stage_times.hpp"
 #include "tests/scheduler/random_times.hpp"
 
 namespace troupe::scheduler {

@@ -1,11 +1,11 @@
-#include "scheduler/simulate_plan.hpp"
+#include "scheduler/simulate/simulate_plan.hpp"
 
 #include <algorithm>
 #include <catch2/catch_approx.hpp>
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
 
-#include "scheduler/schedules.hpp"
+#include "scheduler/iteration/schedules.hpp"
 #include "tests/scheduler/random_plans.hpp"
 
 namespace troupe::scheduler {

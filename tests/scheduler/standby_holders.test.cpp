@@ -1,4 +1,4 @@
-#include "scheduler/standby_holders.hpp"
+#include "scheduler/state/standby_holders.hpp"
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
@@ -7,7 +7,7 @@
 #include <random>
 #include <set>
 
-#include "scheduler/stage_graph.hpp"
+#include "scheduler/iteration/stage_graph.hpp"
 #include "tests/scheduler/random_plans.hpp"
 
 namespace troupe::scheduler {

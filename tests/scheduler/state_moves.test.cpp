@@ -1,4 +1,4 @@
-#include "scheduler/state_moves.hpp"
+#include "scheduler/state/state_moves.hpp"
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
@@ -6,9 +6,9 @@
 #include <map>
 #include <random>
 
-#include "scheduler/place_by_hand.hpp"
-#include "scheduler/standby_holders.hpp"
-#include "scheduler/state_bytes.hpp"
+#include "scheduler/cost/state_bytes.hpp"
+#include "scheduler/layout/place_by_hand.hpp"
+#include "scheduler/state/standby_holders.hpp"
 #include "tests/scheduler/random_plans.hpp"
 #include "tests/scheduler/random_states.hpp"
 

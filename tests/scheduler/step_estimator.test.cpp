@@ -1,10 +1,10 @@
-#include "scheduler/step_estimator.hpp"
+#include "scheduler/layout/step_estimator.hpp"
 
 #include <catch2/catch_approx.hpp>
 #include <catch2/catch_test_macros.hpp>
 #include <random>
 
-#include "scheduler/schedules.hpp"
+#include "scheduler/iteration/schedules.hpp"
 #include "tests/scheduler/example_models.hpp"
 
 namespace troupe::scheduler {

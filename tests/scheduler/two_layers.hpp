@@ -6,7 +6,7 @@
 
 #include "runtime/vocabulary/model_graph.hpp"
 #include "runtime/vocabulary/sample_shape.hpp"
-#include "scheduler/cost_model.hpp"
+#include "scheduler/cost/cost_model.hpp"
 
 namespace troupe::scheduler::testing {
 

@@ -1,4 +1,4 @@
-#include "scheduler/what_if.hpp"
+#include "scheduler/recovery/what_if.hpp"
 
 #include <catch2/catch_approx.hpp>
 #include <catch2/catch_test_macros.hpp>

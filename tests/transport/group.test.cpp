@@ -1,6 +1,6 @@
 // Collectives: against a serial sum by hand, on every backend, whatever the order of arrival.
 
-#include "transport/group.hpp"
+#include "transport/collectives/group.hpp"
 
 #include <bit>
 #include <catch2/catch_test_macros.hpp>
@@ -11,7 +11,7 @@
 #include <limits>
 
 #include "tests/transport/checks.hpp"
-#include "transport/rank_order_sum.hpp"
+#include "transport/collectives/rank_order_sum.hpp"
 
 namespace troupe::transport::testing {
 namespace {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "runtime/vocabulary/result.hpp"
-#include "transport/group.hpp"
+#include "transport/collectives/group.hpp"
 #include "transport/registry.hpp"
 
 namespace troupe::transport::testing {

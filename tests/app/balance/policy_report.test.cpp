@@ -5,10 +5,10 @@
 #include <catch2/catch_approx.hpp>
 #include <catch2/generators/catch_generators_range.hpp>
 
-#include "balancer/policies.hpp"
-#include "engine/choose_layout.hpp"
-#include "engine/nominal_profile.hpp"
-#include "scheduler/place_by_hand.hpp"
+#include "balancer/microbatches/policies.hpp"
+#include "engine/layout/choose_layout.hpp"
+#include "engine/profiling/nominal_profile.hpp"
+#include "scheduler/layout/place_by_hand.hpp"
 #include "tests/engine/tiny_job.hpp"
 #include "tests/scheduler/two_layers.hpp"
 

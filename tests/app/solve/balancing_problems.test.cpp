@@ -6,7 +6,7 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 
 #include "app/solve/problem.hpp"
-#include "balancer/distributions.hpp"
+#include "balancer/loads/distributions.hpp"
 #include "tests/sanitized.hpp"
 
 namespace troupe::app {

@@ -6,7 +6,7 @@
 #include <catch2/generators/catch_generators_range.hpp>
 #include <cmath>
 
-#include "balancer/distributions.hpp"
+#include "balancer/loads/distributions.hpp"
 #include "tests/sanitized.hpp"
 
 namespace troupe::app {

@@ -1,4 +1,4 @@
-#include "runtime/data/background_thread.hpp"
+#include "runtime/data/batches/background_thread.hpp"
 
 #include <sys/resource.h>
 

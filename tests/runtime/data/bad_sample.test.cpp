@@ -1,4 +1,4 @@
-#include "runtime/data/bad_sample.hpp"
+#include "runtime/data/samples/bad_sample.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 #include <nlohmann/json.hpp>

@@ -1,4 +1,4 @@
-#include "runtime/data/batch_loader.hpp"
+#include "runtime/data/batches/batch_loader.hpp"
 
 #include <atomic>
 #include <catch2/catch_test_macros.hpp>
@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "golden.hpp"
-#include "runtime/data/epoch_order.hpp"
+#include "runtime/data/batches/epoch_order.hpp"
 #include "temp_folder.hpp"
 
 namespace troupe::data {

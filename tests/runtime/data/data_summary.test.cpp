@@ -1,4 +1,4 @@
-#include "runtime/data/data_summary.hpp"
+#include "runtime/data/samples/data_summary.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>

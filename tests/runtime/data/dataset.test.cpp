@@ -1,4 +1,4 @@
-#include "runtime/data/dataset.hpp"
+#include "runtime/data/samples/dataset.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>

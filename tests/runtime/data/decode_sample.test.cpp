@@ -1,4 +1,4 @@
-#include "runtime/data/decode_sample.hpp"
+#include "runtime/data/samples/decode_sample.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>

@@ -1,4 +1,4 @@
-#include "runtime/data/demo_data.hpp"
+#include "runtime/data/made/demo_data.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
@@ -8,10 +8,10 @@
 #include <span>
 
 #include "golden.hpp"
-#include "runtime/data/data_summary.hpp"
-#include "runtime/data/demo_media.hpp"
-#include "runtime/data/read_audio.hpp"
-#include "runtime/data/read_image.hpp"
+#include "runtime/data/made/demo_media.hpp"
+#include "runtime/data/reading/read_audio.hpp"
+#include "runtime/data/reading/read_image.hpp"
+#include "runtime/data/samples/data_summary.hpp"
 #include "temp_folder.hpp"
 
 namespace troupe::data {

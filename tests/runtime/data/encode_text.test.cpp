@@ -1,4 +1,4 @@
-#include "runtime/data/encode_text.hpp"
+#include "runtime/data/reading/encode_text.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators_range.hpp>

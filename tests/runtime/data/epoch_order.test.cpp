@@ -1,4 +1,4 @@
-#include "runtime/data/epoch_order.hpp"
+#include "runtime/data/batches/epoch_order.hpp"
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>

@@ -1,4 +1,4 @@
-#include "runtime/data/epochs.hpp"
+#include "runtime/data/batches/epochs.hpp"
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>

@@ -1,10 +1,10 @@
-#include "runtime/data/image_patches.hpp"
+#include "runtime/data/reading/image_patches.hpp"
 
 #include <catch2/catch_approx.hpp>
 #include <catch2/catch_test_macros.hpp>
 
 #include "golden.hpp"
-#include "runtime/data/read_image.hpp"
+#include "runtime/data/reading/read_image.hpp"
 
 namespace troupe::data {
 namespace {

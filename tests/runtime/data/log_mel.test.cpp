@@ -1,4 +1,4 @@
-#include "runtime/data/log_mel.hpp"
+#include "runtime/data/reading/log_mel.hpp"
 
 #include <algorithm>
 #include <catch2/catch_approx.hpp>
@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "golden.hpp"
-#include "runtime/data/read_audio.hpp"
+#include "runtime/data/reading/read_audio.hpp"
 
 namespace troupe::data {
 namespace {

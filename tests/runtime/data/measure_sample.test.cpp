@@ -1,12 +1,12 @@
-#include "runtime/data/measure_sample.hpp"
+#include "runtime/data/samples/measure_sample.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 
 #include "golden.hpp"
-#include "runtime/data/demo_data.hpp"
-#include "runtime/data/read_audio.hpp"
-#include "runtime/data/read_image.hpp"
+#include "runtime/data/made/demo_data.hpp"
+#include "runtime/data/reading/read_audio.hpp"
+#include "runtime/data/reading/read_image.hpp"
 #include "temp_folder.hpp"
 
 namespace troupe::data {

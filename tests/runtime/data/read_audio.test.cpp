@@ -1,4 +1,4 @@
-#include "runtime/data/read_audio.hpp"
+#include "runtime/data/reading/read_audio.hpp"
 
 #include <catch2/catch_approx.hpp>
 #include <catch2/catch_test_macros.hpp>

@@ -1,4 +1,4 @@
-#include "runtime/data/read_file.hpp"
+#include "runtime/data/reading/read_file.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 

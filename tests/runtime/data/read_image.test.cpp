@@ -1,10 +1,10 @@
-#include "runtime/data/read_image.hpp"
+#include "runtime/data/reading/read_image.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
 #include "golden.hpp"
-#include "runtime/data/measure_sample.hpp"
+#include "runtime/data/samples/measure_sample.hpp"
 #include "temp_folder.hpp"
 
 using Catch::Matchers::ContainsSubstring;

@@ -6,11 +6,11 @@
 #include <set>
 
 #include "golden.hpp"
-#include "runtime/data/decode_sample.hpp"
-#include "runtime/data/log_mel.hpp"
-#include "runtime/data/read_audio.hpp"
-#include "runtime/data/read_image.hpp"
-#include "runtime/data/resize_image.hpp"
+#include "runtime/data/reading/log_mel.hpp"
+#include "runtime/data/reading/read_audio.hpp"
+#include "runtime/data/reading/read_image.hpp"
+#include "runtime/data/reading/resize_image.hpp"
+#include "runtime/data/samples/decode_sample.hpp"
 
 namespace troupe::data {
 namespace {

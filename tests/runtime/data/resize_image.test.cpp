@@ -1,4 +1,4 @@
-#include "runtime/data/resize_image.hpp"
+#include "runtime/data/reading/resize_image.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators_range.hpp>

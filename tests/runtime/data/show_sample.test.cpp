@@ -1,4 +1,4 @@
-#include "runtime/data/show_sample.hpp"
+#include "runtime/data/samples/show_sample.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 

@@ -5,7 +5,7 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <stdexcept>
 
-#include "runtime/data/dataset.hpp"
+#include "runtime/data/samples/dataset.hpp"
 #include "tests/runtime/data/temp_folder.hpp"
 
 namespace troupe::data {

@@ -1,0 +1,159 @@
+#include "actors/head/recorder_actor.hpp"
+
+#include <ATen/ops/empty.h>
+
+#include <bit>
+
+#include "actors/link/exceptions.hpp"
+#include "runtime/observe/trace_names.hpp"
+
+namespace troupe::actors {
+
+namespace {
+
+using Self = RecorderActor::stateful_pointer<RecorderState>;
+
+constexpr auto kCollectTimeout = std::chrono::seconds(60);
+
+void check(Self self, const Status& status) {
+  if (status.ok() || self->state.failed) return;
+  self->state.failed = true;
+  self->send(self->state.supervisor, failed_atom::value, status.error());
+}
+
+/// Opens the traces where they are not open yet, and names what follows in them.
+void open_trace(Self self) {
+  auto& state = self->state;
+  if (!state.trace) {
+    auto opened = observe::RunTrace::open(state.folder->path(), state.trace_origin_ns);
+    if (!opened.ok()) return check(self, opened.error());
+    state.trace = std::move(opened).value();
+  }
+  check(self, state.trace->set_names(observe::trace_names(state.plan)));
+}
+
+void write_configuration(Self self, const Configuration& configuration) {
+  auto& state = self->state;
+  check(self, state.folder->write_plan(configuration.plan, configuration.epoch_number));
+  for (const auto& line : state.stage_times.lines(state.plan)) state.logger.info(line);
+  state.plan = configuration.plan;
+  state.stage_times = {};
+  for (const auto& line : engine::layout_lines(state.plan)) state.logger.info(line);
+  open_trace(self);
+}
+
+void write_batch(Self self, const engine::PlannedBatch& batch) {
+  auto& state = self->state;
+  for (const auto& dropped : batch.dropped)
+    state.logger.warning("dropped " + data::to_string(dropped.why));
+  state.stage_times.add_check(batch.check_ms);
+  check(self, state.folder->write_batch(batch));
+}
+
+std::string observed_words(const observers::Tally& observed) {
+  return "observers were shown " + std::to_string(observed.shown) + " parts and missed " +
+         std::to_string(observed.dropped);
+}
+
+void write_trace(Self self, const StepRecord& record) {
+  auto& state = self->state;
+  if (!state.trace) return;
+  const auto before = state.trace->stride();
+  check(self, state.trace->write(record.events, record.prediction.events));
+  if (const auto stride = state.trace->stride(); stride > before)
+    state.logger.info("trace.json was full: between its first and last steps it keeps those that " +
+                      std::to_string(stride) + " divides");
+}
+
+/// Says once what an observer lacks, and how much it has not seen from time to time.
+void note_observed(Self self, const StepRecord& record) {
+  auto& state = self->state;
+  for (const auto& trouble : record.observed.troubles) state.logger.warning(trouble);
+  const auto before = state.observed.dropped;
+  state.observed.shown += record.observed.shown;
+  state.observed.dropped += record.observed.dropped;
+  // At the first one, and whenever they have doubled since.
+  if (std::bit_width(static_cast<std::uint64_t>(before)) <
+      std::bit_width(static_cast<std::uint64_t>(state.observed.dropped)))
+    state.logger.warning(observed_words(state.observed) +
+                         "; raise observe.observers[].every_steps or queue to lose fewer");
+}
+
+void write_step(Self self, const StepRecord& record) {
+  auto& state = self->state;
+  check(self, state.folder->write_step(record.metrics, record.ids));
+  write_trace(self, record);
+  state.reporter->report(record.metrics);
+  note_observed(self, record);
+  state.stage_times.add(record.prediction, record.events, record.metrics.step_ms);
+  if (record.nonfinite_samples.empty()) return;
+  std::string names;
+  for (std::size_t i = 0; i < record.nonfinite_samples.size() && i < 8; ++i)
+    names += (i ? ", " : "") + record.nonfinite_samples[i];
+  state.logger.warning("step " + std::to_string(record.metrics.step) +
+                       ": loss not finite for samples " + names);
+}
+
+/// Receives what nodes offered and writes it as one file.
+Status collect(Self self, Collection collection, EpochNumber epoch_number,
+               const std::vector<Offers>& offers) {
+  auto& state = self->state;
+  std::map<std::string, at::Tensor> tensors;
+  std::vector<transport::Operation> operations;
+  for (const Offers& node : offers) {
+    for (const TensorOffer& offer : node.tensors) {
+      auto tensor = at::empty(offer.shape, static_cast<at::ScalarType>(offer.dtype));
+      tensors[offer.name] = tensor;
+      const auto tag = transport::make_tag(epoch_number, transport::TagKind::state,
+                                           static_cast<std::uint64_t>(collection), offer.index);
+      operations.push_back(state.transport->receive(
+          node.node.value, tag,
+          {tensor.data_ptr(), tensor.nbytes(), std::make_shared<at::Tensor>(tensor)}));
+    }
+  }
+  const auto deadline = transport::within(kCollectTimeout);
+  for (const auto& operation : operations)
+    if (auto done = operation.wait(deadline); !done.ok()) return done;
+  return collection == Collection::parameters ? state.folder->write_model(tensors)
+                                              : state.folder->write_first_gradients(tensors);
+}
+
+}  // namespace
+
+RecorderActor::behavior_type recorder(Self self, std::shared_ptr<engine::RunFolder> folder,
+                                      observe::Console* console, observe::Logger logger,
+                                      observe::TrainingGoal goal, transport::Transport* transport,
+                                      SupervisorActor supervisor) {
+  auto& state = self->state;
+  state.folder = std::move(*folder);
+  state.trace_origin_ns = observe::trace_now_ns();
+  state.logger = logger;
+  state.reporter.emplace(*console, logger, goal);
+  state.transport = transport;
+  state.supervisor = supervisor;
+  tell_of_exceptions(self, "the recorder", [self](const Error& error) { check(self, error); });
+  return {
+      [self](begin_atom, const Configuration& configuration) {
+        write_configuration(self, configuration);
+      },
+      [self](const PlannedBatchPtr& batch) { write_batch(self, *batch); },
+      [self](const StepRecordPtr& record) { write_step(self, *record); },
+      [self](const RunEventPtr& event) { check(self, self->state.folder->write_event(*event)); },
+      [self](collect_atom, Collection collection, EpochNumber epoch_number,
+             const OffersPtr& offers) -> caf::result<finish_atom> {
+        check(self, collect(self, collection, epoch_number, *offers));
+        return finish_atom::value;
+      },
+      [self](finish_atom) {
+        auto& recorded = self->state;
+        recorded.reporter->finish();
+        for (const auto& line : recorded.stage_times.lines(recorded.plan))
+          recorded.logger.info(line);
+        if (recorded.observed.shown + recorded.observed.dropped > 0)
+          recorded.logger.info(observed_words(recorded.observed));
+        return finish_atom::value;
+      },
+  };
+}
+
+}  // namespace troupe::actors

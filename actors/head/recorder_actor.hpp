@@ -1,0 +1,52 @@
+// Writes everything a run leaves behind. Detached: file writes block.
+
+#pragma once
+
+#include <optional>
+
+#include "actors/link/protocol.hpp"
+#include "engine/iteration/plan_summary.hpp"
+#include "engine/run/run_folder.hpp"
+#include "engine/setup/job_setup.hpp"
+#include "runtime/observe/console.hpp"
+#include "runtime/observe/logger.hpp"
+#include "runtime/observe/run_trace.hpp"
+#include "runtime/observe/step_reporter.hpp"
+#include "transport/transport.hpp"
+
+namespace troupe::actors {
+
+/// A finished or skipped step.
+struct StepRecord {
+  observe::StepMetrics metrics;
+  std::vector<std::string> ids;  ///< In training order; empty for a skipped step.
+  std::vector<std::string> nonfinite_samples;
+  std::vector<observe::TraceEvent> events;
+  engine::Prediction prediction;
+  observers::Tally observed;
+};
+
+struct RecorderState {
+  std::optional<engine::RunFolder> folder;
+  std::optional<observe::RunTrace> trace;  ///< Since the first configuration.
+  std::optional<observe::StepReporter> reporter;
+  observe::Logger logger;
+  transport::Transport* transport = nullptr;  ///< The head's.
+  SupervisorActor supervisor;
+  ParallelPlan plan;
+  engine::StageTimes stage_times;
+  observers::Tally observed;  ///< So far.
+  std::int64_t trace_origin_ns = 0;
+  bool failed = false;
+
+  static inline const char* name = "recorder";
+};
+
+/// `console` and `transport` outlive the actor.
+RecorderActor::behavior_type recorder(RecorderActor::stateful_pointer<RecorderState> self,
+                                      std::shared_ptr<engine::RunFolder> folder,
+                                      observe::Console* console, observe::Logger logger,
+                                      observe::TrainingGoal goal, transport::Transport* transport,
+                                      SupervisorActor supervisor);
+
+}  // namespace troupe::actors

@@ -1,0 +1,298 @@
+#include "actors/node/executor_actor.hpp"
+
+#include <pthread.h>
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <atomic>
+
+#include "actors/link/exceptions.hpp"
+#include "runtime/state/checkpoint_manifest.hpp"
+#include "scheduler/state/state_moves.hpp"
+
+namespace troupe::actors {
+
+namespace {
+
+using Self = ExecutorActor::stateful_pointer<ExecutorState>;
+
+/// Turns many completions into one message at a time.
+std::function<void()> make_wake(Self self) {
+  auto pending = std::make_shared<std::atomic<bool>>(false);
+  const auto handle = caf::actor_cast<caf::actor>(self);
+  // The flag travels with the message, so that it falls before the executor looks.
+  return [handle, pending] {
+    if (!pending->exchange(true)) caf::anon_send(handle, wake_atom::value, WakeFlag{pending});
+  };
+}
+
+/// The layout that this device works in, or fetches.
+EpochNumber own_epoch(const ExecutorState& state) {
+  if (state.next) return state.next->epoch_number;
+  return state.configuration ? state.configuration->epoch_number : 0;
+}
+
+void fail(Self self, Error error) {
+  auto& state = self->state;
+  state.running = false;
+  state.transfer.reset();
+  // What a newer layout has ended is no failure; the word of it is on its way.
+  if (state.resources->wanted_epoch > own_epoch(state)) return;
+  self->send(state.node, failed_atom::value, own_epoch(state), std::move(error));
+}
+
+/// This device's number in the layout; invalid where the layout does without it.
+DeviceId device_in(const ParallelPlan& plan, const DeviceSlot& slot) {
+  const auto found = std::find(plan.devices.begin(), plan.devices.end(), slot);
+  return found == plan.devices.end() ? DeviceId{} : DeviceId{found - plan.devices.begin()};
+}
+
+Status build(Self self) {
+  auto& state = self->state;
+  const engine::JobSetup& setup = state.resources->setup;
+  const ParallelPlan& plan = state.configuration->plan;
+  const DeviceId device = device_in(plan, state.slot);
+  if (!device.valid()) return Done{};
+  std::map<StageId, engine::StageProgram*> programs;
+  for (std::size_t i = 0; i < plan.stages.size(); ++i) {
+    if (plan.stages[i].devices.front() != device) continue;
+    auto stage =
+        engine::ModelStage::create(plan, StageId{i}, setup.modules(), setup.layers, *state.store);
+    if (!stage.ok()) return std::move(stage).error();
+    programs[StageId{i}] = stage.value().get();
+    state.stages[StageId{i}] = std::move(stage).value();
+  }
+  auto standby = engine::StandbyState::create(plan, device, *state.store);
+  if (!standby.ok()) return std::move(standby).error();
+  state.standby = std::move(standby).value();
+  engine::ExecutorOptions options;
+  options.device = device;
+  options.row_dtype = setup.layers.dtype;
+  options.epoch_number = state.configuration->epoch_number;
+  options.learning_rate_scales = setup.learning_rate_scales;
+  options.adamw = setup.adamw;
+  options.hash_parameters = setup.job.debug.parameter_hashes;
+  options.yields = [self] {
+    const auto& now = self->state;
+    return now.resources->save_number != now.save_number ||
+           now.resources->wanted_epoch != now.configuration->epoch_number;
+  };
+  options.observing = state.resources->observing.get();
+  options.may_update = [self] { return self->state.saver->may_change(); };
+  for (const auto& slow : setup.job.debug.slow_shapes)
+    if (!slow.node || NodeId{static_cast<std::size_t>(*slow.node)} == state.slot.node)
+      options.slow_rows.push_back({plan.model.find(slow.module), slow.min_rows, slow.max_rows,
+                                   slow.factor, slow.per_sample});
+  state.executor = std::make_unique<engine::Executor>(
+      plan, std::move(options), *state.resources->transport, *state.device, std::move(programs),
+      state.standby, make_wake(self));
+  return Done{};
+}
+
+void fetch(Self self) {
+  auto& state = self->state;
+  auto fetched = state.transfer->advance();
+  if (!fetched.ok()) return fail(self, std::move(fetched).error());
+  if (!fetched.value()) return;
+  state.transfer.reset();
+  self->send(state.node, fetched_atom::value, state.slot.local_index, state.next->epoch_number);
+}
+
+/// A step that nobody will decide any more. Its gradients go with its stages; what it holds beside
+/// them would be in the way of what is fetched.
+Status give_up_step(ExecutorState& state) {
+  state.queue = {};
+  state.running = state.prepared_sent = false;
+  return state.executor ? state.executor->abandon() : Status(Done{});
+}
+
+/// The first half of a change of layout: the state that is here stays, so that the change may fail.
+void apply(Self self, const Configuration& configuration) {
+  auto& state = self->state;
+  const engine::JobSetup& setup = state.resources->setup;
+  const Dtype dtype = setup.job.train.dtype;
+  at::set_num_threads(setup.job.cluster.threads_per_device);
+  pthread_setname_np(pthread_self(), ("device " + std::to_string(state.slot.node.value) + "." +
+                                      std::to_string(state.slot.local_index))
+                                         .c_str());
+  if (!state.store) {
+    state.store.emplace(state.slot, setup.parameters, dtype);
+    state.saver.emplace(make_wake(self));
+    state.device = engine::make_device({setup.job.debug.delayed_device_ms,
+                                        static_cast<std::uint64_t>(state.slot.node.value) * 1024 +
+                                            static_cast<std::uint64_t>(state.slot.local_index),
+                                        setup.job.cluster.threads_per_device});
+  }
+  const Status given_up = give_up_step(state);
+  state.next = std::make_unique<Configuration>(configuration);
+  state.transfer.reset();
+  if (!given_up.ok()) return fail(self, given_up.error());
+  if (auto room =
+          state.store->stage(scheduler::place_state(configuration.plan, setup.parameters, dtype));
+      !room.ok())
+    return fail(self, room.error());
+  state.transfer.emplace(*state.store, setup, configuration.moves, *state.resources->transport,
+                         configuration.epoch_number, configuration.checkpoint, make_wake(self));
+  fetch(self);
+}
+
+/// The second half: stages of the old layout go first, so that gradients are not there twice.
+void settle(Self self, EpochNumber epoch_number) {
+  auto& state = self->state;
+  if (!state.next || state.next->epoch_number != epoch_number || state.transfer) return;
+  state.executor.reset();
+  state.stages.clear();
+  state.standby = {};
+  state.store->settle();
+  state.configuration = std::move(state.next);
+  if (auto built = build(self); !built.ok()) return fail(self, built.error());
+  self->send(state.node, applied_atom::value, state.slot.local_index, epoch_number);
+}
+
+/// Keeps the reduced gradients of step 1 for `train.dump_gradients`: the groups summed here.
+void keep_first_gradients(ExecutorState& state) {
+  const ParallelPlan& plan = state.configuration->plan;
+  for (std::size_t g = 0; g < plan.groups.size(); ++g) {
+    const ParameterUse& first = plan.groups[g].uses.front();
+    if (const auto stage = state.stages.find(first.stage); stage != state.stages.end())
+      stage->second->state(GroupId{g}, first.layer).copy_gradients(state.first_gradients);
+  }
+}
+
+void report_prepared(Self self) {
+  auto& state = self->state;
+  if (state.prepared_sent) return;
+  state.prepared_sent = true;
+  const auto& prepared = state.executor->prepared();
+  if (prepared.step == 1 && state.resources->setup.job.train.dump_gradients)
+    keep_first_gradients(state);
+  self->send(state.node, prepared);
+}
+
+/// Runs until something must be waited for.
+void advance(Self self) {
+  auto& state = self->state;
+  for (;;) {
+    if (!state.running) {
+      if (state.queue.empty()) return;
+      auto begun = state.executor->begin(state.queue.front(), state.resources->samples);
+      if (!begun.ok()) return fail(self, begun.error());
+      state.queue.pop();
+      state.running = true;
+      state.prepared_sent = false;
+    }
+    auto progress = state.executor->advance();
+    if (!progress.ok()) return fail(self, progress.error());
+    if (progress.value() == engine::Progress::waiting) return;
+    if (progress.value() == engine::Progress::yielded)
+      return self->send(self, wake_atom::value, std::make_shared<std::atomic<bool>>(false));
+    if (progress.value() == engine::Progress::committing) return report_prepared(self);
+    state.running = false;
+    self->send(state.node, state.executor->take_report());
+  }
+}
+
+/// What the saver has done since it was looked at last.
+void report_saved(Self self) {
+  auto& state = self->state;
+  if (!state.saver) return;
+  const auto share = state.saver->take();
+  if (!share) return;
+  SaveReport report{share->number, state.slot, share->status.ok()};
+  if (!report.is_saved) report.error = share->status.error();
+  report.file = share->file.name;
+  report.bytes = share->file.bytes;
+  report.sha256 = share->file.sha256;
+  report.copy_ms = share->copy_ms;
+  report.write_ms = share->write_ms;
+  self->send(state.node, std::move(report));
+}
+
+void save(Self self, const SaveOrder& order) {
+  auto& state = self->state;
+  report_saved(self);
+  if (state.saver->busy()) {  // Of the checkpoint before, which was given up.
+    state.save_number = order.number;
+    const Error late{Errc::timed_out, "the checkpoint before is still being written", order.folder,
+                     "look at the file system of this folder"};
+    return self->send(state.node, SaveReport{order.number, state.slot, false, late});
+  }
+  state.save_number = order.number;
+  std::vector<std::pair<std::string, at::Tensor>> tensors;
+  for (const Shard& shard : order.shards) {
+    if (shard.holders.front() != state.slot) continue;
+    const ParameterInfo& info = state.store->parameters()[shard.key.parameter.index()];
+    tensors.emplace_back(state::tensor_name(state::saved_as(info), shard.key),
+                         state.store->held(shard.key));
+  }
+  if (tensors.empty()) return;
+  const std::string name = "state-" + std::to_string(state.slot.node.value) + "." +
+                           std::to_string(state.slot.local_index) + ".safetensors";
+  state.saver->start(order.number, std::filesystem::path(order.folder) / name, std::move(tensors));
+}
+
+void offer(Self self, Collection collection) {
+  auto& state = self->state;
+  Offers offers{state.resources->node, state.configuration->epoch_number, {}};
+  std::map<std::string, at::Tensor> tensors;
+  if (collection == Collection::first_gradients) {
+    tensors = state.first_gradients;
+  } else {
+    for (auto& [id, stage] : state.stages)
+      if (state.configuration->plan.is_first(state.configuration->plan.at(id).replica))
+        for (const auto* parameter : stage->parameters())
+          if (!parameter->tied_use) tensors[parameter->name] = parameter->value.detach();
+  }
+  const auto head = static_cast<transport::Peer>(state.resources->setup.job.cluster.nodes);
+  for (const auto& [name, tensor] : tensors) {
+    const std::uint64_t index =
+        (static_cast<std::uint64_t>(state.slot.local_index) << 32) + offers.tensors.size();
+    offers.tensors.push_back({name,
+                              static_cast<std::uint8_t>(tensor.scalar_type()),
+                              {tensor.sizes().begin(), tensor.sizes().end()},
+                              index});
+    auto owner = std::make_shared<const at::Tensor>(tensor.contiguous());
+    const auto tag =
+        transport::make_tag(state.configuration->epoch_number, transport::TagKind::state,
+                            static_cast<std::uint64_t>(collection), index);
+    state.resources->transport->send(head, tag, {owner->const_data_ptr(), owner->nbytes(), owner});
+  }
+  self->send(state.node, std::move(offers));
+}
+
+}  // namespace
+
+ExecutorActor::behavior_type executor(Self self, NodeResources* resources, NodeActor node,
+                                      std::int32_t local_index) {
+  self->state.resources = resources;
+  self->state.node = node;
+  self->state.slot = {resources->node, local_index};
+  // Checkpoints that were ordered before are others' work.
+  self->state.save_number = resources->save_number;
+  tell_of_exceptions(self, "device " + std::to_string(local_index),
+                     [self](Error error) { fail(self, std::move(error)); });
+  return {
+      [self](apply_atom, const Configuration& configuration) { apply(self, configuration); },
+      [self](settle_atom, EpochNumber epoch_number) { settle(self, epoch_number); },
+      [self](const IterationPlanPtr& plan) {
+        self->state.queue.push(plan);
+        if (!self->state.running) advance(self);
+      },
+      [self](const engine::Decision& decision) {
+        if (!self->state.running || self->state.executor->prepared().step != decision.step) return;
+        self->state.executor->decide(decision);
+        advance(self);
+      },
+      [self](wake_atom, const WakeFlag& flag) {
+        flag->store(false);
+        report_saved(self);
+        if (self->state.transfer) fetch(self);
+        if (self->state.running) advance(self);
+      },
+      [self](collect_atom, Collection collection) { offer(self, collection); },
+      [self](const SaveOrder& order) { save(self, order); },
+  };
+}
+
+}  // namespace troupe::actors

@@ -1,0 +1,71 @@
+// The actor of one device: a thread that keeps the device's state from layout to layout, builds its
+// stages and runs its action lists.
+
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <optional>
+#include <queue>
+
+#include "actors/link/protocol.hpp"
+#include "engine/execution/device.hpp"
+#include "engine/execution/executor.hpp"
+#include "engine/execution/model_stage.hpp"
+#include "engine/execution/sample_store.hpp"
+#include "engine/setup/job_setup.hpp"
+#include "engine/state/state_saver.hpp"
+#include "engine/state/state_store.hpp"
+#include "engine/state/state_transfer.hpp"
+#include "runtime/observers/observing.hpp"
+#include "transport/transport.hpp"
+
+namespace troupe::actors {
+
+/// What a node process shares among its actors. Outlives all of them.
+struct NodeResources {
+  engine::JobSetup setup;
+  std::unique_ptr<transport::Transport> transport;
+  engine::SampleStore samples;
+  std::shared_ptr<const data::Dataset> dataset;
+  NodeId node;
+  std::unique_ptr<observers::Observing> observing;  ///< None: the job has no observers.
+  /// Of the layout that trains now: samples that were ordered for an older one are not kept.
+  std::atomic<EpochNumber> epoch_number = 0;
+  /// Of the newest checkpoint that was ordered: devices in the middle of a step look at it.
+  std::atomic<std::int64_t> save_number = 0;
+  /// Of the newest layout that was ordered: devices in the middle of a step give it up.
+  std::atomic<EpochNumber> wanted_epoch = 0;
+};
+
+struct ExecutorState {
+  NodeResources* resources = nullptr;
+  NodeActor node;
+  DeviceSlot slot;
+  std::optional<engine::StateStore> store;
+  std::optional<engine::StateSaver> saver;        ///< Of `store`.
+  std::int64_t save_number = 0;                   ///< Of the checkpoint that it heard of last.
+  std::unique_ptr<Configuration> next;            ///< Fetched or being fetched, not yet up.
+  std::optional<engine::StateTransfer> transfer;  ///< Of `next`.
+  // Lifetime: the executor refers to the device, to the stages, to what the device keeps without
+  // one, and to the configuration's plan.
+  std::unique_ptr<engine::Device> device;
+  std::unique_ptr<Configuration> configuration;
+  std::map<StageId, std::unique_ptr<engine::StageProgram>> stages;
+  engine::StandbyState standby;
+  std::unique_ptr<engine::Executor> executor;
+  std::queue<IterationPlanPtr> queue;  ///< At most two: the supervisor dispatches no more.
+  bool running = false;
+  bool prepared_sent = false;
+  std::map<std::string, at::Tensor> first_gradients;
+
+  static inline const char* name = "executor";
+};
+
+/// REQUIRES: spawned detached; on a host it computes in its handlers.
+ExecutorActor::behavior_type executor(ExecutorActor::stateful_pointer<ExecutorState> self,
+                                      NodeResources* resources, NodeActor node,
+                                      std::int32_t local_index);
+
+}  // namespace troupe::actors

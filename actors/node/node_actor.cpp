@@ -1,0 +1,362 @@
+#include "actors/node/node_actor.hpp"
+
+#include <algorithm>
+#include <limits>
+
+#include "actors/link/exceptions.hpp"
+#include "actors/link/system.hpp"
+#include "actors/node/loader_actor.hpp"
+#include "actors/node/node_head.hpp"
+#include "actors/node/peers.hpp"
+#include "runtime/data/batches/epoch_order.hpp"
+
+namespace troupe::actors {
+
+namespace {
+
+using Self = NodeSelf;
+
+/// Long enough for a busy head; a lost one is noticed sooner.
+constexpr std::chrono::seconds kJoinTimeout{30};
+
+/// Tells the supervisor of a file that cannot be read; its answer ends this node. While data are
+/// opened the supervisor has a limit of its own, `cluster.join_timeout_s`.
+void watch_reads(Self self, Time now) {
+  auto& state = self->state;
+  if (!state.is_open) return;
+  const double timeout_s = state.resources->setup.job.data.read_timeout_s;
+  if (auto fine = state.reads.pass(now, timeout_s, files::oldest_read()); !fine.ok())
+    self->send(state.supervisor, failed_atom::value, state.welcome->node, fine.error());
+}
+
+/// Shows the supervisor that this node lives, and ends the node where the supervisor is silent.
+void watch(Self self) {
+  auto& state = self->state;
+  const Time now = self->clock().now();
+  if (state.pace.due(now, seconds(state.welcome->heartbeat_interval_s)))
+    self->send(state.supervisor, alive_atom::value, state.welcome->node);
+  const double timeout_s = state.welcome->heartbeat_timeout_s;
+  if (!state.lost_head && state.silence.pass(now, seconds(timeout_s)))
+    head_lost(self, "the supervisor was lost: " + silent_for(timeout_s), false);
+  watch_for_head(self);
+  watch_reads(self, now);
+  self->delayed_send(self, look_interval(state.welcome->heartbeat_interval_s), tick_atom::value);
+}
+
+// ---- joining
+
+/// Why the supervisor did not welcome a node.
+Error refusal(const caf::error& error, const std::string& where) {
+  const caf::message& context = error.context();
+  if (context.match_elements<std::string, std::string>())
+    return {Errc::transport_failed, "the supervisor refused: " + context.get_as<std::string>(0),
+            where, context.get_as<std::string>(1)};
+  return {Errc::timed_out,
+          "the supervisor did not answer within " + std::to_string(kJoinTimeout.count()) + " s",
+          where, "look whether `troupe train` still runs there"};
+}
+
+Result<NodeReady> open_guarded(const NodeStart& start, const NodeWelcome& welcome) {
+  try {
+    return start.open(welcome);
+  } catch (const std::exception& fault) {  // Out of memory.
+    return Error{
+        Errc::internal, std::string("the data could not be opened: ") + fault.what(), {}, {}};
+  }
+}
+
+/// Has a place in the job: opens what it works with, and listens meanwhile.
+void welcomed(Self self, const NodeWelcome& welcome) {
+  auto& state = self->state;
+  state.welcome = welcome;
+  state.resources->node = welcome.node;
+  self->spawn<caf::detached>(
+      [start = state.start, welcome,
+       node = caf::actor_cast<NodeActor>(self)](caf::event_based_actor* opener) {
+        auto ready = open_guarded(start, welcome);
+        if (ready.ok())
+          opener->send(node, std::move(ready).value());
+        else
+          opener->send(node, failed_atom::value, std::move(ready).error());
+      });
+  watch(self);
+}
+
+void join(Self self) {
+  self->request(self->state.supervisor, kJoinTimeout, join_atom::value, self->state.start.hello)
+      .then([self](const NodeWelcome& welcome) { welcomed(self, welcome); },
+            [self](const caf::error& error) {
+              const Error why = refusal(error, self->state.start.joins);
+              // A head that says nothing to be done begins again itself.
+              const bool is_early = why.fix.empty();
+              end_node(self, {exit_code(why), to_string(why), is_early, {}, is_early ? 1 : 0});
+            });
+}
+
+void opened(Self self, const NodeReady& ready) {
+  auto& state = self->state;
+  state.is_open = true;
+  state.ready = ready;
+  state.epochs = data::Epochs(state.resources->dataset->size());
+  state.resources->transport->on_peer_failure(
+      [node = caf::actor_cast<NodeActor>(self)](transport::Peer peer, const Error&) {
+        caf::anon_send(node, lost_atom::value, NodeId{peer});
+      });
+  state.loader =
+      self->spawn<caf::detached>(loader, state.resources, caf::actor_cast<NodeActor>(self));
+  self->send(state.supervisor, ready);
+}
+
+/// Tells the supervisor, whose answer ends this node. A node that cannot begin knows best why, and
+/// its exit code says so.
+void failed(Self self, const Error& error) {
+  auto& state = self->state;
+  if (!state.is_open) state.own_fault = JobEnd{exit_code(error), to_string(error)};
+  self->send(state.supervisor, failed_atom::value, state.welcome->node, error);
+}
+
+/// Asks the supervisor to end the job; its answer ends this node.
+void stop(Self self, std::int32_t signal) {
+  auto& state = self->state;
+  if (!state.welcome || state.lost_head) return end_node(self, {128 + signal, ""});
+  self->send(state.supervisor, failed_atom::value, state.welcome->node,
+             Error{Errc::cancelled,
+                   "stopped by " + signal_name(signal),
+                   {},
+                   "start the job again; it needs every node"});
+}
+
+// ---- work
+
+/// Lets go of the peers that the job does without, and of those in whose place another process is.
+void disconnect_peers(NodeState& state) {
+  const auto is_peer = [&](const std::pair<const NodeId, ByteString>& known) {
+    return std::any_of(state.configuration.nodes.begin(), state.configuration.nodes.end(),
+                       [&](const NodeReady& peer) {
+                         return peer.node == known.first && peer.address == known.second;
+                       });
+  };
+  for (auto peer = state.connected.begin(); peer != state.connected.end();)
+    if (is_peer(*peer)) {
+      ++peer;
+    } else {
+      const std::int32_t node = peer->first.value;
+      state.resources->transport->disconnect(
+          node,
+          {Errc::transport_failed, "the job goes on without node " + std::to_string(node), {}, {}});
+      peer = state.connected.erase(peer);
+    }
+}
+
+Status connect_peers(NodeState& state) {
+  for (const NodeReady& peer : state.configuration.nodes) {
+    if (!state.connected.emplace(peer.node, peer.address).second) continue;
+    if (auto connected = connect_to(*state.resources->transport, peer); !connected.ok())
+      return connected;
+  }
+  return Done{};
+}
+
+/// Tells the supervisor once all devices have done their part of the change of layout.
+void tell_if_all(Self self, const std::set<std::int32_t>& done, auto what) {
+  auto& state = self->state;
+  if (done.size() == state.executors.size())
+    self->send(state.supervisor, what, state.resources->node, state.configuration.epoch_number);
+}
+
+void apply(Self self, const Configuration& configuration) {
+  auto& state = self->state;
+  state.configuration = configuration;
+  state.progress = configuration.progress;
+  state.fetched.clear();
+  state.applied.clear();
+  state.finished_devices.clear();
+  state.resources->wanted_epoch = configuration.epoch_number;
+  // All steps of older layouts have ended, or will not; what they wait for must not be in the way.
+  state.resources->transport->drop_older_than(configuration.epoch_number);
+  disconnect_peers(state);
+  if (auto connected = connect_peers(state); !connected.ok())
+    return self->send(state.supervisor, failed_atom::value, state.resources->node,
+                      configuration.epoch_number, connected.error());
+  for (const DeviceSlot& device : configuration.plan.devices) {
+    if (device.node != state.resources->node || state.executors.contains(device.local_index))
+      continue;
+    state.executors[device.local_index] = self->spawn<caf::detached>(
+        executor, state.resources, caf::actor_cast<NodeActor>(self), device.local_index);
+  }
+  for (auto& [device, executor] : state.executors)
+    self->send(executor, apply_atom::value, configuration);
+  tell_if_all(self, state.fetched,
+              fetched_atom::value);  // A node without devices has all it needs.
+}
+
+/// Devices of this node that work in the present layout.
+std::size_t working_devices(const NodeState& state) {
+  const auto& devices = state.configuration.plan.devices;
+  return static_cast<std::size_t>(std::count_if(
+      devices.begin(), devices.end(),
+      [&](const DeviceSlot& device) { return device.node == state.resources->node; }));
+}
+
+void settle(Self self, EpochNumber epoch_number) {
+  auto& state = self->state;
+  if (epoch_number != state.configuration.epoch_number) return;
+  state.resources->epoch_number = epoch_number;
+  state.plan = state.configuration.plan;
+  if (working_devices(state) == 0)
+    state.resources->samples.drop_before(std::numeric_limits<std::int64_t>::max());
+  for (auto& [device, executor] : state.executors)
+    self->send(executor, settle_atom::value, epoch_number);
+  tell_if_all(self, state.applied, applied_atom::value);
+}
+
+/// Only the supervisor can tell whether the peer is lost, or the way to it, or this node.
+void peer_lost(Self self, NodeId peer) {
+  auto& state = self->state;
+  if (state.connected.contains(peer))
+    self->send(state.supervisor, lost_atom::value, state.resources->node, peer,
+               state.configuration.epoch_number);
+}
+
+void device_fetched(Self self, std::int32_t device, EpochNumber epoch_number) {
+  if (epoch_number != self->state.configuration.epoch_number) return;
+  self->state.fetched.insert(device);
+  tell_if_all(self, self->state.fetched, fetched_atom::value);
+}
+
+void device_applied(Self self, std::int32_t device, EpochNumber epoch_number) {
+  if (epoch_number != self->state.configuration.epoch_number) return;
+  self->state.applied.insert(device);
+  tell_if_all(self, self->state.applied, applied_atom::value);
+}
+
+void run(Self self, IterationPlan plan) {
+  auto& state = self->state;
+  if (plan.epoch_number != state.configuration.epoch_number) return;  // Of an older layout.
+  const auto shared = std::make_shared<const IterationPlan>(std::move(plan));
+  for (const DeviceSlot& device : state.configuration.plan.devices)
+    if (device.node == state.resources->node)
+      self->send(state.executors.at(device.local_index), shared);
+}
+
+/// What observers hear of a step: behind all that its devices have shown of it.
+void show_verdict(NodeState& state, const engine::StepVerdict& verdict) {
+  if (!state.resources->observing) return;
+  const auto& [decision, note] = verdict;
+  state.resources->observing->show(observers::ObservedStep{
+      note.step, decision.commit, note.loss, note.grad_norm, decision.learning_rate,
+      note.step_tokens, note.trained_tokens, note.ids});
+}
+
+/// When all devices have finished a step, its samples are no longer needed.
+void device_finished(Self self, engine::DeviceReport report) {
+  auto& state = self->state;
+  if (state.resources->observing) report.observed = state.resources->observing->take_tally();
+  self->send(state.supervisor, report);
+  if (++state.finished_devices[report.step] < working_devices(state)) return;
+  state.finished_devices.erase(report.step);
+  step_finished(self, report.step);
+  const auto next =
+      state.epochs.span(report.step, state.resources->setup.job.train.global_batch_size);
+  state.resources->samples.drop_before(state.epochs.places_before(next.epoch) + next.begin);
+}
+
+}  // namespace
+
+void end_node(Self self, JobEnd how) {
+  auto& state = self->state;
+  if (state.lost_head) *state.lost_head->called_off = true;
+  for (auto& [device, executor] : state.executors)
+    self->send_exit(executor, caf::exit_reason::user_shutdown);
+  if (state.loader) self->send_exit(state.loader, caf::exit_reason::user_shutdown);
+  if (state.own_fault) how = std::move(*state.own_fault);
+  if (auto on_end = std::exchange(state.start.on_end, nullptr)) on_end(std::move(how));
+  self->quit();
+}
+
+NodeActor::behavior_type node(Self self, NodeResources* resources, SupervisorActor supervisor,
+                              NodeStart start) {
+  auto& state = self->state;
+  state.resources = resources;
+  state.supervisor = supervisor;
+  state.start = std::move(start);
+  tell_of_exceptions(self, "the node", [self](const Error& error) {
+    if (self->state.welcome) failed(self, error);
+    end_node(self, {exit_code(error), to_string(error)});
+  });
+  self->monitor(supervisor);
+  self->set_down_handler(
+      [self](const caf::down_msg& down) { connection_ended(self, down.source); });
+  self->set_exit_handler([self](const caf::exit_msg&) { end_node(self, {1, ""}); });
+  join(self);
+  return {
+      [self](apply_atom, const Configuration& configuration) {
+        if (counts(self)) apply(self, configuration);
+      },
+      [self](settle_atom, EpochNumber epoch_number) {
+        if (counts(self)) settle(self, epoch_number);
+      },
+      [self](IterationPlan& plan) {
+        if (counts(self)) run(self, std::move(plan));
+      },
+      [self](const engine::StepVerdict& verdict) {
+        if (!counts(self)) return;
+        note_verdict(self->state, verdict);
+        show_verdict(self->state, verdict);
+        for (auto& [device, executor] : self->state.executors)
+          self->send(executor, verdict.decision);
+      },
+      [self](const engine::BatchOrder& order) {
+        if (!counts(self)) return;
+        self->state.scheduler = caf::actor_cast<SchedulerActor>(self->current_sender());
+        self->state.epochs = order.epochs.empty()
+                                 ? data::Epochs(self->state.resources->dataset->size())
+                                 : data::Epochs(order.epochs);
+        self->send(self->state.loader, order);
+      },
+      [self](collect_atom, Collection collection) {
+        if (!counts(self)) return;
+        for (auto& [device, executor] : self->state.executors)
+          self->send(executor, collect_atom::value, collection);
+      },
+      [self](const SaveOrder& order) {
+        if (!counts(self)) return;
+        self->state.resources->save_number = order.number;
+        for (auto& [device, executor] : self->state.executors) self->send(executor, order);
+      },
+      [self](stop_atom, const std::string& why, std::int32_t exit_code) {
+        if (counts(self)) end_node(self, {exit_code, why, true});
+      },
+      [self](begin_atom, const std::string& why) {
+        if (counts(self)) end_node(self, {kResumable, why, true, {}, 1});
+      },
+      [self](stop_atom, std::int32_t signal) { stop(self, signal); },
+      [self](alive_atom) {
+        if (!counts(self)) return;
+        self->state.silence.heard();
+        head_is_back(self);
+      },
+      [self](lost_atom, NodeId peer) { peer_lost(self, peer); },
+      [self](join_atom, const caf::strong_actor_ptr& found) { head_found(self, found); },
+      [self](tick_atom) { watch(self); },
+      [self](const engine::Prepared& prepared) { self->send(self->state.supervisor, prepared); },
+      [self](const engine::DeviceReport& report) { device_finished(self, report); },
+      [self](fetched_atom, std::int32_t device, EpochNumber epoch_number) {
+        device_fetched(self, device, epoch_number);
+      },
+      [self](applied_atom, std::int32_t device, EpochNumber epoch_number) {
+        device_applied(self, device, epoch_number);
+      },
+      [self](const engine::BatchReport& report) { self->send(self->state.scheduler, report); },
+      [self](const Offers& offers) { self->send(self->state.supervisor, offers); },
+      [self](const SaveReport& report) { self->send(self->state.supervisor, report); },
+      [self](const NodeReady& ready) { opened(self, ready); },
+      [self](failed_atom, const Error& error) { failed(self, error); },
+      [self](failed_atom, EpochNumber epoch, const Error& error) {
+        self->send(self->state.supervisor, failed_atom::value, self->state.resources->node, epoch,
+                   error);
+      },
+  };
+}
+
+}  // namespace troupe::actors

@@ -1,0 +1,217 @@
+#include "actors/node/node_head.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <thread>
+#include <utility>
+
+namespace troupe::actors {
+
+namespace {
+
+using Self = NodeSelf;
+
+/// A head that gathers answers at once; one that hangs is as good as lost.
+constexpr std::chrono::seconds kAnswerTimeout{60};
+
+constexpr std::chrono::milliseconds kSearchInterval{300};
+
+constexpr std::chrono::seconds kTurn{6};
+
+/// For a head that only saves: to start, to gather the nodes, and to find that another has begun.
+constexpr std::chrono::seconds kSaveTime{30};
+
+bool has_state(const NodeState& state) {
+  return state.is_open && state.resources->epoch_number > 0;
+}
+
+/// Whether no step that was decided is still being finished.
+bool is_at_rest(const NodeState& state) {
+  return state.verdicts.empty() || state.verdicts.back().note.step <= state.progress.step;
+}
+
+/// One of all that wait speaks for those on its machine.
+bool is_first(const NodeState& state) {
+  const auto& nodes = state.configuration.nodes;
+  return std::all_of(nodes.begin(), nodes.end(),
+                     [&](const NodeReady& node) { return node.node >= state.welcome->node; });
+}
+
+/// Nodes end their waiting one after the other, so that one of them starts a head that saves and
+/// the others find it.
+Duration turn_of(const NodeState& state) {
+  const auto& nodes = state.configuration.nodes;
+  const auto before = std::count_if(nodes.begin(), nodes.end(), [&](const NodeReady& node) {
+    return node.node < state.welcome->node;
+  });
+  return std::min<Duration>(before * kTurn, kSaveTime);
+}
+
+/// Looks for a head on a thread of its own, until one is found or the search is called off. After a
+/// pause: the one that was found just now may be of no use.
+void search(Self self) {
+  auto& lost = *self->state.lost_head;
+  self->spawn<caf::detached>(
+      [find = self->state.start.find_head, called_off = lost.called_off,
+       node = caf::actor_cast<NodeActor>(self)](caf::event_based_actor* seeker) {
+        while (!*called_off) {
+          std::this_thread::sleep_for(kSearchInterval);
+          if (const auto found = find()) return seeker->send(node, join_atom::value, found);
+        }
+      });
+}
+
+void call_off(NodeState& state) {
+  if (state.lost_head) *state.lost_head->called_off = true;
+  state.lost_head.reset();
+}
+
+NodeHolding holding_of(const NodeState& state) {
+  const NodeResources& resources = *state.resources;
+  NodeHolding holding;
+  holding.ready = state.ready;
+  holding.epoch_number = resources.epoch_number;
+  holding.newest_epoch = state.configuration.epoch_number;
+  if (holding.newest_epoch > holding.epoch_number && state.fetched.size() == state.executors.size())
+    holding.fetched_epoch = holding.newest_epoch;
+  holding.save_number = resources.save_number;
+  holding.plan = state.plan;
+  for (const auto& [device, executor] : state.executors) holding.devices.push_back(device);
+  holding.progress = state.progress;
+  holding.verdicts.assign(state.verdicts.begin(), state.verdicts.end());
+  return holding;
+}
+
+void taken_over(Self self, const caf::strong_actor_ptr& found, const NodeWelcome& welcome) {
+  auto& state = self->state;
+  call_off(state);
+  state.supervisor = caf::actor_cast<SupervisorActor>(found);
+  state.welcome->heartbeat_interval_s = welcome.heartbeat_interval_s;
+  state.welcome->heartbeat_timeout_s = welcome.heartbeat_timeout_s;
+  state.silence = {};
+}
+
+/// A head that refuses with what is to be done has gone on without this node. One of another job,
+/// or one that does not answer, is not the one that is looked for.
+void not_taken(Self self, const caf::strong_actor_ptr& asked, const caf::error& error) {
+  auto& state = self->state;
+  if (!state.lost_head || state.lost_head->asked != asked) return;
+  if (error.context().match_elements<std::string, std::string>() &&
+      !error.context().get_as<std::string>(1).empty())
+    return end_node(self, {1, "node " + std::to_string(state.welcome->node.value) +
+                                  " ends: " + error.context().get_as<std::string>(0)});
+  state.lost_head->asked = nullptr;
+  search(self);
+}
+
+/// Shows a head that was found what this node holds, once that does not change any more.
+void ask(Self self) {
+  auto& state = self->state;
+  if (!state.lost_head || !state.lost_head->found || state.lost_head->asked) return;
+  if (!is_at_rest(state)) return;  // `step_finished` asks again.
+  const auto found = std::exchange(state.lost_head->found, nullptr);
+  state.lost_head->asked = found;
+  self->monitor(found);  // An answer that was under way when it died does not come.
+  NodeHello hello = state.start.hello;
+  hello.wanted_node = state.welcome->node.value;
+  hello.holding = {holding_of(state)};
+  hello.run_id = state.welcome->run_id;
+  self->request(caf::actor_cast<SupervisorActor>(found), kAnswerTimeout, join_atom::value,
+                std::move(hello))
+      .then([self, found](const NodeWelcome& welcome) { taken_over(self, found, welcome); },
+            [self, found](const caf::error& error) { not_taken(self, found, error); });
+}
+
+}  // namespace
+
+void note_verdict(NodeState& state, const engine::StepVerdict& verdict) {
+  if (!state.verdicts.empty() && state.verdicts.back().note.step >= verdict.note.step) return;
+  state.verdicts.push_back(verdict);
+  if (state.verdicts.size() > kVerdictsKept) state.verdicts.pop_front();
+}
+
+void step_finished(Self self, std::int64_t step) {
+  auto& state = self->state;
+  const auto found =
+      std::find_if(state.verdicts.begin(), state.verdicts.end(),
+                   [step](const auto& verdict) { return verdict.note.step == step; });
+  if (found == state.verdicts.end()) return;
+  engine::apply_note(state.progress, found->note);
+  ask(self);
+}
+
+void connection_ended(Self self, const caf::actor_addr& source) {
+  auto& state = self->state;
+  const std::string why = "the connection to the supervisor was lost";
+  if (!state.welcome) return end_node(self, {1, why});
+  if (source == state.supervisor.address()) head_lost(self, why, true);
+  // One that dies may be found once more before it has gone, and then answers nothing.
+  if (!state.lost_head || !state.lost_head->asked) return;
+  if (caf::actor_cast<caf::actor_addr>(state.lost_head->asked) != source) return;
+  state.lost_head->asked = nullptr;
+  search(self);
+}
+
+void head_lost(Self self, const std::string& why, bool is_gone) {
+  auto& state = self->state;
+  if (state.lost_head) {
+    state.lost_head->is_gone |= is_gone;
+    return;
+  }
+  const double timeout_s = has_state(state) ? state.resources->setup.job.cluster.head_timeout_s : 0;
+  if (timeout_s <= 0 || !state.start.find_head)
+    return end_node(self,
+                    {1, "node " + std::to_string(state.welcome->node.value) + " ends: " + why});
+  state.lost_head.emplace();
+  state.lost_head->until = self->clock().now() + seconds(timeout_s) + turn_of(state);
+  state.lost_head->why = why;
+  state.lost_head->is_gone = is_gone;
+  if (state.start.tell_of_loss)
+    state.start.tell_of_loss(why + "; its nodes keep the state of step " +
+                                 std::to_string(state.progress.step) + " for " +
+                                 seconds_text(timeout_s) + ": troupe train --resume " +
+                                 state.welcome->run_folder + " goes on",
+                             is_first(state));
+  search(self);
+}
+
+void head_is_back(Self self) {
+  auto& state = self->state;
+  if (state.lost_head && !state.lost_head->asked) call_off(state);
+}
+
+void head_found(Self self, const caf::strong_actor_ptr& found) {
+  auto& state = self->state;
+  if (!state.lost_head || !found) return;
+  const auto own = caf::actor_cast<caf::strong_actor_ptr>(state.supervisor);
+  // The one that is only silent goes on by itself, or is replaced.
+  if (found == own && !state.lost_head->is_gone) return search(self);
+  state.lost_head->found = found;
+  ask(self);
+}
+
+void watch_for_head(Self self) {
+  auto& state = self->state;
+  if (!state.lost_head || self->clock().now() <= state.lost_head->until) return;
+  if (!state.lost_head->saves && state.start.save_as_head) {
+    state.lost_head->saves = true;
+    state.lost_head->until += kSaveTime;
+    state.start.save_as_head();
+    return;
+  }
+  const double timeout_s = state.resources->setup.job.cluster.head_timeout_s;
+  end_node(self, {1, "node " + std::to_string(state.welcome->node.value) +
+                         " ends: " + state.lost_head->why + ", and no other head came within " +
+                         seconds_text(timeout_s) + " (cluster.head_timeout_s)"});
+}
+
+bool counts(Self self) {
+  const auto& sender = self->current_sender();
+  if (!sender || sender->node() == self->node()) return true;
+  const auto& state = self->state;
+  if (state.lost_head && state.lost_head->asked) return false;
+  return sender->node() == state.supervisor.node();
+}
+
+}  // namespace troupe::actors

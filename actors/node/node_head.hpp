@@ -1,0 +1,44 @@
+// A node whose head is lost: keeps its state and finishes what is decided, looks for another head,
+// and shows it what it holds. A part of the node's actor; every function runs in it.
+
+#pragma once
+
+#include <string>
+
+#include "actors/node/node_actor.hpp"
+
+namespace troupe::actors {
+
+using NodeSelf = NodeActor::stateful_pointer<NodeState>;
+
+/// Ends the node's actors and process.
+void end_node(NodeSelf self, JobEnd how);
+
+/// The word on a step came: kept for a head that does not know it.
+void note_verdict(NodeState& state, const engine::StepVerdict& verdict);
+
+/// All devices of this node have finished a step.
+void step_finished(NodeSelf self, std::int64_t step);
+
+/// The head was lost, for this reason: waits for another one where the job wants that
+/// (`cluster.head_timeout_s`) and this node has state, else ends. `is_gone`: its connection broke,
+/// so that it cannot come back by itself.
+void head_lost(NodeSelf self, const std::string& why, bool is_gone);
+
+/// A head is gone: the one that this node obeys, or one that it asks to take it.
+void connection_ended(NodeSelf self, const caf::actor_addr& source);
+
+/// The head that was silent says something: it goes on as if nothing had been.
+void head_is_back(NodeSelf self);
+
+/// Somebody listens where the job's head should be.
+void head_found(NodeSelf self, const caf::strong_actor_ptr& found);
+
+/// Ends the node once no head came in time.
+void watch_for_head(NodeSelf self);
+
+/// Whether the message at hand is from this process, or from the head that the node obeys: one that
+/// was replaced says nothing that counts.
+bool counts(NodeSelf self);
+
+}  // namespace troupe::actors

@@ -1,0 +1,30 @@
+// Notices a step that takes far longer than those before it: a lost message between nodes that both
+// live stops a job without an error. Pure; time is handed in.
+
+#pragma once
+
+#include "actors/link/heartbeat.hpp"
+
+namespace troupe::actors {
+
+class StallWatch {
+ public:
+  /// A step has ended after this time.
+  void ended(Duration took);
+
+  /// True where a step has taken so long that it should be told: 30 s and ten times the longest
+  /// step before it, then again at every doubling.
+  bool overdue(Duration waited);
+
+  /// True where nobody should wait any longer: after `limit` (`train.stall_timeout_s`) and ten
+  /// times the longest step before it.
+  bool hopeless(Duration waited, Duration limit) const;
+
+ private:
+  Duration bound() const;
+
+  Duration longest_{};
+  Duration told_{};  ///< How long the step had taken when it was last told; 0: not yet.
+};
+
+}  // namespace troupe::actors

@@ -1,0 +1,70 @@
+#include "actors/supervisor/gathered.hpp"
+
+#include <algorithm>
+
+namespace troupe::actors {
+
+namespace {
+
+bool is_of(const NodeHolding& holding, EpochNumber epoch_number) {
+  return holding.epoch_number == epoch_number || holding.fetched_epoch == epoch_number;
+}
+
+/// The newest layout that somebody turned over to, which is done only where all have fetched it.
+void find_layout(const std::map<NodeId, NodeHolding>& holdings, Gathered& gathered) {
+  for (const auto& [node, holding] : holdings) {
+    gathered.newest_epoch = std::max(gathered.newest_epoch, holding.newest_epoch);
+    gathered.save_number = std::max(gathered.save_number, holding.save_number);
+    if (holding.epoch_number <= gathered.epoch_number) continue;
+    gathered.epoch_number = holding.epoch_number;
+    gathered.plan = holding.plan;
+  }
+}
+
+}  // namespace
+
+Gathered weigh(const std::map<NodeId, NodeHolding>& holdings) {
+  Gathered gathered;
+  find_layout(holdings, gathered);
+  const std::set<NodeId> places = gathered.plan.nodes();
+  // A node without a device hears of no step.
+  const auto works = [&](NodeId node) { return places.contains(node); };
+  const NodeHolding* newest = nullptr;
+  std::map<std::int64_t, engine::StepVerdict> verdicts;
+  for (const auto& [node, holding] : holdings) {
+    if (!is_of(holding, gathered.epoch_number)) {
+      gathered.strays[node] = "it holds the state of layout " +
+                              std::to_string(holding.epoch_number) + ", others that of " +
+                              std::to_string(gathered.epoch_number);
+      continue;
+    }
+    if (!works(node)) continue;
+    if (newest == nullptr || holding.progress.step > newest->progress.step) newest = &holding;
+    for (const auto& verdict : holding.verdicts) verdicts.emplace(verdict.note.step, verdict);
+  }
+  if (newest == nullptr) return gathered;
+  gathered.progress = newest->progress;
+  const bool is_word_known = verdicts.contains(gathered.progress.step);
+  for (const auto& [node, holding] : holdings) {
+    if (gathered.strays.contains(node)) continue;
+    // Steps whose samples are all bad run on no device, and nodes do not hear of them.
+    const auto behind = std::count_if(verdicts.begin(), verdicts.end(), [&](const auto& verdict) {
+      return verdict.first > holding.progress.step && verdict.first <= gathered.progress.step;
+    });
+    const bool is_level = holding.progress.step == gathered.progress.step;
+    if (works(node) && !is_level && (behind != 1 || !is_word_known)) {
+      gathered.strays[node] = "it holds the state of step " +
+                              std::to_string(holding.progress.step) + ", others that of " +
+                              std::to_string(gathered.progress.step);
+      continue;
+    }
+    gathered.members.insert(node);
+    if (holding.epoch_number != gathered.epoch_number) gathered.must_settle.insert(node);
+    if (works(node) && !is_level) gathered.must_finish.insert(node);
+  }
+  for (auto& [step, verdict] : verdicts)
+    if (step <= gathered.progress.step) gathered.verdicts.push_back(std::move(verdict));
+  return gathered;
+}
+
+}  // namespace troupe::actors

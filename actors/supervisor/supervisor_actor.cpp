@@ -1,0 +1,93 @@
+#include "actors/supervisor/supervisor_actor.hpp"
+
+#include "actors/link/exceptions.hpp"
+#include "actors/supervisor/supervisor_collect.hpp"
+#include "actors/supervisor/supervisor_control.hpp"
+#include "actors/supervisor/supervisor_end.hpp"
+#include "actors/supervisor/supervisor_gather.hpp"
+#include "actors/supervisor/supervisor_layout.hpp"
+#include "actors/supervisor/supervisor_members.hpp"
+#include "actors/supervisor/supervisor_records.hpp"
+#include "actors/supervisor/supervisor_recovery.hpp"
+#include "actors/supervisor/supervisor_save.hpp"
+#include "actors/supervisor/supervisor_start.hpp"
+#include "actors/supervisor/supervisor_steps.hpp"
+#include "actors/supervisor/supervisor_watch.hpp"
+
+namespace troupe::actors {
+
+namespace {
+
+using Self = SupervisorSelf;
+using Phase = SupervisorState::Phase;
+using NodePhase = NodeEntry::Phase;
+
+void start(Self self, HeadResources* resources, const SpawnColleagues& spawn) {
+  auto& state = self->state;
+  state.resources = resources;
+  state.spawn = spawn;
+  state.nodes.resize(static_cast<std::size_t>(resources->setup.job.cluster.nodes));
+  if (resources->gather)
+    begin_gathering(self);
+  else
+    begin(self);
+  self->set_down_handler([self](const caf::down_msg& down) { connection_lost(self, down.source); });
+  watch(self);
+}
+
+}  // namespace
+
+SupervisorActor::behavior_type supervisor(Self self, HeadResources* resources,
+                                          const SpawnColleagues& spawn) {
+  tell_of_exceptions(self, "the supervisor", [self](const Error& error) {
+    fail(self, error);
+    finish_if_all_gone(self, true);  // It hears no answer any more.
+  });
+  start(self, resources, spawn);
+  return {
+      [self](join_atom, const NodeHello& hello) { return join(self, hello); },
+      [self](const NodeReady& ready) { node_ready(self, ready); },
+      [self](fetched_atom, NodeId id, EpochNumber epoch) { node_fetched(self, id, epoch); },
+      [self](applied_atom, NodeId id, EpochNumber epoch) {
+        if (node_applied(self, id, epoch)) start_training(self);
+      },
+      [self](const engine::Prepared& report) { prepared(self, report); },
+      [self](const engine::DeviceReport& report) {
+        if (self->state.gathering) return gathered_device_finished(self, report);
+        device_finished(self, report);
+      },
+      [self](const Offers& offers) { offered(self, offers); },
+      [self](failed_atom, NodeId id, Error& error) { node_failed(self, id.index(), error); },
+      [self](failed_atom, NodeId id, EpochNumber epoch, Error& error) {
+        if (epoch == self->state.configuration.epoch_number) node_failed(self, id.index(), error);
+      },
+      [self](const PlannedBatchPtr& batch) { planned(self, batch); },
+      [self](failed_atom, EpochNumber epoch, const Error& error) {
+        settle_missed_peers(self, epoch, error);
+      },
+      [self](lost_atom, NodeId reporter, NodeId peer, EpochNumber epoch) {
+        peer_missed(self, reporter, peer, epoch);
+      },
+      [self](failed_atom, const Error& error) {
+        fail(self, self->state.lost_while_collected.value_or(error));
+      },
+      [self](exited_atom, std::int32_t pid, const std::string& how) {
+        process_exited(self, pid, how);
+      },
+      [self](stop_atom, std::int32_t signal) { stop(self, signal); },
+      [self](control_atom, const ControlRequest& request) { return control(self, request); },
+      [self](leave_atom) { settle_told_nodes(self); },
+      [self](save_atom) { want_save(self); },
+      [self](const SaveReport& report) { share_saved(self, report); },
+      [self](save_atom, std::int64_t number, const LearnedCostsPtr& learned) {
+        learned_for_save(self, number, *learned);
+      },
+      [self](const TemplateSetPtr& templates) { self->state.templates = templates; },
+      [self](const KeptCheckpointPtr& kept) { checkpoint_kept(self, *kept); },
+      [self](lost_atom, NodeId id) { node_lost(self, id.index()); },
+      [self](alive_atom, NodeId id) { self->state.nodes[id.index()].silence.heard(); },
+      [self](tick_atom) { watch(self); },
+  };
+}
+
+}  // namespace troupe::actors

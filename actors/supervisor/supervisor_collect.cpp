@@ -1,0 +1,72 @@
+#include "actors/supervisor/supervisor_collect.hpp"
+
+#include <memory>
+
+#include "actors/supervisor/supervisor_regrouping.hpp"
+#include "actors/supervisor/supervisor_save.hpp"
+
+namespace troupe::actors {
+
+namespace {
+
+using Self = SupervisorSelf;
+using Phase = SupervisorState::Phase;
+
+/// The recorder gives up earlier and says why.
+constexpr auto kCollectTimeout = std::chrono::seconds(120);
+
+void collect_next(Self self) {
+  auto& state = self->state;
+  if (state.collections.empty()) {
+    state.saves.ends_job = true;
+    if (!saves_at_end(state)) end(self, {0, ""});
+    return;
+  }
+  state.offers.clear();
+  state.offering_devices = 0;
+  for (const NodeEntry& node : state.nodes)
+    if (takes_part(node)) send_to_node(self, node, collect_atom::value, state.collections.front());
+}
+
+}  // namespace
+
+void begin_collecting(Self self) {
+  auto& state = self->state;
+  state.phase = Phase::collecting;
+  tell_of_change(self);
+  // A job that goes on after step 1 has them no more; they were written before.
+  if (state.resources->setup.job.train.dump_gradients && state.resources->resume.is_start())
+    state.collections.push_back(Collection::first_gradients);
+  state.collections.push_back(Collection::parameters);
+  collect_next(self);
+}
+
+void offered(Self self, const Offers& offers) {
+  auto& state = self->state;
+  if (state.phase != Phase::collecting) return;
+  if (offers.epoch_number != state.configuration.epoch_number) return;
+  state.offers.push_back(offers);
+  if (++state.offering_devices != state.devices.size()) return;
+  const EpochNumber epoch = state.configuration.epoch_number;
+  const auto all = std::make_shared<const std::vector<Offers>>(state.offers);
+  self->request(state.colleagues.recorder, kCollectTimeout, collect_atom::value,
+                state.collections.front(), state.configuration.epoch_number, all)
+      .then(
+          [self, epoch](finish_atom) {
+            if (epoch != self->state.configuration.epoch_number) return;  // Collected anew.
+            self->state.collections.pop_front();
+            collect_next(self);
+          },
+          [self, epoch](const caf::error&) {
+            if (epoch != self->state.configuration.epoch_number) return;
+            if (const auto& lost = self->state.lost_while_collected) return fail(self, *lost);
+            fail(self, {Errc::timed_out,
+                        "the final parameters could not be collected within " +
+                            std::to_string(kCollectTimeout.count()) + " s",
+                        self->state.resources->setup.job.job.run_dir.string(),
+                        "look at the network between the nodes and this machine and at the disk of "
+                        "the run folder, then start the job again"});
+          });
+}
+
+}  // namespace troupe::actors

@@ -1,0 +1,16 @@
+// How the trained model comes to the head once the last step is done. A part of the supervisor's
+// actor; every function runs in it.
+
+#pragma once
+
+#include "actors/supervisor/supervisor_end.hpp"
+
+namespace troupe::actors {
+
+/// All steps are done: asks the devices for what is to be written.
+void begin_collecting(SupervisorSelf self);
+
+/// A device offers its tensors of a collection.
+void offered(SupervisorSelf self, const Offers& offers);
+
+}  // namespace troupe::actors

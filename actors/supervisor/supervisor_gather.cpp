@@ -1,0 +1,343 @@
+#include "actors/supervisor/supervisor_gather.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "actors/node/peers.hpp"
+#include "actors/supervisor/gathered.hpp"
+#include "actors/supervisor/missed_steps.hpp"
+#include "actors/supervisor/supervisor_layout.hpp"
+#include "actors/supervisor/supervisor_members.hpp"
+#include "actors/supervisor/supervisor_records.hpp"
+#include "actors/supervisor/supervisor_regrouping.hpp"
+#include "actors/supervisor/supervisor_save.hpp"
+#include "actors/supervisor/supervisor_start.hpp"
+#include "engine/layout/choose_layout.hpp"
+#include "scheduler/state/state_moves.hpp"
+
+namespace troupe::actors {
+
+namespace {
+
+using Self = SupervisorSelf;
+using Phase = SupervisorState::Phase;
+using NodePhase = NodeEntry::Phase;
+
+/// Exit code of a head that was to save what nodes hold, and could not.
+constexpr std::int32_t kUnsaved = 1;
+
+/// Nodes look for a head several times a second: after so long without another one, those that the
+/// layout needs are there, and so are the others.
+constexpr auto kQuiet = std::chrono::milliseconds(600);
+
+/// What it holds is of no use: it begins anew, and joins like others.
+void dismiss(Self self, NodeId id, const std::string& why) {
+  auto& state = self->state;
+  NodeEntry& node = state.nodes[id.index()];
+  state.resources->logger.warning(describe(node, id.index()) + " cannot go on: " + why);
+  send_to_node(self, node, begin_atom::value, "it cannot go on: " + why);
+  node = {};
+  state.gathering->holdings.erase(id);
+}
+
+void answer_later_ones(Self self, std::vector<Latecomer> later) {
+  for (Latecomer& one : later) {
+    auto answer = take_in(self, one.hello, one.sender);
+    if (auto* welcome = std::get_if<NodeWelcome>(&answer))
+      one.promise.deliver(std::move(*welcome));
+    else
+      one.promise.deliver(std::get<caf::error>(answer));
+  }
+}
+
+/// Nobody holds all of the model: the job goes on from its checkpoint, or begins.
+void go_on_without(Self self) {
+  auto& state = self->state;
+  const GatherWish& wish = *state.resources->gather;
+  if (auto opened = wish.open(nullptr); !opened.ok()) return fail(self, opened.error());
+  Gathering gathering = *std::exchange(state.gathering, std::nullopt);
+  begin(self);
+  wish.start_nodes({});
+  answer_later_ones(self, std::move(gathering.later));
+}
+
+StatePlacement placement_of(const SupervisorState& state, const Gathered& gathered) {
+  auto placed = scheduler::place_state(gathered.plan, state.resources->setup.parameters,
+                                       state.resources->setup.job.train.dtype);
+  for (Shard& shard : placed)
+    std::erase_if(shard.holders, [&](const DeviceSlot& device) {
+      return !gathered.members.contains(device.node);
+    });
+  return placed;
+}
+
+/// The order to finish what the head before began. Their devices say so.
+void give_word(Self self, const Gathered& gathered) {
+  auto& state = self->state;
+  Gathering& gathering = *state.gathering;
+  for (const NodeId id : gathered.must_settle) {
+    send_to_node(self, state.nodes[id.index()], settle_atom::value, gathered.epoch_number);
+    NodeHolding& holding = gathering.holdings[id];
+    holding.epoch_number = gathered.epoch_number;
+    holding.fetched_epoch = 0;
+    holding.plan = gathered.plan;
+  }
+  for (std::size_t i = 0; i < gathered.plan.devices.size(); ++i)
+    if (gathered.must_finish.contains(gathered.plan.devices[i].node))
+      gathering.unfinished[DeviceId{i}] = gathered.plan.devices[i].node;
+  for (const NodeId id : gathered.must_finish)
+    send_to_node(self, state.nodes[id.index()], gathered.verdicts.back());
+  gathering.finished = gathered.progress;
+  gathering.until = now(self) + seconds(state.resources->setup.job.cluster.join_timeout_s);
+}
+
+/// What the head before did not come to write of finished steps.
+void write_missed_steps(Self self, const Gathered& gathered) {
+  auto& state = self->state;
+  for (StepRecord& record : missed_steps(gathered, state.resources->resume.recorded_step))
+    self->send(state.colleagues.recorder, std::make_shared<const StepRecord>(std::move(record)));
+}
+
+/// Places of nodes that the layout had and nobody takes: they were lost with the head.
+std::vector<NodeId> missing_nodes(const Gathered& gathered) {
+  std::vector<NodeId> missing;
+  for (const NodeId node : gathered.plan.nodes())
+    if (!gathered.members.contains(node)) missing.push_back(node);
+  return missing;
+}
+
+Status connect_members(SupervisorState& state, const Gathering& gathering) {
+  for (const auto& [id, holding] : gathering.holdings) {
+    NodeEntry& node = state.nodes[id.index()];
+    node.phase = NodePhase::ready;
+    node.ready = holding.ready;
+    if (auto connected = connect_to(*state.resources->transport, node.ready); !connected.ok())
+      return connected;
+    node.ready.data = {};
+  }
+  return Done{};
+}
+
+/// Devices of the members, those without a place in the layout too.
+std::set<DeviceSlot> devices_of(const Gathering& gathering) {
+  std::set<DeviceSlot> devices;
+  for (const auto& [id, holding] : gathering.holdings)
+    for (const std::int32_t device : holding.devices) devices.insert({id, device});
+  return devices;
+}
+
+/// On which layout the job goes on, as after a loss. Changes nothing that another try would miss.
+Result<Regrouping> plan_takeover(Self self, const Gathered& gathered,
+                                 const StatePlacement& placed) {
+  auto& state = self->state;
+  if (auto connected = connect_members(state, *state.gathering); !connected.ok())
+    return std::move(connected).error();
+  state.configuration.plan = gathered.plan;
+  Regrouping regrouping;
+  regrouping.is_takeover = true;
+  regrouping.lost = missing_nodes(gathered);
+  regrouping.why =
+      "the head was lost; another one, " + state.resources->who + ", gathered its nodes";
+  regrouping.noticed = state.gathering->begun;
+  regrouping.left = placed;
+  if (!regrouping.lost.empty())
+    state.templates = std::make_shared<const scheduler::TemplateSet>(engine::templates_for_losses(
+        state.resources->setup, gathered.plan, state.resources->samples));
+  auto decided = plan_regrouping(state, gathered.members, regrouping);
+  if (!decided.ok()) return std::move(decided).error();
+  return regrouping;
+}
+
+/// The job goes on from the last step that its nodes finished.
+void take_over(Self self, const Gathered& gathered, const StatePlacement& placed) {
+  auto& state = self->state;
+  const GatherWish& wish = *state.resources->gather;
+  // Where something is in the way, nodes keep their state, and the folder is as it was.
+  auto regrouping = plan_takeover(self, gathered, placed);
+  if (!regrouping.ok()) return fail(self, regrouping.error());
+  if (auto opened = wish.open(&gathered.progress); !opened.ok()) return fail(self, opened.error());
+  Gathering gathering = *std::exchange(state.gathering, std::nullopt);
+  begin(self);
+  state.configuration.epoch_number =
+      std::max(gathered.newest_epoch, state.configuration.epoch_number);
+  state.placed = placed;
+  state.saves.number = gathered.save_number;
+  state.devices = devices_of(gathering);
+  const auto& layouts = state.resources->setup.job.debug.layouts;
+  while (state.changes < layouts.size() && layouts[state.changes].step <= gathered.progress.step)
+    ++state.changes;
+  for (const NodeId id : regrouping.value().lost) state.nodes[id.index()].phase = NodePhase::gone;
+  state.phase = Phase::applying;
+  write_missed_steps(self, gathered);
+  state.regrouping = std::move(regrouping).value();
+  regroup(self);
+  if (wish.ends) begin_stop(self, "no head came for the nodes in time", kUnsaved);
+  wish.start_nodes(gathered.members);
+  answer_later_ones(self, std::move(gathering.later));
+}
+
+/// Those that were gathered are of no use to the job, which can go on without them.
+void do_without(Self self, const std::string& why) {
+  auto& state = self->state;
+  if (const Status& without = state.resources->gather->without; !without.ok())
+    return fail(self, without.error());  // They may be of use to another head.
+  while (!state.gathering->holdings.empty())
+    dismiss(self, state.gathering->holdings.begin()->first, why);
+  go_on_without(self);
+}
+
+void decide(Self self) {
+  auto& state = self->state;
+  Gathered gathered = weigh(state.gathering->holdings);
+  for (const auto& [id, why] : gathered.strays) dismiss(self, id, why);
+  if (gathered.members.empty()) return do_without(self, "no node has the state of any stage");
+  auto placed = placement_of(state, gathered);
+  const auto orphans = std::count_if(placed.begin(), placed.end(),
+                                     [](const Shard& shard) { return shard.holders.empty(); });
+  if (orphans > 0)
+    return do_without(self, "nobody else has " + std::to_string(orphans) + " shards of the model");
+  if (gathered.progress.step < state.resources->gather->saved_step)
+    return do_without(self, "step " + std::to_string(state.resources->gather->saved_step) +
+                                " is saved, and they have only come to " +
+                                std::to_string(gathered.progress.step));
+  if (gathered.must_finish.empty() && gathered.must_settle.empty())
+    return take_over(self, gathered, placed);
+  give_word(self, gathered);
+}
+
+/// Whether all that the newest layout needs are there, and nobody came for a while.
+bool is_complete(const Gathering& gathering, Time now) {
+  const auto places = weigh(gathering.holdings).plan.nodes();
+  return !places.empty() && now - gathering.last_join > kQuiet &&
+         std::all_of(places.begin(), places.end(),
+                     [&](NodeId node) { return gathering.holdings.contains(node); });
+}
+
+caf::error refuse(Self self, const NodeHello& hello, const std::string& why) {
+  self->state.resources->logger.warning("refused " + hello.host + " (pid " +
+                                        std::to_string(hello.pid) + "): " + why);
+  return caf::make_error(caf::sec::runtime_error, why, std::string("start it again"));
+}
+
+/// Waits for another head: looks on, and comes by here again.
+caf::error turn_away(Self self, const NodeHello& hello, const std::string& why) {
+  const std::string who = hello.host + " (pid " + std::to_string(hello.pid) + ")";
+  if (self->state.turned_away.insert(who).second)
+    self->state.resources->logger.warning("turned away " + who + ": " + why);
+  return caf::make_error(caf::sec::runtime_error, why, std::string());
+}
+
+/// Its state would be lost to a job that goes on without it.
+Error other_build(const NodeHello& hello, const std::string& build) {
+  return {Errc::invalid_argument,
+          "nodes of this run wait for their head with the state of step " +
+              std::to_string(hello.holding.front().progress.step) + ", and are build " +
+              hello.build + " of troupe; this is " + build,
+          hello.host,
+          "start that build, or wait until the nodes have saved and ended "
+          "(cluster.head_timeout_s); --fresh gives the state up"};
+}
+
+/// Whether it has come before, and its connection broke since.
+bool is_same_process(const NodeEntry& node, const NodeHello& hello) {
+  return node.phase == NodePhase::joined && node.host == hello.host && node.pid == hello.pid;
+}
+
+}  // namespace
+
+void begin_gathering(Self self) {
+  auto& state = self->state;
+  state.phase = Phase::gathering;
+  state.gathering.emplace();
+  state.gathering->begun = now(self);
+  state.gathering->until = now(self) + seconds(state.resources->gather->window_s);
+  state.resources->logger.info("looking for nodes that wait for the head of this run");
+}
+
+caf::result<NodeWelcome> join_gathered(Self self, const NodeHello& hello) {
+  auto& state = self->state;
+  if (hello.holding.empty()) {
+    const auto sender = self->current_sender();  // The promise takes it away.
+    auto promise = self->make_response_promise<NodeWelcome>();
+    state.gathering->later.push_back({promise, hello, sender});
+    return promise;
+  }
+  if (hello.run_id != state.resources->run_id)
+    return turn_away(self, hello, "it waits for the head of another run");
+  if (hello.build != state.resources->build && state.phase == Phase::gathering) {
+    fail(self, other_build(hello, state.resources->build));
+    return turn_away(self, hello, "it is another build of troupe");
+  }
+  if (state.phase != Phase::gathering)
+    return refuse(self, hello, "the job goes on without it since it lost its head");
+  const NodeHolding& holding = hello.holding.front();
+  const NodeId id = holding.ready.node;
+  const bool has_place = id.value >= 0 && id.index() < state.nodes.size();
+  if (has_place && is_same_process(state.nodes[id.index()], hello))
+    return turn_away(self, hello, "the end of its last connection is not noticed yet");
+  if (!has_place || is_there(state.nodes[id.index()]))
+    return refuse(self, hello, "there is no place for node " + std::to_string(id.value));
+  NodeEntry& node = state.nodes[id.index()];
+  node = {};
+  node.phase = NodePhase::joined;
+  node.host = hello.host;
+  node.pid = hello.pid;
+  node.handle = self->current_sender();
+  node.since = state.gathering->last_join = now(self);
+  self->monitor(node.handle);
+  state.gathering->holdings[id] = holding;
+  state.resources->logger.info(describe(node, id.index()) + " has the state of step " +
+                               std::to_string(holding.progress.step));
+  return welcome_to(state, id);
+}
+
+void gathered_device_finished(Self self, const engine::DeviceReport& report) {
+  Gathering& gathering = *self->state.gathering;
+  const auto device = gathering.unfinished.find(report.device);
+  if (device == gathering.unfinished.end() || report.step != gathering.finished.step) return;
+  const NodeId node = device->second;
+  gathering.unfinished.erase(device);
+  const bool all = std::none_of(gathering.unfinished.begin(), gathering.unfinished.end(),
+                                [node](const auto& other) { return other.second == node; });
+  if (all) gathering.holdings[node].progress = gathering.finished;
+}
+
+void gathered_lost(Self self, NodeId node) {
+  auto& state = self->state;
+  state.resources->logger.warning(describe(state.nodes[node.index()], node.index()) +
+                                  " was lost while its head was replaced");
+  send_to_node(self, state.nodes[node.index()], stop_atom::value, "it was silent for too long",
+               std::int32_t{1});
+  state.nodes[node.index()] = {};
+  state.gathering->holdings.erase(node);
+  std::erase_if(state.gathering->unfinished,
+                [node](const auto& device) { return device.second == node; });
+}
+
+void gathered_failed(Self self, NodeId node, const Error& error) {
+  // What peers of a step that nobody decides miss in each other means nothing.
+  if (error.code == Errc::transport_failed) return;
+  send_to_node(self, self->state.nodes[node.index()], stop_atom::value, error.message,
+               std::int32_t{1});
+  if (is_there(self->state.nodes[node.index()])) gathered_lost(self, node);
+}
+
+void watch_gathering(Self self) {
+  auto& state = self->state;
+  Gathering& gathering = *state.gathering;
+  const bool is_late = now(self) > gathering.until;
+  if (gathering.is_decided) {
+    if (!gathering.unfinished.empty() && !is_late) return;
+    std::set<NodeId> late;
+    for (const auto& [device, node] : gathering.unfinished) late.insert(node);
+    for (const NodeId node : late)
+      dismiss(self, node, "it did not finish step " + std::to_string(gathering.finished.step));
+    gathering.unfinished.clear();
+    return decide(self);
+  }
+  if (!is_late && !is_complete(gathering, now(self))) return;
+  gathering.is_decided = true;
+  decide(self);
+}
+
+}  // namespace troupe::actors

@@ -1,0 +1,50 @@
+// How nodes come into a job, at its start and at any time later, and how they leave it in order. A
+// part of the supervisor's actor; every function runs in it.
+
+#pragma once
+
+#include <set>
+#include <string>
+#include <variant>
+
+#include "actors/supervisor/supervisor_end.hpp"
+
+namespace troupe::actors {
+
+/// A node wants a place. Errors: why it gets none, and the fix.
+caf::result<NodeWelcome> join(SupervisorSelf self, const NodeHello& hello);
+
+/// The same of a node that said so a while ago.
+std::variant<NodeWelcome, caf::error> take_in(SupervisorSelf self, const NodeHello& hello,
+                                              const caf::strong_actor_ptr& sender);
+
+/// A node has opened its data. The last one that was waited for begins the job; one that comes
+/// later gets work when the step under way has ended.
+void node_ready(SupervisorSelf self, const NodeReady& ready);
+
+/// A node that was welcomed to a running job did not come that far: it is no loss.
+void newcomer_lost(SupervisorSelf self, NodeId node, const std::string& why);
+
+/// Lets go of nodes that were welcomed to a running job and do not get ready in time.
+void watch_newcomers(SupervisorSelf self);
+
+/// This node shall leave before the next step. Errors: infeasible, not_found: it cannot.
+Status drain(SupervisorSelf self, NodeId node, const std::string& why, bool by_signal);
+
+/// The process of a node was told to end. It leaves, unless most others are told so too within half
+/// a second: that is meant for the job.
+void node_told_to_end(SupervisorSelf self, NodeId node, const std::string& why);
+/// That half second is over.
+void settle_told_nodes(SupervisorSelf self);
+
+/// Between two steps: takes in who has joined, lets go of who leaves. Returns whether that is on
+/// its way.
+bool change_members(SupervisorSelf self);
+
+/// Nodes that take part, without those that leave.
+std::set<NodeId> nodes_that_stay(const SupervisorState& state);
+
+/// Whether somebody waits for it.
+bool members_change(const SupervisorState& state);
+
+}  // namespace troupe::actors

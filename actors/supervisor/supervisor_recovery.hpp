@@ -1,0 +1,33 @@
+// How a job goes on without nodes that are lost: what is left over, and what of the steps under way
+// still counts. A part of the supervisor's actor; every function runs in it.
+//
+// A step whose COMMIT is known is finished by all who are left, because each of them has its sums;
+// any other step is given up, and its samples are trained again by the next layout.
+
+#pragma once
+
+#include <string>
+
+#include "actors/supervisor/supervisor_end.hpp"
+
+namespace troupe::actors {
+
+/// Goes on without this node: all others hear of a new layout as soon as no decided step is under
+/// way. `what`: `node 2 (host, pid 71) was lost: was killed by signal 9`.
+///
+/// Errors, upon which nothing has changed:
+/// - infeasible: as `plan_regrouping`.
+/// - unavailable: the job has not begun, or ends.
+Status recover(SupervisorSelf self, NodeId lost, const std::string& what);
+
+/// A node is lost after it has offered all that is collected: only a save may still wait for it.
+void do_without_holder(SupervisorSelf self, NodeId lost, const std::string& what);
+
+/// A node misses a peer; who of them is lost shows a moment later.
+void peer_missed(SupervisorSelf self, NodeId reporter, NodeId peer, EpochNumber epoch_number);
+
+/// That moment has passed and the layout is still the same: does without the node that most peers
+/// miss and that the job can do without, or ends with `error`.
+void settle_missed_peers(SupervisorSelf self, EpochNumber epoch_number, const Error& error);
+
+}  // namespace troupe::actors

@@ -1,0 +1,44 @@
+// Which layout a job takes up when the nodes there are change, and how it tells of it: the common
+// part of losses (supervisor_recovery.hpp), joins and leaves (supervisor_members.hpp). A part of
+// the supervisor's actor; every function runs in it.
+
+#pragma once
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "actors/supervisor/supervisor_end.hpp"
+
+namespace troupe::actors {
+
+/// `node 2`, `nodes 0, 1 and 4`.
+std::string who_text(const std::vector<NodeId>& nodes);
+
+/// Decides on the layout of these nodes and on how state gets there from `regrouping.left`.
+///
+/// Errors, upon which `regrouping` is not to be used:
+/// - infeasible: nobody holds something any more, no layout works on these nodes, or none that fits
+///   into their memory.
+Status plan_regrouping(const SupervisorState& state, const std::set<NodeId>& nodes,
+                       Regrouping& regrouping);
+
+/// Takes up what was decided: from the last finished step on, in a new generation.
+/// REQUIRES: a regrouping is under way, and no decided step is.
+void regroup(SupervisorSelf self);
+
+/// The layout is up: lets go of nodes that leave; the next step is the first of the new layout.
+void regrouped(SupervisorSelf self);
+
+/// Writes the event of a change whose first step has not ended, and will not: another one follows,
+/// or the job ends.
+void tell_of_change(SupervisorSelf self);
+
+/// The first step of a new layout has ended: says what the change took.
+void replayed(SupervisorSelf self, double step_ms);
+
+/// A node does not belong to the job any more; where it is still there it is told why, or nothing
+/// where all is well.
+void forget_node(SupervisorSelf self, NodeId node, const std::string& why);
+
+}  // namespace troupe::actors

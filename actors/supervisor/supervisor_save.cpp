@@ -1,0 +1,304 @@
+#include "actors/supervisor/supervisor_save.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "actors/supervisor/supervisor_records.hpp"
+#include "engine/profiling/profile_check.hpp"
+#include "engine/setup/save_policy.hpp"
+#include "runtime/state/checkpoint.hpp"
+#include "runtime/state/checkpoint_keeping.hpp"
+#include "scheduler/layout/layout_request.hpp"
+#include "scheduler/state/save_plan.hpp"
+
+namespace troupe::actors {
+
+namespace {
+
+using Self = SupervisorSelf;
+using Phase = SupervisorState::Phase;
+
+/// Of the time to stop, what saving may take; the rest is for the nodes to end.
+constexpr double kShareOfStop = 0.75;
+
+constexpr std::size_t kFailedKept = 16;
+
+std::filesystem::path folder_of(const SupervisorState& state) {
+  return std::filesystem::absolute(state.resources->setup.job.checkpoint_dir());
+}
+
+/// Whether all devices hold the state of the last finished step, and will until they are told.
+bool is_at_rest(const SupervisorState& state) {
+  const bool applied = state.phase == Phase::training || state.phase == Phase::collecting;
+  return applied && !state.regrouping && state.progress.step > 0 &&
+         (state.steps.empty() || !state.steps.front().outcome);
+}
+
+std::string step_text(std::int64_t step) { return "step " + std::to_string(step); }
+
+void begin_save(Self self) {
+  auto& state = self->state;
+  const Dtype dtype = state.resources->setup.job.train.dtype;
+  Saves& saves = state.saves;
+  saves.wanted = false;
+  saves.last_begun = now(self);
+  Save save;
+  save.number = ++saves.number;
+  save.progress = progress_now(state);
+  save.partial = state::partial_folder(folder_of(state), save.progress.step, save.number);
+  save.writers = scheduler::plan_save(state.placed, dtype);
+  save.begun = now(self);
+  for (std::size_t i = 0; i < state.nodes.size(); ++i) {
+    SaveOrder order{save.number, save.progress.step, save.partial.string(), {}};
+    for (const auto& [device, keys] : save.writers)
+      for (const ShardKey& key : keys)
+        if (device.node == NodeId{i}) order.shards.push_back({key, {device}});
+    send_to_node(self, state.nodes[i], std::move(order));
+  }
+  // It has heard of the step's end before, and of no later one.
+  self->send(state.colleagues.scheduler, save_atom::value, save.number);
+  saves.running = std::move(save);
+}
+
+/// The save has come to its end, well or not.
+void save_ended(Self self) {
+  auto& state = self->state;
+  state.saves.running.reset();
+  if (state.stopping) return go_on_stopping(self);
+  if (state.saves.wanted && is_at_rest(state)) begin_save(self);
+  if (state.saves.ends_job && !saves_at_end(state)) end(self, {0, ""});
+}
+
+void save_failed(Self self, Error error) {
+  auto& state = self->state;
+  const Save& save = *state.saves.running;
+  self->send(state.colleagues.keeper, stop_atom::value, save.partial.string());
+  state.saves.failed[save.number] = save.partial;
+  if (state.saves.failed.size() > kFailedKept) state.saves.failed.erase(state.saves.failed.begin());
+  state.resources->logger.warning(
+      "no checkpoint of " + step_text(save.progress.step) + ": " + to_string(error) +
+      (state.stopping
+           ? ""
+           : "\ntraining goes on" + std::string(state.saves.last_step > 0
+                                                    ? "; the newest checkpoint is that of " +
+                                                          step_text(state.saves.last_step)
+                                                    : "")));
+  save_ended(self);
+}
+
+state::CheckpointManifest manifest_of(const SupervisorState& state, const Save& save) {
+  const HeadResources& resources = *state.resources;
+  state::CheckpointManifest manifest;
+  manifest.job = resources.setup.job.job.name;
+  manifest.build = resources.build;
+  manifest.written_at = engine::utc_now();
+  manifest.dtype = resources.setup.job.train.dtype;
+  manifest.progress = save.progress;
+  for (const ParameterInfo& info : resources.setup.parameters)
+    manifest.parameters.push_back(state::saved_as(info));
+  for (const auto& [device, keys] : save.writers) {
+    const SaveReport& share = save.shares.at(device);
+    for (const ShardKey& key : keys)
+      manifest.shards.push_back({key, static_cast<std::int32_t>(manifest.files.size())});
+    manifest.files.push_back({share.file, share.bytes, share.sha256});
+  }
+  std::sort(manifest.shards.begin(), manifest.shards.end(),
+            [](const auto& a, const auto& b) { return a.key < b.key; });
+  return manifest;
+}
+
+/// The keeper completes it once everything for its manifest has come.
+void complete_if_written(Self self) {
+  auto& state = self->state;
+  auto& running = state.saves.running;
+  if (!running->is_learned || running->shares.size() < running->writers.size()) return;
+  running->is_written = true;
+  self->send(state.colleagues.keeper,
+             std::make_shared<const WrittenCheckpoint>(WrittenCheckpoint{
+                 running->number, running->partial,
+                 state::checkpoint_folder(folder_of(state), running->progress.step),
+                 manifest_of(state, *running), state.resources->resolved_job}));
+}
+
+observe::RunEvent saved_event(const SupervisorState& state, const Save& save, Time now) {
+  observe::RunEvent event;
+  event.time = engine::utc_now();
+  event.step = save.progress.step + 1;
+  event.generation = state.configuration.epoch_number;
+  event.kind = "checkpoint";
+  event.why = "state of " + step_text(save.progress.step);
+  for (const auto& [device, share] : save.shares) {
+    event.copy_ms = std::max(event.copy_ms, share.copy_ms);
+    event.copy_bytes += share.bytes;
+  }
+  event.rebuild_ms = milliseconds_between(save.begun, now) - event.copy_ms;
+  event.tolerance_left = tolerance_of(state.placed);
+  return event;
+}
+
+bool is_due(const SupervisorState& state, Time now) {
+  const job::Checkpointing& wish = state.resources->setup.job.checkpoint;
+  const double minutes = milliseconds_between(state.saves.last_begun, now) / 60'000;
+  return engine::save_is_due(wish, state.progress.step, minutes,
+                             state.last_planned && state.steps.empty());
+}
+
+}  // namespace
+
+std::string how_to_go_on(const SupervisorState& state, bool by_itself) {
+  const std::int64_t saved = state.saves.last_step;
+  return step_text(saved) + " is saved" +
+         (saved < state.progress.step ? " and what followed is lost" : "") +
+         (by_itself ? ": the job begins again from there ("
+                    : ": the same command goes on from there (") +
+         state::checkpoint_folder(folder_of(state), saved).string() + ")";
+}
+
+void save_if_due(Self self) {
+  auto& state = self->state;
+  Saves& saves = state.saves;
+  if (state.stopping) return go_on_stopping(self);
+  if (!is_due(state, now(self)) && !saves.wanted) return;
+  if (saves.last_step == state.progress.step) {
+    saves.wanted = false;
+    return;
+  }
+  if (state.regrouping) {  // As soon as the layout without the lost nodes is up.
+    saves.wanted = true;
+    return;
+  }
+  if (!saves.running) return begin_save(self);
+  // The last state of a job is not left out, only late.
+  if (state.last_planned && state.steps.empty()) saves.wanted = true;
+  if (!saves.wanted)
+    state.resources->logger.warning(
+        "no checkpoint of " + step_text(state.progress.step) + ": that of " +
+        step_text(saves.running->progress.step) + " is still being written after " +
+        std::to_string(std::lround(milliseconds_between(saves.running->begun, now(self)) / 1000)) +
+        " s; save less often, or set checkpoint.dir to a faster disk");
+}
+
+void want_save(Self self) {
+  auto& state = self->state;
+  if (state.phase == Phase::ending || state.phase == Phase::ended || state.stopping) return;
+  // A state that changes right now is wanted as it will be.
+  state.saves.wanted = !is_at_rest(state) || state.saves.last_step != state.progress.step;
+  if (!state.saves.wanted)
+    return state.resources->logger.info(step_text(state.progress.step) + " is saved already");
+  if (!state.saves.running && is_at_rest(state)) begin_save(self);
+}
+
+void share_saved(Self self, const SaveReport& report) {
+  auto& state = self->state;
+  auto& running = state.saves.running;
+  if (const auto failed = state.saves.failed.find(report.number);
+      failed != state.saves.failed.end())
+    self->send(state.colleagues.keeper, stop_atom::value, failed->second.string());
+  if (!running || running->number != report.number || running->is_written) return;
+  if (!report.is_saved) {
+    Error error = report.error;
+    const std::string who = "node " + std::to_string(report.device.node.value);
+    error.where = who + (error.where.empty() ? "" : ", " + error.where);
+    return save_failed(self, std::move(error));
+  }
+  running->shares[report.device] = report;
+  complete_if_written(self);
+}
+
+void learned_for_save(Self self, std::int64_t number, const LearnedCosts& learned) {
+  auto& running = self->state.saves.running;
+  if (!running || running->number != number) return;
+  running->progress.learned = learned;
+  running->is_learned = true;
+  complete_if_written(self);
+}
+
+void checkpoint_kept(Self self, const KeptCheckpoint& kept) {
+  auto& state = self->state;
+  auto& saves = state.saves;
+  if (!saves.running || saves.running->number != kept.number) return;
+  if (!kept.status.ok()) return save_failed(self, kept.status.error());
+  const Save& save = *saves.running;
+  saves.last_step = save.progress.step;
+  saves.written_ms = milliseconds_between(save.begun, now(self));
+  const auto event = saved_event(state, save, now(self));
+  state.resources->logger.info(
+      step_text(save.progress.step) +
+      " saved: " + scheduler::byte_text(static_cast<double>(event.copy_bytes)) + " in " +
+      std::to_string(std::lround(saves.written_ms)) + " ms, " +
+      state::checkpoint_folder(folder_of(state), saves.last_step).string());
+  for (const Error& error : kept.left_behind) state.resources->logger.warning(to_string(error));
+  self->send(state.colleagues.recorder, std::make_shared<const observe::RunEvent>(event));
+  save_ended(self);
+}
+
+bool is_awaited_by_save(const SupervisorState& state, NodeId node) {
+  const auto& running = state.saves.running;
+  if (!running || running->is_written) return false;
+  return std::any_of(running->writers.begin(), running->writers.end(), [&](const auto& writer) {
+    return writer.first.node == node && !running->shares.contains(writer.first);
+  });
+}
+
+void give_up_save(Self self, const std::string& why) {
+  auto& state = self->state;
+  if (!state.saves.running || state.saves.running->is_written) return;
+  state.saves.wanted = true;
+  save_failed(self, {Errc::transport_failed, why, {}, "none needed: it is tried again"});
+}
+
+void watch_saves(Self self) {
+  auto& state = self->state;
+  if (state.stopping && state.phase != Phase::ending && now(self) > state.stopping->save_until)
+    return end_stopped(self);
+  const auto& running = state.saves.running;
+  const double timeout_s = state.resources->setup.job.checkpoint.timeout_s;
+  if (running && now(self) - running->begun > seconds(timeout_s))
+    save_failed(self, {Errc::timed_out,
+                       "it was not written within " + std::to_string(std::lround(timeout_s)) + " s",
+                       running->partial.string(),
+                       "look at this file system, or raise checkpoint.timeout_s"});
+}
+
+bool saves_at_end(const SupervisorState& state) {
+  return state.saves.running.has_value() || state.saves.wanted;
+}
+
+void begin_stop(Self self, const std::string& why, std::int32_t exit_code) {
+  auto& state = self->state;
+  if (state.gathering)
+    return end(self,
+               {exit_code, why + "; nodes of this run go on waiting for a head, with their state"});
+  const auto stop_time = seconds(state.resources->setup.job.cluster.stop_timeout_s);
+  const std::string where = state.phase == Phase::training && !state.steps.empty()
+                                ? " during " + step_text(state.steps.front().ledger.step())
+                                : "";
+  state.stopping =
+      Stopping{why + where, exit_code, now(self) + stop_time,
+               now(self) + std::chrono::duration_cast<Duration>(kShareOfStop * stop_time)};
+  go_on_stopping(self);
+}
+
+void go_on_stopping(Self self) {
+  auto& state = self->state;
+  const Saves& saves = state.saves;
+  if (state.phase == Phase::ending || state.phase == Phase::ended) return;
+  const bool nothing_to_save = state.progress.step == 0 || state.placed.empty();
+  if (nothing_to_save || saves.last_step == state.progress.step ||
+      state.stopping->failed_step == state.progress.step)
+    return end_stopped(self);
+  if (saves.running || !is_at_rest(state)) return;    // Comes again when that has ended.
+  state.stopping->failed_step = state.progress.step;  // One try for each state.
+  begin_save(self);
+}
+
+void end_stopped(Self self) {
+  auto& state = self->state;
+  const std::string& what = state.stopping->what;
+  if (state.saves.last_step == 0)
+    return end(self, {state.stopping->exit_code, what + "; there is no checkpoint to resume from"});
+  end(self, {kResumable, what + "; " + how_to_go_on(state)});
+}
+
+}  // namespace troupe::actors

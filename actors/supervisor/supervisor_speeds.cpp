@@ -1,0 +1,77 @@
+#include "actors/supervisor/supervisor_speeds.hpp"
+
+#include <cmath>
+#include <map>
+
+#include "actors/supervisor/supervisor_members.hpp"
+#include "actors/supervisor/supervisor_records.hpp"
+#include "engine/learning/stage_speeds.hpp"
+#include "engine/profiling/profile_check.hpp"
+
+namespace troupe::actors {
+
+namespace {
+
+std::vector<NodePace> paces_of(const ParallelPlan& plan, const StepRecord& record) {
+  const auto& profile_ms = record.prediction.profile_stage_ms;
+  if (profile_ms.size() != plan.stages.size()) return {};  // Nothing is known of costs.
+  const auto measured_ms = engine::measured_stage_ms(plan.stages.size(), record.events);
+  std::map<NodeId, NodePace> paces;
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    NodePace& pace = paces[plan.node_of(StageId{s})];
+    pace.node = plan.node_of(StageId{s});
+    pace.measured_ms += measured_ms[s];
+    pace.profile_ms += profile_ms[s];
+  }
+  std::vector<NodePace> list;
+  for (const auto& [node, pace] : paces) list.push_back(pace);
+  return list;
+}
+
+std::string times_text(double times) {
+  const long tenths = std::lround(10 * times);
+  return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " times";
+}
+
+void tell(SupervisorSelf self, const SpeedChange& change, const std::string& why) {
+  auto& state = self->state;
+  observe::RunEvent event;
+  event.time = engine::utc_now();
+  event.step = state.progress.step + 1;
+  event.generation = state.configuration.epoch_number;
+  event.kind = "slow";
+  event.nodes = {change.node};
+  event.why = why;
+  event.tolerance_left = tolerance_of(state.placed);
+  self->send(state.colleagues.recorder, std::make_shared<const observe::RunEvent>(event));
+}
+
+}  // namespace
+
+void watch_speeds(SupervisorSelf self, const StepRecord& record) {
+  auto& state = self->state;
+  auto& logger = state.resources->logger;
+  const ParallelPlan& plan = state.configuration.plan;
+  for (const SpeedChange& change :
+       state.slow_nodes.note(state.configuration.epoch_number, paces_of(plan, record))) {
+    const std::string node = describe(state.nodes[change.node.index()], change.node.index());
+    if (!change.is_slow) {
+      logger.info(node + " is as fast as it was again");
+      continue;
+    }
+    const std::string why = "it takes " + times_text(change.times) +
+                            " as long for the same work as it did, and other nodes do not";
+    const bool drains = state.resources->setup.job.recovery.drain_slow;
+    logger.warning(node + " has slowed down: " + why +
+                   (drains ? ""
+                           : "; look at its load and clocks; `troupe ctl RUN drain " +
+                                 std::to_string(change.node.value) +
+                                 "` takes it out, recovery.drain_slow = true does so by itself"));
+    tell(self, change, why);
+    if (!drains) continue;
+    if (auto leaves = drain(self, change.node, why, false); !leaves.ok())
+      logger.warning("it stays in the job: " + leaves.error().message);
+  }
+}
+
+}  // namespace troupe::actors

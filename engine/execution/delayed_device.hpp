@@ -1,0 +1,60 @@
+// A device that behaves like an accelerator, on a CPU: work runs on a thread of its own, late, and
+// host memory holds nothing but NaN before its work has completed and after it was let go of.
+// Whoever forgets to wait computes NaN or finds nothing.
+//
+// For tests (`debug.delayed_device_ms`). The results of work that is waited for are those of any
+// CPU.
+
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <random>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "engine/execution/device.hpp"
+
+namespace troupe::engine {
+
+class DelayedDevice final : public Device {
+ public:
+  explicit DelayedDevice(const DeviceOptions& options);
+  ~DelayedDevice() override;
+
+  std::shared_ptr<const Launch> launch(Work work, std::function<void()> on_done) override;
+  at::Tensor host_buffer(at::IntArrayRef shape, at::ScalarType dtype) override;
+  at::Tensor to_host(at::Tensor tensor) override;
+  at::Tensor to_device(at::Tensor buffer) override;
+  void drop() override;
+  void wait() override;
+
+ private:
+  struct Piece {
+    Work work;
+    std::function<void()> on_done;
+    std::shared_ptr<Launch> launch;
+  };
+
+  void serve(const DeviceOptions& options);
+  void run(const Piece& piece);
+  void sleep();
+
+  std::mutex mutex_;
+  std::condition_variable changed_;  ///< Of what follows.
+  std::deque<Piece> pieces_;
+  bool is_running_ = false;
+  bool stops_ = false;
+  std::optional<Error> failed_;  ///< What the pieces behind a failed one complete with.
+
+  /// Of the piece that runs: host memory, and what it gets at the end.
+  std::vector<std::pair<at::Tensor, at::Tensor>> copies_;
+  double delay_ms_max_;
+  std::minstd_rand random_;
+  std::thread thread_;  // Last: it uses all of the above.
+};
+
+}  // namespace troupe::engine

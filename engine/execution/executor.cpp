@@ -1,0 +1,286 @@
+#include "engine/execution/executor.hpp"
+
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <exception>
+#include <new>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "engine/execution/receive_bound.hpp"
+
+namespace troupe::engine {
+
+using transport::TagKind;
+
+namespace {
+
+/// LibTorch says it in words alone.
+bool is_about_memory(const std::string& what) {
+  return what.find("not enough memory") != std::string::npos ||
+         what.find("can't allocate memory") != std::string::npos;
+}
+
+}  // namespace
+
+Executor::Executor(const ParallelPlan& plan, ExecutorOptions options,
+                   transport::Transport& transport, Device& device,
+                   std::map<StageId, StageProgram*> stages, StandbyState& standby,
+                   std::function<void()> wake)
+    : plan_(plan),
+      options_(std::move(options)),
+      stages_(std::move(stages)),
+      standby_(standby),
+      device_(device),
+      wake_(std::move(wake)),
+      mailbox_(transport, device, options_.epoch_number, wake_),
+      sums_(plan, options_.device,
+            [this](GroupId group, std::optional<std::size_t> use) -> at::Tensor& {
+              return use ? holder(group, *use).gradients() : standby_.at(group).gradients();
+            }) {}
+
+Executor::~Executor() {
+  static_cast<void>(end_work());
+  for (auto& [id, program] : stages_) program->show_to(nullptr);
+}
+
+at::ScalarType Executor::gradient_dtype() const {
+  return row_dtype() == at::kDouble ? at::kDouble : at::kFloat;
+}
+
+HolderState& Executor::holder(GroupId group, std::size_t index) {
+  const ParameterUse& use = plan_.groups[group.index()].uses[index];
+  return stage(use.stage).state(group, use.layer);
+}
+
+Status Executor::begin(std::shared_ptr<const IterationPlan> plan, const SampleStore& samples) {
+  if (auto ended = end_work(); !ended.ok()) return ended;
+  iteration_ = std::move(plan);
+  mailbox_.begin(iteration_->step, bound_of_receives());
+  next_action_ = next_post_ = 0;
+  decision_.reset();
+  is_prepared_ = false;
+  prepared_ = {iteration_->step, options_.epoch_number, options_.device, {}, {}};
+  report_ = {iteration_->step, options_.epoch_number, options_.device, {}, {}, {}, {}, 0, {}};
+  ready_ns_ = observe::trace_now_ns();
+  launch(nullptr, [this, &samples](Outcome&) -> Status {
+    for (auto& [id, program] : stages_) {
+      program->show_to(options_.observing != nullptr ? this : nullptr);
+      if (auto begun = program->begin(*iteration_, samples); !begun.ok()) return begun;
+    }
+    return Done{};
+  });
+  return complete_launches();
+}
+
+Result<Progress> Executor::advance() {
+  const auto& actions = iteration_->actions[options_.device.index()];
+  while (next_action_ < actions.size()) {
+    if (auto completed = complete_launches(); !completed.ok()) return std::move(completed).error();
+    if (auto posted = post_receives(); !posted.ok()) return std::move(posted).error();
+    if (auto sent = check_sends(); !sent.ok()) return std::move(sent).error();
+    if (options_.yields && options_.yields()) return Progress::yielded;
+    const Action& action = actions[next_action_];
+    auto ready = is_ready(action);
+    if (!ready.ok()) return std::move(ready).error();
+    if (!ready.value())
+      return is_prepared_ && !decision_ ? Progress::committing : Progress::waiting;
+    launch(&action, work_of(action));
+    ++next_action_;
+  }
+  if (auto completed = complete_launches(); !completed.ok()) return std::move(completed).error();
+  // The next iteration must not reuse a buffer that is still on its way out.
+  if (auto sent = check_sends(); !sent.ok()) return std::move(sent).error();
+  if (!in_flight_.empty() || !mailbox_.all_sent()) return Progress::waiting;
+  finish();
+  return Progress::finished;
+}
+
+/// Whether all that an action needs from other devices, and from the supervisor, is there.
+Result<bool> Executor::is_ready(const Action& action) {
+  switch (action.kind) {
+    case ActionKind::receive:
+    case ActionKind::receive_gradient:
+    case ActionKind::reduce:
+    case ActionKind::reduce_receive: return mailbox_.arrived(arrivals_of(action));
+    case ActionKind::commit: return is_decided();
+    case ActionKind::optimizer_step: return may_update();
+    default: return true;
+  }
+}
+
+/// Puts an action's work behind all before it; what it leaves is taken by `complete_launches`.
+void Executor::launch(const Action* action, Work work) {
+  auto outcome = std::make_shared<Outcome>();
+  auto launched = device_.launch(
+      [this, action, outcome, work = std::move(work)]() -> Status {
+        try {
+          return work(*outcome);
+        } catch (const c10::Error& error) {
+          const std::string what = error.what_without_backtrace();
+          return describe(action, "LibTorch: " + what, is_about_memory(what) ? kMemoryFix : "");
+        } catch (const std::bad_alloc&) {
+          return describe(action, "out of memory", kMemoryFix);
+        } catch (const std::exception& exception) {
+          return describe(action, exception.what());
+        } catch (...) {
+          return describe(action, "an exception of unknown type");
+        }
+      },
+      wake_);
+  in_flight_.push_back(
+      {action, std::exchange(taken_, {}), std::move(outcome), std::move(launched)});
+}
+
+/// Takes what completed work has left, in the order of the list.
+Status Executor::complete_launches() {
+  while (!in_flight_.empty() && in_flight_.front().launch->done()) {
+    const InFlight done = std::move(in_flight_.front());
+    in_flight_.pop_front();
+    if (!done.launch->status().ok()) return done.launch->status();
+    complete(done);
+  }
+  return Done{};
+}
+
+void Executor::complete(const InFlight& done) {
+  const std::int64_t cpu_begin_ns = observe::thread_cpu_ns();
+  Outcome& outcome = *done.outcome;
+  for (const Parcel& parcel : outcome.parcels) mailbox_.send(parcel);
+  for (const auto& key : done.taken) mailbox_.release(key);
+  for (const GroupNorm& norm : outcome.norms) prepared_.norms.push_back(norm);
+  report_.hashes.insert(report_.hashes.end(), outcome.hashes.begin(), outcome.hashes.end());
+  if (outcome.activations)
+    report_.peak_activations =
+        std::max(report_.peak_activations, *outcome.activations + mailbox_.held());
+  for (Shown& shown : outcome.shown)
+    options_.observing->show(observed(*done.action, std::move(shown)));
+  note_times(done, done.launch->cpu_ns() + observe::thread_cpu_ns() - cpu_begin_ns);
+  // The sum is on its way; who waits for it need not wait for its norm.
+  if (done.action != nullptr && done.action->kind == ActionKind::reduce)
+    launch(nullptr, measure(done.action->group));
+}
+
+void Executor::note_times(const InFlight& done, std::int64_t cpu_ns) {
+  // The slice begins when the device turned to the action, so that waiting shows.
+  const std::int64_t begin_ns = std::exchange(ready_ns_, done.launch->end_ns());
+  if (done.action != nullptr) {
+    auto event = observe::trace_event(*iteration_, options_.device, *done.action,
+                                      static_cast<std::int64_t>(c10::elementSize(row_dtype())));
+    event.begin_ns = begin_ns;
+    report_.events.push_back(event);
+  } else if (report_.events.empty()) {
+    return;  // The beginning.
+  }
+  report_.events.back().end_ns = ready_ns_;
+  report_.events.back().cpu_ns += cpu_ns;
+}
+
+Status Executor::check_sends() {
+  if (!is_prepared_) return mailbox_.check();
+  mailbox_.forget_ended_sends();
+  return Done{};
+}
+
+/// Whether COMMIT or DISCARD is there. Before it all work has completed and is reported.
+Result<bool> Executor::is_decided() {
+  if (decision_) return true;
+  if (!in_flight_.empty()) return false;
+  try {
+    if (!is_prepared_)
+      for (auto& [id, program] : stages_)
+        for (auto& loss : program->losses()) prepared_.losses.push_back(std::move(loss));
+  } catch (const std::exception& exception) {
+    return describe(nullptr, exception.what());
+  }
+  is_prepared_ = true;
+  return false;
+}
+
+void Executor::decide(const Decision& decision) {
+  if (!decision_) decision_ = decision;
+}
+
+/// A checkpoint that is being copied holds the first optimizer step of an iteration up.
+bool Executor::may_update() {
+  const bool free = !options_.may_update || !decision_->commit || options_.may_update();
+  const std::int64_t now_ns = observe::trace_now_ns();
+  if (!free && held_up_ns_ == 0) held_up_ns_ = now_ns;
+  if (free && held_up_ns_ != 0)
+    report_.stall_ms += static_cast<double>(now_ns - std::exchange(held_up_ns_, 0)) / 1e6;
+  return free;
+}
+
+void Executor::finish() {
+  report_.peak_received = mailbox_.peak();
+  iteration_.reset();
+}
+
+/// Nothing of the iteration is under way any more. What COMMIT has launched is completed: a holder
+/// must not be left with half an update.
+Status Executor::end_work() {
+  Status ended = Done{};
+  if (decision_ && decision_->commit) {
+    device_.wait();
+    for (const InFlight& update : in_flight_)
+      if (ended.ok() && !update.launch->status().ok()) ended = update.launch->status();
+  }
+  device_.drop();
+  in_flight_.clear();
+  taken_.clear();
+  return ended;
+}
+
+Status Executor::abandon() {
+  Status ended = end_work();
+  mailbox_.begin(0, {});
+  for (auto& [id, program] : stages_) program->abandon();
+  iteration_.reset();
+  return ended;
+}
+
+std::vector<Arrival> Executor::arrivals_of(const Action& action) const {
+  std::vector<Arrival> arrivals;
+  const auto add_rows = [&](TagKind kind, StageId from) {
+    const Message& message = iteration_->at(action.message);
+    arrivals.push_back({{kind, action.message.index()},
+                        peer(from),
+                        is_here(from),
+                        {message.rows, message.width},
+                        row_dtype()});
+  };
+  switch (action.kind) {
+    case ActionKind::receive:
+      add_rows(TagKind::rows, iteration_->at(action.message).source.stage);
+      break;
+    case ActionKind::receive_gradient:
+      add_rows(TagKind::gradient, iteration_->at(action.message).destination.stage);
+      break;
+    case ActionKind::reduce:
+    case ActionKind::reduce_receive: return sums_.arrivals_of(action, gradient_dtype());
+    default: break;
+  }
+  return arrivals;
+}
+
+Bytes Executor::bound_of_receives() const {
+  std::vector<Bytes> received;
+  for (const Action& action : iteration_->actions[options_.device.index()])
+    received.push_back(bytes_to_post(arrivals_of(action)));
+  return engine::receive_bound(*iteration_, options_.device, received);
+}
+
+Status Executor::post_receives() {
+  const auto& actions = iteration_->actions[options_.device.index()];
+  while (next_post_ < actions.size()) {
+    auto posted = mailbox_.post(arrivals_of(actions[next_post_]));
+    if (!posted.ok()) return std::move(posted).error();
+    if (!posted.value()) break;
+    ++next_post_;
+  }
+  return Done{};
+}
+
+}  // namespace troupe::engine

@@ -1,0 +1,201 @@
+// Runs the action list of one device: takes the next action, waits for what it needs from other
+// devices, launches it; sends what it has made when it has completed. Never skips ahead, so that a
+// run repeats to the bit.
+//
+// Not thread-safe: one thread owns it and calls `advance`, which never blocks: where an action must
+// wait, it returns, and the transport or the device later calls `wake` (from any thread),
+// upon which the owner calls `advance` again. Actors own it in training, a plain loop in tests.
+
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/execution/device.hpp"
+#include "engine/execution/group_sums.hpp"
+#include "engine/execution/stage_program.hpp"
+#include "engine/execution/standby_state.hpp"
+#include "engine/execution/tensor_mailbox.hpp"
+#include "engine/iteration/reports.hpp"
+#include "runtime/observers/observing.hpp"
+#include "runtime/vocabulary/iteration_plan.hpp"
+#include "runtime/vocabulary/result.hpp"
+
+namespace troupe::engine {
+
+/// A test hook: computing a part with this many rows of a module takes `factor` times as long. With
+/// `per_sample`: a sample's share of the rows does, where the sample has this many.
+struct SlowRows {
+  ModuleId module;
+  TokenCount min_rows = 0;
+  TokenCount max_rows = 0;  ///< Included.
+  double factor = 1;        ///< >= 1.
+  bool per_sample = false;
+};
+
+/// What helps where memory runs out.
+inline constexpr const char* kMemoryFix =
+    "give the machine more memory, or the job smaller microbatches or more nodes";
+
+/// How far `advance` came.
+enum class Progress : std::uint8_t {
+  waiting,     ///< For another device, or for work of this one: `wake` follows.
+  yielded,     ///< On demand (`ExecutorOptions::yields`): `advance` goes on.
+  committing,  ///< PREPARED is ready; waits for `decide`.
+  finished,    ///< The list is done; the report is ready.
+};
+
+struct ExecutorOptions {
+  DeviceId device;
+  EpochNumber epoch_number = 0;
+  /// Per module: its peak learning rate divided by the optimizer's.
+  std::vector<double> learning_rate_scales;
+  state::AdamWOptions adamw;
+  bool hash_parameters = false;
+  /// The model's, in which rows cross between stages; gradients are fp64 where it is, else fp32.
+  at::ScalarType row_dtype = at::kFloat;
+  std::vector<SlowRows> slow_rows;
+  /// Asked before each action: true makes `advance` return, so that its owner can attend to
+  /// something else. Empty: never.
+  std::function<bool()> yields;
+  /// Whether parameters may change now; where not, `wake` follows. Empty: always.
+  std::function<bool()> may_update;
+  /// Who sees what stages compute; none: nobody. Outlives the executor.
+  observers::Observing* observing = nullptr;
+};
+
+class Executor : private Viewer {
+ public:
+  /// `stages` maps each stage of `plan` on this device to its program; there may be none.
+  /// `standby`: what the device keeps without a stage. `device` runs what all of them compute. All
+  /// referenced objects outlive the executor.
+  Executor(const ParallelPlan& plan, ExecutorOptions options, transport::Transport& transport,
+           Device& device, std::map<StageId, StageProgram*> stages, StandbyState& standby,
+           std::function<void()> wake);
+  ~Executor();  ///< Waits for what is under way on the device.
+  Executor(const Executor&) = delete;
+  Executor& operator=(const Executor&) = delete;
+
+  /// Starts an iteration. Its receives are posted ahead of use up to `receive_bound`. One that
+  /// failed and was not abandoned is given up first. REQUIRES: no other one is running.
+  Status begin(std::shared_ptr<const IterationPlan> plan, const SampleStore& samples);
+
+  /// Runs actions until one must wait.
+  ///
+  /// `committing` and `finished` come when all work has completed. From `committing` on no peer is
+  /// needed: every holder has its sums, and one that is lost then does not keep this device from
+  /// finishing a step that was decided.
+  ///
+  /// Errors: what a stage or the transport reports; internal: an exception of a stage, with stage,
+  /// step and samples. The iteration is then lost and `abandon` is the only legal call.
+  Result<Progress> advance();
+
+  /// The supervisor's word on this step; a second one is the same. REQUIRES: `advance` returned
+  /// `committing`.
+  void decide(const Decision& decision);
+
+  /// Drops the unfinished iteration, if there is one, and what it holds. Parameters stay as they
+  /// were unless COMMIT was decided; updates that were launched then are completed. Waits for the
+  /// work that is under way.
+  /// Errors: such an update failed, and its holder has half of it.
+  Status abandon();
+
+  /// What the running iteration allows posted receives to hold.
+  Bytes receive_bound() const { return mailbox_.bound(); }
+  const Prepared& prepared() const { return prepared_; }
+  /// REQUIRES: finished. Moves the report out.
+  DeviceReport take_report() { return std::move(report_); }
+
+ private:
+  /// What a module computed, for observers.
+  struct Shown {
+    ModuleId module;
+    observers::Kind kind = observers::Kind::rows;
+    at::Tensor values;
+  };
+  /// What work of an action leaves to whoever waits for it.
+  struct Outcome {
+    std::vector<Parcel> parcels;  ///< In host memory.
+    std::vector<GroupNorm> norms;
+    std::vector<HolderHash> hashes;
+    std::optional<Bytes> activations;  ///< Of the stages, after a computation.
+    std::vector<Shown> shown;          ///< In host memory.
+  };
+  /// Work that was launched.
+  struct InFlight {
+    const Action* action = nullptr;  ///< None: it is no action of the list.
+    std::vector<Arrival::Key> taken;
+    std::shared_ptr<Outcome> outcome;
+    std::shared_ptr<const Launch> launch;
+  };
+  using Work = std::function<Status(Outcome&)>;
+
+  Result<bool> is_ready(const Action& action);
+  void launch(const Action* action, Work work);
+  Status complete_launches();
+  void complete(const InFlight& done);
+  void note_times(const InFlight& done, std::int64_t cpu_ns);
+  bool wants(ModuleId module, observers::Kind kind) const override;
+  void show(ModuleId module, observers::Kind kind, at::Tensor values) override;
+  std::shared_ptr<const observers::Observed> observed(const Action& action, Shown shown) const;
+  Error describe(const Action* action, const std::string& thrown, std::string fix = {}) const;
+  Status end_work();
+  Work work_of(const Action& action);
+  Work send(const Action& action);
+  Status give(std::vector<Parcel> parcels, Outcome& outcome);
+  Work receive(const Action& action);
+  Work take_sums(const Action& action);
+  Work measure(GroupId group);
+  std::shared_ptr<at::Tensor> take(Arrival::Key key);
+  Work update(const Action& action);
+  Status compute(const Action& action);
+  void slow_down(const Action& action, std::int64_t begin_ns) const;
+  double slowness(const SlowRows& slow, const Stage& stage,
+                  const std::vector<std::int32_t>& part) const;
+  Result<bool> is_decided();
+  bool may_update();
+  void optimizer_step(StageId stage, const Decision& decision, std::vector<HolderHash>& hashes);
+  void standby_step(const Decision& decision, std::vector<HolderHash>& hashes);
+  void update(GroupId group, std::size_t holder, HolderState& state, const Decision& decision,
+              std::vector<HolderHash>& hashes);
+  bool is_first_here(const std::vector<ParameterUse>& uses, std::size_t index) const;
+  void finish();
+  Status check_sends();
+  Status post_receives();
+  Bytes bound_of_receives() const;
+  std::vector<Arrival> arrivals_of(const Action& action) const;
+  bool is_here(StageId stage) const { return stages_.contains(stage); }
+  StageProgram& stage(StageId id) { return *stages_.at(id); }
+  HolderState& holder(GroupId group, std::size_t index);
+  at::ScalarType row_dtype() const { return options_.row_dtype; }
+  at::ScalarType gradient_dtype() const;
+  transport::Peer peer(StageId stage) const { return plan_.node_of(stage).value; }
+
+  const ParallelPlan& plan_;
+  ExecutorOptions options_;
+  std::map<StageId, StageProgram*> stages_;
+  StandbyState& standby_;
+  Device& device_;
+  std::function<void()> wake_;
+  std::shared_ptr<const IterationPlan> iteration_;
+  TensorMailbox mailbox_;
+  GroupSums sums_;
+  std::size_t next_action_ = 0;
+  std::size_t next_post_ = 0;
+  std::deque<InFlight> in_flight_;
+  std::vector<Arrival::Key> taken_;      ///< By the action that is launched next.
+  std::vector<Shown>* shown_ = nullptr;  ///< Of the work that runs.
+  std::int64_t ready_ns_ = 0;
+  bool is_prepared_ = false;     ///< Of this iteration `commit` was reached.
+  std::int64_t held_up_ns_ = 0;  ///< Since when `may_update` says no; 0: it does not.
+  Prepared prepared_;
+  std::optional<Decision> decision_;
+  DeviceReport report_;
+};
+
+}  // namespace troupe::engine

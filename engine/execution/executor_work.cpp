@@ -1,0 +1,287 @@
+// What the actions of a list compute: the executor's work on its device.
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "engine/execution/executor.hpp"
+#include "engine/execution/packing.hpp"
+
+namespace troupe::engine {
+
+using transport::TagKind;
+
+namespace {
+
+/// So many samples of a part are named where a stage throws.
+constexpr std::size_t kNamedSamplesMax = 3;
+
+}  // namespace
+
+/// What a stage has thrown (the first line), and where: stages may be a user's.
+Error Executor::describe(const Action* action, const std::string& thrown, std::string fix) const {
+  if (fix.empty())
+    fix =
+        "where a plug-in computes there, correct it; else it is a defect: please report it with "
+        "the job file and the log";
+  std::string message = thrown.substr(0, thrown.find('\n')) + ", in step " +
+                        std::to_string(iteration_->step) + " on device " +
+                        std::to_string(options_.device.index());
+  if (action != nullptr) message += ", " + std::string(to_string(action->kind));
+  if (action == nullptr || !action->microbatch.valid() || !action->stage.valid())
+    return {Errc::internal, message, {}, std::move(fix)};
+  message += " of stage " + std::to_string(action->stage.index()) + " (";
+  for (const LayerRun& run : plan_.at(action->stage).runs)
+    message += (message.back() == '(' ? "" : ", ") + plan_.model.at(run.module).name + " layers " +
+               std::to_string(run.layers.begin) + " to " + std::to_string(run.layers.end - 1);
+  message += ") for samples";
+  const auto& part =
+      samples_of(plan_, *iteration_, action->stage, action->microbatch, action->part);
+  for (std::size_t i = 0; i < std::min(part.size(), kNamedSamplesMax); ++i)
+    message += " '" + iteration_->samples[static_cast<std::size_t>(part[i])].id + "'";
+  if (part.size() > kNamedSamplesMax)
+    message += " and " + std::to_string(part.size() - kNamedSamplesMax) + " others";
+  return {Errc::internal, message, {}, std::move(fix)};
+}
+
+bool Executor::wants(ModuleId module, observers::Kind kind) const {
+  return options_.observing->wants(iteration_->step, plan_.model.at(module).name, kind);
+}
+
+/// Observers see copies: what a stage computes is not theirs, and may be written over.
+void Executor::show(ModuleId module, observers::Kind kind, at::Tensor values) {
+  values = values.contiguous();
+  at::Tensor host = device_.to_host(values);
+  if (host.is_same(values)) host = host.clone();
+  shown_->push_back({module, kind, std::move(host)});
+}
+
+std::shared_ptr<const observers::Observed> Executor::observed(const Action& action,
+                                                              Shown shown) const {
+  auto seen = std::make_shared<observers::Observed>();
+  seen->step = iteration_->step;
+  seen->module = plan_.model.at(shown.module).name;
+  seen->kind = shown.kind;
+  seen->replica = static_cast<std::int32_t>(plan_.at(action.stage).replica.index());
+  seen->microbatch = static_cast<std::int32_t>(action.microbatch.index());
+  seen->part = static_cast<std::int32_t>(action.part.index());
+  const auto& part = samples_of(plan_, *iteration_, action.stage, action.microbatch, action.part);
+  const auto id_of = [&](std::int32_t sample) {
+    return iteration_->samples[static_cast<std::size_t>(sample)].id;
+  };
+  if (shown.kind == observers::Kind::losses) {
+    for (const auto sample : part) seen->ids.push_back(id_of(sample));
+    seen->rows.assign(part.size(), 1);
+    seen->width = 1;
+  } else {
+    for (const RowSpan& span :
+         row_spans(plan_.model, shown.module, RowKind::output, iteration_->samples, part)) {
+      seen->ids.push_back(id_of(span.sample));
+      seen->rows.push_back(span.rows);
+    }
+    seen->width = shown.values.size(-1);
+  }
+  auto owner = std::make_shared<const at::Tensor>(std::move(shown.values));
+  const auto dtype = owner->scalar_type() == at::kDouble     ? Dtype::fp64
+                     : owner->scalar_type() == at::kBFloat16 ? Dtype::bf16
+                                                             : Dtype::fp32;
+  seen->values = {owner, owner->const_data_ptr(), static_cast<std::size_t>(owner->numel()), dtype};
+  return seen;
+}
+
+/// What an action computes. REQUIRES: it is ready.
+Executor::Work Executor::work_of(const Action& action) {
+  switch (action.kind) {
+    case ActionKind::forward:
+    case ActionKind::backward:
+    case ActionKind::backward_input:
+    case ActionKind::backward_weight:
+    case ActionKind::recompute:
+      return [this, &action](Outcome& outcome) {
+        shown_ = &outcome.shown;
+        Status status = compute(action);
+        Bytes activations;
+        for (const auto& [id, program] : stages_) activations += program->activations();
+        outcome.activations = activations;
+        return status;
+      };
+    case ActionKind::send:
+    case ActionKind::send_gradient: return send(action);
+    case ActionKind::receive:
+    case ActionKind::receive_gradient: return receive(action);
+    case ActionKind::reduce_send:
+      return [this, &action](Outcome& outcome) -> Status {
+        return give(sums_.send(action.group), outcome);
+      };
+    case ActionKind::reduce:
+    case ActionKind::reduce_receive: return take_sums(action);
+    case ActionKind::commit: break;
+    case ActionKind::optimizer_step: return update(action);
+  }
+  return [](Outcome&) -> Status { return Done{}; };
+}
+
+Status Executor::compute(const Action& action) {
+  const PartKey part{action.microbatch, action.part};
+  StageProgram& program = stage(action.stage);
+  Status status = Done{};
+  const std::int64_t begin_ns = observe::trace_now_ns();
+  switch (action.kind) {
+    case ActionKind::forward: status = program.forward(part); break;
+    case ActionKind::backward: status = program.backward(part); break;
+    case ActionKind::backward_input: status = program.backward_input(part); break;
+    case ActionKind::backward_weight: status = program.backward_weight(part); break;
+    default: status = program.recompute(part); break;
+  }
+  if (!options_.slow_rows.empty()) slow_down(action, begin_ns);
+  return status;
+}
+
+/// How many times longer a part takes for this reason.
+double Executor::slowness(const SlowRows& slow, const Stage& stage,
+                          const std::vector<std::int32_t>& part) const {
+  const auto rows_of = [&](ModuleId module, const std::vector<std::int32_t>& samples) {
+    return row_count(row_spans(plan_.model, module, RowKind::hidden, iteration_->samples, samples));
+  };
+  const auto is_slow = [&](TokenCount rows) {
+    return rows >= slow.min_rows && rows <= slow.max_rows;
+  };
+  TokenCount all = 0, slow_rows = 0;
+  for (const LayerRun& run : stage.runs) {
+    const TokenCount rows = rows_of(run.module, part);
+    all += rows;
+    if (run.module != slow.module) continue;
+    if (!slow.per_sample && is_slow(rows)) return slow.factor;
+    for (const auto sample : part)
+      if (const TokenCount own = rows_of(run.module, {sample}); slow.per_sample && is_slow(own))
+        slow_rows += own;
+  }
+  if (slow_rows == 0) return 1;
+  return 1 + (slow.factor - 1) * static_cast<double>(slow_rows) / static_cast<double>(all);
+}
+
+/// Sleeps as long as a slow device would have computed on.
+void Executor::slow_down(const Action& action, std::int64_t begin_ns) const {
+  const auto& part = samples_of(plan_, *iteration_, action.stage, action.microbatch, action.part);
+  double factor = 1;
+  for (const SlowRows& slow : options_.slow_rows)
+    factor = std::max(factor, slowness(slow, plan_.at(action.stage), part));
+  const auto took_ns = static_cast<double>(observe::trace_now_ns() - begin_ns);
+  std::this_thread::sleep_for(std::chrono::duration<double, std::nano>((factor - 1) * took_ns));
+}
+
+Executor::Work Executor::send(const Action& action) {
+  const Message& message = iteration_->at(action.message);
+  const bool gradient = action.kind == ActionKind::send_gradient;
+  const StageId from = gradient ? message.destination.stage : message.source.stage;
+  const StageId to = gradient ? message.source.stage : message.destination.stage;
+  const Arrival::Key key{gradient ? TagKind::gradient : TagKind::rows, action.message.index()};
+  const auto bytes =
+      message.rows * message.width * static_cast<std::int64_t>(c10::elementSize(row_dtype()));
+  auto place = is_here(to) ? mailbox_.put(key, Bytes{bytes}) : nullptr;
+  return [=, this, id = action.message](Outcome& outcome) -> Status {
+    auto tensor = gradient ? stage(from).gradient_for(id) : stage(from).rows_for(id);
+    if (!tensor.ok()) return std::move(tensor).error();
+    if (place == nullptr) return give({{key, peer(to), std::move(tensor).value()}}, outcome);
+    *place = std::move(tensor).value();
+    return Done{};
+  };
+}
+
+Status Executor::give(std::vector<Parcel> parcels, Outcome& outcome) {
+  for (Parcel& parcel : parcels) parcel.tensor = device_.to_host(std::move(parcel.tensor));
+  outcome.parcels = std::move(parcels);
+  return Done{};
+}
+
+Executor::Work Executor::receive(const Action& action) {
+  const Message& message = iteration_->at(action.message);
+  const bool gradient = action.kind == ActionKind::receive_gradient;
+  const StageId from = gradient ? message.destination.stage : message.source.stage;
+  const StageId to = gradient ? message.source.stage : message.destination.stage;
+  auto taken = take(arrivals_of(action).front().key);
+  return [=, this, id = action.message](Outcome&) -> Status {
+    at::Tensor rows = is_here(from) ? std::move(*taken) : device_.to_device(std::move(*taken));
+    if (gradient) {
+      stage(to).accept_gradient(id, std::move(rows));
+    } else {
+      stage(to).accept_rows(id, std::move(rows));
+    }
+    return Done{};
+  };
+}
+
+std::shared_ptr<at::Tensor> Executor::take(Arrival::Key key) {
+  taken_.push_back(key);
+  return mailbox_.take(key);
+}
+
+/// All holders' chunks are there before any is added: the bits do not depend on who was first.
+Executor::Work Executor::take_sums(const Action& action) {
+  std::vector<std::shared_ptr<at::Tensor>> taken;
+  for (const Arrival& arrival : arrivals_of(action)) taken.push_back(take(arrival.key));
+  return [this, &action, taken = std::move(taken)](Outcome& outcome) -> Status {
+    std::vector<at::Tensor> chunks;
+    for (const auto& chunk : taken) chunks.push_back(device_.to_device(std::move(*chunk)));
+    if (action.kind == ActionKind::reduce)
+      return give(sums_.reduce(action.group, std::move(chunks)), outcome);
+    sums_.receive(action.group, std::move(chunks));
+    return Done{};
+  };
+}
+
+Executor::Work Executor::measure(GroupId group) {
+  return [this, group](Outcome& outcome) -> Status {
+    outcome.norms.push_back(sums_.measure(group));
+    return Done{};
+  };
+}
+
+/// Whether no earlier use of the group lies on this device: the sum of all lies with the first one,
+/// and the device has one value with one optimizer.
+bool Executor::is_first_here(const std::vector<ParameterUse>& uses, std::size_t index) const {
+  for (std::size_t u = 0; u < index; ++u)
+    if (is_here(uses[u].stage)) return false;
+  return true;
+}
+
+Executor::Work Executor::update(const Action& action) {
+  return [this, stage = action.stage, decision = *decision_](Outcome& outcome) -> Status {
+    if (!decision.commit) return Done{};
+    if (stage.valid()) {
+      optimizer_step(stage, decision, outcome.hashes);
+    } else {
+      standby_step(decision, outcome.hashes);
+    }
+    return Done{};
+  };
+}
+
+void Executor::optimizer_step(StageId id, const Decision& decision,
+                              std::vector<HolderHash>& hashes) {
+  for (std::size_t g = 0; g < plan_.groups.size(); ++g) {
+    const auto& uses = plan_.groups[g].uses;
+    for (std::size_t i = 0; i < uses.size(); ++i)
+      if (uses[i].stage == id && is_first_here(uses, i))
+        update(GroupId{g}, i, holder(GroupId{g}, i), decision, hashes);
+  }
+}
+
+void Executor::standby_step(const Decision& decision, std::vector<HolderHash>& hashes) {
+  for (const auto& [group, state] : standby_.groups())
+    update(group, plan_.groups[group.index()].uses.size(), *state, decision, hashes);
+}
+
+/// Every holder of a group takes the same step, the learning rate of its first layer's module.
+void Executor::update(GroupId group, std::size_t holder, HolderState& state,
+                      const Decision& decision, std::vector<HolderHash>& hashes) {
+  const ModuleId module = plan_.groups[group.index()].uses.front().layer.module;
+  const double scale = options_.learning_rate_scales[module.index()];
+  state.update(options_.adamw, iteration_->step, decision.learning_rate * scale, decision.clip);
+  if (options_.hash_parameters)
+    hashes.push_back({group, static_cast<std::int32_t>(holder), state.hash()});
+}
+
+}  // namespace troupe::engine

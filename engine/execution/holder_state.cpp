@@ -1,0 +1,109 @@
+#include "engine/execution/holder_state.hpp"
+
+#include <ATen/ops/zeros.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "runtime/state/tensor_hash.hpp"
+
+namespace troupe::engine {
+
+namespace {
+
+std::vector<state::AdamWState> fresh_states(const std::vector<models::Parameter*>& parameters) {
+  std::vector<state::AdamWState> states;
+  for (const auto* parameter : parameters)
+    states.push_back(state::make_adamw_state(parameter->value));
+  return states;
+}
+
+}  // namespace
+
+HolderState::HolderState(std::vector<models::Parameter*> parameters)
+    : HolderState(parameters, fresh_states(parameters)) {}
+
+HolderState::HolderState(std::vector<models::Parameter*> parameters,
+                         std::vector<state::AdamWState> optimizers)
+    : parameters_(std::move(parameters)), optimizers_(std::move(optimizers)) {
+  std::int64_t elements = 0;
+  for (const auto* parameter : parameters_) elements += parameter->value.numel();
+  const at::TensorOptions like =
+      parameters_.empty() ? at::TensorOptions(at::kFloat) : parameters_[0]->value.options();
+  const bool fp64 = like.dtype() == at::kDouble;
+  gradients_ = at::zeros({elements}, like.dtype(fp64 ? at::kDouble : at::kFloat));
+  std::int64_t begin = 0;
+  for (const auto* parameter : parameters_) {
+    const at::Tensor& value = parameter->value;
+    slices_.push_back(gradients_.narrow(0, begin, value.numel()).view(value.sizes()));
+    begin += value.numel();
+  }
+  zero();
+}
+
+void HolderState::zero() {
+  if (!std::exchange(is_zero_, false)) gradients_.zero_();
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const at::Tensor& value = parameters_[i]->value;
+    // Autograd adds in place to a gradient that is there, hence into the flat tensor.
+    value.mutable_grad() =
+        value.scalar_type() == gradients_.scalar_type() ? slices_[i] : at::Tensor{};
+  }
+}
+
+void HolderState::harvest() {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const at::Tensor& value = parameters_[i]->value;
+    if (value.scalar_type() == gradients_.scalar_type() || !value.grad().defined()) continue;
+    slices_[i].add_(value.grad());
+    value.mutable_grad() = at::Tensor{};
+  }
+}
+
+void HolderState::update(const state::AdamWOptions& options, std::int64_t step,
+                         double learning_rate, double clip) {
+  for (std::size_t i = 0; i < parameters_.size(); ++i)
+    state::adamw_step(parameters_[i]->value, optimizers_[i], slices_[i], options, learning_rate,
+                      clip, step, state::GradientAfter::zero);
+  is_zero_ = true;
+}
+
+void HolderState::copy_from(const HolderState& other) {
+  const c10::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    parameters_[i]->value.copy_(other.parameters_[i]->value);
+    state::AdamWState& own = optimizers_[i];
+    const state::AdamWState& source = other.optimizers_[i];
+    if (own.master.defined()) own.master.copy_(source.master);
+    own.exp_avg.copy_(source.exp_avg);
+    own.exp_avg_sq.copy_(source.exp_avg_sq);
+  }
+}
+
+void HolderState::copy_gradients(std::map<std::string, at::Tensor>& target) const {
+  for (std::size_t i = 0; i < parameters_.size(); ++i)
+    target[parameters_[i]->name] = slices_[i].clone();
+}
+
+std::uint64_t HolderState::hash() const {
+  std::uint64_t hash = state::kHashSeed;
+  for (const auto* parameter : parameters_) hash = state::hash_tensor(parameter->value, hash);
+  return hash;
+}
+
+std::vector<models::Parameter*> parameters_of(const ParallelPlan& plan, GroupId group,
+                                              models::Layer& layer) {
+  const ParameterGroup& wanted = plan.groups[group.index()];
+  std::vector<models::Parameter*> parameters;
+  for (auto& parameter : layer.parameters()) {
+    const bool tied =
+        std::any_of(plan.model.tied.begin(), plan.model.tied.end(),
+                    [&](const TiedParameter& entry) { return entry.name == parameter.name; });
+    const bool belongs = wanted.tied ? parameter.name == wanted.name : !tied;
+    if (parameter.value.requires_grad() && belongs) parameters.push_back(&parameter);
+  }
+  return parameters;
+}
+
+}  // namespace troupe::engine

@@ -1,0 +1,360 @@
+#include "engine/execution/model_stage.hpp"
+
+#include <ATen/ops/cat.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "engine/state/memory_count.hpp"
+
+namespace troupe::engine {
+
+ModelStage::ModelStage(const ParallelPlan& plan, StageId id, models::LayerOptions options)
+    : plan_(plan), id_(id), options_(std::move(options)) {}
+
+Result<std::unique_ptr<ModelStage>> ModelStage::create(const ParallelPlan& plan, StageId id,
+                                                       const std::vector<ModuleConfig>& modules,
+                                                       const models::LayerOptions& options,
+                                                       const StateStore& store) {
+  std::unique_ptr<ModelStage> stage(new ModelStage(plan, id, options));
+  std::map<LayerId, models::Layer*> built;
+  for (const LayerRun& range : plan.at(id).runs) {
+    const ModuleSpec& spec = plan.model.at(range.module);
+    const auto config =
+        std::find_if(modules.begin(), modules.end(),
+                     [&](const ModuleConfig& module) { return module.name == spec.name; });
+    if (config == modules.end())
+      return Error{Errc::internal, "no configuration for module '" + spec.name + "'", {}, {}};
+    Run run{range, {}};
+    auto layer_options = options;
+    layer_options.with_values = false;
+    for (std::int32_t index = range.layers.begin; index < range.layers.end; ++index) {
+      auto layer = models::make_layer(*config, modules, index, layer_options);
+      if (!layer.ok()) return std::move(layer).error();
+      if (auto bound = store.bind(*layer.value()); !bound.ok()) return std::move(bound).error();
+      built[{range.module, index}] = layer.value().get();
+      run.layers.push_back(std::move(layer).value());
+    }
+    stage->runs_.push_back(std::move(run));
+  }
+  for (std::size_t g = 0; g < plan.groups.size(); ++g) {
+    const ParameterGroup& group = plan.groups[g];
+    for (const ParameterUse& holder : group.uses) {
+      if (holder.stage != id) continue;
+      auto parameters = parameters_of(plan, GroupId{g}, *built.at(holder.layer));
+      auto optimizers = store.optimizers(parameters);
+      auto state = std::make_unique<HolderState>(std::move(parameters), std::move(optimizers));
+      if (state->elements() != group.elements)
+        return Error{Errc::internal,
+                     "group '" + group.name + "' has " + std::to_string(state->elements()) +
+                         " elements in its layer, " + std::to_string(group.elements) +
+                         " in the plan",
+                     {},
+                     {}};
+      stage->states_[{GroupId{g}, holder.layer}] = std::move(state);
+    }
+  }
+  return stage;
+}
+
+HolderState& ModelStage::state(GroupId group, LayerId layer) { return *states_.at({group, layer}); }
+
+std::vector<models::Parameter*> ModelStage::parameters() {
+  std::vector<models::Parameter*> parameters;
+  for (auto& run : runs_)
+    for (auto& layer : run.layers)
+      for (auto& parameter : layer->parameters()) parameters.push_back(&parameter);
+  return parameters;
+}
+
+Status ModelStage::begin(const IterationPlan& plan, const SampleStore& samples) {
+  abandon();
+  iteration_ = &plan;
+  samples_ = &samples;
+  for (auto& [key, state] : states_) state->zero();
+  for (std::size_t i = 0; i < plan.messages.size(); ++i) {
+    const MessageId id = plan.id_of(i);
+    if (plan.messages[i].source.stage == id_) outgoing_[source_part(id)].push_back(id);
+    if (plan.messages[i].destination.stage == id_) incoming_[destination_part(id)].push_back(id);
+  }
+  return Done{};
+}
+
+void ModelStage::abandon() {
+  flights_.clear();
+  losses_.clear();
+  incoming_.clear();
+  outgoing_.clear();
+  activations_ = Bytes{};
+}
+
+const std::vector<std::int32_t>& ModelStage::samples_of(PartKey part) const {
+  return troupe::samples_of(plan_, *iteration_, id_, part.microbatch, part.part);
+}
+
+bool ModelStage::ends_module(const Run& run) const {
+  return run.range.layers.end ==
+         static_cast<std::int32_t>(plan_.model.at(run.range.module).layers.size());
+}
+
+std::vector<RowSpan> ModelStage::output_spans(const Run& run, PartKey part) const {
+  return row_spans(plan_.model, run.range.module,
+                   ends_module(run) ? RowKind::output : RowKind::hidden, iteration_->samples,
+                   samples_of(part));
+}
+
+void ModelStage::accept_rows(MessageId message, at::Tensor rows) {
+  if (iteration_->at(message).has_backward) rows.requires_grad_(true);
+  Flight& flight = this->flight(destination_part(message));
+  hold(flight, static_cast<std::int64_t>(rows.nbytes()));
+  flight.arrived[message] = std::move(rows);
+}
+
+void ModelStage::accept_gradient(MessageId message, at::Tensor gradient) {
+  Flight& flight = this->flight(source_part(message));
+  hold(flight, static_cast<std::int64_t>(gradient.nbytes()));
+  flight.gradients[message] = std::move(gradient);
+}
+
+void ModelStage::hold(Flight& flight, std::int64_t bytes) {
+  flight.activations += Bytes{bytes};
+  activations_ += Bytes{bytes};
+}
+
+void ModelStage::let_go(Flight& flight) {
+  activations_ -= flight.activations;
+  flight.activations = Bytes{};
+}
+
+/// What a run's first layer reads besides rows, and the lengths that all its layers need.
+Result<models::PackedBatch> ModelStage::pack(const Run& run, PartKey part, Flight& flight) {
+  const ModuleId module = run.range.module;
+  const auto& part_samples = samples_of(part);
+  const bool first = run.range.layers.begin == 0;
+  if (plan_.model.at(module).kind != ModuleKind::llm) {
+    const ModuleId encoder = encoder_of(plan_.model, module);
+    auto batch = pack_media_shapes(encoder, iteration_->samples, part_samples);
+    if (module == encoder && first && !batch.segments.empty()) {
+      auto media = pack_media(plan_.model, encoder, iteration_->samples, part_samples, *samples_);
+      if (!media.ok()) return std::move(media).error();
+      batch.input = std::move(media).value();
+    }
+    return batch;
+  }
+  auto packed = pack_text_shapes(plan_.model, iteration_->samples, part_samples);
+  if (!packed.ok()) return packed;
+  models::PackedBatch& batch = packed.value();
+  if (first || ends_module(run)) {
+    auto text = pack_text(plan_.model, iteration_->samples, part_samples, *samples_);
+    if (!text.ok()) return std::move(text).error();
+    batch.input = text.value().token_ids;
+    batch.labels = text.value().labels;
+    if (first)
+      if (auto done = attach_media(part, flight, text.value(), batch); !done.ok())
+        return std::move(done).error();
+  }
+  return packed;
+}
+
+/// One MediaRows per boundary message, its positions in the order of the message's samples.
+Status ModelStage::attach_media(PartKey part, Flight& flight, const PackedText& text,
+                                models::PackedBatch& batch) {
+  const auto& part_samples = samples_of(part);
+  for (const MessageId id : incoming_[part]) {
+    const Message& message = iteration_->at(id);
+    if (!message.boundary) continue;
+    const ModuleId encoder = encoder_of(plan_.model, message.module);
+    std::vector<std::int64_t> positions;
+    for (const std::int32_t sample : message.samples) {
+      const auto place = std::find(part_samples.begin(), part_samples.end(), sample);
+      const auto& list =
+          text.media_positions[encoder.index()]
+                              [static_cast<std::size_t>(place - part_samples.begin())];
+      positions.insert(positions.end(), list.begin(), list.end());
+    }
+    const auto arrived = flight.arrived.find(id);
+    if (arrived == flight.arrived.end() ||
+        static_cast<std::int64_t>(positions.size()) != arrived->second.size(0))
+      return Error{Errc::internal, "rows of a boundary message do not match its samples", {}, {}};
+    batch.media.push_back({at::tensor(positions, at::kLong), arrived->second});
+  }
+  return Done{};
+}
+
+/// Rows that enter a run: from the run before it in this stage, or from a message.
+Result<at::Tensor> ModelStage::input_rows(std::size_t run_index, PartKey part, Flight& flight) {
+  const Run& run = runs_[run_index];
+  const ModuleSpec& spec = plan_.model.at(run.range.module);
+  const bool first = run.range.layers.begin == 0;
+  if (first && spec.kind != ModuleKind::projector) return at::Tensor{};
+  for (std::size_t i = 0; i < run_index; ++i) {
+    const Run& before = runs_[i];
+    const auto& next = plan_.model.at(before.range.module).next;
+    const bool same = before.range.module == run.range.module &&
+                      before.range.layers.end == run.range.layers.begin;
+    const bool feeds = first && ends_module(before) &&
+                       std::find(next.begin(), next.end(), run.range.module) != next.end();
+    if (same || feeds) return flight.outputs[i];
+  }
+  for (const MessageId id : incoming_[part]) {
+    const Message& message = iteration_->at(id);
+    const auto& next = plan_.model.at(message.module).next;
+    const bool feeds = first ? message.boundary && std::find(next.begin(), next.end(),
+                                                             run.range.module) != next.end()
+                             : !message.boundary && message.module == run.range.module;
+    if (!feeds) continue;
+    const auto arrived = flight.arrived.find(id);
+    if (arrived == flight.arrived.end())
+      return Error{
+          Errc::internal, "forward of '" + spec.name + "' before its rows arrived", {}, {}};
+    return arrived->second;
+  }
+  return at::Tensor{};
+}
+
+Result<at::Tensor> ModelStage::run_layers(std::size_t run_index, PartKey part, Flight& flight) {
+  Run& run = runs_[run_index];
+  auto batch = pack(run, part, flight);
+  if (!batch.ok()) return std::move(batch).error();
+  if (batch.value().segments.empty()) return at::Tensor{};
+  auto rows = input_rows(run_index, part, flight);
+  if (!rows.ok()) return rows;
+  at::Tensor value = std::move(rows).value();
+  for (auto& layer : run.layers) value = layer->forward(value, batch.value());
+  return value;
+}
+
+Status ModelStage::forward(PartKey part) {
+  Flight& flight = this->flight(part);
+  flight.outputs.assign(runs_.size(), at::Tensor{});
+  const CountMemory count;
+  for (std::size_t i = 0; i < runs_.size(); ++i) {
+    auto output = run_layers(i, part, flight);
+    if (!output.ok()) return std::move(output).error();
+    flight.outputs[i] = std::move(output).value();
+    if (flight.outputs[i].defined() && runs_[i].range.module == plan_.model.llm() &&
+        ends_module(runs_[i]))
+      losses_.emplace_back(part, flight.outputs[i].detach());
+  }
+  hold(flight, count.bytes());
+  if (viewer_ != nullptr) show_outputs(flight);
+  flight.unsent = outgoing_[part].size();
+  if (flight.unsent == 0) release(part);
+  return Done{};
+}
+
+/// Forgets a part that no backward will come for, once all its rows are on their way.
+void ModelStage::release(PartKey part) {
+  Flight& flight = this->flight(part);
+  for (const auto& output : flight.outputs)
+    if (output.defined() && output.requires_grad()) return;
+  let_go(flight);
+  flights_.erase(part);
+}
+
+Result<at::Tensor> ModelStage::rows_for(MessageId id) {
+  const Message& message = iteration_->at(id);
+  const PartKey part = source_part(id);
+  Flight& flight = this->flight(part);
+  for (std::size_t i = 0; i < flight.outputs.size(); ++i) {
+    const Run& run = runs_[i];
+    if (run.range.module != message.module || ends_module(run) != message.boundary) continue;
+    if (!flight.outputs[i].defined()) break;
+    const at::Tensor output = flight.outputs[i].detach();
+    if (--flight.unsent == 0) release(part);
+    const auto spans = output_spans(run, part);
+    if (covers(spans, message.samples)) return output.contiguous();
+    std::vector<at::Tensor> slices;
+    for (const std::int32_t sample : message.samples)
+      if (const RowSpan* span = find_span(spans, sample))
+        slices.push_back(output.narrow(0, span->begin, span->rows));
+    return at::cat(slices);
+  }
+  return Error{Errc::internal, "send of rows that were not computed", {}, {}};
+}
+
+at::Tensor ModelStage::assemble_gradient(std::size_t run_index, PartKey part,
+                                         const Flight& flight) const {
+  const Run& run = runs_[run_index];
+  const at::Tensor& output = flight.outputs[run_index];
+  const auto spans = output_spans(run, part);
+  at::Tensor gradient;
+  for (const auto& [id, rows] : flight.gradients) {
+    const Message& message = iteration_->at(id);
+    if (message.module != run.range.module || ends_module(run) != message.boundary) continue;
+    if (covers(spans, message.samples)) return rows;
+    if (!gradient.defined()) gradient = at::zeros(output.sizes(), output.options());
+    std::int64_t begin = 0;
+    for (const std::int32_t sample : message.samples) {
+      const RowSpan* span = find_span(spans, sample);
+      gradient.narrow(0, span->begin, span->rows).copy_(rows.narrow(0, begin, span->rows));
+      begin += span->rows;
+    }
+  }
+  return gradient;
+}
+
+Status ModelStage::run_backward(PartKey part) {
+  Flight& flight = this->flight(part);
+  std::vector<at::Tensor> roots, gradients;
+  for (std::size_t i = 0; i < flight.outputs.size(); ++i) {
+    const at::Tensor& output = flight.outputs[i];
+    if (!output.defined() || !output.requires_grad()) continue;
+    const bool is_loss = runs_[i].range.module == plan_.model.llm() && ends_module(runs_[i]);
+    at::Tensor gradient =
+        is_loss ? at::full(output.sizes(), 1.0 / static_cast<double>(iteration_->trained_tokens),
+                           output.options())
+                : assemble_gradient(i, part, flight);
+    if (!gradient.defined()) continue;  // An inner run: its graph is part of the next run's.
+    roots.push_back(output);
+    gradients.push_back(std::move(gradient));
+  }
+  if (!roots.empty()) torch::autograd::backward(roots, gradients);
+  if (viewer_ != nullptr) show_gradients(flight);
+  flight.outputs.clear();
+  flight.gradients.clear();
+  if (!flight.deferred) let_go(flight);  // Else what weight gradients need is still there.
+  for (auto& [key, state] : states_) state->harvest();
+  return Done{};
+}
+
+Status ModelStage::backward(PartKey part) { return run_backward(part); }
+
+Status ModelStage::backward_input(PartKey part) {
+  Flight& flight = this->flight(part);
+  flight.deferred = std::make_shared<kernels::DeferredGradients>();
+  const kernels::DeferWeightGradients guard(flight.deferred);
+  return run_backward(part);
+}
+
+Status ModelStage::backward_weight(PartKey part) {
+  Flight& flight = this->flight(part);
+  if (!flight.deferred)
+    return Error{Errc::internal, "weight gradients asked for before input gradients", {}, {}};
+  {
+    const c10::NoGradGuard no_grad;
+    flight.deferred->run();
+  }
+  flight.deferred.reset();
+  let_go(flight);
+  for (auto& [key, state] : states_) state->harvest();
+  return Done{};
+}
+
+Status ModelStage::recompute(PartKey) {
+  return Error{Errc::unavailable, "this stage keeps its activations and cannot recompute", {}, {}};
+}
+
+Result<at::Tensor> ModelStage::gradient_for(MessageId id) {
+  Flight& flight = this->flight(destination_part(id));
+  const auto arrived = flight.arrived.find(id);
+  if (arrived == flight.arrived.end() || !arrived->second.grad().defined())
+    return Error{Errc::internal, "send of a gradient that was not computed", {}, {}};
+  at::Tensor gradient = arrived->second.grad().contiguous();
+  flight.arrived.erase(arrived);
+  return gradient;
+}
+
+}  // namespace troupe::engine

@@ -1,0 +1,104 @@
+// The built-in stage: runs of model layers on one device, with one autograd graph per part.
+//
+// Owned and called by one executor. Keeps, per part in flight, the rows that came in (as leaves
+// that collect their gradient) and the outputs until their backward; nothing else.
+
+#pragma once
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "engine/execution/packing.hpp"
+#include "engine/execution/stage_program.hpp"
+#include "engine/state/state_store.hpp"
+#include "kernels/deferred_gradients.hpp"
+#include "models/factory.hpp"
+#include "runtime/vocabulary/model_config.hpp"
+
+namespace troupe::engine {
+
+class ModelStage final : public StageProgram {
+ public:
+  /// Builds the layers of stage `id` of `plan` on what `store` holds. `plan` and `modules` (those
+  /// the plan's model was built from) outlive the stage; the store need not, its memory is shared.
+  ///
+  /// Errors: as `models::make_layer`; internal: a group's size differs from the layers' parameters,
+  /// or the store lacks one of them.
+  static Result<std::unique_ptr<ModelStage>> create(const ParallelPlan& plan, StageId id,
+                                                    const std::vector<ModuleConfig>& modules,
+                                                    const models::LayerOptions& options,
+                                                    const StateStore& store);
+
+  void show_to(Viewer* viewer) override { viewer_ = viewer; }
+  Status begin(const IterationPlan& plan, const SampleStore& samples) override;
+  void abandon() override;
+  Status forward(PartKey part) override;
+  Status backward(PartKey part) override;
+  Status backward_input(PartKey part) override;
+  Status backward_weight(PartKey part) override;
+  Status recompute(PartKey part) override;
+  void accept_rows(MessageId message, at::Tensor rows) override;
+  Result<at::Tensor> rows_for(MessageId message) override;
+  void accept_gradient(MessageId message, at::Tensor gradient) override;
+  Result<at::Tensor> gradient_for(MessageId message) override;
+  HolderState& state(GroupId group, LayerId layer) override;
+  std::vector<models::Parameter*> parameters() override;
+  std::vector<PartLoss> losses() const override;
+  Bytes activations() const override { return activations_; }
+
+ private:
+  struct Run {
+    LayerRun range;
+    std::vector<std::unique_ptr<models::Layer>> layers;
+  };
+  /// What is kept of one part between its forward and its backward.
+  struct Flight {
+    std::map<MessageId, at::Tensor> arrived;    ///< Rows that came in; leaves.
+    std::map<MessageId, at::Tensor> gradients;  ///< Gradients of rows that went out.
+    std::vector<at::Tensor> outputs;            ///< Per run; undefined where it had no rows.
+    std::shared_ptr<kernels::DeferredGradients> deferred;
+    std::size_t unsent = 0;  ///< Outgoing messages whose rows have not been asked for.
+    Bytes activations;
+  };
+
+  ModelStage(const ParallelPlan& plan, StageId id, models::LayerOptions options);
+
+  const std::vector<std::int32_t>& samples_of(PartKey part) const;
+  Flight& flight(PartKey part) { return flights_[part]; }
+  static PartKey part_of(const MessageEnd& end) { return {end.microbatch, end.part}; }
+  PartKey source_part(MessageId id) const { return part_of(iteration_->at(id).source); }
+  PartKey destination_part(MessageId id) const { return part_of(iteration_->at(id).destination); }
+  Result<models::PackedBatch> pack(const Run& run, PartKey part, Flight& flight);
+  Result<at::Tensor> input_rows(std::size_t run_index, PartKey part, Flight& flight);
+  Status attach_media(PartKey part, Flight& flight, const PackedText& text,
+                      models::PackedBatch& batch);
+  Result<at::Tensor> run_layers(std::size_t run_index, PartKey part, Flight& flight);
+  void release(PartKey part);
+  void hold(Flight& flight, std::int64_t bytes);
+  void let_go(Flight& flight);
+  bool ends_module(const Run& run) const;
+  PartLoss loss_of(PartKey part, const at::Tensor& sample_losses) const;
+  at::Tensor assemble_gradient(std::size_t run_index, PartKey part, const Flight& flight) const;
+  Status run_backward(PartKey part);
+  void show_outputs(const Flight& flight) const;
+  void show_gradients(const Flight& flight) const;
+  std::vector<RowSpan> output_spans(const Run& run, PartKey part) const;
+
+  const ParallelPlan& plan_;
+  StageId id_;
+  models::LayerOptions options_;
+  std::vector<Run> runs_;
+  std::map<std::pair<GroupId, LayerId>, std::unique_ptr<HolderState>> states_;
+  const IterationPlan* iteration_ = nullptr;
+  const SampleStore* samples_ = nullptr;
+  Viewer* viewer_ = nullptr;  ///< None: nobody looks.
+  std::map<PartKey, std::vector<MessageId>> incoming_;
+  std::map<PartKey, std::vector<MessageId>> outgoing_;
+  std::map<PartKey, Flight> flights_;
+  std::vector<std::pair<PartKey, at::Tensor>>
+      losses_;  ///< Of samples; nobody looks into them here.
+  Bytes activations_;
+};
+
+}  // namespace troupe::engine

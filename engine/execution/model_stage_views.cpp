@@ -1,0 +1,53 @@
+// What a stage lets others see of what it computed: losses, and what observers look at.
+
+#include <cmath>
+#include <utility>
+
+#include "engine/execution/model_stage.hpp"
+
+namespace troupe::engine {
+
+std::vector<PartLoss> ModelStage::losses() const {
+  std::vector<PartLoss> losses;
+  for (const auto& [part, sample_losses] : losses_) losses.push_back(loss_of(part, sample_losses));
+  return losses;
+}
+
+PartLoss ModelStage::loss_of(PartKey part, const at::Tensor& sample_losses) const {
+  PartLoss loss{plan_.at(id_).replica, part.microbatch, part.part, 0, {}};
+  const at::Tensor values = sample_losses.to(at::kCPU, at::kDouble).contiguous();
+  const auto& part_samples = samples_of(part);
+  for (std::int64_t i = 0; i < values.numel(); ++i) {
+    const double value = values.data_ptr<double>()[i];
+    loss.sum += value;
+    if (!std::isfinite(value))
+      loss.nonfinite_samples.push_back(
+          iteration_->samples[static_cast<std::size_t>(part_samples[static_cast<std::size_t>(i)])]
+              .id);
+  }
+  return loss;
+}
+
+/// Outputs of modules that end here, and from now on their gradients, for who wants to see them.
+void ModelStage::show_outputs(const Flight& flight) const {
+  for (std::size_t i = 0; i < runs_.size(); ++i) {
+    const ModuleId module = runs_[i].range.module;
+    const at::Tensor& output = flight.outputs[i];
+    if (!output.defined() || !ends_module(runs_[i])) continue;
+    const bool is_loss = module == plan_.model.llm();
+    const auto kind = is_loss ? observers::Kind::losses : observers::Kind::rows;
+    if (viewer_->wants(module, kind)) viewer_->show(module, kind, output.detach());
+    if (!is_loss && output.requires_grad() && viewer_->wants(module, observers::Kind::gradients))
+      output.retain_grad();
+  }
+}
+
+void ModelStage::show_gradients(const Flight& flight) const {
+  for (std::size_t i = 0; i < flight.outputs.size(); ++i) {
+    const at::Tensor& output = flight.outputs[i];
+    if (output.defined() && output.retains_grad() && output.grad().defined())
+      viewer_->show(runs_[i].range.module, observers::Kind::gradients, output.grad());
+  }
+}
+
+}  // namespace troupe::engine

@@ -1,0 +1,204 @@
+#include "engine/execution/packing.hpp"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "models/text_batch.hpp"
+#include "runtime/vocabulary/module_rows.hpp"
+
+namespace troupe::engine {
+
+namespace {
+
+/// Rows of a sample that enter an encoder, or rows of any module as all plans count them.
+TokenCount rows_of(const ModelGraph& graph, ModuleId module, RowKind kind,
+                   const SampleShape& sample) {
+  if (kind == RowKind::output) return output_rows(graph, module, sample);
+  if (kind == RowKind::hidden || graph.at(module).kind != ModuleKind::encoder)
+    return hidden_rows(graph, module, sample);
+  TokenCount rows = 0;
+  if (const auto* items = sample.items(module))
+    for (const auto& item : *items) rows += item.input_rows;
+  return rows;
+}
+
+Error not_decoded(const SampleShape& sample) {
+  return {Errc::internal,
+          "sample '" + sample.id + "' was planned on a node that did not decode it",
+          {},
+          {}};
+}
+
+Error other_text(const SampleShape& sample) {
+  return {Errc::internal, "sample '" + sample.id + "' has other text than planned", {}, {}};
+}
+
+/// Whether media stand in the text where the plan has its spans: stages that do not read the text
+/// make the mask of these alone.
+bool stands_as_planned(const data::ExpandedText& text, const SampleShape& sample) {
+  std::vector<std::int64_t> planned, found = text.image_positions;
+  for (const TokenSpan& span : token_sample(sample).spans)
+    for (TokenCount token = span.begin; token < span.end; ++token) planned.push_back(token);
+  found.insert(found.end(), text.audio_positions.begin(), text.audio_positions.end());
+  std::sort(found.begin(), found.end());
+  return planned == found;
+}
+
+bool is_vision(const std::vector<MediaShape>& items) { return items.front().grid_height > 0; }
+
+}  // namespace
+
+ModuleId encoder_of(const ModelGraph& graph, ModuleId module) {
+  while (module.valid() && graph.at(module).kind == ModuleKind::projector) {
+    ModuleId before;
+    for (std::size_t i = 0; i < graph.modules.size(); ++i) {
+      const auto& next = graph.modules[i].next;
+      if (std::find(next.begin(), next.end(), module) != next.end()) before = ModuleId{i};
+    }
+    module = before;
+  }
+  return module.valid() && graph.at(module).kind == ModuleKind::encoder ? module : ModuleId{};
+}
+
+std::vector<RowSpan> row_spans(const ModelGraph& graph, ModuleId module, RowKind kind,
+                               std::span<const SampleShape> samples,
+                               std::span<const std::int32_t> part) {
+  std::vector<RowSpan> spans;
+  std::int64_t begin = 0;
+  for (const std::int32_t index : part) {
+    const SampleShape& sample = samples[static_cast<std::size_t>(index)];
+    const TokenCount rows = rows_of(graph, module, kind, sample);
+    if (rows == 0) continue;
+    spans.push_back({index, begin, rows});
+    begin += rows;
+  }
+  return spans;
+}
+
+std::int64_t row_count(std::span<const RowSpan> spans) {
+  return spans.empty() ? 0 : spans.back().begin + spans.back().rows;
+}
+
+bool covers(const std::vector<RowSpan>& spans, const std::vector<std::int32_t>& samples) {
+  if (spans.size() != samples.size()) return false;
+  for (std::size_t i = 0; i < spans.size(); ++i)
+    if (spans[i].sample != samples[i]) return false;
+  return true;
+}
+
+const RowSpan* find_span(const std::vector<RowSpan>& spans, std::int32_t sample) {
+  for (const auto& span : spans)
+    if (span.sample == sample) return &span;
+  return nullptr;
+}
+
+models::PackedBatch pack_media_shapes(ModuleId encoder, std::span<const SampleShape> samples,
+                                      std::span<const std::int32_t> part) {
+  models::PackedBatch batch;
+  for (const std::int32_t index : part) {
+    const auto* items = samples[static_cast<std::size_t>(index)].items(encoder);
+    if (!items) continue;
+    for (const auto& item : *items) {
+      batch.segments.push_back(item.hidden_rows);
+      if (item.grid_height > 0) {
+        batch.grids.push_back({item.grid_height, item.grid_width});
+      } else {
+        batch.input_segments.push_back(item.input_rows);
+      }
+    }
+  }
+  return batch;
+}
+
+Result<models::PackedBatch> pack_text_shapes(const ModelGraph& graph,
+                                             std::span<const SampleShape> samples,
+                                             std::span<const std::int32_t> part) {
+  std::vector<TokenSample> packed;
+  for (const std::int32_t index : part)
+    packed.push_back(token_sample(samples[static_cast<std::size_t>(index)]));
+  return models::text_batch(packed, graph.at(graph.llm()).attention);
+}
+
+Result<at::Tensor> pack_media(const ModelGraph& graph, ModuleId encoder,
+                              std::span<const SampleShape> samples,
+                              std::span<const std::int32_t> part, const SampleStore& store) {
+  const auto spans = row_spans(graph, encoder, RowKind::input, samples, part);
+  at::Tensor packed;
+  float* out = nullptr;
+  for (const RowSpan& span : spans) {
+    const SampleShape& sample = samples[static_cast<std::size_t>(span.sample)];
+    const auto content = store.find(sample.position);
+    if (!content) return not_decoded(sample);
+    const auto append = [&](const std::vector<float>& values) {
+      std::memcpy(out, values.data(), values.size() * sizeof(float));
+      out += values.size();
+    };
+    std::size_t values = 0;
+    const bool vision = is_vision(*sample.items(encoder));
+    if (vision) {
+      for (const auto& image : content->images) values += image.patches.size();
+    } else {
+      for (const auto& window : content->audio) values += window.mel.size();
+    }
+    const auto columns = static_cast<std::int64_t>(values) / span.rows;
+    if (!packed.defined()) {
+      packed = at::empty({row_count(spans), columns}, at::kFloat);
+      out = packed.data_ptr<float>();
+    }
+    if (columns != packed.size(1) || columns * span.rows != static_cast<std::int64_t>(values))
+      return Error{
+          Errc::internal, "sample '" + sample.id + "' has other media than planned", {}, {}};
+    if (vision) {
+      for (const auto& image : content->images) append(image.patches);
+    } else {
+      for (const auto& window : content->audio) append(window.mel);
+    }
+  }
+  return packed;
+}
+
+Result<PackedText> pack_text(const ModelGraph& graph, std::span<const SampleShape> samples,
+                             std::span<const std::int32_t> part, const SampleStore& store) {
+  PackedText packed;
+  packed.media_positions.resize(graph.modules.size());
+  const auto total = row_count(row_spans(graph, graph.llm(), RowKind::hidden, samples, part));
+  packed.token_ids = at::empty({total}, at::kLong);
+  packed.labels = at::empty({total}, at::kLong);
+  const bool by_modality = graph.at(graph.llm()).attention == AttentionRule::modality;
+  std::int64_t begin = 0;
+  for (const std::int32_t index : part) {
+    const SampleShape& sample = samples[static_cast<std::size_t>(index)];
+    const auto content = store.find(sample.position);
+    if (!content) return not_decoded(sample);
+    std::vector<TokenCount> image_rows, audio_rows;
+    for (const auto& media : sample.media) {
+      if (is_vision(media.items)) {
+        image_rows = data::rows_per_marker(&media.items, content->text.image_markers);
+      } else {
+        audio_rows = data::rows_per_marker(&media.items, content->text.audio_markers);
+      }
+    }
+    auto expanded = data::expand_text(content->text, image_rows, audio_rows);
+    if (!expanded.ok()) return std::move(expanded).error();
+    const data::ExpandedText& text = expanded.value();
+    if (static_cast<TokenCount>(text.tokens.size()) != sample.llm_tokens) return other_text(sample);
+    if (by_modality && !stands_as_planned(text, sample)) return other_text(sample);
+    std::copy(text.tokens.begin(), text.tokens.end(),
+              packed.token_ids.data_ptr<std::int64_t>() + begin);
+    std::copy(text.labels.begin(), text.labels.end(),
+              packed.labels.data_ptr<std::int64_t>() + begin);
+    for (auto& lists : packed.media_positions) lists.emplace_back();
+    for (const auto& media : sample.media) {
+      auto& list = packed.media_positions[media.module.index()].back();
+      list = is_vision(media.items) ? text.image_positions : text.audio_positions;
+      for (auto& position : list) position += begin;
+    }
+    begin += sample.llm_tokens;
+  }
+  return packed;
+}
+
+}  // namespace troupe::engine

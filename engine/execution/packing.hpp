@@ -1,0 +1,82 @@
+// From decoded samples to the packed batch of one part as one module sees it.
+//
+// Samples stand in the part's order, media items in the order of their markers; nothing is padded.
+// Stateless; the tensors own their memory.
+
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "engine/execution/sample_store.hpp"
+#include "models/layer.hpp"
+#include "runtime/vocabulary/model_graph.hpp"
+#include "runtime/vocabulary/result.hpp"
+#include "runtime/vocabulary/sample_shape.hpp"
+
+namespace troupe::engine {
+
+/// Rows of each sample of a part in one module's tensor, in packing order.
+struct RowSpan {
+  std::int32_t sample = -1;  ///< Index into `IterationPlan::samples`.
+  std::int64_t begin = 0;
+  std::int64_t rows = 0;  ///< > 0; samples without rows have no span.
+};
+
+/// Which rows of a module's tensor belong to which sample.
+enum class RowKind : std::uint8_t { input, hidden, output };
+std::vector<RowSpan> row_spans(const ModelGraph& graph, ModuleId module, RowKind kind,
+                               std::span<const SampleShape> samples,
+                               std::span<const std::int32_t> part);
+
+/// Sum of the rows of `spans`.
+std::int64_t row_count(std::span<const RowSpan> spans);
+
+/// True if `spans` are exactly those of `samples`, in this order.
+bool covers(const std::vector<RowSpan>& spans, const std::vector<std::int32_t>& samples);
+
+/// The span of a sample, or nullptr.
+const RowSpan* find_span(const std::vector<RowSpan>& spans, std::int32_t sample);
+
+/// Lengths of an encoder's segments for a part: images or audio windows. No contents.
+models::PackedBatch pack_media_shapes(ModuleId encoder, std::span<const SampleShape> samples,
+                                      std::span<const std::int32_t> part);
+
+/// What the llm's layers read of a part besides rows: a segment per sample, positions, and the mask
+/// where its attention is by modality. No contents.
+///
+/// Errors:
+/// - invalid_argument: as `models::text_batch`.
+Result<models::PackedBatch> pack_text_shapes(const ModelGraph& graph,
+                                             std::span<const SampleShape> samples,
+                                             std::span<const std::int32_t> part);
+
+/// The media of a part as the first layer of `encoder` reads it: [patches, columns] or
+/// [frames, mel], fp32.
+///
+/// Errors:
+/// - internal: this node did not decode a sample of the part, or its sizes are not the planned
+/// ones.
+Result<at::Tensor> pack_media(const ModelGraph& graph, ModuleId encoder,
+                              std::span<const SampleShape> samples,
+                              std::span<const std::int32_t> part, const SampleStore& store);
+
+/// The text of a part, media placeholders repeated to their rows.
+struct PackedText {
+  at::Tensor token_ids;  ///< int64 [tokens].
+  at::Tensor labels;     ///< int64 [tokens], -100 ignored, not shifted.
+  /// Per encoder module: positions of its rows in the packed sequence, one list per sample of the
+  /// part (empty lists where a sample has none). Shape: [modules][samples of the part][rows].
+  std::vector<std::vector<std::vector<std::int64_t>>> media_positions;
+};
+
+/// Errors:
+/// - internal: as `pack_media`.
+Result<PackedText> pack_text(const ModelGraph& graph, std::span<const SampleShape> samples,
+                             std::span<const std::int32_t> part, const SampleStore& store);
+
+/// The module whose media reach `module`: itself for an encoder, the encoder before a projector.
+/// Invalid for the llm.
+ModuleId encoder_of(const ModelGraph& graph, ModuleId module);
+
+}  // namespace troupe::engine

@@ -1,0 +1,44 @@
+// Decoded samples of the batches in flight, as one node holds them, by position.
+//
+// Written by the node's loader, read by the executors of its devices: every call locks. Contents
+// are immutable and shared.
+
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "runtime/data/samples/decode_sample.hpp"
+
+namespace troupe::engine {
+
+class SampleStore {
+ public:
+  using Content = std::shared_ptr<const data::DecodedSample>;
+
+  void put(std::int64_t position, Content content) {
+    const std::lock_guard lock(mutex_);
+    contents_[position] = std::move(content);
+  }
+
+  /// The sample at this position of the order, or nullptr where this node did not decode it.
+  Content find(std::int64_t position) const {
+    const std::lock_guard lock(mutex_);
+    const auto found = contents_.find(position);
+    return found == contents_.end() ? nullptr : found->second;
+  }
+
+  /// Forgets everything before `position`: those batches are done.
+  void drop_before(std::int64_t position) {
+    const std::lock_guard lock(mutex_);
+    contents_.erase(contents_.begin(), contents_.lower_bound(position));
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<std::int64_t, Content> contents_;
+};
+
+}  // namespace troupe::engine

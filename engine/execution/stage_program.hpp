@@ -1,0 +1,95 @@
+// What a stage can do, as the executor of its device sees it. Built-in stages and custom ones
+// written by users implement the same interface.
+//
+// Called in work of the device (engine/execution/device.hpp), one call at a time, in the order of
+// the device's action list; tensors are the device's. Nothing here blocks on other devices: rows
+// and gradients are handed in when they have arrived. `abandon` and `losses` are called by the
+// executor's thread while the device has nothing to do; what leaves the device before (`losses` of
+// an accelerator) waits for it. An exception ends the step with an error that names stage and
+// samples.
+
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <compare>
+#include <string>
+#include <vector>
+
+#include "engine/execution/holder_state.hpp"
+#include "engine/execution/sample_store.hpp"
+#include "engine/iteration/reports.hpp"
+#include "runtime/observers/observer.hpp"
+#include "runtime/vocabulary/iteration_plan.hpp"
+#include "runtime/vocabulary/result.hpp"
+
+namespace troupe::engine {
+
+/// A part of a microbatch: what goes forward together and has an autograd graph of its own.
+struct PartKey {
+  MicrobatchId microbatch;
+  PartId part;
+
+  friend auto operator<=>(const PartKey&, const PartKey&) = default;
+};
+
+/// Who is shown what modules compute (runtime/observers), while work runs.
+class Viewer {
+ public:
+  virtual ~Viewer() = default;
+  virtual bool wants(ModuleId module, observers::Kind kind) const = 0;
+  /// `values`: [rows, width], or [samples] of losses; the device's, and detached from autograd.
+  virtual void show(ModuleId module, observers::Kind kind, at::Tensor values) = 0;
+};
+
+/// One stage of a pipeline.
+class StageProgram {
+ public:
+  virtual ~StageProgram() = default;
+
+  /// From now on `forward` and the backwards show what they compute of a part. `viewer` outlives
+  /// this. A stage that shows nothing leaves it out.
+  virtual void show_to(Viewer* /*viewer*/) {}
+
+  /// Starts an iteration: gradients are zero, nothing is in flight. `plan` and `samples` stay valid
+  /// until the next call.
+  virtual Status begin(const IterationPlan& plan, const SampleStore& samples) = 0;
+
+  /// Drops what the iteration has in flight; nothing of it goes on. Gradients may be left over.
+  virtual void abandon() = 0;
+
+  /// Runs the stage's layers on a part. All rows of its messages were handed in before.
+  virtual Status forward(PartKey part) = 0;
+  /// Input and weight gradients of a part. All gradients of its outgoing rows were handed in.
+  virtual Status backward(PartKey part) = 0;
+  /// Input gradients alone; `backward_weight` of the same part follows later.
+  virtual Status backward_input(PartKey part) = 0;
+  virtual Status backward_weight(PartKey part) = 0;
+  /// Forward again from the kept input, before a backward of the same part.
+  virtual Status recompute(PartKey part) = 0;
+
+  /// Rows [message.rows, message.width] of a message whose destination is this stage.
+  virtual void accept_rows(MessageId message, at::Tensor rows) = 0;
+  /// Rows of a message whose source is this stage, contiguous, detached from autograd.
+  virtual Result<at::Tensor> rows_for(MessageId message) = 0;
+  /// Gradient of the rows of a message whose source is this stage.
+  virtual void accept_gradient(MessageId message, at::Tensor gradient) = 0;
+  /// Gradient of the rows of a message whose destination is this stage, contiguous.
+  virtual Result<at::Tensor> gradient_for(MessageId message) = 0;
+
+  /// State of the parameters of a group that `layer` of this stage uses; REQUIRES: it does.
+  virtual HolderState& state(GroupId group, LayerId layer) = 0;
+
+  /// All parameters of the stage, in layer order.
+  virtual std::vector<models::Parameter*> parameters() = 0;
+
+  /// REQUIRES: the iteration has not ended.
+  /// Losses of the parts that went forward in this iteration, in order of execution; empty for a
+  /// stage without the head.
+  virtual std::vector<PartLoss> losses() const = 0;
+
+  /// Bytes of activations kept for backward right now, as far as the stage knows them.
+  virtual Bytes activations() const = 0;
+};
+
+}  // namespace troupe::engine

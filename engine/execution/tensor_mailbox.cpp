@@ -1,0 +1,136 @@
+#include "engine/execution/tensor_mailbox.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace troupe::engine {
+
+namespace {
+
+std::size_t bytes_of(const Arrival& arrival) {
+  std::size_t elements = 1;
+  for (const std::int64_t size : arrival.shape) elements *= static_cast<std::size_t>(size);
+  return elements * c10::elementSize(arrival.dtype);
+}
+
+/// Gradients on their way to be summed are no activations.
+bool is_for_stages(const Arrival::Key& key) {
+  return key.kind == transport::TagKind::rows || key.kind == transport::TagKind::gradient;
+}
+
+}  // namespace
+
+Bytes bytes_to_post(const std::vector<Arrival>& arrivals) {
+  Bytes bytes;
+  for (const Arrival& arrival : arrivals)
+    if (!arrival.local) bytes += Bytes{static_cast<std::int64_t>(bytes_of(arrival))};
+  return bytes;
+}
+
+TensorMailbox::TensorMailbox(transport::Transport& transport, Device& device,
+                             EpochNumber epoch_number, std::function<void()> wake)
+    : transport_(transport), device_(device), epoch_number_(epoch_number), wake_(std::move(wake)) {}
+
+void TensorMailbox::begin(std::int64_t step, Bytes receive_bound) {
+  for (auto& [key, posted] : posted_) posted.operation.cancel();
+  posted_.clear();
+  local_.clear();
+  taken_.clear();
+  sends_.clear();
+  step_ = step;
+  receive_bound_ = receive_bound;
+  outstanding_ = peak_ = Bytes{};
+}
+
+Result<bool> TensorMailbox::post(const std::vector<Arrival>& arrivals) {
+  const Bytes wanted = bytes_to_post(arrivals);
+  if (wanted == Bytes{}) return true;
+  if (outstanding_ != Bytes{} && outstanding_ + wanted > receive_bound_) return false;
+  for (const Arrival& arrival : arrivals) {
+    if (arrival.local) continue;
+    auto tensor = std::make_shared<at::Tensor>(device_.host_buffer(arrival.shape, arrival.dtype));
+    const transport::Tag tag{epoch_number_, arrival.key.kind, static_cast<std::uint64_t>(step_),
+                             arrival.key.index};
+    auto operation =
+        transport_.receive(arrival.from, tag, {tensor->data_ptr(), bytes_of(arrival), tensor});
+    operation.on_done([wake = wake_](const Status&) { wake(); });
+    posted_.insert_or_assign(arrival.key, Posted{std::move(tensor), std::move(operation)});
+  }
+  outstanding_ += wanted;
+  peak_ = std::max(peak_, outstanding_);
+  return true;
+}
+
+void TensorMailbox::send(const Parcel& parcel) {
+  const transport::Tag tag{epoch_number_, parcel.key.kind, static_cast<std::uint64_t>(step_),
+                           parcel.key.index};
+  auto tensor = std::make_shared<const at::Tensor>(parcel.tensor);
+  auto operation =
+      transport_.send(parcel.to, tag, {tensor->const_data_ptr(), tensor->nbytes(), tensor});
+  operation.on_done([wake = wake_](const Status&) { wake(); });
+  sends_.push_back(std::move(operation));
+}
+
+std::shared_ptr<at::Tensor> TensorMailbox::put(Arrival::Key key, Bytes bytes) {
+  auto tensor = std::make_shared<at::Tensor>();
+  local_.insert_or_assign(key, Local{tensor, bytes});
+  return tensor;
+}
+
+Result<bool> TensorMailbox::arrived(const std::vector<Arrival>& arrivals) const {
+  for (const Arrival& arrival : arrivals) {
+    if (local_.contains(arrival.key)) continue;
+    const auto posted = posted_.find(arrival.key);
+    if (posted == posted_.end() || !posted->second.operation.done()) return false;
+    auto status = posted->second.operation.wait(transport::within({}));
+    if (!status.ok()) return std::move(status).error();
+  }
+  return true;
+}
+
+Bytes TensorMailbox::held() const {
+  Bytes held;
+  for (const auto& [key, local] : local_) held += local.bytes;
+  for (const auto& [key, taken] : taken_) held += taken.held;
+  for (const auto& [key, posted] : posted_) {
+    if (is_for_stages(key) && posted.operation.done())
+      held += Bytes{static_cast<std::int64_t>(posted.tensor->nbytes())};
+  }
+  return held;
+}
+
+std::shared_ptr<at::Tensor> TensorMailbox::take(Arrival::Key key) {
+  if (const auto found = local_.find(key); found != local_.end()) {
+    auto tensor = std::move(found->second.tensor);
+    taken_[key] = {{}, found->second.bytes};
+    local_.erase(found);
+    return tensor;
+  }
+  const auto found = posted_.find(key);
+  auto tensor = std::move(found->second.tensor);
+  const Bytes bytes{static_cast<std::int64_t>(tensor->nbytes())};
+  taken_[key] = {bytes, is_for_stages(key) ? bytes : Bytes{}};
+  posted_.erase(found);
+  return tensor;
+}
+
+void TensorMailbox::release(Arrival::Key key) {
+  const auto found = taken_.find(key);
+  outstanding_ -= found->second.received;
+  taken_.erase(found);
+}
+
+Status TensorMailbox::check() {
+  for (const auto& operation : sends_) {
+    if (!operation.done()) continue;
+    if (auto status = operation.wait(transport::within({})); !status.ok()) return status;
+  }
+  forget_ended_sends();
+  return Done{};
+}
+
+void TensorMailbox::forget_ended_sends() {
+  std::erase_if(sends_, [](const transport::Operation& operation) { return operation.done(); });
+}
+
+}  // namespace troupe::engine

@@ -1,0 +1,123 @@
+// Moves tensors between the devices of an iteration: over the transport, in host memory, between
+// devices, by handle within one. Keeps the sum of posted receives within a bound.
+//
+// Owned by one executor and called by its thread; only `wake` is called from the transport.
+
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <compare>
+#include <functional>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "engine/execution/device.hpp"
+#include "runtime/vocabulary/result.hpp"
+#include "runtime/vocabulary/units.hpp"
+#include "transport/transport.hpp"
+
+namespace troupe::engine {
+
+/// A tensor that this device expects: which one, from whom, and its size, all from the plan.
+struct Arrival {
+  struct Key {
+    transport::TagKind kind = transport::TagKind::rows;
+    std::uint64_t index = 0;  ///< MessageId, or group and two of its holders.
+
+    friend auto operator<=>(const Key&, const Key&) = default;
+  };
+  Key key;
+  transport::Peer from = -1;
+  bool local = false;  ///< Handed over on this device; nothing to post.
+  std::vector<std::int64_t> shape;
+  at::ScalarType dtype = at::kFloat;
+};
+
+/// A tensor on its way to another device, in host memory.
+struct Parcel {
+  Arrival::Key key;
+  transport::Peer to = -1;
+  at::Tensor tensor;
+};
+
+/// Bytes of those that are not local.
+Bytes bytes_to_post(const std::vector<Arrival>& arrivals);
+
+class TensorMailbox {
+ public:
+  /// Receives into host memory of `device`. Both outlive the mailbox.
+  TensorMailbox(transport::Transport& transport, Device& device, EpochNumber epoch_number,
+                std::function<void()> wake);
+
+  /// Forgets everything and numbers the following messages by `step`. Posted receives that were not
+  /// taken will not exceed `receive_bound`, unless a single `post` does.
+  void begin(std::int64_t step, Bytes receive_bound);
+
+  /// Posts these receives if the bound has room for all of them or nothing is outstanding; returns
+  /// whether it did. Local arrivals need no room.
+  Result<bool> post(const std::vector<Arrival>& arrivals);
+
+  /// Sends without waiting; a failure shows at the next `check`.
+  void send(const Parcel& parcel);
+
+  /// A place for a tensor of so many bytes that work fills, and later work takes (`take`), both on
+  /// this device, which keeps their order.
+  std::shared_ptr<at::Tensor> put(Arrival::Key key, Bytes bytes);
+
+  /// Whether all of these are there, or the error that keeps one away.
+  Result<bool> arrived(const std::vector<Arrival>& arrivals) const;
+
+  /// Hands over a tensor, once: one from another device in host memory, one of this device for work
+  /// to look into. REQUIRES: it has arrived. It counts as received, and as held, until `release`.
+  std::shared_ptr<at::Tensor> take(Arrival::Key key);
+
+  /// The work that took it has completed.
+  void release(Arrival::Key key);
+
+  /// The first failure of a send, if any; forgets completed sends.
+  Status check();
+
+  /// Forgets sends that ended, well or not.
+  void forget_ended_sends();
+
+  /// Nothing is on its way out any more.
+  bool all_sent() const { return sends_.empty(); }
+
+  Bytes peak() const { return peak_; }
+  Bytes bound() const { return receive_bound_; }
+
+  /// Rows and gradients that are there and no stage has yet: what deferral holds back.
+  Bytes held() const;
+
+ private:
+  struct Posted {
+    std::shared_ptr<at::Tensor> tensor;
+    transport::Operation operation;
+  };
+  struct Local {
+    std::shared_ptr<at::Tensor> tensor;
+    Bytes bytes;
+  };
+  /// What was taken counts until it is released.
+  struct Taken {
+    Bytes received;
+    Bytes held;
+  };
+
+  transport::Transport& transport_;
+  Device& device_;
+  EpochNumber epoch_number_;
+  std::function<void()> wake_;
+  std::int64_t step_ = 0;
+  Bytes receive_bound_;
+  std::map<Arrival::Key, Posted> posted_;
+  std::map<Arrival::Key, Local> local_;
+  std::map<Arrival::Key, Taken> taken_;
+  std::vector<transport::Operation> sends_;
+  Bytes outstanding_;
+  Bytes peak_;
+};
+
+}  // namespace troupe::engine

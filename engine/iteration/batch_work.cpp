@@ -1,0 +1,146 @@
+#include "engine/iteration/batch_work.hpp"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "engine/iteration/pipeline_costs.hpp"
+#include "runtime/vocabulary/module_rows.hpp"
+#include "scheduler/iteration/stage_graph.hpp"
+
+namespace troupe::engine {
+
+namespace {
+
+// So many samples tell how a replica's stages share its work.
+constexpr std::size_t kSamplesAsked = 256;
+
+double total_ms(const scheduler::PassCosts& passes) {
+  return passes.forward + passes.input_grad + passes.weight_grad;
+}
+
+/// A run at the degrees of its stage.
+using GridRun = std::pair<LayerRun, Parallelism>;
+
+/// Work of some layers for all samples asked, by the number of layers where nothing is known.
+double work_of(const std::vector<GridRun>& runs, std::size_t samples,
+               const scheduler::SampleCosts* costs) {
+  double sum = 0;
+  if (costs == nullptr) {
+    for (const auto& [run, degrees] : runs) sum += run.layers.size();
+    return sum;
+  }
+  std::vector<scheduler::AlikeLayers> layers;
+  for (const auto& [run, degrees] : runs) costs->add(run, degrees, layers);
+  for (std::size_t s = 0; s < samples; ++s) sum += total_ms(costs->sample(layers, s));
+  return sum;
+}
+
+/// The layers of a replica: all, and those of each device.
+struct ReplicaRuns {
+  std::vector<GridRun> all;
+  std::vector<std::vector<GridRun>> by_device;
+
+  friend auto operator<=>(const ReplicaRuns&, const ReplicaRuns&) = default;
+};
+
+ReplicaRuns runs_of(const ParallelPlan& plan, ReplicaId replica) {
+  ReplicaRuns found;
+  std::map<DeviceId, std::vector<GridRun>> runs;
+  for (const StageId stage : plan.at(replica).stages)
+    for (const LayerRun& run : plan.at(stage).runs) {
+      found.all.emplace_back(run, plan.at(stage).grid);
+      for (const DeviceId device : plan.at(stage).devices) runs[device].push_back(found.all.back());
+    }
+  for (auto& [device, own] : runs)
+    if (found.by_device.empty() || found.by_device.back() != own)  // Ranks of a grid have the same.
+      found.by_device.push_back(std::move(own));
+  return found;
+}
+
+/// Which share of a replica's work its busiest device has.
+double busiest_share(const ReplicaRuns& runs, std::size_t samples,
+                     const scheduler::SampleCosts* costs) {
+  double busiest = 0;
+  for (const auto& own : runs.by_device) busiest = std::max(busiest, work_of(own, samples, costs));
+  const double total = work_of(runs.all, samples, costs);
+  return total > 0 ? busiest / total : 1;
+}
+
+/// A sample's work in a group.
+class GroupWork {
+ public:
+  GroupWork(const ParallelPlan& plan, const ModuleGroup& group, const scheduler::SampleCosts* costs)
+      : plan_(plan), group_(group), costs_(costs) {
+    if (costs == nullptr) return;
+    const auto degrees = scheduler::module_degrees(plan);
+    for (const ModuleId module : group.modules) {
+      const auto count = static_cast<std::int32_t>(plan.model.at(module).layers.size());
+      costs->add({module, {0, count}}, degrees[module.index()], layers_);
+    }
+  }
+
+  double output_rows(const SampleShape& sample) const {
+    TokenCount rows = 0;
+    for (const ModuleId module : group_.modules) rows += sample.output_rows(module);
+    return static_cast<double>(rows);
+  }
+
+  double of(const SampleShape& sample, std::size_t index) const {
+    // A curve may say that a few rows cost nothing; that they are there must not be lost.
+    constexpr double kLeastPerRow = 1e-9;
+    double rows = 0;
+    for (const ModuleId module : group_.modules)
+      rows += static_cast<double>(hidden_rows(plan_.model, module, sample));
+    if (costs_ == nullptr || rows == 0) return rows;
+    return std::max(total_ms(costs_->sample(layers_, index)), kLeastPerRow * rows);
+  }
+
+ private:
+  const ParallelPlan& plan_;
+  const ModuleGroup& group_;
+  const scheduler::SampleCosts* costs_;
+  std::vector<scheduler::AlikeLayers> layers_;
+};
+
+}  // namespace
+
+Result<std::vector<balancer::Workload>> weigh_samples(const ParallelPlan& plan,
+                                                      const PlanningCosts* costs,
+                                                      std::span<const SampleShape> samples) {
+  std::vector<balancer::Workload> weights;
+  if (costs == nullptr) {
+    for (const auto& sample : samples)
+      weights.push_back(
+          {static_cast<double>(boundary_rows(sample)), static_cast<double>(sample.llm_tokens)});
+    return weights;
+  }
+  auto costed = scheduler::sample_workloads(costs->model, samples, scheduler::module_degrees(plan));
+  if (!costed.ok()) return std::move(costed).error();
+  for (const auto& weight : costed.value())
+    weights.push_back({weight.encoder_total_ms, weight.llm_total_ms});
+  return weights;
+}
+
+std::vector<PhaseWork> phase_works(const ParallelPlan& plan, std::span<const SampleShape> samples,
+                                   const scheduler::SampleCosts* costs) {
+  std::vector<PhaseWork> phases;
+  for (std::size_t g = 0; g < plan.module_groups.size(); ++g) {
+    PhaseWork& phase = phases.emplace_back();
+    const GroupWork work(plan, plan.module_groups[g], costs);
+    for (std::size_t s = 0; s < samples.size(); ++s) {
+      phase.samples.push_back(work.of(samples[s], s));
+      phase.rows.push_back(work.output_rows(samples[s]));
+    }
+    std::map<ReplicaRuns, double> known;  // Most replicas are cut alike.
+    for (const ReplicaId replica : replicas_of(plan, ModuleGroupId{g})) {
+      const auto [found, is_new] = known.try_emplace(runs_of(plan, replica), 1);
+      if (is_new)
+        found->second = busiest_share(found->first, std::min(samples.size(), kSamplesAsked), costs);
+      phase.shares.push_back(found->second);
+    }
+  }
+  return phases;
+}
+
+}  // namespace troupe::engine

@@ -1,0 +1,47 @@
+// What the samples of a batch weigh, and what its parts cost. Values.
+
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "balancer/loads/workload.hpp"
+#include "engine/iteration/phase_exchange.hpp"
+#include "runtime/vocabulary/parallel_plan.hpp"
+#include "runtime/vocabulary/result.hpp"
+#include "runtime/vocabulary/sample_shape.hpp"
+#include "scheduler/cost/cost_model.hpp"
+#include "scheduler/cost/sample_costs.hpp"
+#include "scheduler/simulate/predicted_costs.hpp"
+
+namespace troupe::engine {
+
+/// What is known about the cost of layers, and how rows travel.
+struct PlanningCosts {
+  scheduler::CostModel model;
+  scheduler::PredictionOptions options;
+  Bytes device_memory{};  ///< Of one device; 0: no bound.
+};
+
+/// What each sample weighs, and the functions that cost its parts.
+struct BatchWork {
+  std::vector<balancer::Workload> profile;    ///< Weights as the profile says.
+  std::vector<balancer::Workload> workloads;  ///< The same as measured times correct them.
+  scheduler::SimulationCosts costs;  ///< Corrected; empty functions where no costs are known.
+  scheduler::TaskCost profile_ms;    ///< Of tasks, not corrected.
+  std::vector<PhaseWork> phases;     ///< Per module group, as the profile says.
+};
+
+/// Milliseconds of each sample in all encoders and projectors, and in the llm, at the degrees of
+/// `plan`; where no costs are known (null) its rows.
+/// Errors: as `scheduler::sample_workloads`.
+Result<std::vector<balancer::Workload>> weigh_samples(const ParallelPlan& plan,
+                                                      const PlanningCosts* costs,
+                                                      std::span<const SampleShape> samples);
+
+/// What samples take in each module group, by the profile; where no costs are known (null) their
+/// rows. A sample with rows there takes something.
+std::vector<PhaseWork> phase_works(const ParallelPlan& plan, std::span<const SampleShape> samples,
+                                   const scheduler::SampleCosts* costs);
+
+}  // namespace troupe::engine

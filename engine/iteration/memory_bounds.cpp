@@ -1,0 +1,110 @@
+#include "engine/iteration/memory_bounds.hpp"
+
+#include <algorithm>
+#include <iomanip>
+#include <optional>
+#include <sstream>
+
+#include "scheduler/iteration/iteration_graph.hpp"
+
+namespace troupe::engine {
+
+namespace {
+
+struct Room {
+  double bytes = 0;  ///< What state leaves; not negative.
+  double stages = 0;
+};
+
+Room room_on(const ParallelPlan& plan, const scheduler::SimulationCosts& costs, Bytes device_memory,
+             DeviceId device) {
+  Room room{static_cast<double>(device_memory.count()), 0};
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    if (std::ranges::find(plan.stages[s].devices, device) == plan.stages[s].devices.end()) continue;
+    room.bytes -= costs.state_bytes(StageId{s});
+    room.stages += 1;
+  }
+  if (costs.standby_bytes) room.bytes -= costs.standby_bytes(device);
+  room.bytes = std::max(0.0, room.bytes);
+  return room;
+}
+
+/// On the device of the stage where each stage has least.
+Room room_beside(const ParallelPlan& plan, const scheduler::SimulationCosts& costs,
+                 Bytes device_memory, StageId stage) {
+  std::optional<Room> least;
+  for (const DeviceId device : plan.at(stage).devices) {
+    const Room room = room_on(plan, costs, device_memory, device);
+    if (!least || room.bytes / room.stages < least->bytes / least->stages) least = room;
+  }
+  return *least;
+}
+
+struct Largest {
+  double bytes = 0;
+  std::size_t microbatch = 0;
+};
+
+Largest largest_of(const std::vector<Microbatch>& microbatches,
+                   const scheduler::SimulationCosts& costs, StageId stage) {
+  Largest largest;
+  for (std::size_t m = 0; m < microbatches.size(); ++m) {
+    double bytes = 0;
+    for (const auto& part : microbatches[m].parts)
+      bytes += costs.activation_bytes(stage, part.samples);
+    if (bytes > largest.bytes) largest = {bytes, m};
+  }
+  return largest;
+}
+
+Error too_large(const Largest& largest, double room, StageId stage, PipelineId pipeline) {
+  const auto mebibytes = [](double bytes) {
+    std::ostringstream text;
+    text << std::fixed << std::setprecision(1) << bytes / (1 << 20) << " MiB";
+    return text.str();
+  };
+  return {Errc::infeasible,
+          "microbatch " + std::to_string(largest.microbatch) + " of pipeline " +
+              std::to_string(pipeline.value) + " keeps " + mebibytes(largest.bytes) +
+              " of activations on stage " + std::to_string(stage.value) + ", where state leaves " +
+              mebibytes(room) + " of the device",
+          "cluster.device_memory_gib",
+          "raise it or train.microbatches, or cut the stage's modules into more stages"};
+}
+
+}  // namespace
+
+std::optional<double> llm_cap_ms(const ParallelPlan& plan, const scheduler::SimulationCosts& costs,
+                                 Bytes device_memory, ReplicaId replica,
+                                 const std::vector<std::int32_t>& samples, double llm_ms) {
+  const auto depths = scheduler::stage_depths(plan);
+  std::optional<double> cap;
+  for (const StageId stage : plan.at(replica).stages) {
+    const double bytes = costs.activation_bytes(stage, samples);
+    if (!(bytes > 0)) continue;
+    const double room = room_beside(plan, costs, device_memory, stage).bytes;
+    const double own = room / depths[stage.index()] * llm_ms / bytes;
+    cap = std::min(cap.value_or(own), own);
+  }
+  return cap;
+}
+
+Result<std::vector<std::int32_t>> memory_bounds(const ParallelPlan& plan,
+                                                const scheduler::SimulationCosts& costs,
+                                                Bytes device_memory,
+                                                const std::vector<MicrobatchList>& microbatches) {
+  constexpr double kMany = 1 << 20;
+  std::vector<std::int32_t> bounds;
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    const StageId stage{s};
+    const Largest largest = largest_of(microbatches[plan.at(stage).replica.index()], costs, stage);
+    const Room room = room_beside(plan, costs, device_memory, stage);
+    if (largest.bytes > room.bytes)
+      return too_large(largest, room.bytes, stage, plan.pipeline_of(stage));
+    const double fits = largest.bytes > 0 ? room.bytes / room.stages / largest.bytes : kMany;
+    bounds.push_back(std::max(1, static_cast<std::int32_t>(std::min(fits, kMany))));
+  }
+  return bounds;
+}
+
+}  // namespace troupe::engine

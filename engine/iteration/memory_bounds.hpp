@@ -1,0 +1,36 @@
+// What the memory of a device allows: how large a microbatch of the llm may be, and how many
+// microbatches a stage may have in flight.
+//
+// Pure.
+
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "runtime/vocabulary/iteration_plan.hpp"
+#include "runtime/vocabulary/parallel_plan.hpp"
+#include "runtime/vocabulary/result.hpp"
+#include "scheduler/simulate/simulate_plan.hpp"
+
+namespace troupe::engine {
+
+/// Largest llm work of one microbatch, in the unit of `llm_ms`, which is the work of all `samples`:
+/// on every llm stage of the pipeline as many such microbatches as stages follow must fit beside
+/// the device's state. Bytes are taken as proportional to work. None: no stage keeps anything.
+std::optional<double> llm_cap_ms(const ParallelPlan& plan, const scheduler::SimulationCosts& costs,
+                                 Bytes device_memory, ReplicaId replica,
+                                 const std::vector<std::int32_t>& samples, double llm_ms);
+
+/// Per stage: how many of its largest microbatch fit what state leaves of its device, which the
+/// device's stages share evenly; at least 1.
+///
+/// Errors: infeasible: a microbatch alone is more than state leaves of the device; the message
+/// names stage and microbatch.
+Result<std::vector<std::int32_t>> memory_bounds(const ParallelPlan& plan,
+                                                const scheduler::SimulationCosts& costs,
+                                                Bytes device_memory,
+                                                const std::vector<MicrobatchList>& microbatches);
+
+}  // namespace troupe::engine

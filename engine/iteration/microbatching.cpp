@@ -1,0 +1,277 @@
+#include "engine/iteration/microbatching.hpp"
+
+#include <algorithm>
+
+#include "engine/iteration/dealing.hpp"
+#include "engine/iteration/memory_bounds.hpp"
+#include "engine/iteration/pipeline_costs.hpp"
+#include "engine/iteration/simulated_trace.hpp"
+#include "scheduler/iteration/plan_iteration.hpp"
+#include "scheduler/iteration/redistribution.hpp"
+#include "scheduler/iteration/schedules.hpp"
+#include "scheduler/simulate/predicted_costs.hpp"
+#include "scheduler/simulate/simulate_plan.hpp"
+
+namespace troupe::engine {
+
+namespace {
+
+std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
+
+constexpr std::size_t kTimelineActionsMax = 50'000;  // Nobody looks at more of one step.
+
+bool encoder_side_trains(const ModelGraph& model) {
+  return std::any_of(model.modules.begin(), model.modules.end(), [](const ModuleSpec& module) {
+    return module.kind != ModuleKind::llm && !module.freeze;
+  });
+}
+
+}  // namespace
+
+Microbatching::Microbatching(const ParallelPlan& plan, MicrobatchingOptions options,
+                             std::shared_ptr<const PlanningCosts> costs)
+    : plan_(plan),
+      options_(std::move(options)),
+      costs_(std::move(costs)),
+      splits_parts_(scheduler::runs_parts_apart(options_.schedule) &&
+                    encoder_side_trains(plan.model)) {
+  for (std::size_t g = 0; g + 1 < plan.module_groups.size(); ++g)
+    can_exchange_ |= replicas_of(plan, ModuleGroupId{g}).size() > 1;
+  if (options_.adaptive_correction && costs_) correction_.emplace(plan_);
+}
+
+Result<DealtBatch> Microbatching::deal(DealtBatch batch, const Dealing& dealing) const {
+  if (plan_.pipelines.size() == 1) {  // Whatever they weigh.
+    auto all = deal_samples("count", std::vector<balancer::Workload>(batch.samples.size()), {1});
+    return batch.pipelines = std::move(all).value(), batch;
+  }
+  const auto weights = weigh_samples(plan_, costs_.get(), batch.samples);
+  if (!weights.ok()) return weights.error();
+  const auto dealt = [&](Exchange exchange) {
+    return deal_samples(
+        options_.dealing, weights_for(exchange, weights.value()),
+        exchange == Exchange::per_phase ? dealing.llm_ms_per_work() : dealing.ms_per_work());
+  };
+  auto pipelines = dealt(tries(Exchange::off) ? Exchange::off : Exchange::per_phase);
+  if (!pipelines.ok()) return std::move(pipelines).error();
+  batch.pipelines = std::move(pipelines).value();
+  if (!tries(Exchange::off) || !tries(Exchange::per_phase)) return batch;
+  auto by_phase = dealt(Exchange::per_phase);
+  if (!by_phase.ok()) return std::move(by_phase).error();
+  return batch.by_phase = std::move(by_phase).value(), batch;
+}
+
+bool Microbatching::tries(Exchange exchange) const {
+  if (!can_exchange_) return exchange == Exchange::off;
+  return options_.exchange == "auto" || (options_.exchange == "off") == (exchange == Exchange::off);
+}
+
+Result<Microbatching::Work> Microbatching::work_of(const DealtBatch& batch) const {
+  Work work;
+  auto weights = weigh_samples(plan_, costs_.get(), batch.samples);
+  if (!weights.ok()) return std::move(weights).error();
+  work.workloads = work.profile = std::move(weights).value();
+  if (!costs_) {
+    work.phases = phase_works(plan_, batch.samples, nullptr);
+    return work;
+  }
+  const auto samples = scheduler::SampleSums(costs_->model, batch.samples).of(plan_);
+  if (!samples.ok()) return samples.error();
+  work.costs = scheduler::predicted_costs(plan_, samples.value(), costs_->options);
+  work.profile_ms = work.costs.task_ms;
+  work.phases = phase_works(plan_, batch.samples, &samples.value());
+  if (!correction_) return work;
+  const auto shares = std::make_shared<const StageShares>(plan_, samples.value(), batch.samples);
+  work.costs.task_ms = correction_->corrected(std::move(work.costs.task_ms), shares);
+  for (std::size_t p = 0; p < batch.pipelines.size(); ++p)
+    for (const auto sample : batch.pipelines[p])
+      work.workloads[at(sample)] =
+          correction_->corrected(work.profile[at(sample)], PipelineId{p}, *shares, sample);
+  return work;
+}
+
+std::vector<std::int32_t> Microbatching::in_flight_bounds() const {
+  if (options_.max_in_flight == 0) return {};
+  return std::vector<std::int32_t>(plan_.stages.size(), options_.max_in_flight);
+}
+
+Result<IterationPlan> Microbatching::order(const DealtBatch& batch, const Work& work,
+                                           std::vector<MicrobatchList> microbatches) const {
+  scheduler::IterationInput input;
+  input.step = batch.step;
+  input.epoch_number = batch.epoch_number;
+  input.samples = batch.samples;
+  input.microbatches = std::move(microbatches);
+  input.schedule = options_.schedule;
+  input.max_in_flight = in_flight_bounds();
+  if (input.max_in_flight.empty() && bounds_memory()) {
+    auto bounds = memory_bounds(plan_, work.costs, costs_->device_memory, input.microbatches);
+    if (!bounds.ok()) return std::move(bounds).error();
+    input.max_in_flight = std::move(bounds).value();
+  }
+  if (work.costs.task_ms) {
+    input.task_cost = work.costs.task_ms;
+    input.message_cost = scheduler::message_costs(plan_, work.costs);
+  }
+  return scheduler::plan_iteration(plan_, std::move(input));
+}
+
+/// Runs the plan on paper: as it was made, and as stages run at present.
+Status Microbatching::predict(const IterationPlan& iteration, const Work& work,
+                              Prediction& prediction) const {
+  auto costs = work.costs;
+  costs.task_ms = work.profile_ms;
+  auto simulated = simulate(iteration, costs, !is_calibrated());
+  if (!simulated.ok()) return std::move(simulated).error();
+  prediction.profile_step_ms = simulated.value().step_ms;
+  prediction.profile_stage_ms = simulated.value().stage_ms;
+  if (is_calibrated()) return predict_present(iteration, work, prediction);
+  note_present(iteration, work, std::move(simulated).value(), prediction);
+  return Done{};
+}
+
+Status Microbatching::predict_present(const IterationPlan& iteration, const Work& work,
+                                      Prediction& prediction) const {
+  auto simulated = simulate(iteration, correction_ ? work.costs : present_costs(work), true);
+  if (!simulated.ok()) return std::move(simulated).error();
+  note_present(iteration, work, std::move(simulated).value(), prediction);
+  return Done{};
+}
+
+Result<scheduler::SimulatedStep> Microbatching::simulate(const IterationPlan& iteration,
+                                                         const scheduler::SimulationCosts& costs,
+                                                         bool records) const {
+  std::size_t actions = 0;
+  for (const auto& list : iteration.actions) actions += list.size();
+  scheduler::SimulationOptions options;
+  options.record_timeline = records && actions <= kTimelineActionsMax;
+  return scheduler::simulate(plan_, iteration, costs, options);
+}
+
+void Microbatching::note_present(const IterationPlan& iteration, const Work& work,
+                                 scheduler::SimulatedStep step, Prediction& prediction) const {
+  prediction.planned_stage_ms = correction_ ? step.stage_ms : prediction.profile_stage_ms;
+  prediction.events = simulated_trace(iteration, step, work.costs.bytes_per_element);
+  prediction.calibrated_step_ms = step.step_ms;
+  prediction.calibrated_stage_ms = std::move(step.stage_ms);
+  for (std::size_t s = 0; s < plan_.stages.size(); ++s)
+    for (const DeviceId device : plan_.stages[s].devices)
+      step.peak_memory_bytes[device.index()] -= work.costs.state_bytes(StageId{s});
+  prediction.activations.clear();
+  for (std::size_t d = 0; d < step.peak_memory_bytes.size(); ++d)
+    prediction.activations.push_back(Bytes{static_cast<std::int64_t>(
+        step.peak_memory_bytes[d] - work.costs.standby_bytes(DeviceId{d}))});
+  const auto width = plan_.model.at(plan_.model.llm()).hidden_width;
+  prediction.held_bytes = Bytes{static_cast<std::int64_t>(
+      static_cast<double>(prediction.held_rows * width) * work.costs.bytes_per_element)};
+}
+
+Result<PredictedIteration> Microbatching::plan(const DealtBatch& batch) const {
+  if (!tries(Exchange::per_phase)) return plan_by(batch, Exchange::off);
+  const bool is_dealt_apart = !batch.by_phase.empty();
+  DealtBatch other;
+  if (is_dealt_apart) {
+    other = batch;
+    other.pipelines = batch.by_phase;
+  }
+  auto exchanged = plan_by(is_dealt_apart ? other : batch, Exchange::per_phase);
+  // A microbatch that feeds several llm microbatches may need more of them in flight.
+  const bool has_no_order = !exchanged.ok() && exchanged.error().code == Errc::infeasible;
+  if (!tries(Exchange::off) && !has_no_order) return exchanged;
+  auto plain = plan_by(batch, Exchange::off);
+  if (!exchanged.ok()) return plain;
+  if (!plain.ok()) return exchanged;
+  // By the profile, so that the same job gives the same plans; where nothing is predicted phases
+  // are balanced.
+  return plain.value().prediction.profile_step_ms < exchanged.value().prediction.profile_step_ms
+             ? std::move(plain)
+             : std::move(exchanged);
+}
+
+Result<PredictedIteration> Microbatching::plan_by(const DealtBatch& batch,
+                                                  Exchange exchange) const {
+  auto weighed = work_of(batch);
+  if (!weighed.ok()) return std::move(weighed).error();
+  Prediction prediction;
+  if (correction_)
+    prediction.corrected_shapes = static_cast<std::int64_t>(correction_->corrected_shapes());
+  prediction.work.resize(batch.pipelines.size());
+  prediction.exchanged = exchange == Exchange::per_phase;
+  std::vector<LlmCut> cuts;
+  for (std::size_t p = 0; p < batch.pipelines.size(); ++p)
+    if (auto done = cut_pipeline(batch, weighed.value(), PipelineId{p}, exchange, cuts, prediction);
+        !done.ok())
+      return std::move(done).error();
+  auto microbatches = deal_cuts(weighed.value(), cuts, exchange);
+  return finish(batch, std::move(weighed).value(), std::move(microbatches), std::move(prediction));
+}
+
+Result<PredictedIteration> Microbatching::finish(const DealtBatch& batch, Work work,
+                                                 std::vector<MicrobatchList> microbatches,
+                                                 Prediction prediction) const {
+  PredictedIteration result{
+      {}, std::move(prediction), std::make_shared<const Work>(std::move(work))};
+  result.prediction.phases.clear();
+  result.prediction.far_rows.clear();
+  for (std::size_t g = 0; g < plan_.module_groups.size(); ++g) {
+    const PhaseWork& phase = result.work->phases[g];
+    result.prediction.phases.push_back(phase_balance(plan_, ModuleGroupId{g}, microbatches, phase));
+    result.prediction.far_rows.push_back(far_rows(plan_, ModuleGroupId{g}, microbatches, phase));
+  }
+  auto iteration = order(batch, *result.work, std::move(microbatches));
+  if (!iteration.ok()) return std::move(iteration).error();
+  result.iteration = std::move(iteration).value();
+  if (costs_)
+    if (auto done = predict(result.iteration, *result.work, result.prediction); !done.ok())
+      return std::move(done).error();
+  return result;
+}
+
+Result<PredictedIteration> Microbatching::amend(PredictedIteration planned,
+                                                std::vector<SampleShape> samples,
+                                                const SamplePlaces& places) const {
+  auto [microbatches, pipelines] = amend_cut(plan_, planned.iteration.microbatches, places);
+  const DealtBatch batch{planned.iteration.step, planned.iteration.epoch_number, std::move(samples),
+                         std::move(pipelines)};
+  auto work = work_of(batch);
+  if (!work.ok()) return std::move(work).error();
+  return finish(batch, std::move(work).value(), std::move(microbatches),
+                std::move(planned.prediction));
+}
+
+Status Microbatching::refresh(PredictedIteration& planned) const {
+  if (!costs_ || !is_calibrated()) return Done{};
+  return predict_present(planned.iteration, *planned.work, planned.prediction);
+}
+
+scheduler::SimulationCosts Microbatching::present_costs(const Work& work) const {
+  auto costs = work.costs;
+  costs.task_ms = [this, &work](StageId stage, const std::vector<std::int32_t>& part,
+                                scheduler::TaskKind kind) {
+    return speeds_.factor(stage) * work.costs.task_ms(stage, part, kind);
+  };
+  costs.optimizer_ms = [this, &work](StageId stage) {
+    return speeds_.factor(stage) * work.costs.optimizer_ms(stage);
+  };
+  return costs;
+}
+
+void Microbatching::learn(const IterationPlan& iteration, const Prediction& prediction,
+                          std::span<const observe::TraceEvent> events, double step_ms) {
+  if (!costs_ || step_ms <= 0) return;
+  if (!correction_)
+    speeds_.learn(prediction.profile_stage_ms, measured_stage_ms(plan_.stages.size(), events));
+  else if (correction_->tracking())
+    correct(iteration, events, step_ms);
+}
+
+void Microbatching::correct(const IterationPlan& iteration,
+                            std::span<const observe::TraceEvent> events, double step_ms) {
+  const auto samples = scheduler::SampleSums(costs_->model, iteration.samples).of(plan_);
+  if (!samples.ok()) return;
+  correction_->learn(iteration,
+                     scheduler::predicted_costs(plan_, samples.value(), costs_->options).task_ms,
+                     StageShares(plan_, samples.value(), iteration.samples), events, step_ms);
+}
+
+}  // namespace troupe::engine

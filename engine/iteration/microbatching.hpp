@@ -1,0 +1,199 @@
+// From the samples of a batch to its iteration plan: which pipeline trains which sample, which
+// samples share a microbatch on either side of the boundary, which parts an encoder's microbatch
+// has, and what that will cost.
+//
+// Deterministic: the same samples, options, costs and measurements give the same plan in every
+// process; without `adaptive_correction` measurements change what is predicted alone. Single owner,
+// not thread-safe. The simulator that predicts runs the very plan that the engine will run.
+
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "balancer/loads/workload.hpp"
+#include "balancer/microbatches/policies.hpp"
+#include "engine/iteration/amended_cut.hpp"
+#include "engine/iteration/batch_work.hpp"
+#include "engine/iteration/dealing.hpp"
+#include "engine/iteration/phase_exchange.hpp"
+#include "engine/iteration/prediction.hpp"
+#include "engine/learning/cost_correction.hpp"
+#include "engine/learning/learned_state.hpp"
+#include "engine/learning/stage_speeds.hpp"
+#include "runtime/observe/trace_event.hpp"
+#include "runtime/vocabulary/iteration_plan.hpp"
+#include "runtime/vocabulary/parallel_plan.hpp"
+#include "runtime/vocabulary/result.hpp"
+
+namespace troupe::engine {
+
+class PipelineCosts;
+
+/// What a job says about cutting a batch.
+struct MicrobatchingOptions {
+  std::string dealing = "work";  ///< To pipelines and llm replicas: `balancer.dealing`.
+  std::string exchange = "off";  ///< `balancer.exchange`.
+  std::string policy = "in-order";
+  std::string schedule = "1f1b";
+  std::int64_t microbatches = 1;  ///< Per llm replica; some policies use fewer.
+  std::uint64_t seed = 0;         ///< Of `random` and of searches; every step has its own stream.
+  /// Plans that `auto` may cost, per pipeline; fewer where they would take longer than a fortieth
+  /// of the step, by counted work.
+  std::int64_t evaluations = 200;
+  std::int32_t max_in_flight = 0;    ///< Per stage; 0: as the schedule likes.
+  bool adaptive_correction = false;  ///< Predictions follow what `learn` is told.
+};
+
+/// Samples of one step, before they are cut.
+struct DealtBatch {
+  std::int64_t step = 1;
+  EpochNumber epoch_number = 0;
+  std::vector<SampleShape> samples;  ///< In training order.
+  /// Per pipeline: indices of its samples, ascending. Every sample once.
+  std::vector<std::vector<std::int32_t>> pipelines = {};
+  /// The same by llm work alone, for a plan whose encoders share the batch out among themselves;
+  /// empty: as `pipelines`.
+  std::vector<std::vector<std::int32_t>> by_phase = {};
+};
+
+struct PredictedIteration {
+  IterationPlan iteration;
+  Prediction prediction;
+  std::shared_ptr<const BatchWork> work = {};  ///< What it was predicted with.
+};
+
+class Microbatching {
+ public:
+  /// `plan` outlives this object. `costs` may be null: then a sample weighs its rows, and nothing
+  /// is predicted.
+  Microbatching(const ParallelPlan& plan, MicrobatchingOptions options,
+                std::shared_ptr<const PlanningCosts> costs);
+
+  /// Deals samples to pipelines (`deal_samples`), by the profile's work and the pipelines' speeds.
+  /// Errors: as `scheduler::sample_workloads` and `deal_samples`.
+  Result<DealtBatch> deal(DealtBatch batch, const Dealing& dealing) const;
+
+  /// Cuts, orders and predicts a batch. An encoder's microbatch has one part per llm microbatch
+  /// that it feeds, where the schedule runs the backwards of parts apart and the encoder side
+  /// trains; else one part. Samples without media go with the first part.
+  ///
+  /// With `exchange` encoders are balanced on their own (phase_exchange.hpp), over the replicas of
+  /// all pipelines: `per-phase` always, except in a phase that it would not make more even, or
+  /// where bounds on microbatches in flight leave no order for it; `auto` where the profile
+  /// predicts no longer step with it.
+  ///
+  /// Where module groups of a pipeline have different numbers of replicas, its samples are spread
+  /// over the llm replicas by llm work (Entrain section 4.3), cut for each of them, and the
+  /// encoders' microbatches dealt to the encoders' replicas in the order in which they are needed,
+  /// each to the one that has least to do.
+  ///
+  /// With a `PlanningCosts::device_memory` a microbatch of the llm holds what fits with as many in
+  /// flight as stages follow, and schedules run ahead as far as the largest microbatch fits.
+  ///
+  /// Errors: as `balancer::assign_microbatches`, `memory_bounds` and `scheduler::plan_iteration`.
+  Result<PredictedIteration> plan(const DealtBatch& batch) const;
+
+  /// The same cut (`amend_cut`) for samples that turned out otherwise than `plan` was told, ordered
+  /// and predicted anew. `samples`: those that are left. What the prediction says of the cut
+  /// (imbalance, deferred samples) stays as it was.
+  ///
+  /// Errors: as `plan`.
+  Result<PredictedIteration> amend(PredictedIteration planned, std::vector<SampleShape> samples,
+                                   const SamplePlaces& places) const;
+
+  /// Predicts again by what was learned since.
+  /// Errors: as `scheduler::simulate`.
+  Status refresh(PredictedIteration& planned) const;
+
+  /// Holds the compute events of a finished step against what `plan` said of it. Later
+  /// predictions follow the speed of each stage as a whole; plans stay as they are.
+  ///
+  /// With `adaptive_correction` plans follow too, shape by shape: what parts take, which searches
+  /// and schedules ask for, and what samples weigh, which every policy goes by
+  /// (cost_correction.hpp). A plan from corrected weights is taken unless the profile's weights
+  /// give one that takes less by the same corrected costs. Learning stops where it costs more than
+  /// it brings (balancer/corrections/adaptive_correction.hpp).
+  void learn(const IterationPlan& iteration, const Prediction& prediction,
+             std::span<const observe::TraceEvent> events, double step_ms);
+
+  /// All that `learn` has taught, but for `LearnedCosts::profile`.
+  LearnedCosts learned() const { return save_learned(plan_, speeds_, corrections()); }
+  /// Goes on with what an earlier planner learned, on this layout or another one
+  /// (learned_state.hpp); before the first batch.
+  void restore(const LearnedCosts& before) {
+    restore_learned(before, plan_, speeds_, correction_ ? &*correction_ : nullptr);
+  }
+
+ private:
+  using Work = BatchWork;
+  struct Share;
+  enum class Exchange : std::uint8_t { off, per_phase };
+
+  /// Whether plans are made that way.
+  bool tries(Exchange exchange) const;
+  Result<PredictedIteration> plan_by(const DealtBatch& batch, Exchange exchange) const;
+  /// What samples weigh for who trains them: with an exchange their llm work alone.
+  static std::vector<balancer::Workload> weights_for(Exchange exchange,
+                                                     std::vector<balancer::Workload> weights);
+
+  Result<Work> work_of(const DealtBatch& batch) const;
+  /// The samples of each llm replica of a pipeline.
+  Result<std::vector<Share>> shares_of(const DealtBatch& batch, const Work& work,
+                                       PipelineId pipeline, Exchange exchange) const;
+  Result<balancer::MicrobatchPlan> cut(const DealtBatch& batch, const Work& work,
+                                       const Share& share) const;
+  /// What the policy makes of these weights of a share's samples.
+  Result<balancer::MicrobatchPlan> assign(const DealtBatch& batch, const Work& work,
+                                          const Share& share, const PipelineCosts* alone,
+                                          std::span<const balancer::Workload> weights) const;
+  /// The most llm work of a microbatch, where all samples of the share are so much.
+  std::optional<double> llm_cap(const Work& work, const Share& share, double llm_ms) const;
+  /// Adds the cuts of all llm replicas of a pipeline.
+  Status cut_pipeline(const DealtBatch& batch, const Work& work, PipelineId pipeline,
+                      Exchange exchange, std::vector<LlmCut>& cuts, Prediction& prediction) const;
+  /// Microbatches of all replicas.
+  std::vector<MicrobatchList> deal_cuts(const Work& work, const std::vector<LlmCut>& cuts,
+                                        Exchange exchange) const;
+  /// What `auto` may do for one pipeline of a step of about so long: `PolicyOptions::work_max`.
+  double planning_work(double step_ms) const;
+  /// Whether what is measured in this run changes predictions.
+  bool is_calibrated() const { return correction_ || speeds_.known(); }
+  Status predict(const IterationPlan& iteration, const Work& work, Prediction& prediction) const;
+  /// What follows from measured times alone.
+  Status predict_present(const IterationPlan& iteration, const Work& work,
+                         Prediction& prediction) const;
+  void note_present(const IterationPlan& iteration, const Work& work, scheduler::SimulatedStep step,
+                    Prediction& prediction) const;
+  Result<scheduler::SimulatedStep> simulate(const IterationPlan& iteration,
+                                            const scheduler::SimulationCosts& costs,
+                                            bool records) const;
+  /// Orders and predicts what was cut.
+  Result<PredictedIteration> finish(const DealtBatch& batch, Work work,
+                                    std::vector<MicrobatchList> microbatches,
+                                    Prediction prediction) const;
+  /// The costs of `work`, which must outlive them, as stages run at present.
+  scheduler::SimulationCosts present_costs(const Work& work) const;
+  void correct(const IterationPlan& iteration, std::span<const observe::TraceEvent> events,
+               double step_ms);
+  const CostCorrection* corrections() const { return correction_ ? &*correction_ : nullptr; }
+  std::vector<std::int32_t> in_flight_bounds() const;
+  bool bounds_memory() const { return costs_ && costs_->device_memory > Bytes{}; }
+  Result<IterationPlan> order(const DealtBatch& batch, const Work& work,
+                              std::vector<MicrobatchList> microbatches) const;
+
+  const ParallelPlan& plan_;
+  MicrobatchingOptions options_;
+  std::shared_ptr<const PlanningCosts> costs_;
+  bool splits_parts_ = false;
+  bool can_exchange_ = false;  ///< Some encoder has several replicas.
+  std::optional<CostCorrection> correction_;
+  StageSpeeds speeds_;  ///< Unused with `correction_`, which knows more.
+};
+
+}  // namespace troupe::engine

@@ -1,0 +1,221 @@
+// How `Microbatching` cuts a batch that is dealt to pipelines.
+
+#include <algorithm>
+#include <limits>
+
+#include "balancer/ranks/replica_assignment.hpp"
+#include "engine/iteration/cut_balance.hpp"
+#include "engine/iteration/dealing.hpp"
+#include "engine/iteration/memory_bounds.hpp"
+#include "engine/iteration/microbatching.hpp"
+#include "engine/iteration/pipeline_costs.hpp"
+#include "runtime/policies/registry.hpp"
+#include "scheduler/layout/step_estimator.hpp"
+
+namespace troupe::engine {
+
+namespace {
+
+std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
+
+// What `auto` may take: a small share of a step, since it plans beside the step before.
+constexpr double kPlanningShare = 0.025;
+constexpr double kPlanningMsMin = 45;
+constexpr double kPlanningMsMax = 500;
+constexpr double kPipelineMsMin = 3;
+
+// Units of `balancer::PolicyWork`: a millisecond's; per sample and stage, and per stage and
+// microbatch of a plan that is costed.
+constexpr double kWorkPerMs = 10'000;
+constexpr double kSampleStageWork = 2;
+constexpr double kTaskWork = 45;
+
+constexpr double kImpossible = std::numeric_limits<double>::infinity();
+
+}  // namespace
+
+/// What one llm replica trains, with the encoders that feed it.
+struct Microbatching::Share {
+  PipelineId pipeline;
+  ReplicaId llm;
+  std::vector<std::int32_t> samples;  ///< Ascending.
+  bool is_whole = true;               ///< The pipeline has one replica of each group.
+  std::int64_t stages = 0;            ///< Of the llm replica and one replica of each other group.
+};
+
+std::vector<balancer::Workload> Microbatching::weights_for(
+    Exchange exchange, std::vector<balancer::Workload> weights) {
+  if (exchange == Exchange::per_phase)
+    for (auto& weight : weights) weight.encoder_ms = weight.llm_ms;
+  return weights;
+}
+
+std::optional<double> Microbatching::llm_cap(const Work& work, const Share& share,
+                                             double llm_ms) const {
+  if (!bounds_memory()) return std::nullopt;
+  return llm_cap_ms(plan_, work.costs, costs_->device_memory, share.llm, share.samples, llm_ms);
+}
+
+Result<std::vector<Microbatching::Share>> Microbatching::shares_of(const DealtBatch& batch,
+                                                                   const Work& work,
+                                                                   PipelineId pipeline,
+                                                                   Exchange exchange) const {
+  std::vector<Share> shares;
+  std::int64_t stages_before = 0;
+  ModuleGroupId group;
+  for (const ReplicaId replica : plan_.at(pipeline).replicas) {
+    if (plan_.is_llm(replica))
+      shares.push_back({pipeline, replica, {}, true, std::ssize(plan_.at(replica).stages)});
+    else if (plan_.at(replica).group != group)
+      stages_before += std::ssize(plan_.at(replica).stages);
+    group = plan_.at(replica).group;
+  }
+  const bool is_whole = plan_.at(pipeline).replicas.size() == plan_.module_groups.size();
+  for (Share& share : shares) share.is_whole = is_whole, share.stages += stages_before;
+  const auto& own = batch.pipelines[pipeline.index()];
+  if (shares.size() == 1) return shares.front().samples = own, shares;
+  const std::vector<double> alike(shares.size(), 1);
+  const auto weights = weights_for(exchange, pick(work.workloads, own));
+  const bool pairs = options_.dealing == "work" && exchange == Exchange::off;
+  auto spread = pairs ? balancer::assign_replicas(weights, alike)
+                      : deal_samples(options_.dealing, weights, alike);
+  if (!spread.ok()) return std::move(spread).error();
+  for (std::size_t s = 0; s < shares.size(); ++s) {
+    for (const auto place : spread.value()[s]) shares[s].samples.push_back(own[at(place)]);
+    std::sort(shares[s].samples.begin(), shares[s].samples.end());
+  }
+  return shares;
+}
+
+Result<balancer::MicrobatchPlan> Microbatching::assign(
+    const DealtBatch& batch, const Work& work, const Share& share, const PipelineCosts* alone,
+    std::span<const balancer::Workload> weights) const {
+  balancer::PolicyOptions options;
+  options.microbatches = options_.microbatches;
+  // A stream of its own for each llm replica of the job.
+  std::uint64_t number = 0;
+  for (std::size_t r = 0; r < share.llm.index(); ++r) number += plan_.is_llm(ReplicaId{r}) ? 1 : 0;
+  options.seed =
+      options_.seed + 0x9E3779B97F4A7C15U * static_cast<std::uint64_t>(batch.step) + number;
+  options.pipeline_stages = share.stages;
+  options.evaluations_max = options_.evaluations;
+  const auto total = balancer::total(weights);
+  options.llm_cap_ms = llm_cap(work, share, total.llm_ms);
+  if (options.llm_cap_ms && *options.llm_cap_ms <= 0)
+    return Error{Errc::infeasible,
+                 "a device of pipeline " + std::to_string(share.pipeline.value) +
+                     " has no room for activations: its stages' parameters, gradients and "
+                     "optimizer fill it",
+                 "cluster.device_memory_gib", "raise it, or cut the llm into more stages"};
+  std::optional<scheduler::StepEstimator> estimator;
+  if (alone != nullptr) {
+    options.cost = [&](const balancer::MicrobatchPlan& plan) { return alone->step_ms(plan); };
+    if (options_.policy == "auto") estimator = alone->estimator(total);
+    if (estimator)
+      options.estimate = [&](std::span<const balancer::Workload> loads) {
+        std::vector<scheduler::ModuleWork> microbatches;
+        for (const auto& load : loads) microbatches.push_back({load.encoder_ms, load.llm_ms});
+        return (*estimator)(microbatches);
+      };
+    const auto stages = static_cast<double>(options.pipeline_stages);
+    options.work_max = planning_work((total.encoder_ms + total.llm_ms) / stages);
+    options.costing_work = kSampleStageWork * static_cast<double>(weights.size()) * stages +
+                           kTaskWork * stages * static_cast<double>(options_.microbatches);
+  }
+  auto made = policies::run_policy(options_.policy, weights, options);
+  if (made.ok() || made.error().code != Errc::infeasible || !options.llm_cap_ms) return made;
+  Error error = std::move(made).error();
+  error.message += "; the cap is what the memory of the llm's devices has room for";
+  error.where = "cluster.device_memory_gib";
+  error.fix = "raise it or train.microbatches, or cut the llm into more stages";
+  if (options_.policy != "auto") error.fix += "; balancer.policy = \"auto\" looks for other plans";
+  return error;
+}
+
+Result<balancer::MicrobatchPlan> Microbatching::cut(const DealtBatch& batch, const Work& work,
+                                                    const Share& share) const {
+  const auto& own = share.samples;
+  std::optional<PipelineCosts> alone;
+  if (work.costs.task_ms && share.is_whole)
+    alone.emplace(plan_,
+                  PipelineRules{share.pipeline, options_.schedule, options_.microbatches,
+                                in_flight_bounds(), splits_parts_},
+                  work.costs, own, batch.samples);
+  const PipelineCosts* costs = alone ? &*alone : nullptr;
+  const auto weights = pick(work.workloads, own), profile = pick(work.profile, own);
+  auto corrected = assign(batch, work, share, costs, weights);
+  if (weights == profile || !alone) return corrected;
+  // Memory is proportional to the profile's work, so that is what a cap is checked by.
+  const auto cap = llm_cap(work, share, balancer::total(profile).llm_ms);
+  const auto cost = [&](const Result<balancer::MicrobatchPlan>& plan) {
+    if (!plan.ok()) return kImpossible;
+    const auto loads = balancer::group_loads(profile, plan.value().llm);
+    if (cap && balancer::llm_spread(loads).max_ms > *cap) return kImpossible;
+    return alone->step_ms(plan.value());
+  };
+  const double corrected_ms = cost(corrected);
+  // `auto` has already looked at many plans by their corrected costs.
+  if (options_.policy == "auto" && corrected_ms < kImpossible) return corrected;
+  auto plain = assign(batch, work, share, costs, profile);
+  return corrected_ms <= cost(plain) && corrected_ms < kImpossible ? std::move(corrected)
+                                                                   : std::move(plain);
+}
+
+double Microbatching::planning_work(double step_ms) const {
+  const double planning_ms = std::clamp(kPlanningShare * step_ms, kPlanningMsMin, kPlanningMsMax);
+  const auto pipelines = static_cast<double>(plan_.pipelines.size());
+  return kWorkPerMs * std::max(kPipelineMsMin, planning_ms / pipelines);
+}
+
+Status Microbatching::cut_pipeline(const DealtBatch& batch, const Work& work, PipelineId pipeline,
+                                   Exchange exchange, std::vector<LlmCut>& cuts,
+                                   Prediction& prediction) const {
+  auto shares = shares_of(batch, work, pipeline, exchange);
+  if (!shares.ok()) return std::move(shares).error();
+  for (const Share& share : shares.value()) {
+    auto& made = cuts.emplace_back(LlmCut{share.llm, {}}).cut;
+    if (share.samples.empty()) continue;
+    auto plan = cut(batch, work, share);
+    if (!plan.ok()) return std::move(plan).error();
+    note_cut(batch.samples, work, share.samples, plan.value(), options_.microbatches,
+             prediction.work[pipeline.index()], prediction);
+    made = parts_of(plan.value(), share.samples, batch.samples, splits_parts_);
+  }
+  return Done{};
+}
+
+std::vector<MicrobatchList> Microbatching::deal_cuts(const Work& work,
+                                                     const std::vector<LlmCut>& cuts,
+                                                     Exchange exchange) const {
+  const auto load_ms = [&](ReplicaId replica, const Microbatch& microbatch) {
+    double sum = 0;
+    for (const Part& part : microbatch.parts)
+      for (const StageId stage : plan_.at(replica).stages)
+        sum += work.costs.task_ms
+                   ? work.costs.task_ms(stage, part.samples, scheduler::TaskKind::forward)
+                   : static_cast<double>(part.samples.size());
+    return sum;
+  };
+  std::vector<MicrobatchList> microbatches(plan_.replicas.size());
+  for (std::size_t p = 0; p < plan_.pipelines.size(); ++p) {
+    std::vector<scheduler::ReplicaCut> own;
+    for (const LlmCut& cut : cuts)
+      if (plan_.at(cut.llm).pipeline == PipelineId{p}) own.push_back(cut.cut);
+    scheduler::deal_microbatches(plan_, PipelineId{p}, std::move(own), load_ms, microbatches);
+  }
+  if (exchange == Exchange::off) return microbatches;
+  for (std::size_t g = 0; g + 1 < plan_.module_groups.size(); ++g) {
+    const auto replicas = replicas_of(plan_, ModuleGroupId{g});
+    if (replicas.size() < 2) continue;
+    std::vector<MicrobatchList> drawn;
+    for (const ReplicaId replica : replicas) drawn.push_back(microbatches[replica.index()]);
+    auto spread = spread_phase(plan_, ModuleGroupId{g}, cuts, work.phases[g], splits_parts_);
+    // Post-balancing never makes it worse.
+    if (largest_load(spread, work.phases[g]) > largest_load(drawn, work.phases[g])) continue;
+    for (std::size_t r = 0; r < replicas.size(); ++r)
+      microbatches[replicas[r].index()] = std::move(spread[r]);
+  }
+  return microbatches;
+}
+
+}  // namespace troupe::engine

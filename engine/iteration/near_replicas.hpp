@@ -1,0 +1,40 @@
+// Which replica of an encoder works on which sample, so that few rows leave the node where the llm
+// wants them, and the phase takes no longer for it.
+//
+// Source: OrchMLLM section 5.2.2, whose node-wise rearrangement moves whole batches of equal ranks;
+// here samples stay where they are wanted as far as balance allows, whatever numbers of replicas
+// nodes have.
+// Pure and deterministic.
+
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "balancer/loads/first_to_finish.hpp"
+
+namespace troupe::engine {
+
+/// One sample that a phase works on.
+struct WantedSample {
+  double work = 0;       ///< > 0.
+  std::size_t node = 0;  ///< Where its rows are wanted: an index into `near`.
+};
+
+/// Per sample its replica, so that none ends after `end_max`; none where this finds no such deal.
+///
+/// The largest sample first, each to the replica of the node that wants it which would be the first
+/// to finish, or where it would end too late, or the node has none, to the first of all.
+///
+/// `near`: per node its replicas, ascending; may be empty. `loads`: what replicas have by now; what
+/// is dealt is added to them, unless nothing is.
+/// Cost: O(samples x (log(samples) + replicas of a node)).
+/// REQUIRES: samples by descending work.
+std::optional<std::vector<std::size_t>> keep_near(std::span<const WantedSample> samples,
+                                                  const std::vector<std::vector<std::size_t>>& near,
+                                                  double end_max,
+                                                  balancer::FirstToFinish<double>& loads);
+
+}  // namespace troupe::engine

@@ -1,0 +1,95 @@
+// Each phase balanced on its own: which replica of an encoder's group works on which sample,
+// whatever llm replica trains it.
+//
+// Source: OrchMLLM sections 5.1 and 6. Its items are drawn by the ranks and moved; here every node
+// sees the data and decodes what it needs after this was decided, so only encoded rows move, once,
+// from where they are made to where the llm wants them, and gradients the way back.
+// Pure and deterministic.
+
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "runtime/vocabulary/iteration_plan.hpp"
+#include "runtime/vocabulary/parallel_plan.hpp"
+#include "scheduler/iteration/deal_microbatches.hpp"
+
+namespace troupe::engine {
+
+/// What a phase, the work of one module group, takes.
+struct PhaseWork {
+  /// Per sample of the batch: of all the group's layers, forward and backward; 0: none of its
+  /// media are for this group. Any unit.
+  std::vector<double> samples;
+  std::vector<double> rows;  ///< Per sample: what the group hands on of it.
+  /// Per replica of the group, in the plan's order: which share of a sample's work its busiest
+  /// stage takes. All > 0.
+  std::vector<double> shares;
+};
+
+/// The samples of one llm replica, cut.
+struct LlmCut {
+  ReplicaId llm;
+  scheduler::ReplicaCut cut;
+};
+
+/// The replicas of a group in the whole plan, in its order.
+std::vector<ReplicaId> replicas_of(const ParallelPlan& plan, ModuleGroupId group);
+
+/// The microbatches of a group's replicas (in the order of `replicas_of`), its samples spread by
+/// `work`. Rounds stay as they were cut: the k-th encoder microbatches of all llm replicas together
+/// are spread, the largest sample first, each to the replica that would then have the least of this
+/// and all rounds before (post-balancing's algorithm 1, OrchMLLM section 5.1, with replicas of
+/// different speed). Where the llm's node has replicas of the group samples stay there instead
+/// (near_replicas.hpp), as long as the last replica ends at most 1 % later for it. Where the group
+/// has fewer replicas than the llm, a replica's share of a round is as many microbatches as one of
+/// them feeds llm replicas, samples of the same llm replica side by side.
+///
+/// With `splits_parts` a microbatch has one part per llm microbatch that it feeds, the one needed
+/// first in front; else one. Samples without work are kept out of the way: they go with the first
+/// part of one that has some.
+///
+/// Bound: no replica gets more than an even share of each of its rounds and the largest sample, and
+/// 1 % of that where rows stay on their node. Ties: equal samples by number, equal replicas the
+/// lower one. Cost: O(samples x (log(samples) + log(replicas) x speeds that differ + replicas of
+/// the group on a node)).
+/// REQUIRES: a work for every sample of the cuts, a share for every replica.
+std::vector<MicrobatchList> spread_phase(const ParallelPlan& plan, ModuleGroupId group,
+                                         std::span<const LlmCut> cuts, const PhaseWork& work,
+                                         bool splits_parts);
+
+/// Largest over mean load of the replicas of a phase; a replica's load is the time of its busiest
+/// stage, and the mean what all would take that shared the work out evenly. All >= 1 but for
+/// rounding; 1 where there is no work.
+struct PhaseBalance {
+  double drawn = 1;    ///< Samples dealt as they came, as many to each replica.
+  double planned = 1;  ///< As the plan deals them.
+  double bound = 1;    ///< No deal of whole samples is more even.
+
+  friend bool operator==(const PhaseBalance&, const PhaseBalance&) = default;
+};
+
+/// Rows that a phase hands to the llm on another node, as shares of all its rows.
+struct FarRows {
+  double planned = 0;
+  /// No even deal sends less, were samples divisible: what llm replicas of a node want beyond the
+  /// share of work that the node's encoders have.
+  double bound = 0;
+
+  friend bool operator==(const FarRows&, const FarRows&) = default;
+};
+
+/// `microbatches`: per replica of the plan.
+FarRows far_rows(const ParallelPlan& plan, ModuleGroupId group,
+                 std::span<const MicrobatchList> microbatches, const PhaseWork& work);
+
+/// `microbatches`: per replica of the plan.
+PhaseBalance phase_balance(const ParallelPlan& plan, ModuleGroupId group,
+                           std::span<const MicrobatchList> microbatches, const PhaseWork& work);
+
+/// The largest load of a replica among `lists`, one for each of the group's.
+double largest_load(std::span<const MicrobatchList> lists, const PhaseWork& work);
+
+}  // namespace troupe::engine

@@ -1,0 +1,74 @@
+#include "engine/iteration/step_ledger.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <tuple>
+
+#include "runtime/state/gradient_norm.hpp"
+
+namespace troupe::engine {
+
+namespace {
+
+void sort_by_place(std::vector<PartLoss>& losses) {
+  std::sort(losses.begin(), losses.end(), [](const PartLoss& a, const PartLoss& b) {
+    return std::tie(a.replica, a.microbatch, a.part) < std::tie(b.replica, b.microbatch, b.part);
+  });
+}
+
+}  // namespace
+
+double total_loss(std::vector<PartLoss> losses, TokenCount trained_tokens) {
+  sort_by_place(losses);
+  double sum = 0;
+  for (const PartLoss& loss : losses) sum += loss.sum;
+  return trained_tokens > 0 ? sum / static_cast<double>(trained_tokens) : 0;
+}
+
+StepOutcome decide_step(std::int64_t step, TokenCount trained_tokens, std::vector<PartLoss> losses,
+                        std::span<const GroupNorm> norms, const StepPolicy& policy) {
+  StepOutcome outcome;
+  sort_by_place(losses);
+  for (const PartLoss& loss : losses)
+    outcome.nonfinite_samples.insert(outcome.nonfinite_samples.end(),
+                                     loss.nonfinite_samples.begin(), loss.nonfinite_samples.end());
+  outcome.loss = total_loss(std::move(losses), trained_tokens);
+  std::vector<double> squared;
+  for (const GroupNorm& norm : norms) squared.push_back(norm.squared);
+  outcome.grad_norm = state::global_norm(squared);
+  Decision& decision = outcome.decision;
+  decision.step = step;
+  decision.learning_rate = policy.learning_rate;
+  if (trained_tokens == 0) {
+    decision.reason = "no trained tokens in the batch";
+  } else if (!std::isfinite(outcome.loss)) {
+    decision.reason = "the loss is not finite";
+  } else if (!std::isfinite(outcome.grad_norm)) {
+    decision.reason = "a gradient is not finite";
+  } else {
+    decision.commit = true;
+    decision.clip = state::clip_factor(outcome.grad_norm, policy.max_grad_norm);
+  }
+  return outcome;
+}
+
+StepLedger::StepLedger(std::int64_t step, EpochNumber epoch_number, std::size_t device_count)
+    : step_(step), epoch_number_(epoch_number), device_count_(device_count) {}
+
+bool StepLedger::add(const Prepared& prepared) {
+  if (prepared.step != step_ || prepared.epoch_number != epoch_number_) return false;
+  if (!devices_.insert(prepared.device).second) return false;
+  losses_.insert(losses_.end(), prepared.losses.begin(), prepared.losses.end());
+  norms_.insert(norms_.end(), prepared.norms.begin(), prepared.norms.end());
+  return true;
+}
+
+StepOutcome StepLedger::outcome(TokenCount trained_tokens, const StepPolicy& policy) const {
+  auto norms = norms_;
+  std::sort(norms.begin(), norms.end(), [](const GroupNorm& a, const GroupNorm& b) {
+    return std::tie(a.group, a.chunk) < std::tie(b.group, b.chunk);
+  });
+  return decide_step(step_, trained_tokens, losses_, norms, policy);
+}
+
+}  // namespace troupe::engine

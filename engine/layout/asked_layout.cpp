@@ -1,0 +1,45 @@
+#include "engine/layout/asked_layout.hpp"
+
+#include <utility>
+
+#include "engine/iteration/dealing.hpp"
+#include "engine/iteration/microbatching.hpp"
+#include "engine/iteration/plan_guard.hpp"
+#include "engine/layout/choose_layout.hpp"
+#include "engine/profiling/nominal_profile.hpp"
+#include "engine/state/state_memory.hpp"
+
+namespace troupe::engine {
+
+Result<scheduler::Relayout> plan_asked_layout(const JobSetup& setup, const HandLayout& layout,
+                                              const ParallelPlan& present,
+                                              const std::set<NodeId>& nodes) {
+  const job::Job& job = setup.job;
+  const scheduler::TemplateSet none;
+  auto made = scheduler::relayout_by_hand({present,
+                                           {job.cluster.nodes, job.cluster.devices_per_node},
+                                           none,
+                                           job.train.global_batch_size,
+                                           tolerance_of(job),
+                                           nodes},
+                                          layout);
+  if (!made.ok()) return made;
+  if (auto runs = check_executable(made.value().plan); !runs.ok()) return runs.error();
+  auto fits = check_state_memory(job, made.value().plan, memory_at_hand(job.cluster));
+  if (!fits.ok()) return std::move(fits).error();
+  return made;
+}
+
+Status rehearse(const JobSetup& setup, const ParallelPlan& plan, std::vector<SampleShape> samples) {
+  auto options = planner_options(setup, 0, 0).microbatching;
+  options.policy =
+      "in-order";  // How samples are cut is no matter of the layout, and searches take time.
+  const Microbatching microbatching(plan, std::move(options), setup.costs);
+  auto dealt = microbatching.deal({1, 0, std::move(samples)}, Dealing(plan.pipelines.size()));
+  if (!dealt.ok()) return std::move(dealt).error();
+  auto planned = microbatching.plan(dealt.value());
+  if (!planned.ok()) return std::move(planned).error();
+  return PlanGuard(plan).pass(planned.value().iteration, 0);
+}
+
+}  // namespace troupe::engine

@@ -1,0 +1,55 @@
+#include "engine/layout/simulated_training.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/iteration/pipeline_shares.hpp"
+#include "scheduler/iteration/iteration_graph.hpp"
+#include "scheduler/iteration/schedules.hpp"
+#include "scheduler/layout/module_pipeline.hpp"
+#include "scheduler/simulate/predicted_costs.hpp"
+
+namespace troupe::engine {
+
+SimulatedTraining::SimulatedTraining(const ParallelPlan& plan, MicrobatchingOptions options,
+                                     std::shared_ptr<const PlanningCosts> costs)
+    : plan_(plan),
+      costs_(std::move(costs)),
+      splits_weight_gradient_(scheduler::splits_weight_gradient(options.schedule)),
+      microbatching_(plan, std::move(options), costs_),
+      dealing_(plan.pipelines.size()) {}
+
+Result<SimulatedBatch> SimulatedTraining::step(std::vector<SampleShape> samples,
+                                               const scheduler::SimulationOptions& options) {
+  auto costs = scheduler::predicted_costs(plan_, costs_->model, samples, costs_->options);
+  if (!costs.ok()) return std::move(costs).error();
+  auto dealt = microbatching_.deal({++batch_, 0, std::move(samples)}, dealing_);
+  if (!dealt.ok()) return std::move(dealt).error();
+  auto planned = microbatching_.plan(dealt.value());
+  if (!planned.ok()) return std::move(planned).error();
+  dealing_.note(shares_of(plan_, planned.value().prediction));
+  SimulatedBatch batch{
+      std::move(planned.value().iteration), {}, std::move(planned.value().prediction)};
+  auto step = scheduler::simulate(plan_, batch.iteration, costs.value(), options);
+  if (!step.ok()) return std::move(step).error();
+  batch.step = std::move(step).value();
+  std::vector<double> work(plan_.devices.size());
+  for (std::size_t s = 0; s < plan_.stages.size(); ++s)
+    for (const DeviceId device : plan_.stages[s].devices)
+      work[device.index()] += batch.step.stage_ms[s];
+  batch.lower_bound_ms = *std::max_element(work.begin(), work.end());
+  batch.pipeline_bound_ms = pipeline_bound_ms(batch.iteration, costs.value());
+  return batch;
+}
+
+double SimulatedTraining::pipeline_bound_ms(const IterationPlan& iteration,
+                                            const scheduler::SimulationCosts& costs) const {
+  const scheduler::RowFlow flow(plan_.model, iteration.samples);
+  return scheduler::lower_bound_ms(
+      scheduler::iteration_graph(plan_, flow, iteration.microbatches, iteration.messages,
+                                 splits_weight_gradient_, costs.task_ms,
+                                 scheduler::message_costs(plan_, costs))
+          .tasks);
+}
+
+}  // namespace troupe::engine

@@ -1,0 +1,56 @@
+// Training on paper: batches of shapes, dealt, cut, ordered and predicted by the code that trains,
+// and run by the simulator.
+//
+// What `troupe plan`, `simulate`, `whatif` and `balance` say of a job is therefore said of the very
+// plans that `troupe train` would carry out. Deterministic. Single owner, not thread-safe.
+
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "engine/iteration/dealing.hpp"
+#include "engine/iteration/microbatching.hpp"
+#include "runtime/vocabulary/iteration_plan.hpp"
+#include "runtime/vocabulary/parallel_plan.hpp"
+#include "runtime/vocabulary/result.hpp"
+#include "scheduler/simulate/simulate_plan.hpp"
+
+namespace troupe::engine {
+
+/// One step on paper.
+struct SimulatedBatch {
+  IterationPlan iteration;
+  scheduler::SimulatedStep step;
+  Prediction prediction;      ///< What planning says of it; without noise.
+  double lower_bound_ms = 0;  ///< Work of the busiest device.
+  /// The same without noise and updates, with the shortest ways to and from every stage
+  /// (`scheduler::lower_bound_ms`): closer where few microbatches fill and drain a pipeline.
+  double pipeline_bound_ms = 0;
+};
+
+class SimulatedTraining {
+ public:
+  /// `plan` outlives this object. REQUIRES: costs.
+  SimulatedTraining(const ParallelPlan& plan, MicrobatchingOptions options,
+                    std::shared_ptr<const PlanningCosts> costs);
+
+  /// The next step, over these samples in training order.
+  /// Errors: as `Microbatching::plan` and `scheduler::simulate`.
+  Result<SimulatedBatch> step(std::vector<SampleShape> samples,
+                              const scheduler::SimulationOptions& options = {});
+
+ private:
+  double pipeline_bound_ms(const IterationPlan& iteration,
+                           const scheduler::SimulationCosts& costs) const;
+
+  const ParallelPlan& plan_;
+  std::shared_ptr<const PlanningCosts> costs_;
+  bool splits_weight_gradient_;
+  Microbatching microbatching_;
+  Dealing dealing_;
+  std::int64_t batch_ = 0;
+};
+
+}  // namespace troupe::engine

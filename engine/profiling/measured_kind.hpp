@@ -1,0 +1,15 @@
+// The work of a kind's layers, as all measurements of them see it.
+//
+// Thread-safe.
+
+#pragma once
+
+#include "engine/profiling/kind_bench.hpp"
+#include "runtime/vocabulary/layer_work.hpp"
+
+namespace troupe::engine {
+
+/// What the layers of this kind compute, as their family says.
+LayerWork work_of(const JobSetup& setup, const LayerKind& kind);
+
+}  // namespace troupe::engine

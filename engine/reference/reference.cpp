@@ -1,0 +1,226 @@
+#include "engine/reference/reference.hpp"
+
+#include <ATen/ops/cat.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros_like.h>
+#include <c10/util/Exception.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <cmath>
+
+#include "engine/execution/packing.hpp"
+#include "engine/reference/whole_model.hpp"
+#include "runtime/state/gradient_norm.hpp"
+
+namespace troupe::engine {
+
+namespace {
+
+/// A trainable parameter with everything the oracle keeps about it.
+struct Trained {
+  std::string name;
+  std::vector<at::Tensor> uses;  ///< Leaves; two for a tied parameter.
+  at::Tensor gradient;           ///< Sum over samples and uses; fp64 for fp64, else fp32.
+  std::vector<state::AdamWState> optimizers;  ///< Per use.
+  double learning_rate_scale = 1;
+};
+
+class Oracle {
+ public:
+  Oracle(const JobSetup& setup, WholeModel model) : setup_(setup), model_(std::move(model)) {
+    for (std::size_t m = 0; m < setup.model.modules.size(); ++m)
+      for (auto& layer : model_.layers(ModuleId{m}))
+        for (auto& parameter : layer->parameters())
+          if (parameter.value.requires_grad()) add(parameter, setup.learning_rate_scales[m]);
+  }
+
+  WholeModel& model() { return model_; }
+
+  Result<ReferenceLoop::StepResult> step(std::int64_t number, const ReferenceBatch& batch,
+                                         const StepPolicy& policy) {
+    ReferenceLoop::StepResult result;
+    for (const auto& sample : batch.samples) {
+      result.trained_tokens += sample.trained_tokens;
+      result.tokens += sample.llm_tokens;
+      result.ids.push_back(sample.id);
+    }
+    for (auto& trained : trained_) trained.gradient.zero_();
+    PartLoss loss;
+    for (const auto& sample : batch.samples) {
+      auto value = train(sample, result.trained_tokens);
+      if (!value.ok()) return std::move(value).error();
+      loss.sum += value.value();
+      if (!std::isfinite(value.value())) loss.nonfinite_samples.push_back(sample.id);
+    }
+    std::vector<GroupNorm> norms;
+    for (std::size_t i = 0; i < trained_.size(); ++i) {
+      const double squared = state::squared_norm(trained_[i].gradient);
+      norms.push_back({GroupId{i}, squared, std::isfinite(squared)});
+    }
+    result.outcome = decide_step(number, result.trained_tokens, {loss}, norms, policy);
+    if (number == 1) remember_gradients();
+    if (result.outcome.decision.commit) update(number, result.outcome.decision);
+    return result;
+  }
+
+  const std::map<std::string, at::Tensor>& first_gradients() const { return first_gradients_; }
+
+  ReferenceState state() {
+    ReferenceState state;
+    for (auto& trained : trained_)
+      for (std::size_t i = 0; i < trained.uses.size(); ++i)
+        state.add(trained.name, trained.uses[i], trained.optimizers[i]);
+    state.add_frozen(model_);
+    return state;
+  }
+
+ private:
+  void add(models::Parameter& parameter, double scale) {
+    for (auto& trained : trained_) {
+      if (trained.name != parameter.name) continue;
+      trained.uses.push_back(parameter.value);
+      trained.optimizers.push_back(state::make_adamw_state(parameter.value));
+      return;
+    }
+    const bool fp64 = parameter.value.scalar_type() == at::kDouble;
+    const auto type = fp64 ? at::kDouble : at::kFloat;
+    trained_.push_back({parameter.name,
+                        {parameter.value},
+                        at::zeros_like(parameter.value.detach(), type),
+                        {state::make_adamw_state(parameter.value)},
+                        scale});
+  }
+
+  /// One picture or audio window through its encoder and projector.
+  at::Tensor encode(ModuleId encoder, const models::PackedBatch& item) {
+    at::Tensor rows;
+    for (ModuleId module = encoder; setup_.model.at(module).kind != ModuleKind::llm;
+         module = setup_.model.at(module).next.front())
+      for (auto& layer : model_.layers(module)) rows = layer->forward(rows, item);
+    return rows;
+  }
+
+  std::vector<at::Tensor> encode_images(const data::DecodedSample& sample, ModuleId encoder) {
+    std::vector<at::Tensor> rows;
+    for (const auto& image : sample.images) {
+      models::PackedBatch item;
+      const std::int64_t patches = std::int64_t{image.grid_height} * image.grid_width;
+      item.segments = {patches};
+      item.grids = {{image.grid_height, image.grid_width}};
+      item.input = at::from_blob(const_cast<float*>(image.patches.data()),
+                                 {patches, setup_.data.vision.columns()}, at::kFloat);
+      rows.push_back(encode(encoder, item));
+    }
+    return rows;
+  }
+
+  std::vector<at::Tensor> encode_audio(const data::DecodedSample& sample, ModuleId encoder) {
+    std::vector<at::Tensor> rows;
+    for (const auto& window : sample.audio) {
+      models::PackedBatch item;
+      item.segments = {data::audio_shape(window.frames, setup_.data.audio, 0).hidden_rows};
+      item.input_segments = {window.frames};
+      item.input = at::from_blob(const_cast<float*>(window.mel.data()),
+                                 {window.frames, setup_.data.audio.mel_bins}, at::kFloat);
+      rows.push_back(encode(encoder, item));
+    }
+    return rows;
+  }
+
+  /// Summed token loss of one sample; adds its gradients, already divided by the batch's tokens.
+  Result<double> train(const data::DecodedSample& sample, TokenCount trained_tokens) {
+    try {
+      return train_unguarded(sample, trained_tokens);
+    } catch (const c10::Error& error) {
+      return Error{Errc::internal, "LibTorch: " + error.msg(), sample.id, {}};
+    }
+  }
+
+  Result<double> train_unguarded(const data::DecodedSample& sample, TokenCount trained_tokens) {
+    const auto encoders = media_modules(setup_);
+    std::vector<at::Tensor> images, audio;
+    std::vector<TokenCount> image_rows(static_cast<std::size_t>(sample.text.image_markers));
+    std::vector<TokenCount> audio_rows(static_cast<std::size_t>(sample.text.audio_markers));
+    if (encoders.vision.valid()) images = encode_images(sample, encoders.vision);
+    if (encoders.audio.valid()) audio = encode_audio(sample, encoders.audio);
+    for (std::size_t i = 0; i < images.size(); ++i) image_rows[i] = images[i].size(0);
+    for (std::size_t i = 0; i < audio.size(); ++i)
+      audio_rows[static_cast<std::size_t>(sample.audio[i].marker)] += audio[i].size(0);
+    auto text = data::expand_text(sample.text, image_rows, audio_rows);
+    if (!text.ok()) return std::move(text).error();
+    const std::vector<std::int64_t> ids(text.value().tokens.begin(), text.value().tokens.end());
+    const std::vector<std::int64_t> labels(text.value().labels.begin(), text.value().labels.end());
+    const SampleShape shape = data::shape_of(sample, setup_.data, encoders);
+    const std::int32_t only = 0;
+    auto packed = pack_text_shapes(setup_.model, {&shape, 1}, {&only, 1});
+    if (!packed.ok()) return std::move(packed).error();
+    models::PackedBatch& batch = packed.value();
+    batch.input = at::tensor(ids, at::kLong);
+    batch.labels = at::tensor(labels, at::kLong);
+    if (!images.empty())
+      batch.media.push_back({at::tensor(text.value().image_positions, at::kLong), at::cat(images)});
+    if (!audio.empty())
+      batch.media.push_back({at::tensor(text.value().audio_positions, at::kLong), at::cat(audio)});
+    at::Tensor rows;
+    for (auto& layer : model_.layers(setup_.model.llm())) rows = layer->forward(rows, batch);
+    if (rows.requires_grad()) {
+      torch::autograd::backward({rows},
+                                {at::full(rows.sizes(), 1.0 / static_cast<double>(trained_tokens),
+                                          rows.options().requires_grad(false))});
+      collect();
+    }
+    return rows.detach().to(at::kDouble).item<double>();
+  }
+
+  void collect() {
+    for (auto& trained : trained_) {
+      for (auto& use : trained.uses) {
+        if (!use.grad().defined()) continue;
+        trained.gradient.add_(use.grad());
+        use.mutable_grad() = at::Tensor{};
+      }
+    }
+  }
+
+  void remember_gradients() {
+    for (const auto& trained : trained_) first_gradients_[trained.name] = trained.gradient.clone();
+  }
+
+  void update(std::int64_t step, const Decision& decision) {
+    for (auto& trained : trained_)
+      for (std::size_t i = 0; i < trained.uses.size(); ++i)
+        state::adamw_step(trained.uses[i], trained.optimizers[i], trained.gradient, setup_.adamw,
+                          decision.learning_rate * trained.learning_rate_scale, decision.clip,
+                          step);
+  }
+
+  const JobSetup& setup_;
+  WholeModel model_;
+  std::vector<Trained> trained_;
+  std::map<std::string, at::Tensor> first_gradients_;
+};
+
+}  // namespace
+
+Status train_reference(const JobSetup& setup, RunFolder& folder, const ReferenceOptions& options) {
+  auto source = BatchSource::open(setup, options.data);
+  if (!source.ok()) return std::move(source).error();
+  auto model = WholeModel::create(setup);
+  if (!model.ok()) return std::move(model).error();
+  Oracle oracle(setup, std::move(model).value());
+  if (auto loaded = load_resumed(options, oracle.state()); !loaded.ok()) return loaded;
+  ReferenceLoop loop(setup, source.value(), folder, options);
+  auto trained =
+      loop.run([&](std::int64_t step, const ReferenceBatch& batch,
+                   const StepPolicy& policy) { return oracle.step(step, batch, policy); },
+               [&] { return oracle.state(); });
+  if (!trained.ok()) return trained;
+  if (setup.job.train.dump_gradients && options.resume.is_start())
+    if (auto written = folder.write_first_gradients(oracle.first_gradients()); !written.ok())
+      return written;
+  return folder.write_model(oracle.model().parameters());
+}
+
+}  // namespace troupe::engine

@@ -1,0 +1,227 @@
+#include "engine/run/run_lock.hpp"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <condition_variable>
+#include <csignal>
+#include <cstring>
+#include <ctime>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <thread>
+
+#include "engine/profiling/this_machine.hpp"
+#include "runtime/files/file_reads.hpp"
+
+namespace troupe::engine {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::chrono::seconds kTouchInterval{10};
+constexpr int kTriesMax = 100;  // Another process may remove the file between two calls of ours.
+
+struct Owner {
+  std::string host;
+  std::int64_t process = 0;
+  std::string since;
+
+  std::string text() const { return "process " + std::to_string(process) + " on " + host; }
+};
+
+std::string now_text() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  std::array<char, 32> text{};
+  std::strftime(text.data(), text.size(), "%F %T", localtime_r(&now, &parts));
+  return text.data();
+}
+
+Error failed(const std::string& doing, const fs::path& path, const LockedFolder& what) {
+  return {Errc::io_failed,
+          doing + " the lock of the " + what.name + " failed: " + std::strerror(errno),
+          path.string(), std::string("choose a ") + what.key + " in a folder that can be written"};
+}
+
+/// Nothing where the file says nothing: its owner has not written yet, or it is not ours.
+std::optional<Owner> read_owner(int file) {
+  std::array<char, 1024> text{};
+  const auto size = ::pread(file, text.data(), text.size() - 1, 0);
+  if (size <= 0) return std::nullopt;
+  const auto json = nlohmann::json::parse(text.data(), text.data() + size, nullptr, false);
+  if (!json.is_object()) return std::nullopt;
+  const auto host = json.find("host"), process = json.find("process"), since = json.find("since");
+  if (host == json.end() || !host->is_string() || process == json.end() ||
+      !process->is_number_integer() || since == json.end() || !since->is_string())
+    return std::nullopt;
+  return Owner{*host, *process, *since};
+}
+
+Status write_owner(int file, const fs::path& path, const LockedFolder& what) {
+  const nlohmann::json json{{"host", host_name()}, {"process", ::getpid()}, {"since", now_text()}};
+  const std::string text = json.dump() + "\n";
+  if (::ftruncate(file, 0) != 0 ||
+      ::pwrite(file, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()))
+    return failed("writing", path, what);
+  return Done{};
+}
+
+Error in_use(const std::optional<Owner>& owner, const fs::path& run_dir, const LockedFolder& what) {
+  const std::string who =
+      owner ? owner->text() + " since " + owner->since : std::string("another process");
+  return {Errc::unavailable, std::string("another job writes this ") + what.name + ": " + who,
+          run_dir.string(),
+          std::string("wait for it or stop it, or give this job another ") + what.key};
+}
+
+/// Whether the open file is still the one at `path`.
+bool is_at(int file, const fs::path& path) {
+  struct stat opened {
+  }, there{};
+  return ::fstat(file, &opened) == 0 && ::stat(path.c_str(), &there) == 0 &&
+         opened.st_ino == there.st_ino && opened.st_dev == there.st_dev;
+}
+
+/// Also a process of another user, which may not be asked.
+bool is_alive(pid_t process) { return ::kill(process, 0) == 0 || errno == EPERM; }
+
+std::chrono::seconds age_of(int file) {
+  struct stat info {};
+  if (::fstat(file, &info) != 0) return {};
+  return std::chrono::seconds(std::time(nullptr) - info.st_mtime);
+}
+
+}  // namespace
+
+/// The open file, and the thread that shows that its owner lives.
+struct RunLock::Held {
+  fs::path path;
+  int file = -1;
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool ends = false;
+  std::thread toucher;
+
+  void touch_until_end() {
+    std::unique_lock lock(mutex);
+    while (!changed.wait_for(lock, kTouchInterval, [this] { return ends; }))
+      ::futimens(file, nullptr);
+  }
+
+  ~Held() {
+    {
+      const std::lock_guard lock(mutex);
+      ends = true;
+      changed.notify_all();
+    }
+    if (toucher.joinable()) toucher.join();
+    if (file < 0) return;
+    // Removed while it is held: nobody else can have taken it.
+    if (is_at(file, path)) ::unlink(path.c_str());
+    ::close(file);
+  }
+};
+
+fs::path lock_path(const fs::path& run_dir) {
+  std::error_code ignored;
+  fs::path real = fs::weakly_canonical(run_dir, ignored);
+  if (real.empty()) real = fs::absolute(run_dir, ignored);
+  if (real.filename().empty()) real = real.parent_path();  // It ended in a slash.
+  return real.parent_path() / ("." + real.filename().string() + ".lock");
+}
+
+namespace {
+
+/// Who writes the folder now; nothing where nobody does.
+std::optional<Owner> living_owner(const fs::path& run_dir) {
+  const files::ReadingFile reading(run_dir);
+  const int file = ::open(lock_path(run_dir).c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) return std::nullopt;
+  auto owner = read_owner(file);
+  const bool fresh = age_of(file) < kLockSilence;
+  ::close(file);
+  // A number that the system gave to another process since is told by the file's age.
+  const bool lives = owner && fresh &&
+                     (owner->host != host_name() || is_alive(static_cast<pid_t>(owner->process)));
+  return lives ? owner : std::nullopt;
+}
+
+}  // namespace
+
+bool is_locked(const fs::path& run_dir) { return living_owner(run_dir).has_value(); }
+
+RunLock::RunLock() = default;
+RunLock::RunLock(RunLock&&) noexcept = default;
+RunLock& RunLock::operator=(RunLock&&) noexcept = default;
+RunLock::~RunLock() = default;
+void RunLock::release() { held_.reset(); }
+
+Result<RunLock> RunLock::take(const fs::path& run_dir, const LockedFolder& what) {
+  const files::ReadingFile waits(run_dir, files::FileUse::write);
+  const fs::path path = lock_path(run_dir);
+  std::error_code code;
+  fs::create_directories(path.parent_path(), code);
+  for (int tries = 0; tries < kTriesMax; ++tries) {
+    const int file = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    if (file < 0) return failed("making", path, what);
+    RunLock lock;
+    const bool locked = ::flock(file, LOCK_EX | LOCK_NB) == 0;
+    if (!locked && errno == EWOULDBLOCK) {
+      const auto owner = read_owner(file);
+      ::close(file);
+      return in_use(owner, run_dir, what);
+    }
+    if (!is_at(file, path)) {  // Its owner removed it between our two calls.
+      ::close(file);
+      continue;
+    }
+    if (const auto owner = read_owner(file)) {
+      // A file system without locks says so; then only what the file says counts.
+      const bool here = owner->host == host_name();
+      // Whoever had this process's own number is gone: in a container numbers begin anew.
+      const auto process = static_cast<pid_t>(owner->process);
+      const bool lives = here ? !locked && process != ::getpid() && is_alive(process)
+                              : age_of(file) < kLockSilence;
+      if (lives) {
+        ::close(file);
+        return in_use(owner, run_dir, what);
+      }
+      lock.left_behind_ = owner->text();
+    }
+    lock.held_ = std::make_unique<Held>();
+    lock.held_->path = path;
+    lock.held_->file = file;
+    if (auto written = write_owner(file, path, what); !written.ok())
+      return std::move(written).error();
+    lock.held_->toucher = std::thread([held = lock.held_.get()] { held->touch_until_end(); });
+    return lock;
+  }
+  return in_use(std::nullopt, run_dir, what);
+}
+
+Result<std::shared_ptr<RunLock>> lock_checkpoints(const fs::path& folder) {
+  constexpr LockedFolder kWhat{"folder of checkpoints", "checkpoint.dir"};
+  const fs::path parent = [&] {
+    const files::ReadingFile waits(folder, files::FileUse::write);
+    return lock_path(folder).parent_path();
+  }();
+  if (const auto owner = living_owner(parent)) return in_use(owner, folder, kWhat);
+  for (const fs::path& place : {folder, folder / "job"}) {
+    auto lock = RunLock::take(place, kWhat);
+    if (lock.ok()) return std::make_shared<RunLock>(std::move(lock).value());
+    if (lock.error().code != Errc::unavailable) continue;
+    Error error = std::move(lock).error();
+    error.where = folder.string();
+    return error;
+  }
+  return std::shared_ptr<RunLock>();
+}
+
+}  // namespace troupe::engine

@@ -1,0 +1,144 @@
+#include "engine/setup/initial_layers.hpp"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "runtime/vocabulary/model_words.hpp"
+
+namespace troupe::engine {
+
+namespace {
+
+constexpr std::size_t kNamesMax = 4;
+
+std::string key_of(const ModuleConfig& module) { return "modules." + module.name + ".init"; }
+
+const ModuleConfig& config_of(const JobSetup& setup, ModuleId id) {
+  const std::string& name = setup.model.at(id).name;
+  return *std::find_if(setup.modules().begin(), setup.modules().end(),
+                       [&](const ModuleConfig& module) { return module.name == name; });
+}
+
+std::string listed(const std::vector<std::string>& names) {
+  std::string text;
+  for (std::size_t i = 0; i < std::min(names.size(), kNamesMax); ++i)
+    text += (i ? ", " : "") + names[i];
+  if (names.size() > kNamesMax)
+    text += " and " + std::to_string(names.size() - kNamesMax) + " more";
+  return text;
+}
+
+/// The parameters that a module gives their first values.
+std::vector<const ParameterInfo*> parameters_of(const JobSetup& setup, ModuleId module) {
+  std::vector<const ParameterInfo*> own;
+  for (const ParameterInfo& info : setup.parameters)
+    if (info.uses.front().module == module) own.push_back(&info);
+  return own;
+}
+
+/// What of one module does not fit; nothing: all does.
+std::vector<Error> problems_of(const JobSetup& setup, ModuleId id, const ModuleConfig& module) {
+  const auto saved = state::SavedValues::open(module.init);
+  if (!saved.ok()) {
+    Error error = saved.error();
+    error.message = error.where + ": " + error.message;
+    error.where = key_of(module);
+    return {error};
+  }
+  std::vector<std::string> missing, other;
+  for (const ParameterInfo* info : parameters_of(setup, id)) {
+    const auto found = saved.value().shapes().find(info->name);
+    if (found == saved.value().shapes().end())
+      missing.push_back(info->name);
+    else if (found->second != info->shape)
+      other.push_back(info->name + " is " + shape_text(found->second) + " there and " +
+                      shape_text(info->shape) + " here");
+  }
+  std::vector<Error> problems;
+  const std::string fix = "give the module the config that it was saved with, or leave init out";
+  if (!missing.empty())
+    problems.push_back(
+        {Errc::invalid_argument, module.init + " lacks " + listed(missing), key_of(module), fix});
+  if (!other.empty())
+    problems.push_back(
+        {Errc::invalid_argument, "shapes differ: " + listed(other), key_of(module), fix});
+  return problems;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<models::Layer>> InitialLayers::make(LayerId id,
+                                                           const models::LayerOptions& options) {
+  const ModuleConfig& module = config_of(setup_, id.module);
+  auto layer = models::make_layer(module, setup_.modules(), id.layer, options);
+  if (!layer.ok() || module.init.empty()) return layer;
+  if (auto filled = fill(*layer.value(), module.init); !filled.ok())
+    return std::move(filled).error();
+  return layer;
+}
+
+Status InitialLayers::fill(models::Layer& layer, const std::string& from) {
+  auto& saved = open_[from];
+  if (!saved) {
+    auto opened = state::SavedValues::open(from);
+    if (!opened.ok()) return std::move(opened).error();
+    saved = std::make_unique<state::SavedValues>(std::move(opened).value());
+  }
+  for (auto& parameter : layer.parameters()) {
+    const at::Tensor target = parameter.value.detach();
+    const auto value = saved->read(parameter.name, target.scalar_type());
+    if (!value.ok()) return value.error();
+    if (value.value().sizes() != target.sizes())
+      return Error{Errc::bad_data, "'" + parameter.name + "' has another shape there", from, {}};
+    target.copy_(value.value());
+  }
+  return Done{};
+}
+
+Status resolve_init(job::Job& job) {
+  for (ModuleConfig& module : job.modules) {
+    if (module.init.empty()) continue;
+    auto found = state::find_saved_values(module.init);
+    if (!found.ok()) {
+      Error error = std::move(found).error();
+      error.message = error.where + ": " + error.message;
+      error.where = key_of(module);
+      return error;
+    }
+    module.init = std::filesystem::absolute(found.value()).string();
+  }
+  return Done{};
+}
+
+std::vector<Error> init_problems(const JobSetup& setup) {
+  std::vector<Error> problems;
+  for (std::size_t m = 0; m < setup.model.modules.size(); ++m) {
+    const ModuleConfig& module = config_of(setup, ModuleId{m});
+    if (module.init.empty()) continue;
+    for (Error& error : problems_of(setup, ModuleId{m}, module))
+      problems.push_back(std::move(error));
+  }
+  return problems;
+}
+
+std::vector<std::string> unused_init(const JobSetup& setup) {
+  std::vector<std::string> lines;
+  for (std::size_t m = 0; m < setup.model.modules.size(); ++m) {
+    const ModuleConfig& module = config_of(setup, ModuleId{m});
+    if (module.init.empty()) continue;
+    const auto saved = state::SavedValues::open(module.init);
+    if (!saved.ok()) continue;
+    std::set<std::string> known;
+    for (const ParameterInfo& info : setup.parameters) known.insert(info.name);
+    std::vector<std::string> unused;
+    for (const auto& [name, shape] : saved.value().shapes())
+      if (name.starts_with(module.name + ".") && !known.contains(name)) unused.push_back(name);
+    if (!unused.empty())
+      lines.push_back(key_of(module) + ": " + module.init + " also has " + listed(unused) +
+                      ", which the module has no place for");
+  }
+  return lines;
+}
+
+}  // namespace troupe::engine

@@ -1,0 +1,273 @@
+#include "engine/setup/job_setup.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "models/family/registry.hpp"
+#include "models/graph_problems.hpp"
+
+namespace troupe::engine {
+
+namespace {
+
+/// Virtual steps over which a job measured in tokens decays.
+constexpr std::int64_t kTokenScheduleSteps = 1'000'000;
+
+const ModuleConfig* find_config(const job::Job& job, const std::string& name) {
+  for (const auto& module : job.modules)
+    if (module.name == name) return &module;
+  return nullptr;
+}
+
+/// What the media encoders take; of several of a kind the first one's.
+void read_media_inputs(const job::Job& job, data::DataOptions& options) {
+  options.takes_images = options.takes_audio = false;
+  for (const auto& module : job.modules) {
+    const auto media = models::media_input(module);
+    if (media.medium == Medium::image && !std::exchange(options.takes_images, true))
+      options.vision = media.vision;
+    if (media.medium == Medium::audio && !std::exchange(options.takes_audio, true))
+      options.audio = media.audio;
+  }
+}
+
+/// Models that the data part cannot feed.
+std::vector<Error> feeding_problems(const job::Job& job) {
+  std::vector<Error> problems;
+  const auto add = [&](const std::string& key, std::string message, std::string fix) {
+    problems.push_back(
+        {Errc::invalid_argument, std::move(message), "modules." + key, std::move(fix)});
+  };
+  std::int32_t vision_count = 0;
+  std::int32_t audio_count = 0;
+  for (const auto& module : job.modules) {
+    const auto family = models::family_of(module);
+    if (!family) continue;  // Told by who builds the graph.
+    const auto medium = models::media_input(module).medium;
+    if (medium == Medium::image && vision_count++ > 0)
+      add(module.name, "two vision encoders: a sample's images go to one", "keep one of them");
+    if (medium == Medium::audio && audio_count++ > 0)
+      add(module.name, "two audio encoders: a sample's audio goes to one", "keep one of them");
+    const auto vocabulary = family.value()->sizes(module.config).vocabulary;
+    const auto tokens = data::ByteTokenizer::kVocabSize;
+    if (module.kind == ModuleKind::llm && vocabulary < tokens)
+      add(module.name + ".config.vocab_size",
+          "vocab_size is " + std::to_string(vocabulary) + ", the tokenizer has " +
+              std::to_string(tokens) + " tokens",
+          "set it to at least " + std::to_string(tokens));
+  }
+  return problems;
+}
+
+data::DataOptions data_options(const job::Job& job) {
+  data::DataOptions options;
+  for (const auto& source : job.data.sources)
+    options.sources.push_back({source.json, source.media, source.format});
+  options.min_pixels = job.data.min_pixels;
+  options.max_pixels = job.data.max_pixels;
+  options.pad_audio = job.data.pad_audio;
+  options.max_seq_len = job.data.max_seq_len;
+  options.seed = job.job.seed;
+  options.shuffle = job.data.shuffle;
+  read_media_inputs(job, options);
+  return options;
+}
+
+}  // namespace
+
+std::vector<Error> setup_problems(const job::Job& job) {
+  auto problems = models::graph_problems(job.modules);
+  for (auto& found : {feeding_problems(job), data::problems_of(data_options(job))})
+    for (const auto& problem : found)
+      // A size that breaks both the model and its data is told once.
+      if (std::none_of(problems.begin(), problems.end(), [&](const Error& told) {
+            return (told.where + ".").starts_with(problem.where + ".");
+          }))
+        problems.push_back(problem);
+  return problems;
+}
+
+Result<JobSetup> prepare(const job::Job& job) {
+  if (auto problems = setup_problems(job); !problems.empty()) return std::move(problems.front());
+  JobSetup setup;
+  setup.job = job;
+  setup.model = models::build_graph(job.modules).value();
+  setup.parameters = models::list_parameters(job.modules, setup.model);
+  setup.data = data_options(job);
+  setup.layers.dtype = models::to_torch(job.train.dtype);
+  setup.layers.seed = job.job.seed;
+  setup.adamw = {job.optimizer.beta1, job.optimizer.beta2, job.optimizer.eps,
+                 job.optimizer.weight_decay};
+  for (const auto& module : setup.model.modules) {
+    const auto& own = find_config(job, module.name)->lr;
+    setup.learning_rate_scales.push_back(own ? *own / job.optimizer.lr : 1);
+  }
+  return setup;
+}
+
+scheduler::DeviceSpeeds speeds_for(const job::Cluster& cluster, scheduler::DeviceSpeeds speeds) {
+  if (cluster.local_nodes == cluster.nodes) speeds.network = speeds.machine;
+  return speeds;
+}
+
+Result<std::shared_ptr<const PlanningCosts>> planning_costs(const JobSetup& setup,
+                                                            const scheduler::Profile& profile,
+                                                            Bytes device_memory) {
+  auto model = scheduler::CostModel::create(setup.model, profile);
+  if (!model.ok()) return std::move(model).error();
+  scheduler::PredictionOptions options;
+  options.dtype = setup.job.train.dtype;
+  options.speeds = speeds_for(setup.job.cluster, profile.speeds);
+  return std::make_shared<const PlanningCosts>(
+      PlanningCosts{std::move(model).value(), std::move(options), device_memory});
+}
+
+data::MediaModules media_modules(const JobSetup& setup) {
+  data::MediaModules modules;
+  for (const auto& module : setup.job.modules) {
+    const auto medium = models::media_input(module).medium;
+    if (medium == Medium::image) modules.vision = setup.model.find(module.name);
+    if (medium == Medium::audio) modules.audio = setup.model.find(module.name);
+  }
+  return modules;
+}
+
+data::WantedParts wanted_parts(const OrderedSample& sample, const data::MediaModules& modules) {
+  const auto wants = [&](ModuleId module) {
+    return std::find(sample.media.begin(), sample.media.end(), module) != sample.media.end();
+  };
+  return {wants(modules.vision), wants(modules.audio), sample.text};
+}
+
+BatchPlannerOptions planner_options(const JobSetup& setup, data::Epochs epochs,
+                                    EpochNumber epoch_number) {
+  const job::Job& job = setup.job;
+  BatchPlannerOptions options;
+  options.epochs = std::move(epochs);
+  options.global_batch_size = job.train.global_batch_size;
+  options.max_seq_len = job.data.max_seq_len;
+  options.epoch_number = epoch_number;
+  options.costs = setup.costs;
+  options.flops = std::make_shared<scheduler::ModelFlops>(setup.model, setup.modules());
+  options.microbatching = {
+      job.balancer.dealing,     job.balancer.exchange,       job.balancer.policy,
+      job.scheduler.schedule,   job.train.microbatches,      job.job.seed,
+      job.balancer.evaluations, job.scheduler.max_in_flight, job.balancer.adaptive_correction};
+  return options;
+}
+
+TrainingLength::TrainingLength(const job::Job& job, const data::Epochs& epochs)
+    : duration_(job.train.duration), peak_(job.optimizer.lr) {
+  const std::int64_t batch = job.train.global_batch_size;
+  switch (duration_.unit) {
+    case job::DurationUnit::steps: steps_ = duration_.amount; break;
+    case job::DurationUnit::epochs: steps_ = epochs.batches_before(duration_.amount, batch); break;
+    case job::DurationUnit::samples: steps_ = epochs.batches_for(duration_.amount, batch); break;
+    case job::DurationUnit::tokens: steps_ = 0; break;
+  }
+  const auto& optimizer = job.optimizer;
+  schedule_ =
+      state::make_schedule(optimizer.lr, optimizer.min_lr, optimizer.warmup_steps,
+                           steps_ > 0 ? steps_ : optimizer.warmup_steps + 1 + kTokenScheduleSteps);
+}
+
+bool TrainingLength::reached(std::int64_t step, TokenCount tokens) const {
+  return steps_ > 0 ? step >= steps_ : tokens >= duration_.amount;
+}
+
+double TrainingLength::learning_rate(std::int64_t step, TokenCount tokens_before) const {
+  std::int64_t place = step;
+  if (steps_ == 0 && step > schedule_.warmup_steps) {
+    const double share =
+        std::min(1.0, static_cast<double>(tokens_before) / static_cast<double>(duration_.amount));
+    place = schedule_.warmup_steps + 1 +
+            static_cast<std::int64_t>(share * static_cast<double>(kTokenScheduleSteps));
+  }
+  return peak_ * state::learning_rate_factor(schedule_, place);
+}
+
+Status check_bad_samples(const job::Job& job, std::int64_t bad_count, std::int64_t record_count) {
+  const double allowed = job.data.max_bad_fraction * static_cast<double>(record_count);
+  if (static_cast<double>(bad_count) <= allowed) return Done{};
+  return Error{Errc::bad_data,
+               std::to_string(bad_count) + " bad samples in a data set of " +
+                   std::to_string(record_count) + ", more than data.max_bad_fraction = " +
+                   std::to_string(job.data.max_bad_fraction) + " allows",
+               (job.job.run_dir / "bad_samples.jsonl").string(),
+               "repair or remove the samples listed there, or raise data.max_bad_fraction"};
+}
+
+namespace {
+
+SampleReport report_of(const data::BadSample& bad) {
+  SampleReport report;
+  report.id = bad.id;
+  report.bad = true;
+  report.bad_kind = static_cast<std::uint8_t>(bad.kind);
+  report.bad_file = bad.file;
+  report.bad_reason = bad.reason;
+  report.bad_fix = bad.fix;
+  report.where = bad.where;
+  return report;
+}
+
+}  // namespace
+
+BatchReport report_on(NodeId node, const BatchOrder& order,
+                      const std::vector<data::DecodeOutcome>& outcomes, const JobSetup& setup,
+                      double decode_ms) {
+  BatchReport report{node, order.epoch_number, order.batch, {}, decode_ms};
+  const auto modules = media_modules(setup);
+  for (std::size_t i = 0; i < outcomes.size(); ++i) {
+    SampleReport sample;
+    if (const auto* bad = std::get_if<data::BadSample>(&outcomes[i])) {
+      sample = report_of(*bad);
+      sample.position = order.samples[i].position;
+      report.samples.push_back(std::move(sample));
+      continue;
+    }
+    sample.position = order.samples[i].position;
+    const auto& decoded = std::get<data::DecodedSample>(outcomes[i]);
+    sample.id = decoded.id;
+    sample.media_known = order.samples[i].media;
+    sample.media = data::shape_of(decoded, setup.data, modules).media;
+    sample.has_text = order.samples[i].text;
+    if (sample.has_text) {
+      const auto& text = decoded.text;
+      sample.where = decoded.where;
+      sample.text_tokens =
+          static_cast<TokenCount>(text.tokens.size()) - text.image_markers - text.audio_markers;
+      sample.trained_tokens = decoded.trained_tokens;
+      sample.markers = data::markers_of(text, modules);
+    }
+    report.samples.push_back(std::move(sample));
+  }
+  return report;
+}
+
+BatchReport report_lengths(NodeId node, const BatchOrder& order,
+                           const std::vector<data::MeasureOutcome>& outcomes, double decode_ms) {
+  BatchReport report{node, order.epoch_number, order.batch, {}, decode_ms, true};
+  for (std::size_t i = 0; i < outcomes.size(); ++i) {
+    SampleReport sample;
+    if (const auto* bad = std::get_if<data::BadSample>(&outcomes[i])) {
+      sample = report_of(*bad);
+    } else {
+      const auto& shape = std::get<SampleShape>(outcomes[i]);
+      sample.id = shape.id;
+      sample.media_known = order.samples[i].media;
+      sample.media = shape.media;
+      sample.has_text = true;
+      sample.text_tokens = shape.llm_tokens;
+      for (const auto& media : shape.media) sample.text_tokens -= shape.output_rows(media.module);
+      sample.trained_tokens = shape.trained_tokens;
+      sample.markers = shape.markers;
+    }
+    sample.position = order.samples[i].position;
+    report.samples.push_back(std::move(sample));
+  }
+  return report;
+}
+
+}  // namespace troupe::engine

@@ -1,0 +1,87 @@
+#include "engine/state/state_saver.hpp"
+
+#include <c10/util/Exception.h>
+
+#include <atomic>
+#include <chrono>
+#include <exception>
+#include <thread>
+
+#include "runtime/data/batches/background_thread.hpp"
+#include "runtime/state/file_digest.hpp"
+#include "runtime/state/safetensors.hpp"
+
+namespace troupe::engine {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double milliseconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
+}
+
+}  // namespace
+
+struct StateSaver::Share {
+  std::filesystem::path path;
+  std::vector<std::pair<std::string, at::Tensor>> tensors;
+  SavedShare result;
+  std::atomic<bool> copied = false;
+  std::atomic<bool> done = false;
+};
+
+void StateSaver::start(std::int64_t number, std::filesystem::path file,
+                       std::vector<std::pair<std::string, at::Tensor>> tensors) {
+  share_ = std::make_shared<Share>();
+  share_->path = std::move(file);
+  share_->tensors = std::move(tensors);
+  share_->result.number = number;
+  // The thread may outlive this object: a file system that hangs would hold its owner's end up.
+  std::thread([share = share_, wake = wake_] {
+    save(*share, wake);
+    share->done = true;
+    wake();
+  }).detach();
+}
+
+void StateSaver::save(Share& share, const std::function<void()>& wake) {
+  SavedShare& result = share.result;
+  state::TensorMap copies;
+  const auto begin = Clock::now();
+  try {
+    for (auto& [name, tensor] : share.tensors) copies[name] = tensor.clone();
+  } catch (const c10::Error& error) {
+    result.status =
+        Error{Errc::infeasible,
+              std::string("no memory for a copy of the state: ") + error.what_without_backtrace(),
+              {},
+              "give the job more memory or more nodes"};
+  }
+  share.tensors.clear();
+  result.copy_ms = milliseconds_since(begin);
+  share.copied = true;
+  wake();
+  if (!result.status.ok()) return;
+  data::run_in_background();  // Training goes first from here on.
+  const auto writing = Clock::now();
+  state::Sha256 digest;
+  result.status = state::write_safetensors(share.path, copies, {}, &digest);
+  copies.clear();
+  if (!result.status.ok()) return;
+  std::error_code code;
+  result.file = {share.path.filename().string(),
+                 static_cast<std::int64_t>(std::filesystem::file_size(share.path, code)),
+                 {}};
+  result.file.sha256 = digest.text();
+  result.write_ms = milliseconds_since(writing);
+}
+
+bool StateSaver::may_change() const { return !share_ || share_->copied; }
+
+std::optional<SavedShare> StateSaver::take() {
+  if (!share_ || !share_->done) return std::nullopt;
+  return std::exchange(share_, nullptr)->result;
+}
+
+}  // namespace troupe::engine

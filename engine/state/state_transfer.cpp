@@ -1,0 +1,185 @@
+#include "engine/state/state_transfer.hpp"
+
+#include <ATen/ops/empty_like.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "engine/setup/initial_layers.hpp"
+#include "runtime/state/checkpoint.hpp"
+#include "runtime/state/shard_view.hpp"
+
+namespace troupe::engine {
+
+namespace {
+
+/// Receives that wait at a time, in bytes; at least one does.
+constexpr std::int64_t kPostedMax = std::int64_t{256} << 20;
+
+Error missing(const char* what, const ParameterInfo& info) {
+  return {Errc::internal, std::string(what) + " of '" + info.name + "'", {}, {}};
+}
+
+}  // namespace
+
+StateTransfer::StateTransfer(StateStore& store, const JobSetup& setup,
+                             const std::vector<StateMove>& moves, transport::Transport& transport,
+                             EpochNumber generation, std::filesystem::path checkpoint,
+                             std::function<void()> wake)
+    : store_(store),
+      setup_(setup),
+      transport_(transport),
+      generation_(generation),
+      checkpoint_(std::move(checkpoint)),
+      wake_(std::move(wake)) {
+  const DeviceSlot self = store.device();
+  std::map<DeviceSlot, std::uint64_t> sent, received;
+  for (const StateMove& move : moves) {
+    if (move.is_from_seed()) {
+      const auto& info = store.parameters()[move.piece.parameter.index()];
+      if (move.to == self) begun_pieces_[info.uses.front()].push_back(move.piece);
+    } else if (move.from == self && move.to == self) {
+      copies_.push_back({move, 0});
+    } else if (move.from == self) {
+      outgoing_.push_back({move, sent[move.to]++});
+    } else if (move.to == self) {
+      incoming_.push_back({move, received[move.from]++});
+    }
+  }
+}
+
+StateTransfer::~StateTransfer() {
+  for (const Arriving& arriving : arriving_) arriving.operation.cancel();
+}
+
+transport::Tag StateTransfer::tag_of(const Message& message) const {
+  const auto pair = static_cast<std::uint64_t>(message.move.from.local_index) << 32 |
+                    static_cast<std::uint64_t>(message.move.to.local_index);
+  return transport::make_tag(generation_, transport::TagKind::state, pair, message.index);
+}
+
+Result<bool> StateTransfer::advance() {
+  if (!std::exchange(begun_, true))
+    if (auto started = begin(); !started.ok()) return std::move(started).error();
+  auto all_here = take_arrived();
+  if (!all_here.ok()) return all_here;
+  for (const auto& operation : sends_)
+    if (operation.done())
+      if (auto sent = operation.wait(transport::within({})); !sent.ok())
+        return std::move(sent).error();
+  std::erase_if(sends_, [](const transport::Operation& operation) { return operation.done(); });
+  return all_here.value() && sends_.empty();
+}
+
+/// Receives first, so that messages of others find their place; the seed takes longest.
+Status StateTransfer::begin() {
+  if (auto posted = post_receives(); !posted.ok()) return posted;
+  for (const Message& message : outgoing_)
+    if (auto sent = send(message); !sent.ok()) return sent;
+  for (const Message& message : copies_) {
+    const at::Tensor from = store_.held(message.move.piece);
+    const at::Tensor to = store_.incoming(message.move.piece);
+    const ParameterInfo& info = store_.parameters()[message.move.piece.parameter.index()];
+    if (!from.defined() || !to.defined()) return missing("no room for a piece, or no piece,", info);
+    to.copy_(from);
+  }
+  return checkpoint_.empty() ? make_from_seed() : read_checkpoint();
+}
+
+/// Layer by layer, so that no more than one is there twice.
+Status StateTransfer::make_from_seed() {
+  InitialLayers layers(setup_);
+  for (const auto& [id, pieces] : begun_pieces_) {
+    auto layer = layers.make(id, setup_.layers);
+    if (!layer.ok()) return std::move(layer).error();
+    for (const ShardKey& piece : pieces) {
+      const ParameterInfo& info = store_.parameters()[piece.parameter.index()];
+      const at::Tensor target = store_.incoming(piece);
+      if (!target.defined()) return missing("no room for the first value", info);
+      if (piece.kind == StateKind::moments) {
+        target.zero_();
+        continue;
+      }
+      for (const auto& parameter : layer.value()->parameters())
+        if (parameter.name == info.name)
+          target.copy_(state::view_of(parameter.value.detach(),
+                                      {piece.parameter, piece.kind, whole_box(info.shape)},
+                                      piece.box));
+    }
+  }
+  return Done{};
+}
+
+Status StateTransfer::read_checkpoint() {
+  if (begun_pieces_.empty()) return Done{};
+  const auto checkpoint = state::Checkpoint::open(checkpoint_);
+  if (!checkpoint.ok()) return checkpoint.error();
+  for (const auto& [id, pieces] : begun_pieces_)
+    for (const ShardKey& piece : pieces) {
+      const ParameterInfo& info = store_.parameters()[piece.parameter.index()];
+      const at::Tensor target = store_.incoming(piece);
+      if (!target.defined()) return missing("no room for the saved value", info);
+      const auto saved =
+          checkpoint.value().read(info.name, piece.kind, piece.box, target.scalar_type());
+      if (!saved.ok()) return saved.error();
+      target.copy_(saved.value());
+    }
+  return Done{};
+}
+
+Status StateTransfer::send(const Message& message) {
+  const at::Tensor piece = store_.held(message.move.piece);
+  if (!piece.defined())
+    return missing("asked for a piece that is not here,",
+                   store_.parameters()[message.move.piece.parameter.index()]);
+  const auto owner = std::make_shared<const at::Tensor>(piece.contiguous());
+  auto operation = transport_.send(message.move.to.node.value, tag_of(message),
+                                   {owner->const_data_ptr(), owner->nbytes(), owner});
+  operation.on_done([wake = wake_](const Status&) { wake(); });
+  sends_.push_back(std::move(operation));
+  return Done{};
+}
+
+Status StateTransfer::post_receives() {
+  for (; next_receive_ < incoming_.size(); ++next_receive_) {
+    const Message& message = incoming_[next_receive_];
+    at::Tensor target = store_.incoming(message.move.piece);
+    if (!target.defined())
+      return missing("no room for a piece",
+                     store_.parameters()[message.move.piece.parameter.index()]);
+    const auto bytes = static_cast<std::int64_t>(target.nbytes());
+    if (posted_bytes_ > 0 && posted_bytes_ + bytes > kPostedMax) break;
+    at::Tensor buffer = target.is_contiguous() ? target : at::empty_like(target.contiguous());
+    auto owner = std::make_shared<at::Tensor>(buffer);
+    auto operation = transport_.receive(message.move.from.node.value, tag_of(message),
+                                        {buffer.data_ptr(), buffer.nbytes(), std::move(owner)});
+    operation.on_done([wake = wake_](const Status&) { wake(); });
+    posted_bytes_ += bytes;
+    arriving_.push_back({std::move(target), std::move(buffer), std::move(operation)});
+  }
+  return Done{};
+}
+
+/// Whether everything has come.
+Result<bool> StateTransfer::take_arrived() {
+  for (;;) {
+    bool took = false;
+    for (auto arriving = arriving_.begin(); arriving != arriving_.end();) {
+      if (!arriving->operation.done()) {
+        ++arriving;
+        continue;
+      }
+      if (auto came = arriving->operation.wait(transport::within({})); !came.ok())
+        return std::move(came).error();
+      if (!arriving->buffer.is_same(arriving->target)) arriving->target.copy_(arriving->buffer);
+      posted_bytes_ -= static_cast<std::int64_t>(arriving->target.nbytes());
+      arriving = arriving_.erase(arriving);
+      took = true;
+    }
+    if (auto posted = post_receives(); !posted.ok()) return std::move(posted).error();
+    if (!took) return arriving_.empty() && next_receive_ == incoming_.size();
+  }
+}
+
+}  // namespace troupe::engine

@@ -1,0 +1,192 @@
+#include "runtime/data/samples/decode_sample.hpp"
+
+#include <algorithm>
+#include <exception>
+#include <optional>
+
+#include "runtime/data/reading/log_mel.hpp"
+#include "runtime/data/reading/read_audio.hpp"
+#include "runtime/data/reading/read_image.hpp"
+
+namespace troupe::data {
+namespace {
+
+using Fault = std::optional<BadSample>;
+
+BadSample bad(const Record& record, BadKind kind, std::string reason, std::string file = {}) {
+  return {
+      record.id, kind, std::move(file), record.where, std::move(reason), std::string(fix_of(kind))};
+}
+
+Fault find_marker_fault(const Record& record, const char* name, std::int32_t markers,
+                        std::size_t files) {
+  if (static_cast<std::size_t>(markers) == files) return std::nullopt;
+  return bad(record, BadKind::marker_mismatch,
+             "the text has " + std::to_string(markers) + " <" + name + "> markers for " +
+                 std::to_string(files) + " files");
+}
+
+Fault find_text_fault(const Record& record, const EncodedText& text, const DataOptions& options) {
+  if (!record.defect.empty()) return bad(record, BadKind::malformed_record, record.defect);
+  if (!options.takes_images && !record.images.empty())
+    return bad(record, BadKind::no_encoder, "the model has no vision encoder",
+               record.images.front());
+  if (!options.takes_audio && !record.audio.empty())
+    return bad(record, BadKind::no_encoder, "the model has no audio encoder", record.audio.front());
+  if (auto fault = find_marker_fault(record, "image", text.image_markers, record.images.size()))
+    return fault;
+  if (auto fault = find_marker_fault(record, "audio", text.audio_markers, record.audio.size()))
+    return fault;
+
+  // An empty answer still has an end mark, but training on that alone teaches silence.
+  const auto answers = std::count_if(record.turns.begin(), record.turns.end(),
+                                     [](const Turn& t) { return t.role == Role::assistant; });
+  if (answers == 0)
+    return bad(record, BadKind::no_trained_token, "there is no assistant turn to train on");
+  if (text.trained_tokens() == answers)
+    return bad(record, BadKind::no_trained_token, "every assistant turn is empty");
+  return std::nullopt;
+}
+
+Fault decode_images(const Dataset& dataset, const Record& record, const DataOptions& options,
+                    DecodedSample& sample) {
+  for (const auto& name : record.images) {
+    auto image = read_image(dataset.media_path(record, name), options.decoded_pixels_max);
+    if (!image) return bad_media(record, name, image.error());
+    auto patches = prepare_image(image.value(), options);
+    if (!patches) return bad_media(record, name, patches.error());
+    sample.images.push_back(std::move(patches).value());
+  }
+  return std::nullopt;
+}
+
+Fault decode_clips(const Dataset& dataset, const Record& record, const DataOptions& options,
+                   DecodedSample& sample) {
+  std::int32_t marker = 0;
+  for (const auto& name : record.audio) {
+    auto clip = read_audio(dataset.media_path(record, name), options.audio_seconds_max);
+    if (!clip) return bad_media(record, name, clip.error());
+    auto windows = log_mel_windows(clip.value(), options.audio.mel_bins, options.pad_audio);
+    if (!windows) return bad_media(record, name, windows.error());
+    for (auto& window : windows.value())
+      sample.audio.push_back({std::move(window.mel), window.frames, marker});
+    ++marker;
+  }
+  return std::nullopt;
+}
+
+/// Sets `llm_tokens`: placeholders give way to the rows that come for them.
+void measure(const DataOptions& options, DecodedSample& sample) {
+  sample.llm_tokens =
+      std::ssize(sample.text.tokens) - sample.text.image_markers - sample.text.audio_markers;
+  for (const auto& image : sample.images)
+    sample.llm_tokens +=
+        image_shape(image.grid_height, image.grid_width, options.vision, 0).output_rows;
+  for (const auto& window : sample.audio)
+    sample.llm_tokens += audio_shape(window.frames, options.audio, window.marker).output_rows;
+}
+
+DecodeOutcome decode(const Dataset& dataset, const Record& record, const DataOptions& options,
+                     WantedParts wanted) {
+  DecodedSample sample;
+  sample.id = record.id;
+  sample.where = record.where;
+  sample.text = encode_text(record.turns);
+  sample.trained_tokens = sample.text.trained_tokens();
+  if (auto fault = find_text_fault(record, sample.text, options)) return *fault;
+  if (wanted.images)
+    if (auto fault = decode_images(dataset, record, options, sample)) return *fault;
+  if (wanted.audio)
+    if (auto fault = decode_clips(dataset, record, options, sample)) return *fault;
+  const bool is_whole =
+      (wanted.images || record.images.empty()) && (wanted.audio || record.audio.empty());
+  if (is_whole) {
+    measure(options, sample);
+    if (options.max_seq_len > 0 && sample.llm_tokens > options.max_seq_len)
+      return too_long(record.id, record.where, sample.llm_tokens, options.max_seq_len);
+  }
+  if (!wanted.text) sample.text = {};
+  return sample;
+}
+
+}  // namespace
+
+Bytes DecodedSample::bytes() const {
+  std::size_t count = sizeof(*this) + id.size() + where.size() +
+                      (text.tokens.size() + text.labels.size()) * sizeof(TokenId);
+  for (const auto& image : images) count += image.patches.size() * sizeof(float);
+  for (const auto& window : audio) count += window.mel.size() * sizeof(float);
+  return Bytes{static_cast<std::int64_t>(count)};
+}
+
+DecodeOutcome decode_sample(const Dataset& dataset, const Record& record,
+                            const DataOptions& options, WantedParts wanted) {
+  try {
+    return decode(dataset, record, options, wanted);
+  } catch (const std::exception& fault) {  // Out of memory; a path the file system cannot hold.
+    return bad(record, BadKind::unreadable_media, fault.what());
+  }
+}
+
+MediaShape image_shape(std::int32_t grid_height, std::int32_t grid_width, const VisionInput& vision,
+                       std::int32_t marker) {
+  const std::int32_t patches = grid_height * grid_width;
+  return {.input_rows = patches,
+          .hidden_rows = patches,
+          .output_rows = vision.rows_per_image > 0
+                             ? vision.rows_per_image
+                             : patches / (vision.merge_size * vision.merge_size),
+          .grid_height = grid_height,
+          .grid_width = grid_width,
+          .marker = marker};
+}
+
+MediaShape audio_shape(std::int32_t frames, const AudioInput& audio, std::int32_t marker) {
+  const auto joined = [](std::int32_t rows, std::int32_t group) {
+    return (rows + group - 1) / group;
+  };
+  const std::int32_t rows = joined(frames, audio.frames_per_row);
+  return {.input_rows = frames,
+          .hidden_rows = rows,
+          .output_rows =
+              audio.rows_per_window > 0 ? audio.rows_per_window : joined(rows, audio.pooled_rows),
+          .marker = marker};
+}
+
+std::vector<MediaMarker> markers_of(const EncodedText& text, const MediaModules& modules) {
+  std::vector<MediaMarker> markers;
+  TokenCount text_before = 0;
+  for (const TokenId token : text.tokens) {
+    if (token == ByteTokenizer::kImage)
+      markers.push_back({modules.vision, text_before});
+    else if (token == ByteTokenizer::kAudio)
+      markers.push_back({modules.audio, text_before});
+    else
+      ++text_before;
+  }
+  return markers;
+}
+
+SampleShape shape_of(const DecodedSample& sample, const DataOptions& options,
+                     const MediaModules& modules) {
+  ModuleMedia vision{modules.vision, {}}, audio{modules.audio, {}};
+  for (const auto& image : sample.images)
+    vision.items.push_back(image_shape(image.grid_height, image.grid_width, options.vision,
+                                       static_cast<std::int32_t>(vision.items.size())));
+  for (const auto& window : sample.audio)
+    audio.items.push_back(audio_shape(window.frames, options.audio, window.marker));
+
+  SampleShape shape;
+  shape.position = sample.position;
+  shape.id = sample.id;
+  if (!vision.items.empty()) shape.media.push_back(std::move(vision));
+  if (!audio.items.empty()) shape.media.push_back(std::move(audio));
+  std::sort(shape.media.begin(), shape.media.end(),
+            [](const ModuleMedia& a, const ModuleMedia& b) { return a.module < b.module; });
+  shape.llm_tokens = sample.llm_tokens;
+  shape.trained_tokens = sample.trained_tokens;
+  shape.markers = markers_of(sample.text, modules);
+  return shape;
+}
+
+}  // namespace troupe::data

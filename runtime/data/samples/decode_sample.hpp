@@ -1,0 +1,87 @@
+// From a record to what the model takes: tokens, image patches, mel windows; or why not.
+//
+// Pure apart from reading the record's files; thread-safe. Never throws.
+
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "runtime/data/reading/encode_text.hpp"
+#include "runtime/data/reading/image_patches.hpp"
+#include "runtime/data/samples/bad_sample.hpp"
+#include "runtime/data/samples/dataset.hpp"
+#include "runtime/vocabulary/sample_shape.hpp"
+#include "runtime/vocabulary/units.hpp"
+
+namespace troupe::data {
+
+/// One window of at most 30 s of a clip.
+struct AudioWindow {
+  std::vector<float> mel;   ///< Whisper's log-mel features, shape [frames, bins], row-major.
+  std::int32_t frames = 0;  ///< 10 ms each: samples at 16 kHz / 160, rounded down; 1..3000.
+  std::int32_t marker = 0;  ///< Which `<audio>` of the sample it belongs to.
+
+  friend bool operator==(const AudioWindow&, const AudioWindow&) = default;
+};
+
+/// Which parts of a sample a node needs: a node with one encoder reads the files of that one alone.
+struct WantedParts {
+  bool images = true;
+  bool audio = true;
+  bool text = true;
+
+  friend bool operator==(const WantedParts&, const WantedParts&) = default;
+};
+
+/// A good sample. Parts that were not wanted are empty.
+struct DecodedSample {
+  std::string id;
+  std::string where;                 ///< `file:line` of its record.
+  std::int64_t position = 0;         ///< Place in the epoch's order; set by who asks.
+  EncodedText text;                  ///< One placeholder per media file; see `expand_text`.
+  std::vector<ImagePatches> images;  ///< One per `<image>` marker.
+  std::vector<AudioWindow> audio;
+  TokenCount llm_tokens = 0;  ///< Length of its llm sequence; 0 where media of it were not wanted.
+  TokenCount trained_tokens = 0;
+
+  /// Memory it holds, about.
+  Bytes bytes() const;
+  friend bool operator==(const DecodedSample&, const DecodedSample&) = default;
+};
+
+/// A sample, or why it is dropped.
+using DecodeOutcome = std::variant<DecodedSample, BadSample>;
+
+/// Reads and prepares one record.
+///
+/// Checked in this order, the first fault is reported: malformed record, media without encoder,
+/// marker mismatch, no trained token, each image, each audio file, length. Files of media that are
+/// not wanted are not touched: their faults are left to the nodes that read them, and the length to
+/// whoever joins what the nodes found.
+DecodeOutcome decode_sample(const Dataset& dataset, const Record& record,
+                            const DataOptions& options, WantedParts wanted = {});
+
+/// The encoders of the model graph that take media; an invalid id where there is none.
+struct MediaModules {
+  ModuleId vision;
+  ModuleId audio;
+};
+
+/// Where the text has markers, and of which encoder.
+std::vector<MediaMarker> markers_of(const EncodedText& text, const MediaModules& modules);
+
+/// What planners need of a sample: the media that were wanted, and its lengths.
+SampleShape shape_of(const DecodedSample& sample, const DataOptions& options,
+                     const MediaModules& modules);
+
+/// Rows of the vision encoder for a picture of this grid; `marker`: which `<image>` it belongs to.
+MediaShape image_shape(std::int32_t grid_height, std::int32_t grid_width, const VisionInput& vision,
+                       std::int32_t marker);
+/// Rows of the audio encoder for a window; with Whisper's sizes: frames in, frames / 2 rounded up
+/// between layers and out.
+MediaShape audio_shape(std::int32_t frames, const AudioInput& audio, std::int32_t marker);
+
+}  // namespace troupe::data

@@ -1,0 +1,243 @@
+#include "scheduler/iteration/expected_actions.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <set>
+
+#include "runtime/vocabulary/gradient_sum.hpp"
+
+namespace troupe::scheduler {
+
+namespace {
+
+/// Collects actions and waits; waits become indices at the end.
+class Collector {
+ public:
+  Collector(const ParallelPlan& plan, const IterationPlan& iteration, const RowFlow& flow,
+            const SplitParts& split)
+      : plan_(plan),
+        iteration_(iteration),
+        flow_(flow),
+        split_(split),
+        backwards_of_(plan.stages.size()) {
+    for (std::size_t s = 0; s < plan.stages.size(); ++s)
+      leads_.push_back(plan.leads_of(StageId{s}));
+    for (const auto& message : iteration.messages)
+      if (message.has_backward) gradient_to_.push_back(message.destination);
+    std::sort(gradient_to_.begin(), gradient_to_.end());
+  }
+
+  ExpectedActions collect() {
+    add_compute();
+    add_transfers();
+    add_tail();
+    ExpectedActions expected{std::move(actions_), {}, {}};
+    auto& actions = expected.actions;
+    std::sort(actions.begin(), actions.end());
+    const auto index_of = [&](const SitedAction& action) {
+      const auto found = std::lower_bound(actions.begin(), actions.end(), action);
+      return found != actions.end() && *found == action
+                 ? static_cast<std::int32_t>(found - actions.begin())
+                 : -1;
+    };
+    for (const auto& [action, need] : needs_) {
+      const auto a = index_of(action);
+      const auto b = index_of(need);
+      // A message may promise a gradient that no backward makes; the message check reports it.
+      if (a >= 0 && b >= 0) expected.needs.emplace_back(a, b);
+    }
+    for (const auto& copies : rendezvous_) {
+      auto& meeting = expected.rendezvous.emplace_back();
+      for (const auto& copy : copies) meeting.push_back(index_of(copy));
+    }
+    return expected;
+  }
+
+ private:
+  const std::vector<DeviceId>& leads(StageId stage) const { return leads_[stage.index()]; }
+  static SitedAction compute(ActionKind kind, const MessageEnd& end, DeviceId lead) {
+    Action action;
+    action.kind = kind;
+    action.stage = end.stage;
+    action.microbatch = end.microbatch;
+    action.part = end.part;
+    return {action, lead.value};
+  }
+  static SitedAction transfer(ActionKind kind, StageId stage, std::size_t message, DeviceId lead) {
+    Action action;
+    action.kind = kind;
+    action.stage = stage;
+    action.message = MessageId{message};
+    return {action, lead.value};
+  }
+  /// `stage`: the device's first use of the group; none: it is on standby for it.
+  static SitedAction grouped(ActionKind kind, DeviceId device, StageId stage, std::size_t group) {
+    Action action;
+    action.kind = kind;
+    action.stage = stage;
+    action.group = GroupId{group};
+    return {action, device.value};
+  }
+  static SitedAction commit_of(std::int32_t device) {
+    Action commit;
+    commit.kind = ActionKind::commit;
+    return {commit, device};
+  }
+  bool is_split(const MessageEnd& end) const {
+    return std::binary_search(split_.begin(), split_.end(), end);
+  }
+  /// What takes and makes the gradients of a part.
+  ActionKind gradient_kind(const MessageEnd& end) const {
+    return is_split(end) ? ActionKind::backward_input : ActionKind::backward;
+  }
+  void need(const SitedAction& action, const SitedAction& what) {
+    needs_.emplace_back(action, what);
+  }
+
+  void add_compute() {
+    for (std::size_t s = 0; s < plan_.stages.size(); ++s) {
+      const StageId stage{s};
+      const MicrobatchList& list = iteration_.microbatches[plan_.at(stage).replica.index()];
+      for (std::size_t m = 0; m < list.size(); ++m)
+        for (std::size_t q = 0; q < list[m].parts.size(); ++q)
+          add_part({stage, MicrobatchId{m}, PartId{q}}, list[m].parts[q]);
+    }
+  }
+
+  void add_part(const MessageEnd& end, const Part& part) {
+    bool works = false;
+    bool trains = false;
+    for (const auto& run : plan_.at(end.stage).runs)
+      for (const auto sample : part.samples)
+        if (flow_.output(run.module, sample) > 0) {
+          works = true;
+          trains |= flow_.trains(run);
+        }
+    if (!works) return;
+    const bool has_backward =
+        trains || std::binary_search(gradient_to_.begin(), gradient_to_.end(), end);
+    std::vector<ActionKind> kinds{ActionKind::forward};
+    if (has_backward) kinds.push_back(gradient_kind(end));
+    if (is_split(end) && trains) kinds.push_back(ActionKind::backward_weight);
+    for (const DeviceId lead : leads(end.stage)) {
+      for (std::size_t k = 0; k < kinds.size(); ++k) {
+        actions_.push_back(compute(kinds[k], end, lead));
+        if (k > 0) need(actions_.back(), compute(kinds[k - 1], end, lead));
+      }
+      // Loss and parameters: what has no backward must still come before the step ends.
+      computes_.push_back(compute(ActionKind::forward, end, lead));
+      if (!has_backward) continue;
+      computes_.push_back(actions_.back());
+      backwards_of_[end.stage.index()].push_back(actions_.back());
+    }
+    if (leads(end.stage).size() == 1) return;
+    for (const ActionKind kind : kinds) {
+      auto& copies = rendezvous_.emplace_back();
+      for (const DeviceId lead : leads(end.stage)) copies.push_back(compute(kind, end, lead));
+    }
+  }
+
+  void add_transfers() {
+    for (std::size_t m = 0; m < iteration_.messages.size(); ++m) {
+      const auto& message = iteration_.messages[m];
+      add_transfer(m, ActionKind::send, message.source, ActionKind::forward, ActionKind::receive,
+                   message.destination, ActionKind::forward);
+      if (!message.has_backward) continue;
+      add_transfer(m, ActionKind::send_gradient, message.destination,
+                   gradient_kind(message.destination), ActionKind::receive_gradient, message.source,
+                   gradient_kind(message.source));
+    }
+  }
+
+  /// What `makes` at `from` is sent, then received where `uses` at `to` needs it.
+  void add_transfer(std::size_t message, ActionKind send, const MessageEnd& from, ActionKind makes,
+                    ActionKind receive, const MessageEnd& to, ActionKind uses) {
+    std::vector<SitedAction> sends;
+    for (const DeviceId lead : leads(from.stage)) {
+      sends.push_back(transfer(send, from.stage, message, lead));
+      need(sends.back(), compute(makes, from, lead));
+    }
+    for (const DeviceId lead : leads(to.stage)) {
+      const SitedAction taken = transfer(receive, to.stage, message, lead);
+      actions_.push_back(taken);
+      for (const auto& sent : sends) need(taken, sent);
+      need(compute(uses, to, lead), taken);
+    }
+    actions_.insert(actions_.end(), sends.begin(), sends.end());
+  }
+
+  void add_tail() {
+    for (std::size_t d = 0; d < plan_.devices.size(); ++d)
+      if (plan_.is_lead(DeviceId{d})) actions_.push_back(commit_of(static_cast<std::int32_t>(d)));
+    for (const auto& done : computes_) need(commit_of(done.device), done);
+    Action step;
+    step.kind = ActionKind::optimizer_step;
+    std::set<SitedAction> steps;
+    for (std::size_t g = 0; g < plan_.groups.size(); ++g) {
+      add_sum(g);
+      const ParameterGroup& group = plan_.groups[g];
+      for (const auto& use : group.uses) {
+        step.stage = use.stage;
+        for (const DeviceId lead : leads(use.stage)) steps.insert({step, lead.value});
+      }
+      step.stage = StageId{};
+      for (auto h = static_cast<std::size_t>(group.users()); h < group.holders.size(); ++h)
+        steps.insert({step, group.holders[h].value});
+    }
+    for (const SitedAction& update : steps) {
+      actions_.push_back(update);
+      need(update, commit_of(update.device));
+    }
+  }
+
+  /// A group's chunks: its device's own gradients first, then those of all others, then back.
+  void add_sum(std::size_t g) {
+    const ParameterGroup& group = plan_.groups[g];
+    std::set<SitedAction> gives, adds, takes;  // Rows of one grid may share a list.
+    for (const SumRole& role : plan_sum(plan_, GroupId{g}).roles) {
+      const StageId stage = role.uses.empty() ? StageId{} : group.uses[role.uses.front()].stage;
+      for (const DeviceId lead : plan_.leads_of(role.ranks)) {
+        std::vector<SitedAction> ready;  // Waits for the gradients of this list.
+        if (role.sends) ready.push_back(grouped(ActionKind::reduce_send, lead, stage, g));
+        if (role.sends) gives.insert(ready.back());
+        if (role.adds > 0) ready.push_back(grouped(ActionKind::reduce, lead, stage, g));
+        if (role.adds > 0) adds.insert(ready.back());
+        if (role.takes) takes.insert(grouped(ActionKind::reduce_receive, lead, stage, g));
+        for (const std::size_t use : role.uses)
+          for (const auto& backward : backwards_of_[group.uses[use].stage.index()])
+            if (backward.device == lead.value)
+              for (const auto& action : ready) need(action, backward);
+      }
+    }
+    for (const auto* list : {&gives, &adds, &takes})
+      actions_.insert(actions_.end(), list->begin(), list->end());
+    for (const auto& add : adds) {
+      for (const auto& give : gives) need(add, give);
+      for (const auto& take : takes)
+        if (take.device != add.device) need(take, add);
+      need(commit_of(add.device), add);
+    }
+    for (const auto& take : takes) need(commit_of(take.device), take);
+  }
+
+  const ParallelPlan& plan_;
+  const IterationPlan& iteration_;
+  const RowFlow& flow_;
+  const SplitParts& split_;
+  std::vector<std::vector<DeviceId>> leads_;            // Per stage.
+  std::vector<MessageEnd> gradient_to_;                 // Ends that get rows whose gradient is due.
+  std::vector<std::vector<SitedAction>> backwards_of_;  // Per stage: last backward of each part.
+  std::vector<SitedAction> computes_;                   // Of all stages; `commit` ends them.
+  std::vector<SitedAction> actions_;
+  std::vector<std::pair<SitedAction, SitedAction>> needs_;
+  std::vector<std::vector<SitedAction>> rendezvous_;
+};
+
+}  // namespace
+
+ExpectedActions expected_actions(const ParallelPlan& plan, const IterationPlan& iteration,
+                                 const RowFlow& flow, const SplitParts& split) {
+  return Collector(plan, iteration, flow, split).collect();
+}
+
+}  // namespace troupe::scheduler

@@ -1,0 +1,302 @@
+#include "scheduler/iteration/plan_iteration.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <map>
+#include <utility>
+
+#include "runtime/vocabulary/gradient_sum.hpp"
+#include "scheduler/iteration/deal_microbatches.hpp"
+#include "scheduler/iteration/redistribution.hpp"
+#include "scheduler/iteration/schedules.hpp"
+
+namespace troupe::scheduler {
+
+namespace {
+
+std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
+
+Error wrong(std::string message, std::string fix) {
+  return Error{Errc::invalid_argument, std::move(message), "plan_iteration", std::move(fix)};
+}
+
+/// Sizes of `pieces` nearly equal pieces of `count`, larger ones first.
+std::vector<std::int32_t> even_pieces(std::int32_t count, std::int32_t pieces) {
+  std::vector<std::int32_t> sizes;
+  for (std::int32_t i = 0; i < pieces; ++i)
+    sizes.push_back(count / pieces + (i < count % pieces ? 1 : 0));
+  return sizes;
+}
+
+/// Counts how often each sample stands in one group, and refuses empty lists and bad indices.
+Status count_places(const std::vector<Microbatch>& list, const std::string& where,
+                    std::vector<std::int32_t>& places) {
+  for (std::size_t m = 0; m < list.size(); ++m) {
+    const std::string microbatch = where + " microbatch " + std::to_string(m);
+    if (list[m].parts.empty()) return wrong(microbatch + " has no part", "leave it out");
+    for (const auto& part : list[m].parts) {
+      if (part.samples.empty()) return wrong(microbatch + " has an empty part", "leave it out");
+      for (const auto sample : part.samples) {
+        if (sample < 0 || at(sample) >= places.size())
+          return wrong(microbatch + " names sample " + std::to_string(sample) + " of " +
+                           std::to_string(places.size()),
+                       "use indices into the iteration's samples, from 0");
+        ++places[at(sample)];
+      }
+    }
+  }
+  return Done{};
+}
+
+Status check_input(const ParallelPlan& plan, const IterationInput& input) {
+  if (!input.max_in_flight.empty() && input.max_in_flight.size() != plan.stages.size())
+    return wrong("bounds for " + std::to_string(input.max_in_flight.size()) + " of " +
+                     std::to_string(plan.stages.size()) + " stages",
+                 "give max_in_flight one entry per stage, or none");
+  if (input.microbatches.size() != plan.replicas.size())
+    return wrong("microbatches for " + std::to_string(input.microbatches.size()) +
+                     " replicas, but the plan has " + std::to_string(plan.replicas.size()),
+                 "give one list per replica, an empty one where a replica has no samples");
+  const std::size_t count = input.samples.size();
+  std::vector<std::vector<std::int32_t>> places(plan.module_groups.size(),
+                                                std::vector<std::int32_t>(count));
+  for (std::size_t r = 0; r < input.microbatches.size(); ++r) {
+    const auto group = plan.replicas[r].group.index();
+    const std::string where =
+        "replica " + std::to_string(r) + " (" + plan.module_groups[group].name + ")";
+    if (auto s = count_places(input.microbatches[r], where, places[group]); !s.ok()) return s;
+  }
+  for (std::size_t s = 0; s < count; ++s) {
+    const std::string sample = "sample " + std::to_string(s) + " ('" + input.samples[s].id + "')";
+    if (input.samples[s].llm_tokens < 1)
+      return wrong(sample + " has no llm tokens", "a sample needs at least one token");
+    for (std::size_t g = 0; g < places.size(); ++g)
+      if (places[g][s] != 1)
+        return wrong(sample + " stands in " + std::to_string(places[g][s]) + " parts of " +
+                         plan.module_groups[g].name,
+                     "each sample belongs into exactly one part of every module group");
+  }
+  return Done{};
+}
+
+/// Costs that only serve to merge stages which share a device.
+double nominal_cost(StageId, const std::vector<std::int32_t>&, TaskKind kind) {
+  return kind == TaskKind::backward ? 2 : 1;
+}
+
+Action compute_action(const Task& task) {
+  Action action;
+  switch (task.kind) {
+    case TaskKind::forward: action.kind = ActionKind::forward; break;
+    case TaskKind::backward: action.kind = ActionKind::backward; break;
+    case TaskKind::backward_input: action.kind = ActionKind::backward_input; break;
+    case TaskKind::backward_weight: action.kind = ActionKind::backward_weight; break;
+  }
+  action.stage = StageId{task.stage};
+  action.microbatch = MicrobatchId{task.microbatch};
+  action.part = PartId{task.part};
+  return action;
+}
+
+/// A transfer seen from the stage that acts.
+Action transfer(ActionKind kind, StageId stage, MessageId message) {
+  Action action;
+  action.kind = kind;
+  action.stage = stage;
+  action.message = message;
+  return action;
+}
+
+/// The compute of a device with its transfers: receives right before, sends right after.
+void append_compute(const IterationGraph& graph, const std::vector<std::int32_t>& order,
+                    std::vector<Action>& actions) {
+  for (const auto index : order) {
+    const Task& task = graph.tasks.tasks[at(index)];
+    const StageId stage{task.stage};
+    const bool forward = task.kind == TaskKind::forward;
+    for (const auto message : graph.receives[at(index)])
+      actions.push_back(
+          transfer(forward ? ActionKind::receive : ActionKind::receive_gradient, stage, message));
+    actions.push_back(compute_action(task));
+    for (const auto message : graph.sends[at(index)])
+      actions.push_back(
+          transfer(forward ? ActionKind::send : ActionKind::send_gradient, stage, message));
+  }
+}
+
+bool makes_gradients(ActionKind kind) {
+  return kind == ActionKind::backward || kind == ActionKind::backward_input ||
+         kind == ActionKind::backward_weight;
+}
+
+/// Where in a device's list the gradients of a group are complete: behind the last backward of the
+/// stages that use it, and behind what that backward sends, which others wait for.
+std::size_t place_of_gradients(const ParameterGroup& group, const std::vector<std::size_t>& uses,
+                               const std::vector<Action>& list) {
+  const auto uses_group = [&](StageId stage) {
+    return std::any_of(uses.begin(), uses.end(),
+                       [&](std::size_t use) { return group.uses[use].stage == stage; });
+  };
+  std::size_t place = list.size();
+  while (place > 0 && !(makes_gradients(list[place - 1].kind) && uses_group(list[place - 1].stage)))
+    --place;
+  if (place == 0) return list.size();
+  while (place < list.size() && list[place].kind == ActionKind::send_gradient) ++place;
+  return place;
+}
+
+/// Gradients leave as soon as they are complete, beside the backwards that are left. Sums wait for
+/// others, so they come last, where no compute stands behind them.
+class SumActions {
+ public:
+  SumActions(const ParallelPlan& plan, std::vector<std::vector<Action>>& actions)
+      : plan_(plan),
+        actions_(actions),
+        early_(actions.size()),
+        adds_(actions.size()),
+        takes_(actions.size()),
+        sent_(actions.size()) {}
+
+  void append() {
+    for (std::size_t g = 0; g < plan_.groups.size(); ++g) {
+      const GroupId id{g};
+      // Rows of one grid may share a list, in which an action stands once for all of them.
+      for (const SumRole& role : plan_sum(plan_, id).roles)
+        for (const DeviceId lead : plan_.leads_of(role.ranks)) add(id, role, lead.index());
+    }
+    for (std::size_t d = 0; d < actions_.size(); ++d) merge(d);
+  }
+
+ private:
+  void add(GroupId group, const SumRole& role, std::size_t d) {
+    Action action;
+    action.group = group;
+    if (!role.uses.empty())
+      action.stage = plan_.groups[group.index()].uses[role.uses.front()].stage;
+    const auto append_once = [&](std::vector<Action>& list, ActionKind kind) {
+      action.kind = kind;
+      if (list.empty() || list.back().group != group) list.push_back(action);
+    };
+    if (role.takes) append_once(takes_[d], ActionKind::reduce_receive);
+    if (role.adds > 0) append_once(adds_[d], ActionKind::reduce);
+    if (!role.sends || sent_[d] == group) return;
+    sent_[d] = group;
+    action.kind = ActionKind::reduce_send;
+    early_[d].emplace(place_of_gradients(plan_.groups[group.index()], role.uses, actions_[d]),
+                      action);
+  }
+
+  void merge(std::size_t d) {
+    std::vector<Action> list;
+    auto next = early_[d].begin();
+    for (std::size_t i = 0; i <= actions_[d].size(); ++i) {
+      for (; next != early_[d].end() && next->first == i; ++next) list.push_back(next->second);
+      if (i < actions_[d].size()) list.push_back(actions_[d][i]);
+    }
+    list.insert(list.end(), adds_[d].begin(), adds_[d].end());
+    list.insert(list.end(), takes_[d].begin(), takes_[d].end());
+    actions_[d] = std::move(list);
+  }
+
+  const ParallelPlan& plan_;
+  std::vector<std::vector<Action>>& actions_;
+  std::vector<std::multimap<std::size_t, Action>> early_;
+  std::vector<std::vector<Action>> adds_, takes_;
+  std::vector<GroupId> sent_;  // Per device: the last group whose gradients its list sends.
+};
+
+/// The end of the step on every device.
+void append_tail(const ParallelPlan& plan, std::vector<std::vector<Action>>& actions) {
+  SumActions(plan, actions).append();
+  for (std::size_t d = 0; d < actions.size(); ++d) {
+    if (!plan.is_lead(DeviceId{d})) continue;
+    Action commit;
+    commit.kind = ActionKind::commit;
+    actions[d].push_back(commit);
+  }
+  std::vector<bool> trains(plan.stages.size());
+  for (const auto& group : plan.groups)
+    for (const auto& use : group.uses) trains[use.stage.index()] = true;
+  for (std::size_t s = 0; s < trains.size(); ++s) {
+    if (!trains[s]) continue;
+    Action step;
+    step.kind = ActionKind::optimizer_step;
+    step.stage = StageId{s};
+    for (const DeviceId lead : plan.leads_of(step.stage)) actions[lead.index()].push_back(step);
+  }
+  std::vector<bool> stands_by(plan.devices.size());
+  for (const auto& group : plan.groups)
+    for (auto place = group.holders.begin() + group.users(); place != group.holders.end(); ++place)
+      stands_by[place->index()] = true;
+  for (std::size_t d = 0; d < stands_by.size(); ++d) {
+    if (!stands_by[d]) continue;
+    Action step;
+    step.kind = ActionKind::optimizer_step;
+    actions[d].push_back(step);
+  }
+}
+
+}  // namespace
+
+MicrobatchList cut_by_count(std::int32_t begin, std::int32_t count, std::int32_t microbatches) {
+  MicrobatchList list;
+  for (const auto size : even_pieces(count, std::min(count, microbatches))) {
+    Part part;
+    for (std::int32_t i = 0; i < size; ++i) part.samples.push_back(begin++);
+    list.push_back({{std::move(part)}});
+  }
+  return list;
+}
+
+std::vector<MicrobatchList> assign_by_count(const ParallelPlan& plan, std::int32_t sample_count,
+                                            std::int32_t microbatches) {
+  std::int32_t llm_replicas = 0;
+  for (std::size_t r = 0; r < plan.replicas.size(); ++r)
+    llm_replicas += plan.is_llm(ReplicaId{r}) ? 1 : 0;
+  const auto pieces = even_pieces(sample_count, llm_replicas);
+  auto own = pieces.begin();
+  std::int32_t next = 0;
+  const auto samples_of_microbatch = [](ReplicaId, const Microbatch& microbatch) {
+    return static_cast<double>(microbatch.parts.front().samples.size());
+  };
+  std::vector<MicrobatchList> assignment(plan.replicas.size());
+  for (std::size_t p = 0; p < plan.pipelines.size(); ++p) {
+    std::vector<ReplicaCut> cuts(replicas_by_group(plan, PipelineId{p}).back().size());
+    for (ReplicaCut& cut : cuts) {
+      cut.encoder = cut.llm = cut_by_count(next, *own, microbatches);
+      next += *own++;
+    }
+    deal_microbatches(plan, PipelineId{p}, std::move(cuts), samples_of_microbatch, assignment);
+  }
+  return assignment;
+}
+
+Result<IterationPlan> plan_iteration(const ParallelPlan& plan, IterationInput input) {
+  if (auto status = check_input(plan, input); !status.ok()) return status.error();
+  IterationPlan iteration;
+  iteration.step = input.step;
+  iteration.epoch_number = input.epoch_number;
+  iteration.samples = std::move(input.samples);
+  iteration.microbatches = std::move(input.microbatches);
+  for (const auto& sample : iteration.samples) iteration.trained_tokens += sample.trained_tokens;
+
+  const RowFlow flow(plan.model, iteration.samples);
+  iteration.messages = plan_messages(plan, flow, iteration.microbatches, iteration.samples.size());
+  if (!input.task_cost) input.task_cost = nominal_cost;
+  if (!input.message_cost) input.message_cost = [](const Message&) { return 0.0; };
+  const auto graph =
+      iteration_graph(plan, flow, iteration.microbatches, iteration.messages,
+                      splits_weight_gradient(input.schedule), input.task_cost, input.message_cost);
+  auto timeline = make_schedule(graph.tasks, input.schedule, input.max_in_flight);
+  if (!timeline.ok()) return timeline.error();
+
+  iteration.actions.resize(plan.devices.size());
+  const auto& order = timeline.value().order;
+  for (std::size_t d = 0; d < order.size(); ++d)
+    append_compute(graph, order[d], iteration.actions[d]);
+  append_tail(plan, iteration.actions);
+  iteration.max_in_flight = in_flight_peaks(graph.tasks, order);
+  return iteration;
+}
+
+}  // namespace troupe::scheduler

@@ -1,0 +1,71 @@
+// Plans one iteration: which rows move where, and what every device does in which order.
+//
+// Pure. The engine and the simulator execute the result; `check_plan.hpp` proves it sound.
+
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "runtime/vocabulary/iteration_plan.hpp"
+#include "runtime/vocabulary/result.hpp"
+#include "scheduler/iteration/iteration_graph.hpp"
+
+namespace troupe::scheduler {
+
+/// Cuts `count` samples from `begin` on into at most `microbatches` microbatches of one part; sizes
+/// differ by at most one, larger ones first. Of fewer samples each is a microbatch.
+/// REQUIRES: count >= 0, microbatches >= 1.
+MicrobatchList cut_by_count(std::int32_t begin, std::int32_t count, std::int32_t microbatches);
+
+/// Cuts samples 0..sample_count-1 into contiguous runs, one per llm replica, whose sizes differ by
+/// at most one, larger ones first, and each run by `cut_by_count`. A replica may get none. Encoders
+/// get the same microbatches, dealt by their number of samples (deal_microbatches.hpp).
+///
+/// REQUIRES: sample_count >= 0, microbatches >= 1.
+std::vector<MicrobatchList> assign_by_count(const ParallelPlan& plan, std::int32_t sample_count,
+                                            std::int32_t microbatches);
+
+/// What an iteration is planned from.
+struct IterationInput {
+  std::int64_t step = 1;             ///< Optimizer step, from 1.
+  EpochNumber epoch_number = 0;      ///< Configuration the plan is for.
+  std::vector<SampleShape> samples;  ///< In training order.
+  /// Per replica of the plan. Every sample stands in exactly one part of each module group; those
+  /// may belong to different pipelines.
+  std::vector<MicrobatchList> microbatches;
+  std::string schedule = "1f1b";  ///< A name of `schedule_names()`.
+  /// Per stage, microbatches that may be in flight; empty, or 0 for a stage: as the schedule likes.
+  std::vector<std::int32_t> max_in_flight;
+  /// Predicted times; none: a forward is 1, a backward 2, a message 0. They decide what a device
+  /// with several stages, or in a schedule that is not strict, does first.
+  TaskCost task_cost;
+  MessageCost message_cost;
+};
+
+/// Plans the iteration.
+///
+/// Messages carry only samples that have rows; none is empty. A message has a backward where
+/// something trainable lies before it in a module that carries rows of one of its samples. A stage
+/// runs forward where it has rows, and backward where it trains something with rows or passes a
+/// gradient on. Receives stand right before the action that needs them, sends right after the one
+/// that makes them.
+///
+/// A group's `reduce_send` stands behind the last backward of the device's stages that use it (and
+/// what that backward sends), beside whatever compute is left. After its compute a device finishes
+/// the step: its `reduce`s, then its `reduce_receive`s, each in group order, `commit`, and one
+/// `optimizer_step` per stage that trains, then one for all groups that the device is on standby
+/// for. A device acts once for a group, however many uses it has (gradient_sum.hpp); what it does
+/// for one without a use names no stage. No device waits for a sum before it has sent all its own
+/// gradients and made its own sums, so no layout can deadlock here.
+///
+/// Cost: O(actions * log(stages per device)).
+///
+/// Errors:
+/// - invalid_argument: a replica count, sample index or schedule name that is wrong, an empty part
+///   or microbatch, a sample without or with two places, or without llm tokens.
+/// - infeasible: `max_in_flight` is too small for the schedule.
+Result<IterationPlan> plan_iteration(const ParallelPlan& plan, IterationInput input);
+
+}  // namespace troupe::scheduler

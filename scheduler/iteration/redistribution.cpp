@@ -1,0 +1,190 @@
+#include "scheduler/iteration/redistribution.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <map>
+#include <span>
+#include <tuple>
+
+#include "runtime/vocabulary/module_rows.hpp"
+#include "scheduler/iteration/stage_graph.hpp"
+
+namespace troupe::scheduler {
+
+namespace {
+
+std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
+
+/// Builds the messages of all replicas.
+class MessageBuilder {
+ public:
+  MessageBuilder(const ParallelPlan& plan, const RowFlow& flow,
+                 const std::vector<MicrobatchList>& microbatches, std::size_t sample_count)
+      : plan_(plan),
+        flow_(flow),
+        microbatches_(microbatches),
+        places_(sample_places(plan, microbatches, sample_count)) {}
+
+  std::vector<Message> build() {
+    for (std::size_t r = 0; r < plan_.replicas.size(); ++r) {
+      add_inner(ReplicaId{r});
+      for (const ModuleId module : modules_of(ReplicaId{r}))
+        for (const ModuleId next : plan_.model.at(module).next)
+          if (plan_.group_of(next) != plan_.at(ReplicaId{r}).group)
+            add_crossing(ReplicaId{r}, module, next);
+    }
+    const auto before = [](const Message& a, const Message& b) {
+      return std::tie(a.source, a.destination, a.module) <
+             std::tie(b.source, b.destination, b.module);
+    };
+    // A stage with one stage after it has its messages in order already.
+    if (!std::is_sorted(messages_.begin(), messages_.end(), before))
+      std::sort(messages_.begin(), messages_.end(), before);
+    return std::move(messages_);
+  }
+
+ private:
+  const std::vector<ModuleId>& modules_of(ReplicaId replica) const {
+    return plan_.module_groups[plan_.at(replica).group.index()].modules;
+  }
+
+  /// Calls `take` with the end of every part of a replica at this stage and its samples that have
+  /// output rows of the module.
+  template <class Take>
+  void for_each_part(StageId stage, ModuleId module, Take take) const {
+    const MicrobatchList& list = microbatches_[plan_.at(stage).replica.index()];
+    for (std::size_t m = 0; m < list.size(); ++m)
+      for (std::size_t q = 0; q < list[m].parts.size(); ++q) {
+        std::vector<std::int32_t> moved;
+        for (const auto sample : list[m].parts[q].samples)
+          if (flow_.output(module, sample) > 0) moved.push_back(sample);
+        if (!moved.empty()) take(MessageEnd{stage, MicrobatchId{m}, PartId{q}}, std::move(moved));
+      }
+  }
+
+  /// Rows between stages of one replica: part for part.
+  void add_inner(ReplicaId replica) {
+    const auto& stages = plan_.at(replica).stages;
+    const std::size_t first = stages.front().index();
+    const auto own = std::span(plan_.stages).subspan(first, stages.size());
+    for (const StageEdge& edge : stage_edges(plan_.model, own))
+      for_each_part(StageId{first + edge.from}, edge.module,
+                    [&](MessageEnd source, std::vector<std::int32_t> samples) {
+                      const MessageEnd to{StageId{first + edge.to}, source.microbatch, source.part};
+                      add(edge, source, to, std::move(samples));
+                    });
+  }
+
+  /// Rows into another group: a sample goes where its part is there, in whatever replica.
+  void add_crossing(ReplicaId replica, ModuleId module, ModuleId next) {
+    const auto layers = static_cast<std::int32_t>(plan_.model.at(module).layers.size());
+    const StageEdge edge{0, 0, module, true, layers};
+    std::vector<StageId> entries;  // Per replica: where rows enter; invalid in other groups.
+    for (std::size_t r = 0; r < plan_.replicas.size(); ++r)
+      entries.push_back(stage_with(plan_, ReplicaId{r}, {next, 0}));
+    const auto& places = places_[plan_.group_of(next).index()];
+    for_each_part(
+        stage_with(plan_, replica, {module, layers - 1}), module,
+        [&](MessageEnd source, const std::vector<std::int32_t>& moved) {
+          std::map<MessageEnd, std::vector<std::int32_t>> samples_to;
+          for (const auto sample : moved) {
+            const SamplePlace& place = places[at(sample)];
+            samples_to[{entries[place.replica.index()], place.microbatch, place.part}].push_back(
+                sample);
+          }
+          for (auto& [end, samples] : samples_to) add(edge, source, end, std::move(samples));
+        });
+  }
+
+  void add(const StageEdge& edge, MessageEnd source, MessageEnd destination,
+           std::vector<std::int32_t> samples) {
+    const auto& module = plan_.model.at(edge.module);
+    Message message{edge.module,
+                    edge.boundary,
+                    source,
+                    destination,
+                    std::move(samples),
+                    0,
+                    edge.boundary ? module.output_width : module.hidden_width,
+                    false};
+    for (const auto sample : message.samples) {
+      message.rows +=
+          edge.boundary ? flow_.output(edge.module, sample) : flow_.hidden(edge.module, sample);
+      message.has_backward |= flow_.wants_gradient(edge.module, edge.layers, sample);
+    }
+    messages_.push_back(std::move(message));
+  }
+
+  const ParallelPlan& plan_;
+  const RowFlow& flow_;
+  const std::vector<MicrobatchList>& microbatches_;
+  const std::vector<std::vector<SamplePlace>> places_;
+  std::vector<Message> messages_;
+};
+
+}  // namespace
+
+RowFlow::RowFlow(const ModelGraph& model, std::span<const SampleShape> samples)
+    : modules_(model.modules.size()) {
+  for (std::size_t m = 0; m < modules_.size(); ++m) {
+    const ModuleId module{m};
+    auto& facts = modules_[m];
+    facts.trainable_before.push_back(0);
+    for (std::size_t l = 0; l < model.modules[m].layers.size(); ++l) {
+      const bool trains = troupe::trains(model, {module, static_cast<std::int32_t>(l)});
+      facts.trainable_before.push_back(facts.trainable_before.back() + (trains ? 1 : 0));
+    }
+    const auto before = predecessors(model, module);
+    for (std::size_t s = 0; s < samples.size(); ++s) {
+      facts.hidden.push_back(hidden_rows(model, module, samples[s]));
+      facts.output.push_back(output_rows(model, module, samples[s]));
+      facts.gradient_in.push_back(std::any_of(before.begin(), before.end(), [&](ModuleId other) {
+        const auto& its = modules_[other.index()];
+        return its.output[s] > 0 && (its.trainable_before.back() > 0 || its.gradient_in[s]);
+      }));
+    }
+  }
+}
+
+TokenCount RowFlow::hidden(ModuleId module, std::int32_t sample) const {
+  return modules_[module.index()].hidden[at(sample)];
+}
+
+TokenCount RowFlow::output(ModuleId module, std::int32_t sample) const {
+  return modules_[module.index()].output[at(sample)];
+}
+
+bool RowFlow::wants_gradient(ModuleId module, std::int32_t layers, std::int32_t sample) const {
+  const auto& facts = modules_[module.index()];
+  if (facts.output[at(sample)] == 0) return false;
+  return facts.trainable_before[at(layers)] > 0 || facts.gradient_in[at(sample)];
+}
+
+bool RowFlow::trains(const LayerRun& run) const {
+  const auto& before = modules_[run.module.index()].trainable_before;
+  return before[at(run.layers.end)] > before[at(run.layers.begin)];
+}
+
+std::vector<std::vector<SamplePlace>> sample_places(const ParallelPlan& plan,
+                                                    const std::vector<MicrobatchList>& microbatches,
+                                                    std::size_t sample_count) {
+  std::vector<std::vector<SamplePlace>> places(plan.module_groups.size(),
+                                               std::vector<SamplePlace>(sample_count));
+  for (std::size_t r = 0; r < microbatches.size(); ++r) {
+    auto& own = places[plan.replicas[r].group.index()];
+    const MicrobatchList& list = microbatches[r];
+    for (std::size_t m = 0; m < list.size(); ++m)
+      for (std::size_t q = 0; q < list[m].parts.size(); ++q)
+        for (const auto sample : list[m].parts[q].samples)
+          own[at(sample)] = {ReplicaId{r}, MicrobatchId{m}, PartId{q}};
+  }
+  return places;
+}
+
+std::vector<Message> plan_messages(const ParallelPlan& plan, const RowFlow& flow,
+                                   const std::vector<MicrobatchList>& microbatches,
+                                   std::size_t sample_count) {
+  return MessageBuilder(plan, flow, microbatches, sample_count).build();
+}
+
+}  // namespace troupe::scheduler

@@ -1,0 +1,243 @@
+#include "scheduler/iteration/schedules.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "runtime/vocabulary/nearest_word.hpp"
+#include "scheduler/iteration/schedule_lanes.hpp"
+
+namespace troupe::scheduler {
+
+namespace {
+
+std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
+
+/// How a stage's tasks are put into lanes.
+enum class Lanes {
+  strict,  ///< Forwards and backwards in one lane: warm-up, then in turn.
+  free,    ///< Whatever is ready, backwards first.
+};
+
+/// What makes a schedule. Where a rule allows several lane forms and warm-ups, the one that takes
+/// the shortest time is kept; all of them hold the bounds.
+struct Rule {
+  const char* name;
+  bool split_weight = false;
+  bool defer = false;     ///< Backwards of deferred parts run apart.
+  int eager = 1;          ///< Factor on depth: microbatches in flight; 0: no bound.
+  bool search = false;    ///< Try every lane form; otherwise strict with a warm-up of depth.
+  bool all_room = false;  ///< Try also as many in flight as the user's bound allows.
+  enum class Phases { none, by_device, by_pipeline } phases = Phases::none;
+};
+
+constexpr Rule kRules[] = {
+    {.name = "1f1b"},
+    {.name = "eager-1f1b", .defer = true, .eager = 2, .search = true, .all_room = true},
+    {.name = "split-1f1b", .defer = true},
+    {.name = "zero-bubble", .split_weight = true, .defer = true, .search = true},
+    {.name = "eager-zero-bubble", .split_weight = true, .defer = true, .eager = 2, .search = true},
+    {.name = "gpipe", .eager = 0},
+    {.name = "dip", .phases = Rule::Phases::by_device},
+    {.name = "three-phase", .phases = Rule::Phases::by_pipeline},
+};
+
+const Rule* find_rule(const std::string& name) {
+  for (const auto& rule : kRules)
+    if (rule.name == name) return &rule;
+  return nullptr;
+}
+
+Error unknown_schedule(const std::string& name) {
+  std::string known;
+  for (const auto& other : schedule_names()) known += (known.empty() ? "" : ", ") + other;
+  return Error{Errc::invalid_argument, "no schedule is called '" + name + "'; there are " + known,
+               "scheduler.schedule", name_fix(name, schedule_names())};
+}
+
+/// One way to run a rule.
+struct Variant {
+  Lanes lanes = Lanes::strict;
+  bool long_warm_up = false;  ///< As many forwards as the bound allows, not only depth.
+  bool all_room = false;      ///< The bound is the user's, where there is one, not the rule's.
+};
+
+/// Runs one variant of a rule; bounds grow where data demands it and nobody forbids it.
+class Maker {
+ public:
+  Maker(const TaskGraph& graph, const Rule& rule, const std::vector<std::int32_t>& max_in_flight,
+        const Variant& variant)
+      : graph_(graph),
+        rule_(rule),
+        variant_(variant),
+        most_(max_in_flight),
+        microbatches_(tasks_by_stage(graph)) {
+    most_.resize(graph.stages.size(), 0);
+    const auto all = static_cast<std::int32_t>(graph.tasks.size());
+    std::int32_t deepest = 1;
+    for (const auto& stage : graph.stages) deepest = std::max(deepest, stage.depth);
+    for (std::size_t s = 0; s < graph.stages.size(); ++s) {
+      const auto& stage = graph.stages[s];
+      // Zero bubble counts a microbatch until its weight gradient, and gives every stage the peak
+      // of the first one.
+      const auto in_flight = variant.all_room && most_[s] > 0
+                                 ? most_[s]
+                                 : rule.eager * (rule.split_weight ? deepest : stage.depth);
+      const bool runs_ahead = rule.eager == 0 || (is_phased() && stage.encoder);
+      warm_up_.push_back(bounded(s, runs_ahead             ? all
+                                    : variant.long_warm_up ? in_flight
+                                                           : stage.depth));
+      if (rule.search) bounds_.in_flight.push_back(bounded(s, in_flight));
+    }
+    // A lane with deferred parts keeps the user's bound only if it is counted.
+    if (!rule.search && rule.defer) bounds_.in_flight = most_;
+  }
+
+  Result<Timeline> make() {
+    const TaskGraph phased =
+        is_phased()
+            ? with_phases(graph_, rule_.phases == Rule::Phases::by_device ? devices()
+                                                                          : connected_parts(graph_))
+            : TaskGraph{};
+    const TaskGraph& graph = is_phased() ? phased : graph_;
+    for (;;) {
+      Bounds bounds = bounds_;
+      if (!bounds.in_flight.empty()) bounds.in_flight.resize(graph.stages.size());
+      auto result = list_schedule(graph, lanes(graph), bounds);
+      if (result.stuck.empty()) return finish(std::move(result.timeline));
+      if (auto status = give_room(graph, result); !status.ok()) return status.error();
+    }
+  }
+
+ private:
+  bool is_phased() const { return rule_.phases != Rule::Phases::none; }
+  std::int32_t bounded(std::size_t stage, std::int32_t wish) const {
+    return most_[stage] > 0 ? std::min(most_[stage], wish) : wish;
+  }
+  std::vector<std::int32_t> devices() const {
+    std::vector<std::int32_t> devices;
+    for (const auto& stage : graph_.stages) devices.push_back(stage.device);
+    return devices;
+  }
+
+  std::vector<Lane> lanes(const TaskGraph& graph) const {
+    std::vector<Lane> lanes;
+    for (std::size_t s = 0; s < microbatches_.size(); ++s)
+      for (auto& lane : variant_.lanes == Lanes::free
+                            ? free_lanes(microbatches_[s])
+                            : one_forward_one_backward(microbatches_[s], warm_up_[s], rule_.defer))
+        lanes.push_back(std::move(lane));
+    for (std::size_t t = graph_.tasks.size(); t < graph.tasks.size(); ++t)
+      lanes.push_back({{static_cast<std::int32_t>(t)}, 0});  // Barriers.
+    return lanes;
+  }
+
+  /// Lets stages that stand for want of a forward of their own run one more.
+  Status give_room(const TaskGraph& graph, const ListResult& result) {
+    bool helped = false;
+    std::size_t refused = graph_.stages.size();
+    const auto raise = [&](std::vector<std::int32_t>& bounds, std::int32_t stage) {
+      if (bounds.empty() || bounds[at(stage)] == 0) return;
+      const auto count = static_cast<std::int32_t>(microbatches_[at(stage)].size());
+      if (most_[at(stage)] > 0 && bounds[at(stage)] >= most_[at(stage)]) {
+        refused = at(stage);
+      } else if (bounds[at(stage)] < count) {
+        ++bounds[at(stage)];
+        helped = true;
+      }
+    };
+    for (const auto index : result.held_back)
+      raise(bounds_.in_flight, graph.tasks[at(index)].stage);
+    if (variant_.lanes == Lanes::strict)
+      for (const auto index : result.stuck)
+        if (graph.tasks[at(index)].kind != TaskKind::forward)
+          raise(warm_up_, graph.tasks[at(index)].stage);
+    if (helped) return Done{};
+    if (refused < graph_.stages.size())
+      return Error{Errc::infeasible,
+                   "stage " + std::to_string(refused) + " may have " +
+                       std::to_string(most_[refused]) +
+                       " microbatches in flight, but the first backward needs the forward of more",
+                   "max_in_flight",
+                   "allow " + std::to_string(most_[refused] + 1) + ", or defer fewer samples"};
+    return Error{Errc::invalid_argument, "the tasks wait for each other in a circle", "needs",
+                 "a microbatch may only need what runs before it"};
+  }
+
+  /// Drops the barriers; times are those of the order alone.
+  Result<Timeline> finish(Timeline timeline) const {
+    if (is_phased()) {
+      timeline.order.resize(at(graph_.device_count()));
+      timeline = replay(graph_, timeline.order).timeline;
+    }
+    for (std::size_t s = 0; s < most_.size(); ++s)
+      if (most_[s] > 0 && timeline.peak_in_flight[s] > most_[s])
+        return Error{Errc::infeasible,
+                     std::string(rule_.name) + " has " +
+                         std::to_string(timeline.peak_in_flight[s]) +
+                         " microbatches in flight on stage " + std::to_string(s) +
+                         ", more than the " + std::to_string(most_[s]) + " allowed",
+                     "max_in_flight", "allow more, or use 1f1b"};
+    return timeline;
+  }
+
+  const TaskGraph& graph_;
+  const Rule& rule_;
+  const Variant variant_;
+  std::vector<std::int32_t> most_;  // Per stage; 0: no bound.
+  std::vector<std::vector<MicrobatchTasks>> microbatches_;
+  std::vector<std::int32_t> warm_up_;
+  Bounds bounds_;
+};
+
+}  // namespace
+
+const std::vector<std::string>& schedule_names() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> list;
+    for (const auto& rule : kRules) list.emplace_back(rule.name);
+    return list;
+  }();
+  return names;
+}
+
+bool splits_weight_gradient(const std::string& name) {
+  const Rule* rule = find_rule(name);
+  return rule && rule->split_weight;
+}
+
+bool runs_parts_apart(const std::string& name) {
+  const Rule* rule = find_rule(name);
+  return rule && rule->defer;
+}
+
+bool has_fixed_order(const std::string& name) {
+  const Rule* rule = find_rule(name);
+  return rule && !rule->search;
+}
+
+Result<Timeline> make_schedule(const TaskGraph& graph, const std::string& name,
+                               const std::vector<std::int32_t>& max_in_flight) {
+  const Rule* rule = find_rule(name);
+  if (!rule) return unknown_schedule(name);
+  if (!rule->search) return Maker(graph, *rule, max_in_flight, {}).make();
+  std::vector<Variant> variants{{Lanes::free}, {Lanes::strict, false}, {Lanes::strict, true}};
+  const auto is_bound = [](std::int32_t most) { return most > 0; };
+  if (rule->all_room && std::ranges::any_of(max_in_flight, is_bound)) {
+    variants.push_back({Lanes::free, false, true});
+    variants.push_back({Lanes::strict, true, true});
+  }
+  std::optional<Result<Timeline>> best;
+  for (const auto& variant : variants) {
+    auto timeline = Maker(graph, *rule, max_in_flight, variant).make();
+    const bool better =
+        !best ||
+        (timeline.ok() && (!best->ok() || timeline.value().step_ms < best->value().step_ms));
+    if (better) best = std::move(timeline);
+  }
+  return std::move(*best);
+}
+
+}  // namespace troupe::scheduler

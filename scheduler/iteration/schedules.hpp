@@ -1,0 +1,70 @@
+// The named pipeline schedules: who may run ahead how far, and what goes first.
+//
+// Pure. Each is an instance of the list scheduler: lanes and bounds per stage. To add one, add its
+// row to the table in schedules.cpp.
+
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "runtime/vocabulary/result.hpp"
+#include "scheduler/iteration/list_schedule.hpp"
+#include "scheduler/iteration/task_graph.hpp"
+
+namespace troupe::scheduler {
+
+/// Names that `make_schedule` knows, in the order of the interface page.
+const std::vector<std::string>& schedule_names();
+
+/// True if the schedule runs input and weight gradients as tasks of their own, so that the graph
+/// must have `backward_input` and `backward_weight` instead of `backward`.
+bool splits_weight_gradient(const std::string& name);
+
+/// True if the backwards of a microbatch's parts run apart, each as soon as its gradient is there.
+/// In the other schedules all wait for the last, so parts would cost and bring nothing.
+bool runs_parts_apart(const std::string& name);
+
+/// True if the schedule's order on a device of one stage does not depend on times, as long as
+/// nothing is deferred.
+bool has_fixed_order(const std::string& name);
+
+/// Orders the tasks of a graph by a named schedule. `depth` below is the number of stages on a
+/// stage's longest path to the sink, `most` its entry of `max_in_flight`.
+///
+/// - `1f1b`: min(depth, most) forwards, then one backward and one forward in turn (heterogeneous
+///   parallelism, section 3.3). The backwards of a microbatch's parts follow each other. Where
+///   samples are deferred to a later llm microbatch, a stage that would wait for ever gets one more
+///   forward until it does not.
+/// - `split-1f1b`: the same for the first part of each microbatch; the backward of a deferred part
+///   runs as soon as its gradient is there (Entrain, section 4.5.3).
+/// - `eager-1f1b`: as `split-1f1b`, but a stage may run forwards while fewer than 2 x depth are in
+///   flight, or fewer than `most` where that is less or takes less time.
+/// - `zero-bubble`: weight gradients are tasks of their own that fill gaps. In flight, until the
+///   weight gradient, are at most as many microbatches as the pipeline is deep (ZB-H1: the peak of
+///   1F1B).
+/// - `eager-zero-bubble`: the same with twice the memory (ZB-H2).
+///   These three try several forms and keep the fastest: whatever is ready, backwards first; strict
+///   turns after depth forwards; strict turns after as many forwards as the bound allows.
+/// - `gpipe`: all forwards, then all backwards, both in microbatch order.
+/// - `dip`: on each device all encoder forwards, then the llm in 1F1B, then all encoder backwards.
+/// - `three-phase`: the same, but the llm begins when every encoder forward of the pipeline is
+///   done, and encoder backwards begin when its llm has drained.
+///
+/// `max_in_flight`: microbatches per stage from the begin of the forward to the end of the last
+/// task; empty, or 0 for a stage: no bound. `gpipe`, `dip` and `three-phase` need room for all that
+/// they run ahead.
+///
+/// The result depends on the times of the tasks where a device has several stages, and in the
+/// schedules that search or defer (`eager-*`, `*zero-bubble`, `split-1f1b`).
+///
+/// Cost: O(tasks log tasks); once more for each time the bound of a stage is raised.
+///
+/// Errors:
+/// - invalid_argument: no such schedule, the nearest name is given; or a circle in the graph.
+/// - infeasible: `max_in_flight` is too small; the message names stage and bound.
+Result<Timeline> make_schedule(const TaskGraph& graph, const std::string& name,
+                               const std::vector<std::int32_t>& max_in_flight = {});
+
+}  // namespace troupe::scheduler

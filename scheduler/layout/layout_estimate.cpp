@@ -1,0 +1,127 @@
+#include "scheduler/layout/layout_estimate.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+#include "scheduler/cost/state_bytes.hpp"
+#include "scheduler/simulate/predicted_costs.hpp"
+
+namespace troupe::scheduler {
+
+namespace {
+
+std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
+
+/// The largest sum over the devices of a shape; `bytes_of(track, segment, layer)` is one layer's.
+template <class BytesOf>
+double fullest(const PipelineShape& shape, BytesOf bytes_of) {
+  std::vector<double> bytes(at(shape.devices));
+  for (const Track& track : shape.tracks)
+    for (std::int32_t s = 0; s < track.segments(); ++s)
+      for (auto l = track.cuts[at(s)]; l < track.cuts[at(s) + 1]; ++l)
+        bytes[at(track.first_device + s)] += bytes_of(track, s, track.layers[at(l)]);
+  return *std::max_element(bytes.begin(), bytes.end());
+}
+
+}  // namespace
+
+double reduction_ms_per_byte(const AutoLayoutRequest& request, std::int32_t holders) {
+  const auto& speeds = request.prediction.speeds;
+  const auto per_byte = [](double gigabytes_per_s) {
+    return gigabytes_per_s > 0 ? 1 / (gigabytes_per_s * 1e6) : 0;
+  };
+  return bytes_per_element(request.prediction.dtype) /
+         state_bytes_per_trained_element(request.prediction.dtype) * (holders - 1) / holders *
+         (per_byte(speeds.reduce_gigabytes_per_s) + 2 * per_byte(speeds.network.gigabytes_per_s));
+}
+
+LayoutEstimate::LayoutEstimate(const AutoLayoutRequest& request,
+                               std::shared_ptr<const LayerWeights> weights, std::int32_t pipelines)
+    : request_(request),
+      weights_(std::move(weights)),
+      reduction_ms_per_byte_(reduction_ms_per_byte(request, pipelines)) {
+  const auto own = std::max<std::int64_t>(request.global_batch / pipelines, 1);
+  microbatches_ = static_cast<double>(std::min(request.microbatches, own));
+  const ModelGraph& model = request.model->graph();
+  std::vector<double> of_module(model.modules.size());
+  for (std::size_t i = 0; i < weights_->layers.size(); ++i) {
+    const ModuleId module = weights_->layers[i].module;
+    const double ms = weights_->work_ms[i];
+    work_ms_ += ms;
+    largest_layer_ms_ = std::max(largest_layer_ms_, ms);
+    of_module[module.index()] += ms;
+    if (!model.at(module).freeze) trained_bytes_ += weights_->state_bytes[i];
+    const double bytes = weights_->state_bytes[i] + weights_->activation_bytes[i];
+    bytes_ += bytes;
+    if (bytes > largest_layer_bytes_)
+      largest_layer_bytes_ = bytes, largest_layer_ = weights_->layers[i];
+  }
+  llm_ms_ = std::exchange(of_module[model.llm().index()], 0);
+  longest_encoder_ms_ = *std::max_element(of_module.begin(), of_module.end());
+}
+
+double LayoutEstimate::ms(const PipelineShape& shape) const {
+  return path_ms(shape) + latency_ms(shape.devices) + (microbatches_ - 1) * shape.slowest_ms +
+         reduction_ms(shape);
+}
+
+double LayoutEstimate::least_ms(PipelineForm form, std::int32_t groups, double slowest_ms) const {
+  const double path_ms =
+      form == PipelineForm::side_by_side ? longest_encoder_ms_ + llm_ms_ : work_ms_;
+  return path_ms + latency_ms(groups) + (microbatches_ - 1) * slowest_ms +
+         trained_bytes_ / groups * reduction_ms_per_byte_;
+}
+
+double LayoutEstimate::least_ms(std::int32_t groups) const {
+  const double slowest = std::max(largest_layer_ms_, work_ms_ / groups);
+  return llm_ms_ + (microbatches_ - 1) * slowest + trained_bytes_ / groups * reduction_ms_per_byte_;
+}
+
+double LayoutEstimate::fullest_bytes(const PipelineShape& shape, double microbatches_max) const {
+  return fullest(shape, [&](const Track& track, std::int32_t segment, auto layer) {
+    const bool last = &track == &shape.tracks.back();
+    const auto depth = track.segments() - segment + (last ? 0 : shape.tracks.back().segments());
+    const double in_flight = std::min<double>(microbatches_max, depth);
+    return weights_->state_bytes[layer] + in_flight * weights_->activation_bytes[layer];
+  });
+}
+
+double LayoutEstimate::least_bytes(std::int32_t groups) const {
+  return std::max(largest_layer_bytes_, bytes_ / groups);
+}
+
+/// Work of the longest path through a pipeline, for one microbatch.
+double LayoutEstimate::path_ms(const PipelineShape& shape) const {
+  const ModuleId llm_module = request_.model->graph().llm();
+  double encoders = 0, llm = 0;
+  for (const Track& track : shape.tracks) {
+    double encoder_part = 0;
+    for (const auto layer : track.layers)
+      (weights_->layers[layer].module == llm_module ? llm : encoder_part) +=
+          weights_->work_ms[layer];
+    encoders = shape.form == PipelineForm::side_by_side ? std::max(encoders, encoder_part)
+                                                        : encoders + encoder_part;
+  }
+  return encoders + llm;
+}
+
+/// Least time that rows and their gradients travel from group to group of a pipeline.
+double LayoutEstimate::latency_ms(std::int32_t groups) const {
+  const auto& speeds = request_.prediction.speeds;
+  const bool one_node = groups <= request_.cluster.devices_per_node;
+  return 2 * (groups - 1) * (one_node ? speeds.node : speeds.network).latency_ms;
+}
+
+/// Gradients of the fullest device.
+double LayoutEstimate::reduction_ms(const PipelineShape& shape) const {
+  if (reduction_ms_per_byte_ == 0) return 0;
+  const ModelGraph& model = request_.model->graph();
+  return reduction_ms_per_byte_ * fullest(shape, [&](const Track&, std::int32_t, auto layer) {
+           return model.at(weights_->layers[layer].module).freeze ? 0
+                                                                  : weights_->state_bytes[layer];
+         });
+}
+
+}  // namespace troupe::scheduler

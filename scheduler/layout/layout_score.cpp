@@ -1,0 +1,218 @@
+#include "scheduler/layout/layout_score.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <numeric>
+#include <utility>
+
+#include "runtime/vocabulary/random.hpp"
+#include "scheduler/iteration/plan_iteration.hpp"
+
+namespace troupe::scheduler {
+
+namespace {
+
+constexpr std::int64_t kBatches = 3;
+constexpr std::int64_t kManySamples = 256;  ///< So many already have the mean mix.
+constexpr std::int64_t kWeighedMicrobatches = 8;
+constexpr std::int64_t kWeighedSamples = 128;  ///< The simulator has the last word on all of them.
+
+std::int32_t narrow(std::int64_t count) { return static_cast<std::int32_t>(count); }
+
+/// Every layer a stage of its own, so that the costs of stages are those of layers.
+Result<ParallelPlan> finest_plan(const ModelGraph& model) {
+  HandLayout layout;
+  auto& stages = layout.pipelines.emplace_back();
+  for (const auto& module : model.modules)
+    for (std::int32_t l = 0; l < static_cast<std::int32_t>(module.layers.size()); ++l)
+      stages.push_back({narrow(static_cast<std::int64_t>(stages.size())),
+                        0,
+                        {{module.name, LayerRange{l, l + 1}}}});
+  return place_by_hand(model, layout, {narrow(static_cast<std::int64_t>(stages.size())), 1});
+}
+
+/// Indices of `count` samples drawn with a seed, without repetition while there are enough.
+std::vector<std::size_t> draw(std::size_t samples, std::int64_t count, std::uint64_t seed) {
+  Random random(seed);
+  std::vector<std::size_t> left, drawn;
+  for (std::int64_t i = 0; i < count; ++i) {
+    if (left.empty()) {
+      left.resize(samples);
+      std::iota(left.begin(), left.end(), std::size_t{0});
+    }
+    const auto place = static_cast<std::size_t>(random.below(left.size()));
+    drawn.push_back(left[place]);
+    left[place] = left.back();
+    left.pop_back();
+  }
+  return drawn;
+}
+
+}  // namespace
+
+void add_step(const SimulatedStep& step, PredictedStep& sum) {
+  sum.step_ms += step.step_ms;
+  sum.bubble += step.bubble;
+  sum.stage_ms.resize(step.stage_ms.size());
+  sum.stage_bubble.resize(step.stage_bubble.size());
+  sum.peak_memory_bytes.resize(step.peak_memory_bytes.size());
+  for (std::size_t s = 0; s < step.stage_ms.size(); ++s) {
+    sum.stage_ms[s] += step.stage_ms[s];
+    sum.stage_bubble[s] += step.stage_bubble[s];
+  }
+  for (std::size_t d = 0; d < step.peak_memory_bytes.size(); ++d)
+    sum.peak_memory_bytes[d] = std::max(sum.peak_memory_bytes[d], step.peak_memory_bytes[d]);
+}
+
+void divide_steps(PredictedStep& sum, double count) {
+  sum.step_ms /= count;
+  sum.bubble /= count;
+  for (auto& ms : sum.stage_ms) ms /= count;
+  for (auto& share : sum.stage_bubble) share /= count;
+}
+
+std::vector<SampleShape> draw_batch(const std::vector<SampleShape>& samples, std::int64_t count,
+                                    std::uint64_t seed) {
+  std::vector<SampleShape> batch;
+  for (const auto drawn : draw(samples.size(), count, seed)) {
+    batch.push_back(samples[drawn]);
+    batch.back().position = std::ssize(batch) - 1;
+  }
+  return batch;
+}
+
+LayoutScorer::LayoutScorer(const AutoLayoutRequest& request)
+    : request_(request), finest_(finest_plan(request.model->graph())) {
+  const auto batches = std::clamp<std::int64_t>(kManySamples / request.global_batch, 1, kBatches);
+  std::map<std::size_t, std::int32_t> index;
+  std::vector<SampleShape> drawn;  // Each sample once.
+  for (std::int64_t b = 0; b < batches; ++b) {
+    const auto seed = request.seed + static_cast<std::uint64_t>(b);
+    batches_.push_back(draw_batch(request.samples, request.global_batch, seed));
+    auto& of = drawn_of_.emplace_back();
+    for (const auto sample : draw(request.samples.size(), request.global_batch, seed)) {
+      const auto [known, fresh] = index.try_emplace(sample, narrow(std::ssize(drawn)));
+      if (fresh) drawn.push_back(request.samples[sample]);
+      of.push_back(known->second);
+    }
+  }
+  sums_ = std::make_unique<SampleSums>(*request.model, drawn);
+}
+
+ParallelPlan LayoutScorer::finest_at(const std::vector<Parallelism>& parallelisms) const {
+  ParallelPlan plan = finest_.value();
+  for (Stage& stage : plan.stages)
+    if (const auto m = stage.runs.front().module.index(); m < parallelisms.size())
+      stage.grid = parallelisms[m];
+  return plan;
+}
+
+Result<const LayoutScorer::BatchCosts*> LayoutScorer::costs_at(const ParallelPlan& plan) {
+  Degrees degrees(plan.model.modules.size());
+  for (const Stage& stage : plan.stages)
+    for (const LayerRun& run : stage.runs) {
+      auto& own = degrees[run.module.index()];
+      if (std::ranges::find(own, stage.grid) == own.end()) own.push_back(stage.grid);
+    }
+  const auto before = known_.find(degrees);
+  if (before != known_.end()) return &before->second;
+  auto costs = sums_->of(plan);
+  if (!costs.ok()) return std::move(costs).error();
+  BatchCosts made;
+  for (const auto& order : drawn_of_) made.push_back(costs.value().in_order(order));
+  return &known_.emplace(std::move(degrees), std::move(made)).first->second;
+}
+
+Result<LayerWeights> LayoutScorer::weights(std::int32_t pipelines,
+                                           const std::vector<Parallelism>& parallelisms) {
+  const auto before = weighed_.find({pipelines, parallelisms});
+  if (before != weighed_.end()) return before->second;
+  if (!finest_.ok()) return finest_.error();
+  const ParallelPlan plan = finest_at(parallelisms);
+  const auto costs = costs_at(plan);
+  if (!costs.ok()) return costs.error();
+  auto weights = weigh(costs.value()->front(), parallelisms, pipelines);
+  // Stages stand in topological order, which need not be that of the modules.
+  const auto of_stages = stage_state_bytes(plan, request_.prediction);
+  std::map<LayerId, double> bytes;
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    const LayerRun& run = plan.stages[s].runs.front();
+    bytes[{run.module, run.layers.begin}] = of_stages[s];
+  }
+  for (const auto& [layer, own] : bytes) weights.state_bytes.push_back(own);
+  weighed_.emplace(std::pair{pipelines, parallelisms}, weights);
+  return weights;
+}
+
+LayerWeights LayoutScorer::weigh(const SampleCosts& costs,
+                                 const std::vector<Parallelism>& parallelisms,
+                                 std::int32_t pipelines) const {
+  // Samples are dealt in order, larger shares first: the first pipeline has the first ones.
+  const auto own = (request_.global_batch + pipelines - 1) / pipelines;
+  auto microbatches = cut_by_count(0, narrow(own), narrow(request_.microbatches));
+  // Of large microbatches fewer have as many samples.
+  const auto size = std::ssize(microbatches.front().parts.front().samples);
+  const auto weighed_count = static_cast<std::size_t>(
+      std::clamp<std::int64_t>(kWeighedSamples / size, 1, kWeighedMicrobatches));
+  if (microbatches.size() > weighed_count) microbatches.resize(weighed_count);
+
+  LayerWeights weights;
+  const ModelGraph& model = request_.model->graph();
+  std::vector<AlikeLayers> layers, before;
+  for (std::size_t m = 0; m < model.modules.size(); ++m)
+    for (std::int32_t l = 0; l < narrow(std::ssize(model.modules[m].layers)); ++l) {
+      weights.layers.push_back({ModuleId{m}, l});
+      layers.clear();
+      costs.add({ModuleId{m}, {l, l + 1}},
+                m < parallelisms.size() ? parallelisms[m] : Parallelism{}, layers);
+      if (layers == before) {  // Most layers are like the one before them.
+        weights.work_ms.push_back(weights.work_ms.back());
+        weights.activation_bytes.push_back(weights.activation_bytes.back());
+        continue;
+      }
+      double work_ms = 0, activations = 0;
+      for (const auto& microbatch : microbatches) {
+        const PassCosts cost = costs.part(layers, microbatch.parts.front().samples);
+        work_ms += cost.forward + (cost.input_grad + cost.weight_grad);
+        activations = std::max(activations, cost.activations);
+      }
+      weights.work_ms.push_back(work_ms / static_cast<double>(microbatches.size()));
+      weights.activation_bytes.push_back(activations);
+      std::swap(layers, before);
+    }
+  return weights;
+}
+
+Result<PredictedStep> LayoutScorer::score(const ParallelPlan& plan, std::size_t batches) {
+  const auto of_batches = costs_at(plan);
+  if (!of_batches.ok()) return of_batches.error();
+  const std::size_t count = batches == 0 ? batches_.size() : std::min(batches, batches_.size());
+  PredictedStep sum;
+  for (std::size_t b = 0; b < count; ++b) {
+    IterationInput input;
+    input.samples = batches_[b];
+    input.schedule = request_.schedule;
+    input.microbatches =
+        assign_by_count(plan, narrow(request_.global_batch), narrow(request_.microbatches));
+    const auto costs =
+        predicted_costs(plan, (*of_batches.value())[b], input.microbatches, request_.prediction);
+    input.task_cost = costs.task_ms;
+    input.message_cost = message_costs(plan, costs);
+    auto iteration = plan_iteration(plan, std::move(input));
+    if (!iteration.ok()) return std::move(iteration).error();
+    auto step = simulate(plan, iteration.value(), costs);
+    if (!step.ok()) return std::move(step).error();
+    add_step(step.value(), sum);
+  }
+  divide_steps(sum, static_cast<double>(count));
+  return sum;
+}
+
+double LayoutScorer::actions(std::int32_t pipelines, std::int32_t groups) const {
+  const auto microbatches = static_cast<double>(
+      std::min(request_.microbatches, request_.global_batch / std::max(pipelines, 1)));
+  // Forward, backward and two transfers of each in every batch, with a second stage on some groups.
+  return static_cast<double>(batches_.size()) * 8 * groups * (microbatches + 4);
+}
+
+}  // namespace troupe::scheduler

@@ -1,0 +1,67 @@
+// What a candidate layout costs: the simulator's answer, and what each layer weighs before there is
+// a layout. Helper of auto_layout.cpp; means of steps also serve commands that simulate many.
+//
+// Pure.
+
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "scheduler/cost/sample_costs.hpp"
+#include "scheduler/layout/auto_layout.hpp"
+#include "scheduler/layout/layout_shapes.hpp"
+#include "scheduler/simulate/simulate_plan.hpp"
+
+namespace troupe::scheduler {
+
+/// Adds a step of the same layout to `sum`: times and bubbles are summed, the largest memory stays.
+void add_step(const SimulatedStep& step, PredictedStep& sum);
+
+/// Makes means of the times and bubbles of `count` added steps. REQUIRES: count > 0.
+void divide_steps(PredictedStep& sum, double count);
+
+/// Scores layouts of one request. Holds the batches that all candidates are compared on, and
+/// remembers what their samples cost at each choice of degrees. Single owner.
+class LayoutScorer {
+ public:
+  /// `request` outlives the scorer. REQUIRES: samples, a batch of at least one.
+  explicit LayoutScorer(const AutoLayoutRequest& request);
+
+  /// What layers weigh when the batch is dealt to `pipelines`, with these degrees per module.
+  /// Remembered. Errors: as `predicted_costs`.
+  Result<LayerWeights> weights(std::int32_t pipelines,
+                               const std::vector<Parallelism>& parallelisms);
+
+  /// Simulates a step of every batch; `batches` limits how many (0: all).
+  /// Errors: as `predict_step`.
+  Result<PredictedStep> score(const ParallelPlan& plan, std::size_t batches = 0);
+
+  /// Actions that one simulated step of such a layout has, about.
+  double actions(std::int32_t pipelines, std::int32_t groups) const;
+
+ private:
+  /// Per module the degrees that it has somewhere in a layout.
+  using Degrees = std::vector<std::vector<Parallelism>>;
+  using BatchCosts = std::vector<SampleCosts>;  ///< Per batch.
+
+  LayerWeights weigh(const SampleCosts& costs, const std::vector<Parallelism>& parallelisms,
+                     std::int32_t pipelines) const;
+  /// Remembered. Errors: as `predicted_costs`.
+  Result<const BatchCosts*> costs_at(const ParallelPlan& plan);
+  /// The finest plan with stages of these degrees, whose devices nobody reads.
+  ParallelPlan finest_at(const std::vector<Parallelism>& parallelisms) const;
+
+  const AutoLayoutRequest& request_;
+  Result<ParallelPlan> finest_;  ///< Every layer a stage.
+  std::vector<std::vector<SampleShape>> batches_;
+  std::unique_ptr<SampleSums> sums_;                 ///< Over each drawn sample once.
+  std::vector<std::vector<std::int32_t>> drawn_of_;  ///< Per batch and position: its sample there.
+  std::map<Degrees, BatchCosts> known_;
+  std::map<std::pair<std::int32_t, std::vector<Parallelism>>, LayerWeights> weighed_;
+};
+
+}  // namespace troupe::scheduler

@@ -1,0 +1,61 @@
+#include "scheduler/recovery/failure_events.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "runtime/vocabulary/random.hpp"
+
+namespace troupe::scheduler {
+
+namespace {
+
+std::int64_t take_one(RankList& nodes, Random& random) {
+  const auto index = static_cast<std::ptrdiff_t>(random.below(nodes.size()));
+  const auto node = nodes[static_cast<std::size_t>(index)];
+  nodes.erase(nodes.begin() + index);
+  return node;
+}
+
+}  // namespace
+
+std::vector<NodeEvent> periodic_failures(std::int64_t node_count, std::int64_t count,
+                                         double period_ms, std::uint64_t seed) {
+  Random random(seed);
+  RankList nodes;
+  for (std::int64_t node = 0; node < node_count; ++node) nodes.push_back(node);
+  std::vector<NodeEvent> events;
+  for (std::int64_t i = 1; i <= count; ++i)
+    events.push_back({static_cast<double>(i) * period_ms, {take_one(nodes, random)}, {}});
+  return events;
+}
+
+std::vector<NodeEvent> random_failures(std::int64_t node_count, std::int64_t count, double mean_ms,
+                                       std::uint64_t seed) {
+  auto events = periodic_failures(node_count, count, mean_ms, seed);
+  Random random(seed ^ 0x5DEECE66Du);  // Times apart from the choice of nodes.
+  double now_ms = 0;
+  for (auto& event : events) event.time_ms = now_ms -= mean_ms * std::log1p(-random.uniform());
+  return events;
+}
+
+std::vector<NodeEvent> events_of_counts(const std::vector<NodeCount>& counts, std::uint64_t seed) {
+  Random random(seed);
+  std::vector<NodeEvent> events;
+  RankList nodes;
+  std::int64_t next_id = counts.empty() ? 0 : counts.front().nodes;
+  for (std::int64_t node = 0; node < next_id; ++node) nodes.push_back(node);
+  for (const auto& [time_ms, wanted] : counts) {
+    NodeEvent event{time_ms, {}, {}};
+    while (static_cast<std::int64_t>(nodes.size()) > wanted)
+      event.lost.push_back(take_one(nodes, random));
+    while (static_cast<std::int64_t>(nodes.size()) < wanted) {
+      event.joined.push_back(next_id);
+      nodes.push_back(next_id++);
+    }
+    std::sort(event.lost.begin(), event.lost.end());
+    if (!event.lost.empty() || !event.joined.empty()) events.push_back(std::move(event));
+  }
+  return events;
+}
+
+}  // namespace troupe::scheduler

@@ -1,0 +1,51 @@
+#include "scheduler/simulate/device_memory.hpp"
+
+#include <algorithm>
+
+namespace troupe::scheduler {
+
+DeviceMemory::DeviceMemory(const std::vector<Action>& list) {
+  std::vector<MessageEnd> ends;
+  for (const auto& action : list)
+    if (action.microbatch.valid()) ends.push_back({action.stage, action.microbatch, action.part});
+  std::sort(ends.begin(), ends.end());
+  for (const auto& end : ends) {
+    if (parts_.empty() || parts_.back().end != end) parts_.push_back({end, 0, false, 0});
+    ++parts_.back().actions_left;
+  }
+}
+
+DeviceMemory::Part* DeviceMemory::find(const MessageEnd& end) {
+  const auto found =
+      std::lower_bound(parts_.begin(), parts_.end(), end,
+                       [](const Part& part, const MessageEnd& key) { return part.end < key; });
+  return found != parts_.end() && found->end == end ? &*found : nullptr;
+}
+
+void DeviceMemory::compute(const MessageEnd& part, double bytes, double begin_ms, double end_ms) {
+  Part* held = find(part);
+  if (!held) return;
+  if (!held->open) {
+    held->open = true;
+    held->bytes += bytes;
+    changes_.emplace_back(begin_ms, bytes);
+  }
+  if (--held->actions_left == 0) changes_.emplace_back(end_ms, -held->bytes);
+}
+
+void DeviceMemory::arrive(const MessageEnd& part, double bytes, double ms) {
+  Part* held = find(part);
+  if (!held || held->actions_left == 0) return;
+  held->bytes += bytes;
+  changes_.emplace_back(ms, bytes);
+}
+
+double DeviceMemory::peak_bytes() const {
+  auto changes = changes_;
+  std::sort(changes.begin(), changes.end());
+  double held = state_bytes_, peak = state_bytes_;
+  for (const auto& [ms, bytes] : changes) peak = std::max(peak, held += bytes);
+  return peak;
+}
+
+}  // namespace troupe::scheduler

@@ -1,0 +1,235 @@
+#include "scheduler/simulate/predicted_costs.hpp"
+#include "scheduler/cost/state_bytes.hpp"
+#include "scheduler/iteration/rank_links.hpp"
+#include "scheduler/state/standby_holders.hpp"
+#include "scheduler/state/state_moves.hpp"
+
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <utility>
+
+namespace troupe::scheduler {
+
+namespace {
+
+/// What a stage keeps and updates, whatever the samples.
+struct StageState {
+  double bytes = 0;
+  double elements = 0;  ///< That train.
+  double groups = 0;
+};
+
+std::vector<StageState> stage_states(const ParallelPlan& plan, const PredictionOptions& options) {
+  std::vector<StageState> states(plan.stages.size());
+  for (const auto& group : plan.groups)
+    for (const auto& holder : group.uses) {
+      StageState& state = states[holder.stage.index()];
+      const auto elements = static_cast<double>(group.elements_at(plan.at(holder.stage).grid.tp));
+      state.elements += elements;
+      state.groups += 1;
+      state.bytes += elements * state_bytes_per_trained_element(options.dtype);
+    }
+  const double element = bytes_per_element(options.dtype);
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    const std::int32_t tp = plan.stages[s].grid.tp;
+    const auto keep = [&](std::int64_t elements) {
+      states[s].bytes += element * static_cast<double>(elements);
+    };
+    for (const auto& run : plan.stages[s].runs) {
+      const ModuleSpec& module = plan.model.at(run.module);
+      for (auto layer = run.layers.begin; layer < run.layers.end; ++layer) {
+        const auto& spec = module.layers[static_cast<std::size_t>(layer)];
+        keep(spec.constant_elements);
+        if (!module.freeze) continue;
+        keep(split_over(spec.parameter_elements, spec.splits, tp));
+        for (const auto& tied : plan.model.tied)
+          for (const LayerId use : tied.layers)
+            if (use == LayerId{run.module, layer})
+              keep(split_over(tied.parameter_elements, tied.splits, tp));
+      }
+    }
+  }
+  return states;
+}
+
+/// What each device keeps and updates without a stage: whole parameters, also where stages split
+/// them, as one device may have to hand them to stages of any degrees.
+std::vector<StageState> standby_states(const ParallelPlan& plan, const PredictionOptions& options) {
+  std::vector<StageState> states(plan.devices.size());
+  if (plan.standbys.empty()) return states;
+  const auto units = state_units(plan.model);
+  for (const Standby& standby : plan.standbys) {
+    const StateUnit& unit = unit_of(units, standby);
+    StageState& state = states[standby.device.index()];
+    state.bytes += unit.bytes(options.dtype);
+    state.elements += static_cast<double>(unit.trained);
+    state.groups += unit.trained > 0 ? 1 : 0;
+  }
+  return states;
+}
+
+}  // namespace
+
+std::vector<double> stage_state_bytes(const ParallelPlan& plan, const PredictionOptions& options) {
+  std::vector<double> bytes;
+  for (const auto& state : stage_states(plan, options)) bytes.push_back(state.bytes);
+  return bytes;
+}
+
+std::vector<double> standby_state_bytes(const ParallelPlan& plan,
+                                        const PredictionOptions& options) {
+  std::vector<double> bytes;
+  for (const auto& state : standby_states(plan, options)) bytes.push_back(state.bytes);
+  return bytes;
+}
+
+namespace {
+
+double task_ms(const PassCosts& passes, TaskKind kind) {
+  switch (kind) {
+    case TaskKind::forward: return passes.forward;
+    case TaskKind::backward: return passes.input_grad + passes.weight_grad;
+    case TaskKind::backward_input: return passes.input_grad;
+    case TaskKind::backward_weight: return passes.weight_grad;
+  }
+  return 0;
+}
+
+std::vector<std::vector<AlikeLayers>> layers_of_stages(const ParallelPlan& plan,
+                                                       const SampleCosts& samples) {
+  std::vector<std::vector<AlikeLayers>> layers;
+  for (const auto& stage : plan.stages) {
+    auto& own = layers.emplace_back();
+    for (const auto& run : stage.runs) samples.add(run, stage.grid, own);
+  }
+  return layers;
+}
+
+/// `passes`: what a stage takes for a part, as `PassCosts`.
+template <class Passes>
+SimulationCosts costs_of(const ParallelPlan& plan, const PredictionOptions& options,
+                         Passes passes_of) {
+  const auto passes = std::make_shared<const Passes>(std::move(passes_of));
+  SimulationCosts costs;
+  costs.task_ms = [passes](StageId stage, const std::vector<std::int32_t>& part, TaskKind kind) {
+    return task_ms((*passes)(stage, part), kind);
+  };
+  costs.activation_bytes = [passes](StageId stage, const std::vector<std::int32_t>& part) {
+    return (*passes)(stage, part).activations;
+  };
+  const auto states = std::make_shared<const std::vector<StageState>>(stage_states(plan, options));
+  costs.state_bytes = [states](StageId stage) { return (*states)[stage.index()].bytes; };
+  const auto update_ms = [speeds = options.speeds](const StageState& state) {
+    const double rate = speeds.optimizer_elements_per_s / 1000;
+    return state.groups * speeds.optimizer_group_ms + (rate > 0 ? state.elements / rate : 0);
+  };
+  costs.optimizer_ms = [states, update_ms](StageId stage) {
+    return update_ms((*states)[stage.index()]);
+  };
+  const auto standbys =
+      std::make_shared<const std::vector<StageState>>(standby_states(plan, options));
+  costs.standby_bytes = [standbys](DeviceId device) { return (*standbys)[device.index()].bytes; };
+  costs.standby_optimizer_ms = [standbys, update_ms](DeviceId device) {
+    return update_ms((*standbys)[device.index()]);
+  };
+  costs.bytes_per_element = bytes_per_element(options.dtype);
+  costs.reduce_gigabytes_per_s = options.speeds.reduce_gigabytes_per_s;
+  costs.device = options.speeds.device;
+  costs.node = options.speeds.node;
+  costs.network = options.speeds.network;
+  return costs;
+}
+
+}  // namespace
+
+Result<std::vector<SampleWork>> sample_workloads(const CostModel& model,
+                                                 std::span<const SampleShape> samples,
+                                                 std::span<const Parallelism> parallelisms) {
+  const auto costs = SampleSums(model, samples).at(parallelisms);
+  if (!costs.ok()) return costs.error();
+  const ModelGraph& graph = model.graph();
+  std::vector<AlikeLayers> encoder, llm;
+  for (std::size_t m = 0; m < graph.modules.size(); ++m) {
+    const auto layers = static_cast<std::int32_t>(graph.modules[m].layers.size());
+    costs.value().add({ModuleId{m}, {0, layers}},
+                      m < parallelisms.size() ? parallelisms[m] : Parallelism{},
+                      graph.modules[m].kind == ModuleKind::llm ? llm : encoder);
+  }
+  std::vector<SampleWork> works;
+  for (std::size_t s = 0; s < samples.size(); ++s) {
+    const PassCosts left = costs.value().sample(encoder, s);
+    const PassCosts right = costs.value().sample(llm, s);
+    works.push_back({left.forward, left.forward + left.input_grad + left.weight_grad, right.forward,
+                     right.forward + right.input_grad + right.weight_grad});
+  }
+  return works;
+}
+
+Result<SimulationCosts> predicted_costs(const ParallelPlan& plan, const CostModel& model,
+                                        std::span<const SampleShape> samples,
+                                        const PredictionOptions& options) {
+  auto of_samples = SampleSums(model, samples).of(plan);
+  if (!of_samples.ok()) return std::move(of_samples).error();
+  return predicted_costs(plan, of_samples.value(), options);
+}
+
+SimulationCosts predicted_costs(const ParallelPlan& plan, const SampleCosts& samples,
+                                const PredictionOptions& options) {
+  return costs_of(plan, options,
+                  [samples, layers = layers_of_stages(plan, samples)](
+                      StageId stage, const std::vector<std::int32_t>& part) {
+                    return samples.part(layers[stage.index()], part);
+                  });
+}
+
+SimulationCosts predicted_costs(const ParallelPlan& plan, const SampleCosts& samples,
+                                const std::vector<MicrobatchList>& microbatches,
+                                const PredictionOptions& options) {
+  // A sample stands in one part of each group, so that its first sample tells a part.
+  struct Known {
+    std::vector<std::vector<std::size_t>>
+        number;                                 // Per group: of a part in its replica, by sample.
+    std::vector<std::vector<PassCosts>> costs;  // Per stage, by that number.
+  };
+  const auto known = std::make_shared<Known>();
+  known->number.resize(plan.module_groups.size());
+  const auto layers = layers_of_stages(plan, samples);
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    const ReplicaId replica = plan.stages[s].replica;
+    auto& number = known->number[plan.at(replica).group.index()];
+    auto& costs = known->costs.emplace_back();
+    for (const auto& microbatch : microbatches[replica.index()])
+      for (const auto& part : microbatch.parts) {
+        const auto first = static_cast<std::size_t>(part.samples.front());
+        if (number.size() <= first) number.resize(first + 1);
+        number[first] = costs.size();
+        costs.push_back(samples.part(layers[s], part.samples));
+      }
+  }
+  std::vector<const std::vector<std::size_t>*> numbers;  // Per stage.
+  for (std::size_t s = 0; s < plan.stages.size(); ++s)
+    numbers.push_back(&known->number[plan.at(plan.stages[s].replica).group.index()]);
+  return costs_of(plan, options,
+                  [known, numbers](StageId stage, const std::vector<std::int32_t>& part) {
+                    const auto first = static_cast<std::size_t>(part.front());
+                    return known->costs[stage.index()][(*numbers[stage.index()])[first]];
+                  });
+}
+
+MessageCost message_costs(const ParallelPlan& plan, const SimulationCosts& costs) {
+  SimulationCosts links;  // The speeds alone: what stages cost may be large.
+  links.device = costs.device;
+  links.node = costs.node;
+  links.network = costs.network;
+  return [&plan, links, element = costs.bytes_per_element](const Message& message) {
+    const Stage& from = plan.at(message.source.stage);
+    const Stage& to = plan.at(message.destination.stage);
+    const LinkSpeed& link = links.link(link_class(plan, from, to));
+    const double bytes = static_cast<double>(message.rows) * static_cast<double>(message.width) *
+                         element * rank_share(from.grid, to.grid);
+    return link.latency_ms + (link.gigabytes_per_s > 0 ? bytes / (link.gigabytes_per_s * 1e6) : 0);
+  };
+}
+
+}  // namespace troupe::scheduler

@@ -1,0 +1,375 @@
+#include "scheduler/simulate/simulate_plan.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <limits>
+#include <map>
+#include <numbers>
+#include <set>
+#include <span>
+
+#include "runtime/vocabulary/random.hpp"
+#include "scheduler/check/check_plan.hpp"
+#include "scheduler/iteration/sum_traffic.hpp"
+#include "scheduler/simulate/check_simulation.hpp"
+#include "scheduler/simulate/device_memory.hpp"
+
+namespace troupe::scheduler {
+
+namespace {
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
+
+/// The run of one simulation. Devices run until they must wait; what arrives wakes them. As no
+/// device's time depends on the order in which devices are looked at, no clock is shared.
+///
+/// Devices that share a list (`ParallelPlan::leads`) do the same at the same time, each with links
+/// and memory of its own: the first of them stands for all.
+class Simulation {
+ public:
+  Simulation(const ParallelPlan& plan, const IterationPlan& iteration, const SimulationCosts& costs,
+             const SimulationOptions& options)
+      : plan_(plan),
+        iteration_(iteration),
+        costs_(costs),
+        options_(options),
+        devices_(plan.devices.size()),
+        rows_(iteration.messages.size()),
+        gradients_(iteration.messages.size()) {
+    for (std::size_t d = 0; d < devices_.size(); ++d) {
+      list_count_ += plan.is_lead(DeviceId{d}) ? 1 : 0;
+      devices_[d].stop_ms = kNever;
+      for (const auto& failure : options.failures)
+        if (failure.node == plan.devices[d].node)
+          devices_[d].stop_ms = std::min(devices_[d].stop_ms, failure.at_ms);
+    }
+    for (std::size_t s = 0; s < plan.stages.size(); ++s)
+      leads_.push_back(plan.leads_of(StageId{s}));
+    for (std::size_t m = 0; m < iteration.messages.size(); ++m) {
+      rows_[m].left = list_count(iteration.messages[m].source.stage);
+      gradients_[m].left = list_count(iteration.messages[m].destination.stage);
+    }
+    for (std::size_t g = 0; g < plan.groups.size(); ++g) {
+      Group& group = groups_.emplace_back(Group{SumTraffic(plan, GroupId{g}), {}, {}});
+      group.gradients.left = group.traffic.senders();
+      group.sums.left = group.traffic.owners();
+    }
+    result_.stage_ms.resize(plan.stages.size());
+    place_state();
+  }
+
+  Result<SimulatedStep> run() {
+    for (std::size_t d = 0; d < devices_.size(); ++d)
+      ready_.push_back(static_cast<std::int32_t>(d));
+    while (!ready_.empty()) {
+      const auto device = ready_.back();
+      ready_.pop_back();
+      while (advance(device)) {
+      }
+    }
+    return finish();
+  }
+
+ private:
+  struct Device {
+    std::size_t next = 0;  ///< Index of the next action.
+    double now_ms = 0;
+    double stop_ms = kNever;  ///< Failure.
+    double busy_ms = 0;
+    double link_free_ms[3] = {};  ///< Per link class: when the last transfer has left.
+    DeviceMemory memory;          ///< Empty where no sizes are known.
+  };
+  /// Something that one or several devices bring and several wait for.
+  struct Gathering {
+    double ready_ms = 0;    ///< Latest arrival.
+    std::int32_t left = 0;  ///< Devices that have not sent yet.
+    std::vector<std::int32_t> waiting;
+  };
+  /// Compute of a grid whose devices run several lists: begins when all of them have come.
+  struct Rendezvous {
+    Gathering come;
+    double ms = 0;  ///< What it takes the slowest of them.
+    std::set<std::int32_t> devices;
+  };
+  struct Group {
+    SumTraffic traffic;
+    Gathering gradients;  ///< All holders' gradients, at the owners of the chunks.
+    Gathering sums;       ///< All owners' sums, at the holders.
+  };
+
+  void place_state() {
+    if (costs_.activation_bytes)
+      for (std::size_t d = 0; d < devices_.size(); ++d)
+        devices_[d].memory = DeviceMemory(iteration_.actions[d]);
+    if (costs_.state_bytes)
+      for (std::size_t s = 0; s < plan_.stages.size(); ++s)
+        for (const DeviceId lead : leads_[s])
+          devices_[lead.index()].memory.add_state(costs_.state_bytes(StageId{s}));
+    if (costs_.standby_bytes)
+      for (std::size_t d = 0; d < devices_.size(); ++d)
+        devices_[d].memory.add_state(costs_.standby_bytes(DeviceId{d}));
+  }
+
+  const std::vector<DeviceId>& leads(StageId stage) const { return leads_[stage.index()]; }
+  std::int32_t list_count(StageId stage) const {
+    return static_cast<std::int32_t>(leads(stage).size());
+  }
+  Device& at(std::int32_t device) { return devices_[static_cast<std::size_t>(device)]; }
+
+  /// Runs the next action of a device; false if there is none, or it must wait or has stopped.
+  bool advance(std::int32_t index) {
+    Device& device = at(index);
+    const auto& list = iteration_.actions[static_cast<std::size_t>(index)];
+    if (device.next == list.size()) return false;
+    const Action& action = list[device.next];
+    double begin = device.now_ms;
+    if (!inputs_there(index, action, begin)) return false;
+    const double end = begin + (meets(action) ? rendezvous_[action].ms : duration(index, action));
+    if (end > device.stop_ms) {
+      device.now_ms = std::min(std::max(begin, device.now_ms), device.stop_ms);
+      return false;
+    }
+    if (options_.record_timeline)
+      result_.events.push_back(
+          {DeviceId{index}, static_cast<std::int32_t>(device.next), begin, end});
+    device.now_ms = end;
+    account(device, action, end - begin);
+    ++device.next;
+    take_effect(index, action);
+    return true;
+  }
+
+  /// True if the action can begin; raises `begin` to when. Otherwise the device waits.
+  bool inputs_there(std::int32_t index, const Action& action, double& begin) {
+    switch (action.kind) {
+      case ActionKind::receive: return has_gathered(rows_[action.message.index()], index, begin);
+      case ActionKind::receive_gradient:
+        return has_gathered(gradients_[action.message.index()], index, begin);
+      case ActionKind::reduce:
+        return has_gathered(groups_[action.group.index()].gradients, index, begin);
+      case ActionKind::reduce_receive:
+        return has_gathered(groups_[action.group.index()].sums, index, begin);
+      case ActionKind::commit: return commit(index, begin);
+      default: return !meets(action) || has_met(index, action, begin);
+    }
+  }
+
+  /// Whether an action is compute of a grid whose devices run several lists.
+  bool meets(const Action& action) const {
+    return action.microbatch.valid() && list_count(action.stage) > 1;
+  }
+
+  bool has_met(std::int32_t index, const Action& action, double& begin) {
+    Device& device = at(index);
+    Rendezvous& meeting = rendezvous_[action];
+    if (meeting.devices.empty()) meeting.come.left = list_count(action.stage);
+    if (device.now_ms <= device.stop_ms && meeting.devices.insert(index).second) {
+      meeting.ms = std::max(meeting.ms, duration(index, action));
+      gather(meeting.come, device.now_ms);
+    }
+    return has_gathered(meeting.come, index, begin);
+  }
+
+  static bool has_gathered(Gathering& gathering, std::int32_t index, double& begin) {
+    if (gathering.left > 0) return gathering.waiting.push_back(index), false;
+    begin = std::max(begin, gathering.ready_ms);
+    return true;
+  }
+  void gather(Gathering& gathering, double there_ms) {
+    gathering.ready_ms = std::max(gathering.ready_ms, there_ms);
+    if (--gathering.left > 0) return;
+    ready_.insert(ready_.end(), gathering.waiting.begin(), gathering.waiting.end());
+    gathering.waiting.clear();
+  }
+
+  double bytes_of(std::int64_t elements) const {
+    return static_cast<double>(elements) * costs_.bytes_per_element;
+  }
+  /// When gradients are at all owners, or a sum at all holders: one transfer per kind of link.
+  double spread(Device& device, std::int32_t index, GroupId id, bool to_owners) {
+    const LinkElements elements = groups_[id.index()].traffic.sent(DeviceId{index}, to_owners);
+    double ms = device.now_ms;
+    for (std::size_t link = 0; link < elements.size(); ++link)
+      if (elements[link] > 0)
+        ms = std::max(ms, send(device, static_cast<LinkClass>(link),
+                               elements[link] * costs_.bytes_per_element));
+    return ms;
+  }
+
+  /// All devices must have come; it takes one message there and one back.
+  bool commit(std::int32_t index, double& begin) {
+    Device& device = at(index);
+    if (!device_came_.empty() && device_came_[static_cast<std::size_t>(index)]) {
+      if (came_ < list_count_) return false;
+    } else {
+      if (device_came_.empty()) device_came_.resize(devices_.size());
+      if (device.now_ms > device.stop_ms) return false;
+      device_came_[static_cast<std::size_t>(index)] = true;
+      commit_ms_ = std::max(commit_ms_, device.now_ms);
+      if (++came_ < list_count_) return false;
+      for (std::size_t d = 0; d < devices_.size(); ++d)
+        if (static_cast<std::int32_t>(d) != index) ready_.push_back(static_cast<std::int32_t>(d));
+    }
+    const bool several = std::any_of(plan_.devices.begin(), plan_.devices.end(), [&](auto& slot) {
+      return slot.node != plan_.devices.front().node;
+    });
+    begin = std::max(begin, commit_ms_ + (several ? 2 * costs_.network.latency_ms : 0));
+    return true;
+  }
+
+  double duration(std::int32_t index, const Action& action) {
+    switch (action.kind) {
+      case ActionKind::forward: return task_ms(index, action, TaskKind::forward);
+      case ActionKind::recompute: return task_ms(index, action, TaskKind::forward);
+      case ActionKind::backward: return task_ms(index, action, TaskKind::backward);
+      case ActionKind::backward_input: return task_ms(index, action, TaskKind::backward_input);
+      case ActionKind::backward_weight: return task_ms(index, action, TaskKind::backward_weight);
+      case ActionKind::optimizer_step:
+        if (!action.stage.valid())
+          return costs_.standby_optimizer_ms
+                     ? costs_.standby_optimizer_ms(DeviceId{index}) * noise(index)
+                     : 0;
+        return costs_.optimizer_ms ? costs_.optimizer_ms(action.stage) * noise(index) : 0;
+      case ActionKind::reduce: {
+        const double added = groups_[action.group.index()].traffic.added(DeviceId{index});
+        return static_cast<double>(plan_.groups[action.group.index()].users() - 1) *
+               bytes_ms(added * costs_.bytes_per_element, costs_.reduce_gigabytes_per_s);
+      }
+      default: return 0;
+    }
+  }
+
+  double task_ms(std::int32_t index, const Action& action, TaskKind kind) {
+    if (!costs_.task_ms) return 0;
+    return costs_.task_ms(action.stage, part_of(action), kind) * noise(index);
+  }
+
+  const std::vector<std::int32_t>& part_of(const Action& action) const {
+    return samples_of(plan_, iteration_, action.stage, action.microbatch, action.part);
+  }
+
+  /// Log-normal with mean 1; depends on device and position alone.
+  double noise(std::int32_t index) {
+    if (options_.noise == 0) return 1;
+    Random random(options_.seed ^ (static_cast<std::uint64_t>(index) << 40) ^ at(index).next);
+    const double radius = std::sqrt(-2 * std::log(1 - random.uniform()));
+    const double normal = radius * std::cos(2 * std::numbers::pi * random.uniform());
+    return std::exp(options_.noise * normal - options_.noise * options_.noise / 2);
+  }
+
+  static double bytes_ms(double bytes, double gigabytes_per_s) {
+    return gigabytes_per_s > 0 ? bytes / (gigabytes_per_s * 1e6) : 0;
+  }
+
+  /// When bytes that leave `from` now over a kind of link are there.
+  double send(Device& from, LinkClass kind, double bytes) {
+    const LinkSpeed& speed = costs_.link(kind);
+    auto& free_ms = from.link_free_ms[static_cast<std::size_t>(kind)];
+    free_ms = std::max(free_ms, from.now_ms) + bytes_ms(bytes, speed.gigabytes_per_s);
+    return free_ms + speed.latency_ms;
+  }
+
+  void take_effect(std::int32_t index, const Action& action) {
+    Device& device = at(index);
+    const auto transfer = [&](bool gradient) {
+      const Message& message = iteration_.messages[action.message.index()];
+      const Stage& source = plan_.at(message.source.stage);
+      const Stage& destination = plan_.at(message.destination.stage);
+      const Stage& from = gradient ? destination : source;
+      const Stage& to = gradient ? source : destination;
+      const double bytes = bytes_of(message.rows * message.width);
+      const double there_ms =
+          send(device, link_class(plan_, from, to), bytes * rank_share(from.grid, to.grid));
+      Gathering& arrival = (gradient ? gradients_ : rows_)[action.message.index()];
+      gather(arrival, there_ms);
+      if (arrival.left > 0 || !costs_.activation_bytes) return;
+      const auto& target = gradient ? message.source : message.destination;
+      for (const DeviceId lead : leads(target.stage))
+        at(lead.value).memory.arrive(target, bytes / to.grid.cp, arrival.ready_ms);
+    };
+    switch (action.kind) {
+      case ActionKind::send: return transfer(false);
+      case ActionKind::send_gradient: return transfer(true);
+      case ActionKind::reduce_send:
+        return gather(groups_[action.group.index()].gradients,
+                      spread(device, index, action.group, true));
+      case ActionKind::reduce:
+        return gather(groups_[action.group.index()].sums,
+                      spread(device, index, action.group, false));
+      default: return;
+    }
+  }
+
+  /// Compute time and the memory of parts in flight.
+  void account(Device& device, const Action& action, double ms) {
+    if (!action.microbatch.valid() && action.kind != ActionKind::optimizer_step) return;
+    device.busy_ms += ms;
+    if (action.stage.valid() && &device == &devices_[leads(action.stage).front().index()])
+      result_.stage_ms[action.stage.index()] += ms;
+    if (!action.microbatch.valid() || !costs_.activation_bytes) return;
+    device.memory.compute({action.stage, action.microbatch, action.part},
+                          costs_.activation_bytes(action.stage, part_of(action)),
+                          device.now_ms - ms, device.now_ms);
+  }
+
+  Result<SimulatedStep> finish() {
+    double busy_ms = 0;
+    const auto sizes = plan_.team_sizes();
+    for (std::size_t d = 0; d < devices_.size(); ++d) {
+      const auto& device = devices_[d];
+      result_.completed = result_.completed && device.next == iteration_.actions[d].size();
+      result_.step_ms = std::max(result_.step_ms, device.now_ms);
+      result_.done.push_back(static_cast<std::int64_t>(device.next));
+      const DeviceId lead = plan_.lead_of(DeviceId{d});  // Its own memory peaks as its lead's does.
+      result_.peak_memory_bytes.push_back(lead.index() < d ? result_.peak_memory_bytes[lead.index()]
+                                                           : device.memory.peak_bytes());
+      busy_ms += device.busy_ms * sizes[d];
+    }
+    if (!result_.completed && options_.failures.empty()) {
+      for (std::size_t d = 0; d < devices_.size(); ++d)
+        if (devices_[d].next < iteration_.actions[d].size())
+          return Error{Errc::internal,
+                       "the plan stands still: device " + std::to_string(d) + " waits at " +
+                           describe(plan_, iteration_.actions[d][devices_[d].next]),
+                       "simulate", "check the plan"};
+    }
+    const double step_ms = result_.step_ms;
+    if (step_ms > 0)
+      result_.bubble = 1 - busy_ms / (step_ms * static_cast<double>(devices_.size()));
+    for (const auto& stage : plan_.stages)
+      result_.stage_bubble.push_back(
+          step_ms > 0 ? 1 - devices_[plan_.lead_of(stage.devices.front()).index()].busy_ms / step_ms
+                      : 0);
+    std::stable_sort(result_.events.begin(), result_.events.end(),
+                     [](const auto& a, const auto& b) { return a.device < b.device; });
+    return std::move(result_);
+  }
+
+  const ParallelPlan& plan_;
+  const IterationPlan& iteration_;
+  const SimulationCosts& costs_;
+  const SimulationOptions& options_;
+  std::vector<Device> devices_;
+  std::vector<std::vector<DeviceId>> leads_;  // Per stage.
+  std::vector<Gathering> rows_, gradients_;   // Per message.
+  std::vector<Group> groups_;
+  std::map<Action, Rendezvous> rendezvous_;
+  std::vector<bool> device_came_;  // To commit.
+  std::size_t list_count_ = 0;     // Devices that run a list of their own.
+  std::size_t came_ = 0;
+  double commit_ms_ = 0;
+  std::vector<std::int32_t> ready_;  // Devices that may be able to go on.
+  SimulatedStep result_;
+};
+
+}  // namespace
+
+Result<SimulatedStep> simulate(const ParallelPlan& plan, const IterationPlan& iteration,
+                               const SimulationCosts& costs, const SimulationOptions& options) {
+  if (auto status = check_simulation(plan, iteration, costs, options); !status.ok())
+    return status.error();
+  return Simulation(plan, iteration, costs, options).run();
+}
+
+}  // namespace troupe::scheduler

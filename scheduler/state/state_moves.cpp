@@ -1,0 +1,241 @@
+#include "scheduler/state/state_moves.hpp"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <span>
+#include <string>
+#include <tuple>
+
+#include "scheduler/cost/state_bytes.hpp"
+#include "scheduler/state/copy_plan.hpp"
+
+namespace troupe::scheduler {
+
+namespace {
+
+/// The shards of one parameter and kind. REQUIRES: ascending by key.
+std::span<const Shard> shards_of(const StatePlacement& placement, const ShardKey& key) {
+  const auto order = [](const auto& a, const auto& b) {
+    return std::tie(a.key.parameter, a.key.kind) < std::tie(b.key.parameter, b.key.kind);
+  };
+  const auto [begin, end] =
+      std::equal_range(placement.begin(), placement.end(), Shard{key, {}}, order);
+  return {begin, end};
+}
+
+bool holds(const std::vector<DeviceSlot>& holders, const DeviceSlot& device) {
+  return std::binary_search(holders.begin(), holders.end(), device);
+}
+
+/// Cuts a box wherever one of the sources begins or ends, so that each piece lies wholly in or
+/// wholly outside of each of them.
+std::vector<Box> refine(const Box& box, std::span<const Shard> sources) {
+  std::vector<Box> pieces{{}};
+  for (std::size_t d = 0; d < box.size(); ++d) {
+    std::set<std::int64_t> cuts{box[d].begin, box[d].end};
+    for (const Shard& source : sources)
+      for (const std::int64_t cut : {source.key.box[d].begin, source.key.box[d].end})
+        if (cut > box[d].begin && cut < box[d].end) cuts.insert(cut);
+    std::vector<Box> longer;
+    for (const Box& piece : pieces)
+      for (auto cut = cuts.begin(); std::next(cut) != cuts.end(); ++cut) {
+        longer.push_back(piece);
+        longer.back().push_back({*cut, *std::next(cut)});
+      }
+    pieces = std::move(longer);
+  }
+  return pieces;
+}
+
+/// What several devices need from several others: pieces of one layer that the same devices have
+/// and the same devices want travel together.
+struct Bundle {
+  LayerId layer;
+  std::vector<DeviceSlot> holders;
+  std::vector<DeviceSlot> needs;
+
+  friend auto operator<=>(const Bundle&, const Bundle&) = default;
+};
+
+class Planner {
+ public:
+  Planner(const std::vector<ParameterInfo>& parameters, Dtype dtype, const StatePlacement& have)
+      : parameters_(parameters), dtype_(dtype), have_(have) {}
+
+  void add(const Shard& wanted) {
+    const auto sources = shards_of(have_, wanted.key);
+    std::vector<DeviceSlot> missing;
+    for (const DeviceSlot& device : wanted.holders)
+      if (!has(sources, wanted.key, device)) missing.push_back(device);
+    if (missing.empty()) return;
+    if (have_.empty()) {
+      for (const DeviceSlot& device : missing) result_.moves.push_back({wanted.key, {}, device});
+      return;
+    }
+    for (const Box& box : refine(wanted.key.box, sources))
+      add_piece({wanted.key.parameter, wanted.key.kind, box}, sources, missing);
+  }
+
+  Result<StateMoves> finish() {
+    if (!lost_.empty()) return lost();
+    if (auto planned = plan_network(); !planned.ok()) return std::move(planned).error();
+    std::sort(result_.moves.begin(), result_.moves.end());
+    return std::move(result_);
+  }
+
+ private:
+  const ParameterInfo& info(const ShardKey& piece) const {
+    return parameters_[piece.parameter.index()];
+  }
+
+  static bool has(std::span<const Shard> sources, const ShardKey& key, const DeviceSlot& device) {
+    return std::any_of(sources.begin(), sources.end(), [&](const Shard& shard) {
+      return shard.key.box == key.box && holds(shard.holders, device);
+    });
+  }
+
+  void add_piece(const ShardKey& piece, std::span<const Shard> sources,
+                 const std::vector<DeviceSlot>& missing) {
+    std::set<DeviceSlot> holders;
+    for (const Shard& shard : sources)
+      if (contains(shard.key.box, piece.box))
+        holders.insert(shard.holders.begin(), shard.holders.end());
+    if (holders.empty()) {
+      lost_.insert(info(piece).name);
+      return;
+    }
+    Bundle far{info(piece).uses.front(), {holders.begin(), holders.end()}, {}};
+    for (const DeviceSlot& device : missing) {
+      const auto near = nearest(holders, device);
+      if (near.node.valid())
+        result_.moves.push_back({piece, near, device});
+      else
+        far.needs.push_back(device);
+    }
+    if (!far.needs.empty()) bundles_[std::move(far)].push_back(piece);
+  }
+
+  /// The device itself, or another one of its node that has sent least so far; none: no node.
+  DeviceSlot nearest(const std::set<DeviceSlot>& holders, const DeviceSlot& device) {
+    if (holders.contains(device)) return device;
+    DeviceSlot best;
+    for (const DeviceSlot& holder : holders)
+      if (holder.node == device.node &&
+          (!best.node.valid() || local_pieces_[holder] < local_pieces_[best]))
+        best = holder;
+    if (best.node.valid()) ++local_pieces_[best];
+    return best;
+  }
+
+  /// Moves between nodes, by the copy plan.
+  Status plan_network() {
+    std::map<DeviceSlot, std::int64_t> ranks;
+    for (const auto& [bundle, pieces] : bundles_)
+      for (const auto& list : {bundle.holders, bundle.needs})
+        for (const DeviceSlot& device : list) ranks[device] = 0;
+    std::vector<DeviceSlot> devices;
+    for (auto& [device, rank] : ranks) {
+      rank = static_cast<std::int64_t>(devices.size());
+      devices.push_back(device);
+    }
+    const auto ranks_of = [&](const std::vector<DeviceSlot>& list) {
+      std::vector<std::int64_t> own;
+      for (const DeviceSlot& device : list) own.push_back(ranks.at(device));
+      return own;
+    };
+    std::vector<CopyItem> items;
+    std::vector<const std::vector<ShardKey>*> contents;
+    for (const auto& [bundle, pieces] : bundles_) {
+      CopyItem item{info(pieces.front()).name, 0, ranks_of(bundle.holders), ranks_of(bundle.needs)};
+      for (const ShardKey& piece : pieces)
+        item.bytes += elements_of(piece.box) * bytes_per_element(piece.kind, dtype_);
+      items.push_back(std::move(item));
+      contents.push_back(&pieces);
+    }
+    auto plan = plan_copies(items);
+    if (!plan.ok()) return std::move(plan).error();
+    result_.max_sent_bytes = plan.value().max_sent_bytes;
+    result_.lower_bound_bytes = plan.value().lower_bound_bytes;
+    for (const Copy& copy : plan.value().copies) {
+      const auto item = static_cast<std::size_t>(copy.item);
+      result_.sent_bytes += items[item].bytes;
+      for (const ShardKey& piece : *contents[item])
+        result_.moves.push_back({piece, devices[static_cast<std::size_t>(copy.from)],
+                                 devices[static_cast<std::size_t>(copy.to)]});
+    }
+    return Done{};
+  }
+
+  Error lost() const {
+    std::string names;
+    for (const std::string& name : lost_) names += (names.empty() ? "" : ", ") + name;
+    return {Errc::infeasible, "no device has the state of " + names, {}, {}};
+  }
+
+  const std::vector<ParameterInfo>& parameters_;
+  Dtype dtype_;
+  const StatePlacement& have_;
+  StateMoves result_;
+  std::map<Bundle, std::vector<ShardKey>> bundles_;
+  std::map<DeviceSlot, std::int64_t> local_pieces_;
+  std::set<std::string> lost_;
+};
+
+}  // namespace
+
+StatePlacement place_state(const ParallelPlan& plan, const std::vector<ParameterInfo>& parameters,
+                           Dtype dtype) {
+  /// A device whose stage uses a layer, as a rank of the stage's grid.
+  struct User {
+    DeviceSlot device;
+    std::int32_t tp, rank;
+  };
+  std::map<LayerId, std::vector<User>> users;
+  for (const Stage& stage : plan.stages)
+    for (std::size_t r = 0; r < stage.devices.size(); ++r) {
+      const User user{plan.devices[stage.devices[r].index()], stage.grid.tp,
+                      static_cast<std::int32_t>(r) % stage.grid.tp};
+      for (const LayerRun& run : stage.runs)
+        for (std::int32_t layer = run.layers.begin; layer < run.layers.end; ++layer)
+          users[{run.module, layer}].push_back(user);
+    }
+  std::map<std::pair<LayerId, std::string>, std::vector<DeviceSlot>> standbys;
+  for (const Standby& standby : plan.standbys)
+    standbys[{standby.layer, standby.tied}].push_back(plan.devices[standby.device.index()]);
+  StatePlacement placement;
+  for (std::size_t p = 0; p < parameters.size(); ++p) {
+    std::map<Box, std::set<DeviceSlot>> holders;
+    for (const LayerId use : parameters[p].uses)
+      for (const User& user : users[use])
+        holders[rank_box(parameters[p], user.tp, user.rank)].insert(user.device);
+    const bool is_tied = parameters[p].uses.size() > 1;
+    const auto& more = standbys[{parameters[p].uses.front(), is_tied ? parameters[p].name : ""}];
+    if (!more.empty() || holders.empty())
+      holders[whole_box(parameters[p].shape)].insert(more.begin(), more.end());
+    for (const StateKind kind : {StateKind::value, StateKind::master, StateKind::moments}) {
+      const bool is_kept = kind == StateKind::value || parameters[p].trains;
+      if (!is_kept || bytes_per_element(kind, dtype) == 0) continue;
+      for (const auto& [box, own] : holders)
+        placement.push_back({{ParameterId{p}, kind, box}, {own.begin(), own.end()}});
+    }
+  }
+  return placement;
+}
+
+std::map<DeviceSlot, Bytes> arriving_bytes(const StateMoves& moves, Dtype dtype) {
+  std::map<DeviceSlot, Bytes> bytes;
+  for (const StateMove& move : moves.moves)
+    bytes[move.to] +=
+        Bytes{elements_of(move.piece.box) * bytes_per_element(move.piece.kind, dtype)};
+  return bytes;
+}
+
+Result<StateMoves> plan_state_moves(const std::vector<ParameterInfo>& parameters, Dtype dtype,
+                                    const StatePlacement& have, const StatePlacement& want) {
+  Planner planner(parameters, dtype, have);
+  for (const Shard& shard : want) planner.add(shard);
+  return planner.finish();
+}
+
+}  // namespace troupe::scheduler
