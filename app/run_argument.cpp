@@ -1,14 +1,38 @@
 #include "app/run_argument.hpp"
 
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
 #include <string>
 #include <utility>
 
 #include "runtime/files/look_up.hpp"
+#include "runtime/observe/metrics_table.hpp"
 #include "runtime/observe/recorded_trace.hpp"
 
 namespace troupe::app {
 
 namespace fs = std::filesystem;
+
+namespace {
+
+/// What the profile alone said of a step's length, as a sentence and a space; empty where the run
+/// does not know.
+std::string words_of_profile(const fs::path& run, std::int64_t step) {
+  const auto metrics = observe::read_metrics(run / "metrics.jsonl");
+  if (!metrics.ok()) return "";
+  const auto* predicted = metrics.value().find("profile_step_ms");
+  const auto& steps = metrics.value().steps;
+  const auto row = std::find(steps.rbegin(), steps.rend(), static_cast<double>(step));
+  if (predicted == nullptr || row == steps.rend()) return "";
+  const double ms = (*predicted)[static_cast<std::size_t>(std::distance(row, steps.rend()) - 1)];
+  if (!(ms > 0) || !std::isfinite(ms)) return "";
+  char text[64];
+  std::snprintf(text, sizeof text, "The profile alone says %.1f ms. ", ms);
+  return text;
+}
+
+}  // namespace
 
 Status check_run_folder(const fs::path& run) {
   if (!files::is_folder(run))
@@ -45,7 +69,8 @@ Result<std::vector<observe::Timeline>> timelines_of_run(const fs::path& run,
     if (predicted.ok()) {
       predicted.value().title = "Step " + std::to_string(*step) + ", predicted";
       predicted.value().note += std::string(predicted.value().note.empty() ? "" : " ") +
-                                "By the profile, corrected by what earlier steps took.";
+                                words_of_profile(run, *step) +
+                                "Drawn with speeds that earlier steps of this run showed.";
       timelines.push_back(std::move(predicted).value());
     } else {
       measured.value().note += " This step was not predicted.";

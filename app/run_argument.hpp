@@ -16,8 +16,9 @@ namespace troupe::app {
 Status check_run_folder(const std::filesystem::path& run);
 
 /// The timelines of a step (default: the last of the trace): the prediction first where the run
-/// holds one (`predicted.json`, a trace of simulated steps), then what was measured. A step that
-/// was not predicted is told in the measured one's note. Errors: those of `timeline_of_step`.
+/// holds one (`predicted.json`, a trace of simulated steps, with measured speeds; what the profile
+/// alone says is told in its note), then what was measured. A step that was not predicted is told
+/// in the measured one's note. Errors: those of `timeline_of_step`.
 Result<std::vector<observe::Timeline>> timelines_of_run(const std::filesystem::path& run,
                                                         std::optional<std::int64_t> step);
 

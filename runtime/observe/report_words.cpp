@@ -30,7 +30,6 @@ const std::map<std::string, KeyWords>& known() {
       {"transfer_ms", {"Sending", "ms"}},
       {"wait_ms", {"Waiting for other stages", "ms"}},
       {"bubble", {"Bubble (idle share of stage time)", "%", 100}},
-      {"predicted_bubble", {"Bubble, predicted", "%", 100}},
       {"imbalance", {"Imbalance of stages", "largest / mean work"}},
       {"nodes", {"Nodes", ""}},
       {"epoch_number", {"Configuration", ""}},

@@ -286,10 +286,13 @@ def the_layout_is_that_of_the_plan(report):
 
 
 def the_timelines_show_the_last_step(report):
-    """Predicted above measured; as many actions of a kind as predicted.json and trace.json hold, and as long."""
+    """Predicted above measured, what the profile alone says told first; as many actions of a kind as predicted.json and
+    trace.json hold, and as long."""
     sections = re.findall(r'<section class="timeline".*?</section>', report.page, re.DOTALL)
     titles = [plain(re.search(r"<h2[^>]*>(.*?)</h2>", section)[1]) for section in sections]
     expect(titles == [f"Step {STEPS}, predicted", f"Step {STEPS}, measured"], f"timelines: {titles}")
+    alone = f"The profile alone says {report.metrics[-1]['profile_step_ms']:.1f} ms. Drawn with speeds that earlier steps"
+    expect(alone in plain(sections[0]) and "profile alone" not in plain(sections[1]), f"the profile's word is not: {alone}")
     for section, name in zip(sections, ("predicted.json", "trace.json")):
         data = json_of(section)
         times = data["intervals"]
