@@ -39,15 +39,26 @@ Error other_text(const SampleShape& sample) {
 /// Whether media stand in the text where the plan has its spans: stages that do not read the text
 /// make the mask of these alone.
 bool stands_as_planned(const data::ExpandedText& text, const SampleShape& sample) {
-  std::vector<std::int64_t> planned, found = text.image_positions;
+  std::vector<std::int64_t> planned, found;
   for (const TokenSpan& span : token_sample(sample).spans)
     for (TokenCount token = span.begin; token < span.end; ++token) planned.push_back(token);
-  found.insert(found.end(), text.audio_positions.begin(), text.audio_positions.end());
+  for (const auto* encoders : {&text.image_positions, &text.audio_positions})
+    for (const auto& positions : *encoders)
+      found.insert(found.end(), positions.begin(), positions.end());
   std::sort(found.begin(), found.end());
   return planned == found;
 }
 
 bool is_vision(const std::vector<MediaShape>& items) { return items.front().grid_height > 0; }
+
+/// Which encoder of its medium this is: a sample that has media of it has some of all of them.
+std::size_t place_in_medium(const SampleShape& sample, ModuleId encoder) {
+  const bool vision = is_vision(*sample.items(encoder));
+  std::size_t place = 0;
+  for (const auto& media : sample.media)
+    if (media.module < encoder && is_vision(media.items) == vision) ++place;
+  return place;
+}
 
 }  // namespace
 
@@ -138,10 +149,11 @@ Result<at::Tensor> pack_media(const ModelGraph& graph, ModuleId encoder,
     };
     std::size_t values = 0;
     const bool vision = is_vision(*sample.items(encoder));
+    const std::size_t place = place_in_medium(sample, encoder);
     if (vision) {
-      for (const auto& image : content->images) values += image.patches.size();
+      for (const auto& image : content->images[place]) values += image.patches.size();
     } else {
-      for (const auto& window : content->audio) values += window.mel.size();
+      for (const auto& window : content->audio[place]) values += window.mel.size();
     }
     const auto columns = static_cast<std::int64_t>(values) / span.rows;
     if (!packed.defined()) {
@@ -152,9 +164,9 @@ Result<at::Tensor> pack_media(const ModelGraph& graph, ModuleId encoder,
       return Error{
           Errc::internal, "sample '" + sample.id + "' has other media than planned", {}, {}};
     if (vision) {
-      for (const auto& image : content->images) append(image.patches);
+      for (const auto& image : content->images[place]) append(image.patches);
     } else {
-      for (const auto& window : content->audio) append(window.mel);
+      for (const auto& window : content->audio[place]) append(window.mel);
     }
   }
   return packed;
@@ -173,12 +185,12 @@ Result<PackedText> pack_text(const ModelGraph& graph, std::span<const SampleShap
     const SampleShape& sample = samples[static_cast<std::size_t>(index)];
     const auto content = store.find(sample.position);
     if (!content) return not_decoded(sample);
-    std::vector<TokenCount> image_rows, audio_rows;
+    data::MarkerRows image_rows, audio_rows;
     for (const auto& media : sample.media) {
       if (is_vision(media.items)) {
-        image_rows = data::rows_per_marker(&media.items, content->text.image_markers);
+        image_rows.push_back(data::rows_per_marker(&media.items, content->text.image_markers));
       } else {
-        audio_rows = data::rows_per_marker(&media.items, content->text.audio_markers);
+        audio_rows.push_back(data::rows_per_marker(&media.items, content->text.audio_markers));
       }
     }
     auto expanded = data::expand_text(content->text, image_rows, audio_rows);
@@ -193,7 +205,8 @@ Result<PackedText> pack_text(const ModelGraph& graph, std::span<const SampleShap
     for (auto& lists : packed.media_positions) lists.emplace_back();
     for (const auto& media : sample.media) {
       auto& list = packed.media_positions[media.module.index()].back();
-      list = is_vision(media.items) ? text.image_positions : text.audio_positions;
+      list = (is_vision(media.items) ? text.image_positions
+                                     : text.audio_positions)[place_in_medium(sample, media.module)];
       for (auto& position : list) position += begin;
     }
     begin += sample.llm_tokens;

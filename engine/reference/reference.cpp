@@ -102,28 +102,30 @@ class Oracle {
     return rows;
   }
 
-  std::vector<at::Tensor> encode_images(const data::DecodedSample& sample, ModuleId encoder) {
+  std::vector<at::Tensor> encode_images(const std::vector<data::ImagePatches>& images,
+                                        ModuleId encoder, const VisionInput& vision) {
     std::vector<at::Tensor> rows;
-    for (const auto& image : sample.images) {
+    for (const auto& image : images) {
       models::PackedBatch item;
       const std::int64_t patches = std::int64_t{image.grid_height} * image.grid_width;
       item.segments = {patches};
       item.grids = {{image.grid_height, image.grid_width}};
       item.input = at::from_blob(const_cast<float*>(image.patches.data()),
-                                 {patches, setup_.data.vision.columns()}, at::kFloat);
+                                 {patches, vision.columns()}, at::kFloat);
       rows.push_back(encode(encoder, item));
     }
     return rows;
   }
 
-  std::vector<at::Tensor> encode_audio(const data::DecodedSample& sample, ModuleId encoder) {
+  std::vector<at::Tensor> encode_audio(const std::vector<data::AudioWindow>& windows,
+                                       ModuleId encoder, const AudioInput& audio) {
     std::vector<at::Tensor> rows;
-    for (const auto& window : sample.audio) {
+    for (const auto& window : windows) {
       models::PackedBatch item;
-      item.segments = {data::audio_shape(window.frames, setup_.data.audio, 0).hidden_rows};
+      item.segments = {data::audio_shape(window.frames, audio, 0).hidden_rows};
       item.input_segments = {window.frames};
       item.input = at::from_blob(const_cast<float*>(window.mel.data()),
-                                 {window.frames, setup_.data.audio.mel_bins}, at::kFloat);
+                                 {window.frames, audio.mel_bins}, at::kFloat);
       rows.push_back(encode(encoder, item));
     }
     return rows;
@@ -140,14 +142,20 @@ class Oracle {
 
   Result<double> train_unguarded(const data::DecodedSample& sample, TokenCount trained_tokens) {
     const auto encoders = media_modules(setup_);
-    std::vector<at::Tensor> images, audio;
-    std::vector<TokenCount> image_rows(static_cast<std::size_t>(sample.text.image_markers));
-    std::vector<TokenCount> audio_rows(static_cast<std::size_t>(sample.text.audio_markers));
-    if (encoders.vision.valid()) images = encode_images(sample, encoders.vision);
-    if (encoders.audio.valid()) audio = encode_audio(sample, encoders.audio);
-    for (std::size_t i = 0; i < images.size(); ++i) image_rows[i] = images[i].size(0);
-    for (std::size_t i = 0; i < audio.size(); ++i)
-      audio_rows[static_cast<std::size_t>(sample.audio[i].marker)] += audio[i].size(0);
+    std::vector<std::vector<at::Tensor>> images, audio;
+    data::MarkerRows image_rows, audio_rows;
+    for (std::size_t e = 0; e < encoders.vision.size(); ++e) {
+      images.push_back(
+          encode_images(sample.images[e], encoders.vision[e], setup_.data.vision[e].input));
+      auto& rows = image_rows.emplace_back();
+      for (const auto& image : images.back()) rows.push_back(image.size(0));
+    }
+    for (std::size_t e = 0; e < encoders.audio.size(); ++e) {
+      audio.push_back(encode_audio(sample.audio[e], encoders.audio[e], setup_.data.audio[e].input));
+      auto& rows = audio_rows.emplace_back(static_cast<std::size_t>(sample.text.audio_markers));
+      for (std::size_t i = 0; i < audio.back().size(); ++i)
+        rows[static_cast<std::size_t>(sample.audio[e][i].marker)] += audio.back()[i].size(0);
+    }
     auto text = data::expand_text(sample.text, image_rows, audio_rows);
     if (!text.ok()) return std::move(text).error();
     const std::vector<std::int64_t> ids(text.value().tokens.begin(), text.value().tokens.end());
@@ -159,10 +167,14 @@ class Oracle {
     models::PackedBatch& batch = packed.value();
     batch.input = at::tensor(ids, at::kLong);
     batch.labels = at::tensor(labels, at::kLong);
-    if (!images.empty())
-      batch.media.push_back({at::tensor(text.value().image_positions, at::kLong), at::cat(images)});
-    if (!audio.empty())
-      batch.media.push_back({at::tensor(text.value().audio_positions, at::kLong), at::cat(audio)});
+    const auto add = [&](const std::vector<std::vector<at::Tensor>>& of_encoders,
+                         const std::vector<std::vector<std::int64_t>>& positions) {
+      for (std::size_t e = 0; e < of_encoders.size(); ++e)
+        if (!of_encoders[e].empty())
+          batch.media.push_back({at::tensor(positions[e], at::kLong), at::cat(of_encoders[e])});
+    };
+    add(images, text.value().image_positions);
+    add(audio, text.value().audio_positions);
     at::Tensor rows;
     for (auto& layer : model_.layers(setup_.model.llm())) rows = layer->forward(rows, batch);
     if (rows.requires_grad()) {

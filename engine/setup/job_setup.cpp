@@ -20,15 +20,14 @@ const ModuleConfig* find_config(const job::Job& job, const std::string& name) {
   return nullptr;
 }
 
-/// What the media encoders take; of several of a kind the first one's.
+/// What the media encoders take.
 void read_media_inputs(const job::Job& job, data::DataOptions& options) {
-  options.takes_images = options.takes_audio = false;
+  options.vision.clear();
+  options.audio.clear();
   for (const auto& module : job.modules) {
     const auto media = models::media_input(module);
-    if (media.medium == Medium::image && !std::exchange(options.takes_images, true))
-      options.vision = media.vision;
-    if (media.medium == Medium::audio && !std::exchange(options.takes_audio, true))
-      options.audio = media.audio;
+    if (media.medium == Medium::image) options.vision.push_back({module.name, media.vision});
+    if (media.medium == Medium::audio) options.audio.push_back({module.name, media.audio});
   }
 }
 
@@ -39,16 +38,9 @@ std::vector<Error> feeding_problems(const job::Job& job) {
     problems.push_back(
         {Errc::invalid_argument, std::move(message), "modules." + key, std::move(fix)});
   };
-  std::int32_t vision_count = 0;
-  std::int32_t audio_count = 0;
   for (const auto& module : job.modules) {
     const auto family = models::family_of(module);
     if (!family) continue;  // Told by who builds the graph.
-    const auto medium = models::media_input(module).medium;
-    if (medium == Medium::image && vision_count++ > 0)
-      add(module.name, "two vision encoders: a sample's images go to one", "keep one of them");
-    if (medium == Medium::audio && audio_count++ > 0)
-      add(module.name, "two audio encoders: a sample's audio goes to one", "keep one of them");
     const auto vocabulary = family.value()->sizes(module.config).vocabulary;
     const auto tokens = data::ByteTokenizer::kVocabSize;
     if (module.kind == ModuleKind::llm && vocabulary < tokens)
@@ -127,17 +119,21 @@ data::MediaModules media_modules(const JobSetup& setup) {
   data::MediaModules modules;
   for (const auto& module : setup.job.modules) {
     const auto medium = models::media_input(module).medium;
-    if (medium == Medium::image) modules.vision = setup.model.find(module.name);
-    if (medium == Medium::audio) modules.audio = setup.model.find(module.name);
+    if (medium == Medium::image) modules.vision.push_back(setup.model.find(module.name));
+    if (medium == Medium::audio) modules.audio.push_back(setup.model.find(module.name));
   }
   return modules;
 }
 
 data::WantedParts wanted_parts(const OrderedSample& sample, const data::MediaModules& modules) {
-  const auto wants = [&](ModuleId module) {
-    return std::find(sample.media.begin(), sample.media.end(), module) != sample.media.end();
+  const auto wanted = [&](const std::vector<ModuleId>& encoders) {
+    data::EncoderSet set = 0;
+    for (std::size_t i = 0; i < encoders.size(); ++i)
+      if (std::find(sample.media.begin(), sample.media.end(), encoders[i]) != sample.media.end())
+        set |= data::EncoderSet{1} << i;
+    return set;
   };
-  return {wants(modules.vision), wants(modules.audio), sample.text};
+  return {wanted(modules.vision), wanted(modules.audio), sample.text};
 }
 
 BatchPlannerOptions planner_options(const JobSetup& setup, data::Epochs epochs,

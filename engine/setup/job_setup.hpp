@@ -50,7 +50,7 @@ struct JobSetup {
 
 /// Everything about the model, and about the model and its data, that keeps a job from being
 /// prepared: `models::graph_problems`, `data::problems_of`, and models that the data part cannot
-/// feed (two vision encoders, a vocabulary smaller than the tokenizer's). Empty: it can be
+/// feed (a vocabulary smaller than the tokenizer's). Empty: it can be
 /// prepared.
 std::vector<Error> setup_problems(const job::Job& job);
 

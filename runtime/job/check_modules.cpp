@@ -104,20 +104,6 @@ std::string cycle_of(const Modules& rest) {
   return text + " -> " + start->name;
 }
 
-/// A sample's images go to one encoder, its audio to one.
-void check_single(const Modules& modules, Medium medium, const std::string& noun,
-                  Findings& findings) {
-  const ModuleConfig* first = nullptr;
-  for (const auto& module : modules) {
-    if (models::media_input(module).medium != medium) continue;
-    if (first != nullptr)
-      findings.add_at("modules." + module.name,
-                      "modules." + module.name + ": both it and " + first->name + " take " + noun,
-                      "keep one of them: a sample's " + noun + " go to one encoder");
-    first = &module;
-  }
-}
-
 /// Topological order, ties in the order given; false and a problem where there is a cycle.
 bool sort(Modules& modules, Findings& findings) {
   Modules sorted;
@@ -152,8 +138,6 @@ bool check_modules(Modules& modules, Findings& findings) {
   for (const auto& module : modules) good = check_next(modules, module, findings) && good;
   good = good && sort(modules, findings);
   good = good && check_inputs(modules, findings);
-  check_single(modules, Medium::image, "images", findings);
-  check_single(modules, Medium::audio, "sounds", findings);
   if (std::all_of(modules.begin(), modules.end(), [](const auto& m) { return m.freeze; }))
     findings.add_at("modules." + modules.back().name + ".freeze",
                     "modules: all are frozen, nothing would be trained",

@@ -66,7 +66,7 @@ bool prepare(const std::filesystem::path& path, std::int64_t max_pixels) {
   DataOptions options;
   options.max_pixels = max_pixels;
   auto image = read_image(path, kPixelsMax);
-  return image.ok() && prepare_image(image.value(), options).ok();
+  return image.ok() && prepare_image(image.value(), options, options.vision[0].input).ok();
 }
 
 bool read_with_libsndfile(const std::filesystem::path& path) {

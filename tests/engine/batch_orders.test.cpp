@@ -117,7 +117,7 @@ TEST_CASE("each encoder's media go to its own node, and the reports join", "[eng
   // finds; 4 and 3 rows replace their placeholders. The others have the clip too.
   const auto with_clip = [](std::int64_t position) {
     auto sample = tiny_sample(position);
-    sample.audio.push_back({std::vector<float>(5 * 80), 5, 0});
+    sample.audio.push_back({{std::vector<float>(5 * 80), 5, 0}});
     sample.llm_tokens += 3;
     return sample;
   };
@@ -135,8 +135,7 @@ TEST_CASE("each encoder's media go to its own node, and the reports join", "[eng
   CHECK((orders.at(NodeId{1}).samples[0] == OrderedSample{0, {ModuleId{1}}, false}));
   CHECK((orders.at(NodeId{2}).samples[0] == OrderedSample{0, {}, true}));
   const auto modules = media_modules(fixture.setup);
-  CHECK((wanted_parts(orders.at(NodeId{1}).samples[0], modules) ==
-         data::WantedParts{false, true, false}));
+  CHECK((wanted_parts(orders.at(NodeId{1}).samples[0], modules) == data::WantedParts{0, 1, false}));
 
   std::vector<BatchReport> found;
   for (const auto& [node, order] : orders) {

@@ -43,15 +43,25 @@ TEST_CASE("a size that breaks the model and its data is told once", "[engine][er
   CHECK(setup_problems(job).size() == 1);
 }
 
-TEST_CASE("a second encoder of a kind is refused: a sample's media go to one", "[engine][errors]") {
+TEST_CASE("each encoder of a medium has sizes of its own, and its own name in errors", "[engine]") {
   job::Job job = tiny_job();
   auto second = job.modules.front();
   REQUIRE((second.config.get_if<models::VisionConfig>() != nullptr));
   second.name = "second";
-  job.modules.push_back(second);
-  const auto problems = setup_problems(job);
-  REQUIRE(problems.size() == 1);
-  CHECK(problems[0].where == "modules.second");
+  second.config.edit<models::VisionConfig>().patch_size = 7;
+  job.modules.insert(job.modules.begin(), second);
+  const auto setup = prepare(job).value();
+  REQUIRE(setup.data.vision.size() == 2);
+  CHECK(setup.data.vision[0].module == "second");
+  CHECK(setup.data.vision[0].input.patch_size == 7);
+  CHECK(setup.data.vision[1].input.patch_size == 14);
+  CHECK((media_modules(setup).vision == std::vector<ModuleId>{ModuleId{0}, ModuleId{1}}));
+  CHECK(media_modules(setup).audio.empty());
+  const auto parts = wanted_parts({0, {ModuleId{1}}, true}, media_modules(setup));
+  CHECK((parts == data::WantedParts{2, 0, true}));
+
+  job.data.max_pixels = 3;
+  CHECK(setup_problems(job).size() == 1);
 }
 
 // ---- how long a job trains: 10 records in batches of 4, so 3 steps an epoch (4, 4, 2)

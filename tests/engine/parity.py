@@ -37,6 +37,7 @@ import tempfile
 import threading
 import time
 
+import parity_encoders
 import parity_exchange
 import parity_matrix
 import parity_rounding
@@ -66,6 +67,7 @@ REPLAYED = ["standby-layouts", "layouts-split-auto", "auto/zero-bubble/projector
 AUTO = ["parallel.mode=auto", "parallel.pipelines=[]", "cluster.local_nodes=2"]
 MODALITY = ["modules.llm.attention=modality"]
 LATE = ["debug.delayed_device_ms=0.4"]  # Devices complete work late, on threads of their own: who forgets to wait is found.
+LAYOUT = ("parallel.", "cluster.")
 FULL_RESOLUTION = ["train.dtype=fp64", "data.max_pixels=1003520", "data.max_seq_len=20000"]
 
 # name: (overrides, which samples, steps)
@@ -117,6 +119,8 @@ CASES = {
     "layouts-bf16": (["train.dtype=bf16", *CHANGING[1:]], "all", CHANGING_STEPS),
     # Everything is kept on several nodes.
     **{name: (overrides, "all", steps) for name, (overrides, steps) in STANDBY.items()},
+    # Two vision encoders and two audio encoders.
+    **{name: (overrides, "all", 5) for name, overrides in parity_encoders.CASES.items()},
     # Encoders share a batch out among all their replicas.
     **{name: (overrides, "all", 5) for name, overrides in parity_exchange.CASES.items()},
     **{f"late-{name}": ([*LATE, *overrides], "all", steps)
@@ -211,9 +215,13 @@ class Case:
                       "debug.parameter_hashes=true", *late, *flags])
         return run
 
+    def adds_modules(self):
+        """Whether the job file's own layout has no place for all modules."""
+        return any("={kind=" in override for override in self.overrides)
+
     def oracle(self, dtype=None):
         """The oracle knows neither policy nor schedule nor microbatches nor nodes: one run serves all that differ in these."""
-        ignored = ("balancer.", "scheduler.", "train.microbatches", "parallel.", "cluster.", "debug.")
+        ignored = ("balancer.", "scheduler.", "train.microbatches", *(() if self.adds_modules() else LAYOUT), "debug.")
         mathematics = [override for override in self.overrides if not override.startswith(ignored)]
         if dtype:
             mathematics = [f"train.dtype={dtype}", *(word for word in mathematics if not word.startswith("train.dtype"))]
@@ -235,7 +243,8 @@ class Case:
         and tied heads cost as others do and share a profile with them."""
         free = ("freeze=true", "tie_word_embeddings=true")
         decisive = [override for override in self.overrides
-                    if override.startswith(("train.dtype", "modules.")) and not override.endswith(free)]
+                    if override.startswith(("train.dtype", "modules.", *(LAYOUT if self.adds_modules() else ())))
+                    and not override.endswith(free)]
         command = [str(self.bench.binary), "profile", *self.job, *decisive, f"job.run_dir={self.folder.parent}/any",
                    "--budget", "5"]
         key = "-".join(["profile", self.job[0], *decisive])

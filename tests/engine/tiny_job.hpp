@@ -61,7 +61,7 @@ inline data::DecodedSample tiny_sample(std::int64_t position) {
     for (std::size_t i = 0; i < patches.patches.size(); ++i)
       patches.patches[i] =
           static_cast<float>((i * 37 + static_cast<std::size_t>(position)) % 101) / 50 - 1;
-    sample.images.push_back(std::move(patches));
+    sample.images.push_back({std::move(patches)});
     sample.llm_tokens += 3;  // One placeholder becomes four rows.
   }
   return sample;

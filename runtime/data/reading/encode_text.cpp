@@ -60,6 +60,15 @@ Status check_rows(const char* kind, std::span<const TokenCount> rows, std::int32
   return Done{};
 }
 
+/// Rows of all encoders of a medium, and whether they are right.
+Status check_rows(const char* kind, const MarkerRows& rows, std::int32_t markers) {
+  if (rows.empty()) return check_rows(kind, std::span<const TokenCount>(), markers);
+  for (const auto& encoder : rows)
+    if (Status fine = check_rows(kind, std::span<const TokenCount>(encoder), markers); !fine)
+      return fine;
+  return Done{};
+}
+
 }  // namespace
 
 TokenCount EncodedText::trained_tokens() const {
@@ -91,23 +100,26 @@ std::vector<TokenCount> rows_per_marker(const std::vector<MediaShape>* items,
   return rows;
 }
 
-Result<ExpandedText> expand_text(const EncodedText& text, std::span<const TokenCount> image_rows,
-                                 std::span<const TokenCount> audio_rows) {
+Result<ExpandedText> expand_text(const EncodedText& text, const MarkerRows& image_rows,
+                                 const MarkerRows& audio_rows) {
   if (Status fine = check_rows("image", image_rows, text.image_markers); !fine) return fine.error();
   if (Status fine = check_rows("audio", audio_rows, text.audio_markers); !fine) return fine.error();
 
   ExpandedText expanded;
+  expanded.image_positions.resize(image_rows.size());
+  expanded.audio_positions.resize(audio_rows.size());
   std::size_t image = 0, audio = 0;
   for (std::size_t i = 0; i < text.tokens.size(); ++i) {
     const TokenId token = text.tokens[i];
-    const TokenCount copies = token == ByteTokenizer::kImage   ? image_rows[image++]
-                              : token == ByteTokenizer::kAudio ? audio_rows[audio++]
-                                                               : 1;
-    auto& positions =
-        token == ByteTokenizer::kImage ? expanded.image_positions : expanded.audio_positions;
-    if (is_placeholder(token))
-      for (TokenCount row = 0; row < copies; ++row)
-        positions.push_back(std::ssize(expanded.tokens) + row);
+    TokenCount copies = is_placeholder(token) ? 0 : 1;
+    const auto place = [&](const MarkerRows& rows, std::size_t marker,
+                           std::vector<std::vector<std::int64_t>>& positions) {
+      for (std::size_t encoder = 0; encoder < rows.size(); ++encoder)
+        for (TokenCount row = 0; row < rows[encoder][marker]; ++row)
+          positions[encoder].push_back(std::ssize(expanded.tokens) + copies++);
+    };
+    if (token == ByteTokenizer::kImage) place(image_rows, image++, expanded.image_positions);
+    if (token == ByteTokenizer::kAudio) place(audio_rows, audio++, expanded.audio_positions);
     expanded.tokens.insert(expanded.tokens.end(), static_cast<std::size_t>(copies), token);
     expanded.labels.insert(expanded.labels.end(), static_cast<std::size_t>(copies), text.labels[i]);
   }

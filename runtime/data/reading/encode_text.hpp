@@ -41,10 +41,11 @@ struct EncodedText {
 struct ExpandedText {
   std::vector<TokenId> tokens;  ///< Placeholders repeated to the row counts.
   std::vector<TokenId> labels;  ///< As in EncodedText: one per token, not shifted.
-  /// Position of each image row, in the order of markers, then rows: row r of the sample's
-  /// projected image rows, laid end to end, belongs at tokens[image_positions[r]].
-  std::vector<std::int64_t> image_positions;
-  std::vector<std::int64_t> audio_positions;  ///< The same for audio.
+  /// Per vision encoder the position of each of its rows, in the order of markers, then rows: row r
+  /// of the sample's projected rows of encoder e, laid end to end, belongs at
+  /// tokens[image_positions[e][r]].
+  std::vector<std::vector<std::int64_t>> image_positions;
+  std::vector<std::vector<std::int64_t>> audio_positions;  ///< The same for audio.
 
   friend bool operator==(const ExpandedText&, const ExpandedText&) = default;
 };
@@ -58,12 +59,16 @@ EncodedText encode_text(std::span<const Turn> turns);
 std::vector<TokenCount> rows_per_marker(const std::vector<MediaShape>* items,
                                         std::int32_t marker_count);
 
-/// Repeats placeholders to the rows that come for each marker (>= 1 each).
+/// Per encoder of a medium the rows that come for each marker.
+using MarkerRows = std::vector<std::vector<TokenCount>>;
+
+/// Repeats placeholders to the rows that come for each marker (>= 1 of each encoder): those of the
+/// first encoder, behind them those of the next one.
 ///
 /// Errors:
-/// - invalid_argument: a list whose length is not the number of markers of its kind, or a count
-///   below one.
-Result<ExpandedText> expand_text(const EncodedText& text, std::span<const TokenCount> image_rows,
-                                 std::span<const TokenCount> audio_rows);
+/// - invalid_argument: a list whose length is not the number of markers of its kind, a count below
+///   one, or markers without an encoder.
+Result<ExpandedText> expand_text(const EncodedText& text, const MarkerRows& image_rows,
+                                 const MarkerRows& audio_rows);
 
 }  // namespace troupe::data

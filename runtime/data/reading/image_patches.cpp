@@ -67,11 +67,12 @@ ImagePatches cut_patches(const RgbImage& image, const VisionInput& vision) {
   return cut;
 }
 
-Result<ImagePatches> prepare_image(const RgbImage& image, const DataOptions& options) {
-  auto size = smart_resize({image.width, image.height}, options.vision.factor(), options.min_pixels,
+Result<ImagePatches> prepare_image(const RgbImage& image, const DataOptions& options,
+                                   const VisionInput& vision) {
+  auto size = smart_resize({image.width, image.height}, vision.factor(), options.min_pixels,
                            options.max_pixels);
   if (!size) return size.error();
-  return cut_patches(resize_bicubic(image, size.value()), options.vision);
+  return cut_patches(resize_bicubic(image, size.value()), vision);
 }
 
 }  // namespace troupe::data

@@ -30,8 +30,10 @@ struct ImagePatches {
 /// REQUIRES: such sides.
 ImagePatches cut_patches(const RgbImage& image, const VisionInput& vision);
 
-/// Resizes (see `smart_resize`, `resize_bicubic`), normalises and cuts.
+/// Resizes (see `smart_resize`, `resize_bicubic`) within the limits of `options`, normalises and
+/// cuts for an encoder.
 /// Errors: bad_data, as `smart_resize`.
-Result<ImagePatches> prepare_image(const RgbImage& image, const DataOptions& options);
+Result<ImagePatches> prepare_image(const RgbImage& image, const DataOptions& options,
+                                   const VisionInput& vision);
 
 }  // namespace troupe::data

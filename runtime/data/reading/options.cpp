@@ -1,5 +1,7 @@
 #include "runtime/data/reading/options.hpp"
 
+#include <algorithm>
+
 namespace troupe::data {
 namespace {
 
@@ -8,7 +10,9 @@ Error wrong(std::string key, std::string message, std::string fix) {
 }
 
 void add_pixel_problems(const DataOptions& options, std::vector<Error>& problems) {
-  const std::int64_t side = options.vision.factor();
+  std::int64_t side = 1;
+  for (const auto& encoder : options.vision)
+    side = std::max<std::int64_t>(side, encoder.input.factor());
   if (options.min_pixels < 1)
     problems.push_back(wrong("data.min_pixels",
                              "is " + std::to_string(options.min_pixels) + ", not positive",
@@ -31,17 +35,21 @@ void add_pixel_problems(const DataOptions& options, std::vector<Error>& problems
 
 std::vector<Error> problems_of(const DataOptions& options) {
   std::vector<Error> problems;
-  const VisionInput& vision = options.vision;
-  if (vision.patch_size < 1 || vision.merge_size < 1 || vision.temporal_patch_size < 1)
-    problems.push_back(wrong("modules.vision.config",
-                             "patch, merge and temporal sizes must be 1 or more",
-                             "leave them out for 14, 2 and 2"));
-  else
-    add_pixel_problems(options, problems);
-  if (options.audio.mel_bins < 1 || options.audio.mel_bins > 201)
-    problems.push_back(wrong("modules.audio.config.num_mel_bins",
-                             "is " + std::to_string(options.audio.mel_bins) + ", outside 1..201",
-                             "use 80, or 128 for whisper-large-v3"));
+  for (const auto& [module, vision] : options.vision)
+    if (vision.patch_size < 1 || vision.merge_size < 1 || vision.temporal_patch_size < 1)
+      problems.push_back(wrong("modules." + module + ".config",
+                               "patch, merge and temporal sizes must be 1 or more",
+                               "leave them out for 14, 2 and 2"));
+  if (problems.empty()) add_pixel_problems(options, problems);
+  for (const auto& [module, audio] : options.audio)
+    if (audio.mel_bins < 1 || audio.mel_bins > 201)
+      problems.push_back(wrong("modules." + module + ".config.num_mel_bins",
+                               "is " + std::to_string(audio.mel_bins) + ", outside 1..201",
+                               "use 80, or 128 for whisper-large-v3"));
+  if (std::max(options.vision.size(), options.audio.size()) > kEncodersMax)
+    problems.push_back(wrong("modules",
+                             "more than " + std::to_string(kEncodersMax) + " encoders of a medium",
+                             "leave some of them out"));
   if (options.max_seq_len < 0)
     problems.push_back(wrong("data.max_seq_len",
                              "is " + std::to_string(options.max_seq_len) + ", negative",

@@ -24,19 +24,38 @@ struct DataSource {
   friend bool operator==(const DataSource&, const DataSource&) = default;
 };
 
+/// An encoder of the model and what it takes. `module`: its name in the job, for errors.
+struct VisionEncoder {
+  std::string module = "vision";
+  VisionInput input = {};
+
+  friend bool operator==(const VisionEncoder&, const VisionEncoder&) = default;
+};
+struct AudioEncoder {
+  std::string module = "audio";
+  AudioInput input = {};
+
+  friend bool operator==(const AudioEncoder&, const AudioEncoder&) = default;
+};
+
+/// Some of the encoders of one medium: bit k is the k-th one of `DataOptions`.
+using EncoderSet = std::uint32_t;
+inline constexpr EncoderSet kEveryEncoder = ~EncoderSet{0};
+inline constexpr std::size_t kEncodersMax = 32;  ///< Of a medium.
+
 /// Everything that decides what a sample looks like to the model.
 struct DataOptions {
   std::vector<DataSource> sources;  ///< Records are numbered through them in this order.
-  bool takes_images = true;         ///< False: a sample with images is bad (no encoder for them).
-  bool takes_audio = true;          ///< False: a sample with audio is bad.
+  /// The vision encoders, in the order of the model; each takes every picture. None: a sample with
+  /// pictures is bad.
+  std::vector<VisionEncoder> vision{VisionEncoder{}};
+  std::vector<AudioEncoder> audio{AudioEncoder{}};  ///< The same for sounds.
 
   std::int64_t min_pixels = 3136;     ///< Smaller pictures are enlarged to at least this area.
   std::int64_t max_pixels = 1003520;  ///< Larger pictures are shrunk to at most this area.
-  VisionInput vision;
   /// A file that claims more pixels is refused before it is decoded (memory, decompression bombs).
   std::int64_t decoded_pixels_max = 178956970;
 
-  AudioInput audio;
   bool pad_audio = false;  ///< True: every window is padded with silence to 30 s.
   /// A clip that is longer is refused before it is decoded.
   std::int32_t audio_seconds_max = 3600;
@@ -50,7 +69,8 @@ struct DataOptions {
 
 /// Everything that makes no sense about these numbers; empty where they are sound. Each is an
 /// invalid_argument: a size below one, max_pixels below one llm row's square or below min_pixels,
-/// mel_bins outside 1..201, a negative max_seq_len. `where` is the job key.
+/// mel_bins outside 1..201, a negative max_seq_len, more than `kEncodersMax` encoders of a medium.
+/// `where` is the job key.
 std::vector<Error> problems_of(const DataOptions& options);
 
 }  // namespace troupe::data

@@ -35,9 +35,11 @@ Measured measure(const Dataset& dataset, const Record& record, const DataOptions
   const auto& sample = std::get<DecodedSample>(outcome);
   measured.llm_tokens = sample.llm_tokens;
   measured.trained_tokens = sample.trained_tokens;
-  for (const auto& image : sample.images)
-    measured.patches.push_back(std::int64_t{image.grid_height} * image.grid_width);
-  for (const auto& window : sample.audio) measured.frames.push_back(window.frames);
+  if (!sample.images.empty())
+    for (const auto& image : sample.images.front())
+      measured.patches.push_back(std::int64_t{image.grid_height} * image.grid_width);
+  if (!sample.audio.empty())
+    for (const auto& window : sample.audio.front()) measured.frames.push_back(window.frames);
   return measured;
 }
 

@@ -40,7 +40,7 @@ struct DataSummary {
   std::string first_special_name;   ///< "sample s1 (f.json:3) has '<|user|>'"; empty: none.
   LengthStatistics llm_tokens;      ///< Per sample.
   LengthStatistics trained_tokens;  ///< Per sample.
-  LengthStatistics image_patches;   ///< Per image.
+  LengthStatistics image_patches;   ///< Per image, as the first vision encoder takes it.
   LengthStatistics audio_frames;    ///< Per window.
   std::vector<BadSample> bad;       ///< In file order.
 

@@ -28,10 +28,10 @@ Fault find_marker_fault(const Record& record, const char* name, std::int32_t mar
 
 Fault find_text_fault(const Record& record, const EncodedText& text, const DataOptions& options) {
   if (!record.defect.empty()) return bad(record, BadKind::malformed_record, record.defect);
-  if (!options.takes_images && !record.images.empty())
+  if (options.vision.empty() && !record.images.empty())
     return bad(record, BadKind::no_encoder, "the model has no vision encoder",
                record.images.front());
-  if (!options.takes_audio && !record.audio.empty())
+  if (options.audio.empty() && !record.audio.empty())
     return bad(record, BadKind::no_encoder, "the model has no audio encoder", record.audio.front());
   if (auto fault = find_marker_fault(record, "image", text.image_markers, record.images.size()))
     return fault;
@@ -48,28 +48,43 @@ Fault find_text_fault(const Record& record, const EncodedText& text, const DataO
   return std::nullopt;
 }
 
+bool wants(EncoderSet set, std::size_t encoder) { return (set >> encoder & 1) != 0; }
+
+bool wants_all(EncoderSet set, std::size_t encoders) {
+  for (std::size_t encoder = 0; encoder < encoders; ++encoder)
+    if (!wants(set, encoder)) return false;
+  return true;
+}
+
 Fault decode_images(const Dataset& dataset, const Record& record, const DataOptions& options,
-                    DecodedSample& sample) {
+                    EncoderSet wanted, DecodedSample& sample) {
   for (const auto& name : record.images) {
     auto image = read_image(dataset.media_path(record, name), options.decoded_pixels_max);
     if (!image) return bad_media(record, name, image.error());
-    auto patches = prepare_image(image.value(), options);
-    if (!patches) return bad_media(record, name, patches.error());
-    sample.images.push_back(std::move(patches).value());
+    for (std::size_t encoder = 0; encoder < options.vision.size(); ++encoder) {
+      if (!wants(wanted, encoder)) continue;
+      auto patches = prepare_image(image.value(), options, options.vision[encoder].input);
+      if (!patches) return bad_media(record, name, patches.error());
+      sample.images[encoder].push_back(std::move(patches).value());
+    }
   }
   return std::nullopt;
 }
 
 Fault decode_clips(const Dataset& dataset, const Record& record, const DataOptions& options,
-                   DecodedSample& sample) {
+                   EncoderSet wanted, DecodedSample& sample) {
   std::int32_t marker = 0;
   for (const auto& name : record.audio) {
     auto clip = read_audio(dataset.media_path(record, name), options.audio_seconds_max);
     if (!clip) return bad_media(record, name, clip.error());
-    auto windows = log_mel_windows(clip.value(), options.audio.mel_bins, options.pad_audio);
-    if (!windows) return bad_media(record, name, windows.error());
-    for (auto& window : windows.value())
-      sample.audio.push_back({std::move(window.mel), window.frames, marker});
+    for (std::size_t encoder = 0; encoder < options.audio.size(); ++encoder) {
+      if (!wants(wanted, encoder)) continue;
+      auto windows =
+          log_mel_windows(clip.value(), options.audio[encoder].input.mel_bins, options.pad_audio);
+      if (!windows) return bad_media(record, name, windows.error());
+      for (auto& window : windows.value())
+        sample.audio[encoder].push_back({std::move(window.mel), window.frames, marker});
+    }
     ++marker;
   }
   return std::nullopt;
@@ -79,11 +94,15 @@ Fault decode_clips(const Dataset& dataset, const Record& record, const DataOptio
 void measure(const DataOptions& options, DecodedSample& sample) {
   sample.llm_tokens =
       std::ssize(sample.text.tokens) - sample.text.image_markers - sample.text.audio_markers;
-  for (const auto& image : sample.images)
-    sample.llm_tokens +=
-        image_shape(image.grid_height, image.grid_width, options.vision, 0).output_rows;
-  for (const auto& window : sample.audio)
-    sample.llm_tokens += audio_shape(window.frames, options.audio, window.marker).output_rows;
+  for (std::size_t encoder = 0; encoder < sample.images.size(); ++encoder)
+    for (const auto& image : sample.images[encoder])
+      sample.llm_tokens +=
+          image_shape(image.grid_height, image.grid_width, options.vision[encoder].input, 0)
+              .output_rows;
+  for (std::size_t encoder = 0; encoder < sample.audio.size(); ++encoder)
+    for (const auto& window : sample.audio[encoder])
+      sample.llm_tokens +=
+          audio_shape(window.frames, options.audio[encoder].input, window.marker).output_rows;
 }
 
 DecodeOutcome decode(const Dataset& dataset, const Record& record, const DataOptions& options,
@@ -94,12 +113,15 @@ DecodeOutcome decode(const Dataset& dataset, const Record& record, const DataOpt
   sample.text = encode_text(record.turns);
   sample.trained_tokens = sample.text.trained_tokens();
   if (auto fault = find_text_fault(record, sample.text, options)) return *fault;
-  if (wanted.images)
-    if (auto fault = decode_images(dataset, record, options, sample)) return *fault;
-  if (wanted.audio)
-    if (auto fault = decode_clips(dataset, record, options, sample)) return *fault;
+  sample.images.resize(options.vision.size());
+  sample.audio.resize(options.audio.size());
+  if (wanted.images != 0)
+    if (auto fault = decode_images(dataset, record, options, wanted.images, sample)) return *fault;
+  if (wanted.audio != 0)
+    if (auto fault = decode_clips(dataset, record, options, wanted.audio, sample)) return *fault;
   const bool is_whole =
-      (wanted.images || record.images.empty()) && (wanted.audio || record.audio.empty());
+      (wants_all(wanted.images, options.vision.size()) || record.images.empty()) &&
+      (wants_all(wanted.audio, options.audio.size()) || record.audio.empty());
   if (is_whole) {
     measure(options, sample);
     if (options.max_seq_len > 0 && sample.llm_tokens > options.max_seq_len)
@@ -114,8 +136,10 @@ DecodeOutcome decode(const Dataset& dataset, const Record& record, const DataOpt
 Bytes DecodedSample::bytes() const {
   std::size_t count = sizeof(*this) + id.size() + where.size() +
                       (text.tokens.size() + text.labels.size()) * sizeof(TokenId);
-  for (const auto& image : images) count += image.patches.size() * sizeof(float);
-  for (const auto& window : audio) count += window.mel.size() * sizeof(float);
+  for (const auto& encoder : images)
+    for (const auto& image : encoder) count += image.patches.size() * sizeof(float);
+  for (const auto& encoder : audio)
+    for (const auto& window : encoder) count += window.mel.size() * sizeof(float);
   return Bytes{static_cast<std::int64_t>(count)};
 }
 
@@ -158,9 +182,9 @@ std::vector<MediaMarker> markers_of(const EncodedText& text, const MediaModules&
   TokenCount text_before = 0;
   for (const TokenId token : text.tokens) {
     if (token == ByteTokenizer::kImage)
-      markers.push_back({modules.vision, text_before});
+      for (const ModuleId module : modules.vision) markers.push_back({module, text_before});
     else if (token == ByteTokenizer::kAudio)
-      markers.push_back({modules.audio, text_before});
+      for (const ModuleId module : modules.audio) markers.push_back({module, text_before});
     else
       ++text_before;
   }
@@ -169,18 +193,24 @@ std::vector<MediaMarker> markers_of(const EncodedText& text, const MediaModules&
 
 SampleShape shape_of(const DecodedSample& sample, const DataOptions& options,
                      const MediaModules& modules) {
-  ModuleMedia vision{modules.vision, {}}, audio{modules.audio, {}};
-  for (const auto& image : sample.images)
-    vision.items.push_back(image_shape(image.grid_height, image.grid_width, options.vision,
-                                       static_cast<std::int32_t>(vision.items.size())));
-  for (const auto& window : sample.audio)
-    audio.items.push_back(audio_shape(window.frames, options.audio, window.marker));
-
   SampleShape shape;
   shape.position = sample.position;
   shape.id = sample.id;
-  if (!vision.items.empty()) shape.media.push_back(std::move(vision));
-  if (!audio.items.empty()) shape.media.push_back(std::move(audio));
+  for (std::size_t encoder = 0; encoder < sample.images.size(); ++encoder) {
+    ModuleMedia media{modules.vision[encoder], {}};
+    for (const auto& image : sample.images[encoder])
+      media.items.push_back(image_shape(image.grid_height, image.grid_width,
+                                        options.vision[encoder].input,
+                                        static_cast<std::int32_t>(media.items.size())));
+    if (!media.items.empty()) shape.media.push_back(std::move(media));
+  }
+  for (std::size_t encoder = 0; encoder < sample.audio.size(); ++encoder) {
+    ModuleMedia media{modules.audio[encoder], {}};
+    for (const auto& window : sample.audio[encoder])
+      media.items.push_back(
+          audio_shape(window.frames, options.audio[encoder].input, window.marker));
+    if (!media.items.empty()) shape.media.push_back(std::move(media));
+  }
   std::sort(shape.media.begin(), shape.media.end(),
             [](const ModuleMedia& a, const ModuleMedia& b) { return a.module < b.module; });
   shape.llm_tokens = sample.llm_tokens;

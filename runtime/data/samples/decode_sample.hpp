@@ -29,8 +29,8 @@ struct AudioWindow {
 
 /// Which parts of a sample a node needs: a node with one encoder reads the files of that one alone.
 struct WantedParts {
-  bool images = true;
-  bool audio = true;
+  EncoderSet images = kEveryEncoder;  ///< The vision encoders that it makes patches for.
+  EncoderSet audio = kEveryEncoder;
   bool text = true;
 
   friend bool operator==(const WantedParts&, const WantedParts&) = default;
@@ -39,11 +39,13 @@ struct WantedParts {
 /// A good sample. Parts that were not wanted are empty.
 struct DecodedSample {
   std::string id;
-  std::string where;                 ///< `file:line` of its record.
-  std::int64_t position = 0;         ///< Place in the epoch's order; set by who asks.
-  EncodedText text;                  ///< One placeholder per media file; see `expand_text`.
-  std::vector<ImagePatches> images;  ///< One per `<image>` marker.
-  std::vector<AudioWindow> audio;
+  std::string where;          ///< `file:line` of its record.
+  std::int64_t position = 0;  ///< Place in the epoch's order; set by who asks.
+  EncodedText text;           ///< One placeholder per media file; see `expand_text`.
+  /// Per vision encoder of `DataOptions` one per `<image>` marker; none for encoders that were not
+  /// wanted.
+  std::vector<std::vector<ImagePatches>> images;
+  std::vector<std::vector<AudioWindow>> audio;  ///< Per audio encoder, all windows of all clips.
   TokenCount llm_tokens = 0;  ///< Length of its llm sequence; 0 where media of it were not wanted.
   TokenCount trained_tokens = 0;
 
@@ -64,13 +66,14 @@ using DecodeOutcome = std::variant<DecodedSample, BadSample>;
 DecodeOutcome decode_sample(const Dataset& dataset, const Record& record,
                             const DataOptions& options, WantedParts wanted = {});
 
-/// The encoders of the model graph that take media; an invalid id where there is none.
+/// The encoders of the model graph that take media, in the order of `DataOptions`, which is that of
+/// the graph.
 struct MediaModules {
-  ModuleId vision;
-  ModuleId audio;
+  std::vector<ModuleId> vision;
+  std::vector<ModuleId> audio;
 };
 
-/// Where the text has markers, and of which encoder.
+/// Where the text has markers, and of which encoder: one for each encoder of the medium.
 std::vector<MediaMarker> markers_of(const EncodedText& text, const MediaModules& modules);
 
 /// What planners need of a sample: the media that were wanted, and its lengths.

@@ -34,24 +34,29 @@ Result<ImageSize> announced_size(std::string_view bytes) {
 }
 
 std::optional<BadSample> measure_images(const Dataset& dataset, const Record& record,
-                                        const DataOptions& options, ModuleMedia& media) {
+                                        const DataOptions& options,
+                                        std::vector<ModuleMedia>& media) {
   for (const auto& name : record.images) {
     const auto size = image_size(dataset.media_path(record, name), options.decoded_pixels_max);
     if (!size) return bad_media(record, name, size.error());
-    const auto resized =
-        smart_resize(size.value(), options.vision.factor(), options.min_pixels, options.max_pixels);
-    if (!resized) return bad_media(record, name, resized.error());
-    const auto patch = options.vision.patch_size;
-    media.items.push_back(image_shape(resized.value().height / patch, resized.value().width / patch,
-                                      options.vision,
-                                      static_cast<std::int32_t>(media.items.size())));
+    for (std::size_t encoder = 0; encoder < media.size(); ++encoder) {
+      const VisionInput& vision = options.vision[encoder].input;
+      const auto resized =
+          smart_resize(size.value(), vision.factor(), options.min_pixels, options.max_pixels);
+      if (!resized) return bad_media(record, name, resized.error());
+      auto& items = media[encoder].items;
+      items.push_back(image_shape(resized.value().height / vision.patch_size,
+                                  resized.value().width / vision.patch_size, vision,
+                                  static_cast<std::int32_t>(items.size())));
+    }
   }
   return std::nullopt;
 }
 
 // As `log_mel_windows` cuts a clip.
 std::optional<BadSample> measure_clips(const Dataset& dataset, const Record& record,
-                                       const DataOptions& options, ModuleMedia& media) {
+                                       const DataOptions& options,
+                                       std::vector<ModuleMedia>& media) {
   std::int32_t marker = 0;
   for (const auto& name : record.audio) {
     const auto samples = audio_samples(dataset.media_path(record, name), options.audio_seconds_max);
@@ -61,8 +66,9 @@ std::optional<BadSample> measure_clips(const Dataset& dataset, const Record& rec
     for (std::int64_t left = samples.value(); left >= kHopSamples; left -= kWindowSamples) {
       const auto window =
           options.pad_audio ? kWindowSamples : std::min<std::int64_t>(left, kWindowSamples);
-      media.items.push_back(
-          audio_shape(static_cast<std::int32_t>(window / kHopSamples), options.audio, marker));
+      for (std::size_t encoder = 0; encoder < media.size(); ++encoder)
+        media[encoder].items.push_back(audio_shape(static_cast<std::int32_t>(window / kHopSamples),
+                                                   options.audio[encoder].input, marker));
     }
     ++marker;
   }
@@ -71,11 +77,12 @@ std::optional<BadSample> measure_clips(const Dataset& dataset, const Record& rec
 
 MeasureOutcome measure(const Dataset& dataset, const Record& record, const DataOptions& options,
                        const MediaModules& modules) {
-  auto text =
-      decode_sample(dataset, record, options, {.images = false, .audio = false, .text = true});
+  auto text = decode_sample(dataset, record, options, {.images = 0, .audio = 0, .text = true});
   if (auto* bad = std::get_if<BadSample>(&text)) return std::move(*bad);
   const auto& decoded = std::get<DecodedSample>(text);
-  ModuleMedia images{modules.vision, {}}, clips{modules.audio, {}};
+  std::vector<ModuleMedia> images, clips;
+  for (const ModuleId module : modules.vision) images.push_back({module, {}});
+  for (const ModuleId module : modules.audio) clips.push_back({module, {}});
   if (auto fault = measure_images(dataset, record, options, images)) return *fault;
   if (auto fault = measure_clips(dataset, record, options, clips)) return *fault;
 
@@ -85,11 +92,12 @@ MeasureOutcome measure(const Dataset& dataset, const Record& record, const DataO
   shape.llm_tokens = static_cast<TokenCount>(decoded.text.tokens.size()) -
                      decoded.text.image_markers - decoded.text.audio_markers;
   shape.markers = markers_of(decoded.text, modules);
-  for (auto* media : {&images, &clips}) {
-    if (media->items.empty()) continue;
-    for (const auto& item : media->items) shape.llm_tokens += item.output_rows;
-    shape.media.push_back(std::move(*media));
-  }
+  for (auto* medium : {&images, &clips})
+    for (auto& media : *medium) {
+      if (media.items.empty()) continue;
+      for (const auto& item : media.items) shape.llm_tokens += item.output_rows;
+      shape.media.push_back(std::move(media));
+    }
   std::sort(shape.media.begin(), shape.media.end(),
             [](const ModuleMedia& a, const ModuleMedia& b) { return a.module < b.module; });
   if (options.max_seq_len > 0 && shape.llm_tokens > options.max_seq_len)

@@ -65,26 +65,40 @@ std::string run_text(std::span<const TokenId> tokens) {
 
 std::string media_lines(const DecodedSample& sample, const DataOptions& options) {
   std::string text;
-  for (const auto& image : sample.images) {
-    const auto shape = image_shape(image.grid_height, image.grid_width, options.vision, 0);
-    text += "  image: " + std::to_string(image.grid_width) + " x " +
-            std::to_string(image.grid_height) + " patches -> " + std::to_string(shape.output_rows) +
-            " rows\n";
-  }
-  for (const auto& window : sample.audio)
-    text += "  audio " + std::to_string(window.marker) + ": " + std::to_string(window.frames) +
-            " frames -> " +
-            std::to_string(audio_shape(window.frames, options.audio, window.marker).output_rows) +
-            " rows\n";
+  const auto of = [](const auto& encoders, std::size_t encoder) {
+    return encoders.size() > 1 ? " of " + encoders[encoder].module : std::string();
+  };
+  for (std::size_t encoder = 0; encoder < sample.images.size(); ++encoder)
+    for (const auto& image : sample.images[encoder]) {
+      const auto shape =
+          image_shape(image.grid_height, image.grid_width, options.vision[encoder].input, 0);
+      text += "  image: " + std::to_string(image.grid_width) + " x " +
+              std::to_string(image.grid_height) + " patches -> " +
+              std::to_string(shape.output_rows) + " rows" + of(options.vision, encoder) + "\n";
+    }
+  for (std::size_t encoder = 0; encoder < sample.audio.size(); ++encoder)
+    for (const auto& window : sample.audio[encoder]) {
+      const auto shape = audio_shape(window.frames, options.audio[encoder].input, window.marker);
+      text += "  audio " + std::to_string(window.marker) + ": " + std::to_string(window.frames) +
+              " frames -> " + std::to_string(shape.output_rows) + " rows" +
+              of(options.audio, encoder) + "\n";
+    }
   return text;
 }
 
 Result<ExpandedText> expand(const DecodedSample& sample, const DataOptions& options) {
-  const MediaModules modules{ModuleId{0}, ModuleId{1}};
+  MediaModules modules;
+  for (std::size_t encoder = 0; encoder < options.vision.size(); ++encoder)
+    modules.vision.push_back(ModuleId{encoder});
+  for (std::size_t encoder = 0; encoder < options.audio.size(); ++encoder)
+    modules.audio.push_back(ModuleId{options.vision.size() + encoder});
   const SampleShape shape = shape_of(sample, options, modules);
-  return expand_text(sample.text,
-                     rows_per_marker(shape.items(modules.vision), sample.text.image_markers),
-                     rows_per_marker(shape.items(modules.audio), sample.text.audio_markers));
+  MarkerRows images, audio;
+  for (const ModuleId module : modules.vision)
+    images.push_back(rows_per_marker(shape.items(module), sample.text.image_markers));
+  for (const ModuleId module : modules.audio)
+    audio.push_back(rows_per_marker(shape.items(module), sample.text.audio_markers));
+  return expand_text(sample.text, images, audio);
 }
 
 }  // namespace

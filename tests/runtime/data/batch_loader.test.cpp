@@ -65,7 +65,7 @@ TEST_CASE("BatchLoader measures before it decodes, as measure_sample does", "[da
   REQUIRE(loader.request(whole_epoch(0, 0)).ok());
   REQUIRE(loader.request(whole_epoch(1, 0), [&] { ++decoded; }).ok());
   BatchRequest lengths = whole_epoch(2, 0);
-  const MediaModules modules{ModuleId{0}, ModuleId{1}};
+  const MediaModules modules{{ModuleId{0}}, {ModuleId{1}}};
   lengths.measure = modules;
   std::promise<int>
       decoded_before;  // It is told on another thread, maybe after the batch is taken.
@@ -103,7 +103,7 @@ TEST_CASE("BatchLoader delivers each wanted position in the order of the request
   Fixture fixture;
   auto loader = fixture.loader();
   const BatchRequest request{
-      7, 3, {{5, {}}, {2, {.images = false, .audio = false, .text = true}}, {19, {}}}};
+      7, 3, {{5, {}}, {2, {.images = 0, .audio = 0, .text = true}}, {19, {}}}};
   REQUIRE(loader.request(request).ok());
   auto batch = loader.take(7, kPatience);
   REQUIRE(batch.ok());

@@ -212,13 +212,14 @@ TEST_CASE("options that make no sense are named, all at once", "[data][errors]")
   CHECK(where([](DataOptions& o) { o.max_pixels = 783; }) == "data.max_pixels");
   CHECK(where([](DataOptions& o) { o.max_pixels = 784, o.min_pixels = 784; }).empty());
   CHECK(where([](DataOptions& o) { o.max_pixels = 3135; }) == "data.max_pixels");
-  CHECK(where([](DataOptions& o) { o.audio.mel_bins = 202; }) ==
+  CHECK(where([](DataOptions& o) { o.audio[0].input.mel_bins = 202; }) ==
         "modules.audio.config.num_mel_bins");
   CHECK(where([](DataOptions& o) { o.max_seq_len = -1; }) == "data.max_seq_len");
-  CHECK(where([](DataOptions& o) { o.vision.patch_size = 0; }) == "modules.vision.config");
+  CHECK(where([](DataOptions& o) { o.vision[0].input.patch_size = 0; }) == "modules.vision.config");
   CHECK(where([](DataOptions& o) { o.decoded_pixels_max = 0; }) == "data");
-  CHECK(where([](DataOptions& o) { o.audio.mel_bins = 0, o.min_pixels = 0, o.max_pixels = 3; }) ==
-        "data.min_pixels data.max_pixels modules.audio.config.num_mel_bins");
+  CHECK(where([](DataOptions& o) {
+          o.audio[0].input.mel_bins = 0, o.min_pixels = 0, o.max_pixels = 3;
+        }) == "data.min_pixels data.max_pixels modules.audio.config.num_mel_bins");
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "golden.hpp"
+#include "runtime/data/samples/measure_sample.hpp"
 #include "temp_folder.hpp"
 
 using Catch::Matchers::ContainsSubstring;
@@ -49,16 +50,16 @@ TEST_CASE("decode_sample brings text, pictures and clips together", "[data]") {
   const DecodedSample sample = one.good();
   // 45 x 37 becomes 56 x 28 by rounding, which is less than 3136, hence ceil(45 s / 28) with
   // s = sqrt(3136 / 1665) = 1.372: 84 x 56, that is 6 x 4 patches and 3 x 2 rows.
-  REQUIRE(sample.images.size() == 2);
-  CHECK(sample.images[0].grid_width == 6);
-  CHECK(sample.images[0].grid_height == 4);
-  REQUIRE(sample.audio.size() == 1);
-  CHECK(sample.audio[0].frames == 25);  // 4000 samples / 160.
-  CHECK(sample.trained_tokens == 3);    // "ok" and its end.
+  REQUIRE(sample.images.front().size() == 2);
+  CHECK(sample.images[0][0].grid_width == 6);
+  CHECK(sample.images[0][0].grid_height == 4);
+  REQUIRE(sample.audio.front().size() == 1);
+  CHECK(sample.audio[0][0].frames == 25);  // 4000 samples / 160.
+  CHECK(sample.trained_tokens == 3);       // "ok" and its end.
   // begin, user, \n, ?, end, assistant, o, k, end are 9; rows are 6 + 13 + 6.
   CHECK(sample.llm_tokens == 9 + 6 + 13 + 6);
 
-  const SampleShape shape = shape_of(sample, one.options, {ModuleId{2}, ModuleId{0}});
+  const SampleShape shape = shape_of(sample, one.options, {{ModuleId{2}}, {ModuleId{0}}});
   CHECK(shape.id == "s");
   CHECK(shape.llm_tokens == 34);
   CHECK(shape.trained_tokens == 3);
@@ -76,38 +77,80 @@ TEST_CASE("decode_sample brings text, pictures and clips together", "[data]") {
          std::vector<MediaMarker>{{ModuleId{2}, 2}, {ModuleId{0}, 2}, {ModuleId{2}, 3}}));
 
   // What the shape says is what the text takes.
-  auto expanded = expand_text(sample.text, rows_per_marker(shape.items(ModuleId{2}), 2),
-                              rows_per_marker(shape.items(ModuleId{0}), 1));
+  auto expanded = expand_text(sample.text, {rows_per_marker(shape.items(ModuleId{2}), 2)},
+                              {rows_per_marker(shape.items(ModuleId{0}), 1)});
   REQUIRE(expanded.ok());
   CHECK(std::ssize(expanded.value().tokens) == shape.llm_tokens);
 }
 
 TEST_CASE("decode_sample leaves out what a node does not want", "[data]") {
   const OneSample one(R"("image": "rgb.jpg")", "<image>");
-  const DecodedSample text = one.good({.images = false, .audio = false, .text = true});
-  CHECK(text.images.empty());
+  const DecodedSample text = one.good({.images = 0, .audio = 0, .text = true});
+  CHECK(text.images.front().empty());
   CHECK_FALSE(text.text.tokens.empty());
   CHECK(text.llm_tokens == 0);
-  const DecodedSample media = one.good({.images = true, .audio = true, .text = false});
-  CHECK(media.images.size() == 1);
+  const DecodedSample media =
+      one.good({.images = kEveryEncoder, .audio = kEveryEncoder, .text = false});
+  CHECK(media.images.front().size() == 1);
   CHECK(media.text.tokens.empty());
   CHECK(media.llm_tokens == one.good().llm_tokens);
   CHECK(media.trained_tokens == 2);
 }
 
+TEST_CASE("every encoder of a medium gets every item, cut as it takes it", "[data]") {
+  OneSample one(R"("image": ["rgb.jpg", "rgba.png"], "audio": "mono16k.wav")",
+                "<image><audio>\n<image>?", "ok");
+  one.options.vision = {{"eyes", {}}, {"glasses", {.patch_size = 7, .merge_size = 4}}};
+  one.options.audio.push_back({"ears", {.mel_bins = 128, .pooled_rows = 2}});
+  const DecodedSample sample = one.good();
+  REQUIRE(sample.images.size() == 2);
+  REQUIRE(sample.images[1].size() == 2);
+  // Both round sizes to 28 pixels: 84 x 56, in patches of 14 and of 7.
+  CHECK(sample.images[0][1].grid_width == 6);
+  CHECK(sample.images[1][1].grid_width == 12);
+  CHECK(sample.images[1][0].patches.size() == 12 * 8 * 3 * 2 * 7 * 7);
+  REQUIRE(sample.audio.size() == 2);
+  CHECK(sample.audio[0][0].mel.size() == 25 * 80);
+  CHECK(sample.audio[1][0].mel.size() == 25 * 128);
+  // begin, user, \n, ?, end, assistant, o, k, end; 6 rows per picture and encoder; 13 and 7 of the
+  // clip.
+  CHECK(sample.llm_tokens == 9 + 4 * 6 + 13 + 7);
+
+  const MediaModules modules{{ModuleId{0}, ModuleId{2}}, {ModuleId{1}, ModuleId{3}}};
+  const SampleShape shape = shape_of(sample, one.options, modules);
+  CHECK(shape.llm_tokens == sample.llm_tokens);
+  CHECK(shape.output_rows(ModuleId{2}) == 12);
+  CHECK(shape.output_rows(ModuleId{3}) == 7);
+  CHECK((shape.markers == std::vector<MediaMarker>{{ModuleId{0}, 2},
+                                                   {ModuleId{2}, 2},
+                                                   {ModuleId{1}, 2},
+                                                   {ModuleId{3}, 2},
+                                                   {ModuleId{0}, 3},
+                                                   {ModuleId{2}, 3}}));
+  const Dataset dataset = Dataset::open(one.options).value();
+  const auto measured = measure_sample(dataset, dataset[0], one.options, modules);
+  CHECK((std::get<SampleShape>(measured) == shape));
+
+  const DecodedSample second = one.good({.images = 2, .audio = 1, .text = true});
+  CHECK(second.images[0].empty());
+  CHECK((second.images[1] == sample.images[1]));
+  CHECK(second.audio[1].empty());
+  CHECK(second.llm_tokens == 0);  // Rows of the others are missing.
+}
+
 TEST_CASE("decode_sample reads the files of the wanted encoders alone", "[data]") {
   // Where audio is wanted, the picture that is not there does no harm, and the other way round.
   const OneSample no_picture(R"("image": "none.jpg", "audio": "mono16k.wav")", "<image><audio>");
-  const WantedParts clip{.images = false, .audio = true, .text = false};
+  const WantedParts clip{.images = 0, .audio = kEveryEncoder, .text = false};
   const DecodedSample heard = no_picture.good(clip);
-  CHECK(heard.audio.size() == 1);
-  CHECK(heard.images.empty());
+  CHECK(heard.audio.front().size() == 1);
+  CHECK(heard.images.front().empty());
   CHECK(heard.llm_tokens == 0);  // Its length is not known without the picture.
   CHECK(no_picture.bad().file == "none.jpg");
 
   const OneSample no_clip(R"("image": "rgb.jpg", "audio": "none.wav")", "<image><audio>");
-  const WantedParts picture{.images = true, .audio = false, .text = false};
-  CHECK(no_clip.good(picture).images.size() == 1);
+  const WantedParts picture{.images = kEveryEncoder, .audio = 0, .text = false};
+  CHECK(no_clip.good(picture).images.front().size() == 1);
   CHECK(no_clip.bad(clip).file == "none.wav");
   // A sample without pictures is whole for a node that reads audio and text.
   const OneSample spoken(R"("audio": "mono16k.wav")", "<audio>");
@@ -127,12 +170,12 @@ TEST_CASE("decode_sample gives all windows of a long clip to one marker", "[data
   one.options.sources[0].media = one.folder.path();
 
   const DecodedSample sample = one.good();
-  REQUIRE(sample.audio.size() == 3);
-  CHECK(sample.audio[0].frames == 3000);
-  CHECK(sample.audio[1].frames == 100);
-  CHECK(sample.audio[1].marker == 0);
-  CHECK(sample.audio[2].marker == 1);
-  const SampleShape shape = shape_of(sample, one.options, {ModuleId{}, ModuleId{1}});
+  REQUIRE(sample.audio.front().size() == 3);
+  CHECK(sample.audio[0][0].frames == 3000);
+  CHECK(sample.audio[0][1].frames == 100);
+  CHECK(sample.audio[0][1].marker == 0);
+  CHECK(sample.audio[0][2].marker == 1);
+  const SampleShape shape = shape_of(sample, one.options, {{ModuleId{}}, {ModuleId{1}}});
   CHECK(rows_per_marker(shape.items(ModuleId{1}), 2) == std::vector<TokenCount>{1550, 13});
 }
 
@@ -170,10 +213,10 @@ TEST_CASE("decode_sample names sample, file and reason of each fault", "[data][e
   }
   SECTION("no encoder") {
     OneSample one(R"("image": "rgb.jpg", "audio": "mono16k.wav")", "<image><audio>");
-    one.options.takes_images = false;
+    one.options.vision.clear();
     CHECK(one.bad().reason == "the model has no vision encoder");
-    one.options.takes_images = true;
-    one.options.takes_audio = false;
+    one.options.vision = {VisionEncoder{}};
+    one.options.audio.clear();
     CHECK(one.bad().kind == BadKind::no_encoder);
     CHECK(one.bad().file == "mono16k.wav");
   }
@@ -206,7 +249,7 @@ TEST_CASE("decode_sample names sample, file and reason of each fault", "[data][e
 }
 
 TEST_CASE("decode_sample reports faults of the text where media are not wanted", "[data]") {
-  const WantedParts text_only{.images = false, .audio = false, .text = true};
+  const WantedParts text_only{.images = 0, .audio = 0, .text = true};
   CHECK(OneSample("", "<image>").bad(text_only).kind == BadKind::marker_mismatch);
   CHECK(OneSample(R"("image": "none.jpg")", "<image>").good(text_only).id == "s");
 }

@@ -47,7 +47,7 @@ TEST_CASE("encode_text trains every answer of a conversation and bytes above 127
 TEST_CASE("expand_text repeats placeholders and says where rows go", "[data]") {
   const std::vector<Turn> turns{{Role::user, "<audio><image>x<audio>"}, {Role::assistant, "y"}};
   const EncodedText text = encode_text(turns);
-  const std::vector<TokenCount> image_rows{3}, audio_rows{2, 1};
+  const MarkerRows image_rows{{3}}, audio_rows{{2, 1}};
   auto expanded = expand_text(text, image_rows, audio_rows);
 
   REQUIRE(expanded.ok());
@@ -57,14 +57,29 @@ TEST_CASE("expand_text repeats placeholders and says where rows go", "[data]") {
                              T::kImage, 'x', T::kAudio, T::kEnd, T::kAssistant, 'y', T::kEnd});
   CHECK(expanded.value().labels ==
         std::vector<TokenId>{kNo, kNo, kNo, kNo, kNo, kNo, kNo, kNo, kNo, kNo, kNo, 'y', T::kEnd});
-  CHECK(expanded.value().image_positions == std::vector<std::int64_t>{4, 5, 6});
-  CHECK(expanded.value().audio_positions == std::vector<std::int64_t>{2, 3, 8});
+  CHECK(expanded.value().image_positions.front() == std::vector<std::int64_t>{4, 5, 6});
+  CHECK(expanded.value().audio_positions.front() == std::vector<std::int64_t>{2, 3, 8});
+}
+
+TEST_CASE("rows of several encoders of a medium stand behind one another at each marker",
+          "[data]") {
+  const std::vector<Turn> turns{{Role::user, "<image>x<image>"}, {Role::assistant, "y"}};
+  const EncodedText text = encode_text(turns);
+  const auto expanded = expand_text(text, {{2, 1}, {1, 3}}, {});
+  REQUIRE(expanded.ok());
+  // begin user I I J x I J J J end assistant y end
+  CHECK((expanded.value().image_positions ==
+         std::vector<std::vector<std::int64_t>>{{2, 3, 6}, {4, 7, 8, 9}}));
+  CHECK(std::ssize(expanded.value().tokens) == std::ssize(text.tokens) - 2 + 7);
+  CHECK(expand_text(text, {{2, 1}, {1}}, {}).error().code == Errc::invalid_argument);
+  CHECK(expand_text(text, {{2, 1}, {1, 0}}, {}).error().message == "image marker 1 has 0 rows");
+  CHECK(expand_text(text, {}, {}).error().code == Errc::invalid_argument);
 }
 
 TEST_CASE("expand_text refuses row counts that do not fit the markers", "[data][errors]") {
   const std::vector<Turn> turns{{Role::user, "<image>"}, {Role::assistant, "y"}};
   const EncodedText text = encode_text(turns);
-  const std::vector<TokenCount> none, one{1}, two{1, 2}, zero{0};
+  const MarkerRows none, one{{1}}, two{{1, 2}}, zero{{0}};
   CHECK(expand_text(text, one, none).ok());
   CHECK(expand_text(text, two, none).error().message ==
         "rows are given for 2 image markers, but the text has 1");
@@ -99,16 +114,16 @@ TEST_CASE("expanded length is text plus rows, and trained tokens stay", "[data][
   for (const auto count : image_rows) rows += count;
   for (const auto count : audio_rows) rows += count;
 
-  auto expanded = expand_text(text, image_rows, audio_rows);
+  auto expanded = expand_text(text, {image_rows}, {audio_rows});
   REQUIRE(expanded.ok());
   const auto& value = expanded.value();
   CHECK(std::ssize(value.tokens) ==
         std::ssize(text.tokens) - text.image_markers - text.audio_markers + rows);
   CHECK(value.labels.size() == value.tokens.size());
-  CHECK(std::ssize(value.image_positions) + std::ssize(value.audio_positions) == rows);
-  for (const auto at : value.image_positions)
+  CHECK(std::ssize(value.image_positions[0]) + std::ssize(value.audio_positions[0]) == rows);
+  for (const auto at : value.image_positions[0])
     CHECK(value.tokens[static_cast<std::size_t>(at)] == T::kImage);
-  for (const auto at : value.audio_positions)
+  for (const auto at : value.audio_positions[0])
     CHECK(value.tokens[static_cast<std::size_t>(at)] == T::kAudio);
   TokenCount trained = 0;
   for (std::size_t i = 0; i < value.labels.size(); ++i) {

@@ -39,7 +39,7 @@ TEST_CASE("prepare_image agrees with Pillow and numpy from file to patches", "[d
   options.max_pixels = entry["max_pixels"];
   auto image = read_image(golden_path(entry["file"]), options.decoded_pixels_max);
   REQUIRE(image.ok());
-  auto cut = prepare_image(image.value(), options);
+  auto cut = prepare_image(image.value(), options, options.vision[0].input);
   REQUIRE(cut.ok());
   CHECK(cut.value().grid_height == entry["grid"][0].get<int>());
   CHECK(cut.value().grid_width == entry["grid"][1].get<int>());
@@ -51,7 +51,7 @@ TEST_CASE("prepare_image agrees with Pillow and numpy from file to patches", "[d
 
 TEST_CASE("prepare_image passes on why a picture cannot be resized", "[data][errors]") {
   const RgbImage line{201, 1, std::vector<std::uint8_t>(603)};
-  CHECK(prepare_image(line, {}).error().code == Errc::bad_data);
+  CHECK(prepare_image(line, {}, {}).error().code == Errc::bad_data);
 }
 
 }  // namespace

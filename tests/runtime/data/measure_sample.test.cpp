@@ -12,7 +12,7 @@
 namespace troupe::data {
 namespace {
 
-constexpr MediaModules kModules{ModuleId{1}, ModuleId{0}};
+const MediaModules kModules{{ModuleId{1}}, {ModuleId{0}}};
 
 /// Both ways to learn a record's lengths.
 void check_agrees(const Dataset& dataset, const DataOptions& options) {

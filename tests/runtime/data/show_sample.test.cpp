@@ -16,8 +16,8 @@ DecodedSample sample_of(const std::vector<Turn>& turns) {
 TEST_CASE("show_sample tells trained tokens from ignored ones", "[data]") {
   DecodedSample sample =
       sample_of({{Role::user, "<image><audio>\nWhat?"}, {Role::assistant, "caf\u00e9"}});
-  sample.images.push_back({{}, 4, 6});
-  sample.audio.push_back({{}, 25, 0});
+  sample.images = {{{{}, 4, 6}}};
+  sample.audio = {{{{}, 25, 0}}};
   sample.llm_tokens = 42;
   CHECK(show_sample(sample, {}, false) ==
         "sample s1: 42 tokens, 6 trained\n"

@@ -57,7 +57,6 @@ TEST_CASE("a model that cannot be is refused with a reason and a fix", "[job][er
       {"no such attention", "", {"modules.llm.attention=modalty"}, "modules.llm.attention", "not one of causal, modality", "did you mean \"modality\"?"},
       {"attention of an encoder", "", {"modules.vision.attention=modality"}, "modules.vision.attention", "only the llm's", "kind = \"llm\""},
       {"attention of a projector", "", {"modules.vision_projector.attention=causal"}, "modules.vision_projector.attention", "only the llm's", "remove it"},
-      {"two vision encoders", "[modules.eyes]\nkind = \"encoder\"\nfamily = \"qwen2-vl\"\n", {}, "modules.eyes", "both it and vision take images", "keep one"},
       {"orphan projector", "[modules.p]\nkind = \"projector\"\n", {}, "modules.p", "nothing feeds", "next = \"p\""},
       {"all frozen", "", {"modules.llm.freeze=true", "modules.vision.freeze=true", "modules.vision_projector.freeze=true"}, "modules", "all are frozen", "freeze = false"},
       {"vision heads", "", {"modules.vision.config.num_heads=5"}, "modules.vision.config.num_heads", "5 does not divide embed_dim 64", "num_heads = 4"},
