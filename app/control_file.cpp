@@ -10,6 +10,7 @@
 
 #include "runtime/files/file_reads.hpp"
 #include "runtime/files/read_stream.hpp"
+#include "runtime/vocabulary/library_words.hpp"
 
 namespace troupe::app {
 
@@ -72,7 +73,7 @@ Result<ControlFile> read_control(const fs::path& run) {
     return ControlFile{json.at("host").get<std::string>(), json.at("local").get<std::string>(),
                        json.at("far").get<std::string>(), key.value()};
   } catch (const nlohmann::json::exception& fault) {
-    return Error{Errc::bad_data, std::string("it makes no sense: ") + fault.what(), file.string(),
+    return Error{Errc::bad_data, "it makes no sense: " + without_code(fault.what()), file.string(),
                  "start the job again"};
   }
 }

@@ -7,13 +7,16 @@
 #include <memory>
 
 #include "app/commands.hpp"
+#include "app/read_limits.hpp"
 #include "app/terminal.hpp"
+#include "runtime/files/file_reads.hpp"
 
 namespace troupe::app {
 
 namespace {
 
 int make_key(const std::string& file) {
+  const files::ReadingFile writing(file, files::FileUse::write);
   if (auto written = door::write_key(file, door::JobKey::random()); !written.ok())
     return report(written.error());
   std::cout << "a new key: " << file << " (mode 600: for you alone)\n"
@@ -31,7 +34,11 @@ void add_key(Commands& commands) {
   auto* make = key->add_subcommand("new", "Make a key for a job of several machines");
   auto file = std::make_shared<std::string>();
   make->add_option("FILE", *file, "Where to put it")->required();
-  make->callback([&commands, file] { commands.exit_code = make_key(*file); });
+  auto timeout = std::make_shared<ReadTimeout>();
+  timeout->add_to(*make);
+  make->callback([&commands, file, timeout] {
+    commands.exit_code = timeout->limit([&] { return make_key(*file); });
+  });
 }
 
 }  // namespace troupe::app

@@ -1,12 +1,14 @@
 #include "app/keys.hpp"
 
 #include "app/read_limits.hpp"
+#include "runtime/files/file_reads.hpp"
 
 namespace troupe::app {
 
 namespace {
 
 GivenKey key_in(const std::filesystem::path& file) {
+  const files::ReadingFile reading(file);
   auto key = door::read_key(file);
   if (!key.ok()) return std::move(key).error();
   return std::optional<door::JobKey>{key.value()};

@@ -26,6 +26,7 @@
 #include "app/keys.hpp"
 #include "app/signals.hpp"
 #include "app/spawn.hpp"
+#include "app/stalled_read.hpp"
 #include "app/terminal.hpp"
 #include "app/transport_options.hpp"
 #include "app/version.hpp"
@@ -169,7 +170,10 @@ Result<SupervisorActor> look_for_job(caf::actor_system& system, const Options& o
   const EndOnSignal guard(options.parent == 0 ? "before it joined the job" : "");
   const auto address = parse_host_port(options.join);
   if (!address.ok()) return address.error();
-  const auto key = node_key(options.key_file, options.job_file, address.value());
+  const auto key = [&] {
+    const EndOnStalledRead reads(options.timeout_s, "--timeout");
+    return node_key(options.key_file, options.job_file, address.value());
+  }();
   if (!key.ok()) return key.error();
   tell(options, "looking for the job at " + options.join);
   return find_supervisor(system, address.value(), key.value(), options.timeout_s);

@@ -1,7 +1,6 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <fstream>
 #include <iostream>
 #include <iterator>
 #include <memory>
@@ -9,8 +8,11 @@
 
 #include "app/commands.hpp"
 #include "app/progress.hpp"
+#include "app/read_limits.hpp"
 #include "app/solve/problem.hpp"
 #include "app/terminal.hpp"
+#include "runtime/files/look_up.hpp"
+#include "runtime/files/read_stream.hpp"
 #include "runtime/vocabulary/nearest_word.hpp"
 
 namespace troupe::app {
@@ -22,6 +24,7 @@ struct Options {
   std::string file = "-";
   bool list = false;
   std::string schema;
+  ReadTimeout timeout;
 };
 
 Result<std::string> read_input(const std::string& file) {
@@ -31,12 +34,11 @@ Result<std::string> read_input(const std::string& file) {
     if (isatty(STDIN_FILENO) == 0) progress.emplace("reading standard input");
     return std::string{std::istreambuf_iterator<char>(std::cin), {}};
   }
-  std::error_code ignored;
-  std::ifstream stream(file, std::ios::binary);
-  if (!stream.is_open() || std::filesystem::is_directory(file, ignored))
+  auto text = files::is_folder(file) ? std::nullopt : files::read_whole(file);
+  if (!text)
     return Error{Errc::not_found, "cannot read this input", file,
                  "name a JSON file, or leave it out to read from stdin"};
-  return std::string{std::istreambuf_iterator<char>(stream), {}};
+  return std::move(*text);
 }
 
 int print_list() {
@@ -80,13 +82,15 @@ int run_solve(const Options& options) {
 
 void add_solve(Commands& commands) {
   auto options = std::make_shared<Options>();
-  auto* command = commands.add("solve", "Run one planner or balancer: JSON in, JSON out",
-                               [options] { return run_solve(*options); });
+  auto* command = commands.add(
+      "solve", "Run one planner or balancer: JSON in, JSON out",
+      [options] { return options->timeout.limit([&] { return run_solve(*options); }); });
   command->add_option("PROBLEM", options->problem, "Its name, as in --list");
   command->add_option("FILE", options->file, "Input; - or nothing: stdin")->type_name("JSON");
   command->add_flag("--list", options->list, "Name all problems");
   command->add_option("--schema", options->schema, "Print the input a problem takes, with units")
       ->type_name("PROBLEM");
+  options->timeout.add_to(*command);
   command->footer(
       "Example:  echo '{\"costs\": [3, 1, 2], \"stages\": 2}' | troupe solve partition");
 }

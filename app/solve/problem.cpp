@@ -6,6 +6,7 @@
 #include <optional>
 #include <set>
 
+#include "runtime/vocabulary/library_words.hpp"
 #include "runtime/vocabulary/nearest_word.hpp"
 
 namespace troupe::app {
@@ -265,10 +266,10 @@ Result<Json> solve(const std::string& name, const std::string& text) {
   try {
     input = Json::parse(text);
   } catch (const Json::out_of_range& e) {
-    return Error{Errc::invalid_argument, std::string("a number is too large: ") + e.what(), "input",
-                 "write finite numbers, up to 1e308"};
+    return Error{Errc::invalid_argument, "a number is too large: " + without_code(e.what()),
+                 "input", "write finite numbers, up to 1e308"};
   } catch (const Json::parse_error& e) {
-    return Error{Errc::invalid_argument, std::string("not JSON: ") + e.what(), "input",
+    return Error{Errc::invalid_argument, "not JSON: " + without_code(e.what()), "input",
                  "write numbers as finite decimals, strings in double quotes, no comma at an end"};
   }
   const auto begin = std::chrono::steady_clock::now();

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "runtime/vocabulary/library_words.hpp"
 #include "runtime/vocabulary/printable.hpp"
 
 namespace troupe::observe {
@@ -72,7 +73,7 @@ Result<JobStatus> read_status(const std::string& line) {
     return status;
   } catch (const Json::exception& fault) {
     return Error{Errc::bad_data,
-                 std::string("the job's answer makes no sense: ") + fault.what(),
+                 "the job's answer makes no sense: " + without_code(fault.what()),
                  {},
                  "use the troupe that the job runs"};
   }

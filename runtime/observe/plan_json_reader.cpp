@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/observe/plan_json.hpp"
+#include "runtime/vocabulary/library_words.hpp"
 
 namespace troupe::observe {
 
@@ -273,9 +274,9 @@ Result<Value> parse(std::string_view text, const char* what, Value (*read)(const
   try {
     return read(json);
   } catch (const Json::exception& error) {
-    return bad(error.what());
+    return bad(without_code(error.what()));
   } catch (const BadPlan& error) {
-    return bad(error.what());
+    return bad(without_code(error.what()));
   }
 }
 

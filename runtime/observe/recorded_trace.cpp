@@ -11,6 +11,7 @@
 
 #include "runtime/files/look_up.hpp"
 #include "runtime/files/read_stream.hpp"
+#include "runtime/vocabulary/library_words.hpp"
 
 namespace troupe::observe {
 
@@ -56,7 +57,7 @@ Status for_each_entry(const std::filesystem::path& path,
     try {
       visit({line, json});
     } catch (const Json::exception& error) {
-      return bad_line(path, number, error.what());
+      return bad_line(path, number, without_code(error.what()));
     }
   }
   return Done{};

@@ -13,6 +13,7 @@
 
 #include "runtime/files/look_up.hpp"
 #include "runtime/files/read_stream.hpp"
+#include "runtime/vocabulary/library_words.hpp"
 
 namespace troupe::observe {
 
@@ -132,9 +133,10 @@ Result<TraceSummary> summarize_trace(const std::filesystem::path& path) {
   try {
     for (; index < parsed.size(); ++index) add_entry(parsed[index], gathered);
   } catch (const Json::exception& error) {
-    return Error{Errc::bad_data,
-                 "not a trace of Troupe: entry " + std::to_string(index) + ": " + error.what(),
-                 path.string(), ""};
+    return Error{
+        Errc::bad_data,
+        "not a trace of Troupe: entry " + std::to_string(index) + ": " + without_code(error.what()),
+        path.string(), ""};
   }
   return summary_of(gathered);
 }

@@ -23,6 +23,7 @@ constexpr std::string_view kPrefix = "step-";
 
 Error unusable(Error error, const fs::path& where) {
   error.where = where.string();
+  if (error.fix.empty()) error.fix = "use an older one, or copy it again";
   return error;
 }
 

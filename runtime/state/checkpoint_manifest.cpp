@@ -8,6 +8,7 @@
 
 #include "runtime/state/manifest_reading.hpp"
 #include "runtime/state/progress_json.hpp"
+#include "runtime/vocabulary/library_words.hpp"
 
 namespace troupe::state {
 
@@ -211,9 +212,9 @@ Result<CheckpointManifest> parse_manifest(std::string_view text) {
   try {
     return read(Json::parse(text));
   } catch (const BadManifest& fault) {
-    return bad(fault.what());
+    return bad(without_code(fault.what()));
   } catch (const Json::exception& fault) {
-    return bad(fault.what());
+    return bad(without_code(fault.what()));
   }
 }
 

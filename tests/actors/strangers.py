@@ -8,6 +8,7 @@ come with pieces of it, unchanged and mutated, with headers of the protocol behi
 with silence, while the job trains and while nodes join. Nothing may die, no step may be lost, and memory stays flat.
 """
 
+import concurrent.futures
 import contextlib
 import os
 import pathlib
@@ -169,12 +170,22 @@ class Attack:
         self.frames = self.connections = 0
         self.random = random.Random(SEED)
 
-    def run(self, still_there):
+    def run(self, still_there, meanwhile=None):
+        """Returns what `meanwhile` does, in a thread of its own; strangers come until it is done."""
+        with concurrent.futures.ThreadPoolExecutor(1) as beside:
+            doing = beside.submit(meanwhile or (lambda: None))
+            self.come(still_there, doing.done)
+            return doing.result()
+
+    def come(self, still_there, may_end):
+        def is_enough():
+            return self.frames >= self.wanted and may_end()
+
         here = []
-        while self.frames < self.wanted:
+        while not is_enough():
             if not still_there():
                 raise Failure(f"it died under attack: after {self.connections} connections, {self.frames} frames, seed {SEED}")
-            while len(here) < CONNECTIONS and self.frames < self.wanted:
+            while len(here) < CONNECTIONS and not is_enough():
                 frames, count = script(self.records, self.random)
                 here.append(Stranger(self.random.choice(self.addresses), frames, self.random.random() < 0.3))
                 self.frames += count
@@ -213,17 +224,18 @@ def ports_of(node):
     raise Failure("a node that joins listens nowhere")
 
 
-def attack(addresses, pids, records, frames, growing=()):
+def attack(addresses, pids, records, frames, growing=(), meanwhile=None):
     """Lets strangers come; checks that these processes live on and take no memory for them, but for those that take some
-    anyway, because they begin."""
+    anyway, because they begin. `meanwhile`: done while they come; its result is returned, and they come until it is there."""
     before = {pid: resident_kib(pid) for pid in pids if pid not in growing}
     begin = time.monotonic()
     attackers = Attack(addresses, records, frames)
-    attackers.run(lambda: all(alive(pid) for pid in pids))
+    done = attackers.run(lambda: all(alive(pid) for pid in pids), meanwhile)
     growth = {pid: resident_kib(pid) - before[pid] for pid in before}
     print(f"  {attackers.connections} connections to {len(addresses)} ports, {attackers.frames} mutated frames in "
           f"{time.monotonic() - begin:.1f} s; memory grew by at most {max(growth.values()) / 1024:.1f} MiB")
     expect(max(growth.values()) < GROWTH_MAX_KIB, f"memory grew: {growth} KiB")
+    return done
 
 
 def expect_steps_in_order(bench, least):
@@ -263,8 +275,14 @@ def strangers_while_nodes_join(bench):
     said = lines_of(head)
     attack([address], [head.pid], records, FRAMES // 4)
     nodes = []
-    for _ in range(2):  # The second one makes the job begin.
+
+    def join():
         nodes.append(bench.node(address))
+        return ports_of(nodes[-1])
+
+    for _ in range(2):  # The second one makes the job begin.
+        # It shows its key, joins and opens its data between strangers that crowd the door.
+        attack([address], [head.pid], records, FRAMES // 8, meanwhile=join)
         ports, pids = [port for node in nodes for port in ports_of(node)], [node.pid for node in nodes]
         attack([address, *ports], [head.pid, *pids], records, FRAMES // 4, growing=pids)
     bench.wait_for_steps(3)

@@ -150,7 +150,6 @@ JOB_FILE = [
     validate("no llm", ["none of them is the llm", "kind = \"llm\""], overrides=["modules.llm.kind=projector"]),
     validate("two llms", ["both it and llm are the llm", "remove the other"], job=JOB + "[modules.other]\nkind = \"llm\"\n"),
     validate("cycle", ["a cycle: ", "lead to the llm"], job=JOB + "[modules.p]\nkind = \"projector\"\nnext = \"vision_projector\"\n", overrides=["modules.vision_projector.next=p", "modules.vision.next=llm"]),
-    validate("two vision encoders", ["modules.eyes: both it and vision take images", "keep one"], job=JOB + "[modules.eyes]\nkind = \"encoder\"\nfamily = \"qwen2-vl\"\n"),
     validate("all frozen", ["all are frozen", "freeze = false"], overrides=["modules.vision.freeze=true", "modules.vision_projector.freeze=true", "modules.llm.freeze=true"]),
     validate("heads", ["num_attention_heads: 6 does not divide hidden_size 128", "num_attention_heads = 8"], overrides=["modules.llm.config.num_attention_heads=6"]),
     validate("kv heads", ["num_key_value_heads: 3 does not divide num_attention_heads 4", "fix:"], overrides=["modules.llm.config.num_key_value_heads=3"]),
@@ -451,7 +450,12 @@ RUNS = [
     run_folder("trace", "trace of no step", 2, ["the trace has no step yet"], ["--out", "t.html"], job="", trace="[\n]\n"),
 ]
 
-ROWS = COMMAND_LINE + JOB_FILE + PLAN + PROFILE + TRAIN + DATA + AUDIT + SOLVE + RUNS
+MANIFEST = {"run/resolved.toml": JOB, "run/checkpoints/step-1/manifest.json": '{"format": 1}'}
+CHECKPOINTS = [
+    Row("checkpoint whose manifest lacks parts", ["checkpoint", "show", "run"], 3, ["no usable manifest of a checkpoint", "not found"], MANIFEST),
+]
+
+ROWS = CHECKPOINTS + COMMAND_LINE + JOB_FILE + PLAN + PROFILE + TRAIN + DATA + AUDIT + SOLVE + RUNS
 
 
 def check(row, binary, folder):
@@ -484,6 +488,8 @@ def check(row, binary, folder):
         faults.append("does not say what to do")
     if row.code != 0 and row.command[:1] == ["solve"] and run.stdout:
         faults.append("a result on stdout beside the error")
+    if "json.exception" in errors:
+        faults.append("a library's code is told")
     if faults:
         faults.append("stderr was:\n" + errors)
     return faults

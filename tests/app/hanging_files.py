@@ -163,6 +163,9 @@ def a_folder_that_answers_nothing(bench):
             bench.expect_end(words, gone, "--timeout")
         for verb in ("list", "show", "verify"):
             bench.expect_end(["checkpoint", verb, gone, *RUN_LIMIT], gone / "resolved.toml", "--timeout")
+        for words, use in ((["node", "--join", "127.0.0.1:9", "--key", gone / "key"], "read"),
+                           (["key", "new", gone / "key"], "written"), (["solve", "partition", gone / "key"], "read")):
+            bench.expect_end([*words, *RUN_LIMIT], gone / "key", "--timeout", use)
         own = [DEMO, bench.data, JOB_LIMIT]
         for words, folder in (([f"job.run_dir={gone}/run"], gone / "run"),
                               ([f"job.run_dir={bench.folder}/never", f"checkpoint.dir={gone}/saved"], gone / "saved")):

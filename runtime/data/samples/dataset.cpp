@@ -7,6 +7,7 @@
 
 #include "runtime/data/formats/registry.hpp"
 #include "runtime/data/reading/read_file.hpp"
+#include "runtime/files/look_up.hpp"
 
 namespace troupe::data {
 namespace {
@@ -50,10 +51,8 @@ Result<std::vector<Record>> read_source(const DataOptions& options, std::size_t 
   auto records = read_records(source.format, text.value(), short_name(options.sources, index));
   if (!records) return records;
 
-  std::error_code ignored;
   const auto folder = media_folder(source);
-  if (uses_media(records.value()) && !folder.empty() &&
-      !std::filesystem::is_directory(folder, ignored))
+  if (uses_media(records.value()) && !folder.empty() && !files::is_folder(folder))
     return Error{Errc::not_found, "there is no folder " + folder.string(),
                  source_key(index, "media"), "name the folder that media paths are relative to"};
   for (auto& record : records.value()) record.source = static_cast<std::int32_t>(index);

@@ -156,7 +156,7 @@ TEST_CASE("indices out of range and unknown names are refused", "[observe][error
   refused("/groups/0/holders", Json{0, 2}, "holders");
   refused("/groups/0/holders", Json{0, 3, 0}, "holders");
   refused("/modules/0/kind", "decoder", "'decoder' is unknown");
-  refused("/devices", "x", "type");
+  refused("/devices", "x", "cannot use at() with string");
   CHECK_THAT(parse_plan("{").error().message, ContainsSubstring("not valid JSON"));
   CHECK_THAT(parse_iteration("{}").error().message, ContainsSubstring("step"));
   CHECK_FALSE(parse_iteration(R"({"step":1,"epoch_number":0,"ids":["a"],)"
