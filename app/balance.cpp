@@ -237,7 +237,7 @@ Json to_json(const Material& material, const Answers& answers) {
           {"batches", question.batches.size()},
           {"microbatches", question.options.microbatches},
           {"pipelines", std::move(shapes)},
-          {"schedule", question.options.schedule},
+          {"schedule", question.options.schedule.name},
           {"costs", material.costs},
           {"policies", std::move(policies)},
           {"refused", std::move(refused)},
@@ -313,7 +313,8 @@ take fewer, larger ones, whose deviation compares by its share of the mean.
 void print_text(const Material& material, const Answers& answers) {
   const auto& question = material.question;
   std::printf("%zu samples in %zu batches, schedule %s, %s costs\n", material.samples,
-              question.batches.size(), question.options.schedule.c_str(), material.costs.c_str());
+              question.batches.size(), question.options.schedule.name.c_str(),
+              material.costs.c_str());
   std::printf("Pipelines by their stages: %s; %lld microbatches in each\n\n",
               shapes_text(material.shapes).c_str(),
               static_cast<long long>(question.options.microbatches));

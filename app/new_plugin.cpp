@@ -19,6 +19,7 @@
 #include "runtime/data/formats/registry.hpp"
 #include "runtime/observers/observer.hpp"
 #include "runtime/policies/registry.hpp"
+#include "runtime/schedules/registry.hpp"
 
 namespace troupe::app {
 
@@ -41,6 +42,7 @@ bool is_one_of(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 bool is_policy(const std::string& name) { return is_one_of(policies::policy_names(), name); }
+bool is_schedule(const std::string& name) { return is_one_of(schedules::schedule_names(), name); }
 bool is_format(const std::string& name) { return is_one_of(data::format_names(), name); }
 
 bool is_observer(const std::string& name) { return observers::find_observer(name) != nullptr; }
@@ -63,6 +65,15 @@ const Example kPolicy{"policy",
                       "samples dealt by their work, forth and back",
                       "shows it beside others, and holds two stages against one process",
                       is_policy};
+const Example kSchedule{"schedule",
+                        "windows",
+                        kScheduleSource,
+                        kScheduleBuild,
+                        kScheduleJob,
+                        kScheduleTest,
+                        "a few microbatches forward, then the same ones backward",
+                        "shows its step on paper, and holds two stages against one process",
+                        is_schedule};
 const Example kFormat{"format",
                       "captions",
                       kFormatSource,
@@ -208,6 +219,7 @@ void add_new(Commands& commands) {
   };
   add(kFamily, "A model family, as a plug-in");
   add(kPolicy, "A microbatch policy, as a plug-in");
+  add(kSchedule, "A pipeline schedule, as a plug-in");
   add(kFormat, "A format of lists of samples, as a plug-in");
   add(kObserver, "An observer of what modules compute, as a plug-in");
 }

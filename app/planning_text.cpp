@@ -101,7 +101,7 @@ std::string cluster_text(const Planning& planning) {
          std::to_string(request.cluster.devices_per_node) + " " + planning.device + ", " +
          planning.costs + " times, " + std::to_string(request.global_batch) +
          " samples per step, " + std::to_string(request.microbatches) +
-         " microbatches per pipeline, " + request.schedule;
+         " microbatches per pipeline, " + request.schedule.name;
 }
 
 std::int64_t llm_replicas(const ParallelPlan& plan) {
@@ -209,7 +209,7 @@ Json planning_json(const Planning& planning, const scheduler::AutoLayout& layout
           {"pipelines", layout.plan.pipelines.size()},
           {"replicas", replicas_by_group(layout.plan)},
           {"microbatches", request.microbatches},
-          {"schedule", request.schedule}};
+          {"schedule", request.schedule.name}};
 }
 
 Json stages_json(const scheduler::AutoLayout& layout) {

@@ -1,5 +1,6 @@
 // The files of examples that `troupe new` begins from: a family's (examples/resampler), a policy's
-// (examples/snake), a data format's (examples/captions), an observer's (examples/statistics).
+// (examples/snake), a schedule's (examples/windows), a data format's (examples/captions), an
+// observer's (examples/statistics).
 
 #pragma once
 
@@ -16,6 +17,11 @@ extern const std::string_view kPolicySource;
 extern const std::string_view kPolicyBuild;
 extern const std::string_view kPolicyJob;
 extern const std::string_view kPolicyTest;
+
+extern const std::string_view kScheduleSource;
+extern const std::string_view kScheduleBuild;
+extern const std::string_view kScheduleJob;
+extern const std::string_view kScheduleTest;
 
 extern const std::string_view kFormatSource;
 extern const std::string_view kFormatBuild;

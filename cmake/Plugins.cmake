@@ -31,6 +31,7 @@ set(TROUPE_PLUGIN_HEADERS
   runtime/observers/observer.hpp
   runtime/plugins/entry_point.hpp
   runtime/policies/registry.hpp
+  runtime/schedules/registry.hpp
   runtime/vocabulary/family_config.hpp
   runtime/vocabulary/layer_work.hpp
   runtime/vocabulary/media_input.hpp
@@ -38,7 +39,10 @@ set(TROUPE_PLUGIN_HEADERS
   runtime/vocabulary/model_graph.hpp
   runtime/vocabulary/result.hpp
   runtime/vocabulary/token_mask.hpp
-  runtime/vocabulary/units.hpp)
+  runtime/vocabulary/units.hpp
+  scheduler/iteration/list_schedule.hpp
+  scheduler/iteration/schedules.hpp
+  scheduler/iteration/task_graph.hpp)
 
 set(text "")
 foreach(header ${TROUPE_PLUGIN_HEADERS})

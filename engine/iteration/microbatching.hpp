@@ -30,6 +30,7 @@
 #include "runtime/vocabulary/iteration_plan.hpp"
 #include "runtime/vocabulary/parallel_plan.hpp"
 #include "runtime/vocabulary/result.hpp"
+#include "scheduler/iteration/schedules.hpp"
 
 namespace troupe::engine {
 
@@ -40,7 +41,7 @@ struct MicrobatchingOptions {
   std::string dealing = "work";  ///< To pipelines and llm replicas: `balancer.dealing`.
   std::string exchange = "off";  ///< `balancer.exchange`.
   std::string policy = "in-order";
-  std::string schedule = "1f1b";
+  scheduler::Schedule schedule;
   std::int64_t microbatches = 1;  ///< Per llm replica; some policies use fewer.
   std::uint64_t seed = 0;         ///< Of `random` and of searches; every step has its own stream.
   /// Plans that `auto` may cost, per pipeline; fewer where they would take longer than a fortieth

@@ -16,6 +16,7 @@
 #include "runtime/vocabulary/sample_shape.hpp"
 #include "scheduler/iteration/deal_microbatches.hpp"
 #include "scheduler/iteration/redistribution.hpp"
+#include "scheduler/iteration/schedules.hpp"
 #include "scheduler/layout/step_estimator.hpp"
 #include "scheduler/simulate/simulate_plan.hpp"
 
@@ -34,7 +35,7 @@ scheduler::ReplicaCut parts_of(const balancer::MicrobatchPlan& plan,
 /// How a pipeline's batches are cut and ordered.
 struct PipelineRules {
   PipelineId pipeline;
-  const std::string& schedule;
+  scheduler::Schedule schedule;
   std::int64_t microbatches = 1;
   std::vector<std::int32_t> max_in_flight;  ///< Per stage of the layout; empty: no bound.
   bool splits_parts = false;

@@ -6,6 +6,7 @@
 #include "engine/profiling/nominal_profile.hpp"
 #include "engine/profiling/profile_data.hpp"
 #include "engine/profiling/profile_speeds.hpp"
+#include "runtime/schedules/registry.hpp"
 #include "scheduler/layout/layout_score.hpp"
 #include "scheduler/layout/place_by_hand.hpp"
 #include "scheduler/recovery/template_layout.hpp"
@@ -24,7 +25,7 @@ scheduler::AutoLayoutRequest layout_request(const JobSetup& setup,
     request.pins[name] = {pins.tp, pins.cp, pins.pp, pins.dp};
   request.global_batch = job.train.global_batch_size;
   request.microbatches = job.train.microbatches;
-  request.schedule = job.scheduler.schedule;
+  request.schedule = schedules::find_schedule(job.scheduler.schedule);
   request.fault_tolerance = job.cluster.fault_tolerance;
   request.prediction.dtype = job.train.dtype;
   request.prediction.speeds = speeds_for(job.cluster, speeds);

@@ -6,6 +6,7 @@
 
 #include "models/family/registry.hpp"
 #include "models/graph_problems.hpp"
+#include "runtime/schedules/registry.hpp"
 
 namespace troupe::engine {
 
@@ -146,10 +147,15 @@ BatchPlannerOptions planner_options(const JobSetup& setup, data::Epochs epochs,
   options.epoch_number = epoch_number;
   options.costs = setup.costs;
   options.flops = std::make_shared<scheduler::ModelFlops>(setup.model, setup.modules());
-  options.microbatching = {
-      job.balancer.dealing,     job.balancer.exchange,       job.balancer.policy,
-      job.scheduler.schedule,   job.train.microbatches,      job.job.seed,
-      job.balancer.evaluations, job.scheduler.max_in_flight, job.balancer.adaptive_correction};
+  options.microbatching = {job.balancer.dealing,
+                           job.balancer.exchange,
+                           job.balancer.policy,
+                           schedules::find_schedule(job.scheduler.schedule),
+                           job.train.microbatches,
+                           job.job.seed,
+                           job.balancer.evaluations,
+                           job.scheduler.max_in_flight,
+                           job.balancer.adaptive_correction};
   return options;
 }
 

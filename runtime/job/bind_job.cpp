@@ -10,6 +10,7 @@
 #include "runtime/observers/observer.hpp"
 #include "runtime/plugins/load_plugin.hpp"
 #include "runtime/policies/registry.hpp"
+#include "runtime/schedules/registry.hpp"
 
 namespace troupe::job {
 
@@ -110,6 +111,16 @@ Balancer bind_balancer(const Value* value, bool has_all_plugins, Findings& findi
   return balancer;
 }
 
+Scheduler bind_scheduler(const Value* value, bool has_all_plugins, Findings& findings) {
+  Scheduler scheduler;
+  SectionReader reader{value, "scheduler", findings};
+  describe_scheduler(
+      reader, scheduler,
+      names_with(schedules::schedule_names(), word_at(value, "schedule"), has_all_plugins));
+  reader.finish();
+  return scheduler;
+}
+
 observers::Watch bind_watch(const Value& value, const std::string& path, bool has_all_plugins,
                             Findings& findings) {
   observers::Watch watch;
@@ -205,8 +216,7 @@ BoundJob bind_job(const Value& root, Findings& findings) {
                                   [](auto& v, auto& x) { describe_train(v, x); });
   job.optimizer = bind_section<Optimizer>(reader.take("optimizer"), "optimizer", findings,
                                           [](auto& v, auto& x) { describe_optimizer(v, x); });
-  job.scheduler = bind_section<Scheduler>(reader.take("scheduler"), "scheduler", findings,
-                                          [](auto& v, auto& x) { describe_scheduler(v, x); });
+  job.scheduler = bind_scheduler(reader.take("scheduler"), has_all_plugins, findings);
   job.balancer = bind_balancer(reader.take("balancer"), has_all_plugins, findings);
   job.checkpoint = bind_section<Checkpointing>(reader.take("checkpoint"), "checkpoint", findings,
                                                [](auto& v, auto& x) { describe_checkpoint(v, x); });

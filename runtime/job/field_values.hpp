@@ -42,9 +42,6 @@ inline constexpr std::array<std::pair<std::string_view, DurationUnit>, 4> kDurat
 
 inline constexpr std::array<std::string_view, 2> kDevices{"cpu", "cuda"};
 inline constexpr std::array<std::string_view, 1> kTransports{"ucx"};
-inline constexpr std::array<std::string_view, 8> kSchedules{
-    "1f1b",  "eager-1f1b", "split-1f1b", "zero-bubble", "eager-zero-bubble",
-    "gpipe", "dip",        "three-phase"};
 inline constexpr std::array<std::string_view, 2> kDealings{"work", "count"};
 inline constexpr std::array<std::string_view, 3> kExchanges{"off", "per-phase", "auto"};
 

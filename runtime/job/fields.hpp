@@ -71,9 +71,10 @@ void describe_optimizer(V& v, S& x) {
   v.number("max_grad_norm", x.max_grad_norm, {0, 1e30});
 }
 
+/// `schedules`: their names.
 template <class V, class S>
-void describe_scheduler(V& v, S& x) {
-  v.word("schedule", x.schedule, kSchedules);
+void describe_scheduler(V& v, S& x, const std::vector<std::string>& schedules) {
+  v.word("schedule", x.schedule, schedules);
   v.input_path("profile", x.profile);
   v.integer("max_in_flight", x.max_in_flight, {0, 1'000'000});
 }

@@ -13,6 +13,7 @@
 #include "runtime/job/toml_text.hpp"
 #include "runtime/observers/observer.hpp"
 #include "runtime/policies/registry.hpp"
+#include "runtime/schedules/registry.hpp"
 
 namespace troupe::job {
 
@@ -177,7 +178,9 @@ std::vector<KeyEntry> key_list() {
                 [&](auto& v, auto& x) { describe_source(v, x, formats); });
   sections.table("train", Train{}, [](auto& v, auto& x) { describe_train(v, x); });
   sections.table("optimizer", Optimizer{}, [](auto& v, auto& x) { describe_optimizer(v, x); });
-  sections.table("scheduler", Scheduler{}, [](auto& v, auto& x) { describe_scheduler(v, x); });
+  const auto schedules = schedules::schedule_names();
+  sections.table("scheduler", Scheduler{},
+                 [&](auto& v, auto& x) { describe_scheduler(v, x, schedules); });
   const auto policies = policies::policy_names();
   sections.table("balancer", Balancer{},
                  [&](auto& v, auto& x) { describe_balancer(v, x, policies); });

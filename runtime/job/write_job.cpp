@@ -98,7 +98,7 @@ class JobWriter {
             [&](auto& v) { describe_source(v, job.data.sources[i], {}); });
     section("train", [&](auto& v) { describe_train(v, job.train); });
     section("optimizer", [&](auto& v) { describe_optimizer(v, job.optimizer); });
-    section("scheduler", [&](auto& v) { describe_scheduler(v, job.scheduler); });
+    section("scheduler", [&](auto& v) { describe_scheduler(v, job.scheduler, {}); });
     section("balancer", [&](auto& v) { describe_balancer(v, job.balancer, {}); });
     section("checkpoint", [&](auto& v) { describe_checkpoint(v, job.checkpoint); });
     section("cluster", [&](auto& v) { describe_cluster(v, job.cluster); });

@@ -5,12 +5,12 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "runtime/vocabulary/iteration_plan.hpp"
 #include "runtime/vocabulary/result.hpp"
 #include "scheduler/iteration/iteration_graph.hpp"
+#include "scheduler/iteration/schedules.hpp"
 
 namespace troupe::scheduler {
 
@@ -35,7 +35,7 @@ struct IterationInput {
   /// Per replica of the plan. Every sample stands in exactly one part of each module group; those
   /// may belong to different pipelines.
   std::vector<MicrobatchList> microbatches;
-  std::string schedule = "1f1b";  ///< A name of `schedule_names()`.
+  Schedule schedule;
   /// Per stage, microbatches that may be in flight; empty, or 0 for a stage: as the schedule likes.
   std::vector<std::int32_t> max_in_flight;
   /// Predicted times; none: a forward is 1, a backward 2, a message 0. They decide what a device

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "runtime/vocabulary/nearest_word.hpp"
+#include "scheduler/iteration/own_schedule.hpp"
 #include "scheduler/iteration/schedule_lanes.hpp"
 
 namespace troupe::scheduler {
@@ -203,25 +204,28 @@ const std::vector<std::string>& schedule_names() {
   return names;
 }
 
-bool splits_weight_gradient(const std::string& name) {
-  const Rule* rule = find_rule(name);
+bool splits_weight_gradient(const Schedule& schedule) {
+  if (schedule.own) return schedule.own->splits_weight_gradient;
+  const Rule* rule = find_rule(schedule.name);
   return rule && rule->split_weight;
 }
 
-bool runs_parts_apart(const std::string& name) {
-  const Rule* rule = find_rule(name);
+bool runs_parts_apart(const Schedule& schedule) {
+  if (schedule.own) return schedule.own->runs_parts_apart;
+  const Rule* rule = find_rule(schedule.name);
   return rule && rule->defer;
 }
 
-bool has_fixed_order(const std::string& name) {
-  const Rule* rule = find_rule(name);
+bool has_fixed_order(const Schedule& schedule) {
+  const Rule* rule = schedule.own ? nullptr : find_rule(schedule.name);
   return rule && !rule->search;
 }
 
-Result<Timeline> make_schedule(const TaskGraph& graph, const std::string& name,
+Result<Timeline> make_schedule(const TaskGraph& graph, const Schedule& schedule,
                                const std::vector<std::int32_t>& max_in_flight) {
-  const Rule* rule = find_rule(name);
-  if (!rule) return unknown_schedule(name);
+  if (schedule.own) return run_own(graph, *schedule.own, max_in_flight);
+  const Rule* rule = find_rule(schedule.name);
+  if (!rule) return unknown_schedule(schedule.name);
   if (!rule->search) return Maker(graph, *rule, max_in_flight, {}).make();
   std::vector<Variant> variants{{Lanes::free}, {Lanes::strict, false}, {Lanes::strict, true}};
   const auto is_bound = [](std::int32_t most) { return most > 0; };

@@ -1,12 +1,17 @@
-// The named pipeline schedules: who may run ahead how far, and what goes first.
+// The named pipeline schedules: who may run ahead how far, and what goes first; and schedules of a
+// user's own, as values.
 //
-// Pure. Each is an instance of the list scheduler: lanes and bounds per stage. To add one, add its
-// row to the table in schedules.cpp.
+// Pure. Each built-in one is an instance of the list scheduler: lanes and bounds per stage. To add
+// one, add its row to the table in schedules.cpp.
 
 #pragma once
 
+#include <concepts>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/vocabulary/result.hpp"
@@ -18,19 +23,47 @@ namespace troupe::scheduler {
 /// Names that `make_schedule` knows, in the order of the interface page.
 const std::vector<std::string>& schedule_names();
 
+/// A schedule of a user's own.
+struct OwnSchedule {
+  std::string name;
+  /// Whether weight gradients are tasks of their own; see `splits_weight_gradient`.
+  bool splits_weight_gradient = false;
+  /// Whether backwards of deferred parts run apart; see `runs_parts_apart`.
+  bool runs_parts_apart = false;
+  /// For each device its tasks, in the order in which it is to run them; a task of several devices
+  /// stands in the list of each. `max_in_flight`: as `make_schedule`'s. A function of its arguments
+  /// alone, and thread-safe: the same step may be planned again, and must come out the same.
+  std::function<Result<DeviceOrders>(const TaskGraph& graph,
+                                     const std::vector<std::int32_t>& max_in_flight)>
+      order;
+};
+
+/// Which schedule: a built-in one by its name, or one of a user's own. A value.
+struct Schedule {
+  std::string name = "1f1b";
+  std::shared_ptr<const OwnSchedule> own;  ///< Null: the built-in one of that name.
+
+  Schedule() = default;
+  // NOLINTNEXTLINE(google-explicit-constructor): names stand for built-in schedules everywhere.
+  Schedule(std::convertible_to<std::string> auto&& built_in)
+      : name(std::forward<decltype(built_in)>(built_in)) {}
+  explicit Schedule(std::shared_ptr<const OwnSchedule> of_user)
+      : name(of_user->name), own(std::move(of_user)) {}
+};
+
 /// True if the schedule runs input and weight gradients as tasks of their own, so that the graph
 /// must have `backward_input` and `backward_weight` instead of `backward`.
-bool splits_weight_gradient(const std::string& name);
+bool splits_weight_gradient(const Schedule& schedule);
 
 /// True if the backwards of a microbatch's parts run apart, each as soon as its gradient is there.
 /// In the other schedules all wait for the last, so parts would cost and bring nothing.
-bool runs_parts_apart(const std::string& name);
+bool runs_parts_apart(const Schedule& schedule);
 
 /// True if the schedule's order on a device of one stage does not depend on times, as long as
-/// nothing is deferred.
-bool has_fixed_order(const std::string& name);
+/// nothing is deferred. Nobody knows that of one of a user's own.
+bool has_fixed_order(const Schedule& schedule);
 
-/// Orders the tasks of a graph by a named schedule. `depth` below is the number of stages on a
+/// Orders the tasks of a graph by a schedule. `depth` below is the number of stages on a
 /// stage's longest path to the sink, `most` its entry of `max_in_flight`.
 ///
 /// - `1f1b`: min(depth, most) forwards, then one backward and one forward in turn (heterogeneous
@@ -62,9 +95,11 @@ bool has_fixed_order(const std::string& name);
 /// Cost: O(tasks log tasks); once more for each time the bound of a stage is raised.
 ///
 /// Errors:
-/// - invalid_argument: no such schedule, the nearest name is given; or a circle in the graph.
+/// - invalid_argument: no such schedule, the nearest name is given; or a circle in the graph; or a
+///   schedule of a user's own that throws, leaves tasks out, names them twice or on other devices,
+///   or waits for ever: names the schedule and the task.
 /// - infeasible: `max_in_flight` is too small; the message names stage and bound.
-Result<Timeline> make_schedule(const TaskGraph& graph, const std::string& name,
+Result<Timeline> make_schedule(const TaskGraph& graph, const Schedule& schedule,
                                const std::vector<std::int32_t>& max_in_flight = {});
 
 }  // namespace troupe::scheduler

@@ -22,6 +22,7 @@
 #include "runtime/vocabulary/result.hpp"
 #include "runtime/vocabulary/sample_shape.hpp"
 #include "scheduler/cost/cost_model.hpp"
+#include "scheduler/iteration/schedules.hpp"
 #include "scheduler/layout/place_by_hand.hpp"
 #include "scheduler/simulate/predicted_costs.hpp"
 #include "scheduler/simulate/simulate_plan.hpp"
@@ -48,7 +49,7 @@ struct AutoLayoutRequest {
   std::map<std::string, ModulePins> pins;  ///< By module name.
   std::int64_t global_batch = 1;           ///< Samples per step.
   std::int64_t microbatches = 1;           ///< Mean per pipeline and step.
-  std::string schedule = "1f1b";
+  Schedule schedule;
   /// Nodes that may be lost and leave a holder of everything: standby holders, on idle devices too,
   /// are part of every candidate, its memory and its time.
   std::int32_t fault_tolerance = 0;

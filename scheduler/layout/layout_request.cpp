@@ -37,10 +37,11 @@ Status check_counts(const AutoLayoutRequest& request) {
     return wrong("a cluster of " + to_string(request.cluster.nodes) + " nodes with " +
                      to_string(request.cluster.devices_per_node) + " devices holds no model",
                  "cluster", "use at least one node with one device");
+  const auto& [schedule, own] = request.schedule;
   const auto& names = schedule_names();
-  if (std::find(names.begin(), names.end(), request.schedule) == names.end()) {
-    const auto near = nearest_word(request.schedule, names);
-    return wrong("no schedule is called '" + request.schedule + "'", "scheduler.schedule",
+  if (!own && std::find(names.begin(), names.end(), schedule) == names.end()) {
+    const auto near = nearest_word(schedule, names);
+    return wrong("no schedule is called '" + schedule + "'", "scheduler.schedule",
                  near.empty() ? "use \"1f1b\"" : "did you mean \"" + near + "\"?");
   }
   return Done{};

@@ -35,7 +35,7 @@ std::vector<std::int32_t> after_their_needs(const std::vector<std::vector<std::i
 }  // namespace
 
 std::optional<StepEstimator> StepEstimator::create(const ModulePipeline& shape,
-                                                   const std::string& schedule,
+                                                   const Schedule& schedule,
                                                    std::int32_t microbatches) {
   // With loads of 1 the times of tasks are their shares.
   const std::vector<ModuleWork> ones(at(microbatches), {1, 1});
@@ -43,7 +43,7 @@ std::optional<StepEstimator> StepEstimator::create(const ModulePipeline& shape,
 }
 
 std::optional<StepEstimator> StepEstimator::create(const PipelineTimes& times,
-                                                   const std::string& schedule,
+                                                   const Schedule& schedule,
                                                    std::span<const Constants> constants,
                                                    const std::vector<std::int32_t>& max_in_flight) {
   const auto shared = is_shared(times);

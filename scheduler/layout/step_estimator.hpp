@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "scheduler/iteration/schedules.hpp"
 #include "scheduler/layout/module_pipeline.hpp"
 
 namespace troupe::scheduler {
@@ -32,16 +33,14 @@ class StepEstimator {
   /// with several stages, of unknown names, or where the bounds leave no order.
   ///
   /// REQUIRES: `check_times(times)` is fine; stages in topological order.
-  static std::optional<StepEstimator> create(const PipelineTimes& times,
-                                             const std::string& schedule,
+  static std::optional<StepEstimator> create(const PipelineTimes& times, const Schedule& schedule,
                                              std::span<const Constants> constants = {},
                                              const std::vector<std::int32_t>& max_in_flight = {});
 
   /// The same for stages that share their modules evenly. Nothing where the order of a schedule
   /// depends on times: in schedules that search, on devices with several stages, and of unknown
   /// names.
-  static std::optional<StepEstimator> create(const ModulePipeline& shape,
-                                             const std::string& schedule,
+  static std::optional<StepEstimator> create(const ModulePipeline& shape, const Schedule& schedule,
                                              std::int32_t microbatches);
 
   /// The step in milliseconds that `make_schedule` says. Loads are >= 0 and finite. REQUIRES: as

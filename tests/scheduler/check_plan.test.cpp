@@ -43,7 +43,7 @@ TEST_CASE("every schedule over random layouts, shapes and deferrals is sound",
   for (std::uint32_t seed = 0; seed < 3000; ++seed) {
     const auto random = random_case(seed);
     const auto iteration = plan_iteration(random.plan, random.input);
-    INFO("seed " << seed << " " << random.input.schedule);
+    INFO("seed " << seed << " " << random.input.schedule.name);
     REQUIRE(iteration.ok());
     const auto faults = check(random.plan, iteration.value());
     INFO(text_of(faults));

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <catch2/catch_approx.hpp>
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
 
 #include "scheduler/check/check_order.hpp"
 #include "scheduler/cost/stage_times.hpp"
@@ -198,6 +199,66 @@ TEST_CASE("every schedule of random pipelines is sound and replays to its own ti
       CHECK(busy == Approx(timeline.step_ms * static_cast<double>(timeline.order.size())));
     }
   }
+}
+
+/// Two stages on a device each, the second one on two; a microbatch of a forward and a backward.
+TaskGraph two_stages(std::int32_t microbatches) {
+  TaskGraph graph;
+  graph.stages = {{.device = 0, .depth = 2}, {.device = 1, .depth = 1, .others = {2}}};
+  for (std::int32_t m = 0; m < microbatches; ++m) {
+    const auto first = graph.add({TaskKind::forward, 0, m, 0, 1});
+    const auto second = graph.add({TaskKind::forward, 1, m, 0, 1});
+    const auto third = graph.add({TaskKind::backward, 1, m, 0, 2});
+    const auto last = graph.add({TaskKind::backward, 0, m, 0, 2});
+    graph.depend(second, first);
+    graph.depend(third, second);
+    graph.depend(last, third);
+  }
+  graph.finish();
+  return graph;
+}
+
+/// A schedule that always returns these orders.
+Schedule fixed(DeviceOrders orders) {
+  return Schedule(std::make_shared<const OwnSchedule>(
+      OwnSchedule{.name = "mine", .order = [orders](const auto&, const auto&) { return orders; }}));
+}
+
+TEST_CASE("orders of a user's own schedule are executed", "[scheduler]") {
+  const auto graph = two_stages(2);
+  const auto made = make_schedule(graph, fixed({{0, 4, 3, 7}, {1, 2, 5, 6}, {1, 2, 5, 6}}));
+  REQUIRE(made.ok());
+  CHECK(made.value().step_ms == 9);  // 1, then 1 + 2 twice on the second stage, 2 at the end.
+  CHECK((made.value().peak_in_flight == std::vector<std::int32_t>{2, 1}));
+  CHECK_FALSE(has_fixed_order(fixed({})));
+}
+
+TEST_CASE("a user's own schedule that breaks a rule is told by its name and the task",
+          "[scheduler][errors]") {
+  const auto graph = two_stages(2);
+  const auto said = [&](const DeviceOrders& orders, const std::vector<std::int32_t>& most = {}) {
+    const auto made = make_schedule(graph, fixed(orders), most);
+    REQUIRE_FALSE(made.ok());
+    CHECK(made.error().where == "scheduler.schedule");
+    CHECK_FALSE(made.error().fix.empty());
+    return made.error().message;
+  };
+  CHECK(said({{0, 4, 3, 7}, {1, 2, 5, 6}}) ==
+        "schedule 'mine' orders 2 devices, where there are 3");
+  CHECK(said({{0, 4, 3, 7}, {1, 2, 5, 6}, {1, 2, 5}}) ==
+        "schedule 'mine' leaves out backward of microbatch 1, part 0, on stage 1 on device 2");
+  CHECK(said({{0, 4, 3, 7, 0}, {1, 2, 5, 6}, {1, 2, 5, 6}}) ==
+        "schedule 'mine' has forward of microbatch 0, part 0, on stage 0 twice on device 0");
+  CHECK(said({{0, 4, 3, 7, 1}, {1, 2, 5, 6}, {1, 2, 5, 6}}) ==
+        "schedule 'mine' has forward of microbatch 0, part 0, on stage 1 on device 0, not its own");
+  CHECK(said({{0, 4, 3, 8}, {1, 2, 5, 6}, {1, 2, 5, 6}}) ==
+        "schedule 'mine' has task 8 on device 0, of 8");
+  // Two devices of one task meet in two orders.
+  CHECK_THAT(said({{0, 4, 3, 7}, {1, 2, 5, 6}, {5, 6, 1, 2}}),
+             Catch::Matchers::StartsWith("schedule 'mine' waits for ever: "));
+  CHECK(said({{0, 4, 3, 7}, {1, 2, 5, 6}, {1, 2, 5, 6}}, {1, 0}) ==
+        "schedule 'mine' has 2 microbatches in flight on stage 0, where at most 1 have room");
+  CHECK(make_schedule(graph, fixed({{0, 4, 3, 7}, {1, 2, 5, 6}, {1, 2, 5, 6}}), {2, 1}).ok());
 }
 
 }  // namespace

@@ -240,7 +240,7 @@ TEST_CASE("the simulator agrees with the list scheduler on random plans", "[sche
     SimulationCosts costs;
     costs.task_ms = random.input.task_cost;
     const auto step = simulate(random.plan, iteration, costs).value();
-    INFO("seed " << seed << " " << random.input.schedule);
+    INFO("seed " << seed << " " << random.input.schedule.name);
     CHECK(step.completed);
     CHECK(step.step_ms == Approx(timeline.step_ms).margin(1e-9));
   }

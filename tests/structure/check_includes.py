@@ -14,9 +14,10 @@ VOCABULARY = "runtime/vocabulary"
 FILES = "runtime/files"
 PLUGINS = "runtime/plugins"
 POLICIES = "runtime/policies"
+SCHEDULES = "runtime/schedules"
 FORMATS = "runtime/data/formats"
 OBSERVERS = "runtime/observers"
-RUNTIME = [VOCABULARY, FILES, PLUGINS, POLICIES, FORMATS, OBSERVERS, "runtime/door", "runtime/job", "runtime/data", "runtime/state", "runtime/observe"]
+RUNTIME = [VOCABULARY, FILES, PLUGINS, POLICIES, SCHEDULES, FORMATS, OBSERVERS, "runtime/door", "runtime/job", "runtime/data", "runtime/state", "runtime/observe"]
 FAMILY = "models/family"
 FAMILIES = ["models/llama", "models/mlp", "models/qwen2_vl", "models/whisper"]
 
@@ -78,11 +79,12 @@ ALLOWED = {
     "runtime/door": [VOCABULARY],
     PLUGINS: [VOCABULARY, FILES],
     POLICIES: [VOCABULARY, *with_rooms("balancer")],  # The built-in ones stand there.
+    SCHEDULES: [VOCABULARY, "scheduler/iteration"],
     FAMILY: [VOCABULARY, *FAMILIES],  # Its table names all.
     **{folder: [VOCABULARY, "kernels", "models", FAMILY] for folder in FAMILIES},
     FORMATS: [VOCABULARY],
     OBSERVERS: [VOCABULARY],
-    "runtime/job": [VOCABULARY, FILES, FAMILY, PLUGINS, POLICIES, FORMATS, OBSERVERS],
+    "runtime/job": [VOCABULARY, FILES, FAMILY, PLUGINS, POLICIES, SCHEDULES, FORMATS, OBSERVERS],
     "runtime/data": [VOCABULARY, FILES, FORMATS],
     "runtime/state": [VOCABULARY, FILES],
     "runtime/observe": [VOCABULARY, FILES],

@@ -1,0 +1,102 @@
+#include "scheduler/iteration/own_schedule.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <exception>
+#include <string>
+#include <utility>
+
+namespace troupe::scheduler {
+
+namespace {
+
+std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
+
+Error blamed(const OwnSchedule& schedule, const std::string& what, Errc code) {
+  return {code, "schedule '" + schedule.name + "' " + what, "scheduler.schedule",
+          code == Errc::infeasible ? "raise scheduler.max_in_flight, or run fewer tasks ahead"
+                                   : "correct the plug-in, or choose another schedule"};
+}
+
+std::string name_of(const Task& task) {
+  constexpr const char* kKinds[] = {"forward", "backward", "backward_input", "backward_weight"};
+  return std::string(kKinds[static_cast<std::size_t>(task.kind)]) + " of microbatch " +
+         std::to_string(task.microbatch) + ", part " + std::to_string(task.part) + ", on stage " +
+         std::to_string(task.stage);
+}
+
+/// Code of the user's may throw.
+Result<DeviceOrders> asked(const TaskGraph& graph, const OwnSchedule& schedule,
+                           const std::vector<std::int32_t>& max_in_flight) {
+  const auto wrong = [](std::string what) {
+    return Error{Errc::invalid_argument, std::move(what), {}, {}};
+  };
+  try {
+    return schedule.order(graph, max_in_flight);
+  } catch (const std::exception& fault) {
+    return wrong(std::string("throws: ") + fault.what());
+  } catch (...) {
+    return wrong("throws no std::exception");
+  }
+}
+
+/// What is wrong with these orders; empty where each task stands once on each of its devices.
+std::string fault_of(const TaskGraph& graph, const DeviceOrders& orders) {
+  const auto devices = at(graph.device_count());
+  if (orders.size() != devices)
+    return "orders " + std::to_string(orders.size()) + " devices, where there are " +
+           std::to_string(devices);
+  for (std::size_t device = 0; device < devices; ++device) {
+    const auto takes = [&](std::int32_t task) {
+      const StageSpec& stage = graph.stage_of(task);
+      const auto own = static_cast<std::int32_t>(device);
+      return stage.device == own || std::ranges::find(stage.others, own) != stage.others.end();
+    };
+    const std::string where = " on device " + std::to_string(device);
+    std::vector<char> seen(graph.tasks.size(), 0);
+    for (const std::int32_t task : orders[device]) {
+      if (task < 0 || at(task) >= graph.tasks.size())
+        return "has task " + std::to_string(task) + where + ", of " +
+               std::to_string(graph.tasks.size());
+      if (!takes(task)) return "has " + name_of(graph.tasks[at(task)]) + where + ", not its own";
+      if (seen[at(task)]++ != 0) return "has " + name_of(graph.tasks[at(task)]) + " twice" + where;
+    }
+    for (std::size_t task = 0; task < graph.tasks.size(); ++task)
+      if (seen[task] == 0 && takes(static_cast<std::int32_t>(task)))
+        return "leaves out " + name_of(graph.tasks[task]) + where;
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<Timeline> run_own(const TaskGraph& graph, const OwnSchedule& schedule,
+                         const std::vector<std::int32_t>& max_in_flight) {
+  auto orders = asked(graph, schedule, max_in_flight);
+  if (!orders.ok()) {
+    Error error = orders.error();
+    error.message = "schedule '" + schedule.name + "': " + error.message;
+    if (error.where.empty()) error.where = "scheduler.schedule";
+    if (error.fix.empty()) error.fix = "correct the plug-in, or choose another schedule";
+    return error;
+  }
+  if (const auto fault = fault_of(graph, orders.value()); !fault.empty())
+    return blamed(schedule, fault, Errc::invalid_argument);
+  auto done = replay(graph, orders.value());
+  if (!done.stuck.empty())
+    return blamed(schedule,
+                  "waits for ever: " + name_of(graph.tasks[at(done.stuck.front())]) +
+                      " needs what stands behind it, or behind another one that waits",
+                  Errc::invalid_argument);
+  const auto& peaks = done.timeline.peak_in_flight;
+  for (std::size_t stage = 0; stage < std::min(peaks.size(), max_in_flight.size()); ++stage)
+    if (max_in_flight[stage] > 0 && peaks[stage] > max_in_flight[stage])
+      return blamed(schedule,
+                    "has " + std::to_string(peaks[stage]) + " microbatches in flight on stage " +
+                        std::to_string(stage) + ", where at most " +
+                        std::to_string(max_in_flight[stage]) + " have room",
+                    Errc::infeasible);
+  return std::move(done.timeline);
+}
+
+}  // namespace troupe::scheduler
