@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <atomic>
 #include <caf/all.hpp>
 #include <chrono>
@@ -171,7 +172,9 @@ Result<SupervisorActor> look_for_job(caf::actor_system& system, const Options& o
   const auto address = parse_host_port(options.join);
   if (!address.ok()) return address.error();
   const auto key = [&] {
-    const EndOnStalledRead reads(options.timeout_s, "--timeout");
+    // A job file has a limit of its own.
+    std::optional<EndOnStalledRead> reads;
+    if (!options.key_file.empty()) reads.emplace(std::max(options.timeout_s, 0.1), "--timeout");
     return node_key(options.key_file, options.job_file, address.value());
   }();
   if (!key.ok()) return key.error();
@@ -312,7 +315,8 @@ void add_node(Commands& commands) {
   command->add_option("--key", options->key_file,
                       "The job's key; default: TROUPE_KEY, or of your job on this machine");
   command->add_option("--node", options->node, "Node id to take; default: any free one");
-  command->add_option("--timeout", options->timeout_s, "Seconds to look for the job")
+  command
+      ->add_option("--timeout", options->timeout_s, "Seconds to look for the job, and for its key")
       ->capture_default_str();
   command->add_option("--parent", options->parent)->group("");  // Set by `troupe train`.
 }

@@ -1,6 +1,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <fstream>
 #include <iostream>
 #include <iterator>
 #include <memory>
@@ -33,6 +34,10 @@ Result<std::string> read_input(const std::string& file) {
     std::optional<Progress> progress;
     if (isatty(STDIN_FILENO) == 0) progress.emplace("reading standard input");
     return std::string{std::istreambuf_iterator<char>(std::cin), {}};
+  }
+  if (!files::is_folder(file) && !files::is_file(file)) {  // A pipe: whoever writes may take long.
+    std::ifstream pipe(file, std::ios::binary);
+    if (pipe.is_open()) return std::string{std::istreambuf_iterator<char>(pipe), {}};
   }
   auto text = files::is_folder(file) ? std::nullopt : files::read_whole(file);
   if (!text)

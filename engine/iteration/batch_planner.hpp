@@ -139,8 +139,8 @@ class BatchPlanner {
   /// Plans a batch from its samples' lengths, those left out that are bad by their headers or too
   /// long. Per node (ascending) what it then decodes: of each sample an encoder's media where the
   /// replica that encodes them begins, text where the llm replica that trains it begins and ends.
-  /// So no media move, and each medium is decoded once. Of a batch that cannot be planned nothing
-  /// is decoded, and `plan` says why: it may be one that is never trained.
+  /// So no media move, and each is decoded once for an encoder. Of a batch that cannot be planned
+  /// nothing is decoded, and `plan` says why: it may be one that is never trained.
   ///
   /// Errors:
   /// - internal: a report is missing.

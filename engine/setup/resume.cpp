@@ -4,6 +4,7 @@
 #include <map>
 #include <utility>
 
+#include "models/family/registry.hpp"
 #include "runtime/data/batches/epochs.hpp"
 #include "runtime/files/read_stream.hpp"
 #include "runtime/job/load_job.hpp"
@@ -116,6 +117,25 @@ Status check_attention(const job::Job& saved, const job::Job& now) {
   return Done{};
 }
 
+/// The encoders of a medium, in the order in which their rows stand at a marker.
+std::string order_of_encoders(const job::Job& job, Medium medium) {
+  std::string names;
+  for (const ModuleConfig& module : job.modules)
+    if (models::media_input(module).medium == medium)
+      names += (names.empty() ? "" : ", ") + module.name;
+  return names;
+}
+
+/// No parameter shows in which order rows of several encoders stand either.
+Status check_encoders(const job::Job& saved, const job::Job& now) {
+  for (const Medium medium : {Medium::image, Medium::audio}) {
+    const auto before = order_of_encoders(saved, medium), here = order_of_encoders(now, medium);
+    if (before != here)
+      return changed("modules", "encoders in another order", before, here, "set it back");
+  }
+  return Done{};
+}
+
 Result<job::Job> saved_job(const std::filesystem::path& folder) {
   const auto path = folder / state::kCheckpointJobFile;
   auto reading = job::parse_job(files::read_whole(path).value_or(""), path.string(), {},
@@ -158,6 +178,8 @@ Result<ResumePoint> resume_from(const state::Checkpoint& checkpoint, const JobSe
   if (!order.ok()) return std::move(order).error();
   auto before = saved_job(checkpoint.folder());
   if (!before.ok()) return std::move(before).error();
+  if (auto same = check_encoders(before.value(), setup.job); !same.ok())
+    return std::move(same).error();
   if (auto same = check_attention(before.value(), setup.job); !same.ok())
     return std::move(same).error();
   ResumePoint point{std::filesystem::absolute(checkpoint.folder()), manifest.progress,

@@ -15,7 +15,7 @@
 
 namespace troupe {
 
-/// Tokens [begin, end) of a sample that came from one picture or one sound.
+/// Tokens [begin, end) of a sample that one encoder made of one picture or one sound.
 struct TokenSpan {
   TokenCount begin = 0;
   TokenCount end = 0;

@@ -17,6 +17,9 @@ namespace troupe::scheduler {
 
 namespace {
 
+/// Numbers of devices that encoders may have together: a few hundred MB while a layout is searched.
+constexpr double kEncoderWaysMax = 4e6;
+
 using std::to_string;
 
 Error wrong(std::string message, std::string where, std::string fix) {
@@ -63,6 +66,23 @@ Status check_layers(const ModelGraph& model) {
                   ? "nearest choice: " + to_string(kAutoLayoutLayersMax - others) + " layers in " +
                         longest->name + ", counting its first and last special ones"
                   : "take layers away");
+}
+
+/// Encoders side by side are tried on every number of devices each.
+Status check_encoders(const ModelGraph& model, const ClusterShape& cluster) {
+  const double devices = double(cluster.nodes) * double(cluster.devices_per_node);
+  double ways = 1;
+  std::size_t encoders = 0;
+  for (const auto& module : model.modules)
+    if (module.kind == ModuleKind::encoder) {
+      ways *= std::min(devices, static_cast<double>(module.layers.size()));
+      ++encoders;
+    }
+  if (ways <= kEncoderWaysMax) return Done{};
+  return none("there are too many ways to place " + to_string(encoders) + " encoders on " +
+                  to_string(static_cast<std::int64_t>(devices)) + " devices to try them all",
+              "parallel",
+              "write the layout by hand ([[parallel.pipelines]]), or plan for fewer devices");
 }
 
 Status check_tolerance(const AutoLayoutRequest& request) {
@@ -251,6 +271,8 @@ Status check_pins(const AutoLayoutRequest& request) {
 Status check_request(const AutoLayoutRequest& request) {
   if (auto checked = check_counts(request); !checked.ok()) return checked;
   if (auto checked = check_layers(request.model->graph()); !checked.ok()) return checked;
+  if (auto checked = check_encoders(request.model->graph(), request.cluster); !checked.ok())
+    return checked;
   if (auto checked = check_tolerance(request); !checked.ok()) return checked;
   return check_pins(request);
 }

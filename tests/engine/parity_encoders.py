@@ -3,11 +3,11 @@ one another in the text."""
 
 from parity_layouts import LLM, LLM_CUT, by_replicas
 
-# Patches of half the size, joined four by four in both directions; and more bins of sound, so that no two encoders take
-# the same input.
+# Patches of half the size, so that a picture is four times as many rows; and more bins of sound: no two encoders take the
+# same input.
 SECOND_VISION = [
     'modules.glasses={kind="encoder",family="qwen2-vl",next="glasses_projector",'
-    "config={depth=2,embed_dim=8,num_heads=2,hidden_size=40,patch_size=7,spatial_merge_size=4}}",
+    "config={depth=2,embed_dim=8,num_heads=2,hidden_size=40,patch_size=7}}",
     'modules.glasses_projector={kind="projector",next="llm"}',
 ]
 SECOND_AUDIO = [

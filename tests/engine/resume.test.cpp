@@ -117,6 +117,25 @@ TEST_CASE("a job goes on where its layout, lengths and rates have changed, and s
   for (const char* part : {"run_dir", "init"}) CHECK_THAT(text, !ContainsSubstring(part));
 }
 
+TEST_CASE("encoders of a medium in another order are another model", "[engine][errors]") {
+  job::Job job = saved_job();
+  ModuleConfig second = job.modules[0], projector = job.modules[1];
+  second.name = "zoom";
+  second.next = projector.name = "zoom_projector";
+  job.modules.insert(job.modules.begin() + 1, {second, projector});
+  for (auto& pipeline : job.parallel.layout.pipelines)
+    pipeline[0].runs.insert(pipeline[0].runs.begin() + 1, {"zoom", {}});
+  const testing::ScratchFolder scratch;
+  const auto checkpoint = save(scratch.path(), job);
+  CHECK(resume_from(checkpoint, prepare(job).value(), kData, same_beginning).ok());
+  std::swap(job.modules[0], job.modules[1]);
+  const auto refused = resume_from(checkpoint, prepare(job).value(), kData, same_beginning);
+  REQUIRE_FALSE(refused.ok());
+  CHECK_THAT(to_string(refused.error()), ContainsSubstring("encoders in another order") &&
+                                             ContainsSubstring("vision, zoom") &&
+                                             ContainsSubstring("now zoom, vision"));
+}
+
 TEST_CASE("what may not change is refused by its key, with both values and the fix",
           "[engine][errors]") {
   const testing::ScratchFolder scratch;

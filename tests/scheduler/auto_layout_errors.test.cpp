@@ -17,6 +17,30 @@ using testing::sample;
 using testing::text_llm;
 using testing::vision_audio_llm;
 
+/// What the planner says of so many encoders of so many layers each, on nodes of a device.
+Result<AutoLayout> plan_encoders(int encoders, int layers, std::int32_t nodes) {
+  ModelGraph graph;
+  for (int e = 0; e < encoders; ++e) {
+    const std::string name = "encoder" + std::to_string(e);
+    graph.modules.push_back({name,
+                             ModuleKind::encoder,
+                             false,
+                             {ModuleId{static_cast<std::size_t>(encoders)}},
+                             testing::layers(name + ".layers", layers),
+                             4,
+                             4});
+  }
+  graph.modules.push_back(
+      {"llm", ModuleKind::llm, false, {}, testing::layers("llm.layers", layers), 4, 4});
+  const CostModel model = model_of(graph, {1});
+  AutoLayoutRequest request;
+  request.model = &model;
+  request.samples = {testing::text(4), testing::text(4)};
+  request.cluster = {nodes, 1};
+  request.global_batch = request.microbatches = 2;
+  return auto_layout(request);
+}
+
 TEST_CASE("what cannot be is refused with the nearest choice", "[scheduler][errors]") {
   FourLayers four;
   SECTION("contradictory pipelines") {
@@ -45,6 +69,14 @@ TEST_CASE("what cannot be is refused with the nearest choice", "[scheduler][erro
   SECTION("an unknown module") {
     four.request.pins["lm"].dp = 1;
     CHECK_THAT(four.refuse().fix, ContainsSubstring("parallel.llm"));
+  }
+  SECTION("so many encoders that their places cannot all be tried") {
+    CHECK(plan_encoders(4, 3, 8).ok());
+    const auto refused = plan_encoders(6, 13, 64);
+    REQUIRE_FALSE(refused.ok());
+    CHECK(refused.error().code == Errc::infeasible);
+    CHECK_THAT(refused.error().message, ContainsSubstring("6 encoders on 64 devices"));
+    CHECK_THAT(refused.error().fix, ContainsSubstring("by hand"));
   }
   SECTION("a layer larger than a device") {
     four.request.device_memory = Bytes{100};

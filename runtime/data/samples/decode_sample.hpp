@@ -76,7 +76,8 @@ struct MediaModules {
 /// Where the text has markers, and of which encoder: one for each encoder of the medium.
 std::vector<MediaMarker> markers_of(const EncodedText& text, const MediaModules& modules);
 
-/// What planners need of a sample: the media that were wanted, and its lengths.
+/// What planners need of a sample: the media that were wanted, and its lengths. REQUIRES: a module
+/// for each encoder of `options`.
 SampleShape shape_of(const DecodedSample& sample, const DataOptions& options,
                      const MediaModules& modules);
 
