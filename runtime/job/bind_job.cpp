@@ -101,26 +101,6 @@ Plugins bind_plugins(const Value* value, Findings& findings, std::vector<Error>&
   return plugins;
 }
 
-Balancer bind_balancer(const Value* value, bool has_all_plugins, Findings& findings) {
-  Balancer balancer;
-  SectionReader reader{value, "balancer", findings};
-  describe_balancer(
-      reader, balancer,
-      names_with(policies::policy_names(), word_at(value, "policy"), has_all_plugins));
-  reader.finish();
-  return balancer;
-}
-
-Scheduler bind_scheduler(const Value* value, bool has_all_plugins, Findings& findings) {
-  Scheduler scheduler;
-  SectionReader reader{value, "scheduler", findings};
-  describe_scheduler(
-      reader, scheduler,
-      names_with(schedules::schedule_names(), word_at(value, "schedule"), has_all_plugins));
-  reader.finish();
-  return scheduler;
-}
-
 observers::Watch bind_watch(const Value& value, const std::string& path, bool has_all_plugins,
                             Findings& findings) {
   observers::Watch watch;
@@ -216,8 +196,17 @@ BoundJob bind_job(const Value& root, Findings& findings) {
                                   [](auto& v, auto& x) { describe_train(v, x); });
   job.optimizer = bind_section<Optimizer>(reader.take("optimizer"), "optimizer", findings,
                                           [](auto& v, auto& x) { describe_optimizer(v, x); });
-  job.scheduler = bind_scheduler(reader.take("scheduler"), has_all_plugins, findings);
-  job.balancer = bind_balancer(reader.take("balancer"), has_all_plugins, findings);
+  const Value* scheduler = reader.take("scheduler");
+  const auto schedules =
+      names_with(schedules::schedule_names(), word_at(scheduler, "schedule"), has_all_plugins);
+  job.scheduler = bind_section<Scheduler>(scheduler, "scheduler", findings, [&](auto& v, auto& x) {
+    describe_scheduler(v, x, schedules);
+  });
+  const Value* balancer = reader.take("balancer");
+  const auto policies =
+      names_with(policies::policy_names(), word_at(balancer, "policy"), has_all_plugins);
+  job.balancer = bind_section<Balancer>(
+      balancer, "balancer", findings, [&](auto& v, auto& x) { describe_balancer(v, x, policies); });
   job.checkpoint = bind_section<Checkpointing>(reader.take("checkpoint"), "checkpoint", findings,
                                                [](auto& v, auto& x) { describe_checkpoint(v, x); });
   job.cluster = bind_cluster(reader.take("cluster"), findings);

@@ -1,11 +1,11 @@
 #include "runtime/policies/registry.hpp"
 
 #include <algorithm>
-#include <exception>
 #include <set>
 #include <utility>
 
 #include "runtime/vocabulary/named_list.hpp"
+#include "runtime/vocabulary/user_code.hpp"
 
 namespace troupe::policies {
 
@@ -81,18 +81,6 @@ Result<MicrobatchPlan> completed(MicrobatchPlan plan, std::size_t samples,
   return plan;
 }
 
-/// Code of the user's may throw.
-Result<MicrobatchPlan> asked(const Policy& policy, std::span<const Workload> workloads,
-                             const PolicyOptions& options) {
-  try {
-    return policy.plan(workloads, options);
-  } catch (const std::exception& fault) {
-    return Error{Errc::invalid_argument, std::string("throws: ") + fault.what(), {}, {}};
-  } catch (...) {
-    return Error{Errc::invalid_argument, "throws no std::exception", {}, {}};
-  }
-}
-
 }  // namespace
 
 Status register_policy(Policy policy) {
@@ -124,7 +112,7 @@ Result<MicrobatchPlan> run_policy(std::string_view policy, std::span<const Workl
   if (auto fine = balancer::check_workloads(workloads); !fine.ok()) return fine.error();
   if (auto fine = balancer::check_group_count(options.microbatches, "microbatches"); !fine.ok())
     return fine.error();
-  auto plan = asked(*own, workloads, options);
+  auto plan = call_guarded(Errc::invalid_argument, [&] { return own->plan(workloads, options); });
   if (plan.ok()) plan = completed(std::move(plan).value(), workloads.size(), options);
   if (!plan.ok()) {
     Error fault = plan.error();

@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <exception>
 #include <string>
 #include <utility>
+
+#include "runtime/vocabulary/user_code.hpp"
 
 namespace troupe::scheduler {
 
@@ -23,21 +24,6 @@ std::string name_of(const Task& task) {
   return std::string(kKinds[static_cast<std::size_t>(task.kind)]) + " of microbatch " +
          std::to_string(task.microbatch) + ", part " + std::to_string(task.part) + ", on stage " +
          std::to_string(task.stage);
-}
-
-/// Code of the user's may throw.
-Result<DeviceOrders> asked(const TaskGraph& graph, const OwnSchedule& schedule,
-                           const std::vector<std::int32_t>& max_in_flight) {
-  const auto wrong = [](std::string what) {
-    return Error{Errc::invalid_argument, std::move(what), {}, {}};
-  };
-  try {
-    return schedule.order(graph, max_in_flight);
-  } catch (const std::exception& fault) {
-    return wrong(std::string("throws: ") + fault.what());
-  } catch (...) {
-    return wrong("throws no std::exception");
-  }
 }
 
 /// What is wrong with these orders; empty where each task stands once on each of its devices.
@@ -72,7 +58,8 @@ std::string fault_of(const TaskGraph& graph, const DeviceOrders& orders) {
 
 Result<Timeline> run_own(const TaskGraph& graph, const OwnSchedule& schedule,
                          const std::vector<std::int32_t>& max_in_flight) {
-  auto orders = asked(graph, schedule, max_in_flight);
+  auto orders =
+      call_guarded(Errc::invalid_argument, [&] { return schedule.order(graph, max_in_flight); });
   if (!orders.ok()) {
     Error error = orders.error();
     error.message = "schedule '" + schedule.name + "': " + error.message;

@@ -128,6 +128,24 @@ class Bench:
                     node.kill()
                     node.wait()
 
+    def new_one_passes(self, kind, taken):
+        """`troupe new KIND` under a name of the user's own; returns what its test prints."""
+        folder, example = self.folder / "mine", self.library_name.removesuffix(".so")
+        said = ran([self.binary, "new", kind, "mine", "--dir", folder])
+        expect(f" {kind} of your own" in said and f"Next:  {folder}/test.sh {self.prefix}" in said, said)
+        expect(not any(example in path.read_text() for path in folder.iterdir()), "the example's name is left in it")
+        (folder / "data").symlink_to(self.folder / "data")
+        shown = ran([folder / "test.sh", self.prefix])
+        expect(f"is a {kind} already" in self.said("new", kind, taken, "--dir", self.folder / "x"), "a name that is taken")
+        return shown
+
+    def names_what_there_is(self, known):
+        """Without its library a job hears of the built-in ones; of one that is not there it hears that alone."""
+        said = self.said("validate", *self.words(), "plugins.libraries=[]")
+        expect(f"'{self.library_name.removesuffix('.so')}' is not one of" in said and known in said, said)
+        said = self.said("validate", *self.words(self.folder / "none.so"))
+        expect("is not there" in said and "is not one of" not in said, f"a second complaint, which only misleads:\n{said}")
+
     def said(self, command, *words, code=2):
         done = subprocess.run([str(word) for word in (self.binary, command, *words)], capture_output=True, text=True,
                               timeout=60)

@@ -105,21 +105,11 @@ def a_faulty_policy_ends_the_job_by_its_name(bench):
 
 
 def a_job_without_its_plugin_names_the_policies_there_are(bench):
-    said = bench.said("validate", *bench.words(), "plugins.libraries=[]")
-    expect("'snake' is not one of" in said and "auto" in said, said)
-    missing = bench.folder / "none.so"
-    said = bench.said("validate", *bench.words(missing))
-    expect("is not there" in said and "is not one of" not in said, f"a second complaint, which only misleads:\n{said}")
+    bench.names_what_there_is("auto")
 
 
 def a_new_policy_passes_its_own_test_under_its_own_name(bench):
-    folder = bench.folder / "mine"
-    said = ran([bench.binary, "new", "policy", "mine", "--dir", folder])
-    expect("a policy of your own" in said and f"Next:  {folder}/test.sh {bench.prefix}" in said, said)
-    expect(not any("snake" in path.read_text() for path in folder.iterdir()), "the example's name is left in it")
-    (folder / "data").symlink_to(bench.folder / "data")
-    ran([folder / "test.sh", bench.prefix])
-    expect("is a policy already" in bench.said("new", "policy", "random", "--dir", bench.folder / "x"), "a name that is taken")
+    bench.new_one_passes("policy", "random")
 
 
 CASES = [the_example_survives_a_killed_node_and_a_restart_and_equals_its_reference, what_a_policy_decides_is_what_runs,

@@ -125,20 +125,11 @@ def a_faulty_schedule_ends_the_job_by_its_name(bench):
 
 
 def a_job_without_its_plugin_names_the_schedules_there_are(bench):
-    said = bench.said("validate", *bench.words(), "plugins.libraries=[]")
-    expect("'windows' is not one of" in said and "zero-bubble" in said, said)
-    missing = bench.folder / "none.so"
-    said = bench.said("validate", *bench.words(missing))
-    expect("is not there" in said and "is not one of" not in said, f"a second complaint, which only misleads:\n{said}")
+    bench.names_what_there_is("zero-bubble")
 
 
 def a_new_schedule_passes_its_own_test_under_its_own_name(bench):
-    folder = bench.folder / "mine"
-    said = ran([bench.binary, "new", "schedule", "mine", "--dir", folder])
-    expect("a schedule of your own" in said and f"Next:  {folder}/test.sh {bench.prefix}" in said, said)
-    (folder / "data").symlink_to(bench.folder / "data")
-    ran([folder / "test.sh", bench.prefix])
-    expect("is a schedule already" in bench.said("new", "schedule", "gpipe", "--dir", bench.folder / "x"), "a name that is taken")
+    bench.new_one_passes("schedule", "gpipe")
 
 
 CASES = [the_example_survives_a_killed_node_and_a_restart_and_equals_its_reference, what_a_schedule_orders_is_what_runs,
