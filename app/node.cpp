@@ -32,6 +32,7 @@
 #include "app/transport_options.hpp"
 #include "app/version.hpp"
 #include "engine/profiling/this_machine.hpp"
+#include "runtime/files/look_up.hpp"
 #include "runtime/job/load_job.hpp"
 #include "transport/registry.hpp"
 
@@ -60,10 +61,9 @@ std::string name_of(NodeId node) { return "node " + std::to_string(node.value); 
 
 /// The head's paths hold on machines that have the data at the same place.
 Status look_for_data(const std::vector<job::DataSource>& sources) {
-  std::error_code ignored;
   for (const auto& source : sources)
     for (const auto& path : {source.json, source.media})
-      if (!path.empty() && !std::filesystem::exists(path, ignored))
+      if (!path.empty() && !files::is_there(path))
         return Error{Errc::not_found, path.string() + " is not on this machine", "data.sources",
                      "put the data there, or start this node with --job and a job file whose "
                      "data.sources say where they are here"};

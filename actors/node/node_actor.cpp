@@ -19,14 +19,20 @@ using Self = NodeSelf;
 /// Long enough for a busy head; a lost one is noticed sooner.
 constexpr std::chrono::seconds kJoinTimeout{30};
 
-/// Tells the supervisor of a file that cannot be read; its answer ends this node. While data are
-/// opened the supervisor has a limit of its own, `cluster.join_timeout_s`.
+/// Tells the supervisor, whose answer ends this node. A node that cannot begin knows best why, and
+/// its exit code says so.
+void failed(Self self, const Error& error) {
+  auto& state = self->state;
+  if (!state.is_open) state.own_fault = JobEnd{exit_code(error), to_string(error)};
+  self->send(state.supervisor, failed_atom::value, state.welcome->node, error);
+}
+
+/// Notices a file that cannot be read, also while the data are opened: the supervisor, which gives
+/// that `cluster.join_timeout_s`, could not name it.
 void watch_reads(Self self, Time now) {
   auto& state = self->state;
-  if (!state.is_open) return;
-  const double timeout_s = state.resources->setup.job.data.read_timeout_s;
-  if (auto fine = state.reads.pass(now, timeout_s, files::oldest_read()); !fine.ok())
-    self->send(state.supervisor, failed_atom::value, state.welcome->node, fine.error());
+  auto fine = state.reads.pass(now, state.welcome->read_timeout_s, files::oldest_read());
+  if (!fine.ok()) failed(self, fine.error());
 }
 
 /// Shows the supervisor that this node lives, and ends the node where the supervisor is silent.
@@ -105,14 +111,6 @@ void opened(Self self, const NodeReady& ready) {
   state.loader =
       self->spawn<caf::detached>(loader, state.resources, caf::actor_cast<NodeActor>(self));
   self->send(state.supervisor, ready);
-}
-
-/// Tells the supervisor, whose answer ends this node. A node that cannot begin knows best why, and
-/// its exit code says so.
-void failed(Self self, const Error& error) {
-  auto& state = self->state;
-  if (!state.is_open) state.own_fault = JobEnd{exit_code(error), to_string(error)};
-  self->send(state.supervisor, failed_atom::value, state.welcome->node, error);
 }
 
 /// Asks the supervisor to end the job; its answer ends this node.

@@ -89,6 +89,7 @@ void taken_over(Self self, const caf::strong_actor_ptr& found, const NodeWelcome
   state.supervisor = caf::actor_cast<SupervisorActor>(found);
   state.welcome->heartbeat_interval_s = welcome.heartbeat_interval_s;
   state.welcome->heartbeat_timeout_s = welcome.heartbeat_timeout_s;
+  state.welcome->read_timeout_s = welcome.read_timeout_s;
   state.silence = {};
 }
 

@@ -319,6 +319,7 @@ NodeWelcome welcome_to(const SupervisorState& state, NodeId node) {
           state.resources->resolved_job,
           job.cluster.heartbeat_interval_s,
           job.cluster.heartbeat_timeout_s,
+          job.data.read_timeout_s,
           std::filesystem::absolute(job.job.run_dir, unknown).string(),
           state.resources->run_id};
 }

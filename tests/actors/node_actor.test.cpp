@@ -27,7 +27,7 @@ constexpr auto kPatience = std::chrono::seconds(60);
 class Fixture {
  public:
   explicit Fixture(std::optional<Error> refusal = {}) {
-    seen_.welcome = {NodeId{2}, "the job", 0.05, 60};
+    seen_.welcome = {NodeId{2}, "the job", 0.05, 60, 60};
     seen_.refusal = std::move(refusal);
     // What a supervisor says to a node that cannot go on, it says to all.
     seen_.on_fault = [this](const Error& fault) { stop("node 2: " + fault.message); };
@@ -97,7 +97,7 @@ class Fixture {
 class Waiting {
  public:
   explicit Waiting(double head_timeout_s, bool may_save = false) {
-    first_.welcome = second_.welcome = {NodeId{2}, "the job", 0.05, 60, "/shared/run", "5f0c"};
+    first_.welcome = second_.welcome = {NodeId{2}, "the job", 0.05, 60, 60, "/shared/run", "5f0c"};
     std::ofstream file(folder_ / "samples.json");
     file << R"([{"id": "s", "conversations": [{"from": "human", "value": "q"}, )"
          << R"({"from": "gpt", "value": "a"}]}])";

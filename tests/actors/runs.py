@@ -22,6 +22,7 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from whole_jobs import (END_WITHIN_S, JOB, ONE_PIPELINE, TWO_NODES, Hosts, children, expect, expect_end,
                         expect_none_left, finish, port_of, run_quietly, run_script)
+from dead_folder import dead_folder
 from run_cases import Failure, Skipped
 from stalled_file import StalledFile
 
@@ -723,6 +724,33 @@ def a_list_of_samples_that_cannot_be_read_ends_the_job(bench):
         head = bench.start(f'data.sources=[{{json="{samples}",media="{bench.data}"}}]', "data.read_timeout_s=1")
         expect_end(head, 1, [f"{samples} could not be read within 1 s"], within=20)
         expect(not bench.run_dir.exists(), "a run folder was made for a job that cannot start")
+
+
+def expect_a_joining_node_names(bench, head, address, file, *words):
+    """Long before `cluster.join_timeout_s`, by the node and by the head."""
+    node = bench.node(address, *words)
+    begin = time.monotonic()
+    expect_end(head, 1, ["node 0 (", f"{file} could not be read within 1 s", "fix: look at the disk"], within=20)
+    expect_node_end(node, 1, [f"{file} could not be read within 1 s"], begin)
+
+
+def a_list_of_samples_that_a_joining_node_cannot_read(bench):
+    job, samples = bench.own_data()
+    with StalledFile(samples):
+        head = bench.start(*TWO_NODES, "data.read_timeout_s=1")
+        expect_a_joining_node_names(bench, head, port_of(head), samples, "--job", str(job))
+
+
+def a_folder_of_data_that_answers_a_joining_node_nothing(bench):
+    """Not even whether its files are there; the head has read them before."""
+    data = bench.folder / "went-away"
+    shutil.copytree(bench.data, data)
+    source = f'data.sources=[{{json="{data}/samples.json",media="{data}"}}]'
+    head = bench.start(*TWO_NODES, source, "data.read_timeout_s=1")
+    address = port_of(head)
+    shutil.rmtree(data)
+    with dead_folder(data):
+        expect_a_joining_node_names(bench, head, address, data / "samples.json")
 
 
 def a_trace_follows_microbatches_across_processes(bench):
