@@ -31,6 +31,7 @@
 #include "app/terminal.hpp"
 #include "app/transport_options.hpp"
 #include "app/version.hpp"
+#include "engine/execution/device_place.hpp"
 #include "engine/profiling/this_machine.hpp"
 #include "runtime/files/look_up.hpp"
 #include "runtime/job/load_job.hpp"
@@ -93,6 +94,8 @@ Result<NodeReady> open_resources(const NodeWelcome& welcome, const Options& opti
   auto setup = engine::prepare(job);
   if (!setup.ok()) return std::move(setup).error();
   resources.setup = std::move(setup).value();
+  if (auto place = engine::find_place(job.cluster.device, 0); !place.ok())
+    return std::move(place).error();
   auto dataset = data::Dataset::open(resources.setup.data);
   if (!dataset.ok()) return std::move(dataset).error();
   resources.dataset = std::make_shared<const data::Dataset>(std::move(dataset).value());

@@ -19,6 +19,7 @@
 #include "app/train_head.hpp"
 #include "app/train_reference.hpp"
 #include "app/training_run.hpp"
+#include "engine/execution/device_place.hpp"
 #include "engine/layout/choose_layout.hpp"
 #include "engine/profiling/profile_data.hpp"
 #include "engine/run/run_lock.hpp"
@@ -85,6 +86,12 @@ Error nothing_to_save() {
 int train_reserved(const Options& options, job::LoadedJob loaded, const engine::RunLock& lock,
                    const ChosenCheckpoint& chosen, std::unique_ptr<EndOnStalledRead> reads,
                    std::unique_ptr<EndOnSignal> guard) {
+  // Nodes elsewhere look for their devices themselves.
+  const job::Cluster& wanted = loaded.job.cluster;
+  auto place = options.reference || wanted.local_nodes > 0
+                   ? engine::find_place(wanted.device, 0)
+                   : Result<c10::Device>(c10::Device(c10::kCPU));
+  if (!place.ok()) return report(place.error());
   std::optional<Doors> doors;
   if (!options.reference) {
     auto opened = open_doors(loaded.job);
@@ -117,6 +124,7 @@ int train_reserved(const Options& options, job::LoadedJob loaded, const engine::
                                  chosen.warnings.end());
   if (options.reference) {
     guard.reset();
+    opened.value().setup.layers.device = place.value();
     return train_by_reference(opened.value(), options.microbatches);
   }
   reads.reset();  // From here on the nodes read, and say so themselves.

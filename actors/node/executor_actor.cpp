@@ -8,6 +8,7 @@
 #include <atomic>
 
 #include "actors/link/exceptions.hpp"
+#include "engine/execution/device_place.hpp"
 #include "runtime/state/checkpoint_manifest.hpp"
 #include "scheduler/state/state_moves.hpp"
 
@@ -117,12 +118,17 @@ void apply(Self self, const Configuration& configuration) {
                                       std::to_string(state.slot.local_index))
                                          .c_str());
   if (!state.store) {
-    state.store.emplace(state.slot, setup.parameters, dtype);
+    const job::Cluster& cluster = setup.job.cluster;
+    auto place = engine::find_place(
+        cluster.device,
+        engine::device_number(state.slot, cluster.local_nodes, cluster.devices_per_node));
+    if (!place.ok()) return fail(self, std::move(place).error());
+    state.store.emplace(state.slot, setup.parameters, dtype, place.value());
     state.saver.emplace(make_wake(self));
     state.device = engine::make_device({setup.job.debug.delayed_device_ms,
                                         static_cast<std::uint64_t>(state.slot.node.value) * 1024 +
                                             static_cast<std::uint64_t>(state.slot.local_index),
-                                        setup.job.cluster.threads_per_device});
+                                        setup.job.cluster.threads_per_device, place.value()});
   }
   const Status given_up = give_up_step(state);
   state.next = std::make_unique<Configuration>(configuration);
@@ -252,7 +258,7 @@ void offer(Self self, Collection collection) {
                               static_cast<std::uint8_t>(tensor.scalar_type()),
                               {tensor.sizes().begin(), tensor.sizes().end()},
                               index});
-    auto owner = std::make_shared<const at::Tensor>(tensor.contiguous());
+    auto owner = std::make_shared<const at::Tensor>(tensor.cpu().contiguous());
     const auto tag =
         transport::make_tag(state.configuration->epoch_number, transport::TagKind::state,
                             static_cast<std::uint64_t>(collection), index);

@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "engine/execution/accelerator.hpp"
 #include "engine/execution/delayed_device.hpp"
 #include "runtime/observe/trace_event.hpp"
 
@@ -30,11 +31,13 @@ class HostDevice final : public Device {
 
 }  // namespace
 
-void Launch::run(const std::function<Status()>& work) {
+void Launch::run(const std::function<Status()>& work) { complete(begin(work)); }
+
+Status Launch::begin(const std::function<Status()>& work) {
   const std::int64_t begin_ns = observe::thread_cpu_ns();
   Status status = work();
   cpu_ns_ = observe::thread_cpu_ns() - begin_ns;
-  complete(std::move(status));
+  return status;
 }
 
 void Launch::complete(Status status) {
@@ -44,6 +47,7 @@ void Launch::complete(Status status) {
 }
 
 std::unique_ptr<Device> make_device(const DeviceOptions& options) {
+  if (!options.place.is_cpu()) return std::make_unique<Accelerator>(options);
   if (options.delay_ms_max > 0) return std::make_unique<DelayedDevice>(options);
   return std::make_unique<HostDevice>();
 }

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
 
 #include <atomic>
 #include <cstdint>
@@ -30,6 +31,8 @@ class Launch {
 
   /// For devices: runs `work` and keeps what became of it.
   void run(const std::function<Status()>& work);
+  /// For devices: the same, but what it put on its way has not completed yet.
+  Status begin(const std::function<Status()>& work);
   /// For devices: it has completed with this. Once.
   void complete(Status status);
 
@@ -74,8 +77,9 @@ struct DeviceOptions {
   /// Above 0: work completes up to so many milliseconds late, on a thread of the device's own, as
   /// on an accelerator: a test of whoever launches it.
   double delay_ms_max = 0;
-  std::uint64_t seed = 0;  ///< Of the delays.
-  int threads = 1;         ///< That LibTorch's operators may use.
+  std::uint64_t seed = 0;         ///< Of the delays.
+  int threads = 1;                ///< That LibTorch's operators may use.
+  c10::Device place = c10::kCPU;  ///< Where its tensors lie (`find_place`).
 };
 
 std::unique_ptr<Device> make_device(const DeviceOptions& options);

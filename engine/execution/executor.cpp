@@ -20,7 +20,8 @@ namespace {
 /// LibTorch says it in words alone.
 bool is_about_memory(const std::string& what) {
   return what.find("not enough memory") != std::string::npos ||
-         what.find("can't allocate memory") != std::string::npos;
+         what.find("can't allocate memory") != std::string::npos ||
+         what.find("out of memory") != std::string::npos;
 }
 
 }  // namespace

@@ -7,16 +7,33 @@
 
 #include "engine/profiling/profile_file.hpp"
 #include "engine/profiling/profile_run.hpp"
+#include "kernels/gpu_query.hpp"
 #include "scheduler/cost/roofline.hpp"
 
 namespace troupe::engine {
 
+namespace {
+
+/// Of the smallest GPU here, shared by as many devices as meet on one; 0 where there is none, as on
+/// a head beside its nodes.
+double gpu_memory(int devices) {
+  const auto gpus = kernels::query_gpus();
+  if (!gpus.ok()) return 0;
+  auto least = gpus.value().front().memory;
+  for (const auto& gpu : gpus.value()) least = std::min(least, gpu.memory);
+  const int count = static_cast<int>(gpus.value().size());
+  return static_cast<double>(least.count()) / ((devices + count - 1) / count);
+}
+
+}  // namespace
+
 Bytes memory_at_hand(const job::Cluster& cluster) {
   double bytes = cluster.device_memory_gib * 1024 * 1024 * 1024;
+  const int devices = std::max(std::max(cluster.local_nodes, 1) * cluster.devices_per_node, 1);
+  if (bytes == 0 && cluster.device == "cuda") bytes = gpu_memory(devices);
   if (bytes == 0)
     bytes = static_cast<double>(sysconf(_SC_PHYS_PAGES)) *
-            static_cast<double>(sysconf(_SC_PAGESIZE)) /
-            std::max(std::max(cluster.local_nodes, 1) * cluster.devices_per_node, 1);
+            static_cast<double>(sysconf(_SC_PAGESIZE)) / devices;
   return Bytes{static_cast<std::int64_t>(bytes)};
 }
 

@@ -4,6 +4,7 @@
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/ones.h>
 #include <c10/core/GradMode.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <time.h>
 
 #include <algorithm>
@@ -27,17 +28,27 @@ double total_ms(const scheduler::PartCost& cost) {
   return cost.forward_ms + cost.input_grad_ms + cost.weight_grad_ms;
 }
 
-double run_probe() {
+/// Waits for a device that is no processor, whose work goes on when its operators have returned.
+double waited_wall_ms(c10::Device place) {
+  if (!place.is_cpu())
+    c10::impl::getDeviceGuardImpl(place.type())->synchronizeDevice(place.index());
+  return clock_ms(CLOCK_MONOTONIC);
+}
+
+double run_probe(c10::Device place) {
   constexpr std::int64_t kSide = 128;  // Three matrices of 64 KiB.
   constexpr int kTimes = 4;            // The first one finds the caches cold.
   const c10::NoGradGuard no_grad;
-  const at::Tensor left = at::ones({kSide, kSide}), right = at::ones({kSide, kSide});
-  const auto clock = several_threads() ? CLOCK_MONOTONIC : CLOCK_THREAD_CPUTIME_ID;
+  const at::Tensor left = at::ones({kSide, kSide}, place), right = at::ones({kSide, kSide}, place);
+  const bool by_processor = place.is_cpu() && !several_threads();
+  const auto now_ms = [&] {
+    return by_processor ? clock_ms(CLOCK_THREAD_CPUTIME_ID) : waited_wall_ms(place);
+  };
   double fastest_ms = 0;
   for (int i = 0; i < kTimes; ++i) {
-    const double begin = clock_ms(clock);
+    const double begin = now_ms();
     at::matmul(left, right);
-    const double took_ms = clock_ms(clock) - begin;
+    const double took_ms = now_ms() - begin;
     fastest_ms = i == 0 ? took_ms : std::min(fastest_ms, took_ms);
   }
   return fastest_ms;
@@ -45,9 +56,11 @@ double run_probe() {
 
 }  // namespace
 
-MeasuringClocks machine_clocks() {
-  return {[] { return clock_ms(CLOCK_MONOTONIC); },
-          [] { return clock_ms(CLOCK_THREAD_CPUTIME_ID); }, run_probe};
+MeasuringClocks machine_clocks(c10::Device place) {
+  const auto wall_ms = [place] { return waited_wall_ms(place); };
+  const auto probe_ms = [place] { return run_probe(place); };
+  if (!place.is_cpu()) return {wall_ms, wall_ms, probe_ms};
+  return {wall_ms, [] { return clock_ms(CLOCK_THREAD_CPUTIME_ID); }, probe_ms};
 }
 
 QuietWatch::QuietWatch(MeasuringClocks clocks, double repeat_ms_max, double fastest_probe_ms)

@@ -6,6 +6,8 @@
 
 #pragma once
 
+#include <c10/core/Device.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -27,7 +29,9 @@ struct MeasuringClocks {
 
 /// The clocks of this machine. The probe is a product of two matrices that stay in a core's own
 /// caches, a few times; the fastest counts. Cost of a probe: about half a millisecond.
-MeasuringClocks machine_clocks();
+/// Of a device that is no processor: it is waited for before the wall clock is read, which both
+/// times are then, and the probe runs there.
+MeasuringClocks machine_clocks(c10::Device place = c10::kCPU);
 
 /// Share of a repetition's wall time that its thread may be away. With several operator threads it
 /// waits for the others at the end of each operator, and may be away longer.

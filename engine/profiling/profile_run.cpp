@@ -9,12 +9,14 @@
 #include <fstream>
 #include <optional>
 
+#include "engine/execution/device_place.hpp"
 #include "engine/profiling/nominal_profile.hpp"
 #include "engine/profiling/profile_check.hpp"
 #include "engine/profiling/profile_layers.hpp"
 #include "engine/profiling/profile_shards.hpp"
 #include "engine/profiling/profile_speeds.hpp"
 #include "engine/profiling/this_machine.hpp"
+#include "kernels/gpu_query.hpp"
 #include "models/family/registry.hpp"
 #include "runtime/vocabulary/model_words.hpp"
 
@@ -57,6 +59,13 @@ std::string work_text(const LayerWork& work) {
 }
 
 /// Names and shapes of all layers, and what their cost depends on besides.
+/// What is measured, in words: profiles of different devices are different ones.
+std::string device_text(const std::string& device) {
+  if (device == "cpu") return processor() + ", " + std::to_string(core_count()) + " cores";
+  const auto gpus = kernels::query_gpus();
+  return device == "cuda" && gpus.ok() ? gpus.value().front().name : device;
+}
+
 std::string model_text(const JobSetup& setup) {
   std::string text;
   for (const auto& module : setup.modules()) {
@@ -295,7 +304,7 @@ void describe_quietness(const StoredProfile& stored, ObtainedProfile& obtained) 
 }  // namespace
 
 ProfileKey profile_key(const JobSetup& setup) {
-  return {hash_of(model_text(setup)), processor() + ", " + std::to_string(core_count()) + " cores",
+  return {hash_of(model_text(setup)), device_text(setup.job.cluster.device),
           std::string("LibTorch ") + TORCH_VERSION + ", " + kProfiler,
           dtype_word(setup.job.train.dtype), setup.job.cluster.threads_per_device};
 }
@@ -306,11 +315,9 @@ fs::path default_profile_path(const JobSetup& setup) {
          (job.name + "-" + hash_of(profile_key(setup)) + ".json");
 }
 
-Result<ObtainedProfile> obtain_profile(const JobSetup& setup, const ProfileOptions& options) {
-  if (setup.job.cluster.device != "cpu")
-    return Error{Errc::unavailable, "layers are measured on CPU devices only",
-                 "cluster.device = \"" + setup.job.cluster.device + "\"",
-                 "use a computed profile: --cluster NODESxDEVICESxNAME"};
+namespace {
+
+Result<ObtainedProfile> obtain_here(const JobSetup& setup, const ProfileOptions& options) {
   // Refused before anything is measured.
   for (const auto degrees : options.degrees)
     if (auto checked = check_degrees(setup, degrees); !checked.ok()) return checked.error();
@@ -343,6 +350,23 @@ Result<ObtainedProfile> obtain_profile(const JobSetup& setup, const ProfileOptio
   describe_quietness(stored, obtained);
   obtained.profile = std::move(stored.profile);
   return obtained;
+}
+
+}  // namespace
+
+Result<ObtainedProfile> obtain_profile(const JobSetup& setup, const ProfileOptions& options) {
+  auto place = find_place(setup.job.cluster.device, 0);
+  if (!place.ok()) {
+    Error error = std::move(place).error();
+    error.fix += "; to plan for one, use a computed profile: --cluster NODESxDEVICESxNAME";
+    return error;
+  }
+  if (setup.layers.device == place.value()) return obtain_here(setup, options);
+  JobSetup there = setup;
+  there.layers.device = place.value();
+  ProfileOptions by_its_clocks = options;
+  by_its_clocks.clocks = machine_clocks(place.value());
+  return obtain_here(there, by_its_clocks);
 }
 
 Result<ObtainedProfile> use_profile(JobSetup& setup, const ProfileOptions& options) {

@@ -234,7 +234,7 @@ Status PlanReplica::train_part(const IterationPlan& iteration, ReplicaId replica
 void PlanReplica::record(const IterationPlan& iteration, ReplicaId replica, PartKey key,
                          const std::vector<std::int32_t>& part, const at::Tensor& losses) {
   PartLoss loss{replica, key.microbatch, key.part, 0, {}};
-  const at::Tensor values = losses.detach().to(at::kDouble).contiguous();
+  const at::Tensor values = losses.detach().to(at::kCPU, at::kDouble).contiguous();
   for (std::int64_t i = 0; i < values.numel(); ++i) {
     const double value = values.data_ptr<double>()[i];
     loss.sum += value;

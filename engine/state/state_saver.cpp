@@ -50,7 +50,8 @@ void StateSaver::save(Share& share, const std::function<void()>& wake) {
   state::TensorMap copies;
   const auto begin = Clock::now();
   try {
-    for (auto& [name, tensor] : share.tensors) copies[name] = tensor.clone();
+    for (auto& [name, tensor] : share.tensors)
+      copies[name] = tensor.to(at::kCPU, tensor.scalar_type(), false, true);
   } catch (const c10::Error& error) {
     result.status =
         Error{Errc::infeasible,

@@ -30,8 +30,9 @@ std::int64_t aligned(std::int64_t numbers) {
 
 }  // namespace
 
-StateStore::StateStore(DeviceSlot device, const std::vector<ParameterInfo>& parameters, Dtype dtype)
-    : device_(device), parameters_(parameters), dtype_(dtype) {
+StateStore::StateStore(DeviceSlot device, const std::vector<ParameterInfo>& parameters, Dtype dtype,
+                       c10::Device place)
+    : device_(device), parameters_(parameters), dtype_(dtype), place_(place) {
   for (std::size_t p = 0; p < parameters.size(); ++p) names_[parameters[p].name] = ParameterId{p};
 }
 
@@ -63,7 +64,8 @@ auto StateStore::allocate(const std::vector<ShardKey>& keys) const -> Shards {
   for (const auto& [layer_and_kind, own] : buffers) {
     std::int64_t numbers = 0;
     for (const ShardKey& key : own) numbers += aligned(numbers_in(key));
-    const at::Tensor buffer = at::empty({numbers}, type_of(layer_and_kind.second, dtype_));
+    const auto type = type_of(layer_and_kind.second, dtype_);
+    const at::Tensor buffer = at::empty({numbers}, at::TensorOptions(type).device(place_));
     std::int64_t begin = 0;
     for (const ShardKey& key : own) {
       shards[key] = buffer.narrow(0, begin, numbers_in(key)).view(state::shape_of(key));

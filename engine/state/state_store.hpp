@@ -7,6 +7,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
 
 #include <cstdint>
 #include <map>
@@ -23,8 +24,9 @@ namespace troupe::engine {
 
 class StateStore {
  public:
-  /// `parameters` outlive the store.
-  StateStore(DeviceSlot device, const std::vector<ParameterInfo>& parameters, Dtype dtype);
+  /// `parameters` outlive the store; `place`: where the device's tensors lie.
+  StateStore(DeviceSlot device, const std::vector<ParameterInfo>& parameters, Dtype dtype,
+             c10::Device place = c10::kCPU);
 
   DeviceSlot device() const { return device_; }
   const std::vector<ParameterInfo>& parameters() const { return parameters_; }
@@ -65,6 +67,7 @@ class StateStore {
   DeviceSlot device_;
   const std::vector<ParameterInfo>& parameters_;
   Dtype dtype_;
+  c10::Device place_;
   std::map<std::string, ParameterId> names_;
   Shards shards_;
   Shards staged_;

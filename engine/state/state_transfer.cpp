@@ -1,6 +1,6 @@
 #include "engine/state/state_transfer.hpp"
 
-#include <ATen/ops/empty_like.h>
+#include <ATen/ops/empty.h>
 
 #include <algorithm>
 #include <string>
@@ -133,7 +133,7 @@ Status StateTransfer::send(const Message& message) {
   if (!piece.defined())
     return missing("asked for a piece that is not here,",
                    store_.parameters()[message.move.piece.parameter.index()]);
-  const auto owner = std::make_shared<const at::Tensor>(piece.contiguous());
+  const auto owner = std::make_shared<const at::Tensor>(piece.cpu().contiguous());
   auto operation = transport_.send(message.move.to.node.value, tag_of(message),
                                    {owner->const_data_ptr(), owner->nbytes(), owner});
   operation.on_done([wake = wake_](const Status&) { wake(); });
@@ -150,7 +150,8 @@ Status StateTransfer::post_receives() {
                      store_.parameters()[message.move.piece.parameter.index()]);
     const auto bytes = static_cast<std::int64_t>(target.nbytes());
     if (posted_bytes_ > 0 && posted_bytes_ + bytes > kPostedMax) break;
-    at::Tensor buffer = target.is_contiguous() ? target : at::empty_like(target.contiguous());
+    const bool is_reachable = target.is_cpu() && target.is_contiguous();
+    at::Tensor buffer = is_reachable ? target : at::empty(target.sizes(), target.scalar_type());
     auto owner = std::make_shared<at::Tensor>(buffer);
     auto operation = transport_.receive(message.move.from.node.value, tag_of(message),
                                         {buffer.data_ptr(), buffer.nbytes(), std::move(owner)});

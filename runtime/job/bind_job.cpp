@@ -67,10 +67,11 @@ Data bind_data(const Value* value, bool has_all_plugins, Findings& findings) {
   return data;
 }
 
-Cluster bind_cluster(const Value* value, Findings& findings) {
+Cluster bind_cluster(const Value* value, bool has_plugins, Findings& findings) {
   Cluster cluster;
   SectionReader reader{value, "cluster", findings};
-  describe_cluster(reader, cluster);
+  // What plug-ins bring LibTorch alone knows, in the processes that have such devices.
+  describe_cluster(reader, cluster, names_with(kDevices, word_at(value, "device"), !has_plugins));
   reader.finish();
   const bool says_nodes = findings.origins.contains("cluster.nodes");
   const bool says_local = findings.origins.contains("cluster.local_nodes");
@@ -209,7 +210,7 @@ BoundJob bind_job(const Value& root, Findings& findings) {
       balancer, "balancer", findings, [&](auto& v, auto& x) { describe_balancer(v, x, policies); });
   job.checkpoint = bind_section<Checkpointing>(reader.take("checkpoint"), "checkpoint", findings,
                                                [](auto& v, auto& x) { describe_checkpoint(v, x); });
-  job.cluster = bind_cluster(reader.take("cluster"), findings);
+  job.cluster = bind_cluster(reader.take("cluster"), !job.plugins.libraries.empty(), findings);
   job.recovery = bind_section<Recovery>(reader.take("recovery"), "recovery", findings,
                                         [](auto& v, auto& x) { describe_recovery(v, x); });
   job.observe = bind_observe(reader.take("observe"), has_all_plugins, findings);

@@ -163,13 +163,6 @@ void check_slow_shapes(const Job& job, Findings& findings) {
   }
 }
 
-/// What a job file can say already but nothing carries out yet: refused, never ignored.
-void check_available(const Job& job, Findings& findings) {
-  if (job.cluster.device == "cuda")
-    findings.add_at("cluster.device", "cluster.device: training on GPUs is not there yet",
-                    "use device = \"cpu\"", Errc::unavailable);
-}
-
 }  // namespace
 
 void check_job(BoundJob& bound, Findings& findings) {
@@ -185,7 +178,6 @@ void check_job(BoundJob& bound, Findings& findings) {
   check_observe(job.observe, findings);
   if (usable) check_slow_shapes(job, findings);
   if (usable) check_observers(job, findings);
-  check_available(job, findings);
 }
 
 }  // namespace troupe::job

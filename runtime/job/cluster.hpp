@@ -14,7 +14,7 @@ struct Cluster {
                                  ///< `nodes` is given: then all are started by `troupe node`.
   std::int32_t nodes = 1;        ///< Nodes of the job; default local_nodes, never fewer.
   std::int32_t devices_per_node = 1;
-  std::string device = "cpu";           ///< "cpu" or "cuda".
+  std::string device = "cpu";           ///< "cpu", "cuda", or a plug-in's.
   std::int32_t threads_per_device = 1;  ///< Operator threads of a CPU device.
   double device_memory_gib = 0;         ///< Memory of one device for planning; 0: ask the device.
   double device_tflops = 0;             ///< Peak of one at `train.dtype`, for MFU; 0: unknown.

@@ -4,8 +4,10 @@
 
 #include <array>
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "runtime/job/job.hpp"
 
@@ -40,7 +42,8 @@ inline constexpr std::array<std::pair<std::string_view, DurationUnit>, 4> kDurat
      {"samples", DurationUnit::samples},
      {"tokens", DurationUnit::tokens}}};
 
-inline constexpr std::array<std::string_view, 2> kDevices{"cpu", "cuda"};
+/// Those that LibTorch brings; plug-ins may add others to it.
+inline const std::vector<std::string> kDevices{"cpu", "cuda"};
 inline constexpr std::array<std::string_view, 1> kTransports{"ucx"};
 inline constexpr std::array<std::string_view, 2> kDealings{"work", "count"};
 inline constexpr std::array<std::string_view, 3> kExchanges{"off", "per-phase", "auto"};

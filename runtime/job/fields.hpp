@@ -89,12 +89,13 @@ void describe_balancer(V& v, S& x, const std::vector<std::string>& policies) {
   v.flag("adaptive_correction", x.adaptive_correction);
 }
 
+/// `devices`: their names.
 template <class V, class S>
-void describe_cluster(V& v, S& x) {
+void describe_cluster(V& v, S& x, const std::vector<std::string>& devices) {
   v.integer("local_nodes", x.local_nodes, {0, 1024});
   v.integer("nodes", x.nodes, kSmallCount);
   v.integer("devices_per_node", x.devices_per_node, {1, 1024});
-  v.word("device", x.device, kDevices);
+  v.word("device", x.device, devices);
   v.integer("threads_per_device", x.threads_per_device, {1, 1024});
   v.number("device_memory_gib", x.device_memory_gib, {0, 1'000'000});
   v.number("device_tflops", x.device_tflops, {0, 1'000'000});

@@ -186,7 +186,7 @@ std::vector<KeyEntry> key_list() {
                  [&](auto& v, auto& x) { describe_balancer(v, x, policies); });
   sections.table("checkpoint", Checkpointing{},
                  [](auto& v, auto& x) { describe_checkpoint(v, x); });
-  sections.table("cluster", Cluster{}, [](auto& v, auto& x) { describe_cluster(v, x); });
+  sections.table("cluster", Cluster{}, [](auto& v, auto& x) { describe_cluster(v, x, kDevices); });
   sections.table("recovery", Recovery{}, [](auto& v, auto& x) { describe_recovery(v, x); });
   sections.table("observe", Observation{}, [](auto& v, auto& x) { describe_observe(v, x); });
   sections.extra("[observe]", "observe.", "observers", "list of tables");

@@ -101,7 +101,7 @@ class JobWriter {
     section("scheduler", [&](auto& v) { describe_scheduler(v, job.scheduler, {}); });
     section("balancer", [&](auto& v) { describe_balancer(v, job.balancer, {}); });
     section("checkpoint", [&](auto& v) { describe_checkpoint(v, job.checkpoint); });
-    section("cluster", [&](auto& v) { describe_cluster(v, job.cluster); });
+    section("cluster", [&](auto& v) { describe_cluster(v, job.cluster, kDevices); });
     section("recovery", [&](auto& v) { describe_recovery(v, job.recovery); });
     section("observe", [&](auto& v) { describe_observe(v, job.observe); });
     for (std::size_t i = 0; i < job.observe.observers.size(); ++i)

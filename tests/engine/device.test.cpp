@@ -16,23 +16,18 @@
 #include <stdexcept>
 #include <thread>
 
+#include <catch2/generators/catch_generators.hpp>
+
+#include "tests/engine/apart_device.hpp"
 #include "tests/engine/tiny_cluster.hpp"
 
 namespace troupe::engine {
 namespace {
 
-constexpr DeviceOptions kDelayed{.delay_ms_max = 2, .seed = 5};
+const DeviceOptions kDelayed{.delay_ms_max = 2, .seed = 5};
 
-Device::Work nothing() {
-  return [] { return Done{}; };
-}
-
-/// Until it has completed, at most ten seconds.
-bool completes(const Launch& launch) {
-  for (int round = 0; round < 100'000 && !launch.done(); ++round)
-    std::this_thread::sleep_for(std::chrono::microseconds(100));
-  return launch.done();
-}
+/// Devices that complete work on threads of their own.
+DeviceOptions asynchronous() { return GENERATE(0, 1) == 0 ? kDelayed : apart(); }
 
 bool equal(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
   if (a.size() != b.size()) return false;
@@ -71,8 +66,9 @@ TEST_CASE("a host completes work at once, where it was launched", "[engine]") {
   CHECK(launch->end_ns() > 0);
 }
 
-TEST_CASE("a delayed device runs work in order, elsewhere, and tells when it has", "[engine]") {
-  const auto device = make_device(kDelayed);
+TEST_CASE("an asynchronous device runs work in order, elsewhere, and tells when it has",
+          "[engine]") {
+  const auto device = make_device(asynchronous());
   std::vector<int> order;
   std::atomic<int> told = 0;
   std::vector<std::shared_ptr<const Launch>> launches;
@@ -96,7 +92,7 @@ TEST_CASE("a delayed device runs work in order, elsewhere, and tells when it has
 }
 
 TEST_CASE("behind work that failed nothing runs, until it is dropped", "[engine][errors]") {
-  const auto device = make_device(kDelayed);
+  const auto device = make_device(asynchronous());
   const auto fails = device->launch(
       []() -> Status {
         return Error{Errc::internal, "first", {}, {}};
@@ -120,7 +116,7 @@ TEST_CASE("behind work that failed nothing runs, until it is dropped", "[engine]
 }
 
 TEST_CASE("after a drop nothing is under way, and what was behind never runs", "[engine]") {
-  const auto device = make_device(kDelayed);
+  const auto device = make_device(asynchronous());
   std::promise<void> entered;
   std::atomic<bool> left = false, ran = false;
   device->launch(

@@ -11,6 +11,8 @@ the pipelined run; `--reference` (one sample at a time), within a tolerance; and
                                         FILE, cases that passed with this build are kept there and not run again; CASEs
                                         before it are the only ones. `--record FILE` writes the result to be kept.
     parity.py BINARY --late MS ...      the same, and devices of pipelined runs complete their work up to MS milliseconds late
+    parity.py BINARY --apart ...        the same, on devices whose memory no processor can reach (tests/accelerator), which
+                                        the plan's reference trains on too, but not the oracle
 
 Each prints `N passed, M failed, K skipped` last. The data are made by `data make --uneven`, the job is parity.toml beside
 this file; the cases called real-mini-* train configs/real-mini.toml and are skipped where ../shared/data is not there.
@@ -66,6 +68,7 @@ ALONE_TOO = ["standby-one-pipeline", "standby-bf16", "standby-1-2-frozen"]  # De
 REPLAYED = ["standby-layouts", "layouts-split-auto", "auto/zero-bubble/projectors", "deferral-chain/eager-zero-bubble/all"]
 AUTO = ["parallel.mode=auto", "parallel.pipelines=[]", "cluster.local_nodes=2"]
 MODALITY = ["modules.llm.attention=modality"]
+APART = "cluster.device=apart"  # Who forgets where a tensor lies is found: it stands in for a GPU.
 LATE = ["debug.delayed_device_ms=0.4"]  # Devices complete work late, on threads of their own: who forgets to wait is found.
 LAYOUT = ("parallel.", "cluster.")
 FULL_RESOLUTION = ["train.dtype=fp64", "data.max_pixels=1003520", "data.max_seq_len=20000"]
@@ -132,6 +135,19 @@ CASES = {
            ("standby", STANDBY["standby-one-pipeline"][0], STANDBY["standby-one-pipeline"][1]),
            ("exchange", parity_exchange.CASES[parity_exchange.SHORT[0]], 5),
            ("layouts", [*CHANGING, "balancer.policy=auto", "scheduler.schedule=eager-zero-bubble"], CHANGING_STEPS)]},
+    **{f"apart-{name}": ([APART, *overrides], samples, steps)
+       for name, overrides, samples, steps in [
+           ("1f1b", ["train.dtype=fp64"], "all", 5),
+           ("fp32", ["train.dtype=fp32", "balancer.policy=auto", "scheduler.schedule=eager-1f1b"], "all", 5),
+           ("bf16", ["train.dtype=bf16"], "all", 3),
+           ("modality", ["train.dtype=fp64", *MODALITY, "balancer.policy=deferral", "scheduler.schedule=split-1f1b"], "all", 5),
+           ("two-devices", ["train.dtype=fp64", *TWO_DEVICES, "scheduler.schedule=zero-bubble"], "all", 5),
+           ("text", ["train.dtype=fp64"], "text", 3),
+           ("replicas-5-3", ["train.dtype=fp64", *REPLICAS["5-3"], "scheduler.schedule=zero-bubble"], "all", 5),
+           ("encoders-twice", parity_encoders.CASES["encoders-twice"], "all", 5),
+           ("standby", STANDBY["standby-one-pipeline"][0], "all", STANDBY["standby-one-pipeline"][1]),
+           ("exchange", parity_exchange.CASES[parity_exchange.SHORT[0]], "all", 5),
+           ("layouts", [*CHANGING, "balancer.policy=auto", "scheduler.schedule=eager-zero-bubble"], "all", CHANGING_STEPS)]},
     "full-resolution": (FULL_RESOLUTION, "all", 2),
     "real-mini-fp64": (["train.dtype=fp64"], "real-mini", STEPS),
     "real-mini-fp32": (["train.dtype=fp32"], "real-mini", STEPS),
@@ -180,11 +196,21 @@ class Once:
 class Bench:
     """The program, where runs go, the data, and what cases share."""
 
-    def __init__(self, binary, root, late=None):
+    def __init__(self, binary, root, late=None, apart=False):
         self.binary, self.root, self.shared = binary, root, Once()
         self.late = [] if late is None else [f"debug.delayed_device_ms={late}"]
+        self.apart = apart
         self.data = UnevenData(binary, root / "data")
         self.damaged_data, self.damaged = self.data.damaged()
+
+    def place(self, overrides):
+        """What says on which devices a job with these overrides trains."""
+        if not self.apart and APART not in overrides:
+            return []
+        library = self.binary.parent / "tests" / "apart.so"
+        if not library.is_file():
+            raise Failure(f"{library} is not there: `cmake --build build/release --target apart` makes it")
+        return [f'plugins.libraries=["{library}"]', APART]
 
     def job(self, samples):
         """The job file, and the override that names its data."""
@@ -210,9 +236,10 @@ class Case:
         """Runs the job and returns its run folder, FOLDER@NAME; so all runs share the profiles beside them."""
         run = run or self.folder.parent / f"{self.folder.name}@{name}"
         late = [] if "--reference" in flags else self.bench.late
+        place = self.bench.place(self.overrides) if "--microbatches" in flags or not "--reference" in flags else []
         run_and_wait([str(self.bench.binary), "train", *self.job, *(self.overrides if overrides is None else overrides),
                       f"train.steps={self.steps}", f"job.run_dir={run}", "train.dump_gradients=true",
-                      "debug.parameter_hashes=true", *late, *flags])
+                      "debug.parameter_hashes=true", *late, *place, *flags])
         return run
 
     def adds_modules(self):
@@ -222,7 +249,7 @@ class Case:
     def oracle(self, dtype=None):
         """The oracle knows neither policy nor schedule nor microbatches nor nodes: one run serves all that differ in these."""
         ignored = ("balancer.", "scheduler.", "train.microbatches", *(() if self.adds_modules() else LAYOUT), "debug.")
-        mathematics = [override for override in self.overrides if not override.startswith(ignored)]
+        mathematics = [override for override in self.overrides if not override.startswith(ignored) and override != APART]
         if dtype:
             mathematics = [f"train.dtype={dtype}", *(word for word in mathematics if not word.startswith("train.dtype"))]
         key = "-".join(["oracle", *self.job, *mathematics, str(self.steps)])
@@ -245,9 +272,10 @@ class Case:
         decisive = [override for override in self.overrides
                     if override.startswith(("train.dtype", "modules.", *(LAYOUT if self.adds_modules() else ())))
                     and not override.endswith(free)]
-        command = [str(self.bench.binary), "profile", *self.job, *decisive, f"job.run_dir={self.folder.parent}/any",
+        command = [str(self.bench.binary), "profile", *self.job, *decisive, *self.bench.place(self.overrides),
+                   f"job.run_dir={self.folder.parent}/any",
                    "--budget", "5"]
-        key = "-".join(["profile", self.job[0], *decisive])
+        key = "-".join(["profile", self.job[0], *decisive, *self.bench.place(self.overrides)])
         self.bench.shared.get(key, lambda: run_and_wait(command))
 
 
@@ -502,6 +530,7 @@ def parse(words):
     parser.add_argument("--matrix", nargs="?", const="", metavar="FILE")
     parser.add_argument("--record", type=pathlib.Path, metavar="FILE")
     parser.add_argument("--late", type=float, metavar="MS")
+    parser.add_argument("--apart", action="store_true")
     arguments = parser.parse_args(words)
     if arguments.record and arguments.matrix is None:
         parser.error("--record needs --matrix")
@@ -521,7 +550,7 @@ def main():
     root = pathlib.Path(tempfile.mkdtemp(prefix="troupe-parity-"))
     begin = time.monotonic()
     try:
-        bench = Bench(arguments.binary, root, arguments.late)
+        bench = Bench(arguments.binary, root, arguments.late, arguments.apart)
         with concurrent.futures.ThreadPoolExecutor(AT_A_TIME) as pool:
             verdicts = list(pool.map(lambda case: run_and_report(bench, ledger, *case), cases))
     finally:

@@ -602,9 +602,12 @@ def random_events(bench):
                              REPLICAS["3-2"]])
         schedule, policy = draw.choice(SCHEDULES), draw.choice([p for p in POLICIES if p != "auto"])
         words = [*words, f"scheduler.schedule={schedule}", f"balancer.policy={policy}", "cluster.head_timeout_s=60"]
-        # Of every other job the devices complete their work late: what is given up is in the middle of something.
-        late = number % 2 == 1
-        words += ["debug.delayed_device_ms=0.4"] if late else []
+        # Of every third job the devices complete their work late: what is given up is in the middle of something. Of
+        # every third their memory is closed to processors.
+        devices = ("prompt", "late", "apart")[number % 3]
+        library = pathlib.Path(bench.binary).parent / "tests" / "apart.so"
+        words += {"prompt": [], "late": ["debug.delayed_device_ms=0.4"],
+                  "apart": [f'plugins.libraries=["{library}"]', "cluster.device=apart"]}[devices]
         job = bench.start(f"random-{number}", *words, steps=60)
         job.wait_for(1)
         told, joined, heads = [], [], 0
@@ -631,7 +634,7 @@ def random_events(bench):
             which = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "drain": signal.SIGTERM}[event]
             if alive(job.nodes[told[-1][1]]):
                 job.signal(told[-1][1], which)
-        print(f"  {schedule}, {policy}{', late devices' if late else ''}: {', '.join(f'{event} {node}' for event, node in told)}, {len(joined)} join, {heads} heads", flush=True)
+        print(f"  {schedule}, {policy}, {devices} devices: {', '.join(f'{event} {node}' for event, node in told)}, {len(joined)} join, {heads} heads", flush=True)
         try:
             output = job.process.communicate(timeout=150)[0]
         except subprocess.TimeoutExpired:

@@ -1,0 +1,63 @@
+#include "engine/execution/device_place.hpp"
+
+#include <ATen/Context.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <exception>
+#include <utility>
+
+namespace troupe::engine {
+
+namespace {
+
+/// The part of LibTorch that knows NVIDIA's GPUs; it lies beside the others, and registers itself.
+constexpr const char* kCudaLibrary = "libtorch_cuda.so";
+
+Error no_device(const std::string& name, const std::string& why, std::string fix) {
+  return {Errc::unavailable, "this process has no device '" + name + "': " + why, "cluster.device",
+          std::move(fix)};
+}
+
+Status load_cuda() {
+  if (at::globalContext().hasCUDA()) return Done{};
+  // Read by cuBLAS when it begins: without it, sums of products may differ from run to run.
+  setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
+  if (dlopen(kCudaLibrary, RTLD_NOW | RTLD_GLOBAL) == nullptr)
+    return no_device("cuda", std::string("its part of LibTorch cannot be loaded: ") + dlerror(),
+                     "install LibTorch with CUDA and the libraries it needs, or use device = "
+                     "\"cpu\"");
+  // The same plan gives the same bits; where LibTorch has no such operator it says so.
+  at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/true);
+  return Done{};
+}
+
+}  // namespace
+
+Result<c10::Device> find_place(const std::string& name, std::int32_t index) {
+  if (name == "cpu") return c10::Device(c10::kCPU);
+  if (name == "cuda")
+    if (auto loaded = load_cuda(); !loaded.ok()) return std::move(loaded).error();
+  try {
+    const c10::DeviceType type = c10::Device(name).type();
+    const auto count = c10::impl::hasDeviceGuardImpl(type)
+                           ? c10::impl::getDeviceGuardImpl(type)->deviceCount()
+                           : 0;
+    if (count > 0) return c10::Device(type, static_cast<c10::DeviceIndex>(index % count));
+  } catch (const std::exception&) {
+    return no_device(name, "LibTorch knows no device of that name",
+                     "use \"cpu\" or \"cuda\", or name the library that brings it in "
+                     "plugins.libraries");
+  }
+  return no_device(name, "none is there, or its driver does not answer",
+                   "look at the driver (`troupe doctor`), or use device = \"cpu\"");
+}
+
+std::int32_t device_number(DeviceSlot slot, std::int32_t local_nodes,
+                           std::int32_t devices_per_node) {
+  const bool is_local = slot.node.value < local_nodes;
+  return (is_local ? slot.node.value * devices_per_node : 0) + slot.local_index;
+}
+
+}  // namespace troupe::engine

@@ -1,0 +1,25 @@
+// Which devices there are in this process, as LibTorch knows them.
+
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <cstdint>
+#include <string>
+
+#include "runtime/vocabulary/parallel_plan.hpp"
+#include "runtime/vocabulary/result.hpp"
+
+namespace troupe::engine {
+
+/// Where tensors of a device called `name` lie, of those the `index`th, counted round: "cpu",
+/// "cuda", or what a plug-in has registered with LibTorch. Loads what LibTorch needs for it.
+/// Errors: unavailable: there is none, and why.
+Result<c10::Device> find_place(const std::string& name, std::int32_t index);
+
+/// Which of its machine's devices is a device of a node: the nodes that the head has started there
+/// (those below `local_nodes`) share them out; any other node has its machine to itself.
+std::int32_t device_number(DeviceSlot slot, std::int32_t local_nodes,
+                           std::int32_t devices_per_node);
+
+}  // namespace troupe::engine
