@@ -84,7 +84,10 @@ int control(const Options& options, Kind kind) {
         kFindSeconds);
     if (!supervisor.ok()) {
       Error error = std::move(supervisor).error();
-      error.fix = "look whether the job still runs: " + options.run + "/train.log";
+      error.fix = "look whether the job still runs: " + options.run +
+                  "/train.log; where its head was lost, its nodes wait a while for another: troupe "
+                  "train --resume " +
+                  options.run;
       return error;
     }
     auto answer = ask(system, supervisor.value(), request);
@@ -99,7 +102,7 @@ int control(const Options& options, Kind kind) {
   const auto status = observe::read_status(asked.value());
   if (!status.ok()) return report(status.error());
   std::cout << observe::status_text(status.value())
-            << printable("nodes join by: troupe node --join " + joins) << "\n";
+            << printable("nodes join by: " + join_command(joins, "")) << "\n";
   return 0;
 }
 

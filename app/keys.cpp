@@ -63,7 +63,8 @@ Result<actors::KeySource> node_key(const std::string& file, const std::string& j
   if (given.value())
     return actors::KeySource{[key = *given.value()]() -> Result<door::JobKey> { return key; }};
   if (address.is_loopback()) return loopback_source(address);
-  return Error{Errc::invalid_argument, "a job on another machine lets nobody in without its key",
+  return Error{Errc::invalid_argument,
+               "a job at an address that other machines reach lets nobody in without its key",
                address.text(),
                "give the file that `troupe key new` made for the job: --key FILE or TROUPE_KEY"};
 }

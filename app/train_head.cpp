@@ -242,7 +242,8 @@ int train_as_head(Opened opened, Doors doors, std::unique_ptr<EndOnSignal> guard
     const std::string joined = reachable(address, port);
     const std::int32_t remote = job.cluster.nodes - job.cluster.local_nodes;
     if (remote > 0)
-      log.info("waiting for " + std::to_string(remote) + " nodes: troupe node --join " + joined);
+      log.info("waiting for " + std::to_string(remote) +
+               " nodes: " + join_command(joined, job.cluster.key.string()));
     const std::string local = address.is_any() ? "127.0.0.1:" + std::to_string(port) : joined;
     // Nodes that still wait find the way to the next head by it.
     before_leaving([run_dir, &run] {

@@ -139,4 +139,11 @@ std::string signal_name(int signal) {
                             : "SIGTERM";
 }
 
+std::string join_command(const std::string& address, const std::string& key_file) {
+  const auto parsed = parse_host_port(address);
+  const bool is_far = !parsed.ok() || !parsed.value().is_loopback();
+  const std::string key = key_file.empty() ? "FILE" : key_file;
+  return "troupe node --join " + address + (is_far || !key_file.empty() ? " --key " + key : "");
+}
+
 }  // namespace troupe::actors

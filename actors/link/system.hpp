@@ -39,4 +39,8 @@ Result<SupervisorActor> find_supervisor(caf::actor_system& system, const HostPor
 /// How messages call a signal that ends a process: `Ctrl-C`, `SIGTERM`.
 std::string signal_name(int signal);
 
+/// What joins a job at this address, for people: with `--key` where the job asks for one.
+/// `key_file`: the job's; empty: it names none.
+std::string join_command(const std::string& address, const std::string& key_file);
+
 }  // namespace troupe::actors

@@ -5,6 +5,7 @@
 #include <limits>
 #include <map>
 
+#include "actors/link/system.hpp"
 #include "actors/supervisor/supervisor_end.hpp"
 #include "engine/iteration/phase_exchange.hpp"
 #include "engine/profiling/profile_check.hpp"
@@ -57,9 +58,11 @@ std::string roll_call(const std::vector<NodeEntry>& nodes) {
   return text;
 }
 
-Error late_error(const std::vector<NodeEntry>& nodes, const std::string& listen, bool all_local) {
-  std::string fix = "start the missing nodes with `troupe node --join " +
-                    (listen.empty() ? "HOST:PORT` (the port is in the log)" : listen + "`") +
+Error late_error(const std::vector<NodeEntry>& nodes, const std::string& listen,
+                 const std::string& key_file, bool all_local) {
+  std::string fix = "start the missing nodes with `" +
+                    (listen.empty() ? "troupe node --join HOST:PORT` (the port is in the log)"
+                                    : join_command(listen, key_file) + "`") +
                     ", check that they reach this address, or ";
   if (all_local && listen.empty()) fix = "give this machine more time to start its nodes: ";
   if (names(nodes, NodeEntry::Phase::missing).empty())

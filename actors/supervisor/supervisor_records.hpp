@@ -18,7 +18,9 @@ std::string roll_call(const std::vector<NodeEntry>& nodes);
 
 /// Why joining took too long, with the roll call. `listen`: where nodes of other machines join;
 /// empty where the system chose the port. `all_local`: the head started every node itself.
-Error late_error(const std::vector<NodeEntry>& nodes, const std::string& listen, bool all_local);
+/// `listen`: where they join; `key_file`: the job's own.
+Error late_error(const std::vector<NodeEntry>& nodes, const std::string& listen,
+                 const std::string& key_file, bool all_local);
 
 /// The place of a node that joins: the wanted one, or with -1 the first that no local node will
 /// take; a lost node's is free again. As many as there are nodes: it is not free.

@@ -25,8 +25,8 @@ void check_deadline(Self self) {
   if (state.phase == Phase::joining) {
     const auto there = std::count_if(state.nodes.begin(), state.nodes.end(), takes_part);
     if (cluster.min_nodes > 0 && there >= cluster.min_nodes) return begin_job(self);
-    fail(self,
-         late_error(state.nodes, state.resources->listen, cluster.local_nodes == cluster.nodes));
+    fail(self, late_error(state.nodes, state.resources->listen, cluster.key.string(),
+                          cluster.local_nodes == cluster.nodes));
   }
   if (state.phase == Phase::applying) fail(self, slow_set_up(state.nodes, cluster.join_timeout_s));
 }

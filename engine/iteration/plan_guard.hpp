@@ -27,7 +27,7 @@ class PlanGuard {
   /// Errors: internal: the plan is unsound; names the step, the first fault and how many there are.
   Status pass(const IterationPlan& iteration, double step_ms);
 
-  /// What the check of the last iteration took; 0: it was not its turn.
+  /// Processor time that the check of the last iteration took; 0: it was not its turn.
   double check_ms() const { return check_ms_; }
 
  private:

@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "engine/iteration/plan_guard.hpp"
 #include "engine/learning/stage_speeds.hpp"
 #include "scheduler/layout/layout_request.hpp"
 #include "scheduler/simulate/predicted_costs.hpp"
@@ -143,7 +144,11 @@ std::string StageTimes::check_line() const {
                 "plans proven sound: %lld of %lld, %.2f ms each, %.2f %% of a step",
                 static_cast<long long>(checks_), static_cast<long long>(plans_), mean_ms,
                 step_ms > 0 ? 100 * mean_ms / step_ms : 0);
-  return text;
+  if (checks_ == plans_) return text;
+  return text +
+         std::string(
+             "; of the others none is known to be unsound: a check would have taken more than ") +
+         std::to_string(static_cast<int>(100 * PlanGuard::kShareMax)) + " % of their steps";
 }
 
 std::vector<std::string> StageTimes::lines(const ParallelPlan& plan) const {

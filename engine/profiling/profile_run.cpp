@@ -284,11 +284,12 @@ Status complete(const JobSetup& setup, const ProfileOptions& options, const Look
 
 /// Where a profile that was measured anew does not bring runs back to it.
 std::string unexplained(const StoredProfile& stored) {
-  char text[224];
+  char text[256];
   std::snprintf(
       text, sizeof text,
       "measured anew, runs still take %.2f times as long as the profile says: for another "
-      "reason, as cores that stages share; it is not measured again for this",
+      "reason, as cores that stages share; it is measured again when runs take a fifth more or "
+      "less than that",
       stored.runs_ratio);
   return text;
 }

@@ -208,7 +208,7 @@ def an_open_door_needs_a_key(bench):
     expect_end(head, 2, ["cluster.listen", "the job has no key: anybody could join", "fix: make one with `troupe key new FILE`"])
     expect(not bench.run_dir.exists(), "a run folder was made for a job that cannot start")
     node = bench.node("10.77.0.9:7000")
-    expect_end(node, 2, ["a job on another machine lets nobody in without its key", "--key FILE"])
+    expect_end(node, 2, ["a job at an address that other machines reach lets nobody in without its key", "--key FILE"])
 
 
 def the_key_of_a_job_is_gone_with_it(bench):

@@ -150,5 +150,12 @@ TEST_CASE("a message that announces more than any of ours ends its connection", 
   CHECK(node.find(head.address(), always(key)).ok());
 }
 
+TEST_CASE("who is told how to join a job is told of its key", "[actors]") {
+  CHECK(join_command("127.0.0.1:7000", "") == "troupe node --join 127.0.0.1:7000");
+  CHECK(join_command("127.0.0.1:7000", "job.key") ==
+        "troupe node --join 127.0.0.1:7000 --key job.key");
+  CHECK(join_command("10.0.0.4:7000", "") == "troupe node --join 10.0.0.4:7000 --key FILE");
+}
+
 }  // namespace
 }  // namespace troupe::actors

@@ -29,10 +29,10 @@ TEST_CASE("what an accelerator gives away is there when its work has completed",
       },
       [] {});
   REQUIRE(completes(*launch));
-  CHECK_FALSE(was_there);  // Else this test shows nothing.
+  CHECK_FALSE(was_there);                                        // Else this test shows nothing.
+  CHECK(at::equal(outside, at::full({64, 3}, 8, at::kDouble)));  // First: other copies wait for it.
   CHECK(inside.device() == apart().place);
   CHECK(at::equal(inside.cpu(), at::full({64, 3}, 4, at::kDouble)));
-  CHECK(at::equal(outside, at::full({64, 3}, 8, at::kDouble)));
 }
 
 TEST_CASE("an accelerator launches work before what it launched first has completed", "[engine]") {
