@@ -11,8 +11,8 @@ the pipelined run; `--reference` (one sample at a time), within a tolerance; and
                                         FILE, cases that passed with this build are kept there and not run again; CASEs
                                         before it are the only ones. `--record FILE` writes the result to be kept.
     parity.py BINARY --late MS ...      the same, and devices of pipelined runs complete their work up to MS milliseconds late
-    parity.py BINARY --apart ...        the same, on devices whose memory no processor can reach (tests/accelerator), which
-                                        the plan's reference trains on too, but not the oracle
+    parity.py BINARY --device KIND ...  the same, on such devices (cuda; apart: tests/accelerator, whose memory no processor
+                                        can reach), which the plan's reference trains on too, but not the oracle
 
 Each prints `N passed, M failed, K skipped` last. The data are made by `data make --uneven`, the job is parity.toml beside
 this file; the cases called real-mini-* train configs/real-mini.toml and are skipped where ../shared/data is not there.
@@ -50,6 +50,7 @@ from parity_layouts import CHANGING, CHANGING_BATCH, CHANGING_STEPS, REPLICAS, T
 from parity_matrix import POLICIES, PROJECTORS_ONLY
 from parity_plans import DEFERRING, faults_of_plans
 from parity_standby import STANDBY, faults_of_standby
+from device_words import device_words
 from recorded_runs import read_lines, read_llm_shares
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -160,7 +161,9 @@ COVERING = ["random/gpipe/encoders", "disttrain/dip/projectors", "dflop/three-ph
             "deferral-chain/eager-zero-bubble/all", "tapered/zero-bubble/encoders", "auto/zero-bubble/projectors"]
 
 
-DEFAULT = [*(name for name in CASES if name not in parity_exchange.CASES), *parity_exchange.SHORT, "zero-bubble",
+# What these show the others called apart-... show too; they are for whoever touches devices.
+NAMED_ONLY = {f"apart-{name}" for name in ("1f1b", "fp32", "replicas-5-3", "encoders-twice", "standby")}
+DEFAULT = [*(name for name in CASES if name not in parity_exchange.CASES and name not in NAMED_ONLY), *parity_exchange.SHORT, "zero-bubble",
            "slow-shapes", "slow-node", "dealing", "damaged", *COVERING]
 
 # Layers of parity.toml from the first of a module to the loss.
@@ -196,21 +199,16 @@ class Once:
 class Bench:
     """The program, where runs go, the data, and what cases share."""
 
-    def __init__(self, binary, root, late=None, apart=False):
+    def __init__(self, binary, root, late=None, device="cpu"):
         self.binary, self.root, self.shared = binary, root, Once()
         self.late = [] if late is None else [f"debug.delayed_device_ms={late}"]
-        self.apart = apart
+        self.device = device
         self.data = UnevenData(binary, root / "data")
         self.damaged_data, self.damaged = self.data.damaged()
 
     def place(self, overrides):
         """What says on which devices a job with these overrides trains."""
-        if not self.apart and APART not in overrides:
-            return []
-        library = self.binary.parent / "tests" / "apart.so"
-        if not library.is_file():
-            raise Failure(f"{library} is not there: `cmake --build build/release --target apart` makes it")
-        return [f'plugins.libraries=["{library}"]', APART]
+        return device_words(self.binary, "apart" if APART in overrides else self.device)
 
     def job(self, samples):
         """The job file, and the override that names its data."""
@@ -236,7 +234,7 @@ class Case:
         """Runs the job and returns its run folder, FOLDER@NAME; so all runs share the profiles beside them."""
         run = run or self.folder.parent / f"{self.folder.name}@{name}"
         late = [] if "--reference" in flags else self.bench.late
-        place = self.bench.place(self.overrides) if "--microbatches" in flags or not "--reference" in flags else []
+        place = self.bench.place(self.overrides) if "--microbatches" in flags or "--reference" not in flags else []
         run_and_wait([str(self.bench.binary), "train", *self.job, *(self.overrides if overrides is None else overrides),
                       f"train.steps={self.steps}", f"job.run_dir={run}", "train.dump_gradients=true",
                       "debug.parameter_hashes=true", *late, *place, *flags])
@@ -530,7 +528,7 @@ def parse(words):
     parser.add_argument("--matrix", nargs="?", const="", metavar="FILE")
     parser.add_argument("--record", type=pathlib.Path, metavar="FILE")
     parser.add_argument("--late", type=float, metavar="MS")
-    parser.add_argument("--apart", action="store_true")
+    parser.add_argument("--device", default="cpu", metavar="KIND")
     arguments = parser.parse_args(words)
     if arguments.record and arguments.matrix is None:
         parser.error("--record needs --matrix")
@@ -550,7 +548,7 @@ def main():
     root = pathlib.Path(tempfile.mkdtemp(prefix="troupe-parity-"))
     begin = time.monotonic()
     try:
-        bench = Bench(arguments.binary, root, arguments.late, arguments.apart)
+        bench = Bench(arguments.binary, root, arguments.late, arguments.device)
         with concurrent.futures.ThreadPoolExecutor(AT_A_TIME) as pool:
             verdicts = list(pool.map(lambda case: run_and_report(bench, ledger, *case), cases))
     finally:

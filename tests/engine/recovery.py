@@ -27,6 +27,7 @@ from parity_data import UnevenData  # noqa: E402
 from parity_layouts import BOTH, REPLICAS, THREE_STAGES, by_replicas  # noqa: E402
 from parity_matrix import POLICIES, SCHEDULES  # noqa: E402
 from whole_jobs import alive, children  # noqa: E402
+from tests.support.device_words import device_words  # noqa: E402
 from tests.support.recorded_runs import read_lines, read_lines_so_far  # noqa: E402
 from tests.support.run_cases import Failure, expect, run_cases  # noqa: E402
 
@@ -96,19 +97,27 @@ class Job:
 
 
 class Bench:
-    def __init__(self, binary, folder):
+    def __init__(self, binary, folder, device="cpu"):
         self.binary, self.folder = binary, folder
         data = UnevenData(binary, folder / "data")
         chosen = random.Random(5).sample(data.samples, RECORDS)
         for index in (7, 31):
             chosen[index] = dict(chosen[index], id=f"spoilt-{index}", image="is-not-there.png")
-        profile = folder / "profile.json"
+        self.profiles = {}
         self.job = [data.write("some", chosen), f"train.global_batch_size={BATCH}", "train.microbatches=2",
                     "data.max_bad_fraction=1", "debug.parameter_hashes=true", "cluster.heartbeat_interval_s=0.2",
                     "cluster.heartbeat_timeout_s=1.5"]
-        self.run(["profile", str(JOB), *self.job, FP64, "--out", str(profile), "--budget", "3"])
-        self.job.append(f"scheduler.profile={profile}")
         self.references = {}
+        self.device = device
+        self.job += self.on("cpu")
+
+    def on(self, device):
+        """What says that a job trains on such devices, with costs that were measured there."""
+        if device not in self.profiles:
+            words, file = device_words(self.binary, device), self.folder / f"profile-{device}.json"
+            self.run(["profile", str(JOB), *self.job, FP64, *words, "--out", str(file), "--budget", "3"])
+            self.profiles[device] = [*words, f"scheduler.profile={file}"]
+        return self.profiles[device]
 
     def run(self, words, code=0, timeout=300):
         done = subprocess.run([str(self.binary), *words], capture_output=True, text=True, timeout=timeout, check=False,
@@ -125,7 +134,7 @@ class Bench:
         return self.references[tuple(model), steps]
 
     def start(self, name, *words, steps=STEPS):
-        return Job(self, name, words, steps)
+        return Job(self, name, [*(self.on(self.device) if self.device != "cpu" else []), *words], steps)
 
     def check(self, job, model=(), steps=STEPS):
         """The run equals the reference, each sample was trained once, each loss is told."""
@@ -605,9 +614,7 @@ def random_events(bench):
         # Of every third job the devices complete their work late: what is given up is in the middle of something. Of
         # every third their memory is closed to processors.
         devices = ("prompt", "late", "apart")[number % 3]
-        library = pathlib.Path(bench.binary).parent / "tests" / "apart.so"
-        words += {"prompt": [], "late": ["debug.delayed_device_ms=0.4"],
-                  "apart": [f'plugins.libraries=["{library}"]', "cluster.device=apart"]}[devices]
+        words += ["debug.delayed_device_ms=0.4"] if devices == "late" else bench.on("apart") if devices == "apart" else []
         job = bench.start(f"random-{number}", *words, steps=60)
         job.wait_for(1)
         told, joined, heads = [], [], 0
@@ -672,10 +679,11 @@ def main():
     parser.add_argument("binary", type=pathlib.Path)
     parser.add_argument("cases", nargs="*")
     parser.add_argument("--chaos", type=int, default=int(os.environ.get("TROUPE_CHAOS_EVENTS", 0)))
+    parser.add_argument("--device", default="cpu", help="what the jobs train on: cpu, apart (tests/accelerator) or cuda")
     parser.add_argument("--seed", type=int, default=int(time.time()) // 86400)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        bench = Bench(arguments.binary.resolve(), pathlib.Path(folder))
+        bench = Bench(arguments.binary.resolve(), pathlib.Path(folder), arguments.device)
         bench.seed, bench.events, bench.draw = arguments.seed, arguments.chaos or 15, random.Random(arguments.seed)
         print(f"seed {arguments.seed}", flush=True)
         cases = [random_events] if arguments.chaos else [*CASES, random_events]
