@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <array>
 #include <csignal>
+#include <cstdlib>
 #include <exception>
 #include <iostream>
 
@@ -54,6 +55,8 @@ Error cannot_write() {
 }
 
 int run(int count, char** words) {
+  // Before there are threads. Without it cuBLAS may add up in another order from run to run.
+  setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
   CLI::App root{kAbout, "troupe"};
   root.footer(kMore);
   root.require_subcommand(1);

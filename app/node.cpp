@@ -91,11 +91,11 @@ Result<NodeReady> open_resources(const NodeWelcome& welcome, const Options& opti
   } else if (Status there = look_for_data(job.data.sources); !there.ok()) {
     return std::move(there).error();
   }
+  if (auto place = engine::find_place(job.cluster.device, 0); !place.ok())
+    return std::move(place).error();
   auto setup = engine::prepare(job);
   if (!setup.ok()) return std::move(setup).error();
   resources.setup = std::move(setup).value();
-  if (auto place = engine::find_place(job.cluster.device, 0); !place.ok())
-    return std::move(place).error();
   auto dataset = data::Dataset::open(resources.setup.data);
   if (!dataset.ok()) return std::move(dataset).error();
   resources.dataset = std::make_shared<const data::Dataset>(std::move(dataset).value());

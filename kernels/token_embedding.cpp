@@ -22,25 +22,28 @@ void check_range(const at::Tensor& index, std::int64_t end, const char* what) {
 // Takes the text ids and positions apart first, so that ids at media positions are never read.
 struct Embed : torch::autograd::Function<Embed> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& ids,
-                            const at::Tensor& weight, const std::optional<at::Tensor>& positions,
+                            const at::Tensor& weight, const std::optional<at::Tensor>& given,
                             const std::optional<at::Tensor>& media) {
     auto text_ids = ids;
-    at::Tensor text_positions;
-    if (positions) {
-      check_range(*positions, ids.size(0), "media position");
+    at::Tensor positions, text_positions;
+    if (given) {
+      check_range(*given, ids.size(0), "media position");
       auto is_text = at::ones({ids.size(0)}, ids.options().dtype(at::kBool));
-      is_text.index_fill_(0, *positions, false);
+      is_text.index_fill_(0, *given, false);
       text_positions = is_text.nonzero().squeeze(1);
       text_ids = ids.index_select(0, text_positions);
+      text_positions = text_positions.to(weight.device());
+      positions = given->to(weight.device());
     }
     check_range(text_ids, weight.size(0), "token id");
-    context->save_for_backward({text_ids, text_positions, positions.value_or(at::Tensor())});
+    text_ids = text_ids.to(weight.device());
+    context->save_for_backward({text_ids, text_positions, positions});
     context->saved_data["vocabulary"] = weight.size(0);
     auto text = weight.index_select(0, text_ids);
-    if (!positions) return text;
+    if (!given) return text;
     auto out = at::empty({ids.size(0), weight.size(1)}, weight.options());
     out.index_copy_(0, text_positions, text);
-    out.index_copy_(0, *positions, media->to(weight.scalar_type()));
+    out.index_copy_(0, positions, media->to(weight.scalar_type()));
     return out;
   }
 

@@ -2,21 +2,24 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
-#include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <pthread.h>
 
+#include <chrono>
+#include <string>
 #include <utility>
 
 namespace troupe::engine {
 
 namespace {
 
-/// LibTorch's words without where in LibTorch it was.
-std::string words_of(const std::exception& thrown) {
+constexpr std::chrono::microseconds kLook{20};
+
+/// With LibTorch's words, without where in LibTorch it was.
+Error failure(const std::exception& thrown) {
   const auto* error = dynamic_cast<const c10::Error*>(&thrown);
   const std::string words = error != nullptr ? error->what_without_backtrace() : thrown.what();
-  return words.substr(0, words.find('\n'));
+  return {Errc::internal, "the device failed: " + words.substr(0, words.find('\n')), {}, {}};
 }
 
 }  // namespace
@@ -54,7 +57,7 @@ std::shared_ptr<const Launch> Accelerator::launch(Work work, std::function<void(
 void Accelerator::launch_pieces(const DeviceOptions& options) {
   at::set_num_threads(options.threads);
   pthread_setname_np(pthread_self(), "launcher");
-  const c10::DeviceGuard guard(place_);
+  const Status entered = enter();
   std::unique_lock lock(mutex_);
   for (;;) {
     changed_.wait(lock, [&] { return stops_ || !waiting_.empty(); });
@@ -63,6 +66,7 @@ void Accelerator::launch_pieces(const DeviceOptions& options) {
     waiting_.pop_front();
     is_launching_ = true;
     if (failed_) piece.status = *failed_;
+    if (!entered.ok()) piece.status = entered;  // Also behind a drop.
     lock.unlock();
     if (piece.status.ok()) run(piece);
     lock.lock();
@@ -73,19 +77,30 @@ void Accelerator::launch_pieces(const DeviceOptions& options) {
   }
 }
 
+/// Makes the device the calling thread's: what LibTorch does without saying where is done there.
+Status Accelerator::enter() const {
+  try {
+    c10::impl::VirtualGuardImpl(place_.type()).setDevice(place_);
+    return Done{};
+  } catch (const std::exception& thrown) {
+    return failure(thrown);
+  }
+}
+
 void Accelerator::run(Piece& piece) {
   try {
     piece.status = piece.launch->begin(piece.work);
     piece.event.emplace(place_.type());
     piece.event->record(c10::impl::VirtualGuardImpl(place_.type()).getStream(place_));
   } catch (const std::exception& thrown) {
-    piece.status = Error{Errc::internal, "the device failed: " + words_of(thrown), {}, {}};
+    piece.status = failure(thrown);
   }
   piece.kept = std::exchange(kept_, {});
 }
 
 void Accelerator::complete_pieces() {
   pthread_setname_np(pthread_self(), "completer");
+  static_cast<void>(enter());  // Where it fails the launcher says so, of each piece.
   std::unique_lock lock(mutex_);
   for (;;) {
     changed_.wait(lock, [&] { return !launched_.empty() || (stops_ && !is_launching_); });
@@ -95,10 +110,10 @@ void Accelerator::complete_pieces() {
     is_completing_ = true;
     lock.unlock();
     try {
-      if (piece.event) piece.event->synchronize();
+      // Waiting inside would keep a core busy.
+      while (piece.event && !piece.event->query()) std::this_thread::sleep_for(kLook);
     } catch (const std::exception& thrown) {
-      if (piece.status.ok())
-        piece.status = Error{Errc::internal, "the device failed: " + words_of(thrown), {}, {}};
+      if (piece.status.ok()) piece.status = failure(thrown);
     }
     const auto launch = std::move(piece.launch);
     const auto on_done = std::move(piece.on_done);

@@ -44,6 +44,7 @@ class Accelerator final : public Device {
     Status status = Done{};
   };
 
+  Status enter() const;
   void launch_pieces(const DeviceOptions& options);
   void complete_pieces();
   void run(Piece& piece);

@@ -1,11 +1,13 @@
 #include "engine/execution/device_place.hpp"
 
 #include <ATen/Context.h>
+#include <ATen/DeviceAccelerator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <dlfcn.h>
 
-#include <cstdlib>
 #include <exception>
+#include <mutex>
+#include <optional>
 #include <utility>
 
 namespace troupe::engine {
@@ -20,16 +22,18 @@ Error no_device(const std::string& name, const std::string& why, std::string fix
           std::move(fix)};
 }
 
+/// Looks whether it is there without LibTorch's own `hasCUDA`, whose answer "no" is kept for good.
 Status load_cuda() {
-  if (at::globalContext().hasCUDA()) return Done{};
-  // Read by cuBLAS when it begins: without it, sums of products may differ from run to run.
-  setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
-  if (dlopen(kCudaLibrary, RTLD_NOW | RTLD_GLOBAL) == nullptr)
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  const bool is_there = c10::impl::hasDeviceGuardImpl(c10::kCUDA);
+  if (!is_there && dlopen(kCudaLibrary, RTLD_NOW | RTLD_GLOBAL) == nullptr)
     return no_device("cuda", std::string("its part of LibTorch cannot be loaded: ") + dlerror(),
                      "install LibTorch with CUDA and the libraries it needs, or use device = "
                      "\"cpu\"");
-  // The same plan gives the same bits; where LibTorch has no such operator it says so.
-  at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/true);
+  // The same plan gives the same bits; nothing is filled only to show that it was not.
+  at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
+  at::globalContext().setDeterministicFillUninitializedMemory(false);
   return Done{};
 }
 
@@ -39,17 +43,19 @@ Result<c10::Device> find_place(const std::string& name, std::int32_t index) {
   if (name == "cpu") return c10::Device(c10::kCPU);
   if (name == "cuda")
     if (auto loaded = load_cuda(); !loaded.ok()) return std::move(loaded).error();
+  std::optional<c10::Device> named;
   try {
-    const c10::DeviceType type = c10::Device(name).type();
-    const auto count = c10::impl::hasDeviceGuardImpl(type)
-                           ? c10::impl::getDeviceGuardImpl(type)->deviceCount()
-                           : 0;
-    if (count > 0) return c10::Device(type, static_cast<c10::DeviceIndex>(index % count));
+    named = c10::Device(name);
   } catch (const std::exception&) {
-    return no_device(name, "LibTorch knows no device of that name",
+  }
+  if (!named || named->has_index() || !at::isAccelerator(named->type()))
+    return no_device(name, "LibTorch knows no accelerator of that name",
                      "use \"cpu\" or \"cuda\", or name the library that brings it in "
                      "plugins.libraries");
-  }
+  const c10::DeviceType type = named->type();
+  const auto count =
+      c10::impl::hasDeviceGuardImpl(type) ? c10::impl::getDeviceGuardImpl(type)->deviceCount() : 0;
+  if (count > 0) return c10::Device(type, static_cast<c10::DeviceIndex>(index % count));
   return no_device(name, "none is there, or its driver does not answer",
                    "look at the driver (`troupe doctor`), or use device = \"cpu\"");
 }

@@ -63,9 +63,20 @@ void HolderState::harvest() {
 
 void HolderState::update(const state::AdamWOptions& options, std::int64_t step,
                          double learning_rate, double clip) {
+  if (!gradients_.is_cpu()) return update_on_device(options, step, learning_rate, clip);
   for (std::size_t i = 0; i < parameters_.size(); ++i)
     state::adamw_step(parameters_[i]->value, optimizers_[i], slices_[i], options, learning_rate,
                       clip, step, state::GradientAfter::zero);
+  is_zero_ = true;
+}
+
+void HolderState::update_on_device(const state::AdamWOptions& options, std::int64_t step,
+                                   double learning_rate, double clip) {
+  std::vector<at::Tensor> values;
+  for (const auto* parameter : parameters_) values.push_back(parameter->value);
+  gradients_.mul_(clip);
+  state::adamw_step_on_device(values, optimizers_, slices_, options, learning_rate, step);
+  gradients_.zero_();
   is_zero_ = true;
 }
 

@@ -56,6 +56,9 @@ class HolderState {
   std::uint64_t hash() const;
 
  private:
+  void update_on_device(const state::AdamWOptions& options, std::int64_t step, double learning_rate,
+                        double clip);
+
   std::vector<models::Parameter*> parameters_;
   std::vector<at::Tensor> slices_;  ///< Views of `gradients_`, one per parameter, in its shape.
   at::Tensor gradients_;

@@ -1,6 +1,7 @@
 #include "engine/profiling/profile_run.hpp"
 
 #include <ATen/Parallel.h>
+#include <c10/core/CachingDeviceAllocator.h>
 #include <torch/version.h>
 
 #include <algorithm>
@@ -58,7 +59,6 @@ std::string work_text(const LayerWork& work) {
   return text;
 }
 
-/// Names and shapes of all layers, and what their cost depends on besides.
 /// What is measured, in words: profiles of different devices are different ones.
 std::string device_text(const std::string& device) {
   if (device == "cpu") return processor() + ", " + std::to_string(core_count()) + " cores";
@@ -66,6 +66,7 @@ std::string device_text(const std::string& device) {
   return device == "cuda" && gpus.ok() ? gpus.value().front().name : device;
 }
 
+/// Names and shapes of all layers, and what their cost depends on besides.
 std::string model_text(const JobSetup& setup) {
   std::string text;
   for (const auto& module : setup.modules()) {
@@ -282,6 +283,29 @@ Status complete(const JobSetup& setup, const ProfileOptions& options, const Look
   return Done{};
 }
 
+/// The same on the job's kind of device, the first of this machine, by its clocks.
+Status complete_there(const JobSetup& setup, const ProfileOptions& options, const Lookup& found,
+                      const std::vector<scheduler::Parallelism>& missing, StoredProfile& stored) {
+  auto place = find_place(setup.job.cluster.device, 0);
+  if (!place.ok()) {
+    Error error = std::move(place).error();
+    error.fix +=
+        "; or name a profile that was measured where there is one: scheduler.profile, or plan by "
+        "a computed one: --cluster NODESxDEVICESxNAME";
+    return error;
+  }
+  if (place.value().is_cpu()) return complete(setup, options, found, missing, stored);
+  JobSetup there = setup;
+  there.layers.device = place.value();
+  ProfileOptions by_its_clocks = options;
+  by_its_clocks.clocks = machine_clocks(place.value());
+  auto made = complete(there, by_its_clocks, found, missing, stored);
+  // This process computes no more there: its nodes do.
+  if (auto* cache = dynamic_cast<c10::DeviceAllocator*>(c10::GetAllocator(place.value().type())))
+    cache->emptyCache();
+  return made;
+}
+
 /// Where a profile that was measured anew does not bring runs back to it.
 std::string unexplained(const StoredProfile& stored) {
   char text[256];
@@ -316,9 +340,7 @@ fs::path default_profile_path(const JobSetup& setup) {
          (job.name + "-" + hash_of(profile_key(setup)) + ".json");
 }
 
-namespace {
-
-Result<ObtainedProfile> obtain_here(const JobSetup& setup, const ProfileOptions& options) {
+Result<ObtainedProfile> obtain_profile(const JobSetup& setup, const ProfileOptions& options) {
   // Refused before anything is measured.
   for (const auto degrees : options.degrees)
     if (auto checked = check_degrees(setup, degrees); !checked.ok()) return checked.error();
@@ -338,7 +360,7 @@ Result<ObtainedProfile> obtain_here(const JobSetup& setup, const ProfileOptions&
   obtained.reused = found.profile && missing.empty();
   if (!obtained.reused) {
     const auto begin = Clock::now();
-    if (auto made = complete(setup, options, found, missing, stored); !made.ok())
+    if (auto made = complete_there(setup, options, found, missing, stored); !made.ok())
       return made.error();
     if (obtained.reason.empty())
       obtained.reason = "the profile has nothing of " + degrees_text(missing);
@@ -351,23 +373,6 @@ Result<ObtainedProfile> obtain_here(const JobSetup& setup, const ProfileOptions&
   describe_quietness(stored, obtained);
   obtained.profile = std::move(stored.profile);
   return obtained;
-}
-
-}  // namespace
-
-Result<ObtainedProfile> obtain_profile(const JobSetup& setup, const ProfileOptions& options) {
-  auto place = find_place(setup.job.cluster.device, 0);
-  if (!place.ok()) {
-    Error error = std::move(place).error();
-    error.fix += "; to plan for one, use a computed profile: --cluster NODESxDEVICESxNAME";
-    return error;
-  }
-  if (setup.layers.device == place.value()) return obtain_here(setup, options);
-  JobSetup there = setup;
-  there.layers.device = place.value();
-  ProfileOptions by_its_clocks = options;
-  by_its_clocks.clocks = machine_clocks(place.value());
-  return obtain_here(there, by_its_clocks);
 }
 
 Result<ObtainedProfile> use_profile(JobSetup& setup, const ProfileOptions& options) {

@@ -34,12 +34,11 @@ class TokenEmbedding : public ParameterLayer {
     std::vector<at::Tensor> positions, rows;
     for (const auto& media : batch.media) {
       if (media.rows.size(0) == 0) continue;
-      positions.push_back(media.positions.to(weight.device()));
+      positions.push_back(media.positions);
       rows.push_back(media.rows);
     }
-    const auto ids = batch.input.to(weight.device());
-    if (rows.empty()) return kernels::embed_tokens(ids, weight);
-    return kernels::embed_tokens(ids, weight, at::cat(positions), at::cat(rows));
+    if (rows.empty()) return kernels::embed_tokens(batch.input, weight);
+    return kernels::embed_tokens(batch.input, weight, at::cat(positions), at::cat(rows));
   }
 };
 

@@ -147,6 +147,14 @@ void check_observe(const Observation& observe, Findings& findings) {
                   "and a port, as \"10.0.0.4:9400\"");
 }
 
+void check_delays(const Job& job, Findings& findings) {
+  if (job.debug.delayed_device_ms > 0 && job.cluster.device != "cpu")
+    findings.add_at("debug.delayed_device_ms",
+                    "debug.delayed_device_ms makes CPUs late, and cluster.device is \"" +
+                        job.cluster.device + "\"",
+                    "leave it out, or train with cluster.device = \"cpu\"");
+}
+
 void check_slow_shapes(const Job& job, Findings& findings) {
   for (std::size_t i = 0; i < job.debug.slow_shapes.size(); ++i) {
     const auto& shape = job.debug.slow_shapes[i];
@@ -177,6 +185,7 @@ void check_job(BoundJob& bound, Findings& findings) {
   check_cluster(job.cluster, findings);
   check_observe(job.observe, findings);
   if (usable) check_slow_shapes(job, findings);
+  check_delays(job, findings);
   if (usable) check_observers(job, findings);
 }
 

@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <cassert>
 #include <cmath>
+#include <vector>
 
 #include <ATen/Parallel.h>
+#include <ATen/ops/_fused_adamw.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
 
@@ -74,19 +77,19 @@ void update_on_cpu(const at::Tensor& weight, AdamWState& state, const at::Tensor
   });
 }
 
-// The same expressions by LibTorch's operators, for devices whose memory the CPU cannot reach.
-void update_by_operators(at::Tensor weight, AdamWState& state, const at::Tensor& gradient,
-                         const Coefficients<double>& c) {
-  if (gradient.defined()) {
-    const auto clipped = gradient.mul(c.clip);
-    state.exp_avg.add_(clipped.sub(state.exp_avg).mul_(c.mean_rate));
-    state.exp_avg_sq.mul_(c.square_decay).add_(clipped.mul(c.square_rate).mul_(clipped));
-  } else {
-    state.exp_avg.add_(state.exp_avg.neg().mul_(c.mean_rate));
-    state.exp_avg_sq.mul_(c.square_decay);
-  }
-  const auto denominator = state.exp_avg_sq.sqrt().div_(c.root_correction).add_(c.eps);
-  weight.mul_(c.decay).sub_(state.exp_avg.div(denominator).mul_(c.step_size));
+// Elementwise, as PyTorch's own AdamW does it on devices whose memory the CPU cannot reach: the
+// same bits for one tensor as for many at once. A bias correction per step needs the step there.
+void update_by_operators(const std::vector<at::Tensor>& weights,
+                         const std::vector<at::Tensor>& means,
+                         const std::vector<at::Tensor>& squares,
+                         const std::vector<at::Tensor>& clipped, const AdamWOptions& options,
+                         double learning_rate, std::int64_t step, bool decays) {
+  if (weights.empty()) return;
+  const at::Tensor count = at::full({}, step, weights.front().options().dtype(at::kFloat));
+  const std::vector<at::Tensor> counts(weights.size(), count);
+  at::_fused_adamw_(weights, clipped, means, squares, /*max_exp_avg_sqs=*/{}, counts, learning_rate,
+                    options.beta1, options.beta2, decays ? options.weight_decay : 0, options.eps,
+                    /*amsgrad=*/false, /*maximize=*/false);
 }
 
 }  // namespace
@@ -118,8 +121,9 @@ void adamw_step(at::Tensor& parameter, AdamWState& state, const at::Tensor& grad
   const at::Tensor plain =
       gradient.defined() ? gradient.detach().to(weight.scalar_type()).contiguous() : gradient;
   if (!weight.device().is_cpu())
-    update_by_operators(weight, state, plain,
-                        coefficients<double>(options, learning_rate, clip_factor, step, decays));
+    update_by_operators({weight}, {state.exp_avg}, {state.exp_avg_sq},
+                        {plain.defined() ? plain.mul(clip_factor) : at::zeros_like(weight)},
+                        options, learning_rate, step, decays);
   else if (weight.scalar_type() == at::kDouble)
     update_on_cpu(weight, state, plain,
                   coefficients<double>(options, learning_rate, clip_factor, step, decays), after);
@@ -130,6 +134,27 @@ void adamw_step(at::Tensor& parameter, AdamWState& state, const at::Tensor& grad
       !(weight.device().is_cpu() && plain.is_alias_of(gradient)))
     gradient.zero_();
   if (state.master.defined()) parameter.detach().copy_(state.master);
+}
+
+void adamw_step_on_device(const std::vector<at::Tensor>& parameters,
+                          const std::vector<AdamWState>& states,
+                          const std::vector<at::Tensor>& gradients, const AdamWOptions& options,
+                          double learning_rate, std::int64_t step) {
+  assert(step >= 1);
+  const c10::AutoGradMode no_grad(false);
+  for (const bool decays : {true, false}) {
+    std::vector<at::Tensor> weights, means, squares, own;
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      if ((parameters[i].dim() >= 2) != decays) continue;
+      weights.push_back(master_of(parameters[i], states[i]).detach());
+      means.push_back(states[i].exp_avg);
+      squares.push_back(states[i].exp_avg_sq);
+      own.push_back(gradients[i]);
+    }
+    update_by_operators(weights, means, squares, own, options, learning_rate, step, decays);
+  }
+  for (std::size_t i = 0; i < parameters.size(); ++i)
+    if (states[i].master.defined()) parameters[i].detach().copy_(states[i].master);
 }
 
 }  // namespace troupe::state

@@ -6,6 +6,9 @@
 #include <cmath>
 #include <cstdint>
 
+#include <ATen/ops/isfinite.h>
+#include <ATen/ops/linalg_vector_norm.h>
+
 namespace troupe::state {
 
 namespace {
@@ -50,6 +53,11 @@ at::Tensor plain(const at::Tensor& tensor) {
 
 double squared_norm(const at::Tensor& tensor) {
   if (!tensor.defined() || tensor.numel() == 0) return 0;
+  if (!tensor.is_cpu()) {
+    const double norm =
+        at::linalg_vector_norm(tensor.detach(), 2, {}, false, at::kDouble).item<double>();
+    return norm * norm;
+  }
   const auto values = plain(tensor);
   return values.scalar_type() == at::kDouble
              ? sum_of_squares(values.const_data_ptr<double>(), values.numel())
@@ -58,6 +66,7 @@ double squared_norm(const at::Tensor& tensor) {
 
 bool finite(const at::Tensor& tensor) {
   if (!tensor.defined() || tensor.numel() == 0) return true;
+  if (!tensor.is_cpu()) return at::isfinite(tensor.detach()).all().item<bool>();
   const auto values = plain(tensor);
   return values.scalar_type() == at::kDouble
              ? all_finite(values.const_data_ptr<double>(), values.numel())

@@ -13,7 +13,8 @@
 namespace troupe::state {
 
 /// Squared 2-norm of a floating-point tensor of any shape and stride, in fp64. The order of the sum
-/// is fixed (eight interleaved lanes, added pairwise at the end). Undefined or empty: 0. A NaN or
+/// is fixed (eight interleaved lanes, added pairwise at the end; on other devices than a CPU
+/// LibTorch's). Undefined or empty: 0. A NaN or
 /// infinity in the tensor gives NaN or infinity.
 double squared_norm(const at::Tensor& tensor);
 

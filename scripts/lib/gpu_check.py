@@ -1,10 +1,12 @@
 """The work of scripts/gpu-check: what to carry to a machine with a GPU, and the steps taken there."""
 
+import hashlib
 import json
 import os
 import pathlib
 import platform
 import shlex
+import signal
 import subprocess
 import sys
 import tarfile
@@ -91,9 +93,12 @@ def take(name, command, limit_s, log):
     begin = time.monotonic()
     with open(log, "w", encoding="utf-8") as out:
         try:
-            code = subprocess.run(command, cwd=ROOT, stdout=out, stderr=subprocess.STDOUT, timeout=limit_s, check=False).returncode
+            process = subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
+            code = process.wait(limit_s)
         except subprocess.TimeoutExpired:
             code = "no end"
+            os.killpg(process.pid, signal.SIGKILL)  # Its nodes too: they hold the GPU.
+            process.wait()
     text = log.read_text(encoding="utf-8", errors="replace")
     return {"step": name, "code": code, "seconds": round(time.monotonic() - begin, 1), "end": text[-1500:]}
 
@@ -104,20 +109,22 @@ def run(tar, out):
     results = out / "gpu-check.jsonl"
     device, limit_s = os.environ.get("GPU_CHECK_DEVICE", "cuda"), float(os.environ.get("GPU_CHECK_STEP_S", 150))
     lines = [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines()] if results.exists() else []
-    done = {line["step"] for line in lines if line["code"] == 0 and line["device"] == device}
+    of = {"device": device, "pack": hashlib.sha256((ROOT / tar).read_bytes()).hexdigest()[:16]}
+    done = {line["step"] for line in lines if line["code"] == 0 and of.items() <= line.items()}
     with tempfile.TemporaryDirectory(prefix="troupe-gpu-") as folder:
         binary = unpack(ROOT / tar, pathlib.Path(folder))
         wanted = os.environ.get("GPU_CHECK_STEPS", "").split()
         for name, command in steps(binary, device, folder).items():
             if (wanted and name not in wanted and name != "data") or (name in done and name != "data"):
                 continue
-            taken = {**take(name, command, limit_s, out / f"{name}.log"), "device": device, "machine": platform.node()}
+            taken = {**take(name, command, limit_s, out / f"{name}.log"), **of, "machine": platform.node()}
             with open(results, "a", encoding="utf-8") as file:
                 file.write(json.dumps(taken) + "\n")
             print(f"{name}: {'passed' if taken['code'] == 0 else taken['code']} ({taken['seconds']} s)", flush=True)
             if taken["code"] != 0:
                 print(taken["end"], flush=True)
-    failed = [name for name, line in {line["step"]: line for line in map(json.loads, results.read_text(encoding="utf-8").splitlines())}.items() if line["code"] != 0]
+    told = (line for line in map(json.loads, results.read_text(encoding="utf-8").splitlines()) if of.items() <= line.items())
+    failed = [name for name, line in {line["step"]: line for line in told}.items() if line["code"] != 0]
     print(f"{len(failed)} steps failed" + (f": {', '.join(failed)}" if failed else ""))
     return 1 if failed else 0
 

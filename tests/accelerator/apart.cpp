@@ -229,7 +229,22 @@ at::Tensor reshape_alias(const at::Tensor& tensor, c10::SymIntArrayRef shape,
                                            C10_AS_INTARRAYREF_SLOW(strides), std::nullopt);
 }
 
+/// As on a GPU, a host tensor beside one of the device is refused; a single number is not.
+void refuse_host_tensors(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  const auto check = [&](const at::Tensor& tensor) {
+    TORCH_CHECK(!tensor.defined() || !tensor.is_cpu() || tensor.dim() == 0,
+                "Expected all tensors to be on the same device, but ", op.schema().name(),
+                " has one of shape ", tensor.sizes(), " on a CPU");
+  };
+  for (const auto& value : torch::jit::last(stack, op.schema().arguments().size())) {
+    if (value.isTensor()) check(value.toTensor());
+    if (value.isTensorList())
+      for (const at::Tensor& tensor : value.toTensorVector()) check(tensor);
+  }
+}
+
 void on_processor(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  refuse_host_tensors(op, *stack);
   at::native::cpu_fallback(op, stack);
 }
 

@@ -29,6 +29,7 @@ from parity_data import UnevenData  # noqa: E402
 from parity_layouts import REPLICAS, THREE_STAGES, TWO_DEVICES  # noqa: E402
 from parity_matrix import POLICIES, SCHEDULES  # noqa: E402
 from parity_standby import one_pipeline  # noqa: E402
+from tests.support.device_words import device_words  # noqa: E402
 from tests.support.recorded_runs import read_lines, read_lines_so_far  # noqa: E402
 from tests.support.run_cases import Failure, expect, run_cases  # noqa: E402
 
@@ -408,6 +409,18 @@ def another_type_goes_on(bench):
         expect(0 < gap < 0.01, f"{name}: losses are {gap:.2e} apart")
 
 
+def another_kind_of_device_goes_on(bench):
+    """A checkpoint does not know where its tensors lay."""
+    apart = device_words(bench.binary, "apart")
+    for name, before, after in (("to-apart", [], apart), ("from-apart", apart, ["plugins.libraries=[]", "cluster.device=cpu"])):
+        bench.train(name, FP64, *CUT, *before, f"checkpoint.every_steps={SAVED}")
+        bench.back_to(name, f"{name}-on")
+        bench.train(f"{name}-on", FP64, *CUT, *after)
+        expect_continued(bench.path(name), bench.path(f"{name}-on"))
+        for run in (name, f"{name}-on"):
+            bench.equal(bench.path(run), bench.reference("all"), 1e-10)
+
+
 def values_of(path):
     """Bytes of each tensor of a safetensors file."""
     data = path.read_bytes()
@@ -454,6 +467,7 @@ CASES = [the_same_layout_goes_on_to_the_bit, random_pairs_of_layouts, references
          data_that_grew_are_taken_up_at_the_next_epoch,
          a_job_killed_again_and_again_comes_to_its_end, signals_save, a_damaged_checkpoint_is_passed_over,
          what_cannot_be_saved_does_not_stop_training, what_may_not_change_is_refused, another_type_goes_on,
+         another_kind_of_device_goes_on,
          first_values_come_from_another_job]
 
 
