@@ -36,10 +36,11 @@ struct CrossEntropySums : torch::autograd::Function<CrossEntropySums> {
     const auto saved = context->get_saved_variables();
     const auto &log_probabilities = saved[0], &targets = saved[1];
     const auto repeats = at::tensor(context->saved_data["counts"].toIntVector());
-    const auto per_row = gradients[0]
-                             .repeat_interleave(repeats.to(gradients[0].device()), 0)
-                             .to(log_probabilities.scalar_type())
-                             .unsqueeze(1);
+    const auto per_row =
+        gradients[0]
+            .repeat_interleave(repeats.to(gradients[0].device()), 0, log_probabilities.size(0))
+            .to(log_probabilities.scalar_type())
+            .unsqueeze(1);
     auto result = log_probabilities.exp();
     result.mul_(per_row);
     result.scatter_add_(1, targets.unsqueeze(1), per_row.neg());

@@ -79,8 +79,8 @@ std::string parameters_text(const RunRecord& run) {
     modules.push_back(module.name + " " + in_words(own) + (module.freeze ? " (frozen)" : ""));
   }
   return in_words(all) +
-         (trained == all ? ", all trained" : ", " + in_words(trained) + " trained") + ": " +
-         joined(modules);
+         (trained == all ? ", all trained" : ", of which " + in_words(trained) + " are trained") +
+         ": " + joined(modules);
 }
 
 std::string layout_text(const RunRecord& run) {

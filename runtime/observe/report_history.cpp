@@ -78,8 +78,9 @@ std::string events_table(const RunRecord& run) {
     const KindWords* kind = find_kind(event.kind);
     html += "<tr><th scope=\"row\">" + std::to_string(shown_step(event)) + "</th>" +
             text_cell(kind != nullptr ? std::string(kind->words) : event.kind) +
-            text_cell(event.time) + cell(std::round(event.took_ms * 10) / 10) +
-            cell(std::round(event.bytes / 1e4) / 1e2) + text_cell(event.details) + "</tr>\n";
+            "<td class=\"text time\">" + html_text(event.time) + "</td>" +
+            cell(std::round(event.took_ms * 10) / 10) + cell(std::round(event.bytes / 1e4) / 1e2) +
+            text_cell(event.details) + "</tr>\n";
   }
   return html + "</tbody></table></div>\n";
 }

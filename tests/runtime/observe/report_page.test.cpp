@@ -77,7 +77,7 @@ TEST_CASE("a page begins with what the job was, where it ran and how it ended", 
   // By hand, from example_plan.hpp: vision 10, projector 20, llm 0 + 5 + 5 + 3 and 40 tied.
   for (const auto* words : {"Outcome", "2026-11-23 05:22 UTC, took 2 h 05 min",
                             "host-a, 8 cores; 2 of 3 nodes elsewhere", "troupe 0.1.0 (abc)",
-                            "83, 73 trained: vision 10 (frozen), projector 20, llm 53",
+                            "83, of which 73 are trained: vision 10 (frozen), projector 20, llm 53",
                             "2 pipelines of 3 and 2 stages on 4 devices of 3 nodes, schedule "
                             "split-1f1b, balancing dflop",
                             "Bad samples: none", "Events: none", "Loss, last step"})
