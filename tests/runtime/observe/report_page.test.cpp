@@ -210,10 +210,11 @@ TEST_CASE("checkpoints and resumes are marks of charts and rows of a table", "[o
   const auto loss = page.substr(place(page, "<h3>Loss"), throughput - place(page, "<h3>Loss"));
   CHECK_THAT(loss, ContainsSubstring("m-checkpoint") && ContainsSubstring("m-resumed"));
   // 2 + 108 ms, 14.82 MB.
-  CHECK_THAT(page.substr(place(page, "id=\"events\"")),
-             ContainsSubstring("<th scope=\"row\">20</th><td class=\"text\">checkpoint</td><td "
-                               "class=\"text\">2026-11-23T19:11:29Z</td><td>110</td><td>14.82</td>"
-                               "<td class=\"text\">state of step 20</td>"));
+  CHECK_THAT(
+      page.substr(place(page, "id=\"events\"")),
+      ContainsSubstring("<th scope=\"row\">20</th><td class=\"text\">checkpoint</td><td "
+                        "class=\"text time\">2026-11-23T19:11:29Z</td><td>110</td><td>14.82</td>"
+                        "<td class=\"text\">state of step 20</td>"));
   // That it was resumed is news; that it saved is as it should be.
   const auto first_chart = place(page, "<figure");
   CHECK(place(page, "<b>Step 31</b> Resumed") < first_chart);
