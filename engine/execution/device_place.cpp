@@ -5,6 +5,7 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <dlfcn.h>
 
+#include <cstdlib>
 #include <exception>
 #include <mutex>
 #include <optional>
@@ -16,10 +17,18 @@ namespace {
 
 /// The part of LibTorch that knows NVIDIA's GPUs; it lies beside the others, and registers itself.
 constexpr const char* kCudaLibrary = "libtorch_cuda.so";
+/// Set by the program before it has threads (app/main.cpp).
+constexpr const char* kWorkspace = "CUBLAS_WORKSPACE_CONFIG";
 
 Error no_device(const std::string& name, const std::string& why, std::string fix) {
   return {Errc::unavailable, "this process has no device '" + name + "': " + why, "cluster.device",
           std::move(fix)};
+}
+
+/// The same plan gives the same bits; nothing is filled only to show that it was not.
+void set_determinism() {
+  at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
+  at::globalContext().setDeterministicFillUninitializedMemory(false);
 }
 
 /// Looks whether it is there without LibTorch's own `hasCUDA`, whose answer "no" is kept for good.
@@ -31,9 +40,18 @@ Status load_cuda() {
     return no_device("cuda", std::string("its part of LibTorch cannot be loaded: ") + dlerror(),
                      "install LibTorch with CUDA and the libraries it needs, or use device = "
                      "\"cpu\"");
-  // The same plan gives the same bits; nothing is filled only to show that it was not.
-  at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
-  at::globalContext().setDeterministicFillUninitializedMemory(false);
+  const char* workspace = getenv(kWorkspace);  // Read by LibTorch at the first product.
+  const std::string said = workspace == nullptr ? "" : workspace;
+  if (said != ":4096:8" && said != ":16:8")
+    return no_device(
+        "cuda",
+        std::string("with ") + kWorkspace + "='" + said + "' its sums may differ from run to run",
+        std::string("set it to :4096:8, or leave it unset"));
+  static const bool is_set = [] {
+    set_determinism();
+    return true;
+  }();
+  static_cast<void>(is_set);
   return Done{};
 }
 

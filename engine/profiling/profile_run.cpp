@@ -256,7 +256,11 @@ Result<Lookup> look_up(const JobSetup& setup, const fs::path& file, bool named, 
     if (named) return std::move(stored).error();
     return Lookup{{}, stored.error().message, {}, {}, 1};
   }
-  const auto why = mismatch(profile_key(setup), stored.value().key);
+  auto key = profile_key(setup);
+  // A head beside its nodes cannot know their GPUs; who names a profile does.
+  if (named && setup.job.cluster.device == "cuda" && !kernels::query_gpus().ok())
+    key.device = stored.value().key.device;
+  const auto why = mismatch(key, stored.value().key);
   if (why.empty()) return look_at_runs(file, std::move(stored).value(), named);
   if (!named) return Lookup{{}, why, {}, {}, 1};
   return Error{Errc::invalid_argument, why, file.string(),
@@ -290,8 +294,8 @@ Status complete_there(const JobSetup& setup, const ProfileOptions& options, cons
   if (!place.ok()) {
     Error error = std::move(place).error();
     error.fix +=
-        "; or name a profile that was measured where there is one: scheduler.profile, or plan by "
-        "a computed one: --cluster NODESxDEVICESxNAME";
+        "; or name a profile that was measured where there is one: scheduler.profile; `troupe "
+        "plan` takes a computed one: --cluster NODESxDEVICESxNAME";
     return error;
   }
   if (place.value().is_cpu()) return complete(setup, options, found, missing, stored);
@@ -301,8 +305,8 @@ Status complete_there(const JobSetup& setup, const ProfileOptions& options, cons
   by_its_clocks.clocks = machine_clocks(place.value());
   auto made = complete(there, by_its_clocks, found, missing, stored);
   // This process computes no more there: its nodes do.
-  if (auto* cache = dynamic_cast<c10::DeviceAllocator*>(c10::GetAllocator(place.value().type())))
-    cache->emptyCache();
+  auto* cache = dynamic_cast<c10::DeviceAllocator*>(c10::GetAllocator(place.value().type()));
+  if (made.ok() && cache != nullptr) cache->emptyCache();
   return made;
 }
 

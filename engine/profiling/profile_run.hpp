@@ -69,7 +69,7 @@ std::filesystem::path default_profile_path(const JobSetup& setup);
 ///
 /// Errors:
 /// - bad_data: the named file is no profile; invalid_argument: it is of another model, device ...
-/// - unavailable: `cluster.device` is not `cpu`.
+/// - unavailable: something must be measured, and this machine has no such device.
 /// - io_failed: the file cannot be written. As `models::make_layer` and `profile_shard`.
 Result<ObtainedProfile> obtain_profile(const JobSetup& setup, const ProfileOptions& options = {});
 

@@ -203,7 +203,7 @@ constexpr auto kMeanings = std::to_array<KeyMeaning>({
     {"debug.parameter_hashes", "After each step compare the parameters of all who hold the same."},
     {"debug.delayed_device_ms",
      "Work of a device completes up to so many milliseconds late, on a thread of its own, as on an "
-     "accelerator: a test of whoever waits for it."},
+     "accelerator: a test of whoever waits for it. CPUs alone."},
     {"debug.slow_shapes", "Work that is made slower, for tests of what reacts to it."},
     {"debug.slow_shapes[].module", "Whose forwards and backwards.", "none: must be given"},
     {"debug.slow_shapes[].min_rows", "From so many rows on."},

@@ -146,10 +146,11 @@ void adamw_step_on_device(const std::vector<at::Tensor>& parameters,
     std::vector<at::Tensor> weights, means, squares, own;
     for (std::size_t i = 0; i < parameters.size(); ++i) {
       if ((parameters[i].dim() >= 2) != decays) continue;
-      weights.push_back(master_of(parameters[i], states[i]).detach());
-      means.push_back(states[i].exp_avg);
-      squares.push_back(states[i].exp_avg_sq);
-      own.push_back(gradients[i]);
+      // Flat, so that all four have the same strides whatever views they are.
+      weights.push_back(master_of(parameters[i], states[i]).detach().view({-1}));
+      means.push_back(states[i].exp_avg.view({-1}));
+      squares.push_back(states[i].exp_avg_sq.view({-1}));
+      own.push_back(gradients[i].view({-1}));
     }
     update_by_operators(weights, means, squares, own, options, learning_rate, step, decays);
   }

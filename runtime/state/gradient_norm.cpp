@@ -8,6 +8,7 @@
 
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/zeros.h>
 
 namespace troupe::state {
 
@@ -15,6 +16,7 @@ namespace {
 
 // Lanes let the compiler use vector units without changing the order of the sum.
 constexpr std::int64_t kLanes = 8;
+constexpr std::int64_t kPiece = std::int64_t{1} << 24;  // Of a tensor on a device.
 
 template <class Number>
 double sum_of_squares(const Number* values, std::int64_t count) {
@@ -54,9 +56,15 @@ at::Tensor plain(const at::Tensor& tensor) {
 double squared_norm(const at::Tensor& tensor) {
   if (!tensor.defined() || tensor.numel() == 0) return 0;
   if (!tensor.is_cpu()) {
-    const double norm =
-        at::linalg_vector_norm(tensor.detach(), 2, {}, false, at::kDouble).item<double>();
-    return norm * norm;
+    // LibTorch widens what it sums: piece by piece there is little of it at a time.
+    const at::Tensor flat = tensor.detach().flatten();
+    at::Tensor total = at::zeros({}, flat.options().dtype(at::kDouble));
+    for (std::int64_t begin = 0; begin < flat.numel(); begin += kPiece) {
+      const auto size = std::min(kPiece, flat.numel() - begin);
+      total.add_(
+          at::linalg_vector_norm(flat.narrow(0, begin, size), 2, {}, false, at::kDouble).square_());
+    }
+    return total.item<double>();
   }
   const auto values = plain(tensor);
   return values.scalar_type() == at::kDouble

@@ -1,5 +1,6 @@
 """The work of scripts/gpu-check: what to carry to a machine with a GPU, and the steps taken there."""
 
+import contextlib
 import hashlib
 import json
 import os
@@ -92,12 +93,14 @@ def unpack(tar, folder):
 def take(name, command, limit_s, log):
     begin = time.monotonic()
     with open(log, "w", encoding="utf-8") as out:
+        process = subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
         try:
-            process = subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
             code = process.wait(limit_s)
         except subprocess.TimeoutExpired:
             code = "no end"
-            os.killpg(process.pid, signal.SIGKILL)  # Its nodes too: they hold the GPU.
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # Its nodes too, whatever ended it: they hold the GPU.
             process.wait()
     text = log.read_text(encoding="utf-8", errors="replace")
     return {"step": name, "code": code, "seconds": round(time.monotonic() - begin, 1), "end": text[-1500:]}
@@ -130,6 +133,7 @@ def run(tar, out):
 
 
 def main():
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # So that a step's processes end with this one.
     verb, *words = sys.argv[1:]
     if verb == "pack":
         pack(*words)

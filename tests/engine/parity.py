@@ -510,7 +510,9 @@ def chosen_cases(arguments):
     named = [case for name in arguments.cases for case in (parity_exchange.CASES if name == "exchange" else [name])]
     cases = [(name, SHORT) for name in named]
     if not cases and arguments.slice is None:
-        cases = [(name, SHORT_DEFERRING if policy_of(name) in DEFERRING else SHORT) for name in DEFAULT]
+        skipped = "late-" if arguments.device != "cpu" else "apart-" if arguments.late is not None else "-"
+        cases = [(name, SHORT_DEFERRING if policy_of(name) in DEFERRING else SHORT) for name in DEFAULT
+                 if not name.startswith(skipped)]
     if not arguments.cases:
         commit = arguments.slice or parity_matrix.commit_here()
         drawn = parity_matrix.slice_of(commit)
@@ -530,6 +532,8 @@ def parse(words):
     parser.add_argument("--late", type=float, metavar="MS")
     parser.add_argument("--device", default="cpu", metavar="KIND")
     arguments = parser.parse_args(words)
+    if arguments.late is not None and arguments.device != "cpu":
+        parser.error("--late is of CPUs")
     if arguments.record and arguments.matrix is None:
         parser.error("--record needs --matrix")
     if arguments.slice is not None and (arguments.cases or arguments.matrix is not None):

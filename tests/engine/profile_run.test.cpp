@@ -360,18 +360,6 @@ TEST_CASE("a named profile of something else is refused, not overwritten", "[eng
   CHECK(obtain_profile(job.setup, job.options).value().reason == "asked for");
   job.options.force = false;
   CHECK(obtain_profile(job.setup, job.options).value().reused);
-  // Of another kind of device; one that is not here can be named, but not measured.
-  job.setup.job.cluster.device = "abacus";
-  CHECK(obtain_profile(job.setup, job.options).error().code == Errc::invalid_argument);
-  auto named = load_profile(job.options.file).value();
-  named.key.device = "abacus";
-  REQUIRE(save_profile(job.options.file, named).ok());
-  CHECK(obtain_profile(job.setup, job.options).value().reused);
-  job.options.force = true;
-  const auto measured = obtain_profile(job.setup, job.options);
-  REQUIRE_FALSE(measured.ok());
-  CHECK(measured.error().code == Errc::unavailable);
-  CHECK(measured.error().where == "cluster.device");
 }
 
 TEST_CASE("every kind of every family can be measured in every dtype", "[engine][property]") {
