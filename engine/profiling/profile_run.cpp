@@ -316,9 +316,8 @@ std::string unexplained(const StoredProfile& stored) {
   std::snprintf(
       text, sizeof text,
       "measured anew, runs still take %.2f times as long as the profile says: for another "
-      "reason, as cores that stages share; it is measured again when runs take a fifth more or "
-      "less than that",
-      stored.runs_ratio);
+      "reason, as cores that stages share; it is measured again when runs are %.0f %% off that",
+      stored.runs_ratio, 100 * kCheckBand);
   return text;
 }
 

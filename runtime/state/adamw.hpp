@@ -1,4 +1,5 @@
-// AdamW (Loshchilov and Hutter, 2019) for one parameter at a time, with PyTorch's rules.
+// AdamW (Loshchilov and Hutter, 2019) with PyTorch's rules: for one parameter, or for many of a
+// device.
 //
 // For the engine and the reference run alike: both call this, so that equal gradients give equal
 // parameters to the bit. On the CPU every element is computed alone by the same scalar expressions
@@ -45,9 +46,9 @@ enum class GradientAfter : std::uint8_t { kept, zero };
 ///   m = m + (1 - beta1) * (g - m);  v = beta2 * v + (1 - beta2) * g * g
 ///   w = w - lr / (1 - beta1^step) * m / (sqrt(v) / sqrt(1 - beta2^step) + eps)
 ///
-/// Coefficients are computed in fp64 and rounded once to the type of the state. A narrow parameter
-/// is rounded from its master (to nearest even) afterwards. With an undefined gradient moments
-/// decay and the parameter still moves, as with a gradient of zeros.
+/// Coefficients are computed in fp64, and on a CPU rounded once to the type of the state. A narrow
+/// parameter is rounded from its master (to nearest even) afterwards. With an undefined gradient
+/// moments decay and the parameter still moves, as with a gradient of zeros.
 ///
 /// `gradient`: already divided by the trained tokens of the global batch; shape of the parameter,
 /// any floating type (converted to the state's). `step`: from 1; it alone decides the bias
