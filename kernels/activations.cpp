@@ -1,10 +1,13 @@
 #include "kernels/activations.hpp"
 
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/sigmoid.h>
 #include <ATen/ops/silu.h>
 #include <ATen/ops/silu_backward.h>
 #include <torch/csrc/autograd/custom_function.h>
+
+#include "kernels/gpu/tensors.hpp"
 
 namespace troupe::kernels {
 
@@ -13,11 +16,37 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
+bool has_kernel(const at::Tensor& a, const at::Tensor& b) {
+  return gpu::takes(a) && a.is_contiguous() && b.is_contiguous() && a.sizes() == b.sizes() &&
+         a.scalar_type() == b.scalar_type();
+}
+
+at::Tensor forward_kernel(const at::Tensor& gate, const at::Tensor& up) {
+  auto out = at::empty_like(gate);
+  gpu::swiglu(gpu::element_of(gate), gate.const_data_ptr(), up.const_data_ptr(),
+              out.mutable_data_ptr(), gate.numel(), gpu::Place(gate).stream);
+  return out;
+}
+
+variable_list backward_kernel(const at::Tensor& given, const at::Tensor& gate, const at::Tensor& up,
+                              bool for_gate, bool for_up) {
+  const auto d_out = given.contiguous();
+  at::Tensor d_gate, d_up;
+  if (for_gate) d_gate = at::empty_like(gate);
+  if (for_up) d_up = at::empty_like(up);
+  gpu::swiglu_backward(gpu::element_of(gate), gate.const_data_ptr(), up.const_data_ptr(),
+                       d_out.const_data_ptr(), for_gate ? d_gate.mutable_data_ptr() : nullptr,
+                       for_up ? d_up.mutable_data_ptr() : nullptr, gate.numel(),
+                       gpu::Place(gate).stream);
+  return {d_gate, d_up};
+}
+
 // bf16 rounds between the two factors, as the reference implementations do.
 struct Swiglu : torch::autograd::Function<Swiglu> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& gate,
                             const at::Tensor& up) {
     context->save_for_backward({gate, up});
+    if (has_kernel(gate, up)) return forward_kernel(gate, up);
     return at::silu(gate).mul_(up);
   }
 
@@ -25,6 +54,9 @@ struct Swiglu : torch::autograd::Function<Swiglu> {
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const auto saved = context->get_saved_variables();
     const auto &gate = saved[0], &up = saved[1];
+    if (has_kernel(gate, up))
+      return backward_kernel(gradients[0], gate, up, context->needs_input_grad(0),
+                             context->needs_input_grad(1));
     variable_list results(2);
     if (context->needs_input_grad(0)) results[0] = at::silu_backward(gradients[0].mul(up), gate);
     if (context->needs_input_grad(1)) results[1] = at::silu(gate).mul_(gradients[0]);

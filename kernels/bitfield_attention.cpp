@@ -9,6 +9,7 @@
 #include "kernels/attention_heads.hpp"
 #include "kernels/blocked_attention.hpp"
 #include "kernels/dense_attention.hpp"
+#include "kernels/gpu_attention.hpp"
 
 namespace troupe::kernels {
 
@@ -112,6 +113,7 @@ at::Tensor bitfield_attention(const at::Tensor& query, const at::Tensor& key,
                     "blocks must be a multiple of 8 and tiles of 16, found ", shape.block, " and ",
                     shape.tile);
   if (sizes.rows == 0) return at::empty_like(query);
+  if (has_gpu_attention(query)) return gpu_attention(query, key, value, tiles);
   if (!query.is_cpu()) return dense_attention(query, key, value, tiles->mask());
   return BitfieldAttention::apply(query, key, value, tiles);
 }

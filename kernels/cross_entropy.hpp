@@ -23,7 +23,8 @@ NextTokenTargets next_token_targets(const at::Tensor& labels,
 
 /// -log softmax(logits)[target], summed over each sample's targets: [samples]. fp32 arithmetic and
 /// result for bf16 logits, else the own type. logits: [targets, vocabulary].
-/// Throws c10::Error for a target outside the vocabulary.
+/// A target outside the vocabulary: c10::Error, but on a GPU, where nothing waits for it, a sum
+/// that is no number. Throws c10::ValueError for targets that are not one per row, beside them.
 at::Tensor cross_entropy_sums(const at::Tensor& logits, const at::Tensor& targets,
                               const std::vector<std::int64_t>& counts);
 

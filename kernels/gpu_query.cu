@@ -6,7 +6,7 @@ namespace troupe::kernels {
 
 namespace {
 
-// The one place where CUDA's codes become errors.
+// What CUDA answers as an error of ours.
 Error cuda_error(const char* call, cudaError_t code) {
   const std::string text = std::string(call) + ": " + cudaGetErrorString(code);
   if (code == cudaErrorNoDevice || code == cudaErrorInsufficientDriver)

@@ -8,6 +8,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "kernels/cpu_loops.hpp"
+#include "kernels/gpu/tensors.hpp"
 
 namespace troupe::kernels {
 
@@ -52,6 +53,39 @@ void backward_loop(const at::Tensor& d_out, const at::Tensor& rows, const at::Te
   });
 }
 
+gpu::NormRows describe(const at::Tensor& rows, const at::Tensor& weight, const at::Tensor& scale) {
+  return {gpu::element_of(rows),
+          rows.size(0),
+          rows.size(1),
+          rows.const_data_ptr(),
+          weight.const_data_ptr(),
+          scale.mutable_data_ptr()};
+}
+
+// Half of what a thread block has room for holds sums of fp64.
+bool has_kernel(const at::Tensor& rows, const at::Tensor& weight) {
+  const auto width = rows.size(1) * (rows.scalar_type() == at::kDouble ? 2 : 1);
+  return gpu::takes(rows) && width <= gpu::kNormWidthMax && weight.is_contiguous() &&
+         weight.scalar_type() == rows.scalar_type();
+}
+
+variable_list backward_kernel(const at::Tensor& d_out, const at::Tensor& rows,
+                              const at::Tensor& weight, const at::Tensor& scale, bool for_rows,
+                              bool for_weight) {
+  at::Tensor d_rows, d_weight, partial;
+  if (for_rows) d_rows = at::empty_like(rows);
+  if (for_weight) {
+    d_weight = at::zeros_like(weight);  // There may be no row.
+    partial = at::empty({gpu::kNormParts, rows.size(1)}, scale.options());
+  }
+  const auto data = [](const at::Tensor& tensor) {
+    return tensor.defined() ? tensor.mutable_data_ptr() : nullptr;
+  };
+  gpu::rms_norm_backward(describe(rows, weight, scale), d_out.const_data_ptr(), data(d_rows),
+                         data(d_weight), data(partial), gpu::Place(rows).stream);
+  return {d_rows, d_weight, {}};
+}
+
 struct RmsNorm : torch::autograd::Function<RmsNorm> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& given,
                             const at::Tensor& weight, double eps) {
@@ -64,6 +98,11 @@ struct RmsNorm : torch::autograd::Function<RmsNorm> {
         forward_loop<double>(rows, weight, eps, scale, out);
       else
         forward_loop<float>(rows, weight, eps, scale, out);
+    } else if (has_kernel(rows, weight)) {
+      scale = at::empty({rows.size(0), 1}, rows.options().dtype(gpu::wide_type(rows)));
+      out = at::empty_like(rows);
+      gpu::rms_norm(describe(rows, weight, scale), eps, out.mutable_data_ptr(),
+                    gpu::Place(rows).stream);
     } else {
       const auto wide = rows.scalar_type() == at::kDouble ? rows : rows.to(at::kFloat);
       scale = at::rsqrt(wide.square().mean(-1, /*keepdim=*/true).add_(eps));
@@ -89,6 +128,8 @@ struct RmsNorm : torch::autograd::Function<RmsNorm> {
         backward_loop<float>(d_out, rows, weight, scale, d_rows, d_weight);
       return {d_rows, d_weight, {}};
     }
+    if (has_kernel(rows, weight))
+      return backward_kernel(d_out, rows, weight, scale, for_rows, for_weight);
     const auto type = scale.scalar_type();
     const auto normalised = rows.to(type).mul(scale);
     const auto wide = d_out.to(type);

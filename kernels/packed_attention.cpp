@@ -1,11 +1,19 @@
 #include "kernels/packed_attention.hpp"
 
+#include <ATen/ops/_flash_attention_forward.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
+#include <ATen/ops/tensor.h>
 #include <torch/csrc/autograd/custom_function.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/device_copies.hpp"
+#include "kernels/gpu/tensors.hpp"
 
 namespace troupe::kernels {
 
@@ -79,6 +87,45 @@ struct CpuAttention : torch::autograd::Function<CpuAttention> {
   }
 };
 
+// FlashAttention takes a whole pack in one launch; its backward is deterministic where LibTorch is
+// told to be.
+bool has_flash(const at::Tensor& query) {
+  return gpu::takes(query) && query.scalar_type() == at::kBFloat16 && query.size(2) % 8 == 0 &&
+         query.size(2) <= 256;
+}
+
+// Where segments begin, and where the last ends: int32 on the device. The layers of a microbatch
+// ask for the same.
+const at::Tensor& starts_of(const std::vector<std::int64_t>& segments, at::Device device) {
+  struct Last {
+    std::vector<std::int64_t> segments;
+    at::Tensor starts;
+  };
+  static thread_local Last last;
+  if (!last.starts.defined() || last.segments != segments || last.starts.device() != device) {
+    std::vector<std::int32_t> starts{0};
+    for (const auto length : segments)
+      starts.push_back(starts.back() + static_cast<std::int32_t>(length));
+    last = {segments, to_device(at::tensor(starts, at::kInt), device)};
+  }
+  return last.starts;
+}
+
+at::Tensor attend_pack(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                       const std::vector<std::int64_t>& segments, bool causal) {
+  const auto starts = starts_of(segments, query.device());
+  const auto longest = *std::max_element(segments.begin(), segments.end());
+  const auto dense = [](const at::Tensor& heads) {
+    const bool fits = heads.stride(2) == 1 && heads.stride(0) % 8 == 0 &&
+                      heads.stride(1) % 8 == 0 &&
+                      reinterpret_cast<std::uintptr_t>(heads.const_data_ptr()) % 16 == 0;
+    return fits ? heads : heads.clone(at::MemoryFormat::Contiguous);
+  };
+  return std::get<0>(at::_flash_attention_forward(dense(query), dense(key), dense(value), starts,
+                                                  starts, longest, longest, /*dropout_p=*/0, causal,
+                                                  /*return_debug_mask=*/false));
+}
+
 at::Tensor attend_by_segment(const at::Tensor& query, const at::Tensor& key,
                              const at::Tensor& value, const std::vector<std::int64_t>& segments,
                              bool causal) {
@@ -107,6 +154,7 @@ at::Tensor packed_attention(const at::Tensor& query, const at::Tensor& key, cons
                     query.size(0));
   if (total == 0) return at::empty_like(query);
   if (query.is_cpu()) return CpuAttention::apply(query, key, value, segments, causal);
+  if (has_flash(query)) return attend_pack(query, key, value, segments, causal);
   return attend_by_segment(query, key, value, segments, causal);
 }
 

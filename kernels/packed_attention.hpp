@@ -15,7 +15,8 @@ namespace troupe::kernels {
 /// query: [rows, heads, head_dim]; key, value: [rows, kv_heads, head_dim], where query head j reads
 /// key head j / (heads / kv_heads). segments: rows per segment, all > 0, adding up to rows. causal:
 /// a row sees its segment's rows up to itself; otherwise all of them. Returns [rows, heads,
-/// head_dim]. Softmax in fp32 for bf16, else in the own type. Deterministic to the bit.
+/// head_dim]. Softmax in fp32 for bf16, else in the own type. Deterministic to the bit; on
+/// a GPU where LibTorch is told to be (`setDeterministicAlgorithms`), as the engine does.
 /// Cost: sum of segment^2 * heads * head_dim time, memory linear in rows.
 at::Tensor packed_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                             const std::vector<std::int64_t>& segments, bool causal);

@@ -2,12 +2,19 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/cos.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/sin.h>
+#include <ATen/ops/tensor.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <cmath>
+#include <utility>
+#include <vector>
 
 #include "kernels/cpu_loops.hpp"
+#include "kernels/device_copies.hpp"
+#include "kernels/gpu/tensors.hpp"
 
 namespace troupe::kernels {
 
@@ -23,21 +30,46 @@ std::vector<double> inverse_frequencies(std::int64_t count, double exponent, dou
   return result;
 }
 
-// Angles are filled in double on the host; `fill(row, column)` must be pure.
-template <class Angle>
-RotaryTable make_table(std::int64_t rows, std::int64_t half, at::ScalarType dtype,
-                       at::Device device, Angle angle) {
+// Rows' places along one axis, and how fast each pair of columns turns along it.
+struct Axis {
+  std::vector<double> places;
+  std::vector<double> frequencies;
+};
+
+// Columns of the axes side by side. Angles are computed in double, on a CPU one by one.
+RotaryTable table_on_host(const std::vector<Axis>& axes, at::ScalarType type) {
+  const auto rows = static_cast<std::int64_t>(axes.front().places.size());
+  std::int64_t half = 0;
+  for (const auto& axis : axes) half += static_cast<std::int64_t>(axis.frequencies.size());
   RotaryTable table{at::empty({rows, half}, at::kDouble), at::empty({rows, half}, at::kDouble)};
   auto* cosine = table.cosine.mutable_data_ptr<double>();
   auto* sine = table.sine.mutable_data_ptr<double>();
-  for (std::int64_t row = 0; row < rows; ++row)
-    for (std::int64_t j = 0; j < half; ++j) {
-      const double value = angle(row, j);
-      *cosine++ = std::cos(value);
-      *sine++ = std::sin(value);
-    }
+  for (std::size_t row = 0; row < axes.front().places.size(); ++row)
+    for (const auto& axis : axes)
+      for (const double frequency : axis.frequencies) {
+        *cosine++ = std::cos(axis.places[row] * frequency);
+        *sine++ = std::sin(axis.places[row] * frequency);
+      }
+  return {table.cosine.to(type), table.sine.to(type)};
+}
+
+// On a GPU the angles are computed there: a launcher that fills tables keeps it waiting.
+RotaryTable table_on_gpu(const std::vector<Axis>& axes, at::ScalarType type, at::Device device) {
+  std::vector<at::Tensor> columns;
+  const auto send = [&](const std::vector<double>& values) {
+    return to_device(at::tensor(values, at::kDouble), device);
+  };
+  for (const auto& axis : axes)
+    columns.push_back(send(axis.places).unsqueeze(1).mul(send(axis.frequencies).unsqueeze(0)));
+  const auto angles = columns.size() == 1 ? columns.front() : at::cat(columns, 1);
+  return {angles.cos().to(type), angles.sin().to(type)};
+}
+
+RotaryTable make_table(const std::vector<Axis>& axes, at::ScalarType dtype, at::Device device) {
   const auto type = dtype == at::kDouble ? at::kDouble : at::kFloat;
-  return {table.cosine.to(device, type), table.sine.to(device, type)};
+  if (device.is_cuda()) return table_on_gpu(axes, type, device);
+  const auto table = table_on_host(axes, type);
+  return {table.cosine.to(device), table.sine.to(device)};
 }
 
 template <class T>
@@ -56,6 +88,22 @@ at::Tensor rotate_cpu(const at::Tensor& heads, const at::Tensor& cosine, const a
   return out;
 }
 
+at::Tensor rotate_on_gpu(const at::Tensor& given, const at::Tensor& cosine, const at::Tensor& sine,
+                         double sign) {
+  const auto heads = given.stride(2) == 1 ? given : given.contiguous();
+  auto out = at::empty(heads.sizes(), heads.options());
+  gpu::rotate({gpu::element_of(heads),
+               heads.size(0),
+               heads.size(1),
+               heads.size(2) / 2,
+               {const_cast<void*>(heads.const_data_ptr()), heads.stride(0), heads.stride(1)},
+               cosine.const_data_ptr(),
+               sine.const_data_ptr(),
+               sign},
+              out.mutable_data_ptr(), gpu::Place(heads).stream);
+  return out;
+}
+
 at::Tensor turn(const at::Tensor& heads, const at::Tensor& cosine, const at::Tensor& sine,
                 double sign) {
   if (heads.is_cpu() && heads.scalar_type() == cosine.scalar_type()) {
@@ -63,6 +111,8 @@ at::Tensor turn(const at::Tensor& heads, const at::Tensor& cosine, const at::Ten
     return heads.scalar_type() == at::kDouble ? rotate_cpu<double>(dense, cosine, sine, sign)
                                               : rotate_cpu<float>(dense, cosine, sine, sign);
   }
+  if (gpu::takes(heads) && cosine.scalar_type() == gpu::wide_type(heads))
+    return rotate_on_gpu(heads, cosine, sine, sign);
   const auto halves = heads.to(cosine.scalar_type()).chunk(2, -1);
   const auto c = cosine.unsqueeze(1), s = sine.unsqueeze(1).mul(sign);
   const auto low = halves[0].mul(c).sub_(halves[1].mul(s));
@@ -88,13 +138,10 @@ struct Rotate : torch::autograd::Function<Rotate> {
 
 RotaryTable text_rotary(const std::vector<std::int64_t>& positions, std::int64_t head_dim,
                         double theta, at::ScalarType dtype, at::Device device) {
-  const auto frequencies =
-      inverse_frequencies(head_dim / 2, 2.0 / static_cast<double>(head_dim), theta);
-  return make_table(static_cast<std::int64_t>(positions.size()), head_dim / 2, dtype, device,
-                    [&](std::int64_t row, std::int64_t j) {
-                      return static_cast<double>(positions[static_cast<std::size_t>(row)]) *
-                             frequencies[static_cast<std::size_t>(j)];
-                    });
+  return make_table(
+      {{{positions.begin(), positions.end()},
+        inverse_frequencies(head_dim / 2, 2.0 / static_cast<double>(head_dim), theta)}},
+      dtype, device);
 }
 
 RotaryTable grid_rotary(const std::vector<std::int64_t>& heights,
@@ -112,12 +159,8 @@ RotaryTable grid_rotary(const std::vector<std::int64_t>& heights,
             row_of.push_back(static_cast<double>(block_row + y));
             column_of.push_back(static_cast<double>(block_column + x));
           }
-  return make_table(static_cast<std::int64_t>(row_of.size()), 2 * quarter, dtype, device,
-                    [&](std::int64_t row, std::int64_t j) {
-                      const auto& position = j < quarter ? row_of : column_of;
-                      return position[static_cast<std::size_t>(row)] *
-                             frequencies[static_cast<std::size_t>(j % quarter)];
-                    });
+  return make_table({{std::move(row_of), frequencies}, {std::move(column_of), frequencies}}, dtype,
+                    device);
 }
 
 at::Tensor rotate(const at::Tensor& heads, const RotaryTable& table) {

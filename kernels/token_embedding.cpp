@@ -5,6 +5,8 @@
 #include <ATen/ops/ones.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "kernels/device_copies.hpp"
+
 namespace troupe::kernels {
 
 namespace {
@@ -32,11 +34,11 @@ struct Embed : torch::autograd::Function<Embed> {
       is_text.index_fill_(0, *given, false);
       text_positions = is_text.nonzero().squeeze(1);
       text_ids = ids.index_select(0, text_positions);
-      text_positions = text_positions.to(weight.device());
-      positions = given->to(weight.device());
+      text_positions = to_device(text_positions, weight.device());
+      positions = to_device(*given, weight.device());
     }
     check_range(text_ids, weight.size(0), "token id");
-    text_ids = text_ids.to(weight.device());
+    text_ids = to_device(text_ids, weight.device());
     context->save_for_backward({text_ids, text_positions, positions});
     context->saved_data["vocabulary"] = weight.size(0);
     auto text = weight.index_select(0, text_ids);

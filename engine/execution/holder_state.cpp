@@ -63,7 +63,7 @@ void HolderState::harvest() {
 
 void HolderState::update(const state::AdamWOptions& options, std::int64_t step,
                          double learning_rate, double clip) {
-  if (!gradients_.is_cpu()) return update_on_device(options, step, learning_rate, clip);
+  if (state::steps_at_once(gradients_)) return update_on_device(options, step, learning_rate, clip);
   for (std::size_t i = 0; i < parameters_.size(); ++i)
     state::adamw_step(parameters_[i]->value, optimizers_[i], slices_[i], options, learning_rate,
                       clip, step, state::GradientAfter::zero);

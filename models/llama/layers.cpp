@@ -11,6 +11,7 @@
 #include "kernels/activations.hpp"
 #include "kernels/bitfield_attention.hpp"
 #include "kernels/cross_entropy.hpp"
+#include "kernels/device_copies.hpp"
 #include "kernels/linear.hpp"
 #include "kernels/norms.hpp"
 #include "kernels/packed_attention.hpp"
@@ -98,8 +99,9 @@ class Head : public ParameterLayer {
   // where prompts and media are long.
   at::Tensor forward(const at::Tensor& rows, const PackedBatch& batch) override {
     const auto next = kernels::next_token_targets(batch.labels, batch.segments);
-    const auto chosen = kernels::select_rows(rows, next.rows.to(rows.device()));
-    return kernels::cross_entropy_sums(logits(chosen), next.targets.to(rows.device()), next.counts);
+    const auto chosen = kernels::select_rows(rows, kernels::to_device(next.rows, rows.device()));
+    return kernels::cross_entropy_sums(
+        logits(chosen), kernels::to_device(next.targets, rows.device()), next.counts);
   }
 
   at::Tensor logits(const at::Tensor& rows) const {

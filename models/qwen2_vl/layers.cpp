@@ -4,6 +4,7 @@
 // Shapes: P patches, E embed_dim, H heads, D = E / H, M = spatial_merge_size.
 
 #include "kernels/activations.hpp"
+#include "kernels/device_copies.hpp"
 #include "kernels/linear.hpp"
 #include "kernels/norms.hpp"
 #include "kernels/packed_attention.hpp"
@@ -24,7 +25,8 @@ class PatchEmbed : public ParameterLayer {
 
   at::Tensor forward(const at::Tensor&, const PackedBatch& batch) override {
     const auto& weight = (*this)[0];
-    return kernels::linear(batch.input.to(weight.options()), weight);
+    return kernels::linear(kernels::to_device(batch.input, weight.device()).to(weight.options()),
+                           weight);
   }
 };
 

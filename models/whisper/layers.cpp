@@ -7,6 +7,7 @@
 #include <ATen/ops/cat.h>
 
 #include "kernels/activations.hpp"
+#include "kernels/device_copies.hpp"
 #include "kernels/linear.hpp"
 #include "kernels/norms.hpp"
 #include "kernels/packed_attention.hpp"
@@ -28,7 +29,8 @@ class Convolutions : public ParameterLayer {
   at::Tensor forward(const at::Tensor&, const PackedBatch& batch) override {
     const auto& self = *this;
     check_windows(batch);
-    const auto frames = batch.input.to(self[kConv1].options());
+    const auto frames =
+        kernels::to_device(batch.input, self[kConv1].device()).to(self[kConv1].options());
     const auto fine = kernels::gelu(kernels::window_convolution(
         frames, self[kConv1], self[kConv1 + 1], batch.input_segments, /*stride=*/1));
     const auto coarse = kernels::gelu(kernels::window_convolution(

@@ -11,6 +11,9 @@
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
 
+#include "kernels/gpu/adamw.hpp"
+#include "kernels/gpu/tensors.hpp"
+
 namespace troupe::state {
 
 namespace {
@@ -77,6 +80,21 @@ void update_on_cpu(const at::Tensor& weight, AdamWState& state, const at::Tensor
   });
 }
 
+// `rounded`: the parameter that is a bf16 copy of its weight, or undefined.
+void update_on_gpu(const at::Tensor& weight, const AdamWState& state, const at::Tensor& gradient,
+                   const at::Tensor& rounded, const Coefficients<double>& c, GradientAfter after) {
+  namespace gpu = kernels::gpu;
+  const auto data = [](const at::Tensor& tensor) {
+    return tensor.defined() ? tensor.mutable_data_ptr() : nullptr;
+  };
+  gpu::adamw(
+      {weight.numel(), weight.scalar_type() == at::kDouble, data(weight), data(state.exp_avg),
+       data(state.exp_avg_sq), data(gradient), data(rounded), after == GradientAfter::zero},
+      {c.clip, c.decay, c.mean_rate, c.square_decay, c.square_rate, c.step_size, c.root_correction,
+       c.eps},
+      gpu::Place(weight).stream);
+}
+
 // Elementwise, as PyTorch's own AdamW does it on devices whose memory the CPU cannot reach: the
 // same bits for one tensor as for many at once. A bias correction per step needs the step there.
 void update_by_operators(const std::vector<at::Tensor>& weights,
@@ -118,15 +136,23 @@ void adamw_step(at::Tensor& parameter, AdamWState& state, const at::Tensor& grad
   const at::Tensor weight = master_of(parameter, state).detach();
   assert(weight.is_contiguous() && state.exp_avg.is_contiguous());
   assert(!gradient.defined() || gradient.sizes() == parameter.sizes());
+  const auto exact = coefficients<double>(options, learning_rate, clip_factor, step, decays);
   const at::Tensor plain =
       gradient.defined() ? gradient.detach().to(weight.scalar_type()).contiguous() : gradient;
+  if (kernels::gpu::takes(weight)) {
+    const bool bf16 = state.master.defined() && parameter.scalar_type() == at::kBFloat16;
+    update_on_gpu(weight, state, plain, bf16 ? parameter.detach() : at::Tensor{}, exact, after);
+    if (state.master.defined() && !bf16) parameter.detach().copy_(state.master);
+    if (after == GradientAfter::zero && gradient.defined() && !plain.is_alias_of(gradient))
+      gradient.zero_();
+    return;
+  }
   if (!weight.device().is_cpu())
     update_by_operators({weight}, {state.exp_avg}, {state.exp_avg_sq},
                         {plain.defined() ? plain.mul(clip_factor) : at::zeros_like(weight)},
                         options, learning_rate, step, decays);
   else if (weight.scalar_type() == at::kDouble)
-    update_on_cpu(weight, state, plain,
-                  coefficients<double>(options, learning_rate, clip_factor, step, decays), after);
+    update_on_cpu(weight, state, plain, exact, after);
   else
     update_on_cpu(weight, state, plain,
                   coefficients<float>(options, learning_rate, clip_factor, step, decays), after);
@@ -134,6 +160,10 @@ void adamw_step(at::Tensor& parameter, AdamWState& state, const at::Tensor& grad
       !(weight.device().is_cpu() && plain.is_alias_of(gradient)))
     gradient.zero_();
   if (state.master.defined()) parameter.detach().copy_(state.master);
+}
+
+bool steps_at_once(const at::Tensor& gradient) {
+  return !gradient.is_cpu() && !kernels::gpu::takes(gradient);
 }
 
 void adamw_step_on_device(const std::vector<at::Tensor>& parameters,

@@ -4,8 +4,9 @@
 // For the engine and the reference run alike: both call this, so that equal gradients give equal
 // parameters to the bit. On the CPU every element is computed alone by the same scalar expressions
 // (no fused multiply-add), so neither the number of threads nor the place of an element in its
-// tensor changes a bit. On other devices LibTorch's own kernel computes the same formula. Not
-// thread-safe per parameter; different parameters are independent.
+// tensor changes a bit; a GPU's kernel of ours gives the same bits. On other devices LibTorch's own
+// kernel computes the same formula. Not thread-safe per parameter; different parameters are
+// independent.
 
 #pragma once
 
@@ -59,10 +60,14 @@ void adamw_step(at::Tensor& parameter, AdamWState& state, const at::Tensor& grad
                 const AdamWOptions& options, double learning_rate, double clip_factor,
                 std::int64_t step, GradientAfter after = GradientAfter::kept);
 
-/// The same for many parameters at once, on a device that is no CPU, by LibTorch's fused kernel:
-/// the bits of `adamw_step` for each of them there. `gradients`: of the states' types and clipped
-/// already (times `clip_factor`); what they hold afterwards is unspecified.
-/// REQUIRES: lists of one length; contiguous tensors, on one device.
+/// Whether a device's parameters are best stepped at once, by `adamw_step_on_device`: those of one
+/// that is neither a CPU nor a GPU with a kernel of ours.
+bool steps_at_once(const at::Tensor& gradient);
+
+/// The same for many parameters at once, on a device of which `steps_at_once` says so, by
+/// LibTorch's fused kernel: the bits of `adamw_step` for each of them there. `gradients`: of the
+/// states' types and clipped already (times `clip_factor`); what they hold afterwards is
+/// unspecified. REQUIRES: lists of one length; contiguous tensors, on one device.
 void adamw_step_on_device(const std::vector<at::Tensor>& parameters,
                           const std::vector<AdamWState>& states,
                           const std::vector<at::Tensor>& gradients, const AdamWOptions& options,

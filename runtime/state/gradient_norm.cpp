@@ -6,9 +6,13 @@
 #include <cmath>
 #include <cstdint>
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/zeros.h>
+
+#include "kernels/gpu/sums.hpp"
+#include "kernels/gpu/tensors.hpp"
 
 namespace troupe::state {
 
@@ -53,8 +57,22 @@ at::Tensor plain(const at::Tensor& tensor) {
 
 }  // namespace
 
+namespace {
+
+double norm_on_gpu(const at::Tensor& values) {
+  namespace gpu = kernels::gpu;
+  const at::Tensor parts = at::empty({gpu::kSquareParts}, values.options().dtype(at::kDouble));
+  gpu::sum_of_squares(values.const_data_ptr(), values.numel(), values.scalar_type() == at::kDouble,
+                      parts.mutable_data_ptr<double>(), gpu::Place(values).stream);
+  return parts[0].item<double>();
+}
+
+}  // namespace
+
 double squared_norm(const at::Tensor& tensor) {
   if (!tensor.defined() || tensor.numel() == 0) return 0;
+  if (kernels::gpu::takes(tensor) && tensor.is_contiguous() && tensor.element_size() >= 4)
+    return norm_on_gpu(tensor.detach());
   if (!tensor.is_cpu()) {
     // LibTorch widens what it sums: piece by piece there is little of it at a time.
     const at::Tensor flat = tensor.detach().flatten();

@@ -13,9 +13,9 @@
 namespace troupe::state {
 
 /// Squared 2-norm of a floating-point tensor of any shape and stride, in fp64. The order of the sum
-/// is fixed (eight interleaved lanes, added pairwise at the end; on other devices than a CPU
-/// LibTorch's). Undefined or empty: 0. A NaN or
-/// infinity in the tensor gives NaN or infinity.
+/// is fixed (on a CPU eight interleaved lanes, added pairwise at the end; on a GPU that of its
+/// kernel, on other devices LibTorch's). Undefined or empty: 0. A NaN or infinity in the tensor
+/// gives NaN or infinity.
 double squared_norm(const at::Tensor& tensor);
 
 /// True if no element is NaN or infinite. Undefined or empty: true.

@@ -19,6 +19,7 @@ FORMATS = "runtime/data/formats"
 OBSERVERS = "runtime/observers"
 RUNTIME = [VOCABULARY, FILES, PLUGINS, POLICIES, SCHEDULES, FORMATS, OBSERVERS, "runtime/door", "runtime/job", "runtime/data", "runtime/state", "runtime/observe"]
 FAMILY = "models/family"
+GPU = "kernels/gpu"
 FAMILIES = ["models/llama", "models/mlp", "models/qwen2_vl", "models/whisper"]
 
 # Rooms of a folder, with the rooms of it that each may include from. What the folder may, its rooms may.
@@ -70,7 +71,7 @@ def with_rooms(*folders):
     return [path for folder in folders for path in (folder, *(f"{folder}/{room}" for room in ROOMS.get(folder, ())))]
 
 
-BELOW_ENGINE = with_rooms(*RUNTIME, FAMILY, "scheduler", "balancer", "kernels", "models", "transport")
+BELOW_ENGINE = with_rooms(*RUNTIME, FAMILY, "scheduler", "balancer", "kernels", GPU, "models", "transport")
 
 # Folder -> folders it may include from, besides itself. Longest match wins.
 ALLOWED = {
@@ -86,11 +87,12 @@ ALLOWED = {
     OBSERVERS: [VOCABULARY],
     "runtime/job": [VOCABULARY, FILES, FAMILY, PLUGINS, POLICIES, SCHEDULES, FORMATS, OBSERVERS],
     "runtime/data": [VOCABULARY, FILES, FORMATS],
-    "runtime/state": [VOCABULARY, FILES],
+    "runtime/state": [VOCABULARY, FILES, GPU],
     "runtime/observe": [VOCABULARY, FILES],
     "scheduler": [VOCABULARY, FAMILY],
     "balancer": [VOCABULARY],
-    "kernels": [VOCABULARY],
+    GPU: [],
+    "kernels": [VOCABULARY, GPU],
     "models": [VOCABULARY, "kernels", FAMILY, PLUGINS],
     "transport": [VOCABULARY],
     "engine": BELOW_ENGINE,

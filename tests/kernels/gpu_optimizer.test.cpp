@@ -1,0 +1,73 @@
+// The optimizer on a GPU beside that of a CPU.
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "runtime/state/adamw.hpp"
+#include "runtime/state/gradient_norm.hpp"
+#include "tests/kernels/a_gpu.hpp"
+#include "tests/kernels/gradient_check.hpp"
+#include "tests/torch_catch.hpp"
+
+using namespace troupe;
+using namespace troupe::kernels;
+using namespace troupe::state;
+
+namespace {
+
+// All that three steps leave behind: parameter, master, moments and gradient.
+std::vector<at::Tensor> stepped(const at::Tensor& initial, at::Device device, GradientAfter after) {
+  auto parameter = initial.to(device, /*non_blocking=*/false, /*copy=*/true);
+  auto state = make_adamw_state(parameter);
+  at::Tensor gradient;
+  for (int step = 1; step <= 3; ++step) {
+    gradient = values(initial.sizes().vec(), 10 + step).to(state.exp_avg.options());
+    if (step == 2) gradient = gradient.to(at::kDouble);  // Any type.
+    adamw_step(parameter, state, gradient, {}, 1e-2 / step, 0.7, step, after);
+  }
+  adamw_step(parameter, state, {}, {}, 1e-3, 1, 4, after);  // No gradient: zeros.
+  std::vector<at::Tensor> found{parameter, state.exp_avg, state.exp_avg_sq, gradient};
+  if (state.master.defined()) found.push_back(state.master);
+  for (auto& tensor : found) tensor = tensor.cpu();
+  return found;
+}
+
+}  // namespace
+
+TEST_CASE("AdamW on a GPU has the bits of a CPU", "[kernels][gpu]") {
+  TROUPE_ON_A_GPU(device);
+  for (const auto type : {at::kDouble, at::kFloat, at::kBFloat16})
+    for (const auto& shape : {std::vector<std::int64_t>{1}, {7}, {33, 5}, {64, 300}})
+      for (const auto after : {GradientAfter::kept, GradientAfter::zero}) {
+        CAPTURE(type, shape);
+        const auto initial = values(shape, 3).to(type);
+        CHECK_FALSE(steps_at_once(initial.to(device)));
+        const auto wanted = stepped(initial, at::kCPU, after);
+        const auto found = stepped(initial, device, after);
+        REQUIRE(found.size() == wanted.size());
+        for (std::size_t i = 0; i < wanted.size(); ++i) {
+          CAPTURE(i);
+          CHECK(found[i].equal(wanted[i]));
+        }
+      }
+}
+
+TEST_CASE("norms on a GPU are those of a CPU, with the same bits each time", "[kernels][gpu]") {
+  TROUPE_ON_A_GPU(device);
+  for (const auto type : {at::kDouble, at::kFloat})
+    for (const std::int64_t size : {1, 5, 1000, 3'000'001}) {
+      CAPTURE(type, size);
+      const auto initial = values({size}, 3).to(type);
+      const auto there = initial.to(device);
+      const double wanted = squared_norm(initial), found = squared_norm(there);
+      CHECK(std::abs(found - wanted) <= 1e-12 * wanted);
+      CHECK(squared_norm(there) == found);
+      if (size < 3) continue;
+      there[2] = std::numeric_limits<double>::infinity();
+      CHECK_FALSE(std::isfinite(squared_norm(there)));
+      const auto part = there.narrow(0, 3, size - 3);  // Begins anywhere.
+      CHECK(squared_norm(part) == squared_norm(part.clone()));
+      CHECK(std::abs(squared_norm(part) - squared_norm(part.cpu())) <= 1e-12 * wanted);
+    }
+}
