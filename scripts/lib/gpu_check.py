@@ -1,6 +1,5 @@
 """The work of scripts/gpu-check: what to carry to a machine with a GPU, and the steps taken there."""
 
-import contextlib
 import hashlib
 import json
 import os
@@ -8,16 +7,11 @@ import pathlib
 import platform
 import shlex
 import signal
-import subprocess
 import sys
-import tarfile
 import tempfile
-import time
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-# Of the machine itself, or of its LibTorch.
-THERE = ("libc.so", "libm.so", "libdl.so", "librt.so", "libpthread.so", "libutil.so", "ld-linux", "libstdc++", "libgcc_s", "libtorch", "libc10",
-         "libgomp", "libcud", "libcup")
+from gpu_pack import ROOT, pack, take, unpack
+
 PARITY = ["fp64", "fp32", "bf16", "modality-fp64", "modality-deferral-split", "text-only", "two-devices-per-node", "replicas-5-3-zero-bubble",
           "standby-one-pipeline", "encoders-twice", "layouts-split-auto"]
 
@@ -31,6 +25,7 @@ def steps(binary, device, run):
     profile = ["profile", "configs/demo.toml", demo[2], f"job.run_dir={run}/demo", "--force", "-v", *words]
     return {
         "doctor": [binary, "doctor", "--json"],
+        "kernels": [f"{pathlib.Path(binary).parent}/test_kernels", "[gpu]"],
         "data": [binary, "data", "make", f"{run}/data"],
         "profile": [binary, *profile],
         "demo": [binary, *demo, "--fresh"],
@@ -46,66 +41,6 @@ def device_words(binary, device):
     return words(binary, device)
 
 
-def libraries(program):
-    """Files that `program` loads and that another machine may lack, as the program names them."""
-    told = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
-    for line in told.splitlines():
-        name, _, place = line.strip().partition(" => ")
-        if place.startswith("/") and not name.startswith(THERE):
-            yield name, place.split(" (")[0]
-
-
-def pack(build, out):
-    program = ROOT / build / "troupe"
-    apart = ROOT / build / "tests" / "apart.so"
-    if not program.is_file():
-        sys.exit(f"{program} is not there: scripts/build makes it")
-    with tempfile.TemporaryDirectory() as folder, tarfile.open(ROOT / out, "w") as tar:
-        stripped = pathlib.Path(folder) / "troupe"
-        subprocess.run(["strip", "-o", stripped, program], check=True)
-        tar.add(stripped, "troupe")
-        if apart.is_file():
-            tar.add(apart, "tests/apart.so")
-        for name, place in libraries(program):
-            tar.add(os.path.realpath(place), f"lib/{name}")
-    print(f"{out}: {(ROOT / out).stat().st_size / 2**20:.1f} MiB")
-
-
-def torch_folders():
-    """Where the LibTorch of this machine's Python lies, and what it needs."""
-    if folder := os.environ.get("TORCH_DIR"):
-        packages = pathlib.Path(folder).parent
-    else:
-        found = subprocess.run([sys.executable, "-c", "import torch; print(torch.__path__[0])"], capture_output=True, text=True, check=True)
-        packages = pathlib.Path(found.stdout.strip()).parent
-    return [packages / "torch" / "lib", *sorted(packages.glob("nvidia/*/lib"))]
-
-
-def unpack(tar, folder):
-    with tarfile.open(tar) as packed:
-        packed.extractall(folder)
-    program = folder / "troupe"
-    os.environ["LD_LIBRARY_PATH"] = ":".join(map(str, [folder / "lib", *torch_folders()]))
-    os.environ["OMP_NUM_THREADS"] = "1"
-    return str(program)
-
-
-def take(name, command, limit_s, log):
-    begin = time.monotonic()
-    with open(log, "w", encoding="utf-8") as out:
-        process = subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
-        try:
-            code = process.wait(limit_s)
-        except subprocess.TimeoutExpired:
-            code = "no end"
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # Its nodes too, whatever ended it: they hold the GPU.
-            process.wait()
-    text = log.read_text(encoding="utf-8", errors="replace")
-    return {"step": name, "code": code, "seconds": round(time.monotonic() - begin, 1), "end": text[-1500:]}
-
-
 def run(tar, out):
     out = pathlib.Path(out).resolve()
     out.mkdir(parents=True, exist_ok=True)
@@ -115,12 +50,12 @@ def run(tar, out):
     of = {"device": device, "pack": hashlib.sha256((ROOT / tar).read_bytes()).hexdigest()[:16]}
     done = {line["step"] for line in lines if line["code"] == 0 and of.items() <= line.items()}
     with tempfile.TemporaryDirectory(prefix="troupe-gpu-") as folder:
-        binary = unpack(ROOT / tar, pathlib.Path(folder))
+        binary, environment = unpack(ROOT / tar, pathlib.Path(folder))
         wanted = os.environ.get("GPU_CHECK_STEPS", "").split()
         for name, command in steps(binary, device, folder).items():
             if (wanted and name not in wanted and name != "data") or (name in done and name != "data"):
                 continue
-            taken = {**take(name, command, limit_s, out / f"{name}.log"), **of, "machine": platform.node()}
+            taken = {**take(name, command, limit_s, out / f"{name}.log", environment), **of, "machine": platform.node()}
             with open(results, "a", encoding="utf-8") as file:
                 file.write(json.dumps(taken) + "\n")
             print(f"{name}: {'passed' if taken['code'] == 0 else taken['code']} ({taken['seconds']} s)", flush=True)

@@ -1,0 +1,72 @@
+"""The model that llama-1b measures, its job for our program, and the arithmetic of a token."""
+
+import json
+import random
+
+SIZES = {
+    "1b": dict(num_hidden_layers=16, hidden_size=2048, intermediate_size=8192, num_attention_heads=32, num_key_value_heads=8,
+               vocab_size=128256, rope_theta=500000.0),
+    "small": dict(num_hidden_layers=2, hidden_size=128, intermediate_size=256, num_attention_heads=4, num_key_value_heads=2,
+                  vocab_size=512, rope_theta=500000.0),
+}
+TOKENS = {"1b": 2048, "small": 128}  # Of a sample.
+SAMPLES_PER_STEP, MICROBATCHES = 8, 2
+MEASURED_STEPS = 8
+# Ids that occur: a byte is a token in our samples.
+IDS_USED = 320
+# Tokens of a sample that are not its text: of the question "go", and between turns.
+TOKENS_AROUND = 7
+PEAK_TFLOPS = 989.0  # bf16, dense, of an H100 SXM.
+WORDS = ("the model stage actor plan layer token batch sends waits for a row of data and then trains").split()
+
+
+def flops_per_token(size):
+    """Forward and backward, as training usually counts: matrices, and pairs that see each other; look-ups and norms are left out."""
+    sizes, tokens = SIZES[size], TOKENS[size]
+    hidden, heads = sizes["hidden_size"], sizes["num_attention_heads"]
+    head = hidden // heads
+    attention = hidden * head * (2 * heads + 2 * sizes["num_key_value_heads"])
+    layer = attention + 3 * hidden * sizes["intermediate_size"]
+    pairs = (tokens + 1) / 2
+    return 6 * (sizes["num_hidden_layers"] * layer + hidden * sizes["vocab_size"]) + 12 * sizes["num_hidden_layers"] * hidden * pairs
+
+
+def text_of(length, rng):
+    text = ""
+    while len(text) < length:
+        text += rng.choice(WORDS) + " "
+    return text[:length]
+
+
+def write_job(folder, size, steps, count=64):
+    """Leaves folder/job.toml and its data: `count` samples of exactly TOKENS[size] tokens."""
+    rng = random.Random(1)
+    texts = [text_of(TOKENS[size] - TOKENS_AROUND, rng) for _ in range(count)]
+    samples = [{"id": f"t{index}", "conversations": [{"from": "human", "value": "go"}, {"from": "gpt", "value": text}]}
+               for index, text in enumerate(texts)]
+    (folder / "samples.json").write_text(json.dumps(samples), encoding="utf-8")
+    config = "\n".join(f"{key} = {value}" for key, value in SIZES[size].items())
+    (folder / "job.toml").write_text(f'''[job]
+name = "llama-{size}"
+run_dir = "{folder}/run"
+[modules.llm]
+kind = "llm"
+[modules.llm.config]
+{config}
+tie_word_embeddings = true
+[[parallel.pipelines]]
+stages = [{{ node = 0, llm = "all" }}]
+[[data.sources]]
+json = "{folder}/samples.json"
+[train]
+steps = {steps}
+global_batch_size = {SAMPLES_PER_STEP}
+microbatches = {MICROBATCHES}
+dtype = "bf16"
+[optimizer]
+lr = 1e-4
+[cluster]
+local_nodes = 1
+device_tflops = {PEAK_TFLOPS}
+''', encoding="utf-8")
+    return folder / "job.toml"

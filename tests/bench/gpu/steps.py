@@ -1,0 +1,69 @@
+"""The steps of gpu-bench: names, commands, and what their results are true of."""
+
+import dataclasses
+import importlib.metadata
+import sys
+
+HERE = "tests/bench/gpu"
+# Raised where a peer's measurement comes to mean something else: then it is taken again.
+PEERS = 1
+ATTENTION_SIZES = {"full": [(4096, 128), (16384, 128), (16384, 64), (65536, 128), (131072, 128)], "small": [(512, 64)]}
+LATER = "not measured yet: a Qwen2.5-VL-like model of 2B has no job and no peer here"
+
+
+@dataclasses.dataclass
+class Step:
+    command: list
+    ours: bool = False  # Measures our program: true of a build. Else of the versions of other systems.
+    skipped: str = ""  # Why it cannot be taken.
+
+    def of(self, gpu, build):
+        return {"gpu": gpu, "build": build} if self.ours else {"gpu": gpu, "peers": PEERS, "torch": version("torch")}
+
+
+def version(package):
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "none"
+
+
+def attention_steps(folder, device, small):
+    heads = ["--heads", "4", "--kv-heads", "2"] if small else []
+    bench = folder / "gpu_attention_bench"
+    steps = {}
+    for tokens, dim in ATTENTION_SIZES["small" if small else "full"]:
+        name = f"attention-peers-{tokens}" + ("" if dim == 128 else f"-head-{dim}")
+        size = ["--tokens", str(tokens), "--dim", str(dim), *heads]
+        steps[name] = Step([sys.executable, f"{HERE}/attention_peers.py", *size, "--device", device])
+    missing = "" if bench.is_file() else "the pack has no gpu_attention_bench"
+    steps["attention-troupe"] = Step([str(bench)], ours=True, skipped=missing)
+    return steps
+
+
+def steps(folder, device, small, limit_s):
+    """By name, in their order: what is cheap and says most comes first. `folder`: where the pack is unpacked."""
+    size = ["--device", device, "--size", "small" if small else "1b"]
+    peer = [sys.executable, f"{HERE}/llama_transformers.py", *size]
+    ours = [sys.executable, f"{HERE}/llama_troupe.py", str(folder / "troupe"), str(folder / "llama"), *size, "--limit", str(0.93 * limit_s)]
+    return {
+        **attention_steps(folder, device, small),
+        "llama-1b-troupe": Step(ours, ours=True),
+        "llama-1b-transformers-masters-layers": Step([*peer, "--variant", "masters", "--compile", "layers"]),
+        "llama-1b-transformers-masters": Step([*peer, "--variant", "masters"]),
+        "llama-1b-transformers-autocast": Step([*peer, "--variant", "autocast"]),
+        "mm-2b-troupe": Step([], ours=True, skipped=LATER),
+        "mm-2b-transformers": Step([], skipped=LATER),
+    }
+
+
+def chosen(names, wanted):
+    """Those of `names` that are wanted, or begin with what is wanted and a dash; all where nothing is."""
+    unknown = [want for want in wanted if not any(fits(name, want) for name in names)]
+    if unknown:
+        sys.exit(f"no step '{unknown[0]}'; there are {', '.join(names)}")
+    return [name for name in names if not wanted or any(fits(name, want) for want in wanted)]
+
+
+def fits(name, want):
+    return name == want or name.startswith(f"{want}-")

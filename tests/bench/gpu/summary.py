@@ -1,0 +1,119 @@
+"""Tables of gpu-bench's file: each of ours beside its peer, the goal, and whether it is reached."""
+
+from llama_job import PEAK_TFLOPS
+from results import latest_rows
+
+FLEX_GOAL, TOKENS_GOAL, MFU_GOAL = 1.1, 1.2, 0.45
+IMAGE_MASKS = ("embedded", "packed")
+
+
+def table(head, rows):
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def verdict(ratio, goal):
+    """What stands beside a goal; nothing is reached by what has not been measured."""
+    if ratio is None:
+        return "-"
+    return "reached" if ratio >= goal else "**missed**"
+
+
+def shown(value, digits=2):
+    return "-" if value is None else f"{value:.{digits}f}"
+
+
+def times_of(row):
+    """Forward and backward of an attention row."""
+    return (row["forward_ms"], row["backward_ms"]) if row else (None, None)
+
+
+def pair(row):
+    forward, backward = times_of(row)
+    return "-" if row is None else f"{forward:.3f} + {backward:.3f}"
+
+
+def ratios(ours, peer):
+    """Peer over ours: forward, backward, both."""
+    if not ours or not peer:
+        return None, None, None
+    mine, theirs = times_of(ours), times_of(peer)
+    return theirs[0] / mine[0], theirs[1] / mine[1], sum(theirs) / sum(mine)
+
+
+def fastest(rows):
+    return min(rows, key=lambda row: sum(times_of(row)), default=None)
+
+
+def attention_line(size, rows):
+    """One mask at one size: FlexAttention is the peer under images, what is fastest else."""
+    ours = next((row for row in reversed(rows) if row["step"] == "attention-troupe"), None)
+    peers = {row["peer"]: row for row in rows if "peer" in row}
+    flex = fastest([row for name, row in peers.items() if name.startswith("flex")])
+    other = fastest([row for name, row in peers.items() if not name.startswith("flex") and name != "matrix"])
+    has_goal = size["mask"] in IMAGE_MASKS
+    forward, backward, both = ratios(ours, flex if has_goal else fastest(list(peers.values())))
+    worst = None if both is None else min(forward, backward)
+    return [size["mask"], str(size["tokens"]), str(size["dim"]), pair(ours), pair(flex), pair(other), pair(peers.get("matrix")),
+            shown(forward), shown(backward), shown(both), f"{FLEX_GOAL} x FlexAttention" if has_goal else "-",
+            verdict(worst, FLEX_GOAL) if has_goal else "-"]
+
+
+def attention_table(rows):
+    sizes = {}
+    for row in rows:
+        if "mask" in row and "forward_ms" in row:
+            sizes.setdefault((row["mask"], row["tokens"], row["dim"], row["heads"], row["kv_heads"]), []).append(row)
+    lines = [attention_line({"mask": mask, "tokens": tokens, "dim": dim}, rows)
+             for (mask, tokens, dim, _, _), rows in sorted(sizes.items(), key=lambda item: (item[0][2], item[0][1], item[0][0]))]
+    head = ["mask", "tokens", "head size", "ours, ms", "FlexAttention (best of two rules)", "flash or cuDNN", "matrix",
+            "forward, x", "backward, x", "both, x", "goal", ""]
+    return table(head, lines) if lines else "No attention has been measured."
+
+
+def mfu(row):
+    return row["tokens_per_s"] * row["flops_per_token"] / (1e12 * PEAK_TFLOPS)
+
+
+def training_table(rows):
+    measured = [row for row in rows if "tokens_per_s" in row]
+    ours = next((row for row in reversed(measured) if row["system"] == "troupe"), None)
+    peers = [row for row in measured if row["system"] != "troupe"]
+    lines = []
+    for row in ([ours] if ours else []) + peers:
+        speed = " ".join(f"{row[key]:.0f}" for key in ("tokens_per_s", "tokens_per_s_min", "tokens_per_s_max"))
+        watched = [shown(row["watched"].get(key), 0) for key in ("memory_mib_max", "sm_mhz_busy")]
+        lines.append([row["system"], speed, shown(row["step_ms"], 1), f"{100 * mfu(row):.1f} %", *watched])
+    if not lines:
+        return "No training has been measured."
+    head = ["llama-1b", "tokens/s: median, least, most", "step, ms", f"MFU of {PEAK_TFLOPS:.0f} TFLOP/s", "GPU memory at most, MiB",
+            "SM clock, MHz"]
+    return table(head, lines) + "\n\n" + training_goals(ours, peers)
+
+
+def training_goals(ours, peers):
+    best = max((row["tokens_per_s"] for row in peers), default=None)
+    ratio = ours["tokens_per_s"] / best if ours and best else None
+    reached = mfu(ours) if ours else None
+    return table(["goal", "measured", ""],
+                 [[f"{TOKENS_GOAL} x the tokens/s of the fastest transformers", shown(ratio), verdict(ratio, TOKENS_GOAL)],
+                  [f"MFU of {100 * MFU_GOAL:.0f} %", "-" if reached is None else f"{100 * reached:.1f} %", verdict(reached, MFU_GOAL)]])
+
+
+def open_table(told):
+    """Steps without a result, and ways that failed."""
+    lines, gpu = [], told["machine"].get("gpu")
+    for entry in {entry["step"]: entry for entry in told["steps"] if entry["of"].get("gpu") == gpu}.values():
+        if "skipped" in entry or entry["code"] != 0:
+            lines.append([entry["step"], entry.get("skipped", f"ended with {entry['code']}, {len(entry['rows'])} rows")])
+        for row in entry["rows"]:
+            if "error" in row:
+                which = [str(row[key]) for key in ("peer", "mask", "tokens") if key in row]
+                lines.append([entry["step"], " ".join([*which, row["error"]]).replace("|", "/").replace("\n", " ")[:160]])
+    return table(["not measured", "why"], lines) if lines else ""
+
+
+def text(told):
+    rows, machine = latest_rows(told), told["machine"]
+    where = f"{machine.get('gpu')}, driver {machine.get('driver', 'none')}, torch {machine.get('torch', 'none')}"
+    return "\n\n".join(part for part in (where, attention_table(rows), training_table(rows), open_table(told)) if part)

@@ -1,0 +1,176 @@
+"""What gpu-bench keeps of its steps, which it takes again, and what it makes of rows. No GPU and no torch are needed."""
+
+import contextlib
+import io
+import json
+import os
+import pathlib
+import random
+import sys
+import tarfile
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "tests" / "bench" / "gpu"), str(ROOT / "scripts" / "lib")]
+import llama_job
+import llama_troupe
+import machine
+import masks
+import results
+import run_steps
+import summary
+from steps import Step, chosen, steps
+
+ROW = '{"measure": "m", "peer": "%s"%s}'
+
+
+def say(*rows, then="true"):
+    return ["sh", "-c", "; ".join([*(f"echo '{row}'" for row in rows), then])]
+
+
+class GpuBench(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.out = pathlib.Path(self.folder.name) / "out"
+        self.tar = pathlib.Path(self.folder.name) / "pack.tar"
+        self.pack("one")
+        self.environment = dict(os.environ)
+        for name in [name for name in os.environ if name.startswith("GPU_BENCH_")]:
+            del os.environ[name]
+        os.environ.update(TORCH_DIR=self.folder.name, GPU_BENCH_STEP_S="20", PATH=f"{self.folder.name}:/usr/bin:/bin")
+        self.steps, run_steps.steps = run_steps.steps, lambda *_: self.known
+        self.known = {}
+
+    def tearDown(self):
+        run_steps.steps = self.steps
+        os.environ.clear()
+        os.environ.update(self.environment)
+        self.folder.cleanup()
+
+    def pack(self, name):
+        with tarfile.open(self.tar, "w") as tar:
+            tar.addfile(tarfile.TarInfo(name))
+
+    def run_bench(self):
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            code = run_steps.run(self.tar, self.out)
+        told = json.loads((self.out / "gpu-bench.json").read_text(encoding="utf-8"))
+        return code, {entry["step"]: entry for entry in told["steps"]}, said.getvalue()
+
+    def test_a_step_leaves_its_rows_and_is_not_taken_again(self):
+        count = pathlib.Path(self.folder.name) / "count"
+        self.known = {"peers": Step(say(ROW % ("a", ""), "no row", then=f"echo >> {count}"))}
+        code, entries, _ = self.run_bench()
+        self.assertEqual((code, entries["peers"]["code"], entries["peers"]["rows"]), (0, 0, [{"measure": "m", "peer": "a"}]))
+        self.assertIn("no row", (self.out / "gpu-bench.log").read_text(encoding="utf-8"))
+        self.run_bench()
+        self.assertEqual(count.read_text(), "\n")
+
+    def test_a_cut_step_keeps_its_rows_and_the_next_try_is_told_them(self):
+        os.environ["GPU_BENCH_STEP_S"] = "1.5"
+        self.known = {"peers": Step(say(ROW % ("a", ""), then="sleep 30"))}
+        code, entries, _ = self.run_bench()
+        self.assertEqual((code, entries["peers"]["code"], len(entries["peers"]["rows"])), (1, "no end", 1))
+        self.known = {"peers": Step(say(ROW % ("b", ""), then="cat $GPU_BENCH_HAVE"))}
+        code, entries, _ = self.run_bench()
+        self.assertEqual((code, [row["peer"] for row in entries["peers"]["rows"]]), (0, ["a", "b"]))
+        self.assertIn('[{"measure": "m", "peer": "a"}]', (self.out / "gpu-bench.log").read_text(encoding="utf-8"))
+
+    def test_rows_are_in_the_file_while_a_step_is_under_way(self):
+        copy = pathlib.Path(self.folder.name) / "copy.json"
+        self.known = {"peers": Step(say(ROW % ("a", ""), then=f"sleep 2.5; cp {self.out}/gpu-bench.json {copy}"))}
+        self.run_bench()
+        entry = json.loads(copy.read_text(encoding="utf-8"))["steps"][0]
+        self.assertEqual((entry["code"], len(entry["rows"])), ("under way", 1))
+
+    def test_another_build_takes_our_steps_again_and_leaves_those_of_others(self):
+        self.known = {"ours": Step(say(ROW % ("a", "")), ours=True), "peers": Step(say(ROW % ("b", "")))}
+        self.run_bench()
+        self.pack("two")
+        self.known = {name: Step(["false"], ours=step.ours) for name, step in self.known.items()}
+        code, entries, _ = self.run_bench()
+        self.assertEqual((code, entries["ours"]["code"], entries["peers"]["code"]), (1, 1, 0))
+
+    def test_a_way_that_failed_is_tried_again_only_when_that_is_asked_for(self):
+        self.known = {"peers": Step(say(ROW % ("a", ', "error": "no"'), ROW % ("b", "")))}
+        self.assertIn("1 with errors", self.run_bench()[2])
+        self.known = {"peers": Step(say(ROW % ("a", ', "forward_ms": 1')))}
+        self.assertEqual(self.run_bench()[1]["peers"]["rows"][0]["error"], "no")
+        os.environ["GPU_BENCH_AGAIN"] = "1"
+        rows = self.run_bench()[1]["peers"]["rows"]
+        self.assertEqual({row["peer"]: "error" in row for row in rows}, {"a": False, "b": False})
+
+    def test_what_cannot_be_taken_says_why(self):
+        self.known = {"later": Step([], skipped="not yet")}
+        code, entries, said = self.run_bench()
+        self.assertEqual((code, entries["later"]["code"], entries["later"]["skipped"]), (0, 77, "not yet"))
+        self.assertIn("| later | not yet |", said)
+
+    def test_steps_are_chosen_by_name_or_by_how_names_begin(self):
+        known = list(steps(pathlib.Path("pack"), "cuda", False, 100))
+        self.assertEqual(chosen(known, ["attention-troupe", "mm-2b"]), ["attention-troupe", "mm-2b-troupe", "mm-2b-transformers"])
+        self.assertEqual(len(chosen(known, ["attention-peers"])), 5)
+        with self.assertRaises(SystemExit):
+            chosen(known, ["attention-peer"])
+
+
+class Rows(unittest.TestCase):
+    def test_a_failure_takes_no_measurements_place(self):
+        good, bad = {"peer": "a", "forward_ms": 1}, {"peer": "a", "error": "no"}
+        self.assertEqual(results.kept_rows({"rows": [good, bad, {"peer": "b", "error": "CUDA error: x"}]}),
+                         [good, {"peer": "b", "error": "CUDA error: x"}])
+        self.assertEqual(run_steps.merged([good], [bad]), [good])
+        self.assertEqual(run_steps.merged([bad], [good]), [good])
+
+    def test_both_rules_of_a_mask_agree(self):
+        rng = random.Random(2)
+        for mask in masks.MASKS:
+            table = masks.tables_of(masks.samples_of(mask, 2048))
+            names, ranges = masks.rule_by_names(mask, table), masks.rule_by_ranges(table)
+            for _ in range(4000):
+                q, k = rng.randrange(2048), rng.randrange(2048)
+                self.assertEqual(bool(names(0, 0, q, k)), bool(ranges(0, 0, q, k)), (mask, q, k))
+
+    def test_an_image_sees_itself_alone_and_text_all_before(self):
+        sees = masks.rule_by_ranges(masks.tables_of(masks.samples_of("embedded", 1472)))
+        # Text 0 to 159, an image 160 to 735, text 736 to 895, an image 896 to 1471.
+        self.assertEqual([sees(0, 0, 160, k) for k in (159, 160, 735, 736)], [False, True, True, False])
+        self.assertEqual([sees(0, 0, 740, k) for k in (0, 700, 740, 741)], [True, True, True, False])
+        self.assertEqual([sees(0, 0, 1471, k) for k in (895, 896)], [False, True])
+        self.assertEqual([tokens for tokens, _ in masks.samples_of("packed text", 2048)], [1024, 512, 256, 256])
+
+    def test_the_last_eight_steps_are_measured(self):
+        steps = [{"step_ms": ms, "tokens_per_s": 1000 / ms, "tokens": 5, "loss": 6.0} for ms in (99, 1, 2, 3, 4, 5, 6, 7, 8)]
+        row = llama_troupe.measured(steps)
+        self.assertEqual((row["step_ms"], row["step_ms_min"], row["step_ms_max"]), (4.5, 1, 8))
+        self.assertIsNone(llama_troupe.measured(steps[1:]))
+
+    def test_arithmetic_of_a_token(self):
+        # Two layers of 128 x 32 x (2 x 4 + 2 x 2) and 3 x 128 x 256, a head of 128 x 512;
+        # 64.5 pairs a token, 12 flops per layer and channel.
+        self.assertEqual(llama_job.flops_per_token("small"), 6 * (2 * (49152 + 98304) + 65536) + 12 * 2 * 128 * 64.5)
+
+    def test_a_clock_is_that_of_a_busy_gpu(self):
+        told = machine.summary_of("10, 345, 2619, 70.1, 30\n900, 1980, 2619, 600.0, 50\n900, 1755, 2619, 690.0, 60\n900, 19")
+        self.assertEqual((told["samples"], told["memory_mib_max"], told["sm_mhz_busy"]), (3, 900, 1867.5))
+
+    def test_tables_say_what_is_reached(self):
+        size = {"mask": "embedded", "tokens": 4096, "heads": 32, "kv_heads": 8, "dim": 128}
+        speed = {"step_ms": 1, "tokens_per_s_min": 1, "tokens_per_s_max": 2, "flops_per_token": 7e9}
+        told = {"machine": {"gpu": "g"}, "steps": [
+            {"step": "attention-peers-4096", "of": {"gpu": "g"}, "code": 0, "rows": [
+                {**size, "peer": "flex", "forward_ms": 1.2, "backward_ms": 3.0}, {**size, "peer": "matrix", "error": "none"}]},
+            {"step": "attention-troupe", "of": {"gpu": "g"}, "code": 0, "rows": [{**size, "forward_ms": 1.0, "backward_ms": 2.0}]},
+            {"step": "llama-1b-troupe", "of": {"gpu": "g"}, "code": 0, "rows": [{**speed, "system": "troupe", "tokens_per_s": 66000}]},
+            {"step": "peer", "of": {"gpu": "g"}, "code": 0, "rows": [{**speed, "system": "transformers", "tokens_per_s": 60000}]},
+            {"step": "peer", "of": {"gpu": "other"}, "code": 0, "rows": [{**speed, "system": "transformers", "tokens_per_s": 9e9}]}]}
+        text = summary.text(told)
+        self.assertIn("1.000 + 2.000 | 1.200 + 3.000 | - | - | 1.20 | 1.50 | 1.40 | 1.1 x FlexAttention | reached |", text)
+        self.assertIn("transformers | 1.10 | **missed** |", text)
+        self.assertIn("| MFU of 45 % | 46.7 % | reached |", text)
+        self.assertIn("matrix embedded 4096 none", text)
+
+
+if __name__ == "__main__":
+    unittest.main()
