@@ -1,5 +1,6 @@
 #include "models/factory.hpp"
 
+#include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
 
 #include "models/built_in_layers.hpp"
@@ -11,9 +12,16 @@ namespace troupe::models {
 namespace {
 
 Parameter make_parameter(const ParameterSpec& spec, double deviation, const LayerOptions& options) {
-  if (!options.with_values) return {spec.name, {}, spec.tied_use};
-  auto value = initial_value(options.seed, spec.name, spec.shape, spec.initial, deviation)
-                   .to(options.device, options.dtype);
+  if (options.only && !options.only->contains(spec.name)) return {spec.name, {}, spec.tied_use};
+  const auto drawn = [&] {
+    return initial_value(options.seed, spec.name, spec.shape, spec.initial, deviation,
+                         {options.dtype, options.threads})
+        .to(options.device);
+  };
+  auto value =
+      options.draws
+          ? drawn()
+          : at::empty(spec.shape, at::TensorOptions().dtype(options.dtype).device(options.device));
   value.set_requires_grad(options.trainable && spec.initial != Initial::sinusoid);
   return {spec.name, std::move(value), spec.tied_use};
 }

@@ -9,6 +9,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "models/layer.hpp"
@@ -25,8 +28,12 @@ struct LayerOptions {
   at::Device device = at::Device("cpu");
   std::uint64_t seed = 0;  ///< `job.seed`; initial values depend on it and on names only.
   bool trainable = true;   ///< False for a frozen module.
-  /// False: parameters have names and no values; who makes the layer gives it those it keeps.
-  bool with_values = true;
+  /// False: values are whatever the memory held; who makes the layer writes them.
+  bool draws = true;
+  int threads = 1;  ///< That draw values, at most.
+  /// Names of the parameters that have values; none: all. Others have names alone, and who makes
+  /// the layer gives it those that it keeps.
+  std::optional<std::set<std::string>> only = {};
 };
 
 /// Builds one layer of `module` with its initial values.

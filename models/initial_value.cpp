@@ -1,13 +1,16 @@
 #include "models/initial_value.hpp"
 
-#include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
 #include <array>
+#include <atomic>
 #include <cmath>
 #include <numbers>
+#include <system_error>
+#include <thread>
 
 namespace troupe::models {
 
@@ -48,16 +51,46 @@ double uniform(std::uint32_t high, std::uint32_t low) {
   return static_cast<double>(bits + 1) * 0x1p-53;
 }
 
-void fill_normal(double* values, std::int64_t count, std::uint64_t key, double deviation) {
-  at::parallel_for(0, (count + 1) / 2, 4096, [&](std::int64_t begin, std::int64_t end) {
+constexpr std::int64_t kPairsOfPart = std::int64_t{1} << 15;  // About a millisecond.
+
+// Calls `run(begin, end)` on parts of [0, count) by so many threads at most, the caller's among
+// them. Threads of their own, as operators may have one alone, and only for as long as this takes.
+template <class Run>
+void run_in_parts(std::int64_t count, int threads, const Run& run) {
+  const std::int64_t parts = (count + kPairsOfPart - 1) / kPairsOfPart;
+  std::atomic<std::int64_t> next = 0;
+  const auto work = [&] {
+    for (auto part = next++; part < parts; part = next++)
+      run(part * kPairsOfPart, std::min(count, (part + 1) * kPairsOfPart));
+  };
+  std::vector<std::jthread> others;
+  try {
+    for (std::int64_t i = 1; i < std::min<std::int64_t>(threads, parts); ++i)
+      others.emplace_back(work);
+  } catch (const std::system_error&) {  // No more of them: those that there are do it.
+  }
+  work();
+}
+
+template <class T>
+void fill_normal(T* values, std::int64_t count, std::uint64_t key, double deviation, int threads) {
+  run_in_parts((count + 1) / 2, threads, [&](std::int64_t begin, std::int64_t end) {
     for (auto pair = begin; pair < end; ++pair) {
       const auto bits = philox(key, static_cast<std::uint64_t>(pair));
       const double radius = deviation * std::sqrt(-2 * std::log(uniform(bits[0], bits[1])));
       const double angle = 2 * std::numbers::pi * uniform(bits[2], bits[3]);
-      values[2 * pair] = radius * std::cos(angle);
-      if (2 * pair + 1 < count) values[2 * pair + 1] = radius * std::sin(angle);
+      values[2 * pair] = static_cast<T>(radius * std::cos(angle));
+      if (2 * pair + 1 < count) values[2 * pair + 1] = static_cast<T>(radius * std::sin(angle));
     }
   });
+}
+
+template <class T>
+at::Tensor normal(std::uint64_t key, const std::vector<std::int64_t>& shape, double deviation,
+                  const Drawing& drawing) {
+  auto value = at::empty(shape, drawing.dtype);
+  fill_normal(value.mutable_data_ptr<T>(), value.numel(), key, deviation, drawing.threads);
+  return value;
 }
 
 // Wavelengths grow geometrically from 2 pi to 10000 * 2 pi over half the channels.
@@ -75,16 +108,21 @@ void fill_sinusoid(double* values, std::int64_t positions, std::int64_t channels
 }  // namespace
 
 at::Tensor initial_value(std::uint64_t seed, const std::string& name,
-                         const std::vector<std::int64_t>& shape, Initial kind, double deviation) {
-  if (kind == Initial::ones) return at::ones(shape, at::kDouble);
-  if (kind == Initial::zeros) return at::zeros(shape, at::kDouble);
-  auto value = at::empty(shape, at::kDouble);
-  auto* data = value.mutable_data_ptr<double>();
-  if (kind == Initial::sinusoid)
-    fill_sinusoid(data, shape[0], shape[1]);
-  else
-    fill_normal(data, value.numel(), key_of(seed, name), deviation);
-  return value;
+                         const std::vector<std::int64_t>& shape, Initial kind, double deviation,
+                         Drawing drawing) {
+  if (kind == Initial::ones) return at::ones(shape, drawing.dtype);
+  if (kind == Initial::zeros) return at::zeros(shape, drawing.dtype);
+  if (kind == Initial::sinusoid) {
+    auto value = at::empty(shape, at::kDouble);
+    fill_sinusoid(value.mutable_data_ptr<double>(), shape[0], shape[1]);
+    return value.to(drawing.dtype);
+  }
+  const auto key = key_of(seed, name);
+  switch (drawing.dtype) {
+    case at::kFloat: return normal<float>(key, shape, deviation, drawing);
+    case at::kBFloat16: return normal<c10::BFloat16>(key, shape, deviation, drawing);
+    default: return normal<double>(key, shape, deviation, drawing);
+  }
 }
 
 }  // namespace troupe::models

@@ -29,7 +29,7 @@ Result<std::unique_ptr<ModelStage>> ModelStage::create(const ParallelPlan& plan,
       return Error{Errc::internal, "no configuration for module '" + spec.name + "'", {}, {}};
     Run run{range, {}};
     auto layer_options = options;
-    layer_options.with_values = false;
+    layer_options.only.emplace();
     for (std::int32_t index = range.layers.begin; index < range.layers.end; ++index) {
       auto layer = models::make_layer(*config, modules, index, layer_options);
       if (!layer.ok()) return std::move(layer).error();

@@ -1,6 +1,7 @@
 #include "engine/reference/whole_model.hpp"
 
 #include <chrono>
+#include <thread>
 
 #include "engine/iteration/skipped_steps.hpp"
 #include "engine/setup/initial_layers.hpp"
@@ -16,6 +17,7 @@ Result<WholeModel> WholeModel::create(const JobSetup& setup) {
     auto& layers = whole.layers_.emplace_back();
     auto options = setup.layers;
     options.trainable = !spec.freeze;
+    options.threads = static_cast<int>(std::thread::hardware_concurrency());
     for (std::size_t i = 0; i < spec.layers.size(); ++i) {
       auto layer = initial.make({ModuleId{m}, static_cast<std::int32_t>(i)}, options);
       if (!layer.ok()) return std::move(layer).error();

@@ -71,7 +71,9 @@ std::vector<Error> problems_of(const JobSetup& setup, ModuleId id, const ModuleC
 Result<std::unique_ptr<models::Layer>> InitialLayers::make(LayerId id,
                                                            const models::LayerOptions& options) {
   const ModuleConfig& module = config_of(setup_, id.module);
-  auto layer = models::make_layer(module, setup_.modules(), id.layer, options);
+  auto wanted = options;
+  wanted.draws = options.draws && module.init.empty();
+  auto layer = models::make_layer(module, setup_.modules(), id.layer, wanted);
   if (!layer.ok() || module.init.empty()) return layer;
   if (auto filled = fill(*layer.value(), module.init); !filled.ok())
     return std::move(filled).error();
@@ -86,6 +88,7 @@ Status InitialLayers::fill(models::Layer& layer, const std::string& from) {
     saved = std::make_unique<state::SavedValues>(std::move(opened).value());
   }
   for (auto& parameter : layer.parameters()) {
+    if (!parameter.value.defined()) continue;
     const at::Tensor target = parameter.value.detach();
     const auto value = saved->read(parameter.name, target.scalar_type());
     if (!value.ok()) return value.error();
@@ -94,6 +97,11 @@ Status InitialLayers::fill(models::Layer& layer, const std::string& from) {
     target.copy_(value.value());
   }
   return Done{};
+}
+
+int drawing_threads(const job::Cluster& cluster, NodeId node, int cores) {
+  const auto nodes = node.value < cluster.local_nodes ? cluster.local_nodes : 1;
+  return std::max(1, cores / std::max(1, nodes * cluster.devices_per_node));
 }
 
 Status resolve_init(job::Job& job) {

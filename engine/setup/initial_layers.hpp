@@ -33,6 +33,11 @@ class InitialLayers {
   std::map<std::string, std::unique_ptr<state::SavedValues>> open_;
 };
 
+/// Threads that a device of `node` may draw first values with: its share of the machine's `cores`
+/// (0: unknown), as all devices draw at once, and nobody trains yet; at least 1. Nodes that the
+/// head starts share its machine, any other node has one to itself.
+int drawing_threads(const job::Cluster& cluster, NodeId node, int cores);
+
 /// Puts what is read in the place of what the job file names as `init` of its modules, so that all
 /// nodes read the same. Errors: as `state::find_saved_values`, at the key.
 Status resolve_init(job::Job& job);

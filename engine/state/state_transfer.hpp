@@ -53,6 +53,7 @@ class StateTransfer {
   transport::Tag tag_of(const Message& message) const;
   Status begin();
   Status make_from_seed();
+  Status give(models::Layer& layer, const std::vector<ShardKey>& pieces);
   Status read_checkpoint();
   Status send(const Message& message);
   Status post_receives();

@@ -1,4 +1,5 @@
 #include "engine/setup/job_setup.hpp"
+#include "engine/setup/initial_layers.hpp"
 #include "models/llama/family.hpp"
 #include "models/qwen2_vl/family.hpp"
 #include "tests/engine/tiny_job.hpp"
@@ -93,6 +94,16 @@ TEST_CASE("epochs and samples are as many steps as it takes to consume them", "[
   job.train.duration = {job::DurationUnit::epochs, 2};
   CHECK(TrainingLength(job, data::Epochs(10).grown(1, {14})).steps() == 7);
   CHECK(length_of(job::DurationUnit::samples, 10).reached(3, 0));
+}
+
+TEST_CASE("devices that draw at once share the cores of their machine", "[engine]") {
+  job::Cluster cluster;
+  cluster.local_nodes = 2;
+  cluster.devices_per_node = 3;
+  CHECK(drawing_threads(cluster, NodeId{0}, 16) == 2);  // Six devices on 16 cores.
+  CHECK(drawing_threads(cluster, NodeId{2}, 16) == 5);  // Three, on a machine of their own.
+  CHECK(drawing_threads(cluster, NodeId{1}, 4) == 1);
+  CHECK(drawing_threads(cluster, NodeId{0}, 0) == 1);  // Nobody knows how many there are.
 }
 
 TEST_CASE("where tokens decide, the rate falls with their share", "[engine]") {

@@ -182,7 +182,7 @@ TEST_CASE("state from the seed is what layers are made with", "[engine]") {
       const auto made =
           models::make_layer(setup.modules()[0], setup.modules(), index, setup.layers).value();
       auto options = setup.layers;
-      options.with_values = false;
+      options.only.emplace();
       const auto bound =
           models::make_layer(setup.modules()[0], setup.modules(), index, options).value();
       REQUIRE(store.bind(*bound).ok());

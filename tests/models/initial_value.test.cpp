@@ -28,6 +28,59 @@ TEST_CASE("initial values depend on seed and name alone", "[models]") {
   CHECK(normal(1, "a", 101).narrow(0, 0, 100).equal(normal(1, "a", 100)));
 }
 
+TEST_CASE("initial values are those of every release", "[models]") {
+  // By Philox, Box-Muller and the key as initial_value.cpp has them, in Python's own arithmetic.
+  // Checkpoints, references and runs of other releases begin with these.
+  const auto values = normal(1, "a", 100001);
+  const std::pair<std::int64_t, double> expected[] = {
+      {0, 0.5728822796779188},
+      {1, 0.29487970086421594},
+      {2, 3.431748936955708},
+      {70001, 1.5954625060752667},
+  };
+  for (const auto& [element, value] : expected) {
+    CAPTURE(element);
+    CHECK(std::abs(values[element].item<double>() - value) < 1e-14);
+  }
+}
+
+TEST_CASE("threads and types change no bit of an initial value", "[models][property]") {
+  for (const std::int64_t count : {1, 2, 65535, 65536, 65537, 300001}) {
+    const auto exact = normal(3, "w", count);
+    for (const auto dtype : {at::kDouble, at::kFloat, at::kBFloat16})
+      for (const int threads : {1, 2, 3, 8}) {
+        CAPTURE(count, threads);
+        const auto drawn = initial_value(3, "w", {count}, Initial::normal, 2, {dtype, threads});
+        CHECK(drawn.scalar_type() == dtype);
+        CHECK(drawn.equal(exact.to(dtype)));
+      }
+  }
+  const auto positions = initial_value(3, "p", {5, 4}, Initial::sinusoid, 0);
+  CHECK(initial_value(3, "p", {5, 4}, Initial::sinusoid, 0, {at::kFloat, 8})
+            .equal(positions.to(at::kFloat)));
+}
+
+TEST_CASE("a layer has values of the parameters that are asked for", "[models]") {
+  auto all = small_model();
+  all[4].config.edit<LlmConfig>().tie_word_embeddings = true;
+  LayerOptions options{.dtype = at::kDouble, .seed = 3};
+  const auto last = static_cast<int>(make_chain(all[4], all).layers.size()) - 1;
+  const auto whole = make_layer(all[4], all, last, options).value();
+  options.only = {whole->parameters()[0].name};  // The norm without the embedding's matrix.
+  const auto part = make_layer(all[4], all, last, options).value();
+  CHECK(part->parameters()[0].value.equal(whole->parameters()[0].value));
+  CHECK(part->parameters()[1].name == whole->parameters()[1].name);
+  CHECK_FALSE(part->parameters()[1].value.defined());
+  options.only.reset();
+  options.draws = false;
+  const auto empty = make_layer(all[4], all, last, options).value();
+  for (std::size_t i = 0; i < empty->parameters().size(); ++i) {
+    const auto& value = empty->parameters()[i].value;
+    CHECK(value.sizes() == whole->parameters()[i].value.sizes());
+    CHECK(value.requires_grad());
+  }
+}
+
 TEST_CASE("initial values are normal with the given deviation", "[models][property]") {
   // 200,000 values: the mean's standard error is 2 / 447 = 0.0045, the deviation's 0.0032.
   const auto values = normal(5, "x", 200000);
