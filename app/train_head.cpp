@@ -38,11 +38,11 @@ using namespace actors;
 void announce(const Opened& opened, const observe::Logger& logger) {
   const auto& job = opened.setup.job;
   std::int64_t parameters = 0, trained = 0;
-  for (const auto& module : opened.setup.model.modules)
-    for (const auto& layer : module.layers) {
-      parameters += layer.parameter_elements + layer.constant_elements;
-      if (!module.freeze) trained += layer.parameter_elements;
-    }
+  for (std::size_t m = 0; m < opened.setup.model.modules.size(); ++m) {
+    const auto own = module_elements(opened.setup.model, ModuleId{m});
+    parameters += own.all;
+    trained += own.trained;
+  }
   logger.info(job.job.name + ": " + with_unit(parameters) + " parameters (" + with_unit(trained) +
               " trained), " + counted(opened.data.records, "sample") + ", " +
               counted(job.cluster.nodes, "node") + ", " + observe::layout_words(opened.plan) +

@@ -22,20 +22,19 @@ struct Options {
   bool resolved = false;
 };
 
-std::string parts_text(const ModuleSpec& module) {
-  std::int64_t elements = 0;
-  for (const auto& layer : module.layers)
-    elements += layer.parameter_elements + layer.constant_elements;
+std::string parts_text(const ModelGraph& model, ModuleId id) {
+  const ModuleSpec& module = model.at(id);
   return std::to_string(module.layers.size()) +
-         (module.layers.size() == 1 ? " layer, " : " layers, ") + with_unit(elements) +
-         " parameters" + (module.freeze ? ", frozen" : "") +
+         (module.layers.size() == 1 ? " layer, " : " layers, ") +
+         with_unit(module_elements(model, id).all) + " parameters" +
+         (module.freeze ? ", frozen" : "") +
          (module.attention == AttentionRule::modality ? ", attention by modality" : "");
 }
 
 /// What the job would do, in a few lines.
 void print_summary(const job::Job& job, const ModelGraph& model, const ParallelPlan& plan) {
-  for (const auto& module : model.modules)
-    std::cout << "  " << module.name << ": " << parts_text(module) << '\n';
+  for (std::size_t m = 0; m < model.modules.size(); ++m)
+    std::cout << "  " << model.modules[m].name << ": " << parts_text(model, ModuleId{m}) << '\n';
   std::cout << "  layout: " << observe::layout_words(plan) << " on " << job.cluster.nodes
             << (job.cluster.nodes == 1 ? " node\n" : " nodes\n");
   for (const std::string& line : engine::standby_lines(plan, job.train.dtype))

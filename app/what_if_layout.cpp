@@ -42,14 +42,19 @@ std::vector<RankList> nodes_of_pipelines(const scheduler::AutoLayout& layout) {
 std::vector<std::int64_t> bytes_of_layers(const Planning& planning) {
   const auto dtype = planning.setup.job.train.dtype;
   const double element = scheduler::bytes_per_element(dtype);
-  const double gradient = dtype == Dtype::fp64 ? 8 : 4;
-  const double trained = scheduler::state_bytes_per_trained_element(dtype) - gradient;
+  const double trained = scheduler::state_bytes_per_trained_element(dtype) -
+                         scheduler::gradient_bytes_per_element(dtype);
   std::vector<std::int64_t> bytes;
-  for (const auto& module : planning.setup.model.modules)
-    for (const auto& layer : module.layers)
+  const ModelGraph& model = planning.setup.model;
+  for (std::size_t m = 0; m < model.modules.size(); ++m)
+    for (std::size_t l = 0; l < model.modules[m].layers.size(); ++l) {
+      const LayerSpec& layer = model.modules[m].layers[l];
+      const auto elements = layer.parameter_elements +
+                            tied_elements_begun(model, {ModuleId{m}, static_cast<std::int32_t>(l)});
       bytes.push_back(static_cast<std::int64_t>(
-          static_cast<double>(layer.parameter_elements) * (module.freeze ? element : trained) +
+          static_cast<double>(elements) * (model.modules[m].freeze ? element : trained) +
           static_cast<double>(layer.constant_elements) * element));
+    }
   return bytes;
 }
 

@@ -65,18 +65,10 @@ std::string parameters_text(const RunRecord& run) {
   const auto& model = run.plan->plan.model;
   for (std::size_t m = 0; m < model.modules.size(); ++m) {
     const auto& module = model.modules[m];
-    std::int64_t own = 0;
-    // A parameter of two layers belongs to none of them.
-    for (const auto& tied : model.tied)
-      if (!tied.layers.empty() && tied.layers.front().module.index() == m)
-        own += tied.parameter_elements;
-    if (!module.freeze) trained += own;
-    for (const auto& layer : module.layers) {
-      own += layer.parameter_elements + layer.constant_elements;
-      if (!module.freeze) trained += layer.parameter_elements;
-    }
-    all += own;
-    modules.push_back(module.name + " " + in_words(own) + (module.freeze ? " (frozen)" : ""));
+    const auto own = module_elements(model, ModuleId{m});
+    all += own.all;
+    trained += own.trained;
+    modules.push_back(module.name + " " + in_words(own.all) + (module.freeze ? " (frozen)" : ""));
   }
   return in_words(all) +
          (trained == all ? ", all trained" : ", of which " + in_words(trained) + " are trained") +

@@ -37,6 +37,15 @@ std::int64_t elements_of(const ParallelPlan& plan, const Stage& stage) {
       const auto& spec = plan.model.at(run.module).layers[static_cast<std::size_t>(layer)];
       count += spec.parameter_elements + spec.constant_elements;
     }
+  // A stage keeps a tied parameter that any of its layers uses, once.
+  for (const auto& tied : plan.model.tied)
+    if (std::any_of(tied.layers.begin(), tied.layers.end(), [&](const LayerId& use) {
+          return std::any_of(stage.runs.begin(), stage.runs.end(), [&](const LayerRun& run) {
+            return run.module == use.module && run.layers.begin <= use.layer &&
+                   use.layer < run.layers.end;
+          });
+        }))
+      count += tied.parameter_elements;
   return count;
 }
 

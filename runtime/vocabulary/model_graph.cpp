@@ -28,6 +28,26 @@ bool anything_trains_up_to(const ModelGraph& graph, ModuleId module, std::int32_
 
 }  // namespace
 
+std::int64_t tied_elements_begun(const ModelGraph& graph, LayerId layer) {
+  std::int64_t count = 0;
+  for (const TiedParameter& tied : graph.tied)
+    if (!tied.layers.empty() && tied.layers.front() == layer) count += tied.parameter_elements;
+  return count;
+}
+
+ModuleElements module_elements(const ModelGraph& graph, ModuleId module) {
+  ModuleElements sum;
+  const ModuleSpec& spec = graph.at(module);
+  for (std::size_t l = 0; l < spec.layers.size(); ++l) {
+    const LayerSpec& layer = spec.layers[l];
+    const auto learned = layer.parameter_elements +
+                         tied_elements_begun(graph, {module, static_cast<std::int32_t>(l)});
+    sum.all += learned + layer.constant_elements;
+    if (!spec.freeze) sum.trained += learned;
+  }
+  return sum;
+}
+
 bool trains(const ModelGraph& graph, LayerId layer) {
   return !graph.at(layer.module).freeze && has_parameters(graph, layer);
 }

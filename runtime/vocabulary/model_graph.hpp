@@ -139,6 +139,17 @@ struct ModelGraph {
   }
 };
 
+/// Parameters of a module, tied ones once, at the layer that uses them first.
+struct ModuleElements {
+  std::int64_t all = 0;      ///< That are stored, constants too.
+  std::int64_t trained = 0;  ///< 0 where the module is frozen.
+};
+ModuleElements module_elements(const ModelGraph& graph, ModuleId module);
+
+/// Elements of tied parameters that this layer is the first to use; `LayerSpec` does not count
+/// them.
+std::int64_t tied_elements_begun(const ModelGraph& graph, LayerId layer);
+
 /// True if this layer has parameters, its own or tied ones, and its module is not frozen.
 bool trains(const ModelGraph& graph, LayerId layer);
 

@@ -16,11 +16,15 @@ double bytes_per_element(Dtype dtype) {
   return static_cast<double>(bytes_per_element(StateKind::value, dtype));
 }
 
+double gradient_bytes_per_element(Dtype dtype) {  // In the type of either moment.
+  return static_cast<double>(bytes_per_element(StateKind::moments, dtype)) / 2;
+}
+
 double state_bytes_per_trained_element(Dtype dtype) {
-  const std::int64_t moments = bytes_per_element(StateKind::moments, dtype);
-  const std::int64_t gradient = moments / 2;  // In the type of either moment.
-  return static_cast<double>(bytes_per_element(StateKind::value, dtype) +
-                             bytes_per_element(StateKind::master, dtype) + moments + gradient);
+  return gradient_bytes_per_element(dtype) +
+         static_cast<double>(bytes_per_element(StateKind::value, dtype) +
+                             bytes_per_element(StateKind::master, dtype) +
+                             bytes_per_element(StateKind::moments, dtype));
 }
 
 }  // namespace troupe::scheduler

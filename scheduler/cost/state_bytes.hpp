@@ -17,6 +17,9 @@ std::int64_t bytes_per_element(StateKind kind, Dtype dtype);
 /// Bytes of one element of parameters and rows.
 double bytes_per_element(Dtype dtype);
 
+/// Bytes of one element of a gradient that is being added up: fp32, for fp64 fp64.
+double gradient_bytes_per_element(Dtype dtype);
+
 /// Bytes that training keeps per element that trains: parameter, gradient, AdamW's two moments, and
 /// for bf16 an fp32 master copy (gradients and moments are fp32 too). fp32: 16, bf16: 18, fp64: 32.
 double state_bytes_per_trained_element(Dtype dtype);

@@ -4,6 +4,7 @@
 #include "scheduler/state/standby_holders.hpp"
 #include "scheduler/state/state_moves.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <map>
 #include <memory>
@@ -20,12 +21,30 @@ struct StageState {
   double groups = 0;
 };
 
+/// Whether a layer of a stage uses a tied parameter before all others of the stage do: all uses
+/// share what the stage keeps.
+bool is_first_use(const Stage& stage, const TiedParameter& tied, LayerId layer) {
+  const auto use = std::find_if(tied.layers.begin(), tied.layers.end(), [&](const LayerId& user) {
+    return std::any_of(stage.runs.begin(), stage.runs.end(), [&](const LayerRun& run) {
+      return run.module == user.module && run.layers.begin <= user.layer &&
+             user.layer < run.layers.end;
+    });
+  });
+  return use != tied.layers.end() && *use == layer;
+}
+
 std::vector<StageState> stage_states(const ParallelPlan& plan, const PredictionOptions& options) {
   std::vector<StageState> states(plan.stages.size());
   for (const auto& group : plan.groups)
-    for (const auto& holder : group.uses) {
-      StageState& state = states[holder.stage.index()];
-      const auto elements = static_cast<double>(group.elements_at(plan.at(holder.stage).grid.tp));
+    for (std::size_t u = 0; u < group.uses.size(); ++u) {
+      const StageId stage = group.uses[u].stage;
+      StageState& state = states[stage.index()];
+      const auto elements = static_cast<double>(group.elements_at(plan.at(stage).grid.tp));
+      // Of a tied one that is here already, each further use has a gradient of its own.
+      if (u > 0 && group.uses[u - 1].stage == stage) {
+        state.bytes += elements * gradient_bytes_per_element(options.dtype);
+        continue;
+      }
       state.elements += elements;
       state.groups += 1;
       state.bytes += elements * state_bytes_per_trained_element(options.dtype);
@@ -44,9 +63,8 @@ std::vector<StageState> stage_states(const ParallelPlan& plan, const PredictionO
         if (!module.freeze) continue;
         keep(split_over(spec.parameter_elements, spec.splits, tp));
         for (const auto& tied : plan.model.tied)
-          for (const LayerId use : tied.layers)
-            if (use == LayerId{run.module, layer})
-              keep(split_over(tied.parameter_elements, tied.splits, tp));
+          if (is_first_use(plan.stages[s], tied, {run.module, layer}))
+            keep(split_over(tied.parameter_elements, tied.splits, tp));
       }
     }
   }

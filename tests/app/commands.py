@@ -94,6 +94,14 @@ def check_all(commands):
 
     answer = commands.run("validate", "job.toml", "train.steps=3", "--set", "job.seed=7", "train.global_batch_size=4")
     commands.expect("a good job has no problems", answer, answer.stdout.startswith("job.toml: no problems\n") and not answer.stderr)
+    # By hand: a vocabulary of 1000 and 8 columns, which embedding and head share or have twice; a block of four matrices of
+    # 8 x 8, three of 8 x 16 and two norms of 8; the last norm.
+    small = "modules.llm.config={vocab_size=1000,hidden_size=8,num_hidden_layers=1,intermediate_size=16,num_attention_heads=2,num_key_value_heads=2,tie_word_embeddings=%s}"
+    for tied, count, shown in (("true", 8000 + 4 * 64 + 3 * 128 + 3 * 8, "8.66 k"), ("false", 2 * 8000 + 4 * 64 + 3 * 128 + 3 * 8, "16.66 k")):
+        answer = commands.run("validate", "job.toml", small % tied)
+        commands.expect(f"validate counts {count} parameters", answer, f"llm: 3 layers, {shown} parameters" in answer.stdout)
+        answer = commands.run("train", "job.toml", small % tied, "job.run_dir=counted", "train.steps=1", "--fresh")
+        commands.expect(f"training counts {count} parameters", answer, f"{shown} parameters ({shown} trained)" in answer.stdout + answer.stderr)
     check_warnings(commands)
     answer = commands.run("validate", "job.toml", "--resolved", "train.steps=3", "--set", "job.seed=7")
     commands.expect("the resolved job tells origins", answer,

@@ -135,6 +135,26 @@ TEST_CASE("state is what training keeps, by dtype", "[scheduler]") {
   CHECK(bytes(place_by_hand(graph, {}, {1, 1}).value(), Dtype::bf16) == 38 * 2);
 }
 
+TEST_CASE("a stage keeps and updates a tied parameter once, with a gradient per use",
+          "[scheduler]") {
+  // By hand: 33 elements of the layers, 40 of the first and the last one. fp32: 16 and 4 bytes.
+  auto graph = text_llm(3);
+  graph.tied = {{"llm.embed", {{ModuleId{0}, 0}, {ModuleId{0}, 2}}, 40}};
+  PredictionOptions options;
+  options.speeds.optimizer_group_ms = 0.5;
+  options.speeds.optimizer_elements_per_s = 1000;
+  const auto together = place_by_hand(graph, {}, {1, 1}).value();
+  const auto costs = predicted_costs(together, cost_model(graph), {}, options).value();
+  CHECK(costs.state_bytes(StageId{0}) == (33 + 40) * 16 + 40 * 4);
+  CHECK(costs.optimizer_ms(StageId{0}) == Approx(4 * 0.5 + 33 + 40));
+  // Where the two are apart each keeps all of it.
+  const auto apart = place_by_hand(graph, {}, {2, 1}).value();
+  const auto bytes = stage_state_bytes(apart, options);
+  CHECK(bytes[0] + bytes[1] == (33 + 2 * 40) * 16);
+  graph.modules[0].freeze = true;
+  CHECK(stage_state_bytes(place_by_hand(graph, {}, {1, 1}).value(), options)[0] == (33 + 40) * 4);
+}
+
 TEST_CASE("updates take a time per group and one per element", "[scheduler]") {
   const auto plan = place_by_hand(text_llm(3), {}, {1, 1}).value();
   PredictionOptions options;

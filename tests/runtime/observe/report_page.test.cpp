@@ -87,6 +87,19 @@ TEST_CASE("a page begins with what the job was, where it ran and how it ended", 
   CHECK(place(page, "<h3>Where a step") < place(page, "<h2>Step by step"));
 }
 
+TEST_CASE("each stage of the table counts what is tied and it keeps, once", "[observe]") {
+  auto run = run_of(60);
+  run.plan = RecordedPlan{1, testing::example_plan()};
+  run.plan->plan.model.tied[0].parameter_elements = 40'000'000;
+  const auto page = page_of(run);
+  // Two stages hold an end each, the last one both.
+  std::size_t rows = 0;
+  for (auto at = page.find("<td>40</td></tr>"); at != std::string::npos;
+       at = page.find("<td>40</td></tr>", at + 1))
+    ++rows;
+  CHECK(rows == 3);
+}
+
 TEST_CASE("an older run's page says what is not known", "[observe]") {
   const auto page = page_of(run_of(60));
   CHECK_THAT(page, ContainsSubstring("<dt>Date</dt><dd><span class=\"muted\">not recorded"));

@@ -51,5 +51,20 @@ TEST_CASE("a layer whose only parameter is tied counts as trainable", "[vocabula
   CHECK(needs_input_gradient(graph, {ModuleId{0}, 1}));
 }
 
+TEST_CASE("a module's parameters are all it stores, tied ones once", "[vocabulary]") {
+  // By hand: layers of 5, 7 and 3 elements, a constant of 2, and 40 that the first and the last
+  // use.
+  ModelGraph graph;
+  graph.modules = {{"audio", ModuleKind::encoder, true, {ModuleId{1}}, {{"conv", 9, 4}}, 4, 4},
+                   {"llm", ModuleKind::llm, false, {}, {{"embed", 5}, {"a", 7, 2}, {"head", 3}}}};
+  graph.tied = {{"llm.embed", {{ModuleId{1}, 0}, {ModuleId{1}, 2}}, 40}};
+  CHECK(module_elements(graph, ModuleId{1}).all == 5 + 7 + 3 + 2 + 40);
+  CHECK(module_elements(graph, ModuleId{1}).trained == 5 + 7 + 3 + 40);
+  CHECK(module_elements(graph, ModuleId{0}).all == 13);
+  CHECK(module_elements(graph, ModuleId{0}).trained == 0);  // It is frozen.
+  CHECK(tied_elements_begun(graph, {ModuleId{1}, 0}) == 40);
+  CHECK(tied_elements_begun(graph, {ModuleId{1}, 2}) == 0);
+}
+
 }  // namespace
 }  // namespace troupe
