@@ -15,6 +15,7 @@
 
 #include "engine/profiling/measured_attention.hpp"
 #include "engine/profiling/measured_kind.hpp"
+#include "engine/profiling/plausible_values.hpp"
 #include "engine/state/memory_count.hpp"
 #include "kernels/deferred_gradients.hpp"
 #include "models/family/registry.hpp"
@@ -27,7 +28,10 @@ namespace {
 
 using scheduler::PartCost;
 
-constexpr TokenCount kPackedLength = 64;  // Of the short sequences that show the linear part.
+/// Of the short sequences that show the linear part, whose attention is taken off again: on a
+/// processor next to nothing. A device's kernels start anew for each, which takes longer than what
+/// they and the rest of the layer do: what is left would be the scatter of a large number.
+constexpr TokenCount kPackedLength = 64, kPackedOnDevice = 1024;
 constexpr MeasuredRuns::Limits kRuns{3, 7, 40};
 constexpr std::int64_t kCopies = 4;
 constexpr std::int64_t kColdBytes = std::int64_t{16} << 20;  // More than a core's own caches hold.
@@ -60,10 +64,12 @@ Result<Layers> make_layers(const JobSetup& setup, const ModuleConfig& module,
                            const LayerKind& kind) {
   auto options = setup.layers;
   options.trainable = true;  // Freezing is the planner's affair.
+  options.draws = false;
   Layers layers;
   do {
     auto layer = models::make_layer(module, setup.modules(), kind.example.layer, options);
     if (!layer.ok()) return std::move(layer).error();
+    fill_plausibly(*layer.value());
     layers.push_back(std::move(layer).value());
   } while (std::ssize(layers) < std::min<std::int64_t>(kCopies, kind.layers) &&
            bytes_of(*layers.front()).count() < kColdBytes);
@@ -201,10 +207,10 @@ class KindBench::Bench {
     return at::TensorOptions().dtype(setup_.layers.dtype).device(setup_.layers.device);
   }
 
-  static std::vector<std::int64_t> packed(TokenCount tokens) {
-    if (tokens <= kPackedLength) return {tokens};
-    return std::vector<std::int64_t>(static_cast<std::size_t>(tokens / kPackedLength),
-                                     kPackedLength);
+  std::vector<std::int64_t> packed(TokenCount tokens) const {
+    const bool on_host = setup_.layers.device.is_cpu();
+    const auto length = std::min(tokens, on_host ? kPackedLength : kPackedOnDevice);
+    return std::vector<std::int64_t>(static_cast<std::size_t>(tokens / length), length);
   }
 
   models::PackedBatch batch_of(TokenCount tokens, std::vector<std::int64_t> segments) const {
@@ -387,11 +393,5 @@ bool KindBench::backward() { return bench_->backward(); }
 MeasuredPoint KindBench::finish() { return bench_->finish(); }
 Bytes KindBench::parameters() { return bench_->parameters(); }
 std::size_t KindBench::copies() const { return bench_->copies(); }
-
-const ModuleConfig& config_of(const JobSetup& setup, ModuleId module) {
-  const auto& name = setup.model.at(module).name;
-  return *std::find_if(setup.modules().begin(), setup.modules().end(),
-                       [&](const ModuleConfig& config) { return config.name == name; });
-}
 
 }  // namespace troupe::engine

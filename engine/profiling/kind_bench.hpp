@@ -24,9 +24,6 @@ struct LayerKind {
   std::int32_t layers = 1;  ///< Of this kind, one after another in the module.
 };
 
-/// The job's configuration of a module. REQUIRES: `module` is one of `setup.model`.
-const ModuleConfig& config_of(const JobSetup& setup, ModuleId module);
-
 /// A size of a kind, and how it was measured.
 struct MeasuredPoint {
   scheduler::ProfilePoint point;
@@ -53,7 +50,8 @@ class KindBench {
   /// So kinds take turns: `begin` is true where a run is so small that it would otherwise find the
   /// caches as the run before left them; such a kind wants others to run in between.
   ///
-  /// Linear part: the layer on rows packed as sequences of at most 64, less the attention in it.
+  /// Linear part: the layer on rows packed as sequences of at most 64 (1024 on a device that is no
+  /// processor), less the attention in it.
   /// Attention: the attention kernel alone on one sequence. The gradient of the input is timed with
   /// weight gradients deferred, those after it, as the engine splits a backward; a first layer,
   /// which has no rows before it, has all of its backward in the weight gradient. Sizes of the

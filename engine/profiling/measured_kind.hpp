@@ -9,6 +9,9 @@
 
 namespace troupe::engine {
 
+/// The job's configuration of a module. REQUIRES: `module` is one of `setup.model`.
+const ModuleConfig& config_of(const JobSetup& setup, ModuleId module);
+
 /// What the layers of this kind compute, as their family says.
 LayerWork work_of(const JobSetup& setup, const LayerKind& kind);
 

@@ -1,9 +1,11 @@
 #include "engine/profiling/profile_layers.hpp"
 
 #include <c10/util/Exception.h>
-#include "models/family/registry.hpp"
 
 #include <algorithm>
+
+#include "engine/profiling/measured_kind.hpp"
+#include "models/family/registry.hpp"
 
 namespace troupe::engine {
 

@@ -35,15 +35,13 @@ double waited_wall_ms(c10::Device place) {
   return clock_ms(CLOCK_MONOTONIC);
 }
 
-double run_probe(c10::Device place) {
+double run_probe() {
   constexpr std::int64_t kSide = 128;  // Three matrices of 64 KiB.
   constexpr int kTimes = 4;            // The first one finds the caches cold.
   const c10::NoGradGuard no_grad;
-  const at::Tensor left = at::ones({kSide, kSide}, place), right = at::ones({kSide, kSide}, place);
-  const bool by_processor = place.is_cpu() && !several_threads();
-  const auto now_ms = [&] {
-    return by_processor ? clock_ms(CLOCK_THREAD_CPUTIME_ID) : waited_wall_ms(place);
-  };
+  const at::Tensor left = at::ones({kSide, kSide}), right = at::ones({kSide, kSide});
+  const clockid_t clock = several_threads() ? CLOCK_MONOTONIC : CLOCK_THREAD_CPUTIME_ID;
+  const auto now_ms = [clock] { return clock_ms(clock); };
   double fastest_ms = 0;
   for (int i = 0; i < kTimes; ++i) {
     const double begin = now_ms();
@@ -54,13 +52,41 @@ double run_probe(c10::Device place) {
   return fastest_ms;
 }
 
+/// Products on a device, launched one behind the other and waited for once.
+class DeviceProbe {
+ public:
+  explicit DeviceProbe(c10::Device place)
+      : place_(place), left_(at::ones({kSide, kSide}, place)), right_(left_.clone()) {
+    constexpr int kTried = 8;
+    run(1);  // Loads what a product needs.
+    const double one_ms = run(kTried) / kTried;
+    times_ = static_cast<int>(std::clamp(kProbeMs / std::max(one_ms, 1e-6), 1.0, kTimesMax));
+  }
+
+  double operator()() const { return run(times_); }
+
+ private:
+  static constexpr std::int64_t kSide = 512;
+  static constexpr double kProbeMs = 0.5, kTimesMax = 64;
+
+  double run(int times) const {
+    const c10::NoGradGuard no_grad;
+    const double begin = waited_wall_ms(place_);
+    for (int i = 0; i < times; ++i) at::matmul(left_, right_);
+    return waited_wall_ms(place_) - begin;
+  }
+
+  c10::Device place_;
+  at::Tensor left_, right_;
+  int times_ = 1;
+};
+
 }  // namespace
 
 MeasuringClocks machine_clocks(c10::Device place) {
   const auto wall_ms = [place] { return waited_wall_ms(place); };
-  const auto probe_ms = [place] { return run_probe(place); };
-  if (!place.is_cpu()) return {wall_ms, wall_ms, probe_ms};
-  return {wall_ms, [] { return clock_ms(CLOCK_THREAD_CPUTIME_ID); }, probe_ms};
+  if (!place.is_cpu()) return {wall_ms, wall_ms, DeviceProbe(place), kDevicePaceMax};
+  return {wall_ms, [] { return clock_ms(CLOCK_THREAD_CPUTIME_ID); }, run_probe};
 }
 
 QuietWatch::QuietWatch(MeasuringClocks clocks, double repeat_ms_max, double fastest_probe_ms)
@@ -107,7 +133,7 @@ bool QuietWatch::quiet(const Reading& reading) const {
   const double away_ms = reading.wall_ms - reading.processor_ms;
   const double share = several_threads() ? kAwayOfSeveralMax : kAwayMax;
   return away_ms <= std::max(kAwayMsMin, share * reading.wall_ms) &&
-         reading.probe_ms <= kPaceMax * fastest_probe_ms_;
+         reading.probe_ms <= clocks_.pace_max * fastest_probe_ms_;
 }
 
 double QuietWatch::disturbance(const Reading& reading) const {

@@ -25,12 +25,19 @@ struct MeasuringClocks {
   std::function<double()> processor_ms;  ///< The same, of the calling thread.
   /// Does a fixed piece of work; milliseconds that it took, on the clock of the operators.
   std::function<double()> probe_ms;
+  /// A probe that takes more than the fastest one times this was slowed by something else.
+  double pace_max = 1.15;
 };
+
+/// An accelerator lowers its own clock by as much and more while it works hard, and runs so when it
+/// trains: what is slower than this has to share it.
+inline constexpr double kDevicePaceMax = 1.7;
 
 /// The clocks of this machine. The probe is a product of two matrices that stay in a core's own
 /// caches, a few times; the fastest counts. Cost of a probe: about half a millisecond.
 /// Of a device that is no processor: it is waited for before the wall clock is read, which both
-/// times are then, and the probe runs there.
+/// times are then, and the probe runs there: as many products, one behind the other, as take half a
+/// millisecond, since a single one would show little but how long a launch and a wait take.
 MeasuringClocks machine_clocks(c10::Device place = c10::kCPU);
 
 /// Share of a repetition's wall time that its thread may be away. With several operator threads it
@@ -38,8 +45,6 @@ MeasuringClocks machine_clocks(c10::Device place = c10::kCPU);
 inline constexpr double kAwayMax = 0.05, kAwayOfSeveralMax = 0.25;
 /// Below it the clocks themselves, and the system's own work, show.
 inline constexpr double kAwayMsMin = 0.02;
-/// A probe that takes more than the fastest one times this was slowed by something.
-inline constexpr double kPaceMax = 1.15;
 /// A profile of which more than this share was disturbed was taken on a busy machine.
 inline constexpr double kDisturbedShareMax = 0.2;
 

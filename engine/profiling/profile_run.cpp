@@ -29,7 +29,8 @@ namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
 /// Raised whenever a change of the profiler makes older numbers wrong.
-constexpr const char* kProfiler = "profiler 6";
+/// Of processors, and of other devices.
+constexpr const char *kProfiler = "profiler 6", *kDeviceProfiler = "profiler 7";
 
 std::string processor() {
   std::ifstream info("/proc/cpuinfo");
@@ -332,8 +333,10 @@ void describe_quietness(const StoredProfile& stored, ObtainedProfile& obtained) 
 }  // namespace
 
 ProfileKey profile_key(const JobSetup& setup) {
-  return {hash_of(model_text(setup)), device_text(setup.job.cluster.device),
-          std::string("LibTorch ") + TORCH_VERSION + ", " + kProfiler,
+  const std::string& device = setup.job.cluster.device;
+  return {hash_of(model_text(setup)), device_text(device),
+          std::string("LibTorch ") + TORCH_VERSION + ", " +
+              (device == "cpu" ? kProfiler : kDeviceProfiler),
           dtype_word(setup.job.train.dtype), setup.job.cluster.threads_per_device};
 }
 

@@ -110,7 +110,8 @@ Result<scheduler::LinkSpeed> measure_link(const char* backend, const char* trans
 /// Milliseconds of an update of `tensors` parameters of `elements` each, as a stage does it.
 double update_ms(const JobSetup& setup, int tensors, std::int64_t elements, QuietWatch& watch) {
   std::vector<models::Parameter> parameters;
-  const auto options = at::TensorOptions().dtype(setup.layers.dtype).requires_grad(true);
+  const auto options =
+      at::TensorOptions().dtype(setup.layers.dtype).device(setup.layers.device).requires_grad(true);
   for (int i = 0; i < tensors; ++i)
     parameters.push_back({"p" + std::to_string(i), at::randn({elements}, options), false});
   std::vector<models::Parameter*> pointers;
@@ -119,11 +120,26 @@ double update_ms(const JobSetup& setup, int tensors, std::int64_t elements, Quie
   return quiet_ms(watch, [&] { state.update(setup.adamw, 1, 1e-3, 1); });
 }
 
+/// Elements per second, of updates so large that an accelerator takes several times as long for
+/// them as for starting one, which takes `small_ms`.
+double update_elements_per_s(const JobSetup& setup, int tensors, std::int64_t small,
+                             double small_ms, QuietWatch& watch) {
+  constexpr std::int64_t kLarge = std::int64_t{1} << 16, kLargest = std::int64_t{1} << 22;
+  constexpr double kClearly = 4;
+  for (std::int64_t large = kLarge;; large *= 4) {
+    const double ms = update_ms(setup, tensors, large, watch);
+    if (ms >= kClearly * small_ms || large >= kLargest)
+      return static_cast<double>(tensors * (large - small)) * 1000 / std::max(1e-6, ms - small_ms);
+  }
+}
+
 double reduce_gigabytes_per_s(const JobSetup& setup, QuietWatch& watch) {
-  constexpr std::int64_t kElements = 1 << 20;
+  const bool on_host = setup.layers.device.is_cpu();
+  const std::int64_t elements = std::int64_t{1} << (on_host ? 20 : 24);  // Much beside a launch.
   const auto type = setup.layers.dtype == at::kDouble ? at::kDouble : at::kFloat;
-  const at::Tensor sum = at::randn({kElements}, at::TensorOptions().dtype(type));
-  const at::Tensor other = at::randn({kElements}, at::TensorOptions().dtype(type));
+  const auto options = at::TensorOptions().dtype(type).device(setup.layers.device);
+  const at::Tensor sum = at::randn({elements}, options);
+  const at::Tensor other = at::randn({elements}, options);
   const double ms = quiet_ms(watch, [&] { sum.add_(other); });
   return static_cast<double>(sum.nbytes()) / (std::max(ms, 1e-6) * 1e6);
 }
@@ -133,7 +149,7 @@ double reduce_gigabytes_per_s(const JobSetup& setup, QuietWatch& watch) {
 Result<scheduler::DeviceSpeeds> measure_speeds(const JobSetup& setup, QuietWatch& watch) {
   // A layer's group has about ten tensors.
   constexpr int kTensors = 10;
-  constexpr std::int64_t kSmall = 64, kLarge = 65536;
+  constexpr std::int64_t kSmall = 64;
   scheduler::DeviceSpeeds speeds;
   const auto node = measure_link("inproc");
   const auto machine = measure_link("ucx");
@@ -145,9 +161,7 @@ Result<scheduler::DeviceSpeeds> measure_speeds(const JobSetup& setup, QuietWatch
   speeds.network = network.value();
   try {
     const double small = update_ms(setup, kTensors, kSmall, watch);
-    const double large = update_ms(setup, kTensors, kLarge, watch);
-    const double elements = static_cast<double>(kTensors * (kLarge - kSmall));
-    speeds.optimizer_elements_per_s = elements * 1000 / std::max(1e-6, large - small);
+    speeds.optimizer_elements_per_s = update_elements_per_s(setup, kTensors, kSmall, small, watch);
     speeds.optimizer_group_ms = small;
     speeds.reduce_gigabytes_per_s = reduce_gigabytes_per_s(setup, watch);
   } catch (const c10::Error& error) {

@@ -46,6 +46,16 @@ TEST_CASE("time away from the core and a slow core are no quiet", "[engine]") {
   CHECK(watch.disturbance({20, 10, 1.5}) == 3);
 }
 
+TEST_CASE("a device may slow down by itself, not by half", "[engine]") {
+  const Threads one(1);
+  FakeMachine machine;
+  auto clocks = machine.clocks();
+  clocks.pace_max = kDevicePaceMax;
+  QuietWatch watch(clocks, 0);
+  CHECK(watch.quiet({100, 100, 1.5}));
+  CHECK_FALSE(watch.quiet({100, 100, 2}));  // Somebody else has every other moment.
+}
+
 TEST_CASE("several operator threads are timed by the wall, and may wait for each other",
           "[engine]") {
   FakeMachine machine;
