@@ -21,11 +21,11 @@ std::string gpu_words(const GpuFacts& facts) {
 }  // namespace
 
 Finding check_build(const BuildFacts& facts) {
-  const std::string found =
-      facts.version + ", " + facts.build_type +
-      (facts.sanitizers.empty() ? "" : " with " + facts.sanitizers) + ", " + facts.compiler + "; " +
-      facts.libraries + "; transports " + facts.transports +
-      (facts.has_cuda ? "; CUDA kernels built in, not used in training yet" : "; CUDA left out");
+  const std::string found = facts.version + ", " + facts.build_type +
+                            (facts.sanitizers.empty() ? "" : " with " + facts.sanitizers) + ", " +
+                            facts.compiler + "; " + facts.libraries + "; transports " +
+                            facts.transports +
+                            (facts.has_cuda ? "; CUDA kernels built in" : "; CUDA left out");
   if (facts.build_type == "release" && facts.sanitizers.empty()) return fine("build", found);
   return warning("build", found + "; several times slower than a release",
                  "train with `scripts/build release`");
