@@ -31,4 +31,9 @@ HeadSizes check_heads(const at::Tensor& query, const at::Tensor& key, const at::
   return {rows, query.size(1), key.size(1), query.size(2)};
 }
 
+at::Tensor as_working(const at::Tensor& heads) {
+  const auto working = heads.to(working_type(heads));
+  return working.stride(2) == 1 ? working : working.contiguous();
+}
+
 }  // namespace troupe::kernels

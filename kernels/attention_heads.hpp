@@ -35,4 +35,7 @@ inline at::ScalarType working_type(const at::Tensor& heads) {
   return heads.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
 }
 
+/// In the type to compute in, each head's elements end to end.
+at::Tensor as_working(const at::Tensor& heads);
+
 }  // namespace troupe::kernels

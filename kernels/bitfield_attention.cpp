@@ -24,12 +24,6 @@ struct TilesHolder : torch::CustomClassHolder {
   std::shared_ptr<const MaskTiles> tiles;
 };
 
-// In the type to compute in, each head's elements end to end.
-at::Tensor as_working(const at::Tensor& heads) {
-  const auto working = heads.to(working_type(heads));
-  return working.stride(2) == 1 ? working : working.contiguous();
-}
-
 template <class T>
 cpu::HeadRows<const T> read_rows(const at::Tensor& heads) {
   return {heads.const_data_ptr<T>(), heads.stride(0), heads.stride(1)};

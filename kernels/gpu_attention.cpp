@@ -21,14 +21,9 @@ bool takes_bf16(const at::Tensor& heads) {
   return heads.scalar_type() == at::kBFloat16 && gpu::takes_bf16(heads.size(2));
 }
 
-// As the kernels read them: elements of a head end to end; for tensor cores at multiples of 16
-// bytes. Other bf16 heads are computed in fp32.
+// As the kernels read them; bf16 heads that tensor cores do not take are computed in fp32.
 at::Tensor as_read(const at::Tensor& heads, bool bf16) {
-  const auto typed = bf16 ? heads : heads.to(working_type(heads));
-  const auto whole = [&](std::int64_t stride) { return !bf16 || stride % 8 == 0; };
-  const bool fits = typed.stride(2) == 1 && whole(typed.stride(0)) && whole(typed.stride(1)) &&
-                    reinterpret_cast<std::uintptr_t>(typed.const_data_ptr()) % 16 == 0;
-  return fits ? typed : typed.clone(at::MemoryFormat::Contiguous);
+  return bf16 ? gpu::aligned_heads(heads) : as_working(heads);
 }
 
 gpu::HeadRows rows_of(const at::Tensor& heads) {

@@ -115,15 +115,10 @@ at::Tensor attend_pack(const at::Tensor& query, const at::Tensor& key, const at:
                        const std::vector<std::int64_t>& segments, bool causal) {
   const auto starts = starts_of(segments, query.device());
   const auto longest = *std::max_element(segments.begin(), segments.end());
-  const auto dense = [](const at::Tensor& heads) {
-    const bool fits = heads.stride(2) == 1 && heads.stride(0) % 8 == 0 &&
-                      heads.stride(1) % 8 == 0 &&
-                      reinterpret_cast<std::uintptr_t>(heads.const_data_ptr()) % 16 == 0;
-    return fits ? heads : heads.clone(at::MemoryFormat::Contiguous);
-  };
-  return std::get<0>(at::_flash_attention_forward(dense(query), dense(key), dense(value), starts,
-                                                  starts, longest, longest, /*dropout_p=*/0, causal,
-                                                  /*return_debug_mask=*/false));
+  return std::get<0>(at::_flash_attention_forward(
+      gpu::aligned_heads(query), gpu::aligned_heads(key), gpu::aligned_heads(value), starts, starts,
+      longest, longest, /*dropout_p=*/0, causal,
+      /*return_debug_mask=*/false));
 }
 
 at::Tensor attend_by_segment(const at::Tensor& query, const at::Tensor& key,

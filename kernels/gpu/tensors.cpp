@@ -3,6 +3,8 @@
 #include <c10/core/Stream.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <cstdint>
+
 #include "kernels/gpu/support.hpp"
 
 namespace troupe::kernels::gpu {
@@ -20,6 +22,12 @@ Element element_of(const at::Tensor& tensor) {
 
 at::ScalarType wide_type(const at::Tensor& tensor) {
   return tensor.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+}
+
+at::Tensor aligned_heads(const at::Tensor& heads) {
+  const bool fits = heads.stride(2) == 1 && heads.stride(0) % 8 == 0 && heads.stride(1) % 8 == 0 &&
+                    reinterpret_cast<std::uintptr_t>(heads.const_data_ptr()) % 16 == 0;
+  return fits ? heads : heads.clone(at::MemoryFormat::Contiguous);
 }
 
 Place::Place(const at::Tensor& tensor)

@@ -21,6 +21,10 @@ Element element_of(const at::Tensor& tensor);
 /// The type that kernels compute in.
 at::ScalarType wide_type(const at::Tensor& tensor);
 
+/// bf16 [rows, heads, dim] as kernels on tensor cores read them: a head's elements end to end, rows
+/// and heads at multiples of 16 bytes; a copy where they do not lie so. REQUIRES: dim % 8 == 0.
+at::Tensor aligned_heads(const at::Tensor& heads);
+
 /// Where to launch work on a tensor: while it lives, the tensor's device is this thread's.
 struct Place {
   explicit Place(const at::Tensor& tensor);

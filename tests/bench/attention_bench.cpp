@@ -21,46 +21,19 @@
 
 #include "kernels/bitfield_attention.hpp"
 #include "kernels/packed_attention.hpp"
+#include "tests/bench/attention_masks.hpp"
 #include "tests/bench/report.hpp"
 
 using namespace troupe;
 using namespace troupe::kernels;
+using troupe::bench::masks;
 using troupe::bench::median;
+using troupe::bench::NamedMask;
 using troupe::bench::report;
 
 namespace {
 
 constexpr std::int64_t kHeads = 4;
-
-struct NamedMask {
-  std::string name;
-  std::vector<TokenSample> samples;
-  bool causal = false;  // Text alone: LibTorch needs no matrix, a segment at a time.
-};
-
-// Text of 160 tokens before each image of 576, text at the end.
-TokenSample with_images(TokenCount tokens) {
-  TokenSample sample{tokens, {}};
-  for (TokenCount at = 160; at + 576 <= tokens; at += 160 + 576)
-    sample.spans.push_back({at, at + 576});
-  return sample;
-}
-
-// Samples of many lengths: a half, a quarter and so on, the last two equal.
-template <class Make>
-std::vector<TokenSample> packed(TokenCount tokens, Make make) {
-  std::vector<TokenSample> samples;
-  for (TokenCount left = tokens; left > 0; left -= samples.back().tokens)
-    samples.push_back(make(left > 256 ? left / 2 : left));
-  return samples;
-}
-
-std::vector<NamedMask> masks(TokenCount tokens) {
-  const auto text = [](TokenCount length) { return TokenSample{length, {}}; };
-  return {{"full", {{tokens, {{0, tokens}}}}},       {"causal", {text(tokens)}, true},
-          {"prefix", {{tokens, {{0, tokens / 4}}}}}, {"embedded", {with_images(tokens)}},
-          {"packed", packed(tokens, with_images)},   {"packed text", packed(tokens, text), true}};
-}
 
 struct Heads {
   at::Tensor query, key, value, d_out;

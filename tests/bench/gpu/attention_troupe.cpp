@@ -24,6 +24,7 @@
 #include "kernels/bitfield_attention.hpp"
 #include "kernels/gpu_query.hpp"
 #include "kernels/packed_attention.hpp"
+#include "tests/bench/attention_masks.hpp"
 
 using namespace troupe;
 using namespace troupe::kernels;
@@ -31,35 +32,6 @@ using namespace troupe::kernels;
 namespace {
 
 constexpr std::int64_t kHeads = 32, kKvHeads = 8;
-
-struct NamedMask {
-  std::string name;
-  std::vector<TokenSample> samples;
-};
-
-// Text of 160 tokens before each image of 576, text at the end.
-TokenSample with_images(TokenCount tokens) {
-  TokenSample sample{tokens, {}};
-  for (TokenCount at = 160; at + 576 <= tokens; at += 160 + 576)
-    sample.spans.push_back({at, at + 576});
-  return sample;
-}
-
-template <class Make>
-std::vector<TokenSample> packed(TokenCount tokens, Make make) {
-  std::vector<TokenSample> samples;
-  for (TokenCount left = tokens; left > 0; left -= samples.back().tokens)
-    samples.push_back(make(left > 256 ? left / 2 : left));
-  return samples;
-}
-
-std::vector<NamedMask> masks(TokenCount tokens) {
-  const auto text = [](TokenCount length) { return TokenSample{length, {}}; };
-  return {{"causal", {text(tokens)}},
-          {"embedded", {with_images(tokens)}},
-          {"packed", packed(tokens, with_images)},
-          {"packed text", packed(tokens, text)}};
-}
 
 // Between events on the stream, which has other work until all is launched: launches are not
 // measured.
@@ -110,11 +82,12 @@ void measure(const std::string& name, TokenCount tokens, std::int64_t dim, int r
 }
 
 void measure_all(TokenCount tokens, std::int64_t dim, int repeats) {
-  for (const auto& [name, samples] : masks(tokens)) {
+  for (const auto& [name, samples, causal] : bench::masks(tokens)) {
+    if (name == "full" || name == "prefix") continue;  // Its peers are not measured under these.
     const auto tiles = std::make_shared<const MaskTiles>(TokenMask::from_samples(samples).value(),
                                                          kAttentionTiles);
     measure(name, tokens, dim, repeats, [&](auto... x) { return bitfield_attention(x..., tiles); });
-    if (name.find("embedded") != std::string::npos || name == "packed") continue;
+    if (!causal) continue;
     std::vector<std::int64_t> segments;
     for (const auto& sample : samples) segments.push_back(sample.tokens);
     measure(name + ", library", tokens, dim, repeats,
