@@ -264,8 +264,10 @@ TEST_CASE("what was received counts until work has it", "[engine]") {
   for (Cluster* cluster : {&prompt, &late}) train(*cluster, 0);
   for (std::size_t device = 0; device < 4; ++device) {
     const DeviceReport here = late.executor(device).take_report();
+    const DeviceReport there = prompt.executor(device).take_report();
     CHECK(here.peak_received <= late.executor(device).receive_bound());
-    CHECK(here.peak_activations >= prompt.executor(device).take_report().peak_activations);
+    // How much lies received beside the stages' own is a matter of who was faster; the rest is not.
+    CHECK(here.peak_activations + there.peak_received >= there.peak_activations);
   }
 }
 
