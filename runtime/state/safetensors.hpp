@@ -71,7 +71,7 @@ Result<TensorMap> read_safetensors(const std::filesystem::path& path);
 /// device; the largest element size comes first, then names ascend, so that every tensor is
 /// aligned. `metadata` is written as given, plus `format: pt`, which Python's loaders ask for.
 ///
-/// `digest`: takes the file's bytes as they are written, while the disk works.
+/// `digest`: takes the file's bytes, on another thread while they are written.
 ///
 /// Errors:
 /// - invalid_argument: an undefined tensor, a type the format lacks, or the name `__metadata__`.
