@@ -26,7 +26,7 @@ int train_by_reference(const Opened& opened, const std::string& microbatches) {
   if (!run.ok()) return report(run.error());
   const auto& [folder, logger, log_file] = run.value();
   at::set_num_threads(opened.setup.job.cluster.threads_per_device);
-  std::atomic<bool> stop{false}, done{false};
+  std::atomic<bool> stop{false}, save{false}, done{false};
   int signal = 0;
   std::atomic<std::int64_t> step{opened.resume.progress.step + 1};
   std::atomic<std::int64_t> saved{opened.resume.progress.step};
@@ -38,12 +38,20 @@ int train_by_reference(const Opened& opened, const std::string& microbatches) {
                 : std::string("there is no checkpoint to resume from"));
   };
   std::thread watcher([&] {
-    while (!done && !stop)
-      if ((signal = wait_for_signal({}, std::chrono::milliseconds(50))) != 0) stop = true;
-    // A step may take long, and nothing of it is kept; what was done before it is saved.
-    const auto deadline = std::chrono::steady_clock::now() + actors::seconds(stop_timeout_s);
-    while (!done && std::chrono::steady_clock::now() < deadline)
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    while (!done && !stop) {
+      const int heard = wait_for_signal({SIGUSR1}, std::chrono::milliseconds(50));
+      if (heard == SIGUSR1) save = true;
+      if (heard == 0 || !ends_process(heard)) continue;
+      signal = heard;
+      stop = true;
+    }
+    // A step may take long, and nothing of it is kept; what was done before it is saved. A second
+    // signal ends the process at once.
+    const auto told = std::chrono::steady_clock::now();
+    while (!done && std::chrono::steady_clock::now() < told + actors::seconds(stop_timeout_s))
+      if (ends_process(wait_for_signal({}, std::chrono::milliseconds(20))) &&
+          std::chrono::steady_clock::now() > told + kSameSignal)
+        break;
     if (done) return;
     const int code = saved > 0 ? kResumable : 128 + signal;
     record_end(folder->path(), code, "stopped " + stopped());
@@ -54,14 +62,16 @@ int train_by_reference(const Opened& opened, const std::string& microbatches) {
   std::optional<observe::StepReporter> reporter;
   engine::ReferenceOptions reference;
   reference.stop = &stop;
+  reference.save = &save;
   reference.resume = opened.resume;
   reference.data = engine::data_order(opened.setup.job, opened.data, opened.resume);
   reference.build = build_id();
   reference.resolved_job = opened.resolved;
-  reference.on_save = [&](std::int64_t at, const Status& status) {
-    if (!status.ok())
+  reference.on_save = [&](std::int64_t at, const Result<std::vector<Error>>& left_behind) {
+    if (!left_behind.ok())
       return logger.warning("no checkpoint of step " + std::to_string(at) + ": " +
-                            to_string(status.error()));
+                            to_string(left_behind.error()));
+    for (const Error& error : left_behind.value()) logger.warning(to_string(error));
     saved = at;
     if (opened.endpoint) opened.endpoint->show_checkpoint(std::chrono::system_clock::now());
     logger.info("step " + std::to_string(at) + " saved");

@@ -129,8 +129,11 @@ Result<Run> open_run(const Opened& opened, observe::Console& console, const std:
                                                 recorded, progress.generation);
   if (!folder.ok()) return std::move(folder).error();
   state::discard_leftovers(job.checkpoint_dir());
-  if (!opened.resume.is_start())
-    state::supersede_checkpoints(job.checkpoint_dir(), progress.step, progress.generation);
+  const bool older = !state::checkpoints_in(job.checkpoint_dir()).empty();
+  const auto unmoved =
+      state::supersede_checkpoints(job.checkpoint_dir(), progress.step, progress.generation);
+  // The oldest steps are removed first: those of a job that begins, beside what stays there.
+  if (opened.resume.is_start() && !unmoved.empty()) return unmoved.front();
   const observe::LoggerOptions options{.node_name = name,
                                        .file = folder.value().path() / engine::RunFolder::kLogFile};
   auto logger = observe::Logger::create(&console, options);
@@ -153,6 +156,10 @@ Result<Run> open_run(const Opened& opened, observe::Console& console, const std:
     log.info("the run folder was still locked by " + opened.left_behind + ", which is gone");
   if (const auto& moved = folder.value().moved_to())
     log.info("begins anew: an older run was moved to " + moved->string());
+  if (opened.resume.is_start() && older)
+    log.info("begins anew: checkpoints of an older run were moved to " +
+             (job.checkpoint_dir() / "superseded").string());
+  for (const Error& error : unmoved) log.warning(engine::warning_text(error));
   if (opened.endpoint) show_figures(opened, folder.value(), log);
   for (const auto& warning : opened.warnings) log.warning(warning);
   if (auto noted = record_begin(folder.value().path(), opened.run_id, job, order); !noted.ok())

@@ -14,6 +14,8 @@ namespace {
 using Self = RecorderActor::stateful_pointer<RecorderState>;
 
 constexpr auto kCollectTimeout = std::chrono::seconds(60);
+/// Of lines that the disk does not take: what is kept in memory before the job ends.
+constexpr std::size_t kUnwrittenMax = std::size_t{64} << 20;
 
 void check(Self self, const Status& status) {
   if (status.ok() || self->state.failed) return;
@@ -21,15 +23,52 @@ void check(Self self, const Status& status) {
   self->send(self->state.supervisor, failed_atom::value, status.error());
 }
 
+/// Of lines: a disk that is full for a while costs no training and no line.
+void check_lines(Self self, const Status& status) {
+  auto& state = self->state;
+  const std::size_t unwritten = state.folder->unwritten();
+  if (status.ok() && unwritten == 0) {
+    if (std::exchange(state.lacks_room, false))
+      state.logger.info("the run folder can be written again; no line is missing");
+    return;
+  }
+  if (status.ok()) return;
+  if (status.error().code != Errc::io_failed || unwritten > kUnwrittenMax)
+    return check(self, status);
+  if (!std::exchange(state.lacks_room, true))
+    state.logger.warning(to_string(status.error()) +
+                         "\ntraining goes on; lines are kept in memory until they can be written");
+}
+
+/// Lines that were written, but that a power cut may take.
+void sync(Self self) {
+  auto& state = self->state;
+  const Status synced = state.folder->sync();
+  if (synced.ok() || state.folder->unwritten() > 0) return check_lines(self, synced);
+  if (!std::exchange(state.is_sync_refused, true))
+    state.logger.warning("lines of the run folder may not outlive a crash of this machine: " +
+                         to_string(synced.error()));
+}
+
+/// A trace that cannot be written any more stays as it is.
+void check_trace(Self self, const Status& status) {
+  auto& state = self->state;
+  if (status.ok()) return;
+  state.trace.reset();
+  state.traces_end = true;
+  state.logger.warning("no traces from here on: " + to_string(status.error()));
+}
+
 /// Opens the traces where they are not open yet, and names what follows in them.
 void open_trace(Self self) {
   auto& state = self->state;
+  if (state.traces_end) return;
   if (!state.trace) {
     auto opened = observe::RunTrace::open(state.folder->path(), state.trace_origin_ns);
-    if (!opened.ok()) return check(self, opened.error());
+    if (!opened.ok()) return check_trace(self, opened.error());
     state.trace = std::move(opened).value();
   }
-  check(self, state.trace->set_names(observe::trace_names(state.plan)));
+  check_trace(self, state.trace->set_names(observe::trace_names(state.plan)));
 }
 
 void write_configuration(Self self, const Configuration& configuration) {
@@ -47,7 +86,7 @@ void write_batch(Self self, const engine::PlannedBatch& batch) {
   for (const auto& dropped : batch.dropped)
     state.logger.warning("dropped " + data::to_string(dropped.why));
   state.stage_times.add_check(batch.check_ms);
-  check(self, state.folder->write_batch(batch));
+  check_lines(self, state.folder->write_batch(batch));
 }
 
 std::string observed_words(const observers::Tally& observed) {
@@ -59,7 +98,8 @@ void write_trace(Self self, const StepRecord& record) {
   auto& state = self->state;
   if (!state.trace) return;
   const auto before = state.trace->stride();
-  check(self, state.trace->write(record.events, record.prediction.events));
+  check_trace(self, state.trace->write(record.events, record.prediction.events));
+  if (!state.trace) return;
   if (const auto stride = state.trace->stride(); stride > before)
     state.logger.info("trace.json was full: between its first and last steps it keeps those that " +
                       std::to_string(stride) + " divides");
@@ -81,7 +121,7 @@ void note_observed(Self self, const StepRecord& record) {
 
 void write_step(Self self, const StepRecord& record) {
   auto& state = self->state;
-  check(self, state.folder->write_step(record.metrics, record.ids));
+  check_lines(self, state.folder->write_step(record.metrics, record.ids));
   write_trace(self, record);
   state.reporter->report(record.metrics);
   note_observed(self, record);
@@ -138,15 +178,26 @@ RecorderActor::behavior_type recorder(Self self, std::shared_ptr<engine::RunFold
       },
       [self](const PlannedBatchPtr& batch) { write_batch(self, *batch); },
       [self](const StepRecordPtr& record) { write_step(self, *record); },
-      [self](const RunEventPtr& event) { check(self, self->state.folder->write_event(*event)); },
+      [self](const RunEventPtr& event) {
+        check_lines(self, self->state.folder->write_event(*event));
+      },
+      [self](save_atom) -> caf::result<save_atom> {
+        sync(self);
+        return save_atom::value;
+      },
       [self](collect_atom, Collection collection, EpochNumber epoch_number,
              const OffersPtr& offers) -> caf::result<finish_atom> {
         check(self, collect(self, collection, epoch_number, *offers));
+        if (collection == Collection::parameters) check(self, self->state.folder->sync());
         return finish_atom::value;
       },
       [self](finish_atom) {
         auto& recorded = self->state;
         recorded.reporter->finish();
+        sync(self);
+        if (const auto lost = recorded.folder->unwritten(); lost > 0)
+          recorded.logger.warning(std::to_string(lost) +
+                                  " bytes of lines were not written: the run folder lacks them");
         for (const auto& line : recorded.stage_times.lines(recorded.plan))
           recorded.logger.info(line);
         if (recorded.observed.shown + recorded.observed.dropped > 0)

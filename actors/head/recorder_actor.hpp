@@ -38,6 +38,9 @@ struct RecorderState {
   observers::Tally observed;  ///< So far.
   std::int64_t trace_origin_ns = 0;
   bool failed = false;
+  bool lacks_room = false;       ///< Lines wait for the disk.
+  bool is_sync_refused = false;  ///< That it is was said.
+  bool traces_end = false;       ///< What there is of them stays.
 
   static inline const char* name = "recorder";
 };

@@ -162,6 +162,9 @@ using RecorderActor = caf::typed_actor<
     caf::reacts_to<RunEventPtr>,
     // Receive these tensors over the head's transport and write them; then reply.
     caf::replies_to<collect_atom, Collection, EpochNumber, OffersPtr>::with<finish_atom>,
+    // Bring all lines so far to disk where it takes them, then reply: a checkpoint of a step comes
+    // after its lines.
+    caf::replies_to<save_atom>::with<save_atom>,
     // Take the progress bar down, then reply.
     caf::replies_to<finish_atom>::with<finish_atom>>;
 

@@ -235,7 +235,8 @@ void save(Self self, const SaveOrder& order) {
   if (tensors.empty()) return;
   const std::string name = "state-" + std::to_string(state.slot.node.value) + "." +
                            std::to_string(state.slot.local_index) + ".safetensors";
-  state.saver->start(order.number, std::filesystem::path(order.folder) / name, std::move(tensors));
+  state.saver->start(order.number, std::filesystem::path(order.folder) / name, std::move(tensors),
+                     !order.is_last);
 }
 
 void offer(Self self, Collection collection) {

@@ -128,7 +128,9 @@ struct Save {
   std::map<DeviceSlot, std::vector<ShardKey>> writers;
   std::map<DeviceSlot, SaveReport> shares;  ///< Of writers that are done.
   bool is_learned = false;                  ///< The scheduler has said what it learned.
+  bool is_recorded = false;                 ///< Lines of its steps are on disk, or take too long.
   bool is_written = false;                  ///< All are; the keeper has it.
+  bool is_called_late = false;              ///< That others wait for it was said.
   Time begun;
 };
 
@@ -136,11 +138,12 @@ struct Save {
 struct Saves {
   std::int64_t number = 0;  ///< Of those that were begun.
   std::optional<Save> running;
-  /// Folders of the newest saves that failed, by number: who was still writing there may have made
-  /// it again.
-  std::map<std::int64_t, std::filesystem::path> failed;
-  bool wanted = false;         ///< One is to begin as soon as it can.
-  bool ends_job = false;       ///< The job ends with the last of them.
+  /// The newest saves that failed, by number: who was still writing there may have made the folder
+  /// again, and the keeper may complete one that took too long after all.
+  std::map<std::int64_t, Save> failed;
+  bool wanted = false;    ///< One is to begin as soon as it can.
+  bool ends_job = false;  ///< The job ends with the last of them.
+  bool is_stop_called_short = false;
   std::int64_t last_step = 0;  ///< Of the newest whole one; 0: there is none.
   Time last_begun;
   double written_ms = 0;  ///< What the newest one took; the next step's metrics say so.

@@ -98,11 +98,17 @@ void end(Self self, JobEnd how) {
 }
 
 void fail(Self self, const Error& error) {
-  // Who is lost or late may be back, and nothing of the job is wrong.
-  const bool is_outer = error.code == Errc::transport_failed || error.code == Errc::timed_out;
+  // Who is lost or late may be back, a disk may have room again, and nothing of the job is wrong.
+  // One that never took a step is no such disk: who requeues the job would do so for ever.
+  const bool trained = self->state.phase == Phase::collecting ||
+                       self->state.progress.step > self->state.resources->resume.progress.step;
+  const bool is_disk = error.code == Errc::io_failed && trained;
+  const bool is_outer =
+      is_disk || error.code == Errc::transport_failed || error.code == Errc::timed_out;
   if (!is_outer || self->state.saves.last_step == 0)
     return end(self, {exit_code(error), to_string(error)});
-  const std::int32_t again = next_try(self->state);
+  // By itself no disk gets room.
+  const std::int32_t again = is_disk ? 0 : next_try(self->state);
   Error resumable = error;
   resumable.fix = how_to_go_on(self->state, again > 0);
   end(self, {kResumable, to_string(resumable), false, {}, again});

@@ -24,6 +24,9 @@ constexpr double kShareOfStop = 0.75;
 
 constexpr std::size_t kFailedKept = 16;
 
+/// What lines may take to come to disk: a run folder that hangs keeps no checkpoint elsewhere.
+constexpr std::chrono::seconds kRecordTime{3};
+
 std::filesystem::path folder_of(const SupervisorState& state) {
   return std::filesystem::absolute(state.resources->setup.job.checkpoint_dir());
 }
@@ -37,35 +40,14 @@ bool is_at_rest(const SupervisorState& state) {
 
 std::string step_text(std::int64_t step) { return "step " + std::to_string(step); }
 
-void begin_save(Self self) {
-  auto& state = self->state;
-  const Dtype dtype = state.resources->setup.job.train.dtype;
-  Saves& saves = state.saves;
-  saves.wanted = false;
-  saves.last_begun = now(self);
-  Save save;
-  save.number = ++saves.number;
-  save.progress = progress_now(state);
-  save.partial = state::partial_folder(folder_of(state), save.progress.step, save.number);
-  save.writers = scheduler::plan_save(state.placed, dtype);
-  save.begun = now(self);
-  for (std::size_t i = 0; i < state.nodes.size(); ++i) {
-    SaveOrder order{save.number, save.progress.step, save.partial.string(), {}};
-    for (const auto& [device, keys] : save.writers)
-      for (const ShardKey& key : keys)
-        if (device.node == NodeId{i}) order.shards.push_back({key, {device}});
-    send_to_node(self, state.nodes[i], std::move(order));
-  }
-  // It has heard of the step's end before, and of no later one.
-  self->send(state.colleagues.scheduler, save_atom::value, save.number);
-  saves.running = std::move(save);
-}
+void begin_save(Self self);
 
 /// The save has come to its end, well or not.
 void save_ended(Self self) {
   auto& state = self->state;
   state.saves.running.reset();
   if (state.stopping) return go_on_stopping(self);
+  if (is_at_rest(state) && state.saves.last_step == state.progress.step) state.saves.wanted = false;
   if (state.saves.wanted && is_at_rest(state)) begin_save(self);
   if (state.saves.ends_job && !saves_at_end(state)) end(self, {0, ""});
 }
@@ -74,7 +56,7 @@ void save_failed(Self self, Error error) {
   auto& state = self->state;
   const Save& save = *state.saves.running;
   self->send(state.colleagues.keeper, stop_atom::value, save.partial.string());
-  state.saves.failed[save.number] = save.partial;
+  state.saves.failed[save.number] = save;
   if (state.saves.failed.size() > kFailedKept) state.saves.failed.erase(state.saves.failed.begin());
   state.resources->logger.warning(
       "no checkpoint of " + step_text(save.progress.step) + ": " + to_string(error) +
@@ -108,17 +90,54 @@ state::CheckpointManifest manifest_of(const SupervisorState& state, const Save& 
   return manifest;
 }
 
-/// The keeper completes it once everything for its manifest has come.
+/// The keeper completes it once everything for its manifest has come, and lines of its steps are on
+/// disk, on which counts what goes on from it.
 void complete_if_written(Self self) {
   auto& state = self->state;
   auto& running = state.saves.running;
-  if (!running->is_learned || running->shares.size() < running->writers.size()) return;
+  if (!running->is_learned || !running->is_recorded ||
+      running->shares.size() < running->writers.size())
+    return;
   running->is_written = true;
   self->send(state.colleagues.keeper,
              std::make_shared<const WrittenCheckpoint>(WrittenCheckpoint{
                  running->number, running->partial,
                  state::checkpoint_folder(folder_of(state), running->progress.step),
                  manifest_of(state, *running), state.resources->resolved_job}));
+}
+
+void begin_save(Self self) {
+  auto& state = self->state;
+  const Dtype dtype = state.resources->setup.job.train.dtype;
+  Saves& saves = state.saves;
+  saves.wanted = false;
+  saves.last_begun = now(self);
+  Save save;
+  save.number = ++saves.number;
+  save.progress = progress_now(state);
+  save.partial = state::partial_folder(folder_of(state), save.progress.step, save.number);
+  save.writers = scheduler::plan_save(state.placed, dtype);
+  save.begun = now(self);
+  const bool is_last = state.stopping || (state.last_planned && state.steps.empty());
+  for (std::size_t i = 0; i < state.nodes.size(); ++i) {
+    SaveOrder order{save.number, save.progress.step, save.partial.string(), {}, is_last};
+    for (const auto& [device, keys] : save.writers)
+      for (const ShardKey& key : keys)
+        if (device.node == NodeId{i}) order.shards.push_back({key, {device}});
+    send_to_node(self, state.nodes[i], std::move(order));
+  }
+  // It has heard of the step's end before, and of no later one.
+  self->send(state.colleagues.scheduler, save_atom::value, save.number);
+  // The recorder has heard of it too, and of nothing that it takes longer for.
+  const auto recorded = [self, number = save.number] {
+    auto& running = self->state.saves.running;
+    if (!running || running->number != number) return;
+    running->is_recorded = true;
+    complete_if_written(self);
+  };
+  saves.running = std::move(save);
+  self->request(state.colleagues.recorder, kRecordTime, save_atom::value)
+      .then([recorded](save_atom) { recorded(); }, [recorded](const caf::error&) { recorded(); });
 }
 
 observe::RunEvent saved_event(const SupervisorState& state, const Save& save, Time now) {
@@ -135,6 +154,38 @@ observe::RunEvent saved_event(const SupervisorState& state, const Save& save, Ti
   event.rebuild_ms = milliseconds_between(save.begun, now) - event.copy_ms;
   event.tolerance_left = tolerance_of(state.placed);
   return event;
+}
+
+/// Says once what a stop of this job is too short for.
+void check_stop_time(Self self, double saving_ms) {
+  auto& state = self->state;
+  const double stop_s = state.resources->setup.job.cluster.stop_timeout_s;
+  if (saving_ms <= 1000 * kShareOfStop * stop_s ||
+      std::exchange(state.saves.is_stop_called_short, true))
+    return;
+  const auto whole = [](double seconds) { return std::to_string(std::lround(seconds)); };
+  state.resources->logger.warning(
+      "saving takes " + whole(saving_ms / 1000) + " s, and a job that is told to stop has " +
+      whole(stop_s) +
+      " s: it may lose what followed the newest checkpoint; raise cluster.stop_timeout_s to " +
+      whole(std::ceil(2 * saving_ms / 1000 / kShareOfStop)) + ", and what gives the job notice");
+}
+
+/// A checkpoint is complete.
+void note_saved(Self self, const Save& save, const KeptCheckpoint& kept) {
+  auto& state = self->state;
+  Saves& saves = state.saves;
+  const std::int64_t step = save.progress.step;
+  saves.last_step = std::max(saves.last_step, step);
+  saves.written_ms = milliseconds_between(save.begun, now(self));
+  const auto event = saved_event(state, save, now(self));
+  state.resources->logger.info(
+      step_text(step) + " saved: " + scheduler::byte_text(static_cast<double>(event.copy_bytes)) +
+      " in " + std::to_string(std::lround(saves.written_ms)) + " ms, " +
+      state::checkpoint_folder(folder_of(state), step).string());
+  for (const Error& error : kept.left_behind) state.resources->logger.warning(to_string(error));
+  self->send(state.colleagues.recorder, std::make_shared<const observe::RunEvent>(event));
+  check_stop_time(self, saves.written_ms);
 }
 
 bool is_due(const SupervisorState& state, Time now) {
@@ -171,7 +222,7 @@ void save_if_due(Self self) {
   if (!saves.running) return begin_save(self);
   // The last state of a job is not left out, only late.
   if (state.last_planned && state.steps.empty()) saves.wanted = true;
-  if (!saves.wanted)
+  if (!saves.wanted && !std::exchange(saves.running->is_called_late, true))
     state.resources->logger.warning(
         "no checkpoint of " + step_text(state.progress.step) + ": that of " +
         step_text(saves.running->progress.step) + " is still being written after " +
@@ -183,10 +234,15 @@ void want_save(Self self) {
   auto& state = self->state;
   if (state.phase == Phase::ending || state.phase == Phase::ended || state.stopping) return;
   // A state that changes right now is wanted as it will be.
-  state.saves.wanted = !is_at_rest(state) || state.saves.last_step != state.progress.step;
+  const auto& running = state.saves.running;
+  const bool at_rest = is_at_rest(state);
+  const bool on_its_way = at_rest && running && running->progress.step == state.progress.step;
+  const bool saved = at_rest && state.saves.last_step == state.progress.step;
+  state.saves.wanted = !saved && !on_its_way;
   if (!state.saves.wanted)
-    return state.resources->logger.info(step_text(state.progress.step) + " is saved already");
-  if (!state.saves.running && is_at_rest(state)) begin_save(self);
+    return state.resources->logger.info(step_text(state.progress.step) +
+                                        (saved ? " is saved already" : " is being saved already"));
+  if (!running && at_rest) begin_save(self);
 }
 
 void share_saved(Self self, const SaveReport& report) {
@@ -194,7 +250,7 @@ void share_saved(Self self, const SaveReport& report) {
   auto& running = state.saves.running;
   if (const auto failed = state.saves.failed.find(report.number);
       failed != state.saves.failed.end())
-    self->send(state.colleagues.keeper, stop_atom::value, failed->second.string());
+    self->send(state.colleagues.keeper, stop_atom::value, failed->second.partial.string());
   if (!running || running->number != report.number || running->is_written) return;
   if (!report.is_saved) {
     Error error = report.error;
@@ -217,19 +273,13 @@ void learned_for_save(Self self, std::int64_t number, const LearnedCosts& learne
 void checkpoint_kept(Self self, const KeptCheckpoint& kept) {
   auto& state = self->state;
   auto& saves = state.saves;
+  if (const auto late = saves.failed.extract(kept.number)) {
+    if (kept.status.ok()) note_saved(self, late.mapped(), kept);
+    return;
+  }
   if (!saves.running || saves.running->number != kept.number) return;
   if (!kept.status.ok()) return save_failed(self, kept.status.error());
-  const Save& save = *saves.running;
-  saves.last_step = save.progress.step;
-  saves.written_ms = milliseconds_between(save.begun, now(self));
-  const auto event = saved_event(state, save, now(self));
-  state.resources->logger.info(
-      step_text(save.progress.step) +
-      " saved: " + scheduler::byte_text(static_cast<double>(event.copy_bytes)) + " in " +
-      std::to_string(std::lround(saves.written_ms)) + " ms, " +
-      state::checkpoint_folder(folder_of(state), saves.last_step).string());
-  for (const Error& error : kept.left_behind) state.resources->logger.warning(to_string(error));
-  self->send(state.colleagues.recorder, std::make_shared<const observe::RunEvent>(event));
+  note_saved(self, *saves.running, kept);
   save_ended(self);
 }
 

@@ -28,8 +28,10 @@ struct ReferenceOptions {
   DataOrder data = {};      ///< Of the job (`data_order`), for its checkpoints.
   std::string build = {};   ///< Who writes them.
   std::string resolved_job = {};
-  /// Called after every attempt to save.
-  std::function<void(std::int64_t step, const Status&)> on_save = {};
+  /// Looked at and taken back after each step: true saves it.
+  std::atomic<bool>* save = nullptr;
+  /// Called after every attempt to save, with older checkpoints that could not be removed.
+  std::function<void(std::int64_t step, const Result<std::vector<Error>>&)> on_save = {};
 };
 
 /// One sample at a time: forward, backward, gradients added up in training order.

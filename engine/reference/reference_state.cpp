@@ -66,8 +66,9 @@ Status ReferenceState::load(const state::Checkpoint& checkpoint) const {
   return Done{};
 }
 
-Status ReferenceState::save(const JobSetup& setup, const JobProgress& progress,
-                            const std::string& build, const std::string& resolved_job) const {
+Result<std::vector<Error>> ReferenceState::save(const JobSetup& setup, const JobProgress& progress,
+                                                const std::string& build,
+                                                const std::string& resolved_job) const {
   state::CheckpointManifest manifest;
   manifest.job = setup.job.job.name;
   manifest.build = build;
@@ -97,18 +98,18 @@ Status ReferenceState::save(const JobSetup& setup, const JobProgress& progress,
   const auto partial = state::partial_folder(folder, progress.step, 1);
   const auto file = partial / kStateFile;
   state::Sha256 digest;
-  if (auto written = state::write_safetensors(file, tensors, {}, &digest); !written.ok())
-    return written;
+  if (auto written = state::write_safetensors(file, tensors, {}, &digest); !written.ok()) {
+    state::discard_checkpoint(partial);
+    return written.error();
+  }
   std::error_code code;
   manifest.files = {{kStateFile, static_cast<std::int64_t>(std::filesystem::file_size(file, code)),
                      digest.text()}};
   auto complete = state::complete_checkpoint(
       partial, state::checkpoint_folder(folder, progress.step), manifest, resolved_job);
-  if (complete.ok())
-    (void)state::remove_older_checkpoints(folder, setup.job.checkpoint.keep_last);
-  else
-    state::discard_checkpoint(partial);
-  return complete;
+  if (complete.ok()) return state::remove_older_checkpoints(folder, setup.job.checkpoint.keep_last);
+  state::discard_checkpoint(partial);
+  return complete.error();
 }
 
 }  // namespace troupe::engine

@@ -33,10 +33,10 @@ class ReferenceState {
   /// Puts what was saved into all copies. Errors: as `Checkpoint::read`.
   Status load(const state::Checkpoint& checkpoint) const;
 
-  /// `folder`/step-N with one file of state; older ones beyond `keep_last` go.
-  /// Errors: as `state::write_safetensors` and `state::complete_checkpoint`.
-  Status save(const JobSetup& setup, const JobProgress& progress, const std::string& build,
-              const std::string& resolved_job) const;
+  /// `folder`/step-N with one file of state; older ones beyond `keep_last` go. Returns which of
+  /// them could not. Errors: as `state::write_safetensors` and `state::complete_checkpoint`.
+  Result<std::vector<Error>> save(const JobSetup& setup, const JobProgress& progress,
+                                  const std::string& build, const std::string& resolved_job) const;
 
  private:
   struct Copy {

@@ -102,7 +102,8 @@ Status ReferenceLoop::save(const JobProgress& progress,
                            const std::function<ReferenceState()>& state) {
   auto saved = state().save(setup_, progress, options_.build, options_.resolved_job);
   if (options_.on_save) options_.on_save(progress.step, saved);
-  return saved;
+  if (!saved.ok()) return std::move(saved).error();
+  return Done{};
 }
 
 Status ReferenceLoop::run(const Step& step, const std::function<ReferenceState()>& state) {
@@ -117,9 +118,10 @@ Status ReferenceLoop::run(const Step& step, const std::function<ReferenceState()
   std::map<std::string, std::int64_t> bad;
   for (const auto& [id, batch] : progress.bad) bad.emplace(id, batch);
   auto last_save = std::chrono::steady_clock::now();
+  std::int64_t saved_step = progress.step;
   if (progress.step > 0 && length.reached(progress.step, tokens)) return Done{};
   for (std::int64_t number = progress.step + 1;; ++number) {
-    if (options_.stop && options_.stop->load() && progress.step > options_.resume.progress.step)
+    if (options_.stop && options_.stop->load() && progress.step > saved_step)
       if (auto saved = save(progress, state); !saved.ok()) return saved;
     if (options_.stop && options_.stop->load())
       return Error{Errc::cancelled, "stopped before step " + std::to_string(number), {}, {}};
@@ -163,8 +165,9 @@ Status ReferenceLoop::run(const Step& step, const std::function<ReferenceState()
     const std::chrono::duration<double, std::ratio<60>> since =
         std::chrono::steady_clock::now() - last_save;
     // A save that fails is told by `on_save`, and training goes on.
-    if (save_is_due(job.checkpoint, number, since.count(), is_last)) {
-      (void)save(progress, state);
+    const bool asked = options_.save && options_.save->exchange(false);
+    if (asked || save_is_due(job.checkpoint, number, since.count(), is_last)) {
+      if (save(progress, state).ok()) saved_step = number;
       last_save = std::chrono::steady_clock::now();
     }
     if (is_last) return Done{};

@@ -170,35 +170,67 @@ Status RunFolder::write_plan(const ParallelPlan& plan, EpochNumber epoch_number)
 }
 
 Status RunFolder::write_dropped(const std::vector<DroppedSample>& dropped, std::int64_t epoch) {
+  Status done = Done{};
   for (const DroppedSample& sample : dropped) {
     if (!bad_ids_.insert(sample.why.id).second) continue;
     auto written = bad_samples_.write(data::to_json_line(sample.why, epoch, sample.position));
-    if (!written.ok()) return written;
+    if (!written.ok()) done = std::move(written);
   }
-  return Done{};
+  return done;
 }
 
 Status RunFolder::write_batch(const PlannedBatch& batch) {
-  if (auto written = write_dropped(batch.dropped, batch.span.epoch); !written.ok()) return written;
-  if (batch.iteration.samples.empty()) return Done{};
-  return iterations_.write(observe::iteration_line(batch.iteration));
+  auto written = write_dropped(batch.dropped, batch.span.epoch);
+  if (batch.iteration.samples.empty()) return written;
+  auto planned = iterations_.write(observe::iteration_line(batch.iteration));
+  return written.ok() ? planned : written;
 }
 
 Status RunFolder::write_event(const observe::RunEvent& event) {
+  if (endpoint_) endpoint_->show(event);
+  untold_.push_back(observe::event_line(event));
+  return write_events();
+}
+
+Status RunFolder::write_events() {
+  if (untold_.empty()) return Done{};
   if (!events_) {
     auto opened = observe::LineFile::open(path_ / "events.jsonl", events_mode_);
     if (!opened.ok()) return std::move(opened).error();
     events_ = std::move(opened).value();
   }
-  if (endpoint_) endpoint_->show(event);
-  return events_->write(observe::event_line(event));
+  Status done = Done{};
+  for (const std::string& line : std::exchange(untold_, {}))
+    if (auto written = events_->write(line); !written.ok()) done = std::move(written);
+  return done;
 }
 
 Status RunFolder::write_step(const observe::StepMetrics& metrics,
                              const std::vector<std::string>& ids) {
   if (endpoint_) endpoint_->show(metrics);
-  if (auto written = metrics_.write(observe::metrics_line(metrics)); !written.ok()) return written;
-  return samples_.write(observe::samples_line(metrics.step, ids));
+  auto measured = metrics_.write(observe::metrics_line(metrics));
+  auto trained = samples_.write(observe::samples_line(metrics.step, ids));
+  return measured.ok() ? trained : measured;
+}
+
+Status RunFolder::sync() {
+  Status done = write_events();
+  for (observe::LineFile* file : files())
+    if (auto flushed = file->sync(); !flushed.ok()) done = std::move(flushed);
+  return done;
+}
+
+std::size_t RunFolder::unwritten() {
+  std::size_t bytes = 0;
+  for (const observe::LineFile* file : files()) bytes += file->unwritten();
+  for (const std::string& line : untold_) bytes += line.size() + 1;
+  return bytes;
+}
+
+std::vector<observe::LineFile*> RunFolder::files() {
+  std::vector<observe::LineFile*> all{&metrics_, &samples_, &bad_samples_, &iterations_};
+  if (events_) all.push_back(&*events_);
+  return all;
 }
 
 Status RunFolder::write_model(const std::map<std::string, at::Tensor>& parameters) {

@@ -70,6 +70,12 @@ class RunFolder {
   /// metrics.jsonl and samples.jsonl (ids in training order; none for a skipped step).
   Status write_step(const observe::StepMetrics& metrics, const std::vector<std::string>& ids);
 
+  /// Brings all lines so far to disk.
+  Status sync();
+
+  /// Bytes of lines that the disk has not taken yet; they are tried again with what follows.
+  std::size_t unwritten();
+
   /// What is written from now on is shown there too.
   void show_at(std::shared_ptr<observe::MetricsEndpoint> endpoint) {
     endpoint_ = std::move(endpoint);
@@ -87,6 +93,8 @@ class RunFolder {
   static Result<RunFolder> open(const std::filesystem::path& path, observe::LineFile::Mode mode);
   RunFolder(std::filesystem::path path, observe::LineFile metrics, observe::LineFile samples,
             observe::LineFile bad_samples, observe::LineFile iterations);
+  std::vector<observe::LineFile*> files();
+  Status write_events();
 
   std::filesystem::path path_;
   std::optional<std::filesystem::path> moved_to_;
@@ -96,6 +104,7 @@ class RunFolder {
   observe::LineFile bad_samples_;
   observe::LineFile iterations_;
   std::optional<observe::LineFile> events_;
+  std::vector<std::string> untold_;  ///< Events for which their file could not be opened yet.
   observe::LineFile::Mode events_mode_ = observe::LineFile::Mode::replace;
   std::set<std::string> bad_ids_;
   std::shared_ptr<observe::MetricsEndpoint> endpoint_;  ///< Null: nowhere.

@@ -37,6 +37,26 @@ std::vector<const ParameterInfo*> parameters_of(const JobSetup& setup, ModuleId 
   return own;
 }
 
+std::filesystem::path below(const std::filesystem::path& path,
+                            const std::filesystem::path& folder) {
+  std::error_code ignored;
+  return std::filesystem::weakly_canonical(path, ignored)
+      .lexically_relative(std::filesystem::weakly_canonical(folder, ignored));
+}
+
+/// A job that begins lays aside what older ones left where it writes.
+std::vector<Error> laid_aside_problems(const job::Job& job, const ModuleConfig& module) {
+  const bool in_run = lies_in(module.init, job.job.run_dir);
+  const bool is_checkpoint =
+      lies_in(module.init, job.checkpoint_dir()) &&
+      below(module.init, job.checkpoint_dir()).begin()->string().starts_with("step-");
+  if (!in_run && !is_checkpoint) return {};
+  return {{Errc::invalid_argument,
+           module.init + " lies in the folder that this job writes, and moves when it begins",
+           key_of(module),
+           std::string("give the job another ") + (in_run ? "job.run_dir" : "checkpoint.dir")}};
+}
+
 /// What of one module does not fit; nothing: all does.
 std::vector<Error> problems_of(const JobSetup& setup, ModuleId id, const ModuleConfig& module) {
   const auto saved = state::SavedValues::open(module.init);
@@ -104,6 +124,11 @@ int drawing_threads(const job::Cluster& cluster, NodeId node, int cores) {
   return std::max(1, cores / std::max(1, nodes * cluster.devices_per_node));
 }
 
+bool lies_in(const std::filesystem::path& path, const std::filesystem::path& folder) {
+  const auto rest = below(path, folder);
+  return !rest.empty() && *rest.begin() != "..";
+}
+
 Status resolve_init(job::Job& job) {
   for (ModuleConfig& module : job.modules) {
     if (module.init.empty()) continue;
@@ -125,6 +150,8 @@ std::vector<Error> init_problems(const JobSetup& setup) {
     const ModuleConfig& module = config_of(setup, ModuleId{m});
     if (module.init.empty()) continue;
     for (Error& error : problems_of(setup, ModuleId{m}, module))
+      problems.push_back(std::move(error));
+    for (Error& error : laid_aside_problems(setup.job, module))
       problems.push_back(std::move(error));
   }
   return problems;

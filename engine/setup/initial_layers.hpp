@@ -38,12 +38,16 @@ class InitialLayers {
 /// head starts share its machine, any other node has one to itself.
 int drawing_threads(const job::Cluster& cluster, NodeId node, int cores);
 
+/// Whether a path is a folder or lies below it, links followed.
+bool lies_in(const std::filesystem::path& path, const std::filesystem::path& folder);
+
 /// Puts what is read in the place of what the job file names as `init` of its modules, so that all
 /// nodes read the same. Errors: as `state::find_saved_values`, at the key.
 Status resolve_init(job::Job& job);
 
 /// What keeps modules from taking their first values from where `init` says: parameters that are
-/// not there or have another shape. REQUIRES: `resolve_init`.
+/// not there or have another shape, or files that the job lays aside when it begins. REQUIRES:
+/// `resolve_init`.
 std::vector<Error> init_problems(const JobSetup& setup);
 
 /// Saved parameters of these modules that they have no place for: a line for each module.

@@ -27,16 +27,18 @@ struct StateSaver::Share {
   std::filesystem::path path;
   std::vector<std::pair<std::string, at::Tensor>> tensors;
   SavedShare result;
+  bool copies = true;
   std::atomic<bool> copied = false;
   std::atomic<bool> done = false;
 };
 
 void StateSaver::start(std::int64_t number, std::filesystem::path file,
-                       std::vector<std::pair<std::string, at::Tensor>> tensors) {
+                       std::vector<std::pair<std::string, at::Tensor>> tensors, bool copies) {
   share_ = std::make_shared<Share>();
   share_->path = std::move(file);
   share_->tensors = std::move(tensors);
   share_->result.number = number;
+  share_->copies = copies;
   // The thread may outlive this object: a file system that hangs would hold its owner's end up.
   std::thread([share = share_, wake = wake_] {
     save(*share, wake);
@@ -47,11 +49,11 @@ void StateSaver::start(std::int64_t number, std::filesystem::path file,
 
 void StateSaver::save(Share& share, const std::function<void()>& wake) {
   SavedShare& result = share.result;
-  state::TensorMap copies;
+  state::TensorMap tensors;
   const auto begin = Clock::now();
   try {
     for (auto& [name, tensor] : share.tensors)
-      copies[name] = tensor.to(at::kCPU, tensor.scalar_type(), false, true);
+      tensors[name] = tensor.to(at::kCPU, tensor.scalar_type(), false, share.copies);
   } catch (const c10::Error& error) {
     result.status =
         Error{Errc::infeasible,
@@ -61,14 +63,16 @@ void StateSaver::save(Share& share, const std::function<void()>& wake) {
   }
   share.tensors.clear();
   result.copy_ms = milliseconds_since(begin);
-  share.copied = true;
-  wake();
+  if (share.copies) {
+    share.copied = true;
+    wake();
+  }
   if (!result.status.ok()) return;
   data::run_in_background();  // Training goes first from here on.
   const auto writing = Clock::now();
   state::Sha256 digest;
-  result.status = state::write_safetensors(share.path, copies, {}, &digest);
-  copies.clear();
+  result.status = state::write_safetensors(share.path, tensors, {}, &digest);
+  tensors.clear();
   if (!result.status.ok()) return;
   std::error_code code;
   result.file = {share.path.filename().string(),
@@ -78,7 +82,7 @@ void StateSaver::save(Share& share, const std::function<void()>& wake) {
   result.write_ms = milliseconds_since(writing);
 }
 
-bool StateSaver::may_change() const { return !share_ || share_->copied; }
+bool StateSaver::may_change() const { return !share_ || share_->copied || share_->done; }
 
 std::optional<SavedShare> StateSaver::take() {
   if (!share_ || !share_->done) return std::nullopt;

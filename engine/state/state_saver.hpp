@@ -38,11 +38,12 @@ class StateSaver {
   /// `wake` may be called from any thread, when `may_change` or `take` have news.
   explicit StateSaver(std::function<void()> wake) : wake_(std::move(wake)) {}
 
-  /// Begins to copy and write these tensors, each under its name, as `file` (its folder is made).
-  /// `number` comes back with the share. They keep their memory, and nobody writes to them until
-  /// `may_change`. REQUIRES: not `busy`.
+  /// Begins to write these tensors, each under its name, as `file` (its folder is made). `number`
+  /// comes back with the share. They keep their memory, and nobody writes to them until
+  /// `may_change`: they are copied first, unless nobody waits for that (`copies` is false), which
+  /// costs time and memory that a last save does not need. REQUIRES: not `busy`.
   void start(std::int64_t number, std::filesystem::path file,
-             std::vector<std::pair<std::string, at::Tensor>> tensors);
+             std::vector<std::pair<std::string, at::Tensor>> tensors, bool copies = true);
 
   /// Whether a share is being written, or was and has not been taken.
   bool busy() const { return share_ != nullptr; }

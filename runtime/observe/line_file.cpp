@@ -24,7 +24,8 @@ Error failed(const std::filesystem::path& path, std::string_view doing) {
           errno == ENOSPC ? "free some disk space" : "check the folder's permissions and its disk"};
 }
 
-Status write_all(int file, std::string_view text, const std::filesystem::path& path) {
+/// Takes from `text` what was written.
+Status write_all(int file, std::string_view& text, const std::filesystem::path& path) {
   while (!text.empty()) {
     const auto put = ::write(file, text.data(), text.size());
     if (put < 0 && errno == EINTR) continue;
@@ -65,16 +66,21 @@ Result<std::int64_t> whole_lines(int file, const std::filesystem::path& path) {
 }  // namespace
 
 LineFile::LineFile(LineFile&& other) noexcept
-    : path_(std::move(other.path_)), file_(std::exchange(other.file_, -1)) {}
+    : path_(std::move(other.path_)),
+      file_(std::exchange(other.file_, -1)),
+      unwritten_(std::exchange(other.unwritten_, {})) {}
 
 LineFile& LineFile::operator=(LineFile&& other) noexcept {
   std::swap(path_, other.path_);
   std::swap(file_, other.file_);
+  std::swap(unwritten_, other.unwritten_);
   return *this;
 }
 
 LineFile::~LineFile() {
-  if (file_ >= 0) ::close(file_);
+  if (file_ < 0) return;
+  (void)write_pending();
+  ::close(file_);
 }
 
 Result<LineFile> LineFile::open(const std::filesystem::path& path, Mode mode) {
@@ -92,9 +98,23 @@ Result<LineFile> LineFile::open(const std::filesystem::path& path, Mode mode) {
 
 Status LineFile::write(std::string_view line) {
   assert(line.find('\n') == std::string_view::npos);
-  std::string text(line);
-  text += '\n';
-  return write_all(file_, text, path_);
+  unwritten_ += line;
+  unwritten_ += '\n';
+  return write_pending();
+}
+
+Status LineFile::write_pending() {
+  std::string_view left = unwritten_;
+  const Status done = write_all(file_, left, path_);
+  unwritten_.erase(0, unwritten_.size() - left.size());
+  return done;
+}
+
+Status LineFile::sync() {
+  if (auto written = write_pending(); !written.ok()) return written;
+  // What is no file on a disk, a pipe, say, cannot be flushed to one.
+  if (::fsync(file_) != 0 && errno != EINVAL) return failed(path_, "flushing to disk");
+  return Done{};
 }
 
 Status write_whole_file(const std::filesystem::path& path, std::string_view text) {
@@ -106,7 +126,8 @@ Status write_whole_file(const std::filesystem::path& path, std::string_view text
   Status done = Done{};
   constexpr std::size_t kPiece = 1 << 20;
   for (std::size_t at = 0; done && at < text.size(); at += kPiece) {
-    done = write_all(file, text.substr(at, kPiece), path);
+    std::string_view piece = text.substr(at, kPiece);
+    done = write_all(file, piece, path);
     waits.went_on();
   }
   if (done && ::fsync(file) != 0) done = failed(path, "flushing to disk");

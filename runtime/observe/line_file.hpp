@@ -1,12 +1,14 @@
 // A file of lines that survives a crash of its writer: metrics.jsonl, samples.jsonl and their kin.
 //
 // Owned by one thread. Every line is one write to a file opened for appending, so a killed process
-// leaves whole lines, and a reader sees a line as soon as it was written.
+// leaves whole lines, and a reader sees a line as soon as it was written. What a full disk does not
+// take is kept, and written before what follows.
 
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
+#include <string>
 #include <string_view>
 
 #include "runtime/vocabulary/result.hpp"
@@ -29,16 +31,24 @@ class LineFile {
   ~LineFile();
 
   /// Appends `line` and a newline. REQUIRES: no newline inside.
-  /// Errors: io_failed; part of the line may stand in the file then (a full disk).
+  /// Errors: io_failed; what was not written is tried again with the next call of any kind.
   Status write(std::string_view line);
+
+  /// Brings what was written to disk. Errors: io_failed.
+  Status sync();
+
+  /// Bytes that were not taken so far.
+  std::size_t unwritten() const { return unwritten_.size(); }
 
   const std::filesystem::path& path() const { return path_; }
 
  private:
   LineFile() = default;
+  Status write_pending();
 
   std::filesystem::path path_;
   int file_ = -1;
+  std::string unwritten_;
 };
 
 /// Replaces a whole small file at once: written beside it, flushed to disk, renamed.

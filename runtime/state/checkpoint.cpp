@@ -186,6 +186,11 @@ FoundCheckpoint find_checkpoint(const fs::path& folder) {
       found.passed_over.push_back(std::move(opened).error());
       continue;
     }
+    if (const auto step = opened.value().manifest().progress.step; step != candidate->first) {
+      found.passed_over.push_back(
+          damaged(candidate->second, "it has the state of step " + std::to_string(step)));
+      continue;
+    }
     if (auto whole = opened.value().verify(); !whole.ok()) {
       found.passed_over.push_back(whole.error());
       continue;

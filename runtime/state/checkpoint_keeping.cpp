@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <string_view>
 #include <system_error>
@@ -37,6 +38,15 @@ Status flush_folder(const fs::path& folder) {
   return Done{};
 }
 
+/// The folders above may be as new as the one in them. Best effort: not all are the job's to open.
+void flush_folders_above(const fs::path& folder) {
+  fs::path below = folder;
+  for (fs::path above = below.parent_path(); above != below; above = above.parent_path()) {
+    (void)flush_folder(above);
+    below = above;
+  }
+}
+
 /// A whole new file, flushed to disk.
 Status write_file(const fs::path& path, std::string_view text) {
   const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
@@ -65,6 +75,38 @@ Status remove_checkpoint(const fs::path& folder) {
   if (!code) fs::remove_all(gone, code);
   if (code) return failed("removing an older checkpoint", folder, code.message());
   return Done{};
+}
+
+/// What is new takes the place of what has the name, so that the name always stands for one of
+/// them; where the file system cannot exchange two names, what had it goes first.
+Status give_name(const fs::path& partial, const fs::path& folder) {
+  std::error_code code;
+  if (fs::exists(folder, code)) {
+    if (::renameat2(AT_FDCWD, partial.c_str(), AT_FDCWD, folder.c_str(), RENAME_EXCHANGE) == 0)
+      return Done{};
+    if (errno != EINVAL && errno != ENOSYS && errno != EOPNOTSUPP)
+      return failed("giving the checkpoint its name", folder, std::strerror(errno));
+    if (auto removed = remove_checkpoint(folder); !removed.ok()) return removed;
+  }
+  fs::rename(partial, folder, code);
+  if (code) return failed("giving the checkpoint its name", folder, code.message());
+  return Done{};
+}
+
+/// What nobody could read must not take the place of what somebody can.
+Result<std::string> readable_text(const CheckpointManifest& manifest, const fs::path& partial) {
+  std::string text = manifest_json(manifest);
+  const auto bytes = static_cast<std::int64_t>(text.size());
+  if (bytes > kManifestBytesMax)
+    return Error{Errc::infeasible,
+                 "its manifest has " + std::to_string(bytes) + " bytes, more than the " +
+                     std::to_string(kManifestBytesMax) + " that are read",
+                 partial.string(), "spread parameters over fewer shards"};
+  const auto read = parse_manifest(text);
+  if (read.ok()) return text;
+  Error error = read.error();
+  error.where = partial.string();
+  return error;
 }
 
 Status check_shares(const fs::path& partial, const CheckpointManifest& manifest) {
@@ -97,15 +139,15 @@ Status complete_checkpoint(const fs::path& partial, const fs::path& folder,
   if (auto put = write_file(partial / kCheckpointJobFile, resolved_job); !put.ok()) return put;
   manifest.files.push_back({kCheckpointJobFile, static_cast<std::int64_t>(resolved_job.size()),
                             sha256_of(resolved_job)});
-  if (auto put = write_file(partial / kManifestFile, manifest_json(manifest)); !put.ok())
-    return put;
+  const auto text = readable_text(manifest, partial);
+  if (!text.ok()) return text.error();
+  if (auto put = write_file(partial / kManifestFile, text.value()); !put.ok()) return put;
   if (auto flushed = flush_folder(partial); !flushed.ok()) return flushed;
-  std::error_code code;
-  if (fs::exists(folder, code))
-    if (auto removed = remove_checkpoint(folder); !removed.ok()) return removed;
-  fs::rename(partial, folder, code);
-  if (code) return failed("giving the checkpoint its name", folder, code.message());
-  return flush_folder(folder.parent_path());
+  if (auto named = give_name(partial, folder); !named.ok()) return named;
+  const auto flushed = flush_folder(folder.parent_path());
+  flush_folders_above(folder.parent_path());
+  if (flushed.ok()) discard_checkpoint(partial);  // What had the name before, if anything.
+  return flushed;
 }
 
 std::vector<Error> remove_older_checkpoints(const fs::path& folder, std::int32_t keep_last) {
@@ -120,15 +162,33 @@ std::vector<Error> remove_older_checkpoints(const fs::path& folder, std::int32_t
   return left;
 }
 
-void supersede_checkpoints(const fs::path& folder, std::int64_t step, EpochNumber generation) {
-  std::error_code ignored;
+namespace {
+
+/// A name in `superseded` that is free.
+fs::path laid_aside(const fs::path& checkpoint, EpochNumber generation) {
+  const std::string name = checkpoint.filename().string() + "-" + std::to_string(generation);
+  const fs::path folder = checkpoint.parent_path() / "superseded";
+  std::error_code code;
+  fs::path free = folder / name;
+  for (int number = 2; fs::exists(free, code); ++number)
+    free = folder / (name + "." + std::to_string(number));
+  return free;
+}
+
+}  // namespace
+
+std::vector<Error> supersede_checkpoints(const fs::path& folder, std::int64_t step,
+                                         EpochNumber generation) {
+  std::vector<Error> left;
   for (const auto& [number, path] : checkpoints_in(folder)) {
     if (number <= step) continue;
-    fs::create_directories(folder / "superseded", ignored);
-    fs::rename(
-        path, folder / "superseded" / (path.filename().string() + "-" + std::to_string(generation)),
-        ignored);
+    std::error_code code;
+    const fs::path target = laid_aside(path, generation);
+    fs::create_directories(target.parent_path(), code);
+    if (!code) fs::rename(path, target, code);
+    if (code) left.push_back(failed("laying an older checkpoint aside", path, code.message()));
   }
+  return left;
 }
 
 void discard_checkpoint(const fs::path& partial) {

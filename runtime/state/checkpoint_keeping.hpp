@@ -19,11 +19,12 @@ std::filesystem::path partial_folder(const std::filesystem::path& folder, std::i
                                      std::int64_t number);
 
 /// Adds the job file and the manifest to the files in `partial`, flushes all to disk and gives the
-/// folder its name; what had this name before goes. The manifest's files must be there as it says;
-/// the job file is added to it.
+/// folder its name; what had this name before goes then. The manifest's files must be there as it
+/// says; the job file is added to it.
 ///
 /// Errors: io_failed, with the system's text; not_found: a file that a node wrote is not here,
-/// which it is not where nodes do not share the folder.
+/// which it is not where nodes do not share the folder; infeasible, bad_data: nobody could read
+/// this manifest.
 Status complete_checkpoint(const std::filesystem::path& partial,
                            const std::filesystem::path& folder, CheckpointManifest manifest,
                            const std::string& resolved_job);
@@ -34,9 +35,10 @@ std::vector<Error> remove_older_checkpoints(const std::filesystem::path& folder,
                                             std::int32_t keep_last);
 
 /// Moves checkpoints of steps beyond `step` into `superseded/step-N-GENERATION`: a job that went
-/// back to `step` will save these steps anew. Best effort.
-void supersede_checkpoints(const std::filesystem::path& folder, std::int64_t step,
-                           EpochNumber generation);
+/// back to `step` will save these steps anew, and one that begins (0) has saved none. Returns what
+/// could not be moved.
+std::vector<Error> supersede_checkpoints(const std::filesystem::path& folder, std::int64_t step,
+                                         EpochNumber generation);
 
 /// Removes a folder of files that did not become a checkpoint; best effort.
 void discard_checkpoint(const std::filesystem::path& partial);

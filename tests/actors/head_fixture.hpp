@@ -14,6 +14,7 @@
 #include "actors/supervisor/supervisor_actor.hpp"
 #include "engine/layout/choose_layout.hpp"
 #include "tests/actors/fake_actors.hpp"
+#include "tests/actors/fake_colleagues.hpp"
 #include "tests/actors/test_system.hpp"
 #include "tests/engine/measured_events.hpp"
 #include "tests/engine/tiny_job.hpp"
@@ -77,6 +78,7 @@ class Head {
 
   ~Head() {
     recorder.promise.reset();
+    recorder.synced.reset();
     recorder.collected.reset();
     for (const auto& node : askers_) caf::anon_send_exit(node, caf::exit_reason::kill);
     caf::anon_send_exit(colleagues.scheduler, caf::exit_reason::kill);

@@ -16,6 +16,7 @@
 #include "tests/actors/test_system.hpp"
 #include "tests/engine/tiny_job.hpp"
 #include "tests/support/scratch_folder.hpp"
+#include "tests/support/small_files.hpp"
 #include "transport/inproc/hub.hpp"
 #include "transport/registry.hpp"
 
@@ -91,6 +92,84 @@ TEST_CASE("a step leaves its metrics, its samples and a line in the log", "[acto
   CHECK(says(fixture.written("metrics.jsonl"), "\"loss\":1.5"));
   CHECK(fixture.written("samples.jsonl") == "{\"step\":3,\"ids\":[\"s1\",\"s0\"]}\n");
   CHECK(says(fixture.log(), "step 3/10  loss 1.5"));
+}
+
+TEST_CASE("a disk that is full for a while costs no line, and is told once", "[actors][errors]") {
+  Fixture fixture;
+  const auto write = [&](std::int64_t step) {
+    StepRecord record;
+    record.metrics.step = step;
+    record.ids = {"s" + std::to_string(step)};
+    fixture.tell(std::make_shared<const StepRecord>(record));
+  };
+  write(1);
+  const std::string first = fixture.written("metrics.jsonl");
+  {
+    const testing::SmallFiles full(first.size() + 10);  // In the middle of a line.
+    write(2);
+    write(3);
+    fixture.tell(std::make_shared<const observe::RunEvent>());
+    CHECK(fixture.written("metrics.jsonl").size() == first.size() + 10);
+  }
+  CHECK(fixture.told.failures.empty());
+  CHECK_FALSE(says(fixture.log(), "no line is missing"));
+  fixture.tell(save_atom::value);
+  const std::string all = fixture.written("metrics.jsonl"), log = fixture.log();
+  CHECK(std::count(all.begin(), all.end(), '\n') == 3);
+  for (int step = 1; step <= 3; ++step) CHECK(says(all, "{\"step\":" + std::to_string(step) + ","));
+  CHECK(says(fixture.written("samples.jsonl"), "{\"step\":3,\"ids\":[\"s3\"]}\n"));
+  CHECK(fixture.written("events.jsonl").ends_with("}\n"));
+  CHECK(says(log, "training goes on; lines are kept"));
+  CHECK(log.find("training goes on") == log.rfind("training goes on"));
+  CHECK(says(log, "no line is missing"));
+}
+
+TEST_CASE("events wait for a file that cannot be opened yet", "[actors][errors]") {
+  Fixture fixture;
+  std::filesystem::create_directories(fixture.run() / "events.jsonl");  // In its place.
+  observe::RunEvent event;
+  event.kind = "lost";
+  fixture.tell(std::make_shared<const observe::RunEvent>(event));
+  std::filesystem::remove(fixture.run() / "events.jsonl");
+  fixture.tell(save_atom::value);
+  CHECK(says(fixture.written("events.jsonl"), "\"lost\""));
+  CHECK(fixture.told.failures.empty());
+}
+
+TEST_CASE("a trace that cannot be written stays as it is, and the job goes on",
+          "[actors][errors]") {
+  Fixture fixture;
+  const auto setup = engine::prepare(engine::tiny_job()).value();
+  const Configuration configuration{1, engine::make_parallel_plan(setup).value(), {}};
+  fixture.tell(begin_atom::value, configuration);
+  StepRecord record;
+  record.metrics.step = 1;
+  record.events.resize(1);
+  fixture.tell(std::make_shared<const StepRecord>(record));
+  const auto before = fixture.written("trace.json");
+  {
+    const testing::SmallFiles full(before.size());
+    record.events.resize(2000);
+    fixture.tell(std::make_shared<const StepRecord>(record));
+  }
+  fixture.tell(begin_atom::value, configuration);
+  CHECK(fixture.written("trace.json").starts_with(before.substr(0, before.size() / 2)));
+  CHECK(says(fixture.log(), "no traces from here on"));
+  CHECK(fixture.told.failures.empty());
+}
+
+TEST_CASE("lines that the disk never takes end the job", "[actors][errors]") {
+  Fixture fixture;
+  engine::PlannedBatch batch;
+  batch.dropped.push_back({5, {"", data::BadKind::missing_file, "x.png", "", "no file", ""}});
+  const testing::SmallFiles full(0);
+  for (int i = 0; i < 3 && fixture.told.failures.empty(); ++i) {
+    batch.dropped[0].why.id = std::string(30'000'000, static_cast<char>('a' + i));
+    fixture.tell(std::make_shared<const engine::PlannedBatch>(batch));
+    CHECK(fixture.told.failures.size() == (i < 2 ? 0U : 1U));
+  }
+  REQUIRE(fixture.told.failures.size() == 1);
+  CHECK(fixture.told.failures[0].code == Errc::io_failed);
 }
 
 TEST_CASE("a skipped step names the samples of its loss", "[actors]") {

@@ -487,7 +487,10 @@ def a_second_job_with_a_live_jobs_checkpoints_is_refused(bench):
     expect(not bench.run_dir.exists(), "a run folder was made for a job that was refused")
     head.send_signal(signal.SIGINT)
     expect_end(head, 75, ["is saved"], within=15)
-    expect_end(bench.start(*words, steps=2), 0, [], within=60)
+    # It is gone, but not what it saved.
+    expect_end(bench.start(*words, steps=2), 2, ["the newest of step ", "--resume", "--fresh"], within=10)
+    expect_end(bench.start(*words, "--fresh", steps=2), 0, [], within=60)
+    expect((saved / "superseded").is_dir(), "they are not laid aside")
     left = [path.name for path in bench.folder.iterdir() if path.name.endswith(".lock")]
     expect(not left, f"locks stayed behind: {left}")
 

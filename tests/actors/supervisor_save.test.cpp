@@ -4,66 +4,16 @@
 
 #include <catch2/generators/catch_generators.hpp>
 #include <csignal>
-#include <fstream>
 #include <set>
 #include <string>
 #include <vector>
 
-#include "tests/actors/head_fixture.hpp"
-#include "tests/support/scratch_folder.hpp"
+#include "tests/actors/saving_head.hpp"
 
 namespace troupe::actors {
 namespace {
 
 using namespace std::chrono_literals;
-
-/// A head whose job saves as `edit` says, with a log.
-struct SavingHead {
-  SavingHead(std::int64_t steps, const std::function<void(job::Checkpointing&)>& edit,
-             const std::function<void(job::Job&)>& place = {})
-      : head(steps, [&](job::Job& job) {
-          job.job.run_dir = scratch / "run";
-          job.cluster.stop_timeout_s = 8;
-          edit(job.checkpoint);
-          if (place) place(job);
-        }) {
-    head.resources.logger =
-        observe::Logger::create(nullptr, {"head", observe::LogLevel::info, scratch / "log"})
-            .value();
-    head.start_training();
-  }
-
-  std::string log() const {
-    std::ifstream stream(scratch / "log");
-    return {std::istreambuf_iterator<char>(stream), {}};
-  }
-  const SaveOrder& order(std::size_t node = 0) { return head.seen[node].saves.back(); }
-
-  /// Every device that has something to write says that it has.
-  void write(std::set<std::size_t> but = {}) {
-    for (std::size_t node = 0; node < 4; ++node) {
-      if (but.contains(node) || order(node).shards.empty()) continue;
-      SaveReport report{order(node).number, {NodeId{node}, 0}, true};
-      report.file = "state-" + std::to_string(node);
-      report.bytes = 10;
-      report.sha256 = "ab";
-      head.tell(report);
-    }
-  }
-  void keep(Status status = Done{}) {
-    KeptCheckpoint kept;
-    kept.number = order().number;
-    kept.status = std::move(status);
-    head.tell(std::make_shared<const KeptCheckpoint>(kept));
-  }
-  void run_step(std::int64_t step) {
-    head.plan(step - 1);
-    head.run_step(step);
-  }
-
-  testing::ScratchFolder scratch;
-  Head head;
-};
 
 TEST_CASE("a job saves every n steps: each shard once, one holder writes it", "[actors]") {
   SavingHead saving(4, [](job::Checkpointing& x) { x.every_steps = 2; });
@@ -136,84 +86,21 @@ TEST_CASE("a checkpoint has what was learned when its save was ordered, and wait
   CHECK((head.keeper.written[0].manifest.progress.learned == learned));
 }
 
-TEST_CASE("a save that is late is said and not queued; the last state only waits", "[actors]") {
-  SavingHead saving(3, [](job::Checkpointing& x) { x.every_steps = 1; });
+TEST_CASE("the job ends when its last checkpoint is complete", "[actors]") {
+  SavingHead saving(2, [](job::Checkpointing& x) { x.every_steps = 1; });
   Head& head = saving.head;
   saving.run_step(1);
-  saving.run_step(2);
-  CHECK(head.seen[0].saves.size() == 1);
-  CHECK(saving.log().find("no checkpoint of step 2: that of step 1 is still being written") !=
-        std::string::npos);
-  saving.run_step(3);
+  CHECK_FALSE(saving.order().is_last);
   saving.write();
   saving.keep();
+  saving.run_step(2);
   REQUIRE(head.seen[0].saves.size() == 2);
-  CHECK(saving.order().step == 3);
-}
-
-TEST_CASE("the job ends when its last checkpoint is complete", "[actors]") {
-  SavingHead saving(1, [](job::Checkpointing& x) { x.every_minutes = 60; });
-  Head& head = saving.head;
-  saving.run_step(1);
-  REQUIRE(head.seen[0].saves.size() == 1);
+  CHECK(saving.order().is_last);
   for (std::size_t node = 0; node < 4; ++node) head.tell(Offers{NodeId{node}, 1, {}});
   CHECK(head.seen[0].stops.empty());
   saving.write();
   saving.keep();
   CHECK(head.seen[0].stops.size() == 1);
-}
-
-TEST_CASE("a save that fails is a warning with the fix, and training goes on", "[actors][errors]") {
-  SavingHead saving(4, [](job::Checkpointing& x) {
-    x.every_steps = 2;
-    x.timeout_s = 5;
-  });
-  Head& head = saving.head;
-  saving.run_step(1);
-  saving.run_step(2);
-  SECTION("a device cannot write") {
-    SaveReport report{saving.order().number, {NodeId{1}, 0}, false};
-    report.error = {Errc::io_failed, "writing failed: No space left on device", "/x", "free it"};
-    head.tell(report);
-    CHECK(saving.log().find("node 1, /x: writing failed: No space left") != std::string::npos);
-  }
-  SECTION("the keeper cannot") {
-    saving.write();
-    saving.keep(Error{Errc::io_failed, "renaming failed", "/y", "do this"});
-    CHECK(saving.log().find("renaming failed") != std::string::npos);
-  }
-  SECTION("it takes too long") {
-    head.pass(6s, {0, 1, 2, 3});
-    CHECK(saving.log().find("within 5 s") != std::string::npos);
-    saving.write();  // What comes now is of no save.
-    CHECK(head.keeper.written.empty());
-  }
-  CHECK(saving.log().find("training goes on") != std::string::npos);
-  CHECK((head.keeper.discarded.front() == saving.order().folder));
-  CHECK_FALSE(head.ended);
-  saving.run_step(3);
-  saving.run_step(4);
-  CHECK(head.seen[0].saves.size() == 2);
-}
-
-TEST_CASE("what others still wrote of a save that failed is removed once they are done",
-          "[actors][errors]") {
-  SavingHead saving(4, [](job::Checkpointing& x) { x.every_steps = 1; });
-  Head& head = saving.head;
-  saving.run_step(1);
-  const std::string folder = saving.order().folder;
-  SaveReport report{saving.order().number, {NodeId{1}, 0}, false};
-  report.error = {Errc::io_failed, "writing failed: No space left on device", "/x", "free it"};
-  head.tell(report);
-  CHECK((head.keeper.discarded == std::vector{folder}));
-  saving.run_step(2);  // The next one is on its way.
-  const auto number = saving.order().number;
-  SaveReport late{report.number, {NodeId{0}, 0}, true};
-  head.tell(late);
-  CHECK((head.keeper.discarded == std::vector{folder, folder}));
-  late.number = number;
-  head.tell(late);
-  CHECK(head.keeper.discarded.size() == 2);
 }
 
 TEST_CASE("somebody who wants a checkpoint gets that of the last step", "[actors]") {
@@ -223,8 +110,11 @@ TEST_CASE("somebody who wants a checkpoint gets that of the last step", "[actors
   CHECK(head.seen[0].saves.empty());  // Nothing is trained yet.
   saving.run_step(1);
   REQUIRE(head.seen[0].saves.size() == 1);
+  head.tell(save_atom::value);
+  CHECK(saving.log().find("step 1 is being saved already") != std::string::npos);
   saving.write();
   saving.keep();
+  CHECK(head.seen[0].saves.size() == 1);
   head.tell(save_atom::value);
   CHECK(head.seen[0].saves.size() == 1);
   CHECK(saving.log().find("step 1 is saved already") != std::string::npos);
@@ -265,6 +155,7 @@ TEST_CASE("a signal saves the last finished step and ends the job with 75", "[ac
   }
   REQUIRE(head.seen[0].saves.size() == 1);
   CHECK(saving.order().step == saved);
+  CHECK(saving.order().is_last);
   CHECK(head.seen[0].stops.empty());
   saving.write();
   saving.keep();
@@ -275,63 +166,6 @@ TEST_CASE("a signal saves the last finished step and ends the job with 75", "[ac
   CHECK(says(head.ended->message, "step-" + std::to_string(saved)));
   // Whoever started a node by hand, or a cluster that did, learns that it may be started again.
   CHECK(head.seen[0].exit_codes == std::vector<std::int32_t>{75});
-}
-
-TEST_CASE("a stop does not wait for ever for its save", "[actors][errors]") {
-  SavingHead saving(9, [](job::Checkpointing& x) { x.every_steps = 1; });
-  Head& head = saving.head;
-  saving.run_step(1);
-  const bool has_older = GENERATE(true, false);
-  if (has_older) {
-    saving.write();
-    saving.keep();
-    saving.run_step(2);
-  }
-  head.tell(stop_atom::value, std::int32_t{SIGINT});
-  CHECK_FALSE(head.ended);
-  SECTION("time") {
-    head.pass(5800ms, {0, 1, 2, 3});
-    CHECK_FALSE(head.ended);
-    head.pass(600ms, {0, 1, 2, 3});
-  }
-  SECTION("a second signal") { head.tell(stop_atom::value, std::int32_t{SIGINT}); }
-  SECTION("a failure") {
-    SaveReport report{saving.order().number, {NodeId{1}, 0}, false};
-    report.error = {Errc::io_failed, "no room", "", ""};
-    head.tell(report);
-    CHECK_FALSE(head.ended);  // That save was begun before; one more is tried.
-    report.number = saving.order().number;
-    head.tell(report);
-  }
-  SECTION("a lost node") {
-    head.leave({3});
-    head.pass(400ms, {0, 1, 2});
-  }
-  REQUIRE(head.ended);
-  CHECK(head.ended->exit_code == (has_older ? 75 : 130));
-  CHECK(says(head.ended->message, has_older ? "step 1 is saved and what followed is lost"
-                                            : "there is no checkpoint to resume from"));
-}
-
-TEST_CASE("a lost node ends a job that has a checkpoint so that it can go on", "[actors][errors]") {
-  SavingHead saving(
-      9, [](job::Checkpointing& x) { x.every_steps = 1; }, one_pipeline);
-  Head& head = saving.head;
-  saving.run_step(1);
-  const bool is_saved = GENERATE(true, false);
-  if (is_saved) {
-    saving.write();
-    saving.keep();
-  }
-  saving.run_step(2);
-  head.leave({3});
-  head.pass(400ms, {0, 1, 2});
-  REQUIRE(head.ended);
-  CHECK(head.ended->exit_code == (is_saved ? 75 : 1));
-  CHECK(says(head.ended->message, "node 3 (host, pid 103) was lost"));
-  CHECK(says(head.ended->message, is_saved ? "step 1 is saved and what followed is lost: the "
-                                             "job begins again from there"
-                                           : "start the job again"));
 }
 
 TEST_CASE("a job that goes on begins with what is saved, in a generation of its own", "[actors]") {

@@ -104,16 +104,39 @@ def a_first_job_file(readme):
     expect("within" in said[-1], said[-1])
 
 
+def has_no_seam(readme, run, whole):
+    """A run that was stopped and went on elsewhere: its steps, its losses, and the curve of its report are those of one that
+    never stopped."""
+    lines, other = readme.metrics(run), readme.metrics(whole)
+    expect([line["step"] for line in lines] == [line["step"] for line in other], f"steps {[line['step'] for line in lines]}")
+    expect(len({line["generation"] for line in lines}) == 2 and len({line["nodes"] for line in lines}) == 2, "it did not move")
+    for line, expected in zip(lines, other):
+        expect(abs(line["loss"] - expected["loss"]) <= 1e-3 * expected["loss"], f"step {line['step']}: {line['loss']}, {expected['loss']}")
+    curves = []
+    for name in (run, whole):
+        readme.run(f"build/release/troupe report runs/{name}")
+        page = (readme.folder / "runs" / name / "report.html").read_text(encoding="utf-8")
+        curves.append(re.search(r'aria-label="Loss over steps 1 to (\d+); each step between ([\d.]+) and ([\d.]+) per', page))
+        expect(curves[-1], f"{name}: the report shows no losses")
+    expect(curves[0][1] == curves[1][1] == str(len(lines)), "the curve of the report has a seam")
+    for edge in (2, 3):
+        expect(abs(float(curves[0][edge]) / float(curves[1][edge]) - 1) < 2e-3, "the curves of the reports differ")
+
+
 def stop_and_go_on(readme):
     with open(readme.folder / "first.toml", "a", encoding="utf-8") as job:
         job.write(readme.toml("Stop, and go on"))
-    stopped, *others = readme.commands("Stop, and go on")
-    with readme.running(stopped) as job:
+    stopped, resumed, *others = readme.commands("Stop, and go on")
+    length = " train.steps=40"
+    with readme.running(stopped + length) as job:
         readme.wait_for_steps("first", 3)
         job.send_signal(signal.SIGINT)
         expect(job.wait(WITHIN_S) == 75, f"exit {job.returncode}")
-    said = {command: readme.run(shortened(command)) for command in others}
-    expect(any("going on after step" in words for words in said.values()), "it did not go on")
+    expect("going on after step" in readme.run(resumed + length), "it did not go on")
+    readme.run(stopped + length + " job.run_dir=runs/whole")
+    has_no_seam(readme, "first", "whole")
+    for command in others:
+        readme.run(shortened(command))
     readme.run("build/release/troupe checkpoint show runs/first")
     readme.run("build/release/troupe checkpoint verify runs/first")
 

@@ -10,8 +10,8 @@ and the seconds from the start of a run that goes on to its first step, less tho
 the saves. A file's SHA-256 is computed while it is written, which `dd` does not do.
 
 Beside it, where `scripts/setup --reference` has installed it, torch.distributed.checkpoint (checkpoint_dcp.py): as many
-bytes from as many processes. Both have nothing else to do then: ours is the save at the end of a job. One after the
-other, `--saves` times; the goal is 1.5 times its speed.
+bytes from as many processes. Both have nothing else to do then: ours is the save of a job that is stopped. One after
+the other, `--saves` times; the goal is 1.5 times its speed.
 """
 
 import argparse
@@ -19,6 +19,7 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import statistics
 import subprocess
 import tempfile
@@ -78,17 +79,26 @@ def dd_gb_per_s(folder, size):
     return size / seconds / 1e9
 
 
+def start(folder, run, words):
+    return subprocess.Popen([str(BINARY), "train", "job.toml", f"job.run_dir={run}", *words], cwd=folder,
+                            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def wait_for_steps(process, metrics, count):
+    begin = time.monotonic()
+    while not metrics.exists() or len(metrics.read_text(encoding="utf-8").splitlines()) < count:
+        if process.poll() is not None or time.monotonic() > begin + 300:
+            raise SystemExit(f"{metrics.parent} did not come to {count} steps")
+        time.sleep(0.01)
+
+
 def seconds_to_first_step(folder, run, words):
     """From the command to the first line of metrics that it writes."""
     metrics = folder / run / "metrics.jsonl"
     before = len(lines(metrics)) if metrics.exists() else 0
     begin = time.monotonic()
-    process = subprocess.Popen([str(BINARY), "train", "job.toml", f"job.run_dir={run}", *words], cwd=folder,
-                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while not metrics.exists() or len(metrics.read_text(encoding="utf-8").splitlines()) <= before:
-        if process.poll() is not None or time.monotonic() > begin + 300:
-            raise SystemExit(f"{run} came to no step")
-        time.sleep(0.01)
+    process = start(folder, run, words)
+    wait_for_steps(process, metrics, before + 1)
     seconds = time.monotonic() - begin
     process.kill()
     process.wait()
@@ -100,11 +110,16 @@ def report(measure, value, unit, size, better="lower", bound=None):
     print(json.dumps(record | ({"bound": bound} if bound is not None else {})), flush=True)
 
 
-def save_at_the_end(folder, words):
+def save_at_a_stop(folder, words):
     """Bytes and seconds of a save that has nothing beside it."""
-    train(folder, "ends", [*words, "train.steps=3", "checkpoint.every_steps=3"])
-    event = [event for event in lines(folder / "ends" / "events.jsonl") if event["kind"] == "checkpoint"][-1]
-    shutil.rmtree(folder / "ends")
+    run = folder / "stopped"
+    process = start(folder, run.name, [*words, "cluster.stop_timeout_s=120"])
+    wait_for_steps(process, run / "metrics.jsonl", 3)
+    process.send_signal(signal.SIGTERM)
+    if process.wait(timeout=200) != 75:
+        raise SystemExit("a stopped run did not save")
+    event = [event for event in lines(run / "events.jsonl") if event["kind"] == "checkpoint"][-1]
+    shutil.rmtree(run)
     return event["copy_bytes"], (event["copy_ms"] + event["rebuild_ms"]) / 1e3
 
 
@@ -114,7 +129,7 @@ def beside_dcp(folder, nodes, words, saves):
         return
     ours, theirs, stalls = [], [], []
     for _ in range(saves):
-        size, seconds = save_at_the_end(folder, words)
+        size, seconds = save_at_a_stop(folder, words)
         ours.append(size / seconds / 1e9)
         done = subprocess.run([python, pathlib.Path(__file__).with_name("checkpoint_dcp.py"), str(folder / "dcp"),
                                str(nodes), str(size)], check=True, stdout=subprocess.PIPE, text=True, timeout=300)

@@ -82,6 +82,46 @@ def a_full_folder(bench):
         same_bits(bench.path("measured"), bench.path("full-run"))
 
 
+def fill(folder):
+    """All of its room, to the last byte; returns the file that takes it."""
+    filler = folder / "filler"
+    with open(filler, "wb", buffering=0) as file:
+        for size in (1 << 20, 1 << 12, 1):
+            with contextlib.suppress(OSError):
+                while True:
+                    file.write(b"x" * size)
+    return filler
+
+
+def a_full_disk_of_the_run(bench):
+    """Lines of the run folder wait until there is room again; a job is stopped in between and goes on."""
+    words = [FP64, *ALONE, "checkpoint.every_steps=20", "train.steps=100000"]
+    with small_file_system(bench.folder / "full-disk", 64 << 20) as folder:
+        run = folder / "run"
+        process = bench.popen(["train", str(JOB), *bench.job, f"job.run_dir={run}", *words])
+        wait_for(lambda: steps_in(run / "checkpoints"), process)
+        filler = fill(folder)
+        stuck = len(steps_of(run))
+        status = ["ctl", str(run), "status"]
+        step = lambda: int(re.search(r"step (\d+)", bench.run(status)).group(1))  # noqa: E731
+        first = step()
+        wait_for(lambda: step() > first + 60, process)
+        expect(len(steps_of(run)) < stuck + 60, "the disk was not full")
+        filler.unlink()
+        wait_for(lambda: len(steps_of(run)) > first + 60, process)
+        process.send_signal(signal.SIGTERM)
+        output = process.communicate(timeout=60)[0]
+        expect(process.returncode == 75, f"exit {process.returncode}\n{output[-1500:]}")
+        expect(output.count("lines are kept in memory until they can be written") == 1, output[-2500:])
+        expect("fix: free some disk space" in output and "no line is missing" in output, output[-2500:])
+        for file in ("metrics.jsonl", "samples.jsonl", "iterations.jsonl"):
+            steps = steps_of(run, file)
+            expect(steps == list(range(1, len(steps) + 1)), f"{file}: {steps}")
+        output = bench.run(["train", str(JOB), *bench.job, f"job.run_dir={run}", *words[:-1],
+                            f"train.steps={len(steps_of(run)) + 2}"])
+        expect("going on after step" in output, output[:800])
+
+
 def a_folder_becomes_read_only(bench):
     with small_file_system(bench.folder / "read-only", 64 << 20) as folder:
         run = bench.path("read-only-run")
@@ -231,7 +271,7 @@ def family_of(pid):
     return [pid, *map(int, children)]
 
 
-CASES = [a_full_folder, a_folder_becomes_read_only, a_folder_hangs, saved_state_that_hangs, pipes_in_place_of_files,
+CASES = [a_full_folder, a_full_disk_of_the_run, a_folder_becomes_read_only, a_folder_hangs, saved_state_that_hangs, pipes_in_place_of_files,
          a_node_whose_checkpoint_hangs]
 
 

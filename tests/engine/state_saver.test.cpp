@@ -58,6 +58,21 @@ TEST_CASE("what is written is the state at the start, whatever follows the copy"
   CHECK(at::equal(read.at("b@moments"), at::arange(4, at::kDouble)));
 }
 
+TEST_CASE("a last save copies nothing, and holds the state until it is written", "[engine]") {
+  const testing::ScratchFolder scratch;
+  StateSaver saver([] {});
+  at::Tensor weight = at::full({3000, 1000}, 3.0);
+  saver.start(1, scratch / "state.safetensors", {{"w", weight}}, false);
+  CHECK_FALSE(saver.may_change());
+  std::optional<SavedShare> share;
+  REQUIRE(until([&] { return saver.may_change(); }));
+  weight.fill_(4);  // It is on disk.
+  REQUIRE(until([&] { return (share = saver.take()).has_value(); }));
+  REQUIRE(share->status.ok());
+  const auto read = state::read_safetensors(scratch / "state.safetensors").value();
+  CHECK(at::equal(read.at("w"), at::full({3000, 1000}, 3.0)));
+}
+
 TEST_CASE("a share that cannot be written says why, and the state may change", "[engine][errors]") {
   const testing::ScratchFolder scratch;
   std::ofstream(scratch / "file") << "in the way";

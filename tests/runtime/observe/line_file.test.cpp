@@ -9,6 +9,7 @@
 #include <string>
 
 #include "tests/support/scratch_folder.hpp"
+#include "tests/support/small_files.hpp"
 
 namespace troupe::observe {
 namespace {
@@ -65,6 +66,25 @@ TEST_CASE("a writer that is killed leaves whole lines only", "[observe]") {
   REQUIRE(::waitpid(child, &status, 0) == child);
   REQUIRE(WIFSIGNALED(status));
   CHECK(read(folder / "m").size() == 20 * 501);
+}
+
+TEST_CASE("what a full disk does not take is written before what follows", "[observe][errors]") {
+  const ScratchFolder folder;
+  auto lines = LineFile::open(folder / "m.jsonl", LineFile::Mode::replace).value();
+  REQUIRE(lines.write("{\"step\":1}").ok());
+  {
+    const testing::SmallFiles full(15);
+    CHECK(lines.write("{\"step\":2}").error().code == Errc::io_failed);
+    CHECK(lines.unwritten() == 7);
+    CHECK_FALSE(lines.write("{\"step\":3}").ok());
+    CHECK_FALSE(lines.sync().ok());
+    CHECK(lines.unwritten() == 18);
+  }
+  SECTION("with the next line") { CHECK(lines.write("{\"step\":4}").ok()); }
+  SECTION("when it is brought to disk") { CHECK(lines.sync().ok()); }
+  SECTION("at its end") { const LineFile ends = std::move(lines); }
+  const std::string text = read(folder / "m.jsonl");
+  CHECK(text.starts_with("{\"step\":1}\n{\"step\":2}\n{\"step\":3}\n"));
 }
 
 TEST_CASE("a moved file goes on where it was", "[observe]") {

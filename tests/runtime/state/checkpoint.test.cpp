@@ -92,6 +92,11 @@ TEST_CASE("the newest whole checkpoint is found, and why newer ones are not take
   SECTION("a changed job file") { flip_a_bit(newest / (named = kCheckpointJobFile)); }
   SECTION("a torn manifest") { fs::resize_file(newest / (named = kManifestFile), 300); }
   SECTION("no manifest") { fs::remove(newest / (named = kManifestFile)); }
+  SECTION("a copy under the name of another step") {
+    fs::remove_all(newest);
+    fs::copy(scratch.path() / "step-2", scratch.path() / (named = "step-10"),
+             fs::copy_options::recursive);
+  }
   found = find_checkpoint(scratch.path());
   REQUIRE(found.newest);
   CHECK(found.newest->manifest().progress.step == 4);
@@ -116,6 +121,22 @@ TEST_CASE("a share that is not there keeps a checkpoint from its name", "[state]
   CHECK(checkpoints_in(scratch.path()).empty());
 }
 
+TEST_CASE("what nobody could read takes no name", "[state][errors]") {
+  const ScratchFolder scratch;
+  write_example(scratch.path(), 4);
+  CheckpointManifest manifest = example_manifest(4);
+  manifest.shards.pop_back();  // A parameter without value.
+  for (auto& file : manifest.files) file.bytes = 1;
+  const auto partial = partial_folder(scratch.path(), 4, 2);
+  fs::create_directories(partial);
+  for (const auto& file : manifest.files) std::ofstream(partial / file.name) << "x";
+  const auto refused =
+      complete_checkpoint(partial, checkpoint_folder(scratch.path(), 4), manifest, "job");
+  REQUIRE_FALSE(refused.ok());
+  CHECK(refused.error().where == partial.string());
+  CHECK(find_checkpoint(scratch.path()).newest);
+}
+
 TEST_CASE("older checkpoints go, cut-off ones too, and newer ones are laid aside", "[state]") {
   const ScratchFolder scratch;
   for (const std::int64_t step : {2, 4, 10, 12}) write_example(scratch.path(), step);
@@ -123,9 +144,15 @@ TEST_CASE("older checkpoints go, cut-off ones too, and newer ones are laid aside
   CHECK(checkpoints_in(scratch.path()).size() == 4);
   CHECK(remove_older_checkpoints(scratch.path(), 3).empty());
   CHECK(checkpoints_in(scratch.path()).begin()->first == 4);
-  supersede_checkpoints(scratch.path(), 10, 7);
+  CHECK(supersede_checkpoints(scratch.path(), 10, 7).empty());
   CHECK(checkpoints_in(scratch.path()).rbegin()->first == 10);
   CHECK(fs::exists(scratch.path() / "superseded" / "step-12-7" / kManifestFile));
+  write_example(scratch.path(), 12);
+  CHECK(supersede_checkpoints(scratch.path(), 10, 7).empty());
+  CHECK(fs::exists(scratch.path() / "superseded" / "step-12-7.2" / kManifestFile));
+  // Of a job that begins no checkpoint is its own.
+  CHECK(supersede_checkpoints(scratch.path(), 0, 1).empty());
+  CHECK(checkpoints_in(scratch.path()).empty());
   fs::create_directories(scratch.path() / ".step-14.partial-3");
   fs::create_directories(scratch.path() / ".step-2.gone");
   fs::create_directories(scratch.path() / ".other");
