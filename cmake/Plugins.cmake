@@ -16,6 +16,7 @@ set(TROUPE_PLUGIN_HEADERS
   kernels/rotary.hpp
   kernels/token_embedding.hpp
   kernels/window_convolution.hpp
+  models/auxiliary_loss.hpp
   models/family/block_work.hpp
   models/family/description.hpp
   models/family/family.hpp

@@ -14,6 +14,8 @@
 #include <string>
 #include <vector>
 
+#include "models/auxiliary_loss.hpp"
+
 namespace troupe::kernels {
 class MaskTiles;
 }
@@ -77,6 +79,9 @@ struct PackedBatch {
   /// the same sample, so a sample's first label is never used.
   at::Tensor labels;
 
+  /// Where `add_loss` leaves losses of layers; null: nobody collects them.
+  std::shared_ptr<AuxiliaryLosses> losses;
+
   mutable std::shared_ptr<BatchCache> cache;
 };
 
@@ -91,10 +96,11 @@ class Layer {
   /// Rows in, rows out: [sum of segments, hidden]. The first layer of a module ignores `rows` and
   /// reads `batch.input`; a merger returns a quarter of the rows; the llm's last layer returns the
   /// cross-entropy of each sample, summed over its trained tokens and not divided: [samples], fp32
-  /// for bf16 models. Runs as the model's dtype on the layer's device, deterministic to the bit;
-  /// records autograd state only where a parameter or an input requires grad. No rows: no rows.
-  /// REQUIRES: shapes as documented above. Throws: c10::Error (from LibTorch, or for a batch whose
-  /// lengths contradict each other); callers at a component's border catch it.
+  /// for bf16 models. What else it wants to be small it gives to `add_loss`. Runs as the model's
+  /// dtype on the layer's device, deterministic to the bit; records autograd state only where a
+  /// parameter or an input requires grad. No rows: no rows. REQUIRES: shapes as documented above.
+  /// Throws: c10::Error (from LibTorch, or for a batch whose lengths contradict each other);
+  /// callers at a component's border catch it.
   virtual at::Tensor forward(const at::Tensor& rows, const PackedBatch& batch) = 0;
 
   /// All tensors, in a fixed order. Values may be written in place (loading, optimizer).

@@ -32,6 +32,7 @@ StepRecord record_of(const Gathered& gathered, const engine::StepVerdict& verdic
   const engine::StepNote& note = verdict.note;
   observe::StepMetrics& metrics = record.metrics;
   metrics.loss = note.loss;
+  metrics.auxiliary_losses = note.auxiliary_losses;
   metrics.grad_norm = note.grad_norm;
   metrics.samples = std::ssize(note.ids);
   metrics.tokens = note.step_tokens;

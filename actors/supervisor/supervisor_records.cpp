@@ -256,6 +256,7 @@ StepRecord make_record(const SupervisorState& state, const RunningStep& step,
   const engine::StepOutcome& outcome = *step.outcome;
   metrics.step = step.ledger.step();
   metrics.loss = outcome.loss;
+  metrics.auxiliary_losses = outcome.auxiliary;
   metrics.lr = outcome.decision.learning_rate;
   metrics.grad_norm = outcome.grad_norm;
   metrics.skipped = outcome.decision.reason;

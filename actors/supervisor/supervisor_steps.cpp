@@ -39,6 +39,7 @@ void note_step(SupervisorState& state, RunningStep& step) {
   note.skipped = skipped.counts();
   if (!batch.dealt.empty()) note.deals = {{batch.batch, batch.dealt}};
   note.loss = step.outcome->loss;
+  note.auxiliary_losses = step.outcome->auxiliary;
   note.grad_norm = step.outcome->grad_norm;
   note.trained_tokens = batch.iteration.trained_tokens;
   for (const auto& sample : batch.iteration.samples) note.ids.push_back(sample.id);

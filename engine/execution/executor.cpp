@@ -63,7 +63,7 @@ Status Executor::begin(std::shared_ptr<const IterationPlan> plan, const SampleSt
   next_action_ = next_post_ = 0;
   decision_.reset();
   is_prepared_ = false;
-  prepared_ = {iteration_->step, options_.epoch_number, options_.device, {}, {}};
+  prepared_ = {iteration_->step, options_.epoch_number, options_.device, {}, {}, {}};
   report_ = {iteration_->step, options_.epoch_number, options_.device, {}, {}, {}, {}, 0, {}};
   ready_ns_ = observe::trace_now_ns();
   launch(nullptr, [this, &samples](Outcome&) -> Status {
@@ -191,8 +191,10 @@ Result<bool> Executor::is_decided() {
   if (!in_flight_.empty()) return false;
   try {
     if (!is_prepared_)
-      for (auto& [id, program] : stages_)
+      for (auto& [id, program] : stages_) {
         for (auto& loss : program->losses()) prepared_.losses.push_back(std::move(loss));
+        for (auto& loss : program->auxiliary()) prepared_.auxiliary.push_back(std::move(loss));
+      }
   } catch (const std::exception& exception) {
     return describe(nullptr, exception.what());
   }

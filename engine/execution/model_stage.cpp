@@ -85,6 +85,7 @@ Status ModelStage::begin(const IterationPlan& plan, const SampleStore& samples) 
 void ModelStage::abandon() {
   flights_.clear();
   losses_.clear();
+  auxiliary_.clear();
   incoming_.clear();
   outgoing_.clear();
   activations_ = Bytes{};
@@ -222,13 +223,23 @@ Result<at::Tensor> ModelStage::run_layers(std::size_t run_index, PartKey part, F
   auto rows = input_rows(run_index, part, flight);
   if (!rows.ok()) return rows;
   at::Tensor value = std::move(rows).value();
+  batch.value().losses = std::make_shared<models::AuxiliaryLosses>();
   for (auto& layer : run.layers) value = layer->forward(value, batch.value());
+  flight.auxiliary[run_index] = batch.value().losses;
+  for (const models::AuxiliaryLoss& loss : *batch.value().losses)
+    auxiliary_.emplace_back(part, run.range.module,
+                            models::AuxiliaryLoss{loss.name, loss.weight, models::sum_of(loss)});
   return value;
+}
+
+std::int64_t ModelStage::segments_of_batch(ModuleId module) const {
+  return segment_count(plan_.model, module, iteration_->samples);
 }
 
 Status ModelStage::forward(PartKey part) {
   Flight& flight = this->flight(part);
   flight.outputs.assign(runs_.size(), at::Tensor{});
+  flight.auxiliary.assign(runs_.size(), nullptr);
   const CountMemory count;
   for (std::size_t i = 0; i < runs_.size(); ++i) {
     auto output = run_layers(i, part, flight);
@@ -250,6 +261,8 @@ void ModelStage::release(PartKey part) {
   Flight& flight = this->flight(part);
   for (const auto& output : flight.outputs)
     if (output.defined() && output.requires_grad()) return;
+  for (const auto& losses : flight.auxiliary)
+    if (losses && models::train_anything(*losses)) return;
   let_go(flight);
   flights_.erase(part);
 }
@@ -311,9 +324,14 @@ Status ModelStage::run_backward(PartKey part) {
     roots.push_back(output);
     gradients.push_back(std::move(gradient));
   }
+  for (std::size_t i = 0; i < flight.auxiliary.size(); ++i)
+    if (flight.auxiliary[i] && !flight.auxiliary[i]->empty())
+      models::append_roots(*flight.auxiliary[i], segments_of_batch(runs_[i].range.module), roots,
+                           gradients);
   if (!roots.empty()) torch::autograd::backward(roots, gradients);
   if (viewer_ != nullptr) show_gradients(flight);
   flight.outputs.clear();
+  flight.auxiliary.clear();
   flight.gradients.clear();
   if (!flight.deferred) let_go(flight);  // Else what weight gradients need is still there.
   for (auto& [key, state] : states_) state->harvest();

@@ -7,6 +7,7 @@
 
 #include <map>
 #include <memory>
+#include <tuple>
 #include <vector>
 
 #include "engine/execution/packing.hpp"
@@ -45,6 +46,7 @@ class ModelStage final : public StageProgram {
   HolderState& state(GroupId group, LayerId layer) override;
   std::vector<models::Parameter*> parameters() override;
   std::vector<PartLoss> losses() const override;
+  std::vector<PartAuxiliary> auxiliary() const override;
   Bytes activations() const override { return activations_; }
 
  private:
@@ -57,6 +59,8 @@ class ModelStage final : public StageProgram {
     std::map<MessageId, at::Tensor> arrived;    ///< Rows that came in; leaves.
     std::map<MessageId, at::Tensor> gradients;  ///< Gradients of rows that went out.
     std::vector<at::Tensor> outputs;            ///< Per run; undefined where it had no rows.
+    /// Per run: what its layers add to the loss.
+    std::vector<std::shared_ptr<models::AuxiliaryLosses>> auxiliary;
     std::shared_ptr<kernels::DeferredGradients> deferred;
     std::size_t unsent = 0;  ///< Outgoing messages whose rows have not been asked for.
     Bytes activations;
@@ -77,6 +81,7 @@ class ModelStage final : public StageProgram {
   void release(PartKey part);
   void hold(Flight& flight, std::int64_t bytes);
   void let_go(Flight& flight);
+  std::int64_t segments_of_batch(ModuleId module) const;
   bool ends_module(const Run& run) const;
   PartLoss loss_of(PartKey part, const at::Tensor& sample_losses) const;
   at::Tensor assemble_gradient(std::size_t run_index, PartKey part, const Flight& flight) const;
@@ -98,6 +103,8 @@ class ModelStage final : public StageProgram {
   std::map<PartKey, Flight> flights_;
   std::vector<std::pair<PartKey, at::Tensor>>
       losses_;  ///< Of samples; nobody looks into them here.
+  /// What layers added to the loss: sums, in which nobody looks here.
+  std::vector<std::tuple<PartKey, ModuleId, models::AuxiliaryLoss>> auxiliary_;
   Bytes activations_;
 };
 

@@ -5,12 +5,31 @@
 
 #include "engine/execution/model_stage.hpp"
 
+#include <ATen/ops/stack.h>
+
 namespace troupe::engine {
 
 std::vector<PartLoss> ModelStage::losses() const {
   std::vector<PartLoss> losses;
   for (const auto& [part, sample_losses] : losses_) losses.push_back(loss_of(part, sample_losses));
   return losses;
+}
+
+std::vector<PartAuxiliary> ModelStage::auxiliary() const {
+  std::vector<PartAuxiliary> all;
+  if (auxiliary_.empty()) return all;
+  std::vector<at::Tensor> sums;
+  std::map<ModuleId, std::int64_t> segments;
+  for (const auto& [part, module, loss] : auxiliary_) {
+    sums.push_back(loss.values);
+    if (!segments.contains(module)) segments[module] = segments_of_batch(module);
+  }
+  const at::Tensor read = at::stack(sums).to(at::kCPU);  // Of an accelerator: once.
+  const double* sum = read.const_data_ptr<double>();
+  for (const auto& [part, module, loss] : auxiliary_)
+    all.push_back({plan_.model.at(module).name + "." + loss.name, id_, part.microbatch, part.part,
+                   models::contribution(loss, *sum++, segments.at(module))});
+  return all;
 }
 
 PartLoss ModelStage::loss_of(PartKey part, const at::Tensor& sample_losses) const {

@@ -124,6 +124,16 @@ models::PackedBatch pack_media_shapes(ModuleId encoder, std::span<const SampleSh
   return batch;
 }
 
+std::int64_t segment_count(const ModelGraph& graph, ModuleId module,
+                           std::span<const SampleShape> samples) {
+  if (graph.at(module).kind == ModuleKind::llm) return std::ssize(samples);
+  const ModuleId encoder = encoder_of(graph, module);
+  std::int64_t segments = 0;
+  for (const SampleShape& sample : samples)
+    if (const auto* items = sample.items(encoder)) segments += std::ssize(*items);
+  return segments;
+}
+
 Result<models::PackedBatch> pack_text_shapes(const ModelGraph& graph,
                                              std::span<const SampleShape> samples,
                                              std::span<const std::int32_t> part) {

@@ -42,6 +42,11 @@ const RowSpan* find_span(const std::vector<RowSpan>& spans, std::int32_t sample)
 models::PackedBatch pack_media_shapes(ModuleId encoder, std::span<const SampleShape> samples,
                                       std::span<const std::int32_t> part);
 
+/// Segments that the layers of a module see of a batch: images, audio windows, or samples. A
+/// projector sees those of its encoder.
+std::int64_t segment_count(const ModelGraph& graph, ModuleId module,
+                           std::span<const SampleShape> samples);
+
 /// What the llm's layers read of a part besides rows: a segment per sample, positions, and the mask
 /// where its attention is by modality. No contents.
 ///

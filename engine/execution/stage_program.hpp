@@ -88,6 +88,9 @@ class StageProgram {
   /// stage without the head.
   virtual std::vector<PartLoss> losses() const = 0;
 
+  /// The same of what its layers add to the loss; a stage whose layers add nothing leaves it out.
+  virtual std::vector<PartAuxiliary> auxiliary() const { return {}; }
+
   /// Bytes of activations kept for backward right now, as far as the stage knows them.
   virtual Bytes activations() const = 0;
 };

@@ -41,6 +41,20 @@ struct PartLoss {
   }
 };
 
+/// What the layers of one stage add to the loss by a part (models/auxiliary_loss.hpp).
+struct PartAuxiliary {
+  std::string name;  ///< `MODULE.NAME`.
+  StageId stage;
+  MicrobatchId microbatch;
+  PartId part;
+  double value = 0;  ///< Weighted, and divided by the segments of the batch.
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, PartAuxiliary& x) {
+    return f(x.name, x.stage, x.microbatch, x.part, x.value);
+  }
+};
+
 /// PREPARED of one device: every group it holds has its reduced gradient.
 struct Prepared {
   std::int64_t step = 0;
@@ -48,10 +62,11 @@ struct Prepared {
   DeviceId device;
   std::vector<GroupNorm> norms;
   std::vector<PartLoss> losses;
+  std::vector<PartAuxiliary> auxiliary = {};
 
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, Prepared& x) {
-    return f(x.step, x.epoch_number, x.device, x.norms, x.losses);
+    return f(x.step, x.epoch_number, x.device, x.norms, x.losses, x.auxiliary);
   }
 };
 

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <set>
 #include <span>
@@ -22,6 +23,8 @@ struct StepOutcome {
   Decision decision;
   double loss = 0;       ///< Sum of token losses over trained tokens of the whole batch.
   double grad_norm = 0;  ///< Global norm before clipping.
+  /// What layers added to the loss beside it, by name.
+  std::map<std::string, double> auxiliary;
   std::vector<std::string> nonfinite_samples;  ///< Ids, in training order of their parts.
 };
 
@@ -33,9 +36,13 @@ struct StepPolicy {
 /// Sum of part losses in (pipeline, microbatch, part) order, divided once by the trained tokens.
 double total_loss(std::vector<PartLoss> losses, TokenCount trained_tokens);
 
-/// COMMIT where loss and every group's norm are finite; DISCARD otherwise, with the reason.
+/// By name, each in the order of stages, microbatches and parts.
+std::map<std::string, double> auxiliary_totals(std::vector<PartAuxiliary> parts);
+
+/// COMMIT where losses and every group's norm are finite; DISCARD otherwise, with the reason.
 StepOutcome decide_step(std::int64_t step, TokenCount trained_tokens, std::vector<PartLoss> losses,
-                        std::span<const GroupNorm> norms, const StepPolicy& policy);
+                        std::vector<PartAuxiliary> auxiliary, std::span<const GroupNorm> norms,
+                        const StepPolicy& policy);
 
 /// Waits for PREPARED of every device of one step.
 class StepLedger {
@@ -57,6 +64,7 @@ class StepLedger {
   std::size_t device_count_;
   std::set<DeviceId> devices_;
   std::vector<PartLoss> losses_;
+  std::vector<PartAuxiliary> auxiliary_;
   std::vector<GroupNorm> norms_;
 };
 

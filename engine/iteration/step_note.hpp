@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,7 @@ struct StepNote {
   std::vector<BadSampleNote> bad;  ///< Of batches since the last step that devices ran.
   std::vector<DealNote> deals;     ///< That the next batch looks back at.
   double loss = 0;
+  std::map<std::string, double> auxiliary_losses = {};
   double grad_norm = 0;
   TokenCount step_tokens = 0;  ///< Of this step alone.
   TokenCount trained_tokens = 0;
@@ -28,8 +30,8 @@ struct StepNote {
 
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, StepNote& x) {
-    return f(x.step, x.tokens, x.skipped, x.bad, x.deals, x.loss, x.grad_norm, x.step_tokens,
-             x.trained_tokens, x.ids);
+    return f(x.step, x.tokens, x.skipped, x.bad, x.deals, x.loss, x.auxiliary_losses, x.grad_norm,
+             x.step_tokens, x.trained_tokens, x.ids);
   }
 };
 

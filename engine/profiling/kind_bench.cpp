@@ -258,6 +258,7 @@ class KindBench::Bench {
 
   Copy make_copy(TokenCount tokens, const std::vector<std::int64_t>& segments) const {
     Copy copy{batch_of(tokens, segments), {}, {}};
+    copy.batch.losses = std::make_shared<models::AuxiliaryLosses>();
     if (!first_)
       copy.rows = at::randn({head_ ? tokens + 1 : tokens, input_width()}, options())
                       .set_requires_grad(true);
@@ -282,6 +283,7 @@ class KindBench::Bench {
   /// kept as long as the layer's backward needs them.
   static at::Tensor forward(models::Layer& layer, const Copy& copy, const at::Tensor& rows) {
     models::PackedBatch batch = copy.batch;
+    batch.losses->clear();  // Of the forward before.
     if (batch.input.defined()) batch.input = batch.input.clone();
     return layer.forward(rows, batch);
   }
@@ -299,6 +301,7 @@ class KindBench::Bench {
     for (Copy& copy : copies) {
       if (copy.rows.defined()) copy.rows.mutable_grad() = at::Tensor{};
       at::Tensor output = std::move(copy.output);
+      models::append_roots(*copy.batch.losses, /*segments=*/1, outputs, gradients);
       if (attention_ && &copy != &copies.back()) continue;
       gradients.push_back(at::ones_like(output));
       outputs.push_back(std::move(output));

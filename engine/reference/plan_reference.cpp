@@ -65,17 +65,21 @@ class Replay {
   Result<StepOutcome> step(const IterationPlan& iteration, const std::vector<Action>& backward,
                            const SampleStore& store, const StepPolicy& policy) {
     std::vector<PartLoss> losses;
+    std::vector<PartAuxiliary> auxiliary;
     std::vector<GroupNorm> norms;
     try {
       if (auto done = train(iteration, backward, store); !done.ok()) return std::move(done).error();
-      for (auto& replica : replicas_)
+      for (auto& replica : replicas_) {
         losses.insert(losses.end(), replica->losses().begin(), replica->losses().end());
+        auxiliary.insert(auxiliary.end(), replica->auxiliary().begin(), replica->auxiliary().end());
+      }
       norms = reduce();
     } catch (const c10::Error& error) {
       return Error{Errc::internal, "LibTorch: " + error.msg(), {}, {}};
     }
     if (iteration.step == 1) remember_gradients();
-    auto outcome = decide_step(iteration.step, iteration.trained_tokens, losses, norms, policy);
+    auto outcome =
+        decide_step(iteration.step, iteration.trained_tokens, losses, auxiliary, norms, policy);
     if (outcome.decision.commit) update(iteration.step, outcome.decision);
     return outcome;
   }

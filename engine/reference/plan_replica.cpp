@@ -80,6 +80,7 @@ void PlanReplica::begin(const std::vector<Action>& backward) {
     return action.kind == ActionKind::backward_weight;
   });
   losses_.clear();
+  auxiliary_.clear();
 }
 
 Status PlanReplica::encode(const IterationPlan& iteration, const SampleStore& store,
@@ -98,7 +99,7 @@ Status PlanReplica::train_llm(const IterationPlan& iteration, const SampleStore&
 
 Status PlanReplica::finish(const IterationPlan& iteration, const Crossings& crossings) {
   auto done = for_each_part(iteration, false, [&](ReplicaId replica, PartKey part) -> Status {
-    encode_backward(replica, part, crossings);
+    encode_backward(iteration, replica, part, crossings);
     return Done{};
   });
   if (!done.ok()) return done;
@@ -157,10 +158,14 @@ void PlanReplica::run_backward(ReplicaId replica, PartKey part,
   take(replica, {part, true});
 }
 
-void PlanReplica::encode_backward(ReplicaId replica, PartKey part, const Crossings& crossings) {
+void PlanReplica::encode_backward(const IterationPlan& iteration, ReplicaId replica, PartKey part,
+                                  const Crossings& crossings) {
   std::vector<at::Tensor> roots, gradients;
   for (const Crossing& crossing : crossings) {
     if (crossing.replica != replica || crossing.part != part) continue;
+    for (const auto& [module, losses] : crossing.auxiliary)
+      models::append_roots(*losses, segment_count(plan_.model, module, iteration.samples), roots,
+                           gradients);
     if (!crossing.output.requires_grad()) continue;
     if (!crossing.leaf.grad().defined()) continue;
     roots.push_back(crossing.output);
@@ -182,14 +187,19 @@ Status PlanReplica::encode_part(const IterationPlan& iteration, ReplicaId replic
     if (!media.ok()) return std::move(media).error();
     batch.input = std::move(media).value();
     at::Tensor rows;
+    std::map<ModuleId, std::shared_ptr<models::AuxiliaryLosses>> auxiliary;
     for (ModuleId module = encoder; plan_.model.at(module).kind != ModuleKind::llm;
-         module = plan_.model.at(module).next.front())
+         module = plan_.model.at(module).next.front()) {
+      batch.losses = auxiliary[module] = std::make_shared<models::AuxiliaryLosses>();
       for (auto& layer : model_of(replica).layers(module)) rows = layer->forward(rows, batch);
+      record_auxiliary(iteration, module, key, *batch.losses);
+    }
     Crossing crossing{
         replica,       key,
         encoder,       rows,
         rows.detach(), row_spans(plan_.model, encoder, RowKind::output, iteration.samples, part)};
     crossing.leaf.requires_grad_(rows.requires_grad());
+    crossing.auxiliary = std::move(auxiliary);
     crossings.push_back(std::move(crossing));
   }
   return Done{};
@@ -218,8 +228,10 @@ Status PlanReplica::train_part(const IterationPlan& iteration, ReplicaId replica
     }
   }
   at::Tensor rows;
+  batch.losses = std::make_shared<models::AuxiliaryLosses>();
   for (auto& layer : model_of(replica).layers(plan_.model.llm()))
     rows = layer->forward(rows, batch);
+  record_auxiliary(iteration, plan_.model.llm(), key, *batch.losses);
   record(iteration, replica, key, part, rows);
   std::vector<at::Tensor> roots, gradients;
   if (rows.requires_grad()) {
@@ -227,8 +239,20 @@ Status PlanReplica::train_part(const IterationPlan& iteration, ReplicaId replica
     gradients.push_back(at::full(rows.sizes(), 1.0 / static_cast<double>(iteration.trained_tokens),
                                  rows.options().requires_grad(false)));
   }
+  models::append_roots(*batch.losses,
+                       segment_count(plan_.model, plan_.model.llm(), iteration.samples), roots,
+                       gradients);
   run_backward(replica, key, roots, gradients);
   return Done{};
+}
+
+void PlanReplica::record_auxiliary(const IterationPlan& iteration, ModuleId module, PartKey part,
+                                   const models::AuxiliaryLosses& losses) {
+  const auto segments = segment_count(plan_.model, module, iteration.samples);
+  for (const models::AuxiliaryLoss& loss : losses)
+    auxiliary_.push_back(
+        {plan_.model.at(module).name + "." + loss.name, StageId{}, part.microbatch, part.part,
+         models::contribution(loss, models::sum_of(loss).item<double>(), segments)});
 }
 
 void PlanReplica::record(const IterationPlan& iteration, ReplicaId replica, PartKey key,

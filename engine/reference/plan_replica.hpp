@@ -48,6 +48,8 @@ class PlanReplica {
     at::Tensor output;  ///< With the encoder's graph.
     at::Tensor leaf;    ///< What the llm reads; collects the gradient.
     std::vector<RowSpan> spans;
+    /// What layers of these modules add to the loss.
+    std::map<ModuleId, std::shared_ptr<models::AuxiliaryLosses>> auxiliary = {};
   };
   /// Of one iteration, in all pipelines: an encoder may work for the llm of another one.
   using Crossings = std::vector<Crossing>;
@@ -68,6 +70,7 @@ class PlanReplica {
 
   /// Of the iteration, per llm part.
   const std::vector<PartLoss>& losses() const { return losses_; }
+  const std::vector<PartAuxiliary>& auxiliary() const { return auxiliary_; }
 
  private:
   /// When a stage adds what a part gives: with its input gradients, or with its weight gradients.
@@ -99,7 +102,10 @@ class PlanReplica {
                     const std::vector<at::Tensor>& gradients);
   Status encode_part(const IterationPlan& iteration, ReplicaId replica, PartKey key,
                      const SampleStore& store, Crossings& crossings);
-  void encode_backward(ReplicaId replica, PartKey part, const Crossings& crossings);
+  void encode_backward(const IterationPlan& iteration, ReplicaId replica, PartKey part,
+                       const Crossings& crossings);
+  void record_auxiliary(const IterationPlan& iteration, ModuleId module, PartKey part,
+                        const models::AuxiliaryLosses& losses);
   Status train_part(const IterationPlan& iteration, ReplicaId replica, PartKey key,
                     const SampleStore& store, Crossings& crossings);
   void record(const IterationPlan& iteration, ReplicaId replica, PartKey key,
@@ -112,6 +118,7 @@ class PlanReplica {
   std::map<std::pair<GroupId, ParameterUse>, State> states_;
   bool splits_weight_ = false;
   std::vector<PartLoss> losses_;
+  std::vector<PartAuxiliary> auxiliary_;
 };
 
 }  // namespace troupe::engine

@@ -47,6 +47,8 @@ class Oracle {
       result.ids.push_back(sample.id);
     }
     for (auto& trained : trained_) trained.gradient.zero_();
+    count_segments(batch);
+    auxiliary_.clear();
     PartLoss loss;
     for (const auto& sample : batch.samples) {
       auto value = train(sample, result.trained_tokens);
@@ -59,7 +61,7 @@ class Oracle {
       const double squared = state::squared_norm(trained_[i].gradient);
       norms.push_back({GroupId{i}, squared, std::isfinite(squared)});
     }
-    result.outcome = decide_step(number, result.trained_tokens, {loss}, norms, policy);
+    result.outcome = decide_step(number, result.trained_tokens, {loss}, auxiliary_, norms, policy);
     if (number == 1) remember_gradients();
     if (result.outcome.decision.commit) update(number, result.outcome.decision);
     return result;
@@ -93,12 +95,37 @@ class Oracle {
                         scale});
   }
 
+  /// Of each module, in the whole batch.
+  void count_segments(const ReferenceBatch& batch) {
+    const auto encoders = media_modules(setup_);
+    std::vector<SampleShape> shapes;
+    for (const auto& sample : batch.samples)
+      shapes.push_back(data::shape_of(sample, setup_.data, encoders));
+    for (std::size_t m = 0; m < setup_.model.modules.size(); ++m)
+      segments_[ModuleId{m}] = segment_count(setup_.model, ModuleId{m}, shapes);
+  }
+
+  /// All layers of a module, and what they add to the loss.
+  at::Tensor run(ModuleId module, at::Tensor rows, models::PackedBatch& batch) {
+    batch.losses = std::make_shared<models::AuxiliaryLosses>();
+    for (auto& layer : model_.layers(module)) rows = layer->forward(rows, batch);
+    for (const models::AuxiliaryLoss& loss : *batch.losses)
+      auxiliary_.push_back(
+          {setup_.model.at(module).name + "." + loss.name,
+           {},
+           {},
+           {},
+           models::contribution(loss, models::sum_of(loss).item<double>(), segments_[module])});
+    models::append_roots(*batch.losses, segments_[module], roots_, root_gradients_);
+    return rows;
+  }
+
   /// One picture or audio window through its encoder and projector.
-  at::Tensor encode(ModuleId encoder, const models::PackedBatch& item) {
+  at::Tensor encode(ModuleId encoder, models::PackedBatch& item) {
     at::Tensor rows;
     for (ModuleId module = encoder; setup_.model.at(module).kind != ModuleKind::llm;
          module = setup_.model.at(module).next.front())
-      for (auto& layer : model_.layers(module)) rows = layer->forward(rows, item);
+      rows = run(module, std::move(rows), item);
     return rows;
   }
 
@@ -141,6 +168,8 @@ class Oracle {
   }
 
   Result<double> train_unguarded(const data::DecodedSample& sample, TokenCount trained_tokens) {
+    roots_.clear();
+    root_gradients_.clear();
     const auto encoders = media_modules(setup_);
     std::vector<std::vector<at::Tensor>> images, audio;
     data::MarkerRows image_rows, audio_rows;
@@ -175,14 +204,18 @@ class Oracle {
     };
     add(images, text.value().image_positions);
     add(audio, text.value().audio_positions);
-    at::Tensor rows;
-    for (auto& layer : model_.layers(setup_.model.llm())) rows = layer->forward(rows, batch);
+    const at::Tensor rows = run(setup_.model.llm(), {}, batch);
     if (rows.requires_grad()) {
-      torch::autograd::backward({rows},
-                                {at::full(rows.sizes(), 1.0 / static_cast<double>(trained_tokens),
-                                          rows.options().requires_grad(false))});
+      roots_.push_back(rows);
+      root_gradients_.push_back(at::full(rows.sizes(), 1.0 / static_cast<double>(trained_tokens),
+                                         rows.options().requires_grad(false)));
+    }
+    if (!roots_.empty()) {
+      torch::autograd::backward(roots_, root_gradients_);
       collect();
     }
+    roots_.clear();
+    root_gradients_.clear();
     return rows.detach().to(at::kDouble).item<double>();
   }
 
@@ -212,6 +245,9 @@ class Oracle {
   WholeModel model_;
   std::vector<Trained> trained_;
   std::map<std::string, at::Tensor> first_gradients_;
+  std::map<ModuleId, std::int64_t> segments_;       ///< Of the batch.
+  std::vector<PartAuxiliary> auxiliary_;            ///< Of the batch so far.
+  std::vector<at::Tensor> roots_, root_gradients_;  ///< Of the sample, where its backward begins.
 };
 
 }  // namespace

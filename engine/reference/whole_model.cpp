@@ -137,6 +137,7 @@ Status ReferenceLoop::run(const Step& step, const std::function<ReferenceState()
     observe::StepMetrics metrics;
     metrics.step = number;
     metrics.loss = done.outcome.loss;
+    metrics.auxiliary_losses = done.outcome.auxiliary;
     metrics.lr = policy.learning_rate;
     metrics.grad_norm = done.outcome.grad_norm;
     metrics.samples = static_cast<std::int64_t>(done.ids.size());

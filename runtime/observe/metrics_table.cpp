@@ -14,14 +14,22 @@ namespace {
 using Json = nlohmann::json;
 constexpr double kMissing = std::numeric_limits<double>::quiet_NaN();
 
+void add_value(const std::string& key, const Json& value, std::size_t before, MetricsTable& table) {
+  if (!(value.is_number() || value.is_null())) return;
+  // A key that begins late has no values before.
+  auto& column = table.columns.try_emplace(key, before, kMissing).first->second;
+  column.push_back(value.is_number() ? value.get<double>() : kMissing);
+}
+
 void add_row(const Json& row, MetricsTable& table) {
   const auto before = table.steps.size();
   table.steps.push_back(row.at("step").get<double>());
   for (const auto& [key, value] : row.items()) {
-    if (key == "step" || !(value.is_number() || value.is_null())) continue;
-    // A key that begins late has no values before.
-    auto& column = table.columns.try_emplace(key, before, kMissing).first->second;
-    column.push_back(value.is_number() ? value.get<double>() : kMissing);
+    if (key == "step") continue;
+    add_value(key, value, before, table);
+    if (value.is_object())  // `auxiliary_losses`: a column for each.
+      for (const auto& [name, part] : value.items())
+        add_value(key + "." + name, part, before, table);
   }
   for (auto& [key, column] : table.columns) column.resize(before + 1, kMissing);
   if (row.contains("skipped") && row["skipped"].is_string())

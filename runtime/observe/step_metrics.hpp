@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -61,8 +62,10 @@ struct PhaseFigures {
 struct StepMetrics {
   std::int64_t step = 0;  ///< From 1.
   double loss = 0;        ///< Mean over trained tokens; NaN where there was none.
-  double lr = 0;          ///< Of the optimizer, not of modules with their own.
-  double grad_norm = 0;   ///< Global, before clipping.
+  /// What layers added to it, by `MODULE.NAME` (models/auxiliary_loss.hpp).
+  std::map<std::string, double> auxiliary_losses = {};
+  double lr = 0;         ///< Of the optimizer, not of modules with their own.
+  double grad_norm = 0;  ///< Global, before clipping.
   std::int64_t samples = 0;
   TokenCount tokens = 0;  ///< Of the llm, media rows included.
   TokenCount trained_tokens = 0;
@@ -107,13 +110,13 @@ struct StepMetrics {
   friend bool operator==(const StepMetrics&, const StepMetrics&) = default;
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, StepMetrics& x) {
-    return f(x.step, x.loss, x.lr, x.grad_norm, x.samples, x.tokens, x.trained_tokens, x.step_ms,
-             x.plan_ms, x.plan_wait_ms, x.bubble, x.imbalance, x.data_wait_ms, x.times, x.work,
-             x.nodes, x.epoch_number, x.profile_step_ms, x.calibrated_step_ms, x.imbalance_in_order,
-             x.imbalance_planned, x.deferred_samples, x.held_rows, x.held_bytes, x.activation_bytes,
-             x.promised_activation_bytes, x.activations_over_promise, x.corrected_shapes,
-             x.skipped_steps, x.bad_samples, x.checkpoint_stall_ms, x.checkpoint_ms, x.phases,
-             x.skipped);
+    return f(x.step, x.loss, x.auxiliary_losses, x.lr, x.grad_norm, x.samples, x.tokens,
+             x.trained_tokens, x.step_ms, x.plan_ms, x.plan_wait_ms, x.bubble, x.imbalance,
+             x.data_wait_ms, x.times, x.work, x.nodes, x.epoch_number, x.profile_step_ms,
+             x.calibrated_step_ms, x.imbalance_in_order, x.imbalance_planned, x.deferred_samples,
+             x.held_rows, x.held_bytes, x.activation_bytes, x.promised_activation_bytes,
+             x.activations_over_promise, x.corrected_shapes, x.skipped_steps, x.bad_samples,
+             x.checkpoint_stall_ms, x.checkpoint_ms, x.phases, x.skipped);
   }
 };
 

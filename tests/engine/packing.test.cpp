@@ -128,6 +128,22 @@ TEST_CASE("pictures follow one another as their samples do", "[engine]") {
   CHECK_FALSE(at::equal(pack({2}), pack({0})));
 }
 
+TEST_CASE("segments of a batch are counted as its layers see them", "[engine]") {
+  const Fixture fixture;
+  Part all;
+  for (std::size_t i = 0; i < fixture.samples.size(); ++i)
+    all.push_back(static_cast<std::int32_t>(i));
+  const auto media = pack_media_shapes(fixture.vision, fixture.samples, all);
+  const auto text = pack_text_shapes(fixture.graph, fixture.samples, all).value();
+  const auto count = [&](ModuleId module) {
+    return segment_count(fixture.graph, module, fixture.samples);
+  };
+  REQUIRE(!media.segments.empty());
+  CHECK(count(fixture.vision) == std::ssize(media.segments));
+  CHECK(count(fixture.graph.at(fixture.vision).next.front()) == std::ssize(media.segments));
+  CHECK(count(fixture.graph.llm()) == std::ssize(text.segments));
+}
+
 TEST_CASE("a sample that this node did not decode is named", "[engine][errors]") {
   const Fixture fixture;
   const SampleStore empty;

@@ -3,13 +3,14 @@
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
 #include <limits>
+#include <map>
 
 namespace troupe::engine {
 namespace {
 
 Prepared prepared(std::int64_t step, std::int32_t device, std::vector<GroupNorm> norms,
                   std::vector<PartLoss> losses = {}) {
-  return {step, 1, DeviceId{device}, std::move(norms), std::move(losses)};
+  return {step, 1, DeviceId{device}, std::move(norms), std::move(losses), {}};
 }
 
 PartLoss part_loss(std::int32_t pipeline, std::int32_t microbatch, double sum,
@@ -59,21 +60,40 @@ TEST_CASE("every trained token weighs the same in the loss", "[engine]") {
   // mean of the microbatches' means would be (2 + 1 + 1 + 1) / 4 = 1.25.
   const std::vector<PartLoss> parts{part_loss(0, 0, 16), part_loss(0, 1, 16), part_loss(0, 2, 900),
                                     part_loss(0, 3, 100)};
-  CHECK(decide_step(1, 1024, parts, {}, {0.1, 1}).loss == 1032.0 / 1024);
+  CHECK(decide_step(1, 1024, parts, {}, {}, {0.1, 1}).loss == 1032.0 / 1024);
 }
 
 TEST_CASE("a step is discarded with its reason", "[engine]") {
   const StepPolicy policy{0.1, 1};
-  CHECK(decide_step(1, 0, {}, {}, policy).decision.reason == "no trained tokens in the batch");
+  CHECK(decide_step(1, 0, {}, {}, {}, policy).decision.reason == "no trained tokens in the batch");
 
-  const auto loss = decide_step(1, 4, {part_loss(0, 0, kNan, {"s3", "s5"})}, {}, policy);
+  const auto loss = decide_step(1, 4, {part_loss(0, 0, kNan, {"s3", "s5"})}, {}, {}, policy);
   CHECK_FALSE(loss.decision.commit);
   CHECK(loss.decision.reason == "the loss is not finite");
   CHECK(loss.nonfinite_samples == std::vector<std::string>{"s3", "s5"});
 
   const std::vector<GroupNorm> norms{{GroupId{0}, kNan, false}};
-  CHECK(decide_step(1, 4, {part_loss(0, 0, 1)}, norms, policy).decision.reason ==
+  CHECK(decide_step(1, 4, {part_loss(0, 0, 1)}, {}, norms, policy).decision.reason ==
         "a gradient is not finite");
+
+  const PartAuxiliary odd{"llm.balance", StageId{1}, MicrobatchId{0}, PartId{0}, kNan};
+  CHECK(decide_step(1, 4, {part_loss(0, 0, 1)}, {odd}, {}, policy).decision.reason ==
+        "the auxiliary loss 'llm.balance' is not finite");
+}
+
+TEST_CASE("what layers add to the loss is summed by name, whoever was first", "[engine]") {
+  const auto part = [](const char* name, std::int32_t stage, std::int32_t microbatch,
+                       double value) {
+    return PartAuxiliary{name, StageId{stage}, MicrobatchId{microbatch}, PartId{0}, value};
+  };
+  const std::vector<PartAuxiliary> parts{part("a.x", 0, 0, 1e16), part("a.x", 0, 1, 1),
+                                         part("a.x", 1, 0, -1e16), part("b.x", 0, 0, 3)};
+  const std::map<std::string, double> sums{{"a.x", 0}, {"b.x", 3}};
+  CHECK(auxiliary_totals({parts[0], parts[2], parts[3], parts[1]}) == sums);  // Else 1.
+  CHECK(auxiliary_totals(parts) == sums);
+  const auto outcome = decide_step(1, 4, {}, parts, {}, {0.1, 1});
+  CHECK(outcome.auxiliary == sums);
+  CHECK(outcome.loss == 0);
 }
 
 }  // namespace

@@ -207,6 +207,16 @@ TEST_CASE("the bar never exceeds its width nor its share", "[observe][property]"
   if (bar.find('[') != std::string::npos) CHECK((bar.find('.') < bar.find(']')) == (step < 100));
 }
 
+TEST_CASE("what layers add to the loss stands by its name", "[observe]") {
+  StepMetrics metrics;
+  CHECK_FALSE(Json::parse(metrics_line(metrics)).contains("auxiliary_losses"));
+  metrics.auxiliary_losses = {{"llm.balance", 0.5}, {"vision.z", 0.25}};
+  const auto losses = Json::parse(metrics_line(metrics))["auxiliary_losses"];
+  CHECK(losses.size() == 2);
+  CHECK(losses["llm.balance"] == 0.5);
+  CHECK(losses["vision.z"] == 0.25);
+}
+
 struct FieldCounter {
   using result_type = int;
   template <class... Fields>
@@ -218,7 +228,7 @@ struct FieldCounter {
 TEST_CASE("every field of the metrics travels", "[observe]") {
   FieldCounter counter;
   StepMetrics metrics;
-  CHECK(inspect(counter, metrics) == 34);
+  CHECK(inspect(counter, metrics) == 35);
 }
 
 }  // namespace
