@@ -1,8 +1,13 @@
 #include "app/resuming.hpp"
 
+#include <iterator>
+#include <utility>
+
 #include "app/terminal.hpp"
 #include "engine/iteration/data_warnings.hpp"
 #include "engine/setup/initial_layers.hpp"
+#include "engine/setup/job_setup.hpp"
+#include "engine/setup/resume.hpp"
 #include "runtime/observe/run_facts.hpp"
 
 namespace troupe::app {
@@ -29,6 +34,28 @@ Status check_shared_folder(const job::Job& job) {
                "another checkpoint.dir"};
 }
 
+/// A checkpoint of another job among this one's is passed over for the newest that is its own.
+/// Where none is, it is the job that has changed, and who goes on from the newest tells how.
+void pass_over_others(const job::Job& job, state::FoundCheckpoint& found) {
+  const auto setup = engine::prepare(job);
+  if (!setup.ok()) return;
+  const auto fits = engine::check_model(found.newest->manifest(), setup.value().parameters);
+  if (fits.ok()) return;
+  const auto all = state::checkpoints_in(job.checkpoint_dir());
+  const auto newest = all.find(found.newest->manifest().progress.step);
+  for (auto older = std::make_reverse_iterator(newest); older != all.rend(); ++older) {
+    auto opened = state::Checkpoint::open(older->second);
+    if (!opened.ok() || opened.value().manifest().progress.step != older->first) continue;
+    if (!engine::check_model(opened.value().manifest(), setup.value().parameters).ok()) continue;
+    if (!opened.value().verify().ok()) continue;
+    Error other = fits.error();
+    other.where = found.newest->folder().string() + ", " + other.where;
+    found.passed_over.push_back(std::move(other));
+    found.newest = std::make_unique<state::Checkpoint>(std::move(opened).value());
+    return;
+  }
+}
+
 }  // namespace
 
 Result<ChosenCheckpoint> choose_checkpoint(const job::Job& job, const ResumeWish& wish) {
@@ -40,6 +67,7 @@ Result<ChosenCheckpoint> choose_checkpoint(const job::Job& job, const ResumeWish
   }
   const auto folder = job.checkpoint_dir();
   auto found = state::find_checkpoint(folder);
+  if (found.newest) pass_over_others(job, found);
   if (!found.newest && !found.passed_over.empty()) {
     Error none = found.passed_over.front();
     none.message = "no checkpoint of this run is whole; the newest: " + none.message;

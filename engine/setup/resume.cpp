@@ -78,6 +78,8 @@ std::string module_key(const std::string& parameter) {
   return "modules." + parameter.substr(0, parameter.find('.'));
 }
 
+}  // namespace
+
 Status check_model(const state::CheckpointManifest& saved,
                    const std::vector<ParameterInfo>& parameters) {
   std::map<std::string, const state::SavedParameter*> left;
@@ -102,6 +104,8 @@ Status check_model(const state::CheckpointManifest& saved,
                    "a parameter '" + left.begin()->first + "'", "without it", fix);
   return Done{};
 }
+
+namespace {
 
 const char* word_of(AttentionRule rule) {
   return rule == AttentionRule::modality ? "\"modality\"" : "\"causal\"";

@@ -44,6 +44,11 @@ std::int64_t steps_per_epoch(const DataOrder& order);
 /// `hash_of_first` of the job's data set.
 using HashOfFirst = std::function<std::uint64_t(std::span<const std::int64_t> records)>;
 
+/// Whether a job with these parameters can take up what was saved. Errors: invalid_argument: it is
+/// of another model, or other modules are frozen; names the key.
+Status check_model(const state::CheckpointManifest& saved,
+                   const std::vector<ParameterInfo>& parameters);
+
 /// Layout, nodes, type, schedule, policy, lengths and rates may have changed; the model, what of it
 /// trains and the order of the data may not.
 ///

@@ -352,7 +352,10 @@ def a_damaged_checkpoint_is_passed_over(bench):
     damages = {"flipped": lambda folder: flip(folder / "state-0.0.safetensors"),
                "cut": lambda folder: os.truncate(folder / "state-1.0.safetensors", 1000),
                "torn": lambda folder: os.truncate(folder / "manifest.json", 1000),
-               "foreign": lambda folder: (folder / "manifest.json").write_text('{"format": 1}', encoding="utf-8")}
+               "foreign": lambda folder: (folder / "manifest.json").write_text('{"format": 1}', encoding="utf-8"),
+               "of-another-job": lambda folder: (shutil.rmtree(folder), shutil.copytree(
+                   bench.path("another-job") / "checkpoints/step-4", folder))}
+    bench.train("another-job", *words, *MODELS["tied"], "train.steps=4", "checkpoint.every_steps=4")
     for name, damage in damages.items():
         bench.back_to("damage", name, 4)
         shutil.copytree(bench.path("damage") / "checkpoints/step-2", bench.path(name) / "checkpoints/step-2")
@@ -361,6 +364,7 @@ def a_damaged_checkpoint_is_passed_over(bench):
         expect("going on after step 2" in output, output[:800])
         expect("warning" in output and "step-4" in output, f"the damaged one is not named:\n{output[:800]}")
         same_bits(bench.path("damage"), bench.path(name))
+        expect((name == "of-another-job") == ("another model" in output), output[:800])
         expect((bench.path(name) / "checkpoints/superseded").is_dir(), "the damaged one still stands among the others")
     bench.back_to("damage", "none-good", 4)
     flip(bench.path("none-good") / "checkpoints/step-4/resolved.toml")
