@@ -23,7 +23,7 @@
 #include "engine/layout/choose_layout.hpp"
 #include "engine/profiling/profile_data.hpp"
 #include "engine/run/run_lock.hpp"
-#include "runtime/files/file_reads.hpp"
+#include "engine/setup/initial_layers.hpp"
 #include "runtime/files/look_up.hpp"
 #include "runtime/job/load_job.hpp"
 
@@ -60,14 +60,7 @@ Result<Reserved> reserve(const job::Job& job) {
   if (auto fits = engine::RunFolder::check(job.job.run_dir); !fits.ok())
     return std::move(fits).error();
   Reserved reserved{std::make_shared<engine::RunLock>(std::move(lock).value()), nullptr};
-  const auto real = [](const std::filesystem::path& folder) {
-    const files::ReadingFile waits(folder, files::FileUse::write);
-    std::error_code ignored;
-    return std::filesystem::weakly_canonical(folder, ignored);
-  };
-  const auto below = real(job.checkpoint_dir()).lexically_relative(real(job.job.run_dir));
-  const bool is_own = !below.empty() && *below.begin() != "..";
-  if (!is_own) {
+  if (!engine::lies_in(job.checkpoint_dir(), job.job.run_dir)) {
     auto checkpoints = engine::lock_checkpoints(job.checkpoint_dir());
     if (!checkpoints.ok()) return std::move(checkpoints).error();
     reserved.checkpoints = std::move(checkpoints).value();

@@ -4,6 +4,7 @@
 #include <set>
 #include <utility>
 
+#include "runtime/files/file_reads.hpp"
 #include "runtime/vocabulary/model_words.hpp"
 
 namespace troupe::engine {
@@ -39,9 +40,12 @@ std::vector<const ParameterInfo*> parameters_of(const JobSetup& setup, ModuleId 
 
 std::filesystem::path below(const std::filesystem::path& path,
                             const std::filesystem::path& folder) {
-  std::error_code ignored;
-  return std::filesystem::weakly_canonical(path, ignored)
-      .lexically_relative(std::filesystem::weakly_canonical(folder, ignored));
+  const auto real = [](const std::filesystem::path& at) {
+    const files::ReadingFile waits(at, files::FileUse::write);
+    std::error_code ignored;
+    return std::filesystem::weakly_canonical(at, ignored);
+  };
+  return real(path).lexically_relative(real(folder));
 }
 
 /// A job that begins lays aside what older ones left where it writes.
