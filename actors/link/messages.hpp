@@ -38,6 +38,7 @@ struct NodeHolding {
   EpochNumber newest_epoch = 0;       ///< That it heard of.
   std::int64_t save_number = 0;       ///< Of the newest checkpoint that was ordered.
   ParallelPlan plan;                  ///< Of the layout whose state it has.
+  std::vector<Standby> arriving;      ///< Of the plan's: no step was decided since they were added.
   std::vector<std::int32_t> devices;  ///< That have had a place: each says what it offers.
   JobProgress progress;               ///< After the last step that all its devices finished.
   /// The newest ones, ascending, up to that step.
@@ -46,7 +47,7 @@ struct NodeHolding {
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, NodeHolding& x) {
     return f(x.ready, x.epoch_number, x.fetched_epoch, x.newest_epoch, x.save_number, x.plan,
-             x.devices, x.progress, x.verdicts);
+             x.arriving, x.devices, x.progress, x.verdicts);
   }
 };
 
@@ -100,10 +101,13 @@ struct Configuration {
   /// The checkpoint from which moves without a source come; empty: from the seed.
   std::string checkpoint = {};
   JobProgress progress = {};  ///< Before the layout's first step.
+  /// Of the plan's: their state may come during the first step, which nobody is PREPARED for
+  /// before. None: no step begins until all state has come.
+  std::vector<Standby> arriving = {};
 
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, Configuration& x) {
-    return f(x.epoch_number, x.plan, x.nodes, x.moves, x.checkpoint, x.progress);
+    return f(x.epoch_number, x.plan, x.nodes, x.moves, x.checkpoint, x.progress, x.arriving);
   }
 };
 

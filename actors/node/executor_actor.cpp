@@ -37,6 +37,7 @@ EpochNumber own_epoch(const ExecutorState& state) {
 void fail(Self self, Error error) {
   auto& state = self->state;
   state.running = false;
+  state.is_lacking |= state.transfer.has_value();
   state.transfer.reset();
   // What a newer layout has ended is no failure; the word of it is on its way.
   if (state.resources->wanted_epoch > own_epoch(state)) return;
@@ -95,8 +96,11 @@ void fetch(Self self) {
   auto& state = self->state;
   auto fetched = state.transfer->advance();
   if (!fetched.ok()) return fail(self, std::move(fetched).error());
-  if (!fetched.value()) return;
-  state.transfer.reset();
+  if (fetched.value()) state.transfer.reset();
+  if (!state.next || state.told_fetched) return;
+  // For what arrives late no layout waits, only PREPARED of its first step.
+  if (state.transfer && state.next->arriving.empty()) return;
+  state.told_fetched = true;
   self->send(state.node, fetched_atom::value, state.slot.local_index, state.next->epoch_number);
 }
 
@@ -132,6 +136,7 @@ void apply(Self self, const Configuration& configuration) {
   }
   const Status given_up = give_up_step(state);
   state.next = std::make_unique<Configuration>(configuration);
+  state.told_fetched = state.is_lacking = false;
   state.transfer.reset();
   if (!given_up.ok()) return fail(self, given_up.error());
   if (auto room =
@@ -146,11 +151,12 @@ void apply(Self self, const Configuration& configuration) {
 /// The second half: stages of the old layout go first, so that gradients are not there twice.
 void settle(Self self, EpochNumber epoch_number) {
   auto& state = self->state;
-  if (!state.next || state.next->epoch_number != epoch_number || state.transfer) return;
+  if (!state.next || state.next->epoch_number != epoch_number) return;
+  if (!state.told_fetched || state.is_lacking) return;
   state.executor.reset();
   state.stages.clear();
   state.standby = {};
-  state.store->settle();
+  state.store->settle(!state.next->arriving.empty());
   state.configuration = std::move(state.next);
   if (auto built = build(self); !built.ok()) return fail(self, built.error());
   self->send(state.node, applied_atom::value, state.slot.local_index, epoch_number);
@@ -193,7 +199,11 @@ void advance(Self self) {
     if (progress.value() == engine::Progress::waiting) return;
     if (progress.value() == engine::Progress::yielded)
       return self->send(self, wake_atom::value, std::make_shared<std::atomic<bool>>(false));
-    if (progress.value() == engine::Progress::committing) return report_prepared(self);
+    if (progress.value() == engine::Progress::committing) {
+      // Holders that lack state could not update it, and who gives it away would.
+      if (!state.transfer && !state.is_lacking) report_prepared(self);
+      return;
+    }
     state.running = false;
     self->send(state.node, state.executor->take_report());
   }
@@ -288,6 +298,7 @@ ExecutorActor::behavior_type executor(Self self, NodeResources* resources, NodeA
       },
       [self](const engine::Decision& decision) {
         if (!self->state.running || self->state.executor->prepared().step != decision.step) return;
+        self->state.store->keep_late();
         self->state.executor->decide(decision);
         advance(self);
       },

@@ -44,10 +44,13 @@ struct ExecutorState {
   NodeActor node;
   DeviceSlot slot;
   std::optional<engine::StateStore> store;
-  std::optional<engine::StateSaver> saver;        ///< Of `store`.
-  std::int64_t save_number = 0;                   ///< Of the checkpoint that it heard of last.
-  std::unique_ptr<Configuration> next;            ///< Fetched or being fetched, not yet up.
-  std::optional<engine::StateTransfer> transfer;  ///< Of `next`.
+  std::optional<engine::StateSaver> saver;  ///< Of `store`.
+  std::int64_t save_number = 0;             ///< Of the checkpoint that it heard of last.
+  std::unique_ptr<Configuration> next;      ///< Fetched or being fetched, not yet up.
+  /// Of `next`; of the layout that is up, of what comes during its first step.
+  std::optional<engine::StateTransfer> transfer;
+  bool is_lacking = false;    ///< What the newest layout was to bring did not come.
+  bool told_fetched = false;  ///< Of `next`.
   // Lifetime: the executor refers to the device, to the stages, to what the device keeps without
   // one, and to the configuration's plan.
   std::unique_ptr<engine::Device> device;

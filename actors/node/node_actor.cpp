@@ -201,6 +201,7 @@ void settle(Self self, EpochNumber epoch_number) {
   if (epoch_number != state.configuration.epoch_number) return;
   state.resources->epoch_number = epoch_number;
   state.plan = state.configuration.plan;
+  state.arriving = state.configuration.arriving;
   if (working_devices(state) == 0)
     state.resources->samples.drop_before(std::numeric_limits<std::int64_t>::max());
   for (auto& [device, executor] : state.executors)

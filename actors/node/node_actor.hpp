@@ -64,9 +64,10 @@ struct NodeState {
   std::map<std::int64_t, std::size_t> finished_devices;  ///< Per step, until all have finished.
   data::Epochs epochs;                                   ///< Of the data; as the scheduler says.
   Configuration configuration;
-  ParallelPlan plan;                         ///< Of the layout whose state it has.
-  NodeReady ready;                           ///< As it introduced itself.
-  JobProgress progress;                      ///< After the last step that all its devices finished.
+  ParallelPlan plan;              ///< Of the layout whose state it has.
+  std::vector<Standby> arriving;  ///< Of the plan's: no step was decided since they were added.
+  NodeReady ready;                ///< As it introduced itself.
+  JobProgress progress;           ///< After the last step that all its devices finished.
   std::deque<engine::StepVerdict> verdicts;  ///< The newest ones, ascending.
   std::optional<LostHead> lost_head;
   Pace pace;                        ///< Of its own signs of life.

@@ -77,6 +77,7 @@ NodeHolding holding_of(const NodeState& state) {
     holding.fetched_epoch = holding.newest_epoch;
   holding.save_number = resources.save_number;
   holding.plan = state.plan;
+  holding.arriving = state.arriving;
   for (const auto& [device, executor] : state.executors) holding.devices.push_back(device);
   holding.progress = state.progress;
   holding.verdicts.assign(state.verdicts.begin(), state.verdicts.end());
@@ -128,6 +129,7 @@ void ask(Self self) {
 
 void note_verdict(NodeState& state, const engine::StepVerdict& verdict) {
   if (!state.verdicts.empty() && state.verdicts.back().note.step >= verdict.note.step) return;
+  state.arriving.clear();
   state.verdicts.push_back(verdict);
   if (state.verdicts.size() > kVerdictsKept) state.verdicts.pop_front();
 }

@@ -18,7 +18,12 @@ void find_layout(const std::map<NodeId, NodeHolding>& holdings, Gathered& gather
     if (holding.epoch_number <= gathered.epoch_number) continue;
     gathered.epoch_number = holding.epoch_number;
     gathered.plan = holding.plan;
+    gathered.arriving = holding.arriving;
   }
+  // A step was decided: all were PREPARED, with all that was to come.
+  for (const auto& [node, holding] : holdings)
+    if (holding.epoch_number == gathered.epoch_number && holding.arriving.empty())
+      gathered.arriving.clear();
 }
 
 }  // namespace

@@ -14,14 +14,15 @@ namespace troupe::actors {
 
 /// The job as its nodes know it.
 struct Gathered {
-  EpochNumber epoch_number = 0;  ///< Of the newest layout whose state somebody has.
-  EpochNumber newest_epoch = 0;  ///< That anybody heard of.
-  std::int64_t save_number = 0;  ///< The same of checkpoints.
-  ParallelPlan plan;             ///< Of that layout.
-  std::set<NodeId> members;      ///< Nodes that can go on together.
-  std::set<NodeId> must_settle;  ///< Of them: have fetched the layout and not turned over to it.
-  std::set<NodeId> must_finish;  ///< Of them: are PREPARED for the last step of `verdicts`.
-  JobProgress progress;          ///< Once all have finished the newest step that anybody has.
+  EpochNumber epoch_number = 0;   ///< Of the newest layout whose state somebody has.
+  EpochNumber newest_epoch = 0;   ///< That anybody heard of.
+  std::int64_t save_number = 0;   ///< The same of checkpoints.
+  ParallelPlan plan;              ///< Of that layout.
+  std::vector<Standby> arriving;  ///< Of the plan's: their state may not be there.
+  std::set<NodeId> members;       ///< Nodes that can go on together.
+  std::set<NodeId> must_settle;   ///< Of them: have fetched the layout and not turned over to it.
+  std::set<NodeId> must_finish;   ///< Of them: are PREPARED for the last step of `verdicts`.
+  JobProgress progress;           ///< Once all have finished the newest step that anybody has.
   std::map<NodeId, std::string> strays;  ///< The others, and why they are of no use.
   /// The word on the newest steps, ascending: the last one is that of `progress.step`.
   std::vector<engine::StepVerdict> verdicts;

@@ -9,6 +9,7 @@
 #include "actors/supervisor/supervisor_members.hpp"
 #include "actors/supervisor/supervisor_records.hpp"
 #include "actors/supervisor/supervisor_recovery.hpp"
+#include "actors/supervisor/supervisor_regrouping.hpp"
 #include "actors/supervisor/supervisor_save.hpp"
 #include "actors/supervisor/supervisor_start.hpp"
 #include "actors/supervisor/supervisor_steps.hpp"
@@ -82,7 +83,7 @@ SupervisorActor::behavior_type supervisor(Self self, HeadResources* resources,
       [self](save_atom, std::int64_t number, const LearnedCostsPtr& learned) {
         learned_for_save(self, number, *learned);
       },
-      [self](const TemplateSetPtr& templates) { self->state.templates = templates; },
+      [self](const TemplateSetPtr& templates) { take_templates(self, templates); },
       [self](const KeptCheckpointPtr& kept) { checkpoint_kept(self, *kept); },
       [self](lost_atom, NodeId id) { node_lost(self, id.index()); },
       [self](alive_atom, NodeId id) { self->state.nodes[id.index()].silence.heard(); },

@@ -15,11 +15,13 @@
 #include "actors/link/protocol.hpp"
 #include "actors/node/stall_watch.hpp"
 #include "actors/supervisor/gathering.hpp"
+#include "actors/supervisor/layout_change.hpp"
 #include "actors/supervisor/slow_nodes.hpp"
 #include "engine/iteration/skipped_steps.hpp"
 #include "engine/iteration/step_ledger.hpp"
 #include "engine/setup/job_setup.hpp"
 #include "engine/setup/resume.hpp"
+#include "scheduler/recovery/layout_choice.hpp"
 #include "scheduler/recovery/pipeline_templates.hpp"
 #include "scheduler/state/state_moves.hpp"
 
@@ -85,32 +87,6 @@ struct RunningStep {
   std::set<DeviceId> waiting_for;  ///< Devices that have not reported yet, PREPARED or their end.
   engine::StepNote note = {};      ///< Once there is an outcome.
   Status counted = Done{};         ///< Whether a job may go on after it.
-};
-
-/// A layout on its way.
-struct LayoutChange {
-  scheduler::StateMoves moves;
-  StatePlacement want;
-  Time due;  ///< Decided from here on.
-  Time begun;
-  Time fetched;
-  bool is_settling = false;  ///< All have fetched and were told to turn over to it.
-  std::string why = {};      ///< Where somebody asked for it: who.
-};
-
-/// What a job does about nodes that were lost, join or leave, until it trains with those there are.
-struct Regrouping {
-  bool is_takeover = false;  ///< The head itself was lost.
-  std::vector<NodeId> lost;
-  std::vector<NodeId> joined;
-  std::vector<NodeId> drained;  ///< They give their state away, and then go.
-  std::string why;              ///< Of the first loss; else of the first that leaves or joins.
-  Time noticed;                 ///< The same.
-  double detect_ms = 0;
-  StatePlacement left;    ///< Where state lies without the lost ones.
-  ParallelPlan plan;      ///< With which it goes on.
-  std::set<NodeId> idle;  ///< Nodes that `plan` does without.
-  LayoutChange change;    ///< To `plan`.
 };
 
 /// A node that is to leave as soon as a step has ended.
@@ -189,16 +165,21 @@ struct SupervisorState {
   std::int64_t planned_steps = 0;
   LayoutChange change;
   TemplateSetPtr templates =
-      std::make_shared<const scheduler::TemplateSet>();  ///< Of whole pipelines; none at first.
+      std::make_shared<const scheduler::TemplateSet>();  ///< For losses and joins; none at first.
+  std::set<NodeId> idle_since_takeover;  ///< Of use, perhaps, once there are templates.
   std::optional<Regrouping> regrouping;
+  std::optional<WarmingUp> warming;
   std::set<NodeId> newcomers;         ///< Ready, and not yet part of a layout.
   std::map<NodeId, Leaving> leaving;  ///< Before the next step.
   std::map<NodeId, std::string>
       signals_of_nodes;  ///< Told to end within the last half second, and by what.
   std::optional<observe::RunEvent> replay;  ///< Of a regrouping whose first step still runs.
   std::string replayed_change;              ///< `the loss of node 2`: the same one.
-  double step_ms_before = 0;                ///< Of the last finished step; 0: there is none.
-  double last_loss = 0;                     ///< The same.
+  std::optional<Time> began;                ///< To train.
+  std::int64_t node_changes = 0;            ///< Losses, joins and leaves since then.
+  double quiet_ms = scheduler::expected_quiet_ms(0, 0);  ///< Until the next of them, expected.
+  double step_ms_before = 0;  ///< Of the last finished step; 0: there is none.
+  double last_loss = 0;       ///< The same.
   std::map<NodeId, std::set<NodeId>>
       missed;  ///< Whose connections broke in this layout, and who says so.
   Colleagues colleagues;

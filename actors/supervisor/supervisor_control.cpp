@@ -34,6 +34,7 @@ std::string what_it_does(const SupervisorState& state, NodeId id) {
   if (node.phase == NodeEntry::Phase::gone) return "gone";
   if (node.phase == NodeEntry::Phase::joined) return "opening its data";
   if (state.leaving.contains(id)) return "leaving";
+  if (state.warming && !state.warming->base.nodes().contains(id)) return "warming up";
   return state.configuration.plan.nodes().contains(id) ? "working" : "waiting for work";
 }
 

@@ -62,7 +62,12 @@ void go_on_without(Self self) {
 }
 
 StatePlacement placement_of(const SupervisorState& state, const Gathered& gathered) {
-  auto placed = scheduler::place_state(gathered.plan, state.resources->setup.parameters,
+  ParallelPlan plan = gathered.plan;
+  std::erase_if(plan.standbys, [&](const Standby& standby) {
+    return std::find(gathered.arriving.begin(), gathered.arriving.end(), standby) !=
+           gathered.arriving.end();
+  });
+  auto placed = scheduler::place_state(plan, state.resources->setup.parameters,
                                        state.resources->setup.job.train.dtype);
   for (Shard& shard : placed)
     std::erase_if(shard.holders, [&](const DeviceSlot& device) {
@@ -81,6 +86,7 @@ void give_word(Self self, const Gathered& gathered) {
     holding.epoch_number = gathered.epoch_number;
     holding.fetched_epoch = 0;
     holding.plan = gathered.plan;
+    holding.arriving = gathered.arriving;
   }
   for (std::size_t i = 0; i < gathered.plan.devices.size(); ++i)
     if (gathered.must_finish.contains(gathered.plan.devices[i].node))

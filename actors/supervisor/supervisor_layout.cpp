@@ -44,6 +44,22 @@ Result<LayoutChange> plan_change(const SupervisorState& state, const ParallelPla
   return change;
 }
 
+double network_bytes_per_ms(const SupervisorState& state) {
+  const auto& costs = state.resources->setup.costs;
+  return costs ? costs->options.speeds.network.gigabytes_per_s * 1e6 : 0;
+}
+
+double copy_ms(const SupervisorState& state, const LayoutChange& change) {
+  scheduler::StateMoves between;
+  for (const StateMove& move : change.moves.moves)
+    if (!move.is_from_seed() && move.from.node != move.to.node) between.moves.push_back(move);
+  Bytes most{change.moves.max_sent_bytes};
+  const Dtype dtype = state.resources->setup.job.train.dtype;
+  for (const auto& [device, bytes] : scheduler::arriving_bytes(between, dtype))
+    most = std::max(most, bytes);
+  return static_cast<double>(most.count()) / network_bytes_per_ms(state);
+}
+
 Result<LayoutChange> plan_fitting_change(const SupervisorState& state, const ParallelPlan& plan) {
   const auto places = plan.nodes();
   for (const NodeId node : places)
@@ -72,6 +88,8 @@ void bring_up(Self self, const ParallelPlan& plan, LayoutChange change) {
   state.deadline = now(self) + seconds(state.resources->setup.job.cluster.join_timeout_s);
   state.change = std::move(change);
   state.change.begun = now(self);
+  state.configuration.arriving = state.change.arriving;
+  if (state.change.arriving.empty()) state.warming.reset();
   ++state.configuration.epoch_number;
   state.configuration.plan = plan;
   state.devices.insert(plan.devices.begin(), plan.devices.end());
@@ -166,6 +184,23 @@ bool change_layout(Self self) {
   return false;
 }
 
+namespace {
+
+/// Who turns over to a layout keeps nothing that it does not want.
+void let_go(StatePlacement& placed, const StatePlacement& want) {
+  for (Shard& shard : placed) {
+    const auto kept =
+        std::lower_bound(want.begin(), want.end(), shard.key,
+                         [](const Shard& other, const ShardKey& key) { return other.key < key; });
+    const bool is_wanted = kept != want.end() && kept->key == shard.key;
+    std::erase_if(shard.holders, [&](const DeviceSlot& device) {
+      return !is_wanted || !std::binary_search(kept->holders.begin(), kept->holders.end(), device);
+    });
+  }
+}
+
+}  // namespace
+
 void node_fetched(Self self, NodeId id, EpochNumber epoch_number) {
   auto& state = self->state;
   if (state.phase != Phase::applying || epoch_number != state.configuration.epoch_number) return;
@@ -173,6 +208,7 @@ void node_fetched(Self self, NodeId id, EpochNumber epoch_number) {
   if (!all_in(state, NodePhase::fetched)) return;
   state.change.fetched = now(self);
   state.change.is_settling = true;
+  if (!state.change.arriving.empty()) let_go(state.placed, state.change.want);
   for (const NodeEntry& node : state.nodes)
     if (takes_part(node)) send_to_node(self, node, settle_atom::value, epoch_number);
 }
@@ -183,6 +219,12 @@ bool node_applied(Self self, NodeId id, EpochNumber epoch_number) {
     return false;
   state.nodes[id.index()].phase = NodePhase::applied;
   if (!all_in(state, NodePhase::applied)) return false;
+  state.change.is_settling = false;
+  if (state.warming) {
+    state.progress.deals.clear();  // Of pipelines that are planned anew.
+    state.warming->arriving = std::move(state.change.want);
+    return true;
+  }
   if (state.regrouping) {
     state.progress.deals.clear();
     regrouped(self);
@@ -193,7 +235,6 @@ bool node_applied(Self self, NodeId id, EpochNumber epoch_number) {
                std::make_shared<const observe::RunEvent>(change_event(state, now(self))));
   }
   state.placed = std::move(state.change.want);
-  state.change.is_settling = false;
   return true;
 }
 

@@ -21,7 +21,14 @@ bool change_layout(SupervisorSelf self);
 Result<LayoutChange> plan_change(const SupervisorState& state, const ParallelPlan& plan,
                                  const StatePlacement& left);
 
-/// The same of a change that fits into memory beside the present layout.
+/// What the network between nodes carries, as the profile says; 0: that is not known.
+double network_bytes_per_ms(const SupervisorState& state);
+
+/// For how long all would wait for the state to move: what the busiest device sends or receives.
+/// REQUIRES: the network is known.
+double copy_ms(const SupervisorState& state, const LayoutChange& change);
+
+/// `plan_change` to a layout that fits into memory beside the present one.
 /// Errors: as above; infeasible: no room, or a node of it is not there.
 Result<LayoutChange> plan_fitting_change(const SupervisorState& state, const ParallelPlan& plan);
 

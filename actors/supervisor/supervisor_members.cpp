@@ -9,8 +9,7 @@
 #include "actors/supervisor/supervisor_records.hpp"
 #include "actors/supervisor/supervisor_regrouping.hpp"
 #include "actors/supervisor/supervisor_save.hpp"
-#include "engine/profiling/nominal_profile.hpp"
-#include "engine/state/state_memory.hpp"
+#include "actors/supervisor/supervisor_warm_up.hpp"
 
 namespace troupe::actors {
 
@@ -43,14 +42,6 @@ Status take_note_of(Self self, const NodeReady& ready) {
     return connected;
   state.newcomers.insert(ready.node);
   return Done{};
-}
-
-/// Room for what comes, beside what is there.
-Status fits_beside(const SupervisorState& state, const Regrouping& regrouping) {
-  const job::Job& job = state.resources->setup.job;
-  return engine::check_state_memory(
-      job, state.configuration.plan, engine::memory_at_hand(job.cluster),
-      scheduler::arriving_bytes(regrouping.change.moves, job.train.dtype));
 }
 
 /// What was wished for cannot be: newcomers wait for work, and who wants to leave stays, or takes
@@ -226,6 +217,7 @@ bool change_members(Self self) {
   auto& state = self->state;
   Regrouping regrouping;
   regrouping.left = state.placed;
+  regrouping.is_beside_present = true;
   regrouping.noticed = now(self);
   regrouping.joined.assign(state.newcomers.begin(), state.newcomers.end());
   for (const auto& [node, leave] : state.leaving) {
@@ -236,19 +228,21 @@ bool change_members(Self self) {
     if (regrouping.why.empty())
       regrouping.why = describe(state.nodes[node.index()], node.index()) + " joined";
   auto decided = plan_regrouping(state, nodes_that_stay(state), regrouping);
-  if (decided.ok()) decided = fits_beside(state, regrouping);
+  if (decided.ok()) decided = fits_beside(state, regrouping.change);
   if (!decided.ok()) {
     give_up_change(self, decided.error());
-    return false;
+    return give_up_warm_up(self);
   }
-  if (regrouping.plan == state.configuration.plan && regrouping.drained.empty()) {
+  if (regrouping.plan == trained_layout(state) && regrouping.drained.empty()) {
     give_up_change(self, {Errc::infeasible,
                           "no layout needs it now; it steps in for one that is "
                           "lost",
                           {},
                           {}});
-    return false;
+    return give_up_warm_up(self);
   }
+  if (warm_up(self, regrouping)) return true;
+  regrouping.warmed = state.warming;
   state.regrouping = std::move(regrouping);
   regroup(self);
   return true;

@@ -28,9 +28,10 @@ bool may_recover(const SupervisorState& state) {
 }
 
 /// Where state lies once a node is gone. Nodes that were told to turn over to a layout have what it
-/// wants there, whether they have done so or not.
+/// wants there, whether they have done so or not; but for what arrives during its first step.
 StatePlacement placed_without(const SupervisorState& state, NodeId lost) {
-  StatePlacement left = state.change.is_settling ? state.change.want : state.placed;
+  const bool is_there = state.change.is_settling && state.change.arriving.empty();
+  StatePlacement left = is_there ? state.change.want : state.placed;
   for (Shard& shard : left)
     std::erase_if(shard.holders, [lost](const DeviceSlot& device) { return device.node == lost; });
   return left;

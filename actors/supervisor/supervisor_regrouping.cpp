@@ -8,12 +8,14 @@
 #include "actors/supervisor/supervisor_layout.hpp"
 #include "actors/supervisor/supervisor_records.hpp"
 #include "actors/supervisor/supervisor_save.hpp"
+#include "actors/supervisor/supervisor_warm_up.hpp"
 #include "engine/layout/choose_layout.hpp"
 #include "engine/profiling/nominal_profile.hpp"
 #include "engine/profiling/profile_check.hpp"
 #include "engine/state/state_memory.hpp"
 #include "runtime/observe/plan_words.hpp"
 #include "scheduler/layout/layout_request.hpp"
+#include "scheduler/recovery/layout_choice.hpp"
 #include "scheduler/recovery/relayout.hpp"
 
 namespace troupe::actors {
@@ -36,23 +38,98 @@ Status check_holders(const SupervisorState& state, const StatePlacement& left) {
                "parallel", "give each module replicas on several nodes"};
 }
 
+/// `40 s`, `52 min`.
+std::string quiet_text(double ms) {
+  return ms < 1.2e5 ? std::to_string(std::lround(ms / 1e3)) + " s"
+                    : std::to_string(std::lround(ms / 6e4)) + " min";
+}
+
+/// A layout to go on with, and how its state gets there.
+struct Candidate {
+  scheduler::Relayout layout;
+  LayoutChange change;
+};
+
+/// Samples a millisecond of one unit of `microbatches_per_ms`, by the last step; 1 before there
+/// is one.
+double samples_per_microbatch(const SupervisorState& state) {
+  const double present = scheduler::microbatches_per_ms(trained_layout(state), *state.templates);
+  if (present <= 0 || state.step_ms_before <= 0) return 1;
+  const auto batch = static_cast<double>(state.resources->setup.job.train.global_batch_size);
+  return batch / state.step_ms_before / present;
+}
+
+/// The candidate that loses the fewest samples until nodes change again, and why, in a clause.
+/// Where nobody leaves state comes while all train, or soon.
+std::pair<std::size_t, std::string> choose(const SupervisorState& state,
+                                           const std::vector<Candidate>& candidates,
+                                           bool somebody_leaves) {
+  if (candidates.size() == 1 || network_bytes_per_ms(state) <= 0) return {0, ""};
+  const double scale = samples_per_microbatch(state);
+  std::vector<scheduler::LayoutOutlook> outlooks;
+  double fastest = 0;
+  for (const Candidate& candidate : candidates) {
+    outlooks.push_back(
+        {scale * scheduler::microbatches_per_ms(candidate.layout.plan, *state.templates),
+         somebody_leaves ? copy_ms(state, candidate.change) : 0});
+    fastest = std::max(fastest, outlooks.back().samples_per_ms);
+  }
+  if (fastest <= 0) return {0, ""};
+  const std::size_t chosen = scheduler::choose_layout(outlooks, state.quiet_ms);
+  const auto lost = [&](std::size_t i) {
+    return std::to_string(
+        std::lround(scheduler::lost_samples(outlooks[i], fastest, state.quiet_ms)));
+  };
+  std::string others;
+  for (std::size_t i = 0; i < outlooks.size(); ++i)
+    if (i != chosen) others += (others.empty() ? "" : " and ") + lost(i);
+  return {chosen, "of " + std::to_string(outlooks.size()) +
+                      " layouts the one that is predicted to lose the fewest samples in the " +
+                      quiet_text(state.quiet_ms) + " until nodes change again: " + lost(chosen) +
+                      " instead of " + others};
+}
+
 /// The same with copies on so many nodes.
 Status plan_with(const SupervisorState& state, const std::set<NodeId>& nodes,
                  const scheduler::Tolerance& tolerance, Regrouping& regrouping) {
   const job::Job& job = state.resources->setup.job;
-  auto made = scheduler::relayout({state.configuration.plan,
-                                   {job.cluster.nodes, job.cluster.devices_per_node},
-                                   *state.templates,
-                                   job.train.global_batch_size,
-                                   tolerance,
-                                   nodes});
+  auto made = scheduler::relayouts({trained_layout(state),
+                                    {job.cluster.nodes, job.cluster.devices_per_node},
+                                    *state.templates,
+                                    job.train.global_batch_size,
+                                    tolerance,
+                                    nodes});
   if (!made.ok()) return made.error();
-  regrouping.plan = std::move(made.value().plan);
-  regrouping.idle = std::move(made.value().idle);
-  auto change = plan_change(state, regrouping.plan, regrouping.left);
-  if (!change.ok()) return change.error();
-  regrouping.change = std::move(change).value();
-  return engine::check_state_memory(job, regrouping.plan, engine::memory_at_hand(job.cluster));
+  std::vector<Candidate> candidates;
+  Status hindrance = Done{};  // Of the first that cannot be.
+  for (scheduler::Relayout& layout : made.value()) {
+    auto change = plan_change(state, layout.plan, regrouping.left);
+    Status fits = Done{};
+    if (change.ok())
+      fits = engine::check_state_memory(job, layout.plan, engine::memory_at_hand(job.cluster));
+    else
+      fits = change.error();
+    if (fits.ok())
+      candidates.push_back({std::move(layout), std::move(change).value()});
+    else if (hindrance.ok())
+      hindrance = std::move(fits);
+  }
+  if (candidates.empty()) return hindrance;
+  const std::set<NodeId> present = trained_layout(state).nodes();
+  const bool somebody_leaves =
+      !std::includes(nodes.begin(), nodes.end(), present.begin(), present.end());
+  // The layout before gives its state away, and then its memory.
+  if (regrouping.is_beside_present &&
+      std::any_of(candidates.begin(), candidates.end(),
+                  [&](const Candidate& one) { return fits_beside(state, one.change).ok(); }))
+    std::erase_if(candidates,
+                  [&](const Candidate& one) { return !fits_beside(state, one.change).ok(); });
+  const auto [chosen, why] = choose(state, candidates, somebody_leaves);
+  regrouping.plan = std::move(candidates[chosen].layout.plan);
+  regrouping.idle = std::move(candidates[chosen].layout.idle);
+  regrouping.change = std::move(candidates[chosen].change);
+  regrouping.choice = why;
+  return Done{};
 }
 
 /// Those that a layout may use: as many nodes as the job keeps spare do nothing, the ones that had
@@ -114,6 +191,11 @@ observe::RunEvent event_of(const SupervisorState& state, Time now) {
   event.copy_ms = milliseconds_between(change.begun, change.fetched);
   event.copy_bytes = change.moves.sent_bytes;
   event.rebuild_ms = milliseconds_between(change.fetched, now);
+  if (regrouping.warmed) {
+    event.warm_up_ms = milliseconds_between(regrouping.warmed->begun, regrouping.noticed);
+    event.warm_up_bytes = regrouping.warmed->bytes;
+    event.warm_up_steps = regrouping.warmed->steps;
+  }
   event.tolerance_left = tolerance_of(change.want);
   return event;
 }
@@ -125,6 +207,13 @@ std::string who_text(const std::vector<NodeId>& nodes) {
   for (std::size_t i = 0; i < nodes.size(); ++i)
     text += (i == 0 ? "" : i + 1 == nodes.size() ? " and " : ", ") + std::to_string(nodes[i].value);
   return text;
+}
+
+Status fits_beside(const SupervisorState& state, const LayoutChange& change) {
+  const job::Job& job = state.resources->setup.job;
+  return engine::check_state_memory(job, state.configuration.plan,
+                                    engine::memory_at_hand(job.cluster),
+                                    scheduler::arriving_bytes(change.moves, job.train.dtype));
 }
 
 Status plan_regrouping(const SupervisorState& state, const std::set<NodeId>& nodes,
@@ -164,13 +253,25 @@ void regrouped(Self self) {
   state.resources->logger.info("going on from step " + std::to_string(state.replay->step) +
                                " after " + state.replayed_change + " on layout " +
                                std::to_string(state.replay->generation) + ", " +
-                               observe::layout_words(state.configuration.plan) + idle);
+                               observe::layout_words(state.configuration.plan) + idle +
+                               (regrouping.choice.empty() ? "" : "; " + regrouping.choice));
+  if (!regrouping.is_takeover) ++state.node_changes;
+  if (regrouping.is_takeover && state.resources->setup.job.cluster.spares == 0)
+    state.idle_since_takeover = regrouping.idle;
   for (const NodeId node : regrouping.drained) {
     forget_node(self, node, "");
     state.leaving.erase(node);
   }
   for (const NodeId node : regrouping.joined) state.newcomers.erase(node);
   state.regrouping.reset();
+}
+
+void take_templates(Self self, const TemplateSetPtr& templates) {
+  auto& state = self->state;
+  state.templates = templates;
+  for (const NodeId node : std::exchange(state.idle_since_takeover, {}))
+    if (takes_part(state.nodes[node.index()]) && !state.configuration.plan.nodes().contains(node))
+      state.newcomers.insert(node);
 }
 
 void tell_of_change(Self self) {
@@ -186,13 +287,17 @@ void replayed(Self self, double step_ms) {
   state.replay->replay_ms = step_ms;
   const observe::RunEvent event = *state.replay;
   const double before_ms = state.step_ms_before;
+  std::string warmed;
+  if (event.warm_up_steps > 0)
+    warmed = scheduler::byte_text(static_cast<double>(event.warm_up_bytes)) +
+             " of state had come during " + step_count_text(event.warm_up_steps) + " before; ";
   state.resources->logger.info(
       state.replayed_change + ": noticed after " + in_ms(event.detect_ms) + ", decided in " +
       in_ms(event.decide_ms) + ", " + scheduler::byte_text(static_cast<double>(event.copy_bytes)) +
       " of state moved in " + in_ms(event.copy_ms) + ", stages built in " +
       in_ms(event.rebuild_ms) + ", step " + std::to_string(event.step) + " trained in " +
       in_ms(step_ms) + (before_ms > 0 ? " (the one before took " + in_ms(before_ms) + ")" : "") +
-      "; " +
+      "; " + warmed +
       (event.tolerance_left > 0 ? std::to_string(event.tolerance_left) + " more may be lost"
                                 : "from now on the loss of a node may end the job"));
   tell_of_change(self);

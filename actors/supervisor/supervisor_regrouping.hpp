@@ -23,12 +23,19 @@ std::string who_text(const std::vector<NodeId>& nodes);
 Status plan_regrouping(const SupervisorState& state, const std::set<NodeId>& nodes,
                        Regrouping& regrouping);
 
+/// Room for what comes, beside what is there. Errors: as `engine::check_state_memory`.
+Status fits_beside(const SupervisorState& state, const LayoutChange& change);
+
 /// Takes up what was decided: from the last finished step on, in a new generation.
 /// REQUIRES: a regrouping is under way, and no decided step is.
 void regroup(SupervisorSelf self);
 
 /// The layout is up: lets go of nodes that leave; the next step is the first of the new layout.
 void regrouped(SupervisorSelf self);
+
+/// From now on losses and joins are planned with these. Who was left without work by a head that
+/// had none is looked at again, as if it joined.
+void take_templates(SupervisorSelf self, const TemplateSetPtr& templates);
 
 /// Writes the event of a change whose first step has not ended, and will not: another one follows,
 /// or the job ends.

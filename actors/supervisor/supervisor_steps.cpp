@@ -10,6 +10,7 @@
 #include "actors/supervisor/supervisor_regrouping.hpp"
 #include "actors/supervisor/supervisor_save.hpp"
 #include "actors/supervisor/supervisor_speeds.hpp"
+#include "actors/supervisor/supervisor_warm_up.hpp"
 
 namespace troupe::actors {
 
@@ -63,6 +64,7 @@ void decide(Self self, RunningStep& step) {
   for (const NodeId node : state.configuration.plan.nodes())
     send_to_node(self, state.nodes[node.index()], verdict);
   state.untold_bad.clear();
+  warmed(state);
 }
 
 /// The oldest step is complete: records it, and goes on or ends.
@@ -86,6 +88,8 @@ void finish_step(Self self) {
   if (!step.counted.ok()) return fail(self, step.counted.error());
   replayed(self, record->metrics.step_ms);
   state.step_ms_before = record->metrics.step_ms;
+  state.quiet_ms = scheduler::expected_quiet_ms(
+      state.node_changes, milliseconds_between(*state.began, state.last_finish));
   state.last_loss = record->metrics.loss;
   save_if_due(self);
   if (state.regrouping) return regroup(self);
@@ -107,14 +111,18 @@ void ask_for_plan(Self self) {
   auto& state = self->state;
   if (state.phase != Phase::training || state.last_planned) return;
   if (state.stopping || state.regrouping) return;
-  // Who joins or leaves does not wait for a plan that nobody will use.
-  if (members_change(state) && (!state.steps.empty() || change_members(self))) return;
-  if (state.stopping) return;  // Who wanted to leave may take the job with it.
-  if (state.asked_layout && (!state.steps.empty() || take_up_asked_layout(self))) return;
-  if (state.planning) return;
-  if (state.steps.size() >= kStepsAhead) return;
-  while (change_is_due(state))
-    if (!state.steps.empty() || change_layout(self)) return;
+  if (is_arriving(state)) {  // Its first step runs in this layout, and no other.
+    if (!state.steps.empty() || state.planning) return;
+  } else {
+    // Who joins or leaves does not wait for a plan that nobody will use.
+    if (members_change(state) && (!state.steps.empty() || change_members(self))) return;
+    if (state.stopping) return;  // Who wanted to leave may take the job with it.
+    if (state.asked_layout && (!state.steps.empty() || take_up_asked_layout(self))) return;
+    if (state.planning) return;
+    if (state.steps.size() >= kStepsAhead) return;
+    while (change_is_due(state))
+      if (!state.steps.empty() || change_layout(self)) return;
+  }
   state.planning = true;
   self->send(state.colleagues.scheduler, next_atom::value);
 }
@@ -128,6 +136,7 @@ void start_training(Self self) {
   self->send(state.colleagues.scheduler, begin_atom::value, state.configuration, handles,
              state.progress.step);
   state.last_finish = now(self);
+  if (!state.began) state.began = state.last_finish;
   if (!state.is_announced && !state.resources->resume.folder.empty())
     self->send(state.colleagues.recorder,
                std::make_shared<const observe::RunEvent>(resumed_event(state)));

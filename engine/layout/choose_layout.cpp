@@ -133,7 +133,11 @@ scheduler::TemplateSet templates_for_losses(const JobSetup& setup, const Paralle
   for (std::size_t r = 0; r < plan.replicas.size(); ++r)
     llm_replicas += plan.is_llm(ReplicaId{r}) ? 1 : 0;
   auto made = scheduler::layout_templates(request, setup.model, llm_replicas, job.cluster.nodes, 0);
-  return made.ok() ? std::move(made).value() : scheduler::TemplateSet{};
+  auto set = made.ok() ? std::move(made).value() : scheduler::TemplateSet{};
+  if (!scheduler::has_groups_of_their_own(plan)) return set;
+  auto groups = scheduler::group_templates(request, plan, job.cluster.nodes);
+  if (groups.ok()) set.groups = std::move(groups).value();
+  return set;
 }
 
 Result<JobLayout> choose_layout(const JobSetup& setup) {

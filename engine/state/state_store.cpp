@@ -37,6 +37,8 @@ StateStore::StateStore(DeviceSlot device, const std::vector<ParameterInfo>& para
 }
 
 Status StateStore::stage(const StatePlacement& want) {
+  for (const auto& [key, tensor] : late_) shards_.erase(key);
+  late_.clear();
   std::vector<ShardKey> wanted, lacking;
   for (const Shard& shard : want) {
     if (!std::binary_search(shard.holders.begin(), shard.holders.end(), device_)) continue;
@@ -87,9 +89,13 @@ at::Tensor StateStore::piece_of(const Shards& shards, const ShardKey& piece) {
 }
 
 at::Tensor StateStore::held(const ShardKey& piece) const { return piece_of(shards_, piece); }
-at::Tensor StateStore::incoming(const ShardKey& piece) const { return piece_of(staged_, piece); }
+at::Tensor StateStore::incoming(const ShardKey& piece) const {
+  const at::Tensor staged = piece_of(staged_, piece);
+  return staged.defined() ? staged : piece_of(late_, piece);
+}
 
-void StateStore::settle() {
+void StateStore::settle(bool is_late) {
+  late_ = is_late ? staged_ : Shards{};
   Shards settled = std::move(staged_);
   for (const ShardKey& key : wanted_)
     if (auto kept = shards_.extract(key)) settled.insert(std::move(kept));

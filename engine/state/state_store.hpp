@@ -33,17 +33,20 @@ class StateStore {
 
   /// Makes room for this device's shards of `want`; those that are here already stay as they are.
   /// New shards of one layer and kind lie one behind the other in one buffer. Their contents are
-  /// unspecified until somebody writes them.
-  /// Errors: infeasible: no memory. Nothing has changed then.
+  /// unspecified until somebody writes them. Late ones that were not kept are not here.
+  /// Errors: infeasible: no memory. Nothing has changed then, but for those.
   Status stage(const StatePlacement& want);
 
   /// A view of a piece of what is here, or an undefined tensor. Moments: [2, shape of the box].
   at::Tensor held(const ShardKey& piece) const;
-  /// The same in the room that `stage` made.
+  /// The same in the room that `stage` made, and in what is late.
   at::Tensor incoming(const ShardKey& piece) const;
 
-  /// The staged layout's shards are the store's, and no others.
-  void settle();
+  /// The staged layout's shards are the store's, and no others. `is_late`: what was staged is being
+  /// written yet, and goes with the next `stage` unless it is kept before.
+  void settle(bool is_late = false);
+  /// What was late is here like everything else.
+  void keep_late() { late_.clear(); }
   /// Forgets what was staged.
   void abandon();
 
@@ -71,6 +74,7 @@ class StateStore {
   std::map<std::string, ParameterId> names_;
   Shards shards_;
   Shards staged_;
+  Shards late_;                   ///< Of `shards_`.
   std::vector<ShardKey> wanted_;  ///< Of the staged layout: those of `staged_` and those that stay.
 };
 

@@ -151,6 +151,7 @@ template <class V, class S>
 void describe_debug(V& v, S& x) {
   v.flag("parameter_hashes", x.parameter_hashes);
   v.number("delayed_device_ms", x.delayed_device_ms, {0, 1000});
+  v.integer("warm_up_bytes", x.warm_up_bytes, {0, kCountMax});
 }
 
 template <class V, class S>

@@ -195,6 +195,8 @@ struct Debug {
   std::vector<LaterLayout> layouts;
   /// Above 0: work of a device completes up to so many milliseconds late, on a thread of its own.
   double delayed_device_ms = 0;
+  /// Above 0: who joins takes over so many bytes of state during a step, and does so always.
+  std::int64_t warm_up_bytes = 0;
 
   friend bool operator==(const Debug&, const Debug&) = default;
 };

@@ -204,6 +204,10 @@ constexpr auto kMeanings = std::to_array<KeyMeaning>({
     {"debug.delayed_device_ms",
      "Work of a device completes up to so many milliseconds late, on a thread of its own, as on an "
      "accelerator: a test of whoever waits for it. CPUs alone."},
+    {"debug.warm_up_bytes",
+     "A node that joins takes over so many bytes of state during each step, however little there "
+     "is, before it works.",
+     "0: as fast as the network lets it, where that spares the others time"},
     {"debug.slow_shapes", "Work that is made slower, for tests of what reacts to it."},
     {"debug.slow_shapes[].module", "Whose forwards and backwards.", "none: must be given"},
     {"debug.slow_shapes[].min_rows", "From so many rows on."},

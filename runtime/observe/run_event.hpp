@@ -25,6 +25,9 @@ struct RunEvent {
   std::int64_t copy_bytes = 0;      ///< Between nodes.
   double rebuild_ms = 0;            ///< Of stages.
   double replay_ms = 0;             ///< Of the step that was trained again.
+  double warm_up_ms = 0;            ///< In which who joined took state over, while others trained.
+  std::int64_t warm_up_bytes = 0;   ///< Of it.
+  std::int64_t warm_up_steps = 0;   ///< During which it came.
   std::int32_t tolerance_left = 0;  ///< Nodes that may be lost, whichever, and all state is left.
 };
 

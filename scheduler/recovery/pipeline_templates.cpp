@@ -127,6 +127,9 @@ class Maker {
                        (f < 1'000'000 ? ", or " + text((f + 1) * n0) + " nodes" : "")};
     TemplateSet set;
     set.min_nodes = static_cast<std::int32_t>(n0);
+    for (const TemplateLayer& layer : request_.layers)
+      set.layer_ms.push_back(layer.forward_ms + layer.backward_ms);
+    set.microbatches = microbatches_of(request_.node_count);
     const std::int64_t largest = std::min(request_.node_count - f * n0, layer_count_);
     for (std::int64_t nodes = n0; nodes <= largest; ++nodes)
       if (exists(nodes)) set.templates.push_back(make_one(nodes));
@@ -178,9 +181,13 @@ class Maker {
                 : "add in_node_sync_ms for more GPU counts, nodes, or device memory"};
   }
 
+  std::int64_t microbatches_of(std::int64_t nodes) const {
+    return request_.microbatches.value_or(4 *
+                                          std::min(layer_count_, nodes * request_.gpus_per_node));
+  }
+
   PipelineTemplate make_one(std::int64_t nodes) {
-    const std::int64_t microbatches =
-        request_.microbatches.value_or(4 * std::min(layer_count_, nodes * request_.gpus_per_node));
+    const std::int64_t microbatches = microbatches_of(nodes);
     PipelineTemplate made;
     made.node_count = static_cast<std::int32_t>(nodes);
     made.stages = search_.best(made.node_count, microbatches);

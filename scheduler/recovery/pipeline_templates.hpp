@@ -61,6 +61,10 @@ struct PipelineTemplate {
 struct TemplateSet {
   std::int32_t min_nodes = 0;               ///< n0.
   std::vector<PipelineTemplate> templates;  ///< Ascending nodes, from n0 to at most N - f x n0.
+  std::vector<double> layer_ms;             ///< Of a microbatch on one GPU: what each layer takes.
+  std::int64_t microbatches = 1;            ///< Nb, of a pipeline on all nodes.
+  /// Of a layout whose module groups have replicas of their own: per group, of its layers alone.
+  std::vector<TemplateSet> groups = {};
 };
 
 /// Templates for every size n0 .. N - f x n0 that has one. A size has none when its GPUs cannot all

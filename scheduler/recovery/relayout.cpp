@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "scheduler/recovery/group_layouts.hpp"
 #include "scheduler/recovery/recovery_layouts.hpp"
 #include "scheduler/recovery/template_layout.hpp"
 
@@ -16,16 +17,32 @@ class Relayouter {
  public:
   explicit Relayouter(const RelayoutRequest& request) : request_(request) {}
 
-  Result<Relayout> find() {
-    const auto kept = keep_whole_replicas();
-    const bool separate = has_groups_of_their_own();
-    if (kept && kept->idle.empty() && is_tolerant(kept->plan)) return *kept;
+  Result<std::vector<Relayout>> find_all() {
+    auto kept = keep_whole_replicas();
+    const bool separate = has_groups_of_their_own(plan());
+    std::vector<Relayout> found;
+    const auto add = [&found](Relayout made) {
+      if (std::none_of(found.begin(), found.end(),
+                       [&](const Relayout& other) { return other.plan == made.plan; }))
+        found.push_back(std::move(made));
+    };
+    if (kept && kept->idle.empty() && is_tolerant(kept->plan)) {
+      add(*std::move(kept));
+      return found;
+    }
+    if (separate)
+      for (const HandLayout& layout : group_layouts(request_))
+        if (auto made = place(layout); made.ok()) add(std::move(made).value());
     if (!separate)
-      if (auto made = reconfigured()) return *std::move(made);
-    if (kept && (separate || request_.templates.templates.empty())) return *kept;
+      if (auto made = reconfigured()) add(*std::move(made));
+    if (kept && (separate || request_.templates.templates.empty())) add(*kept);
+    // What whole pipelines train does not compare with replicas of groups.
+    if (!found.empty() && (separate || request_.templates.templates.empty())) return found;
     auto made = combined();
-    if (!made.ok() && kept) return *kept;
-    return made;
+    if (made.ok()) add(std::move(made).value());
+    if (kept) add(*std::move(kept));
+    if (found.empty()) return std::move(made).error();
+    return found;
   }
 
   /// The layout with standby holders.
@@ -55,30 +72,10 @@ class Relayouter {
     return std::includes(request_.nodes.begin(), request_.nodes.end(), nodes.begin(), nodes.end());
   }
 
-  bool has_groups_of_their_own() const {
-    return std::any_of(plan().pipelines.begin(), plan().pipelines.end(), [&](const Pipeline& own) {
-      return own.replicas.size() != plan().module_groups.size();
-    });
-  }
-
   bool is_tolerant(const ParallelPlan& made) const {
     std::vector<std::int64_t> counts(made.module_groups.size());
     for (const Replica& replica : made.replicas) ++counts[replica.group.index()];
     return *std::min_element(counts.begin(), counts.end()) > request_.tolerance.lost_nodes;
-  }
-
-  /// Stages as they stand, as a job file would write them.
-  std::vector<HandStage> as_written(const std::vector<StageId>& stages) const {
-    std::vector<HandStage> entries;
-    for (const StageId id : stages) {
-      const DeviceSlot& slot = plan().devices[plan().at(id).devices.front().index()];
-      HandStage& entry = entries.emplace_back();
-      entry.node = slot.node.value;
-      entry.device = slot.local_index;
-      for (const LayerRun& run : plan().at(id).runs)
-        entry.runs.push_back({plan().model.at(run.module).name, run.layers});
-    }
-    return entries;
   }
 
   /// Standby holders on any device of the nodes that are there.
@@ -132,20 +129,20 @@ class Relayouter {
   /// None where a group would have no replica left.
   std::optional<Relayout> keep_whole_replicas() const {
     HandLayout layout;
-    const bool separate = has_groups_of_their_own();
+    const bool separate = has_groups_of_their_own(plan());
     for (std::size_t p = 0; p < plan().pipelines.size(); ++p) {
       const auto& replicas = plan().pipelines[p].replicas;
       const bool whole = std::all_of(replicas.begin(), replicas.end(),
                                      [&](ReplicaId id) { return is_whole(plan().at(id)); });
       if (!separate && whole)
-        layout.pipelines.push_back(as_written(plan().stages_of(PipelineId{p})));
+        layout.pipelines.push_back(as_written(plan(), plan().stages_of(PipelineId{p})));
       for (const ReplicaId id : replicas) {
         const Replica& replica = plan().at(id);
         if (!separate || !is_whole(replica)) continue;
         HandReplica& own = layout.replicas.emplace_back();
         for (const ModuleId module : plan().module_groups[replica.group.index()].modules)
           own.modules.push_back(plan().model.at(module).name);
-        own.stages = as_written(replica.stages);
+        own.stages = as_written(plan(), replica.stages);
       }
     }
     if (layout.empty()) return std::nullopt;
@@ -159,7 +156,7 @@ class Relayouter {
     const std::vector<std::int32_t> nodes(ranks.begin(), ranks.end());
     for (const PipelineTemplate& made : request_.templates.templates)
       if (made.node_count == static_cast<std::int32_t>(nodes.size()))
-        return stages_of_template(plan().model, made, nodes);
+        return stages_of_template(plan().model, layers_of(plan().model), made, nodes);
     return std::nullopt;
   }
 
@@ -171,7 +168,7 @@ class Relayouter {
       const auto same = standing.find(nodes);
       auto stages = same == standing.end()
                         ? from_template(nodes)
-                        : std::optional(as_written(plan().stages_of(same->second)));
+                        : std::optional(as_written(plan(), plan().stages_of(same->second)));
       if (!stages) return std::nullopt;
       layout.pipelines.push_back(*std::move(stages));
     }
@@ -234,7 +231,9 @@ class Relayouter {
 
 }  // namespace
 
-Result<Relayout> relayout(const RelayoutRequest& request) { return Relayouter(request).find(); }
+Result<std::vector<Relayout>> relayouts(const RelayoutRequest& request) {
+  return Relayouter(request).find_all();
+}
 
 Result<Relayout> relayout_by_hand(const RelayoutRequest& request, const HandLayout& layout) {
   return Relayouter(request).place(layout);

@@ -20,7 +20,7 @@ namespace troupe::scheduler {
 struct RelayoutRequest {
   const ParallelPlan& plan;      ///< What runs, or ran until nodes were lost.
   ClusterShape cluster;          ///< All places for nodes.
-  const TemplateSet& templates;  ///< Of pipelines of whole nodes; may have none.
+  const TemplateSet& templates;  ///< Of pipelines of whole nodes, and of groups; may have none.
   std::int64_t global_batch = 1;
   Tolerance tolerance = {};
   std::set<NodeId> nodes;  ///< That are there: without lost ones, with those that joined.
@@ -35,19 +35,26 @@ struct Relayout {
 ///
 /// 1. Replicas with a stage on a lost node go; where nobody would idle and one more of each group
 ///    than nodes may be lost are left, that is all.
-/// 2. Pipelines of one replica per group, each on nodes of its own, change as `reconfigure` says
+/// 2. Where groups have replicas of their own: each group by itself (`group_layouts`), then as in
+/// 1,
+///    with idle nodes. Replicas of different groups stay apart, a group that lost nothing keeps its
+///    stages.
+/// 3. Pipelines of one replica per group, each on nodes of its own, change as `reconfigure` says
 ///    (reinstantiate, borrow, merge; Oobleck, dissertation 2.5.1). Changed ones take templates.
 ///    Where too few nodes are left for the tolerance, the largest that still works counts.
-/// 3. As in 1, with idle nodes: replicas of different groups stay apart, a group that lost nothing
-///    keeps its stages.
-/// 4. The best combination of templates on the nodes that are there (Oobleck, 2.4.2).
+/// 4. The best combination of templates on the nodes that are there (Oobleck, 2.4.2); after 2 only
+///    where nothing of it works.
+/// 5. As in 1, with idle nodes.
 ///
 /// Then standby holders are added, on all nodes that are there, as many as the tolerance asks for
 /// or these nodes allow. Those that there were stay where they are still needed, so that nothing
 /// moves.
 ///
+/// All that work, each once, in this order: the first one is preferred where nothing is known of
+/// the network. Where 1 holds, that alone.
+///
 /// Errors: infeasible: none of these works; the message is that of the last one.
-Result<Relayout> relayout(const RelayoutRequest& request);
+Result<std::vector<Relayout>> relayouts(const RelayoutRequest& request);
 
 /// A layout by hand on the nodes that are there, with standby holders as above. Templates and batch
 /// of the request do not matter.

@@ -16,23 +16,38 @@ std::vector<LayerId> layers_of(const ModelGraph& model) {
   return layers;
 }
 
-Result<TemplateSet> layout_templates(const AutoLayoutRequest& request, const ModelGraph& model,
-                                     std::int32_t pipelines, std::int64_t nodes,
-                                     std::int64_t fault_tolerance) {
+std::vector<LayerId> layers_of(const ModelGraph& model, const std::vector<ModuleId>& modules) {
+  auto layers = layers_of(model);
+  std::erase_if(layers, [&](const LayerId& layer) {
+    return std::find(modules.begin(), modules.end(), layer.module) == modules.end();
+  });
+  return layers;
+}
+
+namespace {
+
+/// Templates of the layers that `is_cut` names, of a model whose batch `replicas` share.
+Result<TemplateSet> templates_of(const AutoLayoutRequest& request, const ModelGraph& model,
+                                 const std::vector<bool>& is_cut, std::int32_t replicas,
+                                 std::int64_t nodes, std::int64_t fault_tolerance) {
   LayoutScorer scorer(request);
-  auto weights = scorer.weights(pipelines, {});
+  auto weights = scorer.weights(replicas, {});
   if (!weights.ok()) return std::move(weights).error();
   const auto& whole = weights.value();
+  std::vector<std::size_t> cut;
+  for (std::size_t i = 0; i < is_cut.size(); ++i)
+    if (is_cut[i]) cut.push_back(i);
   std::vector<TemplateLayer> layers;
   // Templates ask for the sum of forward and backward alone.
-  for (const double work_ms : whole.work_ms) layers.push_back({work_ms, 0, {}, {}});
+  for (const std::size_t i : cut) layers.push_back({whole.work_ms[i], 0, {}, {}});
   // What a layer takes on k devices beyond a k-th of its work is what splitting it costs.
   for (std::int32_t k = 2; request.planned_only && k <= request.cluster.devices_per_node; k *= 2) {
     const std::vector<Parallelism> degrees(model.modules.size(), {k, 1});
-    const auto split = scorer.weights(pipelines, degrees);
+    const auto split = scorer.weights(replicas, degrees);
     if (!split.ok()) break;
-    for (std::size_t i = 0; i < layers.size(); ++i)
-      layers[i].in_node_sync_ms[k] = std::max(0.0, split.value().work_ms[i] - whole.work_ms[i] / k);
+    for (std::size_t l = 0; l < cut.size(); ++l)
+      layers[l].in_node_sync_ms[k] =
+          std::max(0.0, split.value().work_ms[cut[l]] - whole.work_ms[cut[l]] / k);
   }
   TemplateRequest made;
   made.node_count = nodes;
@@ -43,17 +58,62 @@ Result<TemplateSet> layout_templates(const AutoLayoutRequest& request, const Mod
   return make_templates_in_flight(
       made, [&](std::int64_t in_flight) -> Result<std::vector<TemplateLayer>> {
         const auto held = static_cast<double>(std::min(in_flight, request.microbatches));
-        for (std::size_t i = 0; i < layers.size(); ++i)
-          layers[i].memory = Bytes{
-              static_cast<std::int64_t>(whole.state_bytes[i] + held * whole.activation_bytes[i])};
+        for (std::size_t l = 0; l < cut.size(); ++l)
+          layers[l].memory = Bytes{static_cast<std::int64_t>(
+              whole.state_bytes[cut[l]] + held * whole.activation_bytes[cut[l]])};
         return layers;
       });
 }
 
+}  // namespace
+
+Result<TemplateSet> layout_templates(const AutoLayoutRequest& request, const ModelGraph& model,
+                                     std::int32_t pipelines, std::int64_t nodes,
+                                     std::int64_t fault_tolerance) {
+  const std::vector<bool> all(layers_of(model).size(), true);
+  return templates_of(request, model, all, pipelines, nodes, fault_tolerance);
+}
+
+Result<std::vector<TemplateSet>> group_templates(const AutoLayoutRequest& request,
+                                                 const ParallelPlan& plan, std::int64_t nodes) {
+  const auto layers = layers_of(plan.model);
+  std::vector<TemplateSet> sets;
+  for (std::size_t g = 0; g < plan.module_groups.size(); ++g) {
+    std::vector<bool> is_cut;
+    for (const LayerId& layer : layers)
+      is_cut.push_back(plan.group_of(layer.module) == ModuleGroupId{g});
+    std::int32_t replicas = 0;
+    for (const Replica& replica : plan.replicas) replicas += replica.group == ModuleGroupId{g};
+    auto made = templates_of(request, plan.model, is_cut, replicas, nodes, 0);
+    if (!made.ok() && made.error().code != Errc::infeasible) return std::move(made).error();
+    sets.push_back(made.ok() ? std::move(made).value() : TemplateSet{});
+  }
+  return sets;
+}
+
+bool has_groups_of_their_own(const ParallelPlan& plan) {
+  return std::any_of(plan.pipelines.begin(), plan.pipelines.end(), [&](const Pipeline& own) {
+    return own.replicas.size() != plan.module_groups.size();
+  });
+}
+
+std::vector<HandStage> as_written(const ParallelPlan& plan, const std::vector<StageId>& stages) {
+  std::vector<HandStage> entries;
+  for (const StageId id : stages) {
+    const DeviceSlot& slot = plan.devices[plan.at(id).devices.front().index()];
+    HandStage& entry = entries.emplace_back();
+    entry.node = slot.node.value;
+    entry.device = slot.local_index;
+    for (const LayerRun& run : plan.at(id).runs)
+      entry.runs.push_back({plan.model.at(run.module).name, run.layers});
+  }
+  return entries;
+}
+
 std::optional<std::vector<HandStage>> stages_of_template(const ModelGraph& model,
+                                                         const std::vector<LayerId>& layers,
                                                          const PipelineTemplate& made,
                                                          const std::vector<std::int32_t>& nodes) {
-  const auto layers = layers_of(model);
   std::vector<HandStage> stages;
   std::map<std::int32_t, std::int32_t> devices;  // Used on each node of the template.
   for (const auto& stage : made.stages) {

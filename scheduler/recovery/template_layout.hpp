@@ -10,6 +10,7 @@
 
 #include "runtime/vocabulary/hand_layout.hpp"
 #include "runtime/vocabulary/model_graph.hpp"
+#include "runtime/vocabulary/parallel_plan.hpp"
 #include "runtime/vocabulary/result.hpp"
 #include "scheduler/layout/auto_layout.hpp"
 #include "scheduler/recovery/pipeline_templates.hpp"
@@ -18,6 +19,8 @@ namespace troupe::scheduler {
 
 /// Layers counted through the model, as templates number them.
 std::vector<LayerId> layers_of(const ModelGraph& model);
+/// The same of these modules alone, ascending: of a module group.
+std::vector<LayerId> layers_of(const ModelGraph& model, const std::vector<ModuleId>& modules);
 
 /// Templates of up to `nodes` nodes with layers that weigh what the request's samples make them
 /// weigh, dealt to `pipelines` pipelines. Stages span devices of a node only where the request is
@@ -26,8 +29,21 @@ Result<TemplateSet> layout_templates(const AutoLayoutRequest& request, const Mod
                                      std::int32_t pipelines, std::int64_t nodes,
                                      std::int64_t fault_tolerance);
 
-/// A template on these nodes, as many as it has; none where a stage spans devices.
+/// Whether module groups have numbers of replicas of their own, so that a pipeline is no complete
+/// copy of the model by itself.
+bool has_groups_of_their_own(const ParallelPlan& plan);
+
+/// Templates of each module group's layers alone, for replicas of its own: those that `plan` has.
+/// A group that cannot be cut has none. Errors: as `LayoutScorer::weights`.
+Result<std::vector<TemplateSet>> group_templates(const AutoLayoutRequest& request,
+                                                 const ParallelPlan& plan, std::int64_t nodes);
+
+/// Stages as they stand, as a job file would write them.
+std::vector<HandStage> as_written(const ParallelPlan& plan, const std::vector<StageId>& stages);
+
+/// A template of these layers on these nodes, as many as it has; none where a stage spans devices.
 std::optional<std::vector<HandStage>> stages_of_template(const ModelGraph& model,
+                                                         const std::vector<LayerId>& layers,
                                                          const PipelineTemplate& made,
                                                          const std::vector<std::int32_t>& nodes);
 

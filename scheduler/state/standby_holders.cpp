@@ -95,6 +95,13 @@ double StateUnit::bytes(Dtype dtype) const {
          static_cast<double>(constant) * bytes_per_element(dtype);
 }
 
+std::int64_t StateUnit::moved_bytes(Dtype dtype) const {
+  std::int64_t each = 0;
+  for (const StateKind kind : {StateKind::value, StateKind::master, StateKind::moments})
+    each += bytes_per_element(kind, dtype);
+  return trained * each + constant * bytes_per_element(StateKind::value, dtype);
+}
+
 std::vector<StateUnit> state_units(const ModelGraph& model) {
   std::vector<StateUnit> units;
   const auto add = [&](LayerId layer, std::string tied, std::int64_t elements,

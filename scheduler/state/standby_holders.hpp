@@ -30,6 +30,8 @@ struct StateUnit {
 
   /// All that a holder keeps of it, its gradients included.
   double bytes(Dtype dtype) const;
+  /// What a device gets that takes it over: the same without gradients.
+  std::int64_t moved_bytes(Dtype dtype) const;
 };
 
 /// The units of a model that have elements, in model order; a tied one behind its first layer.

@@ -65,6 +65,18 @@ TEST_CASE("a step whose word one node heard is finished by all", "[actors][takeo
   CHECK(gathered.verdicts.back().note.step == 7);
 }
 
+TEST_CASE("what arrives during a step that nobody heard the word on may not be there",
+          "[actors][takeover]") {
+  const std::vector<Standby> arriving{{DeviceId{2}, {ModuleId{0}, 1}, {}}};
+  auto nodes = all({at_step(0, 7), at_step(1, 7), at_step(2, 7)});
+  for (auto& [id, node] : nodes) node.arriving = arriving;
+  CHECK((weigh(nodes).arriving == arriving));
+  nodes[NodeId{1}] = at_step(1, 8);  // It has, and so all were PREPARED.
+  const auto gathered = weigh(nodes);
+  CHECK(gathered.arriving.empty());
+  CHECK((gathered.must_finish == std::set<NodeId>{NodeId{0}, NodeId{2}}));
+}
+
 TEST_CASE("who is further behind is of no use", "[actors][takeover]") {
   const auto gathered = weigh(all({at_step(0, 7), at_step(1, 5), at_step(2, 7)}));
   CHECK((gathered.members == std::set<NodeId>{NodeId{0}, NodeId{2}}));

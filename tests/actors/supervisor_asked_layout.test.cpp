@@ -5,6 +5,7 @@
 #include "engine/state/state_memory.hpp"
 #include "scheduler/recovery/relayout.hpp"
 #include "tests/actors/members_fixture.hpp"
+#include "tests/scheduler/preferred_layout.hpp"
 
 namespace troupe::actors {
 namespace {

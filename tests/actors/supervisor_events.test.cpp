@@ -2,6 +2,7 @@
 // starts, trains, saves and ends. TROUPE_SUPERVISOR_EVENTS: how many; scripts/test --chaos: a
 // million. The seed changes every day (TROUPE_SEED), and is told.
 
+#include <array>
 #include <catch2/catch_test_macros.hpp>
 #include <cstdlib>
 #include <ctime>
@@ -52,6 +53,7 @@ class Episode {
           job.cluster.min_nodes = static_cast<std::int32_t>(below(4));
           job.cluster.spares = below(4) == 0 ? 1 : 0;
           job.recovery.wait_for_nodes_s = 1;
+          job.debug.warm_up_bytes = std::array{0, 1, 3000}[below(3)];
           job.checkpoint.every_steps = static_cast<std::int64_t>(below(4));
           job.cluster.stop_timeout_s = 2;
         }) {

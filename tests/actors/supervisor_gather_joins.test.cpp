@@ -1,6 +1,13 @@
 // Who comes to a head that gathers nodes, and what it is told.
 
+#include <algorithm>
+#include <catch2/generators/catch_generators.hpp>
+
+#include "scheduler/iteration/stage_graph.hpp"
+#include "scheduler/layout/place_by_hand.hpp"
+#include "scheduler/state/standby_holders.hpp"
 #include "tests/actors/taking_over.hpp"
+#include "tests/actors/template_set.hpp"
 
 namespace troupe::actors {
 namespace {
@@ -40,6 +47,59 @@ TEST_CASE("a node that begins is answered when the others are gathered", "[actor
   taking.pass(6s);
   REQUIRE(taking.opened.size() == 1);
   CHECK(head.seen[1].alive > 0);
+}
+
+TEST_CASE("what may not have arrived when the head was lost counts for nothing",
+          "[actors][takeover]") {
+  TakingOver taking([](job::Job& job) { job.cluster.fault_tolerance = 1; });
+  Head& head = taking.head;
+  const bool is_decided = GENERATE(true, false);
+  // The last node stands by for all that it has no stage for. Two nodes are left, a whole pipeline.
+  ParallelPlan plan = head.resources.plan;
+  std::vector<Standby> arriving;
+  const auto units = scheduler::state_units(plan.model);
+  const auto holders = scheduler::unit_holders(plan);
+  for (std::size_t u = 0; u < units.size(); ++u)
+    if (std::find(holders[u].begin(), holders[u].end(), DeviceId{3}) == holders[u].end())
+      arriving.push_back({DeviceId{3}, units[u].layer, units[u].tied});
+  plan.standbys = arriving;
+  scheduler::complete(plan);
+  for (const std::size_t id : {2u, 3u}) {
+    NodeHolding holding = taking.at_step(id, 4);
+    holding.plan = plan;
+    if (!is_decided) holding.arriving = arriving;
+    head.join_with(holding);
+  }
+  taking.pass(6s);
+  REQUIRE(taking.opened.size() == 1);
+  REQUIRE(head.seen[3].configurations.size() == 1);
+  const Configuration& next = head.seen[3].configurations[0];
+  const auto comes = std::count_if(next.moves.begin(), next.moves.end(),
+                                   [](const auto& move) { return move.to.node == NodeId{3}; });
+  CHECK((comes == 0) == is_decided);
+}
+
+TEST_CASE("who is idle under a new head is put to work once it knows how", "[actors][takeover]") {
+  TakingOver taking;
+  Head& head = taking.head;
+  const auto& setup = head.resources.setup;
+  const HandLayout half{{setup.job.parallel.layout.pipelines[1]}};
+  const auto plan =
+      scheduler::place_by_hand(setup.model, half, {4, 1}, scheduler::IdleDevices::left_out).value();
+  for (std::size_t id = 0; id < 4; ++id) {
+    NodeHolding holding = taking.at_step(id, 4);
+    holding.plan = plan;
+    head.join_with(holding);
+  }
+  taking.pass(1s);
+  head.bring_up(2);
+  head.plan(4);
+  head.tell(templates_of(setup));
+  CHECK(head.seen[0].configurations.size() == 1);  // The step under way comes first.
+  for (std::size_t device = 0; device < 2; ++device) head.prepared(device, 5, 1, 1, 2);
+  for (std::size_t device = 0; device < 2; ++device) head.finished(device, 5, 2);
+  REQUIRE(head.seen[0].configurations.size() == 2);
+  CHECK(head.seen[0].configurations[1].plan.nodes().size() == 4);
 }
 
 TEST_CASE("nodes of another run are turned away until their head comes", "[actors][takeover]") {

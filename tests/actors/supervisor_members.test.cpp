@@ -2,6 +2,7 @@
 
 #include <catch2/generators/catch_generators.hpp>
 
+#include "engine/profiling/nominal_profile.hpp"
 #include "runtime/observe/job_status.hpp"
 #include "tests/actors/members_fixture.hpp"
 
@@ -114,6 +115,29 @@ TEST_CASE("a signal to one node at the end of a job is left to itself", "[actors
   head.run_step(1);
   CHECK(head.recorder.steps.size() == 1);
   CHECK(head.seen[0].collections.size() == 1);
+}
+
+TEST_CASE("of several layouts the one that loses the fewest samples is taken up",
+          "[actors][members]") {
+  // So slow that nothing is trained until nodes change again, or as fast as a machine's memory.
+  const bool is_slow = GENERATE(true, false);
+  Members members;
+  Head& head = members.head;
+  engine::JobSetup& setup = head.resources.setup;
+  const auto nominal = engine::planning_costs(setup, engine::nominal_profile(setup), Bytes{});
+  const auto costs = std::make_shared<engine::PlanningCosts>(*nominal.value());
+  costs->options.speeds.network.gigabytes_per_s = is_slow ? 1e-15 : 1;
+  setup.costs = costs;
+  head.plan(0);
+  head.system.pass(1000ms);
+  members.run_step(1, 1);
+  head.plan(1);
+  members.lose(1);
+  const Configuration& next = head.seen[0].configurations.back();
+  CHECK(next.epoch_number == 2);
+  CHECK(next.plan.nodes().contains(NodeId{0}) == !is_slow);
+  members.bring_up(2, {0, 2, 3});
+  CHECK(says(members.log(), "lose the fewest samples in the 60 min until nodes change again: "));
 }
 
 TEST_CASE("a node that nobody needs waits until somebody is lost", "[actors][members]") {

@@ -24,7 +24,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "engine"), str(ROOT / "tests" / "actors")]
 
 from parity_data import UnevenData  # noqa: E402
-from parity_layouts import BOTH, REPLICAS, THREE_STAGES, by_replicas  # noqa: E402
+from parity_layouts import BOTH, LLM_CUT, REPLICAS, THREE_STAGES, by_replicas  # noqa: E402
 from parity_matrix import POLICIES, SCHEDULES  # noqa: E402
 from whole_jobs import alive, children  # noqa: E402
 from tests.support.device_words import device_words  # noqa: E402
@@ -204,6 +204,23 @@ def only_the_encoders_change_where_one_of_them_is_lost(bench):
     expect(job.events()[0]["copy_bytes"] == 0, "state was moved")
 
 
+def what_is_left_of_a_replica_works_on(bench):
+    """A language model on two nodes loses one and goes on on the other; who joins then works too."""
+    job = bench.start("group", *by_replicas((BOTH, ENCODERS), ('"llm"', LLM, LLM_CUT)), steps=60)
+    job.wait_for(3)
+    job.signal(3, signal.SIGKILL)
+    job.wait_for(10)
+    joiner = join(bench, job)
+    job.finish()
+    joiner.communicate(timeout=10)
+    bench.check(job, steps=60)
+    plans = [json.loads((job.run / name).read_text(encoding="utf-8")) for name in ("plan-1.json", "plan-2.json", "plan.json")]
+    works = [sorted({plan["devices"][device]["node"] for stage in plan["stages"] for device in stage["devices"]}) for plan in plans]
+    expect(works == [[0, 1, 2, 3], [0, 1, 2], [0, 1, 2, 3]], f"nodes with stages: {works}")
+    counts = [[sum(replica["group"] == group for replica in plan["replicas"]) for group in (0, 1)] for plan in plans]
+    expect(counts[:2] == [[1, 2], [1, 2]] and sum(counts[2]) == 4, f"replicas: {counts}")
+
+
 def standby_holders_take_over(bench):
     """One copy of the model and one node that may be lost: what a lost node trained, others kept up to date."""
     for name, nodes, model in (("two", [0, 1], "all"), ("three", [0, 1, 2], "tied"), ("frozen", [0, 1, 2], "vision frozen")):
@@ -229,7 +246,9 @@ def one_after_the_other_down_to_one(bench):
     job.finish()
     bench.check(job)
     expect([event["nodes"] for event in job.events()] == [[1], [3], [0]], f"events: {job.events()}")
-    expect([event["tolerance_left"] for event in job.events()] == [1, 1, 0], f"tolerance: {job.events()}")
+    # Which of two layouts of three nodes is taken depends on the network's speed as it was measured.
+    left = [event["tolerance_left"] for event in job.events()]
+    expect(left[0] in (1, 2) and left[1:] == [1, 0], f"tolerance: {job.events()}")
 
 
 def two_at_once(bench):
@@ -351,6 +370,45 @@ def a_node_leaves_and_another_one_comes(bench):
     steps = [line["step"] for line in read_lines(job.run / "metrics.jsonl")]
     expect(steps == list(range(1, 61)), "a step stands twice, or not at all")
     expect(not (job.run / "control").exists(), "the way to a job that has ended is left behind")
+
+
+def a_node_takes_state_over_while_the_others_train(bench):
+    """Layer by layer; parameters of all holders are compared after each step (`debug.parameter_hashes`)."""
+    words = [*LAYOUTS["two pipelines"], "debug.warm_up_bytes=20000"]
+    job = bench.start("warm", *words, steps=80)
+    job.wait_for(3)
+    job.signal(1, signal.SIGKILL)
+    job.wait_for(8)
+    joiner = join(bench, job)
+    deadline = time.monotonic() + 30
+    while not job.events("joined"):
+        expect(time.monotonic() < deadline and job.process.poll() is None, "the node does not come in")
+        time.sleep(0.02)
+    job.finish()
+    joiner.communicate(timeout=10)
+    bench.check(job, steps=80)
+    event = job.events("joined")[0]
+    expect(event["warm_up_steps"] > 3 and event["warm_up_bytes"] > 10 * event["copy_bytes"], f"nothing came before: {event}")
+    steps = {line["step"]: line for line in read_lines(job.run / "metrics.jsonl")}
+    warm = [steps[step] for step in range(event["step"] - event["warm_up_steps"], event["step"])]
+    expect([line["epoch_number"] for line in warm] == list(range(event["generation"] - len(warm), event["generation"])),
+           f"a step that brought nothing, or none: {warm}")
+
+
+def state_that_comes_slowly_is_waited_for_by_its_step(bench):
+    """Much state for one short step: who is still sending or receiving it is not PREPARED."""
+    big = ["modules.llm.config.vocab_size=40000", 'scheduler.profile=""']
+    words = [*pipelines([0], [1], [2]), *big, "debug.warm_up_bytes=1000000000"]
+    job = bench.start("slow-state", *words, steps=24)
+    job.wait_for(3)
+    job.signal(1, signal.SIGKILL)
+    job.wait_for(6)
+    joiner = join(bench, job)
+    job.finish()
+    joiner.communicate(timeout=10)
+    bench.check(job, model=big, steps=24)
+    event = job.events("joined")[0]
+    expect(event["warm_up_steps"] == 1 and event["warm_up_bytes"] > 50e6, f"event: {event}")
 
 
 def a_node_that_slows_down_leaves(bench):
@@ -614,6 +672,8 @@ def random_events(bench):
         # Of every third job the devices complete their work late: what is given up is in the middle of something. Of
         # every third their memory is closed to processors.
         devices = ("prompt", "late", "apart")[number % 3]
+        if draw.random() < 0.5:
+            words += [f"debug.warm_up_bytes={draw.choice([1, 20000, 1000000])}"]
         words += ["debug.delayed_device_ms=0.4"] if devices == "late" else bench.on("apart") if devices == "apart" else []
         job = bench.start(f"random-{number}", *words, steps=60)
         job.wait_for(1)
@@ -663,10 +723,11 @@ def random_events(bench):
         number += 1
 
 
-CASES = [a_killed_node_changes_nothing, only_the_encoders_change_where_one_of_them_is_lost,
+CASES = [a_killed_node_changes_nothing, only_the_encoders_change_where_one_of_them_is_lost, what_is_left_of_a_replica_works_on,
          standby_holders_take_over, one_after_the_other_down_to_one,
          two_at_once, a_stopped_node_is_done_without_and_ends_when_it_goes_on, the_last_copy, a_loss_while_it_saves,
-         a_loss_while_the_job_starts, a_node_leaves_and_another_one_comes, a_node_that_slows_down_leaves,
+         a_loss_while_the_job_starts, a_node_leaves_and_another_one_comes,
+         a_node_takes_state_over_while_the_others_train, state_that_comes_slowly_is_waited_for_by_its_step, a_node_that_slows_down_leaves,
          a_job_is_asked_and_ordered,
          the_layout_is_changed_by_hand, a_layout_by_hand_outlives_the_head,
          the_head_is_killed_and_another_one_goes_on, a_head_is_lost_with_a_node,

@@ -67,8 +67,9 @@ struct Machines {
   }
 
   /// Stages `want` everywhere and lets all devices fetch in turn. The n-th receive of all fails.
+  /// `is_late`: each has turned over when it has begun.
   Status fetch(const StatePlacement& want, const std::vector<StateMove>& moves,
-               std::optional<int> failing = {}) {
+               std::optional<int> failing = {}, bool is_late = false) {
     int receives = 0;
     std::map<std::int32_t, FailingTransport> failing_transports;
     for (auto& [node, inner] : transports)
@@ -88,6 +89,8 @@ struct Machines {
         if (!done.ok()) return std::move(done).error();
         all = all && done.value();
       }
+      if (is_late && round == 0)
+        for (auto& [slot, store] : stores) store.settle(/*is_late=*/true);
       if (all) return Done{};
     }
     return Error{Errc::timed_out, "never fetched", {}, {}};
@@ -149,6 +152,41 @@ TEST_CASE("a change that fails at any fetch leaves every store as it was", "[eng
       for (auto& [slot, store] : machines.stores)
         for (const Shard& shard : want) CHECK_FALSE(store.incoming(shard.key).defined());
     }
+  }
+}
+
+TEST_CASE("what arrives behind the turnover is kept once it is told to be", "[engine][property]") {
+  for (std::uint32_t seed = 0; seed < 100; ++seed) {
+    CAPTURE(seed);
+    std::mt19937 random(seed);
+    const auto parameters = random_parameters(random);
+    const auto have = random_placement(parameters, random);
+    // Nobody lets go of anything.
+    auto want = have;
+    const auto more = random_placement(parameters, random);
+    for (const Shard& shard : more) {
+      auto same = std::find_if(want.begin(), want.end(),
+                               [&](const Shard& other) { return other.key == shard.key; });
+      if (same == want.end()) same = want.insert(want.end(), {shard.key, {}});
+      for (const DeviceSlot& slot : shard.holders)
+        if (!std::binary_search(same->holders.begin(), same->holders.end(), slot))
+          same->holders.insert(std::upper_bound(same->holders.begin(), same->holders.end(), slot),
+                               slot);
+    }
+    std::sort(want.begin(), want.end(),
+              [](const Shard& a, const Shard& b) { return a.key < b.key; });
+    const auto moves =
+        scheduler::plan_state_moves(parameters, Dtype::fp32, have, want).value().moves;
+    const bool is_kept = seed % 2 == 0;
+    Machines machines(parameters, have);
+    REQUIRE(machines.fetch(want, moves, {}, /*is_late=*/true).ok());
+    machines.check(want);
+    for (const StateMove& move : moves)  // What has not been asked for yet finds its room.
+      CHECK(machines.stores.at(move.to).incoming(move.piece).defined());
+    if (is_kept)
+      for (auto& [slot, store] : machines.stores) store.keep_late();
+    for (auto& [slot, store] : machines.stores) REQUIRE(store.stage(want).ok());
+    machines.check(is_kept ? want : have);
   }
 }
 

@@ -94,28 +94,32 @@ inline HandLayout random_replicas(const ModelGraph& model, std::mt19937& random)
   return layout;
 }
 
+/// Places what it drew for this model, or refuses it.
+inline Result<ParallelPlan> draw_plan(const ModelGraph& model, std::mt19937& random) {
+  HandLayout layout =
+      draw(random, 0, 2) == 0 ? random_replicas(model, random) : random_pipelines(model, random);
+  std::vector<HandStage*> entries;
+  for (auto& pipeline : layout.pipelines)
+    for (auto& stage : pipeline) entries.push_back(&stage);
+  for (auto& replica : layout.replicas)
+    for (auto& stage : replica.stages) entries.push_back(&stage);
+  const int per_node = draw(random, 1, 2);
+  const int nodes = draw(random, 1, std::max(1, static_cast<int>(entries.size()) / per_node));
+  const int devices = nodes * per_node;
+  std::shuffle(entries.begin(), entries.end(), random);
+  for (std::size_t e = 0; e < entries.size(); ++e) {
+    const int device =
+        static_cast<int>(e) < devices ? static_cast<int>(e) : draw(random, 0, devices - 1);
+    entries[e]->node = device / per_node;
+    entries[e]->device = device % per_node;
+  }
+  return place_by_hand(model, layout, {nodes, per_node});
+}
+
 /// A layout of either form on as many devices as chance likes.
 inline ParallelPlan random_plan(std::mt19937& random) {
   for (;;) {
-    const ModelGraph model = random_model(random);
-    HandLayout layout =
-        draw(random, 0, 2) == 0 ? random_replicas(model, random) : random_pipelines(model, random);
-    std::vector<HandStage*> entries;
-    for (auto& pipeline : layout.pipelines)
-      for (auto& stage : pipeline) entries.push_back(&stage);
-    for (auto& replica : layout.replicas)
-      for (auto& stage : replica.stages) entries.push_back(&stage);
-    const int per_node = draw(random, 1, 2);
-    const int nodes = draw(random, 1, std::max(1, static_cast<int>(entries.size()) / per_node));
-    const int devices = nodes * per_node;
-    std::shuffle(entries.begin(), entries.end(), random);
-    for (std::size_t e = 0; e < entries.size(); ++e) {
-      const int device =
-          static_cast<int>(e) < devices ? static_cast<int>(e) : draw(random, 0, devices - 1);
-      entries[e]->node = device / per_node;
-      entries[e]->device = device % per_node;
-    }
-    auto plan = place_by_hand(model, layout, {nodes, per_node});
+    auto plan = draw_plan(random_model(random), random);
     if (plan.ok()) return std::move(plan).value();
   }
 }

@@ -6,6 +6,7 @@
 #include <random>
 
 #include "tests/scheduler/example_models.hpp"
+#include "tests/scheduler/preferred_layout.hpp"
 
 namespace troupe::scheduler {
 namespace {
@@ -68,6 +69,27 @@ TEST_CASE("a pipeline of one node goes with it, the others stay as they are", "[
   CHECK(made.idle.empty());
   const std::set<NodeId> left{NodeId{1}, NodeId{2}};
   CHECK(stages_on(made.plan, left) == stages_on(plan, left));
+}
+
+TEST_CASE("all layouts that work are there, the preferred one first", "[scheduler]") {
+  const auto plan =
+      place_by_hand(text_llm(6), {{llm_on({0, 1, 2}, 6), llm_on({3, 4}, 6)}}, {5, 1}).value();
+  const TemplateSet set = templates(6, 5, 6);
+  const RelayoutRequest request{plan, {5, 1}, set, 8, {}, but(5, {1})};
+  const auto all = relayouts(request).value();
+  CHECK(all.front().plan == relayout(request).value().plan);
+  CHECK(nodes_of_pipelines(all.front().plan).size() == 2);
+  CHECK(all.front().idle.empty());
+  // What survives alone, and what templates for all nodes would be best.
+  const std::set<NodeId> waiting{NodeId{0}, NodeId{2}};
+  CHECK(std::any_of(all.begin(), all.end(),
+                    [&](const Relayout& made) { return made.idle == waiting; }));
+  for (std::size_t a = 0; a < all.size(); ++a)
+    for (std::size_t b = 0; b < a; ++b) CHECK_FALSE(all[a].plan == all[b].plan);
+  // Where nothing has to move there is no other choice.
+  const auto kept = relayouts({plan, {5, 1}, set, 8, {}, but(5, {0, 1, 2})}).value();
+  REQUIRE(kept.size() == 1);
+  CHECK(stages_on(kept[0].plan, {NodeId{3}, NodeId{4}}) == stages_on(plan, {NodeId{3}, NodeId{4}}));
 }
 
 TEST_CASE("what is left of a pipeline takes the template of its size", "[scheduler]") {

@@ -1,0 +1,60 @@
+// Layouts on their way, and why: values of the supervisor.
+
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "actors/link/heartbeat.hpp"
+#include "runtime/vocabulary/model_state.hpp"
+#include "runtime/vocabulary/parallel_plan.hpp"
+#include "scheduler/state/state_moves.hpp"
+
+namespace troupe::actors {
+
+/// A layout on its way.
+struct LayoutChange {
+  scheduler::StateMoves moves;
+  StatePlacement want;
+  Time due;  ///< Decided from here on.
+  Time begun;
+  Time fetched;
+  bool is_settling = false;  ///< All have fetched and were told to turn over to it.
+  std::string why = {};      ///< Where somebody asked for it: who.
+  /// Of the new plan's: their state comes during its first step.
+  std::vector<Standby> arriving = {};
+};
+
+/// Newcomers take over state while the others train (scheduler/recovery/warm_up.hpp).
+struct WarmingUp {
+  ParallelPlan base;  ///< The layout, without what warms up.
+  Time begun;
+  double step_ms = 0;      ///< Of the last step before.
+  std::int64_t steps = 0;  ///< During which state came.
+  std::int64_t bytes = 0;  ///< Between nodes.
+  /// Where state lies once the running step is decided.
+  std::optional<StatePlacement> arriving = {};
+};
+
+/// What a job does about nodes that were lost, join or leave, until it trains with those there are.
+struct Regrouping {
+  bool is_takeover = false;  ///< The head itself was lost.
+  std::vector<NodeId> lost;
+  std::vector<NodeId> joined;
+  std::vector<NodeId> drained;  ///< They give their state away, and then go.
+  std::string why;              ///< Of the first loss; else of the first that leaves or joins.
+  Time noticed;                 ///< The same.
+  double detect_ms = 0;
+  StatePlacement left;              ///< Where state lies without the lost ones.
+  bool is_beside_present = false;   ///< Nobody was lost: the present layout stays until it is up.
+  ParallelPlan plan;                ///< With which it goes on.
+  std::set<NodeId> idle;            ///< Nodes that `plan` does without.
+  LayoutChange change;              ///< To `plan`.
+  std::optional<WarmingUp> warmed;  ///< What came before, while the others trained.
+  std::string choice;               ///< Why `plan`, where there were others; a clause.
+};
+
+}  // namespace troupe::actors

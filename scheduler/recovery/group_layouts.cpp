@@ -1,0 +1,170 @@
+#include "scheduler/recovery/group_layouts.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "scheduler/recovery/reconfigure.hpp"
+#include "scheduler/recovery/template_layout.hpp"
+
+namespace troupe::scheduler {
+
+namespace {
+
+/// The replicas of a group, and which nodes come and go.
+struct Group {
+  std::vector<RankList> replicas;
+  std::map<RankList, ReplicaId> standing;
+  RankList lost, joined;
+  std::int64_t minimum = 1;
+
+  std::int64_t nodes() const {
+    std::int64_t count =
+        static_cast<std::int64_t>(joined.size()) - static_cast<std::int64_t>(lost.size());
+    for (const RankList& replica : replicas) count += static_cast<std::int64_t>(replica.size());
+    return count;
+  }
+};
+
+class GroupLayouter {
+ public:
+  explicit GroupLayouter(const RelayoutRequest& request) : request_(request) {}
+
+  std::vector<HandLayout> find() {
+    if (!read_groups()) return {};
+    std::vector<HandLayout> layouts;
+    for (std::size_t g = 0; g < groups_.size(); ++g) {
+      auto groups = groups_;
+      groups[g].joined = free_;
+      if (!even_out(groups)) continue;
+      if (auto layout = lay_out(groups)) layouts.push_back(*std::move(layout));
+      if (free_.empty()) break;  // All ways are the same.
+    }
+    return layouts;
+  }
+
+ private:
+  const ParallelPlan& plan() const { return request_.plan; }
+
+  /// False where nodes or templates do not allow to cut groups by themselves.
+  bool read_groups() {
+    if (request_.templates.groups.size() != plan().module_groups.size()) return false;
+    groups_.resize(plan().module_groups.size());
+    std::set<NodeId> working;
+    for (std::size_t r = 0; r < plan().replicas.size(); ++r) {
+      const Replica& replica = plan().replicas[r];
+      Group& group = groups_[replica.group.index()];
+      std::set<NodeId> nodes;
+      for (const StageId stage : replica.stages)
+        for (const DeviceId device : plan().at(stage).devices)
+          nodes.insert(plan().devices[device.index()].node);
+      RankList ranks;
+      for (const NodeId node : nodes) {
+        if (!working.insert(node).second) return false;
+        ranks.push_back(node.value);
+        if (!request_.nodes.contains(node)) group.lost.push_back(node.value);
+      }
+      group.standing[ranks] = ReplicaId{r};
+      group.replicas.push_back(std::move(ranks));
+    }
+    for (std::size_t g = 0; g < groups_.size(); ++g) {
+      groups_[g].minimum = request_.templates.groups[g].min_nodes;
+      if (request_.templates.groups[g].templates.empty()) return false;
+    }
+    for (const NodeId node : request_.nodes)
+      if (!working.contains(node)) free_.push_back(node.value);
+    return true;
+  }
+
+  /// Moves nodes between groups until each has enough for a replica.
+  static bool even_out(std::vector<Group>& groups) {
+    for (Group& poor : groups)
+      while (poor.nodes() < poor.minimum) {
+        const auto spare = [](const Group& group) { return group.nodes() - group.minimum; };
+        const auto rich =
+            std::max_element(groups.begin(), groups.end(),
+                             [&](const Group& a, const Group& b) { return spare(a) < spare(b); });
+        if (spare(*rich) <= 0) return false;
+        poor.joined.push_back(give(*rich));
+      }
+    return true;
+  }
+
+  /// A node of a group that has some: one without work, or the last of its largest replica.
+  static std::int64_t give(Group& group) {
+    if (!group.joined.empty()) {
+      const auto node = group.joined.back();
+      group.joined.pop_back();
+      return node;
+    }
+    const auto left = [&](const RankList& replica) {
+      RankList nodes;
+      for (const auto node : replica)
+        if (std::find(group.lost.begin(), group.lost.end(), node) == group.lost.end())
+          nodes.push_back(node);
+      return nodes;
+    };
+    RankList largest;
+    for (const RankList& replica : group.replicas)
+      if (auto nodes = left(replica); nodes.size() >= largest.size()) largest = std::move(nodes);
+    group.lost.push_back(largest.back());
+    return largest.back();
+  }
+
+  std::optional<std::vector<RankList>> changed(const Group& group) const {
+    ReconfigureRequest change;
+    change.pipelines = group.replicas;
+    change.minimum = group.minimum;
+    change.lost = group.lost;
+    change.joined = group.joined;
+    for (change.fault_tolerance = request_.tolerance.lost_nodes; change.fault_tolerance >= 0;
+         --change.fault_tolerance)
+      if (auto made = reconfigure(change); made.ok()) return std::move(made).value();
+    return std::nullopt;
+  }
+
+  std::optional<HandLayout> lay_out(const std::vector<Group>& groups) const {
+    HandLayout layout;
+    for (std::size_t g = 0; g < groups.size(); ++g) {
+      const auto replicas = changed(groups[g]);
+      if (!replicas) return std::nullopt;
+      for (const RankList& nodes : *replicas) {
+        HandReplica& own = layout.replicas.emplace_back();
+        for (const ModuleId module : plan().module_groups[g].modules)
+          own.modules.push_back(plan().model.at(module).name);
+        const auto same = groups[g].standing.find(nodes);
+        auto stages = same == groups[g].standing.end()
+                          ? from_template(ModuleGroupId{g}, nodes)
+                          : std::optional(as_written(plan(), plan().at(same->second).stages));
+        if (!stages) return std::nullopt;
+        own.stages = *std::move(stages);
+      }
+    }
+    return layout;
+  }
+
+  std::optional<std::vector<HandStage>> from_template(ModuleGroupId group,
+                                                      const RankList& ranks) const {
+    const auto& own = plan().module_groups[group.index()].modules;
+    const std::vector<std::int32_t> nodes(ranks.begin(), ranks.end());
+    for (const PipelineTemplate& made : request_.templates.groups[group.index()].templates)
+      if (made.node_count == static_cast<std::int32_t>(nodes.size()))
+        return stages_of_template(plan().model, layers_of(plan().model, own), made, nodes);
+    return std::nullopt;
+  }
+
+  const RelayoutRequest& request_;
+  std::vector<Group> groups_;
+  RankList free_;  ///< Nodes without work.
+};
+
+}  // namespace
+
+std::vector<HandLayout> group_layouts(const RelayoutRequest& request) {
+  return GroupLayouter(request).find();
+}
+
+}  // namespace troupe::scheduler

@@ -1,0 +1,168 @@
+#include "scheduler/recovery/group_layouts.hpp"
+
+#include <algorithm>
+#include <catch2/catch_test_macros.hpp>
+#include <map>
+#include <random>
+
+#include "tests/scheduler/example_models.hpp"
+#include "tests/scheduler/preferred_layout.hpp"
+
+namespace troupe::scheduler {
+namespace {
+
+using testing::draw;
+using testing::vision_audio_llm;
+
+/// Encoders and projectors have nine layers together, the llm six.
+constexpr std::int32_t kEncoders = 9, kLlm = 6;
+
+/// Templates of both groups; layers take 1 ms, and a device holds so many of them.
+TemplateSet templates(std::int64_t nodes, std::int64_t held_of_encoders, std::int64_t held_of_llm) {
+  TemplateSet set;
+  for (const auto& [count, held] : {std::pair{kEncoders, held_of_encoders}, {kLlm, held_of_llm}}) {
+    TemplateRequest request;
+    request.layers.assign(static_cast<std::size_t>(count), {1, 2, Bytes{1}, {}});
+    request.node_count = nodes;
+    request.device_memory = Bytes{held};
+    request.microbatches = 4;
+    set.groups.push_back(make_templates(request).value());
+  }
+  set.layer_ms.assign(kEncoders + kLlm, 3);
+  set.microbatches = 4;
+  return set;
+}
+
+/// Encoders on one node each, llm replicas on these nodes, evenly cut.
+ParallelPlan plan_on(const std::vector<std::int32_t>& encoders,
+                     const std::vector<std::vector<std::int32_t>>& llms, std::int32_t nodes) {
+  HandLayout layout;
+  for (const std::int32_t node : encoders)
+    layout.replicas.push_back({{"vision", "audio"}, {{node, 0, {{"vision", {}}, {"audio", {}}}}}});
+  for (const auto& own : llms) {
+    HandReplica& replica = layout.replicas.emplace_back(HandReplica{{"llm"}, {}});
+    const auto count = static_cast<std::int32_t>(own.size());
+    for (std::int32_t s = 0; s < count; ++s)
+      replica.stages.push_back({own[static_cast<std::size_t>(s)],
+                                0,
+                                {{"llm", LayerRange{kLlm * s / count, kLlm * (s + 1) / count}}}});
+  }
+  return place_by_hand(vision_audio_llm(), layout, {nodes, 1}, IdleDevices::left_out).value();
+}
+
+std::set<NodeId> but(std::int32_t nodes, const std::set<std::int32_t>& lost) {
+  std::set<NodeId> there;
+  for (std::int32_t node = 0; node < nodes; ++node)
+    if (!lost.contains(node)) there.insert(NodeId{node});
+  return there;
+}
+
+/// Of each group the nodes of its replicas.
+std::vector<std::set<std::set<std::int32_t>>> replicas_of(const ParallelPlan& plan) {
+  std::vector<std::set<std::set<std::int32_t>>> groups(plan.module_groups.size());
+  for (const Replica& replica : plan.replicas) {
+    std::set<std::int32_t> nodes;
+    for (const StageId stage : replica.stages) nodes.insert(plan.node_of(stage).value);
+    groups[replica.group.index()].insert(nodes);
+  }
+  return groups;
+}
+
+using Nodes = std::set<std::set<std::int32_t>>;
+
+TEST_CASE("what is left of a group's replica is cut anew", "[scheduler][recovery]") {
+  const auto plan = plan_on({0, 1, 2}, {{3, 4}, {5, 6}}, 7);
+  const auto made = relayout({plan, {7, 1}, templates(7, 9, 6), 8, {}, but(7, {4})}).value();
+  CHECK((replicas_of(made.plan) == std::vector<Nodes>{{{0}, {1}, {2}}, {{3}, {5, 6}}}));
+  CHECK(made.idle.empty());
+  // Who lost nobody keeps its stages.
+  for (const Stage& stage : made.plan.stages) {
+    const NodeId node = made.plan.devices[stage.devices.front().index()].node;
+    if (node == NodeId{3}) CHECK((stage.runs == std::vector<LayerRun>{{ModuleId{4}, {0, kLlm}}}));
+    if (node == NodeId{5}) CHECK((stage.runs == std::vector<LayerRun>{{ModuleId{4}, {0, 3}}}));
+  }
+}
+
+TEST_CASE("nodes are borrowed and merged within a group first", "[scheduler][recovery]") {
+  // A node holds three of the llm's six layers: a replica needs two.
+  const TemplateSet set = templates(8, 9, 3);
+  const auto borrow = plan_on({0, 1, 2}, {{3, 4}, {5, 6, 7}}, 8);
+  auto made = relayout({borrow, {8, 1}, set, 8, {}, but(8, {4})}).value();
+  CHECK((replicas_of(made.plan) == std::vector<Nodes>{{{0}, {1}, {2}}, {{3, 7}, {5, 6}}}));
+  const auto merge = plan_on({0, 1, 2}, {{3, 4}, {5, 6}}, 7);
+  made = relayout({merge, {7, 1}, set, 8, {}, but(7, {4})}).value();
+  CHECK((replicas_of(made.plan) == std::vector<Nodes>{{{0}, {1}, {2}}, {{3, 5, 6}}}));
+}
+
+TEST_CASE("a group below its minimum takes a node of another one", "[scheduler][recovery]") {
+  const auto plan = plan_on({0, 1, 2}, {{3, 4}}, 5);
+  const auto made = relayout({plan, {5, 1}, templates(5, 9, 3), 8, {}, but(5, {4})}).value();
+  CHECK((replicas_of(made.plan) == std::vector<Nodes>{{{0}, {1}}, {{2, 3}}}));
+  // Its last replica too.
+  const auto gone = relayout({plan, {5, 1}, templates(5, 9, 6), 8, {}, but(5, {3, 4})}).value();
+  CHECK((replicas_of(gone.plan) == std::vector<Nodes>{{{0}, {1}}, {{2}}}));
+  CHECK_FALSE(relayout({plan, {5, 1}, templates(5, 9, 3), 8, {}, but(5, {0, 1, 3, 4})}).ok());
+}
+
+TEST_CASE("who joins works for either group", "[scheduler][recovery]") {
+  const auto plan = plan_on({0, 1}, {{2}, {3}}, 5);
+  const auto all = relayouts({plan, {5, 1}, templates(5, 9, 6), 8, {}, but(5, {})}).value();
+  REQUIRE(all.size() == 3);
+  CHECK((replicas_of(all[0].plan) == std::vector<Nodes>{{{0}, {1}, {4}}, {{2}, {3}}}));
+  CHECK((replicas_of(all[1].plan) == std::vector<Nodes>{{{0}, {1}}, {{2}, {3}, {4}}}));
+  CHECK(all[2].plan == plan);
+  CHECK(all[2].idle == std::set<NodeId>{NodeId{4}});
+}
+
+TEST_CASE("replicas that share a node, or groups without templates, are left as they are",
+          "[scheduler][recovery]") {
+  const auto plan = plan_on({0, 1, 2}, {{3, 4}, {5, 6}}, 7);
+  TemplateSet set = templates(7, 9, 6);
+  set.groups[1].templates.clear();
+  const auto nodes = but(7, {4});
+  CHECK(group_layouts({plan, {7, 1}, set, 8, {}, nodes}).empty());
+  const auto kept = relayout({plan, {7, 1}, set, 8, {}, nodes}).value();
+  CHECK(kept.idle == std::set<NodeId>{NodeId{3}});
+  const auto shared = plan_on({0, 1, 3}, {{3, 4}, {5, 6}}, 7);
+  CHECK(group_layouts({shared, {7, 1}, templates(7, 9, 6), 8, {}, but(7, {4})}).empty());
+}
+
+TEST_CASE("any losses and joins leave each group a replica where nodes suffice",
+          "[scheduler][recovery][property]") {
+  int changed = 0;
+  for (std::uint32_t seed = 0; seed < 500; ++seed) {
+    CAPTURE(seed);
+    std::mt19937 random(seed);
+    const int least = draw(random, 1, 3);  // Nodes of an llm replica.
+    std::vector<std::int32_t> encoders;
+    std::int32_t node = 0;
+    for (int count = draw(random, 1, 4); count > 0; --count) encoders.push_back(node++);
+    std::vector<std::vector<std::int32_t>> llms;
+    for (int count = draw(random, encoders.size() == 1 ? 2 : 1, 3); count > 0; --count) {
+      auto& own = llms.emplace_back();
+      for (int more = draw(random, least, 3); more > 0; --more) own.push_back(node++);
+    }
+    if (encoders.size() == llms.size()) continue;  // Pipelines of one replica each.
+    const std::int32_t nodes = node + draw(random, 0, 2);
+    const auto plan = plan_on(encoders, llms, nodes);
+    std::set<std::int32_t> lost;
+    for (std::int32_t n = 0; n < nodes; ++n)
+      if (draw(random, 0, 3) == 0) lost.insert(n);
+    const auto there = but(nodes, lost);
+    const TemplateSet set = templates(nodes, 9, (kLlm + least - 1) / least);
+    const auto layouts = group_layouts({plan, {nodes, 1}, set, 8, {}, there});
+    const bool suffices = static_cast<int>(there.size()) >= 1 + set.groups[1].min_nodes;
+    CHECK(layouts.empty() == !suffices);
+    for (const HandLayout& layout : layouts) {
+      const auto made =
+          place_by_hand(vision_audio_llm(), layout, {nodes, 1}, IdleDevices::left_out);
+      REQUIRE(made.ok());
+      CHECK(made.value().nodes() == there);  // Nobody idles.
+      ++changed;
+    }
+  }
+  CHECK(changed > 200);
+}
+
+}  // namespace
+}  // namespace troupe::scheduler
