@@ -94,6 +94,17 @@ const Example kObserver{"observer",
                         "shows what it saw, and that nothing else changed",
                         is_observer};
 
+/// It has a policy of the same name.
+const Example kProgram{"program",
+                       "weaver",
+                       kProgramSource,
+                       kProgramBuild,
+                       kProgramJob,
+                       kProgramTest,
+                       "all of troupe, and a policy that deals samples in turn",
+                       "and holds two stages against one process",
+                       is_policy};
+
 struct NewOptions {
   std::string name;
   fs::path folder;
@@ -222,6 +233,7 @@ void add_new(Commands& commands) {
   add(kSchedule, "A pipeline schedule, as a plug-in");
   add(kFormat, "A format of lists of samples, as a plug-in");
   add(kObserver, "An observer of what modules compute, as a plug-in");
+  add(kProgram, "A program of your own that is this one and more");
 }
 
 }  // namespace troupe::app

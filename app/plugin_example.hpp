@@ -33,4 +33,9 @@ extern const std::string_view kObserverBuild;
 extern const std::string_view kObserverJob;
 extern const std::string_view kObserverTest;
 
+extern const std::string_view kProgramSource;
+extern const std::string_view kProgramBuild;
+extern const std::string_view kProgramJob;
+extern const std::string_view kProgramTest;
+
 }  // namespace troupe::app

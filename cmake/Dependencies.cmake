@@ -1,8 +1,8 @@
-# Third-party libraries as imported targets. scripts/setup installs them.
+# Third-party libraries as imported targets. scripts/setup installs them. Installed too: a program of the user's own
+# needs the same ones.
 
 find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)
-find_package(Catch2 3 REQUIRED)
 find_package(tomlplusplus REQUIRED)
 find_package(CLI11 REQUIRED)
 find_package(nlohmann_json REQUIRED)
@@ -30,11 +30,13 @@ target_link_libraries(CAF::io INTERFACE CAF::core Threads::Threads)
 
 # The allocator of programs that train: a step asks for thousands of tensors, and glibc takes 7 % longer over
 # them (README). Sanitizers bring their own.
-add_library(allocator INTERFACE)
-add_library(Troupe::allocator ALIAS allocator)
-if(NOT TROUPE_SANITIZE)
-  find_library(TCMALLOC NAMES tcmalloc_minimal libtcmalloc_minimal.so.4 REQUIRED)
-  target_link_libraries(allocator INTERFACE ${TCMALLOC})
+if(NOT TARGET Troupe::allocator)
+  add_library(troupe_allocator INTERFACE)
+  add_library(Troupe::allocator ALIAS troupe_allocator)
+  if(NOT TROUPE_SANITIZE)
+    find_library(TCMALLOC NAMES tcmalloc_minimal libtcmalloc_minimal.so.4 REQUIRED)
+    target_link_libraries(troupe_allocator INTERFACE ${TCMALLOC})
+  endif()
 endif()
 
 # LibTorch from the wheel that scripts/setup put aside (TORCH_DIR: the folder that holds lib/ and include/).
@@ -59,12 +61,14 @@ set_target_properties(Torch::cpu PROPERTIES IMPORTED_LOCATION ${TORCH_DIR}/lib/l
 
 # The threads that LibTorch's operators run on: its own copy of GCC's OpenMP, so that there is one pool. Sanitizers
 # do not see what these threads wait for and would report races, so operators of ours are serial there.
-add_library(torch_threads INTERFACE)
-add_library(Torch::threads ALIAS torch_threads)
 set(TORCH_THREADS_OPTION)
+if(NOT TARGET Torch::threads)
+  add_library(troupe_torch_threads INTERFACE)
+  add_library(Torch::threads ALIAS troupe_torch_threads)
+endif()
 file(GLOB TORCH_OPENMP ${TORCH_DIR}/lib/libgomp*.so*)
 if(TORCH_OPENMP AND NOT TROUPE_SANITIZE)
   list(GET TORCH_OPENMP 0 TORCH_OPENMP)
-  target_link_libraries(torch_threads INTERFACE ${TORCH_OPENMP})
+  target_link_libraries(troupe_torch_threads INTERFACE ${TORCH_OPENMP})
   set(TORCH_THREADS_OPTION -fopenmp)
 endif()

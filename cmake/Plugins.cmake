@@ -4,6 +4,7 @@
 # the same has the same layout of every value that crosses the border.
 
 set(TROUPE_PLUGIN_HEADERS
+  app/program.hpp
   balancer/microbatches/policies.hpp
   balancer/loads/workload.hpp
   kernels/activations.hpp
@@ -63,9 +64,44 @@ if(TROUPE_SANITIZE)
   string(APPEND TROUPE_INTERFACE ", sanitizers ${TROUPE_SANITIZE}")
 endif()
 
-# `cmake --install`: the program, the headers above, and a CMake package that builds plug-ins against them.
+# All components as one archive, for programs of the user's own: lib/libtroupe_engine.a of the build folder.
+# Leaves in `out` which other libraries it needs, as Dependencies.cmake names them.
+function(_troupe_one_archive out)
+  set(all)
+  _troupe_closure(troupe_commands all)
+  set(archive lib/libtroupe_engine.a)
+  set(script "CREATE ${archive}\n")
+  # Relative, since these scripts cannot quote.
+  string(APPEND script "ADDLIB $<PATH:RELATIVE_PATH,$<TARGET_FILE:troupe_commands>,${CMAKE_BINARY_DIR}>\n")
+  set(parts troupe_commands)
+  set(others)
+  foreach(library ${all})
+    if(NOT library MATCHES "^troupe_")
+      list(APPEND others ${library})
+      continue()
+    endif()
+    get_target_property(type ${library} TYPE)
+    if(type STREQUAL STATIC_LIBRARY)
+      string(APPEND script "ADDLIB $<PATH:RELATIVE_PATH,$<TARGET_FILE:${library}>,${CMAKE_BINARY_DIR}>\n")
+      list(APPEND parts ${library})
+    endif()
+  endforeach()
+  file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/lib/archive.mri CONTENT "${script}SAVE\nEND\n")
+  add_custom_command(OUTPUT ${CMAKE_BINARY_DIR}/${archive} DEPENDS ${parts} WORKING_DIRECTORY ${CMAKE_BINARY_DIR}
+    COMMENT "Joining all components in libtroupe_engine.a"
+    COMMAND ${CMAKE_COMMAND} -E rm -f ${archive}
+    COMMAND ${CMAKE_AR} -M < lib/archive.mri)
+  add_custom_target(engine_archive ALL DEPENDS ${CMAKE_BINARY_DIR}/${archive})
+  set(${out} ${others} PARENT_SCOPE)
+endfunction()
+
+# `cmake --install`: the program, all components as a library, the headers above, and a CMake package that builds
+# plug-ins and programs against them.
 function(troupe_install)
   include(GNUInstallDirs)
+  _troupe_one_archive(TROUPE_ENGINE_NEEDS)
+  get_target_property(TROUPE_ENGINE_OPTIONS troupe_commands INTERFACE_LINK_OPTIONS)
+  install(FILES ${CMAKE_BINARY_DIR}/lib/libtroupe_engine.a DESTINATION ${CMAKE_INSTALL_LIBDIR})
   install(TARGETS troupe RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
   foreach(header ${TROUPE_PLUGIN_HEADERS})
     get_filename_component(folder ${header} DIRECTORY)
@@ -75,8 +111,8 @@ function(troupe_install)
   set(package ${CMAKE_INSTALL_LIBDIR}/cmake/troupe)
   include(CMakePackageConfigHelpers)
   configure_package_config_file(cmake/troupe-config.cmake.in ${made}/troupe-config.cmake
-    INSTALL_DESTINATION ${package} PATH_VARS CMAKE_INSTALL_INCLUDEDIR CMAKE_INSTALL_BINDIR)
+    INSTALL_DESTINATION ${package} PATH_VARS CMAKE_INSTALL_INCLUDEDIR CMAKE_INSTALL_BINDIR CMAKE_INSTALL_LIBDIR)
   write_basic_package_version_file(${made}/troupe-config-version.cmake COMPATIBILITY ExactVersion)
-  install(FILES ${made}/troupe-config.cmake ${made}/troupe-config-version.cmake
+  install(FILES ${made}/troupe-config.cmake ${made}/troupe-config-version.cmake cmake/Dependencies.cmake
     DESTINATION ${package})
 endfunction()
