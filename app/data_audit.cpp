@@ -162,6 +162,8 @@ int audit_data(const AuditOptions& options) {
   if (auto there = check_run_folder(run); !there.ok()) return report(there.error());
   JobArguments arguments;
   arguments.file = (run / "resolved.toml").string();
+  // No door is opened here, so nobody needs the key of the one that the run had.
+  arguments.overrides = {"cluster.listen=\"127.0.0.1:0\""};
   const auto opened = open_data(arguments);
   if (!opened.ok()) return report(opened.error());
   const auto& setup = opened.value().setup;

@@ -33,10 +33,13 @@ std::vector<Error> planning_problems(const job::Job& job) {
   auto problems = engine::setup_problems(job);
   const auto model = models::build_graph(job.modules);
   if (!model.ok()) return problems;
-  const auto layout = scheduler::layout_problems(model.value(), job.parallel.layout,
-                                                 {job.cluster.nodes, job.cluster.devices_per_node},
-                                                 engine::idle_of(job), engine::tolerance_of(job));
-  problems.insert(problems.end(), layout.begin(), layout.end());
+  // A layout that is to be chosen has no place to point at; the choice says what is wrong.
+  if (job.parallel.mode == job::LayoutMode::manual) {
+    const auto layout = scheduler::layout_problems(
+        model.value(), job.parallel.layout, {job.cluster.nodes, job.cluster.devices_per_node},
+        engine::idle_of(job), engine::tolerance_of(job));
+    problems.insert(problems.end(), layout.begin(), layout.end());
+  }
   if (!problems.empty()) return problems;
   job::Job resolved = job;
   if (auto found = engine::resolve_init(resolved); !found.ok()) return {found.error()};

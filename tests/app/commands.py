@@ -102,6 +102,13 @@ def check_all(commands):
         commands.expect(f"validate counts {count} parameters", answer, f"llm: 3 layers, {shown} parameters" in answer.stdout)
         answer = commands.run("train", "job.toml", small % tied, "job.run_dir=counted", "train.steps=1", "--fresh")
         commands.expect(f"training counts {count} parameters", answer, f"{shown} parameters ({shown} trained)" in answer.stdout + answer.stderr)
+    for line in (resolved := commands.folder / "counted" / "resolved.toml").read_text().splitlines():
+        if line.startswith("listen = "):
+            resolved.write_text(resolved.read_text().replace(line, 'listen = "0.0.0.0:29500"'))
+    commands.expect("who audits a run needs no key of its door", commands.run("data", "audit", "counted"), "0.0.0.0" in resolved.read_text())
+    auto = ["parallel.mode=auto", "cluster.nodes=5", "cluster.local_nodes=5", "train.global_batch_size=10", small % "false"]
+    answer = commands.run("validate", "job.toml", *auto)  # Three layers: pipelines of fewer nodes.
+    commands.expect("more nodes than layers are no problem where the planner chooses", answer, "no problems" in answer.stdout)
     check_warnings(commands)
     answer = commands.run("validate", "job.toml", "--resolved", "train.steps=3", "--set", "job.seed=7")
     commands.expect("the resolved job tells origins", answer,
