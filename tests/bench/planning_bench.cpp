@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <random>
+#include <set>
 
 #include "scheduler/iteration/distribute.hpp"
 #include "scheduler/layout/auto_layout.hpp"
@@ -10,7 +11,9 @@
 #include "scheduler/layout/partition.hpp"
 #include "scheduler/recovery/instantiate.hpp"
 #include "scheduler/recovery/pipeline_templates.hpp"
+#include "scheduler/recovery/relayout.hpp"
 #include "scheduler/state/copy_plan.hpp"
+#include "scheduler/state/state_moves.hpp"
 #include "tests/bench/measure.hpp"
 
 using namespace troupe;
@@ -254,6 +257,59 @@ void measure_copies() {
   }
 }
 
+// From a loss to the layout to go on with: all candidates, and how their state gets there.
+void measure_deciding() {
+  constexpr std::int32_t kNodes = 500, kLayers = 96, kPipeline = 10, kParameters = 9;
+  ModelGraph model;
+  model.modules = {{"llm", ModuleKind::llm, false, {}, {}, 64, 64}};
+  std::vector<ParameterInfo> parameters;
+  TemplateRequest request;
+  for (std::int32_t l = 0; l < kLayers; ++l) {
+    LayerSpec layer;
+    layer.name = "llm.layers." + std::to_string(l);
+    layer.parameter_elements = kParameters * (1 << 20);
+    model.modules[0].layers.push_back(layer);
+    for (std::int32_t p = 0; p < kParameters; ++p)
+      parameters.push_back(
+          {layer.name + "." + std::to_string(p), {1024, 1024}, {{ModuleId{0}, l}}, true});
+    request.layers.push_back({1, 2, Bytes{1}, {}});
+  }
+  request.node_count = kNodes;
+  request.device_memory = Bytes{kLayers / 8};  // A pipeline needs eight nodes.
+  request.microbatches = 64;
+  const TemplateSet set = make_templates(request).value();
+  HandLayout layout;
+  for (std::int32_t node = 0; node < kNodes; ++node) {
+    const std::int32_t s = node % kPipeline;
+    if (s == 0) layout.pipelines.emplace_back();
+    layout.pipelines.back().push_back(
+        {node, 0, {{"llm", LayerRange{kLayers * s / kPipeline, kLayers * (s + 1) / kPipeline}}}});
+  }
+  const auto plan = place_by_hand(model, layout, {kNodes, 1}).value();
+  std::set<NodeId> left = plan.nodes();
+  left.erase(NodeId{7});
+  auto have = place_state(plan, parameters, Dtype::bf16);
+  for (Shard& shard : have)
+    std::erase_if(shard.holders, [](const DeviceSlot& slot) { return slot.node == NodeId{7}; });
+  const std::string size = "500 nodes, 96 layers, one lost";
+  const auto decide = [&]() -> Status {
+    const auto all = relayouts({plan, {kNodes, 1}, set, 4096, {1, Dtype::bf16}, left});
+    if (!all.ok()) return all.error();
+    for (const Relayout& one : all.value()) {
+      const auto want = place_state(one.plan, parameters, Dtype::bf16);
+      const auto moves = plan_state_moves(parameters, Dtype::bf16, have, want);
+      if (!moves.ok()) return moves.error();
+    }
+    return Done{};
+  };
+  bench::print("deciding after a loss", planning_ms(decide, 3), "ms", 50, size);
+  bench::print(
+      "its layouts",
+      static_cast<double>(
+          relayouts({plan, {kNodes, 1}, set, 4096, {1, Dtype::bf16}, left}).value().size()),
+      "", std::nullopt, size);
+}
+
 }  // namespace
 
 int main() {
@@ -265,5 +321,6 @@ int main() {
   measure_layouts();
   measure_auto_layouts();
   measure_copies();
+  measure_deciding();
   return all_planned ? 0 : 1;
 }

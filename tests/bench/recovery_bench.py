@@ -1,167 +1,208 @@
 #!/usr/bin/python3
-"""What the loss of a node costs a running job, beside starting it again from its newest checkpoint.
+"""What the loss of a node costs a running job, beside starting it again from its newest checkpoint, and beside torchrun.
 
-    recovery_bench.py [--folder DIR] [--losses N]
+    recovery_bench.py [--folder DIR] [--sizes SIZE...] [--losses N] [--losses-1gb N] [--restarts N] [--restarts-1gb N]
 
-Text-only llms, two pipelines of two stages on 4 local nodes, 10 and 100 MB of state per copy of the model; SIGKILL to one
-node at a time that changes nothing for the others but what it held. From the run's events: detect + decide + connect +
-rebuild (the goal is 300 ms) and the copy, whose GB/s stand beside those of `transport_bench`'s path only in kind: it is
-this machine's shared memory. By the clock: from the kill to the end of the next step, less the step itself; and the same
-for a head that is killed with all its nodes and started again by the same command, with a checkpoint of every step; and for
-a head that is killed alone and replaced.
-Seconds of training lost per failure, medians (the goal is a tenth of the restart's).
+Text-only llms in fp32, two pipelines of two stages on 4 local nodes, 10 MB and 1 GB of state per copy of the model
+(100 MB too where asked for); SIGKILL to one node just after a step's end. From the run's events, medians: detect +
+decide + connect + rebuild (the goal is 300 ms), and the copy: bytes over time, beside transport_bench in the same run
+over shared memory, with its messages that come nearest to those of the model (the goal is 0.8 of it).
+
+Seconds of training lost per failure: from the kill to the end of the step that follows the last finished one, less a
+usual step. The same where head and nodes are killed and the same command goes on from a checkpoint of every step; where
+the head is killed alone and replaced; and where `torchrun --max-restarts` does it, with a checkpoint by
+torch.distributed.checkpoint after every step (recovery_torchrun.py), where `scripts/setup --reference` has installed it.
+All that goes on from a checkpoint is killed just after one was complete, which costs it least. The goal is a tenth of
+what each restart loses.
 """
 
 import argparse
 import json
+import math
 import os
 import pathlib
+import shutil
 import signal
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "tests" / "bench"), str(ROOT / "tests" / "actors"), str(ROOT)]
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
-from checkpoint_bench import lines, report  # noqa: E402
-from whole_jobs import children  # noqa: E402
+from recovery_jobs import (BINARY, LAYERS, NODES, SAMPLES, SIZES, VOCABULARY, lose_a_node, read_lines_so_far,  # noqa: E402
+                           replace_the_head, start_again, write_job)
 
-BINARY = pathlib.Path(os.environ.get("TROUPE_BINARY", ROOT / "build/release/troupe")).resolve()
-GOAL_MS, GOAL_SHARE = 300, 0.1
-SIZES = {"10 MB": 128, "100 MB": 400}  # Width of the llm.
-JOB = """
-[job]
-name = "recovery-bench"
-[modules.llm]
-kind = "llm"
-config = {{ num_hidden_layers = 4, hidden_size = {width}, intermediate_size = {wide}, num_attention_heads = 4, \
-num_key_value_heads = 4, vocab_size = 512 }}
-[[parallel.pipelines]]
-stages = [{{node = 0, llm = [0, 3]}}, {{node = 1, llm = [3, 6]}}]
-[[parallel.pipelines]]
-stages = [{{node = 2, llm = [0, 3]}}, {{node = 3, llm = [3, 6]}}]
-[[data.sources]]
-json = "samples.json"
-[train]
-steps = 100000
-global_batch_size = 8
-microbatches = 4
-[cluster]
-local_nodes = 4
-"""
+GOAL_MS, GOAL_SHARE, GOAL_SPEED = 300, 0.1, 0.8
+WORKER = pathlib.Path(__file__).with_name("recovery_torchrun.py")
+TRANSPORT = BINARY.parent / "bench" / "transport_bench"
+TRANSPORT_SIZES, TRANSPORT_S = 3, 60  # Of messages; for all three, where a few seconds are usual.
+LONGEST_WAIT_S = 300
+STEPS_BETWEEN = 3  # From the first step after a failure of torchrun's workers to the next failure.
 
 
-class Job:
-    def __init__(self, folder, run, *words):
-        self.run = folder / run
-        self.seen = 0
-        self.process = subprocess.Popen([str(BINARY), "train", "job.toml", f"job.run_dir={run}", *words], cwd=folder,
-                                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+def report(measure, value, unit, size, goal=None, better="lower", **more):
+    record = {"measure": measure, "value": value, "unit": unit, "size": size, "better": better} | more
+    if goal is not None:
+        is_met = value <= goal if better == "lower" else value >= goal
+        record |= {"bound": goal, "goal": "met" if is_met else "MISSED"}
+    print(json.dumps(record), flush=True)
 
-    def steps(self):
-        path = self.run / "metrics.jsonl"
-        return path.read_text(encoding="utf-8").count("\n") if path.exists() else 0
 
-    def wait_for(self, count, seconds=120):
-        deadline = time.monotonic() + seconds
-        while self.steps() < count:
+def transport_gb_per_s():
+    """Speeds over shared memory by bytes of a message; none where transport_bench is not built, or cores are too busy."""
+    speeds = {}
+    if not TRANSPORT.exists():
+        print("recovery_bench: no transport_bench here (scripts/bench recovery builds it)", file=sys.stderr)
+        return speeds
+    # Without ucx_perftest, which it looks for in PATH: that polls, and takes minutes where cores are busy.
+    process = subprocess.Popen([str(TRANSPORT)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+                               env={**os.environ, "PATH": "/nonexistent"})
+    limit = threading.Timer(TRANSPORT_S, process.kill)
+    limit.start()
+    for line in process.stdout:
+        row = json.loads(line)
+        speeds[int(row["size"].split()[0]) << 10] = row["value"]
+        if len(speeds) == TRANSPORT_SIZES:
+            break  # Latencies and TCP come next.
+    limit.cancel()
+    process.kill()
+    process.wait()
+    if len(speeds) < TRANSPORT_SIZES:
+        print(f"recovery_bench: transport_bench took longer than {TRANSPORT_S} s, so the copy has no goal", file=sys.stderr)
+    return speeds if len(speeds) == TRANSPORT_SIZES else {}
+
+
+class Torchrun:
+    """Four workers under torchrun, and what rank 0 says of their steps."""
+
+    def __init__(self, folder, size, tokens, failures):
+        self.folder = folder
+        folder.mkdir()
+        model = {"width": size.width, "inner": size.inner, "layers": LAYERS, "vocabulary": VOCABULARY,
+                 "samples": SAMPLES // NODES, "tokens": tokens // SAMPLES}
+        words = ["--standalone", "--nproc-per-node", str(NODES), "--max-restarts", str(failures)]
+        self.command = " ".join(["torchrun", *words, WORKER.name, "FOLDER", f"'{json.dumps(model)}'"])
+        # In a store that outlives them, workers that are started again find the addresses of those before, and wait for ever.
+        environment = {**os.environ, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+        with (folder / "log").open("w", encoding="utf-8") as log:
+            self.process = subprocess.Popen([os.environ["REFERENCE_PYTHON"], "-m", "torch.distributed.run", *words, str(WORKER),
+                                             str(folder), json.dumps(model)], stdout=log, stderr=log, env=environment)
+
+    def lines(self):
+        return read_lines_so_far(self.folder / "steps.jsonl")
+
+    def wait_for(self, find, what):
+        """What `find` finds in the lines, once it does."""
+        deadline = time.monotonic() + LONGEST_WAIT_S
+        while (found := find(self.lines())) is None:
             if self.process.poll() is not None or time.monotonic() > deadline:
-                raise SystemExit(f"{self.run.name} came to no step {count}")
+                raise SystemExit(f"torchrun: {what} did not come\n" + (self.folder / "log").read_text(encoding="utf-8")[-2000:])
             time.sleep(0.002)
+        return found
 
-    def end(self):
-        self.process.kill()
-        self.process.wait()
+    def lose_a_worker(self):
+        """Seconds lost, and a usual step's."""
+        began = len(self.lines())
 
+        def newest_save(lines):
+            steps = sum("step" in line for line in lines[began:])
+            return lines[-1].get("saved") if steps >= STEPS_BETWEEN else None
 
-def step_s(job):
-    return statistics.median(line["step_ms"] for line in lines(job.run / "metrics.jsonl")[-5:]) / 1e3
+        saved = self.wait_for(newest_save, "a checkpoint")
+        usual = statistics.median([line["ms"] for line in self.lines() if "step" in line][1 - STEPS_BETWEEN:]) / 1e3
+        begin = time.monotonic()
+        os.kill(int((self.folder / "pid-1").read_text(encoding="utf-8")), signal.SIGKILL)
+        end = self.wait_for(lambda lines: next((line["at"] for line in reversed(lines)
+                                                if line.get("step", 0) > saved), None), f"step {saved + 1}")
+        return end - begin - usual, usual
 
+    def __enter__(self):
+        return self
 
-def lose_a_node(folder, run):
-    """Seconds lost, and the event."""
-    job = Job(folder, run)
-    job.wait_for(8)
-    nodes, usual = children(job.process.pid), step_s(job)
-    before = job.steps()
-    begin = time.monotonic()
-    os.kill(nodes[1], signal.SIGKILL)
-    job.wait_for(before + 1)
-    # The step that was under way may just have been committed: the next one is the first without the node.
-    while not (job.run / "events.jsonl").exists():
-        time.sleep(0.002)
-    lost = time.monotonic() - begin - usual
-    event = lines(job.run / "events.jsonl")[-1]
-    job.end()
-    return lost, event
-
-
-def start_again(folder, run):
-    """Seconds lost where head and nodes die and the same command goes on from a checkpoint of every step."""
-    job = Job(folder, run, "checkpoint.every_steps=1", "checkpoint.keep_last=2")
-    job.wait_for(8)
-    usual, before = step_s(job), job.steps()
-    begin = time.monotonic()
-    job.end()
-    job = Job(folder, run, "checkpoint.every_steps=1", "checkpoint.keep_last=2")
-    job.wait_for(before + 1)
-    lost = time.monotonic() - begin - usual
-    job.end()
-    return lost
+    def __exit__(self, *_):
+        self.process.terminate()  # It ends its workers.
+        self.process.wait(timeout=LONGEST_WAIT_S)
+        shutil.rmtree(self.folder)
 
 
-def replace_the_head(folder, run):
-    """Seconds lost where the head alone dies and the same command takes its place at once."""
-    job = Job(folder, run, "cluster.head_timeout_s=60")
-    job.wait_for(8)
-    usual, before = step_s(job), job.steps()
-    begin = time.monotonic()
-    job.end()
-    job = Job(folder, run, "cluster.head_timeout_s=60")
-    job.wait_for(before + 2)  # One line may stand for a step that was finished before.
-    lost = time.monotonic() - begin - 2 * usual
-    job.process.terminate()
-    job.process.wait()
-    return lost
+def measure_torchrun(folder, size, tokens, failures):
+    """Median seconds lost per failure; None where it is not installed."""
+    if not pathlib.Path(os.environ.get("REFERENCE_PYTHON", "")).is_file():
+        print("recovery_bench: no torchrun here (scripts/setup --reference installs it)", file=sys.stderr)
+        return None
+    with Torchrun(folder / "torchrun", size, tokens, failures) as workers:
+        lost, usual = zip(*(workers.lose_a_worker() for _ in range(failures)))
+    text = f"{size.name}, {failures} failures"
+    report("training lost per restart by torchrun", statistics.median(lost), "s", text, command=workers.command)
+    report("usual step under torchrun", statistics.median(usual), "s", text, command=workers.command)
+    return statistics.median(lost)
 
 
-def measure(folder, size, losses):
-    (folder / "job.toml").write_text(JOB.format(width=SIZES[size], wide=3 * SIZES[size]), encoding="utf-8")
-    lost, again, replaced, events = [], [], [], []
-    for number in range(losses):
-        seconds, event = lose_a_node(folder, f"lost-{size.replace(' ', '')}-{number}")
-        lost.append(seconds)
-        events.append(event)
-        again.append(start_again(folder, f"again-{size.replace(' ', '')}-{number}"))
-        replaced.append(replace_the_head(folder, f"head-{size.replace(' ', '')}-{number}"))
-    copied = statistics.median(event["copy_bytes"] for event in events)
-    text = f"{size}, {copied / 1e6:.1f} MB moved, {losses} losses"
+def report_losses(size, losses, speeds):
+    """Of phases and copies; returns the median of what was lost."""
+    lost, events, usual, _ = zip(*losses)
+    moved = statistics.median(event["copy_bytes"] for event in events)
+    text = f"{size.name}, {len(losses)} losses"
     phases = [sum(event[key] for key in ("detect_ms", "decide_ms", "connect_ms", "rebuild_ms")) for event in events]
-    report("detect + decide + connect + rebuild", statistics.median(phases), "ms", text, bound=GOAL_MS)
-    report("copy", statistics.median(event["copy_ms"] for event in events), "ms", text)
-    report("training lost per loss of a node", statistics.median(lost), "s", text,
-           bound=GOAL_SHARE * statistics.median(again))
-    report("training lost per loss of the head, another one started at once", statistics.median(replaced), "s", text)
-    report("training lost per restart from a checkpoint of every step", statistics.median(again), "s", text)
+    report("detect + decide + connect + rebuild", statistics.median(phases), "ms", text, GOAL_MS)
+    copy = statistics.median(event["copy_bytes"] / event["copy_ms"] / 1e6 for event in events)
+    text_moved = f"{text}, {moved / 1e6:.1f} MB moved"
+    report("copy", statistics.median(event["copy_ms"] for event in events), "ms", text_moved)
+    if speeds:
+        nearest = min(speeds, key=lambda size_bytes: abs(math.log(size_bytes / size.message_bytes)))
+        report("speed of the copy", copy, "GB/s", text_moved, GOAL_SPEED * speeds[nearest], "higher")
+        report("transport_bench, the same path", speeds[nearest], "GB/s",
+               f"messages of {nearest >> 10} KiB, the copy's of {size.message_bytes >> 10} KiB", better="higher",
+               command="transport_bench")
+    else:
+        report("speed of the copy", copy, "GB/s", text_moved, better="higher")
+    report("replayed step", statistics.median(event["replay_ms"] for event in events) / 1e3, "s", text)
+    report("usual step", statistics.median(usual), "s", text)
+    return statistics.median(lost)
+
+
+def measure(folder, size, losses, restarts):
+    write_job(folder, size)
+
+    def each(how, name, count):
+        for number in range(count):
+            run = f"{name}-{number}"
+            yield how(folder, run, size)
+            shutil.rmtree(folder / run)
+
+    speeds = transport_gb_per_s()
+    found = list(each(lose_a_node, "lost", losses))
+    lost = report_losses(size, found, speeds)
+    again = statistics.median(each(start_again, "again", restarts))
+    replaced = statistics.median(each(replace_the_head, "head", restarts))
+    by_torchrun = measure_torchrun(folder, size, tokens=found[0][3], failures=restarts)
+    text = f"{size.name}, {restarts} failures"
+    report("training lost per restart from a checkpoint of every step", again, "s", text)
+    report("training lost per loss of the head, another one started at once", replaced, "s", text)
+    text = f"{size.name}, {losses} losses"
+    report("training lost per loss of a node, beside our restart", lost, "s", text, GOAL_SHARE * again)
+    if by_torchrun is not None:
+        report("training lost per loss of a node, beside torchrun", lost, "s", text, GOAL_SHARE * by_torchrun)
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--folder", type=pathlib.Path, help="where to write; default: the system's")
-    parser.add_argument("--losses", type=int, default=20)
+    parser.add_argument("--sizes", nargs="+", choices=SIZES, default=["10 MB", "1 GB"], help="default: 10 MB and 1 GB")
+    parser.add_argument("--losses", type=int, default=20, help="of a node; default: 20")
+    parser.add_argument("--losses-1gb", type=int, default=5, help="the same with 1 GB of state; default: 5")
+    parser.add_argument("--restarts", type=int, default=5, help="of each kind; default: 5")
+    parser.add_argument("--restarts-1gb", type=int, default=3, help="the same with 1 GB of state; default: 3")
     arguments = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
     with tempfile.TemporaryDirectory(prefix="troupe-recovery-bench-", dir=arguments.folder) as name:
-        folder = pathlib.Path(name)
-        (folder / "samples.json").write_text(json.dumps(
-            [{"id": str(i), "conversations": [{"from": "human", "value": "what?" * 20},
-                                              {"from": "gpt", "value": f"number {i}" * 20}]} for i in range(256)]),
-            encoding="utf-8")
-        for size in SIZES:
-            measure(folder, size, arguments.losses)
+        for size in (SIZES[key] for key in arguments.sizes):
+            is_large = size.name == "1 GB"
+            measure(pathlib.Path(name), size, arguments.losses_1gb if is_large else arguments.losses,
+                    arguments.restarts_1gb if is_large else arguments.restarts)
 
 
 if __name__ == "__main__":

@@ -71,12 +71,17 @@ def prepare(folder):
     samples = json.loads((folder / "data/samples.json").read_text())
     pictures = [sample for sample in samples if "audio" not in json.dumps(sample)]
     (folder / "data/pictures.json").write_text(json.dumps(pictures))
+    write_paced_profile(folder, "replicas-bench", FACTOR)
+
+
+def write_paced_profile(folder, job, factor):
+    """paced.json: what layers of job.toml take here, `factor` times as long."""
     troupe(folder, "profile", "job.toml", "--budget", "5")
-    profile = json.loads(next((folder / "runs/profiles").glob("replicas-bench-*.json")).read_text())
+    profile = json.loads(next((folder / "runs/profiles").glob(f"{job}-*.json")).read_text())
     for kind in profile["kinds"]:
         for point in kind["points"]:
             for part in ("linear", "attention"):
-                point[part] = [FACTOR * ms for ms in point[part][:3]] + point[part][3:]
+                point[part] = [factor * ms for ms in point[part][:3]] + point[part][3:]
     (folder / "paced.json").write_text(json.dumps(profile))
 
 

@@ -21,6 +21,8 @@ FOLDER = pathlib.Path(__file__).resolve().parent
 ROOT = FOLDER.parent.parent
 TIMEOUT_S = 1800
 MEASURE_MAX = 90  # Characters of the table's first column.
+# Programs that a bench runs besides its own.
+ALSO_BUILT = {"recovery": ["transport"]}
 # Nothing to measure with on this machine: not a failure.
 EXIT_SKIPPED = 77
 
@@ -43,6 +45,13 @@ def select(benches, names):
         print(f"bench: no bench '{unknown[0]}'; known: {', '.join(benches)}", file=sys.stderr)
         sys.exit(2)
     return {name: benches[name] for name in (names or benches)}
+
+
+def targets(chosen):
+    """What the chosen benches need built."""
+    own = [name for name, files in chosen.items() if any(path.suffix == ".cpp" for path in files["bench"])]
+    others = [other for name in chosen for other in ALSO_BUILT.get(name, [])]
+    return ["bench_" + name for name in dict.fromkeys(own + others)]
 
 
 def command_of(path, build):
@@ -126,15 +135,15 @@ def figure(number):
 
 def table(rows):
     """The table as text; measures with a long size are cut, bench.json has them whole."""
-    header = ["measure", "value", "bound", "ratio", "command"]
+    header = ["measure", "value", "bound", "ratio", "goal", "command"]
     lines = [header]
     for row in rows:
         size = f" {row['size']}" if row.get("size") not in (None, "") else ""
         unit = f" {row['unit']}" if row.get("unit") else ""
         lines.append([textwrap.shorten(row["measure"] + size, MEASURE_MAX, placeholder=" ..."), figure(row["value"]) + unit, figure(row.get("bound")),
-                      figure(row.get("ratio")), row["command"]])
-    widths = [max(len(line[column]) for line in lines) for column in range(4)]
-    return "\n".join("  ".join([line[0].ljust(widths[0])] + [line[i].rjust(widths[i]) for i in (1, 2, 3)] + [line[4]])
+                      figure(row.get("ratio")), row.get("goal", ""), row["command"]])
+    widths = [max(len(line[column]) for line in lines) for column in range(5)]
+    return "\n".join("  ".join([line[0].ljust(widths[0])] + [line[i].rjust(widths[i]) for i in (1, 2, 3, 4)] + [line[5]])
                      for line in lines)
 
 
@@ -178,8 +187,7 @@ def main(arguments):
         print("\n".join(chosen))
         return 0
     if options.targets:
-        print(" ".join("bench_" + name for name, files in chosen.items()
-                       if any(path.suffix == ".cpp" for path in files["bench"])))
+        print(" ".join(targets(chosen)))
         return 0
     build = pathlib.Path(os.environ.get("TROUPE_BUILD", ROOT / "build" / "release"))
     started = time.time()

@@ -65,9 +65,18 @@ echo '{"measure":"other","value":1}'""")
         self.assertIn("no number `value`", problems[2])
 
     def test_the_table_has_the_columns_of_the_interface(self):
-        text = bench.table([{"measure": "m", "value": 1234567.0, "unit": "1/s", "bound": 2, "ratio": 0.125, "command": "x"}])
-        self.assertEqual(text.splitlines()[0].split(), ["measure", "value", "bound", "ratio", "command"])
-        self.assertEqual(text.splitlines()[1].split(), ["m", "1,234,567", "1/s", "2", "0.125", "x"])
+        row = {"measure": "m", "value": 1234567.0, "unit": "1/s", "bound": 2, "ratio": 0.125, "command": "x"}
+        lines = bench.table([row, dict(row, goal="MISSED")]).splitlines()
+        self.assertEqual(lines[0].split(), ["measure", "value", "bound", "ratio", "goal", "command"])
+        self.assertEqual(lines[1].split(), ["m", "1,234,567", "1/s", "2", "0.125", "x"])
+        self.assertEqual(lines[2].split(), ["m", "1,234,567", "1/s", "2", "0.125", "MISSED", "x"])
+
+    def test_a_program_that_a_bench_runs_is_built_with_it_once(self):
+        for name in ("recovery_bench.py", "transport_bench.cpp", "x_bench.cpp"):
+            self.script(name, "")
+        found = bench.find_benches(self.folder)
+        self.assertEqual(bench.targets(bench.select(found, ["recovery"])), ["bench_transport"])
+        self.assertEqual(sorted(bench.targets(found)), ["bench_transport", "bench_x"])
 
     def test_an_unknown_name_ends_with_code_2(self):
         with self.assertRaises(SystemExit) as ended, contextlib.redirect_stderr(io.StringIO()):
