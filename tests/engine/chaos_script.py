@@ -1,0 +1,254 @@
+"""What chaos.py does to a job, drawn from what there is at the moment, and how each event is seen to be over."""
+
+import contextlib
+import functools
+import os
+import signal
+import time
+
+from chaos_job import LOSSES, anonymous_mib
+from run_cases import expect
+
+SILENCE_S, RESOLVED_WITHIN_S, JOIN_TIMEOUT_S = 3, 10, 60
+SPARED, PAIRED = 2, 0.25
+FEWEST = 4  # Nodes: with fewer of them nobody is taken away.
+
+
+class Event:
+    """What was done, and whether it is over. Its limit of time counts from `begun`."""
+
+    def __init__(self, text, is_over, begun=None, more_s=0, asked_every_s=0.0):
+        self.text, self.begun, self.more_s, self.took = text, begun or time.monotonic(), more_s, None
+        self._is_over, self._asked_every_s, self._ask_at = is_over, asked_every_s, 0
+
+    def look(self):
+        if self.took is None and time.monotonic() >= self._ask_at:
+            self._ask_at = time.monotonic() + self._asked_every_s
+            if self._is_over():
+                self.took = max(0.0, time.monotonic() - self.begun)
+
+
+class Script:
+    """Draws what happens next from what there is."""
+
+    def __init__(self, bench, job, count, address, link=None):
+        self.bench, self.job, self.draw, self.count, self.address, self.link = bench, job, bench.draw, count, address, link
+        self.touched, self.told, self.took, self.memory = set(), 0, {}, []
+        self.spared, self.cut_counts_until = [], 0
+        self.first = ["slow", "cut"] if link else []  # Of few events too.
+
+    # ---- the kinds: each does it, and returns the event or None where it cannot be ----------------
+
+    def kill(self):
+        number, node = self._victim()
+        node.process.kill()
+        return self._loss(f"kill {number}", number)
+
+    def stop(self):
+        number, node = self._victim()
+        seconds = self.draw.uniform(1, 20)
+        node.is_stopped = True
+        os.kill(node.pid, signal.SIGSTOP)
+        self.job.later(seconds, lambda: self._wake(node))
+        return self._loss(f"stop {number} for {seconds:.1f} s", number, node, seconds)
+
+    def drain(self):
+        number, node = self._victim()
+        seen = self.job.last_step()
+        if self.draw.random() < 0.5:
+            os.kill(node.pid, signal.SIGTERM)
+        elif self.job.ctl("drain", str(number)).returncode != 0:
+            return None  # No head, or a layout comes up.
+        self.touched.add(number)
+        return Event(f"drain {number}", lambda: not node.runs() and self.job.last_step() >= seen + 2)
+
+    def join(self):
+        """On the host that has fewer nodes."""
+        self.joining += 1
+        host = 0 if self.link is None else int(2 * sum(node.host for node in self.members.values()) <= len(self.members))
+        node = self.job.start_node(self.address, host)
+        return Event("join", functools.partial(self._is_member, [node], self.job.head.pid), asked_every_s=0.5)
+
+    def head(self):
+        """Another one is started at once, or a little later."""
+        told, pause = len(self.job.history), self.draw.choice([0, 0, 1, 3])
+        self.job.head.kill()
+        self.job.head.wait()
+        time.sleep(pause)
+        self.job.start_head()
+        seen = self.job.last_step()
+        return Event(f"head killed, another after {pause} s", lambda: self.job.last_step() >= seen + 2 and any(
+            event["kind"] == "head-lost" for event in self.job.history[told:]))
+
+    def head_stop(self):
+        seconds, head = self.draw.uniform(1, 20), self.job.head
+        os.kill(head.pid, signal.SIGSTOP)
+        self.job.later(seconds, lambda: os.kill(head.pid, signal.SIGCONT))
+        seen = self.job.last_step()
+        return Event(f"head stopped for {seconds:.1f} s", lambda: self.job.last_step() >= seen + 3, time.monotonic() + seconds)
+
+    def cut(self):
+        """The other host's nodes come too late, or not at all; who was given up leaves when it can be told so."""
+        seconds, is_silent, seen = self.draw.uniform(1, 20), self.draw.random() < 0.5, self.job.last_step()
+        # What was lost is sent again after twice the time, at worst: somebody may fall silent although the link is mended.
+        self.cut_counts_until = time.monotonic() + 2 * seconds + 5
+        self.link.cut(is_silent)
+        self.job.later(seconds, self.link.mend)
+        return Event(f"link {'cut' if is_silent else 'unplugged'} for {seconds:.1f} s", lambda: self.job.last_step() >= seen + 2)
+
+    def slow(self):
+        seconds, megabits, seen = self.draw.uniform(3, 15), self.draw.choice([50, 200]), self.job.last_step()
+        self.link.slow(megabits)
+        self.job.later(seconds, self.link.mend)
+        return Event(f"link of {megabits} Mbit/s for {seconds:.1f} s", lambda: self.job.last_step() >= seen + 2, more_s=seconds)
+
+    # ---- what they share ----------------------------------------------------------------------------
+
+    def _wake(self, node):
+        node.is_stopped = False
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(node.pid, signal.SIGCONT)
+
+    def _members(self):
+        """Once the head answers."""
+        found = {}
+
+        def ask():
+            status = self.job.status()
+            found.clear()
+            found.update(self.job.members(status) if status else {})
+            self.tolerance = status["tolerance_left"] if status else 0
+            return bool(found)
+
+        self.job.wait_until(ask, "the head answers", self._limit())
+        return found
+
+    def _missing(self):
+        """Places that no process has."""
+        return max(0, self.count - len(self.members) - self.joining)
+
+    def _victim(self):
+        number, self.victim = self.draw.choice([member for member in sorted(self.members.items()) if self._is_able(member[1])])
+        return number, self.victim
+
+    def _is_able(self, node):
+        return node not in self.spared and not node.is_stopped and node.runs() and node is not self.victim
+
+    def _loss(self, text, number, node=None, seconds=0):
+        """Over when the job goes on without it, or with it where it slept for so short that nobody minded."""
+        told, seen = len(self.job.history), self.job.last_step()
+        self.touched.add(number)
+        return Event(text, lambda: self.job.last_step() >= seen + 2 and (
+            self.job.lost_since(told, number) or (node is not None and seconds < 2 * SILENCE_S * self.bench.patience and not node.is_stopped)))
+
+    def _is_member(self, tries, head_pid):
+        """Who has nothing yet ends with its head, and is started again."""
+        if not tries[-1].runs() and self.job.head.pid != head_pid and len(tries) == 1:
+            tries.append(self.job.start_node(self.address, tries[0].host))
+        node = tries[-1]
+        expect(node.runs(), f"who is to join ended with {node.process.returncode}:\n{node.log.read_text(encoding='utf-8')[-800:]}")
+        status = self.job.status()
+        return bool(status) and status["phase"] == "training" and node in self.job.members(status).values()
+
+    def _begins_again(self):
+        """From its checkpoint, as it may where all nodes of a host are lost at once: it waits for others."""
+        said = self.job.last_words()
+        return self.link is not None and said.rfind("begins again from there") > said.rfind("] step ")
+
+    def _limit(self):
+        return self.bench.patience * (SILENCE_S + RESOLVED_WITHIN_S)
+
+    # ---- the whole ----------------------------------------------------------------------------------
+
+    def _kinds(self):
+        """Names and weights of what may happen now."""
+        able = sum(self._is_able(node) for node in self.members.values())
+        kinds = {"head": 2, "head_stop": 1, "join": 3 * self._missing()}
+        if able > 1 and len(self.members) > FEWEST and self.tolerance > 0:
+            kinds |= {"kill": 3, "stop": 3, "drain": 2}
+        if self.link and self.job.is_quiet():
+            kinds |= {"slow": 3, "cut": 4 if self.tolerance > 0 else 0}
+        return kinds
+
+    def _second(self, kinds, first):
+        """What may come with it: of the two at most one takes a node, or the head, away."""
+        if first in ("head_stop", "cut"):  # These take their own time.
+            return {}
+        losses = {"kill", "stop"} if first in ("kill", "stop") else set()
+        return {kind: weight for kind, weight in kinds.items() if kind not in losses | {first, "head_stop", "cut"}}
+
+    def next_events(self):
+        """One, or two within 100 ms, done."""
+        self.members, self.joining, self.victim = self._members(), 0, None
+        self.touched = {number for number, node in self.members.items() if node.is_stopped}
+        self.spared = [node for node in self.spared if node in self.members.values()] or list(self.members.values())[:SPARED]
+        kinds = self._kinds()
+        first = next((name for name in self.first if kinds.get(name)), None)
+        done = []
+        for choices in (kinds, None):
+            if choices is None:
+                if not done or self.draw.random() > PAIRED:
+                    break
+                time.sleep(self.draw.uniform(0, 0.09))
+                choices = self._second(kinds, name)
+            if not any(choices.values()):
+                break
+            name = first if first in choices and not done else self.draw.choices(list(choices), list(choices.values()))[0]
+            event = getattr(self, name)()
+            if event is None:
+                continue
+            self.first = [kind for kind in self.first if kind != name]
+            event.kind = name
+            done.append(event)
+            if name == "head":  # Nothing can be dealt with before there is one.
+                for other in done:
+                    other.begun = max(other.begun, event.begun)
+        return done
+
+    def await_end_of(self, events):
+        step = self.job.last_step()
+        while any(event.took is None for event in events):
+            self.job.sleep(0.05)
+            for event in events:
+                event.look()
+                more_s = JOIN_TIMEOUT_S if self._begins_again() else event.more_s
+                expect(event.took is not None or time.monotonic() < event.begun + self._limit() + self.bench.patience * more_s,
+                       f"not over after {time.monotonic() - event.begun:.1f} s: {event.text}\n{self.job.last_words()}")
+        if any(event.kind == "cut" for event in events):
+            self.job.wait_until(self.job.is_quiet, "the link is mended", 60)
+        for event in events:
+            self.took.setdefault(event.kind, []).append(event.took)
+        print(f"  step {step}: " + ", ".join(f"{event.text}: {event.took:.1f} s" for event in events), flush=True)
+
+    def look_around(self):
+        """Nobody was lost without a reason; who is out of the job is to end; how much the others hold."""
+        for event in self.job.history[self.told:]:
+            lost = set(event["nodes"]) - self.touched if event["kind"] in LOSSES[:2] else set()
+            expect(not lost or time.monotonic() < self.cut_counts_until, f"lost, though nothing was done to {lost}: {event}\n{self.job.last_words()}")
+            if event["kind"] == "resumed":
+                expect(self.link, f"it went back to a checkpoint: {event}\n{self.job.last_words()}")
+        self.told = len(self.job.history)
+        self.members = self._members()
+        for node in self.job.nodes:
+            is_in = node in self.members.values()
+            if is_in:
+                node.ends_by = None
+            elif node.runs() and not node.is_stopped and node.ends_by is None and self.job.is_quiet():
+                node.ends_by = time.monotonic() + self._limit()
+        self.job.expect_ended()
+        self.memory.append({node.pid: anonymous_mib(node.pid) for node in self.spared if node.runs()})
+
+    def check_memory(self):
+        """Of nodes that were there all the time: the least of the last quarter is no more than the most of the second one."""
+        for pid in self.memory[-1]:
+            held = [look[pid] for look in self.memory if pid in look]
+            quarter = len(held) // 4
+            if quarter == 0:
+                continue
+            wide = 1 if quarter > 8 else 3
+            for what, which, slack in (("MiB", 0, 96 * wide), ("descriptors", 1, 32 * wide), ("threads", 2, 8)):
+                before, after = max(look[which] for look in held[quarter:2 * quarter + 1]), min(look[which] for look in held[-quarter:])
+                expect(after <= 1.1 * before + slack,
+                       f"process {pid} holds {after:.0f} {what}, {before:.0f} before: {[round(look[which]) for look in held]}")
+            print(f"  process {pid}: {held[quarter][0]:.0f} MiB, {held[quarter][1]} descriptors, {held[quarter][2]} threads; at the end "
+                  f"{held[-1][0]:.0f}, {held[-1][1]}, {held[-1][2]}", flush=True)
