@@ -132,6 +132,8 @@ TEST_CASE("every layout finds what it wants, or brings it", "[actors][members][p
       },
       60);
   Head& head = members.head;
+  // Half of the layers: a pipeline needs two nodes, and with each that comes all are cut anew.
+  head.tell(templates_of(head.resources.setup, 4));
   head.plan(0);
   members.lose(0);
   members.lose(1);
