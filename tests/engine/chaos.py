@@ -57,7 +57,8 @@ CLUSTER = ["cluster.local_nodes=0", "cluster.fault_tolerance=1", "recovery.wait_
 TIMEOUTS_S = {"heartbeat": SILENCE_S, "head": 60, "join": JOIN_TIMEOUT_S, "stop": STOP_TIMEOUT_S}
 EIGHT = [pipelines([0, 1, 2], [3, 4, 5], [6, 7]), pipelines([0, 1, 2, 3], [4, 5, 6, 7]), pipelines([0], [1, 2], [3, 4], [5, 6, 7]),
          REPLICAS["5-3"]]
-UNDISTURBED = [pipelines([0]), pipelines([0, 1])]
+# One copy of the model adds up the same bits however it is cut: these have two and three.
+UNDISTURBED = [pipelines([0], [1]), pipelines([0], [1], [2])]
 MANY, SHARE = 50, 0.3  # Of many events, such a share has the reference look.
 
 
