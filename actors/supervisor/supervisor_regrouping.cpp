@@ -119,11 +119,12 @@ Status plan_with(const SupervisorState& state, const std::set<NodeId>& nodes,
   const bool somebody_leaves =
       !std::includes(nodes.begin(), nodes.end(), present.begin(), present.end());
   // The layout before gives its state away, and then its memory.
-  if (regrouping.is_beside_present &&
-      std::any_of(candidates.begin(), candidates.end(),
-                  [&](const Candidate& one) { return fits_beside(state, one.change).ok(); }))
-    std::erase_if(candidates,
-                  [&](const Candidate& one) { return !fits_beside(state, one.change).ok(); });
+  if (regrouping.is_beside_present) {
+    const auto without_room = std::stable_partition(
+        candidates.begin(), candidates.end(),
+        [&](const Candidate& one) { return fits_beside(state, one.change).ok(); });
+    if (without_room != candidates.begin()) candidates.erase(without_room, candidates.end());
+  }
   const auto [chosen, why] = choose(state, candidates, somebody_leaves);
   regrouping.plan = std::move(candidates[chosen].layout.plan);
   regrouping.idle = std::move(candidates[chosen].layout.idle);
