@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/profiling/nominal_profile.hpp"
 #include "tests/actors/head_fixture.hpp"
 #include "tests/actors/template_set.hpp"
 #include "tests/support/scratch_folder.hpp"
@@ -23,6 +24,15 @@ struct Members {
     head.start_training();
     templates = templates_of(head.resources.setup);
     head.tell(templates);
+  }
+
+  /// From now on the head knows what layers cost, and how fast the network is.
+  void know_network(double gigabytes_per_s) {
+    engine::JobSetup& setup = head.resources.setup;
+    const auto nominal = engine::planning_costs(setup, engine::nominal_profile(setup), Bytes{});
+    const auto costs = std::make_shared<engine::PlanningCosts>(*nominal.value());
+    costs->options.speeds.network.gigabytes_per_s = gigabytes_per_s;
+    setup.costs = costs;
   }
 
   std::string log() const {

@@ -2,7 +2,6 @@
 
 #include <catch2/generators/catch_generators.hpp>
 
-#include "engine/profiling/nominal_profile.hpp"
 #include "runtime/observe/job_status.hpp"
 #include "tests/actors/members_fixture.hpp"
 
@@ -123,11 +122,7 @@ TEST_CASE("of several layouts the one that loses the fewest samples is taken up"
   const bool is_slow = GENERATE(true, false);
   Members members;
   Head& head = members.head;
-  engine::JobSetup& setup = head.resources.setup;
-  const auto nominal = engine::planning_costs(setup, engine::nominal_profile(setup), Bytes{});
-  const auto costs = std::make_shared<engine::PlanningCosts>(*nominal.value());
-  costs->options.speeds.network.gigabytes_per_s = is_slow ? 1e-15 : 1;
-  setup.costs = costs;
+  members.know_network(is_slow ? 1e-15 : 1);
   head.plan(0);
   head.system.pass(1000ms);
   members.run_step(1, 1);

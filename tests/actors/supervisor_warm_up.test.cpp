@@ -5,7 +5,6 @@
 #include <catch2/generators/catch_generators_range.hpp>
 #include <set>
 
-#include "engine/profiling/nominal_profile.hpp"
 #include "runtime/observe/job_status.hpp"
 #include "scheduler/state/state_moves.hpp"
 #include "tests/actors/members_fixture.hpp"
@@ -283,11 +282,7 @@ TEST_CASE("state comes while others train where it would hold them up for long",
   const bool is_slow = GENERATE(true, false);
   Members members;
   Head& head = members.head;
-  engine::JobSetup& setup = head.resources.setup;
-  const auto nominal = engine::planning_costs(setup, engine::nominal_profile(setup), Bytes{});
-  const auto costs = std::make_shared<engine::PlanningCosts>(*nominal.value());
-  costs->options.speeds.network.gigabytes_per_s = is_slow ? 1e-6 : 1;
-  setup.costs = costs;
+  members.know_network(is_slow ? 1e-6 : 1);
   head.plan(0);
   members.lose(1);
   members.bring_up(2, {0, 2, 3});
