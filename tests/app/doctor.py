@@ -177,8 +177,8 @@ def a_job_file_that_is_wrong(doctor):
     expect("disk" in checks and "data" not in checks, f"the checks are {list(checks)}")
     doctor.expect_problem(doctor.ask("nowhere.toml", code=2), "job", "nowhere.toml", "")
     # What only the planner can tell `validate` and `doctor` find by the same function.
-    checks = doctor.ask("job.toml", "cluster.local_nodes=9", code=2)
-    doctor.expect_problem(checks, "job", "cannot use 9 devices", "at most ")
+    checks = doctor.ask("job.toml", "cluster.local_nodes=7", "train.global_batch_size=1", "train.microbatches=1", code=2)
+    doctor.expect_problem(checks, "job", "7 devices are more than the job can use", "nearest choice: 6 devices")
 
 
 def a_model_that_does_not_fit(doctor):
