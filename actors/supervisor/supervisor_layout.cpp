@@ -35,10 +35,17 @@ std::vector<StateMove> moves_of(const std::vector<StateMove>& all, NodeId node) 
 Result<LayoutChange> plan_change(const SupervisorState& state, const ParallelPlan& plan,
                                  const StatePlacement& left) {
   const engine::JobSetup& setup = state.resources->setup;
-  const Dtype dtype = setup.job.train.dtype;
+  return plan_change(state, scheduler::place_state(plan, setup.parameters, setup.job.train.dtype),
+                     left);
+}
+
+Result<LayoutChange> plan_change(const SupervisorState& state, StatePlacement want,
+                                 const StatePlacement& left) {
+  const engine::JobSetup& setup = state.resources->setup;
   LayoutChange change;
-  change.want = scheduler::place_state(plan, setup.parameters, dtype);
-  auto moves = scheduler::plan_state_moves(setup.parameters, dtype, left, change.want);
+  change.want = std::move(want);
+  auto moves =
+      scheduler::plan_state_moves(setup.parameters, setup.job.train.dtype, left, change.want);
   if (!moves.ok()) return std::move(moves).error();
   change.moves = std::move(moves).value();
   return change;
@@ -71,13 +78,10 @@ Result<LayoutChange> plan_fitting_change(const SupervisorState& state, const Par
   auto change = plan_change(state, plan, state.placed);
   if (!change.ok()) return change;
   const job::Job& job = state.resources->setup.job;
-  const Bytes room = engine::memory_at_hand(job.cluster);
   // With its gradients, once it is up.
-  if (auto fits = engine::check_state_memory(job, plan, room); !fits.ok())
-    return std::move(fits).error();
-  auto fits =
-      engine::check_state_memory(job, state.configuration.plan, room,
-                                 scheduler::arriving_bytes(change.value().moves, job.train.dtype));
+  auto fits = engine::check_state_memory(job, plan, engine::memory_at_hand(job.cluster));
+  if (fits.ok())
+    fits = fits_beside(state, scheduler::arriving_bytes(change.value().moves, job.train.dtype));
   if (!fits.ok()) return std::move(fits).error();
   return change;
 }

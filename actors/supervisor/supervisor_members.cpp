@@ -228,7 +228,9 @@ bool change_members(Self self) {
     if (regrouping.why.empty())
       regrouping.why = describe(state.nodes[node.index()], node.index()) + " joined";
   auto decided = plan_regrouping(state, nodes_that_stay(state), regrouping);
-  if (decided.ok()) decided = fits_beside(state, regrouping.change);
+  if (decided.ok())
+    decided = fits_beside(state, scheduler::arriving_bytes(regrouping.change.moves,
+                                                           state.resources->setup.job.train.dtype));
   if (!decided.ok()) {
     give_up_change(self, decided.error());
     return give_up_warm_up(self);

@@ -44,10 +44,11 @@ std::string quiet_text(double ms) {
                     : std::to_string(std::lround(ms / 6e4)) + " min";
 }
 
-/// A layout to go on with, and how its state gets there.
+/// A layout to go on with, and what its state would take to get there.
 struct Candidate {
   scheduler::Relayout layout;
-  LayoutChange change;
+  StatePlacement want;
+  scheduler::MoveTotals moves;
 };
 
 /// Samples a millisecond of one unit of `microbatches_per_ms`, by the last step; 1 before there
@@ -71,7 +72,9 @@ std::pair<std::size_t, std::string> choose(const SupervisorState& state,
   for (const Candidate& candidate : candidates) {
     outlooks.push_back(
         {scale * scheduler::microbatches_per_ms(candidate.layout.plan, *state.templates),
-         somebody_leaves ? copy_ms(state, candidate.change) : 0});
+         somebody_leaves ? static_cast<double>(candidate.moves.least_busiest.count()) /
+                               network_bytes_per_ms(state)
+                         : 0});
     fastest = std::max(fastest, outlooks.back().samples_per_ms);
   }
   if (fastest <= 0) return {0, ""};
@@ -92,7 +95,8 @@ std::pair<std::size_t, std::string> choose(const SupervisorState& state,
 /// The same with copies on so many nodes.
 Status plan_with(const SupervisorState& state, const std::set<NodeId>& nodes,
                  const scheduler::Tolerance& tolerance, Regrouping& regrouping) {
-  const job::Job& job = state.resources->setup.job;
+  const engine::JobSetup& setup = state.resources->setup;
+  const job::Job& job = setup.job;
   auto made = scheduler::relayouts({trained_layout(state),
                                     {job.cluster.nodes, job.cluster.devices_per_node},
                                     *state.templates,
@@ -103,14 +107,15 @@ Status plan_with(const SupervisorState& state, const std::set<NodeId>& nodes,
   std::vector<Candidate> candidates;
   Status hindrance = Done{};  // Of the first that cannot be.
   for (scheduler::Relayout& layout : made.value()) {
-    auto change = plan_change(state, layout.plan, regrouping.left);
+    auto want = scheduler::place_state(layout.plan, setup.parameters, job.train.dtype);
+    auto moves = scheduler::total_moves(setup.parameters, job.train.dtype, regrouping.left, want);
     Status fits = Done{};
-    if (change.ok())
+    if (moves.ok())
       fits = engine::check_state_memory(job, layout.plan, engine::memory_at_hand(job.cluster));
     else
-      fits = change.error();
+      fits = moves.error();
     if (fits.ok())
-      candidates.push_back({std::move(layout), std::move(change).value()});
+      candidates.push_back({std::move(layout), std::move(want), std::move(moves).value()});
     else if (hindrance.ok())
       hindrance = std::move(fits);
   }
@@ -122,14 +127,16 @@ Status plan_with(const SupervisorState& state, const std::set<NodeId>& nodes,
   if (regrouping.is_beside_present) {
     const auto without_room = std::stable_partition(
         candidates.begin(), candidates.end(),
-        [&](const Candidate& one) { return fits_beside(state, one.change).ok(); });
+        [&](const Candidate& one) { return fits_beside(state, one.moves.arriving).ok(); });
     if (without_room != candidates.begin()) candidates.erase(without_room, candidates.end());
   }
   const auto [chosen, why] = choose(state, candidates, somebody_leaves);
   regrouping.plan = std::move(candidates[chosen].layout.plan);
   regrouping.idle = std::move(candidates[chosen].layout.idle);
-  regrouping.change = std::move(candidates[chosen].change);
   regrouping.choice = why;
+  auto change = plan_change(state, std::move(candidates[chosen].want), regrouping.left);
+  if (!change.ok()) return std::move(change).error();
+  regrouping.change = std::move(change).value();
   return Done{};
 }
 
@@ -210,11 +217,10 @@ std::string who_text(const std::vector<NodeId>& nodes) {
   return text;
 }
 
-Status fits_beside(const SupervisorState& state, const LayoutChange& change) {
+Status fits_beside(const SupervisorState& state, const std::map<DeviceSlot, Bytes>& arriving) {
   const job::Job& job = state.resources->setup.job;
   return engine::check_state_memory(job, state.configuration.plan,
-                                    engine::memory_at_hand(job.cluster),
-                                    scheduler::arriving_bytes(change.moves, job.train.dtype));
+                                    engine::memory_at_hand(job.cluster), arriving);
 }
 
 Status plan_regrouping(const SupervisorState& state, const std::set<NodeId>& nodes,

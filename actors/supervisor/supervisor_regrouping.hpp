@@ -23,8 +23,9 @@ std::string who_text(const std::vector<NodeId>& nodes);
 Status plan_regrouping(const SupervisorState& state, const std::set<NodeId>& nodes,
                        Regrouping& regrouping);
 
-/// Room for what comes, beside what is there. Errors: as `engine::check_state_memory`.
-Status fits_beside(const SupervisorState& state, const LayoutChange& change);
+/// Room for what comes to each device, beside the present layout. Errors: as
+/// `engine::check_state_memory`.
+Status fits_beside(const SupervisorState& state, const std::map<DeviceSlot, Bytes>& arriving);
 
 /// Takes up what was decided: from the last finished step on, in a new generation.
 /// REQUIRES: a regrouping is under way, and no decided step is.

@@ -128,22 +128,33 @@ class Chooser {
   }
 
   // Least time, above `low`, within which some combination could finish the batch, microbatches
-  // placed freely.
+  // placed freely. It is one of the products n x T, and what is possible changes at these alone.
   double least_bound(double low) {
     double high = 0;
     for (const auto& entry : templates_)
       high = std::max(high, entry.microbatch_ms * static_cast<double>(microbatches_));
-    for (int i = 0; i < 100; ++i) {
-      const double middle = low + (high - low) / 2;
-      if (middle <= low || middle >= high || high - low < high * 1e-14) break;
-      (prepare(middle) ? high : low) = middle;
+    for (;;) {
+      const double next = product_above(low);
+      if (next >= high) return high;
+      const double level = std::max(next, product_within(low + (high - low) / 2));
+      (prepare(level) ? high : low) = level;
     }
-    // The bound is one of the products n x T; none lies between the two ends any more.
-    double bound = 0;
+  }
+
+  double product_within(double time_ms) const {
+    double product = 0;
     for (const auto& entry : templates_)
-      bound = std::max(
-          bound, static_cast<double>(finished(high, entry.microbatch_ms)) * entry.microbatch_ms);
-    return bound;
+      product = std::max(product, static_cast<double>(finished(time_ms, entry.microbatch_ms)) *
+                                      entry.microbatch_ms);
+    return product;
+  }
+
+  double product_above(double time_ms) const {
+    double product = std::numeric_limits<double>::infinity();
+    for (const auto& entry : templates_)
+      product = std::min(product, static_cast<double>(finished(time_ms, entry.microbatch_ms) + 1) *
+                                      entry.microbatch_ms);
+    return product;
   }
 
   // Chooses how often template j is used; every node visited has a completion.

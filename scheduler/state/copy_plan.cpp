@@ -144,20 +144,23 @@ class Balancer {
   }
 
   // The least limit that the relaxation allows; its flow, rounded down and completed, is a plan.
+  // Loads are multiples of what divides all sizes, and so are the limits that differ.
   void find_bound() {
-    std::int64_t low = 0, high = best_max_, total = 0;
+    std::int64_t largest = 0, total = 0;
     for (const auto& job : jobs_) {
-      low = std::max(low, job.bytes);
+      largest = std::max(largest, job.bytes);
       total += job.bytes * job.count;
+      unit_ = std::gcd(unit_, job.bytes);
     }
-    if (!loads_.empty()) {
-      const auto senders = static_cast<std::int64_t>(loads_.size());
-      low = std::max(low, total / senders + (total % senders > 0));
-    }
+    if (jobs_.empty()) return;
+    const auto senders = static_cast<std::int64_t>(loads_.size());
+    const auto mean = total / senders + (total % senders > 0);
+    auto low = std::max(largest / unit_, mean / unit_ + (mean % unit_ > 0));
+    auto high = best_max_ / unit_;
     while (low < high) {
       const std::int64_t middle = low + (high - low) / 2;
-      const auto flow = split_flow(jobs_, static_cast<std::int32_t>(loads_.size()), middle);
-      if (flow.empty() && !jobs_.empty()) {
+      const auto flow = split_flow(jobs_, static_cast<std::int32_t>(loads_.size()), middle * unit_);
+      if (flow.empty()) {
         low = middle + 1;
         continue;
       }
@@ -168,7 +171,7 @@ class Balancer {
           counts[i][s] = flow[i][s] / jobs_[i].bytes;
       keep(greedy(std::move(counts)));
     }
-    bound_ = low;
+    bound_ = low * unit_;
   }
 
   // Bisection over limits: a plan found lowers the maximum, a limit refuted raises the bound. A
@@ -179,12 +182,13 @@ class Balancer {
     std::stable_sort(order_.begin(), order_.end(), [&](std::size_t a, std::size_t b) {
       return jobs_[a].senders.size() < jobs_[b].senders.size();
     });
-    for (auto low = bound_; low < best_max_;) {
-      const auto limit = low + (best_max_ - 1 - low) / 2;
-      const auto outcome = search(limit);
+    if (jobs_.empty()) return;
+    for (auto low = bound_ / unit_; low < best_max_ / unit_;) {
+      const auto limit = low + (best_max_ / unit_ - 1 - low) / 2;
+      const auto outcome = search(limit * unit_);
       if (outcome == Outcome::found) continue;
       low = limit + 1;
-      if (outcome == Outcome::refuted) bound_ = low;
+      if (outcome == Outcome::refuted) bound_ = low * unit_;
     }
   }
 
@@ -261,6 +265,7 @@ class Balancer {
   Counts best_, trial_;
   std::int64_t best_max_ = std::numeric_limits<std::int64_t>::max();
   std::int64_t bound_ = 0;
+  std::int64_t unit_ = 0;  // Divides all sizes.
   std::int64_t limit_ = 0;
   std::int64_t steps_ = 0;
 };

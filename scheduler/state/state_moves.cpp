@@ -1,11 +1,13 @@
 #include "scheduler/state/state_moves.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <set>
 #include <span>
 #include <string>
 #include <tuple>
+#include <utility>
 
 #include "scheduler/cost/state_bytes.hpp"
 #include "scheduler/state/copy_plan.hpp"
@@ -48,6 +50,14 @@ std::vector<Box> refine(const Box& box, std::span<const Shard> sources) {
   return pieces;
 }
 
+/// Those of a node.
+std::span<const DeviceSlot> on_node(const std::vector<DeviceSlot>& holders, NodeId node) {
+  const auto first = std::lower_bound(holders.begin(), holders.end(), DeviceSlot{node, 0});
+  auto last = first;
+  while (last != holders.end() && last->node == node) ++last;
+  return {first, last};
+}
+
 /// What several devices need from several others: pieces of one layer that the same devices have
 /// and the same devices want travel together.
 struct Bundle {
@@ -58,29 +68,74 @@ struct Bundle {
   friend auto operator<=>(const Bundle&, const Bundle&) = default;
 };
 
+/// Those of a shard's holders that lack it.
+std::vector<DeviceSlot> missing_of(std::span<const Shard> sources, const Shard& wanted) {
+  std::vector<DeviceSlot> missing = wanted.holders;
+  for (const Shard& shard : sources) {
+    if (shard.key.box != wanted.key.box) continue;
+    const std::vector<DeviceSlot> before = std::move(missing);
+    missing.clear();
+    std::set_difference(before.begin(), before.end(), shard.holders.begin(), shard.holders.end(),
+                        std::back_inserter(missing));
+  }
+  return missing;
+}
+
+/// Who has all of a piece, ascending.
+std::vector<DeviceSlot> holders_of(std::span<const Shard> sources, const Box& piece) {
+  std::vector<DeviceSlot> holders;
+  for (const Shard& shard : sources) {
+    if (!contains(shard.key.box, piece)) continue;
+    const auto middle = static_cast<std::ptrdiff_t>(holders.size());
+    holders.insert(holders.end(), shard.holders.begin(), shard.holders.end());
+    std::inplace_merge(holders.begin(), holders.begin() + middle, holders.end());
+  }
+  holders.erase(std::unique(holders.begin(), holders.end()), holders.end());
+  return holders;
+}
+
+/// Calls `miss(piece, holders, missing)` for each piece of a shard that devices lack.
+template <class Miss>
+void visit_missing(const StatePlacement& have, const Shard& wanted, Miss miss) {
+  const auto sources = shards_of(have, wanted.key);
+  const std::vector<DeviceSlot> missing = missing_of(sources, wanted);
+  if (missing.empty()) return;
+  for (const Box& box : refine(wanted.key.box, sources))
+    miss(ShardKey{wanted.key.parameter, wanted.key.kind, box}, holders_of(sources, box), missing);
+}
+
+Error lost(const std::set<std::string>& parameters) {
+  std::string names;
+  for (const std::string& name : parameters) names += (names.empty() ? "" : ", ") + name;
+  return {Errc::infeasible, "no device has the state of " + names, {}, {}};
+}
+
 class Planner {
+  using Routes = std::vector<std::pair<DeviceSlot, DeviceSlot>>;  // From, to.
+
  public:
   Planner(const std::vector<ParameterInfo>& parameters, Dtype dtype, const StatePlacement& have)
       : parameters_(parameters), dtype_(dtype), have_(have) {}
 
   void add(const Shard& wanted) {
-    const auto sources = shards_of(have_, wanted.key);
-    std::vector<DeviceSlot> missing;
-    for (const DeviceSlot& device : wanted.holders)
-      if (!has(sources, wanted.key, device)) missing.push_back(device);
-    if (missing.empty()) return;
     if (have_.empty()) {
-      for (const DeviceSlot& device : missing) result_.moves.push_back({wanted.key, {}, device});
+      for (const DeviceSlot& device : wanted.holders)
+        moves_[wanted.key].emplace_back(DeviceSlot{}, device);
       return;
     }
-    for (const Box& box : refine(wanted.key.box, sources))
-      add_piece({wanted.key.parameter, wanted.key.kind, box}, sources, missing);
+    visit_missing(
+        have_, wanted,
+        [this](const ShardKey& piece, const std::vector<DeviceSlot>& holders,
+               const std::vector<DeviceSlot>& missing) { add_piece(piece, holders, missing); });
   }
 
   Result<StateMoves> finish() {
-    if (!lost_.empty()) return lost();
+    if (!lost_.empty()) return lost(lost_);
     if (auto planned = plan_network(); !planned.ok()) return std::move(planned).error();
-    std::sort(result_.moves.begin(), result_.moves.end());
+    for (auto& [piece, routes] : moves_) {
+      std::sort(routes.begin(), routes.end());
+      for (const auto& [from, to] : routes) result_.moves.push_back({piece, from, to});
+    }
     return std::move(result_);
   }
 
@@ -89,27 +144,17 @@ class Planner {
     return parameters_[piece.parameter.index()];
   }
 
-  static bool has(std::span<const Shard> sources, const ShardKey& key, const DeviceSlot& device) {
-    return std::any_of(sources.begin(), sources.end(), [&](const Shard& shard) {
-      return shard.key.box == key.box && holds(shard.holders, device);
-    });
-  }
-
-  void add_piece(const ShardKey& piece, std::span<const Shard> sources,
+  void add_piece(const ShardKey& piece, const std::vector<DeviceSlot>& holders,
                  const std::vector<DeviceSlot>& missing) {
-    std::set<DeviceSlot> holders;
-    for (const Shard& shard : sources)
-      if (contains(shard.key.box, piece.box))
-        holders.insert(shard.holders.begin(), shard.holders.end());
     if (holders.empty()) {
       lost_.insert(info(piece).name);
       return;
     }
-    Bundle far{info(piece).uses.front(), {holders.begin(), holders.end()}, {}};
+    Bundle far{info(piece).uses.front(), holders, {}};
     for (const DeviceSlot& device : missing) {
       const auto near = nearest(holders, device);
       if (near.node.valid())
-        result_.moves.push_back({piece, near, device});
+        moves_[piece].emplace_back(near, device);
       else
         far.needs.push_back(device);
     }
@@ -117,13 +162,11 @@ class Planner {
   }
 
   /// The device itself, or another one of its node that has sent least so far; none: no node.
-  DeviceSlot nearest(const std::set<DeviceSlot>& holders, const DeviceSlot& device) {
-    if (holders.contains(device)) return device;
+  DeviceSlot nearest(const std::vector<DeviceSlot>& holders, const DeviceSlot& device) {
+    if (holds(holders, device)) return device;
     DeviceSlot best;
-    for (const DeviceSlot& holder : holders)
-      if (holder.node == device.node &&
-          (!best.node.valid() || local_pieces_[holder] < local_pieces_[best]))
-        best = holder;
+    for (const DeviceSlot& holder : on_node(holders, device.node))
+      if (!best.node.valid() || local_pieces_[holder] < local_pieces_[best]) best = holder;
     if (best.node.valid()) ++local_pieces_[best];
     return best;
   }
@@ -145,13 +188,14 @@ class Planner {
       return own;
     };
     std::vector<CopyItem> items;
-    std::vector<const std::vector<ShardKey>*> contents;
+    std::vector<std::vector<Routes*>> contents;
     for (const auto& [bundle, pieces] : bundles_) {
       CopyItem item{info(pieces.front()).name, 0, ranks_of(bundle.holders), ranks_of(bundle.needs)};
       for (const ShardKey& piece : pieces)
         item.bytes += elements_of(piece.box) * bytes_per_element(piece.kind, dtype_);
       items.push_back(std::move(item));
-      contents.push_back(&pieces);
+      auto& routes = contents.emplace_back();
+      for (const ShardKey& piece : pieces) routes.push_back(&moves_[piece]);
     }
     auto plan = plan_copies(items);
     if (!plan.ok()) return std::move(plan).error();
@@ -160,23 +204,18 @@ class Planner {
     for (const Copy& copy : plan.value().copies) {
       const auto item = static_cast<std::size_t>(copy.item);
       result_.sent_bytes += items[item].bytes;
-      for (const ShardKey& piece : *contents[item])
-        result_.moves.push_back({piece, devices[static_cast<std::size_t>(copy.from)],
-                                 devices[static_cast<std::size_t>(copy.to)]});
+      for (Routes* routes : contents[item])
+        routes->emplace_back(devices[static_cast<std::size_t>(copy.from)],
+                             devices[static_cast<std::size_t>(copy.to)]);
     }
     return Done{};
-  }
-
-  Error lost() const {
-    std::string names;
-    for (const std::string& name : lost_) names += (names.empty() ? "" : ", ") + name;
-    return {Errc::infeasible, "no device has the state of " + names, {}, {}};
   }
 
   const std::vector<ParameterInfo>& parameters_;
   Dtype dtype_;
   const StatePlacement& have_;
   StateMoves result_;
+  std::map<ShardKey, Routes> moves_;
   std::map<Bundle, std::vector<ShardKey>> bundles_;
   std::map<DeviceSlot, std::int64_t> local_pieces_;
   std::set<std::string> lost_;
@@ -205,19 +244,24 @@ StatePlacement place_state(const ParallelPlan& plan, const std::vector<Parameter
     standbys[{standby.layer, standby.tied}].push_back(plan.devices[standby.device.index()]);
   StatePlacement placement;
   for (std::size_t p = 0; p < parameters.size(); ++p) {
-    std::map<Box, std::set<DeviceSlot>> holders;
+    std::map<Box, std::vector<DeviceSlot>> holders;
     for (const LayerId use : parameters[p].uses)
       for (const User& user : users[use])
-        holders[rank_box(parameters[p], user.tp, user.rank)].insert(user.device);
+        holders[rank_box(parameters[p], user.tp, user.rank)].push_back(user.device);
     const bool is_tied = parameters[p].uses.size() > 1;
     const auto& more = standbys[{parameters[p].uses.front(), is_tied ? parameters[p].name : ""}];
     if (!more.empty() || holders.empty())
-      holders[whole_box(parameters[p].shape)].insert(more.begin(), more.end());
+      std::copy(more.begin(), more.end(),
+                std::back_inserter(holders[whole_box(parameters[p].shape)]));
+    for (auto& [box, own] : holders) {
+      std::sort(own.begin(), own.end());
+      own.erase(std::unique(own.begin(), own.end()), own.end());
+    }
     for (const StateKind kind : {StateKind::value, StateKind::master, StateKind::moments}) {
       const bool is_kept = kind == StateKind::value || parameters[p].trains;
       if (!is_kept || bytes_per_element(kind, dtype) == 0) continue;
       for (const auto& [box, own] : holders)
-        placement.push_back({{ParameterId{p}, kind, box}, {own.begin(), own.end()}});
+        placement.push_back({{ParameterId{p}, kind, box}, own});
     }
   }
   return placement;
@@ -236,6 +280,55 @@ Result<StateMoves> plan_state_moves(const std::vector<ParameterInfo>& parameters
   Planner planner(parameters, dtype, have);
   for (const Shard& shard : want) planner.add(shard);
   return planner.finish();
+}
+
+Result<MoveTotals> total_moves(const std::vector<ParameterInfo>& parameters, Dtype dtype,
+                               const StatePlacement& have, const StatePlacement& want) {
+  MoveTotals totals;
+  const auto bytes_of = [&](const ShardKey& piece) {
+    return Bytes{elements_of(piece.box) * bytes_per_element(piece.kind, dtype)};
+  };
+  if (have.empty()) {
+    for (const Shard& shard : want)
+      for (const DeviceSlot& device : shard.holders) totals.arriving[device] += bytes_of(shard.key);
+    return totals;
+  }
+  std::set<std::string> orphans;
+  /// From whom, to whom: the pieces of a layer mostly go the same way.
+  std::map<std::pair<std::vector<DeviceSlot>, std::vector<DeviceSlot>>, Bytes> ways;
+  for (const Shard& shard : want) {
+    visit_missing(have, shard,
+                  [&](const ShardKey& piece, const std::vector<DeviceSlot>& holders,
+                      const std::vector<DeviceSlot>& missing) {
+                    if (holders.empty()) {
+                      orphans.insert(parameters[piece.parameter.index()].name);
+                      return;
+                    }
+                    ways[{holders, missing}] += bytes_of(piece);
+                  });
+  }
+  if (!orphans.empty()) return lost(orphans);
+  std::map<DeviceSlot, Bytes> received;
+  std::set<DeviceSlot> senders;
+  Bytes sent;
+  for (const auto& [way, bytes] : ways) {
+    const auto& [holders, missing] = way;
+    bool is_sent = false;
+    for (const DeviceSlot& device : missing) {
+      totals.arriving[device] += bytes;
+      if (!on_node(holders, device.node).empty()) continue;
+      is_sent = true;
+      sent += bytes;
+      received[device] += bytes;
+    }
+    if (is_sent) senders.insert(holders.begin(), holders.end());
+  }
+  for (const auto& [device, bytes] : received)
+    totals.least_busiest = std::max(totals.least_busiest, bytes);
+  if (!senders.empty())
+    totals.least_busiest =
+        std::max(totals.least_busiest, Bytes{sent.count() / std::int64_t(senders.size())});
+  return totals;
 }
 
 }  // namespace troupe::scheduler

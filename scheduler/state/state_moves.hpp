@@ -42,4 +42,17 @@ std::map<DeviceSlot, Bytes> arriving_bytes(const StateMoves& moves, Dtype dtype)
 Result<StateMoves> plan_state_moves(const std::vector<ParameterInfo>& parameters, Dtype dtype,
                                     const StatePlacement& have, const StatePlacement& want);
 
+/// What moves come to, without saying who sends what.
+struct MoveTotals {
+  std::map<DeviceSlot, Bytes> arriving;  ///< As `arriving_bytes` has it.
+  /// Between nodes: what the busiest device receives, or all that can send on the mean, whichever
+  /// is more. No plan can do better. 0 where everything comes from the seed.
+  Bytes least_busiest;
+};
+
+/// A fraction of what planning the moves costs, for layouts that are only weighed.
+/// Errors: as `plan_state_moves`.
+Result<MoveTotals> total_moves(const std::vector<ParameterInfo>& parameters, Dtype dtype,
+                               const StatePlacement& have, const StatePlacement& want);
+
 }  // namespace troupe::scheduler

@@ -10,6 +10,7 @@
 #include "scheduler/layout/module_partition.hpp"
 #include "scheduler/layout/partition.hpp"
 #include "scheduler/recovery/instantiate.hpp"
+#include "scheduler/recovery/layout_choice.hpp"
 #include "scheduler/recovery/pipeline_templates.hpp"
 #include "scheduler/recovery/relayout.hpp"
 #include "scheduler/state/copy_plan.hpp"
@@ -260,6 +261,7 @@ void measure_copies() {
 // From a loss to the layout to go on with: all candidates, and how their state gets there.
 void measure_deciding() {
   constexpr std::int32_t kNodes = 500, kLayers = 96, kPipeline = 10, kParameters = 9;
+  constexpr double kBytesPerMs = 1e7, kQuietMs = 6e5;
   ModelGraph model;
   model.modules = {{"llm", ModuleKind::llm, false, {}, {}, 64, 64}};
   std::vector<ParameterInfo> parameters;
@@ -295,12 +297,18 @@ void measure_deciding() {
   const auto decide = [&]() -> Status {
     const auto all = relayouts({plan, {kNodes, 1}, set, 4096, {1, Dtype::bf16}, left});
     if (!all.ok()) return all.error();
+    std::vector<LayoutOutlook> outlooks;
+    std::vector<StatePlacement> wanted;
     for (const Relayout& one : all.value()) {
-      const auto want = place_state(one.plan, parameters, Dtype::bf16);
-      const auto moves = plan_state_moves(parameters, Dtype::bf16, have, want);
+      wanted.push_back(place_state(one.plan, parameters, Dtype::bf16));
+      const auto moves = total_moves(parameters, Dtype::bf16, have, wanted.back());
       if (!moves.ok()) return moves.error();
+      outlooks.push_back({microbatches_per_ms(one.plan, set),
+                          static_cast<double>(moves.value().least_busiest.count()) / kBytesPerMs});
     }
-    return Done{};
+    const auto moves =
+        plan_state_moves(parameters, Dtype::bf16, have, wanted[choose_layout(outlooks, kQuietMs)]);
+    return moves.ok() ? Status(Done{}) : moves.error();
   };
   bench::print("deciding after a loss", planning_ms(decide, 3), "ms", 50, size);
   bench::print(

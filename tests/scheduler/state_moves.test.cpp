@@ -82,6 +82,12 @@ TEST_CASE("state begins from the seed where nobody has any, and is never invente
   REQUIRE_FALSE(lost.ok());
   CHECK(lost.error().code == Errc::infeasible);
   CHECK_THAT(lost.error().message, ContainsSubstring("a, b"));
+  CHECK(total_moves(two_matrices(), Dtype::fp32, half, want).error().message ==
+        lost.error().message);
+  const auto totals = total_moves(two_matrices(), Dtype::fp32, {}, want).value();
+  CHECK(totals.arriving ==
+        std::map<DeviceSlot, Bytes>{{slot(0), Bytes{4 * 24}}, {slot(1), Bytes{4 * 8}}});
+  CHECK(totals.least_busiest == Bytes{});
 }
 
 TEST_CASE("a layout wants what its stages use and train, a tied parameter once", "[scheduler]") {
@@ -183,6 +189,30 @@ TEST_CASE("after the moves everybody has what is wanted, whatever the layouts",
     CHECK(most == moves.max_sent_bytes);
     CHECK(static_cast<double>(most) <= 1.2 * static_cast<double>(moves.lower_bound_bytes));
   }
+}
+
+TEST_CASE("what moves come to is known without planning them", "[scheduler][property]") {
+  std::int64_t exact = 0;
+  for (std::uint32_t seed = 0; seed < 300; ++seed) {
+    CAPTURE(seed);
+    std::mt19937 random(seed);
+    const auto parameters = testing::random_parameters(random);
+    const auto have = testing::random_placement(parameters, random);
+    const auto want = testing::random_placement(parameters, random);
+    const auto moves = plan_state_moves(parameters, Dtype::fp32, have, want).value();
+    const auto totals = total_moves(parameters, Dtype::fp32, have, want).value();
+    CHECK(totals.arriving == arriving_bytes(moves, Dtype::fp32));
+    std::map<DeviceSlot, std::int64_t> received;
+    std::int64_t busiest = moves.max_sent_bytes;
+    for (const StateMove& move : moves.moves)
+      if (move.from.node != move.to.node)
+        busiest =
+            std::max(busiest, received[move.to] += elements_of(move.piece.box) *
+                                                   bytes_per_element(move.piece.kind, Dtype::fp32));
+    CHECK(totals.least_busiest.count() <= busiest);
+    exact += totals.least_busiest.count() == busiest ? 1 : 0;
+  }
+  CHECK(exact > 100);  // A bound that is far off would be of no use.
 }
 
 TEST_CASE("ranks of tensor parallelism keep ranges of a parameter, in order", "[scheduler]") {
