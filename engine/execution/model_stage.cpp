@@ -333,6 +333,9 @@ Status ModelStage::run_backward(PartKey part) {
   flight.outputs.clear();
   flight.auxiliary.clear();
   flight.gradients.clear();
+  // Nobody asks for the gradient of these. Others wait for `gradient_for`.
+  std::erase_if(flight.arrived,
+                [&](const auto& entry) { return !iteration_->at(entry.first).has_backward; });
   if (!flight.deferred) let_go(flight);  // Else what weight gradients need is still there.
   for (auto& [key, state] : states_) state->harvest();
   return Done{};

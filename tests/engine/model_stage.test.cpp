@@ -100,6 +100,22 @@ TEST_CASE("rows and gradients that came in are memory until their backward", "[e
   CHECK(pair.llm->activations() == Bytes{bytes});
 }
 
+TEST_CASE("rows that no gradient goes back to are let go of by the backward", "[engine]") {
+  job::Job job = tiny_job();
+  for (ModuleConfig& module : job.modules)
+    if (module.kind != ModuleKind::llm) module.freeze = true;
+  Pair pair(job);
+  REQUIRE(pair.encoder->forward(Pair::kPart).ok());
+  const MessageId message = pair.message_of(Pair::kPart);
+  REQUIRE_FALSE(pair.iteration.at(message).has_backward);
+  const at::Tensor rows = pair.encoder->rows_for(message).value().clone();
+  pair.llm->accept_rows(message, rows);
+  REQUIRE(pair.llm->forward(Pair::kPart).ok());
+  CHECK(rows.use_count() > 1);
+  REQUIRE(pair.llm->backward(Pair::kPart).ok());
+  CHECK(rows.use_count() == 1);
+}
+
 TEST_CASE("input gradients come at once, weight gradients when they are asked for", "[engine]") {
   Pair whole, split;
   const MessageId message = whole.forward();
