@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "engine/execution/stage_kinds.hpp"
 #include "engine/iteration/data_warnings.hpp"
 #include "engine/iteration/plan_summary.hpp"
 #include "engine/layout/choose_layout.hpp"
@@ -45,7 +46,10 @@ std::vector<Error> planning_problems(const job::Job& job) {
   if (auto found = engine::resolve_init(resolved); !found.ok()) return {found.error()};
   const auto setup = engine::prepare(resolved).value();
   problems = engine::init_problems(setup);
-  if (auto plan = engine::make_parallel_plan(setup); !plan.ok()) problems.push_back(plan.error());
+  if (auto plan = engine::make_parallel_plan(setup); !plan.ok())
+    problems.push_back(plan.error());
+  else if (auto kinds = engine::check_stage_kinds(plan.value(), setup.modules()); !kinds.ok())
+    problems.push_back(kinds.error());
   if (auto later = engine::later_layouts(setup); !later.ok()) problems.push_back(later.error());
   // Where the job says what devices have, no machine can make it fit.
   if (problems.empty() && job.cluster.device_memory_gib > 0)

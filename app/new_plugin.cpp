@@ -15,6 +15,7 @@
 #include "app/commands.hpp"
 #include "app/plugin_example.hpp"
 #include "app/terminal.hpp"
+#include "engine/execution/stage_kinds.hpp"
 #include "models/family/registry.hpp"
 #include "runtime/data/formats/registry.hpp"
 #include "runtime/observers/observer.hpp"
@@ -45,6 +46,7 @@ bool is_policy(const std::string& name) { return is_one_of(policies::policy_name
 bool is_schedule(const std::string& name) { return is_one_of(schedules::schedule_names(), name); }
 bool is_format(const std::string& name) { return is_one_of(data::format_names(), name); }
 
+bool is_stage(const std::string& name) { return is_one_of(engine::stage_kind_names(), name); }
 bool is_observer(const std::string& name) { return observers::find_observer(name) != nullptr; }
 
 const Example kFamily{"family",
@@ -93,6 +95,16 @@ const Example kObserver{"observer",
                         "means and deviations of what modules compute, a line each",
                         "shows what it saw, and that nothing else changed",
                         is_observer};
+
+const Example kStage{"stage",
+                     "sentry",
+                     kStageSource,
+                     kStageBuild,
+                     kStageJob,
+                     kStageTest,
+                     "stages that let no number pass that is none",
+                     "shows what it says, and that nothing else changed",
+                     is_stage};
 
 /// It has a policy of the same name.
 const Example kProgram{"program",
@@ -232,6 +244,7 @@ void add_new(Commands& commands) {
   add(kPolicy, "A microbatch policy, as a plug-in");
   add(kSchedule, "A pipeline schedule, as a plug-in");
   add(kFormat, "A format of lists of samples, as a plug-in");
+  add(kStage, "Stages that run layers in a way of your own, as a plug-in");
   add(kObserver, "An observer of what modules compute, as a plug-in");
   add(kProgram, "A program of your own that is this one and more");
 }

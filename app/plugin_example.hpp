@@ -33,6 +33,11 @@ extern const std::string_view kObserverBuild;
 extern const std::string_view kObserverJob;
 extern const std::string_view kObserverTest;
 
+extern const std::string_view kStageSource;
+extern const std::string_view kStageBuild;
+extern const std::string_view kStageJob;
+extern const std::string_view kStageTest;
+
 extern const std::string_view kProgramSource;
 extern const std::string_view kProgramBuild;
 extern const std::string_view kProgramJob;

@@ -7,6 +7,12 @@ set(TROUPE_PLUGIN_HEADERS
   app/program.hpp
   balancer/microbatches/policies.hpp
   balancer/loads/workload.hpp
+  engine/execution/holder_state.hpp
+  engine/execution/sample_store.hpp
+  engine/execution/stage_filter.hpp
+  engine/execution/stage_kinds.hpp
+  engine/execution/stage_program.hpp
+  engine/iteration/reports.hpp
   kernels/activations.hpp
   kernels/bitfield_attention.hpp
   kernels/cross_entropy.hpp
@@ -30,16 +36,32 @@ set(TROUPE_PLUGIN_HEADERS
   models/plugin.hpp
   runtime/data/formats/record.hpp
   runtime/data/formats/registry.hpp
+  runtime/data/reading/byte_tokenizer.hpp
+  runtime/data/reading/encode_text.hpp
+  runtime/data/reading/image_patches.hpp
+  runtime/data/reading/options.hpp
+  runtime/data/reading/rgb_image.hpp
+  runtime/data/samples/bad_sample.hpp
+  runtime/data/samples/dataset.hpp
+  runtime/data/samples/decode_sample.hpp
+  runtime/observe/trace_event.hpp
   runtime/observers/observer.hpp
+  runtime/observers/observing.hpp
+  runtime/observers/watch.hpp
   runtime/plugins/entry_point.hpp
   runtime/policies/registry.hpp
   runtime/schedules/registry.hpp
+  runtime/state/adamw.hpp
   runtime/vocabulary/family_config.hpp
+  runtime/vocabulary/iteration_plan.hpp
   runtime/vocabulary/layer_work.hpp
   runtime/vocabulary/media_input.hpp
   runtime/vocabulary/model_config.hpp
   runtime/vocabulary/model_graph.hpp
+  runtime/vocabulary/parallel_plan.hpp
+  runtime/vocabulary/parallelism.hpp
   runtime/vocabulary/result.hpp
+  runtime/vocabulary/sample_shape.hpp
   runtime/vocabulary/token_mask.hpp
   runtime/vocabulary/units.hpp
   scheduler/iteration/list_schedule.hpp

@@ -9,6 +9,7 @@
 
 #include "actors/link/exceptions.hpp"
 #include "engine/execution/device_place.hpp"
+#include "engine/execution/stage_kinds.hpp"
 #include "runtime/state/checkpoint_manifest.hpp"
 #include "scheduler/state/state_moves.hpp"
 
@@ -60,7 +61,7 @@ Status build(Self self) {
   for (std::size_t i = 0; i < plan.stages.size(); ++i) {
     if (plan.stages[i].devices.front() != device) continue;
     auto stage =
-        engine::ModelStage::create(plan, StageId{i}, setup.modules(), setup.layers, *state.store);
+        engine::make_stage({plan, StageId{i}, setup.modules(), setup.layers, *state.store});
     if (!stage.ok()) return std::move(stage).error();
     programs[StageId{i}] = stage.value().get();
     state.stages[StageId{i}] = std::move(stage).value();

@@ -1,0 +1,112 @@
+#include "engine/execution/stage_kinds.hpp"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "engine/execution/model_stage.hpp"
+#include "runtime/vocabulary/named_list.hpp"
+#include "runtime/vocabulary/user_code.hpp"
+
+namespace troupe::engine {
+
+namespace {
+
+NamedList<StageKind>& kinds() {
+  static NamedList<StageKind> all;
+  return all;
+}
+
+Error blamed(const std::string& name, const std::string& what, const std::string& fix) {
+  return {Errc::invalid_argument, "stage kind '" + name + "' " + what, "plugins", fix};
+}
+
+/// The first family that both take; empty: there is none. No families: all.
+std::string shared_family(const StageKind& a, const StageKind& b) {
+  if (a.families.empty()) return b.families.empty() ? "every family" : b.families.front();
+  if (b.families.empty()) return a.families.front();
+  const auto both = std::ranges::find_first_of(a.families, b.families);
+  return both == a.families.end() ? "" : *both;
+}
+
+std::set<std::string> families_of(const Stage& stage, const ModelGraph& model,
+                                  const std::vector<ModuleConfig>& modules) {
+  std::set<std::string> families;
+  for (const LayerRun& run : stage.runs) {
+    const auto module = std::ranges::find(modules, model.at(run.module).name, &ModuleConfig::name);
+    if (module != modules.end()) families.insert(module->family);
+  }
+  return families;
+}
+
+/// nullptr: the stage is the engine's own.
+Result<const StageKind*> kind_of(const Stage& stage, const ModelGraph& model,
+                                 const std::vector<ModuleConfig>& modules) {
+  const auto families = families_of(stage, model, modules);
+  const StageKind* found = nullptr;
+  for (const StageKind* kind : kinds().all()) {
+    const bool takes = kind->families.empty() ||
+                       std::ranges::any_of(kind->families, [&](const std::string& family) {
+                         return families.contains(family);
+                       });
+    if (!takes) continue;
+    if (found != nullptr)
+      return Error{
+          Errc::infeasible,
+          "a stage has layers of two stage kinds, '" + found->name + "' and '" + kind->name + "'",
+          "parallel", "cut the layout between their modules"};
+    found = kind;
+  }
+  return found;
+}
+
+}  // namespace
+
+Status register_stage(StageKind kind) {
+  const std::string name = kind.name;
+  if (!is_list_name(name))
+    return blamed(name, "has no proper name", "use small letters, digits, `-` and `_`");
+  if (!kind.make) return blamed(name, "has no `make`", "set it");
+  for (const StageKind* other : kinds().all())
+    if (const auto family = shared_family(*other, kind); !family.empty() && other->name != name)
+      return blamed(name, "wants " + family + ", which '" + other->name + "' has already",
+                    "give them families of their own, or load one of them");
+  if (!kinds().add(std::move(kind)))
+    return blamed(name, "is there already", "choose another name, or register it once");
+  return Done{};
+}
+
+std::vector<std::string> stage_kind_names() {
+  std::vector<std::string> names;
+  for (const StageKind* kind : kinds().all()) names.push_back(kind->name);
+  return names;
+}
+
+Result<std::unique_ptr<StageProgram>> built_in_stage(const StageRequest& request) {
+  auto stage =
+      ModelStage::create(request.plan, request.id, request.modules, request.options, request.store);
+  if (!stage.ok()) return std::move(stage).error();
+  return std::unique_ptr<StageProgram>(std::move(stage).value());
+}
+
+Result<std::unique_ptr<StageProgram>> make_stage(const StageRequest& request) {
+  const auto kind = kind_of(request.plan.at(request.id), request.plan.model, request.modules);
+  if (!kind.ok()) return kind.error();
+  if (kind.value() == nullptr) return built_in_stage(request);
+  const auto named = [&](Error error) {
+    error.message = "stage kind '" + kind.value()->name + "' " + error.message;
+    return error;
+  };
+  auto made = call_guarded(Errc::internal, [&] { return kind.value()->make(request); });
+  if (!made.ok()) return named(std::move(made).error());
+  if (made.value() == nullptr) return named({Errc::internal, "makes no stage", {}, {}});
+  return made;
+}
+
+Status check_stage_kinds(const ParallelPlan& plan, const std::vector<ModuleConfig>& modules) {
+  for (const Stage& stage : plan.stages)
+    if (const auto kind = kind_of(stage, plan.model, modules); !kind.ok()) return kind.error();
+  return Done{};
+}
+
+}  // namespace troupe::engine

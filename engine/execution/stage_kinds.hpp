@@ -1,0 +1,65 @@
+// Stages of one's own: who runs layers in another way than `ModelStage` does registers a kind, as
+// plug-ins do (runtime/plugins/entry_point.hpp).
+//
+// A kind decides how layers run, not what they compute: plans, costs and `--reference` go by the
+// layers, and a job with it trains what it would have trained without. What is to be computed
+// otherwise is a family's (models/family/family.hpp).
+
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/execution/stage_program.hpp"
+#include "runtime/vocabulary/model_config.hpp"
+#include "runtime/vocabulary/parallel_plan.hpp"
+
+namespace troupe::models {
+struct LayerOptions;
+}
+
+namespace troupe::engine {
+
+class StateStore;
+
+/// A stage that is to be made. What it refers to outlives the stage, but for `store`.
+struct StageRequest {
+  const ParallelPlan& plan;
+  StageId id;
+  const std::vector<ModuleConfig>& modules;  ///< Those that the plan's model was built from.
+  const models::LayerOptions& options;
+  const StateStore& store;  ///< Has the parameters; the stage shares its memory.
+};
+
+/// A way to run stages.
+struct StageKind {
+  std::string name;  ///< For people: small letters, digits, `-` and `_`.
+  /// Stages that have a layer of one of these families are made by it. Empty: all stages.
+  std::vector<std::string> families;
+  /// May build on `built_in_stage`. Errors end the job, with the kind's name.
+  std::function<Result<std::unique_ptr<StageProgram>>(const StageRequest&)> make;
+};
+
+/// Adds a kind for the rest of the process. Call it before a job is read. Thread-safe.
+/// Errors: invalid_argument: a name that is taken or not spelled so, no function, or a family that
+/// another kind has.
+Status register_stage(StageKind kind);
+
+/// In the order in which they came; none is built in.
+std::vector<std::string> stage_kind_names();
+
+/// The stage that the engine has by itself. Errors: as `ModelStage::create`.
+Result<std::unique_ptr<StageProgram>> built_in_stage(const StageRequest& request);
+
+/// The stage by the kind that has its families; without one the built-in stage.
+/// Errors: what the kind says, under its name, and what it throws; infeasible: two kinds have
+/// families of this stage.
+Result<std::unique_ptr<StageProgram>> make_stage(const StageRequest& request);
+
+/// Of the stages of a layout: those that `make_stage` would refuse for their families.
+/// Errors: infeasible: as there, the first one.
+Status check_stage_kinds(const ParallelPlan& plan, const std::vector<ModuleConfig>& modules);
+
+}  // namespace troupe::engine

@@ -1,0 +1,135 @@
+#!/usr/bin/python3
+"""Stages of the user's own: the example built against installed headers, which stages a kind gets, and what faulty ones say.
+
+    stage_plugins.py BINARY [CASE...]      BINARY lies in the build folder that is installed from
+"""
+
+import filecmp
+import os
+import re
+import subprocess
+import sys
+
+from plugins import ROOT, Bench, main, ran
+from tests.support.run_cases import expect
+
+EXAMPLE = ROOT / "examples" / "sentry"
+
+# Which of them is registered, a variable says.
+OWN = r"""
+#include <cstdlib>
+#include <fstream>
+#include <stdexcept>
+#include "engine/execution/stage_filter.hpp"
+#include "engine/execution/stage_kinds.hpp"
+#include "runtime/plugins/entry_point.hpp"
+using namespace troupe;
+using namespace troupe::engine;
+using Made = Result<std::unique_ptr<StageProgram>>;
+
+struct Throws final : StageFilter {
+  using StageFilter::StageFilter;
+  Status backward(PartKey) override { throw std::runtime_error("of its own accord"); }
+};
+
+Made plain(const StageRequest& request) {
+  std::ofstream(std::getenv("OWN_LIST"), std::ios::app) << request.id.index() << "\n";
+  return built_in_stage(request);
+}
+
+Made throwing(const StageRequest& request) {
+  auto inner = built_in_stage(request);
+  if (!inner.ok()) return inner;
+  return std::unique_ptr<StageProgram>(std::make_unique<Throws>(std::move(inner).value()));
+}
+
+Status register_all() {
+  const std::string which = std::getenv("OWN_STAGE") ? std::getenv("OWN_STAGE") : "";
+  if (which == "llms") return register_stage({"llms", {"llama"}, plain});
+  if (which == "throws") return register_stage({"throws", {"llama"}, throwing});
+  if (which == "cannot") return register_stage({"cannot", {}, [](const StageRequest&) -> Made { throw std::runtime_error("no room"); }});
+  if (which == "none") return register_stage({"none", {}, [](const StageRequest&) -> Made { return std::unique_ptr<StageProgram>(); }});
+  if (which == "My Stage") return register_stage({which, {}, plain});
+  if (which == "makes-nothing") return register_stage({which, {}, {}});
+  if (auto first = register_stage({"seers", {"qwen2-vl", "whisper"}, plain}); !first.ok()) return first;
+  if (which == "both") return register_stage({"readers", {"mlp"}, plain});
+  return register_stage({"greedy", {}, plain});
+}
+
+TROUPE_PLUGIN(register_all)
+"""
+
+
+class StageBench(Bench):
+    example, library_name = EXAMPLE, "sentry.so"
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.own = self.built_beside(OWN)
+
+    def own_job(self, name, which, *words):
+        """What a training with one of the kinds above prints and its exit code."""
+        done = subprocess.run([*self.job(name, "train.steps=3", f'plugins.libraries=["{self.own}"]', *words)], capture_output=True,
+                              text=True, timeout=120, env={**os.environ, "OWN_STAGE": which, "OWN_LIST": str(self.folder / "list")})
+        return done.returncode, done.stdout + done.stderr
+
+    def invalid(self, which, *words):
+        os.environ["OWN_STAGE"] = which
+        try:
+            return self.said("validate", *self.words(self.own), *words)
+        finally:
+            del os.environ["OWN_STAGE"]
+
+
+def the_example_survives_a_killed_node_and_a_restart_and_equals_its_reference(bench):
+    bench.survives("sentry")
+
+
+def the_example_names_what_is_no_number(bench):
+    done = subprocess.run(bench.job("wild", "train.dtype=fp32", "optimizer.lr=1000", "optimizer.weight_decay=1000", "optimizer.warmup_steps=0"),
+                          capture_output=True, text=True, timeout=120)
+    expect(done.returncode == 1, f"exit {done.returncode}\n{done.stderr[-1500:]}")
+    expect(re.search(r"step \d: not finite: (the gradient of )?rows of (vision|audio)\w*, samples \S", done.stderr), done.stderr[-1500:])
+
+
+def a_kind_gets_the_stages_of_its_families_alone(bench):
+    (bench.folder / "list").unlink(missing_ok=True)
+    code, said = bench.own_job("llms", "llms")
+    expect(code == 0, said[-1500:])
+    expect((bench.folder / "list").read_text().split() == ["1"], "the llm's stage is the second one")
+    ran(bench.job("plain", "train.steps=3", "plugins.libraries=[]"))
+    files = [bench.folder / name / "model" / "model.safetensors" for name in ("llms", "plain")]
+    expect(filecmp.cmp(*files, shallow=False), "it changed what was trained")
+
+
+def faulty_kinds_are_named(bench):
+    for which, words in {"throws": ["of its own accord"], "cannot": ["stage kind 'cannot' throws: no room"],
+                         "none": ["stage kind 'none' makes no stage"]}.items():
+        code, said = bench.own_job(which, which)
+        expect(code == 1 and all(word in said for word in words), f"{which}: exit {code}\n{said[-1500:]}")
+
+
+def what_cannot_be_is_found_before_a_job_begins(bench):
+    said = bench.invalid("both")
+    expect("layers of two stage kinds, 'seers' and 'readers'" in said and "cut the layout" in said, said)
+    said = bench.invalid("greedy")
+    expect("'greedy' wants qwen2-vl, which 'seers' has already" in said, said)
+    expect("'My Stage' has no proper name" in bench.invalid("My Stage"), "a bad name")
+    expect("'makes-nothing' has no `make`" in bench.invalid("makes-nothing"), "a kind without `make`")
+
+
+def a_new_stage_passes_its_own_test_under_its_own_name(bench):
+    folder = bench.folder / "mine"
+    said = ran([bench.binary, "new", "stage", "mine", "--dir", folder])
+    expect("a stage of your own" in said and f"Next:  {folder}/test.sh {bench.prefix}" in said, said)
+    expect(not any("sentry" in path.read_text() for path in folder.iterdir()), "the example's name is left in it")
+    (folder / "data").symlink_to(bench.folder / "data")
+    expect("not finite: " in ran([folder / "test.sh", bench.prefix]), "it does not show what it says")
+
+
+CASES = [the_example_survives_a_killed_node_and_a_restart_and_equals_its_reference, the_example_names_what_is_no_number,
+         a_kind_gets_the_stages_of_its_families_alone, faulty_kinds_are_named, what_cannot_be_is_found_before_a_job_begins,
+         a_new_stage_passes_its_own_test_under_its_own_name]
+
+if __name__ == "__main__":
+    sys.exit(main(StageBench, CASES, *sys.argv[1:]))

@@ -1,0 +1,74 @@
+#include "tests/torch_catch.hpp"
+
+#include "engine/execution/stage_filter.hpp"
+#include "engine/execution/stage_kinds.hpp"
+#include "engine/layout/choose_layout.hpp"
+
+#include <ATen/ops/equal.h>
+
+#include "tests/engine/seeded_store.hpp"
+#include "tests/engine/tiny_job.hpp"
+
+// Kinds stay for the rest of the process, so that all of them stand in one case.
+
+namespace troupe::engine {
+namespace {
+
+using Made = Result<std::unique_ptr<StageProgram>>;
+
+/// Counts what was made, around the engine's own stage.
+struct Counting : StageFilter {
+  using StageFilter::StageFilter;
+};
+
+TEST_CASE("a stage is made by the kind that has its families", "[engine]") {
+  const JobSetup setup = prepare(tiny_job()).value();
+  const ParallelPlan plan = make_parallel_plan(setup).value();
+  const auto stage = [&](std::size_t id) -> Made {
+    const auto store = seeded_store(setup, plan, plan.at(StageId{id}).devices.front());
+    return make_stage({plan, StageId{id}, setup.modules(), setup.layers, store});
+  };
+  const auto is_counting = [](const Made& made) {
+    return dynamic_cast<Counting*>(made.value().get()) != nullptr;
+  };
+  // Of each pipeline an encoder with its projector comes first, then the llm's stages.
+  REQUIRE_FALSE(is_counting(stage(0)));
+  CHECK(check_stage_kinds(plan, setup.modules()).ok());
+
+  const auto counting = [](const StageRequest& request) -> Made {
+    auto inner = built_in_stage(request);
+    if (!inner.ok()) return inner;
+    return std::unique_ptr<StageProgram>(std::make_unique<Counting>(std::move(inner).value()));
+  };
+  REQUIRE(register_stage({"seers", {"qwen2-vl"}, counting}).ok());
+  CHECK(is_counting(stage(0)));
+  CHECK_FALSE(is_counting(stage(1)));
+  CHECK(is_counting(stage(2)));
+  CHECK_FALSE(is_counting(stage(3)));
+  CHECK_FALSE(is_counting(stage(4)));
+
+  CHECK(register_stage({"seers", {"whisper"}, counting}).error().message ==
+        "stage kind 'seers' is there already");
+  CHECK(register_stage({"others", {"whisper", "qwen2-vl"}, counting}).error().message ==
+        "stage kind 'others' wants qwen2-vl, which 'seers' has already");
+  CHECK(register_stage({"all", {}, counting}).error().code == Errc::invalid_argument);
+  CHECK(register_stage({"No Name", {"mlp"}, counting}).error().code == Errc::invalid_argument);
+  CHECK(register_stage({"empty", {"mlp"}, {}}).error().code == Errc::invalid_argument);
+  CHECK(stage_kind_names() == std::vector<std::string>{"seers"});
+
+  REQUIRE(register_stage({"readers",
+                          {"llama"},
+                          [](const StageRequest&) -> Made {
+                            return Error{Errc::infeasible, "has no memory left", "gpu 3", {}};
+                          }})
+              .ok());
+  CHECK(stage(1).error().message == "stage kind 'readers' has no memory left");
+  CHECK(stage(1).error().where == "gpu 3");
+  CHECK(check_stage_kinds(plan, setup.modules()).ok());
+  REQUIRE(register_stage({"projectors", {"mlp"}, counting}).ok());
+  CHECK(check_stage_kinds(plan, setup.modules()).error().code == Errc::infeasible);
+  CHECK(stage(2).error().message == check_stage_kinds(plan, setup.modules()).error().message);
+}
+
+}  // namespace
+}  // namespace troupe::engine
