@@ -1,0 +1,144 @@
+"""The published cases of reconfiguration (shared reference, cases.md) on live jobs of 14 node processes, and of 28 devices.
+
+    reconfiguration.py BINARY [CASE...]     prints `N passed, M failed, K skipped` last
+
+A job begins on pipelines of 2, 3, 4 and 5 nodes (or of twice as many devices), the nodes of a case are killed at once, and it
+goes on: on all nodes that are left, with copies of every layer on as many nodes as the job promises, equal to its reference.
+Which pipelines they form is the choice of the lowest predicted loss (actors/README.md), not the table's, and is printed.
+"""
+
+import collections
+import json
+import os
+import pathlib
+import signal
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "engine")]
+
+from recovery import Bench  # noqa: E402
+from tests.support.run_cases import expect, run_cases  # noqa: E402
+
+LAYERS = 11  # Of the llm, with its first and last one.
+MODEL = [f"modules.llm.config.num_hidden_layers={LAYERS - 2}"]
+STEPS = 8
+# Where the llm is cut, by the number of stages that have a part of it. Layer 6 is a border in most, so that the ends of
+# different pipelines can make a whole.
+CUTS = {1: [0, 11], 2: [0, 6, 11], 3: [0, 4, 8, 11], 4: [0, 3, 6, 9, 11], 5: [0, 2, 4, 6, 8, 11], 7: [0, 1, 2, 4, 6, 8, 9, 11],
+        9: [0, 1, 2, 3, 4, 6, 7, 8, 9, 11]}
+PIPELINES = [range(0, 2), range(2, 5), range(5, 9), range(9, 14)]
+
+
+def layout(per_node):
+    """Pipelines of ranks; node r // per_node has rank r."""
+    tables = []
+    for nodes in PIPELINES:
+        ranks = [rank for node in nodes for rank in range(node * per_node, (node + 1) * per_node)]
+        count = len(ranks)
+        place = [f"node={rank // per_node},device={rank % per_node}" for rank in ranks]
+        if count == 2:  # The encoders share a device with the llm's first part.
+            stages = [f'{{{place[0]},vision="all",audio="all",llm=[0,6]}}', f"{{{place[1]},llm=[6,11]}}"]
+        else:
+            cuts = CUTS[count - 1]
+            stages = [f'{{{place[0]},vision="all",audio="all"}}']
+            stages += [f"{{{place[i + 1]},llm=[{cuts[i]},{cuts[i + 1]}]}}" for i in range(count - 1)]
+        tables.append(f"{{stages=[{','.join(stages)}]}}")
+    return [f"parallel.pipelines=[{','.join(tables)}]", "cluster.local_nodes=14", f"cluster.devices_per_node={per_node}"]
+
+
+class DeepBench(Bench):
+    """With a model of enough layers for the longest pipeline."""
+
+    def on(self, device):
+        if MODEL[0] not in self.job:
+            # Fourteen nodes share two cores; a killed one is noticed by its connection.
+            self.job += [*MODEL, *layout(1), "cluster.heartbeat_timeout_s=20"]  # The layout of the job file is of fewer layers.
+        return super().on(device)
+
+
+def nodes_with_work(plan):
+    return {plan["devices"][device]["node"] for stage in plan["stages"] for device in stage["devices"]}
+
+
+def copies_of_layers(plan):
+    """How many nodes have each layer: {(module, layer): count}."""
+    nodes = collections.defaultdict(set)
+    for stage in plan["stages"]:
+        for run in stage["runs"]:
+            for layer in range(*run["layers"]):
+                nodes[run["module"], layer] |= {plan["devices"][device]["node"] for device in stage["devices"]}
+    for standby in plan["standbys"]:
+        if not standby["tied"]:
+            nodes[standby["module"], standby["layer"]].add(plan["devices"][standby["device"]]["node"])
+    return {layer: len(own) for layer, own in nodes.items()}
+
+
+def goes_on_without(bench, lost, tolerance, per_node=1):
+    job = bench.start(f"without-{'-'.join(map(str, lost))}-of-{per_node}", *layout(per_node), f"cluster.fault_tolerance={tolerance}", steps=STEPS)
+    job.wait_for(2, within=240)
+    for node in lost:
+        job.signal(node, signal.SIGKILL)
+    job.finish(within=400)
+    bench.check(job, steps=STEPS)
+    plan = json.loads((job.run / "plan.json").read_text(encoding="utf-8"))
+    left = set(range(14)) - set(lost)
+    expect(nodes_with_work(plan) == left, f"nodes with work: {sorted(nodes_with_work(plan))}, there are {sorted(left)}")
+    copies = copies_of_layers(plan)
+    expect(sum(module == "llm" for module, _ in copies) == LAYERS, f"layers: {sorted(copies)}")
+    fewest = min(copies.values())
+    expect(fewest >= tolerance + 1, f"layers on {fewest} nodes alone, {tolerance} may be lost: {copies}")
+    told = sorted({node for event in job.events() for node in event["nodes"]})
+    expect(told == sorted(lost), f"lost, as told: {told}")
+    pipelines = collections.defaultdict(list)
+    for stage in plan["stages"]:
+        node = plan["devices"][stage["devices"][0]]["node"]
+        if node not in pipelines[stage["pipeline"]]:
+            pipelines[stage["pipeline"]].append(node)
+    print(f"  lost {lost}: {sorted(pipelines.values(), key=len)}, each layer on {fewest} nodes at least", flush=True)
+
+
+def one_of_a_pipeline_of_three(bench):
+    goes_on_without(bench, [2], 1)
+
+
+def two_of_a_pipeline_of_four(bench):
+    goes_on_without(bench, [6, 8], 1)
+
+
+def one_of_the_shortest(bench):
+    goes_on_without(bench, [1], 1)
+
+
+def more_than_half_of_two_pipelines(bench):
+    goes_on_without(bench, [1, 3, 4], 1)
+
+
+def all_but_three(bench):
+    """Only the ends of two pipelines are left, and are a whole."""
+    goes_on_without(bench, list(range(1, 12)), 0)
+
+
+def one_of_fourteen_with_two_devices(bench):
+    goes_on_without(bench, [3], 1, per_node=2)
+
+
+def the_shortest_loses_one_of_two_devices_each(bench):
+    goes_on_without(bench, [1], 1, per_node=2)
+
+
+CASES = [one_of_a_pipeline_of_three, two_of_a_pipeline_of_four, one_of_the_shortest, more_than_half_of_two_pipelines, all_but_three,
+         one_of_fourteen_with_two_devices, the_shortest_loses_one_of_two_devices_each]
+
+
+def main(binary, *wanted):
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    with tempfile.TemporaryDirectory(prefix="troupe-reconfiguration-") as folder:
+        bench = DeepBench(pathlib.Path(binary).resolve(), pathlib.Path(folder))
+        return run_cases([case for case in CASES if not wanted or any(word in case.__name__ for word in wanted)],
+                         lambda case: case(bench))
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
