@@ -21,7 +21,7 @@
 #include "runtime/data/batches/epochs.hpp"
 #include "runtime/files/look_up.hpp"
 #include "runtime/files/read_stream.hpp"
-#include "runtime/job/load_job.hpp"
+#include "runtime/job/run_checkpoints.hpp"
 #include "runtime/vocabulary/model_words.hpp"
 #include "runtime/vocabulary/printable.hpp"
 #include "scheduler/layout/layout_request.hpp"
@@ -44,12 +44,7 @@ struct Options {
 Result<fs::path> folder_of(const fs::path& run) {
   if (!files::is_there(run / "resolved.toml") && !state::checkpoints_in(run).empty()) return run;
   if (auto there = check_run_folder(run); !there.ok()) return std::move(there).error();
-  // Data that are gone are no reason not to look at what was saved.
-  const fs::path file = run / "resolved.toml";
-  const auto reading = job::parse_job(files::read_whole(file).value_or(""), file.string(), {},
-                                      job::Paths::of_another_machine);
-  const fs::path& dir = reading.loaded.job.checkpoint.dir;
-  return dir.empty() ? run / "checkpoints" : dir;
+  return job::checkpoints_of_run(run);
 }
 
 /// The checkpoints that are asked about, oldest first.

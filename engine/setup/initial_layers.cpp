@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "runtime/files/file_reads.hpp"
+#include "runtime/job/run_checkpoints.hpp"
 #include "runtime/vocabulary/model_words.hpp"
 
 namespace troupe::engine {
@@ -136,7 +137,7 @@ bool lies_in(const std::filesystem::path& path, const std::filesystem::path& fol
 Status resolve_init(job::Job& job) {
   for (ModuleConfig& module : job.modules) {
     if (module.init.empty()) continue;
-    auto found = state::find_saved_values(module.init);
+    auto found = state::find_saved_values(module.init, job::checkpoints_of_run(module.init));
     if (!found.ok()) {
       Error error = std::move(found).error();
       error.message = error.where + ": " + error.message;

@@ -18,7 +18,7 @@ bool is_file(const fs::path& path) {
 
 }  // namespace
 
-Result<fs::path> find_saved_values(const fs::path& named) {
+Result<fs::path> find_saved_values(const fs::path& named, const fs::path& checkpoints) {
   if (is_file(named)) return named;
   if (is_file(named / kManifestFile)) {
     auto checkpoint = Checkpoint::open(named);
@@ -28,7 +28,7 @@ Result<fs::path> find_saved_values(const fs::path& named) {
   }
   const fs::path model = named / "model" / "model.safetensors";
   if (is_file(model)) return model;
-  auto found = find_checkpoint(named / "checkpoints");
+  auto found = find_checkpoint(checkpoints);
   if (found.newest) return found.newest->folder();
   if (!found.passed_over.empty()) return std::move(found.passed_over.front());
   return Error{Errc::not_found, "no saved weights there", named.string(),

@@ -475,6 +475,14 @@ def first_values_come_from_another_job(bench):
     bench.train("pupil-bf16", "train.dtype=bf16", *LAYOUTS["replicas-2-1-3"], *words)
     bench.train("pupil-plan", "train.dtype=bf16", *LAYOUTS["replicas-2-1-3"], *words, "--reference", "--microbatches", "plan")
     same_bits(bench.path("pupil-bf16"), bench.path("pupil-plan"))
+    # Of one that has not come to its end the newest checkpoint, wherever it writes them.
+    apart = bench.path("apart")
+    bench.train("halfway", FP64, *CUT, f"checkpoint.every_steps={SAVED}", f"checkpoint.dir={apart}")
+    shutil.rmtree(bench.path("halfway") / "model")
+    resolved = bench.run(["train", str(JOB), *bench.job, f"job.run_dir={bench.path('from-apart')}", FP64, *CUT, *words[1:],
+                          f"modules.vision.init={bench.path('halfway')}"])
+    record = (bench.path("from-apart") / "resolved.toml").read_text()
+    expect(f'"{apart}/step-' in record, f"not from {apart}:\n{resolved[-600:]}\n{record[:1500]}")
     # An interrupted one goes on from its own state, not from the teacher's.
     bench.train("pupil-saved", FP64, *CUT, *words, f"checkpoint.every_steps={SAVED}")
     bench.back_to("pupil-saved", "pupil-back")

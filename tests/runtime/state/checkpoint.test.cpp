@@ -165,22 +165,22 @@ TEST_CASE("older checkpoints go, cut-off ones too, and newer ones are laid aside
 TEST_CASE("saved values are found in a run, a checkpoint, or a file", "[state]") {
   const ScratchFolder scratch;
   const fs::path run = scratch.path() / "run", folder = run / "checkpoints";
-  CHECK(find_saved_values(run).error().code == Errc::not_found);
+  CHECK(find_saved_values(run, run / "checkpoints").error().code == Errc::not_found);
   write_example(folder, 2);
   const fs::path newest = write_example(folder, 4);
-  CHECK(find_saved_values(run).value() == newest);
-  CHECK(find_saved_values(folder / "step-2").value() == folder / "step-2");
+  CHECK(find_saved_values(run, run / "checkpoints").value() == newest);
+  CHECK(find_saved_values(folder / "step-2", {}).value() == folder / "step-2");
   const auto saved = SavedValues::open(newest).value();
   CHECK(saved.shapes().size() == 2);
   CHECK((saved.shapes().at("llm.a") == std::vector<std::int64_t>{4, 6}));
   CHECK(at::equal(saved.read("llm.a", at::kDouble).value(), exact().to(at::kDouble)));
   flip_a_bit(newest / "state-0.0.safetensors");
-  CHECK(find_saved_values(newest).error().code == Errc::bad_data);
-  CHECK(find_saved_values(run).value() == folder / "step-2");
+  CHECK(find_saved_values(newest, {}).error().code == Errc::bad_data);
+  CHECK(find_saved_values(run, run / "checkpoints").value() == folder / "step-2");
   // A run that has come to its end has a model.
   const fs::path model = run / "model" / "model.safetensors";
   REQUIRE(write_safetensors(model, {{"llm.a", exact()}}).ok());
-  CHECK(find_saved_values(run).value() == model);
+  CHECK(find_saved_values(run, run / "checkpoints").value() == model);
   const auto file = SavedValues::open(model).value();
   CHECK(at::equal(file.read("llm.a", at::kFloat).value(), exact()));
   CHECK(file.read("llm.b", at::kFloat).error().code == Errc::not_found);
