@@ -9,6 +9,7 @@
 
 #include "app/commands.hpp"
 #include "app/crash.hpp"
+#include "app/descriptors.hpp"
 #include "app/near_miss.hpp"
 #include "app/terminal.hpp"
 #include "app/version.hpp"
@@ -82,6 +83,7 @@ int run(int count, char** words) {
 namespace troupe {
 
 int run_program(int count, char** words, const std::function<Status()>& register_own) {
+  app::make_room_for_descriptors();
   app::report_crashes();
   try {
     const Status registered = register_own ? register_own() : Done{};

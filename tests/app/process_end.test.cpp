@@ -1,11 +1,13 @@
 #include "app/signals.hpp"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
+#include <fstream>
 #include <iostream>
 #include <set>
 #include <stdexcept>
@@ -13,6 +15,7 @@
 #include <thread>
 
 #include "app/crash.hpp"
+#include "app/descriptors.hpp"
 
 namespace troupe::app {
 namespace {
@@ -32,6 +35,24 @@ int exit_code_of(Work work) {
   int status = 0;
   waitpid(child, &status, 0);
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+/// Places in this process's table of open files.
+std::int64_t places_for_files() {
+  std::ifstream status("/proc/self/status");
+  for (std::string word; status >> word;)
+    if (std::int64_t places = 0; word == "FDSize:" && status >> places) return places;
+  return 0;
+}
+
+TEST_CASE("the table of open files has room for all that may be opened", "[app]") {
+  CHECK(exit_code_of([] {
+          const rlimit few{1000, 1000};
+          if (setrlimit(RLIMIT_NOFILE, &few) != 0 || places_for_files() >= 1000) return 2;
+          make_room_for_descriptors();
+          // All of it is free still.
+          return places_for_files() >= 1000 && fcntl(999, F_GETFD) == -1 ? 0 : 1;
+        }) == 0);
 }
 
 bool never() { return false; }

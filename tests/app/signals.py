@@ -10,6 +10,7 @@ itself, and what must be prompt has ten times as long as it needs.
 
 import contextlib
 import pathlib
+import resource
 import signal
 import socket
 import subprocess
@@ -98,6 +99,18 @@ def a_node_that_looks_for_its_job_ends_by_a_signal(binary, folder, _data):
                 time.sleep(0.5)
                 node.send_signal(wanted)
                 end(node, code, [f"stopped by {name} before it joined the job"])
+
+
+def a_node_has_room_for_all_files_before_it_opens_them(binary, folder, _data):
+    """Where its table of open files grows later, the kernel lets it wait."""
+    with silent_listener() as address:
+        process = start(binary, folder, "node", "--join", address)
+        wait_until_it_takes_signals(process)
+        status = pathlib.Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8")
+        process.send_signal(signal.SIGINT)
+        end(process, 130, ["Ctrl-C"])
+    wanted = min(resource.getrlimit(resource.RLIMIT_NOFILE)[0], 65536)
+    expect(int(status.split("FDSize:")[1].split()[0]) >= wanted, f"of {wanted}:\n{status}")
 
 
 def a_node_looks_no_longer_than_it_was_told(binary, folder, _data):
@@ -191,7 +204,8 @@ def a_crash_is_told_in_two_lines_of_our_own(binary, folder, data):
         expect(err.splitlines()[-1].startswith("  fix: "), f"no fix:\n{err[-400:]}")
 
 
-CASES = (a_node_that_looks_for_its_job_ends_by_a_signal, a_node_looks_no_longer_than_it_was_told,
+CASES = (a_node_that_looks_for_its_job_ends_by_a_signal, a_node_has_room_for_all_files_before_it_opens_them,
+         a_node_looks_no_longer_than_it_was_told,
          training_ends_by_a_signal_while_layers_are_measured, training_ends_by_a_signal_while_a_layout_is_searched_for,
          the_reference_ends_by_a_signal_and_says_before_which_step, what_looks_into_data_ends_where_they_cannot_be_read,
          under_nohup_a_closed_terminal_is_not_heard, a_closed_terminal_ends_what_only_measures, a_crash_is_told_in_two_lines_of_our_own)

@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <map>
 #include <utility>  // Boost 1.74 needs it before asio.hpp in C++20.
 
@@ -19,8 +20,12 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kTickSoon = std::chrono::milliseconds(100);
 constexpr auto kTick = std::chrono::seconds(1);
 /// After so many rounds the loop returns to Asio, so that timers and watches run even while
-/// `arm` reports pending events for ever, as it does with sends to a stopped peer.
+/// `arm` reports pending events for ever, as it does with sends to a stopped peer, or with
+/// connections to one that has no time for them.
 constexpr int kRoundsMax = 256;
+/// Where nothing moved in all of them the loop rests before it looks again: the core it would
+/// keep busy may be the one that the other side waits for. Twice as long each time.
+constexpr auto kRestMin = std::chrono::microseconds(50), kRestMax = std::chrono::microseconds(2000);
 
 }  // namespace
 
@@ -29,15 +34,15 @@ struct EventLoop::Io {
     asio::posix::stream_descriptor events;
     bool waiting = false;
   };
-  Io() : tick(context) {}
+  Io() : tick(context), rest(context) {}
   asio::io_context context{1};
   std::map<int, Source> sources;
-  asio::steady_timer tick;
+  asio::steady_timer tick, rest;
   std::map<int, asio::posix::stream_descriptor> watches;
 };
 
 EventLoop::EventLoop(Client& client, int event_fd, std::chrono::microseconds spin)
-    : client_(client), spin_(spin), io_(std::make_unique<Io>()) {
+    : client_(client), spin_(spin), rest_(kRestMin), io_(std::make_unique<Io>()) {
   add_events(event_fd);
   drive_later();
   thread_ = std::thread([this] {
@@ -70,6 +75,7 @@ void EventLoop::stop(std::function<void()> last) {
     stopped_ = true;
     while (!io_->sources.empty()) remove_events(io_->sources.begin()->first);
     io_->tick.cancel();
+    io_->rest.cancel();
     io_->watches.clear();
   });
   thread_.join();
@@ -80,18 +86,41 @@ void EventLoop::drive_later() {
 }
 
 void EventLoop::drive() {
+  bool has_moved = false;
   for (int round = 0; round < kRoundsMax; ++round) {
     bool moved = run_commands();
     if (stopped_) return;
     moved |= client_.progress();
     if (moved) {
+      has_moved = true;
+      rest_ = kRestMin;
       last_moved_ = Clock::now();
       continue;
     }
-    if (Clock::now() - last_moved_ < spin_ && client_.expects_more()) continue;
+    if (spins()) continue;
     if (try_to_sleep()) return;
   }
-  drive_later();
+  has_moved || spins() ? drive_later() : rest();
+}
+
+bool EventLoop::spins() const {
+  return Clock::now() - last_moved_ < spin_ && client_.expects_more();
+}
+
+/// A command ends it, and the network's events wait until it is over.
+void EventLoop::rest() {
+  awake_.store(false);
+  if (has_commands_.load()) {
+    awake_.store(true);
+    return drive_later();
+  }
+  io_->rest.expires_after(rest_);
+  rest_ = std::min(2 * rest_, kRestMax);
+  io_->rest.async_wait([this](const boost::system::error_code& error) {
+    if (error || stopped_) return;
+    awake_.store(true);
+    drive();
+  });
 }
 
 bool EventLoop::run_commands() {

@@ -69,10 +69,13 @@ class EventLoop {
   void wait_for_events();
   void schedule_tick();
   void drive_later();
+  void rest();
+  bool spins() const;
 
   Client& client_;
   const std::chrono::microseconds spin_;
   std::chrono::steady_clock::time_point last_moved_;
+  std::chrono::microseconds rest_;  ///< The next one, without `progress` since the last.
 
   std::mutex mutex_;
   std::vector<std::function<void()>> commands_;  // Guarded by mutex_.
