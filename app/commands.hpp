@@ -48,6 +48,7 @@ void add_ctl(Commands& commands);
 void add_key(Commands& commands);
 void add_new(Commands& commands);
 void add_validate(Commands& commands);
+void add_check(Commands& commands);
 void add_doctor(Commands& commands);
 void add_compare(Commands& commands);
 void add_data(Commands& commands);

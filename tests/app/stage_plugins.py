@@ -5,6 +5,7 @@
 """
 
 import filecmp
+import json
 import os
 import re
 import subprocess
@@ -20,6 +21,10 @@ OWN = r"""
 #include <cstdlib>
 #include <fstream>
 #include <stdexcept>
+#include <thread>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/rand_like.h>
+#include "engine/execution/holder_state.hpp"
 #include "engine/execution/stage_filter.hpp"
 #include "engine/execution/stage_kinds.hpp"
 #include "runtime/plugins/entry_point.hpp"
@@ -31,6 +36,52 @@ struct Throws final : StageFilter {
   using StageFilter::StageFilter;
   Status backward(PartKey) override { throw std::runtime_error("of its own accord"); }
 };
+
+// What is planted around the built-in stage.
+struct Faulty final : StageFilter {
+  Faulty(std::unique_ptr<StageProgram> inner, std::string fault, const StageRequest& request)
+      : StageFilter(std::move(inner)), fault(std::move(fault)), plan(request.plan), id(request.id) {}
+  Status forward(PartKey part) override {
+    if (fault == "endless") for (;;) std::this_thread::sleep_for(std::chrono::hours(1));
+    if (fault == "leak") kept.push_back(at::ones({1000}));
+    if (fault == "throws-backward" || fault == "forgets") ++forwards;
+    return StageFilter::forward(part);
+  }
+  Status backward(PartKey part) override {
+    if (fault == "throws-backward" && part.microbatch.value == 1) throw std::runtime_error("too tired");
+    auto done = StageFilter::backward(part);
+    for (std::size_t g = 0; g < plan.groups.size(); ++g)
+      for (const ParameterUse& use : plan.groups[g].uses) {
+        if (use.stage != id) continue;
+        auto& gradient = state(GroupId{g}, use.layer).gradients();
+        if (fault == "wrong-gradient") gradient.mul_(1.001);
+        if (fault == "random") gradient.add_(at::rand_like(gradient), 1e-12);
+        if (fault == "forgets" && forwards > 2) gradient.mul_(1 + 1e-10);  // Of rounds behind the first.
+        if (fault == "by-order" && part.microbatch.value == 0) gradient.mul_(1.5);
+      }
+    return done;
+  }
+  Status backward_weight(PartKey part) override {
+    return fault == "no-weights" ? Status(Done{}) : StageFilter::backward_weight(part);
+  }
+  Result<at::Tensor> rows_for(MessageId message) override {
+    auto rows = StageFilter::rows_for(message);
+    if (fault == "short-rows" && rows.ok()) return rows.value().narrow(0, 1, rows.value().size(0) - 1);
+    return rows;
+  }
+  void abandon() override { if (fault != "holds-on") StageFilter::abandon(); }
+  const std::string fault;
+  const ParallelPlan& plan;
+  const StageId id;
+  std::vector<at::Tensor> kept;
+  int forwards = 0;
+};
+
+Made faulty(const StageRequest& request) {
+  auto inner = built_in_stage(request);
+  if (!inner.ok()) return inner;
+  return std::unique_ptr<StageProgram>(std::make_unique<Faulty>(std::move(inner).value(), std::getenv("OWN_FAULT"), request));
+}
 
 Made plain(const StageRequest& request) {
   std::ofstream(std::getenv("OWN_LIST"), std::ios::app) << request.id.index() << "\n";
@@ -49,6 +100,7 @@ Status register_all() {
   if (which == "throws") return register_stage({"throws", {"llama"}, throwing});
   if (which == "cannot") return register_stage({"cannot", {}, [](const StageRequest&) -> Made { throw std::runtime_error("no room"); }});
   if (which == "none") return register_stage({"none", {}, [](const StageRequest&) -> Made { return std::unique_ptr<StageProgram>(); }});
+  if (which == "faulty") return register_stage({"faulty", {"qwen2-vl", "llama"}, faulty});
   if (which == "My Stage") return register_stage({which, {}, plain});
   if (which == "makes-nothing") return register_stage({which, {}, {}});
   if (auto first = register_stage({"seers", {"qwen2-vl", "whisper"}, plain}); !first.ok()) return first;
@@ -58,6 +110,9 @@ Status register_all() {
 
 TROUPE_PLUGIN(register_all)
 """
+
+
+PROMISES = ["rows", "same bits", "gradients", "split backward", "order of parts", "abandon", "memory"]
 
 
 class StageBench(Bench):
@@ -118,6 +173,35 @@ def what_cannot_be_is_found_before_a_job_begins(bench):
     expect("'makes-nothing' has no `make`" in bench.invalid("makes-nothing"), "a kind without `make`")
 
 
+def checked(bench, fault, module, *words, code=1):
+    """What `troupe check` says of a module's stage with this fault: its JSON, or what stands on stderr."""
+    done = subprocess.run([str(word) for word in (bench.binary, "check", *bench.words(bench.own), "--module", module, "--json", *words)],
+                          capture_output=True, text=True, timeout=120,
+                          env={**os.environ, "OWN_STAGE": "faulty", "OWN_FAULT": fault, "OMP_NUM_THREADS": "1"})
+    expect(done.returncode == code, f"{fault}: exit {done.returncode} instead of {code}\n{done.stdout[-1500:]}{done.stderr[-1500:]}")
+    return json.loads(done.stdout)["stages"] if done.stdout else done.stderr
+
+
+def a_check_names_the_promise_that_is_broken(bench):
+    for module in ("vision", "audio", "llm"):
+        stage, = checked(bench, "none", module, code=0)
+        expect(stage["kept"] == PROMISES and not stage["breaches"], f"{module}: {stage}")
+    for fault, module, broken, found in (
+            ("leak", "llm", "memory", "bytes for good"), ("wrong-gradient", "llm", "gradients", "along a direction"),
+            ("wrong-gradient", "vision", "gradients", "of vision."), ("random", "llm", "same bits", "differs by"),
+            ("forgets", "vision", "same bits", "a second round differs"), ("by-order", "llm", "order of parts", "differs by"),
+            ("no-weights", "llm", "split backward", "differs by"), ("short-rows", "vision", "rows", "instead of"),
+            ("holds-on", "llm", "abandon", "bytes count as held"),
+            ("throws-backward", "llm", "rows", "backward of microbatch 1: throws: too tired")):
+        stage, = checked(bench, fault, module)
+        said = [breach["found"] for breach in stage["breaches"] if breach["promise"] == broken]
+        expect(any(found in words for words in said) and broken not in stage["kept"], f"{fault} of {module}: {stage}")
+    said = checked(bench, "endless", "llm", "--timeout", "2")
+    expect("llm 0-3: rows: no answer within 2 s" in said and "--timeout" in said, said)
+    said = bench.said("check", *bench.words(), "--module", "visoin")
+    expect("no module 'visoin'" in said, said)
+
+
 def a_new_stage_passes_its_own_test_under_its_own_name(bench):
     folder = bench.folder / "mine"
     said = ran([bench.binary, "new", "stage", "mine", "--dir", folder])
@@ -129,6 +213,7 @@ def a_new_stage_passes_its_own_test_under_its_own_name(bench):
 
 CASES = [the_example_survives_a_killed_node_and_a_restart_and_equals_its_reference, the_example_names_what_is_no_number,
          a_kind_gets_the_stages_of_its_families_alone, faulty_kinds_are_named, what_cannot_be_is_found_before_a_job_begins,
+         a_check_names_the_promise_that_is_broken,
          a_new_stage_passes_its_own_test_under_its_own_name]
 
 if __name__ == "__main__":

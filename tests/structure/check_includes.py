@@ -56,6 +56,7 @@ ROOMS = {
         "layout": ["iteration", "setup", "state", "profiling"],
         "run": ["iteration", "profiling"],
         "reference": ["iteration", "setup", "execution", "profiling", "layout", "run"],
+        "contract": ["iteration", "setup", "state", "execution"],
     },
     "actors": {
         "link": [],

@@ -1,0 +1,160 @@
+// `troupe check`: whether the layers of a job's model keep what stages promise.
+
+#include <ATen/Parallel.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <future>
+#include <iomanip>
+#include <iostream>
+#include <memory>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "app/commands.hpp"
+#include "app/read_limits.hpp"
+#include "app/stalled_read.hpp"
+#include "app/terminal.hpp"
+#include "app/text_table.hpp"
+#include "engine/contract/contract.hpp"
+#include "runtime/job/load_job.hpp"
+
+namespace troupe::app {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Verdicts = Result<std::vector<engine::StageVerdict>>;
+
+struct Options {
+  JobArguments job;
+  engine::ContractOptions contract;
+  double timeout_s = 60;
+  bool json = false;
+};
+
+/// What runs now, and since when.
+struct Under {
+  std::mutex mutex;
+  std::string stage, promise;
+  std::chrono::steady_clock::time_point since = std::chrono::steady_clock::now();
+};
+
+Json json_of(const std::vector<engine::StageVerdict>& verdicts) {
+  Json list = Json::array();
+  for (const auto& verdict : verdicts) {
+    Json breaches = Json::array();
+    for (const auto& breach : verdict.breaches)
+      breaches.push_back(
+          {{"promise", breach.promise}, {"found", breach.found}, {"fix", breach.fix}});
+    list.push_back({{"stage", verdict.stage},
+                    {"kept", verdict.kept},
+                    {"breaches", breaches},
+                    {"seconds", verdict.seconds}});
+  }
+  return {{"stages", list}};
+}
+
+std::string tenths(double value) {
+  std::ostringstream text;
+  text << std::fixed << std::setprecision(1) << value;
+  return text.str();
+}
+
+std::string joined(const std::vector<std::string>& words) {
+  std::string text;
+  for (const auto& word : words) text += (text.empty() ? "" : ", ") + word;
+  return text;
+}
+
+int show(const std::vector<engine::StageVerdict>& verdicts, bool json) {
+  bool all_kept = true;
+  for (const auto& verdict : verdicts) all_kept &= verdict.breaches.empty();
+  if (json) {
+    std::cout << json_of(verdicts).dump(2) << '\n';
+    return all_kept ? kDone : kFailed;
+  }
+  std::vector<std::vector<std::string>> rows{{"stage", "seconds", "promises kept"}};
+  for (const auto& verdict : verdicts)
+    rows.push_back({verdict.stage, tenths(verdict.seconds), joined(verdict.kept)});
+  print_table(rows, {0, 2}, 2);
+  for (const auto& verdict : verdicts)
+    for (const auto& breach : verdict.breaches)
+      std::cout << verdict.stage << ": " << breach.promise << ": " << breach.found
+                << "\n  fix: look at " << breach.fix << '\n';
+  std::cout << (all_kept ? "All promises are kept.\n" : "Not all promises are kept.\n");
+  return all_kept ? kDone : kFailed;
+}
+
+std::string seconds_text(double seconds) {
+  std::ostringstream text;
+  text << seconds << " s";
+  return text.str();
+}
+
+/// A call that never returns keeps its thread, and with it the process: what was found is told, and
+/// the process ends at once.
+[[noreturn]] void give_up(const Under& under, double timeout_s) {
+  const int code =
+      report({Errc::timed_out, under.promise + ": no answer within " + seconds_text(timeout_s),
+              under.stage.empty() ? "the data" : under.stage,
+              "end the call, or allow more time with --timeout"});
+  std::cout.flush();
+  std::cerr.flush();
+  _exit(code);
+}
+
+int check(const Options& options) {
+  auto reading = read_job_in_time(options.job.file, options.job.all());
+  if (!reading.ok()) return report(reading.problems.front());
+  const EndOnStalledRead reads(reading.loaded.job.data.read_timeout_s);
+  const auto under = std::make_shared<Under>();
+  auto contract = options.contract;
+  contract.on_begin = [under](const std::string& stage, const std::string& promise) {
+    const std::lock_guard lock(under->mutex);
+    under->stage = stage;
+    under->promise = promise;
+    under->since = std::chrono::steady_clock::now();
+  };
+  std::promise<Verdicts> verdicts;
+  auto found = verdicts.get_future();
+  std::thread([job = reading.loaded.job, contract, verdicts = std::move(verdicts)]() mutable {
+    at::set_num_threads(job.cluster.threads_per_device);  // Bits follow it.
+    verdicts.set_value(engine::check_contract(job, contract));
+  }).detach();
+  while (found.wait_for(std::chrono::milliseconds(50)) != std::future_status::ready) {
+    const std::lock_guard lock(under->mutex);
+    const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - under->since;
+    if (waited.count() > options.timeout_s) give_up(*under, options.timeout_s);
+  }
+  const Verdicts all = found.get();
+  return all.ok() ? show(all.value(), options.json) : report(all.error());
+}
+
+}  // namespace
+
+void add_check(Commands& commands) {
+  auto options = std::make_shared<Options>();
+  auto* command = commands.add(
+      "check", "Hold a model's layers against what stages promise: gradients, bits, memory",
+      [options] { return check(*options); });
+  options->job.add_to(*command);
+  command->add_option("--module", options->contract.module, "The stage of this module alone");
+  command
+      ->add_option("--samples", options->contract.samples,
+                   "Samples of the job's data that are taken, the shortest (default: 4)")
+      ->check(CLI::Range(2, 64));
+  command
+      ->add_option("--timeout", options->timeout_s,
+                   "Seconds that one promise of a stage may take (default: 60)")
+      ->check(CLI::Range(0.1, 1e6));
+  command->add_flag("--json", options->json, "What was found, for programs");
+}
+
+}  // namespace troupe::app

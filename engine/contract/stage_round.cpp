@@ -1,0 +1,226 @@
+#include "engine/contract/stage_round.hpp"
+
+#include <ATen/ops/equal.h>
+#include <ATen/ops/isfinite.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "runtime/vocabulary/user_code.hpp"
+
+namespace troupe::engine {
+
+namespace {
+
+PartKey part_of(const MessageEnd& end) { return {end.microbatch, end.part}; }
+
+class Round {
+ public:
+  Round(StageProgram& stage, const ParallelPlan& plan, const IterationPlan& iteration, StageId id,
+        const StageRows& inputs, const RoundOptions& options)
+      : stage_(stage),
+        plan_(plan),
+        iteration_(iteration),
+        id_(id),
+        inputs_(inputs),
+        options_(options),
+        traffic_(traffic_of(plan, iteration, id)) {}
+
+  Result<StageOutcome> run(const SampleStore& samples) {
+    if (auto begun = call("begin", {}, [&] { return stage_.begin(iteration_, samples); });
+        !begun.ok())
+      return begun.error();
+    for (const PartKey& part : traffic_.parts)
+      if (auto done = forward(part); !done.ok()) return done.error();
+    if (!options_.is_forward_only) {
+      auto order = traffic_.parts;
+      if (options_.is_last_first) std::reverse(order.begin(), order.end());
+      for (const PartKey& part : order)
+        if (auto done = backward(part); !done.ok()) return done.error();
+      for (const PartKey& part : owed_)
+        if (auto done = call("backward_weight", part, [&] { return stage_.backward_weight(part); });
+            !done.ok())
+          return done.error();
+    }
+    return finish();
+  }
+
+ private:
+  template <class Call>
+  auto call(const char* name, const PartKey& part, Call&& work) -> decltype(work()) {
+    auto made = call_guarded(Errc::internal, std::forward<Call>(work));
+    if (made.ok()) return made;
+    Error error = std::move(made).error();
+    error.message =
+        std::string(name) +
+        (part.microbatch.valid() ? " of microbatch " + std::to_string(part.microbatch.value) : "") +
+        ": " + error.message;
+    return error;
+  }
+
+  Status forward(const PartKey& part) {
+    for (const MessageId id : traffic_.incoming[part])
+      // A leaf of its own: the stage may let it collect its gradient.
+      stage_.accept_rows(id, inputs_.rows.at(id).detach().clone());
+    if (auto done = call("forward", part, [&] { return stage_.forward(part); }); !done.ok())
+      return done;
+    for (const MessageId id : traffic_.outgoing[part]) {
+      auto rows = call("rows_for", part, [&] { return stage_.rows_for(id); });
+      if (auto good = taken(rows, id, "rows"); !good.ok()) return good;
+      outcome_.sent.rows[id] = rows.value().clone();
+    }
+    return Done{};
+  }
+
+  Status backward(const PartKey& part) {
+    const bool is_owner = has_backward(part);
+    if (!is_owner) return Done{};
+    for (const MessageId id : traffic_.outgoing[part])
+      if (iteration_.at(id).has_backward)
+        stage_.accept_gradient(id, inputs_.gradients.at(id).clone());
+    const auto done =
+        options_.is_split && trains()
+            ? call("backward_input", part, [&] { return stage_.backward_input(part); })
+            : call("backward", part, [&] { return stage_.backward(part); });
+    if (!done.ok()) return done;
+    if (options_.is_split && trains()) owed_.push_back(part);
+    for (const MessageId id : traffic_.incoming[part]) {
+      if (!iteration_.at(id).has_backward) continue;
+      auto gradient = call("gradient_for", part, [&] { return stage_.gradient_for(id); });
+      if (auto good = taken(gradient, id, "the gradient of rows"); !good.ok()) return good;
+      outcome_.sent.gradients[id] = gradient.value().clone();
+    }
+    return Done{};
+  }
+
+  /// The lists of plans have a backward only where it has something to do.
+  bool has_backward(const PartKey& part) const {
+    for (const auto& list : iteration_.actions)
+      for (const Action& action : list)
+        if (action.stage == id_ && action.microbatch == part.microbatch &&
+            action.part == part.part &&
+            (action.kind == ActionKind::backward || action.kind == ActionKind::backward_input))
+          return true;
+    return false;
+  }
+
+  bool trains() const {
+    return std::ranges::any_of(plan_.groups, [&](const ParameterGroup& group) {
+      return std::ranges::any_of(group.uses,
+                                 [&](const ParameterUse& use) { return use.stage == id_; });
+    });
+  }
+
+  Status taken(const Result<at::Tensor>& values, MessageId id, const std::string& what) const {
+    if (!values.ok()) return values.error();
+    const Message& message = iteration_.at(id);
+    const at::Tensor& tensor = values.value();
+    const std::vector<std::int64_t> wanted{message.rows, message.width};
+    if (tensor.sizes() != at::IntArrayRef(wanted)) {
+      std::string sizes;
+      for (const auto size : tensor.sizes())
+        sizes += (sizes.empty() ? "" : " x ") + std::to_string(size);
+      return Error{Errc::internal,
+                   what + " are " + sizes + " instead of " + std::to_string(wanted[0]) + " x " +
+                       std::to_string(wanted[1]),
+                   {},
+                   {}};
+    }
+    if (!at::isfinite(tensor).all().item<bool>())
+      return Error{Errc::internal, what + " hold numbers that are not finite", {}, {}};
+    return Done{};
+  }
+
+  Result<StageOutcome> finish() {
+    if (options_.is_forward_only) {
+      stage_.abandon();
+      outcome_.left = stage_.activations();
+      return std::move(outcome_);
+    }
+    for (const PartLoss& loss : stage_.losses()) {
+      outcome_.losses.push_back(loss.sum);
+      outcome_.loss += loss.sum / static_cast<double>(iteration_.trained_tokens);
+    }
+    for (const PartAuxiliary& added : stage_.auxiliary()) {
+      outcome_.losses.push_back(added.value);
+      outcome_.loss += added.value;
+    }
+    for (std::size_t g = 0; g < plan_.groups.size(); ++g)
+      for (const ParameterUse& use : plan_.groups[g].uses)
+        if (use.stage == id_)
+          outcome_.groups.push_back(stage_.state(GroupId{g}, use.layer).gradients().clone());
+    outcome_.left = stage_.activations();
+    return std::move(outcome_);
+  }
+
+  StageProgram& stage_;
+  const ParallelPlan& plan_;
+  const IterationPlan& iteration_;
+  StageId id_;
+  const StageRows& inputs_;
+  RoundOptions options_;
+  StageTraffic traffic_;
+  std::vector<PartKey> owed_;
+  StageOutcome outcome_;
+};
+
+/// All tensors of an outcome, in a fixed order.
+std::vector<at::Tensor> tensors_of(const StageOutcome& outcome) {
+  std::vector<at::Tensor> all = outcome.groups;
+  for (const auto& [id, rows] : outcome.sent.rows) all.push_back(rows);
+  for (const auto& [id, rows] : outcome.sent.gradients) all.push_back(rows);
+  return all;
+}
+
+}  // namespace
+
+StageTraffic traffic_of(const ParallelPlan& plan, const IterationPlan& iteration, StageId id) {
+  StageTraffic traffic;
+  const auto& microbatches = iteration.microbatches[plan.at(id).replica.index()];
+  for (std::size_t m = 0; m < microbatches.size(); ++m)
+    for (std::size_t p = 0; p < microbatches[m].parts.size(); ++p)
+      traffic.parts.push_back({MicrobatchId{m}, PartId{p}});
+  for (std::size_t i = 0; i < iteration.messages.size(); ++i) {
+    const Message& message = iteration.messages[i];
+    if (message.source.stage == id)
+      traffic.outgoing[part_of(message.source)].push_back(iteration.id_of(i));
+    if (message.destination.stage == id)
+      traffic.incoming[part_of(message.destination)].push_back(iteration.id_of(i));
+  }
+  return traffic;
+}
+
+Result<StageOutcome> run_round(StageProgram& stage, const ParallelPlan& plan,
+                               const IterationPlan& iteration, const SampleStore& samples,
+                               StageId id, const StageRows& inputs, const RoundOptions& options) {
+  return Round(stage, plan, iteration, id, inputs, options).run(samples);
+}
+
+bool same_bits(const StageOutcome& a, const StageOutcome& b) {
+  const auto ours = tensors_of(a), theirs = tensors_of(b);
+  return a.losses == b.losses &&
+         std::ranges::equal(ours, theirs, [](const at::Tensor& x, const at::Tensor& y) {
+           return x.sizes() == y.sizes() && at::equal(x, y);
+         });
+}
+
+double difference(const StageOutcome& a, const StageOutcome& b) {
+  const auto ours = tensors_of(a), theirs = tensors_of(b);
+  const auto largest_in = [](const at::Tensor& tensor) {
+    return tensor.numel() == 0 ? 0 : tensor.abs().max().item<double>();
+  };
+  double of_all = 0, largest = 0;
+  for (const at::Tensor& tensor : ours) of_all = std::max(of_all, largest_in(tensor));
+  for (std::size_t i = 0; i < std::min(ours.size(), theirs.size()); ++i) {
+    const double scale = std::max({largest_in(ours[i]), 1e-6 * of_all, 1e-300});
+    largest = std::max(largest, largest_in(ours[i].sub(theirs[i])) / scale);
+  }
+  for (std::size_t i = 0; i < std::min(a.losses.size(), b.losses.size()); ++i)
+    largest = std::max(
+        largest, std::abs(a.losses[i] - b.losses[i]) / std::max(std::abs(a.losses[i]), 1e-300));
+  return largest;
+}
+
+}  // namespace troupe::engine

@@ -1,0 +1,68 @@
+// One stage by itself: a round of forwards and backwards on rows and gradients that were recorded,
+// as its executor would run them.
+//
+// Single owner; calls code of the user's, whose exceptions are errors here.
+
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "engine/execution/sample_store.hpp"
+#include "engine/execution/stage_program.hpp"
+#include "runtime/vocabulary/iteration_plan.hpp"
+#include "runtime/vocabulary/parallel_plan.hpp"
+
+namespace troupe::engine {
+
+/// What comes to a stage and what it gives, by message; of its groups the gradients.
+struct StageRows {
+  std::map<MessageId, at::Tensor> rows;       ///< [rows, width].
+  std::map<MessageId, at::Tensor> gradients;  ///< Of the same.
+};
+
+/// What a round made.
+struct StageOutcome {
+  StageRows sent;
+  std::vector<at::Tensor> groups;  ///< Flat, in the order of the plan's groups and uses.
+  std::vector<double> losses;      ///< Of parts, then what layers add.
+  Bytes left;                      ///< `activations()` at the end.
+
+  /// Sum of the losses as the step has it.
+  double loss = 0;
+};
+
+/// How a round runs.
+struct RoundOptions {
+  bool is_split = false;         ///< Input gradients first, weight gradients at the end.
+  bool is_last_first = false;    ///< Backwards from the last part on.
+  bool is_forward_only = false;  ///< Ends without a backward, by `abandon`.
+};
+
+/// The messages that end or begin at a stage, and the parts that it has, in order.
+struct StageTraffic {
+  std::vector<PartKey> parts;
+  std::map<PartKey, std::vector<MessageId>> incoming, outgoing;
+};
+StageTraffic traffic_of(const ParallelPlan& plan, const IterationPlan& iteration, StageId id);
+
+/// Runs a round. `inputs`: rows of all incoming messages, gradients of all outgoing ones that have
+/// a backward.
+///
+/// Errors: what the stage says or throws, with the call and the part (`forward of microbatch 1`);
+/// internal: rows of another size than the message's, or numbers that are not finite.
+Result<StageOutcome> run_round(StageProgram& stage, const ParallelPlan& plan,
+                               const IterationPlan& iteration, const SampleStore& samples,
+                               StageId id, const StageRows& inputs, const RoundOptions& options);
+
+/// Whether they are equal to the bit, place by place.
+bool same_bits(const StageOutcome& a, const StageOutcome& b);
+
+/// Largest difference over the largest value of the same tensor of `a` (of a small one: over a
+/// millionth of the largest value of all).
+double difference(const StageOutcome& a, const StageOutcome& b);
+
+}  // namespace troupe::engine
