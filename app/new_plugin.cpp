@@ -56,7 +56,7 @@ const Example kFamily{"family",
                       kFamilyJob,
                       kFamilyTest,
                       "a vision encoder with learned queries",
-                      "and holds two stages against one process",
+                      "checks its layers, and holds two stages against one process",
                       is_family};
 const Example kPolicy{"policy",
                       "snake",

@@ -9,6 +9,7 @@ cd "$(dirname "$0")"
 cmake -S . -B build -DCMAKE_PREFIX_PATH="$prefix"
 cmake --build build
 [ -e data ] || "$prefix/bin/troupe" data make data --uneven --samples 200
+"$prefix/bin/troupe" check job.toml    # The layers by themselves: gradients, bits, memory.
 short=(train.steps=8 train.dtype=fp64)
 "$prefix/bin/troupe" train job.toml "${short[@]}" job.run_dir=build/staged --fresh
 "$prefix/bin/troupe" train job.toml "${short[@]}" job.run_dir=build/reference --reference --fresh
