@@ -55,6 +55,7 @@ set(TROUPE_PLUGIN_HEADERS
   runtime/vocabulary/family_config.hpp
   runtime/vocabulary/iteration_plan.hpp
   runtime/vocabulary/layer_work.hpp
+  runtime/vocabulary/logit_chunks.hpp
   runtime/vocabulary/media_input.hpp
   runtime/vocabulary/model_config.hpp
   runtime/vocabulary/model_graph.hpp

@@ -3,11 +3,11 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/log_softmax.h>
 #include <ATen/ops/tensor.h>
-#include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "kernels/device_copies.hpp"
 #include "kernels/gpu/tensors.hpp"
+#include "kernels/loss_rows.hpp"
 
 namespace troupe::kernels {
 
@@ -18,46 +18,15 @@ using torch::autograd::variable_list;
 
 constexpr std::int64_t kIgnored = -100;
 
-// A sum for each sample's rows; samples without any have 0.
-at::Tensor sums_of(const at::Tensor& losses, const std::vector<std::int64_t>& counts) {
-  auto sums = at::zeros({static_cast<std::int64_t>(counts.size())}, losses.options());
-  std::int64_t begin = 0;
-  for (std::size_t sample = 0; sample < counts.size(); begin += counts[sample++])
-    if (counts[sample] > 0)
-      sums[static_cast<std::int64_t>(sample)] = losses.narrow(0, begin, counts[sample]).sum();
-  return sums;
-}
-
-// The gradient of each row's loss, in its type.
-at::Tensor by_row(const at::Tensor& d_sums, const std::vector<std::int64_t>& counts,
-                  std::int64_t rows, at::ScalarType type) {
-  const auto repeats = to_device(at::tensor(counts), d_sums.device());
-  return d_sums.repeat_interleave(repeats, 0, rows).to(type);
-}
-
 // Keeps logits and a number per row, where LibTorch's operators keep log probabilities in fp32.
 struct CrossEntropyOnGpu : torch::autograd::Function<CrossEntropyOnGpu> {
-  static gpu::LogitRows describe(const at::Tensor& logits, const at::Tensor& targets,
-                                 const at::Tensor& log_total) {
-    return {gpu::element_of(logits),
-            logits.size(0),
-            logits.size(1),
-            logits.const_data_ptr(),
-            targets.const_data_ptr<std::int64_t>(),
-            log_total.mutable_data_ptr()};
-  }
-
   static at::Tensor forward(AutogradContext* context, const at::Tensor& given,
                             const at::Tensor& targets, const std::vector<std::int64_t>& counts) {
     const auto logits = given.contiguous();
-    const auto options = logits.options().dtype(gpu::wide_type(logits));
-    const auto log_total = at::empty({logits.size(0)}, options);
-    const auto losses = at::empty({logits.size(0)}, options);
-    gpu::cross_entropy(describe(logits, targets, log_total), losses.mutable_data_ptr(),
-                       gpu::Place(logits).stream);
-    context->save_for_backward({logits, targets, log_total});
+    const auto rows = loss_rows(logits, targets);
+    context->save_for_backward({logits, targets, rows.log_total});
     context->saved_data["counts"] = counts;
-    return sums_of(losses, counts);
+    return sums_of(rows.losses, counts);
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
@@ -66,8 +35,7 @@ struct CrossEntropyOnGpu : torch::autograd::Function<CrossEntropyOnGpu> {
     const auto d_losses = by_row(gradients[0], context->saved_data["counts"].toIntVector(),
                                  logits.size(0), log_total.scalar_type());
     const auto d_logits = at::empty(logits.sizes(), logits.options());
-    gpu::cross_entropy_backward(describe(logits, targets, log_total), d_losses.const_data_ptr(),
-                                d_logits.mutable_data_ptr(), gpu::Place(logits).stream);
+    logit_gradients(logits, targets, log_total, d_losses, d_logits);
     return {d_logits, {}, {}};
   }
 };
@@ -141,10 +109,7 @@ NextTokenTargets next_token_targets(const at::Tensor& labels,
 
 at::Tensor cross_entropy_sums(const at::Tensor& logits, const at::Tensor& targets,
                               const std::vector<std::int64_t>& counts) {
-  TORCH_CHECK_VALUE(targets.dim() == 1 && targets.size(0) == logits.size(0) &&
-                        targets.device() == logits.device(),
-                    "there are ", targets.numel(), " targets on ", targets.device(), " for ",
-                    logits.size(0), " rows of logits on ", logits.device());
+  check_targets(targets, logits);
   if (gpu::takes(logits) && logits.size(0) > 0)
     return CrossEntropyOnGpu::apply(logits, targets.contiguous(), counts);
   return CrossEntropySums::apply(logits, targets, counts);

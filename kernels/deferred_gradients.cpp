@@ -38,6 +38,14 @@ DeferredGradients* current_deferred_gradients() {
   return holder ? holder->queue.get() : nullptr;
 }
 
+void accumulate_gradient(const at::Tensor& leaf, at::Tensor gradient) {
+  auto& total = leaf.mutable_grad();
+  if (total.defined())
+    total.add_(gradient);
+  else
+    total = std::move(gradient);
+}
+
 void DeferredGradients::run() {
   // Work is released one by one, so that memory falls while the queue is worked off.
   for (auto& work : std::exchange(work_, {})) std::exchange(work, nullptr)();

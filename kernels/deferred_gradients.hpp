@@ -6,6 +6,8 @@
 
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -47,5 +49,9 @@ class DeferWeightGradients {
 
 /// The queue of the innermost guard on this thread, or nullptr: compute weight gradients now.
 DeferredGradients* current_deferred_gradients();
+
+/// Adds to a leaf's gradient as autograd's own accumulation does: the first one is kept, later ones
+/// are added to it.
+void accumulate_gradient(const at::Tensor& leaf, at::Tensor gradient);
 
 }  // namespace troupe::kernels

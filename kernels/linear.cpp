@@ -23,15 +23,6 @@ at::Tensor weight_gradient(const at::Tensor& gradient, const at::Tensor& rows,
   return weight.dim() == 2 ? product : product.view(weight.sizes());
 }
 
-// What autograd's own accumulation does: the first gradient is kept, later ones are added to it.
-void accumulate(const at::Tensor& leaf, at::Tensor gradient) {
-  auto& total = leaf.mutable_grad();
-  if (total.defined())
-    total.add_(gradient);
-  else
-    total = std::move(gradient);
-}
-
 // Autograd does not take undefined tensors as arguments.
 std::optional<at::Tensor> optional(const at::Tensor& tensor) {
   return tensor.defined() ? std::optional(tensor) : std::nullopt;
@@ -58,8 +49,8 @@ struct Linear : torch::autograd::Function<Linear> {
       if (for_weight || for_bias)
         queue->add([=] {
           const at::NoGradGuard no_grad;
-          if (for_weight) accumulate(weight, weight_gradient(gradient, rows, weight));
-          if (for_bias) accumulate(bias, gradient.sum(0));
+          if (for_weight) accumulate_gradient(weight, weight_gradient(gradient, rows, weight));
+          if (for_bias) accumulate_gradient(bias, gradient.sum(0));
         });
       return results;
     }

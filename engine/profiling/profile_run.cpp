@@ -57,6 +57,10 @@ std::string work_text(const LayerWork& work) {
   if (const auto& attention = work.attention)
     text += " " + std::to_string(attention->heads) + " " + std::to_string(attention->kv_heads) +
             (attention->causal ? " causal" : "") + (attention->by_modality ? " by modality" : "");
+  // A profile of logits cut otherwise, or kept whole, is one of other bytes and times.
+  if (work.logits > 0)
+    text += " chunks " + std::to_string(LogitChunks{}.bytes) + " " +
+            std::to_string(LogitChunks{}.least);
   return text;
 }
 

@@ -147,19 +147,36 @@ class ShardBench {
     return passes_of([&] { return kernels::linear(input, weight); }, {input, weight});
   }
 
+  static double exchanged(double all, double before, double after) {
+    return std::max(after, all - before + after);
+  }
+
+  /// A head of logits in chunks, none of which is kept: the products of `LayerWork::logits`.
+  void split_chunks(std::int64_t rows, std::int64_t chunks, PartCost& cost) {
+    PartCost whole, shard;
+    const auto at_once = (rows + chunks - 1) / chunks;
+    for (const auto& m : matrices_) {
+      add(whole, product(at_once, m.out, m.in), static_cast<double>(chunks));
+      add(shard, product(at_once, m.shard_out, m.shard_in), static_cast<double>(chunks));
+    }
+    cost.forward_ms = exchanged(cost.forward_ms, whole.forward_ms + whole.input_grad_ms,
+                                shard.forward_ms + shard.input_grad_ms);
+    cost.weight_grad_ms = exchanged(cost.weight_grad_ms, whole.forward_ms + whole.weight_grad_ms,
+                                    shard.forward_ms + shard.weight_grad_ms);
+  }
+
   void split_linear(TokenCount tokens, PartCost& cost) {
     if (matrices_.empty()) return;
     PartCost whole, shard;
     const auto rows = rows_of(tokens);
+    const auto chunks = work_.logit_chunks(static_cast<double>(rows), element_bytes_);
+    if (chunks > 1) return split_chunks(rows, chunks, cost);
     double apart = 0;  // Bytes of outputs that the devices keep apart.
     for (const auto& m : matrices_) {
       add(whole, product(rows, m.out, m.in));
       add(shard, product(rows, m.shard_out, m.shard_in));
       apart += static_cast<double>(rows * (m.out - m.shard_out)) * element_bytes_;
     }
-    const auto exchanged = [](double all, double before, double after) {
-      return std::max(after, all - before + after);
-    };
     cost.forward_ms = exchanged(cost.forward_ms, whole.forward_ms, shard.forward_ms);
     cost.input_grad_ms = exchanged(cost.input_grad_ms, whole.input_grad_ms, shard.input_grad_ms);
     cost.weight_grad_ms =

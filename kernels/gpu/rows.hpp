@@ -65,6 +65,8 @@ struct LogitRows {
 };
 void cross_entropy(const LogitRows& rows, void* losses, Stream stream);
 /// d_logits = (softmax - one at the target) * d_losses, in the logits' type; it may be the logits.
+/// These may be some columns of those that `log_total` is of: targets count from the first of them,
+/// and one outside [0, width) is none of these.
 void cross_entropy_backward(const LogitRows& rows, const void* d_losses, void* d_logits,
                             Stream stream);
 

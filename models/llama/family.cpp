@@ -101,12 +101,13 @@ std::vector<LayerWork> works(const ModuleConfig& module, const Widths&) {
   first.used_weights = 0;  // A look-up multiplies nothing.
   const AttentionShape attention{c.num_attention_heads, c.num_key_value_heads, c.head_width(),
                                  /*causal=*/true, module.attention == AttentionRule::modality};
-  return surrounded(
-      std::move(first),
-      block_work(name + ".block", c.hidden_size, attention, c.intermediate_size,
-                 /*gated=*/true),
-      c.num_hidden_layers,
-      dense_work(name + ".head", vocabulary, c.hidden_size, double(c.vocab_size) + c.hidden_size));
+  // Rows that were chosen, and the norm of them.
+  LayerWork head = dense_work(name + ".head", vocabulary, c.hidden_size, 2.0 * c.hidden_size);
+  head.logits = c.vocab_size;
+  return surrounded(std::move(first),
+                    block_work(name + ".block", c.hidden_size, attention, c.intermediate_size,
+                               /*gated=*/true),
+                    c.num_hidden_layers, std::move(head));
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "kernels/linear.hpp"
 #include "kernels/norms.hpp"
 #include "kernels/packed_attention.hpp"
+#include "kernels/projected_cross_entropy.hpp"
 #include "kernels/token_embedding.hpp"
 #include "models/batch_cache.hpp"
 #include "models/built_in_layers.hpp"
@@ -100,15 +101,19 @@ class Head : public ParameterLayer {
   at::Tensor forward(const at::Tensor& rows, const PackedBatch& batch) override {
     const auto next = kernels::next_token_targets(batch.labels, batch.segments);
     const auto chosen = kernels::select_rows(rows, kernels::to_device(next.rows, rows.device()));
-    return kernels::cross_entropy_sums(
-        logits(chosen), kernels::to_device(next.targets, rows.device()), next.counts);
+    return kernels::projected_cross_entropy(
+        normed(chosen), (*this)[1], kernels::to_device(next.targets, rows.device()), next.counts);
   }
 
   at::Tensor logits(const at::Tensor& rows) const {
-    return kernels::linear(kernels::rms_norm(rows, (*this)[0], eps_), (*this)[1]);
+    return kernels::linear(normed(rows), (*this)[1]);
   }
 
  private:
+  at::Tensor normed(const at::Tensor& rows) const {
+    return kernels::rms_norm(rows, (*this)[0], eps_);
+  }
+
   double eps_;
 };
 

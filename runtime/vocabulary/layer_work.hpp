@@ -4,9 +4,13 @@
 
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <string>
+
+#include "runtime/vocabulary/logit_chunks.hpp"
 
 namespace troupe {
 
@@ -35,6 +39,10 @@ struct LayerWork {
   std::int64_t width = 0;          ///< Columns of its rows, for collectives.
   double activation_elements = 0;  ///< Kept per row until the backward.
   std::int64_t joined_rows = 1;    ///< Rows that become one before its matrices see them.
+  /// Of a head: the vocabulary. Where all rows fit into one chunk (`LogitChunks`), so many elements
+  /// are kept per row besides. Else none are, but a row of `width`: the input gradient, a product
+  /// of the forward then; and the product of the forward is computed again for the weight gradient.
+  std::int64_t logits = 0;
 
   /// Forward flops per pair of rows that attend: scores and values take 2 each per column.
   double attention_flops() const {
@@ -44,6 +52,15 @@ struct LayerWork {
   /// (`seen_pairs` counts what media change).
   double attention_pairs(double length) const {
     return attention && attention->causal ? length * (length + 1) / 2 : length * length;
+  }
+  /// Into how many chunks a head cuts the logits of so many rows, of which a device has
+  /// `logits` / `tp`; 1 for other layers. rows >= 0.
+  std::int64_t logit_chunks(double rows, double element_bytes, std::int32_t tp = 1) const {
+    if (logits == 0) return 1;
+    const auto count = std::max<std::int64_t>(1, static_cast<std::int64_t>(std::ceil(rows)));
+    const auto at_once = LogitChunks{}.at_once(std::max<std::int64_t>(1, logits / tp),
+                                               static_cast<std::int64_t>(element_bytes));
+    return (count + at_once - 1) / at_once;
   }
 };
 

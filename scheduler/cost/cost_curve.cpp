@@ -126,12 +126,24 @@ void record(FitError& error, double predicted, const CurvePoint& point, std::siz
 
 }  // namespace
 
-Result<CostCurve> CostCurve::fit(std::vector<CurvePoint> points) {
+CostCurve::CostCurve(std::vector<CurvePoint> points)
+    : coefficients_(non_negative_fit(points)), points_(std::move(points)) {}
+
+Result<CostCurve> CostCurve::fit(std::vector<CurvePoint> points, double breaks_behind) {
   if (auto status = check(points); !status.ok()) return status.error();
-  CostCurve curve;
-  curve.points_ = merged(std::move(points));
-  curve.coefficients_ = non_negative_fit(curve.points_);
+  points = merged(std::move(points));
+  const auto first = std::find_if(points.begin(), points.end(), [&](const CurvePoint& point) {
+    return point.tokens > breaks_behind;
+  });
+  if (first == points.begin() || first == points.end()) return CostCurve(std::move(points));
+  CostCurve curve(std::vector<CurvePoint>(points.begin(), first));
+  curve.above_ =
+      std::make_shared<const CostCurve>(CostCurve(std::vector<CurvePoint>(first, points.end())));
   return curve;
+}
+
+const CostCurve* CostCurve::above_break(double tokens) const {
+  return above_ && tokens >= above_->points_.front().tokens ? above_.get() : nullptr;
 }
 
 double CostCurve::quadratic_at(double tokens) const { return evaluate(coefficients_, tokens); }
@@ -143,6 +155,7 @@ bool CostCurve::is_poor(std::size_t point) const {
 
 double CostCurve::at(double tokens) const {
   if (!(tokens > 0)) return 0;
+  if (const auto* above = above_break(tokens)) return above->at(tokens);
   if (points_.empty()) return quadratic_at(tokens);
   const auto scaled_by = [&](std::size_t point) {
     const double fitted = quadratic_at(points_[point].tokens);
@@ -168,13 +181,16 @@ double CostCurve::at(double tokens) const {
 }
 
 double CostCurve::variable_at(double tokens) const {
+  if (const auto* above = above_break(tokens)) return above->variable_at(tokens);
   return tokens > 0 ? std::max(0.0, at(tokens) - coefficients_[2]) : 0;
 }
 
 FitError CostCurve::fit_error() const {
   FitError error;
   std::size_t count = 0;
-  for (const auto& point : points_) record(error, quadratic_at(point.tokens), point, count);
+  for (const CostCurve* piece = this; piece != nullptr; piece = piece->above_.get())
+    for (const auto& point : piece->points_)
+      record(error, piece->quadratic_at(point.tokens), point, count);
   if (count > 0) error.mean /= static_cast<double>(count);
   return error;
 }
@@ -182,15 +198,16 @@ FitError CostCurve::fit_error() const {
 FitError CostCurve::leave_one_out_error() const {
   FitError error;
   std::size_t count = 0;
-  if (points_.size() < 4) return error;
-  for (std::size_t left_out = 1; left_out + 1 < points_.size(); ++left_out) {
-    auto others = points_;
-    others.erase(others.begin() + static_cast<std::ptrdiff_t>(left_out));
-    // The points were checked when this curve was made, so the fit cannot fail.
-    const auto curve = fit(std::move(others));
-    record(error, curve.value().at(points_[left_out].tokens), points_[left_out], count);
+  for (const CostCurve* piece = this; piece != nullptr; piece = piece->above_.get()) {
+    if (piece->points_.size() < 4) continue;
+    for (std::size_t left_out = 1; left_out + 1 < piece->points_.size(); ++left_out) {
+      auto others = piece->points_;
+      others.erase(others.begin() + static_cast<std::ptrdiff_t>(left_out));
+      const auto& point = piece->points_[left_out];
+      record(error, CostCurve(std::move(others)).at(point.tokens), point, count);
+    }
   }
-  error.mean /= static_cast<double>(count);
+  if (count > 0) error.mean /= static_cast<double>(count);
   return error;
 }
 

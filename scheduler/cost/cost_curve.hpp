@@ -8,6 +8,8 @@
 #pragma once
 
 #include <array>
+#include <limits>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -36,6 +38,8 @@ class CostCurve {
   /// interpolated instead.
   static constexpr double kFitTolerance = 0.05;
 
+  static constexpr double kUnbroken = std::numeric_limits<double>::infinity();
+
   /// A curve that is 0 everywhere.
   CostCurve() = default;
 
@@ -44,9 +48,13 @@ class CostCurve {
   /// best fit among those. One point gives a line through the origin, two points a x^2-free fit.
   /// Points of equal tokens are averaged; order does not matter. Cost: O(points log points).
   ///
+  /// Points of more tokens than `breaks_behind` are of another way of computing: what is on one
+  /// side of the break tells nothing of the other, and between the last point below and the first
+  /// one above that of below goes on.
+  ///
   /// Errors:
   /// - invalid_argument: no point, tokens <= 0, or a value that is negative or not finite.
-  static Result<CostCurve> fit(std::vector<CurvePoint> points);
+  static Result<CostCurve> fit(std::vector<CurvePoint> points, double breaks_behind = kUnbroken);
 
   /// Value at `tokens` >= 0; 0 at 0 tokens (a stage with nothing to do does nothing). Between two
   /// points of which one is poorly fitted: linear interpolation. Outside of the measured range: the
@@ -56,6 +64,7 @@ class CostCurve {
   /// What the tokens add: `at` less what a launch costs however few tokens it has.
   double variable_at(double tokens) const;
 
+  /// Below a break, where there is one.
   const std::array<double, 3>& coefficients() const { return coefficients_; }
   const std::vector<CurvePoint>& points() const { return points_; }
 
@@ -66,11 +75,16 @@ class CostCurve {
   FitError leave_one_out_error() const;
 
  private:
+  explicit CostCurve(std::vector<CurvePoint> points);
+
+  /// The curve above the break, if `tokens` are.
+  const CostCurve* above_break(double tokens) const;
   double quadratic_at(double tokens) const;
   bool is_poor(std::size_t point) const;
 
-  std::array<double, 3> coefficients_{};  // a, b, c of a x^2 + b x + c.
-  std::vector<CurvePoint> points_;        // Ascending tokens, distinct.
+  std::array<double, 3> coefficients_{};    // a, b, c of a x^2 + b x + c.
+  std::vector<CurvePoint> points_;          // Ascending tokens, distinct.
+  std::shared_ptr<const CostCurve> above_;  // Behind the break; null: there is none.
 };
 
 }  // namespace troupe::scheduler

@@ -15,6 +15,19 @@ std::string shown(Parallelism parallelism) {
   return "tp " + std::to_string(parallelism.tp) + " cp " + std::to_string(parallelism.cp);
 }
 
+// The last size before a layer computes in another way, as a head does that cuts its logits into
+// chunks: what it keeps and the time of its input gradient both fall there, which they do for no
+// other reason; a single one may be a bad measurement.
+double break_of(std::vector<ProfilePoint> points) {
+  std::sort(points.begin(), points.end(),
+            [](const auto& a, const auto& b) { return a.tokens < b.tokens; });
+  const auto falls = std::adjacent_find(points.begin(), points.end(), [](auto& a, auto& b) {
+    return a.tokens < b.tokens && b.linear.activation_bytes < a.linear.activation_bytes &&
+           b.linear.input_grad_ms < a.linear.input_grad_ms;
+  });
+  return falls == points.end() ? CostCurve::kUnbroken : static_cast<double>(falls->tokens);
+}
+
 // Curves of one quantity; all-zero measurements (no attention) become the zero curve.
 Result<CostCurve> fit_quantity(const LayerProfile& profile, PartCost ProfilePoint::*part,
                                double PartCost::*quantity) {
@@ -25,7 +38,7 @@ Result<CostCurve> fit_quantity(const LayerProfile& profile, PartCost ProfilePoin
     any = any || points.back().value != 0;
   }
   if (!any && !points.empty()) return CostCurve{};
-  auto curve = CostCurve::fit(std::move(points));
+  auto curve = CostCurve::fit(std::move(points), break_of(profile.points));
   if (curve.ok()) return curve;
   Error error = curve.error();
   error.where = "profile of " + profile.kind + ", " + shown(profile.parallelism);

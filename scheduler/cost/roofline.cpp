@@ -20,18 +20,30 @@ class Roofline {
   ProfilePoint point(const LayerWork& work, TokenCount tokens, Parallelism parallelism) const {
     const double rows = static_cast<double>(tokens) / parallelism.cp;
     const double matrix_flops = 2 * work.used_weights / parallelism.tp * rows;
-    // Every pass reads the weights it uses, once, and reads and writes its rows.
-    const double read = std::min(work.weights, work.used_weights) / parallelism.tp;
-    const double traffic = element_ * (read + rows * work.activation_elements);
+    // Every pass reads the weights it uses, once a chunk, and reads and writes its rows.
+    const auto chunks = static_cast<double>(work.logit_chunks(rows, element_, parallelism.tp));
+    const double read = std::min(work.weights, work.used_weights) / parallelism.tp * chunks;
+    const auto logits = static_cast<double>(work.logits);
+    const double traffic = element_ * (read + rows * (work.activation_elements + logits));
     const double pass = std::max(matrix_flops / flops_per_ms_, traffic / bytes_per_ms_);
+    const double launches = launch_ms_ * chunks;
     const double collective = collective_ms(work, rows, parallelism);
     const double attention = work.attention_flops() *
                              work.attention_pairs(static_cast<double>(tokens)) / parallelism.cp /
                              parallelism.tp / flops_per_ms_;
     ProfilePoint made;
     made.tokens = tokens;
-    made.linear = {pass + collective + launch_ms_, pass + collective + launch_ms_,
-                   pass + launch_ms_, rows * work.activation_elements * element_ / parallelism.tp};
+    if (chunks > 1) {
+      // Logits are not kept: the input gradient is computed beside the loss, and only scaled later.
+      const double kept = work.activation_elements + static_cast<double>(work.width);
+      const double scaled = rows * 2 * static_cast<double>(work.width) * element_ / bytes_per_ms_;
+      made.linear = {2 * pass + collective + launches, scaled + collective + launch_ms_,
+                     2 * pass + launches, rows * kept * element_ / parallelism.tp};
+    } else {
+      made.linear = {pass + collective + launch_ms_, pass + collective + launch_ms_,
+                     pass + launch_ms_,
+                     rows * (work.activation_elements + logits) * element_ / parallelism.tp};
+    }
     // Backward of attention: gradients of both products, twice the forward; no weights.
     made.attention = {attention, 2 * attention, 0, 0};
     return made;

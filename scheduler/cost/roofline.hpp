@@ -27,7 +27,9 @@ struct RooflineOptions {
 /// Profiles of these kinds at token counts 64 .. 16384 and every (tp, cp) given whose tp divides
 /// the kind's heads. A tensor-parallel layer divides weights and attention by tp and adds two ring
 /// all-reduces of its rows each way; a context-parallel one divides tokens by cp and adds the
-/// exchange of keys and values.
+/// exchange of keys and values. A head whose logits are cut into chunks reads its weights once for
+/// each, computes the input gradient in the forward and its logits again before the weight
+/// gradient.
 std::vector<LayerProfile> computed_profiles(const std::vector<LayerWork>& works,
                                             const DeviceSpec& device,
                                             const std::vector<Parallelism>& parallelisms,

@@ -43,6 +43,7 @@ import parity_encoders
 import parity_exchange
 import parity_matrix
 import parity_rounding
+import parity_vocabulary
 from parity_auto import AUTO_NUMBERS, faults_of_numbers, write_profile
 from parity_data import UnevenData
 from parity_dealing import ALIKE, DAMAGED_LAYOUTS, faults_of_counts, faults_of_dropped, rows_by_llm, unevenness
@@ -97,6 +98,8 @@ CASES = {
     # It may give module groups numbers of replicas of their own.
     **{name: (overrides, "all", steps) for name, (overrides, steps, _) in AUTO_NUMBERS.items()},
     "bf16": (["train.dtype=bf16"], "all", 5),
+    # Logits of a microbatch are cut into chunks.
+    **{name: (overrides, "all", 3) for name, overrides in parity_vocabulary.CASES.items()},
     # Rows of media see their own picture or sound alone.
     **{f"modality-{name}": ([*MODALITY, *overrides], samples, steps)
        for name, (overrides, samples, steps) in {
@@ -435,6 +438,8 @@ def run_case(bench, name, steps):
     if name in AUTO_NUMBERS and (faults := faults_of_numbers(pipelined, AUTO_NUMBERS[name][2])):
         raise Failure("\n".join(faults))
     if name in parity_exchange.CASES and (faults := parity_exchange.faults_of_exchange(pipelined)):
+        raise Failure("\n".join(faults))
+    if name in parity_vocabulary.CASES and (faults := parity_vocabulary.faults_of_logits(pipelined)):
         raise Failure("\n".join(faults))
     changing = CHANGING[-1] in overrides
     check_audit(pipelined, steps, CHANGING_BATCH if changing else BATCH)

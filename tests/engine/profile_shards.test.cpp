@@ -101,6 +101,41 @@ TEST_CASE("collectives are modelled from the speed of the link", "[engine]") {
   CHECK(head.points.at(0).linear.input_grad_ms > 2);
 }
 
+TEST_CASE("a head in chunks keeps no logits measured or split", "[engine]") {
+  // 40,000 columns of 8 bytes: 256 rows are a chunk, 512 two.
+  auto job = tiny_job();
+  auto llm = job.modules[2].config.as<models::LlmConfig>();
+  llm.vocab_size = 40'000;
+  job.modules[2].config = llm;
+  const auto setup = prepare(job).value();
+  const auto head = kind_of(setup, "llm.head");
+  QuietWatch watch(machine_clocks(), 100);
+  auto bench = KindBench::create(setup, head, watch).value();
+  const auto measured = [&](TokenCount tokens) {
+    bench.begin(tokens);
+    do bench.forward();
+    while (bench.backward());
+    return bench.finish().point.linear;
+  };
+  // Kept of 512 rows: those that were chosen, their norm and their gradient, of 16 columns of 8
+  // bytes, and some numbers a row; of 256 rows their logits, 82 MB.
+  const auto whole = measured(256), chunked = measured(512);
+  CHECK(whole.activation_bytes > 256.0 * 40'000 * 8);
+  CHECK(chunked.activation_bytes < 512.0 * 8 * (3 * 16 + 16));
+  // The input gradient is computed beside the loss, and only scaled later.
+  CHECK(whole.input_grad_ms > 0.5 * whole.weight_grad_ms);
+  CHECK(chunked.input_grad_ms < 0.1 * chunked.weight_grad_ms);
+
+  auto all = nothing_at({512}, Bytes{100});
+  all.points[0].linear = {1e6, 5, 1e6, 1000};
+  const auto half = profile_shard(setup, head, all, {2, 1}, {0, 0}, watch).value();
+  const auto& linear = half.points.at(0).linear;
+  CHECK(linear.forward_ms < 1e6);
+  CHECK(linear.weight_grad_ms < 1e6);
+  CHECK(linear.input_grad_ms == 5);
+  CHECK(linear.activation_bytes == 1000);
+}
+
 TEST_CASE("context parallel rows are those of a device", "[engine]") {
   QuietWatch watch(machine_clocks(), 100);
   const auto setup = prepare(tiny_job()).value();

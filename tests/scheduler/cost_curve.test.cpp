@@ -73,6 +73,24 @@ TEST_CASE("leaving one point out tells how far a prediction can be off", "[sched
   CHECK(fitted({{1, 1}, {2, 2}, {3, 3}}).leave_one_out_error().worst == 0);
 }
 
+TEST_CASE("a curve that breaks tells nothing across the break", "[scheduler]") {
+  // 10 per token up to 400 tokens, from 500 on 2 per token and 100.
+  const std::vector<CurvePoint> points{{100, 1000}, {200, 2000},  {300, 3000},  {400, 4000},
+                                       {500, 1100}, {1000, 2100}, {2000, 4100}, {4000, 8100}};
+  const auto curve = CostCurve::fit(points, 400).value();
+  CHECK(curve.at(350) == Approx(3500));
+  CHECK(curve.at(450) == Approx(4500));
+  CHECK(curve.at(500) == Approx(1100));
+  CHECK(curve.at(8000) == Approx(16'100));
+  CHECK(curve.variable_at(1000) == Approx(2000));
+  CHECK(curve.fit_error().worst < 1e-9);
+  CHECK(curve.leave_one_out_error().worst < 1e-9);
+  CHECK(fitted(points).leave_one_out_error().worst > 0.5);
+  // Nothing on one side: no break.
+  CHECK(CostCurve::fit({{100, 1000}, {200, 2000}}, 50).value().at(150) == Approx(1500));
+  CHECK(CostCurve::fit({{100, 1000}, {200, 2000}}, 200).value().at(300) == Approx(3000));
+}
+
 TEST_CASE("bad points are refused with the reason", "[scheduler][errors]") {
   CHECK(CostCurve::fit({}).error().code == Errc::invalid_argument);
   CHECK_THAT(CostCurve::fit({{0, 1}}).error().message, ContainsSubstring("expected > 0"));

@@ -124,6 +124,31 @@ TEST_CASE("the error of a kind is that of its worst curve, and names it", "[sche
   CHECK(error().left_out.worst < 1e-6);
 }
 
+TEST_CASE("all curves of a kind break where it computes in another way", "[scheduler]") {
+  // As a head whose logits are kept up to 64 tokens, and cut into chunks above: bytes fall, the
+  // forward takes twice as long, the input gradient nothing.
+  Profile profile{"test",
+                  {{"v.0", "block"}, {"p.0", "block"}, {"llm.0", "block"}, {"llm.1", "head"}},
+                  {block("block", {1, 1}, 1), block("head", {1, 1}, 1)}};
+  auto& points = profile.profiles.back().points;
+  for (auto& point : points) point.attention = {};
+  for (std::size_t i = 2; i < 4; ++i) {
+    points[i].linear.forward_ms *= 2;
+    points[i].linear.input_grad_ms = 0;
+    points[i].linear.activation_bytes /= 100;
+  }
+  std::swap(points[0], points[3]);  // In any order.
+  const auto model = CostModel::create(small_model(), profile).value();
+  const auto at = [&](TokenCount tokens) { return model.cost({ModuleId{2}, 1}, tokens).value(); };
+  CHECK(at(32).forward_ms == Approx(0.32));
+  CHECK(at(128).forward_ms == Approx(1.28));
+  CHECK(at(128).input_grad_ms == Approx(1.28));
+  CHECK(at(128).activations == Bytes{512});
+  CHECK(at(512).forward_ms == Approx(10.24));
+  CHECK(at(512).input_grad_ms == 0);
+  CHECK(at(500).activations == Bytes{20});
+}
+
 TEST_CASE("errors name the modules that have the kind, and its degrees", "[scheduler]") {
   auto profile = small_profile();
   profile.layers[0].kind = "other";

@@ -38,6 +38,20 @@ TEST_CASE("the work of an 8B llm follows from its widths", "[scheduler]") {
   CHECK(works[0].used_weights == 0);
 }
 
+TEST_CASE("a head makes more logits than fit into a chunk in several", "[scheduler]") {
+  const auto works = works_of(
+      "llama", models::LlmConfig{.num_hidden_layers = 1, .hidden_size = 8, .vocab_size = 32'000});
+  const auto& head = works.back();
+  CHECK(head.logits == 32'000);
+  // 512 rows of 32,000 x 4 bytes are a chunk, of half as many columns 1024 (1048 are 64 MiB).
+  CHECK(head.logit_chunks(512, 4) == 1);
+  CHECK(head.logit_chunks(513, 4) == 2);
+  CHECK(head.logit_chunks(1025, 4) == 3);
+  CHECK(head.logit_chunks(1024, 4, /*tp=*/2) == 1);
+  CHECK(head.logit_chunks(0, 4) == 1);
+  CHECK(works[1].logit_chunks(1e6, 4) == 1);
+}
+
 TEST_CASE("a decoder's heads may be wider than its rows", "[scheduler]") {
   // Rows of 8; 2 query heads and 1 key head of 8. Query and output 8 x 16 each, key and value 8 x 8
   // each: 384; feed-forward 3 x 8 x 16 = 384. Scores and values: 2 x 2 flops in 16 columns.

@@ -61,6 +61,37 @@ TEST_CASE("large layers are bound by arithmetic, small ones by traffic and launc
   CHECK(halved < longest.linear.forward_ms);
 }
 
+TEST_CASE("a head in chunks keeps no logits and computes a product more", "[scheduler]") {
+  const RooflineOptions options;
+  const auto device = find_device("H100-80G").value();
+  const auto works = layer_works(llm(4096, 14336, 1));
+  const auto profiles = computed_profiles({works.back()}, device, {{1, 1}}, options);
+  const auto linear = [&](TokenCount tokens) {
+    for (const auto& point : profiles.front().points)
+      if (point.tokens == tokens) return point.linear;
+    return PartCost{};
+  };
+  // 256 rows of 128,256 columns of 2 bytes: a chunk of 256 rows. Kept per row: those that were
+  // chosen, their norm, logits: 2 x (2 x 4096 + 128,256) bytes, before 2 x (4096 + 128,256).
+  CHECK(linear(256).activation_bytes == Approx(256.0 * 272'896));
+  CHECK(linear(256).forward_ms == Approx(linear(256).input_grad_ms));
+  // 16,384 rows are 64 chunks. Kept: the first two, and the input gradient: 2 x 3 x 4096 bytes, of
+  // whole logits 264,704.
+  CHECK(linear(16'384).activation_bytes == Approx(16'384.0 * 24'576));
+  // A product of 2 x 525.3 M x 16,384 flops takes 29.00 ms, and so each pass took: 29.05. Now the
+  // forward has two and 64 launches, the input gradient reads and writes 134 MB at 2680 GB/s.
+  CHECK(linear(16'384).forward_ms == Approx(2 * 29.00 + 64 * 0.05).epsilon(0.001));
+  CHECK(linear(16'384).input_grad_ms == Approx(0.1 + 0.05).epsilon(0.01));
+  CHECK(linear(16'384).weight_grad_ms == Approx(linear(16'384).forward_ms));
+  // With a tenth of the bandwidth two chunks of 512 rows read 1.05 GB of weights each, and 140 MB
+  // of rows and logits: 8.36 ms at 268 GB/s.
+  auto thin = device;
+  thin.memory_gigabytes_per_s /= 10;
+  for (const auto& point : computed_profiles({works.back()}, thin, {{1, 1}}, options)[0].points)
+    if (point.tokens == 512)
+      CHECK(point.linear.forward_ms == Approx(2 * 8.36 + 2 * 0.05).epsilon(0.001));
+}
+
 TEST_CASE("computed profiles make a cost model that says so", "[scheduler]") {
   auto module = llm(1024, 2816, 2);
   ModelGraph graph;
