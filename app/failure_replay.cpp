@@ -1,20 +1,19 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <array>
-#include <cmath>
 #include <cstdio>
-#include <iostream>
 #include <memory>
 #include <optional>
 
 #include "app/commands.hpp"
+#include "app/failure_replay_text.hpp"
 #include "app/planning.hpp"
 #include "app/progress.hpp"
 #include "app/replay/failure_trace.hpp"
+#include "app/replay/own_nodes.hpp"
 #include "app/replay/replay_model.hpp"
+#include "app/replay/run_costs.hpp"
 #include "app/stalled_read.hpp"
 #include "app/terminal.hpp"
-#include "app/text_table.hpp"
 #include "engine/setup/job_setup.hpp"
 #include "scheduler/cost/profile.hpp"
 #include "scheduler/recovery/failure_events.hpp"
@@ -25,7 +24,6 @@ namespace {
 
 using scheduler::RecoveryMode;
 using scheduler::ReplayResult;
-using scheduler::TimeShares;
 
 constexpr double kMsPerHour = 3.6e6;
 
@@ -39,38 +37,22 @@ struct Options {
   std::string recovery = "both";
   std::int64_t checkpoint_every = 10;
   std::int64_t live_checkpoint_every = 0;
-  double link_gb_per_s = 25;
+  std::optional<double> link_gb_per_s;
   double storage_gb_per_s = 1;
   double node_storage_gb_per_s = 0;
-  double coordination_s = 2;
+  std::string lost = "killed";
+  std::string costs_from;
+  std::optional<double> detect_ms, loss_ms, join_ms, coordination_s, first_step_ms, turnover_ms;
+  std::optional<double> pace;
+  double start_ms = 1000;
   double restart_s = 30;
   std::uint64_t seed = 0;
   ReplayModelOptions model;
   bool json = false;
 };
 
-// One row of the result per cause of time.
-struct Cause {
-  const char* name;
-  const char* key;
-  double TimeShares::*ms;
-};
-constexpr std::array<Cause, 7> kCauses{{
-    {"training", "training", &TimeShares::training_ms},
-    {"lost work", "lost_work", &TimeShares::lost_work_ms},
-    {"saving checkpoints", "checkpoint", &TimeShares::checkpoint_ms},
-    {"detecting losses", "detection", &TimeShares::detection_ms},
-    {"new pipelines, restarts", "reconfigure", &TimeShares::reconfigure_ms},
-    {"copying, loading", "copy", &TimeShares::copy_ms},
-    {"stopped", "stopped", &TimeShares::stopped_ms},
-}};
-
-/// The job and its model; none of its data is used.
-Result<engine::JobSetup> read_setup(const JobArguments& arguments) {
-  auto job = read_job_on_paper(arguments, false);
-  if (!job.ok()) return std::move(job).error();
-  return engine::prepare(job.value().job);
-}
+/// Of a node's network where nothing is known of it: 200 Gbit/s.
+constexpr double kLinkGbPerS = 25;
 
 /// `read_timeout_s`: a trace that is not read within that time ends the process.
 Result<FailureTrace> read_events(const Options& options, std::int64_t nodes,
@@ -96,152 +78,230 @@ Result<FailureTrace> read_events(const Options& options, std::int64_t nodes,
   return made;
 }
 
-struct Played {
-  RecoveryMode mode;
-  ReplayResult result;
+// ---- what changes cost ----
 
-  const char* name() const { return mode == RecoveryMode::live ? "live" : "checkpoint"; }
-  std::int64_t count(scheduler::EventOutcome outcome) const {
-    return std::count_if(result.events.begin(), result.events.end(),
-                         [&](const auto& event) { return event.outcome == outcome; });
+/// All that the network does not tell. What the command line says comes before a run's word.
+Result<scheduler::RecoveryCosts> costs_of(const Options& options, const job::Job& job,
+                                          ReplayFacts& facts) {
+  scheduler::RecoveryCosts costs;
+  if (!options.costs_from.empty()) {
+    const EndOnStalledRead reads(job.data.read_timeout_s);
+    const auto found = read_run_costs(options.costs_from);
+    if (!found.ok()) return found.error();
+    const RunCosts& run = found.value();
+    if (run.loss) costs.loss = *run.loss;
+    if (run.join) costs.join = *run.join;
+    costs.turnover_ms = run.turnover_ms.value_or(costs.turnover_ms);
+    facts.pace = run.pace.value_or(1);
+    facts.changes_from = options.costs_from;
   }
+  const auto in_all = [](scheduler::ChangeCosts& change, std::optional<double> ms) {
+    if (ms) change = {change.detect_ms, 0, 0, *ms, change.first_step_ms, false};
+  };
+  std::optional<double> both;
+  if (options.coordination_s) both = 1000 * *options.coordination_s;
+  in_all(costs.loss, options.loss_ms ? options.loss_ms : both);
+  in_all(costs.join, options.join_ms ? options.join_ms : both);
+  // Who says nothing is missed after that time; who is killed, by its connections.
+  if (options.lost == "silent") costs.loss.detect_ms = job.cluster.heartbeat_timeout_s * 1000;
+  costs.loss.detect_ms = options.detect_ms.value_or(costs.loss.detect_ms);
+  for (auto* change : {&costs.loss, &costs.join})
+    change->first_step_ms = options.first_step_ms.value_or(change->first_step_ms);
+  costs.turnover_ms = options.turnover_ms.value_or(costs.turnover_ms);
+  costs.restart_ms = options.restart_s * 1000;
+  costs.link_bytes_per_ms = options.link_gb_per_s.value_or(kLinkGbPerS) * 1e6;
+  costs.storage_bytes_per_ms = options.storage_gb_per_s * 1e6;
+  costs.node_storage_bytes_per_ms = options.node_storage_gb_per_s * 1e6;
+  facts.pace = options.pace.value_or(facts.pace);
+  return costs;
+}
+
+// ---- playing ----
+
+/// Plays one way to recover.
+using Player =
+    std::function<Result<ReplayResult>(RecoveryMode mode, const scheduler::RecoveryCosts& costs)>;
+
+struct Machines {
+  std::int64_t nodes = 0;  ///< Of failures that no trace tells.
+  double read_timeout_s = 0;
+  /// What plays, once it is known how many nodes there are at most.
+  std::function<Result<Player>(const FailureTrace& trace, double duration_ms)> prepare;
 };
 
-Result<std::vector<Played>> play(const Options& options, const engine::JobSetup& setup,
-                                 const PlannedCluster& cluster, const FailureTrace& trace) {
-  Progress progress("making pipeline templates");
-  auto model = recovery_model(setup.job, setup.model, setup.modules(),
-                              {trace.peak_nodes, cluster.shape.devices_per_node, cluster.device},
-                              options.model);
-  if (!model.ok()) return model.error();
-  scheduler::ReplayRequest request;
-  request.model = std::move(model).value();
-  request.costs.detection_ms = setup.job.cluster.heartbeat_timeout_s * 1000;
-  request.costs.coordination_ms = options.coordination_s * 1000;
-  request.costs.restart_ms = options.restart_s * 1000;
-  request.costs.link_bytes_per_ms = options.link_gb_per_s * 1e6;
-  request.costs.storage_bytes_per_ms = options.storage_gb_per_s * 1e6;
-  request.costs.node_storage_bytes_per_ms = options.node_storage_gb_per_s * 1e6;
-  request.nodes = trace.nodes;
-  request.events = trace.events;
-  request.duration_ms = options.hours > 0 ? options.hours * kMsPerHour : trace.end_ms;
-  std::vector<Played> all;
+Result<std::vector<PlayedRecovery>> play(const Options& options, const Machines& machines,
+                                         FailureTrace& trace, const ReplayFacts& facts) {
+  auto progress = std::make_optional<Progress>("making pipeline templates");
+  const double duration_ms = options.hours > 0 ? options.hours * kMsPerHour : trace.end_ms;
+  trace.events = scheduler::after_start(trace.events, facts.start_ms);
+  const auto player = machines.prepare(trace, duration_ms);
+  if (!player.ok()) return player.error();
+  std::vector<PlayedRecovery> all;
   for (const auto mode : {RecoveryMode::live, RecoveryMode::restart}) {
     if (options.recovery == (mode == RecoveryMode::live ? "checkpoint" : "live")) continue;
-    request.mode = mode;
-    progress.now("replaying " + std::to_string(trace.events.size()) + " events, recovery " +
-                 (mode == RecoveryMode::live ? "live" : "from checkpoints"));
-    request.costs.checkpoint_iterations =
+    progress->now("replaying " + std::to_string(trace.events.size()) + " events, recovery " +
+                  (mode == RecoveryMode::live ? "live" : "from checkpoints"));
+    auto costs = facts.changes;
+    costs.checkpoint_iterations =
         mode == RecoveryMode::live ? options.live_checkpoint_every : options.checkpoint_every;
-    auto result = scheduler::replay_failures(request);
+    auto result = player.value()(mode, costs);
     if (!result.ok()) return result.error();
     all.push_back({mode, std::move(result).value()});
   }
   return all;
 }
 
-Json event_json(const scheduler::EventRecord& event) {
-  return {{"time_ms", event.time_ms},
-          {"outcome", scheduler::to_string(event.outcome)},
-          {"nodes", event.nodes},
-          {"idle", event.idle},
-          {"pipelines", event.pipelines},
-          {"iteration_ms", event.iteration_ms},
-          {"lost_work_ms", event.lost_work_ms},
-          {"lost_iterations", event.lost_iterations},
-          {"recovery_ms", event.recovery_ms},
-          {"copied_bytes", event.copied_bytes}};
+scheduler::ReplayRequest template_request(scheduler::RecoveryModel model, const FailureTrace& trace,
+                                          double duration_ms) {
+  scheduler::ReplayRequest request;
+  request.model = std::move(model);
+  request.nodes = trace.nodes;
+  request.events = trace.events;
+  request.duration_ms = duration_ms;
+  return request;
 }
 
-void print_json(const PlannedCluster& cluster, const std::vector<Played>& all) {
-  Json json{{"device", cluster.device.name},
-            {"costs", scheduler::to_string(scheduler::CostOrigin::computed)},
-            {"duration_ms", all.front().result.time.total_ms()}};
-  for (const auto& played : all) {
-    const auto& result = played.result;
-    Json shares, events = Json::array();
-    for (const auto& cause : kCauses)
-      shares[cause.key] = result.time.*cause.ms / result.time.total_ms();
-    for (const auto& event : result.events) events.push_back(event_json(event));
-    json["recovery"][played.name()] = {
-        {"samples", result.samples},
-        {"samples_per_s", result.samples_per_s},
-        {"iterations", result.iterations},
-        {"repeated_iterations", result.repeated_iterations},
-        {"idle_share", result.idle_share},
-        {"time_share", std::move(shares)},
-        {"reconfigurations", played.count(scheduler::EventOutcome::reconfigured)},
-        {"restarts", played.count(scheduler::EventOutcome::restarted)},
-        {"stops", played.count(scheduler::EventOutcome::stopped)},
-        {"events", std::move(events)}};
-  }
-  std::cout << json.dump(2) << '\n';
+Result<ReplayResult> play_templates(scheduler::ReplayRequest request, RecoveryMode mode,
+                                    const scheduler::RecoveryCosts& costs) {
+  request.mode = mode;
+  request.costs = costs;
+  return scheduler::replay_failures(request);
 }
 
-std::string decimals(double value, int digits) {
-  char text[64];
-  std::snprintf(text, sizeof text, "%.*f", digits, value);
-  return text;
-}
-
-template <class Cell>
-void print_row(const std::string& name, const std::vector<Played>& all, Cell cell) {
-  std::cout << "  " << name << std::string(name.size() < 32 ? 32 - name.size() : 1, ' ');
-  for (const auto& played : all) {
-    const std::string text = cell(played);
-    std::cout << std::string(text.size() < 14 ? 14 - text.size() : 1, ' ') << text;
-  }
-  std::cout << '\n';
-}
-
-void print_table(const Options& options, const engine::JobSetup& setup,
-                 const PlannedCluster& cluster, const FailureTrace& trace,
-                 const std::vector<Played>& all) {
-  using scheduler::EventOutcome;
-  const double hours = all.front().result.time.total_ms() / kMsPerHour;
-  std::cout << setup.job.job.name << ": " << decimals(hours, 2) << " h, " << trace.nodes.size()
-            << " nodes at first, " << trace.peak_nodes << " at most, "
-            << cluster.shape.devices_per_node << " x " << cluster.device.name << " each\n"
-            << "layer costs computed from " << options.model.compute_share
-            << " of the peak rate, not measured\n\n";
-  print_row("recovery", all, [](const Played& p) { return std::string(p.name()); });
-  print_row("samples", all, [](const Played& p) { return with_commas(p.result.samples); });
-  print_row("samples/s", all, [](const Played& p) { return decimals(p.result.samples_per_s, 3); });
-  for (const auto& cause : kCauses)
-    print_row(std::string("time: ") + cause.name, all, [&](const Played& p) {
-      return decimals(100 * (p.result.time.*cause.ms) / p.result.time.total_ms(), 2) + "%";
+/// Machines that are not here: none of the job's data is used.
+Result<Machines> planned_machines(const Options& options, ReplayFacts& facts) {
+  auto job = read_job_on_paper(options.job, false);
+  if (!job.ok()) return std::move(job).error();
+  auto setup = engine::prepare(job.value().job);
+  if (!setup.ok()) return std::move(setup).error();
+  const auto cluster = parse_cluster(options.cluster);
+  if (!cluster.ok()) return cluster.error();
+  auto costs = costs_of(options, setup.value().job, facts);
+  if (!costs.ok()) return std::move(costs).error();
+  facts.changes = costs.value();
+  facts.device = cluster.value().device.name;
+  facts.costs = scheduler::to_string(scheduler::CostOrigin::computed);
+  char share[32];
+  std::snprintf(share, sizeof share, "%g", options.model.compute_share);
+  facts.costs_words =
+      std::string("layer costs computed from ") + share + " of the peak rate, not measured";
+  facts.pace = 1;
+  facts.job = setup.value().job.job.name;
+  facts.node = std::to_string(cluster.value().shape.devices_per_node) + " x " + facts.device;
+  Machines made{cluster.value().shape.nodes, setup.value().job.data.read_timeout_s, {}};
+  made.prepare = [&options, cluster = cluster.value(), setup = std::move(setup).value()](
+                     const FailureTrace& trace, double duration_ms) -> Result<Player> {
+    auto model = recovery_model(setup.job, setup.model, setup.modules(),
+                                {trace.peak_nodes, cluster.shape.devices_per_node, cluster.device},
+                                options.model);
+    if (!model.ok()) return std::move(model).error();
+    return Player([request = template_request(std::move(model).value(), trace, duration_ms)](
+                      RecoveryMode mode, const scheduler::RecoveryCosts& costs) {
+      return play_templates(request, mode, costs);
     });
-  print_row("idle nodes", all,
-            [](const Played& p) { return decimals(100 * p.result.idle_share, 2) + "%"; });
-  const auto counted = [&](const char* name, EventOutcome outcome) {
-    print_row(name, all, [&](const Played& p) { return with_commas(p.count(outcome)); });
   };
-  counted("reconfigurations", EventOutcome::reconfigured);
-  counted("restarts", EventOutcome::restarted);
-  counted("stops", EventOutcome::stopped);
-  print_row("iterations trained twice", all,
-            [](const Played& p) { return with_commas(p.result.repeated_iterations); });
+  return made;
+}
+
+/// The job's own nodes, by its profile, its data and its layout.
+Result<Machines> own_machines(const Options& options, ReplayFacts& facts) {
+  PlanningArguments arguments;
+  arguments.job = options.job;
+  auto opened = open_planning(arguments);
+  if (!opened.ok()) return std::move(opened).error();
+  const std::shared_ptr<Planning> planning = std::move(opened).value();
+  engine::JobSetup& setup = planning->setup;
+  setup.costs = std::make_shared<const engine::PlanningCosts>(engine::PlanningCosts{
+      planning->model, planning->request.prediction, planning->request.device_memory});
+  auto costs = costs_of(options, setup.job, facts);
+  if (!costs.ok()) return std::move(costs).error();
+  facts.changes = costs.value();
+  facts.device = planning->device;
+  facts.costs = planning->costs;
+  char pace[32];
+  std::snprintf(pace, sizeof pace, "%g", facts.pace);
+  facts.costs_words = "layer costs " + facts.costs + "; a step takes " + pace + " times as long";
+  facts.job = setup.job.job.name;
+  facts.node = std::to_string(setup.job.cluster.devices_per_node) + " x " + facts.device;
+  Machines made{setup.job.cluster.nodes, setup.job.data.read_timeout_s, {}};
+  made.prepare = [&options, planning, pace = facts.pace](const FailureTrace& trace,
+                                                         double duration_ms) -> Result<Player> {
+    auto job = replayed_job(planning->setup, planning->request.samples, pace);
+    if (!job.ok()) return std::move(job).error();
+    if (options.link_gb_per_s) job.value().network_bytes_per_ms = *options.link_gb_per_s * 1e6;
+    auto model = restart_model(job.value(), planning->setup.job.train.microbatches);
+    if (!model.ok()) return std::move(model).error();
+    scheduler::JobReplayRequest live{
+        std::move(job).value(), {}, trace.nodes, trace.events, duration_ms};
+    return Player([planning, live = std::move(live),
+                   request = template_request(std::move(model).value(), trace, duration_ms)](
+                      RecoveryMode mode, const scheduler::RecoveryCosts& costs) {
+      if (mode == RecoveryMode::restart) return play_templates(request, mode, costs);
+      auto with_costs = live;
+      with_costs.costs = costs;
+      return scheduler::replay_job(with_costs);
+    });
+  };
+  return made;
 }
 
 int run_replay(const Options& options) {
   if (options.trace.empty() == (options.failure_every_s == 0))
     return report(usage_error("replay: which failures?",
                               "give either --failures TRACE or --failure-every 10m"));
-  const auto setup = read_setup(options.job);
-  if (!setup.ok()) return report(setup.error());
-  const auto cluster = parse_cluster(options.cluster);
-  if (!cluster.ok()) return report(cluster.error());
-  const auto trace =
-      read_events(options, cluster.value().shape.nodes, setup.value().job.data.read_timeout_s);
+  ReplayFacts facts;
+  facts.start_ms = options.start_ms;
+  const auto machines =
+      options.cluster.empty() ? own_machines(options, facts) : planned_machines(options, facts);
+  if (!machines.ok()) return report(machines.error());
+  auto trace = read_events(options, machines.value().nodes, machines.value().read_timeout_s);
   if (!trace.ok()) return report(trace.error());
-  const auto all = play(options, setup.value(), cluster.value(), trace.value());
+  const auto all = play(options, machines.value(), trace.value(), facts);
   if (!all.ok()) return report(all.error());
-  if (options.json) {
-    print_json(cluster.value(), all.value());
-  } else {
-    print_table(options, setup.value(), cluster.value(), trace.value(), all.value());
-  }
+  facts.nodes = std::ssize(trace.value().nodes);
+  facts.peak_nodes = trace.value().peak_nodes;
+  options.json ? print_replay_json(facts, all.value()) : print_replay(facts, all.value());
   return kDone;
+}
+
+// ---- options ----
+
+void add_changes(CLI::App& command, Options& options) {
+  const CLI::Range ms(0.0, 1e9);
+  command
+      .add_option("--lost", options.lost,
+                  "How nodes are lost: killed, which their connections tell at once, or silent, "
+                  "which takes cluster.heartbeat_timeout_s")
+      ->check(CLI::IsMember({"killed", "silent"}))
+      ->capture_default_str();
+  command
+      .add_option("--costs-from", options.costs_from,
+                  "Take what changes cost from a run that had some: medians of the phases in "
+                  "its events.jsonl, and of its steps beside its profile")
+      ->type_name("RUN");
+  command.add_option("--detect-ms", options.detect_ms, "Until a loss is known [5]")->check(ms);
+  command
+      .add_option("--loss-ms", options.loss_ms,
+                  "Live: a loss, beside detection, copies and the step that is lost [120]")
+      ->check(ms);
+  command.add_option("--join-ms", options.join_ms, "Live: a join, beside copies [120]")->check(ms);
+  command
+      .add_option("--coordination-s", options.coordination_s,
+                  "The older word for --loss-ms and --join-ms, both, in seconds")
+      ->check(CLI::Range(0.0, 1e6));
+  command
+      .add_option("--first-step-ms", options.first_step_ms,
+                  "Live: the first step after a change, beyond a usual one [0]")
+      ->check(ms);
+  command
+      .add_option("--turnover-ms", options.turnover_ms,
+                  "Live: a layout during which a joining node's state comes [50]")
+      ->check(ms);
+  command
+      .add_option("--start-ms", options.start_ms,
+                  "From the start of a node until it can join: process, data, connections")
+      ->check(ms)
+      ->capture_default_str();
 }
 
 void add_costs(CLI::App& command, Options& options) {
@@ -252,23 +312,42 @@ void add_costs(CLI::App& command, Options& options) {
          "Iterations, with recovery from checkpoints; 0: none");
   number("--live-checkpoint-every", options.live_checkpoint_every,
          "Iterations, with live recovery; 0: none");
-  number("--link-gb-per-s", options.link_gb_per_s, "A node's network, one direction");
+  command.add_option("--link-gb-per-s", options.link_gb_per_s,
+                     "A node's network, one direction [25; without --cluster: the profile's]");
   number("--storage-gb-per-s", options.storage_gb_per_s, "All checkpoint storage together");
   number("--node-storage-gb-per-s", options.node_storage_gb_per_s,
          "One node's checkpoints, written or read; 0: as its network");
-  number("--coordination-s", options.coordination_s, "Live: plan, groups and connections");
   number("--restart-s", options.restart_s, "Checkpoint: processes and model, without loading");
   number("--seed", options.seed, "Which node fails, and when, where the trace does not say it");
-  command.add_option("--microbatch-size", options.model.microbatch_size, "Samples")
+}
+
+/// What only one of the two ways to know machines has.
+void add_machines(CLI::App& command, Options& options) {
+  auto* cluster = command.add_option("--cluster", options.cluster,
+                                     "Machines that are not here, with computed layer costs: nodes "
+                                     "x devices x kind, as 30x1xA40-48G. Else the job's own nodes, "
+                                     "layout, data and profile");
+  cluster->type_name("NxGxDEVICE");
+  command
+      .add_option("--pace", options.pace,
+                  "Without --cluster: steps take so many times what the profile says [1]")
+      ->check(CLI::Range(1e-3, 1e3))
+      ->excludes(cluster);
+  command.add_option("--microbatch-size", options.model.microbatch_size, "With --cluster: samples")
       ->check(CLI::Range(1, 1 << 20))
-      ->capture_default_str();
+      ->capture_default_str()
+      ->needs(cluster);
   command
       .add_option("--compute-share", options.model.compute_share,
-                  "Of the peak rate that layers attain")
+                  "With --cluster: of the peak rate that layers attain")
       ->check(CLI::Range(0.001, 1.0))
-      ->capture_default_str();
-  command.add_flag("--recompute", options.model.recompute,
-                   "Run layers forward again in backward instead of keeping activations");
+      ->capture_default_str()
+      ->needs(cluster);
+  command
+      .add_flag("--recompute", options.model.recompute,
+                "With --cluster: run layers forward again in backward instead of keeping "
+                "activations")
+      ->needs(cluster);
 }
 
 }  // namespace
@@ -278,9 +357,6 @@ void add_failure_replay(Commands& commands) {
   auto* command = commands.add("replay", "Play hours of failures through, without machines",
                                [options] { return run_replay(*options); });
   options->job.add_to(*command);
-  command->add_option("--cluster", options->cluster, "Nodes x devices x kind: 30x1xA40-48G")
-      ->required()
-      ->type_name("NxGxDEVICE");
   command
       ->add_option("--failures", options->trace,
                    "Nodes that come and go: .csv `ms,add|remove,name` or .txt `date, time, "
@@ -305,6 +381,8 @@ void add_failure_replay(Commands& commands) {
   command->add_option("--recovery", options->recovery, "Which recovery to play")
       ->check(CLI::IsMember({"live", "checkpoint", "both"}))
       ->capture_default_str();
+  add_machines(*command, *options);
+  add_changes(*command, *options);
   add_costs(*command, *options);
   command->add_flag("--json", options->json, "Print one JSON object instead");
 }

@@ -12,6 +12,7 @@
 #include "engine/profiling/nominal_profile.hpp"
 #include "engine/state/state_memory.hpp"
 #include "runtime/observe/plan_words.hpp"
+#include "scheduler/recovery/next_layout.hpp"
 
 namespace troupe::actors {
 
@@ -35,17 +36,10 @@ std::vector<StateMove> moves_of(const std::vector<StateMove>& all, NodeId node) 
 Result<LayoutChange> plan_change(const SupervisorState& state, const ParallelPlan& plan,
                                  const StatePlacement& left) {
   const engine::JobSetup& setup = state.resources->setup;
-  return plan_change(state, scheduler::place_state(plan, setup.parameters, setup.job.train.dtype),
-                     left);
-}
-
-Result<LayoutChange> plan_change(const SupervisorState& state, StatePlacement want,
-                                 const StatePlacement& left) {
-  const engine::JobSetup& setup = state.resources->setup;
+  const Dtype dtype = setup.job.train.dtype;
   LayoutChange change;
-  change.want = std::move(want);
-  auto moves =
-      scheduler::plan_state_moves(setup.parameters, setup.job.train.dtype, left, change.want);
+  change.want = scheduler::place_state(plan, setup.parameters, dtype);
+  auto moves = scheduler::plan_state_moves(setup.parameters, dtype, left, change.want);
   if (!moves.ok()) return std::move(moves).error();
   change.moves = std::move(moves).value();
   return change;
@@ -57,14 +51,8 @@ double network_bytes_per_ms(const SupervisorState& state) {
 }
 
 double copy_ms(const SupervisorState& state, const LayoutChange& change) {
-  scheduler::StateMoves between;
-  for (const StateMove& move : change.moves.moves)
-    if (!move.is_from_seed() && move.from.node != move.to.node) between.moves.push_back(move);
-  Bytes most{change.moves.max_sent_bytes};
-  const Dtype dtype = state.resources->setup.job.train.dtype;
-  for (const auto& [device, bytes] : scheduler::arriving_bytes(between, dtype))
-    most = std::max(most, bytes);
-  return static_cast<double>(most.count()) / network_bytes_per_ms(state);
+  return scheduler::copy_ms(change.moves, state.resources->setup.job.train.dtype,
+                            network_bytes_per_ms(state));
 }
 
 Result<LayoutChange> plan_fitting_change(const SupervisorState& state, const ParallelPlan& plan) {

@@ -21,10 +21,6 @@ bool change_layout(SupervisorSelf self);
 Result<LayoutChange> plan_change(const SupervisorState& state, const ParallelPlan& plan,
                                  const StatePlacement& left);
 
-/// The same where it is known what `plan` wants (`place_state`).
-Result<LayoutChange> plan_change(const SupervisorState& state, StatePlacement want,
-                                 const StatePlacement& left);
-
 /// What the network between nodes carries, as the profile says; 0: that is not known.
 double network_bytes_per_ms(const SupervisorState& state);
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
 #include <utility>
 
 #include "actors/supervisor/supervisor_layout.hpp"
@@ -15,8 +14,7 @@
 #include "engine/state/state_memory.hpp"
 #include "runtime/observe/plan_words.hpp"
 #include "scheduler/layout/layout_request.hpp"
-#include "scheduler/recovery/layout_choice.hpp"
-#include "scheduler/recovery/relayout.hpp"
+#include "scheduler/recovery/next_layout.hpp"
 
 namespace troupe::actors {
 
@@ -36,122 +34,6 @@ Status check_holders(const SupervisorState& state, const StatePlacement& left) {
                "no other node has " + info.name +
                    (others > 0 ? " and " + std::to_string(others) + " more shards" : ""),
                "parallel", "give each module replicas on several nodes"};
-}
-
-/// `40 s`, `52 min`.
-std::string quiet_text(double ms) {
-  return ms < 1.2e5 ? std::to_string(std::lround(ms / 1e3)) + " s"
-                    : std::to_string(std::lround(ms / 6e4)) + " min";
-}
-
-/// A layout to go on with, and what its state would take to get there.
-struct Candidate {
-  scheduler::Relayout layout;
-  StatePlacement want;
-  scheduler::MoveTotals moves;
-};
-
-/// Samples a millisecond of one unit of `microbatches_per_ms`, by the last step; 1 before there
-/// is one.
-double samples_per_microbatch(const SupervisorState& state) {
-  const double present = scheduler::microbatches_per_ms(trained_layout(state), *state.templates);
-  if (present <= 0 || state.step_ms_before <= 0) return 1;
-  const auto batch = static_cast<double>(state.resources->setup.job.train.global_batch_size);
-  return batch / state.step_ms_before / present;
-}
-
-/// The candidate that loses the fewest samples until nodes change again, and why, in a clause.
-/// Where nobody leaves state comes while all train, or soon.
-std::pair<std::size_t, std::string> choose(const SupervisorState& state,
-                                           const std::vector<Candidate>& candidates,
-                                           bool somebody_leaves) {
-  if (candidates.size() == 1 || network_bytes_per_ms(state) <= 0) return {0, ""};
-  const double scale = samples_per_microbatch(state);
-  std::vector<scheduler::LayoutOutlook> outlooks;
-  double fastest = 0;
-  for (const Candidate& candidate : candidates) {
-    outlooks.push_back(
-        {scale * scheduler::microbatches_per_ms(candidate.layout.plan, *state.templates),
-         somebody_leaves ? static_cast<double>(candidate.moves.least_busiest.count()) /
-                               network_bytes_per_ms(state)
-                         : 0});
-    fastest = std::max(fastest, outlooks.back().samples_per_ms);
-  }
-  if (fastest <= 0) return {0, ""};
-  const std::size_t chosen = scheduler::choose_layout(outlooks, state.quiet_ms);
-  const auto lost = [&](std::size_t i) {
-    return std::to_string(
-        std::lround(scheduler::lost_samples(outlooks[i], fastest, state.quiet_ms)));
-  };
-  std::string others;
-  for (std::size_t i = 0; i < outlooks.size(); ++i)
-    if (i != chosen) others += (others.empty() ? "" : " and ") + lost(i);
-  return {chosen, "of " + std::to_string(outlooks.size()) +
-                      " layouts the one that is predicted to lose the fewest samples in the " +
-                      quiet_text(state.quiet_ms) + " until nodes change again: " + lost(chosen) +
-                      " instead of " + others};
-}
-
-/// The same with copies on so many nodes.
-Status plan_with(const SupervisorState& state, const std::set<NodeId>& nodes,
-                 const scheduler::Tolerance& tolerance, Regrouping& regrouping) {
-  const engine::JobSetup& setup = state.resources->setup;
-  const job::Job& job = setup.job;
-  auto made = scheduler::relayouts({trained_layout(state),
-                                    {job.cluster.nodes, job.cluster.devices_per_node},
-                                    *state.templates,
-                                    job.train.global_batch_size,
-                                    tolerance,
-                                    nodes});
-  if (!made.ok()) return made.error();
-  std::vector<Candidate> candidates;
-  Status hindrance = Done{};  // Of the first that cannot be.
-  for (scheduler::Relayout& layout : made.value()) {
-    auto want = scheduler::place_state(layout.plan, setup.parameters, job.train.dtype);
-    auto moves = scheduler::total_moves(setup.parameters, job.train.dtype, regrouping.left, want);
-    Status fits = Done{};
-    if (moves.ok())
-      fits = engine::check_state_memory(job, layout.plan, engine::memory_at_hand(job.cluster));
-    else
-      fits = moves.error();
-    if (fits.ok())
-      candidates.push_back({std::move(layout), std::move(want), std::move(moves).value()});
-    else if (hindrance.ok())
-      hindrance = std::move(fits);
-  }
-  if (candidates.empty()) return hindrance;
-  const std::set<NodeId> present = trained_layout(state).nodes();
-  const bool somebody_leaves =
-      !std::includes(nodes.begin(), nodes.end(), present.begin(), present.end());
-  // The layout before gives its state away, and then its memory.
-  if (regrouping.is_beside_present) {
-    const auto without_room = std::stable_partition(
-        candidates.begin(), candidates.end(),
-        [&](const Candidate& one) { return fits_beside(state, one.moves.arriving).ok(); });
-    if (without_room != candidates.begin()) candidates.erase(without_room, candidates.end());
-  }
-  const auto [chosen, why] = choose(state, candidates, somebody_leaves);
-  regrouping.plan = std::move(candidates[chosen].layout.plan);
-  regrouping.idle = std::move(candidates[chosen].layout.idle);
-  regrouping.choice = why;
-  auto change = plan_change(state, std::move(candidates[chosen].want), regrouping.left);
-  if (!change.ok()) return std::move(change).error();
-  regrouping.change = std::move(change).value();
-  return Done{};
-}
-
-/// Those that a layout may use: as many nodes as the job keeps spare do nothing, the ones that had
-/// no work before first.
-std::set<NodeId> without_spares(const SupervisorState& state, std::set<NodeId> nodes) {
-  const job::Cluster& cluster = state.resources->setup.job.cluster;
-  if (cluster.spares == 0) return nodes;
-  const auto most = static_cast<std::size_t>(engine::working_nodes(cluster));
-  const std::set<NodeId> working = state.configuration.plan.nodes();
-  const std::vector<NodeId> all(nodes.rbegin(), nodes.rend());
-  for (const bool may_work : {false, true})
-    for (const NodeId node : all)
-      if (nodes.size() > most && (may_work || !working.contains(node))) nodes.erase(node);
-  return nodes;
 }
 
 /// Back to the last finished step: nothing that was planned beyond it counts.
@@ -226,17 +108,36 @@ Status fits_beside(const SupervisorState& state, const std::map<DeviceSlot, Byte
 Status plan_regrouping(const SupervisorState& state, const std::set<NodeId>& nodes,
                        Regrouping& regrouping) {
   if (auto held = check_holders(state, regrouping.left); !held.ok()) return held;
-  const job::Job& job = state.resources->setup.job;
-  const std::set<NodeId> workers = without_spares(state, nodes);
-  scheduler::Tolerance tolerance = engine::tolerance_of(job);
-  for (;; --tolerance.lost_nodes) {  // What does not fit goes on with fewer copies.
-    auto planned = plan_with(state, workers, tolerance, regrouping);
-    if (planned.ok())
-      std::set_difference(nodes.begin(), nodes.end(), workers.begin(), workers.end(),
-                          std::inserter(regrouping.idle, regrouping.idle.end()));
-    if (planned.ok() || planned.error().code != Errc::infeasible || tolerance.lost_nodes <= 0)
-      return planned;
-  }
+  const engine::JobSetup& setup = state.resources->setup;
+  const job::Cluster& cluster = setup.job.cluster;
+  scheduler::ChangingJob changing{trained_layout(state),
+                                  {cluster.nodes, cluster.devices_per_node},
+                                  *state.templates,
+                                  setup.parameters,
+                                  setup.job.train.global_batch_size,
+                                  engine::tolerance_of(setup.job),
+                                  cluster.spares,
+                                  state.configuration.plan.nodes(),
+                                  regrouping.left,
+                                  network_bytes_per_ms(state),
+                                  state.step_ms_before,
+                                  state.quiet_ms};
+  changing.fits = [&](const ParallelPlan& plan) {
+    return engine::check_state_memory(setup.job, plan, engine::memory_at_hand(cluster));
+  };
+  if (regrouping.is_beside_present)
+    changing.fits_beside = [&](const std::map<DeviceSlot, Bytes>& arriving) {
+      return fits_beside(state, arriving);
+    };
+  auto next = scheduler::next_layout(changing, nodes);
+  if (!next.ok()) return std::move(next).error();
+  regrouping.plan = std::move(next.value().plan);
+  regrouping.idle = std::move(next.value().idle);
+  regrouping.change = {};
+  regrouping.change.moves = std::move(next.value().moves);
+  regrouping.change.want = std::move(next.value().want);
+  regrouping.choice = std::move(next.value().why);
+  return Done{};
 }
 
 void regroup(Self self) {

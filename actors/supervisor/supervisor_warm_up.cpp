@@ -17,29 +17,20 @@ namespace {
 
 using Self = SupervisorSelf;
 
-/// What a turnover to a layout that moves nothing costs: stages are bound anew, and the first step
-/// was not planned while another one ran.
-constexpr double kTurnoverMs = 50;
-
-/// Of what the network carries during a step, so much is left for state: steps use it too.
-constexpr double kShare = 0.5;
-
 /// What comes to a device during a step; none: waiting for it would take as long.
 std::optional<Bytes> at_a_time(const SupervisorState& state) {
   const job::Job& job = state.resources->setup.job;
   if (job.debug.warm_up_bytes > 0) return Bytes{job.debug.warm_up_bytes};
   // Steps during which state comes may take longer for it.
   const double step_ms = state.warming ? state.warming->step_ms : state.step_ms_before;
-  const double bytes = network_bytes_per_ms(state) * step_ms * kShare;
-  if (bytes < 1 || step_ms <= kTurnoverMs) return std::nullopt;
-  return Bytes{static_cast<std::int64_t>(bytes)};
+  return scheduler::warm_up_at_a_time(network_bytes_per_ms(state), step_ms);
 }
 
 /// Whether all would wait longer for the state than these layouts cost them.
 bool pays(const SupervisorState& state, const scheduler::WarmUp& next, const Regrouping& wanted) {
   const job::Job& job = state.resources->setup.job;
   if (state.warming || job.debug.warm_up_bytes > 0) return true;
-  return static_cast<double>(next.layouts_left + 1) * kTurnoverMs < copy_ms(state, wanted.change);
+  return scheduler::warm_up_pays(next, copy_ms(state, wanted.change));
 }
 
 /// Whether there is room for all that is to come beside the present layout: what stands by has room

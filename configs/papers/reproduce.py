@@ -54,7 +54,7 @@ def replayed(binary, table, model, every, arrivals, seed=0, words=()):
              ("microbatch_size", "checkpoint_every", "live_checkpoint_every", "link_gb_per_s", "storage_gb_per_s",
               "node_storage_gb_per_s", "coordination_s", "restart_s", "compute_share")]
     cluster = f"{table['nodes']}x{table['devices_per_node']}x{table['device']}"
-    answer = ask(binary, ["replay", HERE / "oobleck" / f"{model}.toml", *words, *flags, *["--recompute"] * table["recompute"],
+    answer = ask(binary, ["replay", HERE / "oobleck" / f"{model}.toml", *words, *flags, *["--recompute"] * table["recompute"], "--lost", "silent",
                           "--cluster", cluster, "--failure-every", every, "--arrivals", arrivals, "--seed", seed, "--json"])
     return {mode: answer["recovery"][mode]["samples_per_s"] for mode in ("checkpoint", "live")}
 

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "scheduler/recovery/replay_failures.hpp"
 
@@ -14,19 +15,26 @@ Error refuse(std::string message, std::string where, std::string fix = {}) {
   return {Errc::invalid_argument, std::move(message), std::move(where), std::move(fix)};
 }
 
+Status check_rate(const char* name, double rate) {
+  if (std::isfinite(rate) && rate > 0) return Done{};
+  return refuse("a bandwidth must be a finite number above 0", name);
+}
+
 Status check_costs(const RecoveryCosts& costs) {
-  const std::pair<const char*, double> times[] = {{"detection_ms", costs.detection_ms},
-                                                  {"coordination_ms", costs.coordination_ms},
-                                                  {"restart_ms", costs.restart_ms}};
+  std::vector<std::pair<const char*, double>> times{{"turnover_ms", costs.turnover_ms},
+                                                    {"restart_ms", costs.restart_ms}};
+  for (const ChangeCosts* change : {&costs.loss, &costs.join}) {
+    times.emplace_back("detect_ms", change->detect_ms);
+    times.emplace_back("decide_ms", change->decide_ms);
+    times.emplace_back("copy_ms", change->copy_ms);
+    times.emplace_back("rebuild_ms", change->rebuild_ms);
+    times.emplace_back("first_step_ms", change->first_step_ms);
+  }
   for (const auto& [name, ms] : times)
     if (!std::isfinite(ms) || ms < 0)
       return refuse("a time must be a finite number of at least 0", name);
-  const std::pair<const char*, double> rates[] = {
-      {"link_bytes_per_ms", costs.link_bytes_per_ms},
-      {"storage_bytes_per_ms", costs.storage_bytes_per_ms}};
-  for (const auto& [name, rate] : rates)
-    if (!std::isfinite(rate) || rate <= 0)
-      return refuse("a bandwidth must be a finite number above 0", name);
+  if (auto rate = check_rate("storage_bytes_per_ms", costs.storage_bytes_per_ms); !rate.ok())
+    return rate;
   if (!std::isfinite(costs.node_storage_bytes_per_ms) || costs.node_storage_bytes_per_ms < 0)
     return refuse("a node's bandwidth must be a finite number of at least 0",
                   "node_storage_bytes_per_ms");
@@ -74,16 +82,24 @@ std::string_view to_string(EventOutcome outcome) {
   return "unknown";
 }
 
-Status check_replay(const ReplayRequest& request) {
-  if (!std::isfinite(request.duration_ms) || request.duration_ms <= 0)
+Status check_replay(double duration_ms, const std::vector<NodeEvent>& events,
+                    const RecoveryCosts& costs) {
+  if (!std::isfinite(duration_ms) || duration_ms <= 0)
     return refuse("expected a finite time above 0", "duration_ms");
   double last_ms = 0;
-  for (const auto& event : request.events) {
+  for (const auto& event : events) {
     if (!std::isfinite(event.time_ms) || event.time_ms < last_ms)
       return refuse("times must be finite and ascend", "events");
     last_ms = event.time_ms;
   }
-  if (auto costs = check_costs(request.costs); !costs.ok()) return costs;
+  return check_costs(costs);
+}
+
+Status check_replay(const ReplayRequest& request) {
+  if (auto rest = check_replay(request.duration_ms, request.events, request.costs); !rest.ok())
+    return rest;
+  if (auto link = check_rate("link_bytes_per_ms", request.costs.link_bytes_per_ms); !link.ok())
+    return link;
   return check_model(request.model);
 }
 

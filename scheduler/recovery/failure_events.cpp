@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <map>
 
 #include "runtime/vocabulary/random.hpp"
 
@@ -56,6 +58,35 @@ std::vector<NodeEvent> events_of_counts(const std::vector<NodeCount>& counts, st
     if (!event.lost.empty() || !event.joined.empty()) events.push_back(std::move(event));
   }
   return events;
+}
+
+std::vector<NodeEvent> after_start(const std::vector<NodeEvent>& events, double start_ms) {
+  if (start_ms <= 0) return events;
+  std::map<double, NodeEvent> changed;  // By time: what is equal is one event.
+  std::map<std::int64_t, double> starting;
+  const auto settle = [&](double now_ms) {
+    for (auto node = starting.begin(); node != starting.end();) {
+      if (node->second >= now_ms) {  // One that goes as it is ready never joined.
+        ++node;
+        continue;
+      }
+      changed[node->second].joined.push_back(node->first);
+      node = starting.erase(node);
+    }
+  };
+  for (const NodeEvent& event : events) {
+    settle(event.time_ms);
+    for (const auto node : event.lost)
+      if (starting.erase(node) == 0) changed[event.time_ms].lost.push_back(node);
+    for (const auto node : event.joined) starting[node] = event.time_ms + start_ms;
+  }
+  settle(std::numeric_limits<double>::infinity());
+  std::vector<NodeEvent> made;
+  for (auto& [time_ms, event] : changed) {
+    event.time_ms = time_ms;
+    made.push_back(std::move(event));
+  }
+  return made;
 }
 
 }  // namespace troupe::scheduler

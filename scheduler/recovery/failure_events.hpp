@@ -34,4 +34,9 @@ struct NodeCount {
 /// REQUIRES: ascending times; counts >= 0.
 std::vector<NodeEvent> events_of_counts(const std::vector<NodeCount>& counts, std::uint64_t seed);
 
+/// The same where a node that comes takes `start_ms` (>= 0) before it can join: its process, its
+/// data, its connections. One that goes before that never joined. The last events may be later than
+/// they were.
+std::vector<NodeEvent> after_start(const std::vector<NodeEvent>& events, double start_ms);
+
 }  // namespace troupe::scheduler

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <deque>
+#include <limits>
 #include <optional>
 #include <set>
 #include <string>
+
+#include "scheduler/recovery/replay_clock.hpp"
 
 namespace troupe::scheduler {
 
@@ -22,13 +24,6 @@ NodeSet nodes_of(const std::vector<RankList>& pipelines) {
   for (const auto& pipeline : pipelines) nodes.insert(pipeline.begin(), pipeline.end());
   return nodes;
 }
-
-// One thing the job does instead of training.
-struct Phase {
-  double TimeShares::*share;
-  double ms = 0;
-  enum class Then : std::uint8_t { nothing, saved, ready } then = Then::nothing;
-};
 
 class Replay {
  public:
@@ -55,63 +50,44 @@ class Replay {
 
  private:
   bool live() const { return request_.mode == RecoveryMode::live; }
-  TimeShares& time() { return result_.time; }
 
   ReplayResult finish() {
-    result_.iterations = committed_;
-    result_.samples = committed_ * model_.global_batch;
-    result_.samples_per_s = static_cast<double>(result_.samples) / (request_.duration_ms / 1000);
-    result_.idle_share = node_ms_ > 0 ? idle_node_ms_ / node_ms_ : 0;
-    return std::move(result_);
+    ReplayResult made = clock_.result(model_.global_batch, request_.duration_ms);
+    made.events = std::move(events_);
+    return made;
   }
 
   // --- Time passes. ---
 
-  void pass(double ms) {
-    const auto alive = static_cast<double>(alive_.size());
-    node_ms_ += alive * ms;
-    if (stopped_ && phases_.empty())
-      idle_node_ms_ += alive * ms;
-    else if (phases_.empty())
-      idle_node_ms_ += static_cast<double>(layout_.idle.size()) * ms;
-    now_ms_ += ms;
+  NodesNow nodes_now() const {
+    if (!clock_.phases().empty()) return {alive_.size(), 0};
+    return {alive_.size(), stopped_ ? alive_.size() : layout_.idle.size()};
   }
 
   Status advance(double until_ms) {
-    while (now_ms_ < until_ms) {
-      const double left = until_ms - now_ms_;
-      if (!phases_.empty()) {
-        run_phase(left);
+    while (clock_.now_ms() < until_ms) {
+      const double left = until_ms - clock_.now_ms();
+      if (!clock_.phases().empty()) {
+        if (const auto then = clock_.run_phase(left, nodes_now())) phase_ended(*then);
       } else if (stopped_) {
-        pass(left);
-        time().stopped_ms += left;
-      } else if (join_waits_ && partial_ms_ == 0) {
+        clock_.stand_still(left, nodes_now());
+      } else if (join_waits_ && !clock_.is_in_iteration()) {
         const auto done = welcome();
         if (!done.ok()) return done;
       } else {
         train(left);
       }
-      // Rounding must not leave a rest that is too small to add.
-      if (until_ms - now_ms_ < 1e-9 * until_ms) now_ms_ = until_ms;
+      clock_.round_up_to(until_ms);
     }
     return Done{};
   }
 
-  void run_phase(double left) {
-    Phase& phase = phases_.front();
-    const double ms = std::min(left, phase.ms);
-    pass(ms);
-    time().*phase.share += ms;
-    phase.ms -= ms;
-    if (phase.ms > 0) return;
-    const auto then = phase.then;
-    phases_.pop_front();
-    if (then == Phase::Then::saved) {
-      checkpointed_ = committed_;
-      since_checkpoint_ms_ = 0;
+  void phase_ended(ReplayPhase::Then then) {
+    if (then == ReplayPhase::Then::saved) {
+      clock_.saved();
       if (stopped_) held_.clear();  // The processes end.
     }
-    if (then == Phase::Then::ready) {
+    if (then == ReplayPhase::Then::ready) {
       held_ = layout_.pipelines;
       left_.clear();
     }
@@ -119,23 +95,11 @@ class Replay {
 
   // Whole iterations as far as nothing is due before, or a piece of one.
   void train(double left) {
-    const double first = layout_.iteration_ms - partial_ms_;
-    if (left < first) {
-      partial_ms_ += left;
-      time().training_ms += left;
-      return pass(left);
-    }
-    double count = 1 + std::floor((left - first) / layout_.iteration_ms);
-    if (join_waits_) count = 1;
+    double most = join_waits_ ? 1 : std::numeric_limits<double>::infinity();
     const auto every = costs_.checkpoint_iterations;
-    if (every > 0) count = std::min(count, static_cast<double>(every - (committed_ % every)));
-    const double ms = first + (count - 1) * layout_.iteration_ms;
-    partial_ms_ = 0;
-    time().training_ms += ms;
-    since_checkpoint_ms_ += count * layout_.iteration_ms;
-    committed_ += static_cast<std::int64_t>(count);
-    pass(ms);
-    if (every > 0 && committed_ % every == 0) phases_.push_back(save());
+    if (every > 0) most = std::min(most, static_cast<double>(every - (clock_.committed() % every)));
+    const auto ended = clock_.train(left, layout_.iteration_ms, most, nodes_now());
+    if (every > 0 && ended > 0 && clock_.committed() % every == 0) clock_.add(save());
   }
 
   // Of a node that saves or loads.
@@ -144,14 +108,15 @@ class Replay {
     return own > 0 ? std::min(own, costs_.link_bytes_per_ms) : costs_.link_bytes_per_ms;
   }
 
-  Phase save() const {
+  ReplayPhase save() const {
     const auto total = static_cast<double>(state_bytes(model_));
     const double share =
         layout_.pipelines.empty()
             ? total / static_cast<double>(std::max<std::size_t>(alive_.size(), 1))
             : static_cast<double>(largest_node_bytes(model_, layout_.pipelines[0].size()));
     return {&TimeShares::checkpoint_ms,
-            std::max(total / costs_.storage_bytes_per_ms, share / node_rate()), Phase::Then::saved};
+            std::max(total / costs_.storage_bytes_per_ms, share / node_rate()),
+            ReplayPhase::Then::saved};
   }
 
   // --- Nodes come and go. ---
@@ -163,7 +128,7 @@ class Replay {
     for (const auto node : event.lost) {
       if (alive_.erase(node) == 0)
         return refuse("node " + std::to_string(node) + " is lost but not there", "events");
-      hit = hit || working.contains(node) || (!phases_.empty() && holding.contains(node));
+      hit = hit || working.contains(node) || (!clock_.phases().empty() && holding.contains(node));
       if (holding.contains(node)) left_.insert(node);
       std::erase(layout_.idle, node);
     }
@@ -174,6 +139,7 @@ class Replay {
     }
     if (stopped_ || hit) return recover(!event.lost.empty());
     if (!event.joined.empty()) join_waits_ = true;
+    lost_ = true;
     if (event.joined.empty()) record(EventOutcome::unaffected);
     return Done{};
   }
@@ -201,39 +167,25 @@ class Replay {
                   "duration_ms", "replay a shorter time");
   }
 
-  void break_off() {
-    time().training_ms -= partial_ms_;
-    time().lost_work_ms += partial_ms_;
-    lost_work_ms_ += partial_ms_;
-    partial_ms_ = 0;
-  }
-
-  void roll_back() {
-    time().training_ms -= since_checkpoint_ms_;
-    time().lost_work_ms += since_checkpoint_ms_;
-    lost_work_ms_ += since_checkpoint_ms_;
-    since_checkpoint_ms_ = 0;
-    lost_iterations_ = committed_ - checkpointed_;
-    result_.repeated_iterations += lost_iterations_;
-    committed_ = checkpointed_;
-    held_.clear();
-  }
-
   // Begins a recovery anew, whatever was under way.
   Status recover(bool lost) {
-    break_off();
-    phases_.clear();
+    lost_ = lost;
+    clock_.break_off();
+    clock_.drop_phases();
     join_waits_ = false;
     const bool was_stopped = stopped_;
-    if (!live() || !state_is_held()) roll_back();
+    if (!live() || !state_is_held()) {
+      clock_.roll_back();
+      held_.clear();
+    }
     if (!held_.empty()) {
       const auto done = change_live(lost);
       if (!done.ok()) return done.error();
       if (done.value()) return Done{};
       // Too few nodes: what the survivors hold is saved.
       layout_ = {};
-      if (lost && !was_stopped) phases_.push_back({&TimeShares::detection_ms, costs_.detection_ms});
-      phases_.push_back(save());
+      if (lost && !was_stopped) detect();
+      clock_.add(save());
       stopped_ = true;
       record(EventOutcome::stopped);
       return Done{};
@@ -249,29 +201,35 @@ class Replay {
       record(was_stopped ? EventOutcome::waiting : EventOutcome::stopped);
       return Done{};
     }
-    if (lost && !was_stopped) phases_.push_back({&TimeShares::detection_ms, costs_.detection_ms});
-    phases_.push_back({&TimeShares::reconfigure_ms, costs_.restart_ms});
-    phases_.push_back(load());
+    if (lost && !was_stopped) detect();
+    clock_.add({&TimeShares::reconfigure_ms, costs_.restart_ms});
+    clock_.add(load());
     record(EventOutcome::restarted);
     return Done{};
   }
 
+  void detect() {
+    phases_.detect_ms = costs_.loss.detect_ms;
+    clock_.add({&TimeShares::detection_ms, costs_.loss.detect_ms});
+  }
+
   // Every pipeline reads the whole state; a job that never saved has nothing to read.
-  Phase load() {
+  ReplayPhase load() {
     const double total =
         static_cast<double>(state_bytes(model_)) * static_cast<double>(layout_.pipelines.size());
     const auto largest =
         static_cast<double>(largest_node_bytes(model_, layout_.pipelines[0].size()));
-    const bool saved = checkpointed_ > 0 || committed_ > 0;
+    const bool saved = clock_.has_saved();
     if (saved) copied_bytes_ = static_cast<std::int64_t>(total);
     return {&TimeShares::copy_ms,
             saved ? std::max(total / costs_.storage_bytes_per_ms, largest / node_rate()) : 0,
-            Phase::Then::ready};
+            ReplayPhase::Then::ready};
   }
 
   // Nodes that joined, at the end of an iteration.
   Status welcome() {
     join_waits_ = false;
+    lost_ = false;
     if (live()) {
       const auto done = change_live(false);
       if (!done.ok()) return done.error();
@@ -283,7 +241,7 @@ class Replay {
       record(EventOutcome::unaffected);
       return Done{};
     }
-    if (committed_ > checkpointed_) phases_.push_back(save());
+    if (clock_.has_unsaved()) clock_.add(save());
     return restart(false, false);
   }
 
@@ -338,51 +296,47 @@ class Replay {
     const auto& copies = made.value().copies;
     for (const auto& copy : copies.copies)
       copied_bytes_ += model_.layer_bytes[static_cast<std::size_t>(copy.item)];
-    if (lost) phases_.push_back({&TimeShares::detection_ms, costs_.detection_ms});
-    phases_.push_back({&TimeShares::reconfigure_ms, costs_.coordination_ms});
-    phases_.push_back({&TimeShares::copy_ms,
-                       static_cast<double>(largest_transfer(copies, model_.layer_bytes)) /
-                           costs_.link_bytes_per_ms,
-                       Phase::Then::ready});
+    phases_ = phases_of(lost ? costs_.loss : costs_.join,
+                        static_cast<double>(largest_transfer(copies, model_.layer_bytes)) /
+                            costs_.link_bytes_per_ms);
+    add_phases(phases_, clock_);
+    phases_.replay_ms += layout_.iteration_ms;
     record(EventOutcome::reconfigured);
     return check_length();
   }
 
   void record(EventOutcome outcome) {
     EventRecord made;
-    made.time_ms = now_ms_;
+    clock_.settle(made);
     made.outcome = outcome;
     made.nodes = static_cast<std::int64_t>(alive_.size());
     made.idle = static_cast<std::int64_t>(stopped_ ? alive_.size() : layout_.idle.size());
     for (const auto& pipeline : layout_.pipelines)
       made.pipelines.push_back(static_cast<std::int64_t>(pipeline.size()));
     made.iteration_ms = layout_.iteration_ms;
-    made.lost_work_ms = lost_work_ms_;
-    made.lost_iterations = lost_iterations_;
     if (outcome != EventOutcome::unaffected)
-      for (const auto& phase : phases_) made.recovery_ms += phase.ms;
-    made.copied_bytes = copied_bytes_;
-    lost_work_ms_ = 0, lost_iterations_ = 0, copied_bytes_ = 0;
-    result_.events.push_back(std::move(made));
+      for (const auto& phase : clock_.phases()) made.recovery_ms += phase.ms;
+    made.copied_bytes = std::exchange(copied_bytes_, 0);
+    made.phases = std::exchange(phases_, {});
+    made.lost = lost_;
+    events_.push_back(std::move(made));
   }
 
   const ReplayRequest& request_;
   const RecoveryModel& model_;
   const RecoveryCosts& costs_;
-  ReplayResult result_;
+  ReplayClock clock_;
+  std::vector<EventRecord> events_;
   NodeSet alive_;
   NodeLayout layout_;           // At work, or being prepared; empty while stopped.
   std::vector<RankList> held_;  // Pipelines whose nodes hold the state; empty: nobody does.
   NodeSet left_;                // Of them, nodes that left since.
-  std::deque<Phase> phases_;    // Before training goes on.
   bool stopped_ = false;
   bool join_waits_ = false;  // Nodes joined; they are taken in when the iteration ends.
-  double now_ms_ = 0, partial_ms_ = 0, since_checkpoint_ms_ = 0;
-  double node_ms_ = 0, idle_node_ms_ = 0;
-  std::int64_t committed_ = 0, checkpointed_ = 0;
   // Of the event at hand.
-  double lost_work_ms_ = 0;
-  std::int64_t lost_iterations_ = 0, copied_bytes_ = 0;
+  std::int64_t copied_bytes_ = 0;
+  EventPhases phases_;
+  bool lost_ = false;
 };
 
 }  // namespace

@@ -7,10 +7,11 @@
 // functions that a running job uses.
 //
 // What happens at an event:
-// - Live, nodes lost: the unfinished iteration is lost; then detection, coordination, and copies as
-//   long as the busiest node sends or receives. Where a layer has lost its last holder, the job
+// - Live, nodes lost: the unfinished iteration is lost; then the phases of `ChangeCosts`, and
+// copies
+//   as long as the busiest node sends or receives. Where a layer has lost its last holder, the job
 //   restarts from its last checkpoint.
-// - Live, nodes joined: the iteration ends first; then coordination and copies.
+// - Live, nodes joined: the iteration ends first; then the same.
 // - Restart, nodes lost: everything since the last checkpoint is lost; then detection, restart, and
 //   loading of the whole state by every pipeline, each node its own layers, all at once. Nodes that
 //   were idle are not missed.
@@ -45,10 +46,22 @@ struct NodeEvent {
   friend bool operator==(const NodeEvent&, const NodeEvent&) = default;
 };
 
+/// What a change of the nodes takes a job that goes on live, phase by phase, as a run's
+/// events.jsonl has it.
+struct ChangeCosts {
+  double detect_ms = 0;   ///< From a loss until everyone knows it.
+  double decide_ms = 0;   ///< Until it is known what to do.
+  double copy_ms = 0;     ///< Until nodes gave up what they had under way; the bytes come on top.
+  double rebuild_ms = 0;  ///< Of stages, groups and connections.
+  double first_step_ms = 0;    ///< Of the first step, beyond a usual one: nothing of it was ready.
+  bool is_copy_whole = false;  ///< `copy_ms` is all that copying takes, whatever moves.
+};
+
 /// What recovery costs. Bandwidths are bytes per millisecond (1 GB/s = 1e6).
 struct RecoveryCosts {
-  double detection_ms = 4000;       ///< From a loss until everyone knows it.
-  double coordination_ms = 2000;    ///< Live: new plan, groups and connections.
+  ChangeCosts loss{5, 0, 0, 120, 0, false};
+  ChangeCosts join{0, 0, 0, 120, 0, false};
+  double turnover_ms = 50;          ///< Live: to a layout during which a newcomer's state comes.
   double restart_ms = 30'000;       ///< Processes, communicators, model; without loading.
   double link_bytes_per_ms = 0;     ///< A node's network, one direction; > 0.
   double storage_bytes_per_ms = 0;  ///< All checkpoint storage together; > 0.
@@ -73,7 +86,7 @@ struct TimeShares {
   double lost_work_ms = 0;   ///< Iterations that were broken off or trained again.
   double checkpoint_ms = 0;  ///< Saves, also those that a loss made worthless.
   double detection_ms = 0;
-  double reconfigure_ms = 0;  ///< Coordination or restart.
+  double reconfigure_ms = 0;  ///< New layouts, their first steps' share of it, or restart.
   double copy_ms = 0;         ///< Copies from live nodes, or loading.
   double stopped_ms = 0;      ///< Too few nodes.
 
@@ -92,6 +105,19 @@ enum class EventOutcome : std::uint8_t {
 };
 std::string_view to_string(EventOutcome outcome);
 
+/// What one change took, phase by phase: what events.jsonl says of a run. Phases it did not have:
+/// 0.
+struct EventPhases {
+  double detect_ms = 0;
+  double decide_ms = 0;
+  double copy_ms = 0;
+  double rebuild_ms = 0;
+  double replay_ms = 0;            ///< Of the first step.
+  double warm_up_ms = 0;           ///< In which who joined took state over while others trained.
+  std::int64_t warm_up_steps = 0;  ///< During which it came.
+  std::int64_t warm_up_bytes = 0;
+};
+
 /// What one change of the nodes did. Costs are those of its recovery if nothing interrupts it.
 struct EventRecord {
   double time_ms = 0;  ///< When the job acted on it; a join waits for the end of an iteration.
@@ -104,6 +130,8 @@ struct EventRecord {
   std::int64_t lost_iterations = 0;  ///< Completed ones that must be trained again.
   double recovery_ms = 0;            ///< Detection to the end of copying or loading.
   std::int64_t copied_bytes = 0;     ///< Over all nodes: copied, or loaded.
+  bool lost = false;                 ///< Nodes were lost; else they joined.
+  EventPhases phases;                ///< Of live recovery.
 };
 
 struct ReplayResult {
@@ -128,6 +156,9 @@ Result<ReplayResult> replay_failures(const ReplayRequest& request);
 
 /// The part of its errors that needs no replay.
 Status check_replay(const ReplayRequest& request);
+/// The same of what every replay has. `link_bytes_per_ms` is for whoever reads it.
+Status check_replay(double duration_ms, const std::vector<NodeEvent>& events,
+                    const RecoveryCosts& costs);
 
 inline constexpr double kReplayIterationsMax = 1e8;
 /// Of each copy plan: the searches of a running job would take a third of a second per event, and

@@ -13,6 +13,9 @@ namespace troupe::scheduler {
 
 namespace {
 
+/// Of what the network carries during a step, so much is left for state: steps use it too.
+constexpr double kShare = 0.5;
+
 /// The devices that keep a unit, whatever number a layout gives them.
 std::vector<std::set<DeviceSlot>> holders_of(const ParallelPlan& plan) {
   std::vector<std::set<DeviceSlot>> holders;
@@ -63,6 +66,16 @@ WarmUp next_warm_up(const WarmUpRequest& request) {
   std::sort(next.arriving.begin(), next.arriving.end());
   complete(next.plan);
   return next;
+}
+
+std::optional<Bytes> warm_up_at_a_time(double network_bytes_per_ms, double step_ms) {
+  const double bytes = network_bytes_per_ms * step_ms * kShare;
+  if (bytes < 1 || step_ms <= kTurnoverMs) return std::nullopt;
+  return Bytes{static_cast<std::int64_t>(bytes)};
+}
+
+bool warm_up_pays(const WarmUp& next, double copy_ms) {
+  return static_cast<double>(next.layouts_left + 1) * kTurnoverMs < copy_ms;
 }
 
 }  // namespace troupe::scheduler

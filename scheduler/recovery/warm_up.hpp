@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "runtime/vocabulary/model_config.hpp"
@@ -37,5 +38,16 @@ struct WarmUp {
 /// Units that a device keeps in `wanted` and not in `present`, in model order, until `at_a_time` is
 /// reached; each device of its own. Devices without anything to keep are not added.
 WarmUp next_warm_up(const WarmUpRequest& request);
+
+/// What a turnover to a layout that moves nothing costs, in milliseconds: stages are bound anew,
+/// and the first step was not planned while another one ran.
+inline constexpr double kTurnoverMs = 50;
+
+/// What comes to a device during a step of `step_ms` over such a network (>= 0); none: waiting for
+/// all of it would take no longer.
+std::optional<Bytes> warm_up_at_a_time(double network_bytes_per_ms, double step_ms);
+
+/// Whether all would wait longer for the state (`copy_ms`) than the layouts from `next` on cost.
+bool warm_up_pays(const WarmUp& next, double copy_ms);
 
 }  // namespace troupe::scheduler

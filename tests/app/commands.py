@@ -332,6 +332,10 @@ def check_profile(commands):
                     {kind["origin"] for kind in kinds} == {"computed"} and {kind["tp"] for kind in kinds} == {1, 2, 4, 8})
     answer = commands.run("plan", "job.toml", *small, "scheduler.profile=profile.json", "--json")
     commands.expect("plan takes a measured profile", answer, json.loads(answer.stdout)["costs"] == "measured")
+    (commands.folder / "lost.csv").write_text("0,add,a\n0,add,b\n9000,remove,a\n20000,remove,b\n")
+    answer = commands.run("replay", "job.toml", *small, "cluster.local_nodes=2", "train.global_batch_size=4", "scheduler.profile=profile.json",
+                          "--failures", "lost.csv", "--recovery", "live", "--json")
+    commands.expect("replay takes a measured profile", answer, json.loads(answer.stdout)["costs"] == "measured")
     # Without a terminal nothing moves while layers are measured.
     for run, times in (("measured/first", 1), ("measured/again", 0)):
         answer = commands.run("train", "job.toml", *small, "train.steps=1", "train.global_batch_size=4", f"job.run_dir={run}")
@@ -364,6 +368,60 @@ def check_planning(commands):
     check_grids(commands)
     check_own_numbers(commands)
     check_simulation(commands, two)
+    check_replay(commands)
+
+
+RUN_EVENTS = [{"kind": "lost", "step": 9, "generation": 2, "detect_ms": 1, "decide_ms": 2, "connect_ms": 3, "copy_ms": 40, "rebuild_ms": 50, "replay_ms": 0},
+              {"kind": "joined", "step": 19, "generation": 3, "detect_ms": 0, "decide_ms": 7, "connect_ms": 0, "copy_ms": 80, "rebuild_ms": 90, "replay_ms": 0}]
+
+
+def check_replay(commands):
+    """A replay of a job's own nodes: by its profile, layouts and phases, as its supervisor would see it through."""
+    (commands.folder / "window.csv").write_text("0,add,a\n0,add,b\n20000,add,c\n60000,remove,b\n99000,remove,a\n")
+    own = ["replay", "job.toml", "cluster.local_nodes=3", "cluster.fault_tolerance=1", "train.global_batch_size=12",
+           "--failures", "window.csv", "--recovery", "live", "--json"]
+
+    answer = None
+
+    def played(*words):
+        nonlocal answer
+        answer = commands.run(*own, *words)
+        commands.expect(f"replay {words}", answer, not answer.stderr)
+        return json.loads(answer.stdout)
+
+    plain = played()
+    joined, lost = plain["recovery"]["live"]["events"]
+    step_ms = joined["iteration_ms"]
+    told = plain["costs"], plain["pace"], [event["kind"] for event in (joined, lost)], joined["pipelines"], lost["pipelines"]
+    commands.expect("a replay of the job's own nodes", answer, told == ("computed", 1, ["joined", "lost"], [1] * 3, [1] * 2))
+    commands.expect("a node starts before it joins", answer, joined["time_ms"] >= 21000)
+    commands.expect("a killed node is noticed at once", answer, lost["detect_ms"] == 5)
+    silent = played("--lost", "silent", "cluster.heartbeat_timeout_s=7")["recovery"]["live"]["events"][1]
+    commands.expect("a silent one is not", answer, silent["detect_ms"] == 7000)
+    slow = played("--pace", "50")["recovery"]["live"]["events"][0]
+    commands.expect("steps take as long as is said", answer, abs(slow["iteration_ms"] / step_ms - 50) < 1e-6)
+    both = [played(*words)["recovery"] for words in (["--coordination-s", "2"], ["--loss-ms", "2000", "--join-ms", "2000"])]
+    commands.expect("the older word says both", answer, both[0] == both[1] != plain["recovery"])
+    # Costs of a run, whose steps take three times what its profile says.
+    (commands.folder / "ran").mkdir()
+    (commands.folder / "ran/events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in RUN_EVENTS))
+    (commands.folder / "ran/metrics.jsonl").write_text('{"step":1,"step_ms":300,"profile_step_ms":100,"epoch_number":1}\n')
+    ran = played("--costs-from", "ran")
+    joined, lost = ran["recovery"]["live"]["events"]
+    commands.expect("what changes cost comes from a run", answer,
+                    ran["pace"] == 3 and abs(joined["iteration_ms"] / step_ms - 3) < 1e-6 and ran["changes"]["from"] == "ran"
+                    and [lost[key] for key in ("detect_ms", "decide_ms", "copy_ms", "rebuild_ms")] == [1, 2, 40, 53]
+                    and [joined[key] for key in ("decide_ms", "copy_ms", "rebuild_ms")] == [7, 80, 90])
+    said = played("--costs-from", "ran", "--detect-ms", "11", "--pace", "1")
+    commands.expect("the command line comes before the run", answer,
+                    said["pace"] == 1 and said["recovery"]["live"]["events"][1]["detect_ms"] == 11)
+    table = commands.run(*own[:-3], "--recovery", "both")
+    commands.expect("its table has both ways to recover", table, "live    checkpoint" in table.stdout and "1 x cpu each" in table.stdout)
+    for what, said, words in (("shares of a catalogued device", "--cluster", ["--compute-share", "0.5"]),
+                              ("a pace of machines that are not here", "--pace", ["--pace", "2", "--cluster", "3x1xA40"]),
+                              ("more nodes than places", "raise cluster.nodes", ["cluster.local_nodes=2"]),
+                              ("costs of no run", "events.jsonl", ["--costs-from", "nowhere"])):
+        commands.expect_refusal(f"replay refuses {what}", commands.run(*own, *words), said)
 
 
 def check_one_number(commands, words):

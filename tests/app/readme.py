@@ -170,6 +170,8 @@ def when_machines_fail(readme):
             readme.wait_for_steps("failing", 3)
             readme.run(stop)
             expect(job.wait(WITHIN_S) == 75, f"exit {job.returncode}")
+    for command in readme.commands("When machines fail"):
+        readme.run(command)
     with readme.running(long + " --fresh"):
         readme.wait_for_steps("failing", 3)
         readme.run(dead)

@@ -34,7 +34,11 @@ ReplayRequest small_job(RecoveryMode mode, std::int64_t nodes) {
   ReplayRequest made;
   made.mode = mode;
   made.model = {make_templates(planned).value(), std::vector<std::int64_t>(4, 10), 0, 16, 1};
-  made.costs = {5, 3, 7, 2, 4, 0};
+  made.costs.loss = {5, 1, 0, 2, 0, false};
+  made.costs.join = {0, 1, 0, 2, 0, false};
+  made.costs.restart_ms = 7;
+  made.costs.link_bytes_per_ms = 2;
+  made.costs.storage_bytes_per_ms = 4;
   made.nodes = count_up(nodes);
   made.duration_ms = 1000;
   return made;
@@ -120,6 +124,43 @@ TEST_CASE("nodes that join wait for the end of the iteration", "[scheduler]") {
   REQUIRE(result.value().events.size() == 1);
   CHECK(result.value().events[0].time_ms == Approx(128));
   CHECK(result.value().events[0].copied_bytes == 40);
+}
+
+TEST_CASE("an event costs what its kind costs, phase by phase", "[scheduler]") {
+  // As above, but a join decides for 4 ms, copies for 10 whatever moves, builds for 5 and loses 6
+  // of its first step: from 128 training goes on at 153. Then node 1 is lost at 200, 47 ms into a
+  // step: 5 + 1 + 2 until 208.
+  auto request = small_job(RecoveryMode::live, 1);
+  request.costs.join = {0, 4, 10, 5, 6, true};
+  request.events = {{10, {}, {1}}, {200, {1}, {}}};
+  const auto result = replay_failures(request);
+  REQUIRE(result.ok());
+  const auto& events = result.value().events;
+  REQUIRE(events.size() == 2);
+  CHECK_FALSE(events[0].lost);
+  CHECK(events[0].recovery_ms == Approx(25));
+  CHECK(events[0].phases.decide_ms == 4);
+  CHECK(events[0].phases.copy_ms == 10);
+  CHECK(events[0].phases.rebuild_ms == 5);
+  CHECK(events[0].phases.replay_ms == Approx(64 + 6));
+  CHECK(events[1].lost);
+  CHECK(events[1].lost_work_ms == Approx(47));
+  CHECK(events[1].recovery_ms == Approx(8));
+  CHECK(events[1].phases.detect_ms == 5);
+  CHECK(events[1].phases.copy_ms == 0);
+  CHECK(events[1].phases.replay_ms == Approx(128));
+  // 1000 - 208 = 6 x 128 + 24, and the one before.
+  CHECK(result.value().iterations == 7);
+}
+
+TEST_CASE("a node joins once it has started", "[scheduler]") {
+  const std::vector<NodeEvent> events{{10, {}, {7, 8}}, {12, {0, 7}, {}}, {30, {8}, {8}}};
+  // Node 7 goes before it is ready; 8 was ready at 15, goes at 30 and is back at 35.
+  CHECK(after_start(events, 5) ==
+        std::vector<NodeEvent>{{12, {0}, {}}, {15, {}, {8}}, {30, {8}, {}}, {35, {}, {8}}});
+  CHECK(after_start(events, 0) == events);
+  // One that goes in the moment it is ready never joined.
+  CHECK(after_start({{10, {}, {7}}, {15, {7}, {}}}, 5).empty());
 }
 
 TEST_CASE("with too few nodes a job stops, saved, and resumes when enough are back",
@@ -271,8 +312,7 @@ TEST_CASE("recovery that costs nothing loses but the unfinished iterations",
           "[scheduler][property]") {
   const auto seed = GENERATE(range(0u, 20u));
   auto request = small_job(RecoveryMode::live, 6);
-  request.costs.detection_ms = 0;
-  request.costs.coordination_ms = 0;
+  request.costs.loss = {};
   request.costs.link_bytes_per_ms = 1e12;
   request.events = periodic_failures(6, 4, 777, seed);
   request.duration_ms = 5 * 777;
@@ -332,7 +372,12 @@ TEST_CASE("a replay that makes no sense is refused", "[scheduler][errors]") {
   const double nan = std::nan("");
   refused([&](auto& r) { r.duration_ms = 0; }, "duration_ms");
   refused([&](auto& r) { r.duration_ms = 1e12; }, "duration_ms");
-  refused([&](auto& r) { r.costs.detection_ms = nan; }, "detection_ms");
+  refused([&](auto& r) { r.costs.loss.detect_ms = nan; }, "detect_ms");
+  refused([&](auto& r) { r.costs.loss.decide_ms = -1; }, "decide_ms");
+  refused([&](auto& r) { r.costs.join.copy_ms = -1; }, "copy_ms");
+  refused([&](auto& r) { r.costs.join.rebuild_ms = nan; }, "rebuild_ms");
+  refused([&](auto& r) { r.costs.join.first_step_ms = -1; }, "first_step_ms");
+  refused([&](auto& r) { r.costs.turnover_ms = -1; }, "turnover_ms");
   refused([&](auto& r) { r.costs.restart_ms = -1; }, "restart_ms");
   refused([&](auto& r) { r.costs.link_bytes_per_ms = 0; }, "link_bytes_per_ms");
   refused([&](auto& r) { r.costs.storage_bytes_per_ms = nan; }, "storage_bytes_per_ms");

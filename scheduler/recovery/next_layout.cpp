@@ -1,0 +1,148 @@
+#include "scheduler/recovery/next_layout.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <utility>
+
+#include "scheduler/recovery/layout_choice.hpp"
+#include "scheduler/recovery/relayout.hpp"
+
+namespace troupe::scheduler {
+
+namespace {
+
+/// `40 s`, `52 min`.
+std::string quiet_text(double ms) {
+  return ms < 1.2e5 ? std::to_string(std::lround(ms / 1e3)) + " s"
+                    : std::to_string(std::lround(ms / 6e4)) + " min";
+}
+
+/// Samples a millisecond of one unit of `microbatches_per_ms`, by the last step; 1 before there
+/// is one.
+double samples_per_microbatch(const ChangingJob& job) {
+  const double present = microbatches_per_ms(job.plan, job.templates);
+  if (present <= 0 || job.step_ms <= 0) return 1;
+  return static_cast<double>(job.global_batch) / job.step_ms / present;
+}
+
+/// A layout to go on with, and what its state would take to get there.
+struct Candidate {
+  Relayout layout;
+  StatePlacement want;
+  MoveTotals moves;
+};
+
+/// The candidate that loses the fewest samples until nodes change again, and why, in a clause.
+/// Where nobody leaves state comes while all train, or soon.
+std::pair<std::size_t, std::string> choose(const ChangingJob& job,
+                                           const std::vector<Candidate>& candidates,
+                                           bool somebody_leaves) {
+  if (candidates.size() == 1 || job.network_bytes_per_ms <= 0) return {0, ""};
+  const double scale = samples_per_microbatch(job);
+  std::vector<LayoutOutlook> outlooks;
+  double fastest = 0;
+  for (const Candidate& candidate : candidates) {
+    const auto least_busiest = static_cast<double>(candidate.moves.least_busiest.count());
+    outlooks.push_back({scale * microbatches_per_ms(candidate.layout.plan, job.templates),
+                        somebody_leaves ? least_busiest / job.network_bytes_per_ms : 0});
+    fastest = std::max(fastest, outlooks.back().samples_per_ms);
+  }
+  if (fastest <= 0) return {0, ""};
+  const std::size_t chosen = choose_layout(outlooks, job.quiet_ms);
+  const auto lost = [&](std::size_t i) {
+    return std::to_string(std::lround(lost_samples(outlooks[i], fastest, job.quiet_ms)));
+  };
+  std::string others;
+  for (std::size_t i = 0; i < outlooks.size(); ++i)
+    if (i != chosen) others += (others.empty() ? "" : " and ") + lost(i);
+  return {chosen, "of " + std::to_string(outlooks.size()) +
+                      " layouts the one that is predicted to lose the fewest samples in the " +
+                      quiet_text(job.quiet_ms) + " until nodes change again: " + lost(chosen) +
+                      " instead of " + others};
+}
+
+Result<Candidate> weighed(const ChangingJob& job, Relayout layout) {
+  const Dtype dtype = job.tolerance.dtype;
+  Candidate made{std::move(layout), {}, {}};
+  made.want = place_state(made.layout.plan, job.parameters, dtype);
+  auto moves = total_moves(job.parameters, dtype, job.left, made.want);
+  if (!moves.ok()) return std::move(moves).error();
+  made.moves = std::move(moves).value();
+  if (auto fits = job.fits(made.layout.plan); !fits.ok()) return std::move(fits).error();
+  return made;
+}
+
+Result<NextLayout> moved_to(const ChangingJob& job, Candidate chosen, std::string why) {
+  auto moves = plan_state_moves(job.parameters, job.tolerance.dtype, job.left, chosen.want);
+  if (!moves.ok()) return std::move(moves).error();
+  return NextLayout{std::move(chosen.layout.plan), std::move(chosen.layout.idle),
+                    std::move(moves).value(), std::move(chosen.want), std::move(why)};
+}
+
+/// With copies on so many nodes.
+Result<NextLayout> with_copies(const ChangingJob& job, const std::set<NodeId>& nodes,
+                               const Tolerance& tolerance) {
+  auto found =
+      relayouts({job.plan, job.cluster, job.templates, job.global_batch, tolerance, nodes});
+  if (!found.ok()) return std::move(found).error();
+  std::vector<Candidate> candidates;
+  Status hindrance = Done{};  // Of the first that cannot be.
+  for (Relayout& layout : found.value()) {
+    auto made = weighed(job, std::move(layout));
+    if (made.ok())
+      candidates.push_back(std::move(made).value());
+    else if (hindrance.ok())
+      hindrance = made.error();
+  }
+  if (candidates.empty()) return hindrance.error();
+  const std::set<NodeId> present = job.plan.nodes();
+  const bool somebody_leaves =
+      !std::includes(nodes.begin(), nodes.end(), present.begin(), present.end());
+  // The layout before gives its state away, and then its memory.
+  if (job.fits_beside) {
+    const auto without_room = std::stable_partition(
+        candidates.begin(), candidates.end(),
+        [&](const Candidate& one) { return job.fits_beside(one.moves.arriving).ok(); });
+    if (without_room != candidates.begin()) candidates.erase(without_room, candidates.end());
+  }
+  const auto [chosen, why] = choose(job, candidates, somebody_leaves);
+  return moved_to(job, std::move(candidates[chosen]), why);
+}
+
+/// Those that a layout may use: as many nodes as the job keeps spare do nothing, the ones that had
+/// no work before first.
+std::set<NodeId> without_spares(const ChangingJob& job, std::set<NodeId> nodes) {
+  if (job.spares == 0) return nodes;
+  const auto most = static_cast<std::size_t>(job.cluster.nodes - job.spares);
+  const std::vector<NodeId> all(nodes.rbegin(), nodes.rend());
+  for (const bool may_work : {false, true})
+    for (const NodeId node : all)
+      if (nodes.size() > most && (may_work || !job.working.contains(node))) nodes.erase(node);
+  return nodes;
+}
+
+}  // namespace
+
+Result<NextLayout> next_layout(const ChangingJob& job, const std::set<NodeId>& nodes) {
+  const std::set<NodeId> workers = without_spares(job, nodes);
+  for (Tolerance tolerance = job.tolerance;; --tolerance.lost_nodes) {
+    auto made = with_copies(job, workers, tolerance);
+    if (made.ok())
+      std::set_difference(nodes.begin(), nodes.end(), workers.begin(), workers.end(),
+                          std::inserter(made.value().idle, made.value().idle.end()));
+    if (made.ok() || made.error().code != Errc::infeasible || tolerance.lost_nodes <= 0)
+      return made;
+  }
+}
+
+double copy_ms(const StateMoves& moves, Dtype dtype, double network_bytes_per_ms) {
+  StateMoves between;
+  for (const StateMove& move : moves.moves)
+    if (!move.is_from_seed() && move.from.node != move.to.node) between.moves.push_back(move);
+  Bytes most{moves.max_sent_bytes};
+  for (const auto& [device, bytes] : arriving_bytes(between, dtype)) most = std::max(most, bytes);
+  return static_cast<double>(most.count()) / network_bytes_per_ms;
+}
+
+}  // namespace troupe::scheduler

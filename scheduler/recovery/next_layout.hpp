@@ -1,0 +1,67 @@
+// What a running job does when the nodes that are there change: the layout that it goes on with,
+// and how its state gets there.
+//
+// Pure; thread-safe; the same answer on every node. The supervisor of a job asks it, and so does a
+// replay of failures.
+
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "runtime/vocabulary/model_state.hpp"
+#include "runtime/vocabulary/parallel_plan.hpp"
+#include "runtime/vocabulary/result.hpp"
+#include "scheduler/layout/place_by_hand.hpp"
+#include "scheduler/recovery/pipeline_templates.hpp"
+#include "scheduler/state/standby_holders.hpp"
+#include "scheduler/state/state_moves.hpp"
+
+namespace troupe::scheduler {
+
+/// A job whose nodes change, and where its state lies. What it refers to outlives the calls.
+struct ChangingJob {
+  const ParallelPlan& plan;  ///< That trains, or trained; without what warms up.
+  ClusterShape cluster;      ///< All places for nodes.
+  const TemplateSet& templates;
+  const std::vector<ParameterInfo>& parameters;
+  std::int64_t global_batch = 1;
+  Tolerance tolerance = {};
+  std::int32_t spares = 0;        ///< Nodes that are kept without work.
+  std::set<NodeId> working = {};  ///< Of those there are, who has work or stands by.
+  const StatePlacement& left;  ///< Where state lies without lost nodes; empty: comes from the seed.
+  double network_bytes_per_ms = 0;  ///< Between nodes; 0: not known.
+  double step_ms = 0;               ///< What the last step took; 0: there was none.
+  double quiet_ms = 0;              ///< Until nodes change again (`expected_quiet_ms`).
+  /// Whether a layout fits into memory. Never empty.
+  std::function<Status(const ParallelPlan&)> fits = {};
+  /// Whether what comes fits beside the present layout; empty: that one is gone.
+  std::function<Status(const std::map<DeviceSlot, Bytes>& arriving)> fits_beside = {};
+};
+
+struct NextLayout {
+  ParallelPlan plan;
+  std::set<NodeId> idle;  ///< Nodes that are there, have no stage and stand by for nothing.
+  StateMoves moves;
+  StatePlacement want;  ///< Where state lies once it has moved.
+  std::string why;      ///< Why this one, where there were several; a clause.
+};
+
+/// Of `relayouts` on these nodes, without those that are kept spare, the one that fits and that is
+/// predicted to lose the fewest samples until nodes change again; the first of equals, or where
+/// nothing is known of the network. What does not fit with all its copies goes on with fewer.
+///
+/// Layouts are weighed by what their moves come to; moves of the chosen one alone are planned.
+///
+/// Errors: infeasible: no layout works on these nodes or none fits; as `plan_state_moves`.
+Result<NextLayout> next_layout(const ChangingJob& job, const std::set<NodeId>& nodes);
+
+/// For how long all would wait for state to move: what the busiest device sends or receives between
+/// nodes. REQUIRES: network_bytes_per_ms > 0.
+double copy_ms(const StateMoves& moves, Dtype dtype, double network_bytes_per_ms);
+
+}  // namespace troupe::scheduler

@@ -1,0 +1,266 @@
+#include "scheduler/recovery/replay_job.hpp"
+
+#include <catch2/catch_approx.hpp>
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <catch2/generators/catch_generators_range.hpp>
+#include <string>
+
+#include "runtime/vocabulary/random.hpp"
+#include "scheduler/recovery/template_layout.hpp"
+#include "tests/scheduler/example_models.hpp"
+
+namespace troupe::scheduler {
+namespace {
+
+using Catch::Approx;
+
+// An llm of four layers with 10, 11, 12 and 13 elements, 12 bytes each (value and moments): 552 in
+// all. `held` of them fit on a node; a step takes 240 ms over the number of pipelines.
+JobReplayRequest small_job(const HandLayout& layout, std::int32_t places, std::int64_t held) {
+  JobReplayRequest made;
+  ReplayedJob& job = made.job;
+  job.cluster = {places, 1};
+  job.plan = place_by_hand(testing::text_llm(4), layout, job.cluster).value();
+  TemplateRequest planned;
+  planned.layers.assign(4, {1, 2, Bytes{1}, {}});
+  planned.node_count = places;
+  planned.device_memory = Bytes{held};
+  job.templates = make_templates(planned).value();
+  for (std::int32_t layer = 0; layer < 4; ++layer)
+    job.parameters.push_back(
+        {"p" + std::to_string(layer), {10 + layer}, {{ModuleId{0}, layer}}, true});
+  job.global_batch = 12;
+  job.tolerance = {1, Dtype::fp32};
+  job.network_bytes_per_ms = 100;
+  job.step_ms = [](const ParallelPlan& plan) -> Result<double> {
+    return 240.0 / static_cast<double>(plan.pipelines.size());
+  };
+  job.fits = [](const ParallelPlan&, const std::map<DeviceSlot, Bytes>&) -> Status {
+    return Done{};
+  };
+  made.costs.loss = {5, 1, 0, 2, 4, false};
+  made.costs.join = {0, 1, 0, 2, 0, false};
+  made.costs.turnover_ms = 10;
+  made.costs.restart_ms = 7;
+  made.costs.storage_bytes_per_ms = 4;
+  made.duration_ms = 1000;
+  return made;
+}
+
+HandStage all_on(std::int32_t node) { return {node, 0, {{"llm", LayerRange{0, 4}}}}; }
+
+/// A pipeline on each of three places.
+JobReplayRequest three_copies(const RankList& nodes) {
+  auto made = small_job({{{all_on(0)}, {all_on(1)}, {all_on(2)}}}, 3, 4);
+  made.nodes = nodes;
+  return made;
+}
+
+TEST_CASE("a loss costs the step under way and the phases of a loss", "[scheduler][recovery]") {
+  // 80 ms a step. Node 2 goes at 100, 20 ms into the second one; nothing moves. 5 + 1 + 2 + 4: from
+  // 112 on 120 ms a step, 7 of them and 48 ms.
+  auto request = three_copies({0, 1, 2});
+  request.events = {{100, {2}, {}}};
+  const auto played = replay_job(request).value();
+  CHECK(played.iterations == 8);
+  CHECK(played.samples == 8 * 12);
+  CHECK(played.time.lost_work_ms == Approx(20));
+  CHECK(played.time.detection_ms == Approx(5));
+  CHECK(played.time.reconfigure_ms == Approx(7));
+  CHECK(played.time.copy_ms == 0);
+  REQUIRE(played.events.size() == 1);
+  const auto& event = played.events[0];
+  CHECK(event.outcome == EventOutcome::reconfigured);
+  CHECK(event.lost);
+  CHECK(event.pipelines == std::vector<std::int64_t>{1, 1});
+  CHECK(event.recovery_ms == Approx(12));
+  CHECK(event.phases.replay_ms == Approx(124));
+}
+
+TEST_CASE("who joins waits for the step under way and the one that is planned",
+          "[scheduler][recovery]") {
+  // 120 ms a step. Node 5 comes at 130, in the second one; the third is planned and ends at 360.
+  // All its 552 bytes come in 5.52 ms, sooner than four turnovers are worth; 3 ms more. From 368.52
+  // on 80 ms a step: 7 and a piece.
+  auto request = three_copies({0, 1});
+  request.events = {{130, {}, {5}}};
+  const auto played = replay_job(request).value();
+  CHECK(played.iterations == 3 + 7);
+  CHECK(played.time.lost_work_ms == 0);
+  REQUIRE(played.events.size() == 1);
+  const auto& event = played.events[0];
+  CHECK_FALSE(event.lost);
+  CHECK(event.time_ms == Approx(360));
+  CHECK(event.copied_bytes == 552);
+  CHECK(event.phases.copy_ms == Approx(5.52));
+  CHECK(event.phases.warm_up_steps == 0);
+  CHECK(event.iteration_ms == Approx(80));
+}
+
+TEST_CASE("state comes while the others train where that pays", "[scheduler][recovery]") {
+  // The same over a network of 2 bytes/ms: 276 ms of copying. Half of what it carries in a step is
+  // 120 bytes, so each layer takes a step of its own, behind a turnover of 10 ms: from 360 on four
+  // times 130 ms. Then nothing is left to move: at 883 three pipelines, 80 ms a step, one of them.
+  auto request = three_copies({0, 1});
+  request.job.network_bytes_per_ms = 2;
+  request.events = {{130, {}, {5}}};
+  const auto played = replay_job(request).value();
+  CHECK(played.iterations == 3 + 4 + 1);
+  CHECK(played.time.reconfigure_ms == Approx(40 + 3));
+  CHECK(played.time.copy_ms == 0);
+  REQUIRE(played.events.size() == 1);
+  const auto& event = played.events[0];
+  CHECK(event.time_ms == Approx(880));
+  CHECK(event.phases.warm_up_steps == 4);
+  CHECK(event.phases.warm_up_bytes == 552);
+  CHECK(event.phases.warm_up_ms == Approx(520));
+  CHECK(event.copied_bytes == 0);
+}
+
+TEST_CASE("who is lost while its state comes takes a step with it", "[scheduler][recovery]") {
+  // As above; it goes at 400, 30 ms into its first step. From 412 on two pipelines as before: 4.
+  auto request = three_copies({0, 1});
+  request.job.network_bytes_per_ms = 2;
+  request.events = {{130, {}, {5}}, {400, {5}, {}}};
+  const auto played = replay_job(request).value();
+  CHECK(played.iterations == 3 + 4);
+  CHECK(played.time.lost_work_ms == Approx(30));
+  REQUIRE(played.events.size() == 1);
+  CHECK(played.events[0].pipelines == std::vector<std::int64_t>{1, 1});
+  CHECK(played.events[0].phases.warm_up_steps == 0);
+}
+
+TEST_CASE("what came during a step that was given up is not there", "[scheduler][recovery]") {
+  // As above, but node 1 goes: at 400, in the first step during which something comes, all must be
+  // copied to node 5; at 560, in the second one, the first layer's 120 bytes are there.
+  for (const auto& [lost_ms, left] : {std::pair{400.0, 552}, std::pair{560.0, 552 - 120}}) {
+    auto request = three_copies({0, 1});
+    request.job.network_bytes_per_ms = 2;
+    request.events = {{130, {}, {5}}, {lost_ms, {1}, {}}};
+    const auto played = replay_job(request).value();
+    REQUIRE(played.events.size() == 1);
+    CHECK(played.events[0].pipelines == std::vector<std::int64_t>{1, 1});
+    CHECK(played.events[0].copied_bytes == left);
+    CHECK(played.events[0].phases.copy_ms == Approx(left / 2.0));
+  }
+}
+
+TEST_CASE("what nobody holds any more is begun again", "[scheduler][recovery]") {
+  // One pipeline over two nodes, 240 ms a step, no copies. Node 1 goes at 300: nothing was saved,
+  // so all is lost, and one node cannot hold the model. Node 2 comes at 500: restart 7, nothing to
+  // load; from 507 on two steps.
+  auto request = small_job(
+      {{{{0, 0, {{"llm", LayerRange{0, 2}}}}, {1, 0, {{"llm", LayerRange{2, 4}}}}}}}, 2, 2);
+  request.job.tolerance.lost_nodes = 0;
+  request.nodes = {0, 1};
+  request.events = {{300, {1}, {}}, {500, {}, {2}}};
+  const auto played = replay_job(request).value();
+  CHECK(played.iterations == 2);
+  CHECK(played.repeated_iterations == 1);
+  CHECK(played.time.stopped_ms == Approx(200));
+  CHECK(played.time.reconfigure_ms == Approx(7));
+  REQUIRE(played.events.size() == 2);
+  CHECK(played.events[0].outcome == EventOutcome::stopped);
+  CHECK(played.events[0].lost_iterations == 1);
+  CHECK(played.events[1].outcome == EventOutcome::restarted);
+}
+
+TEST_CASE("too few nodes train on for a while, then save and stop", "[scheduler][recovery]") {
+  // Two are needed. Node 1 goes at 130, 10 ms into the second step; from 142 on node 0 trains alone
+  // with 240 ms a step, until 330; what it had begun is lost. It saves 552 bytes in 138 ms. Node 2
+  // comes at 600: restart 7, and two pipelines load them in 276 ms, until 883.
+  auto request = three_copies({0, 1});
+  request.job.nodes_min = 2;
+  request.job.wait_for_nodes_ms = 200;
+  request.events = {{130, {1}, {}}, {600, {}, {2}}};
+  const auto played = replay_job(request).value();
+  CHECK(played.iterations == 1);
+  CHECK(played.repeated_iterations == 0);
+  CHECK(played.time.checkpoint_ms == Approx(138));
+  CHECK(played.time.lost_work_ms == Approx(10 + 188));
+  CHECK(played.time.stopped_ms == Approx(600 - 468));
+  CHECK(played.time.copy_ms == Approx(276));
+  REQUIRE(played.events.size() == 3);
+  CHECK(played.events[0].outcome == EventOutcome::reconfigured);
+  CHECK(played.events[1].outcome == EventOutcome::stopped);
+  CHECK(played.events[1].time_ms == Approx(330));
+  CHECK(played.events[2].outcome == EventOutcome::restarted);
+}
+
+TEST_CASE("a node that no layout needs waits", "[scheduler][recovery]") {
+  auto request = three_copies({0, 1});
+  request.job.spares = 1;
+  request.events = {{130, {}, {2}}};
+  const auto played = replay_job(request).value();
+  CHECK(played.iterations == 8);
+  REQUIRE(played.events.size() == 1);
+  CHECK(played.events[0].outcome == EventOutcome::unaffected);
+  CHECK(played.events[0].idle == 1);
+  CHECK(played.idle_share == Approx(870.0 / 2870));
+}
+
+TEST_CASE("time adds up in any replay of a job", "[scheduler][recovery][property]") {
+  const auto seed = GENERATE(range(0u, 40u));
+  CAPTURE(seed);
+  Random random(seed);
+  auto request = three_copies({0, 1});
+  request.job.tolerance.lost_nodes = seed % 3;
+  request.job.network_bytes_per_ms = seed % 2 == 0 ? 2 : 0;
+  request.job.nodes_min = 1 + seed % 2;
+  request.job.wait_for_nodes_ms = 150;
+  request.costs.checkpoint_iterations = seed % 4;
+  request.duration_ms = 5000;
+  RankList there{0, 1};
+  std::int64_t next_id = 10;
+  for (double time = 0; time < 5000; time += 1 + 300 * random.uniform()) {
+    NodeEvent event{time, {}, {}};
+    if (!there.empty() && random.uniform() < 0.5) {
+      event.lost.push_back(there.back());
+      there.pop_back();
+    }
+    if (there.size() < 3 && random.uniform() < 0.6) {
+      event.joined.push_back(next_id++);
+      there.push_back(event.joined.back());
+    }
+    request.events.push_back(std::move(event));
+  }
+  const auto result = replay_job(request);
+  REQUIRE(result.ok());
+  const auto& played = result.value();
+  CHECK(played.time.total_ms() == Approx(request.duration_ms));
+  CHECK(played.samples == played.iterations * 12);
+  std::int64_t lost = 0;
+  for (const auto& event : played.events) {
+    lost += event.lost_iterations;
+    std::int64_t at_work = event.idle;
+    for (const auto nodes : event.pipelines) at_work += nodes;
+    CHECK(at_work == event.nodes);
+    CHECK(event.phases.warm_up_steps <= 4);
+  }
+  CHECK(lost == played.repeated_iterations);
+}
+
+TEST_CASE("a replay of a job that makes no sense is refused", "[scheduler][recovery][errors]") {
+  const auto refused = [](auto change, const std::string& where) {
+    auto request = three_copies({0, 1});
+    change(request);
+    const auto result = replay_job(request);
+    REQUIRE_FALSE(result.ok());
+    CHECK(result.error().code == Errc::invalid_argument);
+    CHECK(result.error().where == where);
+  };
+  refused([](auto& r) { r.duration_ms = 0; }, "duration_ms");
+  refused([](auto& r) { r.duration_ms = 1e12; }, "duration_ms");
+  refused([](auto& r) { r.costs.turnover_ms = -1; }, "turnover_ms");
+  refused([](auto& r) { r.nodes = {0, 1, 2, 3}; }, "events");
+  refused([](auto& r) { r.events = {{10, {}, {0}}}; }, "events");
+  refused([](auto& r) { r.events = {{10, {7}, {}}}; }, "events");
+  refused([](auto& r) { r.events = {{10, {0}, {}}, {5, {1}, {}}}; }, "events");
+  refused(
+      [](auto& r) { r.job.step_ms = [](const ParallelPlan&) -> Result<double> { return 0.0; }; },
+      "step_ms");
+}
+
+}  // namespace
+}  // namespace troupe::scheduler
