@@ -22,9 +22,8 @@ namespace troupe::kernels {
 ///   wanted, these for a loss that counts once: it has to be known how much each counts only later;
 /// - backward: gradients of `rows` are those, times what their losses count; in bf16 they are
 ///   rounded once more than those of whole logits;
-/// - gradient of `weight`, in the backward or deferred (`DeferWeightGradients`), with the same
-/// bits:
-///   by chunks of columns, the logits again and their share of the gradient. Every row of it is a
+/// - gradient of `weight`, in the backward or deferred (`DeferWeightGradients`), same bits: by
+///   chunks of columns, the logits again and their share of the gradient. Every row of it is a
 ///   single sum over all rows, and so no wider or narrower than that of whole logits.
 ///
 /// So a split backward hands its input gradient on at once and computes logits anew once;

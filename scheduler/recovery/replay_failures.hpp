@@ -8,9 +8,8 @@
 //
 // What happens at an event:
 // - Live, nodes lost: the unfinished iteration is lost; then the phases of `ChangeCosts`, and
-// copies
-//   as long as the busiest node sends or receives. Where a layer has lost its last holder, the job
-//   restarts from its last checkpoint.
+//   copies as long as the busiest node sends or receives. Where a layer has lost its last holder,
+//   the job restarts from its last checkpoint.
 // - Live, nodes joined: the iteration ends first; then the same.
 // - Restart, nodes lost: everything since the last checkpoint is lost; then detection, restart, and
 //   loading of the whole state by every pipeline, each node its own layers, all at once. Nodes that

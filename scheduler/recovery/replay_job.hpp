@@ -5,8 +5,7 @@
 //
 // What happens, and where the supervisor does the same (actors/supervisor):
 // - Nodes are lost: the unfinished step is lost; then the phases of `RecoveryCosts::loss`, copies
-// as
-//   long as the busiest device sends or receives, and the first step of the new layout.
+//   as long as the busiest device sends or receives, and the first step of the new layout.
 // - A node joins: the step under way ends, and the one that is planned already; no further one is
 //   planned. Then its state comes during the next steps, where that pays, each with a turnover
 //   before it; else it is copied while all wait. Then the phases of `RecoveryCosts::join`.
@@ -67,8 +66,8 @@ struct JobReplayRequest {
 ///
 /// Errors:
 /// - invalid_argument: as `check_costs`; a node lost that is not there, joined that is there;
-/// events
-///   out of order; more nodes at a time than places; more than `kReplayIterationsMax` iterations.
+///   events out of order; more nodes at a time than places; more than `kReplayIterationsMax`
+///   iterations.
 /// - as `step_ms`; as `next_layout`, those that are not infeasible.
 Result<ReplayResult> replay_job(const JobReplayRequest& request);
 

@@ -5,15 +5,16 @@
 
 Live: a head that starts no nodes, and `troupe node --join` for each node of the trace, begun when it comes and killed
 (SIGKILL) when it goes. Up to 12 nodes share this machine's cores, so stages sleep `FACTOR` times what they compute
-(`debug.slow_shapes`); the planner has a profile with these times and chooses the layout. Samples count from a step's end
+(`debug.slow_shapes`); the planner has a profile with these times and chooses the layout. A node that waits for a core is no
+silent one: the job waits 15 s for signs of life, while a killed node is noticed by its connections. Samples count from a step's end
 to the end of the window.
 
-Replay: the same events, times, job file and kind of layout. It knows no measured profile, only a share of a catalogued
-device's peak, so `--compute-share` is set such that its iteration on the first nodes takes as long as a step did in a run
-before (`rehearse`), of which detection and coordination are the medians too. It is told nothing of the run that it is
-held against. Two more stand beside it: at the pace that the live run turned out to have, which leaves what events do (a
-stage that waits for a core counts the wait `FACTOR` times, so a pace lasts as long as the host's load: on a busy one run
-this under `chrt -r 1`); and with the costs that a replay has by default.
+Replay: the same events and job file, by the job's own profile, layout and data (`troupe replay` without --cluster). A
+rehearsal before says what a loss and a join cost, phase by phase, and how much slower steps are than the profile says
+(`--costs-from`), and how long a node takes to start (`--start-ms`). The replay is told nothing of the run that it is held
+against. Two more stand beside it: at the pace that the live run turned out to have, which leaves what events do (a stage that
+waits for a core counts the wait `FACTOR` times, so a pace lasts as long as the host's load: on a busy one run this under
+`chrt -r 1`); and with the costs that a replay has by default, at the rehearsed pace.
 
 The goal is samples within 10 %. Time lost live is what the first step after an event took beyond a usual one.
 """
@@ -21,7 +22,6 @@ The goal is samples within 10 %. Time lost live is what the first step after an 
 import argparse
 import collections
 import json
-import math
 import os
 import pathlib
 import signal
@@ -45,7 +45,8 @@ Case = collections.namedtuple("Case", "trace first_minute speed")
 CASES = {"100 minutes, 10 times as fast": Case("g4dn-trace.csv", 138, 10),
          "10 minutes as recorded": Case("g4dn-trace.csv", 195.5, 1)}
 Event = collections.namedtuple("Event", "at_s joins node")  # Seconds from the window's begin.
-Played = collections.namedtuple("Played", "samples lost_s join_waits_s step_s sample_s")
+Played = collections.namedtuple("Played", "samples lost_s join_waits_s step_s phases")
+PHASES = ("detect_ms", "decide_ms", "copy_ms", "rebuild_ms", "replay_ms", "warm_up_ms")
 JOB = f"""
 [job]
 name = "spot-bench"
@@ -71,6 +72,7 @@ local_nodes = 0
 min_nodes = 2
 fault_tolerance = 1
 join_timeout_s = 30
+heartbeat_timeout_s = 15
 [checkpoint]
 every_minutes = 2
 [recovery]
@@ -109,6 +111,12 @@ def read_window(case, seconds):
     return there, events, counts
 
 
+def phases_of(events):
+    """Medians of each phase by the kind of event, in milliseconds."""
+    return {kind: {phase: statistics.median(event.get(phase, 0) for event in own) for phase in PHASES}
+            for kind, own in events.items() if own}
+
+
 # ---- live ------------------------------------------------------------------------------------------
 
 def play(folder, name, there, events, seconds):
@@ -123,12 +131,14 @@ def play(folder, name, there, events, seconds):
                 live.kill(event.node)
         live.until(lambda: time.monotonic() >= begin + seconds, seconds + 60, "the end of the window")
         samples, costs = BATCH * (live.last - first), live.costs(first, BATCH)
+        told = {kind: [event for event in live.events() if event["kind"] == kind and event["step"] > first] for kind in KINDS}
         live.end()
-        return Played(samples, *costs)
+        return Played(samples, *costs, phases_of(told))
 
 
 def rehearse(folder, there):
-    """Before: what a step takes on the first nodes, and what events take (milliseconds): two losses and two joins."""
+    """Before: a run with two losses and two joins. Returns what a node takes to start, in milliseconds."""
+    starts = []
     with Live(folder, "rehearsal") as live:
         live.begin(there)
 
@@ -140,17 +150,13 @@ def rehearse(folder, there):
         for turn in range(2):
             live.kill(there[turn])
             train_on(REHEARSED)
+            begin, joined = time.monotonic(), live.joined()
             live.join(f"rehearsal-{turn}")
-            live.until(lambda: len(live.events()) >= 2 * turn + 2, 60, "a node joins")
+            live.until(lambda count=joined: live.joined() > count, 60, "a node is ready")
+            starts.append(1e3 * (time.monotonic() - begin))
+            live.until(lambda turn=turn: len(live.events()) >= 2 * turn + 2, 60, "a node joins")
             train_on(REHEARSED)
-        events = live.events()
-        begin = min(step for step, (_, nodes) in live.steps.items() if nodes == len(there)) + WARM_UP
-        step_ms = 1e3 * statistics.mean(seconds for step, (seconds, nodes) in live.took().items()
-                                        if begin < step < events[0]["step"])
-    detect_ms = statistics.median(event["detect_ms"] for event in events if event["kind"] == "lost")
-    coordinate_ms = statistics.median(sum(event[key] for key in ("decide_ms", "connect_ms", "copy_ms", "rebuild_ms"))
-                                      for event in events)
-    return step_ms, detect_ms, coordinate_ms
+    return statistics.median(starts)
 
 
 # ---- replay ----------------------------------------------------------------------------------------
@@ -158,24 +164,8 @@ def rehearse(folder, there):
 def replay(folder, lines, *words):
     (folder / "window.csv").write_text("".join(f"{at_ms:.3f},{kind},{node}\n" for at_ms, kind, node in lines),
                                        encoding="utf-8")
-    command = ["replay", "job.toml", "--cluster", f"{PLACES}x1xA40-48G", "--failures", "window.csv", "--recovery", "live",
-               *words, "--json"]
-    return json.loads(troupe(folder, *command))["recovery"]["live"], command
-
-
-def find_share(folder, nodes, step_ms):
-    """The share of the device's peak with which an iteration on so many nodes takes so long, and their pipelines."""
-    share = 0.01
-    # A job that begins when its nodes come tells how it lays them out.
-    lines = [(1, "add", f"n{i}") for i in range(nodes)] + [(1e6, "remove", "n0")]
-    for _ in range(8):
-        begun = replay(folder, lines, "--compute-share", f"{share:.6f}", "--restart-s", "0")[0]["events"][0]
-        if abs(begun["iteration_ms"] / step_ms - 1) < 0.002:
-            break
-        share = min(1, max(0.001, share * begun["iteration_ms"] / step_ms))
-    if abs(begun["iteration_ms"] / step_ms - 1) > 0.01:
-        sys.exit(f"no --compute-share gives steps of {step_ms:.0f} ms: {share} gives {begun['iteration_ms']:.0f} ms")
-    return share, begun["pipelines"]
+    command = ["replay", "job.toml", "--failures", "window.csv", "--recovery", "live", *words, "--json"]
+    return json.loads(troupe(folder, *command)), command
 
 
 def play_on_paper(folder, there, events, seconds, *words):
@@ -185,17 +175,21 @@ def play_on_paper(folder, there, events, seconds, *words):
     lines = [(0, "add", node) for node in there]
     lines += [(1e3 * event.at_s, "add" if event.joins else "remove", event.node) for event in events]
     lines += [(1e3 * seconds, "remove", next(node for node in left if node not in gone))]
-    result, command = replay(folder, lines, *words)
-    lost_s, waits_s, step_s, nodes = {kind: [] for kind in KINDS}, [], {}, len(there)
+    answer, command = replay(folder, lines, *words)
+    result = answer["recovery"]["live"]
+    lost_s, waits_s, step_s, all_phases = {kind: [] for kind in KINDS}, [], {}, {kind: [] for kind in KINDS}
     for event in result["events"]:
-        kind = "lost" if event["nodes"] < nodes else "joined"
-        nodes = event["nodes"]
-        step_s[nodes] = event["iteration_ms"] / 1e3
+        if event["outcome"] != "reconfigured":
+            print(f"replay at {event['time_ms'] / 1e3:.1f} s: {event['outcome']}, {event['nodes']} nodes", flush=True)
+            continue
+        kind = event["kind"]
+        step_s[event["nodes"]] = event["iteration_ms"] / 1e3
         lost_s[kind].append((event["recovery_ms"] + event["lost_work_ms"]) / 1e3)
+        all_phases[kind].append(event)
         if kind == "joined":
             at_s = event["time_ms"] / 1e3
             waits_s.append(at_s - max(other.at_s for other in events if other.joins and other.at_s <= at_s + 1e-3))
-    return Played(result["samples"], lost_s, waits_s, step_s, None), command
+    return Played(result["samples"], lost_s, waits_s, step_s, phases_of(all_phases)), answer, command
 
 
 # ---- what it says ----------------------------------------------------------------------------------
@@ -221,6 +215,10 @@ def tell(window, live, by_kind, load):
     for name, played in {"live": live, **by_kind}.items():
         print(f"| a step, {name} | " + " | ".join(f"{played.step_s[nodes]:.2f} s" if nodes in played.step_s else "-"
                                                   for nodes in sorted(live.step_s)) + " |")
+    print("\n| Medians, ms | " + " | ".join(phase[:-3].replace("_", " ") for phase in PHASES) + " |\n|---" + "|---" * len(PHASES) + "|")
+    for name, played in {"live": live, **by_kind}.items():
+        for kind, phases in played.phases.items():
+            print(f"| {KINDS[kind]}, {name} | " + " | ".join(f"{phases[phase]:.0f}" for phase in PHASES) + " |")
     print(flush=True)
 
 
@@ -229,18 +227,15 @@ def measure(folder, name, seconds):
     there, events, counts = read_window(case, seconds)
     load = [os.getloadavg()[0]]
     try:
-        step_ms, detect_ms, coordinate_ms = rehearse(folder, there)
+        start_ms = rehearse(folder, there)
     except Ended as ended:
         print(f"{name}: not measured, the rehearsal did not last: {ended}")
         return False
-    share, pipelines = find_share(folder, len(there), step_ms)
-    silence_s = max(0.02, detect_ms / 1e3)  # The least that the key takes, at two intervals.
-    costs = ["--coordination-s", f"{coordinate_ms / 1e3:.4f}", f"cluster.heartbeat_timeout_s={silence_s:.4f}",
-             f"cluster.heartbeat_interval_s={silence_s / 2:.4f}"]
-    measured, command = play_on_paper(folder, there, events, seconds, "--compute-share", f"{share:.6f}", *costs)
-    by_default, _ = play_on_paper(folder, there, events, seconds, "--compute-share", f"{share:.6f}")
-    print(f"rehearsed: a step on {len(there)} nodes {step_ms:.0f} ms, detection {detect_ms:.1f} ms, coordination and copies "
-          f"{coordinate_ms:.0f} ms; replay's pipelines at first: {pipelines}\ntroupe {' '.join(command)}", flush=True)
+    rehearsed = ["--costs-from", "rehearsal", "--start-ms", f"{start_ms:.0f}"]
+    measured, answer, command = play_on_paper(folder, there, events, seconds, *rehearsed)
+    by_default, _, _ = play_on_paper(folder, there, events, seconds, "--pace", f"{answer['pace']:.6f}")
+    print(f"rehearsed: a node starts in {start_ms:.0f} ms, steps take {answer['pace']:.2f} times what the profile says\n"
+          f"troupe {' '.join(command)}", flush=True)
     joins = sum(event.joins for event in events)
     window = (f"{case.trace} from minute {case.first_minute:g}, {seconds:g} s at {case.speed:g} times its pace, {counts[0]} "
               f"nodes at first, {min(counts)} to {max(counts)}, {len(events) - joins} nodes lost, {joins} join")
@@ -249,8 +244,8 @@ def measure(folder, name, seconds):
     except Ended as ended:
         print(f"{window}: goal **MISSED**, the job did not last: {ended}")
         return False
-    pace, _ = find_share(folder, len(there), 1e3 * live.sample_s * math.ceil(BATCH / len(there)))
-    at_its_pace, _ = play_on_paper(folder, there, events, seconds, "--compute-share", f"{pace:.6f}", *costs)
+    pace = replay(folder, [(0, "add", "n0"), (0, "add", "n1"), (1, "remove", "n1")], "--costs-from", f"live-{case.speed}")[0]["pace"]
+    at_its_pace, _, _ = play_on_paper(folder, there, events, seconds, *rehearsed, "--pace", f"{pace:.6f}")
     tell(window, live, {"replay, costs as rehearsed": measured, "replay, at the live run's pace": at_its_pace,
                         "replay, its default costs": by_default}, [*load, os.getloadavg()[0]])
     size = f"{case.trace}, {name}, {len(events)} events"

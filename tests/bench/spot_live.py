@@ -100,6 +100,11 @@ class Live:
     def events(self):
         return [event for event in read_lines_so_far(self.run / "events.jsonl") if event["kind"] in KINDS]
 
+    def joined(self):
+        """How many nodes the head has said to have joined."""
+        self.log.flush()
+        return pathlib.Path(self.log.name).read_text(encoding="utf-8").count(") joined")
+
     def end(self):
         """Stops the job as a user would."""
         self.head.terminate()
@@ -115,8 +120,7 @@ class Live:
 
     def costs(self, begin, batch):
         """Behind this step: seconds lost by each kind of event; seconds from the start of nodes that joined to the end of
-        the last step without them; of steps that no event disturbed, in seconds: the median by the number of nodes, and
-        what the busiest node took for a sample."""
+        the last step without them; of steps that no event disturbed, in seconds: the median by the number of nodes."""
         took, first = self.took(), {}
         for event in self.events():
             if event["step"] > begin:
@@ -137,4 +141,4 @@ class Live:
             before = [at for at in self.starts if at < self.steps[step - 1][0]]
             if kind == "joined" and before:
                 waits_s.append(self.steps[step - 1][0] - before[-1])
-        return lost_s, waits_s, {nodes: statistics.median(all_s) for nodes, all_s in calm.items() if all_s}, sample_s
+        return lost_s, waits_s, {nodes: statistics.median(all_s) for nodes, all_s in calm.items() if all_s}
