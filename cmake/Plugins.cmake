@@ -62,6 +62,7 @@ set(TROUPE_PLUGIN_HEADERS
   runtime/vocabulary/parallel_plan.hpp
   runtime/vocabulary/parallelism.hpp
   runtime/vocabulary/result.hpp
+  runtime/vocabulary/sample_pieces.hpp
   runtime/vocabulary/sample_shape.hpp
   runtime/vocabulary/token_mask.hpp
   runtime/vocabulary/units.hpp

@@ -18,13 +18,13 @@ Workload forward_of(const scheduler::SampleWork& work) {
 
 // Forward work of each microbatch.
 std::vector<Workload> loads_of(const MicrobatchList& microbatches,
-                               const std::vector<scheduler::SampleWork>& samples) {
+                               const std::vector<scheduler::SampleWork>& units) {
   std::vector<Workload> loads;
   for (const auto& microbatch : microbatches) {
     auto& load = loads.emplace_back();
     for (const auto& part : microbatch.parts)
-      for (const auto sample : part.samples)
-        load += forward_of(samples[static_cast<std::size_t>(sample)]);
+      for (const auto unit : part.samples)
+        load += forward_of(units[static_cast<std::size_t>(unit)]);
   }
   return loads;
 }
@@ -38,11 +38,11 @@ std::int64_t samples_in(const MicrobatchList& microbatches) {
 
 /// Loads of encoders are those of the first group: others are dealt by the same rule.
 PolicyAnswer answer_of(const ParallelPlan& plan, const engine::SimulatedBatch& batch,
-                       const std::vector<scheduler::SampleWork>& samples) {
+                       const std::vector<scheduler::SampleWork>& units) {
   PolicyAnswer answer;
   std::vector<Workload> encoder, llm;
   for (std::size_t r = 0; r < plan.replicas.size(); ++r) {
-    const auto loads = loads_of(batch.iteration.microbatches[r], samples);
+    const auto loads = loads_of(batch.iteration.microbatches[r], units);
     const bool first = plan.replicas[r].pipeline == PipelineId{0} && plan.is_first(ReplicaId{r});
     if (plan.replicas[r].group == ModuleGroupId{0}) {
       encoder.insert(encoder.end(), loads.begin(), loads.end());
@@ -103,7 +103,9 @@ Result<PolicyReport> report_policy(const std::string& policy, const PolicyQuesti
     if (on_batch) on_batch(report.batches.size());
     const auto batch = training.step(samples);
     if (!batch.ok()) return batch.error();
-    const auto work = scheduler::sample_workloads(question.costs->model, samples,
+    const auto& iteration = batch.value().iteration;
+    const SampleUnits units(iteration.samples, iteration.pieces);
+    const auto work = scheduler::sample_workloads(question.costs->model, units.shapes(),
                                                   scheduler::module_degrees(question.plan));
     if (!work.ok()) return work.error();
     report.batches.push_back(answer_of(question.plan, batch.value(), work.value()));

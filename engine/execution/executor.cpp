@@ -59,6 +59,7 @@ HolderState& Executor::holder(GroupId group, std::size_t index) {
 Status Executor::begin(std::shared_ptr<const IterationPlan> plan, const SampleStore& samples) {
   if (auto ended = end_work(); !ended.ok()) return ended;
   iteration_ = std::move(plan);
+  units_.emplace(iteration_->samples, iteration_->pieces);
   mailbox_.begin(iteration_->step, bound_of_receives());
   next_action_ = next_post_ = 0;
   decision_.reset();

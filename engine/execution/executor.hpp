@@ -183,6 +183,7 @@ class Executor : private Viewer {
   Device& device_;
   std::function<void()> wake_;
   std::shared_ptr<const IterationPlan> iteration_;
+  std::optional<SampleUnits> units_;  ///< Of the iteration.
   TensorMailbox mailbox_;
   GroupSums sums_;
   std::size_t next_action_ = 0;

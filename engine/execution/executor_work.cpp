@@ -40,7 +40,7 @@ Error Executor::describe(const Action* action, const std::string& thrown, std::s
   const auto& part =
       samples_of(plan_, *iteration_, action->stage, action->microbatch, action->part);
   for (std::size_t i = 0; i < std::min(part.size(), kNamedSamplesMax); ++i)
-    message += " '" + iteration_->samples[static_cast<std::size_t>(part[i])].id + "'";
+    message += " '" + iteration_->sample(part[i]).id + "'";
   if (part.size() > kNamedSamplesMax)
     message += " and " + std::to_string(part.size() - kNamedSamplesMax) + " others";
   return {Errc::internal, message, {}, std::move(fix)};
@@ -68,18 +68,18 @@ std::shared_ptr<const observers::Observed> Executor::observed(const Action& acti
   seen->microbatch = static_cast<std::int32_t>(action.microbatch.index());
   seen->part = static_cast<std::int32_t>(action.part.index());
   const auto& part = samples_of(plan_, *iteration_, action.stage, action.microbatch, action.part);
-  const auto id_of = [&](std::int32_t sample) {
-    return iteration_->samples[static_cast<std::size_t>(sample)].id;
-  };
+  const auto id_of = [&](std::int32_t unit) { return iteration_->sample(unit).id; };
   if (shown.kind == observers::Kind::losses) {
     for (const auto sample : part) seen->ids.push_back(id_of(sample));
     seen->rows.assign(part.size(), 1);
+    seen->first_rows.assign(part.size(), 0);
     seen->width = 1;
   } else {
     for (const RowSpan& span :
-         row_spans(plan_.model, shown.module, RowKind::output, iteration_->samples, part)) {
+         row_spans(plan_.model, shown.module, RowKind::output, units_->shapes(), part)) {
       seen->ids.push_back(id_of(span.sample));
       seen->rows.push_back(span.rows);
+      seen->first_rows.push_back(units_->rows_before(span.sample));
     }
     seen->width = shown.values.size(-1);
   }
@@ -143,7 +143,7 @@ Status Executor::compute(const Action& action) {
 double Executor::slowness(const SlowRows& slow, const Stage& stage,
                           const std::vector<std::int32_t>& part) const {
   const auto rows_of = [&](ModuleId module, const std::vector<std::int32_t>& samples) {
-    return row_count(row_spans(plan_.model, module, RowKind::hidden, iteration_->samples, samples));
+    return row_count(row_spans(plan_.model, module, RowKind::hidden, units_->shapes(), samples));
   };
   const auto is_slow = [&](TokenCount rows) {
     return rows >= slow.min_rows && rows <= slow.max_rows;

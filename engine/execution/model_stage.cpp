@@ -72,6 +72,7 @@ std::vector<models::Parameter*> ModelStage::parameters() {
 Status ModelStage::begin(const IterationPlan& plan, const SampleStore& samples) {
   abandon();
   iteration_ = &plan;
+  units_.emplace(plan.samples, plan.pieces);
   samples_ = &samples;
   for (auto& [key, state] : states_) state->zero();
   for (std::size_t i = 0; i < plan.messages.size(); ++i) {
@@ -102,7 +103,7 @@ bool ModelStage::ends_module(const Run& run) const {
 
 std::vector<RowSpan> ModelStage::output_spans(const Run& run, PartKey part) const {
   return row_spans(plan_.model, run.range.module,
-                   ends_module(run) ? RowKind::output : RowKind::hidden, iteration_->samples,
+                   ends_module(run) ? RowKind::output : RowKind::hidden, units_->shapes(),
                    samples_of(part));
 }
 
@@ -136,9 +137,9 @@ Result<models::PackedBatch> ModelStage::pack(const Run& run, PartKey part, Fligh
   const bool first = run.range.layers.begin == 0;
   if (plan_.model.at(module).kind != ModuleKind::llm) {
     const ModuleId encoder = encoder_of(plan_.model, module);
-    auto batch = pack_media_shapes(encoder, iteration_->samples, part_samples);
+    auto batch = pack_media_shapes(encoder, units_->shapes(), part_samples);
     if (module == encoder && first && !batch.segments.empty()) {
-      auto media = pack_media(plan_.model, encoder, iteration_->samples, part_samples, *samples_);
+      auto media = pack_media(plan_.model, encoder, *units_, part_samples, *samples_);
       if (!media.ok()) return std::move(media).error();
       batch.input = std::move(media).value();
     }
@@ -168,12 +169,14 @@ Status ModelStage::attach_media(PartKey part, Flight& flight, const PackedText& 
     if (!message.boundary) continue;
     const ModuleId encoder = encoder_of(plan_.model, message.module);
     std::vector<std::int64_t> positions;
-    for (const std::int32_t sample : message.samples) {
-      const auto place = std::find(part_samples.begin(), part_samples.end(), sample);
+    for (const std::int32_t unit : message.samples) {
+      const auto place =
+          std::find(part_samples.begin(), part_samples.end(), units_->sample_of(unit));
       const auto& list =
           text.media_positions[encoder.index()]
                               [static_cast<std::size_t>(place - part_samples.begin())];
-      positions.insert(positions.end(), list.begin(), list.end());
+      const auto begin = list.begin() + units_->rows_before(unit);
+      positions.insert(positions.end(), begin, begin + units_->shape(unit).output_rows(encoder));
     }
     const auto arrived = flight.arrived.find(id);
     if (arrived == flight.arrived.end() ||

@@ -7,6 +7,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <tuple>
 #include <vector>
 
@@ -96,6 +97,7 @@ class ModelStage final : public StageProgram {
   std::vector<Run> runs_;
   std::map<std::pair<GroupId, LayerId>, std::unique_ptr<HolderState>> states_;
   const IterationPlan* iteration_ = nullptr;
+  std::optional<SampleUnits> units_;  ///< Of the iteration.
   const SampleStore* samples_ = nullptr;
   Viewer* viewer_ = nullptr;  ///< None: nobody looks.
   std::map<PartKey, std::vector<MessageId>> incoming_;

@@ -41,8 +41,7 @@ PartLoss ModelStage::loss_of(PartKey part, const at::Tensor& sample_losses) cons
     loss.sum += value;
     if (!std::isfinite(value))
       loss.nonfinite_samples.push_back(
-          iteration_->samples[static_cast<std::size_t>(part_samples[static_cast<std::size_t>(i)])]
-              .id);
+          iteration_->sample(part_samples[static_cast<std::size_t>(i)]).id);
   }
   return loss;
 }

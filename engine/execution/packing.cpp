@@ -4,7 +4,6 @@
 #include <ATen/ops/from_blob.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "models/text_batch.hpp"
 #include "runtime/vocabulary/module_rows.hpp"
@@ -30,6 +29,19 @@ Error not_decoded(const SampleShape& sample) {
           "sample '" + sample.id + "' was planned on a node that did not decode it",
           {},
           {}};
+}
+
+Error other_media(const SampleShape& sample) {
+  return {Errc::internal, "sample '" + sample.id + "' has other media than planned", {}, {}};
+}
+
+/// What an encoder reads of each item.
+template <class Item>
+std::vector<std::span<const float>> values_of(const std::vector<Item>& items,
+                                              std::vector<float> Item::*values) {
+  std::vector<std::span<const float>> found;
+  for (const Item& item : items) found.emplace_back(item.*values);
+  return found;
 }
 
 Error other_text(const SampleShape& sample) {
@@ -143,41 +155,34 @@ Result<models::PackedBatch> pack_text_shapes(const ModelGraph& graph,
   return models::text_batch(packed, graph.at(graph.llm()).attention);
 }
 
-Result<at::Tensor> pack_media(const ModelGraph& graph, ModuleId encoder,
-                              std::span<const SampleShape> samples,
+Result<at::Tensor> pack_media(const ModelGraph& graph, ModuleId encoder, const SampleUnits& units,
                               std::span<const std::int32_t> part, const SampleStore& store) {
-  const auto spans = row_spans(graph, encoder, RowKind::input, samples, part);
+  const auto spans = row_spans(graph, encoder, RowKind::input, units.shapes(), part);
   at::Tensor packed;
   float* out = nullptr;
   for (const RowSpan& span : spans) {
-    const SampleShape& sample = samples[static_cast<std::size_t>(span.sample)];
+    const SampleShape& sample = units.shape(units.sample_of(span.sample));
     const auto content = store.find(sample.position);
     if (!content) return not_decoded(sample);
-    const auto append = [&](const std::vector<float>& values) {
-      std::memcpy(out, values.data(), values.size() * sizeof(float));
-      out += values.size();
-    };
-    std::size_t values = 0;
-    const bool vision = is_vision(*sample.items(encoder));
     const std::size_t place = place_in_medium(sample, encoder);
-    if (vision) {
-      for (const auto& image : content->images[place]) values += image.patches.size();
-    } else {
-      for (const auto& window : content->audio[place]) values += window.mel.size();
-    }
+    const auto items = is_vision(*sample.items(encoder))
+                           ? values_of(content->images[place], &data::ImagePatches::patches)
+                           : values_of(content->audio[place], &data::AudioWindow::mel);
+    const SamplePiece* piece = units.piece(span.sample);
+    const std::size_t first = piece ? static_cast<std::size_t>(piece->first) : 0;
+    const std::size_t end = piece ? first + static_cast<std::size_t>(piece->count) : items.size();
+    if (end > items.size()) return other_media(sample);
+    const auto own = std::span(items).subspan(first, end - first);
+    std::size_t values = 0;
+    for (const auto& item : own) values += item.size();
     const auto columns = static_cast<std::int64_t>(values) / span.rows;
     if (!packed.defined()) {
       packed = at::empty({row_count(spans), columns}, at::kFloat);
       out = packed.data_ptr<float>();
     }
     if (columns != packed.size(1) || columns * span.rows != static_cast<std::int64_t>(values))
-      return Error{
-          Errc::internal, "sample '" + sample.id + "' has other media than planned", {}, {}};
-    if (vision) {
-      for (const auto& image : content->images[place]) append(image.patches);
-    } else {
-      for (const auto& window : content->audio[place]) append(window.mel);
-    }
+      return other_media(sample);
+    for (const auto& item : own) out = std::copy(item.begin(), item.end(), out);
   }
   return packed;
 }

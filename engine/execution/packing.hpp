@@ -1,6 +1,7 @@
 // From decoded samples to the packed batch of one part as one module sees it.
 //
 // Samples stand in the part's order, media items in the order of their markers; nothing is padded.
+// Parts name units (`SampleUnits`); `samples` are all of these, whole samples first.
 // Stateless; the tensors own their memory.
 
 #pragma once
@@ -12,13 +13,14 @@
 #include "models/layer.hpp"
 #include "runtime/vocabulary/model_graph.hpp"
 #include "runtime/vocabulary/result.hpp"
+#include "runtime/vocabulary/sample_pieces.hpp"
 #include "runtime/vocabulary/sample_shape.hpp"
 
 namespace troupe::engine {
 
-/// Rows of each sample of a part in one module's tensor, in packing order.
+/// Rows of each unit of a part in one module's tensor, in packing order.
 struct RowSpan {
-  std::int32_t sample = -1;  ///< Index into `IterationPlan::samples`.
+  std::int32_t sample = -1;  ///< A unit of the iteration.
   std::int64_t begin = 0;
   std::int64_t rows = 0;  ///< > 0; samples without rows have no span.
 };
@@ -56,14 +58,13 @@ Result<models::PackedBatch> pack_text_shapes(const ModelGraph& graph,
                                              std::span<const SampleShape> samples,
                                              std::span<const std::int32_t> part);
 
-/// The media of a part as the first layer of `encoder` reads it: [patches, columns] or
-/// [frames, mel], fp32.
+/// The media of a part as the first layer of `encoder` reads it, of a piece its items alone:
+/// [patches, columns] or [frames, mel], fp32.
 ///
 /// Errors:
 /// - internal: this node did not decode a sample of the part, or its sizes are not the planned
 /// ones.
-Result<at::Tensor> pack_media(const ModelGraph& graph, ModuleId encoder,
-                              std::span<const SampleShape> samples,
+Result<at::Tensor> pack_media(const ModelGraph& graph, ModuleId encoder, const SampleUnits& units,
                               std::span<const std::int32_t> part, const SampleStore& store);
 
 /// The text of a part, media placeholders repeated to their rows.

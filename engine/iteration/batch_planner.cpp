@@ -190,28 +190,29 @@ std::map<NodeId, BatchOrder> BatchPlanner::orders_of(const Draft& draft) const {
   const PlannedBatch& planned = draft.planned;
   const IterationPlan& iteration = draft.predicted.iteration;
   std::map<NodeId, std::map<std::int32_t, OrderedSample>> wanted;  // By place in the batch.
-  const auto entry = [&](NodeId node, std::int32_t sample) -> OrderedSample& {
-    const auto& shape = iteration.samples[static_cast<std::size_t>(sample)];
-    auto& own = wanted[node][sample];
-    own.position = shape.position - places_before(planned);
+  const SampleUnits units(iteration.samples, iteration.pieces);
+  const auto entry = [&](NodeId node, std::int32_t unit) -> OrderedSample& {
+    auto& own = wanted[node][units.sample_of(unit)];
+    own.position = units.shape(unit).position - places_before(planned);
     return own;
   };
   for (std::size_t r = 0; r < plan_.replicas.size(); ++r) {
     const Readers readers = readers_of(plan_, plan_.replicas[r]);
     for (const Microbatch& microbatch : iteration.microbatches[r])
       for (const Part& part : microbatch.parts)
-        for (const std::int32_t sample : part.samples) {
-          const auto& shape = iteration.samples[static_cast<std::size_t>(sample)];
+        for (const std::int32_t unit : part.samples) {
           for (const auto& [node, modules] : readers.media)
             for (const ModuleId module : modules)
-              if (shape.items(module)) entry(node, sample).media.push_back(module);
-          for (const NodeId node : readers.text) entry(node, sample).text = true;
+              if (units.shape(unit).items(module)) entry(node, unit).media.push_back(module);
+          for (const NodeId node : readers.text) entry(node, unit).text = true;
         }
   }
   auto orders = empty_orders(planned.batch, planned.span.epoch);
   for (auto& [node, samples] : wanted)
     for (auto& [sample, order] : samples) {
+      // A node may have several pieces of a sample, and decodes it once.
       std::sort(order.media.begin(), order.media.end());
+      order.media.erase(std::unique(order.media.begin(), order.media.end()), order.media.end());
       orders.at(node).samples.push_back(std::move(order));
     }
   return orders;
@@ -282,6 +283,7 @@ IterationPlan slice_for(const IterationPlan& iteration, const ParallelPlan& plan
   slice.step = iteration.step;
   slice.epoch_number = iteration.epoch_number;
   slice.samples = iteration.samples;
+  slice.pieces = iteration.pieces;
   slice.trained_tokens = iteration.trained_tokens;
   slice.microbatches = iteration.microbatches;
   slice.max_in_flight = iteration.max_in_flight;

@@ -122,21 +122,26 @@ Result<std::vector<balancer::Workload>> weigh_samples(const ParallelPlan& plan,
   return weights;
 }
 
-std::vector<PhaseWork> phase_works(const ParallelPlan& plan, std::span<const SampleShape> samples,
+std::vector<PhaseWork> phase_works(const ParallelPlan& plan, const SampleUnits& units,
                                    const scheduler::SampleCosts* costs) {
+  const std::size_t samples = units.whole();
   std::vector<PhaseWork> phases;
   for (std::size_t g = 0; g < plan.module_groups.size(); ++g) {
     PhaseWork& phase = phases.emplace_back();
     const GroupWork work(plan, plan.module_groups[g], costs);
-    for (std::size_t s = 0; s < samples.size(); ++s) {
-      phase.samples.push_back(work.of(samples[s], s));
-      phase.rows.push_back(work.output_rows(samples[s]));
+    for (std::size_t u = 0; u < units.size(); ++u) {
+      const auto unit = static_cast<std::int32_t>(u);
+      const SampleShape& shape = units.shape(unit);
+      (u < samples ? phase.samples : phase.piece_work).push_back(work.of(shape, u));
+      (u < samples ? phase.rows : phase.piece_rows).push_back(work.output_rows(shape));
+      if (u >= samples && plan.group_of(units.piece(unit)->module) == ModuleGroupId{g})
+        phase.cut[units.sample_of(unit)].push_back(unit);
     }
     std::map<ReplicaRuns, double> known;  // Most replicas are cut alike.
     for (const ReplicaId replica : replicas_of(plan, ModuleGroupId{g})) {
       const auto [found, is_new] = known.try_emplace(runs_of(plan, replica), 1);
       if (is_new)
-        found->second = busiest_share(found->first, std::min(samples.size(), kSamplesAsked), costs);
+        found->second = busiest_share(found->first, std::min(samples, kSamplesAsked), costs);
       phase.shares.push_back(found->second);
     }
   }

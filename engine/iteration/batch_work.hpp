@@ -9,6 +9,7 @@
 #include "engine/iteration/phase_exchange.hpp"
 #include "runtime/vocabulary/parallel_plan.hpp"
 #include "runtime/vocabulary/result.hpp"
+#include "runtime/vocabulary/sample_pieces.hpp"
 #include "runtime/vocabulary/sample_shape.hpp"
 #include "scheduler/cost/cost_model.hpp"
 #include "scheduler/cost/sample_costs.hpp"
@@ -27,9 +28,10 @@ struct PlanningCosts {
 struct BatchWork {
   std::vector<balancer::Workload> profile;    ///< Weights as the profile says.
   std::vector<balancer::Workload> workloads;  ///< The same as measured times correct them.
-  scheduler::SimulationCosts costs;  ///< Corrected; empty functions where no costs are known.
-  scheduler::TaskCost profile_ms;    ///< Of tasks, not corrected.
-  std::vector<PhaseWork> phases;     ///< Per module group, as the profile says.
+  scheduler::SimulationCosts costs;      ///< Corrected; empty functions where no costs are known.
+  scheduler::TaskCost profile_ms;        ///< Of tasks, not corrected.
+  std::vector<PhaseWork> phases;         ///< Per module group, as the profile says.
+  std::vector<SamplePiece> pieces = {};  ///< That parts may name behind the samples.
 };
 
 /// Milliseconds of each sample in all encoders and projectors, and in the llm, at the degrees of
@@ -39,9 +41,9 @@ Result<std::vector<balancer::Workload>> weigh_samples(const ParallelPlan& plan,
                                                       const PlanningCosts* costs,
                                                       std::span<const SampleShape> samples);
 
-/// What samples take in each module group, by the profile; where no costs are known (null) their
-/// rows. A sample with rows there takes something.
-std::vector<PhaseWork> phase_works(const ParallelPlan& plan, std::span<const SampleShape> samples,
+/// What samples and their pieces take in each module group, by the profile (`costs`: of all units);
+/// where no costs are known (null) their rows. A sample with rows there takes something.
+std::vector<PhaseWork> phase_works(const ParallelPlan& plan, const SampleUnits& units,
                                    const scheduler::SampleCosts* costs);
 
 }  // namespace troupe::engine

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/iteration/dealing.hpp"
+#include "engine/iteration/item_ranges.hpp"
 #include "engine/iteration/memory_bounds.hpp"
 #include "engine/iteration/pipeline_costs.hpp"
 #include "engine/iteration/simulated_trace.hpp"
@@ -19,6 +20,15 @@ namespace {
 std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
 
 constexpr std::size_t kTimelineActionsMax = 50'000;  // Nobody looks at more of one step.
+
+bool names_pieces(std::span<const MicrobatchList> microbatches, std::size_t samples) {
+  for (const MicrobatchList& list : microbatches)
+    for (const Microbatch& microbatch : list)
+      for (const Part& part : microbatch.parts)
+        for (const auto unit : part.samples)
+          if (at(unit) >= samples) return true;
+  return false;
+}
 
 bool encoder_side_trains(const ModelGraph& model) {
   return std::any_of(model.modules.begin(), model.modules.end(), [](const ModuleSpec& module) {
@@ -66,22 +76,33 @@ bool Microbatching::tries(Exchange exchange) const {
   return options_.exchange == "auto" || (options_.exchange == "off") == (exchange == Exchange::off);
 }
 
-Result<Microbatching::Work> Microbatching::work_of(const DealtBatch& batch) const {
+Result<Microbatching::Work> Microbatching::work_for(const DealtBatch& batch,
+                                                    Exchange exchange) const {
+  auto work = work_of(batch, {});
+  if (!work.ok() || exchange != Exchange::per_phase || options_.items == "whole") return work;
+  auto pieces = cut_into_pieces(plan_, batch.samples, work.value().phases, options_.microbatches);
+  return pieces.empty() ? std::move(work) : work_of(batch, std::move(pieces));
+}
+
+Result<Microbatching::Work> Microbatching::work_of(const DealtBatch& batch,
+                                                   std::vector<SamplePiece> pieces) const {
   Work work;
+  work.pieces = std::move(pieces);
+  const SampleUnits units(batch.samples, work.pieces);
   auto weights = weigh_samples(plan_, costs_.get(), batch.samples);
   if (!weights.ok()) return std::move(weights).error();
   work.workloads = work.profile = std::move(weights).value();
   if (!costs_) {
-    work.phases = phase_works(plan_, batch.samples, nullptr);
+    work.phases = phase_works(plan_, units, nullptr);
     return work;
   }
-  const auto samples = scheduler::SampleSums(costs_->model, batch.samples).of(plan_);
+  const auto samples = scheduler::SampleSums(costs_->model, units.shapes()).of(plan_);
   if (!samples.ok()) return samples.error();
   work.costs = scheduler::predicted_costs(plan_, samples.value(), costs_->options);
   work.profile_ms = work.costs.task_ms;
-  work.phases = phase_works(plan_, batch.samples, &samples.value());
+  work.phases = phase_works(plan_, units, &samples.value());
   if (!correction_) return work;
-  const auto shares = std::make_shared<const StageShares>(plan_, samples.value(), batch.samples);
+  const auto shares = std::make_shared<const StageShares>(plan_, samples.value(), units.shapes());
   work.costs.task_ms = correction_->corrected(std::move(work.costs.task_ms), shares);
   for (std::size_t p = 0; p < batch.pipelines.size(); ++p)
     for (const auto sample : batch.pipelines[p])
@@ -101,6 +122,7 @@ Result<IterationPlan> Microbatching::order(const DealtBatch& batch, const Work& 
   input.step = batch.step;
   input.epoch_number = batch.epoch_number;
   input.samples = batch.samples;
+  if (names_pieces(microbatches, batch.samples.size())) input.pieces = work.pieces;
   input.microbatches = std::move(microbatches);
   input.schedule = options_.schedule;
   input.max_in_flight = in_flight_bounds();
@@ -176,7 +198,12 @@ Result<PredictedIteration> Microbatching::plan(const DealtBatch& batch) const {
   }
   auto exchanged = plan_by(is_dealt_apart ? other : batch, Exchange::per_phase);
   // A microbatch that feeds several llm microbatches may need more of them in flight.
-  const bool has_no_order = !exchanged.ok() && exchanged.error().code == Errc::infeasible;
+  const auto no_order = [&] {
+    return !exchanged.ok() && exchanged.error().code == Errc::infeasible;
+  };
+  if (no_order() && options_.items != "whole")
+    exchanged = plan_by(is_dealt_apart ? other : batch, Exchange::whole_samples);
+  const bool has_no_order = no_order();
   if (!tries(Exchange::off) && !has_no_order) return exchanged;
   auto plain = plan_by(batch, Exchange::off);
   if (!exchanged.ok()) return plain;
@@ -190,13 +217,13 @@ Result<PredictedIteration> Microbatching::plan(const DealtBatch& batch) const {
 
 Result<PredictedIteration> Microbatching::plan_by(const DealtBatch& batch,
                                                   Exchange exchange) const {
-  auto weighed = work_of(batch);
+  auto weighed = work_for(batch, exchange);
   if (!weighed.ok()) return std::move(weighed).error();
   Prediction prediction;
   if (correction_)
     prediction.corrected_shapes = static_cast<std::int64_t>(correction_->corrected_shapes());
   prediction.work.resize(batch.pipelines.size());
-  prediction.exchanged = exchange == Exchange::per_phase;
+  prediction.exchanged = exchange != Exchange::off;
   std::vector<LlmCut> cuts;
   for (std::size_t p = 0; p < batch.pipelines.size(); ++p)
     if (auto done = cut_pipeline(batch, weighed.value(), PipelineId{p}, exchange, cuts, prediction);
@@ -230,10 +257,10 @@ Result<PredictedIteration> Microbatching::finish(const DealtBatch& batch, Work w
 Result<PredictedIteration> Microbatching::amend(PredictedIteration planned,
                                                 std::vector<SampleShape> samples,
                                                 const SamplePlaces& places) const {
-  auto [microbatches, pipelines] = amend_cut(plan_, planned.iteration.microbatches, places);
+  auto [microbatches, pieces, pipelines] = amend_cut(plan_, planned.iteration, samples, places);
   const DealtBatch batch{planned.iteration.step, planned.iteration.epoch_number, std::move(samples),
                          std::move(pipelines)};
-  auto work = work_of(batch);
+  auto work = work_of(batch, std::move(pieces));
   if (!work.ok()) return std::move(work).error();
   return finish(batch, std::move(work).value(), std::move(microbatches),
                 std::move(planned.prediction));
@@ -267,11 +294,12 @@ void Microbatching::learn(const IterationPlan& iteration, const Prediction& pred
 
 void Microbatching::correct(const IterationPlan& iteration,
                             std::span<const observe::TraceEvent> events, double step_ms) {
-  const auto samples = scheduler::SampleSums(costs_->model, iteration.samples).of(plan_);
+  const SampleUnits units(iteration.samples, iteration.pieces);
+  const auto samples = scheduler::SampleSums(costs_->model, units.shapes()).of(plan_);
   if (!samples.ok()) return;
   correction_->learn(iteration,
                      scheduler::predicted_costs(plan_, samples.value(), costs_->options).task_ms,
-                     StageShares(plan_, samples.value(), iteration.samples), events, step_ms);
+                     StageShares(plan_, samples.value(), units.shapes()), events, step_ms);
 }
 
 }  // namespace troupe::engine

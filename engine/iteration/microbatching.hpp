@@ -40,6 +40,7 @@ class PipelineCosts;
 struct MicrobatchingOptions {
   std::string dealing = "work";  ///< To pipelines and llm replicas: `balancer.dealing`.
   std::string exchange = "off";  ///< `balancer.exchange`.
+  std::string items = "ranges";  ///< `balancer.items`.
   std::string policy = "in-order";
   scheduler::Schedule schedule;
   std::int64_t microbatches = 1;  ///< Per llm replica; some policies use fewer.
@@ -87,7 +88,8 @@ class Microbatching {
   /// With `exchange` encoders are balanced on their own (phase_exchange.hpp), over the replicas of
   /// all pipelines: `per-phase` always, except in a phase that it would not make more even, or
   /// where bounds on microbatches in flight leave no order for it; `auto` where the profile
-  /// predicts no longer step with it.
+  /// predicts no longer step with it. Samples with many items then go in pieces (item_ranges.hpp),
+  /// unless `items` is `whole`.
   ///
   /// Where module groups of a pipeline have different numbers of replicas, its samples are spread
   /// over the llm replicas by llm work (Entrain section 4.3), cut for each of them, and the
@@ -134,7 +136,7 @@ class Microbatching {
  private:
   using Work = BatchWork;
   struct Share;
-  enum class Exchange : std::uint8_t { off, per_phase };
+  enum class Exchange : std::uint8_t { off, per_phase, whole_samples };
 
   /// Whether plans are made that way.
   bool tries(Exchange exchange) const;
@@ -143,7 +145,10 @@ class Microbatching {
   static std::vector<balancer::Workload> weights_for(Exchange exchange,
                                                      std::vector<balancer::Workload> weights);
 
-  Result<Work> work_of(const DealtBatch& batch) const;
+  /// What samples and these pieces of them take.
+  Result<Work> work_of(const DealtBatch& batch, std::vector<SamplePiece> pieces) const;
+  /// The same with the pieces that this way of planning takes samples in.
+  Result<Work> work_for(const DealtBatch& batch, Exchange exchange) const;
   /// The samples of each llm replica of a pipeline.
   Result<std::vector<Share>> shares_of(const DealtBatch& batch, const Work& work,
                                        PipelineId pipeline, Exchange exchange) const;

@@ -30,6 +30,10 @@ constexpr double kWorkPerMs = 10'000;
 constexpr double kSampleStageWork = 2;
 constexpr double kTaskWork = 45;
 
+// Largest over mean load of a phase that is left as it is, although some samples could go in
+// pieces.
+constexpr double kEvenEnough = 1.02;
+
 constexpr double kImpossible = std::numeric_limits<double>::infinity();
 
 }  // namespace
@@ -45,7 +49,7 @@ struct Microbatching::Share {
 
 std::vector<balancer::Workload> Microbatching::weights_for(
     Exchange exchange, std::vector<balancer::Workload> weights) {
-  if (exchange == Exchange::per_phase)
+  if (exchange != Exchange::off)
     for (auto& weight : weights) weight.encoder_ms = weight.llm_ms;
   return weights;
 }
@@ -209,9 +213,16 @@ std::vector<MicrobatchList> Microbatching::deal_cuts(const Work& work,
     if (replicas.size() < 2) continue;
     std::vector<MicrobatchList> drawn;
     for (const ReplicaId replica : replicas) drawn.push_back(microbatches[replica.index()]);
-    auto spread = spread_phase(plan_, ModuleGroupId{g}, cuts, work.phases[g], splits_parts_);
+    const PhaseWork& phase = work.phases[g];
+    auto spread = spread_phase(plan_, ModuleGroupId{g}, cuts, whole_samples(phase), splits_parts_);
+    // Pieces are more messages, and are decoded with the rest of their sample.
+    if (!phase.cut.empty() && largest_load(spread, phase) > kEvenEnough * even_load(phase)) {
+      auto in_pieces = spread_phase(plan_, ModuleGroupId{g}, cuts, phase, splits_parts_);
+      if (largest_load(in_pieces, phase) < largest_load(spread, phase))
+        spread = std::move(in_pieces);
+    }
     // Post-balancing never makes it worse.
-    if (largest_load(spread, work.phases[g]) > largest_load(drawn, work.phases[g])) continue;
+    if (largest_load(spread, phase) > largest_load(drawn, phase)) continue;
     for (std::size_t r = 0; r < replicas.size(); ++r)
       microbatches[replicas[r].index()] = std::move(spread[r]);
   }

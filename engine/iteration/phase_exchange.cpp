@@ -23,7 +23,7 @@ NodeId wanted_on(const ParallelPlan& plan, ReplicaId llm) {
   return plan.node_of(plan.at(llm).stages.front());
 }
 
-/// One sample of a round, and where the llm wants it.
+/// One sample of a round or piece of one, and where the llm wants it.
 struct Placed {
   std::int32_t sample = 0;
   std::size_t cut = 0;         ///< Of which llm replica.
@@ -50,7 +50,7 @@ class Spreader {
         splits_parts_(splits_parts),
         loads_(speeds_of(work)),
         lists_(work.shares.size()),
-        pieces_((cuts.size() + lists_.size() - 1) / lists_.size()) {
+        slices_((cuts.size() + lists_.size() - 1) / lists_.size()) {
     std::map<NodeId, std::size_t> nodes;
     for (const LlmCut& own : cuts_)
       node_.push_back(nodes.try_emplace(wanted_on(plan, own.llm), nodes.size()).first->second);
@@ -84,8 +84,16 @@ class Spreader {
       const MicrobatchList& list = cuts_[c].cut.encoder;
       if (round >= list.size()) continue;
       for (const Part& part : list[round].parts)
-        for (const auto sample : part.samples)
-          found.push_back({sample, c, llm_microbatch_[at(sample)], work_.samples[at(sample)]});
+        for (const auto sample : part.samples) {
+          const std::size_t microbatch = llm_microbatch_[at(sample)];
+          const auto cut = work_.cut.find(sample);
+          if (cut == work_.cut.end()) {
+            found.push_back({sample, c, microbatch, work_.work_of(at(sample))});
+            continue;
+          }
+          for (const auto piece : cut->second)
+            found.push_back({piece, c, microbatch, work_.work_of(at(piece))});
+        }
     }
     return found;
   }
@@ -128,27 +136,27 @@ class Spreader {
     return chosen;
   }
 
-  /// Cuts a replica's share of a round into `pieces_` microbatches of about as much work.
+  /// Cuts a replica's share of a round into `slices_` microbatches of about as much work.
   void append(std::vector<Placed> share, MicrobatchList& list) const {
     double total = 0;
     for (const Placed& sample : share) total += sample.work;
-    std::vector<std::vector<Placed>> pieces(pieces_);
+    std::vector<std::vector<Placed>> slices(slices_);
     double before = 0;
     for (const Placed& sample : share) {
       const double middle = before + sample.work / 2;
-      const auto piece =
-          total > 0 ? static_cast<std::size_t>(middle / total * static_cast<double>(pieces_)) : 0;
-      pieces[std::min(piece, pieces_ - 1)].push_back(sample);
+      const auto slice =
+          total > 0 ? static_cast<std::size_t>(middle / total * static_cast<double>(slices_)) : 0;
+      slices[std::min(slice, slices_ - 1)].push_back(sample);
       before += sample.work;
     }
-    for (const auto& piece : pieces)
-      if (!piece.empty()) list.push_back(microbatch_of(piece));
+    for (const auto& slice : slices)
+      if (!slice.empty()) list.push_back(microbatch_of(slice));
   }
 
-  Microbatch microbatch_of(const std::vector<Placed>& piece) const {
+  Microbatch microbatch_of(const std::vector<Placed>& slice) const {
     std::map<std::pair<std::size_t, std::size_t>, Part> parts;  // By llm microbatch, then replica.
     Part idle;
-    for (const Placed& sample : piece) {
+    for (const Placed& sample : slice) {
       const bool apart = splits_parts_ && sample.work > 0;
       Part& part = !splits_parts_ ? parts[{0, 0}]
                    : apart        ? parts[{sample.microbatch, sample.cut}]
@@ -168,7 +176,7 @@ class Spreader {
   const bool splits_parts_;
   balancer::FirstToFinish<double> loads_;  ///< Work of all rounds so far.
   std::vector<MicrobatchList> lists_;
-  std::size_t pieces_;
+  std::size_t slices_;                       ///< Microbatches that a share of a round becomes.
   std::vector<std::size_t> llm_microbatch_;  ///< Per sample.
   std::vector<std::size_t> node_;            ///< Per cut, where its llm wants rows; numbered here.
   std::vector<std::vector<std::size_t>> near_;  ///< Per such node, the group's replicas there.
@@ -183,7 +191,7 @@ void for_each_sample(const MicrobatchList& list, Visit visit) {
 
 double load_of(const MicrobatchList& list, const PhaseWork& work) {
   double sum = 0;
-  for_each_sample(list, [&](std::size_t sample) { sum += work.samples[sample]; });
+  for_each_sample(list, [&](std::size_t unit) { sum += work.work_of(unit); });
   return sum;
 }
 
@@ -191,16 +199,16 @@ double load_of(const MicrobatchList& list, const PhaseWork& work) {
 /// divisible: those with the fewest rows for their work. REQUIRES: all have some.
 double rows_beyond(std::vector<std::size_t>& samples, double room, const PhaseWork& work) {
   double excess = -room;
-  for (const std::size_t s : samples) excess += work.samples[s];
+  for (const std::size_t s : samples) excess += work.work_of(s);
   std::sort(samples.begin(), samples.end(), [&](std::size_t a, std::size_t b) {
-    return work.rows[a] * work.samples[b] < work.rows[b] * work.samples[a];
+    return work.rows_of(a) * work.work_of(b) < work.rows_of(b) * work.work_of(a);
   });
   double rows = 0;
   for (const std::size_t s : samples) {
     if (!(excess > 0)) break;
-    const double part = std::min(1.0, excess / work.samples[s]);
-    rows += part * work.rows[s];
-    excess -= part * work.samples[s];
+    const double part = std::min(1.0, excess / work.work_of(s));
+    rows += part * work.rows_of(s);
+    excess -= part * work.work_of(s);
   }
   return rows;
 }
@@ -228,15 +236,29 @@ double largest_load(std::span<const MicrobatchList> lists, const PhaseWork& work
   return largest;
 }
 
+double even_load(const PhaseWork& work) {
+  double total = 0, speeds = 0;
+  for (const double sample : work.samples) total += sample;
+  for (const double share : work.shares) speeds += 1 / share;
+  return total / speeds;
+}
+
+PhaseWork whole_samples(PhaseWork work) {
+  work.cut.clear();
+  return work;
+}
+
 FarRows far_rows(const ParallelPlan& plan, ModuleGroupId group,
                  std::span<const MicrobatchList> microbatches, const PhaseWork& work) {
   FarRows found;
   if (group.index() + 1 == plan.module_groups.size()) return found;
-  std::vector<NodeId> wanted(work.samples.size());
+  std::vector<NodeId> wanted(work.samples.size() + work.piece_work.size());
   for (std::size_t r = 0; r < plan.replicas.size(); ++r)
     if (plan.is_llm(ReplicaId{r}))
       for_each_sample(microbatches[r],
                       [&](std::size_t s) { wanted[s] = wanted_on(plan, ReplicaId{r}); });
+  for (const auto& [sample, pieces] : work.cut)
+    for (const auto piece : pieces) wanted[at(piece)] = wanted[at(sample)];
   std::map<NodeId, double> room;  // Work that a node's replicas do in an even phase.
   std::map<NodeId, std::vector<std::size_t>> wanting;
   double total = 0, speeds = 0, rows = 0, far = 0;
@@ -245,10 +267,10 @@ FarRows far_rows(const ParallelPlan& plan, ModuleGroupId group,
     room[made_on(plan, replicas[i])] += 1 / work.shares[i];
     speeds += 1 / work.shares[i];
     for_each_sample(microbatches[replicas[i].index()], [&](std::size_t s) {
-      if (!(work.samples[s] > 0)) return;
-      total += work.samples[s];
-      rows += work.rows[s];
-      if (wanted[s] != made_on(plan, replicas[i])) far += work.rows[s];
+      if (!(work.work_of(s) > 0)) return;
+      total += work.work_of(s);
+      rows += work.rows_of(s);
+      if (wanted[s] != made_on(plan, replicas[i])) far += work.rows_of(s);
       wanting[wanted[s]].push_back(s);
     });
   }
@@ -262,13 +284,18 @@ FarRows far_rows(const ParallelPlan& plan, ModuleGroupId group,
 PhaseBalance phase_balance(const ParallelPlan& plan, ModuleGroupId group,
                            std::span<const MicrobatchList> microbatches, const PhaseWork& work) {
   const auto replicas = replicas_of(plan, group);
-  double total = 0, largest = 0, speeds = 0;
-  for (const double sample : work.samples) total += sample, largest = std::max(largest, sample);
+  double dealt = 0, largest = 0, speeds = 0;
   for (const double share : work.shares) speeds += 1 / share;
-  if (!(total > 0)) return {};
-  const double mean = total / speeds;
   std::vector<MicrobatchList> own;
   for (const ReplicaId replica : replicas) own.push_back(microbatches[replica.index()]);
+  for (const MicrobatchList& list : own)
+    for_each_sample(list, [&](std::size_t unit) {
+      dealt += work.work_of(unit);
+      largest = std::max(largest, work.work_of(unit));
+    });
+  if (!(dealt > 0)) return {};
+  // Pieces need not take as much together as their sample.
+  const double mean = dealt / speeds;
   double drawn = 0;
   for (std::size_t r = 0; r < replicas.size(); ++r) {
     const std::size_t begin = r * work.samples.size() / replicas.size();
@@ -278,7 +305,8 @@ PhaseBalance phase_balance(const ParallelPlan& plan, ModuleGroupId group,
     drawn = std::max(drawn, sum * work.shares[r]);
   }
   const double fastest = *std::min_element(work.shares.begin(), work.shares.end());
-  return {drawn / mean, largest_load(own, work) / mean, std::max(1.0, largest * fastest / mean)};
+  return {drawn / even_load(work), largest_load(own, work) / mean,
+          std::max(1.0, largest * fastest / mean)};
 }
 
 }  // namespace troupe::engine

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <span>
 #include <vector>
 
@@ -27,6 +28,17 @@ struct PhaseWork {
   /// Per replica of the group, in the plan's order: which share of a sample's work its busiest
   /// stage takes. All > 0.
   std::vector<double> shares;
+  std::vector<double> piece_work = {};  ///< As `samples`, per piece; 0 of those for other groups.
+  std::vector<double> piece_rows = {};  ///< As `rows`, per piece.
+  /// Samples that this group may take in pieces: the units that these are.
+  std::map<std::int32_t, std::vector<std::int32_t>> cut = {};
+
+  double work_of(std::size_t unit) const {
+    return unit < samples.size() ? samples[unit] : piece_work[unit - samples.size()];
+  }
+  double rows_of(std::size_t unit) const {
+    return unit < rows.size() ? rows[unit] : piece_rows[unit - rows.size()];
+  }
 };
 
 /// The samples of one llm replica, cut.
@@ -42,20 +54,21 @@ std::vector<ReplicaId> replicas_of(const ParallelPlan& plan, ModuleGroupId group
 /// `work`. Rounds stay as they were cut: the k-th encoder microbatches of all llm replicas together
 /// are spread, the largest sample first, each to the replica that would then have the least of this
 /// and all rounds before (post-balancing's algorithm 1, OrchMLLM section 5.1, with replicas of
-/// different speed). Where the llm's node has replicas of the group samples stay there instead
-/// (near_replicas.hpp), as long as the last replica ends at most 1 % later for it. Where the group
-/// has fewer replicas than the llm, a replica's share of a round is as many microbatches as one of
-/// them feeds llm replicas, samples of the same llm replica side by side.
+/// different speed), samples that are cut (`PhaseWork::cut`) piece by piece. Where the llm's node
+/// has replicas of the group samples stay there instead (near_replicas.hpp), as long as the last
+/// replica ends at most 1 % later for it. Where the group has fewer replicas than the llm, a
+/// replica's share of a round is as many microbatches as one of them feeds llm replicas, samples of
+/// the same llm replica side by side.
 ///
 /// With `splits_parts` a microbatch has one part per llm microbatch that it feeds, the one needed
 /// first in front; else one. Samples without work are kept out of the way: they go with the first
 /// part of one that has some.
 ///
-/// Bound: no replica gets more than an even share of each of its rounds and the largest sample, and
+/// Bound: no replica gets more than an even share of each of its rounds and the largest unit, and
 /// 1 % of that where rows stay on their node. Ties: equal samples by number, equal replicas the
 /// lower one. Cost: O(samples x (log(samples) + log(replicas) x speeds that differ + replicas of
 /// the group on a node)).
-/// REQUIRES: a work for every sample of the cuts, a share for every replica.
+/// REQUIRES: a work for every unit of the cuts, a share for every replica.
 std::vector<MicrobatchList> spread_phase(const ParallelPlan& plan, ModuleGroupId group,
                                          std::span<const LlmCut> cuts, const PhaseWork& work,
                                          bool splits_parts);
@@ -66,7 +79,7 @@ std::vector<MicrobatchList> spread_phase(const ParallelPlan& plan, ModuleGroupId
 struct PhaseBalance {
   double drawn = 1;    ///< Samples dealt as they came, as many to each replica.
   double planned = 1;  ///< As the plan deals them.
-  double bound = 1;    ///< No deal of whole samples is more even.
+  double bound = 1;    ///< No deal of what it deals, samples or pieces, is more even.
 
   friend bool operator==(const PhaseBalance&, const PhaseBalance&) = default;
 };
@@ -91,5 +104,11 @@ PhaseBalance phase_balance(const ParallelPlan& plan, ModuleGroupId group,
 
 /// The largest load of a replica among `lists`, one for each of the group's.
 double largest_load(std::span<const MicrobatchList> lists, const PhaseWork& work);
+
+/// What each would have that all shared the work of whole samples out evenly.
+double even_load(const PhaseWork& work);
+
+/// The same work, no sample of which goes in pieces.
+PhaseWork whole_samples(PhaseWork work);
 
 }  // namespace troupe::engine

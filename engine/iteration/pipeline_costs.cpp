@@ -87,7 +87,8 @@ scheduler::TaskGraph PipelineCosts::graph(const balancer::MicrobatchPlan& plan) 
   scheduler::deal_microbatches(
       layout_, rules_.pipeline, {parts_of(plan, numbers_, shapes_, rules_.splits_parts)},
       [](ReplicaId, const Microbatch&) { return 0.0; }, microbatches);
-  const auto messages = scheduler::plan_messages(layout_, flow_, microbatches, shapes_.size());
+  const auto messages =
+      scheduler::plan_messages(layout_, flow_, microbatches, SampleUnits(shapes_, {}));
   const auto task_ms = [this](StageId stage, const std::vector<std::int32_t>& part,
                               scheduler::TaskKind kind) {
     std::vector<std::int32_t> samples;

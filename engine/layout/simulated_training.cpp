@@ -21,8 +21,6 @@ SimulatedTraining::SimulatedTraining(const ParallelPlan& plan, MicrobatchingOpti
 
 Result<SimulatedBatch> SimulatedTraining::step(std::vector<SampleShape> samples,
                                                const scheduler::SimulationOptions& options) {
-  auto costs = scheduler::predicted_costs(plan_, costs_->model, samples, costs_->options);
-  if (!costs.ok()) return std::move(costs).error();
   auto dealt = microbatching_.deal({++batch_, 0, std::move(samples)}, dealing_);
   if (!dealt.ok()) return std::move(dealt).error();
   auto planned = microbatching_.plan(dealt.value());
@@ -30,6 +28,9 @@ Result<SimulatedBatch> SimulatedTraining::step(std::vector<SampleShape> samples,
   dealing_.note(shares_of(plan_, planned.value().prediction));
   SimulatedBatch batch{
       std::move(planned.value().iteration), {}, std::move(planned.value().prediction)};
+  const SampleUnits units(batch.iteration.samples, batch.iteration.pieces);
+  auto costs = scheduler::predicted_costs(plan_, costs_->model, units.shapes(), costs_->options);
+  if (!costs.ok()) return std::move(costs).error();
   auto step = scheduler::simulate(plan_, batch.iteration, costs.value(), options);
   if (!step.ok()) return std::move(step).error();
   batch.step = std::move(step).value();
@@ -38,13 +39,14 @@ Result<SimulatedBatch> SimulatedTraining::step(std::vector<SampleShape> samples,
     for (const DeviceId device : plan_.stages[s].devices)
       work[device.index()] += batch.step.stage_ms[s];
   batch.lower_bound_ms = *std::max_element(work.begin(), work.end());
-  batch.pipeline_bound_ms = pipeline_bound_ms(batch.iteration, costs.value());
+  batch.pipeline_bound_ms = pipeline_bound_ms(batch.iteration, units, costs.value());
   return batch;
 }
 
 double SimulatedTraining::pipeline_bound_ms(const IterationPlan& iteration,
+                                            const SampleUnits& units,
                                             const scheduler::SimulationCosts& costs) const {
-  const scheduler::RowFlow flow(plan_.model, iteration.samples);
+  const scheduler::RowFlow flow(plan_.model, units.shapes());
   return scheduler::lower_bound_ms(
       scheduler::iteration_graph(plan_, flow, iteration.microbatches, iteration.messages,
                                  splits_weight_gradient_, costs.task_ms,

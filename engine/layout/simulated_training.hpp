@@ -42,7 +42,7 @@ class SimulatedTraining {
                               const scheduler::SimulationOptions& options = {});
 
  private:
-  double pipeline_bound_ms(const IterationPlan& iteration,
+  double pipeline_bound_ms(const IterationPlan& iteration, const SampleUnits& units,
                            const scheduler::SimulationCosts& costs) const;
 
   const ParallelPlan& plan_;

@@ -34,7 +34,7 @@ struct Sums {
 }  // namespace
 
 StageShares::StageShares(const ParallelPlan& plan, const scheduler::SampleCosts& costs,
-                         const std::vector<SampleShape>& samples) {
+                         std::span<const SampleShape> samples) {
   const scheduler::RowFlow flow(plan.model, samples);
   const auto modules = plan.model.modules.size();
   for (std::size_t stage = 0; stage < plan.stages.size(); ++stage) {

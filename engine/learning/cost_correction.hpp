@@ -26,11 +26,11 @@
 
 namespace troupe::engine {
 
-/// What each sample of a batch brings to each stage. Copies what it needs.
+/// What each unit of a batch (`SampleUnits::shapes`) brings to each stage. Copies what it needs.
 class StageShares {
  public:
   StageShares(const ParallelPlan& plan, const scheduler::SampleCosts& costs,
-              const std::vector<SampleShape>& samples);
+              std::span<const SampleShape> samples);
 
   struct Share {
     balancer::WorkShape shape;

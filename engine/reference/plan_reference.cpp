@@ -251,8 +251,19 @@ class Layouts {
   std::map<std::int64_t, EpochNumber> begins_;  ///< By step; the first one begins at the first.
 };
 
+/// Whether some llm part has a piece of a sample.
+bool llm_has_pieces(const ParallelPlan& plan, const IterationPlan& iteration) {
+  for (std::size_t r = 0; r < std::min(plan.replicas.size(), iteration.microbatches.size()); ++r)
+    for (const Microbatch& microbatch : iteration.microbatches[r])
+      for (const Part& part : microbatch.parts)
+        for (const auto unit : part.samples)
+          if (plan.is_llm(ReplicaId{r}) && unit >= std::ssize(iteration.samples)) return true;
+  return false;
+}
+
 /// Puts a recorded cut in place of the planned one: samples in its order, its microbatches.
-Result<IterationPlan> apply_recorded(const Recorded& recorded, IterationPlan iteration) {
+Result<IterationPlan> apply_recorded(const Recorded& recorded, const ParallelPlan& plan,
+                                     IterationPlan iteration) {
   const auto found = recorded.iterations.find(iteration.step);
   if (found == recorded.iterations.end())
     return Error{Errc::bad_data,
@@ -273,6 +284,20 @@ Result<IterationPlan> apply_recorded(const Recorded& recorded, IterationPlan ite
     iteration.samples.push_back(shape->second);
   }
   iteration.microbatches = found->second.microbatches;
+  iteration.pieces = found->second.pieces;
+  const std::string step = "recorded step " + std::to_string(iteration.step);
+  if (llm_has_pieces(plan, iteration))
+    return Error{Errc::bad_data,
+                 "the llm trains a piece of a sample in the " + step,
+                 {},
+                 "iterations.jsonl is damaged: record the run again"};
+  for (const SamplePiece& piece : iteration.pieces)
+    if (!is_sound(piece, iteration.samples))
+      return Error{
+          Errc::bad_data,
+          "sample '" + iteration.sample(piece.sample).id + "' has other media than in the " + step,
+          {},
+          "use the data of the recorded run"};
   return iteration;
 }
 
@@ -345,7 +370,8 @@ Status train_plan_reference(const JobSetup& setup,
     IterationPlan iteration = std::move(planned.value().iteration);
     auto backward = observe::backward_order(iteration);
     if (recorded && !iteration.samples.empty()) {
-      auto applied = apply_recorded(*recorded, std::move(iteration));
+      auto applied =
+          apply_recorded(*recorded, layouts.plan(layouts.at(number)), std::move(iteration));
       if (!applied.ok()) return std::move(applied).error();
       iteration = std::move(applied).value();
       backward = recorded->iterations.at(iteration.step).backward;

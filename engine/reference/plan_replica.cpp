@@ -24,14 +24,25 @@ std::map<ReplicaId, std::size_t> ordinals_of(const ParallelPlan& plan, PipelineI
   return ordinals;
 }
 
-/// Rows of `encoder` for a sample: which crossing has them, and where.
-std::pair<PlanReplica::Crossing*, RowSpan> find_rows(PlanReplica::Crossings& crossings,
-                                                     ModuleId encoder, std::int32_t sample) {
-  for (auto& crossing : crossings)
-    if (crossing.encoder == encoder)
-      for (const RowSpan& span : crossing.spans)
-        if (span.sample == sample) return {&crossing, span};
-  return {nullptr, {}};
+/// Adds the rows of `encoder` for a sample, whole or piece by piece, and says how many there were.
+/// `positions`: of all of them, in the order of its items.
+std::int64_t add_rows(const PlanReplica::Crossings& crossings, ModuleId encoder,
+                      std::int32_t sample, const SampleUnits& units,
+                      std::span<const std::int64_t> positions,
+                      std::vector<models::MediaRows>& media) {
+  std::int64_t found = 0;
+  for (const auto& crossing : crossings) {
+    if (crossing.encoder != encoder) continue;
+    for (const RowSpan& span : crossing.spans) {
+      if (units.sample_of(span.sample) != sample) continue;
+      const auto own = positions.subspan(static_cast<std::size_t>(units.rows_before(span.sample)),
+                                         static_cast<std::size_t>(span.rows));
+      media.push_back({at::tensor(at::IntArrayRef(own.data(), own.size()), at::kLong),
+                       crossing.leaf.narrow(0, span.begin, span.rows)});
+      found += span.rows;
+    }
+  }
+  return found;
 }
 
 }  // namespace
@@ -179,11 +190,12 @@ Status PlanReplica::encode_part(const IterationPlan& iteration, ReplicaId replic
   const auto& part = iteration.microbatches[replica.index()][key.microbatch.index()]
                          .parts[key.part.index()]
                          .samples;
+  const SampleUnits units(iteration.samples, iteration.pieces);
   for (const ModuleId encoder : plan_.module_groups[plan_.at(replica).group.index()].modules) {
     if (plan_.model.at(encoder).kind != ModuleKind::encoder) continue;
-    auto batch = pack_media_shapes(encoder, iteration.samples, part);
+    auto batch = pack_media_shapes(encoder, units.shapes(), part);
     if (batch.segments.empty()) continue;
-    auto media = pack_media(plan_.model, encoder, iteration.samples, part, store);
+    auto media = pack_media(plan_.model, encoder, units, part, store);
     if (!media.ok()) return std::move(media).error();
     batch.input = std::move(media).value();
     at::Tensor rows;
@@ -197,7 +209,7 @@ Status PlanReplica::encode_part(const IterationPlan& iteration, ReplicaId replic
     Crossing crossing{
         replica,       key,
         encoder,       rows,
-        rows.detach(), row_spans(plan_.model, encoder, RowKind::output, iteration.samples, part)};
+        rows.detach(), row_spans(plan_.model, encoder, RowKind::output, units.shapes(), part)};
     crossing.leaf.requires_grad_(rows.requires_grad());
     crossing.auxiliary = std::move(auxiliary);
     crossings.push_back(std::move(crossing));
@@ -217,15 +229,13 @@ Status PlanReplica::train_part(const IterationPlan& iteration, ReplicaId replica
   if (!text.ok()) return std::move(text).error();
   batch.input = text.value().token_ids;
   batch.labels = text.value().labels;
+  const SampleUnits units(iteration.samples, iteration.pieces);
   for (std::size_t m = 0; m < plan_.model.modules.size(); ++m) {
     const auto& lists = text.value().media_positions[m];
-    for (std::size_t i = 0; i < lists.size(); ++i) {
-      if (lists[i].empty()) continue;
-      const auto [crossing, span] = find_rows(crossings, ModuleId{m}, part[i]);
-      if (!crossing) return Error{Errc::internal, "no rows for a sample of the plan", {}, {}};
-      batch.media.push_back(
-          {at::tensor(lists[i], at::kLong), crossing->leaf.narrow(0, span.begin, span.rows)});
-    }
+    for (std::size_t i = 0; i < lists.size(); ++i)
+      if (!lists[i].empty() && add_rows(crossings, ModuleId{m}, part[i], units, lists[i],
+                                        batch.media) != std::ssize(lists[i]))
+        return Error{Errc::internal, "no rows for a sample of the plan", {}, {}};
   }
   at::Tensor rows;
   batch.losses = std::make_shared<models::AuxiliaryLosses>();
@@ -263,8 +273,7 @@ void PlanReplica::record(const IterationPlan& iteration, ReplicaId replica, Part
     const double value = values.data_ptr<double>()[i];
     loss.sum += value;
     if (!std::isfinite(value))
-      loss.nonfinite_samples.push_back(
-          iteration.samples[static_cast<std::size_t>(part[static_cast<std::size_t>(i)])].id);
+      loss.nonfinite_samples.push_back(iteration.sample(part[static_cast<std::size_t>(i)]).id);
   }
   losses_.push_back(std::move(loss));
 }

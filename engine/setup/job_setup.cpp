@@ -149,6 +149,7 @@ BatchPlannerOptions planner_options(const JobSetup& setup, data::Epochs epochs,
   options.flops = std::make_shared<scheduler::ModelFlops>(setup.model, setup.modules());
   options.microbatching = {job.balancer.dealing,
                            job.balancer.exchange,
+                           job.balancer.items,
                            job.balancer.policy,
                            schedules::find_schedule(job.scheduler.schedule),
                            job.train.microbatches,

@@ -35,8 +35,8 @@ class Sentry : public StageFilter {
     if (!values.ok() || at::isfinite(values.value()).all().item<bool>()) return values;
     const Message& message = plan_->at(id);
     std::string samples;
-    for (const std::int32_t sample : message.samples)
-      samples += (samples.empty() ? "" : ", ") + plan_->samples[std::size_t(sample)].id;
+    for (const std::int32_t unit : message.samples)
+      samples += (samples.empty() ? "" : ", ") + plan_->sample(unit).id;
     return Error{Errc::internal,
                  "step " + std::to_string(plan_->step) + ": not finite: " + what +
                      model_.at(message.module).name + ", samples " + samples,

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <set>
 #include <stdexcept>
 
 #include "runtime/observers/observer.hpp"
@@ -41,8 +42,8 @@ class Statistics final : public Observer {
     lines_ << "{\"step\":" << part.step << ",\"module\":\"" << part.module << "\",\"kind\":\""
            << kKinds[static_cast<int>(part.kind)] << "\",\"replica\":" << part.replica
            << ",\"microbatch\":" << part.microbatch << ",\"part\":" << part.part
-           << ",\"samples\":" << part.ids.size() << ",\"rows\":" << rows
-           << ",\"width\":" << part.width << ",\"mean\":" << mean
+           << ",\"samples\":" << std::set(part.ids.begin(), part.ids.end()).size()
+           << ",\"rows\":" << rows << ",\"width\":" << part.width << ",\"mean\":" << mean
            << ",\"deviation\":" << std::sqrt(std::max(squares / count - mean * mean, 0.0))
            << ",\"largest\":" << largest << "}\n";
   }

@@ -100,7 +100,7 @@ void warn_of_frozen(const std::vector<ModuleConfig>& modules, Findings& findings
 
 void warn_of_balancing(const Job& job, Findings& findings) {
   const Balancer defaults;
-  const auto& [dealing, exchange, policy, evaluations, correction] = job.balancer;
+  const auto& [dealing, exchange, items, policy, evaluations, correction] = job.balancer;
   if (dealing != defaults.dealing && llm_copies(job) == 1)
     findings.warn_at(
         "balancer.dealing",
@@ -110,6 +110,9 @@ void warn_of_balancing(const Job& job, Findings& findings) {
     findings.warn_at("balancer.exchange",
                      "balancer.exchange has no effect: no encoder has two replicas to share work",
                      "remove it, or lay out more replicas of an encoder");
+  if (items != defaults.items && exchange == "off")
+    findings.warn_at("balancer.items", "balancer.items has no effect: balancer.exchange is off",
+                     "remove it, or write balancer.exchange = \"per-phase\" or \"auto\"");
   if (job.train.microbatches == 1 && policy != defaults.policy)
     findings.warn_at("balancer.policy",
                      "balancer.policy has no effect: one microbatch per pipeline leaves nothing to "

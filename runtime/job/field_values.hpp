@@ -47,5 +47,6 @@ inline const std::vector<std::string> kDevices{"cpu", "cuda"};
 inline constexpr std::array<std::string_view, 1> kTransports{"ucx"};
 inline constexpr std::array<std::string_view, 2> kDealings{"work", "count"};
 inline constexpr std::array<std::string_view, 3> kExchanges{"off", "per-phase", "auto"};
+inline constexpr std::array<std::string_view, 2> kItemUnits{"whole", "ranges"};
 
 }  // namespace troupe::job

@@ -84,6 +84,7 @@ template <class V, class S>
 void describe_balancer(V& v, S& x, const std::vector<std::string>& policies) {
   v.word("dealing", x.dealing, kDealings);
   v.word("exchange", x.exchange, kExchanges);
+  v.word("items", x.items, kItemUnits);
   v.word("policy", x.policy, policies);
   v.integer("evaluations", x.evaluations, {1, 1'000'000});
   v.flag("adaptive_correction", x.adaptive_correction);

@@ -137,6 +137,8 @@ struct Balancer {
   /// Whether encoders share the samples of a batch out among all their replicas, whoever trains
   /// them: "off", "per-phase", or "auto", which does where the step is predicted to be no longer.
   std::string exchange = "off";
+  /// What of a sample an exchange moves: "whole" samples, or "ranges" of one's pictures and sounds.
+  std::string items = "ranges";
   std::string policy = "in-order";  ///< A policy of `troupe balance`.
   /// Plans that "auto" may cost per pipeline and step, and thousands of exchanges that a search
   /// may look at: more plan better and take longer.

@@ -123,6 +123,9 @@ constexpr auto kMeanings = std::to_array<KeyMeaning>({
      "Whether encoders share the media of a batch out among all their replicas, "
      "whoever trains the sample; auto: where the step is predicted to be no "
      "longer."},
+    {"balancer.items",
+     "What an exchange moves: whole samples, or ranges of a sample's pictures and sounds, so that "
+     "several replicas share one that has many."},
     {"balancer.policy",
      "Which samples run together in a microbatch; auto tries several and takes the "
      "shortest predicted step (balancer/README.md)."},

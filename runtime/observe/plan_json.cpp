@@ -179,7 +179,7 @@ std::string plan_json(const ParallelPlan& plan, EpochNumber epoch_number) {
 }
 
 std::string iteration_line(const IterationPlan& plan) {
-  const Json json = {
+  Json json = {
       {"step", plan.step},
       {"epoch_number", plan.epoch_number},
       {"ids", list_of(plan.samples, [](const SampleShape& sample) -> Json { return sample.id; })},
@@ -188,6 +188,10 @@ std::string iteration_line(const IterationPlan& plan) {
          return Json::array({backward_name(action.kind), action.stage.value,
                              action.microbatch.value, action.part.value});
        })}};
+  if (!plan.pieces.empty())
+    json["pieces"] = list_of(plan.pieces, [](const SamplePiece& piece) -> Json {
+      return Json::array({piece.sample, piece.module.value, piece.first, piece.count});
+    });
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 

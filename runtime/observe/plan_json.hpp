@@ -37,7 +37,8 @@ struct RecordedIteration {
   std::int64_t step = 0;
   EpochNumber epoch_number = 0;
   std::vector<std::string> ids;              ///< Of the samples, in training order.
-  std::vector<MicrobatchList> microbatches;  ///< Per replica; indices into `ids`.
+  std::vector<SamplePiece> pieces;           ///< Those of items that are not there are possible.
+  std::vector<MicrobatchList> microbatches;  ///< Per replica; indices into `ids`, then `pieces`.
   std::vector<Action> backward;              ///< `backward_order` of the plan.
 
   friend bool operator==(const RecordedIteration&, const RecordedIteration&) = default;

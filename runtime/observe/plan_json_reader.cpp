@@ -224,21 +224,21 @@ RecordedPlan read_plan(const Json& json) {
   return recorded;
 }
 
-MicrobatchList read_microbatches(const Json& json, std::size_t sample_count) {
+MicrobatchList read_microbatches(const Json& json, std::size_t unit_count) {
   MicrobatchList microbatches;
   for (const auto& entry : json) {
     auto& microbatch = microbatches.emplace_back();
     for (const auto& part : entry) {
       auto& samples = microbatch.parts.emplace_back().samples;
-      for (const auto& sample : part)
-        samples.push_back(index_below(sample, sample_count, "sample"));
+      for (const auto& sample : part) samples.push_back(index_below(sample, unit_count, "sample"));
     }
   }
   return microbatches;
 }
 
+constexpr std::size_t kIndexMax = std::size_t{1} << 30;
+
 Action read_backward(const Json& json) {
-  constexpr std::size_t kIndexMax = std::size_t{1} << 30;
   Action action;
   const auto kind = json.at(0).get<std::string>();
   if (kind != "B" && kind != "I" && kind != "W")
@@ -257,8 +257,15 @@ RecordedIteration read_iteration(const Json& json) {
   iteration.step = json.at("step").get<std::int64_t>();
   iteration.epoch_number = json.at("epoch_number").get<EpochNumber>();
   iteration.ids = json.at("ids").get<std::vector<std::string>>();
+  if (json.contains("pieces"))
+    for (const auto& piece : json.at("pieces"))
+      iteration.pieces.push_back({index_below(piece.at(0), iteration.ids.size(), "sample"),
+                                  ModuleId{index_below(piece.at(1), kIndexMax, "module")},
+                                  index_below(piece.at(2), kIndexMax, "item"),
+                                  index_below(piece.at(3), kIndexMax, "number of items")});
+  const std::size_t units = iteration.ids.size() + iteration.pieces.size();
   for (const auto& replica : json.at("replicas"))
-    iteration.microbatches.push_back(read_microbatches(replica, iteration.ids.size()));
+    iteration.microbatches.push_back(read_microbatches(replica, units));
   for (const auto& action : json.at("backward"))
     iteration.backward.push_back(read_backward(action));
   return iteration;

@@ -61,10 +61,14 @@ struct Observed {
   std::int32_t replica = 0;  ///< By its place in plan.json.
   std::int32_t microbatch = 0;
   std::int32_t part = 0;
-  std::vector<std::string> ids;    ///< Of the samples that have rows, in the order of their rows.
+  /// Of the samples that have rows, in the order of their rows. An encoder may take a sample in
+  /// pieces (`balancer.items`), in several parts or replicas: its id is there for each.
+  std::vector<std::string> ids;
   std::vector<std::int64_t> rows;  ///< Of each of them.
-  std::int64_t width = 0;          ///< Values per row; 1 for losses.
-  Values values;                   ///< [sum of rows, width], row by row.
+  std::vector<std::int64_t>
+      first_rows;          ///< Rows that its sample has before these; 0 but in pieces.
+  std::int64_t width = 0;  ///< Values per row; 1 for losses.
+  Values values;           ///< [sum of rows, width], row by row.
 };
 
 /// The word on a step. It comes after all that the step showed.

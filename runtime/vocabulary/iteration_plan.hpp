@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "runtime/vocabulary/parallel_plan.hpp"
+#include "runtime/vocabulary/sample_pieces.hpp"
 #include "runtime/vocabulary/sample_shape.hpp"
 #include "runtime/vocabulary/units.hpp"
 
@@ -51,8 +52,9 @@ struct Action {
   }
 };
 
-/// Samples that go forward together and get their backward together. Values are indices into
-/// `IterationPlan::samples`, in packing order.
+/// Samples that go forward together and get their backward together, in packing order: units
+/// (`SampleUnits`), which are indices into `IterationPlan::samples`, and behind these, of encoders,
+/// into `pieces`.
 struct Part {
   std::vector<std::int32_t> samples;
 
@@ -97,7 +99,7 @@ struct Message {
   bool boundary = false;  ///< True: output rows handed to the next module; false: hidden rows.
   MessageEnd source;
   MessageEnd destination;
-  std::vector<std::int32_t> samples;  ///< Indices into `IterationPlan::samples`, in row order.
+  std::vector<std::int32_t> samples;  ///< Units, in row order.
   TokenCount rows = 0;
   std::int64_t width = 0;     ///< Columns.
   bool has_backward = false;  ///< False: no gradient comes back.
@@ -114,12 +116,14 @@ struct Message {
 /// devices that it leads (`ParallelPlan::leads`): each runs it as a rank of its own. The lists of
 /// the led ones are empty.
 struct IterationPlan {
-  std::int64_t step = 0;             ///< Optimizer step it belongs to, from 1.
-  EpochNumber epoch_number = 0;      ///< Configuration it was planned for.
-  std::vector<SampleShape> samples;  ///< In training order.
-  TokenCount trained_tokens = 0;     ///< Of the whole global batch: the loss's one divisor.
+  std::int64_t step = 0;                 ///< Optimizer step it belongs to, from 1.
+  EpochNumber epoch_number = 0;          ///< Configuration it was planned for.
+  std::vector<SampleShape> samples;      ///< In training order.
+  std::vector<SamplePiece> pieces = {};  ///< Of samples that encoders take in pieces.
+  TokenCount trained_tokens = 0;         ///< Of the whole global batch: the loss's one divisor.
   /// Per replica. A sample stands in exactly one part of every module group, also where it has no
-  /// rows there.
+  /// rows there; or pieces of it do, which together have each item for encoders of the group once.
+  /// The llm takes samples whole.
   std::vector<MicrobatchList> microbatches;
   std::vector<Message> messages;  ///< Per edge and pair of parts: the redistribution.
   /// What a node has of it holds the messages of its own stages alone: message i is the one that
@@ -129,6 +133,14 @@ struct IterationPlan {
   /// Per stage: the most microbatches that are ever between the begin of their forward and the end
   /// of their last backward. What the plan promises about memory; the checker holds it to that.
   std::vector<std::int32_t> max_in_flight;
+
+  /// The sample that a unit is, or is a piece of. REQUIRES: the iteration has it.
+  const SampleShape& sample(std::int32_t unit) const {
+    const auto index = static_cast<std::size_t>(unit);
+    return index < samples.size()
+               ? samples[index]
+               : samples[static_cast<std::size_t>(pieces[index - samples.size()].sample)];
+  }
 
   /// Null when it is not there.
   const Message* find(MessageId id) const {
@@ -147,12 +159,12 @@ struct IterationPlan {
   friend bool operator==(const IterationPlan&, const IterationPlan&) = default;
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, IterationPlan& x) {
-    return f(x.step, x.epoch_number, x.samples, x.trained_tokens, x.microbatches, x.messages,
-             x.message_ids, x.actions, x.max_in_flight);
+    return f(x.step, x.epoch_number, x.samples, x.pieces, x.trained_tokens, x.microbatches,
+             x.messages, x.message_ids, x.actions, x.max_in_flight);
   }
 };
 
-/// The samples of a part. REQUIRES: the stage's replica has it.
+/// The units of a part. REQUIRES: the stage's replica has it.
 inline const std::vector<std::int32_t>& samples_of(const ParallelPlan& plan,
                                                    const IterationPlan& iteration, StageId stage,
                                                    MicrobatchId microbatch, PartId part) {

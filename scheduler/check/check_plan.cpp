@@ -50,8 +50,28 @@ std::vector<Fault> grid_faults(const ParallelPlan& plan) {
   return faults;
 }
 
-/// Samples stand once per module group, indices exist, lists have the right lengths, the loss the
-/// right divisor. Everything later relies on this.
+/// Whether these pieces of a sample, each as often as it stands in a group, are all its items for
+/// each encoder there, once.
+bool are_all_items(const IterationPlan& iteration, const ModuleGroup& group, std::size_t sample,
+                   std::span<const std::size_t> pieces) {
+  std::map<ModuleId, std::vector<std::int32_t>> taken;  // How often each item.
+  for (const ModuleId module : group.modules)
+    if (const auto* items = iteration.samples[sample].items(module))
+      taken[module].resize(items->size());
+  for (const std::size_t p : pieces) {
+    const SamplePiece& piece = iteration.pieces[p];
+    const auto own = taken.find(piece.module);
+    if (own == taken.end()) return false;
+    for (std::int32_t i = 0; i < piece.count; ++i) ++own->second[at(piece.first + i)];
+  }
+  return std::all_of(taken.begin(), taken.end(), [](const auto& entry) {
+    return std::all_of(entry.second.begin(), entry.second.end(),
+                       [](std::int32_t times) { return times == 1; });
+  });
+}
+
+/// Samples stand once per module group, whole or in pieces, indices exist, lists have the right
+/// lengths, the loss the right divisor. Everything later relies on this.
 std::vector<Fault> shape_faults(const ParallelPlan& plan, const IterationPlan& iteration) {
   std::vector<Fault> faults;
   const auto wrong_size = [&](const char* what, std::size_t found, std::size_t expected) {
@@ -81,29 +101,54 @@ std::vector<Fault> shape_faults(const ParallelPlan& plan, const IterationPlan& i
                       "the loss is divided by " + std::to_string(iteration.trained_tokens) +
                           ", the samples have " + std::to_string(trained)});
   if (iteration.microbatches.size() != plan.replicas.size()) return faults;
+  const std::size_t faults_before = faults.size();
+  for (std::size_t p = 0; p < iteration.pieces.size(); ++p)
+    if (!is_sound(iteration.pieces[p], iteration.samples))
+      faults.push_back({FaultKind::unknown,
+                        {},
+                        "piece " + std::to_string(p),
+                        "its sample has no such items for this module"});
+  if (faults.size() > faults_before) return faults;
   for (std::size_t g = 0; g < plan.module_groups.size(); ++g) {
-    std::vector<std::int32_t> places(iteration.samples.size());
+    std::vector<std::int32_t> places(iteration.samples.size() + iteration.pieces.size());
+    std::map<std::size_t, std::vector<std::size_t>> pieces;  // By sample, as often as they stand.
     const std::string& name = plan.module_groups[g].name;
     for (std::size_t r = 0; r < plan.replicas.size(); ++r) {
       if (plan.replicas[r].group != ModuleGroupId{g}) continue;
       for (const auto& microbatch : iteration.microbatches[r])
         for (const auto& part : microbatch.parts)
           for (const auto sample : part.samples) {
-            if (sample >= 0 && at(sample) < places.size())
+            if (sample >= 0 && at(sample) < places.size()) {
               ++places[at(sample)];
-            else
+              const auto piece = std::ptrdiff_t{sample} - std::ssize(iteration.samples);
+              if (piece >= 0)
+                pieces[at(iteration.pieces[static_cast<std::size_t>(piece)].sample)].push_back(
+                    static_cast<std::size_t>(piece));
+            } else {
               faults.push_back({FaultKind::unknown,
                                 {},
                                 name + " sample " + std::to_string(sample),
                                 "the iteration has no such sample"});
+            }
           }
     }
-    for (std::size_t s = 0; s < places.size(); ++s)
+    for (std::size_t s = 0; s < iteration.samples.size(); ++s) {
+      const auto cut = pieces.find(s);
+      if (cut != pieces.end() && places[s] == 0) {
+        if (!are_all_items(iteration, plan.module_groups[g], s, cut->second))
+          faults.push_back({FaultKind::duplicate,
+                            {},
+                            name + " sample " + std::to_string(s),
+                            "its pieces leave items out, or have some twice"});
+        continue;
+      }
+      if (cut != pieces.end()) places[s] += static_cast<std::int32_t>(cut->second.size());
       if (places[s] != 1)
         faults.push_back({places[s] == 0 ? FaultKind::missing : FaultKind::duplicate,
                           {},
                           name + " sample " + std::to_string(s),
                           "it stands in " + std::to_string(places[s]) + " parts of this group"});
+    }
   }
   return faults;
 }
@@ -114,7 +159,7 @@ class ListCheck {
   ListCheck(const ParallelPlan& plan, const IterationPlan& iteration)
       : plan_(plan),
         iteration_(iteration),
-        flow_(plan.model, iteration.samples),
+        flow_(plan.model, SampleUnits(iteration.samples, iteration.pieces).shapes()),
         expected_(expected_actions(plan, iteration, flow_, split_parts())),
         count_(expected_.actions.size()) {}
 

@@ -36,8 +36,8 @@ class Walk {
  public:
   Walk(const ParallelPlan& plan, const IterationPlan& iteration)
       : plan_(plan),
-        iteration_(iteration),
-        places_(sample_places(plan, iteration.microbatches, iteration.samples.size())),
+        units_(iteration.samples, iteration.pieces),
+        places_(sample_places(plan, iteration.microbatches, units_.size())),
         stage_of_(plan.replicas.size()) {
     for (auto& modules : stage_of_)
       for (const auto& module : plan.model.modules) modules.emplace_back(module.layers.size());
@@ -48,35 +48,44 @@ class Walk {
   }
 
   std::vector<RowMove> moves() {
-    for (std::size_t s = 0; s < iteration_.samples.size(); ++s) {
+    for (std::size_t u = 0; u < units_.size(); ++u) {
       // Does anything before the rows of this module train, with rows of this sample?
       std::vector<bool> gradient_in(plan_.model.modules.size());
       for (std::size_t m = 0; m < plan_.model.modules.size(); ++m)
-        walk_module(static_cast<std::int32_t>(s), ModuleId{m}, gradient_in);
+        walk_module(static_cast<std::int32_t>(u), ModuleId{m}, gradient_in);
     }
     return std::move(moves_);
   }
 
  private:
-  MessageEnd end(ModuleId module, std::int32_t layer, std::int32_t sample) const {
-    const SamplePlace& place = places_[plan_.group_of(module).index()][at(sample)];
+  const SamplePlace& place_of(ModuleId module, std::int32_t unit) const {
+    return places_[plan_.group_of(module).index()][at(unit)];
+  }
+  MessageEnd end(ModuleId module, std::int32_t layer, std::int32_t unit) const {
+    const SamplePlace& place = place_of(module, unit);
     return {stage_of_[place.replica.index()][module.index()][at(layer)], place.microbatch,
             place.part};
   }
 
-  void walk_module(std::int32_t sample, ModuleId module, std::vector<bool>& gradient_in) {
+  /// Of a module whose group does not have the unit, but its pieces or its sample, no rows are
+  /// noted.
+  void walk_module(std::int32_t unit, ModuleId module, std::vector<bool>& gradient_in) {
     const auto& spec = plan_.model.at(module);
-    if (output_rows(plan_.model, module, iteration_.samples[at(sample)]) == 0) return;
+    if (output_rows(plan_.model, module, units_.shape(unit)) == 0) return;
+    const bool is_here = place_of(module, unit).replica.valid();
     bool gradient = gradient_in[module.index()];
     const auto count = static_cast<std::int32_t>(spec.layers.size());
     for (std::int32_t layer = 0; layer < count; ++layer) {
-      if (layer > 0)
-        note({end(module, layer - 1, sample), end(module, layer, sample), module, false, sample,
+      if (layer > 0 && is_here)
+        note({end(module, layer - 1, unit), end(module, layer, unit), module, false, unit,
               gradient});
       gradient = gradient || trains(plan_.model, {module, layer});
     }
     for (const ModuleId next : spec.next) {
-      note({end(module, count - 1, sample), end(next, 0, sample), module, true, sample, gradient});
+      const bool is_next = place_of(next, unit).replica.valid();
+      if (is_here)
+        note({end(module, count - 1, unit), end(next, 0, is_next ? unit : units_.sample_of(unit)),
+              module, true, unit, gradient});
       if (gradient) gradient_in[next.index()] = true;
     }
   }
@@ -86,8 +95,8 @@ class Walk {
   }
 
   const ParallelPlan& plan_;
-  const IterationPlan& iteration_;
-  const std::vector<std::vector<SamplePlace>> places_;       // [group][sample].
+  const SampleUnits units_;
+  const std::vector<std::vector<SamplePlace>> places_;       // [group][unit].
   std::vector<std::vector<std::vector<StageId>>> stage_of_;  // [replica][module][layer].
   std::vector<RowMove> moves_;
 };
@@ -96,7 +105,7 @@ class Walk {
 class MessageCheck {
  public:
   MessageCheck(const ParallelPlan& plan, const IterationPlan& iteration)
-      : plan_(plan), iteration_(iteration) {}
+      : plan_(plan), iteration_(iteration), units_(iteration.samples, iteration.pieces) {}
 
   std::vector<Fault> faults() {
     for (std::size_t m = 0; m < iteration_.messages.size(); ++m)
@@ -128,7 +137,7 @@ class MessageCheck {
     return message.module.valid() && message.module.index() < plan_.model.modules.size() &&
            exists(message.source) && exists(message.destination) &&
            std::all_of(message.samples.begin(), message.samples.end(), [&](std::int32_t sample) {
-             return sample >= 0 && at(sample) < iteration_.samples.size();
+             return sample >= 0 && at(sample) < units_.size();
            });
   }
 
@@ -145,7 +154,7 @@ class MessageCheck {
     TokenCount rows = 0;
     bool wants_gradient = false;
     for (const auto sample : message.samples) {
-      const auto& shape = iteration_.samples[at(sample)];
+      const auto& shape = units_.shape(sample);
       rows += message.boundary ? output_rows(plan_.model, message.module, shape)
                                : hidden_rows(plan_.model, message.module, shape);
       const RowMove move{
@@ -177,6 +186,7 @@ class MessageCheck {
 
   const ParallelPlan& plan_;
   const IterationPlan& iteration_;
+  const SampleUnits units_;
   std::vector<RowMove> expected_;
   std::vector<std::int32_t> carried_;
   std::vector<Fault> faults_;

@@ -28,7 +28,7 @@ std::vector<std::int32_t> even_pieces(std::int32_t count, std::int32_t pieces) {
   return sizes;
 }
 
-/// Counts how often each sample stands in one group, and refuses empty lists and bad indices.
+/// Counts how often each unit stands in one group, and refuses empty lists and bad indices.
 Status count_places(const std::vector<Microbatch>& list, const std::string& where,
                     std::vector<std::int32_t>& places) {
   for (std::size_t m = 0; m < list.size(); ++m) {
@@ -38,12 +38,76 @@ Status count_places(const std::vector<Microbatch>& list, const std::string& wher
       if (part.samples.empty()) return wrong(microbatch + " has an empty part", "leave it out");
       for (const auto sample : part.samples) {
         if (sample < 0 || at(sample) >= places.size())
-          return wrong(microbatch + " names sample " + std::to_string(sample) + " of " +
+          return wrong(microbatch + " names sample or piece " + std::to_string(sample) + " of " +
                            std::to_string(places.size()),
-                       "use indices into the iteration's samples, from 0");
+                       "use indices into the iteration's samples, from 0, and then its pieces");
         ++places[at(sample)];
       }
     }
+  }
+  return Done{};
+}
+
+/// Which items of samples the pieces in one group are. `places`: of all units.
+class PiecesOfGroup {
+ public:
+  PiecesOfGroup(const IterationInput& input, std::span<const std::int32_t> places) {
+    for (std::size_t p = 0; p < input.pieces.size(); ++p)
+      for (std::int32_t i = 0; i < places[input.samples.size() + p]; ++i)
+        ranges_[{input.pieces[p].sample, input.pieces[p].module}].push_back(input.pieces[p]);
+    for (auto& [key, own] : ranges_) std::sort(own.begin(), own.end());
+  }
+
+  bool any_of(std::int32_t sample) const {
+    const auto found = ranges_.lower_bound({sample, ModuleId{}});
+    return found != ranges_.end() && found->first.first == sample;
+  }
+
+  /// Whether they have each item of the sample for these modules once, and no other.
+  bool are_whole(std::int32_t sample, const SampleShape& shape,
+                 const std::vector<ModuleId>& modules) const {
+    std::size_t found = 0;
+    for (const ModuleId module : modules) {
+      const auto* items = shape.items(module);
+      const auto own = ranges_.find({sample, module});
+      if (own == ranges_.end() && items == nullptr) continue;
+      if (own == ranges_.end()) return false;
+      std::int32_t next = 0;
+      for (const SamplePiece& piece : own->second) {
+        if (piece.first != next) return false;
+        next += piece.count;
+      }
+      if (items == nullptr || at(next) != items->size()) return false;
+      ++found;
+    }
+    const auto begin = ranges_.lower_bound({sample, ModuleId{}});
+    const auto end = ranges_.lower_bound({sample + 1, ModuleId{}});
+    return std::distance(begin, end) == static_cast<std::ptrdiff_t>(found);
+  }
+
+ private:
+  std::map<std::pair<std::int32_t, ModuleId>, std::vector<SamplePiece>> ranges_;
+};
+
+/// `places`: how often each unit stands in parts of this group.
+Status check_places(const IterationInput& input, const ModuleGroup& group,
+                    std::span<const std::int32_t> places) {
+  const PiecesOfGroup pieces(input, places);
+  for (std::size_t s = 0; s < input.samples.size(); ++s) {
+    const SampleShape& shape = input.samples[s];
+    const auto sample = static_cast<std::int32_t>(s);
+    const bool is_cut = pieces.any_of(sample);
+    if (!is_cut && places[s] == 1) continue;
+    const std::string name = "sample " + std::to_string(s) + " ('" + shape.id + "')";
+    if (!is_cut)
+      return wrong(name + " stands in " + std::to_string(places[s]) + " parts of " + group.name,
+                   "each sample belongs into exactly one part of every module group");
+    if (places[s] > 0)
+      return wrong(name + " stands in parts of " + group.name + " whole and in pieces",
+                   "use its pieces there, or the sample");
+    if (!pieces.are_whole(sample, shape, group.modules))
+      return wrong("pieces of " + name + " in " + group.name + " are not the whole sample",
+                   "have each item of it for each encoder of the group in exactly one part");
   }
   return Done{};
 }
@@ -57,25 +121,26 @@ Status check_input(const ParallelPlan& plan, const IterationInput& input) {
     return wrong("microbatches for " + std::to_string(input.microbatches.size()) +
                      " replicas, but the plan has " + std::to_string(plan.replicas.size()),
                  "give one list per replica, an empty one where a replica has no samples");
-  const std::size_t count = input.samples.size();
-  std::vector<std::vector<std::int32_t>> places(plan.module_groups.size(),
-                                                std::vector<std::int32_t>(count));
+  for (std::size_t p = 0; p < input.pieces.size(); ++p)
+    if (!is_sound(input.pieces[p], input.samples))
+      return wrong("piece " + std::to_string(p) + " is of items that are not there",
+                   "name a sample, an encoder that has items of it, and some of these");
+  for (std::size_t s = 0; s < input.samples.size(); ++s)
+    if (input.samples[s].llm_tokens < 1)
+      return wrong(
+          "sample " + std::to_string(s) + " ('" + input.samples[s].id + "') has no llm tokens",
+          "a sample needs at least one token");
+  std::vector<std::vector<std::int32_t>> places(
+      plan.module_groups.size(),
+      std::vector<std::int32_t>(input.samples.size() + input.pieces.size()));
   for (std::size_t r = 0; r < input.microbatches.size(); ++r) {
     const auto group = plan.replicas[r].group.index();
     const std::string where =
         "replica " + std::to_string(r) + " (" + plan.module_groups[group].name + ")";
     if (auto s = count_places(input.microbatches[r], where, places[group]); !s.ok()) return s;
   }
-  for (std::size_t s = 0; s < count; ++s) {
-    const std::string sample = "sample " + std::to_string(s) + " ('" + input.samples[s].id + "')";
-    if (input.samples[s].llm_tokens < 1)
-      return wrong(sample + " has no llm tokens", "a sample needs at least one token");
-    for (std::size_t g = 0; g < places.size(); ++g)
-      if (places[g][s] != 1)
-        return wrong(sample + " stands in " + std::to_string(places[g][s]) + " parts of " +
-                         plan.module_groups[g].name,
-                     "each sample belongs into exactly one part of every module group");
-  }
+  for (std::size_t g = 0; g < places.size(); ++g)
+    if (auto s = check_places(input, plan.module_groups[g], places[g]); !s.ok()) return s;
   return Done{};
 }
 
@@ -277,11 +342,13 @@ Result<IterationPlan> plan_iteration(const ParallelPlan& plan, IterationInput in
   iteration.step = input.step;
   iteration.epoch_number = input.epoch_number;
   iteration.samples = std::move(input.samples);
+  iteration.pieces = std::move(input.pieces);
   iteration.microbatches = std::move(input.microbatches);
   for (const auto& sample : iteration.samples) iteration.trained_tokens += sample.trained_tokens;
 
-  const RowFlow flow(plan.model, iteration.samples);
-  iteration.messages = plan_messages(plan, flow, iteration.microbatches, iteration.samples.size());
+  const SampleUnits units(iteration.samples, iteration.pieces);
+  const RowFlow flow(plan.model, units.shapes());
+  iteration.messages = plan_messages(plan, flow, iteration.microbatches, units);
   if (!input.task_cost) input.task_cost = nominal_cost;
   if (!input.message_cost) input.message_cost = [](const Message&) { return 0.0; };
   const auto graph =

@@ -32,8 +32,8 @@ struct IterationInput {
   std::int64_t step = 1;             ///< Optimizer step, from 1.
   EpochNumber epoch_number = 0;      ///< Configuration the plan is for.
   std::vector<SampleShape> samples;  ///< In training order.
-  /// Per replica of the plan. Every sample stands in exactly one part of each module group; those
-  /// may belong to different pipelines.
+  /// Per replica of the plan, as `IterationPlan::microbatches`; a sample's parts in different
+  /// groups may belong to different pipelines.
   std::vector<MicrobatchList> microbatches;
   Schedule schedule;
   /// Per stage, microbatches that may be in flight; empty, or 0 for a stage: as the schedule likes.
@@ -42,6 +42,7 @@ struct IterationInput {
   /// with several stages, or in a schedule that is not strict, does first.
   TaskCost task_cost;
   MessageCost message_cost;
+  std::vector<SamplePiece> pieces = {};  ///< As `IterationPlan::pieces`; some may be in no part.
 };
 
 /// Plans the iteration.
@@ -64,7 +65,8 @@ struct IterationInput {
 ///
 /// Errors:
 /// - invalid_argument: a replica count, sample index or schedule name that is wrong, an empty part
-///   or microbatch, a sample without or with two places, or without llm tokens.
+///   or microbatch, a sample without or with two places, or without llm tokens; a piece of items
+///   that are not there, or pieces that leave items out, have some twice, or are for the llm.
 /// - infeasible: `max_in_flight` is too small for the schedule.
 Result<IterationPlan> plan_iteration(const ParallelPlan& plan, IterationInput input);
 

@@ -19,11 +19,12 @@ std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
 class MessageBuilder {
  public:
   MessageBuilder(const ParallelPlan& plan, const RowFlow& flow,
-                 const std::vector<MicrobatchList>& microbatches, std::size_t sample_count)
+                 const std::vector<MicrobatchList>& microbatches, const SampleUnits& units)
       : plan_(plan),
         flow_(flow),
         microbatches_(microbatches),
-        places_(sample_places(plan, microbatches, sample_count)) {}
+        units_(units),
+        places_(sample_places(plan, microbatches, units.size())) {}
 
   std::vector<Message> build() {
     for (std::size_t r = 0; r < plan_.replicas.size(); ++r) {
@@ -75,7 +76,8 @@ class MessageBuilder {
                     });
   }
 
-  /// Rows into another group: a sample goes where its part is there, in whatever replica.
+  /// Rows into another group: a sample goes where its part is there, in whatever replica, and a
+  /// piece where its sample is.
   void add_crossing(ReplicaId replica, ModuleId module, ModuleId next) {
     const auto layers = static_cast<std::int32_t>(plan_.model.at(module).layers.size());
     const StageEdge edge{0, 0, module, true, layers};
@@ -88,7 +90,8 @@ class MessageBuilder {
         [&](MessageEnd source, const std::vector<std::int32_t>& moved) {
           std::map<MessageEnd, std::vector<std::int32_t>> samples_to;
           for (const auto sample : moved) {
-            const SamplePlace& place = places[at(sample)];
+            const bool is_there = places[at(sample)].replica.valid();
+            const SamplePlace& place = places[at(is_there ? sample : units_.sample_of(sample))];
             samples_to[{entries[place.replica.index()], place.microbatch, place.part}].push_back(
                 sample);
           }
@@ -118,6 +121,7 @@ class MessageBuilder {
   const ParallelPlan& plan_;
   const RowFlow& flow_;
   const std::vector<MicrobatchList>& microbatches_;
+  const SampleUnits& units_;
   const std::vector<std::vector<SamplePlace>> places_;
   std::vector<Message> messages_;
 };
@@ -167,9 +171,9 @@ bool RowFlow::trains(const LayerRun& run) const {
 
 std::vector<std::vector<SamplePlace>> sample_places(const ParallelPlan& plan,
                                                     const std::vector<MicrobatchList>& microbatches,
-                                                    std::size_t sample_count) {
+                                                    std::size_t unit_count) {
   std::vector<std::vector<SamplePlace>> places(plan.module_groups.size(),
-                                               std::vector<SamplePlace>(sample_count));
+                                               std::vector<SamplePlace>(unit_count));
   for (std::size_t r = 0; r < microbatches.size(); ++r) {
     auto& own = places[plan.replicas[r].group.index()];
     const MicrobatchList& list = microbatches[r];
@@ -183,8 +187,8 @@ std::vector<std::vector<SamplePlace>> sample_places(const ParallelPlan& plan,
 
 std::vector<Message> plan_messages(const ParallelPlan& plan, const RowFlow& flow,
                                    const std::vector<MicrobatchList>& microbatches,
-                                   std::size_t sample_count) {
-  return MessageBuilder(plan, flow, microbatches, sample_count).build();
+                                   const SampleUnits& units) {
+  return MessageBuilder(plan, flow, microbatches, units).build();
 }
 
 }  // namespace troupe::scheduler

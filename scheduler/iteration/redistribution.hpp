@@ -16,6 +16,7 @@ namespace troupe::scheduler {
 /// Facts about samples and modules that decide where rows and gradients go.
 class RowFlow {
  public:
+  /// `samples`: of all units (`SampleUnits::shapes`).
   RowFlow(const ModelGraph& model, std::span<const SampleShape> samples);
 
   /// Rows of `module` for this sample: between its layers, or handed on.
@@ -37,23 +38,24 @@ class RowFlow {
 };
 
 /// All messages of an iteration, by (source stage, microbatch, part), destination and module. See
-/// `Message`; samples stand in the packing order of the source part.
+/// `Message`; samples stand in the packing order of the source part. Rows of a piece go to the llm
+/// part that its sample is in.
 ///
 /// REQUIRES: the microbatches are sound (see `plan_iteration`).
 std::vector<Message> plan_messages(const ParallelPlan& plan, const RowFlow& flow,
                                    const std::vector<MicrobatchList>& microbatches,
-                                   std::size_t sample_count);
+                                   const SampleUnits& units);
 
-/// Where a sample is in a module group.
+/// Where a unit is in a module group.
 struct SamplePlace {
   ReplicaId replica;  ///< Invalid: nowhere.
   MicrobatchId microbatch;
   PartId part;
 };
 
-/// Per module group and sample. REQUIRES: a list per replica, samples below `sample_count`.
+/// Per module group and unit. REQUIRES: a list per replica, units below `unit_count`.
 std::vector<std::vector<SamplePlace>> sample_places(const ParallelPlan& plan,
                                                     const std::vector<MicrobatchList>& microbatches,
-                                                    std::size_t sample_count);
+                                                    std::size_t unit_count);
 
 }  // namespace troupe::scheduler

@@ -40,7 +40,7 @@ struct Sums final : Observer {  // Of squares, by step and kind; and the losses 
       double squares = 0, sum = 0;
       for (auto left = part.rows[s] * part.width; left > 0; --left, ++at) squares += part.values[at] * part.values[at], sum += part.values[at];
       lines << "{\"step\":" << part.step << ",\"module\":\"" << part.module << "\",\"kind\":" << int(part.kind) << ",\"id\":\"" << part.ids[s]
-            << "\",\"squares\":" << squares << ",\"sum\":" << sum << "}\n";
+            << "\",\"first\":" << part.first_rows[s] << ",\"squares\":" << squares << ",\"sum\":" << sum << "}\n";
     }
     if (at != part.values.size()) throw std::runtime_error("rows and values differ");
   }
@@ -97,17 +97,20 @@ def the_example_survives_a_killed_node_and_a_restart_and_equals_its_reference(be
 
 
 def of_samples(folder):
-    """{(step, module, kind, id): (sum, squares)} of all nodes, and the words on steps of the first one."""
-    seen, steps = {}, []
+    """{(step, module, kind, id): (sum, squares)} of all nodes, pieces of a sample added up, the words on steps of the first one,
+    and how many pieces came behind another one."""
+    seen, steps, pieces = {}, [], set()
     for file in sorted(folder.iterdir()):
         for line in read_lines(file):
             if "id" in line:
                 key = (line["step"], line["module"], line["kind"], line["id"])
-                expect(key not in seen, f"{key} was shown twice")
-                seen[key] = (line["sum"], line["squares"])
+                expect((key, line["first"]) not in pieces, f"{key}, row {line['first']} was shown twice")
+                pieces.add((key, line["first"]))
+                before = seen.get(key, (0, 0))
+                seen[key] = (before[0] + line["sum"], before[1] + line["squares"])
             elif file.name.endswith("0"):
                 steps.append(line)
-    return seen, steps
+    return seen, steps, len(pieces) - len(seen)
 
 
 def what_it_sees_is_what_is_computed_in_any_layout(bench):
@@ -116,12 +119,14 @@ def what_it_sees_is_what_is_computed_in_any_layout(bench):
     layouts = {"one": [stages('{node=0,vision="all",audio="all",llm="all"}'), "cluster.local_nodes=1"],
                "two": [stages("{node=0,vision=[0,2]}", '{node=1,vision=[2,4],audio="all",llm="all"}'), "scheduler.schedule=zero-bubble"],
                "late": [*bench.replicas, "scheduler.schedule=split-1f1b", "balancer.policy=deferral",
-                        "debug.delayed_device_ms=0.3"]}
+                        "debug.delayed_device_ms=0.3"],
+               "shared": [*bench.replicas, "balancer.exchange=per-phase"]}
     found = {}
     for name, words in layouts.items():
         ran(bench.seen_by("sums", name, *words, more=f',{ALL},options="node-",queue=1000'))
-        found[name], steps = of_samples(bench.folder / name / "observers" / "sums")
+        found[name], steps, pieces = of_samples(bench.folder / name / "observers" / "sums")
         metrics = read_lines(bench.folder / name / "metrics.jsonl")
+        expect((pieces > 0) == (name == "shared"), f"{name}: {pieces} pieces")
         expect([line["step"] for line in steps] == [1, 2, 3, 4] and all(line["committed"] for line in steps), f"{steps}")
         expect([line["loss"] for line in steps] == [line["loss"] for line in metrics], f"{steps}")
         for step in steps:  # The losses of samples are those of the step.
@@ -132,7 +137,7 @@ def what_it_sees_is_what_is_computed_in_any_layout(bench):
     kinds = {(module, kind) for _, module, kind, _ in found["one"]}
     encoders = {(module + end, kind) for module in ("vision", "audio") for end in ("", "_projector") for kind in (0, 1)}
     expect(kinds == encoders | {("llm", 2)}, f"{kinds}")
-    for name in ("two", "late"):
+    for name in ("two", "late", "shared"):
         expect(found[name].keys() == found["one"].keys(), f"{name}: other samples, {len(found[name])} and {len(found['one'])}")
         for key, values in found["one"].items():
             for mine, theirs in zip(values, found[name][key]):

@@ -69,6 +69,32 @@ TEST_CASE("of several encoder replicas each decodes what it encodes, and nothing
   CHECK((texts == std::vector<std::int64_t>{0, 1, 2, 3, 4, 5}));
 }
 
+TEST_CASE("a node decodes a sample once, however many pieces of it it encodes", "[engine]") {
+  auto job = tiny_job();
+  job.balancer.exchange = "per-phase";
+  Fixture fixture{prepare(job).value()};
+  std::vector<BatchReport> lengths;
+  for (const auto& [node, order] : fixture.planner.measures(0)) {
+    lengths.push_back(tiny_lengths(fixture.setup, order));
+    for (SampleReport& sample : lengths.back().samples)
+      if (sample.position == 0) sample.media[0].items.resize(12, sample.media[0].items[0]);
+  }
+  const auto orders = fixture.planner.orders(0, lengths).value();
+  const std::vector<ModuleId> vision{ModuleId{0}};
+  std::size_t decoding = 0;
+  for (const auto& [node, order] : orders) {
+    const auto own = std::count_if(order.samples.begin(), order.samples.end(),
+                                   [](const auto& sample) { return sample.position == 0; });
+    CHECK(own <= 1);
+    for (const auto& sample : order.samples)
+      if (sample.position == 0 && !sample.media.empty()) {
+        CHECK((sample.media == vision));
+        ++decoding;
+      }
+  }
+  CHECK(decoding == 2);  // Nodes 0 and 2 have an encoder each.
+}
+
 TEST_CASE("a batch that cannot be planned is refused when it is due, not before", "[engine]") {
   Fixture fixture;
   const auto device = scheduler::find_device("H100-80G").value();

@@ -249,7 +249,8 @@ TEST_CASE("a pipeline that is measured slow gets fewer samples, with the switch 
 
 TEST_CASE("a slice keeps a node's own actions and messages, by their names", "[engine]") {
   Fixture fixture;
-  const auto planned = plan_tiny(fixture.planner, fixture.setup, fixture.plan, 0).value();
+  auto planned = plan_tiny(fixture.planner, fixture.setup, fixture.plan, 0).value();
+  planned.iteration.pieces = {{0, ModuleId{0}, 0, 1}};
 
   const auto slice = slice_for(planned.iteration, fixture.plan, NodeId{2});
 
@@ -268,6 +269,7 @@ TEST_CASE("a slice keeps a node's own actions and messages, by their names", "[e
   CHECK(own > 0);
   CHECK(own < planned.iteration.messages.size());
   CHECK((slice.samples == planned.iteration.samples));
+  CHECK((slice.pieces == planned.iteration.pieces));
   CHECK((slice.microbatches == planned.iteration.microbatches));
 }
 

@@ -1,6 +1,7 @@
 // Plans whose encoders share a batch out among all their replicas (`balancer.exchange`).
 
 #include <algorithm>
+#include <catch2/catch_approx.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/generators/catch_generators_range.hpp>
 #include <map>
@@ -51,9 +52,11 @@ struct Fixture {
   }
 
   Microbatching make(const std::string& exchange, const std::string& policy = "hierarchical",
-                     const std::string& schedule = "1f1b", std::int32_t max_in_flight = 0) const {
+                     const std::string& schedule = "1f1b", std::int32_t max_in_flight = 0,
+                     const std::string& items = "whole") const {
     MicrobatchingOptions options;
     options.exchange = exchange;
+    options.items = items;
     options.policy = policy;
     options.schedule = schedule;
     options.microbatches = 3;
@@ -61,9 +64,10 @@ struct Fixture {
     return {plan, options, costs};
   }
 
-  Result<PredictedIteration> train(const Microbatching& microbatching) const {
+  Result<PredictedIteration> train(const Microbatching& microbatching,
+                                   std::vector<SampleShape> batch = samples()) const {
     const Dealing dealing(plan.pipelines.size());
-    auto dealt = microbatching.deal({1, 1, samples()}, dealing);
+    auto dealt = microbatching.deal({1, 1, std::move(batch)}, dealing);
     return microbatching.plan(dealt.value());
   }
 
@@ -79,6 +83,16 @@ struct Fixture {
       sample.llm_tokens = patches / 4 + 100 * (1 + (i * 7) % 11);
       sample.trained_tokens = 10;
       made.push_back(sample);
+    }
+    return made;
+  }
+
+  /// The same, but that one has more to see than all the others.
+  static std::vector<SampleShape> samples_with_a_giant() {
+    auto made = samples();
+    for (std::int32_t i = 1; i <= 40; ++i) {
+      made[3].media[0].items.push_back({1024, 1024, 256, 32, 32, i});
+      made[3].llm_tokens += 256;
     }
     return made;
   }
@@ -118,6 +132,73 @@ TEST_CASE("plans with an exchange are sound, whatever the layout, policy and sch
       CHECK(of_group[0] == of_group[1]);
       REQUIRE(made.value().prediction.phases.size() == 2);
     }
+}
+
+TEST_CASE("plans whose encoders share samples by ranges of items are sound too",
+          "[engine][property]") {
+  const auto layout =
+      GENERATE(Layout::pipelines, Layout::three_to_two, Layout::two_to_three, Layout::colocated);
+  const Fixture fixture(layout);
+  int plans = 0, shared = 0;
+  for (const std::string schedule :
+       {"1f1b", "split-1f1b", "zero-bubble", "gpipe", "dip", "three-phase"})
+    for (const auto& policy : balancer::policy_names()) {
+      INFO(static_cast<int>(layout) << " " << policy << " x " << schedule);
+      const auto made = fixture.train(fixture.make("per-phase", policy, schedule, 0, "ranges"),
+                                      Fixture::samples_with_a_giant());
+      REQUIRE(made.ok());
+      const IterationPlan& iteration = made.value().iteration;
+      CHECK(scheduler::check(fixture.plan, iteration).empty());
+      std::map<std::int32_t, std::set<ReplicaId>> encoded_by;
+      for (std::size_t r = 0; r < fixture.plan.replicas.size(); ++r)
+        for (const auto& microbatch : iteration.microbatches[r])
+          for (const auto& part : microbatch.parts)
+            for (const auto unit : part.samples)
+              if (unit >= 20)
+                encoded_by[iteration.pieces[static_cast<std::size_t>(unit - 20)].sample].insert(
+                    ReplicaId{r});
+      ++plans;
+      shared += encoded_by[3].size() > 1;
+      CHECK(made.value().prediction.profile_step_ms > 0);
+    }
+  CHECK(shared == plans);
+}
+
+TEST_CASE("a phase with a giant is more even where it goes in pieces", "[engine]") {
+  const auto layout = GENERATE(Layout::pipelines, Layout::three_to_two, Layout::colocated);
+  const Fixture fixture(layout);
+  const auto balance = [&](const std::string& items) {
+    return fixture
+        .train(fixture.make("per-phase", "hierarchical", "1f1b", 0, items),
+               Fixture::samples_with_a_giant())
+        .value()
+        .prediction.phases[0];
+  };
+  const PhaseBalance whole = balance("whole"), ranges = balance("ranges");
+  CHECK(ranges.drawn == whole.drawn);
+  CHECK(ranges.planned < whole.planned);
+  CHECK(whole.planned > 1.2);
+  CHECK(ranges.planned < 1.06);
+  CHECK(ranges.planned >= ranges.bound - 1e-9);
+  CHECK(ranges.bound <= whole.bound);
+}
+
+TEST_CASE("costs of pieces add up to those of their sample", "[engine]") {
+  const Fixture fixture(Layout::three_to_two);
+  const auto made = fixture.train(fixture.make("per-phase", "hierarchical", "1f1b", 0, "ranges"),
+                                  Fixture::samples_with_a_giant());
+  const PhaseWork& vision = made.value().work->phases[0];
+  REQUIRE(vision.cut.contains(3));
+  for (const auto& [sample, units] : vision.cut) {
+    double work = 0, rows = 0;
+    for (const auto unit : units) {
+      work += vision.work_of(static_cast<std::size_t>(unit));
+      rows += vision.rows_of(static_cast<std::size_t>(unit));
+    }
+    CHECK(work == Catch::Approx(vision.samples[static_cast<std::size_t>(sample)]));
+    CHECK(rows == vision.rows[static_cast<std::size_t>(sample)]);
+  }
+  CHECK(made.value().work->phases[1].cut.empty());
 }
 
 TEST_CASE("encoders work for llm replicas of all pipelines, and more evenly", "[engine]") {

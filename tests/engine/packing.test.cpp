@@ -118,14 +118,69 @@ TEST_CASE("media that stand elsewhere than planned are refused", "[engine][error
 
 TEST_CASE("pictures follow one another as their samples do", "[engine]") {
   const Fixture fixture;
+  const SampleUnits units(fixture.samples, {});
   const auto pack = [&](const Part& part) {
-    return pack_media(fixture.graph, fixture.vision, fixture.samples, part, fixture.store).value();
+    return pack_media(fixture.graph, fixture.vision, units, part, fixture.store).value();
   };
   const auto both = pack({2, 1, 0});
   REQUIRE(both.size(0) == 32);
   CHECK(at::equal(both.narrow(0, 0, 16), pack({2})));
   CHECK(at::equal(both.narrow(0, 16, 16), pack({0})));
   CHECK_FALSE(at::equal(pack({2}), pack({0})));
+}
+
+/// A sample of three pictures, of which the second is that of sample 2.
+SampleShape tripled(Fixture& fixture) {
+  SampleShape shape = fixture.samples[0];
+  auto content = std::make_shared<data::DecodedSample>(*fixture.store.find(shape.position));
+  const auto other = fixture.store.find(fixture.samples[2].position);
+  for (auto& items : content->images) {
+    items.push_back(other->images[0][0]);
+    items.push_back(items[0]);
+  }
+  auto& items = shape.media[0].items;
+  items = {items[0], items[0], items[0]};
+  items[1].marker = 1, items[2].marker = 2;
+  shape.position = 1000;
+  content->position = shape.position;
+  fixture.store.put(shape.position, content);
+  return shape;
+}
+
+TEST_CASE("a piece of a sample is packed as its items stand in the whole", "[engine]") {
+  Fixture fixture;
+  fixture.samples.push_back(tripled(fixture));
+  const auto sample = static_cast<std::int32_t>(fixture.samples.size()) - 1;
+  const std::vector<SamplePiece> pieces{{sample, fixture.vision, 0, 1},
+                                        {sample, fixture.vision, 1, 2}};
+  const SampleUnits units(fixture.samples, pieces);
+  const auto pack = [&](const Part& part) {
+    return pack_media(fixture.graph, fixture.vision, units, part, fixture.store).value();
+  };
+  const auto whole = pack({sample});
+  REQUIRE(whole.size(0) == 48);
+  CHECK_FALSE(at::equal(whole.narrow(0, 0, 16), whole.narrow(0, 16, 16)));
+  CHECK(at::equal(pack({sample + 1}), whole.narrow(0, 0, 16)));
+  CHECK(at::equal(pack({sample + 2}), whole.narrow(0, 16, 32)));
+  const auto mixed = pack({sample + 2, 2, sample + 1});
+  CHECK(at::equal(mixed.narrow(0, 0, 32), whole.narrow(0, 16, 32)));
+  CHECK(at::equal(mixed.narrow(0, 48, 16), whole.narrow(0, 0, 16)));
+
+  const auto spans = row_spans(fixture.graph, fixture.vision, RowKind::output, units.shapes(),
+                               Part{sample + 2, sample + 1});
+  REQUIRE(spans.size() == 2);
+  CHECK(spans[0].rows == 8);
+  CHECK(spans[1].rows == 4);
+  const auto shapes = pack_media_shapes(fixture.vision, units.shapes(), Part{sample + 2});
+  CHECK(shapes.segments == Positions{16, 16});
+
+  fixture.samples.back().media[0].items.push_back({16, 16, 4, 4, 4, 3});
+  const std::vector<SamplePiece> beyond{{sample, fixture.vision, 2, 2}};
+  const SampleUnits wrong(fixture.samples, beyond);
+  CHECK_THAT(pack_media(fixture.graph, fixture.vision, wrong, Part{sample + 1}, fixture.store)
+                 .error()
+                 .message,
+             Catch::Matchers::ContainsSubstring("other media than planned"));
 }
 
 TEST_CASE("segments of a batch are counted as its layers see them", "[engine]") {
@@ -148,7 +203,8 @@ TEST_CASE("a sample that this node did not decode is named", "[engine][errors]")
   const Fixture fixture;
   const SampleStore empty;
   const auto text = pack_text(fixture.graph, fixture.samples, Part{0}, empty);
-  const auto media = pack_media(fixture.graph, fixture.vision, fixture.samples, Part{0}, empty);
+  const auto media =
+      pack_media(fixture.graph, fixture.vision, SampleUnits(fixture.samples, {}), Part{0}, empty);
   REQUIRE_FALSE((text.ok() || media.ok()));
   CHECK_THAT(text.error().message, Catch::Matchers::ContainsSubstring("'s0'"));
   CHECK_THAT(media.error().message, Catch::Matchers::ContainsSubstring("'s0'"));

@@ -437,7 +437,7 @@ def run_case(bench, name, steps):
     pipelined = case.train("pipelined")
     if name in AUTO_NUMBERS and (faults := faults_of_numbers(pipelined, AUTO_NUMBERS[name][2])):
         raise Failure("\n".join(faults))
-    if name in parity_exchange.CASES and (faults := parity_exchange.faults_of_exchange(pipelined)):
+    if name in parity_exchange.CASES and (faults := parity_exchange.faults_of_exchange(pipelined, overrides)):
         raise Failure("\n".join(faults))
     if name in parity_vocabulary.CASES and (faults := parity_vocabulary.faults_of_logits(pipelined)):
         raise Failure("\n".join(faults))

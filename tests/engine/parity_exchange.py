@@ -7,7 +7,7 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from parity_layouts import REPLICAS
-from recorded_runs import read_lines
+from recorded_runs import read_lines, sample_of
 
 
 def colocated(llm_stages):
@@ -30,9 +30,12 @@ CASES = {f"exchange-{layout}-{schedule}-{freezing}":
          ["train.dtype=fp64", *LAYOUTS[layout], "balancer.exchange=per-phase", f"scheduler.schedule={SCHEDULES[schedule][0]}",
           f"balancer.policy={SCHEDULES[schedule][1]}", *FREEZING[freezing]]
          for layout in LAYOUTS for schedule in SCHEDULES for freezing in FREEZING}
+CASES["exchange-3-2-zero-bubble-whole"] = [*CASES["exchange-3-2-zero-bubble-all"], "balancer.items=whole"]
+CASES["exchange-pipelines-three-phase-modality"] = [*CASES["exchange-pipelines-three-phase-all"], "modules.llm.attention=modality"]
 # Those that a plain run of parity.py has: each layout, each schedule, both ways to freeze. The others: `parity.py BINARY exchange`.
 SHORT = ["exchange-3-2-1f1b-all", "exchange-5-3-split-all", "exchange-1-4-zero-bubble-all", "exchange-4-4-three-phase-all",
-         "exchange-4-2-split-encoders", "exchange-pipelines-zero-bubble-all"]
+         "exchange-4-2-split-encoders", "exchange-pipelines-zero-bubble-all", "exchange-3-2-zero-bubble-whole",
+         "exchange-pipelines-three-phase-modality"]
 
 
 def faults_of_nodes(run, plan):
@@ -54,7 +57,23 @@ def faults_of_nodes(run, plan):
     return []
 
 
-def faults_of_exchange(run):
+def faults_of_pieces(run, overrides, encoders):
+    """Samples with many items must be shared among encoder replicas, unless the job wants them whole."""
+    shared = pieces = 0
+    for line in read_lines(run / "iterations.jsonl"):
+        pieces += len(line.get("pieces", []))
+        encoded_by = {}
+        for place in encoders:
+            for unit in {unit for microbatch in line["replicas"][place] for part in microbatch for unit in part}:
+                if unit >= len(line["ids"]):
+                    encoded_by.setdefault(sample_of(line, unit), set()).add(place)
+        shared += sum(len(places) > 1 for places in encoded_by.values())
+    if "balancer.items=whole" in overrides:
+        return [f"{pieces} pieces of samples that were to stay whole"] if pieces else []
+    return [] if shared or len(encoders) < 2 else [f"no sample was shared among encoder replicas; there were {pieces} pieces"]
+
+
+def faults_of_exchange(run, overrides):
     """Encoder replicas must feed several llm replicas, all of them work, and no phase may be less even than as drawn."""
     plan = json.loads((run / "plan.json").read_text(encoding="utf-8"))
     groups = [replica["group"] for replica in plan["replicas"]]
@@ -68,8 +87,8 @@ def faults_of_exchange(run):
                 continue
             if lists:
                 busy.add(place)
-            mixed += sum(len({llm_of[sample] for part in microbatch for sample in part}) > 1 for microbatch in lists)
-    faults = []
+            mixed += sum(len({llm_of[sample_of(line, unit)] for part in microbatch for unit in part}) > 1 for microbatch in lists)
+    faults = faults_of_pieces(run, overrides, sorted(set(range(len(groups))) - set(llms)))
     if len(groups) - len(llms) > 1 and mixed == 0:
         faults.append("no encoder microbatch has samples of two llm replicas")
     if idle := sorted(set(range(len(groups))) - set(llms) - busy):

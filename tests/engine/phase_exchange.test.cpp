@@ -165,6 +165,40 @@ TEST_CASE("every sample once, no replica above an even share and the largest sam
   }
 }
 
+TEST_CASE("a sample with many pictures is shared among replicas, and goes to one llm part",
+          "[engine]") {
+  const auto plan = replicas(3, 1);
+  // Sample 0 weighs 9 of 12 and goes in three pieces, units 4 to 6; unit 7 is of another group.
+  const std::vector<LlmCut> cuts{
+      {ReplicaId{3}, {{one_part({0, 1}), one_part({2, 3})}, {one_part({0, 1, 2, 3})}}}};
+  PhaseWork work = work_of({9, 1, 1, 1}, 3);
+  const std::vector<MicrobatchList> drawn{
+      {one_part({0})}, {one_part({1, 2})}, {one_part({3})}, {one_part({0, 1, 2, 3})}};
+  CHECK(phase_balance(plan, ModuleGroupId{0}, drawn, work).bound == 9.0 / 4);
+  work.piece_work = work.piece_rows = {3, 3, 3, 0};
+  work.cut = {{0, {4, 5, 6}}};
+  auto lists = spread_phase(plan, ModuleGroupId{0}, cuts, work, true);
+  CHECK((lists[0] == MicrobatchList{one_part({4, 1})}));
+  CHECK((lists[1] == MicrobatchList{one_part({5}), one_part({2})}));
+  CHECK((lists[2] == MicrobatchList{one_part({6}), one_part({3})}));
+  CHECK(largest_load(lists, work) == 4);
+  lists.push_back({one_part({0, 1, 2, 3})});
+  const auto balance = phase_balance(plan, ModuleGroupId{0}, lists, work);
+  CHECK(balance.drawn == 9.0 / 4);
+  CHECK(balance.planned == 1);
+  CHECK(balance.bound == 1);
+  // All but what node 0 encodes leaves it, and of 12 it has room for 4.
+  CHECK(far_rows(colocated(), ModuleGroupId{0},
+                 std::vector<MicrobatchList>{
+                     {one_part({4, 1})}, {one_part({5, 6, 2, 3})}, {one_part({0, 1, 2, 3})}, {}},
+                 [&] {
+                   auto two = work;
+                   two.shares = {1, 1};
+                   return two;
+                 }())
+            .planned == 8.0 / 12);
+}
+
 TEST_CASE("what an llm's node wants is encoded there, where that is as soon done", "[engine]") {
   const auto plan = colocated();  // On node 0 encoder 0 and llm 2, on node 1 encoder 1 and llm 3.
   const std::vector<LlmCut> cuts{{ReplicaId{2}, {{one_part({0, 1, 2})}, {one_part({0, 1, 2})}}},

@@ -257,6 +257,61 @@ TEST_CASE("each rule about shape finds its planted fault", "[scheduler][property
   }
 }
 
+TEST_CASE("each rule about pieces of samples finds its planted fault", "[scheduler][property]") {
+  int seen = 0;
+  for (std::uint32_t seed = 0; seed < 600 && seen < 60; ++seed) {
+    Planted sound(seed);
+    const auto count = static_cast<std::int32_t>(sound.iteration.samples.size());
+    Part* found = nullptr;
+    std::size_t replica = 0;
+    for (std::size_t r = 0; r < sound.iteration.microbatches.size(); ++r)
+      for (auto& microbatch : sound.iteration.microbatches[r])
+        for (auto& part : microbatch.parts)
+          if (part.samples.back() >= count) found = &part, replica = r;
+    if (found == nullptr) continue;
+    ++seen;
+    INFO("seed " << seed);
+    REQUIRE(sound.faults().empty());
+    const std::int32_t unit = found->samples.back();
+    SamplePiece& piece = sound.iteration.pieces[static_cast<std::size_t>(unit - count)];
+    const auto planted = [&](auto&& change, FaultKind kind, const std::string& why) {
+      const SamplePiece before = piece;
+      const auto part = *found;
+      change();
+      CHECK(sound.finds(kind, why));
+      piece = before;
+      *found = part;
+    };
+    const std::string not_whole = "its pieces leave items out, or have some twice";
+    const std::string not_there = "its sample has no such items";
+    const auto all =
+        static_cast<std::int32_t>(sound.iteration.sample(unit).items(piece.module)->size());
+    planted([&] { found->samples.push_back(unit); }, FaultKind::duplicate, not_whole);
+    planted([&] { found->samples.push_back(piece.sample); }, FaultKind::duplicate, "it stands in");
+    planted([&] { piece.first = all; }, FaultKind::unknown, not_there);
+    planted([&] { piece.count = all - piece.first + 1; }, FaultKind::unknown, not_there);
+    planted([&] { piece.count = 0; }, FaultKind::unknown, not_there);
+    planted([&] { piece.sample = count; }, FaultKind::unknown, not_there);
+    planted([&] { piece.module = sound.made.plan.model.llm(); }, FaultKind::unknown, not_there);
+    if (piece.count < all)  // Overlapping, with or without a gap elsewhere.
+      planted([&] { piece.first == 0 ? ++piece.count : (--piece.first, ++piece.count); },
+              FaultKind::duplicate, not_whole);
+    planted([&] { found->samples.back() = count + 9999; }, FaultKind::unknown, "no such sample");
+    if (piece.count < all)
+      planted([&] { found->samples.pop_back(); }, FaultKind::duplicate, not_whole);
+    // The llm takes samples whole, and another group's encoder has no use for these items.
+    for (std::size_t r = 0; r < sound.iteration.microbatches.size(); ++r) {
+      if (sound.made.plan.replicas[r].group == sound.made.plan.replicas[replica].group ||
+          sound.iteration.microbatches[r].empty())
+        continue;
+      auto bad = sound;
+      bad.iteration.microbatches[r][0].parts[0].samples.push_back(unit);
+      CHECK(bad.finds(FaultKind::duplicate, "it stands in"));
+    }
+  }
+  CHECK(seen == 60);
+}
+
 TEST_CASE("each rule about messages finds its planted fault", "[scheduler][property]") {
   for (std::uint32_t seed = 0; seed < 100; ++seed) {
     const Planted sound(seed);

@@ -338,7 +338,7 @@ TEST_CASE("wrong input to the planner is refused with the fix", "[scheduler][err
   refused(input, "0 parts of vision+audio");
   input = sound;
   input.microbatches[1][0].parts[0].samples[0] = 2;
-  refused(input, "sample 2 of 2");
+  refused(input, "piece 2 of 2");
   input = sound;
   input.microbatches[1][1].parts.clear();
   refused(input, "no part");

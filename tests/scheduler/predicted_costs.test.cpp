@@ -257,7 +257,8 @@ TEST_CASE("a plan costs what its layers cost, wherever they lie", "[scheduler][p
   const auto made = testing::random_case(GENERATE(range(0u, 60u)));
   const auto& graph = made.plan.model;
   const auto model = cost_model(graph);
-  const auto costs = predicted_costs(made.plan, model, made.input.samples).value();
+  const SampleUnits units(made.input.samples, made.input.pieces);
+  const auto costs = predicted_costs(made.plan, model, units.shapes()).value();
   for (std::size_t s = 0; s < made.input.samples.size(); ++s) {
     const std::vector<std::int32_t> part{static_cast<std::int32_t>(s)};
     double forward = 0, expected = 0;
@@ -297,8 +298,9 @@ TEST_CASE("a plan costs what its layers cost, wherever they lie", "[scheduler][p
 TEST_CASE("costs of given microbatches are those of any, to the bit", "[scheduler][property]") {
   const auto made = testing::random_case(GENERATE(range(0u, 60u)));
   const auto model = cost_model(made.plan.model);
-  // Samples are given in another order, each of them twice.
-  const auto& samples = made.input.samples;
+  // Samples and pieces are given in another order, each of them twice.
+  const SampleUnits units(made.input.samples, made.input.pieces);
+  const auto samples = units.shapes();
   std::vector<SampleShape> shelf(samples.rbegin(), samples.rend());
   shelf.insert(shelf.end(), samples.begin(), samples.end());
   std::vector<std::int32_t> order;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <numeric>
 #include <random>
 #include <string>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "scheduler/layout/place_by_hand.hpp"
 #include "scheduler/state/standby_holders.hpp"
 #include "tests/scheduler/example_models.hpp"
+#include "tests/scheduler/random_batches.hpp"
 
 namespace troupe::scheduler::testing {
 
@@ -124,24 +126,36 @@ inline ParallelPlan random_plan(std::mt19937& random) {
   }
 }
 
+/// Nodes of so many devices, and grids of these numbers of ranks.
+struct DrawnGrids {
+  int per_node = 4;
+  std::vector<int> tp{1, 2}, cp{1, 2};
+};
+inline const DrawnGrids kLargeGrids{12, {1, 2, 4}, {1, 2, 3}};
+
 /// Any layout of a model, some of whose stages stand on grids of any devices of their node; half of
 /// each layer is shared by tensor-parallel ranks.
-inline ParallelPlan random_grid_plan(std::mt19937& random, ModelGraph model) {
+inline ParallelPlan random_grid_plan(std::mt19937& random, ModelGraph model,
+                                     const DrawnGrids& grids = {}) {
   for (auto& module : model.modules)
     for (auto& layer : module.layers)
       layer.splits = {{layer.parameter_elements / 2, draw(random, 0, 2)}};
   for (;;) {
     HandLayout layout =
         draw(random, 0, 2) == 0 ? random_replicas(model, random) : random_pipelines(model, random);
-    const int per_node = 4, nodes = draw(random, 1, 3);
+    const int per_node = grids.per_node, nodes = draw(random, 1, 3);
+    const auto one_of = [&](const std::vector<int>& sizes) {
+      return sizes[static_cast<std::size_t>(draw(random, 0, static_cast<int>(sizes.size()) - 1))];
+    };
     const auto place = [&](HandStage& stage) {
       stage.node = draw(random, 0, nodes - 1);
-      stage.tp = 1 << draw(random, 0, 1);
-      stage.cp = 1 << draw(random, 0, 1);
-      std::vector<std::int32_t> devices{0, 1, 2, 3};
+      stage.tp = one_of(grids.tp);
+      stage.cp = one_of(grids.cp);
+      std::vector<std::int32_t> devices(static_cast<std::size_t>(per_node));
+      std::iota(devices.begin(), devices.end(), 0);
       if (draw(random, 0, 3) == 0) std::shuffle(devices.begin(), devices.end(), random);
       const auto ranks = static_cast<std::ptrdiff_t>(stage.tp * stage.cp);
-      const auto first = draw(random, 0, 4 / static_cast<int>(ranks) - 1) * ranks;
+      const auto first = draw(random, 0, per_node / static_cast<int>(ranks) - 1) * ranks;
       stage.devices.assign(devices.begin() + first, devices.begin() + first + ranks);
     };
     for (auto& pipeline : layout.pipelines) std::ranges::for_each(pipeline, place);
@@ -149,57 +163,6 @@ inline ParallelPlan random_grid_plan(std::mt19937& random, ModelGraph model) {
     auto plan = place_by_hand(model, layout, {nodes, per_node}, IdleDevices::left_out);
     if (plan.ok()) return std::move(plan).value();
   }
-}
-
-inline std::vector<SampleShape> random_samples(std::mt19937& random, bool media, int count) {
-  const int flavour = draw(random, 0, 3);  // Text only, images only, audio only, anything.
-  std::vector<SampleShape> samples;
-  for (int s = 0; s < count; ++s) {
-    const int images = media && (flavour == 1 || flavour == 3) ? draw(random, 0, 2) : 0;
-    const int windows = media && (flavour == 2 || flavour == 3) ? draw(random, 0, 2) : 0;
-    samples.push_back(sample(images, windows, draw(random, 1, 20)));
-  }
-  return samples;
-}
-
-/// Encoder microbatches cut into parts, some of them deferred: their llm part lies in the next
-/// microbatch of its replica, in the one after, or in another replica.
-inline std::vector<MicrobatchList> random_deferral(const ParallelPlan& plan,
-                                                   std::vector<MicrobatchList> list,
-                                                   std::mt19937& random) {
-  std::vector<std::size_t> llms, first_group;
-  for (std::size_t r = 0; r < plan.replicas.size(); ++r) {
-    if (plan.is_llm(ReplicaId{r})) llms.push_back(r);
-    if (!plan.is_llm(ReplicaId{r}) && plan.replicas[r].group == ModuleGroupId{0})
-      first_group.push_back(r);
-  }
-  const auto place_of = [&](std::int32_t sample) {  // Its llm replica and microbatch.
-    for (const auto r : llms)
-      for (std::size_t m = 0; m < list[r].size(); ++m) {
-        const auto& own = list[r][m].parts[0].samples;
-        if (std::find(own.begin(), own.end(), sample) != own.end()) return std::pair{r, m};
-      }
-    return std::pair{llms.front(), std::size_t{0}};
-  };
-  for (const auto r : first_group) {
-    for (auto& microbatch : list[r]) {
-      auto& parts = microbatch.parts;
-      if (parts[0].samples.size() < 2 || draw(random, 0, 1) == 0) continue;
-      const auto sample = parts[0].samples.back();
-      const auto [replica, place] = place_of(sample);
-      parts[0].samples.pop_back();
-      parts.push_back({{sample}});
-      auto& from = list[replica][place].parts[0].samples;
-      if (from.size() < 2) continue;
-      from.erase(std::find(from.begin(), from.end(), sample));
-      const auto other =
-          llms[static_cast<std::size_t>(draw(random, 0, static_cast<int>(llms.size()) - 1))];
-      auto& to = list[other].empty() ? list[replica] : list[other];
-      const std::size_t later = place + static_cast<std::size_t>(draw(random, 0, 2));
-      to[std::min(later, to.size() - 1)].parts.back().samples.push_back(sample);
-    }
-  }
-  return list;
 }
 
 /// The plan with standby holders of one or two losses, and now and then nodes without a stage.
@@ -221,6 +184,8 @@ inline RandomCase random_case(std::uint32_t seed) {
   result.input.microbatches = assign_by_count(result.plan, count, microbatches);
   if (draw(random, 0, 1) == 1)
     result.input.microbatches = random_deferral(result.plan, result.input.microbatches, random);
+  std::mt19937 pieces(seed + 2'000'000);
+  if (draw(pieces, 0, 2) == 0) random_pieces(result.plan, result.input, pieces);
   result.input.schedule = schedule_names()[seed % schedule_names().size()];
   return result;
 }

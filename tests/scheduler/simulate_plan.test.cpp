@@ -231,7 +231,8 @@ TEST_CASE("the simulator agrees with the list scheduler on random plans", "[sche
              (kind == TaskKind::forward ? 0 : 2);
     };
     const auto iteration = plan_iteration(random.plan, random.input).value();
-    const RowFlow flow(random.plan.model, iteration.samples);
+    const RowFlow flow(random.plan.model,
+                       SampleUnits(iteration.samples, iteration.pieces).shapes());
     const auto graph =
         iteration_graph(random.plan, flow, iteration.microbatches, iteration.messages,
                         splits_weight_gradient(random.input.schedule), random.input.task_cost,

@@ -31,6 +31,11 @@ def read_iterations(run):
     return lines
 
 
+def sample_of(line, unit):
+    """The sample that a number in a part stands for: behind the samples come pieces of some."""
+    return unit if unit < len(line["ids"]) else line["pieces"][unit - len(line["ids"])][0]
+
+
 def read_llm_shares(run):
     """Per step: how many samples each llm replica trained."""
     plan = json.loads((run / "plan.json").read_text(encoding="utf-8"))

@@ -143,6 +143,13 @@ TEST_CASE("an exchange is warned of where no encoder has a second replica", "[jo
   CHECK(warnings(kSmallJob, {"balancer.exchange=auto"}).empty());  // The planner may lay out more.
 }
 
+TEST_CASE("whole items are warned of where nothing is exchanged", "[job]") {
+  const auto found = warnings(kSmallJob, {"balancer.items=whole"});
+  REQUIRE(found.size() == 1);
+  CHECK_THAT(found.front().message, ContainsSubstring("balancer.exchange is off"));
+  CHECK(warnings(kSmallJob, {"balancer.items=whole", "balancer.exchange=auto"}).empty());
+}
+
 TEST_CASE("a layout beyond the last step is warned of", "[job]") {
   const auto from = [](int step) {
     return warnings(kSmallJob, {"debug.layouts=[{from_step=" + std::to_string(step) +

@@ -160,6 +160,7 @@ TEST_CASE("values that contradict one another are refused", "[job][errors]") {
       {"fault tolerance", "", {"cluster.fault_tolerance=-1"}, "cluster.fault_tolerance", "-1 is out of range", "0 to"},
       {"dealing", "", {"balancer.dealing=rows"}, "balancer.dealing", "not one of work, count", "choose"},
       {"exchange", "", {"balancer.exchange=on"}, "balancer.exchange", "not one of off, per-phase, auto", "choose"},
+      {"items", "", {"balancer.items=pieces"}, "balancer.items", "not one of whole, ranges", "choose"},
       {"evaluations", "", {"balancer.evaluations=0"}, "balancer.evaluations", "0 is out of range", "1 to"},
       {"profile", "", {"scheduler.profile=nowhere.json"}, "scheduler.profile", "is not there", "correct the path"},
       {"in flight", "", {"scheduler.max_in_flight=-1"}, "scheduler.max_in_flight", "-1 is out of range", "0 to"},

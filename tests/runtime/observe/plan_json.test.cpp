@@ -112,6 +112,24 @@ TEST_CASE("an iteration keeps samples, microbatches and parts", "[observe]") {
   CHECK(read.value().microbatches == plan.microbatches);
 }
 
+TEST_CASE("an iteration keeps the pieces that encoders took", "[observe]") {
+  auto plan = testing::example_iteration();
+  CHECK(iteration_line(plan).find("pieces") == std::string::npos);
+  plan.pieces = {{0, ModuleId{0}, 0, 2}, {0, ModuleId{0}, 2, 1}};
+  plan.microbatches[0][0].parts[0].samples.push_back(4);
+  const auto read = parse_iteration(iteration_line(plan));
+  REQUIRE(read.ok());
+  CHECK(read.value().pieces == plan.pieces);
+  CHECK(read.value().microbatches == plan.microbatches);
+  plan.microbatches[0][0].parts[0].samples.back() = 5;  // Three samples and two pieces.
+  CHECK_THAT(parse_iteration(iteration_line(plan)).error().message,
+             ContainsSubstring("sample 5 is not below 5"));
+  plan.microbatches[0][0].parts[0].samples.pop_back();
+  plan.pieces[1].sample = 3;
+  CHECK_THAT(parse_iteration(iteration_line(plan)).error().message,
+             ContainsSubstring("sample 3 is not below 3"));
+}
+
 TEST_CASE("a plan nested a hundred thousand deep is refused", "[observe][errors]") {
   const std::string deep = std::string(100'000, '[') + std::string(100'000, ']');
   for (const auto& [pointer, value] :
