@@ -50,7 +50,7 @@ from parity_dealing import ALIKE, DAMAGED_LAYOUTS, faults_of_counts, faults_of_d
 from parity_layouts import CHANGING, CHANGING_BATCH, CHANGING_STEPS, REPLICAS, THREE_STAGES, TWO_DEVICES, faults_of_changes
 from parity_matrix import POLICIES, PROJECTORS_ONLY
 from parity_plans import DEFERRING, faults_of_plans
-from parity_standby import STANDBY, faults_of_standby
+from parity_standby import STANDBY, faults_of_standby, faults_of_takeovers
 from device_words import device_words
 from recorded_runs import read_lines, read_llm_shares
 
@@ -124,6 +124,7 @@ CASES = {
     "layouts-split-auto": (
         [*CHANGING, "balancer.policy=auto", "scheduler.schedule=split-1f1b"], "all", CHANGING_STEPS),
     "layouts-bf16": (["train.dtype=bf16", *CHANGING[1:]], "all", CHANGING_STEPS),
+    "layouts-standby": ([*CHANGING, "cluster.fault_tolerance=1"], "all", CHANGING_STEPS),
     # Everything is kept on several nodes.
     **{name: (overrides, "all", steps) for name, (overrides, steps) in STANDBY.items()},
     # Two vision encoders and two audio encoders.
@@ -444,6 +445,8 @@ def run_case(bench, name, steps):
     changing = CHANGING[-1] in overrides
     check_audit(pipelined, steps, CHANGING_BATCH if changing else BATCH)
     if changing and (faults := faults_of_changes(pipelined)):
+        raise Failure("\n".join(faults))
+    if name == "layouts-standby" and (faults := faults_of_takeovers(pipelined, overrides)):
         raise Failure("\n".join(faults))
     if name in STANDBY and (faults := faults_of_standby(pipelined, overrides)):
         raise Failure("\n".join(faults))

@@ -73,16 +73,19 @@ def updaters(plan):
     return {node_of(plan, standby["device"]) for standby in plan["standbys"] if standby["module"] not in frozen}
 
 
-def faults_of_standby(run, overrides):
-    """What is not as a job with `cluster.fault_tolerance` promises; empty: all well."""
-    losses = next(int(word.partition("=")[2]) for word in overrides if word.startswith("cluster.fault_tolerance="))
+def losses_of(overrides):
+    return next(int(word.partition("=")[2]) for word in overrides if word.startswith("cluster.fault_tolerance="))
+
+
+def faults_of_holders(plans, losses):
+    """What so many losses could take the last copy of."""
+    return [f"layout {epoch}: {what} is on nodes {nodes} alone" for epoch, plan in plans.items()
+            for what, nodes in holders(plan).items() if len(nodes) <= losses]
+
+
+def faults_of_updates(run, plans):
+    """Steps in which others than those who stand by for something updated it, or computed."""
     faults = []
-    plans = plans_of(run)
-    for epoch, plan in plans.items():
-        if not plan["standbys"]:
-            faults.append(f"layout {epoch} has no standby holder")
-        faults += [f"layout {epoch}: {what} is on nodes {nodes} alone" for what, nodes in holders(plan).items()
-                   if len(nodes) <= losses]
     with open(run / "trace.json", encoding="utf-8") as file:
         events = [event for event in json.load(file) if event.get("ph") == "X"]
     updates, computing = {}, {}
@@ -96,11 +99,38 @@ def faults_of_standby(run, overrides):
     for line in read_lines(run / "iterations.jsonl"):
         key = line["step"], line["epoch_number"]
         plan = plans[line["epoch_number"]]
-        if updates.get(key) != updaters(plan):
+        if updates.get(key, set()) != updaters(plan):
             faults.append(f"step {key[0]}: nodes {updates.get(key)} updated what they keep on standby, not {updaters(plan)}")
         stages = {node_of(plan, stage["devices"][0]) for stage in plan["stages"]}
         if not computing.get(key, set()) <= stages:
             faults.append(f"step {key[0]}: nodes {computing[key]} computed, stages are on {stages}")
+    return faults
+
+
+def in_stages(plan, node):
+    return {(run["module"], layer) for stage in plan["stages"] if node_of(plan, stage["devices"][0]) == node
+            for run in stage["runs"] for layer in range(*run["layers"])}
+
+
+def faults_of_takeovers(run, overrides):
+    """What a job with changing layouts does not show of its standby holders: everything is on several nodes in each layout,
+    they update what they stand by for, and now and then one takes a layer over that it only stood by for."""
+    plans = plans_of(run)
+    taken = 0
+    for before, after in zip(sorted(plans), sorted(plans)[1:]):
+        for standby in plans[before]["standbys"]:
+            node, layer = node_of(plans[before], standby["device"]), (standby["module"], standby["layer"])
+            taken += layer not in in_stages(plans[before], node) and layer in in_stages(plans[after], node)
+    faults = faults_of_holders(plans, losses_of(overrides)) + faults_of_updates(run, plans)
+    return faults + ([] if taken else ["no standby holder ever took a layer over"])
+
+
+def faults_of_standby(run, overrides):
+    """What is not as a job with `cluster.fault_tolerance` promises; empty: all well."""
+    losses = losses_of(overrides)
+    plans = plans_of(run)
+    faults = [f"layout {epoch} has no standby holder" for epoch, plan in plans.items() if not plan["standbys"]]
+    faults += faults_of_holders(plans, losses) + faults_of_updates(run, plans)
     events = run / "events.jsonl"  # Where something happened.
     for event in read_lines(events) if events.exists() else []:
         if event["kind"] == "layout" and (event["copy_bytes"] or event["tolerance_left"] != losses):

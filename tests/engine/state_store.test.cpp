@@ -16,6 +16,7 @@
 #include "tests/engine/failing_transport.hpp"
 #include "tests/engine/seeded_store.hpp"
 #include "tests/engine/tiny_job.hpp"
+#include "tests/scheduler/random_plans.hpp"
 #include "tests/scheduler/random_states.hpp"
 
 namespace troupe::engine {
@@ -39,14 +40,14 @@ at::Tensor expected(const std::vector<ParameterInfo>& parameters, const ShardKey
   return whole;
 }
 
-/// Six devices on three nodes whose stores hold what a placement says.
+/// Devices on three nodes whose stores hold what a placement says.
 struct Machines {
   std::vector<ParameterInfo> parameters;
   JobSetup setup;  ///< Read where state begins from the seed, which nothing here does.
   std::map<std::int32_t, std::unique_ptr<transport::Transport>> transports;
   std::map<DeviceSlot, StateStore> stores;
 
-  Machines(std::vector<ParameterInfo> given, const StatePlacement& have)
+  Machines(std::vector<ParameterInfo> given, const StatePlacement& have, int per_node = 2)
       : parameters(std::move(given)) {
     transport::TransportOptions options;
     options.hub = std::make_shared<transport::InprocHub>();
@@ -56,7 +57,7 @@ struct Machines {
       for (auto& [peer, other] : transports)
         REQUIRE(transport->connect(peer, other->address()).ok());
     for (std::int32_t node = 0; node < 3; ++node)
-      for (std::int32_t device = 0; device < 2; ++device) {
+      for (std::int32_t device = 0; device < per_node; ++device) {
         const DeviceSlot slot{NodeId{node}, device};
         StateStore& store =
             stores.emplace(slot, StateStore(slot, parameters, Dtype::fp32)).first->second;
@@ -133,24 +134,98 @@ TEST_CASE("any placement turns into any other one, to the bit and with nothing l
   }
 }
 
+/// Two layouts of a model on grids of devices, of which none has overlapping shards.
+struct TwoLayouts {
+  std::vector<ParameterInfo> parameters;
+  StatePlacement have, want;
+
+  explicit TwoLayouts(std::uint32_t seed) {
+    std::mt19937 random(seed);
+    const auto model = scheduler::testing::random_model(random);
+    parameters = scheduler::testing::parameters_for(model, random);
+    const auto placed = [&] {
+      for (;;) {
+        auto placement = scheduler::place_state(
+            scheduler::testing::random_grid_plan(random, model, scheduler::testing::kLargeGrids),
+            parameters, Dtype::fp32);
+        if (std::none_of(placement.begin(), placement.end(), [&](const Shard& shard) {
+              return std::any_of(shard.holders.begin(), shard.holders.end(),
+                                 [&](const DeviceSlot& device) {
+                                   return scheduler::testing::overlaps(placement, shard, device);
+                                 });
+            }))
+          return placement;
+      }
+    };
+    have = placed();
+    want = placed();
+  }
+
+  std::vector<StateMove> moves() const {
+    return scheduler::plan_state_moves(parameters, Dtype::fp32, have, want).value().moves;
+  }
+};
+
+TEST_CASE("any layout turns into any other one, its grids too", "[engine][property]") {
+  std::size_t moved = 0;
+  for (std::uint32_t seed = 0; seed < 500; ++seed) {
+    CAPTURE(seed);
+    const TwoLayouts layouts(seed);
+    Machines machines(layouts.parameters, layouts.have, scheduler::testing::kLargeGrids.per_node);
+    const auto moves = layouts.moves();
+    REQUIRE(machines.fetch(layouts.want, moves).ok());
+    machines.check(layouts.have);
+    machines.settle();
+    machines.check(layouts.want);
+    moved += moves.size();
+  }
+  CHECK(moved > 10'000);
+}
+
+/// REQUIRES: the n-th fetch of all is one of these moves.
+void check_failure(Machines& machines, const StatePlacement& have, const StatePlacement& want,
+                   const std::vector<StateMove>& moves, int failing) {
+  CAPTURE(failing);
+  CHECK_FALSE(machines.fetch(want, moves, failing).ok());
+  for (auto& [slot, store] : machines.stores) store.abandon();
+  machines.check(have);
+  for (auto& [slot, store] : machines.stores)
+    for (const Shard& shard : want) CHECK_FALSE(store.incoming(shard.key).defined());
+}
+
+int fetches(const std::vector<StateMove>& moves) {
+  return static_cast<int>(std::count_if(
+      moves.begin(), moves.end(), [](const StateMove& move) { return move.from != move.to; }));
+}
+
 TEST_CASE("a change that fails at any fetch leaves every store as it was", "[engine][property]") {
   for (std::uint32_t seed = 0; seed < 20; ++seed) {
+    CAPTURE(seed);
     std::mt19937 random(seed);
     const auto parameters = random_parameters(random);
     const auto have = random_placement(parameters, random);
     const auto want = random_placement(parameters, random);
     const auto moves =
         scheduler::plan_state_moves(parameters, Dtype::fp32, have, want).value().moves;
-    const auto fetched = std::count_if(moves.begin(), moves.end(),
-                                       [](const StateMove& move) { return move.from != move.to; });
-    for (int failing = 0; failing < fetched; ++failing) {
-      CAPTURE(seed, failing);
+    for (int failing = 0; failing < fetches(moves); ++failing) {
       Machines machines(parameters, have);
-      CHECK_FALSE(machines.fetch(want, moves, failing).ok());
-      for (auto& [slot, store] : machines.stores) store.abandon();
-      machines.check(have);
-      for (auto& [slot, store] : machines.stores)
-        for (const Shard& shard : want) CHECK_FALSE(store.incoming(shard.key).defined());
+      check_failure(machines, have, want, moves, failing);
+    }
+  }
+}
+
+TEST_CASE("a change of grids that fails at some fetch leaves every store as it was",
+          "[engine][property]") {
+  for (std::uint32_t seed = 0; seed < 500; ++seed) {
+    CAPTURE(seed);
+    const TwoLayouts layouts(seed);
+    const auto moves = layouts.moves();
+    if (fetches(moves) == 0) continue;
+    const int count = fetches(moves);
+    const int step = seed < 25 ? 1 : count;  // Every fetch of some, one of the others.
+    for (int failing = static_cast<int>(seed) % step; failing < count; failing += step) {
+      Machines machines(layouts.parameters, layouts.have, scheduler::testing::kLargeGrids.per_node);
+      check_failure(machines, layouts.have, layouts.want, moves, failing);
     }
   }
 }

@@ -34,6 +34,36 @@ inline std::vector<ParameterInfo> random_parameters(std::mt19937& random) {
   return parameters;
 }
 
+/// A matrix for each layer of a model, of which tensor-parallel ranks share a dimension or none.
+inline std::vector<ParameterInfo> parameters_for(const ModelGraph& model, std::mt19937& random) {
+  std::vector<ParameterInfo> parameters;
+  for (std::size_t m = 0; m < model.modules.size(); ++m)
+    for (std::size_t l = 0; l < model.modules[m].layers.size(); ++l) {
+      ParameterInfo info{model.modules[m].layers[l].name,
+                         {draw(random, 4, 9), draw(random, 4, 9)},
+                         {{ModuleId{m}, static_cast<std::int32_t>(l)}},
+                         !model.modules[m].freeze};
+      info.split = {draw(random, -1, 1), draw(random, 0, 3)};
+      parameters.push_back(std::move(info));
+    }
+  return parameters;
+}
+
+/// Whether a device has other shards of the same kind that have elements in common with this one:
+/// of frozen modules, on grids that cross.
+inline bool overlaps(const StatePlacement& placement, const Shard& one, const DeviceSlot& device) {
+  const auto meet = [](const Box& a, const Box& b) {
+    for (std::size_t d = 0; d < a.size(); ++d)
+      if (a[d].end <= b[d].begin || b[d].end <= a[d].begin) return false;
+    return true;
+  };
+  return std::ranges::any_of(placement, [&](const Shard& other) {
+    return other.key != one.key && other.key.parameter == one.key.parameter &&
+           other.key.kind == one.key.kind && meet(other.key.box, one.key.box) &&
+           std::ranges::find(other.holders, device) != other.holders.end();
+  });
+}
+
 /// Splits every parameter along one of its dimensions into one to four boxes, each on one to three
 /// of up to six devices of three nodes: boxes of one parameter and kind do not overlap.
 inline StatePlacement random_placement(const std::vector<ParameterInfo>& parameters,
