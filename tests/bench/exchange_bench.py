@@ -73,6 +73,8 @@ WAYS = {
     "count, balanced within": ["balancer.dealing=count", "balancer.policy=hierarchical"],
     "both workloads": ["balancer.dealing=work", "balancer.policy=hierarchical"],
     "per phase": ["balancer.dealing=work", "balancer.policy=hierarchical", "balancer.exchange=per-phase"],
+    "per phase, whole samples": ["balancer.dealing=work", "balancer.policy=hierarchical", "balancer.exchange=per-phase",
+                                 "balancer.items=whole"],
     "auto": ["balancer.dealing=work", "balancer.policy=hierarchical", "balancer.exchange=auto"],
 }
 
@@ -139,7 +141,7 @@ def tell(name, figures, size):
         report(f"{name}: step at random / {way}", base["live"] / found["live"], "x", size, "higher", goal)
         report(f"{name}: the same, medians of rounds", base["median"] / found["median"], "x", size, "higher")
         report(f"{name}: the same, by the profile", base["profile"] / found["profile"], "x", size, "higher")
-    for way in ("random", "both workloads", "per phase"):
+    for way in ("random", "both workloads", "per phase, whole samples", "per phase"):
         for group, phase in figures[way]["phases"].items():
             report(f"{name}: {way}, {group}: largest / mean, planned", phase["imbalance_planned"], "x", size)
             report(f"{name}: {way}, {group}: the same, measured", phase["imbalance"], "x", size)
