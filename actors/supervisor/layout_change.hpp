@@ -49,12 +49,12 @@ struct Regrouping {
   Time noticed;                 ///< The same.
   double detect_ms = 0;
   StatePlacement left;              ///< Where state lies without the lost ones.
-  bool is_beside_present = false;   ///< Nobody was lost: the present layout stays until it is up.
   ParallelPlan plan;                ///< With which it goes on.
   std::set<NodeId> idle;            ///< Nodes that `plan` does without.
   LayoutChange change;              ///< To `plan`.
   std::optional<WarmingUp> warmed;  ///< What came before, while the others trained.
-  std::string choice;               ///< Why `plan`, where there were others; a clause.
+  Status room = Done{};  ///< For `change` beside the present layout, or what is in its way.
+  std::string choice;    ///< Why `plan`, where there were others; a clause.
 };
 
 }  // namespace troupe::actors

@@ -217,7 +217,6 @@ bool change_members(Self self) {
   auto& state = self->state;
   Regrouping regrouping;
   regrouping.left = state.placed;
-  regrouping.is_beside_present = true;
   regrouping.noticed = now(self);
   regrouping.joined.assign(state.newcomers.begin(), state.newcomers.end());
   for (const auto& [node, leave] : state.leaving) {
@@ -228,9 +227,7 @@ bool change_members(Self self) {
     if (regrouping.why.empty())
       regrouping.why = describe(state.nodes[node.index()], node.index()) + " joined";
   auto decided = plan_regrouping(state, nodes_that_stay(state), regrouping);
-  if (decided.ok())
-    decided = fits_beside(state, scheduler::arriving_bytes(regrouping.change.moves,
-                                                           state.resources->setup.job.train.dtype));
+  if (decided.ok()) decided = regrouping.room;
   if (!decided.ok()) {
     give_up_change(self, decided.error());
     return give_up_warm_up(self);

@@ -76,7 +76,11 @@ Status recover(Self self, NodeId lost, const std::string& what) {
   regrouping.lost.push_back(lost);
   std::erase(regrouping.joined, lost);
   std::erase(regrouping.drained, lost);
-  state.resources->logger.warning(what + "; the job goes on without it");
+  const std::string tight = regrouping.room.ok() ? ""
+                                                 : "; memory may not do while its next layout "
+                                                   "comes up: " +
+                                                       regrouping.room.error().message;
+  state.resources->logger.warning(what + "; the job goes on without it" + tight);
   forget_node(self, lost, what);
   state.leaving.erase(lost);
   state.placed = regrouping.left;

@@ -125,10 +125,9 @@ Status plan_regrouping(const SupervisorState& state, const std::set<NodeId>& nod
   changing.fits = [&](const ParallelPlan& plan) {
     return engine::check_state_memory(setup.job, plan, engine::memory_at_hand(cluster));
   };
-  if (regrouping.is_beside_present)
-    changing.fits_beside = [&](const std::map<DeviceSlot, Bytes>& arriving) {
-      return fits_beside(state, arriving);
-    };
+  changing.fits_beside = [&](const std::map<DeviceSlot, Bytes>& arriving) {
+    return fits_beside(state, arriving);
+  };
   auto next = scheduler::next_layout(changing, nodes);
   if (!next.ok()) return std::move(next).error();
   regrouping.plan = std::move(next.value().plan);
@@ -137,6 +136,7 @@ Status plan_regrouping(const SupervisorState& state, const std::set<NodeId>& nod
   regrouping.change.moves = std::move(next.value().moves);
   regrouping.change.want = std::move(next.value().want);
   regrouping.choice = std::move(next.value().why);
+  regrouping.room = std::move(next.value().room);
   return Done{};
 }
 

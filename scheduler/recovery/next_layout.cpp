@@ -100,14 +100,15 @@ Result<NextLayout> with_copies(const ChangingJob& job, const std::set<NodeId>& n
   const bool somebody_leaves =
       !std::includes(nodes.begin(), nodes.end(), present.begin(), present.end());
   // The layout before gives its state away, and then its memory.
-  if (job.fits_beside) {
-    const auto without_room = std::stable_partition(
-        candidates.begin(), candidates.end(),
-        [&](const Candidate& one) { return job.fits_beside(one.moves.arriving).ok(); });
-    if (without_room != candidates.begin()) candidates.erase(without_room, candidates.end());
-  }
+  const auto without_room = std::stable_partition(
+      candidates.begin(), candidates.end(),
+      [&](const Candidate& one) { return job.fits_beside(one.moves.arriving).ok(); });
+  if (without_room != candidates.begin()) candidates.erase(without_room, candidates.end());
   const auto [chosen, why] = choose(job, candidates, somebody_leaves);
-  return moved_to(job, std::move(candidates[chosen]), why);
+  Status room = job.fits_beside(candidates[chosen].moves.arriving);
+  auto next = moved_to(job, std::move(candidates[chosen]), why);
+  if (next.ok()) next.value().room = std::move(room);
+  return next;
 }
 
 /// Those that a layout may use: as many nodes as the job keeps spare do nothing, the ones that had

@@ -39,7 +39,8 @@ struct ChangingJob {
   double quiet_ms = 0;              ///< Until nodes change again (`expected_quiet_ms`).
   /// Whether a layout fits into memory. Never empty.
   std::function<Status(const ParallelPlan&)> fits = {};
-  /// Whether what comes fits beside the present layout; empty: that one is gone.
+  /// Whether what comes fits beside the state of the present layout, which is there until the new
+  /// one is up, also where nodes were lost. Never empty.
   std::function<Status(const std::map<DeviceSlot, Bytes>& arriving)> fits_beside = {};
 };
 
@@ -49,11 +50,14 @@ struct NextLayout {
   StateMoves moves;
   StatePlacement want;  ///< Where state lies once it has moved.
   std::string why;      ///< Why this one, where there were several; a clause.
+  /// Whether there is room for what comes beside the present layout, or what is in its way.
+  Status room = Done{};
 };
 
-/// Of `relayouts` on these nodes, without those that are kept spare, the one that fits and that is
-/// predicted to lose the fewest samples until nodes change again; the first of equals, or where
-/// nothing is known of the network. What does not fit with all its copies goes on with fewer.
+/// Of `relayouts` on these nodes, without those that are kept spare, the one that fits, also beside
+/// the present one if any does, and that is predicted to lose the fewest samples until nodes change
+/// again; the first of equals, or where nothing is known of the network. What does not fit with all
+/// its copies goes on with fewer.
 ///
 /// Layouts are weighed by what their moves come to; moves of the chosen one alone are planned.
 ///

@@ -57,6 +57,9 @@ ChangingJob ReplayedLayout::changing(double quiet_ms) const {
       job_.tolerance, job_.spares,  present_.nodes(), placed_,         job_.network_bytes_per_ms,
       last_step_ms_,  quiet_ms};
   made.fits = [this](const ParallelPlan& plan) { return job_.fits(plan, {}); };
+  made.fits_beside = [this](const std::map<DeviceSlot, Bytes>& arriving) {
+    return room_beside(arriving);
+  };
   return made;
 }
 
@@ -72,14 +75,9 @@ Result<std::optional<NextLayout>> ReplayedLayout::without_lost(const std::set<No
 Result<ReplayedLayout::Welcome> ReplayedLayout::with_newcomers(const std::set<NodeId>& nodes,
                                                                double quiet_ms, double now_ms,
                                                                NextLayout& next) {
-  auto job = changing(quiet_ms);
-  job.fits_beside = [this](const std::map<DeviceSlot, Bytes>& arriving) {
-    return room_beside(arriving);
-  };
-  auto found = next_layout(job, nodes);
+  auto found = next_layout(changing(quiet_ms), nodes);
   if (!found.ok() && found.error().code != Errc::infeasible) return std::move(found).error();
-  if (!found.ok() || !room_beside(arriving_bytes(found.value().moves, job_.tolerance.dtype)).ok() ||
-      found.value().plan == base()) {
+  if (!found.ok() || !found.value().room.ok() || found.value().plan == base()) {
     give_up_warm_up();
     return Welcome::of_no_use;
   }

@@ -1,0 +1,83 @@
+#include "scheduler/recovery/next_layout.hpp"
+
+#include <catch2/catch_test_macros.hpp>
+
+#include "scheduler/recovery/relayout.hpp"
+#include "tests/scheduler/example_models.hpp"
+
+namespace troupe::scheduler {
+namespace {
+
+using testing::text_llm;
+
+HandStage stage(std::int32_t node, std::int32_t begin, std::int32_t end) {
+  return {node, 0, {{"llm", LayerRange{begin, end}}}};
+}
+
+/// A pipeline on nodes 0, 1 and 2 and one on 3 and 4; node 1 is lost. Either what survives goes on
+/// alone, and nothing moves, or nodes 0 and 2 take over what was on node 1.
+struct LostNode {
+  ParallelPlan plan =
+      place_by_hand(
+          text_llm(6),
+          {{{stage(0, 0, 2), stage(1, 2, 4), stage(2, 4, 6)}, {stage(3, 0, 3), stage(4, 3, 6)}}},
+          {5, 1})
+          .value();
+  TemplateSet templates = [] {
+    TemplateRequest request;
+    request.layers.assign(6, {1, 2, Bytes{1}, {}});
+    request.node_count = 5;
+    request.device_memory = Bytes{6};
+    return make_templates(request).value();
+  }();
+  std::vector<ParameterInfo> parameters = [] {
+    std::vector<ParameterInfo> made;
+    for (std::int32_t layer = 0; layer < 6; ++layer)
+      made.push_back({"p" + std::to_string(layer), {10}, {{ModuleId{0}, layer}}, true});
+    return made;
+  }();
+  StatePlacement left = [this] {
+    auto placed = place_state(plan, parameters, Dtype::fp32);
+    for (Shard& shard : placed)
+      std::erase_if(shard.holders, [](const DeviceSlot& slot) { return slot.node == NodeId{1}; });
+    return placed;
+  }();
+  const std::set<NodeId> nodes{NodeId{0}, NodeId{2}, NodeId{3}, NodeId{4}};
+
+  Result<NextLayout> next(std::function<Status(const std::map<DeviceSlot, Bytes>&)> room) const {
+    ChangingJob job{plan, {5, 1}, templates, parameters, 8, {}, 0, {}, left};
+    job.fits = [](const ParallelPlan&) -> Status { return Done{}; };
+    job.fits_beside = std::move(room);
+    return next_layout(job, nodes);
+  }
+};
+
+const Status kFull = Error{Errc::infeasible, "no room", {}, {}};
+
+TEST_CASE("a layout that has room beside the present one is preferred after a loss too",
+          "[scheduler][recovery]") {
+  const LostNode lost;
+  const auto roomy = lost.next([](const auto&) -> Status { return Done{}; }).value();
+  CHECK(roomy.plan.pipelines.size() == 2);
+  CHECK(roomy.moves.sent_bytes > 0);
+  CHECK(roomy.room.ok());
+  const auto tight =
+      lost.next([](const auto& arriving) { return arriving.empty() ? Status(Done{}) : kFull; })
+          .value();
+  CHECK(tight.plan.pipelines.size() == 1);
+  CHECK(tight.moves.moves.empty());
+  CHECK((tight.idle == std::set<NodeId>{NodeId{0}, NodeId{2}}));
+  CHECK(tight.room.ok());
+}
+
+TEST_CASE("where no layout has room the job goes on all the same, and that is said",
+          "[scheduler][recovery]") {
+  const LostNode lost;
+  const auto next = lost.next([](const auto&) { return kFull; }).value();
+  CHECK(next.plan.pipelines.size() == 2);
+  REQUIRE_FALSE(next.room.ok());
+  CHECK(next.room.error().message == "no room");
+}
+
+}  // namespace
+}  // namespace troupe::scheduler
