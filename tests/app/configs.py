@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Every job file of configs/ is valid or lacks nothing but its data. What README.md does with its own: readme.py.
+"""Every job file of configs/ and experiments/ is valid or lacks nothing but its data. What README.md does with its own: readme.py.
 
     configs.py TROUPE ROOT
 """
@@ -16,7 +16,7 @@ def check(binary, root, file, name):
                 if not line.startswith("  fix:") and not line.endswith("Nothing was started.")]
     absent = [line for line in problems if "data.sources" in line and "is not there" in line]
     # A replay trains nothing: that these models are too large for this machine is true, and no fault of theirs.
-    too_large = [line for line in problems if "papers" in file.parts and line.startswith("warning: memory: ")
+    too_large = [line for line in problems if "experiments" in file.parts and line.startswith("warning: memory: ")
                  and line.endswith("training would be refused on this machine")]
     good = len(absent) + len(too_large) == len(problems) and (run.returncode == 0 or absent)
     state = "valid but for its data, which is not here" if absent else "valid, for a replay" if too_large else "valid"
@@ -25,7 +25,7 @@ def check(binary, root, file, name):
 
 
 def main(binary, root):
-    files = sorted((root / "configs").rglob("*.toml"))
+    files = sorted(file for folder in ("configs", "experiments") for file in (root / folder).rglob("*.toml"))
     failed = sum(not check(binary, root, file, file.relative_to(root)) for file in files)
     return 1 if failed or not files else 0
 

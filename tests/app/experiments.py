@@ -1,8 +1,8 @@
 #!/usr/bin/python3
-"""What configs/papers says holds, does; what it says does not, does not; every input has its origin. Then a replay of days,
+"""What experiments says holds, does; what it says does not, does not; every input has its origin. Then a replay of days,
 and that `troupe replay` answers a wrong command line.
 
-    papers.py TROUPE [origins] [oobleck] [cornstarch] [entrain] [replay]     default: all of it
+    experiments.py TROUPE [origins] [oobleck] [cornstarch] [entrain] [replay]     default: all of it
 """
 
 import json
@@ -172,7 +172,7 @@ def trace_claims(binary, root, folder):
     drawn, recorded = pathlib.Path(folder) / "drawn.csv", root.parent / "shared" / "data" / "spot-traces" / "g4dn-trace.csv"
     there = drawn_trace(drawn)
     for file in [drawn] + [recorded] * recorded.is_file():
-        run = subprocess.run([binary, "replay", "configs/papers/oobleck/gpt3-2.7b.toml", *MACHINES, "--cluster", "30x1xA40-48G", "--failures", str(file), "--json"],
+        run = subprocess.run([binary, "replay", "experiments/oobleck/gpt3-2.7b.toml", *MACHINES, "--cluster", "30x1xA40-48G", "--failures", str(file), "--json"],
                              cwd=root, capture_output=True, text=True, timeout=60)
         yield f"{file.name}: played", run.returncode == 0, run.stderr
         live, restart = (json.loads(run.stdout)["recovery"][mode] for mode in ("live", "checkpoint"))
@@ -198,13 +198,13 @@ def refusals(binary, root, folder):
              (2, "node_storage", ["--failure-every", "1h", "--node-storage-gb-per-s", "-1"])]
     for code, says, words in table:
         cluster = [] if any(word.startswith("--cluster=") for word in words) else ["--cluster", "30x1xA40-48G"]
-        run = subprocess.run([binary, "replay", "configs/papers/oobleck/gpt3-2.7b.toml", *MACHINES, *cluster, *words], cwd=root,
+        run = subprocess.run([binary, "replay", "experiments/oobleck/gpt3-2.7b.toml", *MACHINES, *cluster, *words], cwd=root,
                              capture_output=True, text=True, timeout=60)
         yield f"replay {words}", run.returncode == code and says in run.stderr and not run.stdout, (run.returncode, run.stderr)
 
 
 def table_for_people(binary, root):
-    run = subprocess.run([binary, "replay", "configs/papers/oobleck/gpt3-2.7b.toml", *MACHINES, "--cluster", "30x1xA40-48G", "--failure-every", "1h"],
+    run = subprocess.run([binary, "replay", "experiments/oobleck/gpt3-2.7b.toml", *MACHINES, "--cluster", "30x1xA40-48G", "--failure-every", "1h"],
                          cwd=root, capture_output=True, text=True, timeout=60)
     # A slow machine may make it say what it is busy with.
     quiet = all(re.fullmatch(r"troupe: .* \(\d+ s\)", line) for line in run.stderr.splitlines())
@@ -229,7 +229,7 @@ def parts(binary, root, folder, tables, wanted):
 
 def main(binary, root, wanted):
     sys.dont_write_bytecode = True
-    sys.path.insert(0, str(root / "configs" / "papers"))
+    sys.path.insert(0, str(root / "experiments"))
     import reproduce as tables
     everything = ["origins", *tables.EXPERIMENTS, "replay"]
     if not set(wanted) <= set(everything):
