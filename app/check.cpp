@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "actors/link/heartbeat.hpp"
 #include "app/commands.hpp"
 #include "app/read_limits.hpp"
 #include "app/stalled_read.hpp"
@@ -24,6 +25,7 @@
 #include "app/text_table.hpp"
 #include "engine/contract/contract.hpp"
 #include "runtime/job/load_job.hpp"
+#include "runtime/vocabulary/joined.hpp"
 
 namespace troupe::app {
 
@@ -67,12 +69,6 @@ std::string tenths(double value) {
   return text.str();
 }
 
-std::string joined(const std::vector<std::string>& words) {
-  std::string text;
-  for (const auto& word : words) text += (text.empty() ? "" : ", ") + word;
-  return text;
-}
-
 int show(const std::vector<engine::StageVerdict>& verdicts, bool json) {
   bool all_kept = true;
   for (const auto& verdict : verdicts) all_kept &= verdict.breaches.empty();
@@ -92,19 +88,13 @@ int show(const std::vector<engine::StageVerdict>& verdicts, bool json) {
   return all_kept ? kDone : kFailed;
 }
 
-std::string seconds_text(double seconds) {
-  std::ostringstream text;
-  text << seconds << " s";
-  return text.str();
-}
-
 /// A call that never returns keeps its thread, and with it the process: what was found is told, and
 /// the process ends at once.
 [[noreturn]] void give_up(const Under& under, double timeout_s) {
-  const int code =
-      report({Errc::timed_out, under.promise + ": no answer within " + seconds_text(timeout_s),
-              under.stage.empty() ? "the data" : under.stage,
-              "end the call, or allow more time with --timeout"});
+  const int code = report({Errc::timed_out,
+                           under.promise + ": no answer within " + actors::seconds_text(timeout_s),
+                           under.stage.empty() ? "the data" : under.stage,
+                           "end the call, or allow more time with --timeout"});
   std::cout.flush();
   std::cerr.flush();
   _exit(code);

@@ -243,18 +243,6 @@ Status check_timeline_file(const std::string& file) {
                      "name a file ending in .html, or in .json for ui.perfetto.dev");
 }
 
-std::string runs_text(const ParallelPlan& plan, const Stage& stage) {
-  std::string text;
-  for (const auto& run : stage.runs) {
-    const auto& module = plan.model.at(run.module);
-    text += (text.empty() ? "" : ", ") + module.name;
-    if (module.layers.size() == 1) continue;
-    text += " " + std::to_string(run.layers.begin);
-    if (run.layers.size() > 1) text += "-" + std::to_string(run.layers.end - 1);
-  }
-  return text;
-}
-
 Json runs_json(const ParallelPlan& plan, const Stage& stage) {
   Json runs = Json::array();
   for (const auto& run : stage.runs)

@@ -100,10 +100,7 @@ Status write_timeline(const Planning& planning, const scheduler::AutoLayout& lay
 /// Errors: invalid_argument: neither empty nor a file name ending in .html, .htm or .json.
 Status check_timeline_file(const std::string& file);
 
-/// `vision 0-5, vision_projector, llm 0-1`: the runs of a stage.
-std::string runs_text(const ParallelPlan& plan, const Stage& stage);
-
-/// The same as JSON: `[{"module", "layers": [b, e]}...]`.
+/// The runs of a stage: `[{"module", "layers": [b, e]}...]`.
 Json runs_json(const ParallelPlan& plan, const Stage& stage);
 
 /// `12.3 ms`, `1.25 s`.

@@ -11,6 +11,7 @@
 #include "app/terminal.hpp"
 #include "app/text_table.hpp"
 #include "engine/state/state_memory.hpp"
+#include "runtime/observe/plan_words.hpp"
 #include "scheduler/cost/profile_batch.hpp"
 #include "scheduler/iteration/stage_graph.hpp"
 
@@ -165,7 +166,7 @@ void print_stages(const Planning& planning, const scheduler::AutoLayout& layout)
     auto [copy, number] = place_of(layout.plan, StageId{s});
     rows.push_back(
         {std::move(copy), std::move(number), std::to_string(layout.plan.node_of(StageId{s}).value),
-         devices_text(layout.plan, stage), runs_text(layout.plan, stage),
+         devices_text(layout.plan, stage), observe::stage_words(layout.plan, stage),
          size_text(peak_of(layout, stage)), memory > 0 ? size_text(memory) : "-",
          time_text(layout.predicted.stage_ms[s]), percent(layout.predicted.stage_bubble[s])});
   }

@@ -6,16 +6,11 @@
 
 #include "app/terminal.hpp"
 #include "engine/profiling/nominal_profile.hpp"
+#include "runtime/vocabulary/joined.hpp"
 
 namespace troupe::app {
 
 namespace {
-
-std::string joined(const std::vector<std::string>& names) {
-  std::string text;
-  for (const auto& name : names) text += (text.empty() ? "" : ", ") + name;
-  return text;
-}
 
 void print_kinds(const ProfileFindings& findings) {
   const auto errors = findings.costs.errors();

@@ -10,6 +10,7 @@
 
 #include "app/planning_text.hpp"
 #include "app/text_table.hpp"
+#include "runtime/observe/plan_words.hpp"
 #include "scheduler/simulate/predicted_costs.hpp"
 #include "scheduler/state/standby_holders.hpp"
 
@@ -86,7 +87,7 @@ void print_standbys(const Planning& planning, const scheduler::AutoLayout& layou
     if (node.bytes == 0 || rows.size() > kShown) continue;
     Stage shown;
     shown.runs = node.runs;
-    std::string kept = runs_text(layout.plan, shown);
+    std::string kept = observe::stage_words(layout.plan, shown);
     for (const std::string& name : node.tied) kept += (kept.empty() ? "" : ", ") + name;
     rows.push_back({std::to_string(id.value), kept, size_text(node.bytes),
                     size_text(node.memory_bytes),

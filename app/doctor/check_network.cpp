@@ -5,17 +5,12 @@
 #include <vector>
 
 #include "app/doctor/checks.hpp"
+#include "runtime/vocabulary/joined.hpp"
 #include "transport/ucx/transport_lists.hpp"
 
 namespace troupe::app {
 
 namespace {
-
-std::string joined(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
-  return text;
-}
 
 std::vector<std::string> devices_of(const std::vector<UcxWay>& ways) {
   std::set<std::string> devices;

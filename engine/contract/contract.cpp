@@ -3,9 +3,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/randn.h>
-#include <c10/core/Allocator.h>
 #include <c10/core/GradMode.h>
-#include <c10/util/ThreadLocalDebugInfo.h>
 
 #include <algorithm>
 #include <chrono>
@@ -16,6 +14,8 @@
 #include <utility>
 
 #include "engine/contract/stage_bench.hpp"
+#include "engine/state/memory_count.hpp"
+#include "runtime/observe/plan_words.hpp"
 
 namespace troupe::engine {
 
@@ -26,21 +26,6 @@ std::string number(double value) {
   std::snprintf(text, sizeof text, "%.6g", value);
   return text;
 }
-
-/// All that LibTorch's CPU allocator has given out while one of its kind looked on this thread,
-/// within rounds too, where stages look by themselves.
-class TotalMemory final : public c10::MemoryReportingInfoBase {
- public:
-  void reportMemoryUsage(void*, std::int64_t, std::size_t total, std::size_t,
-                         c10::Device) override {
-    bytes_ = static_cast<std::int64_t>(total);
-  }
-  bool memoryProfilingEnabled() const override { return true; }
-  std::int64_t bytes() const { return bytes_; }
-
- private:
-  std::int64_t bytes_ = 0;
-};
 
 /// Holds one stage against its promises.
 class Check {
@@ -89,7 +74,11 @@ class Check {
   }
 
   std::optional<StageOutcome> round(StageProgram& stage, const RoundOptions& how) {
-    auto outcome = bench_.round(stage, id_, how, bench_.inputs(id_));
+    return round(stage, how, bench_.inputs(id_));
+  }
+  std::optional<StageOutcome> round(StageProgram& stage, const RoundOptions& how,
+                                    const StageRows& inputs) {
+    auto outcome = bench_.round(stage, id_, how, inputs);
     if (outcome.ok()) return std::move(outcome).value();
     breach(outcome.error().message, "forward and backward of the layers");
     return std::nullopt;
@@ -143,8 +132,7 @@ class Check {
 
   void memory() {
     begin("memory");
-    const auto total = std::make_shared<TotalMemory>();
-    const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, total);
+    const CountMemory count;
     std::vector<std::int64_t> bytes;
     for (int i = 0; i < 4; ++i) {
       {
@@ -156,7 +144,7 @@ class Check {
       }
       stage_->abandon();
       at::empty({1});  // The count comes with an allocation.
-      bytes.push_back(total->bytes());
+      bytes.push_back(count.total());
     }
     // What the first round makes for all that follow is no leak.
     if (bytes[1] < bytes[2] && bytes[2] < bytes[3])
@@ -170,14 +158,11 @@ class Check {
   }
 
   /// What the step's loss and the rows that go out, weighed by their gradients, come to.
-  std::optional<double> potential(StageRows inputs) {
-    auto outcome = bench_.round(*stage_, id_, {}, inputs);
-    if (!outcome.ok()) {
-      breach(outcome.error().message, "forward and backward of the layers");
-      return std::nullopt;
-    }
-    double sum = outcome.value().loss;
-    for (const auto& [id, rows] : outcome.value().sent.rows)
+  std::optional<double> potential(const StageRows& inputs) {
+    const auto outcome = round(*stage_, {.is_forward_only = true}, inputs);
+    if (!outcome) return std::nullopt;
+    double sum = outcome->loss;
+    for (const auto& [id, rows] : outcome->sent.rows)
       if (const auto weight = bench_.inputs(id_).gradients.find(id);
           weight != bench_.inputs(id_).gradients.end())
         sum += rows.mul(weight->second).sum().item<double>();
@@ -200,7 +185,7 @@ class Check {
   void gradients(const StageOutcome& first) {
     begin("gradients");
     hold_rows(first);
-    for (const LayerId layer : bench_.trained_layers(id_)) hold_layer(layer);
+    for (const LayerId layer : bench_.trained_layers(id_)) hold_layer(layer, first);
     kept();
   }
 
@@ -215,11 +200,11 @@ class Check {
       above.rows[id] = above.rows[id].add(along, kStep);
       below.rows[id] = below.rows[id].sub(along, kStep);
     }
-    const auto up = potential(std::move(above)), down = potential(std::move(below));
+    const auto up = potential(above), down = potential(below);
     hold(expected, up, down, kStep, "the rows that came");
   }
 
-  void hold_layer(LayerId layer) {
+  void hold_layer(LayerId layer, const StageOutcome& first) {
     constexpr double kStep = 1e-6;
     struct Moved {
       at::Tensor value, before, along;
@@ -227,21 +212,18 @@ class Check {
     std::vector<Moved> moved;
     double expected = 0;
     const auto& plan = bench_.plan();
-    {
-      const auto outcome = bench_.round(*stage_, id_, {}, bench_.inputs(id_));
-      if (!outcome.ok()) return;
-    }
+    std::size_t next = 0;  // Of the gradients that the first round gave.
     for (std::size_t g = 0; g < plan.groups.size(); ++g)
       for (const ParameterUse& use : plan.groups[g].uses) {
         // A tied parameter is one value: its direction counts at every use of this stage.
-        if (use.stage != id_ || (use.layer != layer && !plan.groups[g].tied)) continue;
+        if (use.stage != id_) continue;
+        const at::Tensor& gradient = first.groups[next++];
         const bool is_of_layer = std::ranges::any_of(plan.groups[g].uses, [&](const auto& other) {
           return other.stage == id_ && other.layer == layer;
         });
         if (!is_of_layer) continue;
-        HolderState& state = stage_->state(GroupId{g}, use.layer);
         std::int64_t begin = 0;
-        for (models::Parameter* parameter : state.parameters()) {
+        for (models::Parameter* parameter : stage_->state(GroupId{g}, use.layer).parameters()) {
           const at::Tensor value = parameter->value.detach();
           auto known = std::ranges::find_if(moved, [&](const Moved& other) {
             return other.value.data_ptr() == value.data_ptr();
@@ -249,11 +231,8 @@ class Check {
           if (known == moved.end())
             known = moved.insert(known, {value, value.clone(), direction(value)});
           const at::Tensor& along = known->along;
-          expected += state.gradients()
-                          .narrow(0, begin, value.numel())
-                          .mul(along.flatten())
-                          .sum()
-                          .item<double>();
+          expected +=
+              gradient.narrow(0, begin, value.numel()).mul(along.flatten()).sum().item<double>();
           begin += value.numel();
         }
       }
@@ -291,7 +270,7 @@ Result<std::vector<StageVerdict>> check_contract(const job::Job& job,
     const StageId id{s};
     if (!options.module.empty() && !bench.has_module(id, options.module)) continue;
     StageVerdict& verdict = verdicts.emplace_back();
-    verdict.stage = bench.stage_name(id);
+    verdict.stage = observe::stage_words(bench.plan(), bench.plan().at(id));
     const auto begin = std::chrono::steady_clock::now();
     Check(bench, id, options, verdict).run();
     verdict.seconds =

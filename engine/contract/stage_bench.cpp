@@ -9,12 +9,8 @@
 #include <variant>
 
 #include "engine/execution/stage_kinds.hpp"
-#include "engine/state/state_store.hpp"
-#include "engine/state/state_transfer.hpp"
+#include "engine/state/seeded_store.hpp"
 #include "scheduler/layout/place_by_hand.hpp"
-#include "scheduler/state/state_moves.hpp"
-#include "transport/inproc/hub.hpp"
-#include "transport/registry.hpp"
 
 namespace troupe::engine {
 
@@ -143,23 +139,9 @@ void StageBench::draw_inputs() {
 }
 
 Result<std::unique_ptr<StageProgram>> StageBench::make(StageId id) const {
-  const auto want = scheduler::place_state(plan_, setup_.parameters, Dtype::fp64);
-  StateStore store(plan_.devices[plan_.at(id).devices.front().index()], setup_.parameters,
-                   Dtype::fp64);
-  if (auto staged = store.stage(want); !staged.ok()) return staged.error();
-  const auto moves = scheduler::plan_state_moves(setup_.parameters, Dtype::fp64, {}, want);
-  if (!moves.ok()) return moves.error();
-  transport::TransportOptions options;
-  options.hub = std::make_shared<transport::InprocHub>();
-  options.self = store.device().node.value;
-  auto alone = transport::create_transport("inproc", options);
-  if (!alone.ok()) return std::move(alone).error();
-  // From the seed: nothing is waited for.
-  auto filled =
-      StateTransfer(store, setup_, moves.value().moves, *alone.value(), 1, {}, [] {}).advance();
-  if (!filled.ok()) return std::move(filled).error();
-  store.settle();
-  return make_stage({plan_, id, setup_.modules(), setup_.layers, store});
+  auto store = seeded_store(setup_, plan_, plan_.at(id).devices.front());
+  if (!store.ok()) return std::move(store).error();
+  return make_stage({plan_, id, setup_.modules(), setup_.layers, store.value()});
 }
 
 std::vector<LayerId> StageBench::trained_layers(StageId id) const {
@@ -178,17 +160,6 @@ bool StageBench::has_module(StageId id, const std::string& module) const {
 
 std::string StageBench::layer_name(LayerId layer) const {
   return plan_.model.at(layer.module).layers[static_cast<std::size_t>(layer.layer)].name;
-}
-
-std::string StageBench::stage_name(StageId id) const {
-  std::string text;
-  for (const LayerRun& run : plan_.at(id).runs) {
-    const int last = run.layers.end - 1;
-    text += (text.empty() ? "" : ", ") + plan_.model.at(run.module).name + " " +
-            std::to_string(run.layers.begin) +
-            (last > run.layers.begin ? "-" + std::to_string(last) : "");
-  }
-  return text;
 }
 
 }  // namespace troupe::engine

@@ -38,7 +38,6 @@ class StageBench {
   std::vector<LayerId> trained_layers(StageId id) const;
   bool has_module(StageId id, const std::string& module) const;
   std::string layer_name(LayerId layer) const;
-  std::string stage_name(StageId id) const;  ///< `vision 0-3, vision_projector 0`.
 
  private:
   explicit StageBench(JobSetup setup) : setup_(std::move(setup)) {}

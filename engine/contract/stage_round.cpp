@@ -26,7 +26,8 @@ class Round {
         id_(id),
         inputs_(inputs),
         options_(options),
-        traffic_(traffic_of(plan, iteration, id)) {}
+        traffic_(traffic_of(plan, iteration, id)),
+        is_split_(options.is_split && trains(plan, id)) {}
 
   Result<StageOutcome> run(const SampleStore& samples) {
     if (auto begun = call("begin", {}, [&] { return stage_.begin(iteration_, samples); });
@@ -37,8 +38,10 @@ class Round {
     if (!options_.is_forward_only) {
       auto order = traffic_.parts;
       if (options_.is_last_first) std::reverse(order.begin(), order.end());
-      for (const PartKey& part : order)
+      for (const PartKey& part : order) {
+        if (!traffic_.backward.contains(part)) continue;
         if (auto done = backward(part); !done.ok()) return done.error();
+      }
       for (const PartKey& part : owed_)
         if (auto done = call("backward_weight", part, [&] { return stage_.backward_weight(part); });
             !done.ok())
@@ -75,17 +78,14 @@ class Round {
   }
 
   Status backward(const PartKey& part) {
-    const bool is_owner = has_backward(part);
-    if (!is_owner) return Done{};
     for (const MessageId id : traffic_.outgoing[part])
       if (iteration_.at(id).has_backward)
         stage_.accept_gradient(id, inputs_.gradients.at(id).clone());
     const auto done =
-        options_.is_split && trains()
-            ? call("backward_input", part, [&] { return stage_.backward_input(part); })
-            : call("backward", part, [&] { return stage_.backward(part); });
+        is_split_ ? call("backward_input", part, [&] { return stage_.backward_input(part); })
+                  : call("backward", part, [&] { return stage_.backward(part); });
     if (!done.ok()) return done;
-    if (options_.is_split && trains()) owed_.push_back(part);
+    if (is_split_) owed_.push_back(part);
     for (const MessageId id : traffic_.incoming[part]) {
       if (!iteration_.at(id).has_backward) continue;
       auto gradient = call("gradient_for", part, [&] { return stage_.gradient_for(id); });
@@ -95,21 +95,10 @@ class Round {
     return Done{};
   }
 
-  /// The lists of plans have a backward only where it has something to do.
-  bool has_backward(const PartKey& part) const {
-    for (const auto& list : iteration_.actions)
-      for (const Action& action : list)
-        if (action.stage == id_ && action.microbatch == part.microbatch &&
-            action.part == part.part &&
-            (action.kind == ActionKind::backward || action.kind == ActionKind::backward_input))
-          return true;
-    return false;
-  }
-
-  bool trains() const {
-    return std::ranges::any_of(plan_.groups, [&](const ParameterGroup& group) {
+  static bool trains(const ParallelPlan& plan, StageId id) {
+    return std::ranges::any_of(plan.groups, [&](const ParameterGroup& group) {
       return std::ranges::any_of(group.uses,
-                                 [&](const ParameterUse& use) { return use.stage == id_; });
+                                 [&](const ParameterUse& use) { return use.stage == id; });
     });
   }
 
@@ -134,11 +123,6 @@ class Round {
   }
 
   Result<StageOutcome> finish() {
-    if (options_.is_forward_only) {
-      stage_.abandon();
-      outcome_.left = stage_.activations();
-      return std::move(outcome_);
-    }
     for (const PartLoss& loss : stage_.losses()) {
       outcome_.losses.push_back(loss.sum);
       outcome_.loss += loss.sum / static_cast<double>(iteration_.trained_tokens);
@@ -147,7 +131,8 @@ class Round {
       outcome_.losses.push_back(added.value);
       outcome_.loss += added.value;
     }
-    for (std::size_t g = 0; g < plan_.groups.size(); ++g)
+    if (options_.is_forward_only) stage_.abandon();
+    for (std::size_t g = 0; g < plan_.groups.size() && !options_.is_forward_only; ++g)
       for (const ParameterUse& use : plan_.groups[g].uses)
         if (use.stage == id_)
           outcome_.groups.push_back(stage_.state(GroupId{g}, use.layer).gradients().clone());
@@ -162,6 +147,7 @@ class Round {
   const StageRows& inputs_;
   RoundOptions options_;
   StageTraffic traffic_;
+  const bool is_split_;
   std::vector<PartKey> owed_;
   StageOutcome outcome_;
 };
@@ -178,10 +164,14 @@ std::vector<at::Tensor> tensors_of(const StageOutcome& outcome) {
 
 StageTraffic traffic_of(const ParallelPlan& plan, const IterationPlan& iteration, StageId id) {
   StageTraffic traffic;
-  const auto& microbatches = iteration.microbatches[plan.at(id).replica.index()];
-  for (std::size_t m = 0; m < microbatches.size(); ++m)
-    for (std::size_t p = 0; p < microbatches[m].parts.size(); ++p)
-      traffic.parts.push_back({MicrobatchId{m}, PartId{p}});
+  for (const Action& action : iteration.actions[plan.at(id).devices.front().index()]) {
+    if (action.stage != id) continue;
+    const PartKey part{action.microbatch, action.part};
+    if (action.kind == ActionKind::forward) traffic.parts.push_back(part);
+    if (action.kind == ActionKind::backward || action.kind == ActionKind::backward_input)
+      traffic.backward.insert(part);
+  }
+  std::ranges::sort(traffic.parts);
   for (std::size_t i = 0; i < iteration.messages.size(); ++i) {
     const Message& message = iteration.messages[i];
     if (message.source.stage == id)

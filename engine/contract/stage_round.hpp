@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <vector>
 
 #include "engine/execution/sample_store.hpp"
@@ -39,12 +40,14 @@ struct StageOutcome {
 struct RoundOptions {
   bool is_split = false;         ///< Input gradients first, weight gradients at the end.
   bool is_last_first = false;    ///< Backwards from the last part on.
-  bool is_forward_only = false;  ///< Ends without a backward, by `abandon`.
+  bool is_forward_only = false;  ///< Ends without a backward, by `abandon`: no gradients.
 };
 
-/// The messages that end or begin at a stage, and the parts that it has, in order.
+/// The parts that a plan has a stage run, in order, those of them that go backward, and the
+/// messages that end or begin there.
 struct StageTraffic {
   std::vector<PartKey> parts;
+  std::set<PartKey> backward;
   std::map<PartKey, std::vector<MessageId>> incoming, outgoing;
 };
 StageTraffic traffic_of(const ParallelPlan& plan, const IterationPlan& iteration, StageId id);

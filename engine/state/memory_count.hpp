@@ -16,14 +16,17 @@ namespace troupe::engine {
 /// The running sum.
 class MemoryCount final : public c10::MemoryReportingInfoBase {
  public:
-  void reportMemoryUsage(void*, int64_t bytes, size_t, size_t, c10::Device) override {
+  void reportMemoryUsage(void*, int64_t bytes, size_t total, size_t, c10::Device) override {
     bytes_ += bytes;
+    total_ = static_cast<std::int64_t>(total);
   }
   bool memoryProfilingEnabled() const override { return true; }
   std::int64_t bytes() const { return bytes_; }
+  std::int64_t total() const { return total_; }
 
  private:
   std::int64_t bytes_ = 0;
+  std::int64_t total_ = 0;
 };
 
 /// While alive, counts on this thread. Nests; the innermost counts.
@@ -35,6 +38,9 @@ class CountMemory {
 
   /// Bytes taken since it was made, less those given back; may be negative.
   std::int64_t bytes() const { return count_->bytes(); }
+  /// Bytes that are out of all that the allocator has given while anybody counted, on any thread:
+  /// what inner counts saw too. As of the last time that this one was told of.
+  std::int64_t total() const { return count_->total(); }
 
  private:
   std::shared_ptr<MemoryCount> count_;

@@ -4,6 +4,7 @@
 #include "models/family/registry.hpp"
 #include "runtime/job/bind_job.hpp"
 #include "runtime/job/section_reader.hpp"
+#include "runtime/vocabulary/joined.hpp"
 #include "runtime/vocabulary/nearest_word.hpp"
 
 namespace troupe::job {
@@ -15,12 +16,6 @@ std::vector<std::string> families_of(ModuleKind kind) {
   for (const auto* family : models::families())
     if (family->kind == kind) names.push_back(family->name);
   return names;
-}
-
-std::string listed(const std::vector<std::string>& words) {
-  std::string text;
-  for (const auto& word : words) text += (text.empty() ? "" : ", ") + word;
-  return text;
 }
 
 /// The family that needs not be named: the only built-in one of its kind. One that is added later
@@ -47,13 +42,13 @@ const models::Family* choose_family(ModuleConfig& module, const std::string& pat
   const auto names = families_of(module.kind);
   const auto near = nearest_word(module.family, names);
   const std::string fix =
-      near.empty() ? "choose one of " + listed(names) : "did you mean \"" + near + "\"?";
+      near.empty() ? "choose one of " + joined(names) : "did you mean \"" + near + "\"?";
   if (module.family.empty())
     findings.add_at(path, path + ": family is missing", fix);
   else
     findings.add_at(path + ".family",
                     path + ".family: '" + module.family +
-                        "' is no family of this kind of module; there are " + listed(names),
+                        "' is no family of this kind of module; there are " + joined(names),
                     fix);
   return nullptr;
 }

@@ -6,6 +6,7 @@
 
 #include "runtime/files/look_up.hpp"
 #include "runtime/job/key_help.hpp"
+#include "runtime/vocabulary/joined.hpp"
 #include "runtime/vocabulary/nearest_word.hpp"
 
 namespace troupe::job {
@@ -18,12 +19,6 @@ std::string shown(double x) {
   std::array<char, 32> text{};
   const auto end = std::to_chars(text.data(), text.data() + text.size(), x).ptr;
   return {text.data(), end};
-}
-
-std::string joined(const std::vector<std::string>& words) {
-  std::string text;
-  for (const auto& word : words) text += (text.empty() ? "" : ", ") + word;
-  return text;
 }
 
 }  // namespace

@@ -38,4 +38,16 @@ std::string layout_words(const ParallelPlan& plan) {
          (plan.pipelines.size() == 1 && last == 1 ? " stage" : " stages");
 }
 
+std::string stage_words(const ParallelPlan& plan, const Stage& stage) {
+  std::string text;
+  for (const LayerRun& run : stage.runs) {
+    const ModuleSpec& module = plan.model.at(run.module);
+    text += (text.empty() ? "" : ", ") + module.name;
+    if (module.layers.size() == 1) continue;
+    text += " " + std::to_string(run.layers.begin);
+    if (run.layers.size() > 1) text += "-" + std::to_string(run.layers.end - 1);
+  }
+  return text;
+}
+
 }  // namespace troupe::observe

@@ -1,4 +1,4 @@
-// A layout in a few words, for logs and reports.
+// A layout and its stages in a few words, for logs and reports.
 //
 // Pure.
 
@@ -13,5 +13,8 @@ namespace troupe::observe {
 /// `2 pipelines of 3 and 2 stages`; where module groups have numbers of replicas of their own,
 /// `3 replicas of vision+audio and 2 of llm in 6 stages`.
 std::string layout_words(const ParallelPlan& plan);
+
+/// The runs of a stage: `vision 0-5, vision_projector, llm 0-1`.
+std::string stage_words(const ParallelPlan& plan, const Stage& stage);
 
 }  // namespace troupe::observe

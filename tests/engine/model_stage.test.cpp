@@ -8,7 +8,7 @@
 #include <ATen/ops/equal.h>
 #include <ATen/ops/randn.h>
 
-#include "tests/engine/seeded_store.hpp"
+#include "engine/state/seeded_store.hpp"
 #include "tests/engine/tiny_job.hpp"
 
 namespace troupe::engine {
@@ -32,7 +32,7 @@ struct Pair {
 
   std::unique_ptr<ModelStage> build(StageId stage) const {
     // Stages keep the store's memory.
-    const auto kept = seeded_store(setup, plan, plan.at(stage).devices.front());
+    const auto kept = seeded_store(setup, plan, plan.at(stage).devices.front()).value();
     return ModelStage::create(plan, stage, setup.modules(), setup.layers, kept).value();
   }
 

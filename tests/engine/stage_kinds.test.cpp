@@ -6,7 +6,7 @@
 
 #include <ATen/ops/equal.h>
 
-#include "tests/engine/seeded_store.hpp"
+#include "engine/state/seeded_store.hpp"
 #include "tests/engine/tiny_job.hpp"
 
 // Kinds stay for the rest of the process, so that all of them stand in one case.
@@ -25,7 +25,7 @@ TEST_CASE("a stage is made by the kind that has its families", "[engine]") {
   const JobSetup setup = prepare(tiny_job()).value();
   const ParallelPlan plan = make_parallel_plan(setup).value();
   const auto stage = [&](std::size_t id) -> Made {
-    const auto store = seeded_store(setup, plan, plan.at(StageId{id}).devices.front());
+    const auto store = seeded_store(setup, plan, plan.at(StageId{id}).devices.front()).value();
     return make_stage({plan, StageId{id}, setup.modules(), setup.layers, store});
   };
   const auto is_counting = [](const Made& made) {

@@ -11,13 +11,15 @@
 
 #include "engine/execution/model_stage.hpp"
 #include "engine/layout/choose_layout.hpp"
+#include "engine/state/seeded_store.hpp"
 #include "engine/state/state_transfer.hpp"
 #include "scheduler/state/state_moves.hpp"
 #include "tests/engine/failing_transport.hpp"
-#include "tests/engine/seeded_store.hpp"
 #include "tests/engine/tiny_job.hpp"
 #include "tests/scheduler/random_plans.hpp"
 #include "tests/scheduler/random_states.hpp"
+#include "transport/inproc/hub.hpp"
+#include "transport/registry.hpp"
 
 namespace troupe::engine {
 namespace {
@@ -289,7 +291,7 @@ TEST_CASE("state from the seed is what layers are made with", "[engine]") {
     job.train.dtype = dtype;
     const JobSetup setup = prepare(job).value();
     const ParallelPlan plan = make_parallel_plan(setup).value();
-    const auto store = seeded_store(setup, plan, DeviceId{0});
+    const auto store = seeded_store(setup, plan, DeviceId{0}).value();
     const auto spec = plan.model.at(ModuleId{0});
     for (std::int32_t index = 0; index < static_cast<std::int32_t>(spec.layers.size()); ++index) {
       const auto made =

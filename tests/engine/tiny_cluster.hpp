@@ -21,7 +21,7 @@
 #include "engine/execution/model_stage.hpp"
 #include "engine/iteration/step_ledger.hpp"
 #include "engine/layout/choose_layout.hpp"
-#include "tests/engine/seeded_store.hpp"
+#include "engine/state/seeded_store.hpp"
 #include "tests/engine/tiny_job.hpp"
 #include "transport/inproc/hub.hpp"
 #include "transport/registry.hpp"
@@ -142,7 +142,7 @@ class Cluster {
  private:
   void build(std::size_t device) {
     std::map<StageId, StageProgram*> programs;
-    const auto kept = seeded_store(setup_, plan_, DeviceId{device});
+    const auto kept = seeded_store(setup_, plan_, DeviceId{device}).value();
     for (std::size_t i = 0; i < plan_.stages.size(); ++i) {
       if (plan_.stages[i].devices.front() != DeviceId{device}) continue;
       auto stage = ModelStage::create(plan_, StageId{i}, setup_.modules(), setup_.layers, kept);

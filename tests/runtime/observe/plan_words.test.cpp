@@ -19,5 +19,13 @@ TEST_CASE("a layout is told by its pipelines, or by the replicas of its groups",
         std::vector<std::string>{"vision.0", "llm.0.stage0", "llm.0.stage1", "vision.1", "llm.1"});
 }
 
+TEST_CASE("a stage is told by the runs of its layers", "[observe]") {
+  auto plan = testing::example_plan();
+  CHECK(stage_words(plan, plan.stages[0]) == "vision, projector");  // Of one layer each.
+  CHECK(stage_words(plan, plan.stages[1]) == "llm 0-1");
+  plan.stages[1].runs[0].layers = {3, 4};
+  CHECK(stage_words(plan, plan.stages[1]) == "llm 3");
+}
+
 }  // namespace
 }  // namespace troupe::observe
