@@ -339,7 +339,9 @@ Status ModelStage::run_backward(PartKey part) {
   // Nobody asks for the gradient of these. Others wait for `gradient_for`.
   std::erase_if(flight.arrived,
                 [&](const auto& entry) { return !iteration_->at(entry.first).has_backward; });
-  if (!flight.deferred) let_go(flight);  // Else what weight gradients need is still there.
+  // Else what weight gradients need is still there. A stage that does not train is never asked for
+  // those.
+  if (!flight.deferred || flight.deferred->empty()) let_go(flight);
   for (auto& [key, state] : states_) state->harvest();
   return Done{};
 }
