@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
 #include <future>
 #include <iomanip>
@@ -19,7 +20,8 @@
 
 #include "actors/link/heartbeat.hpp"
 #include "app/commands.hpp"
-#include "app/read_limits.hpp"
+#include "app/doctor/probes.hpp"
+#include "app/planning.hpp"
 #include "app/stalled_read.hpp"
 #include "app/terminal.hpp"
 #include "app/text_table.hpp"
@@ -31,7 +33,6 @@ namespace troupe::app {
 
 namespace {
 
-using Json = nlohmann::ordered_json;
 using Verdicts = Result<std::vector<engine::StageVerdict>>;
 
 struct Options {
@@ -58,7 +59,10 @@ Json json_of(const std::vector<engine::StageVerdict>& verdicts) {
     list.push_back({{"stage", verdict.stage},
                     {"kept", verdict.kept},
                     {"breaches", breaches},
-                    {"seconds", verdict.seconds}});
+                    {"seconds", verdict.seconds},
+                    {"kind", verdict.kind},
+                    {"alike", verdict.alike},
+                    {"not_tried", verdict.not_tried}});
   }
   return {{"stages", list}};
 }
@@ -70,22 +74,35 @@ std::string tenths(double value) {
 }
 
 int show(const std::vector<engine::StageVerdict>& verdicts, bool json) {
-  bool all_kept = true;
-  for (const auto& verdict : verdicts) all_kept &= verdict.breaches.empty();
+  const bool all_kept = std::ranges::all_of(verdicts, &engine::StageVerdict::keeps_all);
   if (json) {
     std::cout << json_of(verdicts).dump(2) << '\n';
     return all_kept ? kDone : kFailed;
   }
-  std::vector<std::vector<std::string>> rows{{"stage", "seconds", "promises kept"}};
+  const bool are_layers = !verdicts.empty() && verdicts.front().alike > 0;
+  std::vector<std::vector<std::string>> rows{
+      {"stage", are_layers ? "stands for" : "", "seconds", "promises kept"}};
   for (const auto& verdict : verdicts)
-    rows.push_back({verdict.stage, tenths(verdict.seconds), joined(verdict.kept)});
-  print_table(rows, {0, 2}, 2);
-  for (const auto& verdict : verdicts)
+    rows.push_back({verdict.stage,
+                    are_layers ? std::to_string(verdict.alike) + " of " + verdict.kind : "",
+                    tenths(verdict.seconds), joined(verdict.kept)});
+  print_table(rows, {0, 1, 3}, 3);
+  for (const auto& verdict : verdicts) {
     for (const auto& breach : verdict.breaches)
       std::cout << verdict.stage << ": " << breach.promise << ": " << breach.found
                 << "\n  fix: look at " << breach.fix << '\n';
+    if (!verdict.not_tried.empty())
+      std::cout << verdict.stage << ": not tried: " << verdict.not_tried << '\n';
+  }
   std::cout << (all_kept ? "All promises are kept.\n" : "Not all promises are kept.\n");
   return all_kept ? kDone : kFailed;
+}
+
+/// What may be taken without driving others out.
+Bytes free_memory() {
+  const MemoryFacts facts = probe_memory();
+  if (!facts.group_limit) return facts.available;
+  return std::min(facts.available, *facts.group_limit - facts.group_used);
 }
 
 /// A call that never returns keeps its thread, and with it the process: what was found is told, and
@@ -101,11 +118,13 @@ int show(const std::vector<engine::StageVerdict>& verdicts, bool json) {
 }
 
 int check(const Options& options) {
-  auto reading = read_job_in_time(options.job.file, options.job.all());
-  if (!reading.ok()) return report(reading.problems.front());
-  const EndOnStalledRead reads(reading.loaded.job.data.read_timeout_s);
+  auto read = read_job_on_paper(options.job, options.contract.bench.has_own_data);
+  if (!read.ok()) return report(read.error());
+  const job::Job& job = read.value().job;
+  const EndOnStalledRead reads(job.data.read_timeout_s);
   const auto under = std::make_shared<Under>();
   auto contract = options.contract;
+  contract.memory = free_memory();
   contract.on_begin = [under](const std::string& stage, const std::string& promise) {
     const std::lock_guard lock(under->mutex);
     under->stage = stage;
@@ -114,7 +133,7 @@ int check(const Options& options) {
   };
   std::promise<Verdicts> verdicts;
   auto found = verdicts.get_future();
-  std::thread([job = reading.loaded.job, contract, verdicts = std::move(verdicts)]() mutable {
+  std::thread([job, contract, verdicts = std::move(verdicts)]() mutable {
     at::set_num_threads(job.cluster.threads_per_device);  // Bits follow it.
     verdicts.set_value(engine::check_contract(job, contract));
   }).detach();
@@ -135,10 +154,15 @@ void add_check(Commands& commands) {
       "check", "Hold a model's layers against what stages promise: gradients, bits, memory",
       [options] { return check(*options); });
   options->job.add_to(*command);
-  command->add_option("--module", options->contract.module, "The stage of this module alone");
+  auto& contract = options->contract;
+  command->add_option("--module", contract.module, "The stages of this module alone");
+  command->add_flag("--layers", contract.bench.is_by_layer,
+                    "One layer of each kind by itself: for models too large to be tried whole");
+  command->add_flag("--data", contract.bench.has_own_data,
+                    "On samples of the job's data, the shortest (default: made ones)");
   command
-      ->add_option("--samples", options->contract.samples,
-                   "Samples of the job's data that are taken, the shortest (default: 4)")
+      ->add_option("--samples", contract.bench.samples,
+                   "So many samples, of the job's data at most (default: 4)")
       ->check(CLI::Range(2, 64));
   command
       ->add_option("--timeout", options->timeout_s,

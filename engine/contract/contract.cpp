@@ -1,9 +1,7 @@
 #include "engine/contract/contract.hpp"
 
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/randn.h>
-#include <c10/core/GradMode.h>
+#include <ATen/ops/equal.h>
 
 #include <algorithm>
 #include <chrono>
@@ -13,7 +11,7 @@
 #include <optional>
 #include <utility>
 
-#include "engine/contract/stage_bench.hpp"
+#include "engine/contract/slopes.hpp"
 #include "engine/state/memory_count.hpp"
 #include "runtime/observe/plan_words.hpp"
 
@@ -30,17 +28,20 @@ std::string number(double value) {
 /// Holds one stage against its promises.
 class Check {
  public:
-  Check(StageBench& bench, StageId id, const ContractOptions& options, StageVerdict& verdict)
+  Check(const StageBench& bench, StageId id, const ContractOptions& options, StageVerdict& verdict)
       : bench_(bench),
         id_(id),
         options_(options),
         verdict_(verdict),
-        generator_(at::detail::createCPUGenerator(options.seed)) {}
+        inputs_(bench.draw_inputs(id)) {}
 
   void run() {
     begin("rows");
-    stage_ = made();
+    auto state = bench_.state(id_);
+    stage_ = made(state);
     if (!stage_) return;
+    state_.emplace(std::move(state).value());
+    note_fixed();
     const auto first = round(*stage_, {});
     if (!first) return;
     kept();
@@ -50,11 +51,14 @@ class Check {
     order(*first);
     abandon(*first);
     memory();
+    frozen();
+    moved(*first);
   }
 
  private:
-  std::unique_ptr<StageProgram> made() {
-    auto made = bench_.make(id_);
+  std::unique_ptr<StageProgram> made(const Result<StateStore>& state) {
+    auto made = state.ok() ? bench_.make(id_, state.value())
+                           : Result<std::unique_ptr<StageProgram>>(state.error());
     if (made.ok()) return std::move(made).value();
     breach(to_string(made.error()),
            "the layers' parameters, and `make` of the family or stage kind");
@@ -74,7 +78,7 @@ class Check {
   }
 
   std::optional<StageOutcome> round(StageProgram& stage, const RoundOptions& how) {
-    return round(stage, how, bench_.inputs(id_));
+    return round(stage, how, inputs_);
   }
   std::optional<StageOutcome> round(StageProgram& stage, const RoundOptions& how,
                                     const StageRows& inputs) {
@@ -96,7 +100,7 @@ class Check {
     begin("same bits");
     const std::string fix = "state that is kept between calls, random numbers, sums in any order";
     if (const auto second = round(*stage_, {})) same(first, *second, "a second round", fix);
-    if (const auto other = made())
+    if (const auto other = made(bench_.state(id_)))
       if (const auto second = round(*other, {}))
         same(first, *second, "a round of the same stage, made anew,", fix);
     kept();
@@ -104,9 +108,13 @@ class Check {
 
   void split(const StageOutcome& first) {
     begin("split backward");
-    if (const auto split = round(*stage_, {.is_split = true}))
+    if (const auto split = round(*stage_, {.is_split = true})) {
       same(first, *split, "input gradients, then weight gradients: what they give",
            "weight gradients that are put off (kernels/deferred_gradients.hpp)");
+      if (split->left != Bytes{})
+        breach(std::to_string(split->left.count()) + " bytes count as held at the end",
+               "`activations`");
+    }
     kept();
   }
 
@@ -153,130 +161,131 @@ class Check {
     kept();
   }
 
-  at::Tensor direction(const at::Tensor& like) {
-    return at::randn(like.sizes(), generator_, like.options().requires_grad(false));
-  }
-
-  /// What the step's loss and the rows that go out, weighed by their gradients, come to.
-  std::optional<double> potential(const StageRows& inputs) {
-    const auto outcome = round(*stage_, {.is_forward_only = true}, inputs);
-    if (!outcome) return std::nullopt;
-    double sum = outcome->loss;
-    for (const auto& [id, rows] : outcome->sent.rows)
-      if (const auto weight = bench_.inputs(id_).gradients.find(id);
-          weight != bench_.inputs(id_).gradients.end())
-        sum += rows.mul(weight->second).sum().item<double>();
-    return sum;
-  }
-
-  void hold(double expected, const std::optional<double>& above, const std::optional<double>& below,
-            double step, const std::string& of) {
-    if (!above || !below) return;
-    const double found = (*above - *below) / (2 * step);
-    const double scale = std::max(std::abs(found), std::abs(expected));
-    // What rounding leaves of two nearly equal sums.
-    const double noise = 1e-13 * (std::abs(*above) + std::abs(*below)) / step;
-    if (std::abs(found - expected) <= options_.tolerance * scale + noise) return;
-    breach("of " + of + ": " + number(expected) + " along a direction, where the loss changes by " +
-               number(found),
-           "its backward");
-  }
-
   void gradients(const StageOutcome& first) {
     begin("gradients");
-    hold_rows(first);
-    for (const LayerId layer : bench_.trained_layers(id_)) hold_layer(layer, first);
+    SlopeOptions how{options_.seed, options_.tolerance};
+    how.on_begin = [this] { begin(promise_); };
+    const auto wrong = wrong_gradients(bench_, *stage_, id_, inputs_, first, how);
+    if (!wrong.ok()) return breach(wrong.error().message, "forward of the layers");
+    for (const WrongGradient& one : wrong.value())
+      breach("of " + one.of + ": " + number(one.gradient) +
+                 " along a direction, where the loss changes by " + number(one.slope),
+             "its backward");
     kept();
   }
 
-  void hold_rows(const StageOutcome& first) {
-    if (first.sent.gradients.empty()) return;
-    constexpr double kStep = 1e-5;
-    StageRows above = bench_.inputs(id_), below = above;
-    double expected = 0;
-    for (const auto& [id, gradient] : first.sent.gradients) {
-      const auto along = direction(gradient);
-      expected += gradient.mul(along).sum().item<double>();
-      above.rows[id] = above.rows[id].add(along, kStep);
-      below.rows[id] = below.rows[id].sub(along, kStep);
+  /// What does not train, with its values before anything ran.
+  void note_fixed() {
+    for (const models::Parameter* parameter : stage_->parameters())
+      if (!bench_.trains(parameter->name))
+        fixed_.push_back({parameter, parameter->value.detach().clone()});
+  }
+
+  void frozen() {
+    if (fixed_.empty()) return;
+    begin("frozen");
+    for (const auto& [parameter, before] : fixed_) {
+      if (parameter->value.requires_grad() || parameter->value.grad().defined())
+        breach(parameter->name + " does not train, and wants a gradient",
+               "what calls `requires_grad_`: of values as they came, only some train");
+      else if (!at::equal(before, parameter->value))
+        breach(parameter->name + " does not train, and has changed", "what writes to its values");
     }
-    const auto up = potential(above), down = potential(below);
-    hold(expected, up, down, kStep, "the rows that came");
+    kept();
   }
 
-  void hold_layer(LayerId layer, const StageOutcome& first) {
-    constexpr double kStep = 1e-6;
-    struct Moved {
-      at::Tensor value, before, along;
-    };
-    std::vector<Moved> moved;
-    double expected = 0;
-    const auto& plan = bench_.plan();
-    std::size_t next = 0;  // Of the gradients that the first round gave.
-    for (std::size_t g = 0; g < plan.groups.size(); ++g)
-      for (const ParameterUse& use : plan.groups[g].uses) {
-        // A tied parameter is one value: its direction counts at every use of this stage.
+  /// One step of the optimizer, as an executor takes it: a parameter that several layers of the
+  /// stage use gets the sum of their gradients, and moves once.
+  void update(StageProgram& stage, std::int64_t step) {
+    constexpr double kLearningRate = 1e-2;
+    const auto& groups = bench_.plan().groups;
+    for (std::size_t g = 0; g < groups.size(); ++g) {
+      HolderState* first = nullptr;
+      for (const ParameterUse& use : groups[g].uses) {
         if (use.stage != id_) continue;
-        const at::Tensor& gradient = first.groups[next++];
-        const bool is_of_layer = std::ranges::any_of(plan.groups[g].uses, [&](const auto& other) {
-          return other.stage == id_ && other.layer == layer;
-        });
-        if (!is_of_layer) continue;
-        std::int64_t begin = 0;
-        for (models::Parameter* parameter : stage_->state(GroupId{g}, use.layer).parameters()) {
-          const at::Tensor value = parameter->value.detach();
-          auto known = std::ranges::find_if(moved, [&](const Moved& other) {
-            return other.value.data_ptr() == value.data_ptr();
-          });
-          if (known == moved.end())
-            known = moved.insert(known, {value, value.clone(), direction(value)});
-          const at::Tensor& along = known->along;
-          expected +=
-              gradient.narrow(0, begin, value.numel()).mul(along.flatten()).sum().item<double>();
-          begin += value.numel();
-        }
+        HolderState& state = stage.state(GroupId{g}, use.layer);
+        if (first != nullptr) first->gradients().add_(state.gradients());
+        if (first == nullptr) first = &state;
       }
-    if (moved.empty()) return;
-    const auto move = [&](double step) {
-      const c10::NoGradGuard no_grad;
-      for (Moved& one : moved) one.value.copy_(one.before.add(one.along, step));
-    };
-    move(kStep);
-    const auto up = potential(bench_.inputs(id_));
-    move(-kStep);
-    const auto down = potential(bench_.inputs(id_));
-    move(0);
-    hold(expected, up, down, kStep, bench_.layer_name(layer));
+      if (first != nullptr) first->update(bench_.setup().adamw, step, kLearningRate, 1);
+    }
   }
 
-  StageBench& bench_;
+  void moved(const StageOutcome& first) {
+    if (first.groups.empty()) return;
+    begin("moved");
+    if (!round(*stage_, {})) return;
+    update(*stage_, 1);
+    const auto copy = bench_.copy(*state_);
+    const auto other = made(copy);
+    if (!other) return;
+    for (const std::int64_t step : {2, 3}) {
+      const auto there = round(*other, {}), here = round(*stage_, {});
+      if (!there || !here) return;
+      same(*there, *here,
+           "a round behind a step of the optimizer, on the state and on a copy of it,",
+           "what a layer keeps that follows from its parameters");
+      update(*stage_, step);
+      update(*other, step);
+    }
+    kept();
+  }
+
+  const StageBench& bench_;
   StageId id_;
   const ContractOptions& options_;
   StageVerdict& verdict_;
-  at::Generator generator_;
+  const StageRows inputs_;
+  std::optional<StateStore> state_;
   std::unique_ptr<StageProgram> stage_;
+  std::vector<std::pair<const models::Parameter*, at::Tensor>> fixed_;
   std::string promise_;
 };
+
+std::string mebibytes(Bytes bytes) { return std::to_string(bytes.count() >> 20) + " MiB"; }
+
+/// Why a stage cannot be tried; empty: it can.
+std::string reason_against(const StageBench& bench, StageId id, const ContractOptions& options) {
+  if (traffic_of(bench.plan(), bench.iteration(), id).parts.empty())
+    return "none of the samples has anything for it: take others, or made ones";
+  const Bytes needed = bench.memory_for(id);
+  if (options.memory == Bytes{} || needed <= options.memory) return {};
+  return "it needs about " + mebibytes(needed) + " in fp64, and " + mebibytes(options.memory) +
+         " are free: " +
+         (options.bench.is_by_layer ? "make it smaller for this check, with key=value"
+                                    : "try its layers alone, with --layers");
+}
 
 }  // namespace
 
 Result<std::vector<StageVerdict>> check_contract(const job::Job& job,
                                                  const ContractOptions& options) {
-  auto made = StageBench::create(job, options.samples);
-  if (!made.ok()) return std::move(made).error();
-  StageBench& bench = *made.value();
+  const auto made = StageBench::create(job, options.bench);
+  if (!made.ok()) return made.error();
+  const StageBench& bench = *made.value();
   std::vector<StageVerdict> verdicts;
+  bool is_known = options.module.empty();
   for (std::size_t s = 0; s < bench.plan().stages.size(); ++s) {
     const StageId id{s};
     if (!options.module.empty() && !bench.has_module(id, options.module)) continue;
+    is_known = true;
+    LoneLayer layer;
+    if (options.bench.is_by_layer) layer = bench.layer_of(id);
+    if (!layer.is_first) continue;
     StageVerdict& verdict = verdicts.emplace_back();
     verdict.stage = observe::stage_words(bench.plan(), bench.plan().at(id));
+    if (options.bench.is_by_layer) {
+      verdict.kind = layer.kind;
+      verdict.alike = layer.alike;
+    }
+    verdict.not_tried = reason_against(bench, id, options);
+    if (!verdict.not_tried.empty()) continue;
     const auto begin = std::chrono::steady_clock::now();
     Check(bench, id, options, verdict).run();
     verdict.seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   }
-  if (verdicts.empty())
+  if (!is_known)
     return Error{
         Errc::not_found, "the model has no module '" + options.module + "'", "--module", {}};
   return verdicts;

@@ -1,5 +1,5 @@
-// Whether stages keep what `StageProgram` promises: each module of a job's model, as a stage of its
-// own, on a few samples of the job's data, in fp64 on the CPU.
+// Whether stages keep what `StageProgram` promises: each module of a job's model, or one layer of
+// each kind, as a stage of its own, on a few samples, in fp64 on the CPU.
 //
 // Runs code of the user's on the caller's thread, which a layer that never returns keeps; who calls
 // gives it a thread of its own and says when it has waited long enough.
@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/contract/stage_bench.hpp"
 #include "runtime/job/job.hpp"
 #include "runtime/vocabulary/result.hpp"
 
@@ -23,33 +24,44 @@ struct Breach {
   std::string fix;      ///< Where to look.
 };
 
-/// One stage: the layers of a module, an encoder's with those of its projector.
+/// One stage: the layers of a module, an encoder's with those of its projector; or one layer.
 struct StageVerdict {
-  std::string stage;  ///< `vision 0-3, vision_projector 0`.
+  std::string stage;       ///< `vision 0-3, vision_projector`.
+  std::string kind;        ///< Of a layer that was tried alone, `llm.block`; else empty.
+  std::int32_t alike = 0;  ///< Layers of this kind in its module, for which it stands; else 0.
   std::vector<std::string> kept;
   std::vector<Breach> breaches;
+  std::string not_tried;  ///< Why not, with the way out; empty: it was tried.
   double seconds = 0;
+
+  bool keeps_all() const { return breaches.empty() && not_tried.empty(); }
 };
 
 struct ContractOptions {
-  std::string module = {};   ///< Of its stage alone; empty: of all.
-  std::int64_t samples = 4;  ///< At most; with every medium and text alone, where the data have it.
-  std::uint64_t seed = 1;    ///< Of the directions in which gradients are held.
-  double tolerance = 1e-5;   ///< Of gradients, relative, against central differences.
+  std::string module = {};  ///< Of its stage alone; empty: of all.
+  BenchOptions bench = {};
+  std::uint64_t seed = 1;   ///< Of the directions in which gradients are held.
+  double tolerance = 1e-6;  ///< Of a gradient's norm, against slopes.
+  /// What there is for one stage; 0: not looked at. A stage that needs more is not tried.
+  Bytes memory = {};
+  /// Told when a promise begins, and again while it goes on.
   std::function<void(const std::string& stage, const std::string& promise)> on_begin = {};
 };
 
 /// Holds every promise, one stage after the other, in the order of the plan's:
 /// - rows: those of the plan's messages, finite, and nothing thrown;
 /// - same bits: a second round, of the same stage and of one made anew, gives what the first gave;
-/// - gradients: of rows and of each layer's parameters, against central differences along random
-///   directions;
+/// - gradients: of rows and of each parameter, against slopes along random directions
+///   (`wrong_gradients`);
 /// - split backward: input gradients, then weight gradients, to the bit what a whole one gives;
 /// - order of parts: backwards from the last part on, up to the order of a sum (1e-9);
 /// - abandon: a round after one that was given up gives what the first gave;
-/// - memory: nothing is held after a round, and the next one takes none for good.
+/// - memory: nothing is held after a round, and the next one takes none for good;
+/// - frozen: what does not train has no gradient and the bits that it had, where there is such;
+/// - moved: after a step of the optimizer a stage on a copy of the state goes on to the bit as the
+///   one that was there, where anything trains.
 ///
-/// Errors: as `prepare` and `Dataset::open`; bad_data: no good sample; not_found: no such module.
+/// Errors: as `StageBench::create`; not_found: no such module.
 Result<std::vector<StageVerdict>> check_contract(const job::Job& job,
                                                  const ContractOptions& options);
 

@@ -8,36 +8,57 @@
 #include <utility>
 #include <variant>
 
+#include "engine/contract/made_samples.hpp"
 #include "engine/execution/stage_kinds.hpp"
 #include "engine/state/seeded_store.hpp"
+#include "scheduler/cost/layer_work.hpp"
 #include "scheduler/layout/place_by_hand.hpp"
+#include "scheduler/state/state_moves.hpp"
 
 namespace troupe::engine {
 
 namespace {
 
 constexpr std::int64_t kLookedAt = 100;
-constexpr std::uint64_t kInputSeed = 17;
+/// Values with their moments in two places, gradients of two stages and of two rounds; what a
+/// direction moves.
+constexpr std::int64_t kCopies = 2 * 3 + 2 + 2 + 3;
 
-/// The same model, one stage on one node per encoder and for the llm, a batch of two microbatches.
-job::Job one_stage_each(job::Job job, std::int64_t samples) {
-  std::vector<HandStage> stages;
-  for (const ModuleKind kind : {ModuleKind::encoder, ModuleKind::llm})
-    for (const ModuleConfig& module : job.modules)
-      if (module.kind == kind)
-        stages.push_back({static_cast<std::int32_t>(stages.size()), 0, {{module.name, {}}}});
+/// The job as checks want it: exact, on one thread's device, without files of weights.
+job::Job plain_job(job::Job job, std::int64_t samples) {
   job.cluster = {};
-  job.cluster.nodes = job.cluster.local_nodes = static_cast<std::int32_t>(stages.size());
   job.parallel = {};
   job.parallel.mode = job::LayoutMode::manual;
-  job.parallel.layout.pipelines = {std::move(stages)};
   job.scheduler = {};
   job.balancer = {};
   job.balancer.policy = "in-order";
   job.train.dtype = Dtype::fp64;
   job.train.global_batch_size = samples;
   job.train.microbatches = 2;
+  for (ModuleConfig& module : job.modules) module.init.clear();
   return job;
+}
+
+/// Each stage on a node of its own: one per encoder (with its projector) and for the llm, or one
+/// per layer.
+std::vector<HandStage> stages_of(const ModelGraph& model, bool by_layer) {
+  std::vector<HandStage> stages;
+  const auto add = [&](HandRun run) {
+    stages.push_back({static_cast<std::int32_t>(stages.size()), 0, {std::move(run)}});
+  };
+  for (const ModuleSpec& module : model.modules) {
+    const auto layers = static_cast<std::int32_t>(module.layers.size());
+    for (std::int32_t layer = 0; by_layer && layer < layers; ++layer)
+      add({module.name, LayerRange{layer, layer + 1}});
+    if (!by_layer && module.kind != ModuleKind::projector) add({module.name, {}});
+  }
+  return stages;
+}
+
+/// Rows of a message, or their gradient: of the message alone, whoever asks.
+at::Tensor drawn(const Message& message, std::uint64_t seed) {
+  auto generator = at::detail::createCPUGenerator(seed);
+  return at::randn({message.rows, message.width}, generator, at::kDouble);
 }
 
 /// What a sample has: encoders with media, one bit each.
@@ -49,19 +70,29 @@ std::uint64_t media_of(const SampleShape& shape) {
 
 }  // namespace
 
-Result<std::unique_ptr<StageBench>> StageBench::create(const job::Job& job, std::int64_t samples) {
-  auto setup = prepare(one_stage_each(job, samples));
+Result<std::unique_ptr<StageBench>> StageBench::create(const job::Job& job,
+                                                       const BenchOptions& options) {
+  auto setup = prepare(plain_job(job, options.samples));
   if (!setup.ok()) return std::move(setup).error();
   std::unique_ptr<StageBench> bench(new StageBench(std::move(setup).value()));
-  JobSetup& own = bench->setup_;
-  auto plan =
-      scheduler::place_by_hand(own.model, own.job.parallel.layout, {own.job.cluster.nodes, 1});
-  if (!plan.ok()) return std::move(plan).error();
-  bench->plan_ = std::move(plan).value();
-  if (auto taken = bench->take_samples(samples); !taken.ok()) return taken.error();
+  if (auto cut = bench->cut(options.is_by_layer); !cut.ok()) return cut.error();
+  if (!options.has_own_data) bench->samples_ = made_samples(bench->setup_.data, options.samples);
+  if (options.has_own_data)
+    if (auto taken = bench->take_samples(options.samples); !taken.ok()) return taken.error();
   if (auto planned = bench->plan_batch(); !planned.ok()) return planned.error();
-  bench->draw_inputs();
   return bench;
+}
+
+Status StageBench::cut(bool by_layer) {
+  auto& layout = setup_.job.parallel.layout;
+  layout.pipelines = {stages_of(setup_.model, by_layer)};
+  auto& cluster = setup_.job.cluster;
+  cluster.nodes = static_cast<std::int32_t>(layout.pipelines.front().size());
+  cluster.local_nodes = cluster.nodes;
+  auto plan = scheduler::place_by_hand(setup_.model, layout, {cluster.nodes, 1});
+  if (!plan.ok()) return std::move(plan).error();
+  plan_ = std::move(plan).value();
+  return Done{};
 }
 
 Status StageBench::take_samples(std::int64_t count) {
@@ -87,16 +118,16 @@ Status StageBench::take_samples(std::int64_t count) {
   });
   if (static_cast<std::int64_t>(good.size()) > count) good.resize(static_cast<std::size_t>(count));
   samples_ = std::move(good);
-  for (std::size_t i = 0; i < samples_.size(); ++i) {
+  for (std::size_t i = 0; i < samples_.size(); ++i)
     samples_[i].position = static_cast<std::int64_t>(i);
-    store_.put(samples_[i].position, std::make_shared<const data::DecodedSample>(samples_[i]));
-  }
   setup_.job.train.global_batch_size = static_cast<std::int64_t>(samples_.size());
   return Done{};
 }
 
 Status StageBench::plan_batch() {
   const auto count = static_cast<std::int64_t>(samples_.size());
+  for (const auto& sample : samples_)
+    store_.put(sample.position, std::make_shared<const data::DecodedSample>(sample));
   BatchPlanner planner(plan_, planner_options(setup_, count, 1));
   const auto modules = media_modules(setup_);
   std::vector<BatchReport> lengths;
@@ -121,35 +152,33 @@ Status StageBench::plan_batch() {
   return Done{};
 }
 
-void StageBench::draw_inputs() {
-  auto generator = at::detail::createCPUGenerator(kInputSeed);
-  const auto& iteration = planned_.iteration;
-  for (std::size_t s = 0; s < plan_.stages.size(); ++s) {
-    StageRows& own = inputs_.emplace_back();
-    for (std::size_t i = 0; i < iteration.messages.size(); ++i) {
-      const Message& message = iteration.messages[i];
-      const auto draw = [&] {
-        return at::randn({message.rows, message.width}, generator, at::kDouble);
-      };
-      if (message.destination.stage == StageId{s}) own.rows[iteration.id_of(i)] = draw();
-      if (message.source.stage == StageId{s} && message.has_backward)
-        own.gradients[iteration.id_of(i)] = draw();
-    }
+StageRows StageBench::draw_inputs(StageId id) const {
+  StageRows inputs;
+  const auto& messages = planned_.iteration.messages;
+  for (std::size_t i = 0; i < messages.size(); ++i) {
+    const MessageId message = planned_.iteration.id_of(i);
+    if (messages[i].destination.stage == id) inputs.rows[message] = drawn(messages[i], 2 * i);
+    if (messages[i].source.stage == id && messages[i].has_backward)
+      inputs.gradients[message] = drawn(messages[i], 2 * i + 1);
   }
+  return inputs;
 }
 
-Result<std::unique_ptr<StageProgram>> StageBench::make(StageId id) const {
-  auto store = seeded_store(setup_, plan_, plan_.at(id).devices.front());
-  if (!store.ok()) return std::move(store).error();
-  return make_stage({plan_, id, setup_.modules(), setup_.layers, store.value()});
+Result<StateStore> StageBench::state(StageId id) const {
+  return seeded_store(setup_, plan_, plan_.at(id).devices.front());
 }
 
-std::vector<LayerId> StageBench::trained_layers(StageId id) const {
-  std::set<LayerId> layers;
-  for (const ParameterGroup& group : plan_.groups)
-    for (const ParameterUse& use : group.uses)
-      if (use.stage == id) layers.insert(use.layer);
-  return {layers.begin(), layers.end()};
+Result<StateStore> StageBench::copy(const StateStore& state) const {
+  StateStore copied(state.device(), setup_.parameters, Dtype::fp64);
+  const auto want = scheduler::place_state(plan_, setup_.parameters, Dtype::fp64);
+  if (auto staged = copied.stage(want); !staged.ok()) return staged.error();
+  for (const ShardKey& key : state.keys()) copied.incoming(key).copy_(state.held(key));
+  copied.settle();
+  return copied;
+}
+
+Result<std::unique_ptr<StageProgram>> StageBench::make(StageId id, const StateStore& state) const {
+  return make_stage({plan_, id, setup_.modules(), setup_.layers, state});
 }
 
 bool StageBench::has_module(StageId id, const std::string& module) const {
@@ -158,8 +187,35 @@ bool StageBench::has_module(StageId id, const std::string& module) const {
   });
 }
 
-std::string StageBench::layer_name(LayerId layer) const {
-  return plan_.model.at(layer.module).layers[static_cast<std::size_t>(layer.layer)].name;
+LoneLayer StageBench::layer_of(StageId id) const {
+  const LayerRun& run = plan_.at(id).runs.front();
+  const auto index = static_cast<std::size_t>(run.layers.begin);
+  const auto works = scheduler::model_works(setup_.model, setup_.modules());
+  const auto& of_module = works[run.module.index()];
+  LoneLayer layer{plan_.model.at(run.module).layers[index].name, of_module[index].kind};
+  layer.alike =
+      static_cast<std::int32_t>(std::ranges::count(of_module, layer.kind, &LayerWork::kind));
+  layer.is_first = std::ranges::find(of_module, layer.kind, &LayerWork::kind) - of_module.begin() ==
+                   run.layers.begin;
+  return layer;
+}
+
+Bytes StageBench::memory_for(StageId id) const {
+  std::int64_t elements = 0;
+  for (const ParameterInfo& parameter : setup_.parameters)
+    if (std::ranges::any_of(parameter.uses, [&](const LayerId& use) {
+          return std::ranges::any_of(plan_.at(id).runs, [&](const LayerRun& run) {
+            return run.module == use.module && run.layers.begin <= use.layer &&
+                   use.layer < run.layers.end;
+          });
+        }))
+      elements += parameter.elements();
+  return Bytes{kCopies * elements * static_cast<std::int64_t>(sizeof(double))};
+}
+
+bool StageBench::trains(const std::string& parameter) const {
+  const auto known = std::ranges::find(setup_.parameters, parameter, &ParameterInfo::name);
+  return known != setup_.parameters.end() && known->trains;
 }
 
 }  // namespace troupe::engine

@@ -1,6 +1,6 @@
-// Where stages are tried by themselves: a model cut into one stage per module, a batch of a few
-// samples of the job's data, and rows and gradients drawn at random for what other stages would
-// hand on.
+// Where stages are tried by themselves: a model cut into one stage per module, or per layer, a
+// batch of a few samples, and rows and gradients drawn at random for what other stages would hand
+// on.
 
 #pragma once
 
@@ -11,46 +11,70 @@
 
 #include "engine/contract/stage_round.hpp"
 #include "engine/setup/job_setup.hpp"
+#include "engine/state/state_store.hpp"
 
 namespace troupe::engine {
 
+struct BenchOptions {
+  std::int64_t samples = 4;   ///< >= 2; of the job's data at most so many.
+  bool has_own_data = false;  ///< Samples of the job's data, not made ones.
+  bool is_by_layer = false;   ///< A stage for every layer, not for every module.
+};
+
+/// The layer of a stage, where every layer has one.
+struct LoneLayer {
+  std::string name, kind;  ///< Kinds as layers' costs have them: `llm.block`.
+  std::int32_t alike = 1;  ///< Layers of this kind in its module.
+  bool is_first = true;    ///< Of its kind in its module.
+};
+
 class StageBench {
  public:
-  /// Of the job counts its model and its data. `samples`: >= 2, at most so many are taken, the
-  /// shortest good ones of the first hundred that have each medium, and text alone.
-  /// Errors: as `prepare` and `Dataset::open`; bad_data: fewer than two good samples.
-  static Result<std::unique_ptr<StageBench>> create(const job::Job& job, std::int64_t samples);
+  /// Of the job counts its model; its data where they are asked for: the shortest good samples of
+  /// the first hundred that have each medium, and text alone.
+  /// Errors: as `prepare`; of the job's data as `Dataset::open`, and bad_data: fewer than two good
+  /// samples.
+  static Result<std::unique_ptr<StageBench>> create(const job::Job& job,
+                                                    const BenchOptions& options);
 
   const ParallelPlan& plan() const { return plan_; }
+  const JobSetup& setup() const { return setup_; }
+  const IterationPlan& iteration() const { return planned_.iteration; }
 
-  /// A stage on parameters of its own, as the seed has them. Errors: as `make_stage`.
-  Result<std::unique_ptr<StageProgram>> make(StageId id) const;
+  /// What a stage's device keeps, from the seed. The bench outlives it. Errors: as `seeded_store`.
+  Result<StateStore> state(StageId id) const;
+  /// The same values and moments in another place. Errors: as `StateStore::stage`.
+  Result<StateStore> copy(const StateStore& state) const;
+  /// A stage on a state, whose memory it shares. Errors: as `make_stage`.
+  Result<std::unique_ptr<StageProgram>> make(StageId id, const StateStore& state) const;
 
-  /// What comes to a stage: the same at every call.
-  const StageRows& inputs(StageId id) const { return inputs_[id.index()]; }
+  /// What comes to a stage: the same at every call. Cost: draws it.
+  StageRows draw_inputs(StageId id) const;
 
   Result<StageOutcome> round(StageProgram& stage, StageId id, const RoundOptions& options,
                              const StageRows& inputs) const {
     return run_round(stage, plan_, planned_.iteration, store_, id, inputs, options);
   }
 
-  /// Layers of the stage that have parameters which train.
-  std::vector<LayerId> trained_layers(StageId id) const;
   bool has_module(StageId id, const std::string& module) const;
-  std::string layer_name(LayerId layer) const;
+  /// REQUIRES: a stage for every layer.
+  LoneLayer layer_of(StageId id) const;
+  /// Memory that trying a stage takes, about: copies of its state, gradients of several rounds.
+  Bytes memory_for(StageId id) const;
+  /// Whether the parameter of this name is to be trained.
+  bool trains(const std::string& parameter) const;
 
  private:
   explicit StageBench(JobSetup setup) : setup_(std::move(setup)) {}
+  Status cut(bool by_layer);
   Status take_samples(std::int64_t count);
   Status plan_batch();
-  void draw_inputs();
 
   JobSetup setup_;
   ParallelPlan plan_;
   std::vector<data::DecodedSample> samples_;
   SampleStore store_;
   PlannedBatch planned_;
-  std::vector<StageRows> inputs_;  ///< Per stage.
 };
 
 }  // namespace troupe::engine

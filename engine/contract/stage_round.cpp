@@ -27,7 +27,7 @@ class Round {
         inputs_(inputs),
         options_(options),
         traffic_(traffic_of(plan, iteration, id)),
-        is_split_(options.is_split && trains(plan, id)) {}
+        trains_(trains(plan, id)) {}
 
   Result<StageOutcome> run(const SampleStore& samples) {
     if (auto begun = call("begin", {}, [&] { return stage_.begin(iteration_, samples); });
@@ -82,10 +82,12 @@ class Round {
       if (iteration_.at(id).has_backward)
         stage_.accept_gradient(id, inputs_.gradients.at(id).clone());
     const auto done =
-        is_split_ ? call("backward_input", part, [&] { return stage_.backward_input(part); })
-                  : call("backward", part, [&] { return stage_.backward(part); });
+        options_.is_split
+            ? call("backward_input", part, [&] { return stage_.backward_input(part); })
+            : call("backward", part, [&] { return stage_.backward(part); });
     if (!done.ok()) return done;
-    if (is_split_) owed_.push_back(part);
+    // A stage that does not train is asked for input gradients alone.
+    if (options_.is_split && trains_) owed_.push_back(part);
     for (const MessageId id : traffic_.incoming[part]) {
       if (!iteration_.at(id).has_backward) continue;
       auto gradient = call("gradient_for", part, [&] { return stage_.gradient_for(id); });
@@ -147,7 +149,7 @@ class Round {
   const StageRows& inputs_;
   RoundOptions options_;
   StageTraffic traffic_;
-  const bool is_split_;
+  const bool trains_;
   std::vector<PartKey> owed_;
   StageOutcome outcome_;
 };

@@ -91,6 +91,7 @@ def check_all(commands):
                         all(word in answer.stdout for word in ("troupe ", "compiler", "LibTorch", "CAF", "UCX")))
     check_help(commands)
     check_full_disk(commands)
+    check_layers(commands)
 
     answer = commands.run("validate", "job.toml", "train.steps=3", "--set", "job.seed=7", "train.global_batch_size=4")
     commands.expect("a good job has no problems", answer, answer.stdout.startswith("job.toml: no problems\n") and not answer.stderr)
@@ -757,6 +758,20 @@ def check_terminal(commands):
     manifest.write_text(json.dumps(made))
     expect_shown("checkpoint show writes out what was saved", commands.run("checkpoint", "show", "acting-saved"), 3)
     expect_shown("checkpoint list does so too", commands.run("checkpoint", "list", "acting-saved"), 1)
+
+
+def check_layers(commands):
+    """Layers are held against what stages promise; without --data the job's data need not be there."""
+    (commands.folder / "elsewhere.toml").write_text(JOB.replace("samples.json", "nowhere.json"))
+    answer = commands.run("check", "elsewhere.toml", "--layers", "--json")
+    stages = json.loads(answer.stdout or '{"stages": []}')["stages"]
+    commands.expect("check without data", answer,
+                    [(stage["kind"], stage["alike"]) for stage in stages] == [("llm.embed", 1), ("llm.block", 4), ("llm.head", 1)]
+                    and all("moved" in stage["kept"] and not stage["breaches"] and not stage["not_tried"] for stage in stages))
+    refused = commands.run("check", "elsewhere.toml", "--data")
+    commands.expect_refusal("check on data that are not there", refused, "nowhere.json")
+    answer = commands.run("check", "job.toml", "--data", "--samples", "2")
+    commands.expect("check on the job's data", answer, "All promises are kept." in answer.stdout and "llm 0-5" in answer.stdout)
 
 
 def main(binary):

@@ -1,0 +1,87 @@
+// A projector that does wrong what a word of its configuration says.
+
+#pragma once
+
+#include "tests/torch_catch.hpp"
+
+#include <ATen/ops/where.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/activations.hpp"
+#include "kernels/linear.hpp"
+#include "models/family/block_work.hpp"
+#include "models/family/registry.hpp"
+#include "models/parameter_layer.hpp"
+
+namespace troupe::engine {
+
+struct FaultyConfig {
+  std::string fault = "none";
+  friend bool operator==(const FaultyConfig&, const FaultyConfig&) = default;
+};
+
+inline const std::vector<std::string> kFaults{"none",   "chooses", "steep",
+                                              "writes", "asks",    "copies"};
+
+/// gelu(x W^T + b), with a constant beside it.
+class FaultyLayer final : public models::ParameterLayer {
+ public:
+  FaultyLayer(std::string fault, std::vector<models::Parameter> parameters)
+      : ParameterLayer(std::move(parameters)), fault_(std::move(fault)) {}
+
+  at::Tensor forward(const at::Tensor& rows, const models::PackedBatch&) override {
+    auto& p = *this;  // weight, bias, constant
+    if (fault_ == "writes") *p[2].data_ptr<double>() += 1;
+    if (fault_ == "asks") p[2].requires_grad_(true);
+    const at::Tensor weight = fault_ == "copies" ? copied(p[0]) : p[0];
+    const at::Tensor out = kernels::gelu(kernels::linear(rows, weight, p[1]));
+    // Right, and it jumps: a choice by the values, as experts are chosen.
+    if (fault_ == "chooses") return out.mul(at::where(out.mul(200).sin().gt(0), 1.0, 0.5).detach());
+    // One part in two thousand of its slope is missing.
+    if (fault_ == "steep") return out.mul(0.9995).add(out.detach().mul(0.0005));
+    return out;
+  }
+
+ private:
+  /// The value as it was first, with the parameter's gradient.
+  at::Tensor copied(const at::Tensor& weight) {
+    if (!copy_.defined()) copy_ = weight.detach().clone();
+    return weight.sub(weight.detach()).add(copy_);
+  }
+
+  const std::string fault_;
+  at::Tensor copy_;
+};
+
+/// Adds the family `faulty`, once.
+inline void register_faulty_family() {
+  if (models::find_family("faulty") != nullptr) return;
+  models::Family family{"faulty", ModuleKind::projector, FaultyConfig{}};
+  family.fields = models::fields_of<FaultyConfig>(
+      +[](models::ConfigFields& v, FaultyConfig& x) { v.word("fault", x.fault, kFaults); });
+  family.sizes =
+      models::asked<FaultyConfig>(+[](const FaultyConfig&) { return models::ModuleSizes{}; });
+  family.describe = [](const ModuleConfig& module, const models::Widths& widths) {
+    models::LayerDescription layer{module.name + ".faulty", {}};
+    layer.parameters = {{module.name + ".weight", {widths.output, widths.input}},
+                        {module.name + ".bias", {widths.output}, models::Initial::zeros},
+                        {module.name + ".constant", {4, 4}, models::Initial::sinusoid}};
+    return models::ModuleDescription{{std::move(layer)}, widths.output, widths.output};
+  };
+  family.works = [](const ModuleConfig& module, const models::Widths& widths) {
+    const auto weights = static_cast<double>(widths.input * widths.output);
+    return std::vector{models::dense_work(module.name + ".faulty", weights, widths.output,
+                                          static_cast<double>(widths.input))};
+  };
+  family.make = [](const ModuleConfig& module, int, std::vector<models::Parameter> parameters) {
+    return std::make_unique<FaultyLayer>(module.config.as<FaultyConfig>().fault,
+                                         std::move(parameters));
+  };
+  REQUIRE(models::register_family(std::move(family)).ok());
+}
+
+}  // namespace troupe::engine
