@@ -98,13 +98,6 @@ int show(const std::vector<engine::StageVerdict>& verdicts, bool json) {
   return all_kept ? kDone : kFailed;
 }
 
-/// What may be taken without driving others out.
-Bytes free_memory() {
-  const MemoryFacts facts = probe_memory();
-  if (!facts.group_limit) return facts.available;
-  return std::min(facts.available, *facts.group_limit - facts.group_used);
-}
-
 /// A call that never returns keeps its thread, and with it the process: what was found is told, and
 /// the process ends at once.
 [[noreturn]] void give_up(const Under& under, double timeout_s) {
@@ -124,7 +117,7 @@ int check(const Options& options) {
   const EndOnStalledRead reads(job.data.read_timeout_s);
   const auto under = std::make_shared<Under>();
   auto contract = options.contract;
-  contract.memory = free_memory();
+  contract.memory = probe_memory().left();
   contract.on_begin = [under](const std::string& stage, const std::string& promise) {
     const std::lock_guard lock(under->mutex);
     under->stage = stage;

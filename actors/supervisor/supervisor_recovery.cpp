@@ -13,6 +13,7 @@
 #include "actors/supervisor/supervisor_regrouping.hpp"
 #include "actors/supervisor/supervisor_save.hpp"
 #include "actors/supervisor/supervisor_steps.hpp"
+#include "scheduler/recovery/next_layout.hpp"
 
 namespace troupe::actors {
 
@@ -32,8 +33,7 @@ bool may_recover(const SupervisorState& state) {
 StatePlacement placed_without(const SupervisorState& state, NodeId lost) {
   const bool is_there = state.change.is_settling && state.change.arriving.empty();
   StatePlacement left = is_there ? state.change.want : state.placed;
-  for (Shard& shard : left)
-    std::erase_if(shard.holders, [lost](const DeviceSlot& device) { return device.node == lost; });
+  scheduler::drop_holders(left, lost);
   return left;
 }
 

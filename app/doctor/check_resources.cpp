@@ -79,8 +79,7 @@ std::vector<Finding> check_limits(const LimitFacts& facts) {
 
 Finding check_memory(const MemoryFacts& facts) {
   const Bytes limit = facts.group_limit.value_or(facts.total);
-  const Bytes left =
-      facts.group_limit ? std::min(limit - facts.group_used, facts.available) : facts.available;
+  const Bytes left = facts.left();
   const std::string found =
       size_words(std::max(left, Bytes{})) + " of " + size_words(limit) + " free";
   if (left < kMemoryMin)

@@ -3,6 +3,7 @@
 
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
@@ -126,6 +127,11 @@ struct MemoryFacts {
   Bytes total, available;
   std::optional<Bytes> group_limit;  ///< Of the control group, where it is below `total`.
   Bytes group_used;
+
+  /// What may be taken without driving others out; below 0 where they have taken too much.
+  Bytes left() const {
+    return group_limit ? std::min(*group_limit - group_used, available) : available;
+  }
 };
 
 struct CoreFacts {

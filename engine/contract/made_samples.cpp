@@ -41,20 +41,6 @@ data::AudioWindow window(const AudioInput& input, std::int32_t rows, std::int32_
   return made;
 }
 
-/// Length of the llm's sequence: each placeholder becomes the rows of its item.
-TokenCount llm_tokens(const data::DecodedSample& sample, const data::DataOptions& options) {
-  TokenCount tokens = static_cast<TokenCount>(sample.text.tokens.size()) -
-                      sample.text.image_markers - sample.text.audio_markers;
-  for (std::size_t e = 0; e < sample.images.size(); ++e)
-    for (const auto& image : sample.images[e])
-      tokens += data::image_shape(image.grid_height, image.grid_width, options.vision[e].input, 0)
-                    .output_rows;
-  for (std::size_t e = 0; e < sample.audio.size(); ++e)
-    for (const auto& one : sample.audio[e])
-      tokens += data::audio_shape(one.frames, options.audio[e].input, one.marker).output_rows;
-  return tokens;
-}
-
 data::DecodedSample made_sample(const data::DataOptions& options, std::int64_t position) {
   data::DecodedSample sample;
   sample.id = "made-" + std::to_string(position);
@@ -79,7 +65,7 @@ data::DecodedSample made_sample(const data::DataOptions& options, std::int64_t p
   sample.text = data::encode_text(std::array{data::Turn{data::Role::user, question + "?"},
                                              data::Turn{data::Role::assistant, answer}});
   sample.trained_tokens = sample.text.trained_tokens();
-  sample.llm_tokens = llm_tokens(sample, options);
+  sample.llm_tokens = data::llm_length(sample, options);
   return sample;
 }
 

@@ -89,4 +89,12 @@ std::vector<SamplePiece> cut_into_pieces(const ParallelPlan& plan,
   return pieces;
 }
 
+bool names_pieces(const MicrobatchList& list, std::size_t samples) {
+  for (const Microbatch& microbatch : list)
+    for (const Part& part : microbatch.parts)
+      for (const auto unit : part.samples)
+        if (static_cast<std::size_t>(unit) >= samples) return true;
+  return false;
+}
+
 }  // namespace troupe::engine

@@ -29,4 +29,7 @@ std::vector<SamplePiece> cut_into_pieces(const ParallelPlan& plan,
                                          std::span<const SampleShape> samples,
                                          std::span<const PhaseWork> phases, std::int64_t rounds);
 
+/// Whether some part has a piece of a sample. `samples`: of the iteration, all of them.
+bool names_pieces(const MicrobatchList& list, std::size_t samples);
+
 }  // namespace troupe::engine

@@ -21,15 +21,6 @@ std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
 
 constexpr std::size_t kTimelineActionsMax = 50'000;  // Nobody looks at more of one step.
 
-bool names_pieces(std::span<const MicrobatchList> microbatches, std::size_t samples) {
-  for (const MicrobatchList& list : microbatches)
-    for (const Microbatch& microbatch : list)
-      for (const Part& part : microbatch.parts)
-        for (const auto unit : part.samples)
-          if (at(unit) >= samples) return true;
-  return false;
-}
-
 bool encoder_side_trains(const ModelGraph& model) {
   return std::any_of(model.modules.begin(), model.modules.end(), [](const ModuleSpec& module) {
     return module.kind != ModuleKind::llm && !module.freeze;
@@ -122,7 +113,10 @@ Result<IterationPlan> Microbatching::order(const DealtBatch& batch, const Work& 
   input.step = batch.step;
   input.epoch_number = batch.epoch_number;
   input.samples = batch.samples;
-  if (names_pieces(microbatches, batch.samples.size())) input.pieces = work.pieces;
+  if (std::any_of(microbatches.begin(), microbatches.end(), [&](const MicrobatchList& list) {
+        return names_pieces(list, batch.samples.size());
+      }))
+    input.pieces = work.pieces;
   input.microbatches = std::move(microbatches);
   input.schedule = options_.schedule;
   input.max_in_flight = in_flight_bounds();

@@ -214,15 +214,19 @@ std::vector<MicrobatchList> Microbatching::deal_cuts(const Work& work,
     std::vector<MicrobatchList> drawn;
     for (const ReplicaId replica : replicas) drawn.push_back(microbatches[replica.index()]);
     const PhaseWork& phase = work.phases[g];
-    auto spread = spread_phase(plan_, ModuleGroupId{g}, cuts, whole_samples(phase), splits_parts_);
+    const auto spread_out = [&](bool in_pieces) {
+      return spread_phase(plan_, ModuleGroupId{g}, cuts, phase, splits_parts_, in_pieces);
+    };
+    auto spread = spread_out(false);
+    double load = largest_load(spread, phase);
     // Pieces are more messages, and are decoded with the rest of their sample.
-    if (!phase.cut.empty() && largest_load(spread, phase) > kEvenEnough * even_load(phase)) {
-      auto in_pieces = spread_phase(plan_, ModuleGroupId{g}, cuts, phase, splits_parts_);
-      if (largest_load(in_pieces, phase) < largest_load(spread, phase))
-        spread = std::move(in_pieces);
+    if (!phase.cut.empty() && load > kEvenEnough * even_load(phase)) {
+      auto in_pieces = spread_out(true);
+      const double of_pieces = largest_load(in_pieces, phase);
+      if (of_pieces < load) load = of_pieces, spread = std::move(in_pieces);
     }
     // Post-balancing never makes it worse.
-    if (largest_load(spread, phase) > largest_load(drawn, phase)) continue;
+    if (load > largest_load(drawn, phase)) continue;
     for (std::size_t r = 0; r < replicas.size(); ++r)
       microbatches[replicas[r].index()] = std::move(spread[r]);
   }

@@ -44,10 +44,11 @@ std::vector<double> speeds_of(const PhaseWork& work) {
 class Spreader {
  public:
   Spreader(const ParallelPlan& plan, ModuleGroupId group, std::span<const LlmCut> cuts,
-           const PhaseWork& work, bool splits_parts)
+           const PhaseWork& work, bool splits_parts, bool in_pieces)
       : cuts_(cuts),
         work_(work),
         splits_parts_(splits_parts),
+        in_pieces_(in_pieces),
         loads_(speeds_of(work)),
         lists_(work.shares.size()),
         slices_((cuts.size() + lists_.size() - 1) / lists_.size()) {
@@ -87,7 +88,7 @@ class Spreader {
         for (const auto sample : part.samples) {
           const std::size_t microbatch = llm_microbatch_[at(sample)];
           const auto cut = work_.cut.find(sample);
-          if (cut == work_.cut.end()) {
+          if (!in_pieces_ || cut == work_.cut.end()) {
             found.push_back({sample, c, microbatch, work_.work_of(at(sample))});
             continue;
           }
@@ -173,7 +174,7 @@ class Spreader {
 
   std::span<const LlmCut> cuts_;
   const PhaseWork& work_;
-  const bool splits_parts_;
+  const bool splits_parts_, in_pieces_;
   balancer::FirstToFinish<double> loads_;  ///< Work of all rounds so far.
   std::vector<MicrobatchList> lists_;
   std::size_t slices_;                       ///< Microbatches that a share of a round becomes.
@@ -224,9 +225,9 @@ std::vector<ReplicaId> replicas_of(const ParallelPlan& plan, ModuleGroupId group
 
 std::vector<MicrobatchList> spread_phase(const ParallelPlan& plan, ModuleGroupId group,
                                          std::span<const LlmCut> cuts, const PhaseWork& work,
-                                         bool splits_parts) {
+                                         bool splits_parts, bool in_pieces) {
   if (cuts.empty()) return std::vector<MicrobatchList>(replicas_of(plan, group).size());
-  return Spreader(plan, group, cuts, work, splits_parts).run();
+  return Spreader(plan, group, cuts, work, splits_parts, in_pieces).run();
 }
 
 double largest_load(std::span<const MicrobatchList> lists, const PhaseWork& work) {
@@ -241,11 +242,6 @@ double even_load(const PhaseWork& work) {
   for (const double sample : work.samples) total += sample;
   for (const double share : work.shares) speeds += 1 / share;
   return total / speeds;
-}
-
-PhaseWork whole_samples(PhaseWork work) {
-  work.cut.clear();
-  return work;
 }
 
 FarRows far_rows(const ParallelPlan& plan, ModuleGroupId group,

@@ -54,11 +54,11 @@ std::vector<ReplicaId> replicas_of(const ParallelPlan& plan, ModuleGroupId group
 /// `work`. Rounds stay as they were cut: the k-th encoder microbatches of all llm replicas together
 /// are spread, the largest sample first, each to the replica that would then have the least of this
 /// and all rounds before (post-balancing's algorithm 1, OrchMLLM section 5.1, with replicas of
-/// different speed), samples that are cut (`PhaseWork::cut`) piece by piece. Where the llm's node
-/// has replicas of the group samples stay there instead (near_replicas.hpp), as long as the last
-/// replica ends at most 1 % later for it. Where the group has fewer replicas than the llm, a
-/// replica's share of a round is as many microbatches as one of them feeds llm replicas, samples of
-/// the same llm replica side by side.
+/// different speed), samples that are cut (`PhaseWork::cut`) piece by piece, unless they are not to
+/// go `in_pieces`. Where the llm's node has replicas of the group samples stay there instead
+/// (near_replicas.hpp), as long as the last replica ends at most 1 % later for it. Where the group
+/// has fewer replicas than the llm, a replica's share of a round is as many microbatches as one of
+/// them feeds llm replicas, samples of the same llm replica side by side.
 ///
 /// With `splits_parts` a microbatch has one part per llm microbatch that it feeds, the one needed
 /// first in front; else one. Samples without work are kept out of the way: they go with the first
@@ -71,7 +71,7 @@ std::vector<ReplicaId> replicas_of(const ParallelPlan& plan, ModuleGroupId group
 /// REQUIRES: a work for every unit of the cuts, a share for every replica.
 std::vector<MicrobatchList> spread_phase(const ParallelPlan& plan, ModuleGroupId group,
                                          std::span<const LlmCut> cuts, const PhaseWork& work,
-                                         bool splits_parts);
+                                         bool splits_parts, bool in_pieces = true);
 
 /// Largest over mean load of the replicas of a phase; a replica's load is the time of its busiest
 /// stage, and the mean what all would take that shared the work out evenly. All >= 1 but for
@@ -107,8 +107,5 @@ double largest_load(std::span<const MicrobatchList> lists, const PhaseWork& work
 
 /// What each would have that all shared the work of whole samples out evenly.
 double even_load(const PhaseWork& work);
-
-/// The same work, no sample of which goes in pieces.
-PhaseWork whole_samples(PhaseWork work);
 
 }  // namespace troupe::engine

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <sstream>
 
+#include "engine/iteration/item_ranges.hpp"
 #include "engine/layout/choose_layout.hpp"
 #include "engine/reference/plan_replica.hpp"
 #include "engine/reference/reference.hpp"
@@ -251,16 +252,6 @@ class Layouts {
   std::map<std::int64_t, EpochNumber> begins_;  ///< By step; the first one begins at the first.
 };
 
-/// Whether some llm part has a piece of a sample.
-bool llm_has_pieces(const ParallelPlan& plan, const IterationPlan& iteration) {
-  for (std::size_t r = 0; r < std::min(plan.replicas.size(), iteration.microbatches.size()); ++r)
-    for (const Microbatch& microbatch : iteration.microbatches[r])
-      for (const Part& part : microbatch.parts)
-        for (const auto unit : part.samples)
-          if (plan.is_llm(ReplicaId{r}) && unit >= std::ssize(iteration.samples)) return true;
-  return false;
-}
-
 /// Puts a recorded cut in place of the planned one: samples in its order, its microbatches.
 Result<IterationPlan> apply_recorded(const Recorded& recorded, const ParallelPlan& plan,
                                      IterationPlan iteration) {
@@ -286,11 +277,13 @@ Result<IterationPlan> apply_recorded(const Recorded& recorded, const ParallelPla
   iteration.microbatches = found->second.microbatches;
   iteration.pieces = found->second.pieces;
   const std::string step = "recorded step " + std::to_string(iteration.step);
-  if (llm_has_pieces(plan, iteration))
-    return Error{Errc::bad_data,
-                 "the llm trains a piece of a sample in the " + step,
-                 {},
-                 "iterations.jsonl is damaged: record the run again"};
+  for (std::size_t r = 0; r < std::min(plan.replicas.size(), iteration.microbatches.size()); ++r)
+    if (plan.is_llm(ReplicaId{r}) &&
+        names_pieces(iteration.microbatches[r], iteration.samples.size()))
+      return Error{Errc::bad_data,
+                   "the llm trains a piece of a sample in the " + step,
+                   {},
+                   "iterations.jsonl is damaged: record the run again"};
   for (const SamplePiece& piece : iteration.pieces)
     if (!is_sound(piece, iteration.samples))
       return Error{

@@ -34,9 +34,9 @@ std::string text_of(const RowMove& move) {
 /// Walks samples through layers and notes where they change stages.
 class Walk {
  public:
-  Walk(const ParallelPlan& plan, const IterationPlan& iteration)
+  Walk(const ParallelPlan& plan, const IterationPlan& iteration, const SampleUnits& units)
       : plan_(plan),
-        units_(iteration.samples, iteration.pieces),
+        units_(units),
         places_(sample_places(plan, iteration.microbatches, units_.size())),
         stage_of_(plan.replicas.size()) {
     for (auto& modules : stage_of_)
@@ -95,7 +95,7 @@ class Walk {
   }
 
   const ParallelPlan& plan_;
-  const SampleUnits units_;
+  const SampleUnits& units_;
   const std::vector<std::vector<SamplePlace>> places_;       // [group][unit].
   std::vector<std::vector<std::vector<StageId>>> stage_of_;  // [replica][module][layer].
   std::vector<RowMove> moves_;
@@ -112,7 +112,7 @@ class MessageCheck {
       if (!exists(iteration_.messages[m]))
         report(FaultKind::unknown, m, "an end or a sample that does not exist");
     if (!faults_.empty()) return std::move(faults_);
-    expected_ = Walk(plan_, iteration_).moves();
+    expected_ = Walk(plan_, iteration_, units_).moves();
     std::sort(expected_.begin(), expected_.end(),
               [](const RowMove& a, const RowMove& b) { return a.identity() < b.identity(); });
     carried_.resize(expected_.size());

@@ -137,6 +137,11 @@ Result<NextLayout> next_layout(const ChangingJob& job, const std::set<NodeId>& n
   }
 }
 
+void drop_holders(StatePlacement& placement, NodeId lost) {
+  for (Shard& shard : placement)
+    std::erase_if(shard.holders, [lost](const DeviceSlot& device) { return device.node == lost; });
+}
+
 double copy_ms(const StateMoves& moves, Dtype dtype, double network_bytes_per_ms) {
   StateMoves between;
   for (const StateMove& move : moves.moves)

@@ -64,6 +64,9 @@ struct NextLayout {
 /// Errors: infeasible: no layout works on these nodes or none fits; as `plan_state_moves`.
 Result<NextLayout> next_layout(const ChangingJob& job, const std::set<NodeId>& nodes);
 
+/// Nothing lies on this node any more.
+void drop_holders(StatePlacement& placement, NodeId lost);
+
 /// For how long all would wait for state to move: what the busiest device sends or receives between
 /// nodes. REQUIRES: network_bytes_per_ms > 0.
 double copy_ms(const StateMoves& moves, Dtype dtype, double network_bytes_per_ms);

@@ -40,10 +40,7 @@ void ReplayedLayout::end() {
 }
 
 void ReplayedLayout::forget(NodeId lost) {
-  for (StatePlacement* placement : {&placed_, &want_})
-    for (Shard& shard : *placement)
-      std::erase_if(shard.holders,
-                    [lost](const DeviceSlot& device) { return device.node == lost; });
+  for (StatePlacement* placement : {&placed_, &want_}) drop_holders(*placement, lost);
 }
 
 bool ReplayedLayout::is_orphaned() const {

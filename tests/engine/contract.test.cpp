@@ -5,26 +5,11 @@
 #include <catch2/generators/catch_generators.hpp>
 
 #include "engine/contract/made_samples.hpp"
-#include "models/whisper/family.hpp"
+#include "tests/engine/audio_job.hpp"
 #include "tests/engine/faulty_family.hpp"
-#include "tests/engine/tiny_job.hpp"
 
 namespace troupe::engine {
 namespace {
-
-/// The tiny job with an audio encoder beside the vision encoder. It has no data.
-job::Job two_encoders() {
-  job::Job job = tiny_job();
-  ModuleConfig audio{"audio", ModuleKind::encoder, "whisper", "audio_projector", false, {}, 0.02,
-                     {}};
-  audio.config = models::AudioConfig{
-      .encoder_layers = 1, .d_model = 16, .encoder_attention_heads = 2, .encoder_ffn_dim = 24};
-  ModuleConfig projector{
-      "audio_projector", ModuleKind::projector, "mlp", "llm", false, {}, 0.02, {}};
-  projector.config = models::ProjectorConfig{};
-  job.modules.insert(job.modules.begin(), {audio, projector});
-  return job;
-}
 
 ContractOptions by_layer() {
   ContractOptions options;
@@ -74,7 +59,7 @@ std::string broken_by(const std::string& fault) {
 TEST_CASE("built-in families keep what stages promise, whole and layer by layer", "[engine]") {
   ContractOptions options;
   options.bench.is_by_layer = GENERATE(false, true);
-  job::Job job = two_encoders();
+  job::Job job = tiny_job_with_audio();
   auto& llm = job.modules.back();
   auto config = llm.config.as<models::LlmConfig>();
   config.tie_word_embeddings = options.bench.is_by_layer;
@@ -86,7 +71,7 @@ TEST_CASE("built-in families keep what stages promise, whole and layer by layer"
 }
 
 TEST_CASE("frozen modules keep what stages promise", "[engine]") {
-  job::Job job = two_encoders();
+  job::Job job = tiny_job_with_audio();
   for (ModuleConfig& module : job.modules) module.freeze = module.kind != ModuleKind::projector;
   const auto verdicts = check(job, by_layer());
   expect_kept(verdicts);
@@ -126,7 +111,7 @@ TEST_CASE("a stage that does not fit is named and not tried", "[engine]") {
 }
 
 TEST_CASE("samples are made with every medium and without", "[engine]") {
-  const JobSetup setup = prepare(two_encoders()).value();
+  const JobSetup setup = prepare(tiny_job_with_audio()).value();
   const auto samples = made_samples(setup.data, 5);
   REQUIRE(samples.size() == 5);
   std::vector<std::size_t> pictures, windows;

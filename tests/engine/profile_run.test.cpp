@@ -4,9 +4,8 @@
 #include "models/llama/family.hpp"
 #include "models/mlp/family.hpp"
 #include "models/qwen2_vl/family.hpp"
-#include "models/whisper/family.hpp"
 #include "scheduler/cost/cost_model.hpp"
-#include "tests/engine/tiny_job.hpp"
+#include "tests/engine/audio_job.hpp"
 #include "tests/runtime/data/temp_folder.hpp"
 #include "tests/torch_catch.hpp"
 
@@ -188,15 +187,7 @@ TEST_CASE("a profile is measured once and found again", "[engine]") {
 
 /// The tiny job with an audio encoder, so that there is a module of every family.
 job::Job job_of_all_families() {
-  auto job = tiny_job();
-  ModuleConfig audio{"audio", ModuleKind::encoder, "whisper", "audio_projector", false, {}, 0.02,
-                     {}};
-  audio.config = models::AudioConfig{
-      .encoder_layers = 1, .d_model = 16, .encoder_attention_heads = 2, .encoder_ffn_dim = 24};
-  ModuleConfig projector{
-      "audio_projector", ModuleKind::projector, "mlp", "llm", false, {}, 0.02, {}};
-  projector.config = models::ProjectorConfig{};
-  job.modules.insert(job.modules.begin(), {audio, projector});
+  auto job = tiny_job_with_audio();
   job.parallel = {};
   return job;
 }

@@ -38,14 +38,16 @@ struct LostNode {
   }();
   StatePlacement left = [this] {
     auto placed = place_state(plan, parameters, Dtype::fp32);
-    for (Shard& shard : placed)
-      std::erase_if(shard.holders, [](const DeviceSlot& slot) { return slot.node == NodeId{1}; });
+    drop_holders(placed, NodeId{1});
     return placed;
   }();
   const std::set<NodeId> nodes{NodeId{0}, NodeId{2}, NodeId{3}, NodeId{4}};
 
-  Result<NextLayout> next(std::function<Status(const std::map<DeviceSlot, Bytes>&)> room) const {
+  Result<NextLayout> next(std::function<Status(const std::map<DeviceSlot, Bytes>&)> room,
+                          double network_bytes_per_ms = 0) const {
     ChangingJob job{plan, {5, 1}, templates, parameters, 8, {}, 0, {}, left};
+    job.network_bytes_per_ms = network_bytes_per_ms;
+    job.quiet_ms = 1e6;
     job.fits = [](const ParallelPlan&) -> Status { return Done{}; };
     job.fits_beside = std::move(room);
     return next_layout(job, nodes);
@@ -67,6 +69,19 @@ TEST_CASE("a layout that has room beside the present one is preferred after a lo
   CHECK(tight.plan.pipelines.size() == 1);
   CHECK(tight.moves.moves.empty());
   CHECK((tight.idle == std::set<NodeId>{NodeId{0}, NodeId{2}}));
+  CHECK(tight.room.ok());
+}
+
+TEST_CASE("a layout without room is not weighed against one that has some",
+          "[scheduler][recovery]") {
+  // Copies take no time here, so that the most pipelines would lose the fewest samples.
+  const LostNode lost;
+  const auto roomy = lost.next([](const auto&) -> Status { return Done{}; }, 1e9).value();
+  CHECK(roomy.plan.pipelines.size() == 4);
+  const auto tight =
+      lost.next([](const auto& arriving) { return arriving.empty() ? Status(Done{}) : kFull; }, 1e9)
+          .value();
+  CHECK(tight.plan.pipelines.size() == 1);
   CHECK(tight.room.ok());
 }
 

@@ -90,21 +90,6 @@ Fault decode_clips(const Dataset& dataset, const Record& record, const DataOptio
   return std::nullopt;
 }
 
-/// Sets `llm_tokens`: placeholders give way to the rows that come for them.
-void measure(const DataOptions& options, DecodedSample& sample) {
-  sample.llm_tokens =
-      std::ssize(sample.text.tokens) - sample.text.image_markers - sample.text.audio_markers;
-  for (std::size_t encoder = 0; encoder < sample.images.size(); ++encoder)
-    for (const auto& image : sample.images[encoder])
-      sample.llm_tokens +=
-          image_shape(image.grid_height, image.grid_width, options.vision[encoder].input, 0)
-              .output_rows;
-  for (std::size_t encoder = 0; encoder < sample.audio.size(); ++encoder)
-    for (const auto& window : sample.audio[encoder])
-      sample.llm_tokens +=
-          audio_shape(window.frames, options.audio[encoder].input, window.marker).output_rows;
-}
-
 DecodeOutcome decode(const Dataset& dataset, const Record& record, const DataOptions& options,
                      WantedParts wanted) {
   DecodedSample sample;
@@ -123,7 +108,7 @@ DecodeOutcome decode(const Dataset& dataset, const Record& record, const DataOpt
       (wants_all(wanted.images, options.vision.size()) || record.images.empty()) &&
       (wants_all(wanted.audio, options.audio.size()) || record.audio.empty());
   if (is_whole) {
-    measure(options, sample);
+    sample.llm_tokens = llm_length(sample, options);
     if (options.max_seq_len > 0 && sample.llm_tokens > options.max_seq_len)
       return too_long(record.id, record.where, sample.llm_tokens, options.max_seq_len);
   }
@@ -132,6 +117,19 @@ DecodeOutcome decode(const Dataset& dataset, const Record& record, const DataOpt
 }
 
 }  // namespace
+
+TokenCount llm_length(const DecodedSample& sample, const DataOptions& options) {
+  TokenCount tokens =
+      std::ssize(sample.text.tokens) - sample.text.image_markers - sample.text.audio_markers;
+  for (std::size_t encoder = 0; encoder < sample.images.size(); ++encoder)
+    for (const auto& image : sample.images[encoder])
+      tokens += image_shape(image.grid_height, image.grid_width, options.vision[encoder].input, 0)
+                    .output_rows;
+  for (std::size_t encoder = 0; encoder < sample.audio.size(); ++encoder)
+    for (const auto& window : sample.audio[encoder])
+      tokens += audio_shape(window.frames, options.audio[encoder].input, window.marker).output_rows;
+  return tokens;
+}
 
 Bytes DecodedSample::bytes() const {
   std::size_t count = sizeof(*this) + id.size() + where.size() +

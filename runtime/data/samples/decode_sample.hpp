@@ -66,6 +66,10 @@ using DecodeOutcome = std::variant<DecodedSample, BadSample>;
 DecodeOutcome decode_sample(const Dataset& dataset, const Record& record,
                             const DataOptions& options, WantedParts wanted = {});
 
+/// Length of its llm sequence: placeholders give way to the rows that come for them. REQUIRES: text
+/// and all media are there, of encoders of `options`.
+TokenCount llm_length(const DecodedSample& sample, const DataOptions& options);
+
 /// The encoders of the model graph that take media, in the order of `DataOptions`, which is that of
 /// the graph.
 struct MediaModules {
