@@ -87,7 +87,8 @@ TEST_CASE("a head in chunks keeps no logits and computes a product more", "[sche
   // of rows and logits: 8.36 ms at 268 GB/s.
   auto thin = device;
   thin.memory_gigabytes_per_s /= 10;
-  for (const auto& point : computed_profiles({works.back()}, thin, {{1, 1}}, options)[0].points)
+  const auto thin_profiles = computed_profiles({works.back()}, thin, {{1, 1}}, options);
+  for (const auto& point : thin_profiles[0].points)
     if (point.tokens == 512)
       CHECK(point.linear.forward_ms == Approx(2 * 8.36 + 2 * 0.05).epsilon(0.001));
 }
