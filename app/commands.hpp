@@ -58,6 +58,7 @@ void add_balance(Commands& commands);
 void add_plan(Commands& commands);
 void add_report(Commands& commands);
 void add_trace(Commands& commands);
+void add_observe(Commands& commands);
 void add_simulate(Commands& commands);
 void add_what_if(Commands& commands);
 void add_failure_replay(Commands& commands);

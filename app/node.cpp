@@ -22,6 +22,7 @@
 #include "actors/link/system.hpp"
 #include "actors/node/node_actor.hpp"
 #include "actors/node/peers.hpp"
+#include "actors/observing/presenter_actor.hpp"
 #include "app/commands.hpp"
 #include "app/control_file.hpp"
 #include "app/keys.hpp"
@@ -233,6 +234,17 @@ void say_how(const JobEnd& how, const NodeResources& resources, const Options& o
   }
 }
 
+/// Lets listeners take what waits for them, within reason, and ends who shows it.
+void end_presenting(caf::actor_system& system, const PresenterActor& shown_by,
+                    observers::Audience& audience) {
+  constexpr std::chrono::seconds kPatience{1};
+  audience.listeners().on_waiting({});
+  caf::scoped_actor self(system);
+  self->request(shown_by, kPatience, over_atom::value)
+      .receive([](over_atom) {}, [](const caf::error&) {});
+  self->send_exit(shown_by, caf::exit_reason::user_shutdown);
+}
+
 int run_node(const Options& options) {
   // Local nodes are started through /proc, which would show them as `exe`.
   prctl(PR_SET_NAME, "troupe node");
@@ -253,6 +265,7 @@ int run_node(const Options& options) {
   SavingHead saving_head;
   std::atomic<bool> waits_for_head = false;
   std::atomic<double> stop_timeout_s = 2;  // While it opens its data nothing is there to save.
+  const PresenterActor shown_by = system.spawn(presenter, &resources.audience.listeners());
   auto promise = std::make_shared<std::promise<JobEnd>>();
   auto ended = promise->get_future();
   NodeStart start{
@@ -265,8 +278,8 @@ int run_node(const Options& options) {
         stop_timeout_s = job.cluster.stop_timeout_s;
         run_dir = welcome.run_folder;
         if (!job.observe.observers.empty())
-          resources.observing = std::make_unique<observers::Observing>(
-              job.observe.observers, job.job.name, welcome.node.value, run_dir);
+          resources.audience.seat(std::make_unique<observers::Observing>(
+              job.observe.observers, job.job.name, welcome.node.value, run_dir));
         waits_for_head = job.cluster.head_timeout_s > 0;
         wake_main_thread();
         return ready;
@@ -279,12 +292,19 @@ int run_node(const Options& options) {
       [&options](const std::string& text, bool speaks_for_all) {
         if (options.parent == 0 || speaks_for_all) std::cerr << "troupe: " + text + "\n";
       },
-      [&] { saving_head.start(resources.setup.job, run_dir, own_key(options)); }};
+      [&] { saving_head.start(resources.setup.job, run_dir, own_key(options)); },
+      [&system, shown_by](const SupervisorActor& head, NodeId place) {
+        look_up(system, head.node(), kObservingHub, std::chrono::minutes(1),
+                [shown_by, place](const caf::strong_actor_ptr& hub) {
+                  caf::anon_send(shown_by, here_atom::value, hub, place.value);
+                });
+      }};
   const std::string when = options.parent == 0 ? "as a node of " + options.join : "";
   const NodeActor actor = system.spawn(node, &resources, supervisor.value(), std::move(start));
   const int signal = wait_for_end(ended, actor, stop_timeout_s, waits_for_head);
   const JobEnd how = signal != 0 ? JobEnd{128 + signal, ""} : ended.get();
-  if (resources.observing) resources.observing->end();
+  resources.audience.end();
+  end_presenting(system, shown_by, resources.audience);
   saving_head.wait(std::chrono::ceil<std::chrono::milliseconds>(seconds(stop_timeout_s)));
   // The head starts local ones itself.
   const auto words =

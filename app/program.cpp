@@ -19,10 +19,10 @@ namespace troupe::app {
 namespace {
 
 constexpr std::array kCommands{
-    add_train,          add_node,   add_checkpoint, add_ctl,     add_key,    add_validate,
-    add_check,          add_doctor, add_data,       add_compare, add_solve,  add_profile,
-    add_balance,        add_plan,   add_simulate,   add_what_if, add_report, add_trace,
-    add_failure_replay, add_new,    add_help,
+    add_train,   add_node,           add_checkpoint, add_ctl,     add_key,    add_validate,
+    add_check,   add_doctor,         add_data,       add_compare, add_solve,  add_profile,
+    add_balance, add_plan,           add_simulate,   add_what_if, add_report, add_trace,
+    add_observe, add_failure_replay, add_new,        add_help,
 };
 
 constexpr const char* kAbout =

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "actors/link/system.hpp"
+#include "actors/observing/hub_actor.hpp"
 #include "actors/supervisor/head_colleagues.hpp"
 #include "actors/supervisor/supervisor_actor.hpp"
 #include "app/control_file.hpp"
@@ -141,6 +142,17 @@ engine::ResumePoint live_resume(const Opened& opened, const JobProgress& live) {
   return resume;
 }
 
+/// Tells who looks at the job from outside that it has ended. One that begins again is looked for.
+void end_observing(caf::actor_system& system, const ObservingHubActor& hub, const JobEnd& how) {
+  caf::scoped_actor self(system);
+  if (how.again == 0)
+    self->request(hub, kLeaveTimeOfListeners, over_atom::value, how.exit_code,
+                  how.message.substr(0, how.message.find('\n')))
+        .receive([](over_atom) {}, [](const caf::error&) {});
+  system.registry().erase(kObservingHub);
+  self->send_exit(hub, caf::exit_reason::user_shutdown);
+}
+
 /// The end of a job, on the console and in its log.
 void tell_end(const std::optional<Run>& run, const std::filesystem::path& run_dir,
               observe::Console& console, const JobEnd& how) {
@@ -237,6 +249,11 @@ int train_as_head(Opened opened, Doors doors, std::unique_ptr<EndOnSignal> guard
     // The door is opened to nodes below; until then nobody waits.
     const SupervisorActor actor = system.spawn(supervisor, &resources, head_colleagues(resources));
     const observe::Logger log = resources.logger;
+    std::vector<std::string> modules;
+    for (const auto& module : job.modules) modules.push_back(module.name);
+    const ObservingHubActor hub = system.spawn(observing_hub, job.job.name, std::move(modules),
+                                               [log](const std::string& line) { log.info(line); });
+    system.registry().put(kObservingHub, hub);
     const std::uint16_t port = publish(system, actor, std::move(doors.listening), doors.key.key,
                                        [log](const std::string& line) { log.warning(line); });
     const std::string joined = reachable(address, port);
@@ -258,6 +275,7 @@ int train_as_head(Opened opened, Doors doors, std::unique_ptr<EndOnSignal> guard
       if (!started.ok()) caf::anon_send(actor, failed_atom::value, started.error());
     });
     wait_for_children(nodes, how);
+    end_observing(system, hub, how);
     HostPort again_at = address;
     if (remote > 0) again_at.port = port;
     const auto words =

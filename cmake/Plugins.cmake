@@ -4,7 +4,10 @@
 # the same has the same layout of every value that crosses the border.
 
 set(TROUPE_PLUGIN_HEADERS
+  actors/link/observing.hpp
+  app/observing_hub.hpp
   app/program.hpp
+  app/watch.hpp
   balancer/microbatches/policies.hpp
   balancer/loads/workload.hpp
   engine/execution/holder_state.hpp

@@ -115,8 +115,10 @@ void note_observed(Self self, const StepRecord& record) {
   // At the first one, and whenever they have doubled since.
   if (std::bit_width(static_cast<std::uint64_t>(before)) <
       std::bit_width(static_cast<std::uint64_t>(state.observed.dropped)))
-    state.logger.warning(observed_words(state.observed) +
-                         "; raise observe.observers[].every_steps or queue to lose fewer");
+    state.logger.warning(
+        observed_words(state.observed) +
+        "; raise observe.observers[].every_steps or queue to lose fewer (--every and --queue "
+        "of troupe observe)");
 }
 
 void write_step(Self self, const StepRecord& record) {

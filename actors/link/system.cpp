@@ -133,6 +133,19 @@ Result<SupervisorActor> find_supervisor(caf::actor_system& system, const HostPor
   }
 }
 
+void look_up(caf::actor_system& system, const caf::node_id& process, caf::atom_value name,
+             std::chrono::seconds patience,
+             std::function<void(const caf::strong_actor_ptr&)> found) {
+  system.spawn([found = std::move(found), process, name, patience,
+                broker = broker_of(system)](caf::event_based_actor* self) {
+    // As CAF's own `remote_lookup`, which blocks.
+    self->request(broker, patience, caf::forward_atom::value, process, caf::atom("ConfigServ"),
+                  caf::make_message(caf::get_atom::value, name))
+        .then([found](const caf::strong_actor_ptr& actor) { found(actor); },
+              [found](const caf::error&) { found(nullptr); });
+  });
+}
+
 std::string signal_name(int signal) {
   return signal == SIGINT   ? "Ctrl-C"
          : signal == SIGHUP ? "SIGHUP (the terminal closed)"

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <caf/actor_system_config.hpp>
+#include <caf/fwd.hpp>
+#include <chrono>
 #include <functional>
 #include <string>
 
@@ -35,6 +37,12 @@ using KeySource = std::function<Result<door::JobKey>()>;
 /// did speaks another protocol; invalid_argument: another key there, or the key source's.
 Result<SupervisorActor> find_supervisor(caf::actor_system& system, const HostPort& address,
                                         const KeySource& key_source, double timeout_s);
+
+/// Asks a process that this one is connected to for its actor of that name. `found` is called once,
+/// by a thread of the system; null: it has none, or did not answer for so long.
+void look_up(caf::actor_system& system, const caf::node_id& process, caf::atom_value name,
+             std::chrono::seconds patience,
+             std::function<void(const caf::strong_actor_ptr&)> found);
 
 /// How messages call a signal that ends a process: `Ctrl-C`, `SIGTERM`.
 std::string signal_name(int signal);

@@ -81,7 +81,7 @@ Status build(Self self) {
     return now.resources->save_number != now.save_number ||
            now.resources->wanted_epoch != now.configuration->epoch_number;
   };
-  options.observing = state.resources->observing.get();
+  options.audience = &state.resources->audience;
   options.may_update = [self] { return self->state.saver->may_change(); };
   for (const auto& slow : setup.job.debug.slow_shapes)
     if (!slow.node || NodeId{static_cast<std::size_t>(*slow.node)} == state.slot.node)

@@ -18,7 +18,7 @@
 #include "engine/state/state_saver.hpp"
 #include "engine/state/state_store.hpp"
 #include "engine/state/state_transfer.hpp"
-#include "runtime/observers/observing.hpp"
+#include "runtime/observers/audience.hpp"
 #include "transport/transport.hpp"
 
 namespace troupe::actors {
@@ -30,7 +30,7 @@ struct NodeResources {
   engine::SampleStore samples;
   std::shared_ptr<const data::Dataset> dataset;
   NodeId node;
-  std::unique_ptr<observers::Observing> observing;  ///< None: the job has no observers.
+  observers::Audience audience;  ///< Who looks at what its devices compute.
   /// Of the layout that trains now: samples that were ordered for an older one are not kept.
   std::atomic<EpochNumber> epoch_number = 0;
   /// Of the newest checkpoint that was ordered: devices in the middle of a step look at it.

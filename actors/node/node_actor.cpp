@@ -76,6 +76,7 @@ void welcomed(Self self, const NodeWelcome& welcome) {
   auto& state = self->state;
   state.welcome = welcome;
   state.resources->node = welcome.node;
+  if (state.start.on_head) state.start.on_head(state.supervisor, welcome.node);
   self->spawn<caf::detached>(
       [start = state.start, welcome,
        node = caf::actor_cast<NodeActor>(self)](caf::event_based_actor* opener) {
@@ -202,8 +203,10 @@ void settle(Self self, EpochNumber epoch_number) {
   state.resources->epoch_number = epoch_number;
   state.plan = state.configuration.plan;
   state.arriving = state.configuration.arriving;
-  if (working_devices(state) == 0)
+  if (working_devices(state) == 0) {
     state.resources->samples.drop_before(std::numeric_limits<std::int64_t>::max());
+    state.resources->audience.listeners().rest();
+  }
   for (auto& [device, executor] : state.executors)
     self->send(executor, settle_atom::value, epoch_number);
   tell_if_all(self, state.applied, applied_atom::value);
@@ -240,9 +243,9 @@ void run(Self self, IterationPlan plan) {
 
 /// What observers hear of a step: behind all that its devices have shown of it.
 void show_verdict(NodeState& state, const engine::StepVerdict& verdict) {
-  if (!state.resources->observing) return;
+  if (state.resources->audience.is_empty()) return;
   const auto& [decision, note] = verdict;
-  state.resources->observing->show(observers::ObservedStep{
+  state.resources->audience.show(observers::ObservedStep{
       note.step, decision.commit, note.loss, note.grad_norm, decision.learning_rate,
       note.step_tokens, note.trained_tokens, note.ids});
 }
@@ -250,7 +253,7 @@ void show_verdict(NodeState& state, const engine::StepVerdict& verdict) {
 /// When all devices have finished a step, its samples are no longer needed.
 void device_finished(Self self, engine::DeviceReport report) {
   auto& state = self->state;
-  if (state.resources->observing) report.observed = state.resources->observing->take_tally();
+  report.observed = state.resources->audience.take_tally();
   self->send(state.supervisor, report);
   if (++state.finished_devices[report.step] < working_devices(state)) return;
   state.finished_devices.erase(report.step);

@@ -37,6 +37,8 @@ struct NodeStart {
   /// Starts a head here that saves what all nodes hold and ends the job, because no other one came.
   /// Empty: nothing is saved then.
   std::function<void()> save_as_head = {};
+  /// The node has a place in the job of this head: at its welcome, and again under another one.
+  std::function<void(const SupervisorActor&, NodeId)> on_head = {};
 };
 
 /// A head that was lost, while another one is looked for.

@@ -67,9 +67,11 @@ Status Executor::begin(std::shared_ptr<const IterationPlan> plan, const SampleSt
   prepared_ = {iteration_->step, options_.epoch_number, options_.device, {}, {}, {}};
   report_ = {iteration_->step, options_.epoch_number, options_.device, {}, {}, {}, {}, 0, {}};
   ready_ns_ = observe::trace_now_ns();
-  launch(nullptr, [this, &samples](Outcome&) -> Status {
+  const bool is_looked_at =
+      options_.audience != nullptr && options_.audience->begins(iteration_->step);
+  launch(nullptr, [this, &samples, is_looked_at](Outcome&) -> Status {
     for (auto& [id, program] : stages_) {
-      program->show_to(options_.observing != nullptr ? this : nullptr);
+      program->show_to(is_looked_at ? this : nullptr);
       if (auto begun = program->begin(*iteration_, samples); !begun.ok()) return begun;
     }
     return Done{};
@@ -158,7 +160,7 @@ void Executor::complete(const InFlight& done) {
     report_.peak_activations =
         std::max(report_.peak_activations, *outcome.activations + mailbox_.held());
   for (Shown& shown : outcome.shown)
-    options_.observing->show(observed(*done.action, std::move(shown)));
+    options_.audience->show(observed(*done.action, std::move(shown)));
   note_times(done, done.launch->cpu_ns() + observe::thread_cpu_ns() - cpu_begin_ns);
   // The sum is on its way; who waits for it need not wait for its norm.
   if (done.action != nullptr && done.action->kind == ActionKind::reduce)

@@ -22,7 +22,7 @@
 #include "engine/execution/standby_state.hpp"
 #include "engine/execution/tensor_mailbox.hpp"
 #include "engine/iteration/reports.hpp"
-#include "runtime/observers/observing.hpp"
+#include "runtime/observers/audience.hpp"
 #include "runtime/vocabulary/iteration_plan.hpp"
 #include "runtime/vocabulary/result.hpp"
 
@@ -66,7 +66,7 @@ struct ExecutorOptions {
   /// Whether parameters may change now; where not, `wake` follows. Empty: always.
   std::function<bool()> may_update;
   /// Who sees what stages compute; none: nobody. Outlives the executor.
-  observers::Observing* observing = nullptr;
+  observers::Audience* audience = nullptr;
 };
 
 class Executor : private Viewer {

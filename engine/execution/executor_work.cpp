@@ -47,7 +47,7 @@ Error Executor::describe(const Action* action, const std::string& thrown, std::s
 }
 
 bool Executor::wants(ModuleId module, observers::Kind kind) const {
-  return options_.observing->wants(iteration_->step, plan_.model.at(module).name, kind);
+  return options_.audience->wants(iteration_->step, plan_.model.at(module).name, kind);
 }
 
 /// Observers see copies: what a stage computes is not theirs, and may be written over.

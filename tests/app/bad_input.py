@@ -281,6 +281,12 @@ PROFILE = [
 
 TRAIN = [
     Row("train without a job", ["train", "nowhere.toml"], 2, ["nowhere.toml: no such job file", "fix:"]),
+    Row("observe no run", ["observe", "nowhere"], 2, ["nowhere: no such run folder", "fix:"]),
+    Row("observe by no key", ["observe", "127.0.0.1:9", "--key", "nowhere.key"], 2, ["nowhere.key", "fix:"]),
+    Row("observe what is no kind", ["observe", "nowhere", "--kind", "colours"], 2, ["--kind", "colours", "rows,gradients,losses"]),
+    Row("observe in no steps", ["observe", "nowhere", "--every", "0"], 2, ["--every", "0"]),
+    Row("observe with nobody", ["observe", "nowhere", "--observer", "probe"], 2, ["no observer is called 'probe'", "fix: name the plug-in that has it"]),
+    Row("observe with a plug-in that is not there", ["observe", "nowhere", "--plugin", "none.so", "--observer", "probe"], 2, ["none.so is not there", "fix:"]),
     Row("a layout that is not there", ["ctl", "nowhere", "layout", "nowhere.toml"], 2, ["nowhere.toml: no such layout file", "fix:"]),
     train("train with many problems", 2, ["train.a: unknown key", "2 more problems", "troupe validate job.toml"], [f"train.{key}=1" for key in "abcdef"]),
     train("recorded microbatches without reference", 2, ["--microbatches goes with --reference", "fix:"], ["--microbatches", "plan"]),

@@ -103,7 +103,7 @@ def a_comparison_of_runs(bench):
 
 def what_looks_into_a_run_besides(bench):
     expect_ends_while_it_hangs(bench, bench.run / "samples.jsonl", [["data", "audit", bench.run, *RUN_LIMIT]], "--timeout")
-    expect_ends_while_it_hangs(bench, bench.run / "control", [["ctl", bench.run, *RUN_LIMIT, "status"]], "--timeout")
+    expect_ends_while_it_hangs(bench, bench.run / "control", [["ctl", bench.run, *RUN_LIMIT, "status"], ["observe", bench.run, *RUN_LIMIT]], "--timeout")
 
 
 def job_commands(bench, job):
@@ -159,7 +159,7 @@ def a_folder_that_answers_nothing(bench):
     """Not even whether a file is there."""
     with dead_folder(bench.folder / "gone") as gone:
         for words in (["report", gone, *RUN_LIMIT], ["trace", gone, *RUN_LIMIT], ["compare", bench.run, gone, *RUN_LIMIT],
-                      ["ctl", gone, *RUN_LIMIT, "status"]):
+                      ["ctl", gone, *RUN_LIMIT, "status"], ["observe", gone, *RUN_LIMIT]):
             bench.expect_end(words, gone, "--timeout")
         for verb in ("list", "show", "verify"):
             bench.expect_end(["checkpoint", verb, gone, *RUN_LIMIT], gone / "resolved.toml", "--timeout")

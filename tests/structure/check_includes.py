@@ -60,6 +60,7 @@ ROOMS = {
     },
     "actors": {
         "link": [],
+        "observing": ["link"],
         "head": ["link"],
         "node": ["link"],
         "supervisor": ["link", "head", "node"],
