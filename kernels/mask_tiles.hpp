@@ -38,9 +38,11 @@ class MaskTiles {
   /// Cost: O(tokens + blocks * tiles within reach of a block), more where words decide.
   MaskTiles(TokenMask mask, BlockShape shape);
 
-  const TokenMask& mask() const { return mask_; }
-  BlockShape shape() const { return shape_; }
+  const TokenMask& mask() const { return mask_; }  ///< That they were made from.
+  BlockShape shape() const { return shape_; }      ///< The same.
+  /// Blocks of queries, also those that see nothing.
   std::int64_t block_count() const { return static_cast<std::int64_t>(block_begin_.size()) - 1; }
+  /// Tiles of keys, also those that nobody sees.
   std::int64_t tile_count() const { return static_cast<std::int64_t>(tile_begin_.size()) - 1; }
 
   /// Tiles of all blocks.

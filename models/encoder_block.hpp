@@ -11,6 +11,7 @@
 
 namespace troupe::models {
 
+/// A layer of this form: norm, attention, sum; norm, two linear layers, sum.
 class EncoderBlock : public ParameterLayer {
  public:
   at::Tensor forward(const at::Tensor& rows, const PackedBatch& batch) final {
@@ -25,13 +26,16 @@ class EncoderBlock : public ParameterLayer {
     int norm1, norm2, fc1, fc2;
   };
 
+  /// `eps`: of both norms.
   EncoderBlock(std::vector<Parameter> parameters, Places at, double eps)
       : ParameterLayer(std::move(parameters)), at_(at), eps_(eps) {}
 
   /// Attention over normalised rows, its output projection included.
   virtual at::Tensor attend(const at::Tensor& rows, const PackedBatch& batch) const = 0;
+  /// Between the two linear layers, value by value: [rows, width of fc1].
   virtual at::Tensor activate(const at::Tensor& wide) const = 0;
 
+  /// rows times the weight at this place, plus its bias.
   at::Tensor linear(const at::Tensor& rows, int weight) const {
     return kernels::linear(rows, (*this)[weight], (*this)[weight + 1]);
   }

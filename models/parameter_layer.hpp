@@ -9,8 +9,10 @@
 
 namespace troupe::models {
 
+/// A layer whose parameters are a list that never changes its length.
 class ParameterLayer : public Layer {
  public:
+  /// In the order of its description.
   explicit ParameterLayer(std::vector<Parameter> parameters) : parameters_(std::move(parameters)) {}
   std::vector<Parameter>& parameters() override { return parameters_; }
 

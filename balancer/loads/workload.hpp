@@ -77,14 +77,14 @@ std::vector<std::int32_t> group_of(const SampleGroups& groups, std::size_t sampl
 /// `has_rows`, per sample: it has encoder work; one without goes with part 0. Cost: O(n log n).
 std::vector<std::int32_t> part_of(const MicrobatchPlan& plan, const std::vector<bool>& has_rows);
 
-/// Mean, population standard deviation and maximum of one side's group loads.
+/// Mean, population standard deviation and maximum of one side's group loads; 0 of none.
 struct Spread {
   double mean_ms = 0;
   double std_ms = 0;
   double max_ms = 0;
 };
-Spread encoder_spread(std::span<const Workload> loads);
-Spread llm_spread(std::span<const Workload> loads);
+Spread encoder_spread(std::span<const Workload> loads);  ///< Of `encoder_ms`.
+Spread llm_spread(std::span<const Workload> loads);      ///< Of `llm_ms`.
 
 /// The plan in which every microbatch is the same on both sides.
 MicrobatchPlan without_deferral(SampleGroups groups);

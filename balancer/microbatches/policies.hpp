@@ -24,7 +24,7 @@ using PlanCost = std::function<double(const MicrobatchPlan& plan)>;
 /// What microbatches of these loads cost in order of execution, samples aside, both sides of one
 /// microbatch being the same samples. In the unit of `PlanCost`.
 using LoadsCost = std::function<double(std::span<const Workload> microbatches)>;
-
+/// What a policy may go by beside the samples.
 struct PolicyOptions {
   std::int64_t microbatches = 1;     ///< The user's K; >= 1. Some policies use fewer.
   std::uint64_t seed = 0;            ///< `random` and searches.

@@ -17,7 +17,7 @@
 #include "runtime/vocabulary/parallel_plan.hpp"
 
 namespace troupe::engine {
-
+/// What a device holds of a layer that trains: gradients, and the optimizer's state.
 class HolderState {
  public:
   /// `parameters` outlive this object and keep their order. Gradients accumulate in fp64 for fp64
@@ -29,8 +29,8 @@ class HolderState {
 
   /// Flat gradients, [elements]; the reduced ones after a reduction has written them here.
   at::Tensor& gradients() { return gradients_; }
-  std::int64_t elements() const { return gradients_.numel(); }
-  const std::vector<models::Parameter*>& parameters() const { return parameters_; }
+  std::int64_t elements() const { return gradients_.numel(); }  ///< Of all parameters.
+  const std::vector<models::Parameter*>& parameters() const { return parameters_; }  ///< In order.
 
   /// Of each parameter, in their order.
   std::vector<state::AdamWState>& optimizers() { return optimizers_; }

@@ -13,11 +13,11 @@
 #include "runtime/data/samples/decode_sample.hpp"
 
 namespace troupe::engine {
-
+/// By position in the order of training; thread-safe.
 class SampleStore {
  public:
-  using Content = std::shared_ptr<const data::DecodedSample>;
-
+  using Content = std::shared_ptr<const data::DecodedSample>;  ///< Null: a bad sample.
+  /// Keeps it until it is dropped.
   void put(std::int64_t position, Content content) {
     const std::lock_guard lock(mutex_);
     contents_[position] = std::move(content);

@@ -9,7 +9,7 @@
 #include "engine/execution/stage_program.hpp"
 
 namespace troupe::engine {
-
+/// Base of stages that add something to another one.
 class StageFilter : public StageProgram {
  public:
   /// REQUIRES: `inner` is not null.
@@ -23,7 +23,7 @@ class StageFilter : public StageProgram {
   Status forward(PartKey part) override { return inner_->forward(part); }
   Status backward(PartKey part) override { return inner_->backward(part); }
   Status backward_input(PartKey part) override { return inner_->backward_input(part); }
-  Status backward_weight(PartKey part) override { return inner_->backward_weight(part); }
+  Status backward_weight(PartKey part) override { return inner_->backward_weight(part); }  ///< So.
   Status recompute(PartKey part) override { return inner_->recompute(part); }
   void accept_rows(MessageId message, at::Tensor rows) override {
     inner_->accept_rows(message, std::move(rows));

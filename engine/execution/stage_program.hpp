@@ -37,7 +37,7 @@ struct PartKey {
 class Viewer {
  public:
   virtual ~Viewer() = default;
-  virtual bool wants(ModuleId module, observers::Kind kind) const = 0;
+  virtual bool wants(ModuleId module, observers::Kind kind) const = 0;  ///< Somebody looks.
   /// `values`: [rows, width], or [samples] of losses; the device's, and detached from autograd.
   virtual void show(ModuleId module, observers::Kind kind, at::Tensor values) = 0;
 };
@@ -64,7 +64,7 @@ class StageProgram {
   virtual Status backward(PartKey part) = 0;
   /// Input gradients alone; `backward_weight` of the same part follows later.
   virtual Status backward_input(PartKey part) = 0;
-  virtual Status backward_weight(PartKey part) = 0;
+  virtual Status backward_weight(PartKey part) = 0;  ///< Weight gradients alone, behind it.
   /// Forward again from the kept input, before a backward of the same part.
   virtual Status recompute(PartKey part) = 0;
 

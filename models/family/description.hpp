@@ -19,7 +19,7 @@ enum class Initial : std::uint8_t {
 
 /// Along which dimension of a matrix [out, in] tensor-parallel ranks share it.
 struct TensorSplit {
-  enum class By : std::uint8_t {
+  enum class By /** Which dimension. */ : std::uint8_t {
     none,    ///< Every rank holds the whole.
     output,  ///< Column parallel: a rank makes some of the columns of what comes out.
     input    ///< Row parallel: it reads what the matrices before it, split by output, have made;
@@ -30,7 +30,7 @@ struct TensorSplit {
   std::int64_t parts = 0;
   bool padded = false;  ///< Padded to a multiple of the ranks, as a vocabulary is.
 };
-
+/// A parameter before it has values.
 struct ParameterSpec {
   std::string name;  ///< Full name, as in `Parameter`.
   std::vector<std::int64_t> shape;
@@ -38,14 +38,14 @@ struct ParameterSpec {
   bool tied_use = false;  ///< As in `Parameter`.
   TensorSplit split = {};
 
-  std::int64_t elements() const;
+  std::int64_t elements() const;  ///< Product of its shape.
 };
-
+/// A layer and its parameters, in the order in which `Family::make` gets them.
 struct LayerDescription {
   std::string name;  ///< As in `LayerSpec`.
   std::vector<ParameterSpec> parameters;
 };
-
+/// All layers of a module, in the order of execution.
 struct ModuleDescription {
   std::vector<LayerDescription> layers;
   std::int64_t hidden_width = 0;  ///< As in `ModuleSpec`.
@@ -55,6 +55,6 @@ struct ModuleDescription {
 /// The `weight` and `bias` of a linear layer [out, in], or of a norm (`out` only).
 void add_linear(LayerDescription& layer, const std::string& name, std::int64_t out, std::int64_t in,
                 TensorSplit split = {});
-void add_norm(LayerDescription& layer, const std::string& name, std::int64_t width);
+void add_norm(LayerDescription& layer, const std::string& name, std::int64_t width);  ///< [width]
 
 }  // namespace troupe::models

@@ -30,10 +30,10 @@ struct Parameter;
 class ConfigFields {
  public:
   virtual ~ConfigFields() = default;
-  virtual void flag(const char* key, bool& value) = 0;
+  virtual void flag(const char* key, bool& value) = 0;  ///< true or false.
   virtual void integer(const char* key, std::int32_t& value, std::int64_t min,
-                       std::int64_t max) = 0;
-  virtual void number(const char* key, double& value, double min, double max) = 0;
+                       std::int64_t max) = 0;  ///< A whole number.
+  virtual void number(const char* key, double& value, double min, double max) = 0;  ///< Finite.
   /// One of these words.
   virtual void word(const char* key, std::string& value, const std::vector<std::string>& words) = 0;
 };
@@ -101,7 +101,7 @@ std::function<void(ConfigFields&, FamilyConfig&)> fields_of(void (*fields)(Confi
 template <class Config, class Answer>
 std::function<Answer(const FamilyConfig&)> asked(Answer (*ask)(const Config&)) {
   return [ask](const FamilyConfig& config) { return ask(config.as<Config>()); };
-}
+}  ///< Members of `Family` that take a configuration alone.
 
 /// What is wrong with a configuration alone: every value outside its range; where all are inside,
 /// what the family says.

@@ -23,7 +23,7 @@ struct TraceEvent {
   std::int64_t end_ns = 0;    ///< >= begin_ns.
   std::int64_t bytes = 0;     ///< Moved or reduced; 0 for compute.
   std::int64_t cpu_ns = 0;  ///< Processor time of the device's thread; leaves out what others take.
-
+  /// >= 0.
   std::int64_t duration_ns() const { return end_ns - begin_ns; }
   friend bool operator==(const TraceEvent&, const TraceEvent&) = default;
   template <class Inspector>
@@ -66,7 +66,7 @@ enum class TimeKind : std::uint8_t {
   transfer,  ///< Handing bytes over; does not wait.
   wait,      ///< Waiting for rows, gradients, or COMMIT.
 };
-TimeKind time_kind(ActionKind kind);
+TimeKind time_kind(ActionKind kind);  ///< As reports count it.
 
 /// An event for an action of `plan`, times left 0. Actions on messages get the stage, microbatch
 /// and part of the end that executes them, and the bytes of their rows at `element_bytes` each.

@@ -40,10 +40,10 @@ class Values {
   Values(std::shared_ptr<const void> owner, const void* data, std::size_t size, Dtype dtype)
       : owner_(std::move(owner)), data_(data), size_(size), dtype_(dtype) {}
 
-  std::size_t size() const { return size_; }
-  Dtype dtype() const { return dtype_; }
-  const void* data() const { return data_; }
-  /// REQUIRES: index < size.
+  std::size_t size() const { return size_; }  ///< How many.
+  Dtype dtype() const { return dtype_; }      ///< Of each, as it was computed.
+  const void* data() const { return data_; }  ///< `size` of them, one behind the other.
+  /// One of them, widened. REQUIRES: index < size.
   double operator[](std::size_t index) const;
 
  private:
@@ -87,8 +87,8 @@ struct ObservedStep {
 class Observer {
  public:
   virtual ~Observer() = default;
-  virtual void see(const Observed&) {}
-  virtual void see(const ObservedStep&) {}
+  virtual void see(const Observed&) {}      ///< Part by part, as they were computed.
+  virtual void see(const ObservedStep&) {}  ///< Once per step.
   /// Nothing comes any more. It has two seconds.
   virtual void end() {}
 };
@@ -102,7 +102,7 @@ struct Place {
   std::filesystem::path folder;
   std::string options;  ///< `options` of the job file.
 };
-
+/// An observer that jobs may ask for.
 struct ObserverKind {
   std::string name;  ///< As the job file says it: small letters, digits, `-` and `_`.
   /// Throws where it cannot be.

@@ -33,7 +33,7 @@ struct Tally {
     return f(x.shown, x.dropped, x.troubles);
   }
 };
-
+/// Those of a node.
 class Observing {
  public:
   /// Makes an observer per watch. `run`: the run folder, in which each gets a folder of its own
@@ -51,7 +51,7 @@ class Observing {
   void show(std::shared_ptr<const Observed> observed);
   /// To all. Words on steps always find room.
   void show(const ObservedStep& step);
-
+  /// Since it was asked last.
   Tally take_tally();
 
   /// Lets all see what waits and end; leaves behind who takes longer than this.

@@ -6,7 +6,7 @@
 #include <string>
 
 namespace troupe::observers {
-
+/// Who wants to see what, and when.
 struct Watch {
   std::string name;    ///< Of a registered observer.
   std::string module;  ///< Empty: all.

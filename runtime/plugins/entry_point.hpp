@@ -20,6 +20,8 @@
 
 #include "runtime/vocabulary/result.hpp"
 
+/// Ends the source of a plug-in; `register_all`: a function without arguments that gives a
+/// `Status`.
 #define TROUPE_PLUGIN(register_all)                                                             \
   extern "C" __attribute__((visibility("default"))) const char* troupe_plugin_interface() {     \
     return TROUPE_INTERFACE ", by " __VERSION__;                                                \

@@ -33,6 +33,7 @@ using balancer::Workload;
 using PlanMicrobatches = std::function<Result<MicrobatchPlan>(std::span<const Workload> workloads,
                                                               const PolicyOptions& options)>;
 
+/// A microbatch policy.
 struct Policy {
   std::string name;  ///< As `balancer.policy` says it: small letters, digits, `-` and `_`.
   PlanMicrobatches plan;

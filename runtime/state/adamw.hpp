@@ -16,7 +16,7 @@
 #include <ATen/core/Tensor.h>
 
 namespace troupe::state {
-
+/// Of the optimizer, the same for all parameters.
 struct AdamWOptions {
   double beta1 = 0.9;          ///< Decay of the mean; [0, 1).
   double beta2 = 0.95;         ///< Decay of the mean square; [0, 1).
@@ -37,7 +37,7 @@ AdamWState make_adamw_state(const at::Tensor& parameter);
 
 /// The tensor that is updated exactly: the master where there is one, else the parameter.
 const at::Tensor& master_of(const at::Tensor& parameter, const AdamWState& state);
-
+/// What becomes of a gradient behind a step.
 enum class GradientAfter : std::uint8_t { kept, zero };
 
 /// One step, in place.

@@ -16,11 +16,11 @@ namespace troupe {
 /// A value: thread-safe as an int is.
 class FamilyConfig {
  public:
-  FamilyConfig() = default;
+  FamilyConfig() = default;  ///< Holds nothing.
   template <class Config>
   requires std::is_aggregate_v<Config> FamilyConfig(
       Config config)  // NOLINT: who has the values has this.
-      : held_(std::make_shared<Held<Config>>(std::move(config))) {}
+      : held_(std::make_shared<Held<Config>>(std::move(config))) {}  ///< Holds these.
 
   /// The values where they are of this type, else nullptr.
   template <class Config>

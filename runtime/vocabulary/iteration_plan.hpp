@@ -34,7 +34,7 @@ enum class ActionKind : std::uint8_t {
   optimizer_step,    ///< stage: update its parameters; none: those that it is on standby for.
 };
 
-std::string_view to_string(ActionKind kind);
+std::string_view to_string(ActionKind kind);  ///< Its name in plans, traces and messages.
 
 /// One entry of a device's list. Fields that a kind does not use stay invalid.
 struct Action {
@@ -64,7 +64,7 @@ struct Part {
     return f(x.samples);
   }
 };
-
+/// Parts that a stage of the llm, or an encoder, works on one after the other.
 struct Microbatch {
   std::vector<Part> parts;
 

@@ -29,7 +29,7 @@ struct ModuleConfig {
 
   friend bool operator==(const ModuleConfig&, const ModuleConfig&) = default;
 };
-
+/// Of numbers: `train.dtype`.
 enum class Dtype : std::uint8_t { fp32, bf16, fp64 };
 
 }  // namespace troupe

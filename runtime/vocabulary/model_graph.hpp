@@ -9,7 +9,7 @@
 #include "runtime/vocabulary/units.hpp"
 
 namespace troupe {
-
+/// What a module is for.
 enum class ModuleKind : std::uint8_t { encoder, projector, llm };
 
 /// Which tokens of a sample see each other in the llm: `modules.NAME.attention`.
@@ -24,7 +24,7 @@ struct LayerRange {
   std::int32_t begin = 0;
   std::int32_t end = 0;
 
-  std::int32_t size() const { return end - begin; }
+  std::int32_t size() const { return end - begin; }  ///< Layers in it.
   friend auto operator<=>(const LayerRange&, const LayerRange&) = default;
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, LayerRange& x) {
@@ -123,14 +123,14 @@ struct ModelGraph {
   std::vector<ModuleSpec> modules;
   std::vector<TiedParameter> tied;
 
-  const ModuleSpec& at(ModuleId id) const { return modules[id.index()]; }
+  const ModuleSpec& at(ModuleId id) const { return modules[id.index()]; }  ///< REQUIRES: it is.
   /// The module of this name, or an invalid id.
   ModuleId find(const std::string& name) const {
     for (std::size_t i = 0; i < modules.size(); ++i)
       if (modules[i].name == name) return ModuleId{i};
     return ModuleId{};
   }
-  ModuleId llm() const { return ModuleId{modules.size() - 1}; }
+  ModuleId llm() const { return ModuleId{modules.size() - 1}; }  ///< REQUIRES: modules.
 
   friend bool operator==(const ModelGraph&, const ModelGraph&) = default;
   template <class Inspector>
@@ -144,7 +144,7 @@ struct ModuleElements {
   std::int64_t all = 0;      ///< That are stored, constants too.
   std::int64_t trained = 0;  ///< 0 where the module is frozen.
 };
-ModuleElements module_elements(const ModelGraph& graph, ModuleId module);
+ModuleElements module_elements(const ModelGraph& graph, ModuleId module);  ///< Cost: O(layers).
 
 /// Elements of tied parameters that this layer is the first to use; `LayerSpec` does not count
 /// them.

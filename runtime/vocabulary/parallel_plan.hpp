@@ -178,13 +178,13 @@ struct ParallelPlan {
   /// list of its own.
   std::vector<DeviceId> leads = {};
 
-  const Stage& at(StageId id) const { return stages[id.index()]; }
-  const Replica& at(ReplicaId id) const { return replicas[id.index()]; }
-  const Pipeline& at(PipelineId id) const { return pipelines[id.index()]; }
-  Pipeline& at(PipelineId id) { return pipelines[id.index()]; }
+  const Stage& at(StageId id) const { return stages[id.index()]; }  ///< REQUIRES: it is there.
+  const Replica& at(ReplicaId id) const { return replicas[id.index()]; }     ///< As above.
+  const Pipeline& at(PipelineId id) const { return pipelines[id.index()]; }  ///< As above.
+  Pipeline& at(PipelineId id) { return pipelines[id.index()]; }              ///< As above.
   /// Whose list a device runs.
   DeviceId lead_of(DeviceId id) const { return leads.empty() ? id : leads[id.index()]; }
-  bool is_lead(DeviceId id) const { return lead_of(id) == id; }
+  bool is_lead(DeviceId id) const { return lead_of(id) == id; }  ///< It runs a list.
   /// Devices whose lists these run, each once, in their order.
   std::vector<DeviceId> leads_of(std::span<const DeviceId> ranks) const {
     std::vector<DeviceId> list;
@@ -211,7 +211,7 @@ struct ParallelPlan {
   }
   PipelineId pipeline_of(StageId id) const { return at(at(id).replica).pipeline; }
   bool is_llm(ReplicaId id) const { return at(id).group.index() + 1 == module_groups.size(); }
-  bool is_llm(StageId id) const { return is_llm(at(id).replica); }
+  bool is_llm(StageId id) const { return is_llm(at(id).replica); }  ///< As above.
   /// Whether it is the first one of its group: where all are equal, its state is taken.
   bool is_first(ReplicaId id) const {
     for (std::size_t r = 0; r < id.index(); ++r)

@@ -11,7 +11,7 @@ namespace troupe {
 struct Parallelism {
   std::int32_t tp = 1;  ///< Tensor parallel: ranks that share matrices. >= 1.
   std::int32_t cp = 1;  ///< Context parallel: ranks that share the rows of a microbatch. >= 1.
-
+  /// Devices of a stage.
   std::int32_t ranks() const { return tp * cp; }
 
   friend auto operator<=>(const Parallelism&, const Parallelism&) = default;

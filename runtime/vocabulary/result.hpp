@@ -57,18 +57,18 @@ int exit_code(const Error& error);
 template <class T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}
-  Result(Error error) : state_(std::in_place_index<1>, std::move(error)) {}
+  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}      ///< There is one.
+  Result(Error error) : state_(std::in_place_index<1>, std::move(error)) {}  ///< There is none.
 
-  bool ok() const noexcept { return state_.index() == 0; }
+  bool ok() const noexcept { return state_.index() == 0; }  ///< Whether there is a value.
   explicit operator bool() const noexcept { return ok(); }
 
-  T& value() & { return assert(ok()), *std::get_if<0>(&state_); }
-  const T& value() const& { return assert(ok()), *std::get_if<0>(&state_); }
-  T&& value() && { return assert(ok()), std::move(*std::get_if<0>(&state_)); }
+  T& value() & { return assert(ok()), *std::get_if<0>(&state_); }               ///< Lives as this.
+  const T& value() const& { return assert(ok()), *std::get_if<0>(&state_); }    ///< Lives as this.
+  T&& value() && { return assert(ok()), std::move(*std::get_if<0>(&state_)); }  ///< To be moved.
 
-  const Error& error() const& { return assert(!ok()), *std::get_if<1>(&state_); }
-  Error&& error() && { return assert(!ok()), std::move(*std::get_if<1>(&state_)); }
+  const Error& error() const& { return assert(!ok()), *std::get_if<1>(&state_); }    ///< Why.
+  Error&& error() && { return assert(!ok()), std::move(*std::get_if<1>(&state_)); }  ///< Why.
 
  private:
   std::variant<T, Error> state_;
@@ -78,6 +78,6 @@ class [[nodiscard]] Result {
 struct Done {
   friend bool operator==(const Done&, const Done&) = default;
 };
-using Status = Result<Done>;
+using Status = Result<Done>;  ///< Success, or the reason why not.
 
 }  // namespace troupe

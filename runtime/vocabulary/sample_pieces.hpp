@@ -40,17 +40,17 @@ class SampleUnits {
   /// Both outlive this. REQUIRES: `is_sound` of all pieces.
   SampleUnits(std::span<const SampleShape> samples, std::span<const SamplePiece> pieces);
 
-  std::size_t size() const { return samples_.size() + pieces_.size(); }
-  std::size_t whole() const { return samples_.size(); }  ///< So many are samples.
+  std::size_t size() const { return samples_.size() + pieces_.size(); }  ///< Of all units.
+  std::size_t whole() const { return samples_.size(); }                  ///< So many are samples.
   /// Per unit. A piece looks like a sample with its items alone: no tokens, no markers, the id and
   /// position of its sample.
   std::span<const SampleShape> shapes() const { return copies_ ? std::span(*copies_) : samples_; }
-  const SampleShape& shape(std::int32_t unit) const {
+  const SampleShape& shape(std::int32_t unit) const {  ///< Of `shapes`.
     return shapes()[static_cast<std::size_t>(unit)];
   }
   /// Null: a whole sample.
   const SamplePiece* piece(std::int32_t unit) const;
-  std::int32_t sample_of(std::int32_t unit) const;
+  std::int32_t sample_of(std::int32_t unit) const;  ///< Itself, where it is a sample.
   /// Rows that the sample's items before these ones hand to the llm; 0 for whole samples.
   TokenCount rows_before(std::int32_t unit) const;
 

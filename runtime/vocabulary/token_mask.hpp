@@ -83,7 +83,8 @@ class TokenMask {
   /// Errors: as `check_samples`; invalid_argument for more than `kTokensMax` tokens.
   static Result<TokenMask> from_samples(std::span<const TokenSample> samples);
 
-  TokenCount size() const { return static_cast<TokenCount>(words_.size()); }
+  TokenCount size() const { return static_cast<TokenCount>(words_.size()); }  ///< Padding too.
+  /// The bits of a token in [0, size()).
   std::uint64_t word(TokenCount token) const { return words_[static_cast<std::size_t>(token)]; }
 
   /// Tokens of the pack outside of which `token` sees nothing; empty for padding.

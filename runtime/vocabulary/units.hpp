@@ -14,9 +14,9 @@ namespace troupe {
 class Bytes {
  public:
   constexpr Bytes() = default;
-  constexpr explicit Bytes(std::int64_t count) : count_(count) {}
+  constexpr explicit Bytes(std::int64_t count) : count_(count) {}  ///< May be negative.
 
-  constexpr std::int64_t count() const { return count_; }
+  constexpr std::int64_t count() const { return count_; }  ///< In bytes.
   constexpr auto operator<=>(const Bytes&) const = default;
   constexpr Bytes& operator+=(Bytes other) { return count_ += other.count_, *this; }
   constexpr Bytes& operator-=(Bytes other) { return count_ -= other.count_, *this; }
@@ -44,12 +44,12 @@ struct Id {
   std::int32_t value = -1;
 
   constexpr Id() = default;
-  constexpr explicit Id(std::int32_t v) : value(v) {}
+  constexpr explicit Id(std::int32_t v) : value(v) {}  ///< From -1 on.
   template <class Size>
-  constexpr explicit Id(Size v) : value(static_cast<std::int32_t>(v)) {}
+  constexpr explicit Id(Size v) : value(static_cast<std::int32_t>(v)) {}  ///< Below 2^31.
 
-  constexpr bool valid() const { return value >= 0; }
-  constexpr std::size_t index() const { return static_cast<std::size_t>(value); }
+  constexpr bool valid() const { return value >= 0; }  ///< Whether it names anything.
+  constexpr std::size_t index() const { return static_cast<std::size_t>(value); }  ///< If valid.
   constexpr auto operator<=>(const Id&) const = default;
 
   template <class Inspector>

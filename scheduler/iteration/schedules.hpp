@@ -43,12 +43,12 @@ struct Schedule {
   std::string name = "1f1b";
   std::shared_ptr<const OwnSchedule> own;  ///< Null: the built-in one of that name.
 
-  Schedule() = default;
+  Schedule() = default;  ///< `1f1b`.
   // NOLINTNEXTLINE(google-explicit-constructor): names stand for built-in schedules everywhere.
   Schedule(std::convertible_to<std::string> auto&& built_in)
-      : name(std::forward<decltype(built_in)>(built_in)) {}
+      : name(std::forward<decltype(built_in)>(built_in)) {}  ///< The built-in one.
   explicit Schedule(std::shared_ptr<const OwnSchedule> of_user)
-      : name(of_user->name), own(std::move(of_user)) {}
+      : name(of_user->name), own(std::move(of_user)) {}  ///< REQUIRES: not null.
 };
 
 /// True if the schedule runs input and weight gradients as tasks of their own, so that the graph

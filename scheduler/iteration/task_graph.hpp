@@ -11,7 +11,7 @@
 #include <vector>
 
 namespace troupe::scheduler {
-
+/// What a task does.
 enum class TaskKind : std::uint8_t {
   forward,
   backward,         ///< Input and weight gradients together.
@@ -55,18 +55,18 @@ class TaskGraph {
   std::int32_t add(Task task) {
     tasks.push_back(task);
     return static_cast<std::int32_t>(tasks.size()) - 1;
-  }
+  }  ///< Its index.
   void depend(std::int32_t task, std::int32_t needs, double delay_ms = 0) {
     dependencies.push_back({task, needs, delay_ms});
-  }
+  }  ///< As `Dependency`; the tasks may be added later.
   /// Builds the indices behind `users` and `needs_count`. REQUIRES: task indices exist.
   void finish();
 
   const StageSpec& stage_of(std::int32_t task) const {
     return stages[static_cast<std::size_t>(tasks[static_cast<std::size_t>(task)].stage)];
-  }
-  std::int32_t device_of(std::int32_t task) const { return stage_of(task).device; }
-  std::int32_t device_count() const;
+  }  ///< Where a task runs.
+  std::int32_t device_of(std::int32_t task) const { return stage_of(task).device; }  ///< The first.
+  std::int32_t device_count() const;  ///< One more than the highest.
   /// Dependencies on `task`, in the order they were added.
   std::span<const Dependency> users(std::int32_t task) const {
     const auto t = static_cast<std::size_t>(task);

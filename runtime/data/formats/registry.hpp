@@ -25,6 +25,7 @@ namespace troupe::data {
 using ReadRecords =
     std::function<Result<std::vector<Record>>(std::string_view text, const std::string& file)>;
 
+/// How a list of samples may be written.
 struct Format {
   std::string name;  ///< As `data.sources[].format` says it: small letters, digits, `-` and `_`.
   ReadRecords read;

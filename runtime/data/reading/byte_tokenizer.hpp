@@ -12,7 +12,7 @@
 
 namespace troupe::data {
 
-using TokenId = std::int32_t;
+using TokenId = std::int32_t;  ///< A byte, or above them a special token.
 
 /// Label of a token that carries no loss; the value every framework uses.
 inline constexpr TokenId kIgnoreLabel = -100;

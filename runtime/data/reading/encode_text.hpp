@@ -2,11 +2,11 @@
 //
 // Pure. The chat template (special tokens in <>; T is the turn's text, byte by byte):
 //
-//   <begin> [<system> T <end>] then per turn: <user> T <end>  or  <assistant> T <end>
+//   `<begin> [<system> T <end>]` then per turn: `<user> T <end>` or `<assistant> T <end>`
 //
 // A marker `<image>` or `<audio>` in a turn is replaced by one placeholder token, which
 // `expand_text` repeats once per row of the item. Line breaks around markers stay as they are.
-// Labels: an assistant's text and its <end> carry loss, everything else is kIgnoreLabel, media
+// Labels: an assistant's text and its `<end>` carry loss, everything else is kIgnoreLabel, media
 // placeholders in an assistant's turn too.
 
 #pragma once

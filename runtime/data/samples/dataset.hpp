@@ -12,7 +12,7 @@
 #include "runtime/vocabulary/result.hpp"
 
 namespace troupe::data {
-
+/// Records of all sources, in order.
 class Dataset {
  public:
   /// Reads every source in order. Cost: O(bytes); memory is about that of the files' text.
@@ -35,12 +35,12 @@ class Dataset {
   ///   an added format says, or an id used twice (names both places; at most the first five are
   ///   listed).
   static Result<Dataset> open(const DataOptions& options);
-
+  /// Records.
   std::int64_t size() const { return static_cast<std::int64_t>(records_.size()); }
   const Record& operator[](std::int64_t index) const {
     return records_[static_cast<std::size_t>(index)];
   }
-  const std::vector<Record>& records() const { return records_; }
+  const std::vector<Record>& records() const { return records_; }  ///< All of them.
   /// How many of them each source has, in order of the sources.
   std::vector<std::int64_t> source_counts() const;
 
