@@ -27,6 +27,7 @@ set(TROUPE_PLUGIN_HEADERS
   kernels/token_embedding.hpp
   kernels/window_convolution.hpp
   models/auxiliary_loss.hpp
+  models/built_in_layers.hpp
   models/family/block_work.hpp
   models/family/description.hpp
   models/family/family.hpp
@@ -35,6 +36,7 @@ set(TROUPE_PLUGIN_HEADERS
   models/encoder_block.hpp
   models/family/widths.hpp
   models/layer.hpp
+  models/llama/family.hpp
   models/parameter_layer.hpp
   models/plugin.hpp
   runtime/data/formats/record.hpp

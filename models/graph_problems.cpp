@@ -52,6 +52,12 @@ std::optional<Error> check_next(const Modules& modules, const ModuleConfig& modu
                         module.next.empty() ? "module '" + module.name + "' goes nowhere"
                                             : "there is no module '" + module.next + "'",
                         "name the projector or the llm that takes its rows");
+  if (next->kind == ModuleKind::teacher)
+    return config_error(module, "next", "'" + next->name + "' is a teacher and takes text alone",
+                        "name a projector or the llm");
+  if (module.kind == ModuleKind::teacher && next->kind != ModuleKind::llm)
+    return config_error(module, "next", "a teacher's rows go to the llm's last layer",
+                        "name the llm, or leave `next` out");
   if (next->kind == ModuleKind::encoder)
     return config_error(module, "next",
                         "'" + next->name + "' is an encoder and takes media, not rows",
@@ -67,6 +73,11 @@ std::optional<Error> check_next(const Modules& modules, const ModuleConfig& modu
   return {};
 }
 
+std::optional<Error> check_teacher(const ModuleConfig& module) {
+  if (module.kind != ModuleKind::teacher || module.freeze) return {};
+  return config_error(module, "freeze", "a teacher does not train", "set freeze = true");
+}
+
 std::optional<Error> check_attention(const ModuleConfig& module) {
   if (module.attention == AttentionRule::causal || checked_family(module).takes_masks) return {};
   return config_error(module, "attention",
@@ -76,7 +87,8 @@ std::optional<Error> check_attention(const ModuleConfig& module) {
 
 // Rows must arrive with the columns that the next module takes.
 std::optional<Error> check_widths(const Modules& modules, const ModuleConfig& module) {
-  if (module.kind == ModuleKind::llm) return {};
+  // What the llm's last layer makes of a teacher's rows is its family's affair.
+  if (module.kind == ModuleKind::llm || module.kind == ModuleKind::teacher) return {};
   const auto& next = *find_module(modules, module.next);
   const auto given = output_width(module, modules);
   const auto taken = input_width(next, modules);
@@ -111,6 +123,8 @@ std::vector<Error> graph_problems(const std::vector<ModuleConfig>& modules) {
     if (auto family = family_of(module); !family) problems.push_back(family.error());
   for (const auto& module : modules)
     if (auto problem = check_next(modules, module)) problems.push_back(std::move(*problem));
+  for (const auto& module : modules)
+    if (auto problem = check_teacher(module)) problems.push_back(std::move(*problem));
   for (const auto& module : modules)
     if (find_family(module.family) != nullptr)
       if (auto problem = check_attention(module)) problems.push_back(std::move(*problem));

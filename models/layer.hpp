@@ -48,6 +48,13 @@ struct MediaRows {
   at::Tensor rows;       ///< [rows, hidden]; may require grad.
 };
 
+/// What a teacher says of the text of a part, for the llm's last layer.
+struct TaughtRows {
+  std::string teacher;   ///< Its module.
+  at::Tensor positions;  ///< int64 [rows]: index into the packed llm sequence, ascending.
+  at::Tensor rows;       ///< [rows, its output width], one per token of text; no gradient.
+};
+
 /// Anything layers derive from a batch and share among each other (rotary tables, gather indices).
 class BatchCache;
 
@@ -78,6 +85,8 @@ struct PackedBatch {
   /// llm head only: int64 [tokens], -100 ignored, NOT shifted: position t predicts label t + 1 of
   /// the same sample, so a sample's first label is never used.
   at::Tensor labels;
+  /// llm head only: one per teacher that has rows here, in the order of the model's modules.
+  std::vector<TaughtRows> taught;
 
   /// Where `add_loss` leaves losses of layers; null: nobody collects them.
   std::shared_ptr<AuxiliaryLosses> losses;

@@ -78,6 +78,10 @@ class ModelStage final : public StageProgram {
   Result<at::Tensor> input_rows(std::size_t run_index, PartKey part, Flight& flight);
   Status attach_media(PartKey part, Flight& flight, const PackedText& text,
                       models::PackedBatch& batch);
+  Status attach_taught(PartKey part, Flight& flight, const PackedText& text,
+                       models::PackedBatch& batch);
+  Result<models::PackedBatch> pack_teacher(const Run& run, PartKey part) const;
+  bool is_teacher(ModuleId module) const;
   Result<at::Tensor> run_layers(std::size_t run_index, PartKey part, Flight& flight);
   void release(PartKey part);
   void hold(Flight& flight, std::int64_t bytes);

@@ -138,7 +138,8 @@ models::PackedBatch pack_media_shapes(ModuleId encoder, std::span<const SampleSh
 
 std::int64_t segment_count(const ModelGraph& graph, ModuleId module,
                            std::span<const SampleShape> samples) {
-  if (graph.at(module).kind == ModuleKind::llm) return std::ssize(samples);
+  const ModuleKind kind = graph.at(module).kind;
+  if (kind == ModuleKind::llm || kind == ModuleKind::teacher) return std::ssize(samples);
   const ModuleId encoder = encoder_of(graph, module);
   std::int64_t segments = 0;
   for (const SampleShape& sample : samples)
@@ -187,6 +188,18 @@ Result<at::Tensor> pack_media(const ModelGraph& graph, ModuleId encoder, const S
   return packed;
 }
 
+std::vector<std::int64_t> text_positions_of(const data::ExpandedText& text, std::int64_t begin) {
+  std::vector<bool> is_text(text.tokens.size(), true);
+  for (const auto* encoders : {&text.image_positions, &text.audio_positions})
+    for (const auto& positions : *encoders)
+      for (const std::int64_t position : positions)
+        is_text[static_cast<std::size_t>(position)] = false;
+  std::vector<std::int64_t> found;
+  for (std::size_t token = 0; token < is_text.size(); ++token)
+    if (is_text[token]) found.push_back(begin + static_cast<std::int64_t>(token));
+  return found;
+}
+
 Result<PackedText> pack_text(const ModelGraph& graph, std::span<const SampleShape> samples,
                              std::span<const std::int32_t> part, const SampleStore& store) {
   PackedText packed;
@@ -217,6 +230,7 @@ Result<PackedText> pack_text(const ModelGraph& graph, std::span<const SampleShap
               packed.token_ids.data_ptr<std::int64_t>() + begin);
     std::copy(text.labels.begin(), text.labels.end(),
               packed.labels.data_ptr<std::int64_t>() + begin);
+    packed.text_positions.push_back(text_positions_of(text, begin));
     for (auto& lists : packed.media_positions) lists.emplace_back();
     for (const auto& media : sample.media) {
       auto& list = packed.media_positions[media.module.index()].back();

@@ -74,12 +74,17 @@ struct PackedText {
   /// Per encoder module: positions of its rows in the packed sequence, one list per sample of the
   /// part (empty lists where a sample has none). Shape: [modules][samples of the part][rows].
   std::vector<std::vector<std::vector<std::int64_t>>> media_positions;
+  /// Positions of tokens that are text, one list per sample of the part, ascending.
+  std::vector<std::vector<std::int64_t>> text_positions;
 };
 
 /// Errors:
 /// - internal: as `pack_media`.
 Result<PackedText> pack_text(const ModelGraph& graph, std::span<const SampleShape> samples,
                              std::span<const std::int32_t> part, const SampleStore& store);
+
+/// Where no rows of media stand in the text of a sample, counted from `begin`; ascending.
+std::vector<std::int64_t> text_positions_of(const data::ExpandedText& text, std::int64_t begin);
 
 /// The module whose media reach `module`: itself for an encoder, the encoder before a projector.
 /// Invalid for the llm.

@@ -18,7 +18,8 @@ double ms_since(Clock::time_point begin) {
   return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
 }
 
-/// Nodes of a replica where encoders begin (which ones), and where the llm begins and ends.
+/// Nodes of a replica where encoders begin (which ones), and where the llm begins and ends, or a
+/// teacher begins.
 struct Readers {
   std::map<NodeId, std::set<ModuleId>> media;
   std::set<NodeId> text;
@@ -33,7 +34,8 @@ Readers readers_of(const ParallelPlan& plan, const Replica& replica) {
       const bool last = run.layers.end == static_cast<std::int32_t>(module.layers.size());
       if (module.kind == ModuleKind::encoder && first)
         readers.media[plan.node_of(stage)].insert(run.module);
-      if (module.kind == ModuleKind::llm && (first || last))
+      const bool reads_text = module.kind == ModuleKind::llm || module.kind == ModuleKind::teacher;
+      if (reads_text && (first || (last && module.kind == ModuleKind::llm)))
         readers.text.insert(plan.node_of(stage));
     }
   }

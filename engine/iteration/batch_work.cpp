@@ -82,7 +82,9 @@ class GroupWork {
 
   double output_rows(const SampleShape& sample) const {
     TokenCount rows = 0;
-    for (const ModuleId module : group_.modules) rows += sample.output_rows(module);
+    for (const ModuleId module : group_.modules)
+      rows += plan_.model.at(module).kind == ModuleKind::teacher ? text_rows(sample)
+                                                                 : sample.output_rows(module);
     return static_cast<double>(rows);
   }
 

@@ -45,6 +45,13 @@ void append_ranges(std::span<const MediaShape> items, std::size_t count, SampleP
   }
 }
 
+/// A teacher reads whole samples, so that a group with one does.
+bool may_cut(const ParallelPlan& plan, const ModuleGroup& group) {
+  return std::ranges::none_of(group.modules, [&](ModuleId module) {
+    return plan.model.at(module).kind == ModuleKind::teacher;
+  });
+}
+
 /// The pieces of one sample for the encoders of a group; none where it stays whole.
 std::vector<SamplePiece> pieces_of(const ModuleGroup& group, const SampleShape& shape,
                                    std::int32_t sample, std::size_t count) {
@@ -73,7 +80,7 @@ std::vector<SamplePiece> cut_into_pieces(const ParallelPlan& plan,
   for (std::size_t g = 0; g + 1 < plan.module_groups.size(); ++g) {
     const PhaseWork& phase = phases[g];
     const std::size_t replicas = phase.shares.size();
-    if (replicas < 2) continue;
+    if (replicas < 2 || !may_cut(plan, plan.module_groups[g])) continue;
     const double total = std::accumulate(phase.samples.begin(), phase.samples.end(), 0.0);
     const double grain =
         kGrain * total / static_cast<double>(replicas) / static_cast<double>(rounds);

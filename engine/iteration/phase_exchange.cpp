@@ -14,13 +14,17 @@ namespace {
 
 std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
 
-/// The node that a replica's last stage is on, which hands rows on; and the one of the llm's first,
-/// which takes them.
+/// The node that a replica's last stage is on, which hands rows on; and the one of the llm's stage
+/// that takes them.
 NodeId made_on(const ParallelPlan& plan, ReplicaId replica) {
   return plan.node_of(plan.at(replica).stages.back());
 }
-NodeId wanted_on(const ParallelPlan& plan, ReplicaId llm) {
-  return plan.node_of(plan.at(llm).stages.front());
+NodeId wanted_on(const ParallelPlan& plan, ModuleGroupId group, ReplicaId llm) {
+  const auto& modules = plan.module_groups[group.index()].modules;
+  const bool is_teacher = std::ranges::all_of(
+      modules, [&](ModuleId module) { return plan.model.at(module).kind == ModuleKind::teacher; });
+  const auto& stages = plan.at(llm).stages;
+  return plan.node_of(is_teacher ? stages.back() : stages.front());
 }
 
 /// One sample of a round or piece of one, and where the llm wants it.
@@ -54,7 +58,8 @@ class Spreader {
         slices_((cuts.size() + lists_.size() - 1) / lists_.size()) {
     std::map<NodeId, std::size_t> nodes;
     for (const LlmCut& own : cuts_)
-      node_.push_back(nodes.try_emplace(wanted_on(plan, own.llm), nodes.size()).first->second);
+      node_.push_back(
+          nodes.try_emplace(wanted_on(plan, group, own.llm), nodes.size()).first->second);
     near_.resize(nodes.size());
     const auto replicas = replicas_of(plan, group);
     for (std::size_t r = 0; r < replicas.size(); ++r)
@@ -252,7 +257,7 @@ FarRows far_rows(const ParallelPlan& plan, ModuleGroupId group,
   for (std::size_t r = 0; r < plan.replicas.size(); ++r)
     if (plan.is_llm(ReplicaId{r}))
       for_each_sample(microbatches[r],
-                      [&](std::size_t s) { wanted[s] = wanted_on(plan, ReplicaId{r}); });
+                      [&](std::size_t s) { wanted[s] = wanted_on(plan, group, ReplicaId{r}); });
   for (const auto& [sample, pieces] : work.cut)
     for (const auto piece : pieces) wanted[at(piece)] = wanted[at(sample)];
   std::map<NodeId, double> room;  // Work that a node's replicas do in an even phase.

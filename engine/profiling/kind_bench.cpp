@@ -219,7 +219,6 @@ class KindBench::Bench {
     for (const auto length : segments) texts.push_back({length, {}});
     auto batch =
         models::text_batch(texts, spec_.attention).value();  // Encoders read lengths alone.
-    const auto ids = at::TensorOptions().dtype(at::kLong);
     if (media_.medium == Medium::image) {
       for (const auto length : batch.segments) batch.grids.push_back(grid_of(length));
       if (first_) batch.input = at::randn({tokens, media_.vision.columns()});
@@ -228,11 +227,12 @@ class KindBench::Bench {
       for (const auto length : batch.segments)
         batch.input_segments.push_back(audio.frames_per_row * length);
       if (first_) batch.input = at::randn({audio.frames_per_row * tokens, audio.mel_bins});
-    } else if (spec_.kind == ModuleKind::llm) {
+    } else if (spec_.kind == ModuleKind::llm || spec_.kind == ModuleKind::teacher) {
       const auto vocabulary = models::checked_family(module_).sizes(module_.config).vocabulary;
-      const auto rows = head_ ? tokens + 1 : tokens;
-      if (first_) batch.input = at::arange(rows, ids).remainder(vocabulary);
-      if (head_) batch.labels = at::arange(rows, ids).remainder(vocabulary);
+      const auto ids = at::arange(head_ ? tokens + 1 : tokens, at::kLong).remainder(vocabulary);
+      if (first_) batch.input = ids;
+      if (head_) batch.labels = ids;
+      if (head_) batch.taught = any_taught_rows(setup_, ids.numel());
     }
     return batch;
   }

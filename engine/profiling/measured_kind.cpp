@@ -1,5 +1,8 @@
 #include "engine/profiling/measured_kind.hpp"
 
+#include <ATen/ops/arange.h>
+#include <ATen/ops/randn.h>
+
 #include <algorithm>
 
 #include "models/family/registry.hpp"
@@ -15,6 +18,17 @@ const ModuleConfig& config_of(const JobSetup& setup, ModuleId module) {
 LayerWork work_of(const JobSetup& setup, const LayerKind& kind) {
   const auto works = models::module_works(config_of(setup, kind.example.module), setup.modules());
   return works[static_cast<std::size_t>(kind.example.layer)];
+}
+
+std::vector<models::TaughtRows> any_taught_rows(const JobSetup& setup, std::int64_t tokens) {
+  std::vector<models::TaughtRows> taught;
+  for (const ModuleSpec& module : setup.model.modules)
+    if (module.kind == ModuleKind::teacher)
+      taught.push_back(
+          {module.name, at::arange(tokens, at::kLong),
+           at::randn({tokens, module.output_width},
+                     at::TensorOptions().dtype(setup.layers.dtype).device(setup.layers.device))});
+  return taught;
 }
 
 }  // namespace troupe::engine

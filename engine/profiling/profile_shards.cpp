@@ -30,7 +30,8 @@ constexpr MeasuredRuns::Limits kRuns{5, 5, 0};
 
 /// Whether the layer looks rows up by token ids, which multiplies nothing.
 bool looks_up(const JobSetup& setup, const LayerKind& kind) {
-  return kind.example.layer == 0 && setup.model.at(kind.example.module).kind == ModuleKind::llm;
+  const ModuleKind module = setup.model.at(kind.example.module).kind;
+  return kind.example.layer == 0 && (module == ModuleKind::llm || module == ModuleKind::teacher);
 }
 
 Error not_split(const std::string& what, std::int64_t count, std::int32_t tp) {

@@ -192,6 +192,10 @@ Status PlanReplica::encode_part(const IterationPlan& iteration, ReplicaId replic
                          .samples;
   const SampleUnits units(iteration.samples, iteration.pieces);
   for (const ModuleId encoder : plan_.module_groups[plan_.at(replica).group.index()].modules) {
+    if (plan_.model.at(encoder).kind == ModuleKind::teacher)
+      if (auto taught = teach_part(iteration, replica, key, encoder, store, crossings);
+          !taught.ok())
+        return taught;
     if (plan_.model.at(encoder).kind != ModuleKind::encoder) continue;
     auto batch = pack_media_shapes(encoder, units.shapes(), part);
     if (batch.segments.empty()) continue;
@@ -237,6 +241,8 @@ Status PlanReplica::train_part(const IterationPlan& iteration, ReplicaId replica
                                         batch.media) != std::ssize(lists[i]))
         return Error{Errc::internal, "no rows for a sample of the plan", {}, {}};
   }
+  if (auto taught = attach_taught(crossings, part, text.value(), batch); !taught.ok())
+    return taught;
   at::Tensor rows;
   batch.losses = std::make_shared<models::AuxiliaryLosses>();
   for (auto& layer : model_of(replica).layers(plan_.model.llm()))

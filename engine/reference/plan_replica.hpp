@@ -102,6 +102,10 @@ class PlanReplica {
                     const std::vector<at::Tensor>& gradients);
   Status encode_part(const IterationPlan& iteration, ReplicaId replica, PartKey key,
                      const SampleStore& store, Crossings& crossings);
+  Status teach_part(const IterationPlan& iteration, ReplicaId replica, PartKey key,
+                    ModuleId teacher, const SampleStore& store, Crossings& crossings);
+  Status attach_taught(const Crossings& crossings, std::span<const std::int32_t> part,
+                       const PackedText& text, models::PackedBatch& batch) const;
   void encode_backward(const IterationPlan& iteration, ReplicaId replica, PartKey part,
                        const Crossings& crossings);
   void record_auxiliary(const IterationPlan& iteration, ModuleId module, PartKey part,

@@ -10,9 +10,10 @@
 
 #include <cmath>
 
-#include "engine/execution/packing.hpp"
+#include "engine/execution/teacher_packing.hpp"
 #include "engine/reference/whole_model.hpp"
 #include "runtime/state/gradient_norm.hpp"
+#include "runtime/vocabulary/module_rows.hpp"
 
 namespace troupe::engine {
 
@@ -204,6 +205,8 @@ class Oracle {
     };
     add(images, text.value().image_positions);
     add(audio, text.value().audio_positions);
+    if (auto taught = teach(shape, text.value(), batch); !taught.ok())
+      return std::move(taught).error();
     const at::Tensor rows = run(setup_.model.llm(), {}, batch);
     if (rows.requires_grad()) {
       roots_.push_back(rows);
@@ -217,6 +220,22 @@ class Oracle {
     roots_.clear();
     root_gradients_.clear();
     return rows.detach().to(at::kDouble).item<double>();
+  }
+
+  /// Each teacher's rows for one sample.
+  Status teach(const SampleShape& shape, const data::ExpandedText& text,
+               models::PackedBatch& batch) {
+    for (std::size_t m = 0; m < setup_.model.modules.size(); ++m) {
+      const ModuleSpec& spec = setup_.model.modules[m];
+      if (spec.kind != ModuleKind::teacher || text_rows(shape) == 0) continue;
+      const auto positions = at::tensor(text_positions_of(text, 0), at::kLong);
+      const std::int32_t only = 0;
+      auto packed = pack_teacher_shapes({&shape, 1}, {&only, 1});
+      if (!packed.ok()) return std::move(packed).error();
+      packed.value().input = batch.input.index_select(0, positions);
+      batch.taught.push_back({spec.name, positions, run(ModuleId{m}, {}, packed.value())});
+    }
+    return Done{};
   }
 
   void collect() {

@@ -39,6 +39,17 @@ std::vector<const ParameterInfo*> parameters_of(const JobSetup& setup, ModuleId 
   return own;
 }
 
+/// Under which name a run has a parameter: under its own, or, of a teacher, as the run's llm.
+std::string name_there(const ModuleConfig& module, const state::SavedValues& saved,
+                       const std::string& name) {
+  const auto& shapes = saved.shapes();
+  if (module.kind != ModuleKind::teacher || shapes.contains(name)) return name;
+  const std::string rest = name.substr(module.name.size());
+  for (const auto& [other, shape] : shapes)
+    if (other.ends_with(rest) && other.find('.') + rest.size() == other.size()) return other;
+  return name;
+}
+
 std::filesystem::path below(const std::filesystem::path& path,
                             const std::filesystem::path& folder) {
   const auto real = [](const std::filesystem::path& at) {
@@ -73,7 +84,7 @@ std::vector<Error> problems_of(const JobSetup& setup, ModuleId id, const ModuleC
   }
   std::vector<std::string> missing, other;
   for (const ParameterInfo* info : parameters_of(setup, id)) {
-    const auto found = saved.value().shapes().find(info->name);
+    const auto found = saved.value().shapes().find(name_there(module, saved.value(), info->name));
     if (found == saved.value().shapes().end())
       missing.push_back(info->name);
     else if (found->second != info->shape)
@@ -100,12 +111,12 @@ Result<std::unique_ptr<models::Layer>> InitialLayers::make(LayerId id,
   wanted.draws = options.draws && module.init.empty();
   auto layer = models::make_layer(module, setup_.modules(), id.layer, wanted);
   if (!layer.ok() || module.init.empty()) return layer;
-  if (auto filled = fill(*layer.value(), module.init); !filled.ok())
-    return std::move(filled).error();
+  if (auto filled = fill(*layer.value(), module); !filled.ok()) return std::move(filled).error();
   return layer;
 }
 
-Status InitialLayers::fill(models::Layer& layer, const std::string& from) {
+Status InitialLayers::fill(models::Layer& layer, const ModuleConfig& module) {
+  const std::string& from = module.init;
   auto& saved = open_[from];
   if (!saved) {
     auto opened = state::SavedValues::open(from);
@@ -115,7 +126,8 @@ Status InitialLayers::fill(models::Layer& layer, const std::string& from) {
   for (auto& parameter : layer.parameters()) {
     if (!parameter.value.defined()) continue;
     const at::Tensor target = parameter.value.detach();
-    const auto value = saved->read(parameter.name, target.scalar_type());
+    const auto value =
+        saved->read(name_there(module, *saved, parameter.name), target.scalar_type());
     if (!value.ok()) return value.error();
     if (value.value().sizes() != target.sizes())
       return Error{Errc::bad_data, "'" + parameter.name + "' has another shape there", from, {}};

@@ -27,7 +27,7 @@ class InitialLayers {
   Result<std::unique_ptr<models::Layer>> make(LayerId id, const models::LayerOptions& options);
 
  private:
-  Status fill(models::Layer& layer, const std::string& from);
+  Status fill(models::Layer& layer, const ModuleConfig& module);
 
   const JobSetup& setup_;
   std::map<std::string, std::unique_ptr<state::SavedValues>> open_;

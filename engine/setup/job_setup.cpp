@@ -44,7 +44,8 @@ std::vector<Error> feeding_problems(const job::Job& job) {
     if (!family) continue;  // Told by who builds the graph.
     const auto vocabulary = family.value()->sizes(module.config).vocabulary;
     const auto tokens = data::ByteTokenizer::kVocabSize;
-    if (module.kind == ModuleKind::llm && vocabulary < tokens)
+    const bool reads_text = module.kind == ModuleKind::llm || module.kind == ModuleKind::teacher;
+    if (reads_text && vocabulary < tokens)
       add(module.name + ".config.vocab_size",
           "vocab_size is " + std::to_string(vocabulary) + ", the tokenizer has " +
               std::to_string(tokens) + " tokens",

@@ -16,7 +16,9 @@ ModuleSizes sizes_of(const ModuleConfig& module) {
 
 const ModuleConfig* find_before(const ModuleConfig& module, const Modules& all) {
   for (const auto& other : all)
-    if (other.next == module.name && other.kind != ModuleKind::llm) return &other;
+    if (other.next == module.name && other.kind != ModuleKind::llm &&
+        other.kind != ModuleKind::teacher)
+      return &other;
   return nullptr;
 }
 
@@ -34,7 +36,7 @@ Widths widths_around(const ModuleConfig& module, const Modules& all) {
 }
 
 std::int64_t input_width(const ModuleConfig& module, const Modules& all) {
-  if (module.kind == ModuleKind::encoder) return 0;
+  if (module.kind == ModuleKind::encoder || module.kind == ModuleKind::teacher) return 0;
   const auto own = sizes_of(module).input_width;
   return own > 0 ? own : widths_around(module, all).input;
 }

@@ -29,6 +29,6 @@ struct LlmConfig {
   friend bool operator==(const LlmConfig&, const LlmConfig&) = default;
 };
 
-Family llama();
+Family llama();  ///< Without `make` (models/built_in_layers.hpp).
 
 }  // namespace troupe::models

@@ -22,7 +22,8 @@ std::vector<std::string> families_of(ModuleKind kind) {
 /// does not change what a job file means.
 std::string default_family(ModuleKind kind) {
   switch (kind) {
-    case ModuleKind::encoder: break;
+    case ModuleKind::encoder:
+    case ModuleKind::teacher: break;
     case ModuleKind::projector: return "mlp";
     case ModuleKind::llm: return "llama";
   }
@@ -70,7 +71,7 @@ bool is_reserved(const std::string& name) {
 /// What is wrong with a module without a kind: most likely its name, where another one is near.
 std::string kind_fix(const std::string& name, const std::vector<std::string>& others) {
   const auto near = nearest_word(name, others);
-  return near.empty() ? "write kind = \"encoder\", \"projector\" or \"llm\""
+  return near.empty() ? "write kind = \"encoder\", \"projector\", \"llm\" or \"teacher\""
                       : "did you mean modules." + near + "? (a module of its own needs a kind)";
 }
 
@@ -95,6 +96,12 @@ std::optional<ModuleConfig> bind_module(const Member& member,
                         ".attention: only the llm's attention can be chosen; encoders see all of "
                         "a picture or sound, projectors each row alone",
                     "remove it, or move it to the module with kind = \"llm\"");
+  if (module.kind == ModuleKind::teacher) {
+    if (member.value.find("freeze") != nullptr && !module.freeze)
+      findings.add_at(path + ".freeze", path + ".freeze: a teacher does not train",
+                      "leave freeze out: a teacher is frozen");
+    module.freeze = true;
+  }
   const Value* init = member.value.find("init");
   const auto* word = init == nullptr ? nullptr : std::get_if<std::string>(&init->data);
   if (word != nullptr && *word == "hf") {

@@ -154,7 +154,8 @@ std::int64_t llm_copies(const Job& job) {
 std::int64_t encoder_copies(const Job& job) {
   std::int64_t most = 0;
   for (const auto& module : job.modules)
-    if (module.kind == ModuleKind::encoder) most = std::max(most, most_copies(job, module.name));
+    if (module.kind == ModuleKind::encoder || module.kind == ModuleKind::teacher)
+      most = std::max(most, most_copies(job, module.name));
   return most;
 }
 

@@ -61,6 +61,11 @@ bool check_next(const Modules& modules, const ModuleConfig& module, Findings& fi
     return fail("no module is called '" + module.next + "'",
                 near.empty() ? "name a module of [modules]" : "did you mean \"" + near + "\"?");
   }
+  if (target->kind == ModuleKind::teacher)
+    return fail("'" + module.next + "' is a teacher; teachers read text, not another module",
+                "name a projector or the llm");
+  if (module.kind == ModuleKind::teacher && target->kind != ModuleKind::llm)
+    return fail("a teacher's rows go to the llm's last layer", "name the llm, or leave next out");
   if (target->kind == ModuleKind::encoder)
     return fail("'" + module.next + "' is an encoder; encoders read media, not another module",
                 "name a projector or the llm");

@@ -14,7 +14,8 @@ constexpr std::int64_t kTokenizerSize = 320;  // data::ByteTokenizer, the embedd
 
 void check_vocabulary(const ModuleConfig& module, const models::ModuleSizes& sizes,
                       Findings& findings) {
-  if (module.kind != ModuleKind::llm || sizes.vocabulary >= kTokenizerSize) return;
+  const bool reads_text = module.kind == ModuleKind::llm || module.kind == ModuleKind::teacher;
+  if (!reads_text || sizes.vocabulary >= kTokenizerSize) return;
   const auto path = "modules." + module.name + ".config.vocab_size";
   findings.add_at(path,
                   path + ": " + to_string(sizes.vocabulary) + " is less than the tokenizer's " +
@@ -26,7 +27,9 @@ void check_vocabulary(const ModuleConfig& module, const models::ModuleSizes& siz
 void check_widths(const ModuleConfig& from, const ModuleConfig& to, Findings& findings) {
   const auto out = models::checked_family(from).sizes(from.config).output_width;
   const auto in = models::checked_family(to).sizes(to.config).input_width;
-  if (from.kind == ModuleKind::llm || out == 0 || in == 0 || out == in) return;
+  // What the llm's last layer makes of a teacher's rows is its family's affair.
+  if (from.kind == ModuleKind::llm || from.kind == ModuleKind::teacher) return;
+  if (out == 0 || in == 0 || out == in) return;
   const bool both_fixed = from.kind == ModuleKind::encoder && to.kind == ModuleKind::llm;
   findings.add_at("modules." + from.name + ".config",
                   "modules." + from.name + " hands on " + to_string(out) + " columns, but " +

@@ -28,10 +28,11 @@ inline constexpr Range<double> kSeconds{0.01, 86'400};
 
 inline constexpr std::array<std::pair<std::string_view, Dtype>, 3> kDtypes{
     {{"fp32", Dtype::fp32}, {"bf16", Dtype::bf16}, {"fp64", Dtype::fp64}}};
-inline constexpr std::array<std::pair<std::string_view, ModuleKind>, 3> kModuleKinds{
+inline constexpr std::array<std::pair<std::string_view, ModuleKind>, 4> kModuleKinds{
     {{"encoder", ModuleKind::encoder},
      {"projector", ModuleKind::projector},
-     {"llm", ModuleKind::llm}}};
+     {"llm", ModuleKind::llm},
+     {"teacher", ModuleKind::teacher}}};
 inline constexpr std::array<std::pair<std::string_view, AttentionRule>, 2> kAttentionRules{
     {{"causal", AttentionRule::causal}, {"modality", AttentionRule::modality}}};
 inline constexpr std::array<std::pair<std::string_view, LayoutMode>, 2> kLayoutModes{

@@ -21,12 +21,13 @@ constexpr auto kMeanings = std::to_array<KeyMeaning>({
 
     {"modules.NAME.kind",
      "An encoder makes rows of pictures or sound, a projector takes them to the "
-     "llm's width. Exactly one module is the llm.",
+     "llm's width, a teacher reads the text for the llm's last layer. Exactly one module is the "
+     "llm.",
      "none: must be given"},
     {"modules.NAME.family",
      "Which architecture; a projector is an mlp and an llm a llama unless it "
      "says otherwise.",
-     "that of its kind; encoders must say"},
+     "that of its kind; encoders and teachers must say"},
     {"modules.NAME.next", "The module that its rows go to.",
      "NAME_projector where there is one, else the llm"},
     {"modules.NAME.freeze",

@@ -15,6 +15,7 @@ const char* kind_name(ModuleKind kind) {
     case ModuleKind::encoder: return "encoder";
     case ModuleKind::projector: return "projector";
     case ModuleKind::llm: return "llm";
+    case ModuleKind::teacher: return "teacher";
   }
   return "llm";
 }

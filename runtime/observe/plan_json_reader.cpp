@@ -31,6 +31,7 @@ ModuleKind read_kind(const std::string& name) {
   if (name == "encoder") return ModuleKind::encoder;
   if (name == "projector") return ModuleKind::projector;
   if (name == "llm") return ModuleKind::llm;
+  if (name == "teacher") return ModuleKind::teacher;
   throw BadPlan("module kind '" + name + "' is unknown");
 }
 

@@ -35,6 +35,11 @@ std::int64_t tied_elements_begun(const ModelGraph& graph, LayerId layer) {
   return count;
 }
 
+std::int32_t entry_layer(const ModelGraph& graph, ModuleId from, ModuleId to) {
+  if (graph.at(from).kind != ModuleKind::teacher) return 0;
+  return static_cast<std::int32_t>(graph.at(to).layers.size()) - 1;
+}
+
 ModuleElements module_elements(const ModelGraph& graph, ModuleId module) {
   ModuleElements sum;
   const ModuleSpec& spec = graph.at(module);

@@ -9,8 +9,10 @@
 #include "runtime/vocabulary/units.hpp"
 
 namespace troupe {
-/// What a module is for.
-enum class ModuleKind : std::uint8_t { encoder, projector, llm };
+
+/// What a module is for. A teacher is frozen and reads the text of every sample; its rows enter the
+/// llm's last layer, which learns from them (distillation).
+enum class ModuleKind : std::uint8_t { encoder, projector, llm, teacher };
 
 /// Which tokens of a sample see each other in the llm: `modules.NAME.attention`.
 enum class AttentionRule : std::uint8_t {
@@ -139,11 +141,16 @@ struct ModelGraph {
   }
 };
 
+/// The layer of `to` that takes the rows of `from`, one of the modules before it: the llm's last
+/// one those of a teacher, else the first.
+std::int32_t entry_layer(const ModelGraph& graph, ModuleId from, ModuleId to);
+
 /// Parameters of a module, tied ones once, at the layer that uses them first.
 struct ModuleElements {
   std::int64_t all = 0;      ///< That are stored, constants too.
   std::int64_t trained = 0;  ///< 0 where the module is frozen.
 };
+
 ModuleElements module_elements(const ModelGraph& graph, ModuleId module);  ///< Cost: O(layers).
 
 /// Elements of tied parameters that this layer is the first to use; `LayerSpec` does not count

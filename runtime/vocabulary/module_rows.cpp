@@ -9,6 +9,7 @@ TokenCount output_rows(const ModelGraph& graph, ModuleId module, const SampleSha
   switch (graph.at(module).kind) {
     case ModuleKind::llm: return sample.llm_tokens;
     case ModuleKind::encoder: return sample.output_rows(module);
+    case ModuleKind::teacher: return text_rows(sample);
     case ModuleKind::projector: break;
   }
   TokenCount rows = 0;
@@ -25,6 +26,12 @@ TokenCount hidden_rows(const ModelGraph& graph, ModuleId module, const SampleSha
   const TokenCount rows = output_rows(graph, module, sample);
   if (rows == 0 || graph.at(module).kind != ModuleKind::encoder) return rows;
   return sample.hidden_rows(module);
+}
+
+TokenCount text_rows(const SampleShape& sample) {
+  TokenCount rows = sample.llm_tokens;
+  for (const TokenSpan& span : token_sample(sample).spans) rows -= span.end - span.begin;
+  return rows;
 }
 
 TokenSample token_sample(const SampleShape& sample) {

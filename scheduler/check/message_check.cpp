@@ -84,7 +84,9 @@ class Walk {
     for (const ModuleId next : spec.next) {
       const bool is_next = place_of(next, unit).replica.valid();
       if (is_here)
-        note({end(module, count - 1, unit), end(next, 0, is_next ? unit : units_.sample_of(unit)),
+        note({end(module, count - 1, unit),
+              end(next, entry_layer(plan_.model, module, next),
+                  is_next ? unit : units_.sample_of(unit)),
               module, true, unit, gradient});
       if (gradient) gradient_in[next.index()] = true;
     }

@@ -231,6 +231,9 @@ std::vector<TokenCount> sequence_lengths(const ModelGraph& graph, const SampleSh
   std::vector<TokenCount> lengths;
   switch (graph.at(module).kind) {
     case ModuleKind::llm: lengths.push_back(sample.llm_tokens); break;
+    case ModuleKind::teacher:
+      if (const TokenCount rows = text_rows(sample); rows > 0) lengths.push_back(rows);
+      break;
     case ModuleKind::encoder:
       if (const auto* items = sample.items(module))
         for (const auto& item : *items) lengths.push_back(item.hidden_rows);

@@ -20,7 +20,8 @@ std::vector<std::vector<LayerWork>> model_works(const ModelGraph& graph,
     std::int64_t input_width = 0;
     for (const ModuleSpec& before : graph.modules)
       for (const ModuleId next : before.next)
-        if (graph.at(next).name == spec.name) input_width = before.output_width;
+        if (graph.at(next).name == spec.name && before.kind != ModuleKind::teacher)
+          input_width = before.output_width;
     const auto found = std::find_if(modules.begin(), modules.end(),
                                     [&](const auto& module) { return module.name == spec.name; });
     assert(found != modules.end());

@@ -83,7 +83,8 @@ class MessageBuilder {
     const StageEdge edge{0, 0, module, true, layers};
     std::vector<StageId> entries;  // Per replica: where rows enter; invalid in other groups.
     for (std::size_t r = 0; r < plan_.replicas.size(); ++r)
-      entries.push_back(stage_with(plan_, ReplicaId{r}, {next, 0}));
+      entries.push_back(
+          stage_with(plan_, ReplicaId{r}, {next, entry_layer(plan_.model, module, next)}));
     const auto& places = places_[plan_.group_of(next).index()];
     for_each_part(
         stage_with(plan_, replica, {module, layers - 1}), module,

@@ -58,7 +58,9 @@ std::vector<StageEdge> stage_edges(const ModelGraph& model, std::span<const Stag
     for (std::size_t layer = 1; layer < own.size(); ++layer)
       add(own[layer - 1], own[layer], ModuleId{m}, false, layer);
     for (const ModuleId next : model.modules[m].next)
-      add(own.back(), stage_of[next.index()].front(), ModuleId{m}, true, own.size());
+      add(own.back(),
+          stage_of[next.index()][static_cast<std::size_t>(entry_layer(model, ModuleId{m}, next))],
+          ModuleId{m}, true, own.size());
   }
   std::sort(edges.begin(), edges.end());
   edges.erase(std::unique(edges.begin(), edges.end()), edges.end());
@@ -87,7 +89,9 @@ std::vector<PlanEdge> pipeline_edges(const ParallelPlan& plan, PipelineId pipeli
       for (const ModuleId next : spec.next) {
         if (plan.group_of(next) == plan.at(id).group) continue;  // Inside the replica, above.
         for (const ReplicaId other : plan.at(pipeline).replicas)
-          if (const StageId to = stage_with(plan, other, {next, 0}); to.valid())
+          if (const StageId to =
+                  stage_with(plan, other, {next, entry_layer(plan.model, module, next)});
+              to.valid())
             edges.push_back({stage_with(plan, id, last), to});
       }
     }
@@ -100,7 +104,7 @@ std::vector<PlanEdge> pipeline_edges(const ParallelPlan& plan, PipelineId pipeli
 std::string group_name(const ModelGraph& model, const std::vector<ModuleId>& modules) {
   std::string name;
   for (const ModuleId module : modules)
-    if (model.at(module).kind == ModuleKind::encoder)
+    if (model.at(module).kind != ModuleKind::projector && module != model.llm())
       name += (name.empty() ? "" : "+") + model.at(module).name;
   return name.empty() ? model.at(modules.front()).name : name;
 }

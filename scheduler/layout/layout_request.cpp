@@ -74,7 +74,7 @@ Status check_encoders(const ModelGraph& model, const ClusterShape& cluster) {
   double ways = 1;
   std::size_t encoders = 0;
   for (const auto& module : model.modules)
-    if (module.kind == ModuleKind::encoder) {
+    if (module.kind == ModuleKind::encoder || module.kind == ModuleKind::teacher) {
       ways *= std::min(devices, static_cast<double>(module.layers.size()));
       ++encoders;
     }

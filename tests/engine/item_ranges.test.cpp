@@ -13,6 +13,9 @@ const ModuleId kVision{0}, kAudio{1};
 /// A group of both encoders with so many replicas, and an llm.
 ParallelPlan plan_of(std::size_t encoders) {
   ParallelPlan plan;
+  plan.model.modules.resize(3);
+  for (const ModuleId module : {kVision, kAudio})
+    plan.model.modules[module.index()].kind = ModuleKind::encoder;
   plan.module_groups = {{"vision+audio", {kVision, kAudio}}, {"llm", {ModuleId{2}}}};
   for (std::size_t r = 0; r < encoders; ++r) plan.replicas.push_back({ModuleGroupId{0}, {}, {}});
   plan.replicas.push_back({ModuleGroupId{1}, {}, {}});
@@ -66,6 +69,14 @@ TEST_CASE("a sample is cut where it takes more than a quarter of a replica's rou
   // rounds a replica has half as much in each.
   CHECK(cut(samples, 2, 2).size() == 2 + 2 + 3);
   CHECK(cut(samples, 1).empty());
+}
+
+TEST_CASE("where a teacher reads with the encoders, samples stay whole", "[engine]") {
+  const std::vector<SampleShape> samples{sample({3, 3, 4}), sample({7})};
+  auto plan = plan_of(2);
+  CHECK(cut_into_pieces(plan, samples, phases_of(samples, 2), 1).size() == 3);
+  plan.model.modules[kAudio.index()].kind = ModuleKind::teacher;
+  CHECK(cut_into_pieces(plan, samples, phases_of(samples, 2), 1).empty());
 }
 
 TEST_CASE("pieces have about as many rows, at most two for each replica", "[engine]") {

@@ -1,8 +1,9 @@
 #include "tests/torch_catch.hpp"
 
-#include "engine/execution/packing.hpp"
+#include "engine/execution/teacher_packing.hpp"
 #include "engine/layout/choose_layout.hpp"
 
+#include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
 
 #include <catch2/matchers/catch_matchers_string.hpp>
@@ -83,6 +84,44 @@ TEST_CASE("media positions count from the begin of the packed sequence", "[engin
   for (const auto sample : part)
     trained += fixture.samples[static_cast<std::size_t>(sample)].trained_tokens;
   CHECK(packed.labels.ne(data::kIgnoreLabel).sum().item<std::int64_t>() == trained);
+}
+
+TEST_CASE("a teacher reads the text alone, and its rows find their tokens again", "[engine]") {
+  const Fixture fixture;
+  const Part part{2, 1, 0};
+  const auto packed = pack_text(fixture.graph, fixture.samples, part, fixture.store).value();
+  const auto tokens = [&](std::int32_t sample) {
+    return fixture.samples[static_cast<std::size_t>(sample)].llm_tokens;
+  };
+  // Samples 2 and 0 have a picture of four rows behind two tokens.
+  const auto shapes = pack_teacher_shapes(fixture.samples, part).value();
+  CHECK((shapes.segments == Positions{tokens(2) - 4, tokens(1), tokens(0) - 4}));
+  CHECK(shapes.positions[static_cast<std::size_t>(tokens(2) - 4)] == 0);
+  const auto read = text_alone(packed);
+  REQUIRE(read.numel() == tokens(2) + tokens(1) + tokens(0) - 8);
+  const auto id = [](const at::Tensor& ids, std::int64_t i) { return ids[i].item<std::int64_t>(); };
+  CHECK(id(read, 1) == id(packed.token_ids, 1));
+  CHECK(id(read, 2) == id(packed.token_ids, 6));
+
+  // A row per token with its place in its sample, a hundred for each sample.
+  std::map<std::int32_t, at::Tensor> rows;
+  for (const std::int32_t sample : {0, 1, 2}) {
+    const std::int64_t count = tokens(sample) - (sample == 1 ? 0 : 4);
+    rows[sample] = at::arange(count, at::kDouble).add(100 * sample).unsqueeze(1);
+  }
+  const auto taught = taught_rows("teacher", packed, part, rows).value();
+  CHECK(taught.teacher == "teacher");
+  REQUIRE(taught.positions.numel() == read.numel());
+  CHECK(at::equal(packed.token_ids.index_select(0, taught.positions), read));
+  CHECK(id(taught.positions, 2) == 6);
+  CHECK(taught.rows[0].item<double>() == 200);
+  CHECK(taught.rows[tokens(2) - 4].item<double>() == 100);
+  CHECK(taught.rows[-1].item<double>() == static_cast<double>(tokens(0) - 5));
+
+  rows[1] = rows[1].narrow(0, 0, 1);
+  CHECK_FALSE(taught_rows("teacher", packed, part, rows).ok());
+  rows.erase(1);
+  CHECK_FALSE(taught_rows("teacher", packed, part, rows).ok());
 }
 
 TEST_CASE("what the llm's layers read besides rows follows from the plan's samples", "[engine]") {

@@ -224,6 +224,22 @@ TEST_CASE("what an llm's node wants is encoded there, where that is as soon done
   CHECK(far().bound == Catch::Approx(30.0 / 120));
 }
 
+TEST_CASE("a teacher's rows are wanted where the llm ends", "[engine]") {
+  auto job = tiny_job();
+  job.cluster.nodes = job.cluster.local_nodes = 2;
+  job.parallel.layout = {};
+  for (int node = 0; node < 2; ++node)
+    job.parallel.layout.replicas.push_back({{"vision"}, {{node, 0, {{"vision", {}}}}}});
+  job.parallel.layout.replicas.push_back(
+      {{"llm"}, {{0, 0, {{"llm", LayerRange{0, 1}}}}, {1, 0, {{"llm", LayerRange{1, 4}}}}}});
+  auto plan = make_parallel_plan(prepare(job).value()).value();
+  const std::vector<MicrobatchList> all{{}, {one_part({0, 1})}, {one_part({0, 1})}};
+  const auto work = work_of({1, 1}, 2);
+  CHECK(far_rows(plan, ModuleGroupId{0}, all, work).planned == 1);
+  for (const std::size_t module : {0U, 1U}) plan.model.modules[module].kind = ModuleKind::teacher;
+  CHECK(far_rows(plan, ModuleGroupId{0}, all, work).planned == 0);
+}
+
 TEST_CASE("rows with the most work for their number are the ones that must leave", "[engine]") {
   const auto plan = colocated();
   PhaseWork work = work_of({4, 4, 2, 2}, 2);

@@ -1,5 +1,7 @@
 #include <algorithm>
 
+#include "models/built_in_layers.hpp"
+#include "models/family/registry.hpp"
 #include "models/graph_problems.hpp"
 #include "models/llama/family.hpp"
 #include "models/mlp/family.hpp"
@@ -203,6 +205,53 @@ TEST_CASE("a model that cannot be built says which module and why", "[models][er
         "modules.llm.next");
   CHECK(where(changed([](Modules& m) { m[2].next = "llm"; }), "16 columns") ==
         "modules.audio.next");
+}
+
+/// The small model with a teacher whose logits the llm's last layer gets.
+static std::vector<ModuleConfig> taught_model() {
+  if (find_family("test-teacher") == nullptr) {
+    Family family = *find_family("llama");
+    family.name = "test-teacher", family.kind = ModuleKind::teacher;
+    family.make = make_built_in;
+    family.describe = [](const ModuleConfig& module, const Widths& widths) {
+      auto made = find_family("llama")->describe(module, widths);
+      made.output_width = made.hidden_width;
+      return made;
+    };
+    REQUIRE(register_family(std::move(family)).ok());
+  }
+  auto model = small_model();
+  ModuleConfig teacher = model[4];
+  teacher.name = "teacher", teacher.kind = ModuleKind::teacher, teacher.family = "test-teacher";
+  teacher.next = "llm", teacher.freeze = true;
+  model.insert(model.begin(), std::move(teacher));
+  return model;
+}
+
+TEST_CASE("a teacher is a frozen module in front of the llm, of any width", "[models]") {
+  auto model = taught_model();
+  model[0].config.edit<LlmConfig>().hidden_size *= 2;
+  const auto graph = build_graph(model).value();
+  CHECK(graph.modules[0].name == "teacher");
+  CHECK((graph.modules[0].next == std::vector{graph.llm()}));
+  CHECK(module_elements(graph, ModuleId{0}).trained == 0);
+  // Nothing of the llm follows from the rows that a teacher hands on.
+  CHECK(graph.modules[graph.llm().index()] == build_graph(small_model()).value().modules.back());
+}
+
+TEST_CASE("a teacher that trains, is fed or feeds others is refused", "[models][errors]") {
+  const auto changed = [](auto change) {
+    auto model = taught_model();
+    change(model);
+    return model;
+  };
+  using Modules = std::vector<ModuleConfig>;
+  CHECK(where(changed([](Modules& m) { m[0].freeze = false; }), "does not train") ==
+        "modules.teacher.freeze");
+  CHECK(where(changed([](Modules& m) { m[0].next = "vision_projector"; }), "last layer") ==
+        "modules.teacher.next");
+  CHECK(where(changed([](Modules& m) { m[1].next = "teacher"; }), "takes text alone") ==
+        "modules.vision.next");
 }
 
 TEST_CASE("sizes that do not fit are named with the fix", "[models][errors]") {

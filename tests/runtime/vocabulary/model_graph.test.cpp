@@ -20,6 +20,13 @@ ModelGraph chain(bool freeze_vision, bool freeze_projector, bool freeze_llm) {
   return graph;
 }
 
+TEST_CASE("a teacher enters the llm's last layer, all others the first", "[vocabulary]") {
+  auto graph = chain(false, false, false);
+  CHECK(entry_layer(graph, ModuleId{1}, ModuleId{2}) == 0);
+  graph.modules[1].kind = ModuleKind::teacher;
+  CHECK(entry_layer(graph, ModuleId{1}, ModuleId{2}) == 3);
+}
+
 TEST_CASE("the first trainable layer needs no input gradient, the next one does", "[vocabulary]") {
   const auto graph = chain(false, false, false);
   CHECK_FALSE(needs_input_gradient(graph, {ModuleId{0}, 0}));

@@ -37,5 +37,21 @@ TEST_CASE("a marker without rows leaves no span, and text alone has none", "[voc
   CHECK(token_sample(sample) == TokenSample{6, {{2, 4}}});
 }
 
+TEST_CASE("rows of a teacher are the tokens of text", "[vocabulary]") {
+  // Two of text, a picture of 3 rows, one of text, a clip of two windows of 2 and 1, two of text.
+  SampleShape sample;
+  sample.media = {{kVision, {item(3, 0)}}, {kAudio, {item(2, 0), item(1, 0)}}};
+  sample.llm_tokens = 11;
+  sample.markers = {{kVision, 2}, {kAudio, 3}};
+  CHECK(text_rows(sample) == 5);
+  ModelGraph graph;
+  graph.modules.resize(5);
+  graph.modules[4].kind = ModuleKind::llm;
+  graph.modules[3].kind = ModuleKind::teacher;
+  CHECK(output_rows(graph, ModuleId{3}, sample) == 5);
+  CHECK(hidden_rows(graph, ModuleId{3}, sample) == 5);
+  CHECK(output_rows(graph, ModuleId{4}, sample) == 11);
+}
+
 }  // namespace
 }  // namespace troupe
