@@ -28,7 +28,9 @@ struct PlanningCosts {
 struct BatchWork {
   std::vector<balancer::Workload> profile;    ///< Weights as the profile says.
   std::vector<balancer::Workload> workloads;  ///< The same as measured times correct them.
-  scheduler::SimulationCosts costs;      ///< Corrected; empty functions where no costs are known.
+  scheduler::SimulationCosts costs;  ///< Corrected; empty functions where no costs are known.
+  /// The same with rows that arrive, for bounds of memory; empty functions where there are none.
+  scheduler::SimulationCosts bound_costs;
   scheduler::TaskCost profile_ms;        ///< Of tasks, not corrected.
   std::vector<PhaseWork> phases;         ///< Per module group, as the profile says.
   std::vector<SamplePiece> pieces = {};  ///< That parts may name behind the samples.

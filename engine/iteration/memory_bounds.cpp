@@ -2,10 +2,14 @@
 
 #include <algorithm>
 #include <iomanip>
+#include <memory>
 #include <optional>
 #include <sstream>
+#include <utility>
 
 #include "scheduler/iteration/iteration_graph.hpp"
+#include "scheduler/iteration/redistribution.hpp"
+#include "scheduler/iteration/stage_graph.hpp"
 
 namespace troupe::engine {
 
@@ -57,6 +61,37 @@ Largest largest_of(const std::vector<Microbatch>& microbatches,
   return largest;
 }
 
+/// Rows that come to a stage: those of a module, from its last layer or from one before it.
+struct Arrival {
+  ModuleId module;
+  bool boundary = false;
+};
+
+bool has_layer(const Stage& stage, LayerId layer) {
+  return std::ranges::any_of(stage.runs, [&](const LayerRun& run) {
+    return run.module == layer.module && run.layers.begin <= layer.layer &&
+           layer.layer < run.layers.end;
+  });
+}
+
+/// Per stage.
+std::vector<std::vector<Arrival>> arrivals_of(const ParallelPlan& plan) {
+  std::vector<std::vector<Arrival>> arrivals(plan.stages.size());
+  for (const Replica& replica : plan.replicas) {
+    const std::size_t first = replica.stages.front().index();
+    const auto own = std::span(plan.stages).subspan(first, replica.stages.size());
+    for (const auto& edge : scheduler::stage_edges(plan.model, own))
+      arrivals[first + edge.to].push_back({edge.module, edge.boundary});
+  }
+  for (std::size_t s = 0; s < plan.stages.size(); ++s)
+    for (std::size_t m = 0; m < plan.model.modules.size(); ++m)
+      for (const ModuleId next : plan.model.modules[m].next)
+        if (plan.group_of(next) != plan.group_of(ModuleId{m}) &&
+            has_layer(plan.stages[s], {next, entry_layer(plan.model, ModuleId{m}, next)}))
+          arrivals[s].push_back({ModuleId{m}, true});
+  return arrivals;
+}
+
 Error too_large(const Largest& largest, double room, StageId stage, PipelineId pipeline) {
   const auto mebibytes = [](double bytes) {
     std::ostringstream text;
@@ -73,6 +108,29 @@ Error too_large(const Largest& largest, double room, StageId stage, PipelineId p
 }
 
 }  // namespace
+
+scheduler::SimulationCosts with_arriving_rows(scheduler::SimulationCosts costs,
+                                              const ParallelPlan& plan,
+                                              std::span<const SampleShape> units) {
+  const auto flow = std::make_shared<const scheduler::RowFlow>(plan.model, units);
+  costs.activation_bytes = [flow, &plan, arrivals = arrivals_of(plan),
+                            activations = std::move(costs.activation_bytes),
+                            element = costs.bytes_per_element](
+                               StageId stage, const std::vector<std::int32_t>& part) {
+    double elements = 0;
+    for (const Arrival& arrival : arrivals[stage.index()]) {
+      const ModuleSpec& module = plan.model.at(arrival.module);
+      TokenCount rows = 0;
+      for (const std::int32_t unit : part)
+        rows += arrival.boundary ? flow->output(arrival.module, unit)
+                                 : flow->hidden(arrival.module, unit);
+      elements += static_cast<double>(rows) *
+                  static_cast<double>(arrival.boundary ? module.output_width : module.hidden_width);
+    }
+    return activations(stage, part) + elements * element / plan.at(stage).grid.cp;
+  };
+  return costs;
+}
 
 std::optional<double> llm_cap_ms(const ParallelPlan& plan, const scheduler::SimulationCosts& costs,
                                  Bytes device_memory, ReplicaId replica,

@@ -7,14 +7,23 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "runtime/vocabulary/iteration_plan.hpp"
 #include "runtime/vocabulary/parallel_plan.hpp"
 #include "runtime/vocabulary/result.hpp"
+#include "runtime/vocabulary/sample_shape.hpp"
 #include "scheduler/simulate/simulate_plan.hpp"
 
 namespace troupe::engine {
+
+/// The costs with activations that count, of each part, the rows that come for it from other
+/// stages: whoever runs it keeps them until its backward. What a teacher hands on may be more than
+/// all else. `units`: samples, then pieces.
+scheduler::SimulationCosts with_arriving_rows(scheduler::SimulationCosts costs,
+                                              const ParallelPlan& plan,
+                                              std::span<const SampleShape> units);
 
 /// Largest llm work of one microbatch, in the unit of `llm_ms`, which is the work of all `samples`:
 /// on every llm stage of the pipeline as many such microbatches as stages follow must fit beside

@@ -90,6 +90,7 @@ Result<Microbatching::Work> Microbatching::work_of(const DealtBatch& batch,
   const auto samples = scheduler::SampleSums(costs_->model, units.shapes()).of(plan_);
   if (!samples.ok()) return samples.error();
   work.costs = scheduler::predicted_costs(plan_, samples.value(), costs_->options);
+  if (bounds_memory()) work.bound_costs = with_arriving_rows(work.costs, plan_, units.shapes());
   work.profile_ms = work.costs.task_ms;
   work.phases = phase_works(plan_, units, &samples.value());
   if (!correction_) return work;
@@ -121,7 +122,7 @@ Result<IterationPlan> Microbatching::order(const DealtBatch& batch, const Work& 
   input.schedule = options_.schedule;
   input.max_in_flight = in_flight_bounds();
   if (input.max_in_flight.empty() && bounds_memory()) {
-    auto bounds = memory_bounds(plan_, work.costs, costs_->device_memory, input.microbatches);
+    auto bounds = memory_bounds(plan_, work.bound_costs, costs_->device_memory, input.microbatches);
     if (!bounds.ok()) return std::move(bounds).error();
     input.max_in_flight = std::move(bounds).value();
   }

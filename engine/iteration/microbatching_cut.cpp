@@ -57,7 +57,8 @@ std::vector<balancer::Workload> Microbatching::weights_for(
 std::optional<double> Microbatching::llm_cap(const Work& work, const Share& share,
                                              double llm_ms) const {
   if (!bounds_memory()) return std::nullopt;
-  return llm_cap_ms(plan_, work.costs, costs_->device_memory, share.llm, share.samples, llm_ms);
+  return llm_cap_ms(plan_, work.bound_costs, costs_->device_memory, share.llm, share.samples,
+                    llm_ms);
 }
 
 Result<std::vector<Microbatching::Share>> Microbatching::shares_of(const DealtBatch& batch,

@@ -111,6 +111,24 @@ TEST_CASE("a batch that cannot be planned is refused when it is due, not before"
   CHECK(planned.error().code == Errc::infeasible);
 }
 
+TEST_CASE("memory of a stage has to hold the rows that come to it", "[engine]") {
+  Fixture fixture;
+  const auto device = scheduler::find_device("H100-80G").value();
+  PlanningCosts costs =
+      *planning_costs(fixture.setup, computed_profile(fixture.setup, device), {}).value();
+  costs.device_memory = Bytes{std::int64_t{1} << 30};
+  fixture.setup.costs = std::make_shared<const PlanningCosts>(costs);
+  const auto has_room = [&] {
+    BatchPlanner planner(fixture.plan, planner_options(fixture.setup, 16, 1));
+    const auto orders = measured(planner, fixture.setup, 0);
+    return !orders.at(NodeId{0}).samples.empty();  // Else nobody is asked to decode anything.
+  };
+  CHECK(has_room());
+  // Four rows of a picture: 4 GiB each.
+  fixture.plan.model.modules[1].output_width = std::int64_t{1} << 30;
+  CHECK_FALSE(has_room());
+}
+
 TEST_CASE("a node that only stands by decodes nothing and is asked all the same", "[engine]") {
   Fixture fixture;
   fixture.plan.devices.push_back({NodeId{4}, 0});

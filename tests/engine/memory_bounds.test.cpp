@@ -40,6 +40,47 @@ TEST_CASE("a microbatch of the llm takes what state leaves", "[engine]") {
       llm_cap_ms(fixture.plan, fixture.costs, Bytes{140}, ReplicaId{1}, {0}, 6).has_value());
 }
 
+/// A sample whose picture is 16 patches, 16 rows inside the encoder, and 4 of its 9 tokens.
+SampleShape with_picture(const ParallelPlan& plan) {
+  SampleShape shape;
+  shape.media = {{ModuleId{0}, {{16, 16, 4, 4, 4}}}};
+  shape.markers = {{ModuleId{0}, 2}};
+  shape.llm_tokens = 9;
+  CHECK(plan.model.modules[0].name == "vision");
+  return shape;
+}
+
+TEST_CASE("rows that come for a part count with its activations", "[engine]") {
+  auto job = tiny_job();
+  job.parallel.layout.pipelines = {{{0, 0, {{"vision", LayerRange{0, 1}}}},
+                                    {1, 0, {{"vision", LayerRange{1, 3}}}},
+                                    {2, 0, {{"llm", LayerRange{0, 2}}}},
+                                    {3, 0, {{"llm", LayerRange{2, 4}}}}}};
+  job.cluster.nodes = job.cluster.local_nodes = 4;
+  auto plan = make_parallel_plan(prepare(job).value()).value();
+  const Fixture fixture;
+  SampleShape text;
+  text.llm_tokens = 5;
+  const std::vector<SampleShape> samples{with_picture(plan), text};
+  const auto width = [&](int module) {
+    return static_cast<double>(plan.model.modules[static_cast<std::size_t>(module)].hidden_width);
+  };
+  const auto bytes = [&](int stage) {
+    return with_arriving_rows(fixture.costs, plan, samples)
+        .activation_bytes(StageId{stage}, {0, 1});
+  };
+  // 10 for each of two samples, and four for each element that comes.
+  CHECK(bytes(0) == 20);
+  CHECK(bytes(1) == 20 + 4 * 16 * width(0));
+  CHECK(bytes(2) == 20 + 4 * 4 * width(2));
+  CHECK(bytes(3) == 20 + 4 * (9 + 5) * width(2));
+  // A teacher's rows come to the llm's last stage: one per token of text.
+  for (auto& module : plan.model.modules) module.output_width = 1000;
+  plan.model.modules[1].kind = ModuleKind::teacher;
+  CHECK(bytes(2) == 20);
+  CHECK(bytes(3) == 20 + 4 * (9 + 5) * width(2) + 4 * (5 + 5) * 1000);
+}
+
 TEST_CASE("what a device keeps on standby leaves less for microbatches", "[engine]") {
   Fixture fixture;
   // As above with 20 of the 40 bytes taken on the llm's device: 20 of 30 bytes for 6 ms are 4.
