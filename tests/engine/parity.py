@@ -5,7 +5,7 @@ the pipelined run; `--reference` (one sample at a time), within a tolerance; and
 `--reference --microbatches plan`, to the bit. Recorded plans must show that policy and schedule did something.
 
     parity.py BINARY                    the cases below, and the slice of the matrix that the commit's hash draws
-    parity.py BINARY CASE...            these; `exchange`: all those of parity_exchange.py
+    parity.py BINARY CASE...            these; `exchange`, `replicas`: all those of parity_exchange.py, parity_replicas.py
     parity.py BINARY --slice COMMIT     the slice that this commit draws, 20 steps
     parity.py BINARY --matrix [FILE]    every policy x schedule x freezing, 20 steps: about 40 minutes on two cores. With
                                         FILE, cases that passed with this build are kept there and not run again; CASEs
@@ -42,6 +42,7 @@ import time
 import parity_encoders
 import parity_exchange
 import parity_matrix
+import parity_replicas
 import parity_rounding
 import parity_vocabulary
 from parity_auto import AUTO_NUMBERS, faults_of_numbers, write_profile
@@ -111,11 +112,6 @@ CASES = {
            "text": (["train.dtype=fp64"], "text", 5),
            "fp32": (["train.dtype=fp32"], "all", 5),
            "bf16": (["train.dtype=bf16"], "all", 5)}.items()},
-    # Replicas per module group.
-    **{f"replicas-{name}-{schedule}": (["train.dtype=fp64", *REPLICAS[name], f"balancer.policy={policy}",
-                                        f"scheduler.schedule={schedule}"], "all", 5)
-       for name, schedule, policy in [("3-2", "1f1b", "in-order"), ("1-4", "eager-1f1b", "dflop"),
-                                      ("5-3", "zero-bubble", "hierarchical"), ("2-1-3", "split-1f1b", "deferral")]},
     # The layout changes six times while the job runs.
     "layouts-1f1b": (CHANGING, "all", CHANGING_STEPS),
     "layouts-zero-bubble-tied": (
@@ -129,6 +125,8 @@ CASES = {
     **{name: (overrides, "all", steps) for name, (overrides, steps) in STANDBY.items()},
     # Two vision encoders and two audio encoders.
     **{name: (overrides, "all", 5) for name, overrides in parity_encoders.CASES.items()},
+    # Replicas per module group.
+    **{name: (overrides, "all", parity_replicas.STEPS) for name, overrides in parity_replicas.CASES.items()},
     # Encoders share a batch out among all their replicas.
     **{name: (overrides, "all", 5) for name, overrides in parity_exchange.CASES.items()},
     **{f"late-{name}": ([*LATE, *overrides], "all", steps)
@@ -167,8 +165,10 @@ COVERING = ["random/gpipe/encoders", "disttrain/dip/projectors", "dflop/three-ph
 
 # What these show the others called apart-... show too; they are for whoever touches devices.
 NAMED_ONLY = {f"apart-{name}" for name in ("1f1b", "fp32", "replicas-5-3", "encoders-twice", "standby")}
-DEFAULT = [*(name for name in CASES if name not in parity_exchange.CASES and name not in NAMED_ONLY), *parity_exchange.SHORT, "zero-bubble",
-           "slow-shapes", "slow-node", "dealing", "damaged", *COVERING]
+# Too many for every run: of each a few.
+MANY = {"exchange": parity_exchange.CASES, "replicas": parity_replicas.CASES}
+DEFAULT = [*(name for name in CASES if not any(name in cases for cases in MANY.values()) and name not in NAMED_ONLY),
+           *parity_exchange.SHORT, *parity_replicas.SHORT, "zero-bubble", "slow-shapes", "slow-node", "dealing", "damaged", *COVERING]
 
 # Layers of parity.toml from the first of a module to the loss.
 LAYERS_TO_LOSS = {"vision": 6 + 1 + 7, "audio": 4 + 1 + 7, "vision_projector": 1 + 7, "audio_projector": 1 + 7, "llm": 7}
@@ -440,6 +440,8 @@ def run_case(bench, name, steps):
         raise Failure("\n".join(faults))
     if name in parity_exchange.CASES and (faults := parity_exchange.faults_of_exchange(pipelined, overrides)):
         raise Failure("\n".join(faults))
+    if name in parity_replicas.CASES and (faults := parity_replicas.faults_of_replicas(pipelined, name)):
+        raise Failure("\n".join(faults))
     if name in parity_vocabulary.CASES and (faults := parity_vocabulary.faults_of_logits(pipelined)):
         raise Failure("\n".join(faults))
     changing = CHANGING[-1] in overrides
@@ -515,7 +517,7 @@ def chosen_cases(arguments):
     """Names and steps of what is to run."""
     if arguments.matrix is not None:
         return [(name, STEPS) for name in arguments.cases or parity_matrix.all_cases()]
-    named = [case for name in arguments.cases for case in (parity_exchange.CASES if name == "exchange" else [name])]
+    named = [case for name in arguments.cases for case in MANY.get(name, [name])]
     cases = [(name, SHORT) for name in named]
     if not cases and arguments.slice is None:
         skipped = "late-" if arguments.device != "cpu" else "apart-" if arguments.late is not None else "-"
