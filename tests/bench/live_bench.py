@@ -14,7 +14,7 @@ same batches, which differ in work).
 
 What counts is how much of what could be saved under a schedule a policy saves: (random - step) / (random - bound).
 The bound is the busiest device's work under the best layout of the samples; live_results.py says exactly how it is
-measured, and holds the goals. `--table` prints the tables of README.md. Steps are wall-clock, so this wants an
+measured, and holds the goals. `--table` prints the tables of RESULTS.md. Steps are wall-clock, so this wants an
 otherwise idle machine with two cores. Skipped (exit 77) where the data set is absent.
 """
 

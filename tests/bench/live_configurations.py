@@ -1,7 +1,7 @@
 """What live_bench.py and its peer train: configurations by name, old ones beside present ones, schedules and policies.
 
 No configuration is ever changed or taken out: whoever wants another one adds it, and its `origin` says why it is
-there and what it replaced. README.md tells the history.
+there and what it replaced. RESULTS.md tells the history.
 """
 
 import fnmatch

@@ -1,4 +1,4 @@
-"""The tables of README.md in Markdown, made from a result file: live_bench.py --table FILE prints them."""
+"""The tables of RESULTS.md in Markdown, made from a result file: live_bench.py --table FILE prints them."""
 
 import collections
 import statistics
