@@ -112,6 +112,7 @@ Error lost(const std::set<std::string>& parameters) {
 
 class Planner {
   using Routes = std::vector<std::pair<DeviceSlot, DeviceSlot>>;  // From, to.
+  using Pieces = std::vector<ShardKey>;
 
  public:
   Planner(const std::vector<ParameterInfo>& parameters, Dtype dtype, const StatePlacement& have)
@@ -131,7 +132,13 @@ class Planner {
 
   Result<StateMoves> finish() {
     if (!lost_.empty()) return lost(lost_);
-    if (auto planned = plan_network(); !planned.ok()) return std::move(planned).error();
+    for (const auto& [node, bundles] : near_)
+      if (auto planned = plan(bundles, 0); !planned.ok()) return std::move(planned).error();
+    auto planned = plan(far_, kCopySearchSteps);
+    if (!planned.ok()) return std::move(planned).error();
+    result_.sent_bytes = planned.value().sent;
+    result_.max_sent_bytes = planned.value().busiest;
+    result_.lower_bound_bytes = planned.value().bound;
     for (auto& [piece, routes] : moves_) {
       std::sort(routes.begin(), routes.end());
       for (const auto& [from, to] : routes) result_.moves.push_back({piece, from, to});
@@ -151,30 +158,31 @@ class Planner {
       return;
     }
     Bundle far{info(piece).uses.front(), holders, {}};
+    std::map<NodeId, std::vector<DeviceSlot>> near;
     for (const DeviceSlot& device : missing) {
-      const auto near = nearest(holders, device);
-      if (near.node.valid())
-        moves_[piece].emplace_back(near, device);
-      else
+      if (holds(holders, device))
+        moves_[piece].emplace_back(device, device);
+      else if (on_node(holders, device.node).empty())
         far.needs.push_back(device);
+      else
+        near[device.node].push_back(device);
     }
-    if (!far.needs.empty()) bundles_[std::move(far)].push_back(piece);
+    for (auto& [node, needs] : near) {
+      const auto own = on_node(holders, node);
+      near_[node].push_back({{far.layer, {own.begin(), own.end()}, std::move(needs)}, {piece}});
+    }
+    if (!far.needs.empty()) far_[std::move(far)].push_back(piece);
   }
 
-  /// The device itself, or another one of its node that has sent least so far; none: no node.
-  DeviceSlot nearest(const std::vector<DeviceSlot>& holders, const DeviceSlot& device) {
-    if (holds(holders, device)) return device;
-    DeviceSlot best;
-    for (const DeviceSlot& holder : on_node(holders, device.node))
-      if (!best.node.valid() || local_pieces_[holder] < local_pieces_[best]) best = holder;
-    if (best.node.valid()) ++local_pieces_[best];
-    return best;
-  }
+  struct Sent {
+    std::int64_t sent = 0, busiest = 0, bound = 0;  ///< In all; the most that one sends; the least.
+  };
 
-  /// Moves between nodes, by the copy plan.
-  Status plan_network() {
+  /// Routes of what these devices need from each other, by the copy plan.
+  template <class Bundles>
+  Result<Sent> plan(const Bundles& bundles, std::int64_t search_steps) {
     std::map<DeviceSlot, std::int64_t> ranks;
-    for (const auto& [bundle, pieces] : bundles_)
+    for (const auto& [bundle, pieces] : bundles)
       for (const auto& list : {bundle.holders, bundle.needs})
         for (const DeviceSlot& device : list) ranks[device] = 0;
     std::vector<DeviceSlot> devices;
@@ -189,7 +197,7 @@ class Planner {
     };
     std::vector<CopyItem> items;
     std::vector<std::vector<Routes*>> contents;
-    for (const auto& [bundle, pieces] : bundles_) {
+    for (const auto& [bundle, pieces] : bundles) {
       CopyItem item{info(pieces.front()).name, 0, ranks_of(bundle.holders), ranks_of(bundle.needs)};
       for (const ShardKey& piece : pieces)
         item.bytes += elements_of(piece.box) * bytes_per_element(piece.kind, dtype_);
@@ -197,18 +205,17 @@ class Planner {
       auto& routes = contents.emplace_back();
       for (const ShardKey& piece : pieces) routes.push_back(&moves_[piece]);
     }
-    auto plan = plan_copies(items);
+    auto plan = plan_copies(items, search_steps);
     if (!plan.ok()) return std::move(plan).error();
-    result_.max_sent_bytes = plan.value().max_sent_bytes;
-    result_.lower_bound_bytes = plan.value().lower_bound_bytes;
+    Sent sent{0, plan.value().max_sent_bytes, plan.value().lower_bound_bytes};
     for (const Copy& copy : plan.value().copies) {
       const auto item = static_cast<std::size_t>(copy.item);
-      result_.sent_bytes += items[item].bytes;
+      sent.sent += items[item].bytes;
       for (Routes* routes : contents[item])
         routes->emplace_back(devices[static_cast<std::size_t>(copy.from)],
                              devices[static_cast<std::size_t>(copy.to)]);
     }
-    return Done{};
+    return sent;
   }
 
   const std::vector<ParameterInfo>& parameters_;
@@ -216,8 +223,10 @@ class Planner {
   const StatePlacement& have_;
   StateMoves result_;
   std::map<ShardKey, Routes> moves_;
-  std::map<Bundle, std::vector<ShardKey>> bundles_;
-  std::map<DeviceSlot, std::int64_t> local_pieces_;
+  std::map<Bundle, Pieces> far_;
+  /// By node. There are few of them, so each piece goes on its own, and nothing is searched: what
+  /// greedy and local search find is near the bound, in a fraction of a millisecond.
+  std::map<NodeId, std::vector<std::pair<Bundle, Pieces>>> near_;
   std::set<std::string> lost_;
 };
 

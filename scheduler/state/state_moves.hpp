@@ -34,8 +34,9 @@ std::map<DeviceSlot, Bytes> arriving_bytes(const StateMoves& moves, Dtype dtype)
 
 /// The moves after which every holder of `want` has what it holds. A shard that its device has
 /// already stays. A piece that is missing comes from the nearest source: the device's own shards of
-/// other boxes, another device of its node, or a device of another node by the copy plan
-/// (`plan_copies`), all senders busy. Where `have` is empty everything comes from the seed.
+/// other boxes, another device of its node, or a device of another node; which of several devices
+/// sends, the copy plan says (`plan_copies`), so that all are busy with about as many bytes. Where
+/// `have` is empty everything comes from the seed.
 ///
 /// Errors:
 /// - infeasible: a piece that is wanted and that nobody has; names the parameters.

@@ -64,10 +64,17 @@ inline bool overlaps(const StatePlacement& placement, const Shard& one, const De
   });
 }
 
+/// Who may hold a shard of a random placement.
+struct DrawnHolders {
+  int nodes = 3;
+  int devices = 2;  ///< Of a node.
+  int copies_max = 3;
+};
+
 /// Splits every parameter along one of its dimensions into one to four boxes, each on one to three
 /// of up to six devices of three nodes: boxes of one parameter and kind do not overlap.
 inline StatePlacement random_placement(const std::vector<ParameterInfo>& parameters,
-                                       std::mt19937& random) {
+                                       std::mt19937& random, DrawnHolders drawn = {}) {
   StatePlacement placement;
   for (std::size_t p = 0; p < parameters.size(); ++p) {
     for (const StateKind kind : {StateKind::value, StateKind::moments}) {
@@ -82,8 +89,9 @@ inline StatePlacement random_placement(const std::vector<ParameterInfo>& paramet
         Box box = whole_box(shape);
         box[dimension] = {*cut, *std::next(cut)};
         std::set<DeviceSlot> holders;
-        for (int copies = draw(random, 1, 3); copies > 0; --copies)
-          holders.insert({NodeId{draw(random, 0, 2)}, draw(random, 0, 1)});
+        for (int copies = draw(random, 1, drawn.copies_max); copies > 0; --copies)
+          holders.insert(
+              {NodeId{draw(random, 0, drawn.nodes - 1)}, draw(random, 0, drawn.devices - 1)});
         placement.push_back(
             {{ParameterId{p}, kind, std::move(box)}, {holders.begin(), holders.end()}});
       }

@@ -5,9 +5,12 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <map>
 #include <random>
+#include <set>
+#include <string>
 
 #include "scheduler/cost/state_bytes.hpp"
 #include "scheduler/layout/place_by_hand.hpp"
+#include "scheduler/state/copy_plan.hpp"
 #include "scheduler/state/standby_holders.hpp"
 #include "tests/scheduler/random_plans.hpp"
 #include "tests/scheduler/random_states.hpp"
@@ -55,6 +58,24 @@ TEST_CASE("the nearest source gives: itself, its node, another node", "[schedule
   REQUIRE(moves.moves.size() == 1);
   CHECK(moves.sent_bytes == 4 * 24);
   CHECK(moves.max_sent_bytes == 4 * 24);
+}
+
+TEST_CASE("a node's devices share what its others read by bytes", "[scheduler]") {
+  // Pieces of 8, 24, 8 and 8 elements; devices 0 and 1 have all, device 2 wants all. By number each
+  // would send two, 32 and 16. By bytes: 24 from one, the others from the other.
+  std::vector<ParameterInfo> parameters;
+  StatePlacement have, want;
+  for (const std::int64_t elements : {8, 24, 8, 8}) {
+    const auto p = static_cast<std::int32_t>(parameters.size());
+    parameters.push_back({"p" + std::to_string(p), {elements}, {{ModuleId{0}, 0}}, false});
+    have.push_back(value_of(p, whole_box({elements}), {slot(0, 0), slot(0, 1)}));
+    want.push_back(value_of(p, whole_box({elements}), {slot(0, 2)}));
+  }
+  const auto moves = plan_state_moves(parameters, Dtype::fp32, have, want).value();
+  REQUIRE(moves.moves.size() == 4);
+  for (const std::size_t other : {0, 2, 3})
+    CHECK((moves.moves[other].from == slot(0, 0)) != (moves.moves[1].from == slot(0, 0)));
+  CHECK(moves.sent_bytes == 0);
 }
 
 TEST_CASE("a box is put together from the pieces of others", "[scheduler]") {
@@ -189,6 +210,50 @@ TEST_CASE("after the moves everybody has what is wanted, whatever the layouts",
     CHECK(most == moves.max_sent_bytes);
     CHECK(static_cast<double>(most) <= 1.2 * static_cast<double>(moves.lower_bound_bytes));
   }
+}
+
+/// The devices of its node that could have sent a piece.
+std::vector<std::int64_t> near_holders(const StatePlacement& have, const StateMove& move) {
+  std::set<std::int64_t> holders;
+  for (const Shard& shard : have)
+    if (testing::covers(shard.key, move.piece))
+      for (const DeviceSlot& holder : shard.holders)
+        if (holder.node == move.to.node) holders.insert(holder.local_index);
+  return {holders.begin(), holders.end()};
+}
+
+TEST_CASE("inside a node the busiest device sends hardly more than it must",
+          "[scheduler][property]") {
+  int shared = 0, above = 0;
+  for (std::uint32_t seed = 0; seed < 500; ++seed) {
+    CAPTURE(seed);
+    std::mt19937 random(seed);
+    const auto parameters = testing::random_parameters(random);
+    const testing::DrawnHolders drawn{2, 4, 6};
+    const auto have = testing::random_placement(parameters, random, drawn);
+    const auto want = testing::random_placement(parameters, random, drawn);
+    std::map<NodeId, std::map<DeviceSlot, std::int64_t>> sent;
+    std::map<NodeId, std::vector<CopyItem>> reads;
+    const auto planned = plan_state_moves(parameters, Dtype::fp32, have, want).value();
+    for (const StateMove& move : planned.moves) {
+      if (move.from.node != move.to.node || move.from == move.to) continue;
+      const std::int64_t bytes =
+          elements_of(move.piece.box) * bytes_per_element(move.piece.kind, Dtype::fp32);
+      sent[move.to.node][move.from] += bytes;
+      reads[move.to.node].push_back({"", bytes, near_holders(have, move), {move.to.local_index}});
+    }
+    for (const auto& [node, items] : reads) {
+      std::int64_t most = 0;
+      for (const auto& [device, bytes] : sent[node]) most = std::max(most, bytes);
+      const std::int64_t bound = plan_copies(items).value().lower_bound_bytes;
+      CHECK(most >= bound);
+      shared += sent[node].size() > 1 ? 1 : 0;
+      above += static_cast<double>(most) > 1.2 * static_cast<double>(bound) ? 1 : 0;
+    }
+  }
+  CAPTURE(shared, above);
+  CHECK(shared > 900);
+  CHECK(above <= 1);  // Of 983.
 }
 
 TEST_CASE("what moves come to is known without planning them", "[scheduler][property]") {
