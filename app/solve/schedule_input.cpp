@@ -3,7 +3,9 @@
 #include <charconv>
 #include <map>
 
+#include "app/solve/choices.hpp"
 #include "runtime/vocabulary/nearest_word.hpp"
+#include "scheduler/iteration/schedules.hpp"
 
 namespace troupe::app {
 
@@ -202,7 +204,8 @@ Result<ScheduleInput> read_schedule_input(const Json& input, const std::string& 
   return ScheduleReader(input, path).read(require_schedule);
 }
 
-const char* const kScheduleSchema = R"({
+std::string schedule_schema() {
+  return R"({
   "stages": [{
     "name": string,
     "device"?: string (default: the name; stages may share one),
@@ -214,10 +217,11 @@ const char* const kScheduleSchema = R"({
   "microbatches": integer >= 1,
   "needs"?: {stage: [per microbatch: ["upstream:microbatch.part"...]]}
             (default: the same microbatch and part of every stage before it),
-  "schedule": "1f1b" | "eager-1f1b" | "split-1f1b" | "zero-bubble" | "eager-zero-bubble" |
-              "gpipe" | "dip" | "three-phase",
+  "schedule": )" +
+         choices(scheduler::schedule_names(), 14) + R"(,
   "links"?: {"a>b": ms}, "link_ms"?: ms between devices (default 0),
   "max_in_flight"?: {stage: microbatches >= 1}
 })";
+}
 
 }  // namespace troupe::app

@@ -25,7 +25,7 @@ struct ScheduleInput {
 Result<ScheduleInput> read_schedule_input(const Json& input, const std::string& path,
                                           bool require_schedule);
 
-/// The text of `--schema schedule`.
-extern const char* const kScheduleSchema;
+/// The text of `--schema schedule`: schedules are those that there are.
+std::string schedule_schema();
 
 }  // namespace troupe::app

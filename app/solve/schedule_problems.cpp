@@ -4,6 +4,7 @@
 #include <chrono>
 #include <span>
 
+#include "app/solve/choices.hpp"
 #include "app/solve/layout_problems.hpp"
 #include "app/solve/policy_simulation.hpp"
 #include "app/solve/problem.hpp"
@@ -216,13 +217,14 @@ Result<Json> solve_simulate(const Json& input) {
       {"compute_ms", compute_ms}};
 }
 
-const char* const kSimulateSchema = R"({
+/// The input of `simulate`. Policies are those that there are.
+std::string simulate_schema() {
+  return R"({
   "samples": [{"encoder_ms": ms of the whole encoder, forward, >= 0, "llm_ms": same}...],
   "encoder_stages": integer >= 1, "llm_stages": integer >= 1,
   "microbatches": integer >= 1,
-  "policy": "random" | "in-order" | "disttrain" | "llm-only" | "karmarkar-karp" | "dflop" |
-            "dflop-search" | "hierarchical" | "deferral" | "deferral-exchange" |
-            "deferral-chain" | "balanced-chain" | "tapered" | "auto",
+  "policy": )" +
+         choices(balancer::policy_names(), 12) + R"(,
   "schedule": as in `schedule`,
   "seed"?: integer >= 0 (default 0),
   "freeze"?: ["encoder", "llm"] (those that are frozen; backwards are shorter by what this saves),
@@ -232,18 +234,19 @@ const char* const kSimulateSchema = R"({
   "link_ms"?: ms between devices (default 0),
   "max_in_flight"?: microbatches >= 1 that a stage has room for (default: all)
 })";
+}
 
 }  // namespace
 
 std::vector<Problem> schedule_problems() {
   auto problems = layout_problems();
   const std::vector<Problem> own = {
-      {"schedule", "orders the work of a pipeline's devices by a named schedule", kScheduleSchema,
+      {"schedule", "orders the work of a pipeline's devices by a named schedule", schedule_schema(),
        solve_schedule},
       {"check", "finds what is wrong with an order of actions",
        "{\"input\": the input of `schedule`, \"order\": {device: [\"F0\", \"llm.0:B1.0\"...]}}",
        solve_check},
-      {"simulate", "simulates a step under a balancing policy and a schedule", kSimulateSchema,
+      {"simulate", "simulates a step under a balancing policy and a schedule", simulate_schema(),
        solve_simulate},
   };
   problems.insert(problems.end(), own.begin(), own.end());

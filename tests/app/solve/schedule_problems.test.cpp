@@ -1,8 +1,12 @@
+#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
 #include <string>
 
+#include "app/solve/choices.hpp"
 #include "app/solve/problem.hpp"
+#include "balancer/microbatches/policies.hpp"
+#include "scheduler/iteration/schedules.hpp"
 
 namespace troupe::app {
 namespace {
@@ -34,6 +38,24 @@ Json example() {
     "microbatches": 2,
     "needs": {"llm.0": [["vision:0.0"], ["vision:0.1", "vision:1"]]},
     "schedule": "split-1f1b", "link_ms": 0.5})");
+}
+
+TEST_CASE("schemas name every policy and every schedule that there is", "[app]") {
+  const auto problems = schedule_problems();
+  const auto schema_of = [&](const std::string& name) {
+    const auto found = std::ranges::find(problems, name, &Problem::name);
+    REQUIRE(found != problems.end());
+    return found->schema;
+  };
+  const std::string simulate = schema_of("simulate"), schedule = schema_of("schedule");
+  for (const std::string& name : balancer::policy_names())
+    CHECK(simulate.find('"' + name + '"') != std::string::npos);
+  for (const std::string& name : scheduler::schedule_names())
+    CHECK(schedule.find('"' + name + '"') != std::string::npos);
+  CHECK(choices({"a", "b"}, 4) == R"("a" | "b")");
+  // Two of 40 letters fill a line behind four spaces: 4 + 42 + 3 + 42 and a bar.
+  const std::string name(40, 'x'), quoted = '"' + name + '"';
+  CHECK(choices({name, name, name}, 4) == quoted + " |\n    " + quoted + " |\n    " + quoted);
 }
 
 TEST_CASE("schedule names stages on shared devices and parts of split microbatches", "[app]") {
