@@ -7,6 +7,7 @@
 #include <sstream>
 #include <utility>
 
+#include "engine/iteration/phase_exchange.hpp"
 #include "scheduler/iteration/iteration_graph.hpp"
 #include "scheduler/iteration/redistribution.hpp"
 #include "scheduler/iteration/stage_graph.hpp"
@@ -67,13 +68,6 @@ struct Arrival {
   bool boundary = false;
 };
 
-bool has_layer(const Stage& stage, LayerId layer) {
-  return std::ranges::any_of(stage.runs, [&](const LayerRun& run) {
-    return run.module == layer.module && run.layers.begin <= layer.layer &&
-           layer.layer < run.layers.end;
-  });
-}
-
 /// Per stage.
 std::vector<std::vector<Arrival>> arrivals_of(const ParallelPlan& plan) {
   std::vector<std::vector<Arrival>> arrivals(plan.stages.size());
@@ -83,12 +77,14 @@ std::vector<std::vector<Arrival>> arrivals_of(const ParallelPlan& plan) {
     for (const auto& edge : scheduler::stage_edges(plan.model, own))
       arrivals[first + edge.to].push_back({edge.module, edge.boundary});
   }
-  for (std::size_t s = 0; s < plan.stages.size(); ++s)
-    for (std::size_t m = 0; m < plan.model.modules.size(); ++m)
-      for (const ModuleId next : plan.model.modules[m].next)
-        if (plan.group_of(next) != plan.group_of(ModuleId{m}) &&
-            has_layer(plan.stages[s], {next, entry_layer(plan.model, ModuleId{m}, next)}))
-          arrivals[s].push_back({ModuleId{m}, true});
+  for (std::size_t m = 0; m < plan.model.modules.size(); ++m)
+    for (const ModuleId next : plan.model.modules[m].next) {
+      if (plan.group_of(next) == plan.group_of(ModuleId{m})) continue;
+      const LayerId entry{next, entry_layer(plan.model, ModuleId{m}, next)};
+      for (const ReplicaId replica : replicas_of(plan, plan.group_of(next)))
+        arrivals[scheduler::stage_with(plan, replica, entry).index()].push_back(
+            {ModuleId{m}, true});
+    }
   return arrivals;
 }
 

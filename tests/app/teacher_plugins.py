@@ -5,15 +5,15 @@
 """
 
 import json
-import struct
 import sys
 
 import plugins
 from parity_layouts import by_replicas
-from plugins import ROOT, Bench, expect, ran, read_lines
+from plugins import ROOT, Bench, expect, ran
+from tests.support.recorded_runs import read_safetensors
 
 EXAMPLE = ROOT / "examples" / "distill"
-# Two encoders, three teachers, two llms of two stages: nothing divides anything.
+# Two encoders, three teachers, two llms.
 REPLICAS = by_replicas(('"vision","audio"', *['{node=N,vision="all",audio="all"}'] * 2),
                        ('"teacher"', *['{node=N,teacher="all"}'] * 3),
                        ('"llm"', *['{node=N,llm="all"}'] * 2))
@@ -43,20 +43,8 @@ config = { num_hidden_layers = 3, hidden_size = 128, intermediate_size = 352 }
 class Distill(Bench):
     example, library_name, replicas = EXAMPLE, "distill.so", REPLICAS
 
-    def losses(self, name):
-        return [line["loss"] for line in read_lines(self.folder / name / "metrics.jsonl")]
-
     def model(self, name):
         return self.folder / name / "model" / "model.safetensors"
-
-
-def parameters(file):
-    """Bytes of each by its name."""
-    data = file.read_bytes()
-    size, = struct.unpack("<Q", data[:8])
-    header = json.loads(data[8:8 + size])
-    header.pop("__metadata__", None)
-    return {name: data[8 + size + value["data_offsets"][0]:8 + size + value["data_offsets"][1]] for name, value in header.items()}
 
 
 def three_stages_train_what_one_process_does(bench):
@@ -94,7 +82,7 @@ def it_teaches(bench):
         expect(bench.model("other").read_bytes() != own, f"{word} trains the same")
     ran(bench.job("untaught", "modules.llm.config.teacher_share=0"))
     ran(bench.job("untaught-other", "modules.llm.config.teacher_share=0", "modules.teacher.initializer_range=0.5"))
-    trained = [{name: value for name, value in parameters(bench.model(name)).items() if not name.startswith("teacher.")}
+    trained = [{name: value for name, value in read_safetensors(bench.model(name)).items() if not name.startswith("teacher.")}
                for name in ("untaught", "untaught-other")]
     expect(trained[0] == trained[1], "a share of nothing depends on the teacher")
 
@@ -109,7 +97,7 @@ def it_begins_from_the_llm_of_a_run(bench):
     ran(bench.job("from-large", *words))
     ran(bench.job("from-large-reference", *words, "--reference"))
     bench.equal("from-large-reference", "from-large")
-    there, here = parameters(bench.model("large")), parameters(bench.model("from-large"))
+    there, here = read_safetensors(bench.model("large")), read_safetensors(bench.model("from-large"))
     taken = [name for name in here if name.startswith("teacher.")]
     expect(len(taken) > 10, f"{taken}")
     for name in taken:

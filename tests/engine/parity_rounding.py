@@ -29,9 +29,9 @@ of the module's work: 0.09 to 0.35 in the job of parity.toml, where bounds are 0
 """
 
 import array
-import json
 import math
-import struct
+
+from recorded_runs import read_safetensors
 
 U = 2.0**-8
 ROUNDINGS = 12  # Of the rows of one layer.
@@ -39,18 +39,12 @@ ROUNDINGS = 12  # Of the rows of one layer.
 
 def read_tensors(path):
     """{name: numbers} of a file of fp32 or bf16 tensors."""
-    with open(path, "rb") as file:
-        header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
-        body = file.read()
     tensors = {}
-    for name, entry in header.items():
-        if name == "__metadata__":
-            continue
-        raw = body[slice(*entry["data_offsets"])]
-        if entry["dtype"] == "BF16":  # The upper half of an fp32.
+    for name, (dtype, raw) in read_safetensors(path).items():
+        if dtype == "BF16":  # The upper half of an fp32.
             raw = b"".join(b"\0\0" + raw[i:i + 2] for i in range(0, len(raw), 2))
-        elif entry["dtype"] != "F32":
-            raise ValueError(f"{path}: {name} is {entry['dtype']}")
+        elif dtype != "F32":
+            raise ValueError(f"{path}: {name} is {dtype}")
         tensors[name] = array.array("f", raw)
     return tensors
 

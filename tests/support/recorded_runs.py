@@ -1,6 +1,15 @@
 """What a run recorded: lines of JSON, and its plans as pipelines of encoders and an llm."""
 
 import json
+import struct
+
+
+def read_safetensors(path):
+    """{name: (dtype, bytes)} of a file of tensors."""
+    with open(path, "rb") as file:
+        header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
+        body = file.read()
+    return {name: (entry["dtype"], body[slice(*entry["data_offsets"])]) for name, entry in header.items() if name != "__metadata__"}
 
 
 def read_lines(path):
