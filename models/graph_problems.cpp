@@ -88,7 +88,7 @@ std::optional<Error> check_attention(const ModuleConfig& module) {
 // Rows must arrive with the columns that the next module takes.
 std::optional<Error> check_widths(const Modules& modules, const ModuleConfig& module) {
   // What the llm's last layer makes of a teacher's rows is its family's affair.
-  if (module.kind == ModuleKind::llm || module.kind == ModuleKind::teacher) return {};
+  if (reads_text(module.kind)) return {};
   const auto& next = *find_module(modules, module.next);
   const auto given = output_width(module, modules);
   const auto taken = input_width(next, modules);

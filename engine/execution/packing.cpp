@@ -138,8 +138,7 @@ models::PackedBatch pack_media_shapes(ModuleId encoder, std::span<const SampleSh
 
 std::int64_t segment_count(const ModelGraph& graph, ModuleId module,
                            std::span<const SampleShape> samples) {
-  const ModuleKind kind = graph.at(module).kind;
-  if (kind == ModuleKind::llm || kind == ModuleKind::teacher) return std::ssize(samples);
+  if (reads_text(graph.at(module).kind)) return std::ssize(samples);
   const ModuleId encoder = encoder_of(graph, module);
   std::int64_t segments = 0;
   for (const SampleShape& sample : samples)

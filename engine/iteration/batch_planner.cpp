@@ -34,8 +34,7 @@ Readers readers_of(const ParallelPlan& plan, const Replica& replica) {
       const bool last = run.layers.end == static_cast<std::int32_t>(module.layers.size());
       if (module.kind == ModuleKind::encoder && first)
         readers.media[plan.node_of(stage)].insert(run.module);
-      const bool reads_text = module.kind == ModuleKind::llm || module.kind == ModuleKind::teacher;
-      if (reads_text && (first || (last && module.kind == ModuleKind::llm)))
+      if (reads_text(module.kind) && (first || (last && module.kind == ModuleKind::llm)))
         readers.text.insert(plan.node_of(stage));
     }
   }

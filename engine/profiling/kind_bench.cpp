@@ -227,7 +227,7 @@ class KindBench::Bench {
       for (const auto length : batch.segments)
         batch.input_segments.push_back(audio.frames_per_row * length);
       if (first_) batch.input = at::randn({audio.frames_per_row * tokens, audio.mel_bins});
-    } else if (spec_.kind == ModuleKind::llm || spec_.kind == ModuleKind::teacher) {
+    } else if (reads_text(spec_.kind)) {
       const auto vocabulary = models::checked_family(module_).sizes(module_.config).vocabulary;
       const auto ids = at::arange(head_ ? tokens + 1 : tokens, at::kLong).remainder(vocabulary);
       if (first_) batch.input = ids;

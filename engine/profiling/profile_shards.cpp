@@ -30,8 +30,7 @@ constexpr MeasuredRuns::Limits kRuns{5, 5, 0};
 
 /// Whether the layer looks rows up by token ids, which multiplies nothing.
 bool looks_up(const JobSetup& setup, const LayerKind& kind) {
-  const ModuleKind module = setup.model.at(kind.example.module).kind;
-  return kind.example.layer == 0 && (module == ModuleKind::llm || module == ModuleKind::teacher);
+  return kind.example.layer == 0 && reads_text(setup.model.at(kind.example.module).kind);
 }
 
 Error not_split(const std::string& what, std::int64_t count, std::int32_t tp) {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "models/family/registry.hpp"
+#include "models/family/size_problems.hpp"
 #include "models/graph_problems.hpp"
 #include "runtime/schedules/registry.hpp"
 
@@ -35,21 +36,12 @@ void read_media_inputs(const job::Job& job, data::DataOptions& options) {
 /// Models that the data part cannot feed.
 std::vector<Error> feeding_problems(const job::Job& job) {
   std::vector<Error> problems;
-  const auto add = [&](const std::string& key, std::string message, std::string fix) {
-    problems.push_back(
-        {Errc::invalid_argument, std::move(message), "modules." + key, std::move(fix)});
-  };
   for (const auto& module : job.modules) {
     const auto family = models::family_of(module);
     if (!family) continue;  // Told by who builds the graph.
-    const auto vocabulary = family.value()->sizes(module.config).vocabulary;
-    const auto tokens = data::ByteTokenizer::kVocabSize;
-    const bool reads_text = module.kind == ModuleKind::llm || module.kind == ModuleKind::teacher;
-    if (reads_text && vocabulary < tokens)
-      add(module.name + ".config.vocab_size",
-          "vocab_size is " + std::to_string(vocabulary) + ", the tokenizer has " +
-              std::to_string(tokens) + " tokens",
-          "set it to at least " + std::to_string(tokens));
+    if (const auto few = models::too_few_tokens(module, family.value()->sizes(module.config)))
+      problems.push_back({Errc::invalid_argument, few->key + " " + few->message,
+                          "modules." + module.name + ".config." + few->key, few->fix});
   }
   return problems;
 }

@@ -1,5 +1,7 @@
 #include "models/family/size_problems.hpp"
 
+#include "runtime/vocabulary/tokenizer_size.hpp"
+
 namespace troupe::models {
 
 namespace {
@@ -22,6 +24,14 @@ std::optional<ConfigProblem> not_divided(const char* count_key, std::int64_t cou
       count_key,
       std::to_string(count) + " does not divide " + width_key + " " + std::to_string(width),
       std::string("try ") + count_key + " = " + std::to_string(nearest_divisor(width, count))};
+}
+
+std::optional<ConfigProblem> too_few_tokens(const ModuleConfig& module, const ModuleSizes& sizes) {
+  if (!reads_text(module.kind) || sizes.vocabulary >= kTokenizerSize) return {};
+  const std::string least = std::to_string(kTokenizerSize);
+  return ConfigProblem{"vocab_size",
+                       std::to_string(sizes.vocabulary) + " is less than the tokenizer's " + least,
+                       "write vocab_size = " + least + " or leave it out", true};
 }
 
 }  // namespace troupe::models

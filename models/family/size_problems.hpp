@@ -14,4 +14,9 @@ namespace troupe::models {
 std::optional<ConfigProblem> not_divided(const char* count_key, std::int64_t count,
                                          const char* width_key, std::int64_t width);
 
+/// A problem with `vocab_size` where a module that reads text knows fewer ids than the tokenizer
+/// gives
+/// (`kTokenizerSize`): the model is sound, but no data can be fed to it.
+std::optional<ConfigProblem> too_few_tokens(const ModuleConfig& module, const ModuleSizes& sizes);
+
 }  // namespace troupe::models

@@ -14,6 +14,11 @@ namespace troupe {
 /// llm's last layer, which learns from them (distillation).
 enum class ModuleKind : std::uint8_t { encoder, projector, llm, teacher };
 
+/// Whether a module's input is the text of a sample, not media or rows of another module.
+inline bool reads_text(ModuleKind kind) {
+  return kind == ModuleKind::llm || kind == ModuleKind::teacher;
+}
+
 /// Which tokens of a sample see each other in the llm: `modules.NAME.attention`.
 enum class AttentionRule : std::uint8_t {
   causal,    ///< Each sees itself and all before it, rows of media as text does.

@@ -31,6 +31,7 @@ TEST_CASE("all that keeps a job from being prepared is told at once", "[engine][
                                           "modules.llm.config.vocab_size", "data.max_pixels"};
   CHECK((wheres == expected));
 
+  CHECK(setup_problems(job)[1].message == "vocab_size 10 is less than the tokenizer's 320");
   const auto setup = prepare(job);
   REQUIRE_FALSE(setup.ok());
   CHECK(setup.error().where == expected.front());

@@ -10,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/vocabulary/tokenizer_size.hpp"
+
 namespace troupe::data {
 
 using TokenId = std::int32_t;  ///< A byte, or above them a special token.
@@ -18,7 +20,7 @@ using TokenId = std::int32_t;  ///< A byte, or above them a special token.
 inline constexpr TokenId kIgnoreLabel = -100;
 
 /// Token ids: 0..255 are bytes, 256..263 the special tokens below, the rest up to `kVocabSize` is
-/// never produced (a multiple of 64 lets matrix products run at full speed).
+/// never produced.
 struct ByteTokenizer {
   static constexpr TokenId kBegin = 256;      ///< First token of every sample.
   static constexpr TokenId kSystem = 257;     ///< Opens a system turn.
@@ -28,7 +30,7 @@ struct ByteTokenizer {
   static constexpr TokenId kImage = 261;      ///< Where rows of an image go.
   static constexpr TokenId kAudio = 262;      ///< Where rows of an audio clip go.
   static constexpr TokenId kPad = 263;        ///< Reserved; sequences are packed, not padded.
-  static constexpr TokenId kVocabSize = 320;  ///< Least `vocab_size` of a model, 5 x 64.
+  static constexpr TokenId kVocabSize = kTokenizerSize;
 
   /// One id per byte of `text`, appended to `out`.
   static void encode(std::string_view text, std::vector<TokenId>& out);
