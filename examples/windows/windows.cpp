@@ -31,14 +31,8 @@ Result<DeviceOrders> order(const TaskGraph& graph, const std::vector<std::int32_
   std::vector<std::int32_t> tasks(graph.tasks.size());
   std::iota(tasks.begin(), tasks.end(), 0);
   std::ranges::sort(tasks, {}, place);
-
-  DeviceOrders orders(std::size_t(graph.device_count()));
-  for (const auto task : tasks) {
-    orders[std::size_t(graph.device_of(task))].push_back(task);
-    for (const auto device : graph.stage_of(task).others)
-      orders[std::size_t(device)].push_back(task);
-  }
-  return orders;
+  // A task whose rows or gradients come from a later window stands behind them.
+  return order_devices(graph, tasks);
 }
 
 Status register_all() { return register_schedule({.name = "windows", .order = order}); }

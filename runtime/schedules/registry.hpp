@@ -18,6 +18,7 @@
 namespace troupe::schedules {
 
 using scheduler::DeviceOrders;
+using scheduler::order_devices;
 using scheduler::OwnSchedule;
 using scheduler::Task;
 using scheduler::TaskGraph;

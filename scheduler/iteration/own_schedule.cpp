@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <functional>
+#include <limits>
+#include <queue>
 #include <string>
 #include <utility>
 
@@ -55,6 +58,36 @@ std::string fault_of(const TaskGraph& graph, const DeviceOrders& orders) {
 }
 
 }  // namespace
+
+DeviceOrders order_devices(const TaskGraph& graph, std::span<const std::int32_t> wished) {
+  constexpr std::size_t kNowhere = std::numeric_limits<std::size_t>::max();
+  std::vector<std::size_t> place(graph.tasks.size(), kNowhere);
+  for (std::size_t i = 0; i < wished.size(); ++i)
+    if (wished[i] >= 0 && at(wished[i]) < place.size()) place[at(wished[i])] = i;
+
+  std::priority_queue<std::size_t, std::vector<std::size_t>, std::greater<>> ready;  // Places.
+  std::vector<std::int32_t> needs;
+  const auto settle = [&](std::size_t task) {
+    if (needs[task] == 0 && place[task] != kNowhere) ready.push(place[task]);
+  };
+  for (std::size_t task = 0; task < graph.tasks.size(); ++task) {
+    needs.push_back(graph.needs_count(static_cast<std::int32_t>(task)));
+    settle(task);
+  }
+  DeviceOrders orders(at(graph.device_count()));
+  while (!ready.empty()) {
+    const std::int32_t task = wished[ready.top()];
+    ready.pop();
+    const StageSpec& stage = graph.stage_of(task);
+    orders[at(stage.device)].push_back(task);
+    for (const auto device : stage.others) orders[at(device)].push_back(task);
+    for (const auto& user : graph.users(task)) {
+      --needs[at(user.task)];
+      settle(at(user.task));
+    }
+  }
+  return orders;
+}
 
 Result<Timeline> run_own(const TaskGraph& graph, const OwnSchedule& schedule,
                          const std::vector<std::int32_t>& max_in_flight) {

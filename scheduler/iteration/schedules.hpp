@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -37,6 +38,16 @@ struct OwnSchedule {
                                      const std::vector<std::int32_t>& max_in_flight)>
       order;
 };
+
+/// For each device its tasks in an order that never waits for ever: that of `wished`, but a task
+/// stands behind all that it needs. For schedules of a user's own: samples that a policy defers, or
+/// replicas that encode for several of the llm's, make a task need what an order of microbatches
+/// has later.
+///
+/// `wished`: each task of the graph once, over all devices. What it leaves out is left out, and so
+/// is what needs that; `make_schedule` then names it.
+/// Cost: O((tasks + dependencies) log tasks).
+DeviceOrders order_devices(const TaskGraph& graph, std::span<const std::int32_t> wished);
 
 /// Which schedule: a built-in one by its name, or one of a user's own. A value.
 struct Schedule {

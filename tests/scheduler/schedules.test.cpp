@@ -233,6 +233,28 @@ TEST_CASE("orders of a user's own schedule are executed", "[scheduler]") {
   CHECK_FALSE(has_fixed_order(fixed({})));
 }
 
+TEST_CASE("a wished order is followed as far as what tasks need allows", "[scheduler]") {
+  // Of each microbatch: forwards of both stages, backwards of both, from task 4 x microbatch on.
+  const auto graph = two_stages(2);
+  CHECK((order_devices(graph, std::vector<std::int32_t>{0, 4, 1, 2, 3, 5, 6, 7}) ==
+         DeviceOrders{{0, 4, 3, 7}, {1, 2, 5, 6}, {1, 2, 5, 6}}));
+  CHECK((order_devices(graph, std::vector<std::int32_t>{3, 7, 6, 2, 5, 1, 4, 0}) ==
+         DeviceOrders{{4, 7, 0, 3}, {5, 6, 1, 2}, {5, 6, 1, 2}}));
+  // What is left out, twice or no task at all is for `make_schedule` to tell.
+  CHECK((order_devices(graph, std::vector<std::int32_t>{0, 4, 4, 5, 6, 7, 99, -1}) ==
+         DeviceOrders{{0, 4, 7}, {5, 6}, {5, 6}}));
+
+  // A sample of the first microbatch is deferred to the second one of the last stage.
+  TaskGraph deferred = graph;
+  deferred.depend(5, 0);
+  deferred.depend(3, 6);
+  deferred.finish();
+  const std::vector<std::int32_t> one_by_one{0, 1, 2, 3, 4, 5, 6, 7};
+  const auto orders = order_devices(deferred, one_by_one);
+  CHECK((orders == DeviceOrders{{0, 4, 3, 7}, {1, 2, 5, 6}, {1, 2, 5, 6}}));
+  CHECK(make_schedule(deferred, fixed(orders)).ok());
+}
+
 TEST_CASE("a user's own schedule that breaks a rule is told by its name and the task",
           "[scheduler][errors]") {
   const auto graph = two_stages(2);
