@@ -4,6 +4,10 @@ runs that nothing disturbed, and each sample once.
 Rounding grows from step to step, so that after hundreds of them two layouts differ by far more than 1e-10 though both are
 right. A window therefore begins with what the job itself had saved before an event, and the reference trains it from there
 to a checkpoint behind the event: losses and parameters are equal within 1e-10.
+
+Where gradients are ill-conditioned it grows so fast that even a run which nothing disturbs is farther off than that after 20
+steps. A window beyond 1e-10 is therefore trained once more, undisturbed, on another layout: it may be ten times as far from
+the reference as that one. How many there were is told.
 """
 
 import json
@@ -18,6 +22,11 @@ from run_cases import Failure, expect
 FP64_RTOL, WINDOW, SAVED_EVERY = 1e-10, 20, 10
 UNDISTURBED = 10  # So many times as far from it as two undisturbed runs are from each other.
 NEWEST_KEPT = 3
+
+
+def farthest(losses, others):
+    """The largest relative difference of a step's loss."""
+    return max(abs(loss - others[step]) / abs(loss) for step, loss in losses.items())
 
 
 class Oracle:
@@ -40,27 +49,36 @@ class Oracle:
         for step in set(saved[:-NEWEST_KEPT]) - wanted:
             shutil.rmtree(self.run / f"checkpoints/step-{step}", ignore_errors=True)
 
-    def check_windows(self):
-        """Returns how many there were, and the largest differences."""
+    def check_windows(self, layout):
+        """Returns how many there were, and the largest differences; `layout`: of the run that shows how far rounding goes."""
         saved = self._saved()  # Not what the job has gone back behind.
         closed = [window for window in self.windows if window[0] in saved and window[1] in saved]
         expect(closed, f"no window of {WINDOW} steps came to its end: {self.windows}")
-        losses = {line["step"]: line["loss"] for line in read_lines(self.run / "metrics.jsonl")}
+        losses = self._losses(self.run)
         worst = [0.0, 0.0]
         for begin, end in closed:
             reference, trained = (self._from_checkpoint(f"{name}-{begin}-{end}", step, end)
                                   for name, step in (("reference", begin), ("trained", end)))
-            own = {line["step"]: line["loss"] for line in read_lines(reference / "metrics.jsonl")}
+            own = self._losses(reference)
             expect(sorted(own) == list(range(begin + 1, end + 1)), f"the reference trained steps {sorted(own)}")
-            off = {step: abs(loss - losses[step]) / abs(loss) for step, loss in own.items()}
-            step = max(off, key=off.get)
-            parameters = self._difference(reference, trained)
-            expect(off[step] <= FP64_RTOL and parameters <= FP64_RTOL,
-                   f"steps {begin + 1} to {end} are not those of the reference: parameters {parameters:.3g}, loss of step {step} {off[step]:.3g}")
-            worst = [max(worst[0], parameters), max(worst[1], off[step])]
+            parameters, loss = self._difference(reference, trained), farthest(own, losses)
+            if max(parameters, loss) > FP64_RTOL:
+                self._expect_rounding(begin, end, reference, layout, parameters, loss)
+            worst = [max(worst[0], parameters), max(worst[1], loss)]
             for run in (reference, trained):
                 shutil.rmtree(run)
         return len(closed), worst
+
+    def _expect_rounding(self, begin, end, reference, layout, parameters, loss):
+        """A window that is beyond the bound: an undisturbed run of it is nearly as far off."""
+        other = self._from_checkpoint(f"undisturbed-{begin}-{end}", begin, end, layout)
+        bounds = [max(FP64_RTOL, UNDISTURBED * difference) for difference in
+                  (self._difference(reference, other), farthest(self._losses(reference), self._losses(other)))]
+        told = (f"steps {begin + 1} to {end}: parameters {parameters:.3g} and losses {loss:.3g} from the reference; undisturbed, on another "
+                f"layout, they may be {bounds[0]:.3g} and {bounds[1]:.3g}")
+        expect(parameters <= bounds[0] and loss <= bounds[1], told)
+        print(f"  beyond {FP64_RTOL:g} by rounding: {told}", flush=True)
+        shutil.rmtree(other)
 
     def check_whole(self, steps, layouts):
         """Against undisturbed runs of so many steps on two layouts; returns both differences."""
@@ -84,11 +102,15 @@ class Oracle:
     def _saved(self):
         return sorted(int(path.parent.name[5:]) for path in self.run.glob("checkpoints/step-*/manifest.json"))
 
-    def _from_checkpoint(self, name, step, end):
-        """A run of the reference from what the job saved after `step`; where that is `end`, it only writes the model."""
+    def _losses(self, run):
+        return {line["step"]: line["loss"] for line in read_lines(run / "metrics.jsonl")}
+
+    def _from_checkpoint(self, name, step, end, words=("--reference",)):
+        """A run of the reference (or on a layout) from what the job saved after `step`; where that is `end`, it only writes
+        the model."""
         run, saved = self.folder / name, self.folder / f"{name}-saved"
         shutil.copytree(self.run / f"checkpoints/step-{step}", saved / f"step-{step}")
-        process = self._popen(["--reference", f"train.steps={end}", f"job.run_dir={run}", f"checkpoint.dir={saved}",
+        process = self._popen([*words, f"train.steps={end}", f"job.run_dir={run}", f"checkpoint.dir={saved}",
                                "checkpoint.every_steps=0", "--resume"])
         self._finish(process, 120 + 20 * (end - step))
         if step == end:
