@@ -114,10 +114,10 @@ def measures(run, cores):
     }
 
 
-def train(folder, job, steps, schedule, policy):
+def train(folder, job, steps, schedule, policy, binary=None):
     """Measures of one run, or what it ended with."""
     run = pathlib.Path(folder) / "run"
-    command = [str(BINARY), "train", str(JOB), *job, f"balancer.policy={policy}", f"scheduler.schedule={schedule}",
+    command = [str(binary or BINARY), "train", str(JOB), *job, f"balancer.policy={policy}", f"scheduler.schedule={schedule}",
                f"train.steps={steps}", f"job.run_dir={run}"]
     try:
         done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, cwd=folder,

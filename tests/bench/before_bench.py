@@ -1,0 +1,106 @@
+#!/usr/bin/python3
+"""What a change costs training: another build of the program beside this one, in pairs of runs that take turns.
+
+    TROUPE_BEFORE=BINARY scripts/bench before
+    before_bench.py [--pairs N] [--steps N] [CONFIGURATION...]
+
+Two measures. Processor time of a step, of all threads of both processes of step_bench.py's first size: other programs
+do not count in it. Wall-clock time of a step of live_bench.py's configurations, by default the present ones, under one policy. A value is
+the median over pairs of what the later build takes over what the earlier one takes beside it; which of the two
+begins changes from pair to pair. Both builds train the same samples with the same job: one that does not know a key of
+today's is named. Skipped (exit 77) without TROUPE_BEFORE.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+
+import live_bench
+import step_bench
+from live_configurations import MEDIA, PRESENT, matching, overrides
+
+GOAL_STEP, GOAL_LIVE = 1.03, 1.05
+LAYERS = 12  # Of each stage's half of the llm: about 50 ms where two cores do 100 GFLOP/s.
+POLICY, SCHEDULE = "deferral", "split-1f1b"
+
+
+def version(binary):
+    """The first line that `--version` says."""
+    return subprocess.run([str(binary), "--version"], check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()[0]
+
+
+def step_seconds(binary, folder, data, steps):
+    """Processor seconds of a step."""
+    microbatches, samples, _ = step_bench.SIZES[0]
+    _, (first, last), threads = step_bench.train(folder, data, microbatches, samples, LAYERS, steps, binary)
+    return sum(threads.values()) / (last - first)
+
+
+def live_ms(binary, folder, job, steps):
+    """Mean milliseconds of a step behind the warm-up."""
+    measured = live_bench.train(folder, job, live_bench.WARM_UP + steps, SCHEDULE, POLICY, binary)
+    if "error" in measured:
+        raise SystemExit(f"{binary}: {measured['error']}")
+    return statistics.mean(measured["steps_ms"])
+
+
+def pairs_of(count, binaries, measure):
+    """(earlier, later) of each pair, after one run of each that does not count."""
+    for binary in binaries:
+        measure(binary)
+    made = []
+    for pair in range(count):
+        order = binaries if pair % 2 == 0 else binaries[::-1]
+        taken = {binary: measure(binary) for binary in order}
+        made.append(tuple(taken[binary] for binary in binaries))
+    return made
+
+
+def report(what, unit, goal, made, size):
+    """Prints the line of a measure."""
+    ratios = [later / earlier for earlier, later in made]
+    earlier, later = (statistics.median(values) for values in zip(*made))
+    print(json.dumps({
+        "measure": f"{what}, later build over earlier", "value": round(statistics.median(ratios), 4), "unit": "x", "bound": goal,
+        "better": "lower", "goal": "met" if statistics.median(ratios) <= goal else "MISSED",
+        "size": f"{size}; {len(made)} pairs of {min(ratios):.3f} to {max(ratios):.3f}; medians {earlier:.4g} and "
+                f"{later:.4g} {unit}"}), flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--pairs", type=int, default=5, metavar="N", help="of each measure (default 5)")
+    parser.add_argument("--steps", type=int, default=24, metavar="N", help="that are measured of a run (default 24)")
+    parser.add_argument("configurations", nargs="*", default=PRESENT, metavar="CONFIGURATION", help="default: the present ones")
+    arguments = parser.parse_args()
+    try:
+        arguments.configurations = matching(arguments.configurations)
+    except ValueError as error:
+        parser.error(str(error))
+    if not os.environ.get("TROUPE_BEFORE"):
+        print("skipped: TROUPE_BEFORE names no earlier build of the program", file=sys.stderr)
+        return 77
+    binaries = [pathlib.Path(os.environ["TROUPE_BEFORE"]).resolve(), step_bench.BINARY]
+    for name, binary in zip(("earlier", "later"), binaries):
+        print(f"{name}: {version(binary)}", file=sys.stderr)
+    with tempfile.TemporaryDirectory(prefix="troupe-before-") as folder:
+        data = pathlib.Path(folder) / "data"
+        subprocess.run([str(binaries[0]), "data", "make", str(data)], check=True, stdout=subprocess.DEVNULL)
+        report("step: processor time", "s", GOAL_STEP,
+               pairs_of(arguments.pairs, binaries, lambda binary: step_seconds(binary, folder, data, arguments.steps)),
+               f"{LAYERS} layers a stage, {arguments.steps} steps")
+        for label in arguments.configurations if MEDIA.is_dir() else []:
+            job = overrides(label, folder)
+            report(f"live: step of {label}", "ms", GOAL_LIVE,
+                   pairs_of(arguments.pairs, binaries, lambda binary, job=job: live_ms(binary, folder, job, arguments.steps)),
+                   f"{POLICY}, {SCHEDULE}, {arguments.steps} steps")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
