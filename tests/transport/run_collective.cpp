@@ -21,7 +21,7 @@ std::size_t sum(const std::vector<std::size_t>& sizes) {
 }
 
 /// Runs one collective; what it has received is left in `output`.
-Status run(Group& group, const CollectiveCall& call, Memory& output) {
+Status run(Collectives& group, const CollectiveCall& call, Memory& output) {
   const auto deadline = within(std::chrono::milliseconds(call.deadline_ms));
   const auto input = own(rank_values(call.seed, call.rank, call.count, call.scalar));
   std::vector<std::size_t> sent, received, shared;
@@ -102,7 +102,7 @@ std::size_t piece_bytes(std::uint64_t seed, std::int32_t from, std::int32_t to, 
   return choice % 4 == 0 ? 0 : bytes * (choice % 5) / 4;
 }
 
-Outcome run_collective(Group& group, const CollectiveCall& call) {
+Outcome run_collective(Collectives& group, const CollectiveCall& call) {
   Memory output;
   const auto status = run(group, call, output);
   if (!status.ok()) return {false, status.error().code, status.error().message, 0};

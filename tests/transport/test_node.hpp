@@ -68,7 +68,7 @@ std::uint64_t digest_of_pattern(std::uint64_t seed, std::size_t bytes);
 
 /// Runs the call and returns its outcome with the digest of the output. Inputs come from
 /// `rank_values(seed, rank)` and `piece_bytes`.
-Outcome run_collective(Group& group, const CollectiveCall& call);
+Outcome run_collective(Collectives& group, const CollectiveCall& call);
 
 /// Elements whose sum depends on the order of summation (not for int64).
 std::vector<std::byte> rank_values(std::uint64_t seed, std::int32_t rank, std::size_t count,

@@ -1,13 +1,12 @@
 #include "transport/collectives/group.hpp"
 
-#include <algorithm>
 #include <cstring>
 #include <memory>
-#include <numeric>
 #include <string>
 #include <utility>
 
 #include "transport/collectives/group_round.hpp"
+#include "transport/collectives/pieces.hpp"
 #include "transport/collectives/rank_order_sum.hpp"
 
 namespace troupe::transport {
@@ -15,73 +14,12 @@ namespace {
 
 constexpr std::size_t kMembersMax = 1 << 16;
 constexpr std::uint32_t kGroupIdsMax = 1 << 24;
-/// Sums of fewer elements are not worth a message: shards hold at least so many.
-constexpr std::size_t kShardMin = 4096;
-
-Error wrong(std::string message) {
-  return {Errc::invalid_argument, "a collective's " + std::move(message), "",
-          "derive the sizes from the same plan at all ranks"};
-}
-
-/// Where each piece begins; one more entry than pieces, the last is the sum.
-std::vector<std::size_t> starts_of(std::span<const std::size_t> sizes) {
-  std::vector<std::size_t> starts(sizes.size() + 1);
-  std::partial_sum(sizes.begin(), sizes.end(), starts.begin() + 1);
-  return starts;
-}
-
-std::vector<std::size_t> times(std::span<const std::size_t> counts, std::size_t factor) {
-  std::vector<std::size_t> products(counts.size());
-  std::ranges::transform(counts, products.begin(), [=](auto count) { return count * factor; });
-  return products;
-}
-
-/// Element counts of the ranks' shards: even, but the first ranks take all of a short sum.
-std::vector<std::size_t> shard_counts(std::size_t count, std::size_t ranks) {
-  const auto shard = std::max(kShardMin, (count + ranks - 1) / ranks);
-  std::vector<std::size_t> counts(ranks);
-  for (auto& own : counts) {
-    own = std::min(shard, count);
-    count -= own;
-  }
-  return counts;
-}
-
-const std::byte* at(const ConstBuffer& buffer, std::size_t offset) {
-  return static_cast<const std::byte*>(buffer.data) + offset;
-}
-std::byte* at(const MutableBuffer& buffer, std::size_t offset) {
-  return static_cast<std::byte*>(buffer.data) + offset;
-}
-ConstBuffer slice(const ConstBuffer& buffer, std::size_t offset, std::size_t bytes) {
-  return {at(buffer, offset), bytes, buffer.owner};
-}
-MutableBuffer slice(const MutableBuffer& buffer, std::size_t offset, std::size_t bytes) {
-  return {at(buffer, offset), bytes, buffer.owner};
-}
-ConstBuffer as_const(const MutableBuffer& buffer) {
-  return {buffer.data, buffer.bytes, buffer.owner};
-}
 
 void copy(const std::byte* from, std::byte* to, std::size_t bytes) {
   if (bytes > 0 && from != to) std::memmove(to, from, bytes);
 }
 
-bool is_aligned(const void* data, Scalar scalar) {
-  return reinterpret_cast<std::uintptr_t>(data) % size_of(scalar) == 0;
-}
-
 }  // namespace
-
-std::size_t size_of(Scalar scalar) {
-  switch (scalar) {
-    case Scalar::fp32: return 4;
-    case Scalar::fp64: return 8;
-    case Scalar::bf16: return 2;
-    case Scalar::int64: return 8;
-  }
-  return 1;
-}
 
 Result<Group> Group::create(Transport& transport, GroupOptions options) {
   const auto count = options.members.size();
@@ -155,10 +93,7 @@ Status Group::gather_pieces(const ConstBuffer& piece, std::span<const std::size_
   return round.wait();
 }
 
-Status Group::all_reduce(MutableBuffer data, Scalar scalar, Deadline deadline) {
-  if (data.bytes % size_of(scalar) != 0 || !is_aligned(data.data, scalar)) {
-    return wrong("data are no whole, aligned elements");
-  }
+Status Group::sum_everywhere(MutableBuffer data, Scalar scalar, Deadline deadline) {
   if (auto status = begin(); !status) return status;
   const auto counts = shard_counts(data.bytes / size_of(scalar), options_.members.size());
   const auto starts = starts_of(times(counts, size_of(scalar)));
@@ -169,46 +104,26 @@ Status Group::all_reduce(MutableBuffer data, Scalar scalar, Deadline deadline) {
   return gather_pieces(shard, starts, data, deadline);
 }
 
-Status Group::reduce_scatter(ConstBuffer input, std::span<const std::size_t> counts, Scalar scalar,
-                             MutableBuffer output, Deadline deadline) {
-  if (counts.size() != options_.members.size()) return wrong("counts are not one per rank");
+Status Group::sum_in_shards(ConstBuffer input, std::span<const std::size_t> counts, Scalar scalar,
+                            MutableBuffer output, Deadline deadline) {
   const auto starts = starts_of(times(counts, size_of(scalar)));
-  if (input.bytes != starts.back()) return wrong("input is not as long as its shards");
-  if (output.bytes != counts[static_cast<std::size_t>(rank())] * size_of(scalar)) {
-    return wrong("output is not as long as the own shard");
-  }
-  if (!is_aligned(input.data, scalar) || !is_aligned(output.data, scalar)) {
-    return wrong("data are not aligned");
-  }
   if (auto status = begin(); !status) return status;
   auto* target = static_cast<std::byte*>(output.data);
   return exchange_shards(input, starts, scalar, target, deadline);
 }
 
-Status Group::all_gather(ConstBuffer input, std::span<const std::size_t> bytes,
-                         MutableBuffer output, Deadline deadline) {
-  if (bytes.size() != options_.members.size()) return wrong("sizes are not one per rank");
+Status Group::gather(ConstBuffer input, std::span<const std::size_t> bytes, MutableBuffer output,
+                     Deadline deadline) {
   const auto starts = starts_of(bytes);
-  if (output.bytes != starts.back()) return wrong("output is not as long as all inputs");
-  if (input.bytes != bytes[static_cast<std::size_t>(rank())]) {
-    return wrong("input is not as long as its entry in the sizes");
-  }
   if (auto status = begin(); !status) return status;
   return gather_pieces(input, starts, output, deadline);
 }
 
-Status Group::all_to_all(ConstBuffer input, std::span<const std::size_t> send_bytes,
-                         MutableBuffer output, std::span<const std::size_t> receive_bytes,
-                         Deadline deadline) {
-  const auto ranks = options_.members.size();
-  if (send_bytes.size() != ranks || receive_bytes.size() != ranks) {
-    return wrong("sizes are not one per rank");
-  }
+Status Group::exchange(ConstBuffer input, std::span<const std::size_t> send_bytes,
+                       MutableBuffer output, std::span<const std::size_t> receive_bytes,
+                       Deadline deadline) {
+  const auto ranks = send_bytes.size(), own = static_cast<std::size_t>(rank());
   const auto sent = starts_of(send_bytes), received = starts_of(receive_bytes);
-  if (input.bytes != sent.back()) return wrong("input is not as long as its pieces");
-  if (output.bytes != received.back()) return wrong("output is not as long as its pieces");
-  const auto own = static_cast<std::size_t>(rank());
-  if (send_bytes[own] != receive_bytes[own]) return wrong("piece for itself has two sizes");
   if (auto status = begin(); !status) return status;
   Round round(*this, 0, deadline);
   for (std::size_t other = 0; other < ranks; ++other) {
@@ -225,8 +140,7 @@ Status Group::all_to_all(ConstBuffer input, std::span<const std::size_t> send_by
   return round.wait();
 }
 
-Status Group::broadcast(MutableBuffer data, std::int32_t root_rank, Deadline deadline) {
-  if (root_rank < 0 || root_rank >= size()) return wrong("root is not one of its ranks");
+Status Group::copy_from(MutableBuffer data, std::int32_t root_rank, Deadline deadline) {
   if (auto status = begin(); !status) return status;
   Round round(*this, 0, deadline);
   if (rank() != root_rank) {
@@ -239,7 +153,7 @@ Status Group::broadcast(MutableBuffer data, std::int32_t root_rank, Deadline dea
   return round.wait();
 }
 
-Status Group::barrier(Deadline deadline) {
+Status Group::meet(Deadline deadline) {
   if (auto status = begin(); !status) return status;
   // Everyone tells everyone, so that everyone notices a dead member by itself.
   Round round(*this, 0, deadline);

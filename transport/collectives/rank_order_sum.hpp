@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <span>
 
-#include "transport/collectives/group.hpp"
+#include "transport/collectives/collectives.hpp"
 
 namespace troupe::transport {
 
