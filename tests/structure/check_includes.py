@@ -20,6 +20,7 @@ OBSERVERS = "runtime/observers"
 RUNTIME = [VOCABULARY, FILES, PLUGINS, POLICIES, SCHEDULES, FORMATS, OBSERVERS, "runtime/door", "runtime/job", "runtime/data", "runtime/state", "runtime/observe"]
 FAMILY = "models/family"
 GPU = "kernels/gpu"
+NCCL = "transport/nccl"
 FAMILIES = ["models/llama", "models/mlp", "models/qwen2_vl", "models/whisper"]
 
 # Rooms of a folder, with the rooms of it that each may include from. What the folder may, its rooms may.
@@ -73,7 +74,7 @@ def with_rooms(*folders):
     return [path for folder in folders for path in (folder, *(f"{folder}/{room}" for room in ROOMS.get(folder, ())))]
 
 
-BELOW_ENGINE = with_rooms(*RUNTIME, FAMILY, "scheduler", "balancer", "kernels", GPU, "models", "transport")
+BELOW_ENGINE = with_rooms(*RUNTIME, FAMILY, "scheduler", "balancer", "kernels", GPU, "models", "transport", NCCL)
 
 # Folder -> folders it may include from, besides itself. Longest match wins.
 ALLOWED = {
@@ -97,6 +98,7 @@ ALLOWED = {
     "kernels": [VOCABULARY, GPU],
     "models": [VOCABULARY, "kernels", FAMILY, PLUGINS],
     "transport": [VOCABULARY],
+    NCCL: [VOCABULARY, "transport"],
     "engine": BELOW_ENGINE,
     "actors": BELOW_ENGINE + with_rooms("engine"),
     "app": BELOW_ENGINE + with_rooms("engine", "actors"),
@@ -118,7 +120,7 @@ LIBRARIES = {
     "CBC": (r"coin/|Cbc_", ["balancer"]),
     "CUDA": (r"cuda|cublas|cudnn|curand", ["kernels", "transport/nccl"]),
     "UCX": (r"uc[pst]/", ["transport"]),
-    "NCCL": (r"nccl", ["transport"]),
+    "NCCL": (r"nccl", ["transport", "tests"]),
     "Asio": (r"boost/asio", ["transport"]),
     "CAF": (r"caf/", ["actors", "app", "tests"]),
     "CLI11": (r"CLI/", ["app"]),

@@ -1,0 +1,266 @@
+// Groups over the fake NCCL that works: sums, rows, splits, and the next generation.
+
+#include "transport/nccl/nccl_group.hpp"
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+#include <chrono>
+#include <thread>
+
+#include "tests/transport/nccl/ranks.hpp"
+
+namespace troupe::transport::testing {
+namespace {
+
+using Catch::Matchers::ContainsSubstring;
+
+void require_open(const std::vector<Status>& opened) {
+  for (const auto& status : opened) {
+    INFO((status.ok() ? "" : status.error().message));
+    REQUIRE(status.ok());
+  }
+}
+
+void check_sums(const std::vector<Outcome>& outcomes, std::uint64_t digest) {
+  for (const auto& outcome : outcomes) {
+    INFO(outcome.message);
+    REQUIRE(outcome.ok);
+    CHECK(outcome.digest == digest);
+  }
+}
+
+/// The same call of all ranks, in host memory over the transport and over NCCL.
+void check_as_group(Ranks& ranks, CollectiveCall call) {
+  const auto outcomes = ranks.each(call.members, [&](std::size_t place) {
+    auto own = call;
+    own.rank = static_cast<std::int32_t>(place);
+    auto& rank = ranks[static_cast<std::size_t>(call.members[place])];
+    auto group = Group::create(*rank.transport, {call.members, own.rank, 9, call.group_id});
+    const auto expected = run_collective(group.value(), own);
+    return std::pair(expected, run_collective(*rank.group, own));
+  });
+  for (const auto& [expected, outcome] : outcomes) {
+    INFO(outcome.message);
+    REQUIRE(expected.ok);
+    REQUIRE(outcome.ok);
+    CHECK(outcome.digest == expected.digest);
+  }
+}
+
+TEST_CASE("in rank order NCCL's groups give the bits of a group in host memory", "[transport]") {
+  Ranks ranks(3);
+  const std::vector<Peer> members{2, 0, 1};
+  require_open(ranks.open(members, 1));
+  CollectiveCall call;
+  call.members = members;
+  for (const auto* kind :
+       {"all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "barrier"}) {
+    for (const auto scalar : {Scalar::fp32, Scalar::fp64, Scalar::bf16, Scalar::int64}) {
+      for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{30011}}) {
+        CAPTURE(kind, static_cast<int>(scalar), count);
+        call.kind = kind;
+        call.scalar = scalar;
+        call.count = count;
+        ++call.seed;
+        ++call.group_id;
+        check_as_group(ranks, call);
+      }
+    }
+  }
+  CHECK(ranks[0].group->remark().empty());
+  CHECK(ranks.nccl().first_misuse() == "");
+}
+
+TEST_CASE("NCCL's own order is taken where it is asked for, and said", "[transport]") {
+  Ranks ranks(2);
+  ranks.options.sums = NcclSums::as_nccl_likes;
+  require_open(ranks.open({0, 1}, 1));
+  CHECK_THAT(ranks[0].group->remark(), ContainsSubstring("adds in NCCL's own order"));
+  // By hand: the fake adds from the last rank to the first; of two the sum is the same.
+  check_sums(ranks.sum({0, 1}, 5, 20000), expected_digest(5, 2, 9000));
+  const auto before = ranks.nccl().calls("all_reduce");
+  CHECK(before >= 2);
+  CollectiveCall call;
+  call.members = {0, 1};
+  call.kind = "reduce_scatter";
+  call.count = 5000;
+  call.seed = 3;
+  check_as_group(ranks, call);
+  CHECK(ranks.nccl().calls("reduce") > 0);
+}
+
+TEST_CASE("of three ranks NCCL's own order has other bits, the same everywhere", "[transport]") {
+  Ranks ranks(3);
+  ranks.options.sums = NcclSums::as_nccl_likes;
+  require_open(ranks.open({0, 1, 2}, 1));
+  const auto outcomes = ranks.sum({0, 1, 2}, 5, 20000);
+  check_sums(outcomes, outcomes.front().digest);
+  CHECK(outcomes.front().digest != expected_digest(5, 3, 9000));
+}
+
+TEST_CASE("rows go both ways at once, and nobody waits for them", "[transport]") {
+  Ranks ranks(2);
+  require_open(ranks.open({0, 1}, 1));
+  constexpr std::size_t kBytes = 300000;  // More than a ring holds: neither side ends alone.
+  std::vector<std::byte> sent[2] = {pattern(1, kBytes), pattern(2, kBytes)};
+  std::vector<std::byte> received[2] = {std::vector<std::byte>(kBytes),
+                                        std::vector<std::byte>(kBytes)};
+  std::vector<Operation> operations;
+  for (std::int32_t rank = 0; rank < 2; ++rank) {
+    const NcclRowsTo to[] = {{1 - rank, {sent[rank].data(), kBytes}}};
+    const NcclRowsFrom from[] = {{1 - rank, {received[rank].data(), kBytes}}};
+    operations.push_back(
+        ranks[static_cast<std::size_t>(rank)].group->exchange_rows(to, from, within(kEnough)));
+  }
+  for (const auto& operation : operations) CHECK(operation.wait(within(kEnough)).ok());
+  CHECK(received[0] == sent[1]);
+  CHECK(received[1] == sent[0]);
+  const NcclRowsTo nobody[] = {{2, {sent[0].data(), 1}}};
+  const auto refused = ranks[0].group->exchange_rows(nobody, {}, within(kEnough));
+  CHECK(refused.wait(within(kEnough)).error().code == Errc::invalid_argument);
+}
+
+TEST_CASE("work that NCCL takes in slowly is waited for, not overtaken", "[transport]") {
+  Ranks ranks(2);
+  require_open(ranks.open({0, 1}, 1));
+  // By hand: the receive is not done before its sender has begun, however late NCCL takes it in.
+  static const auto sent = pattern(1, 1000);
+  static std::vector<std::byte> received(sent.size());
+  ranks.nccl().script("taken=20@group_end:1");
+  const NcclRowsFrom from[] = {{0, {received.data(), received.size()}}};
+  const auto receive = ranks[1].group->exchange_rows({}, from, within(kEnough));
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  REQUIRE_FALSE(receive.done());
+  const NcclRowsTo to[] = {{1, {sent.data(), sent.size()}}};
+  CHECK(ranks[0].group->exchange_rows(to, {}, within(kEnough)).wait(within(kEnough)).ok());
+  CHECK(receive.wait(within(kEnough)).ok());
+  CHECK(received == sent);
+  ranks.nccl().script("taken=30@group_end:0 taken=10@group_end#2:1");
+  check_sums(ranks.sum({0, 1}, 5, 20000), expected_digest(5, 2, 9000));
+  CHECK(ranks.nccl().first_misuse() == "");
+}
+
+TEST_CASE("a group is split into smaller ones, and some ranks get none", "[transport]") {
+  Ranks ranks(4);
+  require_open(ranks.open({0, 1, 2, 3}, 1));
+  // Ranks 0 and 3 together, 1 alone, 2 in none.
+  const std::optional<std::int32_t> colors[] = {4, 9, std::nullopt, 4};
+  auto parts = ranks.each({0, 1, 2, 3}, [&](std::size_t rank) {
+    const auto stream = ranks.nccl().stream("gpu " + std::to_string(rank));
+    return ranks[rank].group->split(colors[rank], 30, "part", stream, within(kEnough));
+  });
+  for (const auto& part : parts) {
+    INFO((part.ok() ? "" : part.error().message));
+    REQUIRE(part.ok());
+  }
+  CHECK(parts[2].value() == nullptr);
+  CHECK(parts[1].value()->size() == 1);
+  CHECK(parts[0].value()->size() == 2);
+  CHECK(parts[3].value()->rank() == 1);
+  const auto sums = ranks.each({0, 3}, [&](std::size_t place) {
+    CollectiveCall call;
+    call.kind = "all_reduce";
+    call.members = {0, 3};
+    call.rank = static_cast<std::int32_t>(place);
+    call.count = 9000;
+    call.seed = 8;
+    return run_collective(*parts[place == 0 ? 0 : 3].value(), call);
+  });
+  check_sums(sums, expected_digest(8, 2, 9000));
+  // The whole is as it was.
+  check_sums(ranks.sum({0, 1, 2, 3}, 9, 20000), expected_digest(9, 4, 9000));
+  CHECK(ranks.nccl().first_misuse() == "");
+}
+
+TEST_CASE("the next generation shrinks the group to the ranks that are left", "[transport]") {
+  Ranks ranks(3);
+  require_open(ranks.open({0, 1, 2}, 1));
+  const auto inits = ranks.nccl().calls("init"), shrinks = ranks.nccl().calls("shrink");
+  ranks[1].group.reset();
+  require_open(ranks.open({0, 2}, 2));
+  CHECK(ranks.nccl().calls("shrink") == shrinks + 2);
+  CHECK(ranks.nccl().calls("init") == inits);
+  check_sums(ranks.sum({0, 2}, 5, 20000), expected_digest(5, 2, 9000));
+  CHECK(ranks.live_soon(2) == 2);
+  // One that joins has nothing to shrink: all open a new one.
+  require_open(ranks.open({0, 1, 2}, 3));
+  CHECK(ranks.nccl().calls("init") == inits + 3);
+  check_sums(ranks.sum({0, 1, 2}, 6, 20000), expected_digest(6, 3, 9000));
+  CHECK(ranks.live_soon(3) == 3);
+  CHECK(ranks.nccl().first_misuse() == "");
+}
+
+TEST_CASE("without shrinking, or by an old library, the next generation is new", "[transport]") {
+  const bool is_old = GENERATE(false, true);
+  Ranks ranks(2, is_old ? "fake_nccl_old" : "fake_nccl");
+  ranks.options.may_shrink = is_old;
+  require_open(ranks.open({0, 1}, 1));
+  const auto inits = ranks.nccl().calls("init"), shrinks = ranks.nccl().calls("shrink");
+  require_open(ranks.open({0, 1}, 2));
+  CHECK(ranks.nccl().calls("init") == inits + 2);
+  CHECK(ranks.nccl().calls("shrink") == shrinks);
+  check_sums(ranks.sum({0, 1}, 5, 20000), expected_digest(5, 2, 9000));
+  CHECK(ranks.live_soon(2) == 2);
+}
+
+TEST_CASE("other orders of ranks are no shrinking", "[transport]") {
+  Ranks ranks(2);
+  require_open(ranks.open({0, 1}, 1));
+  const auto inits = ranks.nccl().calls("init");
+  require_open(ranks.open({1, 0}, 2));
+  CHECK(ranks.nccl().calls("init") == inits + 2);
+  check_sums(ranks.sum({1, 0}, 5, 20000), expected_digest(5, 2, 9000));
+}
+
+TEST_CASE("a generation that is not later is refused", "[transport][errors]") {
+  Ranks ranks(1);
+  require_open(ranks.open({0}, 4));
+  const auto refused = ranks.open({0}, 4).front();
+  REQUIRE_FALSE(refused.ok());
+  CHECK(refused.error().code == Errc::invalid_argument);
+  CHECK_THAT(refused.error().message, ContainsSubstring("of generation 4 cannot be rebuilt for"));
+  CHECK(ranks.live_soon(0) == 0);
+}
+
+TEST_CASE("two ranks on one GPU are refused before NCCL is asked", "[transport][errors]") {
+  Ranks ranks(2);
+  ranks[1].stream = ranks.nccl().stream("gpu 0");
+  const auto inits = ranks.nccl().calls("init");
+  for (const auto& status : ranks.open({0, 1}, 1)) {
+    REQUIRE_FALSE(status.ok());
+    CHECK(status.error().code == Errc::invalid_argument);
+    CHECK_THAT(status.error().message,
+               ContainsSubstring("rank 1 and rank 0 share the device gpu 0"));
+  }
+  CHECK(ranks.nccl().calls("init") == inits);
+}
+
+TEST_CASE("ranks with different versions are refused", "[transport][errors]") {
+  Ranks ranks(2);
+  const FakeNccl old("fake_nccl_old");
+  ranks[1].context = std::make_shared<NcclContext>(old.library(), short_limits());
+  for (const auto& status : ranks.open({0, 1}, 1)) {
+    REQUIRE_FALSE(status.ok());
+    CHECK_THAT(status.error().message,
+               ContainsSubstring("rank 1 has NCCL 2.18.5, but rank 0 has 2.28.9"));
+  }
+}
+
+TEST_CASE("a group that is closed in order is finalized and destroyed", "[transport]") {
+  Ranks ranks(2);
+  require_open(ranks.open({0, 1}, 1));
+  const auto destroyed = ranks.nccl().calls("destroy"), aborted = ranks.nccl().calls("abort");
+  for (const auto& status : ranks.each(
+           {0, 1}, [&](std::size_t rank) { return ranks[rank].group->close(within(kEnough)); }))
+    CHECK(status.ok());
+  CHECK(ranks.live_soon(0) == 0);
+  CHECK(ranks.nccl().calls("destroy") == destroyed + 2);
+  CHECK(ranks.nccl().calls("abort") == aborted);
+  const auto later = ranks.sum({0, 1}, 5, 20000);
+  CHECK(later.front().code == Errc::cancelled);
+  CHECK_THAT(later.front().message, ContainsSubstring("has been closed"));
+}
+
+}  // namespace
+}  // namespace troupe::transport::testing

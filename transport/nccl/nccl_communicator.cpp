@@ -1,0 +1,391 @@
+#include "transport/nccl/nccl_communicator.hpp"
+
+#include <atomic>
+#include <thread>
+#include <utility>
+
+namespace troupe::transport {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::microseconds kAskAgain{20};
+constexpr std::chrono::milliseconds kMoment{5};
+
+Error closed(const std::string& name) {
+  return {Errc::cancelled, name + " has been closed", "", ""};
+}
+
+Error prefixed(const std::string& prefix, Error error) {
+  error.message = prefix + ": " + error.message;
+  return error;
+}
+
+}  // namespace
+
+NcclCommunicator::NcclCommunicator(std::shared_ptr<NcclContext> context,
+                                   std::shared_ptr<NcclStream> stream, std::string name)
+    : context_(std::move(context)), stream_(std::move(stream)), name_(std::move(name)) {}
+
+std::shared_ptr<NcclCommunicator> NcclCommunicator::open(std::shared_ptr<NcclContext> context,
+                                                         std::shared_ptr<NcclStream> stream,
+                                                         std::string name, Opening opening,
+                                                         Deadline deadline) {
+  const std::shared_ptr<NcclCommunicator> self(
+      new NcclCommunicator(std::move(context), std::move(stream), std::move(name)));
+  const auto watch =
+      self->context_->timer.at(deadline, [weak = std::weak_ptr(self), started = Clock::now()] {
+        if (const auto waiting = weak.lock()) waiting->end_opening(started);
+      });
+  self->opened().on_done([weak = std::weak_ptr(self->context_), watch](const Status&) {
+    if (const auto its_context = weak.lock()) its_context->timer.drop(watch);
+  });
+  self->context_->worker.post([self, opening = std::move(opening)] { self->open_now(opening); });
+  return self;
+}
+
+void NcclCommunicator::end_opening(Deadline started) {
+  if (!opened().done()) end(timed_out("opening", started));
+}
+
+void NcclCommunicator::open_now(const Opening& opening) {
+  auto status = is_over() ? Status(*why()) : stream_->make_current();
+  // Whatever hangs here is found out by the deadline; a thread that was left behind and comes back
+  // goes on below, and gives up at once.
+  if (status) {
+    const auto code = opening.opener(&made_);
+    if (code != nccl::Code::success && code != nccl::Code::in_progress) {
+      status = context_->library->error("opening", code);
+    }
+  }
+  if (!status) {
+    settle();
+    end(prefixed(name_, status.error()));
+    return stop_now();  // Where it was over before.
+  }
+  context_->worker.poll([self = shared_from_this(), opening] { return self->ask_opened(opening); });
+}
+
+bool NcclCommunicator::may_be_made(const Opening& opening) const {
+  if (!opening.parent || handle() != nullptr) return false;
+  const auto parent = opening.parent->handle();
+  // While the parent is being aborted nobody may ask it, and its work may still come to an end.
+  if (parent == nullptr) return !opening.parent->is_released();
+  bool is_in_progress = false;
+  return state_of(parent, is_in_progress).ok() && is_in_progress;
+}
+
+bool NcclCommunicator::ask_opened(const Opening& opening) {
+  if (is_over()) {
+    if (may_be_made(opening)) return false;
+    settle();
+    stop_now();
+    return true;
+  }
+  // The handle of a derived one appears when its parent's state says so.
+  auto asked = handle();
+  if (opening.parent && asked == nullptr) asked = opening.parent->handle();
+  bool is_in_progress = false;
+  const auto status = asked != nullptr
+                          ? state_of(asked, is_in_progress)
+                          : Status(Error{Errc::cancelled, "its parent was given up", "", ""});
+  if (!status) {
+    end(prefixed(name_ + ": opening", status.error()));
+    return false;  // The next question finds it over.
+  }
+  // One that has just appeared is asked itself, the next time.
+  const auto made = handle();
+  if (is_in_progress || (made == nullptr ? !opening.makes_none : made != asked)) return false;
+  settle();
+  {
+    const std::lock_guard lock(mutex_);
+    if (why_) return false;
+    is_ready_ = !opening.makes_none;
+  }
+  if (opening.makes_none) let_go();
+  opening_.complete(Done{});
+  return true;
+}
+
+void NcclCommunicator::settle() {
+  const std::lock_guard lock(mutex_);
+  is_settled_ = true;
+}
+
+Operation NcclCommunicator::launch(std::string what, std::vector<Step> steps,
+                                   std::shared_ptr<const void> keep, Deadline deadline) {
+  const std::lock_guard lock(mutex_);
+  if (why_) return Operation(*why_);
+  const auto id = next_++;
+  Running running{what, Completion::pending(), Clock::now(), 0, std::move(keep)};
+  running.watch = context_->timer.at(deadline, [weak = weak_from_this(), id] {
+    if (const auto self = weak.lock()) self->bite(id);
+  });
+  const auto operation = running.completion.operation();
+  running_.emplace(id, std::move(running));
+  context_->worker.post([self = shared_from_this(), id, what = std::move(what),
+                         steps = std::move(steps)] { self->launch_now(id, what, steps); });
+  return operation;
+}
+
+void NcclCommunicator::launch_now(std::uint64_t id, const std::string& what,
+                                  const std::vector<Step>& steps) {
+  const auto comm = handle();
+  if (is_over() || comm == nullptr) return;
+  auto status = stream_->make_current();
+  for (const auto& step : steps) {
+    if (status) status = step(comm);
+    // NCCL takes an operation in on a thread of its own: until then neither a mark nor another
+    // call may follow.
+    if (status) status = await_taken_in(comm, Deadline::max());
+  }
+  if (is_over()) return;
+  auto mark = status ? stream_->mark() : Result<std::uint64_t>(status.error());
+  if (!mark) return end(prefixed(name_ + ": " + what, mark.error()));
+  context_->worker.poll([self = shared_from_this(), id, what, at = mark.value()] {
+    return self->ask_done(id, what, at);
+  });
+}
+
+bool NcclCommunicator::ask_done(std::uint64_t id, const std::string& what, std::uint64_t mark) {
+  const auto comm = handle();
+  if (is_over() || comm == nullptr) return true;
+  bool is_in_progress = false;
+  // The state first: a stream comes to its end also when NCCL gave the operation up.
+  auto status = state_of(comm, is_in_progress);
+  const auto reached = status ? stream_->reached(mark) : Result<bool>(status.error());
+  if (!reached) {
+    end(prefixed(name_ + ": " + what, reached.error()));
+    return true;
+  }
+  if (!reached.value() || is_in_progress) return false;
+  finish(id);
+  return true;
+}
+
+Status NcclCommunicator::state_of(nccl::Comm comm, bool& is_in_progress) const {
+  auto state = nccl::Code::success;
+  auto code = context_->library->calls().comm_get_async_error(comm, &state);
+  if (code == nccl::Code::success) code = state;
+  is_in_progress = code == nccl::Code::in_progress;
+  if (code == nccl::Code::success || is_in_progress) return Done{};
+  return context_->library->error("it failed on its way", code);
+}
+
+Status NcclCommunicator::await_taken_in(nccl::Comm comm, Deadline deadline) {
+  while (true) {
+    if (handle() == nullptr) return Error{Errc::cancelled, "it was given up", "", ""};
+    bool is_in_progress = false;
+    if (auto status = state_of(comm, is_in_progress); !status || !is_in_progress) return status;
+    if (deadline == Deadline::max() ? is_over() : Clock::now() > deadline) {
+      return Error{Errc::timed_out, "NCCL goes on with it for too long", "", ""};
+    }
+    std::this_thread::sleep_for(kAskAgain);
+  }
+}
+
+void NcclCommunicator::finish(std::uint64_t id) {
+  std::unique_lock lock(mutex_);
+  const auto found = running_.extract(id);
+  lock.unlock();
+  if (!found) return;
+  context_->timer.drop(found.mapped().watch);
+  found.mapped().completion.complete(Done{});
+}
+
+Error NcclCommunicator::timed_out(const std::string& what, Deadline started) const {
+  const auto time =
+      std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - started).count();
+  return {Errc::timed_out,
+          name_ + ": " + what + " has not ended after " + std::to_string(time) + " ms", "",
+          "see whether all ranks of the group still run; give NCCL more time if they do"};
+}
+
+void NcclCommunicator::bite(std::uint64_t id) {
+  std::optional<Error> why;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = running_.find(id);
+    if (found == running_.end()) return;
+    why = timed_out(found->second.what, found->second.started);
+  }
+  end(*why);
+}
+
+void NcclCommunicator::end(const Error& why) {
+  std::map<std::uint64_t, Running> ended;
+  {
+    const std::lock_guard lock(mutex_);
+    if (why_) return;
+    why_ = why;
+    ended.swap(running_);
+    for (auto& [id, running] : ended) kept_.push_back(std::move(running.keep));
+  }
+  for (const auto& [id, running] : ended) {
+    context_->timer.drop(running.watch);
+    running.completion.complete(why);
+  }
+  opening_.complete(why);
+  stop();
+}
+
+void NcclCommunicator::abort(const Error& why) {
+  {
+    const std::lock_guard lock(mutex_);
+    is_abort_wanted_ = true;
+    if (is_released_) return;
+  }
+  if (!is_over()) return end(why);
+  stop();
+}
+
+void NcclCommunicator::stop() {
+  context_->worker.post_first([self = shared_from_this()] { self->stop_now(); });
+  // The device's thread may hang in a call: then another one does it, which is what NCCL's abort is
+  // made for.
+  replace_when_stuck(context_);
+  abort_after(Clock::now() + context_->limits.release / 2);
+}
+
+void NcclCommunicator::abort_after(Deadline time) {
+  context_->timer.at(time, [weak = weak_from_this()] {
+    const auto self = weak.lock();
+    if (!self) return;
+    {
+      const std::lock_guard lock(self->mutex_);
+      if (self->is_released_ || (self->is_quiet_ && !self->is_abort_wanted_)) return;
+    }
+    std::thread([self] { self->abort_apart(); }).detach();
+  });
+}
+
+void NcclCommunicator::stop_now() {
+  const auto comm = handle();
+  bool is_revocable = false;
+  {
+    const std::lock_guard lock(mutex_);
+    if (is_released_ || is_claimed_) return;
+    // Whoever opens it comes back here when NCCL has answered.
+    if (comm == nullptr && !is_settled_) return;
+    is_revocable = is_ready_ && !is_abort_wanted_ && context_->library->can_revoke();
+    if (is_quiet_ && !is_abort_wanted_) return;
+  }
+  if (comm == nullptr) return let_go();
+  if (!is_revocable || !revoke_now(comm)) abort_now();
+}
+
+bool NcclCommunicator::revoke_now(nccl::Comm comm) {
+  const auto code = context_->library->calls().comm_revoke(comm, nccl::kRevokeDefault);
+  if (code != nccl::Code::success && code != nccl::Code::in_progress) return false;
+  if (!await_taken_in(comm, Clock::now() + context_->limits.release / 4)) return false;
+  std::vector<std::shared_ptr<const void>> kept;
+  const std::lock_guard lock(mutex_);
+  is_quiet_ = true;
+  kept.swap(kept_);
+  changed_.notify_all();
+  return true;
+}
+
+void NcclCommunicator::abort_now() {
+  const auto comm = claim();
+  if (comm == nullptr) return;
+  context_->library->calls().comm_abort(comm);
+  let_go();
+}
+
+void NcclCommunicator::abort_apart() {
+  const auto comm = claim();
+  if (comm == nullptr) return;
+  // The device's thread looks before each call whether it is claimed: one that looked just before
+  // is back by then, unless it hangs.
+  std::this_thread::sleep_for(kMoment);
+  context_->library->calls().comm_abort(comm);
+  let_go();
+}
+
+Status NcclCommunicator::close(Deadline deadline) {
+  bool was_over = false;
+  {
+    const std::lock_guard lock(mutex_);
+    was_over = why_.has_value() || !is_ready_ || !running_.empty();
+    if (!was_over) why_ = closed(name_);
+  }
+  if (was_over) {
+    abort(closed(name_));
+  } else {
+    context_->worker.post([self = shared_from_this()] { self->close_now(); });
+    abort_after(deadline - (deadline - Clock::now()) / 2);
+  }
+  return await_release(deadline);
+}
+
+void NcclCommunicator::close_now() {
+  const auto comm = handle();
+  if (comm == nullptr) return;
+  const auto& calls = context_->library->calls();
+  const auto code = calls.comm_finalize(comm);
+  const bool is_started = code == nccl::Code::success || code == nccl::Code::in_progress;
+  // A peer that never comes to its own end must not hold this one up.
+  if (!is_started || !await_taken_in(comm, Clock::now() + context_->limits.release / 4)) {
+    return abort_now();
+  }
+  const auto own = claim();
+  if (own == nullptr) return;
+  calls.comm_destroy(own);
+  let_go();
+}
+
+Status NcclCommunicator::await_quiet(Deadline deadline) {
+  std::unique_lock lock(mutex_);
+  if (changed_.wait_until(lock, deadline, [this] { return is_released_ || is_quiet_; })) {
+    return Done{};
+  }
+  return Error{Errc::timed_out, name_ + ": NCCL does not stop", "", ""};
+}
+
+Status NcclCommunicator::await_release(Deadline deadline) {
+  std::unique_lock lock(mutex_);
+  if (changed_.wait_until(lock, deadline, [this] { return is_released_; })) return Done{};
+  return Error{Errc::timed_out, name_ + ": NCCL does not let go of it", "",
+               "end this process: nothing else frees what NCCL holds of the device"};
+}
+
+void NcclCommunicator::let_go() {
+  std::vector<std::shared_ptr<const void>> kept;
+  const std::lock_guard lock(mutex_);
+  is_released_ = true;
+  kept.swap(kept_);
+  changed_.notify_all();
+}
+
+std::optional<Error> NcclCommunicator::why() const {
+  const std::lock_guard lock(mutex_);
+  return why_;
+}
+
+bool NcclCommunicator::is_released() const {
+  const std::lock_guard lock(mutex_);
+  return is_released_;
+}
+
+nccl::Comm NcclCommunicator::handle() const {
+  const std::lock_guard lock(mutex_);
+  if (is_claimed_) return nullptr;
+  return std::atomic_ref(const_cast<nccl::Comm&>(made_))
+      .load();  // NCCL writes it without our lock.
+}
+
+nccl::Comm NcclCommunicator::claim() {
+  const auto comm = handle();
+  const std::lock_guard lock(mutex_);
+  if (is_claimed_ || comm == nullptr) return nullptr;
+  is_claimed_ = true;
+  return comm;
+}
+
+bool NcclCommunicator::can_be_parent() const {
+  const std::lock_guard lock(mutex_);
+  return is_ready_ && !is_claimed_ && !is_abort_wanted_ && (!why_ || is_quiet_);
+}
+
+}  // namespace troupe::transport

@@ -1,0 +1,144 @@
+// One communicator of NCCL that never makes anybody wait: opened, used, given up and let go of by
+// the thread of its device, while a watchdog holds a deadline for each.
+//
+// Thread-safe. Every operation ends: with success, with what NCCL says, or by its deadline, which
+// gives the whole communicator up, because NCCL cannot end one operation alone.
+//
+//   opening ──> ready ──close──────────────────────────> let go of (destroyed)
+//      │          │ an error, a deadline, `end`              ^
+//      └──────────┴──> over: revoked if NCCL can ──abort──> let go of (aborted)
+
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "transport/nccl/nccl_context.hpp"
+#include "transport/nccl/nccl_stream.hpp"
+
+namespace troupe::transport {
+
+class NcclCommunicator : public std::enable_shared_from_this<NcclCommunicator> {
+ public:
+  /// Asks NCCL for a communicator without waiting; runs on the device's thread.
+  using Opener = std::function<nccl::Code(nccl::Comm* made)>;
+  /// Launches a part of an operation without waiting; NCCL has taken one in before the next begins.
+  using Step = std::function<Status(nccl::Comm)>;
+
+  struct Opening {
+    Opener opener;
+    /// What the opener derives it from (split, shrink): its state is NCCL's answer.
+    std::shared_ptr<NcclCommunicator> parent = nullptr;
+    bool makes_none = false;  ///< Of a split: this rank gets no communicator.
+  };
+
+  /// Starts to open one. `name` begins all its errors.
+  static std::shared_ptr<NcclCommunicator> open(std::shared_ptr<NcclContext> context,
+                                                std::shared_ptr<NcclStream> stream,
+                                                std::string name, Opening opening,
+                                                Deadline deadline);
+
+  /// Ends when it is open. Errors: transport_failed, invalid_argument: NCCL's. timed_out: the
+  /// deadline passed.
+  Operation opened() const { return opening_.operation(); }
+
+  /// Launches the steps one after the other; ends when the stream has done them. `keep` is held
+  /// until NCCL cannot touch its memory any more. `what` names the operation in errors.
+  /// Errors: as `opened`, and what ended the communicator before.
+  Operation launch(std::string what, std::vector<Step> steps, std::shared_ptr<const void> keep,
+                   Deadline deadline);
+
+  /// Gives it up: whatever is under way ends with `why`, and NCCL's work on the device is stopped.
+  /// Only the first reason counts.
+  void end(const Error& why);
+
+  /// As `end`, and lets go of it. REQUIRES: nothing is derived from it any more.
+  void abort(const Error& why);
+
+  /// Lets go of one that is well once its operations are done; one that is over is aborted.
+  /// Errors: timed_out: NCCL has not let go of it by the deadline.
+  Status close(Deadline deadline);
+
+  /// Waits until NCCL has let go of it. Errors: timed_out: see `NcclLimits::release`.
+  Status await_release(Deadline deadline);
+
+  /// Waits until nothing of one that is over runs any more, whether or not it is let go of. Errors:
+  /// timed_out.
+  Status await_quiet(Deadline deadline);
+
+  /// NCCL's handle for a split or shrink; null when there is none (any more).
+  nccl::Comm handle() const;
+  /// Whether a smaller one may be derived from it: it was open once, and is well, or over and
+  /// quiet.
+  bool can_be_parent() const;
+
+ private:
+  struct Running {
+    std::string what;
+    Completion completion;
+    Deadline started;
+    NcclTimer::Id watch = 0;
+    std::shared_ptr<const void> keep;
+  };
+
+  NcclCommunicator(std::shared_ptr<NcclContext> context, std::shared_ptr<NcclStream> stream,
+                   std::string name);
+
+  // On the device's thread.
+  void open_now(const Opening& opening);
+  bool ask_opened(const Opening& opening);
+  /// Whether NCCL may still write the handle of one that is over.
+  bool may_be_made(const Opening& opening) const;
+  void launch_now(std::uint64_t id, const std::string& what, const std::vector<Step>& steps);
+  bool ask_done(std::uint64_t id, const std::string& what, std::uint64_t mark);
+  Status await_taken_in(nccl::Comm comm, Deadline deadline);
+  Status state_of(nccl::Comm comm, bool& is_in_progress) const;
+  void stop_now();
+  bool revoke_now(nccl::Comm comm);
+  void close_now();
+  void abort_now();
+
+  // On any thread. Who claims the handle lets go of it, so that it happens once.
+  void abort_apart();
+  void end_opening(Deadline started);
+
+  void stop();
+  void abort_after(Deadline time);
+  bool is_over() const { return why().has_value(); }
+  bool is_released() const;
+  std::optional<Error> why() const;
+  void settle();
+  nccl::Comm claim();
+  void let_go();
+  void bite(std::uint64_t id);
+  void finish(std::uint64_t id);
+  Error timed_out(const std::string& what, Deadline started) const;
+
+  const std::shared_ptr<NcclContext> context_;
+  const std::shared_ptr<NcclStream> stream_;
+  const std::string name_;
+  const Completion opening_ = Completion::pending();
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  nccl::Comm made_ = nullptr;  ///< NCCL writes it: read by `handle` alone.
+  bool is_settled_ = false;    ///< NCCL writes `made_` no more.
+  bool is_ready_ = false;      ///< Was open once.
+  bool is_claimed_ = false;    ///< Somebody aborts or destroys it.
+  bool is_quiet_ = false;      ///< Revoked, and nothing of it runs.
+  bool is_released_ = false;
+  bool is_abort_wanted_ = false;
+  std::optional<Error> why_;  ///< Why it is over.
+  std::uint64_t next_ = 1;
+  std::map<std::uint64_t, Running> running_;
+  std::vector<std::shared_ptr<const void>> kept_;  ///< Of operations that NCCL may still run.
+};
+
+}  // namespace troupe::transport
