@@ -56,13 +56,14 @@ Finding check_gpu(const GpuFacts& facts) {
 }
 
 Finding check_nccl(const NcclFacts& facts) {
-  const std::string use = "this build has no NCCL part: all tensors go over UCX";
-  if (!facts) return fine("nccl", "not on this machine, and not needed: " + use);
-  const std::string version = *facts == 0 ? ""
-                                          : " " + std::to_string(*facts / 10000) + "." +
-                                                std::to_string(*facts / 100 % 100) + "." +
-                                                std::to_string(*facts % 100);
-  return fine("nccl", "library" + version + " is here; " + use);
+  const std::string use = "training does not use it yet: all tensors go over UCX";
+  if (facts.version.empty()) {
+    return fine("nccl", "none, and not needed: " + use + " (" + facts.why_none.message + ")");
+  }
+  std::string without;
+  for (const auto& part : facts.missing) without += (without.empty() ? "" : ", ") + part;
+  return fine("nccl", "library " + facts.version + " is here" +
+                          (without.empty() ? "" : ", without " + without) + "; " + use);
 }
 
 }  // namespace troupe::app

@@ -13,7 +13,7 @@ namespace troupe::app {
 Finding check_build(const BuildFacts& facts);
 /// `gpu`: never a problem, because jobs run on CPUs too.
 Finding check_gpu(const GpuFacts& facts);
-/// `nccl`: always fine; says whether the library is there and who would use it.
+/// `nccl`: always fine; says whether the library is there, what it lacks, and who would use it.
 Finding check_nccl(const NcclFacts& facts);
 
 /// `ucx`: a problem without a network transport, a warning without shared memory.

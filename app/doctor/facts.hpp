@@ -44,8 +44,12 @@ struct GpuFacts {
   std::vector<std::pair<int, int>> apart;          ///< GPUs that cannot read each other's memory.
 };
 
-/// The NCCL library of this machine: its version as 22809, 0 where it says none; nothing: not here.
-using NcclFacts = std::optional<std::int32_t>;
+/// The NCCL library of this machine.
+struct NcclFacts {
+  std::string version;               ///< Such as 2.28.9; empty where there is none to use.
+  std::vector<std::string> missing;  ///< What recovery over it does without, being old.
+  Error why_none;                    ///< Where there is none to use.
+};
 
 /// A way for bytes, by UCX's names.
 struct UcxWay {

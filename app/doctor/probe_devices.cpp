@@ -1,11 +1,9 @@
-#include <dlfcn.h>
-
-#include <memory>
 #include <string>
 
 #include "app/doctor/probes.hpp"
 #include "app/doctor/system_files.hpp"
 #include "kernels/gpu_query.hpp"
+#include "transport/nccl/nccl_library.hpp"
 
 namespace troupe::app {
 
@@ -44,13 +42,11 @@ GpuFacts probe_gpus(const fs::path& root) {
 }
 
 NcclFacts probe_nccl() {
-  const std::unique_ptr<void, int (*)(void*)> library(dlopen("libnccl.so.2", RTLD_LAZY), &dlclose);
-  if (!library) return std::nullopt;
-  int version = 0;
-  using GetVersion = int (*)(int*);
-  if (const auto ask = reinterpret_cast<GetVersion>(dlsym(library.get(), "ncclGetVersion")))
-    if (ask(&version) != 0) version = 0;
-  return version;
+  const auto library = transport::NcclLibrary::load();
+  if (!library) return {"", {}, library.error()};
+  return {transport::nccl_version_text(library.value()->version()),
+          transport::missing_parts(*library.value()),
+          {}};
 }
 
 }  // namespace troupe::app
