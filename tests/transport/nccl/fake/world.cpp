@@ -92,8 +92,12 @@ World& world() {
 }
 
 Group& group() {
-  thread_local Group of_this_thread;
-  return of_this_thread;
+  // No thread_local: the thread sanitizer sees races where the C library frees that of a library
+  // that was opened late.
+  static std::mutex mutex;
+  static auto* const groups = new std::map<std::thread::id, Group>;
+  const std::lock_guard lock(mutex);
+  return (*groups)[std::this_thread::get_id()];
 }
 
 std::optional<Code> begin(const std::string& function, Comm comm, std::optional<Fault>& fault,
