@@ -22,8 +22,7 @@ struct LayoutChange {
   Time due;  ///< Decided from here on.
   Time begun;
   Time fetched;
-  bool is_settling = false;  ///< All have fetched and were told to turn over to it.
-  std::string why = {};      ///< Where somebody asked for it: who.
+  std::string why = {};  ///< Where somebody asked for it: who.
   /// Of the new plan's: their state comes during its first step.
   std::vector<Standby> arriving = {};
 };
@@ -35,8 +34,6 @@ struct WarmingUp {
   double step_ms = 0;      ///< Of the last step before.
   std::int64_t steps = 0;  ///< During which state came.
   std::int64_t bytes = 0;  ///< Between nodes.
-  /// Where state lies once the running step is decided.
-  std::optional<StatePlacement> arriving = {};
 };
 
 /// What a job does about nodes that were lost, join or leave, until it trains with those there are.

@@ -1,5 +1,7 @@
 #include "actors/supervisor/supervisor_actor.hpp"
 
+#include <utility>
+
 #include "actors/link/exceptions.hpp"
 #include "actors/supervisor/supervisor_collect.hpp"
 #include "actors/supervisor/supervisor_control.hpp"
@@ -12,6 +14,7 @@
 #include "actors/supervisor/supervisor_regrouping.hpp"
 #include "actors/supervisor/supervisor_save.hpp"
 #include "actors/supervisor/supervisor_start.hpp"
+#include "actors/supervisor/supervisor_state.hpp"
 #include "actors/supervisor/supervisor_steps.hpp"
 #include "actors/supervisor/supervisor_watch.hpp"
 
@@ -20,14 +23,14 @@ namespace troupe::actors {
 namespace {
 
 using Self = SupervisorSelf;
-using Phase = SupervisorState::Phase;
-using NodePhase = NodeEntry::Phase;
 
 void start(Self self, HeadResources* resources, const SpawnColleagues& spawn) {
   auto& state = self->state;
   state.resources = resources;
   state.spawn = spawn;
-  state.nodes.resize(static_cast<std::size_t>(resources->setup.job.cluster.nodes));
+  const auto places = static_cast<std::size_t>(resources->setup.job.cluster.nodes);
+  state.job.members = Membership(places);
+  state.links.resize(places);
   if (resources->gather)
     begin_gathering(self);
   else
@@ -35,8 +38,6 @@ void start(Self self, HeadResources* resources, const SpawnColleagues& spawn) {
   self->set_down_handler([self](const caf::down_msg& down) { connection_lost(self, down.source); });
   watch(self);
 }
-
-}  // namespace
 
 SupervisorActor::behavior_type supervisor(Self self, HeadResources* resources,
                                           const SpawnColleagues& spawn) {
@@ -58,9 +59,9 @@ SupervisorActor::behavior_type supervisor(Self self, HeadResources* resources,
         device_finished(self, report);
       },
       [self](const Offers& offers) { offered(self, offers); },
-      [self](failed_atom, NodeId id, Error& error) { node_failed(self, id.index(), error); },
+      [self](failed_atom, NodeId id, Error& error) { node_failed(self, id, error); },
       [self](failed_atom, NodeId id, EpochNumber epoch, Error& error) {
-        if (epoch == self->state.configuration.epoch_number) node_failed(self, id.index(), error);
+        if (epoch == self->state.job.members.generation()) node_failed(self, id, error);
       },
       [self](const PlannedBatchPtr& batch) { planned(self, batch); },
       [self](failed_atom, EpochNumber epoch, const Error& error) {
@@ -85,10 +86,17 @@ SupervisorActor::behavior_type supervisor(Self self, HeadResources* resources,
       },
       [self](const TemplateSetPtr& templates) { take_templates(self, templates); },
       [self](const KeptCheckpointPtr& kept) { checkpoint_kept(self, *kept); },
-      [self](lost_atom, NodeId id) { node_lost(self, id.index()); },
-      [self](alive_atom, NodeId id) { self->state.nodes[id.index()].silence.heard(); },
+      [self](lost_atom, NodeId id) { node_lost(self, id); },
+      [self](alive_atom, NodeId id) { self->state.links[id.index()].silence.heard(); },
       [self](tick_atom) { watch(self); },
   };
+}
+
+}  // namespace
+
+SupervisorActor spawn_supervisor(caf::actor_system& system, HeadResources* resources,
+                                 SpawnColleagues spawn) {
+  return system.spawn(supervisor, resources, std::move(spawn));
 }
 
 }  // namespace troupe::actors

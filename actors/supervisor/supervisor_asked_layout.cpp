@@ -6,6 +6,7 @@
 #include "actors/supervisor/supervisor_layout.hpp"
 #include "actors/supervisor/supervisor_members.hpp"
 #include "actors/supervisor/supervisor_regrouping.hpp"
+#include "actors/supervisor/supervisor_state.hpp"
 #include "actors/supervisor/supervisor_steps.hpp"
 #include "engine/layout/asked_layout.hpp"
 #include "runtime/job/read_layout.hpp"
@@ -17,7 +18,7 @@ namespace troupe::actors {
 namespace {
 
 using Self = SupervisorSelf;
-using Phase = SupervisorState::Phase;
+using Phase = JobPhase;
 
 constexpr const char* kWho = "troupe ctl asks for it";
 
@@ -26,14 +27,16 @@ Status check_time(const SupervisorState& state) {
   const auto refuse = [](const char* why, const char* fix) {
     return Error{Errc::unavailable, why, {}, fix};
   };
-  if (state.phase == Phase::gathering || state.phase == Phase::joining)
+  if (state.job.phase() == Phase::gathering || state.job.phase() == Phase::joining)
     return refuse("the job has not begun", "ask again once it trains");
   const char* const fix = "resume the job with more steps, on this layout";
-  if (state.phase == Phase::collecting) return refuse("the job has trained its last step", fix);
+  if (state.job.phase() == Phase::collecting)
+    return refuse("the job has trained its last step", fix);
   // A plan that comes while a step is under way is of the present layout.
-  const std::int64_t coming = state.planning && !state.steps.empty() ? 1 : 0;
-  const std::int64_t last = state.length->steps();
-  if (state.last_planned || (last > 0 && state.planned_steps + coming >= last))
+  const std::int64_t coming = state.job.loop.is_asked() && !state.job.loop.is_idle() ? 1 : 0;
+  const std::int64_t last = state.job.loop.total_steps();
+  if (state.job.loop.is_last_planned() ||
+      (last > 0 && state.job.loop.planned_steps() + coming >= last))
     return refuse("the job's last step is planned already", fix);
   return Done{};
 }
@@ -41,11 +44,12 @@ Status check_time(const SupervisorState& state) {
 /// Why a node can have no stage; empty: it can.
 std::pair<std::string, std::string> trouble_with(const SupervisorState& state, NodeId id) {
   const std::string who = "node " + std::to_string(id.value);
-  const NodeEntry& node = state.nodes[id.index()];
-  if (!is_there(node))
+  if (!state.job.members.is_there(id))
     return {who + " is not there", "troupe ctl RUN status names those there are"};
-  if (!takes_part(node)) return {who + " still opens its data", "ask again once it has joined"};
-  if (state.leaving.contains(id)) return {who + " leaves the job", "lay it out on the others"};
+  if (!state.job.members.takes_part(id))
+    return {who + " still opens its data", "ask again once it has joined"};
+  if (state.job.members.leaving().contains(id))
+    return {who + " leaves the job", "lay it out on the others"};
   return {};
 }
 
@@ -77,13 +81,13 @@ Result<scheduler::Relayout> plan_on_these_nodes(const SupervisorState& state,
                                                 const HandLayout& layout) {
   if (auto there = check_nodes(state, layout); !there.ok()) return std::move(there).error();
   return engine::plan_asked_layout(state.resources->setup, layout, state.configuration.plan,
-                                   nodes_that_stay(state));
+                                   state.job.members.staying());
 }
 
 /// Whether the job can change to it and train. While another layout comes up nobody knows yet where
 /// state will lie: then only when it is taken up.
 Status check_change(const SupervisorState& state, const ParallelPlan& plan) {
-  if (state.phase == Phase::training)
+  if (state.job.phase() == Phase::training)
     if (auto change = plan_fitting_change(state, plan); !change.ok())
       return std::move(change).error();
   if (!state.newest_batch) return Done{};
@@ -122,7 +126,7 @@ Result<std::string> ask_for_layout(Self self, const ControlRequest& request) {
       (idle.empty() ? "" : ", " + who_text({idle.begin(), idle.end()}) + " without work");
   state.resources->logger.info("troupe ctl asks for another layout from the next step on: " + what +
                                before);
-  if (state.phase == Phase::training) ask_for_plan(self);
+  if (state.job.phase() == Phase::training) ask_for_plan(self);
   return "layout changes before the next step: " + what + before;
 }
 

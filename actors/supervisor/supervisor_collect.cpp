@@ -2,15 +2,17 @@
 
 #include <memory>
 
+#include "actors/supervisor/supervisor_end.hpp"
 #include "actors/supervisor/supervisor_regrouping.hpp"
 #include "actors/supervisor/supervisor_save.hpp"
+#include "actors/supervisor/supervisor_state.hpp"
 
 namespace troupe::actors {
 
 namespace {
 
 using Self = SupervisorSelf;
-using Phase = SupervisorState::Phase;
+using Phase = JobPhase;
 
 /// The recorder gives up earlier and says why.
 constexpr auto kCollectTimeout = std::chrono::seconds(120);
@@ -24,15 +26,15 @@ void collect_next(Self self) {
   }
   state.offers.clear();
   state.offering_devices = 0;
-  for (const NodeEntry& node : state.nodes)
-    if (takes_part(node)) send_to_node(self, node, collect_atom::value, state.collections.front());
+  for (const NodeId node : state.job.members.present())
+    send_to_node(self, node, collect_atom::value, state.collections.front());
 }
 
 }  // namespace
 
 void begin_collecting(Self self) {
   auto& state = self->state;
-  state.phase = Phase::collecting;
+  state.job.collect();
   tell_of_change(self);
   // A job that goes on after step 1 has them no more; they were written before.
   if (state.resources->setup.job.train.dump_gradients && state.resources->resume.is_start())
@@ -43,22 +45,22 @@ void begin_collecting(Self self) {
 
 void offered(Self self, const Offers& offers) {
   auto& state = self->state;
-  if (state.phase != Phase::collecting) return;
-  if (offers.epoch_number != state.configuration.epoch_number) return;
+  if (state.job.phase() != Phase::collecting) return;
+  if (offers.epoch_number != state.job.members.generation()) return;
   state.offers.push_back(offers);
   if (++state.offering_devices != state.devices.size()) return;
-  const EpochNumber epoch = state.configuration.epoch_number;
+  const EpochNumber epoch = state.job.members.generation();
   const auto all = std::make_shared<const std::vector<Offers>>(state.offers);
   self->request(state.colleagues.recorder, kCollectTimeout, collect_atom::value,
-                state.collections.front(), state.configuration.epoch_number, all)
+                state.collections.front(), state.job.members.generation(), all)
       .then(
           [self, epoch](finish_atom) {
-            if (epoch != self->state.configuration.epoch_number) return;  // Collected anew.
+            if (epoch != self->state.job.members.generation()) return;  // Collected anew.
             self->state.collections.pop_front();
             collect_next(self);
           },
           [self, epoch](const caf::error&) {
-            if (epoch != self->state.configuration.epoch_number) return;
+            if (epoch != self->state.job.members.generation()) return;
             if (const auto& lost = self->state.lost_while_collected) return fail(self, *lost);
             fail(self, {Errc::timed_out,
                         "the final parameters could not be collected within " +

@@ -4,6 +4,7 @@
 #include "actors/supervisor/supervisor_members.hpp"
 #include "actors/supervisor/supervisor_records.hpp"
 #include "actors/supervisor/supervisor_save.hpp"
+#include "actors/supervisor/supervisor_state.hpp"
 #include "runtime/observe/job_status.hpp"
 #include "runtime/observe/plan_words.hpp"
 
@@ -12,11 +13,11 @@ namespace troupe::actors {
 namespace {
 
 using Self = SupervisorSelf;
-using Phase = SupervisorState::Phase;
+using Phase = JobPhase;
 
 std::string phase_word(const SupervisorState& state) {
-  if (state.stopping) return "stopping";
-  switch (state.phase) {
+  if (state.job.is_stopping()) return "stopping";
+  switch (state.job.phase()) {
     case Phase::gathering: return "gathering the nodes of a lost head";
     case Phase::joining: return "waiting for nodes";
     case Phase::applying: return "setting up";
@@ -29,11 +30,11 @@ std::string phase_word(const SupervisorState& state) {
 }
 
 std::string what_it_does(const SupervisorState& state, NodeId id) {
-  const NodeEntry& node = state.nodes[id.index()];
-  if (node.phase == NodeEntry::Phase::missing) return "missing";
-  if (node.phase == NodeEntry::Phase::gone) return "gone";
-  if (node.phase == NodeEntry::Phase::joined) return "opening its data";
-  if (state.leaving.contains(id)) return "leaving";
+  const Member& node = state.job.members[id];
+  if (node.phase == Member::Phase::missing) return "missing";
+  if (node.phase == Member::Phase::gone) return "gone";
+  if (node.phase == Member::Phase::joined) return "opening its data";
+  if (state.job.members.leaving().contains(id)) return "leaving";
   if (state.warming && !state.warming->base.nodes().contains(id)) return "warming up";
   return state.configuration.plan.nodes().contains(id) ? "working" : "waiting for work";
 }
@@ -44,19 +45,19 @@ observe::JobStatus status_of(const SupervisorState& state) {
   status.job = resources.setup.job.job.name;
   status.run = resources.setup.job.job.run_dir.string();
   status.phase = phase_word(state);
-  status.step = state.progress.step;
-  status.total_steps = state.length ? state.length->steps() : 0;
-  status.tokens = state.progress.tokens;
+  status.step = state.job.loop.progress().step;
+  status.total_steps = state.job.loop.total_steps();
+  status.tokens = state.job.loop.progress().tokens;
   status.step_ms = state.step_ms_before;
   status.loss = state.last_loss;
-  status.generation = state.configuration.epoch_number;
+  status.generation = state.job.members.generation();
   if (!state.configuration.plan.stages.empty())
     status.layout = observe::layout_words(state.configuration.plan);
-  status.tolerance_left = tolerance_of(state.placed);
+  status.tolerance_left = state.job.members.losses_borne();
   status.saved_step = state.saves.last_step;
   status.is_saving = state.saves.running.has_value();
-  for (std::size_t i = 0; i < state.nodes.size(); ++i) {
-    const NodeEntry& node = state.nodes[i];
+  for (std::size_t i = 0; i < state.job.members.size(); ++i) {
+    const Member& node = state.job.members[NodeId{i}];
     observe::NodeStatus& line = status.nodes.emplace_back();
     line.node = NodeId{i};
     line.host = node.host;
@@ -77,12 +78,13 @@ caf::error refusal(const std::string& why, const std::string& fix) {
 caf::result<std::string> control(Self self, const ControlRequest& request) {
   auto& state = self->state;
   if (request.kind == ControlRequest::Kind::status) return observe::status_line(status_of(state));
-  if (state.phase == Phase::ending || state.phase == Phase::ended || state.stopping)
+  if (state.job.is_over() || state.job.is_stopping())
     return refusal("the job ends already", "none needed");
   switch (request.kind) {
     case ControlRequest::Kind::checkpoint:
-      if (state.progress.step > 0 && state.saves.last_step == state.progress.step)
-        return "step " + std::to_string(state.progress.step) + " is saved already";
+      if (state.job.loop.progress().step > 0 &&
+          state.saves.last_step == state.job.loop.progress().step)
+        return "step " + std::to_string(state.job.loop.progress().step) + " is saved already";
       want_save(self);
       return std::string("the state of the last finished step is being saved");
     case ControlRequest::Kind::stop:

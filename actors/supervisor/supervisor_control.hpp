@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "actors/supervisor/supervisor_end.hpp"
+#include "actors/supervisor/supervisor_actor.hpp"
 
 namespace troupe::actors {
 

@@ -9,27 +9,29 @@
 #include "actors/supervisor/supervisor_recovery.hpp"
 #include "actors/supervisor/supervisor_regrouping.hpp"
 #include "actors/supervisor/supervisor_save.hpp"
+#include "actors/supervisor/supervisor_state.hpp"
 
 namespace troupe::actors {
 
 namespace {
 
 using Self = SupervisorSelf;
-using Phase = SupervisorState::Phase;
-using NodePhase = NodeEntry::Phase;
+using Phase = JobPhase;
+using NodePhase = Member::Phase;
 
 /// Time for the better reason: a process that ended says more than its lost connection, and both
 /// say more than the peers that missed it.
 constexpr auto kReasonTimeout = std::chrono::milliseconds(300);
 
-std::string loss_text(const NodeEntry& node, std::size_t id) {
-  return describe(node, id) + " was lost: " +
-         (node.how_ended.empty() ? "the connection to it was lost" : node.how_ended);
+std::string loss_text(const Membership& members, NodeId node) {
+  return describe(members, node) + " was lost: " +
+         (members[node].how_ended.empty() ? "the connection to it was lost"
+                                          : members[node].how_ended);
 }
 
 /// Whether the recorder collects the last tensors, so that no node has anything left to say.
 bool is_collected(const SupervisorState& state) {
-  return state.phase == Phase::collecting && state.collections.size() == 1 &&
+  return state.job.phase() == Phase::collecting && state.collections.size() == 1 &&
          state.offering_devices == state.devices.size();
 }
 
@@ -39,9 +41,11 @@ constexpr std::int32_t kMostTries = 3;
 /// Begins again from the newest checkpoint: for which time from there; 0: it does not.
 std::int32_t next_try(const SupervisorState& state) {
   const HeadResources& resources = *state.resources;
-  const bool at_work = state.phase == Phase::applying || state.phase == Phase::training ||
-                       state.phase == Phase::collecting;
-  if (!resources.setup.job.recovery.from_checkpoint || !at_work || state.stopping) return 0;
+  const bool at_work = state.job.phase() == Phase::applying ||
+                       state.job.phase() == Phase::training ||
+                       state.job.phase() == Phase::collecting;
+  if (!resources.setup.job.recovery.from_checkpoint || !at_work || state.job.is_stopping())
+    return 0;
   const bool is_same = resources.resume.progress.step == state.saves.last_step;
   const std::int32_t next = is_same ? resources.tries + 1 : 1;
   return next <= kMostTries ? next : 0;
@@ -51,13 +55,14 @@ std::int32_t next_try(const SupervisorState& state) {
 
 void finish_if_all_gone(Self self, bool at_once) {
   auto& state = self->state;
-  if (state.phase != Phase::ending) return;
-  const bool done =
-      state.recorded && std::none_of(state.nodes.begin(), state.nodes.end(), is_there);
+  if (state.job.phase() != Phase::ending) return;
+  const bool done = state.recorded && std::none_of(state.job.members.all().begin(),
+                                                   state.job.members.all().end(), is_there);
   if (!done && !at_once && now(self) < state.deadline) return;
-  state.phase = Phase::ended;
-  for (std::size_t i = 0; i < state.nodes.size(); ++i)
-    if (state.nodes[i].phase != NodePhase::gone || state.nodes[i].silent)
+  state.job.ended();
+  for (std::size_t i = 0; i < state.job.members.size(); ++i)
+    if (const Member& node = state.job.members[NodeId{i}];
+        node.phase != NodePhase::gone || node.is_silent)
       state.how.left.push_back(NodeId{i});
   if (state.colleagues.scheduler)
     self->send_exit(state.colleagues.scheduler, caf::exit_reason::user_shutdown);
@@ -71,23 +76,21 @@ void finish_if_all_gone(Self self, bool at_once) {
 
 void end(Self self, JobEnd how) {
   auto& state = self->state;
-  if (state.phase == Phase::ending || state.phase == Phase::ended) return;
+  if (state.job.is_over()) return;
   tell_of_change(self);
   if (state.gathering)  // They wait for another head, with their state.
-    for (NodeEntry& node : state.nodes) node.phase = NodePhase::gone;
-  state.phase = Phase::ending;
+    for (std::size_t i = 0; i < state.job.members.size(); ++i) state.job.members.gone(NodeId{i});
+  state.job.end();
   state.how = std::move(how);
   state.deadline = now(self) + seconds(state.resources->setup.job.cluster.stop_timeout_s);
-  if (state.stopping) state.deadline = std::min(state.deadline, state.stopping->until);
+  if (state.job.is_stopping()) state.deadline = std::min(state.deadline, state.stopping.until);
   // What only this machine knows of, a signal, say, is to others that the job failed.
   const bool is_theirs = state.how.exit_code == 0 || state.how.exit_code == kResumable;
   const std::int32_t code = is_theirs ? state.how.exit_code : 1;
-  for (const NodeEntry& node : state.nodes) {
-    if (state.how.again > 0)
-      send_to_node(self, node, begin_atom::value, state.how.message);
-    else
-      send_to_node(self, node, stop_atom::value, state.how.message, code);
-  }
+  if (state.how.again > 0)
+    send_to_nodes(self, begin_atom::value, state.how.message);
+  else
+    send_to_nodes(self, stop_atom::value, state.how.message, code);
   const auto recorded = [self] {
     self->state.recorded = true;
     finish_if_all_gone(self);
@@ -100,8 +103,9 @@ void end(Self self, JobEnd how) {
 void fail(Self self, const Error& error) {
   // Who is lost or late may be back, a disk may have room again, and nothing of the job is wrong.
   // One that never took a step is no such disk: who requeues the job would do so for ever.
-  const bool trained = self->state.phase == Phase::collecting ||
-                       self->state.progress.step > self->state.resources->resume.progress.step;
+  const bool trained =
+      self->state.job.phase() == Phase::collecting ||
+      self->state.job.loop.progress().step > self->state.resources->resume.progress.step;
   const bool is_disk = error.code == Errc::io_failed && trained;
   const bool is_outer =
       is_disk || error.code == Errc::transport_failed || error.code == Errc::timed_out;
@@ -117,64 +121,67 @@ void fail(Self self, const Error& error) {
 void stop(Self self, std::int32_t signal) {
   auto& state = self->state;
   if (++state.signals > 1) {
-    if (state.phase == Phase::ending) finish_if_all_gone(self, true);
-    if (state.stopping) end_stopped(self);
+    if (state.job.phase() == Phase::ending) finish_if_all_gone(self, true);
+    if (state.job.is_stopping()) end_stopped(self);
     return;
   }
-  if (!state.stopping) begin_stop(self, "stopped by " + signal_name(signal), 128 + signal);
+  if (!state.job.is_stopping()) begin_stop(self, "stopped by " + signal_name(signal), 128 + signal);
 }
 
-void node_lost(Self self, std::size_t id) {
+void node_lost(Self self, NodeId id) {
   auto& state = self->state;
-  NodeEntry& node = state.nodes[id];
-  if (node.phase == NodePhase::gone) return;
-  if (state.phase == Phase::ending) {
-    node.phase = NodePhase::gone;
-    return finish_if_all_gone(self);
+  const Member& node = state.job.members[id];
+  switch (state.job.kind_of_loss(id)) {
+    case LossKind::none: return;
+    case LossKind::leaver: state.job.members.gone(id); return finish_if_all_gone(self);
+    case LossKind::gathered: return gathered_lost(self, id);
+    case LossKind::newcomer:
+      return newcomer_lost(
+          self, id, node.how_ended.empty() ? "the connection to it was lost" : node.how_ended);
+    case LossKind::member: break;
   }
-  if (state.gathering) return gathered_lost(self, NodeId{id});
-  if (node.phase == NodePhase::joined && state.phase != Phase::joining)
-    return newcomer_lost(self, NodeId{id},
-                         node.how_ended.empty() ? "the connection to it was lost" : node.how_ended);
-  const std::string what = loss_text(node, id);
+  const std::string what = loss_text(state.job.members, id);
   std::string hindrance;
   if (!is_collected(state)) {
-    const auto goes_on = recover(self, NodeId{id}, what);
+    const auto goes_on = recover(self, id, what);
     if (goes_on.ok()) return;
     if (goes_on.error().code != Errc::unavailable)
       hindrance = "; it cannot be done without: " + goes_on.error().message;
   }
-  node.phase = NodePhase::gone;
+  state.job.members.gone(id);
   const std::string after =
-      state.steps.empty()
+      state.job.loop.is_idle()
           ? ""
-          : "; step " + std::to_string(state.steps.front().ledger.step()) + " was not finished";
-  const std::string fix = node.silent ? "look whether its machine is stopped, crowded or cut off, "
-                                        "then start the job again"
-                                      : "start the job again";
+          : "; step " + std::to_string(state.job.loop.under_way().front().ledger.step()) +
+                " was not finished";
+  const std::string fix = node.is_silent
+                              ? "look whether its machine is stopped, crowded or cut off, "
+                                "then start the job again"
+                              : "start the job again";
   const Error error{Errc::transport_failed, what + after + hindrance, {}, fix};
-  if (state.stopping) return end_stopped(self);
+  if (state.job.is_stopping()) return end_stopped(self);
   if (!is_collected(state)) return fail(self, error);
-  do_without_holder(self, NodeId{id}, what);
+  do_without_holder(self, id, what);
   state.resources->logger.warning(what + " while the model was collected");
   state.lost_while_collected = error;
 }
 
 void process_exited(Self self, std::int32_t pid, const std::string& how) {
   auto& state = self->state;
-  for (std::size_t i = 0; i < state.nodes.size(); ++i) {
-    NodeEntry& node = state.nodes[i];
+  for (std::size_t i = 0; i < state.job.members.size(); ++i) {
+    const NodeId id{i};
+    const Member& node = state.job.members[id];
     if (node.pid != pid) continue;
     if (node.phase == NodePhase::gone) {  // The job goes on, or ends, without it.
-      if (node.how_ended.empty() && state.phase != Phase::ending)
-        state.resources->logger.info(describe(node, i) + " " + how);
-      node.how_ended = how;
+      if (node.how_ended.empty() && state.job.phase() != Phase::ending)
+        state.resources->logger.info(describe(state.job.members, id) + " " + how);
+      state.job.members.ended(id, how);
       return;
     }
-    node.how_ended = how;
-    return node_lost(self, i);
+    state.job.members.ended(id, how);
+    return node_lost(self, id);
   }
-  if (state.phase == Phase::joining)
+  if (state.job.phase() == Phase::joining)
     fail(self,
          {Errc::internal,
           "a local node process (pid " + std::to_string(pid) + ") " + how + " before it joined",
@@ -184,23 +191,23 @@ void process_exited(Self self, std::int32_t pid, const std::string& how) {
 
 void expect_reason(Self self, const Error& error) {
   self->delayed_send(self, 2 * kReasonTimeout, failed_atom::value,
-                     self->state.configuration.epoch_number, error);
+                     self->state.job.members.generation(), error);
 }
 
-void node_failed(Self self, std::size_t id, Error& error) {
-  const std::string who = describe(self->state.nodes[id], id);
+void node_failed(Self self, NodeId id, Error& error) {
+  const std::string who = describe(self->state.job.members, id);
   error.where = who + (error.where.empty() ? "" : ", " + error.where);
   auto& state = self->state;
-  if (state.gathering) return gathered_failed(self, NodeId{id}, error);
+  if (state.gathering) return gathered_failed(self, id, error);
   if (error.code == Errc::cancelled) {  // A signal to its process.
-    if (state.stopping || state.phase == Phase::ending) return;
-    if (state.phase == Phase::applying || state.phase == Phase::training ||
-        state.phase == Phase::collecting)
-      return node_told_to_end(self, NodeId{id}, error.message);
+    if (state.job.is_stopping() || state.job.phase() == Phase::ending) return;
+    if (state.job.phase() == Phase::applying || state.job.phase() == Phase::training ||
+        state.job.phase() == Phase::collecting)
+      return node_told_to_end(self, id, error.message);
     return begin_stop(self, error.message + " at " + who, exit_code(error));
   }
-  if (!takes_part(state.nodes[id]) && state.phase != Phase::joining) {
-    if (is_there(state.nodes[id])) newcomer_lost(self, NodeId{id}, error.message);
+  if (!state.job.members.takes_part(id) && state.job.phase() != Phase::joining) {
+    if (state.job.members.is_there(id)) newcomer_lost(self, id, error.message);
     return;
   }
   if (error.code != Errc::transport_failed) return fail(self, error);
@@ -209,15 +216,16 @@ void node_failed(Self self, std::size_t id, Error& error) {
 
 void connection_lost(Self self, const caf::actor_addr& source) {
   auto& state = self->state;
-  for (std::size_t i = 0; i < state.nodes.size(); ++i) {
-    NodeEntry& node = state.nodes[i];
-    if (!node.handle || caf::actor_cast<caf::actor_addr>(node.handle) != source) continue;
-    if (node.phase == NodePhase::gone) return;
-    if (state.phase == Phase::ending || state.gathering) return node_lost(self, i);
-    if (takes_part(node) && !is_collected(state) &&
-        recover(self, NodeId{i}, loss_text(node, i)).ok())
+  for (std::size_t i = 0; i < state.job.members.size(); ++i) {
+    const NodeId id{i};
+    const auto& handle = state.links[i].handle;
+    if (!handle || caf::actor_cast<caf::actor_addr>(handle) != source) continue;
+    if (state.job.members[id].phase == NodePhase::gone) return;
+    if (state.job.phase() == Phase::ending || state.gathering) return node_lost(self, id);
+    if (state.job.members.takes_part(id) && !is_collected(state) &&
+        recover(self, id, loss_text(state.job.members, id)).ok())
       return;
-    self->delayed_send(self, kReasonTimeout, lost_atom::value, NodeId{i});
+    self->delayed_send(self, kReasonTimeout, lost_atom::value, id);
     return;
   }
 }

@@ -6,12 +6,14 @@
 #include "actors/node/peers.hpp"
 #include "actors/supervisor/gathered.hpp"
 #include "actors/supervisor/missed_steps.hpp"
+#include "actors/supervisor/supervisor_end.hpp"
 #include "actors/supervisor/supervisor_layout.hpp"
 #include "actors/supervisor/supervisor_members.hpp"
 #include "actors/supervisor/supervisor_records.hpp"
 #include "actors/supervisor/supervisor_regrouping.hpp"
 #include "actors/supervisor/supervisor_save.hpp"
 #include "actors/supervisor/supervisor_start.hpp"
+#include "actors/supervisor/supervisor_state.hpp"
 #include "engine/layout/choose_layout.hpp"
 #include "scheduler/state/state_moves.hpp"
 
@@ -20,8 +22,7 @@ namespace troupe::actors {
 namespace {
 
 using Self = SupervisorSelf;
-using Phase = SupervisorState::Phase;
-using NodePhase = NodeEntry::Phase;
+using Phase = JobPhase;
 
 /// Exit code of a head that was to save what nodes hold, and could not.
 constexpr std::int32_t kUnsaved = 1;
@@ -33,10 +34,10 @@ constexpr auto kQuiet = std::chrono::milliseconds(600);
 /// What it holds is of no use: it begins anew, and joins like others.
 void dismiss(Self self, NodeId id, const std::string& why) {
   auto& state = self->state;
-  NodeEntry& node = state.nodes[id.index()];
-  state.resources->logger.warning(describe(node, id.index()) + " cannot go on: " + why);
-  send_to_node(self, node, begin_atom::value, "it cannot go on: " + why);
-  node = {};
+  state.resources->logger.warning(describe(state.job.members, id) + " cannot go on: " + why);
+  send_to_node(self, id, begin_atom::value, "it cannot go on: " + why);
+  state.job.members.clear(id);
+  state.links[id.index()] = {};
   state.gathering->holdings.erase(id);
 }
 
@@ -81,7 +82,7 @@ void give_word(Self self, const Gathered& gathered) {
   auto& state = self->state;
   Gathering& gathering = *state.gathering;
   for (const NodeId id : gathered.must_settle) {
-    send_to_node(self, state.nodes[id.index()], settle_atom::value, gathered.epoch_number);
+    send_to_node(self, id, settle_atom::value, gathered.epoch_number);
     NodeHolding& holding = gathering.holdings[id];
     holding.epoch_number = gathered.epoch_number;
     holding.fetched_epoch = 0;
@@ -91,8 +92,7 @@ void give_word(Self self, const Gathered& gathered) {
   for (std::size_t i = 0; i < gathered.plan.devices.size(); ++i)
     if (gathered.must_finish.contains(gathered.plan.devices[i].node))
       gathering.unfinished[DeviceId{i}] = gathered.plan.devices[i].node;
-  for (const NodeId id : gathered.must_finish)
-    send_to_node(self, state.nodes[id.index()], gathered.verdicts.back());
+  for (const NodeId id : gathered.must_finish) send_to_node(self, id, gathered.verdicts.back());
   gathering.finished = gathered.progress;
   gathering.until = now(self) + seconds(state.resources->setup.job.cluster.join_timeout_s);
 }
@@ -114,12 +114,12 @@ std::vector<NodeId> missing_nodes(const Gathered& gathered) {
 
 Status connect_members(SupervisorState& state, const Gathering& gathering) {
   for (const auto& [id, holding] : gathering.holdings) {
-    NodeEntry& node = state.nodes[id.index()];
-    node.phase = NodePhase::ready;
-    node.ready = holding.ready;
-    if (auto connected = connect_to(*state.resources->transport, node.ready); !connected.ok())
+    state.job.members.ready(id, false);
+    NodeReady& ready = state.links[id.index()].ready;
+    ready = holding.ready;
+    if (auto connected = connect_to(*state.resources->transport, ready); !connected.ok())
       return connected;
-    node.ready.data = {};
+    ready.data = {};
   }
   return Done{};
 }
@@ -164,16 +164,12 @@ void take_over(Self self, const Gathered& gathered, const StatePlacement& placed
   if (auto opened = wish.open(&gathered.progress); !opened.ok()) return fail(self, opened.error());
   Gathering gathering = *std::exchange(state.gathering, std::nullopt);
   begin(self);
-  state.configuration.epoch_number =
-      std::max(gathered.newest_epoch, state.configuration.epoch_number);
-  state.placed = placed;
+  state.job.take_over(gathered.newest_epoch, placed, regrouping.value().lost);
   state.saves.number = gathered.save_number;
   state.devices = devices_of(gathering);
   const auto& layouts = state.resources->setup.job.debug.layouts;
   while (state.changes < layouts.size() && layouts[state.changes].step <= gathered.progress.step)
     ++state.changes;
-  for (const NodeId id : regrouping.value().lost) state.nodes[id.index()].phase = NodePhase::gone;
-  state.phase = Phase::applying;
   write_missed_steps(self, gathered);
   state.regrouping = std::move(regrouping).value();
   regroup(self);
@@ -245,15 +241,15 @@ Error other_build(const NodeHello& hello, const std::string& build) {
 }
 
 /// Whether it has come before, and its connection broke since.
-bool is_same_process(const NodeEntry& node, const NodeHello& hello) {
-  return node.phase == NodePhase::joined && node.host == hello.host && node.pid == hello.pid;
+bool is_same_process(const Member& node, const NodeHello& hello) {
+  return node.phase == Member::Phase::joined && node.host == hello.host && node.pid == hello.pid;
 }
 
 }  // namespace
 
 void begin_gathering(Self self) {
   auto& state = self->state;
-  state.phase = Phase::gathering;
+  state.job.gather();
   state.gathering.emplace();
   state.gathering->begun = now(self);
   state.gathering->until = now(self) + seconds(state.resources->gather->window_s);
@@ -270,29 +266,25 @@ caf::result<NodeWelcome> join_gathered(Self self, const NodeHello& hello) {
   }
   if (hello.run_id != state.resources->run_id)
     return turn_away(self, hello, "it waits for the head of another run");
-  if (hello.build != state.resources->build && state.phase == Phase::gathering) {
+  if (hello.build != state.resources->build && state.job.phase() == Phase::gathering) {
     fail(self, other_build(hello, state.resources->build));
     return turn_away(self, hello, "it is another build of troupe");
   }
-  if (state.phase != Phase::gathering)
+  if (state.job.phase() != Phase::gathering)
     return refuse(self, hello, "the job goes on without it since it lost its head");
   const NodeHolding& holding = hello.holding.front();
   const NodeId id = holding.ready.node;
-  const bool has_place = id.value >= 0 && id.index() < state.nodes.size();
-  if (has_place && is_same_process(state.nodes[id.index()], hello))
+  const bool has_place = state.job.members.has(id);
+  if (has_place && is_same_process(state.job.members[id], hello))
     return turn_away(self, hello, "the end of its last connection is not noticed yet");
-  if (!has_place || is_there(state.nodes[id.index()]))
+  if (!has_place || state.job.members.is_there(id))
     return refuse(self, hello, "there is no place for node " + std::to_string(id.value));
-  NodeEntry& node = state.nodes[id.index()];
-  node = {};
-  node.phase = NodePhase::joined;
-  node.host = hello.host;
-  node.pid = hello.pid;
-  node.handle = self->current_sender();
-  node.since = state.gathering->last_join = now(self);
-  self->monitor(node.handle);
+  state.job.members.join(id, hello.host, hello.pid, now(self));
+  state.links[id.index()] = {self->current_sender(), {}, {}};
+  state.gathering->last_join = now(self);
+  self->monitor(state.links[id.index()].handle);
   state.gathering->holdings[id] = holding;
-  state.resources->logger.info(describe(node, id.index()) + " has the state of step " +
+  state.resources->logger.info(describe(state.job.members, id) + " has the state of step " +
                                std::to_string(holding.progress.step));
   return welcome_to(state, id);
 }
@@ -310,11 +302,11 @@ void gathered_device_finished(Self self, const engine::DeviceReport& report) {
 
 void gathered_lost(Self self, NodeId node) {
   auto& state = self->state;
-  state.resources->logger.warning(describe(state.nodes[node.index()], node.index()) +
+  state.resources->logger.warning(describe(state.job.members, node) +
                                   " was lost while its head was replaced");
-  send_to_node(self, state.nodes[node.index()], stop_atom::value, "it was silent for too long",
-               std::int32_t{1});
-  state.nodes[node.index()] = {};
+  send_to_node(self, node, stop_atom::value, "it was silent for too long", std::int32_t{1});
+  state.job.members.clear(node);
+  state.links[node.index()] = {};
   state.gathering->holdings.erase(node);
   std::erase_if(state.gathering->unfinished,
                 [node](const auto& device) { return device.second == node; });
@@ -323,9 +315,8 @@ void gathered_lost(Self self, NodeId node) {
 void gathered_failed(Self self, NodeId node, const Error& error) {
   // What peers of a step that nobody decides miss in each other means nothing.
   if (error.code == Errc::transport_failed) return;
-  send_to_node(self, self->state.nodes[node.index()], stop_atom::value, error.message,
-               std::int32_t{1});
-  if (is_there(self->state.nodes[node.index()])) gathered_lost(self, node);
+  send_to_node(self, node, stop_atom::value, error.message, std::int32_t{1});
+  if (self->state.job.members.is_there(node)) gathered_lost(self, node);
 }
 
 void watch_gathering(Self self) {

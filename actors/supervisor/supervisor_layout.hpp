@@ -3,7 +3,8 @@
 
 #pragma once
 
-#include "actors/supervisor/supervisor_end.hpp"
+#include "actors/supervisor/layout_change.hpp"
+#include "actors/supervisor/supervisor_actor.hpp"
 
 namespace troupe::actors {
 

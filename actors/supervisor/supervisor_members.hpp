@@ -3,11 +3,10 @@
 
 #pragma once
 
-#include <set>
 #include <string>
 #include <variant>
 
-#include "actors/supervisor/supervisor_end.hpp"
+#include "actors/supervisor/supervisor_actor.hpp"
 
 namespace troupe::actors {
 
@@ -40,11 +39,5 @@ void settle_told_nodes(SupervisorSelf self);
 /// Between two steps: takes in who has joined, lets go of who leaves. Returns whether that is on
 /// its way.
 bool change_members(SupervisorSelf self);
-
-/// Nodes that take part, without those that leave.
-std::set<NodeId> nodes_that_stay(const SupervisorState& state);
-
-/// Whether somebody waits for it.
-bool members_change(const SupervisorState& state);
 
 }  // namespace troupe::actors

@@ -7,6 +7,7 @@
 
 #include "actors/link/system.hpp"
 #include "actors/supervisor/supervisor_end.hpp"
+#include "actors/supervisor/supervisor_state.hpp"
 #include "engine/iteration/phase_exchange.hpp"
 #include "engine/profiling/profile_check.hpp"
 #include "runtime/observe/plan_words.hpp"
@@ -15,76 +16,72 @@
 
 namespace troupe::actors {
 
-std::string describe(const NodeEntry& node, std::size_t id) {
-  return "node " + std::to_string(id) + " (" + node.host + ", pid " + std::to_string(node.pid) +
-         ")";
+std::string describe(const Membership& members, NodeId node) {
+  return "node " + std::to_string(node.value) + " (" + members[node].host + ", pid " +
+         std::to_string(members[node].pid) + ")";
 }
 
 namespace {
 
 /// The nodes that `wanted` accepts, described and separated by commas.
 template <class Wanted>
-std::string names(const std::vector<NodeEntry>& nodes, Wanted wanted) {
+std::string names(const Membership& members, Wanted wanted) {
   std::string text;
-  for (std::size_t i = 0; i < nodes.size(); ++i) {
-    if (!wanted(nodes[i])) continue;
-    text += (text.empty() ? "" : ", ") + (nodes[i].phase == NodeEntry::Phase::missing
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    const NodeId node{i};
+    if (!wanted(members[node])) continue;
+    text += (text.empty() ? "" : ", ") + (members[node].phase == Member::Phase::missing
                                               ? "node " + std::to_string(i)
-                                              : describe(nodes[i], i));
+                                              : describe(members, node));
   }
   return text;
 }
 
-std::string names(const std::vector<NodeEntry>& nodes, NodeEntry::Phase phase) {
-  return names(nodes, [phase](const NodeEntry& node) { return node.phase == phase; });
+std::string names(const Membership& members, Member::Phase phase) {
+  return names(members, [phase](const Member& member) { return member.phase == phase; });
 }
 
 std::string in_seconds(double seconds) { return std::to_string(std::lround(seconds)) + " s"; }
 
 }  // namespace
 
-std::string roll_call(const std::vector<NodeEntry>& nodes) {
-  using Phase = NodeEntry::Phase;
-  const auto joined = [](const NodeEntry& node) {
-    return node.phase != Phase::missing && node.phase != Phase::joined;
+std::string roll_call(const Membership& members) {
+  using Phase = Member::Phase;
+  const auto joined = [](const Member& member) {
+    return member.phase != Phase::missing && member.phase != Phase::joined;
   };
-  std::string text = std::to_string(std::count_if(nodes.begin(), nodes.end(), joined)) + " of " +
-                     std::to_string(nodes.size()) + " nodes joined";
+  std::string text =
+      std::to_string(std::count_if(members.all().begin(), members.all().end(), joined)) + " of " +
+      std::to_string(members.size()) + " nodes joined";
   for (const auto& [label, list] :
-       {std::pair{"here", names(nodes, joined)},
-        std::pair{"still opening data and devices", names(nodes, Phase::joined)},
-        std::pair{"missing", names(nodes, Phase::missing)}})
+       {std::pair{"here", names(members, joined)},
+        std::pair{"still opening data and devices", names(members, Phase::joined)},
+        std::pair{"missing", names(members, Phase::missing)}})
     if (!list.empty()) text += std::string("; ") + label + ": " + list;
   return text;
 }
 
-Error late_error(const std::vector<NodeEntry>& nodes, const std::string& listen,
-                 const std::string& key_file, bool all_local) {
+Error late_error(const Membership& members, const std::string& listen, const std::string& key_file,
+                 bool all_local) {
   std::string fix = "start the missing nodes with `" +
                     (listen.empty() ? "troupe node --join HOST:PORT` (the port is in the log)"
                                     : join_command(listen, key_file) + "`") +
                     ", check that they reach this address, or ";
   if (all_local && listen.empty()) fix = "give this machine more time to start its nodes: ";
-  if (names(nodes, NodeEntry::Phase::missing).empty())
+  if (names(members, Member::Phase::missing).empty())
     fix = "look at the load and the disks of the nodes that are not ready, or ";
-  return {Errc::timed_out, roll_call(nodes), listen, fix + "raise cluster.join_timeout_s"};
+  return {Errc::timed_out, roll_call(members), listen, fix + "raise cluster.join_timeout_s"};
 }
 
-Error slow_set_up(const std::vector<NodeEntry>& nodes, double timeout_s) {
+Error slow_set_up(const Membership& members, double timeout_s) {
   return {Errc::timed_out,
           "the model was not set up within " + in_seconds(timeout_s) + "; still at it: " +
-              names(nodes,
-                    [](const NodeEntry& node) {
-                      return takes_part(node) && node.phase != NodeEntry::Phase::applied;
+              names(members,
+                    [](const Member& member) {
+                      return takes_part(member) && member.phase != Member::Phase::applied;
                     }),
           {},
           "look at the load and memory of these machines, or raise cluster.join_timeout_s"};
-}
-
-std::set<DeviceId> all_devices(const ParallelPlan& plan) {
-  std::set<DeviceId> devices;
-  for (std::size_t i = 0; i < plan.devices.size(); ++i) devices.insert(DeviceId{i});
-  return devices;
 }
 
 std::string change_text(const SupervisorState& state, Time now) {
@@ -95,22 +92,12 @@ std::string change_text(const SupervisorState& state, Time now) {
   const auto bytes = [](std::int64_t count) {
     return scheduler::byte_text(static_cast<double>(count));
   };
-  return "from step " + std::to_string(state.planned_steps + 1) + " on layout " +
-         std::to_string(state.configuration.epoch_number) + ", " +
+  return "from step " + std::to_string(state.job.loop.planned_steps() + 1) + " on layout " +
+         std::to_string(state.job.members.generation()) + ", " +
          observe::layout_words(state.configuration.plan) + ": " + bytes(change.moves.sent_bytes) +
          " of state between nodes, the busiest device sent " + bytes(change.moves.max_sent_bytes) +
          ", " + took(change.begun, change.fetched) + "; stages built in " +
          took(change.fetched, now) + (change.why.empty() ? "" : "; " + change.why);
-}
-
-std::int32_t tolerance_of(const StatePlacement& placement) {
-  std::size_t fewest = std::numeric_limits<std::int32_t>::max();
-  for (const Shard& shard : placement) {
-    std::set<NodeId> nodes;
-    for (const DeviceSlot& holder : shard.holders) nodes.insert(holder.node);
-    fewest = std::min(fewest, nodes.size());
-  }
-  return placement.empty() ? 0 : static_cast<std::int32_t>(fewest) - 1;
 }
 
 observe::RunEvent resumed_event(const SupervisorState& state) {
@@ -119,13 +106,13 @@ observe::RunEvent resumed_event(const SupervisorState& state) {
   observe::RunEvent event;
   event.time = engine::utc_now();
   event.step = resume.progress.step + 1;
-  event.generation = state.configuration.epoch_number;
+  event.generation = state.job.members.generation();
   event.kind = "resumed";
   event.nodes = {nodes.begin(), nodes.end()};
   event.why = (resume.why.empty() ? "" : resume.why + "; ") + "from " + resume.folder.string() +
               (resume.changes.empty() ? "" : "; changed: " + job::changes_text(resume.changes));
   event.copy_ms = milliseconds_between(state.change.begun, state.change.fetched);
-  event.tolerance_left = tolerance_of(state.placed);
+  event.tolerance_left = state.job.members.losses_borne();
   return event;
 }
 
@@ -134,8 +121,8 @@ observe::RunEvent change_event(const SupervisorState& state, Time now) {
   const std::set<NodeId> nodes = state.configuration.plan.nodes();
   observe::RunEvent event;
   event.time = engine::utc_now();
-  event.step = state.planned_steps + 1;
-  event.generation = state.configuration.epoch_number;
+  event.step = state.job.loop.planned_steps() + 1;
+  event.generation = state.job.members.generation();
   event.kind = "layout";
   event.nodes = {nodes.begin(), nodes.end()};
   event.why = change.why.empty() ? observe::layout_words(state.configuration.plan) : change.why;
@@ -151,9 +138,9 @@ std::string stall_text(const SupervisorState& state, Time now) {
   const ParallelPlan& plan = state.configuration.plan;
   const auto waited = std::chrono::duration<double>(now - state.last_finish).count();
   const std::string since = " for " + in_seconds(waited);
-  if (state.steps.empty())
+  if (state.job.loop.is_idle())
     return "no step has run" + since + ": the next one waits for its samples and its plan";
-  const RunningStep& step = state.steps.front();
+  const RunningStep& step = state.job.loop.under_way().front();
   std::string devices;
   for (const DeviceId device : step.waiting_for)
     devices += (devices.empty() ? "" : ", ") + ("device " + std::to_string(device.value)) +
@@ -169,7 +156,7 @@ Error stalled_error(const SupervisorState& state, Time now) {
           "train.stall_timeout_s where steps may take longer"};
 }
 
-double milliseconds_between(SupervisorState::Time begin, SupervisorState::Time end) {
+double milliseconds_between(Time begin, Time end) {
   return std::chrono::duration<double, std::milli>(end - begin).count();
 }
 
@@ -248,8 +235,7 @@ void add_phases(const ParallelPlan& plan, const engine::Prediction& prediction,
 
 }  // namespace
 
-StepRecord make_record(const SupervisorState& state, const RunningStep& step,
-                       SupervisorState::Time now) {
+StepRecord make_record(const SupervisorState& state, const RunningStep& step, Time now) {
   StepRecord record;
   observe::StepMetrics& metrics = record.metrics;
   const auto& batch = *step.batch;
@@ -270,14 +256,13 @@ StepRecord make_record(const SupervisorState& state, const RunningStep& step,
   metrics.plan_ms = batch.plan_ms;
   metrics.plan_wait_ms = std::min(step.wait_ms, batch.plan_ms);
   metrics.data_wait_ms = step.wait_ms - metrics.plan_wait_ms;
-  metrics.nodes =
-      static_cast<std::int32_t>(std::count_if(state.nodes.begin(), state.nodes.end(), takes_part));
+  metrics.nodes = static_cast<std::int32_t>(state.job.members.present().size());
   metrics.work = {batch.model_flops,
                   static_cast<std::int32_t>(state.configuration.plan.devices.size()),
                   state.resources->setup.job.cluster.device_tflops};
-  metrics.epoch_number = state.configuration.epoch_number;
-  metrics.skipped_steps = state.skipped->count();
-  metrics.bad_samples = std::ssize(state.bad_ids);
+  metrics.epoch_number = state.job.members.generation();
+  metrics.skipped_steps = state.job.loop.skipped_steps();
+  metrics.bad_samples = state.job.loop.bad_samples();
   metrics.checkpoint_ms = state.saves.written_ms;
   for (const auto& report : step.reports)
     metrics.checkpoint_stall_ms = std::max(metrics.checkpoint_stall_ms, report.stall_ms);
@@ -296,26 +281,6 @@ StepRecord make_record(const SupervisorState& state, const RunningStep& step,
   return record;
 }
 
-std::size_t free_place(const SupervisorState& state, std::int32_t wanted) {
-  const auto local = static_cast<std::size_t>(state.resources->setup.job.cluster.local_nodes);
-  for (std::size_t i = 0; i < state.nodes.size(); ++i) {
-    const NodeEntry::Phase phase = state.nodes[i].phase;
-    // The head starts its own nodes once.
-    const bool is_local = i < local && phase == NodeEntry::Phase::missing;
-    const bool suits = wanted < 0 ? !is_local : static_cast<std::size_t>(wanted) == i;
-    if (suits && (phase == NodeEntry::Phase::missing || phase == NodeEntry::Phase::gone)) return i;
-  }
-  return state.nodes.size();
-}
-
-bool all_in(const SupervisorState& state, NodeEntry::Phase phase) {
-  const auto& told = state.configuration.nodes;
-  return std::all_of(told.begin(), told.end(), [&](const NodeReady& ready) {
-    return ready.node.index() >= state.nodes.size() ||  // The head.
-           state.nodes[ready.node.index()].phase == phase;
-  });
-}
-
 NodeWelcome welcome_to(const SupervisorState& state, NodeId node) {
   const job::Job& job = state.resources->setup.job;
   std::error_code unknown;  // Of a folder that has no name, in tests.
@@ -326,21 +291,6 @@ NodeWelcome welcome_to(const SupervisorState& state, NodeId node) {
           job.data.read_timeout_s,
           std::filesystem::absolute(job.job.run_dir, unknown).string(),
           state.resources->run_id};
-}
-
-JobProgress progress_now(const SupervisorState& state) {
-  JobProgress progress = state.progress;
-  progress.generation = state.configuration.epoch_number;
-  progress.skipped = state.skipped->counts();
-  for (const auto& [id, batch] : state.bad_ids)
-    if (batch < progress.step) progress.bad.push_back({id, batch});
-  return progress;
-}
-
-RunningStep* find_step(SupervisorState& state, std::int64_t number) {
-  for (RunningStep& step : state.steps)
-    if (step.ledger.step() == number) return &step;
-  return nullptr;
 }
 
 }  // namespace troupe::actors

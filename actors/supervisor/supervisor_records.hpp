@@ -5,37 +5,31 @@
 #include <string>
 #include <vector>
 
-#include "actors/supervisor/supervisor_actor.hpp"
+#include "actors/supervisor/supervisor_state.hpp"
 
 namespace troupe::actors {
 
 /// `node 2 (host, pid 71)`.
-std::string describe(const NodeEntry& node, std::size_t id);
+std::string describe(const Membership& members, NodeId node);
 
 /// Who joined, who has a place but is not ready, and who is missing, for a job whose nodes did not
 /// all come in time.
-std::string roll_call(const std::vector<NodeEntry>& nodes);
+std::string roll_call(const Membership& members);
 
 /// Why joining took too long, with the roll call. `listen`: where nodes of other machines join;
 /// empty where the system chose the port. `all_local`: the head started every node itself.
 /// `listen`: where they join; `key_file`: the job's own.
-Error late_error(const std::vector<NodeEntry>& nodes, const std::string& listen,
-                 const std::string& key_file, bool all_local);
-
-/// The place of a node that joins: the wanted one, or with -1 the first that no local node will
-/// take; a lost node's is free again. As many as there are nodes: it is not free.
-std::size_t free_place(const SupervisorState& state, std::int32_t wanted);
+Error late_error(const Membership& members, const std::string& listen, const std::string& key_file,
+                 bool all_local);
 
 /// Why bringing a layout up took too long: names the nodes that have not said that they did.
-Error slow_set_up(const std::vector<NodeEntry>& nodes, double timeout_s);
+Error slow_set_up(const Membership& members, double timeout_s);
 
 /// What a job waits for whose running step takes very long.
 std::string stall_text(const SupervisorState& state, Time now);
 
 /// Why a job ends whose running step never does.
 Error stalled_error(const SupervisorState& state, Time now);
-
-std::set<DeviceId> all_devices(const ParallelPlan& plan);
 
 /// What a change of layout brought and how long it took, a line for the log.
 std::string change_text(const SupervisorState& state, Time now);
@@ -46,30 +40,16 @@ observe::RunEvent change_event(const SupervisorState& state, Time now);
 /// That a job goes on from a checkpoint, for events.jsonl.
 observe::RunEvent resumed_event(const SupervisorState& state);
 
-/// Nodes that may be lost, whichever, while each shard keeps a holder.
-std::int32_t tolerance_of(const StatePlacement& placement);
-
-/// True if every node that was told of the present configuration is in this phase. One that joins
-/// meanwhile was not.
-bool all_in(const SupervisorState& state, NodeEntry::Phase phase);
-
 /// What a node hears that gets this place.
 NodeWelcome welcome_to(const SupervisorState& state, NodeId node);
 
-/// The job after its last finished step, whole.
-JobProgress progress_now(const SupervisorState& state);
-
-/// The running step of this number, or nullptr.
-RunningStep* find_step(SupervisorState& state, std::int64_t number);
-
-double milliseconds_between(SupervisorState::Time begin, SupervisorState::Time end);
+double milliseconds_between(Time begin, Time end);
 
 /// Holders of one group must have equal parameters after every COMMIT.
 /// Errors: internal: names the group, the step and the device.
 Status compare_hashes(const ParallelPlan& plan, const std::vector<engine::DeviceReport>& reports);
 
 /// Metrics and trace of a step that finished `now`. REQUIRES: its outcome is known.
-StepRecord make_record(const SupervisorState& state, const RunningStep& step,
-                       SupervisorState::Time now);
+StepRecord make_record(const SupervisorState& state, const RunningStep& step, Time now);
 
 }  // namespace troupe::actors

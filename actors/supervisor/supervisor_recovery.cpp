@@ -9,9 +9,11 @@
 #include <utility>
 #include <vector>
 
+#include "actors/supervisor/supervisor_end.hpp"
 #include "actors/supervisor/supervisor_records.hpp"
 #include "actors/supervisor/supervisor_regrouping.hpp"
 #include "actors/supervisor/supervisor_save.hpp"
+#include "actors/supervisor/supervisor_state.hpp"
 #include "actors/supervisor/supervisor_steps.hpp"
 #include "scheduler/recovery/next_layout.hpp"
 
@@ -20,29 +22,10 @@ namespace troupe::actors {
 namespace {
 
 using Self = SupervisorSelf;
-using Phase = SupervisorState::Phase;
+using Phase = JobPhase;
 
-bool may_recover(const SupervisorState& state) {
-  const bool at_work = state.phase == Phase::applying || state.phase == Phase::training ||
-                       state.phase == Phase::collecting;
-  return at_work && !state.stopping;
-}
-
-/// Where state lies once a node is gone. Nodes that were told to turn over to a layout have what it
-/// wants there, whether they have done so or not; but for what arrives during its first step.
-StatePlacement placed_without(const SupervisorState& state, NodeId lost) {
-  const bool is_there = state.change.is_settling && state.change.arriving.empty();
-  StatePlacement left = is_there ? state.change.want : state.placed;
-  scheduler::drop_holders(left, lost);
-  return left;
-}
-
-/// Who is left and stays.
-std::set<NodeId> nodes_without(const SupervisorState& state, NodeId lost) {
-  std::set<NodeId> nodes;
-  for (std::size_t i = 0; i < state.nodes.size(); ++i)
-    if (takes_part(state.nodes[i]) && NodeId{i} != lost && !state.leaving.contains(NodeId{i}))
-      nodes.insert(NodeId{i});
+std::set<NodeId> without(std::set<NodeId> nodes, NodeId lost) {
+  nodes.erase(lost);
   return nodes;
 }
 
@@ -50,27 +33,29 @@ std::set<NodeId> nodes_without(const SupervisorState& state, NodeId lost) {
 
 Status recover(Self self, NodeId lost, const std::string& what) {
   auto& state = self->state;
-  if (!may_recover(state)) return Error{Errc::unavailable, "the job has not begun", {}, {}};
+  if (!state.job.bears_losses()) return Error{Errc::unavailable, "the job has not begun", {}, {}};
   const Time noticed = now(self);
   Regrouping regrouping;
-  if (state.regrouping) regrouping = *state.regrouping;
-  regrouping.left = placed_without(state, lost);
-  auto decided = plan_regrouping(state, nodes_without(state, lost), regrouping);
-  if (!decided.ok() && !state.leaving.empty()) {  // Who wanted to leave is needed now.
-    const auto leaving = std::exchange(state.leaving, {});
-    decided = plan_regrouping(state, nodes_without(state, lost), regrouping);
-    if (!decided.ok()) state.leaving = leaving;
-    if (decided.ok()) regrouping.drained.clear();
+  if (state.job.is_regrouping()) regrouping = state.regrouping;
+  regrouping.left = state.job.left_without(lost);
+  auto decided = plan_regrouping(state, without(state.job.members.staying(), lost), regrouping);
+  if (!decided.ok() &&
+      !state.job.members.leaving().empty()) {  // Who wanted to leave is needed now.
+    decided = plan_regrouping(state, without(state.job.members.present(), lost), regrouping);
+    if (decided.ok()) {
+      state.job.members.keep_leaving();
+      regrouping.drained.clear();
+    }
   }
   if (!decided.ok()) return decided;
-  for (const NodeId node : state.newcomers)
+  for (const NodeId node : state.job.members.newcomers())
     if (std::find(regrouping.joined.begin(), regrouping.joined.end(), node) ==
         regrouping.joined.end())
       regrouping.joined.push_back(node);
   if (regrouping.lost.empty() && !regrouping.is_takeover) {
     regrouping.noticed = noticed;
     regrouping.why = what;
-    if (state.nodes[lost.index()].silent)
+    if (state.job.members[lost].is_silent)
       regrouping.detect_ms = 1000 * state.resources->setup.job.cluster.heartbeat_timeout_s;
   }
   regrouping.lost.push_back(lost);
@@ -81,14 +66,12 @@ Status recover(Self self, NodeId lost, const std::string& what) {
                                                    "comes up: " +
                                                        regrouping.room.error().message;
   state.resources->logger.warning(what + "; the job goes on without it" + tight);
-  forget_node(self, lost, what);
-  state.leaving.erase(lost);
-  state.placed = regrouping.left;
-  state.change.is_settling = false;
+  const Move move = state.job.lose(lost);
+  let_go_of_node(self, lost, what);
   state.regrouping = std::move(regrouping);
   give_up_save(self, what);
   // Who is left finishes a step whose COMMIT is known; the last one to do so makes it go on.
-  if (state.phase == Phase::training && !state.steps.empty() && state.steps.front().outcome)
+  if (move == Move::finish)
     finish_ended_steps(self);
   else
     regroup(self);
@@ -97,26 +80,18 @@ Status recover(Self self, NodeId lost, const std::string& what) {
 
 void do_without_holder(Self self, NodeId lost, const std::string& what) {
   auto& state = self->state;
-  auto left = placed_without(state, lost);
+  auto left = state.job.left_without(lost);
   const bool is_whole = std::none_of(left.begin(), left.end(),
                                      [](const Shard& shard) { return shard.holders.empty(); });
-  if (is_whole) state.placed = std::move(left);
+  if (is_whole) state.job.members.place(std::move(left));
   std::erase_if(state.devices, [lost](const DeviceSlot& device) { return device.node == lost; });
   if (is_awaited_by_save(state, lost)) give_up_save(self, what);
 }
 
 void peer_missed(Self self, NodeId reporter, NodeId peer, EpochNumber epoch_number) {
   auto& state = self->state;
-  if (epoch_number != state.configuration.epoch_number || peer.index() >= state.nodes.size())
+  if (epoch_number != state.job.members.generation() || !state.job.members.miss(reporter, peer))
     return;
-  const auto belongs = [&](NodeId node) {
-    const auto& told = state.configuration.nodes;
-    return std::any_of(told.begin(), told.end(),
-                       [node](const NodeReady& ready) { return ready.node == node; });
-  };
-  // Not one that left in order, nor the process that took its place.
-  if (!belongs(peer) || !belongs(reporter)) return;
-  state.missed[peer].insert(reporter);
   expect_reason(self, {Errc::transport_failed,
                        "node " + std::to_string(reporter.value) + " lost its connection to node " +
                            std::to_string(peer.value),
@@ -134,8 +109,8 @@ std::string with_hosts(const SupervisorState& state, const std::string& text) {
   std::size_t id = 0;
   const char* const number = text.data() + begin + kPeer.size();
   const auto [end, fault] = std::from_chars(number, text.data() + text.size(), id);
-  if (fault != std::errc{} || id >= state.nodes.size()) return text;
-  return text.substr(0, begin) + describe(state.nodes[id], id) + end;
+  if (fault != std::errc{} || id >= state.job.members.size()) return text;
+  return text.substr(0, begin) + describe(state.job.members, NodeId{id}) + end;
 }
 
 /// The end of a job whose nodes all answer, though some do not reach each other. `hindrance`: why
@@ -143,13 +118,12 @@ std::string with_hosts(const SupervisorState& state, const std::string& text) {
 Error broken_way(const SupervisorState& state, const Error& error, const std::string& hindrance) {
   Error told = error;
   told.message = with_hosts(state, error.message);
-  if (!state.missed.empty()) {
-    const auto& [peer, reporters] = *state.missed.begin();
+  if (!state.job.members.missed().empty()) {
+    const auto& [peer, reporters] = *state.job.members.missed().begin();
     const NodeId reporter = *reporters.begin();
     told.where.clear();
-    told.message = describe(state.nodes[reporter.index()], reporter.index()) +
-                   " lost its connection to " + describe(state.nodes[peer.index()], peer.index()) +
-                   ", and both answer the head";
+    told.message = describe(state.job.members, reporter) + " lost its connection to " +
+                   describe(state.job.members, peer) + ", and both answer the head";
   }
   if (!hindrance.empty()) told.message += "; going on without one of them was tried: " + hindrance;
   if (told.fix.empty())
@@ -163,46 +137,23 @@ Error broken_way(const SupervisorState& state, const Error& error, const std::st
 
 void settle_missed_peers(Self self, EpochNumber epoch_number, const Error& error) {
   auto& state = self->state;
-  if (epoch_number != state.configuration.epoch_number) return;
+  if (epoch_number != state.job.members.generation()) return;
   // While a decided step is finished a loss is dealt with already.
-  if (state.regrouping && state.phase != Phase::applying) return;
-  if (state.phase == Phase::ending || state.phase == Phase::ended) return;
-  // Who lost its network may name many others before any of them names it: what counts is with how
-  // many it lost its connection, whoever noticed.
-  std::map<NodeId, std::set<NodeId>> apart;
-  for (const auto& [peer, reporters] : state.missed)
-    for (const NodeId reporter : reporters) {
-      apart[peer].insert(reporter);
-      apart[reporter].insert(peer);
-    }
-  std::vector<std::tuple<std::size_t, std::size_t, NodeId>> missed;
-  for (const auto& [node, others] : apart) {
-    const auto named = state.missed.find(node);
-    if (is_there(state.nodes[node.index()]))
-      missed.emplace_back(others.size(), named == state.missed.end() ? 0 : named->second.size(),
-                          node);
-  }
-  const bool explained =
-      !state.missed.empty() &&
-      std::none_of(state.missed.begin(), state.missed.end(),
-                   [&](const auto& entry) { return is_there(state.nodes[entry.first.index()]); });
-  if (explained) return;  // Those that were missed are lost, and known to be.
-  // Of two that miss each other, either may be at fault: the one goes that can be done without.
-  std::sort(missed.rbegin(), missed.rend());
+  if (state.job.is_regrouping() && state.job.phase() != Phase::applying) return;
+  if (state.job.is_over()) return;
+  if (state.job.members.is_miss_explained()) return;  // They are lost, and known to be.
   std::string hindrance;
-  for (const auto& [count, named, peer] : missed) {
-    NodeEntry& node = state.nodes[peer.index()];
-    std::string reporters;
-    for (const NodeId reporter : apart[peer])
-      reporters += (reporters.empty() ? "" : ", ") + std::to_string(reporter.value);
-    const std::string what = describe(node, peer.index()) +
-                             " was lost: it answers, but its connections to nodes " + reporters +
+  // Of two that miss each other, either may be at fault: the one goes that can be done without.
+  for (const auto& [peer, others] : state.job.members.suspects()) {
+    std::string names;
+    for (const NodeId other : others)
+      names += (names.empty() ? "" : ", ") + std::to_string(other.value);
+    const std::string what = describe(state.job.members, peer) +
+                             " was lost: it answers, but its connections to nodes " + names +
                              " broke";
     const auto goes_on = recover(self, peer, what);
-    if (goes_on.ok()) {
-      node.silent = true;  // Its process may still be there.
-      return;
-    }
+    if (goes_on.ok())
+      return state.job.members.fell_silent(peer);  // Its process may still be there.
     if (goes_on.error().code != Errc::unavailable) hindrance = goes_on.error().message;
   }
   fail(self, broken_way(state, error, hindrance));

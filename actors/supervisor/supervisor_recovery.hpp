@@ -8,7 +8,7 @@
 
 #include <string>
 
-#include "actors/supervisor/supervisor_end.hpp"
+#include "actors/supervisor/supervisor_actor.hpp"
 
 namespace troupe::actors {
 

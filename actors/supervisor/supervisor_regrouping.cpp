@@ -7,6 +7,7 @@
 #include "actors/supervisor/supervisor_layout.hpp"
 #include "actors/supervisor/supervisor_records.hpp"
 #include "actors/supervisor/supervisor_save.hpp"
+#include "actors/supervisor/supervisor_state.hpp"
 #include "actors/supervisor/supervisor_warm_up.hpp"
 #include "engine/layout/choose_layout.hpp"
 #include "engine/profiling/nominal_profile.hpp"
@@ -21,7 +22,6 @@ namespace troupe::actors {
 namespace {
 
 using Self = SupervisorSelf;
-using NodePhase = NodeEntry::Phase;
 
 /// Errors: infeasible: names what nobody holds any more.
 Status check_holders(const SupervisorState& state, const StatePlacement& left) {
@@ -38,14 +38,9 @@ Status check_holders(const SupervisorState& state, const StatePlacement& left) {
 
 /// Back to the last finished step: nothing that was planned beyond it counts.
 void rewind(SupervisorState& state) {
-  state.steps.clear();
-  state.planning = false;
-  state.planned_steps = state.progress.step;
-  state.planned_tokens = state.progress.tokens;
-  state.last_planned = state.length->reached(state.progress.step, state.progress.tokens);
+  state.job.loop.rewind();
   state.collections.clear();
   state.saves.ends_job = false;
-  std::erase_if(state.bad_ids, [&](const auto& bad) { return bad.second >= state.progress.step; });
 }
 
 std::string in_ms(double ms) { return std::to_string(std::lround(ms)) + " ms"; }
@@ -62,12 +57,12 @@ std::string change_words(const Regrouping& regrouping) {
 
 /// Events tell of nodes that were lost first of all: these cost the most.
 observe::RunEvent event_of(const SupervisorState& state, Time now) {
-  const Regrouping& regrouping = *state.regrouping;
+  const Regrouping& regrouping = state.regrouping;
   const LayoutChange& change = state.change;
   observe::RunEvent event;
   event.time = engine::utc_now();
-  event.step = state.progress.step + 1;
-  event.generation = state.configuration.epoch_number;
+  event.step = state.job.loop.progress().step + 1;
+  event.generation = state.job.members.generation();
   event.kind = regrouping.is_takeover       ? "head-lost"
                : !regrouping.lost.empty()   ? "lost"
                : regrouping.drained.empty() ? "joined"
@@ -143,12 +138,12 @@ Status plan_regrouping(const SupervisorState& state, const std::set<NodeId>& nod
 void regroup(Self self) {
   auto& state = self->state;
   rewind(state);
-  bring_up(self, state.regrouping->plan, state.regrouping->change);
+  bring_up(self, state.regrouping.plan, state.regrouping.change);
 }
 
 void regrouped(Self self) {
   auto& state = self->state;
-  const Regrouping regrouping = *state.regrouping;
+  const Regrouping regrouping = state.regrouping;
   tell_of_change(self);
   for (const NodeId node : regrouping.drained)
     if (is_awaited_by_save(state, node))
@@ -163,23 +158,18 @@ void regrouped(Self self) {
                                std::to_string(state.replay->generation) + ", " +
                                observe::layout_words(state.configuration.plan) + idle +
                                (regrouping.choice.empty() ? "" : "; " + regrouping.choice));
-  if (!regrouping.is_takeover) ++state.node_changes;
+  if (!regrouping.is_takeover) state.job.members.count_change();
   if (regrouping.is_takeover && state.resources->setup.job.cluster.spares == 0)
-    state.idle_since_takeover = regrouping.idle;
-  for (const NodeId node : regrouping.drained) {
-    forget_node(self, node, "");
-    state.leaving.erase(node);
-  }
-  for (const NodeId node : regrouping.joined) state.newcomers.erase(node);
-  state.regrouping.reset();
+    state.job.members.set_aside(regrouping.idle);
+  for (const NodeId node : regrouping.drained) forget_node(self, node, "");
+  state.job.members.place_newcomers(regrouping.joined);
+  state.regrouping = {};
 }
 
 void take_templates(Self self, const TemplateSetPtr& templates) {
   auto& state = self->state;
   state.templates = templates;
-  for (const NodeId node : std::exchange(state.idle_since_takeover, {}))
-    if (takes_part(state.nodes[node.index()]) && !state.configuration.plan.nodes().contains(node))
-      state.newcomers.insert(node);
+  state.job.members.look_again(state.configuration.plan.nodes());
 }
 
 void tell_of_change(Self self) {
@@ -212,21 +202,19 @@ void replayed(Self self, double step_ms) {
 }
 
 void forget_node(Self self, NodeId id, const std::string& why) {
+  self->state.job.forget(id);
+  let_go_of_node(self, id, why);
+}
+
+void let_go_of_node(Self self, NodeId id, const std::string& why) {
   auto& state = self->state;
-  NodeEntry& node = state.nodes[id.index()];
-  node.phase = NodePhase::gone;
-  if (node.handle)
-    self->send(caf::actor_cast<NodeActor>(node.handle), stop_atom::value,
+  if (const auto& handle = state.links[id.index()].handle)
+    self->send(caf::actor_cast<NodeActor>(handle), stop_atom::value,
                why.empty() ? "" : "the job goes on without this node: " + why, why.empty() ? 0 : 1);
   state.resources->transport->disconnect(id.value, {Errc::transport_failed, why, {}, {}});
-  state.newcomers.erase(id);
   std::erase_if(state.configuration.nodes,
                 [id](const NodeReady& ready) { return ready.node == id; });
   std::erase_if(state.devices, [id](const DeviceSlot& device) { return device.node == id; });
-  const auto& devices = state.configuration.plan.devices;
-  for (RunningStep& step : state.steps)
-    std::erase_if(step.waiting_for,
-                  [&](DeviceId device) { return devices[device.index()].node == id; });
 }
 
 }  // namespace troupe::actors

@@ -8,7 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "actors/supervisor/supervisor_end.hpp"
+#include "actors/supervisor/layout_change.hpp"
+#include "actors/supervisor/supervisor_actor.hpp"
 
 namespace troupe::actors {
 
@@ -45,8 +46,11 @@ void tell_of_change(SupervisorSelf self);
 /// The first step of a new layout has ended: says what the change took.
 void replayed(SupervisorSelf self, double step_ms);
 
-/// A node does not belong to the job any more; where it is still there it is told why, or nothing
-/// where all is well.
+/// What is left to do of a node that the job has lost or let go: where it is still there it is told
+/// why, or nothing where all is well; its connection and its devices are forgotten.
+void let_go_of_node(SupervisorSelf self, NodeId node, const std::string& why);
+
+/// The same of a node that belongs to the job until now.
 void forget_node(SupervisorSelf self, NodeId node, const std::string& why);
 
 }  // namespace troupe::actors

@@ -4,7 +4,9 @@
 #include <cmath>
 #include <utility>
 
+#include "actors/supervisor/supervisor_end.hpp"
 #include "actors/supervisor/supervisor_records.hpp"
+#include "actors/supervisor/supervisor_state.hpp"
 #include "engine/profiling/profile_check.hpp"
 #include "engine/setup/save_policy.hpp"
 #include "runtime/state/checkpoint.hpp"
@@ -17,7 +19,7 @@ namespace troupe::actors {
 namespace {
 
 using Self = SupervisorSelf;
-using Phase = SupervisorState::Phase;
+using Phase = JobPhase;
 
 /// Of the time to stop, what saving may take; the rest is for the nodes to end.
 constexpr double kShareOfStop = 0.75;
@@ -31,13 +33,6 @@ std::filesystem::path folder_of(const SupervisorState& state) {
   return std::filesystem::absolute(state.resources->setup.job.checkpoint_dir());
 }
 
-/// Whether all devices hold the state of the last finished step, and will until they are told.
-bool is_at_rest(const SupervisorState& state) {
-  const bool applied = state.phase == Phase::training || state.phase == Phase::collecting;
-  return applied && !state.regrouping && state.progress.step > 0 &&
-         (state.steps.empty() || !state.steps.front().outcome);
-}
-
 std::string step_text(std::int64_t step) { return "step " + std::to_string(step); }
 
 void begin_save(Self self);
@@ -46,9 +41,10 @@ void begin_save(Self self);
 void save_ended(Self self) {
   auto& state = self->state;
   state.saves.running.reset();
-  if (state.stopping) return go_on_stopping(self);
-  if (is_at_rest(state) && state.saves.last_step == state.progress.step) state.saves.wanted = false;
-  if (state.saves.wanted && is_at_rest(state)) begin_save(self);
+  if (state.job.is_stopping()) return go_on_stopping(self);
+  if (state.job.is_at_rest() && state.saves.last_step == state.job.loop.progress().step)
+    state.saves.wanted = false;
+  if (state.saves.wanted && state.job.is_at_rest()) begin_save(self);
   if (state.saves.ends_job && !saves_at_end(state)) end(self, {0, ""});
 }
 
@@ -60,7 +56,7 @@ void save_failed(Self self, Error error) {
   if (state.saves.failed.size() > kFailedKept) state.saves.failed.erase(state.saves.failed.begin());
   state.resources->logger.warning(
       "no checkpoint of " + step_text(save.progress.step) + ": " + to_string(error) +
-      (state.stopping
+      (state.job.is_stopping()
            ? ""
            : "\ntraining goes on" + std::string(state.saves.last_step > 0
                                                     ? "; the newest checkpoint is that of " +
@@ -114,17 +110,18 @@ void begin_save(Self self) {
   saves.last_begun = now(self);
   Save save;
   save.number = ++saves.number;
-  save.progress = progress_now(state);
+  save.progress = state.job.loop.progress_now(state.job.members.generation());
   save.partial = state::partial_folder(folder_of(state), save.progress.step, save.number);
-  save.writers = scheduler::plan_save(state.placed, dtype);
+  save.writers = scheduler::plan_save(state.job.members.placed(), dtype);
   save.begun = now(self);
-  const bool is_last = state.stopping || (state.last_planned && state.steps.empty());
-  for (std::size_t i = 0; i < state.nodes.size(); ++i) {
+  const bool is_last =
+      state.job.is_stopping() || (state.job.loop.is_last_planned() && state.job.loop.is_idle());
+  for (std::size_t i = 0; i < state.job.members.size(); ++i) {
     SaveOrder order{save.number, save.progress.step, save.partial.string(), {}, is_last};
     for (const auto& [device, keys] : save.writers)
       for (const ShardKey& key : keys)
         if (device.node == NodeId{i}) order.shards.push_back({key, {device}});
-    send_to_node(self, state.nodes[i], std::move(order));
+    send_to_node(self, NodeId{i}, std::move(order));
   }
   // It has heard of the step's end before, and of no later one.
   self->send(state.colleagues.scheduler, save_atom::value, save.number);
@@ -144,7 +141,7 @@ observe::RunEvent saved_event(const SupervisorState& state, const Save& save, Ti
   observe::RunEvent event;
   event.time = engine::utc_now();
   event.step = save.progress.step + 1;
-  event.generation = state.configuration.epoch_number;
+  event.generation = state.job.members.generation();
   event.kind = "checkpoint";
   event.why = "state of " + step_text(save.progress.step);
   for (const auto& [device, share] : save.shares) {
@@ -152,7 +149,7 @@ observe::RunEvent saved_event(const SupervisorState& state, const Save& save, Ti
     event.copy_bytes += share.bytes;
   }
   event.rebuild_ms = milliseconds_between(save.begun, now) - event.copy_ms;
-  event.tolerance_left = tolerance_of(state.placed);
+  event.tolerance_left = state.job.members.losses_borne();
   return event;
 }
 
@@ -191,8 +188,8 @@ void note_saved(Self self, const Save& save, const KeptCheckpoint& kept) {
 bool is_due(const SupervisorState& state, Time now) {
   const job::Checkpointing& wish = state.resources->setup.job.checkpoint;
   const double minutes = milliseconds_between(state.saves.last_begun, now) / 60'000;
-  return engine::save_is_due(wish, state.progress.step, minutes,
-                             state.last_planned && state.steps.empty());
+  return engine::save_is_due(wish, state.job.loop.progress().step, minutes,
+                             state.job.loop.is_last_planned() && state.job.loop.is_idle());
 }
 
 }  // namespace
@@ -200,7 +197,7 @@ bool is_due(const SupervisorState& state, Time now) {
 std::string how_to_go_on(const SupervisorState& state, bool by_itself) {
   const std::int64_t saved = state.saves.last_step;
   return step_text(saved) + " is saved" +
-         (saved < state.progress.step ? " and what followed is lost" : "") +
+         (saved < state.job.loop.progress().step ? " and what followed is lost" : "") +
          (by_itself ? ": the job begins again from there ("
                     : ": the same command goes on from there (") +
          state::checkpoint_folder(folder_of(state), saved).string() + ")";
@@ -209,22 +206,22 @@ std::string how_to_go_on(const SupervisorState& state, bool by_itself) {
 void save_if_due(Self self) {
   auto& state = self->state;
   Saves& saves = state.saves;
-  if (state.stopping) return go_on_stopping(self);
+  if (state.job.is_stopping()) return go_on_stopping(self);
   if (!is_due(state, now(self)) && !saves.wanted) return;
-  if (saves.last_step == state.progress.step) {
+  if (saves.last_step == state.job.loop.progress().step) {
     saves.wanted = false;
     return;
   }
-  if (state.regrouping) {  // As soon as the layout without the lost nodes is up.
+  if (state.job.is_regrouping()) {  // As soon as the layout without the lost nodes is up.
     saves.wanted = true;
     return;
   }
   if (!saves.running) return begin_save(self);
   // The last state of a job is not left out, only late.
-  if (state.last_planned && state.steps.empty()) saves.wanted = true;
+  if (state.job.loop.is_last_planned() && state.job.loop.is_idle()) saves.wanted = true;
   if (!saves.wanted && !std::exchange(saves.running->is_called_late, true))
     state.resources->logger.warning(
-        "no checkpoint of " + step_text(state.progress.step) + ": that of " +
+        "no checkpoint of " + step_text(state.job.loop.progress().step) + ": that of " +
         step_text(saves.running->progress.step) + " is still being written after " +
         std::to_string(std::lround(milliseconds_between(saves.running->begun, now(self)) / 1000)) +
         " s; save less often, or set checkpoint.dir to a faster disk");
@@ -232,15 +229,16 @@ void save_if_due(Self self) {
 
 void want_save(Self self) {
   auto& state = self->state;
-  if (state.phase == Phase::ending || state.phase == Phase::ended || state.stopping) return;
+  if (state.job.is_over() || state.job.is_stopping()) return;
   // A state that changes right now is wanted as it will be.
   const auto& running = state.saves.running;
-  const bool at_rest = is_at_rest(state);
-  const bool on_its_way = at_rest && running && running->progress.step == state.progress.step;
-  const bool saved = at_rest && state.saves.last_step == state.progress.step;
+  const bool at_rest = state.job.is_at_rest();
+  const bool on_its_way =
+      at_rest && running && running->progress.step == state.job.loop.progress().step;
+  const bool saved = at_rest && state.saves.last_step == state.job.loop.progress().step;
   state.saves.wanted = !saved && !on_its_way;
   if (!state.saves.wanted)
-    return state.resources->logger.info(step_text(state.progress.step) +
+    return state.resources->logger.info(step_text(state.job.loop.progress().step) +
                                         (saved ? " is saved already" : " is being saved already"));
   if (!running && at_rest) begin_save(self);
 }
@@ -300,7 +298,8 @@ void give_up_save(Self self, const std::string& why) {
 
 void watch_saves(Self self) {
   auto& state = self->state;
-  if (state.stopping && state.phase != Phase::ending && now(self) > state.stopping->save_until)
+  if (state.job.is_stopping() && state.job.phase() != Phase::ending &&
+      now(self) > state.stopping.save_until)
     return end_stopped(self);
   const auto& running = state.saves.running;
   const double timeout_s = state.resources->setup.job.checkpoint.timeout_s;
@@ -321,9 +320,11 @@ void begin_stop(Self self, const std::string& why, std::int32_t exit_code) {
     return end(self,
                {exit_code, why + "; nodes of this run go on waiting for a head, with their state"});
   const auto stop_time = seconds(state.resources->setup.job.cluster.stop_timeout_s);
-  const std::string where = state.phase == Phase::training && !state.steps.empty()
-                                ? " during " + step_text(state.steps.front().ledger.step())
-                                : "";
+  const std::string where =
+      state.job.phase() == Phase::training && !state.job.loop.is_idle()
+          ? " during " + step_text(state.job.loop.under_way().front().ledger.step())
+          : "";
+  state.job.stop();
   state.stopping =
       Stopping{why + where, exit_code, now(self) + stop_time,
                now(self) + std::chrono::duration_cast<Duration>(kShareOfStop * stop_time)};
@@ -333,21 +334,22 @@ void begin_stop(Self self, const std::string& why, std::int32_t exit_code) {
 void go_on_stopping(Self self) {
   auto& state = self->state;
   const Saves& saves = state.saves;
-  if (state.phase == Phase::ending || state.phase == Phase::ended) return;
-  const bool nothing_to_save = state.progress.step == 0 || state.placed.empty();
-  if (nothing_to_save || saves.last_step == state.progress.step ||
-      state.stopping->failed_step == state.progress.step)
+  if (state.job.is_over()) return;
+  const bool nothing_to_save =
+      state.job.loop.progress().step == 0 || state.job.members.placed().empty();
+  if (nothing_to_save || saves.last_step == state.job.loop.progress().step ||
+      state.stopping.failed_step == state.job.loop.progress().step)
     return end_stopped(self);
-  if (saves.running || !is_at_rest(state)) return;    // Comes again when that has ended.
-  state.stopping->failed_step = state.progress.step;  // One try for each state.
+  if (saves.running || !state.job.is_at_rest()) return;         // Comes again when that has ended.
+  state.stopping.failed_step = state.job.loop.progress().step;  // One try for each state.
   begin_save(self);
 }
 
 void end_stopped(Self self) {
   auto& state = self->state;
-  const std::string& what = state.stopping->what;
+  const std::string& what = state.stopping.what;
   if (state.saves.last_step == 0)
-    return end(self, {state.stopping->exit_code, what + "; there is no checkpoint to resume from"});
+    return end(self, {state.stopping.exit_code, what + "; there is no checkpoint to resume from"});
   end(self, {kResumable, what + "; " + how_to_go_on(state)});
 }
 

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "actors/node/keeper_actor.hpp"
-#include "actors/supervisor/supervisor_end.hpp"
+#include "actors/supervisor/supervisor_actor.hpp"
 
 namespace troupe::actors {
 

@@ -5,6 +5,7 @@
 
 #include "actors/supervisor/supervisor_members.hpp"
 #include "actors/supervisor/supervisor_records.hpp"
+#include "actors/supervisor/supervisor_state.hpp"
 #include "engine/learning/stage_speeds.hpp"
 #include "engine/profiling/profile_check.hpp"
 
@@ -37,12 +38,12 @@ void tell(SupervisorSelf self, const SpeedChange& change, const std::string& why
   auto& state = self->state;
   observe::RunEvent event;
   event.time = engine::utc_now();
-  event.step = state.progress.step + 1;
-  event.generation = state.configuration.epoch_number;
+  event.step = state.job.loop.progress().step + 1;
+  event.generation = state.job.members.generation();
   event.kind = "slow";
   event.nodes = {change.node};
   event.why = why;
-  event.tolerance_left = tolerance_of(state.placed);
+  event.tolerance_left = state.job.members.losses_borne();
   self->send(state.colleagues.recorder, std::make_shared<const observe::RunEvent>(event));
 }
 
@@ -53,8 +54,8 @@ void watch_speeds(SupervisorSelf self, const StepRecord& record) {
   auto& logger = state.resources->logger;
   const ParallelPlan& plan = state.configuration.plan;
   for (const SpeedChange& change :
-       state.slow_nodes.note(state.configuration.epoch_number, paces_of(plan, record))) {
-    const std::string node = describe(state.nodes[change.node.index()], change.node.index());
+       state.slow_nodes.note(state.job.members.generation(), paces_of(plan, record))) {
+    const std::string node = describe(state.job.members, change.node);
     if (!change.is_slow) {
       logger.info(node + " is as fast as it was again");
       continue;

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "actors/head/recorder_actor.hpp"
-#include "actors/supervisor/supervisor_end.hpp"
+#include "actors/supervisor/supervisor_actor.hpp"
 
 namespace troupe::actors {
 

@@ -7,6 +7,7 @@
 
 #include "actors/supervisor/supervisor_layout.hpp"
 #include "actors/supervisor/supervisor_regrouping.hpp"
+#include "actors/supervisor/supervisor_state.hpp"
 #include "engine/profiling/nominal_profile.hpp"
 #include "engine/state/state_memory.hpp"
 #include "scheduler/recovery/warm_up.hpp"
@@ -74,10 +75,10 @@ bool warm_up(Self self, const Regrouping& wanted) {
 
 bool give_up_warm_up(Self self) {
   auto& state = self->state;
-  if (!state.warming || state.phase != SupervisorState::Phase::training || state.stopping)
+  if (!state.warming || state.job.phase() != JobPhase::training || state.job.is_stopping())
     return false;
   const ParallelPlan base = state.warming->base;
-  auto change = plan_change(state, base, state.placed);
+  auto change = plan_change(state, base, state.job.members.placed());
   if (!change.ok()) return false;  // It only lets go.
   bring_up(self, base, std::move(change).value());
   return true;
@@ -85,14 +86,6 @@ bool give_up_warm_up(Self self) {
 
 const ParallelPlan& trained_layout(const SupervisorState& state) {
   return state.warming ? state.warming->base : state.configuration.plan;
-}
-
-bool is_arriving(const SupervisorState& state) { return state.warming && state.warming->arriving; }
-
-void warmed(SupervisorState& state) {
-  if (!is_arriving(state)) return;
-  state.placed = *std::move(state.warming->arriving);
-  state.warming->arriving.reset();
 }
 
 std::string step_count_text(std::int64_t steps) {

@@ -8,7 +8,8 @@
 #include <cstdint>
 #include <string>
 
-#include "actors/supervisor/supervisor_end.hpp"
+#include "actors/supervisor/layout_change.hpp"
+#include "actors/supervisor/supervisor_actor.hpp"
 
 namespace troupe::actors {
 
@@ -23,12 +24,6 @@ bool give_up_warm_up(SupervisorSelf self);
 
 /// The layout that trains, without what warms up: what another one is made from.
 const ParallelPlan& trained_layout(const SupervisorState& state);
-
-/// Whether state comes during a step that is not decided yet.
-bool is_arriving(const SupervisorState& state);
-
-/// A step was decided: what came during it is where the layout wants it.
-void warmed(SupervisorState& state);
 
 /// `1 step`, `3 steps`.
 std::string step_count_text(std::int64_t steps);

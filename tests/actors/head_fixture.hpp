@@ -66,8 +66,8 @@ class Head {
       transports_.push_back(transport::create_transport("inproc", options).value());
     resources.transport = std::move(transports_.back());
     if (arrange) arrange(*this);
-    actor = system.get().spawn(
-        supervisor, &resources,
+    actor = spawn_supervisor(
+        system.get(), &resources,
         [this](caf::actor_system& at, const SupervisorActor&, std::int64_t) -> Colleagues {
           colleagues = {at.spawn(fake_scheduler, &scheduler), at.spawn(fake_recorder, &recorder),
                         at.spawn(fake_keeper, &keeper)};

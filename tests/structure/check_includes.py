@@ -62,9 +62,10 @@ ROOMS = {
     "actors": {
         "link": [],
         "observing": ["link"],
+        "coordination": ["link"],
         "head": ["link"],
         "node": ["link"],
-        "supervisor": ["link", "head", "node"],
+        "supervisor": ["link", "coordination", "head", "node"],
     },
 }
 

@@ -1,0 +1,133 @@
+// What the supervisor's functions work on: the values that decide, and what it needs to say so. Not
+// for others: supervisor_actor.hpp is the supervisor seen from outside.
+
+#pragma once
+
+#include <deque>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "actors/coordination/coordinator.hpp"
+#include "actors/link/heartbeat.hpp"
+#include "actors/node/stall_watch.hpp"
+#include "actors/supervisor/gathering.hpp"
+#include "actors/supervisor/layout_change.hpp"
+#include "actors/supervisor/slow_nodes.hpp"
+#include "actors/supervisor/supervisor_actor.hpp"
+#include "scheduler/recovery/layout_choice.hpp"
+#include "scheduler/recovery/pipeline_templates.hpp"
+
+namespace troupe::actors {
+
+/// What it takes to reach the node in a place of the job.
+struct NodeLink {
+  caf::strong_actor_ptr handle;  ///< The node's actor, once it has joined.
+  NodeReady ready;
+  Silence silence;
+};
+
+/// A checkpoint on its way.
+struct Save {
+  std::int64_t number = 0;
+  JobProgress progress;
+  std::filesystem::path partial;  ///< Where its files are written.
+  std::map<DeviceSlot, std::vector<ShardKey>> writers;
+  std::map<DeviceSlot, SaveReport> shares;  ///< Of writers that are done.
+  bool is_learned = false;                  ///< The scheduler has said what it learned.
+  bool is_recorded = false;                 ///< Lines of its steps are on disk, or take too long.
+  bool is_written = false;                  ///< All are; the keeper has it.
+  bool is_called_late = false;              ///< That others wait for it was said.
+  Time begun;
+};
+
+/// Checkpoints of this job: one at a time.
+struct Saves {
+  std::int64_t number = 0;  ///< Of those that were begun.
+  std::optional<Save> running;
+  /// The newest saves that failed, by number: who was still writing there may have made the folder
+  /// again, and the keeper may complete one that took too long after all.
+  std::map<std::int64_t, Save> failed;
+  bool wanted = false;    ///< One is to begin as soon as it can.
+  bool ends_job = false;  ///< The job ends with the last of them.
+  bool is_stop_called_short = false;
+  std::int64_t last_step = 0;  ///< Of the newest whole one; 0: there is none.
+  Time last_begun;
+  double written_ms = 0;  ///< What the newest one took; the next step's metrics say so.
+};
+
+/// A job that is to stop once its state is saved.
+struct Stopping {
+  std::string what;            ///< `stopped by SIGTERM during step 12`.
+  std::int32_t exit_code = 0;  ///< Where nothing is saved.
+  Time until;                  ///< All must have ended.
+  Time save_until;
+  std::int64_t failed_step = 0;  ///< Whose state was tried to save.
+};
+
+struct SupervisorState {
+  HeadResources* resources = nullptr;
+  SpawnColleagues spawn;
+  std::optional<Gathering> gathering;
+  Coordinator job;                         ///< What it does next.
+  std::vector<NodeLink> links;             ///< By place.
+  Configuration configuration;             ///< What nodes were told last.
+  std::set<DeviceSlot> devices;            ///< All that ever had a place: each keeps what it kept.
+  std::size_t changes = 0;                 ///< Of the layout, as `debug.layouts` lists them.
+  std::optional<HandLayout> asked_layout;  ///< From the next step on.
+  PlannedBatchPtr newest_batch;            ///< Of those with samples.
+  Saves saves;
+  Stopping stopping;          ///< Where the job stops.
+  bool is_announced = false;  ///< That it goes on.
+  LayoutChange change;
+  TemplateSetPtr templates =
+      std::make_shared<const scheduler::TemplateSet>();  ///< For losses and joins; none at first.
+  Regrouping regrouping;                                 ///< Where the job regroups.
+  std::optional<WarmingUp> warming;
+  std::optional<observe::RunEvent> replay;  ///< Of a regrouping whose first step still runs.
+  std::string replayed_change;              ///< `the loss of node 2`: the same one.
+  std::optional<Time> began;                ///< To train.
+  double quiet_ms = scheduler::expected_quiet_ms(0, 0);  ///< Until the next of them, expected.
+  double step_ms_before = 0;  ///< Of the last finished step; 0: there is none.
+  double last_loss = 0;       ///< The same.
+  Colleagues colleagues;
+  Time last_finish;
+  std::deque<Collection> collections;
+  std::vector<Offers> offers;
+  std::size_t offering_devices = 0;
+  /// A node was lost after all its tensors of the last collection had been offered: they may have
+  /// come, and only the recorder knows. Counts if they have not.
+  std::optional<Error> lost_while_collected;
+  JobEnd how;
+  Time deadline;  ///< Of joining, of applying, or of ending.
+  Pace pace;      ///< Of its own signs of life.
+  StallWatch stalls;
+  SlowNodes slow_nodes;
+  std::int32_t signals = 0;
+  std::set<std::string> turned_away;  ///< Processes that wait for another head, and ask again.
+  bool recorded = false;              ///< The recorder has written everything that was sent to it.
+
+  static inline const char* name = "supervisor";
+};
+
+inline Time now(SupervisorSelf self) { return self->clock().now(); }
+
+/// Sends to a node that is there.
+void send_to_node(SupervisorSelf self, NodeId node, auto&&... values) {
+  auto& state = self->state;
+  if (state.job.members.is_there(node))
+    self->send(caf::actor_cast<NodeActor>(state.links[node.index()].handle),
+               std::forward<decltype(values)>(values)...);
+}
+
+/// Sends to all nodes that are there.
+void send_to_nodes(SupervisorSelf self, const auto&... values) {
+  for (std::size_t i = 0; i < self->state.job.members.size(); ++i)
+    send_to_node(self, NodeId{i}, values...);
+}
+
+}  // namespace troupe::actors

@@ -1,0 +1,168 @@
+#include "actors/coordination/membership.hpp"
+
+#include <catch2/catch_test_macros.hpp>
+
+#include <chrono>
+
+namespace troupe::actors {
+namespace {
+
+using namespace std::chrono_literals;
+using Phase = Member::Phase;
+
+Shard shard(int parameter, const std::vector<DeviceSlot>& holders) {
+  return {{ParameterId{parameter}, StateKind::value, {}}, holders};
+}
+
+/// Nodes that are all ready.
+Membership members_of(int count) {
+  Membership members(static_cast<std::size_t>(count));
+  for (int i = 0; i < count; ++i) {
+    members.join(NodeId{i}, "host", 100 + i, {});
+    members.ready(NodeId{i}, false);
+  }
+  return members;
+}
+
+TEST_CASE("a place is free until somebody comes, and again once its node is gone",
+          "[coordination]") {
+  Membership members(3);
+  CHECK((members.free_place(-1, 1) == NodeId{1}));  // The first one is the head's own.
+  CHECK((members.free_place(0, 1) == NodeId{0}));
+  CHECK_FALSE(members.free_place(3, 0));
+  for (int i = 0; i < 3; ++i) members.join(NodeId{i}, "host", i, {});
+  CHECK_FALSE(members.free_place(-1, 1));
+  members.gone(NodeId{0});
+  CHECK((members.free_place(-1, 1) == NodeId{0}));
+  CHECK(members[NodeId{0}].phase == Phase::gone);
+  members.clear(NodeId{0});
+  CHECK(members[NodeId{0}].phase == Phase::missing);
+}
+
+TEST_CASE("who has not opened its data takes no part, and is late after its time",
+          "[coordination]") {
+  Membership members(2);
+  members.join(NodeId{0}, "host", 1, Time{} + 10s);
+  CHECK(members.is_there(NodeId{0}));
+  CHECK_FALSE(members.takes_part(NodeId{0}));
+  CHECK(members.late(Time{} + 12s, 2s).empty());
+  CHECK((members.late(Time{} + 13s, 2s) == std::vector{NodeId{0}}));
+  members.ready(NodeId{0}, true);
+  CHECK((members.present() == std::set{NodeId{0}}));
+  CHECK((members.newcomers() == std::set{NodeId{0}}));
+  CHECK(members.late(Time{} + 13s, 2s).empty());
+  CHECK_FALSE(members.is_there(NodeId{7}));
+}
+
+TEST_CASE("a generation is up once all that were told of it have said so", "[coordination]") {
+  Membership members = members_of(3);
+  members.go_on_from(4);
+  CHECK(members.begin_generation() == 5);
+  members.go_on_from(2);  // Never back.
+  CHECK(members.generation() == 5);
+  CHECK_FALSE(members.fetched(NodeId{0}));
+  CHECK_FALSE(members.fetched(NodeId{0}));  // Twice is once.
+  CHECK_FALSE(members.fetched(NodeId{1}));
+  CHECK(members.fetched(NodeId{2}));
+  members.gone(NodeId{2});
+  CHECK_FALSE(members.applied(NodeId{0}));
+  CHECK_FALSE(members.applied(NodeId{2}));  // Nobody waits for it, nor hears it.
+  CHECK(members.applied(NodeId{1}));
+  CHECK(members[NodeId{2}].phase == Phase::gone);
+}
+
+TEST_CASE("one that joins while a layout comes up is not waited for", "[coordination]") {
+  Membership members = members_of(2);
+  members.gone(NodeId{1});
+  members.begin_generation();
+  members.join(NodeId{1}, "host", 9, {});
+  members.ready(NodeId{1}, true);
+  CHECK_FALSE(members.fetched(NodeId{1}));
+  CHECK(members.fetched(NodeId{0}));
+}
+
+TEST_CASE("who leaves stays until it is gone, or is asked to", "[coordination]") {
+  Membership members = members_of(3);
+  members.leave(NodeId{1}, {"drained", {}, false});
+  CHECK(members.wants_change());
+  CHECK((members.staying() == std::set{NodeId{0}, NodeId{2}}));
+  CHECK(members.present().size() == 3);
+  CHECK(members.keep_leaving().size() == 1);
+  CHECK(members.staying().size() == 3);
+  CHECK_FALSE(members.wants_change());
+  members.leave(NodeId{1}, {"drained", {}, false});
+  members.gone(NodeId{1});
+  CHECK_FALSE(members.wants_change());
+}
+
+TEST_CASE("signals to more than half of the nodes are meant for the job", "[coordination]") {
+  Membership members = members_of(4);
+  CHECK(members.told_to_end(NodeId{0}, "stopped by SIGTERM"));
+  CHECK_FALSE(members.told_to_end(NodeId{1}, "stopped by SIGTERM"));
+  CHECK_FALSE(members.settle_told().is_for_all);  // Two of four.
+  for (int i = 0; i < 3; ++i) members.told_to_end(NodeId{i}, "stopped by SIGTERM");
+  members.gone(NodeId{0});
+  const ToldToEnd told = members.settle_told();
+  CHECK(told.is_for_all);  // Three, where three are left.
+  CHECK(told.nodes.size() == 2);
+  CHECK(members.settle_told().nodes.empty());
+}
+
+TEST_CASE("the most suspicious node lost the most connections, then is named most often",
+          "[coordination]") {
+  Membership members = members_of(4);
+  CHECK_FALSE(members.miss(NodeId{0}, NodeId{1}));  // Nobody was told of a layout yet.
+  members.begin_generation();
+  // By hand: 2 is apart from 0, 1 and 3; each of these from 2 alone, and of them 0 was named.
+  CHECK(members.miss(NodeId{2}, NodeId{0}));
+  CHECK(members.miss(NodeId{1}, NodeId{2}));
+  CHECK(members.miss(NodeId{3}, NodeId{2}));
+  std::vector<NodeId> order;
+  for (const Suspect& suspect : members.suspects()) order.push_back(suspect.node);
+  CHECK((order == std::vector{NodeId{2}, NodeId{0}, NodeId{3}, NodeId{1}}));
+  CHECK_FALSE(members.is_miss_explained());
+  members.gone(NodeId{0});
+  members.gone(NodeId{2});
+  CHECK(members.is_miss_explained());
+  members.begin_generation();
+  CHECK(members.missed().empty());
+}
+
+TEST_CASE("losses are borne as long as each shard has another holder", "[coordination]") {
+  const DeviceSlot a{NodeId{0}, 0}, b{NodeId{0}, 1}, c{NodeId{1}, 0}, d{NodeId{2}, 0};
+  Membership members(3);
+  CHECK(members.losses_borne() == 0);
+  members.place({shard(0, {a, c, d}), shard(1, {a, b, d})});
+  CHECK(members.losses_borne() == 1);
+  members.keep_only({shard(0, {a}), shard(1, {d})});
+  CHECK((members.placed() == StatePlacement{shard(0, {a}), shard(1, {d})}));
+  CHECK(members.losses_borne() == 0);
+}
+
+TEST_CASE("a shortage is new once, and lasts until enough take part", "[coordination]") {
+  Membership members = members_of(2);
+  CHECK_FALSE(members.shortage(true, 2, Time{} + 1s));
+  const auto begins = members.shortage(true, 3, Time{} + 1s);
+  REQUIRE(begins);
+  CHECK((begins->is_new && begins->present == 2 && begins->lasted == 0s));
+  const auto lasts = members.shortage(true, 3, Time{} + 5s);
+  REQUIRE(lasts);
+  CHECK((!lasts->is_new && lasts->lasted == 4s));
+  CHECK_FALSE(members.shortage(false, 3, Time{} + 6s));
+  CHECK(members.shortage(true, 3, Time{} + 7s)->is_new);
+}
+
+TEST_CASE("those that were set aside are newcomers again, where they are there and idle",
+          "[coordination]") {
+  Membership members = members_of(3);
+  members.set_aside({NodeId{0}, NodeId{1}, NodeId{2}});
+  members.gone(NodeId{2});
+  members.look_again({NodeId{0}});
+  CHECK((members.newcomers() == std::set{NodeId{1}}));
+  members.place_newcomers();
+  members.look_again({});
+  CHECK(members.newcomers().empty());
+}
+
+}  // namespace
+}  // namespace troupe::actors
