@@ -128,6 +128,17 @@ TEST_CASE("what comes during a step counts once it is decided", "[coordination]"
   CHECK((job.members.placed() == held_by(kDevices)));
 }
 
+TEST_CASE("what a late layout lets go counts until all may turn over to it", "[coordination]") {
+  Three three;
+  Coordinator& job = three.job;
+  three.train();
+  const EpochNumber generation = job.bring_up(kDevices, held_by({kDevices[0], kDevices[2]}), true);
+  for (int i = 0; i < 2; ++i) CHECK_FALSE(job.fetched(NodeId{i}, generation));
+  CHECK((job.members.placed() == held_by(kDevices)));
+  CHECK(job.fetched(NodeId{2}, generation));
+  CHECK((job.members.placed() == held_by({kDevices[0], kDevices[2]})));
+}
+
 TEST_CASE("who comes or goes is first between two steps, then the owner's layout, then the job's",
           "[coordination]") {
   Three three;
