@@ -4,10 +4,11 @@
     TROUPE_BEFORE=BINARY scripts/bench before
     before_bench.py [--pairs N] [--steps N] [CONFIGURATION...]
 
-Two measures. Processor time of a step, of all threads of both processes of step_bench.py's first size: other programs
-do not count in it. Wall-clock time of a step of live_bench.py's configurations, by default the present ones, under one policy. A value is
-the median over pairs of what the later build takes over what the earlier one takes beside it; which of the two
-begins changes from pair to pair. Both builds train the same samples with the same job: one that does not know a key of
+Two measures. Processor time of a step, of all threads of both processes: other programs do not count in it. Batches are
+those of step_bench.py's first size; the llm has a fixed number of layers, not as many as 50 ms take, so that both builds
+do the same work. Wall-clock time of a step of live_bench.py's configurations, by default the present ones, under one
+policy. A value is the median over pairs of what the later build takes over what the earlier one takes beside it; which
+of the two begins changes from pair to pair. Both builds train the same samples with the same job: one that does not know a key of
 today's is named. Skipped (exit 77) without TROUPE_BEFORE.
 """
 
@@ -25,13 +26,8 @@ import step_bench
 from live_configurations import MEDIA, PRESENT, matching, overrides
 
 GOAL_STEP, GOAL_LIVE = 1.03, 1.05
-LAYERS = 12  # Of each stage's half of the llm: about 50 ms where two cores do 100 GFLOP/s.
+LAYERS = 12  # Of each stage's half of the llm.
 POLICY, SCHEDULE = "deferral", "split-1f1b"
-
-
-def version(binary):
-    """The first line that `--version` says."""
-    return subprocess.run([str(binary), "--version"], check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()[0]
 
 
 def step_seconds(binary, folder, data, steps):
@@ -55,9 +51,9 @@ def pairs_of(count, binaries, measure):
         measure(binary)
     made = []
     for pair in range(count):
-        order = binaries if pair % 2 == 0 else binaries[::-1]
-        taken = {binary: measure(binary) for binary in order}
-        made.append(tuple(taken[binary] for binary in binaries))
+        order = (0, 1) if pair % 2 == 0 else (1, 0)
+        taken = {place: measure(binaries[place]) for place in order}
+        made.append((taken[0], taken[1]))
     return made
 
 
@@ -87,7 +83,7 @@ def main():
         return 77
     binaries = [pathlib.Path(os.environ["TROUPE_BEFORE"]).resolve(), step_bench.BINARY]
     for name, binary in zip(("earlier", "later"), binaries):
-        print(f"{name}: {version(binary)}", file=sys.stderr)
+        print(f"{name}: {live_bench.version(binary)}", file=sys.stderr)
     with tempfile.TemporaryDirectory(prefix="troupe-before-") as folder:
         data = pathlib.Path(folder) / "data"
         subprocess.run([str(binaries[0]), "data", "make", str(data)], check=True, stdout=subprocess.DEVNULL)

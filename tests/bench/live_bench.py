@@ -129,11 +129,15 @@ def train(folder, job, steps, schedule, policy, binary=None):
     return measures(run, len(os.sched_getaffinity(0)))
 
 
+def version(binary):
+    """The first line that `--version` says."""
+    return subprocess.run([str(binary), "--version"], check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()[0]
+
+
 def provenance():
     """What every record says of where it comes from."""
-    version = subprocess.run([str(BINARY), "--version"], check=True, stdout=subprocess.PIPE, text=True).stdout
     machine = run_benches.machine()
-    return {"commit": version.splitlines()[0].split("(")[-1].rstrip(")"),
+    return {"commit": version(BINARY).split("(")[-1].rstrip(")"),
             "machine": f"{machine['cpu']}, {len(os.sched_getaffinity(0))} cores"}
 
 
