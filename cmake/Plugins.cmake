@@ -70,6 +70,7 @@ set(TROUPE_PLUGIN_HEADERS
   runtime/vocabulary/sample_pieces.hpp
   runtime/vocabulary/sample_shape.hpp
   runtime/vocabulary/token_mask.hpp
+  runtime/vocabulary/tokenizer_size.hpp
   runtime/vocabulary/units.hpp
   scheduler/iteration/list_schedule.hpp
   scheduler/iteration/schedules.hpp

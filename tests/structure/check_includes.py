@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Folders are layers: reports includes that the architecture forbids.
+"""Folders are layers: reports includes that the architecture forbids, and headers that plug-ins would not find.
 
     check_includes.py ROOT      check the sources below ROOT
     check_includes.py --self    check this checker on planted faults
@@ -148,6 +148,7 @@ USES = {
 }
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
+PLUGIN_HEADERS = re.compile(r"set\(TROUPE_PLUGIN_HEADERS\s+([^)]*)\)")
 SUFFIXES = {".hpp", ".cpp", ".cu", ".cuh", ".h"}
 
 
@@ -207,8 +208,28 @@ def hidden_in(root, path, text):
             if not any(re.match(pattern, header) for header in brought)]
 
 
-def check(root):
+def unlisted(root):
+    """Headers that a header for plug-ins includes and that authors of plug-ins would not find."""
+    table = root / "cmake/Plugins.cmake"
+    if not table.is_file():
+        return []
+    headers = PLUGIN_HEADERS.search(table.read_text())
+    listed = headers.group(1).split() if headers else []
+    if not listed:
+        return ["cmake/Plugins.cmake:1: no TROUPE_PLUGIN_HEADERS"]
     faults = []
+    for header in listed:
+        if not (root / header).is_file():
+            faults.append(f"cmake/Plugins.cmake:1: {header} is not there")
+            continue
+        for quote, name in INCLUDE.findall((root / header).read_text(errors="replace")):
+            if quote == '"' and name not in listed:
+                faults.append(f"cmake/Plugins.cmake:1: {header} includes {name}, which plug-ins would not find: list it")
+    return faults
+
+
+def check(root):
+    faults = unlisted(root)
     count = 0
     for top in sorted({folder.split("/")[0] for folder in ALLOWED}):
         for file in sorted((root / top).rglob("*")):
@@ -235,11 +256,14 @@ def check_itself():
         "models/f.cpp": '#include "transport/transport.hpp"\n',
         "tests/i.cpp": '#include "app/fine.hpp"\nTEST_CASE("a") {}\n',
         "app/j.cpp": "nlohmann::json page;\n",
+        "cmake/Plugins.cmake": "set(TROUPE_PLUGIN_HEADERS\n  app/open.hpp\n  app/shown.hpp)\n",
     }
     fine = {
         "balancer/cbc.cpp": "#include <coin/Cbc_C_Interface.h>\n#include <chrono>\n",
         "actors/g.cpp": '#include "engine/execution/executor.hpp"\n#include <caf/all.hpp>\n',
         "engine/layout/m.cpp": '#include "engine/state/state_memory.hpp"\n',
+        "app/open.hpp": '#include "app/shown.hpp"\n#include "app/hidden.hpp"\n',
+        "app/shown.hpp": "#include <string>\n",
         "models/h.cpp": '#include "kernels/attention.hpp"\n#include <ATen/core/Tensor.h>\n',
     }
     with tempfile.TemporaryDirectory() as folder:
