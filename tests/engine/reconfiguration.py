@@ -1,4 +1,5 @@
-"""The published cases of reconfiguration (shared reference, cases.md) on live jobs of 14 node processes, and of 28 devices.
+"""The published cases of reconfiguration (shared reference, cases.md) on live jobs of 14 node processes, and of 28 devices;
+one more of 40 node processes.
 
     reconfiguration.py BINARY [CASE...]     prints `N passed, M failed, K skipped` last
 
@@ -29,12 +30,14 @@ STEPS = 8
 CUTS = {1: [0, 11], 2: [0, 6, 11], 3: [0, 4, 8, 11], 4: [0, 3, 6, 9, 11], 5: [0, 2, 4, 6, 8, 11], 7: [0, 1, 2, 4, 6, 8, 9, 11],
         9: [0, 1, 2, 3, 4, 6, 7, 8, 9, 11]}
 PIPELINES = [range(0, 2), range(2, 5), range(5, 9), range(9, 14)]
+FORTY = [range(first, first + 4) for first in range(0, 40, 4)]
+WIDE = ["train.global_batch_size=40"]  # A sample for every microbatch of twenty pipelines.
 
 
-def layout(per_node):
+def layout(per_node, pipelines=PIPELINES):
     """Pipelines of ranks; node r // per_node has rank r."""
     tables = []
-    for nodes in PIPELINES:
+    for nodes in pipelines:
         ranks = [rank for node in nodes for rank in range(node * per_node, (node + 1) * per_node)]
         count = len(ranks)
         place = [f"node={rank // per_node},device={rank % per_node}" for rank in ranks]
@@ -45,7 +48,7 @@ def layout(per_node):
             stages = [f'{{{place[0]},vision="all",audio="all"}}']
             stages += [f"{{{place[i + 1]},llm=[{cuts[i]},{cuts[i + 1]}]}}" for i in range(count - 1)]
         tables.append(f"{{stages=[{','.join(stages)}]}}")
-    return [f"parallel.pipelines=[{','.join(tables)}]", "cluster.local_nodes=14", f"cluster.devices_per_node={per_node}"]
+    return [f"parallel.pipelines=[{','.join(tables)}]", f"cluster.local_nodes={pipelines[-1].stop}", f"cluster.devices_per_node={per_node}"]
 
 
 class DeepBench(Bench):
@@ -75,15 +78,17 @@ def copies_of_layers(plan):
     return {layer: len(own) for layer, own in nodes.items()}
 
 
-def goes_on_without(bench, lost, tolerance, per_node=1):
-    job = bench.start(f"without-{'-'.join(map(str, lost))}-of-{per_node}", *layout(per_node), f"cluster.fault_tolerance={tolerance}", steps=STEPS)
-    job.wait_for(2, within=240)
+def goes_on_without(bench, lost, tolerance, per_node=1, pipelines=PIPELINES, batch=()):
+    nodes = pipelines[-1].stop
+    job = bench.start(f"{nodes}-without-{'-'.join(map(str, lost))}-of-{per_node}", *layout(per_node, pipelines),
+                      f"cluster.fault_tolerance={tolerance}", *batch, steps=STEPS)
+    job.wait_for(2, within=400)
     for node in lost:
         job.signal(node, signal.SIGKILL)
     job.finish(within=400)
-    bench.check(job, steps=STEPS)
+    bench.check(job, model=batch, steps=STEPS)
     plan = json.loads((job.run / "plan.json").read_text(encoding="utf-8"))
-    left = set(range(14)) - set(lost)
+    left = set(range(nodes)) - set(lost)
     expect(nodes_with_work(plan) == left, f"nodes with work: {sorted(nodes_with_work(plan))}, there are {sorted(left)}")
     copies = copies_of_layers(plan)
     expect(sum(module == "llm" for module, _ in copies) == LAYERS, f"layers: {sorted(copies)}")
@@ -128,8 +133,13 @@ def the_shortest_loses_one_of_two_devices_each(bench):
     goes_on_without(bench, [1], 1, per_node=2)
 
 
+def nine_of_forty(bench):
+    """Two in the same pipeline, the whole of another, one of three more."""
+    goes_on_without(bench, [1, 2, 8, 9, 10, 11, 17, 30, 39], 2, pipelines=FORTY, batch=WIDE)
+
+
 CASES = [one_of_a_pipeline_of_three, two_of_a_pipeline_of_four, one_of_the_shortest, more_than_half_of_two_pipelines, all_but_three,
-         one_of_fourteen_with_two_devices, the_shortest_loses_one_of_two_devices_each]
+         one_of_fourteen_with_two_devices, the_shortest_loses_one_of_two_devices_each, nine_of_forty]
 
 
 def main(binary, *wanted):
