@@ -14,7 +14,7 @@
 
 #include "actors/link/system.hpp"
 #include "actors/observing/hub_actor.hpp"
-#include "actors/supervisor/head_colleagues.hpp"
+#include "actors/supervisor/head_actors.hpp"
 #include "actors/supervisor/supervisor_actor.hpp"
 #include "app/control_file.hpp"
 #include "app/local_nodes.hpp"
@@ -247,7 +247,7 @@ int train_as_head(Opened opened, Doors doors, std::unique_ptr<EndOnSignal> guard
     SystemConfig config;
     caf::actor_system system(config);
     // The door is opened to nodes below; until then nobody waits.
-    const SupervisorActor actor = spawn_supervisor(system, &resources, head_colleagues(resources));
+    const SupervisorActor actor = spawn_supervisor(system, &resources, head_actors(resources));
     const observe::Logger log = resources.logger;
     std::vector<std::string> modules;
     for (const auto& module : job.modules) modules.push_back(module.name);

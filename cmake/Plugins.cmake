@@ -10,7 +10,7 @@ set(TROUPE_PLUGIN_HEADERS
   app/watch.hpp
   balancer/microbatches/policies.hpp
   balancer/loads/workload.hpp
-  engine/execution/holder_state.hpp
+  engine/execution/parameter_shard.hpp
   engine/execution/sample_store.hpp
   engine/execution/stage_filter.hpp
   engine/execution/stage_kinds.hpp

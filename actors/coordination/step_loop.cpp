@@ -45,7 +45,7 @@ void StepLoop::add(std::shared_ptr<const engine::PlannedBatch> batch, std::size_
   for (const auto& dropped : batch->dropped) bad_ids_.emplace(dropped.why.id, batch->batch);
   RunningStep step{
       batch,
-      engine::StepLedger(batch->batch + 1, batch->iteration.epoch_number, device_count),
+      engine::PreparedVotes(batch->batch + 1, batch->iteration.epoch_number, device_count),
       device_count,
       {},
       {},
@@ -59,17 +59,17 @@ void StepLoop::add(std::shared_ptr<const engine::PlannedBatch> batch, std::size_
 
 bool StepLoop::prepared(const engine::Prepared& report) {
   RunningStep* step = find(report.step);
-  if (!step || !step->ledger.add(report)) return false;
+  if (!step || !step->votes.add(report)) return false;
   step->waiting_for.erase(report.device);
-  return step->ledger.complete();
+  return step->votes.complete();
 }
 
 std::optional<engine::StepVerdict> StepLoop::decide(std::int64_t number, double max_grad_norm) {
   RunningStep& step = *find(number);
-  assert(step.is_empty() || step.ledger.complete());
+  assert(step.is_empty() || step.votes.complete());
   const engine::StepPolicy policy{length_->learning_rate(number, step.tokens_before),
                                   max_grad_norm};
-  step.outcome = step.ledger.outcome(step.batch->iteration.trained_tokens, policy);
+  step.outcome = step.votes.outcome(step.batch->iteration.trained_tokens, policy);
   note(step);
   if (step.is_empty()) return std::nullopt;
   step.waiting_for = first_devices(step.device_count);
@@ -81,10 +81,10 @@ std::optional<engine::StepVerdict> StepLoop::decide(std::int64_t number, double 
 void StepLoop::note(RunningStep& step) {
   const engine::PlannedBatch& batch = *step.batch;
   auto skipped = *skipped_;
-  step.counted = skipped.add(step.ledger.step(), *step.outcome, batch.iteration.trained_tokens,
+  step.counted = skipped.add(step.votes.step(), *step.outcome, batch.iteration.trained_tokens,
                              batch.span.size());
   engine::StepNote& note = step.note;
-  note.step = step.ledger.step();
+  note.step = step.votes.step();
   note.step_tokens = tokens_of(batch);
   note.tokens = step.tokens_before + note.step_tokens;
   note.skipped = skipped.counts();
@@ -135,7 +135,7 @@ void StepLoop::rewind() {
 
 RunningStep* StepLoop::find(std::int64_t number) {
   for (RunningStep& step : steps_)
-    if (step.ledger.step() == number) return &step;
+    if (step.votes.step() == number) return &step;
   return nullptr;
 }
 

@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "engine/iteration/batch_planner.hpp"
+#include "engine/iteration/prepared_votes.hpp"
 #include "engine/iteration/skipped_steps.hpp"
-#include "engine/iteration/step_ledger.hpp"
 #include "engine/iteration/step_note.hpp"
 #include "engine/setup/job_setup.hpp"
 #include "runtime/vocabulary/job_progress.hpp"
@@ -27,7 +27,7 @@ namespace troupe::actors {
 /// A step that was planned and is not finished.
 struct RunningStep {
   std::shared_ptr<const engine::PlannedBatch> batch;
-  engine::StepLedger ledger;
+  engine::PreparedVotes votes;
   std::size_t device_count = 0;  ///< Of its layout.
   std::optional<engine::StepOutcome> outcome;
   std::vector<engine::DeviceReport> reports;

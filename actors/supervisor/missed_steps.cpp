@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "engine/iteration/step_ledger.hpp"
+#include "engine/iteration/prepared_votes.hpp"
 
 namespace troupe::actors {
 
@@ -45,7 +45,7 @@ StepRecord record_of(const Gathered& gathered, const engine::StepVerdict& verdic
 /// `skipped`: steps that left the parameters alone, up to this one.
 StepRecord record_of_none(const Gathered& gathered, std::int64_t step, std::int64_t skipped,
                           double learning_rate) {
-  const auto outcome = engine::StepLedger(step, gathered.epoch_number, 0)
+  const auto outcome = engine::PreparedVotes(step, gathered.epoch_number, 0)
                            .outcome(/*trained_tokens=*/0, {learning_rate, 0});
   StepRecord record = record_of(gathered, outcome.decision);
   record.metrics.loss = outcome.loss;

@@ -24,7 +24,7 @@ namespace {
 
 using Self = SupervisorSelf;
 
-void start(Self self, HeadResources* resources, const SpawnColleagues& spawn) {
+void start(Self self, HeadResources* resources, const SpawnActors& spawn) {
   auto& state = self->state;
   state.resources = resources;
   state.spawn = spawn;
@@ -40,7 +40,7 @@ void start(Self self, HeadResources* resources, const SpawnColleagues& spawn) {
 }
 
 SupervisorActor::behavior_type supervisor(Self self, HeadResources* resources,
-                                          const SpawnColleagues& spawn) {
+                                          const SpawnActors& spawn) {
   tell_of_exceptions(self, "the supervisor", [self](const Error& error) {
     fail(self, error);
     finish_if_all_gone(self, true);  // It hears no answer any more.
@@ -95,7 +95,7 @@ SupervisorActor::behavior_type supervisor(Self self, HeadResources* resources,
 }  // namespace
 
 SupervisorActor spawn_supervisor(caf::actor_system& system, HeadResources* resources,
-                                 SpawnColleagues spawn) {
+                                 SpawnActors spawn) {
   return system.spawn(supervisor, resources, std::move(spawn));
 }
 

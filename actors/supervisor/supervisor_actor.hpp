@@ -44,19 +44,19 @@ struct HeadResources {
 
 /// The actors beside a supervisor, and what spawns them. Given from outside, so that a test can put
 /// others in their place. `total_steps`: 0 where only the tokens decide.
-struct Colleagues {
+struct ActorHandles {
   SchedulerActor scheduler;
   RecorderActor recorder;
   KeeperActor keeper;
 };
-using SpawnColleagues =
-    std::function<Colleagues(caf::actor_system&, const SupervisorActor&, std::int64_t total_steps)>;
+using SpawnActors = std::function<ActorHandles(caf::actor_system&, const SupervisorActor&,
+                                               std::int64_t total_steps)>;
 
 struct SupervisorState;
 using SupervisorSelf = SupervisorActor::stateful_pointer<SupervisorState>;
 
 /// Starts a supervisor; `resources` outlive it.
 SupervisorActor spawn_supervisor(caf::actor_system& system, HeadResources* resources,
-                                 SpawnColleagues spawn);
+                                 SpawnActors spawn);
 
 }  // namespace troupe::actors

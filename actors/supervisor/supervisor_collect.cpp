@@ -51,7 +51,7 @@ void offered(Self self, const Offers& offers) {
   if (++state.offering_devices != state.devices.size()) return;
   const EpochNumber epoch = state.job.members.generation();
   const auto all = std::make_shared<const std::vector<Offers>>(state.offers);
-  self->request(state.colleagues.recorder, kCollectTimeout, collect_atom::value,
+  self->request(state.actors.recorder, kCollectTimeout, collect_atom::value,
                 state.collections.front(), state.job.members.generation(), all)
       .then(
           [self, epoch](finish_atom) {

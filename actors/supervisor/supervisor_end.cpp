@@ -64,12 +64,11 @@ void finish_if_all_gone(Self self, bool at_once) {
     if (const Member& node = state.job.members[NodeId{i}];
         node.phase != NodePhase::gone || node.is_silent)
       state.how.left.push_back(NodeId{i});
-  if (state.colleagues.scheduler)
-    self->send_exit(state.colleagues.scheduler, caf::exit_reason::user_shutdown);
-  if (state.colleagues.keeper)
-    self->send_exit(state.colleagues.keeper, caf::exit_reason::user_shutdown);
-  if (state.colleagues.recorder)
-    self->send_exit(state.colleagues.recorder, caf::exit_reason::user_shutdown);
+  if (state.actors.scheduler)
+    self->send_exit(state.actors.scheduler, caf::exit_reason::user_shutdown);
+  if (state.actors.keeper) self->send_exit(state.actors.keeper, caf::exit_reason::user_shutdown);
+  if (state.actors.recorder)
+    self->send_exit(state.actors.recorder, caf::exit_reason::user_shutdown);
   if (auto on_end = std::exchange(state.resources->on_end, nullptr)) on_end(state.how);
   self->quit();
 }
@@ -95,8 +94,8 @@ void end(Self self, JobEnd how) {
     self->state.recorded = true;
     finish_if_all_gone(self);
   };
-  if (!state.colleagues.recorder) return recorded();
-  self->request(state.colleagues.recorder, caf::infinite, finish_atom::value)
+  if (!state.actors.recorder) return recorded();
+  self->request(state.actors.recorder, caf::infinite, finish_atom::value)
       .then([recorded](finish_atom) { recorded(); }, [recorded](const caf::error&) { recorded(); });
 }
 
@@ -152,7 +151,7 @@ void node_lost(Self self, NodeId id) {
   const std::string after =
       state.job.loop.is_idle()
           ? ""
-          : "; step " + std::to_string(state.job.loop.under_way().front().ledger.step()) +
+          : "; step " + std::to_string(state.job.loop.under_way().front().votes.step()) +
                 " was not finished";
   const std::string fix = node.is_silent
                               ? "look whether its machine is stopped, crowded or cut off, "

@@ -101,7 +101,7 @@ void give_word(Self self, const Gathered& gathered) {
 void write_missed_steps(Self self, const Gathered& gathered) {
   auto& state = self->state;
   for (StepRecord& record : missed_steps(gathered, state.resources->resume.recorded_step))
-    self->send(state.colleagues.recorder, std::make_shared<const StepRecord>(std::move(record)));
+    self->send(state.actors.recorder, std::make_shared<const StepRecord>(std::move(record)));
 }
 
 /// Places of nodes that the layout had and nobody takes: they were lost with the head.

@@ -154,7 +154,7 @@ bool change_is_due(const SupervisorState& state) {
 void take_up(Self self, const ParallelPlan& plan, LayoutChange change) {
   auto& state = self->state;
   tell_of_change(self);
-  self->send(state.colleagues.scheduler, layout_atom::value);
+  self->send(state.actors.scheduler, layout_atom::value);
   bring_up(self, plan, std::move(change));
 }
 
@@ -188,7 +188,7 @@ bool node_applied(Self self, NodeId id, EpochNumber epoch_number) {
   if (what == CameUp::regrouped) regrouped(self);
   if (what == CameUp::changed) {
     state.resources->logger.info(change_text(state, now(self)));
-    self->send(state.colleagues.recorder,
+    self->send(state.actors.recorder,
                std::make_shared<const observe::RunEvent>(change_event(state, now(self))));
   }
   return what != CameUp::nothing;

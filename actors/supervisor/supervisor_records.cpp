@@ -145,7 +145,7 @@ std::string stall_text(const SupervisorState& state, Time now) {
   for (const DeviceId device : step.waiting_for)
     devices += (devices.empty() ? "" : ", ") + ("device " + std::to_string(device.value)) +
                " (node " + std::to_string(plan.devices[device.index()].node.value) + ")";
-  return "step " + std::to_string(step.ledger.step()) + " has not ended" + since +
+  return "step " + std::to_string(step.votes.step()) + " has not ended" + since +
          "; it waits for " + (step.outcome ? "the end of " : "the gradients of ") + devices +
          ". All nodes answer: a slow device, or nodes that do not reach each other";
 }
@@ -240,7 +240,7 @@ StepRecord make_record(const SupervisorState& state, const RunningStep& step, Ti
   observe::StepMetrics& metrics = record.metrics;
   const auto& batch = *step.batch;
   const engine::StepOutcome& outcome = *step.outcome;
-  metrics.step = step.ledger.step();
+  metrics.step = step.votes.step();
   metrics.loss = outcome.loss;
   metrics.auxiliary_losses = outcome.auxiliary;
   metrics.lr = outcome.decision.learning_rate;

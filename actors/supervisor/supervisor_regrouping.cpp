@@ -175,7 +175,7 @@ void take_templates(Self self, const TemplateSetPtr& templates) {
 void tell_of_change(Self self) {
   auto& state = self->state;
   if (!state.replay) return;
-  self->send(state.colleagues.recorder,
+  self->send(state.actors.recorder,
              std::make_shared<const observe::RunEvent>(*std::exchange(state.replay, std::nullopt)));
 }
 

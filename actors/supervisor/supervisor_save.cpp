@@ -51,7 +51,7 @@ void save_ended(Self self) {
 void save_failed(Self self, Error error) {
   auto& state = self->state;
   const Save& save = *state.saves.running;
-  self->send(state.colleagues.keeper, stop_atom::value, save.partial.string());
+  self->send(state.actors.keeper, stop_atom::value, save.partial.string());
   state.saves.failed[save.number] = save;
   if (state.saves.failed.size() > kFailedKept) state.saves.failed.erase(state.saves.failed.begin());
   state.resources->logger.warning(
@@ -95,7 +95,7 @@ void complete_if_written(Self self) {
       running->shares.size() < running->writers.size())
     return;
   running->is_written = true;
-  self->send(state.colleagues.keeper,
+  self->send(state.actors.keeper,
              std::make_shared<const WrittenCheckpoint>(WrittenCheckpoint{
                  running->number, running->partial,
                  state::checkpoint_folder(folder_of(state), running->progress.step),
@@ -124,7 +124,7 @@ void begin_save(Self self) {
     send_to_node(self, NodeId{i}, std::move(order));
   }
   // It has heard of the step's end before, and of no later one.
-  self->send(state.colleagues.scheduler, save_atom::value, save.number);
+  self->send(state.actors.scheduler, save_atom::value, save.number);
   // The recorder has heard of it too, and of nothing that it takes longer for.
   const auto recorded = [self, number = save.number] {
     auto& running = self->state.saves.running;
@@ -133,7 +133,7 @@ void begin_save(Self self) {
     complete_if_written(self);
   };
   saves.running = std::move(save);
-  self->request(state.colleagues.recorder, kRecordTime, save_atom::value)
+  self->request(state.actors.recorder, kRecordTime, save_atom::value)
       .then([recorded](save_atom) { recorded(); }, [recorded](const caf::error&) { recorded(); });
 }
 
@@ -181,7 +181,7 @@ void note_saved(Self self, const Save& save, const KeptCheckpoint& kept) {
       " in " + std::to_string(std::lround(saves.written_ms)) + " ms, " +
       state::checkpoint_folder(folder_of(state), step).string());
   for (const Error& error : kept.left_behind) state.resources->logger.warning(to_string(error));
-  self->send(state.colleagues.recorder, std::make_shared<const observe::RunEvent>(event));
+  self->send(state.actors.recorder, std::make_shared<const observe::RunEvent>(event));
   check_stop_time(self, saves.written_ms);
 }
 
@@ -248,7 +248,7 @@ void share_saved(Self self, const SaveReport& report) {
   auto& running = state.saves.running;
   if (const auto failed = state.saves.failed.find(report.number);
       failed != state.saves.failed.end())
-    self->send(state.colleagues.keeper, stop_atom::value, failed->second.partial.string());
+    self->send(state.actors.keeper, stop_atom::value, failed->second.partial.string());
   if (!running || running->number != report.number || running->is_written) return;
   if (!report.is_saved) {
     Error error = report.error;
@@ -322,7 +322,7 @@ void begin_stop(Self self, const std::string& why, std::int32_t exit_code) {
   const auto stop_time = seconds(state.resources->setup.job.cluster.stop_timeout_s);
   const std::string where =
       state.job.phase() == Phase::training && !state.job.loop.is_idle()
-          ? " during " + step_text(state.job.loop.under_way().front().ledger.step())
+          ? " during " + step_text(state.job.loop.under_way().front().votes.step())
           : "";
   state.job.stop();
   state.stopping =

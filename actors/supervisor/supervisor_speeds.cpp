@@ -44,7 +44,7 @@ void tell(SupervisorSelf self, const SpeedChange& change, const std::string& why
   event.nodes = {change.node};
   event.why = why;
   event.tolerance_left = state.job.members.losses_borne();
-  self->send(state.colleagues.recorder, std::make_shared<const observe::RunEvent>(event));
+  self->send(state.actors.recorder, std::make_shared<const observe::RunEvent>(event));
 }
 
 }  // namespace

@@ -22,8 +22,8 @@ void begin(SupervisorSelf self) {
                                                                       job.recovery.wait_for_nodes_s)
                                                            : job.cluster.join_timeout_s);
   state.last_finish = now(self);
-  state.colleagues = state.spawn(self->system(), caf::actor_cast<SupervisorActor>(self),
-                                 state.job.loop.total_steps());
+  state.actors = state.spawn(self->system(), caf::actor_cast<SupervisorActor>(self),
+                             state.job.loop.total_steps());
 }
 
 }  // namespace troupe::actors

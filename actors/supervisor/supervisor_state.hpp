@@ -71,7 +71,7 @@ struct Stopping {
 
 struct SupervisorState {
   HeadResources* resources = nullptr;
-  SpawnColleagues spawn;
+  SpawnActors spawn;
   std::optional<Gathering> gathering;
   Coordinator job;                         ///< What it does next.
   std::vector<NodeLink> links;             ///< By place.
@@ -94,7 +94,7 @@ struct SupervisorState {
   double quiet_ms = scheduler::expected_quiet_ms(0, 0);  ///< Until the next of them, expected.
   double step_ms_before = 0;  ///< Of the last finished step; 0: there is none.
   double last_loss = 0;       ///< The same.
-  Colleagues colleagues;
+  ActorHandles actors;
   Time last_finish;
   std::deque<Collection> collections;
   std::vector<Offers> offers;

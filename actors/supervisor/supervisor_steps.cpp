@@ -38,8 +38,8 @@ void finish_step(Self self) {
   const RunningStep step = state.job.loop.finish();
   const auto record = std::make_shared<const StepRecord>(make_record(state, step, now(self)));
   state.saves.written_ms = 0;
-  self->send(state.colleagues.recorder, record);
-  self->send(state.colleagues.scheduler, step.batch, record);
+  self->send(state.actors.recorder, record);
+  self->send(state.actors.scheduler, step.batch, record);
   watch_speeds(self, *record);
   state.stalls.ended(now(self) - state.last_finish);
   state.last_finish = now(self);
@@ -60,7 +60,7 @@ void go_on(Self self, Move move) {
     case Move::regroup: return regroup(self);
     case Move::collect: drop_asked_layout(self); return begin_collecting(self);
     case Move::close_empty:
-      decide(self, state.job.loop.under_way().front().ledger.step());
+      decide(self, state.job.loop.under_way().front().votes.step());
       return finish_step(self);
     case Move::finish: return finish_ended_steps(self);
     case Move::look_on: return ask_for_plan(self);
@@ -86,7 +86,7 @@ void ask_for_plan(Self self) {
         break;
       case Move::plan:
         state.job.loop.ask();
-        self->send(state.colleagues.scheduler, next_atom::value);
+        self->send(state.actors.scheduler, next_atom::value);
         return;
       default: return;
     }
@@ -98,13 +98,13 @@ void start_training(Self self) {
   state.job.train();
   std::vector<caf::strong_actor_ptr> handles;
   for (const NodeLink& link : state.links) handles.push_back(link.handle);
-  self->send(state.colleagues.recorder, begin_atom::value, state.configuration);
-  self->send(state.colleagues.scheduler, begin_atom::value, state.configuration, handles,
+  self->send(state.actors.recorder, begin_atom::value, state.configuration);
+  self->send(state.actors.scheduler, begin_atom::value, state.configuration, handles,
              state.job.loop.progress().step);
   state.last_finish = now(self);
   if (!state.began) state.began = state.last_finish;
   if (!state.is_announced && !state.resources->resume.folder.empty())
-    self->send(state.colleagues.recorder,
+    self->send(state.actors.recorder,
                std::make_shared<const observe::RunEvent>(resumed_event(state)));
   state.is_announced = true;
   if (state.saves.wanted || state.job.is_stopping()) save_if_due(self);
@@ -116,7 +116,7 @@ void planned(Self self, const PlannedBatchPtr& batch) {
   const bool idle = state.job.loop.is_idle();
   if (!state.job.planned(batch, idle ? milliseconds_between(state.last_finish, now(self)) : 0))
     return;
-  self->send(state.colleagues.recorder, batch);
+  self->send(state.actors.recorder, batch);
   const auto& resources = *state.resources;
   auto checked = engine::check_bad_samples(resources.setup.job, state.job.loop.bad_samples(),
                                            resources.data.records);

@@ -161,7 +161,7 @@ class Executor : private Viewer {
   bool may_update();
   void optimizer_step(StageId stage, const Decision& decision, std::vector<HolderHash>& hashes);
   void standby_step(const Decision& decision, std::vector<HolderHash>& hashes);
-  void update(GroupId group, std::size_t holder, HolderState& state, const Decision& decision,
+  void update(GroupId group, std::size_t holder, ParameterShard& state, const Decision& decision,
               std::vector<HolderHash>& hashes);
   bool is_first_here(const std::vector<ParameterUse>& uses, std::size_t index) const;
   void finish();
@@ -171,7 +171,7 @@ class Executor : private Viewer {
   std::vector<Arrival> arrivals_of(const Action& action) const;
   bool is_here(StageId stage) const { return stages_.contains(stage); }
   StageProgram& stage(StageId id) { return *stages_.at(id); }
-  HolderState& holder(GroupId group, std::size_t index);
+  ParameterShard& holder(GroupId group, std::size_t index);
   at::ScalarType row_dtype() const { return options_.row_dtype; }
   at::ScalarType gradient_dtype() const;
   transport::Peer peer(StageId stage) const { return plan_.node_of(stage).value; }

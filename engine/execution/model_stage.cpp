@@ -45,7 +45,7 @@ Result<std::unique_ptr<ModelStage>> ModelStage::create(const ParallelPlan& plan,
       if (holder.stage != id) continue;
       auto parameters = parameters_of(plan, GroupId{g}, *built.at(holder.layer));
       auto optimizers = store.optimizers(parameters);
-      auto state = std::make_unique<HolderState>(std::move(parameters), std::move(optimizers));
+      auto state = std::make_unique<ParameterShard>(std::move(parameters), std::move(optimizers));
       if (state->elements() != group.elements)
         return Error{Errc::internal,
                      "group '" + group.name + "' has " + std::to_string(state->elements()) +
@@ -59,7 +59,9 @@ Result<std::unique_ptr<ModelStage>> ModelStage::create(const ParallelPlan& plan,
   return stage;
 }
 
-HolderState& ModelStage::state(GroupId group, LayerId layer) { return *states_.at({group, layer}); }
+ParameterShard& ModelStage::state(GroupId group, LayerId layer) {
+  return *states_.at({group, layer});
+}
 
 std::vector<models::Parameter*> ModelStage::parameters() {
   std::vector<models::Parameter*> parameters;

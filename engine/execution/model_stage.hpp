@@ -44,7 +44,7 @@ class ModelStage final : public StageProgram {
   Result<at::Tensor> rows_for(MessageId message) override;
   void accept_gradient(MessageId message, at::Tensor gradient) override;
   Result<at::Tensor> gradient_for(MessageId message) override;
-  HolderState& state(GroupId group, LayerId layer) override;
+  ParameterShard& state(GroupId group, LayerId layer) override;
   std::vector<models::Parameter*> parameters() override;
   std::vector<PartLoss> losses() const override;
   std::vector<PartAuxiliary> auxiliary() const override;
@@ -99,7 +99,7 @@ class ModelStage final : public StageProgram {
   StageId id_;
   models::LayerOptions options_;
   std::vector<Run> runs_;
-  std::map<std::pair<GroupId, LayerId>, std::unique_ptr<HolderState>> states_;
+  std::map<std::pair<GroupId, LayerId>, std::unique_ptr<ParameterShard>> states_;
   const IterationPlan* iteration_ = nullptr;
   std::optional<SampleUnits> units_;  ///< Of the iteration.
   const SampleStore* samples_ = nullptr;

@@ -35,7 +35,9 @@ class StageFilter : public StageProgram {
   Result<at::Tensor> gradient_for(MessageId message) override {
     return inner_->gradient_for(message);
   }
-  HolderState& state(GroupId group, LayerId layer) override { return inner_->state(group, layer); }
+  ParameterShard& state(GroupId group, LayerId layer) override {
+    return inner_->state(group, layer);
+  }
   std::vector<models::Parameter*> parameters() override { return inner_->parameters(); }
   std::vector<PartLoss> losses() const override { return inner_->losses(); }
   std::vector<PartAuxiliary> auxiliary() const override { return inner_->auxiliary(); }

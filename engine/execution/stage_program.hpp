@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/execution/holder_state.hpp"
+#include "engine/execution/parameter_shard.hpp"
 #include "engine/execution/sample_store.hpp"
 #include "engine/iteration/reports.hpp"
 #include "runtime/observers/observer.hpp"
@@ -78,7 +78,7 @@ class StageProgram {
   virtual Result<at::Tensor> gradient_for(MessageId message) = 0;
 
   /// State of the parameters of a group that `layer` of this stage uses; REQUIRES: it does.
-  virtual HolderState& state(GroupId group, LayerId layer) = 0;
+  virtual ParameterShard& state(GroupId group, LayerId layer) = 0;
 
   /// All parameters of the stage, in layer order.
   virtual std::vector<models::Parameter*> parameters() = 0;

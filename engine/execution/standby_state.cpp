@@ -46,7 +46,7 @@ Result<StandbyState> StandbyState::create(const ParallelPlan& plan, DeviceId dev
     std::vector<models::Parameter*> handles;
     for (models::Parameter& parameter : parameters) handles.push_back(&parameter);
     auto optimizers = store.optimizers(handles);
-    auto state = std::make_unique<HolderState>(std::move(handles), std::move(optimizers));
+    auto state = std::make_unique<ParameterShard>(std::move(handles), std::move(optimizers));
     if (state->elements() != group.elements)
       return Error{Errc::internal,
                    "group '" + group.name + "' has " + std::to_string(state->elements()) +

@@ -10,7 +10,7 @@
 #include <memory>
 #include <vector>
 
-#include "engine/execution/holder_state.hpp"
+#include "engine/execution/parameter_shard.hpp"
 #include "engine/state/state_store.hpp"
 #include "models/layer.hpp"
 #include "runtime/vocabulary/parallel_plan.hpp"
@@ -28,13 +28,13 @@ class StandbyState {
                                      const StateStore& store);
 
   /// The groups, ascending.
-  const std::map<GroupId, std::unique_ptr<HolderState>>& groups() const { return groups_; }
-  HolderState& at(GroupId group) { return *groups_.at(group); }
+  const std::map<GroupId, std::unique_ptr<ParameterShard>>& groups() const { return groups_; }
+  ParameterShard& at(GroupId group) { return *groups_.at(group); }
 
  private:
   // Lifetime: the holders refer to the parameters.
   std::vector<std::unique_ptr<std::vector<models::Parameter>>> parameters_;
-  std::map<GroupId, std::unique_ptr<HolderState>> groups_;
+  std::map<GroupId, std::unique_ptr<ParameterShard>> groups_;
 };
 
 }  // namespace troupe::engine

@@ -169,20 +169,20 @@ Result<std::map<NodeId, BatchOrder>> BatchPlanner::orders(std::int64_t batch,
   std::map<NodeId, BatchOrder> orders;
   if (predicted.ok()) {
     draft.predicted = std::move(predicted).value();
-    dealing_.note(shares_of(plan_, draft.predicted.prediction));
+    speeds_.note(shares_of(plan_, draft.predicted.prediction));
     orders = orders_of(draft);
   } else {
     draft.refusal = std::move(predicted).error();
     orders = empty_orders(batch, planned.span.epoch);
   }
-  planned.dealt = dealing_.known();
+  planned.dealt = speeds_.known();
   planned.plan_ms = ms_since(begin);
   drafts_.insert_or_assign(batch, std::move(draft));
   return orders;
 }
 
 Result<PredictedIteration> BatchPlanner::deal_and_plan(DealtBatch good) const {
-  auto dealt = microbatching_.deal(std::move(good), dealing_);
+  auto dealt = microbatching_.deal(std::move(good), speeds_);
   if (!dealt.ok()) return std::move(dealt).error();
   return microbatching_.plan(dealt.value());
 }

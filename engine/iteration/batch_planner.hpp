@@ -14,8 +14,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/iteration/dealing.hpp"
 #include "engine/iteration/microbatching.hpp"
+#include "engine/iteration/pipeline_speeds.hpp"
 #include "engine/iteration/plan_guard.hpp"
 #include "runtime/data/batches/epochs.hpp"
 #include "runtime/data/samples/bad_sample.hpp"
@@ -109,7 +109,7 @@ struct PlannedBatch {
   double check_ms = 0;     ///< Of planning: proving the plan sound (plan_guard.hpp); 0: not done.
   double decode_ms = 0;    ///< Sum over nodes and threads; measuring is part of it.
   double model_flops = 0;  ///< What its samples need (scheduler/cost/model_flops.hpp).
-  std::vector<PipelineShare> dealt;  ///< As `Dealing::known` with this batch.
+  std::vector<PipelineShare> dealt;  ///< As `PipelineSpeeds::known` with this batch.
   std::int64_t amended = 0;  ///< Samples that decoding found different, dropped ones included.
 };
 
@@ -131,7 +131,7 @@ class BatchPlanner {
         options_(std::move(options)),
         microbatching_(plan, options_.microbatching, options_.costs),
         guard_(plan),
-        dealing_(plan.pipelines.size()) {}
+        speeds_(plan.pipelines.size()) {}
 
   /// Per node (ascending) what it measures of a batch: all nodes share its positions out.
   std::map<NodeId, BatchOrder> measures(std::int64_t batch) const;
@@ -158,8 +158,8 @@ class BatchPlanner {
   /// REQUIRES: `orders` of the batch; once for each batch.
   Result<PlannedBatch> plan(std::int64_t batch, std::span<const BatchReport> decoded);
 
-  /// As `Dealing::restore`; before the first batch.
-  void restore(const std::vector<DealNote>& deals) { dealing_.restore(deals); }
+  /// As `PipelineSpeeds::restore`; before the first batch.
+  void restore(const std::vector<DealNote>& deals) { speeds_.restore(deals); }
   /// As `Microbatching::learned` and `restore`; the latter before the first batch.
   LearnedCosts learned() const { return microbatching_.learned(); }
   void restore(const LearnedCosts& learned) { microbatching_.restore(learned); }
@@ -192,7 +192,7 @@ class BatchPlanner {
   BatchPlannerOptions options_;
   Microbatching microbatching_;
   PlanGuard guard_;
-  Dealing dealing_;
+  PipelineSpeeds speeds_;
   std::map<std::int64_t, Draft> drafts_;
 };
 

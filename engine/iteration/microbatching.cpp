@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
-#include "engine/iteration/dealing.hpp"
 #include "engine/iteration/item_ranges.hpp"
 #include "engine/iteration/memory_bounds.hpp"
 #include "engine/iteration/pipeline_costs.hpp"
+#include "engine/iteration/pipeline_speeds.hpp"
 #include "engine/iteration/simulated_trace.hpp"
 #include "scheduler/iteration/plan_iteration.hpp"
 #include "scheduler/iteration/redistribution.hpp"
@@ -41,7 +41,7 @@ Microbatching::Microbatching(const ParallelPlan& plan, MicrobatchingOptions opti
   if (options_.adaptive_correction && costs_) correction_.emplace(plan_);
 }
 
-Result<DealtBatch> Microbatching::deal(DealtBatch batch, const Dealing& dealing) const {
+Result<DealtBatch> Microbatching::deal(DealtBatch batch, const PipelineSpeeds& speeds) const {
   if (plan_.pipelines.size() == 1) {  // Whatever they weigh.
     auto all = deal_samples("count", std::vector<balancer::Workload>(batch.samples.size()), {1});
     return batch.pipelines = std::move(all).value(), batch;
@@ -51,7 +51,7 @@ Result<DealtBatch> Microbatching::deal(DealtBatch batch, const Dealing& dealing)
   const auto dealt = [&](Exchange exchange) {
     return deal_samples(
         options_.dealing, weights_for(exchange, weights.value()),
-        exchange == Exchange::per_phase ? dealing.llm_ms_per_work() : dealing.ms_per_work());
+        exchange == Exchange::per_phase ? speeds.llm_ms_per_work() : speeds.ms_per_work());
   };
   auto pipelines = dealt(tries(Exchange::off) ? Exchange::off : Exchange::per_phase);
   if (!pipelines.ok()) return std::move(pipelines).error();

@@ -20,8 +20,8 @@
 #include "balancer/microbatches/policies.hpp"
 #include "engine/iteration/amended_cut.hpp"
 #include "engine/iteration/batch_work.hpp"
-#include "engine/iteration/dealing.hpp"
 #include "engine/iteration/phase_exchange.hpp"
+#include "engine/iteration/pipeline_speeds.hpp"
 #include "engine/iteration/prediction.hpp"
 #include "engine/learning/cost_correction.hpp"
 #include "engine/learning/learned_state.hpp"
@@ -79,7 +79,7 @@ class Microbatching {
 
   /// Deals samples to pipelines (`deal_samples`), by the profile's work and the pipelines' speeds.
   /// Errors: as `scheduler::sample_workloads` and `deal_samples`.
-  Result<DealtBatch> deal(DealtBatch batch, const Dealing& dealing) const;
+  Result<DealtBatch> deal(DealtBatch batch, const PipelineSpeeds& speeds) const;
 
   /// Cuts, orders and predicts a batch. An encoder's microbatch has one part per llm microbatch
   /// that it feeds, where the schedule runs the backwards of parts apart and the encoder side

@@ -5,10 +5,10 @@
 
 #include "balancer/ranks/replica_assignment.hpp"
 #include "engine/iteration/cut_balance.hpp"
-#include "engine/iteration/dealing.hpp"
 #include "engine/iteration/memory_bounds.hpp"
 #include "engine/iteration/microbatching.hpp"
 #include "engine/iteration/pipeline_costs.hpp"
+#include "engine/iteration/pipeline_speeds.hpp"
 #include "runtime/policies/registry.hpp"
 #include "scheduler/layout/step_estimator.hpp"
 

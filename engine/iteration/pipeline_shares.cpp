@@ -25,8 +25,9 @@ std::vector<double> busiest_ms(const ParallelPlan& plan, const Prediction& predi
 
 }  // namespace
 
-std::vector<Dealing::Share> shares_of(const ParallelPlan& plan, const Prediction& prediction) {
-  std::vector<Dealing::Share> shares(plan.pipelines.size());
+std::vector<PipelineSpeeds::Share> shares_of(const ParallelPlan& plan,
+                                             const Prediction& prediction) {
+  std::vector<PipelineSpeeds::Share> shares(plan.pipelines.size());
   if (prediction.planned_stage_ms.empty()) return shares;
   const auto all_ms = busiest_ms(plan, prediction, false),
              llm_ms = busiest_ms(plan, prediction, true);

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "engine/iteration/step_ledger.hpp"
+#include "engine/iteration/prepared_votes.hpp"
 #include "runtime/vocabulary/job_progress.hpp"
 #include "runtime/vocabulary/result.hpp"
 

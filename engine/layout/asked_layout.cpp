@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "engine/iteration/dealing.hpp"
 #include "engine/iteration/microbatching.hpp"
+#include "engine/iteration/pipeline_speeds.hpp"
 #include "engine/iteration/plan_guard.hpp"
 #include "engine/layout/choose_layout.hpp"
 #include "engine/profiling/nominal_profile.hpp"
@@ -35,7 +35,8 @@ Status rehearse(const JobSetup& setup, const ParallelPlan& plan, std::vector<Sam
   options.policy =
       "in-order";  // How samples are cut is no matter of the layout, and searches take time.
   const Microbatching microbatching(plan, std::move(options), setup.costs);
-  auto dealt = microbatching.deal({1, 0, std::move(samples)}, Dealing(plan.pipelines.size()));
+  auto dealt =
+      microbatching.deal({1, 0, std::move(samples)}, PipelineSpeeds(plan.pipelines.size()));
   if (!dealt.ok()) return std::move(dealt).error();
   auto planned = microbatching.plan(dealt.value());
   if (!planned.ok()) return std::move(planned).error();

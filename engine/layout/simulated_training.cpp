@@ -17,15 +17,15 @@ SimulatedTraining::SimulatedTraining(const ParallelPlan& plan, MicrobatchingOpti
       costs_(std::move(costs)),
       splits_weight_gradient_(scheduler::splits_weight_gradient(options.schedule)),
       microbatching_(plan, std::move(options), costs_),
-      dealing_(plan.pipelines.size()) {}
+      speeds_(plan.pipelines.size()) {}
 
 Result<SimulatedBatch> SimulatedTraining::step(std::vector<SampleShape> samples,
                                                const scheduler::SimulationOptions& options) {
-  auto dealt = microbatching_.deal({++batch_, 0, std::move(samples)}, dealing_);
+  auto dealt = microbatching_.deal({++batch_, 0, std::move(samples)}, speeds_);
   if (!dealt.ok()) return std::move(dealt).error();
   auto planned = microbatching_.plan(dealt.value());
   if (!planned.ok()) return std::move(planned).error();
-  dealing_.note(shares_of(plan_, planned.value().prediction));
+  speeds_.note(shares_of(plan_, planned.value().prediction));
   SimulatedBatch batch{
       std::move(planned.value().iteration), {}, std::move(planned.value().prediction)};
   const SampleUnits units(batch.iteration.samples, batch.iteration.pieces);

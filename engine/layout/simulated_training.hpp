@@ -10,8 +10,8 @@
 #include <memory>
 #include <vector>
 
-#include "engine/iteration/dealing.hpp"
 #include "engine/iteration/microbatching.hpp"
+#include "engine/iteration/pipeline_speeds.hpp"
 #include "runtime/vocabulary/iteration_plan.hpp"
 #include "runtime/vocabulary/parallel_plan.hpp"
 #include "runtime/vocabulary/result.hpp"
@@ -49,7 +49,7 @@ class SimulatedTraining {
   std::shared_ptr<const PlanningCosts> costs_;
   bool splits_weight_gradient_;
   Microbatching microbatching_;
-  Dealing dealing_;
+  PipelineSpeeds speeds_;
   std::int64_t batch_ = 0;
 };
 

@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-#include "engine/execution/holder_state.hpp"
+#include "engine/execution/parameter_shard.hpp"
 #include "engine/profiling/median.hpp"
 #include "transport/registry.hpp"
 
@@ -116,7 +116,7 @@ double update_ms(const JobSetup& setup, int tensors, std::int64_t elements, Quie
     parameters.push_back({"p" + std::to_string(i), at::randn({elements}, options), false});
   std::vector<models::Parameter*> pointers;
   for (auto& parameter : parameters) pointers.push_back(&parameter);
-  HolderState state(pointers);
+  ParameterShard state(pointers);
   return quiet_ms(watch, [&] { state.update(setup.adamw, 1, 1e-3, 1); });
 }
 

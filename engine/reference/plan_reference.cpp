@@ -101,7 +101,7 @@ class Replay {
     return Done{};
   }
 
-  HolderState& state(GroupId group, const ParameterUse& holder) {
+  ParameterShard& state(GroupId group, const ParameterUse& holder) {
     return replicas_[plan_.pipeline_of(holder.stage).index()]->state(group, holder);
   }
 

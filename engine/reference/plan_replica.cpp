@@ -128,7 +128,8 @@ Status PlanReplica::finish(const IterationPlan& iteration, const Crossings& cros
 
 void PlanReplica::add_state(GroupId group, const ParameterUse& holder) {
   auto& model = model_of(plan_.at(holder.stage).replica);
-  auto held = std::make_unique<HolderState>(parameters_of(plan_, group, model.layer(holder.layer)));
+  auto held =
+      std::make_unique<ParameterShard>(parameters_of(plan_, group, model.layer(holder.layer)));
   states_[{group, holder}] = {holder.stage, std::move(held), {}, {}, {}};
 }
 

@@ -14,8 +14,8 @@
 #include <utility>
 #include <vector>
 
-#include "engine/execution/holder_state.hpp"
 #include "engine/execution/packing.hpp"
+#include "engine/execution/parameter_shard.hpp"
 #include "engine/execution/sample_store.hpp"
 #include "engine/execution/stage_program.hpp"
 #include "engine/iteration/reports.hpp"
@@ -36,7 +36,7 @@ class PlanReplica {
 
   WholeModel& model() { return models_.front(); }
   std::vector<WholeModel>& models() { return models_; }
-  HolderState& state(GroupId group, const ParameterUse& holder) {
+  ParameterShard& state(GroupId group, const ParameterUse& holder) {
     return *states_.at({group, holder}).held;
   }
 
@@ -83,7 +83,7 @@ class PlanReplica {
   /// One group at one holder of this pipeline.
   struct State {
     StageId stage;
-    std::unique_ptr<HolderState> held;  ///< Gradients of the part at hand.
+    std::unique_ptr<ParameterShard> held;  ///< Gradients of the part at hand.
     at::Tensor sum;
     std::deque<Turn> turns;              ///< Still to come, in the order of the stage.
     std::map<Turn, at::Tensor> waiting;  ///< Made before their turn.

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "engine/execution/holder_state.hpp"
+#include "engine/execution/parameter_shard.hpp"
 #include "engine/profiling/profile_check.hpp"
 #include "engine/reference/whole_model.hpp"
 #include "runtime/state/checkpoint_keeping.hpp"
@@ -26,7 +26,7 @@ void ReferenceState::add(const std::string& name, const at::Tensor& value,
   copies_[name].push_back({value.detach(), &optimizer});
 }
 
-void ReferenceState::add(HolderState& holder) {
+void ReferenceState::add(ParameterShard& holder) {
   for (std::size_t i = 0; i < holder.parameters().size(); ++i)
     add(holder.parameters()[i]->name, holder.parameters()[i]->value, holder.optimizers()[i]);
 }

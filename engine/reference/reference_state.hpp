@@ -17,7 +17,7 @@
 
 namespace troupe::engine {
 
-class HolderState;
+class ParameterShard;
 class WholeModel;
 
 /// Handles to every copy of every parameter that a run keeps; all copies of one are equal.
@@ -26,7 +26,7 @@ class ReferenceState {
   /// A trained parameter and its optimizer, which outlives this.
   void add(const std::string& name, const at::Tensor& value, state::AdamWState& optimizer);
   /// All parameters of a group at one holder.
-  void add(HolderState& holder);
+  void add(ParameterShard& holder);
   /// Those of a model that were not added: they are frozen.
   void add_frozen(WholeModel& model);
 

@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-#include "engine/iteration/step_ledger.hpp"
+#include "engine/iteration/prepared_votes.hpp"
 #include "engine/reference/reference.hpp"
 #include "engine/reference/reference_state.hpp"
 #include "engine/run/run_folder.hpp"

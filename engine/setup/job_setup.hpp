@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "engine/iteration/batch_planner.hpp"
-#include "engine/iteration/step_ledger.hpp"
+#include "engine/iteration/prepared_votes.hpp"
 #include "models/factory.hpp"
 #include "runtime/data/samples/dataset.hpp"
 #include "runtime/data/samples/decode_sample.hpp"

@@ -91,9 +91,9 @@ class DecoderBlock : public ParameterLayer {
   AttentionRule rule_;
 };
 
-class Head : public ParameterLayer {
+class OutputHead : public ParameterLayer {
  public:
-  Head(const LlmConfig& config, std::vector<Parameter> parameters)
+  OutputHead(const LlmConfig& config, std::vector<Parameter> parameters)
       : ParameterLayer(std::move(parameters)), eps_(config.rms_norm_eps) {}
 
   // Norm and logits are computed for the rows that predict something, which saves most of the work
@@ -124,12 +124,12 @@ std::unique_ptr<Layer> make_llama(const ModuleConfig& module, int index,
   const auto& config = module.config.as<LlmConfig>();
   if (index == 0) return std::make_unique<TokenEmbedding>(std::move(parameters));
   if (index > config.num_hidden_layers)
-    return std::make_unique<Head>(config, std::move(parameters));
+    return std::make_unique<OutputHead>(config, std::move(parameters));
   return std::make_unique<DecoderBlock>(config, module.attention, std::move(parameters));
 }
 
 at::Tensor head_logits(Layer& head, const at::Tensor& rows) {
-  return dynamic_cast<Head&>(head).logits(rows);
+  return dynamic_cast<OutputHead&>(head).logits(rows);
 }
 
 }  // namespace troupe::models

@@ -36,9 +36,7 @@ void CoordinatedJob::follow(Move move) {
   switch (move) {
     case Move::regroup: return regroup(found_);
     case Move::collect: return job.collect();
-    case Move::close_empty:
-      decide(job.loop.under_way().front().ledger.step());
-      return finish_step();
+    case Move::close_empty: decide(job.loop.under_way().front().votes.step()); return finish_step();
     case Move::finish:
       while (job.has_ended_step()) finish_step();
       return;
@@ -163,7 +161,7 @@ void CoordinatedJob::lose(NodeId node) {
 
 void CoordinatedJob::decide(std::int64_t step) {
   const RunningStep& running = job.loop.under_way().front();
-  REQUIRE(running.ledger.step() == step);
+  REQUIRE(running.votes.step() == step);
   const bool is_empty = running.is_empty();
   const auto verdict = job.decide(step, 0);
   REQUIRE(verdict.has_value() != is_empty);
@@ -182,7 +180,7 @@ void CoordinatedJob::finish_step() {
   const RunningStep step = job.loop.finish();
   ++recorded_;
   ++lived_.steps;
-  REQUIRE(step.ledger.step() == recorded_);  // None twice, none left out.
+  REQUIRE(step.votes.step() == recorded_);  // None twice, none left out.
   REQUIRE(job.loop.progress().step == recorded_);
   save_if_wanted();
   follow(job.finished());

@@ -14,7 +14,7 @@
 #include "actors/supervisor/supervisor_actor.hpp"
 #include "engine/layout/choose_layout.hpp"
 #include "tests/actors/fake_actors.hpp"
-#include "tests/actors/fake_colleagues.hpp"
+#include "tests/actors/fake_head_actors.hpp"
 #include "tests/actors/test_system.hpp"
 #include "tests/engine/measured_events.hpp"
 #include "tests/engine/tiny_job.hpp"
@@ -68,10 +68,10 @@ class Head {
     if (arrange) arrange(*this);
     actor = spawn_supervisor(
         system.get(), &resources,
-        [this](caf::actor_system& at, const SupervisorActor&, std::int64_t) -> Colleagues {
-          colleagues = {at.spawn(fake_scheduler, &scheduler), at.spawn(fake_recorder, &recorder),
-                        at.spawn(fake_keeper, &keeper)};
-          return colleagues;
+        [this](caf::actor_system& at, const SupervisorActor&, std::int64_t) -> ActorHandles {
+          actors = {at.spawn(fake_scheduler, &scheduler), at.spawn(fake_recorder, &recorder),
+                    at.spawn(fake_keeper, &keeper)};
+          return actors;
         });
     system.run();
   }
@@ -81,9 +81,9 @@ class Head {
     recorder.synced.reset();
     recorder.collected.reset();
     for (const auto& node : askers_) caf::anon_send_exit(node, caf::exit_reason::kill);
-    caf::anon_send_exit(colleagues.scheduler, caf::exit_reason::kill);
-    caf::anon_send_exit(colleagues.recorder, caf::exit_reason::kill);
-    caf::anon_send_exit(colleagues.keeper, caf::exit_reason::kill);
+    caf::anon_send_exit(actors.scheduler, caf::exit_reason::kill);
+    caf::anon_send_exit(actors.recorder, caf::exit_reason::kill);
+    caf::anon_send_exit(actors.keeper, caf::exit_reason::kill);
     caf::anon_send_exit(actor, caf::exit_reason::kill);
     system.run();
   }
@@ -199,7 +199,7 @@ class Head {
   RecorderSeen recorder;
   KeeperSeen keeper;
   std::vector<NodeActor> nodes = std::vector<NodeActor>(4);  ///< Who got each place.
-  Colleagues colleagues;
+  ActorHandles actors;
   SupervisorActor actor;
   std::optional<JobEnd> ended;
   TokenCount trained_tokens = 0;

@@ -61,7 +61,7 @@ TEST_CASE("a node lost while the model is written does no harm", "[actors]") {
   CHECK_FALSE(head.ended);
 
   SECTION("all had come: the job is done") {
-    caf::anon_send(head.colleagues.recorder, begin_atom::value, Configuration{});
+    caf::anon_send(head.actors.recorder, begin_atom::value, Configuration{});
     head.leave({0, 1, 2});
     REQUIRE(head.ended);
     CHECK(head.ended->exit_code == 0);
@@ -153,7 +153,7 @@ TEST_CASE("a signal ends the job once all nodes have gone and all is written", "
   CHECK(says(head.seen[0].stops.at(0), "stopped by Ctrl-C during step 1"));
   head.system.pass(500ms);
   CHECK_FALSE(head.ended);  // The recorder still writes.
-  caf::anon_send(head.colleagues.recorder, begin_atom::value, Configuration{});
+  caf::anon_send(head.actors.recorder, begin_atom::value, Configuration{});
   head.system.run();
   REQUIRE(head.ended);
   CHECK(head.ended->exit_code == 130);

@@ -51,7 +51,7 @@ TEST_CASE("a checkpoint is completed behind the lines of its steps", "[actors]")
   CHECK(head.recorder.syncs == 1);
   CHECK(head.keeper.written.empty());
   SECTION("they are on disk") {
-    caf::anon_send(head.colleagues.recorder, begin_atom::value, Configuration{});
+    caf::anon_send(head.actors.recorder, begin_atom::value, Configuration{});
     head.pass(1ms, {});
   }
   SECTION("their folder hangs") {

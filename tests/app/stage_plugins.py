@@ -24,7 +24,7 @@ OWN = r"""
 #include <thread>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/rand_like.h>
-#include "engine/execution/holder_state.hpp"
+#include "engine/execution/parameter_shard.hpp"
 #include "engine/execution/stage_filter.hpp"
 #include "engine/execution/stage_kinds.hpp"
 #include "runtime/plugins/entry_point.hpp"

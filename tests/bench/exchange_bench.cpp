@@ -3,8 +3,8 @@
 
 #include <random>
 
-#include "engine/iteration/dealing.hpp"
 #include "engine/iteration/phase_exchange.hpp"
+#include "engine/iteration/pipeline_speeds.hpp"
 #include "tests/bench/measure.hpp"
 
 using namespace troupe;

@@ -313,7 +313,9 @@ class Throwing final : public StageProgram {
     inner_.accept_gradient(id, std::move(gradient));
   }
   Result<at::Tensor> gradient_for(MessageId id) override { return inner_.gradient_for(id); }
-  HolderState& state(GroupId group, LayerId layer) override { return inner_.state(group, layer); }
+  ParameterShard& state(GroupId group, LayerId layer) override {
+    return inner_.state(group, layer);
+  }
   std::vector<models::Parameter*> parameters() override { return inner_.parameters(); }
   std::vector<PartLoss> losses() const override { return inner_.losses(); }
   Bytes activations() const override { return inner_.activations(); }

@@ -7,9 +7,9 @@
 #include <map>
 #include <set>
 
-#include "engine/iteration/dealing.hpp"
 #include "engine/iteration/microbatching.hpp"
 #include "engine/iteration/pipeline_shares.hpp"
+#include "engine/iteration/pipeline_speeds.hpp"
 #include "engine/layout/choose_layout.hpp"
 #include "engine/profiling/nominal_profile.hpp"
 #include "scheduler/check/check_plan.hpp"
@@ -66,8 +66,8 @@ struct Fixture {
 
   Result<PredictedIteration> train(const Microbatching& microbatching,
                                    std::vector<SampleShape> batch = samples()) const {
-    const Dealing dealing(plan.pipelines.size());
-    auto dealt = microbatching.deal({1, 1, std::move(batch)}, dealing);
+    const PipelineSpeeds speeds(plan.pipelines.size());
+    auto dealt = microbatching.deal({1, 1, std::move(batch)}, speeds);
     return microbatching.plan(dealt.value());
   }
 
@@ -253,10 +253,10 @@ TEST_CASE("with an exchange a pipeline is as fast as its llm, whoever encodes fo
   CHECK((shares_of(fixture.plan, prediction) == Shares{{70, 100, 10, 5}, {50, 5, 10, 5}}));
   prediction.exchanged = true;
   CHECK((shares_of(fixture.plan, prediction) == Shares{{0, 0, 10, 5}, {0, 0, 10, 5}}));
-  Dealing dealing(2);
-  dealing.note(shares_of(fixture.plan, prediction));
-  CHECK((dealing.ms_per_work() == std::vector<double>{1, 1}));  // Of that it teaches nothing.
-  CHECK((dealing.llm_ms_per_work() == std::vector<double>{0.5, 0.5}));
+  PipelineSpeeds speeds(2);
+  speeds.note(shares_of(fixture.plan, prediction));
+  CHECK((speeds.ms_per_work() == std::vector<double>{1, 1}));  // Of that it teaches nothing.
+  CHECK((speeds.llm_ms_per_work() == std::vector<double>{0.5, 0.5}));
   CHECK(fixture.train(fixture.make("per-phase")).value().prediction.exchanged);
 }
 
@@ -270,7 +270,7 @@ TEST_CASE("a plan without a second encoder is the same with an exchange", "[engi
     options.exchange = exchange;
     options.microbatches = 2;
     const Microbatching microbatching(plan, options, nullptr);
-    const auto dealt = microbatching.deal({1, 1, Fixture::samples()}, Dealing(1)).value();
+    const auto dealt = microbatching.deal({1, 1, Fixture::samples()}, PipelineSpeeds(1)).value();
     return microbatching.plan(dealt).value().iteration;
   };
   CHECK((trained("per-phase").microbatches == trained("off").microbatches));

@@ -72,7 +72,7 @@ TEST_CASE("an update follows the decision: clip, learning rate, and the module's
   std::vector<at::Tensor> expected;
   for (std::size_t g = 0; g < cluster.plan().groups.size(); ++g) {
     const auto module = cluster.plan().groups[g].uses.front().layer.module;
-    HolderState& state = cluster.state(GroupId{g}, 0);
+    ParameterShard& state = cluster.state(GroupId{g}, 0);
     std::map<std::string, at::Tensor> gradients;
     state.copy_gradients(gradients);
     for (const auto* parameter : state.parameters()) {

@@ -63,7 +63,7 @@ TEST_CASE("standby holders agree with all others after COMMIT and change no bit"
       // Masters and moments too: what a stage would go on from.
       for (std::size_t device = 0; device < 4; ++device)
         for (const auto& [group, kept] : safe.standby(device).groups()) {
-          HolderState& first = safe.state(group, 0);
+          ParameterShard& first = safe.state(group, 0);
           REQUIRE(kept->optimizers().size() == first.optimizers().size());
           for (std::size_t p = 0; p < first.optimizers().size(); ++p) {
             const state::AdamWState& own = kept->optimizers()[p];

@@ -19,7 +19,7 @@
 #include "engine/execution/device.hpp"
 #include "engine/execution/executor.hpp"
 #include "engine/execution/model_stage.hpp"
-#include "engine/iteration/step_ledger.hpp"
+#include "engine/iteration/prepared_votes.hpp"
 #include "engine/layout/choose_layout.hpp"
 #include "engine/state/seeded_store.hpp"
 #include "tests/engine/tiny_job.hpp"
@@ -93,9 +93,9 @@ class Cluster {
   }
 
   StepOutcome outcome() {
-    StepLedger ledger(iteration_->step, 1, 4);
-    for (auto& executor : executors_) REQUIRE(ledger.add(executor->prepared()));
-    return ledger.outcome(iteration_->trained_tokens, {1e-2, 1});
+    PreparedVotes votes(iteration_->step, 1, 4);
+    for (auto& executor : executors_) REQUIRE(votes.add(executor->prepared()));
+    return votes.outcome(iteration_->trained_tokens, {1e-2, 1});
   }
 
   void decide(const Decision& decision) {
@@ -116,7 +116,7 @@ class Cluster {
   StandbyState& standby(std::size_t device) { return standbys_[device]; }
 
   /// What a holder of a group keeps of it, by its place in the plan.
-  HolderState& state(GroupId group, std::size_t holder) {
+  ParameterShard& state(GroupId group, std::size_t holder) {
     const ParameterUse& use = plan_.groups[group.index()].uses[holder];
     const auto device = plan_.at(use.stage).devices.front();
     return stages_[device.index()].at(use.stage)->state(group, use.layer);

@@ -1,4 +1,4 @@
-// The inner types of `Courier`, shared by its source files.
+// The inner types of `Messenger`, shared by its source files.
 
 #pragma once
 
@@ -8,7 +8,7 @@
 #include <optional>
 #include <vector>
 
-#include "transport/ucx/courier.hpp"
+#include "transport/ucx/messenger.hpp"
 
 namespace troupe::transport {
 
@@ -16,7 +16,7 @@ namespace troupe::transport {
 enum : unsigned { kMessageId = 1, kGoodbyeId = 2, kChannelId = 3 };
 
 /// Precedes every message on the wire; one byte order per job.
-struct Courier::Header {
+struct Messenger::Header {
   AccessToken token{};        ///< The receiver's: it takes nothing without.
   std::uint64_t process = 0;  ///< Sender's link.
   std::uint32_t session = 0;
@@ -32,28 +32,28 @@ struct Courier::Header {
 };
 
 /// A worker and whom its callbacks tell.
-struct Courier::Port {
-  Courier* courier = nullptr;
+struct Messenger::Port {
+  Messenger* messenger = nullptr;
   UcxWorker* worker = nullptr;
 };
 
 /// A worker of its own for the shared memory between this node and one peer (README: a queue that
 /// several peers share falls silent for all when one of them dies while it writes).
-struct Courier::Channel {
+struct Messenger::Channel {
   explicit Channel(UcxWorker own) : worker(std::move(own)) {}
   UcxWorker worker;
   Port port;
 };
 
 /// A way to the peer: an endpoint of one worker.
-struct Courier::Path {
+struct Messenger::Path {
   ucp_ep_h endpoint = nullptr;
   ucs_status_ptr_t flush = nullptr;   ///< Of the goodbye.
   ucs_status_ptr_t ending = nullptr;  ///< Of the endpoint.
 };
 
 /// What UCX is working on: a send, or the fetching of an offered message.
-struct Courier::Request {
+struct Messenger::Request {
   Header header;
   ConstBuffer data;               ///< Of a send.
   std::optional<Posted> receive;  ///< Of a fetch.
@@ -63,8 +63,8 @@ struct Courier::Request {
   std::list<Request>::iterator self;
 };
 
-struct Courier::Connection {
-  Courier* courier = nullptr;
+struct Messenger::Connection {
+  Messenger* messenger = nullptr;
   Peer peer = -1;
   AccessToken token{};      ///< Of the peer, on messages that go.
   Link theirs;              ///< On messages that come.

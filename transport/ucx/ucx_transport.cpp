@@ -1,4 +1,4 @@
-// The backend `ucx`, seen from other threads: turns calls into commands for the courier.
+// The backend `ucx`, seen from other threads: turns calls into commands for the messenger.
 
 #include <future>
 #include <memory>
@@ -7,9 +7,9 @@
 
 #include "transport/failures.hpp"
 #include "transport/process_number.hpp"
-#include "transport/ucx/courier.hpp"
 #include "transport/ucx/factory.hpp"
 #include "transport/ucx/host_checks.hpp"
+#include "transport/ucx/messenger.hpp"
 #include "transport/ucx/transport_lists.hpp"
 
 namespace troupe::transport {
@@ -23,14 +23,15 @@ class UcxTransport final : public Transport {
         address_(std::move(address)),
         takes_shared_memory_(shared_memory != nullptr),
         worker_(std::make_unique<UcxWorker>(std::move(worker))),
-        courier_(std::make_unique<Courier>(options, *worker_, std::move(shared_memory), address_)),
-        loop_(std::make_shared<EventLoop>(*courier_, worker_->event_fd(), options.ucx.spin)) {
-    run([this] { courier_->set_loop(loop_.get()); });
+        messenger_(
+            std::make_unique<Messenger>(options, *worker_, std::move(shared_memory), address_)),
+        loop_(std::make_shared<EventLoop>(*messenger_, worker_->event_fd(), options.ucx.spin)) {
+    run([this] { messenger_->set_loop(loop_.get()); });
   }
 
   ~UcxTransport() override {
-    loop_->stop([this] { courier_->shut_down(); });
-    worker_.reset();  // Before the courier: UCX may still hold requests of it.
+    loop_->stop([this] { messenger_->shut_down(); });
+    worker_.reset();  // Before the messenger: UCX may still hold requests of it.
   }
 
   Peer self() const override { return self_; }
@@ -61,40 +62,40 @@ class UcxTransport final : public Transport {
     if (!address) return std::move(address).error();
     if (peer == self_) return Done{};
     Status status = Done{};
-    run([&] { status = courier_->connect(peer, address.value()); });
+    run([&] { status = messenger_->connect(peer, address.value()); });
     return status;
   }
 
   Operation send(Peer peer, const Tag& tag, ConstBuffer data) override {
     const auto completion = Completion::pending();
     return start(completion, [this, peer, tag, data = std::move(data), completion]() mutable {
-      courier_->send(peer, tag, std::move(data), completion);
+      messenger_->send(peer, tag, std::move(data), completion);
     });
   }
 
   Operation receive(Peer peer, const Tag& tag, MutableBuffer data) override {
     // The operation may outlive the transport; the loop knows whether it still runs.
-    const auto completion = Completion::pending(
-        [this, loop = std::weak_ptr(loop_), peer, tag](const Completion& withdrawn) {
-          if (const auto alive = loop.lock()) {
-            alive->post([this, peer, tag, withdrawn] { courier_->withdraw(peer, tag, withdrawn); });
-          }
-        });
+    const auto completion = Completion::pending([this, loop = std::weak_ptr(loop_), peer,
+                                                 tag](const Completion& withdrawn) {
+      if (const auto alive = loop.lock()) {
+        alive->post([this, peer, tag, withdrawn] { messenger_->withdraw(peer, tag, withdrawn); });
+      }
+    });
     return start(completion, [this, peer, tag, data = std::move(data), completion]() mutable {
-      courier_->receive(peer, tag, std::move(data), completion);
+      messenger_->receive(peer, tag, std::move(data), completion);
     });
   }
 
   void disconnect(Peer peer, Error why) override {
-    run([&] { courier_->disconnect(peer, why); });
+    run([&] { messenger_->disconnect(peer, why); });
   }
 
   void drop_older_than(EpochNumber epoch) override {
-    run([&] { courier_->drop_older_than(epoch); });
+    run([&] { messenger_->drop_older_than(epoch); });
   }
 
   void on_peer_failure(PeerFailureHandler handler) override {
-    run([&] { courier_->set_failure_handler(std::move(handler)); });
+    run([&] { messenger_->set_failure_handler(std::move(handler)); });
   }
 
  private:
@@ -121,7 +122,7 @@ class UcxTransport final : public Transport {
   const bool takes_shared_memory_;
   // Destroyed from the last to the first; but see the destructor.
   std::unique_ptr<UcxWorker> worker_;
-  std::unique_ptr<Courier> courier_;
+  std::unique_ptr<Messenger> messenger_;
   std::shared_ptr<EventLoop> loop_;
 };
 

@@ -1,6 +1,6 @@
 #include "tests/torch_catch.hpp"
 
-#include "engine/execution/holder_state.hpp"
+#include "engine/execution/parameter_shard.hpp"
 
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
@@ -18,10 +18,10 @@ std::vector<models::Parameter> two_parameters(at::ScalarType type) {
   return parameters;
 }
 
-HolderState state_of(std::vector<models::Parameter>& parameters) {
+ParameterShard state_of(std::vector<models::Parameter>& parameters) {
   std::vector<models::Parameter*> pointers;
   for (auto& parameter : parameters) pointers.push_back(&parameter);
-  return HolderState(std::move(pointers));
+  return ParameterShard(std::move(pointers));
 }
 
 /// What a backward leaves where nothing is there yet.

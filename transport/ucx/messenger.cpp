@@ -1,6 +1,6 @@
-// Connections: opening, failing, closing. Messages are in courier_messages.cpp.
+// Connections: opening, failing, closing. Messages are in messenger_messages.cpp.
 
-#include "transport/ucx/courier.hpp"
+#include "transport/ucx/messenger.hpp"
 
 #include <algorithm>
 #include <string>
@@ -35,8 +35,8 @@ bool is_complete(ucs_status_ptr_t& request) {
 
 }  // namespace
 
-Courier::Courier(const TransportOptions& options, UcxWorker& network, UcxContext shared_memory,
-                 const UcxAddress& self)
+Messenger::Messenger(const TransportOptions& options, UcxWorker& network, UcxContext shared_memory,
+                     const UcxAddress& self)
     : self_(options.self),
       receives_max_(options.receives_max),
       unexpected_max_(options.unexpected_max),
@@ -49,24 +49,24 @@ Courier::Courier(const TransportOptions& options, UcxWorker& network, UcxContext
   listen(*network_port_);
 }
 
-Courier::~Courier() = default;
+Messenger::~Messenger() = default;
 
-Result<Link> Courier::incoming(Peer peer) const {
+Result<Link> Messenger::incoming(Peer peer) const {
   if (peer == self_) return Link{process_, 0};
   if (const auto link = links_.find(peer)) return *link;
   return no_connection(peer);
 }
 
-Error Courier::no_connection(Peer peer) const {
+Error Messenger::no_connection(Peer peer) const {
   const auto lost = lost_.find(peer);
   return lost == lost_.end() ? not_connected(peer) : lost->second;
 }
 
-Status Courier::connect(Peer peer, const UcxAddress& address) {
+Status Messenger::connect(Peer peer, const UcxAddress& address) {
   auto theirs = links_.open(peer, address.process);
   if (!theirs) return std::move(theirs).error();
   auto connection = std::make_unique<Connection>();
-  connection->courier = this;
+  connection->messenger = this;
   connection->peer = peer;
   connection->token = address.token;
   connection->theirs = theirs.value();
@@ -88,8 +88,8 @@ Status Courier::connect(Peer peer, const UcxAddress& address) {
   return Done{};
 }
 
-Status Courier::add_path(Connection& connection, const UcxWorker& worker,
-                         const std::vector<std::byte>& address) {
+Status Messenger::add_path(Connection& connection, const UcxWorker& worker,
+                           const std::vector<std::byte>& address) {
   ucp_ep_params_t params{};
   params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLER |
                       UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE;
@@ -109,7 +109,7 @@ Status Courier::add_path(Connection& connection, const UcxWorker& worker,
       "let both nodes use the same transports and network devices"};
 }
 
-void Courier::watch_process(Connection& connection, const ProcessIdentity& identity) {
+void Messenger::watch_process(Connection& connection, const ProcessIdentity& identity) {
   bool has_ended = false;
   connection.watch = open_process(identity, has_ended);
   if (has_ended) fail_later(connection.theirs, "is gone: its process has ended");
@@ -120,12 +120,12 @@ void Courier::watch_process(Connection& connection, const ProcessIdentity& ident
   });
 }
 
-void Courier::on_endpoint_error(void* argument, ucp_ep_h, ucs_status_t status) {
+void Messenger::on_endpoint_error(void* argument, ucp_ep_h, ucs_status_t status) {
   auto& connection = *static_cast<Connection*>(argument);
-  connection.courier->fail_later(connection.theirs, "is lost: " + loss_words(status));
+  connection.messenger->fail_later(connection.theirs, "is lost: " + loss_words(status));
 }
 
-void Courier::fail_later(Link link, const std::string& how) {
+void Messenger::fail_later(Link link, const std::string& how) {
   events_.push_back([this, link, how] {
     if (const auto peer = links_.peer_of(link.process); peer && links_.find(*peer) == link) {
       drain(*open_.at(*peer));
@@ -134,12 +134,12 @@ void Courier::fail_later(Link link, const std::string& how) {
   });
 }
 
-void Courier::disconnect(Peer peer, const Error& why) {
+void Messenger::disconnect(Peer peer, const Error& why) {
   close(peer, why, true, false);
   lost_.erase(peer);
 }
 
-void Courier::close(Peer peer, const Error& error, bool tell_peer, bool tell_handler) {
+void Messenger::close(Peer peer, const Error& error, bool tell_peer, bool tell_handler) {
   const auto found = open_.find(peer);
   if (found == open_.end()) return;
   auto connection = std::move(found->second);
@@ -162,7 +162,7 @@ void Courier::close(Peer peer, const Error& error, bool tell_peer, bool tell_han
   loop_->tick_soon();
 }
 
-void Courier::force_close(Connection& connection) {
+void Messenger::force_close(Connection& connection) {
   ucp_request_param_t param{};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
   param.flags = UCP_EP_CLOSE_FLAG_FORCE;
@@ -174,7 +174,7 @@ void Courier::force_close(Connection& connection) {
   connection.deadline = Clock::now() + kCloseTime;
 }
 
-bool Courier::is_gone(Connection& connection) {
+bool Messenger::is_gone(Connection& connection) {
   const auto all_complete = [&connection](auto request) {
     int under_way = 0;
     for (auto& path : connection.paths) under_way += is_complete(path.*request) ? 0 : 1;
@@ -188,13 +188,13 @@ bool Courier::is_gone(Connection& connection) {
   return all_complete(&Path::flush) && all_complete(&Path::ending) && connection.requests.empty();
 }
 
-void Courier::end_requests(Connection& connection) {
+void Messenger::end_requests(Connection& connection) {
   for (auto& request : connection.requests) {
     if (!request.told) tell(request, *connection.error);
   }
 }
 
-bool Courier::reap_closing() {
+bool Messenger::reap_closing() {
   bool any = false;
   const auto now = Clock::now();
   for (auto it = closing_.begin(); it != closing_.end();) {
@@ -222,12 +222,12 @@ bool Courier::reap_closing() {
   return any;
 }
 
-bool Courier::tick() {
+bool Messenger::tick() {
   reap_closing();
   return !closing_.empty() || !parked_.empty();
 }
 
-bool Courier::progress() {
+bool Messenger::progress() {
   bool moved = false;
   for (auto* channel : channels_) moved |= channel->worker.progress();
   // Asking the network costs system calls, a channel costs a look.
@@ -242,12 +242,12 @@ bool Courier::progress() {
   return moved;
 }
 
-bool Courier::expects_more() const {
+bool Messenger::expects_more() const {
   return std::ranges::any_of(open_,
                              [](const auto& entry) { return !entry.second->requests.empty(); });
 }
 
-bool Courier::arm() {
+bool Messenger::arm() {
   rounds_ = 0;  // What wakes the loop may be the network.
   for (auto* channel : channels_) {
     if (!channel->worker.arm()) return false;
@@ -255,7 +255,7 @@ bool Courier::arm() {
   return network_.arm();
 }
 
-bool Courier::run_events() {
+bool Messenger::run_events() {
   bool any = false;
   while (!events_.empty()) {
     any = true;
@@ -264,7 +264,7 @@ bool Courier::run_events() {
   return any;
 }
 
-void Courier::flush_all() {
+void Messenger::flush_all() {
   std::vector<ucs_status_ptr_t> flushes;
   for (const auto& [peer, connection] : open_) {
     const ucp_request_param_t param{};
@@ -285,7 +285,7 @@ void Courier::flush_all() {
   for (auto& request : flushes) ucp_request_free(request);
 }
 
-void Courier::shut_down() {
+void Messenger::shut_down() {
   handler_ = nullptr;
   flush_all();
   while (!open_.empty()) close(open_.begin()->first, shutting_down(), true, false);

@@ -1,4 +1,4 @@
-#include "engine/iteration/dealing.hpp"
+#include "engine/iteration/pipeline_speeds.hpp"
 
 #include <algorithm>
 
@@ -61,15 +61,15 @@ void leave_none_idle(balancer::SampleGroups& groups, std::span<const balancer::W
 
 }  // namespace
 
-std::vector<double> Dealing::speeds(double Share::*work_ms, double Share::*busy_ms) const {
+std::vector<double> PipelineSpeeds::speeds(double Share::*work_ms, double Share::*busy_ms) const {
   std::vector<double> found(pipelines_, 1);
   for (std::size_t p = 0; p < sums_.size(); ++p)
     if (sums_[p].*work_ms > 0) found[p] = sums_[p].*busy_ms / sums_[p].*work_ms;
   return found;
 }
 
-void Dealing::add(const std::vector<Share>& shares, double Share::*work_ms,
-                  double Share::*busy_ms) {
+void PipelineSpeeds::add(const std::vector<Share>& shares, double Share::*work_ms,
+                         double Share::*busy_ms) {
   for (const Share& share : shares)
     if (!(share.*work_ms > 0 && share.*busy_ms > 0)) return;
   sums_.resize(pipelines_);
@@ -78,12 +78,12 @@ void Dealing::add(const std::vector<Share>& shares, double Share::*work_ms,
       sums_[p].*part = kMemory * sums_[p].*part + shares[p].*part;
 }
 
-void Dealing::note(const std::vector<Share>& shares) {
+void PipelineSpeeds::note(const std::vector<Share>& shares) {
   add(shares, &Share::work_ms, &Share::busy_ms);
   add(shares, &Share::llm_work_ms, &Share::llm_busy_ms);
 }
 
-void Dealing::restore(const std::vector<DealNote>& notes) {
+void PipelineSpeeds::restore(const std::vector<DealNote>& notes) {
   if (!notes.empty() && notes.back().shares.size() == pipelines_) sums_ = notes.back().shares;
 }
 

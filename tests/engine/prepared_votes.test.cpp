@@ -1,4 +1,4 @@
-#include "engine/iteration/step_ledger.hpp"
+#include "engine/iteration/prepared_votes.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
@@ -21,16 +21,16 @@ PartLoss part_loss(std::int32_t pipeline, std::int32_t microbatch, double sum,
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 TEST_CASE("a step is decided when every device is prepared, once", "[engine]") {
-  StepLedger ledger(7, 1, 2);
-  CHECK(ledger.add(prepared(7, 0, {{GroupId{1}, 16, true}})));
-  CHECK_FALSE(ledger.add(prepared(7, 0, {})));  // A repeat.
-  CHECK_FALSE(ledger.add(prepared(6, 1, {})));  // Another step.
-  CHECK_FALSE(ledger.complete());
-  CHECK(ledger.add(prepared(7, 1, {{GroupId{0}, 9, true}}, {part_loss(0, 0, 12)})));
-  REQUIRE(ledger.complete());
+  PreparedVotes votes(7, 1, 2);
+  CHECK(votes.add(prepared(7, 0, {{GroupId{1}, 16, true}})));
+  CHECK_FALSE(votes.add(prepared(7, 0, {})));  // A repeat.
+  CHECK_FALSE(votes.add(prepared(6, 1, {})));  // Another step.
+  CHECK_FALSE(votes.complete());
+  CHECK(votes.add(prepared(7, 1, {{GroupId{0}, 9, true}}, {part_loss(0, 0, 12)})));
+  REQUIRE(votes.complete());
 
   // By hand: loss 12 / 6 tokens = 2; norm sqrt(9 + 16) = 5, clipped to 1: 1 / (5 + 1e-6).
-  const auto outcome = ledger.outcome(6, {.learning_rate = 0.5, .max_grad_norm = 1});
+  const auto outcome = votes.outcome(6, {.learning_rate = 0.5, .max_grad_norm = 1});
   CHECK(outcome.decision.commit);
   CHECK(outcome.loss == 2);
   CHECK(outcome.grad_norm == 5);
@@ -39,11 +39,11 @@ TEST_CASE("a step is decided when every device is prepared, once", "[engine]") {
 }
 
 TEST_CASE("a report of an older configuration is dropped", "[engine]") {
-  StepLedger ledger(1, 2, 1);
+  PreparedVotes votes(1, 2, 1);
   auto stale = prepared(1, 0, {});
-  CHECK_FALSE(ledger.add(stale));
+  CHECK_FALSE(votes.add(stale));
   stale.epoch_number = 2;
-  CHECK(ledger.add(stale));
+  CHECK(votes.add(stale));
 }
 
 TEST_CASE("the sum of losses does not depend on who was first", "[engine]") {

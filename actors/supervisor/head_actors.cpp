@@ -1,13 +1,13 @@
-#include "actors/supervisor/head_colleagues.hpp"
+#include "actors/supervisor/head_actors.hpp"
 
 #include "actors/head/scheduler_actor.hpp"
 #include "actors/node/keeper_actor.hpp"
 
 namespace troupe::actors {
 
-SpawnColleagues head_colleagues(HeadResources& resources) {
+SpawnActors head_actors(HeadResources& resources) {
   return [&resources](caf::actor_system& system, const SupervisorActor& supervisor,
-                      std::int64_t total_steps) -> Colleagues {
+                      std::int64_t total_steps) -> ActorHandles {
     const auto& train = resources.setup.job.train;
     const DataOrder order =
         engine::data_order(resources.setup.job, resources.data, resources.resume);

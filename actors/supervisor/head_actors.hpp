@@ -8,6 +8,6 @@ namespace troupe::actors {
 
 /// Spawns the scheduler and the recorder, both detached: one plans and one writes files.
 /// `resources` outlive both.
-SpawnColleagues head_colleagues(HeadResources& resources);
+SpawnActors head_actors(HeadResources& resources);
 
 }  // namespace troupe::actors

@@ -1,4 +1,4 @@
-#include "engine/iteration/step_ledger.hpp"
+#include "engine/iteration/prepared_votes.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -68,10 +68,10 @@ StepOutcome decide_step(std::int64_t step, TokenCount trained_tokens, std::vecto
   return outcome;
 }
 
-StepLedger::StepLedger(std::int64_t step, EpochNumber epoch_number, std::size_t device_count)
+PreparedVotes::PreparedVotes(std::int64_t step, EpochNumber epoch_number, std::size_t device_count)
     : step_(step), epoch_number_(epoch_number), device_count_(device_count) {}
 
-bool StepLedger::add(const Prepared& prepared) {
+bool PreparedVotes::add(const Prepared& prepared) {
   if (prepared.step != step_ || prepared.epoch_number != epoch_number_) return false;
   if (!devices_.insert(prepared.device).second) return false;
   losses_.insert(losses_.end(), prepared.losses.begin(), prepared.losses.end());
@@ -80,7 +80,7 @@ bool StepLedger::add(const Prepared& prepared) {
   return true;
 }
 
-StepOutcome StepLedger::outcome(TokenCount trained_tokens, const StepPolicy& policy) const {
+StepOutcome PreparedVotes::outcome(TokenCount trained_tokens, const StepPolicy& policy) const {
   auto norms = norms_;
   std::sort(norms.begin(), norms.end(), [](const GroupNorm& a, const GroupNorm& b) {
     return std::tie(a.group, a.chunk) < std::tie(b.group, b.chunk);

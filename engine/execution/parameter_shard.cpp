@@ -1,4 +1,4 @@
-#include "engine/execution/holder_state.hpp"
+#include "engine/execution/parameter_shard.hpp"
 
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
@@ -21,11 +21,11 @@ std::vector<state::AdamWState> fresh_states(const std::vector<models::Parameter*
 
 }  // namespace
 
-HolderState::HolderState(std::vector<models::Parameter*> parameters)
-    : HolderState(parameters, fresh_states(parameters)) {}
+ParameterShard::ParameterShard(std::vector<models::Parameter*> parameters)
+    : ParameterShard(parameters, fresh_states(parameters)) {}
 
-HolderState::HolderState(std::vector<models::Parameter*> parameters,
-                         std::vector<state::AdamWState> optimizers)
+ParameterShard::ParameterShard(std::vector<models::Parameter*> parameters,
+                               std::vector<state::AdamWState> optimizers)
     : parameters_(std::move(parameters)), optimizers_(std::move(optimizers)) {
   std::int64_t elements = 0;
   for (const auto* parameter : parameters_) elements += parameter->value.numel();
@@ -42,7 +42,7 @@ HolderState::HolderState(std::vector<models::Parameter*> parameters,
   zero();
 }
 
-void HolderState::zero() {
+void ParameterShard::zero() {
   if (!std::exchange(is_zero_, false)) gradients_.zero_();
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const at::Tensor& value = parameters_[i]->value;
@@ -52,7 +52,7 @@ void HolderState::zero() {
   }
 }
 
-void HolderState::harvest() {
+void ParameterShard::harvest() {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const at::Tensor& value = parameters_[i]->value;
     if (value.scalar_type() == gradients_.scalar_type() || !value.grad().defined()) continue;
@@ -61,8 +61,8 @@ void HolderState::harvest() {
   }
 }
 
-void HolderState::update(const state::AdamWOptions& options, std::int64_t step,
-                         double learning_rate, double clip) {
+void ParameterShard::update(const state::AdamWOptions& options, std::int64_t step,
+                            double learning_rate, double clip) {
   if (state::steps_at_once(gradients_)) return update_on_device(options, step, learning_rate, clip);
   for (std::size_t i = 0; i < parameters_.size(); ++i)
     state::adamw_step(parameters_[i]->value, optimizers_[i], slices_[i], options, learning_rate,
@@ -70,8 +70,8 @@ void HolderState::update(const state::AdamWOptions& options, std::int64_t step,
   is_zero_ = true;
 }
 
-void HolderState::update_on_device(const state::AdamWOptions& options, std::int64_t step,
-                                   double learning_rate, double clip) {
+void ParameterShard::update_on_device(const state::AdamWOptions& options, std::int64_t step,
+                                      double learning_rate, double clip) {
   std::vector<at::Tensor> values;
   for (const auto* parameter : parameters_) values.push_back(parameter->value);
   gradients_.mul_(clip);
@@ -80,7 +80,7 @@ void HolderState::update_on_device(const state::AdamWOptions& options, std::int6
   is_zero_ = true;
 }
 
-void HolderState::copy_from(const HolderState& other) {
+void ParameterShard::copy_from(const ParameterShard& other) {
   const c10::NoGradGuard no_grad;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     parameters_[i]->value.copy_(other.parameters_[i]->value);
@@ -92,12 +92,12 @@ void HolderState::copy_from(const HolderState& other) {
   }
 }
 
-void HolderState::copy_gradients(std::map<std::string, at::Tensor>& target) const {
+void ParameterShard::copy_gradients(std::map<std::string, at::Tensor>& target) const {
   for (std::size_t i = 0; i < parameters_.size(); ++i)
     target[parameters_[i]->name] = slices_[i].clone();
 }
 
-std::uint64_t HolderState::hash() const {
+std::uint64_t ParameterShard::hash() const {
   std::uint64_t hash = state::kHashSeed;
   for (const auto* parameter : parameters_) hash = state::hash_tensor(parameter->value, hash);
   return hash;

@@ -20,10 +20,10 @@
 namespace troupe::engine {
 
 /// How fast pipelines are.
-class Dealing {
+class PipelineSpeeds {
  public:
   /// REQUIRES: pipelines >= 1.
-  explicit Dealing(std::size_t pipelines) : pipelines_(pipelines) {}
+  explicit PipelineSpeeds(std::size_t pipelines) : pipelines_(pipelines) {}
 
   using Share = PipelineShare;
   /// Milliseconds per unit of work of each pipeline; ones while nothing is known.

@@ -1,4 +1,4 @@
-// The supervisor's colleagues, which take note of what they are told and do nothing else.
+// The supervisor's actors, which take note of what they are told and do nothing else.
 
 #pragma once
 

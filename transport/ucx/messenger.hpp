@@ -37,13 +37,13 @@
 
 namespace troupe::transport {
 
-class Courier final : public EventLoop::Client {
+class Messenger final : public EventLoop::Client {
  public:
   /// `network` reaches every peer; null `shared_memory`: no channels. REQUIRES: nothing else uses
   /// `network`. It is destroyed first: until then UCX may hold requests.
-  Courier(const TransportOptions& options, UcxWorker& network, UcxContext shared_memory,
-          const UcxAddress& self);
-  ~Courier() override;  ///< REQUIRES: the worker is destroyed.
+  Messenger(const TransportOptions& options, UcxWorker& network, UcxContext shared_memory,
+            const UcxAddress& self);
+  ~Messenger() override;  ///< REQUIRES: the worker is destroyed.
 
   /// The loop that drives this; set once, before the first command.
   void set_loop(EventLoop* loop) { loop_ = loop; }

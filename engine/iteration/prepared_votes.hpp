@@ -45,9 +45,9 @@ StepOutcome decide_step(std::int64_t step, TokenCount trained_tokens, std::vecto
                         const StepPolicy& policy);
 
 /// Waits for PREPARED of every device of one step.
-class StepLedger {
+class PreparedVotes {
  public:
-  StepLedger(std::int64_t step, EpochNumber epoch_number, std::size_t device_count);
+  PreparedVotes(std::int64_t step, EpochNumber epoch_number, std::size_t device_count);
 
   /// Takes a device's report. Returns false for one that is stale, of another step, or a repeat.
   bool add(const Prepared& prepared);

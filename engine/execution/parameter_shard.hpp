@@ -18,14 +18,14 @@
 
 namespace troupe::engine {
 /// What a device holds of a layer that trains: gradients, and the optimizer's state.
-class HolderState {
+class ParameterShard {
  public:
   /// `parameters` outlive this object and keep their order. Gradients accumulate in fp64 for fp64
   /// parameters and in fp32 otherwise; bf16 parameters get an fp32 master copy.
-  explicit HolderState(std::vector<models::Parameter*> parameters);
+  explicit ParameterShard(std::vector<models::Parameter*> parameters);
   /// The same with optimizer state that lies elsewhere, one per parameter; handles are copied.
-  HolderState(std::vector<models::Parameter*> parameters,
-              std::vector<state::AdamWState> optimizers);
+  ParameterShard(std::vector<models::Parameter*> parameters,
+                 std::vector<state::AdamWState> optimizers);
 
   /// Flat gradients, [elements]; the reduced ones after a reduction has written them here.
   at::Tensor& gradients() { return gradients_; }
@@ -36,7 +36,7 @@ class HolderState {
   std::vector<state::AdamWState>& optimizers() { return optimizers_; }
 
   /// Takes over parameters and optimizer state of another holder of the same group.
-  void copy_from(const HolderState& other);
+  void copy_from(const ParameterShard& other);
 
   /// Sets gradients to zero, where the last update has not, and lets autograd accumulate into them.
   void zero();

@@ -1,4 +1,4 @@
-#include "engine/iteration/dealing.hpp"
+#include "engine/iteration/pipeline_speeds.hpp"
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
@@ -15,10 +15,10 @@ std::vector<Workload> equal_samples(std::size_t count) {
 }
 
 /// Samples per pipeline.
-std::vector<std::size_t> counts(const std::string& rule, const Dealing& dealing,
+std::vector<std::size_t> counts(const std::string& rule, const PipelineSpeeds& speeds,
                                 std::size_t samples) {
   std::vector<std::size_t> sizes;
-  const auto dealt = deal_samples(rule, equal_samples(samples), dealing.ms_per_work()).value();
+  const auto dealt = deal_samples(rule, equal_samples(samples), speeds.ms_per_work()).value();
   for (const auto& own : dealt) sizes.push_back(own.size());
   return sizes;
 }
@@ -26,49 +26,49 @@ std::vector<std::size_t> counts(const std::string& rule, const Dealing& dealing,
 using Counts = std::vector<std::size_t>;
 
 TEST_CASE("nothing known deals evenly; by count longer runs come first", "[engine]") {
-  const Dealing dealing(3);
-  CHECK((counts("count", dealing, 8) == Counts{3, 3, 2}));
-  CHECK((counts("count", dealing, 2) == Counts{1, 1, 0}));
-  CHECK((counts("work", dealing, 9) == Counts{3, 3, 3}));
+  const PipelineSpeeds speeds(3);
+  CHECK((counts("count", speeds, 8) == Counts{3, 3, 2}));
+  CHECK((counts("count", speeds, 2) == Counts{1, 1, 0}));
+  CHECK((counts("work", speeds, 9) == Counts{3, 3, 3}));
   const auto runs = deal_samples("count", equal_samples(5), {1, 1}).value();
   CHECK((runs == balancer::SampleGroups{{0, 1, 2}, {3, 4}}));
 }
 
 TEST_CASE("a pipeline of half the speed gets half the samples", "[engine]") {
-  Dealing dealing(2);
+  PipelineSpeeds speeds(2);
   // Pipeline 0 does 2 units of work per ms, pipeline 1 one: 8 x 0.5 = 4 x 1.
-  dealing.note({{12, 6}, {12, 12}});
-  CHECK((counts("count", dealing, 12) == Counts{8, 4}));
-  CHECK((counts("work", dealing, 12) == Counts{8, 4}));
+  speeds.note({{12, 6}, {12, 12}});
+  CHECK((counts("count", speeds, 12) == Counts{8, 4}));
+  CHECK((counts("work", speeds, 12) == Counts{8, 4}));
 }
 
 TEST_CASE("later batches weigh more", "[engine]") {
-  Dealing dealing(2);
-  dealing.note({{12, 6}, {12, 12}});
-  dealing.note({{12, 60}, {12, 12}});
+  PipelineSpeeds speeds(2);
+  speeds.note({{12, 6}, {12, 12}});
+  speeds.note({{12, 60}, {12, 12}});
   // Sums, the older batch at 0.9: pipeline 0 has 22.8 in 65.4, pipeline 1 22.8 in 22.8, and
   // 3 x 65.4/22.8 = 8.6 is nearest to 9 x 1.
-  CHECK((counts("count", dealing, 12) == Counts{3, 9}));
+  CHECK((counts("count", speeds, 12) == Counts{3, 9}));
 }
 
 TEST_CASE("a pipeline that slows down after a long time is seen within twenty batches",
           "[engine]") {
-  Dealing dealing(2);
-  for (int batch = 0; batch < 1000; ++batch) dealing.note({{12, 12}, {12, 12}});
-  CHECK((counts("count", dealing, 12) == Counts{6, 6}));
-  for (int batch = 0; batch < 20; ++batch) dealing.note({{12, 12}, {12, 36}});
-  CHECK((counts("count", dealing, 12) == Counts{9, 3}));
+  PipelineSpeeds speeds(2);
+  for (int batch = 0; batch < 1000; ++batch) speeds.note({{12, 12}, {12, 12}});
+  CHECK((counts("count", speeds, 12) == Counts{6, 6}));
+  for (int batch = 0; batch < 20; ++batch) speeds.note({{12, 12}, {12, 36}});
+  CHECK((counts("count", speeds, 12) == Counts{9, 3}));
 }
 
 TEST_CASE("a job that goes on deals as it would have, from what it has saved", "[engine]") {
-  Dealing whole(2), resumed(2);
+  PipelineSpeeds whole(2), resumed(2);
   for (int batch = 0; batch < 6; ++batch) whole.note({{12, 6.0 + batch}, {12, 12}});
   resumed.restore({{4, {{1, 1}, {1, 9}}}, {5, whole.known()}});
   for (int batch = 6; batch < 12; ++batch) {
     CHECK(resumed.ms_per_work() == whole.ms_per_work());
-    for (Dealing* dealing : {&whole, &resumed}) dealing->note({{9, 3}, {9, 8}});
+    for (PipelineSpeeds* speeds : {&whole, &resumed}) speeds->note({{9, 3}, {9, 8}});
   }
-  Dealing other(3);  // Shares of other pipelines say nothing.
+  PipelineSpeeds other(3);  // Shares of other pipelines say nothing.
   other.restore({{5, whole.known()}});
   CHECK((other.ms_per_work() == std::vector<double>{1, 1, 1}));
   CHECK(other.known().empty());
@@ -87,9 +87,9 @@ TEST_CASE("however slow a pipeline is, it gets a sample to be measured by", "[en
 }
 
 TEST_CASE("a batch that leaves a pipeline idle teaches nothing", "[engine]") {
-  Dealing dealing(2);
-  dealing.note({{12, 6}, {0, 0}});
-  CHECK((dealing.ms_per_work() == std::vector<double>{1, 1}));
+  PipelineSpeeds speeds(2);
+  speeds.note({{12, 6}, {0, 0}});
+  CHECK((speeds.ms_per_work() == std::vector<double>{1, 1}));
 }
 
 TEST_CASE("one giant sample leaves its pipeline little else; by count it does not", "[engine]") {

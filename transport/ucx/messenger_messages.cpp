@@ -1,4 +1,4 @@
-// Messages: sending, meeting their receives, fetching. Connections are in courier.cpp.
+// Messages: sending, meeting their receives, fetching. Connections are in messenger.cpp.
 
 #include <algorithm>
 #include <cstring>
@@ -11,7 +11,7 @@
 
 namespace troupe::transport {
 
-void Courier::send(Peer peer, const Tag& tag, ConstBuffer data, const Completion& completion) {
+void Messenger::send(Peer peer, const Tag& tag, ConstBuffer data, const Completion& completion) {
   if (tag.epoch < epoch_) return complete(completion, epoch_is_over(tag, epoch_));
   if (peer == self_) return send_to_self(tag, std::move(data), completion);
   const auto found = open_.find(peer);
@@ -30,14 +30,14 @@ void Courier::send(Peer peer, const Tag& tag, ConstBuffer data, const Completion
   start(request, kMessageId, connection.paths.back().endpoint);
 }
 
-void Courier::say_goodbye(Connection& connection) {
+void Messenger::say_goodbye(Connection& connection) {
   auto& request = add_request(connection);
   request.header.sequence = connection.sent++;
   request.told = true;  // Nobody waits for it.
   start(request, kGoodbyeId, connection.paths.back().endpoint);
 }
 
-Courier::Request& Courier::add_request(Connection& connection) {
+Messenger::Request& Messenger::add_request(Connection& connection) {
   auto& request = connection.requests.emplace_back();
   request.connection = &connection;
   request.self = std::prev(connection.requests.end());
@@ -47,7 +47,7 @@ Courier::Request& Courier::add_request(Connection& connection) {
   return request;
 }
 
-void Courier::start(Request& request, unsigned id, ucp_ep_h endpoint) {
+void Messenger::start(Request& request, unsigned id, ucp_ep_h endpoint) {
   ucp_request_param_t param{};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
   param.cb.send = on_sent;
@@ -58,7 +58,7 @@ void Courier::start(Request& request, unsigned id, ucp_ep_h endpoint) {
   if (status == nullptr || UCS_PTR_IS_ERR(status)) finish(request, UCS_PTR_STATUS(status));
 }
 
-void Courier::send_to_self(const Tag& tag, ConstBuffer data, const Completion& completion) {
+void Messenger::send_to_self(const Tag& tag, ConstBuffer data, const Completion& completion) {
   const Link link{process_, 0};
   Incoming message{tag, data.bytes, Incoming::Local{std::move(data), completion}};
   if (auto receive = mailbox_.match(link, tag)) {
@@ -68,7 +68,8 @@ void Courier::send_to_self(const Tag& tag, ConstBuffer data, const Completion& c
   }
 }
 
-void Courier::receive(Peer peer, const Tag& tag, MutableBuffer data, const Completion& completion) {
+void Messenger::receive(Peer peer, const Tag& tag, MutableBuffer data,
+                        const Completion& completion) {
   if (tag.epoch < epoch_) return complete(completion, epoch_is_over(tag, epoch_));
   const auto link = incoming(peer);
   if (!link) return complete(completion, link.error());
@@ -84,7 +85,7 @@ void Courier::receive(Peer peer, const Tag& tag, MutableBuffer data, const Compl
   }
 }
 
-void Courier::withdraw(Peer peer, const Tag& tag, const Completion& completion) {
+void Messenger::withdraw(Peer peer, const Tag& tag, const Completion& completion) {
   const auto link = incoming(peer);
   if (!link) return;
   if (const auto receive = mailbox_.withdraw(link.value(), tag, completion)) {
@@ -92,7 +93,7 @@ void Courier::withdraw(Peer peer, const Tag& tag, const Completion& completion) 
   }
 }
 
-void Courier::drop_older_than(EpochNumber epoch) {
+void Messenger::drop_older_than(EpochNumber epoch) {
   if (epoch <= epoch_) return;
   epoch_ = epoch;
   for (auto& message : mailbox_.take_messages_older_than({process_, 0}, epoch)) {
@@ -113,7 +114,7 @@ void Courier::drop_older_than(EpochNumber epoch) {
   }
 }
 
-std::optional<Courier::Header> Courier::read_header(const void* bytes, std::size_t size) const {
+std::optional<Messenger::Header> Messenger::read_header(const void* bytes, std::size_t size) const {
   Header header;
   if (size != sizeof header) return {};  // Not from a transport of this version.
   std::memcpy(&header, bytes, sizeof header);
@@ -121,43 +122,44 @@ std::optional<Courier::Header> Courier::read_header(const void* bytes, std::size
   return header;
 }
 
-ucs_status_t Courier::on_message(void* argument, const void* raw_header, std::size_t header_bytes,
-                                 void* data, std::size_t bytes, const ucp_am_recv_param_t* param) {
+ucs_status_t Messenger::on_message(void* argument, const void* raw_header, std::size_t header_bytes,
+                                   void* data, std::size_t bytes,
+                                   const ucp_am_recv_param_t* param) {
   const auto& port = *static_cast<Port*>(argument);
-  auto& courier = *port.courier;
-  const auto header = courier.read_header(raw_header, header_bytes);
+  auto& messenger = *port.messenger;
+  const auto header = messenger.read_header(raw_header, header_bytes);
   if (!header) return UCS_OK;  // UCX lets it go.
   const auto link = header->link();
-  const auto standing = courier.links_.standing(link);
+  const auto standing = messenger.links_.standing(link);
   const bool is_offer = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
   const Incoming::Offered offer{data, port.worker->handle()};
   if (standing == Links::Standing::stale) {
     // In progress: UCX keeps the offer for us. Otherwise it drops it and tells the sender "done".
-    return is_offer && courier.keep_until_closed(link, offer) ? UCS_INPROGRESS : UCS_OK;
+    return is_offer && messenger.keep_until_closed(link, offer) ? UCS_INPROGRESS : UCS_OK;
   }
   if (standing == Links::Standing::newer) {
-    const auto peer = courier.links_.peer_of(link.process);
-    courier.fail_later(*courier.links_.find(*peer), "has left for a new connection");
+    const auto peer = messenger.links_.peer_of(link.process);
+    messenger.fail_later(*messenger.links_.find(*peer), "has left for a new connection");
   }
   Incoming message{header->tag(), bytes, Incoming::Seen{data}};
   if (is_offer) message.form = offer;
-  courier.take_in(link, header->sequence, std::move(message));
+  messenger.take_in(link, header->sequence, std::move(message));
   return is_offer ? UCS_INPROGRESS : UCS_OK;
 }
 
-ucs_status_t Courier::on_goodbye(void* argument, const void* raw_header, std::size_t header_bytes,
-                                 void*, std::size_t, const ucp_am_recv_param_t*) {
-  auto& courier = *static_cast<Port*>(argument)->courier;
-  const auto header = courier.read_header(raw_header, header_bytes);
+ucs_status_t Messenger::on_goodbye(void* argument, const void* raw_header, std::size_t header_bytes,
+                                   void*, std::size_t, const ucp_am_recv_param_t*) {
+  auto& messenger = *static_cast<Port*>(argument)->messenger;
+  const auto header = messenger.read_header(raw_header, header_bytes);
   if (!header) return UCS_OK;
   const auto link = header->link();
-  if (courier.links_.standing(link) == Links::Standing::stale) return UCS_OK;
+  if (messenger.links_.standing(link) == Links::Standing::stale) return UCS_OK;
   // In its turn: it may have come another way than the messages before it.
-  courier.take_in(link, header->sequence, {Tag{}, 0, Incoming::Goodbye{}});
+  messenger.take_in(link, header->sequence, {Tag{}, 0, Incoming::Goodbye{}});
   return UCS_OK;
 }
 
-void Courier::take_goodbye(Link link) {
+void Messenger::take_goodbye(Link link) {
   if (links_.standing(link) == Links::Standing::open) return fail_later(link, "has disconnected");
   events_.push_back([this, link] {
     links_.skip(link);
@@ -165,7 +167,7 @@ void Courier::take_goodbye(Link link) {
   });
 }
 
-void Courier::take_in(Link link, std::uint64_t sequence, Incoming message) {
+void Messenger::take_in(Link link, std::uint64_t sequence, Incoming message) {
   auto& inbound = inbound_[link];
   if (!inbound.is_next(sequence)) {
     message.keep_bytes();
@@ -176,7 +178,7 @@ void Courier::take_in(Link link, std::uint64_t sequence, Incoming message) {
   while (auto next = inbound.next()) deliver(link, std::move(*next));
 }
 
-void Courier::deliver(Link link, Incoming message) {
+void Messenger::deliver(Link link, Incoming message) {
   if (std::holds_alternative<Incoming::Goodbye>(message.form)) return take_goodbye(link);
   if (message.tag.epoch < epoch_) return discard(message, Done{});
   if (const auto receive = mailbox_.match(link, message.tag)) {
@@ -188,7 +190,7 @@ void Courier::deliver(Link link, Incoming message) {
   if (mailbox_.copied_bytes() > unexpected_max_.count()) overflow(link);
 }
 
-void Courier::overflow(Link link) {
+void Messenger::overflow(Link link) {
   if (links_.standing(link) == Links::Standing::open) {
     fail_later(link, "sends more than is kept for receives that are not posted (" +
                          std::to_string(unexpected_max_.count()) + " bytes)");
@@ -197,7 +199,7 @@ void Courier::overflow(Link link) {
   }
 }
 
-void Courier::hand_over(Link link, const Posted& receive, Incoming message) {
+void Messenger::hand_over(Link link, const Posted& receive, Incoming message) {
   if (message.bytes != receive.buffer.bytes) {
     const auto peer = links_.peer_of(link.process).value_or(self_);
     complete_receive(receive,
@@ -214,7 +216,7 @@ void Courier::hand_over(Link link, const Posted& receive, Incoming message) {
   discard(message, Done{});
 }
 
-void Courier::fetch(Link link, const Posted& receive, const Incoming::Offered& offer) {
+void Messenger::fetch(Link link, const Posted& receive, const Incoming::Offered& offer) {
   const auto peer = links_.peer_of(link.process);
   if (!peer || links_.find(*peer) != link) {  // Closed since the message was handed over.
     if (!keep_until_closed(link, offer)) ucp_am_data_release(offer.worker, offer.description);
@@ -231,17 +233,17 @@ void Courier::fetch(Link link, const Posted& receive, const Incoming::Offered& o
   if (status == nullptr || UCS_PTR_IS_ERR(status)) finish(request, UCS_PTR_STATUS(status));
 }
 
-void Courier::on_sent(void* handle, ucs_status_t status, void* user_data) {
+void Messenger::on_sent(void* handle, ucs_status_t status, void* user_data) {
   auto& request = *static_cast<Request*>(user_data);
-  request.connection->courier->finish(request, status);
+  request.connection->messenger->finish(request, status);
   ucp_request_free(handle);
 }
 
-void Courier::on_fetched(void* handle, ucs_status_t status, std::size_t, void* user_data) {
+void Messenger::on_fetched(void* handle, ucs_status_t status, std::size_t, void* user_data) {
   on_sent(handle, status, user_data);
 }
 
-void Courier::finish(Request& request, ucs_status_t status) {
+void Messenger::finish(Request& request, ucs_status_t status) {
   auto& connection = *request.connection;
   if (status != UCS_OK && !connection.error) {
     fail_later(connection.theirs, "is lost: " + loss_words(status));
@@ -259,7 +261,7 @@ void Courier::finish(Request& request, ucs_status_t status) {
   connection.requests.erase(request.self);
 }
 
-void Courier::tell(Request& request, Status outcome) {
+void Messenger::tell(Request& request, Status outcome) {
   request.told = true;
   if (request.receive) {
     complete_receive(*request.receive, std::move(outcome));
@@ -268,7 +270,7 @@ void Courier::tell(Request& request, Status outcome) {
   }
 }
 
-bool Courier::keep_until_closed(Link link, const Incoming::Offered& offer) {
+bool Messenger::keep_until_closed(Link link, const Incoming::Offered& offer) {
   const auto found = std::ranges::find_if(closing_, [link](const auto& connection) {
     return connection->theirs == link && !connection->forced;
   });
@@ -277,7 +279,7 @@ bool Courier::keep_until_closed(Link link, const Incoming::Offered& offer) {
   return true;
 }
 
-void Courier::discard(Incoming& message, const Status& local_send, Connection* closing) {
+void Messenger::discard(Incoming& message, const Status& local_send, Connection* closing) {
   if (const auto* offer = std::get_if<Incoming::Offered>(&message.form)) {
     if (closing) return closing->offers.push_back(*offer);
     // Tells the sender that it is done. Later, for the same reason as in `hand_over`.
@@ -287,7 +289,7 @@ void Courier::discard(Incoming& message, const Status& local_send, Connection* c
   }
 }
 
-void Courier::forget_link(Link link, const Error& error, Connection* closing) {
+void Messenger::forget_link(Link link, const Error& error, Connection* closing) {
   channel_addresses_.erase(link);
   forget(mailbox_.take_link(link), error, closing);
   const auto found = inbound_.find(link);
@@ -298,21 +300,22 @@ void Courier::forget_link(Link link, const Error& error, Connection* closing) {
   inbound_.erase(found);
 }
 
-void Courier::forget(Mailbox<Incoming>::Remains remains, const Error& error, Connection* closing) {
+void Messenger::forget(Mailbox<Incoming>::Remains remains, const Error& error,
+                       Connection* closing) {
   for (const auto& receive : remains.receives) complete_receive(receive, error);
   for (auto& message : remains.messages) discard(message, error, closing);
 }
 
-void Courier::complete_receive(const Posted& receive, Status status) {
+void Messenger::complete_receive(const Posted& receive, Status status) {
   posted_bytes_ -= static_cast<std::int64_t>(receive.buffer.bytes);
   complete(receive.completion, std::move(status));
 }
 
-void Courier::complete(const Completion& completion, Status status) {
+void Messenger::complete(const Completion& completion, Status status) {
   finished_.push_back({completion, std::move(status), nullptr});
 }
 
-bool Courier::run_finished() {
+bool Messenger::run_finished() {
   const bool any = !finished_.empty();
   telling_.swap(finished_);
   for (auto& news : telling_) {

@@ -17,7 +17,7 @@ constexpr int kLastRounds = 1000;
 
 }  // namespace
 
-void Courier::listen(Port& port) {
+void Messenger::listen(Port& port) {
   const std::pair<unsigned, ucp_am_recv_callback_t> handlers[] = {
       {kMessageId, on_message}, {kGoodbyeId, on_goodbye}, {kChannelId, on_channel}};
   for (const auto& [id, callback] : handlers) {
@@ -33,7 +33,7 @@ void Courier::listen(Port& port) {
   }
 }
 
-void Courier::open_channel(Connection& connection, const ProcessIdentity& identity) {
+void Messenger::open_channel(Connection& connection, const ProcessIdentity& identity) {
   if (!shared_memory_ || neighbours(identity, identity_) != Neighbours::yes) return;
   const auto descriptors = open_descriptors();
   auto worker = UcxWorker::create(shared_memory_);
@@ -51,7 +51,7 @@ void Courier::open_channel(Connection& connection, const ProcessIdentity& identi
   connection.channel_address = address.value();
 }
 
-void Courier::offer_channel(Connection& connection) {
+void Messenger::offer_channel(Connection& connection) {
   if (connection.channel_address.empty()) return;
   const auto bytes =
       std::make_shared<std::vector<std::byte>>(std::exchange(connection.channel_address, {}));
@@ -61,30 +61,32 @@ void Courier::offer_channel(Connection& connection) {
   start(request, kChannelId, connection.paths.front().endpoint);
 }
 
-ucs_status_t Courier::on_channel(void* argument, const void* raw_header, std::size_t header_bytes,
-                                 void* data, std::size_t bytes, const ucp_am_recv_param_t* param) {
-  auto& courier = *static_cast<Port*>(argument)->courier;
-  const auto header = courier.read_header(raw_header, header_bytes);
+ucs_status_t Messenger::on_channel(void* argument, const void* raw_header, std::size_t header_bytes,
+                                   void* data, std::size_t bytes,
+                                   const ucp_am_recv_param_t* param) {
+  auto& messenger = *static_cast<Port*>(argument)->messenger;
+  const auto header = messenger.read_header(raw_header, header_bytes);
   if (!header) return UCS_OK;
   if ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0) return UCS_OK;  // Never that large.
   const auto link = header->link();
   const auto* begin = static_cast<const std::byte*>(data);
   std::vector<std::byte> address(begin, begin + bytes);
-  switch (courier.links_.standing(link)) {
+  switch (messenger.links_.standing(link)) {
     case Links::Standing::open:
-      courier.events_.push_back(
-          [&courier, link, address = std::move(address)] { courier.take_channel(link, address); });
+      messenger.events_.push_back([&messenger, link, address = std::move(address)] {
+        messenger.take_channel(link, address);
+      });
       break;
     case Links::Standing::early:
     case Links::Standing::newer:
-      courier.channel_addresses_.insert_or_assign(link, std::move(address));
+      messenger.channel_addresses_.insert_or_assign(link, std::move(address));
       break;
     case Links::Standing::stale: break;
   }
   return UCS_OK;
 }
 
-void Courier::take_channel(Link link, const std::vector<std::byte>& address) {
+void Messenger::take_channel(Link link, const std::vector<std::byte>& address) {
   if (links_.standing(link) != Links::Standing::open) return;
   auto& connection = *open_.at(*links_.peer_of(link.process));
   if (!connection.channel || connection.paths.size() > 1) return;
@@ -93,7 +95,7 @@ void Courier::take_channel(Link link, const std::vector<std::byte>& address) {
   offer_channel(connection);
 }
 
-void Courier::drain(Connection& connection) {
+void Messenger::drain(Connection& connection) {
   // What a peer sent before it ended may still lie in shared memory, when the network already tells
   // of the end.
   if (!connection.channel) return;
@@ -101,7 +103,7 @@ void Courier::drain(Connection& connection) {
   }
 }
 
-void Courier::close_channel(Connection& connection) {
+void Messenger::close_channel(Connection& connection) {
   if (!connection.channel) return;
   std::erase(channels_, connection.channel.get());
   loop_->remove_events(connection.channel->worker.event_fd());
