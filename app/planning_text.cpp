@@ -12,14 +12,13 @@
 #include "app/text_table.hpp"
 #include "engine/state/state_memory.hpp"
 #include "runtime/observe/plan_words.hpp"
+#include "runtime/vocabulary/index.hpp"
 #include "scheduler/cost/profile_batch.hpp"
 #include "scheduler/iteration/stage_graph.hpp"
 
 namespace troupe::app {
 
 namespace {
-
-std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
 
 /// `0`, `0-7`, or `0 2 4` where the devices of a stage do not follow one another.
 std::string devices_text(const ParallelPlan& plan, const Stage& stage) {

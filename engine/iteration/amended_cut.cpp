@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <set>
 
+#include "runtime/vocabulary/index.hpp"
+
 namespace troupe::engine {
 
 namespace {
-
-std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
 
 std::int32_t items_of(const SampleShape& sample, ModuleId module) {
   const auto* items = sample.items(module);

@@ -5,12 +5,11 @@
 
 #include "balancer/microbatches/baselines.hpp"
 #include "engine/iteration/pipeline_costs.hpp"
+#include "runtime/vocabulary/index.hpp"
 
 namespace troupe::engine {
 
 namespace {
-
-std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
 
 double largest_over_mean(const balancer::Spread& spread) {
   return spread.mean_ms > 0 ? spread.max_ms / spread.mean_ms : 1;

@@ -7,6 +7,7 @@
 #include "engine/iteration/pipeline_costs.hpp"
 #include "engine/iteration/pipeline_speeds.hpp"
 #include "engine/iteration/simulated_trace.hpp"
+#include "runtime/vocabulary/index.hpp"
 #include "scheduler/iteration/plan_iteration.hpp"
 #include "scheduler/iteration/redistribution.hpp"
 #include "scheduler/iteration/schedules.hpp"
@@ -16,8 +17,6 @@
 namespace troupe::engine {
 
 namespace {
-
-std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
 
 constexpr std::size_t kTimelineActionsMax = 50'000;  // Nobody looks at more of one step.
 

@@ -10,13 +10,12 @@
 #include "engine/iteration/pipeline_costs.hpp"
 #include "engine/iteration/pipeline_speeds.hpp"
 #include "runtime/policies/registry.hpp"
+#include "runtime/vocabulary/index.hpp"
 #include "scheduler/layout/step_estimator.hpp"
 
 namespace troupe::engine {
 
 namespace {
-
-std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
 
 // What `auto` may take: a small share of a step, since it plans beside the step before.
 constexpr double kPlanningShare = 0.025;

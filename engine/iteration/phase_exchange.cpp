@@ -7,12 +7,11 @@
 #include <utility>
 
 #include "engine/iteration/near_replicas.hpp"
+#include "runtime/vocabulary/index.hpp"
 
 namespace troupe::engine {
 
 namespace {
-
-std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
 
 /// The node that a replica's last stage is on, which hands rows on; and the one of the llm's stage
 /// that takes them.

@@ -5,6 +5,7 @@
 #include <map>
 #include <utility>
 
+#include "runtime/vocabulary/index.hpp"
 #include "scheduler/iteration/iteration_graph.hpp"
 #include "scheduler/iteration/schedules.hpp"
 #include "scheduler/iteration/stage_graph.hpp"
@@ -16,8 +17,6 @@ namespace troupe::engine {
 namespace {
 
 constexpr double kImpossible = std::numeric_limits<double>::infinity();
-
-std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
 
 /// No row may wait longer than one microbatch for its llm microbatch.
 bool waits_too_long(const balancer::MicrobatchPlan& plan, std::size_t count) {

@@ -1,12 +1,8 @@
 #include "runtime/vocabulary/sample_pieces.hpp"
 
+#include "runtime/vocabulary/index.hpp"
+
 namespace troupe {
-
-namespace {
-
-std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
-
-}  // namespace
 
 bool is_sound(const SamplePiece& piece, std::span<const SampleShape> samples) {
   if (piece.sample < 0 || at(piece.sample) >= samples.size()) return false;

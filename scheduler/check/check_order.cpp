@@ -6,13 +6,12 @@
 #include <map>
 #include <optional>
 
+#include "runtime/vocabulary/index.hpp"
 #include "scheduler/iteration/wait_graph.hpp"
 
 namespace troupe::scheduler {
 
 namespace {
-
-std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
 
 /// An action as its name says it.
 struct NamedAction {

@@ -7,6 +7,7 @@
 #include <set>
 #include <tuple>
 
+#include "runtime/vocabulary/index.hpp"
 #include "scheduler/check/message_check.hpp"
 #include "scheduler/iteration/expected_actions.hpp"
 #include "scheduler/iteration/redistribution.hpp"
@@ -16,8 +17,6 @@
 namespace troupe::scheduler {
 
 namespace {
-
-std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
 
 /// A stage has a device for each of its ranks: different ones, all of one node.
 std::vector<Fault> grid_faults(const ParallelPlan& plan) {

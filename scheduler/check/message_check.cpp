@@ -4,14 +4,13 @@
 #include <cstddef>
 #include <string>
 
+#include "runtime/vocabulary/index.hpp"
 #include "runtime/vocabulary/module_rows.hpp"
 #include "scheduler/iteration/redistribution.hpp"
 
 namespace troupe::scheduler {
 
 namespace {
-
-std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
 
 /// One sample's rows on their way.
 struct RowMove {

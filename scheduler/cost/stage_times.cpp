@@ -6,13 +6,13 @@
 #include <numeric>
 #include <set>
 
+#include "runtime/vocabulary/index.hpp"
+
 namespace troupe::scheduler {
 
 namespace {
 
 constexpr double kMaxTasks = 2e7;
-
-std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
 
 double entry(const std::vector<double>& list, std::int32_t microbatch) {
   return list.size() == 1 ? list.front() : list[at(microbatch)];

@@ -7,11 +7,11 @@
 #include <queue>
 #include <tuple>
 
+#include "runtime/vocabulary/index.hpp"
+
 namespace troupe::scheduler {
 
 namespace {
-
-std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
 
 /// Dense numbers for (stage, microbatch) pairs.
 class Cells {

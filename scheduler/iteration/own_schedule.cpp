@@ -8,13 +8,12 @@
 #include <string>
 #include <utility>
 
+#include "runtime/vocabulary/index.hpp"
 #include "runtime/vocabulary/user_code.hpp"
 
 namespace troupe::scheduler {
 
 namespace {
-
-std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
 
 Error blamed(const OwnSchedule& schedule, const std::string& what, Errc code) {
   return {code, "schedule '" + schedule.name + "' " + what, "scheduler.schedule",

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "runtime/vocabulary/gradient_sum.hpp"
+#include "runtime/vocabulary/index.hpp"
 #include "scheduler/iteration/deal_microbatches.hpp"
 #include "scheduler/iteration/redistribution.hpp"
 #include "scheduler/iteration/schedules.hpp"
@@ -13,8 +14,6 @@
 namespace troupe::scheduler {
 
 namespace {
-
-std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
 
 Error wrong(std::string message, std::string fix) {
   return Error{Errc::invalid_argument, std::move(message), "plan_iteration", std::move(fix)};

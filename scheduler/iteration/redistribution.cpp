@@ -6,14 +6,13 @@
 #include <span>
 #include <tuple>
 
+#include "runtime/vocabulary/index.hpp"
 #include "runtime/vocabulary/module_rows.hpp"
 #include "scheduler/iteration/stage_graph.hpp"
 
 namespace troupe::scheduler {
 
 namespace {
-
-std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
 
 /// Builds the messages of all replicas.
 class MessageBuilder {

@@ -5,11 +5,11 @@
 #include <numeric>
 #include <tuple>
 
+#include "runtime/vocabulary/index.hpp"
+
 namespace troupe::scheduler {
 
 namespace {
-
-std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
 
 void add_lane(std::vector<Lane>& lanes, std::vector<std::int32_t> tasks) {
   if (!tasks.empty()) lanes.push_back({std::move(tasks), 0});

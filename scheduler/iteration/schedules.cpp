@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/vocabulary/index.hpp"
 #include "runtime/vocabulary/nearest_word.hpp"
 #include "scheduler/iteration/own_schedule.hpp"
 #include "scheduler/iteration/schedule_lanes.hpp"
@@ -13,8 +14,6 @@
 namespace troupe::scheduler {
 
 namespace {
-
-std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
 
 /// How a stage's tasks are put into lanes.
 enum class Lanes {

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "runtime/vocabulary/index.hpp"
+
 namespace troupe::scheduler {
 
 namespace {
-
-std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
 
 struct Place {
   std::int32_t list = -1;

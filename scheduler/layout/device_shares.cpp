@@ -4,14 +4,14 @@
 #include <limits>
 #include <utility>
 
+#include "runtime/vocabulary/index.hpp"
+
 namespace troupe::scheduler {
 
 namespace {
 
 constexpr std::int32_t kAllReplicas = 64;  ///< On so many devices every number is looked at.
 constexpr double kNone = std::numeric_limits<double>::infinity();
-
-std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
 
 /// Microbatches of the busiest replica of a group.
 std::int64_t turns(const ShareRequest& request, bool llm, std::int32_t replicas) {

@@ -5,13 +5,12 @@
 #include <cstddef>
 #include <limits>
 
+#include "runtime/vocabulary/index.hpp"
 #include "scheduler/layout/layout_options.hpp"
 
 namespace troupe::scheduler {
 
 namespace {
-
-std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 

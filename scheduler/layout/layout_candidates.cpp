@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "runtime/vocabulary/index.hpp"
 #include "scheduler/layout/layout_degrees.hpp"
 #include "scheduler/layout/layout_estimate.hpp"
 #include "scheduler/layout/layout_request.hpp"
@@ -16,8 +17,6 @@ namespace troupe::scheduler {
 namespace {
 
 using std::to_string;
-
-std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
 
 Error none(std::string message, std::string where, std::string fix) {
   return {Errc::infeasible, std::move(message), std::move(where), std::move(fix)};

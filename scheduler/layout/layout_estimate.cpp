@@ -5,14 +5,13 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/vocabulary/index.hpp"
 #include "scheduler/cost/state_bytes.hpp"
 #include "scheduler/simulate/predicted_costs.hpp"
 
 namespace troupe::scheduler {
 
 namespace {
-
-std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
 
 /// The largest sum over the devices of a shape; `bytes_of(track, segment, layer)` is one layer's.
 template <class BytesOf>

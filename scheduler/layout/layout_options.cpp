@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <tuple>
 
+#include "runtime/vocabulary/index.hpp"
 #include "runtime/vocabulary/random.hpp"
 
 namespace troupe::scheduler {
@@ -12,8 +13,6 @@ namespace troupe::scheduler {
 namespace {
 
 constexpr std::size_t kDraws = 64;
-
-std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
 
 Error wrong(std::string where, std::string message, std::string fix = {}) {
   return Error{Errc::invalid_argument, std::move(message), std::move(where), std::move(fix)};

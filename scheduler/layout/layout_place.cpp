@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "runtime/vocabulary/index.hpp"
 #include "scheduler/layout/layout_candidates.hpp"
 
 namespace troupe::scheduler {
@@ -13,8 +14,6 @@ namespace troupe::scheduler {
 namespace {
 
 using std::to_string;
-
-std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
 
 /// Devices of each group of a pipeline.
 std::vector<std::int32_t> group_widths(const LayoutCandidate& candidate,

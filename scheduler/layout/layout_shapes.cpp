@@ -12,13 +12,12 @@
 #include <tuple>
 #include <utility>
 
+#include "runtime/vocabulary/index.hpp"
 #include "scheduler/iteration/stage_graph.hpp"
 
 namespace troupe::scheduler {
 
 namespace {
-
-std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
 
 /// Cuts of a row of layers, and what decides whether a smaller bound could do.
 struct Filled {

@@ -6,11 +6,11 @@
 #include <map>
 #include <string>
 
+#include "runtime/vocabulary/index.hpp"
+
 namespace troupe::scheduler {
 
 namespace {
-
-std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
 
 /// Encoder work of a microbatch per llm microbatch that takes it; its own number first.
 std::vector<std::pair<std::int32_t, double>> shares(std::span<const ModuleWork> samples,

@@ -5,6 +5,7 @@
 #include <memory>
 #include <utility>
 
+#include "runtime/vocabulary/index.hpp"
 #include "scheduler/iteration/stage_graph.hpp"
 #include "scheduler/layout/device_shares.hpp"
 #include "scheduler/layout/layout_degrees.hpp"
@@ -19,8 +20,6 @@ using std::to_string;
 
 constexpr std::int32_t kAllBelow = 16;  ///< So many llm replicas are all tried.
 constexpr std::size_t kSharesCut = 64;  ///< Shares of one number of llm replicas that may be cut.
-
-std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
 
 std::int32_t width(Parallelism p) { return p.tp * p.cp; }
 

@@ -2,14 +2,13 @@
 
 #include <algorithm>
 
+#include "runtime/vocabulary/index.hpp"
 #include "scheduler/check/check_order.hpp"
 #include "scheduler/iteration/schedules.hpp"
 
 namespace troupe::scheduler {
 
 namespace {
-
-std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
 
 double side(const ModuleWork& work, bool encoder) {
   return encoder ? work.encoder_ms : work.llm_ms;
