@@ -24,7 +24,6 @@ std::set<DeviceId> first_devices(std::size_t count) {
 StepLoop::StepLoop(JobProgress before, engine::TrainingLength length, engine::SkippedSteps skipped)
     : progress_(std::move(before)), length_(std::move(length)), skipped_(std::move(skipped)) {
   for (const auto& [id, batch] : std::exchange(progress_.bad, {})) bad_ids_.emplace(id, batch);
-  planned_steps_ = progress_.step;
   planned_tokens_ = progress_.tokens;
   is_last_planned_ = progress_.step > 0 && length_->reached(progress_.step, progress_.tokens);
 }
@@ -41,7 +40,6 @@ JobProgress StepLoop::progress_now(EpochNumber generation) const {
 void StepLoop::add(std::shared_ptr<const engine::PlannedBatch> batch, std::size_t device_count,
                    double wait_ms) {
   is_asked_ = false;
-  ++planned_steps_;
   for (const auto& dropped : batch->dropped) bad_ids_.emplace(dropped.why.id, batch->batch);
   RunningStep step{
       batch,
@@ -127,7 +125,6 @@ RunningStep StepLoop::finish() {
 void StepLoop::rewind() {
   steps_.clear();
   is_asked_ = false;
-  planned_steps_ = progress_.step;
   planned_tokens_ = progress_.tokens;
   is_last_planned_ = length_->reached(progress_.step, progress_.tokens);
   std::erase_if(bad_ids_, [&](const auto& bad) { return bad.second >= progress_.step; });

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <optional>
@@ -58,7 +59,8 @@ class StepLoop {
   JobProgress progress_now(EpochNumber generation) const;
   /// Number of the job's steps; 0: only the tokens decide, or it has not begun.
   std::int64_t total_steps() const { return length_ ? length_->steps() : 0; }
-  std::int64_t planned_steps() const { return planned_steps_; }
+  /// Finished, or under way.
+  std::int64_t planned_steps() const { return progress_.step + std::ssize(steps_); }
   /// Whether the job's last step is planned, or done.
   bool is_last_planned() const { return is_last_planned_; }
   std::int64_t skipped_steps() const { return skipped_ ? skipped_->count() : 0; }
@@ -122,7 +124,6 @@ class StepLoop {
   std::deque<RunningStep> steps_;
   bool is_asked_ = false;
   bool is_last_planned_ = false;
-  std::int64_t planned_steps_ = 0;
   TokenCount planned_tokens_ = 0;
   std::map<std::string, std::int64_t> bad_ids_;  ///< And the batch in which each was found.
   std::vector<BadSampleNote> untold_bad_;        ///< Of decided steps that no device ran.
