@@ -96,7 +96,7 @@ def prepare(folder):
     copies = [dict(sample, id=f"{sample['id']}-{copy}") for copy in range(-(-512 // len(alike))) for sample in alike]
     (folder / "even/alike.json").write_text(json.dumps(copies))
     data = {name: f'data.sources=[{{json="{name}/{file}.json"}}]' for name, file in (("mixed", "samples"), ("even", "alike"))}
-    troupe(folder, "profile", "job.toml", data["mixed"], "--budget", "8")
+    troupe(folder, "profile", "job.toml", data["mixed"], "train.steps=1", "--budget", "8")
     profile = json.loads(next((folder / "runs/profiles").glob("exchange-bench-*.json")).read_text())
     for kind in profile["kinds"]:
         for point in kind["points"]:
