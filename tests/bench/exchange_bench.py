@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Encoders that share a batch out among all their replicas, live, beside other ways to share it out.
 
-    exchange_bench.py [--folder DIR] [--rounds N] [--steps N]
+    exchange_bench.py [--folder DIR] [--rounds N] [--steps N] [--schedule NAME] [WAY...]
 
 Four node processes, each with a replica of both encoders and one of the llm, as data-parallel ranks have them. Two cores are
 too few for four devices, so stages are paced: they sleep `FACTOR` times what they compute (`debug.slow_shapes`), and the
@@ -9,6 +9,10 @@ planner has a profile with these times. Mixed data (`data make --uneven`: text a
 and even data (its samples with one small picture). Ways take turns within a round; of each step the least disturbed round
 counts, over the steps behind the first two; beside it what the profile says of the very same steps, and how even the work of
 each phase was: largest over mean of its replicas, predicted and measured.
+
+The schedule is three-phase, which is made for devices with a replica of each: under 1f1b, the first form of this bench, even
+phases leave devices waiting for one another between two microbatches (tests/bench/RESULTS.md). At random no device waits for
+another, and the schedule makes no difference.
 """
 
 import argparse
@@ -107,17 +111,17 @@ def prepare(folder):
 
 
 def run(folder, name, words, steps):
-    troupe(folder, "train", "job.toml", "--fresh", REPLICAS, "parallel.mode=manual", *words, PACED, "scheduler.profile=paced.json",
+    troupe(folder, "train", "job.toml", "--fresh", REPLICAS, *words, PACED, "parallel.mode=manual", "scheduler.profile=paced.json",
            f"train.steps={steps}", f"job.run_dir={name}")
     return lines(folder / name / "metrics.jsonl")[WARM_UP:]
 
 
-def compare(folder, data, rounds, steps):
+def compare(folder, words, ways, rounds, steps):
     """{way: milliseconds of a step (least disturbed round, by the profile), and figures of phases}."""
-    taken = {way: [] for way in WAYS}
+    taken = {way: [] for way in ways}
     for _ in range(rounds):
-        for way, words in WAYS.items():
-            taken[way].append(run(folder, way.replace(" ", "-").replace(",", ""), [*words, data], steps))
+        for way in ways:
+            taken[way].append(run(folder, way.replace(" ", "-").replace(",", ""), [*WAYS[way], *words], steps))
     figures = {}
     for way, runs in taken.items():
         steps_ms = [min(each) for each in zip(*[[line["step_ms"] for line in one] for one in runs], strict=True)]
@@ -141,10 +145,12 @@ def tell(name, figures, size):
         report(f"{name}: step at random / {way}", base["live"] / found["live"], "x", size, "higher", goal)
         report(f"{name}: the same, medians of rounds", base["median"] / found["median"], "x", size, "higher")
         report(f"{name}: the same, by the profile", base["profile"] / found["profile"], "x", size, "higher")
-    for way in ("random", "both workloads", "per phase, whole samples", "per phase"):
+    for way in figures:
         for group, phase in figures[way]["phases"].items():
             report(f"{name}: {way}, {group}: largest / mean, planned", phase["imbalance_planned"], "x", size)
             report(f"{name}: {way}, {group}: the same, measured", phase["imbalance"], "x", size)
+    if "per phase" not in figures:
+        return
     for group, phase in figures["per phase"]["phases"].items():
         report(f"{name}: {group}: no deal is below", phase["imbalance_bound"], "x", size)
     report(f"{name}: longest wait for a plan, per phase", figures["per phase"]["plan_wait_ms"], "ms", size)
@@ -156,14 +162,21 @@ def main():
     parser.add_argument("--folder", type=pathlib.Path)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--schedule", default="three-phase", metavar="NAME")
+    parser.add_argument("ways", nargs="*", metavar="WAY", help=f"beside `random`; of {'; '.join(list(WAYS)[1:])} (default all)")
     arguments = parser.parse_args()
+    if unknown := [way for way in arguments.ways if way not in WAYS]:
+        parser.error(f"no way is called {unknown[0]!r}: {'; '.join(WAYS)}")
+    ways = [way for way in WAYS if way == "random" or not arguments.ways or way in arguments.ways]
     os.environ["OMP_NUM_THREADS"] = "1"
     with tempfile.TemporaryDirectory() as scratch:
         folder = arguments.folder or pathlib.Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
         for name, data in prepare(folder).items():
-            size = f"{BATCH} samples in 2 microbatches, {NODES} nodes paced {FACTOR}x, {arguments.rounds} x {arguments.steps} steps"
-            tell(name, compare(folder, data, arguments.rounds, arguments.steps), size)
+            size = (f"{BATCH} samples in 2 microbatches, {arguments.schedule}, {NODES} nodes paced {FACTOR}x, "
+                    f"{arguments.rounds} x {arguments.steps} steps")
+            words = [data, f"scheduler.schedule={arguments.schedule}"]
+            tell(name, compare(folder, words, ways, arguments.rounds, arguments.steps), size)
 
 
 if __name__ == "__main__":
