@@ -34,6 +34,7 @@
 #include "app/version.hpp"
 #include "engine/execution/device_place.hpp"
 #include "engine/profiling/this_machine.hpp"
+#include "engine/setup/source_nodes.hpp"
 #include "runtime/files/look_up.hpp"
 #include "runtime/job/load_job.hpp"
 #include "transport/registry.hpp"
@@ -62,13 +63,16 @@ void tell(const Options& options, const std::string& text) {
 std::string name_of(NodeId node) { return "node " + std::to_string(node.value); }
 
 /// The head's paths hold on machines that have the data at the same place.
-Status look_for_data(const std::vector<job::DataSource>& sources) {
-  for (const auto& source : sources)
+Status look_for_data(const job::Job& job, NodeId node) {
+  for (std::size_t s = 0; s < job.data.sources.size(); ++s) {
+    const auto& source = job.data.sources[s];
+    if (!engine::sees_source(job, s, node)) continue;
     for (const auto& path : {source.json, source.media})
       if (!path.empty() && !files::is_there(path))
         return Error{Errc::not_found, path.string() + " is not on this machine", "data.sources",
                      "put the data there, or start this node with --job and a job file whose "
                      "data.sources say where they are here"};
+  }
   return Done{};
 }
 
@@ -88,8 +92,12 @@ Result<NodeReady> open_resources(const NodeWelcome& welcome, const Options& opti
   job::Job job = std::move(reading.loaded.job);
   tell(options, name_of(welcome.node) + " of job '" + job.job.name + "'");
   if (own) {
+    // Where they are; who sees them is the job's to say.
+    for (std::size_t s = 0; s < own->job.data.sources.size(); ++s)
+      own->job.data.sources[s].nodes =
+          s < job.data.sources.size() ? job.data.sources[s].nodes : std::vector<std::int32_t>{};
     job.data.sources = std::move(own->job.data.sources);
-  } else if (Status there = look_for_data(job.data.sources); !there.ok()) {
+  } else if (Status there = look_for_data(job, welcome.node); !there.ok()) {
     return std::move(there).error();
   }
   if (auto place = engine::find_place(job.cluster.device, 0); !place.ok())
@@ -97,6 +105,7 @@ Result<NodeReady> open_resources(const NodeWelcome& welcome, const Options& opti
   auto setup = engine::prepare(job);
   if (!setup.ok()) return std::move(setup).error();
   resources.setup = std::move(setup).value();
+  engine::see_as(welcome.node, resources.setup.job, resources.setup.data);
   auto dataset = data::Dataset::open(resources.setup.data);
   if (!dataset.ok()) return std::move(dataset).error();
   resources.dataset = std::make_shared<const data::Dataset>(std::move(dataset).value());

@@ -16,6 +16,7 @@
 #include "engine/profiling/nominal_profile.hpp"
 #include "engine/profiling/profile_data.hpp"
 #include "engine/profiling/profile_shards.hpp"
+#include "engine/setup/source_nodes.hpp"
 #include "engine/state/state_memory.hpp"
 #include "runtime/job/where_given.hpp"
 #include "runtime/observe/timeline_page.hpp"
@@ -205,13 +206,19 @@ Result<scheduler::AutoLayout> layout_by_hand(const Planning& planning) {
 
 Result<scheduler::AutoLayout> make_layout(const Planning& planning, bool one_number) {
   const Progress progress(planning.by_hand ? "simulating the layout" : "searching for a layout");
+  const auto& job = planning.setup.job;
+  // Before the search, which would say that memory does not do.
+  if (auto seen = engine::check_sources(job, planning.request.cluster.nodes); !seen.ok())
+    return seen.error();
   const auto judge =
       engine::training_judge(planning.setup, costs_of(planning), planning.request.samples);
   auto request = planning.request;
   request.one_number = one_number;
-  if (planning.setup.job.balancer.policy != "in-order") request.judge = judge;
+  if (job.balancer.policy != "in-order") request.judge = judge;
   auto made = planning.by_hand ? layout_by_hand(planning) : scheduler::auto_layout(request);
   if (!made.ok() || made.value().judged > 0) return made;
+  if (auto seen = engine::check_sources(job, made.value().plan.nodes()); !seen.ok())
+    return seen.error();
   auto predicted = judge(made.value().plan);
   if (!predicted.ok()) return std::move(predicted).error();
   made.value().predicted = std::move(predicted).value();

@@ -7,6 +7,7 @@
 
 #include "app/planning_text.hpp"
 #include "app/progress.hpp"
+#include "engine/setup/source_nodes.hpp"
 #include "scheduler/cost/state_bytes.hpp"
 #include "scheduler/iteration/stage_graph.hpp"
 #include "scheduler/layout/layout_score.hpp"
@@ -127,6 +128,20 @@ Result<std::vector<RankList>> instantiated_pipelines(const Planning& planning,
   return pipelines;
 }
 
+/// A batch where surviving nodes are counted anew, by their place; without one that sees a sample
+/// the layout says so.
+std::vector<SampleShape> batch_for(const Planning& planning,
+                                   const std::map<std::int64_t, std::int32_t>& place) {
+  auto samples = draw_batch(planning, planning.request.seed);
+  for (SampleShape& sample : samples) {
+    for (NodeId& node : sample.seen_by) {
+      const auto found = place.find(node.value);
+      node = found == place.end() ? NodeId{} : NodeId{found->second};
+    }
+  }
+  return samples;
+}
+
 /// The simulated step of a configuration; none where the simulator has no such layout.
 std::optional<double> simulated_step(const Planning& planning, const WhatIfAnswer& answer,
                                      const scheduler::AutoLayout& now,
@@ -165,9 +180,9 @@ std::optional<double> simulated_step(const Planning& planning, const WhatIfAnswe
   made.plan = std::move(plan).value();
   // The second step: its deal has learned from the first how fast each pipeline is.
   auto training = training_on_paper(planning, made);
-  const auto first = training.step(draw_batch(planning, planning.request.seed));
+  const auto first = training.step(batch_for(planning, place));
   if (!first.ok()) return std::nullopt;
-  const auto second = training.step(draw_batch(planning, planning.request.seed));
+  const auto second = training.step(batch_for(planning, place));
   if (!second.ok()) return std::nullopt;
   return second.value().step.step_ms;
 }
@@ -184,6 +199,20 @@ void use_spares(const Planning& planning, WhatIfAnswer& answer) {
         std::find(answer.lost.begin(), answer.lost.end(), node) == answer.lost.end())
       answer.spare.push_back(node);
   request.joined.insert(request.joined.end(), answer.spare.begin(), answer.spare.end());
+}
+
+/// Whether the nodes that are then there see all data, as a job asks before it goes on.
+Status check_data(const Planning& planning, const RankList& lost, const RankList& joined) {
+  std::set<NodeId> nodes;
+  for (std::int32_t node = 0; node < planning.request.cluster.nodes; ++node)
+    if (std::find(lost.begin(), lost.end(), node) == lost.end()) nodes.insert(NodeId{node});
+  for (const auto node : joined) nodes.insert(NodeId{static_cast<std::int32_t>(node)});
+  auto seen = engine::check_sources(planning.setup.job, nodes);
+  if (seen.ok()) return seen;
+  Error error = seen.error();
+  error.fix =
+      "after such a loss the job ends, and goes on from its last checkpoint with such a node";
+  return error;
 }
 
 /// The layout that a change can be planned for. What the planner would choose instead, if it would,
@@ -221,6 +250,7 @@ Result<scheduler::AutoLayout> changeable_layout(const Planning& planning, std::s
 Result<WhatIfAnswer> answer_what_if(const Planning& planning, const RankList& lost,
                                     const RankList& joined) {
   WhatIfAnswer answer;
+  if (auto seen = check_data(planning, lost, joined); !seen.ok()) return seen.error();
   const auto layout = changeable_layout(planning, answer.instead);
   if (!layout.ok()) return layout.error();
   const Progress progress("planning the change");

@@ -29,7 +29,8 @@ struct WhatIfAnswer {
 /// number for all, and says so.
 ///
 /// Errors: unavailable: the job's layout or pins leave no layout with one number for all. Others as
-/// `make_layout`, `make_templates`, `instantiate` and `what_if`.
+/// `engine::check_sources` (of the nodes that are then there), `make_layout`, `make_templates`,
+/// `instantiate` and `what_if`.
 Result<WhatIfAnswer> answer_what_if(const Planning& planning, const scheduler::RankList& lost,
                                     const scheduler::RankList& joined);
 

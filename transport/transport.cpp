@@ -9,6 +9,7 @@ const char* name_of(TagKind kind) {
     case TagKind::gradient: return "gradient";
     case TagKind::reduce: return "reduce";
     case TagKind::reduced: return "reduced";
+    case TagKind::content: return "content";
     case TagKind::state: return "state";
     case TagKind::collective: return "collective";
     case TagKind::user: return "user";

@@ -35,6 +35,7 @@ enum class TagKind : std::uint32_t {
   gradient,    ///< The gradient of those rows.
   reduce,      ///< A holder's gradients on their way to who adds them up.
   reduced,     ///< The sum on its way back.
+  content,     ///< Decoded content of samples. By convention index = delivery of the plan.
   state,       ///< Parameters and optimizer state, when a layout changes.
   collective,  ///< Reserved for `Group`.
   user,        ///< Custom stages and tests.

@@ -12,6 +12,7 @@
 #include "engine/layout/choose_layout.hpp"
 #include "engine/profiling/nominal_profile.hpp"
 #include "engine/profiling/profile_check.hpp"
+#include "engine/setup/source_nodes.hpp"
 #include "engine/state/state_memory.hpp"
 #include "runtime/observe/plan_words.hpp"
 #include "scheduler/layout/layout_request.hpp"
@@ -123,8 +124,12 @@ Status plan_regrouping(const SupervisorState& state, const std::set<NodeId>& nod
   changing.fits_beside = [&](const std::map<DeviceSlot, Bytes>& arriving) {
     return fits_beside(state, arriving);
   };
+  // Before anything else is tried: without a source no layout helps.
+  if (auto seen = engine::check_sources(setup.job, nodes); !seen.ok()) return seen;
   auto next = scheduler::next_layout(changing, nodes);
   if (!next.ok()) return std::move(next).error();
+  if (auto seen = engine::check_sources(setup.job, next.value().plan.nodes()); !seen.ok())
+    return seen;
   regrouping.plan = std::move(next.value().plan);
   regrouping.idle = std::move(next.value().idle);
   regrouping.change = {};

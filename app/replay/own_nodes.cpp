@@ -6,6 +6,7 @@
 #include "engine/layout/choose_layout.hpp"
 #include "engine/profiling/nominal_profile.hpp"
 #include "engine/state/state_memory.hpp"
+#include "scheduler/iteration/deliveries.hpp"
 #include "scheduler/recovery/layout_choice.hpp"
 #include "scheduler/recovery/template_layout.hpp"
 #include "scheduler/state/standby_holders.hpp"
@@ -31,7 +32,8 @@ Result<scheduler::ReplayedJob> replayed_job(const engine::JobSetup& setup,
   made.nodes_min = std::max(1, job.cluster.min_nodes);
   made.wait_for_nodes_ms = 1000 * job.recovery.wait_for_nodes_s;
   made.network_bytes_per_ms = setup.costs->options.speeds.network.gigabytes_per_s * 1e6;
-  const auto judge = engine::training_judge(setup, *setup.costs, samples);
+  // Nodes of a trace come and go under any number: every one is taken to see all data.
+  const auto judge = engine::training_judge(setup, *setup.costs, scheduler::of_no_layout(samples));
   made.step_ms = [judge, pace](const ParallelPlan& plan) -> Result<double> {
     auto step = judge(plan);
     if (!step.ok()) return std::move(step).error();

@@ -15,7 +15,8 @@
 
 namespace troupe::app {
 
-/// Steps take `pace` (> 0) times what the profile says. `samples`: drawn from the job's data.
+/// Steps take `pace` (> 0) times what the profile says. `samples`: drawn from the job's data, which
+/// every node is taken to see.
 /// `setup` outlives it. REQUIRES: `setup.costs`; samples not empty.
 ///
 /// Errors: as `engine::choose_layout` and `engine::check_state_memory`.

@@ -56,10 +56,11 @@ ParameterShard& Executor::holder(GroupId group, std::size_t index) {
   return stage(use.stage).state(group, use.layer);
 }
 
-Status Executor::begin(std::shared_ptr<const IterationPlan> plan, const SampleStore& samples) {
+Status Executor::begin(std::shared_ptr<const IterationPlan> plan, SampleStore& samples) {
   if (auto ended = end_work(); !ended.ok()) return ended;
   iteration_ = std::move(plan);
   units_.emplace(iteration_->samples, iteration_->pieces);
+  samples_ = &samples;
   mailbox_.begin(iteration_->step, bound_of_receives());
   next_action_ = next_post_ = 0;
   decision_.reset();
@@ -107,6 +108,7 @@ Result<bool> Executor::is_ready(const Action& action) {
   switch (action.kind) {
     case ActionKind::receive:
     case ActionKind::receive_gradient:
+    case ActionKind::receive_content:
     case ActionKind::reduce:
     case ActionKind::reduce_receive: return mailbox_.arrived(arrivals_of(action));
     case ActionKind::commit: return is_decided();
@@ -264,6 +266,15 @@ std::vector<Arrival> Executor::arrivals_of(const Action& action) const {
     case ActionKind::receive_gradient:
       add_rows(TagKind::gradient, iteration_->at(action.message).destination.stage);
       break;
+    case ActionKind::receive_content: {
+      const Delivery& delivery = iteration_->at(action.delivery);
+      arrivals.push_back({{TagKind::content, action.delivery.index()},
+                          plan_.devices[delivery.from.index()].node.value,
+                          false,
+                          {delivery.bytes.count()},
+                          at::kByte});
+      break;
+    }
     case ActionKind::reduce:
     case ActionKind::reduce_receive: return sums_.arrivals_of(action, gradient_dtype());
     default: break;

@@ -83,7 +83,8 @@ class Executor : private Viewer {
 
   /// Starts an iteration. Its receives are posted ahead of use up to `receive_bound`. One that
   /// failed and was not abandoned is given up first. REQUIRES: no other one is running.
-  Status begin(std::shared_ptr<const IterationPlan> plan, const SampleStore& samples);
+  /// `samples`: of this node, until the iteration ends; content from other nodes is added to them.
+  Status begin(std::shared_ptr<const IterationPlan> plan, SampleStore& samples);
 
   /// Runs actions until one must wait.
   ///
@@ -149,6 +150,8 @@ class Executor : private Viewer {
   Work send(const Action& action);
   Status give(std::vector<Parcel> parcels, Outcome& outcome);
   Work receive(const Action& action);
+  Work send_content(const Action& action);
+  Work receive_content(const Action& action);
   Work take_sums(const Action& action);
   Work measure(GroupId group);
   std::shared_ptr<at::Tensor> take(Arrival::Key key);
@@ -184,6 +187,7 @@ class Executor : private Viewer {
   std::function<void()> wake_;
   std::shared_ptr<const IterationPlan> iteration_;
   std::optional<SampleUnits> units_;  ///< Of the iteration.
+  SampleStore* samples_ = nullptr;
   TensorMailbox mailbox_;
   GroupSums sums_;
   std::size_t next_action_ = 0;

@@ -6,6 +6,7 @@
 #include <thread>
 #include <utility>
 
+#include "engine/execution/content_packing.hpp"
 #include "engine/execution/executor.hpp"
 #include "engine/execution/packing.hpp"
 
@@ -111,6 +112,8 @@ Executor::Work Executor::work_of(const Action& action) {
     case ActionKind::send_gradient: return send(action);
     case ActionKind::receive:
     case ActionKind::receive_gradient: return receive(action);
+    case ActionKind::send_content: return send_content(action);
+    case ActionKind::receive_content: return receive_content(action);
     case ActionKind::reduce_send:
       return [this, &action](Outcome& outcome) -> Status {
         return give(sums_.send(action.group), outcome);
@@ -209,6 +212,27 @@ Executor::Work Executor::receive(const Action& action) {
     } else {
       stage(to).accept_rows(id, std::move(rows));
     }
+    return Done{};
+  };
+}
+
+/// Content is in host memory at both ends, wherever stages compute.
+Executor::Work Executor::send_content(const Action& action) {
+  return [this, id = action.delivery](Outcome& outcome) -> Status {
+    const Delivery& delivery = iteration_->at(id);
+    auto packed = pack_content(delivery, *units_, *samples_);
+    if (!packed.ok()) return std::move(packed).error();
+    outcome.parcels.push_back({{TagKind::content, id.index()},
+                               peer(delivery.destination.stage),
+                               std::move(packed).value()});
+    return Done{};
+  };
+}
+
+Executor::Work Executor::receive_content(const Action& action) {
+  auto taken = take(arrivals_of(action).front().key);
+  return [this, id = action.delivery, taken = std::move(taken)](Outcome&) -> Status {
+    unpack_content(iteration_->at(id), *units_, std::exchange(*taken, {}), *samples_);
     return Done{};
   };
 }

@@ -61,9 +61,10 @@ bool stands_as_planned(const data::ExpandedText& text, const SampleShape& sample
   return planned == found;
 }
 
+}  // namespace
+
 bool is_vision(const std::vector<MediaShape>& items) { return items.front().grid_height > 0; }
 
-/// Which encoder of its medium this is: a sample that has media of it has some of all of them.
 std::size_t place_in_medium(const SampleShape& sample, ModuleId encoder) {
   const bool vision = is_vision(*sample.items(encoder));
   std::size_t place = 0;
@@ -71,8 +72,6 @@ std::size_t place_in_medium(const SampleShape& sample, ModuleId encoder) {
     if (media.module < encoder && is_vision(media.items) == vision) ++place;
   return place;
 }
-
-}  // namespace
 
 ModuleId encoder_of(const ModelGraph& graph, ModuleId module) {
   while (module.valid() && graph.at(module).kind == ModuleKind::projector) {

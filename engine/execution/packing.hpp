@@ -83,6 +83,13 @@ struct PackedText {
 Result<PackedText> pack_text(const ModelGraph& graph, std::span<const SampleShape> samples,
                              std::span<const std::int32_t> part, const SampleStore& store);
 
+/// Whether these are pictures, not windows of sound. REQUIRES: not empty.
+bool is_vision(const std::vector<MediaShape>& items);
+
+/// Which encoder of its medium this is, as `data::DecodedSample` counts them: a sample that has
+/// media of it has some of all of them. REQUIRES: the sample has some for it.
+std::size_t place_in_medium(const SampleShape& sample, ModuleId encoder);
+
 /// Where no rows of media stand in the text of a sample, counted from `begin`; ascending.
 std::vector<std::int64_t> text_positions_of(const data::ExpandedText& text, std::int64_t begin);
 

@@ -32,6 +32,9 @@ Bytes receive_bound(const IterationPlan& iteration, DeviceId device,
       const MessageEnd& here =
           action.kind == ActionKind::receive ? message.destination : message.source;
       borders[here.stage][here.microbatch] += received[i];
+    } else if (action.kind == ActionKind::receive_content) {
+      const MessageEnd& here = iteration.at(action.delivery).destination;
+      borders[here.stage][here.microbatch] += received[i];
     } else {
       reductions.push_back(received[i]);
     }

@@ -1,7 +1,7 @@
 // Decoded samples of the batches in flight, as one node holds them, by position.
 //
-// Written by the node's loader, read by the executors of its devices: every call locks. Contents
-// are immutable and shared.
+// Written by the node's loader, and by the executors of its devices where content comes from other
+// nodes; read by these executors: every call locks. Contents are immutable and shared.
 
 #pragma once
 
@@ -22,6 +22,10 @@ class SampleStore {
     const std::lock_guard lock(mutex_);
     contents_[position] = std::move(content);
   }
+
+  /// Adds what came of a sample from another node, its text or some of its media, to what is there.
+  /// Cost: a copy of what is there.
+  void add(data::DecodedSample content);
 
   /// The sample at this position of the order, or nullptr where this node did not decode it.
   Content find(std::int64_t position) const {

@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "engine/iteration/pipeline_shares.hpp"
+#include "scheduler/iteration/deliveries.hpp"
 
 namespace troupe::engine {
 
@@ -16,29 +17,6 @@ using Clock = std::chrono::steady_clock;
 
 double ms_since(Clock::time_point begin) {
   return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
-}
-
-/// Nodes of a replica where encoders begin (which ones), and where the llm begins and ends, or a
-/// teacher begins.
-struct Readers {
-  std::map<NodeId, std::set<ModuleId>> media;
-  std::set<NodeId> text;
-};
-
-Readers readers_of(const ParallelPlan& plan, const Replica& replica) {
-  Readers readers;
-  for (const StageId stage : replica.stages) {
-    for (const LayerRun& run : plan.at(stage).runs) {
-      const ModuleSpec& module = plan.model.at(run.module);
-      const bool first = run.layers.begin == 0;
-      const bool last = run.layers.end == static_cast<std::int32_t>(module.layers.size());
-      if (module.kind == ModuleKind::encoder && first)
-        readers.media[plan.node_of(stage)].insert(run.module);
-      if (reads_text(module.kind) && (first || (last && module.kind == ModuleKind::llm)))
-        readers.text.insert(plan.node_of(stage));
-    }
-  }
-  return readers;
 }
 
 /// One sample as all nodes together know it.
@@ -136,12 +114,32 @@ std::map<NodeId, BatchOrder> BatchPlanner::measures(std::int64_t batch) const {
   auto orders = empty_orders(batch, span.epoch);
   for (auto& [node, order] : orders) order.measure = true;
   const auto encoders = all_encoders(plan_.model);
-  auto next = orders.begin();
   for (std::int64_t position = span.begin; position < span.end; ++position) {
-    next->second.samples.push_back({position, encoders, true});
-    if (++next == orders.end()) next = orders.begin();
+    const auto nodes = seers(span.epoch, position);
+    const auto least = std::min_element(nodes.begin(), nodes.end(), [&](NodeId a, NodeId b) {
+      return orders.at(a).samples.size() < orders.at(b).samples.size();
+    });
+    if (least != nodes.end()) orders.at(*least).samples.push_back({position, encoders, true});
   }
   return orders;
+}
+
+std::vector<NodeId> BatchPlanner::seers(std::int64_t epoch, std::int64_t position) const {
+  auto nodes = nodes_;
+  const auto& seen_by = options_.sources.seen_by(epoch, position);
+  if (!seen_by.empty())
+    std::erase_if(nodes, [&](NodeId node) {
+      return !std::binary_search(seen_by.begin(), seen_by.end(), node);
+    });
+  return nodes;
+}
+
+Status BatchPlanner::share_out(std::int64_t epoch, std::int64_t places_before,
+                               std::vector<SampleShape>& samples) const {
+  if (options_.sources.all_seen()) return Done{};
+  for (SampleShape& sample : samples)
+    sample.seen_by = options_.sources.seen_by(epoch, sample.position - places_before);
+  return scheduler::choose_decoders(plan_, samples);
 }
 
 Result<std::map<NodeId, BatchOrder>> BatchPlanner::orders(std::int64_t batch,
@@ -165,6 +163,9 @@ Result<std::map<NodeId, BatchOrder>> BatchPlanner::orders(std::int64_t batch,
     else
       planned.dropped.push_back({position, std::get<data::BadSample>(std::move(kept))});
   }
+  if (auto shared = share_out(planned.span.epoch, places_before(planned), good.samples);
+      !shared.ok())
+    return std::move(shared).error();
   auto predicted = deal_and_plan(std::move(good));
   std::map<NodeId, BatchOrder> orders;
   if (predicted.ok()) {
@@ -192,26 +193,28 @@ std::map<NodeId, BatchOrder> BatchPlanner::orders_of(const Draft& draft) const {
   const IterationPlan& iteration = draft.predicted.iteration;
   std::map<NodeId, std::map<std::int32_t, OrderedSample>> wanted;  // By place in the batch.
   const SampleUnits units(iteration.samples, iteration.pieces);
+  // Where the stage's node sees the sample, else where it is decoded for it.
   const auto entry = [&](NodeId node, std::int32_t unit) -> OrderedSample& {
-    auto& own = wanted[node][units.sample_of(unit)];
-    own.position = units.shape(unit).position - places_before(planned);
+    const SampleShape& sample = units.shape(units.sample_of(unit));
+    auto& own = wanted[sample.is_seen_by(node) ? node : sample.decoder][units.sample_of(unit)];
+    own.position = sample.position - places_before(planned);
     return own;
   };
-  for (std::size_t r = 0; r < plan_.replicas.size(); ++r) {
-    const Readers readers = readers_of(plan_, plan_.replicas[r]);
-    for (const Microbatch& microbatch : iteration.microbatches[r])
+  for (std::size_t s = 0; s < plan_.stages.size(); ++s) {
+    const auto reads = scheduler::content_reads(plan_, StageId{s});
+    const NodeId node = plan_.node_of(StageId{s});
+    for (const Microbatch& microbatch : iteration.microbatches[plan_.stages[s].replica.index()])
       for (const Part& part : microbatch.parts)
         for (const std::int32_t unit : part.samples) {
-          for (const auto& [node, modules] : readers.media)
-            for (const ModuleId module : modules)
-              if (units.shape(unit).items(module)) entry(node, unit).media.push_back(module);
-          for (const NodeId node : readers.text) entry(node, unit).text = true;
+          for (const ModuleId module : reads.encoders)
+            if (units.shape(unit).items(module)) entry(node, unit).media.push_back(module);
+          if (!reads.text.empty()) entry(node, unit).text = true;
         }
   }
   auto orders = empty_orders(planned.batch, planned.span.epoch);
   for (auto& [node, samples] : wanted)
     for (auto& [sample, order] : samples) {
-      // A node may have several pieces of a sample, and decodes it once.
+      // A node may have several pieces of a sample, or stages that read it, and decodes it once.
       std::sort(order.media.begin(), order.media.end());
       order.media.erase(std::unique(order.media.begin(), order.media.end()), order.media.end());
       orders.at(node).samples.push_back(std::move(order));
@@ -232,7 +235,9 @@ Status BatchPlanner::amend(Draft& draft, std::span<const BatchReport> decoded) {
     for (const ModuleMedia& media : measured.media) encoders.push_back(media.module);
     if (!entry.bad && !knows(entry, encoders)) return nobody_reported(position);
     Kept kept = keep(entry, measured.position, options_.max_seq_len);
-    const auto* shape = std::get_if<SampleShape>(&kept);
+    auto* shape = std::get_if<SampleShape>(&kept);
+    if (shape) shape->seen_by = measured.seen_by;
+    if (shape) shape->decoder = measured.decoder;
     places.push_back(shape ? std::optional(static_cast<std::int32_t>(samples.size()))
                            : std::nullopt);
     if (!shape || *shape != measured) ++planned.amended;
@@ -298,6 +303,14 @@ IterationPlan slice_for(const IterationPlan& iteration, const ParallelPlan& plan
       continue;
     slice.messages.push_back(message);
     slice.message_ids.push_back(iteration.id_of(m));
+  }
+  for (std::size_t i = 0; i < iteration.deliveries.size(); ++i) {
+    const Delivery& delivery = iteration.deliveries[i];
+    if (plan.devices[delivery.from.index()].node != node &&
+        plan.node_of(delivery.destination.stage) != node)
+      continue;
+    slice.deliveries.push_back(delivery);
+    slice.delivery_ids.emplace_back(i);
   }
   return slice;
 }

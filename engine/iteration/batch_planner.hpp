@@ -18,6 +18,7 @@
 #include "engine/iteration/pipeline_speeds.hpp"
 #include "engine/iteration/plan_guard.hpp"
 #include "runtime/data/batches/epochs.hpp"
+#include "runtime/data/batches/sample_sources.hpp"
 #include "runtime/data/samples/bad_sample.hpp"
 #include "runtime/vocabulary/iteration_plan.hpp"
 #include "runtime/vocabulary/parallel_plan.hpp"
@@ -121,6 +122,7 @@ struct BatchPlannerOptions {
   MicrobatchingOptions microbatching;
   std::shared_ptr<const PlanningCosts> costs;          ///< See `Microbatching`.
   std::shared_ptr<const scheduler::ModelFlops> flops;  ///< Null: they are not counted.
+  data::SampleSources sources = {};                    ///< Which nodes see a sample.
 };
 
 class BatchPlanner {
@@ -131,19 +133,25 @@ class BatchPlanner {
         options_(std::move(options)),
         microbatching_(plan, options_.microbatching, options_.costs),
         guard_(plan),
-        speeds_(plan.pipelines.size()) {}
+        speeds_(plan.pipelines.size()) {
+    for (const NodeId node : plan.nodes()) nodes_.push_back(node);
+  }
 
-  /// Per node (ascending) what it measures of a batch: all nodes share its positions out.
+  /// Per node (ascending) what it measures of a batch: all nodes share its positions out, each of
+  /// which goes to one that sees it.
   std::map<NodeId, BatchOrder> measures(std::int64_t batch) const;
 
   /// Plans a batch from its samples' lengths, those left out that are bad by their headers or too
   /// long. Per node (ascending) what it then decodes: of each sample an encoder's media where the
   /// replica that encodes them begins, text where the llm replica that trains it begins and ends.
-  /// So no media move, and each is decoded once for an encoder. Of a batch that cannot be planned
+  /// So no media move, and each is decoded once for an encoder. What such a node does not see is
+  /// decoded by one that does, of several the one that has the fewest bytes to send, and delivered
+  /// (`IterationPlan::deliveries`). Of a batch that cannot be planned
   /// nothing is decoded, and `plan` says why: it may be one that is never trained.
   ///
   /// Errors:
   /// - internal: a report is missing.
+  /// - infeasible: no node of the layout sees a sample.
   /// REQUIRES: batches come in order.
   Result<std::map<NodeId, BatchOrder>> orders(std::int64_t batch,
                                               std::span<const BatchReport> measured);
@@ -182,6 +190,11 @@ class BatchPlanner {
   std::int64_t places_before(const PlannedBatch& planned) const {
     return options_.epochs.places_before(planned.span.epoch);
   }
+  /// Nodes of the layout that see the sample at a position of an epoch, ascending.
+  std::vector<NodeId> seers(std::int64_t epoch, std::int64_t position) const;
+  /// Says of samples that some nodes do not see who sees them, and who decodes them for the others.
+  Status share_out(std::int64_t epoch, std::int64_t places_before,
+                   std::vector<SampleShape>& samples) const;
   std::map<NodeId, BatchOrder> empty_orders(std::int64_t batch, std::int64_t epoch) const;
   std::map<NodeId, BatchOrder> orders_of(const Draft& draft) const;
   Result<PredictedIteration> deal_and_plan(DealtBatch good) const;
@@ -194,6 +207,7 @@ class BatchPlanner {
   PlanGuard guard_;
   PipelineSpeeds speeds_;
   std::map<std::int64_t, Draft> drafts_;
+  std::vector<NodeId> nodes_;  ///< Of the layout.
 };
 
 /// Encoders of the model, ascending: of a good sample the media of each are known, though it may

@@ -7,7 +7,9 @@
 #include "engine/iteration/plan_guard.hpp"
 #include "engine/layout/choose_layout.hpp"
 #include "engine/profiling/nominal_profile.hpp"
+#include "engine/setup/source_nodes.hpp"
 #include "engine/state/state_memory.hpp"
+#include "scheduler/iteration/deliveries.hpp"
 
 namespace troupe::engine {
 
@@ -25,6 +27,7 @@ Result<scheduler::Relayout> plan_asked_layout(const JobSetup& setup, const HandL
                                           layout);
   if (!made.ok()) return made;
   if (auto runs = check_executable(made.value().plan); !runs.ok()) return runs.error();
+  if (auto seen = check_sources(job, made.value().plan.nodes()); !seen.ok()) return seen.error();
   auto fits = check_state_memory(job, made.value().plan, memory_at_hand(job.cluster));
   if (!fits.ok()) return std::move(fits).error();
   return made;
@@ -35,8 +38,8 @@ Status rehearse(const JobSetup& setup, const ParallelPlan& plan, std::vector<Sam
   options.policy =
       "in-order";  // How samples are cut is no matter of the layout, and searches take time.
   const Microbatching microbatching(plan, std::move(options), setup.costs);
-  auto dealt =
-      microbatching.deal({1, 0, std::move(samples)}, PipelineSpeeds(plan.pipelines.size()));
+  auto dealt = microbatching.deal({1, 0, scheduler::of_no_layout(std::move(samples))},
+                                  PipelineSpeeds(plan.pipelines.size()));
   if (!dealt.ok()) return std::move(dealt).error();
   auto planned = microbatching.plan(dealt.value());
   if (!planned.ok()) return std::move(planned).error();

@@ -6,6 +6,7 @@
 #include "engine/profiling/nominal_profile.hpp"
 #include "engine/profiling/profile_data.hpp"
 #include "engine/profiling/profile_speeds.hpp"
+#include "engine/setup/source_nodes.hpp"
 #include "runtime/schedules/registry.hpp"
 #include "scheduler/layout/layout_score.hpp"
 #include "scheduler/layout/place_by_hand.hpp"
@@ -97,6 +98,11 @@ Result<std::vector<ParallelPlan>> later_layouts(const JobSetup& setup) {
       error.where = name;
       return error;
     }
+    if (auto seen = check_sources(setup.job, plan.value().nodes()); !seen.ok()) {
+      Error error = seen.error();
+      error.where = name;
+      return error;
+    }
     plans.push_back(std::move(plan).value());
   }
   return plans;
@@ -150,8 +156,11 @@ Result<JobLayout> choose_layout(const JobSetup& setup) {
                                          tolerance_of(job));
     if (!plan.ok()) return std::move(plan).error();
     if (auto runs = check_executable(plan.value()); !runs.ok()) return runs.error();
+    if (auto seen = check_sources(job, plan.value().nodes()); !seen.ok()) return seen.error();
     return JobLayout{std::move(plan).value(), {}, 0};
   }
+  // Before the search, which would say that memory does not do.
+  if (auto seen = check_sources(job, working_nodes(job.cluster)); !seen.ok()) return seen.error();
   auto costs = setup.costs;
   if (!costs) {
     auto profile = profile_at_hand(setup);
@@ -168,6 +177,7 @@ Result<JobLayout> choose_layout(const JobSetup& setup) {
     request.judge = training_judge(setup, *costs, request.samples);
   auto chosen = scheduler::auto_layout(request);
   if (!chosen.ok()) return std::move(chosen).error();
+  if (auto seen = check_sources(job, chosen.value().plan.nodes()); !seen.ok()) return seen.error();
   return JobLayout{std::move(chosen.value().plan), std::move(chosen.value().reasons),
                    chosen.value().predicted.step_ms};
 }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "engine/iteration/pipeline_shares.hpp"
+#include "scheduler/iteration/deliveries.hpp"
 #include "scheduler/iteration/iteration_graph.hpp"
 #include "scheduler/iteration/schedules.hpp"
 #include "scheduler/layout/module_pipeline.hpp"
@@ -21,6 +22,8 @@ SimulatedTraining::SimulatedTraining(const ParallelPlan& plan, MicrobatchingOpti
 
 Result<SimulatedBatch> SimulatedTraining::step(std::vector<SampleShape> samples,
                                                const scheduler::SimulationOptions& options) {
+  if (auto decoded = scheduler::choose_decoders(plan_, samples); !decoded.ok())
+    return std::move(decoded).error();
   auto dealt = microbatching_.deal({++batch_, 0, std::move(samples)}, speeds_);
   if (!dealt.ok()) return std::move(dealt).error();
   auto planned = microbatching_.plan(dealt.value());

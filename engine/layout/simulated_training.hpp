@@ -36,8 +36,8 @@ class SimulatedTraining {
   SimulatedTraining(const ParallelPlan& plan, MicrobatchingOptions options,
                     std::shared_ptr<const PlanningCosts> costs);
 
-  /// The next step, over these samples in training order.
-  /// Errors: as `Microbatching::plan` and `scheduler::simulate`.
+  /// The next step, over these samples in training order, which name who sees their source.
+  /// Errors: as `scheduler::choose_decoders`, `Microbatching::plan` and `scheduler::simulate`.
   Result<SimulatedBatch> step(std::vector<SampleShape> samples,
                               const scheduler::SimulationOptions& options = {});
 

@@ -10,6 +10,7 @@
 #include <system_error>
 #include <thread>
 
+#include "engine/setup/source_nodes.hpp"
 #include "runtime/data/batches/epoch_order.hpp"
 #include "runtime/data/samples/measure_sample.hpp"
 
@@ -47,6 +48,16 @@ Outcomes measure_records(const JobSetup& setup, const data::Dataset& dataset,
   work();
   threads.clear();  // Joins.
   return outcomes;
+}
+
+/// With who sees it.
+data::MeasureOutcome measure_one(const JobSetup& setup, const data::Dataset& dataset,
+                                 std::int64_t index) {
+  const data::Record& record = dataset[index];
+  auto outcome = data::measure_sample(dataset, record, setup.data, media_modules(setup));
+  if (auto* shape = std::get_if<SampleShape>(&outcome))
+    shape->seen_by = nodes_that_see(setup.job, static_cast<std::size_t>(record.source));
+  return outcome;
 }
 
 struct Measured {
@@ -192,9 +203,7 @@ Result<std::vector<SampleShape>> draw_shapes(const JobSetup& setup, std::int64_t
     for (const auto index : data::epoch_order(seed, epoch, records)) {
       if (std::ssize(drawn) == count) break;
       auto& outcome = known[static_cast<std::size_t>(index)];
-      if (!outcome)
-        outcome = data::measure_sample(dataset.value(), dataset.value()[index], setup.data,
-                                       media_modules(setup));
+      if (!outcome) outcome = measure_one(setup, dataset.value(), index);
       if (const auto* shape = std::get_if<SampleShape>(&*outcome)) {
         drawn.push_back(*shape);
         drawn.back().position = std::ssize(drawn) - 1;
@@ -217,15 +226,13 @@ Result<std::vector<std::vector<SampleShape>>> batch_shapes(const JobSetup& setup
   const auto dataset = data::Dataset::open(setup.data);
   if (!dataset.ok()) return dataset.error();
   const std::int64_t records = dataset.value().size();
-  const auto modules = media_modules(setup);
   std::vector<std::vector<SampleShape>> batches;
   for (std::int64_t batch = first; batch < first + count; ++batch) {
     const auto span = data::batch_span(batch, setup.job.train.global_batch_size, records);
     const auto order = data::record_order(setup.data, span.epoch, records);
     auto& shapes = batches.emplace_back();
     for (std::int64_t position = span.begin; position < span.end; ++position) {
-      const auto& record = dataset.value()[order[static_cast<std::size_t>(position)]];
-      auto outcome = data::measure_sample(dataset.value(), record, setup.data, modules);
+      auto outcome = measure_one(setup, dataset.value(), order[static_cast<std::size_t>(position)]);
       if (!std::holds_alternative<SampleShape>(outcome)) continue;
       shapes.push_back(std::get<SampleShape>(std::move(outcome)));
       shapes.back().position = position;

@@ -77,15 +77,16 @@ Result<DataProfile> profile_data(const JobSetup& setup, const DataProfileOptions
 /// The profile of these shapes, for callers that have them already.
 DataProfile describe_shapes(const ModelGraph& model, std::span<const SampleShape> shapes);
 
-/// `count` good samples of a job in random order; positions count from 0. A data set with fewer
-/// good samples is repeated, in another order each time.
+/// `count` good samples of a job in random order, with the nodes that see them; positions count
+/// from 0. A data set with fewer good samples is repeated, in another order each time.
 ///
 /// Errors: as `profile_data`; invalid_argument: count < 1.
 Result<std::vector<SampleShape>> draw_shapes(const JobSetup& setup, std::int64_t count,
                                              std::uint64_t seed = 0);
 
 /// The good samples of global batches `first` .. `first + count - 1` of the job, as training will
-/// meet them, one list per batch. For predictions that are to be compared with a run.
+/// meet them, with the nodes that see them, one list per batch. For predictions that are to be
+/// compared with a run.
 ///
 /// Errors: as `data::Dataset::open`; invalid_argument: first < 0 or count < 1.
 Result<std::vector<std::vector<SampleShape>>> batch_shapes(const JobSetup& setup,

@@ -60,12 +60,40 @@ Error other_data(const std::string& who, const std::string& how, const std::stri
               "; `troupe node --job FILE` says where a node keeps them"};
 }
 
+/// The same of a node that does not see all sources.
+Status same_sources(const DataIdentity& here, const DataIdentity& there, const std::string& who) {
+  const auto other = [&](std::size_t source, const std::string& how) {
+    return other_data(who, how + " in data.sources[" + std::to_string(source) + "]", "JSON files");
+  };
+  if (here.hashes.size() != there.hashes.size())
+    return other_data(who,
+                      std::to_string(there.hashes.size()) + " sources, the head " +
+                          std::to_string(here.hashes.size()),
+                      "sources in its job file");
+  for (std::size_t s = 0; s < here.hashes.size(); ++s) {
+    if (there.hashes[s] == 0) continue;
+    if (here.sources[s] != there.sources[s])
+      return other(s, std::to_string(there.sources[s]) + " samples, the head " +
+                          std::to_string(here.sources[s]));
+    if (here.hashes[s] != there.hashes[s])
+      return other(s, "as many samples as the head, but other ones");
+  }
+  return Done{};
+}
+
 }  // namespace
 
 DataIdentity identify(const data::Dataset& dataset, std::uint64_t seed) {
   DataIdentity identity{dataset.size(), state::kHashSeed, some_sizes(dataset, seed),
                         dataset.source_counts()};
-  for (const auto& record : dataset.records()) identity.hash = add(identity.hash, record);
+  if (!dataset.is_whole()) identity.media.clear();  // Chosen from other records than elsewhere.
+  for (std::size_t s = 0; s < identity.sources.size(); ++s)
+    identity.hashes.push_back(dataset.is_here(s) ? state::kHashSeed : 0);
+  for (const auto& record : dataset.records()) {
+    identity.hash = add(identity.hash, record);
+    auto& own = identity.hashes[static_cast<std::size_t>(record.source)];
+    own = add(own, record);
+  }
   return identity;
 }
 
@@ -80,6 +108,8 @@ std::uint64_t hash_of_first(const data::Dataset& dataset, std::span<const std::i
 }
 
 Status same_data(const DataIdentity& here, const DataIdentity& there, const std::string& who) {
+  if (std::find(there.hashes.begin(), there.hashes.end(), 0) != there.hashes.end())
+    return same_sources(here, there, who);
   if (here.records != there.records)
     return other_data(who,
                       std::to_string(there.records) +

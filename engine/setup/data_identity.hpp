@@ -35,10 +35,13 @@ struct DataIdentity {
   /// Of the records that the first shuffled epoch begins with, in that order.
   std::vector<MediaSize> media = {};
   std::vector<std::int64_t> sources = {};  ///< Records of each; none: not known.
+  /// Of each source, as `hash`; none: not known. 0: it is not there, on a node that does not see
+  /// it: what such a node has is compared source by source, without sizes of media.
+  std::vector<std::uint64_t> hashes = {};
 
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, DataIdentity& x) {
-    return f(x.records, x.hash, x.media, x.sources);
+    return f(x.records, x.hash, x.media, x.sources, x.hashes);
   }
 };
 
@@ -50,8 +53,9 @@ DataIdentity identify(const data::Dataset& dataset, std::uint64_t seed);
 /// REQUIRES: the data set has as many.
 std::uint64_t hash_of_first(const data::Dataset& dataset, std::span<const std::int64_t> records);
 
-/// Errors: bad_data: `there` is not `here`; says whether the number, the content, or the size of a
-/// media file differs that both have. `who`: a node, as the message calls it.
+/// Errors: bad_data: `there` is not `here`, or in a source that `there` sees; says whether the
+/// number, the content, or the size of a media file differs that both have. `who`: a node, as the
+/// message calls it.
 Status same_data(const DataIdentity& here, const DataIdentity& there, const std::string& who);
 
 /// Fills in the sizes that `here` lacks, so that nodes are compared with each other where the head

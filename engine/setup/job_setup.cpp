@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "engine/setup/source_nodes.hpp"
 #include "models/family/registry.hpp"
 #include "models/family/size_problems.hpp"
 #include "models/graph_problems.hpp"
@@ -49,7 +50,9 @@ std::vector<Error> feeding_problems(const job::Job& job) {
 data::DataOptions data_options(const job::Job& job) {
   data::DataOptions options;
   for (const auto& source : job.data.sources)
-    options.sources.push_back({source.json, source.media, source.format});
+    // Of a source on some nodes others read the list alone.
+    options.sources.push_back(
+        {source.json, source.media, source.format, true, !source.nodes.empty()});
   options.min_pixels = job.data.min_pixels;
   options.max_pixels = job.data.max_pixels;
   options.pad_audio = job.data.pad_audio;
@@ -139,6 +142,7 @@ BatchPlannerOptions planner_options(const JobSetup& setup, data::Epochs epochs,
   options.max_seq_len = job.data.max_seq_len;
   options.epoch_number = epoch_number;
   options.costs = setup.costs;
+  options.sources = {setup.data, options.epochs, source_nodes(job)};
   options.flops = std::make_shared<scheduler::ModelFlops>(setup.model, setup.modules());
   options.microbatching = {job.balancer.dealing,
                            job.balancer.exchange,

@@ -43,6 +43,8 @@ DataSource bind_source(const Value& value, const std::string& path, bool has_all
                        Findings& findings) {
   DataSource source;
   SectionReader reader{&value, path, findings};
+  // Whoever opens it says so where it is not there.
+  if (value.find("nodes") != nullptr) reader.allow_missing_paths();
   describe_source(reader, source,
                   names_with(data::format_names(), word_at(&value, "format"), has_all_plugins));
   reader.finish();

@@ -11,6 +11,12 @@ namespace troupe::job {
 
 namespace {
 
+std::string numbers_text(const std::vector<std::int32_t>& numbers) {
+  std::string text;
+  for (const auto number : numbers) text += (text.empty() ? "" : ", ") + std::to_string(number);
+  return text;
+}
+
 void check_identity(const Identity& identity, Findings& findings) {
   const auto good = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
@@ -44,6 +50,30 @@ void check_data(const Job& job, bool modules_complete, Findings& findings) {
                           " holds not one merged patch of modules." + module.name,
                       "give at least " + std::to_string(side * side) + " (" + std::to_string(side) +
                           " x " + std::to_string(side) + ")");
+  }
+}
+
+/// Sources that only some nodes see.
+void check_source_nodes(const Job& job, Findings& findings) {
+  const std::int32_t count = job.cluster.nodes;
+  for (std::size_t i = 0; i < job.data.sources.size(); ++i) {
+    const auto& source = job.data.sources[i];
+    const auto path = "data.sources[" + std::to_string(i) + "]";
+    if (source.nodes.empty()) continue;
+    if (source.nodes.back() >= count)
+      findings.add_at(path + ".nodes",
+                      path + ".nodes: there is no node " + std::to_string(source.nodes.back()) +
+                          ", the job has " + std::to_string(count),
+                      count == 1 ? "node 0 is the only one: leave nodes out, or raise cluster.nodes"
+                                 : "name nodes from 0 to " + std::to_string(count - 1) +
+                                       ", or raise cluster.nodes");
+    if (findings.paths == Paths::must_exist && !files::is_there(source.json))
+      findings.warnings.push_back(
+          {Errc::not_found,
+           path + ".json: " + source.json.string() + " is not there, which may be: only nodes " +
+               numbers_text(source.nodes) + " see it",
+           findings.where(path + ".json"),
+           "have the list of samples also where `troupe train` runs, which orders them"});
   }
 }
 
@@ -183,6 +213,7 @@ void check_job(BoundJob& bound, Findings& findings) {
   check_files(job.data, findings);
   check_train(job, findings);
   check_cluster(job.cluster, findings);
+  check_source_nodes(job, findings);
   check_observe(job.observe, findings);
   if (usable) check_slow_shapes(job, findings);
   check_delays(job, findings);

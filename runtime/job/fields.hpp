@@ -34,6 +34,7 @@ void describe_source(V& v, S& x, const std::vector<std::string>& formats) {
   v.word("format", x.format, formats);
   v.input_path("json", x.json);
   v.input_path("media", x.media);
+  v.numbers("nodes", x.nodes, {0, kSmallCount.max - 1});
 }
 
 template <class V, class S>

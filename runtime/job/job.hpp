@@ -56,6 +56,8 @@ struct DataSource {
   std::string format = "llava";  ///< Or one of a plug-in.
   std::filesystem::path json;    ///< The list of samples.
   std::filesystem::path media;   ///< Folder that image and audio paths start from; default: json's.
+  /// Nodes that see it, by number, ascending; none: all of them.
+  std::vector<std::int32_t> nodes = {};
 
   friend bool operator==(const DataSource&, const DataSource&) = default;
 };

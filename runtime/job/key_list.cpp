@@ -66,6 +66,9 @@ class KeyLister {
     if constexpr (std::is_floating_point_v<T>) preset = toml_number(x);
     add(key, preset, "number, " + range_text(range));
   }
+  void numbers(const char* key, std::vector<std::int32_t>&, Range<std::int64_t> range) {
+    add(key, "", "list of integers, " + range_text(range));
+  }
   void pair(const char* key, double& first, double& second, Range<double> range) {
     add(key, "[" + toml_number(first) + ", " + toml_number(second) + "]",
         "two numbers, " + range_text(range));

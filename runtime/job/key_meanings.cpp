@@ -79,6 +79,10 @@ constexpr auto kMeanings = std::to_array<KeyMeaning>({
     {"data.sources[].json", "The list of samples.", "none: must be given"},
     {"data.sources[].media", "Folder that the paths of pictures and sounds start from.",
      "the folder of json"},
+    {"data.sources[].nodes",
+     "Numbers of the nodes that see it. They decode its samples, and send what other nodes need of "
+     "them. Its list must also be where `troupe train` runs.",
+     "all nodes"},
 
     {"train.steps", "Optimizer steps. Of steps, epochs, samples and tokens exactly one is given.",
      "none"},

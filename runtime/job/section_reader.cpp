@@ -106,6 +106,37 @@ void SectionReader::pair(const char* key, double& first, double& second, Range<d
   if (one && two) first = *one, second = *two;
 }
 
+void SectionReader::numbers(const char* key, std::vector<std::int32_t>& x,
+                            Range<std::int64_t> range) {
+  const auto* entries = list(key);
+  if (entries == nullptr) return;
+  std::vector<std::int32_t> read;
+  for (std::size_t i = 0; i < entries->size(); ++i) {
+    const Value& entry = (*entries)[i];
+    const auto* number = std::get_if<std::int64_t>(&entry.data);
+    const auto wrong = [&](const std::string& why, const std::string& fix) {
+      findings_.add(Errc::invalid_argument, entry.where(),
+                    at(key) + "[" + std::to_string(i) + "]: " + why, fix);
+    };
+    if (number == nullptr) {
+      wrong("expected an integer, found " + entry.shown(), "write whole numbers");
+    } else if (*number < range.min || *number > range.max) {
+      wrong(
+          std::to_string(*number) + " is out of range",
+          "give an integer from " + std::to_string(range.min) + " to " + std::to_string(range.max));
+    } else if (std::find(read.begin(), read.end(), *number) != read.end()) {
+      wrong(std::to_string(*number) + " is there twice", "name each once");
+    } else {
+      read.push_back(static_cast<std::int32_t>(*number));
+    }
+  }
+  if (entries->empty())
+    findings_.add(Errc::invalid_argument, findings_.where(at(key)), at(key) + ": names none",
+                  "name at least one, or leave it out for all");
+  std::sort(read.begin(), read.end());
+  x = std::move(read);
+}
+
 void SectionReader::text(const char* key, std::string& x) {
   const Value* value = take(key);
   if (value == nullptr) return;
@@ -160,7 +191,7 @@ fs::path SectionReader::found_path(const Value& value, const std::string& writte
   const fs::path beside = fs::absolute(value.source->folder / written).lexically_normal();
   const fs::path here = fs::absolute(written).lexically_normal();
   auto found = !files::is_there(beside) && files::is_there(here) ? here : beside;
-  if (files::is_there(found)) return found;
+  if (files::is_there(found) || paths_may_be_missing_) return found;
   const std::string also = beside == here ? "" : ", nor is " + here.string();
   findings_.add(Errc::not_found, value.where(),
                 key + ": " + beside.string() + " is not there" + also,

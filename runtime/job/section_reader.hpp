@@ -34,6 +34,8 @@ class SectionReader {
   void number(const char* key, T& x, Range<double> range) {
     if (const auto read = read_number(key, range)) x = *read;
   }
+  /// A list of integers, each once, which becomes ascending; an empty one is a problem.
+  void numbers(const char* key, std::vector<std::int32_t>& x, Range<std::int64_t> range);
   void pair(const char* key, double& first, double& second, Range<double> range);
   void text(const char* key, std::string& x);
   /// A text out of a list.
@@ -54,6 +56,8 @@ class SectionReader {
   /// it or in the current directory, and made absolute. One of another machine is left as it is.
   void input_path(const char* key, std::filesystem::path& x);
   void output_path(const char* key, std::filesystem::path& x);
+  /// From here on input paths may name what is not on this machine.
+  void allow_missing_paths() { paths_may_be_missing_ = true; }
   /// A list of them.
   void input_paths(const char* key, std::vector<std::filesystem::path>& x);
   /// Exactly one of the keys of kDurations.
@@ -85,6 +89,7 @@ class SectionReader {
   std::string path_;
   Findings& findings_;
   std::vector<std::string> known_;
+  bool paths_may_be_missing_ = false;
 };
 
 }  // namespace troupe::job

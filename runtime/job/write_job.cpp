@@ -25,6 +25,12 @@ class SectionWriter {
   void number(const char* key, const std::optional<double>& x, Range<double>) {
     if (x) line(key, toml_number(*x));
   }
+  void numbers(const char* key, const std::vector<std::int32_t>& x, Range<std::int64_t>) {
+    if (x.empty()) return;
+    std::string text;
+    for (const auto number : x) text += (text.empty() ? "" : ", ") + std::to_string(number);
+    line(key, "[" + text + "]");
+  }
   void pair(const char* key, double first, double second, Range<double>) {
     line(key, "[" + toml_number(first) + ", " + toml_number(second) + "]");
   }

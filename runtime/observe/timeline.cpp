@@ -11,7 +11,7 @@ namespace troupe::observe {
 namespace {
 
 // Both ends of a message or reduction make the same key; see arrows_of in trace_writer.cpp.
-enum class Route : std::uint8_t { rows, gradient, to_reduce, reduced };
+enum class Route : std::uint8_t { rows, gradient, to_reduce, reduced, content };
 using LinkKey = std::tuple<std::int64_t, EpochNumber, Route, std::int32_t, DeviceId, DeviceId>;
 
 struct Ends {
@@ -33,6 +33,10 @@ void add_ends(const TraceEvent& event, const TraceNames& names, std::int32_t int
       return at(Route::gradient, message, {}, {}).from.push_back(interval);
     case ActionKind::receive_gradient:
       return at(Route::gradient, message, {}, {}).to.push_back(interval);
+    case ActionKind::send_content:
+      return at(Route::content, action.delivery.value, {}, {}).from.push_back(interval);
+    case ActionKind::receive_content:
+      return at(Route::content, action.delivery.value, {}, {}).to.push_back(interval);
     default: break;
   }
   for (const SumEnd& end : sum_ends(names, event)) {

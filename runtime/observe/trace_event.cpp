@@ -46,9 +46,11 @@ TimeKind time_kind(ActionKind kind) {
     case ActionKind::optimizer_step: return TimeKind::update;
     case ActionKind::send:
     case ActionKind::send_gradient:
+    case ActionKind::send_content:
     case ActionKind::reduce_send: return TimeKind::transfer;
     case ActionKind::receive:
     case ActionKind::receive_gradient:
+    case ActionKind::receive_content:
     case ActionKind::reduce_receive:
     case ActionKind::commit: return TimeKind::wait;
   }
@@ -62,6 +64,14 @@ TraceEvent trace_event(const IterationPlan& plan, DeviceId device, const Action&
   event.step = plan.step;
   event.epoch_number = plan.epoch_number;
   event.action = action;
+  if (action.delivery.valid()) {
+    const Delivery& delivery = plan.at(action.delivery);
+    event.bytes = delivery.bytes.count();
+    if (action.kind != ActionKind::receive_content) return event;
+    event.action.microbatch = delivery.destination.microbatch;
+    event.action.part = delivery.destination.part;
+    return event;
+  }
   const Message* message = plan.find(action.message);
   if (!message) return event;
   const auto& end = at_source(action.kind) ? message->source : message->destination;

@@ -69,7 +69,8 @@ enum class TimeKind : std::uint8_t {
 TimeKind time_kind(ActionKind kind);  ///< As reports count it.
 
 /// An event for an action of `plan`, times left 0. Actions on messages get the stage, microbatch
-/// and part of the end that executes them, and the bytes of their rows at `element_bytes` each.
+/// and part of the end that executes them, and the bytes of their rows at `element_bytes` each;
+/// those on deliveries the part that reads them, where it is received, and their bytes.
 /// Cost: constant.
 TraceEvent trace_event(const IterationPlan& plan, DeviceId device, const Action& action,
                        std::int64_t element_bytes);

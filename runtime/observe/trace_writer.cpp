@@ -57,7 +57,7 @@ std::uint64_t flow_id(const TraceEvent& event, std::int32_t number, std::int32_t
   return hash >> 12;
 }
 
-enum FlowKind { kRows, kGradient, kToReduce, kReduced };
+enum FlowKind { kRows, kGradient, kToReduce, kReduced, kContent };
 
 struct Arrow {
   bool begins;
@@ -75,6 +75,10 @@ std::vector<Arrow> arrows_of(const TraceEvent& event, const TraceNames& names) {
     case ActionKind::receive: return message(false, kRows);
     case ActionKind::send_gradient: return message(true, kGradient);
     case ActionKind::receive_gradient: return message(false, kGradient);
+    case ActionKind::send_content:
+    case ActionKind::receive_content:
+      return {{action.kind == ActionKind::send_content,
+               flow_id(event, action.delivery.value, 0, kContent)}};
     default: break;
   }
   std::vector<Arrow> arrows;

@@ -27,6 +27,8 @@ enum class ActionKind : std::uint8_t {
   receive,           ///< message: waits for the rows.
   send_gradient,     ///< message: gradient of its rows, from destination to source.
   receive_gradient,  ///< message: waits for that gradient.
+  send_content,      ///< delivery: decoded content of samples. Does not wait.
+  receive_content,   ///< delivery: waits for it.
   reduce_send,       ///< group: chunks of this device's gradients to their owners. Does not wait.
   reduce,            ///< group, on an owner: sums its chunk in holder order, norm, gives it back.
   reduce_receive,    ///< group: waits for the other owners' sums.
@@ -36,6 +38,8 @@ enum class ActionKind : std::uint8_t {
 
 std::string_view to_string(ActionKind kind);  ///< Its name in plans, traces and messages.
 
+using DeliveryId = Id<struct DeliveryTag>;  ///< Index into `IterationPlan::deliveries`.
+
 /// One entry of a device's list. Fields that a kind does not use stay invalid.
 struct Action {
   ActionKind kind = ActionKind::forward;
@@ -44,11 +48,12 @@ struct Action {
   PartId part;
   MessageId message;
   GroupId group;
+  DeliveryId delivery = {};
 
   friend auto operator<=>(const Action&, const Action&) = default;
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, Action& x) {
-    return f(x.kind, x.stage, x.microbatch, x.part, x.message, x.group);
+    return f(x.kind, x.stage, x.microbatch, x.part, x.message, x.group, x.delivery);
   }
 };
 
@@ -112,6 +117,23 @@ struct Message {
   }
 };
 
+/// Decoded content of samples on its way to a stage whose node does not see their source of data:
+/// what the stage reads of one part, of the samples that one node decodes for it. Never empty;
+/// sizes follow from the samples alone (sample_content.hpp).
+struct Delivery {
+  DeviceId from;  ///< Sends it; of the node that decodes the samples.
+  MessageEnd destination;
+  ModuleId encoder;                   ///< Whose media it carries; invalid: text, as token ids.
+  std::vector<std::int32_t> samples;  ///< Units, in the order of the part.
+  Bytes bytes;
+
+  friend bool operator==(const Delivery&, const Delivery&) = default;
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, Delivery& x) {
+    return f(x.from, x.destination, x.encoder, x.samples, x.bytes);
+  }
+};
+
 /// The whole iteration. `actions[d]` is the list of device d of the `ParallelPlan`, and of all
 /// devices that it leads (`ParallelPlan::leads`): each runs it as a rank of its own. The lists of
 /// the led ones are empty.
@@ -129,6 +151,10 @@ struct IterationPlan {
   /// What a node has of it holds the messages of its own stages alone: message i is the one that
   /// actions call `message_ids[i]`, ascending. Empty: all are there, and message i is i.
   std::vector<MessageId> message_ids = {};
+  /// Of samples whose source some nodes do not see; none where all see everything.
+  std::vector<Delivery> deliveries = {};
+  /// As `message_ids`: a node has those that it sends or receives.
+  std::vector<DeliveryId> delivery_ids = {};
   std::vector<std::vector<Action>> actions;  ///< Per device.
   /// Per stage: the most microbatches that are ever between the begin of their forward and the end
   /// of their last backward. What the plan promises about memory; the checker holds it to that.
@@ -143,15 +169,12 @@ struct IterationPlan {
   }
 
   /// Null when it is not there.
-  const Message* find(MessageId id) const {
-    if (message_ids.empty())
-      return id.valid() && id.index() < messages.size() ? &messages[id.index()] : nullptr;
-    const auto found = std::lower_bound(message_ids.begin(), message_ids.end(), id);
-    if (found == message_ids.end() || *found != id) return nullptr;
-    return &messages[static_cast<std::size_t>(found - message_ids.begin())];
-  }
+  const Message* find(MessageId id) const { return find_in(messages, message_ids, id); }
+  /// Likewise.
+  const Delivery* find(DeliveryId id) const { return find_in(deliveries, delivery_ids, id); }
   /// REQUIRES: it is there.
   const Message& at(MessageId id) const { return *find(id); }
+  const Delivery& at(DeliveryId id) const { return *find(id); }  ///< As above.
   MessageId id_of(std::size_t place) const {
     return message_ids.empty() ? MessageId{place} : message_ids[place];
   }
@@ -160,7 +183,18 @@ struct IterationPlan {
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, IterationPlan& x) {
     return f(x.step, x.epoch_number, x.samples, x.pieces, x.trained_tokens, x.microbatches,
-             x.messages, x.message_ids, x.actions, x.max_in_flight);
+             x.messages, x.message_ids, x.deliveries, x.delivery_ids, x.actions, x.max_in_flight);
+  }
+
+ private:
+  template <class Entry, class EntryId>
+  static const Entry* find_in(const std::vector<Entry>& entries, const std::vector<EntryId>& ids,
+                              EntryId id) {
+    if (ids.empty())
+      return id.valid() && id.index() < entries.size() ? &entries[id.index()] : nullptr;
+    const auto found = std::lower_bound(ids.begin(), ids.end(), id);
+    if (found == ids.end() || *found != id) return nullptr;
+    return &entries[static_cast<std::size_t>(found - ids.begin())];
   }
 };
 

@@ -1,5 +1,7 @@
 #include "runtime/vocabulary/sample_pieces.hpp"
 
+#include <algorithm>
+
 #include "runtime/vocabulary/index.hpp"
 
 namespace troupe {
@@ -18,11 +20,14 @@ SampleUnits::SampleUnits(std::span<const SampleShape> samples, std::span<const S
   copies_->reserve(samples.size() + pieces.size());
   for (const SamplePiece& piece : pieces) {
     const SampleShape& whole = samples[at(piece.sample)];
-    const auto begin = whole.items(piece.module)->begin() + piece.first;
+    const auto media =
+        std::find_if(whole.media.begin(), whole.media.end(),
+                     [&](const ModuleMedia& entry) { return entry.module == piece.module; });
+    const auto begin = media->items.begin() + piece.first;
     SampleShape shape;
     shape.position = whole.position;
     shape.id = whole.id;
-    shape.media.push_back({piece.module, {begin, begin + piece.count}});
+    shape.media.push_back({piece.module, {begin, begin + piece.count}, media->columns});
     copies_->push_back(std::move(shape));
   }
 }

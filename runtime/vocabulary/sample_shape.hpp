@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -31,11 +32,12 @@ struct MediaShape {
 struct ModuleMedia {
   ModuleId module;
   std::vector<MediaShape> items;
+  std::int32_t columns = 0;  ///< Of the rows that enter the encoder; 0: nobody said.
 
   friend bool operator==(const ModuleMedia&, const ModuleMedia&) = default;
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, ModuleMedia& x) {
-    return f(x.module, x.items);
+    return f(x.module, x.items, x.columns);
   }
 };
 
@@ -60,6 +62,15 @@ struct SampleShape {
   TokenCount trained_tokens = 0;   ///< Labels that carry loss; >= 1.
   /// In the order of the text: the k-th one of a module is where its items of marker k stand.
   std::vector<MediaMarker> markers = {};
+  /// Nodes that can decode it, ascending: those that see its source of data. None: all of them.
+  std::vector<NodeId> seen_by = {};
+  /// Of these, the one that decodes it for stages on nodes that cannot. Invalid: nobody has to.
+  NodeId decoder = {};
+
+  /// Whether a node can decode it.
+  bool is_seen_by(NodeId node) const {
+    return seen_by.empty() || std::binary_search(seen_by.begin(), seen_by.end(), node);
+  }
 
   /// Items for one encoder, or nullptr where the sample has none.
   const std::vector<MediaShape>* items(ModuleId module) const {
@@ -85,7 +96,8 @@ struct SampleShape {
   friend bool operator==(const SampleShape&, const SampleShape&) = default;
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, SampleShape& x) {
-    return f(x.position, x.id, x.media, x.llm_tokens, x.trained_tokens, x.markers);
+    return f(x.position, x.id, x.media, x.llm_tokens, x.trained_tokens, x.markers, x.seen_by,
+             x.decoder);
   }
 };
 

@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "runtime/vocabulary/index.hpp"
+#include "scheduler/check/delivery_check.hpp"
 #include "scheduler/check/message_check.hpp"
 #include "scheduler/iteration/expected_actions.hpp"
 #include "scheduler/iteration/redistribution.hpp"
@@ -294,6 +295,7 @@ std::vector<Fault> check(const ParallelPlan& plan, const IterationPlan& iteratio
   if (faults.empty()) faults = shape_faults(plan, iteration);
   if (!faults.empty()) return faults;
   faults = message_faults(plan, iteration);
+  for (auto& fault : delivery_faults(plan, iteration)) faults.push_back(std::move(fault));
   // Ends that do not exist would make every later finding noise.
   const bool bad_ends = std::any_of(faults.begin(), faults.end(), [](const Fault& fault) {
     return fault.kind == FaultKind::unknown;
@@ -317,6 +319,7 @@ std::string describe(const ParallelPlan& plan, const Action& action) {
   if (action.microbatch.valid()) text += " microbatch " + std::to_string(action.microbatch.value);
   if (action.part.value > 0) text += " part " + std::to_string(action.part.value);
   if (action.message.valid()) text += " message " + std::to_string(action.message.value);
+  if (action.delivery.valid()) text += " delivery " + std::to_string(action.delivery.value);
   if (action.group.valid())
     text += " group " + (action.group.index() < plan.groups.size()
                              ? plan.groups[action.group.index()].name

@@ -18,11 +18,12 @@ namespace troupe::scheduler {
 ///
 /// Proves: each stage has a device for each rank, no two of them the same and all of one node; each
 /// sample stands once on each side and the loss is divided by all trained tokens; each
-/// message joins two ends that share its samples and no row that must move is left out; every send
-/// has its receive; every forward, backward, reduction, commit and optimizer step that the samples
-/// call for is there once, on its own device; everything is there when it is needed; the blocking
-/// actions (`receive*`, `reduce*` except `reduce_send`, `commit`) cannot wait for each other in a
-/// circle; and `max_in_flight` holds.
+/// message joins two ends that share its samples and no row that must move is left out; content
+/// comes once to each stage that reads it on a node that does not see it, from the one that decodes
+/// it; every send has its receive; every forward, backward, reduction, commit and optimizer step
+/// that the samples call for is there once, on its own device; everything is there when it is
+/// needed; the blocking actions (`receive*`, `reduce*` except `reduce_send`, `commit`) cannot wait
+/// for each other in a circle; and `max_in_flight` holds.
 ///
 /// What a fault makes wait is not reported again as a deadlock.
 ///

@@ -30,6 +30,7 @@ class Collector {
   ExpectedActions collect() {
     add_compute();
     add_transfers();
+    add_deliveries();
     add_tail();
     ExpectedActions expected{std::move(actions_), {}, {}};
     auto& actions = expected.actions;
@@ -164,6 +165,26 @@ class Collector {
       need(compute(uses, to, lead), taken);
     }
     actions_.insert(actions_.end(), sends.begin(), sends.end());
+  }
+
+  /// What one list sends, and all lists of the stage that reads it wait for.
+  void add_deliveries() {
+    for (std::size_t i = 0; i < iteration_.deliveries.size(); ++i) {
+      const Delivery& delivery = iteration_.deliveries[i];
+      Action action;
+      action.kind = ActionKind::send_content;
+      action.delivery = DeliveryId{i};
+      const SitedAction sent{action, delivery.from.value};
+      actions_.push_back(sent);
+      action.kind = ActionKind::receive_content;
+      action.stage = delivery.destination.stage;
+      for (const DeviceId lead : leads(action.stage)) {
+        const SitedAction taken{action, lead.value};
+        actions_.push_back(taken);
+        need(taken, sent);
+        need(compute(ActionKind::forward, delivery.destination, lead), taken);
+      }
+    }
   }
 
   void add_tail() {

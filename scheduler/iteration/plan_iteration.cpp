@@ -8,6 +8,7 @@
 #include "runtime/vocabulary/gradient_sum.hpp"
 #include "runtime/vocabulary/index.hpp"
 #include "scheduler/iteration/deal_microbatches.hpp"
+#include "scheduler/iteration/deliveries.hpp"
 #include "scheduler/iteration/redistribution.hpp"
 #include "scheduler/iteration/schedules.hpp"
 
@@ -172,8 +173,8 @@ Action transfer(ActionKind kind, StageId stage, MessageId message) {
 }
 
 /// The compute of a device with its transfers: receives right before, sends right after.
-void append_compute(const IterationGraph& graph, const std::vector<std::int32_t>& order,
-                    std::vector<Action>& actions) {
+void append_compute(const IterationGraph& graph, const DeliveryActions& deliveries,
+                    const std::vector<std::int32_t>& order, std::vector<Action>& actions) {
   for (const auto index : order) {
     const Task& task = graph.tasks.tasks[at(index)];
     const StageId stage{task.stage};
@@ -181,7 +182,11 @@ void append_compute(const IterationGraph& graph, const std::vector<std::int32_t>
     for (const auto message : graph.receives[at(index)])
       actions.push_back(
           transfer(forward ? ActionKind::receive : ActionKind::receive_gradient, stage, message));
-    actions.push_back(compute_action(task));
+    const Action compute = compute_action(task);
+    if (forward)
+      for (const Action& receive : deliveries.receives({stage, compute.microbatch, compute.part}))
+        actions.push_back(receive);
+    actions.push_back(compute);
     for (const auto message : graph.sends[at(index)])
       actions.push_back(
           transfer(forward ? ActionKind::send : ActionKind::send_gradient, stage, message));
@@ -348,6 +353,9 @@ Result<IterationPlan> plan_iteration(const ParallelPlan& plan, IterationInput in
   const SampleUnits units(iteration.samples, iteration.pieces);
   const RowFlow flow(plan.model, units.shapes());
   iteration.messages = plan_messages(plan, flow, iteration.microbatches, units);
+  auto deliveries = plan_deliveries(plan, flow, iteration.microbatches, units);
+  if (!deliveries.ok()) return std::move(deliveries).error();
+  iteration.deliveries = std::move(deliveries).value();
   if (!input.task_cost) input.task_cost = nominal_cost;
   if (!input.message_cost) input.message_cost = [](const Message&) { return 0.0; };
   const auto graph =
@@ -358,8 +366,11 @@ Result<IterationPlan> plan_iteration(const ParallelPlan& plan, IterationInput in
 
   iteration.actions.resize(plan.devices.size());
   const auto& order = timeline.value().order;
+  const DeliveryActions content(iteration.deliveries);
+  for (std::size_t d = 0; d < iteration.actions.size(); ++d)
+    iteration.actions[d] = content.sends(DeviceId{d});
   for (std::size_t d = 0; d < order.size(); ++d)
-    append_compute(graph, order[d], iteration.actions[d]);
+    append_compute(graph, content, order[d], iteration.actions[d]);
   append_tail(plan, iteration.actions);
   iteration.max_in_flight = in_flight_peaks(graph.tasks, order);
   return iteration;

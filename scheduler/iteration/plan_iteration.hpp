@@ -53,6 +53,10 @@ struct IterationInput {
 /// gradient on. Receives stand right before the action that needs them, sends right after the one
 /// that makes them.
 ///
+/// What a stage reads of samples whose source its node does not see (`SampleShape::seen_by`) comes
+/// from the node that decodes them (deliveries.hpp): sends stand before all else, receives right
+/// before the forward.
+///
 /// A group's `reduce_send` stands behind the last backward of the device's stages that use it (and
 /// what that backward sends), beside whatever compute is left. After its compute a device finishes
 /// the step: its `reduce`s, then its `reduce_receive`s, each in group order, `commit`, and one
@@ -66,7 +70,8 @@ struct IterationInput {
 /// Errors:
 /// - invalid_argument: a replica count, sample index or schedule name that is wrong, an empty part
 ///   or microbatch, a sample without or with two places, or without llm tokens; a piece of items
-///   that are not there, or pieces that leave items out, have some twice, or are for the llm.
+///   that are not there, or pieces that leave items out, have some twice, or are for the llm; a
+///   sample that nobody decodes for a stage whose node does not see it.
 /// - infeasible: `max_in_flight` is too small for the schedule.
 Result<IterationPlan> plan_iteration(const ParallelPlan& plan, IterationInput input);
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "runtime/vocabulary/random.hpp"
+#include "scheduler/iteration/deliveries.hpp"
 #include "scheduler/iteration/plan_iteration.hpp"
 
 namespace troupe::scheduler {
@@ -88,7 +89,8 @@ LayoutScorer::LayoutScorer(const AutoLayoutRequest& request)
   std::vector<SampleShape> drawn;  // Each sample once.
   for (std::int64_t b = 0; b < batches; ++b) {
     const auto seed = request.seed + static_cast<std::uint64_t>(b);
-    batches_.push_back(draw_batch(request.samples, request.global_batch, seed));
+    // What data move is left to the judge: it is little beside work, and the same in most layouts.
+    batches_.push_back(of_no_layout(draw_batch(request.samples, request.global_batch, seed)));
     auto& of = drawn_of_.emplace_back();
     for (const auto sample : draw(request.samples.size(), request.global_batch, seed)) {
       const auto [known, fresh] = index.try_emplace(sample, narrow(std::ssize(drawn)));

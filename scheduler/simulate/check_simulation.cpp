@@ -35,6 +35,7 @@ Status check_ids(const ParallelPlan& plan, const IterationPlan& iteration) {
     for (const auto& action : list) {
       bool known = exists(action.stage, plan.stages.size()) &&
                    exists(action.message, iteration.messages.size()) &&
+                   exists(action.delivery, iteration.deliveries.size()) &&
                    exists(action.group, plan.groups.size());
       if (known && action.microbatch.valid()) {
         known = action.stage.valid() && action.part.valid();

@@ -36,7 +36,8 @@ class Simulation {
         options_(options),
         devices_(plan.devices.size()),
         rows_(iteration.messages.size()),
-        gradients_(iteration.messages.size()) {
+        gradients_(iteration.messages.size()),
+        content_(iteration.deliveries.size(), {0, 1, {}}) {
     for (std::size_t d = 0; d < devices_.size(); ++d) {
       list_count_ += plan.is_lead(DeviceId{d}) ? 1 : 0;
       devices_[d].stop_ms = kNever;
@@ -146,6 +147,8 @@ class Simulation {
       case ActionKind::receive: return has_gathered(rows_[action.message.index()], index, begin);
       case ActionKind::receive_gradient:
         return has_gathered(gradients_[action.message.index()], index, begin);
+      case ActionKind::receive_content:
+        return has_gathered(content_[action.delivery.index()], index, begin);
       case ActionKind::reduce:
         return has_gathered(groups_[action.group.index()].gradients, index, begin);
       case ActionKind::reduce_receive:
@@ -291,6 +294,7 @@ class Simulation {
     switch (action.kind) {
       case ActionKind::send: return transfer(false);
       case ActionKind::send_gradient: return transfer(true);
+      case ActionKind::send_content: return deliver(device, action.delivery);
       case ActionKind::reduce_send:
         return gather(groups_[action.group.index()].gradients,
                       spread(device, index, action.group, true));
@@ -299,6 +303,13 @@ class Simulation {
                       spread(device, index, action.group, false));
       default: return;
     }
+  }
+
+  /// Content goes to another node, once for all devices of a stage. It lies where decoded samples
+  /// do, which count as no device's memory.
+  void deliver(Device& from, DeliveryId id) {
+    const auto bytes = static_cast<double>(iteration_.at(id).bytes.count());
+    gather(content_[id.index()], send(from, LinkClass::network, bytes));
   }
 
   /// Compute time and the memory of parts in flight.
@@ -353,6 +364,7 @@ class Simulation {
   std::vector<Device> devices_;
   std::vector<std::vector<DeviceId>> leads_;  // Per stage.
   std::vector<Gathering> rows_, gradients_;   // Per message.
+  std::vector<Gathering> content_;            // Per delivery.
   std::vector<Group> groups_;
   std::map<Action, Rendezvous> rendezvous_;
   std::vector<bool> device_came_;  // To commit.

@@ -116,5 +116,32 @@ TEST_CASE("so many media are looked at, the same ones on every node", "[engine]"
   CHECK(first.media[0].name != "0.png");  // Drawn by the seed, not the first ones of the file.
 }
 
+TEST_CASE("a node that does not see a source is held to the others", "[engine]") {
+  const data::TempFolder folder;
+  const auto open = [&](const std::string& name, const std::vector<std::string>& sources,
+                        std::size_t hidden) {
+    data::DataOptions options;
+    for (const auto& lines : sources)
+      options.sources.push_back(
+          {folder.write(name + std::to_string(options.sources.size()), lines), folder.path()});
+    if (hidden < sources.size()) options.sources[hidden].is_here = false;
+    return identify(data::Dataset::open(options).value(), 7);
+  };
+  const auto head = open("head", {kFirst, kSecond}, 2);
+  CHECK(same_data(head, open("node", {"is not there", kSecond}, 0), "node 1").ok());
+  CHECK(same_data(head, open("node", {kFirst, "is not there"}, 1), "node 1").ok());
+  const auto other =
+      same_data(head, open("node", {"", replaced(kSecond, "two", "2")}, 0), "node 1");
+  REQUIRE_FALSE(other.ok());
+  CHECK(other.error().message.find("other ones in data.sources[1]") != std::string::npos);
+  const auto more = same_data(
+      head, open("node", {"", kSecond + "\n" + replaced(kSecond, "\"b\"", "\"c\"")}, 0), "node 1");
+  REQUIRE_FALSE(more.ok());
+  CHECK(more.error().message.find("2 samples, the head 1 in data.sources[1]") != std::string::npos);
+  const auto fewer = same_data(head, open("node", {""}, 0), "node 1");
+  REQUIRE_FALSE(fewer.ok());
+  CHECK(fewer.error().message.find("1 sources, the head 2") != std::string::npos);
+}
+
 }  // namespace
 }  // namespace troupe::engine

@@ -5,7 +5,8 @@ the pipelined run; `--reference` (one sample at a time), within a tolerance; and
 `--reference --microbatches plan`, to the bit. Recorded plans must show that policy and schedule did something.
 
     parity.py BINARY                    the cases below, and the slice of the matrix that the commit's hash draws
-    parity.py BINARY CASE...            these; `exchange`, `replicas`: all those of parity_exchange.py, parity_replicas.py
+    parity.py BINARY CASE...            these; `exchange`, `replicas`, `sources-all`: all those of parity_exchange.py,
+                                        parity_replicas.py, parity_sources.py
     parity.py BINARY --slice COMMIT     the slice that this commit draws, 20 steps
     parity.py BINARY --matrix [FILE]    every policy x schedule x freezing, 20 steps: about 40 minutes on two cores. With
                                         FILE, cases that passed with this build are kept there and not run again; CASEs
@@ -44,6 +45,7 @@ import parity_exchange
 import parity_matrix
 import parity_replicas
 import parity_rounding
+import parity_sources
 import parity_vocabulary
 from parity_auto import AUTO_NUMBERS, faults_of_numbers, write_profile
 from parity_data import UnevenData
@@ -127,6 +129,8 @@ CASES = {
     **{name: (overrides, "all", 5) for name, overrides in parity_encoders.CASES.items()},
     # Replicas per module group.
     **{name: (overrides, "all", parity_replicas.STEPS) for name, overrides in parity_replicas.CASES.items()},
+    # Data that are not on all nodes.
+    **{name: (overrides, "sources", parity_sources.STEPS) for name, overrides in parity_sources.CASES.items()},
     # Encoders share a batch out among all their replicas.
     **{name: (overrides, "all", 5) for name, overrides in parity_exchange.CASES.items()},
     **{f"late-{name}": ([*LATE, *overrides], "all", steps)
@@ -166,9 +170,9 @@ COVERING = ["random/gpipe/encoders", "disttrain/dip/projectors", "dflop/three-ph
 # What these show the others called apart-... show too; they are for whoever touches devices.
 NAMED_ONLY = {f"apart-{name}" for name in ("1f1b", "fp32", "replicas-5-3", "encoders-twice", "standby")}
 # Too many for every run: of each a few.
-MANY = {"exchange": parity_exchange.CASES, "replicas": parity_replicas.CASES}
+MANY = {"exchange": parity_exchange.CASES, "replicas": parity_replicas.CASES, "sources-all": parity_sources.CASES}
 DEFAULT = [*(name for name in CASES if not any(name in cases for cases in MANY.values()) and name not in NAMED_ONLY),
-           *parity_exchange.SHORT, *parity_replicas.SHORT, "zero-bubble", "slow-shapes", "slow-node", "dealing", "damaged", *COVERING]
+           *parity_exchange.SHORT, *parity_replicas.SHORT, *parity_sources.SHORT, "zero-bubble", "slow-shapes", "slow-node", "dealing", "damaged", *COVERING]
 
 # Layers of parity.toml from the first of a module to the loss.
 LAYERS_TO_LOSS = {"vision": 6 + 1 + 7, "audio": 4 + 1 + 7, "vision_projector": 1 + 7, "audio_projector": 1 + 7, "llm": 7}
@@ -224,6 +228,8 @@ class Bench:
             return [str(JOB), self.data.whole]
         if samples == "damaged":
             return [str(JOB), self.damaged_data]
+        if samples == "sources":
+            return [str(JOB), self.shared.get(samples, lambda: parity_sources.write(self.data))]
         return [str(JOB), self.shared.get(samples, lambda: self.data.subset(samples, STEPS * BATCH))]
 
 
@@ -443,6 +449,8 @@ def run_case(bench, name, steps):
     if name in parity_replicas.CASES and (faults := parity_replicas.faults_of_replicas(pipelined, name)):
         raise Failure("\n".join(faults))
     if name in parity_vocabulary.CASES and (faults := parity_vocabulary.faults_of_logits(pipelined)):
+        raise Failure("\n".join(faults))
+    if name in parity_sources.CASES and (faults := parity_sources.faults_of_sources(pipelined)):
         raise Failure("\n".join(faults))
     changing = CHANGING[-1] in overrides
     check_audit(pipelined, steps, CHANGING_BATCH if changing else BATCH)

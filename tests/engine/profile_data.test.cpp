@@ -100,6 +100,16 @@ TEST_CASE("batch shapes are those that training meets", "[engine]") {
     }
 }
 
+TEST_CASE("shapes say which nodes see them", "[engine]") {
+  DemoJob demo;
+  demo.setup.job.data.sources[0].nodes = {1, 3};
+  const std::vector<NodeId> nodes{NodeId{1}, NodeId{3}};
+  const auto drawn = draw_shapes(demo.setup, 5).value();
+  for (const auto& shape : drawn) CHECK((shape.seen_by == nodes));
+  const auto batches = batch_shapes(demo.setup, 0, 1).value();
+  for (const auto& shape : batches.at(0)) CHECK((shape.seen_by == nodes));
+}
+
 TEST_CASE("data that cannot be used is an error", "[engine][errors]") {
   DemoJob demo(3);
   CHECK(draw_shapes(demo.setup, 0).error().code == Errc::invalid_argument);

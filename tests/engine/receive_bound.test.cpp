@@ -65,6 +65,15 @@ TEST_CASE("rows and gradients of one microbatch count together", "[engine]") {
   CHECK(receive_bound(plan, DeviceId{1}, received) == Bytes{45});
 }
 
+TEST_CASE("content counts for the microbatch that reads it", "[engine]") {
+  auto plan = iteration(1);
+  plan.deliveries = {{DeviceId{0}, {StageId{1}, MicrobatchId{2}, PartId{0}}, {}, {0}, Bytes{25}}};
+  plan.actions[1].push_back({ActionKind::receive_content, {}, {}, {}, {}, {}, DeliveryId{0}});
+  // Microbatch 2: 20 bytes of rows and 25 of content are more than the 40 of microbatch 1.
+  const auto received = bytes({10, 0, 40, 0, 20, 0, 0, 0, 0, 25});
+  CHECK(receive_bound(plan, DeviceId{1}, received) == Bytes{45});
+}
+
 TEST_CASE("a device that gets nothing from others posts nothing", "[engine]") {
   CHECK(receive_bound(iteration(1), DeviceId{1}, bytes({0, 0, 0, 0, 0, 0, 0, 0, 0})) == Bytes{});
 }

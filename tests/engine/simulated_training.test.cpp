@@ -7,6 +7,7 @@
 
 #include "engine/layout/choose_layout.hpp"
 #include "engine/profiling/nominal_profile.hpp"
+#include "scheduler/iteration/deliveries.hpp"
 #include "scheduler/layout/place_by_hand.hpp"
 #include "tests/engine/tiny_job.hpp"
 
@@ -60,6 +61,33 @@ TEST_CASE("what is simulated is what training runs, for every policy and step", 
   }
   // The first deals are even, later ones know that the pipelines are not equally fast.
   CHECK(dealt.size() > 1);
+}
+
+TEST_CASE("what moves in training for nodes that do not see it moves on paper", "[engine]") {
+  auto setup = costed_setup("hierarchical", "1f1b");
+  setup.job.data.shuffle = setup.data.shuffle = false;
+  setup.job.data.sources.resize(2);
+  setup.job.data.sources[0].nodes = {1, 3};
+  const auto plan = make_parallel_plan(setup).value();
+  BatchPlanner planner(
+      plan, planner_options(setup, data::Epochs(std::vector<SourceCounts>{{0, {10, 600}}}), 1));
+  const auto trained = plan_tiny(planner, setup, plan, 0);
+  REQUIRE(trained.ok());
+  const IterationPlan& iteration = trained.value().iteration;
+  REQUIRE(iteration.deliveries.size() > 2);
+  auto samples = scheduler::of_no_layout(iteration.samples);
+  for (std::size_t i = 0; i < 10; ++i) samples[i].seen_by = {NodeId{1}, NodeId{3}, NodeId{9}};
+
+  auto simulated = on_paper(setup, plan).step(samples);
+  REQUIRE(simulated.ok());
+  simulated.value().iteration.epoch_number = iteration.epoch_number;
+  CHECK((simulated.value().iteration == iteration));
+  CHECK(simulated.value().step.step_ms == trained.value().prediction.calibrated_step_ms);
+
+  for (auto& sample : samples) sample.seen_by = {NodeId{9}};
+  const auto unseen = on_paper(setup, plan).step(samples);
+  REQUIRE_FALSE(unseen.ok());
+  CHECK(unseen.error().code == Errc::infeasible);
 }
 
 TEST_CASE("the bound of a step counts every device of a grid", "[engine]") {

@@ -12,6 +12,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -70,6 +71,15 @@ class Cluster {
     REQUIRE(planned.ok());
     iteration_ = std::make_shared<const IterationPlan>(std::move(planned.value().iteration));
     for (auto& executor : executors_) REQUIRE(executor->begin(iteration_, store_).ok());
+  }
+
+  /// The same where each node has samples of its own.
+  void begin(std::int64_t batch, std::span<SampleStore> stores) {
+    auto planned = plan_tiny_batch(setup_, plan_, store_, batch);
+    REQUIRE(planned.ok());
+    iteration_ = std::make_shared<const IterationPlan>(std::move(planned.value().iteration));
+    for (std::size_t device = 0; device < executors_.size(); ++device)
+      REQUIRE(executors_[device]->begin(iteration_, stores[device]).ok());
   }
 
   /// Advances all devices until each is at `goal`; returns the first error, if any.

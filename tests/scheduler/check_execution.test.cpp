@@ -86,6 +86,7 @@ class Execution {
     switch (action.kind) {
       case ActionKind::receive: return sent_.contains(action.message.value);
       case ActionKind::receive_gradient: return gradient_sent_.contains(action.message.value);
+      case ActionKind::receive_content: return content_sent_.contains(action.delivery.value);
       case ActionKind::reduce:
         return summands_.count(action.group.value) == senders_[action.group.index()];
       case ActionKind::reduce_receive: {  // From all other owners.
@@ -110,7 +111,8 @@ class Execution {
       return true;
     };
     switch (action.kind) {
-      case ActionKind::forward: return all(&Message::destination, false, received_);
+      case ActionKind::forward:
+        return all(&Message::destination, false, received_) && has_content(action);
       case ActionKind::backward:
       case ActionKind::backward_input:
         return forward_.contains(key(action)) && all(&Message::source, true, gradient_received_);
@@ -128,6 +130,14 @@ class Execution {
       case ActionKind::optimizer_step: return committed_;
       default: return true;
     }
+  }
+
+  bool has_content(const Action& action) const {
+    for (std::size_t i = 0; i < iteration_.deliveries.size(); ++i)
+      if (key(iteration_.deliveries[i].destination) == key(action) &&
+          !content_received_.contains(static_cast<std::int32_t>(i)))
+        return false;
+    return true;
   }
 
   bool uses(StageId stage, GroupId group) const {
@@ -149,6 +159,8 @@ class Execution {
       case ActionKind::receive: received_.insert(action.message.value); break;
       case ActionKind::send_gradient: gradient_sent_.insert(action.message.value); break;
       case ActionKind::receive_gradient: gradient_received_.insert(action.message.value); break;
+      case ActionKind::send_content: content_sent_.insert(action.delivery.value); break;
+      case ActionKind::receive_content: content_received_.insert(action.delivery.value); break;
       case ActionKind::reduce_send: summands_.insert(action.group.value); break;
       case ActionKind::reduce: reduced_.insert({action.group.value, d}); break;
       default: break;
@@ -171,6 +183,7 @@ class Execution {
   std::map<std::int32_t, std::set<std::int32_t>> open_;
   std::set<PartKey> forward_, backward_;
   std::set<std::int32_t> sent_, received_, gradient_sent_, gradient_received_;
+  std::set<std::int32_t> content_sent_, content_received_;
   std::multiset<std::int32_t> summands_;
   std::set<std::pair<std::int32_t, std::size_t>> reduced_;  // Group and device.
   bool committed_ = false;

@@ -35,6 +35,8 @@ bool relates(const IterationPlan& iteration, const OrderRule& rule, const Action
     return key(iteration.messages[action.message.index()].destination);
   };
   using enum ActionKind;
+  if (earlier.kind == receive_content)
+    return later.kind == forward && key(iteration.at(earlier.delivery).destination) == key(later);
   if (earlier.kind == commit) return true;
   if (later.kind == commit) return true;
   if (later.kind == send) return source(later) == key(earlier);
@@ -51,6 +53,7 @@ bool relates(const IterationPlan& iteration, const OrderRule& rule, const Action
 using enum ActionKind;
 constexpr OrderRule kOrderRules[] = {
     {forward, receive},
+    {forward, receive_content},
     {backward, forward},
     {backward_input, forward},
     {backward_weight, backward_input},
@@ -116,7 +119,7 @@ TEST_CASE("what another device waits for and comes after commit is a deadlock",
     const auto made = random_case(seed);
     const auto sound = plan_iteration(made.plan, made.input).value();
     for (std::size_t d = 0; d < sound.actions.size(); ++d)
-      for (const auto kind : {send, send_gradient, reduce_send}) {
+      for (const auto kind : {send, send_gradient, send_content, reduce_send}) {
         auto iteration = sound;
         auto& list = iteration.actions[d];
         const auto place = std::find_if(list.begin(), list.end(),
@@ -130,7 +133,7 @@ TEST_CASE("what another device waits for and comes after commit is a deadlock",
         REQUIRE((found.contains(FaultKind::deadlock) || found.contains(FaultKind::dependency)));
       }
   }
-  CHECK(tried.size() == 3);
+  CHECK(tried.size() == 4);
 }
 
 TEST_CASE("each rule about standby holders finds its planted fault", "[scheduler][property]") {

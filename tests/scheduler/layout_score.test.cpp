@@ -70,6 +70,16 @@ TEST_CASE("asking again, or for other degrees between, changes no answer", "[sch
   CHECK(predict_step(plan, weighed.request).value().step_ms == step.step_ms);
 }
 
+TEST_CASE("samples that some nodes see are searched with as all others", "[scheduler]") {
+  Weighed weighed;
+  const auto plan = place_by_hand(weighed.model.graph(), {}, {2, 1}).value();
+  const auto seen_by_all = predict_step(plan, weighed.request);
+  for (auto& sample : weighed.request.samples) sample.seen_by = {NodeId{0}};
+  const auto step = predict_step(plan, weighed.request);
+  REQUIRE(step.ok());
+  CHECK(step.value().step_ms == seen_by_all.value().step_ms);
+}
+
 TEST_CASE("batches are drawn without repetition while there are enough samples", "[scheduler]") {
   const std::vector<SampleShape> samples{text(1), text(2), text(3)};
   const auto batch = draw_batch(samples, 7, 5);

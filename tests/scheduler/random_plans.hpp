@@ -173,6 +173,21 @@ inline ParallelPlan with_standbys(ParallelPlan plan, std::mt19937& random) {
   return add_standbys(std::move(plan), {std::min(most, draw(random, 1, 2)), Dtype::fp32}).value();
 }
 
+/// Some samples are seen by some nodes of the layout alone, of which one decodes them.
+inline void hide_samples(const ParallelPlan& plan, std::vector<SampleShape>& samples,
+                         std::mt19937& random) {
+  const auto all = plan.nodes();
+  for (SampleShape& sample : samples) {
+    for (ModuleMedia& media : sample.media) media.columns = draw(random, 1, 9);
+    if (draw(random, 0, 2) == 0) continue;
+    for (const NodeId node : all)
+      if (draw(random, 0, 2) == 0) sample.seen_by.push_back(node);
+    if (sample.seen_by.empty()) sample.seen_by.push_back(*all.begin());
+    const int last = static_cast<int>(sample.seen_by.size()) - 1;
+    sample.decoder = sample.seen_by[static_cast<std::size_t>(draw(random, 0, last))];
+  }
+}
+
 inline RandomCase random_case(std::uint32_t seed) {
   std::mt19937 random(seed);
   RandomCase result{random_plan(random), {}};
@@ -186,6 +201,8 @@ inline RandomCase random_case(std::uint32_t seed) {
     result.input.microbatches = random_deferral(result.plan, result.input.microbatches, random);
   std::mt19937 pieces(seed + 2'000'000);
   if (draw(pieces, 0, 2) == 0) random_pieces(result.plan, result.input, pieces);
+  std::mt19937 sources(seed + 3'000'000);
+  if (draw(sources, 0, 2) == 0) hide_samples(result.plan, result.input.samples, sources);
   result.input.schedule = schedule_names()[seed % schedule_names().size()];
   return result;
 }

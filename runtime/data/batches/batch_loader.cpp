@@ -80,6 +80,8 @@ struct BatchLoader::Shared {
   JobPointer find(std::int64_t batch) const;
   void remove(const JobPointer& job);
   Status check_request(const BatchRequest& request) const;
+  /// Of a place in an epoch's order; null: its source is not here.
+  const Record* record_at(const BatchRequest& request, std::int64_t index) const;
 
   const std::shared_ptr<const Dataset> dataset;
   const DataOptions options;
@@ -142,7 +144,7 @@ void BatchLoader::Shared::work_on(const Task& task) {
   Job& job = *task.job;
   const WantedSample& wanted = job.request.samples[task.sample];
   const auto index = (*job.order)[static_cast<std::size_t>(wanted.position)];
-  auto outcome = outcome_of(job.request, wanted, (*dataset)[index]);
+  auto outcome = outcome_of(job.request, wanted, *record_at(job.request, index));
   const Bytes size = bytes_of(outcome);
   const std::chrono::duration<double, std::milli> elapsed = Clock::now() - start;
 
@@ -202,6 +204,12 @@ void BatchLoader::Shared::remove(const JobPointer& job) {
   work_changed.notify_all();
 }
 
+const Record* BatchLoader::Shared::record_at(const BatchRequest& request,
+                                             std::int64_t index) const {
+  if (dataset->is_whole()) return &(*dataset)[index];
+  return dataset->find(index, request.epochs.stretches().back().records);
+}
+
 Status BatchLoader::Shared::check_request(const BatchRequest& request) const {
   const std::string name = "batch " + std::to_string(request.batch);
   if (is_cancelled) return cancelled();
@@ -209,11 +217,13 @@ Status BatchLoader::Shared::check_request(const BatchRequest& request) const {
     return Error{Errc::invalid_argument, name + " was already requested", "", ""};
   if (request.epoch < 0)
     return Error{Errc::invalid_argument, name + " names a negative epoch", "", ""};
+  const std::int64_t places =
+      request.epochs.newest_count() == 0 ? dataset->size() : request.epochs.count(request.epoch);
   for (const auto& wanted : request.samples)
-    if (wanted.position < 0 || wanted.position >= dataset->size())
+    if (wanted.position < 0 || wanted.position >= places)
       return Error{Errc::invalid_argument,
                    name + " wants position " + std::to_string(wanted.position) + " of " +
-                       std::to_string(dataset->size()),
+                       std::to_string(places),
                    "", ""};
   if (std::ssize(jobs) >= limits.batches_ahead)
     return Error{Errc::unavailable,
@@ -249,6 +259,12 @@ Status BatchLoader::request(BatchRequest request, std::function<void()> on_ready
     if (Status fine = shared_->check_request(request); !fine) return fine;
     auto job = std::make_shared<Job>();
     job->order = shared_->order_of(request);
+    for (const auto& wanted : request.samples)
+      if (!shared_->record_at(request, (*job->order)[static_cast<std::size_t>(wanted.position)]))
+        return Error{Errc::invalid_argument,
+                     "batch " + std::to_string(request.batch) + " wants position " +
+                         std::to_string(wanted.position) + " of a source that is not here",
+                     "", ""};
     job->outcomes.resize(request.samples.size());
     job->request = std::move(request);
     shared_->jobs.push_back(job);

@@ -75,7 +75,8 @@ class BatchLoader {
   /// (or here, for an empty batch), never after `cancel` returned; it must not block.
   ///
   /// Errors:
-  /// - invalid_argument: batch requested twice and not taken, or a position outside the data.
+  /// - invalid_argument: batch requested twice and not taken, or a position outside the epoch, or
+  ///   of a source that is not here.
   /// - unavailable: batches_ahead requests are waiting; take one first.
   /// - cancelled: after `cancel`.
   Status request(BatchRequest request, std::function<void()> on_ready = {});

@@ -20,6 +20,10 @@ struct DataSource {
   std::filesystem::path json;
   std::filesystem::path media;   ///< Media paths are relative to it; empty: the JSON file's folder.
   std::string format = "llava";  ///< One of `format_names`.
+  /// False: this process does not see it, and opens nothing of it.
+  bool is_here = true;
+  /// True: its media folder may be missing, where the list alone is read.
+  bool may_lack_media = false;
 
   friend bool operator==(const DataSource&, const DataSource&) = default;
 };

@@ -52,7 +52,8 @@ Result<std::vector<Record>> read_source(const DataOptions& options, std::size_t 
   if (!records) return records;
 
   const auto folder = media_folder(source);
-  if (uses_media(records.value()) && !folder.empty() && !files::is_folder(folder))
+  if (!source.may_lack_media && uses_media(records.value()) && !folder.empty() &&
+      !files::is_folder(folder))
     return Error{Errc::not_found, "there is no folder " + folder.string(),
                  source_key(index, "media"), "name the folder that media paths are relative to"};
   for (auto& record : records.value()) record.source = static_cast<std::int32_t>(index);
@@ -91,13 +92,27 @@ Result<Dataset> Dataset::open(const DataOptions& options) {
                  "add [[data.sources]] with json = \"FILE\" and media = \"FOLDER\""};
   Dataset dataset;
   for (std::size_t i = 0; i < options.sources.size(); ++i) {
+    dataset.media_folders_.push_back(media_folder(options.sources[i]));
+    dataset.begins_.push_back(dataset.size());
+    dataset.is_here_.push_back(options.sources[i].is_here);
+    if (!options.sources[i].is_here) continue;
     auto records = read_source(options, i);
     if (!records) return records.error();
     std::move(records.value().begin(), records.value().end(), std::back_inserter(dataset.records_));
-    dataset.media_folders_.push_back(media_folder(options.sources[i]));
   }
   if (Status unique = check_ids(dataset.records_); !unique) return unique.error();
   return dataset;
+}
+
+const Record* Dataset::find(std::int64_t index, std::span<const std::int64_t> counts) const {
+  for (std::size_t s = 0; s < std::min(counts.size(), begins_.size()); ++s) {
+    if (index < counts[s]) {
+      const std::int64_t place = begins_[s] + index;
+      return is_here_[s] && place < size() ? &(*this)[place] : nullptr;
+    }
+    index -= counts[s];
+  }
+  return nullptr;
 }
 
 std::vector<std::int64_t> Dataset::source_counts() const {

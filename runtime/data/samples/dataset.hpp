@@ -4,7 +4,9 @@
 
 #pragma once
 
+#include <algorithm>
 #include <filesystem>
+#include <span>
 #include <vector>
 
 #include "runtime/data/formats/record.hpp"
@@ -15,7 +17,8 @@ namespace troupe::data {
 /// Records of all sources, in order.
 class Dataset {
  public:
-  /// Reads every source in order. Cost: O(bytes); memory is about that of the files' text.
+  /// Reads every source that is here, in order. Cost: O(bytes); memory is about that of the files'
+  /// text.
   ///
   /// Of LLaVA's format, other ones are those of plug-ins (formats/registry.hpp): a
   /// file is a JSON array of objects or one object per line (JSONL; empty lines are skipped); the
@@ -41,15 +44,27 @@ class Dataset {
     return records_[static_cast<std::size_t>(index)];
   }
   const std::vector<Record>& records() const { return records_; }  ///< All of them.
-  /// How many of them each source has, in order of the sources.
+  /// How many of them each source has, in order of the sources; 0 of one that is not here.
   std::vector<std::int64_t> source_counts() const;
+  /// Whether this process sees a source of the options (`DataSource::is_here`).
+  bool is_here(std::size_t source) const { return is_here_[source]; }
+  /// Whether it sees all of them.
+  bool is_whole() const {
+    return std::find(is_here_.begin(), is_here_.end(), false) == is_here_.end();
+  }
+  /// The record of this number where each source has `counts` of them, also those that are not
+  /// here; null: it is of one of these, or there is none.
+  const Record* find(std::int64_t index, std::span<const std::int64_t> counts) const;
 
   /// Where a media file of this record lies: `name` below its source's media folder.
   std::filesystem::path media_path(const Record& record, const std::string& name) const;
 
  private:
   std::vector<Record> records_;
-  std::vector<std::filesystem::path> media_folders_;  // Per source.
+  // Per source.
+  std::vector<std::filesystem::path> media_folders_;
+  std::vector<std::int64_t> begins_;  // Number of its first record.
+  std::vector<bool> is_here_;
 };
 
 }  // namespace troupe::data

@@ -195,7 +195,7 @@ SampleShape shape_of(const DecodedSample& sample, const DataOptions& options,
   shape.position = sample.position;
   shape.id = sample.id;
   for (std::size_t encoder = 0; encoder < sample.images.size(); ++encoder) {
-    ModuleMedia media{modules.vision[encoder], {}};
+    ModuleMedia media{modules.vision[encoder], {}, options.vision[encoder].input.columns()};
     for (const auto& image : sample.images[encoder])
       media.items.push_back(image_shape(image.grid_height, image.grid_width,
                                         options.vision[encoder].input,
@@ -203,7 +203,7 @@ SampleShape shape_of(const DecodedSample& sample, const DataOptions& options,
     if (!media.items.empty()) shape.media.push_back(std::move(media));
   }
   for (std::size_t encoder = 0; encoder < sample.audio.size(); ++encoder) {
-    ModuleMedia media{modules.audio[encoder], {}};
+    ModuleMedia media{modules.audio[encoder], {}, options.audio[encoder].input.mel_bins};
     for (const auto& window : sample.audio[encoder])
       media.items.push_back(
           audio_shape(window.frames, options.audio[encoder].input, window.marker));

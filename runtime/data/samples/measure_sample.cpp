@@ -81,8 +81,10 @@ MeasureOutcome measure(const Dataset& dataset, const Record& record, const DataO
   if (auto* bad = std::get_if<BadSample>(&text)) return std::move(*bad);
   const auto& decoded = std::get<DecodedSample>(text);
   std::vector<ModuleMedia> images, clips;
-  for (const ModuleId module : modules.vision) images.push_back({module, {}});
-  for (const ModuleId module : modules.audio) clips.push_back({module, {}});
+  for (std::size_t e = 0; e < modules.vision.size(); ++e)
+    images.push_back({modules.vision[e], {}, options.vision[e].input.columns()});
+  for (std::size_t e = 0; e < modules.audio.size(); ++e)
+    clips.push_back({modules.audio[e], {}, options.audio[e].input.mel_bins});
   if (auto fault = measure_images(dataset, record, options, images)) return *fault;
   if (auto fault = measure_clips(dataset, record, options, clips)) return *fault;
 

@@ -245,5 +245,30 @@ TEST_CASE("BatchLoader ends every wait when it is cancelled", "[data]") {
   }
 }
 
+TEST_CASE("places of the order are of all sources, also of those that are not here", "[data]") {
+  Fixture fixture;
+  fixture.options.shuffle = false;
+  auto sources = fixture.options.sources;
+  sources.insert(sources.begin(), {fixture.folder.path() / "nowhere.json", fixture.folder.path()});
+  fixture.options.sources = sources;
+  fixture.options.sources[0].is_here = false;
+  fixture.dataset = std::make_shared<const Dataset>(Dataset::open(fixture.options).value());
+  auto loader = fixture.loader();
+  BatchRequest request{0, 0, {{5, {}}, {9, {}}}, Epochs(std::vector<SourceCounts>{{0, {5, 20}}})};
+  REQUIRE(loader.request(request).ok());
+  const auto batch = loader.take(0, kPatience).value();
+  // By hand: places 5 and 9 are the records 0 and 4 of the second source, which have text alone.
+  CHECK(std::get<DecodedSample>(batch.samples[0]).id == "s0");
+  CHECK(std::get<DecodedSample>(batch.samples[1]).id == "s4");
+  request.batch = 1;
+  request.samples = {{4, {}}};
+  const auto refused = loader.request(request);
+  REQUIRE_FALSE(refused.ok());
+  CHECK(refused.error().code == Errc::invalid_argument);
+  CHECK(refused.error().message == "batch 1 wants position 4 of a source that is not here");
+  request.samples = {{25, {}}};
+  CHECK(loader.request(request).error().message == "batch 1 wants position 25 of 25");
+}
+
 }  // namespace
 }  // namespace troupe::data

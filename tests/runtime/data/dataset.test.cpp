@@ -222,5 +222,46 @@ TEST_CASE("options that make no sense are named, all at once", "[data][errors]")
         }) == "data.min_pixels data.max_pixels modules.audio.config.num_mel_bins");
 }
 
+TEST_CASE("nothing is opened of a source that is not here", "[data]") {
+  TempFolder folder;
+  const std::string one = R"([{"id": "a", )" + kTurns + "}]",
+                    two = R"([{"id": "b", )" + kTurns + R"(}, {"id": "c", )" + kTurns + "}]";
+  DataOptions options;
+  options.sources = {{folder.write("one.json", one), folder.path()},
+                     {folder.path() / "nowhere.json", folder.path() / "nor-this"},
+                     {folder.write("two.json", two), folder.path()}};
+  CHECK(Dataset::open(options).error().code == Errc::not_found);
+  options.sources[1].is_here = false;
+
+  const auto dataset = Dataset::open(options).value();
+
+  CHECK_FALSE(dataset.is_whole());
+  CHECK((dataset.is_here(0) && !dataset.is_here(1) && dataset.is_here(2)));
+  CHECK(dataset.size() == 3);
+  CHECK(dataset.source_counts() == std::vector<std::int64_t>{1, 0, 2});
+  // Of 1 + 4 + 2 records, those of the middle one are elsewhere.
+  const std::vector<std::int64_t> counts{1, 4, 2};
+  const auto id = [&](std::int64_t index) {
+    const Record* record = dataset.find(index, counts);
+    return record ? record->id : "";
+  };
+  CHECK(id(0) == "a");
+  for (std::int64_t index = 1; index < 5; ++index) CHECK(id(index).empty());
+  CHECK(id(5) == "b");
+  CHECK(id(6) == "c");
+  CHECK(id(7).empty());
+}
+
+TEST_CASE("a list may be read where its media are not", "[data]") {
+  TempFolder folder;
+  DataOptions options;
+  options.sources = {
+      {folder.write("one.json", R"([{"id": "a", "image": "x.png", )" + kTurns + "}]"),
+       folder.path() / "nowhere"}};
+  CHECK(Dataset::open(options).error().where == "data.sources[0].media");
+  options.sources[0].may_lack_media = true;
+  CHECK(Dataset::open(options).value().size() == 1);
+}
+
 }  // namespace
 }  // namespace troupe::data

@@ -138,6 +138,21 @@ TEST_CASE("replicas that cannot be are refused with a reason and a fix", "[job][
   check_one(kReplicasJob, bad);
 }
 
+TEST_CASE("nodes that are to see a source and cannot are refused", "[job][errors]") {
+  const std::string nodes = "data.sources[0].nodes";
+  const auto bad = GENERATE_COPY(values<BadCase>({
+      // clang-format off
+      {"beyond", "", {nodes + "=[0, 2]"}, nodes, "there is no node 2, the job has 2", "name nodes from 0 to 1"},
+      {"negative", "", {nodes + "=[-1]"}, nodes + "[0]", "-1 is out of range", "an integer from 0"},
+      {"none", "", {nodes + "=[]"}, nodes, "names none", "leave it out for all"},
+      {"twice", "", {nodes + "=[1, 0, 1]"}, nodes + "[2]", "1 is there twice", "each once"},
+      {"a word", "", {nodes + "=[\"all\"]"}, nodes + "[0]", "expected an integer, found the string", "whole numbers"},
+      {"a number", "", {nodes + "=1"}, nodes, "expected a list, found the integer 1", "a list"},
+      // clang-format on
+  }));
+  check_one(kLayoutJob, bad);
+}
+
 TEST_CASE("values that contradict one another are refused", "[job][errors]") {
   const auto bad = GENERATE(values<BadCase>({
       // clang-format off

@@ -246,6 +246,33 @@ TEST_CASE("a job of another machine may name files that are not here", "[job]") 
   CHECK(reading.loaded.job.data.sources.back().media == "/of/another");
 }
 
+TEST_CASE("a source that only some nodes see need not be where the job is read", "[job]") {
+  const JobFolder folder;
+  const auto read = [&](const std::vector<std::string>& words) {
+    return read_job(folder.write("job.toml", std::string(kSmallJob) +
+                                                 "[[data.sources]]\njson = \"far/list.json\"\n"
+                                                 "[cluster]\nlocal_nodes = 3\n"),
+                    words);
+  };
+  CHECK_THAT(shown(read({})), ContainsSubstring("list.json is not there"));
+
+  const auto reading = read({"data.sources[1].nodes=[2, 0]"});
+
+  REQUIRE(shown(reading) == "");
+  CHECK(reading.loaded.job.data.sources[0].nodes.empty());
+  CHECK(reading.loaded.job.data.sources[1].nodes == std::vector<std::int32_t>{0, 2});
+  CHECK(reading.loaded.job.data.sources[1].media == folder.path() / "far");
+  REQUIRE(reading.loaded.warnings.size() == 1);
+  CHECK_THAT(reading.loaded.warnings[0].message,
+             ContainsSubstring("list.json is not there") && ContainsSubstring("only nodes 0, 2"));
+  CHECK_THAT(reading.loaded.warnings[0].fix, ContainsSubstring("where `troupe train` runs"));
+  const auto again =
+      parse_job(to_toml(reading.loaded), "resolved.toml", {}, Paths::of_another_machine);
+  REQUIRE(shown(again) == "");
+  CHECK(again.loaded.job.data == reading.loaded.job.data);
+  CHECK(again.loaded.warnings.empty());
+}
+
 TEST_CASE("figures are shown on the loopback where only a port is given", "[job]") {
   const JobFolder folder;
   const auto listen = [&](const std::string& value) {

@@ -67,6 +67,17 @@ TEST_CASE("sends are linked with receives, holders with their reduction", "[obse
   CHECK(timeline.intervals[1].subject == "projector.0");
 }
 
+TEST_CASE("content that is sent is linked with where it comes", "[observe]") {
+  auto send = event(ActionKind::send_content, 0, 2, 3);
+  auto receive = event(ActionKind::receive_content, 1, 1, 6);
+  send.action.delivery = receive.action.delivery = DeliveryId{4};
+  auto other = send;
+  other.action.delivery = DeliveryId{5};
+  const auto timeline =
+      make_timeline(std::vector{receive, send, other}, trace_names(testing::example_plan()));
+  CHECK(timeline.links.size() == 1);
+}
+
 TEST_CASE("an end without its other end has no link", "[observe]") {
   auto of_other_step = of_message(ActionKind::receive, 1, 1, 6);
   of_other_step.step = 8;

@@ -34,6 +34,23 @@ TEST_CASE("an event of a message carries the end that executes it and its bytes"
   CHECK(event(ActionKind::send).epoch_number == 2);
 }
 
+TEST_CASE("an event of a delivery has its bytes, and where it comes the part that reads it",
+          "[observe]") {
+  auto plan = testing::example_iteration();
+  plan.deliveries = {{DeviceId{3}, {StageId{1}, MicrobatchId{4}, PartId{1}}, {}, {1}, Bytes{1200}}};
+  Action send{ActionKind::send_content, {}, {}, {}, {}, {}, DeliveryId{0}};
+  Action receive = send;
+  receive.kind = ActionKind::receive_content;
+  receive.stage = StageId{1};
+  CHECK(trace_event(plan, DeviceId{3}, send, 8).bytes == 1200);
+  CHECK(trace_event(plan, DeviceId{3}, send, 8).action == send);
+  const auto event = trace_event(plan, DeviceId{1}, receive, 8);
+  CHECK(event.bytes == 1200);
+  CHECK(event.action.stage == StageId{1});
+  CHECK(event.action.microbatch == MicrobatchId{4});
+  CHECK(event.action.part == PartId{1});
+}
+
 TEST_CASE("an event of compute, or of a message the plan lacks, is taken as it is", "[observe]") {
   const auto plan = testing::example_iteration();
   const Action forward{ActionKind::forward, StageId{2}, MicrobatchId{1}, PartId{0}, {}, {}};

@@ -64,6 +64,8 @@ TEST_CASE("slices are called what people call them", "[observe]") {
   CHECK(name(ActionKind::optimizer_step, 4, -1, -1, -1) == "llm optimizer");
   CHECK(name(ActionKind::commit, -1, -1, -1, -1) == "commit");
   CHECK(name(ActionKind::optimizer_step, -1, -1, -1, -1) == "standby optimizer");
+  CHECK(name(ActionKind::send_content, -1, -1, -1, -1) == "send content");
+  CHECK(name(ActionKind::receive_content, 0, 2, 0, -1) == "vision receive content mb2");
   // What the plan does not know has a number.
   CHECK(name(ActionKind::forward, 9, 0, 0, -1) == "stage9 F mb0");
   CHECK(name(ActionKind::reduce, -1, -1, -1, 7) == "reduce group7");

@@ -149,6 +149,21 @@ TEST_CASE("an arrow joins each send with its receive, rows and gradients apart",
   CHECK(single == 1);
 }
 
+TEST_CASE("an arrow joins content that is sent with where it comes", "[observe]") {
+  const ScratchFolder folder;
+  auto writer = TraceWriter::open(folder / "t.json", 0).value();
+  auto send = event(ActionKind::send_content, 0, 100, 110);
+  auto receive = event(ActionKind::receive_content, 1, 50, 300);
+  send.action.delivery = receive.action.delivery = DeliveryId{0};
+  // A message of the same number is another arrow.
+  REQUIRE(writer.write(std::vector{send, receive, of_message(ActionKind::send, 0, 120, 130)}).ok());
+  const auto found = arrows(read(folder / "t.json"));
+  REQUIRE(found.size() == 2);
+  int joined = 0;
+  for (const auto& [id, phases] : found) joined += phases.size() == 2 ? 1 : 0;
+  CHECK(joined == 1);
+}
+
 TEST_CASE("a reduction has an arrow from and to every other device", "[observe]") {
   // Group 1: devices 1, 2 (which owns its only chunk) and 3. So 2 arrows in and 2 out.
   const ScratchFolder folder;

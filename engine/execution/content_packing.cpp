@@ -1,0 +1,179 @@
+#include "engine/execution/content_packing.hpp"
+
+#include <ATen/ops/empty.h>
+
+#include <cstddef>
+#include <cstring>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "engine/execution/packing.hpp"
+#include "runtime/vocabulary/sample_content.hpp"
+
+namespace troupe::engine {
+
+namespace {
+
+using data::DecodedSample;
+using data::TokenId;
+
+static_assert(sizeof(float) == kContentValueBytes && sizeof(TokenId) == kContentTokenBytes);
+
+/// Items of a sample that a unit is about.
+struct ItemRange {
+  std::size_t first = 0;
+  std::size_t count = 0;
+};
+
+ItemRange items_of(const SampleUnits& units, std::int32_t unit, ModuleId encoder) {
+  if (const SamplePiece* piece = units.piece(unit))
+    return {static_cast<std::size_t>(piece->first), static_cast<std::size_t>(piece->count)};
+  return {0, units.shape(unit).items(encoder)->size()};
+}
+
+/// Writes one thing after the other, as far as there is room.
+class Writer {
+ public:
+  Writer(std::byte* out, std::size_t size) : out_(out), left_(size) {}
+
+  template <class Value>
+  bool put(std::span<const Value> values) {
+    if (values.size_bytes() > left_) return false;
+    if (!values.empty()) std::memcpy(out_, values.data(), values.size_bytes());
+    out_ += values.size_bytes();
+    left_ -= values.size_bytes();
+    return true;
+  }
+  bool is_full() const { return left_ == 0; }
+
+ private:
+  std::byte* out_;
+  std::size_t left_;
+};
+
+/// REQUIRES: as many values are left as are asked for.
+class Reader {
+ public:
+  explicit Reader(const std::byte* in) : in_(in) {}
+
+  template <class Value>
+  std::vector<Value> take(std::size_t count) {
+    std::vector<Value> values(count);
+    if (count > 0) std::memcpy(values.data(), in_, count * sizeof(Value));
+    in_ += count * sizeof(Value);
+    return values;
+  }
+
+ private:
+  const std::byte* in_;
+};
+
+/// A token that is not trained is its complement, which is below zero.
+std::vector<TokenId> packed_text(const data::EncodedText& text) {
+  std::vector<TokenId> packed(text.tokens);
+  for (std::size_t i = 0; i < packed.size(); ++i)
+    if (text.labels[i] == data::kIgnoreLabel) packed[i] = ~packed[i];
+  return packed;
+}
+
+data::EncodedText unpacked_text(std::vector<TokenId> packed, const MarkerCounts& markers) {
+  data::EncodedText text;
+  text.image_markers = markers.images;
+  text.audio_markers = markers.audio;
+  for (TokenId& token : packed) {
+    const bool is_trained = token >= 0;
+    if (!is_trained) token = ~token;
+    text.labels.push_back(is_trained ? token : data::kIgnoreLabel);
+  }
+  text.tokens = std::move(packed);
+  return text;
+}
+
+/// False: there are no such items, or no room for them.
+template <class Item>
+bool put_items(const std::vector<std::vector<Item>>& encoders, std::size_t place,
+               const ItemRange& range, std::vector<float> Item::*values, Writer& writer) {
+  if (place >= encoders.size() || range.first + range.count > encoders[place].size()) return false;
+  for (std::size_t i = range.first; i < range.first + range.count; ++i)
+    if (!writer.put(std::span<const float>(encoders[place][i].*values))) return false;
+  return true;
+}
+
+bool put(const Delivery& delivery, const SampleUnits& units, std::int32_t unit,
+         const DecodedSample& content, Writer& writer) {
+  if (!delivery.encoder.valid())
+    return writer.put(std::span<const TokenId>(packed_text(content.text)));
+  const SampleShape& sample = units.shape(units.sample_of(unit));
+  const ItemRange range = items_of(units, unit, delivery.encoder);
+  const std::size_t place = place_in_medium(sample, delivery.encoder);
+  return is_vision(*sample.items(delivery.encoder))
+             ? put_items(content.images, place, range, &data::ImagePatches::patches, writer)
+             : put_items(content.audio, place, range, &data::AudioWindow::mel, writer);
+}
+
+/// Media of one encoder; items that did not come are empty.
+void take_media(const ModuleMedia& media, std::size_t place, const ItemRange& range, Reader& reader,
+                DecodedSample& content) {
+  const auto values = [&](const MediaShape& item) {
+    return reader.take<float>(static_cast<std::size_t>(item.input_rows) *
+                              static_cast<std::size_t>(media.columns));
+  };
+  if (is_vision(media.items)) {
+    content.images.resize(place + 1);
+    content.images[place].resize(media.items.size());
+  } else {
+    content.audio.resize(place + 1);
+    content.audio[place].resize(media.items.size());
+  }
+  for (std::size_t i = range.first; i < range.first + range.count; ++i) {
+    const MediaShape& item = media.items[i];
+    if (is_vision(media.items))
+      content.images[place][i] = {values(item), item.grid_height, item.grid_width};
+    else
+      content.audio[place][i] = {values(item), item.input_rows, item.marker};
+  }
+}
+
+}  // namespace
+
+Result<at::Tensor> pack_content(const Delivery& delivery, const SampleUnits& units,
+                                const SampleStore& store) {
+  at::Tensor packed = at::empty({delivery.bytes.count()}, at::kByte);
+  Writer writer(static_cast<std::byte*>(packed.data_ptr()), packed.nbytes());
+  const auto wrong = [&](std::int32_t unit, const char* why) {
+    return Error{
+        Errc::internal, "sample '" + units.shape(units.sample_of(unit)).id + "' " + why, {}, {}};
+  };
+  for (const std::int32_t unit : delivery.samples) {
+    const auto content = store.find(units.shape(unit).position);
+    if (!content) return wrong(unit, "is to be sent by a node that did not decode it");
+    if (!put(delivery, units, unit, *content, writer))
+      return wrong(unit, "has other content than planned");
+  }
+  if (!writer.is_full()) return wrong(delivery.samples.back(), "has less content than planned");
+  return packed;
+}
+
+void unpack_content(const Delivery& delivery, const SampleUnits& units, const at::Tensor& packed,
+                    SampleStore& store) {
+  Reader reader(static_cast<const std::byte*>(packed.const_data_ptr()));
+  for (const std::int32_t unit : delivery.samples) {
+    const SampleShape& sample = units.shape(units.sample_of(unit));
+    DecodedSample content;
+    content.id = sample.id;
+    content.position = sample.position;
+    content.trained_tokens = sample.trained_tokens;
+    if (!delivery.encoder.valid()) {
+      const auto tokens = static_cast<std::size_t>(encoded_tokens(sample));
+      content.text = unpacked_text(reader.take<TokenId>(tokens), marker_counts(sample));
+    }
+    for (const ModuleMedia& media : sample.media)
+      if (media.module == delivery.encoder)
+        take_media(media, place_in_medium(sample, media.module),
+                   items_of(units, unit, media.module), reader, content);
+    store.add(std::move(content));
+  }
+}
+
+}  // namespace troupe::engine

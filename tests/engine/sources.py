@@ -1,0 +1,204 @@
+"""Sources of data that only some nodes see: who does not see one opens nothing of it, and trains as if it did.
+
+    sources.py BINARY [CASE...]      prints `N passed, M failed, K skipped` last
+
+Every run is held against `--reference` (fp64, 1e-10). Nodes that are started by hand have job files of their own, which name
+paths that are not there for what they do not see; the head's names lists without media.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "engine"), str(ROOT / "tests" / "actors")]
+
+from parity_sources import by_medium, deliveries  # noqa: E402
+from recovery import FP64, JOB, Bench, pipelines  # noqa: E402
+from tests.support.run_cases import expect, run_cases  # noqa: E402
+
+STEPS = 8
+
+
+def write(path, samples):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(samples), encoding="utf-8")
+    return path
+
+
+class Lists:
+    """Two lists of the bench's samples: those with a picture, and the rest."""
+
+    def __init__(self, bench):
+        samples = json.loads((bench.folder / "data" / "some.json").read_text(encoding="utf-8"))
+        pictures, *others = by_medium(samples)
+        self.samples = {"pictures": pictures, "others": [sample for list_ in others for sample in list_]}
+        self.media = bench.folder / "data"
+        self.paths = {name: write(self.media / f"{name}.json", list_) for name, list_ in self.samples.items()}
+
+    def override(self, pictures=None, others=None):
+        """What names them, and the nodes that see them."""
+        return "data.sources=[" + ",".join(
+            f'{{json="{self.paths[name]}"' + (f",nodes={nodes}" if nodes else "") + "}"
+            for name, nodes in (("pictures", pictures), ("others", others))) + "]"
+
+
+def node_job(folder, name, pictures, others):
+    """A job file that says where a node has the lists."""
+    path = folder / f"{name}.toml"
+    path.write_text(f'extends = "{JOB}"\n[cluster]\nnodes = 2\nlocal_nodes = 2\n[parallel]\nmode = "auto"\npipelines = []\n' + "".join(
+        f'[[data.sources]]\njson = "{json_}"\nmedia = "{media}"\nnodes = [0, 1]\n' for json_, media in (pictures, others)),
+                    encoding="utf-8")
+    return path
+
+
+def start_head(bench, lists, folder, *sources):
+    words = [word for word in pipelines([0, 1]) if not word.startswith("cluster.")]
+    head = subprocess.Popen(
+        [str(bench.binary), "train", str(JOB), *bench.job, FP64, f"train.steps={STEPS}", f"job.run_dir={folder / 'run'}", *words,
+         "cluster.nodes=2", "cluster.local_nodes=0", "cluster.head_timeout_s=0", "data.sources=[" + ",".join(sources) + "]"],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    deadline = time.monotonic() + 60
+    while not (folder / "run" / "control").exists():
+        if head.poll() is not None:
+            break
+        expect(time.monotonic() < deadline, "the head does not listen")
+        time.sleep(0.02)
+    return head
+
+
+def start_node(bench, folder, number, job):
+    door = json.loads((folder / "run" / "control").read_text(encoding="utf-8"))
+    return subprocess.Popen([str(bench.binary), "node", "--join", door["local"], "--node", str(number), "--job", str(job)],
+                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                            env={**os.environ, "OMP_NUM_THREADS": "1", "TROUPE_KEY": door["key"]})
+
+
+def who_does_not_see_a_source_needs_none_of_its_files(bench):
+    """Node 0 begins the encoders and has no picture; node 1 has the llm and nothing but pictures; the head has lists alone."""
+    lists = Lists(bench)
+    nowhere = bench.folder / "is-not-here"
+    gone = (nowhere / "list.json", nowhere)
+    here = {name: (path, lists.media) for name, path in lists.paths.items()}
+    for named, code in ((True, 0), (False, 3)):
+        folder = bench.folder / f"apart-{named}"
+        tables = []
+        for name, nodes in (("pictures", [1]), ("others", [0])):
+            path = write(folder / "head" / f"{name}.json", lists.samples[name])
+            tables.append(f'{{json="{path}",media="{nowhere if named else lists.media}"' + (f",nodes={nodes}" if named else "") + "}")
+        head = start_head(bench, lists, folder, *tables)
+        nodes = [start_node(bench, folder, number, node_job(folder, f"node-{number}", *sources))
+                 for number, sources in ((0, (gone, here["others"])), (1, (here["pictures"], gone)))]
+        outputs = [process.communicate(timeout=120)[0] for process in (head, *nodes)]
+        if not named:  # So these paths are not there.
+            expect(head.returncode != 0 and any("is-not-here" in output for output in outputs),
+                   f"nodes that should see what is not there went on:\n{outputs}")
+            continue
+        expect(head.returncode == code, f"exit {head.returncode}\n" + "\n".join(output[-1500:] for output in outputs))
+        run = folder / "run"
+        reference = bench.reference([lists.override()], STEPS)
+        bench.run(["compare", str(reference), str(run), "--rtol", "1e-10", "--loss-rtol", "1e-10"])
+        expect(json.loads(bench.run(["data", "audit", str(run), "--json"]))["steps"] == STEPS, "audit")
+        sent, received = deliveries(run).values()
+        expect(set(sent) == set(received) == {0, 1}, f"content was sent by {set(sent)}, and came to {set(received)}")
+        expect(max(sent[1]) > 20 * max(sent[0]), f"pictures are no more than text: {sent}")
+
+
+def another_node_that_sees_it_takes_over(bench):
+    lists = Lists(bench)
+    data = lists.override(pictures=[1, 2])
+    for lost in (1, 2):
+        job = bench.start(f"taken-over-{lost}", *pipelines([0], [1], [2]), data, steps=20)
+        job.wait_for(4)
+        job.signal(lost, signal.SIGKILL)
+        job.finish()
+        bench.check(job, [lists.override()], steps=20)
+        expect([event["nodes"] for event in job.events()] == [[lost]], f"events: {job.events()}")
+        sent, received = deliveries(job.run).values()
+        expect(3 - lost in sent and 0 in received, f"content was sent by {set(sent)}, and came to {set(received)}")
+
+
+def the_last_node_that_sees_it_ends_the_job(bench):
+    """Though the others have all of the model. With a checkpoint it can be gone on with once the node is back."""
+    lists = Lists(bench)
+    data = lists.override(others=[1])
+    for name, more, code in (("last", [], 1), ("last-saved", ["checkpoint.every_steps=2", "recovery.from_checkpoint=false"], 75)):
+        job = bench.start(f"source-{name}", *pipelines([0], [1], [2]), data, *more, steps=20)
+        job.wait_for(4)
+        if more:
+            while not list(job.run.glob("checkpoints/step-*/manifest.json")):
+                time.sleep(0.02)
+        job.signal(1, signal.SIGKILL)
+        output = job.finish(code)
+        told = f"no node of the layout sees data.sources[1] ({lists.paths['others']}), which is only on node 1"
+        expect(told in output, f"the source is not named:\n{output[-2000:]}")
+    job = bench.start("source-last-saved", *pipelines([0], [1], [2]), data, steps=20)
+    job.finish()
+    bench.check(job, [lists.override()], steps=20)
+
+
+def who_alone_sees_a_source_does_not_leave(bench):
+    lists = Lists(bench)
+    job = bench.start("stays", *pipelines([0], [1], [2]), lists.override(others=[1]), steps=60)
+    job.wait_for(4)
+    done = subprocess.run([str(bench.binary), "ctl", str(job.run), "drain", "1"], capture_output=True, text=True, timeout=60,
+                          check=False)
+    expect(done.returncode == 2 and "no node of the layout sees data.sources[1]" in done.stderr,
+           f"exit {done.returncode}\n{done.stdout}{done.stderr}")
+    job.finish()
+    bench.check(job, [lists.override()], steps=60)
+    expect(not job.events("drained"), "it left")
+
+
+def what_moves_is_on_paper_too(bench):
+    lists = Lists(bench)
+    words = [str(JOB), *bench.job, FP64, *pipelines([0], [1], [2])]
+    step_ms = {}
+    for nodes in (None, [1, 2]):
+        trace = bench.folder / f"paper-{nodes is None}.json"
+        told = bench.run(["simulate", *words, lists.override(pictures=nodes), "--steps", "1", "--timeline", str(trace), "--json"])
+        step_ms[nodes is None] = json.loads(told)["step_ms"]
+        expect(("send content" in trace.read_text(encoding="utf-8")) == (nodes is not None), f"content of sources on {nodes}")
+    expect(step_ms[False] > step_ms[True], f"what moves takes no time: {step_ms}")
+    bench.run(["plan", *words, lists.override(pictures=[1, 2])])
+    done = subprocess.run([str(bench.binary), "whatif", *words, lists.override(others=[1]), "--lose", "1"], capture_output=True,
+                          text=True, timeout=60, check=False)
+    expect(done.returncode == 2 and "no node of the layout sees data.sources[1]" in done.stderr,
+           f"exit {done.returncode}\n{done.stdout}{done.stderr}")
+    bench.run(["whatif", *words, lists.override(pictures=[1, 2]), "--lose", "1"])
+
+
+def a_source_on_nodes_that_are_not_there_is_refused(bench):
+    lists = Lists(bench)
+    done = subprocess.run([str(bench.binary), "validate", str(JOB), *bench.job, lists.override(pictures=[4])], capture_output=True,
+                          text=True, timeout=60, check=False)
+    expect(done.returncode == 2 and "data.sources[0].nodes: there is no node 4, the job has 4" in done.stdout + done.stderr,
+           f"exit {done.returncode}\n{done.stdout}{done.stderr}")
+
+
+CASES = [who_does_not_see_a_source_needs_none_of_its_files, another_node_that_sees_it_takes_over,
+         the_last_node_that_sees_it_ends_the_job, who_alone_sees_a_source_does_not_leave,
+         what_moves_is_on_paper_too, a_source_on_nodes_that_are_not_there_is_refused]
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("binary", type=pathlib.Path)
+    parser.add_argument("cases", nargs="*")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(arguments.binary.resolve(), pathlib.Path(folder))
+        bench.draw = random.Random(3)
+        cases = [case for case in CASES if not arguments.cases or any(word in case.__name__ for word in arguments.cases)]
+        return run_cases(cases, lambda case: case(bench))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
