@@ -133,7 +133,7 @@ def the_last_node_that_sees_it_ends_the_job(bench):
         job = bench.start(f"source-{name}", *pipelines([0], [1], [2]), data, *more, steps=20)
         job.wait_for(4)
         if more:
-            while not list(job.run.glob("checkpoints/step-*/manifest.json")):
+            while not job.events("checkpoint"):  # Its manifest is there before the head counts it.
                 time.sleep(0.02)
         job.signal(1, signal.SIGKILL)
         output = job.finish(code)
@@ -166,7 +166,8 @@ def what_moves_is_on_paper_too(bench):
         told = bench.run(["simulate", *words, lists.override(pictures=nodes), "--steps", "1", "--timeline", str(trace), "--json"])
         step_ms[nodes is None] = json.loads(told)["step_ms"]
         expect(("send content" in trace.read_text(encoding="utf-8")) == (nodes is not None), f"content of sources on {nodes}")
-    expect(step_ms[False] > step_ms[True], f"what moves takes no time: {step_ms}")
+    # Where others have more to do, what moves costs nothing.
+    expect(step_ms[False] >= step_ms[True], f"what moves saves time: {step_ms}")
     bench.run(["plan", *words, lists.override(pictures=[1, 2])])
     done = subprocess.run([str(bench.binary), "whatif", *words, lists.override(others=[1]), "--lose", "1"], capture_output=True,
                           text=True, timeout=60, check=False)
