@@ -4,9 +4,9 @@ Every case trains the same job three times and compares final parameters, losses
 the pipelined run; `--reference` (one sample at a time), within a tolerance; and
 `--reference --microbatches plan`, to the bit. Recorded plans must show that policy and schedule did something.
 
-    parity.py BINARY                    the cases below, and the slice of the matrix that the commit's hash draws
-    parity.py BINARY CASE...            these; `exchange`, `replicas`, `sources-all`: all those of parity_exchange.py,
-                                        parity_replicas.py, parity_sources.py
+    parity.py BINARY                    one case of each kind, and what the commit's hash draws of the rest and of the matrix;
+                                        with TROUPE_THOROUGH in the environment all cases below
+    parity.py BINARY CASE...            these; `exchange`, `replicas`, `late`, ...: all of that family (FAMILIES)
     parity.py BINARY --slice COMMIT     the slice that this commit draws, 20 steps
     parity.py BINARY --matrix [FILE]    every policy x schedule x freezing, 20 steps: about 40 minutes on two cores. With
                                         FILE, cases that passed with this build are kept there and not run again; CASEs
@@ -28,6 +28,7 @@ import argparse
 import concurrent.futures
 import filecmp
 import hashlib
+import itertools
 import json
 import os
 import pathlib
@@ -55,6 +56,7 @@ from parity_matrix import POLICIES, PROJECTORS_ONLY
 from parity_plans import DEFERRING, faults_of_plans
 from parity_standby import STANDBY, faults_of_standby, faults_of_takeovers
 from device_words import device_words
+from drawn_cases import commit_here, drawn_here
 from recorded_runs import read_lines, read_llm_shares
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -140,7 +142,7 @@ CASES = {
            ("two-devices", ["train.dtype=fp64", *TWO_DEVICES, "balancer.policy=deferral", "scheduler.schedule=split-1f1b"], 5),
            ("replicas-5-3", ["train.dtype=fp64", *REPLICAS["5-3"], "scheduler.schedule=zero-bubble"], 5),
            ("standby", STANDBY["standby-one-pipeline"][0], STANDBY["standby-one-pipeline"][1]),
-           ("exchange", parity_exchange.CASES[parity_exchange.SHORT[0]], 5),
+           ("exchange", parity_exchange.CASES["exchange-3-2-1f1b-all"], 5),
            ("layouts", [*CHANGING, "balancer.policy=auto", "scheduler.schedule=eager-zero-bubble"], CHANGING_STEPS)]},
     **{f"apart-{name}": ([APART, *overrides], samples, steps)
        for name, overrides, samples, steps in [
@@ -153,7 +155,7 @@ CASES = {
            ("replicas-5-3", ["train.dtype=fp64", *REPLICAS["5-3"], "scheduler.schedule=zero-bubble"], "all", 5),
            ("encoders-twice", parity_encoders.CASES["encoders-twice"], "all", 5),
            ("standby", STANDBY["standby-one-pipeline"][0], "all", STANDBY["standby-one-pipeline"][1]),
-           ("exchange", parity_exchange.CASES[parity_exchange.SHORT[0]], "all", 5),
+           ("exchange", parity_exchange.CASES["exchange-3-2-1f1b-all"], "all", 5),
            ("layouts", [*CHANGING, "balancer.policy=auto", "scheduler.schedule=eager-zero-bubble"], "all", CHANGING_STEPS)]},
     "full-resolution": (FULL_RESOLUTION, "all", 2),
     "real-mini-fp64": (["train.dtype=fp64"], "real-mini", STEPS),
@@ -167,12 +169,15 @@ COVERING = ["random/gpipe/encoders", "disttrain/dip/projectors", "dflop/three-ph
             "deferral-chain/eager-zero-bubble/all", "tapered/zero-bubble/encoders", "auto/zero-bubble/projectors"]
 
 
-# What these show the others called apart-... show too; they are for whoever touches devices.
-NAMED_ONLY = {f"apart-{name}" for name in ("1f1b", "fp32", "replicas-5-3", "encoders-twice", "standby")}
-# Too many for every run: of each a few.
-MANY = {"exchange": parity_exchange.CASES, "replicas": parity_replicas.CASES, "sources-all": parity_sources.CASES}
-DEFAULT = [*(name for name in CASES if not any(name in cases for cases in MANY.values()) and name not in NAMED_ONLY),
-           *parity_exchange.SHORT, *parity_replicas.SHORT, *parity_sources.SHORT, "zero-bubble", "slow-shapes", "slow-node", "dealing", "damaged", *COVERING]
+# Cases of one kind, and how many of them a run draws. Names that no family has are of every run.
+FAMILIES = {
+    "auto-numbers": (list(AUTO_NUMBERS), 1), "vocabulary": (list(parity_vocabulary.CASES), 1), "standby": (list(STANDBY), 2),
+    "encoders": (list(parity_encoders.CASES), 1), "replicas": (list(parity_replicas.CASES), 4),
+    "sources-all": (list(parity_sources.CASES), 1), "exchange": (list(parity_exchange.CASES), 4),
+    **{family: ([name for name in CASES if name.startswith(f"{family}-")], number)
+       for family, number in (("modality", 2), ("layouts", 2), ("late", 2), ("apart", 2), ("real-mini", 1))}}
+ALWAYS = [*(name for name in CASES if not any(name in cases for cases, _ in FAMILIES.values())),
+          "zero-bubble", "slow-shapes", "slow-node", "dealing", "damaged", *COVERING]
 
 # Layers of parity.toml from the first of a module to the loss.
 LAYERS_TO_LOSS = {"vision": 6 + 1 + 7, "audio": 4 + 1 + 7, "vision_projector": 1 + 7, "audio_projector": 1 + 7, "llm": 7}
@@ -510,33 +515,34 @@ def policy_of(name):
 def check_lists(binary, names):
     """Ends the test where a case has an unknown name, or where the program has a policy that nothing here runs."""
     for name in names:
-        if name not in DEFAULT and name not in CASES and name not in parity_matrix.all_cases():
-            sys.exit(f"no case is called '{name}' (known: {', '.join(DEFAULT)}, or POLICY/SCHEDULE/FREEZING)")
+        if name not in ALWAYS and name not in CASES and name not in parity_matrix.all_cases():
+            sys.exit(f"no case is called '{name}' (known: {', '.join([*FAMILIES, *ALWAYS, *CASES])}, or POLICY/SCHEDULE/FREEZING)")
     schema = subprocess.run([str(binary), "solve", "--schema", "simulate"], capture_output=True, text=True, timeout=60,
                             check=True).stdout
     known = re.findall(r'"([^"]+)"', re.search(r'"policy": ((?:"[^"]+"[\s|]*)+)', schema)[1])
     if sorted(known) != sorted(POLICIES):
         sys.exit(f"policies of the program and of this test differ: {sorted(set(known) ^ set(POLICIES))}")
-    if missing := set(POLICIES) - {policy_of(name) for name in DEFAULT}:
-        sys.exit(f"no case trains with {', '.join(sorted(missing))}")
+    if missing := set(POLICIES) - {policy_of(name) for name in ALWAYS}:
+        sys.exit(f"no case of every run trains with {', '.join(sorted(missing))}")
 
 
 def chosen_cases(arguments):
     """Names and steps of what is to run."""
     if arguments.matrix is not None:
         return [(name, STEPS) for name in arguments.cases or parity_matrix.all_cases()]
-    named = [case for name in arguments.cases for case in MANY.get(name, [name])]
-    cases = [(name, SHORT) for name in named]
+    cases = [(name, SHORT) for word in arguments.cases for name in FAMILIES.get(word, ([word],))[0]]
     if not cases and arguments.slice is None:
         skipped = "late-" if arguments.device != "cpu" else "apart-" if arguments.late is not None else "-"
-        cases = [(name, SHORT_DEFERRING if policy_of(name) in DEFERRING else SHORT) for name in DEFAULT
+        kinds = [drawn_here(names, number) for names, number in FAMILIES.values()]
+        cases = [(name, SHORT_DEFERRING if policy_of(name) in DEFERRING else SHORT) for name in itertools.chain(ALWAYS, *kinds)
                  if not name.startswith(skipped)]
+        print(f"{sum(map(len, kinds))} of the {sum(len(names) for names, _ in FAMILIES.values())} cases of families", flush=True)
     if not arguments.cases:
-        commit = arguments.slice or parity_matrix.commit_here()
-        drawn = parity_matrix.slice_of(commit)
-        print(f"slice of the matrix: {len(drawn)} of {len(parity_matrix.all_cases())} cases at {STEPS} steps, drawn by "
-              f"commit {commit}: {' '.join(drawn)}", flush=True)
-        cases += [(name, STEPS) for name in drawn]
+        commit = arguments.slice or commit_here()
+        of_matrix = parity_matrix.slice_of(commit)
+        print(f"slice of the matrix: {len(of_matrix)} of {len(parity_matrix.all_cases())} cases at {STEPS} steps, drawn by "
+              f"commit {commit}: {' '.join(of_matrix)}", flush=True)
+        cases += [(name, STEPS) for name in of_matrix]
     return cases
 
 

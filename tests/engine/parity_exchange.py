@@ -32,10 +32,6 @@ CASES = {f"exchange-{layout}-{schedule}-{freezing}":
          for layout in LAYOUTS for schedule in SCHEDULES for freezing in FREEZING}
 CASES["exchange-3-2-zero-bubble-whole"] = [*CASES["exchange-3-2-zero-bubble-all"], "balancer.items=whole"]
 CASES["exchange-pipelines-three-phase-modality"] = [*CASES["exchange-pipelines-three-phase-all"], "modules.llm.attention=modality"]
-# Those that a plain run of parity.py has: each layout, each schedule, both ways to freeze. The others: `parity.py BINARY exchange`.
-SHORT = ["exchange-3-2-1f1b-all", "exchange-5-3-split-all", "exchange-1-4-zero-bubble-all", "exchange-4-4-three-phase-all",
-         "exchange-4-2-split-encoders", "exchange-pipelines-zero-bubble-all", "exchange-3-2-zero-bubble-whole",
-         "exchange-pipelines-three-phase-modality"]
 
 
 def faults_of_nodes(run, plan):

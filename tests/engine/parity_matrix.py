@@ -1,14 +1,17 @@
 """Every policy x schedule x freezing: the list of cases, a slice of it by commit, and the record of a whole run."""
 
 import datetime
-import hashlib
 import json
 import os
 import pathlib
 import subprocess
+import sys
 import threading
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+
+from drawn_cases import commit_here, drawn
+
 POLICIES = ["in-order", "random", "disttrain", "llm-only", "karmarkar-karp", "dflop", "hierarchical", "deferral",
             "dflop-search", "deferral-exchange", "deferral-chain", "balanced-chain", "tapered", "auto"]
 SCHEDULES = ["1f1b", "eager-1f1b", "split-1f1b", "zero-bubble", "eager-zero-bubble", "gpipe", "dip", "three-phase"]
@@ -34,17 +37,7 @@ def all_cases():
 
 def slice_of(commit):
     """The cases that a commit's hash draws: others for the next commit, the same whenever it is asked."""
-    drawn = sorted(all_cases(), key=lambda name: hashlib.sha256(f"{commit} {name}".encode()).digest())[:SLICE]
-    return sorted(drawn, key=all_cases().index)
-
-
-def commit_here():
-    """The hash of the checked-out commit; a fixed word where there is no git."""
-    try:
-        found = subprocess.run(["git", "-C", str(ROOT), "rev-parse", "HEAD"], capture_output=True, text=True, timeout=20)
-    except OSError:
-        return "none"
-    return found.stdout.strip() if found.returncode == 0 else "none"
+    return drawn(all_cases(), SLICE, commit)
 
 
 class Ledger:

@@ -32,11 +32,6 @@ PLACES = {f"replicas-{layout}-{way}": (layout, way) for layout in NUMBERS for wa
 CASES = {name: ["train.dtype=fp64", *REPLICAS[layout], f"scheduler.schedule={WAYS[way][0]}", f"balancer.policy={WAYS[way][1]}"]
          for name, (layout, way) in PLACES.items()}
 
-# Those that a plain run of parity.py has: half of them, each layout and each way. The others: `parity.py BINARY replicas`.
-SHORT = [f"replicas-{layout}-{way}" for layout, ways in {
-    "3-2": ["1f1b", "deferral", "auto"], "1-4": ["eager-1f1b", "zero-bubble", "split-1f1b"],
-    "5-3": ["zero-bubble", "1f1b", "auto"], "2-1-3": ["split-1f1b", "eager-1f1b", "deferral"]}.items() for way in ways]
-
 
 def samples_of(line, microbatch):
     """The samples of a microbatch, or that pieces in it are of."""

@@ -17,7 +17,6 @@ CASES = {
     "sources-replicas": ["train.dtype=fp64", *REPLICAS["3-2"], "scheduler.schedule=zero-bubble"],
     "sources-late": ["train.dtype=fp64", "debug.delayed_device_ms=0.4"],
 }
-SHORT = ["sources", "sources-exchange"]
 
 
 def by_medium(samples):

@@ -1,0 +1,30 @@
+"""Of many cases that show much the same, each commit draws a few, so that in time all of them are run."""
+
+import hashlib
+import os
+import pathlib
+import subprocess
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+THOROUGH = "TROUPE_THOROUGH"  # In the environment (scripts/test --thorough): nothing is drawn, all are run.
+
+
+def commit_here():
+    """The hash of the checked-out commit; a fixed word where there is no git."""
+    try:
+        found = subprocess.run(["git", "-C", str(ROOT), "rev-parse", "HEAD"], capture_output=True, text=True, timeout=20)
+    except OSError:
+        return "none"
+    return found.stdout.strip() if found.returncode == 0 else "none"
+
+
+def drawn(names, number, commit):
+    """`number` of the names, in their order: others for the next commit, the same whenever it is asked."""
+    names = list(names)
+    chosen = sorted(names, key=lambda name: hashlib.sha256(f"{commit} {name}".encode()).digest())[:number]
+    return sorted(chosen, key=names.index)
+
+
+def drawn_here(names, number):
+    """The same by the checked-out commit; all of them where the run is to be thorough."""
+    return list(names) if os.environ.get(THOROUGH) else drawn(names, number, commit_here())
