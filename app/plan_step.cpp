@@ -33,10 +33,50 @@ std::unique_ptr<Planning> with_microbatches(const Planning& planning, std::int64
   return other;
 }
 
+std::unique_ptr<Planning> with_schedule(const Planning& planning, const std::string& name) {
+  auto other = copy(planning);
+  other->setup.job.scheduler.schedule = name;
+  other->request.schedule = name;
+  return other;
+}
+
 std::unique_ptr<Planning> with_cluster(const Planning& planning, scheduler::ClusterShape shape) {
   auto other = copy(planning);
   other->request.cluster = shape;
   return other;
+}
+
+/// Steps of a layout, and the one that stands for all. Errors: as `SimulatedTraining::step`.
+Result<PlannedStep> step_on(const Planning& planning, scheduler::AutoLayout layout) {
+  PlannedStep planned;
+  planned.layout = std::move(layout);
+  auto training = training_on_paper(planning, planned.layout);
+  scheduler::SimulationOptions recorded;
+  recorded.record_timeline = true;
+  std::vector<PredictedBatch> batches;
+  double sum_ms = 0;
+  scheduler::PredictedStep all;  // For the largest memory.
+  for (std::uint64_t seed = 0; seed < engine::kJudgedBatches; ++seed) {
+    auto batch = training.step(draw_batch(planning, planning.request.seed + seed), recorded);
+    if (!batch.ok()) return std::move(batch).error();
+    sum_ms += batch.value().step.step_ms;
+    scheduler::add_step(batch.value().step, all);
+    batches.push_back(std::move(batch).value());
+  }
+  const auto by_time = [](const auto& a, const auto& b) { return a.step.step_ms < b.step.step_ms; };
+  const auto [least, most] = std::minmax_element(batches.begin(), batches.end(), by_time);
+  planned.least_ms = least->step.step_ms;
+  planned.most_ms = most->step.step_ms;
+  const double mean_ms = planned.mean_ms = sum_ms / static_cast<double>(batches.size());
+  auto& nearest =
+      *std::min_element(batches.begin(), batches.end(), [&](const auto& a, const auto& b) {
+        return std::abs(a.step.step_ms - mean_ms) < std::abs(b.step.step_ms - mean_ms);
+      });
+  planned.batch = std::move(nearest);
+  planned.layout.predicted = {};
+  scheduler::add_step(planned.batch.step, planned.layout.predicted);
+  planned.layout.predicted.peak_memory_bytes = std::move(all.peak_memory_bytes);
+  return planned;
 }
 
 bool fits(const Planning& planning, const PlannedStep& planned) {
@@ -69,8 +109,21 @@ StepTimes times_with(const Planning& planning, std::int64_t count) {
   return times_of(planned.value());
 }
 
+bool pays(const StepTimes& then, const StepTimes& now) {
+  return then.mean_ms <= (1 - kWorthSaving) * now.mean_ms &&
+         then.shown_ms <= (1 - kWorthSaving) * now.shown_ms;
+}
+
 std::string percent_less(double now, double then) {
   return std::to_string(std::lround(100 * (1 - then / now))) + " % less";
+}
+
+/// A key of the job file with another value, and what it brings.
+Suggestion instead(const std::string& key, const std::string& value, const StepTimes& now,
+                   const StepTimes& then) {
+  return {key, value, then.shown_ms,
+          key + "=" + value + " takes " + time_text(then.shown_ms) + " per step instead of " +
+              time_text(now.shown_ms) + ", " + percent_less(now.shown_ms, then.shown_ms)};
 }
 
 void suggest_microbatches(const Planning& planning, const StepTimes& now_ms,
@@ -90,13 +143,29 @@ void suggest_microbatches(const Planning& planning, const StepTimes& now_ms,
   };
   follow([](auto count) { return 2 * count; });
   if (best == now) follow([](auto count) { return count / 2; });
-  const auto pays = [](double then, double before) { return then <= (1 - kWorthSaving) * before; };
-  if (!pays(best_ms.mean_ms, now_ms.mean_ms) || !pays(best_ms.shown_ms, now_ms.shown_ms)) return;
-  const auto value = std::to_string(best);
-  found.push_back({"train.microbatches", value, best_ms.shown_ms,
-                   "train.microbatches=" + value + " takes " + time_text(best_ms.shown_ms) +
-                       " per step instead of " + time_text(now_ms.shown_ms) + ", " +
-                       percent_less(now_ms.shown_ms, best_ms.shown_ms)});
+  if (pays(best_ms, now_ms))
+    found.push_back(instead("train.microbatches", std::to_string(best), now_ms, best_ms));
+}
+
+/// Built-in schedules in place of the job's, each on the layout that is there, then the fastest on
+/// the layout that is planned for it.
+void suggest_schedule(const Planning& planning, const PlannedStep& planned,
+                      std::vector<Suggestion>& found) {
+  const StepTimes now_ms = times_of(planned);
+  std::string best;
+  double best_ms = now_ms.mean_ms;
+  for (const auto& name : scheduler::schedule_names()) {
+    if (name == planning.request.schedule.name) continue;
+    const auto step = step_on(*with_schedule(planning, name), planned.layout);
+    if (!step.ok() || !fits(planning, step.value()) || step.value().mean_ms >= best_ms) continue;
+    best = name;
+    best_ms = step.value().mean_ms;
+  }
+  if (best.empty()) return;
+  const auto other = with_schedule(planning, best);
+  const auto then = plan_step(*other);
+  if (then.ok() && fits(*other, then.value()) && pays(times_of(then.value()), now_ms))
+    found.push_back(instead("scheduler.schedule", best, now_ms, times_of(then.value())));
 }
 
 /// `devices` of a cluster, a node's first.
@@ -140,40 +209,13 @@ void suggest_devices(const Planning& planning, const PlannedStep& planned,
 Result<PlannedStep> plan_step(const Planning& planning) {
   auto layout = make_layout(planning);
   if (!layout.ok()) return std::move(layout).error();
-  PlannedStep planned;
-  planned.layout = std::move(layout).value();
-  auto training = training_on_paper(planning, planned.layout);
-  scheduler::SimulationOptions recorded;
-  recorded.record_timeline = true;
-  std::vector<PredictedBatch> batches;
-  double sum_ms = 0;
-  scheduler::PredictedStep all;  // For the largest memory.
-  for (std::uint64_t seed = 0; seed < engine::kJudgedBatches; ++seed) {
-    auto batch = training.step(draw_batch(planning, planning.request.seed + seed), recorded);
-    if (!batch.ok()) return std::move(batch).error();
-    sum_ms += batch.value().step.step_ms;
-    scheduler::add_step(batch.value().step, all);
-    batches.push_back(std::move(batch).value());
-  }
-  const auto by_time = [](const auto& a, const auto& b) { return a.step.step_ms < b.step.step_ms; };
-  const auto [least, most] = std::minmax_element(batches.begin(), batches.end(), by_time);
-  planned.least_ms = least->step.step_ms;
-  planned.most_ms = most->step.step_ms;
-  const double mean_ms = planned.mean_ms = sum_ms / static_cast<double>(batches.size());
-  auto& nearest =
-      *std::min_element(batches.begin(), batches.end(), [&](const auto& a, const auto& b) {
-        return std::abs(a.step.step_ms - mean_ms) < std::abs(b.step.step_ms - mean_ms);
-      });
-  planned.batch = std::move(nearest);
-  planned.layout.predicted = {};
-  scheduler::add_step(planned.batch.step, planned.layout.predicted);
-  planned.layout.predicted.peak_memory_bytes = std::move(all.peak_memory_bytes);
-  return planned;
+  return step_on(planning, std::move(layout).value());
 }
 
 std::vector<Suggestion> suggestions(const Planning& planning, const PlannedStep& planned) {
   std::vector<Suggestion> found;
   suggest_microbatches(planning, times_of(planned), found);
+  suggest_schedule(planning, planned, found);
   if (planning.request.planned_only) suggest_devices(planning, planned, found);
   return found;
 }

@@ -34,12 +34,12 @@ struct Suggestion {
   std::string text;  ///< One sentence with both step times.
 };
 
-/// Tries other numbers of microbatches (twice, half ... as long as that is faster), and of devices
-/// that are not here fewer. Each is planned in full, so that its step time is what `plan` says
-/// once the suggestion is taken. What cannot be planned is left out.
+/// Tries other numbers of microbatches (twice, half ... as long as that is faster), the other
+/// built-in schedules, and of devices that are not here fewer. Each is planned in full, so that its
+/// step time is what `plan` says once the suggestion is taken. What cannot be planned is left out.
 ///
-/// Microbatches are suggested where they save `kWorthSaving` of a step, of the mean one as of the
-/// one that is shown; so many devices as are the first whose doubling is not worth
+/// Microbatches and a schedule are suggested where they save `kWorthSaving` of a step, of the mean
+/// one as of the one that is shown; so many devices as are the first whose doubling is not worth
 /// `kWorthDoubling`, where those of the plan take `kDeviceTimeWasted` times their device time, or
 /// more.
 std::vector<Suggestion> suggestions(const Planning& planning, const PlannedStep& planned);

@@ -508,6 +508,15 @@ def check_suggestions(commands, words):
     answer = commands.run("plan", *many, "--json")
     found = [one for one in json.loads(answer.stdout)["suggestions"] if one["key"] == "train.microbatches"]
     commands.expect("fewer are suggested where those pay", answer, found and int(found[0]["value"]) < 16)
+    # All forwards before all backwards leave devices idle, which a schedule of smaller parts does not.
+    idle = [*words, "parallel.llm.dp=1", "train.global_batch_size=16", "train.microbatches=4", "scheduler.schedule=gpipe"]
+    answer = commands.run("plan", *idle, "--json")
+    planned = json.loads(answer.stdout)
+    found = [one for one in planned["suggestions"] if one["key"] == "scheduler.schedule"]
+    commands.expect("another schedule is suggested where it pays", answer, len(found) == 1 and found[0]["step_ms"] <= 0.95 * planned["step_ms"])
+    taken = commands.run("plan", *idle, f"scheduler.schedule={found[0]['value']}", "--json")
+    commands.expect("and holds what it says", taken, abs(json.loads(taken.stdout)["step_ms"] - found[0]["step_ms"]) < 1e-6 * found[0]["step_ms"]
+                    and not [one for one in json.loads(taken.stdout)["suggestions"] if one["key"] == "scheduler.schedule"])
     # Two layers and four short samples on 32 devices.
     answer = commands.run("plan", "job.toml", "--cluster", "4x8xH100-80G", "--json")
     found = [one for one in json.loads(answer.stdout)["suggestions"] if one["key"] == "--cluster"]
