@@ -14,7 +14,15 @@ namespace {
 using Json = nlohmann::json;
 constexpr double kMissing = std::numeric_limits<double>::quiet_NaN();
 
-void add_value(const std::string& key, const Json& value, std::size_t before, MetricsTable& table) {
+// Values of `auxiliary_losses` and of the groups of `phases` get a column each; what is nested
+// deeper is none that we wrote.
+constexpr int kDeepest = 2;
+
+void add_value(const std::string& key, const Json& value, std::size_t before, MetricsTable& table,
+               int depth = 0) {
+  if (value.is_object() && depth < kDeepest)
+    for (const auto& [name, part] : value.items())
+      add_value(key + "." + name, part, before, table, depth + 1);
   if (!(value.is_number() || value.is_null())) return;
   // A key that begins late has no values before.
   auto& column = table.columns.try_emplace(key, before, kMissing).first->second;
@@ -27,9 +35,6 @@ void add_row(const Json& row, MetricsTable& table) {
   for (const auto& [key, value] : row.items()) {
     if (key == "step") continue;
     add_value(key, value, before, table);
-    if (value.is_object())  // `auxiliary_losses`: a column for each.
-      for (const auto& [name, part] : value.items())
-        add_value(key + "." + name, part, before, table);
   }
   for (auto& [key, column] : table.columns) column.resize(before + 1, kMissing);
   if (row.contains("skipped") && row["skipped"].is_string())

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <iterator>
 #include <limits>
+#include <set>
 
 #include <nlohmann/json.hpp>
 
@@ -139,6 +140,20 @@ double checkpoint_count(const RunRecord& run) {
   return count > 0 ? static_cast<double>(count) : kUnknown;
 }
 
+// Module groups of one replica, which is as even as can be.
+void leave_out_even_groups(MetricsTable& metrics) {
+  std::set<std::string> uneven;
+  for (const auto& [key, values] : metrics.columns)
+    if (const auto [group, name] = phase_of(key); name.starts_with("imbalance"))
+      if (std::any_of(values.begin(), values.end(),
+                      [](double value) { return std::isfinite(value) && value != 1; }))
+        uneven.insert(group);
+  std::erase_if(metrics.columns, [&](const auto& column) {
+    const auto group = phase_of(column.first).group;
+    return !group.empty() && !uneven.contains(group);
+  });
+}
+
 // Columns under the names that the report knows, without those that say nothing.
 void tidy(MetricsTable& metrics) {
   // Runs before the key had its present name know it by the old one, later ones by both. Loss on
@@ -163,6 +178,7 @@ void tidy(MetricsTable& metrics) {
         std::all_of(column->begin(), column->end(), [](double value) { return value == 0; }))
       metrics.columns.erase(key);
   }
+  leave_out_even_groups(metrics);
 }
 
 }  // namespace
@@ -235,6 +251,13 @@ std::vector<ReportFigure> report_figures(const RunRecord& run) {
       {"nodes_last", "Nodes at the end", end_of(metrics, "nodes", true), ""},
       {"epoch_number_last", "Configuration at the end", end_of(metrics, "epoch_number", true), ""},
   };
+  for (const auto& [key, values] : metrics.columns)
+    if (!phase_of(key).group.empty()) {
+      const auto words = key_words(key);
+      const bool share = words.unit == "%";
+      all.push_back({key + (share ? "_percent_mean" : "_mean"), words.text + ", mean",
+                     words.factor * mean(of(key.c_str())), share ? "%" : ""});
+    }
   std::erase_if(all, [](const ReportFigure& figure) { return std::isnan(figure.value); });
   return all;
 }

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <limits>
 #include <set>
+#include <string>
 #include <utility>
 
 #include "runtime/observe/chart.hpp"
@@ -15,14 +16,14 @@ namespace troupe::observe {
 namespace {
 
 struct Curve {
-  const char* key;
+  std::string key;
   const char* name;
 };
 
 // A chart and the keys it shows; a key that the metrics lack is left out, and so is a chart
 // without any.
 struct ChartPlan {
-  const char* title;
+  std::string title;
   const char* unit;
   std::vector<Curve> curves;
   double factor = 1;
@@ -81,6 +82,30 @@ const std::vector<ChartPlan>& further_plans() {
       {"Gradient norm", "before clipping", {{"grad_norm", "norm"}}, 1, true, true},
       {"Learning rate", "", {{"lr", "rate"}}},
   };
+  return plans;
+}
+
+// Two charts for each module group: how evenly its replicas work, and what leaves its node.
+std::vector<ChartPlan> phase_plans(const MetricsTable& metrics) {
+  std::vector<ChartPlan> plans;
+  for (const auto& [key, values] : metrics.columns) {
+    const auto [group, name] = phase_of(key);
+    if (name != "imbalance") continue;
+    const std::string of = "phases." + group;
+    plans.push_back({"Imbalance of replicas: " + group,
+                     "largest / mean work, predicted but for the measured one",
+                     {{key, "measured"},
+                      {of + ".imbalance_planned", "as planned"},
+                      {of + ".imbalance_drawn", "as the samples came"},
+                      {of + ".imbalance_bound", "no deal is more even"}},
+                     1,
+                     false});
+    plans.push_back({"Rows to another node: " + group,
+                     "% of the rows for the llm",
+                     {{of + ".rows_between_nodes", "as planned"},
+                      {of + ".rows_between_nodes_bound", "no even deal sends fewer"}},
+                     100});
+  }
   return plans;
 }
 
@@ -329,6 +354,7 @@ std::string further_charts(const RunRecord& run) {
   if (metrics.steps.size() >= 3)
     for (const auto* key : {"compute_ms", "update_ms", "transfer_ms", "wait_ms"}) gallery.skip(key);
   for (const auto& plan : further_plans()) gallery.add(plan);
+  for (const auto& plan : phase_plans(metrics)) gallery.add(plan);
   gallery.add_others();
   return gallery.html();
 }

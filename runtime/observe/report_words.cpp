@@ -53,10 +53,36 @@ const std::map<std::string, KeyWords>& known() {
   return words;
 }
 
+/// Of each module group (`phases.GROUP.KEY`).
+const std::map<std::string, KeyWords>& known_of_phases() {
+  static const std::map<std::string, KeyWords> words{
+      {"imbalance", {"Imbalance of replicas, measured", "largest / mean work"}},
+      {"imbalance_planned", {"Imbalance of replicas, as planned", "largest / mean work"}},
+      {"imbalance_drawn", {"Imbalance of replicas, as the samples came", "largest / mean work"}},
+      {"imbalance_bound", {"Imbalance of replicas, at least", "largest / mean work"}},
+      {"rows_between_nodes", {"Rows to another node", "%", 100}},
+      {"rows_between_nodes_bound", {"Rows to another node, at least", "%", 100}},
+  };
+  return words;
+}
+
 }  // namespace
+
+PhaseKey phase_of(const std::string& key) {
+  constexpr std::string_view kBegin = "phases.";
+  const auto end = key.rfind('.');
+  if (!key.starts_with(kBegin) || end < kBegin.size()) return {};
+  return {key.substr(kBegin.size(), end - kBegin.size()), key.substr(end + 1)};
+}
 
 KeyWords key_words(const std::string& key) {
   if (const auto found = known().find(key); found != known().end()) return found->second;
+  if (const auto [group, end] = phase_of(key); !group.empty())
+    if (const auto found = known_of_phases().find(end); found != known_of_phases().end()) {
+      KeyWords words = found->second;
+      words.text = group + ": " + words.text;
+      return words;
+    }
   KeyWords words{key, ""};
   const auto cut = [&](std::string_view end, const char* unit, double factor) {
     if (!words.unit.empty() || !words.text.ends_with(end) || words.text.size() == end.size())

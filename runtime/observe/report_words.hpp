@@ -19,4 +19,13 @@ struct KeyWords {
 /// unit taken from its end: `peak_activation_bytes` is `Peak activation` in MB.
 KeyWords key_words(const std::string& key);
 
+/// What a figure of one module group's replicas (`PhaseFigures`) is of.
+struct PhaseKey {
+  std::string group;  ///< `vision+audio`; empty: the key is none of these.
+  std::string name;   ///< `imbalance_planned`.
+};
+
+/// Takes `phases.GROUP.NAME` apart.
+PhaseKey phase_of(const std::string& key);
+
 }  // namespace troupe::observe

@@ -124,6 +124,35 @@ TEST_CASE("a report shows what balancing changed, and predictions that were made
   CHECK(value_of(read_run(folder.path()).value(), "calibrated_step_ms_median") == 70);
 }
 
+TEST_CASE("a report tells how evenly each module group's replicas worked", "[observe]") {
+  const ScratchFolder folder;
+  const auto group = [](double drawn, double planned, double measured, double far) {
+    return "{\"imbalance_drawn\":" + std::to_string(drawn) +
+           ",\"imbalance_planned\":" + std::to_string(planned) +
+           ",\"imbalance\":" + std::to_string(measured) +
+           ",\"rows_between_nodes\":" + std::to_string(far) + "}";
+  };
+  std::string lines;
+  for (int step = 1; step <= 3; ++step)
+    lines +=
+        "{\"step\":" + std::to_string(step) + ",\"step_ms\":100,\"phases\":{\"vision+audio\":" +
+        group(2, 1.25, step == 3 ? 1.5 : 1.25, 0.25) + ",\"llm\":" + group(1, 1, 1, 0) + "}}\n";
+  write(folder / "metrics.jsonl", lines);
+  const auto run = read_run(folder.path()).value();
+  CHECK(value_of(run, "phases.vision+audio.imbalance_drawn_mean") == 2);
+  CHECK(value_of(run, "phases.vision+audio.imbalance_planned_mean") == 1.25);
+  CHECK(value_of(run, "phases.vision+audio.imbalance_mean") == 1.375);  // Without the first step.
+  CHECK(value_of(run, "phases.vision+audio.rows_between_nodes_percent_mean") == 25);
+  // The llm has one replica, whose work is even whatever is planned.
+  CHECK(std::isnan(value_of(run, "phases.llm.imbalance_mean")));
+  CHECK(run.metrics.find("phases.llm.rows_between_nodes") == nullptr);
+  const auto page = report_page(run, {}, "No timeline.");
+  CHECK_THAT(page, ContainsSubstring("<h3>Imbalance of replicas: vision+audio") &&
+                       ContainsSubstring("vision+audio: Imbalance of replicas, as planned") &&
+                       !ContainsSubstring("Imbalance of replicas: llm") &&
+                       !ContainsSubstring("imbalance_planned"));
+}
+
 TEST_CASE("metrics that are missing, empty or damaged are refused", "[observe][errors]") {
   const ScratchFolder folder;
   CHECK(read_run(folder.path()).error().code == Errc::not_found);
