@@ -138,9 +138,10 @@ Finding check_network(const NetworkFacts& facts) {
                    "give one an address (`ip address`), then start again");
   if (found.empty()) return fine("network", "the loopback alone: jobs of one machine");
   if (found.size() == 1 || facts.is_one_machine)
-    return fine("network",
-                words.front() + " reaches other machines" +
-                    (words.size() > 1 ? "; also " + joined({words.begin() + 1, words.end()}) : ""));
+    return fine("network", words.front() + " reaches other machines" +
+                               (words.size() > 1 ? "; also " + joined(std::vector<std::string>{
+                                                                   words.begin() + 1, words.end()})
+                                                 : ""));
   return warning(
       "network", "UCX chooses among " + joined(words),
       "name the one between the nodes: cluster.data_interface = \"" + found.front().name + "\"");

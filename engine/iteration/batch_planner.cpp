@@ -4,6 +4,7 @@
 #include <chrono>
 #include <optional>
 #include <set>
+#include <utility>
 #include <variant>
 
 #include "engine/iteration/pipeline_shares.hpp"
@@ -112,26 +113,23 @@ std::map<NodeId, BatchOrder> BatchPlanner::empty_orders(std::int64_t batch,
 std::map<NodeId, BatchOrder> BatchPlanner::measures(std::int64_t batch) const {
   const auto span = options_.epochs.span(batch, options_.global_batch_size);
   auto orders = empty_orders(batch, span.epoch);
-  for (auto& [node, order] : orders) order.measure = true;
+  std::set<std::pair<std::size_t, NodeId>> loads;  // Who has the fewest stands first.
+  for (auto& [node, order] : orders) {
+    order.measure = true;
+    loads.emplace(0, node);
+  }
   const auto encoders = all_encoders(plan_.model);
   for (std::int64_t position = span.begin; position < span.end; ++position) {
-    const auto nodes = seers(span.epoch, position);
-    const auto least = std::min_element(nodes.begin(), nodes.end(), [&](NodeId a, NodeId b) {
-      return orders.at(a).samples.size() < orders.at(b).samples.size();
+    const auto least = std::find_if(loads.begin(), loads.end(), [&](const auto& load) {
+      return options_.sources.is_seen_by(load.second, span.epoch, position);
     });
-    if (least != nodes.end()) orders.at(*least).samples.push_back({position, encoders, true});
+    if (least == loads.end()) continue;
+    const auto [count, node] = *least;
+    orders.at(node).samples.push_back({position, encoders, true});
+    loads.erase(least);
+    loads.emplace(count + 1, node);
   }
   return orders;
-}
-
-std::vector<NodeId> BatchPlanner::seers(std::int64_t epoch, std::int64_t position) const {
-  auto nodes = nodes_;
-  const auto& seen_by = options_.sources.seen_by(epoch, position);
-  if (!seen_by.empty())
-    std::erase_if(nodes, [&](NodeId node) {
-      return !std::binary_search(seen_by.begin(), seen_by.end(), node);
-    });
-  return nodes;
 }
 
 Status BatchPlanner::share_out(std::int64_t epoch, std::int64_t places_before,

@@ -133,12 +133,10 @@ class BatchPlanner {
         options_(std::move(options)),
         microbatching_(plan, options_.microbatching, options_.costs),
         guard_(plan),
-        speeds_(plan.pipelines.size()) {
-    for (const NodeId node : plan.nodes()) nodes_.push_back(node);
-  }
+        speeds_(plan.pipelines.size()) {}
 
   /// Per node (ascending) what it measures of a batch: all nodes share its positions out, each of
-  /// which goes to one that sees it.
+  /// which goes to one that sees it. Cost: positions x log(nodes), where each is seen by all.
   std::map<NodeId, BatchOrder> measures(std::int64_t batch) const;
 
   /// Plans a batch from its samples' lengths, those left out that are bad by their headers or too
@@ -190,8 +188,6 @@ class BatchPlanner {
   std::int64_t places_before(const PlannedBatch& planned) const {
     return options_.epochs.places_before(planned.span.epoch);
   }
-  /// Nodes of the layout that see the sample at a position of an epoch, ascending.
-  std::vector<NodeId> seers(std::int64_t epoch, std::int64_t position) const;
   /// Says of samples that some nodes do not see who sees them, and who decodes them for the others.
   Status share_out(std::int64_t epoch, std::int64_t places_before,
                    std::vector<SampleShape>& samples) const;
@@ -207,7 +203,6 @@ class BatchPlanner {
   PlanGuard guard_;
   PipelineSpeeds speeds_;
   std::map<std::int64_t, Draft> drafts_;
-  std::vector<NodeId> nodes_;  ///< Of the layout.
 };
 
 /// Encoders of the model, ascending: of a good sample the media of each are known, though it may

@@ -3,16 +3,9 @@
 #include <algorithm>
 #include <string>
 
+#include "runtime/vocabulary/joined.hpp"
+
 namespace troupe::engine {
-
-namespace {
-
-bool sees(const job::DataSource& source, NodeId node) {
-  return source.nodes.empty() ||
-         std::find(source.nodes.begin(), source.nodes.end(), node.value) != source.nodes.end();
-}
-
-}  // namespace
 
 std::vector<NodeId> nodes_that_see(const job::Job& job, std::size_t source) {
   std::vector<NodeId> nodes;
@@ -27,12 +20,13 @@ std::vector<std::vector<NodeId>> source_nodes(const job::Job& job) {
 }
 
 bool sees_source(const job::Job& job, std::size_t source, NodeId node) {
-  return sees(job.data.sources[source], node);
+  const auto& nodes = job.data.sources[source].nodes;
+  return nodes.empty() || std::find(nodes.begin(), nodes.end(), node.value) != nodes.end();
 }
 
 void see_as(NodeId node, const job::Job& job, data::DataOptions& options) {
   for (std::size_t s = 0; s < options.sources.size(); ++s) {
-    options.sources[s].is_here = sees(job.data.sources[s], node);
+    options.sources[s].is_here = sees_source(job, s, node);
     options.sources[s].may_lack_media = false;
   }
 }
@@ -41,11 +35,9 @@ Status check_sources(const job::Job& job, const std::set<NodeId>& working) {
   for (std::size_t s = 0; s < job.data.sources.size(); ++s) {
     const auto& source = job.data.sources[s];
     if (std::any_of(working.begin(), working.end(),
-                    [&](NodeId node) { return sees(source, node); }))
+                    [&](NodeId node) { return sees_source(job, s, node); }))
       continue;
-    std::string who = source.nodes.size() == 1 ? "node " : "nodes ";
-    for (const auto number : source.nodes)
-      who += (number == source.nodes.front() ? "" : ", ") + std::to_string(number);
+    const std::string who = (source.nodes.size() == 1 ? "node " : "nodes ") + joined(source.nodes);
     const std::string key = "data.sources[" + std::to_string(s) + "]";
     return Error{Errc::infeasible,
                  "no node of the layout sees " + key + " (" + source.json.string() +

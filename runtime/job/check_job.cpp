@@ -6,16 +6,11 @@
 #include "models/family/registry.hpp"
 #include "runtime/files/look_up.hpp"
 #include "runtime/vocabulary/host_port.hpp"
+#include "runtime/vocabulary/joined.hpp"
 
 namespace troupe::job {
 
 namespace {
-
-std::string numbers_text(const std::vector<std::int32_t>& numbers) {
-  std::string text;
-  for (const auto number : numbers) text += (text.empty() ? "" : ", ") + std::to_string(number);
-  return text;
-}
 
 void check_identity(const Identity& identity, Findings& findings) {
   const auto good = [](char c) {
@@ -71,7 +66,7 @@ void check_source_nodes(const Job& job, Findings& findings) {
       findings.warnings.push_back(
           {Errc::not_found,
            path + ".json: " + source.json.string() + " is not there, which may be: only nodes " +
-               numbers_text(source.nodes) + " see it",
+               joined(source.nodes) + " see it",
            findings.where(path + ".json"),
            "have the list of samples also where `troupe train` runs, which orders them"});
   }

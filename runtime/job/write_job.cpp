@@ -2,6 +2,7 @@
 #include "runtime/job/fields.hpp"
 #include "runtime/job/load_job.hpp"
 #include "runtime/job/toml_text.hpp"
+#include "runtime/vocabulary/joined.hpp"
 
 namespace troupe::job {
 
@@ -26,10 +27,7 @@ class SectionWriter {
     if (x) line(key, toml_number(*x));
   }
   void numbers(const char* key, const std::vector<std::int32_t>& x, Range<std::int64_t>) {
-    if (x.empty()) return;
-    std::string text;
-    for (const auto number : x) text += (text.empty() ? "" : ", ") + std::to_string(number);
-    line(key, "[" + text + "]");
+    if (!x.empty()) line(key, "[" + joined(x) + "]");
   }
   void pair(const char* key, double first, double second, Range<double>) {
     line(key, "[" + toml_number(first) + ", " + toml_number(second) + "]");

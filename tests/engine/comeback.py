@@ -5,25 +5,21 @@
 Jobs, data and oracle are those of recovery.py.
 """
 
-import argparse
 import json
 import os
 import pathlib
-import random
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "engine"), str(ROOT / "tests" / "actors")]
 
-from recovery import STEPS, Bench, Job, ctl, expect, pipelines  # noqa: E402
+from recovery import STEPS, Job, ctl, expect, pipelines, run_on_bench  # noqa: E402
 from whole_jobs import alive, children  # noqa: E402
 from tests.support.free_port import free_port  # noqa: E402
 from tests.support.recorded_runs import read_lines  # noqa: E402
-from tests.support.run_cases import run_cases  # noqa: E402
 
 KEY = "5a" * 32
 
@@ -198,17 +194,5 @@ CASES = [a_job_begins_again_from_its_checkpoint_by_itself, a_job_that_is_lost_ag
          too_few_nodes_save_and_end, a_spare_node_takes_the_place_of_a_lost_one]
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("binary", type=pathlib.Path)
-    parser.add_argument("cases", nargs="*")
-    arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        bench = Bench(arguments.binary.resolve(), pathlib.Path(folder))
-        bench.draw = random.Random(1)
-        cases = [case for case in CASES if not arguments.cases or any(word in case.__name__ for word in arguments.cases)]
-        return run_cases(cases, lambda case: case(bench))
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_on_bench(CASES, seed=1))

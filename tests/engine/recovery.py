@@ -337,15 +337,20 @@ def ctl(bench, job, *words, code=0):
     return bench.run(["ctl", str(job.run), *words], code)
 
 
-def join(bench, job):
-    """A node that joins a running job, or None where the job has ended."""
+def node_of(bench, run, *flags):
+    """A node that comes to the job of a run folder, or None where the job has ended."""
     try:
-        door = json.loads((job.run / "control").read_text(encoding="utf-8"))
+        door = json.loads((run / "control").read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
-    return subprocess.Popen([str(bench.binary), "node", "--join", door["local"], "--timeout", "5"], stdout=subprocess.PIPE,
+    return subprocess.Popen([str(bench.binary), "node", "--join", door["local"], *flags], stdout=subprocess.PIPE,
                             stderr=subprocess.STDOUT, text=True,
                             env={**os.environ, "OMP_NUM_THREADS": "1", "TROUPE_KEY": door["key"]})
+
+
+def join(bench, job):
+    """A node that joins a running job, or None where the job has ended."""
+    return node_of(bench, job.run, "--timeout", "5")
 
 
 def a_node_leaves_and_another_one_comes(bench):
@@ -733,6 +738,19 @@ CASES = [a_killed_node_changes_nothing, only_the_encoders_change_where_one_of_th
          the_head_is_killed_and_another_one_goes_on, a_head_is_lost_with_a_node,
          nodes_in_another_folder_find_the_next_head, a_stopped_head_comes_back,
          nodes_save_and_end_where_no_head_comes, a_changed_job_is_no_head]
+
+
+def run_on_bench(all_cases, seed):
+    """The main function of a script whose jobs, data and oracle are these; returns its exit code."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("binary", type=pathlib.Path)
+    parser.add_argument("cases", nargs="*")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(arguments.binary.resolve(), pathlib.Path(folder))
+        bench.draw = random.Random(seed)
+        cases = [case for case in all_cases if not arguments.cases or any(word in case.__name__ for word in arguments.cases)]
+        return run_cases(cases, lambda case: case(bench))
 
 
 def main():

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "runtime/data/samples/record_place.hpp"
+
 namespace troupe::data {
 
 SampleSources::SampleSources(const DataOptions& options, Epochs epochs,
@@ -24,11 +26,14 @@ const std::vector<NodeId>& SampleSources::seen_by(std::int64_t epoch, std::int64
     if (orders_.size() >= kKept) orders_.erase(orders_.begin());
     order = orders_.emplace(epoch, epochs_.order(options_, epoch)).first;
   }
-  std::int64_t record = order->second[static_cast<std::size_t>(position)];
-  const auto& counts = epochs_.stretches().back().records;
-  std::size_t source = 0;
-  while (source + 1 < counts.size() && record >= counts[source]) record -= counts[source++];
+  const std::int64_t record = order->second[static_cast<std::size_t>(position)];
+  const auto source = place_of(record, epochs_.stretches().back().records).source;
   return source < seen_by_.size() ? seen_by_[source] : everybody;
+}
+
+bool SampleSources::is_seen_by(NodeId node, std::int64_t epoch, std::int64_t position) const {
+  const auto& nodes = seen_by(epoch, position);
+  return nodes.empty() || std::binary_search(nodes.begin(), nodes.end(), node);
 }
 
 }  // namespace troupe::data

@@ -30,6 +30,9 @@ class SampleSources {
   /// the first question about an epoch, which is linear in its records. REQUIRES: the place is.
   const std::vector<NodeId>& seen_by(std::int64_t epoch, std::int64_t position) const;
 
+  /// Whether a node sees that sample. Cost and REQUIRES: as `seen_by`.
+  bool is_seen_by(NodeId node, std::int64_t epoch, std::int64_t position) const;
+
  private:
   DataOptions options_;
   Epochs epochs_;

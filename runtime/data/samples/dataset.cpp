@@ -7,6 +7,7 @@
 
 #include "runtime/data/formats/registry.hpp"
 #include "runtime/data/reading/read_file.hpp"
+#include "runtime/data/samples/record_place.hpp"
 #include "runtime/files/look_up.hpp"
 
 namespace troupe::data {
@@ -105,14 +106,10 @@ Result<Dataset> Dataset::open(const DataOptions& options) {
 }
 
 const Record* Dataset::find(std::int64_t index, std::span<const std::int64_t> counts) const {
-  for (std::size_t s = 0; s < std::min(counts.size(), begins_.size()); ++s) {
-    if (index < counts[s]) {
-      const std::int64_t place = begins_[s] + index;
-      return is_here_[s] && place < size() ? &(*this)[place] : nullptr;
-    }
-    index -= counts[s];
-  }
-  return nullptr;
+  const auto [source, number] = place_of(index, counts);
+  if (source >= std::min(counts.size(), begins_.size()) || !is_here_[source]) return nullptr;
+  const std::int64_t own = begins_[source] + number;
+  return own < size() ? &(*this)[own] : nullptr;
 }
 
 std::vector<std::int64_t> Dataset::source_counts() const {
