@@ -157,7 +157,7 @@ Result<std::unique_ptr<Planning>> open_planning(const PlanningArguments& argumen
                                  planning->setup, elsewhere->device, engine::planned_degrees()))
                            : engine::profile_at_hand(planning->setup);
   if (!profile.ok()) return std::move(profile).error();
-  auto model = scheduler::CostModel::create(planning->setup.model, profile.value());
+  auto model = engine::cost_model(planning->setup, profile.value());
   if (!model.ok()) return std::move(model).error();
   planning->model = std::move(model).value();
   planning->device = elsewhere ? elsewhere->device.name : "cpu";

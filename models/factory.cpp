@@ -6,6 +6,8 @@
 #include "models/built_in_layers.hpp"
 #include "models/family/registry.hpp"
 #include "models/initial_value.hpp"
+#include "models/recomputed_layer.hpp"
+#include "runtime/vocabulary/recomputation.hpp"
 
 namespace troupe::models {
 
@@ -49,6 +51,8 @@ Result<std::unique_ptr<Layer>> make_layer(const ModuleConfig& module,
     const auto& make = checked_family(module).make;
     auto layer = make ? make(module, layer_index, std::move(parameters))
                       : make_built_in(module, layer_index, std::move(parameters));
+    if (layer != nullptr && options.recompute && is_recomputed(layer_index, layers.size()))
+      return recomputed(std::move(layer));
     if (layer != nullptr) return layer;
     return config_error(
         module, "family",

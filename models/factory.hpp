@@ -31,6 +31,8 @@ struct LayerOptions {
   /// False: values are whatever the memory held; who makes the layer writes them.
   bool draws = true;
   int threads = 1;  ///< That draw values, at most.
+  /// Layers that can be (`is_recomputed`) keep their input alone and run again in a backward.
+  bool recompute = false;
   /// Names of the parameters that have values; none: all. Others have names alone, and who makes
   /// the layer gives it those that it keeps.
   std::optional<std::set<std::string>> only = {};

@@ -63,8 +63,8 @@ Bytes bytes_of(models::Layer& layer) {
 Result<Layers> make_layers(const JobSetup& setup, const ModuleConfig& module,
                            const LayerKind& kind) {
   auto options = setup.layers;
-  options.trainable = true;  // Freezing is the planner's affair.
-  options.draws = false;
+  options.trainable = true;  // Freezing is the planner's affair, and so is recomputing.
+  options.recompute = options.draws = false;
   Layers layers;
   do {
     auto layer = models::make_layer(module, setup.modules(), kind.example.layer, options);

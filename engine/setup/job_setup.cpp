@@ -9,6 +9,8 @@
 #include "models/family/size_problems.hpp"
 #include "models/graph_problems.hpp"
 #include "runtime/schedules/registry.hpp"
+#include "scheduler/cost/recomputed_profile.hpp"
+#include "scheduler/cost/state_bytes.hpp"
 
 namespace troupe::engine {
 
@@ -47,6 +49,18 @@ std::vector<Error> feeding_problems(const job::Job& job) {
   return problems;
 }
 
+/// Between input and weight gradients a stage keeps what both need, all that was run again.
+std::vector<Error> recomputation_problems(const job::Job& job) {
+  const auto& name = job.scheduler.schedule;
+  if (!job.train.recompute || !scheduler::splits_weight_gradient(schedules::find_schedule(name)))
+    return {};
+  return {{Errc::invalid_argument,
+           "train.recompute: '" + name +
+               "' has weight gradients wait, and what they need with them: nothing would be saved",
+           "train.recompute",
+           "choose a schedule that takes both gradients at once: scheduler.schedule = \"1f1b\""}};
+}
+
 data::DataOptions data_options(const job::Job& job) {
   data::DataOptions options;
   for (const auto& source : job.data.sources)
@@ -67,7 +81,8 @@ data::DataOptions data_options(const job::Job& job) {
 
 std::vector<Error> setup_problems(const job::Job& job) {
   auto problems = models::graph_problems(job.modules);
-  for (auto& found : {feeding_problems(job), data::problems_of(data_options(job))})
+  for (auto& found :
+       {feeding_problems(job), data::problems_of(data_options(job)), recomputation_problems(job)})
     for (const auto& problem : found)
       // A size that breaks both the model and its data is told once.
       if (std::none_of(problems.begin(), problems.end(), [&](const Error& told) {
@@ -75,6 +90,13 @@ std::vector<Error> setup_problems(const job::Job& job) {
           }))
         problems.push_back(problem);
   return problems;
+}
+
+Result<scheduler::CostModel> cost_model(const JobSetup& setup, const scheduler::Profile& profile) {
+  if (!setup.job.train.recompute) return scheduler::CostModel::create(setup.model, profile);
+  const auto bytes = scheduler::bytes_per_element(setup.job.train.dtype);
+  return scheduler::CostModel::create(setup.model,
+                                      scheduler::with_recomputation(setup.model, profile, bytes));
 }
 
 Result<JobSetup> prepare(const job::Job& job) {
@@ -86,6 +108,7 @@ Result<JobSetup> prepare(const job::Job& job) {
   setup.data = data_options(job);
   setup.layers.dtype = models::to_torch(job.train.dtype);
   setup.layers.seed = job.job.seed;
+  setup.layers.recompute = job.train.recompute;
   setup.adamw = {job.optimizer.beta1, job.optimizer.beta2, job.optimizer.eps,
                  job.optimizer.weight_decay};
   for (const auto& module : setup.model.modules) {
@@ -103,7 +126,7 @@ scheduler::DeviceSpeeds speeds_for(const job::Cluster& cluster, scheduler::Devic
 Result<std::shared_ptr<const PlanningCosts>> planning_costs(const JobSetup& setup,
                                                             const scheduler::Profile& profile,
                                                             Bytes device_memory) {
-  auto model = scheduler::CostModel::create(setup.model, profile);
+  auto model = cost_model(setup, profile);
   if (!model.ok()) return std::move(model).error();
   scheduler::PredictionOptions options;
   options.dtype = setup.job.train.dtype;

@@ -49,9 +49,9 @@ struct JobSetup {
 };
 
 /// Everything about the model, and about the model and its data, that keeps a job from being
-/// prepared: `models::graph_problems`, `data::problems_of`, and models that the data part cannot
-/// feed (a vocabulary smaller than the tokenizer's). Empty: it can be
-/// prepared.
+/// prepared: `models::graph_problems`, `data::problems_of`, models that the data part cannot feed
+/// (a vocabulary smaller than the tokenizer's), and activations that are to be recomputed under a
+/// schedule that keeps them. Empty: it can be prepared.
 std::vector<Error> setup_problems(const job::Job& job);
 
 /// Errors: the first of `setup_problems`.
@@ -59,6 +59,10 @@ Result<JobSetup> prepare(const job::Job& job);
 
 /// The speeds as a job sees them: where all its nodes are local, their network is the machine.
 scheduler::DeviceSpeeds speeds_for(const job::Cluster& cluster, scheduler::DeviceSpeeds speeds);
+
+/// What the job's layers cost by a profile of its model, which is the same whether activations are
+/// recomputed. Errors: as `scheduler::CostModel::create`.
+Result<scheduler::CostModel> cost_model(const JobSetup& setup, const scheduler::Profile& profile);
 
 /// Costs for planning from a profile of the job's model, on devices with this much memory each (for
 /// those of this machine: `memory_at_hand`).

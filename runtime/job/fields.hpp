@@ -56,6 +56,7 @@ void describe_train(V& v, S& x) {
   v.integer("global_batch_size", x.global_batch_size, {1, 100'000'000});
   v.integer("microbatches", x.microbatches, {1, 1'000'000});
   v.choice("dtype", x.dtype, kDtypes);
+  v.flag("recompute", x.recompute);
   v.flag("dump_gradients", x.dump_gradients);
   v.integer("max_nonfinite_in_a_row", x.max_nonfinite_in_a_row, kSmallCount);
   v.number("stall_timeout_s", x.stall_timeout_s, kSeconds);

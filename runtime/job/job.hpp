@@ -97,6 +97,7 @@ struct Train {
   std::int64_t global_batch_size = 16;  ///< Samples per optimizer step, over all pipelines.
   std::int64_t microbatches = 4;        ///< Mean per pipeline and step; <= global_batch_size.
   Dtype dtype = Dtype::fp32;
+  bool recompute = false;                   ///< Layers keep their input and run again in backward.
   bool dump_gradients = false;              ///< Writes gradients/step-1.safetensors.
   std::int32_t max_nonfinite_in_a_row = 5;  ///< Skipped steps after which the run stops; >= 1.
   /// A step that takes longer, and ten times the longest one before it, ends the job.

@@ -96,6 +96,9 @@ constexpr auto kMeanings = std::to_array<KeyMeaning>({
     {"train.microbatches",
      "Microbatches of each llm replica in a step (a pipeline has one); some policies make fewer."},
     {"train.dtype", "Of parameters, activations and gradients."},
+    {"train.recompute",
+     "Whether layers keep their input alone and run forward again in their backward: a fraction of "
+     "the memory for activations, for about a third more computing."},
     {"train.dump_gradients", "Write the gradients of step 1 to gradients/ of the run folder."},
     {"train.max_nonfinite_in_a_row",
      "Steps whose loss or gradient is no number, and which are "

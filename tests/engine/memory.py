@@ -142,6 +142,23 @@ def llm_microbatches_are_no_larger_than_their_devices_have_room_for(bench):
     expect(max(held) <= 1.02 * room, f"more than {room} bytes were held: {held}")
 
 
+def what_is_recomputed_is_not_held(bench):
+    """Of the llm's blocks the rows between them are left, and that is what plans count."""
+    held = {}
+    for recompute in (False, True):
+        run, ended = bench.train("two-deep", f"recompute-{recompute}", f"train.recompute={str(recompute).lower()}", "train.steps=4")
+        expect(ended.returncode == 0, f"exit {ended.returncode}\n{ended.stderr[-800:]}")
+        steps = read_lines(run / "metrics.jsonl")
+        held[recompute] = max(step["activation_bytes"] for step in steps)
+        shares = [step["activation_bytes"] / step["promised_activation_bytes"] for step in steps]
+        print(f"  recomputed: {recompute}: {held[recompute] / 1e6:.2f} MB, {min(shares):.3f} to {max(shares):.3f} of what plans promised")
+        expect(0.9 < max(shares) < 1.05, f"shares of the promised bytes: {shares}")
+    expect(held[True] < 0.6 * held[False], f"bytes held with and without recomputing: {held}")
+    refused = bench.start("validate", "one-block.toml", "train.recompute=true")
+    expect(refused.returncode == 2 and "train.recompute: 'zero-bubble' has weight gradients wait" in refused.stdout + refused.stderr,
+           f"exit {refused.returncode}\n{refused.stdout}{refused.stderr}")
+
+
 def main():
     binary, wanted = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2:]
     os.environ["OMP_NUM_THREADS"] = "1"
@@ -150,7 +167,8 @@ def main():
         return run_cases([case for case in CASES if not wanted or case.__name__ in wanted], lambda case: case(bench))
 
 
-CASES = [received_gradients_are_memory_of_their_device, llm_microbatches_are_no_larger_than_their_devices_have_room_for]
+CASES = [received_gradients_are_memory_of_their_device, llm_microbatches_are_no_larger_than_their_devices_have_room_for,
+         what_is_recomputed_is_not_held]
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -44,6 +44,7 @@ import time
 import parity_encoders
 import parity_exchange
 import parity_matrix
+import parity_recompute
 import parity_replicas
 import parity_rounding
 import parity_sources
@@ -105,6 +106,8 @@ CASES = {
     "bf16": (["train.dtype=bf16"], "all", 5),
     # Logits of a microbatch are cut into chunks.
     **{name: (overrides, "all", 3) for name, overrides in parity_vocabulary.CASES.items()},
+    # Layers run forward again in their backward.
+    **{name: (overrides, "all", 5) for name, overrides in parity_recompute.CASES.items()},
     # Rows of media see their own picture or sound alone.
     **{f"modality-{name}": ([*MODALITY, *overrides], samples, steps)
        for name, (overrides, samples, steps) in {
@@ -172,7 +175,7 @@ COVERING = ["random/gpipe/encoders", "disttrain/dip/projectors", "dflop/three-ph
 # Cases of one kind, and how many of them a run draws. Names that no family has are of every run.
 FAMILIES = {
     "auto-numbers": (list(AUTO_NUMBERS), 1), "vocabulary": (list(parity_vocabulary.CASES), 1), "standby": (list(STANDBY), 2),
-    "encoders": (list(parity_encoders.CASES), 1), "replicas": (list(parity_replicas.CASES), 4),
+    "encoders": (list(parity_encoders.CASES), 1), "recompute": (list(parity_recompute.CASES), 2), "replicas": (list(parity_replicas.CASES), 4),
     "sources-all": (list(parity_sources.CASES), 1), "exchange": (list(parity_exchange.CASES), 4),
     **{family: ([name for name in CASES if name.startswith(f"{family}-")], number)
        for family, number in (("modality", 2), ("layouts", 2), ("late", 2), ("apart", 2), ("real-mini", 1))}}
@@ -475,6 +478,11 @@ def run_case(bench, name, steps):
     line = check_against_oracle(case, pipelined)
     if name in TWICE:
         same_bits(pipelined, case.train("again"), "the same run twice")
+    if name in parity_recompute.CASES:
+        keeping = case.train("keeping", "--reference", "--microbatches", str(pipelined), parity_recompute.KEEPING)
+        same_bits(pipelined, keeping, "with and without recomputing")
+        if faults := parity_recompute.faults_of_memory(pipelined, case.train("plain", parity_recompute.KEEPING)):
+            raise Failure("\n".join(faults))
     if name in ALONE_TOO:
         same_bits(pipelined, case.train("alone", "cluster.fault_tolerance=0"), "with and without standby holders")
     if name in REPLAYED:
