@@ -98,13 +98,30 @@ std::vector<Lane> free_lanes(const std::vector<MicrobatchTasks>& microbatches) {
   return lanes;
 }
 
-TaskGraph with_phases(const TaskGraph& graph, const std::vector<std::int32_t>& group_of_stage) {
+std::vector<std::vector<MicrobatchTasks>> by_window(
+    const std::vector<MicrobatchTasks>& microbatches,
+    const std::vector<std::int32_t>& window_of_task) {
+  std::vector<std::vector<MicrobatchTasks>> windows;
+  for (const MicrobatchTasks& microbatch : microbatches) {
+    const auto& first = microbatch.forward.empty() ? microbatch.backward : microbatch.forward;
+    const auto window = at(window_of_task[at(first.front())]);
+    if (windows.size() <= window) windows.resize(window + 1);
+    windows[window].push_back(microbatch);
+  }
+  return windows;
+}
+
+TaskGraph with_phases(const TaskGraph& graph, const std::vector<std::int32_t>& group_of_stage,
+                      const std::vector<std::int32_t>& window_of_task) {
   TaskGraph phased = graph;
   const auto groups = 1 + *std::max_element(group_of_stage.begin(), group_of_stage.end());
-  // Two barriers per group: encoders forward done, llm done.
+  const auto windows = window_of_task.empty()
+                           ? 1
+                           : 1 + *std::max_element(window_of_task.begin(), window_of_task.end());
+  // Two barriers per group and window: encoders forward done, llm done.
   std::vector<std::int32_t> encoded, drained;
   const auto first_device = graph.device_count();
-  for (std::int32_t g = 0; g < groups; ++g) {
+  for (std::int32_t g = 0; g < groups * windows; ++g) {
     phased.stages.push_back({first_device + g, 1, false});
     const auto stage = static_cast<std::int32_t>(phased.stages.size()) - 1;
     encoded.push_back(phased.add({TaskKind::forward, stage, 0, 0, 0}));
@@ -113,7 +130,7 @@ TaskGraph with_phases(const TaskGraph& graph, const std::vector<std::int32_t>& g
   for (std::size_t t = 0; t < graph.tasks.size(); ++t) {
     const auto index = static_cast<std::int32_t>(t);
     const Task& task = graph.tasks[t];
-    const auto group = at(group_of_stage[at(task.stage)]);
+    const auto group = at(group_of_stage[at(task.stage)] * windows + window_of_task[t]);
     if (!graph.stages[at(task.stage)].encoder) {
       phased.depend(index, encoded[group]);
       phased.depend(drained[group], index);

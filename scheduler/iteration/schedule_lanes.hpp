@@ -32,9 +32,16 @@ std::vector<Lane> one_forward_one_backward(const std::vector<MicrobatchTasks>& m
 std::vector<Lane> free_lanes(const std::vector<MicrobatchTasks>& microbatches);
 
 /// The graph with barriers: no llm task before the encoder forwards of its group, no encoder
-/// backward before the llm tasks of its group. `group_of_stage` counts from 0. Barriers are tasks
-/// with an index of at least `graph.tasks.size()`, on devices of their own.
-TaskGraph with_phases(const TaskGraph& graph, const std::vector<std::int32_t>& group_of_stage);
+/// backward before the llm tasks of its group, of the same window each. `group_of_stage` counts
+/// from 0, as `window_of_task` (`phase_windows`). Barriers are tasks with an index of at least
+/// `graph.tasks.size()`, on devices of their own.
+TaskGraph with_phases(const TaskGraph& graph, const std::vector<std::int32_t>& group_of_stage,
+                      const std::vector<std::int32_t>& window_of_task);
+
+/// A stage's microbatches by window, in order; each microbatch is in the window of its first task.
+std::vector<std::vector<MicrobatchTasks>> by_window(
+    const std::vector<MicrobatchTasks>& microbatches,
+    const std::vector<std::int32_t>& window_of_task);
 
 /// Number of the connected part of the graph that each stage belongs to.
 std::vector<std::int32_t> connected_parts(const TaskGraph& graph);

@@ -9,6 +9,7 @@
 #include "runtime/vocabulary/index.hpp"
 #include "runtime/vocabulary/nearest_word.hpp"
 #include "scheduler/iteration/own_schedule.hpp"
+#include "scheduler/iteration/phase_windows.hpp"
 #include "scheduler/iteration/schedule_lanes.hpp"
 
 namespace troupe::scheduler {
@@ -93,14 +94,16 @@ class Maker {
     }
     // A lane with deferred parts keeps the user's bound only if it is counted.
     if (!rule.search && rule.defer) bounds_.in_flight = most_;
+    if (is_phased()) windows_ = windows();
   }
 
   Result<Timeline> make() {
     const TaskGraph phased =
-        is_phased()
-            ? with_phases(graph_, rule_.phases == Rule::Phases::by_device ? devices()
-                                                                          : connected_parts(graph_))
-            : TaskGraph{};
+        is_phased() ? with_phases(graph_,
+                                  rule_.phases == Rule::Phases::by_device ? devices()
+                                                                          : connected_parts(graph_),
+                                  windows_)
+                    : TaskGraph{};
     const TaskGraph& graph = is_phased() ? phased : graph_;
     for (;;) {
       Bounds bounds = bounds_;
@@ -122,11 +125,35 @@ class Maker {
     return devices;
   }
 
+  /// Per task. An encoder may have as many forwards ahead as the narrowest stage that it exchanges
+  /// rows with has room for.
+  std::vector<std::int32_t> windows() const {
+    const auto parts = connected_parts(graph_);
+    std::vector<std::int32_t> widths(parts.size(), 0);
+    for (std::size_t s = 0; s < parts.size(); ++s) {
+      auto& width = widths[at(parts[s])];
+      if (graph_.stages[s].encoder && most_[s] > 0)
+        width = width > 0 ? std::min(width, most_[s]) : most_[s];
+    }
+    return phase_windows(graph_, parts, widths);
+  }
+
+  /// The phases of one window after the other.
+  std::vector<Lane> phased_lanes(std::size_t stage) const {
+    Lane all;
+    for (const auto& window : by_window(microbatches_[stage], windows_))
+      for (const Lane& lane : one_forward_one_backward(window, warm_up_[stage], rule_.defer))
+        all.tasks.insert(all.tasks.end(), lane.tasks.begin(), lane.tasks.end());
+    if (all.tasks.empty()) return {};
+    return {std::move(all)};
+  }
+
   std::vector<Lane> lanes(const TaskGraph& graph) const {
     std::vector<Lane> lanes;
     for (std::size_t s = 0; s < microbatches_.size(); ++s)
-      for (auto& lane : variant_.lanes == Lanes::free
-                            ? free_lanes(microbatches_[s])
+      for (auto& lane : variant_.lanes == Lanes::free ? free_lanes(microbatches_[s])
+                        : is_phased()
+                            ? phased_lanes(s)
                             : one_forward_one_backward(microbatches_[s], warm_up_[s], rule_.defer))
         lanes.push_back(std::move(lane));
     for (std::size_t t = graph_.tasks.size(); t < graph.tasks.size(); ++t)
@@ -189,6 +216,7 @@ class Maker {
   std::vector<std::int32_t> most_;  // Per stage; 0: no bound.
   std::vector<std::vector<MicrobatchTasks>> microbatches_;
   std::vector<std::int32_t> warm_up_;
+  std::vector<std::int32_t> windows_;  // Per task; of schedules of phases.
   Bounds bounds_;
 };
 

@@ -94,11 +94,11 @@ bool has_fixed_order(const Schedule& schedule);
 /// - `gpipe`: all forwards, then all backwards, both in microbatch order.
 /// - `dip`: on each device all encoder forwards, then the llm in 1F1B, then all encoder backwards.
 /// - `three-phase`: the same, but the llm begins when every encoder forward of the pipeline is
-///   done, and encoder backwards begin when its llm has drained.
+///   done, and encoder backwards begin when its llm has drained. Where an encoder may not have all
+///   microbatches in flight, both run their phases over one window of them after another.
 ///
 /// `max_in_flight`: microbatches per stage from the begin of the forward to the end of the last
-/// task; empty, or 0 for a stage: no bound. `gpipe`, `dip` and `three-phase` need room for all that
-/// they run ahead.
+/// task; empty, or 0 for a stage: no bound. `gpipe` needs room for all that it runs ahead.
 ///
 /// The result depends on the times of the tasks where a device has several stages, and in the
 /// schedules that search or defer (`eager-*`, `*zero-bubble`, `split-1f1b`).

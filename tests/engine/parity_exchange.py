@@ -7,6 +7,7 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from parity_layouts import REPLICAS
+from parity_plans import compute_order
 from recorded_runs import read_lines, sample_of
 
 
@@ -31,6 +32,9 @@ CASES = {f"exchange-{layout}-{schedule}-{freezing}":
           f"balancer.policy={SCHEDULES[schedule][1]}", *FREEZING[freezing]]
          for layout in LAYOUTS for schedule in SCHEDULES for freezing in FREEZING}
 CASES["exchange-3-2-zero-bubble-whole"] = [*CASES["exchange-3-2-zero-bubble-all"], "balancer.items=whole"]
+# Phases over two microbatches at a time, for want of room for four.
+WINDOW = 2
+CASES["exchange-4-4-three-phase-windows"] = [*CASES["exchange-4-4-three-phase-all"], "train.microbatches=4", f"scheduler.max_in_flight={WINDOW}"]
 CASES["exchange-pipelines-three-phase-modality"] = [*CASES["exchange-pipelines-three-phase-all"], "modules.llm.attention=modality"]
 
 
@@ -69,6 +73,18 @@ def faults_of_pieces(run, overrides, encoders):
     return [] if shared or len(encoders) < 2 else [f"no sample was shared among encoder replicas; there were {pieces} pieces"]
 
 
+def faults_of_windows(run, plan):
+    """Encoders run as many forwards before a backward as a window has microbatches, and go on with the next window behind it."""
+    encoders = {stage for replica in plan["replicas"] if replica["group"] == 0 for stage in replica["stages"]}
+    longest = later = 0
+    for (_, stage), kinds in compute_order(run).items():
+        if stage not in encoders:
+            continue
+        runs = "".join("F" if kind == "forward" else "B" for kind in kinds).split("B")
+        longest, later = max(longest, *map(len, runs)), later + (any(runs[1:]))
+    return [] if longest == WINDOW and later else [f"encoders ran {longest} forwards in a row; in {later} steps one behind a backward"]
+
+
 def faults_of_exchange(run, overrides):
     """Encoder replicas must feed several llm replicas, all of them work, and no phase may be less even than as drawn."""
     plan = json.loads((run / "plan.json").read_text(encoding="utf-8"))
@@ -90,6 +106,8 @@ def faults_of_exchange(run, overrides):
     if idle := sorted(set(range(len(groups))) - set(llms) - busy):
         faults.append(f"replicas {idle} never had anything to encode")
     faults += faults_of_nodes(run, plan)
+    if f"scheduler.max_in_flight={WINDOW}" in overrides:
+        faults += faults_of_windows(run, plan)
     for group in plan["module_groups"]:
         figures = [line["phases"][group["name"]] for line in read_lines(run / "metrics.jsonl")]
         planned, drawn = (sum(each[key] for each in figures) / len(figures) for key in ("imbalance_planned", "imbalance_drawn"))
