@@ -26,7 +26,7 @@ sys.path.insert(0, str(HERE))
 import claims
 import inputs
 
-RUNS_ALL_AHEAD = ("dip",)  # Schedules that need room for all microbatches, and do not run with less.
+RUNS_ALL_AHEAD = ("dip",)  # Schedules that are published with room for all microbatches.
 PUBLISHED_NAMES = {"disttrain": "DistTrain", "dip": "DIP", "entrain": "Entrain"}
 
 
