@@ -67,6 +67,7 @@ char letter(ActionKind kind) {
     case ActionKind::backward:
     case ActionKind::backward_input: return 'B';
     case ActionKind::backward_weight: return 'W';
+    case ActionKind::reduce_partial:
     case ActionKind::reduce: return 'r';
     case ActionKind::optimizer_step: return 'o';
     default: return '.';

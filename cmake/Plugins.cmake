@@ -69,6 +69,7 @@ set(TROUPE_PLUGIN_HEADERS
   runtime/vocabulary/result.hpp
   runtime/vocabulary/sample_pieces.hpp
   runtime/vocabulary/sample_shape.hpp
+  runtime/vocabulary/sum_order.hpp
   runtime/vocabulary/token_mask.hpp
   runtime/vocabulary/tokenizer_size.hpp
   runtime/vocabulary/units.hpp

@@ -109,7 +109,9 @@ Result<bool> Executor::is_ready(const Action& action) {
     case ActionKind::receive:
     case ActionKind::receive_gradient:
     case ActionKind::receive_content:
+    case ActionKind::reduce_partial:
     case ActionKind::reduce:
+    case ActionKind::reduce_relay:
     case ActionKind::reduce_receive: return mailbox_.arrived(arrivals_of(action));
     case ActionKind::commit: return is_decided();
     case ActionKind::optimizer_step: return may_update();
@@ -275,7 +277,9 @@ std::vector<Arrival> Executor::arrivals_of(const Action& action) const {
                           at::kByte});
       break;
     }
+    case ActionKind::reduce_partial:
     case ActionKind::reduce:
+    case ActionKind::reduce_relay:
     case ActionKind::reduce_receive: return sums_.arrivals_of(action, gradient_dtype());
     default: break;
   }

@@ -118,7 +118,9 @@ Executor::Work Executor::work_of(const Action& action) {
       return [this, &action](Outcome& outcome) -> Status {
         return give(sums_.send(action.group), outcome);
       };
+    case ActionKind::reduce_partial:
     case ActionKind::reduce:
+    case ActionKind::reduce_relay:
     case ActionKind::reduce_receive: return take_sums(action);
     case ActionKind::commit: break;
     case ActionKind::optimizer_step: return update(action);
@@ -242,17 +244,21 @@ std::shared_ptr<at::Tensor> Executor::take(Arrival::Key key) {
   return mailbox_.take(key);
 }
 
-/// All holders' chunks are there before any is added: the bits do not depend on who was first.
+/// All that an action adds is there before any is added: the bits do not depend on who was first.
 Executor::Work Executor::take_sums(const Action& action) {
   std::vector<std::shared_ptr<at::Tensor>> taken;
   for (const Arrival& arrival : arrivals_of(action)) taken.push_back(take(arrival.key));
   return [this, &action, taken = std::move(taken)](Outcome& outcome) -> Status {
     std::vector<at::Tensor> chunks;
     for (const auto& chunk : taken) chunks.push_back(device_.to_device(std::move(*chunk)));
-    if (action.kind == ActionKind::reduce)
-      return give(sums_.reduce(action.group, std::move(chunks)), outcome);
-    sums_.receive(action.group, std::move(chunks));
-    return Done{};
+    switch (action.kind) {
+      case ActionKind::reduce_partial:
+        return give(sums_.reduce_partial(action.group, std::move(chunks)), outcome);
+      case ActionKind::reduce: return give(sums_.reduce(action.group, std::move(chunks)), outcome);
+      case ActionKind::reduce_relay:
+        return give(sums_.relay(action.group, std::move(chunks)), outcome);
+      default: sums_.receive(action.group, std::move(chunks)); return Done{};
+    }
   };
 }
 

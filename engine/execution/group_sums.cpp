@@ -11,62 +11,60 @@ using transport::TagKind;
 
 namespace {
 
-/// Packs a group and two of its holders into a message index.
-std::uint64_t sum_index(GroupId group, std::size_t from, std::size_t to) {
+/// Packs a group, a chunk and the holder that gives gradients, or gets the sum, into a message
+/// index: each gives a chunk's gradients once, and gets its sum once.
+std::uint64_t sum_index(GroupId group, std::size_t chunk, std::int32_t holder) {
   constexpr std::uint64_t kHoldersMax = 1 << 16;
-  return (group.index() * kHoldersMax + from) * kHoldersMax + to;
+  return (group.index() * kHoldersMax + static_cast<std::uint64_t>(holder)) * kHoldersMax + chunk;
 }
 
-/// Holders that have gradients; those on standby stand behind them.
-std::size_t users_of(const ParameterGroup& group) {
-  return static_cast<std::size_t>(group.users());
-}
-
-at::Tensor part_of(const at::Tensor& gradients, const SumChunk& chunk) {
-  return gradients.narrow(0, chunk.begin, chunk.size());
+bool carries_sum(ActionKind sends) {
+  return sends == ActionKind::reduce || sends == ActionKind::reduce_relay;
 }
 
 }  // namespace
 
+class GroupSums::Taken {
+ public:
+  explicit Taken(std::vector<at::Tensor> tensors) : tensors_(std::move(tensors)) {}
+  at::Tensor next() { return std::exchange(tensors_[next_++], {}); }
+
+ private:
+  std::vector<at::Tensor> tensors_;
+  std::size_t next_ = 0;
+};
+
 GroupSums::GroupSums(const ParallelPlan& plan, DeviceId device, Gradients gradients)
     : plan_(plan), gradients_(std::move(gradients)) {
   for (std::size_t g = 0; g < plan.groups.size(); ++g) {
-    Part& part = parts_.emplace_back();
     GroupSum sum = plan_sum(plan, GroupId{g});
-    part.role = role_of(sum, device);
-    part.chunks = std::move(sum.chunks);
-    for (std::size_t c = 0; c < part.chunks.size(); ++c)
-      if (part.chunks[c].owner == part.role.place) part.own_chunk = static_cast<std::int32_t>(c);
+    SumRole role = role_of(sum, device);
+    sum.roles.clear();
+    parts_.push_back({std::move(role), std::move(sum)});
   }
 }
 
-transport::Peer GroupSums::peer(const ParameterGroup& group, std::int32_t holder) const {
-  return plan_.devices[group.holders[static_cast<std::size_t>(holder)].index()].node.value;
+Parcel GroupSums::parcel(GroupId id, TagKind kind, const SumTransfer& to, at::Tensor tensor) const {
+  const auto& holders = plan_.groups[id.index()].holders;
+  const std::int32_t self = parts_[id.index()].role.place;
+  return {{kind, sum_index(id, to.chunk, kind == TagKind::reduce ? self : to.holder)},
+          plan_.devices[holders[static_cast<std::size_t>(to.holder)].index()].node.value,
+          std::move(tensor)};
 }
 
 std::vector<Arrival> GroupSums::arrivals_of(const Action& action, at::ScalarType dtype) const {
   std::vector<Arrival> arrivals;
-  const ParameterGroup& group = plan_.groups[action.group.index()];
+  const auto& holders = plan_.groups[action.group.index()].holders;
   const Part& part = parts_[action.group.index()];
-  const auto self = static_cast<std::size_t>(part.role.place);
-  if (action.kind == ActionKind::reduce) {
-    const SumChunk& chunk = part.chunks[static_cast<std::size_t>(part.own_chunk)];
-    for (std::size_t h = 0; h < users_of(group); ++h)
-      if (h != self)
-        arrivals.push_back({{TagKind::reduce, sum_index(action.group, h, self)},
-                            peer(group, static_cast<std::int32_t>(h)),
-                            false,
-                            {chunk.size()},
-                            dtype});
-  } else {
-    for (const SumChunk& chunk : part.chunks)
-      if (chunk.owner != part.role.place)
-        arrivals.push_back({{TagKind::reduced,
-                             sum_index(action.group, static_cast<std::size_t>(chunk.owner), self)},
-                            peer(group, chunk.owner),
-                            false,
-                            {chunk.size()},
-                            dtype});
+  for (const SumTransfer& from : part.sum.taken(part.role.place, action.kind)) {
+    const bool is_sum = carries_sum(from.kind);
+    arrivals.push_back(
+        {{is_sum ? TagKind::reduced : TagKind::reduce,
+          sum_index(action.group, from.chunk, is_sum ? part.role.place : from.holder)},
+         plan_.devices[holders[static_cast<std::size_t>(from.holder)].index()].node.value,
+         false,
+         {part.sum.chunks[from.chunk].size()},
+         dtype});
   }
   return arrivals;
 }
@@ -86,63 +84,94 @@ at::Tensor& GroupSums::add_up_uses(GroupId group) {
   return sum;
 }
 
+at::Tensor GroupSums::chunk_of(GroupId id, std::size_t chunk) {
+  const SumChunk& range = parts_[id.index()].sum.chunks[chunk];
+  return sum_of(id).narrow(0, range.begin, range.size());
+}
+
 std::vector<Parcel> GroupSums::send(GroupId id) {
   const Part& part = parts_[id.index()];
-  const at::Tensor& sum = add_up_uses(id);
+  add_up_uses(id);
   std::vector<Parcel> parcels;
-  for (const SumChunk& chunk : part.chunks) {
-    if (chunk.owner == part.role.place) continue;
-    parcels.push_back({{TagKind::reduce, sum_index(id, static_cast<std::size_t>(part.role.place),
-                                                   static_cast<std::size_t>(chunk.owner))},
-                       peer(plan_.groups[id.index()], chunk.owner),
-                       part_of(sum, chunk)});
-  }
+  for (const SumTransfer& to : part.sum.sent(part.role.place, ActionKind::reduce_send))
+    parcels.push_back(parcel(id, TagKind::reduce, to, chunk_of(id, to.chunk)));
   return parcels;
 }
 
-at::Tensor GroupSums::own_chunk_of(GroupId id) {
+/// Holder after holder; into the first one's tensor.
+at::Tensor GroupSums::add_up_branch(const Part& part, std::size_t index, const at::Tensor& own,
+                                    Taken& others) const {
+  const SumBranch& branch = part.sum.branches[index];
+  at::Tensor sum;
+  for (std::int32_t user = 0; user < branch.users; ++user) {
+    const bool is_own = branch.holders[static_cast<std::size_t>(user)] == part.role.place;
+    const at::Tensor next = is_own ? own : others.next();
+    if (sum.defined()) {
+      sum.add_(next);
+    } else {
+      sum = next;
+    }
+  }
+  return sum;
+}
+
+std::vector<Parcel> GroupSums::reduce_partial(GroupId id, std::vector<at::Tensor> others) {
   const Part& part = parts_[id.index()];
-  return part_of(sum_of(id), part.chunks[static_cast<std::size_t>(part.own_chunk)]);
+  if (!part.role.sends) add_up_uses(id);
+  const std::size_t home = part.sum.branch_of[static_cast<std::size_t>(part.role.place)];
+  Taken taken(std::move(others));
+  std::vector<Parcel> parcels;
+  for (const SumTransfer& to : part.sum.sent(part.role.place, ActionKind::reduce_partial))
+    parcels.push_back(
+        parcel(id, TagKind::reduce, to, add_up_branch(part, home, chunk_of(id, to.chunk), taken)));
+  return parcels;
 }
 
 std::vector<Parcel> GroupSums::reduce(GroupId id, std::vector<at::Tensor> others) {
   const Part& part = parts_[id.index()];
-  const ParameterGroup& group = plan_.groups[id.index()];
-  if (!part.role.sends) add_up_uses(id);
-  const at::Tensor own = own_chunk_of(id);
-  const auto self = static_cast<std::size_t>(part.role.place);
+  if (!part.role.sends && part.role.partials == 0) add_up_uses(id);
+  const at::Tensor own = chunk_of(id, static_cast<std::size_t>(part.role.own_chunk));
+  const std::size_t home = part.sum.branch_of[static_cast<std::size_t>(part.role.place)];
+  Taken taken(std::move(others));
   at::Tensor sum;
-  std::size_t other = 0;
-  for (std::size_t h = 0; h < users_of(group); ++h) {
-    const at::Tensor next = h == self ? own : std::exchange(others[other++], {});
-    if (!sum.defined()) {
-      sum = next;
-    } else {
+  for (std::size_t b = 0; b < part.sum.branches.size(); ++b) {
+    if (part.sum.branches[b].users == 0) break;  // On standby, and so are those behind it.
+    const at::Tensor next = b == home ? add_up_branch(part, b, own, taken) : taken.next();
+    if (sum.defined()) {
       sum.add_(next);
+    } else {
+      sum = next;
     }
   }
-  if (self > 0) own.copy_(sum);
+  if (!sum.is_same(own)) own.copy_(sum);
   std::vector<Parcel> parcels;
-  for (std::size_t h = 0; h < group.holders.size(); ++h)
-    if (h != self)
-      parcels.push_back({{TagKind::reduced, sum_index(id, self, h)},
-                         peer(group, static_cast<std::int32_t>(h)),
-                         own});
+  for (const SumTransfer& to : part.sum.sent(part.role.place, ActionKind::reduce))
+    parcels.push_back(parcel(id, TagKind::reduced, to, own));
   return parcels;
 }
 
 GroupNorm GroupSums::measure(GroupId id) {
-  const double squared = state::squared_norm(own_chunk_of(id));
-  return {id, squared, std::isfinite(squared), parts_[id.index()].own_chunk};
+  const std::int32_t own = parts_[id.index()].role.own_chunk;
+  const double squared = state::squared_norm(chunk_of(id, static_cast<std::size_t>(own)));
+  return {id, squared, std::isfinite(squared), own};
+}
+
+std::vector<Parcel> GroupSums::relay(GroupId id, std::vector<at::Tensor> sums) {
+  const Part& part = parts_[id.index()];
+  Taken taken(std::move(sums));
+  for (const SumTransfer& from : part.sum.taken(part.role.place, ActionKind::reduce_relay))
+    chunk_of(id, from.chunk).copy_(taken.next());
+  std::vector<Parcel> parcels;
+  for (const SumTransfer& to : part.sum.sent(part.role.place, ActionKind::reduce_relay))
+    parcels.push_back(parcel(id, TagKind::reduced, to, chunk_of(id, to.chunk)));
+  return parcels;
 }
 
 void GroupSums::receive(GroupId id, std::vector<at::Tensor> sums) {
   const Part& part = parts_[id.index()];
-  at::Tensor& gradients = sum_of(id);
-  std::size_t sum = 0;
-  for (const SumChunk& chunk : part.chunks)
-    if (chunk.owner != part.role.place)
-      part_of(gradients, chunk).copy_(std::exchange(sums[sum++], {}));
+  Taken taken(std::move(sums));
+  for (const SumTransfer& from : part.sum.taken(part.role.place, ActionKind::reduce_receive))
+    chunk_of(id, from.chunk).copy_(taken.next());
 }
 
 }  // namespace troupe::engine

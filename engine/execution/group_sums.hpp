@@ -1,5 +1,6 @@
 // One device's part in adding up the gradients of parameter groups over their holders
-// (runtime/vocabulary/gradient_sum.hpp): gives chunks away, adds up its own, takes sums back.
+// (runtime/vocabulary/gradient_sum.hpp): gives chunks away, adds up those of its node and its own,
+// takes sums back and hands them on.
 //
 // Owned by one executor. Nothing here waits: `arrivals_of` says what must have come. What adds and
 // copies is called in work of the device and deals in its tensors.
@@ -25,35 +26,47 @@ class GroupSums {
   /// `plan` outlives this.
   GroupSums(const ParallelPlan& plan, DeviceId device, Gradients gradients);
 
-  /// What `reduce` or `reduce_receive` of a group takes from other devices.
+  /// What an action of a group's sum takes from other devices; of `reduce_send` nothing.
   std::vector<Arrival> arrivals_of(const Action& action, at::ScalarType dtype) const;
 
-  /// Every other owner's chunk of this device's gradients.
+  /// This device's gradients of each chunk that others add up.
   std::vector<Parcel> send(GroupId group);
 
-  /// Adds this device's chunk up in the order of holders, whoever came first: the sum for all other
-  /// holders. `others`: what `arrivals_of` names, in that order; let go of one by one.
+  /// Adds up, over the holders of its node and in their order, the chunks that it does so for:
+  /// a sum for each of their owners. `others`: what `arrivals_of` names, in that order; let go of
+  /// one by one.
+  std::vector<Parcel> reduce_partial(GroupId group, std::vector<at::Tensor> others);
+
+  /// Adds this device's chunk up in the order of the group, whoever came first: the sum for all
+  /// other holders, or for those who hand it on. `others` as above.
   std::vector<Parcel> reduce(GroupId group, std::vector<at::Tensor> others);
 
   /// The norm of the chunk that `reduce` has added up. On its own, so that nobody waits for it.
   GroupNorm measure(GroupId group);
 
-  /// Puts the other owners' sums beside its own, where it has one. `sums`: what `arrivals_of`
-  /// names, in that order; let go of one by one.
+  /// Keeps sums of other owners and gives them to the other holders of its node. `sums`: what
+  /// `arrivals_of` names, in that order; let go of one by one.
+  std::vector<Parcel> relay(GroupId group, std::vector<at::Tensor> sums);
+
+  /// Puts the other sums beside its own, where it has one. `sums` as above.
   void receive(GroupId group, std::vector<at::Tensor> sums);
 
  private:
   /// What the plan says of one group, worked out once.
   struct Part {
     SumRole role;
-    std::vector<SumChunk> chunks;
-    std::int32_t own_chunk = -1;
+    GroupSum sum;  ///< Without the roles of others.
   };
+  /// Gradients of others that a sum takes, one after the other.
+  class Taken;
 
-  transport::Peer peer(const ParameterGroup& group, std::int32_t holder) const;
+  Parcel parcel(GroupId group, transport::TagKind kind, const SumTransfer& transfer,
+                at::Tensor tensor) const;
+  at::Tensor add_up_branch(const Part& part, std::size_t branch, const at::Tensor& own,
+                           Taken& others) const;
   at::Tensor& add_up_uses(GroupId group);
   at::Tensor& sum_of(GroupId group);
-  at::Tensor own_chunk_of(GroupId group);
+  at::Tensor chunk_of(GroupId group, std::size_t chunk);
 
   const ParallelPlan& plan_;
   Gradients gradients_;

@@ -24,7 +24,7 @@ namespace troupe::engine {
 struct Arrival {
   struct Key {
     transport::TagKind kind = transport::TagKind::rows;
-    std::uint64_t index = 0;  ///< MessageId, or group and two of its holders.
+    std::uint64_t index = 0;  ///< MessageId, or group, chunk and holder.
 
     friend auto operator<=>(const Key&, const Key&) = default;
   };

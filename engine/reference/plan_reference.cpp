@@ -105,18 +105,25 @@ class Replay {
     return replicas_[plan_.pipeline_of(holder.stage).index()]->state(group, holder);
   }
 
-  /// In the order of the plan: each holder's own uses, then holder after holder.
+  /// In the order of the plan: each holder's own uses, in a tree the holders of a node, then node
+  /// after node; in a chain holder after holder.
   std::vector<GroupNorm> reduce() {
     std::vector<GroupNorm> norms;
     for (std::size_t g = 0; g < plan_.groups.size(); ++g) {
       const ParameterGroup& group = plan_.groups[g];
-      const auto [chunks, roles] = plan_sum(plan_, GroupId{g});
+      const GroupSum order = plan_sum(plan_, GroupId{g});
+      const auto& chunks = order.chunks;
       at::Tensor sum;
-      for (const SumRole& role : roles) {
-        if (role.uses.empty()) continue;  // On standby: it adds nothing.
-        at::Tensor own;
-        for (const std::size_t use : role.uses) add(own, gradients(g, use));
-        add(sum, own);
+      for (const SumBranch& branch : order.branches) {
+        at::Tensor partial;
+        for (const std::int32_t place : branch.holders) {
+          const SumRole& role = order.roles[static_cast<std::size_t>(place)];
+          if (role.uses.empty()) continue;  // On standby: it adds nothing.
+          at::Tensor own;
+          for (const std::size_t use : role.uses) add(own, gradients(g, use));
+          add(partial, own);
+        }
+        if (partial.defined()) add(sum, partial);
       }
       for (std::size_t c = 0; c < chunks.size(); ++c) {
         const double squared =

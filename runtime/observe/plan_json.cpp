@@ -98,7 +98,8 @@ Json groups_json(const ParallelPlan& plan) {
                                json["stage"] = use.stage.value;
                                return json;
                              })},
-            {"holders", numbers(group.holders)}};
+            {"holders", numbers(group.holders)},
+            {"sum", std::string(to_string(group.order))}};
   });
 }
 

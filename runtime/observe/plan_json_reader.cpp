@@ -76,6 +76,15 @@ void check_holders(const ParallelPlan& plan, const ParameterGroup& group) {
       throw BadPlan("device " + std::to_string(device.value) + " holds '" + group.name + "' twice");
 }
 
+/// Plans of older runs say nothing of it: they add up in a chain.
+SumOrder read_order(const Json& group) {
+  const auto name = group.find("sum");
+  if (name == group.end()) return SumOrder::chain;
+  for (const SumOrder order : {SumOrder::chain, SumOrder::tree_by_node})
+    if (name->get<std::string>() == to_string(order)) return order;
+  throw BadPlan("there is no sum in the order " + name->dump());
+}
+
 /// Plans of older runs have none.
 std::vector<SplitElements> read_splits(const Json& json) {
   std::vector<SplitElements> splits;
@@ -214,6 +223,7 @@ RecordedPlan read_plan(const Json& json) {
     for (const auto& holder : entry.at("holders"))
       group.holders.push_back(DeviceId{index_below(holder, plan.devices.size(), "device")});
     check_holders(plan, group);
+    group.order = read_order(entry);
     group.splits = splits_of(plan.model, group);
     group.standbys = static_cast<std::int32_t>(standby_devices(plan, group).size());
   }

@@ -11,13 +11,28 @@ namespace troupe::observe {
 namespace {
 
 // Both ends of a message or reduction make the same key; see arrows_of in trace_writer.cpp.
-enum class Route : std::uint8_t { rows, gradient, to_reduce, reduced, content };
+enum class Route : std::uint8_t {
+  rows,
+  gradient,
+  content,
+  to_partial,
+  to_reduce,
+  reduced,
+  relayed
+};
 using LinkKey = std::tuple<std::int64_t, EpochNumber, Route, std::int32_t, DeviceId, DeviceId>;
 
 struct Ends {
   std::vector<std::int32_t> from, to;  // Intervals.
 };
 using EndsByKey = std::map<LinkKey, Ends>;
+
+/// Two holders have at most one link of each.
+Route route_of(const SumLink& link) {
+  if (link.takes == ActionKind::reduce_partial) return Route::to_partial;
+  if (link.takes == ActionKind::reduce) return Route::to_reduce;
+  return link.sends == ActionKind::reduce ? Route::reduced : Route::relayed;
+}
 
 void add_ends(const TraceEvent& event, const TraceNames& names, std::int32_t interval,
               EndsByKey& ends) {
@@ -40,8 +55,7 @@ void add_ends(const TraceEvent& event, const TraceNames& names, std::int32_t int
     default: break;
   }
   for (const SumEnd& end : sum_ends(names, event)) {
-    Ends& both =
-        at(end.is_return ? Route::reduced : Route::to_reduce, action.group.value, end.from, end.to);
+    Ends& both = at(route_of(end.link), action.group.value, end.link.from, end.link.to);
     (end.begins ? both.from : both.to).push_back(interval);
   }
 }

@@ -42,6 +42,7 @@ TimeKind time_kind(ActionKind kind) {
     case ActionKind::backward_input:
     case ActionKind::backward_weight:
     case ActionKind::recompute: return TimeKind::compute;
+    case ActionKind::reduce_partial:
     case ActionKind::reduce:
     case ActionKind::optimizer_step: return TimeKind::update;
     case ActionKind::send:
@@ -51,6 +52,7 @@ TimeKind time_kind(ActionKind kind) {
     case ActionKind::receive:
     case ActionKind::receive_gradient:
     case ActionKind::receive_content:
+    case ActionKind::reduce_relay:
     case ActionKind::reduce_receive:
     case ActionKind::commit: return TimeKind::wait;
   }

@@ -36,6 +36,8 @@ std::string_view short_name(ActionKind kind) {
     case ActionKind::send_content: return "send content";
     case ActionKind::receive_content: return "receive content";
     case ActionKind::reduce_send: return "send to reduce";
+    case ActionKind::reduce_partial: return "reduce on node";
+    case ActionKind::reduce_relay: return "relay reduced";
     case ActionKind::reduce_receive: return "receive reduced";
     case ActionKind::optimizer_step: return "optimizer";
     default: return to_string(kind);
@@ -51,6 +53,22 @@ std::optional<std::size_t> number_in_group(const ParallelPlan& plan, ReplicaId i
     if (other < id) ++before;
   }
   return all > 1 ? std::optional(before) : std::nullopt;
+}
+
+/// All that holders of a group send to each other, each pair of actions of two holders once.
+std::vector<SumLink> links_of(const ParallelPlan& plan, GroupId id) {
+  const auto& holders = plan.groups[id.index()].holders;
+  std::vector<SumLink> links;
+  if (holders.size() > kSumHoldersShown) return links;
+  const GroupSum sum = plan_sum(plan, id);
+  for (const SumRole& role : sum.roles)
+    for (const ActionKind kind : kSumActions)
+      for (const SumTransfer& to : sum.sent(role.place, kind))
+        links.push_back({kind, holders[static_cast<std::size_t>(role.place)], to.kind,
+                         holders[static_cast<std::size_t>(to.holder)]});
+  std::sort(links.begin(), links.end());
+  links.erase(std::unique(links.begin(), links.end()), links.end());
+  return links;
 }
 
 }  // namespace
@@ -75,37 +93,20 @@ TraceNames trace_names(const ParallelPlan& plan) {
   TraceNames names;
   names.devices = plan.devices;
   names.stages = stage_names(plan);
-  for (const auto& group : plan.groups) {
-    names.groups.push_back(group.name);
-    auto& owners = names.group_owners.emplace_back();
-    for (const SumChunk& chunk : sum_chunks(group, GroupId{names.group_devices.size()}))
-      owners.push_back(group.holders[static_cast<std::size_t>(chunk.owner)]);
-    names.group_devices.push_back(group.holders);
-    names.group_users.push_back(static_cast<std::size_t>(group.users()));
+  for (std::size_t g = 0; g < plan.groups.size(); ++g) {
+    names.groups.push_back(plan.groups[g].name);
+    names.group_links.push_back(links_of(plan, GroupId{g}));
   }
   return names;
 }
 
 std::vector<SumEnd> sum_ends(const TraceNames& names, const TraceEvent& event) {
   const Action& action = event.action;
-  const DeviceId self = event.device;
-  if (!action.group.valid() || action.group.index() >= names.group_devices.size()) return {};
-  const auto& holders = names.group_devices[action.group.index()];
-  const auto& owners = names.group_owners[action.group.index()];
-  if (holders.size() > kSumHoldersShown) return {};
+  if (!action.group.valid() || action.group.index() >= names.group_links.size()) return {};
   std::vector<SumEnd> ends;
-  if (action.kind == ActionKind::reduce) {
-    for (std::size_t h = 0; h < holders.size(); ++h) {
-      if (holders[h] == self) continue;
-      if (h < names.group_users[action.group.index()])
-        ends.push_back({false, false, holders[h], self});
-      ends.push_back({true, true, self, holders[h]});
-    }
-  }
-  for (const DeviceId owner : owners) {
-    if (owner == self) continue;
-    if (action.kind == ActionKind::reduce_send) ends.push_back({false, true, self, owner});
-    if (action.kind == ActionKind::reduce_receive) ends.push_back({true, false, owner, self});
+  for (const SumLink& link : names.group_links[action.group.index()]) {
+    if (link.from == event.device && link.sends == action.kind) ends.push_back({link, true});
+    if (link.to == event.device && link.takes == action.kind) ends.push_back({link, false});
   }
   return ends;
 }

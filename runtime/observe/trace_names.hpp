@@ -4,6 +4,7 @@
 
 #pragma once
 
+#include <compare>
 #include <cstddef>
 #include <string>
 #include <vector>
@@ -13,27 +14,33 @@
 
 namespace troupe::observe {
 
+/// Chunks of a group's gradients, or sums of them, that one holder sends to another.
+struct SumLink {
+  ActionKind sends = ActionKind::reduce_send;  ///< In which the sender does.
+  DeviceId from;
+  ActionKind takes = ActionKind::reduce;  ///< In which the receiver waits for it.
+  DeviceId to;
+
+  friend auto operator<=>(const SumLink&, const SumLink&) = default;
+};
+
 /// What the writer needs of a ParallelPlan; indices are those of the plan.
 struct TraceNames {
   std::vector<DeviceSlot> devices;
-  std::vector<std::string> stages;                   ///< See stage_names.
-  std::vector<std::string> groups;                   ///< Layer or tied parameter.
-  std::vector<std::vector<DeviceId>> group_devices;  ///< Holders, in their order.
-  std::vector<std::vector<DeviceId>> group_owners;   ///< Those that add up a chunk of it.
-  std::vector<std::size_t> group_users;  ///< So many of the holders, the first, have gradients.
+  std::vector<std::string> stages;                ///< See stage_names.
+  std::vector<std::string> groups;                ///< Layer or tied parameter.
+  std::vector<std::vector<SumLink>> group_links;  ///< Of its sum, sorted; see kSumHoldersShown.
 
   friend bool operator==(const TraceNames&, const TraceNames&) = default;
 };
 
-/// One end of a transfer between two holders of a group.
+/// One end of such a transfer.
 struct SumEnd {
-  bool is_return = false;  ///< Of a sum, from its owner; else of gradients, to the owner.
-  bool begins = false;     ///< The event's end is the sender.
-  DeviceId from;
-  DeviceId to;
+  SumLink link;
+  bool begins = false;  ///< The event's end is the sender.
 };
 
-/// Groups with more holders show none: everybody sends to every owner.
+/// Groups with more holders show no links: everybody sends to every owner.
 inline constexpr std::size_t kSumHoldersShown = 8;
 
 /// The transfers that begin or end in this event; none where it belongs to no group's sum.

@@ -57,12 +57,19 @@ std::uint64_t flow_id(const TraceEvent& event, std::int32_t number, std::int32_t
   return hash >> 12;
 }
 
-enum FlowKind { kRows, kGradient, kToReduce, kReduced, kContent };
+enum FlowKind { kRows, kGradient, kToReduce, kReduced, kContent, kToPartial, kRelayed };
 
 struct Arrow {
   bool begins;
   std::uint64_t id;
 };
+
+// Two holders of a group have at most one link of each kind.
+FlowKind flow_kind(const SumLink& link) {
+  if (link.takes == ActionKind::reduce_partial) return kToPartial;
+  if (link.takes == ActionKind::reduce) return kToReduce;
+  return link.sends == ActionKind::reduce ? kReduced : kRelayed;
+}
 
 // Arrows that begin or end in this event. Both ends of a sum's transfers know them from the plan.
 std::vector<Arrow> arrows_of(const TraceEvent& event, const TraceNames& names) {
@@ -84,9 +91,8 @@ std::vector<Arrow> arrows_of(const TraceEvent& event, const TraceNames& names) {
   std::vector<Arrow> arrows;
   for (const SumEnd& end : sum_ends(names, event)) {
     constexpr std::int32_t kDevicesMax = 1 << 15;
-    const std::int32_t pair = end.from.value * kDevicesMax + end.to.value;
-    arrows.push_back({end.begins, flow_id(event, action.group.value, pair,
-                                          end.is_return ? kReduced : kToReduce)});
+    const std::int32_t pair = end.link.from.value * kDevicesMax + end.link.to.value;
+    arrows.push_back({end.begins, flow_id(event, action.group.value, pair, flow_kind(end.link))});
   }
   return arrows;
 }

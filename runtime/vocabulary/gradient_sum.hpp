@@ -1,23 +1,26 @@
 // How the gradients of a parameter group become one sum at all of its holders: which of them adds
-// up which elements, in which order.
+// up which elements, in which order, and what moves between them in which action.
 //
 // Pure functions of the plan, for who plans, executes, simulates, checks and repeats it.
 
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <compare>
 #include <cstdint>
 #include <span>
 #include <vector>
 
+#include "runtime/vocabulary/iteration_plan.hpp"
 #include "runtime/vocabulary/parallel_plan.hpp"
 
 namespace troupe {
 
-/// Elements [begin, end) of a group, which one holder gets from all others that have gradients,
-/// adds up in the order of holders, measures, and gives to all others. A reduce-scatter and an
-/// all-gather: with n chunks each of n holders sends and receives 2 (n - 1) / n of the bytes.
-/// Where a holder has several tensor-parallel ranks, each does so for its share of the elements.
+/// Elements [begin, end) of a group, which one holder, their owner, gets from all others that have
+/// gradients, adds up, measures, and gives to all others. A reduce-scatter and an all-gather: with
+/// n chunks each of n holders sends and receives 2 (n - 1) / n of the bytes. Where a holder has
+/// several tensor-parallel ranks, each does so for its share of the elements.
 struct SumChunk {
   /// Index into `ParameterGroup::holders`; at most one chunk each, and none of a standby holder,
   /// which has nothing to add. So standby holders change neither chunks nor norms.
@@ -46,57 +49,78 @@ inline std::vector<SumChunk> sum_chunks(const ParameterGroup& group, GroupId id)
   return chunks;
 }
 
+/// Holders whose gradients are added up before those of others: in a tree those of one node, in a
+/// chain each holder alone. What several of them have of a chunk leaves the branch as one sum, and
+/// its sum comes to the branch once: at one holder of it, the chunk's adder there.
+struct SumBranch {
+  std::vector<std::int32_t> holders;  ///< Places among the group's holders; those on standby last.
+  std::int32_t users = 0;             ///< So many of the first have gradients.
+  /// Per chunk: who adds it up here and hands its sum on; the owner, where it is one of them. A
+  /// standby holder in a branch without gradients. Empty: the only holder does.
+  std::vector<std::int32_t> adders = {};
+};
+
+/// What one end of a transfer knows of the other.
+struct SumTransfer {
+  std::size_t chunk = 0;
+  std::int32_t holder = 0;               ///< The other end.
+  ActionKind kind = ActionKind::reduce;  ///< In which it sends, or takes, the chunk.
+
+  friend auto operator<=>(const SumTransfer&, const SumTransfer&) = default;
+};
+
+/// The actions of a sum in the order in which they stand in a list, and of their values. Each takes
+/// what earlier ones send, on any device: so no two of them wait for each other.
+inline constexpr std::array kSumActions{ActionKind::reduce_send, ActionKind::reduce_partial,
+                                        ActionKind::reduce, ActionKind::reduce_relay,
+                                        ActionKind::reduce_receive};
+
 /// What one holder does for the sum of a group.
 struct SumRole {
   std::int32_t place = -1;          ///< Among the holders; -1: of a device that is none of them.
   std::span<const DeviceId> ranks;  ///< The holder's devices; of the plan, which outlives it.
   std::vector<std::size_t> uses;    ///< Its own, added in this order first; indices into the uses.
-  bool sends = false;               ///< Others own chunks and it has gradients: it gives to them.
-  bool takes = false;               ///< Others own chunks: it gets their sums.
+  bool sends = false;               ///< It gives gradients of its own to who adds them up.
+  bool takes = false;               ///< It gets sums that it does not hand on.
   std::int64_t adds = 0;  ///< Elements of the chunk that it owns, of all ranks; 0: it owns none.
+  std::int64_t partials = 0;    ///< Elements that it adds up over its branch, for other owners.
+  std::int64_t relays = 0;      ///< Elements whose sums it hands on in its branch.
+  std::int32_t own_chunk = -1;  ///< Which chunk it owns; -1: none.
 
   std::int32_t tp() const { return static_cast<std::int32_t>(ranks.size()); }
+  /// Whether it has this action of a sum.
+  bool acts(ActionKind kind) const;
 };
 
-/// How a group becomes its sum.
+/// How a group becomes its sum: branch after branch, in each holder after holder, each holder's own
+/// uses first.
 struct GroupSum {
   std::vector<SumChunk> chunks;
-  std::vector<SumRole> roles;  ///< Parallel to the holders.
+  std::vector<SumRole> roles;          ///< Parallel to the holders.
+  std::vector<SumBranch> branches;     ///< In the order of their first holders.
+  std::vector<std::size_t> branch_of;  ///< Parallel to the holders.
+  std::int32_t users = 0;              ///< Holders that have gradients.
+
+  /// Who adds a chunk up for a branch, and gets its sum there.
+  std::int32_t adder(std::size_t branch, std::size_t chunk) const;
+  /// What a holder sends in one of its actions, by chunk. Nothing of itself to itself.
+  std::vector<SumTransfer> sent(std::int32_t place, ActionKind kind) const;
+  /// What it takes from others in one of its actions: by chunk, then in the order of the sum.
+  std::vector<SumTransfer> taken(std::int32_t place, ActionKind kind) const;
 };
 
-/// Cost: linear in uses and holders.
-inline GroupSum plan_sum(const ParallelPlan& plan, GroupId id) {
-  const ParameterGroup& group = plan.groups[id.index()];
-  GroupSum sum{sum_chunks(group, id), {}};
-  std::vector<std::int32_t> places(plan.devices.size(), -1);
-  for (const DeviceId& device : group.holders) {
-    const auto place = static_cast<std::int32_t>(sum.roles.size());
-    places[device.index()] = place;
-    sum.roles.push_back({place, {&device, 1}, {}, false, sum.chunks.size() > 1, 0});
-  }
-  for (std::size_t u = 0; u < group.uses.size(); ++u) {
-    const Stage& stage = plan.at(group.uses[u].stage);
-    for (std::int32_t cp = 0; cp < stage.grid.cp; ++cp) {
-      const auto ranks = stage.row(cp);
-      SumRole& role = sum.roles[static_cast<std::size_t>(places[ranks.front().index()])];
-      role.ranks = ranks;
-      role.uses.push_back(u);
-    }
-  }
-  for (const SumChunk& chunk : sum.chunks)
-    sum.roles[static_cast<std::size_t>(chunk.owner)].adds = chunk.size();
-  for (SumRole& role : sum.roles) {
-    role.takes = role.takes || role.adds == 0;
-    role.sends = role.takes && role.place < group.users();
-  }
-  return sum;
-}
+/// In the group's order. Cost: linear in uses and holders; in a tree in nodes times chunks.
+GroupSum plan_sum(const ParallelPlan& plan, GroupId id);
 
 /// The role of one device in it.
-inline SumRole role_of(const GroupSum& sum, DeviceId device) {
-  for (const SumRole& role : sum.roles)
-    if (std::find(role.ranks.begin(), role.ranks.end(), device) != role.ranks.end()) return role;
-  return {};
-}
+SumRole role_of(const GroupSum& sum, DeviceId device);
+
+/// The order that a group of this plan should have: the tree where fewer elements go through the
+/// busiest node, either way, than in a chain; else the chain. Standby holders do not count, so that
+/// a job has the same bits with and without them; `ParameterGroup::order` is not looked at. A tree
+/// never moves more between two nodes than a chain: a node that sends a sum of its own sends it
+/// once instead of each holder's part, and gets a sum once instead of each holder. Cost: linear in
+/// holders.
+SumOrder sum_order(const ParallelPlan& plan, const ParameterGroup& group, GroupId id);
 
 }  // namespace troupe

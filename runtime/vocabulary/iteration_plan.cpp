@@ -16,7 +16,9 @@ std::string_view to_string(ActionKind kind) {
     case ActionKind::send_content: return "send_content";
     case ActionKind::receive_content: return "receive_content";
     case ActionKind::reduce_send: return "reduce_send";
+    case ActionKind::reduce_partial: return "reduce_partial";
     case ActionKind::reduce: return "reduce";
+    case ActionKind::reduce_relay: return "reduce_relay";
     case ActionKind::reduce_receive: return "reduce_receive";
     case ActionKind::commit: return "commit";
     case ActionKind::optimizer_step: return "optimizer_step";

@@ -29,9 +29,11 @@ enum class ActionKind : std::uint8_t {
   receive_gradient,  ///< message: waits for that gradient.
   send_content,      ///< delivery: decoded content of samples. Does not wait.
   receive_content,   ///< delivery: waits for it.
-  reduce_send,       ///< group: chunks of this device's gradients to their owners. Does not wait.
-  reduce,            ///< group, on an owner: sums its chunk in holder order, norm, gives it back.
-  reduce_receive,    ///< group: waits for the other owners' sums.
+  reduce_send,       ///< group: chunks of this device's gradients to who adds them up. No wait.
+  reduce_partial,    ///< group: sums chunks over the holders of its node, for their owners.
+  reduce,            ///< group, on an owner: sums its chunk in the plan's order, gives it back.
+  reduce_relay,      ///< group: waits for owners' sums and hands them on to holders of its node.
+  reduce_receive,    ///< group: waits for all other sums.
   commit,            ///< Report PREPARED, wait for COMMIT or DISCARD.
   optimizer_step,    ///< stage: update its parameters; none: those that it is on standby for.
 };

@@ -14,6 +14,7 @@
 
 #include "runtime/vocabulary/model_graph.hpp"
 #include "runtime/vocabulary/parallelism.hpp"
+#include "runtime/vocabulary/sum_order.hpp"
 #include "runtime/vocabulary/units.hpp"
 
 namespace troupe {
@@ -131,8 +132,8 @@ struct Standby {
 };
 
 /// Trainable parameters whose gradients are reduced together: those of one layer, or one tied
-/// parameter. The sum adds up holder by holder in the order of `holders`, each holder's own uses
-/// first, whoever came first (gradient_sum.hpp): its bits follow from the plan. Standby holders add
+/// parameter. The sum adds up in `order` and the order of `holders`, each holder's own uses first,
+/// whoever came first (gradient_sum.hpp): its bits follow from the plan. Standby holders add
 /// nothing and stand last, so that they change no bit of it.
 ///
 /// A holder keeps all elements once. In a stage of several devices it is a row of its grid
@@ -149,6 +150,7 @@ struct ParameterGroup {
   std::vector<DeviceId> holders;
   std::int32_t standbys = 0;               ///< So many of the last holders have no use.
   std::vector<SplitElements> splits = {};  ///< Of `elements`: what tensor parallelism splits.
+  SumOrder order = SumOrder::chain;        ///< Of the sum; `sum_order` picks it.
 
   /// Elements that one of a holder's `tp` ranks keeps.
   std::int64_t elements_at(std::int32_t tp) const { return split_over(elements, splits, tp); }
@@ -159,7 +161,7 @@ struct ParameterGroup {
   friend bool operator==(const ParameterGroup&, const ParameterGroup&) = default;
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, ParameterGroup& x) {
-    return f(x.name, x.tied, x.elements, x.uses, x.holders, x.standbys, x.splits);
+    return f(x.name, x.tied, x.elements, x.uses, x.holders, x.standbys, x.splits, x.order);
   }
 };
 

@@ -211,34 +211,61 @@ class Collector {
     }
   }
 
-  /// A group's chunks: its device's own gradients first, then those of all others, then back.
+  /// A group's chunks: each action waits for who sends it some, and who adds for its own gradients.
   void add_sum(std::size_t g) {
     const ParameterGroup& group = plan_.groups[g];
-    std::set<SitedAction> gives, adds, takes;  // Rows of one grid may share a list.
-    for (const SumRole& role : plan_sum(plan_, GroupId{g}).roles) {
+    const GroupSum sum = plan_sum(plan_, GroupId{g});
+    std::vector<std::vector<SitedAction>> copies;  // Per role: an action in each of its lists.
+    for (const SumRole& role : sum.roles) {
       const StageId stage = role.uses.empty() ? StageId{} : group.uses[role.uses.front()].stage;
-      for (const DeviceId lead : plan_.leads_of(role.ranks)) {
-        std::vector<SitedAction> ready;  // Waits for the gradients of this list.
-        if (role.sends) ready.push_back(grouped(ActionKind::reduce_send, lead, stage, g));
-        if (role.sends) gives.insert(ready.back());
-        if (role.adds > 0) ready.push_back(grouped(ActionKind::reduce, lead, stage, g));
-        if (role.adds > 0) adds.insert(ready.back());
-        if (role.takes) takes.insert(grouped(ActionKind::reduce_receive, lead, stage, g));
-        for (const std::size_t use : role.uses)
-          for (const auto& backward : backwards_of_[group.uses[use].stage.index()])
-            if (backward.device == lead.value)
-              for (const auto& action : ready) need(action, backward);
+      auto& own = copies.emplace_back();
+      for (const DeviceId lead : plan_.leads_of(role.ranks))
+        own.push_back(grouped(ActionKind::reduce, lead, stage, g));
+    }
+    std::set<SitedAction> acts;  // Rows of one grid may share a list.
+    std::vector<std::pair<SitedAction, SitedAction>> waits;
+    for (const SumRole& role : sum.roles)
+      for (const ActionKind kind : kSumActions) {
+        if (!role.acts(kind)) continue;
+        const auto transfers = sum.taken(role.place, kind);
+        for (SitedAction act : copies[static_cast<std::size_t>(role.place)]) {
+          act.action.kind = kind;
+          acts.insert(act);
+          add_own_waits(act, role, group, waits);
+          for (const SumTransfer& from : transfers)
+            for (SitedAction sent : copies[static_cast<std::size_t>(from.holder)]) {
+              sent.action.kind = from.kind;
+              waits.emplace_back(act, sent);
+            }
+        }
       }
+    // Two holders exchange several chunks in a tree, and rows of grids those of all their ranks.
+    if (!plan_.leads.empty() || group.order == SumOrder::tree_by_node) {
+      std::sort(waits.begin(), waits.end());
+      waits.erase(std::unique(waits.begin(), waits.end()), waits.end());
     }
-    for (const auto* list : {&gives, &adds, &takes})
-      actions_.insert(actions_.end(), list->begin(), list->end());
-    for (const auto& add : adds) {
-      for (const auto& give : gives) need(add, give);
-      for (const auto& take : takes)
-        if (take.device != add.device) need(take, add);
-      need(commit_of(add.device), add);
+    actions_.insert(actions_.end(), acts.begin(), acts.end());
+    needs_.insert(needs_.end(), waits.begin(), waits.end());
+    for (const auto& act : acts)
+      if (act.action.kind != ActionKind::reduce_send) need(commit_of(act.device), act);
+  }
+
+  /// What an action of a sum needs of its own list: gradients, and its uses added up, which the
+  /// first action that adds or sends does.
+  void add_own_waits(const SitedAction& action, const SumRole& role, const ParameterGroup& group,
+                     std::vector<std::pair<SitedAction, SitedAction>>& waits) const {
+    const ActionKind kind = action.action.kind;
+    if (kind == ActionKind::reduce_relay || kind == ActionKind::reduce_receive) return;
+    for (const std::size_t use : role.uses)
+      for (const auto& backward : backwards_of_[group.uses[use].stage.index()])
+        if (backward.device == action.device) waits.emplace_back(action, backward);
+    for (const ActionKind before : kSumActions) {
+      if (before == kind) return;
+      if (!role.acts(before)) continue;
+      SitedAction first = action;
+      first.action.kind = before;
+      waits.emplace_back(action, first);
     }
-    for (const auto& take : takes) need(commit_of(take.device), take);
   }
 
   const ParallelPlan& plan_;

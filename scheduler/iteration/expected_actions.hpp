@@ -37,10 +37,10 @@ using SplitParts = std::vector<MessageEnd>;  ///< Sorted.
 /// something with its rows, `backward_weight`; another one has `backward`.
 ///
 /// Waits: compute for its rows and gradients, sends for compute, receives for sends; reductions for
-/// the last backward of their stage and for the gradients of the other holders; `commit` for the
-/// compute and the reductions of its device and, as it ends everywhere at once, for everything that
-/// stands before any other `commit` (not listed in `needs`); `optimizer_step` for `commit`. A
-/// standby holder gets every chunk of its groups from their owners and updates in a step of its
+/// the last backward of their stage and for what other holders send them (gradient_sum.hpp);
+/// `commit` for the compute and the reductions of its device and, as it ends everywhere at once,
+/// for everything that stands before any other `commit` (not listed in `needs`); `optimizer_step`
+/// for `commit`. A standby holder gets every chunk of its groups and updates in a step of its
 /// device. Where the devices of a grid run several lists, its actions stand in each of them;
 /// receives wait for the sends of all.
 ///

@@ -1,6 +1,7 @@
 #include "scheduler/iteration/plan_iteration.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <map>
 #include <utility>
@@ -215,16 +216,13 @@ std::size_t place_of_gradients(const ParameterGroup& group, const std::vector<st
 }
 
 /// Gradients leave as soon as they are complete, beside the backwards that are left. Sums wait for
-/// others, so they come last, where no compute stands behind them.
+/// others, so they come last, where no compute stands behind them, in the order of `kSumActions`.
 class SumActions {
  public:
   SumActions(const ParallelPlan& plan, std::vector<std::vector<Action>>& actions)
-      : plan_(plan),
-        actions_(actions),
-        early_(actions.size()),
-        adds_(actions.size()),
-        takes_(actions.size()),
-        sent_(actions.size()) {}
+      : plan_(plan), actions_(actions), early_(actions.size()), sent_(actions.size()) {
+    last_.fill(std::vector<std::vector<Action>>(actions.size()));
+  }
 
   void append() {
     for (std::size_t g = 0; g < plan_.groups.size(); ++g) {
@@ -242,12 +240,12 @@ class SumActions {
     action.group = group;
     if (!role.uses.empty())
       action.stage = plan_.groups[group.index()].uses[role.uses.front()].stage;
-    const auto append_once = [&](std::vector<Action>& list, ActionKind kind) {
-      action.kind = kind;
-      if (list.empty() || list.back().group != group) list.push_back(action);
-    };
-    if (role.takes) append_once(takes_[d], ActionKind::reduce_receive);
-    if (role.adds > 0) append_once(adds_[d], ActionKind::reduce);
+    for (std::size_t k = 1; k < kSumActions.size(); ++k) {
+      std::vector<Action>& list = last_[k - 1][d];
+      action.kind = kSumActions[k];
+      if (role.acts(action.kind) && (list.empty() || list.back().group != group))
+        list.push_back(action);
+    }
     if (!role.sends || sent_[d] == group) return;
     sent_[d] = group;
     action.kind = ActionKind::reduce_send;
@@ -262,15 +260,15 @@ class SumActions {
       for (; next != early_[d].end() && next->first == i; ++next) list.push_back(next->second);
       if (i < actions_[d].size()) list.push_back(actions_[d][i]);
     }
-    list.insert(list.end(), adds_[d].begin(), adds_[d].end());
-    list.insert(list.end(), takes_[d].begin(), takes_[d].end());
+    for (const auto& lists : last_) list.insert(list.end(), lists[d].begin(), lists[d].end());
     actions_[d] = std::move(list);
   }
 
   const ParallelPlan& plan_;
   std::vector<std::vector<Action>>& actions_;
   std::vector<std::multimap<std::size_t, Action>> early_;
-  std::vector<std::vector<Action>> adds_, takes_;
+  /// By kind of action, those that wait for others: lists per device.
+  std::array<std::vector<std::vector<Action>>, kSumActions.size() - 1> last_;
   std::vector<GroupId> sent_;  // Per device: the last group whose gradients its list sends.
 };
 

@@ -11,6 +11,8 @@
 #include <string>
 #include <utility>
 
+#include "runtime/vocabulary/gradient_sum.hpp"
+
 namespace troupe::scheduler {
 
 namespace {
@@ -207,6 +209,26 @@ std::optional<DeviceId> crossed_rows(const ParallelPlan& plan) {
   return std::nullopt;
 }
 
+namespace {
+
+/// Behind the holders that have a use.
+void add_standby_holders(const ParallelPlan& plan, std::vector<ParameterGroup>& groups) {
+  if (plan.standbys.empty()) return;
+  using Unit = std::pair<LayerId, std::string>;  // A layer, or the name of a tied parameter.
+  std::map<Unit, std::size_t> places;
+  for (std::size_t g = 0; g < groups.size(); ++g)
+    places[groups[g].tied ? Unit{{}, groups[g].name} : Unit{groups[g].uses.front().layer, {}}] = g;
+  for (const Standby& standby : plan.standbys)
+    if (const auto place =
+            places.find(standby.tied.empty() ? Unit{standby.layer, {}} : Unit{{}, standby.tied});
+        place != places.end()) {
+      groups[place->second].holders.push_back(standby.device);
+      ++groups[place->second].standbys;
+    }
+}
+
+}  // namespace
+
 std::vector<ParameterGroup> parameter_groups(const ParallelPlan& plan) {
   // Stages stand by (pipeline, topological place), runs by layer: this walk yields their order.
   std::vector<std::vector<std::vector<ParameterUse>>> uses(plan.model.modules.size());
@@ -254,18 +276,9 @@ std::vector<ParameterGroup> parameter_groups(const ParallelPlan& plan) {
         if (std::find(group.holders.begin(), group.holders.end(), holder) == group.holders.end())
           group.holders.push_back(holder);
       }
-  if (plan.standbys.empty()) return groups;
-  using Unit = std::pair<LayerId, std::string>;  // A layer, or the name of a tied parameter.
-  std::map<Unit, std::size_t> places;
+  add_standby_holders(plan, groups);
   for (std::size_t g = 0; g < groups.size(); ++g)
-    places[groups[g].tied ? Unit{{}, groups[g].name} : Unit{groups[g].uses.front().layer, {}}] = g;
-  for (const Standby& standby : plan.standbys)
-    if (const auto place =
-            places.find(standby.tied.empty() ? Unit{standby.layer, {}} : Unit{{}, standby.tied});
-        place != places.end()) {
-      groups[place->second].holders.push_back(standby.device);
-      ++groups[place->second].standbys;
-    }
+    groups[g].order = sum_order(plan, groups[g], GroupId{g});
   return groups;
 }
 

@@ -10,14 +10,19 @@ namespace troupe::scheduler {
 
 SumTraffic::SumTraffic(const ParallelPlan& plan, GroupId group)
     : plan_(plan), group_(plan.groups[group.index()]), sum_(plan_sum(plan, group)) {
-  std::set<DeviceId> send, add;
-  for (const SumRole& role : sum_.roles)
-    for (const DeviceId lead : plan.leads_of(role.ranks)) {
-      if (role.sends) send.insert(lead);
-      if (role.adds > 0) add.insert(lead);
-    }
-  senders_ = static_cast<std::int32_t>(send.size());
-  owners_ = static_cast<std::int32_t>(add.size());
+  for (std::size_t k = 0; k < kSumActions.size(); ++k) {
+    std::set<DeviceId> act;
+    for (const SumRole& role : sum_.roles)
+      if (role.acts(kSumActions[k]))
+        for (const DeviceId lead : plan.leads_of(role.ranks)) act.insert(lead);
+    lists_[k] = static_cast<std::int32_t>(act.size());
+  }
+}
+
+std::int32_t SumTraffic::lists(ActionKind kind) const {
+  for (std::size_t k = 0; k < kSumActions.size(); ++k)
+    if (kSumActions[k] == kind) return lists_[k];
+  return 0;
 }
 
 double SumTraffic::of_rank(std::int64_t elements, std::int32_t from, std::int32_t to) const {
@@ -35,21 +40,15 @@ bool SumTraffic::speaks_for(DeviceId lead, const SumRole& role) const {
                              [&](DeviceId rank) { return plan_.lead_of(rank) == lead; });
 }
 
-LinkElements SumTraffic::sent(DeviceId lead, bool to_owners) const {
+LinkElements SumTraffic::sent(DeviceId lead, ActionKind kind) const {
   LinkElements most{};
   for (const SumRole& from : sum_.roles) {
-    if (!speaks_for(lead, from)) continue;
+    if (!from.acts(kind) || !speaks_for(lead, from)) continue;
     LinkElements own{};
-    const auto add = [&](const SumRole& to, std::int64_t elements) {
-      if (to.place != from.place)
-        own[static_cast<std::size_t>(link_class(plan_, from.ranks, to.ranks))] +=
-            of_rank(elements, from.tp(), to.tp());
-    };
-    if (to_owners) {
-      for (const SumChunk& chunk : sum_.chunks)
-        if (from.sends) add(sum_.roles[static_cast<std::size_t>(chunk.owner)], chunk.size());
-    } else {
-      for (const SumRole& holder : sum_.roles) add(holder, from.adds);
+    for (const SumTransfer& transfer : sum_.sent(from.place, kind)) {
+      const SumRole& to = sum_.roles[static_cast<std::size_t>(transfer.holder)];
+      own[static_cast<std::size_t>(link_class(plan_, from.ranks, to.ranks))] +=
+          of_rank(sum_.chunks[transfer.chunk].size(), from.tp(), to.tp());
     }
     for (std::size_t link = 0; link < own.size(); ++link)
       most[link] = std::max(most[link], own[link]);
@@ -57,10 +56,18 @@ LinkElements SumTraffic::sent(DeviceId lead, bool to_owners) const {
   return most;
 }
 
-double SumTraffic::added(DeviceId lead) const {
-  double most = 0;
-  for (const SumRole& role : sum_.roles)
-    if (speaks_for(lead, role)) most = std::max(most, of_rank(role.adds, role.tp(), role.tp()));
+SumTraffic::Added SumTraffic::added(DeviceId lead, ActionKind kind) const {
+  Added most;
+  for (const SumRole& role : sum_.roles) {
+    if (!role.acts(kind) || !speaks_for(lead, role)) continue;
+    const std::size_t home = sum_.branch_of[static_cast<std::size_t>(role.place)];
+    const bool partial = kind == ActionKind::reduce_partial;
+    most.elements =
+        std::max(most.elements, of_rank(partial ? role.partials : role.adds, role.tp(), role.tp()));
+    most.times = sum_.branches[home].users - 1;  // The same for all of a list: one node's.
+    for (std::size_t b = 0; b < sum_.branches.size() && !partial; ++b)
+      if (b != home && sum_.branches[b].users > 0) ++most.times;
+  }
   return most;
 }
 

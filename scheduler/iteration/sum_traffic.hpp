@@ -19,20 +19,23 @@ using LinkElements = std::array<double, 3>;
 /// sends and adds as many elements as is said, over links of its own.
 class SumTraffic {
  public:
-  /// Cost: linear in uses and holders.
+  /// Cost: linear in uses and holders; in a tree in nodes.
   SumTraffic(const ParallelPlan& plan, GroupId group);
 
-  /// How many lists give gradients to others, and how many add some up.
-  std::int32_t senders() const { return senders_; }
-  std::int32_t owners() const { return owners_; }
+  /// How many lists have this action of a sum.
+  std::int32_t lists(ActionKind kind) const;
 
-  /// What the list of `lead` sends: gradients to the owners of chunks, or the sums of its own
-  /// chunks to all holders. Where holders of one list differ, that of the one that sends most.
-  /// Cost: linear in holders.
-  LinkElements sent(DeviceId lead, bool to_owners) const;
+  /// What the list of `lead` sends in this action. Where holders of one list differ, that of the
+  /// one that sends most over a link. Cost: linear in holders.
+  LinkElements sent(DeviceId lead, ActionKind kind) const;
 
-  /// Elements that each device of this list adds up. Cost: linear in holders.
-  double added(DeviceId lead) const;
+  /// Elements that each device of this list adds others to, and how many times to each of them.
+  struct Added {
+    double elements = 0;
+    std::int32_t times = 0;
+  };
+  /// In `reduce_partial` or `reduce`. Cost: linear in holders.
+  Added added(DeviceId lead, ActionKind kind) const;
 
  private:
   /// Elements that each rank of a holder with `from` ranks sends to hand `elements` of the group to
@@ -43,8 +46,7 @@ class SumTraffic {
   const ParallelPlan& plan_;
   const ParameterGroup& group_;
   GroupSum sum_;
-  std::int32_t senders_ = 0;
-  std::int32_t owners_ = 0;
+  std::array<std::int32_t, kSumActions.size()> lists_{};
 };
 
 }  // namespace troupe::scheduler

@@ -1,6 +1,7 @@
 #include "scheduler/simulate/simulate_plan.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <limits>
@@ -52,9 +53,8 @@ class Simulation {
       gradients_[m].left = list_count(iteration.messages[m].destination.stage);
     }
     for (std::size_t g = 0; g < plan.groups.size(); ++g) {
-      Group& group = groups_.emplace_back(Group{SumTraffic(plan, GroupId{g}), {}, {}});
-      group.gradients.left = group.traffic.senders();
-      group.sums.left = group.traffic.owners();
+      Group& group = groups_.emplace_back(Group{SumTraffic(plan, GroupId{g}), {}});
+      for (const ActionKind kind : kSumActions) group.sent(kind).left = group.traffic.lists(kind);
     }
     result_.stage_ms.resize(plan.stages.size());
     place_state();
@@ -95,8 +95,10 @@ class Simulation {
   };
   struct Group {
     SumTraffic traffic;
-    Gathering gradients;  ///< All holders' gradients, at the owners of the chunks.
-    Gathering sums;       ///< All owners' sums, at the holders.
+    std::array<Gathering, kSumActions.size()> all_sent;  ///< By kind, what all lists send in it.
+    Gathering& sent(ActionKind kind) {
+      return all_sent[static_cast<std::size_t>(kind) - static_cast<std::size_t>(kSumActions[0])];
+    }
   };
 
   void place_state() {
@@ -149,10 +151,10 @@ class Simulation {
         return has_gathered(gradients_[action.message.index()], index, begin);
       case ActionKind::receive_content:
         return has_gathered(content_[action.delivery.index()], index, begin);
+      case ActionKind::reduce_partial:
       case ActionKind::reduce:
-        return has_gathered(groups_[action.group.index()].gradients, index, begin);
-      case ActionKind::reduce_receive:
-        return has_gathered(groups_[action.group.index()].sums, index, begin);
+      case ActionKind::reduce_relay:
+      case ActionKind::reduce_receive: return has_sums(action, index, begin);
       case ActionKind::commit: return commit(index, begin);
       default: return !meets(action) || has_met(index, action, begin);
     }
@@ -179,6 +181,14 @@ class Simulation {
     begin = std::max(begin, gathering.ready_ms);
     return true;
   }
+  /// An action of a sum begins when all that any device sends in earlier ones is there.
+  bool has_sums(const Action& action, std::int32_t index, double& begin) {
+    for (const ActionKind kind : kSumActions) {
+      if (kind == action.kind) break;
+      if (!has_gathered(groups_[action.group.index()].sent(kind), index, begin)) return false;
+    }
+    return true;
+  }
   void gather(Gathering& gathering, double there_ms) {
     gathering.ready_ms = std::max(gathering.ready_ms, there_ms);
     if (--gathering.left > 0) return;
@@ -189,9 +199,10 @@ class Simulation {
   double bytes_of(std::int64_t elements) const {
     return static_cast<double>(elements) * costs_.bytes_per_element;
   }
-  /// When gradients are at all owners, or a sum at all holders: one transfer per kind of link.
-  double spread(Device& device, std::int32_t index, GroupId id, bool to_owners) {
-    const LinkElements elements = groups_[id.index()].traffic.sent(DeviceId{index}, to_owners);
+  /// When all is there that an action of a sum sends: one transfer per kind of link.
+  double spread(Device& device, std::int32_t index, const Action& action) {
+    const LinkElements elements =
+        groups_[action.group.index()].traffic.sent(DeviceId{index}, action.kind);
     double ms = device.now_ms;
     for (std::size_t link = 0; link < elements.size(); ++link)
       if (elements[link] > 0)
@@ -234,10 +245,12 @@ class Simulation {
                      ? costs_.standby_optimizer_ms(DeviceId{index}) * noise(index)
                      : 0;
         return costs_.optimizer_ms ? costs_.optimizer_ms(action.stage) * noise(index) : 0;
+      case ActionKind::reduce_partial:
       case ActionKind::reduce: {
-        const double added = groups_[action.group.index()].traffic.added(DeviceId{index});
-        return static_cast<double>(plan_.groups[action.group.index()].users() - 1) *
-               bytes_ms(added * costs_.bytes_per_element, costs_.reduce_gigabytes_per_s);
+        const auto added =
+            groups_[action.group.index()].traffic.added(DeviceId{index}, action.kind);
+        return added.times *
+               bytes_ms(added.elements * costs_.bytes_per_element, costs_.reduce_gigabytes_per_s);
       }
       default: return 0;
     }
@@ -296,11 +309,11 @@ class Simulation {
       case ActionKind::send_gradient: return transfer(true);
       case ActionKind::send_content: return deliver(device, action.delivery);
       case ActionKind::reduce_send:
-        return gather(groups_[action.group.index()].gradients,
-                      spread(device, index, action.group, true));
+      case ActionKind::reduce_partial:
       case ActionKind::reduce:
-        return gather(groups_[action.group.index()].sums,
-                      spread(device, index, action.group, false));
+      case ActionKind::reduce_relay:
+        return gather(groups_[action.group.index()].sent(action.kind),
+                      spread(device, index, action));
       default: return;
     }
   }

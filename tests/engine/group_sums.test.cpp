@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <random>
 #include <set>
 #include <vector>
 
@@ -23,8 +24,8 @@
 namespace troupe::engine {
 namespace {
 
-/// Devices on nodes of their own that hold one group; the last one uses it twice. Behind them
-/// stand those on standby.
+/// Devices that hold one group, on nodes of their own unless it is said where; the last one, or
+/// another, uses it twice. Behind them stand those on standby.
 struct Holders {
   ParallelPlan plan;
   std::map<std::int32_t, at::Tensor> kept;                              ///< By device on standby.
@@ -35,33 +36,41 @@ struct Holders {
   std::vector<std::unique_ptr<GroupSums>> sums;
   std::vector<GroupNorm> norms;
 
-  Holders(std::int32_t users, std::int64_t elements, std::int32_t standbys = 0) {
+  /// `nodes`: of each device, from 0 without a gap; then the sum is a tree. `seed`: of gradients.
+  Holders(std::int32_t users, std::int64_t elements, std::int32_t standbys = 0,
+          std::vector<std::int32_t> nodes = {}, std::uint64_t seed = 7, std::int32_t twice = -1) {
     const std::int32_t count = users + standbys;
+    const bool tree = !nodes.empty();
+    for (std::int32_t d = 0; !tree && d < count; ++d) nodes.push_back(d);
+    const std::int32_t node_count = *std::max_element(nodes.begin(), nodes.end()) + 1;
     ParameterGroup group{"layer", false, elements, {}, {}};
-    auto random = at::make_generator<at::CPUGeneratorImpl>(7);
+    auto random = at::make_generator<at::CPUGeneratorImpl>(seed);
     for (std::int32_t d = 0; d < count; ++d) {
-      plan.devices.push_back({NodeId{d}, 0});
+      plan.devices.push_back({NodeId{nodes[static_cast<std::size_t>(d)]}, 0});
       group.holders.push_back(DeviceId{d});
       if (d >= users) {
         kept[d] = at::full({elements}, 1e30, at::kFloat);  // Of a step that was discarded.
         continue;
       }
-      for (int uses = d + 1 == users ? 2 : 1; uses > 0; --uses) {
+      for (int uses = d == (twice < 0 ? users - 1 : twice) ? 2 : 1; uses > 0; --uses) {
         gradients[d][group.uses.size()] = at::randn({elements}, random, at::kFloat);
         group.uses.push_back({StageId{plan.stages.size()}, {ModuleId{0}, 0}});
         plan.stages.push_back({ReplicaId{d}, {}, {DeviceId{d}}});
       }
     }
     group.standbys = standbys;
+    if (tree) group.order = SumOrder::tree_by_node;
     plan.groups = {group};
     transport::TransportOptions options;
     options.hub = std::make_shared<transport::InprocHub>();
-    for (options.self = 0; options.self < count; ++options.self)
+    for (options.self = 0; options.self < node_count; ++options.self)
       transports.push_back(transport::create_transport("inproc", options).value());
+    for (std::int32_t node = 0; node < node_count; ++node)
+      for (std::int32_t peer = 0; peer < node_count; ++peer)
+        REQUIRE(transport(node).connect(peer, transport(peer).address()).ok());
     for (std::int32_t d = 0; d < count; ++d) {
-      for (std::int32_t peer = 0; peer < count; ++peer)
-        REQUIRE(transport(d).connect(peer, transport(peer).address()).ok());
-      mailboxes.push_back(std::make_unique<TensorMailbox>(transport(d), *host, 1, [] {}));
+      mailboxes.push_back(std::make_unique<TensorMailbox>(
+          transport(nodes[static_cast<std::size_t>(d)]), *host, 1, [] {}));
       mailboxes.back()->begin(1, Bytes{1 << 30});
       sums.push_back(std::make_unique<GroupSums>(
           plan, DeviceId{d}, [this, d](GroupId, std::optional<std::size_t> use) -> at::Tensor& {
@@ -70,8 +79,8 @@ struct Holders {
     }
   }
 
-  transport::Transport& transport(std::int32_t device) {
-    return *transports[static_cast<std::size_t>(device)];
+  transport::Transport& transport(std::int32_t node) {
+    return *transports[static_cast<std::size_t>(node)];
   }
 
   GroupSums& sums_of(std::int32_t device) { return *sums[static_cast<std::size_t>(device)]; }
@@ -94,27 +103,42 @@ struct Holders {
       for (const Arrival& arrival : arrivals) taken.push_back(*mailbox(d).take(arrival.key));
       return taken;
     };
-    for (const auto d : order)
-      if (role(d).sends)
-        for (const Parcel& parcel : sums_of(d).send(GroupId{0})) mailbox(d).send(parcel);
-    for (const auto d : order) {
-      if (role(d).adds == 0) continue;
-      const auto parcels = sums_of(d).reduce(GroupId{0}, take(d, ActionKind::reduce));
-      for (const Parcel& parcel : parcels) mailbox(d).send(parcel);
-      norms.push_back(sums_of(d).measure(GroupId{0}));
-    }
-    for (const auto d : order)
-      if (role(d).takes) sums_of(d).receive(GroupId{0}, take(d, ActionKind::reduce_receive));
+    const auto act = [&](std::int32_t d, ActionKind kind) -> std::vector<Parcel> {
+      const GroupId id{0};
+      switch (kind) {
+        case ActionKind::reduce_send: return sums_of(d).send(id);
+        case ActionKind::reduce_partial: return sums_of(d).reduce_partial(id, take(d, kind));
+        case ActionKind::reduce: return sums_of(d).reduce(id, take(d, kind));
+        case ActionKind::reduce_relay: return sums_of(d).relay(id, take(d, kind));
+        default: sums_of(d).receive(id, take(d, kind)); return {};
+      }
+    };
+    for (const ActionKind kind : kSumActions)
+      for (const auto d : order) {
+        if (!role(d).acts(kind)) continue;
+        for (const Parcel& parcel : act(d, kind)) mailbox(d).send(parcel);
+        if (kind == ActionKind::reduce) norms.push_back(sums_of(d).measure(GroupId{0}));
+      }
   }
 
-  /// Device after device, each device's uses first.
+  /// Node after node, in each device after device, each device's uses first.
   at::Tensor expected() const {
-    at::Tensor sum;
+    std::vector<at::Tensor> by_node;
+    std::vector<NodeId> seen;
     for (const auto& [device, uses] : gradients) {
       at::Tensor own;
       for (const auto& [use, tensor] : uses) own = own.defined() ? own.add(tensor) : tensor.clone();
-      sum = sum.defined() ? sum.add(own) : own;
+      const NodeId node = plan.devices[static_cast<std::size_t>(device)].node;
+      const auto found = std::find(seen.begin(), seen.end(), node);
+      if (found == seen.end()) {
+        seen.push_back(node);
+        by_node.push_back(own);
+      } else {
+        by_node[static_cast<std::size_t>(found - seen.begin())].add_(own);
+      }
     }
+    at::Tensor sum = by_node.front();
+    for (std::size_t n = 1; n < by_node.size(); ++n) sum.add_(by_node[n]);
     return sum;
   }
 };
@@ -166,6 +190,43 @@ TEST_CASE("standby holders get the sum, and change neither its bits nor its norm
           CHECK(holders.norms[n].chunk == alone.norms[n].chunk);
         }
       }
+}
+
+TEST_CASE("in a tree all holders get the sum node after node, to the bit, wherever they stand",
+          "[engine][property]") {
+  int differ = 0;
+  for (std::uint32_t seed = 0; seed < 100; ++seed) {
+    CAPTURE(seed);
+    std::mt19937 random(seed);
+    const auto draw = [&](int from, int to) {
+      return std::uniform_int_distribution(from, to)(random);
+    };
+    const int users = draw(1, 7), standbys = draw(0, 2), node_count = draw(1, 3);
+    std::vector<std::int32_t> nodes, order;
+    for (int d = 0; d < users + standbys; ++d) {
+      // Each node is there, so that they have no gap.
+      nodes.push_back(d < node_count ? d : draw(0, node_count - 1));
+      order.push_back(d);
+    }
+    const std::int64_t elements = draw(0, 1) == 0 ? draw(1, 4000) : draw(4000, 40'000);
+    std::shuffle(order.begin(), order.end(), random);
+    const std::int32_t twice = draw(0, users - 1);
+    Holders holders(users, elements, standbys, nodes, seed, twice);
+    const Holders chain(users, elements, 0, {}, seed, twice);
+    const at::Tensor expected = holders.expected();
+    differ += !at::equal(expected, chain.expected());
+    holders.run(order);
+    for (auto& [device, uses] : holders.gradients) CHECK(at::equal(uses.begin()->second, expected));
+    for (auto& [device, sum] : holders.kept) CHECK(at::equal(sum, expected));
+    double squared = 0;
+    for (const GroupNorm& norm : holders.norms) squared += norm.squared;
+    CHECK(squared == Catch::Approx(state::squared_norm(expected)).epsilon(1e-12));
+    for (auto& mailbox : holders.mailboxes) {
+      mailbox->forget_ended_sends();
+      CHECK(mailbox->all_sent());  // Nothing was sent that nobody has taken.
+    }
+  }
+  CHECK(differ > 20);
 }
 
 TEST_CASE("a gradient that is not finite shows in the norm of its chunk", "[engine]") {

@@ -5,6 +5,8 @@
 #include <map>
 #include <random>
 #include <set>
+#include <tuple>
+#include <vector>
 
 #include "runtime/vocabulary/gradient_sum.hpp"
 #include "scheduler/check/check_plan.hpp"
@@ -34,13 +36,8 @@ class Execution {
         iteration_(iteration),
         next_(iteration.actions.size()),
         peak(plan.stages.size()) {
-    for (std::size_t g = 0; g < plan.groups.size(); ++g) {
-      const GroupSum sum = plan_sum(plan, GroupId{g});
-      std::size_t senders = 0;
-      for (const SumRole& role : sum.roles) senders += role.sends ? 1 : 0;
-      senders_.push_back(senders);
-      owners_.push_back(sum.chunks.size());
-    }
+    for (std::size_t g = 0; g < plan.groups.size(); ++g)
+      sums_.push_back(plan_sum(plan, GroupId{g}));
     for (const auto& list : iteration.actions)
       for (const auto& action : list)
         if (action.microbatch.valid()) ++left_[{action.stage.value, action.microbatch.value}];
@@ -87,14 +84,10 @@ class Execution {
       case ActionKind::receive: return sent_.contains(action.message.value);
       case ActionKind::receive_gradient: return gradient_sent_.contains(action.message.value);
       case ActionKind::receive_content: return content_sent_.contains(action.delivery.value);
+      case ActionKind::reduce_partial:
       case ActionKind::reduce:
-        return summands_.count(action.group.value) == senders_[action.group.index()];
-      case ActionKind::reduce_receive: {  // From all other owners.
-        std::size_t others = 0;
-        for (const auto& [group, device] : reduced_)
-          if (group == action.group.value && device != d) ++others;
-        return others + (owns(d, action.group) ? 1 : 0) == owners_[action.group.index()];
-      }
+      case ActionKind::reduce_relay:
+      case ActionKind::reduce_receive: return has_parts(d, action);
       case ActionKind::commit: return false;  // All at once, in `run`.
       default: return true;
     }
@@ -122,6 +115,7 @@ class Execution {
       case ActionKind::send_gradient:
         return backward_.contains(key(iteration_.messages[action.message.index()].destination));
       case ActionKind::reduce:
+      case ActionKind::reduce_partial:
       case ActionKind::reduce_send:
         return std::none_of(iteration_.actions[d].begin() + static_cast<std::ptrdiff_t>(next_[d]),
                             iteration_.actions[d].end(), [&](const Action& later) {
@@ -146,8 +140,22 @@ class Execution {
                        [stage](const ParameterUse& use) { return use.stage == stage; });
   }
 
-  bool owns(std::size_t d, GroupId group) const {
-    return role_of(plan_sum(plan_, group), DeviceId{d}).adds > 0;
+  /// What an action of a sum takes is sent, and who adds has added up its own uses.
+  bool has_parts(std::size_t d, const Action& action) const {
+    using enum ActionKind;
+    const GroupSum& sum = sums_[action.group.index()];
+    const SumRole role = role_of(sum, DeviceId{d});
+    if (role.place < 0) return true;
+    const auto acted = [&](ActionKind kind, DeviceId device) {
+      return summed_.contains({action.group.value, kind, device.index()});
+    };
+    for (const SumTransfer& from : sum.taken(role.place, action.kind))
+      if (!acted(from.kind, plan_.groups[action.group.index()].holders.at(
+                                static_cast<std::size_t>(from.holder))))
+        return false;
+    if (action.kind != reduce && action.kind != reduce_partial) return true;
+    if (role.sends && !acted(reduce_send, DeviceId{d})) return false;
+    return action.kind != reduce || role.partials == 0 || acted(reduce_partial, DeviceId{d});
   }
 
   void done(std::size_t d, const Action& action) {
@@ -161,8 +169,10 @@ class Execution {
       case ActionKind::receive_gradient: gradient_received_.insert(action.message.value); break;
       case ActionKind::send_content: content_sent_.insert(action.delivery.value); break;
       case ActionKind::receive_content: content_received_.insert(action.delivery.value); break;
-      case ActionKind::reduce_send: summands_.insert(action.group.value); break;
-      case ActionKind::reduce: reduced_.insert({action.group.value, d}); break;
+      case ActionKind::reduce_send:
+      case ActionKind::reduce_partial:
+      case ActionKind::reduce:
+      case ActionKind::reduce_relay: summed_.insert({action.group.value, action.kind, d}); break;
       default: break;
     }
     if (!action.microbatch.valid()) return;
@@ -176,16 +186,14 @@ class Execution {
 
   const ParallelPlan& plan_;
   const IterationPlan& iteration_;
-  std::vector<std::size_t> next_;     // Per device.
-  std::vector<std::size_t> senders_;  // Per group: holders that give chunks to others.
-  std::vector<std::size_t> owners_;   // Per group: holders that add a chunk up.
+  std::vector<std::size_t> next_;  // Per device.
+  std::vector<GroupSum> sums_;     // Per group.
   std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> left_;
   std::map<std::int32_t, std::set<std::int32_t>> open_;
   std::set<PartKey> forward_, backward_;
   std::set<std::int32_t> sent_, received_, gradient_sent_, gradient_received_;
   std::set<std::int32_t> content_sent_, content_received_;
-  std::multiset<std::int32_t> summands_;
-  std::set<std::pair<std::int32_t, std::size_t>> reduced_;  // Group and device.
+  std::set<std::tuple<std::int32_t, ActionKind, std::size_t>> summed_;  // Group, action, device.
   bool committed_ = false;
   bool sound_ = true;
 

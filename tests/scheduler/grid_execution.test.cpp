@@ -77,19 +77,21 @@ class RankExecution {
       return took(gradient ? ActionKind::send_gradient : ActionKind::send, sent,
                   plan_.at(sent.stage).devices);
     }
-    if (action.kind == ActionKind::reduce) return has_all(action, ActionKind::reduce_send);
-    if (action.kind == ActionKind::reduce_receive) return has_all(action, ActionKind::reduce);
+    if (action.group.valid() && action.kind != ActionKind::reduce_send) return has_parts(d, action);
     return true;
   }
 
-  /// Whether every rank of every other holder that gives has given.
-  bool has_all(const Action& action, ActionKind kind) const {
+  /// Whether every rank of every holder that gives something to this one has done so.
+  bool has_parts(std::size_t d, const Action& action) const {
     const ParameterGroup& group = plan_.groups[action.group.index()];
-    for (const SumRole& role : plan_sum(plan_, action.group).roles) {
-      if (kind == ActionKind::reduce ? role.adds == 0 : !role.sends) continue;
+    const GroupSum sum = plan_sum(plan_, action.group);
+    const std::int32_t place = role_of(sum, DeviceId{d}).place;
+    if (place < 0) return true;
+    for (const SumTransfer& from : sum.taken(place, action.kind)) {
+      const SumRole& role = sum.roles[static_cast<std::size_t>(from.holder)];
       Action given = action;
-      given.kind = kind;
-      if (!role.uses.empty()) given.stage = group.uses[role.uses.front()].stage;
+      given.kind = from.kind;
+      given.stage = role.uses.empty() ? StageId{} : group.uses[role.uses.front()].stage;
       for (const DeviceId rank : role.ranks)
         if (!took_.contains({given, rank.index()})) return false;
     }

@@ -143,6 +143,33 @@ TEST_CASE("a large sum goes in chunks, each way half of its bytes", "[scheduler]
   CHECK(step_of_two_copies(model, layout, costs) == Approx(10));
 }
 
+TEST_CASE("a tree sends sums between nodes once and adds in two places", "[scheduler]") {
+  // Copies on nodes 0, 0, 1 and 1; one chunk of 10 elements (40 bytes), owned by device 0. Without
+  // samples: 1 ms inside a node, and 3 between nodes, of one holder's part; 2 to add it.
+  auto plan = place_by_hand(text_llm(1),
+                            {{{{0, 0, {{"llm", {}}}}},
+                              {{0, 1, {{"llm", {}}}}},
+                              {{1, 0, {{"llm", {}}}}},
+                              {{1, 1, {{"llm", {}}}}}}},
+                            {2, 2})
+                  .value();
+  SimulationCosts costs;
+  costs.node = {0, 4e-5};
+  costs.network = {0, 4e-5 / 3};
+  costs.reduce_gigabytes_per_s = 2e-5;
+  const auto step_ms = [&](SumOrder order) {
+    plan.groups[0].order = order;
+    IterationInput input;
+    input.microbatches = assign_by_count(plan, 0, 1);
+    return simulate(plan, plan_iteration(plan, input).value(), costs).value().step_ms;
+  };
+  // Chain: parts are there at 3, added to one another at 9; the sums leave for node 1 one after the
+  // other: 15. Tree: device 3's part is at device 2 at 1, added at 3, at device 0 at 6; two are
+  // added to its own by 10; the sum is at device 2 at 13 and at device 3 at 14.
+  CHECK(step_ms(SumOrder::chain) == Approx(15));
+  CHECK(step_ms(SumOrder::tree_by_node) == Approx(14));
+}
+
 TEST_CASE("a standby holder's sums, update and state take their time and room", "[scheduler]") {
   // One layer of 10 elements on node 0, kept on node 1 too. Passes end at 3; the sum of one holder
   // takes nothing and is at the other one at 5; commit 2; its update 4, the stage's own 1.

@@ -35,6 +35,20 @@ TEST_CASE("an llm that attends by modality is read back, a causal one says nothi
   CHECK(parse_plan(json.dump()).value().plan == testing::example_plan());
 }
 
+TEST_CASE("the order of a sum is read back; older plans say nothing of it and are chains",
+          "[observe][errors]") {
+  auto plan = testing::example_plan();
+  plan.groups[1].order = SumOrder::tree_by_node;
+  auto json = Json::parse(plan_json(plan, 3));
+  CHECK(json["groups"][0]["sum"] == "chain");
+  CHECK(json["groups"][1]["sum"] == "tree_by_node");
+  CHECK(parse_plan(json.dump()).value().plan == plan);
+  json["groups"][1]["sum"] = "ring";
+  CHECK_THAT(parse_plan(json.dump()).error().message, ContainsSubstring("no sum in the order"));
+  for (auto& group : json["groups"]) group.erase("sum");
+  CHECK(parse_plan(json.dump()).value().plan == testing::example_plan());
+}
+
 /// The example with a device on standby for its first group.
 ParallelPlan plan_with_standby() {
   auto plan = testing::example_plan();

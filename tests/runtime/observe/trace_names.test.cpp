@@ -12,42 +12,70 @@ TEST_CASE("stages are named by module, numbered where a module is cut", "[observ
         std::vector<std::string>{"vision", "llm.stage0", "llm.stage1", "vision", "llm"});
 }
 
-TEST_CASE("each device of a group stands once, the first holder first", "[observe]") {
+using Pairs = std::vector<std::pair<int, int>>;
+
+/// (from, to) of what begins or ends in an action of group 0 on a device.
+Pairs ends(const TraceNames& names, ActionKind kind, int device) {
+  TraceEvent event;
+  event.device = DeviceId{device};
+  event.action.kind = kind;
+  event.action.group = GroupId{0};
+  Pairs pairs;
+  for (const SumEnd& end : sum_ends(names, event)) {
+    CHECK((end.begins ? end.link.from : end.link.to) == event.device);
+    pairs.emplace_back(end.link.from.value, end.link.to.value);
+  }
+  return pairs;
+}
+
+/// Of one group of so many elements on devices of these nodes, the last ones on standby for it.
+TraceNames names_of_group(const std::vector<int>& nodes, std::int64_t elements, SumOrder order,
+                          std::int32_t standbys = 0) {
+  ParallelPlan plan;
+  ParameterGroup group{"layer", false, elements, {}, {}};
+  for (const int node : nodes) {
+    group.holders.push_back(DeviceId{plan.devices.size()});
+    plan.devices.push_back({NodeId{node}, 0});
+  }
+  group.standbys = standbys;
+  group.order = order;
+  plan.groups = {group};
+  return trace_names(plan);
+}
+
+TEST_CASE("groups have their names, and small ones one owner each", "[observe]") {
   const auto names = trace_names(testing::example_plan());
   CHECK(names.groups == std::vector<std::string>{"projector.0", "llm.embed.weight"});
-  // Device 3 uses the tied parameter twice.
-  CHECK(names.group_devices[1] == std::vector<DeviceId>{DeviceId{1}, DeviceId{2}, DeviceId{3}});
-  // Small groups are added up by one holder each, another one for each group.
-  CHECK(names.group_owners[0] == std::vector<DeviceId>{DeviceId{0}});
-  CHECK(names.group_owners[1] == std::vector<DeviceId>{DeviceId{2}});
+  REQUIRE(names.group_links.size() == 2);
+  // Device 0 adds up the first one. Device 2 the second, of which device 3 has two uses.
+  for (const SumLink& link : names.group_links[0])
+    CHECK((link.takes == ActionKind::reduce ? link.to : link.from) == DeviceId{0});
+  CHECK(names.group_links[1].size() == 4);
+  for (const SumLink& link : names.group_links[1])
+    CHECK((link.takes == ActionKind::reduce ? link.to : link.from) == DeviceId{2});
 }
 
 TEST_CASE("everybody sends to every owner of a chunk, and owners to everybody", "[observe]") {
-  TraceNames names;
-  names.group_devices = {{DeviceId{4}, DeviceId{5}, DeviceId{6}}};
-  names.group_owners = {{DeviceId{4}, DeviceId{6}}};
-  names.group_users = {3};
-  const auto ends = [&](ActionKind kind, int device) {
-    TraceEvent event;
-    event.device = DeviceId{device};
-    event.action.kind = kind;
-    event.action.group = GroupId{0};
-    std::vector<std::pair<int, int>> pairs;
-    for (const SumEnd& end : sum_ends(names, event))
-      pairs.emplace_back(end.from.value, end.to.value);
-    return pairs;
-  };
-  using Pairs = std::vector<std::pair<int, int>>;
-  CHECK((ends(ActionKind::reduce_send, 5) == Pairs{{5, 4}, {5, 6}}));
-  CHECK((ends(ActionKind::reduce, 4) == Pairs{{5, 4}, {4, 5}, {6, 4}, {4, 6}}));
-  CHECK((ends(ActionKind::reduce_receive, 6) == Pairs{{4, 6}}));
-  CHECK(ends(ActionKind::commit, 6).empty());
-  // A device on standby gives nothing and takes from both.
-  names.group_devices[0].push_back(DeviceId{7});
-  CHECK((ends(ActionKind::reduce, 4) == Pairs{{5, 4}, {4, 5}, {6, 4}, {4, 6}, {4, 7}}));
-  CHECK((ends(ActionKind::reduce_receive, 7) == Pairs{{4, 7}, {6, 7}}));
-  names.group_devices[0].resize(kSumHoldersShown + 1);
-  CHECK(ends(ActionKind::reduce_send, 5).empty());
+  // Two chunks, of holders 0 and 1; a device on standby gives nothing and takes from both.
+  const auto names = names_of_group({0, 1, 2, 3}, 9000, SumOrder::chain, 1);
+  CHECK((ends(names, ActionKind::reduce_send, 2) == Pairs{{2, 0}, {2, 1}}));
+  CHECK((ends(names, ActionKind::reduce, 0) == Pairs{{1, 0}, {2, 0}, {0, 1}, {0, 2}, {0, 3}}));
+  CHECK((ends(names, ActionKind::reduce_receive, 1) == Pairs{{0, 1}}));
+  CHECK((ends(names, ActionKind::reduce_receive, 3) == Pairs{{0, 3}, {1, 3}}));
+  CHECK(ends(names, ActionKind::commit, 1).empty());
+  const std::vector<int> many(kSumHoldersShown + 1);
+  CHECK(names_of_group(many, 9000, SumOrder::chain).group_links ==
+        std::vector<std::vector<SumLink>>(1));
+}
+
+TEST_CASE("in a tree gradients and sums go over one device of a node", "[observe]") {
+  // One chunk, of holder 0; holder 2 adds up for its node and hands the sum on.
+  const auto names = names_of_group({0, 0, 1, 1}, 100, SumOrder::tree_by_node);
+  CHECK((ends(names, ActionKind::reduce_send, 3) == Pairs{{3, 2}}));
+  CHECK((ends(names, ActionKind::reduce_partial, 2) == Pairs{{3, 2}, {2, 0}}));
+  CHECK((ends(names, ActionKind::reduce, 0) == Pairs{{1, 0}, {2, 0}, {0, 2}, {0, 1}}));
+  CHECK((ends(names, ActionKind::reduce_relay, 2) == Pairs{{0, 2}, {2, 3}}));
+  CHECK((ends(names, ActionKind::reduce_receive, 3) == Pairs{{2, 3}}));
 }
 
 TEST_CASE("slices are called what people call them", "[observe]") {
@@ -61,6 +89,8 @@ TEST_CASE("slices are called what people call them", "[observe]") {
   CHECK(name(ActionKind::backward_weight, 4, 0, -1, -1) == "llm W mb0");
   CHECK(name(ActionKind::receive, 1, 2, 0, -1) == "llm.stage0 receive mb2");
   CHECK(name(ActionKind::reduce, -1, -1, -1, 1) == "reduce llm.embed.weight");
+  CHECK(name(ActionKind::reduce_partial, -1, -1, -1, 1) == "reduce on node llm.embed.weight");
+  CHECK(name(ActionKind::reduce_relay, -1, -1, -1, 1) == "relay reduced llm.embed.weight");
   CHECK(name(ActionKind::optimizer_step, 4, -1, -1, -1) == "llm optimizer");
   CHECK(name(ActionKind::commit, -1, -1, -1, -1) == "commit");
   CHECK(name(ActionKind::optimizer_step, -1, -1, -1, -1) == "standby optimizer");

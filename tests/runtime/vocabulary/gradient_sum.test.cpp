@@ -1,7 +1,12 @@
 #include "runtime/vocabulary/gradient_sum.hpp"
 
+#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
+#include <map>
+#include <random>
 #include <set>
+#include <tuple>
+#include <vector>
 
 namespace troupe {
 namespace {
@@ -116,6 +121,217 @@ TEST_CASE("a device's uses are its own, in their order", "[vocabulary]") {
   REQUIRE(sum.roles.size() == 2);
   CHECK(sum.roles[0].uses == std::vector<std::size_t>{0, 2});
   CHECK(sum.roles[1].uses == std::vector<std::size_t>{1, 3});
+}
+
+/// A plan of one group, `id`, whose holders stand on these nodes; the last ones are on standby.
+ParallelPlan plan_on(const std::vector<int>& nodes, std::int64_t elements, GroupId id,
+                     std::int32_t standbys = 0) {
+  ParallelPlan plan;
+  for (const int node : nodes) plan.devices.push_back({NodeId{node}, 0});
+  auto group = group_of(elements, static_cast<std::int32_t>(nodes.size()));
+  group.standbys = standbys;
+  group.order = SumOrder::tree_by_node;
+  plan.groups.assign(id.index() + 1, group);
+  return plan;
+}
+
+struct DrawnHolders {
+  std::vector<int> nodes;
+  std::int32_t standbys = 0;
+  std::int64_t elements = 1;
+  GroupId id;
+
+  explicit DrawnHolders(std::uint32_t seed) {
+    std::mt19937 random(seed);
+    const auto draw = [&](int from, int to) {
+      return std::uniform_int_distribution(from, to)(random);
+    };
+    const int users = draw(1, 9), node_count = draw(1, 4);
+    standbys = draw(0, 3);
+    for (int h = users + standbys; h > 0; --h) nodes.push_back(draw(0, node_count - 1));
+    elements = draw(0, 1) == 0 ? draw(1, 5000) : draw(5000, 50'000);
+    id = GroupId{draw(0, 5)};
+  }
+  ParallelPlan plan() const { return plan_on(nodes, elements, id, standbys); }
+  std::int32_t users() const { return static_cast<std::int32_t>(nodes.size()) - standbys; }
+};
+
+TEST_CASE("in a tree every gradient is added once, in order, and every holder gets the sum once",
+          "[vocabulary][property]") {
+  int trees = 0, relays = 0;
+  for (std::uint32_t seed = 0; seed < 1000; ++seed) {
+    CAPTURE(seed);
+    const DrawnHolders drawn(seed);
+    const auto plan = drawn.plan();
+    const GroupSum sum = plan_sum(plan, drawn.id);
+    const auto holders = static_cast<std::int32_t>(drawn.nodes.size());
+    // By node, in the order of first holders; in each node holder after holder.
+    std::vector<int> node_order;
+    std::vector<std::int32_t> expected;
+    for (const int node : drawn.nodes)
+      if (std::find(node_order.begin(), node_order.end(), node) == node_order.end())
+        node_order.push_back(node);
+    for (const int node : node_order)
+      for (std::int32_t h = 0; h < drawn.users(); ++h)
+        if (drawn.nodes[static_cast<std::size_t>(h)] == node) expected.push_back(h);
+    for (std::size_t c = 0; c < sum.chunks.size(); ++c) {
+      // What each holder has of the chunk: whose gradients, in which order; all, once it is summed.
+      std::vector<std::vector<std::int32_t>> has;
+      for (std::int32_t h = 0; h < holders; ++h)
+        has.push_back(h < drawn.users() ? std::vector{h} : std::vector<std::int32_t>{});
+      std::vector<int> summed(has.size());
+      std::map<std::pair<int, int>, int> crossings;
+      using Key = std::tuple<std::int32_t, ActionKind, std::int32_t, ActionKind>;
+      std::map<Key, std::vector<std::int32_t>> sent;
+      for (const ActionKind kind : kSumActions)
+        for (const SumRole& role : sum.roles) {
+          const auto self = static_cast<std::size_t>(role.place);
+          std::vector<std::vector<std::int32_t>> taken;
+          for (const SumTransfer& from : sum.taken(role.place, kind)) {
+            if (from.chunk != c) continue;
+            REQUIRE(role.acts(kind));
+            const auto there = sent.find({from.holder, from.kind, role.place, kind});
+            REQUIRE(there != sent.end());  // It was sent earlier, and nobody else has taken it.
+            taken.push_back(there->second);
+            sent.erase(there);
+          }
+          const bool is_owner = sum.chunks[c].owner == role.place;
+          if (kind == ActionKind::reduce ? is_owner
+                                         : kind == ActionKind::reduce_partial && !taken.empty()) {
+            // One's own stands where one's node, and in it oneself, stands.
+            const auto comes_before = [&](const auto& one, const auto& other) {
+              return std::find(expected.begin(), expected.end(), one.front()) <
+                     std::find(expected.begin(), expected.end(), other.front());
+            };
+            CHECK(std::is_sorted(taken.begin(), taken.end(), comes_before));
+            taken.insert(std::upper_bound(taken.begin(), taken.end(), has[self], comes_before),
+                         has[self]);
+            has[self].clear();
+            for (const auto& parts : taken)
+              has[self].insert(has[self].end(), parts.begin(), parts.end());
+            if (is_owner) ++summed[self];
+          } else if (!taken.empty()) {
+            REQUIRE(taken.size() == 1);
+            has[self] = taken.front();
+            ++summed[self];
+          }
+          for (const SumTransfer& to : sum.sent(role.place, kind)) {
+            if (to.chunk != c) continue;
+            REQUIRE(role.acts(kind));
+            REQUIRE(sent.emplace(Key{role.place, kind, to.holder, to.kind}, has[self]).second);
+            relays += kind == ActionKind::reduce_relay;
+            const int from = drawn.nodes[self];
+            const int there = drawn.nodes[static_cast<std::size_t>(to.holder)];
+            if (from != there) ++crossings[{from, there}];
+          }
+        }
+      CHECK(sent.empty());
+      for (std::size_t h = 0; h < has.size(); ++h) {
+        CHECK(has[h] == expected);
+        CHECK(summed[h] == 1);
+      }
+      for (const auto& [nodes, times] : crossings) CHECK(times == 1);
+      trees += sum.branches.size() > 1 && sum.branches.size() < sum.roles.size();
+    }
+  }
+  CHECK(trees > 500);
+  CHECK(relays > 500);
+}
+
+TEST_CASE("two nodes of two holders: who adds up what for whom", "[vocabulary]") {
+  // Four chunks of 5000 elements, chunk c of holder c. Of others' chunks each holder adds one up
+  // for its node, in turn.
+  const auto plan = plan_on({0, 0, 1, 1}, 20'000, GroupId{0});
+  const GroupSum sum = plan_sum(plan, GroupId{0});
+  REQUIRE(sum.branches.size() == 2);
+  CHECK(sum.branches[0].adders == std::vector<std::int32_t>{0, 1, 0, 1});
+  CHECK(sum.branches[1].adders == std::vector<std::int32_t>{2, 3, 2, 3});
+  for (const SumRole& role : sum.roles) {
+    CHECK((role.sends && role.takes));
+    CHECK(role.adds == 5000);
+    CHECK(role.partials == 5000);
+    CHECK(role.relays == 5000);
+  }
+  using enum ActionKind;
+  using Transfers = std::vector<SumTransfer>;
+  CHECK(sum.sent(0, reduce_send) == Transfers{{1, 1, reduce}, {3, 1, reduce_partial}});
+  CHECK(sum.taken(0, reduce_partial) == Transfers{{2, 1, reduce_send}});
+  CHECK(sum.sent(0, reduce_partial) == Transfers{{2, 2, reduce}});
+  CHECK(sum.taken(0, reduce) == Transfers{{0, 1, reduce_send}, {0, 2, reduce_partial}});
+  CHECK(sum.sent(0, reduce) == Transfers{{0, 1, reduce_receive}, {0, 2, reduce_relay}});
+  CHECK(sum.taken(0, reduce_relay) == Transfers{{2, 2, reduce}});
+  CHECK(sum.sent(0, reduce_relay) == Transfers{{2, 1, reduce_receive}});
+  CHECK(sum.taken(0, reduce_receive) == Transfers{{1, 1, reduce}, {3, 1, reduce_relay}});
+}
+
+TEST_CASE("in a tree a holder alone on its node sends to owners, one on standby adds nothing",
+          "[vocabulary]") {
+  // Holders 0 and 1 on node 0, 2 on node 1; on standby 3 on node 1, 4 and 5 on node 2. Two chunks
+  // would need 8192 elements: holder 0 owns the only one.
+  const auto plan = plan_on({0, 0, 1, 1, 2, 2}, 8000, GroupId{0}, 3);
+  const GroupSum sum = plan_sum(plan, GroupId{0});
+  using enum ActionKind;
+  using Transfers = std::vector<SumTransfer>;
+  CHECK(sum.taken(0, reduce) == Transfers{{0, 1, reduce_send}, {0, 2, reduce_send}});
+  CHECK(sum.sent(0, reduce) ==
+        Transfers{{0, 1, reduce_receive}, {0, 2, reduce_relay}, {0, 4, reduce_relay}});
+  CHECK(sum.sent(2, reduce_relay) == Transfers{{0, 3, reduce_receive}});
+  CHECK(sum.sent(4, reduce_relay) == Transfers{{0, 5, reduce_receive}});
+  for (const SumRole& role : sum.roles) CHECK(role.partials == 0);
+  CHECK_FALSE(sum.roles[2].takes);
+  CHECK(sum.roles[5].takes);
+}
+
+TEST_CASE("a tree is picked where holders share nodes and several nodes have some",
+          "[vocabulary]") {
+  const auto order = [](const std::vector<int>& nodes, std::int32_t standbys = 0) {
+    const auto plan = plan_on(nodes, 40'000, GroupId{0}, standbys);
+    return sum_order(plan, plan.groups[0], GroupId{0});
+  };
+  CHECK(order({0}) == SumOrder::chain);
+  CHECK(order({0, 1, 2, 3}) == SumOrder::chain);
+  CHECK(order({0, 0, 0}) == SumOrder::chain);
+  CHECK(order({0, 0, 1, 1}) == SumOrder::tree_by_node);
+  CHECK(order({0, 1, 0, 0}) == SumOrder::tree_by_node);
+  // Standby holders change no bit, so they do not count.
+  CHECK(order({0, 1, 1, 1}, 2) == SumOrder::chain);
+  CHECK(order({0, 0, 1, 2, 2}, 2) == order({0, 0, 1}));
+  CHECK(order({0, 0, 1}) == SumOrder::tree_by_node);
+}
+
+TEST_CASE("the order that is picked moves fewest elements through the busiest node",
+          "[vocabulary][property]") {
+  int trees = 0;
+  for (std::uint32_t seed = 0; seed < 1000; ++seed) {
+    CAPTURE(seed);
+    DrawnHolders drawn(seed);
+    drawn.nodes.resize(static_cast<std::size_t>(drawn.users()));
+    drawn.standbys = 0;
+    auto plan = drawn.plan();
+    const auto busiest = [&](SumOrder order) {
+      plan.groups[drawn.id.index()].order = order;
+      const GroupSum sum = plan_sum(plan, drawn.id);
+      std::map<int, std::int64_t> out, in;
+      for (const SumRole& role : sum.roles)
+        for (const ActionKind kind : kSumActions)
+          for (const SumTransfer& to : sum.sent(role.place, kind)) {
+            const int from = drawn.nodes[static_cast<std::size_t>(role.place)];
+            const int there = drawn.nodes[static_cast<std::size_t>(to.holder)];
+            if (from == there) continue;
+            out[from] += sum.chunks[to.chunk].size();
+            in[there] += sum.chunks[to.chunk].size();
+          }
+      std::int64_t most = 0;
+      for (const auto* way : {&out, &in})
+        for (const auto& [node, elements] : *way) most = std::max(most, elements);
+      return most;
+    };
+    const bool tree = busiest(SumOrder::tree_by_node) < busiest(SumOrder::chain);
+    trees += tree;
+    CHECK(sum_order(plan, plan.groups[drawn.id.index()], drawn.id) ==
+          (tree ? SumOrder::tree_by_node : SumOrder::chain));
+  }
+  CHECK(trees > 300);
 }
 
 }  // namespace
