@@ -48,6 +48,7 @@ import parity_recompute
 import parity_replicas
 import parity_rounding
 import parity_sources
+import parity_trees
 import parity_vocabulary
 from parity_auto import AUTO_NUMBERS, faults_of_numbers, write_profile
 from parity_data import UnevenData
@@ -72,7 +73,7 @@ SHORT_DEFERRING = 8  # Whether a batch is worth a deferral depends on measured c
 DEALING_STEPS = 6
 SLOW_STEPS = 16  # A correction waits for two measurements of a shape.
 TWICE = ["fp32", "auto/zero-bubble/projectors"]
-ALONE_TOO = ["standby-one-pipeline", "standby-bf16", "standby-1-2-frozen"]  # Devices without a stage would be refused.
+ALONE_TOO = ["standby-one-pipeline", "standby-bf16", "standby-1-2-frozen", "tree-standby"]  # Devices without a stage would be refused.
 REPLAYED = ["standby-layouts", "layouts-split-auto", "auto/zero-bubble/projectors", "deferral-chain/eager-zero-bubble/all"]
 AUTO = ["parallel.mode=auto", "parallel.pipelines=[]", "cluster.local_nodes=2"]
 MODALITY = ["modules.llm.attention=modality"]
@@ -130,6 +131,8 @@ CASES = {
     "layouts-standby": ([*CHANGING, "cluster.fault_tolerance=1"], "all", CHANGING_STEPS),
     # Everything is kept on several nodes.
     **{name: (overrides, "all", steps) for name, (overrides, steps) in STANDBY.items()},
+    # Holders of a parameter share nodes: sums are trees.
+    **{name: (overrides, "all", steps) for name, (overrides, steps) in parity_trees.CASES.items()},
     # Two vision encoders and two audio encoders.
     **{name: (overrides, "all", 5) for name, overrides in parity_encoders.CASES.items()},
     # Replicas per module group.
@@ -176,7 +179,7 @@ COVERING = ["random/gpipe/encoders", "disttrain/dip/projectors", "dflop/three-ph
 FAMILIES = {
     "auto-numbers": (list(AUTO_NUMBERS), 1), "vocabulary": (list(parity_vocabulary.CASES), 1), "standby": (list(STANDBY), 2),
     "encoders": (list(parity_encoders.CASES), 1), "recompute": (list(parity_recompute.CASES), 2), "replicas": (list(parity_replicas.CASES), 4),
-    "sources-all": (list(parity_sources.CASES), 1), "exchange": (list(parity_exchange.CASES), 4),
+    "sources-all": (list(parity_sources.CASES), 1), "tree": (list(parity_trees.CASES), 1), "exchange": (list(parity_exchange.CASES), 4),
     **{family: ([name for name in CASES if name.startswith(f"{family}-")], number)
        for family, number in (("modality", 2), ("layouts", 2), ("late", 2), ("apart", 2), ("real-mini", 1))}}
 ALWAYS = [*(name for name in CASES if not any(name in cases for cases, _ in FAMILIES.values())),
@@ -467,6 +470,8 @@ def run_case(bench, name, steps):
     if name == "layouts-standby" and (faults := faults_of_takeovers(pipelined, overrides)):
         raise Failure("\n".join(faults))
     if name in STANDBY and (faults := faults_of_standby(pipelined, overrides)):
+        raise Failure("\n".join(faults))
+    if name in parity_trees.CASES and (faults := parity_trees.faults_of_trees(pipelined, name)):
         raise Failure("\n".join(faults))
     if of_matrix and (faults := faults_of_plans(pipelined, *name.split("/")[:2])):
         raise Failure("\n".join(faults))
