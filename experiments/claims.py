@@ -4,6 +4,8 @@ A claim is (code, whether it holds here, what it says, a function of the rows th
 numbers that show it). Codes with an M are misses: the paper has it so, our rows do not.
 """
 
+import claims_at_scale
+
 SMALL, LARGE = "gpt3-2.7b", "gpt3-6.7b"
 RATES = ("6h", "1h", "10m")
 
@@ -215,7 +217,8 @@ ENTRAIN = [
     ("EM5", False, "DIP's microbatches differ less than DistTrain's", dip_groups),
 ]
 
-CLAIMS = {"oobleck": OOBLECK, "cornstarch": CORNSTARCH, "entrain": ENTRAIN}
+CLAIMS = {"oobleck": OOBLECK, "cornstarch": CORNSTARCH, "entrain": ENTRAIN, "orchmllm": claims_at_scale.ORCHMLLM,
+          "heterogeneous": claims_at_scale.HETEROGENEOUS}
 
 
 def judged(experiment, rows):

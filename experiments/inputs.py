@@ -19,7 +19,9 @@ import re
 import tomllib
 
 HERE = pathlib.Path(__file__).resolve().parent
-TABLES = {"oobleck": "oobleck/table-2.2.json", "cornstarch": "cornstarch/table-3.2.json", "entrain": "entrain/table-4.1.json"}
+TABLES = {"oobleck": "oobleck/table-2.2.json", "cornstarch": "cornstarch/table-3.2.json", "entrain": "entrain/table-4.1.json",
+          "orchmllm": "orchmllm/section-8.json", "heterogeneous": "heterogeneous/table-a5.json"}
+PAPERS = {"orchmllm": "orchmllm.txt", "heterogeneous": "heterogeneous-parallelism.txt"}  # The others are chapters of the dissertation.
 ORIGINS = ("paper", "computed", "chosen")
 NOT_INPUTS = ("source", "*.row", "job.name", "data.sources.*")  # Texts for people; data that nothing reads.
 
@@ -136,25 +138,31 @@ def value_of(formula):
 
 def numbers_in(text):
     """Numbers as printed: `8*` is 8, `DP=4.` is 4, `one` is 1."""
-    words = {1.0} if re.search(r"\bone\b", text) else set()
+    words = {float(number) for word, number in (("one", 1), ("eight", 8)) if re.search(rf"\b{word}\b", text)}
     return words | {float(number) for number in re.findall(r"(?<![\w.])\d+(?:\.\d+)?(?!\d)", text)}
 
 
 def printed_table(text, number):
     """The block of lines behind the caption of a table."""
-    at = re.search(rf"^Table {re.escape(number)}: ", text, re.MULTILINE)
+    at = re.search(rf"^\**Table {re.escape(number)}(?:: |\.\** | \| )", text, re.MULTILINE)
     return "" if at is None else "\n\n".join(text[at.start():].split("\n\n")[:2])
 
 
-def faults(paper=None):
-    """What is wrong with the provenance; `paper`: the dissertation's text, to look printed values up in."""
+def papers(folder):
+    """The text of each experiment's paper, to look printed values up in; none where it is not there."""
+    files = {experiment: folder / PAPERS.get(experiment, "dissertation.txt") for experiment in TABLES}
+    return {experiment: file.read_text() if file.is_file() else None for experiment, file in files.items()}
+
+
+def faults(paper_of=None):
+    """What is wrong with the provenance; `paper_of`: as from `papers`."""
     found, listed = [], entries()
     for file, path, _ in inputs():
         count = sum(entry.covers(file, path) for entry in listed)
         if count != 1:
             found.append(f"{file}: {path} has {count} entries in provenance.json")
     for entry in listed:
-        found += [f"{entry.file}: {entry.path}: {what}" for what in entry_faults(entry, paper)]
+        found += [f"{entry.file}: {entry.path}: {what}" for what in entry_faults(entry, (paper_of or {}).get(entry.experiment))]
     return found
 
 
@@ -191,4 +199,4 @@ def paper_faults(says, values, paper):
         return [f"the paper does not say '{says['quote']}'"]
     numbers = numbers_in(where)
     return [f"{value} is not printed in '{where[:60]}'" for value in values
-            if isinstance(value, (int, float)) and not isinstance(value, bool) and float(value) not in numbers]
+            if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(float(value)) not in numbers]

@@ -1,51 +1,33 @@
 #!/usr/bin/python3
 """Published tables, computed again; prints ours beside theirs. README.md says what differs.
 
-    reproduce.py TROUPE oobleck | cornstarch | entrain [--write]   the table
-    reproduce.py TROUPE claims [--write]                           all three, and what holds and what does not
-    reproduce.py TROUPE oobleck-sensitivity | cornstarch-sensitivity | entrain-sensitivity [--write]
-                                                                   the same with each chosen input changed: minutes
+    reproduce.py TROUPE oobleck | cornstarch | entrain | orchmllm | heterogeneous [--write]
+                                                                   the table
+    reproduce.py TROUPE claims [--write]                           all of them, and what holds and what does not
+    reproduce.py TROUPE oobleck-sensitivity | ... [--write]        the same with each chosen input changed: minutes
     reproduce.py TROUPE inputs [--write]                           every input and where it comes from
 
 `--write` puts what is printed into README.md.
 """
 
-import functools
 import json
 import math
 import pathlib
 import random
 import re
 import statistics
-import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 import claims
 import inputs
+import placements
+import ranks
+from asking import ask, at_once, table_of
 
 RUNS_ALL_AHEAD = ("dip",)  # Schedules that are published with room for all microbatches.
 PUBLISHED_NAMES = {"disttrain": "DistTrain", "dip": "DIP", "entrain": "Entrain"}
-
-
-@functools.lru_cache(maxsize=None)
-def asked(binary, words, text):
-    run = subprocess.run([binary, *words], input=text, capture_output=True, text=True, timeout=300)
-    if run.returncode != 0:
-        sys.exit(f"troupe {' '.join(words)}: {run.stderr}")
-    return run.stdout
-
-
-def ask(binary, words, problem=None):
-    return json.loads(asked(binary, tuple(map(str, words)), None if problem is None else json.dumps(problem)))
-
-
-def at_once(work, things):
-    """Two at a time; each is a process of its own."""
-    with ThreadPoolExecutor(2) as pool:
-        return list(pool.map(work, things))
 
 
 def replayed(binary, table, model, every, arrivals, seed=0, words=()):
@@ -186,11 +168,8 @@ def entrain(binary, changes=()):
     return rows
 
 
-EXPERIMENTS = {"oobleck": oobleck, "cornstarch": cornstarch, "entrain": entrain}
-
-
-def table_of(head, rows):
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in (head, ["---"] * len(head), *rows))
+EXPERIMENTS = {"oobleck": oobleck, "cornstarch": cornstarch, "entrain": entrain, "orchmllm": ranks.orchmllm,
+               "heterogeneous": placements.heterogeneous}
 
 
 def ratio(row):
@@ -226,15 +205,20 @@ def show_entrain(rows):
                      "LLM deviation, ours (published)"], lines)
 
 
-SHOWN = {"oobleck": show_oobleck, "cornstarch": show_cornstarch, "entrain": show_entrain}
+SHOWN = {"oobleck": show_oobleck, "cornstarch": show_cornstarch, "entrain": show_entrain, "orchmllm": ranks.show_orchmllm,
+         "heterogeneous": placements.show_heterogeneous}
+
+
+ORDER = ("cornstarch", "entrain", "heterogeneous", "oobleck", "orchmllm")
+TITLES = {"orchmllm": "OrchMLLM", "heterogeneous": "Heterogeneous Parallelism"}
 
 
 def show_claims(all_rows):
     """What does not hold here stands first, the orders that are missed before the sizes."""
-    found = [(experiment, *claim) for experiment in ("cornstarch", "entrain", "oobleck") for claim in claims.judged(experiment, all_rows[experiment])]
+    found = [(experiment, *claim) for experiment in ORDER for claim in claims.judged(experiment, all_rows[experiment])]
     blocks = []
     for title, wanted in (("**Does not reproduce** (printed so, not so here)", False), ("**Reproduces**", True)):
-        lines = [f"- {code} ({experiment.capitalize()}): {says}{': ' + numbers if numbers else ''}."
+        lines = [f"- {code} ({TITLES.get(experiment, experiment.capitalize())}): {says}{': ' + numbers if numbers else ''}."
                  for experiment, code, _, says, holds, numbers in found if holds == wanted]
         blocks.append("\n".join([title + ":", "", *lines]))
     return "\n\n".join(blocks)
@@ -272,13 +256,13 @@ def changes_of(experiment, rows):
 
 def sensitivity(binary, experiment, only="*"):
     """(entry, what it is changed to, claims that come out differently), the unchanged case first."""
-    compute = EXPERIMENTS[experiment]
-    yield None, "", changes_of(experiment, compute(binary))
+    compute, first = EXPERIMENTS[experiment], ranks.SMALLER if experiment == "orchmllm" else []
+    yield None, "", changes_of(experiment, compute(binary, first))
     for entry in inputs.entries():
         if entry.experiment == experiment and entry.origin == "chosen" and re.fullmatch(only.replace("*", ".*"), entry.path):
             for words, changes in entry.variations():
                 print(f"{entry.path}: {words}", file=sys.stderr, flush=True)
-                yield entry, words, changes_of(experiment, compute(binary, changes))
+                yield entry, words, changes_of(experiment, compute(binary, first + changes))
 
 
 def sensitivity_line(entry, words, other):

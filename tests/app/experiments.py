@@ -2,7 +2,7 @@
 """What experiments says holds, does; what it says does not, does not; every input has its origin. Then a replay of days,
 and that `troupe replay` answers a wrong command line.
 
-    experiments.py TROUPE [origins] [oobleck] [cornstarch] [entrain] [replay]     default: all of it
+    experiments.py TROUPE [origins] [oobleck] [cornstarch] [entrain] [orchmllm] [heterogeneous] [replay]     default: all of it
 """
 
 import json
@@ -111,11 +111,32 @@ def room_claims(tables, binary):
     yield "DIP's phases run again with room for all but one, which takes longer", short["step_ms"] > whole["step_ms"], (short, whole)
 
 
+def rank_claims(tables, binary):
+    """What is counted of ranks is what the program says of them, and its composition ends where its placements do."""
+    ranks = tables.ranks
+    table, _ = tables.inputs.load("orchmllm")
+    cluster = ranks.Cluster(binary, table, (), "mllm-84b", 32, 25, 0)
+    dispatched, placed, answers = cluster.placed(cluster.batches("all"))
+    for phase in ranks.ENCODERS:
+        counted = ranks.off_node(dispatched[phase][0], cluster.ranks, table["ranks_per_node"])[0]
+        yield f"{phase}: what leaves a node", abs(counted - answers[phase]["inter_node_max"]) <= 1e-6 * counted > 0, (counted, answers[phase])
+        composed = sorted(cluster.composed_moves(placed, phase))
+        yield f"{phase}: composed moves", composed == sorted(dispatched[phase][1]) and len(composed) > 100, composed[:4]
+        least, sent = (ranks.least_off_node(cluster.moves(placed, phase), cluster.ranks, table["ranks_per_node"]),
+                       ranks.off_node(dispatched[phase][0], cluster.ranks, table["ranks_per_node"])[1])
+        yield f"{phase}: a placement sends no less than its bound", 0 < least <= sent, (least, sent)
+        here, there = ({member for batch in each[phase] for member in batch} for each in (cluster.drawn, placed))
+        yield f"{phase}: nobody is lost", here == there, len(here ^ there)
+    held = cluster.exchange_ms(ranks.once(dispatched)) + cluster.exchange_ms(dispatched[phase][1] for phase in ranks.ENCODERS)
+    yield "no exchange takes longer than its bound", 0 < held <= cluster.bound_ms(placed), (held, cluster.bound_ms(placed))
+    padded = ranks.work_ms(cluster.costs, "audio", [10, 30], 0, True), ranks.work_ms(cluster.costs, "audio", [30, 30], 0, False)
+    yield "paddings are work", padded[0] == padded[1] and padded[0][0] > 0, padded
+
+
 def provenance_claims(inputs, root):
     """Every input says where it is from; printed ones are looked up where the paper lies beside the project."""
-    paper = root.parent / "shared" / "papers" / "dissertation.txt"
-    text = paper.read_text() if paper.is_file() else None
-    yield "every input has its origin", not inputs.faults(text) and len(inputs.inputs()) > 100, inputs.faults(text)
+    faults = inputs.faults(inputs.papers(root.parent / "shared" / "papers"))
+    yield "every input has its origin", not faults and len(inputs.inputs()) > 100, faults
     job = "oobleck/gpt3-2.7b.toml"
     yield "the count of inputs holds those of tables and job files", {(job, "train.dtype"), ("entrain/table-4.1.json", "encoder.mean_ms")} \
         <= {(file, path) for file, path, _ in inputs.inputs()}, inputs.inputs()
@@ -227,6 +248,8 @@ def parts(binary, root, folder, tables, wanted):
     yield readme_claims(tables, all_rows, "origins" in wanted)
     if "cornstarch" in wanted:
         yield sensitivity_claims(tables, binary)
+    if "orchmllm" in wanted:
+        yield rank_claims(tables, binary)
     if "replay" in wanted:
         yield from (trace_claims(binary, root, folder), refusals(binary, root, folder), table_for_people(binary, root))
 
