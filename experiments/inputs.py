@@ -137,7 +137,8 @@ def value_of(formula):
 
 
 def numbers_in(text):
-    """Numbers as printed: `8*` is 8, `DP=4.` is 4, `one` is 1."""
+    """Numbers as printed: `8*` is 8, `DP=4.` is 4, `one` is 1, `6,750` is 6750."""
+    text = re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", text)
     words = {float(number) for word, number in (("one", 1), ("eight", 8)) if re.search(rf"\b{word}\b", text)}
     return words | {float(number) for number in re.findall(r"(?<![\w.])\d+(?:\.\d+)?(?!\d)", text)}
 

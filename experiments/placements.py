@@ -90,7 +90,7 @@ def heterogeneous(binary, changes=()):
     table, words = inputs.load("heterogeneous", changes)
     words = words.get("model", ())
     large = [row for row in table["rows"] if row["colocated"] == 256 and row["model"].endswith("+120B")]
-    wanted = [(row, True) for row in table["rows"]]
+    wanted = [(row | {"step_ms": step_ms}, True) for row, step_ms in zip(table["rows"], table["step_ms"])]
     wanted += [({"model": row["model"], "vision_percent": row["vision_percent"], **more}, False) for more in table["further"] for row in large]
 
     def of(one):
@@ -114,8 +114,9 @@ def show_heterogeneous(rows):
         printed = row["published"]
         layouts = [f"{row[word]['layouts']['vision']}, {row[word]['layouts']['llm']}" for word in PLACEMENTS]
         steps = [f"{row[word]['step_ms'] / 1000:.2f}" for word in PLACEMENTS]
-        lines.append([model, f"{share}", f"{gpus:,}, {row['NC']['gpus']:,}", printed["encoder"] if printed else "", layouts[0], steps[0], layouts[1], steps[1],
+        lines.append([model, f"{share}", f"{gpus:,}, {row['NC']['gpus']:,}", printed["encoder"] if printed else "", layouts[0],
+                      f"{printed['step_ms'] / 1000:.2f}" if printed else "", steps[0], layouts[1], steps[1],
                       f"{printed['c_over_nc_percent']:+.1f}" if printed else "", f"{row['c_over_nc_percent']:+.1f}",
                       printed["best"] if printed else "extrapolated", row["best"], ("yes" if hit(row) else "**no**") if printed else ""])
-    return table_of(["Model", "Vis%", "GPUs C, NC", "encoder of C, published", "C: encoder, LLM (TP/CP/PP/DP)", "step, s", "NC: encoder, LLM", "step, s",
+    return table_of(["Model", "Vis%", "GPUs C, NC", "encoder of C, published", "C: encoder, LLM (TP/CP/PP/DP)", "step, s, published (A2)", "ours", "NC: encoder, LLM", "step, s",
                      "C over NC per GPU, %, published", "ours", "best, published", "ours", "same"], lines)
