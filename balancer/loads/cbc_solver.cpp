@@ -82,6 +82,8 @@ class CbcModel {
     const double seconds = std::max(0.001, limits.time_ms / 1000);
     Cbc_setParameter(model_.get(), "timeMode", "elapsed");
     Cbc_setParameter(model_.get(), "threads", "0");
+    // Where time ends within it, CglPreProcess::postProcess of CBC 2.10 reads what is not there.
+    Cbc_setParameter(model_.get(), "preprocess", "off");
     Cbc_setMaximumSeconds(model_.get(), seconds);
     Cbc_setMaximumNodes(model_.get(), limits.nodes_max);
     Cbc_setAllowableFractionGap(model_.get(), limits.relative_gap);
