@@ -7,7 +7,7 @@
 #include <string_view>
 
 namespace troupe {
-
+/// How the holders of a group are added up.
 enum class SumOrder : std::uint8_t {
   chain,         ///< Holder after holder.
   tree_by_node,  ///< The holders of each node first, then node after node.
