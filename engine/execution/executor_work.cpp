@@ -132,7 +132,7 @@ Status Executor::compute(const Action& action) {
   const PartKey part{action.microbatch, action.part};
   StageProgram& program = stage(action.stage);
   Status status = Done{};
-  const std::int64_t begin_ns = observe::trace_now_ns();
+  const std::int64_t begin_ns = observe::thread_cpu_ns();
   switch (action.kind) {
     case ActionKind::forward: status = program.forward(part); break;
     case ActionKind::backward: status = program.backward(part); break;
@@ -167,13 +167,14 @@ double Executor::slowness(const SlowRows& slow, const Stage& stage,
   return 1 + (slow.factor - 1) * static_cast<double>(slow_rows) / static_cast<double>(all);
 }
 
-/// Sleeps as long as a slow device would have computed on.
+/// Sleeps as long as a slow device would have computed on: by processor time, as others that want
+/// the same cores would slow it down by their own work times the factor.
 void Executor::slow_down(const Action& action, std::int64_t begin_ns) const {
   const auto& part = samples_of(plan_, *iteration_, action.stage, action.microbatch, action.part);
   double factor = 1;
   for (const SlowRows& slow : options_.slow_rows)
     factor = std::max(factor, slowness(slow, plan_.at(action.stage), part));
-  const auto took_ns = static_cast<double>(observe::trace_now_ns() - begin_ns);
+  const auto took_ns = static_cast<double>(observe::thread_cpu_ns() - begin_ns);
   std::this_thread::sleep_for(std::chrono::duration<double, std::nano>((factor - 1) * took_ns));
 }
 
