@@ -31,7 +31,7 @@ def write(data):
     """Writes a list for each; returns the override that names them, and who sees them."""
     tables = []
     for name, samples, nodes in zip(("pictures", "sounds", "text"), by_medium(data.samples), (PICTURES, SOUNDS, None)):
-        path = data.folder / f"{name}.json"
+        path = data.folder / f"source-{name}.json"  # Subsets of the data have files of their own names.
         path.write_text(json.dumps(samples), encoding="utf-8")
         tables.append(f'{{json="{path}"' + (f",nodes={nodes}" if nodes else "") + "}")
     return f"data.sources=[{','.join(tables)}]"
