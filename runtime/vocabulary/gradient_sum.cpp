@@ -2,11 +2,11 @@
 
 #include <map>
 
+#include "runtime/vocabulary/index.hpp"
+
 namespace troupe {
 
 namespace {
-
-std::size_t at(std::int32_t place) { return static_cast<std::size_t>(place); }
 
 /// The branches of a sum without their adders.
 std::vector<SumBranch> branches_of(const ParallelPlan& plan, const ParameterGroup& group) {
