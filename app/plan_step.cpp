@@ -155,9 +155,9 @@ void suggest_schedule(const Planning& planning, const PlannedStep& planned,
   std::string best;
   double best_ms = now_ms.mean_ms;
   for (const auto& name : scheduler::schedule_names()) {
+    if (name == planning.request.schedule.name) continue;
     const auto other = with_schedule(planning, name);
-    if (name == planning.request.schedule.name || !engine::setup_problems(other->setup.job).empty())
-      continue;
+    if (!engine::setup_problems(other->setup.job).empty()) continue;
     const auto step = step_on(*other, planned.layout);
     if (!step.ok() || !fits(planning, step.value()) || step.value().mean_ms >= best_ms) continue;
     best = name;

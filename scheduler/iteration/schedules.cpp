@@ -94,16 +94,17 @@ class Maker {
     }
     // A lane with deferred parts keeps the user's bound only if it is counted.
     if (!rule.search && rule.defer) bounds_.in_flight = most_;
-    if (is_phased()) windows_ = windows();
+    if (!is_phased()) return;
+    parts_ = connected_parts(graph);
+    windows_ = windows();
   }
 
   Result<Timeline> make() {
     const TaskGraph phased =
-        is_phased() ? with_phases(graph_,
-                                  rule_.phases == Rule::Phases::by_device ? devices()
-                                                                          : connected_parts(graph_),
-                                  windows_)
-                    : TaskGraph{};
+        is_phased()
+            ? with_phases(graph_, rule_.phases == Rule::Phases::by_device ? devices() : parts_,
+                          windows_)
+            : TaskGraph{};
     const TaskGraph& graph = is_phased() ? phased : graph_;
     for (;;) {
       Bounds bounds = bounds_;
@@ -128,14 +129,13 @@ class Maker {
   /// Per task. An encoder may have as many forwards ahead as the narrowest stage that it exchanges
   /// rows with has room for.
   std::vector<std::int32_t> windows() const {
-    const auto parts = connected_parts(graph_);
-    std::vector<std::int32_t> widths(parts.size(), 0);
-    for (std::size_t s = 0; s < parts.size(); ++s) {
-      auto& width = widths[at(parts[s])];
+    std::vector<std::int32_t> widths(parts_.size(), 0);
+    for (std::size_t s = 0; s < parts_.size(); ++s) {
+      auto& width = widths[at(parts_[s])];
       if (graph_.stages[s].encoder && most_[s] > 0)
         width = width > 0 ? std::min(width, most_[s]) : most_[s];
     }
-    return phase_windows(graph_, parts, widths);
+    return phase_windows(graph_, parts_, widths);
   }
 
   /// The phases of one window after the other.
@@ -216,7 +216,8 @@ class Maker {
   std::vector<std::int32_t> most_;  // Per stage; 0: no bound.
   std::vector<std::vector<MicrobatchTasks>> microbatches_;
   std::vector<std::int32_t> warm_up_;
-  std::vector<std::int32_t> windows_;  // Per task; of schedules of phases.
+  // Of schedules of phases: which stages exchange rows, and the window of each task.
+  std::vector<std::int32_t> parts_, windows_;
   Bounds bounds_;
 };
 
