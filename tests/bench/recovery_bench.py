@@ -2,6 +2,7 @@
 """What the loss of a node costs a running job, beside starting it again from its newest checkpoint, and beside torchrun.
 
     recovery_bench.py [--folder DIR] [--sizes SIZE...] [--losses N] [--losses-1gb N] [--restarts N] [--restarts-1gb N]
+                      [--joins N] [--joins-1gb N]
 
 Text-only llms in fp32, two pipelines of two stages on 4 local nodes, 10 MB and 1 GB of state per copy of the model
 (100 MB too where asked for); SIGKILL to one node just after a step's end. From the run's events, medians: detect +
@@ -14,6 +15,9 @@ the head is killed alone and replaced; and where `torchrun --max-restarts` does 
 torch.distributed.checkpoint after every step (recovery_torchrun.py), where `scripts/setup --reference` has installed it.
 All that goes on from a checkpoint is killed just after one was complete, which costs it least. The goal is a tenth of
 what each restart loses.
+
+A node that joins four others, one pipeline each: what those lose from its start to the end of the first step with it, beside
+as many usual steps. The goal is less than a step and 200 ms.
 """
 
 import argparse
@@ -32,10 +36,10 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
-from recovery_jobs import (BINARY, LAYERS, NODES, SAMPLES, SIZES, VOCABULARY, lose_a_node, read_lines_so_far,  # noqa: E402
-                           replace_the_head, start_again, write_job)
+from recovery_jobs import (BINARY, LAYERS, NODES, SAMPLES, SIZES, VOCABULARY, let_one_join, lose_a_node,  # noqa: E402
+                           read_lines_so_far, replace_the_head, start_again, write_job)
 
-GOAL_MS, GOAL_SHARE, GOAL_SPEED = 300, 0.1, 0.8
+GOAL_MS, GOAL_SHARE, GOAL_SPEED, GOAL_JOIN_S = 300, 0.1, 0.8, 0.2
 WORKER = pathlib.Path(__file__).with_name("recovery_torchrun.py")
 TRANSPORT = BINARY.parent / "bench" / "transport_bench"
 TRANSPORT_SIZES, TRANSPORT_S = 3, 60  # Of messages; for all three, where a few seconds are usual.
@@ -164,7 +168,17 @@ def report_losses(size, losses, speeds):
     return statistics.median(lost)
 
 
-def measure(folder, size, losses, restarts):
+def report_joins(size, joins):
+    in_all, entering, events, usual = zip(*joins)
+    text, step = f"{size.name}, {len(joins)} joins", statistics.median(usual)
+    report("training lost per join, from the node's start on", statistics.median(in_all), "s", text, step + GOAL_JOIN_S)
+    report("training lost per join, in the step with which it enters", statistics.median(entering), "s", text)
+    report("copy behind a join", statistics.median(event["copy_ms"] for event in events), "ms",
+           f"{text}, {statistics.median(event['copy_bytes'] for event in events) / 1e6:.1f} MB moved")
+    report("usual step beside joins", step, "s", text)
+
+
+def measure(folder, size, losses, restarts, joins):
     write_job(folder, size)
 
     def each(how, name, count):
@@ -174,6 +188,7 @@ def measure(folder, size, losses, restarts):
             shutil.rmtree(folder / run)
 
     speeds = transport_gb_per_s()
+    report_joins(size, list(each(let_one_join, "joined", joins)))
     found = list(each(lose_a_node, "lost", losses))
     lost = report_losses(size, found, speeds)
     again = statistics.median(each(start_again, "again", restarts))
@@ -196,13 +211,16 @@ def main():
     parser.add_argument("--losses-1gb", type=int, default=5, help="the same with 1 GB of state; default: 5")
     parser.add_argument("--restarts", type=int, default=5, help="of each kind; default: 5")
     parser.add_argument("--restarts-1gb", type=int, default=3, help="the same with 1 GB of state; default: 3")
+    parser.add_argument("--joins", type=int, default=5, help="of a node; default: 5")
+    parser.add_argument("--joins-1gb", type=int, default=3, help="the same with 1 GB of state; default: 3")
     arguments = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
     with tempfile.TemporaryDirectory(prefix="troupe-recovery-bench-", dir=arguments.folder) as name:
         for size in (SIZES[key] for key in arguments.sizes):
             is_large = size.name == "1 GB"
             measure(pathlib.Path(name), size, arguments.losses_1gb if is_large else arguments.losses,
-                    arguments.restarts_1gb if is_large else arguments.restarts)
+                    arguments.restarts_1gb if is_large else arguments.restarts,
+                    arguments.joins_1gb if is_large else arguments.joins)
 
 
 if __name__ == "__main__":

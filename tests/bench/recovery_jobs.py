@@ -1,4 +1,4 @@
-"""Jobs of ours whose node, head, or both are killed, for recovery_bench.py: how many seconds of training that costs."""
+"""Jobs of ours that lose a node, the head or both, or gain a node, for recovery_bench.py: how many seconds of training that costs."""
 
 import dataclasses
 import json
@@ -14,6 +14,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests" / "bench"), str(ROOT / "tests" / "actors"), str(ROOT / "tests" / "support")]
 
 from recorded_runs import read_lines_so_far  # noqa: E402
+from spot_live import Live  # noqa: E402
 from whole_jobs import children  # noqa: E402
 
 BINARY = pathlib.Path(os.environ.get("TROUPE_BINARY", ROOT / "build/release/troupe")).resolve()
@@ -64,20 +65,25 @@ local_nodes = {nodes}
 join_timeout_s = 300
 """
 
+# Any number of nodes, and one may be lost: the planner lays it out, and whoever joins takes over what standbys would.
+JOB_TO_JOIN = JOB.split("[[parallel.pipelines]]", maxsplit=1)[0] + "[[data.sources]]" + JOB.split("[[data.sources]]")[1]
+JOINED_SAMPLES, JOINED_MICROBATCHES = 20, 2  # Two samples for each of five pipelines at least.
+
 
 def write_job(folder, size):
     (folder / "samples.json").write_text(json.dumps(
         [{"id": str(i), "conversations": [{"from": "human", "value": "what?" * size.words},
                                           {"from": "gpt", "value": f"number {i}" * size.words}]} for i in range(256)]),
         encoding="utf-8")
-    (folder / "job.toml").write_text(JOB.format(layers=LAYERS, width=size.width, inner=size.inner, vocabulary=VOCABULARY,
-                                                samples=SAMPLES, nodes=NODES), encoding="utf-8")
+    for name, job in (("job.toml", JOB), ("join.toml", JOB_TO_JOIN)):
+        (folder / name).write_text(job.format(layers=LAYERS, width=size.width, inner=size.inner, vocabulary=VOCABULARY,
+                                              samples=SAMPLES, nodes=NODES), encoding="utf-8")
 
 
 class Job:
-    def __init__(self, folder, run, *words):
+    def __init__(self, folder, run, *words, job="job.toml"):
         self.run = folder / run
-        self.process = subprocess.Popen([str(BINARY), "train", "job.toml", f"job.run_dir={run}", *words], cwd=folder,
+        self.process = subprocess.Popen([str(BINARY), "train", job, f"job.run_dir={run}", *words], cwd=folder,
                                         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     def steps(self):
@@ -159,3 +165,19 @@ def replace_the_head(folder, run, size):
     job.process.terminate()
     job.process.wait()
     return lost
+
+
+def let_one_join(folder, run, size):
+    """Seconds lost in all from the joiner's start on; those of the step with which it enters; the event; a usual step's."""
+    words = [f"train.global_batch_size={JOINED_SAMPLES}", f"train.microbatches={JOINED_MICROBATCHES}", f"cluster.nodes={NODES + 1}",
+             f"cluster.min_nodes={NODES}", "cluster.join_timeout_s=10",  # Then it begins without the last one.
+             "cluster.local_nodes=0", "cluster.fault_tolerance=1"]
+    with Live(folder, run, "join.toml", words) as live:
+        before = live.begin([f"first-{number}" for number in range(NODES)])
+        usual = statistics.median(seconds for seconds, _ in live.took().values())
+        begin = live.steps[before][0]
+        live.join("last")
+        live.until(lambda: live.events() and live.events()[0]["step"] in live.steps, LONGEST_WAIT_S, "a node joins")
+        event = live.events()[0]
+        step, end = event["step"], live.steps[event["step"]][0]
+        return end - begin - (step - before) * usual, end - live.steps[step - 1][0] - usual, event, usual

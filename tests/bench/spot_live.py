@@ -1,4 +1,4 @@
-"""A job on nodes that are started and killed by hand, one process each, for spot_bench.py."""
+"""A job on nodes that are started and killed by hand, one process each, for spot_bench.py and recovery_jobs.py."""
 
 import collections
 import contextlib
@@ -21,6 +21,7 @@ from tests.support.recorded_runs import read_lines_so_far  # noqa: E402
 BINARY = pathlib.Path(os.environ.get("TROUPE_BINARY", ROOT / "build/release/troupe")).resolve()
 KINDS = {"lost": "a loss", "joined": "a join"}
 WARM_UP = 4  # Steps that do not count.
+PAUSE_S = 0.005  # Between looks at what the head wrote.
 
 
 class Ended(Exception):
@@ -34,12 +35,12 @@ def die_with_the_bench():
 class Live:
     """A running job: its head, its nodes by their names in the trace, and when its steps ended."""
 
-    def __init__(self, folder, name):
+    def __init__(self, folder, name, job="job.toml", words=()):
         self.folder, self.run = folder, folder / name
         self.nodes, self.steps, self.starts, self.door = {}, {}, [], None
         self.seen, self.last = 0, 0  # Lines of metrics.jsonl, and the step of the last one.
         self.log = open(folder / f"{name}.log", "w", encoding="utf-8")
-        self.head = self.spawn(["train", "job.toml", f"job.run_dir={name}"], {})
+        self.head = self.spawn(["train", job, f"job.run_dir={name}", *words], {})
 
     def __enter__(self):
         return self
@@ -63,7 +64,7 @@ class Live:
                 raise Ended(f"the head ended with {self.head.returncode}: {self.last_words()}")
             if time.monotonic() > deadline:
                 raise Ended(f"{what}: not within {seconds:.0f} s: {self.last_words()}")
-            time.sleep(0.02)
+            time.sleep(PAUSE_S)
             self.look()
 
     def look(self):
