@@ -32,6 +32,17 @@ struct NodeReady {
 
 /// What a node has kept of a job whose head it lost.
 struct NodeHolding {
+  /// Why a node is to leave the job, as it was told.
+  struct Wish {
+    std::string why;         ///< `stopped by SIGTERM`.
+    bool by_signal = false;  ///< Its process ends in any case.
+
+    template <class Inspector>
+    friend typename Inspector::result_type inspect(Inspector& f, Wish& x) {
+      return f(x.why, x.by_signal);
+    }
+  };
+
   NodeReady ready;
   EpochNumber epoch_number = 0;       ///< Of the layout whose state it has.
   EpochNumber fetched_epoch = 0;      ///< Of a newer one to which it could turn over; 0: of none.
@@ -43,11 +54,12 @@ struct NodeHolding {
   JobProgress progress;               ///< After the last step that all its devices finished.
   /// The newest ones, ascending, up to that step.
   std::vector<engine::StepVerdict> verdicts;
+  std::vector<Wish> leaves;  ///< One where the head before had not let it go yet; else none.
 
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, NodeHolding& x) {
     return f(x.ready, x.epoch_number, x.fetched_epoch, x.newest_epoch, x.save_number, x.plan,
-             x.arriving, x.devices, x.progress, x.verdicts);
+             x.arriving, x.devices, x.progress, x.verdicts, x.leaves);
   }
 };
 

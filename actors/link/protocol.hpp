@@ -124,8 +124,8 @@ using SupervisorActor = caf::typed_actor<
     caf::reacts_to<KeptCheckpointPtr>,
     // A node's connection was lost a moment ago (from itself).
     caf::reacts_to<lost_atom, NodeId>,
-    // A node has lost its connection to another one.
-    caf::reacts_to<lost_atom, NodeId, NodeId, EpochNumber>,
+    // A node has lost its connection to another one; how, in its transport's words.
+    caf::reacts_to<lost_atom, NodeId, NodeId, EpochNumber, std::string>,
     // A node lives; every `cluster.heartbeat_interval_s`.
     caf::reacts_to<alive_atom, NodeId>,
     // Time passes: deadlines, signs of life, stalls (from itself).
@@ -201,10 +201,13 @@ using NodeActor = caf::typed_actor<
     caf::reacts_to<begin_atom, std::string>,
     // A signal asks this process to end: the supervisor hears of it and ends the job.
     caf::reacts_to<stop_atom, std::int32_t>,
+    // It leaves the job before the next step, and why; it tells a head that comes before that.
+    // Empty: it stays after all.
+    caf::reacts_to<leave_atom, std::string>,
     // The supervisor lives; every `cluster.heartbeat_interval_s`.
     caf::reacts_to<alive_atom>,
-    // The connection to another node was lost (from its transport).
-    caf::reacts_to<lost_atom, NodeId>,
+    // The connection to another node was lost, and how (from its transport).
+    caf::reacts_to<lost_atom, NodeId, std::string>,
     // A head was found, in place of one that was lost (from itself).
     caf::reacts_to<join_atom, caf::strong_actor_ptr>,
     // Time passes (from itself).

@@ -106,8 +106,8 @@ void opened(Self self, const NodeReady& ready) {
   state.ready = ready;
   state.epochs = data::Epochs(state.resources->dataset->size());
   state.resources->transport->on_peer_failure(
-      [node = caf::actor_cast<NodeActor>(self)](transport::Peer peer, const Error&) {
-        caf::anon_send(node, lost_atom::value, NodeId{peer});
+      [node = caf::actor_cast<NodeActor>(self)](transport::Peer peer, const Error& error) {
+        caf::anon_send(node, lost_atom::value, NodeId{peer}, error.message);
       });
   state.loader =
       self->spawn<caf::detached>(loader, state.resources, caf::actor_cast<NodeActor>(self));
@@ -118,11 +118,10 @@ void opened(Self self, const NodeReady& ready) {
 void stop(Self self, std::int32_t signal) {
   auto& state = self->state;
   if (!state.welcome || state.lost_head) return end_node(self, {128 + signal, ""});
+  const std::string why = "stopped by " + signal_name(signal);
+  state.leaves = {{why, true}};
   self->send(state.supervisor, failed_atom::value, state.welcome->node,
-             Error{Errc::cancelled,
-                   "stopped by " + signal_name(signal),
-                   {},
-                   "start the job again; it needs every node"});
+             Error{Errc::cancelled, why, {}, "start the job again; it needs every node"});
 }
 
 // ---- work
@@ -212,12 +211,19 @@ void settle(Self self, EpochNumber epoch_number) {
   tell_if_all(self, state.applied, applied_atom::value);
 }
 
+/// A signal ends this process whatever the head makes of it.
+void note_leave(NodeState& state, const std::string& why) {
+  if (!state.leaves.empty() && state.leaves.front().by_signal) return;
+  state.leaves.clear();
+  if (!why.empty()) state.leaves.push_back({why, false});
+}
+
 /// Only the supervisor can tell whether the peer is lost, or the way to it, or this node.
-void peer_lost(Self self, NodeId peer) {
+void peer_lost(Self self, NodeId peer, const std::string& how) {
   auto& state = self->state;
   if (state.connected.contains(peer))
     self->send(state.supervisor, lost_atom::value, state.resources->node, peer,
-               state.configuration.epoch_number);
+               state.configuration.epoch_number, how);
 }
 
 void device_fetched(Self self, std::int32_t device, EpochNumber epoch_number) {
@@ -333,12 +339,15 @@ NodeActor::behavior_type node(Self self, NodeResources* resources, SupervisorAct
         if (counts(self)) end_node(self, {kResumable, why, true, {}, 1});
       },
       [self](stop_atom, std::int32_t signal) { stop(self, signal); },
+      [self](leave_atom, const std::string& why) {
+        if (counts(self)) note_leave(self->state, why);
+      },
       [self](alive_atom) {
         if (!counts(self)) return;
         self->state.silence.heard();
         head_is_back(self);
       },
-      [self](lost_atom, NodeId peer) { peer_lost(self, peer); },
+      [self](lost_atom, NodeId peer, const std::string& how) { peer_lost(self, peer, how); },
       [self](join_atom, const caf::strong_actor_ptr& found) { head_found(self, found); },
       [self](tick_atom) { watch(self); },
       [self](const engine::Prepared& prepared) { self->send(self->state.supervisor, prepared); },

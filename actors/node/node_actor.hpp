@@ -72,10 +72,11 @@ struct NodeState {
   JobProgress progress;           ///< After the last step that all its devices finished.
   std::deque<engine::StepVerdict> verdicts;  ///< The newest ones, ascending.
   std::optional<LostHead> lost_head;
-  Pace pace;                        ///< Of its own signs of life.
-  Silence silence;                  ///< The supervisor's.
-  ReadWatch reads;                  ///< Of the data, once they are open.
-  std::optional<JobEnd> own_fault;  ///< It could not open its data; it ends with this.
+  std::vector<NodeHolding::Wish> leaves;  ///< One where it is to leave the job.
+  Pace pace;                              ///< Of its own signs of life.
+  Silence silence;                        ///< The supervisor's.
+  ReadWatch reads;                        ///< Of the data, once they are open.
+  std::optional<JobEnd> own_fault;        ///< It could not open its data; it ends with this.
 
   static inline const char* name = "node";
 };

@@ -81,6 +81,7 @@ NodeHolding holding_of(const NodeState& state) {
   for (const auto& [device, executor] : state.executors) holding.devices.push_back(device);
   holding.progress = state.progress;
   holding.verdicts.assign(state.verdicts.begin(), state.verdicts.end());
+  holding.leaves = state.leaves;
   return holding;
 }
 

@@ -67,8 +67,8 @@ SupervisorActor::behavior_type supervisor(Self self, HeadResources* resources,
       [self](failed_atom, EpochNumber epoch, const Error& error) {
         settle_missed_peers(self, epoch, error);
       },
-      [self](lost_atom, NodeId reporter, NodeId peer, EpochNumber epoch) {
-        peer_missed(self, reporter, peer, epoch);
+      [self](lost_atom, NodeId reporter, NodeId peer, EpochNumber epoch, const std::string& how) {
+        peer_missed(self, reporter, peer, epoch, how);
       },
       [self](failed_atom, const Error& error) {
         fail(self, self->state.lost_while_collected.value_or(error));

@@ -154,6 +154,20 @@ Result<Regrouping> plan_takeover(Self self, const Gathered& gathered,
   return regrouping;
 }
 
+/// Who was to leave under the head before, and had not left yet.
+void let_leave(Self self, const Gathering& gathering) {
+  for (const auto& [node, holding] : gathering.holdings)
+    for (const auto& [why, by_signal] : holding.leaves) {
+      if (by_signal) {
+        node_told_to_end(self, node, why);
+      } else if (auto leaves = drain(self, node, why, false); !leaves.ok()) {
+        self->state.resources->logger.warning(
+            "node " + std::to_string(node.value) +
+            " was to leave and stays in the job: " + leaves.error().message);
+      }
+    }
+}
+
 /// The job goes on from the last step that its nodes finished.
 void take_over(Self self, const Gathered& gathered, const StatePlacement& placed) {
   auto& state = self->state;
@@ -173,7 +187,11 @@ void take_over(Self self, const Gathered& gathered, const StatePlacement& placed
   write_missed_steps(self, gathered);
   state.regrouping = std::move(regrouping).value();
   regroup(self);
-  if (wish.ends) begin_stop(self, "no head came for the nodes in time", kUnsaved);
+  if (wish.ends) {
+    begin_stop(self, "no head came for the nodes in time", kUnsaved);
+  } else {
+    let_leave(self, gathering);
+  }
   wish.start_nodes(gathered.members);
   answer_later_ones(self, std::move(gathering.later));
 }

@@ -56,6 +56,7 @@ void give_up_change(Self self, const Error& error) {
       return begin_stop(self, leave.why + " at " + describe(state.job.members, node), kTold);
     state.resources->logger.warning("node " + std::to_string(node.value) +
                                     " cannot leave: " + to_string(error));
+    send_to_node(self, node, leave_atom::value, std::string());
   }
 }
 
@@ -159,6 +160,7 @@ Status drain(Self self, NodeId id, const std::string& why, bool by_signal) {
   if (state.job.phase() == Phase::training)
     if (auto possible = plan_regrouping(state, stay, trial); !possible.ok()) return possible;
   state.job.members.leave(id, Leaving{why, now(self), by_signal});
+  if (!by_signal) send_to_node(self, id, leave_atom::value, why);
   state.resources->logger.info(describe(state.job.members, id) +
                                " leaves before the next step: " + why);
   return Done{};

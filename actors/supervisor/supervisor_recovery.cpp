@@ -88,13 +88,14 @@ void do_without_holder(Self self, NodeId lost, const std::string& what) {
   if (is_awaited_by_save(state, lost)) give_up_save(self, what);
 }
 
-void peer_missed(Self self, NodeId reporter, NodeId peer, EpochNumber epoch_number) {
+void peer_missed(Self self, NodeId reporter, NodeId peer, EpochNumber epoch_number,
+                 const std::string& how) {
   auto& state = self->state;
   if (epoch_number != state.job.members.generation() || !state.job.members.miss(reporter, peer))
     return;
   expect_reason(self, {Errc::transport_failed,
                        "node " + std::to_string(reporter.value) + " lost its connection to node " +
-                           std::to_string(peer.value),
+                           std::to_string(peer.value) + " (" + how + ")",
                        {},
                        {}});
 }
@@ -150,7 +151,7 @@ void settle_missed_peers(Self self, EpochNumber epoch_number, const Error& error
       names += (names.empty() ? "" : ", ") + std::to_string(other.value);
     const std::string what = describe(state.job.members, peer) +
                              " was lost: it answers, but its connections to nodes " + names +
-                             " broke";
+                             " broke: " + error.message;
     const auto goes_on = recover(self, peer, what);
     if (goes_on.ok())
       return state.job.members.fell_silent(peer);  // Its process may still be there.

@@ -23,8 +23,9 @@ Status recover(SupervisorSelf self, NodeId lost, const std::string& what);
 /// A node is lost after it has offered all that is collected: only a save may still wait for it.
 void do_without_holder(SupervisorSelf self, NodeId lost, const std::string& what);
 
-/// A node misses a peer; who of them is lost shows a moment later.
-void peer_missed(SupervisorSelf self, NodeId reporter, NodeId peer, EpochNumber epoch_number);
+/// A node misses a peer, `how` in its transport's words; who of them is lost shows a moment later.
+void peer_missed(SupervisorSelf self, NodeId reporter, NodeId peer, EpochNumber epoch_number,
+                 const std::string& how);
 
 /// That moment has passed and the layout is still the same: does without the node that most peers
 /// miss and that the job can do without, or ends with `error`.

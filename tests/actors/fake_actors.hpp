@@ -28,6 +28,7 @@ struct NodeSeen {
   std::vector<std::string> stops;
   std::vector<std::int32_t> exit_codes;  ///< That came with them.
   std::vector<std::string> restarts;
+  std::vector<std::string> leaves;           ///< Why it is to leave the job; empty: it stays.
   int alive = 0;                             ///< Signs of life from the supervisor.
   bool deaf = false;                         ///< Does not end when it is told to.
   std::vector<engine::BatchReport> reports;  ///< From a loader.
@@ -59,6 +60,7 @@ inline NodeActor::behavior_type fake_node(NodeActor::pointer self, NodeSeen* see
       [](stop_atom, std::int32_t) {},
       [](join_atom, const caf::strong_actor_ptr&) {},
       [seen](alive_atom) { ++seen->alive; },
+      [seen](leave_atom, const std::string& why) { seen->leaves.push_back(why); },
       [](tick_atom) {},
       [](const engine::Prepared&) {},
       [](const engine::DeviceReport&) {},
@@ -70,7 +72,7 @@ inline NodeActor::behavior_type fake_node(NodeActor::pointer self, NodeSeen* see
       [](const NodeReady&) {},
       [seen](failed_atom, const Error& x) { seen->failures.push_back(x); },
       [seen](failed_atom, EpochNumber, const Error& x) { seen->failures.push_back(x); },
-      [](lost_atom, NodeId) {},
+      [](lost_atom, NodeId, const std::string&) {},
   };
 }
 
@@ -151,7 +153,7 @@ inline SupervisorActor::behavior_type fake_supervisor(SupervisorActor::pointer,
         if (seen->on_fault) seen->on_fault(x);
       },
       [](failed_atom, EpochNumber, const Error&) {},
-      [](lost_atom, NodeId, NodeId, EpochNumber) {},
+      [](lost_atom, NodeId, NodeId, EpochNumber, const std::string&) {},
       [](control_atom, const ControlRequest&) { return std::string(); },
       [](leave_atom) {},
       [](lost_atom, NodeId) {},

@@ -30,6 +30,7 @@ NodeActor::behavior_type relay(NodeActor::pointer, const caf::actor& target) {
       [](stop_atom, std::int32_t) {},
       [](join_atom, const caf::strong_actor_ptr&) {},
       [](alive_atom) {},
+      [](leave_atom, const std::string&) {},
       [](tick_atom) {},
       [](const engine::Prepared&) {},
       [](const engine::DeviceReport&) {},
@@ -43,7 +44,7 @@ NodeActor::behavior_type relay(NodeActor::pointer, const caf::actor& target) {
       [](const NodeReady&) {},
       [target](failed_atom, const Error& error) { caf::anon_send(target, error); },
       [](failed_atom, EpochNumber, const Error&) {},
-      [](lost_atom, NodeId) {},
+      [](lost_atom, NodeId, const std::string&) {},
   };
 }
 

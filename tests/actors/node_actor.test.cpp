@@ -5,6 +5,7 @@
 #include "actors/node/node_actor.hpp"
 
 #include <atomic>
+#include <catch2/generators/catch_generators.hpp>
 #include <csignal>
 #include <fstream>
 #include <future>
@@ -222,6 +223,23 @@ TEST_CASE("a node that loses its head shows another one what it holds", "[actors
   CHECK(holding.verdicts.size() == 1);
   // It obeys that one now.
   Waiting::wait_until([&] { return waiting.second_.alive > 0; });
+}
+
+TEST_CASE("a node that is to leave tells the next head", "[actors][takeover]") {
+  Waiting waiting(60);
+  const bool by_signal = GENERATE(false, true), stays = GENERATE(false, true);
+  if (by_signal)
+    caf::anon_send(waiting.node_, stop_atom::value, static_cast<std::int32_t>(SIGTERM));
+  for (const char* why : {"troupe ctl asks for it", ""})
+    if (*why != 0 || stays) caf::anon_send(waiting.node_, leave_atom::value, std::string(why));
+  waiting.lose_head();
+  waiting.start_another();
+  Waiting::wait_until([&] { return waiting.second_.hellos == 1; });
+  const auto leaves = waiting.second_.hello().holding.at(0).leaves;
+  REQUIRE(leaves.size() == (stays && !by_signal ? 0 : 1));
+  if (leaves.empty()) return;
+  CHECK(leaves[0].by_signal == by_signal);
+  CHECK(leaves[0].why == (by_signal ? "stopped by SIGTERM" : "troupe ctl asks for it"));
 }
 
 TEST_CASE("a node finishes a step whose word it heard before it shows what it holds",

@@ -109,7 +109,7 @@ TEST_CASE("a lost node is the reason, not the peers that missed it", "[actors][e
                "connection to it broke\n  fix: look at the network"));
   }
   SECTION("both ends of the way are known, and the job cannot do without them") {
-    head.tell(lost_atom::value, NodeId{1}, NodeId{3}, EpochNumber{1});
+    head.tell(lost_atom::value, NodeId{1}, NodeId{3}, EpochNumber{1}, std::string("reset"));
     head.system.pass(700ms);
     REQUIRE(head.ended);
     CHECK(says(head.ended->message,

@@ -79,6 +79,30 @@ TEST_CASE("what may not have arrived when the head was lost counts for nothing",
   CHECK((comes == 0) == is_decided);
 }
 
+TEST_CASE("who was to leave under the head before leaves under the next one",
+          "[actors][takeover][members]") {
+  TakingOver taking;
+  Head& head = taking.head;
+  const bool by_signal = GENERATE(false, true);
+  for (std::size_t id = 0; id < 4; ++id) {
+    NodeHolding holding = taking.at_step(id, 4);
+    if (id == 3) holding.leaves = {{"told to", by_signal}};
+    head.join_with(holding);
+  }
+  taking.pass(1s);
+  head.tell(templates_of(head.resources.setup));
+  head.pass(600ms, {0, 1, 2, 3});
+  head.bring_up(2);
+  head.plan(4);
+  for (std::size_t device = 0; device < 4; ++device) head.prepared(device, 5, 1, 1, 2);
+  for (std::size_t device = 0; device < 4; ++device) head.finished(device, 5, 2);
+  CHECK_FALSE(head.seen[0].configurations.back().plan.nodes().contains(NodeId{3}));
+  CHECK(head.seen[0].configurations.back().plan.nodes().size() == 3);
+  // One that a signal ends needs not be told what it knows.
+  CHECK(head.seen[3].leaves.size() == (by_signal ? 0 : 1));
+  CHECK_FALSE(head.ended);
+}
+
 TEST_CASE("who is idle under a new head is put to work once it knows how", "[actors][takeover]") {
   TakingOver taking;
   Head& head = taking.head;

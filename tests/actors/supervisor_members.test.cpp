@@ -71,7 +71,7 @@ TEST_CASE("who takes the place of a node that left is not blamed for its goodbye
   members.bring_up(2, {0, 1, 2, 3});
   head.plan(1);
   CHECK(head.join("another", 3) == "3");
-  head.tell(lost_atom::value, NodeId{0}, NodeId{3}, EpochNumber{2});
+  head.tell(lost_atom::value, NodeId{0}, NodeId{3}, EpochNumber{2}, std::string("reset"));
   head.pass(1s, {0, 1, 2, 3});
   CHECK(head.seen[3].stops.size() == 1);  // The word to the one that left.
 }

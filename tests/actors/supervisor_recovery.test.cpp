@@ -223,7 +223,7 @@ TEST_CASE("of nodes that miss each other the one goes that most miss and that ca
   Head& head = recovering.head;
   head.plan(0);
   const auto misses = [&](std::size_t reporter, std::size_t peer, EpochNumber epoch = 1) {
-    head.tell(lost_atom::value, NodeId{reporter}, NodeId{peer}, epoch);
+    head.tell(lost_atom::value, NodeId{reporter}, NodeId{peer}, epoch, std::string("reset"));
   };
   std::size_t gone = 1;
   SECTION("most name one") {
@@ -251,6 +251,7 @@ TEST_CASE("of nodes that miss each other the one goes that most miss and that ca
   for (std::size_t id = 0; id < 4; ++id)
     CHECK(head.seen[id].configurations.size() == (id == gone ? 1u : 2u));
   if (gone == 1) CHECK(says(head.seen[1].stops.at(0), "its connections to nodes 0"));
+  if (gone == 1) CHECK(says(head.seen[1].stops.at(0), "(reset)"));
 }
 
 TEST_CASE("a loss while the last checkpoint is written: it is made again, and the job ends",
@@ -280,8 +281,8 @@ TEST_CASE("peers that miss each other while a layout comes up lead to another on
   Head& head = recovering.head;
   head.plan(0);
   recovering.lose(2);
-  head.tell(lost_atom::value, NodeId{3}, NodeId{0}, EpochNumber{2});
-  head.tell(lost_atom::value, NodeId{3}, NodeId{1}, EpochNumber{2});
+  head.tell(lost_atom::value, NodeId{3}, NodeId{0}, EpochNumber{2}, std::string("reset"));
+  head.tell(lost_atom::value, NodeId{3}, NodeId{1}, EpochNumber{2}, std::string("reset"));
   head.pass(1s, {0, 1, 3});
   CHECK_FALSE(head.ended);
   // Node 3 names two and is named by nobody: it lost its network.
@@ -312,7 +313,7 @@ TEST_CASE("a node that dies while its tensors are written is no more trouble whe
   head.plan(0);
   head.run_step(1);
   for (std::size_t id = 0; id < 4; ++id) head.tell(Offers{NodeId{id}, 1, {}});
-  head.tell(lost_atom::value, NodeId{0}, NodeId{1}, EpochNumber{1});
+  head.tell(lost_atom::value, NodeId{0}, NodeId{1}, EpochNumber{1}, std::string("reset"));
   recovering.lose(1);
   head.pass(1s, {0, 2, 3});
   CHECK(head.seen[0].stops.empty());

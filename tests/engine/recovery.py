@@ -579,6 +579,32 @@ def a_head_is_lost_with_a_node(bench):
     expect([event["nodes"] for event in job.events("head-lost")] == [[2]], f"events: {job.events('head-lost')}")
 
 
+def who_was_to_leave_leaves_under_the_next_head(bench):
+    """The head that said so died before it could let them go: one that the job's owner sends away, then one that a signal ends."""
+    slow = 'debug.slow_shapes=[{module="llm",min_rows=1,max_rows=1000000,factor=10}]'  # The step under way does not end meanwhile.
+    words = [*LAYOUTS["two pipelines"], "cluster.head_timeout_s=60", slow]
+    job, nodes = bench.start("leaving", *words, steps=24), []
+    for step, node in ((3, 1), (10, 0)):
+        job.wait_for(step)
+        nodes = nodes or children(job.process.pid)
+        if node == 1:
+            expect("leaves before the next step" in ctl(bench, job, "drain", "1"), "it is not told what happens")
+        else:
+            os.kill(nodes[node], signal.SIGTERM)
+            time.sleep(0.1)
+        kill_head(job)
+        job = another_head(bench, job, "leaving", words, 24)
+    job.nodes = nodes
+    job.finish()
+    bench.check(job, steps=24)
+    events = [(event["kind"], event["nodes"]) for event in read_lines(job.run / "events.jsonl")]
+    own = [event for event in events if event[0] != "joined"]  # The second head starts a node in the place that is free.
+    expect([event[0] for event in own] == 2 * ["head-lost", "drained"], f"events: {events}")
+    expect([event[1] for event in own[1::2]] == [[1], [0]], f"events: {events}")
+    steps = [line["step"] for line in read_lines(job.run / "metrics.jsonl")]
+    expect(steps == list(range(1, 25)), "a step stands twice, or not at all")
+
+
 def nodes_in_another_folder_find_the_next_head(bench):
     """The run folder is named relative to the head's; nodes were started elsewhere, and by hand."""
     words = [*pipelines([0], [1])[:1], "cluster.nodes=2", "cluster.local_nodes=0", "job.run_dir=run-of-the-head"]
@@ -735,7 +761,7 @@ CASES = [a_killed_node_changes_nothing, only_the_encoders_change_where_one_of_th
          a_node_takes_state_over_while_the_others_train, state_that_comes_slowly_is_waited_for_by_its_step, a_node_that_slows_down_leaves,
          a_job_is_asked_and_ordered,
          the_layout_is_changed_by_hand, a_layout_by_hand_outlives_the_head,
-         the_head_is_killed_and_another_one_goes_on, a_head_is_lost_with_a_node,
+         the_head_is_killed_and_another_one_goes_on, a_head_is_lost_with_a_node, who_was_to_leave_leaves_under_the_next_head,
          nodes_in_another_folder_find_the_next_head, a_stopped_head_comes_back,
          nodes_save_and_end_where_no_head_comes, a_changed_job_is_no_head]
 
