@@ -21,6 +21,7 @@
 #include "engine/profiling/nominal_profile.hpp"
 #include "engine/profiling/profile_data.hpp"
 #include "engine/profiling/profile_run.hpp"
+#include "engine/setup/kept_lengths.hpp"
 #include "runtime/policies/registry.hpp"
 #include "runtime/vocabulary/nearest_word.hpp"
 #include "scheduler/simulate/predicted_costs.hpp"
@@ -135,7 +136,9 @@ Result<Material> read_material(const BalanceArguments& arguments, Progress& prog
                      std::to_string(train.global_batch_size) + " samples",
                  "train.microbatches", "use fewer microbatches or a larger global_batch_size"};
   progress.now("reading the lengths of samples");
+  engine::keep_lengths(setup);
   auto batches = engine::batch_shapes(setup, 0, arguments.steps);
+  for (auto& note : engine::release_lengths(setup)) material.warnings.push_back(std::move(note));
   if (!batches.ok()) return std::move(batches).error();
   const auto options = engine::planner_options(setup, 0, 0);
   auto& question = material.question;

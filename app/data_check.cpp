@@ -4,6 +4,7 @@
 #include "app/data_commands.hpp"
 #include "app/terminal.hpp"
 #include "engine/profiling/this_machine.hpp"
+#include "engine/setup/kept_lengths.hpp"
 #include "runtime/data/samples/data_summary.hpp"
 #include "runtime/vocabulary/printable.hpp"
 
@@ -28,8 +29,13 @@ int check_data(const DataOptions& options) {
   std::function<void(std::int64_t)> on_progress;
   if (stdout_has_colours())
     on_progress = [&](std::int64_t done) { show_progress(done, dataset.size()); };
-  const auto summary = data::summarize(dataset, opened.value().setup.data, threads, on_progress);
+  auto setup = opened.value().setup;
+  engine::keep_lengths(setup);
+  const auto summary =
+      data::summarize(dataset, setup.data, threads, on_progress, setup.lengths.get());
+  const auto notes = engine::release_lengths(setup);
   if (on_progress) std::cerr << "\r\x1b[K";
+  for (const auto& note : notes) std::cerr << "warning: " + printable(note) + "\n";
   if (options.json)
     std::cout << data::to_json(summary) << '\n';
   else

@@ -34,6 +34,7 @@
 #include "app/version.hpp"
 #include "engine/execution/device_place.hpp"
 #include "engine/profiling/this_machine.hpp"
+#include "engine/setup/kept_lengths.hpp"
 #include "engine/setup/source_nodes.hpp"
 #include "runtime/files/look_up.hpp"
 #include "runtime/job/load_job.hpp"
@@ -106,6 +107,7 @@ Result<NodeReady> open_resources(const NodeWelcome& welcome, const Options& opti
   if (!setup.ok()) return std::move(setup).error();
   resources.setup = std::move(setup).value();
   engine::see_as(welcome.node, resources.setup.job, resources.setup.data);
+  engine::keep_lengths(resources.setup, welcome.run_folder);
   auto dataset = data::Dataset::open(resources.setup.data);
   if (!dataset.ok()) return std::move(dataset).error();
   resources.dataset = std::make_shared<const data::Dataset>(std::move(dataset).value());
@@ -325,6 +327,7 @@ int run_node(const Options& options) {
       say_how(how, resources, options);
   });
   system.await_all_actors_done();
+  engine::release_lengths(resources.setup);
   resources.transport.reset();
   if (!words.empty()) {
     std::this_thread::sleep_for(kBeforeNext);

@@ -16,6 +16,7 @@
 #include "engine/profiling/nominal_profile.hpp"
 #include "engine/profiling/profile_data.hpp"
 #include "engine/profiling/profile_shards.hpp"
+#include "engine/setup/kept_lengths.hpp"
 #include "engine/setup/source_nodes.hpp"
 #include "engine/state/state_memory.hpp"
 #include "runtime/job/where_given.hpp"
@@ -175,7 +176,10 @@ Result<std::unique_ptr<Planning>> open_planning(const PlanningArguments& argumen
     request.device_memory = elsewhere->device.memory;
     request.planned_only = true;
   }
+  engine::keep_lengths(planning->setup);
   if (auto read = read_shapes(*planning); !read.ok()) return std::move(read).error();
+  for (auto& note : engine::release_lengths(planning->setup))
+    planning->warnings.push_back(std::move(note));
   return planning;
 }
 

@@ -14,6 +14,7 @@
 #include "engine/profiling/nominal_profile.hpp"
 #include "engine/profiling/profile_data.hpp"
 #include "engine/profiling/profile_run.hpp"
+#include "engine/setup/kept_lengths.hpp"
 #include "scheduler/cost/cost_model.hpp"
 
 namespace troupe::app {
@@ -73,6 +74,7 @@ Result<ProfileFindings> find_out(const ProfileArguments& arguments) {
   findings.computed = !arguments.cluster.empty();
   findings.costs = std::move(costs).value();
   // The layers' profile is of use without the data, which may lie elsewhere.
+  engine::keep_lengths(setup.value());
   const Progress progress("reading the lengths of samples");
   auto data = engine::profile_data(setup.value());
   if (data.ok())
@@ -82,6 +84,8 @@ Result<ProfileFindings> find_out(const ProfileArguments& arguments) {
   if (!findings.data) return findings;
   auto shapes = engine::draw_shapes(setup.value(), kSampleTimes, setup.value().job.job.seed);
   if (!shapes.ok()) return std::move(shapes).error();
+  for (auto& note : engine::release_lengths(setup.value()))
+    findings.obtained.warnings.push_back(std::move(note));
   auto times = scheduler::mean_sample(findings.costs, shapes.value());
   if (!times.ok()) return std::move(times).error();
   findings.sample = std::move(times).value();
@@ -110,6 +114,7 @@ nlohmann::ordered_json json_of(const engine::DataProfile& data) {
   return {{"records", data.records},
           {"measured", data.measured},
           {"bad", data.bad},
+          {"indexed", data.indexed},
           {"text_only_share", data.text_only_share},
           {"encoders", std::move(encoders)},
           {"llm_tokens", json_of(data.llm_tokens)},

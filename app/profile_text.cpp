@@ -120,7 +120,7 @@ std::string data_text(const ProfileFindings& findings) {
   if (!findings.data) return "not measured: " + findings.data_problem;
   const auto& data = *findings.data;
   return with_commas(data.measured) + " of " + with_commas(data.records) + " samples measured, " +
-         with_commas(data.bad) + " bad, " +
+         with_commas(data.indexed) + " of them by the index, " + with_commas(data.bad) + " bad, " +
          std::to_string(std::lround(100 * data.text_only_share)) + " % text only; llm tokens " +
          with_commas(data.llm_tokens.p50) + " in the middle, " +
          with_commas(data.llm_tokens.largest) + " at most";

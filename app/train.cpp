@@ -24,6 +24,7 @@
 #include "engine/profiling/profile_data.hpp"
 #include "engine/run/run_lock.hpp"
 #include "engine/setup/initial_layers.hpp"
+#include "engine/setup/kept_lengths.hpp"
 #include "runtime/files/look_up.hpp"
 #include "runtime/job/load_job.hpp"
 
@@ -110,6 +111,10 @@ int train_reserved(const Options& options, job::LoadedJob loaded, const engine::
     if (!samples.ok()) return report(samples.error());
     opened.value().samples = std::move(samples).value();
   }
+  // From here on the nodes measure; a reference reads everything, so that it can tell a wrong
+  // index.
+  for (auto& note : engine::release_lengths(opened.value().setup))
+    opened.value().warnings.push_back(std::move(note));
   opened.value().without_nodes = options.saves_only ? nothing_to_save() : chosen.status;
   opened.value().left_behind = lock.left_behind();
   opened.value().endpoint = std::move(endpoint).value();

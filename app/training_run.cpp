@@ -11,6 +11,7 @@
 #include "engine/profiling/nominal_profile.hpp"
 #include "engine/run/continued_run.hpp"
 #include "engine/setup/initial_layers.hpp"
+#include "engine/setup/kept_lengths.hpp"
 #include "engine/state/state_memory.hpp"
 #include "runtime/state/checkpoint_keeping.hpp"
 #include "runtime/vocabulary/host_port.hpp"
@@ -89,6 +90,7 @@ Result<Opened> open_job(job::LoadedJob loaded, bool predicted,
       return std::move(problems.front());
     for (auto& line : engine::unused_init(setup.value())) opened.warnings.push_back(line);
   }
+  engine::keep_lengths(setup.value());
   // A model that fits nowhere is refused before its layers are measured.
   const auto first = engine::choose_layout(setup.value());
   if (!first.ok()) return first.error();

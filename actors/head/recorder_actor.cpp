@@ -81,8 +81,29 @@ void write_configuration(Self self, const Configuration& configuration) {
   open_trace(self);
 }
 
+/// Says how the lengths of an epoch were come by, once it is over.
+void end_lengths(Self self) {
+  auto& state = self->state;
+  const auto counted = std::exchange(state.lengths, {});
+  if (counted.samples > 0)
+    state.logger.info("lengths of epoch " + std::to_string(counted.epoch) + ": of " +
+                      std::to_string(counted.samples) + " samples, " +
+                      std::to_string(counted.indexed) + " from the index");
+}
+
+void note_lengths(Self self, const engine::PlannedBatch& batch) {
+  auto& state = self->state;
+  if (batch.span.epoch != state.lengths.epoch) end_lengths(self);
+  state.lengths.epoch = batch.span.epoch;
+  state.lengths.samples += batch.measured;
+  state.lengths.indexed += batch.indexed;
+  for (const auto& note : batch.notes)
+    if (state.length_notes.insert(note).second) state.logger.warning(note);
+}
+
 void write_batch(Self self, const engine::PlannedBatch& batch) {
   auto& state = self->state;
+  note_lengths(self, batch);
   for (const auto& dropped : batch.dropped)
     state.logger.warning("dropped " + data::to_string(dropped.why));
   state.stage_times.add_check(batch.check_ms);
@@ -202,6 +223,7 @@ RecorderActor::behavior_type recorder(Self self, std::shared_ptr<engine::RunFold
                                   " bytes of lines were not written: the run folder lacks them");
         for (const auto& line : recorded.stage_times.lines(recorded.plan))
           recorded.logger.info(line);
+        end_lengths(self);
         if (recorded.observed.shown + recorded.observed.dropped > 0)
           recorded.logger.info(observed_words(recorded.observed));
         return finish_atom::value;

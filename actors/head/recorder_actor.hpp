@@ -3,6 +3,8 @@
 #pragma once
 
 #include <optional>
+#include <set>
+#include <string>
 
 #include "actors/link/protocol.hpp"
 #include "engine/iteration/plan_summary.hpp"
@@ -26,6 +28,13 @@ struct StepRecord {
   observers::Tally observed;
 };
 
+/// How the lengths of an epoch's samples were come by. A batch that is planned anew counts again.
+struct LengthCount {
+  std::int64_t epoch = 0;
+  std::int64_t samples = 0;
+  std::int64_t indexed = 0;  ///< Of them, those an index knew.
+};
+
 struct RecorderState {
   std::optional<engine::RunFolder> folder;
   std::optional<observe::RunTrace> trace;  ///< Since the first configuration.
@@ -35,7 +44,9 @@ struct RecorderState {
   SupervisorActor supervisor;
   ParallelPlan plan;
   engine::StageTimes stage_times;
-  observers::Tally observed;  ///< So far.
+  observers::Tally observed;           ///< So far.
+  LengthCount lengths;                 ///< Of the epoch of the newest batch.
+  std::set<std::string> length_notes;  ///< Told: nodes of one machine find the same.
   std::int64_t trace_origin_ns = 0;
   bool failed = false;
   bool lacks_room = false;       ///< Lines wait for the disk.

@@ -1,6 +1,7 @@
 #include "actors/node/loader_actor.hpp"
 
 #include "actors/link/exceptions.hpp"
+#include "runtime/data/lengths/length_index.hpp"
 
 namespace troupe::actors {
 
@@ -49,11 +50,17 @@ void deliver(Self self, std::int64_t batch, EpochNumber epoch_number) {
   if (epoch_number < state.resources->epoch_number) return;  // Nobody will train them here.
   data::DecodedBatch decoded = std::move(taken).value();
   const NodeId node = state.resources->node;
-  if (order.measure)
-    return self->send(state.node,
-                      engine::report_lengths(node, order, decoded.lengths, decoded.decode_ms));
+  const auto& index = state.resources->setup.lengths;
+  auto notes = index != nullptr ? index->take_notes() : std::vector<std::string>();
+  if (order.measure) {
+    auto lengths = engine::report_lengths(node, order, decoded.lengths, decoded.decode_ms);
+    lengths.indexed = decoded.indexed;
+    lengths.notes = std::move(notes);
+    return self->send(state.node, std::move(lengths));
+  }
   auto report =
       engine::report_on(node, order, decoded.samples, state.resources->setup, decoded.decode_ms);
+  report.notes = std::move(notes);
   const std::int64_t before = epochs_of(state, order).places_before(order.epoch);
   for (std::size_t i = 0; i < decoded.samples.size(); ++i) {
     auto* sample = std::get_if<data::DecodedSample>(&decoded.samples[i]);
@@ -75,7 +82,7 @@ LoaderActor::behavior_type loader(Self self, NodeResources* resources, NodeActor
     self->send(self->state.node, failed_atom::value, error);
   });
   auto started = data::BatchLoader::start(resources->dataset, resources->setup.data,
-                                          limits(resources->setup.job));
+                                          limits(resources->setup.job), resources->setup.lengths);
   if (started.ok()) {
     self->state.loader = std::move(started).value();
   } else {

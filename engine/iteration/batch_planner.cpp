@@ -89,6 +89,14 @@ data::BadSample bad_sample(const SampleReport& report) {
           report.bad_reason, report.bad_fix};
 }
 
+/// What a node says of its own work, beside what it found.
+void add_account(const BatchReport& report, PlannedBatch& planned) {
+  planned.decode_ms += report.decode_ms;
+  if (report.measured) planned.measured += std::ssize(report.samples);
+  planned.indexed += report.indexed;
+  planned.notes.insert(planned.notes.end(), report.notes.begin(), report.notes.end());
+}
+
 /// A sample that decoding leaves, or why it is dropped.
 using Kept = std::variant<SampleShape, data::BadSample>;
 
@@ -147,7 +155,7 @@ Result<std::map<NodeId, BatchOrder>> BatchPlanner::orders(std::int64_t batch,
   PlannedBatch& planned = draft.planned;
   planned.batch = batch;
   planned.span = options_.epochs.span(batch, options_.global_batch_size);
-  for (const BatchReport& report : measured) planned.decode_ms += report.decode_ms;
+  for (const BatchReport& report : measured) add_account(report, planned);
   auto joined = join_all(planned.span, measured);
   if (!joined.ok()) return std::move(joined).error();
   const auto encoders = all_encoders(plan_.model);
@@ -263,7 +271,7 @@ Result<PlannedBatch> BatchPlanner::plan(std::int64_t batch, std::span<const Batc
   if (draft.refusal) return *std::move(draft.refusal);
   if (auto done = amend(draft, decoded); !done.ok()) return std::move(done).error();
   PlannedBatch planned = std::move(draft.planned);
-  for (const BatchReport& report : decoded) planned.decode_ms += report.decode_ms;
+  for (const BatchReport& report : decoded) add_account(report, planned);
   planned.iteration = std::move(draft.predicted.iteration);
   planned.prediction = std::move(draft.predicted.prediction);
   if (auto sound = guard_.pass(planned.iteration, planned.prediction.calibrated_step_ms);

@@ -85,11 +85,14 @@ struct BatchReport {
   std::int64_t batch = 0;
   std::vector<SampleReport> samples;
   double decode_ms = 0;
-  bool measured = false;  ///< It answers an order to measure.
+  bool measured = false;                ///< It answers an order to measure.
+  std::int64_t indexed = 0;             ///< Of samples that were measured: those an index knew.
+  std::vector<std::string> notes = {};  ///< What users should know of the node's index.
 
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, BatchReport& x) {
-    return f(x.node, x.epoch_number, x.batch, x.samples, x.decode_ms, x.measured);
+    return f(x.node, x.epoch_number, x.batch, x.samples, x.decode_ms, x.measured, x.indexed,
+             x.notes);
   }
 };
 
@@ -111,7 +114,10 @@ struct PlannedBatch {
   double decode_ms = 0;    ///< Sum over nodes and threads; measuring is part of it.
   double model_flops = 0;  ///< What its samples need (scheduler/cost/model_flops.hpp).
   std::vector<PipelineShare> dealt;  ///< As `PipelineSpeeds::known` with this batch.
-  std::int64_t amended = 0;  ///< Samples that decoding found different, dropped ones included.
+  std::int64_t amended = 0;   ///< Samples that decoding found different, dropped ones included.
+  std::int64_t measured = 0;  ///< Samples whose lengths were looked up.
+  std::int64_t indexed = 0;   ///< Of them, those an index knew (runtime/data/lengths).
+  std::vector<std::string> notes = {};  ///< As `BatchReport::notes`, of all nodes.
 };
 
 struct BatchPlannerOptions {

@@ -13,26 +13,34 @@
 #include "engine/setup/source_nodes.hpp"
 #include "runtime/data/batches/epoch_order.hpp"
 #include "runtime/data/samples/measure_sample.hpp"
+#include "runtime/data/samples/sample_lengths.hpp"
 
 namespace troupe::engine {
 
 namespace {
 
-using Outcomes = std::vector<data::MeasureOutcome>;
+struct Outcomes {
+  std::vector<data::MeasureOutcome> samples;
+  std::atomic<std::int64_t> indexed = 0;  ///< Of them, those an index knew.
+};
 
 /// Measures the records of `indices` on several threads; results in their order.
-Outcomes measure_records(const JobSetup& setup, const data::Dataset& dataset,
-                         const std::vector<std::int64_t>& indices,
-                         const DataProfileOptions& options) {
+void measure_records(const JobSetup& setup, const data::Dataset& dataset,
+                     const std::vector<std::int64_t>& indices, const DataProfileOptions& options,
+                     Outcomes& measured) {
   constexpr std::int64_t kProgressEvery = 256;
   const auto modules = media_modules(setup);
-  Outcomes outcomes(indices.size());
+  auto& outcomes = measured.samples;
+  outcomes.resize(indices.size());
   std::atomic<std::size_t> next = 0;
   std::atomic<std::int64_t> done = 0;
   std::mutex progress;
   const auto work = [&] {
     for (std::size_t i = next++; i < indices.size(); i = next++) {
-      outcomes[i] = data::measure_sample(dataset, dataset[indices[i]], setup.data, modules);
+      const data::Record& record = dataset[indices[i]];
+      data::SampleLengths lengths(setup.lengths.get(), record.source);
+      outcomes[i] = data::measure_sample(dataset, record, setup.data, modules, lengths);
+      if (lengths.was_indexed()) ++measured.indexed;
       const std::int64_t count = ++done;
       if (!options.on_progress || count % kProgressEvery != 0) continue;
       const std::lock_guard lock(progress);
@@ -47,14 +55,14 @@ Outcomes measure_records(const JobSetup& setup, const data::Dataset& dataset,
   }
   work();
   threads.clear();  // Joins.
-  return outcomes;
 }
 
 /// With who sees it.
 data::MeasureOutcome measure_one(const JobSetup& setup, const data::Dataset& dataset,
                                  std::int64_t index) {
   const data::Record& record = dataset[index];
-  auto outcome = data::measure_sample(dataset, record, setup.data, media_modules(setup));
+  data::SampleLengths lengths(setup.lengths.get(), record.source);
+  auto outcome = data::measure_sample(dataset, record, setup.data, media_modules(setup), lengths);
   if (auto* shape = std::get_if<SampleShape>(&outcome))
     shape->seen_by = nodes_that_see(setup.job, static_cast<std::size_t>(record.source));
   return outcome;
@@ -64,11 +72,13 @@ struct Measured {
   std::vector<SampleShape> good;
   std::optional<data::BadSample> first_bad;
   std::int64_t bad = 0;
+  std::int64_t indexed = 0;
 };
 
-Measured sorted(Outcomes outcomes) {
+Measured sorted(Outcomes& outcomes) {
   Measured measured;
-  for (auto& outcome : outcomes) {
+  measured.indexed = outcomes.indexed;
+  for (auto& outcome : outcomes.samples) {
     if (auto* shape = std::get_if<SampleShape>(&outcome)) {
       measured.good.push_back(std::move(*shape));
     } else {
@@ -96,7 +106,9 @@ std::vector<std::int64_t> selection(std::uint64_t seed, std::int64_t records, st
 Result<Measured> measure(const JobSetup& setup, const data::Dataset& dataset,
                          const std::vector<std::int64_t>& indices,
                          const DataProfileOptions& options) {
-  auto measured = sorted(measure_records(setup, dataset, indices, options));
+  Outcomes outcomes;
+  measure_records(setup, dataset, indices, options, outcomes);
+  auto measured = sorted(outcomes);
   if (measured.good.empty()) return all_bad(measured);
   return measured;
 }
@@ -180,6 +192,7 @@ Result<DataProfile> profile_data(const JobSetup& setup, const DataProfileOptions
   profile.records = dataset.value().size();
   profile.measured = std::ssize(indices);
   profile.bad = measured.value().bad;
+  profile.indexed = measured.value().indexed;
   return profile;
 }
 

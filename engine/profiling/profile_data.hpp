@@ -53,6 +53,7 @@ struct DataProfile {
   std::int64_t records = 0;   ///< In the data set.
   std::int64_t measured = 0;  ///< Of them looked at.
   std::int64_t bad = 0;       ///< Of those, samples that training would drop.
+  std::int64_t indexed = 0;   ///< Of those looked at, samples that the job's index knew.
   double text_only_share = 0;
   std::vector<EncoderData> encoders;  ///< In the model's order.
   LengthDistribution llm_tokens;      ///< Per sample, media rows included.
@@ -67,7 +68,7 @@ struct DataProfileOptions {
   std::function<void(std::int64_t done, std::int64_t of)> on_progress;
 };
 
-/// Measures a job's data. Cost: one header per media file.
+/// Measures a job's data. Cost: one header per media file that the job's index does not know.
 ///
 /// Errors:
 /// - as `data::Dataset::open`.

@@ -43,6 +43,8 @@ struct JobSetup {
   /// What plans are predicted with; null until a profile is there: see `use_profile`.
   std::shared_ptr<const PlanningCosts> costs;
   ProfileOrigin profile;  ///< Of `costs`; no file: they were not measured here.
+  /// Of samples that were measured before (kept_lengths.hpp); null: all are measured.
+  std::shared_ptr<data::LengthIndex> lengths;
 
   /// Modules in the order of `model`, as the factory wants them.
   const std::vector<ModuleConfig>& modules() const { return job.modules; }

@@ -1,6 +1,7 @@
 #include "runtime/job/bind_job.hpp"
 
 #include <algorithm>
+#include <filesystem>
 #include <string>
 #include <variant>
 #include <vector>
@@ -66,6 +67,9 @@ Data bind_data(const Value* value, bool has_all_plugins, Findings& findings) {
                       has_all_plugins, findings));
   describe_data(reader, data);
   reader.finish();
+  // From the current directory, as the run folder, but the same for a run that goes on elsewhere.
+  if (findings.paths != Paths::of_another_machine && data.index.find('/') != std::string::npos)
+    data.index = std::filesystem::absolute(data.index).lexically_normal().string();
   return data;
 }
 

@@ -34,6 +34,12 @@ void check_data(const Job& job, bool modules_complete, Findings& findings) {
                     "data.min_pixels " + std::to_string(data.min_pixels) +
                         " is above data.max_pixels " + std::to_string(data.max_pixels),
                     "lower min_pixels or raise max_pixels");
+  const auto& index = data.index;
+  if (index != kIndexAuto && index != kIndexOff && index.find('/') == std::string::npos)
+    findings.add_at("data.index",
+                    "data.index: '" + index + "' is neither auto nor off nor a path with a slash",
+                    "write auto, off, or a folder as \"./" +
+                        (index.empty() ? std::string("lengths") : index) + "\"");
   if (!modules_complete) return;
   for (const auto& module : job.modules) {
     const auto media = models::media_input(module);

@@ -48,6 +48,7 @@ void describe_data(V& v, S& x) {
   v.integer("threads", x.threads, {1, 1024});
   v.flag("pad_audio", x.pad_audio);
   v.number("read_timeout_s", x.read_timeout_s, kSeconds);
+  v.text("index", x.index);
 }
 
 template <class V, class S>

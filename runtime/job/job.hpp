@@ -62,6 +62,10 @@ struct DataSource {
   friend bool operator==(const DataSource&, const DataSource&) = default;
 };
 
+/// Words of `data.index` that name no folder.
+inline constexpr const char* kIndexAuto = "auto";
+inline constexpr const char* kIndexOff = "off";  ///< Nothing is kept.
+
 /// `[data]`.
 struct Data {
   std::vector<DataSource> sources;    ///< At least one.
@@ -74,6 +78,8 @@ struct Data {
   std::int32_t threads = 1;         ///< Decoding threads per node; >= 1.
   bool pad_audio = false;           ///< Pad every audio window to 30 s, as Whisper's own training.
   double read_timeout_s = 300;      ///< For one file; a job whose file system hangs ends after it.
+  /// Where lengths that were read are kept: a folder, absolute after loading, or a word above.
+  std::string index = kIndexAuto;
 
   friend bool operator==(const Data&, const Data&) = default;
 };

@@ -72,6 +72,10 @@ constexpr auto kMeanings = std::to_array<KeyMeaning>({
     {"data.pad_audio", "Pad every window of sound to 30 s, as Whisper's own training does."},
     {"data.read_timeout_s",
      "A file from which nothing comes for so long ends the job, with its name."},
+    {"data.index",
+     "Where lengths of samples are kept that were read once: auto (`lengths` beside the run "
+     "folder), "
+     "off, or a folder."},
     {"data.sources", "What is trained on: a table for each list of samples, at least one."},
     {"data.sources[].format",
      "How it is written: LLaVA's lists of conversations (runtime/data/README.md), or a format of a "

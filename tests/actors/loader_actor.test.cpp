@@ -8,6 +8,7 @@
 #include <variant>
 
 #include "runtime/data/batches/epoch_order.hpp"
+#include "runtime/data/lengths/length_index.hpp"
 #include "tests/engine/tiny_job.hpp"
 #include "tests/support/scratch_folder.hpp"
 
@@ -64,6 +65,10 @@ class Fixture {
     resources.dataset =
         std::make_shared<const data::Dataset>(data::Dataset::open(resources.setup.data).value());
     resources.node = NodeId{2};
+    data::LengthIndexOptions options;
+    options.folder = folder_ / "lengths";
+    resources.setup.lengths =
+        std::make_shared<data::LengthIndex>(options, std::vector<std::string>{"samples"});
     node_ = system_.spawn(relay, caf::actor_cast<caf::actor>(self_));
     actor_ = system_.spawn<caf::detached>(loader, &resources, node_);
   }
@@ -156,6 +161,22 @@ TEST_CASE("a loader measures what it is asked to, and keeps nothing of it", "[ac
   REQUIRE(std::holds_alternative<engine::BatchReport>(decoded));
   CHECK_FALSE(std::get<engine::BatchReport>(decoded).measured);
   CHECK(fixture.resources.samples.find(14));
+}
+
+TEST_CASE("a loader says how many lengths the index knew, and what is wrong with it", "[actors]") {
+  Fixture fixture;
+  fixture.measure(3, {4, 9});
+  auto told = fixture.next();
+  REQUIRE(std::holds_alternative<engine::BatchReport>(told));
+  CHECK(std::get<engine::BatchReport>(told).indexed == 0);
+  fixture.resources.setup.lengths->correct(0, {}, {}, "a.jpg is larger");
+  fixture.measure(4, {4, 9, 6});  // The last one says what the first one does.
+  told = fixture.next();
+  REQUIRE(std::holds_alternative<engine::BatchReport>(told));
+  const auto& report = std::get<engine::BatchReport>(told);
+  CHECK(report.indexed == 3);
+  REQUIRE(report.notes.size() == 1);
+  CHECK(report.notes.front().find("a.jpg is larger") != std::string::npos);
 }
 
 TEST_CASE("an empty share is answered too", "[actors]") {

@@ -94,6 +94,28 @@ TEST_CASE("a step leaves its metrics, its samples and a line in the log", "[acto
   CHECK(says(fixture.log(), "step 3/10  loss 1.5"));
 }
 
+TEST_CASE("the log tells how many lengths of an epoch came from the index", "[actors]") {
+  Fixture fixture;
+  const auto tell = [&](std::int64_t epoch, std::int64_t measured, std::int64_t indexed) {
+    engine::PlannedBatch batch;
+    batch.span.epoch = epoch;
+    batch.measured = measured;
+    batch.indexed = indexed;
+    batch.notes = {"lengths are not kept"};
+    fixture.tell(std::make_shared<const engine::PlannedBatch>(batch));
+  };
+  tell(0, 16, 0);
+  tell(0, 8, 2);
+  CHECK_FALSE(says(fixture.log(), "from the index"));
+  tell(1, 16, 16);
+  CHECK(says(fixture.log(), "lengths of epoch 0: of 24 samples, 2 from the index"));
+  fixture.tell(finish_atom::value);
+  CHECK(says(fixture.log(), "lengths of epoch 1: of 16 samples, 16 from the index"));
+  const std::string log = fixture.log();
+  CHECK(log.find("not kept") == log.rfind("not kept"));  // Once, whoever found it.
+  CHECK(says(log, "not kept"));
+}
+
 TEST_CASE("a disk that is full for a while costs no line, and is told once", "[actors][errors]") {
   Fixture fixture;
   const auto write = [&](std::int64_t step) {

@@ -136,7 +136,8 @@ def training_ends_by_a_signal_while_a_layout_is_searched_for(binary, folder, dat
     for wanted, code, name in ENDING:
         run = folder / f"layout-{name}"
         with StalledFile(picture) as stalled:  # Before it trains, only the search looks into media.
-            train = start(binary, folder, "train", str(DEMO), data, f"job.run_dir={run}", "parallel.mode=auto", "parallel.pipelines=[]")
+            train = start(binary, folder, "train", str(DEMO), data, f"job.run_dir={run}", "parallel.mode=auto", "parallel.pipelines=[]",
+                          "data.index=off")
             expect(stalled.wait_until_wanted(train), "it did not begin to search")
             train.send_signal(wanted)
             end(train, code, [f"stopped by {name} before the job started"])
@@ -169,7 +170,9 @@ def what_looks_into_data_ends_where_they_cannot_be_read(binary, folder, data):
         for words in commands:
             verb = words[:2] if words[0] == "data" else words[:1]
             with StalledFile(file):
-                process = start(binary, folder, *verb, str(DEMO), data, measured, "data.read_timeout_s=1", *words[len(verb):])
+                # A length that is known would need no reading.
+                process = start(binary, folder, *verb, str(DEMO), data, measured, "data.read_timeout_s=1", "data.index=off",
+                                *words[len(verb):])
                 end(process, 1, [f"{file} could not be read within 1 s", "fix: look at the disk"], within=30)
 
 

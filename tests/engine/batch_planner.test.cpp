@@ -79,6 +79,23 @@ TEST_CASE("a sample that is bad on one node is dropped on all", "[engine]") {
   CHECK(second == 2);
 }
 
+TEST_CASE("a planned batch tells what nodes say of the index of lengths", "[engine]") {
+  Fixture fixture;
+  std::vector<BatchReport> lengths;
+  for (const auto& [node, order] : fixture.planner.measures(0)) {
+    lengths.push_back(tiny_lengths(fixture.setup, order));
+    lengths.back().indexed = std::ssize(order.samples) - (node == NodeId{0} ? 1 : 0);
+    if (node == NodeId{1}) lengths.back().notes = {"damaged"};
+  }
+  REQUIRE(fixture.planner.orders(0, lengths).ok());
+  auto all = tiny_report(fixture.setup, fixture.plan, 0);
+  all.notes = {"corrected"};
+  const auto planned = fixture.planner.plan(0, {&all, 1}).value();
+  CHECK(planned.measured == 6);  // Decoded ones are not counted again.
+  CHECK(planned.indexed == 5);
+  CHECK(planned.notes == std::vector<std::string>{"damaged", "corrected"});
+}
+
 TEST_CASE("what is bad by its header is dropped before anybody decodes it", "[engine]") {
   Fixture fixture;
   std::vector<BatchReport> lengths;

@@ -43,6 +43,7 @@ import time
 
 import parity_encoders
 import parity_exchange
+import parity_lengths
 import parity_matrix
 import parity_recompute
 import parity_replicas
@@ -183,7 +184,7 @@ FAMILIES = {
     **{family: ([name for name in CASES if name.startswith(f"{family}-")], number)
        for family, number in (("modality", 2), ("layouts", 2), ("late", 2), ("apart", 2), ("real-mini", 1))}}
 ALWAYS = [*(name for name in CASES if not any(name in cases for cases, _ in FAMILIES.values())),
-          "zero-bubble", "slow-shapes", "slow-node", "dealing", "damaged", *COVERING]
+          "zero-bubble", "index", "slow-shapes", "slow-node", "dealing", "damaged", *COVERING]
 
 # Layers of parity.toml from the first of a module to the loss.
 LAYERS_TO_LOSS = {"vision": 6 + 1 + 7, "audio": 4 + 1 + 7, "vision_projector": 1 + 7, "audio_projector": 1 + 7, "llm": 7}
@@ -267,7 +268,7 @@ class Case:
 
     def oracle(self, dtype=None):
         """The oracle knows neither policy nor schedule nor microbatches nor nodes: one run serves all that differ in these."""
-        ignored = ("balancer.", "scheduler.", "train.microbatches", *(() if self.adds_modules() else LAYOUT), "debug.")
+        ignored = ("balancer.", "scheduler.", "train.microbatches", "data.index", *(() if self.adds_modules() else LAYOUT), "debug.")
         mathematics = [override for override in self.overrides if not override.startswith(ignored) and override != APART]
         if dtype:
             mathematics = [f"train.dtype={dtype}", *(word for word in mathematics if not word.startswith("train.dtype"))]
@@ -427,7 +428,26 @@ def run_damaged(bench):
     return f"{len(read_lines(run / 'bad_samples.jsonl'))} samples dropped"
 
 
-ALONE = {"zero-bubble": run_zero_bubble, "slow-shapes": run_slow_shapes, "slow-node": run_slow_node,
+def run_index(bench):
+    """Lengths from an index, full or damaged, plan what lengths from the files do."""
+    folder = bench.root / "index-folder"
+    overrides = ["train.dtype=fp64", "balancer.policy=deferral", "scheduler.schedule=split-1f1b", f"data.index={folder}"]
+    case = Case(bench, "index", overrides, "all", SHORT)
+    case.measure_layers()
+    first, second = case.train("files"), case.train("index")
+    if not parity_lengths.damage(folder):
+        raise Failure(f"{folder} holds no index")
+    third = case.train("damaged")
+    if faults := parity_lengths.faults_of_indexes(first, second, third):
+        raise Failure("\n".join(faults))
+    same_bits(first, second, "lengths from files and from the index")
+    same_bits(first, third, "lengths from files and from a damaged index")
+    same_bits(second, case.train("by-plan", "--reference", "--microbatches", "plan"), "lengths from the index")
+    check_against_oracle(case, second)
+    return f"{parity_lengths.counts(second)[1]} lengths from the index"
+
+
+ALONE = {"zero-bubble": run_zero_bubble, "index": run_index, "slow-shapes": run_slow_shapes, "slow-node": run_slow_node,
          "dealing": run_dealing, "damaged": run_damaged}
 
 

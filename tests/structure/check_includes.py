@@ -26,10 +26,11 @@ FAMILIES = ["models/llama", "models/mlp", "models/qwen2_vl", "models/whisper"]
 # Rooms of a folder, with the rooms of it that each may include from. What the folder may, its rooms may.
 ROOMS = {
     "runtime/data": {
+        "lengths": [],
         "reading": [],
         "made": ["reading"],
-        "samples": ["reading"],
-        "batches": ["reading", "samples"],
+        "samples": ["lengths", "reading"],
+        "batches": ["lengths", "reading", "samples"],
     },
     "balancer": {
         "loads": [],
@@ -117,7 +118,7 @@ LIBRARIES = {
     "prometheus-cpp": (r"prometheus/", ["runtime/observe"]),
     "image and audio decoders": (
         r"turbojpeg|jpeglib|png\.h|sndfile|soxr|kiss_fft|kissfft", ["runtime/data", "tests"]),
-    "OpenSSL": (r"openssl/", ["runtime/door", "runtime/state"]),
+    "OpenSSL": (r"openssl/", ["runtime/data/lengths", "runtime/door", "runtime/state"]),
     "CBC": (r"coin/|Cbc_", ["balancer"]),
     "CUDA": (r"cuda|cublas|cudnn|curand", ["kernels", "transport/nccl"]),
     "UCX": (r"uc[pst]/", ["transport"]),

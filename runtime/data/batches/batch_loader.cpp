@@ -11,10 +11,12 @@
 #include <string>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <variant>
 
 #include "runtime/data/batches/background_thread.hpp"
 #include "runtime/data/batches/epoch_order.hpp"
+#include "runtime/data/samples/sample_lengths.hpp"
 
 namespace troupe::data {
 namespace {
@@ -38,6 +40,7 @@ struct Job {
   bool is_dropped = false;
   Bytes bytes;
   double decode_ms = 0;
+  std::int64_t indexed = 0;
 
   bool is_complete() const { return done == outcomes.size(); }
 };
@@ -65,16 +68,20 @@ struct BatchLoader::Shared {
     std::size_t sample = 0;
   };
 
-  Shared(std::shared_ptr<const Dataset> data, DataOptions data_options, LoaderLimits loader_limits)
-      : dataset(std::move(data)), options(std::move(data_options)), limits(loader_limits) {}
+  Shared(std::shared_ptr<const Dataset> data, DataOptions data_options, LoaderLimits loader_limits,
+         std::shared_ptr<LengthIndex> lengths)
+      : dataset(std::move(data)),
+        options(std::move(data_options)),
+        limits(loader_limits),
+        known(std::move(lengths)) {}
   ~Shared() { stop(); }
 
   void run();
   void stop();
   void work_on(const Task& task);
   /// What the request asks of one of its samples.
-  Outcome outcome_of(const BatchRequest& request, const WantedSample& wanted,
-                     const Record& record) const;
+  Outcome outcome_of(const BatchRequest& request, const WantedSample& wanted, const Record& record,
+                     SampleLengths& lengths) const;
   std::optional<Task> next_task() const;
   Order order_of(const BatchRequest& request);
   JobPointer find(std::int64_t batch) const;
@@ -86,6 +93,7 @@ struct BatchLoader::Shared {
   const std::shared_ptr<const Dataset> dataset;
   const DataOptions options;
   const LoaderLimits limits;
+  const std::shared_ptr<LengthIndex> known;  // Null: there is none.
 
   mutable std::mutex mutex;  // Guards all below. No thread decodes or calls out while holding it.
   std::condition_variable work_changed;  // For loader threads: a job, room, a waiter, the end.
@@ -93,6 +101,7 @@ struct BatchLoader::Shared {
   std::list<JobPointer> jobs;            // In the order of requests.
   std::map<std::int64_t, Order> orders;  // Of the last epochs asked for.
   Bytes held;
+  std::int64_t measured_epoch = -1;  // Of the last batch that was measured.
   bool is_cancelled = false;
   std::mutex join_mutex;             // Two threads may cancel at once; one joins.
   std::vector<std::thread> threads;  // Last: they use everything above.
@@ -128,13 +137,13 @@ void BatchLoader::Shared::run() {
 }
 
 Outcome BatchLoader::Shared::outcome_of(const BatchRequest& request, const WantedSample& wanted,
-                                        const Record& record) const {
+                                        const Record& record, SampleLengths& lengths) const {
   if (request.measure) {
-    auto lengths = measure_sample(*dataset, record, options, *request.measure);
-    if (auto* shape = std::get_if<SampleShape>(&lengths)) shape->position = wanted.position;
-    return lengths;
+    auto measured = measure_sample(*dataset, record, options, *request.measure, lengths);
+    if (auto* shape = std::get_if<SampleShape>(&measured)) shape->position = wanted.position;
+    return measured;
   }
-  auto decoded = decode_sample(*dataset, record, options, wanted.parts);
+  auto decoded = decode_sample(*dataset, record, options, wanted.parts, known.get());
   if (auto* sample = std::get_if<DecodedSample>(&decoded)) sample->position = wanted.position;
   return decoded;
 }
@@ -144,11 +153,14 @@ void BatchLoader::Shared::work_on(const Task& task) {
   Job& job = *task.job;
   const WantedSample& wanted = job.request.samples[task.sample];
   const auto index = (*job.order)[static_cast<std::size_t>(wanted.position)];
-  auto outcome = outcome_of(job.request, wanted, *record_at(job.request, index));
+  const Record& record = *record_at(job.request, index);
+  SampleLengths lengths(known.get(), record.source);
+  auto outcome = outcome_of(job.request, wanted, record, lengths);
   const Bytes size = bytes_of(outcome);
   const std::chrono::duration<double, std::milli> elapsed = Clock::now() - start;
 
   std::function<void()> on_ready;
+  bool is_new_epoch = false;
   {
     const std::lock_guard lock(mutex);
     if (is_cancelled || job.is_dropped) return;
@@ -156,12 +168,21 @@ void BatchLoader::Shared::work_on(const Task& task) {
     job.decode_ms += elapsed.count();
     job.bytes += size;
     held += size;
+    if (job.request.measure && lengths.was_indexed()) ++job.indexed;
     ++job.done;
     if (!job.is_complete()) return;
     on_ready = std::move(job.on_ready);
+    if (job.request.measure)
+      is_new_epoch = std::exchange(measured_epoch, job.request.epoch) != job.request.epoch;
     job_changed.notify_all();
   }
   if (on_ready) on_ready();
+  if (known == nullptr) return;
+  // Nobody waits for this batch any more. In the next epoch other nodes measure what this one did.
+  if (is_new_epoch)
+    known->save();
+  else
+    known->maintain();
 }
 
 void BatchLoader::Shared::stop() {
@@ -233,11 +254,12 @@ Status BatchLoader::Shared::check_request(const BatchRequest& request) const {
 }
 
 Result<BatchLoader> BatchLoader::start(std::shared_ptr<const Dataset> dataset, DataOptions options,
-                                       LoaderLimits limits) {
+                                       LoaderLimits limits, std::shared_ptr<LengthIndex> lengths) {
   if (limits.threads < 1 || limits.batches_ahead < 1 || limits.bytes_ahead < Bytes{1})
     return Error{Errc::invalid_argument,
                  "the loader's threads, batches_ahead and bytes_ahead must be 1 or more", "", ""};
-  auto shared = std::make_unique<Shared>(std::move(dataset), std::move(options), limits);
+  auto shared =
+      std::make_unique<Shared>(std::move(dataset), std::move(options), limits, std::move(lengths));
   try {
     for (std::int32_t i = 0; i < limits.threads; ++i)
       shared->threads.emplace_back([raw = shared.get()] { raw->run(); });
@@ -298,7 +320,7 @@ Result<DecodedBatch> BatchLoader::take(std::int64_t batch, std::chrono::millisec
                      " of " + std::to_string(job->outcomes.size()) + " samples are",
                  "", ""};
   shared_->remove(job);
-  DecodedBatch decoded{batch, job->request.epoch, {}, {}, job->decode_ms};
+  DecodedBatch decoded{batch, job->request.epoch, {}, {}, job->decode_ms, job->indexed};
   for (auto& outcome : job->outcomes)
     if (job->request.measure)
       decoded.lengths.push_back(std::get<MeasureOutcome>(std::move(*outcome)));

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "runtime/data/batches/epochs.hpp"
+#include "runtime/data/lengths/length_index.hpp"
 #include "runtime/data/samples/decode_sample.hpp"
 #include "runtime/data/samples/measure_sample.hpp"
 #include "runtime/vocabulary/result.hpp"
@@ -56,14 +57,17 @@ struct DecodedBatch {
   std::vector<DecodeOutcome> samples;   ///< Empty where lengths were asked for.
   std::vector<MeasureOutcome> lengths;  ///< Empty where they were not.
   double decode_ms = 0;                 ///< Sum over threads, also of measuring.
+  std::int64_t indexed = 0;             ///< Lengths for which nothing had to be read.
 };
 
 class BatchLoader {
  public:
-  /// Starts the threads.
+  /// Starts the threads. `lengths`: those that were measured before, looked into and added to;
+  /// null: all are measured.
   /// Errors: invalid_argument (a bound below one), unavailable (no more threads).
   static Result<BatchLoader> start(std::shared_ptr<const Dataset> dataset, DataOptions options,
-                                   LoaderLimits limits);
+                                   LoaderLimits limits,
+                                   std::shared_ptr<LengthIndex> lengths = nullptr);
 
   BatchLoader(BatchLoader&&) noexcept;
   BatchLoader& operator=(BatchLoader&&) noexcept;

@@ -25,8 +25,9 @@ struct Measured {
   std::optional<BadSample> bad;
 };
 
-Measured measure(const Dataset& dataset, const Record& record, const DataOptions& options) {
-  auto outcome = decode_sample(dataset, record, options);
+Measured measure(const Dataset& dataset, const Record& record, const DataOptions& options,
+                 LengthIndex* index) {
+  auto outcome = decode_sample(dataset, record, options, {}, index);
   Measured measured;
   if (auto* bad = std::get_if<BadSample>(&outcome)) {
     measured.bad = std::move(*bad);
@@ -45,16 +46,17 @@ Measured measure(const Dataset& dataset, const Record& record, const DataOptions
 
 std::vector<Measured> measure_all(const Dataset& dataset, const DataOptions& options,
                                   std::int32_t thread_count,
-                                  const std::function<void(std::int64_t)>& on_progress) {
+                                  const std::function<void(std::int64_t)>& on_progress,
+                                  LengthIndex* index) {
   constexpr std::int64_t kProgressEvery = 64;
   std::vector<Measured> all(static_cast<std::size_t>(dataset.size()));
   std::atomic<std::int64_t> next = 0, done = 0;
   std::mutex progress_mutex;
   const auto work = [&] {
     while (true) {
-      const std::int64_t index = next++;
-      if (index >= dataset.size()) return;
-      all[static_cast<std::size_t>(index)] = measure(dataset, dataset[index], options);
+      const std::int64_t number = next++;
+      if (number >= dataset.size()) return;
+      all[static_cast<std::size_t>(number)] = measure(dataset, dataset[number], options, index);
       const std::int64_t count = ++done;
       if (!on_progress || (count % kProgressEvery != 0 && count != dataset.size())) continue;
       const std::lock_guard lock(progress_mutex);
@@ -157,7 +159,7 @@ void note_special_names(const Record& record, DataSummary& summary) {
 }  // namespace
 
 DataSummary summarize(const Dataset& dataset, const DataOptions& options, std::int32_t threads,
-                      const std::function<void(std::int64_t)>& on_progress) {
+                      const std::function<void(std::int64_t)>& on_progress, LengthIndex* index) {
   DataSummary summary;
   summary.samples = dataset.size();
   for (const auto& record : dataset.records()) {
@@ -167,7 +169,7 @@ DataSummary summarize(const Dataset& dataset, const DataOptions& options, std::i
     note_special_names(record, summary);
   }
   std::vector<std::int64_t> tokens, trained, patches, frames;
-  for (auto& measured : measure_all(dataset, options, threads, on_progress)) {
+  for (auto& measured : measure_all(dataset, options, threads, on_progress, index)) {
     if (measured.bad) {
       summary.bad.push_back(std::move(*measured.bad));
       continue;

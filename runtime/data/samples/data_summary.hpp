@@ -51,10 +51,11 @@ struct DataSummary {
 };
 
 /// Decodes every sample, on `threads` threads, and keeps only lengths. `on_progress` is called now
-/// and then, on any of the threads but one at a time, with the number of samples done.
-/// REQUIRES: threads >= 1.
+/// and then, on any of the threads but one at a time, with the number of samples done. `index`: is
+/// told the lengths; null: nobody. REQUIRES: threads >= 1.
 DataSummary summarize(const Dataset& dataset, const DataOptions& options, std::int32_t threads,
-                      const std::function<void(std::int64_t)>& on_progress = {});
+                      const std::function<void(std::int64_t)>& on_progress = {},
+                      LengthIndex* index = nullptr);
 
 /// The summary as lines for a terminal; names at most `listed_max` bad samples.
 std::string to_text(const DataSummary& summary, std::int32_t listed_max = 5);

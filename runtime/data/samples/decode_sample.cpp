@@ -7,46 +7,13 @@
 #include "runtime/data/reading/log_mel.hpp"
 #include "runtime/data/reading/read_audio.hpp"
 #include "runtime/data/reading/read_image.hpp"
+#include "runtime/data/samples/sample_lengths.hpp"
+#include "runtime/data/samples/text_lengths.hpp"
 
 namespace troupe::data {
 namespace {
 
 using Fault = std::optional<BadSample>;
-
-BadSample bad(const Record& record, BadKind kind, std::string reason, std::string file = {}) {
-  return {
-      record.id, kind, std::move(file), record.where, std::move(reason), std::string(fix_of(kind))};
-}
-
-Fault find_marker_fault(const Record& record, const char* name, std::int32_t markers,
-                        std::size_t files) {
-  if (static_cast<std::size_t>(markers) == files) return std::nullopt;
-  return bad(record, BadKind::marker_mismatch,
-             "the text has " + std::to_string(markers) + " <" + name + "> markers for " +
-                 std::to_string(files) + " files");
-}
-
-Fault find_text_fault(const Record& record, const EncodedText& text, const DataOptions& options) {
-  if (!record.defect.empty()) return bad(record, BadKind::malformed_record, record.defect);
-  if (options.vision.empty() && !record.images.empty())
-    return bad(record, BadKind::no_encoder, "the model has no vision encoder",
-               record.images.front());
-  if (options.audio.empty() && !record.audio.empty())
-    return bad(record, BadKind::no_encoder, "the model has no audio encoder", record.audio.front());
-  if (auto fault = find_marker_fault(record, "image", text.image_markers, record.images.size()))
-    return fault;
-  if (auto fault = find_marker_fault(record, "audio", text.audio_markers, record.audio.size()))
-    return fault;
-
-  // An empty answer still has an end mark, but training on that alone teaches silence.
-  const auto answers = std::count_if(record.turns.begin(), record.turns.end(),
-                                     [](const Turn& t) { return t.role == Role::assistant; });
-  if (answers == 0)
-    return bad(record, BadKind::no_trained_token, "there is no assistant turn to train on");
-  if (text.trained_tokens() == answers)
-    return bad(record, BadKind::no_trained_token, "every assistant turn is empty");
-  return std::nullopt;
-}
 
 bool wants(EncoderSet set, std::size_t encoder) { return (set >> encoder & 1) != 0; }
 
@@ -57,10 +24,13 @@ bool wants_all(EncoderSet set, std::size_t encoders) {
 }
 
 Fault decode_images(const Dataset& dataset, const Record& record, const DataOptions& options,
-                    EncoderSet wanted, DecodedSample& sample) {
+                    EncoderSet wanted, SampleLengths& lengths, DecodedSample& sample) {
   for (const auto& name : record.images) {
-    auto image = read_image(dataset.media_path(record, name), options.decoded_pixels_max);
+    const auto path = dataset.media_path(record, name);
+    const auto before = lengths.before_image(path, options.decoded_pixels_max);
+    auto image = read_image(path, options.decoded_pixels_max);
     if (!image) return bad_media(record, name, image.error());
+    lengths.found_image(before, path, {image.value().width, image.value().height});
     for (std::size_t encoder = 0; encoder < options.vision.size(); ++encoder) {
       if (!wants(wanted, encoder)) continue;
       auto patches = prepare_image(image.value(), options, options.vision[encoder].input);
@@ -72,11 +42,14 @@ Fault decode_images(const Dataset& dataset, const Record& record, const DataOpti
 }
 
 Fault decode_clips(const Dataset& dataset, const Record& record, const DataOptions& options,
-                   EncoderSet wanted, DecodedSample& sample) {
+                   EncoderSet wanted, SampleLengths& lengths, DecodedSample& sample) {
   std::int32_t marker = 0;
   for (const auto& name : record.audio) {
-    auto clip = read_audio(dataset.media_path(record, name), options.audio_seconds_max);
+    const auto path = dataset.media_path(record, name);
+    const auto before = lengths.before_clip(path, options.audio_seconds_max);
+    auto clip = read_audio(path, options.audio_seconds_max);
     if (!clip) return bad_media(record, name, clip.error());
+    lengths.found_clip(before, path, std::ssize(clip.value()));
     for (std::size_t encoder = 0; encoder < options.audio.size(); ++encoder) {
       if (!wants(wanted, encoder)) continue;
       auto windows =
@@ -91,19 +64,22 @@ Fault decode_clips(const Dataset& dataset, const Record& record, const DataOptio
 }
 
 DecodeOutcome decode(const Dataset& dataset, const Record& record, const DataOptions& options,
-                     WantedParts wanted) {
+                     WantedParts wanted, SampleLengths& lengths) {
   DecodedSample sample;
   sample.id = record.id;
   sample.where = record.where;
   sample.text = encode_text(record.turns);
   sample.trained_tokens = sample.text.trained_tokens();
-  if (auto fault = find_text_fault(record, sample.text, options)) return *fault;
+  lengths.found_text(record, sample.text);
+  if (auto fault = find_text_fault(record, text_lengths(sample.text), options)) return *fault;
   sample.images.resize(options.vision.size());
   sample.audio.resize(options.audio.size());
   if (wanted.images != 0)
-    if (auto fault = decode_images(dataset, record, options, wanted.images, sample)) return *fault;
+    if (auto fault = decode_images(dataset, record, options, wanted.images, lengths, sample))
+      return *fault;
   if (wanted.audio != 0)
-    if (auto fault = decode_clips(dataset, record, options, wanted.audio, sample)) return *fault;
+    if (auto fault = decode_clips(dataset, record, options, wanted.audio, lengths, sample))
+      return *fault;
   const bool is_whole =
       (wants_all(wanted.images, options.vision.size()) || record.images.empty()) &&
       (wants_all(wanted.audio, options.audio.size()) || record.audio.empty());
@@ -142,11 +118,13 @@ Bytes DecodedSample::bytes() const {
 }
 
 DecodeOutcome decode_sample(const Dataset& dataset, const Record& record,
-                            const DataOptions& options, WantedParts wanted) {
+                            const DataOptions& options, WantedParts wanted, LengthIndex* index) {
   try {
-    return decode(dataset, record, options, wanted);
+    SampleLengths lengths(index, record.source);
+    return decode(dataset, record, options, wanted, lengths);
   } catch (const std::exception& fault) {  // Out of memory; a path the file system cannot hold.
-    return bad(record, BadKind::unreadable_media, fault.what());
+    constexpr auto kind = BadKind::unreadable_media;
+    return BadSample{record.id, kind, {}, record.where, fault.what(), std::string(fix_of(kind))};
   }
 }
 
@@ -176,17 +154,7 @@ MediaShape audio_shape(std::int32_t frames, const AudioInput& audio, std::int32_
 }
 
 std::vector<MediaMarker> markers_of(const EncodedText& text, const MediaModules& modules) {
-  std::vector<MediaMarker> markers;
-  TokenCount text_before = 0;
-  for (const TokenId token : text.tokens) {
-    if (token == ByteTokenizer::kImage)
-      for (const ModuleId module : modules.vision) markers.push_back({module, text_before});
-    else if (token == ByteTokenizer::kAudio)
-      for (const ModuleId module : modules.audio) markers.push_back({module, text_before});
-    else
-      ++text_before;
-  }
-  return markers;
+  return markers_of(text_lengths(text), modules);
 }
 
 SampleShape shape_of(const DecodedSample& sample, const DataOptions& options,

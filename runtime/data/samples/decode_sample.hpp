@@ -18,6 +18,8 @@
 
 namespace troupe::data {
 
+class LengthIndex;
+
 /// One window of at most 30 s of a clip.
 struct AudioWindow {
   std::vector<float> mel;   ///< Whisper's log-mel features, shape [frames, bins], row-major.
@@ -62,9 +64,10 @@ using DecodeOutcome = std::variant<DecodedSample, BadSample>;
 /// Checked in this order, the first fault is reported: malformed record, media without encoder,
 /// marker mismatch, no trained token, each image, each audio file, length. Files of media that are
 /// not wanted are not touched: their faults are left to the nodes that read them, and the length to
-/// whoever joins what the nodes found.
+/// whoever joins what the nodes found. `index`: is told the lengths that are found; null: nobody.
 DecodeOutcome decode_sample(const Dataset& dataset, const Record& record,
-                            const DataOptions& options, WantedParts wanted = {});
+                            const DataOptions& options, WantedParts wanted = {},
+                            LengthIndex* index = nullptr);
 
 /// Length of its llm sequence: placeholders give way to the rows that come for them. REQUIRES: text
 /// and all media are there, of encoders of `options`.

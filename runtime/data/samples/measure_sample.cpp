@@ -7,6 +7,8 @@
 #include "runtime/data/reading/log_mel.hpp"
 #include "runtime/data/reading/read_audio.hpp"
 #include "runtime/data/reading/read_image.hpp"
+#include "runtime/data/samples/sample_lengths.hpp"
+#include "runtime/data/samples/text_lengths.hpp"
 
 namespace troupe::data {
 namespace {
@@ -34,10 +36,10 @@ Result<ImageSize> announced_size(std::string_view bytes) {
 }
 
 std::optional<BadSample> measure_images(const Dataset& dataset, const Record& record,
-                                        const DataOptions& options,
+                                        const DataOptions& options, SampleLengths& lengths,
                                         std::vector<ModuleMedia>& media) {
   for (const auto& name : record.images) {
-    const auto size = image_size(dataset.media_path(record, name), options.decoded_pixels_max);
+    const auto size = lengths.image(dataset.media_path(record, name), options.decoded_pixels_max);
     if (!size) return bad_media(record, name, size.error());
     for (std::size_t encoder = 0; encoder < media.size(); ++encoder) {
       const VisionInput& vision = options.vision[encoder].input;
@@ -55,11 +57,11 @@ std::optional<BadSample> measure_images(const Dataset& dataset, const Record& re
 
 // As `log_mel_windows` cuts a clip.
 std::optional<BadSample> measure_clips(const Dataset& dataset, const Record& record,
-                                       const DataOptions& options,
+                                       const DataOptions& options, SampleLengths& lengths,
                                        std::vector<ModuleMedia>& media) {
   std::int32_t marker = 0;
   for (const auto& name : record.audio) {
-    const auto samples = audio_samples(dataset.media_path(record, name), options.audio_seconds_max);
+    const auto samples = lengths.clip(dataset.media_path(record, name), options.audio_seconds_max);
     if (!samples) return bad_media(record, name, samples.error());
     if (samples.value() < kHopSamples)
       return bad_media(record, name, bad_data("the clip is shorter than one frame of 10 ms"));
@@ -76,24 +78,22 @@ std::optional<BadSample> measure_clips(const Dataset& dataset, const Record& rec
 }
 
 MeasureOutcome measure(const Dataset& dataset, const Record& record, const DataOptions& options,
-                       const MediaModules& modules) {
-  auto text = decode_sample(dataset, record, options, {.images = 0, .audio = 0, .text = true});
-  if (auto* bad = std::get_if<BadSample>(&text)) return std::move(*bad);
-  const auto& decoded = std::get<DecodedSample>(text);
+                       const MediaModules& modules, SampleLengths& lengths) {
+  const auto text = lengths.text(record);
+  if (auto fault = find_text_fault(record, text, options)) return *fault;
   std::vector<ModuleMedia> images, clips;
   for (std::size_t e = 0; e < modules.vision.size(); ++e)
     images.push_back({modules.vision[e], {}, options.vision[e].input.columns()});
   for (std::size_t e = 0; e < modules.audio.size(); ++e)
     clips.push_back({modules.audio[e], {}, options.audio[e].input.mel_bins});
-  if (auto fault = measure_images(dataset, record, options, images)) return *fault;
-  if (auto fault = measure_clips(dataset, record, options, clips)) return *fault;
+  if (auto fault = measure_images(dataset, record, options, lengths, images)) return *fault;
+  if (auto fault = measure_clips(dataset, record, options, lengths, clips)) return *fault;
 
   SampleShape shape;
   shape.id = record.id;
-  shape.trained_tokens = decoded.trained_tokens;
-  shape.llm_tokens = static_cast<TokenCount>(decoded.text.tokens.size()) -
-                     decoded.text.image_markers - decoded.text.audio_markers;
-  shape.markers = markers_of(decoded.text, modules);
+  shape.trained_tokens = text.trained_tokens;
+  shape.llm_tokens = text.tokens;
+  shape.markers = markers_of(text, modules);
   for (auto* medium : {&images, &clips})
     for (auto& media : *medium) {
       if (media.items.empty()) continue;
@@ -110,12 +110,19 @@ MeasureOutcome measure(const Dataset& dataset, const Record& record, const DataO
 }  // namespace
 
 MeasureOutcome measure_sample(const Dataset& dataset, const Record& record,
-                              const DataOptions& options, const MediaModules& modules) {
+                              const DataOptions& options, const MediaModules& modules,
+                              SampleLengths& lengths) {
   try {
-    return measure(dataset, record, options, modules);
+    return measure(dataset, record, options, modules, lengths);
   } catch (const std::exception& fault) {  // Out of memory; a path the file system cannot hold.
     return bad_media(record, {}, {Errc::internal, fault.what(), {}, {}});
   }
+}
+
+MeasureOutcome measure_sample(const Dataset& dataset, const Record& record,
+                              const DataOptions& options, const MediaModules& modules) {
+  SampleLengths read(nullptr, record.source);
+  return measure_sample(dataset, record, options, modules, read);
 }
 
 Result<ImageSize> image_size(const std::filesystem::path& path, std::int64_t pixels_max) {

@@ -1,6 +1,7 @@
-// How long a sample will be, from its text and the headers of its media: nothing is decoded.
+// How long a sample will be, from its text and the headers of its media, or from an index of them:
+// nothing is decoded.
 //
-// For planners that look at many samples; the loader's own lengths come from decoding. The two
+// For planners: also each batch that is trained is measured before it is decoded. The two
 // agree for every sound file. A file that is damaged behind its header counts as good here.
 // Pure apart from reading the record's files; thread-safe.
 
@@ -15,12 +16,18 @@
 
 namespace troupe::data {
 
+class SampleLengths;
+
 /// A sample's lengths (`position` is 0), or why it would be dropped.
 using MeasureOutcome = std::variant<SampleShape, BadSample>;
 
 /// Measures one record. Checks in the order of `decode_sample`. Never throws.
 MeasureOutcome measure_sample(const Dataset& dataset, const Record& record,
                               const DataOptions& options, const MediaModules& modules);
+/// The same by way of an index. `lengths`: of this record's source, made for it alone.
+MeasureOutcome measure_sample(const Dataset& dataset, const Record& record,
+                              const DataOptions& options, const MediaModules& modules,
+                              SampleLengths& lengths);
 
 /// Width and height that a JPEG or PNG file announces.
 /// Errors: not_found, io_failed, bad_data (neither format, no header, more than `pixels_max`).

@@ -9,6 +9,7 @@
 
 #include "golden.hpp"
 #include "runtime/data/batches/epoch_order.hpp"
+#include "runtime/data/samples/sample_lengths.hpp"
 #include "temp_folder.hpp"
 
 namespace troupe::data {
@@ -97,6 +98,72 @@ TEST_CASE("BatchLoader measures before it decodes, as measure_sample does", "[da
             std::get<SampleShape>(expected).media);
   }
   CHECK(good == 15);
+}
+
+TEST_CASE("BatchLoader measures by way of an index, and says of how many it knew", "[data]") {
+  Fixture fixture;
+  BatchRequest lengths = whole_epoch(0, 0);
+  lengths.measure = MediaModules{{ModuleId{0}}, {ModuleId{1}}};
+  const auto measured = [&](const std::shared_ptr<LengthIndex>& index) {
+    auto loader = BatchLoader::start(fixture.dataset, fixture.options, {}, index).value();
+    REQUIRE(loader.request(lengths).ok());
+    auto taken = loader.take(0, kPatience).value();
+    if (index != nullptr) index->save();
+    return taken;
+  };
+  const auto index_here = [&] {
+    LengthIndexOptions options;
+    options.folder = fixture.folder.path() / "lengths";
+    options.settled_after = milliseconds(0);
+    return std::make_shared<LengthIndex>(options, std::vector<std::string>{"golden"});
+  };
+  const auto alone = measured(nullptr);
+  const auto cold = measured(index_here());
+  const auto warm = measured(index_here());
+  CHECK(alone.indexed == 0);
+  CHECK(cold.indexed == 0);
+  CHECK(warm.indexed == 15);  // Five have a picture that is not there: it is looked for again.
+  CHECK((cold.lengths == alone.lengths));
+  CHECK((warm.lengths == alone.lengths));
+}
+
+TEST_CASE("BatchLoader saves what an epoch measured when the next one begins", "[data]") {
+  Fixture fixture;
+  const auto index_here = [&] {
+    LengthIndexOptions options;
+    options.folder = fixture.folder.path() / "lengths";
+    options.settled_after = milliseconds(0);
+    return std::make_shared<LengthIndex>(options, std::vector<std::string>{"golden"});
+  };
+  const auto measure = [&](BatchLoader& loader, std::int64_t batch, std::int64_t epoch,
+                           std::int64_t begin, std::int64_t end) {
+    BatchRequest request{batch, epoch, {}};
+    for (std::int64_t position = begin; position < end; ++position)
+      request.samples.push_back({position, {}});
+    request.measure = MediaModules{{ModuleId{0}}, {ModuleId{1}}};
+    REQUIRE(loader.request(request).ok());
+    REQUIRE(loader.take(batch, kPatience).ok());
+  };
+  // Of all records those that a process which begins now finds; it saves nothing itself.
+  const auto known = [&] {
+    const auto index = index_here();
+    int count = 0;
+    for (const auto& record : fixture.dataset->records()) {
+      SampleLengths lengths(index.get(), record.source);
+      measure_sample(*fixture.dataset, record, fixture.options, {{ModuleId{0}}, {ModuleId{1}}},
+                     lengths);
+      count += lengths.was_indexed() ? 1 : 0;
+    }
+    return count;
+  };
+  auto first = BatchLoader::start(fixture.dataset, fixture.options, {}, index_here()).value();
+  measure(first, 0, 0, 0, 10);
+  measure(first, 1, 0, 10, 20);
+  measure(first, 2, 1, 0, 1);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (known() < 15 && std::chrono::steady_clock::now() < deadline)
+    std::this_thread::sleep_for(milliseconds(20));
+  CHECK(known() == 15);
 }
 
 TEST_CASE("BatchLoader delivers each wanted position in the order of the request", "[data]") {

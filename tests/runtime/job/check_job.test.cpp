@@ -161,6 +161,8 @@ TEST_CASE("values that contradict one another are refused", "[job][errors]") {
       {"pixels", "", {"data.min_pixels=2000000"}, "data.min_pixels", "above data.max_pixels", "raise max_pixels"},
       {"one patch", "", {"data.max_pixels=100", "data.min_pixels=1"}, "data.max_pixels", "not one merged patch", "at least 784"},
       {"no data", "", {"data.sources=[]"}, "data.sources", "no data", "[[data.sources]]"},
+      {"index", "", {"data.index=none"}, "data.index", "'none' is neither auto nor off", "./none"},
+      {"no index", "", {"data.index=\"\""}, "data.index", "'' is neither", "./lengths"},
       {"missing file", "", {"data.sources[0].json=nowhere.json"}, "data.sources[0].json", "is not there", "correct the path"},
       {"json is a folder", "", {"data.sources[0].json=/tmp"}, "data.sources[0].json", "is a folder", "JSON file"},
       {"unknown format", "", {"data.sources[0].format=lava"}, "data.sources[0].format", "not one of llava", "llava"},

@@ -52,6 +52,21 @@ TEST_CASE("a run folder has a name, also where a slash ends it", "[job]") {
           "runs/x");
 }
 
+TEST_CASE("a folder for lengths is the same from wherever the run goes on", "[job]") {
+  const JobFolder folder;
+  const auto index = [&](const std::string& given) {
+    const auto reading = read_job(folder.write("job.toml", kSmallJob), {"data.index=" + given});
+    INFO(shown(reading));
+    REQUIRE(reading.problems.empty());
+    return reading.loaded.job.data.index;
+  };
+  CHECK(read_job(folder.write("job.toml", kSmallJob), {}).loaded.job.data.index == "auto");
+  CHECK(index("auto") == "auto");
+  CHECK(index("off") == "off");
+  CHECK(index("/scratch/./lengths") == "/scratch/lengths");
+  CHECK(index("./lengths") == (std::filesystem::current_path() / "lengths").string());
+}
+
 TEST_CASE("modules stand in topological order with next filled", "[job]") {
   // The file names the llm first and the projector before its encoder. By hand: vision feeds
   // vision_projector (its name), that feeds the llm, and the llm comes last.
@@ -214,7 +229,7 @@ TEST_CASE("resolved.toml reads back as the same job", "[job][property]") {
           "cluster.device_memory_gib=1.5", "cluster.device_tflops=0.05",
           "observe.metrics_listen=9400", "scheduler.max_in_flight=3", "balancer.evaluations=7",
           "balancer.adaptive_correction=true", "balancer.dealing=count", "balancer.exchange=auto",
-          "balancer.items=whole"},
+          "balancer.items=whole", "data.index=./lengths"},
       std::vector<std::string>{
           "debug.layouts=[{from_step=3,pipelines=[{stages=[{node=0,vision=\"all\",llm=\"all\"}]}]},"
           "{from_step=9,replicas=[{modules=[\"vision\"],stages=[{node=0,vision=\"all\"}]},"
