@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "app/boundary_text.hpp"
 #include "app/standby_text.hpp"
 #include "app/terminal.hpp"
 #include "app/text_table.hpp"
@@ -264,6 +265,7 @@ Json layout_json(const Planning& planning, const PlannedStep& planned, const Pla
   const auto copy = largest_copy(planning, planned.layout);
   json["checkpoint_copy_bytes"] = copy ? copy->second.count() : 0;
   json["standby"] = standbys_json(planning, layout);
+  json["boundaries"] = boundaries_json(planned);
   json["reasons"] = Json::array();
   for (const auto& reason : layout.reasons)
     json["reasons"].push_back({{"choice", reason.choice}, {"why", reason.why}});
@@ -359,6 +361,7 @@ void print_layout(const Planning& planning, const PlannedStep& planned,
   print_stages(planning, planned.layout);
   print_checkpoint_copy(planning, planned.layout);
   print_standbys(planning, planned.layout);
+  print_boundaries(planned);
   print_reasons(planned.layout.reasons);
   print_warnings(warnings_of(planning, notes));
   for (const auto& suggestion : notes.suggestions)

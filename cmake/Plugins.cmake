@@ -67,6 +67,7 @@ set(TROUPE_PLUGIN_HEADERS
   runtime/vocabulary/parallel_plan.hpp
   runtime/vocabulary/parallelism.hpp
   runtime/vocabulary/result.hpp
+  runtime/vocabulary/route.hpp
   runtime/vocabulary/sample_pieces.hpp
   runtime/vocabulary/sample_shape.hpp
   runtime/vocabulary/sum_order.hpp

@@ -7,6 +7,8 @@ const char* name_of(TagKind kind) {
   switch (kind) {
     case TagKind::rows: return "rows";
     case TagKind::gradient: return "gradient";
+    case TagKind::passing_rows: return "passing rows";
+    case TagKind::passing_gradient: return "passing gradient";
     case TagKind::reduce: return "reduce";
     case TagKind::reduced: return "reduced";
     case TagKind::content: return "content";

@@ -31,14 +31,16 @@ using Peer = std::int32_t;
 
 /// What a message carries, so that the counters of different traffic never collide.
 enum class TagKind : std::uint32_t {
-  rows,        ///< Activations or boundary rows. By convention index = message of the plan.
-  gradient,    ///< The gradient of those rows.
-  reduce,      ///< A holder's gradients on their way to who adds them up.
-  reduced,     ///< The sum on its way back.
-  content,     ///< Decoded content of samples. By convention index = delivery of the plan.
-  state,       ///< Parameters and optimizer state, when a layout changes.
-  collective,  ///< Reserved for `Group`.
-  user,        ///< Custom stages and tests.
+  rows,              ///< Activations or boundary rows. By convention index = message of the plan.
+  gradient,          ///< The gradient of those rows.
+  passing_rows,      ///< Rows on their way to a device that hands them on; index as of `rows`.
+  passing_gradient,  ///< The gradient of rows, likewise.
+  reduce,            ///< A holder's gradients on their way to who adds them up.
+  reduced,           ///< The sum on its way back.
+  content,           ///< Decoded content of samples. By convention index = delivery of the plan.
+  state,             ///< Parameters and optimizer state, when a layout changes.
+  collective,        ///< Reserved for `Group`.
+  user,              ///< Custom stages and tests.
 };
 
 /// Names a message between two nodes. Full-width fields: no counter ever wraps into another.

@@ -108,6 +108,8 @@ Result<bool> Executor::is_ready(const Action& action) {
   switch (action.kind) {
     case ActionKind::receive:
     case ActionKind::receive_gradient:
+    case ActionKind::relay:
+    case ActionKind::relay_gradient:
     case ActionKind::receive_content:
     case ActionKind::reduce_partial:
     case ActionKind::reduce:
@@ -253,20 +255,29 @@ Status Executor::abandon() {
 
 std::vector<Arrival> Executor::arrivals_of(const Action& action) const {
   std::vector<Arrival> arrivals;
-  const auto add_rows = [&](TagKind kind, StageId from) {
+  const auto add_rows = [&](TagKind kind, transport::Peer from, bool local) {
     const Message& message = iteration_->at(action.message);
-    arrivals.push_back({{kind, action.message.index()},
-                        peer(from),
-                        is_here(from),
-                        {message.rows, message.width},
-                        row_dtype()});
+    arrivals.push_back(
+        {{kind, action.message.index()}, from, local, {message.rows, message.width}, row_dtype()});
+  };
+  // Rows come from the stage that makes them, or from the device that they pass.
+  const auto add_last_leg = [&](TagKind kind, StageId from) {
+    const DeviceId relay = iteration_->at(action.message).relay;
+    add_rows(kind, relay.valid() ? peer(relay) : peer(from), !relay.valid() && is_here(from));
   };
   switch (action.kind) {
     case ActionKind::receive:
-      add_rows(TagKind::rows, iteration_->at(action.message).source.stage);
+      add_last_leg(TagKind::rows, iteration_->at(action.message).source.stage);
       break;
     case ActionKind::receive_gradient:
-      add_rows(TagKind::gradient, iteration_->at(action.message).destination.stage);
+      add_last_leg(TagKind::gradient, iteration_->at(action.message).destination.stage);
+      break;
+    case ActionKind::relay:
+      add_rows(TagKind::passing_rows, peer(iteration_->at(action.message).source.stage), false);
+      break;
+    case ActionKind::relay_gradient:
+      add_rows(TagKind::passing_gradient, peer(iteration_->at(action.message).destination.stage),
+               false);
       break;
     case ActionKind::receive_content: {
       const Delivery& delivery = iteration_->at(action.delivery);

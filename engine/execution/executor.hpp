@@ -150,6 +150,7 @@ class Executor : private Viewer {
   Work send(const Action& action);
   Status give(std::vector<Parcel> parcels, Outcome& outcome);
   Work receive(const Action& action);
+  Work hand_on(const Action& action);
   Work send_content(const Action& action);
   Work receive_content(const Action& action);
   Work take_sums(const Action& action);
@@ -178,6 +179,7 @@ class Executor : private Viewer {
   at::ScalarType row_dtype() const { return options_.row_dtype; }
   at::ScalarType gradient_dtype() const;
   transport::Peer peer(StageId stage) const { return plan_.node_of(stage).value; }
+  transport::Peer peer(DeviceId device) const { return plan_.devices[device.index()].node.value; }
 
   const ParallelPlan& plan_;
   ExecutorOptions options_;

@@ -112,6 +112,8 @@ Executor::Work Executor::work_of(const Action& action) {
     case ActionKind::send_gradient: return send(action);
     case ActionKind::receive:
     case ActionKind::receive_gradient: return receive(action);
+    case ActionKind::relay:
+    case ActionKind::relay_gradient: return hand_on(action);
     case ActionKind::send_content: return send_content(action);
     case ActionKind::receive_content: return receive_content(action);
     case ActionKind::reduce_send:
@@ -183,14 +185,19 @@ Executor::Work Executor::send(const Action& action) {
   const bool gradient = action.kind == ActionKind::send_gradient;
   const StageId from = gradient ? message.destination.stage : message.source.stage;
   const StageId to = gradient ? message.source.stage : message.destination.stage;
-  const Arrival::Key key{gradient ? TagKind::gradient : TagKind::rows, action.message.index()};
+  const DeviceId relay = message.relay;
+  const TagKind kind = relay.valid()
+                           ? (gradient ? TagKind::passing_gradient : TagKind::passing_rows)
+                           : (gradient ? TagKind::gradient : TagKind::rows);
+  const Arrival::Key key{kind, action.message.index()};
   const auto bytes =
       message.rows * message.width * static_cast<std::int64_t>(c10::elementSize(row_dtype()));
-  auto place = is_here(to) ? mailbox_.put(key, Bytes{bytes}) : nullptr;
+  auto place = is_here(to) && !relay.valid() ? mailbox_.put(key, Bytes{bytes}) : nullptr;
+  const transport::Peer next = relay.valid() ? peer(relay) : peer(to);
   return [=, this, id = action.message](Outcome& outcome) -> Status {
     auto tensor = gradient ? stage(from).gradient_for(id) : stage(from).rows_for(id);
     if (!tensor.ok()) return std::move(tensor).error();
-    if (place == nullptr) return give({{key, peer(to), std::move(tensor).value()}}, outcome);
+    if (place == nullptr) return give({{key, next, std::move(tensor).value()}}, outcome);
     *place = std::move(tensor).value();
     return Done{};
   };
@@ -205,16 +212,29 @@ Status Executor::give(std::vector<Parcel> parcels, Outcome& outcome) {
 Executor::Work Executor::receive(const Action& action) {
   const Message& message = iteration_->at(action.message);
   const bool gradient = action.kind == ActionKind::receive_gradient;
-  const StageId from = gradient ? message.destination.stage : message.source.stage;
   const StageId to = gradient ? message.source.stage : message.destination.stage;
-  auto taken = take(arrivals_of(action).front().key);
-  return [=, this, id = action.message](Outcome&) -> Status {
-    at::Tensor rows = is_here(from) ? std::move(*taken) : device_.to_device(std::move(*taken));
+  const Arrival arrival = arrivals_of(action).front();
+  auto taken = take(arrival.key);
+  return [=, this, id = action.message, is_local = arrival.local](Outcome&) -> Status {
+    at::Tensor rows = is_local ? std::move(*taken) : device_.to_device(std::move(*taken));
     if (gradient) {
       stage(to).accept_gradient(id, std::move(rows));
     } else {
       stage(to).accept_rows(id, std::move(rows));
     }
+    return Done{};
+  };
+}
+
+/// Rows that pass stay in host memory: no stage of this device looks at them.
+Executor::Work Executor::hand_on(const Action& action) {
+  const Message& message = iteration_->at(action.message);
+  const bool gradient = action.kind == ActionKind::relay_gradient;
+  const Arrival::Key key{gradient ? TagKind::gradient : TagKind::rows, action.message.index()};
+  const StageId to = gradient ? message.source.stage : message.destination.stage;
+  auto taken = take(arrivals_of(action).front().key);
+  return [key, next = peer(to), taken = std::move(taken)](Outcome& outcome) -> Status {
+    outcome.parcels.push_back({key, next, std::move(*taken)});
     return Done{};
   };
 }

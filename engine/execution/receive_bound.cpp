@@ -23,7 +23,7 @@ Bytes sum_of_largest(std::vector<Bytes> sizes, std::size_t count) {
 Bytes receive_bound(const IterationPlan& iteration, DeviceId device,
                     std::span<const Bytes> received) {
   std::map<StageId, std::map<MicrobatchId, Bytes>> borders;
-  std::vector<Bytes> reductions;
+  std::vector<Bytes> reductions, passing;
   const auto& actions = iteration.actions[device.index()];
   for (std::size_t i = 0; i < actions.size(); ++i) {
     const Action& action = actions[i];
@@ -35,11 +35,13 @@ Bytes receive_bound(const IterationPlan& iteration, DeviceId device,
     } else if (action.kind == ActionKind::receive_content) {
       const MessageEnd& here = iteration.at(action.delivery).destination;
       borders[here.stage][here.microbatch] += received[i];
+    } else if (action.kind == ActionKind::relay || action.kind == ActionKind::relay_gradient) {
+      passing.push_back(received[i]);
     } else {
       reductions.push_back(received[i]);
     }
   }
-  Bytes bound = sum_of_largest(std::move(reductions), 2);
+  Bytes bound = sum_of_largest(std::move(reductions), 2) + sum_of_largest(std::move(passing), 2);
   for (const auto& [stage, by_microbatch] : borders) {
     std::vector<Bytes> sizes;
     for (const auto& [microbatch, bytes] : by_microbatch) sizes.push_back(bytes);

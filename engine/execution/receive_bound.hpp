@@ -17,7 +17,8 @@ namespace troupe::engine {
 ///
 /// For each of its stages as many microbatches as the plan lets be in flight there, the largest
 /// ones: the rows and gradients of their borders. And two reductions, the largest ones: one that is
-/// summed and one on its way. No single action needs more.
+/// summed and one on its way; and likewise of rows that only pass through the device. No single
+/// action needs more.
 ///
 /// Cost: O(actions log actions).
 Bytes receive_bound(const IterationPlan& iteration, DeviceId device,

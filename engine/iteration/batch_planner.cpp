@@ -299,13 +299,16 @@ IterationPlan slice_for(const IterationPlan& iteration, const ParallelPlan& plan
   slice.trained_tokens = iteration.trained_tokens;
   slice.microbatches = iteration.microbatches;
   slice.max_in_flight = iteration.max_in_flight;
+  slice.boundaries = iteration.boundaries;
   slice.actions.resize(iteration.actions.size());
   for (std::size_t device = 0; device < slice.actions.size(); ++device)
     if (plan.devices[device].node == node) slice.actions[device] = iteration.actions[device];
   for (std::size_t m = 0; m < iteration.messages.size(); ++m) {
     const Message& message = iteration.messages[m];
+    const bool passes_here =
+        message.relay.valid() && plan.devices[message.relay.index()].node == node;
     if (plan.node_of(message.source.stage) != node &&
-        plan.node_of(message.destination.stage) != node)
+        plan.node_of(message.destination.stage) != node && !passes_here)
       continue;
     slice.messages.push_back(message);
     slice.message_ids.push_back(iteration.id_of(m));

@@ -125,7 +125,9 @@ Result<IterationPlan> Microbatching::order(const DealtBatch& batch, const Work& 
     if (!bounds.ok()) return std::move(bounds).error();
     input.max_in_flight = std::move(bounds).value();
   }
+  input.routes.pin = options_.boundary;
   if (work.costs.task_ms) {
+    input.routes.link_ms = scheduler::link_costs(work.costs);
     input.task_cost = work.costs.task_ms;
     input.message_cost = scheduler::message_costs(plan_, work.costs);
   }

@@ -48,8 +48,9 @@ struct MicrobatchingOptions {
   /// Plans that `auto` may cost, per pipeline; fewer where they would take longer than a fortieth
   /// of the step, by counted work.
   std::int64_t evaluations = 200;
-  std::int32_t max_in_flight = 0;    ///< Per stage; 0: as the schedule likes.
-  bool adaptive_correction = false;  ///< Predictions follow what `learn` is told.
+  std::int32_t max_in_flight = 0;      ///< Per stage; 0: as the schedule likes.
+  bool adaptive_correction = false;    ///< Predictions follow what `learn` is told.
+  std::optional<Route> boundary = {};  ///< Of all boundaries; none: the one that takes least.
 };
 
 /// Samples of one step, before they are cut.

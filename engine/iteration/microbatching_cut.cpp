@@ -143,7 +143,7 @@ Result<balancer::MicrobatchPlan> Microbatching::cut(const DealtBatch& batch, con
   if (work.costs.task_ms && share.is_whole)
     alone.emplace(plan_,
                   PipelineRules{share.pipeline, options_.schedule, options_.microbatches,
-                                in_flight_bounds(), splits_parts_},
+                                in_flight_bounds(), splits_parts_, options_.boundary},
                   work.costs, own, batch.samples);
   const PipelineCosts* costs = alone ? &*alone : nullptr;
   const auto weights = pick(work.workloads, own), profile = pick(work.profile, own);

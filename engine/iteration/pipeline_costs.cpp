@@ -27,6 +27,13 @@ bool waits_too_long(const balancer::MicrobatchPlan& plan, std::size_t count) {
   return false;
 }
 
+/// Between stages of one device each what takes least is not looked for in every estimate: a relay
+/// is one transfer more.
+bool has_grids(const ParallelPlan& layout) {
+  return std::any_of(layout.stages.begin(), layout.stages.end(),
+                     [](const Stage& stage) { return stage.devices.size() > 1; });
+}
+
 std::vector<SampleShape> shapes_of(const std::vector<SampleShape>& all,
                                    const std::vector<std::int32_t>& own) {
   std::vector<SampleShape> shapes;
@@ -77,7 +84,8 @@ PipelineCosts::PipelineCosts(const ParallelPlan& layout, PipelineRules rules,
       own_(samples),
       shapes_(shapes_of(shapes, own_)),
       flow_(layout.model, shapes_),
-      message_ms_(scheduler::message_costs(layout, costs)) {
+      message_ms_(scheduler::message_costs(layout, costs)),
+      routes_{rules_.boundary, has_grids(layout) ? scheduler::link_costs(costs) : nullptr} {
   for (std::size_t s = 0; s < own_.size(); ++s) numbers_.push_back(static_cast<std::int32_t>(s));
 }
 
@@ -86,8 +94,8 @@ scheduler::TaskGraph PipelineCosts::graph(const balancer::MicrobatchPlan& plan) 
   scheduler::deal_microbatches(
       layout_, rules_.pipeline, {parts_of(plan, numbers_, shapes_, rules_.splits_parts)},
       [](ReplicaId, const Microbatch&) { return 0.0; }, microbatches);
-  const auto messages =
-      scheduler::plan_messages(layout_, flow_, microbatches, SampleUnits(shapes_, {}));
+  auto messages = scheduler::plan_messages(layout_, flow_, microbatches, SampleUnits(shapes_, {}));
+  scheduler::choose_routes(layout_, messages, routes_);
   const auto task_ms = [this](StageId stage, const std::vector<std::int32_t>& part,
                               scheduler::TaskKind kind) {
     std::vector<std::int32_t> samples;

@@ -15,6 +15,7 @@
 #include "runtime/vocabulary/parallel_plan.hpp"
 #include "runtime/vocabulary/sample_shape.hpp"
 #include "scheduler/iteration/deal_microbatches.hpp"
+#include "scheduler/iteration/message_routes.hpp"
 #include "scheduler/iteration/redistribution.hpp"
 #include "scheduler/iteration/schedules.hpp"
 #include "scheduler/layout/step_estimator.hpp"
@@ -39,6 +40,7 @@ struct PipelineRules {
   std::int64_t microbatches = 1;
   std::vector<std::int32_t> max_in_flight;  ///< Per stage of the layout; empty: no bound.
   bool splits_parts = false;
+  std::optional<Route> boundary = {};  ///< Of rows between module groups; none: what takes least.
 };
 
 class PipelineCosts {
@@ -73,6 +75,7 @@ class PipelineCosts {
   std::vector<std::int32_t> numbers_;  ///< 0, 1, ...: places in `own_`.
   scheduler::RowFlow flow_;
   scheduler::MessageCost message_ms_;
+  scheduler::RouteRules routes_;
 };
 
 }  // namespace troupe::engine

@@ -27,6 +27,7 @@ scheduler::AutoLayoutRequest layout_request(const JobSetup& setup,
   request.global_batch = job.train.global_batch_size;
   request.microbatches = job.train.microbatches;
   request.schedule = schedules::find_schedule(job.scheduler.schedule);
+  request.boundary = pinned_route(job.scheduler);
   request.fault_tolerance = job.cluster.fault_tolerance;
   request.prediction.dtype = job.train.dtype;
   request.prediction.speeds = speeds_for(job.cluster, speeds);

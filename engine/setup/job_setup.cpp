@@ -135,6 +135,12 @@ Result<std::shared_ptr<const PlanningCosts>> planning_costs(const JobSetup& setu
       PlanningCosts{std::move(model).value(), std::move(options), device_memory});
 }
 
+std::optional<Route> pinned_route(const job::Scheduler& scheduler) {
+  for (std::size_t route = 0; route < kRouteNames.size(); ++route)
+    if (scheduler.boundary == kRouteNames[route]) return static_cast<Route>(route);
+  return std::nullopt;
+}
+
 data::MediaModules media_modules(const JobSetup& setup) {
   data::MediaModules modules;
   for (const auto& module : setup.job.modules) {
@@ -176,7 +182,8 @@ BatchPlannerOptions planner_options(const JobSetup& setup, data::Epochs epochs,
                            job.job.seed,
                            job.balancer.evaluations,
                            job.scheduler.max_in_flight,
-                           job.balancer.adaptive_correction};
+                           job.balancer.adaptive_correction,
+                           pinned_route(job.scheduler)};
   return options;
 }
 

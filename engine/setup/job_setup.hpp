@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,7 @@
 #include "runtime/state/adamw.hpp"
 #include "runtime/state/learning_rate.hpp"
 #include "runtime/vocabulary/parallel_plan.hpp"
+#include "runtime/vocabulary/route.hpp"
 
 namespace troupe::engine {
 
@@ -61,6 +63,9 @@ Result<JobSetup> prepare(const job::Job& job);
 
 /// The speeds as a job sees them: where all its nodes are local, their network is the machine.
 scheduler::DeviceSpeeds speeds_for(const job::Cluster& cluster, scheduler::DeviceSpeeds speeds);
+
+/// The route that a job pins for rows between module groups; none: what is predicted to take least.
+std::optional<Route> pinned_route(const job::Scheduler& scheduler);
 
 /// What the job's layers cost by a profile of its model, which is the same whether activations are
 /// recomputed. Errors: as `scheduler::CostModel::create`.

@@ -4,6 +4,7 @@
 #include "models/family/registry.hpp"
 #include "runtime/job/check_job.hpp"
 #include "runtime/policies/registry.hpp"
+#include "runtime/vocabulary/route.hpp"
 
 namespace troupe::job {
 
@@ -124,6 +125,28 @@ void warn_of_balancing(const Job& job, Findings& findings) {
                      "remove it, or choose \"auto\" or another policy that searches");
 }
 
+/// A way of rows between modules that is no other way on a layout by hand.
+void warn_of_boundary(const Job& job, Findings& findings) {
+  const std::string& boundary = job.scheduler.boundary;
+  const auto warn = [&](const std::string& why, const std::string& fix) {
+    findings.warn_at("scheduler.boundary", "scheduler.boundary has no effect: " + why, fix);
+  };
+  if (boundary == Scheduler().boundary) return;
+  if (job.modules.size() < 2) return warn("no module hands rows to another", "remove it");
+  const HandLayout& layout = job.parallel.layout;
+  if (layout.empty() || boundary == to_string(Route::direct)) return;
+  const auto stages = layout.all_stages();
+  if (std::any_of(stages.begin(), stages.end(),
+                  [](const HandStage* stage) { return stage->tp * stage->cp > 1; }))
+    return;
+  if (boundary == to_string(Route::leader))
+    warn("every stage has one device, so that \"leader\" is \"direct\"",
+         "remove it, or lay out stages of several devices");
+  else if (layout.replicas.empty() || encoder_copies(job) < 2)
+    warn("no encoder has two replicas whose rows could be gathered",
+         "remove it, or lay out more replicas of an encoder");
+}
+
 /// The smallest share of a batch that a pipeline gets.
 void warn_of_microbatches(const Job& job, Findings& findings) {
   const std::int64_t copies = llm_copies(job);
@@ -173,6 +196,7 @@ void check_effects(const Job& job, Findings& findings) {
   warn_of_media(job, findings);
   warn_of_attention(job, findings);
   warn_of_balancing(job, findings);
+  warn_of_boundary(job, findings);
   warn_of_microbatches(job, findings);
   warn_of_warm_up(job, findings);
   warn_of_later_layouts(job, findings);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "runtime/job/job.hpp"
+#include "runtime/vocabulary/route.hpp"
 
 namespace troupe::job {
 
@@ -46,6 +47,8 @@ inline constexpr std::array<std::pair<std::string_view, DurationUnit>, 4> kDurat
 /// Those that LibTorch brings; plug-ins may add others to it.
 inline const std::vector<std::string> kDevices{"cpu", "cuda"};
 inline constexpr std::array<std::string_view, 1> kTransports{"ucx"};
+inline constexpr std::array<std::string_view, 4> kBoundaries{"auto", kRouteNames[0], kRouteNames[1],
+                                                             kRouteNames[2]};
 inline constexpr std::array<std::string_view, 2> kDealings{"work", "count"};
 inline constexpr std::array<std::string_view, 3> kExchanges{"off", "per-phase", "auto"};
 inline constexpr std::array<std::string_view, 2> kItemUnits{"whole", "ranges"};

@@ -127,6 +127,10 @@ constexpr auto kMeanings = std::to_array<KeyMeaning>({
     {"scheduler.max_in_flight",
      "Microbatches that a stage may hold at once; 0: as the schedule "
      "likes."},
+    {"scheduler.boundary",
+     "How rows go from encoders to the llm: from all ranks to all that need them, from one rank to "
+     "one and on inside its stage, or gathered on one device and scattered; auto: what is "
+     "predicted to take least."},
 
     {"balancer.dealing",
      "How samples are shared out between copies of the model: by predicted work, "

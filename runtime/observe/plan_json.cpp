@@ -194,6 +194,11 @@ std::string iteration_line(const IterationPlan& plan) {
     json["pieces"] = list_of(plan.pieces, [](const SamplePiece& piece) -> Json {
       return Json::array({piece.sample, piece.module.value, piece.first, piece.count});
     });
+  if (!plan.boundaries.empty())
+    json["boundaries"] = list_of(plan.boundaries, [](const BoundaryRoute& boundary) -> Json {
+      return Json::array({boundary.module.value, boundary.group.value,
+                          std::string(to_string(boundary.route)), boundary.pinned});
+    });
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 

@@ -52,6 +52,8 @@ TimeKind time_kind(ActionKind kind) {
     case ActionKind::receive:
     case ActionKind::receive_gradient:
     case ActionKind::receive_content:
+    case ActionKind::relay:
+    case ActionKind::relay_gradient:
     case ActionKind::reduce_relay:
     case ActionKind::reduce_receive:
     case ActionKind::commit: return TimeKind::wait;
@@ -76,11 +78,13 @@ TraceEvent trace_event(const IterationPlan& plan, DeviceId device, const Action&
   }
   const Message* message = plan.find(action.message);
   if (!message) return event;
+  event.bytes = message->rows * message->width * element_bytes;
+  // Of a relay neither end is here.
+  if (action.kind == ActionKind::relay || action.kind == ActionKind::relay_gradient) return event;
   const auto& end = at_source(action.kind) ? message->source : message->destination;
   event.action.stage = end.stage;
   event.action.microbatch = end.microbatch;
   event.action.part = end.part;
-  event.bytes = message->rows * message->width * element_bytes;
   return event;
 }
 

@@ -33,6 +33,8 @@ std::string_view short_name(ActionKind kind) {
     case ActionKind::recompute: return "R";
     case ActionKind::send_gradient: return "send gradient";
     case ActionKind::receive_gradient: return "receive gradient";
+    case ActionKind::relay: return "relay rows";
+    case ActionKind::relay_gradient: return "relay gradient";
     case ActionKind::send_content: return "send content";
     case ActionKind::receive_content: return "receive content";
     case ActionKind::reduce_send: return "send to reduce";

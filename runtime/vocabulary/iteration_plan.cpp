@@ -13,6 +13,8 @@ std::string_view to_string(ActionKind kind) {
     case ActionKind::receive: return "receive";
     case ActionKind::send_gradient: return "send_gradient";
     case ActionKind::receive_gradient: return "receive_gradient";
+    case ActionKind::relay: return "relay";
+    case ActionKind::relay_gradient: return "relay_gradient";
     case ActionKind::send_content: return "send_content";
     case ActionKind::receive_content: return "receive_content";
     case ActionKind::reduce_send: return "reduce_send";

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "runtime/vocabulary/parallel_plan.hpp"
+#include "runtime/vocabulary/route.hpp"
 #include "runtime/vocabulary/sample_pieces.hpp"
 #include "runtime/vocabulary/sample_shape.hpp"
 #include "runtime/vocabulary/units.hpp"
@@ -27,6 +28,8 @@ enum class ActionKind : std::uint8_t {
   receive,           ///< message: waits for the rows.
   send_gradient,     ///< message: gradient of its rows, from destination to source.
   receive_gradient,  ///< message: waits for that gradient.
+  relay,             ///< message: waits for rows on the device that they pass, hands them on.
+  relay_gradient,    ///< message: the same with the gradient, on its way back.
   send_content,      ///< delivery: decoded content of samples. Does not wait.
   receive_content,   ///< delivery: waits for it.
   reduce_send,       ///< group: chunks of this device's gradients to who adds them up. No wait.
@@ -108,14 +111,17 @@ struct Message {
   MessageEnd destination;
   std::vector<std::int32_t> samples;  ///< Units, in row order.
   TokenCount rows = 0;
-  std::int64_t width = 0;     ///< Columns.
-  bool has_backward = false;  ///< False: no gradient comes back.
+  std::int64_t width = 0;       ///< Columns.
+  bool has_backward = false;    ///< False: no gradient comes back.
+  Route route = Route::direct;  ///< Of its boundary; rows that stay on their devices take none.
+  /// Rows and gradient pass through this device, which is none of either end; invalid: they do not.
+  DeviceId relay = {};
 
   friend bool operator==(const Message&, const Message&) = default;
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, Message& x) {
     return f(x.module, x.boundary, x.source, x.destination, x.samples, x.rows, x.width,
-             x.has_backward);
+             x.has_backward, x.route, x.relay);
   }
 };
 
@@ -150,8 +156,9 @@ struct IterationPlan {
   /// The llm takes samples whole.
   std::vector<MicrobatchList> microbatches;
   std::vector<Message> messages;  ///< Per edge and pair of parts: the redistribution.
-  /// What a node has of it holds the messages of its own stages alone: message i is the one that
-  /// actions call `message_ids[i]`, ascending. Empty: all are there, and message i is i.
+  /// What a node has of it holds the messages of its own stages, and those that pass it: message i
+  /// is the one that actions call `message_ids[i]`, ascending. Empty: all are there, and message i
+  /// is i.
   std::vector<MessageId> message_ids = {};
   /// Of samples whose source some nodes do not see; none where all see everything.
   std::vector<Delivery> deliveries = {};
@@ -161,6 +168,8 @@ struct IterationPlan {
   /// Per stage: the most microbatches that are ever between the begin of their forward and the end
   /// of their last backward. What the plan promises about memory; the checker holds it to that.
   std::vector<std::int32_t> max_in_flight;
+  /// Of each module whose rows go to another module group, by (module, group).
+  std::vector<BoundaryRoute> boundaries = {};
 
   /// The sample that a unit is, or is a piece of. REQUIRES: the iteration has it.
   const SampleShape& sample(std::int32_t unit) const {
@@ -185,7 +194,8 @@ struct IterationPlan {
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, IterationPlan& x) {
     return f(x.step, x.epoch_number, x.samples, x.pieces, x.trained_tokens, x.microbatches,
-             x.messages, x.message_ids, x.deliveries, x.delivery_ids, x.actions, x.max_in_flight);
+             x.messages, x.message_ids, x.deliveries, x.delivery_ids, x.actions, x.max_in_flight,
+             x.boundaries);
   }
 
  private:

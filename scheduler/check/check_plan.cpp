@@ -10,6 +10,7 @@
 #include "runtime/vocabulary/index.hpp"
 #include "scheduler/check/delivery_check.hpp"
 #include "scheduler/check/message_check.hpp"
+#include "scheduler/check/route_check.hpp"
 #include "scheduler/iteration/expected_actions.hpp"
 #include "scheduler/iteration/redistribution.hpp"
 #include "scheduler/iteration/stage_graph.hpp"
@@ -301,6 +302,11 @@ std::vector<Fault> check(const ParallelPlan& plan, const IterationPlan& iteratio
     return fault.kind == FaultKind::unknown;
   });
   if (bad_ends) return faults;
+  // As would rows that pass through the wrong device.
+  if (auto routes = route_faults(plan, iteration); !routes.empty()) {
+    for (auto& fault : routes) faults.push_back(std::move(fault));
+    return faults;
+  }
   for (auto& fault : ListCheck(plan, iteration).faults()) faults.push_back(std::move(fault));
   return faults;
 }

@@ -18,7 +18,8 @@ namespace troupe::scheduler {
 ///
 /// Proves: each stage has a device for each rank, no two of them the same and all of one node; each
 /// sample stands once on each side and the loss is divided by all trained tokens; each
-/// message joins two ends that share its samples and no row that must move is left out; content
+/// message joins two ends that share its samples and no row that must move is left out; rows
+/// between module groups take the route of their boundary, through its one relay or none; content
 /// comes once to each stage that reads it on a node that does not see it, from the one that decodes
 /// it; every send has its receive; every forward, backward, reduction, commit and optimizer step
 /// that the samples call for is there once, on its own device; everything is there when it is

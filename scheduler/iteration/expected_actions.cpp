@@ -142,26 +142,33 @@ class Collector {
     for (std::size_t m = 0; m < iteration_.messages.size(); ++m) {
       const auto& message = iteration_.messages[m];
       add_transfer(m, ActionKind::send, message.source, ActionKind::forward, ActionKind::receive,
-                   message.destination, ActionKind::forward);
+                   message.destination, ActionKind::forward, ActionKind::relay);
       if (!message.has_backward) continue;
       add_transfer(m, ActionKind::send_gradient, message.destination,
                    gradient_kind(message.destination), ActionKind::receive_gradient, message.source,
-                   gradient_kind(message.source));
+                   gradient_kind(message.source), ActionKind::relay_gradient);
     }
   }
 
-  /// What `makes` at `from` is sent, then received where `uses` at `to` needs it.
+  /// What `makes` at `from` is sent, then received where `uses` at `to` needs it; in between a
+  /// device may hand it on.
   void add_transfer(std::size_t message, ActionKind send, const MessageEnd& from, ActionKind makes,
-                    ActionKind receive, const MessageEnd& to, ActionKind uses) {
+                    ActionKind receive, const MessageEnd& to, ActionKind uses, ActionKind relays) {
     std::vector<SitedAction> sends;
     for (const DeviceId lead : leads(from.stage)) {
       sends.push_back(transfer(send, from.stage, message, lead));
       need(sends.back(), compute(makes, from, lead));
     }
+    std::vector<SitedAction> givers = sends;
+    if (const DeviceId relay = iteration_.messages[message].relay; relay.valid()) {
+      givers = {transfer(relays, {}, message, plan_.lead_of(relay))};
+      actions_.push_back(givers.front());
+      for (const auto& sent : sends) need(givers.front(), sent);
+    }
     for (const DeviceId lead : leads(to.stage)) {
       const SitedAction taken = transfer(receive, to.stage, message, lead);
       actions_.push_back(taken);
-      for (const auto& sent : sends) need(taken, sent);
+      for (const auto& given : givers) need(taken, given);
       need(compute(uses, to, lead), taken);
     }
     actions_.insert(actions_.end(), sends.begin(), sends.end());

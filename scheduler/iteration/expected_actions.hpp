@@ -42,7 +42,8 @@ using SplitParts = std::vector<MessageEnd>;  ///< Sorted.
 /// for everything that stands before any other `commit` (not listed in `needs`); `optimizer_step`
 /// for `commit`. A standby holder gets every chunk of its groups and updates in a step of its
 /// device. Where the devices of a grid run several lists, its actions stand in each of them;
-/// receives wait for the sends of all.
+/// receives wait for the sends of all. Where rows pass through a device, its relay waits for the
+/// sends, and receives for the relay.
 ///
 /// REQUIRES: sound microbatches; messages between existing stages and parts.
 ExpectedActions expected_actions(const ParallelPlan& plan, const IterationPlan& iteration,

@@ -11,6 +11,7 @@
 #include "scheduler/iteration/deal_microbatches.hpp"
 #include "scheduler/iteration/deliveries.hpp"
 #include "scheduler/iteration/redistribution.hpp"
+#include "scheduler/iteration/relays.hpp"
 #include "scheduler/iteration/schedules.hpp"
 
 namespace troupe::scheduler {
@@ -173,10 +174,19 @@ Action transfer(ActionKind kind, StageId stage, MessageId message) {
   return action;
 }
 
-/// The compute of a device with its transfers: receives right before, sends right after.
+/// The compute of a device with its transfers: receives right before, sends right after. Relays
+/// stand between.
 void append_compute(const IterationGraph& graph, const DeliveryActions& deliveries,
-                    const std::vector<std::int32_t>& order, std::vector<Action>& actions) {
-  for (const auto index : order) {
+                    const std::vector<std::int32_t>& order, const std::vector<PlacedRelay>& relays,
+                    std::vector<Action>& actions) {
+  auto relay = relays.begin();
+  const auto append_relays = [&](std::size_t before) {
+    for (; relay != relays.end() && relay->before == before; ++relay)
+      actions.push_back(relay->action);
+  };
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    append_relays(i);
+    const std::int32_t index = order[i];
     const Task& task = graph.tasks.tasks[at(index)];
     const StageId stage{task.stage};
     const bool forward = task.kind == TaskKind::forward;
@@ -192,6 +202,7 @@ void append_compute(const IterationGraph& graph, const DeliveryActions& deliveri
       actions.push_back(
           transfer(forward ? ActionKind::send : ActionKind::send_gradient, stage, message));
   }
+  append_relays(order.size());
 }
 
 bool makes_gradients(ActionKind kind) {
@@ -351,6 +362,7 @@ Result<IterationPlan> plan_iteration(const ParallelPlan& plan, IterationInput in
   const SampleUnits units(iteration.samples, iteration.pieces);
   const RowFlow flow(plan.model, units.shapes());
   iteration.messages = plan_messages(plan, flow, iteration.microbatches, units);
+  iteration.boundaries = choose_routes(plan, iteration.messages, input.routes);
   auto deliveries = plan_deliveries(plan, flow, iteration.microbatches, units);
   if (!deliveries.ok()) return std::move(deliveries).error();
   iteration.deliveries = std::move(deliveries).value();
@@ -365,10 +377,11 @@ Result<IterationPlan> plan_iteration(const ParallelPlan& plan, IterationInput in
   iteration.actions.resize(plan.devices.size());
   const auto& order = timeline.value().order;
   const DeliveryActions content(iteration.deliveries);
+  const auto relays = place_relays(plan, graph, iteration.messages, order, input.routes.link_ms);
   for (std::size_t d = 0; d < iteration.actions.size(); ++d)
     iteration.actions[d] = content.sends(DeviceId{d});
   for (std::size_t d = 0; d < order.size(); ++d)
-    append_compute(graph, content, order[d], iteration.actions[d]);
+    append_compute(graph, content, order[d], relays[d], iteration.actions[d]);
   append_tail(plan, iteration.actions);
   iteration.max_in_flight = in_flight_peaks(graph.tasks, order);
   return iteration;

@@ -10,6 +10,7 @@
 #include "runtime/vocabulary/iteration_plan.hpp"
 #include "runtime/vocabulary/result.hpp"
 #include "scheduler/iteration/iteration_graph.hpp"
+#include "scheduler/iteration/message_routes.hpp"
 #include "scheduler/iteration/schedules.hpp"
 
 namespace troupe::scheduler {
@@ -43,6 +44,7 @@ struct IterationInput {
   TaskCost task_cost;
   MessageCost message_cost;
   std::vector<SamplePiece> pieces = {};  ///< As `IterationPlan::pieces`; some may be in no part.
+  RouteRules routes = {};                ///< Of rows between module groups.
 };
 
 /// Plans the iteration.
@@ -52,6 +54,9 @@ struct IterationInput {
 /// runs forward where it has rows, and backward where it trains something with rows or passes a
 /// gradient on. Receives stand right before the action that needs them, sends right after the one
 /// that makes them.
+///
+/// Rows between module groups take the route of their boundary (message_routes.hpp). A relay stands
+/// on its device where its rows are predicted to be there (relays.hpp).
 ///
 /// What a stage reads of samples whose source its node does not see (`SampleShape::seen_by`) comes
 /// from the node that decodes them (deliveries.hpp): sends stand before all else, receives right

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 
 #include "runtime/vocabulary/parallel_plan.hpp"
@@ -16,6 +17,15 @@ enum class LinkClass : std::uint8_t {
   node,     ///< Inside a node.
   network,  ///< Between nodes.
 };
+
+/// Milliseconds that so many elements take over a free link of a kind, latency included.
+using LinkCost = std::function<double(LinkClass link, double elements)>;
+
+/// The link between two devices.
+inline LinkClass link_class(const DeviceSlot& from, const DeviceSlot& to) {
+  if (from == to) return LinkClass::device;
+  return from.node == to.node ? LinkClass::node : LinkClass::network;
+}
 
 /// The link between two lists of devices, each of one node. REQUIRES: neither is empty.
 LinkClass link_class(const ParallelPlan& plan, std::span<const DeviceId> from,

@@ -20,6 +20,7 @@
 #include "runtime/vocabulary/hand_layout.hpp"
 #include "runtime/vocabulary/parallel_plan.hpp"
 #include "runtime/vocabulary/result.hpp"
+#include "runtime/vocabulary/route.hpp"
 #include "runtime/vocabulary/sample_shape.hpp"
 #include "scheduler/cost/cost_model.hpp"
 #include "scheduler/iteration/schedules.hpp"
@@ -50,6 +51,7 @@ struct AutoLayoutRequest {
   std::int64_t global_batch = 1;           ///< Samples per step.
   std::int64_t microbatches = 1;           ///< Mean per pipeline and step.
   Schedule schedule;
+  std::optional<Route> boundary;  ///< Of rows between module groups; none: what takes least.
   /// Nodes that may be lost and leave a holder of everything: standby holders, on idle devices too,
   /// are part of every candidate, its memory and its time.
   std::int32_t fault_tolerance = 0;

@@ -200,6 +200,7 @@ Result<PredictedStep> LayoutScorer::score(const ParallelPlan& plan, std::size_t 
         predicted_costs(plan, (*of_batches.value())[b], input.microbatches, request_.prediction);
     input.task_cost = costs.task_ms;
     input.message_cost = message_costs(plan, costs);
+    input.routes = {request_.boundary, link_costs(costs)};
     auto iteration = plan_iteration(plan, std::move(input));
     if (!iteration.ok()) return std::move(iteration).error();
     auto step = simulate(plan, iteration.value(), costs);

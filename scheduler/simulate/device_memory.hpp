@@ -30,6 +30,12 @@ class DeviceMemory {
   /// A message of `bytes` is there for a part, and held until the part ends.
   void arrive(const MessageEnd& part, double bytes, double ms);
 
+  /// Bytes of others that pass through the device.
+  void pass(double bytes, double from_ms, double to_ms) {
+    changes_.emplace_back(from_ms, bytes);
+    changes_.emplace_back(to_ms, -bytes);
+  }
+
   /// Most bytes at any time, state included. What is freed at a moment makes room for what is taken
   /// then. Cost: O(changes log changes).
   double peak_bytes() const;

@@ -1,5 +1,6 @@
 #include "scheduler/simulate/predicted_costs.hpp"
 #include "scheduler/cost/state_bytes.hpp"
+#include "scheduler/iteration/message_routes.hpp"
 #include "scheduler/iteration/rank_links.hpp"
 #include "scheduler/state/standby_holders.hpp"
 #include "scheduler/state/state_moves.hpp"
@@ -235,18 +236,23 @@ SimulationCosts predicted_costs(const ParallelPlan& plan, const SampleCosts& sam
                   });
 }
 
-MessageCost message_costs(const ParallelPlan& plan, const SimulationCosts& costs) {
+LinkCost link_costs(const SimulationCosts& costs) {
   SimulationCosts links;  // The speeds alone: what stages cost may be large.
   links.device = costs.device;
   links.node = costs.node;
   links.network = costs.network;
-  return [&plan, links, element = costs.bytes_per_element](const Message& message) {
-    const Stage& from = plan.at(message.source.stage);
-    const Stage& to = plan.at(message.destination.stage);
-    const LinkSpeed& link = links.link(link_class(plan, from, to));
-    const double bytes = static_cast<double>(message.rows) * static_cast<double>(message.width) *
-                         element * rank_share(from.grid, to.grid);
+  return [links, element = costs.bytes_per_element](LinkClass kind, double elements) {
+    const LinkSpeed& link = links.link(kind);
+    const double bytes = elements * element;
     return link.latency_ms + (link.gigabytes_per_s > 0 ? bytes / (link.gigabytes_per_s * 1e6) : 0);
+  };
+}
+
+MessageCost message_costs(const ParallelPlan& plan, const SimulationCosts& costs) {
+  return [&plan, link_ms = link_costs(costs)](const Message& message) {
+    const RouteLegs legs = legs_of(plan, message, false);
+    const auto elements = static_cast<double>(message.rows * message.width);
+    return legs.ms(link_ms, elements, 0, legs.count);
   };
 }
 

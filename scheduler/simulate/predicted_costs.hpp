@@ -83,8 +83,11 @@ SimulationCosts predicted_costs(const ParallelPlan& plan, const SampleCosts& sam
                                 const std::vector<MicrobatchList>& microbatches,
                                 const PredictionOptions& options);
 
-/// Milliseconds of one message on a free link, for `IterationInput::message_cost`. `plan` outlives
-/// the function.
+/// Milliseconds of elements on a free link, for `RouteRules::link_ms`.
+LinkCost link_costs(const SimulationCosts& costs);
+
+/// Milliseconds of one message on free links, by its route (forward), for
+/// `IterationInput::message_cost`. `plan` outlives the function.
 MessageCost message_costs(const ParallelPlan& plan, const SimulationCosts& costs);
 
 }  // namespace troupe::scheduler

@@ -1,26 +1,21 @@
 #include "scheduler/simulate/simulate_plan.hpp"
 
 #include <algorithm>
-#include <array>
-#include <cmath>
 #include <cstddef>
-#include <limits>
 #include <map>
-#include <numbers>
-#include <set>
 #include <span>
 
-#include "runtime/vocabulary/random.hpp"
 #include "scheduler/check/check_plan.hpp"
+#include "scheduler/iteration/message_routes.hpp"
 #include "scheduler/iteration/sum_traffic.hpp"
 #include "scheduler/simulate/check_simulation.hpp"
 #include "scheduler/simulate/device_memory.hpp"
+#include "scheduler/simulate/simulation_noise.hpp"
+#include "scheduler/simulate/simulation_state.hpp"
 
 namespace troupe::scheduler {
 
 namespace {
-
-constexpr double kNever = std::numeric_limits<double>::infinity();
 
 /// The run of one simulation. Devices run until they must wait; what arrives wakes them. As no
 /// device's time depends on the order in which devices are looked at, no clock is shared.
@@ -49,8 +44,14 @@ class Simulation {
     for (std::size_t s = 0; s < plan.stages.size(); ++s)
       leads_.push_back(plan.leads_of(StageId{s}));
     for (std::size_t m = 0; m < iteration.messages.size(); ++m) {
-      rows_[m].left = list_count(iteration.messages[m].source.stage);
-      gradients_[m].left = list_count(iteration.messages[m].destination.stage);
+      const Message& message = iteration.messages[m];
+      for (const bool gradient : {false, true}) {
+        Passage& passage = passages(gradient)[m];
+        const auto from = gradient ? message.destination.stage : message.source.stage;
+        passage.is_relayed = message.relay.valid();
+        passage.arrived.left = 1;  // Of the relay.
+        passage.sent().left = list_count(from);
+      }
     }
     for (std::size_t g = 0; g < plan.groups.size(); ++g) {
       Group& group = groups_.emplace_back(Group{SumTraffic(plan, GroupId{g}), {}});
@@ -73,33 +74,8 @@ class Simulation {
   }
 
  private:
-  struct Device {
-    std::size_t next = 0;  ///< Index of the next action.
-    double now_ms = 0;
-    double stop_ms = kNever;  ///< Failure.
-    double busy_ms = 0;
-    double link_free_ms[3] = {};  ///< Per link class: when the last transfer has left.
-    DeviceMemory memory;          ///< Empty where no sizes are known.
-  };
-  /// Something that one or several devices bring and several wait for.
-  struct Gathering {
-    double ready_ms = 0;    ///< Latest arrival.
-    std::int32_t left = 0;  ///< Devices that have not sent yet.
-    std::vector<std::int32_t> waiting;
-  };
-  /// Compute of a grid whose devices run several lists: begins when all of them have come.
-  struct Rendezvous {
-    Gathering come;
-    double ms = 0;  ///< What it takes the slowest of them.
-    std::set<std::int32_t> devices;
-  };
-  struct Group {
-    SumTraffic traffic;
-    std::array<Gathering, kSumActions.size()> all_sent;  ///< By kind, what all lists send in it.
-    Gathering& sent(ActionKind kind) {
-      return all_sent[static_cast<std::size_t>(kind) - static_cast<std::size_t>(kSumActions[0])];
-    }
-  };
+  using Device = SimulatedDevice;
+  using Group = SimulatedSum;
 
   void place_state() {
     if (costs_.activation_bytes)
@@ -146,9 +122,10 @@ class Simulation {
   /// True if the action can begin; raises `begin` to when. Otherwise the device waits.
   bool inputs_there(std::int32_t index, const Action& action, double& begin) {
     switch (action.kind) {
-      case ActionKind::receive: return has_gathered(rows_[action.message.index()], index, begin);
-      case ActionKind::receive_gradient:
-        return has_gathered(gradients_[action.message.index()], index, begin);
+      case ActionKind::receive:
+      case ActionKind::receive_gradient: return has_gathered(passage(action).arrived, index, begin);
+      case ActionKind::relay:
+      case ActionKind::relay_gradient: return has_gathered(passage(action).at_relay, index, begin);
       case ActionKind::receive_content:
         return has_gathered(content_[action.delivery.index()], index, begin);
       case ActionKind::reduce_partial:
@@ -176,6 +153,10 @@ class Simulation {
     return has_gathered(meeting.come, index, begin);
   }
 
+  std::vector<Passage>& passages(bool gradient) { return gradient ? gradients_ : rows_; }
+  Passage& passage(const Action& action) {
+    return passages(is_of_gradient(action.kind))[action.message.index()];
+  }
   static bool has_gathered(Gathering& gathering, std::int32_t index, double& begin) {
     if (gathering.left > 0) return gathering.waiting.push_back(index), false;
     begin = std::max(begin, gathering.ready_ms);
@@ -265,48 +246,22 @@ class Simulation {
     return samples_of(plan_, iteration_, action.stage, action.microbatch, action.part);
   }
 
-  /// Log-normal with mean 1; depends on device and position alone.
   double noise(std::int32_t index) {
-    if (options_.noise == 0) return 1;
-    Random random(options_.seed ^ (static_cast<std::uint64_t>(index) << 40) ^ at(index).next);
-    const double radius = std::sqrt(-2 * std::log(1 - random.uniform()));
-    const double normal = radius * std::cos(2 * std::numbers::pi * random.uniform());
-    return std::exp(options_.noise * normal - options_.noise * options_.noise / 2);
-  }
-
-  static double bytes_ms(double bytes, double gigabytes_per_s) {
-    return gigabytes_per_s > 0 ? bytes / (gigabytes_per_s * 1e6) : 0;
+    return noise_factor(options_.noise, options_.seed, index, at(index).next);
   }
 
   /// When bytes that leave `from` now over a kind of link are there.
   double send(Device& from, LinkClass kind, double bytes) {
-    const LinkSpeed& speed = costs_.link(kind);
-    auto& free_ms = from.link_free_ms[static_cast<std::size_t>(kind)];
-    free_ms = std::max(free_ms, from.now_ms) + bytes_ms(bytes, speed.gigabytes_per_s);
-    return free_ms + speed.latency_ms;
+    return from.links.send(kind, costs_.link(kind), bytes, from.now_ms);
   }
 
   void take_effect(std::int32_t index, const Action& action) {
     Device& device = at(index);
-    const auto transfer = [&](bool gradient) {
-      const Message& message = iteration_.messages[action.message.index()];
-      const Stage& source = plan_.at(message.source.stage);
-      const Stage& destination = plan_.at(message.destination.stage);
-      const Stage& from = gradient ? destination : source;
-      const Stage& to = gradient ? source : destination;
-      const double bytes = bytes_of(message.rows * message.width);
-      const double there_ms =
-          send(device, link_class(plan_, from, to), bytes * rank_share(from.grid, to.grid));
-      Gathering& arrival = (gradient ? gradients_ : rows_)[action.message.index()];
-      gather(arrival, there_ms);
-      if (arrival.left > 0 || !costs_.activation_bytes) return;
-      const auto& target = gradient ? message.source : message.destination;
-      for (const DeviceId lead : leads(target.stage))
-        at(lead.value).memory.arrive(target, bytes / to.grid.cp, arrival.ready_ms);
-    };
     switch (action.kind) {
-      case ActionKind::send: return transfer(false);
-      case ActionKind::send_gradient: return transfer(true);
+      case ActionKind::send:
+      case ActionKind::send_gradient: return transfer(index, action);
+      case ActionKind::relay:
+      case ActionKind::relay_gradient: return hand_on(index, action);
       case ActionKind::send_content: return deliver(device, action.delivery);
       case ActionKind::reduce_send:
       case ActionKind::reduce_partial:
@@ -316,6 +271,47 @@ class Simulation {
                       spread(device, index, action));
       default: return;
     }
+  }
+
+  /// Sends what the device's ranks have of a message: to who needs it, or to the relay.
+  void transfer(std::int32_t index, const Action& action) {
+    Passage& passage = this->passage(action);
+    const Message& message = iteration_.messages[action.message.index()];
+    const RouteLegs legs = legs_of(plan_, message, is_of_gradient(action.kind));
+    // By leader the others of a grid give theirs to the first one, which sends.
+    const bool sends = message.route != Route::leader ||
+                       plan_.lead_of(plan_.at(action.stage).devices.front()).value == index;
+    gather(passage.sent(), pass(index, message, legs, 0, legs.relayed, sends));
+    if (!passage.is_relayed) arrive(action, passage);
+  }
+
+  /// The relay of a message has its rows and sends them on; it holds them until they have left.
+  void hand_on(std::int32_t index, const Action& action) {
+    Passage& passage = this->passage(action);
+    const Message& message = iteration_.messages[action.message.index()];
+    const RouteLegs legs = legs_of(plan_, message, is_of_gradient(action.kind));
+    gather(passage.arrived, pass(index, message, legs, legs.relayed, legs.count, true));
+    if (costs_.activation_bytes)
+      at(index).memory.pass(bytes_of(message.rows * message.width), passage.at_relay.ready_ms,
+                            passage.arrived.ready_ms);
+    arrive(action, passage);
+  }
+
+  double pass(std::int32_t index, const Message& message, const RouteLegs& legs, std::size_t begin,
+              std::size_t end, bool sends) {
+    Device& device = at(index);
+    return pass_legs(legs, begin, end, bytes_of(message.rows * message.width), costs_,
+                     device.now_ms, sends ? &device.links : nullptr);
+  }
+
+  /// Rows that are there, or a gradient, are held until their part ends.
+  void arrive(const Action& action, const Passage& passage) {
+    if (passage.arrived.left > 0 || !costs_.activation_bytes) return;
+    const Message& message = iteration_.messages[action.message.index()];
+    const auto& target = is_of_gradient(action.kind) ? message.source : message.destination;
+    const double bytes = bytes_of(message.rows * message.width) / plan_.at(target.stage).grid.cp;
+    for (const DeviceId lead : leads(target.stage))
+      at(lead.value).memory.arrive(target, bytes, passage.arrived.ready_ms);
   }
 
   /// Content goes to another node, once for all devices of a stage. It lies where decoded samples
@@ -376,7 +372,7 @@ class Simulation {
   const SimulationOptions& options_;
   std::vector<Device> devices_;
   std::vector<std::vector<DeviceId>> leads_;  // Per stage.
-  std::vector<Gathering> rows_, gradients_;   // Per message.
+  std::vector<Passage> rows_, gradients_;     // Per message.
   std::vector<Gathering> content_;            // Per delivery.
   std::vector<Group> groups_;
   std::map<Action, Rendezvous> rendezvous_;

@@ -41,6 +41,7 @@ import tempfile
 import threading
 import time
 
+import parity_boundary
 import parity_encoders
 import parity_exchange
 import parity_lengths
@@ -142,6 +143,8 @@ CASES = {
     **{name: (overrides, "sources", parity_sources.STEPS) for name, overrides in parity_sources.CASES.items()},
     # Encoders share a batch out among all their replicas.
     **{name: (overrides, "all", 5) for name, overrides in parity_exchange.CASES.items()},
+    # The way of rows from encoders to the llm is pinned.
+    **{name: (overrides, "all", parity_replicas.STEPS) for name, overrides in parity_boundary.CASES.items()},
     **{f"late-{name}": ([*LATE, *overrides], "all", steps)
        for name, overrides, steps in [
            ("1f1b", ["train.dtype=fp64"], 5),
@@ -181,6 +184,7 @@ FAMILIES = {
     "auto-numbers": (list(AUTO_NUMBERS), 1), "vocabulary": (list(parity_vocabulary.CASES), 1), "standby": (list(STANDBY), 2),
     "encoders": (list(parity_encoders.CASES), 1), "recompute": (list(parity_recompute.CASES), 2), "replicas": (list(parity_replicas.CASES), 4),
     "sources-all": (list(parity_sources.CASES), 1), "tree": (list(parity_trees.CASES), 1), "exchange": (list(parity_exchange.CASES), 4),
+    "boundary": (list(parity_boundary.CASES), 2),
     **{family: ([name for name in CASES if name.startswith(f"{family}-")], number)
        for family, number in (("modality", 2), ("layouts", 2), ("late", 2), ("apart", 2), ("real-mini", 1))}}
 ALWAYS = [*(name for name in CASES if not any(name in cases for cases, _ in FAMILIES.values())),
@@ -476,6 +480,8 @@ def run_case(bench, name, steps):
     if name in AUTO_NUMBERS and (faults := faults_of_numbers(pipelined, AUTO_NUMBERS[name][2])):
         raise Failure("\n".join(faults))
     if name in parity_exchange.CASES and (faults := parity_exchange.faults_of_exchange(pipelined, overrides)):
+        raise Failure("\n".join(faults))
+    if name in parity_boundary.CASES and (faults := parity_boundary.faults_of_boundary(pipelined, name)):
         raise Failure("\n".join(faults))
     if name in parity_replicas.CASES and (faults := parity_replicas.faults_of_replicas(pipelined, name)):
         raise Failure("\n".join(faults))

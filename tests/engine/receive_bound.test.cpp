@@ -74,6 +74,18 @@ TEST_CASE("content counts for the microbatch that reads it", "[engine]") {
   CHECK(receive_bound(plan, DeviceId{1}, received) == Bytes{45});
 }
 
+TEST_CASE("rows that only pass count two at a time", "[engine]") {
+  auto plan = iteration(1);
+  for (const std::size_t message : {0U, 1U, 2U}) {
+    Action relay{message == 1 ? ActionKind::relay_gradient : ActionKind::relay, {}, {}, {}, {}, {}};
+    relay.message = MessageId{message};
+    plan.actions[1].push_back(relay);
+  }
+  // Beside 40 bytes of rows and reductions of 5 and 4: those of 30 and 20 bytes, not the 6.
+  const auto received = bytes({10, 0, 40, 0, 20, 0, 3, 5, 4, 30, 6, 20});
+  CHECK(receive_bound(plan, DeviceId{1}, received) == Bytes{40 + 5 + 4 + 30 + 20});
+}
+
 TEST_CASE("a device that gets nothing from others posts nothing", "[engine]") {
   CHECK(receive_bound(iteration(1), DeviceId{1}, bytes({0, 0, 0, 0, 0, 0, 0, 0, 0})) == Bytes{});
 }

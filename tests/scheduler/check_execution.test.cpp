@@ -81,8 +81,11 @@ class Execution {
   /// False: the device waits.
   bool ready(std::size_t d, const Action& action) const {
     switch (action.kind) {
-      case ActionKind::receive: return sent_.contains(action.message.value);
-      case ActionKind::receive_gradient: return gradient_sent_.contains(action.message.value);
+      case ActionKind::receive: return (passes(action) ? passed_ : sent_).contains(of(action));
+      case ActionKind::receive_gradient:
+        return (passes(action) ? gradient_passed_ : gradient_sent_).contains(of(action));
+      case ActionKind::relay: return sent_.contains(of(action));
+      case ActionKind::relay_gradient: return gradient_sent_.contains(of(action));
       case ActionKind::receive_content: return content_sent_.contains(action.delivery.value);
       case ActionKind::reduce_partial:
       case ActionKind::reduce:
@@ -91,6 +94,11 @@ class Execution {
       case ActionKind::commit: return false;  // All at once, in `run`.
       default: return true;
     }
+  }
+
+  static std::int32_t of(const Action& action) { return action.message.value; }
+  bool passes(const Action& action) const {
+    return iteration_.messages[action.message.index()].relay.valid();
   }
 
   bool has_inputs(std::size_t d, const Action& action) const {
@@ -164,6 +172,8 @@ class Execution {
       case ActionKind::backward:
       case ActionKind::backward_input: backward_.insert(key(action)); break;
       case ActionKind::send: sent_.insert(action.message.value); break;
+      case ActionKind::relay: passed_.insert(of(action)); break;
+      case ActionKind::relay_gradient: gradient_passed_.insert(of(action)); break;
       case ActionKind::receive: received_.insert(action.message.value); break;
       case ActionKind::send_gradient: gradient_sent_.insert(action.message.value); break;
       case ActionKind::receive_gradient: gradient_received_.insert(action.message.value); break;
@@ -192,6 +202,7 @@ class Execution {
   std::map<std::int32_t, std::set<std::int32_t>> open_;
   std::set<PartKey> forward_, backward_;
   std::set<std::int32_t> sent_, received_, gradient_sent_, gradient_received_;
+  std::set<std::int32_t> passed_, gradient_passed_;
   std::set<std::int32_t> content_sent_, content_received_;
   std::set<std::tuple<std::int32_t, ActionKind, std::size_t>> summed_;  // Group, action, device.
   bool committed_ = false;

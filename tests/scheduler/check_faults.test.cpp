@@ -125,7 +125,8 @@ TEST_CASE("what another device waits for and comes after commit is a deadlock",
     const auto made = random_case(seed);
     const auto sound = plan_iteration(made.plan, made.input).value();
     for (std::size_t d = 0; d < sound.actions.size(); ++d)
-      for (const auto kind : {send, send_gradient, send_content, reduce_send}) {
+      for (const auto kind :
+           {send, send_gradient, relay, relay_gradient, send_content, reduce_send}) {
         auto iteration = sound;
         auto& list = iteration.actions[d];
         const auto place = std::find_if(list.begin(), list.end(),
@@ -139,7 +140,7 @@ TEST_CASE("what another device waits for and comes after commit is a deadlock",
         REQUIRE((found.contains(FaultKind::deadlock) || found.contains(FaultKind::dependency)));
       }
   }
-  CHECK(tried.size() == 4);
+  CHECK(tried.size() == 6);
 }
 
 /// A plan with messages, deferral and two pipelines.
@@ -332,7 +333,7 @@ TEST_CASE("actions that name what does not exist are unknown, never a crash",
       case 3: action.message = MessageId{wild}; break;
       default: action.group = GroupId{wild};
     }
-    action.kind = static_cast<ActionKind>(draw(random, 0, 17));
+    action.kind = static_cast<ActionKind>(draw(random, 0, 19));
     list.push_back(action);
     const auto found = kinds(bad.faults());
     INFO("seed " << seed << " " << text_of(bad.faults()));

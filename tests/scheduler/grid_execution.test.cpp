@@ -70,9 +70,16 @@ class RankExecution {
       });
     if (action.message.valid()) {
       const Message& message = iteration_.messages[action.message.index()];
-      const bool gradient = action.kind == ActionKind::receive_gradient;
-      if (action.kind != ActionKind::receive && !gradient) return true;
+      const bool relays =
+          action.kind == ActionKind::relay || action.kind == ActionKind::relay_gradient;
+      const bool gradient =
+          action.kind == ActionKind::receive_gradient || action.kind == ActionKind::relay_gradient;
+      if (action.kind != ActionKind::receive && !gradient && !relays) return true;
       Action sent = action;
+      sent.stage = {};
+      if (message.relay.valid() && !relays)  // From the device that rows pass, not from its like.
+        return took(gradient ? ActionKind::relay_gradient : ActionKind::relay, sent,
+                    {message.relay});
       sent.stage = gradient ? message.destination.stage : message.source.stage;
       return took(gradient ? ActionKind::send_gradient : ActionKind::send, sent,
                   plan_.at(sent.stage).devices);
@@ -105,7 +112,7 @@ class RankExecution {
 };
 
 TEST_CASE("random grids: every schedule is sound and runs rank by rank", "[scheduler][property]") {
-  std::size_t shared = 0, met = 0;
+  std::size_t shared = 0, met = 0, passed = 0;
   for (std::uint32_t seed = 0; seed < 400; ++seed) {
     CAPTURE(seed);
     std::mt19937 random(seed);
@@ -119,6 +126,8 @@ TEST_CASE("random grids: every schedule is sound and runs rank by rank", "[sched
     if (draw(random, 0, 1) == 1)
       input.microbatches = testing::random_deferral(plan, input.microbatches, random);
     input.schedule = schedule_names()[seed % schedule_names().size()];
+    if (const int pin = draw(random, 0, 5); pin < 5)
+      input.routes.pin = pin == 0 ? Route::leader : Route::gather_scatter;
     const auto made = plan_iteration(plan, std::move(input));
     INFO((made.ok() ? "" : made.error().message));
     REQUIRE(made.ok());
@@ -134,6 +143,7 @@ TEST_CASE("random grids: every schedule is sound and runs rank by rank", "[sched
       CHECK(iteration.actions[d].empty() == !plan.is_lead(DeviceId{d}));
       CHECK(step.value().done[d] == std::ssize(iteration.actions[d]));
     }
+    for (const Message& message : iteration.messages) passed += message.relay.valid();
     for (std::size_t s = 0; s < plan.stages.size(); ++s) {
       shared += plan.stages[s].devices.size() > 1;
       met += plan.leads_of(StageId{s}).size() > 1;
@@ -141,6 +151,7 @@ TEST_CASE("random grids: every schedule is sound and runs rank by rank", "[sched
   }
   CHECK(shared > 400);
   CHECK(met > 100);
+  CHECK(passed > 5);
 }
 
 }  // namespace

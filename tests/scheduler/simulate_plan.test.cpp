@@ -250,6 +250,7 @@ TEST_CASE("the timeline lists every action in order", "[scheduler]") {
 }
 
 TEST_CASE("the simulator agrees with the list scheduler on random plans", "[scheduler][property]") {
+  int relayed = 0;
   for (std::uint32_t seed = 0; seed < 400; ++seed) {
     auto random = random_case(seed);
     random.input.task_cost = [&](StageId stage, const std::vector<std::int32_t>& samples,
@@ -270,8 +271,15 @@ TEST_CASE("the simulator agrees with the list scheduler on random plans", "[sche
     const auto step = simulate(random.plan, iteration, costs).value();
     INFO("seed " << seed << " " << random.input.schedule.name);
     CHECK(step.completed);
-    CHECK(step.step_ms == Approx(timeline.step_ms).margin(1e-9));
+    // Rows that pass through a device wait there for what it computes.
+    if (std::ranges::any_of(iteration.messages, [](const Message& m) { return m.relay.valid(); })) {
+      CHECK(step.step_ms >= timeline.step_ms - 1e-9);
+      ++relayed;
+    } else {
+      CHECK(step.step_ms == Approx(timeline.step_ms).margin(1e-9));
+    }
   }
+  CHECK(relayed > 5);
 }
 
 TEST_CASE("a plan that cannot run is refused", "[scheduler][errors]") {

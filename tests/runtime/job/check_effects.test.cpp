@@ -143,6 +143,30 @@ TEST_CASE("an exchange is warned of where no encoder has a second replica", "[jo
   CHECK(warnings(kSmallJob, {"balancer.exchange=auto"}).empty());  // The planner may lay out more.
 }
 
+TEST_CASE("a way of rows is warned of where the layout has no other", "[job]") {
+  // So many encoder replicas, then one of the llm, on a node each.
+  const auto warned = [](const std::string& boundary, int encoders) {
+    std::string replicas;
+    for (int node = 0; node < encoders; ++node)
+      replicas +=
+          "{modules=[\"vision\"],stages=[{node=" + std::to_string(node) + ",vision=\"all\"}]},";
+    const std::string last = std::to_string(encoders);
+    replicas += "{modules=[\"llm\"],stages=[{node=" + last + ",llm=\"all\"}]}";
+    std::string messages;
+    for (const Error& warning :
+         warnings(kSmallJob, {"scheduler.boundary=" + boundary,
+                              "cluster.local_nodes=" + std::to_string(encoders + 1),
+                              "parallel.mode=manual", "parallel.replicas=[" + replicas + "]"}))
+      messages += warning.message + "\n";
+    return messages;
+  };
+  CHECK(warned("gather-scatter", 2).empty());
+  CHECK_THAT(warned("gather-scatter", 1), ContainsSubstring("no encoder has two replicas"));
+  CHECK_THAT(warned("leader", 2), ContainsSubstring("every stage has one device"));
+  CHECK(warned("direct", 1).empty());
+  CHECK(warnings(kSmallJob, {"scheduler.boundary=leader"}).empty());  // The planner may use grids.
+}
+
 TEST_CASE("whole items are warned of where nothing is exchanged", "[job]") {
   const auto found = warnings(kSmallJob, {"balancer.items=whole"});
   REQUIRE(found.size() == 1);

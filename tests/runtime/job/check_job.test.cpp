@@ -176,6 +176,7 @@ TEST_CASE("values that contradict one another are refused", "[job][errors]") {
       {"local nodes", "", {"cluster.nodes=1", "cluster.local_nodes=2"}, "cluster.local_nodes", "more than cluster.nodes 1", "local ones included"},
       {"fault tolerance", "", {"cluster.fault_tolerance=-1"}, "cluster.fault_tolerance", "-1 is out of range", "0 to"},
       {"dealing", "", {"balancer.dealing=rows"}, "balancer.dealing", "not one of work, count", "choose"},
+      {"boundary", "", {"scheduler.boundary=ring"}, "scheduler.boundary", "not one of auto, direct, leader, gather-scatter", "choose"},
       {"exchange", "", {"balancer.exchange=on"}, "balancer.exchange", "not one of off, per-phase, auto", "choose"},
       {"items", "", {"balancer.items=pieces"}, "balancer.items", "not one of whole, ranges", "choose"},
       {"evaluations", "", {"balancer.evaluations=0"}, "balancer.evaluations", "0 is out of range", "1 to"},

@@ -227,9 +227,9 @@ TEST_CASE("resolved.toml reads back as the same job", "[job][property]") {
       std::vector<std::string>{
           "debug.slow_shapes=[{module=\"llm\",max_rows=64,factor=2.5,per_sample=true,node=0}]",
           "cluster.device_memory_gib=1.5", "cluster.device_tflops=0.05",
-          "observe.metrics_listen=9400", "scheduler.max_in_flight=3", "balancer.evaluations=7",
-          "balancer.adaptive_correction=true", "balancer.dealing=count", "balancer.exchange=auto",
-          "balancer.items=whole", "data.index=./lengths"},
+          "observe.metrics_listen=9400", "scheduler.max_in_flight=3", "scheduler.boundary=leader",
+          "balancer.evaluations=7", "balancer.adaptive_correction=true", "balancer.dealing=count",
+          "balancer.exchange=auto", "balancer.items=whole", "data.index=./lengths"},
       std::vector<std::string>{
           "debug.layouts=[{from_step=3,pipelines=[{stages=[{node=0,vision=\"all\",llm=\"all\"}]}]},"
           "{from_step=9,replicas=[{modules=[\"vision\"],stages=[{node=0,vision=\"all\"}]},"

@@ -144,6 +144,15 @@ TEST_CASE("an iteration keeps the pieces that encoders took", "[observe]") {
              ContainsSubstring("sample 3 is not below 3"));
 }
 
+TEST_CASE("an iteration says by which way rows crossed each boundary", "[observe]") {
+  auto plan = testing::example_iteration();
+  CHECK(iteration_line(plan).find("boundaries") == std::string::npos);
+  plan.boundaries = {{ModuleId{1}, ModuleGroupId{1}, Route::gather_scatter, true, {1, 2, 3}}};
+  CHECK(Json::parse(iteration_line(plan))["boundaries"] ==
+        Json::parse(R"([[1, 1, "gather-scatter", true]])"));
+  CHECK(parse_iteration(iteration_line(plan)).ok());
+}
+
 TEST_CASE("a plan nested a hundred thousand deep is refused", "[observe][errors]") {
   const std::string deep = std::string(100'000, '[') + std::string(100'000, ']');
   for (const auto& [pointer, value] :
